@@ -1,0 +1,72 @@
+# `make` builds build/release/weft; `make help` lists the rest.
+#
+# Everything here can be done with CMake alone (see CMakePresets.json); the targets
+# add what a fresh machine needs and the order of things.
+
+RELEASE := build/release
+PROGRAMS := weft weft-make-model weft-quantize
+DEMO_MODEL := $(RELEASE)/demo.gguf
+PREFIX ?= /usr/local
+
+.DEFAULT_GOAL := build
+.PHONY: build run test bench format check install clean help setup
+
+help:
+	@echo 'make            builds $(RELEASE)/weft'
+	@echo 'make run        builds, makes a small model of random weights and runs a prompt through it;'
+	@echo '                make run MODEL=path.gguf PROMPT="..." takes yours'
+	@echo 'make test       builds and runs all tests'
+	@echo 'make check      format, layers, clang-tidy, sanitizers, fuzzers; make check CHECKS="format asan"'
+	@echo 'make bench      the micro-benchmarks of kernels and tokenizers'
+	@echo 'make format     rewrites the sources in the style of .clang-format'
+	@echo 'make install    installs into PREFIX ($(PREFIX))'
+	@echo 'make clean      removes build/'
+
+setup:
+	@tools/setup.sh build
+
+$(RELEASE)/build.ninja: | setup
+	cmake --preset release
+
+build: setup $(RELEASE)/build.ninja
+	@cmake --build $(RELEASE) --target $(PROGRAMS)
+
+MODEL ?=
+PROMPT ?= The loom
+ifeq ($(MODEL),)
+RUN_MODEL := $(DEMO_MODEL)
+else
+RUN_MODEL := $(MODEL)
+endif
+
+$(DEMO_MODEL): | build
+	@$(RELEASE)/weft-make-model --shape tiny-llama --type Q8_0 --out $@
+
+run: build $(if $(MODEL),,$(DEMO_MODEL))
+	@echo '$(RELEASE)/weft run -m $(RUN_MODEL) -n 48 --seed 1 "$(PROMPT)"' >&2
+	@$(RELEASE)/weft run -m '$(RUN_MODEL)' -n 48 --seed 1 "$(PROMPT)"
+
+test: setup $(RELEASE)/build.ninja
+	@cmake --build $(RELEASE)
+	@tools/run_tests.sh $(RELEASE)
+
+bench:
+	@tools/setup.sh build bench
+	@cmake --preset release -B build/bench -DWEFT_BENCH=ON -DWEFT_TESTS=OFF >/dev/null
+	@cmake --build build/bench
+	@set -e; for program in build/bench/bench/*_bench; do echo "== $$program"; $$program; done
+
+format:
+	@tools/setup.sh check
+	@git ls-files --cached --others --exclude-standard '*.cc' '*.h' | xargs clang-format -i
+
+CHECKS ?=
+check:
+	@tools/setup.sh build check
+	@tools/check.sh $(CHECKS)
+
+install: build
+	@cmake --install $(RELEASE) --prefix '$(PREFIX)'
+
+clean:
+	rm -rf build

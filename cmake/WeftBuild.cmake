@@ -1,0 +1,97 @@
+# Compiler settings of the whole tree, and the helpers that every folder uses.
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(WEFT_CCACHE ccache)
+if(WEFT_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${WEFT_CCACHE}")
+endif()
+find_program(WEFT_MOLD mold)
+find_program(WEFT_LLD ld.lld)
+if(WEFT_MOLD)
+  add_link_options(-fuse-ld=mold)
+elseif(WEFT_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()
+
+# The interface target that every library of the tree links.
+#
+# -ffp-contract=off is part of the same-bits rule: a fused multiply-add happens
+# where the code says std::fma or an intrinsic, never where a compiler fancies.
+add_library(weft_options INTERFACE)
+target_compile_options(weft_options INTERFACE
+  -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
+  -ffp-contract=off -fno-math-errno)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports these falsely inside std::string, std::variant and std::optional.
+  target_compile_options(weft_options INTERFACE
+    -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+else()
+  target_compile_options(weft_options INTERFACE -Wthread-safety)
+endif()
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  target_compile_definitions(weft_options INTERFACE WEFT_DEBUG=1)
+endif()
+target_include_directories(weft_options INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+# Debian's headers are not ours to warn about.
+target_link_libraries(weft_options INTERFACE Threads::Threads)
+
+if(WEFT_SANITIZE)
+  add_compile_options(-fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${WEFT_SANITIZE})
+  if(WEFT_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+if(WEFT_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
+# weft_library(NAME SOURCES a.cc ... [DEPS weft_base ...])
+function(weft_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_link_libraries(${name} PUBLIC weft_options ${arg_DEPS})
+endfunction()
+
+# weft_test(NAME SOURCES a_test.cc ... [DEPS ...]): one test binary, its cases
+# found at test time, labelled with its folder.
+function(weft_test name)
+  if(NOT WEFT_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  if(WEFT_SANITIZE MATCHES "thread")
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/tsan_defaults.cc)
+  endif()
+  target_link_libraries(${name} PRIVATE weft_options ${arg_DEPS} GTest::gmock GTest::gtest_main)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")  # tests/support/...
+  target_compile_definitions(${name} PRIVATE
+    WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 600)
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()
+
+# weft_fuzzer(NAME SOURCES x_fuzz.cc [DEPS ...]): a libFuzzer binary, under
+# WEFT_FUZZ only. Seeds lie in tests/fuzz/corpus/NAME.
+function(weft_fuzzer name)
+  if(NOT WEFT_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE weft_options ${arg_DEPS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_property(GLOBAL APPEND PROPERTY WEFT_FUZZERS ${name})
+endfunction()

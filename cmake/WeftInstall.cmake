@@ -1,0 +1,31 @@
+# What `make install` puts in place for other projects: include/weft, the static
+# libraries, and a package file, so that they need only
+#
+#   find_package(weft REQUIRED)
+#   target_link_libraries(mine PRIVATE weft::weft)
+#
+# In this tree weft::weft is the same by another way.
+include(CMakePackageConfigHelpers)
+
+# In the order in which a linker needs them: each uses only what comes after it.
+set(WEFT_PUBLIC_LIBRARIES
+  weft_engine weft_backend weft_state weft_tokenizer weft_model weft_kernels weft_formats
+  weft_base)
+
+add_library(weft_public INTERFACE)
+target_link_libraries(weft_public INTERFACE weft_engine)
+add_library(weft::weft ALIAS weft_public)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weft
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development FILES_MATCHING PATTERN "*.h")
+install(TARGETS ${WEFT_PUBLIC_LIBRARIES}
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+configure_package_config_file(
+  ${PROJECT_SOURCE_DIR}/cmake/weftConfig.cmake.in ${PROJECT_BINARY_DIR}/weftConfig.cmake
+  INSTALL_DESTINATION ${package_dir}
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/weftConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/weftConfig.cmake ${PROJECT_BINARY_DIR}/weftConfigVersion.cmake
+  DESTINATION ${package_dir} COMPONENT development)

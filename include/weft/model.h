@@ -1,0 +1,87 @@
+// A model file, loaded once: tokenizer, and weights packed for a backend.
+//
+// A Model is immutable and shared; engines, tokenizers of a front end and any
+// number of threads may hold it. Loading a second model gives a second Model, and
+// each Engine runs exactly one.
+#ifndef WEFT_MODEL_H_
+#define WEFT_MODEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace weft {
+
+class Backend;
+class ModelFile;
+class Tokenizer;
+class Weights;
+struct ModelSpec;
+
+struct ModelOptions {
+  std::string backend = "cpu";
+  // In place of `backend`: one of the caller's own. It must outlive the model.
+  const Backend* backend_object = nullptr;
+  int n_threads = 0;  // for packing; 0: one per core
+  // The longest context any session will use; 0 means what the model was trained
+  // for. Part of the model, because some choose their rope factors by it.
+  int64_t context_tokens = 0;
+  // Called with the fraction done while loading; may be empty.
+  std::function<void(double fraction)> progress;
+};
+
+class Model {
+ public:
+  // Opens, checks and packs the GGUF file at `path`. The error is one sentence
+  // that names the file and what is wrong with it.
+  static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& path,
+                                                           const ModelOptions& options);
+  // The same for a file already opened, e.g. one embedded in the program.
+  static absl::StatusOr<std::shared_ptr<const Model>> FromFile(
+      std::shared_ptr<const ModelFile> file, const ModelOptions& options);
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  const std::string& path() const;
+  // general.name, or the file's name without its extension.
+  const std::string& name() const;
+  int64_t n_vocab() const;
+  // The context the model was loaded for.
+  int64_t context_tokens() const;
+  // Identifies the weights and how they are used; equal for equal files. Session
+  // files carry it.
+  const std::string& fingerprint() const;
+  int64_t weight_bytes() const;
+
+  // --- text -----------------------------------------------------------------
+  // `add_special` puts BOS and the like where the model wants them;
+  // `parse_special` recognises control tokens written in the text.
+  std::vector<int32_t> Encode(std::string_view text, bool add_special, bool parse_special) const;
+  std::string Decode(std::span<const int32_t> tokens, bool render_special) const;
+  // The chat template of the file, empty when it has none.
+  std::string_view chat_template() const;
+
+  // --- for the library's own folders ------------------------------------------
+  const ModelFile& file() const;
+  const std::shared_ptr<const Tokenizer>& tokenizer() const;
+  const ModelSpec& spec() const;
+  const Backend& backend() const;
+  const std::shared_ptr<const Weights>& weights() const;
+
+ private:
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_MODEL_H_

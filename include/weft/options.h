@@ -1,0 +1,117 @@
+// What a caller can ask for: of an engine, a session, a turn.
+#ifndef WEFT_OPTIONS_H_
+#define WEFT_OPTIONS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+enum class KvType { kF32, kF16, kBF16, kQ8_0 };
+
+struct EngineOptions {
+  int n_threads = 0;  // compute threads, the engine's own included; 0: one per core
+  KvType kv_type = KvType::kF16;
+  int page_tokens = 0;  // positions per page; 0: the backend's choice
+  // Bytes that pages and slots may take. 0: half of what the machine has free
+  // when the engine starts.
+  int64_t memory_bytes = 0;
+  int max_running = 32;  // turns in a step
+  int max_queued = 256;  // turns waiting; one more is RESOURCE_EXHAUSTED
+  int max_sessions = 4096;
+  // Rows of one step at most; also the size of the compute scratch.
+  int64_t max_step_tokens = 512;
+  // While sessions decode, prompt chunks beside them are sized so that a step takes
+  // at most this many times a step of decoding alone (and at least one chunk of 16
+  // rows is always taken, so that a prompt is never starved).
+  double decode_stretch = 3.0;
+  // Where parked sessions are kept; empty: parking is refused, and memory pressure
+  // drops idle sessions to their tokens.
+  std::string state_dir;
+  // Events a turn holds for a consumer that does not read; then the turn is paused
+  // until half of them are read, and cut after `stalled_consumer_timeout`.
+  int max_pending_events = 1024;
+  std::chrono::milliseconds stalled_consumer_timeout{60000};
+  // Prefixes are shared between isolation domains only when this is set.
+  bool share_prefixes_across_domains = false;
+  // Look for and keep shared prefixes at all.
+  bool prefix_cache = true;
+};
+
+struct SessionOptions {
+  // Chosen by the client; unique within its domain. Empty: anonymous.
+  std::string name;
+  // Whose it is. Names and prefixes of one domain are invisible to every other.
+  std::string domain;
+};
+
+struct SamplingOptions {
+  float temperature = 0.8f;         // 0: greedy
+  int top_k = 40;                   // 0: off
+  float top_p = 0.95f;              // 1: off
+  float min_p = 0.05f;              // 0: off
+  float repetition_penalty = 1.0f;  // 1: off
+  float frequency_penalty = 0.0f;
+  float presence_penalty = 0.0f;
+  int penalty_window = 64;  // last tokens looked at; -1: the whole context
+  std::vector<std::pair<int32_t, float>> logit_bias;  // -infinity bans a token
+  // Randomness is a function of (seed, position): equal seeds give equal output.
+  // Unset: the engine draws one, and reports it.
+  std::optional<uint64_t> seed;
+
+  static SamplingOptions Greedy() {
+    SamplingOptions options;
+    options.temperature = 0;
+    return options;
+  }
+};
+
+// Restricts what may be sampled next: the place of grammars and schemas. Called on
+// the engine thread before each sample, for one choice of one turn.
+class TokenMask {
+ public:
+  virtual ~TokenMask() = default;
+  // Sets allowed[id] to false for every token that must not come next.
+  virtual void Apply(std::span<const int32_t> generated, std::vector<bool>* allowed) = 0;
+};
+
+struct TurnOptions {
+  std::vector<int32_t> tokens;
+  // False: `tokens` are appended to the session. True: they are the whole context;
+  // the session keeps what it shares with them from the start and forgets the rest.
+  bool tokens_are_whole_context = false;
+
+  int64_t max_tokens = -1;  // to generate; -1: until the context is full; 0: none
+  int n_choices = 1;        // more than one forks after the prompt
+  SamplingOptions sampling;
+  std::vector<int32_t> stop_tokens;  // beside the model's own end-of-generation tokens
+  std::vector<std::string> stop_strings;
+  bool ignore_eos = false;  // the model's end tokens are banned, not obeyed
+  int top_logprobs = -1;    // -1: none; 0: of the chosen; n: and the n best
+  // Log-probability of every prompt token given those before it (and its
+  // alternatives, as above). Such a turn computes its whole prompt anew.
+  bool prompt_logprobs = false;
+  std::function<std::unique_ptr<TokenMask>(int choice)> token_mask;
+
+  int priority = 0;  // higher first
+  // The turn ends with DEADLINE_EXCEEDED at this time; unset: never.
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+
+  // Raw logits of every prompt position, row by row, on the engine thread; it must
+  // return quickly. Computes the whole prompt anew.
+  std::function<void(int64_t position, std::span<const float> logits)> on_prompt_logits;
+  // Sizes of the prompt's chunks, repeated cyclically; empty: the engine's choice.
+  // Results do not depend on it; it exists to show that.
+  std::vector<int64_t> prompt_chunks;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPTIONS_H_

@@ -1,0 +1,161 @@
+#include "backend/backend.h"
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+TEST(BackendRegistryTest, FindsEveryNameAndListsThemOtherwise) {
+  EXPECT_THAT(BackendNames(), Contains("reference"));
+  for (const std::string_view name : BackendNames()) {
+    const auto backend = FindBackend(name);
+    ASSERT_TRUE(backend.ok());
+    EXPECT_EQ((*backend)->name(), name);
+    EXPECT_FALSE((*backend)->capabilities().kv_types.empty());
+    EXPECT_FALSE((*backend)->capabilities().page_tokens.empty());
+    EXPECT_GT((*backend)->capabilities().max_step_tokens, 0);
+  }
+  const auto none = FindBackend("abacus\n");
+  EXPECT_EQ(none.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(std::string(Message(none.status())), HasSubstr("reference"));
+  EXPECT_THAT(std::string(Message(none.status())), HasSubstr("abacus\\x0"));
+}
+
+// A step of two sequences over a model with a full and a windowed group, which is
+// in order; every case below spoils one thing.
+//
+//   pages of 4 tokens; pool of 10 pages in group 0, 8 in group 1 (window 6); 3 slots
+//   sequence 0: positions 0..5,  writes entries 0, 1
+//   sequence 1: positions 9..10, writes entry 2; in group 1 it sees positions 4..10,
+//               so entry 0 may be absent
+struct World {
+  World() {
+    spec.n_vocab = 100;
+    spec.kv_layers = {{.group = 0, .n_heads = 1, .k_dim = 8, .v_dim = 8},
+                      {.group = 1, .n_heads = 1, .k_dim = 8, .v_dim = 8}};
+    spec.kv_groups = {{.window = 0, .kv_layers = {0}}, {.window = 6, .kv_layers = {1}}};
+    spec.slots = {{.kind = SlotKind::kConvolution, .n_floats = 4}};
+    layout.page_tokens = 4;
+  }
+
+  Status Validate() {
+    sequences.resize(2);
+    for (size_t s = 0; s < 2; ++s) {
+      sequences[s].tokens = tokens[s];
+      sequences[s].position = positions[s];
+      sequences[s].slot = slots[s];
+      sequences[s].n_logits = n_logits[s];
+      sequences[s].page_tables.assign(tables[s].begin(), tables[s].end());
+    }
+    if (n_sequences < 2) sequences.resize(n_sequences);
+    return ValidateStep(spec, layout, n_pages, n_slots, max_step_tokens, {.sequences = sequences},
+                        n_logit_values);
+  }
+
+  ModelSpec spec;
+  StateLayout layout;
+  std::vector<int64_t> n_pages{10, 8};
+  int64_t n_slots = 3;
+  int64_t max_step_tokens = 8;
+  size_t n_logit_values = 300;
+  size_t n_sequences = 2;
+  std::vector<std::vector<TokenId>> tokens{{1, 2, 3, 4, 5, 99}, {0, 7}};
+  std::vector<int64_t> positions{0, 9};
+  std::vector<SlotId> slots{2, 0};
+  std::vector<int64_t> n_logits{1, 2};
+  std::vector<std::vector<std::vector<PageId>>> tables{{{9, 0}, {7, 0}},
+                                                       {{3, 4, 5}, {kNoPage, 4, 5}}};
+  std::vector<StepSequence> sequences;
+};
+
+TEST(ValidateStepTest, AcceptsWhatIsInOrder) {
+  World world;
+  EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+  world.tables[1][0].push_back(kNoPage);  // entries beyond the last position are ignored
+  world.tables[1][1][0] = 1000;           // and so are those behind the window
+  EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+  // A page that both only read may be shared.
+  world.positions[0] = 12;
+  world.tables[0] = {{3, 4, 6, 7, 8}, {kNoPage, 4, 6, 7, 0}};
+  world.tables[1] = {{3, 4, 5}, {3, 4, 5}};
+  EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+  // No logits at all are a step too.
+  world.n_logits = {0, 0};
+  world.n_logit_values = 0;
+  EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+  // Without recurrent state slots do not matter.
+  world.spec.slots.clear();
+  world.slots = {kNoSlot, kNoSlot};
+  EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+}
+
+struct Spoiled {
+  std::string what;
+  std::function<void(World&)> spoil;
+  std::string message;
+};
+
+TEST(ValidateStepTest, RefusesWhatIsNot) {
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  const std::vector<Spoiled> cases = {
+      {"no sequence", [](World& w) { w.n_sequences = 0; }, "at least one sequence"},
+      {"no tokens", [](World& w) { w.tokens[1] = {}; }, "has no tokens"},
+      {"negative token", [](World& w) { w.tokens[0][3] = -1; }, "token -1 is not"},
+      {"token too large", [](World& w) { w.tokens[0][5] = 100; }, "token 100 is not"},
+      {"negative position", [](World& w) { w.positions[1] = -1; }, "position -1"},
+      {"position overflows", [&](World& w) { w.positions[1] = kMax; }, "out of range"},
+      {"position beyond the table", [&](World& w) { w.positions[1] = kMax - 2; }, "needs"},
+      {"step too large", [](World& w) { w.max_step_tokens = 7; }, "8 tokens is larger"},
+      {"negative logits", [](World& w) { w.n_logits[0] = -1; }, "wants -1 logits"},
+      {"more logits than tokens", [](World& w) { w.n_logits[1] = 3; }, "wants 3 logits of 2"},
+      {"buffer too small", [](World& w) { w.n_logit_values = 299; }, "holds 299"},
+      {"buffer too large", [](World& w) { w.n_logit_values = 400; }, "holds 400"},
+      {"a table missing", [](World& w) { w.tables[0].pop_back(); }, "has 1 page tables"},
+      {"a table too many", [](World& w) { w.tables[0].push_back({}); }, "has 3 page tables"},
+      {"table too short",
+       [](World& w) {
+         w.tables[1][0] = {3, 4};
+       },
+       "has 2 entries, needs 3"},
+      {"page absent", [](World& w) { w.tables[1][0][0] = kNoPage; }, "entry 0 is page -1"},
+      {"page in the window absent", [](World& w) { w.tables[1][1][1] = kNoPage; },
+       "page group 1: entry 1 is page -1"},
+      {"page outside the pool", [](World& w) { w.tables[0][1][0] = 8; }, "page 8 of a pool of 8"},
+      {"written page outside", [](World& w) { w.tables[1][0][2] = 10; }, "of a pool of 10"},
+      {"two write a page", [](World& w) { w.tables[1][0][2] = 9; }, "page 9 is written twice"},
+      {"one writes a page twice", [](World& w) { w.tables[0][0][1] = 9; }, "written twice"},
+      {"one reads what another writes", [](World& w) { w.tables[1][0][0] = 0; },
+       "page 0 is read while it is written"},
+      {"an earlier one reads it",
+       [](World& w) {
+         std::swap(w.tokens[0], w.tokens[1]);
+         std::swap(w.positions[0], w.positions[1]);
+         std::swap(w.tables[0], w.tables[1]);
+         std::swap(w.n_logits[0], w.n_logits[1]);
+         w.tables[0][0][1] = 0;
+       },
+       "page 0 is read while it is written"},
+      {"no slot", [](World& w) { w.slots[0] = kNoSlot; }, "slot -1 of a pool of 3"},
+      {"slot outside", [](World& w) { w.slots[1] = 3; }, "slot 3 of a pool of 3"},
+      {"shared slot", [](World& w) { w.slots[1] = 2; }, "share slot 2"},
+  };
+  for (const Spoiled& spoiled : cases) {
+    World world;
+    spoiled.spoil(world);
+    const Status status = world.Validate();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << spoiled.what;
+    EXPECT_THAT(std::string(Message(status)), HasSubstr(spoiled.message)) << spoiled.what;
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,381 @@
+// The attention operations of a step: queries, keys and values of all rows, their
+// storing, and the scan of every sequence's pages.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/step_context.h"
+
+namespace weft::cpu {
+
+namespace {
+
+// What is left of an attention operation once queries and keys are there.
+struct Scan {
+  int kv_layer;
+  int n_heads;
+  float scale;
+  float softcap;
+  const float* sinks;    // one per query head, or null
+  const float* queries;  // row r, head h at r * query_stride + h * query_head_stride
+  int64_t query_stride, query_head_stride;
+  float* outputs;  // row r, head h at (r * n_heads + h) * v_dim
+};
+
+// Consecutive rows of one sequence.
+struct RowBlock {
+  int64_t begin, end;
+};
+
+// One job: some rows, and query heads [head_begin, head_end) of a kv head.
+struct AttentionTask {
+  RowBlock rows;
+  int kv_head;
+  int64_t head_begin, head_end;
+};
+
+// Query heads of one kv head that stay together.
+constexpr int64_t kFewestHeads = 4;
+
+std::vector<RowBlock> SplitRows(const StepContext& context, int64_t heads_per_kv_head) {
+  const int64_t most = std::max<int64_t>(1, kQueriesPerTask / heads_per_kv_head);
+  std::vector<RowBlock> blocks;
+  for (int64_t begin = 0; begin < context.n_rows();) {
+    int64_t end = begin + 1;
+    while (end < context.n_rows() && end - begin < most &&
+           context.rows[end].sequence == context.rows[begin].sequence) {
+      ++end;
+    }
+    blocks.push_back({begin, end});
+    begin = end;
+  }
+  return blocks;
+}
+
+void RunTask(const StepContext& context, const Scan& scan, const AttentionTask& task,
+             AttentionWorkspace* work) {
+  const RowBlock& block = task.rows;
+  const KvShape& shape = context.kv.shape(scan.kv_layer);
+  const int64_t window = context.spec.kv_groups[context.kv.group(scan.kv_layer)].window;
+  const int64_t n_queries = (block.end - block.begin) * (task.head_end - task.head_begin);
+
+  int64_t at = 0;
+  for (int64_t row = block.begin; row < block.end; ++row) {
+    const int64_t position = context.rows[row].position;
+    const int64_t first = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+    for (int64_t head = task.head_begin; head < task.head_end; ++head, ++at) {
+      work->queries[at] = scan.queries + row * scan.query_stride + head * scan.query_head_stride;
+      work->outputs[at] = scan.outputs + (row * scan.n_heads + head) * shape.v_dim;
+      work->first[at] = first;
+      work->last[at] = position;
+      if (scan.sinks != nullptr) work->sinks[at] = scan.sinks[head];
+    }
+  }
+  const int sequence = context.rows[block.begin].sequence;
+  const std::span<const PageId> table = context.TableOf(scan.kv_layer, sequence);
+  const int64_t first_tile = work->first[0] / kKvTileTokens;
+  const int64_t last_tile = work->last[n_queries - 1] / kKvTileTokens;
+  for (int64_t tile = first_tile; tile <= last_tile; ++tile) {
+    work->tiles[tile - first_tile] =
+        context.kv.Tile(scan.kv_layer, task.kv_head, table, tile * kKvTileTokens);
+  }
+  AttentionJob job;
+  job.shape = shape;
+  job.tiles = work->tiles.data();
+  job.first_tile = first_tile;
+  job.n_queries = n_queries;
+  job.queries = work->queries.data();
+  job.outputs = work->outputs.data();
+  job.first = work->first.data();
+  job.last = work->last.data();
+  job.sinks = scan.sinks != nullptr ? work->sinks.data() : nullptr;
+  job.scale = scan.scale;
+  job.softcap = scan.softcap;
+  context.compute.vec().attend(job, work->scratch.As<float>().data());
+}
+
+// Makes room for the jobs, so that no worker has to.
+void SizeWorkspaces(StepContext* context, const std::vector<RowBlock>& blocks,
+                    int64_t heads_per_kv_head) {
+  int64_t last = 0;
+  for (const RowBlock& block : blocks) {
+    last = std::max(last, context->rows[block.end - 1].position);
+  }
+  const size_t n_queries = static_cast<size_t>(std::max(kQueriesPerTask, heads_per_kv_head));
+  for (AttentionWorkspace& work : context->workspaces) {
+    work.tiles.resize(std::max(work.tiles.size(), static_cast<size_t>(last / kKvTileTokens + 1)));
+    work.queries.resize(n_queries);
+    work.outputs.resize(n_queries);
+    work.first.resize(n_queries);
+    work.last.resize(n_queries);
+    work.sinks.resize(n_queries);
+  }
+}
+
+void Attend(StepContext* context, const Scan& scan) {
+  const KvLayer& layer = context->spec.kv_layers[scan.kv_layer];
+  const int64_t heads_per_kv_head = scan.n_heads / layer.n_heads;
+  const std::vector<RowBlock> blocks = SplitRows(*context, heads_per_kv_head);
+  SizeWorkspaces(context, blocks, heads_per_kv_head);
+  const int64_t window = context->spec.kv_groups[layer.group].window;
+  const int64_t tile_bytes = KvTileBytes(context->kv.shape(scan.kv_layer));
+  for (const RowBlock& block : blocks) {
+    const int64_t last = context->rows[block.end - 1].position;
+    const int64_t seen =
+        window > 0 ? std::min(last + 1, window + (block.end - block.begin) - 1) : last + 1;
+    context->compute.stats().kv_bytes += seen * layer.n_heads * tile_bytes / kKvTileTokens;
+  }
+  // Later blocks see more; they go first, so that the threads end together. Where
+  // there are few, the heads that share a kv head are split: more threads, the same
+  // sums.
+  const int64_t n_blocks = static_cast<int64_t>(blocks.size());
+  int64_t n_splits = 1;
+  while (n_blocks * layer.n_heads * n_splits < 2 * context->compute.n_threads() &&
+         heads_per_kv_head >= 2 * kFewestHeads * n_splits) {
+    n_splits *= 2;
+  }
+  const int64_t n_tasks = n_blocks * layer.n_heads * n_splits;
+  const auto task_at = [&](int64_t i) {
+    AttentionTask task;
+    task.rows = blocks[n_blocks - 1 - i / (layer.n_heads * n_splits)];
+    task.kv_head = static_cast<int>(i / n_splits % layer.n_heads);
+    const int64_t first = task.kv_head * heads_per_kv_head, split = i % n_splits;
+    task.head_begin = first + heads_per_kv_head * split / n_splits;
+    task.head_end = first + heads_per_kv_head * (split + 1) / n_splits;
+    return task;
+  };
+  context->compute.TimeAttention([&] {
+    context->compute.RunTasks(n_tasks, [&](int64_t begin, int64_t end, int worker) {
+      for (int64_t i = begin; i < end; ++i) {
+        RunTask(*context, scan, task_at(i), &context->workspaces[worker]);
+      }
+    });
+  });
+}
+
+// Norms and rotates one row's keys, and puts keys and values into their tiles.
+//   k: (n_kv_heads, k_dim), v: (n_kv_heads, v_dim); both are overwritten
+void StoreRow(StepContext* context, const BoundAttention& op, int64_t row, float* k, float* v) {
+  const Attention& spec = *op.spec;
+  if (spec.v_from_k) std::memcpy(v, k, sizeof(float) * spec.n_kv_heads * spec.v_dim);
+  context->compute.NormRow(op.k_norm, k, spec.n_kv_heads * spec.k_dim, k);
+  context->compute.NormRow(op.v_norm, v, spec.n_kv_heads * spec.v_dim, v);
+  const int64_t position = context->rows[row].position;
+  const auto table = context->TableOf(spec.kv_layer, context->rows[row].sequence);
+  for (int head = 0; head < spec.n_kv_heads; ++head) {
+    context->Rotate(spec.rope, row, k + head * spec.k_dim);
+    context->compute.vec().store_kv(context->kv.shape(spec.kv_layer), k + head * spec.k_dim,
+                                    v + head * spec.v_dim,
+                                    static_cast<int>(position % kKvTileTokens),
+                                    context->kv.Tile(spec.kv_layer, head, table, position));
+  }
+}
+
+void TouchPages(StepContext* context, int kv_layer) {
+  const int group = context->kv.group(kv_layer);
+  const int64_t page_tokens = context->kv.page_tokens();
+  for (const StepSequence& sequence : context->step->sequences) {
+    const int64_t last = sequence.position + static_cast<int64_t>(sequence.tokens.size()) - 1;
+    for (int64_t i = sequence.position / page_tokens; i <= last / page_tokens; ++i) {
+      context->kv.Touch(group, sequence.page_tables[group][i]);
+    }
+  }
+}
+
+int64_t QueryWidth(const Attention& spec) {
+  return spec.n_heads * spec.k_dim * (spec.gated_query ? 2 : 1);
+}
+
+}  // namespace
+
+ScratchWidths WidthsOf(const BoundAttention& op) {
+  const Attention& spec = *op.spec;
+  ScratchWidths widths;
+  widths.a = QueryWidth(spec);
+  widths.b = spec.n_kv_heads * spec.k_dim;
+  widths.c = spec.n_kv_heads * spec.v_dim;
+  widths.d = spec.n_heads * spec.v_dim;
+  widths.int8_input = op.q.matrix.n_in;
+  widths.int8_inner = op.out.matrix.n_in;
+  return widths;
+}
+
+//   a: queries (and gates), b: keys, c: values, d: what the heads give
+void RunOp(StepContext* context, const BoundAttention& op, const RowsView& x, const RowsView&,
+           const RowsView& out) {
+  const Attention& spec = *op.spec;
+  Compute& compute = context->compute;
+  const int64_t n = context->n_rows();
+  const auto view = [](float* values, int64_t width) { return RowsView{values, width, width}; };
+  const RowsView q = view(context->scratch.a, QueryWidth(spec));
+  const RowsView k = view(context->scratch.b, spec.n_kv_heads * spec.k_dim);
+  const RowsView v = view(context->scratch.c, spec.n_kv_heads * spec.v_dim);
+  const RowsView heads = view(context->scratch.d, spec.n_heads * spec.v_dim);
+
+  const ActivationRows input =
+      compute.Input(x, n, {&op.q, &op.k, &op.v}, &context->scratch.int8_input);
+  Product products[3] = {MakeProduct(op.q, input, n, q)};
+  size_t n_products = 1;
+  if (op.k) products[n_products++] = MakeProduct(op.k, input, n, k);
+  if (op.v) products[n_products++] = MakeProduct(op.v, input, n, v);
+  compute.Multiply(std::span<const Product>(products, n_products));
+
+  if (spec.writes_kv) TouchPages(context, spec.kv_layer);
+  const int64_t head_stride = spec.k_dim * (spec.gated_query ? 2 : 1);
+  compute.ForEach(n, 2 * (q.width + k.width + v.width), [&](int64_t row, int) {
+    if (!spec.gated_query) compute.NormRow(op.q_norm, q.row(row), q.width, q.row(row));
+    for (int head = 0; head < spec.n_heads; ++head) {
+      float* const query = q.row(row) + head * head_stride;
+      if (spec.gated_query) compute.NormRow(op.q_norm, query, spec.k_dim, query);
+      context->Rotate(spec.rope, row, query);
+    }
+    if (spec.writes_kv) StoreRow(context, op, row, k.row(row), v.row(row));
+  });
+
+  Attend(context, {spec.kv_layer, spec.n_heads, spec.scale, spec.softcap, op.sinks, q.values,
+                   q.stride, head_stride, heads.values});
+  if (spec.gated_query) {
+    compute.ForEach(n, heads.width * 4, [&](int64_t row, int) {
+      for (int head = 0; head < spec.n_heads; ++head) {
+        compute.vec().multiply_sigmoid(q.row(row) + head * head_stride + spec.k_dim, spec.v_dim,
+                                       heads.row(row) + head * spec.v_dim);
+      }
+    });
+  }
+  const ActivationRows inner = compute.Input(heads, n, {&op.out}, &context->scratch.int8_inner);
+  compute.Multiply({MakeProduct(op.out, inner, n, out)});
+}
+
+// --- latent attention ------------------------------------------------------------------
+
+namespace {
+
+// One product per head: head h of `x` (n_in values each) to head h of `out`, rows at
+// the given strides.
+void MultiplyHeads(StepContext* context, const BoundStack& stack, int n_heads, const float* x,
+                   int64_t x_head_stride, int64_t x_stride, float* out, int64_t out_head_stride,
+                   int64_t out_stride) {
+  const int64_t n = context->n_rows();
+  const int64_t n_in = stack.first.n_in;
+  std::vector<Product> products;
+  if (WantsInt8(stack.first)) {
+    context->compute.ForEach(n_heads * n, n_in, [&](int64_t i, int) {
+      context->compute.quantize_row(x + i / n * x_head_stride + i % n * x_stride, n_in,
+                                    &context->scratch.int8_inner, i * n_in);
+    });
+  }
+  for (int head = 0; head < n_heads; ++head) {
+    Product product;
+    product.matrix = stack.Member(head);
+    if (stack.bias != nullptr) product.bias = stack.bias + head * stack.first.n_out;
+    if (stack.scale != nullptr) product.scale = stack.scale[head];
+    product.x.values = x + head * x_head_stride;
+    product.x.values_stride = x_stride;
+    if (WantsInt8(stack.first)) {
+      product.x.int8 = context->scratch.int8_inner.Rows(head * n * n_in);
+    }
+    product.n_rows = n;
+    product.out = out + head * out_head_stride;
+    product.out_stride = out_stride;
+    products.push_back(product);
+  }
+  context->compute.Multiply(products);
+}
+
+}  // namespace
+
+ScratchWidths WidthsOf(const BoundLatentAttention& op) {
+  const LatentAttention& spec = *op.spec;
+  const int64_t q_width = spec.n_heads * (spec.nope_dim + spec.rope_dim);
+  const int64_t low_width = op.q_a ? op.q_a.matrix.n_out : 0;
+  ScratchWidths widths;
+  widths.a = std::max({q_width, spec.n_heads * spec.v_dim});
+  widths.b = spec.n_heads * (spec.latent_dim + spec.rope_dim);
+  widths.c = std::max(spec.latent_dim + spec.rope_dim, low_width);
+  widths.d = std::max(spec.n_heads * spec.latent_dim, low_width);
+  widths.int8_input = op.kv_a.matrix.n_in;
+  widths.int8_inner = std::max({low_width, spec.n_heads * spec.nope_dim,
+                                spec.n_heads * spec.latent_dim, spec.n_heads * spec.v_dim});
+  return widths;
+}
+
+//   a: queries as projected, later what the heads give; b: queries in the latent
+//   space; c: keys; d: low-rank queries, later sums of latents
+void RunOp(StepContext* context, const BoundLatentAttention& op, const RowsView& x, const RowsView&,
+           const RowsView& out) {
+  const LatentAttention& spec = *op.spec;
+  Compute& compute = context->compute;
+  const int64_t n = context->n_rows();
+  const int64_t q_dim = spec.nope_dim + spec.rope_dim;
+  const int64_t k_dim = spec.latent_dim + spec.rope_dim;
+  const auto view = [](float* values, int64_t width) { return RowsView{values, width, width}; };
+  const RowsView q = view(context->scratch.a, spec.n_heads * q_dim);
+  const RowsView queries = view(context->scratch.b, spec.n_heads * k_dim);
+  const RowsView keys = view(context->scratch.c, k_dim);
+  const RowsView sums = view(context->scratch.d, spec.n_heads * spec.latent_dim);
+
+  if (op.q) {
+    const ActivationRows input =
+        compute.Input(x, n, {&op.q, &op.kv_a}, &context->scratch.int8_input);
+    compute.Multiply({MakeProduct(op.q, input, n, q), MakeProduct(op.kv_a, input, n, keys)});
+  } else {
+    const RowsView low = view(context->scratch.d, op.q_a.matrix.n_out);
+    const ActivationRows input =
+        compute.Input(x, n, {&op.q_a, &op.kv_a}, &context->scratch.int8_input);
+    compute.Multiply({MakeProduct(op.q_a, input, n, low), MakeProduct(op.kv_a, input, n, keys)});
+    compute.ForEach(n, low.width, [&](int64_t row, int) {
+      compute.NormRow(op.q_a_norm, low.row(row), low.width, low.row(row));
+    });
+    const ActivationRows inner = compute.Input(low, n, {&op.q_b}, &context->scratch.int8_inner);
+    compute.Multiply({MakeProduct(op.q_b, inner, n, q)});
+  }
+  MultiplyHeads(context, op.k_b, spec.n_heads, q.values, q_dim, q.stride, queries.values, k_dim,
+                queries.stride);
+
+  TouchPages(context, spec.kv_layer);
+  compute.ForEach(n, queries.width + k_dim, [&](int64_t row, int) {
+    for (int head = 0; head < spec.n_heads; ++head) {
+      float* const rotated = queries.row(row) + head * k_dim + spec.latent_dim;
+      std::memcpy(rotated, q.row(row) + head * q_dim + spec.nope_dim,
+                  sizeof(float) * spec.rope_dim);
+      context->Rotate(spec.rope, row, rotated);
+    }
+    float* const key = keys.row(row);
+    compute.NormRow(op.kv_norm, key, spec.latent_dim, key);
+    context->Rotate(spec.rope, row, key + spec.latent_dim);
+    const int64_t position = context->rows[row].position;
+    const auto table = context->TableOf(spec.kv_layer, context->rows[row].sequence);
+    compute.vec().store_kv(context->kv.shape(spec.kv_layer), key, key,
+                           static_cast<int>(position % kKvTileTokens),
+                           context->kv.Tile(spec.kv_layer, 0, table, position));
+  });
+
+  Attend(context, {spec.kv_layer, spec.n_heads, spec.scale, 0, nullptr, queries.values,
+                   queries.stride, k_dim, sums.values});
+  const RowsView heads = view(context->scratch.a, spec.n_heads * spec.v_dim);
+  MultiplyHeads(context, op.v_b, spec.n_heads, sums.values, spec.latent_dim, sums.stride,
+                heads.values, spec.v_dim, heads.stride);
+  const ActivationRows inner = compute.Input(heads, n, {&op.out}, &context->scratch.int8_inner);
+  compute.Multiply({MakeProduct(op.out, inner, n, out)});
+}
+
+int64_t MaxAttentionScratch(const ModelSpec& spec, const KvPages& kv) {
+  int64_t most = 0;
+  const auto cover = [&](int kv_layer, int n_heads) {
+    const int64_t group = n_heads / spec.kv_layers[kv_layer].n_heads;
+    const int64_t n_queries = std::max(kQueriesPerTask, group);
+    most = std::max(most, AttentionScratchFloats(kv.shape(kv_layer), n_queries));
+  };
+  for (const Layer& layer : spec.layers) {
+    for (const Block& block : layer.blocks) {
+      for (const Path& path : block.paths) {
+        if (const auto* op = std::get_if<Attention>(&path.op)) cover(op->kv_layer, op->n_heads);
+        if (const auto* op = std::get_if<LatentAttention>(&path.op)) {
+          cover(op->kv_layer, op->n_heads);
+        }
+      }
+    }
+  }
+  return most;
+}
+
+}  // namespace weft::cpu

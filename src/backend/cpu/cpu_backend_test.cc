@@ -1,0 +1,591 @@
+// The cpu backend against the reference on a made-up model that has every block and
+// every rarer field of the spec, on every instruction set; and its own promises.
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu_weights.h"
+#include "backend/reference/reference_backend.h"
+#include "base/half.h"
+#include "formats/gguf_writer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/goldens.h"
+#include "tests/support/logits.h"
+#include "tests/support/model_runner.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::LoadedModel;
+using testing::MaxDifference;
+using testing::ModelRunner;
+using testing::RunnerOptions;
+using testing::RunTokens;
+
+constexpr int64_t kWidth = 64;
+constexpr int64_t kVocab = 96;
+
+// Random tensors of a model file in memory.
+class Weightbox {
+ public:
+  explicit Weightbox(DType matrix_type) : matrix_type_(matrix_type) {}
+
+  TensorRef Vector(std::vector<int64_t> dims, float mean, float spread) {
+    int64_t n = 1;
+    for (const int64_t dim : dims) n *= dim;
+    std::normal_distribution<float> normal(mean, spread);
+    std::vector<float> values(static_cast<size_t>(n));
+    for (float& v : values) v = normal(random_);
+    return Add(DType::kF32, dims, std::as_bytes(std::span(values)));
+  }
+
+  // Rows of n_in values, with a spread that keeps products near 1.
+  TensorRef Matrix(std::vector<int64_t> dims) {
+    const float spread = 1 / std::sqrt(static_cast<float>(dims[0]));
+    if (matrix_type_ == DType::kF32) return Vector(dims, 0, spread);
+    int64_t n_blocks = 1;
+    for (const int64_t dim : dims) n_blocks *= dim;
+    n_blocks /= 32;
+    std::vector<std::byte> bytes;
+    for (int64_t i = 0; i < n_blocks; ++i) {
+      const uint16_t scale = F32ToF16(spread / 60);
+      bytes.push_back(static_cast<std::byte>(scale & 0xFF));
+      bytes.push_back(static_cast<std::byte>(scale >> 8));
+      for (int j = 0; j < 32; ++j) bytes.push_back(static_cast<std::byte>(random_() & 0xFF));
+    }
+    return Add(DType::kQ8_0, dims, bytes);
+  }
+
+  TensorRef Add(DType type, const std::vector<int64_t>& dims, std::span<const std::byte> bytes) {
+    kept_.push_back(std::make_unique<std::vector<std::byte>>(bytes.begin(), bytes.end()));
+    writer_.AddTensor(StrCat("tensor.", kept_.size() - 1), type, dims, *kept_.back());
+    return {static_cast<int>(kept_.size()) - 1};
+  }
+
+  std::shared_ptr<const ModelFile> Build() {
+    bytes_ = std::make_unique<std::string>(writer_.ToBytes());
+    auto file = ModelFile::FromBytes("made-up", std::as_bytes(std::span(*bytes_)));
+    EXPECT_TRUE(file.ok()) << file.status();
+    return *std::move(file);
+  }
+
+ private:
+  const DType matrix_type_;
+  std::mt19937 random_{5};
+  GgufWriter writer_;
+  std::vector<std::unique_ptr<std::vector<std::byte>>> kept_;
+  std::unique_ptr<std::string> bytes_;
+};
+
+// Builds the made-up model: see the functions of its layers.
+class ModelMaker {
+ public:
+  explicit ModelMaker(DType matrix_type) : box_(matrix_type) { MakeSpec(); }
+
+  const ModelSpec& spec() const { return spec_; }
+  Weightbox& box() { return box_; }
+  std::shared_ptr<const ModelFile> Build() { return box_.Build(); }
+
+ private:
+  // The last two thirds of a tensor's rows, as of a fused one.
+  Linear MakeLinear(int64_t n_in, int64_t n_out, bool bias = false) {
+    Linear linear;
+    linear.weight = box_.Matrix({n_in, n_out + n_out / 2});
+    if (bias) linear.bias = box_.Vector({n_out}, 0, 0.3f);
+    linear.first_row = n_out / 2;
+    linear.n_in = n_in;
+    linear.n_out = n_out;
+    return linear;
+  }
+  StackedLinear MakeStack(int64_t n_in, int64_t n_out, int64_t count, bool extras) {
+    StackedLinear stack;
+    stack.weight = box_.Matrix({n_in, n_out + 5, count});
+    if (extras) stack.bias = box_.Vector({n_out, count}, 0, 0.3f);
+    if (extras) stack.scale = box_.Vector({count}, 1, 0.2f);
+    stack.first_row = 3;
+    stack.n_in = n_in;
+    stack.n_out = n_out;
+    stack.count = count;
+    return stack;
+  }
+  Norm MakeNorm(NormKind kind, int64_t width, int64_t weight_values) {
+    Norm norm;
+    norm.kind = kind;
+    norm.weight = box_.Vector({weight_values}, 1, 0.2f);
+    if (kind == NormKind::kLayer) norm.bias = box_.Vector({weight_values}, 0, 0.2f);
+    norm.width = width;
+    norm.epsilon = 1e-5f;
+    norm.factor = 1.2f;
+    return norm;
+  }
+  Norm Rms(int64_t width = kWidth) { return MakeNorm(NormKind::kRms, width, width); }
+
+  Attention MakeAttention(int kv_layer, int n_heads, int rope) {
+    const KvLayer& kv = spec_.kv_layers[kv_layer];
+    Attention op;
+    op.kv_layer = kv_layer;
+    op.n_heads = n_heads;
+    op.n_kv_heads = kv.n_heads;
+    op.k_dim = kv.k_dim;
+    op.v_dim = kv.v_dim;
+    op.q = MakeLinear(kWidth, n_heads * kv.k_dim);
+    op.k = MakeLinear(kWidth, kv.n_heads * kv.k_dim);
+    op.v = MakeLinear(kWidth, kv.n_heads * kv.v_dim, true);
+    op.out = MakeLinear(n_heads * kv.v_dim, kWidth);
+    op.rope = rope;
+    op.scale = 0.2f;
+    return op;
+  }
+
+  void AddBlock(Norm pre, std::vector<Path> paths) {
+    Block block;
+    block.pre = pre;
+    block.paths = std::move(paths);
+    spec_.layers.emplace_back().blocks.push_back(std::move(block));
+  }
+  Block& last_block() { return spec_.layers.back().blocks.back(); }
+
+  void MakeSpec();
+  void AddAttentionLayers();
+  void AddLatentAttention();
+  void AddFeedForwardLayers();
+  void AddMixtures();
+
+  Weightbox box_;
+  ModelSpec spec_;
+};
+
+void ModelMaker::MakeSpec() {
+  spec_.architecture = "made-up";
+  spec_.n_vocab = kVocab;
+  spec_.d_model = kWidth;
+  spec_.context_tokens = 512;
+  spec_.embedding = box_.Matrix({kWidth, kVocab});
+  spec_.embedding_scale = 3;
+  for (const auto& [pairs, count] :
+       {std::pair(RopePairs::kHalves, 16), std::pair(RopePairs::kAdjacent, 7)}) {
+    Rope rope;
+    rope.pairs = pairs;
+    for (int i = 0; i < count; ++i) rope.frequencies.push_back(std::pow(0.5, i));
+    rope.magnitude = 1.1f;
+    spec_.ropes.push_back(rope);
+  }
+  spec_.kv_layers = {{0, 2, 32, 32}, {1, 2, 48, 32}, {0, 1, 64, 0}, {1, 1, 32, 32}};
+  spec_.kv_groups = {{0, {0, 2}}, {20, {1, 3}}};
+
+  PerLayerInput input;
+  input.table = box_.Matrix({2 * 32, kVocab});
+  input.proj = MakeLinear(kWidth, 2 * 32);
+  input.norm = Rms(32);
+  input.width = 32;
+  input.table_scale = 2;
+  input.proj_scale = 0.4f;
+  input.sum_scale = 0.7f;
+  spec_.per_layer_input = input;
+
+  AddAttentionLayers();
+  AddLatentAttention();
+  AddFeedForwardLayers();
+  AddMixtures();
+  spec_.output_norm = MakeNorm(NormKind::kLayer, kWidth, kWidth);
+  spec_.output.weight = spec_.embedding;  // tied
+  spec_.output.n_in = kWidth;
+  spec_.output.n_out = kVocab;
+  spec_.logit_scale = 2;
+  spec_.logit_softcap = 30;
+}
+
+void ModelMaker::AddAttentionLayers() {
+  // Gated queries, norms by head, sinks, softcap; a block with every scale.
+  Attention gated = MakeAttention(0, 4, 0);
+  gated.q = MakeLinear(kWidth, 4 * 2 * 32);
+  gated.gated_query = true;
+  gated.q_norm = Rms(32);
+  gated.k_norm = Rms(32);
+  gated.softcap = 5;
+  gated.sinks = box_.Vector({4}, 0, 1);
+  AddBlock(MakeNorm(NormKind::kLayer, kWidth, kWidth), {{Rms(), gated, Rms()}});
+  last_block().post = Rms();
+  last_block().residual_scale = 0.7f;
+  last_block().stream_scale = box_.Vector({1}, 1.1f, 0.01f);
+
+  // Norms over the whole width or with a weight that spans it, a window.
+  Attention windowed = MakeAttention(1, 6, 1);
+  windowed.q_norm = Rms(6 * 48);
+  windowed.k_norm = MakeNorm(NormKind::kRms, 48, 2 * 48);
+  windowed.v_norm.kind = NormKind::kRms;
+  windowed.v_norm.width = 32;
+  AddBlock(Rms(), {{{}, windowed, {}}});
+
+  // Reads another layer's cache.
+  Attention reader = MakeAttention(0, 2, 0);
+  reader.writes_kv = false;
+  reader.k = reader.v = Linear();
+  AddBlock(Rms(), {{{}, reader, {}}});
+
+  // Values from the keys' projection; no rope; many heads on one, which few rows split.
+  Attention shared = MakeAttention(3, 12, -1);
+  shared.v = Linear();
+  shared.v_from_k = true;
+  shared.k_norm = Rms(32);
+  AddBlock(Rms(), {{{}, shared, {}}});
+}
+
+void ModelMaker::AddLatentAttention() {
+  LatentAttention op;
+  op.kv_layer = 2;
+  op.n_heads = 3;
+  op.nope_dim = 32;
+  op.rope_dim = 32;
+  op.latent_dim = 32;
+  op.v_dim = 32;
+  op.q_a = MakeLinear(kWidth, 32);
+  op.q_a_norm = Rms(32);
+  op.q_b = MakeLinear(32, 3 * 64);
+  op.kv_a = MakeLinear(kWidth, 64);
+  op.kv_norm = Rms(32);
+  op.k_b = MakeStack(32, 32, 3, false);
+  op.v_b = MakeStack(32, 32, 3, false);
+  op.out = MakeLinear(3 * 32, kWidth);
+  op.rope = 0;
+  op.scale = 0.15f;
+  AddBlock(Rms(), {{{}, op, {}}});
+}
+
+void ModelMaker::AddFeedForwardLayers() {
+  const auto add = [&](Activation activation, bool gate, bool output_gate) {
+    DenseFfn op;
+    if (gate) op.gate = MakeLinear(kWidth, 96, true);
+    op.up = MakeLinear(kWidth, 96, true);
+    op.down = MakeLinear(96, kWidth);
+    if (output_gate) op.output_gate = MakeLinear(kWidth, 1);
+    op.activation = activation;
+    op.limit = 1;
+    AddBlock(Rms(), {{{}, op, {}}});
+  };
+  add(Activation::kSilu, true, true);
+  add(Activation::kGeluTanh, true, false);
+  add(Activation::kGeluErf, false, false);
+  add(Activation::kRelu, false, true);
+  add(Activation::kReluSquared, false, false);
+  add(Activation::kClampedSwiglu, true, false);
+
+  PerLayerGate gate;
+  gate.gate = MakeLinear(kWidth, 32);
+  gate.proj = MakeLinear(32, kWidth);
+  gate.layer = 1;
+  AddBlock({}, {{{}, gate, Rms()}});
+}
+
+void ModelMaker::AddMixtures() {
+  const auto make = [&](RouterWeights weights, bool extras) {
+    MixtureOfExperts op;
+    op.router = MakeLinear(kWidth, 12);
+    op.weights = weights;
+    op.n_experts = 12;
+    op.n_used = 3;
+    op.gate = MakeStack(kWidth, 32, 12, extras);
+    op.up = MakeStack(kWidth, 32, 12, extras);
+    op.down = MakeStack(32, kWidth, 12, extras);
+    return op;
+  };
+  // Beside a dense path; routed by a norm of the raw stream.
+  MixtureOfExperts grouped = make(RouterWeights::kSigmoid, true);
+  grouped.selection_bias = box_.Vector({12}, 0, 0.3f);
+  grouped.n_groups = 4;
+  grouped.n_groups_used = 2;
+  grouped.renormalize = true;
+  grouped.weight_scale = 1.5f;
+  grouped.router_norm = Rms();
+  DenseFfn beside;
+  beside.gate = MakeLinear(kWidth, 64);
+  beside.up = MakeLinear(kWidth, 64);
+  beside.down = MakeLinear(64, kWidth);
+  AddBlock(Rms(), {{Rms(), grouped, Rms()}, {{}, beside, Rms()}});
+
+  MixtureOfExperts chosen = make(RouterWeights::kSoftmaxOfChosen, true);
+  chosen.activation = Activation::kClampedSwiglu;
+  chosen.limit = 2;
+  AddBlock(Rms(), {{{}, chosen, {}}});
+  AddBlock(Rms(), {{{}, make(RouterWeights::kSoftmax, false), {}}});
+}
+
+std::vector<TokenId> Tokens(size_t n) {
+  std::mt19937 random(11);
+  std::vector<TokenId> tokens(n);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % kVocab);
+  return tokens;
+}
+
+// The made-up model on the cpu backend's kernels of one instruction set.
+LoadedModel OnCpu(const std::shared_ptr<const ModelFile>& file, const ModelSpec& spec, Isa isa) {
+  auto weights = cpu::CpuWeights::Load(file, spec, {.n_threads = 2}, isa);
+  EXPECT_TRUE(weights.ok()) << weights.status();
+  return {CpuBackend(), *weights};
+}
+
+class CpuBackendTest : public ::testing::Test {
+ protected:
+  // One model for all tests of a matrix type.
+  struct Made {
+    explicit Made(DType type) : maker(type), file(maker.Build()) {}
+    ModelMaker maker;
+    std::shared_ptr<const ModelFile> file;
+  };
+  static const Made& Floats() {
+    static const Made& made = *new Made(DType::kF32);
+    return made;
+  }
+  static const Made& Quantized() {
+    static const Made& made = *new Made(DType::kQ8_0);
+    return made;
+  }
+  static LoadedModel Load(const Made& made, Isa isa = PreferredIsa()) {
+    return OnCpu(made.file, made.maker.spec(), isa);
+  }
+  static std::vector<float> Run(const LoadedModel& model, const RunnerOptions& options = {},
+                                std::vector<int64_t> chunks = {}) {
+    const auto logits = RunTokens(model, Tokens(70), chunks, options);
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    return logits.ok() ? *logits : std::vector<float>();
+  }
+};
+
+TEST_F(CpuBackendTest, EveryBlockMatchesTheReferenceOnEveryInstructionSet) {
+  const auto weights = ReferenceBackend()->Load(Floats().file, Floats().maker.spec(), {});
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const std::vector<float> expected = Run({ReferenceBackend(), *weights});
+  for (const Isa isa : AvailableIsas()) {
+    const std::vector<float> logits = Run(Load(Floats(), isa));
+    EXPECT_LE(MaxDifference(logits, expected), 1e-3) << NameOf(isa);
+  }
+}
+
+// The biases choose and do not weigh: logits stay finite, and tell who was chosen.
+TEST_F(CpuBackendTest, ChoosesExpertsLikeTheReferenceWhereScoresAreNoNumbers) {
+  for (const std::vector<size_t>& broken : {std::vector<size_t>{0}, {3}, {4, 7, 8}, {9, 10, 11}}) {
+    ModelMaker maker(DType::kF32);
+    std::vector<float> bias(12, 0.1f);
+    for (const size_t expert : broken) bias[expert] = std::numeric_limits<float>::quiet_NaN();
+    const TensorRef tensor = maker.box().Add(DType::kF32, {12}, std::as_bytes(std::span(bias)));
+    ModelSpec spec = maker.spec();
+    int n_biased = 0;
+    for (Layer& layer : spec.layers) {
+      auto* op = std::get_if<MixtureOfExperts>(&layer.blocks[0].paths[0].op);
+      if (op == nullptr || !op->selection_bias) continue;
+      op->selection_bias = tensor;
+      ++n_biased;
+    }
+    ASSERT_EQ(n_biased, 1);
+    const auto file = maker.Build();
+    const auto weights = ReferenceBackend()->Load(file, spec, {});
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    const std::vector<float> expected = Run({ReferenceBackend(), *weights});
+    EXPECT_TRUE(std::ranges::all_of(expected, [](float v) { return std::isfinite(v); }));
+    EXPECT_LE(MaxDifference(Run(OnCpu(file, spec, PreferredIsa())), expected), 1e-3);
+  }
+}
+
+TEST_F(CpuBackendTest, EightBitActivationsStayCloseToTheReference) {
+  const auto weights = ReferenceBackend()->Load(Quantized().file, Quantized().maker.spec(), {});
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const std::vector<float> expected = Run({ReferenceBackend(), *weights});
+  const std::vector<float> logits = Run(Load(Quantized()));
+  EXPECT_LE(testing::MeanKl(expected, logits, kVocab), 0.02);
+}
+
+TEST_F(CpuBackendTest, AllInstructionSetsGiveTheSameBits) {
+  for (const Made* made : {&Floats(), &Quantized()}) {
+    for (const DType kv_type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+      RunnerOptions options;
+      options.executor.kv_type = kv_type;
+      const std::vector<float> scalar = Run(Load(*made, Isa::kScalar), options);
+      for (const Isa isa : AvailableIsas()) {
+        EXPECT_EQ(MaxDifference(Run(Load(*made, isa), options), scalar), 0)
+            << NameOf(isa) << ", KV " << NameOf(kv_type);
+      }
+    }
+  }
+}
+
+TEST_F(CpuBackendTest, TheSameBitsHoweverItIsRun) {
+  for (const Made* made : {&Floats(), &Quantized()}) {
+    const LoadedModel model = Load(*made);
+    for (const DType kv_type : CpuBackend()->capabilities().kv_types) {
+      RunnerOptions options;
+      options.executor.kv_type = kv_type;
+      const std::vector<float> whole = Run(model, options);
+      for (const int page_tokens : CpuBackend()->capabilities().page_tokens) {
+        options.executor.page_tokens = page_tokens;
+        options.executor.n_threads = 1 + page_tokens / 16 % 4;
+        options.page_seed = static_cast<uint64_t>(page_tokens);
+        options.drop_behind_window = page_tokens == 16;
+        EXPECT_EQ(MaxDifference(Run(model, options, {13, 1, 5}), whole), 0)
+            << page_tokens << " per page, KV " << NameOf(kv_type);
+      }
+    }
+  }
+}
+
+TEST_F(CpuBackendTest, NarrowKvTypesStayClose) {
+  const LoadedModel model = Load(Floats());
+  const std::vector<float> wide = Run(model);
+  const auto difference = [&](DType kv_type) {
+    RunnerOptions options;
+    options.executor.kv_type = kv_type;
+    return testing::MeanKl(wide, Run(model, options), kVocab);
+  };
+  EXPECT_LE(difference(DType::kF16), 1e-3);
+  EXPECT_LE(difference(DType::kBF16), 1e-2);
+  EXPECT_LE(difference(DType::kQ8_0), 1e-2);
+  EXPECT_GT(difference(DType::kQ8_0), 0);
+}
+
+TEST_F(CpuBackendTest, SharedMatricesArePackedOnce) {
+  ModelSpec spec = Floats().maker.spec();
+  const int64_t tied = Load(Floats()).weights->memory_bytes();
+  const auto& block = spec.layers.back().blocks.front();
+  spec.layers.emplace_back().blocks.push_back(block);
+  EXPECT_EQ(OnCpu(Floats().file, spec, PreferredIsa()).weights->memory_bytes(), tied);
+}
+
+TEST_F(CpuBackendTest, RefusesWhatItCannotCompute) {
+  ModelMaker maker(DType::kF32);
+  const std::vector<std::byte> bytes(kWidth * kVocab * 4);
+  const TensorRef integers = maker.box().Add(DType::kI32, {kWidth, kVocab}, bytes);
+  const auto file = maker.Build();
+  ModelSpec spec = maker.spec();
+  spec.output.weight = integers;
+  const auto typed = CpuBackend()->Load(file, spec, {});
+  EXPECT_EQ(typed.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(Message(typed.status())),
+              AllOf(HasSubstr(StrCat("tensor.", integers.index)), HasSubstr("I32")));
+
+  spec = maker.spec();
+  spec.slots.push_back({SlotKind::kStateSpace, 8});
+  EXPECT_EQ(CpuBackend()->Load(file, spec, {}).status().code(), StatusCode::kUnimplemented);
+}
+
+TEST_F(CpuBackendTest, RefusesOptionsOutsideItsCapabilities) {
+  const LoadedModel model = Load(Floats());
+  const auto refused = [&](const ExecutorOptions& options) {
+    return CpuBackend()->NewExecutor(model.weights, options).status().code() ==
+           StatusCode::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused({.kv_type = DType::kQ4_0}));
+  EXPECT_TRUE(refused({.page_tokens = 24}));
+  EXPECT_TRUE(refused({.max_step_tokens = 0}));
+  EXPECT_TRUE(refused({.max_step_tokens = int64_t{1} << 40}));
+  EXPECT_TRUE(refused({.n_threads = -1}));
+  EXPECT_FALSE(refused({.n_threads = 1}));
+}
+
+TEST_F(CpuBackendTest, ReportsProgressUpToOne) {
+  std::vector<double> fractions;
+  LoadOptions options;
+  options.progress = [&](double fraction) { fractions.push_back(fraction); };
+  ASSERT_TRUE(CpuBackend()->Load(Floats().file, Floats().maker.spec(), options).ok());
+  ASSERT_FALSE(fractions.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(fractions));
+  EXPECT_EQ(fractions.back(), 1);
+}
+
+TEST_F(CpuBackendTest, PagesReadTheSameWhateverTheyHeldBefore) {
+  const LoadedModel model = Load(Floats());
+  for (const DType kv_type : CpuBackend()->capabilities().kv_types) {
+    RunnerOptions options;
+    options.executor.kv_type = kv_type;
+    options.pool_pages = 4;
+    auto clean = ModelRunner::New(model, options), dirty = ModelRunner::New(model, options);
+    ASSERT_TRUE(clean.ok() && dirty.ok());
+    const std::vector<TokenId> tokens = Tokens(20);
+    std::vector<std::vector<std::byte>> pages;
+    for (const bool fill : {false, true}) {
+      ModelRunner& runner = fill ? **dirty : **clean;
+      Executor& executor = runner.executor();
+      const auto& page_bytes = executor.layout().page_bytes;
+      for (int group = 0; fill && group < static_cast<int>(page_bytes.size()); ++group) {
+        const std::vector<std::byte> noise(static_cast<size_t>(page_bytes[group]), std::byte{0xFF});
+        for (PageId page = 0; page < 4; ++page) {
+          ASSERT_TRUE(executor.WritePage(group, page, noise).ok());
+        }
+      }
+      ASSERT_TRUE(runner.Feed(runner.Add(), tokens).ok());
+      for (int group = 0; group < static_cast<int>(page_bytes.size()); ++group) {
+        std::vector<std::byte> page(static_cast<size_t>(page_bytes[group]), std::byte{1});
+        ASSERT_TRUE(executor.ReadPage(group, 0, 20, page).ok());
+        pages.push_back(page);
+        ASSERT_TRUE(executor.ReadPage(group, 0, 0, page).ok());
+        EXPECT_TRUE(std::ranges::all_of(page, [](std::byte b) { return b == std::byte{0}; }));
+      }
+    }
+    for (size_t i = 0; i < pages.size() / 2; ++i) {
+      EXPECT_EQ(pages[i], pages[i + pages.size() / 2]) << NameOf(kv_type);
+    }
+  }
+}
+
+TEST_F(CpuBackendTest, RefusesPagesThatAreNotThere) {
+  const LoadedModel model = Load(Floats());
+  auto executor = CpuBackend()->NewExecutor(model.weights, {.n_threads = 1});
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  ASSERT_TRUE((*executor)->GrowPages(0, 2).ok());
+  std::vector<std::byte> page(static_cast<size_t>((*executor)->layout().page_bytes[0]));
+  EXPECT_TRUE((*executor)->ReadPage(0, 1, 3, page).ok());
+  EXPECT_FALSE((*executor)->GrowPages(2, 1).ok());
+  EXPECT_FALSE((*executor)->ReadPage(0, 2, 3, page).ok());
+  EXPECT_FALSE((*executor)->ReadPage(0, 1, 33, page).ok());
+  EXPECT_FALSE((*executor)->ReadPage(0, 1, 3, std::span(page).first(8)).ok());
+  EXPECT_FALSE((*executor)->WritePage(-1, 0, page).ok());
+  EXPECT_FALSE((*executor)->CopyPage(0, 0, 5, 3).ok());
+  EXPECT_FALSE((*executor)->GrowPages(0, int64_t{1} << 50).ok());
+}
+
+TEST_F(CpuBackendTest, StageStatisticsGrowWithSteps) {
+  const LoadedModel model = Load(Floats());
+  auto runner = ModelRunner::New(model, {});
+  ASSERT_TRUE(runner.ok());
+  const Executor& executor = (*runner)->executor();
+  const int sequence = (*runner)->Add();
+  ASSERT_TRUE((*runner)->Feed(sequence, Tokens(40)).ok());
+  const StageStats after_one = executor.stage_stats();
+  EXPECT_EQ(after_one.steps, 1);
+  EXPECT_EQ(after_one.rows, 40);
+  EXPECT_GT(after_one.weight_bytes, 0);
+  EXPECT_GT(after_one.kv_bytes, 0);
+  EXPECT_GE(after_one.total_ns, after_one.matmul_ns + after_one.attention_ns);
+  ASSERT_TRUE((*runner)->Feed(sequence, Tokens(3)).ok());
+  EXPECT_EQ(executor.stage_stats().steps, 2);
+  EXPECT_GT(executor.stage_stats().total_ns, after_one.total_ns);
+}
+
+// Models of the reference data: every instruction set gives the scalar bits.
+TEST(CpuGoldens, AllInstructionSetsGiveTheSameBits) {
+  WEFT_REQUIRE_GOLDENS();
+  for (const char* name : {"models/gemma4", "models/deepseek2", "models/phi3", "models/olmo2",
+                           "quantized/llama.Q4_K_M", "quantized/llama.Q2_K",
+                           "quantized/qwen3.IQ4_XS", "quantized/gpt-oss.MXFP4_MOE"}) {
+    const auto file = ModelFile::Open(StrCat(testing::GoldensDir(), "/", name, ".gguf"));
+    ASSERT_TRUE(file.ok()) << file.status();
+    const auto spec = BuildModelSpec(**file, {});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const auto run = [&](Isa isa) { return RunTokens(OnCpu(*file, *spec, isa), Tokens(24)); };
+    const auto scalar = run(Isa::kScalar);
+    ASSERT_TRUE(scalar.ok()) << scalar.status();
+    for (const Isa isa : AvailableIsas()) {
+      EXPECT_EQ(MaxDifference(*run(isa), *scalar), 0) << name << " on " << NameOf(isa);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

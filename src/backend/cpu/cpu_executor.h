@@ -1,0 +1,75 @@
+// Runs steps on the CPU: see backend.h for the contract.
+#ifndef WEFT_BACKEND_CPU_CPU_EXECUTOR_H_
+#define WEFT_BACKEND_CPU_CPU_EXECUTOR_H_
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/compute.h"
+#include "backend/cpu/cpu_weights.h"
+#include "backend/cpu/kv_pages.h"
+#include "backend/cpu/step_context.h"
+
+namespace weft::cpu {
+
+class CpuExecutor : public Executor {
+ public:
+  // REQUIRES: the options are within the backend's capabilities, none left at 0 but
+  // the number of threads.
+  static StatusOr<std::unique_ptr<Executor>> New(std::shared_ptr<const CpuWeights> weights,
+                                                 const ExecutorOptions& options);
+
+  const StateLayout& layout() const override { return layout_; }
+  Status Forward(const Step& step, std::span<float> logits) override;
+
+  Status GrowPages(int group, int64_t n_pages) override { return kv_.Grow(group, n_pages); }
+  void DiscardPages(int group, std::span<const PageId> pages) override {
+    kv_.Discard(group, pages);
+  }
+  Status CopyPage(int group, PageId from, PageId to, int n_tokens) override {
+    return kv_.Copy(group, from, to, n_tokens);
+  }
+  Status ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) override {
+    return kv_.Read(group, page, n_tokens, out);
+  }
+  Status WritePage(int group, PageId page, std::span<const std::byte> in) override {
+    return kv_.Write(group, page, in);
+  }
+
+  Status GrowSlots(int64_t n_slots) override;
+  Status ClearSlot(SlotId) override { return NoSlots(); }
+  Status CopySlot(SlotId, SlotId) override { return NoSlots(); }
+  Status ReadSlot(SlotId, std::span<std::byte>) override { return NoSlots(); }
+  Status WriteSlot(SlotId, std::span<const std::byte>) override { return NoSlots(); }
+
+  int64_t state_bytes() const override { return kv_.held_bytes(); }
+  int64_t scratch_bytes() const override { return scratch_bytes_; }
+
+  StageStats stage_stats() const override { return compute_.stats(); }
+
+ private:
+  CpuExecutor(std::shared_ptr<const CpuWeights> weights, const ExecutorOptions& options,
+              Scratch scratch);
+  static Status NoSlots() { return Unimplemented("the cpu backend has no recurrent state"); }
+
+  // The parts of a step, in order.
+  void Embed();
+  void ComputePerLayerInputs();
+  void RunBlock(const BoundBlock& block);
+  void ComputeLogits(std::span<float> logits);
+
+  const std::shared_ptr<const CpuWeights> weights_;
+  const int64_t max_step_tokens_;
+  StateLayout layout_;
+  int64_t scratch_bytes_ = 0;
+  KvPages kv_;
+  Scratch scratch_;
+  Compute compute_;
+  std::vector<AttentionWorkspace> workspaces_;
+  StepContext context_;
+};
+
+}  // namespace weft::cpu
+
+#endif  // WEFT_BACKEND_CPU_CPU_EXECUTOR_H_

@@ -1,0 +1,265 @@
+#include "backend/cpu/cpu_weights.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <new>
+#include <tuple>
+#include <utility>
+
+#include "base/thread_pool.h"
+#include "kernels/quants.h"
+
+namespace weft::cpu {
+
+// Walks the spec once: gives every matrix its memory and every operation its
+// pointers, then packs all matrices. The first error is kept, and ends the load.
+class Binder {
+ public:
+  explicit Binder(CpuWeights* weights)
+      : weights_(*weights), file_(*weights->file_), spec_(weights->spec_) {}
+
+  Status Bind();
+  Status Pack(const LoadOptions& options);
+
+ private:
+  // A run of equal matrices of one tensor, to be packed to `tiles`.
+  struct Job {
+    int tensor;
+    int64_t first_row;  // in each slice
+    int64_t n_out, n_in;
+    int64_t rows_per_slice;
+    int64_t count;
+    int64_t member_bytes;
+    std::byte* tiles;
+  };
+
+  void Fail(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+  const TensorInfo& Info(TensorRef ref) const { return file_.tensors()[ref.index]; }
+  bool CheckType(const TensorInfo& tensor);
+
+  std::byte* Matrices(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
+                      int64_t count, int64_t* member_bytes);
+  BoundLinear Of(const Linear& linear);
+  BoundStack Of(const StackedLinear& stack);
+  BoundNorm Of(const Norm& norm);
+  BoundTable Table(TensorRef ref);
+  const float* Vector(TensorRef ref, int64_t* n_values = nullptr);
+
+  BoundOp Of(const Attention& op);
+  BoundOp Of(const LatentAttention& op);
+  BoundOp Of(const DenseFfn& op);
+  BoundOp Of(const MixtureOfExperts& op);
+  BoundOp Of(const PerLayerGate& op);
+  BoundBlock Of(const Block& block);
+
+  CpuWeights& weights_;
+  const ModelFile& file_;
+  const ModelSpec& spec_;
+  Status status_;
+  std::vector<Job> jobs_;
+  // Which job packs (tensor, first row, outputs), and where each vector went.
+  std::map<std::tuple<int, int64_t, int64_t>, size_t> job_of_;
+  std::map<int, const float*> vector_of_;
+};
+
+bool Binder::CheckType(const TensorInfo& tensor) {
+  if (CanDequantize(tensor.type)) return true;
+  Fail(Unimplemented("tensor ", Printable(tensor.name), " has type ", NameOf(tensor.type),
+                     ", which the cpu backend cannot compute with; convert the model to another "
+                     "type"));
+  return false;
+}
+
+std::byte* Binder::Matrices(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
+                            int64_t count, int64_t* member_bytes) {
+  const TensorInfo& tensor = Info(weight);
+  if (!status_.ok() || !CheckType(tensor)) return nullptr;
+  *member_bytes = TileCount(n_out) * PackedTileBytes(tensor.type, n_in);
+  const auto [known, is_new] = job_of_.try_emplace({weight.index, first_row, n_out}, jobs_.size());
+  if (!is_new) return jobs_[known->second].tiles;
+
+  const int64_t bytes = *member_bytes * count;
+  AlignedBuffer buffer(static_cast<size_t>(bytes));
+  if (buffer.data() == nullptr) {
+    Fail(ResourceExhausted("no memory for the ", HumanBytes(static_cast<uint64_t>(bytes)),
+                           " of tensor ", Printable(tensor.name), "; use a smaller model"));
+    return nullptr;
+  }
+  jobs_.push_back(
+      {weight.index, first_row, n_out, n_in, tensor.dims[1], count, *member_bytes, buffer.data()});
+  weights_.matrices_.push_back(std::move(buffer));
+  weights_.memory_bytes_ += bytes;
+  return jobs_.back().tiles;
+}
+
+BoundLinear Binder::Of(const Linear& linear) {
+  BoundLinear bound;
+  if (!linear) return bound;
+  int64_t member_bytes = 0;
+  bound.matrix = {
+      Info(linear.weight).type, linear.n_in, linear.n_out,
+      Matrices(linear.weight, linear.first_row, linear.n_in, linear.n_out, 1, &member_bytes)};
+  bound.bias = Vector(linear.bias);
+  return bound;
+}
+
+BoundStack Binder::Of(const StackedLinear& stack) {
+  BoundStack bound;
+  if (!stack) return bound;
+  std::byte* const tiles = Matrices(stack.weight, stack.first_row, stack.n_in, stack.n_out,
+                                    stack.count, &bound.member_bytes);
+  bound.first = {Info(stack.weight).type, stack.n_in, stack.n_out, tiles};
+  bound.bias = Vector(stack.bias);
+  bound.scale = Vector(stack.scale);
+  return bound;
+}
+
+BoundNorm Binder::Of(const Norm& norm) {
+  BoundNorm bound;
+  bound.spec = norm;
+  bound.weight = Vector(norm.weight, &bound.weight_values);
+  bound.bias = Vector(norm.bias, &bound.weight_values);
+  return bound;
+}
+
+BoundTable Binder::Table(TensorRef ref) {
+  const TensorInfo& tensor = Info(ref);
+  CheckType(tensor);
+  return {tensor.type, tensor.dims[0], tensor.data.data(), tensor.row_bytes()};
+}
+
+const float* Binder::Vector(TensorRef ref, int64_t* n_values) {
+  if (!ref || !status_.ok()) return nullptr;
+  const TensorInfo& tensor = Info(ref);
+  if (n_values != nullptr) *n_values = tensor.values();
+  const auto [known, is_new] = vector_of_.try_emplace(ref.index, nullptr);
+  if (!is_new) return known->second;
+  if (!CheckType(tensor)) return nullptr;
+  auto values = std::make_unique<float[]>(static_cast<size_t>(tensor.values()));
+  for (int64_t row = 0; row < tensor.rows(); ++row) {
+    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
+               values.get() + row * tensor.dims[0]);
+  }
+  weights_.memory_bytes_ += tensor.values() * static_cast<int64_t>(sizeof(float));
+  known->second = values.get();
+  weights_.vectors_.push_back(std::move(values));
+  return known->second;
+}
+
+BoundOp Binder::Of(const Attention& op) {
+  if (op.gated_query && (op.k_dim != op.v_dim || (op.q_norm && op.q_norm.width != op.k_dim))) {
+    Fail(
+        Unimplemented("the cpu backend needs gated queries as wide as the values, and their norm "
+                      "by head"));
+  }
+  return BoundAttention{&op,           Of(op.q),      Of(op.k),      Of(op.v),        Of(op.out),
+                        Of(op.q_norm), Of(op.k_norm), Of(op.v_norm), Vector(op.sinks)};
+}
+
+BoundOp Binder::Of(const LatentAttention& op) {
+  return BoundLatentAttention{&op,        Of(op.q),        Of(op.q_a),     Of(op.q_b), Of(op.kv_a),
+                              Of(op.out), Of(op.q_a_norm), Of(op.kv_norm), Of(op.k_b), Of(op.v_b)};
+}
+
+BoundOp Binder::Of(const DenseFfn& op) {
+  return BoundDenseFfn{&op, Of(op.gate), Of(op.up), Of(op.down), Of(op.output_gate)};
+}
+
+BoundOp Binder::Of(const MixtureOfExperts& op) {
+  return BoundMixture{&op,         Of(op.router), Of(op.router_norm), Vector(op.selection_bias),
+                      Of(op.gate), Of(op.up),     Of(op.down)};
+}
+
+BoundOp Binder::Of(const PerLayerGate& op) {
+  return BoundPerLayerGate{&op, Of(op.gate), Of(op.proj)};
+}
+
+BoundBlock Binder::Of(const Block& block) {
+  BoundBlock bound;
+  bound.pre = Of(block.pre);
+  for (const Path& path : block.paths) {
+    bound.paths.push_back(
+        {Of(path.pre), std::visit([&](const auto& op) { return Of(op); }, path.op), Of(path.post)});
+  }
+  bound.post = Of(block.post);
+  bound.residual_scale = block.residual_scale;
+  if (const float* scale = Vector(block.stream_scale)) bound.stream_scale = scale[0];
+  return bound;
+}
+
+Status Binder::Bind() {
+  BoundModel& model = weights_.model_;
+  model.embedding = Table(spec_.embedding);
+  if (spec_.per_layer_input) {
+    const PerLayerInput& input = *spec_.per_layer_input;
+    model.per_layer_input = {Table(input.table), Of(input.proj), Of(input.norm)};
+  }
+  for (const Layer& layer : spec_.layers) {
+    for (const Block& block : layer.blocks) model.blocks.push_back(Of(block));
+  }
+  model.output_norm = Of(spec_.output_norm);
+  model.output = Of(spec_.output);
+  WEFT_RETURN_IF_ERROR(status_);
+  const int64_t machine_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+  if (weights_.memory_bytes_ > machine_bytes) {
+    return ResourceExhausted("the weights need ", HumanBytes(weights_.memory_bytes_),
+                             " of memory, the machine has ", HumanBytes(machine_bytes),
+                             "; use a smaller model or a smaller quantization");
+  }
+  return OkStatus();
+}
+
+Status Binder::Pack(const LoadOptions& options) {
+  ThreadPool pool(options.n_threads);
+  std::map<int, int> jobs_left;  // by tensor
+  int64_t total_bytes = 0;
+  for (const Job& job : jobs_) {
+    ++jobs_left[job.tensor];
+    total_bytes += job.member_bytes * job.count;
+  }
+  int64_t done_bytes = 0;
+  for (const Job& job : jobs_) {
+    const TensorInfo& tensor = file_.tensors()[job.tensor];
+    const int64_t tiles = TileCount(job.n_out);
+    const int64_t tile_bytes = job.member_bytes / std::max<int64_t>(1, tiles);
+    pool.ParallelFor(tiles * job.count, 8, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i % tiles * kTileOutputs;
+        const int64_t source = i / tiles * job.rows_per_slice + job.first_row + row;
+        PackTile(tensor.type, tensor.data.data() + source * tensor.row_bytes(),
+                 static_cast<int>(std::min<int64_t>(kTileOutputs, job.n_out - row)), job.n_in,
+                 job.tiles + i * tile_bytes);
+      }
+    });
+    if (--jobs_left[job.tensor] == 0) file_.Release(tensor);
+    done_bytes += job.member_bytes * job.count;
+    if (options.progress) {
+      options.progress(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
+    }
+  }
+  return OkStatus();
+}
+
+StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<const ModelFile> file,
+                                                             ModelSpec spec,
+                                                             const LoadOptions& options, Isa isa) {
+  if (!spec.slots.empty()) {
+    return Unimplemented("the cpu backend has no recurrent state, which ",
+                         Printable(spec.architecture), " needs");
+  }
+  try {
+    std::shared_ptr<CpuWeights> weights(new CpuWeights(std::move(file), std::move(spec), isa));
+    Binder binder(weights.get());
+    WEFT_RETURN_IF_ERROR(binder.Bind());
+    WEFT_RETURN_IF_ERROR(binder.Pack(options));
+    return weights;
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("no memory for the model's weights; use a smaller model");
+  }
+}
+
+}  // namespace weft::cpu

@@ -1,0 +1,152 @@
+// A model's weights on the CPU: every matrix packed once, vectors as floats, and
+// the spec's operations bound to them.
+//
+// Immutable once loaded; any thread. Keeps the file mapped for the rows of
+// embedding tables, which are decoded where they are used.
+#ifndef WEFT_BACKEND_CPU_CPU_WEIGHTS_H_
+#define WEFT_BACKEND_CPU_CPU_WEIGHTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/aligned_buffer.h"
+#include "kernels/isa.h"
+#include "kernels/matmul.h"
+
+namespace weft::cpu {
+
+// The spec's types with pointers in place of tensor references. What the spec says
+// beside tensors is read through `spec`.
+struct BoundLinear {
+  PackedMatrix matrix;
+  const float* bias = nullptr;
+  explicit operator bool() const { return matrix.tiles != nullptr; }
+};
+
+struct BoundStack {
+  PackedMatrix first;  // member 0; the others follow
+  int64_t member_bytes = 0;
+  const float* bias = nullptr;   // (count, n_out)
+  const float* scale = nullptr;  // count
+  explicit operator bool() const { return first.tiles != nullptr; }
+  PackedMatrix Member(int64_t i) const {
+    PackedMatrix member = first;
+    member.tiles += i * member_bytes;
+    return member;
+  }
+};
+
+struct BoundNorm {
+  Norm spec;
+  const float* weight = nullptr;
+  int64_t weight_values = 0;    // one group's, or the whole row's
+  const float* bias = nullptr;  // as long as the weight
+  explicit operator bool() const { return static_cast<bool>(spec); }
+};
+
+struct BoundAttention {
+  const Attention* spec;
+  BoundLinear q, k, v, out;
+  BoundNorm q_norm, k_norm, v_norm;
+  const float* sinks;
+};
+
+struct BoundLatentAttention {
+  const LatentAttention* spec;
+  BoundLinear q, q_a, q_b, kv_a, out;
+  BoundNorm q_a_norm, kv_norm;
+  BoundStack k_b, v_b;
+};
+
+struct BoundDenseFfn {
+  const DenseFfn* spec;
+  BoundLinear gate, up, down, output_gate;
+};
+
+struct BoundMixture {
+  const MixtureOfExperts* spec;
+  BoundLinear router;
+  BoundNorm router_norm;
+  const float* selection_bias;
+  BoundStack gate, up, down;
+};
+
+struct BoundPerLayerGate {
+  const PerLayerGate* spec;
+  BoundLinear gate, proj;
+};
+
+using BoundOp = std::variant<BoundAttention, BoundLatentAttention, BoundDenseFfn, BoundMixture,
+                             BoundPerLayerGate>;
+
+struct BoundPath {
+  BoundNorm pre;
+  BoundOp op;
+  BoundNorm post;
+};
+
+struct BoundBlock {
+  BoundNorm pre;
+  std::vector<BoundPath> paths;
+  BoundNorm post;
+  float residual_scale = 1;
+  float stream_scale = 1;
+};
+
+// Rows of a table in the file, decoded one by one.
+struct BoundTable {
+  DType type = DType::kF32;
+  int64_t n_values = 0;  // of a row
+  const std::byte* rows = nullptr;
+  int64_t row_bytes = 0;
+};
+
+struct BoundPerLayerInput {
+  BoundTable table;
+  BoundLinear proj;
+  BoundNorm norm;
+};
+
+struct BoundModel {
+  BoundTable embedding;
+  std::optional<BoundPerLayerInput> per_layer_input;
+  std::vector<BoundBlock> blocks;  // of all layers, in order
+  BoundNorm output_norm;
+  BoundLinear output;
+};
+
+class CpuWeights : public Weights {
+ public:
+  // Packs with the executors' kernels of `isa` in mind (the packed form is the same
+  // for all). Errors name the tensor.
+  static StatusOr<std::shared_ptr<const CpuWeights>> Load(std::shared_ptr<const ModelFile> file,
+                                                          ModelSpec spec,
+                                                          const LoadOptions& options, Isa isa);
+
+  const ModelSpec& spec() const override { return spec_; }
+  int64_t memory_bytes() const override { return memory_bytes_; }
+
+  const BoundModel& model() const { return model_; }
+  Isa isa() const { return isa_; }
+
+ private:
+  friend class Binder;
+  CpuWeights(std::shared_ptr<const ModelFile> file, ModelSpec spec, Isa isa)
+      : file_(std::move(file)), spec_(std::move(spec)), isa_(isa) {}
+
+  const std::shared_ptr<const ModelFile> file_;
+  const ModelSpec spec_;
+  const Isa isa_;
+  int64_t memory_bytes_ = 0;
+  std::vector<AlignedBuffer> matrices_;
+  std::vector<std::unique_ptr<float[]>> vectors_;
+  BoundModel model_;
+};
+
+}  // namespace weft::cpu
+
+#endif  // WEFT_BACKEND_CPU_CPU_WEIGHTS_H_

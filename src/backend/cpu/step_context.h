@@ -1,0 +1,119 @@
+// One step on its way through the model: its rows, and the scratch memory that the
+// operations share. Owner thread only.
+#ifndef WEFT_BACKEND_CPU_STEP_CONTEXT_H_
+#define WEFT_BACKEND_CPU_STEP_CONTEXT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/cpu/compute.h"
+#include "backend/cpu/cpu_weights.h"
+#include "backend/cpu/kv_pages.h"
+
+namespace weft::cpu {
+
+// Scratch per row of a step that an operation needs, in floats (a .. d, of its own
+// meaning) and in values to be quantized (input: rows of the width of its input;
+// inner: anything between its linears).
+struct ScratchWidths {
+  int64_t a = 0, b = 0, c = 0, d = 0;
+  int64_t int8_input = 0, int8_inner = 0;
+  void Cover(const ScratchWidths& other);
+};
+
+// Memory for steps of up to `max_rows` rows.
+class Scratch {
+ public:
+  // RESOURCE_EXHAUSTED when it cannot be had.
+  static StatusOr<Scratch> New(const ModelSpec& spec, const BoundModel& model, int64_t max_rows);
+
+  // One row per token: the residual stream, the block's normalised input, a path's
+  // input, a path's output, and the sum of paths. d_model wide.
+  RowsView stream, block_input, path_input, path_output, path_sum;
+  RowsView per_layer;  // n_layers * width; empty when the model has none
+  // An operation's own.
+  float *a = nullptr, *b = nullptr, *c = nullptr, *d = nullptr;
+  Int8Buffer int8_input, int8_inner;
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  AlignedBuffer floats_;
+  int64_t bytes_ = 0;
+};
+
+struct StepRow {
+  int sequence;
+  int64_t position;
+  TokenId token;
+};
+
+// Cosines and sines of every row's position, per rope of the spec.
+class RopeTables {
+ public:
+  void Fill(const ModelSpec& spec, const std::vector<StepRow>& rows, Compute* compute);
+  const float* cosines(int rope, int64_t row) const { return At(rope, row); }
+  const float* sines(int rope, int64_t row) const { return At(rope, row) + pairs_[rope]; }
+
+ private:
+  const float* At(int rope, int64_t row) const {
+    return values_[rope].data() + row * 2 * pairs_[rope];
+  }
+  std::vector<int64_t> pairs_;
+  std::vector<std::vector<float>> values_;  // (row, cosines then sines)
+};
+
+// What a worker needs to describe its attention job.
+struct AttentionWorkspace {
+  AlignedBuffer scratch;
+  std::vector<const std::byte*> tiles;
+  std::vector<const float*> queries;
+  std::vector<float*> outputs;
+  std::vector<int64_t> first, last;
+  std::vector<float> sinks;
+};
+
+struct StepContext {
+  const ModelSpec& spec;
+  Compute& compute;
+  Scratch& scratch;
+  KvPages& kv;
+  std::vector<AttentionWorkspace>& workspaces;  // one per thread
+  const Step* step = nullptr;
+  std::vector<StepRow> rows;
+  RopeTables ropes;
+
+  int64_t n_rows() const { return static_cast<int64_t>(rows.size()); }
+  void Rotate(int rope, int64_t row, float* head) const;
+  // The sequence's page table of a KvLayer's group.
+  std::span<const PageId> TableOf(int kv_layer, int sequence) const {
+    return step->sequences[sequence].page_tables[kv.group(kv_layer)];
+  }
+};
+
+// The operations: out = op(x), rows of d_model. `raw` is the block's input before
+// any norm. WidthsOf says what each takes of the scratch memory.
+void RunOp(StepContext* context, const BoundAttention& op, const RowsView& x, const RowsView& raw,
+           const RowsView& out);
+void RunOp(StepContext* context, const BoundLatentAttention& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void RunOp(StepContext* context, const BoundDenseFfn& op, const RowsView& x, const RowsView& raw,
+           const RowsView& out);
+void RunOp(StepContext* context, const BoundMixture& op, const RowsView& x, const RowsView& raw,
+           const RowsView& out);
+void RunOp(StepContext* context, const BoundPerLayerGate& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+ScratchWidths WidthsOf(const BoundAttention& op);
+ScratchWidths WidthsOf(const BoundLatentAttention& op);
+ScratchWidths WidthsOf(const BoundDenseFfn& op);
+ScratchWidths WidthsOf(const BoundMixture& op);
+ScratchWidths WidthsOf(const BoundPerLayerGate& op);
+
+// Queries that a worker takes through one kv head together, at most.
+inline constexpr int64_t kQueriesPerTask = 64;
+// The most scratch floats that any attention job of the spec needs.
+int64_t MaxAttentionScratch(const ModelSpec& spec, const KvPages& kv);
+
+}  // namespace weft::cpu
+
+#endif  // WEFT_BACKEND_CPU_STEP_CONTEXT_H_

@@ -1,0 +1,68 @@
+// Host memory for pages by id: grows by whole slabs of address space, takes memory
+// from the system when a page is first written, and gives it back page by page.
+//
+// For backends whose state lies in ordinary memory. One PageMemory serves one
+// KvGroup. Pages never move, so a pointer is good until the object dies. Page
+// contents are undefined after Grow and after Discard.
+//
+// Threads: Grow, Touch and Discard belong to the executor's owner; page() may be
+// called by its helper threads too while none of those runs.
+#ifndef WEFT_BACKEND_PAGE_MEMORY_H_
+#define WEFT_BACKEND_PAGE_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/status.h"
+
+namespace weft {
+
+class PageMemory {
+ public:
+  // REQUIRES: page_bytes > 0. Takes no memory yet.
+  explicit PageMemory(int64_t page_bytes);
+  ~PageMemory();
+  PageMemory(PageMemory&& other) noexcept;
+  PageMemory& operator=(PageMemory&&) = delete;
+
+  // Makes ids [0, n_pages) usable; fewer than there are already changes nothing.
+  // RESOURCE_EXHAUSTED, and nothing has changed, when the pages would not fit into
+  // the machine's memory or the system refuses.
+  Status Grow(int64_t n_pages);
+
+  // The first byte of a page, aligned to 64. REQUIRES: 0 <= id < n_pages(). Call
+  // Touch before writing to it.
+  std::byte* page(PageId id) const {
+    return slabs_[static_cast<size_t>(id) >> slab_shift_] +
+           (static_cast<int64_t>(id) & slab_mask_) * stride_bytes_;
+  }
+
+  // Counts the page as held: it is about to be written. REQUIRES: id is in range.
+  void Touch(PageId id);
+
+  // Gives the pages' memory back to the system. REQUIRES: ids are in range.
+  void Discard(std::span<const PageId> ids);
+
+  int64_t n_pages() const { return static_cast<int64_t>(touched_.size()); }
+  // Bytes of the pages that were touched and not discarded since.
+  int64_t held_bytes() const { return n_touched_ * stride_bytes_; }
+
+ private:
+  int64_t slab_bytes() const { return (slab_mask_ + 1) * stride_bytes_; }
+
+  // Bytes from page to page: whole pages of the system's memory, so that each of
+  // ours can be given back by itself.
+  const int64_t stride_bytes_;
+  int slab_shift_ = 0;  // log2 of the pages in a slab
+  int64_t slab_mask_ = 0;
+  std::vector<std::byte*> slabs_;
+  std::vector<bool> touched_;  // one per page
+  int64_t n_touched_ = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_BACKEND_PAGE_MEMORY_H_

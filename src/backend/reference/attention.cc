@@ -1,0 +1,239 @@
+// The attention blocks of blocks.h.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/reference/blocks.h"
+#include "base/check.h"
+
+namespace weft::reference {
+
+namespace {
+
+// What is left of an attention block once queries, keys and values are there.
+struct Scan {
+  int kv_layer;
+  int n_heads;
+  int64_t k_dim;  // of a key head, and of a query
+  int64_t v_dim;  // of a value head; the first values of the key where `v_in_k`
+  bool v_in_k;
+  float scale;
+  float softcap;
+  std::vector<float> sinks;  // one per query head, or none
+};
+
+// Positions [first, first + keys.count()) of one sequence, as they were stored.
+struct History {
+  int64_t first;
+  Rows keys, values;
+};
+
+std::span<const PageId> TableOf(const StepContext& context, int kv_layer, int sequence) {
+  const int group = context.spec.kv_layers[kv_layer].group;
+  return context.step.sequences[sequence].page_tables[group];
+}
+
+int64_t FirstVisible(int64_t window, int64_t position) {
+  return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+}
+
+// Everything that any row of the sequence sees.
+History LoadHistory(const StepContext& context, int kv_layer, int sequence) {
+  const KvLayer& layer = context.spec.kv_layers[kv_layer];
+  const StepSequence& part = context.step.sequences[sequence];
+  const int64_t first = FirstVisible(context.spec.kv_groups[layer.group].window, part.position);
+  const int64_t count = part.position + static_cast<int64_t>(part.tokens.size()) - first;
+  History history{first, Rows(count, layer.n_heads * layer.k_dim),
+                  Rows(count, layer.n_heads * layer.v_dim)};
+  for (int64_t i = 0; i < count; ++i) {
+    context.kv->Load(kv_layer, TableOf(context, kv_layer, sequence), first + i, history.keys.row(i),
+                     history.values.row(i));
+  }
+  return history;
+}
+
+double Dot(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (size_t i = 0; i < b.size(); ++i) sum += double{a[i]} * b[i];
+  return sum;
+}
+
+// One query head over the positions that `position` sees.
+//   q: k_dim; out: v_dim; `kv_head` is the head of keys and values to read
+void AttendHead(const Scan& scan, const History& history, int64_t begin, int64_t end, int kv_head,
+                std::span<const float> q, const float* sink, std::span<float> out) {
+  std::vector<double> scores;
+  double largest = sink != nullptr ? *sink : -INFINITY;
+  for (int64_t j = begin; j < end; ++j) {
+    const auto key = history.keys.row(j - history.first).subspan(kv_head * scan.k_dim, scan.k_dim);
+    scores.push_back(Softcap(scan.softcap, scan.scale * Dot(key, q)));
+    largest = std::max(largest, scores.back());
+  }
+  double denominator = sink != nullptr ? std::exp(*sink - largest) : 0;
+  std::vector<double> sum(scan.v_dim);
+  for (int64_t j = begin; j < end; ++j) {
+    const double weight = std::exp(scores[j - begin] - largest);
+    denominator += weight;
+    const Rows& source = scan.v_in_k ? history.keys : history.values;
+    const int64_t head_width = scan.v_in_k ? scan.k_dim : scan.v_dim;
+    const auto value = source.row(j - history.first).subspan(kv_head * head_width, scan.v_dim);
+    for (int64_t d = 0; d < scan.v_dim; ++d) sum[d] += weight * value[d];
+  }
+  for (int64_t d = 0; d < scan.v_dim; ++d) out[d] = static_cast<float>(sum[d] / denominator);
+}
+
+// queries: [rows][n_heads * k_dim]; returns [rows][n_heads * v_dim].
+Rows Attend(const StepContext& context, const Scan& scan, const Rows& queries) {
+  const KvLayer& layer = context.spec.kv_layers[scan.kv_layer];
+  const int64_t window = context.spec.kv_groups[layer.group].window;
+  const int heads_per_kv_head = scan.n_heads / layer.n_heads;
+  Rows out(queries.count(), scan.n_heads * scan.v_dim);
+  for (int64_t i = 0; i < queries.count();) {
+    const int sequence = context.rows[i].sequence;
+    const History history = LoadHistory(context, scan.kv_layer, sequence);
+    for (; i < queries.count() && context.rows[i].sequence == sequence; ++i) {
+      const int64_t position = context.rows[i].position;
+      const int64_t begin = FirstVisible(window, position);
+      for (int h = 0; h < scan.n_heads; ++h) {
+        AttendHead(scan, history, begin, position + 1, h / heads_per_kv_head,
+                   queries.row(i).subspan(h * scan.k_dim, scan.k_dim),
+                   scan.sinks.empty() ? nullptr : &scan.sinks[h],
+                   out.row(i).subspan(h * scan.v_dim, scan.v_dim));
+      }
+    }
+  }
+  return out;
+}
+
+// Rotates every run of `head_width` values, from `offset` within it.
+void RotateHeads(const StepContext& context, int rope, int64_t head_width, int64_t offset,
+                 Rows* x) {
+  if (rope < 0) return;
+  for (int64_t i = 0; i < x->count(); ++i) {
+    for (int64_t begin = 0; begin < x->width(); begin += head_width) {
+      ApplyRope(context.spec.ropes[rope], context.rows[i].position,
+                x->row(i).subspan(begin + offset, head_width - offset));
+    }
+  }
+}
+
+// Splits rows of alternating runs [first, second] into two batches.
+void SplitRuns(const Rows& x, int64_t first_width, int64_t second_width, Rows* first,
+               Rows* second) {
+  const int64_t n_runs = x.width() / (first_width + second_width);
+  *first = Rows(x.count(), n_runs * first_width);
+  *second = Rows(x.count(), n_runs * second_width);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    for (int64_t r = 0; r < n_runs; ++r) {
+      const auto run = x.row(i).subspan(r * (first_width + second_width));
+      std::ranges::copy(run.first(first_width), first->row(i).begin() + r * first_width);
+      std::ranges::copy(run.subspan(first_width, second_width),
+                        second->row(i).begin() + r * second_width);
+    }
+  }
+}
+
+void StoreRows(const StepContext& context, int kv_layer, const Rows& keys, const Rows& values) {
+  for (int64_t i = 0; i < keys.count(); ++i) {
+    context.kv->Store(kv_layer, TableOf(context, kv_layer, context.rows[i].sequence),
+                      context.rows[i].position, keys.row(i), values.row(i));
+  }
+}
+
+}  // namespace
+
+Rows RunAttention(const StepContext& context, const Attention& op, const Rows& x) {
+  const Tensors& tensors = context.tensors;
+  Rows q = ApplyLinear(tensors, op.q, x);
+  Rows gate(0, 0);
+  if (op.gated_query) {
+    const Rows both = std::move(q);
+    SplitRuns(both, op.k_dim, op.k_dim, &q, &gate);
+  }
+  ApplyNorm(tensors, op.q_norm, &q);
+  RotateHeads(context, op.rope, op.k_dim, 0, &q);
+  if (op.writes_kv) {
+    Rows k = ApplyLinear(tensors, op.k, x);
+    Rows v = op.v_from_k ? k : ApplyLinear(tensors, op.v, x);
+    ApplyNorm(tensors, op.k_norm, &k);
+    ApplyNorm(tensors, op.v_norm, &v);
+    RotateHeads(context, op.rope, op.k_dim, 0, &k);
+    StoreRows(context, op.kv_layer, k, v);
+  }
+  Rows y = Attend(context,
+                  Scan{.kv_layer = op.kv_layer,
+                       .n_heads = op.n_heads,
+                       .k_dim = op.k_dim,
+                       .v_dim = op.v_dim,
+                       .v_in_k = false,
+                       .scale = op.scale,
+                       .softcap = op.softcap,
+                       .sinks = tensors.Vector(op.sinks)},
+                  q);
+  for (size_t i = 0; i < gate.values().size(); ++i) {
+    y.values()[i] = static_cast<float>(y.values()[i] / (1 + std::exp(-double{gate.values()[i]})));
+  }
+  return ApplyLinear(tensors, op.out, y);
+}
+
+Rows RunLatentAttention(const StepContext& context, const LatentAttention& op, const Rows& x) {
+  const Tensors& tensors = context.tensors;
+  const int64_t n_rows = x.count();
+
+  // Queries, with their nope part taken into the latent space.
+  Rows q(0, 0);
+  if (op.q) {
+    q = ApplyLinear(tensors, op.q, x);
+  } else {
+    Rows low = ApplyLinear(tensors, op.q_a, x);
+    ApplyNorm(tensors, op.q_a_norm, &low);
+    q = ApplyLinear(tensors, op.q_b, low);
+  }
+  const int64_t q_dim = op.nope_dim + op.rope_dim;
+  RotateHeads(context, op.rope, q_dim, op.nope_dim, &q);
+  const int64_t k_dim = op.latent_dim + op.rope_dim;
+  Rows queries(n_rows, op.n_heads * k_dim);
+  for (int64_t i = 0; i < n_rows; ++i) {
+    for (int h = 0; h < op.n_heads; ++h) {
+      const auto head = q.row(i).subspan(h * q_dim, q_dim);
+      const auto absorbed = ApplyMember(tensors, op.k_b, h, head.first(op.nope_dim));
+      const auto to = queries.row(i).subspan(h * k_dim, k_dim);
+      std::ranges::copy(absorbed, to.begin());
+      std::ranges::copy(head.subspan(op.nope_dim), to.begin() + op.latent_dim);
+    }
+  }
+
+  // The one key that all heads share.
+  Rows latent(0, 0);
+  Rows k_rope(0, 0);
+  SplitRuns(ApplyLinear(tensors, op.kv_a, x), op.latent_dim, op.rope_dim, &latent, &k_rope);
+  ApplyNorm(tensors, op.kv_norm, &latent);
+  RotateHeads(context, op.rope, op.rope_dim, 0, &k_rope);
+  Rows keys(n_rows, k_dim);
+  for (int64_t i = 0; i < n_rows; ++i) {
+    std::ranges::copy(latent.row(i), keys.row(i).begin());
+    std::ranges::copy(k_rope.row(i), keys.row(i).begin() + op.latent_dim);
+  }
+  StoreRows(context, op.kv_layer, keys, Rows(n_rows, 0));
+
+  const Rows sums = Attend(context,
+                           Scan{.kv_layer = op.kv_layer,
+                                .n_heads = op.n_heads,
+                                .k_dim = k_dim,
+                                .v_dim = op.latent_dim,
+                                .v_in_k = true,
+                                .scale = op.scale,
+                                .softcap = 0,
+                                .sinks = {}},
+                           queries);
+  Rows heads(n_rows, op.n_heads * op.v_dim);
+  for (int64_t i = 0; i < n_rows; ++i) {
+    for (int h = 0; h < op.n_heads; ++h) {
+      const auto y =
+          ApplyMember(tensors, op.v_b, h, sums.row(i).subspan(h * op.latent_dim, op.latent_dim));
+      std::ranges::copy(y, heads.row(i).begin() + h * op.v_dim);
+    }
+  }
+  return ApplyLinear(tensors, op.out, heads);
+}
+
+}  // namespace weft::reference

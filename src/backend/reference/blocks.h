@@ -1,0 +1,74 @@
+// The blocks of a ModelSpec, one function each: what the words in
+// model/model_spec.h mean. Values between blocks are float, sums inside are double.
+//
+// Every function works on the rows of one step at once (a row is one token of one
+// sequence), and no row's result depends on another's, but through the stored keys
+// and values of its own sequence.
+#ifndef WEFT_BACKEND_REFERENCE_BLOCKS_H_
+#define WEFT_BACKEND_REFERENCE_BLOCKS_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/reference/kv_store.h"
+#include "backend/reference/tensors.h"
+#include "model/model_spec.h"
+
+namespace weft::reference {
+
+// Which token of which sequence a row is.
+struct RowOrigin {
+  int sequence = 0;  // index into Step::sequences
+  int64_t position = 0;
+  TokenId token = 0;
+};
+
+// What the blocks of one step share.
+struct StepContext {
+  const ModelSpec& spec;
+  const Tensors& tensors;
+  const Step& step;
+  std::vector<RowOrigin> rows;  // in the order of sequences and tokens
+  KvStore* kv = nullptr;
+  Rows per_layer_inputs{0, 0};  // when the spec has them: [rows][n_layers * width]
+};
+
+// --- pieces ---------------------------------------------------------------------
+
+Rows ApplyLinear(const Tensors& tensors, const Linear& linear, const Rows& x);
+std::vector<float> ApplyMember(const Tensors& tensors, const StackedLinear& stack, int64_t member,
+                               std::span<const float> x);
+// In place; an absent norm does nothing.
+void ApplyNorm(const Tensors& tensors, const Norm& norm, Rows* x);
+// Turns one head's values for one position, in place. REQUIRES: `head` starts where
+// the rotated part does.
+void ApplyRope(const Rope& rope, int64_t position, std::span<float> head);
+// act(gate) * up; with `up` absent (null), act(gate).
+float Activate(Activation activation, float limit, float gate, const float* up);
+float Softcap(float cap, double value);
+
+// --- operations: input rows to output rows, all of width d_model ----------------------
+
+Rows RunAttention(const StepContext& context, const Attention& op, const Rows& x);
+Rows RunLatentAttention(const StepContext& context, const LatentAttention& op, const Rows& x);
+Rows RunDenseFfn(const StepContext& context, const DenseFfn& op, const Rows& x);
+// `raw` is the residual stream as the block found it.
+Rows RunMixtureOfExperts(const StepContext& context, const MixtureOfExperts& op, const Rows& x,
+                         const Rows& raw);
+Rows RunPerLayerGate(const StepContext& context, const PerLayerGate& op, const Rows& x);
+
+// --- the whole ------------------------------------------------------------------------
+
+// Scaled embeddings of the step's rows.
+Rows Embed(const StepContext& context);
+Rows ComputePerLayerInputs(const StepContext& context, const Rows& embedded);
+// Sends the residual stream through one block, in place.
+void RunBlock(const StepContext& context, const Block& block, Rows* stream);
+// From the residual stream to logits.
+Rows ComputeLogits(const StepContext& context, const Rows& stream);
+
+}  // namespace weft::reference
+
+#endif  // WEFT_BACKEND_REFERENCE_BLOCKS_H_

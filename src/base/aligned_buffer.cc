@@ -1,0 +1,26 @@
+#include "base/aligned_buffer.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+
+namespace weft {
+namespace {
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+}  // namespace
+
+AlignedBuffer::AlignedBuffer(size_t size) {
+  if (size == 0) return;
+  const size_t alignment = size >= 4 * kHugePageBytes ? kHugePageBytes : kCacheLineBytes;
+  const size_t rounded = (size + alignment - 1) / alignment * alignment;
+  if (rounded < size) return;
+  void* memory = std::aligned_alloc(alignment, rounded);
+  if (memory == nullptr) return;
+  if (alignment == kHugePageBytes) madvise(memory, rounded, MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(memory);
+  size_ = size;
+}
+
+AlignedBuffer::~AlignedBuffer() { std::free(data_); }
+
+}  // namespace weft

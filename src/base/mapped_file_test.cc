@@ -1,0 +1,132 @@
+#include "base/mapped_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "base/aligned_buffer.h"
+
+// The sanitizers' allocators end the program on a hopeless request unless told
+// to return null, as the system's does (tests/support/tsan_defaults.cc tells the other).
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+class MappedFileTest : public ::testing::Test {
+ protected:
+  MappedFileTest() : dir_(StrCat(::testing::TempDir(), "weft_mapped_file_", getpid())) {
+    std::filesystem::create_directories(dir_);
+  }
+  ~MappedFileTest() override { std::filesystem::remove_all(dir_); }
+
+  std::string Write(std::string_view name, std::string_view contents) {
+    const std::string path = StrCat(dir_, "/", name);
+    EXPECT_TRUE(WriteFile(path, std::as_bytes(std::span(contents))).ok());
+    return path;
+  }
+
+  const std::string dir_;
+};
+
+std::string_view AsText(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+TEST_F(MappedFileTest, MapsTheWholeFile) {
+  std::string contents(100'000, 'x');
+  contents.back() = 'y';
+  const std::string path = Write("file", contents);
+  auto file = MappedFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->path(), path);
+  EXPECT_EQ(AsText((*file)->bytes()), contents);
+}
+
+// Advice may be given about any part and changes nothing that is read.
+TEST_F(MappedFileTest, AdviceKeepsTheContents) {
+  const std::string contents(100'000, 'x');
+  auto file = MappedFile::Open(Write("file", contents));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto bytes = (*file)->bytes();
+  for (const auto part : {bytes, bytes.subspan(1, 5000), bytes.subspan(4096, 4096),
+                          bytes.subspan(99'999), bytes.subspan(17, 0)}) {
+    (*file)->WillNeed(part);
+    (*file)->Release(part);
+  }
+  EXPECT_EQ(AsText(bytes), contents);
+}
+
+TEST_F(MappedFileTest, MapsAnEmptyFile) {
+  auto file = MappedFile::Open(Write("empty", ""));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE((*file)->bytes().empty());
+  (*file)->WillNeed((*file)->bytes());
+  (*file)->Release((*file)->bytes());
+}
+
+TEST_F(MappedFileTest, RefusesWhatIsNoRegularFile) {
+  EXPECT_EQ(MappedFile::Open(dir_ + "/absent").status().code(), StatusCode::kNotFound);
+  for (const std::string& path : {dir_, std::string("/dev/null")}) {
+    const Status status = MappedFile::Open(path).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(status), HasSubstr(path));
+  }
+  // Nobody writes to this pipe: opening it must not wait for somebody.
+  const std::string pipe = dir_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(MappedFile::Open(pipe).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(MappedFileTest, ReadFileIsBounded) {
+  const std::string path = Write("file", "twelve bytes");
+  EXPECT_EQ(*ReadFile(path, 12), "twelve bytes");
+  const Status status = ReadFile(path, 11).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(status), HasSubstr(path));
+  EXPECT_EQ(ReadFile(dir_ + "/absent", 12).status().code(), StatusCode::kNotFound);
+  EXPECT_FALSE(ReadFile(dir_, 12).ok());
+}
+
+TEST_F(MappedFileTest, WriteFileReplacesAndReportsFullDisks) {
+  Write("file", "a longer text than the next");
+  EXPECT_EQ(*ReadFile(Write("file", "short"), 100), "short");
+  EXPECT_EQ(WriteFile(dir_ + "/absent/file", {}).code(), StatusCode::kNotFound);
+  if (std::filesystem::exists("/dev/full")) {
+    const std::string text = "text";
+    EXPECT_EQ(WriteFile("/dev/full", std::as_bytes(std::span(text))).code(),
+              StatusCode::kResourceExhausted);
+  }
+}
+
+TEST(AlignedBuffer, IsAlignedAndMovable) {
+  for (const size_t size : {size_t{1}, size_t{63}, size_t{4096}, size_t{9} << 20}) {
+    AlignedBuffer buffer(size);
+    ASSERT_NE(buffer.data(), nullptr);
+    EXPECT_EQ(buffer.size(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % kCacheLineBytes, 0u);
+    std::memset(buffer.data(), 1, size);
+    const std::byte* const data = buffer.data();
+    AlignedBuffer moved(std::move(buffer));
+    EXPECT_EQ(moved.data(), data);
+    EXPECT_EQ(moved.As<float>().size(), size / sizeof(float));
+  }
+}
+
+TEST(AlignedBuffer, IsEmptyWhenThereIsNoMemory) {
+  EXPECT_EQ(AlignedBuffer(0).data(), nullptr);
+  for (const size_t size : {~size_t{0}, ~size_t{0} / 2}) {
+    AlignedBuffer buffer(size);
+    EXPECT_EQ(buffer.data(), nullptr);
+    EXPECT_EQ(buffer.size(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace weft

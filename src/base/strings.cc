@@ -1,0 +1,96 @@
+#include "base/strings.h"
+
+#include <cstdint>
+
+namespace weft {
+
+std::vector<std::string_view> StrSplit(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  size_t start = 0;
+  while (true) {
+    const size_t end = text.find(separator, start);
+    if (end == std::string_view::npos) break;
+    parts.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  parts.push_back(text.substr(start));
+  return parts;
+}
+
+namespace {
+
+// Length of the valid UTF-8 sequence at the start of `text`, 0 if there is none.
+size_t Utf8SequenceLength(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t lead = byte(0);
+  size_t length = 0;
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead <= 0xDF) length = 2;
+  if (lead >= 0xE0 && lead <= 0xEF) length = 3;
+  if (lead >= 0xF0 && lead <= 0xF4) length = 4;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  if (lead == 0xE0 && byte(1) < 0xA0) return 0;
+  if (lead == 0xED && byte(1) > 0x9F) return 0;
+  if (lead == 0xF0 && byte(1) < 0x90) return 0;
+  if (lead == 0xF4 && byte(1) > 0x8F) return 0;
+  return length;
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text, size_t max_bytes) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  size_t i = 0;
+  while (i < text.size()) {
+    if (out.size() >= max_bytes) {
+      out.append("...");
+      break;
+    }
+    const size_t length = Utf8SequenceLength(text.substr(i));
+    const uint8_t byte = static_cast<uint8_t>(text[i]);
+    // U+0080..U+009F are controls too: a terminal may take U+009B for an escape.
+    const bool c1 = byte == 0xC2 && length == 2 && static_cast<uint8_t>(text[i + 1]) < 0xA0;
+    if (length == 0 || byte < 0x20 || byte == 0x7F || c1) {
+      out.append({'\\', 'x', kHex[byte >> 4], kHex[byte & 15]});
+      ++i;
+    } else {
+      out.append(text.substr(i, length));
+      i += length;
+    }
+  }
+  return out;
+}
+
+std::string HumanBytes(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return StrCat(bytes, " B");
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 4) {
+    value /= 1024;
+    ++unit;
+  }
+  char buffer[32];
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::fixed, 1).ptr;
+  return StrCat(std::string_view(buffer, static_cast<size_t>(end - buffer)), " ", kUnits[unit]);
+}
+
+namespace {
+
+template <typename T>
+bool ParseWhole(std::string_view text, T* value) {
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return result.ec == std::errc() && result.ptr == text.data() + text.size();
+}
+
+}  // namespace
+
+bool ParseInt64(std::string_view text, int64_t* value) { return ParseWhole(text, value); }
+bool ParseDouble(std::string_view text, double* value) { return ParseWhole(text, value); }
+
+}  // namespace weft

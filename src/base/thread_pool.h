@@ -1,0 +1,84 @@
+// A fixed set of threads that run one piece of work at a time together.
+//
+// The pool belongs to one caller thread (in Weft: the engine thread), which takes
+// part in the work as worker 0. Between pieces of work the helpers spin for a
+// short while, then sleep, so that back-to-back calls cost a microsecond and an
+// idle pool costs nothing.
+//
+// Which worker does which part never influences a result: work is cut into
+// parts whose arithmetic is independent (the same-bits rule).
+#ifndef WEFT_BASE_THREAD_POOL_H_
+#define WEFT_BASE_THREAD_POOL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace weft {
+
+// A non-owning reference to a callable; valid as long as the callable is.
+template <typename Signature>
+class FunctionRef;
+
+template <typename Result, typename... Args>
+class FunctionRef<Result(Args...)> {
+ public:
+  template <typename Callable>
+  requires(!std::is_same_v<std::remove_cvref_t<Callable>, FunctionRef>)
+      FunctionRef(Callable&& callable)  // NOLINT: implicit by design
+      : object_(const_cast<void*>(static_cast<const void*>(&callable))),
+        call_([](void* object, Args... args) -> Result {
+          return (*static_cast<std::remove_reference_t<Callable>*>(object))(args...);
+        }) {}
+  Result operator()(Args... args) const { return call_(object_, args...); }
+
+ private:
+  void* object_;
+  Result (*call_)(void*, Args...);
+};
+
+class ThreadPool {
+ public:
+  // `n_threads` counts the caller: 1 starts no thread. 0 means one per core. Where
+  // the system refuses to start so many, the pool has fewer: see n_threads().
+  explicit ThreadPool(int n_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int n_threads() const { return n_threads_; }
+
+  // Calls body(worker) once on every worker, 0 being the caller, and returns when
+  // all have returned. Not reentrant. Owner thread only.
+  void RunOnAll(FunctionRef<void(int)> body);
+
+  // Calls body(begin, end, worker) over disjoint ranges that cover [0, n), each
+  // at most `grain` long; ranges are handed out as workers become free.
+  // Owner thread only.
+  void ParallelFor(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t, int)> body);
+
+ private:
+  void HelperLoop(int worker);
+
+  int n_threads_;  // constant once constructed
+  std::vector<std::thread> helpers_;
+
+  // Written by the owner before `generation_` advances, read by helpers after.
+  const FunctionRef<void(int)>* body_ = nullptr;
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<int> running_{0};  // helpers that have not finished the current work
+  std::atomic<bool> stopping_{false};
+
+  std::mutex sleep_mutex_;  // guards nothing but the sleep itself
+  std::condition_variable wake_;
+  std::atomic<int> sleeping_{0};
+};
+
+}  // namespace weft
+
+#endif  // WEFT_BASE_THREAD_POOL_H_

@@ -1,0 +1,280 @@
+// The language, case by case, and what keeps foreign templates in bounds.
+#include "chat/template.h"
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "chat/builtin_templates.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+RenderOptions FixedOptions() {
+  RenderOptions options;
+  options.wall_clock_s = 1768480245;  // 2026-01-15 12:30:45
+  return options;
+}
+
+StatusOr<std::string> Render(const std::string& source, const Json& context = Json::object(),
+                             const RenderOptions& options = FixedOptions()) {
+  WEFT_ASSIGN_OR_RETURN(const auto parsed, ChatTemplate::Parse(source));
+  return parsed->Render(context, options);
+}
+
+std::string ErrorOf(const std::string& source, const Json& context = Json::object()) {
+  const StatusOr<std::string> rendered = Render(source, context);
+  return rendered.ok() ? "renders " + *rendered : std::string(Message(rendered.status()));
+}
+
+std::string Repeated(std::string_view text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+// Small templates with what Jinja 3.1 renders for them.
+TEST(Jinja, LanguageCases) {
+  std::ifstream file(std::string(WEFT_SOURCE_DIR) + "/src/chat/testdata/language_cases.json");
+  ASSERT_TRUE(file.is_open());
+  const Json data = Json::parse(file);
+  std::map<std::string, int> per_group;
+  for (const Json& c : data["cases"]) {
+    const std::string source = c["template"];
+    ++per_group[c["group"]];
+    const StatusOr<std::string> actual = Render(source, data["context"]);
+    if (c.contains("rendered")) {
+      ASSERT_TRUE(actual.ok()) << source << ": " << Message(actual.status());
+      EXPECT_EQ(*actual, c["rendered"].get<std::string>()) << source;
+    } else {
+      ASSERT_FALSE(actual.ok()) << source << " renders " << *actual;
+      if (c.contains("raised")) {
+        EXPECT_EQ(Message(actual.status()), c["raised"].get<std::string>()) << source;
+      }
+    }
+  }
+  EXPECT_GT(per_group.size(), 15u);
+}
+
+TEST(Jinja, ErrorsSayWhere) {
+  EXPECT_EQ(ErrorOf("a\nb {{ x.y }}"), "chat template, line 2, column 8: 'x' is undefined");
+  EXPECT_THAT(ErrorOf("{% if t %}"), HasSubstr("line 1, column 11: expected {% elif or else"));
+  EXPECT_THAT(ErrorOf("{% zork %}"), HasSubstr("unknown statement 'zork'"));
+  EXPECT_THAT(ErrorOf("{% include 'x' %}"), HasSubstr("cannot include other files"));
+  EXPECT_THAT(ErrorOf("{{ 1|zork }}"), HasSubstr("there is no filter 'zork'"));
+  EXPECT_THAT(ErrorOf("{{ d.a.b.c }}", {{"d", {{"a", Json::object()}}}}),
+              HasSubstr("'dict object' has no attribute 'b'"));
+}
+
+TEST(Jinja, RaisedTextIsExact) {
+  const auto raised =
+      Render("{% macro m() %}{{ raise_exception('no %}\n' ~ 1) }}{% endmacro %}{{ m() }}");
+  EXPECT_EQ(raised.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Message(raised.status()), "no %}\n1");
+  EXPECT_EQ(Message(Render("{{ raise_exception('') }}").status()), "");
+}
+
+TEST(Jinja, ForeignBytesAndLargeNumbersOfAConversation) {
+  EXPECT_EQ(*Render("{{ s|length }}{{ s|upper }}", {{"s", "a\xFFz"}}), "3A\xFFZ");
+  EXPECT_EQ(*Render("{{ n }} {{ m }}", {{"n", INT64_MAX}, {"m", UINT64_MAX}}),
+            "9223372036854775807 1.8446744073709552e+19");
+  EXPECT_THAT(ErrorOf("{{ n + 1 }}", {{"n", INT64_MAX}}), HasSubstr("does not fit 64 bits"));
+  Json deep = 1;
+  for (int i = 0; i < 1000; ++i) deep = Json::array({deep});
+  EXPECT_THAT(ErrorOf("{{ x }}", {{"x", deep}}), HasSubstr("nested"));
+}
+
+TEST(Jinja, OneTemplateManyThreads) {
+  const auto parsed = *ChatTemplate::Parse(
+      "{% set ns = namespace(t='') %}{% for i in range(50) %}{% set ns.t = ns.t ~ name|upper %}"
+      "{% endfor %}{{ ns.t }}");
+  std::vector<std::thread> threads;
+  std::vector<std::string> results(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const std::string name(1, static_cast<char>('a' + t));
+      for (int i = 0; i < 20; ++i) results[t] = *parsed->Render({{"name", name}}, FixedOptions());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int t = 0; t < 4; ++t) EXPECT_EQ(results[t], std::string(50, static_cast<char>('A' + t)));
+}
+
+// --- hostile templates ------------------------------------------------------
+
+// Small limits, so that running into them is quick; the default ones differ in size.
+Status Attack(const std::string& source) {
+  RenderOptions options = FixedOptions();
+  options.limits.max_steps = 2'000'000;
+  options.limits.max_bytes = size_t{32} << 20;
+  Json context = {{"list", Json::array()}, {"text", Repeated("a", 100000)}};
+  for (int i = 0; i < 1000; ++i) context["list"].push_back(i);
+  return Render(source, context, options).status();
+}
+
+TEST(HostileTemplates, RunOutOfStepsOrMemory) {
+  const char* const kSources[] = {
+      "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+      "{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% "
+      "endfor %}",
+      "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% "
+      "endfor %}",
+      "{{ 'a' * 1000000000000 }}",
+      "{{ [1] * 1000000000000 }}",
+      "{{ 'ab' * 9223372036854775807 }}",
+      "{{ range(9999999999) }}",
+      "{{ '%1000000s' % 1 * 1000 }}",
+      "{{ ('x' * 1000000)|replace('x', text) }}",
+      "{{ (list|map('string')|list * 10000)|join(text) }}",
+      "{% set ns = namespace(l=1) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% endfor "
+      "%}{{ ns.l }}",
+      "{% set ns = namespace(l=1) %}{% for i in range(190) %}{% set ns.l = [ns.l, ns.l] %}{% "
+      "endfor %}{{ ns.l }}",
+      "{% set ns = namespace(l=1) %}{% for i in range(190) %}{% set ns.l = [ns.l, ns.l] %}{% "
+      "endfor %}{{ ns.l|tojson }}",
+      "{% set ns = namespace(l=1,m=1) %}{% for i in range(190) %}{% set ns.l = [ns.l, ns.l] %}{% "
+      "set ns.m = [ns.m, ns.m] %}{% endfor %}{{ ns.l == ns.m }}",
+      "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+      "{% macro m(x) %}{% call m(x) %}{{ caller() }}{% endcall %}{{ caller() }}{% endmacro %}{{ "
+      "m(1) }}",
+      "{% for a in [list] recursive %}{{ loop([a]) }}{% endfor %}",
+      "{% for a in range(100000) %}{% set x %}{% for b in list %}{{ text }}{% endfor %}{% endset "
+      "%}{% endfor %}",
+      "{% set ns = namespace(n=none) %}{% for a in range(100000) %}{% set ns.n = namespace(x=ns.n, "
+      "t=text ~ a) %}{% endfor %}",
+      "{% for a in range(100000) %}{% set m %}{{ text|upper|lower }}{% endset %}{% endfor %}",
+      "{% for a in range(99999) %}{{ "
+      "list|sort|reverse|list }}{% endfor %}",
+      "{{ list|batch(1000000000, 1)|list }}",
+      "{{ list|slice(1000000000000)|list }}",
+      "{{ 'a'.center(1000000000000) }}",
+      "{{ 'a'|indent(1000000000000, true) }}",
+      "{% for i in range(100000) %}{{ text.rfind('b' * 50000) }}{% endfor %}",
+      "{% for i in range(100000) %}{{ text.split('a')|length }}{% endfor %}",
+  };
+  for (const std::string source : kSources) {
+    const Status status = Attack(source);
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << source << ": " << Message(status);
+  }
+}
+
+TEST(HostileTemplates, EndlessValuesAreErrors) {
+  EXPECT_THAT(ErrorOf("{{ 2 ** 9223372036854775807 }}"), HasSubstr("does not fit 64 bits"));
+  EXPECT_THAT(ErrorOf("{% set ns = namespace() %}{% set ns.ns = ns %}{{ ns }}"),
+              HasSubstr("contains itself"));
+  EXPECT_THAT(ErrorOf("{{ '%99999999999s' % 1 }}"), HasSubstr("width is too large"));
+}
+
+TEST(HostileTemplates, NestedTextIsRefused) {
+  const int n = 20000;
+  const std::string sources[] = {
+      "{{ " + Repeated("(", n) + "1" + Repeated(")", n) + " }}",
+      "{{ " + Repeated("[", n) + Repeated("]", n) + " }}",
+      "{{ " + Repeated("-", n) + "1 }}",
+      "{{ " + Repeated("not ", n) + "1 }}",
+      "{{ x" + Repeated(".a", n) + " }}",
+      "{{ x" + Repeated("|upper", n) + " }}",
+      "{{ x" + Repeated("()", n) + " }}",
+      "{{ " + Repeated("1 if 1 else ", n) + "1 }}",
+      "{{ 1" + Repeated(" if 1", n) + " }}",
+      "{{ x" + Repeated(" is in x", n) + " }}",
+      Repeated("{% if 1 %}", n) + Repeated("{% endif %}", n),
+      Repeated("{% for a in x %}", n),
+      "{% set " + Repeated("(", n) + "a" + Repeated(")", n) + " = 1 %}",
+      std::string(size_t{1} << 20, 'x'),
+  };
+  for (const std::string& source : sources) {
+    EXPECT_FALSE(ChatTemplate::Parse(source).ok()) << source.substr(0, 40);
+  }
+}
+
+TEST(HostileTemplates, LongButFlatTextIsFine) {
+  const int n = 20000;
+  EXPECT_EQ(*Render("{{ 0" + Repeated(" + 1", n) + " }}"), "20000");
+  EXPECT_EQ(*Render("{{ ''" + Repeated(" ~ 'a'", n) + " }}"), std::string(n, 'a'));
+  EXPECT_EQ(*Render("{{ ([0" + Repeated(", 1", n) + "])|sum }}"), "20000");
+  EXPECT_EQ(*Render("{% if 0 %}" + Repeated("{% elif 0 %}", n) + "{% else %}x{% endif %}"), "x");
+}
+
+// What refers to itself must not outlive its rendering (the leak checker looks).
+TEST(HostileTemplates, CyclesAreFreed) {
+  EXPECT_TRUE(Attack("{% set ns = namespace() %}{% set ns.a = [ns, {'x': ns}] %}").ok());
+  EXPECT_TRUE(Attack("{% set ns = namespace() %}{% for a in list %}{% set ns.l = loop %}"
+                     "{{ loop.changed(loop, ns, loop.changed) }}{% endfor %}{{ ns.l.index }}"
+                     "{{ ns.l.changed(ns.l) }}")
+                  .ok());
+  EXPECT_TRUE(Attack("{% set ns = namespace() %}{% macro m() %}{% set ns.m = m %}{% set ns.c = "
+                     "cycler(ns, m) %}"
+                     "{% endmacro %}{{ m() }}{{ ns.c.next() is defined }}")
+                  .ok());
+  EXPECT_TRUE(
+      Attack("{% set ns = namespace() %}{% for a in [1] %}{% set ns.f = loop.cycle %}{% endfor %}"
+             "{{ ns.f(1, 2) }}")
+          .ok());
+}
+
+// --- built-in templates -----------------------------------------------------
+
+const Json kConversation = {{"messages",
+                             {{{"role", "system"}, {"content", "Be brief."}},
+                              {{"role", "user"}, {"content", "Hi"}},
+                              {{"role", "assistant"}, {"content", "Hello"}},
+                              {{"role", "user"}, {"content", "Bye"}}}},
+                            {"add_generation_prompt", true},
+                            {"bos_token", "<s>"},
+                            {"eos_token", "</s>"}};
+
+std::string RenderBuiltin(std::string_view name) {
+  return *Render(std::string(*FindBuiltinTemplate(name)), kConversation);
+}
+
+TEST(BuiltinTemplates, Formats) {
+  EXPECT_EQ(RenderBuiltin("chatml"),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+            "<|im_start|>assistant\nHello<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  EXPECT_EQ(RenderBuiltin("llama3"),
+            "<s><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\nHello<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  EXPECT_EQ(RenderBuiltin("llama2"),
+            "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye [/INST]");
+  EXPECT_EQ(RenderBuiltin("mistral"),
+            "<s>[INST] Be brief.\n\nHi [/INST] Hello</s>[INST] Bye [/INST]");
+  EXPECT_EQ(RenderBuiltin("gemma"),
+            "<s><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello"
+            "<end_of_turn>\n<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n");
+  EXPECT_EQ(RenderBuiltin("phi3"),
+            "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\nHello<|end|>\n"
+            "<|user|>\nBye<|end|>\n<|assistant|>\n");
+  EXPECT_EQ(RenderBuiltin("deepseek"),
+            "<s>Be brief.<｜User｜>Hi<｜Assistant｜>Hello<｜end▁of▁sentence｜><｜User｜>Bye"
+            "<｜Assistant｜>");
+  EXPECT_EQ(RenderBuiltin("zephyr"),
+            "<|system|>\nBe brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye"
+            "</s>\n<|assistant|>\n");
+  EXPECT_EQ(RenderBuiltin("vicuna"),
+            "Be brief.\n\nUSER: Hi\nASSISTANT: Hello</s>\nUSER: Bye\nASSISTANT:");
+  EXPECT_THAT(std::string(Message(FindBuiltinTemplate("zork").status())), HasSubstr("chatml, "));
+}
+
+TEST(ChatTemplate, MentionsItsVariables) {
+  const auto parsed = *ChatTemplate::Parse("{% if enable_thinking %}{{ tools }}{% endif %}");
+  EXPECT_TRUE(parsed->Mentions("enable_thinking"));
+  EXPECT_TRUE(parsed->Mentions("tools"));
+  EXPECT_FALSE(parsed->Mentions("documents"));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,86 @@
+#include "cli/chat_context.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::cli {
+namespace {
+
+uint64_t HashOf(std::string_view text, uint64_t seed) {
+  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
+}
+
+bool InsideCharacter(std::string_view rest) {
+  return !rest.empty() && (static_cast<unsigned char>(rest.front()) & 0xC0) == 0x80;
+}
+
+}  // namespace
+
+ChatContext::ChatContext(std::vector<TokenId> before) : tokens_(std::move(before)) {
+  marks_.push_back({.n_tokens = static_cast<int64_t>(tokens_.size())});
+}
+
+bool ChatContext::Restore(std::vector<TokenId> tokens, std::vector<Mark> marks) {
+  if (marks.empty() || marks.front().text_bytes != 0 || marks.front().n_tokens < 0 ||
+      marks.back().n_tokens != static_cast<int64_t>(tokens.size())) {
+    return false;
+  }
+  const auto out_of_order = [](const Mark& a, const Mark& b) {
+    return b.text_bytes < a.text_bytes || b.n_tokens < a.n_tokens;
+  };
+  if (std::adjacent_find(marks.begin(), marks.end(), out_of_order) != marks.end()) return false;
+  tokens_ = std::move(tokens);
+  marks_ = std::move(marks);
+  return true;
+}
+
+size_t ChatContext::MatchingMark(std::string_view rendered, const PromptEncoder& encoder) const {
+  size_t same = 0;  // the last mark up to which the text is the same
+  for (; same + 1 < marks_.size(); ++same) {
+    const Mark &from = marks_[same], &to = marks_[same + 1];
+    if (to.text_bytes > static_cast<int64_t>(rendered.size())) break;
+    const std::string_view part = rendered.substr(
+        static_cast<size_t>(from.text_bytes), static_cast<size_t>(to.text_bytes - from.text_bytes));
+    if (HashOf(part, from.text_hash) != to.text_hash) break;
+  }
+  for (; same > 0; --same) {
+    const Mark& mark = marks_[same];
+    const std::string_view rest = rendered.substr(static_cast<size_t>(mark.text_bytes));
+    if (rest.empty()) break;
+    if (InsideCharacter(rest) || mark.n_tokens == 0) continue;
+    if (encoder.may_cut(tokens_[static_cast<size_t>(mark.n_tokens) - 1], rest)) break;
+  }
+  return same;
+}
+
+void ChatContext::Become(std::string_view rendered, const PromptEncoder& encoder) {
+  const size_t same = MatchingMark(rendered, encoder);
+  const Mark mark = marks_[same];
+  marks_.resize(same + 1);
+  tokens_.resize(static_cast<size_t>(mark.n_tokens));
+  const std::string_view rest = rendered.substr(static_cast<size_t>(mark.text_bytes));
+  if (rest.empty()) return;
+  const std::vector<TokenId> more = encoder.encode(rest, /*at_start=*/tokens_.empty());
+  tokens_.insert(tokens_.end(), more.begin(), more.end());
+  marks_.push_back({.text_bytes = static_cast<int64_t>(rendered.size()),
+                    .n_tokens = static_cast<int64_t>(tokens_.size()),
+                    .text_hash = HashOf(rest, mark.text_hash)});
+}
+
+void ChatContext::Append(TokenId token, std::string_view piece) {
+  const Mark& last = marks_.back();
+  tokens_.push_back(token);
+  marks_.push_back({.text_bytes = last.text_bytes + static_cast<int64_t>(piece.size()),
+                    .n_tokens = static_cast<int64_t>(tokens_.size()),
+                    .text_hash = HashOf(piece, last.text_hash)});
+}
+
+int64_t CommonTokens(const ChatContext& a, const ChatContext& b) {
+  const auto end =
+      std::mismatch(a.tokens().begin(), a.tokens().end(), b.tokens().begin(), b.tokens().end());
+  return end.first - a.tokens().begin();
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,64 @@
+// A conversation as the model wants to read it: its chat template, and the tokens of
+// what that renders. The one place of the chat that knows templates and tokenizers.
+//
+// Immutable; may be used from any thread.
+#ifndef WEFT_CLI_CHAT_PROMPT_H_
+#define WEFT_CLI_CHAT_PROMPT_H_
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "cli/chat_context.h"
+#include "weft/model.h"
+
+namespace weft {
+class ChatTemplate;
+}
+
+namespace weft::cli {
+
+// What one side said. Questions and answers take turns.
+struct ChatMessage {
+  bool from_model = false;
+  std::string text;  // UTF-8
+};
+
+class ChatPrompt {
+ public:
+  // With the template of the model file, or ChatML where it has none.
+  static StatusOr<std::unique_ptr<ChatPrompt>> Create(std::shared_ptr<const Model> model);
+  ~ChatPrompt();
+
+  // The text of a conversation; with `for_answer` it ends where the model goes on.
+  // `system` may be empty. The error is the template's own, e.g. where it knows no system
+  // message.
+  StatusOr<std::string> Render(std::string_view system, std::span<const ChatMessage> messages,
+                               bool for_answer) const;
+
+  // How rendered text becomes tokens: control tokens are recognised, and the token at the
+  // start is there once, whether the template writes it or the tokenizer adds it.
+  const PromptEncoder& encoder() const { return encoder_; }
+  // What a token reads in a rendered text, control tokens included.
+  std::string Piece(TokenId token) const;
+  // Whether the file has no template.
+  bool uses_fallback() const { return uses_fallback_; }
+
+ private:
+  ChatPrompt(std::shared_ptr<const Model> model, std::shared_ptr<const ChatTemplate> chat_template,
+             bool uses_fallback);
+  std::vector<TokenId> Encode(std::string_view text, bool at_start) const;
+  bool MayCut(TokenId before, std::string_view rest) const;
+
+  const std::shared_ptr<const Model> model_;
+  const std::shared_ptr<const ChatTemplate> template_;
+  const bool uses_fallback_;
+  const std::string bos_text_, eos_text_;
+  const PromptEncoder encoder_;
+};
+
+}  // namespace weft::cli
+
+#endif  // WEFT_CLI_CHAT_PROMPT_H_

@@ -1,0 +1,22 @@
+#include "cli/command.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"run", "Continue a prompt, or answer it", MakeRunCommand},
+    {"chat", "Talk to the model, in conversations side by side", MakeChatCommand},
+    {"inspect", "Show what a model file holds", MakeInspectCommand},
+    {"tokenize", "Text to token ids", MakeTokenizeCommand},
+    {"detokenize", "Token ids to text", MakeDetokenizeCommand},
+    {"logits", "Write a model's raw logits for given tokens", MakeLogitsCommand},
+    {"bench", "Measure speed beside the machine's limits", MakeBenchCommand},
+    {"score", "Log-likelihood of continuations, for evaluations", MakeScoreCommand},
+    {"template", "Show or try out a chat template", MakeTemplateCommand},
+};
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+}  // namespace weft::cli

@@ -1,0 +1,65 @@
+// weft: many conversations on one language model.
+#include <csignal>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/version.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr int kOk = 0;
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+
+// A command's status; memory that is not there is an error like any other.
+Status RunBody(const CommandBody& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("out of memory; use a smaller model or input");
+  }
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Weft hosts many conversations on one language model.\n", "weft");
+  app.set_version_flag("--version", std::string("weft ") + kVersion);
+  app.require_subcommand(0, 1);  // so that an unknown one is named; none is found below
+  app.footer(
+      "\n'weft COMMAND --help' explains a command. Exit codes: 0 success, 1 failure with a "
+      "sentence\non stderr, 2 wrong usage.");
+  std::vector<std::pair<CLI::App*, CommandBody>> bodies;
+  for (const Command& command : Commands()) {
+    CLI::App* const sub = app.add_subcommand(command.name, command.summary);
+    bodies.emplace_back(sub, command.make(sub));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help and version are "errors" of the parser with code 0.
+    return app.exit(error) == 0 ? kOk : kWrongUsage;
+  }
+  for (const auto& [sub, body] : bodies) {
+    if (!sub->parsed()) continue;
+    const Status status = RunBody(body);
+    if (status.ok()) return kOk;
+    std::fprintf(stderr, "weft: %.*s\n", static_cast<int>(Message(status).size()),
+                 Message(status).data());
+    return kFailed;
+  }
+  std::fputs("weft: say which command; 'weft --help' lists them\n", stderr);
+  return kWrongUsage;
+}
+
+}  // namespace
+}  // namespace weft::cli
+
+int main(int argc, char** argv) {
+  // A reader that goes away is an error of the write, not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  return weft::cli::Main(argc, argv);
+}

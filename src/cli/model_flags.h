@@ -1,0 +1,43 @@
+// The options that say which model, and on what: the same for every command.
+#ifndef WEFT_CLI_MODEL_FLAGS_H_
+#define WEFT_CLI_MODEL_FLAGS_H_
+
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "base/status.h"
+#include "formats/model_file.h"
+#include "weft/engine.h"
+#include "weft/model.h"
+
+namespace weft::cli {
+
+struct ModelFlags {
+  std::string path;
+  std::string backend = "cpu";
+  std::string kv = "f16";
+  int threads = 0;
+  int64_t context = 0;
+};
+
+// -m alone, for commands that need no more than the file.
+void AddModelFlag(CLI::App* app, ModelFlags* flags);
+// And --backend, --kv, --threads.
+void AddComputeFlags(CLI::App* app, ModelFlags* flags);
+void AddContextFlag(CLI::App* app, ModelFlags* flags);
+
+// Opens the file that -m names.
+StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags);
+// Loads it whole, with progress on stderr when that is a terminal.
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags);
+StatusOr<KvType> ParseKvType(const std::string& name);
+// Engine options as the flags say; the rest is the default.
+StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags);
+
+// The text of an argument: itself, or all of stdin for "-".
+StatusOr<std::string> TextOrStdin(const std::string& argument);
+
+}  // namespace weft::cli
+
+#endif  // WEFT_CLI_MODEL_FLAGS_H_

@@ -1,0 +1,248 @@
+// The public engine: one thread, its mailbox, and an EngineCore that only that thread
+// touches.
+#include "weft/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "engine/engine_core.h"
+#include "engine/mailbox.h"
+
+namespace weft {
+namespace {
+
+// The consumer's end of a turn.
+class TurnHandle : public Turn {
+ public:
+  TurnHandle(EngineCore::Submitted submitted, std::shared_ptr<Mailbox> mailbox)
+      : submitted_(std::move(submitted)), mailbox_(std::move(mailbox)) {}
+  ~TurnHandle() override {
+    submitted_.queue->SetReadyCallback(nullptr);
+    Cancel();
+  }
+
+  std::optional<TurnEvent> Next() override { return submitted_.queue->Next(); }
+  std::optional<TurnEvent> TryNext(bool* finished) override {
+    return submitted_.queue->TryNext(finished);
+  }
+  void SetReadyCallback(std::function<void()> ready) override {
+    submitted_.queue->SetReadyCallback(std::move(ready));
+  }
+  void Cancel() override {
+    if (!submitted_.cancelled->exchange(true)) mailbox_->Post([] {});
+  }
+  SessionId session() const override { return submitted_.session; }
+
+ private:
+  const EngineCore::Submitted submitted_;
+  const std::shared_ptr<Mailbox> mailbox_;
+};
+
+class EngineThread : public Engine {
+ public:
+  EngineThread(std::shared_ptr<const Model> model, const EngineOptions& options)
+      : model_(std::move(model)), options_(options), mailbox_(std::make_shared<Mailbox>()) {}
+
+  ~EngineThread() override { (void)Shutdown(std::chrono::milliseconds(0)); }
+
+  Status Launch() {
+    std::promise<Status> built;
+    std::future<Status> result = built.get_future();
+    MutexLock lock(&join_mutex_);
+    thread_ = std::thread([this, &built] { Main(&built); });
+    engine_thread_ = thread_.get_id();
+    Status status = result.get();
+    if (!status.ok()) thread_.join();
+    return status;
+  }
+
+  const Model& model() const override { return *model_; }
+  const EngineOptions& options() const override { return options_; }
+
+  StatusOr<SessionId> CreateSession(const SessionOptions& options) override {
+    return Call([&] { return core_->CreateSession(options); });
+  }
+  StatusOr<SessionId> FindSession(std::string_view domain, std::string_view name) override {
+    return Call([&] { return core_->FindSession(domain, name); });
+  }
+  StatusOr<SessionId> Fork(SessionId session, int64_t position,
+                           const SessionOptions& options) override {
+    return Call([&] { return core_->Fork(session, position, options); });
+  }
+  Status Truncate(SessionId session, int64_t position) override {
+    return Call([&] { return core_->Truncate(session, position); });
+  }
+  Status Reset(SessionId session) override {
+    return Call([&] { return core_->Reset(session); });
+  }
+  Status Rename(SessionId session, const std::string& name) override {
+    return CallFile([&](EngineCore::Reply reply) { core_->Rename(session, name, reply); });
+  }
+  Status Park(SessionId session) override {
+    return CallFile([&](EngineCore::Reply reply) { core_->Park(session, std::move(reply)); });
+  }
+  Status Restore(SessionId session) override {
+    return CallFile([&](EngineCore::Reply reply) { core_->Restore(session, std::move(reply)); });
+  }
+  Status Save(SessionId session) override {
+    return CallFile([&](EngineCore::Reply reply) { core_->Save(session, std::move(reply)); });
+  }
+  Status Close(SessionId session, bool forget) override {
+    return CallFile([&](EngineCore::Reply reply) { core_->Close(session, forget, reply); });
+  }
+  StatusOr<SessionInfo> Inspect(SessionId session) override {
+    return Call([&] { return core_->Inspect(session); });
+  }
+  StatusOr<std::vector<int32_t>> Tokens(SessionId session) override {
+    return Call([&] { return core_->Tokens(session); });
+  }
+  StatusOr<std::vector<SessionInfo>> ListSessions(std::string_view domain) override {
+    return Call([&] { return StatusOr<std::vector<SessionInfo>>(core_->ListSessions(domain)); });
+  }
+  StatusOr<std::shared_ptr<Turn>> Submit(SessionId session, const TurnOptions& options) override {
+    return Wrap(Call([&] { return core_->Submit(session, options); }));
+  }
+  StatusOr<std::shared_ptr<Turn>> SubmitOnce(std::string_view domain,
+                                             const TurnOptions& options) override {
+    return Wrap(Call([&] { return core_->SubmitOnce(domain, options); }));
+  }
+  EngineStats Stats() override {
+    auto stats = Call([&] { return StatusOr<EngineStats>(core_->Stats()); });
+    return stats.ok() ? *stats : EngineStats();
+  }
+  Status CheckIntegrity() override {
+    return Call([&] { return core_->CheckIntegrity(); });
+  }
+  Status DropPrefixes() override {
+    return Call([&] {
+      core_->DropPrefixes();
+      return OkStatus();
+    });
+  }
+
+  Status Shutdown(std::chrono::milliseconds grace) override {
+    const auto deadline = std::chrono::steady_clock::now() + grace;
+    mailbox_->Post([this, deadline] {
+      core_->StopAdmitting();
+      stop_at_ = std::min(stop_at_.value_or(deadline), deadline);
+    });
+    MutexLock lock(&join_mutex_);
+    if (thread_.joinable()) thread_.join();
+    return shutdown_status_;
+  }
+
+ private:
+  // Runs `work` on the engine thread, between two steps, and waits for its result.
+  template <typename Work>
+  auto Call(Work work) -> decltype(work()) {
+    using Result = decltype(work());
+    return Await<Result>([&](const std::function<void(Result)>& answer) { answer(work()); });
+  }
+
+  // The same for work that answers later, after reading or writing a file.
+  template <typename Work>
+  Status CallFile(Work work) {
+    return Await<Status>([&](const std::function<void(Status)>& answer) { work(answer); });
+  }
+
+  // Runs `ask` on the engine thread and waits until it, or what it has started there,
+  // calls its argument.
+  template <typename Result, typename Ask>
+  Result Await(Ask ask) {
+    WEFT_CHECK(std::this_thread::get_id() != engine_thread_,
+               "the engine was called from its own callback");
+    // Shared, as the waiter may be gone before set_value has returned.
+    auto promise = std::make_shared<std::promise<Result>>();
+    std::future<Result> result = promise->get_future();
+    const bool posted = mailbox_->Post([&ask, promise] {
+      ask([promise](Result value) { promise->set_value(std::move(value)); });
+    });
+    if (!posted) return Result(Unavailable("the engine has shut down"));
+    return result.get();
+  }
+
+  StatusOr<std::shared_ptr<Turn>> Wrap(StatusOr<EngineCore::Submitted> submitted) {
+    if (!submitted.ok()) return submitted.status();
+    return std::shared_ptr<Turn>(std::make_shared<TurnHandle>(*std::move(submitted), mailbox_));
+  }
+
+  void Main(std::promise<Status>* built) {
+    auto core = EngineCore::Create(
+        model_, options_,
+        [mailbox = mailbox_](std::function<void()> message) { mailbox->Post(std::move(message)); });
+    if (!core.ok()) {
+      mailbox_->Close();
+      built->set_value(core.status());
+      return;
+    }
+    core_ = *std::move(core);
+    built->set_value(OkStatus());
+    while (!ShouldStop()) {
+      RunMessages();
+      if (core_->RunOnce() || ShouldStop()) continue;
+      CheckWhenIdle();
+      const auto wake = core_->NextWake();
+      mailbox_->WaitUntil(stop_at_ ? std::min(*stop_at_, wake) : wake);
+    }
+    core_->StopAdmitting();
+    core_->CutAll(Unavailable("the engine is shutting down"));
+    core_->ParkAll([this](const Status& status) {
+      if (shutdown_status_.ok()) shutdown_status_ = status;
+    });
+    while (core_->FileWorkPending()) {
+      mailbox_->WaitUntil(core_->NextWake());
+      RunMessages();
+    }
+    core_->CloseStore();
+    mailbox_->Close();
+    // What was posted before the close is answered; it finds an engine that admits
+    // nothing.
+    RunMessages();
+    core_.reset();
+  }
+
+  void RunMessages() {
+    for (const Mailbox::Message& message : mailbox_->Take()) message();
+  }
+
+  void CheckWhenIdle() {
+#ifdef WEFT_DEBUG
+    const Status status = core_->CheckIntegrity();
+    WEFT_CHECK(status.ok(), std::string(Message(status)).c_str());
+#endif
+  }
+
+  bool ShouldStop() const {
+    if (!stop_at_) return false;
+    return core_->idle() || std::chrono::steady_clock::now() >= *stop_at_;
+  }
+
+  const std::shared_ptr<const Model> model_;
+  const EngineOptions options_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  Mutex join_mutex_;  // whoever shuts down first joins, the others wait for that
+  std::thread thread_ WEFT_GUARDED_BY(join_mutex_);
+  std::thread::id engine_thread_;  // set by Launch, when nobody else can call yet
+
+  // Engine thread only; the status is read once that is joined.
+  Status shutdown_status_;
+  std::unique_ptr<EngineCore> core_;
+  std::optional<std::chrono::steady_clock::time_point> stop_at_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Start(std::shared_ptr<const Model> model,
+                                                      const EngineOptions& options) {
+  auto engine = std::make_unique<EngineThread>(std::move(model), options);
+  WEFT_RETURN_IF_ERROR(engine->Launch());
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+}  // namespace weft

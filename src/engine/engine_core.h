@@ -1,0 +1,184 @@
+// What the engine thread does: sessions, turns, and the step that advances them all.
+//
+// EngineCore owns every piece of mutable model state and belongs to one thread; the
+// public Engine (engine.cc) is a thread, a mailbox and this. Nothing here locks, but
+// for the queues that lead out to consumers.
+//
+// Life of a turn: Submit puts it into the queue; Admit gives it lane 0 and finds what
+// of its prompt is computed already; RunStep computes prompt chunks and single tokens
+// of all lanes side by side; Sample chooses tokens, until every lane is done; Finish
+// inserts what was computed into the prefix index and frees the session.
+#ifndef WEFT_ENGINE_ENGINE_CORE_H_
+#define WEFT_ENGINE_ENGINE_CORE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/status.h"
+#include "engine/active_turn.h"
+#include "engine/session_store.h"
+#include "engine/session_table.h"
+#include "engine/state_memory.h"
+#include "engine/step_planner.h"
+#include "weft/engine.h"
+
+namespace weft {
+
+class EngineCore {
+ public:
+  // Runs a callback on the engine thread, soon; callable from any thread.
+  using PostBack = std::function<void(std::function<void()>)>;
+  // The answer to a call that needs a file; on the engine thread.
+  using Reply = std::function<void(Status)>;
+
+  // Builds the executor, runs a warm-up step that leaves nothing behind, and opens the
+  // state directory if there is one.
+  static StatusOr<std::unique_ptr<EngineCore>> Create(std::shared_ptr<const Model> model,
+                                                      const EngineOptions& options,
+                                                      PostBack post_back);
+  ~EngineCore();
+
+  // --- sessions ------------------------------------------------------------------
+  StatusOr<SessionId> CreateSession(const SessionOptions& options);
+  StatusOr<SessionId> FindSession(std::string_view domain, std::string_view name);
+  StatusOr<SessionId> Fork(SessionId id, int64_t position, const SessionOptions& options);
+  Status Truncate(SessionId id, int64_t position);
+  Status Reset(SessionId id);
+  void Rename(SessionId id, const std::string& name, Reply reply);
+  void Close(SessionId id, bool forget, Reply reply);
+  StatusOr<SessionInfo> Inspect(SessionId id);
+  StatusOr<std::vector<TokenId>> Tokens(SessionId id);
+  std::vector<SessionInfo> ListSessions(std::string_view domain);
+
+  // --- sessions and files (engine_files.cc) ------------------------------------------
+  void Park(SessionId id, Reply reply);
+  void Save(SessionId id, Reply reply);
+  void Restore(SessionId id, Reply reply);
+  // Parks what has a name and can be parked, and tells how that went for each;
+  // FileWorkPending tells when it is done.
+  void ParkAll(const Reply& reply);
+  bool FileWorkPending() const { return file_works_ > 0; }
+  // From now on calls that need a file are refused: nobody would answer them.
+  void CloseStore() { store_closed_ = true; }
+
+  // --- turns -----------------------------------------------------------------------
+  struct Submitted {
+    SessionId session;
+    std::shared_ptr<TurnQueue> queue;
+    std::shared_ptr<std::atomic<bool>> cancelled;
+  };
+  StatusOr<Submitted> Submit(SessionId id, const TurnOptions& options);
+  StatusOr<Submitted> SubmitOnce(std::string_view domain, const TurnOptions& options);
+
+  // --- the loop ----------------------------------------------------------------------
+  // One round: cancels and deadlines, admission, one step. False when there was
+  // nothing to compute; the thread then sleeps until NextWake or a message.
+  bool RunOnce();
+  std::chrono::steady_clock::time_point NextWake() const;
+  bool idle() const { return queued_.empty() && running_.empty(); }
+
+  // No turn is taken from now on.
+  void StopAdmitting() { admitting_ = false; }
+  // Ends every turn with the status.
+  void CutAll(const Status& status);
+
+  EngineStats Stats() const;
+  Status CheckIntegrity() const;
+  void DropPrefixes();
+
+  const Model& model() const { return *model_; }
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  using TurnList = std::list<std::unique_ptr<ActiveTurn>>;
+  // A lane's part of the step that is being run.
+  struct StepPart {
+    ActiveTurn* turn;
+    Lane* lane;
+    int64_t rows = 0;
+    int64_t first_row = 0;  // position of the first of them
+    int64_t n_logits = 0;
+    bool ends_prompt = false;  // the last prompt row is among them
+    std::span<float> logits;
+  };
+
+  EngineCore(std::shared_ptr<const Model> model, const EngineOptions& options, PostBack post_back);
+  Status WarmUp();
+
+  // Files.
+  Status OpenStore();
+  StatusOr<SessionSnapshot> SnapshotOf(const Session& session);
+  Status CheckSavable(const Session& session) const;
+  StatusOr<Session*> GetForFileWork(SessionId id) const;
+  void StartSave(Session* session, bool park, bool free_now, Reply reply);
+  void FinishSave(SessionId id, bool park, int64_t n_tokens, const Status& status);
+  void StartRestore(Session* session, Reply reply);
+  void RestoreForTurn(Session* session);
+  void FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply);
+  void EndFileWork(Session* session);
+  void BecomeParked(Session* session);
+
+  // Turns, from submission to the end.
+  Status ValidateTurn(const Session& session, const TurnOptions& options) const;
+  StatusOr<Submitted> Enqueue(Session* session, const TurnOptions& options, bool closes_session);
+  bool SweepTurns();
+  void Admit();
+  void StartTurn(ActiveTurn* turn);
+  void RefreshSiblingWaits();
+  bool WaitsForSibling(const ActiveTurn& turn, TurnList::const_iterator self) const;
+  void EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status);
+  void EndTurn(ActiveTurn* turn, FinishReason reason, const Status& status);
+  void RollBackPrompt(ActiveTurn* turn);
+  void Retire(ActiveTurn* turn);
+
+  // One step.
+  std::vector<StepPart> PlanParts(bool first_only);
+  bool PrepareParts(std::vector<StepPart>* parts);
+  bool OthersWillFreePages(const Lane* self) const;
+  bool ResumePreempted(bool nobody_runs);
+  Status MakeRoomFor(const StepPart& part, const std::vector<StepPart>& prepared);
+  bool TakeIdleSession();
+  bool PreemptFor(const StepPart& part, const std::vector<StepPart>& prepared);
+  Status Compute(std::vector<StepPart>* parts);
+  void Poison(const std::vector<StepPart>& parts, const Status& status);
+  void Consume(StepPart* part);
+  void TakePromptRows(StepPart* part);
+  void FinishPrompt(StepPart* part);
+  void ForkChoices(ActiveTurn* turn, std::span<const float> logits);
+  void SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logits);
+  void ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event);
+
+  bool IsStopToken(const ActiveTurn& turn, TokenId token) const;
+  SessionInfo InfoOf(const Session& session) const;
+  void DestroySession(Session* session);
+
+  const std::shared_ptr<const Model> model_;
+  const EngineOptions options_;
+  const PostBack post_back_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<StateMemory> memory_;
+  SessionTable sessions_;
+  std::unique_ptr<SessionStore> store_;  // null without a state directory
+  int file_works_ = 0;
+  bool store_closed_ = false;
+  StepPlanner planner_;
+
+  TurnList queued_;   // waiting for admission, in order of submission
+  TurnList running_;  // in order of admission
+  uint64_t next_serial_ = 1;
+  bool admitting_ = true;
+  std::vector<float> logits_;
+  EngineStats stats_;  // the counters; gauges are filled in by Stats()
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_ENGINE_CORE_H_

@@ -1,0 +1,302 @@
+// Sessions and their files: park, save, restore, rename, close.
+//
+// While a file is read or written the session is marked (file_work): turns wait in the
+// queue, other calls are refused. The state directory is touched by the store's worker
+// alone; what follows happens here when it answers.
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/engine_core.h"
+
+namespace weft {
+namespace {
+
+std::string DescribeLayout(const Backend& backend, std::string_view kv_type,
+                           const StateLayout& layout) {
+  return StrCat(backend.name(), " kv ", kv_type, " page ", layout.page_tokens, " tokens, bytes ",
+                StrJoin(layout.page_bytes, ","), ", slot ", layout.slot_bytes);
+}
+
+std::string_view NameOf(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return "f32";
+    case KvType::kF16:
+      return "f16";
+    case KvType::kBF16:
+      return "bf16";
+    case KvType::kQ8_0:
+      return "q8_0";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+// Every saved session is there from the start, parked.
+Status EngineCore::OpenStore() {
+  if (options_.state_dir.empty()) return OkStatus();
+  const std::string kv_type(NameOf(options_.kv_type));
+  SessionStore::Identity identity{
+      .model = model_->fingerprint(),
+      .layout = DescribeLayout(model_->backend(), kv_type, memory_->layout()),
+      .kv_type = kv_type,
+      .sizes = memory_->layout()};
+  WEFT_ASSIGN_OR_RETURN(store_,
+                        SessionStore::Open(options_.state_dir, std::move(identity), post_back_));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<SavedSession> saved, store_->ListAll());
+  for (const SavedSession& file : saved) {
+    auto session = sessions_.Create(file.domain, file.name);
+    WEFT_RETURN_IF_ERROR(Annotate(session.status(), options_.state_dir, ": "));
+    (*session)->state = SessionState::kParked;
+    (*session)->saved = true;
+    (*session)->saved_tokens = file.n_tokens;
+    (*session)->note = std::string(Message(file.health));
+    (*session)->last_used_us = NowMicros();
+  }
+  return OkStatus();
+}
+
+Status EngineCore::CheckSavable(const Session& session) const {
+  if (store_ == nullptr) {
+    return FailedPrecondition("there is no state directory; start with --state-dir DIR");
+  }
+  if (session.name.empty()) {
+    return FailedPrecondition("only a session with a name can be saved; rename it first");
+  }
+  if (session.turn != nullptr) {
+    return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
+  }
+  if (session.file_work) return FailedPrecondition("this session is just being saved");
+  if (session.state == SessionState::kPoisoned) {
+    return FailedPrecondition("a poisoned session is not saved; reset it first");
+  }
+  return OkStatus();
+}
+
+StatusOr<SessionSnapshot> EngineCore::SnapshotOf(const Session& session) {
+  SessionSnapshot snapshot;
+  snapshot.tokens = session.tokens;
+  snapshot.state_tokens = session.computed;
+  if (session.computed > 0) {
+    WEFT_ASSIGN_OR_RETURN(snapshot.groups, memory_->ReadPages(session));
+  }
+  return snapshot;
+}
+
+StatusOr<Session*> EngineCore::GetForFileWork(SessionId id) const {
+  if (store_closed_) return Unavailable("the engine has shut down");
+  return sessions_.Get(id);
+}
+
+void EngineCore::Park(SessionId id, Reply reply) {
+  const auto session = GetForFileWork(id);
+  if (!session.ok()) return reply(session.status());
+  if ((*session)->file_work) {
+    return (*session)->after_file_work.push_back([=, this] { Park(id, reply); });
+  }
+  if ((*session)->state == SessionState::kParked) return reply(OkStatus());
+  const Status status = CheckSavable(**session);
+  if (!status.ok()) return reply(status);
+  StartSave(*session, /*park=*/true, /*free_now=*/false, std::move(reply));
+}
+
+void EngineCore::Save(SessionId id, Reply reply) {
+  const auto session = GetForFileWork(id);
+  if (!session.ok()) return reply(session.status());
+  if ((*session)->file_work) {
+    return (*session)->after_file_work.push_back([=, this] { Save(id, reply); });
+  }
+  const Status status = CheckSavable(**session);
+  if (!status.ok()) return reply(status);
+  if ((*session)->state == SessionState::kParked) return reply(OkStatus());
+  StartSave(*session, /*park=*/false, /*free_now=*/false, std::move(reply));
+}
+
+void EngineCore::StartSave(Session* session, bool park, bool free_now, Reply reply) {
+  auto snapshot = SnapshotOf(*session);
+  if (!snapshot.ok()) return reply(snapshot.status());
+  if (free_now) memory_->Drop(session);
+  const SessionId id = session->id;
+  const int64_t n_tokens = session->n_tokens();
+  session->file_work = true;
+  ++file_works_;
+  store_->Save(session->domain, session->name, *std::move(snapshot),
+               [this, id, park, n_tokens, reply = std::move(reply)](const Status& status) {
+                 --file_works_;
+                 FinishSave(id, park, n_tokens, status);
+                 reply(status);
+               });
+}
+
+// What waited for the file runs next, as if it had been posted now.
+void EngineCore::EndFileWork(Session* session) {
+  session->file_work = false;
+  for (auto& waiting : session->after_file_work) post_back_(std::move(waiting));
+  session->after_file_work.clear();
+}
+
+void EngineCore::FinishSave(SessionId id, bool park, int64_t n_tokens, const Status& status) {
+  Session* const session = sessions_.Find(id);
+  if (session == nullptr) return;
+  EndFileWork(session);
+  if (!status.ok()) {
+    session->note = StrCat("saving failed: ", Message(status));
+  } else {
+    session->saved = true;
+    session->saved_tokens = n_tokens;
+    ++stats_.parks;
+    if (park) BecomeParked(session);
+  }
+  RestoreForTurn(session);  // one that came meanwhile needs what was just put away
+}
+
+// Brings a parked session back when a turn of it waits, unless its file is in use: then
+// whoever uses it calls again. A failure ends the turn.
+void EngineCore::RestoreForTurn(Session* session) {
+  if (session->turn == nullptr || session->file_work) return;
+  if (session->state == SessionState::kParked) StartRestore(session, [](const Status&) {});
+}
+
+void EngineCore::BecomeParked(Session* session) {
+  memory_->Drop(session);
+  memory_->ReturnFreed();
+  session->tokens = {};
+  session->note.clear();
+  session->state = SessionState::kParked;
+}
+
+void EngineCore::Restore(SessionId id, Reply reply) {
+  const auto session = GetForFileWork(id);
+  if (!session.ok()) return reply(session.status());
+  if ((*session)->file_work) {
+    return (*session)->after_file_work.push_back([=, this] { Restore(id, reply); });
+  }
+  if ((*session)->state != SessionState::kParked) return reply(OkStatus());
+  StartRestore(*session, std::move(reply));
+}
+
+void EngineCore::StartRestore(Session* session, Reply reply) {
+  const SessionId id = session->id;
+  session->file_work = true;
+  session->restoring = true;
+  ++file_works_;
+  store_->Load(session->domain, session->name,
+               [this, id, reply = std::move(reply)](StatusOr<SessionSnapshot> loaded) {
+                 --file_works_;
+                 FinishRestore(id, std::move(loaded), reply);
+               });
+}
+
+void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply) {
+  Session* const session = sessions_.Find(id);
+  if (session == nullptr) return reply(NotFound("the session was closed meanwhile"));
+  session->restoring = false;
+  EndFileWork(session);
+  if (loaded.ok()) {
+    // The backend trusts tokens; a file is not trusted.
+    const auto outside = [&](TokenId token) { return token < 0 || token >= model_->n_vocab(); };
+    if (std::any_of(loaded->tokens.begin(), loaded->tokens.end(), outside)) {
+      loaded = DataLoss("the session's file has tokens that the model does not know");
+    }
+  }
+  if (!loaded.ok()) {
+    session->note = std::string(Message(loaded.status()));
+    if (session->turn != nullptr) {
+      EndTurn(session->turn, FinishReason::kError, loaded.status());
+      SweepTurns();
+    }
+    return reply(loaded.status());
+  }
+  session->tokens = std::move(loaded->tokens);
+  session->note = std::move(loaded->note);
+  session->state = session->turn != nullptr ? SessionState::kRunning : SessionState::kReady;
+  session->last_used_us = NowMicros();
+  ++stats_.restores;
+  while (loaded->state_tokens > 0) {
+    const Status status = memory_->WritePages(session, loaded->state_tokens, loaded->groups);
+    if (status.ok()) break;
+    if (status.code() == StatusCode::kResourceExhausted && TakeIdleSession()) continue;
+    // The tokens are there; the state is computed again.
+    session->note = StrCat("the saved state was not taken: ", Message(status));
+    break;
+  }
+  reply(OkStatus());
+}
+
+void EngineCore::ParkAll(const Reply& reply) {
+  if (store_ == nullptr) return;
+  sessions_.ForEach([&](Session* session) {
+    if (session->state != SessionState::kReady || !CheckSavable(*session).ok()) return;
+    // An empty one replaces its file, so that what was reset does not come back.
+    if (session->tokens.empty() && !session->saved) return;
+    StartSave(session, /*park=*/true, /*free_now=*/true, reply);
+    memory_->ReturnFreed();
+  });
+}
+
+void EngineCore::Rename(SessionId id, const std::string& name, Reply reply) {
+  const auto found = GetForFileWork(id);
+  if (!found.ok()) return reply(found.status());
+  Session* const session = *found;
+  if (session->file_work) {
+    return session->after_file_work.push_back([=, this] { Rename(id, name, reply); });
+  }
+  const std::string old_name = session->name;
+  if (session->saved && name.empty()) {
+    return reply(InvalidArgument("a saved session needs a name"));
+  }
+  const Status status = sessions_.Rename(session, name);
+  if (!status.ok() || !session->saved || name == old_name) return reply(status);
+  session->file_work = true;
+  ++file_works_;
+  store_->Rename(session->domain, old_name, name,
+                 [this, id, old_name, reply = std::move(reply)](const Status& renamed) {
+                   --file_works_;
+                   if (Session* const self = sessions_.Find(id)) {
+                     EndFileWork(self);
+                     // The old name is still free: names change on this thread alone, and
+                     // a new session of that name would have found its file.
+                     if (!renamed.ok()) (void)sessions_.Rename(self, old_name);
+                     RestoreForTurn(self);
+                   }
+                   reply(renamed);
+                 });
+}
+
+void EngineCore::Close(SessionId id, bool forget, Reply reply) {
+  const auto found = GetForFileWork(id);
+  if (!found.ok()) return reply(found.status());
+  Session* session = *found;
+  if (session->file_work) {
+    return session->after_file_work.push_back([=, this] { Close(id, forget, reply); });
+  }
+  if (session->turn != nullptr) {
+    EndTurn(session->turn, FinishReason::kCancelled, OkStatus());
+    SweepTurns();
+    session = sessions_.Find(id);
+    if (session == nullptr) return reply(OkStatus());  // anonymous: gone with its turn
+  }
+  const bool saved = session->saved;
+  const int64_t saved_tokens = session->saved_tokens;
+  const std::string domain = session->domain, name = session->name;
+  DestroySession(session);
+  memory_->ReturnFreed();
+  if (!saved) return reply(OkStatus());
+  if (!forget) {
+    auto parked = sessions_.Create(domain, name);
+    if (!parked.ok()) return reply(parked.status());
+    (*parked)->state = SessionState::kParked;
+    (*parked)->saved = true;
+    (*parked)->saved_tokens = saved_tokens;
+    return reply(OkStatus());
+  }
+  ++file_works_;
+  store_->Remove(domain, name, [this, reply = std::move(reply)](const Status& status) {
+    --file_works_;
+    reply(status);
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,455 @@
+// The step: which rows, room for them, the forward pass, and what follows from it.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/engine_core.h"
+#include "engine/random.h"
+
+namespace weft {
+namespace {
+
+// Prompt rows whose logits are wanted are computed in smaller chunks, because a row
+// of logits of a large vocabulary takes half a megabyte.
+constexpr int64_t kLogitChunk = 32;
+
+int64_t Pending(const Lane& lane) {
+  return static_cast<int64_t>(lane.session->tokens.size()) - lane.session->computed;
+}
+
+bool Holds(const std::vector<TokenId>& tokens, TokenId token) {
+  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+}
+
+}  // namespace
+
+bool EngineCore::RunOnce() {
+  SweepTurns();
+  Admit();
+  RefreshSiblingWaits();
+  std::vector<StepPart> parts = PlanParts(/*first_only=*/false);
+  bool resumed = PrepareParts(&parts);
+  if (parts.empty()) {
+    // Those that were planned wait for memory of others that were not. The first in line
+    // can have it of all that come after. Also when somebody was resumed just now: it
+    // might be set back by the same plan, and so on forever.
+    parts = PlanParts(/*first_only=*/true);
+    resumed = PrepareParts(&parts) || resumed;
+  }
+  if (parts.empty()) {
+    const bool retired = SweepTurns();
+    memory_->ReturnFreed();
+    return resumed || retired;
+  }
+  const Status status = Compute(&parts);
+  if (status.ok()) {
+    for (StepPart& part : parts) Consume(&part);
+  } else {
+    Poison(parts, status);
+  }
+  SweepTurns();
+  return true;
+}
+
+std::vector<EngineCore::StepPart> EngineCore::PlanParts(bool first_only) {
+  const int64_t now_us = NowMicros();
+  std::vector<StepPart> candidates;
+  std::vector<LaneView> views;
+  for (const auto& turn : running_) {
+    if (turn->stalled_since_us > 0 || turn->queue->Full()) continue;
+    for (const auto& lane : turn->lanes) {
+      if (lane->done || lane->waits_for_sibling || lane->preempted) continue;
+      LaneView view;
+      view.pending = Pending(*lane);
+      view.decoding = lane->decoding && view.pending == 1;
+      view.priority = turn->options.priority;
+      view.waited_us = now_us - lane->last_row_us;
+      if (!turn->prompt_done) {
+        const auto& chunks = turn->options.prompt_chunks;
+        if (!chunks.empty()) {
+          view.max_chunk = chunks[turn->next_chunk % chunks.size()];
+        } else if (turn->wants_prompt_rows()) {
+          view.max_chunk = kLogitChunk;
+        }
+      }
+      if (first_only && !views.empty()) continue;
+      views.push_back(view);
+      candidates.push_back({.turn = turn.get(), .lane = lane.get()});
+    }
+  }
+  const std::vector<int64_t> rows = planner_.Plan(views);
+  std::vector<StepPart> parts;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (rows[i] == 0) continue;
+    StepPart part = candidates[i];
+    part.rows = rows[i];
+    part.first_row = part.lane->session->computed;
+    part.ends_prompt = rows[i] == views[i].pending;
+    if (part.lane->decoding) {
+      part.n_logits = part.ends_prompt ? 1 : 0;
+    } else if (part.turn->wants_prompt_rows()) {
+      part.n_logits = part.rows;
+    } else if (part.ends_prompt && part.turn->options.max_tokens != 0) {
+      part.n_logits = 1;
+    }
+    parts.push_back(part);
+  }
+  return parts;
+}
+
+// --- room ----------------------------------------------------------------------------
+
+// Gives every part its pages, in order of admission. A part for which there is no room
+// is left out of the step; its turn fails when nobody can ever give it room. True when
+// a preempted lane may go on from the next step.
+bool EngineCore::PrepareParts(std::vector<StepPart>* parts) {
+  std::vector<StepPart> prepared;
+  for (StepPart& part : *parts) {
+    if (part.lane->preempted) continue;  // an earlier part took its pages just now
+    Status status = MakeRoomFor(part, prepared);
+    // Fewer rows need less at a time: what falls behind a window comes back after each step.
+    while (status.code() == StatusCode::kResourceExhausted && part.rows > 1 &&
+           !OthersWillFreePages(part.lane)) {
+      part.rows /= 2;
+      part.ends_prompt = false;
+      part.n_logits = part.n_logits > 1 ? part.rows : 0;
+      status = MakeRoomFor(part, prepared);
+    }
+    if (status.ok()) {
+      prepared.push_back(part);
+      continue;
+    }
+    // Whoever else holds pages will give them back one day.
+    if (status.code() != StatusCode::kResourceExhausted || !OthersWillFreePages(part.lane)) {
+      EndTurn(part.turn, FinishReason::kError, status);
+    }
+  }
+  *parts = std::move(prepared);
+  return ResumePreempted(parts->empty());
+}
+
+bool EngineCore::OthersWillFreePages(const Lane* self) const {
+  for (const auto& turn : running_) {
+    for (const auto& lane : turn->lanes) {
+      if (lane.get() != self && !lane->done && memory_->PagesOf(*lane->session) > 0) return true;
+    }
+  }
+  bool parking = false;
+  sessions_.ForEach([&](Session* session) {
+    parking = parking || (session->file_work && memory_->PagesOf(*session) > 0);
+  });
+  return parking;
+}
+
+// Whoever was preempted comes back once there is room for all of its tokens, and must
+// when nobody else runs.
+bool EngineCore::ResumePreempted(bool nobody_runs) {
+  bool resumed = false;
+  for (const auto& turn : running_) {
+    for (const auto& lane : turn->lanes) {
+      if (!lane->preempted || lane->done) continue;
+      if (!nobody_runs && !memory_->EvictFor(*lane->session, Pending(*lane) + 1).ok()) continue;
+      lane->preempted = false;
+      if (!turn->wants_prompt_rows() || lane->decoding) {
+        memory_->Reuse(lane->session, lane->session->n_tokens() - 1);
+      }
+      resumed = true;
+      if (nobody_runs) return true;
+    }
+  }
+  return resumed;
+}
+
+Status EngineCore::MakeRoomFor(const StepPart& part, const std::vector<StepPart>& prepared) {
+  while (true) {
+    const Status status = memory_->Prepare(part.lane->session, part.rows);
+    if (status.code() != StatusCode::kResourceExhausted) return status;
+    if (TakeIdleSession()) continue;
+    if (PreemptFor(part, prepared)) continue;
+    return status;
+  }
+}
+
+// Takes the state of the session that was not used for longest and is not running: to
+// its file when it can have one, else its tokens stay and its next turn computes them
+// again. A session whose turn waits in the queue is not running yet.
+bool EngineCore::TakeIdleSession() {
+  Session* oldest = nullptr;
+  sessions_.ForEach([&](Session* session) {
+    if (session->file_work || memory_->PagesOf(*session) == 0) return;
+    if (session->turn != nullptr && !session->turn->lanes.empty()) return;
+    if (oldest == nullptr || session->last_used_us < oldest->last_used_us) oldest = session;
+  });
+  if (oldest == nullptr) return false;
+  if (CheckSavable(*oldest).ok()) {
+    StartSave(oldest, /*park=*/true, /*free_now=*/true, [](const Status&) {});
+  }
+  memory_->Drop(oldest);
+  ++stats_.sessions_dropped;
+  return true;
+}
+
+// Takes the pages of a lane that is not in the step yet: the last of those that come
+// after the part's own, or that do not advance now. Its tokens stay: it starts over when
+// there is room, and what it says does not change by that.
+bool EngineCore::PreemptFor(const StepPart& part, const std::vector<StepPart>& prepared) {
+  bool after = true;
+  for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
+    const bool paused = (*it)->stalled_since_us > 0 || (*it)->queue->Full();
+    for (auto lane = (*it)->lanes.rbegin(); lane != (*it)->lanes.rend(); ++lane) {
+      if (lane->get() == part.lane) {
+        after = false;
+        continue;
+      }
+      if (!after && !paused && !(*lane)->done) continue;
+      const bool in_step = std::any_of(prepared.begin(), prepared.end(),
+                                       [&](const StepPart& p) { return p.lane == lane->get(); });
+      if (in_step || memory_->PagesOf(*(*lane)->session) == 0) continue;
+      memory_->Drop((*lane)->session);
+      (*lane)->preempted = !(*lane)->done;
+      ++stats_.preemptions;
+      return true;
+    }
+  }
+  return false;
+}
+
+// --- compute ----------------------------------------------------------------------------
+
+Status EngineCore::Compute(std::vector<StepPart>* parts) {
+  const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
+  std::vector<StepSequence> sequences;
+  int64_t decode_rows = 0, prompt_rows = 0;
+  size_t n_logits = 0;
+  for (const StepPart& part : *parts) {
+    const Session& session = *part.lane->session;
+    StepSequence sequence;
+    sequence.tokens =
+        std::span(session.tokens)
+            .subspan(static_cast<size_t>(part.first_row), static_cast<size_t>(part.rows));
+    sequence.position = part.first_row;
+    for (const PageTable& table : session.tables) sequence.page_tables.push_back(table.pages());
+    sequence.n_logits = part.n_logits;
+    sequences.push_back(std::move(sequence));
+    n_logits += static_cast<size_t>(part.n_logits);
+    // A lane that starts over after it was preempted computes as a prompt does.
+    (part.lane->decoding && part.rows == 1 ? decode_rows : prompt_rows) += part.rows;
+  }
+  if (logits_.size() < n_logits * n_vocab) logits_.resize(n_logits * n_vocab);
+  const std::span<float> logits = std::span(logits_).first(n_logits * n_vocab);
+
+  const int64_t begin_us = NowMicros();
+  for (StepPart& part : *parts) {
+    if (part.turn->first_row_us == 0) {
+      part.turn->first_row_us = begin_us;
+      part.turn->usage.queued_us = begin_us - part.turn->submitted_us;
+      part.turn->started.cached_tokens = part.first_row;
+      part.turn->usage.cached_tokens = part.first_row;
+      stats_.cached_tokens += part.first_row;
+    }
+  }
+  WEFT_RETURN_IF_ERROR(executor_->Forward(Step{.sequences = sequences}, logits));
+  const int64_t end_us = NowMicros();
+  planner_.Observe(decode_rows, prompt_rows, end_us - begin_us);
+  ++stats_.steps;
+  stats_.step_us += end_us - begin_us;
+  stats_.prompt_tokens += prompt_rows;
+
+  size_t row = 0;
+  for (StepPart& part : *parts) {
+    part.lane->last_row_us = end_us;
+    part.logits = logits.subspan(row * n_vocab, static_cast<size_t>(part.n_logits) * n_vocab);
+    row += static_cast<size_t>(part.n_logits);
+  }
+  return OkStatus();
+}
+
+// A failed forward leaves the state of its sequences undefined from the step on.
+void EngineCore::Poison(const std::vector<StepPart>& parts, const Status& status) {
+  for (const StepPart& part : parts) {
+    Session* const session = part.lane->session;
+    memory_->Truncate(session, part.first_row);
+    session->sound_tokens = part.first_row;
+    session->state = SessionState::kPoisoned;
+    EndTurn(part.turn, FinishReason::kError, status);
+  }
+}
+
+// --- results ------------------------------------------------------------------------------
+
+void EngineCore::Consume(StepPart* part) {
+  Lane* const lane = part->lane;
+  const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
+  // Before the state counts as computed, and others find it in the prefix index.
+  if (part->n_logits > 0 && !std::isfinite(LogSumExp(part->logits.last(n_vocab)))) {
+    Poison({*part}, Internal("the model computed logits that are not finite"));
+    return;
+  }
+  memory_->Commit(lane->session);
+  if (lane->done) return;
+  if (lane->decoding) {
+    // A lane that was preempted computes several rows before it samples again.
+    if (part->ends_prompt) SampleNext(part->turn, lane, part->logits);
+    return;
+  }
+  ++part->turn->next_chunk;
+  if (part->turn->wants_prompt_rows()) TakePromptRows(part);
+  if (part->ends_prompt) FinishPrompt(part);
+}
+
+void EngineCore::TakePromptRows(StepPart* part) {
+  ActiveTurn* const turn = part->turn;
+  const TurnOptions& options = turn->options;
+  const std::vector<TokenId>& tokens = part->lane->session->tokens;
+  const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
+  auto& out = turn->started.prompt_logprobs;
+  if (options.prompt_logprobs && out.empty()) {
+    out.push_back({.token = {.token = tokens[0], .logprob = 0}});
+  }
+  for (int64_t i = 0; i < part->rows; ++i) {
+    const std::span<const float> row =
+        part->logits.subspan(static_cast<size_t>(i) * n_vocab, n_vocab);
+    const int64_t position = part->first_row + i;
+    if (position < turn->prompt_rows_taken) continue;  // before it was preempted
+    turn->prompt_rows_taken = position + 1;
+    if (options.on_prompt_logits) options.on_prompt_logits(position, row);
+    const size_t next = static_cast<size_t>(position) + 1;
+    if (!options.prompt_logprobs || next >= tokens.size()) continue;
+    const double log_sum = LogSumExp(row);
+    StartedEvent::PromptToken entry;
+    entry.token.token = tokens[next];
+    entry.token.logprob =
+        static_cast<float>(static_cast<double>(row[static_cast<size_t>(tokens[next])]) - log_sum);
+    entry.alternatives = TopLogprobs(row, log_sum, options.top_logprobs);
+    entry.is_greedy = ArgMax(row) == tokens[next];
+    out.push_back(std::move(entry));
+  }
+}
+
+void EngineCore::FinishPrompt(StepPart* part) {
+  ActiveTurn* const turn = part->turn;
+  const int64_t now_us = NowMicros();
+  turn->prompt_done = true;
+  turn->first_token_us = now_us;
+  turn->usage.prompt_us = now_us - turn->first_row_us;
+  turn->queue->Push(std::move(turn->started));
+  turn->started = StartedEvent();
+  if (turn->options.max_tokens == 0) {
+    EndTurn(turn, FinishReason::kLength, OkStatus());
+    return;
+  }
+  const std::span<float> row = part->logits.last(static_cast<size_t>(model_->n_vocab()));
+  if (turn->options.n_choices > 1) {
+    ForkChoices(turn, row);
+    return;
+  }
+  SampleNext(turn, part->lane, row);
+}
+
+// Every further choice is a fork of the session at the end of the prompt, and samples
+// its first token from the same row.
+void EngineCore::ForkChoices(ActiveTurn* turn, std::span<const float> logits) {
+  Session* const session = turn->session;
+  for (int choice = 1; choice < turn->options.n_choices; ++choice) {
+    auto fork = sessions_.Create(session->domain, "");
+    if (!fork.ok()) {
+      EndTurn(turn, FinishReason::kError, fork.status());
+      return;
+    }
+    (*fork)->tokens = session->tokens;
+    (*fork)->state = SessionState::kRunning;
+    (*fork)->turn = turn;
+    memory_->Share(*session, session->computed, *fork);
+    auto lane = std::make_unique<Lane>(choice, *fork, turn->options.sampling,
+                                       ChoiceSeed(turn->seed, choice), model_->tokenizer(),
+                                       turn->options.stop_strings);
+    if (turn->options.token_mask) lane->mask = turn->options.token_mask(choice);
+    lane->last_row_us = NowMicros();
+    turn->lanes.push_back(std::move(lane));
+  }
+  std::vector<float> row;
+  for (auto& lane : turn->lanes) {
+    row.assign(logits.begin(), logits.end());
+    SampleNext(turn, lane.get(), row);
+  }
+}
+
+void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logits) {
+  const TurnOptions& options = turn->options;
+  const std::vector<TokenId>& tokens = lane->session->tokens;
+  TokenEvent event;
+  event.choice = lane->choice;
+  // Log-probabilities are the model's own, before bias, penalties and temperature.
+  double log_sum = 0;
+  std::vector<float> raw;
+  if (options.top_logprobs >= 0) {
+    log_sum = LogSumExp(logits);
+    event.alternatives = TopLogprobs(logits, log_sum, options.top_logprobs);
+    raw.assign(logits.begin(), logits.end());
+  }
+  if (options.ignore_eos) {
+    for (size_t id = 0; id < logits.size(); ++id) {
+      if (model_->tokenizer()->IsEndOfGeneration(static_cast<TokenId>(id))) {
+        logits[id] = -INFINITY;
+      }
+    }
+  }
+  if (lane->mask) {
+    lane->allowed.assign(logits.size(), true);
+    lane->mask->Apply(lane->generated, &lane->allowed);
+    lane->allowed.resize(logits.size(), false);  // whatever the mask did to it
+  }
+  const TokenId token =
+      lane->sampler.Sample(logits, tokens, static_cast<int64_t>(tokens.size()), lane->allowed);
+  if (token == kNoToken) {
+    EndLane(turn, lane, FinishReason::kError,
+            FailedPrecondition("no token may come next: every one is banned or masked"));
+    return;
+  }
+  if (!raw.empty()) {
+    event.logprob =
+        static_cast<float>(static_cast<double>(raw[static_cast<size_t>(token)]) - log_sum);
+  }
+  event.token = token;
+  ApplyToken(turn, lane, token, std::move(event));
+}
+
+bool EngineCore::IsStopToken(const ActiveTurn& turn, TokenId token) const {
+  if (Holds(turn.options.stop_tokens, token)) return true;
+  return !turn.options.ignore_eos && model_->tokenizer()->IsEndOfGeneration(token);
+}
+
+void EngineCore::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event) {
+  lane->session->tokens.push_back(token);
+  lane->generated.push_back(token);
+  lane->decoding = true;
+  ++stats_.generated_tokens;
+  if (IsStopToken(*turn, token)) {
+    turn->queue->Push(std::move(event));
+    EndLane(turn, lane, FinishReason::kStop, OkStatus());
+    return;
+  }
+  TextStream::Result text = lane->text.Push(token);
+  event.text = std::move(text.text);
+  turn->queue->Push(std::move(event));
+  if (text.stopped) {
+    lane->done = true;
+    DoneEvent done;
+    done.choice = lane->choice;
+    done.reason = FinishReason::kStopString;
+    done.stop_string = *text.stopped;
+    done.usage = turn->usage;
+    done.usage.completion_tokens = static_cast<int64_t>(lane->generated.size());
+    done.usage.decode_us = NowMicros() - turn->first_token_us;
+    turn->queue->Push(std::move(done));
+    return;
+  }
+  const int64_t limit = turn->options.max_tokens;
+  const bool full = static_cast<int64_t>(lane->session->tokens.size()) >= model_->context_tokens();
+  if (full || (limit > 0 && static_cast<int64_t>(lane->generated.size()) >= limit)) {
+    EndLane(turn, lane, FinishReason::kLength, OkStatus());
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,128 @@
+// What the tests of the public engine have in common.
+#ifndef WEFT_ENGINE_ENGINE_TEST_UTIL_H_
+#define WEFT_ENGINE_ENGINE_TEST_UTIL_H_
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "tests/support/engine_harness.h"
+#include "weft/engine.h"
+
+namespace weft {
+
+using testing::Bytes;
+using testing::ChoiceOutcome;
+using testing::Collect;
+using testing::Greedy;
+using testing::RandomTokens;
+using testing::RunAlone;
+using testing::RunTurn;
+using testing::Script;
+using testing::TinyModel;
+using testing::TurnOutcome;
+
+inline EngineOptions SmallEngine() {
+  EngineOptions options;
+  options.n_threads = 1;
+  options.page_tokens = 16;
+  options.memory_bytes = int64_t{16} << 20;
+  options.max_step_tokens = 64;
+  return options;
+}
+
+inline std::unique_ptr<Engine> StartEngine(const EngineOptions& options = SmallEngine(),
+                                           std::shared_ptr<const Model> model = nullptr) {
+  if (model == nullptr) model = TinyModel("llama");
+  auto engine = Engine::Start(std::move(model), options);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return engine.ok() ? *std::move(engine) : nullptr;
+}
+
+inline SessionId NewSession(Engine* engine, std::string name = "", std::string domain = "") {
+  const auto session =
+      engine->CreateSession({.name = std::move(name), .domain = std::move(domain)});
+  EXPECT_TRUE(session.ok()) << session.status();
+  return session.ok() ? *session : SessionId{};
+}
+
+inline std::shared_ptr<Turn> SubmitTurn(Engine* engine, SessionId session,
+                                        const TurnOptions& options) {
+  auto turn = engine->Submit(session, options);
+  EXPECT_TRUE(turn.ok()) << turn.status();
+  return turn.ok() ? *turn : nullptr;
+}
+
+inline SessionState StateOf(Engine* engine, SessionId session) {
+  const auto info = engine->Inspect(session);
+  EXPECT_TRUE(info.ok()) << info.status();
+  return info.ok() ? info->state : SessionState::kPoisoned;
+}
+
+inline std::vector<int32_t> TokensOf(Engine* engine, SessionId session) {
+  const auto tokens = engine->Tokens(session);
+  EXPECT_TRUE(tokens.ok()) << tokens.status();
+  return tokens.ok() ? *tokens : std::vector<int32_t>();
+}
+
+// Waits for what the engine is about to do; false after 20 s.
+inline bool Eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+// Reads events until the first token: the turn is decoding then.
+inline void ReadToFirstToken(Turn* turn, TurnOutcome* outcome) {
+  while (auto event = turn->Next()) {
+    const bool token = std::holds_alternative<TokenEvent>(*event);
+    testing::AddEvent(*std::move(event), outcome);
+    if (token) return;
+  }
+  ADD_FAILURE() << "the turn ended before its first token";
+}
+
+MATCHER(IsOk, "") { return arg.ok(); }
+#define EXPECT_OK(expression) EXPECT_THAT(expression, ::weft::IsOk())
+
+// The status of an error: its code, and a part of its sentence.
+MATCHER_P2(IsError, code, part, "") {
+  return arg.code() == code && std::string(Message(arg)).find(part) != std::string::npos;
+}
+
+// A folder of the test's own, gone with it.
+class TestFolder {
+ public:
+  TestFolder() {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    path_ = std::filesystem::path(::testing::TempDir()) /
+            StrCat("weft_", info->test_suite_name(), "_", info->name(), "_", getpid());
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ~TestFolder() {
+    std::error_code ignored;
+    std::filesystem::permissions(path_, std::filesystem::perms::owner_all, ignored);
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_ENGINE_TEST_UTIL_H_

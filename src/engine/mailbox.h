@@ -1,0 +1,61 @@
+// How other threads speak to the engine: they post work, the engine thread runs it
+// between two steps. The only lock that both sides ever take, held for a push or a
+// swap.
+#ifndef WEFT_ENGINE_MAILBOX_H_
+#define WEFT_ENGINE_MAILBOX_H_
+
+#include <chrono>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace weft {
+
+// A Mailbox may outlive its engine: turns and timers hold it, and posting to a
+// closed one is refused.
+class Mailbox {
+ public:
+  using Message = std::function<void()>;
+
+  // False when the mailbox is closed; the message is dropped then.
+  bool Post(Message message) WEFT_EXCLUDES(mutex_) {
+    {
+      MutexLock lock(&mutex_);
+      if (closed_) return false;
+      messages_.push_back(std::move(message));
+    }
+    arrived_.NotifyOne();
+    return true;
+  }
+
+  // --- engine thread ---------------------------------------------------------
+  std::vector<Message> Take() WEFT_EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    return std::exchange(messages_, {});
+  }
+
+  // Sleeps until something is posted or the deadline passes.
+  void WaitUntil(std::chrono::steady_clock::time_point deadline) WEFT_EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    while (messages_.empty() && arrived_.WaitUntil(&mutex_, deadline)) {
+    }
+  }
+
+  // Refuses further posts; what was posted before is still there to take.
+  void Close() WEFT_EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    closed_ = true;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar arrived_;
+  std::vector<Message> messages_ WEFT_GUARDED_BY(mutex_);
+  bool closed_ WEFT_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_MAILBOX_H_

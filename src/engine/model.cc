@@ -1,0 +1,179 @@
+#include "weft/model.h"
+
+#include <filesystem>
+#include <mutex>
+#include <utility>
+
+#include "backend/backend.h"
+#include "formats/model_file.h"
+#include "model/model_spec.h"
+#include "tokenizer/tokenizer.h"
+#include "xxhash.h"
+
+namespace weft {
+
+struct Model::Impl {
+  std::shared_ptr<const ModelFile> file;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  const Backend* backend = nullptr;
+  std::shared_ptr<const Weights> weights;
+  std::string name;
+  std::string chat_template;
+  int64_t context_tokens = 0;
+
+  mutable std::once_flag fingerprint_once;
+  mutable std::string fingerprint;
+};
+
+namespace {
+
+std::string NameOfFile(const ModelFile& file) {
+  const auto name = file.GetStringOr("general.name", "");
+  if (name.ok() && !name->empty()) return std::string(*name);
+  return std::filesystem::path(file.path()).stem().string();
+}
+
+// Feeds bytes to a 128-bit hash.
+class Hasher {
+ public:
+  Hasher() : state_(XXH3_createState()) { XXH3_128bits_reset(state_); }
+  ~Hasher() { XXH3_freeState(state_); }
+  Hasher(const Hasher&) = delete;
+  Hasher& operator=(const Hasher&) = delete;
+
+  void Add(const void* data, size_t n) { XXH3_128bits_update(state_, data, n); }
+  void AddText(std::string_view text) {
+    AddNumber(static_cast<uint64_t>(text.size()));
+    Add(text.data(), text.size());
+  }
+  template <typename Number>
+  void AddNumber(Number number) {
+    Add(&number, sizeof(number));
+  }
+  void AddValue(const MetaValue& value) {
+    AddNumber(static_cast<uint64_t>(value.index()));
+    std::visit([this](const auto& v) { AddItem(v); }, value);
+  }
+  std::string Hex() const {
+    static constexpr char kHex[] = "0123456789abcdef";
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_);
+    std::string text;
+    for (const uint64_t half : {hash.high64, hash.low64}) {
+      for (int shift = 60; shift >= 0; shift -= 4) text.push_back(kHex[(half >> shift) & 15]);
+    }
+    return text;
+  }
+
+ private:
+  template <typename Item>
+  void AddItem(const Item& item) {
+    if constexpr (std::is_same_v<Item, std::string_view>) {
+      AddText(item);
+    } else if constexpr (std::is_same_v<Item, MetaArray>) {
+      AddNumber(static_cast<uint64_t>(item.size()));
+      std::visit(
+          [this](const auto& items) {
+            using Element = typename std::decay_t<decltype(items)>::value_type;
+            for (const auto& element : items) AddItem<Element>(element);
+          },
+          item.items);
+    } else {
+      AddNumber(item);
+    }
+  }
+
+  XXH3_state_t* const state_;
+};
+
+// Hashes everything that decides what the model computes: tensors, the metadata of
+// architecture and tokenizer, and the context length, which chooses rope factors. What
+// only describes the file (general.*: its name, author, ...) is left out.
+std::string ComputeFingerprint(const ModelFile& file, int64_t context_tokens) {
+  Hasher hasher;
+  for (const auto& [key, value] : file.metadata()) {
+    if (key.starts_with("general.") && key != "general.architecture") continue;
+    hasher.AddText(key);
+    hasher.AddValue(value);
+  }
+  for (const TensorInfo& tensor : file.tensors()) {
+    hasher.AddText(tensor.name);
+    hasher.AddNumber(static_cast<uint32_t>(tensor.type));
+    hasher.Add(tensor.dims, sizeof(tensor.dims));
+    hasher.Add(tensor.data.data(), tensor.data.size());
+    file.Release(tensor);
+  }
+  hasher.AddNumber(context_tokens);
+  return hasher.Hex();
+}
+
+}  // namespace
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::~Model() = default;
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path,
+                                                         const ModelOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(auto file, ModelFile::Open(path));
+  return FromFile(std::move(file), options);
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::FromFile(std::shared_ptr<const ModelFile> file,
+                                                             const ModelOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->file = file;
+  impl->backend = options.backend_object;
+  if (impl->backend == nullptr) {
+    WEFT_ASSIGN_OR_RETURN(impl->backend, FindBackend(options.backend));
+  }
+  WEFT_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::Load(*file));
+  if (options.context_tokens < 0) return InvalidArgument("the context length must be positive");
+  SpecOptions spec_options;
+  spec_options.context_tokens = options.context_tokens;
+  WEFT_ASSIGN_OR_RETURN(ModelSpec spec, BuildModelSpec(*file, spec_options));
+  if (impl->tokenizer->vocab_size() > spec.n_vocab) {
+    return InvalidArgument(file->path(), ": the tokenizer has ", impl->tokenizer->vocab_size(),
+                           " tokens, but the embedding has rows for ", spec.n_vocab);
+  }
+  impl->context_tokens = options.context_tokens > 0 ? options.context_tokens : spec.context_tokens;
+  impl->name = NameOfFile(*file);
+  WEFT_ASSIGN_OR_RETURN(const std::string_view chat_template,
+                        file->GetStringOr("tokenizer.chat_template", ""));
+  impl->chat_template = std::string(chat_template);
+  LoadOptions load;
+  load.n_threads = options.n_threads;
+  load.progress = options.progress;
+  WEFT_ASSIGN_OR_RETURN(impl->weights, impl->backend->Load(file, std::move(spec), load));
+  return std::shared_ptr<const Model>(new Model(std::move(impl)));
+}
+
+const std::string& Model::path() const { return impl_->file->path(); }
+const std::string& Model::name() const { return impl_->name; }
+int64_t Model::n_vocab() const { return spec().n_vocab; }
+int64_t Model::context_tokens() const { return impl_->context_tokens; }
+int64_t Model::weight_bytes() const { return impl_->weights->memory_bytes(); }
+
+const std::string& Model::fingerprint() const {
+  std::call_once(impl_->fingerprint_once, [this] {
+    impl_->fingerprint = ComputeFingerprint(*impl_->file, impl_->context_tokens);
+  });
+  return impl_->fingerprint;
+}
+
+std::vector<int32_t> Model::Encode(std::string_view text, bool add_special,
+                                   bool parse_special) const {
+  return impl_->tokenizer->Encode(text,
+                                  {.add_special = add_special, .parse_special = parse_special});
+}
+
+std::string Model::Decode(std::span<const int32_t> tokens, bool render_special) const {
+  return impl_->tokenizer->Decode(tokens, render_special);
+}
+
+std::string_view Model::chat_template() const { return impl_->chat_template; }
+const ModelFile& Model::file() const { return *impl_->file; }
+const std::shared_ptr<const Tokenizer>& Model::tokenizer() const { return impl_->tokenizer; }
+const ModelSpec& Model::spec() const { return impl_->weights->spec(); }
+const Backend& Model::backend() const { return *impl_->backend; }
+const std::shared_ptr<const Weights>& Model::weights() const { return impl_->weights; }
+
+}  // namespace weft

@@ -1,0 +1,74 @@
+// From one row of logits to one token.
+//
+// The chain, in order: logit bias, penalties over the last tokens of the context,
+// token mask; then, unless greedy (temperature 0): top-k, top-p, min-p, temperature,
+// and one draw that is a function of (seed, position). Ties go to the lower token
+// id everywhere, so that equal logits give equal tokens.
+//
+// A Sampler holds options and scratch, no randomness and no history: it can be
+// dropped and made anew at any position without changing what follows.
+// Engine thread only.
+#ifndef WEFT_ENGINE_SAMPLER_H_
+#define WEFT_ENGINE_SAMPLER_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tokens.h"
+#include "weft/events.h"
+#include "weft/options.h"
+
+namespace weft {
+
+// What is wrong with the options, as a sentence that names the field.
+Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab);
+
+class Sampler {
+ public:
+  // REQUIRES: ValidateSampling(options) is OK. `seed` is the choice's own.
+  Sampler(SamplingOptions options, uint64_t seed);
+
+  // Chooses the token for `position`, which follows `context` (all tokens before
+  // it). `logits` is the row as the model computed it; it is changed in place.
+  // `allowed`, when not empty, has one entry per token. kNoToken when nothing may
+  // come, which only a mask or bans can cause.
+  TokenId Sample(std::span<float> logits, std::span<const TokenId> context, int64_t position,
+                 const std::vector<bool>& allowed);
+
+ private:
+  struct Candidate {
+    TokenId id;
+    float logit;
+  };
+  // Orders by logit, best first; equal ones by id.
+  static bool Better(const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  }
+
+  void Penalize(std::span<float> logits, std::span<const TokenId> context);
+  void CollectCandidates(std::span<const float> logits);
+  void CutTopP();
+  void CutMinP();
+  TokenId Draw(int64_t position) const;
+
+  const SamplingOptions options_;
+  const uint64_t seed_;
+  std::vector<Candidate> candidates_;  // scratch: best first once collected
+  std::vector<TokenId> window_;        // scratch
+};
+
+// The token of the greatest logit, the lowest id among equals. kNoToken when none
+// is greater than minus infinity.
+TokenId ArgMax(std::span<const float> logits);
+
+// log(sum(exp(logits))), summed in index order in double precision.
+double LogSumExp(std::span<const float> logits);
+
+// The `n` best tokens of a row with their log-probabilities, best first.
+std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, double log_sum_exp, int n);
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_SAMPLER_H_

@@ -1,0 +1,161 @@
+#include "engine/sampler.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "engine/random.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+SamplingOptions Plain() {
+  SamplingOptions options;
+  options.temperature = 1;
+  options.top_k = 0;
+  options.top_p = 1;
+  options.min_p = 0;
+  return options;
+}
+
+TokenId SampleOnce(const SamplingOptions& options, std::vector<float> logits,
+                   const std::vector<TokenId>& context = {}, int64_t position = 0,
+                   uint64_t seed = 7, const std::vector<bool>& allowed = {}) {
+  return Sampler(options, seed).Sample(logits, context, position, allowed);
+}
+
+// How often each token is drawn at the positions 0..n-1.
+std::map<TokenId, int> Draws(const SamplingOptions& options, const std::vector<float>& logits,
+                             int n, const std::vector<TokenId>& context = {}) {
+  std::map<TokenId, int> counts;
+  for (int i = 0; i < n; ++i) ++counts[SampleOnce(options, logits, context, i)];
+  return counts;
+}
+
+TEST(SamplerTest, GreedyTakesTheBestAndTheLowestOfEquals) {
+  EXPECT_EQ(SampleOnce(SamplingOptions::Greedy(), {0, 3, 1, 3}), 1);
+}
+
+TEST(SamplerTest, DrawsFollowTheDistribution) {
+  const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
+  auto counts = Draws(Plain(), logits, 20000);
+  EXPECT_NEAR(counts[0], 10000, 300);
+  EXPECT_NEAR(counts[1], 6000, 300);
+  EXPECT_NEAR(counts[2], 4000, 300);
+}
+
+TEST(SamplerTest, TheDrawIsAFunctionOfSeedAndPosition) {
+  const std::vector<float> logits(100, 1.0f);
+  const TokenId first = SampleOnce(Plain(), logits, {}, 5, 1);
+  EXPECT_EQ(SampleOnce(Plain(), logits, {}, 5, 1), first);
+  int different = 0;
+  for (uint64_t seed = 2; seed < 12; ++seed) {
+    different += SampleOnce(Plain(), logits, {}, 5, seed) != first;
+  }
+  EXPECT_GE(different, 8);
+  EXPECT_NE(ChoiceSeed(1, 1), ChoiceSeed(1, 0));
+}
+
+TEST(SamplerTest, TopKKeepsTheBest) {
+  SamplingOptions options = Plain();
+  options.top_k = 2;
+  const auto counts = Draws(options, {1, 5, 4.9f, 4.8f, 0}, 500);
+  EXPECT_EQ(counts.size(), 2u);
+  EXPECT_TRUE(counts.contains(1) && counts.contains(2));
+}
+
+TEST(SamplerTest, TopKOneIsGreedyAmongEquals) {
+  SamplingOptions options = Plain();
+  options.top_k = 1;
+  EXPECT_EQ(SampleOnce(options, {2, 9, 9, 9}), 1);
+}
+
+TEST(SamplerTest, TopPKeepsTheSmallestSufficientSet) {
+  SamplingOptions options = Plain();
+  options.top_p = 0.7f;
+  const std::vector<float> logits = {std::log(0.1f), std::log(0.5f), std::log(0.3f),
+                                     std::log(0.1f)};
+  const auto counts = Draws(options, logits, 500);
+  EXPECT_EQ(counts.size(), 2u);
+  EXPECT_TRUE(counts.contains(1) && counts.contains(2));
+}
+
+TEST(SamplerTest, MinPDropsTheImprobable) {
+  SamplingOptions options = Plain();
+  options.min_p = 0.5f;
+  const std::vector<float> logits = {std::log(0.6f), std::log(0.29f), std::log(0.11f)};
+  EXPECT_EQ(Draws(options, logits, 500).size(), 1u);
+  options.min_p = 0.4f;
+  EXPECT_EQ(Draws(options, logits, 500).size(), 2u);
+}
+
+TEST(SamplerTest, LowTemperatureSharpens) {
+  SamplingOptions options = Plain();
+  options.temperature = 0.1f;
+  auto counts = Draws(options, {1.0f, 1.5f}, 1000);
+  EXPECT_GT(counts[1], 980);
+}
+
+TEST(SamplerTest, PenaltiesLookAtTheWindowOnly) {
+  SamplingOptions options = SamplingOptions::Greedy();
+  options.presence_penalty = 2;
+  options.penalty_window = 2;
+  EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {0, 1, 1}), 0);      // 0 is out of the window
+  EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {1, 1, 0}), 0 + 0);  // 3-2 = 1 > 2-2 = 0
+  options.frequency_penalty = 1;
+  EXPECT_EQ(SampleOnce(options, {3, 2.5f, 0.1f}, {0, 0}), 1);
+  options = SamplingOptions::Greedy();
+  options.repetition_penalty = 2;
+  EXPECT_EQ(SampleOnce(options, {3, 2, -1}, {0}), 1);
+  EXPECT_EQ(SampleOnce(options, {-1, -1.5f, -9}, {0}), 1);  // negative logits move away from 0
+}
+
+TEST(SamplerTest, BiasAndMaskBan) {
+  SamplingOptions options = SamplingOptions::Greedy();
+  options.logit_bias = {{1, -std::numeric_limits<float>::infinity()}};
+  EXPECT_EQ(SampleOnce(options, {1, 9, 2}), 2);
+  EXPECT_EQ(SampleOnce(options, {1, 9, 2}, {}, 0, 7, {true, true, false}), 0);
+  EXPECT_EQ(SampleOnce(options, {1, 9, 2}, {}, 0, 7, {false, true, false}), kNoToken);
+  EXPECT_EQ(SampleOnce(Plain(), {1, 9, 2}, {}, 0, 7, {false, false, false}), kNoToken);
+}
+
+TEST(SamplerTest, ForcedTokenByInfiniteBias) {
+  SamplingOptions options = Plain();
+  options.logit_bias = {{2, std::numeric_limits<float>::infinity()}};
+  EXPECT_EQ(SampleOnce(options, {1, 9, 2}), 2);
+}
+
+TEST(SamplerTest, LogprobsAreALogSoftmax) {
+  const std::vector<float> logits = {1, 3, 2, 3};
+  const double lse = LogSumExp(logits);
+  EXPECT_NEAR(lse, std::log(std::exp(1.0) + 2 * std::exp(3.0) + std::exp(2.0)), 1e-9);
+  const auto top = TopLogprobs(logits, lse, 3);
+  ASSERT_EQ(top.size(), 3u);
+  EXPECT_EQ(top[0].token, 1);
+  EXPECT_EQ(top[1].token, 3);
+  EXPECT_EQ(top[2].token, 2);
+  EXPECT_NEAR(top[0].logprob, 3 - lse, 1e-6);
+  EXPECT_EQ(TopLogprobs(logits, lse, 9).size(), 4u);
+}
+
+TEST(SamplerTest, BadOptionsAreNamed) {
+  const auto message = [](auto change) {
+    SamplingOptions options;
+    change(&options);
+    return std::string(Message(ValidateSampling(options, 10)));
+  };
+  EXPECT_THAT(message([](auto* o) { o->temperature = NAN; }), HasSubstr("temperature"));
+  EXPECT_THAT(message([](auto* o) { o->top_p = 0; }), HasSubstr("top_p"));
+  EXPECT_THAT(message([](auto* o) { o->top_k = -1; }), HasSubstr("top_k"));
+  EXPECT_THAT(message([](auto* o) { o->min_p = 2; }), HasSubstr("min_p"));
+  EXPECT_THAT(message([](auto* o) { o->repetition_penalty = 0; }), HasSubstr("repetition"));
+  EXPECT_THAT(message([](auto* o) { o->logit_bias = {{10, 1}}; }), HasSubstr("token 10"));
+  EXPECT_TRUE(ValidateSampling(SamplingOptions(), 10).ok());
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,59 @@
+// A conversation as the engine holds it. Engine thread only.
+#ifndef WEFT_ENGINE_SESSION_H_
+#define WEFT_ENGINE_SESSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/tokens.h"
+#include "state/page_pool.h"
+#include "state/page_table.h"
+#include "weft/engine.h"
+
+namespace weft {
+
+struct ActiveTurn;
+
+struct Session {
+  SessionId id;
+  std::string name;
+  std::string domain;
+  SessionState state = SessionState::kReady;
+
+  // Everything said so far. The state of the first `computed` tokens lies in the
+  // tables (each of exactly that many positions) and the slot; the rest is computed
+  // by the next turn.
+  std::vector<TokenId> tokens;
+  int64_t computed = 0;
+  std::vector<PageTable> tables;  // one per layer group; empty until first used
+  PoolRef slot;
+  // How much of the state the prefix index holds already.
+  int64_t indexed = 0;
+
+  // When poisoned: the positions before are sound, a fork may start there.
+  int64_t sound_tokens = 0;
+  std::string note;  // what a user should know of it, e.g. a damaged file
+
+  // Tokens of the conversation, wherever they lie.
+  int64_t n_tokens() const {
+    return state == SessionState::kParked ? saved_tokens : static_cast<int64_t>(tokens.size());
+  }
+
+  ActiveTurn* turn = nullptr;  // the one that is queued or running
+  // A file is being read or written for it: no turn starts, and calls that need its
+  // file wait until that is done.
+  bool file_work = false;
+  bool restoring = false;  // the work is a restore: it stays parked until then
+  std::vector<std::function<void()>> after_file_work;
+  // The state directory has a file of it, with this many tokens. While the session is
+  // parked its tokens are there alone.
+  bool saved = false;
+  int64_t saved_tokens = 0;
+  int64_t last_used_us = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_SESSION_H_

@@ -1,0 +1,129 @@
+#include "engine/session_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace weft {
+namespace {
+
+int64_t WallClockMicros() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+// Supplies a snapshot's pages in the order in which a file asks for them.
+StateSource SourceOf(const SessionSnapshot& snapshot) {
+  return [&snapshot](int group, int64_t page, std::span<std::byte> out) -> Status {
+    const auto& pages = snapshot.groups[static_cast<size_t>(group)];
+    const auto& bytes = pages.pages[static_cast<size_t>(page - pages.first_page)];
+    std::copy(bytes.begin(), bytes.end(), out.begin());
+    return OkStatus();
+  };
+}
+
+// Collects a file's pages. The head was checked: groups, order and sizes fit.
+StateSink SinkOf(SessionSnapshot* snapshot) {
+  return [snapshot](int group, int64_t page, std::span<const std::byte> in) -> Status {
+    if (group == kSlotPart) return OkStatus();
+    snapshot->groups[static_cast<size_t>(group)].pages.emplace_back(in.begin(), in.end());
+    return OkStatus();
+  };
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<SessionStore>> SessionStore::Open(const std::string& path,
+                                                           Identity identity, PostBack post_back) {
+  WEFT_ASSIGN_OR_RETURN(auto directory, StateDirectory::Open(path));
+  return std::unique_ptr<SessionStore>(
+      new SessionStore(std::move(directory), std::move(identity), std::move(post_back)));
+}
+
+SessionHead SessionStore::MakeHead(const std::string& domain, const std::string& name,
+                                   const SessionSnapshot& snapshot) const {
+  SessionHead head;
+  head.domain = domain;
+  head.name = name;
+  head.model = FingerprintOf(identity_.model);
+  head.layout = FingerprintOf(identity_.layout);
+  head.kv_type = identity_.kv_type;
+  head.created_us = head.updated_us = WallClockMicros();
+  head.tokens = snapshot.tokens;
+  head.state_tokens = snapshot.state_tokens;
+  if (snapshot.state_tokens == 0) return head;
+  head.page_tokens = identity_.sizes.page_tokens;
+  for (size_t g = 0; g < snapshot.groups.size(); ++g) {
+    head.groups.push_back(
+        {.page_bytes = identity_.sizes.page_bytes[g], .first_page = snapshot.groups[g].first_page});
+  }
+  return head;
+}
+
+void SessionStore::Save(const std::string& domain, const std::string& name,
+                        SessionSnapshot snapshot, std::function<void(Status)> done) {
+  auto shared = std::make_shared<SessionSnapshot>(std::move(snapshot));
+  worker_.Post([this, domain, name, shared, done = std::move(done)] {
+    const Status status = directory_->Save(MakeHead(domain, name, *shared), SourceOf(*shared));
+    post_back_([done, status] { done(status); });
+  });
+}
+
+StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain,
+                                                const std::string& name) const {
+  WEFT_ASSIGN_OR_RETURN(const auto reader, directory_->Load(domain, name));
+  WEFT_RETURN_IF_ERROR(reader->CheckModel(FingerprintOf(identity_.model)));
+  const SessionHead& head = reader->head();
+  SessionSnapshot snapshot;
+  snapshot.tokens = head.tokens;
+  if (head.state_tokens == 0) return snapshot;
+  Status status = reader->CheckLayout(FingerprintOf(identity_.layout), identity_.kv_type);
+  if (status.ok()) {
+    for (const SessionHead::Group& group : head.groups) {
+      snapshot.groups.push_back({.first_page = group.first_page});
+    }
+    status = reader->ReadState(SinkOf(&snapshot));
+  }
+  if (status.ok()) {
+    snapshot.state_tokens = head.state_tokens;
+  } else {
+    snapshot.groups.clear();
+    snapshot.note = StrCat("the saved state is not usable and is recomputed from the tokens: ",
+                           Message(status));
+  }
+  return snapshot;
+}
+
+void SessionStore::Load(const std::string& domain, const std::string& name,
+                        std::function<void(StatusOr<SessionSnapshot>)> done) {
+  worker_.Post([this, domain, name, done = std::move(done)] {
+    auto loaded = std::make_shared<StatusOr<SessionSnapshot>>(LoadNow(domain, name));
+    post_back_([done, loaded] { done(std::move(*loaded)); });
+  });
+}
+
+void SessionStore::Remove(const std::string& domain, const std::string& name,
+                          std::function<void(Status)> done) {
+  worker_.Post([this, domain, name, done = std::move(done)] {
+    const Status status = directory_->Remove(domain, name);
+    post_back_([done, status] { done(status); });
+  });
+}
+
+Status SessionStore::RenameNow(const std::string& domain, const std::string& from,
+                               const std::string& to) {
+  WEFT_ASSIGN_OR_RETURN(const SessionSnapshot snapshot, LoadNow(domain, from));
+  WEFT_RETURN_IF_ERROR(directory_->Save(MakeHead(domain, to, snapshot), SourceOf(snapshot)));
+  return directory_->Remove(domain, from);
+}
+
+void SessionStore::Rename(const std::string& domain, const std::string& from, const std::string& to,
+                          std::function<void(Status)> done) {
+  worker_.Post([this, domain, from, to, done = std::move(done)] {
+    const Status status = RenameNow(domain, from, to);
+    post_back_([done, status] { done(status); });
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,120 @@
+#include "engine/session_table.h"
+
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kMaxNameBytes = 128;
+constexpr int kIndexBits = 24;
+constexpr int kGenerationBits = 24;
+constexpr uint64_t kIndexMask = (uint64_t{1} << kIndexBits) - 1;
+constexpr uint64_t kGenerationMask = (uint64_t{1} << kGenerationBits) - 1;
+
+SessionId MakeId(uint16_t tag, uint32_t generation, uint32_t index) {
+  return {static_cast<uint64_t>(tag) << (kIndexBits + kGenerationBits) |
+          static_cast<uint64_t>(generation) << kIndexBits | index};
+}
+
+}  // namespace
+
+Status ValidateSessionName(std::string_view name) {
+  if (name.size() > kMaxNameBytes) {
+    return InvalidArgument("a session name has at most ", kMaxNameBytes, " bytes, this one has ",
+                           name.size());
+  }
+  for (const char c : name) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      return InvalidArgument("the session name \"", Printable(name),
+                             "\" contains a control character");
+    }
+  }
+  return OkStatus();
+}
+
+SessionTable::SessionTable(uint16_t tag, int max_sessions)
+    : tag_(tag), max_sessions_(max_sessions) {}
+
+StatusOr<Session*> SessionTable::Create(std::string_view domain, std::string_view name) {
+  WEFT_RETURN_IF_ERROR(ValidateSessionName(name));
+  if (domain.size() > kMaxNameBytes) {
+    return InvalidArgument("a session's domain has at most ", kMaxNameBytes,
+                           " bytes, this one has ", domain.size());
+  }
+  if (FindByName(domain, name) != nullptr) {
+    return AlreadyExists("there is already a session named \"", Printable(name), "\"");
+  }
+  if (n_sessions_ >= max_sessions_) {
+    return ResourceExhausted("there are already ", n_sessions_,
+                             " sessions, the most allowed; close one first");
+  }
+  if (free_.empty()) {
+    free_.push_back(static_cast<uint32_t>(entries_.size()));
+    entries_.emplace_back();
+  }
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  Entry& entry = entries_[index];
+  entry.generation = static_cast<uint32_t>((entry.generation + 1) & kGenerationMask);
+  entry.session = std::make_unique<Session>();
+  Session* session = entry.session.get();
+  session->id = MakeId(tag_, entry.generation, index);
+  session->domain = std::string(domain);
+  session->name = std::string(name);
+  if (!name.empty()) names_[{session->domain, session->name}] = session;
+  ++n_sessions_;
+  return session;
+}
+
+Session* SessionTable::Find(SessionId id) const {
+  const uint64_t index = id.value & kIndexMask;
+  if (id.value >> (kIndexBits + kGenerationBits) != tag_ || index >= entries_.size()) {
+    return nullptr;
+  }
+  const Entry& entry = entries_[index];
+  const uint64_t generation = (id.value >> kIndexBits) & kGenerationMask;
+  return entry.generation == generation ? entry.session.get() : nullptr;
+}
+
+StatusOr<Session*> SessionTable::Get(SessionId id) const {
+  if (Session* session = Find(id)) return session;
+  if (id.value >> (kIndexBits + kGenerationBits) != tag_) {
+    return FailedPrecondition("this session handle belongs to another engine");
+  }
+  return NotFound("this session is closed");
+}
+
+Session* SessionTable::FindByName(std::string_view domain, std::string_view name) const {
+  if (name.empty()) return nullptr;
+  const auto it = names_.find({std::string(domain), std::string(name)});
+  return it == names_.end() ? nullptr : it->second;
+}
+
+Status SessionTable::Rename(Session* session, std::string_view name) {
+  WEFT_RETURN_IF_ERROR(ValidateSessionName(name));
+  if (name == session->name) return OkStatus();
+  if (FindByName(session->domain, name) != nullptr) {
+    return AlreadyExists("there is already a session named \"", Printable(name), "\"");
+  }
+  if (!session->name.empty()) names_.erase({session->domain, session->name});
+  session->name = std::string(name);
+  if (!name.empty()) names_[{session->domain, session->name}] = session;
+  return OkStatus();
+}
+
+void SessionTable::Remove(Session* session) {
+  WEFT_CHECK(Find(session->id) == session, "removing a session that is not in the table");
+  if (!session->name.empty()) names_.erase({session->domain, session->name});
+  const uint32_t index = static_cast<uint32_t>(session->id.value & kIndexMask);
+  entries_[index].session.reset();
+  free_.push_back(index);
+  --n_sessions_;
+}
+
+void SessionTable::ForEach(const std::function<void(Session*)>& visit) const {
+  for (const Entry& entry : entries_) {
+    if (entry.session) visit(entry.session.get());
+  }
+}
+
+}  // namespace weft

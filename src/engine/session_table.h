@@ -1,0 +1,63 @@
+// Sessions by handle and by name.
+//
+// A handle is 64 bits: the engine's tag, a generation, and an index. A slot of the
+// table gets a new generation each time it is reused, so a handle of a closed
+// session, or of another engine, never finds anything. Engine thread only.
+#ifndef WEFT_ENGINE_SESSION_TABLE_H_
+#define WEFT_ENGINE_SESSION_TABLE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/session.h"
+
+namespace weft {
+
+class SessionTable {
+ public:
+  // `tag` tells this engine from every other of the process.
+  SessionTable(uint16_t tag, int max_sessions);
+
+  // ALREADY_EXISTS for a name in use in the domain, RESOURCE_EXHAUSTED when full,
+  // INVALID_ARGUMENT for a name that is too long or not printable.
+  StatusOr<Session*> Create(std::string_view domain, std::string_view name);
+  // Null for a handle that was never given out, was closed, or is of another engine.
+  Session* Find(SessionId id) const;
+  // The same as a status that says which.
+  StatusOr<Session*> Get(SessionId id) const;
+  Session* FindByName(std::string_view domain, std::string_view name) const;
+  Status Rename(Session* session, std::string_view name);
+  // The handle is dead and the session destroyed when this returns.
+  void Remove(Session* session);
+
+  void ForEach(const std::function<void(Session*)>& visit) const;
+  int size() const { return n_sessions_; }
+
+ private:
+  struct Entry {
+    uint32_t generation = 0;
+    std::unique_ptr<Session> session;
+  };
+  using NameKey = std::pair<std::string, std::string>;
+
+  const uint16_t tag_;
+  const int max_sessions_;
+  int n_sessions_ = 0;
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> free_;
+  std::map<NameKey, Session*> names_;
+};
+
+// At most 128 bytes, no control characters.
+Status ValidateSessionName(std::string_view name);
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_SESSION_TABLE_H_

@@ -1,0 +1,50 @@
+// The text side of one generated sequence: tokens in, whole characters out, stop
+// strings found across token borders.
+//
+// Text that might be the beginning of a stop string is held back until the next
+// tokens decide. One object per sequence; engine thread only.
+#ifndef WEFT_ENGINE_TEXT_STREAM_H_
+#define WEFT_ENGINE_TEXT_STREAM_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tokens.h"
+#include "tokenizer/tokenizer.h"
+
+namespace weft {
+
+inline constexpr size_t kMaxStopStrings = 64;
+inline constexpr size_t kMaxStopStringBytes = 1024;
+
+Status ValidateStopStrings(const std::vector<std::string>& stop_strings);
+
+class TextStream {
+ public:
+  // REQUIRES: ValidateStopStrings is OK.
+  TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stop_strings);
+
+  struct Result {
+    std::string text;                    // may be released now
+    std::optional<std::string> stopped;  // the stop string that was completed
+  };
+  // Of several stop strings in the text, the one that begins first counts (the
+  // longest of those that begin together); text from there on is dropped.
+  Result Push(TokenId token);
+  // The end without a stop string: everything that was held back.
+  std::string Finish();
+
+ private:
+  Result Scan(std::string completed);
+
+  const std::vector<std::string> stop_strings_;
+  StreamDecoder decoder_;
+  std::string held_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_TEXT_STREAM_H_

@@ -1,0 +1,125 @@
+#include "engine/text_stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/random.h"
+#include "formats/model_file.h"
+#include "tests/support/engine_harness.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Every byte is a token of the vocabulary, so a text can be cut anywhere.
+std::shared_ptr<const Tokenizer> ByteTokenizer() {
+  return testing::TinyModel("llama")->tokenizer();
+}
+
+struct Said {
+  std::vector<std::string> pieces;  // per token, then what Finish gave
+  std::string text;
+  std::optional<std::string> stopped;
+};
+
+Said Say(const std::vector<TokenId>& tokens, std::vector<std::string> stops) {
+  TextStream stream(ByteTokenizer(), std::move(stops));
+  Said said;
+  for (const TokenId token : tokens) {
+    TextStream::Result result = stream.Push(token);
+    said.pieces.push_back(result.text);
+    said.text += result.text;
+    said.stopped = result.stopped;
+    if (said.stopped) return said;
+  }
+  said.pieces.push_back(stream.Finish());
+  said.text += said.pieces.back();
+  return said;
+}
+
+TEST(TextStreamTest, WithoutStopStringsEveryTokenGivesItsText) {
+  const Said said = Say(testing::Bytes("abc"), {});
+  EXPECT_THAT(said.pieces, ::testing::ElementsAre("a", "b", "c", ""));
+  EXPECT_FALSE(said.stopped);
+}
+
+TEST(TextStreamTest, ACharacterIsGivenOutWhole) {
+  const Said said = Say(testing::Bytes("\xE2\x82\xAC!"), {});
+  EXPECT_THAT(said.pieces, ::testing::ElementsAre("", "", "\xE2\x82\xAC", "!", ""));
+}
+
+TEST(TextStreamTest, AStopStringAcrossTokensIsFoundAndNotGivenOut) {
+  const Said said = Say(testing::Bytes("say STOP now"), {"STOP"});
+  EXPECT_EQ(said.text, "say ");
+  EXPECT_EQ(said.stopped, "STOP");
+}
+
+TEST(TextStreamTest, TextThatMightBeginAStopStringWaits) {
+  const Said said = Say(testing::Bytes("xSTx"), {"STOP"});
+  EXPECT_THAT(said.pieces, ::testing::ElementsAre("x", "", "", "STx", ""));
+}
+
+TEST(TextStreamTest, WhatIsHeldBackComesAtTheEnd) {
+  const Said said = Say(testing::Bytes("go STO"), {"STOP"});
+  EXPECT_EQ(said.pieces.back(), "STO");
+  EXPECT_EQ(said.text, "go STO");
+  EXPECT_FALSE(said.stopped);
+}
+
+TEST(TextStreamTest, AnOverlappingBeginningIsNotLost) {
+  // After "aab" fails to become "aaac", its tail may still begin the stop string.
+  EXPECT_EQ(Say(testing::Bytes("aaaab|"), {"aaab"}).text, "a");
+  EXPECT_EQ(Say(testing::Bytes("ababac|"), {"abac"}).text, "ab");
+}
+
+TEST(TextStreamTest, TheFirstStopStringInTheTextCounts) {
+  EXPECT_EQ(Say(testing::Bytes("one two"), {"two", "one"}).stopped, "one");
+  const Said same_start =
+      Say({testing::TinyModel("llama")->Encode("stopping", false, false)}, {"stop", "stopp"});
+  EXPECT_TRUE(same_start.stopped);
+  EXPECT_EQ(same_start.text.find("stop"), std::string::npos);
+}
+
+TEST(TextStreamTest, AStopStringOfManyBytesPerCharacterIsFound) {
+  const Said said = Say(testing::Bytes("a\xE2\x82\xAC\xE2\x82\xAC"), {"\xE2\x82\xAC\xE2\x82\xAC"});
+  EXPECT_EQ(said.text, "a");
+  EXPECT_TRUE(said.stopped);
+}
+
+TEST(TextStreamTest, RandomTextsAreCutAtTheFirstStopStringAndNowhereElse) {
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    std::string text;
+    uint64_t drawn = 0;
+    const auto draw = [&](uint64_t below) { return RandomBits(seed, drawn++) % below; };
+    for (uint64_t i = 0, n = draw(30); i < n; ++i) text += static_cast<char>('a' + draw(2));
+    std::vector<std::string> stops;
+    for (uint64_t i = 0, n = 1 + draw(3); i < n; ++i) {
+      std::string stop;
+      for (uint64_t j = 0, m = 1 + draw(5); j < m; ++j) stop += static_cast<char>('a' + draw(2));
+      stops.push_back(stop);
+    }
+    // A text that arrives byte by byte stops at whatever is complete first.
+    size_t end = text.size(), begin = text.size();
+    for (const std::string& stop : stops) {
+      const size_t at = text.find(stop);
+      if (at == std::string::npos || at + stop.size() > end) continue;
+      begin = at + stop.size() < end ? at : std::min(begin, at);
+      end = at + stop.size();
+    }
+    const Said said = Say(testing::Bytes(text), stops);
+    EXPECT_EQ(said.text, text.substr(0, begin)) << text;
+    EXPECT_EQ(said.stopped.has_value(), begin < text.size()) << text;
+  }
+}
+
+TEST(TextStreamTest, StopStringsAreValidated) {
+  EXPECT_TRUE(ValidateStopStrings({}).ok());
+  EXPECT_TRUE(ValidateStopStrings({std::string(kMaxStopStringBytes, 'x')}).ok());
+  EXPECT_THAT(std::string(Message(ValidateStopStrings({""}))), HasSubstr("empty"));
+  EXPECT_FALSE(ValidateStopStrings({std::string(kMaxStopStringBytes + 1, 'x')}).ok());
+  EXPECT_FALSE(ValidateStopStrings(std::vector<std::string>(kMaxStopStrings + 1, "x")).ok());
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,59 @@
+// One thread that runs jobs in order: the engine's file work (reading and writing
+// session files), so that a disk never stands between two steps.
+#ifndef WEFT_ENGINE_WORKER_H_
+#define WEFT_ENGINE_WORKER_H_
+
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "base/mutex.h"
+
+namespace weft {
+
+class Worker {
+ public:
+  Worker() : thread_([this] { Loop(); }) {}
+  // Runs what was posted before, then ends.
+  ~Worker() {
+    {
+      MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
+    arrived_.NotifyAll();
+    thread_.join();
+  }
+
+  void Post(std::function<void()> job) WEFT_EXCLUDES(mutex_) {
+    {
+      MutexLock lock(&mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    arrived_.NotifyAll();
+  }
+
+ private:
+  void Loop() WEFT_EXCLUDES(mutex_) {
+    while (true) {
+      std::function<void()> job;
+      {
+        MutexLock lock(&mutex_);
+        while (jobs_.empty() && !stopping_) arrived_.Wait(&mutex_);
+        if (jobs_.empty()) return;
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+      job();
+    }
+  }
+
+  Mutex mutex_;
+  CondVar arrived_;
+  std::deque<std::function<void()>> jobs_ WEFT_GUARDED_BY(mutex_);
+  bool stopping_ WEFT_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_WORKER_H_

@@ -1,0 +1,80 @@
+// Writes GGUF version 3 files: for converted models, random-weight models and
+// tests. Values are added first, then Write() streams header and tensors.
+//
+// Not thread-safe; one writer, one file.
+#ifndef WEFT_FORMATS_GGUF_WRITER_H_
+#define WEFT_FORMATS_GGUF_WRITER_H_
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "formats/model_file.h"
+
+namespace weft {
+
+class GgufWriter {
+ public:
+  // Metadata, in the order of the calls. A key added twice replaces the first.
+  // "general.alignment" (a power of two; 32 when absent) is obeyed.
+  void AddUint32(std::string_view key, uint32_t value);
+  void AddInt32(std::string_view key, int32_t value);
+  void AddUint64(std::string_view key, uint64_t value);
+  void AddFloat32(std::string_view key, float value);
+  void AddBool(std::string_view key, bool value);
+  void AddString(std::string_view key, std::string_view value);
+  void AddStringArray(std::string_view key, std::span<const std::string> values);
+  void AddInt32Array(std::string_view key, std::span<const int32_t> values);
+  void AddUint32Array(std::string_view key, std::span<const uint32_t> values);
+  void AddFloat32Array(std::string_view key, std::span<const float> values);
+  void AddBoolArray(std::string_view key, const std::vector<bool>& values);
+  // Copies a value as it was read, keeping kind and (64-bit) width semantics.
+  void AddMeta(std::string_view key, const MetaValue& value);
+
+  // Declares a tensor. `fill(row, bytes)` is called once per row (dims[0] values)
+  // in order, while the file is written, so that a large model never lies in
+  // memory whole. It must set every byte.
+  using FillRow = std::function<void(int64_t row, std::span<std::byte> bytes)>;
+  void AddTensor(std::string_view name, DType type, std::span<const int64_t> dims, FillRow fill);
+  // A tensor whose bytes are at hand; they must live until Write() or ToBytes().
+  void AddTensor(std::string_view name, DType type, std::span<const int64_t> dims,
+                 std::span<const std::byte> data);
+
+  // Writes the file aside and renames it to `path` when it is complete, so that
+  // `path` never holds half a file. What was added is checked here: an impossible
+  // name, type or shape is an error that names it.
+  Status Write(const std::string& path) const;
+  // The same file in memory. REQUIRES: what was added would pass Write()'s checks.
+  std::string ToBytes() const;
+
+ private:
+  struct Tensor {
+    std::string name;
+    DType type;
+    std::vector<int64_t> dims;
+    FillRow fill;                     // empty: `data` holds all bytes
+    std::span<const std::byte> data;  // not owned
+
+    int64_t values() const;
+    int64_t bytes() const { return RowBytes(type, values()); }
+  };
+  void AddEncoded(std::string_view key, std::string encoded);
+  StatusOr<uint64_t> Alignment() const;
+  static Status CheckTensor(const Tensor& tensor);
+  // Everything before the tensors' data.
+  StatusOr<std::string> Header(uint64_t alignment) const;
+  // Hands the file's bytes to `append` in order.
+  Status Emit(const std::function<Status(std::string_view bytes)>& append) const;
+
+  std::vector<std::pair<std::string, std::string>> metadata_;  // key -> type and value bytes
+  std::vector<Tensor> tensors_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_FORMATS_GGUF_WRITER_H_

@@ -1,0 +1,148 @@
+// A model file, opened and checked: metadata, and named tensors that lie in
+// mapped memory.
+//
+// ModelFile knows bytes and names, no architecture. Everything it hands out was
+// validated when it was opened: offsets, sizes, alignment, types, counts, names.
+// Names (of keys and tensors) are valid UTF-8 without control characters;
+// string values may be any bytes. It is immutable and may be read from any
+// thread; views it returns live as long as it does.
+//
+// A tensor's data begins at a multiple of the file's alignment, which is at
+// least 8 bytes and 32 in practice: wide enough for every element type, not for
+// aligned vector loads.
+#ifndef WEFT_FORMATS_MODEL_FILE_H_
+#define WEFT_FORMATS_MODEL_FILE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/mapped_file.h"
+#include "base/status.h"
+
+namespace weft {
+
+// One metadata value. Integers of every width are held as 64 bits, with their
+// signedness; `MetaArray` keeps the elements in one vector of their widened type.
+struct MetaArray {
+  std::variant<std::vector<uint64_t>, std::vector<int64_t>, std::vector<double>, std::vector<bool>,
+               std::vector<std::string_view>, std::vector<MetaArray>>
+      items;
+  size_t size() const;
+};
+using MetaValue = std::variant<uint64_t, int64_t, double, bool, std::string_view, MetaArray>;
+
+struct TensorInfo {
+  std::string_view name;
+  DType type;
+  int n_dims;                       // 1..4
+  int64_t dims[4];                  // dims[0] is contiguous; unused ones are 1
+  std::span<const std::byte> data;  // exactly the tensor's bytes, in the mapping
+
+  int64_t values() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
+  int64_t rows() const { return dims[1] * dims[2] * dims[3]; }
+  int64_t row_bytes() const { return RowBytes(type, dims[0]); }
+};
+
+class ModelFile {
+ public:
+  struct OpenOptions {
+    // Called now and then while a large file is opened; may be empty.
+    std::function<void(double fraction)> progress;
+  };
+
+  // Opens a GGUF file (version 2 or 3), or the first of a split series
+  // "NAME-00001-of-0000N.gguf", whose other parts are found beside it. The error
+  // names the file, the key or tensor, and what is wrong with it.
+  static StatusOr<std::shared_ptr<const ModelFile>> Open(const std::string& path,
+                                                         const OpenOptions& options);
+  static StatusOr<std::shared_ptr<const ModelFile>> Open(const std::string& path) {
+    return Open(path, OpenOptions());
+  }
+
+  // The same checks over bytes in memory, which must outlive the result. `name`
+  // stands for the path in errors. For embedded models, tests and fuzzing. The
+  // bytes must start at a multiple of 8, and cannot be one of a split series.
+  static StatusOr<std::shared_ptr<const ModelFile>> FromBytes(std::string name,
+                                                              std::span<const std::byte> bytes);
+
+  const std::string& path() const { return path_; }
+  // Bytes of all parts.
+  uint64_t file_bytes() const { return file_bytes_; }
+  uint32_t version() const { return version_; }
+
+  // --- metadata -----------------------------------------------------------
+  // In file order; of a split series, the first part's.
+  struct KeyValue {
+    std::string_view key;
+    MetaValue value;
+  };
+  std::span<const KeyValue> metadata() const { return metadata_; }
+  // Null when the key is absent.
+  const MetaValue* FindMeta(std::string_view key) const;
+  bool HasMeta(std::string_view key) const { return FindMeta(key) != nullptr; }
+
+  // Typed access. A missing key is NOT_FOUND, a value of another kind or out of
+  // range is INVALID_ARGUMENT; both name file and key. The *Or forms give the
+  // default when the key is absent, and still an error when it is misshapen.
+  // Integers of any width and signedness are accepted where they fit; a float is
+  // accepted from an integer, never the reverse.
+  StatusOr<int64_t> GetInt(std::string_view key) const;
+  StatusOr<int64_t> GetIntOr(std::string_view key, int64_t absent) const;
+  StatusOr<double> GetFloat(std::string_view key) const;
+  StatusOr<double> GetFloatOr(std::string_view key, double absent) const;
+  StatusOr<bool> GetBool(std::string_view key) const;
+  StatusOr<bool> GetBoolOr(std::string_view key, bool absent) const;
+  StatusOr<std::string_view> GetString(std::string_view key) const;
+  StatusOr<std::string_view> GetStringOr(std::string_view key, std::string_view absent) const;
+  StatusOr<std::vector<int64_t>> GetIntArray(std::string_view key) const;
+  StatusOr<std::vector<double>> GetFloatArray(std::string_view key) const;
+  StatusOr<std::span<const std::string_view>> GetStringArray(std::string_view key) const;
+  // A scalar or an array of `n` integers (booleans count as 0 and 1): a scalar
+  // stands for n equal values. Several keys of the field come in both forms.
+  StatusOr<std::vector<int64_t>> GetIntPerLayer(std::string_view key, int64_t n) const;
+
+  // An error about this file's `key`: "<path>: key <key>: <what>".
+  Status KeyError(std::string_view key, std::string_view what) const;
+  Status TensorError(std::string_view tensor, std::string_view what) const;
+
+  // --- tensors ------------------------------------------------------------
+  std::span<const TensorInfo> tensors() const { return tensors_; }
+  // Index into tensors(), -1 when there is none of that name.
+  int FindTensor(std::string_view name) const;
+
+  // Advice to the kernel about a tensor's pages; see MappedFile.
+  void WillNeed(const TensorInfo& tensor) const;
+  void Release(const TensorInfo& tensor) const;
+
+ private:
+  ModelFile() = default;
+  Status Parse(std::span<const std::byte> bytes);
+  Status AddOtherParts(const OpenOptions& options);
+  Status CheckPart(const ModelFile& part, int64_t no, int64_t count) const;
+  Status IndexTensors();
+  Status MissingKey(std::string_view key) const;
+  StatusOr<const MetaArray*> GetArray(std::string_view key) const;
+  const MappedFile* PartOf(const TensorInfo& tensor) const;
+
+  std::string path_;
+  uint32_t version_ = 0;
+  uint64_t file_bytes_ = 0;
+  std::vector<std::unique_ptr<MappedFile>> parts_;  // empty after FromBytes
+  std::vector<KeyValue> metadata_;
+  std::vector<TensorInfo> tensors_;
+  // Positions in the vectors above, sorted by name. Not hash tables: a file
+  // cannot choose names that make a sorted list slow.
+  std::vector<uint32_t> metadata_order_;
+  std::vector<uint32_t> tensor_order_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_FORMATS_MODEL_FILE_H_

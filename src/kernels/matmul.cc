@@ -1,0 +1,24 @@
+#include "kernels/matmul.h"
+
+#include "base/check.h"
+#include "kernels/matmul_internal.h"
+
+namespace weft {
+
+const MatmulKernels& MatmulKernelsFor(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return matmul_internal::kScalarKernels;
+#if defined(__x86_64__)
+    case Isa::kAvx2:
+      return matmul_internal::kAvx2Kernels;
+    case Isa::kAvx512:
+      return matmul_internal::kAvx512Kernels;
+#endif
+    default:
+      WEFT_CHECK(false, "no kernels for this instruction set");
+  }
+  return matmul_internal::kScalarKernels;
+}
+
+}  // namespace weft

@@ -1,0 +1,445 @@
+// The AVX2 kernels: two registers hold the 16 outputs of a tile, or 4 inputs of each
+// as bytes. Same order, same bits as matmul_scalar.cc.
+#include <immintrin.h>
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/matmul_drive.h"
+#include "kernels/matmul_format.h"
+#include "kernels/matmul_internal.h"
+
+namespace weft::matmul_internal {
+namespace {
+
+// Bytes that a kernel asks for ahead of the block it works on.
+constexpr int64_t kPrefetchBytes = 8192;
+
+template <int N>
+struct Int {
+  static constexpr int value = N;
+};
+
+template <typename F, int... I>
+[[gnu::always_inline]] inline void UnrollOver(F&& f, std::integer_sequence<int, I...>) {
+  (f(Int<I>()), ...);
+}
+
+// f(Int<0>()), ..., f(Int<N - 1>()): loops whose index is a constant in every build
+// mode.
+template <int N, typename F>
+[[gnu::always_inline]] inline void Unroll(F&& f) {
+  UnrollOver(f, std::make_integer_sequence<int, N>());
+}
+
+// Levels of 8 bits would overflow the 16-bit sums of products as unsigned bytes.
+// They are taken as signed weights instead: |weight| times the activation with the
+// weight's sign, which fits even for -128.
+constexpr bool IsSigned(const Format& f) { return f.bits == 8 || f.table == LevelTable::kIq4; }
+
+// How many groups' products of two inputs fit into a 16-bit sum.
+constexpr int GroupsPerSum(const Format& f) { return IsSigned(f) ? 1 : f.bits == 6 ? 2 : 4; }
+
+// Outputs 8 s ... 8 s + 7 of a block of a tile, decoded; exact scales.
+template <DType T>
+struct Block {
+  __m256i levels[2][8];  // [s][group]; magnitudes if signed
+  __m256i signs[2][8];   // signed weights, if signed
+  __m256 scale[2][2];    // [s][half block]
+  // Minima of whole blocks, negated as the sums of the activations are. For half
+  // blocks: the super scale, and two int16 per lane.
+  __m256 min[2];
+  __m256i half_mins[2];
+};
+
+template <int kRight>
+[[gnu::always_inline]] inline __m256i ShiftAnd(__m256i v, int mask) {
+  if constexpr (kRight > 0) v = _mm256_srli_epi16(v, kRight);
+  if constexpr (kRight < 0) v = _mm256_slli_epi16(v, -kRight);
+  return _mm256_and_si256(v, _mm256_set1_epi8(static_cast<char>(mask)));
+}
+
+[[gnu::always_inline]] inline __m256i LoadTable(const uint8_t* table) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+}
+
+[[gnu::always_inline]] inline __m256i Load(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+
+// The 8 groups of 8 outputs, whose bytes are the first or second half of each plane
+// vector: `planes` points at that half.
+template <DType T>
+[[gnu::always_inline]] inline void LoadLevels(const uint8_t* planes, __m256i* levels) {
+  constexpr Format f = FormatOf(T);
+  if constexpr (f.bits == 8) {
+    Unroll<8>([&](auto g) { levels[g.value] = Load(planes + 64 * g.value); });
+  }
+  if constexpr (f.bits >= 4 && f.bits < 8) {
+    Unroll<4>([&](auto p) {
+      const __m256i v = Load(planes + 64 * p.value);
+      levels[p.value] = ShiftAnd<0>(v, 0x0F);
+      levels[p.value + 4] = ShiftAnd<4>(v, 0x0F);
+    });
+  }
+  if constexpr (f.table != LevelTable::kNone) {
+    const __m256i table = LoadTable(f.table == LevelTable::kIq4 ? kIq4Levels : kMxfp4Levels);
+    Unroll<8>([&](auto g) { levels[g.value] = _mm256_shuffle_epi8(table, levels[g.value]); });
+  }
+  if constexpr (f.bits == 5) {
+    const __m256i high = Load(planes + 256);
+    Unroll<8>([&](auto g) {
+      levels[g.value] = _mm256_or_si256(levels[g.value], ShiftAnd<g.value - 4>(high, 0x10));
+    });
+  }
+  if constexpr (f.bits == 6) {
+    const __m256i high[2] = {Load(planes + 256), Load(planes + 320)};
+    Unroll<8>([&](auto g) {
+      constexpr int kRight = 2 * (g.value % 4) - 4;
+      levels[g.value] = _mm256_or_si256(levels[g.value], ShiftAnd<kRight>(high[g.value / 4], 0x30));
+    });
+  }
+  if constexpr (f.bits <= 3) {
+    const __m256i low[2] = {Load(planes), Load(planes + 64)};
+    Unroll<8>([&](auto g) { levels[g.value] = ShiftAnd<2 * (g.value % 4)>(low[g.value / 4], 3); });
+  }
+  if constexpr (f.bits == 3) {
+    const __m256i high = Load(planes + 128);
+    Unroll<8>([&](auto g) {
+      levels[g.value] = _mm256_or_si256(levels[g.value], ShiftAnd<g.value - 2>(high, 4));
+    });
+  }
+}
+
+template <DType T>
+[[gnu::always_inline]] inline void LoadBlock(const std::byte* levels, Block<T>& block) {
+  Unroll<2>([&](auto s) {
+    LoadLevels<T>(reinterpret_cast<const uint8_t*>(levels) + 32 * s.value, block.levels[s.value]);
+    if constexpr (IsSigned(FormatOf(T))) {
+      Unroll<8>([&](auto g) {
+        const __m256i weight =
+            _mm256_xor_si256(block.levels[s.value][g.value], _mm256_set1_epi8(-128));
+        block.signs[s.value][g.value] = weight;
+        block.levels[s.value][g.value] = _mm256_abs_epi8(weight);
+      });
+    }
+  });
+}
+
+[[gnu::always_inline]] inline __m256 LoadHalves(const std::byte* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+[[gnu::always_inline]] inline __m256i LoadUnsigned(const std::byte* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+
+[[gnu::always_inline]] inline __m256i LoadSigned(const std::byte* p) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+
+// The scales of outputs 8 s ... 8 s + 7.
+template <DType T>
+[[gnu::always_inline]] inline void LoadScales(const std::byte* super, const std::byte* meta, int s,
+                                              Block<T>& block) {
+  constexpr Format f = FormatOf(T);
+  __m256* scale = block.scale[s];
+  if constexpr (f.scales == ScaleForm::kF16) {
+    scale[0] = LoadHalves(meta + 16 * s);
+    if constexpr (f.mins) {
+      block.min[s] = _mm256_xor_ps(LoadHalves(meta + 32 + 16 * s), _mm256_set1_ps(-0.0f));
+    }
+    return;
+  }
+  if constexpr (f.scales == ScaleForm::kE8M0) {
+    const __m256i e = LoadUnsigned(meta + 8 * s);
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    const __m256i is_tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+    scale[0] = _mm256_castsi256_ps(_mm256_blendv_epi8(normal, tiny, is_tiny));
+    return;
+  }
+  const __m256 d = LoadHalves(super + 16 * s);
+  if constexpr (!f.mins) {
+    for (int h = 0; h <= f.halves; ++h) {
+      scale[h] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(LoadSigned(meta + 16 * h + 8 * s)));
+    }
+    return;
+  }
+  const __m256 dmin = LoadHalves(super + 32 + 16 * s);
+  if constexpr (!f.halves) {
+    scale[0] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(LoadUnsigned(meta + 8 * s)));
+    block.min[s] = _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(LoadUnsigned(meta + 16 + 8 * s)));
+    return;
+  }
+  __m256i half_min[2];
+  for (int h = 0; h < 2; ++h) {
+    const __m256i both = LoadUnsigned(meta + 16 * h + 8 * s);
+    const __m256i low = _mm256_and_si256(both, _mm256_set1_epi32(15));
+    scale[h] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(low));
+    half_min[h] = _mm256_srli_epi32(both, 4);
+  }
+  block.min[s] = dmin;
+  block.half_mins[s] = _mm256_or_si256(half_min[0], _mm256_slli_epi32(half_min[1], 16));
+}
+
+// Four activations, to every lane.
+[[gnu::always_inline]] inline __m256i Broadcast4(const int8_t* q) {
+  int32_t four;
+  std::memcpy(&four, q, sizeof(four));
+  return _mm256_set1_epi32(four);
+}
+
+// The sums of two products each of group g.
+template <DType T>
+[[gnu::always_inline]] inline __m256i PairProducts(const Block<T>& block, int s, int g,
+                                                   const int8_t* q) {
+  __m256i x = Broadcast4(q + 4 * g);
+  if constexpr (IsSigned(FormatOf(T))) x = _mm256_sign_epi8(x, block.signs[s][g]);
+  return _mm256_maddubs_epi16(block.levels[s][g], x);
+}
+
+// `start` plus the products of groups [kBegin, kEnd).
+template <DType T, int kBegin, int kEnd>
+[[gnu::always_inline]] inline __m256i Dot(const Block<T>& block, int s, const int8_t* q,
+                                          __m256i start) {
+  constexpr int kStep = GroupsPerSum(FormatOf(T));
+  Unroll<(kEnd - kBegin) / kStep>([&](auto step) {
+    constexpr int kFirst = kBegin + step.value * kStep;
+    __m256i pairs = PairProducts<T>(block, s, kFirst, q);
+    Unroll<kStep - 1>([&](auto g) {
+      pairs = _mm256_add_epi16(pairs, PairProducts<T>(block, s, kFirst + 1 + g.value, q));
+    });
+    start = _mm256_add_epi32(start, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  });
+  return start;
+}
+
+template <DType T>
+[[gnu::always_inline]] inline __m256i StartOfDot(int32_t negated_sum) {
+  constexpr Format f = FormatOf(T);
+  if constexpr (f.offset_shift < 0 || IsSigned(f)) {
+    return _mm256_setzero_si256();
+  } else {
+    return _mm256_set1_epi32(negated_sum * (1 << f.offset_shift));
+  }
+}
+
+// Adds a block's part of one row to the accumulator of outputs 8 s ... 8 s + 7.
+template <DType T>
+[[gnu::always_inline]] inline __m256 AddBlock(const Block<T>& block, int s, const int8_t* q,
+                                              float x_scale, const int32_t* sums, __m256 acc) {
+  constexpr Format f = FormatOf(T);
+  const int32_t sum0 = f.halves ? static_cast<int16_t>(sums[1] & 0xFFFF) : sums[0];
+  constexpr int kFirstEnd = f.halves ? 4 : 8;
+  const __m256i dot0 = Dot<T, 0, kFirstEnd>(block, s, q, StartOfDot<T>(sum0));
+  __m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(dot0), block.scale[s][0]);
+  if constexpr (f.halves) {
+    const __m256i dot1 = Dot<T, 4, 8>(block, s, q, StartOfDot<T>(sums[1] >> 16));
+    part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot1), block.scale[s][1], part);
+  }
+  if constexpr (f.mins) {
+    const __m256i sum = _mm256_set1_epi32(f.halves ? sums[1] : sums[0]);
+    const __m256i weighted = f.halves ? _mm256_madd_epi16(sum, block.half_mins[s]) : sum;
+    part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(weighted), block.min[s], part);
+  }
+  return _mm256_fmadd_ps(part, _mm256_set1_ps(x_scale), acc);
+}
+
+// Asks for the kBytes that lie kPrefetchBytes beyond p. (A plain loop: GCC drops
+// prefetches from functions that it does not inline at once.)
+template <int kBytes>
+[[gnu::always_inline]] inline void Prefetch(const std::byte* p) {
+  for (int line = 0; line < (kBytes + 63) / 64; ++line) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchBytes + 64 * line), _MM_HINT_T1);
+  }
+}
+
+// Inlined, so that the accumulators need no address while they are summed.
+template <int kRows>
+[[gnu::always_inline]] inline void StoreRows(const __m256 (&acc)[kRows][2], int lanes, float* out,
+                                             int64_t out_stride) {
+  Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+    float values[kLanes];
+    _mm256_storeu_ps(values, acc[r.value][0]);
+    _mm256_storeu_ps(values + 8, acc[r.value][1]);
+    std::memcpy(out + r.value * out_stride, values, static_cast<size_t>(lanes) * sizeof(float));
+  });
+}
+
+template <DType T, int kRows>
+void Int8Tile(const PackedMatrix& w, const std::byte* tile, const ActivationRows& x, int64_t row,
+              int lanes, float* out, int64_t out_stride) {
+  constexpr Format f = FormatOf(T);
+  const int64_t blocks = w.n_in / kBlock;
+  __m256 acc[kRows][2];
+  for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t c = b / kChunkBlocks, in_chunk = b % kChunkBlocks;
+    const std::byte* chunk = tile + ChunkOffset(f, w.n_in, c);
+    const std::byte* meta = chunk + in_chunk * MetaBytes(f);
+    const std::byte* levels = chunk + kChunkBlocks * MetaBytes(f) + in_chunk * LevelBytes(f);
+    Prefetch<LevelBytes(f)>(levels);
+    Prefetch<MetaBytes(f)>(meta);
+    Block<T> block;
+    for (int s = 0; s < 2; ++s) LoadScales<T>(tile + c * SuperBytes(f), meta, s, block);
+    LoadBlock<T>(levels, block);
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t at = (row + r) * blocks + b;
+      for (int s = 0; s < 2; ++s) {
+        acc[r][s] = AddBlock<T>(block, s, x.int8.q + at * kBlock, x.int8.scales[at],
+                                x.int8.sums + 2 * at, acc[r][s]);
+      }
+    }
+  }
+  StoreRows<kRows>(acc, lanes, out, out_stride);
+}
+
+enum class FloatForm { kF32, kF16, kBF16 };
+
+// Eight weights, from their address on.
+template <FloatForm F>
+[[gnu::always_inline]] inline __m256 LoadFloats(const std::byte* p) {
+  if constexpr (F == FloatForm::kF32) return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
+  if constexpr (F == FloatForm::kF16) return LoadHalves(p);
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+template <FloatForm F, int kRows>
+void FloatTile(const PackedMatrix& w, const std::byte* tile, const ActivationRows& x, int64_t row,
+               int lanes, float* out, int64_t out_stride) {
+  constexpr int kBytes = F == FloatForm::kF32 ? 4 : 2;
+  if constexpr (kRows > 4) {  // more do not fit into the registers
+    for (int r = 0; r < kRows; r += 4) {
+      FloatTile<F, 4>(w, tile, x, row + r, lanes, out + r * out_stride, out_stride);
+    }
+  } else {
+    const float* values = x.values + row * x.values_stride;
+    __m256 acc[kRows][2];
+    Unroll<kRows>([&](auto r) { acc[r.value][0] = acc[r.value][1] = _mm256_setzero_ps(); });
+    for (int64_t i = 0; i < w.n_in; ++i, tile += kBytes * kLanes) {
+      const __m256 weights[2] = {LoadFloats<F>(tile), LoadFloats<F>(tile + 8 * kBytes)};
+      Prefetch<64>(tile);
+      Unroll<kRows>([&](auto r) {
+        const __m256 value = _mm256_set1_ps(values[r.value * x.values_stride + i]);
+        acc[r.value][0] = _mm256_fmadd_ps(weights[0], value, acc[r.value][0]);
+        acc[r.value][1] = _mm256_fmadd_ps(weights[1], value, acc[r.value][1]);
+      });
+    }
+    StoreRows<kRows>(acc, lanes, out, out_stride);
+  }
+}
+
+template <DType T>
+constexpr TileFunctions kInt8Tiles = {
+    {Int8Tile<T, 1>, Int8Tile<T, 2>, Int8Tile<T, 4>, Int8Tile<T, 8>}};
+
+template <FloatForm F>
+constexpr TileFunctions kFloatTiles = {
+    {FloatTile<F, 1>, FloatTile<F, 2>, FloatTile<F, 4>, FloatTile<F, 8>}};
+
+const TileFunctions& FunctionsFor(DType type) {
+  switch (type) {
+    case DType::kQ4_0:
+      return kInt8Tiles<DType::kQ4_0>;
+    case DType::kQ4_1:
+      return kInt8Tiles<DType::kQ4_1>;
+    case DType::kQ5_0:
+      return kInt8Tiles<DType::kQ5_0>;
+    case DType::kQ5_1:
+      return kInt8Tiles<DType::kQ5_1>;
+    case DType::kQ8_0:
+      return kInt8Tiles<DType::kQ8_0>;
+    case DType::kIQ4_NL:
+      return kInt8Tiles<DType::kIQ4_NL>;
+    case DType::kIQ4_XS:
+      return kInt8Tiles<DType::kIQ4_XS>;
+    case DType::kMXFP4:
+      return kInt8Tiles<DType::kMXFP4>;
+    case DType::kQ2_K:
+      return kInt8Tiles<DType::kQ2_K>;
+    case DType::kQ3_K:
+      return kInt8Tiles<DType::kQ3_K>;
+    case DType::kQ4_K:
+      return kInt8Tiles<DType::kQ4_K>;
+    case DType::kQ5_K:
+      return kInt8Tiles<DType::kQ5_K>;
+    case DType::kQ6_K:
+      return kInt8Tiles<DType::kQ6_K>;
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:  // packed alike
+      return kInt8Tiles<DType::kTQ2_0>;
+    case DType::kF16:
+      return kFloatTiles<FloatForm::kF16>;
+    case DType::kBF16:
+      return kFloatTiles<FloatForm::kBF16>;
+    default:
+      return kFloatTiles<FloatForm::kF32>;
+  }
+}
+
+void Matmul(const PackedMatrix& w, const ActivationRows& x, int64_t n_rows, int64_t tile_begin,
+            int64_t tile_end, float* out, int64_t out_stride) {
+  DriveTiles(FunctionsFor(w.type), w, x, n_rows, tile_begin, tile_end, out, out_stride);
+}
+
+// Eight small integers as bytes.
+void StoreBytes(__m256i v, int8_t* q) {
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(q), _mm_packs_epi16(words, words));
+}
+
+int32_t SumLanes(__m256i v) {
+  __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4E));
+  return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xB1)));
+}
+
+int32_t MaxLanes(__m256i v) {
+  __m128i max = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  max = _mm_max_epi32(max, _mm_shuffle_epi32(max, 0x4E));
+  return _mm_cvtsi128_si32(_mm_max_epi32(max, _mm_shuffle_epi32(max, 0xB1)));
+}
+
+void QuantizeRow(const float* values, int64_t n, int8_t* q, float* scales, int32_t* sums) {
+  for (int64_t b = 0; b < n / kBlock; ++b, values += kBlock, q += kBlock, sums += 2) {
+    __m256 v[4];
+    __m256i magnitude = _mm256_setzero_si256();
+    for (int i = 0; i < 4; ++i) {
+      v[i] = _mm256_loadu_ps(values + 8 * i);
+      // As integers magnitudes have the order of the floats, NaN above all.
+      magnitude = _mm256_max_epi32(
+          magnitude, _mm256_and_si256(_mm256_castps_si256(v[i]), _mm256_set1_epi32(0x7FFFFFFF)));
+    }
+    const int32_t max_bits = MaxLanes(magnitude);
+    float max;
+    std::memcpy(&max, &max_bits, sizeof(max));
+    const bool finite = max_bits < 0x7F800000;
+    if (!finite || max < kSmallestActivation) {
+      std::memset(q, 0, kBlock);
+      scales[b] = finite ? 0.0f : __builtin_nanf("");
+      sums[0] = sums[1] = 0;
+      continue;
+    }
+    scales[b] = max / 127.0f;
+    const __m256 inverse = _mm256_set1_ps(127.0f / max);
+    __m256i rounded[4];
+    for (int i = 0; i < 4; ++i) {
+      constexpr int kToEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+      rounded[i] = _mm256_cvtps_epi32(_mm256_round_ps(_mm256_mul_ps(v[i], inverse), kToEven));
+      StoreBytes(rounded[i], q + 8 * i);
+    }
+    const int32_t low_sum = SumLanes(_mm256_add_epi32(rounded[0], rounded[1]));
+    const int32_t high_sum = SumLanes(_mm256_add_epi32(rounded[2], rounded[3]));
+    sums[0] = -(low_sum + high_sum);
+    sums[1] = static_cast<int32_t>((static_cast<uint32_t>(-high_sum) << 16) |
+                                   (static_cast<uint32_t>(-low_sum) & 0xFFFF));
+  }
+}
+
+}  // namespace
+
+const MatmulKernels kAvx2Kernels = {QuantizeRow, Matmul};
+
+}  // namespace weft::matmul_internal

@@ -1,0 +1,15 @@
+// The kernel tables of the instruction sets, for matmul.cc alone.
+#ifndef WEFT_KERNELS_MATMUL_INTERNAL_H_
+#define WEFT_KERNELS_MATMUL_INTERNAL_H_
+
+#include "kernels/matmul.h"
+
+namespace weft::matmul_internal {
+
+extern const MatmulKernels kScalarKernels;
+extern const MatmulKernels kAvx2Kernels;    // x86-64 builds only
+extern const MatmulKernels kAvx512Kernels;  // x86-64 builds only
+
+}  // namespace weft::matmul_internal
+
+#endif  // WEFT_KERNELS_MATMUL_INTERNAL_H_

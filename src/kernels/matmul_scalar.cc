@@ -1,0 +1,227 @@
+// The portable kernels: slow, plain, and the oracle of the vector ones.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/half.h"
+#include "kernels/matmul_format.h"
+#include "kernels/matmul_internal.h"
+
+namespace weft::matmul_internal {
+namespace {
+
+// Rounds to the nearest integer, ties to even; |value| < 2^22.
+float RoundToEven(float value) {
+  constexpr float kShift = 0x1.8p23f;
+  return (value + kShift) - kShift;
+}
+
+// Two int16 as quantize_row leaves them.
+int32_t PackHalves(int first, int second) {
+  return static_cast<int32_t>((static_cast<uint32_t>(second) << 16) |
+                              (static_cast<uint32_t>(first) & 0xFFFF));
+}
+int FirstHalf(int32_t halves) { return static_cast<int16_t>(halves & 0xFFFF); }
+int SecondHalf(int32_t halves) { return halves >> 16; }
+
+void QuantizeRow(const float* values, int64_t n, int8_t* q, float* scales, int32_t* sums) {
+  for (int64_t b = 0; b < n / kBlock; ++b, values += kBlock, q += kBlock, sums += 2) {
+    uint32_t max_bits = 0;
+    for (int i = 0; i < kBlock; ++i) {
+      max_bits = std::max(max_bits, std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF);
+    }
+    const float max = std::bit_cast<float>(max_bits);
+    const bool finite = max_bits < 0x7F800000;
+    if (!finite || max < kSmallestActivation) {
+      std::memset(q, 0, kBlock);
+      scales[b] = finite ? 0.0f : std::bit_cast<float>(0x7FC00000);
+      sums[0] = sums[1] = 0;
+      continue;
+    }
+    scales[b] = max / 127.0f;
+    const float inverse = 127.0f / max;
+    int32_t half_sums[2] = {0, 0};
+    for (int i = 0; i < kBlock; ++i) {
+      q[i] = static_cast<int8_t>(RoundToEven(values[i] * inverse));
+      half_sums[i / 16] += q[i];
+    }
+    sums[0] = -(half_sums[0] + half_sums[1]);
+    sums[1] = PackHalves(-half_sums[0], -half_sums[1]);
+  }
+}
+
+// A block of a tile, decoded.
+struct Block {
+  int16_t levels[kBlock][kLanes];  // offset taken off
+  float scale[2][kLanes];          // of the half blocks; [0] alone for whole ones
+  // Minima of whole blocks, negated as the sums of the activations are. For half
+  // blocks: integers and the super scale.
+  float min[kLanes];
+  int half_min[2][kLanes];
+};
+
+int LevelAt(const Format& f, const uint8_t* planes, int group, int at) {
+  if (f.bits == 8) return planes[64 * group + at];
+  int level = 0, shift = 0;
+  if (f.bits >= 4) {
+    level = (planes[64 * (group % 4) + at] >> (4 * (group / 4))) & 0x0F;
+    if (f.table == LevelTable::kIq4) return kIq4Levels[level];
+    if (f.table == LevelTable::kMxfp4) return kMxfp4Levels[level];
+    planes += 256;
+    shift = 4;
+  }
+  if (f.bits == 2 || f.bits == 3 || f.bits == 6) {
+    level |= ((planes[64 * (group / 4) + at] >> (2 * (group % 4))) & 3) << shift;
+    planes += 128;
+    shift += 2;
+  }
+  if (f.bits == 3 || f.bits == 5) level |= ((planes[at] >> group) & 1) << shift;
+  return level;
+}
+
+void DecodeLevels(const Format& f, const std::byte* levels, Block* block) {
+  const auto* planes = reinterpret_cast<const uint8_t*>(levels);
+  const int offset = f.offset_shift < 0 ? 0 : 1 << f.offset_shift;
+  for (int i = 0; i < kBlock; ++i) {
+    for (int l = 0; l < kLanes; ++l) {
+      block->levels[i][l] = static_cast<int16_t>(LevelAt(f, planes, i / 4, 4 * l + i % 4) - offset);
+    }
+  }
+}
+
+float LoadHalf(const std::byte* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return F16ToF32(bits);
+}
+
+// 2^(e - 128): the levels are twice the values of the format's elements.
+float HalfPowerOfTwo(uint8_t e) {
+  return std::bit_cast<float>(e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23);
+}
+
+void DecodeScales(const Format& f, const std::byte* super, const std::byte* meta, Block* block) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(meta);
+  for (int l = 0; l < kLanes; ++l) {
+    if (f.scales == ScaleForm::kF16) {
+      block->scale[0][l] = LoadHalf(meta + 2 * l);
+      if (f.mins) block->min[l] = -LoadHalf(meta + 32 + 2 * l);
+      continue;
+    }
+    if (f.scales == ScaleForm::kE8M0) {
+      block->scale[0][l] = HalfPowerOfTwo(bytes[l]);
+      continue;
+    }
+    const float d = LoadHalf(super + 2 * l);
+    if (!f.mins) {
+      for (int h = 0; h <= f.halves; ++h) {
+        block->scale[h][l] = d * static_cast<int8_t>(bytes[16 * h + l]);
+      }
+      continue;
+    }
+    const float dmin = LoadHalf(super + 32 + 2 * l);
+    if (!f.halves) {
+      block->scale[0][l] = d * bytes[l];
+      block->min[l] = dmin * bytes[16 + l];
+      continue;
+    }
+    block->min[l] = dmin;
+    for (int h = 0; h < 2; ++h) {
+      block->scale[h][l] = d * (bytes[16 * h + l] & 0x0F);
+      block->half_min[h][l] = bytes[16 * h + l] >> 4;
+    }
+  }
+}
+
+// Adds a block's part of one row to 16 accumulators: the order of all kernels.
+void AddBlock(const Format& f, const Block& block, const int8_t* q, float scale,
+              const int32_t* sums, float* acc) {
+  int32_t dot[2][kLanes] = {};
+  for (int i = 0; i < kBlock; ++i) {
+    int32_t* part = dot[f.halves ? i / 16 : 0];
+    for (int l = 0; l < kLanes; ++l) part[l] += block.levels[i][l] * q[i];
+  }
+  const int sum0 = FirstHalf(sums[1]), sum1 = SecondHalf(sums[1]);
+  for (int l = 0; l < kLanes; ++l) {
+    float part = static_cast<float>(dot[0][l]) * block.scale[0][l];
+    if (f.halves) part = std::fma(static_cast<float>(dot[1][l]), block.scale[1][l], part);
+    if (f.mins) {
+      const int sum =
+          f.halves ? sum0 * block.half_min[0][l] + sum1 * block.half_min[1][l] : sums[0];
+      part = std::fma(static_cast<float>(sum), block.min[l], part);
+    }
+    acc[l] = std::fma(part, scale, acc[l]);
+  }
+}
+
+constexpr int kRowsAtOnce = 16;
+
+void Int8Tile(const PackedMatrix& w, const std::byte* tile, const Int8Rows& x, int64_t row,
+              int n_rows, float (*acc)[kLanes]) {
+  const Format f = FormatOf(w.type);
+  const int64_t blocks = w.n_in / kBlock;
+  Block block;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t c = b / kChunkBlocks, in_chunk = b % kChunkBlocks;
+    const std::byte* meta = tile + ChunkOffset(f, w.n_in, c);
+    DecodeScales(f, tile + c * SuperBytes(f), meta + in_chunk * MetaBytes(f), &block);
+    DecodeLevels(f, meta + kChunkBlocks * MetaBytes(f) + in_chunk * LevelBytes(f), &block);
+    for (int r = 0; r < n_rows; ++r) {
+      const int64_t at = (row + r) * blocks + b;
+      AddBlock(f, block, x.q + at * kBlock, x.scales[at], x.sums + 2 * at, acc[r]);
+    }
+  }
+}
+
+void DecodeFloats(DType type, const std::byte* tile, int64_t i, float* lanes) {
+  for (int l = 0; l < kLanes; ++l) {
+    const int64_t at = i * kLanes + l;
+    if (type == DType::kF16 || type == DType::kBF16) {
+      uint16_t bits;
+      std::memcpy(&bits, tile + 2 * at, sizeof(bits));
+      lanes[l] = type == DType::kF16 ? F16ToF32(bits) : BF16ToF32(bits);
+    } else {
+      std::memcpy(&lanes[l], tile + 4 * at, sizeof(float));
+    }
+  }
+}
+
+void FloatTile(const PackedMatrix& w, const std::byte* tile, const ActivationRows& x, int64_t row,
+               int n_rows, float (*acc)[kLanes]) {
+  float lanes[kLanes];
+  for (int64_t i = 0; i < w.n_in; ++i) {
+    DecodeFloats(w.type, tile, i, lanes);
+    for (int r = 0; r < n_rows; ++r) {
+      const float value = x.values[(row + r) * x.values_stride + i];
+      for (int l = 0; l < kLanes; ++l) acc[r][l] = std::fma(lanes[l], value, acc[r][l]);
+    }
+  }
+}
+
+void Matmul(const PackedMatrix& w, const ActivationRows& x, int64_t n_rows, int64_t tile_begin,
+            int64_t tile_end, float* out, int64_t out_stride) {
+  const int64_t tile_bytes = PackedTileBytes(w.type, w.n_in);
+  for (int64_t t = tile_begin; t < tile_end; ++t) {
+    const std::byte* tile = w.tiles + t * tile_bytes;
+    const int64_t lanes = std::min<int64_t>(kLanes, w.n_out - t * kLanes);
+    for (int64_t row = 0; row < n_rows; row += kRowsAtOnce) {
+      const int rows = static_cast<int>(std::min<int64_t>(kRowsAtOnce, n_rows - row));
+      float acc[kRowsAtOnce][kLanes] = {};
+      if (IsInt8(FormatOf(w.type))) {
+        Int8Tile(w, tile, x.int8, row, rows, acc);
+      } else {
+        FloatTile(w, tile, x, row, rows, acc);
+      }
+      for (int r = 0; r < rows; ++r) {
+        std::memcpy(out + (row + r) * out_stride + t * kLanes, acc[r], lanes * sizeof(float));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const MatmulKernels kScalarKernels = {QuantizeRow, Matmul};
+
+}  // namespace weft::matmul_internal

@@ -1,0 +1,406 @@
+#include "kernels/matmul.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/half.h"
+#include "gtest/gtest.h"
+#include "kernels/matmul_format.h"
+#include "kernels/quants.h"
+
+namespace weft {
+namespace {
+
+std::vector<DType> DecodableTypes() {
+  std::vector<DType> types;
+  for (uint32_t number = 0; number < 64; ++number) {
+    const DTypeInfo* info = FindDType(number);
+    if (info != nullptr && CanDequantize(info->type)) types.push_back(info->type);
+  }
+  return types;
+}
+
+// Where the half-precision scales of a stored block lie.
+std::vector<int> HalfOffsets(DType type) {
+  switch (type) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ2_K:
+      return {80, 82};
+    case DType::kQ3_K:
+      return {108};
+    case DType::kQ6_K:
+      return {208};
+    case DType::kTQ1_0:
+      return {52};
+    case DType::kTQ2_0:
+      return {64};
+    case DType::kMXFP4:
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      return {};
+    default:
+      return {0};
+  }
+}
+
+enum class Scales { kPlain, kExtreme };
+
+// A half of either sign: near 0.01, or any finite one, subnormal and zero included.
+uint16_t RandomHalf(Scales scales, std::mt19937& random) {
+  if (scales == Scales::kPlain) {
+    return F32ToF16((static_cast<float>(random() % 2001) - 1000.0f) * 2e-5f);
+  }
+  uint16_t half;
+  do {
+    half = static_cast<uint16_t>(random());
+  } while ((half & 0x7C00) == 0x7C00);
+  return half;
+}
+
+float RandomFloat(Scales scales, std::mt19937& random) {
+  if (scales == Scales::kPlain) return (static_cast<float>(random() % 2001) - 1000.0f) * 1e-3f;
+  return std::ldexp(static_cast<float>(random() % 2001) - 1000.0f,
+                    static_cast<int>(random() % 80) - 40);
+}
+
+// Random stored rows: any level bits, scales as asked for.
+std::vector<std::byte> RandomRows(DType type, int64_t n_rows, int64_t n_in, Scales scales,
+                                  std::mt19937& random) {
+  std::vector<std::byte> rows(static_cast<size_t>(n_rows * RowBytes(type, n_in)));
+  for (std::byte& byte : rows) byte = static_cast<std::byte>(random());
+  const DTypeInfo& info = InfoOf(type);
+  for (size_t at = 0; at < rows.size(); at += static_cast<size_t>(info.block_bytes)) {
+    for (int offset : HalfOffsets(type)) {
+      const uint16_t half = RandomHalf(scales, random);
+      std::memcpy(&rows[at + static_cast<size_t>(offset)], &half, 2);
+    }
+    const float value = RandomFloat(scales, random);
+    const uint16_t value_f16 = RandomHalf(scales, random), value_bf16 = F32ToBF16(value);
+    if (type == DType::kF32) std::memcpy(&rows[at], &value, 4);
+    if (type == DType::kF16) std::memcpy(&rows[at], &value_f16, 2);
+    if (type == DType::kBF16) std::memcpy(&rows[at], &value_bf16, 2);
+    if (type == DType::kMXFP4 && scales == Scales::kPlain) {
+      rows[at] = static_cast<std::byte>(118 + random() % 6);
+    }
+  }
+  return rows;
+}
+
+struct Packed {
+  AlignedBuffer tiles;
+  PackedMatrix matrix;
+};
+
+Packed Pack(DType type, const std::vector<std::byte>& rows, int64_t n_out, int64_t n_in) {
+  const int64_t tile_bytes = PackedTileBytes(type, n_in), row_bytes = RowBytes(type, n_in);
+  Packed packed;
+  packed.tiles = AlignedBuffer(static_cast<size_t>(tile_bytes * TileCount(n_out)));
+  // Whatever lies in the buffer before, packing decides every byte.
+  std::memset(packed.tiles.data(), 0xA5, packed.tiles.size());
+  for (int64_t t = 0; t < TileCount(n_out); ++t) {
+    PackTile(type, rows.data() + t * kTileOutputs * row_bytes,
+             static_cast<int>(std::min<int64_t>(kTileOutputs, n_out - t * kTileOutputs)), n_in,
+             packed.tiles.data() + t * tile_bytes);
+  }
+  packed.matrix = {type, n_in, n_out, packed.tiles.data()};
+  return packed;
+}
+
+// Rows of activations in both forms.
+struct Activations {
+  Activations(int64_t n_rows, int64_t n_in, const MatmulKernels& kernels, Scales scales,
+              std::mt19937& random)
+      : n_in(n_in),
+        values(static_cast<size_t>(n_rows * n_in)),
+        q(values.size()),
+        block_scales(values.size() / 32),
+        sums(values.size() / 16) {
+    for (float& value : values) value = RandomFloat(scales, random);
+    if (n_in % 32 != 0) return;
+    for (int64_t r = 0; r < n_rows; ++r) {
+      kernels.quantize_row(&values[r * n_in], n_in, &q[r * n_in], &block_scales[r * n_in / 32],
+                           &sums[r * n_in / 16]);
+    }
+  }
+
+  ActivationRows From(int64_t row) const {
+    return {values.data() + row * n_in,
+            n_in,
+            {q.data() + row * n_in, block_scales.data() + row * n_in / 32,
+             sums.data() + row * n_in / 16}};
+  }
+
+  // The value that the kernels take for input i of a row.
+  double At(ActivationForm form, int64_t row, int64_t i) const {
+    const int64_t at = row * n_in + i;
+    if (form == ActivationForm::kFloat) return values[at];
+    return static_cast<double>(block_scales[at / 32]) * q[at];
+  }
+
+  int64_t n_in;
+  std::vector<float> values;
+  std::vector<int8_t> q;
+  std::vector<float> block_scales;
+  std::vector<int32_t> sums;
+};
+
+std::vector<float> Product(const MatmulKernels& kernels, const PackedMatrix& w,
+                           const ActivationRows& x, int64_t n_rows) {
+  std::vector<float> out(static_cast<size_t>(n_rows * w.n_out), -77.0f);
+  kernels.matmul(w, x, n_rows, 0, TileCount(w.n_out), out.data(), w.n_out);
+  return out;
+}
+
+// Equal bits; any NaN equals any other (its sign and payload are not arithmetic).
+void ExpectSameBits(const float* expected, const float* actual, int64_t n,
+                    const std::string& what) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (std::isnan(expected[i]) && std::isnan(actual[i])) continue;
+    ASSERT_EQ(std::bit_cast<uint32_t>(expected[i]), std::bit_cast<uint32_t>(actual[i]))
+        << what << " at " << i << ": " << expected[i] << " and " << actual[i];
+  }
+}
+
+class MatmulTest : public ::testing::TestWithParam<DType> {
+ protected:
+  DType type() const { return GetParam(); }
+  // A width that is not a multiple of a chunk where the type allows it.
+  int64_t OddInputs() const {
+    const int64_t block = InfoOf(type()).block_values;
+    return block == 1 ? 77 : block == 32 ? 32 * 11 : 256 * 3;
+  }
+};
+
+TEST_P(MatmulTest, ScalarIsTheProductOfTheDecodedWeights) {
+  std::mt19937 random(11);
+  const MatmulKernels& kernels = MatmulKernelsFor(Isa::kScalar);
+  const ActivationForm form = ActivationFormOf(type());
+  for (const int64_t n_in : {InfoOf(type()).block_values * 1, OddInputs()}) {
+    const int64_t n_out = 37, n_rows = 3;
+    const std::vector<std::byte> rows = RandomRows(type(), n_out, n_in, Scales::kPlain, random);
+    const Packed packed = Pack(type(), rows, n_out, n_in);
+    const Activations x(n_rows, n_in, kernels, Scales::kPlain, random);
+    const std::vector<float> out = Product(kernels, packed.matrix, x.From(0), n_rows);
+    std::vector<float> weights(static_cast<size_t>(n_in));
+    for (int64_t o = 0; o < n_out; ++o) {
+      Dequantize(type(), rows.data() + o * RowBytes(type(), n_in), n_in, weights.data());
+      for (int64_t r = 0; r < n_rows; ++r) {
+        double sum = 0, magnitude = 0;
+        for (int64_t i = 0; i < n_in; ++i) {
+          const double product = weights[i] * x.At(form, r, i);
+          sum += product;
+          magnitude += std::abs(product);
+        }
+        // Decoded minima are rounded once, at the size of scale * level; the rest is
+        // the rounding of the accumulator.
+        EXPECT_NEAR(out[r * n_out + o], sum, 4e-6 * magnitude + 1e-12)
+            << NameOf(type()) << " n_in " << n_in << " row " << r << " output " << o;
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, EveryIsaAndRowCountGivesTheBitsOfScalarRowsAlone) {
+  std::mt19937 random(12);
+  const MatmulKernels& scalar = MatmulKernelsFor(Isa::kScalar);
+  constexpr int64_t kMaxRows = 40;
+  for (const Scales scales : {Scales::kPlain, Scales::kExtreme}) {
+    const int64_t n_in = OddInputs(), n_out = 16 * 2 + 5;
+    const std::vector<std::byte> rows = RandomRows(type(), n_out, n_in, scales, random);
+    const Packed packed = Pack(type(), rows, n_out, n_in);
+    const Activations x(kMaxRows, n_in, scalar, scales, random);
+    std::vector<float> expected;
+    for (int64_t r = 0; r < kMaxRows; ++r) {
+      const std::vector<float> row = Product(scalar, packed.matrix, x.From(r), 1);
+      expected.insert(expected.end(), row.begin(), row.end());
+    }
+    for (const Isa isa : AvailableIsas()) {
+      for (int64_t n_rows = 1; n_rows <= kMaxRows; ++n_rows) {
+        if (isa == Isa::kScalar && n_rows % 13 != 0) continue;  // slow, and has no variants
+        const int64_t first = kMaxRows - n_rows;
+        const std::vector<float> out =
+            Product(MatmulKernelsFor(isa), packed.matrix, x.From(first), n_rows);
+        ASSERT_NO_FATAL_FAILURE(
+            ExpectSameBits(expected.data() + first * n_out, out.data(), n_rows * n_out,
+                           std::string(NameOf(type())) + " " + std::string(NameOf(isa)) + " " +
+                               std::to_string(n_rows) + " rows"));
+      }
+    }
+  }
+}
+
+// More rows than one pass over the tiles takes.
+TEST_P(MatmulTest, ManyRowsHaveTheBitsOfRowsAlone) {
+  std::mt19937 random(13);
+  constexpr int64_t kRows = 230;
+  const int64_t n_in = 1536, n_out = 17;
+  const std::vector<std::byte> rows = RandomRows(type(), n_out, n_in, Scales::kPlain, random);
+  const Packed packed = Pack(type(), rows, n_out, n_in);
+  for (const Isa isa : AvailableIsas()) {
+    if (isa == Isa::kScalar) continue;
+    const MatmulKernels& kernels = MatmulKernelsFor(isa);
+    const Activations x(kRows, n_in, kernels, Scales::kPlain, random);
+    const std::vector<float> together = Product(kernels, packed.matrix, x.From(0), kRows);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const std::vector<float> alone = Product(kernels, packed.matrix, x.From(r), 1);
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectSameBits(alone.data(), together.data() + r * n_out, n_out,
+                         std::string(NameOf(isa)) + " row " + std::to_string(r)));
+    }
+  }
+}
+
+TEST_P(MatmulTest, TileRangesWriteTheirOutputsAndNoOther) {
+  std::mt19937 random(14);
+  const int64_t n_in = OddInputs(), n_out = 16 * 3 + 1, n_rows = 5, stride = n_out + 3;
+  const std::vector<std::byte> rows = RandomRows(type(), n_out, n_in, Scales::kPlain, random);
+  const Packed packed = Pack(type(), rows, n_out, n_in);
+  for (const Isa isa : AvailableIsas()) {
+    const MatmulKernels& kernels = MatmulKernelsFor(isa);
+    const Activations x(n_rows, n_in, kernels, Scales::kPlain, random);
+    const std::vector<float> whole = Product(kernels, packed.matrix, x.From(0), n_rows);
+    for (int64_t begin = 0; begin <= 4; ++begin) {
+      for (int64_t end = begin; end <= 4; ++end) {
+        std::vector<float> out(static_cast<size_t>(n_rows * stride), -77.0f);
+        kernels.matmul(packed.matrix, x.From(0), n_rows, begin, end, out.data(), stride);
+        for (int64_t i = 0; i < n_rows * stride; ++i) {
+          const int64_t o = i % stride;
+          const bool inside = o >= begin * 16 && o < std::min<int64_t>(end * 16, n_out);
+          ASSERT_EQ(out[i], inside ? whole[i / stride * n_out + o] : -77.0f);
+        }
+      }
+    }
+  }
+}
+
+// A packed tile holds no less and no more than its stored rows: the product with
+// unit vectors gives back every weight exactly.
+TEST_P(MatmulTest, UnitVectorsGiveBackTheWeights) {
+  std::mt19937 random(15);
+  const int64_t n_in = OddInputs(), n_out = 16;
+  const std::vector<std::byte> rows = RandomRows(type(), n_out, n_in, Scales::kPlain, random);
+  const Packed packed = Pack(type(), rows, n_out, n_in);
+  const MatmulKernels& kernels = MatmulKernelsFor(AvailableIsas().back());
+  std::vector<float> weights(static_cast<size_t>(n_out * n_in));
+  Dequantize(type(), rows.data(), n_out * n_in, weights.data());
+  // With q = 1 and scale 1 by hand: quantize_row would choose q = 127.
+  const bool has_minima = matmul_internal::FormatOf(type()).mins;
+  for (int64_t i = 0; i < n_in; ++i) {
+    std::vector<float> values(static_cast<size_t>(n_in));
+    std::vector<int8_t> q(static_cast<size_t>(n_in));
+    std::vector<float> scales(static_cast<size_t>(n_in / 32 + 1), 1.0f);
+    std::vector<int32_t> sums(static_cast<size_t>(2 * (n_in / 32 + 1)));
+    values[i] = 1.0f;
+    q[i] = 1;
+    sums[i / 32 * 2] = -1;
+    // The halves' sums, two int16: (-1, 0) or (0, -1).
+    sums[i / 32 * 2 + 1] = i % 32 < 16 ? 0x0000FFFF : -0x10000;
+    const ActivationRows x = {values.data(), n_in, {q.data(), scales.data(), sums.data()}};
+    const std::vector<float> out = Product(kernels, packed.matrix, x, 1);
+    for (int64_t o = 0; o < n_out; ++o) {
+      const float weight = weights[o * n_in + i];
+      // A weight with a minimum is two products, whose sum decoding rounds otherwise.
+      const float slack = has_minima ? 4e-7f : 0.0f;
+      ASSERT_NEAR(out[o], weight, slack) << NameOf(type()) << " weight " << o << ", " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, MatmulTest, ::testing::ValuesIn(DecodableTypes()),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+TEST(PackedBytesTest, StayCloseToTheStoredBytes) {
+  for (const DType type : DecodableTypes()) {
+    if (ActivationFormOf(type) != ActivationForm::kInt8) continue;
+    if (InfoOf(type).name.starts_with("TQ")) continue;  // their one scale is repeated
+    const double packed = static_cast<double>(PackedTileBytes(type, 4096));
+    const double stored = 16.0 * static_cast<double>(RowBytes(type, 4096));
+    EXPECT_LE(packed, 1.04 * stored) << NameOf(type);
+    EXPECT_EQ(PackedTileBytes(type, 4096) % 64, 0) << NameOf(type);
+  }
+  EXPECT_EQ(PackedTileBytes(DType::kF16, 3), 128);
+  EXPECT_EQ(PackedTileBytes(DType::kQ4_0, 0), 0);
+}
+
+TEST(QuantizeRowTest, EveryIsaGivesTheSameBytes) {
+  std::mt19937 random(16);
+  constexpr int64_t kWidth = 32 * 64;
+  std::vector<float> values(kWidth);
+  for (int64_t i = 0; i < kWidth; ++i) {
+    // Blocks of plain values, of any bits at all, of tiny ones, of ties.
+    const int64_t kind = i / 32 % 4;
+    values[i] = kind == 0   ? RandomFloat(Scales::kPlain, random)
+                : kind == 1 ? std::bit_cast<float>(static_cast<uint32_t>(random()))
+                : kind == 2 ? RandomFloat(Scales::kPlain, random) * 0x1p-112f
+                            : static_cast<float>(random() % 255) - 127.5f;
+    if (kind == 3 && i % 32 == 0) values[i] = 127.0f * (random() % 2 == 0 ? 1.0f : 0.5f);
+  }
+  struct Result {
+    std::vector<int8_t> q = std::vector<int8_t>(kWidth, 99);
+    std::vector<float> scales = std::vector<float>(kWidth / 32, -77.0f);
+    std::vector<int32_t> sums = std::vector<int32_t>(kWidth / 16, -77);
+  };
+  Result expected;
+  MatmulKernelsFor(Isa::kScalar)
+      .quantize_row(values.data(), kWidth, expected.q.data(), expected.scales.data(),
+                    expected.sums.data());
+  for (const Isa isa : AvailableIsas()) {
+    Result result;
+    MatmulKernelsFor(isa).quantize_row(values.data(), kWidth, result.q.data(), result.scales.data(),
+                                       result.sums.data());
+    EXPECT_EQ(result.q, expected.q) << NameOf(isa);
+    EXPECT_EQ(result.sums, expected.sums) << NameOf(isa);
+    ExpectSameBits(expected.scales.data(), result.scales.data(), kWidth / 32,
+                   std::string(NameOf(isa)));
+  }
+}
+
+TEST(QuantizeRowTest, MeaningOfScalesLevelsAndSums) {
+  for (const Isa isa : AvailableIsas()) {
+    const MatmulKernels& kernels = MatmulKernelsFor(isa);
+    float values[32] = {};
+    int8_t q[32];
+    float scale;
+    int32_t sums[2];
+    values[0] = -2.0f;
+    values[1] = 1.0f;
+    values[20] = 0.5f;
+    kernels.quantize_row(values, 32, q, &scale, sums);
+    EXPECT_EQ(scale, 2.0f / 127.0f);
+    EXPECT_EQ(q[0], -127);
+    EXPECT_EQ(q[1], 64);  // 63.5, to even
+    EXPECT_EQ(q[20], 32);
+    EXPECT_EQ(sums[0], 127 - 64 - 32);
+    EXPECT_EQ(static_cast<int16_t>(sums[1] & 0xFFFF), 127 - 64);
+    EXPECT_EQ(sums[1] >> 16, -32);
+
+    for (float& value : values) value = 0.0f;
+    kernels.quantize_row(values, 32, q, &scale, sums);
+    EXPECT_EQ(scale, 0.0f);
+
+    for (const float broken :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      values[7] = -broken;
+      values[8] = 1e30f;
+      kernels.quantize_row(values, 32, q, &scale, sums);
+      EXPECT_TRUE(std::isnan(scale)) << NameOf(isa);
+      EXPECT_EQ(q[8], 0);
+      EXPECT_EQ(sums[0], 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,24 @@
+// The machine's own limits, measured: what no kernel here can exceed. Benchmarks
+// print their results as shares of these.
+//
+// Each call computes for about `seconds` on the calling thread; run it on every
+// thread at once to learn what the machine gives to all of them.
+#ifndef WEFT_KERNELS_PEAK_H_
+#define WEFT_KERNELS_PEAK_H_
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/isa.h"
+
+namespace weft {
+
+// Multiply-adds of 8-bit integers per second, in registers.
+double MeasureInt8MacsPerSecond(Isa isa, double seconds);
+
+// Bytes per second read from `memory`, which must be much larger than the caches.
+double MeasureReadBytesPerSecond(std::span<const std::byte> memory, double seconds);
+
+}  // namespace weft
+
+#endif  // WEFT_KERNELS_PEAK_H_

@@ -1,0 +1,61 @@
+#include "kernels/vector_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/vector_ops_kv_layout.h"
+#include "kernels/vector_ops_tables.h"
+
+namespace weft {
+
+bool IsKvType(DType type) {
+  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 || type == DType::kQ8_0;
+}
+
+int64_t KvTileBytes(const KvShape& shape) {
+  return KvTileLayoutOf(shape.type, shape.k_dim, shape.v_dim).bytes;
+}
+
+void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile) {
+  const KvTileLayout layout = KvTileLayoutOf(shape.type, shape.k_dim, shape.v_dim);
+  const auto clear = [&](int64_t offset, int64_t bytes) {
+    std::memset(tile + offset, 0, static_cast<size_t>(bytes));
+  };
+  const auto clear_columns = [&](int64_t offset, int64_t n_rows, int64_t element_bytes) {
+    for (int64_t row = 0; row < n_rows; ++row) {
+      clear(offset + (row * 16 + n_tokens) * element_bytes, (16 - n_tokens) * element_bytes);
+    }
+  };
+  const auto clear_rows = [&](int64_t offset, int64_t row_bytes) {
+    clear(offset + n_tokens * row_bytes, (16 - n_tokens) * row_bytes);
+  };
+  clear_columns(0, shape.k_dim, layout.element_bytes);
+  clear_columns(layout.k_scales, layout.k_groups, 2);
+  clear_rows(layout.values, layout.v_stride * layout.element_bytes);
+  clear_rows(layout.v_scales, layout.v_groups * 2);
+  clear(layout.end, layout.bytes - layout.end);
+}
+
+int64_t AttentionScratchFloats(const KvShape& shape, int64_t n_queries) {
+  const int64_t v_stride = (shape.v_dim + 15) / 16 * 16;
+  // Per query: the output so far, the sums of 16 lanes, and the running maximum
+  // with its padding; and the scores of a few queries.
+  return n_queries * (v_stride + 32) + kAttentionQueriesTogether * kAttentionBlock;
+}
+
+const VectorKernels& VectorKernelsFor(Isa isa) {
+  switch (isa) {
+#if defined(__x86_64__)
+    case Isa::kAvx512:
+      return kVectorKernelsAvx512;
+    case Isa::kAvx2:
+      return kVectorKernelsAvx2;
+#endif
+    default:
+      WEFT_CHECK(isa == Isa::kScalar, "no vector kernels for this instruction set");
+      return kVectorKernelsScalar;
+  }
+}
+
+}  // namespace weft

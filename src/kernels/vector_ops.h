@@ -1,0 +1,124 @@
+// The rest of a forward pass on the CPU: norms, rotations, activations, softmax
+// attention over pages. Row by row, head by head; nothing here looks at two rows
+// at once, which is half of the same-bits rule. The other half: every sum is taken
+// in an order that depends on absolute positions and widths alone.
+//
+// The kernels are written once, over a vector of 16 floats, and built once per
+// instruction set; every operation is lane-wise and exactly rounded, so all
+// instruction sets give the same bits.
+//
+// Pure functions over caller memory; any thread. Pointers need no alignment beyond
+// their type's unless said so. Outputs may be the inputs themselves; otherwise they
+// do not overlap.
+#ifndef WEFT_KERNELS_VECTOR_OPS_H_
+#define WEFT_KERNELS_VECTOR_OPS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.h"
+#include "kernels/isa.h"
+
+namespace weft {
+
+// --- keys and values in memory -------------------------------------------------
+
+// Keys and values of one (layer, kv head) lie in tiles of 16 positions: the keys
+// transposed (dimension major), so that one register holds 16 scores, then the
+// values position major, each padded with zeros to a multiple of 16. Tile i of a
+// sequence holds its positions [16 i, 16 i + 16).
+//
+// Q8_0: signed bytes with one F16 scale for 32 dimensions of one position; scales
+// follow the bytes of the keys, and those of the values.
+inline constexpr int kKvTileTokens = 16;
+
+struct KvShape {
+  DType type = DType::kF32;  // F32, F16, BF16 or Q8_0
+  int64_t k_dim = 0;
+  int64_t v_dim = 0;
+};
+bool IsKvType(DType type);
+// Bytes of one tile; a multiple of 64, which is also a tile's alignment.
+int64_t KvTileBytes(const KvShape& shape);
+// Zeroes the positions of a tile from `n_tokens` (0..16) on, and its padding.
+void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile);
+
+// --- attention -------------------------------------------------------------------
+
+// Softmax attention of some queries over one kv head. Query i sees the positions
+// [first[i], last[i]], at least one; what lies outside is not read into its result
+// in any form, whatever the memory holds. Scores are taken in blocks of
+// kAttentionBlock positions at multiples of that number, in ascending order, so the
+// operations for a query depend on nothing but its range and the shape.
+inline constexpr int kAttentionBlock = 64;
+
+struct AttentionJob {
+  KvShape shape;
+  // Tile of positions [16 (first_tile + i), ...) at tiles[i]; those that no query
+  // sees may be null.
+  const std::byte* const* tiles = nullptr;
+  int64_t first_tile = 0;
+  int64_t n_queries = 0;
+  const float* const* queries = nullptr;  // k_dim values each
+  float* const* outputs = nullptr;        // v_dim values each
+  const int64_t* first = nullptr;
+  const int64_t* last = nullptr;
+  // Null, or one logit per query that takes its share of the softmax and adds
+  // nothing.
+  const float* sinks = nullptr;
+  float scale = 1;
+  float softcap = 0;  // scores become c tanh(score / c) when > 0
+};
+int64_t AttentionScratchFloats(const KvShape& shape, int64_t n_queries);
+
+// --- activations -------------------------------------------------------------------
+
+enum class ActivationKind { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kClampedSwiglu };
+
+// --- the table ---------------------------------------------------------------------
+
+struct VectorKernels {
+  // out = x / sqrt(mean(x^2) + epsilon) * factor [* weight]. `weight` may be null.
+  void (*rms_norm)(const float* x, int64_t n, float epsilon, float factor, const float* weight,
+                   float* out);
+  // out = (x - mean) / sqrt(variance + epsilon) * factor [* weight] [+ bias].
+  void (*layer_norm)(const float* x, int64_t n, float epsilon, float factor, const float* weight,
+                     const float* bias, float* out);
+
+  void (*add)(const float* x, int64_t n, float* sum);                      // sum += x
+  void (*add_scaled)(const float* x, int64_t n, float scale, float* sum);  // sum += scale * x
+  void (*scale)(float factor, int64_t n, float* x);                        // x *= factor
+  void (*multiply)(const float* factors, int64_t n, float* x);             // x *= factors
+  void (*multiply_sigmoid)(const float* gate, int64_t n, float* x);        // x *= sigmoid(gate)
+  void (*softcap)(float cap, int64_t n, float* x);                         // x = cap tanh(x / cap)
+  void (*softmax)(int64_t n, float* x);
+  void (*sigmoid)(int64_t n, float* x);
+
+  // out = activation(gate) * up, or activation(gate) where `up` is null (not with
+  // kClampedSwiglu, which alone reads `limit`).
+  void (*activate)(ActivationKind kind, const float* gate, const float* up, int64_t n, float limit,
+                   float* out);
+
+  // Rotates pairs of x by angles given as cosines and sines: (i, i + n_pairs), or
+  // (2 i, 2 i + 1) for `rotate_adjacent`.
+  void (*rotate_halves)(const float* cosines, const float* sines, int64_t n_pairs, float* x);
+  void (*rotate_adjacent)(const float* cosines, const float* sines, int64_t n_pairs, float* x);
+
+  // Puts one position (0..15 in its tile) of key and value.
+  void (*store_kv)(const KvShape& shape, const float* key, const float* value, int index,
+                   std::byte* tile);
+  // `scratch`: AttentionScratchFloats of the job, aligned to 64.
+  void (*attend)(const AttentionJob& job, float* scratch);
+
+  // Lane-wise exp and tanh, for tests of their accuracy.
+  void (*exp)(int64_t n, float* x);
+  void (*tanh)(int64_t n, float* x);
+};
+
+// REQUIRES: `isa` is available.
+const VectorKernels& VectorKernelsFor(Isa isa);
+
+}  // namespace weft
+
+#endif  // WEFT_KERNELS_VECTOR_OPS_H_

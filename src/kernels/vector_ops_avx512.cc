@@ -1,0 +1,78 @@
+// The vector of 16 floats as one AVX-512 register. Built with -mavx512{f,bw,dq,vl}.
+#include <immintrin.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "base/half.h"
+#include "kernels/vector_ops.h"
+#include "kernels/vector_ops_kv_layout.h"
+#include "kernels/vector_ops_tables.h"
+
+namespace weft {
+namespace {
+
+using Vec = __m512;
+
+// 32 registers: 16 sums beside 4 vectors of keys or values and the broadcasts.
+constexpr int kScoreQueries = 4;
+constexpr int kScoreTiles = 4;
+constexpr int kValueQueries = 4;
+constexpr int kValueVectors = 4;
+
+inline __mmask16 FirstLanes(int n) { return static_cast<__mmask16>((1u << n) - 1); }
+
+inline Vec Set(float x) { return _mm512_set1_ps(x); }
+inline Vec Load(const float* p) { return _mm512_loadu_ps(p); }
+inline void Store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
+inline Vec LoadFirst(const float* p, int n) { return _mm512_maskz_loadu_ps(FirstLanes(n), p); }
+inline void StoreFirst(float* p, int n, Vec x) { _mm512_mask_storeu_ps(p, FirstLanes(n), x); }
+inline Vec LoadF16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Vec LoadBF16(const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+inline Vec LoadInt8(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
+inline void StoreF16(uint16_t* p, Vec x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+inline Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+inline Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+inline Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+inline Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vec Fnma(Vec a, Vec b, Vec c) { return _mm512_fnmadd_ps(a, b, c); }
+inline Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+inline Vec Abs(Vec a) { return _mm512_abs_ps(a); }
+inline Vec WithSignOf(Vec a, Vec b) {
+  return _mm512_or_ps(a, _mm512_and_ps(b, _mm512_set1_ps(-0.0f)));
+}
+inline Vec SelectLess(Vec a, Vec b, Vec x, Vec y) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+inline Vec SelectBits(uint32_t bits, Vec x, Vec y) {
+  return _mm512_mask_blend_ps(static_cast<__mmask16>(bits), y, x);
+}
+inline Vec AddExponent(Vec p, Vec z) {
+  return _mm512_castsi512_ps(
+      _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(z), 23)));
+}
+
+inline float HalfToFloat(uint16_t half) { return _cvtsh_ss(half); }
+
+#include "kernels/vector_ops_body.inc"
+
+}  // namespace
+
+const VectorKernels kVectorKernelsAvx512 = kTable;
+
+}  // namespace weft

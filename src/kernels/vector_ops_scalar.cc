@@ -1,0 +1,118 @@
+// The vector of 16 floats in portable C++, and the kernels over it: the oracle of
+// the other instruction sets.
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "base/half.h"
+#include "kernels/vector_ops.h"
+#include "kernels/vector_ops_kv_layout.h"
+#include "kernels/vector_ops_tables.h"
+
+namespace weft {
+namespace {
+
+struct Vec {
+  float lane[16];
+};
+
+// Register blocking of the attention kernels: see vector_ops_body.h.
+constexpr int kScoreQueries = 1;
+constexpr int kScoreTiles = 1;
+constexpr int kValueQueries = 1;
+constexpr int kValueVectors = 1;
+
+template <typename Fn>
+inline Vec Map(Fn fn) {
+  Vec out;
+  for (int i = 0; i < 16; ++i) out.lane[i] = fn(i);
+  return out;
+}
+
+inline Vec Set(float x) {
+  return Map([&](int) { return x; });
+}
+inline Vec Load(const float* p) {
+  Vec out;
+  std::memcpy(out.lane, p, sizeof(out.lane));
+  return out;
+}
+inline void Store(float* p, const Vec& x) { std::memcpy(p, x.lane, sizeof(x.lane)); }
+// The first n (1..15) lanes; the rest are zero.
+inline Vec LoadFirst(const float* p, int n) {
+  return Map([&](int i) { return i < n ? p[i] : 0.0f; });
+}
+inline void StoreFirst(float* p, int n, const Vec& x) {
+  for (int i = 0; i < n; ++i) p[i] = x.lane[i];
+}
+inline Vec LoadF16(const uint16_t* p) {
+  return Map([&](int i) { return F16ToF32(p[i]); });
+}
+inline Vec LoadBF16(const uint16_t* p) {
+  return Map([&](int i) { return BF16ToF32(p[i]); });
+}
+inline Vec LoadInt8(const int8_t* p) {
+  return Map([&](int i) { return static_cast<float>(p[i]); });
+}
+inline void StoreF16(uint16_t* p, const Vec& x) {
+  for (int i = 0; i < 16; ++i) p[i] = F32ToF16(x.lane[i]);
+}
+inline Vec Add(const Vec& a, const Vec& b) {
+  return Map([&](int i) { return a.lane[i] + b.lane[i]; });
+}
+inline Vec Sub(const Vec& a, const Vec& b) {
+  return Map([&](int i) { return a.lane[i] - b.lane[i]; });
+}
+inline Vec Mul(const Vec& a, const Vec& b) {
+  return Map([&](int i) { return a.lane[i] * b.lane[i]; });
+}
+inline Vec Div(const Vec& a, const Vec& b) {
+  return Map([&](int i) { return a.lane[i] / b.lane[i]; });
+}
+inline Vec Fma(const Vec& a, const Vec& b, const Vec& c) {  // a b + c
+  return Map([&](int i) { return std::fma(a.lane[i], b.lane[i], c.lane[i]); });
+}
+inline Vec Fnma(const Vec& a, const Vec& b, const Vec& c) {  // c - a b
+  return Map([&](int i) { return std::fma(-a.lane[i], b.lane[i], c.lane[i]); });
+}
+// The second operand where the two do not compare, as the hardware has it.
+inline Vec Min(const Vec& a, const Vec& b) {
+  return Map([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
+}
+inline Vec Max(const Vec& a, const Vec& b) {
+  return Map([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+}
+inline Vec Abs(const Vec& a) {
+  return Map([&](int i) { return std::fabs(a.lane[i]); });
+}
+// |a| with the sign of b. REQUIRES: a is not negative.
+inline Vec WithSignOf(const Vec& a, const Vec& b) {
+  return Map([&](int i) { return std::copysign(a.lane[i], b.lane[i]); });
+}
+// Lane-wise a < b ? x : y.
+inline Vec SelectLess(const Vec& a, const Vec& b, const Vec& x, const Vec& y) {
+  return Map([&](int i) { return a.lane[i] < b.lane[i] ? x.lane[i] : y.lane[i]; });
+}
+// Lanes whose bit is set from x, others from y.
+inline Vec SelectBits(uint32_t bits, const Vec& x, const Vec& y) {
+  return Map([&](int i) { return (bits >> i) & 1 ? x.lane[i] : y.lane[i]; });
+}
+// The bits of p plus those of z shifted left by 23: p times two to the integer that
+// z holds in its lowest mantissa bits.
+inline Vec AddExponent(const Vec& p, const Vec& z) {
+  return Map([&](int i) {
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(p.lane[i]) +
+                                (std::bit_cast<uint32_t>(z.lane[i]) << 23));
+  });
+}
+
+inline float HalfToFloat(uint16_t half) { return F16ToF32(half); }
+
+#include "kernels/vector_ops_body.inc"
+
+}  // namespace
+
+const VectorKernels kVectorKernelsScalar = kTable;
+
+}  // namespace weft

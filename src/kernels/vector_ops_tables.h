@@ -1,0 +1,20 @@
+// The tables of vector kernels, one per instruction set. Internal to vector_ops*.
+#ifndef WEFT_KERNELS_VECTOR_OPS_TABLES_H_
+#define WEFT_KERNELS_VECTOR_OPS_TABLES_H_
+
+#include "kernels/vector_ops.h"
+
+namespace weft {
+
+// Queries whose scores are held at a time.
+inline constexpr int64_t kAttentionQueriesTogether = 4;
+
+extern const VectorKernels kVectorKernelsScalar;
+#if defined(__x86_64__)
+extern const VectorKernels kVectorKernelsAvx2;
+extern const VectorKernels kVectorKernelsAvx512;
+#endif
+
+}  // namespace weft
+
+#endif  // WEFT_KERNELS_VECTOR_OPS_TABLES_H_

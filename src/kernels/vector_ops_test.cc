@@ -1,0 +1,456 @@
+#include "kernels/vector_ops.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/half.h"
+
+namespace weft {
+namespace {
+
+std::vector<float> RandomValues(int64_t n, uint32_t seed, float spread = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, spread);
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& v : values) v = normal(random);
+  return values;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+const VectorKernels& Scalar() { return VectorKernelsFor(Isa::kScalar); }
+
+// --- functions ---------------------------------------------------------------------
+
+class PerIsa : public ::testing::TestWithParam<Isa> {
+ protected:
+  const VectorKernels& vec() const { return VectorKernelsFor(GetParam()); }
+};
+
+TEST_P(PerIsa, ExpIsWithinTwoUlp) {
+  std::vector<float> x;
+  for (float v = -86.4f; v < 88.3f; v += 0.00371f) x.push_back(v);
+  std::vector<float> y = x;
+  vec().exp(static_cast<int64_t>(y.size()), y.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double exact = std::exp(double{x[i]});
+    ASSERT_LE(std::fabs(y[i] - exact), 2 * exact * 0x1p-24) << x[i];
+  }
+}
+
+TEST_P(PerIsa, ExpAtTheEnds) {
+  std::vector<float> x = {-INFINITY, -1000, -86.6f, 0, -0.0f, 1000, INFINITY, NAN};
+  vec().exp(static_cast<int64_t>(x.size()), x.data());
+  EXPECT_EQ(x[0], 0);
+  EXPECT_EQ(x[1], 0);
+  EXPECT_EQ(x[2], 0);
+  EXPECT_EQ(x[3], 1);
+  EXPECT_EQ(x[4], 1);
+  EXPECT_TRUE(std::isfinite(x[5]) && x[5] > 2e38f);
+  EXPECT_EQ(x[6], x[5]);
+  EXPECT_TRUE(std::isnan(x[7]));
+}
+
+TEST_P(PerIsa, TanhIsWithinFourUlp) {
+  std::vector<float> x;
+  for (float v = -12; v < 12; v += 0.00071f) x.push_back(v);
+  for (float v = 1e-30f; v < 1; v *= 1.7f) x.push_back(-v);
+  std::vector<float> y = x;
+  vec().tanh(static_cast<int64_t>(y.size()), y.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double exact = std::tanh(double{x[i]});
+    ASSERT_LE(std::fabs(y[i] - exact), 4 * std::fabs(exact) * 0x1p-24) << x[i];
+  }
+}
+
+double SigmoidOf(double x) { return 1 / (1 + std::exp(-x)); }
+
+double ActivationOf(ActivationKind kind, double g, double u, double limit) {
+  switch (kind) {
+    case ActivationKind::kSilu:
+      return g * SigmoidOf(g) * u;
+    case ActivationKind::kGeluTanh:
+      return 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
+    case ActivationKind::kGeluErf:
+      return 0.5 * g * (1 + std::erf(g / std::sqrt(2.0))) * u;
+    case ActivationKind::kRelu:
+      return std::max(g, 0.0) * u;
+    case ActivationKind::kReluSquared:
+      return std::max(g, 0.0) * std::max(g, 0.0) * u;
+    case ActivationKind::kClampedSwiglu: {
+      const double clamped = std::min(g, limit);
+      return clamped * SigmoidOf(1.702 * clamped) * (std::clamp(u, -limit, limit) + 1);
+    }
+  }
+  return NAN;
+}
+
+constexpr ActivationKind kActivations[] = {
+    ActivationKind::kSilu, ActivationKind::kGeluTanh,    ActivationKind::kGeluErf,
+    ActivationKind::kRelu, ActivationKind::kReluSquared, ActivationKind::kClampedSwiglu};
+
+TEST_P(PerIsa, ActivationsMatchDoublePrecision) {
+  for (const int64_t n : {1, 15, 16, 200, 1007}) {
+    const std::vector<float> gate = RandomValues(n, 1, 6), up = RandomValues(n, 2, 4);
+    for (const ActivationKind kind : kActivations) {
+      std::vector<float> out(gate.size()), alone(gate.size());
+      vec().activate(kind, gate.data(), up.data(), n, 7, out.data());
+      const bool clamped = kind == ActivationKind::kClampedSwiglu;
+      if (!clamped) vec().activate(kind, gate.data(), nullptr, n, 7, alone.data());
+      for (int64_t i = 0; i < n; ++i) {
+        const double exact = ActivationOf(kind, gate[i], up[i], 7);
+        ASSERT_NEAR(out[i], exact, 1e-6 * (1 + std::fabs(exact))) << gate[i];
+        if (clamped) continue;
+        const double single = ActivationOf(kind, gate[i], 1, 7);
+        ASSERT_NEAR(alone[i], single, 1e-6 * (1 + std::fabs(single))) << gate[i];
+      }
+    }
+  }
+}
+
+TEST_P(PerIsa, NormsMatchDoublePrecision) {
+  for (const int64_t n : {1, 24, 64, 1000}) {
+    const std::vector<float> x = RandomValues(n, 3, 2), weight = RandomValues(n, 4);
+    const std::vector<float> bias = RandomValues(n, 5);
+    double mean = 0, square = 0, variance = 0;
+    for (const float v : x) mean += v / static_cast<double>(n);
+    for (const float v : x) square += double{v} * v / static_cast<double>(n);
+    for (const float v : x) variance += (v - mean) * (v - mean) / static_cast<double>(n);
+    std::vector<float> rms(x.size()), plain(x.size()), layer(x.size());
+    vec().rms_norm(x.data(), n, 1e-5f, 0.5f, weight.data(), rms.data());
+    vec().rms_norm(x.data(), n, 1e-5f, 1, nullptr, plain.data());
+    vec().layer_norm(x.data(), n, 1e-5f, 1, weight.data(), bias.data(), layer.data());
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_NEAR(rms[i], x[i] / std::sqrt(square + 1e-5) * 0.5 * weight[i], 1e-5);
+      EXPECT_NEAR(plain[i], x[i] / std::sqrt(square + 1e-5), 1e-5);
+      EXPECT_NEAR(layer[i], (x[i] - mean) / std::sqrt(variance + 1e-5) * weight[i] + bias[i], 2e-5);
+    }
+  }
+}
+
+TEST_P(PerIsa, SoftmaxMatchesDoublePrecision) {
+  for (const int64_t n : {1, 8, 60, 300}) {
+    const std::vector<float> x = RandomValues(n, 6, 5);
+    std::vector<float> y = x;
+    vec().softmax(n, y.data());
+    double total = 0;
+    for (const float v : x) total += std::exp(double{v});
+    for (int64_t i = 0; i < n; ++i) EXPECT_NEAR(y[i], std::exp(double{x[i]}) / total, 1e-6);
+  }
+}
+
+TEST_P(PerIsa, RotationsMatchDoublePrecision) {
+  for (const int64_t n_pairs : {1, 12, 16, 37, 64}) {
+    const std::vector<float> x = RandomValues(2 * n_pairs, 7);
+    std::vector<float> cosines, sines;
+    for (int64_t i = 0; i < n_pairs; ++i) {
+      cosines.push_back(std::cos(0.3f * static_cast<float>(i)));
+      sines.push_back(std::sin(0.3f * static_cast<float>(i)));
+    }
+    std::vector<float> halves = x, adjacent = x;
+    vec().rotate_halves(cosines.data(), sines.data(), n_pairs, halves.data());
+    vec().rotate_adjacent(cosines.data(), sines.data(), n_pairs, adjacent.data());
+    for (int64_t i = 0; i < n_pairs; ++i) {
+      const double c = cosines[i], s = sines[i];
+      EXPECT_NEAR(halves[i], x[i] * c - x[i + n_pairs] * s, 1e-6);
+      EXPECT_NEAR(halves[i + n_pairs], x[i] * s + x[i + n_pairs] * c, 1e-6);
+      EXPECT_NEAR(adjacent[2 * i], x[2 * i] * c - x[2 * i + 1] * s, 1e-6);
+      EXPECT_NEAR(adjacent[2 * i + 1], x[2 * i] * s + x[2 * i + 1] * c, 1e-6);
+    }
+  }
+}
+
+TEST_P(PerIsa, EveryFunctionGivesTheBitsOfTheScalarOne) {
+  const VectorKernels& scalar = Scalar();
+  const auto both = [&](int64_t n, const auto& call, const char* what) {
+    std::vector<float> mine = RandomValues(n, 8, 4), others = mine;
+    call(vec(), mine);
+    call(scalar, others);
+    EXPECT_TRUE(SameBits(mine, others)) << what << " of " << n;
+  };
+  for (const int64_t n : {2, 30, 64, 514}) {
+    const std::vector<float> y = RandomValues(n, 9, 4), z = RandomValues(n, 10, 4);
+    both(
+        n, [&](const VectorKernels& k, auto& x) { k.exp(n, x.data()); }, "exp");
+    both(
+        n, [&](const VectorKernels& k, auto& x) { k.tanh(n, x.data()); }, "tanh");
+    both(
+        n, [&](const VectorKernels& k, auto& x) { k.softmax(n, x.data()); }, "softmax");
+    both(
+        n, [&](const VectorKernels& k, auto& x) { k.sigmoid(n, x.data()); }, "sigmoid");
+    both(
+        n, [&](const VectorKernels& k, auto& x) { k.softcap(30, n, x.data()); }, "softcap");
+    both(
+        n, [&](const VectorKernels& k, auto& x) { k.add(y.data(), n, x.data()); }, "add");
+    both(
+        n, [&](const VectorKernels& k, auto& x) { k.scale(0.3f, n, x.data()); }, "scale");
+    both(
+        n, [&](const VectorKernels& k, auto& x) { k.multiply(y.data(), n, x.data()); }, "multiply");
+    both(
+        n, [&](const VectorKernels& k, auto& x) { k.multiply_sigmoid(y.data(), n, x.data()); },
+        "multiply_sigmoid");
+    both(
+        n, [&](const VectorKernels& k, auto& x) { k.add_scaled(y.data(), n, 0.7f, x.data()); },
+        "add_scaled");
+    both(
+        n,
+        [&](const VectorKernels& k, auto& x) {
+          k.rms_norm(x.data(), n, 1e-6f, 1.5f, y.data(), x.data());
+        },
+        "rms_norm");
+    both(
+        n,
+        [&](const VectorKernels& k, auto& x) {
+          k.layer_norm(x.data(), n, 1e-6f, 1.5f, y.data(), z.data(), x.data());
+        },
+        "layer_norm");
+    both(
+        n,
+        [&](const VectorKernels& k, auto& x) {
+          k.rotate_halves(y.data(), z.data(), n / 2, x.data());
+        },
+        "rotate_halves");
+    both(
+        n,
+        [&](const VectorKernels& k, auto& x) {
+          k.rotate_adjacent(y.data(), z.data(), n / 2, x.data());
+        },
+        "rotate_adjacent");
+    for (const ActivationKind kind : kActivations) {
+      both(
+          n,
+          [&](const VectorKernels& k, auto& x) {
+            k.activate(kind, x.data(), y.data(), n, 7, x.data());
+          },
+          "activate");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, PerIsa,
+                         ::testing::ValuesIn(AvailableIsas().begin(), AvailableIsas().end()),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+// --- attention -----------------------------------------------------------------------
+
+// Keys and values of one sequence in tiles at scattered places, full of NaN where
+// nothing was stored.
+class KvHistory {
+ public:
+  KvHistory(const KvShape& shape, int64_t n_tokens, const VectorKernels& vec, uint32_t placement)
+      : shape_(shape),
+        keys_(RandomValues(n_tokens * shape.k_dim, 21)),
+        values_(RandomValues(n_tokens * shape.v_dim, 22)) {
+    const int64_t n_tiles = (n_tokens + 15) / 16, bytes = KvTileBytes(shape);
+    memory_ = AlignedBuffer(static_cast<size_t>(n_tiles * bytes));
+    std::memset(memory_.data(), 0xFF, memory_.size());
+    for (int64_t i = 0; i < n_tiles; ++i) tiles_.push_back(memory_.data() + i * bytes);
+    std::shuffle(tiles_.begin(), tiles_.end(), std::mt19937(placement));
+    for (int64_t i = 0; i < n_tokens; ++i) {
+      vec.store_kv(shape, keys_.data() + i * shape.k_dim, values_.data() + i * shape.v_dim,
+                   static_cast<int>(i % 16), tiles_[i / 16]);
+    }
+  }
+
+  const float* key(int64_t i) const { return keys_.data() + i * shape_.k_dim; }
+  const float* value(int64_t i) const { return values_.data() + i * shape_.v_dim; }
+  std::byte* tile(int64_t i) const { return tiles_[i]; }
+  const std::byte* const* tiles() const {
+    return const_cast<const std::byte* const*>(tiles_.data());
+  }
+
+ private:
+  const KvShape shape_;
+  std::vector<float> keys_, values_;
+  AlignedBuffer memory_;
+  std::vector<std::byte*> tiles_;
+};
+
+struct Queries {
+  std::vector<float> values;
+  std::vector<int64_t> first, last;
+  std::vector<float> sinks;
+  float scale = 0.3f;
+  float softcap = 0;
+};
+
+// Query i of `heads` per position sees its window; positions ascend.
+Queries MakeQueries(const KvShape& shape, int64_t from, int64_t to, int64_t heads, int64_t window) {
+  Queries queries;
+  for (int64_t position = from; position < to; ++position) {
+    for (int64_t head = 0; head < heads; ++head) {
+      queries.first.push_back(window > 0 ? std::max<int64_t>(0, position - window + 1) : 0);
+      queries.last.push_back(position);
+      queries.sinks.push_back(0.5f * static_cast<float>(head));
+    }
+  }
+  queries.values = RandomValues(static_cast<int64_t>(queries.first.size()) * shape.k_dim, 23);
+  return queries;
+}
+
+// Queries [begin, end), in one job.
+std::vector<float> Attend(const VectorKernels& vec, const KvShape& shape, const KvHistory& history,
+                          const Queries& queries, size_t begin, size_t end, bool sinks) {
+  const size_t n = end - begin;
+  std::vector<float> out(n * static_cast<size_t>(shape.v_dim));
+  std::vector<const float*> q;
+  std::vector<float*> o;
+  for (size_t i = 0; i < n; ++i) {
+    q.push_back(queries.values.data() + (begin + i) * shape.k_dim);
+    o.push_back(out.data() + i * shape.v_dim);
+  }
+  AttentionJob job;
+  job.shape = shape;
+  job.first_tile = queries.first[begin] / 16;
+  job.tiles = history.tiles() + job.first_tile;
+  job.n_queries = static_cast<int64_t>(n);
+  job.queries = q.data();
+  job.outputs = o.data();
+  job.first = queries.first.data() + begin;
+  job.last = queries.last.data() + begin;
+  job.sinks = sinks ? queries.sinks.data() + begin : nullptr;
+  job.scale = queries.scale;
+  job.softcap = queries.softcap;
+  AlignedBuffer scratch(static_cast<size_t>(AttentionScratchFloats(shape, job.n_queries)) * 4);
+  vec.attend(job, scratch.As<float>().data());
+  return out;
+}
+
+std::vector<float> AttendExactly(const KvShape& shape, const KvHistory& history,
+                                 const Queries& queries, bool sinks) {
+  std::vector<float> out;
+  for (size_t i = 0; i < queries.first.size(); ++i) {
+    std::vector<double> scores;
+    double largest = sinks ? queries.sinks[i] : -INFINITY;
+    for (int64_t j = queries.first[i]; j <= queries.last[i]; ++j) {
+      double score = 0;
+      for (int64_t d = 0; d < shape.k_dim; ++d) {
+        score += double{queries.values[i * shape.k_dim + d]} * history.key(j)[d];
+      }
+      score *= queries.scale;
+      if (queries.softcap > 0) score = queries.softcap * std::tanh(score / queries.softcap);
+      scores.push_back(score);
+      largest = std::max(largest, score);
+    }
+    double total = sinks ? std::exp(queries.sinks[i] - largest) : 0;
+    std::vector<double> sum(static_cast<size_t>(shape.v_dim));
+    for (size_t j = 0; j < scores.size(); ++j) {
+      const double p = std::exp(scores[j] - largest);
+      total += p;
+      for (int64_t d = 0; d < shape.v_dim; ++d) {
+        sum[d] += p * history.value(queries.first[i] + static_cast<int64_t>(j))[d];
+      }
+    }
+    for (const double s : sum) out.push_back(static_cast<float>(s / total));
+  }
+  return out;
+}
+
+struct AttentionCase {
+  DType type;
+  int64_t k_dim, v_dim, heads, window;
+  bool sinks;
+  float softcap;
+};
+
+const AttentionCase kCases[] = {
+    {DType::kF32, 64, 64, 1, 0, false, 0},    {DType::kF32, 24, 24, 3, 0, false, 0},
+    {DType::kF32, 72, 56, 2, 20, true, 0},    {DType::kF32, 128, 128, 5, 100, false, 20},
+    {DType::kF16, 64, 64, 4, 0, true, 0},     {DType::kF16, 40, 24, 2, 33, false, 0},
+    {DType::kBF16, 48, 48, 2, 0, false, 0},   {DType::kBF16, 32, 32, 7, 64, true, 50},
+    {DType::kQ8_0, 64, 64, 2, 0, false, 0},   {DType::kQ8_0, 40, 24, 3, 70, true, 0},
+    {DType::kQ8_0, 128, 128, 4, 0, false, 30}};
+
+constexpr int64_t kHistory = 215;
+
+double ToleranceOf(DType type) {
+  if (type == DType::kF32) return 5e-6;
+  if (type == DType::kF16) return 3e-3;
+  return type == DType::kBF16 ? 2e-2 : 2e-2;
+}
+
+TEST_P(PerIsa, AttentionMatchesDoublePrecision) {
+  for (const AttentionCase& c : kCases) {
+    const KvShape shape{c.type, c.k_dim, c.v_dim};
+    const KvHistory history(shape, kHistory, vec(), 1);
+    Queries queries = MakeQueries(shape, 0, kHistory, c.heads, c.window);
+    queries.softcap = c.softcap;
+    queries.scale = 1 / std::sqrt(static_cast<float>(c.k_dim));
+    const std::vector<float> out =
+        Attend(vec(), shape, history, queries, 0, queries.first.size(), c.sinks);
+    const std::vector<float> exact = AttendExactly(shape, history, queries, c.sinks);
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_NEAR(out[i], exact[i], ToleranceOf(c.type)) << NameOf(c.type) << " " << c.k_dim;
+    }
+  }
+}
+
+// The same queries alone, in jobs of odd sizes, on tiles elsewhere, by the scalar
+// kernel: always the same bits.
+TEST_P(PerIsa, AttentionDoesNotDependOnTheJob) {
+  for (const AttentionCase& c : kCases) {
+    const KvShape shape{c.type, c.k_dim, c.v_dim};
+    const KvHistory history(shape, kHistory, vec(), 1), elsewhere(shape, kHistory, vec(), 2);
+    Queries queries = MakeQueries(shape, 3, kHistory, c.heads, c.window);
+    queries.softcap = c.softcap;
+    const size_t n = queries.first.size();
+    const std::vector<float> whole = Attend(vec(), shape, history, queries, 0, n, c.sinks);
+    EXPECT_TRUE(SameBits(whole, Attend(Scalar(), shape, history, queries, 0, n, c.sinks)));
+    EXPECT_TRUE(SameBits(whole, Attend(vec(), shape, elsewhere, queries, 0, n, c.sinks)));
+    for (const size_t step : {1, 2, 3, 7, 64}) {
+      std::vector<float> parts;
+      for (size_t begin = 0; begin < n; begin += step) {
+        const std::vector<float> part =
+            Attend(vec(), shape, history, queries, begin, std::min(n, begin + step), c.sinks);
+        parts.insert(parts.end(), part.begin(), part.end());
+      }
+      EXPECT_TRUE(SameBits(whole, parts)) << NameOf(c.type) << " in jobs of " << step;
+    }
+  }
+}
+
+TEST_P(PerIsa, StoredTilesHaveTheScalarBytes) {
+  for (const AttentionCase& c : kCases) {
+    const KvShape shape{c.type, c.k_dim, c.v_dim};
+    const KvHistory mine(shape, 32, vec(), 1), others(shape, 32, Scalar(), 1);
+    for (int64_t i = 0; i < 2; ++i) {
+      ClearKvTail(shape, 16, mine.tile(i));
+      ClearKvTail(shape, 16, others.tile(i));
+      EXPECT_EQ(std::memcmp(mine.tile(i), others.tile(i), KvTileBytes(shape)), 0) << NameOf(c.type);
+    }
+  }
+}
+
+TEST(KvTile, ClearTailKeepsWhatIsBeforeAndZeroesTheRest) {
+  for (const AttentionCase& c : kCases) {
+    const KvShape shape{c.type, c.k_dim, c.v_dim};
+    const size_t bytes = static_cast<size_t>(KvTileBytes(shape));
+    EXPECT_EQ(bytes % 64, 0u);
+    for (const int kept : {0, 1, 9, 16}) {
+      // Five positions stored over two different backgrounds differ nowhere once
+      // the tail is cleared.
+      const KvHistory a(shape, kept == 0 ? 1 : kept, Scalar(), 1);
+      AlignedBuffer copy(bytes);
+      std::memset(copy.data(), 0x55, bytes);
+      for (int i = 0; i < kept; ++i) {
+        Scalar().store_kv(shape, a.key(i), a.value(i), i, copy.data());
+      }
+      ClearKvTail(shape, kept, a.tile(0));
+      ClearKvTail(shape, kept, copy.data());
+      EXPECT_EQ(std::memcmp(a.tile(0), copy.data(), bytes), 0) << NameOf(c.type) << " " << kept;
+      if (kept != 0) continue;
+      for (size_t i = 0; i < bytes; ++i) ASSERT_EQ(copy.data()[i], std::byte{0});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,16 @@
+// The functions that build specs, one per family; see docs/ADDING_A_MODEL.md.
+// Each fills `builder.spec()` from metadata and tensors; errors stay in the builder.
+#ifndef WEFT_MODEL_ARCH_ARCHITECTURES_H_
+#define WEFT_MODEL_ARCH_ARCHITECTURES_H_
+
+#include "model/spec_builder.h"
+
+namespace weft {
+
+#define WEFT_ARCHITECTURE(name, function) void function(SpecBuilder& builder);
+#include "model/arch/architectures.inc"
+#undef WEFT_ARCHITECTURE
+
+}  // namespace weft
+
+#endif  // WEFT_MODEL_ARCH_ARCHITECTURES_H_

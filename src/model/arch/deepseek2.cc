@@ -1,0 +1,112 @@
+// DeepSeek V2, V3, R1, Kimi K2 and their kin: latent attention in its absorbed form,
+// first layers dense, then routed experts beside shared ones.
+#include <cmath>
+
+#include "base/strings.h"
+#include "model/arch/architectures.h"
+
+namespace weft {
+namespace {
+
+struct Latent {
+  int64_t latent_dim = 0;
+  int64_t nope_dim = 0;
+  int64_t v_dim = 0;
+  int64_t q_rank = 0;
+  int rope = -1;
+  float scale = 1;
+};
+
+Latent ReadLatent(SpecBuilder& b, const Dims& dims) {
+  Latent latent;
+  if (b.HasTensor("blk.0.attn_kv_b.weight") && !b.HasTensor("blk.0.attn_k_b.weight")) {
+    b.FailTensor("blk.0.attn_kv_b.weight",
+                 "is the old form of latent attention; convert the model again, so that it has "
+                 "attn_k_b and attn_v_b");
+  }
+  if (b.ScaleOr("attention.temperature_scale", 0) != 0) {
+    b.Fail(Unimplemented("attention.temperature_scale is not supported"));
+  }
+  const int64_t k_dim = b.Int("attention.key_length_mla", 2);
+  latent.latent_dim = b.Int("attention.kv_lora_rank", 1);
+  latent.v_dim = b.Int("attention.value_length_mla", 1);
+  latent.nope_dim = k_dim - dims.n_rot;
+  if (latent.nope_dim < 1) {
+    b.FailKey("attention.key_length_mla", StrCat("is ", k_dim, ", which leaves nothing beside the ",
+                                                 dims.n_rot, " values that rotate"));
+  }
+  latent.q_rank = b.IntOr("attention.q_lora_rank", 0, 0);
+
+  // The growth that YaRN asks for lies in the scores' scale. Where the file gives it
+  // a multiplier, cosine and sine are left alone.
+  RopeScaling scaling = b.ReadRopeScaling();
+  double growth = scaling.magnitude * YarnGrowth(scaling.factor, scaling.magnitude_multiplier);
+  if (scaling.kind == RopeScalingKind::kYarn && scaling.magnitude_multiplier != 0) {
+    scaling.magnitude_multiplier = 0.1;
+  } else if (scaling.kind != RopeScalingKind::kNone) {
+    growth *= YarnGrowth(scaling.factor, 0.1);
+  }
+  latent.rope = b.AddRope(MakeRope(b.ReadRopeShape(RopePairs::kAdjacent, dims), scaling, {}));
+  latent.scale = static_cast<float>(growth * growth / std::sqrt(static_cast<double>(k_dim)));
+  return latent;
+}
+
+LatentAttention BuildAttention(SpecBuilder& b, const Dims& dims, const Latent& latent,
+                               int64_t layer) {
+  LatentAttention attention;
+  const int64_t n_heads = dims.n_heads[layer];
+  const int64_t n_q = n_heads * (latent.nope_dim + dims.n_rot);
+  attention.n_heads = static_cast<int>(n_heads);
+  attention.nope_dim = latent.nope_dim;
+  attention.rope_dim = dims.n_rot;
+  attention.latent_dim = latent.latent_dim;
+  attention.v_dim = latent.v_dim;
+  attention.rope = latent.rope;
+  attention.scale = latent.scale;
+  attention.kv_layer = b.AddKvLayer(0, 1, latent.latent_dim + dims.n_rot, 0);
+
+  if (b.HasTensor(LayerName(layer, "attn_q_a.weight"))) {
+    if (latent.q_rank < 1) b.FailKey("attention.q_lora_rank", "is missing or 0");
+    attention.q_a = b.Matrix(LayerName(layer, "attn_q_a"), dims.d_model, latent.q_rank);
+    attention.q_a_norm = b.RmsNorm(LayerName(layer, "attn_q_a_norm"), latent.q_rank, dims.epsilon);
+    attention.q_b = b.Matrix(LayerName(layer, "attn_q_b"), latent.q_rank, n_q);
+  } else {
+    attention.q = b.Matrix(LayerName(layer, "attn_q"), dims.d_model, n_q);
+  }
+  attention.kv_a =
+      b.Matrix(LayerName(layer, "attn_kv_a_mqa"), dims.d_model, latent.latent_dim + dims.n_rot);
+  attention.kv_norm =
+      b.RmsNorm(LayerName(layer, "attn_kv_a_norm"), latent.latent_dim, dims.epsilon);
+  attention.k_b =
+      b.Stack(LayerName(layer, "attn_k_b"), latent.nope_dim, latent.latent_dim, n_heads);
+  attention.v_b = b.Stack(LayerName(layer, "attn_v_b"), latent.latent_dim, latent.v_dim, n_heads);
+  attention.out = b.Matrix(LayerName(layer, "attn_output"), n_heads * latent.v_dim, dims.d_model);
+  // The same weights before they were parted into k_b and v_b.
+  b.Ignore(LayerName(layer, "attn_kv_b.weight"));
+  return attention;
+}
+
+}  // namespace
+
+void BuildDeepSeek2(SpecBuilder& b) {
+  const Dims dims = b.ReadDims();
+  b.ReadEnds(dims);
+  const Latent latent = ReadLatent(b, dims);
+  const int64_t n_dense = b.IntOr("leading_dense_block_count", 0, 0);
+  const bool has_experts = n_dense < dims.n_layers;
+  const MixtureOfExperts experts = has_experts ? b.ReadMoe({}) : MixtureOfExperts();
+  const int64_t n_ff_expert = b.IntOr("expert_feed_forward_length", 0, 0);
+  const int64_t n_shared = b.IntOr("expert_shared_count", 0, 0, 1024);
+
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+    Block ffn;
+    ffn.pre = b.RmsNorm(LayerName(layer, "ffn_norm"), dims.d_model, dims.epsilon);
+    b.AddDenseOrExperts(layer, dims, n_dense, n_ff_expert, n_shared, experts, &ffn);
+    b.spec().layers.push_back(
+        {{MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon),
+                    BuildAttention(b, dims, latent, layer)),
+          ffn}});
+  }
+}
+
+}  // namespace weft

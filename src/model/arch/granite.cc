@@ -1,0 +1,53 @@
+// Granite 3 and 4 without state spaces, dense or with experts: a llama with scales on
+// embedding, residuals, scores and logits.
+#include "model/arch/architectures.h"
+
+namespace weft {
+
+void BuildGranite(SpecBuilder& b) {
+  const Dims dims = b.ReadDims();
+  b.ReadEnds(dims);
+  b.spec().embedding_scale = b.ScaleOr("embedding_scale", 1);
+  // Files hold the divisor of the logits.
+  b.spec().logit_scale = 1 / static_cast<float>(b.Float("logit_scale", 1e-6, 1e9));
+  const float residual_scale = b.ScaleOr("residual_scale", 1);
+  const RopeScaling scaling = b.ReadRopeScaling();
+  const int rope = b.AddRope(
+      MakeRope(b.ReadRopeShape(RopePairs::kAdjacent, dims), scaling, b.ReadRopeDivisors(dims)));
+  const bool has_rope = b.BoolOr("rope.scaling.finetuned", true);
+  const bool has_experts = b.IntOr("expert_count", 0, 0) > 0;
+  const MixtureOfExperts experts =
+      has_experts ? b.ReadMoe({.renormalize = true}) : MixtureOfExperts();
+  const int64_t n_ff_shared = b.IntOr("expert_shared_feed_forward_length", 0, 0);
+
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+    AttentionShape shape = b.ShapeOf(dims, layer);
+    shape.rope = has_rope ? rope : -1;
+    Attention attention = b.MakeAttention(layer, dims, shape);
+    attention.scale = b.ScaleOr("attention.scale", attention.scale);
+    Block first =
+        MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon), attention);
+    first.residual_scale = residual_scale;
+
+    Block second;
+    second.pre = b.RmsNorm(LayerName(layer, "ffn_norm"), dims.d_model, dims.epsilon);
+    second.residual_scale = residual_scale;
+    if (has_experts) {
+      MixtureOfExperts moe = experts;
+      b.AddExperts(layer, dims, dims.n_ff[layer], &moe);
+      second.paths.push_back({.pre = {}, .op = moe, .post = {}});
+    } else {
+      second.paths.push_back(
+          {.pre = {}, .op = b.MakeFfn(layer, dims, dims.n_ff[layer]), .post = {}});
+    }
+    if (has_experts && n_ff_shared > 0) {
+      second.paths.push_back(
+          {.pre = {},
+           .op = b.MakeFfn(layer, dims, n_ff_shared, Activation::kSilu, "_shexp"),
+           .post = {}});
+    }
+    b.spec().layers.push_back({{first, second}});
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,29 @@
+// Qwen 2 and 2.5 (biases on q, k, v), Qwen 3 (norms of each head's q and k) and
+// Seed-OSS, a Qwen 2 that calls the norm before its feed-forward by another name.
+#include "model/arch/architectures.h"
+
+namespace weft {
+
+void BuildQwen(SpecBuilder& b) {
+  const bool head_norms = b.architecture() == "qwen3";
+  const std::string_view ffn_norm =
+      b.architecture() == "seed_oss" ? "post_attention_norm" : "ffn_norm";
+  const Dims dims = b.ReadDims();
+  b.ReadEnds(dims);
+  const int rope =
+      b.AddRope(MakeRope(b.ReadRopeShape(RopePairs::kHalves, dims), b.ReadRopeScaling(), {}));
+
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+    AttentionShape shape = b.ShapeOf(dims, layer);
+    shape.rope = rope;
+    Attention attention = b.MakeAttention(layer, dims, shape);
+    if (head_norms) b.AddHeadNorms(layer, dims, &attention);
+    b.spec().layers.push_back(
+        {{MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon),
+                    attention),
+          MakeBlock(b.RmsNorm(LayerName(layer, ffn_norm), dims.d_model, dims.epsilon),
+                    b.MakeFfn(layer, dims, dims.n_ff[layer]))}});
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,185 @@
+// What the functions of model/arch/ read a file with: hyper-parameters with their
+// bounds, and tensors by name with their shapes.
+//
+// The first thing that is wrong is kept as the builder's status, and every later
+// call still returns a harmless value (the lower bound, an empty reference), so an
+// architecture reads as a list of facts without an error check per line. Finish()
+// gives the error or the spec. Sizes are bounded so that no product of two of them
+// overflows 64 bits, and loops over layers are bounded by the file's tensor count.
+//
+// One builder, one thread, one file, which must outlive it.
+#ifndef WEFT_MODEL_SPEC_BUILDER_H_
+#define WEFT_MODEL_SPEC_BUILDER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "formats/model_file.h"
+#include "model/model_spec.h"
+#include "model/rope.h"
+
+namespace weft {
+
+// "blk.3.attn_q" for (3, "attn_q").
+std::string LayerName(int64_t layer, std::string_view tensor);
+
+// Sizes that nearly every architecture declares. Vectors have one value per layer.
+struct Dims {
+  int64_t n_layers = 0;  // that run; layers for predicting further tokens are left out
+  int64_t d_model = 0;
+  std::vector<int64_t> n_heads;
+  std::vector<int64_t> n_kv_heads;
+  std::vector<int64_t> n_ff;  // 0 where the file does not say
+  int64_t k_dim = 0;          // per head
+  int64_t v_dim = 0;
+  int64_t n_rot = 0;  // of a head's values that rotate; even, <= k_dim
+  float epsilon = 0;  // of the norms
+};
+
+// One layer's attention, as far as it differs from its neighbours.
+struct AttentionShape {
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;
+  int64_t k_dim = 0;
+  int64_t v_dim = 0;
+  int64_t window = 0;  // 0: all
+  int rope = -1;
+};
+
+struct MoeDefaults {
+  RouterWeights weights = RouterWeights::kSoftmax;
+  bool renormalize = false;
+  Activation activation = Activation::kSilu;
+};
+
+class SpecBuilder {
+ public:
+  static constexpr int64_t kMaxSize = int64_t{1} << 24;  // of any one dimension
+  static constexpr int64_t kMaxHeadDim = int64_t{1} << 16;
+  static constexpr int64_t kMaxContext = int64_t{1} << 30;
+
+  SpecBuilder(const ModelFile& file, const SpecOptions& options, std::string_view architecture);
+  SpecBuilder(const SpecBuilder&) = delete;
+  SpecBuilder& operator=(const SpecBuilder&) = delete;
+
+  bool ok() const { return status_.ok(); }
+  // Keeps `status` if it is the first error.
+  void Fail(const Status& status);
+  void FailKey(std::string_view key, std::string_view what);
+  void FailTensor(std::string_view tensor, std::string_view what);
+
+  const std::string& architecture() const { return spec_.architecture; }
+  // Layers of the file, with those that do not run. Known once the Dims are read.
+  int64_t n_blocks() const { return n_blocks_; }
+  // The context that decides between sets of rope factors, in tokens.
+  int64_t context_tokens() const;
+  ModelSpec& spec() { return spec_; }
+
+  // The spec, if nothing failed and every tensor of the file was used: a weight
+  // that nobody reads would mean answers that are silently wrong.
+  StatusOr<ModelSpec> Finish();
+
+  // --- metadata: `key` without its "<architecture>." --------------------------
+  bool HasKey(std::string_view key) const;
+  int64_t Int(std::string_view key, int64_t min, int64_t max = kMaxSize);
+  int64_t IntOr(std::string_view key, int64_t absent, int64_t min, int64_t max = kMaxSize);
+  std::vector<int64_t> IntsOr(std::string_view key, int64_t n, int64_t absent, int64_t min,
+                              int64_t max = kMaxSize);
+  double Float(std::string_view key, double min, double max);
+  double FloatOr(std::string_view key, double absent, double min, double max);
+  // A factor: finite and not absurd. Absent and 0 both mean `absent`.
+  float ScaleOr(std::string_view key, float absent);
+  bool BoolOr(std::string_view key, bool absent);
+
+  // Block count, widths, heads, epsilon, context length.
+  Dims ReadDims();
+  // For each layer whether it attends to a window alone, from
+  // attention.sliding_window_pattern: an array says it layer by layer, a number p
+  // means every p-th layer sees all and the others a window (0: all layers a window).
+  std::vector<bool> ReadWindowPattern(int64_t n_layers, int64_t period_if_absent);
+  RopeScaling ReadRopeScaling();
+  RopeShape ReadRopeShape(RopePairs pairs, const Dims& dims);
+  // Divisors of the frequencies from rope_factors_long or _short, whichever suits the
+  // context, else from rope_freqs; empty when the file has none.
+  std::vector<float> ReadRopeDivisors(const Dims& dims);
+  // expert_* keys: everything of the block but its tensors.
+  MixtureOfExperts ReadMoe(const MoeDefaults& defaults);
+
+  // --- tensors: `name` without ".weight" ---------------------------------------
+  bool HasTensor(std::string_view full_name) const;
+  // F32 values, by full name.
+  TensorRef Vector(const std::string& full_name, int64_t n);
+  TensorRef OptionalVector(const std::string& full_name, int64_t n);
+  // A matrix of n_out rows with, where the file has one, its bias.
+  Linear Matrix(const std::string& name, int64_t n_in, int64_t n_out);
+  // `n_out` rows from `first_row` of a matrix of `n_rows` rows.
+  Linear MatrixRows(const std::string& name, int64_t n_in, int64_t n_rows, int64_t first_row,
+                    int64_t n_out);
+  StackedLinear Stack(const std::string& name, int64_t n_in, int64_t n_out, int64_t count);
+  StackedLinear StackRows(const std::string& name, int64_t n_in, int64_t n_rows, int64_t first_row,
+                          int64_t n_out, int64_t count);
+  Norm RmsNorm(const std::string& name, int64_t width, float epsilon);
+  Norm OptionalRmsNorm(const std::string& name, int64_t width, float epsilon);
+  // The values of an F32 vector of at least n finite non-zero values; empty when
+  // the file has no such tensor.
+  std::vector<float> OptionalDivisors(const std::string& full_name, int64_t n);
+  // Tensors that may lie in a file of this architecture and do nothing here.
+  void Ignore(std::string_view full_name);
+
+  // --- parts -----------------------------------------------------------------
+  // Embedding, final norm and output (the embedding's own matrix where the file
+  // has none), and the vocabulary's size.
+  void ReadEnds(const Dims& dims);
+  int AddRope(const Rope& rope);
+  // Registers what one layer stores, in the group of its window.
+  int AddKvLayer(int64_t window, int64_t n_heads, int64_t k_dim, int64_t v_dim);
+  AttentionShape ShapeOf(const Dims& dims, int64_t layer) const;
+  // q, k, v (in one matrix or three) and output of a layer that stores its own
+  // keys and values; scale 1/sqrt(k_dim); no norms.
+  Attention MakeAttention(int64_t layer, const Dims& dims, const AttentionShape& shape);
+  // Norms of each head's query and key; IfAny: where the file has them.
+  void AddHeadNorms(int64_t layer, const Dims& dims, Attention* attention);
+  void AddHeadNormsIfAny(int64_t layer, const Dims& dims, Attention* attention);
+  // ffn_gate, ffn_up, ffn_down, their names ending in `suffix`.
+  DenseFfn MakeFfn(int64_t layer, const Dims& dims, int64_t n_ff,
+                   Activation activation = Activation::kSilu, std::string_view suffix = "");
+  // The same from one matrix ffn_up whose first half is the gate.
+  DenseFfn MakeFusedFfn(int64_t layer, const Dims& dims, int64_t n_ff);
+  DenseFfn MakeFfnWithoutGate(int64_t layer, const Dims& dims, int64_t n_ff, Activation activation);
+  // Router and experts of `n_ff` values, into a block from ReadMoe().
+  void AddExperts(int64_t layer, const Dims& dims, int64_t n_ff, MixtureOfExperts* moe);
+  // The paths of a layer that is dense if it is one of the first `n_dense`, and has
+  // experts beside a shared one of n_shared * n_ff_expert values (n_shared 0: none)
+  // otherwise.
+  void AddDenseOrExperts(int64_t layer, const Dims& dims, int64_t n_dense, int64_t n_ff_expert,
+                         int64_t n_shared, const MixtureOfExperts& experts, Block* block);
+
+ private:
+  std::string Key(std::string_view key) const;
+  // The tensor's index if it exists with these dimensions (`want` padded by ones).
+  int Find(const std::string& full_name, std::vector<int64_t> want, bool needs_f32);
+  bool Ignorable(std::string_view full_name) const;
+
+  const ModelFile& file_;
+  const SpecOptions options_;
+  ModelSpec spec_;
+  Status status_;
+  std::vector<bool> used_;
+  std::vector<std::string> ignored_;
+  // Layers [n_layers_, n_blocks_) of the file predict further tokens and do not run.
+  int64_t n_layers_ = 0;
+  int64_t n_blocks_ = 0;
+};
+
+// A norm of `width` values without weights.
+Norm PlainRmsNorm(int64_t width, float epsilon);
+
+// A block of one path, with norms before and after it.
+Block MakeBlock(Norm pre, Op op, Norm post = Norm());
+
+}  // namespace weft
+
+#endif  // WEFT_MODEL_SPEC_BUILDER_H_

@@ -1,0 +1,201 @@
+// The parts of SpecBuilder that several architectures are made of.
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/strings.h"
+#include "model/spec_builder.h"
+
+namespace weft {
+
+void SpecBuilder::ReadEnds(const Dims& dims) {
+  const int index = file_.FindTensor("token_embd.weight");
+  if (index < 0) {
+    FailTensor("token_embd.weight", "is missing");
+    return;
+  }
+  spec_.n_vocab = file_.tensors()[index].dims[1];
+  if (spec_.n_vocab < 1 || spec_.n_vocab > std::numeric_limits<int32_t>::max()) {
+    FailTensor("token_embd.weight", "has no rows, or more than there can be token ids");
+  }
+  const Linear embedding = MatrixRows("token_embd", dims.d_model, spec_.n_vocab, 0, spec_.n_vocab);
+  spec_.embedding = embedding.weight;
+  spec_.output_norm = RmsNorm("output_norm", dims.d_model, dims.epsilon);
+  spec_.output =
+      HasTensor("output.weight") ? Matrix("output", dims.d_model, spec_.n_vocab) : embedding;
+}
+
+std::vector<float> SpecBuilder::ReadRopeDivisors(const Dims& dims) {
+  const int64_t n = dims.n_rot / 2;
+  const std::vector<float> for_long = OptionalDivisors("rope_factors_long.weight", n);
+  const std::vector<float> for_short = OptionalDivisors("rope_factors_short.weight", n);
+  if (for_long.empty() && for_short.empty()) return OptionalDivisors("rope_freqs.weight", n);
+  // Contexts are allocated in whole multiples of this where such files come from;
+  // counting the same way makes the same choice.
+  constexpr int64_t kContextStep = 256;
+  const int64_t context = (context_tokens() + kContextStep - 1) / kContextStep * kContextStep;
+  const int64_t original =
+      IntOr("rope.scaling.original_context_length", spec_.context_tokens, 1, kMaxContext);
+  const bool is_long = context > original;
+  const std::vector<float>& chosen = is_long ? for_long : for_short;
+  if (chosen.empty()) {
+    FailTensor(is_long ? "rope_factors_long.weight" : "rope_factors_short.weight",
+               "is missing, though its counterpart is there");
+  }
+  return chosen;
+}
+
+int SpecBuilder::AddRope(const Rope& rope) {
+  for (size_t i = 0; i < spec_.ropes.size(); ++i) {
+    if (spec_.ropes[i] == rope) return static_cast<int>(i);
+  }
+  for (const double frequency : rope.frequencies) {
+    if (!std::isfinite(frequency)) FailKey("rope.freq_base", "gives frequencies without end");
+  }
+  spec_.ropes.push_back(rope);
+  return static_cast<int>(spec_.ropes.size()) - 1;
+}
+
+int SpecBuilder::AddKvLayer(int64_t window, int64_t n_heads, int64_t k_dim, int64_t v_dim) {
+  size_t group = 0;
+  while (group < spec_.kv_groups.size() && spec_.kv_groups[group].window != window) ++group;
+  if (group == spec_.kv_groups.size())
+    spec_.kv_groups.push_back({.window = window, .kv_layers = {}});
+  const int index = static_cast<int>(spec_.kv_layers.size());
+  spec_.kv_layers.push_back({.group = static_cast<int>(group),
+                             .n_heads = static_cast<int>(n_heads),
+                             .k_dim = k_dim,
+                             .v_dim = v_dim});
+  spec_.kv_groups[group].kv_layers.push_back(index);
+  return index;
+}
+
+AttentionShape SpecBuilder::ShapeOf(const Dims& dims, int64_t layer) const {
+  return {.n_heads = dims.n_heads[layer],
+          .n_kv_heads = dims.n_kv_heads[layer],
+          .k_dim = dims.k_dim,
+          .v_dim = dims.v_dim,
+          .window = 0,
+          .rope = -1};
+}
+
+Attention SpecBuilder::MakeAttention(int64_t layer, const Dims& dims, const AttentionShape& shape) {
+  Attention attention;
+  attention.kv_layer = AddKvLayer(shape.window, shape.n_kv_heads, shape.k_dim, shape.v_dim);
+  attention.n_heads = static_cast<int>(shape.n_heads);
+  attention.n_kv_heads = static_cast<int>(shape.n_kv_heads);
+  attention.k_dim = shape.k_dim;
+  attention.v_dim = shape.v_dim;
+  attention.rope = shape.rope;
+  attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.k_dim)));
+
+  const int64_t n_q = shape.n_heads * shape.k_dim;
+  const int64_t n_k = shape.n_kv_heads * shape.k_dim;
+  const int64_t n_v = shape.n_kv_heads * shape.v_dim;
+  const std::string fused = LayerName(layer, "attn_qkv");
+  if (HasTensor(fused + ".weight")) {
+    const int64_t n_rows = n_q + n_k + n_v;
+    attention.q = MatrixRows(fused, dims.d_model, n_rows, 0, n_q);
+    attention.k = MatrixRows(fused, dims.d_model, n_rows, n_q, n_k);
+    attention.v = MatrixRows(fused, dims.d_model, n_rows, n_q + n_k, n_v);
+  } else {
+    attention.q = Matrix(LayerName(layer, "attn_q"), dims.d_model, n_q);
+    attention.k = Matrix(LayerName(layer, "attn_k"), dims.d_model, n_k);
+    attention.v = Matrix(LayerName(layer, "attn_v"), dims.d_model, n_v);
+  }
+  attention.out =
+      Matrix(LayerName(layer, "attn_output"), shape.n_heads * shape.v_dim, dims.d_model);
+  return attention;
+}
+
+void SpecBuilder::AddHeadNorms(int64_t layer, const Dims& dims, Attention* attention) {
+  attention->q_norm = RmsNorm(LayerName(layer, "attn_q_norm"), attention->k_dim, dims.epsilon);
+  attention->k_norm = RmsNorm(LayerName(layer, "attn_k_norm"), attention->k_dim, dims.epsilon);
+}
+
+void SpecBuilder::AddHeadNormsIfAny(int64_t layer, const Dims& dims, Attention* attention) {
+  attention->q_norm =
+      OptionalRmsNorm(LayerName(layer, "attn_q_norm"), attention->k_dim, dims.epsilon);
+  attention->k_norm =
+      OptionalRmsNorm(LayerName(layer, "attn_k_norm"), attention->k_dim, dims.epsilon);
+}
+
+DenseFfn SpecBuilder::MakeFfn(int64_t layer, const Dims& dims, int64_t n_ff, Activation activation,
+                              std::string_view suffix) {
+  if (n_ff < 1) FailKey("feed_forward_length", "is missing or 0");
+  DenseFfn ffn;
+  ffn.activation = activation;
+  ffn.gate = Matrix(LayerName(layer, StrCat("ffn_gate", suffix)), dims.d_model, n_ff);
+  ffn.up = Matrix(LayerName(layer, StrCat("ffn_up", suffix)), dims.d_model, n_ff);
+  ffn.down = Matrix(LayerName(layer, StrCat("ffn_down", suffix)), n_ff, dims.d_model);
+  return ffn;
+}
+
+DenseFfn SpecBuilder::MakeFusedFfn(int64_t layer, const Dims& dims, int64_t n_ff) {
+  if (n_ff < 1) FailKey("feed_forward_length", "is missing or 0");
+  DenseFfn ffn;
+  const std::string up = LayerName(layer, "ffn_up");
+  ffn.gate = MatrixRows(up, dims.d_model, 2 * n_ff, 0, n_ff);
+  ffn.up = MatrixRows(up, dims.d_model, 2 * n_ff, n_ff, n_ff);
+  ffn.down = Matrix(LayerName(layer, "ffn_down"), n_ff, dims.d_model);
+  return ffn;
+}
+
+DenseFfn SpecBuilder::MakeFfnWithoutGate(int64_t layer, const Dims& dims, int64_t n_ff,
+                                         Activation activation) {
+  if (n_ff < 1) FailKey("feed_forward_length", "is missing or 0");
+  DenseFfn ffn;
+  ffn.activation = activation;
+  ffn.up = Matrix(LayerName(layer, "ffn_up"), dims.d_model, n_ff);
+  ffn.down = Matrix(LayerName(layer, "ffn_down"), n_ff, dims.d_model);
+  return ffn;
+}
+
+void SpecBuilder::AddExperts(int64_t layer, const Dims& dims, int64_t n_ff, MixtureOfExperts* moe) {
+  if (n_ff < 1) FailKey("expert_feed_forward_length", "is missing or 0");
+  const int64_t count = moe->n_experts;
+  moe->router = Matrix(LayerName(layer, "ffn_gate_inp"), dims.d_model, count);
+  moe->selection_bias = OptionalVector(LayerName(layer, "exp_probs_b.bias"), count);
+  const std::string fused = LayerName(layer, "ffn_gate_up_exps");
+  if (HasTensor(fused + ".weight")) {
+    moe->gate = StackRows(fused, dims.d_model, 2 * n_ff, 0, n_ff, count);
+    moe->up = StackRows(fused, dims.d_model, 2 * n_ff, n_ff, n_ff, count);
+  } else {
+    moe->gate = Stack(LayerName(layer, "ffn_gate_exps"), dims.d_model, n_ff, count);
+    moe->up = Stack(LayerName(layer, "ffn_up_exps"), dims.d_model, n_ff, count);
+  }
+  moe->down = Stack(LayerName(layer, "ffn_down_exps"), n_ff, dims.d_model, count);
+}
+
+void SpecBuilder::AddDenseOrExperts(int64_t layer, const Dims& dims, int64_t n_dense,
+                                    int64_t n_ff_expert, int64_t n_shared,
+                                    const MixtureOfExperts& experts, Block* block) {
+  if (layer < n_dense) {
+    block->paths.push_back({Norm(), MakeFfn(layer, dims, dims.n_ff[layer]), Norm()});
+    return;
+  }
+  MixtureOfExperts moe = experts;
+  AddExperts(layer, dims, n_ff_expert, &moe);
+  block->paths.push_back({Norm(), std::move(moe), Norm()});
+  if (n_shared < 1) return;
+  block->paths.push_back(
+      {Norm(), MakeFfn(layer, dims, n_shared * n_ff_expert, Activation::kSilu, "_shexp"), Norm()});
+}
+
+Norm PlainRmsNorm(int64_t width, float epsilon) {
+  Norm norm;
+  norm.kind = NormKind::kRms;
+  norm.width = width;
+  norm.epsilon = epsilon;
+  return norm;
+}
+
+Block MakeBlock(Norm pre, Op op, Norm post) {
+  Block block;
+  block.pre = pre;
+  block.paths.push_back(Path{.pre = {}, .op = std::move(op), .post = {}});
+  block.post = post;
+  return block;
+}
+
+}  // namespace weft

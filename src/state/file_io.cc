@@ -1,0 +1,152 @@
+#include "state/file_io.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+class MemorySource : public ByteSource {
+ public:
+  explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  uint64_t size() const override { return bytes_.size(); }
+  Status Read(uint64_t offset, std::span<std::byte> out) const override {
+    WEFT_CHECK(offset <= bytes_.size() && out.size() <= bytes_.size() - offset, "inside the bytes");
+    std::ranges::copy(bytes_.subspan(static_cast<size_t>(offset), out.size()), out.begin());
+    return OkStatus();
+  }
+
+ private:
+  const std::span<const std::byte> bytes_;
+};
+
+class FileSource : public ByteSource {
+ public:
+  FileSource(FileDescriptor fd, std::string path, uint64_t size)
+      : fd_(std::move(fd)), path_(std::move(path)), size_(size) {}
+  uint64_t size() const override { return size_; }
+  Status Read(uint64_t offset, std::span<std::byte> out) const override {
+    while (!out.empty()) {
+      const ssize_t n = pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return ErrnoStatus(errno, StrCat("cannot read ", Printable(path_, 300)));
+      if (n == 0) return DataLoss(Printable(path_, 300), " became shorter while it was read");
+      offset += static_cast<uint64_t>(n);
+      out = out.subspan(static_cast<size_t>(n));
+    }
+    return OkStatus();
+  }
+
+ private:
+  const FileDescriptor fd_;
+  const std::string path_;
+  const uint64_t size_;
+};
+
+std::string NewTempName() {
+  static std::atomic<uint64_t> counter{0};
+  return StrCat(AtomicFile::kTempPrefix, getpid(), "-", counter.fetch_add(1));
+}
+
+}  // namespace
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
+std::unique_ptr<ByteSource> NewMemorySource(std::span<const std::byte> bytes) {
+  return std::make_unique<MemorySource>(bytes);
+}
+
+StatusOr<std::unique_ptr<ByteSource>> OpenFileSource(int dir_fd, const std::string& name,
+                                                     const std::string& path) {
+  // Without O_NONBLOCK a pipe of that name would make the open wait.
+  FileDescriptor fd(openat(dir_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd.ok()) return ErrnoStatus(errno, StrCat("cannot open ", Printable(path, 300)));
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0) {
+    return ErrnoStatus(errno, StrCat("cannot read ", Printable(path, 300)));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return InvalidArgument(Printable(path, 300), " is not a regular file");
+  }
+  return std::make_unique<FileSource>(std::move(fd), path, static_cast<uint64_t>(info.st_size));
+}
+
+StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(int dir_fd, const std::string& name,
+                                                         const std::string& path) {
+  while (true) {
+    const std::string temp_name = NewTempName();
+    const int fd = openat(dir_fd, temp_name.c_str(),
+                          O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0) {
+      return std::unique_ptr<AtomicFile>(new AtomicFile(dir_fd, name, path, temp_name, fd));
+    }
+    if (errno != EEXIST && errno != EINTR) {
+      return ErrnoStatus(errno, StrCat("cannot write ", Printable(path, 300)));
+    }
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (!temp_name_.empty()) unlinkat(dir_fd_, temp_name_.c_str(), 0);
+}
+
+Status AtomicFile::Failed(int error_number, std::string_view doing) const {
+  const Status status =
+      ErrnoStatus(error_number, StrCat("cannot ", doing, " ", Printable(path_, 300)));
+  if (error_number != ENOSPC && error_number != EDQUOT && error_number != EFBIG) return status;
+  return ResourceExhausted(Message(status), "; free some space and try again");
+}
+
+Status AtomicFile::Append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const size_t n = std::min(bytes.size(), kBufferBytes - buffer_.size());
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n));
+    bytes = bytes.subspan(n);
+    if (buffer_.size() == kBufferBytes) WEFT_RETURN_IF_ERROR(Flush());
+  }
+  return OkStatus();
+}
+
+Status AtomicFile::Flush() {
+  std::span<const std::byte> left(buffer_);
+  while (!left.empty()) {
+    const ssize_t n = write(fd_.get(), left.data(), left.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Failed(errno, "write");
+    left = left.subspan(static_cast<size_t>(n));
+  }
+  buffer_.clear();
+  return OkStatus();
+}
+
+Status AtomicFile::Commit() {
+  WEFT_RETURN_IF_ERROR(Flush());
+  if (fsync(fd_.get()) != 0) return Failed(errno, "make durable");
+  // Some file systems report a full disk only here.
+  if (close(fd_.Release()) != 0 && errno != EINTR) return Failed(errno, "close");
+  if (renameat(dir_fd_, temp_name_.c_str(), dir_fd_, name_.c_str()) != 0) {
+    return Failed(errno, "put in place");
+  }
+  temp_name_.clear();
+  return SyncDirectory(dir_fd_, path_);
+}
+
+Status SyncDirectory(int dir_fd, const std::string& path) {
+  if (fsync(dir_fd) == 0 || errno == EINVAL || errno == ENOTSUP) return OkStatus();
+  return ErrnoStatus(errno,
+                     StrCat("cannot make the directory of ", Printable(path, 300), " durable"));
+}
+
+}  // namespace weft

@@ -1,0 +1,132 @@
+// Reference counts over a pool of numbered things: the pages of one layer group, or
+// the slots of a model. The memory itself is the backend's; this is only the
+// accounting, so an id is handed out, counted and taken back, never touched.
+//
+//   Allocate()  a free id, with one reference; the lowest free id always, so that
+//               what is in use stays low and the memory behind high ids can go back.
+//   Ref, Unref  one more owner, one less. The last Unref frees the id.
+//   TakeFreed() the ids freed since the last call, for Executor::DiscardPages.
+//
+// Owners are page tables, the prefix index and PoolRefs; each can add up what it
+// holds (AddCounts), and CheckIntegrity compares the sum with the counts here.
+//
+// Threads: none of this locks; the pools belong to the thread that runs the engine.
+#ifndef WEFT_STATE_PAGE_POOL_H_
+#define WEFT_STATE_PAGE_POOL_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/state_ids.h"
+#include "base/status.h"
+
+namespace weft {
+
+class PagePool {
+ public:
+  // At most `budget` ids are in use at a time. `what` names one of them in messages:
+  // "page of layer group 0", "slot".
+  PagePool(std::string what, int32_t budget);
+
+  PagePool(const PagePool&) = delete;
+  PagePool& operator=(const PagePool&) = delete;
+
+  // RESOURCE_EXHAUSTED when the budget is used up; nothing has changed then. What
+  // the id's memory holds is undefined. The id may be extent() - 1, beyond what the
+  // backend was last told to grow to.
+  StatusOr<int32_t> Allocate();
+
+  // REQUIRES: `id` is in use.
+  void Ref(int32_t id);
+  // True when this was the last reference: the id is free now.
+  // REQUIRES: `id` is in use, and the caller owns one of its references.
+  bool Unref(int32_t id);
+
+  // References on `id`; 0 when it is free. REQUIRES: 0 <= id < extent().
+  int32_t use_count(int32_t id) const { return counts_[static_cast<size_t>(id)]; }
+
+  // Ids that became free since the last call and are free still, ascending. Their
+  // contents are not needed any more.
+  std::vector<int32_t> TakeFreed();
+
+  int32_t in_use() const { return in_use_; }
+  int32_t available() const { return in_use_ < budget_ ? budget_ - in_use_ : 0; }
+  int32_t high_water() const { return high_water_; }  // the most that was in use
+  // One more than the highest id handed out so far: the size the backend's memory
+  // must have.
+  int32_t extent() const { return static_cast<int32_t>(counts_.size()); }
+
+  int32_t budget() const { return budget_; }
+  // May be less than what is in use: Allocate refuses until enough came back.
+  void set_budget(int32_t budget);
+
+  const std::string& what() const { return what_; }
+
+  // INTERNAL unless every count equals the expected one (ids beyond the end of
+  // `expected`: zero) and the free list holds exactly the free ids.
+  Status CheckIntegrity(std::span<const int32_t> expected) const;
+
+ private:
+  const std::string what_;
+  int32_t budget_;
+  int32_t in_use_ = 0;
+  int32_t high_water_ = 0;
+  std::vector<int32_t> counts_;  // by id
+  std::vector<int32_t> free_;    // min-heap of the ids below extent() with count 0
+  std::vector<int32_t> freed_;   // candidates for TakeFreed, each once
+  std::vector<bool> in_freed_;   // by id: whether it is in freed_
+};
+
+// Slots are counted in the same way.
+using SlotPool = PagePool;
+
+// One reference to one id, given back by the destructor. The pool must outlive it.
+class PoolRef {
+ public:
+  PoolRef() = default;
+  // Takes over a reference that the caller owns, such as a fresh allocation's.
+  static PoolRef Adopt(PagePool* pool, int32_t id) { return PoolRef(pool, id); }
+  // One more reference.
+  static PoolRef Share(PagePool* pool, int32_t id) {
+    pool->Ref(id);
+    return PoolRef(pool, id);
+  }
+
+  PoolRef(PoolRef&& other) noexcept
+      : pool_(std::exchange(other.pool_, nullptr)), id_(std::exchange(other.id_, -1)) {}
+  PoolRef& operator=(PoolRef&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      pool_ = std::exchange(other.pool_, nullptr);
+      id_ = std::exchange(other.id_, -1);
+    }
+    return *this;
+  }
+  ~PoolRef() { Reset(); }
+
+  explicit operator bool() const { return pool_ != nullptr; }
+  int32_t id() const { return id_; }  // -1 when empty
+  PoolRef Share() const { return pool_ != nullptr ? Share(pool_, id_) : PoolRef(); }
+  void Reset() {
+    if (pool_ != nullptr) pool_->Unref(id_);
+    pool_ = nullptr;
+    id_ = -1;
+  }
+
+ private:
+  PoolRef(PagePool* pool, int32_t id) : pool_(pool), id_(id) {}
+
+  PagePool* pool_ = nullptr;
+  int32_t id_ = -1;
+};
+
+// Adds one to (*counts)[id], growing it with zeros. What owners' AddCounts are made of.
+void AddCount(std::vector<int32_t>* counts, int32_t id);
+
+}  // namespace weft
+
+#endif  // WEFT_STATE_PAGE_POOL_H_

@@ -1,0 +1,286 @@
+#include "state/prefix_index.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int kPageTokens = 4;
+
+std::vector<TokenId> Tokens(int64_t n, TokenId first = 0) {
+  std::vector<TokenId> tokens(static_cast<size_t>(n));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+// Pools and an index over them; sessions are tables that compute nothing.
+class PrefixIndexTest : public ::testing::Test {
+ protected:
+  void Build(std::vector<int64_t> windows, bool slots = false, bool share = false) {
+    PrefixIndexOptions options;
+    options.page_tokens = kPageTokens;
+    options.share_across_domains = share;
+    for (const int64_t window : windows) {
+      pools_.push_back(std::make_unique<PagePool>("page", 10000));
+      options.groups.push_back({pools_.back().get(), window});
+    }
+    if (slots) options.slots = &slots_;
+    windows_ = windows;
+    index_ = std::make_unique<PrefixIndex>(options);
+  }
+
+  std::vector<PageTable> NewTables(int64_t n_tokens) {
+    std::vector<PageTable> tables;
+    for (size_t g = 0; g < windows_.size(); ++g) {
+      tables.emplace_back(pools_[g].get(), GroupShape{kPageTokens, windows_[g]});
+      EXPECT_TRUE(tables.back().Append(n_tokens).ok());
+    }
+    return tables;
+  }
+
+  PrefixInsert Insert(std::string_view domain, const std::vector<TokenId>& tokens,
+                      std::vector<PageTable>* tables, bool adopt = true,
+                      SlotId checkpoint = kNoSlot) {
+    std::vector<PageTable*> pointers;
+    for (PageTable& table : *tables) pointers.push_back(&table);
+    const auto result = index_->Insert(domain, tokens, static_cast<int64_t>(tokens.size()),
+                                       pointers, adopt, checkpoint);
+    EXPECT_EQ(Message(index_->CheckIntegrity()), "");
+    return result;
+  }
+
+  // What a session leaves behind that computed the tokens and was closed.
+  void InsertAndClose(std::string_view domain, const std::vector<TokenId>& tokens,
+                      bool checkpoint = false) {
+    auto tables = NewTables(static_cast<int64_t>(tokens.size()));
+    for (PageTable& table : tables) table.DropBehindWindow();
+    PoolRef slot;
+    if (checkpoint) slot = PoolRef::Adopt(&slots_, *slots_.Allocate());
+    Insert(domain, tokens, &tables, true, slot.id());
+  }
+
+  int64_t Length(std::string_view domain, const std::vector<TokenId>& tokens) {
+    return index_->MatchLength(domain, tokens, static_cast<int64_t>(tokens.size()));
+  }
+
+  EvictionWish Evict(std::vector<int64_t> pages, int64_t slots = 0) {
+    const auto freed = index_->EvictLru({std::move(pages), slots});
+    EXPECT_EQ(Message(index_->CheckIntegrity()), "");
+    return freed;
+  }
+
+  std::vector<int64_t> windows_;
+  std::vector<std::unique_ptr<PagePool>> pools_;
+  SlotPool slots_{"slot", 100};
+  std::unique_ptr<PrefixIndex> index_;
+};
+
+TEST_F(PrefixIndexTest, FindsWholePagesOfTheLongestPrefix) {
+  Build({0});
+  InsertAndClose("a", Tokens(11));
+  EXPECT_EQ(pools_[0]->in_use(), 2);  // the partly filled page went with its session
+  EXPECT_EQ(Length("a", Tokens(11)), 8);
+  EXPECT_EQ(Length("a", Tokens(100)), 8);
+  EXPECT_EQ(Length("a", Tokens(7)), 4);
+  EXPECT_EQ(Length("a", Tokens(3)), 0);
+  EXPECT_EQ(Length("a", Tokens(8, 1)), 0);
+  auto other = Tokens(8);
+  other[7] = 99;
+  EXPECT_EQ(Length("a", other), 4);
+}
+
+TEST_F(PrefixIndexTest, LeavesOneTokenToComputeWhenAsked) {
+  Build({0});
+  InsertAndClose("a", Tokens(8));
+  EXPECT_EQ(index_->Match("a", Tokens(8), 7).n_tokens, 4);
+  EXPECT_EQ(index_->Match("a", Tokens(9), 8).n_tokens, 8);
+  EXPECT_EQ(index_->Match("a", Tokens(9), 0).n_tokens, 0);
+  EXPECT_EQ(index_->Match("a", Tokens(9), -1).n_tokens, 0);
+}
+
+TEST_F(PrefixIndexTest, AMatchSharesThePages) {
+  Build({0});
+  InsertAndClose("a", Tokens(8));
+  {
+    const PrefixMatch match = index_->Match("a", Tokens(20), 20);
+    ASSERT_EQ(match.tables.size(), 1u);
+    EXPECT_EQ(match.tables[0].n_tokens(), 8);
+    EXPECT_EQ(pools_[0]->in_use(), 2);
+    EXPECT_EQ(pools_[0]->use_count(0), 2);
+  }
+  EXPECT_EQ(pools_[0]->use_count(0), 1);
+}
+
+TEST_F(PrefixIndexTest, AMatchOutlivesTheNodes) {
+  Build({0});
+  InsertAndClose("a", Tokens(8));
+  const PrefixMatch match = index_->Match("a", Tokens(8), 8);
+  EXPECT_EQ(index_->ClearAll(), 2);
+  EXPECT_EQ(pools_[0]->in_use(), 2);
+  EXPECT_EQ(pools_[0]->use_count(match.tables[0].pages()[1]), 1);
+}
+
+TEST_F(PrefixIndexTest, DomainsDoNotSeeEachOther) {
+  Build({0});
+  InsertAndClose("a", Tokens(8));
+  EXPECT_EQ(Length("b", Tokens(8)), 0);
+  EXPECT_EQ(Length("", Tokens(8)), 0);
+  InsertAndClose("b", Tokens(8));
+  EXPECT_EQ(pools_[0]->in_use(), 4);
+  EXPECT_EQ(index_->Clear("a"), 2);
+  EXPECT_EQ(Length("a", Tokens(8)), 0);
+  EXPECT_EQ(Length("b", Tokens(8)), 8);
+  EXPECT_EQ(index_->Stats().domains, 1);
+}
+
+TEST_F(PrefixIndexTest, DomainsShareWhenTheOperatorSaysSo) {
+  Build({0}, false, true);
+  InsertAndClose("a", Tokens(8));
+  EXPECT_EQ(Length("b", Tokens(8)), 8);
+}
+
+TEST_F(PrefixIndexTest, DuplicatesAreAdoptedAndGivenBack) {
+  Build({0});
+  auto first = NewTables(8);
+  auto second = NewTables(10);
+  Insert("a", Tokens(8), &first);
+  auto result = Insert("a", Tokens(10), &second, false);
+  EXPECT_EQ(result.adopted_pages, 0);
+  EXPECT_EQ(pools_[0]->in_use(), 5);
+  result = Insert("a", Tokens(10), &second, true);
+  EXPECT_EQ(result.new_nodes, 0);
+  EXPECT_EQ(result.adopted_pages, 2);
+  EXPECT_EQ(pools_[0]->in_use(), 3);
+  EXPECT_EQ(second[0].pages()[0], first[0].pages()[0]);
+  EXPECT_EQ(pools_[0]->use_count(0), 3);
+}
+
+TEST_F(PrefixIndexTest, EvictsTheLeastRecentlyUsedLeaves) {
+  Build({0});
+  InsertAndClose("a", Tokens(8, 100));
+  InsertAndClose("a", Tokens(8, 200));
+  InsertAndClose("a", Tokens(8, 300));
+  index_->Match("a", Tokens(8, 100), 8);
+  EXPECT_THAT(Evict({1}).pages, ElementsAre(1));
+  EXPECT_EQ(Length("a", Tokens(8, 200)), 4);
+  EXPECT_THAT(Evict({2}).pages, ElementsAre(2));
+  EXPECT_EQ(Length("a", Tokens(8, 200)), 0);
+  EXPECT_EQ(Length("a", Tokens(8, 300)), 4);
+  EXPECT_EQ(Length("a", Tokens(8, 100)), 8);
+  EXPECT_THAT(Evict({1000}).pages, ElementsAre(3));
+  EXPECT_EQ(pools_[0]->in_use(), 0);
+  EXPECT_EQ(index_->Stats().nodes, 0);
+  EXPECT_EQ(index_->Stats().domains, 0);
+}
+
+TEST_F(PrefixIndexTest, DoesNotEvictWhatWouldFreeNothing) {
+  Build({0});
+  InsertAndClose("a", Tokens(8));
+  const PrefixMatch match = index_->Match("a", Tokens(8), 8);
+  InsertAndClose("a", Tokens(4, 50));
+  EXPECT_THAT(Evict({10}).pages, ElementsAre(1));
+  EXPECT_EQ(Length("a", Tokens(8)), 8);
+}
+
+TEST_F(PrefixIndexTest, PinnedPrefixesStay) {
+  Build({0, 5}, true);
+  InsertAndClose("a", Tokens(8), true);
+  InsertAndClose("a", Tokens(12), true);
+  const auto pinned = index_->Pin("a", Tokens(11));
+  EXPECT_EQ(pinned.n_tokens, 8);
+  const auto again = index_->Pin("a", Tokens(8));
+  EXPECT_EQ(index_->Pin("a", Tokens(8, 77)).id, 0u);
+  Evict({100, 100}, 100);
+  EXPECT_EQ(Length("a", Tokens(12)), 8);
+  EXPECT_EQ(index_->ClearAll(), 0);
+  EXPECT_TRUE(index_->Unpin(pinned.id).ok());
+  EXPECT_EQ(index_->Unpin(pinned.id).code(), StatusCode::kNotFound);
+  EXPECT_EQ(index_->ClearAll(), 0);
+  EXPECT_TRUE(index_->Unpin(again.id).ok());
+  EXPECT_EQ(index_->ClearAll(), 2);
+  EXPECT_EQ(slots_.in_use(), 0);
+}
+
+TEST_F(PrefixIndexTest, WindowedGroupsAllowResumingOnlyWhereTheWindowIsThere) {
+  // The token after p sees 5 positions back: two pages, or one.
+  Build({0, 6});
+  InsertAndClose("a", Tokens(16));  // holds windowed pages 2 and 3 only
+  EXPECT_EQ(Length("a", Tokens(16)), 16);
+  EXPECT_EQ(Length("a", Tokens(15)), 0);
+  EXPECT_EQ(pools_[0]->in_use(), 4);
+  EXPECT_EQ(pools_[1]->in_use(), 2);
+  const PrefixMatch match = index_->Match("a", Tokens(16), 16);
+  EXPECT_EQ(match.tables[1].pages_held(), 2);
+  EXPECT_TRUE(match.tables[1].Covers(16));
+  // Another session brings the pages that lacked.
+  auto tables = NewTables(16);
+  Insert("a", Tokens(16), &tables);
+  EXPECT_EQ(Length("a", Tokens(15)), 12);
+}
+
+TEST_F(PrefixIndexTest, WindowedPagesOfOldResumePointsGoFirst) {
+  Build({0, 6});
+  auto tables = NewTables(8);
+  Insert("a", Tokens(8), &tables);
+  ASSERT_TRUE(tables[0].Append(12).ok());
+  ASSERT_TRUE(tables[1].Append(12).ok());
+  Insert("a", Tokens(20), &tables);
+  tables.clear();
+  EXPECT_EQ(pools_[1]->in_use(), 5);
+  EXPECT_THAT(Evict({0, 3}).pages, ElementsAre(0, 3));
+  EXPECT_EQ(Length("a", Tokens(20)), 20);
+  EXPECT_EQ(Length("a", Tokens(19)), 0);
+  EXPECT_EQ(index_->Stats().nodes, 5);
+  // Without the last window nothing can resume there: the dead leaves go too.
+  EXPECT_GE(Evict({0, 1}).pages[1], 1);
+  EXPECT_EQ(index_->Stats().nodes, 0);
+  EXPECT_EQ(pools_[0]->in_use() + pools_[1]->in_use(), 0);
+}
+
+TEST_F(PrefixIndexTest, RecurrentModelsResumeAtCheckpointsOnly) {
+  Build({0}, true);
+  InsertAndClose("a", Tokens(8), true);
+  InsertAndClose("a", Tokens(16), true);
+  EXPECT_EQ(slots_.in_use(), 2);
+  EXPECT_EQ(Length("a", Tokens(20)), 16);
+  EXPECT_EQ(Length("a", Tokens(15)), 8);
+  EXPECT_EQ(Length("a", Tokens(7)), 0);
+  {
+    const PrefixMatch match = index_->Match("a", Tokens(15), 15);
+    ASSERT_TRUE(match.checkpoint);
+    EXPECT_EQ(match.checkpoint.id(), 0);
+    EXPECT_EQ(slots_.use_count(0), 2);
+  }
+  // The checkpoint at 8 was used last, so the one at 16 goes, and what it made useful.
+  EXPECT_EQ(Evict({0}, 1).slots, 1);
+  EXPECT_EQ(Length("a", Tokens(20)), 8);
+  EXPECT_EQ(pools_[0]->in_use(), 2);
+}
+
+TEST_F(PrefixIndexTest, ASecondCheckpointAtTheSamePlaceIsNotKept) {
+  Build({0}, true);
+  InsertAndClose("a", Tokens(8), true);
+  auto tables = NewTables(8);
+  const PoolRef slot = PoolRef::Adopt(&slots_, *slots_.Allocate());
+  EXPECT_FALSE(Insert("a", Tokens(8), &tables, true, slot.id()).checkpoint_kept);
+  EXPECT_EQ(slots_.use_count(slot.id()), 1);
+}
+
+TEST_F(PrefixIndexTest, LongPrefixesNeedNoRecursion) {
+  Build({0});
+  pools_[0]->set_budget(1 << 20);
+  InsertAndClose("a", Tokens(kPageTokens * 50000));
+  EXPECT_EQ(Length("a", Tokens(kPageTokens * 50000)), kPageTokens * 50000);
+  EXPECT_EQ(index_->ClearAll(), 50000);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,504 @@
+#include "state/session_file.h"
+
+#include <zstd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "xxhash.h"
+
+namespace weft {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+constexpr std::array<char, 8> kMagic = {'\x89', 'W', 'E', 'F', 'T', 'S', 'E', 'S'};
+constexpr uint32_t kVersion = 1;
+constexpr size_t kFileHeaderBytes = 24;
+constexpr size_t kSectionHeaderBytes = 40;
+constexpr size_t kMaxMetaBytes = size_t{64} << 10;
+// The fastest level: session files are written while a conversation waits.
+constexpr int kZstdLevel = 1;
+// After a state part that did not get smaller, this many are not even tried.
+constexpr int kPartsUntried = 7;
+
+enum class SectionKind : uint32_t {
+  kMeta = 1,
+  kTokens = 2,
+  kAux = 3,
+  kPage = 4,
+  kSlot = 5,
+  kEnd = 6,
+};
+
+enum class Encoding : uint32_t { kRaw = 0, kZstd = 1 };
+
+struct SectionHeader {
+  uint32_t kind = 0;
+  uint32_t encoding = 0;
+  uint32_t group = 0;
+  uint32_t page = 0;
+  uint64_t raw_bytes = 0;
+  uint64_t stored_bytes = 0;
+  uint64_t checksum = 0;  // of the fields before it and the stored bytes
+};
+static_assert(sizeof(SectionHeader) == kSectionHeaderBytes);
+
+// Which section is meant, and how it is called in messages.
+struct SectionId {
+  SectionKind kind;
+  int64_t group = 0;
+  int64_t page = 0;
+
+  std::string Name() const {
+    switch (kind) {
+      case SectionKind::kMeta:
+        return "description";
+      case SectionKind::kTokens:
+        return "token list";
+      case SectionKind::kAux:
+        return "sampler state";
+      case SectionKind::kPage:
+        return StrCat("page ", page, " of layer group ", group);
+      case SectionKind::kSlot:
+        return "recurrent state";
+      case SectionKind::kEnd:
+        return "end mark";
+    }
+    return "section";
+  }
+};
+
+uint64_t ChecksumOf(const SectionHeader& header, std::span<const std::byte> stored) {
+  XXH3_state_t* state = XXH3_createState();
+  XXH3_64bits_reset(state);
+  XXH3_64bits_update(state, &header, offsetof(SectionHeader, checksum));
+  XXH3_64bits_update(state, stored.data(), stored.size());
+  const uint64_t digest = XXH3_64bits_digest(state);
+  XXH3_freeState(state);
+  return digest;
+}
+
+std::span<const std::byte> BytesOf(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// --- the description's fields -------------------------------------------------------
+
+class FieldWriter {
+ public:
+  template <typename T>
+  void Put(T value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof(T));
+    std::memcpy(bytes_.data() + at, &value, sizeof(T));
+  }
+  void PutText(std::string_view text) {
+    Put(static_cast<uint32_t>(text.size()));
+    const auto bytes = BytesOf(text);
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// After the first field that is not there, everything reads as zero and ok() is false.
+class FieldReader {
+ public:
+  explicit FieldReader(std::span<const std::byte> bytes) : left_(bytes) {}
+  template <typename T>
+  T Get() {
+    T value{};
+    const auto bytes = Take(sizeof(T));
+    if (ok_) std::memcpy(&value, bytes.data(), sizeof(T));
+    return value;
+  }
+  std::string GetText() {
+    const auto bytes = Take(Get<uint32_t>());
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  bool ok() const { return ok_; }
+  bool at_end() const { return ok_ && left_.empty(); }
+
+ private:
+  std::span<const std::byte> Take(size_t n) {
+    if (n > left_.size()) ok_ = false;
+    if (!ok_) return {};
+    const auto taken = left_.first(n);
+    left_ = left_.subspan(n);
+    return taken;
+  }
+  std::span<const std::byte> left_;
+  bool ok_ = true;
+};
+
+void PutHead(const SessionHead& head, FieldWriter* out) {
+  for (const Fingerprint& print : {head.model, head.layout}) {
+    out->Put(print.low);
+    out->Put(print.high);
+  }
+  out->PutText(head.kv_type);
+  out->PutText(head.domain);
+  out->PutText(head.name);
+  out->Put(head.created_us);
+  out->Put(head.updated_us);
+  out->Put(static_cast<int64_t>(head.tokens.size()));
+  out->Put(head.state_tokens);
+  out->Put(static_cast<uint32_t>(head.page_tokens));
+  out->Put(static_cast<uint32_t>(head.groups.size()));
+  for (const SessionHead::Group& group : head.groups) {
+    out->Put(group.page_bytes);
+    out->Put(group.first_page);
+  }
+  out->Put(head.slot_bytes);
+}
+
+// All but tokens and aux. Gives the number of tokens.
+std::optional<int64_t> GetHead(std::span<const std::byte> bytes, SessionHead* head) {
+  FieldReader in(bytes);
+  for (Fingerprint* print : {&head->model, &head->layout}) {
+    print->low = in.Get<uint64_t>();
+    print->high = in.Get<uint64_t>();
+  }
+  head->kv_type = in.GetText();
+  head->domain = in.GetText();
+  head->name = in.GetText();
+  head->created_us = in.Get<int64_t>();
+  head->updated_us = in.Get<int64_t>();
+  const int64_t n_tokens = in.Get<int64_t>();
+  head->state_tokens = in.Get<int64_t>();
+  const uint32_t page_tokens = in.Get<uint32_t>();
+  const uint32_t n_groups = in.Get<uint32_t>();
+  if (!in.ok() || page_tokens > kMaxSessionTokens || n_groups > kMaxSessionGroups) {
+    return std::nullopt;
+  }
+  head->page_tokens = static_cast<int>(page_tokens);
+  head->groups.resize(n_groups);
+  for (SessionHead::Group& group : head->groups) {
+    group.page_bytes = in.Get<int64_t>();
+    group.first_page = in.Get<int64_t>();
+  }
+  head->slot_bytes = in.Get<int64_t>();
+  if (!in.at_end()) return std::nullopt;
+  return n_tokens;
+}
+
+// What is wrong with a head of so many tokens; "" for nothing.
+std::string WrongWith(const SessionHead& head, int64_t n_tokens) {
+  if (head.name.size() > kMaxSessionNameBytes || head.domain.size() > kMaxSessionNameBytes) {
+    return StrCat("its name or domain is longer than ", kMaxSessionNameBytes, " bytes");
+  }
+  if (head.kv_type.size() > 32) return "its KV type's name is longer than 32 bytes";
+  if (n_tokens < 0 || n_tokens > kMaxSessionTokens) return StrCat("it has ", n_tokens, " tokens");
+  if (head.state_tokens < 0 || head.state_tokens > n_tokens) {
+    return StrCat("it has the state of ", head.state_tokens, " tokens of ", n_tokens);
+  }
+  if (head.groups.size() > kMaxSessionGroups) {
+    return StrCat("it has ", head.groups.size(), " layer groups");
+  }
+  if (head.slot_bytes < 0 || head.slot_bytes > kMaxStatePartBytes) {
+    return StrCat("its recurrent state has ", head.slot_bytes, " bytes");
+  }
+  if (head.page_tokens < 0 || (head.page_tokens == 0 && !head.groups.empty())) {
+    return StrCat("its pages hold ", head.page_tokens, " tokens");
+  }
+  if (head.state_tokens == 0 && (!head.groups.empty() || head.slot_bytes > 0)) {
+    return "it has the state of no token, which is not empty";
+  }
+  for (const SessionHead::Group& group : head.groups) {
+    if (group.page_bytes <= 0 || group.page_bytes > kMaxStatePartBytes) {
+      return StrCat("its pages have ", group.page_bytes, " bytes");
+    }
+    if (group.first_page < 0 || group.first_page > head.end_page()) {
+      return StrCat("its pages go from ", group.first_page, " to ", head.end_page());
+    }
+  }
+  return "";
+}
+
+// --- writing ------------------------------------------------------------------------
+
+class SectionWriter {
+ public:
+  explicit SectionWriter(const ByteSink& sink) : sink_(sink) {}
+
+  Status Write(const SectionId& id, std::span<const std::byte> raw) {
+    SectionHeader header;
+    header.kind = static_cast<uint32_t>(id.kind);
+    header.group = static_cast<uint32_t>(id.group);
+    header.page = static_cast<uint32_t>(id.page);
+    header.raw_bytes = raw.size();
+    std::span<const std::byte> stored = raw;
+    const bool is_state = id.kind == SectionKind::kPage || id.kind == SectionKind::kSlot;
+    if (is_state && untried_ > 0) {
+      --untried_;
+    } else if (const auto smaller = Compress(raw); !smaller.empty()) {
+      stored = smaller;
+      header.encoding = static_cast<uint32_t>(Encoding::kZstd);
+    } else if (is_state) {
+      untried_ = kPartsUntried;
+    }
+    header.stored_bytes = stored.size();
+    header.checksum = ChecksumOf(header, stored);
+    WEFT_RETURN_IF_ERROR(sink_(std::as_bytes(std::span(&header, 1))));
+    return stored.empty() ? OkStatus() : sink_(stored);
+  }
+
+ private:
+  // Empty when it does not pay. Valid until the next call.
+  std::span<const std::byte> Compress(std::span<const std::byte> raw) {
+    if (raw.size() < 64 || context_ == nullptr) return {};
+    buffer_.resize(ZSTD_compressBound(raw.size()));
+    const size_t n = ZSTD_compressCCtx(context_.get(), buffer_.data(), buffer_.size(), raw.data(),
+                                       raw.size(), kZstdLevel);
+    if (ZSTD_isError(n) || n > raw.size() - raw.size() / 20) return {};
+    return std::span<const std::byte>(buffer_).first(n);
+  }
+
+  const ByteSink& sink_;
+  std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> context_{ZSTD_createCCtx(), ZSTD_freeCCtx};
+  std::vector<std::byte> buffer_;
+  int untried_ = 0;
+};
+
+Status WriteFileHeader(const ByteSink& sink) {
+  FieldWriter header;
+  for (const char c : kMagic) header.Put(c);
+  header.Put(kVersion);
+  header.Put(uint32_t{0});
+  header.Put(uint64_t{XXH3_64bits(header.bytes().data(), header.bytes().size())});
+  return sink(header.bytes());
+}
+
+Status WriteState(const SessionHead& head, const StateSource& source, SectionWriter* writer) {
+  std::vector<std::byte> raw;
+  for (size_t g = 0; g < head.groups.size(); ++g) {
+    raw.resize(static_cast<size_t>(head.groups[g].page_bytes));
+    for (int64_t page = head.groups[g].first_page; page < head.end_page(); ++page) {
+      WEFT_RETURN_IF_ERROR(source(static_cast<int>(g), page, raw));
+      WEFT_RETURN_IF_ERROR(writer->Write({SectionKind::kPage, static_cast<int64_t>(g), page}, raw));
+    }
+  }
+  if (head.slot_bytes == 0) return OkStatus();
+  raw.resize(static_cast<size_t>(head.slot_bytes));
+  WEFT_RETURN_IF_ERROR(source(kSlotPart, 0, raw));
+  return writer->Write({SectionKind::kSlot}, raw);
+}
+
+// --- reading ------------------------------------------------------------------------
+
+// Reads sections in order, each one verified. Every error is DATA_LOSS.
+class SectionReader {
+ public:
+  SectionReader(const ByteSource& source, uint64_t offset) : source_(source), offset_(offset) {}
+
+  uint64_t offset() const { return offset_; }
+
+  // The contents of the next section, which must be `id` and hold at least `min_bytes`
+  // and at most `max_bytes`. Valid until the next call.
+  StatusOr<std::span<const std::byte>> Read(const SectionId& id, uint64_t min_bytes,
+                                            uint64_t max_bytes) {
+    SectionHeader header;
+    if (source_.size() - offset_ < sizeof(header)) return Cut(id);
+    WEFT_RETURN_IF_ERROR(ReadBytes(std::as_writable_bytes(std::span(&header, 1))));
+    if (header.stored_bytes > source_.size() - offset_) return Cut(id);
+    // What is stored is raw, or smaller: bounded by the file and by the section's kind.
+    if (header.stored_bytes > max_bytes) return Wrong(id, "has a wrong size");
+    stored_.resize(static_cast<size_t>(header.stored_bytes));
+    WEFT_RETURN_IF_ERROR(ReadBytes(stored_));
+    if (header.checksum != ChecksumOf(header, stored_)) return Wrong(id, "fails its checksum");
+    if (header.kind != static_cast<uint32_t>(id.kind) || header.group != id.group ||
+        header.page != id.page) {
+      return Wrong(id, "is not where it belongs");
+    }
+    if (header.raw_bytes < min_bytes || header.raw_bytes > max_bytes) {
+      return Wrong(id, "has a wrong size");
+    }
+    return Decode(id, header);
+  }
+
+ private:
+  static Status Cut(const SectionId& id) {
+    return DataLoss("the file ends before its ", id.Name(), " does");
+  }
+  static Status Wrong(const SectionId& id, std::string_view what) {
+    return DataLoss("its ", id.Name(), " ", what);
+  }
+
+  Status ReadBytes(std::span<std::byte> out) {
+    const Status status = source_.Read(offset_, out);
+    if (!status.ok()) return DataLoss(Message(status));
+    offset_ += out.size();
+    return OkStatus();
+  }
+
+  StatusOr<std::span<const std::byte>> Decode(const SectionId& id, const SectionHeader& header) {
+    if (header.encoding == static_cast<uint32_t>(Encoding::kRaw)) {
+      if (header.raw_bytes != header.stored_bytes) return Wrong(id, "has a wrong size");
+      return std::span<const std::byte>(stored_);
+    }
+    if (header.encoding != static_cast<uint32_t>(Encoding::kZstd)) {
+      return Wrong(id, "has an unknown encoding");
+    }
+    if (ZSTD_getFrameContentSize(stored_.data(), stored_.size()) != header.raw_bytes) {
+      return Wrong(id, "has a wrong size");
+    }
+    raw_.resize(static_cast<size_t>(header.raw_bytes));
+    if (context_ == nullptr) return ResourceExhausted("no memory to decompress its ", id.Name());
+    const size_t n = ZSTD_decompressDCtx(context_.get(), raw_.data(), raw_.size(), stored_.data(),
+                                         stored_.size());
+    if (ZSTD_isError(n) || n != raw_.size()) return Wrong(id, "does not decompress");
+    return std::span<const std::byte>(raw_);
+  }
+
+  const ByteSource& source_;
+  uint64_t offset_;
+  std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context_{ZSTD_createDCtx(), ZSTD_freeDCtx};
+  std::vector<std::byte> stored_;
+  std::vector<std::byte> raw_;
+};
+
+Status CheckFileHeader(const ByteSource& source) {
+  std::array<std::byte, kFileHeaderBytes> bytes{};
+  const size_t n = std::min<size_t>(bytes.size(), static_cast<size_t>(source.size()));
+  WEFT_RETURN_IF_ERROR(source.Read(0, std::span(bytes).first(n)));
+  if (std::memcmp(bytes.data(), kMagic.data(), std::min(n, kMagic.size())) != 0) {
+    return InvalidArgument("it is not a session file");
+  }
+  if (n < bytes.size()) return DataLoss("the file ends within its first ", bytes.size(), " bytes");
+  FieldReader fields(std::span<const std::byte>(bytes).subspan(kMagic.size()));
+  const uint32_t version = fields.Get<uint32_t>();
+  const uint32_t reserved = fields.Get<uint32_t>();
+  if (fields.Get<uint64_t>() != XXH3_64bits(bytes.data(), bytes.size() - sizeof(uint64_t))) {
+    return DataLoss("its header fails its checksum");
+  }
+  if (version != kVersion || reserved != 0) {
+    return Unimplemented("it has format version ", version, ", this program reads version ",
+                         kVersion, "; use the program that wrote it, or a newer one");
+  }
+  return OkStatus();
+}
+
+Status ReadHead(SectionReader* sections, SessionHead* head) {
+  WEFT_ASSIGN_OR_RETURN(const auto meta, sections->Read({SectionKind::kMeta}, 0, kMaxMetaBytes));
+  const std::optional<int64_t> n_tokens = GetHead(meta, head);
+  if (!n_tokens.has_value()) return DataLoss("its description is malformed");
+  if (const std::string wrong = WrongWith(*head, *n_tokens); !wrong.empty()) {
+    return DataLoss("its description contradicts itself: ", wrong);
+  }
+  const size_t n = static_cast<size_t>(*n_tokens);
+  const size_t token_bytes = n * sizeof(TokenId);
+  WEFT_ASSIGN_OR_RETURN(const auto tokens,
+                        sections->Read({SectionKind::kTokens}, token_bytes, token_bytes));
+  head->tokens.resize(n);
+  if (n > 0) std::memcpy(head->tokens.data(), tokens.data(), token_bytes);
+  WEFT_ASSIGN_OR_RETURN(const auto aux,
+                        sections->Read({SectionKind::kAux}, 0, kMaxSessionAuxBytes));
+  head->aux.assign(reinterpret_cast<const char*>(aux.data()), aux.size());
+  return OkStatus();
+}
+
+}  // namespace
+
+// --- the interface ------------------------------------------------------------------
+
+std::string Fingerprint::ToHex() const {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (const uint64_t half : {high, low}) {
+    for (int shift = 60; shift >= 0; shift -= 4) hex.push_back(kDigits[(half >> shift) & 15]);
+  }
+  return hex;
+}
+
+Fingerprint FingerprintOf(std::span<const std::byte> bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.low64, hash.high64};
+}
+
+Fingerprint FingerprintOf(std::string_view text) { return FingerprintOf(BytesOf(text)); }
+
+Status WriteSession(const SessionHead& head, const StateSource& source, const ByteSink& sink) {
+  if (const std::string wrong = WrongWith(head, static_cast<int64_t>(head.tokens.size()));
+      !wrong.empty()) {
+    return InvalidArgument("cannot save session ", Printable(head.name), ": ", wrong);
+  }
+  if (head.aux.size() > kMaxSessionAuxBytes) {
+    return InvalidArgument("cannot save session ", Printable(head.name), ": its sampler state has ",
+                           head.aux.size(), " bytes");
+  }
+  WEFT_RETURN_IF_ERROR(WriteFileHeader(sink));
+  SectionWriter writer(sink);
+  FieldWriter meta;
+  PutHead(head, &meta);
+  WEFT_RETURN_IF_ERROR(writer.Write({SectionKind::kMeta}, meta.bytes()));
+  WEFT_RETURN_IF_ERROR(writer.Write({SectionKind::kTokens}, std::as_bytes(std::span(head.tokens))));
+  WEFT_RETURN_IF_ERROR(writer.Write({SectionKind::kAux}, BytesOf(head.aux)));
+  WEFT_RETURN_IF_ERROR(WriteState(head, source, &writer));
+  return writer.Write({SectionKind::kEnd}, {});
+}
+
+StatusOr<std::unique_ptr<SessionReader>> SessionReader::Open(std::unique_ptr<ByteSource> source) {
+  WEFT_RETURN_IF_ERROR(CheckFileHeader(*source));
+  SectionReader sections(*source, kFileHeaderBytes);
+  SessionHead head;
+  WEFT_RETURN_IF_ERROR(ReadHead(&sections, &head));
+  const uint64_t offset = sections.offset();
+  return std::unique_ptr<SessionReader>(
+      new SessionReader(std::move(source), std::move(head), offset));
+}
+
+Status SessionReader::CheckModel(const Fingerprint& model) const {
+  if (head_.model == model) return OkStatus();
+  return FailedPrecondition("session ", Printable(head_.name), " belongs to model ",
+                            head_.model.ToHex(), ", the loaded one is ", model.ToHex(),
+                            "; load the model that it was saved with");
+}
+
+Status SessionReader::CheckLayout(const Fingerprint& layout, std::string_view kv_type) const {
+  if (head_.layout == layout && head_.kv_type == kv_type) return OkStatus();
+  return FailedPrecondition("the state of session ", Printable(head_.name), " has layout ",
+                            head_.layout.ToHex(), " with KV type ", Printable(head_.kv_type),
+                            ", this engine uses ", layout.ToHex(), " with KV type ", kv_type);
+}
+
+Status SessionReader::Damaged(const Status& why) const {
+  if (why.code() != StatusCode::kDataLoss) return why;
+  return DataLoss("the saved state of session ", Printable(head_.name), " is damaged (",
+                  Message(why), "); its ", head_.tokens.size(),
+                  " tokens are intact and the state can be recomputed from them");
+}
+
+Status SessionReader::ReadState(const StateSink& sink) const {
+  SectionReader sections(*source_, state_offset_);
+  for (size_t g = 0; g < head_.groups.size(); ++g) {
+    const uint64_t bytes = static_cast<uint64_t>(head_.groups[g].page_bytes);
+    for (int64_t page = head_.groups[g].first_page; page < head_.end_page(); ++page) {
+      const auto contents =
+          sections.Read({SectionKind::kPage, static_cast<int64_t>(g), page}, bytes, bytes);
+      if (!contents.ok()) return Damaged(contents.status());
+      WEFT_RETURN_IF_ERROR(sink(static_cast<int>(g), page, *contents));
+    }
+  }
+  if (head_.slot_bytes > 0) {
+    const uint64_t bytes = static_cast<uint64_t>(head_.slot_bytes);
+    const auto contents = sections.Read({SectionKind::kSlot}, bytes, bytes);
+    if (!contents.ok()) return Damaged(contents.status());
+    WEFT_RETURN_IF_ERROR(sink(kSlotPart, 0, *contents));
+  }
+  const auto end = sections.Read({SectionKind::kEnd}, 0, 0);
+  if (!end.ok()) return Damaged(end.status());
+  if (sections.offset() != source_->size()) {
+    return Damaged(DataLoss("the file goes on after its end mark"));
+  }
+  return OkStatus();
+}
+
+}  // namespace weft

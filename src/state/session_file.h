@@ -1,0 +1,126 @@
+// A session as bytes: what a parked or saved conversation is made of, and the file
+// format that keeps it. docs/STATE.md describes the format byte by byte.
+//
+// A file has two parts. The head says whose session it is, of which model, and holds
+// its tokens; it is small, and damage there is an error. The state holds pages and
+// the slot; it is large, streamed page by page through callbacks, and can always be
+// computed again from the tokens: damage there costs time, never a conversation.
+//
+// Nothing is trusted that was read: every section has a checksum, every size is
+// checked before memory is taken for it.
+//
+// Threads: functions are pure; a SessionReader belongs to one thread at a time.
+#ifndef WEFT_STATE_SESSION_FILE_H_
+#define WEFT_STATE_SESSION_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tokens.h"
+#include "state/file_io.h"
+
+namespace weft {
+
+// 128 bits that tell two things apart.
+struct Fingerprint {
+  uint64_t low = 0;
+  uint64_t high = 0;
+  bool operator==(const Fingerprint&) const = default;
+  std::string ToHex() const;  // 32 digits
+};
+Fingerprint FingerprintOf(std::span<const std::byte> bytes);
+Fingerprint FingerprintOf(std::string_view text);
+
+struct SessionHead {
+  std::string domain;
+  std::string name;
+  Fingerprint model;       // the weights and what is made of them
+  Fingerprint layout;      // the form in which the backend hands out its state
+  std::string kv_type;     // "f16"; part of the layout, named for messages
+  int64_t created_us = 0;  // since 1970
+  int64_t updated_us = 0;
+  std::vector<TokenId> tokens;
+  std::string aux;  // the engine's own: sampler state, options
+
+  // The state is that of the first `state_tokens` tokens; 0: there is none, and what
+  // follows is empty too.
+  int64_t state_tokens = 0;
+  int page_tokens = 0;
+  struct Group {
+    int64_t page_bytes = 0;
+    int64_t first_page = 0;  // earlier ones are behind the window and absent
+    bool operator==(const Group&) const = default;
+  };
+  std::vector<Group> groups;
+  int64_t slot_bytes = 0;  // 0: the model has no recurrent state
+
+  // One more than the last page of every group.
+  int64_t end_page() const {
+    return page_tokens > 0 ? (state_tokens + page_tokens - 1) / page_tokens : 0;
+  }
+};
+
+// What the format allows; the writer refuses more, the reader takes no memory for more.
+inline constexpr int64_t kMaxSessionTokens = int64_t{1} << 26;
+inline constexpr size_t kMaxSessionAuxBytes = size_t{16} << 20;
+inline constexpr size_t kMaxSessionNameBytes = 128;                // of name and domain each
+inline constexpr int64_t kMaxStatePartBytes = int64_t{512} << 20;  // one page, or the slot
+inline constexpr size_t kMaxSessionGroups = 64;
+
+// The group number under which the slot passes through the callbacks.
+inline constexpr int kSlotPart = -1;
+
+// Supplies the bytes of a page (entry `page` of the group's table) or of the slot.
+using StateSource = std::function<Status(int group, int64_t page, std::span<std::byte> out)>;
+// Takes them.
+using StateSink = std::function<Status(int group, int64_t page, std::span<const std::byte> in)>;
+using ByteSink = std::function<Status(std::span<const std::byte> bytes)>;
+
+// Writes a session's bytes in order. Pages are asked for group by group, in ascending
+// order, the slot last. INVALID_ARGUMENT for a head beyond the limits or in
+// contradiction with itself, before anything is written; otherwise the first error of
+// `source` or `sink`. Sections are compressed where that saves 5 % or more.
+Status WriteSession(const SessionHead& head, const StateSource& source, const ByteSink& sink);
+
+class SessionReader {
+ public:
+  // Reads and verifies the head.
+  //   INVALID_ARGUMENT  not a session file at all
+  //   UNIMPLEMENTED     a format version that this program does not know
+  //   DATA_LOSS         damaged
+  static StatusOr<std::unique_ptr<SessionReader>> Open(std::unique_ptr<ByteSource> source);
+
+  const SessionHead& head() const { return head_; }
+  uint64_t file_bytes() const { return source_->size(); }
+
+  // FAILED_PRECONDITION, naming both sides, unless the file is of this model; of this
+  // layout. A file of the same model and another layout can still give its tokens.
+  Status CheckModel(const Fingerprint& model) const;
+  Status CheckLayout(const Fingerprint& layout, std::string_view kv_type) const;
+
+  // Delivers the state, each part once it is verified, in the order of WriteSession.
+  // DATA_LOSS: the state is damaged; what was delivered is to be thrown away, and the
+  // state recomputed from head().tokens. An error of `sink` is returned as it is.
+  // With head().state_tokens == 0 there is nothing to deliver; the end is verified.
+  Status ReadState(const StateSink& sink) const;
+
+ private:
+  SessionReader(std::unique_ptr<ByteSource> source, SessionHead head, uint64_t state_offset)
+      : source_(std::move(source)), head_(std::move(head)), state_offset_(state_offset) {}
+  Status Damaged(const Status& why) const;
+
+  const std::unique_ptr<ByteSource> source_;
+  const SessionHead head_;
+  const uint64_t state_offset_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_STATE_SESSION_FILE_H_

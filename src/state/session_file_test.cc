@@ -1,0 +1,290 @@
+#include "state/session_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "xxhash.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Parts = std::map<std::pair<int, int64_t>, std::vector<std::byte>>;
+
+SessionHead SmallHead() {
+  SessionHead head;
+  head.domain = "key-1";
+  head.name = "planning";
+  head.model = FingerprintOf("the model");
+  head.layout = FingerprintOf("the layout");
+  head.kv_type = "f16";
+  head.created_us = 1'700'000'000'000'000;
+  head.updated_us = 1'700'000'000'000'001;
+  for (int i = 0; i < 50; ++i) head.tokens.push_back(i * 7);
+  head.aux = std::string("seed\0 and more", 14);
+  head.state_tokens = 46;
+  head.page_tokens = 16;
+  head.groups = {{256, 0}, {128, 1}};
+  head.slot_bytes = 100;
+  return head;
+}
+
+// Parts that compress (even pages) and parts that do not.
+std::vector<std::byte> PartOf(int group, int64_t page, size_t n) {
+  std::mt19937 random(static_cast<uint32_t>(group * 1000 + page));
+  std::vector<std::byte> part(n);
+  for (size_t i = 0; i < n; ++i) {
+    part[i] = page % 2 == 0 ? static_cast<std::byte>(i / 32) : static_cast<std::byte>(random());
+  }
+  return part;
+}
+
+Status SupplyPart(int group, int64_t page, std::span<std::byte> out) {
+  const auto part = PartOf(group, page, out.size());
+  std::copy(part.begin(), part.end(), out.begin());
+  return OkStatus();
+}
+
+StatusOr<std::vector<std::byte>> Encode(const SessionHead& head) {
+  std::vector<std::byte> bytes;
+  WEFT_RETURN_IF_ERROR(WriteSession(head, SupplyPart, [&bytes](std::span<const std::byte> more) {
+    bytes.insert(bytes.end(), more.begin(), more.end());
+    return OkStatus();
+  }));
+  return bytes;
+}
+
+StatusOr<std::unique_ptr<SessionReader>> OpenBytes(std::span<const std::byte> bytes) {
+  return SessionReader::Open(NewMemorySource(bytes));
+}
+
+Status ReadParts(const SessionReader& reader, Parts* parts) {
+  return reader.ReadState([parts](int group, int64_t page, std::span<const std::byte> bytes) {
+    (*parts)[{group, page}].assign(bytes.begin(), bytes.end());
+    return OkStatus();
+  });
+}
+
+void ExpectSameHead(const SessionHead& a, const SessionHead& b) {
+  EXPECT_EQ(a.domain, b.domain);
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(a.model, b.model);
+  EXPECT_EQ(a.layout, b.layout);
+  EXPECT_EQ(a.kv_type, b.kv_type);
+  EXPECT_EQ(a.created_us, b.created_us);
+  EXPECT_EQ(a.updated_us, b.updated_us);
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.aux, b.aux);
+  EXPECT_EQ(a.state_tokens, b.state_tokens);
+  EXPECT_EQ(a.page_tokens, b.page_tokens);
+  EXPECT_EQ(a.groups, b.groups);
+  EXPECT_EQ(a.slot_bytes, b.slot_bytes);
+}
+
+TEST(SessionFileTest, WhatIsWrittenIsRead) {
+  const SessionHead head = SmallHead();
+  const auto bytes = *Encode(head);
+  const auto reader = *OpenBytes(bytes);
+  ExpectSameHead(reader->head(), head);
+  Parts parts;
+  ASSERT_EQ(Message(ReadParts(*reader, &parts)), "");
+  ASSERT_EQ(parts.size(), 3u + 2u + 1u);
+  for (const auto& [key, part] : parts) {
+    EXPECT_EQ(part, PartOf(key.first, key.second, part.size()));
+  }
+  EXPECT_EQ(parts.count({kSlotPart, 0}), 1u);
+  EXPECT_EQ(parts.count({1, 0}), 0u);
+}
+
+TEST(SessionFileTest, TokensAloneAreASession) {
+  SessionHead head;
+  head.name = "tokens only";
+  head.tokens = {1, 2, 3};
+  const auto bytes = *Encode(head);
+  const auto reader = *OpenBytes(bytes);
+  ExpectSameHead(reader->head(), head);
+  Parts parts;
+  EXPECT_TRUE(ReadParts(*reader, &parts).ok());
+  EXPECT_TRUE(parts.empty());
+}
+
+TEST(SessionFileTest, AnEmptySessionIsOne) {
+  const auto bytes = *Encode(SessionHead{});
+  const auto reader = *OpenBytes(bytes);
+  ExpectSameHead(reader->head(), SessionHead{});
+}
+
+TEST(SessionFileTest, CompressesWhereItPays) {
+  SessionHead head = SmallHead();
+  head.tokens.assign(10000, 5);
+  head.groups = {{1 << 16, 0}};
+  head.slot_bytes = 0;
+  head.state_tokens = 32;  // page 0 compresses, page 1 does not
+  const auto bytes = *Encode(head);
+  EXPECT_LT(bytes.size(), (1u << 16) + 8000);
+  EXPECT_GT(bytes.size(), (1u << 16));
+}
+
+// Where the head ends: what a session without state has before its end mark.
+size_t HeadBytes(const SessionHead& head) {
+  SessionHead shorter = head;
+  size_t sections = 0;
+  size_t n = 0;
+  EXPECT_TRUE(WriteSession(
+                  shorter, [](int, int64_t, std::span<std::byte>) { return Aborted("here"); },
+                  [&](std::span<const std::byte> more) {
+                    ++sections;
+                    n += more.size();
+                    return OkStatus();
+                  })
+                  .code() == StatusCode::kAborted);
+  EXPECT_GE(sections, 4u);
+  return n;
+}
+
+TEST(SessionFileTest, EveryFlippedBitIsFound) {
+  const SessionHead head = SmallHead();
+  const auto good = *Encode(head);
+  const size_t head_bytes = HeadBytes(head);
+  ASSERT_LT(head_bytes, good.size());
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (const int bit : {0, 3, 7}) {
+      auto bytes = good;
+      bytes[i] ^= static_cast<std::byte>(1 << bit);
+      const auto reader = OpenBytes(bytes);
+      if (i < head_bytes) {
+        const auto expected = i < 8 ? StatusCode::kInvalidArgument : StatusCode::kDataLoss;
+        ASSERT_EQ(reader.status().code(), expected) << "byte " << i;
+        continue;
+      }
+      ASSERT_TRUE(reader.ok()) << "byte " << i << ": " << reader.status();
+      EXPECT_EQ((*reader)->head().tokens, head.tokens);
+      Parts parts;
+      const Status status = ReadParts(**reader, &parts);
+      ASSERT_EQ(status.code(), StatusCode::kDataLoss) << "byte " << i;
+      EXPECT_THAT(std::string(Message(status)), HasSubstr("50 tokens are intact"));
+      // Whatever came before the damage was right.
+      for (const auto& [key, part] : parts) {
+        ASSERT_EQ(part, PartOf(key.first, key.second, part.size()));
+      }
+    }
+  }
+}
+
+TEST(SessionFileTest, EveryTruncationIsFound) {
+  const SessionHead head = SmallHead();
+  const auto good = *Encode(head);
+  const size_t head_bytes = HeadBytes(head);
+  for (size_t n = 0; n < good.size(); ++n) {
+    const auto reader = OpenBytes(std::span(good).first(n));
+    ASSERT_EQ(reader.ok(), n >= head_bytes) << n;
+    if (!reader.ok()) {
+      ASSERT_EQ(reader.status().code(), StatusCode::kDataLoss);
+      continue;
+    }
+    Parts parts;
+    ASSERT_EQ(ReadParts(**reader, &parts).code(), StatusCode::kDataLoss);
+  }
+  auto longer = good;
+  longer.push_back(std::byte{0});
+  Parts parts;
+  EXPECT_EQ(ReadParts(**OpenBytes(longer), &parts).code(), StatusCode::kDataLoss);
+}
+
+TEST(SessionFileTest, ExchangedSectionsAreFound) {
+  SessionHead head = SmallHead();
+  head.groups = {{256, 0}};
+  head.slot_bytes = 0;
+  head.state_tokens = 32;
+  auto bytes = *Encode(head);
+  // Both pages' sections, the second one raw (40 + 256 bytes), then the end mark.
+  const size_t begin = HeadBytes(head);
+  const size_t middle = bytes.size() - 40 - 296;
+  std::rotate(bytes.begin() + static_cast<ptrdiff_t>(begin),
+              bytes.begin() + static_cast<ptrdiff_t>(middle), bytes.end() - 40);
+  Parts parts;
+  const Status status = ReadParts(**OpenBytes(bytes), &parts);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("not where it belongs"));
+}
+
+TEST(SessionFileTest, UnknownVersionsAreRefusedByNumber) {
+  auto bytes = *Encode(SmallHead());
+  const uint32_t version = 7;
+  std::memcpy(bytes.data() + 8, &version, sizeof(version));
+  const uint64_t checksum = XXH3_64bits(bytes.data(), 16);
+  std::memcpy(bytes.data() + 16, &checksum, sizeof(checksum));
+  const auto reader = OpenBytes(bytes);
+  EXPECT_EQ(reader.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(Message(reader.status())), HasSubstr("version 7"));
+}
+
+TEST(SessionFileTest, OtherModelsAndLayoutsAreRefusedByName) {
+  const auto bytes = *Encode(SmallHead());
+  const auto reader = *OpenBytes(bytes);
+  EXPECT_TRUE(reader->CheckModel(FingerprintOf("the model")).ok());
+  const Status model = reader->CheckModel(FingerprintOf("another"));
+  EXPECT_EQ(model.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(model)), HasSubstr(FingerprintOf("the model").ToHex()));
+  EXPECT_THAT(std::string(Message(model)), HasSubstr(FingerprintOf("another").ToHex()));
+  EXPECT_TRUE(reader->CheckLayout(FingerprintOf("the layout"), "f16").ok());
+  EXPECT_EQ(reader->CheckLayout(FingerprintOf("else"), "f16").code(),
+            StatusCode::kFailedPrecondition);
+  const Status kv = reader->CheckLayout(FingerprintOf("the layout"), "q8_0");
+  EXPECT_EQ(kv.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(kv)), HasSubstr("KV type f16"));
+}
+
+TEST(SessionFileTest, ErrorsOfTheCallbacksComeBackAsTheyAre) {
+  const auto write = [](StatusCode source, StatusCode sink) {
+    return WriteSession(
+        SmallHead(), [&](int, int64_t, std::span<std::byte>) { return MakeStatus(source, "x"); },
+        [&](std::span<const std::byte>) { return MakeStatus(sink, "y"); });
+  };
+  EXPECT_EQ(write(StatusCode::kAborted, StatusCode::kOk).code(), StatusCode::kAborted);
+  EXPECT_EQ(write(StatusCode::kOk, StatusCode::kUnavailable).code(), StatusCode::kUnavailable);
+  const auto bytes = *Encode(SmallHead());
+  EXPECT_EQ((*OpenBytes(bytes))
+                ->ReadState([](int, int64_t, std::span<const std::byte>) {
+                  return ResourceExhausted("no page");
+                })
+                .code(),
+            StatusCode::kResourceExhausted);
+}
+
+TEST(SessionFileTest, HeadsThatContradictThemselvesAreNotWritten) {
+  const auto refused = [](auto change) {
+    SessionHead head = SmallHead();
+    change(&head);
+    size_t written = 0;
+    const Status status = WriteSession(head, SupplyPart, [&](std::span<const std::byte> bytes) {
+      written += bytes.size();
+      return OkStatus();
+    });
+    return status.code() == StatusCode::kInvalidArgument && written == 0;
+  };
+  EXPECT_TRUE(refused([](SessionHead* head) { head->state_tokens = 51; }));
+  EXPECT_TRUE(refused([](SessionHead* head) { head->state_tokens = 0; }));
+  EXPECT_TRUE(refused([](SessionHead* head) { head->page_tokens = 0; }));
+  EXPECT_TRUE(refused([](SessionHead* head) { head->groups[0].page_bytes = 0; }));
+  EXPECT_TRUE(refused([](SessionHead* head) { head->groups[1].first_page = 4; }));
+  EXPECT_TRUE(refused([](SessionHead* head) { head->slot_bytes = -1; }));
+  EXPECT_TRUE(refused([](SessionHead* head) { head->groups.resize(65, {256, 0}); }));
+  EXPECT_TRUE(refused([](SessionHead* head) { head->name = std::string(129, 'x'); }));
+  EXPECT_TRUE(refused([](SessionHead* head) { head->aux.resize(kMaxSessionAuxBytes + 1); }));
+}
+
+TEST(SessionFileTest, FingerprintsAreTheirBytesHashes) {
+  EXPECT_EQ(FingerprintOf("").ToHex(), "99aa06d3014798d86001c324468d497f");  // XXH3-128 of nothing
+  EXPECT_NE(FingerprintOf("a"), FingerprintOf("b"));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,334 @@
+#include "state/state_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+namespace weft {
+namespace {
+
+constexpr std::string_view kSuffix = ".session";
+constexpr char kLockName[] = "lock";
+// Longer percent encodings are replaced by the denser base 32.
+constexpr size_t kMaxPercentBytes = 200;
+constexpr char kBase32Mark = '=';
+constexpr std::string_view kBase32 = "abcdefghijklmnopqrstuvwxyz234567";
+constexpr std::string_view kHex = "0123456789abcdef";
+
+std::string PercentEncode(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    const auto byte = static_cast<uint8_t>(c);
+    if (plain) {
+      out.push_back(c);
+    } else {
+      out.append({'%', kHex[byte >> 4], kHex[byte & 15]});
+    }
+  }
+  return out;
+}
+
+std::optional<std::string> PercentDecode(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out.push_back(text[i]);
+      continue;
+    }
+    if (i + 2 >= text.size()) return std::nullopt;
+    const size_t high = kHex.find(text[i + 1]);
+    const size_t low = kHex.find(text[i + 2]);
+    if (high == kHex.npos || low == kHex.npos) return std::nullopt;
+    out.push_back(static_cast<char>(high << 4 | low));
+    i += 2;
+  }
+  return out;
+}
+
+std::string Base32Encode(std::string_view name) {
+  std::string out;
+  uint32_t bits = 0;
+  int n_bits = 0;
+  for (const char c : name) {
+    bits = (bits << 8) | static_cast<uint8_t>(c);
+    for (n_bits += 8; n_bits >= 5; n_bits -= 5) out.push_back(kBase32[bits >> (n_bits - 5) & 31]);
+    bits &= (1u << n_bits) - 1;
+  }
+  if (n_bits > 0) out.push_back(kBase32[bits << (5 - n_bits) & 31]);
+  return out;
+}
+
+std::optional<std::string> Base32Decode(std::string_view text) {
+  std::string out;
+  uint32_t bits = 0;
+  int n_bits = 0;
+  for (const char c : text) {
+    const size_t digit = kBase32.find(c);
+    if (digit == kBase32.npos) return std::nullopt;
+    bits = (bits << 5) | static_cast<uint32_t>(digit);
+    n_bits += 5;
+    if (n_bits >= 8) {
+      n_bits -= 8;
+      out.push_back(static_cast<char>(bits >> n_bits));
+      bits &= (1u << n_bits) - 1;
+    }
+  }
+  return out;
+}
+
+// The names in a directory, sorted, without "." and "..".
+StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path) {
+  const int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* dir = fd >= 0 ? fdopendir(fd) : nullptr;
+  if (dir == nullptr) {
+    const int error_number = errno;
+    if (fd >= 0) close(fd);
+    return ErrnoStatus(error_number, StrCat("cannot list ", Printable(path, 300)));
+  }
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = readdir(dir)) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
+  }
+  const int error_number = errno;
+  closedir(dir);
+  if (error_number != 0) {
+    return ErrnoStatus(error_number, StrCat("cannot list ", Printable(path, 300)));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The domain of "@..."; nullopt for other names.
+std::optional<std::string> DomainOf(std::string_view directory) {
+  if (!directory.starts_with('@')) return std::nullopt;
+  return NameOfSafeFile(directory.substr(1));
+}
+
+// The session of "....session"; nullopt for other names.
+std::optional<std::string> SessionOf(std::string_view file) {
+  if (!file.ends_with(kSuffix) || file.size() == kSuffix.size()) return std::nullopt;
+  return NameOfSafeFile(file.substr(0, file.size() - kSuffix.size()));
+}
+
+StatusOr<FileDescriptor> TakeLock(int dir_fd, const std::string& path) {
+  FileDescriptor lock(openat(dir_fd, kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.ok()) return ErrnoStatus(errno, StrCat("cannot lock ", Printable(path, 300)));
+  while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) {
+      return ErrnoStatus(errno, StrCat("cannot lock ", Printable(path, 300)));
+    }
+    return FailedPrecondition("the state directory ", Printable(path, 300),
+                              " is in use by another process; stop it, or choose another");
+  }
+  return lock;
+}
+
+Status CreateDirectories(const std::string& path) {
+  // Those above with the user's usual mode, the last one for the user alone.
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  if (error) return ErrnoStatus(error.value(), StrCat("cannot create ", Printable(path, 300)));
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string SafeFileName(std::string_view name) {
+  std::string encoded = PercentEncode(name);
+  if (encoded.size() <= kMaxPercentBytes) return encoded;
+  return StrCat(kBase32Mark, Base32Encode(name));
+}
+
+std::optional<std::string> NameOfSafeFile(std::string_view file_name) {
+  const bool dense = file_name.starts_with(kBase32Mark);
+  auto name = dense ? Base32Decode(file_name.substr(1)) : PercentDecode(file_name);
+  // Only what SafeFileName would have made.
+  if (!name.has_value() || SafeFileName(*name) != file_name) return std::nullopt;
+  return name;
+}
+
+StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::string& given_path) {
+  if (given_path.empty()) return InvalidArgument("the state directory has an empty name");
+  std::string path = given_path;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  WEFT_RETURN_IF_ERROR(CreateDirectories(path));
+  FileDescriptor dir(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!dir.ok()) {
+    return ErrnoStatus(errno, StrCat("cannot open the state directory ", Printable(path, 300)));
+  }
+  WEFT_ASSIGN_OR_RETURN(FileDescriptor lock, TakeLock(dir.get(), path));
+  std::unique_ptr<StateDirectory> directory(
+      new StateDirectory(path, std::move(dir), std::move(lock)));
+  WEFT_RETURN_IF_ERROR(directory->RemoveLeftovers());
+  return directory;
+}
+
+Status StateDirectory::RemoveLeftovers() {
+  WEFT_ASSIGN_OR_RETURN(const auto names, NamesIn(dir_.get(), path_));
+  for (const std::string& name : names) {
+    if (!DomainOf(name).has_value()) continue;
+    const auto domain = OpenDomain(name);
+    if (!domain.ok()) continue;  // said when somebody asks for what is in it
+    const auto files = NamesIn(domain->get(), path_);
+    if (!files.ok()) continue;
+    for (const std::string& file : *files) {
+      if (!file.starts_with(AtomicFile::kTempPrefix)) continue;
+      if (unlinkat(domain->get(), file.c_str(), 0) == 0) ++leftovers_removed_;
+    }
+  }
+  return OkStatus();
+}
+
+StatusOr<StateDirectory::Place> StateDirectory::PlaceOf(std::string_view domain,
+                                                        std::string_view name) const {
+  if (name.empty()) return InvalidArgument("only sessions with a name are kept on disk");
+  if (name.size() > kMaxSessionNameBytes || domain.size() > kMaxSessionNameBytes) {
+    return InvalidArgument("the session name ", Printable(name), " or its domain is longer than ",
+                           kMaxSessionNameBytes, " bytes");
+  }
+  Place place;
+  place.directory = StrCat("@", SafeFileName(domain));
+  place.file = StrCat(SafeFileName(name), kSuffix);
+  place.path = StrCat(path_, "/", place.directory, "/", place.file);
+  return place;
+}
+
+StatusOr<FileDescriptor> StateDirectory::OpenDomain(const std::string& directory) const {
+  FileDescriptor fd(
+      openat(dir_.get(), directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.ok()) {
+    return ErrnoStatus(errno, StrCat("cannot open ", Printable(path_, 300), "/", directory));
+  }
+  return fd;
+}
+
+StatusOr<FileDescriptor> StateDirectory::CreateDomain(const std::string& directory) const {
+  if (mkdirat(dir_.get(), directory.c_str(), 0700) == 0) {
+    WEFT_RETURN_IF_ERROR(SyncDirectory(dir_.get(), path_));
+  } else if (errno != EEXIST) {
+    return ErrnoStatus(errno, StrCat("cannot create ", Printable(path_, 300), "/", directory));
+  }
+  return OpenDomain(directory);
+}
+
+Status StateDirectory::Save(const SessionHead& head, const StateSource& source) {
+  WEFT_ASSIGN_OR_RETURN(const Place place, PlaceOf(head.domain, head.name));
+  WEFT_ASSIGN_OR_RETURN(const FileDescriptor domain, CreateDomain(place.directory));
+  WEFT_ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(domain.get(), place.file, place.path));
+  const auto append = [&file](std::span<const std::byte> bytes) { return file->Append(bytes); };
+  WEFT_RETURN_IF_ERROR(WriteSession(head, source, append));
+  return file->Commit();
+}
+
+StatusOr<std::unique_ptr<SessionReader>> StateDirectory::Load(std::string_view domain,
+                                                              std::string_view name) const {
+  WEFT_ASSIGN_OR_RETURN(const Place place, PlaceOf(domain, name));
+  if (!Contains(domain, name)) {
+    return NotFound("no session ", Printable(name), " is saved in ", Printable(path_, 300));
+  }
+  WEFT_ASSIGN_OR_RETURN(const FileDescriptor fd, OpenDomain(place.directory));
+  WEFT_ASSIGN_OR_RETURN(auto source, OpenFileSource(fd.get(), place.file, place.path));
+  auto reader = SessionReader::Open(std::move(source));
+  if (!reader.ok()) {
+    return Annotate(reader.status(), "cannot read ", Printable(place.path, 300), ": ");
+  }
+  const SessionHead& head = (*reader)->head();
+  if (head.domain != domain || head.name != name) {
+    return FailedPrecondition(Printable(place.path, 300), " holds session ", Printable(head.name),
+                              " of domain ", Printable(head.domain),
+                              "; give the file back its own name");
+  }
+  return reader;
+}
+
+bool StateDirectory::Contains(std::string_view domain, std::string_view name) const {
+  const auto place = PlaceOf(domain, name);
+  if (!place.ok()) return false;
+  const auto fd = OpenDomain(place->directory);
+  return fd.ok() && faccessat(fd->get(), place->file.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+Status StateDirectory::Remove(std::string_view domain, std::string_view name) {
+  WEFT_ASSIGN_OR_RETURN(const Place place, PlaceOf(domain, name));
+  if (!Contains(domain, name)) {
+    return NotFound("no session ", Printable(name), " is saved in ", Printable(path_, 300));
+  }
+  WEFT_ASSIGN_OR_RETURN(const FileDescriptor fd, OpenDomain(place.directory));
+  if (unlinkat(fd.get(), place.file.c_str(), 0) != 0) {
+    return ErrnoStatus(errno, StrCat("cannot remove ", Printable(place.path, 300)));
+  }
+  WEFT_RETURN_IF_ERROR(SyncDirectory(fd.get(), place.path));
+  // Fails as long as the domain has other sessions.
+  unlinkat(dir_.get(), place.directory.c_str(), AT_REMOVEDIR);
+  return OkStatus();
+}
+
+SavedSession StateDirectory::Describe(int domain_fd, std::string_view domain,
+                                      std::string_view name) const {
+  SavedSession saved;
+  saved.domain = domain;
+  saved.name = name;
+  struct stat info;
+  const std::string file = StrCat(SafeFileName(name), kSuffix);
+  if (fstatat(domain_fd, file.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+    saved.file_bytes = info.st_size;
+  }
+  const auto reader = Load(domain, name);
+  saved.health = reader.status();
+  if (!reader.ok()) return saved;
+  const SessionHead& head = (*reader)->head();
+  saved.n_tokens = static_cast<int64_t>(head.tokens.size());
+  saved.state_tokens = head.state_tokens;
+  saved.created_us = head.created_us;
+  saved.updated_us = head.updated_us;
+  return saved;
+}
+
+StatusOr<std::vector<SavedSession>> StateDirectory::List(std::string_view domain) const {
+  std::vector<SavedSession> sessions;
+  const auto fd = OpenDomain(StrCat("@", SafeFileName(domain)));
+  if (fd.status().code() == StatusCode::kNotFound) return sessions;
+  if (!fd.ok()) return fd.status();
+  WEFT_ASSIGN_OR_RETURN(const auto files, NamesIn(fd->get(), path_));
+  for (const std::string& file : files) {
+    const auto name = SessionOf(file);
+    if (name.has_value()) sessions.push_back(Describe(fd->get(), domain, *name));
+  }
+  std::sort(sessions.begin(), sessions.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return sessions;
+}
+
+StatusOr<std::vector<SavedSession>> StateDirectory::ListAll() const {
+  std::vector<std::string> domains;
+  WEFT_ASSIGN_OR_RETURN(const auto names, NamesIn(dir_.get(), path_));
+  for (const std::string& name : names) {
+    if (auto domain = DomainOf(name); domain.has_value()) domains.push_back(*std::move(domain));
+  }
+  std::sort(domains.begin(), domains.end());
+  std::vector<SavedSession> all;
+  for (const std::string& domain : domains) {
+    WEFT_ASSIGN_OR_RETURN(auto sessions, List(domain));
+    all.insert(all.end(), std::make_move_iterator(sessions.begin()),
+               std::make_move_iterator(sessions.end()));
+  }
+  return all;
+}
+
+}  // namespace weft

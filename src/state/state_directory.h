@@ -1,0 +1,102 @@
+// A directory of saved sessions, owned by one process at a time.
+//
+//   DIR/lock                      held while the directory is open
+//   DIR/@DOMAIN/NAME.session      one file per session; DOMAIN and NAME encoded so
+//                                 that different names are different files, on file
+//                                 systems that fold case too, and none leads outside
+//
+// Save replaces a file atomically and durably: whatever happens, the former version
+// or the new one is there, whole. Directories have mode 0700, files 0600.
+//
+// Threads: one at a time.
+#ifndef WEFT_STATE_STATE_DIRECTORY_H_
+#define WEFT_STATE_STATE_DIRECTORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "state/file_io.h"
+#include "state/session_file.h"
+
+namespace weft {
+
+struct SavedSession {
+  std::string domain;
+  std::string name;
+  int64_t file_bytes = 0;
+  // Why the head cannot be used; what follows is zero then. The state itself is
+  // verified when it is read, not here.
+  Status health;
+  int64_t n_tokens = 0;
+  int64_t state_tokens = 0;
+  int64_t created_us = 0;
+  int64_t updated_us = 0;
+};
+
+class StateDirectory {
+ public:
+  // Creates the directory where it is missing, takes its lock and removes what an
+  // interrupted Save left. FAILED_PRECONDITION when another process (or object) holds
+  // the lock.
+  static StatusOr<std::unique_ptr<StateDirectory>> Open(const std::string& path);
+
+  StateDirectory(const StateDirectory&) = delete;
+  StateDirectory& operator=(const StateDirectory&) = delete;
+
+  // Writes the session under head.domain and head.name. OK means that it is on disk
+  // and survives a crash. After an error (a full disk is RESOURCE_EXHAUSTED) the
+  // former version, if any, is as it was. Names have 1 to 128 bytes, domains 0 to 128.
+  Status Save(const SessionHead& head, const StateSource& source);
+
+  // NOT_FOUND when there is no such session; otherwise as SessionReader::Open, and
+  // FAILED_PRECONDITION for a file that holds another session than its name says.
+  StatusOr<std::unique_ptr<SessionReader>> Load(std::string_view domain,
+                                                std::string_view name) const;
+  bool Contains(std::string_view domain, std::string_view name) const;
+
+  // NOT_FOUND when there is no such session.
+  Status Remove(std::string_view domain, std::string_view name);
+
+  // The sessions of one domain, or of all, sorted; damaged ones are marked, files that
+  // are not sessions are left out.
+  StatusOr<std::vector<SavedSession>> List(std::string_view domain) const;
+  StatusOr<std::vector<SavedSession>> ListAll() const;
+
+  const std::string& path() const { return path_; }
+  // Unfinished files removed by Open.
+  int64_t leftovers_removed() const { return leftovers_removed_; }
+
+ private:
+  struct Place {
+    std::string directory;  // "@domain"
+    std::string file;       // "name.session"
+    std::string path;       // for messages
+  };
+
+  StateDirectory(std::string path, FileDescriptor dir, FileDescriptor lock)
+      : path_(std::move(path)), dir_(std::move(dir)), lock_(std::move(lock)) {}
+  StatusOr<Place> PlaceOf(std::string_view domain, std::string_view name) const;
+  StatusOr<FileDescriptor> OpenDomain(const std::string& directory) const;
+  StatusOr<FileDescriptor> CreateDomain(const std::string& directory) const;
+  Status RemoveLeftovers();
+  SavedSession Describe(int domain_fd, std::string_view domain, std::string_view name) const;
+
+  const std::string path_;
+  const FileDescriptor dir_;
+  const FileDescriptor lock_;
+  int64_t leftovers_removed_ = 0;
+};
+
+// Any bytes as a file name of [a-z0-9_-%=] of at most 206 characters for 128 bytes,
+// different for different names, and back (nullopt: not such a file name).
+std::string SafeFileName(std::string_view name);
+std::optional<std::string> NameOfSafeFile(std::string_view file_name);
+
+}  // namespace weft
+
+#endif  // WEFT_STATE_STATE_DIRECTORY_H_

@@ -1,0 +1,450 @@
+// Random programs over pools, tables and the index, with a memory behind the ids whose
+// every cell says which prefix it belongs to. A page shared too far, written without
+// a copy, freed too early or found in another's domain shows as a wrong cell.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "state/page_pool.h"
+#include "state/page_table.h"
+#include "state/prefix_index.h"
+
+namespace weft {
+namespace {
+
+constexpr int kPageTokens = 4;
+constexpr uint64_t kGarbage = 0xdeadbeef;
+
+uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t x = a * 0x9e3779b97f4a7c15u + b + 1;
+  x ^= x >> 29;
+  x *= 0xbf58476d1ce4e5b9u;
+  return x ^ (x >> 32);
+}
+
+struct Model {
+  std::vector<int64_t> windows;
+  bool slots = false;
+};
+
+// The state that position `i` of these tokens leaves behind: of all tokens up to it.
+std::vector<uint64_t> StatesOf(uint64_t domain, const std::vector<TokenId>& tokens) {
+  std::vector<uint64_t> states;
+  uint64_t state = Mix(77, domain);
+  for (const TokenId token : tokens) {
+    states.push_back(state = Mix(state, static_cast<uint64_t>(token)));
+  }
+  return states;
+}
+
+struct Session {
+  int domain = 0;
+  std::vector<TokenId> tokens;
+  std::vector<PageTable> tables;
+  PoolRef slot;
+};
+
+class World {
+ public:
+  World(const Model& model, uint64_t seed, int32_t budget)
+      : model_(model), random_(seed), slots_("slot", 40) {
+    PrefixIndexOptions options;
+    options.page_tokens = kPageTokens;
+    for (const int64_t window : model.windows) {
+      pools_.push_back(std::make_unique<PagePool>("page", budget));
+      options.groups.push_back({pools_.back().get(), window});
+    }
+    if (model.slots) options.slots = &slots_;
+    memory_.resize(model.windows.size());
+    index_ = std::make_unique<PrefixIndex>(options);
+  }
+
+  void Run(int n_operations) {
+    for (int i = 0; i < n_operations && !::testing::Test::HasFailure(); ++i) {
+      Operation();
+      Check();
+    }
+    Finish();
+  }
+
+ private:
+  int64_t Below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+  static std::string Domain(int domain) { return domain == 0 ? "" : "other"; }
+
+  void Operation() {
+    switch (Below(11)) {
+      case 0:
+      case 1:
+        return Create();
+      case 2:
+      case 3:
+        return Extend(Pick());
+      case 4:
+        return Fork(Pick());
+      case 5:
+        return Truncate(Pick());
+      case 6:
+        return Close(Pick());
+      case 7:
+      case 8:
+        return Insert(Pick());
+      case 9:
+        return Evict();
+      default:
+        return PinOrClear();
+    }
+  }
+
+  Session* Pick() {
+    if (sessions_.empty()) return nullptr;
+    return sessions_[static_cast<size_t>(Below(static_cast<int64_t>(sessions_.size())))].get();
+  }
+
+  std::vector<TokenId> RandomPrompt() {
+    std::vector<TokenId> prompt(static_cast<size_t>(Below(40)));
+    // Mostly zeros, so that prefixes meet.
+    for (TokenId& token : prompt) token = Below(12) == 0 ? 1 : 0;
+    return prompt;
+  }
+
+  void Create() {
+    auto session = std::make_unique<Session>();
+    session->domain = static_cast<int>(Below(2));
+    const auto prompt = RandomPrompt();
+    PrefixMatch match =
+        index_->Match(Domain(session->domain), prompt, static_cast<int64_t>(prompt.size()) - 1);
+    ASSERT_EQ(match.n_tokens % kPageTokens, 0);
+    ASSERT_LE(match.n_tokens, std::max<int64_t>(0, static_cast<int64_t>(prompt.size()) - 1));
+    session->tables = std::move(match.tables);
+    session->tokens.assign(prompt.begin(), prompt.begin() + match.n_tokens);
+    if (model_.slots) {
+      const auto slot = NewSlot();
+      if (!slot.ok()) return;
+      session->slot = PoolRef::Adopt(&slots_, *slot);
+      SlotMemory(*slot) = match.checkpoint ? SlotMemory(match.checkpoint.id())
+                                           : Mix(77, static_cast<uint64_t>(session->domain));
+    }
+    sessions_.push_back(std::move(session));
+    Feed(sessions_.back().get(), {prompt.begin() + match.n_tokens, prompt.end()});
+  }
+
+  StatusOr<SlotId> NewSlot() {
+    auto slot = slots_.Allocate();
+    if (slot.ok()) return slot;
+    index_->EvictLru({std::vector<int64_t>(pools_.size()), 1});
+    return slots_.Allocate();
+  }
+
+  uint64_t& SlotMemory(SlotId slot) {
+    if (static_cast<size_t>(slot) >= slot_memory_.size()) {
+      slot_memory_.resize(static_cast<size_t>(slot) + 1, kGarbage);
+    }
+    return slot_memory_[static_cast<size_t>(slot)];
+  }
+
+  uint64_t& Cell(size_t group, PageId page, int64_t offset) {
+    auto& memory = memory_[group];
+    const size_t index = static_cast<size_t>(page * kPageTokens + offset);
+    if (index >= memory.size()) memory.resize(index + 64, kGarbage);
+    return memory[index];
+  }
+
+  // Computes tokens as the engine would: room first, copies, then the writes.
+  void Feed(Session* session, const std::vector<TokenId>& tokens) {
+    const int64_t n = static_cast<int64_t>(tokens.size());
+    EvictionWish wish;
+    for (const PageTable& table : session->tables) wish.pages.push_back(table.PagesToAppend(n));
+    bool room = true;
+    for (size_t g = 0; g < pools_.size(); ++g) {
+      wish.pages[g] = std::max<int64_t>(0, wish.pages[g] - pools_[g]->available());
+      room = room && wish.pages[g] == 0;
+    }
+    if (!room) index_->EvictLru(wish);
+    for (size_t g = 0; g < pools_.size(); ++g) {
+      if (session->tables[g].PagesToAppend(n) > pools_[g]->available()) return;
+    }
+    const int64_t from = static_cast<int64_t>(session->tokens.size());
+    session->tokens.insert(session->tokens.end(), tokens.begin(), tokens.end());
+    const auto states = StatesOf(static_cast<uint64_t>(session->domain), session->tokens);
+    for (size_t g = 0; g < pools_.size(); ++g) {
+      PageTable& table = session->tables[g];
+      if (n > 0) {
+        const auto copy = table.MakeWritable();
+        ASSERT_TRUE(copy.ok());
+        for (int i = 0; i < copy->n_tokens; ++i) {
+          Cell(g, copy->to, i) = Cell(g, copy->from, i);
+        }
+      }
+      ASSERT_TRUE(table.Append(n).ok());
+      for (int64_t p = from; p < from + n; ++p) {
+        const PageId page = table.pages()[static_cast<size_t>(p / kPageTokens)];
+        Cell(g, page, p % kPageTokens) = states[static_cast<size_t>(p)];
+      }
+    }
+    if (model_.slots && n > 0) SlotMemory(session->slot.id()) = states.back();
+    if (Below(2) == 0) {
+      for (PageTable& table : session->tables) table.DropBehindWindow();
+    }
+  }
+
+  void Extend(Session* session) {
+    if (session == nullptr || session->tokens.size() > 80) return;
+    auto tokens = RandomPrompt();
+    tokens.resize(tokens.size() % 13);
+    Feed(session, tokens);
+  }
+
+  bool Resumable(const Session& session, int64_t position) const {
+    if (model_.slots && position != static_cast<int64_t>(session.tokens.size())) return false;
+    return std::ranges::all_of(session.tables,
+                               [&](const PageTable& table) { return table.Covers(position); });
+  }
+
+  void Fork(Session* parent) {
+    if (parent == nullptr) return;
+    const int64_t size = static_cast<int64_t>(parent->tokens.size());
+    const int64_t position = Below(3) == 0 ? size : Below(size + 1);
+    if (!Resumable(*parent, position)) return;
+    auto session = std::make_unique<Session>();
+    session->domain = parent->domain;
+    session->tokens.assign(parent->tokens.begin(), parent->tokens.begin() + position);
+    for (const PageTable& table : parent->tables) session->tables.push_back(table.Share(position));
+    if (model_.slots) {
+      const auto slot = NewSlot();
+      if (!slot.ok()) return;
+      session->slot = PoolRef::Adopt(&slots_, *slot);
+      SlotMemory(*slot) = SlotMemory(parent->slot.id());
+    }
+    sessions_.push_back(std::move(session));
+  }
+
+  void Truncate(Session* session) {
+    if (session == nullptr) return;
+    const int64_t position = Below(static_cast<int64_t>(session->tokens.size()) + 1);
+    if (!Resumable(*session, position)) return;
+    session->tokens.resize(static_cast<size_t>(position));
+    for (PageTable& table : session->tables) table.TruncateTo(position);
+  }
+
+  void Close(Session* session) {
+    std::erase_if(sessions_, [session](const auto& s) { return s.get() == session; });
+  }
+
+  void Insert(Session* session) {
+    if (session == nullptr) return;
+    std::vector<PageTable*> tables;
+    for (PageTable& table : session->tables) tables.push_back(&table);
+    const int64_t size = static_cast<int64_t>(session->tokens.size());
+    PoolRef checkpoint;
+    if (model_.slots && size > 0 && size % kPageTokens == 0 && Below(4) > 0) {
+      const auto slot = NewSlot();
+      if (slot.ok()) {
+        checkpoint = PoolRef::Adopt(&slots_, *slot);
+        SlotMemory(*slot) = SlotMemory(session->slot.id());
+      }
+    }
+    index_->Insert(Domain(session->domain), session->tokens, checkpoint ? size : Below(size + 1),
+                   tables, Below(2) == 0, checkpoint.id());
+    if (!checkpoint || Below(2) == 0) return;
+    // What was inserted with a checkpoint is found from there on.
+    ASSERT_EQ(index_->MatchLength(Domain(session->domain), session->tokens, size) == size,
+              Resumable(*session, size));
+  }
+
+  void Evict() {
+    EvictionWish wish;
+    for (size_t g = 0; g < pools_.size(); ++g) wish.pages.push_back(Below(6));
+    wish.slots = Below(3);
+    std::vector<int32_t> before;
+    for (const auto& pool : pools_) before.push_back(pool->in_use());
+    const EvictionWish freed = index_->EvictLru(wish);
+    for (size_t g = 0; g < pools_.size(); ++g) {
+      ASSERT_EQ(before[g] - pools_[g]->in_use(), freed.pages[g]);
+    }
+  }
+
+  void PinOrClear() {
+    if (Below(8) == 0) {
+      index_->Clear(Domain(static_cast<int>(Below(2))));
+    } else if (pins_.size() > 3 || (!pins_.empty() && Below(2) == 0)) {
+      ASSERT_TRUE(index_->Unpin(pins_.back().id).ok());
+      pins_.pop_back();
+    } else {
+      const int domain = static_cast<int>(Below(2));
+      const auto tokens = RandomPrompt();
+      const auto pinned = index_->Pin(Domain(domain), tokens);
+      if (pinned.id != 0) pins_.push_back({pinned.id, domain, tokens, pinned.n_tokens});
+    }
+  }
+
+  void Check() {
+    ASSERT_EQ(Message(index_->CheckIntegrity()), "");
+    for (size_t g = 0; g < pools_.size(); ++g) {
+      std::vector<int32_t> counts;
+      index_->AddPageCounts(static_cast<int>(g), &counts);
+      for (const auto& session : sessions_) {
+        ASSERT_EQ(Message(session->tables[g].CheckIntegrity()), "");
+        session->tables[g].AddCounts(&counts);
+      }
+      ASSERT_EQ(Message(pools_[g]->CheckIntegrity(counts)), "");
+      for (const PageId page : pools_[g]->TakeFreed()) {
+        for (int i = 0; i < kPageTokens; ++i) Cell(g, page, i) = kGarbage;
+      }
+    }
+    std::vector<int32_t> slot_counts;
+    index_->AddSlotCounts(&slot_counts);
+    for (const auto& session : sessions_) {
+      if (session->slot) AddCount(&slot_counts, session->slot.id());
+    }
+    ASSERT_EQ(Message(slots_.CheckIntegrity(slot_counts)), "");
+    for (const SlotId slot : slots_.TakeFreed()) SlotMemory(slot) = kGarbage;
+    for (const auto& session : sessions_) CheckContents(*session);
+    for (const auto& pin : pins_) {
+      ASSERT_GE(index_->MatchLength(Domain(pin.domain), pin.tokens, 1000), pin.n_tokens);
+    }
+  }
+
+  void CheckContents(const Session& session) {
+    const auto states = StatesOf(static_cast<uint64_t>(session.domain), session.tokens);
+    const int64_t size = static_cast<int64_t>(session.tokens.size());
+    for (size_t g = 0; g < pools_.size(); ++g) {
+      const PageTable& table = session.tables[g];
+      ASSERT_EQ(table.n_tokens(), size);
+      ASSERT_TRUE(table.Covers(size));
+      for (int64_t p = table.first_present() * kPageTokens; p < size; ++p) {
+        const PageId page = table.pages()[static_cast<size_t>(p / kPageTokens)];
+        ASSERT_EQ(Cell(g, page, p % kPageTokens), states[static_cast<size_t>(p)]);
+      }
+    }
+    if (model_.slots) {
+      ASSERT_EQ(SlotMemory(session.slot.id()),
+                size > 0 ? states.back() : Mix(77, static_cast<uint64_t>(session.domain)));
+    }
+  }
+
+  // Without sessions and pins everything can be had back.
+  void Finish() {
+    sessions_.clear();
+    for (const auto& pin : pins_) ASSERT_TRUE(index_->Unpin(pin.id).ok());
+    index_->EvictLru({std::vector<int64_t>(pools_.size(), 1 << 20), 1 << 20});
+    ASSERT_EQ(Message(index_->CheckIntegrity()), "");
+    for (const auto& pool : pools_) ASSERT_EQ(pool->in_use(), 0);
+    ASSERT_EQ(index_->Stats().nodes, 0);
+    ASSERT_EQ(slots_.in_use(), 0);
+  }
+
+  struct PinRecord {
+    uint64_t id;
+    int domain;
+    std::vector<TokenId> tokens;
+    int64_t n_tokens;
+  };
+
+  const Model model_;
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<PagePool>> pools_;
+  SlotPool slots_;
+  std::unique_ptr<PrefixIndex> index_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::vector<std::vector<uint64_t>> memory_;  // per group, by page and offset
+  std::vector<uint64_t> slot_memory_;
+  std::vector<PinRecord> pins_;
+};
+
+TEST(StatePropertyTest, RandomProgramsKeepEverySessionsContents) {
+  const Model models[] = {{{0}, false},    {{0, 7}, false},    {{6}, false},
+                          {{1, 0}, false}, {{0, 17, 3}, true}, {{0}, true},
+                          {{1}, false},    {{}, true},         {{9, 5}, true}};
+  for (const Model& model : models) {
+    for (uint64_t seed = 0; seed < 24; ++seed) {
+      SCOPED_TRACE(
+          StrCat("windows ", StrJoin(model.windows, ","), " slots ", model.slots, " seed ", seed));
+      World(model, seed, seed % 2 == 0 ? 30 : 2000).Run(300);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// What a plain list of everything inserted says about the longest resume point.
+struct Seen {
+  std::vector<bool> present;
+  bool checkpoint = false;
+};
+using SeenPrefixes = std::map<std::vector<TokenId>, Seen>;
+
+int64_t LongestByHand(const SeenPrefixes& seen, const Model& model,
+                      const std::vector<TokenId>& tokens) {
+  int64_t best = 0;
+  for (int64_t n = kPageTokens; n <= static_cast<int64_t>(tokens.size()); n += kPageTokens) {
+    const auto end = seen.find({tokens.begin(), tokens.begin() + n});
+    if (end == seen.end()) break;
+    bool usable = !model.slots || end->second.checkpoint;
+    for (size_t g = 0; g < model.windows.size(); ++g) {
+      const int64_t window = model.windows[g] > 0 ? model.windows[g] : 1000000;
+      for (int64_t p = std::max<int64_t>(0, n - window + 1); p < n; ++p) {
+        const int64_t page_end = (p / kPageTokens + 1) * kPageTokens;
+        usable = usable && seen.at({tokens.begin(), tokens.begin() + page_end}).present[g];
+      }
+    }
+    if (usable) best = n;
+  }
+  return best;
+}
+
+TEST(StatePropertyTest, MatchIsTheLongestResumePoint) {
+  const Model models[] = {{{0}, false}, {{0, 7}, false}, {{9}, false}, {{0, 5, 2}, true}};
+  for (const Model& model : models) {
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      std::mt19937_64 random(seed);
+      const auto below = [&](int64_t n) {
+        return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+      };
+      PrefixIndexOptions options;
+      options.page_tokens = kPageTokens;
+      std::vector<std::unique_ptr<PagePool>> pools;
+      for (const int64_t window : model.windows) {
+        pools.push_back(std::make_unique<PagePool>("page", 100000));
+        options.groups.push_back({pools.back().get(), window});
+      }
+      SlotPool slots("slot", 1000);
+      if (model.slots) options.slots = &slots;
+      PrefixIndex index(options);
+      SeenPrefixes seen;
+      for (int round = 0; round < 60; ++round) {
+        std::vector<TokenId> tokens(static_cast<size_t>(below(40)));
+        for (TokenId& token : tokens) token = below(10) == 0 ? 1 : 0;
+        const int64_t size = static_cast<int64_t>(tokens.size());
+        ASSERT_EQ(index.MatchLength("d", tokens, size), LongestByHand(seen, model, tokens));
+
+        std::vector<PageTable> tables;
+        std::vector<PageTable*> pointers;
+        for (size_t g = 0; g < pools.size(); ++g) {
+          tables.emplace_back(pools[g].get(), GroupShape{kPageTokens, model.windows[g]});
+          ASSERT_TRUE(tables.back().Append(size).ok());
+          if (model.windows[g] > 0) tables.back().DropBefore(below(size + 1));
+        }
+        for (PageTable& table : tables) pointers.push_back(&table);
+        const bool checkpoint = model.slots && size > 0 && size % kPageTokens == 0;
+        PoolRef slot;
+        if (checkpoint) slot = PoolRef::Adopt(&slots, *slots.Allocate());
+        index.Insert("d", tokens, size, pointers, below(2) == 0, slot.id());
+        for (int64_t n = kPageTokens; n <= size; n += kPageTokens) {
+          Seen& node = seen[{tokens.begin(), tokens.begin() + n}];
+          node.present.resize(pools.size());
+          for (size_t g = 0; g < pools.size(); ++g) {
+            const int64_t entry = n / kPageTokens - 1;
+            if (tables[g].first_present() <= entry) node.present[g] = true;
+          }
+          if (checkpoint && n == size) node.checkpoint = true;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

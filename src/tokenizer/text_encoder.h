@@ -1,0 +1,44 @@
+// What every kind of tokenizer does with a stretch of plain text, special tokens
+// having been taken out. Immutable; any thread.
+#ifndef WEFT_TOKENIZER_TEXT_ENCODER_H_
+#define WEFT_TOKENIZER_TEXT_ENCODER_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tokens.h"
+#include "formats/model_file.h"
+#include "tokenizer/merge_loop.h"
+#include "tokenizer/vocabulary.h"
+
+namespace weft {
+
+// Working memory of one Tokenizer::Encode.
+struct EncodeScratch {
+  MergeScratch merge;
+  std::string repaired;
+  std::string escaped;
+};
+
+class TextEncoder {
+ public:
+  virtual ~TextEncoder() = default;
+
+  // Appends the tokens of `text` to `out`. `at_start`: nothing or a special token
+  // stands before the text.
+  virtual void Encode(std::string_view text, bool at_start, EncodeScratch* scratch,
+                      std::vector<TokenId>* out) const = 0;
+};
+
+// `vocabulary` must outlive the result. Byte-pair merges are read from `file`.
+StatusOr<std::unique_ptr<const TextEncoder>> MakeBytePairEncoder(const Vocabulary* vocabulary,
+                                                                 const ModelFile& file);
+std::unique_ptr<const TextEncoder> MakeSentencePieceEncoder(const Vocabulary* vocabulary);
+std::unique_ptr<const TextEncoder> MakeWordPieceEncoder(const Vocabulary* vocabulary);
+
+}  // namespace weft
+
+#endif  // WEFT_TOKENIZER_TEXT_ENCODER_H_

@@ -1,0 +1,116 @@
+#include "tests/conformance/golden_cases.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+
+#include "base/mapped_file.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/goldens.h"
+
+namespace weft::testing {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kShortContext = 256;
+
+bool SlowBuild() {
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+std::vector<std::string> NamesIn(const std::string& folder, const std::vector<std::string>& few) {
+  std::vector<std::string> names;
+  if (GoldensDir().empty()) return names;
+  for (const auto& entry : std::filesystem::directory_iterator(GoldensDir() + "/" + folder)) {
+    if (entry.path().extension() != ".gguf") continue;
+    const std::string name = entry.path().stem().string();
+    if (!SlowBuild() || std::ranges::count(few, name) > 0) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+StatusOr<Json> ReadJson(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, size_t{64} << 20));
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return DataLoss(path, " is not JSON");
+  return json;
+}
+
+StatusOr<std::vector<float>> ReadFloats(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, size_t{64} << 20));
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+std::string ModelsDir() { return GoldensDir() + "/models/"; }
+std::string QuantizedDir() { return GoldensDir() + "/quantized/"; }
+
+StatusOr<std::vector<TokenId>> ReadTokens(const std::string& model) {
+  WEFT_ASSIGN_OR_RETURN(const Json json, ReadJson(ModelsDir() + model + ".tokens.json"));
+  return json.at("tokens").get<std::vector<TokenId>>();
+}
+
+std::vector<int64_t> AllPositions(size_t n) {
+  std::vector<int64_t> positions(n);
+  std::iota(positions.begin(), positions.end(), 0);
+  return positions;
+}
+
+}  // namespace
+
+std::vector<std::string> FloatModelNames() {
+  return NamesIn("models", {"llama", "gemma4", "gpt-oss", "deepseek2", "qwen35", "falcon-h1"});
+}
+
+std::vector<std::string> QuantizedModelNames() {
+  return NamesIn("quantized", {"llama.Q4_K_M", "llama.BF16", "gpt-oss.MXFP4_MOE"});
+}
+
+std::string FloatModelPath(const std::string& name) { return ModelsDir() + name + ".gguf"; }
+std::string QuantizedModelPath(const std::string& name) { return QuantizedDir() + name + ".gguf"; }
+
+StatusOr<GoldenRun> ReadShortRun(const std::string& name) {
+  GoldenRun run{.context_tokens = kShortContext};
+  WEFT_ASSIGN_OR_RETURN(run.tokens, ReadTokens(name));
+  run.positions = AllPositions(run.tokens.size());
+  WEFT_ASSIGN_OR_RETURN(run.logits, ReadFloats(ModelsDir() + name + ".logits.f32"));
+  WEFT_ASSIGN_OR_RETURN(const Json manifest, ReadJson(ModelsDir() + "manifest.json"));
+  const Json& entry = manifest.at(name);
+  run.greedy = entry.at("greedy").get<std::vector<TokenId>>();
+  run.greedy_margins = entry.at("greedy_margin").get<std::vector<float>>();
+  return run;
+}
+
+StatusOr<GoldenRun> ReadLongRun(const std::string& name) {
+  WEFT_ASSIGN_OR_RETURN(const Json json, ReadJson(ModelsDir() + name + ".long.json"));
+  GoldenRun run{.context_tokens = json.at("n_ctx").get<int64_t>(),
+                .tokens = json.at("tokens").get<std::vector<TokenId>>(),
+                .positions = json.at("positions").get<std::vector<int64_t>>(),
+                .greedy = json.at("greedy").get<std::vector<TokenId>>(),
+                .greedy_margins = json.at("greedy_margin").get<std::vector<float>>(),
+                .argmax = json.at("argmax").get<std::vector<TokenId>>()};
+  WEFT_ASSIGN_OR_RETURN(run.logits, ReadFloats(ModelsDir() + name + ".long.logits.f32"));
+  return run;
+}
+
+StatusOr<QuantizedRun> ReadQuantizedRun(const std::string& name) {
+  QuantizedRun run;
+  run.exact.context_tokens = kShortContext;
+  WEFT_ASSIGN_OR_RETURN(run.exact.tokens, ReadTokens(name.substr(0, name.find('.'))));
+  run.exact.tokens.resize(32);
+  run.exact.positions = AllPositions(32);
+  WEFT_ASSIGN_OR_RETURN(run.exact.logits, ReadFloats(QuantizedDir() + name + ".deq.logits.f32"));
+  WEFT_ASSIGN_OR_RETURN(run.eight_bit, ReadFloats(QuantizedDir() + name + ".logits.f32"));
+  return run;
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,163 @@
+// Every backend against the reference data: the logits of an independent
+// implementation, for every model whose architecture is known.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/conformance/golden_cases.h"
+#include "tests/support/goldens.h"
+#include "tests/support/logits.h"
+#include "tests/support/model_runner.h"
+
+namespace weft::testing {
+namespace {
+
+// Independent computations of these models in float differ by less than 1e-4.
+constexpr double kTolerance = 1e-3;
+// The same over weights that are coarse: larger values, hence larger roundings.
+constexpr double kQuantizedTolerance = 2e-3;
+
+struct Case {
+  std::string backend;
+  std::string model;
+};
+
+std::vector<Case> CasesOf(const std::vector<std::string>& models) {
+  std::vector<Case> cases;
+  for (const std::string_view backend : BackendNames()) {
+    for (const std::string& model : models) cases.push_back({std::string(backend), model});
+  }
+  return cases;
+}
+
+std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.backend + "_" + info.param.model;
+  for (char& c : name) {
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  }
+  return name;
+}
+
+class GoldenTest : public ::testing::TestWithParam<Case> {
+ protected:
+  // Loads the case's model, or skips the test where the backend cannot run it.
+  void Load(const std::string& path, int64_t context_tokens) {
+    auto model = LoadModel(GetParam().backend, path, context_tokens);
+    if (model.status().code() == StatusCode::kUnimplemented) {
+      GTEST_SKIP() << Message(model.status());
+    }
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    auto runner = ModelRunner::New(model_, RunnerOptions());
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    runner_ = *std::move(runner);
+    sequence_ = runner_->Add();
+  }
+
+  int64_t n_vocab() const { return runner_->spec().n_vocab; }
+
+  // Feeds the prompt and compares the wanted rows; keeps the last row.
+  void ComparePrompt(const GoldenRun& run) {
+    const auto logits = runner_->Feed(sequence_, run.tokens);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    ASSERT_EQ(run.logits.size(), run.positions.size() * n_vocab());
+    double worst = 0;
+    for (size_t i = 0; i < run.positions.size(); ++i) {
+      const auto mine = LogitRow(*logits, n_vocab(), run.positions[i]);
+      const auto theirs = LogitRow(run.logits, n_vocab(), i);
+      const double difference = MaxDifference(mine, theirs);
+      worst = std::max(worst, difference);
+      ASSERT_LE(difference, kTolerance) << "position " << run.positions[i];
+      EXPECT_EQ(ArgMax(mine), ArgMax(theirs)) << "position " << run.positions[i];
+    }
+    RecordProperty("max_difference", std::to_string(worst));
+    for (size_t i = 0; i < run.argmax.size(); ++i) {
+      const auto mine = LogitRow(*logits, n_vocab(), i);
+      if (Margin(mine) < 2 * kTolerance) continue;  // too close to call
+      EXPECT_EQ(ArgMax(mine), run.argmax[i]) << "position " << i;
+    }
+    last_row_.assign(logits->end() - n_vocab(), logits->end());
+  }
+
+  // Goes on greedily as long as the other implementation's choice was clear.
+  void CompareGreedy(const GoldenRun& run) {
+    for (size_t i = 0; i < run.greedy.size(); ++i) {
+      if (run.greedy_margins[i] < 2 * kTolerance) return;
+      const TokenId token = ArgMax(last_row_);
+      ASSERT_EQ(token, run.greedy[i]) << "greedy token " << i;
+      const auto logits = runner_->Feed(sequence_, {&token, 1});
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      last_row_ = *logits;
+    }
+  }
+
+  LoadedModel model_;
+  std::unique_ptr<ModelRunner> runner_;
+  int sequence_ = 0;
+  std::vector<float> last_row_;
+};
+
+class FloatModelTest : public GoldenTest {};
+class QuantizedModelTest : public GoldenTest {};
+
+TEST_P(FloatModelTest, ShortRun) {
+  WEFT_REQUIRE_GOLDENS();
+  const auto run = ReadShortRun(GetParam().model);
+  ASSERT_TRUE(run.ok()) << run.status();
+  Load(FloatModelPath(GetParam().model), run->context_tokens);
+  if (IsSkipped() || HasFatalFailure()) return;
+  ComparePrompt(*run);
+  if (!HasFatalFailure()) CompareGreedy(*run);
+}
+
+TEST_P(FloatModelTest, LongRun) {
+  WEFT_REQUIRE_GOLDENS();
+  const auto run = ReadLongRun(GetParam().model);
+  ASSERT_TRUE(run.ok()) << run.status();
+  Load(FloatModelPath(GetParam().model), run->context_tokens);
+  if (IsSkipped() || HasFatalFailure()) return;
+  ComparePrompt(*run);
+  if (!HasFatalFailure()) CompareGreedy(*run);
+}
+
+TEST_P(QuantizedModelTest, LogitsOrDivergence) {
+  WEFT_REQUIRE_GOLDENS();
+  const auto run = ReadQuantizedRun(GetParam().model);
+  ASSERT_TRUE(run.ok()) << run.status();
+  Load(QuantizedModelPath(GetParam().model), run->exact.context_tokens);
+  if (IsSkipped() || HasFatalFailure()) return;
+  const auto logits = runner_->Feed(sequence_, run->exact.tokens);
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  ASSERT_EQ(logits->size(), run->exact.logits.size());
+  if (GetParam().backend == "reference") {
+    EXPECT_LE(MaxDifference(*logits, run->exact.logits), kQuantizedTolerance);
+    return;
+  }
+  // Backends may round activations to 8 bits: no element can be compared, but the
+  // distributions must stay as close as the other implementation's.
+  const double mine = MeanKl(run->exact.logits, *logits, n_vocab());
+  const double theirs = MeanKl(run->exact.logits, run->eight_bit, n_vocab());
+  RecordProperty("mean_kl", std::to_string(mine));
+  EXPECT_LE(mine, 2 * theirs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, FloatModelTest, ::testing::ValuesIn(CasesOf(FloatModelNames())),
+                         CaseName);
+INSTANTIATE_TEST_SUITE_P(Goldens, QuantizedModelTest,
+                         ::testing::ValuesIn(CasesOf(QuantizedModelNames())), CaseName);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FloatModelTest);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(QuantizedModelTest);
+
+// Without reference data the suites above are empty; say so instead of passing.
+TEST(GoldensTest, ReferenceDataIsThere) {
+  WEFT_REQUIRE_GOLDENS();
+  EXPECT_FALSE(FloatModelNames().empty());
+  EXPECT_FALSE(QuantizedModelNames().empty());
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,442 @@
+#!/usr/bin/env python3
+"""The commands of the binary: what they print, how they fail, and the same bits.
+
+Each test runs `weft` as a user would, on small models of random weights made for the
+purpose. Exit codes: 0 success, 1 failure with one sentence on stderr, 2 wrong usage.
+"""
+
+import json
+import math
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from weft_process import WEFT, make_model, read_floats, weft
+
+COMMANDS = ["run", "inspect", "tokenize", "detokenize", "logits", "score"]
+TEXT = "The weft travels; the warp stays. 12 + 34 = 46"
+# Of the model file, beside the vocabulary of tiny-llama.
+VOCABULARY = 1024
+
+
+class CliTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.dir = pathlib.Path(cls.folder.name)
+        cls.llama = make_model(cls.dir / "llama.gguf")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def succeed(self, *args, **kwargs):
+        result = weft(*args, **kwargs)
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def fail(self, *args, says=(), **kwargs):
+        """Expects exit code 1, nothing but whole results on stdout, one sentence on stderr."""
+        result = weft(*args, **kwargs)
+        self.assertEqual(result.code, 1, result)
+        lines = result.err.splitlines()
+        self.assertEqual(len(lines), 1, result)
+        self.assertTrue(lines[0].startswith("weft: "), result)
+        self.assertLess(len(lines[0]), 600, result)
+        for part in [says] if isinstance(says, str) else says:
+            self.assertIn(part, result.err, result)
+        return result
+
+    def misuse(self, *args, says=()):
+        result = weft(*args)
+        self.assertEqual(result.code, 2, result)
+        self.assertEqual(result.out, b"", result)
+        self.assertTrue(result.err.strip(), result)
+        for part in [says] if isinstance(says, str) else says:
+            self.assertIn(part, result.err, result)
+        return result
+
+    def write(self, name, content):
+        path = self.dir / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def tokens(self, text=TEXT, model=None):
+        return self.succeed("tokenize", "-m", model or self.llama, "--json", text).json["tokens"]
+
+
+class HelpTest(CliTest):
+    def test_every_command_explains_itself(self):
+        overview = self.succeed("--help").text
+        for command in COMMANDS:
+            self.assertIn(command, overview)
+            text = self.succeed(command, "--help").text
+            self.assertIn("Usage: weft " + command, text)
+            self.assertIn("--json" if command not in ("logits", "score") else "--threads", text)
+
+    def test_the_version(self):
+        self.assertRegex(self.succeed("--version").text, r"^weft \d+\.\d+\.\d+")
+
+    def test_wrong_usage(self):
+        self.misuse()
+        self.misuse("weave", says="weave")
+        for command in COMMANDS:
+            self.misuse(command)
+        self.misuse("run", "-m", self.llama, "x", "--no-such-flag", says="--no-such-flag")
+        self.misuse("inspect", self.llama, "--no-such-flag", says="--no-such-flag")
+        self.misuse("tokenize", "-m", self.llama, "two", "texts", says="texts")
+
+    def test_values_that_no_flag_takes(self):
+        run = ["run", "-m", self.llama, "x"]
+        self.misuse(*run, "-n", "many", says="many")
+        self.misuse(*run, "-n", "-2")
+        self.misuse(*run, "--threads", "-1", says="--threads")
+        self.misuse(*run, "--temp", "warm", says="--temp")
+        self.misuse(*run, "--ctx", "-5", says="--ctx")
+        self.misuse(*run, "--seed", "9" * 30, says="--seed")
+        self.misuse(*run, "--temp", "-1", says="--temp")
+        self.misuse(*run, "--top-k", "-1", says="--top-k")
+        self.misuse(*run, "--top-p", "2", says="--top-p")
+        self.misuse(*run, "--min-p", "2", says="--min-p")
+        self.misuse(*run, "--backend", "abacus", says=["abacus", "cpu", "reference"])
+        self.misuse(*run, "--kv", "f8", says=["f8", "q8_0"])
+        self.misuse("inspect", self.llama, "--tensor", "output_norm.weight", says="--out")
+        self.misuse("inspect", self.llama, "--out", self.dir / "o.f32", says="--tensor")
+        self.misuse("detokenize", "-m", self.llama, "ten")
+        logits = ["logits", "-m", self.llama, "--tokens", "t.json", "--out", self.dir / "o.f32"]
+        self.misuse(*logits, "--chunk", "0", says="--chunk")
+        self.misuse(*logits, "--chunk", "7,x", says="--chunk")
+        self.misuse("run", "-m", says="-m")
+        self.misuse("logits", "-m", self.llama, "--out", self.dir / "o.f32", says="--tokens")
+
+
+class FileTest(CliTest):
+    def test_files_that_are_no_models(self):
+        missing = self.dir / "missing.gguf"
+        for path, says in [
+            (missing, "missing.gguf"),
+            (self.dir, str(self.dir)),
+            (self.write("empty.gguf", b""), "empty.gguf"),
+            (self.write("text.gguf", b"#!/bin/sh\necho this is no model\n" * 9), "text.gguf"),
+            (self.write("half.gguf", self.llama.read_bytes()[:200000]), "half.gguf"),
+            (self.write("head.gguf", self.llama.read_bytes()[:9]), "head.gguf"),
+        ]:
+            self.fail("run", "-m", path, "x", says=says)
+            self.fail("inspect", path, says=says)
+            self.fail("tokenize", "-m", path, "x", says=says)
+            self.fail("score", "-m", path, says=says)
+
+    def test_an_architecture_that_nobody_knows(self):
+        data = self.llama.read_bytes()
+        # The same length, so that the file stays well-formed.
+        self.assertIn(b"\x05\x00\x00\x00\x00\x00\x00\x00llama", data)
+        path = self.write("strange.gguf", data.replace(b"llama", b"lhama"))
+        self.fail("run", "-m", path, "x", says="lhama")
+
+    def test_token_files(self):
+        out = self.dir / "bad.f32"
+        for content, says in [
+            ("[1, 2", "not valid JSON"),
+            ('{"ids": [1]}', "tokens"),
+            ('{"tokens": "1 2 3"}', "array"),
+            ("[]", "no tokens"),
+            ("[1, 2.5]", "item 1"),
+            ("[1, -3]", "item 1"),
+            ('["1"]', "item 0"),
+            ("[1, 99999999999]", "item 1"),
+            (f"[1, {VOCABULARY}]", str(VOCABULARY)),
+        ]:
+            path = self.write("bad.json", content)
+            self.fail("logits", "-m", self.llama, "--tokens", path, "--out", out, says=says)
+            self.assertFalse(out.exists(), f"{content}: a partial result was left behind")
+        self.fail("logits", "-m", self.llama, "--tokens", self.dir / "none.json", "--out", out,
+                  says="none.json")
+
+    def test_places_that_cannot_be_written(self):
+        tokens = self.write("ok.json", "[1, 300]")
+        self.fail("logits", "-m", self.llama, "--tokens", tokens, "--out",
+                  self.dir / "no" / "such.f32", says="such.f32")
+        if os.path.exists("/dev/full"):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([WEFT, "inspect", str(self.llama), "--tensors"],
+                                      stdout=full, stderr=subprocess.PIPE, timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(b"stdout", done.stderr)
+
+
+class InspectTest(CliTest):
+    def test_text(self):
+        text = self.succeed("inspect", self.llama, "--tensors").text
+        for part in ["llama.block_count = 4", "general.architecture", "token_embd.weight", "F32"]:
+            self.assertIn(part, text)
+
+    def test_json(self):
+        result = self.succeed("inspect", self.llama, "--json", "--tensors").json
+        self.assertEqual(result["file_bytes"], self.llama.stat().st_size)
+        self.assertEqual(result["metadata"]["llama.embedding_length"], 256)
+        self.assertEqual(len(result["metadata"]["tokenizer.ggml.tokens"]), VOCABULARY)
+        by_name = {tensor["name"]: tensor for tensor in result["tensors"]}
+        embedding = by_name["token_embd.weight"]
+        self.assertEqual(embedding["dims"], [256, VOCABULARY])
+        self.assertEqual(embedding["bytes"], 4 * 256 * VOCABULARY)
+        self.assertNotIn("tensors", self.succeed("inspect", self.llama, "--json").json)
+
+    def test_a_decoded_tensor(self):
+        out = self.dir / "norm.f32"
+        self.succeed("inspect", self.llama, "--tensor", "output_norm.weight", "--out", out)
+        self.assertEqual(len(read_floats(out)), 256)
+        quantized = make_model(self.dir / "q4.gguf", "tiny-llama", "Q4_0")
+        self.succeed("inspect", quantized, "--tensor", "blk.0.attn_q.weight", "--out", out)
+        values = read_floats(out)
+        self.assertEqual(len(values), 256 * 256)
+        self.assertTrue(all(math.isfinite(value) for value in values))
+        self.assertGreater(len(set(values)), 100)
+
+    def test_tensors_that_are_not_there(self):
+        self.fail("inspect", self.llama, "--tensor", "blk.9.attn_q.weight", "--out",
+                  self.dir / "x.f32", says="blk.9.attn_q.weight")
+        code = weft("inspect", self.llama, "--tensor", "output_norm.weight").code
+        self.assertIn(code, (1, 2))
+
+
+class TokenizeTest(CliTest):
+    def test_there_and_back(self):
+        for text in [TEXT, "", " ", "\n\n  x\t", "naïve 漢字 🧵🪡", "a" * 5000]:
+            ids = self.tokens(text)
+            # SentencePiece puts a space before the text, and takes it away again.
+            back = self.succeed("detokenize", "-m", self.llama, "--json", *ids) if ids else None
+            self.assertEqual(back.json["text"] if back else "", text)
+
+    def test_plain_and_json_agree(self):
+        plain = self.succeed("tokenize", "-m", self.llama, TEXT).text
+        self.assertEqual([int(word) for word in plain.split()], self.tokens())
+        result = self.succeed("tokenize", "-m", self.llama, "--json", TEXT).json
+        self.assertEqual(len(result["pieces"]), len(result["tokens"]))
+
+    def test_stdin(self):
+        from_stdin = self.succeed("tokenize", "-m", self.llama, "-", stdin=TEXT).text
+        self.assertEqual(from_stdin, self.succeed("tokenize", "-m", self.llama, TEXT).text)
+        self.succeed("tokenize", "-m", self.llama, "-", stdin=b"\xff\xfe\x80 bytes \xc3")
+
+    def test_special_tokens(self):
+        with_bos = self.succeed("tokenize", "-m", self.llama, "--add-bos", "--json", TEXT).json
+        self.assertEqual(with_bos["tokens"], [1] + self.tokens())
+        parsed = self.tokens("</s>")
+        plain = self.succeed("tokenize", "-m", self.llama, "--no-special", "--json", "</s>").json
+        self.assertEqual(parsed[-1], 2)
+        self.assertNotIn(2, plain["tokens"])
+
+    def test_ids_outside_the_vocabulary(self):
+        self.fail("detokenize", "-m", self.llama, VOCABULARY, says=str(VOCABULARY))
+
+
+class LogitsTest(CliTest):
+    def logits(self, model, tokens, *flags):
+        path = self.write("tokens.json", json.dumps(tokens))
+        out = self.dir / "logits.f32"
+        self.succeed("logits", "-m", model, "--tokens", path, "--out", out, *flags)
+        data = out.read_bytes()
+        out.unlink()
+        return data
+
+    def test_shape_and_forms_of_input(self):
+        tokens = self.tokens()
+        data = self.logits(self.llama, tokens)
+        self.assertEqual(len(data), 4 * VOCABULARY * len(tokens))
+        self.assertEqual(self.logits(self.llama, {"tokens": tokens, "note": "ignored"}), data)
+        # A prefix's logits do not know what follows.
+        self.assertEqual(self.logits(self.llama, tokens[:5]), data[:4 * VOCABULARY * 5])
+
+    def test_the_same_bits_however_it_is_computed(self):
+        for shape, kind in [("tiny-llama", "F32"), ("tiny-llama", "Q4_0"), ("tiny-qwen3", "Q8_0"),
+                            ("tiny-gemma3", "Q4_K_M"), ("tiny-moe", "F16")]:
+            model = make_model(self.dir / "model.gguf", shape, kind)
+            tokens = [(7 * i * i + 300 + i) % VOCABULARY for i in range(100)]
+            expected = self.logits(model, tokens)
+            for flags in [("--chunk", 1), ("--chunk", 7), ("--chunk", 64), ("--chunk", "1,30,2"),
+                          ("--threads", 1), ("--threads", 2), ("--chunk", 7, "--threads", 2)]:
+                same = self.logits(model, tokens, *flags) == expected
+                self.assertTrue(same, f"{shape} {kind}: other bits with {flags}")
+
+    def test_backends_agree(self):
+        tokens = self.tokens()
+        self.write("tokens.json", json.dumps(tokens))
+        rows = []
+        for backend in ["cpu", "reference"]:
+            out = self.dir / f"{backend}.f32"
+            self.succeed("logits", "-m", self.llama, "--tokens", self.dir / "tokens.json",
+                         "--backend", backend, "--out", out)
+            rows.append(read_floats(out))
+        difference = max(abs(a - b) for a, b in zip(*rows))
+        self.assertLess(difference, 1e-3)
+        self.assertGreater(max(map(abs, rows[0])), 0.1)
+
+    def test_other_instruction_sets_give_the_same_bits(self):
+        tokens = self.write("isa.json", json.dumps(self.tokens()))
+        results = set()
+        for isa in ["scalar", "avx2", "avx512"]:
+            out = self.dir / "isa.f32"
+            self.succeed("logits", "-m", self.llama, "--tokens", tokens, "--out", out,
+                         env={"WEFT_ISA": isa})
+            results.add(out.read_bytes())
+        self.assertEqual(len(results), 1)
+
+
+class RunTest(CliTest):
+    def run_json(self, *flags, prompt=TEXT):
+        return self.succeed("run", "-m", self.llama, "--json", *flags, prompt).json
+
+    def test_text_arrives_on_stdout_alone(self):
+        result = self.succeed("run", "-m", self.llama, "-n", 8, "--temp", 0, TEXT)
+        self.assertEqual(result.err, "")
+        self.assertTrue(result.out.endswith(b"\n"))
+
+    def test_json(self):
+        result = self.run_json("-n", 8, "--temp", 0)
+        self.assertEqual(result["prompt_tokens"], len(self.tokens()) + 1)  # and BOS
+        self.assertLessEqual(result["completion_tokens"], 8)
+        self.assertIn(result["finish_reason"], ("stop", "length"))
+        self.assertEqual(self.run_json("-n", 8, "--temp", 0, "--raw")["prompt_tokens"],
+                         len(self.tokens()))
+
+    def test_equal_seeds_give_equal_output(self):
+        flags = ["-n", 24, "--temp", 1.5, "--top-k", 0, "--top-p", 1]
+        first = self.run_json(*flags, "--seed", 7)
+        self.assertEqual(first["seed"], 7)
+        self.assertEqual(self.run_json(*flags, "--seed", 7, "--threads", 1)["tokens"],
+                         first["tokens"])
+        others = [self.run_json(*flags, "--seed", seed)["tokens"] for seed in (8, 9, 10)]
+        self.assertTrue(any(tokens != first["tokens"] for tokens in others))
+
+    def test_a_seed_that_was_drawn_can_be_given(self):
+        flags = ["-n", 12, "--temp", 2]
+        drawn = self.run_json(*flags)
+        again = self.run_json(*flags, "--seed", drawn["seed"])
+        self.assertEqual(again["tokens"], drawn["tokens"])
+
+    def test_greedy_is_what_the_logits_say(self):
+        result = self.run_json("-n", 6, "--temp", 0, "--kv", "f32")
+        tokens = [1] + self.tokens() + result["tokens"]
+        path, out = self.write("greedy.json", json.dumps(tokens)), self.dir / "greedy.f32"
+        self.succeed("logits", "-m", self.llama, "--tokens", path, "--out", out)
+        values = read_floats(out)
+        for i, token in enumerate(result["tokens"]):
+            row = len(tokens) - len(result["tokens"]) + i - 1
+            logits = values[row * VOCABULARY:(row + 1) * VOCABULARY]
+            self.assertEqual(token, logits.index(max(logits)), f"token {i}")
+
+    def test_stdin(self):
+        flags = ["-n", 8, "--temp", 0]
+        piped = self.succeed("run", "-m", self.llama, *flags, "-", stdin=TEXT)
+        self.assertEqual(piped.out, self.succeed("run", "-m", self.llama, *flags, TEXT).out)
+
+    def test_every_kv_type(self):
+        for kv in ["f32", "f16", "bf16", "q8_0"]:
+            self.assertEqual(self.run_json("-n", 4, "--temp", 0, "--kv", kv)["prompt_tokens"],
+                             len(self.tokens()) + 1)
+
+    def test_a_prompt_longer_than_the_context(self):
+        self.fail("run", "-m", self.llama, "--ctx", 32, "word " * 400, says="context")
+
+    def test_sampling_values_that_make_no_sense(self):
+        for flags in [("--temp", "nan"), ("--temp", "-1"), ("--top-p", "2"), ("--min-p", "-0.5"),
+                      ("--top-k", "-3")]:
+            result = weft("run", "-m", self.llama, "-n", 1, *flags, "x")
+            self.assertIn(result.code, (1, 2), result)
+            self.assertTrue(result.err.strip(), result)
+
+    def test_a_reader_that_goes_away(self):
+        process = subprocess.Popen([WEFT, "run", "-m", str(self.llama), "-n", "2000", "--temp", "2",
+                                    "x"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.close()
+        process.stderr.read()
+        process.stderr.close()
+        self.assertIn(process.wait(timeout=60), (0, 1))
+
+
+class ScoreTest(CliTest):
+    def score(self, *lines):
+        return self.succeed("score", "-m", self.llama,
+                            stdin="".join(json.dumps(line) + "\n" for line in lines)).json_lines
+
+    def test_log_likelihoods(self):
+        line = {"context": "The warp stays and", "continuation": " the weft travels"}
+        one = self.score(line)[0]
+        self.assertLess(one["logprob"], 0)
+        self.assertGreater(one["tokens"], 0)
+        self.assertIsInstance(one["is_greedy"], bool)
+        # Order and company change nothing, not even a bit.
+        other = {"context": "Other", "continuation": " words entirely"}
+        many = self.score(other, line, *[other] * 20, line)
+        self.assertEqual(many[1], one)
+        self.assertEqual(many[22], one)
+        self.assertEqual(many[0], many[2])
+
+    def expected(self, model, tokens, n_context):
+        """The log-likelihood of tokens[n_context:], from the logits."""
+        path, out = self.write("score.json", json.dumps(tokens)), self.dir / "score.f32"
+        self.succeed("logits", "-m", model, "--tokens", path, "--kv", "f16", "--out", out)
+        values = read_floats(out)
+        width = len(values) // len(tokens)
+        total = 0.0
+        for i in range(n_context, len(tokens)):
+            row = values[(i - 1) * width:i * width]
+            top = max(row)
+            total += row[tokens[i]] - top - math.log(sum(math.exp(v - top) for v in row))
+        return total
+
+    def test_it_agrees_with_the_logits(self):
+        context, continuation = "The warp", " stays here"
+        tokens = [1] + self.tokens(context + continuation)
+        n_context = 1 + len(self.tokens(context))
+        scored = self.score({"context": context, "continuation": continuation})[0]
+        self.assertEqual(scored["tokens"], len(tokens) - n_context)
+        self.assertAlmostEqual(scored["logprob"], self.expected(self.llama, tokens, n_context),
+                               places=3)
+
+    def test_a_token_that_spans_the_border_counts_to_the_continuation(self):
+        context, continuation = "The warp", "t is"
+        tokens = [1] + self.tokens(context + continuation)
+        before = [1] + self.tokens(context)
+        self.assertNotEqual(tokens[:len(before)], before, "this pair of texts tests nothing")
+        n_context = next(i for i, (a, b) in enumerate(zip(before, tokens)) if a != b)
+        scored = self.score({"context": context, "continuation": continuation})[0]
+        self.assertEqual(scored["tokens"], len(tokens) - n_context)
+        self.assertAlmostEqual(scored["logprob"], self.expected(self.llama, tokens, n_context),
+                               places=3)
+
+    def test_nothing_is_certain(self):
+        self.assertEqual(self.score({"context": "The warp", "continuation": ""})[0],
+                         {"logprob": 0, "is_greedy": True, "tokens": 0})
+
+    def test_the_end_of_a_text_stands_before_a_first_token_without_bos(self):
+        qwen = make_model(self.dir / "qwen3.gguf", "tiny-qwen3")
+        end = self.succeed("inspect", qwen, "--json").json["metadata"][
+            "tokenizer.ggml.eos_token_id"]
+        tokens = [end] + self.tokens("stays", qwen)
+        line = json.dumps({"context": "", "continuation": "stays"})
+        scored = self.succeed("score", "-m", qwen, stdin=line + "\n").json
+        self.assertEqual(scored["tokens"], len(tokens) - 1)
+        self.assertAlmostEqual(scored["logprob"], self.expected(qwen, tokens, 1), places=3)
+
+    def test_the_likeliest_continuation_is_greedy(self):
+        context = "The warp stays"
+        made = self.succeed("run", "-m", self.llama, "--json", "-n", 1, "--temp", 0, context).json
+        if made["text"] and self.tokens(context + made["text"]) == \
+                self.tokens(context) + made["tokens"]:
+            self.assertTrue(self.score({"context": context, "continuation": made["text"]})[0]
+                            ["is_greedy"])
+
+    def test_empty_lines_and_no_lines(self):
+        self.assertEqual(self.succeed("score", "-m", self.llama, stdin="").out, b"")
+        self.assertEqual(self.succeed("score", "-m", self.llama, stdin="\n \n").out, b"")
+
+    def test_lines_that_are_wrong(self):
+        for line in ["not json", "[]", '{"context": "x"}', '{"context": 1, "continuation": "y"}']:
+            self.fail("score", "-m", self.llama, stdin=line + "\n", says="line 1")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,55 @@
+"""Running the built binaries: $WEFT and $WEFT_MAKE_MODEL."""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+
+WEFT = os.environ.get("WEFT", "build/release/weft")
+MAKE_MODEL = os.environ.get("WEFT_MAKE_MODEL", "build/release/weft-make-model")
+TIMEOUT_S = 120
+
+
+class Result:
+    def __init__(self, args, done):
+        self.command = "weft " + " ".join(map(str, args))
+        self.code = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr.decode("utf-8", "replace")
+
+    @property
+    def text(self):
+        return self.out.decode("utf-8")
+
+    @property
+    def json(self):
+        return json.loads(self.text)
+
+    @property
+    def json_lines(self):
+        return [json.loads(line) for line in self.text.splitlines()]
+
+    def __str__(self):
+        return f"$ {self.command}\nexit {self.code}\nstdout: {self.out[:2000]!r}\nstderr: {self.err[:2000]}"
+
+
+def weft(*args, stdin=b"", env=None):
+    """Runs the binary; a string on stdin is sent as UTF-8."""
+    if isinstance(stdin, str):
+        stdin = stdin.encode()
+    done = subprocess.run([WEFT, *map(str, args)], input=stdin, capture_output=True,
+                          timeout=TIMEOUT_S, env={**os.environ, **(env or {})})
+    return Result(args, done)
+
+
+def make_model(path, shape="tiny-llama", kind="F32", *options):
+    subprocess.run([MAKE_MODEL, "--shape", shape, "--type", kind, "--out", str(path),
+                    *map(str, options)], check=True, capture_output=True, timeout=TIMEOUT_S)
+    return pathlib.Path(path)
+
+
+def read_floats(path):
+    data = pathlib.Path(path).read_bytes()
+    assert len(data) % 4 == 0, f"{path} has {len(data)} bytes"
+    return struct.unpack(f"<{len(data) // 4}f", data)

@@ -1,0 +1,74 @@
+// Same bits: what a session says does not depend on what else happened.
+//
+//   WEFT_PROPERTY_PROGRAMS=N  programs per model (for long runs, and for few)
+//   WEFT_PROPERTY_SEED=S      the first one's seed; a failure names its own
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/property/program.h"
+
+namespace weft::testing {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(WEFT_DEBUG)
+constexpr int64_t kPrograms = 12;
+constexpr int64_t kMadePrograms = 3;
+#else
+constexpr int64_t kPrograms = 520;
+constexpr int64_t kMadePrograms = 20;
+#endif
+constexpr uint64_t kFirstSeed = 1;
+
+int64_t NumberFrom(const char* variable, int64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::strtoll(text, nullptr, 10) : otherwise;
+}
+
+void RunPrograms(std::string_view model_name, int64_t programs) {
+  const auto model = LoadTestModel(model_name);
+  Oracle oracle(model);
+  programs = NumberFrom("WEFT_PROPERTY_PROGRAMS", programs);
+  const int64_t first = NumberFrom("WEFT_PROPERTY_SEED", kFirstSeed);
+  const auto begin = std::chrono::steady_clock::now();
+  ProgramCounts counts;
+  for (int64_t i = 0; i < programs; ++i) {
+    const uint64_t seed = static_cast<uint64_t>(first + i);
+    Program program(model, &oracle, seed);
+    const std::string failure = program.Run();
+    counts.Add(program.counts());
+    ASSERT_EQ(failure, "") << "model " << model_name << ", seed " << seed
+                           << "; run it alone with WEFT_PROPERTY_PROGRAMS=1 WEFT_PROPERTY_SEED="
+                           << seed << "\n"
+                           << program.Trace();
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::printf(
+      "%s: %lld programs, %lld operations, %lld turns (%lld cancelled, %lld out of memory), "
+      "%lld tokens, %lld tokens from the cache, %lld forks, %lld restores, %lld restarts, "
+      "%lld preemptions, %lld idle sessions dropped; %.1f s\n",
+      std::string(model_name).c_str(), static_cast<long long>(programs),
+      static_cast<long long>(counts.operations), static_cast<long long>(counts.turns),
+      static_cast<long long>(counts.cancelled), static_cast<long long>(counts.out_of_memory),
+      static_cast<long long>(counts.tokens), static_cast<long long>(counts.cached_tokens),
+      static_cast<long long>(counts.forks), static_cast<long long>(counts.restores),
+      static_cast<long long>(counts.restarts), static_cast<long long>(counts.preemptions),
+      static_cast<long long>(counts.dropped), seconds.count());
+}
+
+TEST(EnginePropertyTest, Llama) { RunPrograms("llama", kPrograms); }
+TEST(EnginePropertyTest, Qwen3) { RunPrograms("qwen3", kPrograms); }
+TEST(EnginePropertyTest, Gemma3SlidingWindow) { RunPrograms("gemma3", kPrograms); }
+TEST(EnginePropertyTest, Qwen3MixtureOfExperts) { RunPrograms("qwen3moe", kPrograms); }
+
+TEST(EnginePropertyTest, MadeModels) {
+  for (const char* name : {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-moe"}) {
+    RunPrograms(name, kMadePrograms);
+    if (HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing

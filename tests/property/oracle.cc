@@ -1,0 +1,79 @@
+#include "tests/property/oracle.h"
+
+#include "engine/random.h"
+
+namespace weft::testing {
+namespace {
+
+constexpr size_t kMostAnswers = 20000;
+
+template <typename T>
+void AppendBytes(std::string* key, const T& value) {
+  key->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Everything that an answer depends on.
+std::string KeyOf(KvType kv_type, const std::vector<int32_t>& context, const TurnOptions& options,
+                  uint64_t seed) {
+  std::string key;
+  const SamplingOptions& sampling = options.sampling;
+  AppendBytes(&key, kv_type);
+  AppendBytes(&key, sampling.temperature == 0 ? uint64_t{0} : seed);
+  AppendBytes(&key, options.max_tokens);
+  AppendBytes(&key, options.ignore_eos);
+  for (const float value :
+       {sampling.temperature, sampling.top_p, sampling.min_p, sampling.repetition_penalty,
+        sampling.frequency_penalty, sampling.presence_penalty}) {
+    AppendBytes(&key, value);
+  }
+  AppendBytes(&key, sampling.top_k);
+  AppendBytes(&key, sampling.penalty_window);
+  for (const auto& [token, bias] : sampling.logit_bias) {
+    AppendBytes(&key, token);
+    AppendBytes(&key, bias);
+  }
+  AppendBytes(&key, options.stop_tokens.size());
+  for (const int32_t token : options.stop_tokens) AppendBytes(&key, token);
+  for (const int32_t token : context) AppendBytes(&key, token);
+  return key;
+}
+
+}  // namespace
+
+StatusOr<Engine*> Oracle::EngineOf(KvType kv_type) {
+  std::unique_ptr<Engine>& engine = engines_[kv_type];
+  if (engine == nullptr) {
+    EngineOptions options;
+    options.n_threads = 1;
+    options.kv_type = kv_type;
+    options.prefix_cache = false;
+    options.memory_bytes = int64_t{256} << 20;
+    options.max_running = 1;
+    WEFT_ASSIGN_OR_RETURN(engine, Engine::Start(model_, options));
+  }
+  return engine.get();
+}
+
+StatusOr<ChoiceRecord> Oracle::Ask(KvType kv_type, const std::vector<int32_t>& context,
+                                   const TurnOptions& options, int choice) {
+  const uint64_t seed = ChoiceSeed(options.sampling.seed.value_or(0), choice);
+  const std::string key = KeyOf(kv_type, context, options, seed);
+  if (const auto known = answers_.find(key); known != answers_.end()) return known->second;
+  WEFT_ASSIGN_OR_RETURN(Engine* const engine, EngineOf(kv_type));
+  TurnOptions alone;
+  alone.tokens = context;
+  alone.tokens_are_whole_context = true;
+  alone.max_tokens = options.max_tokens;
+  alone.sampling = options.sampling;
+  alone.sampling.seed = seed;
+  alone.stop_tokens = options.stop_tokens;
+  alone.ignore_eos = options.ignore_eos;
+  alone.top_logprobs = options.top_logprobs;
+  WEFT_ASSIGN_OR_RETURN(const auto turn, engine->SubmitOnce("", alone));
+  TurnRecord record = ReadTurn(turn.get(), 1);
+  if (!record.choices[0].complete()) return Internal("the oracle failed");
+  if (answers_.size() >= kMostAnswers) answers_.clear();
+  return answers_.emplace(key, std::move(record.choices[0])).first->second;
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,39 @@
+// What a conversation says when nothing else is there: an engine with one thread, no
+// prefix cache and one turn at a time, given the whole context at once.
+#ifndef WEFT_TESTS_PROPERTY_ORACLE_H_
+#define WEFT_TESTS_PROPERTY_ORACLE_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "tests/property/turn_record.h"
+#include "weft/engine.h"
+
+namespace weft::testing {
+
+// One thread.
+class Oracle {
+ public:
+  explicit Oracle(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
+
+  const Model& model() const { return *model_; }
+
+  // What choice `choice` of a turn with these options says after `context`.
+  // Answers are kept: programs ask the same again.
+  StatusOr<ChoiceRecord> Ask(KvType kv_type, const std::vector<int32_t>& context,
+                             const TurnOptions& options, int choice);
+
+ private:
+  StatusOr<Engine*> EngineOf(KvType kv_type);
+
+  const std::shared_ptr<const Model> model_;
+  std::map<KvType, std::unique_ptr<Engine>> engines_;
+  std::map<std::string, ChoiceRecord> answers_;
+};
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_PROPERTY_ORACLE_H_

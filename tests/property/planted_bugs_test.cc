@@ -1,0 +1,60 @@
+// The property tests find bugs: each of these is planted into the backend, and some of
+// the first programs must notice it. The same programs pass without it.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/property/faulty_backend.h"
+#include "tests/property/program.h"
+
+namespace weft::testing {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(WEFT_DEBUG)
+constexpr uint64_t kControlPrograms = 5;
+#else
+constexpr uint64_t kControlPrograms = 40;
+#endif
+constexpr uint64_t kMostPrograms = 400;
+
+// The seed of the first program that fails, 0 when none of them does.
+uint64_t FirstFailure(Fault fault, std::string_view model_name, uint64_t programs,
+                      std::string* failure) {
+  const auto backend = NewFaultyBackend(fault);
+  const auto model = LoadTestModel(model_name, backend.get());
+  Oracle oracle(LoadTestModel(model_name));
+  for (uint64_t seed = 1; seed <= programs; ++seed) {
+    Program program(model, &oracle, seed);
+    *failure = program.Run();
+    if (!failure->empty()) return seed;
+  }
+  return 0;
+}
+
+void ExpectFound(Fault fault, std::string_view model_name) {
+  std::string failure;
+  const uint64_t seed = FirstFailure(fault, model_name, kMostPrograms, &failure);
+  EXPECT_NE(seed, 0u) << "no program noticed the planted bug";
+  std::printf("found by program %llu: %.200s\n", static_cast<unsigned long long>(seed),
+              failure.c_str());
+}
+
+TEST(PlantedBugsTest, NoneIsFoundWhereNoneIs) {
+  for (const char* model : {"qwen3moe", "gemma3"}) {
+    std::string failure;
+    EXPECT_EQ(FirstFailure(Fault::kNone, model, kControlPrograms, &failure), 0u) << failure;
+  }
+}
+
+TEST(PlantedBugsTest, CopiesNothing) { ExpectFound(Fault::kCopiesNothing, "qwen3moe"); }
+TEST(PlantedBugsTest, SharedPageIsWritten) { ExpectFound(Fault::kSharedUncopied, "qwen3moe"); }
+TEST(PlantedBugsTest, StalePage) { ExpectFound(Fault::kStalePage, "qwen3moe"); }
+TEST(PlantedBugsTest, PositionOffByOne) { ExpectFound(Fault::kPositionOffByOne, "qwen3moe"); }
+TEST(PlantedBugsTest, ShiftedTable) { ExpectFound(Fault::kShiftedTable, "qwen3moe"); }
+TEST(PlantedBugsTest, SwappedLogits) { ExpectFound(Fault::kSwappedLogits, "qwen3moe"); }
+TEST(PlantedBugsTest, ForeignPage) { ExpectFound(Fault::kForeignPage, "qwen3moe"); }
+TEST(PlantedBugsTest, CopiesNothingUnderWindows) { ExpectFound(Fault::kCopiesNothing, "gemma3"); }
+TEST(PlantedBugsTest, StalePageUnderWindows) { ExpectFound(Fault::kStalePage, "gemma3"); }
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,142 @@
+// A random program over an engine: create, turn, cancel, fork, undo, reset, save, park,
+// restore, rename, close, forget prefixes, restart, several turns at a time, under random
+// options. What every session says is compared bit for bit with what it says alone, and
+// its tokens with a plain list of tokens kept here.
+#ifndef WEFT_TESTS_PROPERTY_PROGRAM_H_
+#define WEFT_TESTS_PROPERTY_PROGRAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/property/oracle.h"
+#include "tests/property/test_models.h"
+#include "tests/property/turn_record.h"
+#include "weft/engine.h"
+
+namespace weft::testing {
+
+// What a program did, for the reports.
+struct ProgramCounts {
+  int64_t operations = 0, turns = 0, tokens = 0, cancelled = 0, out_of_memory = 0;
+  int64_t cached_tokens = 0, forks = 0, restores = 0, restarts = 0, preemptions = 0, dropped = 0;
+  void Add(const ProgramCounts& other);
+};
+
+class Program {
+ public:
+  // `model`: what the program runs on. `oracle`: the same weights on a backend that is
+  // trusted. Equal seeds choose equal options and operations; what runs beside what in
+  // the engine is the machine's choice.
+  Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t seed);
+  ~Program();
+
+  // Empty, or what went wrong.
+  std::string Run();
+  // Every operation so far, one per line.
+  std::string Trace() const;
+  const ProgramCounts& counts() const { return counts_; }
+
+ private:
+  using Tokens = std::vector<int32_t>;
+  struct Flight {
+    std::shared_ptr<Turn> turn;
+    TurnOptions options;
+    Tokens before;              // the session's tokens when it was submitted
+    Tokens context;             // what the model is to continue
+    std::vector<Tokens> forks;  // taken of it while it ran; each must be a part of it
+    TurnRecord record;          // what was read so far
+  };
+  struct Sess {
+    SessionId id;
+    std::string domain, name;
+    int stream = 0;  // which of the shared token streams it likes to follow
+    Tokens tokens;
+    std::optional<Flight> flight;
+    // What its file may hold: a file that was asked for (`saved`) or one that the engine
+    // made when memory was short.
+    std::vector<Tokens> versions;
+    bool saved = false;
+  };
+  struct Check {
+    Flight flight;
+    KvType kv_type;
+  };
+
+  int Uniform(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  bool Chance(int percent) { return Uniform(1, 100) <= percent; }
+  template <typename... Pieces>
+  void Note(const Pieces&... pieces);
+  template <typename... Pieces>
+  void Fail(const Pieces&... pieces);
+  bool failed() const { return !failure_.empty(); }
+  // The status is OK, or the program fails.
+  void Expect(const Status& status, std::string_view what);
+
+  void ChooseOptions();
+  void ChooseMemory();
+  void Start();
+  void Step();
+  Sess* Pick();
+  std::string NewName();
+  Tokens NewTokens(const Sess& session, int64_t at, int n);
+  TurnOptions NewTurn(const Sess& session, Tokens* context);
+
+  // Operations.
+  void Create();
+  void Submit(Sess* session);
+  void ExpectAdmitted(const Status& status, const Tokens& context);
+  void SubmitOnce();
+  void CancelOne();
+  void Drain(Sess* session);
+  void Fork(Sess* session);
+  void Truncate(Sess* session, int64_t position);
+  void Reset(Sess* session);
+  void SaveOrPark(Sess* session, bool park);
+  void Restore(Sess* session);
+  void Rename(Sess* session);
+  void Close(Sess* session);
+  void FindAgain(Sess closed);
+  void Restart();
+  void FinishAll();
+
+  // Repeats `call` on a session that is being parked or restored beside us.
+  Status Insist(Sess* session, const std::function<Status()>& call);
+  std::optional<Tokens> ReadTokens(Sess* session);
+  void CheckTokens(Sess* session);
+  // Reads a turn to its end, reading the others beside it: one that nobody reads may
+  // hold the memory or the place that this one waits for.
+  void ReadToEnd(Flight* flight);
+  void Settle(Flight flight, Sess* session);
+  void SettleOnce();
+  void CheckEnd(const Flight& flight);
+  void CheckAccounts();
+  void CountPressure();
+  void CompareAll();
+  int64_t BytesFor(int64_t n_tokens) const;
+  bool CanSave(const Sess& session) const;
+
+  const std::shared_ptr<const Model> model_;
+  Oracle* const oracle_;
+  std::mt19937_64 random_;
+  std::vector<Tokens> streams_;
+  EngineOptions options_;
+  std::unique_ptr<TempDir> dir_;
+  std::vector<int64_t> page_bytes_;  // per layer group, for the options' KV type and page size
+  std::unique_ptr<Engine> engine_;
+  std::vector<std::unique_ptr<Sess>> sessions_;
+  std::vector<Flight> once_;  // turns on sessions of their own
+  std::vector<Check> checks_;
+  bool shut_down_ = false;
+  int next_name_ = 0;
+  std::string failure_;
+  std::vector<std::string> trace_;
+  ProgramCounts counts_;
+};
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_PROPERTY_PROGRAM_H_

@@ -1,0 +1,199 @@
+// What is shared and what is copied, shown by counters.
+#include <gtest/gtest.h>
+
+#include "tests/property/oracle.h"
+#include "tests/property/test_models.h"
+
+namespace weft::testing {
+namespace {
+
+std::vector<int32_t> MakeTokens(const Model& model, int64_t n, uint64_t seed) {
+  std::vector<int32_t> tokens;
+  uint64_t state = seed * 7919 + 1;
+  for (int64_t i = 0; i < n; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    tokens.push_back(
+        3 + static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(model.n_vocab() - 3)));
+  }
+  return tokens;
+}
+
+class SharingTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    model_ = LoadTestModel(GetParam());
+    oracle_ = std::make_unique<Oracle>(model_);
+    options_.n_threads = 2;
+    options_.page_tokens = 32;
+    options_.memory_bytes = int64_t{256} << 20;
+  }
+  void Start() {
+    auto engine = Engine::Start(model_, options_);
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    engine_ = *std::move(engine);
+  }
+
+  static TurnOptions Greedy(std::vector<int32_t> tokens, int64_t max_tokens) {
+    TurnOptions turn;
+    turn.tokens = std::move(tokens);
+    turn.max_tokens = max_tokens;
+    turn.sampling = SamplingOptions::Greedy();
+    turn.top_logprobs = 2;
+    turn.ignore_eos = true;
+    return turn;
+  }
+
+  SessionId Create(const std::string& domain = "") {
+    const auto id = engine_->CreateSession({.domain = domain});
+    EXPECT_TRUE(id.ok());
+    return id.ok() ? *id : SessionId{};
+  }
+  SessionId Fork(SessionId of) {
+    const auto id = engine_->Fork(of, -1, {});
+    EXPECT_TRUE(id.ok()) << id.status().ToString();
+    return id.ok() ? *id : SessionId{};
+  }
+
+  // Runs the turn, and compares what it says with the session's whole context alone.
+  TurnRecord RunAndCompare(SessionId session, const TurnOptions& options) {
+    std::vector<int32_t> context = *engine_->Tokens(session);
+    context.insert(context.end(), options.tokens.begin(), options.tokens.end());
+    const auto turn = engine_->Submit(session, options);
+    EXPECT_TRUE(turn.ok()) << turn.status().ToString();
+    TurnRecord record = ReadTurn(turn->get(), 1);
+    EXPECT_EQ(record.protocol_error, "");
+    EXPECT_TRUE(record.choices[0].complete()) << record.choices[0].done->status.ToString();
+    if (options.max_tokens != 0) {
+      const auto alone = oracle_->Ask(options_.kv_type, context, options, 0);
+      EXPECT_TRUE(alone.ok()) << alone.status().ToString();
+      EXPECT_EQ(CompareChoices(record.choices[0], *alone), "");
+    }
+    EXPECT_TRUE(engine_->CheckIntegrity().ok());
+    return record;
+  }
+
+  // Kinds of layers with pages of their own.
+  static int64_t n_groups() { return std::string_view(GetParam()) == "tiny-gemma3" ? 2 : 1; }
+
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<Oracle> oracle_;
+  EngineOptions options_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// A writes, B writes, A goes on: nothing of A's was moved, copied or touched.
+TEST_P(SharingTest, OneSessionAfterAnother) {
+  Start();
+  const SessionId a = Create("one"), b = Create("two");
+  RunAndCompare(a, Greedy(MakeTokens(*model_, 45, 1), 3));
+  const SessionInfo before = *engine_->Inspect(a);
+  RunAndCompare(b, Greedy(MakeTokens(*model_, 50, 2), 3));
+  const SessionInfo after = *engine_->Inspect(a);
+  EXPECT_EQ(after.pages, before.pages);
+  EXPECT_EQ(after.n_computed, before.n_computed);
+  EXPECT_EQ(after.shared_pages, before.shared_pages);
+  const TurnRecord record = RunAndCompare(a, Greedy(MakeTokens(*model_, 5, 3), 8));
+  // Only what is new was computed.
+  EXPECT_EQ(record.started->cached_tokens, before.n_computed);
+  EXPECT_EQ(engine_->Stats().pages_copied, 0);
+}
+
+TEST_P(SharingTest, AForkOfALongSessionCopiesNoMoreThanItsLastPage) {
+  options_.max_step_tokens = 512;
+  Start();
+  const SessionId trunk = Create();
+  RunAndCompare(trunk, Greedy(MakeTokens(*model_, 4000, 4), 0));
+  const EngineStats before = engine_->Stats();
+  const SessionId fork = Fork(trunk);
+  const EngineStats forked = engine_->Stats();
+  EXPECT_EQ(forked.pages_copied, before.pages_copied);
+  EXPECT_EQ(forked.pages_used, before.pages_used);
+  EXPECT_EQ(forked.page_bytes, before.page_bytes);
+  // 4,010 tokens: the last page is partly filled, so that writing needs a copy of it.
+  RunAndCompare(trunk, Greedy(MakeTokens(*model_, 10, 5), 0));
+  const SessionId partial = Fork(trunk);
+  const EngineStats between = engine_->Stats();
+  RunAndCompare(partial, Greedy({5, 6, 7}, 4));
+  const EngineStats written = engine_->Stats();
+  EXPECT_GE(written.pages_copied - between.pages_copied, 1);
+  EXPECT_LE(written.pages_copied - between.pages_copied, n_groups());
+  EXPECT_LE(written.prompt_tokens - between.prompt_tokens, 4);
+  EXPECT_EQ(engine_->Close(fork, true).code(), StatusCode::kOk);
+  RunAndCompare(trunk, Greedy({8, 9}, 4));
+}
+
+TEST_P(SharingTest, EightForksHoldTheTrunkOnce) {
+  options_.max_running = 8;
+  Start();
+  const SessionId trunk = Create();
+  RunAndCompare(trunk, Greedy(MakeTokens(*model_, 2000, 6), 0));
+  const EngineStats before = engine_->Stats();
+  std::vector<SessionId> forks;
+  for (int i = 0; i < 8; ++i) forks.push_back(Fork(trunk));
+  EXPECT_EQ(engine_->Stats().pages_used, before.pages_used);
+  std::vector<std::shared_ptr<Turn>> turns;
+  std::vector<TurnOptions> options;
+  for (int i = 0; i < 8; ++i) {
+    options.push_back(Greedy(MakeTokens(*model_, 6, 20 + static_cast<uint64_t>(i)), 4));
+    const auto turn = engine_->Submit(forks[static_cast<size_t>(i)], options.back());
+    ASSERT_TRUE(turn.ok()) << turn.status().ToString();
+    turns.push_back(*turn);
+  }
+  for (size_t i = 0; i < turns.size(); ++i) {
+    const TurnRecord record = ReadTurn(turns[i].get(), 1);
+    std::vector<int32_t> context = MakeTokens(*model_, 2000, 6);
+    context.insert(context.end(), options[i].tokens.begin(), options[i].tokens.end());
+    const auto alone = oracle_->Ask(options_.kv_type, context, options[i], 0);
+    ASSERT_TRUE(alone.ok());
+    EXPECT_EQ(CompareChoices(record.choices[0], *alone), "");
+  }
+  // Of its own each fork has the page where it left the trunk, in every group.
+  const EngineStats after = engine_->Stats();
+  EXPECT_LE(after.pages_used, before.pages_used + 8 * n_groups());
+  EXPECT_LE(after.pages_copied - before.pages_copied, 8 * n_groups());
+  EXPECT_EQ(after.prompt_tokens - before.prompt_tokens, 8 * 6);
+  EXPECT_TRUE(engine_->CheckIntegrity().ok());
+}
+
+TEST_P(SharingTest, SiblingsComputeTheirCommonPrefixOnce) {
+  options_.max_running = 8;
+  options_.max_step_tokens = 64;
+  Start();
+  constexpr int64_t kPrefix = 600, kTail = 10;
+  const int64_t shared = kPrefix / options_.page_tokens * options_.page_tokens;
+  const EngineStats before = engine_->Stats();
+  std::vector<std::shared_ptr<Turn>> turns;
+  std::vector<std::vector<int32_t>> contexts;
+  for (uint64_t i = 0; i < 8; ++i) {
+    std::vector<int32_t> context = MakeTokens(*model_, kPrefix, 9);
+    const std::vector<int32_t> tail = MakeTokens(*model_, kTail, 40 + i);
+    context.insert(context.end(), tail.begin(), tail.end());
+    contexts.push_back(context);
+    const auto turn = engine_->SubmitOnce("", Greedy(context, 4));
+    ASSERT_TRUE(turn.ok()) << turn.status().ToString();
+    turns.push_back(*turn);
+  }
+  int64_t cached = 0;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    const TurnRecord record = ReadTurn(turns[i].get(), 1);
+    ASSERT_TRUE(record.started.has_value());
+    cached += record.started->cached_tokens;
+    const auto alone = oracle_->Ask(options_.kv_type, contexts[i], Greedy(contexts[i], 4), 0);
+    ASSERT_TRUE(alone.ok());
+    EXPECT_EQ(CompareChoices(record.choices[0], *alone), "");
+  }
+  EXPECT_EQ(cached, 7 * shared);
+  const EngineStats after = engine_->Stats();
+  EXPECT_EQ(after.prompt_tokens - before.prompt_tokens, 8 * (kPrefix + kTail) - 7 * shared);
+  EXPECT_EQ(after.cached_tokens - before.cached_tokens, 7 * shared);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SharingTest, ::testing::Values("tiny-llama", "tiny-gemma3"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,75 @@
+#include "tests/property/test_models.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "tests/support/goldens.h"
+#include "tools/make_model.h"
+
+namespace weft::testing {
+namespace {
+
+// Context of the loaded models: longer than any program's session, and than the direct
+// tests' trunks.
+constexpr int64_t kGoldenContext = 2048;
+
+[[noreturn]] void Die(std::string_view what, const Status& status) {
+  std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(what.size()), what.data(),
+               status.ToString().c_str());
+  std::abort();
+}
+
+std::string ShapeLike(std::string_view name) {
+  if (name == "qwen3moe") return "tiny-moe";
+  return name.starts_with("tiny-") ? std::string(name) : StrCat("tiny-", name);
+}
+
+const std::string& MadeModelPath(const std::string& shape_name) {
+  static const TempDir* const dir = new TempDir();  // removed by the process's last breath
+  static std::map<std::string, std::string>* const made = [] {
+    std::atexit([] { delete dir; });
+    return new std::map<std::string, std::string>();
+  }();
+  const auto [place, added] = made->try_emplace(shape_name);
+  if (!added) return place->second;
+  place->second = StrCat(dir->path(), "/", shape_name, ".gguf");
+  const auto shape = tools::FindShape(shape_name);
+  if (!shape.ok()) Die(shape_name, shape.status());
+  const auto file = tools::MakeModel(*shape, {.type = "Q8_0"}, place->second);
+  if (!file.ok()) Die(shape_name, file.status());
+  return place->second;
+}
+
+}  // namespace
+
+TempDir::TempDir() {
+  const std::filesystem::path memory = "/dev/shm";
+  const std::filesystem::path base =
+      std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();
+  path_ = (base / "weft-property-XXXXXX").string();
+  WEFT_CHECK(mkdtemp(path_.data()) != nullptr, "a temporary folder can be made");
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::shared_ptr<const Model> LoadTestModel(std::string_view name, const Backend* backend) {
+  const std::string goldens = GoldensDir();
+  const bool golden = !name.starts_with("tiny-") && !goldens.empty();
+  const std::string path =
+      golden ? StrCat(goldens, "/models/", name, ".gguf") : MadeModelPath(ShapeLike(name));
+  ModelOptions options;
+  options.backend_object = backend;
+  options.context_tokens = golden ? kGoldenContext : 0;
+  auto model = Model::Load(path, options);
+  if (!model.ok()) Die(path, model.status());
+  return *std::move(model);
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,187 @@
+// A process that parks and saves sessions is killed at random instants, again and
+// again. What it had acknowledged must be there, whole, each time.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/random.h"
+#include "state/state_directory.h"
+#include "tests/support/engine_harness.h"
+
+namespace weft {
+namespace {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(WEFT_DEBUG)
+constexpr int kRounds = 40;
+#else
+constexpr int kRounds = 300;
+#endif
+constexpr int kSessions = 3;
+constexpr int64_t kLongest = 300;  // then a session is forgotten, and one begun
+
+// What the child tells before it goes on; smaller than a pipe's atomic write.
+struct Message {
+  enum Kind : int32_t { kSaved, kForgetting } kind;
+  int32_t session;
+  int64_t n_tokens;
+};
+
+std::string NameOf(int64_t session) { return StrCat("session ", session); }
+
+// The tokens of a session are a function of its number, so that everybody knows what
+// must be in its file.
+std::vector<int32_t> TokensOf(int64_t session, int64_t n) {
+  return testing::RandomTokens(n, 5000 + static_cast<uint64_t>(session));
+}
+
+EngineOptions Options(const std::string& dir) {
+  EngineOptions options;
+  options.n_threads = 1;
+  options.page_tokens = 16;
+  options.memory_bytes = int64_t{16} << 20;
+  options.state_dir = dir;
+  return options;
+}
+
+// Extends sessions and parks or saves them until it is killed.
+[[noreturn]] void Child(const std::shared_ptr<const Model>& model, const std::string& dir, int pipe,
+                        uint64_t seed, std::vector<int32_t> sessions) {
+  auto engine = Engine::Start(model, Options(dir));
+  if (!engine.ok()) _exit(10);
+  const auto tell = [&](Message message) {
+    if (write(pipe, &message, sizeof(message)) != sizeof(message)) _exit(11);
+  };
+  std::mt19937_64 random(seed);
+  while (true) {
+    const size_t place = random() % sessions.size();
+    const int32_t number = sessions[place];
+    auto session = (*engine)->FindSession("", NameOf(number));
+    if (!session.ok()) session = (*engine)->CreateSession({.name = NameOf(number)});
+    if (!session.ok()) _exit(12);
+    int64_t n = (*engine)->Inspect(*session)->n_tokens;
+    if (n >= kLongest) {
+      tell({Message::kForgetting, number, n});
+      if (!(*engine)->Close(*session, true).ok()) _exit(13);
+      sessions[place] += kSessions;
+      continue;
+    }
+    const int64_t more = 1 + static_cast<int64_t>(random() % 40);
+    TurnOptions turn = testing::Greedy({}, 0);
+    const std::vector<int32_t> all = TokensOf(number, n + more);
+    turn.tokens.assign(all.begin() + n, all.end());
+    if (!testing::RunTurn(engine->get(), *session, turn).done().status.ok()) _exit(14);
+    const Status saved = random() % 2 == 0 ? (*engine)->Park(*session) : (*engine)->Save(*session);
+    if (!saved.ok()) _exit(15);
+    tell({Message::kSaved, number, n + more});
+  }
+}
+
+class CrashParkTest : public ::testing::Test {
+ protected:
+  CrashParkTest() : dir_(std::filesystem::temp_directory_path() / StrCat("weft_crash_", getpid())) {
+    std::filesystem::create_directories(dir_);
+  }
+  ~CrashParkTest() override { std::filesystem::remove_all(dir_); }
+
+  // One life of the child; what it acknowledged goes to acknowledged_.
+  void Round(uint64_t seed) {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) Child(model_, dir_, ends[1], seed, current_);
+    close(ends[1]);
+    const auto instant = std::chrono::microseconds(RandomBits(seed, 1) % 60000);
+    std::this_thread::sleep_for(instant);
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "the child gave up by itself: " << WEXITSTATUS(status);
+    Message message;
+    while (read(ends[0], &message, sizeof(message)) == sizeof(message)) {
+      ++n_messages_;
+      if (message.kind == Message::kSaved) {
+        acknowledged_[message.session] = message.n_tokens;
+        continue;
+      }
+      acknowledged_.erase(message.session);
+      for (int32_t& number : current_) {
+        if (number == message.session) number += kSessions;
+      }
+    }
+    close(ends[0]);
+  }
+
+  void VerifyFiles() {
+    const auto directory = StateDirectory::Open(dir_);
+    ASSERT_TRUE(directory.ok()) << directory.status();
+    for (const auto& [number, n_tokens] : acknowledged_) {
+      const auto reader = (*directory)->Load("", NameOf(number));
+      ASSERT_TRUE(reader.ok()) << reader.status();
+      const SessionHead& head = (*reader)->head();
+      ASSERT_GE(static_cast<int64_t>(head.tokens.size()), n_tokens) << "tokens were lost";
+      EXPECT_EQ(head.tokens, TokensOf(number, static_cast<int64_t>(head.tokens.size())));
+      const Status state =
+          (*reader)->ReadState([](int, int64_t, std::span<const std::byte>) { return OkStatus(); });
+      EXPECT_TRUE(state.ok()) << state;
+      EXPECT_GT(head.state_tokens, 0);
+    }
+    // Nothing half written stays.
+    const auto listed = (*directory)->ListAll();
+    ASSERT_TRUE(listed.ok());
+    for (const SavedSession& saved : *listed) EXPECT_TRUE(saved.health.ok()) << saved.health;
+  }
+
+  // The engine itself restores them, and goes on with the right bits.
+  void VerifyByEngine() {
+    auto engine = Engine::Start(model_, Options(dir_));
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    for (const auto& [number, n_tokens] : acknowledged_) {
+      const auto session = (*engine)->FindSession("", NameOf(number));
+      ASSERT_TRUE(session.ok()) << session.status();
+      const auto went_on = testing::RunTurn(engine->get(), *session, testing::Greedy({300}, 8));
+      ASSERT_TRUE(went_on.done().status.ok()) << went_on.done().status;
+      EXPECT_GE(went_on.started->prompt_tokens, n_tokens + 1);
+      EXPECT_GT(went_on.started->cached_tokens, 0);
+      TurnOptions whole = testing::Greedy(TokensOf(number, went_on.started->prompt_tokens - 1), 8);
+      whole.tokens.push_back(300);
+      EXPECT_EQ(went_on.tokens(),
+                testing::RunAlone(model_, Options(""), std::span(&whole, 1))[0].tokens());
+      // As it was, for the rounds to come.
+      ASSERT_TRUE((*engine)->Truncate(*session, went_on.started->prompt_tokens - 1).ok());
+    }
+    const Status down = (*engine)->Shutdown(std::chrono::seconds(1));
+    EXPECT_TRUE(down.ok()) << down;
+  }
+
+  const std::string dir_;
+  const std::shared_ptr<const Model> model_ = testing::TinyModel("llama");
+  std::vector<int32_t> current_ = {0, 1, 2};
+  std::map<int32_t, int64_t> acknowledged_;  // tokens, by session
+  int64_t n_messages_ = 0;
+};
+
+TEST_F(CrashParkTest, NothingAcknowledgedIsLost) {
+  for (int round = 0; round < kRounds; ++round) {
+    SCOPED_TRACE(round);
+    Round(static_cast<uint64_t>(round));
+    VerifyFiles();
+    if (round % 10 == 9) VerifyByEngine();
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(n_messages_, kRounds) << "hardly anything was saved between the kills";
+  RecordProperty("acknowledged", std::to_string(n_messages_));
+}
+
+}  // namespace
+}  // namespace weft

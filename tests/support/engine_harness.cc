@@ -1,0 +1,265 @@
+#include "tests/support/engine_harness.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/random.h"
+#include "tools/make_model.h"
+
+namespace weft::testing {
+namespace {
+
+// Removed with everything in it when the process ends. A child that was forked off
+// does not own it.
+class TempFolder {
+ public:
+  TempFolder()
+      : owner_(getpid()),
+        path_(std::filesystem::temp_directory_path() / StrCat("weft_harness_", owner_)) {
+    std::filesystem::create_directories(path_);
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    if (getpid() == owner_) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  const pid_t owner_;
+  const std::filesystem::path path_;
+};
+
+tools::ModelShape TinyShape(std::string_view architecture) {
+  const bool windowed = architecture == "gemma3";
+  return {.name = "tiny",
+          .description = "for tests",
+          .architecture = architecture,
+          .layers = windowed ? 6 : 2,
+          .embd = 64,
+          .ffn = 128,
+          .heads = 2,
+          .kv_heads = 1,
+          .head_dim = 32,
+          .vocab = kTinyVocab,
+          .tied = windowed,
+          .context = kTinyContext,
+          .rope_base = 1e4,
+          .norm_epsilon = 1e-5,
+          .vocabulary = tools::VocabularyKind::kPieces,
+          .pre_tokenizer = "default",
+          .window = windowed ? kTinyWindow : 0};
+}
+
+class FaultyExecutor : public Executor {
+ public:
+  FaultyExecutor(std::unique_ptr<Executor> inner, std::shared_ptr<Faults> faults)
+      : inner_(std::move(inner)), faults_(std::move(faults)) {}
+
+  const StateLayout& layout() const override { return inner_->layout(); }
+  Status Forward(const Step& step, std::span<float> logits) override {
+    const int64_t n = ++faults_->forwards;
+    if (const int64_t us = faults_->step_delay_us; us > 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(us));
+    }
+    WEFT_RETURN_IF_ERROR(inner_->Forward(step, logits));
+    if (n == faults_->fail_forward) return Internal("the device was lost");
+    if (n == faults_->nan_forward) std::fill(logits.begin(), logits.end(), NAN);
+    return OkStatus();
+  }
+  Status GrowPages(int group, int64_t n_pages) override {
+    if (faults_->fail_grow) return ResourceExhausted("the device is out of memory");
+    return inner_->GrowPages(group, n_pages);
+  }
+  void DiscardPages(int group, std::span<const PageId> pages) override {
+    inner_->DiscardPages(group, pages);
+  }
+  Status CopyPage(int group, PageId from, PageId to, int n_tokens) override {
+    if (faults_->fail_copy) return Internal("the copy failed");
+    return inner_->CopyPage(group, from, to, n_tokens);
+  }
+  Status ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) override {
+    return inner_->ReadPage(group, page, n_tokens, out);
+  }
+  Status WritePage(int group, PageId page, std::span<const std::byte> in) override {
+    return inner_->WritePage(group, page, in);
+  }
+  Status GrowSlots(int64_t n_slots) override { return inner_->GrowSlots(n_slots); }
+  Status ClearSlot(SlotId slot) override { return inner_->ClearSlot(slot); }
+  Status CopySlot(SlotId from, SlotId to) override { return inner_->CopySlot(from, to); }
+  Status ReadSlot(SlotId slot, std::span<std::byte> out) override {
+    return inner_->ReadSlot(slot, out);
+  }
+  Status WriteSlot(SlotId slot, std::span<const std::byte> in) override {
+    return inner_->WriteSlot(slot, in);
+  }
+  int64_t state_bytes() const override { return inner_->state_bytes(); }
+  int64_t scratch_bytes() const override { return inner_->scratch_bytes(); }
+
+ private:
+  const std::unique_ptr<Executor> inner_;
+  const std::shared_ptr<Faults> faults_;
+};
+
+class ScriptMask : public TokenMask {
+ public:
+  explicit ScriptMask(std::vector<TokenId> tokens) : tokens_(std::move(tokens)) {}
+  void Apply(std::span<const int32_t> generated, std::vector<bool>* allowed) override {
+    if (generated.size() >= tokens_.size()) return;
+    allowed->assign(allowed->size(), false);
+    (*allowed)[static_cast<size_t>(tokens_[generated.size()])] = true;
+  }
+
+ private:
+  const std::vector<TokenId> tokens_;
+};
+
+}  // namespace
+
+std::string TinyModelFile(std::string_view architecture, uint64_t seed) {
+  static TempFolder folder;
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const std::string path = folder.path() / StrCat(std::string(architecture), "-", seed, ".gguf");
+  if (std::filesystem::exists(path)) return path;
+  tools::MakeModelOptions options;
+  options.type = "Q8_0";
+  options.seed = seed;
+  const auto made = tools::MakeModel(TinyShape(architecture), options, path);
+  WEFT_CHECK(made.ok(), std::string(Message(made.status())).c_str());
+  return path;
+}
+
+std::shared_ptr<const Model> TinyModel(std::string_view architecture, uint64_t seed,
+                                       const Backend* backend) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, uint64_t>, std::shared_ptr<const Model>> loaded;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const std::pair<std::string, uint64_t> key(architecture, seed);
+  if (backend == nullptr && loaded.contains(key)) return loaded[key];
+  ModelOptions options;
+  options.n_threads = 1;
+  options.backend_object = backend;
+  auto model = Model::Load(TinyModelFile(architecture, seed), options);
+  WEFT_CHECK(model.ok(), std::string(Message(model.status())).c_str());
+  if (backend == nullptr) loaded[key] = *model;
+  return *std::move(model);
+}
+
+FaultyBackend::FaultyBackend() : inner_(*FindBackend("cpu")) {}
+
+StatusOr<std::shared_ptr<const Weights>> FaultyBackend::Load(std::shared_ptr<const ModelFile> file,
+                                                             ModelSpec spec,
+                                                             const LoadOptions& options) const {
+  return inner_->Load(std::move(file), std::move(spec), options);
+}
+
+StatusOr<std::unique_ptr<Executor>> FaultyBackend::NewExecutor(
+    std::shared_ptr<const Weights> weights, const ExecutorOptions& options) const {
+  if (faults_->fail_executor) return Internal("there is no such device");
+  WEFT_ASSIGN_OR_RETURN(auto inner, inner_->NewExecutor(std::move(weights), options));
+  return std::unique_ptr<Executor>(std::make_unique<FaultyExecutor>(std::move(inner), faults_));
+}
+
+int64_t PageBytes(const Model& model, const EngineOptions& options) {
+  ExecutorOptions executor;
+  executor.kv_type = options.kv_type == KvType::kF32 ? DType::kF32 : DType::kF16;
+  executor.page_tokens = options.page_tokens;
+  executor.n_threads = 1;
+  const auto made = (*FindBackend("cpu"))->NewExecutor(model.weights(), executor);
+  WEFT_CHECK(made.ok(), "an executor of the tiny model");
+  int64_t bytes = 0;
+  for (const int64_t page : (*made)->layout().page_bytes) bytes += page;
+  return bytes;
+}
+
+std::function<std::unique_ptr<TokenMask>(int)> Script(std::vector<TokenId> tokens) {
+  return [tokens = std::move(tokens)](int) { return std::make_unique<ScriptMask>(tokens); };
+}
+
+std::vector<TokenId> Bytes(std::string_view text) {
+  std::vector<TokenId> tokens;
+  for (const char c : text) tokens.push_back(3 + static_cast<unsigned char>(c));
+  return tokens;
+}
+
+std::vector<TokenId> RandomTokens(int64_t n, uint64_t seed) {
+  constexpr TokenId kFirst = 259;  // after controls and bytes
+  std::vector<TokenId> tokens;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t bits = RandomBits(seed, static_cast<uint64_t>(i));
+    tokens.push_back(kFirst + static_cast<TokenId>(bits % (kTinyVocab - 2 - kFirst)));
+  }
+  return tokens;
+}
+
+TurnOptions Greedy(std::vector<TokenId> tokens, int64_t max_tokens) {
+  TurnOptions options;
+  options.tokens = std::move(tokens);
+  options.max_tokens = max_tokens;
+  options.sampling = SamplingOptions::Greedy();
+  options.ignore_eos = true;
+  return options;
+}
+
+void AddEvent(TurnEvent event, TurnOutcome* outcome) {
+  const auto choice_at = [&](int choice) -> ChoiceOutcome& {
+    const size_t index = static_cast<size_t>(choice);
+    if (outcome->choices.size() <= index) outcome->choices.resize(index + 1);
+    return outcome->choices[index];
+  };
+  if (auto* started = std::get_if<StartedEvent>(&event)) {
+    outcome->started = std::move(*started);
+  } else if (auto* token = std::get_if<TokenEvent>(&event)) {
+    ChoiceOutcome& choice = choice_at(token->choice);
+    choice.tokens.push_back(token->token);
+    choice.text += token->text;
+    choice.events.push_back(std::move(*token));
+  } else {
+    DoneEvent& done = std::get<DoneEvent>(event);
+    ChoiceOutcome& choice = choice_at(done.choice);
+    choice.text += done.text;
+    choice.done = std::move(done);
+  }
+}
+
+TurnOutcome Collect(Turn* turn) {
+  TurnOutcome outcome;
+  while (auto event = turn->Next()) AddEvent(*std::move(event), &outcome);
+  return outcome;
+}
+
+TurnOutcome RunTurn(Engine* engine, SessionId session, const TurnOptions& options) {
+  auto turn = engine->Submit(session, options);
+  if (turn.ok()) return Collect(turn->get());
+  TurnOutcome refused;
+  DoneEvent done;
+  done.reason = FinishReason::kError;
+  done.status = turn.status();
+  AddEvent(done, &refused);
+  return refused;
+}
+
+std::vector<TurnOutcome> RunAlone(std::shared_ptr<const Model> model, EngineOptions engine,
+                                  std::span<const TurnOptions> turns) {
+  engine.prefix_cache = false;
+  engine.memory_bytes = int64_t{64} << 20;
+  engine.state_dir.clear();
+  engine.max_pending_events = 1 << 20;
+  auto alone = Engine::Start(std::move(model), engine);
+  WEFT_CHECK(alone.ok(), std::string(Message(alone.status())).c_str());
+  const auto session = (*alone)->CreateSession({});
+  WEFT_CHECK(session.ok(), "a session");
+  std::vector<TurnOutcome> outcomes;
+  for (const TurnOptions& turn : turns) outcomes.push_back(RunTurn(alone->get(), *session, turn));
+  return outcomes;
+}
+
+}  // namespace weft::testing

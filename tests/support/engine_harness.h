@@ -1,0 +1,108 @@
+// What tests of the engine need: tiny models of random weights, a backend that fails
+// on demand, and turns read to their end.
+#ifndef WEFT_TESTS_SUPPORT_ENGINE_HARNESS_H_
+#define WEFT_TESTS_SUPPORT_ENGINE_HARNESS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/tokens.h"
+#include "weft/engine.h"
+
+namespace weft::testing {
+
+inline constexpr int64_t kTinyVocab = 512;
+inline constexpr int64_t kTinyContext = 512;
+// Positions that the windowed layers of the tiny gemma3 see.
+inline constexpr int64_t kTinyWindow = 32;
+
+// The model file of a few layers of 64 channels, with a vocabulary of bytes (id 3 +
+// byte) and pieces. `architecture` is "llama" or "gemma3" (5 of 6 layers windowed).
+// Made once per process, removed at its end.
+std::string TinyModelFile(std::string_view architecture, uint64_t seed = 1);
+
+// The same, loaded; for a context of kTinyContext. Kept for the process when `backend`
+// is null.
+std::shared_ptr<const Model> TinyModel(std::string_view architecture, uint64_t seed = 1,
+                                       const Backend* backend = nullptr);
+
+// What a FaultyBackend's executors do wrong. Counters count from 1 over all of them;
+// 0 turns a fault off. Any thread.
+struct Faults {
+  std::atomic<int64_t> forwards{0};  // so far
+  std::atomic<int64_t> fail_forward{0};
+  std::atomic<int64_t> nan_forward{0};  // computes logits that are not numbers
+  std::atomic<int64_t> step_delay_us{0};
+  std::atomic<bool> fail_grow{false};  // RESOURCE_EXHAUSTED
+  std::atomic<bool> fail_copy{false};
+  std::atomic<bool> fail_executor{false};
+};
+
+// The cpu backend with faults.
+class FaultyBackend : public Backend {
+ public:
+  FaultyBackend();
+  Faults& faults() { return *faults_; }
+
+  std::string_view name() const override { return inner_->name(); }
+  const BackendCapabilities& capabilities() const override { return inner_->capabilities(); }
+  StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
+                                                ModelSpec spec,
+                                                const LoadOptions& options) const override;
+  StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
+                                                  const ExecutorOptions& options) const override;
+
+ private:
+  const Backend* inner_;
+  const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
+};
+
+// Bytes of one page of every layer group of the tiny model with these options.
+int64_t PageBytes(const Model& model, const EngineOptions& options);
+
+// Allows one token after the other of a script, so that a test decides what is said.
+// After its end everything is allowed.
+std::function<std::unique_ptr<TokenMask>(int)> Script(std::vector<TokenId> tokens);
+// The byte tokens of the tiny llama's vocabulary that spell `text`.
+std::vector<TokenId> Bytes(std::string_view text);
+
+// `n` tokens that are no controls; equal seeds give equal ones.
+std::vector<TokenId> RandomTokens(int64_t n, uint64_t seed);
+
+// A greedy turn of `max_tokens` that ends at nothing else.
+TurnOptions Greedy(std::vector<TokenId> tokens, int64_t max_tokens);
+
+struct ChoiceOutcome {
+  std::vector<TokenId> tokens;
+  std::string text;  // with what Done still held
+  std::vector<TokenEvent> events;
+  std::optional<DoneEvent> done;
+};
+struct TurnOutcome {
+  std::optional<StartedEvent> started;
+  std::vector<ChoiceOutcome> choices;
+
+  const DoneEvent& done() const { return *choices.at(0).done; }
+  const std::vector<TokenId>& tokens() const { return choices.at(0).tokens; }
+};
+// Reads the turn to its end.
+TurnOutcome Collect(Turn* turn);
+void AddEvent(TurnEvent event, TurnOutcome* outcome);
+
+// Submits and reads to the end; the error of Submit is that of choice 0 then.
+TurnOutcome RunTurn(Engine* engine, SessionId session, const TurnOptions& options);
+
+// What the turns say one after the other on a session of an engine of its own.
+std::vector<TurnOutcome> RunAlone(std::shared_ptr<const Model> model, EngineOptions engine,
+                                  std::span<const TurnOptions> turns);
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_SUPPORT_ENGINE_HARNESS_H_

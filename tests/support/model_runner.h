@@ -1,0 +1,98 @@
+// Runs token lists through a backend's Executor, for tests: gives pages (in order,
+// or scattered by a seed) and slots to sequences, builds the steps, keeps the
+// logits. What an engine does, without its policies.
+#ifndef WEFT_TESTS_SUPPORT_MODEL_RUNNER_H_
+#define WEFT_TESTS_SUPPORT_MODEL_RUNNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace weft::testing {
+
+// A model file on a backend.
+struct LoadedModel {
+  const Backend* backend = nullptr;
+  std::shared_ptr<const Weights> weights;
+};
+StatusOr<LoadedModel> LoadModel(std::string_view backend, const std::string& path,
+                                int64_t context_tokens);
+
+struct RunnerOptions {
+  ExecutorOptions executor{.kv_type = DType::kF32, .n_threads = 1, .max_step_tokens = 512};
+  // 0: pages are given in the order of their ids; else in an order drawn from it.
+  uint64_t page_seed = 0;
+  // Whether pages that fell behind a group's window are discarded and given to
+  // whoever asks next.
+  bool drop_behind_window = false;
+  int64_t pool_pages = 1024;  // per group
+  int64_t pool_slots = 16;
+};
+
+class ModelRunner {
+ public:
+  static StatusOr<std::unique_ptr<ModelRunner>> New(const LoadedModel& model,
+                                                    const RunnerOptions& options);
+
+  // A new empty sequence; its number.
+  int Add();
+  // A new sequence with the same tokens before it; pages are copied one by one.
+  StatusOr<int> Fork(int sequence);
+
+  // The tokens that one step appends to a sequence; all their logits are wanted,
+  // or the last's.
+  struct Part {
+    int sequence;
+    std::span<const TokenId> tokens;
+    bool all_logits = true;
+  };
+  // One step. Logits, row after row in the order of parts and tokens.
+  StatusOr<std::vector<float>> Step(std::span<const Part> parts);
+
+  // Feeds all tokens to the sequence, `chunks[i]` at a time, the last size again
+  // and again; an empty list is one step. All tokens' logits.
+  StatusOr<std::vector<float>> Feed(int sequence, std::span<const TokenId> tokens,
+                                    std::span<const int64_t> chunks = {});
+
+  // Writes every page (and the slot) of the sequence out, and into a new sequence
+  // of `other`, whose executor must have the same layout.
+  StatusOr<int> MoveTo(int sequence, ModelRunner* other);
+
+  Executor& executor() { return *executor_; }
+  const ModelSpec& spec() const { return model_.weights->spec(); }
+
+ private:
+  struct Sequence {
+    int64_t position = 0;
+    std::vector<std::vector<PageId>> tables;  // per group
+    SlotId slot = kNoSlot;
+  };
+
+  ModelRunner(LoadedModel model, const RunnerOptions& options)
+      : model_(std::move(model)), options_(options) {}
+  Status FillPools();
+  Status Extend(Sequence* sequence, int64_t n_tokens);
+  void DropBehindWindow(Sequence* sequence);
+  // Tokens of the sequence that lie in entry `i` of a page table.
+  int TokensInPage(const Sequence& sequence, size_t i) const;
+
+  const LoadedModel model_;
+  const RunnerOptions options_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<std::vector<PageId>> free_pages_;  // per group, the next one last
+  std::vector<Sequence> sequences_;
+};
+
+// The whole of a run in one call: one sequence, all logits.
+StatusOr<std::vector<float>> RunTokens(const LoadedModel& model, std::span<const TokenId> tokens,
+                                       std::span<const int64_t> chunks = {},
+                                       const RunnerOptions& options = {});
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_SUPPORT_MODEL_RUNNER_H_

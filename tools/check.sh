@@ -1,0 +1,68 @@
+#!/bin/bash
+# The checks beside the tests, each by its name or all of them.
+#
+#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz]
+#
+#   FUZZ_SECONDS   for each parser (60)
+#   TIDY_SECONDS   for clang-tidy over the changed files; what it did not reach by
+#                  then it names (600)
+#   TIDY_BASE      the commit that "changed" is measured from (see tools/tidy.py)
+#
+# Stops at the first check that fails.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+sources() {
+  git ls-files --cached --others --exclude-standard -- '*.cc' '*.h' '*.inc' |
+    grep -v 'src/model/arch/architectures.inc' |
+    while read -r file; do [ ! -f "$file" ] || echo "$file"; done
+}
+
+configured() {  # PRESET
+  [ -f "build/$1/build.ninja" ] || cmake --preset "$1" >/dev/null
+}
+
+check_format() { sources | xargs clang-format --dry-run -Werror; }
+check_layers() { python3 tools/check_layers.py; }
+check_tidy() {
+  cmake --preset tidy >/dev/null
+  python3 tools/tidy.py --build build/tidy --seconds "${TIDY_SECONDS:-600}" \
+    ${TIDY_BASE:+--base "$TIDY_BASE"}
+}
+sanitized() {  # PRESET
+  configured "$1"
+  cmake --build "build/$1"
+  # Conformance is about numbers, and the end-to-end tests start hundreds of processes:
+  # both are slow under a sanitizer, and what they run the other tests run too.
+  tools/run_tests.sh "build/$1" -LE 'conformance|e2e'
+}
+check_asan() { sanitized asan; }
+check_tsan() { sanitized tsan; }
+check_fuzz() {
+  configured fuzz
+  cmake --build build/fuzz --target weft_fuzzers
+  tools/fuzz.sh build/fuzz "${FUZZ_SECONDS:-60}"
+}
+
+[ $# -gt 0 ] || set -- format layers tidy asan tsan fuzz
+for name in "$@"; do
+  if ! declare -F "check_$name" >/dev/null; then
+    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz" >&2
+    exit 2
+  fi
+done
+for name in "$@"; do
+  echo "== check: $name"
+  start=$SECONDS
+  # Run by itself, so that `set -e` holds inside.
+  set +e
+  (set -e; "check_$name")
+  code=$?
+  set -e
+  if [ $code -ne 0 ]; then
+    echo "== check: $name FAILED after $((SECONDS - start)) s"
+    exit 1
+  fi
+  echo "== check: $name passed in $((SECONDS - start)) s"
+done
+echo "all checks passed: $*"

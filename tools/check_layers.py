@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Checks that folders use only what they may: includes, libraries, header guards.
+
+  tools/check_layers.py [ROOT]
+
+Prints one line per violation, "file:line: what is wrong", and exits with 1 if there
+is any. Tests (*_test.cc, *_test_util.h, tests/, bench/) and tools/ may use everything
+but headers by a relative path.
+"""
+
+import pathlib
+import re
+import sys
+
+# What each folder of src/ may include, itself aside. "weft" is include/weft, the public
+# headers: what lies below the engine does not know them.
+ALLOWED = {
+    "base": set(),
+    "formats": {"base"},
+    "tokenizer": {"base", "formats"},
+    "model": {"base", "formats"},
+    "state": {"base"},
+    "kernels": {"base"},
+    "backend": {"base", "formats", "model", "kernels"},
+    "engine": {"base", "formats", "tokenizer", "model", "state", "kernels", "backend", "weft"},
+    "chat": {"base", "tokenizer"},
+    "serve": {"base", "engine", "chat", "weft"},
+    "weft": set(),
+}
+ALLOWED["cli"] = set(ALLOWED)
+
+# Libraries whose headers belong to some folders only: an engine that knows no JSON
+# cannot grow a habit of it.
+CONFINED = {
+    "nlohmann": {"chat", "serve", "cli"},
+    "CLI": {"cli"},
+    "boost": {"serve"},
+    "grpcpp": {"serve"},
+    "pcre2.h": set(),
+    "utf8proc.h": {"tokenizer", "chat"},
+}
+
+# Backends are private to themselves: each subfolder and what stands directly in backend/.
+BACKENDS = {"reference", "cpu", "cuda"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+TEST_FILE = re.compile(r"_test(_util)?\.(cc|h)$")
+CMAKE_CALL = re.compile(r"(weft_library|target_link_libraries)\s*\(\s*(\S+)([^)]*)\)")
+
+
+def folder_of(path):
+    """The folder of `path` (relative to the root) that the rules speak of, or None."""
+    parts = path.parts
+    if parts[0] == "src" and len(parts) > 2:
+        return parts[1]
+    if parts[:2] == ("include", "weft"):
+        return "weft"
+    return None
+
+
+def expected_guard(path):
+    parts = path.parts[1:] if path.parts[0] in ("src", "include") else path.parts
+    if parts[0] == "weft":
+        parts = parts[1:]
+    return "WEFT_" + re.sub(r"[^A-Z0-9]", "_", "/".join(parts).upper()) + "_"
+
+
+def check_include(path, folder, target):
+    """What is wrong with including `target`, or None."""
+    if target.startswith("../") or "/../" in target or target.startswith("./"):
+        return f"#include \"{target}\" is relative; name the header from src/ or include/"
+    if folder is None:
+        return None
+    if folder not in ALLOWED:
+        return f"src/{folder} is unknown to tools/check_layers.py; say there what it may use"
+    head = target.split("/")[0]
+    if head in CONFINED and folder not in CONFINED[head]:
+        where = ", ".join(sorted(CONFINED[head])) or "tests"
+        return f"{folder} may not include {target}; that library belongs to {where}"
+    if "/" not in target or head not in ALLOWED or head == folder:
+        return check_backends(path, target)
+    if head not in ALLOWED[folder]:
+        allowed = ", ".join(sorted(ALLOWED[folder] - {"weft"})) or "nothing"
+        return f"{folder} may not include {target}; it may use {allowed}"
+    return None
+
+
+def check_backends(path, target):
+    parts, target_parts = path.parts, target.split("/")
+    if parts[:2] != ("src", "backend") or target_parts[0] != "backend" or len(parts) < 4:
+        return None
+    other = target_parts[1]
+    if other in BACKENDS and other != parts[2]:
+        return f"the {parts[2]} backend may not include {target}, a part of another backend"
+    return None
+
+
+def check_source(root, path, problems):
+    text = (root / path).read_text(encoding="utf-8", errors="replace")
+    lines = text.splitlines()
+    folder = None if TEST_FILE.search(path.name) else folder_of(path)
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if match:
+            problem = check_include(path, folder, match.group(2))
+            if problem:
+                problems.append(f"{path}:{number}: {problem}")
+    if path.suffix == ".h":
+        check_guard(path, lines, problems)
+
+
+def check_guard(path, lines, problems):
+    guard = expected_guard(path)
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#"):
+            following = lines[number] if number < len(lines) else ""
+            if line.strip() != f"#ifndef {guard}" or following.strip() != f"#define {guard}":
+                problems.append(f"{path}:{number}: the header's guard must be {guard}")
+            return
+    problems.append(f"{path}:1: the header has no guard; it must be {guard}")
+
+
+def check_libraries(root, path, problems):
+    """weft_X may link only the weft_Y that folder X may use."""
+    text = (root / path).read_text(encoding="utf-8", errors="replace")
+    text = re.sub(r"#[^\n]*", lambda m: " " * len(m.group()), text)
+    for call in CMAKE_CALL.finditer(text):
+        folder = call.group(2).removeprefix("weft_")
+        if not call.group(2).startswith("weft_") or folder not in ALLOWED:
+            continue
+        for name in re.finditer(r"\bweft_(\w+)\b", call.group(3)):
+            used = name.group(1)
+            if used not in ALLOWED or used == folder or used in ALLOWED[folder]:
+                continue
+            line = text.count("\n", 0, call.start(3) + name.start()) + 1
+            problems.append(f"{path}:{line}: weft_{folder} may not link weft_{used}")
+
+
+def check_tree(root):
+    problems = []
+    for top in ("src", "include", "tools", "tests", "bench"):
+        for file in sorted((root / top).rglob("*")):
+            path = file.relative_to(root)
+            if file.suffix in (".cc", ".h", ".inc") and file.is_file():
+                check_source(root, path, problems)
+            elif file.name == "CMakeLists.txt":
+                check_libraries(root, path, problems)
+    return problems
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    if not (root / "src").is_dir():
+        sys.exit(f"check_layers: {root} has no folder src")
+    problems = check_tree(root)
+    for problem in problems:
+        print(problem)
+    if problems:
+        print(f"check_layers: {len(problems)} violations; docs/ARCHITECTURE.md has the rules")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

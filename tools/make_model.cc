@@ -1,0 +1,214 @@
+#include "tools/make_model.h"
+
+#include <cmath>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+#include "formats/gguf_writer.h"
+#include "tools/random_weights.h"
+#include "tools/synthetic_vocabulary.h"
+
+namespace weft::tools {
+namespace {
+
+// What a matrix is for decides its type in a mix.
+enum class Role { kPlain, kValueOrDown, kOutput };
+
+// The types of a file: one for all matrices, or a better one for some.
+struct Mix {
+  DType main;
+  DType better;
+};
+
+StatusOr<Mix> ParseMix(std::string_view name) {
+  if (name == "Q4_K_M") return Mix{DType::kQ4_K, DType::kQ6_K};
+  if (name == "Q5_K_M") return Mix{DType::kQ5_K, DType::kQ6_K};
+  const DTypeInfo* info = FindDTypeByName(name);
+  if (info == nullptr || !CanMake(info->type)) {
+    return InvalidArgument("--type ", Printable(name),
+                           " cannot be made: give a type such as F32, F16, Q8_0, Q4_0, Q4_K, or "
+                           "the mixes Q4_K_M and Q5_K_M");
+  }
+  return Mix{info->type, info->type};
+}
+
+// Types of the same quality with blocks of 32, for rows that are not multiples
+// of 256.
+DType WithShortBlocks(DType type) {
+  switch (type) {
+    case DType::kQ4_K:
+      return DType::kQ5_0;
+    case DType::kQ5_K:
+      return DType::kQ5_1;
+    case DType::kQ6_K:
+      return DType::kQ8_0;
+    case DType::kIQ4_XS:
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+      return DType::kIQ4_NL;
+    default:
+      return type;
+  }
+}
+
+class Maker {
+ public:
+  Maker(const ModelShape& shape, const MakeModelOptions& options, Mix mix)
+      : shape_(shape), options_(options), mix_(mix), weights_(options.seed) {}
+
+  StatusOr<MadeModel> Write(const std::string& path) {
+    AddMetadata();
+    WEFT_RETURN_IF_ERROR(AddVocabulary(shape_, &writer_));
+    AddTensors();
+    WEFT_RETURN_IF_ERROR(status_);
+    WEFT_RETURN_IF_ERROR(writer_.Write(path));
+    return made_;
+  }
+
+ private:
+  void AddMetadata();
+  void AddTensors();
+  void AddLayer(int64_t layer);
+  void AddMatrix(const std::string& name, std::vector<int64_t> dims, Role role, int64_t layer);
+  void AddTyped(const std::string& name, std::vector<int64_t> dims, DType type);
+  void AddNorm(const std::string& name, int64_t n);
+
+  bool is(std::string_view architecture) const { return shape_.architecture == architecture; }
+
+  // The layers that get the better type: the ends, where errors cost most, and
+  // every third between them.
+  bool IsBetterLayer(int64_t layer) const {
+    const int64_t eighth = shape_.layers / 8;
+    return layer < eighth || layer >= shape_.layers - eighth || (layer - eighth) % 3 == 2;
+  }
+
+  const ModelShape& shape_;
+  const MakeModelOptions& options_;
+  const Mix mix_;
+  RandomWeights weights_;
+  GgufWriter writer_;
+  std::deque<std::vector<float>> vectors_;  // bytes that `writer_` refers to
+  MadeModel made_{};
+  uint64_t written_bytes_ = 0;
+  Status status_;
+};
+
+void Maker::AddMetadata() {
+  const std::string arch(shape_.architecture);
+  const auto add = [&](std::string_view key, int64_t value) {
+    writer_.AddUint32(StrCat(arch, ".", key), static_cast<uint32_t>(value));
+  };
+  writer_.AddString("general.architecture", arch);
+  writer_.AddString("general.name", StrCat(shape_.name, " with random weights"));
+  writer_.AddUint32("general.quantization_version", 2);
+  add("vocab_size", shape_.vocab);
+  add("context_length", shape_.context);
+  add("embedding_length", shape_.embd);
+  add("block_count", shape_.layers);
+  add("feed_forward_length", shape_.ffn);
+  add("attention.head_count", shape_.heads);
+  add("attention.head_count_kv", shape_.kv_heads);
+  add("attention.key_length", shape_.head_dim);
+  add("attention.value_length", shape_.head_dim);
+  add("rope.dimension_count", shape_.head_dim);
+  writer_.AddFloat32(arch + ".rope.freq_base", static_cast<float>(shape_.rope_base));
+  writer_.AddFloat32(arch + ".attention.layer_norm_rms_epsilon",
+                     static_cast<float>(shape_.norm_epsilon));
+  if (shape_.window > 0) add("attention.sliding_window", shape_.window);
+  if (shape_.experts > 0) {
+    add("expert_count", shape_.experts);
+    add("expert_used_count", shape_.experts_used);
+    add("expert_feed_forward_length", shape_.expert_ffn);
+  }
+}
+
+void Maker::AddTensors() {
+  AddMatrix("token_embd.weight", {shape_.embd, shape_.vocab},
+            shape_.tied ? Role::kOutput : Role::kPlain, 0);
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) AddLayer(layer);
+  AddNorm("output_norm.weight", shape_.embd);
+  if (!shape_.tied) AddMatrix("output.weight", {shape_.embd, shape_.vocab}, Role::kOutput, 0);
+}
+
+void Maker::AddLayer(int64_t layer) {
+  const auto name = [&](std::string_view part) {
+    return StrCat("blk.", layer, ".", part, ".weight");
+  };
+  const int64_t embd = shape_.embd;
+  const int64_t q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
+  AddNorm(name("attn_norm"), embd);
+  AddMatrix(name("attn_q"), {embd, q}, Role::kPlain, layer);
+  AddMatrix(name("attn_k"), {embd, kv}, Role::kPlain, layer);
+  AddMatrix(name("attn_v"), {embd, kv}, Role::kValueOrDown, layer);
+  AddMatrix(name("attn_output"), {q, embd}, Role::kPlain, layer);
+  if (!is("llama")) {
+    AddNorm(name("attn_q_norm"), shape_.head_dim);
+    AddNorm(name("attn_k_norm"), shape_.head_dim);
+  }
+  if (is("gemma3")) AddNorm(name("post_attention_norm"), embd);
+  AddNorm(name("ffn_norm"), embd);
+  if (shape_.experts > 0) {
+    const int64_t n = shape_.experts, ffn = shape_.expert_ffn;
+    AddTyped(name("ffn_gate_inp"), {embd, n}, DType::kF32);
+    AddMatrix(name("ffn_gate_exps"), {embd, ffn, n}, Role::kPlain, layer);
+    AddMatrix(name("ffn_up_exps"), {embd, ffn, n}, Role::kPlain, layer);
+    AddMatrix(name("ffn_down_exps"), {ffn, embd, n}, Role::kValueOrDown, layer);
+  } else {
+    AddMatrix(name("ffn_gate"), {embd, shape_.ffn}, Role::kPlain, layer);
+    AddMatrix(name("ffn_up"), {embd, shape_.ffn}, Role::kPlain, layer);
+    AddMatrix(name("ffn_down"), {shape_.ffn, embd}, Role::kValueOrDown, layer);
+  }
+  if (is("gemma3")) AddNorm(name("post_ffw_norm"), embd);
+}
+
+void Maker::AddMatrix(const std::string& name, std::vector<int64_t> dims, Role role,
+                      int64_t layer) {
+  const bool better = role == Role::kOutput || (role == Role::kValueOrDown && IsBetterLayer(layer));
+  DType type = better ? mix_.better : mix_.main;
+  if (dims[0] % InfoOf(type).block_values != 0) type = WithShortBlocks(type);
+  if (dims[0] % InfoOf(type).block_values != 0) {
+    status_ = InvalidArgument("tensor ", name, " has rows of ", dims[0],
+                              " values, which are not whole blocks of --type ", NameOf(type));
+    return;
+  }
+  AddTyped(name, std::move(dims), type);
+}
+
+void Maker::AddTyped(const std::string& name, std::vector<int64_t> dims, DType type) {
+  // A variance of 1 / inputs keeps the size of what flows through.
+  const float limit = std::sqrt(3.0f / static_cast<float>(dims[0]));
+  const RandomWeights::Matrix matrix = weights_.MakeMatrix(name, type, dims[0], limit);
+  int64_t values = 1;
+  for (const int64_t size : dims) values *= size;
+  made_.parameters += values;
+  made_.weight_bytes += static_cast<uint64_t>(RowBytes(type, values));
+  writer_.AddTensor(name, type, dims, [this, matrix](int64_t row, std::span<std::byte> bytes) {
+    matrix.FillRow(row, bytes);
+    constexpr uint64_t kReportBytes = uint64_t{16} << 20;
+    const uint64_t before = std::exchange(written_bytes_, written_bytes_ + bytes.size());
+    if (options_.progress && before / kReportBytes != written_bytes_ / kReportBytes) {
+      options_.progress(written_bytes_, made_.weight_bytes);
+    }
+  });
+}
+
+void Maker::AddNorm(const std::string& name, int64_t n) {
+  vectors_.push_back(weights_.MakeVector(name, n, 0.8f, 1.2f));
+  made_.parameters += n;
+  writer_.AddTensor(name, DType::kF32, std::vector<int64_t>{n},
+                    std::as_bytes(std::span(vectors_.back())));
+}
+
+}  // namespace
+
+StatusOr<MadeModel> MakeModel(const ModelShape& shape, const MakeModelOptions& options,
+                              const std::string& path) {
+  WEFT_RETURN_IF_ERROR(CheckShape(shape));
+  WEFT_ASSIGN_OR_RETURN(const Mix mix, ParseMix(options.type));
+  return Maker(shape, options, mix).Write(path);
+}
+
+}  // namespace weft::tools

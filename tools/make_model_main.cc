@@ -1,0 +1,103 @@
+// weft-make-model: the command line of make_model.h.
+
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "tools/make_model.h"
+
+namespace {
+
+using weft::tools::ModelShape;
+
+std::string Examples() {
+  std::string text = "Shapes:\n";
+  for (const ModelShape& shape : weft::tools::KnownShapes()) {
+    weft::StrAppend(&text, "  ", shape.name, std::string(16 - shape.name.size(), ' '),
+                    shape.description, " (", shape.architecture, ", ", shape.layers, " layers of ",
+                    shape.embd, ", vocabulary ", shape.vocab, ")\n");
+  }
+  return text +
+         "\nTypes with blocks of 256 need rows of a multiple of 256; other rows (gemma3-1b's of\n"
+         "1152) get the nearest type with blocks of 32, as models of the field do.\n"
+         "\nExamples:\n"
+         "  weft-make-model --shape qwen3-0.6b --type Q4_0 --out qwen3-0.6b.gguf\n"
+         "  weft-make-model --shape llama-8b --type Q4_K_M --layers 8 --out quarter.gguf\n"
+         "  weft-make-model --shape tiny-llama --type F32 --seed 7 --out tiny.gguf\n";
+}
+
+void ShowProgress(uint64_t done, uint64_t total) {
+  const double percent = 100.0 * static_cast<double>(done) / static_cast<double>(total);
+  std::fprintf(stderr, "\r%s of %s (%.0f %%) ", weft::HumanBytes(done).c_str(),
+               weft::HumanBytes(total).c_str(), percent);
+}
+
+struct SizeOption {
+  const char* name;
+  const char* help;
+  int64_t ModelShape::*size;
+  std::optional<int64_t> value;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Writes a model file of a known shape with random weights and a made-up vocabulary.\n"
+      "It loads, runs and costs like the real model; what it says means nothing. The same\n"
+      "arguments give the same bytes.");
+  app.footer(Examples());
+  std::string shape_name, out;
+  weft::tools::MakeModelOptions options;
+  app.add_option("--shape", shape_name, "one of the shapes below")->required();
+  app.add_option("--type", options.type,
+                 "of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_K, ... or Q4_K_M, Q5_K_M")
+      ->capture_default_str();
+  app.add_option("--out", out, "the file to write; it appears when it is complete")->required();
+  app.add_option("--seed", options.seed, "another one gives other weights")->capture_default_str();
+  SizeOption sizes[] = {
+      {"--layers", "number of layers", &ModelShape::layers, {}},
+      {"--embd", "width of the residual stream", &ModelShape::embd, {}},
+      {"--ffn", "width of the feed-forward", &ModelShape::ffn, {}},
+      {"--heads", "attention heads", &ModelShape::heads, {}},
+      {"--kv-heads", "heads of keys and values", &ModelShape::kv_heads, {}},
+      {"--head-dim", "width of a head", &ModelShape::head_dim, {}},
+      {"--vocab", "tokens in the vocabulary", &ModelShape::vocab, {}},
+      {"--context", "positions the model claims to know", &ModelShape::context, {}},
+      {"--experts", "experts of a mixture", &ModelShape::experts, {}},
+      {"--experts-used", "experts used per token", &ModelShape::experts_used, {}},
+      {"--expert-ffn", "width of an expert", &ModelShape::expert_ffn, {}},
+  };
+  for (SizeOption& size : sizes) {
+    app.add_option(size.name, size.value, std::string(size.help) + ", instead of the shape's");
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  weft::StatusOr<ModelShape> shape = weft::tools::FindShape(shape_name);
+  if (!shape.ok()) {
+    std::fprintf(stderr, "weft-make-model: %s\n",
+                 std::string(weft::Message(shape.status())).c_str());
+    return 2;
+  }
+  for (const SizeOption& size : sizes) {
+    if (size.value) (*shape).*size.size = *size.value;
+  }
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  if (terminal) options.progress = ShowProgress;
+  const auto made = weft::tools::MakeModel(*shape, options, out);
+  if (terminal) std::fprintf(stderr, "\r\033[K");
+  if (!made.ok()) {
+    std::fprintf(stderr, "weft-make-model: %s\n",
+                 std::string(weft::Message(made.status())).c_str());
+    return 1;
+  }
+  std::fprintf(stderr, "wrote %s: %.3f billion weights, %s\n", out.c_str(),
+               static_cast<double>(made->parameters) * 1e-9,
+               weft::HumanBytes(made->weight_bytes).c_str());
+  return 0;
+}

@@ -1,0 +1,95 @@
+#include "tools/model_shapes.h"
+
+#include <vector>
+
+namespace weft::tools {
+namespace {
+
+constexpr VocabularyKind kBytePairs = VocabularyKind::kBytePairs;
+constexpr VocabularyKind kPieces = VocabularyKind::kPieces;
+
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // name, description, architecture,
+    //   layers, embd, ffn, heads, kv_heads, head_dim, vocab, tied, context, rope, epsilon, vocabulary
+    {"qwen3-0.6b", "Qwen3 0.6B", "qwen3",
+     28, 1024, 3072, 16, 8, 128, 151936, true, 40960, 1e6, 1e-6, kBytePairs, "qwen2"},
+    {"qwen3-8b", "Qwen3 8B", "qwen3",
+     36, 4096, 12288, 32, 8, 128, 151936, false, 40960, 1e6, 1e-6, kBytePairs, "qwen2"},
+    {"tinyllama-1.1b", "TinyLlama 1.1B", "llama",
+     22, 2048, 5632, 32, 4, 64, 32000, false, 2048, 1e4, 1e-5, kPieces, "default"},
+    {"llama-8b", "Llama 3 8B", "llama",
+     32, 4096, 14336, 32, 8, 128, 128256, false, 8192, 5e5, 1e-5, kBytePairs, "llama-bpe"},
+    {"gemma3-1b", "Gemma 3 1B, 5 of 6 layers windowed", "gemma3",
+     26, 1152, 6912, 4, 1, 256, 262144, true, 32768, 1e6, 1e-6, kPieces, "default",
+     0, 0, 0, 512},
+    {"moe-2b", "32 experts of 512, 4 used; 2.1B weights, 0.5B used per token", "qwen3moe",
+     32, 1024, 3072, 16, 4, 128, 151936, false, 32768, 1e6, 1e-6, kBytePairs, "qwen2",
+     32, 4, 512},
+    {"tiny-llama", "for tests", "llama",
+     4, 256, 512, 4, 2, 64, 1024, false, 4096, 1e4, 1e-5, kPieces, "default"},
+    {"tiny-qwen3", "for tests", "qwen3",
+     4, 256, 512, 4, 2, 64, 2048, true, 4096, 1e6, 1e-6, kBytePairs, "qwen2"},
+    {"tiny-gemma3", "for tests", "gemma3",
+     7, 256, 512, 4, 1, 64, 1024, true, 4096, 1e6, 1e-6, kPieces, "default",
+     0, 0, 0, 64},
+    {"tiny-moe", "for tests: 8 experts of 256, 2 used", "qwen3moe",
+     3, 256, 512, 4, 2, 64, 2048, false, 4096, 1e6, 1e-6, kBytePairs, "qwen2",
+     8, 2, 256},
+};
+// clang-format on
+
+// Larger than any model, small enough that no product of three overflows.
+constexpr int64_t kMaxSize = int64_t{1} << 20;
+
+}  // namespace
+
+std::span<const ModelShape> KnownShapes() { return kShapes; }
+
+StatusOr<ModelShape> FindShape(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const ModelShape& shape : kShapes) {
+    if (shape.name == name) return shape;
+    names.push_back(shape.name);
+  }
+  return InvalidArgument("there is no shape \"", Printable(name), "\", there are ",
+                         StrJoin(names, ", "));
+}
+
+Status CheckShape(const ModelShape& shape) {
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"--embd", shape.embd},         {"--ffn", shape.ffn},           {"--heads", shape.heads},
+      {"--kv-heads", shape.kv_heads}, {"--head-dim", shape.head_dim}, {"--context", shape.context},
+      {"--vocab", shape.vocab},
+  };
+  for (const auto& [option, size] : sizes) {
+    if (size < 1 || size > kMaxSize) {
+      return InvalidArgument(option, " is ", size, ", it must be from 1 to ", kMaxSize);
+    }
+  }
+  if (shape.layers < 1 || shape.layers > 1024) {
+    return InvalidArgument("--layers is ", shape.layers, ", it must be from 1 to 1024");
+  }
+  if (shape.heads % shape.kv_heads != 0) {
+    return InvalidArgument("--heads (", shape.heads, ") must be a multiple of --kv-heads (",
+                           shape.kv_heads, ")");
+  }
+  if (shape.head_dim % 2 != 0) {
+    return InvalidArgument("--head-dim (", shape.head_dim, ") must be even, as rope turns pairs");
+  }
+  if (shape.architecture != "qwen3moe") {
+    if (shape.experts == 0 && shape.experts_used == 0 && shape.expert_ffn == 0) return OkStatus();
+    return InvalidArgument("the architecture ", shape.architecture, " has no experts");
+  }
+  if (shape.experts < 1 || shape.experts > 1024 || shape.expert_ffn < 1 ||
+      shape.expert_ffn > kMaxSize) {
+    return InvalidArgument("--experts must be from 1 to 1024, --expert-ffn from 1 to ", kMaxSize);
+  }
+  if (shape.experts_used < 1 || shape.experts_used > shape.experts) {
+    return InvalidArgument("--experts-used (", shape.experts_used,
+                           ") must be from 1 to --experts (", shape.experts, ")");
+  }
+  return OkStatus();
+}
+
+}  // namespace weft::tools

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Installs the Debian packages that are missing for the named groups.
+#
+#   tools/setup.sh GROUP...     build, check, bench
+#
+# Looks before it asks: with everything there it needs neither root nor a network
+# and takes a moment. docs/DEPENDENCIES.md says what each package is for.
+set -eu
+
+# The library, the binary and the tests.
+build="g++ cmake ninja-build ccache mold
+  libabsl-dev libcli11-dev nlohmann-json3-dev libutf8proc-dev libxxhash-dev libzstd-dev libedit-dev
+  libgtest-dev libgmock-dev libpcre2-dev python3"
+# What `make check` adds: another compiler, its runtime for sanitizers and fuzzers.
+check="clang clang-format clang-tidy libclang-rt-14-dev git"
+bench="libbenchmark-dev"
+
+packages=""
+for group in "$@"; do
+  case "$group" in
+    build) packages="$packages $build" ;;
+    check) packages="$packages $check" ;;
+    bench) packages="$packages $bench" ;;
+    *)
+      echo "setup: there is no group \"$group\", there are build, check, bench" >&2
+      exit 2
+      ;;
+  esac
+done
+
+if ! command -v dpkg-query >/dev/null 2>&1; then
+  echo "setup: this is no Debian; needed are:" $packages >&2
+  exit 0
+fi
+
+missing=""
+for package in $packages; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  # Several architectures of one package answer in one line.
+  case "$status" in
+    installed*) ;;
+    *) missing="$missing $package" ;;
+  esac
+done
+[ -n "$missing" ] || exit 0
+
+as_root=""
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null 2>&1; then
+    echo "setup: these packages are missing and installing needs root:$missing" >&2
+    exit 1
+  fi
+  as_root=sudo
+fi
+echo "setup: installing$missing" >&2
+$as_root apt-get -q update
+$as_root env DEBIAN_FRONTEND=noninteractive \
+  apt-get -q -y --no-install-recommends install $missing
