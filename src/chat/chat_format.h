@@ -1,0 +1,72 @@
+// How one model holds a conversation: its template, which renders messages and tools to
+// the text of a prompt, and the format of its replies, recognised from the template.
+//
+//   WEFT_ASSIGN_OR_RETURN(auto format, ChatFormat::Create(source, tokenizer));
+//   WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, format->Render(request));
+//   auto parser = format->NewReplyParser(prompt, {.tools = true});
+//
+// Immutable; any thread, many at once (a rendering thread needs the stack that
+// chat/template.h says).
+#ifndef WEFT_CHAT_CHAT_FORMAT_H_
+#define WEFT_CHAT_CHAT_FORMAT_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "chat/reply.h"
+#include "chat/template.h"
+#include "nlohmann/json.hpp"
+#include "tokenizer/tokenizer.h"
+
+namespace weft {
+
+struct ChatRequest {
+  // In the shape of OpenAI's chat completions: role, content (text, null or parts of
+  // type text), reasoning_content, tool_calls, tool_call_id, name.
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  // [{"type":"function","function":{"name","description","parameters"}}]; null or empty: none.
+  nlohmann::ordered_json tools;
+  bool add_generation_prompt = true;
+  // Further variables of the template, e.g. enable_thinking, reasoning_effort.
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();
+  RenderOptions render;
+};
+
+struct ChatPrompt {
+  std::string text;
+  // The prompt ends inside a reasoning block: the reply begins with reasoning.
+  bool reasoning_is_open = false;
+  // Strings that end this format's replies beside the vocabulary's own end tokens.
+  std::vector<std::string> stop_strings;
+};
+
+class ChatFormat {
+ public:
+  // `template_source` empty: the builtin "chatml" template.
+  static StatusOr<std::shared_ptr<const ChatFormat>> Create(
+      std::string template_source, std::shared_ptr<const Tokenizer> tokenizer);
+  virtual ~ChatFormat() = default;
+
+  // INVALID_ARGUMENT says which message or tool is misshapen, or what the template
+  // itself refuses. Tools that the template cannot express are put into the system
+  // message in a documented generic form (docs/CHAT.md).
+  virtual StatusOr<ChatPrompt> Render(const ChatRequest& request) const = 0;
+  virtual std::unique_ptr<ReplyParser> NewReplyParser(const ChatPrompt& prompt,
+                                                      const ReplyOptions& options) const = 0;
+
+  virtual const ChatTemplate& chat_template() const = 0;
+  // "hermes", "qwen-xml", "llama3", "mistral", "gemma4", "lfm2", "harmony", "deepseek",
+  // "generic"; for logs and /props.
+  virtual std::string_view reply_format() const = 0;
+  // The template itself renders tools; else the generic form is used.
+  virtual bool template_has_tools() const = 0;
+  // Replies can contain reasoning that is told apart.
+  virtual bool has_reasoning() const = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_CHAT_CHAT_FORMAT_H_
