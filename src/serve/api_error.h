@@ -1,0 +1,37 @@
+// An error on its way to a client, before a protocol gives it its shape: OpenAI's
+// {"error":{message,type,param,code}}, Anthropic's {"type":"error","error":{type,message}},
+// llama-server's {"error":{code,message,type}}.
+#ifndef WEFT_SERVE_API_ERROR_H_
+#define WEFT_SERVE_API_ERROR_H_
+
+#include <string>
+
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+#include "serve/http.h"
+
+namespace weft::serve {
+
+struct ApiError {
+  int http_status = 500;
+  std::string message;
+  std::string type;   // OpenAI's: invalid_request_error, authentication_error, ...
+  std::string code;   // OpenAI's: context_length_exceeded, ...; may be empty
+  std::string param;  // the field at fault, may be empty
+  int retry_after_s = 0;             // > 0: a Retry-After header
+  int64_t n_prompt_tokens = -1, n_ctx = -1;  // of exceed_context_size, for llama-server's shape
+};
+
+// INVALID_ARGUMENT 400, OUT_OF_RANGE 400 context_length_exceeded, NOT_FOUND 404,
+// FAILED_PRECONDITION and ALREADY_EXISTS 409, RESOURCE_EXHAUSTED 429 with Retry-After,
+// UNIMPLEMENTED 501, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, the rest 500.
+ApiError ToApiError(const Status& status);
+
+enum class ErrorShape { kOpenAi, kAnthropic, kLlama };
+
+nlohmann::ordered_json ErrorBody(const ApiError& error, ErrorShape shape);
+void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_API_ERROR_H_

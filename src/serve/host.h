@@ -1,0 +1,76 @@
+// What every front end (HTTP, gRPC, the worker) shares: the model, its engine, its chat
+// format, the metrics; and whether all that is loaded, ready, draining or has failed.
+//
+// Owned by the command; front ends hold a reference. Any thread.
+#ifndef WEFT_SERVE_HOST_H_
+#define WEFT_SERVE_HOST_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "chat/chat_format.h"
+#include "serve/metrics.h"
+#include "serve/prompt_memory.h"
+#include "weft/engine.h"
+#include "weft/model.h"
+
+namespace weft::serve {
+
+enum class Phase { kLoading, kReady, kDraining, kFailed };
+
+// A turn as a front end drives it: events are counted in the metrics as they pass, and
+// the tokens of a chat are remembered for the next request of that conversation.
+// One consumer; Cancel from any thread. Dropping it cancels.
+class Generation {
+ public:
+  virtual ~Generation() = default;
+  virtual std::optional<TurnEvent> Next() = 0;
+  virtual void Cancel() = 0;
+  // The prompt's length as submitted.
+  virtual int64_t prompt_tokens() const = 0;
+};
+
+struct GenerationRequest {
+  std::string domain;
+  // Empty: an anonymous session, closed with the turn. Else the session of that name in
+  // the domain, made when there is none.
+  std::string session;
+  TurnOptions turn;  // tokens are the whole context
+  // The text that turn.tokens stand for, when they come from PromptMemory: the reply is
+  // then remembered behind it. Empty: not remembered.
+  std::string prompt_text;
+};
+
+class Host {
+ public:
+  virtual ~Host() = default;
+
+  virtual Phase phase() const = 0;
+  // Why it is not ready: a sentence for /health and errors.
+  virtual std::string phase_reason() const = 0;
+
+  // --- REQUIRES: phase() was kReady or kDraining once -----------------------------
+  virtual Engine& engine() = 0;
+  virtual const Model& model() const = 0;
+  virtual const ChatFormat& chat() const = 0;
+  // Tokens of a rendered prompt, those of earlier turns of the same conversation kept as
+  // the model made them (see prompt_memory.h).
+  virtual std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) = 0;
+  // UNAVAILABLE while loading or draining; the engine's own refusals otherwise. A named
+  // session that runs is FAILED_PRECONDITION.
+  virtual StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) = 0;
+
+  virtual const std::string& model_id() const = 0;  // --alias, or the model's name
+  virtual int64_t created_s() const = 0;            // start, seconds since 1970
+  virtual Metrics& metrics() = 0;
+};
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_HOST_H_
