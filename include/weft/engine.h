@@ -116,6 +116,9 @@ class Engine {
   virtual absl::StatusOr<SessionId> CreateSession(const SessionOptions& options) = 0;
   // The session of that name; a parked one is found too. NOT_FOUND otherwise.
   virtual absl::StatusOr<SessionId> FindSession(std::string_view domain, std::string_view name) = 0;
+  // Fork, Truncate and Tokens bring a parked session back first; calls on a session
+  // whose file is just being written wait for that.
+  //
   // A new session that holds the first `position` tokens (-1: all). Shares pages;
   // copies nothing until somebody writes. From a poisoned session only positions
   // before the failure can be taken.

@@ -73,34 +73,36 @@ class EngineThread : public Engine {
   }
   StatusOr<SessionId> Fork(SessionId session, int64_t position,
                            const SessionOptions& options) override {
-    return Call([&] { return core_->Fork(session, position, options); });
+    return Await<StatusOr<SessionId>>(
+        [&](const auto& reply) { core_->Fork(session, position, options, reply); });
   }
   Status Truncate(SessionId session, int64_t position) override {
-    return Call([&] { return core_->Truncate(session, position); });
+    return Await<Status>([&](const auto& reply) { core_->Truncate(session, position, reply); });
   }
   Status Reset(SessionId session) override {
-    return Call([&] { return core_->Reset(session); });
+    return Await<Status>([&](const auto& reply) { core_->Reset(session, reply); });
   }
   Status Rename(SessionId session, const std::string& name) override {
-    return CallFile([&](EngineCore::Reply reply) { core_->Rename(session, name, reply); });
+    return Await<Status>([&](const auto& reply) { core_->Rename(session, name, reply); });
   }
   Status Park(SessionId session) override {
-    return CallFile([&](EngineCore::Reply reply) { core_->Park(session, std::move(reply)); });
+    return Await<Status>([&](const auto& reply) { core_->Park(session, reply); });
   }
   Status Restore(SessionId session) override {
-    return CallFile([&](EngineCore::Reply reply) { core_->Restore(session, std::move(reply)); });
+    return Await<Status>([&](const auto& reply) { core_->Restore(session, reply); });
   }
   Status Save(SessionId session) override {
-    return CallFile([&](EngineCore::Reply reply) { core_->Save(session, std::move(reply)); });
+    return Await<Status>([&](const auto& reply) { core_->Save(session, reply); });
   }
   Status Close(SessionId session, bool forget) override {
-    return CallFile([&](EngineCore::Reply reply) { core_->Close(session, forget, reply); });
+    return Await<Status>([&](const auto& reply) { core_->Close(session, forget, reply); });
   }
   StatusOr<SessionInfo> Inspect(SessionId session) override {
     return Call([&] { return core_->Inspect(session); });
   }
   StatusOr<std::vector<int32_t>> Tokens(SessionId session) override {
-    return Call([&] { return core_->Tokens(session); });
+    return Await<StatusOr<std::vector<int32_t>>>(
+        [&](const auto& reply) { core_->Tokens(session, reply); });
   }
   StatusOr<std::vector<SessionInfo>> ListSessions(std::string_view domain) override {
     return Call([&] { return StatusOr<std::vector<SessionInfo>>(core_->ListSessions(domain)); });
@@ -142,17 +144,11 @@ class EngineThread : public Engine {
   template <typename Work>
   auto Call(Work work) -> decltype(work()) {
     using Result = decltype(work());
-    return Await<Result>([&](const std::function<void(Result)>& answer) { answer(work()); });
+    return Await<Result>([&](const auto& reply) { reply(work()); });
   }
 
-  // The same for work that answers later, after reading or writing a file.
-  template <typename Work>
-  Status CallFile(Work work) {
-    return Await<Status>([&](const std::function<void(Status)>& answer) { work(answer); });
-  }
-
-  // Runs `ask` on the engine thread and waits until it, or what it has started there,
-  // calls its argument.
+  // The same for work that may answer later, after reading or writing a file: waits until
+  // `ask`, or what it has started there, calls its argument.
   template <typename Result, typename Ask>
   Result Await(Ask ask) {
     WEFT_CHECK(std::this_thread::get_id() != engine_thread_,
@@ -161,7 +157,10 @@ class EngineThread : public Engine {
     auto promise = std::make_shared<std::promise<Result>>();
     std::future<Result> result = promise->get_future();
     const bool posted = mailbox_->Post([&ask, promise] {
-      ask([promise](Result value) { promise->set_value(std::move(value)); });
+      const std::function<void(Result)> reply = [promise](Result value) {
+        promise->set_value(std::move(value));
+      };
+      ask(reply);
     });
     if (!posted) return Result(Unavailable("the engine has shut down"));
     return result.get();

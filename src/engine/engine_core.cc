@@ -132,15 +132,7 @@ Status RefuseWhileRunning(const Session& session, std::string_view what) {
   if (session.state == SessionState::kRunning || session.turn != nullptr) {
     return FailedPrecondition("cannot ", what, " a session while a turn of it runs");
   }
-  if (session.file_work) {
-    return FailedPrecondition("cannot ", what, " a session while it is being saved or restored");
-  }
   return OkStatus();
-}
-
-Status RefuseParked(const Session& session, std::string_view what) {
-  if (session.state != SessionState::kParked) return OkStatus();
-  return FailedPrecondition("cannot ", what, " a parked session; restore it first");
 }
 
 Status RefusePoisoned(const Session& session) {
@@ -152,34 +144,44 @@ Status RefusePoisoned(const Session& session) {
 
 }  // namespace
 
-StatusOr<SessionId> EngineCore::Fork(SessionId id, int64_t position,
-                                     const SessionOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(Session* const from, sessions_.Get(id));
-  WEFT_RETURN_IF_ERROR(RefuseParked(*from, "fork"));
+void EngineCore::Fork(SessionId id, int64_t position, const SessionOptions& options,
+                      const ReplyWith<StatusOr<SessionId>>& reply) {
+  WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& from) {
+    if (!from.ok()) return reply(from.status());
+    reply(ForkNow(**from, position, options));
+  });
+}
+
+StatusOr<SessionId> EngineCore::ForkNow(const Session& from, int64_t position,
+                                        const SessionOptions& options) {
   // A running session can be forked too: between two steps it is as consistent as an
   // idle one, and what it writes from now on it writes to pages of its own.
-  const int64_t n_tokens = static_cast<int64_t>(from->tokens.size());
-  const bool poisoned = from->state == SessionState::kPoisoned;
-  const int64_t last = poisoned ? from->sound_tokens : n_tokens;
+  const int64_t n_tokens = static_cast<int64_t>(from.tokens.size());
+  const bool poisoned = from.state == SessionState::kPoisoned;
+  const int64_t last = poisoned ? from.sound_tokens : n_tokens;
   if (position < 0) position = last;
   if (position > last) {
     return OutOfRange("cannot fork at token ", position, ": the session ",
                       poisoned ? "is sound up to " : "has ", last);
   }
-  if (options.domain != from->domain) {
+  if (options.domain != from.domain) {
     return PermissionDenied("a session can only be forked within its own domain");
   }
   WEFT_ASSIGN_OR_RETURN(Session* const fork, sessions_.Create(options.domain, options.name));
-  fork->tokens.assign(from->tokens.begin(), from->tokens.begin() + position);
-  memory_->Share(*from, position, fork);
+  fork->tokens.assign(from.tokens.begin(), from.tokens.begin() + position);
+  memory_->Share(from, position, fork);
   fork->last_used_us = NowMicros();
   return fork->id;
 }
 
-Status EngineCore::Truncate(SessionId id, int64_t position) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
+void EngineCore::Truncate(SessionId id, int64_t position, const Reply& reply) {
+  WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& session) {
+    reply(session.ok() ? TruncateNow(*session, position) : session.status());
+  });
+}
+
+Status EngineCore::TruncateNow(Session* session, int64_t position) {
   WEFT_RETURN_IF_ERROR(RefuseWhileRunning(*session, "truncate"));
-  WEFT_RETURN_IF_ERROR(RefuseParked(*session, "truncate"));
   WEFT_RETURN_IF_ERROR(RefusePoisoned(*session));
   if (position < 0 || position > static_cast<int64_t>(session->tokens.size())) {
     return OutOfRange("cannot go back to token ", position, ": the session has ",
@@ -191,15 +193,19 @@ Status EngineCore::Truncate(SessionId id, int64_t position) {
   return OkStatus();
 }
 
-Status EngineCore::Reset(SessionId id) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
-  WEFT_RETURN_IF_ERROR(RefuseWhileRunning(*session, "reset"));
-  memory_->Drop(session);
-  memory_->ReturnFreed();
-  session->tokens.clear();
-  session->note.clear();
-  session->state = SessionState::kReady;
-  return OkStatus();
+void EngineCore::Reset(SessionId id, const Reply& reply) {
+  WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& found) {
+    if (!found.ok()) return reply(found.status());
+    Session* const session = *found;
+    const Status status = RefuseWhileRunning(*session, "reset");
+    if (!status.ok()) return reply(status);
+    memory_->Drop(session);
+    memory_->ReturnFreed();
+    session->tokens.clear();
+    session->note.clear();
+    session->state = SessionState::kReady;
+    reply(OkStatus());
+  });
 }
 
 void EngineCore::DestroySession(Session* session) {
@@ -228,10 +234,11 @@ StatusOr<SessionInfo> EngineCore::Inspect(SessionId id) {
   return InfoOf(*session);
 }
 
-StatusOr<std::vector<TokenId>> EngineCore::Tokens(SessionId id) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
-  WEFT_RETURN_IF_ERROR(RefuseParked(*session, "read the tokens of"));
-  return session->tokens;
+void EngineCore::Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<TokenId>>>& reply) {
+  WhenFree(id, /*with_state=*/true, [=](const StatusOr<Session*>& session) {
+    if (!session.ok()) return reply(session.status());
+    reply((*session)->tokens);
+  });
 }
 
 std::vector<SessionInfo> EngineCore::ListSessions(std::string_view domain) {
@@ -422,7 +429,7 @@ void EngineCore::StartTurn(ActiveTurn* turn) {
     memory_->Reuse(session, reusable);
   }
   auto lane = std::make_unique<Lane>(0, session, options.sampling, ChoiceSeed(turn->seed, 0),
-                                     model_->tokenizer(), options.stop_strings);
+                                     model_->tokenizer(), options);
   lane->last_row_us = NowMicros();
   if (options.token_mask) lane->mask = options.token_mask(0);
   turn->lanes.push_back(std::move(lane));
@@ -495,8 +502,7 @@ void EngineCore::EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, cons
 void EngineCore::EndTurn(ActiveTurn* turn, FinishReason reason, const Status& status) {
   if (turn->lanes.empty()) {  // it was never admitted
     turn->lanes.push_back(std::make_unique<Lane>(0, turn->session, turn->options.sampling,
-                                                 turn->seed, model_->tokenizer(),
-                                                 turn->options.stop_strings));
+                                                 turn->seed, model_->tokenizer(), turn->options));
     turn->tokens_before = static_cast<int64_t>(turn->session->tokens.size());
   }
   // Choices that were not forked yet end with the first.

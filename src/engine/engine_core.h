@@ -36,8 +36,10 @@ class EngineCore {
  public:
   // Runs a callback on the engine thread, soon; callable from any thread.
   using PostBack = std::function<void(std::function<void()>)>;
-  // The answer to a call that needs a file; on the engine thread.
-  using Reply = std::function<void(Status)>;
+  // The answer to a call that may have to wait for a file; on the engine thread.
+  template <typename T>
+  using ReplyWith = std::function<void(T)>;
+  using Reply = ReplyWith<Status>;
 
   // Builds the executor, runs a warm-up step that leaves nothing behind, and opens the
   // state directory if there is one.
@@ -49,19 +51,21 @@ class EngineCore {
   // --- sessions ------------------------------------------------------------------
   StatusOr<SessionId> CreateSession(const SessionOptions& options);
   StatusOr<SessionId> FindSession(std::string_view domain, std::string_view name);
-  StatusOr<SessionId> Fork(SessionId id, int64_t position, const SessionOptions& options);
-  Status Truncate(SessionId id, int64_t position);
-  Status Reset(SessionId id);
-  void Rename(SessionId id, const std::string& name, Reply reply);
-  void Close(SessionId id, bool forget, Reply reply);
   StatusOr<SessionInfo> Inspect(SessionId id);
-  StatusOr<std::vector<TokenId>> Tokens(SessionId id);
   std::vector<SessionInfo> ListSessions(std::string_view domain);
+  // These bring a parked session back first.
+  void Fork(SessionId id, int64_t position, const SessionOptions& options,
+            const ReplyWith<StatusOr<SessionId>>& reply);
+  void Truncate(SessionId id, int64_t position, const Reply& reply);
+  void Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<TokenId>>>& reply);
+  void Reset(SessionId id, const Reply& reply);
 
   // --- sessions and files (engine_files.cc) ------------------------------------------
-  void Park(SessionId id, Reply reply);
-  void Save(SessionId id, Reply reply);
-  void Restore(SessionId id, Reply reply);
+  void Park(SessionId id, const Reply& reply);
+  void Save(SessionId id, const Reply& reply);
+  void Restore(SessionId id, const Reply& reply);
+  void Rename(SessionId id, const std::string& name, const Reply& reply);
+  void Close(SessionId id, bool forget, const Reply& reply);
   // Parks what has a name and can be parked, and tells how that went for each;
   // FileWorkPending tells when it is done.
   void ParkAll(const Reply& reply);
@@ -113,17 +117,23 @@ class EngineCore {
   EngineCore(std::shared_ptr<const Model> model, const EngineOptions& options, PostBack post_back);
   Status WarmUp();
 
+  StatusOr<SessionId> ForkNow(const Session& from, int64_t position, const SessionOptions& options);
+  Status TruncateNow(Session* session, int64_t position);
+
   // Files.
   Status OpenStore();
   StatusOr<SessionSnapshot> SnapshotOf(const Session& session);
   Status CheckSavable(const Session& session) const;
-  StatusOr<Session*> GetForFileWork(SessionId id) const;
-  void StartSave(Session* session, bool park, bool free_now, Reply reply);
+  // Calls `then` with the session once no file of it is in use; `with_state`: and it is
+  // in memory, restored if need be. Or with the error, which is then the caller's answer.
+  void WhenFree(SessionId id, bool with_state, const ReplyWith<StatusOr<Session*>>& then);
+  void StartSave(Session* session, bool park, bool free_now, const Reply& reply);
   void FinishSave(SessionId id, bool park, int64_t n_tokens, const Status& status);
-  void StartRestore(Session* session, Reply reply);
+  void StartRestore(Session* session, const Reply& reply);
   void RestoreForTurn(Session* session);
   void FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply);
   void EndFileWork(Session* session);
+  void CloseNow(Session* session, bool forget, const Reply& reply);
   void BecomeParked(Session* session);
 
   // Turns, from submission to the end.

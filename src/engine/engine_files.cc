@@ -1,8 +1,8 @@
 // Sessions and their files: park, save, restore, rename, close.
 //
-// While a file is read or written the session is marked (file_work): turns wait in the
-// queue, other calls are refused. The state directory is touched by the store's worker
-// alone; what follows happens here when it answers.
+// While a file is read or written the session is marked (file_work), and turns and calls
+// wait for that (WhenFree). The state directory is touched by the store's worker alone;
+// what follows happens here when it answers.
 #include <algorithm>
 #include <utility>
 
@@ -85,36 +85,46 @@ StatusOr<SessionSnapshot> EngineCore::SnapshotOf(const Session& session) {
   return snapshot;
 }
 
-StatusOr<Session*> EngineCore::GetForFileWork(SessionId id) const {
-  if (store_closed_) return Unavailable("the engine has shut down");
-  return sessions_.Get(id);
-}
-
-void EngineCore::Park(SessionId id, Reply reply) {
-  const auto session = GetForFileWork(id);
-  if (!session.ok()) return reply(session.status());
-  if ((*session)->file_work) {
-    return (*session)->after_file_work.push_back([=, this] { Park(id, reply); });
+void EngineCore::WhenFree(SessionId id, bool with_state,
+                          const ReplyWith<StatusOr<Session*>>& then) {
+  if (store_closed_) return then(Unavailable("the engine has shut down"));
+  const auto found = sessions_.Get(id);
+  if (!found.ok()) return then(found.status());
+  Session* const session = *found;
+  if (session->file_work) {
+    session->after_file_work.push_back([=, this] { WhenFree(id, with_state, then); });
+    return;
   }
-  if ((*session)->state == SessionState::kParked) return reply(OkStatus());
-  const Status status = CheckSavable(**session);
-  if (!status.ok()) return reply(status);
-  StartSave(*session, /*park=*/true, /*free_now=*/false, std::move(reply));
-}
-
-void EngineCore::Save(SessionId id, Reply reply) {
-  const auto session = GetForFileWork(id);
-  if (!session.ok()) return reply(session.status());
-  if ((*session)->file_work) {
-    return (*session)->after_file_work.push_back([=, this] { Save(id, reply); });
+  if (with_state && session->state == SessionState::kParked) {
+    StartRestore(session, [=, this](const Status& status) {
+      status.ok() ? WhenFree(id, with_state, then) : then(status);
+    });
+    return;
   }
-  const Status status = CheckSavable(**session);
-  if (!status.ok()) return reply(status);
-  if ((*session)->state == SessionState::kParked) return reply(OkStatus());
-  StartSave(*session, /*park=*/false, /*free_now=*/false, std::move(reply));
+  then(session);
 }
 
-void EngineCore::StartSave(Session* session, bool park, bool free_now, Reply reply) {
+void EngineCore::Park(SessionId id, const Reply& reply) {
+  WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& session) {
+    if (!session.ok()) return reply(session.status());
+    if ((*session)->state == SessionState::kParked) return reply(OkStatus());
+    const Status status = CheckSavable(**session);
+    if (!status.ok()) return reply(status);
+    StartSave(*session, /*park=*/true, /*free_now=*/false, reply);
+  });
+}
+
+void EngineCore::Save(SessionId id, const Reply& reply) {
+  WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& session) {
+    if (!session.ok()) return reply(session.status());
+    const Status status = CheckSavable(**session);
+    if (!status.ok()) return reply(status);
+    if ((*session)->state == SessionState::kParked) return reply(OkStatus());
+    StartSave(*session, /*park=*/false, /*free_now=*/false, reply);
+  });
+}
+
+void EngineCore::StartSave(Session* session, bool park, bool free_now, const Reply& reply) {
   auto snapshot = SnapshotOf(*session);
   if (!snapshot.ok()) return reply(snapshot.status());
   if (free_now) memory_->Drop(session);
@@ -123,7 +133,7 @@ void EngineCore::StartSave(Session* session, bool park, bool free_now, Reply rep
   session->file_work = true;
   ++file_works_;
   store_->Save(session->domain, session->name, *std::move(snapshot),
-               [this, id, park, n_tokens, reply = std::move(reply)](const Status& status) {
+               [this, id, park, n_tokens, reply](const Status& status) {
                  --file_works_;
                  FinishSave(id, park, n_tokens, status);
                  reply(status);
@@ -167,26 +177,20 @@ void EngineCore::BecomeParked(Session* session) {
   session->state = SessionState::kParked;
 }
 
-void EngineCore::Restore(SessionId id, Reply reply) {
-  const auto session = GetForFileWork(id);
-  if (!session.ok()) return reply(session.status());
-  if ((*session)->file_work) {
-    return (*session)->after_file_work.push_back([=, this] { Restore(id, reply); });
-  }
-  if ((*session)->state != SessionState::kParked) return reply(OkStatus());
-  StartRestore(*session, std::move(reply));
+void EngineCore::Restore(SessionId id, const Reply& reply) {
+  WhenFree(id, /*with_state=*/true,
+           [=](const StatusOr<Session*>& session) { reply(session.status()); });
 }
 
-void EngineCore::StartRestore(Session* session, Reply reply) {
+void EngineCore::StartRestore(Session* session, const Reply& reply) {
   const SessionId id = session->id;
   session->file_work = true;
   session->restoring = true;
   ++file_works_;
-  store_->Load(session->domain, session->name,
-               [this, id, reply = std::move(reply)](StatusOr<SessionSnapshot> loaded) {
-                 --file_works_;
-                 FinishRestore(id, std::move(loaded), reply);
-               });
+  store_->Load(session->domain, session->name, [this, id, reply](StatusOr<SessionSnapshot> loaded) {
+    --file_works_;
+    FinishRestore(id, std::move(loaded), reply);
+  });
 }
 
 void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply) {
@@ -236,43 +240,41 @@ void EngineCore::ParkAll(const Reply& reply) {
   });
 }
 
-void EngineCore::Rename(SessionId id, const std::string& name, Reply reply) {
-  const auto found = GetForFileWork(id);
-  if (!found.ok()) return reply(found.status());
-  Session* const session = *found;
-  if (session->file_work) {
-    return session->after_file_work.push_back([=, this] { Rename(id, name, reply); });
-  }
-  const std::string old_name = session->name;
-  if (session->saved && name.empty()) {
-    return reply(InvalidArgument("a saved session needs a name"));
-  }
-  const Status status = sessions_.Rename(session, name);
-  if (!status.ok() || !session->saved || name == old_name) return reply(status);
-  session->file_work = true;
-  ++file_works_;
-  store_->Rename(session->domain, old_name, name,
-                 [this, id, old_name, reply = std::move(reply)](const Status& renamed) {
-                   --file_works_;
-                   if (Session* const self = sessions_.Find(id)) {
-                     EndFileWork(self);
-                     // The old name is still free: names change on this thread alone, and
-                     // a new session of that name would have found its file.
-                     if (!renamed.ok()) (void)sessions_.Rename(self, old_name);
-                     RestoreForTurn(self);
-                   }
-                   reply(renamed);
-                 });
+void EngineCore::Rename(SessionId id, const std::string& name, const Reply& reply) {
+  WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& found) {
+    if (!found.ok()) return reply(found.status());
+    Session* const session = *found;
+    const std::string old_name = session->name;
+    if (session->saved && name.empty()) {
+      return reply(InvalidArgument("a saved session needs a name"));
+    }
+    const Status status = sessions_.Rename(session, name);
+    if (!status.ok() || !session->saved || name == old_name) return reply(status);
+    session->file_work = true;
+    ++file_works_;
+    store_->Rename(session->domain, old_name, name, [=, this](const Status& renamed) {
+      --file_works_;
+      if (Session* const self = sessions_.Find(id)) {
+        EndFileWork(self);
+        // The old name is still free: names change on this thread alone, and a new
+        // session of that name would have found its file.
+        if (!renamed.ok()) (void)sessions_.Rename(self, old_name);
+        RestoreForTurn(self);
+      }
+      reply(renamed);
+    });
+  });
 }
 
-void EngineCore::Close(SessionId id, bool forget, Reply reply) {
-  const auto found = GetForFileWork(id);
-  if (!found.ok()) return reply(found.status());
-  Session* session = *found;
-  if (session->file_work) {
-    return session->after_file_work.push_back([=, this] { Close(id, forget, reply); });
-  }
+void EngineCore::Close(SessionId id, bool forget, const Reply& reply) {
+  WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& session) {
+    session.ok() ? CloseNow(*session, forget, reply) : reply(session.status());
+  });
+}
+
+void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
   if (session->turn != nullptr) {
+    const SessionId id = session->id;
     EndTurn(session->turn, FinishReason::kCancelled, OkStatus());
     SweepTurns();
     session = sessions_.Find(id);
@@ -293,7 +295,7 @@ void EngineCore::Close(SessionId id, bool forget, Reply reply) {
     return reply(OkStatus());
   }
   ++file_works_;
-  store_->Remove(domain, name, [this, reply = std::move(reply)](const Status& status) {
+  store_->Remove(domain, name, [this, reply](const Status& status) {
     --file_works_;
     reply(status);
   });

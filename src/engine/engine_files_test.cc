@@ -74,19 +74,31 @@ TEST_F(EngineFilesTest, AParkedSessionHoldsNoMemoryAndGoesOnWithItsNextTurn) {
   }
 }
 
-TEST_F(EngineFilesTest, AParkedSessionRefusesWhatNeedsItsState) {
+TEST_F(EngineFilesTest, AParkedSessionComesBackForWhatNeedsItsState) {
   auto engine = Start();
   const SessionId session = NewSession(engine.get(), "s");
   RunTurn(engine.get(), session, turns_[0]);
-  EXPECT_OK(engine->Park(session));
-  const auto parked = IsError(StatusCode::kFailedPrecondition, "restore it first");
-  EXPECT_THAT(engine->Truncate(session, 5), parked);
-  EXPECT_THAT(engine->Fork(session, 5, {}).status(), parked);
-  EXPECT_THAT(engine->Tokens(session).status(), parked);
-  EXPECT_OK(engine->Restore(session));
+  const auto park = [&] {
+    EXPECT_OK(engine->Park(session));
+    EXPECT_EQ(StateOf(engine.get(), session), SessionState::kParked);
+  };
+  park();
+  EXPECT_THAT(*engine->Tokens(session), SizeIs(130));
   EXPECT_EQ(StateOf(engine.get(), session), SessionState::kReady);
-  EXPECT_EQ(engine->Inspect(session)->n_computed, 129);
+  EXPECT_EQ(engine->Inspect(session)->n_computed, 129) << "nothing is computed again";
+  park();
+  const auto fork = engine->Fork(session, 64, {});
+  EXPECT_OK(fork.status());
+  EXPECT_EQ(engine->Inspect(*fork)->n_computed, 64);
+  park();
   EXPECT_OK(engine->Truncate(session, 5));
+  EXPECT_EQ(engine->Inspect(session)->n_tokens, 5);
+  EXPECT_EQ(engine->Stats().restores, 3);
+  park();
+  EXPECT_OK(engine->Reset(session)) << "which needs no state";
+  EXPECT_EQ(engine->Inspect(session)->n_tokens, 0);
+  EXPECT_EQ(engine->Stats().restores, 3);
+  EXPECT_OK(engine->CheckIntegrity());
 }
 
 TEST_F(EngineFilesTest, ASavedSessionIsThereAfterARestart) {
