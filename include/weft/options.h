@@ -94,7 +94,10 @@ struct TurnOptions {
   std::vector<int32_t> stop_tokens;  // beside the model's own end-of-generation tokens
   std::vector<std::string> stop_strings;
   bool ignore_eos = false;  // the model's end tokens are banned, not obeyed
-  int top_logprobs = -1;    // -1: none; 0: of the chosen; n: and the n best
+  // Control tokens are written out in the text: what takes a reply apart needs them.
+  // End-of-generation tokens never are.
+  bool show_control_tokens = false;
+  int top_logprobs = -1;  // -1: none; 0: of the chosen; n: and the n best
   // Log-probability of every prompt token given those before it (and its
   // alternatives, as above). Such a turn computes its whole prompt anew.
   bool prompt_logprobs = false;

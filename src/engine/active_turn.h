@@ -25,11 +25,11 @@ namespace weft {
 // of it that live as long as the turn.
 struct Lane {
   Lane(int choice_index, Session* lane_session, const SamplingOptions& sampling, uint64_t seed,
-       std::shared_ptr<const Tokenizer> tokenizer, const std::vector<std::string>& stop_strings)
+       std::shared_ptr<const Tokenizer> tokenizer, const TurnOptions& options)
       : choice(choice_index),
         session(lane_session),
         sampler(sampling, seed),
-        text(std::move(tokenizer), stop_strings) {}
+        text(std::move(tokenizer), options.stop_strings, options.show_control_tokens) {}
 
   const int choice;
   Session* const session;

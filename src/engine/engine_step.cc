@@ -361,9 +361,9 @@ void EngineCore::ForkChoices(ActiveTurn* turn, std::span<const float> logits) {
     (*fork)->state = SessionState::kRunning;
     (*fork)->turn = turn;
     memory_->Share(*session, session->computed, *fork);
-    auto lane = std::make_unique<Lane>(choice, *fork, turn->options.sampling,
-                                       ChoiceSeed(turn->seed, choice), model_->tokenizer(),
-                                       turn->options.stop_strings);
+    auto lane =
+        std::make_unique<Lane>(choice, *fork, turn->options.sampling,
+                               ChoiceSeed(turn->seed, choice), model_->tokenizer(), turn->options);
     if (turn->options.token_mask) lane->mask = turn->options.token_mask(choice);
     lane->last_row_us = NowMicros();
     turn->lanes.push_back(std::move(lane));

@@ -211,6 +211,19 @@ TEST_F(EngineTurnsTest, AStopStringAcrossTokensIsNeverGivenOut) {
   EXPECT_EQ(outcome.done().text, "</en");
 }
 
+TEST_F(EngineTurnsTest, ControlTokensAreInTheTextOfATurnThatAsksForThem) {
+  const Tokenizer& tokenizer = *TinyModel("llama")->tokenizer();
+  std::vector<int32_t> reply = Bytes("ab");
+  reply.insert(reply.begin() + 1, tokenizer.bos());
+  reply.push_back(tokenizer.eos());
+  TurnOptions options = Greedy({5, 6}, 30);
+  options.token_mask = Script(reply);
+  EXPECT_EQ(Once(options).choices[0].text, "ab");
+  options.show_control_tokens = true;
+  EXPECT_EQ(Once(options).choices[0].text,
+            "a" + tokenizer.Piece(tokenizer.bos(), /*render_special=*/true) + "b");
+}
+
 // --- choices, numbers, randomness ---------------------------------------------------------
 
 TEST_F(EngineTurnsTest, ChoicesForkAfterThePromptAndReproduce) {

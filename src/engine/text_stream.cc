@@ -21,9 +21,10 @@ Status ValidateStopStrings(const std::vector<std::string>& stop_strings) {
 }
 
 TextStream::TextStream(std::shared_ptr<const Tokenizer> tokenizer,
-                       std::vector<std::string> stop_strings)
-    : stop_strings_(std::move(stop_strings)),
-      decoder_(std::move(tokenizer), /*render_special=*/false) {}
+                       std::vector<std::string> stop_strings, bool show_control_tokens)
+    : tokenizer_(std::move(tokenizer)),
+      stop_strings_(std::move(stop_strings)),
+      decoder_(tokenizer_, /*render_special=*/show_control_tokens) {}
 
 namespace {
 
@@ -37,7 +38,10 @@ size_t OpenPrefix(const std::string& text, const std::string& stop) {
 
 }  // namespace
 
-TextStream::Result TextStream::Push(TokenId token) { return Scan(decoder_.Push(token)); }
+TextStream::Result TextStream::Push(TokenId token) {
+  if (tokenizer_->IsEndOfGeneration(token)) return {};
+  return Scan(decoder_.Push(token));
+}
 
 TextStream::Result TextStream::Scan(std::string completed) {
   if (stop_strings_.empty()) return {.text = std::move(completed), .stopped = std::nullopt};

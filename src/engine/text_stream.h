@@ -24,8 +24,10 @@ Status ValidateStopStrings(const std::vector<std::string>& stop_strings);
 
 class TextStream {
  public:
-  // REQUIRES: ValidateStopStrings is OK.
-  TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stop_strings);
+  // REQUIRES: ValidateStopStrings is OK. With `show_control_tokens` control tokens are
+  // written out, but for those that end a generation.
+  TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stop_strings,
+             bool show_control_tokens);
 
   struct Result {
     std::string text;                    // may be released now
@@ -40,6 +42,7 @@ class TextStream {
  private:
   Result Scan(std::string completed);
 
+  const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::vector<std::string> stop_strings_;
   StreamDecoder decoder_;
   std::string held_;

@@ -23,8 +23,9 @@ struct Said {
   std::optional<std::string> stopped;
 };
 
-Said Say(const std::vector<TokenId>& tokens, std::vector<std::string> stops) {
-  TextStream stream(ByteTokenizer(), std::move(stops));
+Said Say(const std::vector<TokenId>& tokens, std::vector<std::string> stops,
+         bool show_control_tokens = false) {
+  TextStream stream(ByteTokenizer(), std::move(stops), show_control_tokens);
   Said said;
   for (const TokenId token : tokens) {
     TextStream::Result result = stream.Push(token);
@@ -85,6 +86,19 @@ TEST(TextStreamTest, AStopStringOfManyBytesPerCharacterIsFound) {
   const Said said = Say(testing::Bytes("a\xE2\x82\xAC\xE2\x82\xAC"), {"\xE2\x82\xAC\xE2\x82\xAC"});
   EXPECT_EQ(said.text, "a");
   EXPECT_TRUE(said.stopped);
+}
+
+TEST(TextStreamTest, ControlTokensAreWrittenOutWhenAsked) {
+  const TokenId bos = ByteTokenizer()->bos(), eos = ByteTokenizer()->eos();
+  ASSERT_TRUE(ByteTokenizer()->IsControl(bos));
+  ASSERT_FALSE(ByteTokenizer()->IsEndOfGeneration(bos));
+  ASSERT_TRUE(ByteTokenizer()->IsEndOfGeneration(eos));
+  std::vector<TokenId> tokens = testing::Bytes("ab");
+  tokens.insert(tokens.begin() + 1, {bos, eos});
+  const std::string bos_text(ByteTokenizer()->RawText(bos));
+  EXPECT_EQ(Say(tokens, {}).text, "ab");
+  EXPECT_EQ(Say(tokens, {}, true).text, "a" + bos_text + "b");
+  EXPECT_EQ(Say(tokens, {"a" + bos_text}, true).stopped, "a" + bos_text);
 }
 
 TEST(TextStreamTest, RandomTextsAreCutAtTheFirstStopStringAndNowhereElse) {
