@@ -40,10 +40,7 @@ ChatPrompt::ChatPrompt(std::shared_ptr<const Model> model,
       uses_fallback_(uses_fallback),
       bos_text_(Piece(model_->tokenizer()->bos())),
       eos_text_(Piece(model_->tokenizer()->eos())),
-      encoder_{
-          .encode = [this](std::string_view text, bool at_start) { return Encode(text, at_start); },
-          .may_cut = [this](TokenId before,
-                            std::string_view rest) { return MayCut(before, rest); }} {}
+      encoder_(MakePromptEncoder(model_->tokenizer())) {}
 
 ChatPrompt::~ChatPrompt() = default;
 
@@ -65,27 +62,6 @@ StatusOr<std::string> ChatPrompt::Render(std::string_view system,
 
 std::string ChatPrompt::Piece(TokenId token) const {
   return model_->tokenizer()->Piece(token, /*render_special=*/true);
-}
-
-std::vector<TokenId> ChatPrompt::Encode(std::string_view text, bool at_start) const {
-  const Tokenizer& tokenizer = *model_->tokenizer();
-  std::vector<TokenId> tokens;
-  const bool written = !bos_text_.empty() && text.starts_with(bos_text_);
-  if (at_start && tokenizer.adds_bos() && !written) tokens.push_back(tokenizer.bos());
-  const auto more = tokenizer.Encode(text, {.add_special = false, .parse_special = true});
-  tokens.insert(tokens.end(), more.begin(), more.end());
-  return tokens;
-}
-
-// SentencePiece vocabularies may put a space before text that begins or follows a
-// control token, so for them a cut is possible beside control tokens alone.
-bool ChatPrompt::MayCut(TokenId before, std::string_view rest) const {
-  const Tokenizer& tokenizer = *model_->tokenizer();
-  if (tokenizer.model_name() != "llama" || tokenizer.IsControl(before)) return true;
-  constexpr size_t kLongestControlBytes = 256;
-  const auto tokens = tokenizer.Encode(rest.substr(0, kLongestControlBytes),
-                                       {.add_special = false, .parse_special = true});
-  return !tokens.empty() && tokenizer.IsControl(tokens.front());
 }
 
 }  // namespace weft::cli

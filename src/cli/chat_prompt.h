@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "cli/chat_context.h"
+#include "chat/chat_context.h"
 #include "weft/model.h"
 
 namespace weft {
@@ -38,8 +38,6 @@ class ChatPrompt {
   StatusOr<std::string> Render(std::string_view system, std::span<const ChatMessage> messages,
                                bool for_answer) const;
 
-  // How rendered text becomes tokens: control tokens are recognised, and the token at the
-  // start is there once, whether the template writes it or the tokenizer adds it.
   const PromptEncoder& encoder() const { return encoder_; }
   // What a token reads in a rendered text, control tokens included.
   std::string Piece(TokenId token) const;
@@ -49,8 +47,6 @@ class ChatPrompt {
  private:
   ChatPrompt(std::shared_ptr<const Model> model, std::shared_ptr<const ChatTemplate> chat_template,
              bool uses_fallback);
-  std::vector<TokenId> Encode(std::string_view text, bool at_start) const;
-  bool MayCut(TokenId before, std::string_view rest) const;
 
   const std::shared_ptr<const Model> model_;
   const std::shared_ptr<const ChatTemplate> template_;

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cli/chat_context.h"
+#include "chat/chat_context.h"
 #include "cli/chat_prompt.h"
 #include "cli/chat_store.h"
 #include "weft/engine.h"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cli/chat_context.h"
+#include "chat/chat_context.h"
 #include "cli/chat_prompt.h"
 #include "state/file_io.h"
 

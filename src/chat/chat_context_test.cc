@@ -1,8 +1,8 @@
-#include "cli/chat_context.h"
+#include "chat/chat_context.h"
 
 #include "gtest/gtest.h"
 
-namespace weft::cli {
+namespace weft {
 namespace {
 
 constexpr TokenId kWord = 1000;  // an answer's token, which Bytes never makes
@@ -114,4 +114,4 @@ TEST(ChatContextTest, RestoresOnlyWhatBelongsTogether) {
 }
 
 }  // namespace
-}  // namespace weft::cli
+}  // namespace weft

@@ -8,20 +8,22 @@
 // the rest encoded.
 //
 // A value; one thread at a time.
-#ifndef WEFT_CLI_CHAT_CONTEXT_H_
-#define WEFT_CLI_CHAT_CONTEXT_H_
+#ifndef WEFT_CHAT_CHAT_CONTEXT_H_
+#define WEFT_CHAT_CHAT_CONTEXT_H_
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/tokens.h"
+#include "tokenizer/tokenizer.h"
 
-namespace weft::cli {
+namespace weft {
 
-// How text becomes tokens.
+// How text becomes tokens. Its functions may be called from any thread.
 struct PromptEncoder {
   // `at_start`: nothing comes before the text.
   std::function<std::vector<TokenId>(std::string_view text, bool at_start)> encode;
@@ -29,6 +31,10 @@ struct PromptEncoder {
   // `before`, gives the tokens that it has there.
   std::function<bool(TokenId before, std::string_view rest)> may_cut;
 };
+
+// Of rendered prompts: control tokens are recognised, and the token at the start is
+// there once, whether the template writes it or the tokenizer adds it.
+PromptEncoder MakePromptEncoder(std::shared_ptr<const Tokenizer> tokenizer);
 
 class ChatContext {
  public:
@@ -63,6 +69,6 @@ class ChatContext {
 // How many tokens both begin with.
 int64_t CommonTokens(const ChatContext& a, const ChatContext& b);
 
-}  // namespace weft::cli
+}  // namespace weft
 
-#endif  // WEFT_CLI_CHAT_CONTEXT_H_
+#endif  // WEFT_CHAT_CHAT_CONTEXT_H_

@@ -1,11 +1,11 @@
-#include "cli/chat_context.h"
+#include "chat/chat_context.h"
 
 #include <xxhash.h>
 
 #include <algorithm>
 #include <utility>
 
-namespace weft::cli {
+namespace weft {
 namespace {
 
 uint64_t HashOf(std::string_view text, uint64_t seed) {
@@ -16,7 +16,34 @@ bool InsideCharacter(std::string_view rest) {
   return !rest.empty() && (static_cast<unsigned char>(rest.front()) & 0xC0) == 0x80;
 }
 
+// SentencePiece vocabularies may put a space before text that begins or follows a
+// control token, so for them a cut is possible beside control tokens alone.
+bool MayCut(const Tokenizer& tokenizer, TokenId before, std::string_view rest) {
+  if (tokenizer.model_name() != "llama" || tokenizer.IsControl(before)) return true;
+  constexpr size_t kLongestControlBytes = 256;
+  const auto tokens = tokenizer.Encode(rest.substr(0, kLongestControlBytes),
+                                       {.add_special = false, .parse_special = true});
+  return !tokens.empty() && tokenizer.IsControl(tokens.front());
+}
+
 }  // namespace
+
+PromptEncoder MakePromptEncoder(std::shared_ptr<const Tokenizer> tokenizer) {
+  PromptEncoder encoder;
+  encoder.encode = [tokenizer](std::string_view text, bool at_start) {
+    std::vector<TokenId> tokens;
+    const std::string bos = tokenizer->Piece(tokenizer->bos(), /*render_special=*/true);
+    const bool written = !bos.empty() && text.starts_with(bos);
+    if (at_start && tokenizer->adds_bos() && !written) tokens.push_back(tokenizer->bos());
+    const auto more = tokenizer->Encode(text, {.add_special = false, .parse_special = true});
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    return tokens;
+  };
+  encoder.may_cut = [tokenizer](TokenId before, std::string_view rest) {
+    return MayCut(*tokenizer, before, rest);
+  };
+  return encoder;
+}
 
 ChatContext::ChatContext(std::vector<TokenId> before) : tokens_(std::move(before)) {
   marks_.push_back({.n_tokens = static_cast<int64_t>(tokens_.size())});
@@ -83,4 +110,4 @@ int64_t CommonTokens(const ChatContext& a, const ChatContext& b) {
   return end.first - a.tokens().begin();
 }
 
-}  // namespace weft::cli
+}  // namespace weft
