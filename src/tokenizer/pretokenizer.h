@@ -29,6 +29,9 @@ class CharSet {
   // `ranges` (ascending) that are not white space.
   CharSet(uint8_t classes, std::string_view ascii, Ranges ranges = {});
 
+  uint8_t classes() const { return classes_; }
+  const Ranges& ranges() const { return ranges_; }
+
   bool Contains(char32_t c) const {
     if (c < 128) return ascii_[c];
     const uint8_t char_class = ClassOf(c);
@@ -136,6 +139,8 @@ class PreTokenizer {
     WordRules words;
   };
   explicit PreTokenizer(std::vector<Stage> stages) : stages_(std::move(stages)) {}
+
+  const std::vector<Stage>& stages() const { return stages_; }
 
  private:
   void RunStage(size_t index, std::string_view text, WordSink sink, void* context) const;

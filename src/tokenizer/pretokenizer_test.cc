@@ -9,6 +9,8 @@
 #include <random>
 #include <string>
 
+#include "tokenizer/pretokenizer_pattern.h"
+
 namespace weft {
 namespace {
 
@@ -141,6 +143,26 @@ TEST(PreTokenizer, CutsAsThePublishedPatterns) {
         expected = CutByPattern(pattern, expected);
       }
       ASSERT_EQ(Split(spec, text), expected) << published.pre << " '" << text << "'";
+    }
+  }
+}
+
+// The rules of every name written as patterns cut as the scanners do.
+TEST(PreTokenizer, ItsOwnPatternsCutAlike) {
+  std::mt19937 random(2);
+  for (const std::string_view pre :
+       {"default",        "gpt-2",       "starcoder", "falcon",     "llama-bpe", "minicpm5",
+        "qwen2",          "qwen35",      "ufakzeka",  "seed-coder", "laguna",    "deepseek-llm",
+        "deepseek-coder", "deepseek-v3", "afmoe",     "superbpe",   "tiny_aya",  "gpt-4o",
+        "tekken",         "kimi-k2",     "bloom",     "viking",     "gemma4"}) {
+    PreTokenizer::Spec spec;
+    ASSERT_TRUE(PreTokenizer::Find(pre, &spec));
+    const std::vector<std::string> patterns = PatternsOf(*spec.splitter);
+    for (int i = 0; i < 2000; ++i) {
+      const std::string text = RandomText(&random);
+      Words expected = text.empty() ? Words() : Words{text};
+      for (const std::string& pattern : patterns) expected = CutByPattern(pattern, expected);
+      ASSERT_EQ(Split(spec, text), expected) << pre << " '" << text << "'";
     }
   }
 }
