@@ -24,7 +24,7 @@ ALLOWED = {
     "backend": {"base", "formats", "model", "kernels"},
     "engine": {"base", "formats", "tokenizer", "model", "state", "kernels", "backend", "weft"},
     "chat": {"base", "tokenizer"},
-    "serve": {"base", "engine", "chat", "weft"},
+    "serve": {"base", "formats", "tokenizer", "model", "engine", "chat", "weft"},
     "weft": set(),
 }
 ALLOWED["cli"] = set(ALLOWED)
@@ -35,6 +35,8 @@ CONFINED = {
     "nlohmann": {"chat", "serve", "cli"},
     "CLI": {"cli"},
     "boost": {"serve"},
+    "prometheus": {"serve"},
+    "openssl": {"serve"},
     "grpcpp": {"serve"},
     "pcre2.h": set(),
     "utf8proc.h": {"tokenizer", "chat"},

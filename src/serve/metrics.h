@@ -1,0 +1,49 @@
+// What /metrics shows: what the front ends count as it passes, and the engine's own
+// numbers as they are when asked.
+//
+// Names under "weft_" are ours; those under "llamacpp:" are llama-server's, so that its
+// dashboards work. Any thread.
+#ifndef WEFT_SERVE_METRICS_H_
+#define WEFT_SERVE_METRICS_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "weft/engine.h"
+#include "weft/events.h"
+
+namespace weft::serve {
+
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // `route` is a route's pattern, never a path: labels must be few.
+  void CountRequest(std::string_view route, int status);
+  // Requests that wait for a thread, and connections that are open.
+  void SetWaitingRequests(int64_t n);
+  void SetConnections(int64_t n);
+
+  // Of one turn, as its consumer sees it: from submission to the first token, then
+  // between tokens of one choice.
+  void ObserveFirstToken(double seconds);
+  void ObserveNextToken(double seconds);
+  void CountFinished(FinishReason reason, const TurnUsage& usage);
+  // A turn whose consumer went away.
+  void CountAbandoned();
+
+  // The Prometheus text format. `stats` null while there is no engine.
+  std::string Render(const EngineStats* stats) const;
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_METRICS_H_

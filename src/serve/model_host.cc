@@ -1,0 +1,192 @@
+#include "serve/model_host.h"
+
+#include <functional>
+#include <new>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+int64_t SecondsSince1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+class ModelHost::CountedGeneration : public Generation {
+ public:
+  CountedGeneration(std::shared_ptr<Turn> turn, GenerationRequest request, int64_t submitted_us,
+                    Metrics* metrics, PromptMemory* memory)
+      : turn_(std::move(turn)),
+        request_(std::move(request)),
+        metrics_(*metrics),
+        memory_(*memory),
+        prompt_tokens_(static_cast<int64_t>(request_.turn.tokens.size())),
+        choices_(static_cast<size_t>(request_.turn.n_choices), {.last_us = submitted_us}) {}
+
+  ~CountedGeneration() override {
+    if (!finished_) metrics_.CountAbandoned();
+  }
+
+  std::optional<TurnEvent> Next() override {
+    std::optional<TurnEvent> event = turn_->Next();
+    if (!event.has_value()) {
+      finished_ = true;
+    } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+      Count(*token);
+    } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
+      Count(*done);
+    }
+    return event;
+  }
+  void Cancel() override { turn_->Cancel(); }
+  int64_t prompt_tokens() const override { return prompt_tokens_; }
+
+ private:
+  struct Choice {
+    int64_t last_us = 0;  // its last token, or the submission
+    std::vector<int32_t> tokens;
+  };
+
+  void Count(const TokenEvent& token) {
+    Choice& choice = choices_[static_cast<size_t>(token.choice)];
+    const int64_t now_us = NowMicros();
+    const double seconds = static_cast<double>(now_us - choice.last_us) * 1e-6;
+    if (choice.tokens.empty()) {
+      metrics_.ObserveFirstToken(seconds);
+    } else {
+      metrics_.ObserveNextToken(seconds);
+    }
+    choice.last_us = now_us;
+    choice.tokens.push_back(token.token);
+  }
+
+  void Count(const DoneEvent& done) {
+    metrics_.CountFinished(done.reason, done.usage);
+    if (++n_done_ == choices_.size()) finished_ = true;
+    if (request_.prompt_text.empty()) return;
+    memory_.Remember(request_.domain, request_.prompt_text, request_.turn.tokens,
+                     choices_[static_cast<size_t>(done.choice)].tokens);
+  }
+
+  const std::shared_ptr<Turn> turn_;
+  const GenerationRequest request_;
+  Metrics& metrics_;
+  PromptMemory& memory_;
+  const int64_t prompt_tokens_;
+  std::vector<Choice> choices_;
+  size_t n_done_ = 0;
+  bool finished_ = false;
+};
+
+ModelHost::ModelHost(Options options)
+    : options_(std::move(options)),
+      created_s_(SecondsSince1970()),
+      model_id_(options_.model_id),
+      loader_([this] { Load(); }) {}
+
+ModelHost::~ModelHost() {
+  (void)Drain(std::chrono::milliseconds(0));
+  loader_.join();
+}
+
+void ModelHost::Load() {
+  Status status;
+  try {
+    status = TryLoad();
+  } catch (const std::bad_alloc&) {
+    status = ResourceExhausted("out of memory while loading; use a smaller model or --memory");
+  }
+  if (!status.ok()) {
+    MutexLock lock(&mutex_);
+    failure_ = std::string(Message(status));
+  }
+  // Drain may have come first; then it stays so.
+  Phase loading = Phase::kLoading;
+  phase_.compare_exchange_strong(loading, status.ok() ? Phase::kReady : Phase::kFailed);
+  {
+    MutexLock lock(&mutex_);
+    load_ended_ = true;
+    load_end_.NotifyAll();
+  }
+  if (options_.loaded) options_.loaded(status);
+}
+
+Status ModelHost::TryLoad() {
+  WEFT_ASSIGN_OR_RETURN(model_, options_.load());
+  std::string source = options_.template_source;
+  if (source.empty()) source = std::string(model_->chat_template());
+  auto chat = ChatFormat::Create(std::move(source), model_->tokenizer());
+  if (!chat.ok()) return Annotate(chat.status(), "the chat template: ");
+  chat_ = *std::move(chat);
+  memory_ = std::make_unique<PromptMemory>(model_->tokenizer(), options_.prompt_memory);
+  if (model_id_.empty()) model_id_ = model_->name();
+  WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, options_.engine));
+  return OkStatus();
+}
+
+std::string ModelHost::phase_reason() const {
+  switch (phase()) {
+    case Phase::kLoading:
+      return "Loading model";
+    case Phase::kReady:
+      return "";
+    case Phase::kDraining:
+      return "the server is shutting down";
+    case Phase::kFailed: {
+      MutexLock lock(&mutex_);
+      return failure_;
+    }
+  }
+  return "";
+}
+
+std::vector<int32_t> ModelHost::EncodeChat(std::string_view domain, std::string_view text) {
+  return memory_->Encode(domain, text);
+}
+
+StatusOr<std::unique_ptr<Generation>> ModelHost::Generate(GenerationRequest request) {
+  if (phase() != Phase::kReady) return Unavailable(phase_reason());
+  const int64_t submitted_us = NowMicros();
+  std::shared_ptr<Turn> turn;
+  if (request.session.empty()) {
+    WEFT_ASSIGN_OR_RETURN(turn, engine_->SubmitOnce(request.domain, request.turn));
+  } else {
+    request.turn.tokens_are_whole_context = true;
+    WEFT_ASSIGN_OR_RETURN(turn, SubmitNamed(request));
+  }
+  return std::unique_ptr<Generation>(std::make_unique<CountedGeneration>(
+      std::move(turn), std::move(request), submitted_us, &metrics_, memory_.get()));
+}
+
+StatusOr<std::shared_ptr<Turn>> ModelHost::SubmitNamed(const GenerationRequest& request) {
+  const std::string name = StrCat(request.domain, "\n", request.session);
+  const size_t stripe = std::hash<std::string>()(name) % session_mutexes_.size();
+  MutexLock lock(&session_mutexes_[stripe]);
+  StatusOr<SessionId> session = engine_->FindSession(request.domain, request.session);
+  const bool is_new = session.status().code() == StatusCode::kNotFound;
+  if (is_new) {
+    session = engine_->CreateSession({.name = request.session, .domain = request.domain});
+  }
+  WEFT_RETURN_IF_ERROR(session.status());
+  auto turn = engine_->Submit(*session, request.turn);
+  // A turn that is refused leaves no session behind.
+  if (!turn.ok() && is_new) (void)engine_->Close(*session, /*forget=*/true);
+  return turn;
+}
+
+Status ModelHost::Drain(std::chrono::milliseconds grace) {
+  if (phase_.exchange(Phase::kDraining) == Phase::kFailed) phase_ = Phase::kFailed;
+  {
+    MutexLock lock(&mutex_);
+    while (!load_ended_) load_end_.Wait(&mutex_);
+  }
+  return engine_ == nullptr ? OkStatus() : engine_->Shutdown(grace);
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,94 @@
+// The Host of a server: loads the model on a thread of its own, so that a front end can
+// answer "loading" meanwhile, starts the engine on it, and drains it at the end.
+//
+//   ModelHost host({.load = ..., .engine = ..., .loaded = ...});
+//   ... front ends serve with it ...
+//   host.Drain(std::chrono::seconds(30));
+//
+// The front ends must be gone before the host. Drain may be called from any thread, a
+// second time with less grace while the first still waits. While the model is loading it
+// waits for that.
+#ifndef WEFT_SERVE_MODEL_HOST_H_
+#define WEFT_SERVE_MODEL_HOST_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "serve/host.h"
+
+namespace weft::serve {
+
+class ModelHost : public Host {
+ public:
+  struct Options {
+    // Runs once, on the loading thread.
+    std::function<StatusOr<std::shared_ptr<const Model>>()> load;
+    EngineOptions engine;
+    // A Jinja template in place of the model's own; empty: the model's.
+    std::string template_source;
+    std::string model_id;  // empty: the model's name
+    // Called once, on the loading thread: OK when phase() has become kReady, else why it
+    // has become kFailed.
+    std::function<void(const Status&)> loaded;
+    PromptMemory::Limits prompt_memory;
+  };
+
+  explicit ModelHost(Options options);
+  ~ModelHost() override;  // waits for the load; as Drain(0)
+
+  Phase phase() const override { return phase_.load(std::memory_order_acquire); }
+  std::string phase_reason() const override;
+  Engine& engine() override { return *engine_; }
+  const Model& model() const override { return *model_; }
+  const ChatFormat& chat() const override { return *chat_; }
+  std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) override;
+  StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) override;
+  const std::string& model_id() const override { return model_id_; }
+  int64_t created_s() const override { return created_s_; }
+  Metrics& metrics() override { return metrics_; }
+
+  // Readiness goes false and nothing more is admitted; running turns finish until the
+  // deadline, the rest is cut, named sessions are parked when there is a state directory.
+  // Waits for all that; the status tells whether every session is safe.
+  Status Drain(std::chrono::milliseconds grace);
+
+ private:
+  class CountedGeneration;
+
+  void Load();
+  Status TryLoad();
+  StatusOr<std::shared_ptr<Turn>> SubmitNamed(const GenerationRequest& request);
+
+  const Options options_;
+  const int64_t created_s_;
+  Metrics metrics_;
+  std::atomic<Phase> phase_{Phase::kLoading};
+  mutable Mutex mutex_;
+  CondVar load_end_;
+  bool load_ended_ WEFT_GUARDED_BY(mutex_) = false;
+  std::string failure_ WEFT_GUARDED_BY(mutex_);
+
+  // Written by the loading thread before phase_ becomes kReady, then constant.
+  std::string model_id_;
+  std::shared_ptr<const Model> model_;
+  std::shared_ptr<const ChatFormat> chat_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<PromptMemory> memory_;
+
+  // Finding, making and submitting to one named session is one step for all who name it.
+  // Striped by the name, as each waits for the engine.
+  std::array<Mutex, 64> session_mutexes_;
+  std::thread loader_;
+};
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_MODEL_HOST_H_
