@@ -1,0 +1,189 @@
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "serve/api_openai.h"
+#include "serve/api_support.h"
+#include "serve/chat_turn.h"
+#include "serve/openai_chat_request.h"
+#include "serve/reply_json.h"
+#include "serve/reply_stream.h"
+#include "serve/sse.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+void Refuse(HttpResponder& responder, const Status& status) {
+  SendError(responder, ToDetailedApiError(status), ErrorShape::kOpenAi);
+}
+
+// --- the whole answer ---------------------------------------------------------------
+
+ordered_json MessageJson(const Reply& reply, bool show_reasoning) {
+  ordered_json calls = ordered_json::array();
+  for (const ReplyBlock& block : reply.blocks) {
+    if (block.kind != ReplyBlock::Kind::kCall) continue;
+    calls.push_back({{"id", block.call_id},
+                     {"type", "function"},
+                     {"function", {{"name", block.name}, {"arguments", block.text}}}});
+  }
+  ordered_json message = {{"role", "assistant"}};
+  const std::string content = reply.Joined(ReplyBlock::Kind::kContent);
+  message["content"] = content.empty() && !calls.empty() ? ordered_json() : ordered_json(content);
+  const std::string reasoning = reply.Joined(ReplyBlock::Kind::kReasoning);
+  if (show_reasoning && !reasoning.empty()) message["reasoning_content"] = reasoning;
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+  return message;
+}
+
+void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionRequest& read,
+                 ReplyStream* stream, int n_choices, bool wants_logprobs) {
+  auto replies = CollectReplies(stream, n_choices);
+  if (!replies.ok()) return Refuse(responder, replies.status());
+  ordered_json choices = ordered_json::array();
+  for (const Reply& reply : *replies) {
+    choices.push_back(
+        {{"index", choices.size()},
+         {"message", MessageJson(reply, read.call.show_reasoning)},
+         {"logprobs",
+          wants_logprobs ? ChatLogprobs(*host.model().tokenizer(), reply.tokens) : ordered_json()},
+         {"finish_reason", OpenAiFinishReason(reply.finish)}});
+  }
+  ordered_json body = OpenAiEnvelope(host, "chatcmpl-").Make("chat.completion");
+  body["choices"] = std::move(choices);
+  body["usage"] = OpenAiUsage(stream->usage());
+  body["timings"] = LlamaTimings(stream->usage());
+  SendJson(responder, body, read.ignored);
+}
+
+// --- the streamed answer ------------------------------------------------------------
+
+class ChunkWriter {
+ public:
+  ChunkWriter(Host& host, HttpResponder& responder, const ChatCompletionRequest& read,
+              bool wants_logprobs)
+      : host_(host),
+        envelope_(host, "chatcmpl-"),
+        sse_(responder, IgnoredHeader(read.ignored)),
+        read_(read),
+        wants_logprobs_(wants_logprobs) {}
+
+  void Run(ReplyStream* stream, int n_choices) {
+    for (int i = 0; i < n_choices; ++i) {
+      ordered_json delta = {{"role", "assistant"}, {"content", nullptr}};
+      if (!sse_.Data(Chunk(i, std::move(delta)))) return;
+    }
+    int open = n_choices;
+    while (auto piece = stream->Next()) {
+      if (!piece->status.ok()) return Fail(piece->status);
+      if (piece->kind == ReplyPiece::Kind::kEnd) --open;
+      ordered_json chunk = PieceChunk(*piece);
+      const bool is_last = open == 0;
+      if (read_.timings_per_token || (is_last && !read_.include_usage)) {
+        chunk["timings"] = LlamaTimings(stream->usage());
+      }
+      if (piece->kind != ReplyPiece::Kind::kCallEnd && !sse_.Data(chunk)) return;
+    }
+    if (read_.include_usage) {
+      ordered_json last = envelope_.Make("chat.completion.chunk");
+      last["choices"] = ordered_json::array();
+      last["usage"] = OpenAiUsage(stream->usage());
+      last["timings"] = LlamaTimings(stream->usage());
+      if (!sse_.Data(last)) return;
+    }
+    if (sse_.Done()) sse_.End();
+  }
+
+ private:
+  void Fail(const Status& status) {
+    sse_.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kOpenAi));
+    if (sse_.Done()) sse_.End();
+  }
+
+  ordered_json Chunk(int choice, ordered_json delta) const {
+    ordered_json chunk = envelope_.Make("chat.completion.chunk");
+    chunk["choices"] = ordered_json::array(
+        {{{"index", choice}, {"delta", std::move(delta)}, {"finish_reason", nullptr}}});
+    return chunk;
+  }
+
+  static ordered_json CallDelta(int call, ordered_json rest) {
+    ordered_json entry = {{"index", call}};
+    entry.update(rest);
+    return {{"tool_calls", ordered_json::array({std::move(entry)})}};
+  }
+
+  static ordered_json Delta(const ReplyPiece& piece) {
+    switch (piece.kind) {
+      case ReplyPiece::Kind::kReasoning:
+        return {{"reasoning_content", piece.text}};
+      case ReplyPiece::Kind::kContent:
+        return {{"content", piece.text}};
+      case ReplyPiece::Kind::kCallBegin:
+        return CallDelta(piece.call, {{"id", piece.call_id},
+                                      {"type", "function"},
+                                      {"function", {{"name", piece.name}, {"arguments", ""}}}});
+      case ReplyPiece::Kind::kCallArguments:
+        return CallDelta(piece.call, {{"function", {{"arguments", piece.text}}}});
+      case ReplyPiece::Kind::kCallEnd:
+      case ReplyPiece::Kind::kEnd:
+        break;
+    }
+    return ordered_json::object();
+  }
+
+  // The tokens of pieces that make no chunk of their own go into the next one's.
+  ordered_json PieceChunk(const ReplyPiece& piece) {
+    std::vector<TokenEvent>& tokens = tokens_[piece.choice];
+    tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
+    if (piece.kind == ReplyPiece::Kind::kCallEnd) return {};
+    ordered_json chunk = Chunk(piece.choice, Delta(piece));
+    ordered_json& choice = chunk["choices"][0];
+    if (piece.kind == ReplyPiece::Kind::kEnd) {
+      choice["finish_reason"] = OpenAiFinishReason(piece.finish);
+    }
+    if (wants_logprobs_) {
+      choice["logprobs"] = ChatLogprobs(*host_.model().tokenizer(), tokens);
+      tokens.clear();
+    }
+    return chunk;
+  }
+
+  Host& host_;
+  const OpenAiEnvelope envelope_;
+  SseStream sse_;
+  const ChatCompletionRequest& read_;
+  const bool wants_logprobs_;
+  std::map<int, std::vector<TokenEvent>> tokens_;  // by choice, not yet shown
+};
+
+}  // namespace
+
+void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadChatCompletion(host, request);
+  if (!read.ok()) return Refuse(responder, read.status());
+  const int n_choices = read->call.turn.n_choices;
+  const bool wants_logprobs = read->call.turn.top_logprobs >= 0;
+  GoneWatch watch(responder);
+  auto stream = StartChat(host, request, watch, read->call);
+  if (!stream.ok()) return Refuse(responder, stream.status());
+  if (read->stream) {
+    ChunkWriter(host, responder, *read, wants_logprobs).Run(stream->get(), n_choices);
+  } else {
+    AnswerWhole(host, responder, *read, stream->get(), n_choices, wants_logprobs);
+  }
+}
+
+void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadChatCompletion(host, request);
+  if (!read.ok()) return Refuse(responder, read.status());
+  auto count = CountChatTokens(host, request, read->call);
+  if (!count.ok()) return Refuse(responder, count.status());
+  SendJson(responder, {{"input_tokens", *count}}, read->ignored);
+}
+
+}  // namespace weft::serve

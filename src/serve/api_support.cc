@@ -1,0 +1,139 @@
+#include "serve/api_support.h"
+
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr char kParamUrl[] = "weft/param";
+constexpr char kCodeUrl[] = "weft/code";
+constexpr char kPromptTokensUrl[] = "weft/n_prompt_tokens";
+constexpr char kContextUrl[] = "weft/n_ctx";
+
+// Names longer than this, or more of them, are not listed: a header is no place for them.
+constexpr size_t kMaxIgnoredNames = 32;
+constexpr size_t kMaxIgnoredNameBytes = 64;
+
+void SetPayload(Status* status, const char* url, std::string_view value) {
+  if (!status->ok()) status->SetPayload(url, absl::Cord(std::string(value)));
+}
+
+std::string Payload(const Status& status, const char* url) {
+  const auto payload = status.GetPayload(url);
+  return payload ? std::string(*payload) : std::string();
+}
+
+std::string_view BaseName(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
+
+bool IsHeaderSafe(std::string_view name) {
+  for (const char c : name) {
+    if (c < 0x21 || c > 0x7e || c == ',') return false;
+  }
+  return !name.empty() && name.size() <= kMaxIgnoredNameBytes;
+}
+
+}  // namespace
+
+std::string NewId(std::string_view prefix, int n_random) {
+  static constexpr std::string_view kLetters =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  thread_local std::random_device device;
+  std::uniform_int_distribution<size_t> letter(0, kLetters.size() - 1);
+  std::string id(prefix);
+  for (int i = 0; i < n_random; ++i) id.push_back(kLetters[letter(device)]);
+  return id;
+}
+
+std::string JsonText(const nlohmann::ordered_json& value) {
+  return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+Status WithParam(Status status, std::string_view param) {
+  if (!param.empty()) SetPayload(&status, kParamUrl, param);
+  return status;
+}
+
+Status WithCode(Status status, std::string_view code) {
+  SetPayload(&status, kCodeUrl, code);
+  return status;
+}
+
+Status WithContext(Status status, int64_t n_prompt_tokens, int64_t n_ctx) {
+  SetPayload(&status, kPromptTokensUrl, StrCat(n_prompt_tokens));
+  SetPayload(&status, kContextUrl, StrCat(n_ctx));
+  return status;
+}
+
+ApiError ToDetailedApiError(const Status& status) {
+  ApiError error = ToApiError(status);
+  if (const std::string param = Payload(status, kParamUrl); !param.empty()) error.param = param;
+  if (const std::string code = Payload(status, kCodeUrl); !code.empty()) error.code = code;
+  int64_t number = 0;
+  if (ParseInt64(Payload(status, kPromptTokensUrl), &number)) error.n_prompt_tokens = number;
+  if (ParseInt64(Payload(status, kContextUrl), &number)) error.n_ctx = number;
+  return error;
+}
+
+void ApiFields::Refuse(std::string_view name, std::string_view why,
+                       const nlohmann::ordered_json& harmless) {
+  const bool was_ok = ok();
+  JsonFields::Refuse(name, why, harmless);
+  if (was_ok && !ok()) refused_ = true;
+}
+
+void ApiFields::Unsupported(std::string_view name, std::string_view why) {
+  if (ok()) refused_ = true;
+  Fail(name, why);
+}
+
+void ApiFields::Adopt(const Status& status) {
+  if (ok() && adopted_.ok()) adopted_ = status;
+}
+
+Status ApiFields::Finish(std::vector<std::string>* unknown) {
+  const Status status = JsonFields::Finish(unknown);
+  if (!status.ok()) {
+    return WithCode(WithParam(status, failed_field()),
+                    refused_ ? "unsupported_parameter" : "invalid_value");
+  }
+  return adopted_;
+}
+
+Status CheckModel(Host& host, const std::optional<std::string>& model) {
+  if (!model || model->empty() || *model == host.model_id()) return OkStatus();
+  const Model& served = host.model();
+  if (*model == served.name() || *model == served.path() || *model == BaseName(served.path())) {
+    return OkStatus();
+  }
+  return WithCode(WithParam(NotFound("the model ", Printable(*model), " is not served here; use ",
+                                     Printable(host.model_id()), ", or leave \"model\" out"),
+                            "model"),
+                  "model_not_found");
+}
+
+HttpHeaders IgnoredHeader(const std::vector<std::string>& ignored) {
+  std::vector<std::string> shown;
+  for (const std::string& name : ignored) {
+    if (IsHeaderSafe(name) && shown.size() < kMaxIgnoredNames) shown.push_back(name);
+  }
+  if (shown.empty()) return {};
+  return {{"X-Weft-Ignored", StrJoin(shown, ", ")}};
+}
+
+void SendJson(HttpResponder& responder, const nlohmann::ordered_json& body,
+              const std::vector<std::string>& ignored) {
+  responder.Send(200, "application/json", JsonText(body), IgnoredHeader(ignored));
+}
+
+int64_t NowSeconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,67 @@
+// Small things that every API in the style of OpenAI and Anthropic needs: ids, errors
+// with the field at fault, the check of `model`, JSON as text.
+//
+// Functions of their arguments; any thread.
+#ifndef WEFT_SERVE_API_SUPPORT_H_
+#define WEFT_SERVE_API_SUPPORT_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+#include "serve/api_error.h"
+#include "serve/host.h"
+#include "serve/http.h"
+#include "serve/json_fields.h"
+
+namespace weft::serve {
+
+// `prefix` and `n_random` letters and digits that nobody can guess.
+std::string NewId(std::string_view prefix, int n_random = 24);
+
+// Bytes that are no UTF-8 become U+FFFD: a token may be half a character.
+std::string JsonText(const nlohmann::ordered_json& value);
+
+// What a status alone cannot say to a client: the field at fault, OpenAI's code, and the
+// numbers of a context that was too long. They travel as payloads of the status.
+Status WithParam(Status status, std::string_view param);
+Status WithCode(Status status, std::string_view code);
+Status WithContext(Status status, int64_t n_prompt_tokens, int64_t n_ctx);
+// ToApiError, with these details.
+ApiError ToDetailedApiError(const Status& status);
+
+// JsonFields whose errors carry the field, and the code "unsupported_parameter" where a
+// value is refused, "invalid_value" where it is wrong.
+class ApiFields : public JsonFields {
+ public:
+  using JsonFields::JsonFields;
+
+  void Refuse(std::string_view name, std::string_view why,
+              const nlohmann::ordered_json& harmless = nullptr);
+  // Fails as Refuse does, whatever the value.
+  void Unsupported(std::string_view name, std::string_view why);
+  // The error of a part of the body that was read by itself; the first one counts.
+  void Adopt(const Status& status);
+  Status Finish(std::vector<std::string>* unknown);
+
+ private:
+  bool refused_ = false;
+  Status adopted_;
+};
+
+// A request may name the served model by its id, its own name, its file, or not at all.
+Status CheckModel(Host& host, const std::optional<std::string>& model);
+
+// 200 with a JSON body. `ignored` is listed in X-Weft-Ignored.
+void SendJson(HttpResponder& responder, const nlohmann::ordered_json& body,
+              const std::vector<std::string>& ignored = {});
+HttpHeaders IgnoredHeader(const std::vector<std::string>& ignored);
+
+int64_t NowSeconds();  // since 1970
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_API_SUPPORT_H_

@@ -1,0 +1,68 @@
+// From a request that an API has read to a reply that it can tell: renders, encodes,
+// submits, watches for the client to leave.
+//
+// Functions are called on the handler's thread.
+#ifndef WEFT_SERVE_CHAT_TURN_H_
+#define WEFT_SERVE_CHAT_TURN_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "chat/chat_format.h"
+#include "serve/api_support.h"
+#include "serve/host.h"
+#include "serve/http.h"
+#include "serve/reply_stream.h"
+#include "serve/session_name.h"
+
+namespace weft::serve {
+
+// Cancels generations when the client of a request goes away, whenever that is. One per
+// request, made and used on its handler's thread.
+class GoneWatch {
+ public:
+  explicit GoneWatch(HttpResponder& responder);
+  void Add(std::weak_ptr<Generation> generation);
+
+ private:
+  struct Shared;
+  const std::shared_ptr<Shared> shared_;
+};
+
+// Submits. A session that is only wished for and cannot be had is done without.
+StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& watch,
+                                                      const SessionChoice& session,
+                                                      GenerationRequest request);
+
+struct ChatCall {
+  ChatRequest chat;
+  TurnOptions turn;  // tokens come from the conversation
+  SessionChoice session;
+  bool calls_allowed = true;  // else the markup of a call stays text
+  bool single_call = false;
+  bool separate_reasoning = true;
+  bool show_reasoning = true;
+  std::string call_id_prefix = "call_";
+};
+
+// The stream has started: its prompt is computed. Errors name `messages` or `tools` where
+// the chat format does.
+StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
+                                                 GoneWatch& watch, ChatCall call);
+StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call);
+
+// How hard to think, as a variable of the template; "none" turns thinking off. What the
+// client has put into `variables` itself stays.
+void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables);
+
+// More of either than any conversation has are refused: each costs a template its time.
+inline constexpr size_t kMaxMessages = 20'000;
+inline constexpr size_t kMaxTools = 1024;
+Status CheckCounts(const ChatRequest& chat);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_CHAT_TURN_H_

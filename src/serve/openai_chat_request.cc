@@ -1,0 +1,190 @@
+#include "serve/openai_chat_request.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/strings.h"
+#include "serve/sampling_params.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::string_view kForcedCalls =
+    "can be \"auto\" or \"none\": this server cannot force a call";
+
+// Whether the reply may call tools.
+bool ReadToolChoice(ApiFields* fields) {
+  const ordered_json* const choice = fields->Value("tool_choice");
+  if (choice == nullptr || *choice == "auto") return true;
+  if (*choice == "none") return false;
+  if (*choice == "required" || choice->is_object()) {
+    fields->Unsupported("tool_choice", kForcedCalls);
+  } else {
+    fields->Fail("tool_choice", kForcedCalls);
+  }
+  return false;
+}
+
+// {"type":"text"} is what happens anyway.
+void ReadResponseFormat(ApiFields* fields) {
+  const ordered_json* const format = fields->Value("response_format");
+  if (format == nullptr) return;
+  if (!format->is_object() || format->value("type", ordered_json()) != "text") {
+    fields->Unsupported("response_format",
+                        "can be {\"type\":\"text\"} only: this server cannot constrain output to "
+                        "JSON or a schema");
+  }
+}
+
+void ReadConversation(ApiFields* fields, ChatCall* call) {
+  const ordered_json* const messages = fields->Value("messages");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    fields->Fail("messages", "must be an array of at least one message");
+    return;
+  }
+  call->chat.messages = *messages;
+  for (ordered_json& message : call->chat.messages) {
+    // Clients give reasoning back under the name that their last server used.
+    if (!message.is_object() || message.contains("reasoning_content")) continue;
+    for (const char* name : {"reasoning", "reasoning_text"}) {
+      const auto it = message.find(name);
+      if (it == message.end() || !it->is_string()) continue;
+      message["reasoning_content"] = std::string(*it);
+      break;
+    }
+  }
+  if (const ordered_json* const tools = fields->Value("tools")) {
+    if (!tools->is_array()) fields->Fail("tools", "must be an array");
+    call->chat.tools = *tools;
+  }
+  call->calls_allowed = ReadToolChoice(fields);
+  call->single_call = !fields->Bool("parallel_tool_calls").value_or(true);
+  fields->Refuse("functions", "is not supported; use tools", ordered_json::array());
+  fields->Refuse("function_call", "is not supported; use tools and tool_choice", "auto");
+  fields->Adopt(CheckCounts(call->chat));
+}
+
+void ReadTemplateVariables(ApiFields* fields, ChatCall* call) {
+  ordered_json& variables = call->chat.variables;
+  if (const ordered_json* const given = fields->Value("chat_template_kwargs")) {
+    if (!given->is_object()) return fields->Fail("chat_template_kwargs", "must be an object");
+    variables = *given;
+  }
+  for (const char* name :
+       {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
+    if (variables.contains(name)) {
+      fields->Unsupported("chat_template_kwargs", StrCat("cannot set ", name));
+    }
+  }
+  if (const auto it = variables.find("return_reasoning"); it != variables.end()) {
+    if (!it->is_boolean()) {
+      return fields->Fail("chat_template_kwargs", "has a return_reasoning that is no boolean");
+    }
+    call->show_reasoning = it->get<bool>();
+    variables.erase("return_reasoning");
+  }
+  if (const auto thinking = fields->Bool("enable_thinking")) {
+    if (!variables.contains("enable_thinking")) variables["enable_thinking"] = *thinking;
+  }
+  if (const auto effort = fields->String("reasoning_effort")) {
+    SetReasoningEffort(*effort, &variables);
+  }
+  call->chat.add_generation_prompt = fields->Bool("add_generation_prompt").value_or(true);
+  fields->Refuse("continue_final_message", "is not supported", false);
+  fields->Refuse("chat_template", "is not supported: the server's template is used");
+}
+
+void ReadReasoning(ApiFields* fields, ChatCall* call) {
+  for (const char* name : {"return_reasoning", "include_reasoning"}) {
+    if (const auto show = fields->Bool(name)) call->show_reasoning = *show;
+  }
+  if (const auto format = fields->String("reasoning_format")) {
+    if (*format == "none") {
+      call->separate_reasoning = false;
+    } else if (*format != "auto" && *format != "deepseek") {
+      fields->Fail("reasoning_format", "must be \"auto\", \"deepseek\" or \"none\"");
+    }
+  }
+  for (const char* name : {"thinking_budget_tokens", "reasoning_budget"}) {
+    fields->Refuse(name, "is not supported; use reasoning_effort", -1);
+  }
+}
+
+void ReadLogprobs(ApiFields* fields, TurnOptions* turn) {
+  const bool wanted = fields->Bool("logprobs").value_or(false);
+  const auto top = fields->Integer("top_logprobs", 0, kMaxTopLogprobs);
+  if (top.value_or(0) > 0 && !wanted) {
+    return fields->Fail("top_logprobs", "needs logprobs to be true");
+  }
+  if (wanted) turn->top_logprobs = static_cast<int>(top.value_or(0));
+  // llama-server's name for both.
+  const auto n_probs = fields->Integer("n_probs", 0, kMaxTopLogprobs);
+  if (n_probs.value_or(0) > 0) turn->top_logprobs = static_cast<int>(*n_probs);
+}
+
+// What only OpenAI's own models do.
+void ReadOpenAiOnly(ApiFields* fields) {
+  fields->Refuse("modalities", "can be [\"text\"] only", ordered_json::array({"text"}));
+  fields->Refuse("audio", "is not supported");
+  fields->Refuse("web_search_options", "is not supported");
+  fields->Refuse("verbosity", "is not supported", "medium");
+  fields->Refuse("echo", "is not supported for chats", false);
+  fields->Refuse("best_of", "is not supported; use n", 1);
+  fields->Refuse("return_tokens", "is not supported for chats", false);
+  fields->CannotMatter({"prediction"});  // makes a remote model faster, nothing else
+}
+
+}  // namespace
+
+StreamChoice ReadStreamChoice(ApiFields* fields, std::vector<std::string>* ignored) {
+  StreamChoice choice;
+  choice.stream = fields->Bool("stream").value_or(false);
+  choice.timings_per_token = fields->Bool("timings_per_token").value_or(false);
+  if (const ordered_json* const options = fields->Value("stream_options")) {
+    ApiFields inner(*options, "stream_options.");
+    choice.include_usage = inner.Bool("include_usage").value_or(false);
+    inner.CannotMatter({"include_obfuscation", "continuous_usage_stats"});
+    fields->Adopt(inner.Finish(ignored));
+  }
+  return choice;
+}
+
+void ReadAccountFields(ApiFields* fields) {
+  fields->CannotMatter({"store", "metadata", "user", "service_tier", "safety_identifier",
+                        "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"});
+}
+
+StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
+  ChatCompletionRequest read;
+  ApiFields fields(body);
+  const auto model = fields.String("model");
+  ReadConversation(&fields, &read.call);
+  ReadTemplateVariables(&fields, &read.call);
+  ReadReasoning(&fields, &read.call);
+  TurnOptions& turn = read.call.turn;
+  ReadSampling(&fields, host.model(), &turn);
+  ReadStops(&fields, &turn);
+  ReadMaxTokens(&fields, /*least=*/1, &turn);
+  ReadLogprobs(&fields, &turn);
+  turn.n_choices = static_cast<int>(fields.Integer("n", 1, kMaxChoices).value_or(1));
+  ReadResponseFormat(&fields);
+  ReadOpenAiOnly(&fields);
+  ReadForeignFields(&fields);
+  ReadAccountFields(&fields);
+  const StreamChoice stream = ReadStreamChoice(&fields, &read.ignored);
+  read.stream = stream.stream;
+  read.include_usage = stream.include_usage;
+  read.timings_per_token = stream.timings_per_token;
+  auto session = ChooseSession(request, &fields);
+  WEFT_RETURN_IF_ERROR(fields.Finish(&read.ignored));
+  WEFT_RETURN_IF_ERROR(session.status());
+  WEFT_RETURN_IF_ERROR(CheckModel(host, model));
+  read.call.session = *std::move(session);
+  return read;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,39 @@
+// The body of a chat completion, read and checked.
+#ifndef WEFT_SERVE_OPENAI_CHAT_REQUEST_H_
+#define WEFT_SERVE_OPENAI_CHAT_REQUEST_H_
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+#include "serve/chat_turn.h"
+#include "serve/host.h"
+#include "serve/http.h"
+
+namespace weft::serve {
+
+struct ChatCompletionRequest {
+  ChatCall call;
+  bool stream = false;
+  bool include_usage = false;
+  bool timings_per_token = false;
+  std::vector<std::string> ignored;  // fields that nobody knows
+};
+
+StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest& request);
+
+// Shared with the older completions.
+// stream, stream_options, timings_per_token.
+struct StreamChoice {
+  bool stream = false;
+  bool include_usage = false;
+  bool timings_per_token = false;
+};
+StreamChoice ReadStreamChoice(ApiFields* fields, std::vector<std::string>* ignored);
+// Accounts, billing, storage: what a server of one's own has no use for.
+void ReadAccountFields(ApiFields* fields);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_OPENAI_CHAT_REQUEST_H_

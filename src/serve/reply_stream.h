@@ -1,0 +1,137 @@
+// A generation as an API tells of it: its events taken apart into reasoning, content and
+// tool calls, with the ids, the counts and the times that every API reports.
+//
+//   ReplyStream stream(generation, plan);
+//   WEFT_RETURN_IF_ERROR(stream.Start());        // until here an error is a plain answer
+//   while (auto piece = stream.Next()) { ... }   // ends with one kEnd per choice
+//
+// One consumer thread. The generation is shared with whoever cancels it when the client
+// goes away.
+#ifndef WEFT_SERVE_REPLY_STREAM_H_
+#define WEFT_SERVE_REPLY_STREAM_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "chat/reply.h"
+#include "serve/host.h"
+#include "weft/events.h"
+
+namespace weft::serve {
+
+enum class ReplyFinish { kStop, kStopString, kLength, kToolCalls };
+
+struct ReplyPiece {
+  enum class Kind { kReasoning, kContent, kCallBegin, kCallArguments, kCallEnd, kEnd };
+  Kind kind = Kind::kContent;
+  int choice = 0;
+  std::string text;  // kReasoning, kContent, kCallArguments: never empty
+  int call = -1;
+  std::string call_id;  // kCallBegin
+  std::string name;     // kCallBegin
+  // The tokens sampled since the choice's last piece, where log-probabilities are asked
+  // for; an end token is not among them.
+  std::vector<TokenEvent> tokens;
+  // kEnd
+  ReplyFinish finish = ReplyFinish::kStop;
+  std::string stop_string;  // the client's own, for kStopString
+  Status status;            // not OK: the choice failed
+};
+
+struct ReplyPlan {
+  int n_choices = 1;
+  // One for each choice; empty: all text is content.
+  std::vector<std::unique_ptr<ReplyParser>> parsers;
+  bool reasoning_is_open = false;  // the reply begins with reasoning
+  bool show_reasoning = true;
+  bool wants_logprobs = false;
+  // The choice ends with its first tool call.
+  bool single_call = false;
+  // Stop strings of the chat format: to clients an ordinary end.
+  std::vector<std::string> format_stops;
+  std::string call_id_prefix = "call_";
+  int call_id_random = 24;  // letters and digits behind the prefix
+};
+
+struct ReplyUsage {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;  // of all choices
+  int64_t reasoning_tokens = 0;
+  int64_t prompt_us = 0;
+  int64_t decode_us = 0;
+};
+
+class ReplyStream {
+ public:
+  ReplyStream(std::shared_ptr<Generation> generation, ReplyPlan plan);
+  ~ReplyStream();  // cancels what still runs
+
+  // Waits until the prompt is computed. The error of a turn that failed before.
+  Status Start();
+  // REQUIRES: Start was OK.
+  const StartedEvent& started() const { return started_; }
+  // The next piece, waiting for it; nullopt after the last choice's kEnd.
+  std::optional<ReplyPiece> Next();
+  // So far; final after the last kEnd.
+  ReplyUsage usage() const;
+
+ private:
+  struct Choice;
+
+  Choice& At(int index);
+  void Take(TurnEvent event);
+  void TakeToken(TokenEvent event);
+  void TakeDone(DoneEvent done);
+  void TakeText(Choice* choice, std::string_view text);
+  void TakeDeltas(Choice* choice, std::vector<ReplyDelta> deltas);
+  void TakeDelta(Choice* choice, ReplyDelta delta);
+  void Emit(Choice* choice, ReplyPiece piece);
+  void EndOpenChoices();
+
+  const std::shared_ptr<Generation> generation_;
+  ReplyPlan plan_;
+  std::vector<std::unique_ptr<Choice>> choices_;
+  std::deque<ReplyPiece> ready_;
+  const int64_t submitted_us_;
+  StartedEvent started_;
+  TurnUsage turn_usage_;
+  int64_t completion_tokens_ = 0;
+  int64_t reasoning_tokens_ = 0;
+  int64_t first_token_us_ = 0;
+  int64_t last_token_us_ = 0;
+  bool ended_ = false;
+};
+
+// --- a reply read to its end ------------------------------------------------------
+
+// What stands together: a stretch of reasoning or of content, or one call.
+struct ReplyBlock {
+  enum class Kind { kReasoning, kContent, kCall };
+  Kind kind = Kind::kContent;
+  std::string text;  // a call's arguments
+  std::string call_id;
+  std::string name;
+};
+
+struct Reply {
+  std::vector<ReplyBlock> blocks;  // in the order of the text
+  std::vector<TokenEvent> tokens;
+  ReplyFinish finish = ReplyFinish::kStop;
+  std::string stop_string;
+
+  std::string Joined(ReplyBlock::Kind kind) const;
+};
+
+// One per choice. The error of the first choice that failed.
+StatusOr<std::vector<Reply>> CollectReplies(ReplyStream* stream, int n_choices);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_REPLY_STREAM_H_

@@ -1,0 +1,201 @@
+#include "serve/sampling_params.h"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxBiases = 4096;
+
+template <typename T, typename U>
+void Assign(const std::optional<U>& given, T* target) {
+  if (given) *target = static_cast<T>(*given);
+}
+
+// Fails where two names of one thing are both given and differ.
+std::optional<double> NumberByNames(ApiFields* fields, std::string_view name,
+                                    std::string_view other, double min, double max) {
+  const auto first = fields->Number(name, min, max);
+  const auto second = fields->Number(other, min, max);
+  if (first && second && *first != *second) {
+    fields->Fail(other, StrCat("is another name of ", name, "; give one of them"));
+  }
+  return first ? first : second;
+}
+
+// -infinity for a ban, nothing for what is no bias.
+std::optional<float> BiasValue(const ordered_json& value) {
+  if (value.is_boolean() && !value.get<bool>()) return -std::numeric_limits<float>::infinity();
+  if (!value.is_number()) return std::nullopt;
+  const double number = value.get<double>();
+  if (!std::isfinite(number) || std::abs(number) > 1e6) return std::nullopt;
+  return static_cast<float>(number);
+}
+
+constexpr char kBiasShape[] =
+    "must be an object of token ids and numbers, or an array of [token id or text, number or "
+    "false]";
+
+// The tokens that an entry of the array form names: an id, or those of a text.
+bool BiasTokens(const ordered_json& key, const Model& model, std::vector<int32_t>* tokens) {
+  if (key.is_number_integer()) {
+    const int64_t id = key.get<int64_t>();
+    if (id < 0 || id >= model.n_vocab()) return false;
+    tokens->push_back(static_cast<int32_t>(id));
+    return true;
+  }
+  if (!key.is_string()) return false;
+  *tokens = model.Encode(key.get_ref<const std::string&>(), false, true);
+  return true;
+}
+
+void AddBias(ApiFields* fields, const Model& model, const ordered_json& key,
+             const ordered_json& value, SamplingOptions* sampling) {
+  std::vector<int32_t> tokens;
+  const auto bias = BiasValue(value);
+  if (!bias || !BiasTokens(key, model, &tokens)) {
+    fields->Fail("logit_bias", StrCat(kBiasShape, ", with ids below ", model.n_vocab(), "; not ",
+                                      Printable(JsonText(key)), ": ", Printable(JsonText(value))));
+    return;
+  }
+  for (const int32_t token : tokens) sampling->logit_bias.emplace_back(token, *bias);
+}
+
+}  // namespace
+
+void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampling) {
+  const ordered_json* const biases = fields->Value("logit_bias");
+  if (biases == nullptr) return;
+  if (!biases->is_object() && !biases->is_array()) return fields->Fail("logit_bias", kBiasShape);
+  if (biases->size() > kMaxBiases) {
+    return fields->Fail("logit_bias", StrCat("has ", biases->size(), " entries, at most ",
+                                             kMaxBiases, " are taken"));
+  }
+  for (const auto& [key, value] : biases->items()) {
+    if (!fields->ok()) return;
+    if (biases->is_object()) {
+      int64_t id = 0;
+      const bool is_id = ParseInt64(key, &id);
+      AddBias(fields, model, is_id ? ordered_json(id) : ordered_json(key), value, sampling);
+    } else if (value.is_array() && value.size() == 2) {
+      AddBias(fields, model, value[0], value[1], sampling);
+    } else {
+      fields->Fail("logit_bias", kBiasShape);
+    }
+  }
+}
+
+void ReadSampling(ApiFields* fields, const Model& model, TurnOptions* turn) {
+  SamplingOptions& sampling = turn->sampling;
+  Assign(fields->Number("temperature", 0, 2), &sampling.temperature);
+  if (const auto top_p = fields->Number("top_p", 0, 1)) {
+    // 0 asks for the best token alone, which is what the smallest positive number does.
+    sampling.top_p = *top_p > 0 ? static_cast<float>(*top_p) : std::numeric_limits<float>::min();
+  }
+  if (const auto top_k = fields->Integer("top_k", -1, kMaxInt)) {
+    sampling.top_k = *top_k < 0 ? 0 : static_cast<int>(*top_k);
+  }
+  Assign(fields->Number("min_p", 0, 1), &sampling.min_p);
+  Assign(NumberByNames(fields, "repeat_penalty", "repetition_penalty", 0, 100),
+         &sampling.repetition_penalty);
+  if (sampling.repetition_penalty == 0) sampling.repetition_penalty = 1;  // 0: off
+  Assign(fields->Number("frequency_penalty", -2, 2), &sampling.frequency_penalty);
+  Assign(fields->Number("presence_penalty", -2, 2), &sampling.presence_penalty);
+  Assign(fields->Integer("repeat_last_n", -1, kMaxInt), &sampling.penalty_window);
+  // -1 is llama-server's "draw one".
+  const auto seed = fields->Integer("seed", std::numeric_limits<int64_t>::min(),
+                                    std::numeric_limits<int64_t>::max());
+  if (seed && *seed != -1) sampling.seed = static_cast<uint64_t>(*seed);
+  Assign(fields->Bool("ignore_eos"), &turn->ignore_eos);
+  ReadLogitBias(fields, model, &sampling);
+}
+
+void ReadStops(ApiFields* fields, TurnOptions* turn) {
+  if (auto stops = fields->Strings("stop", kMaxStops)) {
+    for (std::string& stop : *stops) {
+      if (stop.empty()) return fields->Fail("stop", "has an empty string; leave it out");
+      turn->stop_strings.push_back(std::move(stop));
+    }
+  }
+  const ordered_json* const ids = fields->Value("stop_token_ids");
+  if (ids == nullptr) return;
+  if (!ids->is_array() || ids->size() > kMaxBiases) {
+    return fields->Fail("stop_token_ids", "must be an array of token ids");
+  }
+  for (const ordered_json& id : *ids) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxInt) {
+      return fields->Fail("stop_token_ids", "must be an array of token ids");
+    }
+    turn->stop_tokens.push_back(id.get<int32_t>());
+  }
+}
+
+void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn) {
+  const auto newer = fields->Integer("max_completion_tokens", least, kMaxInt);
+  const auto older = fields->Integer("max_tokens", least, kMaxInt);
+  const auto llama = fields->Integer("n_predict", -1, kMaxInt);
+  turn->max_tokens = newer.value_or(older.value_or(llama.value_or(-1)));
+}
+
+void ReadForeignFields(ApiFields* fields) {
+  static constexpr std::string_view kNoConstraint =
+      "is not supported: this server cannot constrain output to a grammar or a schema";
+  fields->Refuse("grammar", kNoConstraint, "");
+  for (const std::string_view name : {"json_schema", "guided_json", "guided_regex", "guided_choice",
+                                      "guided_grammar", "structured_outputs", "grammar_triggers"}) {
+    fields->Refuse(name, kNoConstraint, ordered_json::array());
+  }
+  static constexpr std::string_view kNoSampler =
+      "is not supported: this server has temperature, top_k, top_p, min_p and the penalties";
+  const std::pair<std::string_view, ordered_json> samplers[] = {
+      {"typical_p", 1.0},      {"mirostat", 0},
+      {"dry_multiplier", 0.0}, {"xtc_probability", 0.0},
+      {"top_n_sigma", -1},     {"dynatemp_range", 0.0},
+      {"samplers", nullptr},   {"min_keep", 0},
+      {"tfs_z", 1.0},          {"adaptive_target", -1},
+      {"min_tokens", 0},       {"use_beam_search", false},
+      {"length_penalty", 1.0}, {"bad_words", ordered_json::array()}};
+  for (const auto& [name, harmless] : samplers) fields->Refuse(name, kNoSampler, harmless);
+  fields->Refuse("lora", "is not supported: no adapters are loaded", ordered_json::array());
+  fields->Refuse("t_max_predict_ms", "is not supported; use max_tokens", 0);
+  fields->Refuse("post_sampling_probs", "is not supported: log-probabilities are the model's own",
+                 false);
+  fields->Refuse("return_progress", "is not supported", false);
+  // The tuning of samplers that are off; where a result is kept, found or put in line.
+  fields->CannotMatter({"typ_p",
+                        "mirostat_tau",
+                        "mirostat_eta",
+                        "dry_base",
+                        "dry_allowed_length",
+                        "dry_penalty_last_n",
+                        "dry_sequence_breakers",
+                        "xtc_threshold",
+                        "dynatemp_exponent",
+                        "adaptive_decay",
+                        "cache_prompt",
+                        "id_slot",
+                        "n_keep",
+                        "n_discard",
+                        "n_cache_reuse",
+                        "n_indent",
+                        "speculative.n_max",
+                        "speculative.n_min",
+                        "speculative.p_min",
+                        "priority",
+                        "backend_sampling"});
+}
+
+}  // namespace weft::serve

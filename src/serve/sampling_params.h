@@ -1,0 +1,35 @@
+// The fields of a request body that say how tokens are chosen and when to stop, by all
+// the names that OpenAI's API, llama-server and vLLM have for them.
+//
+// What is not given keeps the engine's default (weft/options.h), which `weft run` and
+// llama-server have too. Functions of their arguments; any thread.
+#ifndef WEFT_SERVE_SAMPLING_PARAMS_H_
+#define WEFT_SERVE_SAMPLING_PARAMS_H_
+
+#include "nlohmann/json.hpp"
+#include "serve/api_support.h"
+#include "weft/model.h"
+#include "weft/options.h"
+
+namespace weft::serve {
+
+inline constexpr int64_t kMaxChoices = 16;
+inline constexpr int64_t kMaxTopLogprobs = 20;
+
+// temperature, top_p, top_k, min_p, the penalties and their window, logit_bias, seed,
+// ignore_eos; refuses samplers that the engine does not have.
+void ReadSampling(ApiFields* fields, const Model& model, TurnOptions* turn);
+// stop, stop_token_ids.
+void ReadStops(ApiFields* fields, TurnOptions* turn);
+// max_completion_tokens, max_tokens, n_predict: the first that is there. `least` is the
+// smallest number that makes sense (0: only the prompt is computed).
+void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn);
+// {"17": -5, ...}, [[17, -5], ["text", false], ...]: false is a ban.
+void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampling);
+// Fields of llama-server and others that would change the output and are not there, and
+// those that cannot change it.
+void ReadForeignFields(ApiFields* fields);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_SAMPLING_PARAMS_H_

@@ -1,0 +1,45 @@
+#include "serve/session_name.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "serve/api_support.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr size_t kMaxSessionNameBytes = 128;
+constexpr std::string_view kSessionHeaders[] = {
+    "X-ExecuTorch-Session-ID", "session_id", "x-session-affinity", "x-session-id", "session-id",
+    "x-opencode-session",
+};
+
+}  // namespace
+
+Status ValidateSessionName(std::string_view name) {
+  const bool printable =
+      std::all_of(name.begin(), name.end(), [](char c) { return c >= 0x21 && c <= 0x7e; });
+  if (!name.empty() && name.size() <= kMaxSessionNameBytes && printable) return OkStatus();
+  return WithCode(
+      WithParam(InvalidArgument("a session id has 1 to ", kMaxSessionNameBytes,
+                                " printable ASCII characters and no spaces; this one has ",
+                                name.size(), " bytes", printable ? "" : " and other characters"),
+                "session_id"),
+      "invalid_session_id");
+}
+
+StatusOr<SessionChoice> ChooseSession(const HttpRequest& request, JsonFields* body) {
+  if (const auto named = body->String("session_id")) {
+    WEFT_RETURN_IF_ERROR(ValidateSessionName(*named));
+    return SessionChoice{.name = *named, .required = true};
+  }
+  for (const std::string_view header : kSessionHeaders) {
+    const std::string_view value = request.Header(header);
+    if (value.empty()) continue;
+    WEFT_RETURN_IF_ERROR(ValidateSessionName(value));
+    return SessionChoice{.name = std::string(value), .required = false};
+  }
+  return SessionChoice{};
+}
+
+}  // namespace weft::serve

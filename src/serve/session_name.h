@@ -1,0 +1,33 @@
+// Which session a request belongs to.
+//
+// In this order: the body's `session_id`; the headers X-ExecuTorch-Session-ID, session_id
+// (with the underscore), x-session-affinity, x-session-id, session-id,
+// x-opencode-session. 1 to 128 printable ASCII characters without spaces.
+#ifndef WEFT_SERVE_SESSION_NAME_H_
+#define WEFT_SERVE_SESSION_NAME_H_
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "serve/http.h"
+#include "serve/json_fields.h"
+
+namespace weft::serve {
+
+struct SessionChoice {
+  std::string name;  // empty: an anonymous session
+  // Named in the body: the request runs on this session or not at all. Headers are sent
+  // by agents with every request, side requests that run at the same time included;
+  // there the name is a wish, and a busy session means an anonymous one.
+  bool required = false;
+};
+
+// INVALID_ARGUMENT with the code "invalid_session_id".
+Status ValidateSessionName(std::string_view name);
+// Takes `session_id` from the body.
+StatusOr<SessionChoice> ChooseSession(const HttpRequest& request, JsonFields* body);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_SESSION_NAME_H_
