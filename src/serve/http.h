@@ -7,6 +7,7 @@
 #ifndef WEFT_SERVE_HTTP_H_
 #define WEFT_SERVE_HTTP_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -56,6 +57,9 @@ class HttpResponder {
   // response is complete; at once when it is gone already. It must not block: it cancels
   // a turn. Cleared when the handler returns.
   virtual void OnGone(std::function<void()> gone) = 0;
+
+  // What the answer cost, for the access log.
+  virtual void NoteTokens(int64_t prompt, int64_t cached, int64_t completion) {}
 };
 
 using HttpHandler = std::function<void(const HttpRequest&, HttpResponder&)>;

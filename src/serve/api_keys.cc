@@ -1,0 +1,87 @@
+#include "serve/api_keys.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr std::string_view kSpaces = " \t\r";
+
+// The first word of `line`, which it loses.
+std::string_view TakeWord(std::string_view* line) {
+  const size_t start = std::min(line->find_first_not_of(kSpaces), line->size());
+  const size_t end = std::min(line->find_first_of(kSpaces, start), line->size());
+  const std::string_view word = line->substr(start, end - start);
+  line->remove_prefix(end);
+  return word;
+}
+
+}  // namespace
+
+ApiKeys::Digest ApiKeys::DigestOf(std::string_view prefix, std::string_view text) {
+  const std::string whole = StrCat(prefix, text);
+  Digest digest = {};
+  unsigned int size = 0;
+  const bool made =
+      EVP_Digest(whole.data(), whole.size(), digest.data(), &size, EVP_sha256(), nullptr) == 1;
+  WEFT_CHECK(made && size == digest.size(), "SHA-256 is always there");
+  return digest;
+}
+
+StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
+  ApiKeys keys;
+  int number = 0;
+  for (std::string_view line : StrSplit(text, '\n')) {
+    ++number;
+    const std::string_view key = TakeWord(&line);
+    if (key.empty() || key.starts_with('#')) continue;
+    const bool sane =
+        std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+    if (!sane) {
+      return InvalidArgument("line ", number,
+                             ": a key has only visible ASCII characters, then may come its name");
+    }
+    Owner owner{.name = std::string(TakeWord(&line))};
+    if (!TakeWord(&line).empty()) {
+      return InvalidArgument("line ", number, ": after a key comes at most one word, its name");
+    }
+    static constexpr char kDigits[] = "0123456789abcdef";
+    const Digest domain = DigestOf("domain of ", key);
+    for (size_t i = 0; i < domain.size() / 2; ++i) {
+      owner.domain.push_back(kDigits[domain[i] >> 4]);
+      owner.domain.push_back(kDigits[domain[i] & 15]);
+    }
+    keys.keys_.push_back({.digest = DigestOf("key ", key), .owner = std::move(owner)});
+  }
+  if (keys.keys_.empty()) return InvalidArgument("there is no key in it; write one per line");
+  return keys;
+}
+
+StatusOr<ApiKeys> ApiKeys::Load(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (!in.is_open() || in.bad()) return NotFound("cannot read ", Printable(path, 200));
+  auto keys = Parse(text);
+  return keys.ok() ? std::move(keys) : Annotate(keys.status(), Printable(path, 200), ": ");
+}
+
+std::optional<ApiKeys::Owner> ApiKeys::Find(std::string_view key) const {
+  const Digest digest = DigestOf("key ", key);
+  const Key* found = nullptr;
+  for (const Key& candidate : keys_) {
+    if (CRYPTO_memcmp(candidate.digest.data(), digest.data(), digest.size()) == 0) {
+      found = &candidate;
+    }
+  }
+  return found == nullptr ? std::nullopt : std::optional(found->owner);
+}
+
+}  // namespace weft::serve

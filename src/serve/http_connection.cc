@@ -1,0 +1,363 @@
+#include "serve/http_connection.h"
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/http/error.hpp>
+#include <cstring>
+#include <utility>
+
+#include "base/strings.h"
+#include "serve/router.h"
+
+namespace weft::serve {
+namespace {
+
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+// Of requests that come before the one being answered is done. Beyond, the connection is
+// not read, and so not watched, until that is.
+constexpr size_t kMaxPipelinedBytes = 256 << 10;
+// How long what a client still sends after an error is thrown away: closing on it would
+// reset the connection before the client has read why.
+constexpr std::chrono::seconds kLinger{3};
+
+ApiError MakeError(int status, std::string type, std::string message) {
+  ApiError error;
+  error.http_status = status;
+  error.type = std::move(type);
+  error.message = std::move(message);
+  return error;
+}
+
+ApiError Busy(std::string message) {
+  ApiError error = MakeError(503, "unavailable_error", std::move(message));
+  error.retry_after_s = 1;
+  return error;
+}
+
+// A request's name from outside must be fit for a log line and a header.
+bool IsSaneId(std::string_view id) {
+  return !id.empty() && id.size() <= 128 &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+// "http://host/path?query" and "/path?query" are the same request.
+std::string_view WithoutOrigin(std::string_view target) {
+  if (target.starts_with("/")) return target;
+  const size_t scheme = target.find("://");
+  if (scheme == target.npos) return target;
+  const size_t path = target.find('/', scheme + 3);
+  return path == target.npos ? "/" : target.substr(path);
+}
+
+bool ParseQuery(std::string_view query, std::map<std::string, std::string>* out) {
+  if (query.empty()) return true;
+  for (const std::string_view part : StrSplit(query, '&')) {
+    const size_t equals = std::min(part.find('='), part.size());
+    std::string name, value;
+    if (!PercentDecode(part.substr(0, equals), /*plus_is_space=*/true, &name) ||
+        !PercentDecode(part.substr(std::min(equals + 1, part.size())), true, &value)) {
+      return false;
+    }
+    (*out)[name] = std::move(value);
+  }
+  return true;
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(Socket socket, ConnectionShared* shared,
+                               std::function<void(HttpConnection*)> closed)
+    : socket_(std::move(socket)),
+      timer_(socket_.get_executor()),
+      shared_(*shared),
+      closed_callback_(std::move(closed)) {}
+
+HttpConnection::~HttpConnection() { shared_.body_bytes -= counted_body_bytes_; }
+
+void HttpConnection::Start() {
+  SetDeadline(shared_.options.header_timeout);
+  Read();
+}
+
+void HttpConnection::Refuse(const ApiError& error) {
+  SetDeadline(shared_.options.header_timeout);
+  Reject(error);
+}
+
+void HttpConnection::StopWhenIdle() {
+  if (exchange_ == nullptr && !is_lingering_) Close();
+}
+
+void HttpConnection::Close() {
+  if (closed_) return;
+  closed_ = true;
+  error_code ignored;
+  socket_.close(ignored);
+  timer_.cancel();
+  if (exchange_ != nullptr) exchange_->MarkGone();
+  exchange_ = nullptr;
+  closed_callback_(this);
+}
+
+// --- reading -------------------------------------------------------------------------
+
+void HttpConnection::Read() {
+  if (closed_ || is_reading_) return;
+  if (exchange_ != nullptr && buffer_.size() >= kMaxPipelinedBytes) return;
+  is_reading_ = true;
+  socket_.async_read_some(boost::asio::buffer(incoming_),
+                          [self = shared_from_this()](const error_code& error, size_t n_bytes) {
+                            self->OnRead(error, n_bytes);
+                          });
+}
+
+void HttpConnection::OnRead(const error_code& error, size_t n_bytes) {
+  is_reading_ = false;
+  if (closed_) return;
+  // The end of what a client sends is its end: nobody can tell a half-closed connection
+  // from an abandoned one.
+  if (error) return Close();
+  if (!is_lingering_) {
+    const boost::asio::mutable_buffer place = buffer_.prepare(n_bytes);
+    std::memcpy(place.data(), incoming_.data(), n_bytes);
+    buffer_.commit(n_bytes);
+    ParseBuffered();
+  }
+  Read();
+}
+
+void HttpConnection::ParseBuffered() {
+  while (!closed_ && exchange_ == nullptr && buffer_.size() > 0) {
+    if (!parser_.has_value()) {
+      parser_.emplace();
+      parser_->header_limit(shared_.options.max_header_bytes);
+      parser_->body_limit(shared_.options.max_body_bytes);
+      parser_->eager(true);
+      head_seen_ = false;
+      SetDeadline(shared_.options.header_timeout);
+    }
+    error_code error;
+    buffer_.consume(parser_->put(buffer_.data(), error));
+    if (error && error != http::error::need_more) return RejectParse(error);
+    if (parser_->is_header_done() && !head_seen_) OnHead();
+    CountBody();
+    if (exchange_ != nullptr) return;
+    if (parser_->is_done()) return Dispatch();
+    // What a parser leaves unread and needs more of is a line without an end.
+    if (error && buffer_.size() > shared_.options.max_header_bytes) {
+      return RejectParse(http::error::header_limit);
+    }
+    if (error) return;
+  }
+}
+
+void HttpConnection::OnHead() {
+  head_seen_ = true;
+  is_http_1_0_ = parser_->get().version() < 11;
+  SetDeadline(shared_.options.body_timeout);
+  if (parser_->is_done()) return;
+  if (boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+    interim_ = "HTTP/1.1 100 Continue\r\n\r\n";
+    Pump();
+  }
+}
+
+void HttpConnection::CountBody() {
+  const uint64_t held = parser_->get().body().size();
+  shared_.body_bytes += held - counted_body_bytes_;
+  counted_body_bytes_ = held;
+  if (shared_.body_bytes > shared_.options.max_total_body_bytes) {
+    Reject(Busy("the server holds too many large requests; try again later"));
+  }
+}
+
+void HttpConnection::RejectParse(const error_code& error) {
+  if (error == http::error::body_limit) {
+    Reject(MakeError(413, "request_too_large",
+                     StrCat("the body is larger than the ", shared_.options.max_body_bytes,
+                            " bytes that are allowed")));
+  } else if (error == http::error::header_limit) {
+    Reject(MakeError(431, "invalid_request_error",
+                     StrCat("the head of the request is longer than the ",
+                            shared_.options.max_header_bytes, " bytes that are allowed")));
+  } else {
+    Reject(MakeError(400, "invalid_request_error",
+                     StrCat("this is no valid HTTP request: ", error.message())));
+  }
+}
+
+// Answers what is being read with an error and ends the connection: where the next request
+// would begin is not known.
+void HttpConnection::Reject(const ApiError& error) {
+  HttpRequest request;
+  if (parser_.has_value()) {
+    request.method = std::string(parser_->get().method_string());
+    const std::string_view target = WithoutOrigin(parser_->get().target());
+    request.path = std::string(target.substr(0, target.find('?')));
+  }
+  request.id = NewRequestId();
+  const ErrorShape shape =
+      shared_.hooks.shape_of ? shared_.hooks.shape_of(request.path) : ErrorShape::kOpenAi;
+  if (shared_.hooks.rejected) {
+    shared_.hooks.rejected({.id = request.id,
+                            .method = request.method,
+                            .path = request.path,
+                            .status = error.http_status});
+  }
+  exchange_ = NewExchange(std::move(request), /*keep_alive=*/false);
+  SendError(*exchange_, error, shape);
+}
+
+StatusOr<HttpRequest> HttpConnection::TakeRequest() {
+  auto message = parser_->release();
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const std::string_view target = WithoutOrigin(message.target());
+  const size_t question = std::min(target.find('?'), target.size());
+  const std::string_view query = target.substr(std::min(question + 1, target.size()));
+  request.path = std::string(target.substr(0, question));
+  if (!ParseQuery(query, &request.query)) {
+    return InvalidArgument("the query of the URL is not well-formed");
+  }
+  for (const auto& field : message) {
+    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  const std::string_view id = request.Header("X-Request-Id");
+  request.id = IsSaneId(id) ? std::string(id) : NewRequestId();
+  request.body = std::move(message.body());
+  return request;
+}
+
+void HttpConnection::Dispatch() {
+  const bool keep_alive = parser_->keep_alive();
+  auto request = TakeRequest();
+  if (!request.ok()) return Reject(ToApiError(request.status()));
+  exchange_ = NewExchange(*std::move(request), keep_alive);
+  ClearDeadline();
+  const auto exchange = exchange_;
+  if (shared_.submit(exchange)) return;
+  const ErrorShape shape = shared_.hooks.shape_of ? shared_.hooks.shape_of(exchange->request().path)
+                                                  : ErrorShape::kOpenAi;
+  if (shared_.hooks.rejected) {
+    shared_.hooks.rejected({.id = exchange->request().id,
+                            .method = exchange->request().method,
+                            .path = exchange->request().path,
+                            .status = 503});
+  }
+  SendError(*exchange, Busy("too many requests are waiting; try again later"), shape);
+}
+
+std::shared_ptr<HttpExchange> HttpConnection::NewExchange(HttpRequest request, bool keep_alive) {
+  HttpExchange::Options options;
+  options.is_head = request.method == "HEAD";
+  options.is_http_1_0 =
+      parser_.has_value() && parser_->is_header_done() && parser_->get().version() < 11;
+  options.keep_alive = keep_alive;
+  options.max_unsent_bytes = shared_.options.max_unsent_bytes;
+  options.stopping = &shared_.stopping;
+  // The connection may be gone before its handler stops writing.
+  options.kick = [weak = weak_from_this(), executor = socket_.get_executor()] {
+    boost::asio::post(executor, [weak] {
+      if (const auto self = weak.lock()) self->Pump();
+    });
+  };
+  return std::make_shared<HttpExchange>(std::move(request), std::move(options));
+}
+
+// --- sending -------------------------------------------------------------------------
+
+void HttpConnection::Pump() {
+  if (closed_ || is_writing_ || is_lingering_) return;
+  if (written_ == writing_.size()) {
+    written_ = 0;
+    writing_is_exchange_ = interim_.empty();
+    writing_ = writing_is_exchange_ ? std::string() : std::exchange(interim_, {});
+    if (writing_is_exchange_ && exchange_ != nullptr) {
+      const bool complete_before = exchange_->Complete();
+      writing_ = exchange_->TakeOutput();
+      if (writing_.empty() && complete_before) return FinishExchange();
+    }
+    if (writing_.empty()) {
+      if (exchange_ != nullptr) ClearDeadline();
+      return;
+    }
+  }
+  is_writing_ = true;
+  if (writing_is_exchange_) SetDeadline(shared_.options.stall_timeout);
+  socket_.async_write_some(
+      boost::asio::buffer(writing_.data() + written_, writing_.size() - written_),
+      [self = shared_from_this()](const error_code& error, size_t n_bytes) {
+        self->OnWritten(error, n_bytes);
+      });
+}
+
+void HttpConnection::OnWritten(const error_code& error, size_t n_bytes) {
+  is_writing_ = false;
+  if (closed_) return;
+  if (error) return Close();
+  written_ += n_bytes;
+  if (writing_is_exchange_ && exchange_ != nullptr) exchange_->Sent(n_bytes);
+  Pump();
+}
+
+void HttpConnection::FinishExchange() {
+  const bool must_close = exchange_->MustClose() || shared_.stopping;
+  exchange_ = nullptr;
+  parser_.reset();
+  shared_.body_bytes -= std::exchange(counted_body_bytes_, 0);
+  if (must_close) return Linger();
+  SetDeadline(shared_.options.idle_timeout);
+  ParseBuffered();
+  Read();
+}
+
+void HttpConnection::Linger() {
+  is_lingering_ = true;
+  buffer_.clear();
+  error_code ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  SetDeadline(kLinger);
+  Read();
+}
+
+// --- time ----------------------------------------------------------------------------
+
+void HttpConnection::SetDeadline(Clock::duration after) {
+  deadline_ = Clock::now() + after;
+  WaitForDeadline();
+}
+
+void HttpConnection::ClearDeadline() { deadline_.reset(); }
+
+// The timer is left alone when it goes off before the deadline anyway: deadlines move with
+// every write, and mostly away.
+void HttpConnection::WaitForDeadline() {
+  if (closed_ || !deadline_.has_value()) return;
+  if (timer_set_to_.has_value() && *timer_set_to_ <= *deadline_) return;
+  timer_set_to_ = deadline_;
+  timer_.expires_at(*deadline_);
+  timer_.async_wait([weak = weak_from_this()](const error_code& error) {
+    const auto self = weak.lock();
+    if (error || self == nullptr || self->closed_) return;
+    self->timer_set_to_.reset();
+    if (self->deadline_.has_value() && *self->deadline_ <= Clock::now()) {
+      self->OnDeadline();
+    } else {
+      self->WaitForDeadline();
+    }
+  });
+}
+
+void HttpConnection::OnDeadline() {
+  deadline_.reset();
+  // A response that nobody reads, what comes after the last one, nothing at all: there is
+  // nobody to tell.
+  if (exchange_ != nullptr || is_lingering_ || !parser_.has_value()) return Close();
+  Reject(MakeError(408, "timeout_error",
+                   "the request did not arrive in time; send it faster, or less of it"));
+}
+
+}  // namespace weft::serve

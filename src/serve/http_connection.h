@@ -1,0 +1,105 @@
+// One client's connection: requests are read and parsed one after the other, each becomes
+// an HttpExchange, whose output is sent before the next one is begun.
+//
+// Everything happens on the server's one I/O thread.
+#ifndef WEFT_SERVE_HTTP_CONNECTION_H_
+#define WEFT_SERVE_HTTP_CONNECTION_H_
+
+#include <array>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "serve/http_exchange.h"
+#include "serve/http_server.h"
+
+namespace weft::serve {
+
+// What the connections of a server share.
+struct ConnectionShared {
+  const HttpServerOptions options;
+  const HttpServerHooks hooks;
+  // Hands an exchange to a handler; false when there are too many.
+  std::function<bool(std::shared_ptr<HttpExchange>)> submit;
+  std::atomic<bool> stopping{false};
+  uint64_t body_bytes = 0;  // of all requests held; I/O thread
+};
+
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  using Socket = boost::asio::ip::tcp::socket;
+
+  // `closed` is called once, when the connection has ended.
+  HttpConnection(Socket socket, ConnectionShared* shared,
+                 std::function<void(HttpConnection*)> closed);
+  ~HttpConnection();
+
+  void Start();
+  // Instead of Start: one error for whatever is asked, and the end.
+  void Refuse(const ApiError& error);
+  // The server is stopping: ends now if nothing is being answered.
+  void StopWhenIdle();
+  // Ends now.
+  void Close();
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  using Clock = std::chrono::steady_clock;
+
+  void Read();
+  void OnRead(const boost::system::error_code& error, size_t n_bytes);
+  void ParseBuffered();
+  void OnHead();
+  void CountBody();
+  void Dispatch();
+  StatusOr<HttpRequest> TakeRequest();
+  void RejectParse(const boost::system::error_code& error);
+  void Reject(const ApiError& error);
+  std::shared_ptr<HttpExchange> NewExchange(HttpRequest request, bool keep_alive);
+  void Pump();
+  void OnWritten(const boost::system::error_code& error, size_t n_bytes);
+  void FinishExchange();
+  void Linger();
+  void SetDeadline(Clock::duration after);
+  void ClearDeadline();
+  void WaitForDeadline();
+  void OnDeadline();
+
+  Socket socket_;
+  boost::asio::steady_timer timer_;
+  ConnectionShared& shared_;
+  const std::function<void(HttpConnection*)> closed_callback_;
+
+  std::array<char, 16 << 10> incoming_;  // where the outstanding read puts what comes
+  boost::beast::flat_buffer buffer_;     // read and not parsed
+  std::optional<Parser> parser_;         // of the request being read
+  bool head_seen_ = false;
+  bool is_http_1_0_ = false;
+  uint64_t counted_body_bytes_ = 0;  // this connection's part of shared_.body_bytes
+
+  std::shared_ptr<HttpExchange> exchange_;  // being answered; nothing is parsed meanwhile
+  std::string interim_;                     // "100 Continue", to be sent before anything
+  std::string writing_;                     // being sent
+  size_t written_ = 0;                      // of writing_
+  bool writing_is_exchange_ = false;
+
+  bool is_reading_ = false;
+  bool is_writing_ = false;
+  bool is_lingering_ = false;  // everything is sent; what still comes is thrown away
+  bool closed_ = false;
+  std::optional<Clock::time_point> deadline_;
+  std::optional<Clock::time_point> timer_set_to_;
+};
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_HTTP_CONNECTION_H_

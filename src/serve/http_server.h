@@ -1,0 +1,82 @@
+// HTTP/1.1 over TCP: reads requests, hands each to the handler on a thread of a bounded
+// pool, sends what it writes.
+//
+// One thread does all reading and sending. A request that finds no thread waits in a
+// bounded queue, one more is answered with 503. While a request waits or is worked on,
+// its connection is still read, so that a client that goes away is noticed at once, and a
+// bounded number of bytes of further (pipelined) requests is kept. A client that ends its
+// sending half counts as gone.
+//
+// Any thread may call any method.
+#ifndef WEFT_SERVE_HTTP_SERVER_H_
+#define WEFT_SERVE_HTTP_SERVER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "serve/api_error.h"
+#include "serve/http.h"
+
+namespace weft::serve {
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;  // 0: any that is free
+  int max_threads = 64;
+  int max_waiting = 256;       // requests that wait for a thread
+  int max_connections = 1024;  // one more is answered with 503
+  uint32_t max_header_bytes = 64 << 10;
+  uint64_t max_body_bytes = 32 << 20;
+  // Of all requests that are being read or worked on; one more is answered with 503.
+  uint64_t max_total_body_bytes = uint64_t{512} << 20;
+  size_t max_unsent_bytes = 256 << 10;  // of one response; then its handler waits
+  // What a client may take: for the head of a request, for its body, between two
+  // requests, and for reading anything at all of a response.
+  std::chrono::milliseconds header_timeout{20'000};
+  std::chrono::milliseconds body_timeout{120'000};
+  std::chrono::milliseconds idle_timeout{75'000};
+  std::chrono::milliseconds stall_timeout{60'000};
+};
+
+// What a server tells about requests that never reach the handler.
+struct RejectedRequest {
+  std::string id, method, path;
+  int status = 0;
+};
+
+struct HttpServerHooks {
+  // Runs on a thread of the pool. It may complete the request with what only it knows:
+  // whose it is, the parts of its path.
+  std::function<void(HttpRequest&, HttpResponder&)> handler;
+  // How the errors of the server itself look for a path. Empty: OpenAI's shape.
+  std::function<ErrorShape(std::string_view path)> shape_of;
+  std::function<void(const RejectedRequest&)> rejected;                    // may be empty
+  std::function<void(int64_t connections, int64_t waiting)> load_changed;  // may be empty
+};
+
+class HttpServer {
+ public:
+  // Listens when it returns.
+  static StatusOr<std::unique_ptr<HttpServer>> Start(HttpServerOptions options,
+                                                     HttpServerHooks hooks);
+  virtual ~HttpServer() = default;  // as Shutdown(0)
+
+  virtual int port() const = 0;
+  // Takes no new connection and no further request on those there are; waits until the
+  // requests being worked on are answered, at most `grace`, then ends their connections
+  // and waits for the handlers, which see their clients gone.
+  virtual void Shutdown(std::chrono::milliseconds grace) = 0;
+};
+
+// 32 random hexadecimal digits: the name of a request that brought none.
+std::string NewRequestId();
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_HTTP_SERVER_H_
