@@ -1,0 +1,517 @@
+#include "serve/http_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// How long a test waits for what must happen.
+constexpr int kPatienceMs = 20'000;
+
+// A client that speaks bytes.
+class Client {
+ public:
+  explicit Client(int port, int receive_buffer = 0) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_buffer > 0) {
+      setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
+    }
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+  ~Client() { Close(); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  bool connected() const { return connected_; }
+  void Close() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = -1;
+  }
+  void EndSending() { shutdown(fd_, SHUT_WR); }
+
+  bool Say(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t sent = send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return false;
+      text.remove_prefix(static_cast<size_t>(sent));
+    }
+    return true;
+  }
+  // Reads until `text` was received, returns everything up to its end. What is missing
+  // when the connection ends, or patience, fails the comparison that follows.
+  std::string Until(std::string_view text) {
+    size_t end;
+    while ((end = received_.find(text)) == received_.npos) {
+      if (!Receive()) return std::exchange(received_, {});
+    }
+    std::string before = received_.substr(0, end + text.size());
+    received_.erase(0, before.size());
+    return before;
+  }
+  std::string UntilEnd() {
+    while (Receive()) continue;
+    return std::exchange(received_, {});
+  }
+  bool Ended() {
+    while (Receive()) continue;
+    return ended_;
+  }
+
+ private:
+  bool Receive() {
+    pollfd wait = {.fd = fd_, .events = POLLIN};
+    if (poll(&wait, 1, kPatienceMs) != 1) return false;
+    char bytes[16384];
+    const ssize_t n = recv(fd_, bytes, sizeof(bytes), 0);
+    if (n <= 0) {
+      ended_ = true;
+      return false;
+    }
+    received_.append(bytes, static_cast<size_t>(n));
+    return true;
+  }
+
+  int fd_;
+  bool connected_ = false;
+  bool ended_ = false;
+  std::string received_;
+};
+
+// Something that happens once.
+class Event {
+ public:
+  void Happen() {
+    MutexLock lock(&mutex_);
+    happened_ = true;
+    changed_.NotifyAll();
+  }
+  bool Wait() {
+    const auto deadline = std::chrono::steady_clock::now() + milliseconds(kPatienceMs);
+    MutexLock lock(&mutex_);
+    while (!happened_) {
+      if (!changed_.WaitUntil(&mutex_, deadline)) return happened_;
+    }
+    return true;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool happened_ WEFT_GUARDED_BY(mutex_) = false;
+};
+
+// Answers /echo with what it got, /large with a body of a mebibyte, /stream with chunks
+// without end, /wait when the client is gone or the test says so, /silent not at all.
+class ServerTest : public ::testing::Test {
+ protected:
+  void StartServer(HttpServerOptions options = {}) {
+    options.port = 0;
+    auto server = HttpServer::Start(
+        options, {.handler = [this](HttpRequest& q, HttpResponder& r) { Handle(q, r); }});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void TearDown() override {
+    release_.Happen();
+    server_.reset();
+  }
+  int port() const { return server_->port(); }
+
+  void Handle(const HttpRequest& request, HttpResponder& responder) {
+    ++handled_;
+    if (request.path == "/stream") return Stream(responder);
+    if (request.path == "/wait") return Wait(responder);
+    if (request.path == "/silent") return;
+    if (request.path == "/large") {
+      return responder.Send(200, "text/plain", std::string(8 << 20, 'x'));
+    }
+    if (request.path == "/cut") {
+      responder.Begin(200, "text/plain");
+      responder.Write("half");
+      return;
+    }
+    std::string text = StrCat(request.method, " ", request.path);
+    for (const auto& [name, value] : request.query) StrAppend(&text, " ", name, "=", value);
+    StrAppend(&text, " [", request.body, "]\n");
+    responder.Send(200, "text/plain", std::move(text), {{"X-Tag", request.Header("x-tag").data()}});
+  }
+  void Stream(HttpResponder& responder) {
+    if (!responder.Begin(200, "text/plain")) return stream_ended_.Happen();
+    const std::string data(1024, 's');
+    while (responder.Write(data)) streamed_ += data.size();
+    stream_ended_.Happen();
+  }
+  void Wait(HttpResponder& responder) {
+    waiting_.Happen();
+    Event over;
+    responder.OnGone([&] {
+      ++gone_;
+      over.Happen();
+    });
+    std::thread release([&] {
+      release_.Wait();
+      over.Happen();
+    });
+    over.Wait();
+    if (!responder.gone()) responder.Send(200, "text/plain", "waited\n");
+    release_.Happen();
+    release.join();
+    wait_ended_.Happen();
+  }
+
+  std::unique_ptr<HttpServer> server_;
+  std::atomic<int> handled_{0}, gone_{0};
+  std::atomic<size_t> streamed_{0};
+  Event waiting_, release_, wait_ended_, stream_ended_;
+};
+
+constexpr char kGet[] = "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n";
+
+TEST_F(ServerTest, AnswersOneRequestAfterTheOther) {
+  StartServer();
+  Client client(port());
+  ASSERT_TRUE(
+      client.Say("POST /echo?a=1%202&b HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"));
+  EXPECT_THAT(client.Until("]\n"), HasSubstr("POST /echo a=1 2 b= [abc]"));
+  ASSERT_TRUE(client.Say(kGet));
+  EXPECT_THAT(client.Until("]\n"), StartsWith("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"));
+}
+
+TEST_F(ServerTest, ReadsChunkedBodiesInAnyPieces) {
+  StartServer();
+  Client client(port());
+  const std::string request =
+      "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "3\r\nabc\r\n4;extension=1\r\ndefg\r\n0\r\n\r\n";
+  for (const char c : request) ASSERT_TRUE(client.Say(std::string(1, c)));
+  EXPECT_THAT(client.Until("]\n"), HasSubstr("[abcdefg]"));
+}
+
+TEST_F(ServerTest, PipelinedRequestsAreAnsweredInTheirOrder) {
+  StartServer();
+  Client client(port());
+  std::string requests;
+  for (int i = 0; i < 100; ++i) StrAppend(&requests, "GET /", i, " HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(client.Say(requests));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_THAT(client.Until("]\n"), HasSubstr(StrCat("GET /", i, " []")));
+  }
+}
+
+TEST_F(ServerTest, PipelinedRequestsBehindABusyOneAreBounded) {
+  StartServer();
+  Client client(port());
+  ASSERT_TRUE(client.Say("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"));
+  ASSERT_TRUE(waiting_.Wait());
+  // More than it holds; the rest waits in the sockets.
+  std::thread sender([&] {
+    for (int i = 0; i < 400; ++i) {
+      client.Say(StrCat("POST /", i, " HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\n\r\n",
+                        std::string(2000, 'b')));
+    }
+  });
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(handled_, 1);
+  release_.Happen();
+  EXPECT_THAT(client.Until("waited\n"), HasSubstr("200 OK"));
+  for (int i = 0; i < 400; ++i) EXPECT_THAT(client.Until("]\n"), HasSubstr(StrCat("/", i, " [")));
+  sender.join();
+}
+
+TEST_F(ServerTest, SaysContinueToWhomWaitsForIt) {
+  StartServer();
+  Client client(port());
+  ASSERT_TRUE(
+      client.Say("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n"
+                 "Expect: 100-continue\r\n\r\n"));
+  EXPECT_EQ(client.Until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  ASSERT_TRUE(client.Say("ok"));
+  EXPECT_THAT(client.Until("]\n"), HasSubstr("[ok]"));
+}
+
+TEST_F(ServerTest, HeadHasNoBody) {
+  StartServer();
+  Client client(port());
+  ASSERT_TRUE(client.Say(StrCat("HEAD /echo HTTP/1.1\r\nHost: h\r\n\r\n", kGet)));
+  EXPECT_THAT(client.Until("\r\n\r\n"), HasSubstr("Content-Length: 14"));
+  EXPECT_THAT(client.Until("]\n"), StartsWith("HTTP/1.1 200")) << "the next response follows";
+}
+
+TEST_F(ServerTest, ClosesWhereTheClientWishes) {
+  StartServer();
+  Client client(port());
+  ASSERT_TRUE(client.Say("GET /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+  EXPECT_THAT(client.UntilEnd(), HasSubstr("Connection: close\r\n"));
+  EXPECT_TRUE(client.Ended());
+  Client old(port());
+  ASSERT_TRUE(old.Say("GET /echo HTTP/1.0\r\n\r\n"));
+  EXPECT_THAT(old.UntilEnd(), HasSubstr("GET /echo []"));
+  EXPECT_TRUE(old.Ended());
+}
+
+TEST_F(ServerTest, RefusesWhatIsTooLarge) {
+  StartServer({.max_header_bytes = 8192, .max_body_bytes = 1000});
+  Client body(port());
+  ASSERT_TRUE(body.Say("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n"));
+  EXPECT_THAT(body.UntilEnd(), StartsWith("HTTP/1.1 413 "));
+  Client chunks(port());
+  ASSERT_TRUE(chunks.Say(
+      StrCat("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n400\r\n",
+             std::string(1024, 'x'))));
+  EXPECT_THAT(chunks.UntilEnd(), StartsWith("HTTP/1.1 413 "));
+  Client header(port());
+  header.Say(StrCat("GET /echo HTTP/1.1\r\nX-Long: ", std::string(9000, 'x')));
+  EXPECT_THAT(header.UntilEnd(), StartsWith("HTTP/1.1 431 "));
+  Client extension(port());
+  extension.Say(StrCat("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;",
+                       std::string(100'000, 'x')));
+  EXPECT_THAT(extension.UntilEnd(), StartsWith("HTTP/1.1 4"));
+  EXPECT_EQ(handled_, 0);
+}
+
+TEST_F(ServerTest, AnErrorIsReadBySomebodyWhoIsStillSending) {
+  StartServer({.max_body_bytes = 1000});
+  Client client(port());
+  ASSERT_TRUE(client.Say("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n"));
+  std::thread sender([&] { client.Say(std::string(4'000'000, 'x')); });
+  EXPECT_THAT(client.UntilEnd(), StartsWith("HTTP/1.1 413 "));
+  sender.join();
+}
+
+TEST_F(ServerTest, RefusesWhatIsNoHttp) {
+  StartServer();
+  for (const char* const text :
+       {"\x16\x03\x01\x02\x01 this is TLS\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9\r\n\r\n",
+        "GET / HTTP/1.1\r\nbad header\r\n\r\n",
+        "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
+        "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "GET /?%zz HTTP/1.1\r\n\r\n"}) {
+    Client client(port());
+    ASSERT_TRUE(client.Say(text));
+    EXPECT_THAT(client.UntilEnd(), StartsWith("HTTP/1.1 400 ")) << text;
+  }
+  EXPECT_EQ(handled_, 0);
+}
+
+TEST_F(ServerTest, ASlowSenderIsNotWaitedForLong) {
+  StartServer({.header_timeout = milliseconds(200), .body_timeout = milliseconds(200)});
+  Client header(port());
+  ASSERT_TRUE(header.Say("GET /echo HTTP/1.1\r\n"));
+  std::atomic<bool> done{false};
+  std::thread loris([&] {
+    for (int i = 0; !done && header.Say(StrCat("X-", i, ": y\r\n")); ++i) {
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+  });
+  EXPECT_THAT(header.Until("\r\n\r\n"), StartsWith("HTTP/1.1 408 "));
+  done = true;
+  loris.join();
+  Client body(port());
+  ASSERT_TRUE(body.Say("POST /echo HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc"));
+  EXPECT_THAT(body.Until("\r\n\r\n"), StartsWith("HTTP/1.1 408 "));
+}
+
+TEST_F(ServerTest, IdleConnectionsEnd) {
+  StartServer({.header_timeout = milliseconds(100), .idle_timeout = milliseconds(100)});
+  Client silent(port());
+  EXPECT_EQ(silent.UntilEnd(), "");
+  EXPECT_TRUE(silent.Ended());
+  Client idle(port());
+  ASSERT_TRUE(idle.Say(kGet));
+  EXPECT_THAT(idle.Until("]\n"), HasSubstr("200 OK"));
+  EXPECT_TRUE(idle.Ended());
+}
+
+TEST_F(ServerTest, AClientThatLeavesIsNoticedWhileNothingIsWritten) {
+  StartServer();
+  Client client(port());
+  ASSERT_TRUE(client.Say("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"));
+  ASSERT_TRUE(waiting_.Wait());
+  client.Close();
+  EXPECT_TRUE(wait_ended_.Wait());
+  EXPECT_EQ(gone_, 1);
+}
+
+TEST_F(ServerTest, AClientThatEndsSendingCountsAsGone) {
+  StartServer();
+  Client client(port());
+  ASSERT_TRUE(client.Say("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"));
+  ASSERT_TRUE(waiting_.Wait());
+  client.EndSending();
+  EXPECT_TRUE(wait_ended_.Wait());
+  EXPECT_EQ(gone_, 1);
+}
+
+TEST_F(ServerTest, ARequestWhoseClientLeavesWhileItWaitsIsNeverHandled) {
+  StartServer({.max_threads = 1});
+  Client busy(port());
+  ASSERT_TRUE(busy.Say("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"));
+  ASSERT_TRUE(waiting_.Wait());
+  {
+    Client waits(port());
+    ASSERT_TRUE(waits.Say(kGet));
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  std::this_thread::sleep_for(milliseconds(50));
+  release_.Happen();
+  EXPECT_THAT(busy.Until("waited\n"), HasSubstr("200 OK"));
+  Client next(port());
+  ASSERT_TRUE(next.Say(kGet));
+  EXPECT_THAT(next.Until("]\n"), HasSubstr("200 OK"));
+  EXPECT_EQ(handled_, 2);
+}
+
+TEST_F(ServerTest, MoreThanCanWaitAreRefused) {
+  StartServer({.max_threads = 1, .max_waiting = 2});
+  Client busy(port());
+  ASSERT_TRUE(busy.Say("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"));
+  ASSERT_TRUE(waiting_.Wait());
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 5; ++i) {
+    clients.push_back(std::make_unique<Client>(port()));
+    ASSERT_TRUE(clients.back()->Say(kGet));
+    std::this_thread::sleep_for(milliseconds(20));  // so that they come in this order
+  }
+  for (size_t i = 2; i < 5; ++i) {
+    const std::string answer = clients[i]->Until("\r\n\r\n");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 503 "));
+    EXPECT_THAT(answer, HasSubstr("Retry-After: 1\r\n"));
+  }
+  release_.Happen();
+  for (size_t i = 0; i < 2; ++i) EXPECT_THAT(clients[i]->Until("]\n"), HasSubstr("200 OK"));
+}
+
+TEST_F(ServerTest, MoreConnectionsThanAllowedAreRefused) {
+  StartServer({.max_connections = 2});
+  Client one(port()), two(port());
+  ASSERT_TRUE(one.Say(kGet) && two.Say(kGet));
+  EXPECT_THAT(one.Until("]\n"), HasSubstr("200 OK"));
+  EXPECT_THAT(two.Until("]\n"), HasSubstr("200 OK"));
+  Client three(port());
+  EXPECT_THAT(three.UntilEnd(), StartsWith("HTTP/1.1 503 "));
+}
+
+TEST_F(ServerTest, ASlowReaderHoldsItsHandlerAndNobodyElse) {
+  StartServer({.max_unsent_bytes = 64 << 10});
+  Client slow(port(), /*receive_buffer=*/4096);
+  ASSERT_TRUE(slow.Say("GET /stream HTTP/1.1\r\nHost: h\r\n\r\n"));
+  // Until the sockets' own buffers are full too.
+  size_t before;
+  do {
+    before = streamed_;
+    std::this_thread::sleep_for(milliseconds(200));
+  } while (streamed_ != before || before == 0);
+  EXPECT_LT(streamed_, 32u << 20);
+  Client other(port());
+  ASSERT_TRUE(other.Say(kGet));
+  EXPECT_THAT(other.Until("]\n"), HasSubstr("200 OK"));
+  slow.Close();
+  EXPECT_TRUE(stream_ended_.Wait());
+}
+
+TEST_F(ServerTest, AReaderThatReadsNothingCountsAsGone) {
+  StartServer({.max_unsent_bytes = 64 << 10, .stall_timeout = milliseconds(300)});
+  Client stalled(port(), 4096);
+  ASSERT_TRUE(stalled.Say("GET /stream HTTP/1.1\r\nHost: h\r\n\r\n"));
+  EXPECT_TRUE(stream_ended_.Wait());
+}
+
+TEST_F(ServerTest, ALargeAnswerArrivesWhole) {
+  StartServer({.stall_timeout = milliseconds(500)});
+  Client client(port());
+  ASSERT_TRUE(client.Say("GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+  client.Until("\r\n\r\n");
+  EXPECT_EQ(client.UntilEnd().size(), 8u << 20);
+}
+
+TEST_F(ServerTest, AHandlerThatDoesNotAnswerIsAnError) {
+  StartServer();
+  Client client(port());
+  ASSERT_TRUE(client.Say("GET /silent HTTP/1.1\r\nHost: h\r\n\r\n"));
+  EXPECT_THAT(client.Until("}}"), StartsWith("HTTP/1.1 500 "));
+  Client cut(port());
+  ASSERT_TRUE(cut.Say("GET /cut HTTP/1.1\r\nHost: h\r\n\r\n"));
+  const std::string half = cut.UntilEnd();
+  EXPECT_THAT(half, HasSubstr("4\r\nhalf\r\n"));
+  EXPECT_THAT(half, Not(HasSubstr("\r\n0\r\n"))) << "so that the client sees that it is cut";
+}
+
+TEST_F(ServerTest, HeadersCannotBeginLinesOfTheirOwn) {
+  StartServer();
+  Client client(port());
+  ASSERT_TRUE(client.Say("GET /echo HTTP/1.1\r\nHost: h\r\nX-Tag: a\tb\r\n\r\n"));
+  EXPECT_THAT(client.Until("]\n"), HasSubstr("X-Tag: a b\r\n"));
+}
+
+TEST_F(ServerTest, ShutdownLetsRequestsFinishAndEndsTheRest) {
+  StartServer();
+  Client idle(port());
+  ASSERT_TRUE(idle.Say(kGet));
+  idle.Until("]\n");
+  Client busy(port());
+  ASSERT_TRUE(busy.Say("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"));
+  ASSERT_TRUE(waiting_.Wait());
+  std::thread shutdown([&] { server_->Shutdown(milliseconds(kPatienceMs)); });
+  EXPECT_TRUE(idle.Ended());
+  EXPECT_FALSE(Client(port()).connected()) << "nobody is let in any more";
+  release_.Happen();
+  EXPECT_THAT(busy.UntilEnd(), HasSubstr("waited\n"));
+  busy.Close();
+  shutdown.join();
+}
+
+TEST_F(ServerTest, ShutdownCutsWhatTakesTooLong) {
+  StartServer();
+  Client client(port());
+  ASSERT_TRUE(client.Say("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"));
+  ASSERT_TRUE(waiting_.Wait());
+  server_->Shutdown(milliseconds(50));
+  EXPECT_EQ(gone_, 1);
+}
+
+TEST_F(ServerTest, ManyClientsComeAndGo) {
+  StartServer({.max_threads = 4, .max_waiting = 4});
+  std::atomic<int> answered{0}, refused{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 40; ++i) {
+        Client client(port());
+        client.Say(i % 3 == 0 ? "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n" : kGet);
+        if ((i + t) % 5 == 0) continue;  // leaves without a word
+        const std::string answer = client.Until("\r\n\r\n");
+        answered += answer.starts_with("HTTP/1.1 200");
+        refused += answer.starts_with("HTTP/1.1 503");
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(answered + refused, 8 * 32);
+  EXPECT_GT(answered, 0);
+}
+
+}  // namespace
+}  // namespace weft::serve
