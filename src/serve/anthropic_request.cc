@@ -1,0 +1,318 @@
+#include "serve/anthropic_request.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/strings.h"
+#include "serve/sampling_params.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kDefaultMaxTokens = 4096;
+constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
+
+Status Misshapen(std::string_view place, std::string_view what) {
+  return WithCode(WithParam(InvalidArgument(place, ": ", what), place), "invalid_value");
+}
+
+std::string TypeOf(const ordered_json& block) {
+  if (!block.is_object()) return "";
+  const auto type = block.find("type");
+  return type != block.end() && type->is_string() ? type->get<std::string>() : "";
+}
+
+StatusOr<std::string> StringField(const ordered_json& block, const char* name,
+                                  std::string_view place) {
+  const auto it = block.find(name);
+  if (it != block.end() && it->is_string()) return it->get<std::string>();
+  return Misshapen(place, StrCat("needs the string \"", name, "\""));
+}
+
+// A string, or an array of text blocks, joined by `separator`.
+StatusOr<std::string> TextOf(const ordered_json& content, std::string_view place,
+                             std::string_view separator) {
+  if (content.is_null()) return std::string();
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) return Misshapen(place, "must be a string or an array of blocks");
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string here = StrCat(place, "[", i, "]");
+    const std::string type = TypeOf(content[i]);
+    if (type != "text") {
+      return Misshapen(
+          here, StrCat("only text is taken here, not a block of type \"", Printable(type), "\""));
+    }
+    WEFT_ASSIGN_OR_RETURN(std::string text, StringField(content[i], "text", here));
+    texts.push_back(std::move(text));
+  }
+  return StrJoin(texts, separator);
+}
+
+StatusOr<ordered_json> SystemMessage(const ordered_json& system) {
+  ordered_json blocks =
+      system.is_string() ? ordered_json::array({{{"type", "text"}, {"text", system}}}) : system;
+  if (blocks.is_array()) {
+    for (ordered_json& block : blocks) {
+      if (TypeOf(block) != "text" || !block.contains("text") || !block["text"].is_string())
+        continue;
+      block["text"] = WithoutBillingHeader(block["text"].get_ref<const std::string&>());
+    }
+    // What the header has left empty would be an empty line.
+    blocks.erase(std::remove_if(blocks.begin(), blocks.end(),
+                                [](const ordered_json& block) {
+                                  return TypeOf(block) == "text" && block.contains("text") &&
+                                         block["text"] == "";
+                                }),
+                 blocks.end());
+  }
+  WEFT_ASSIGN_OR_RETURN(std::string text, TextOf(blocks, "system", "\n\n"));
+  return ordered_json{{"role", "system"}, {"content", std::move(text)}};
+}
+
+// One message of Anthropic's, as one or more of OpenAI's.
+class MessageConverter {
+ public:
+  MessageConverter(std::string role, std::string place, ordered_json* out)
+      : role_(std::move(role)), place_(std::move(place)), out_(*out) {}
+
+  Status Convert(const ordered_json& content) {
+    if (content.is_string()) {
+      out_.push_back({{"role", role_}, {"content", content}});
+      return OkStatus();
+    }
+    if (!content.is_array()) {
+      return Misshapen(place_ + ".content", "must be a string or an array of blocks");
+    }
+    for (size_t i = 0; i < content.size(); ++i) {
+      WEFT_RETURN_IF_ERROR(AddBlock(content[i], StrCat(place_, ".content[", i, "]")));
+    }
+    if (role_ == "assistant") {
+      FinishAssistant();
+    } else {
+      FlushText();
+    }
+    return OkStatus();
+  }
+
+ private:
+  Status AddBlock(const ordered_json& block, const std::string& here) {
+    const std::string type = TypeOf(block);
+    const bool is_assistant = role_ == "assistant";
+    if (type == "text") return AddText(block, here);
+    if (is_assistant && type == "thinking") return AddThinking(block, here);
+    if (is_assistant && type == "redacted_thinking") return OkStatus();  // nobody can read it
+    if (is_assistant && type == "tool_use") return AddToolUse(block, here);
+    if (!is_assistant && type == "tool_result") return AddToolResult(block, here);
+    if (type == "image" || type == "document") {
+      return Misshapen(here, StrCat("the model reads text only; send no ", type));
+    }
+    return Misshapen(here, StrCat("a block of type \"", Printable(type),
+                                  "\" is not taken from a \"", role_, "\""));
+  }
+
+  Status AddText(const ordered_json& block, const std::string& here) {
+    WEFT_ASSIGN_OR_RETURN(const std::string text, StringField(block, "text", here));
+    // Parts of one message were apart for the client; an answer's were one text.
+    if (!text_.empty() && role_ != "assistant") text_ += "\n";
+    text_ += text;
+    return OkStatus();
+  }
+
+  Status AddThinking(const ordered_json& block, const std::string& here) {
+    WEFT_ASSIGN_OR_RETURN(const std::string text, StringField(block, "thinking", here));
+    reasoning_ += text;
+    return OkStatus();
+  }
+
+  Status AddToolUse(const ordered_json& block, const std::string& here) {
+    WEFT_ASSIGN_OR_RETURN(const std::string id, StringField(block, "id", here));
+    WEFT_ASSIGN_OR_RETURN(const std::string name, StringField(block, "name", here));
+    const auto input = block.find("input");
+    if (input == block.end() || !input->is_object()) {
+      return Misshapen(here, "needs the object \"input\"");
+    }
+    calls_.push_back({{"id", id},
+                      {"type", "function"},
+                      {"function", {{"name", name}, {"arguments", JsonText(*input)}}}});
+    return OkStatus();
+  }
+
+  Status AddToolResult(const ordered_json& block, const std::string& here) {
+    WEFT_ASSIGN_OR_RETURN(const std::string id, StringField(block, "tool_use_id", here));
+    WEFT_ASSIGN_OR_RETURN(std::string text,
+                          TextOf(block.value("content", ordered_json()), here + ".content", "\n"));
+    FlushText();
+    out_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
+    return OkStatus();
+  }
+
+  void FlushText() {
+    if (text_.empty()) return;
+    out_.push_back({{"role", role_}, {"content", std::exchange(text_, std::string())}});
+  }
+
+  void FinishAssistant() {
+    ordered_json message = {{"role", role_}};
+    message["content"] = text_.empty() && !calls_.empty() ? ordered_json() : ordered_json(text_);
+    if (!reasoning_.empty()) message["reasoning_content"] = reasoning_;
+    if (!calls_.empty()) message["tool_calls"] = calls_;
+    out_.push_back(std::move(message));
+  }
+
+  const std::string role_;
+  const std::string place_;
+  ordered_json& out_;
+  std::string text_;
+  std::string reasoning_;
+  ordered_json calls_ = ordered_json::array();
+};
+
+StatusOr<ordered_json> ToChatTools(const ordered_json& tools) {
+  if (!tools.is_array()) return Misshapen("tools", "must be an array");
+  ordered_json out = ordered_json::array();
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const ordered_json& tool = tools[i];
+    const std::string here = StrCat("tools[", i, "]");
+    if (!tool.is_object()) return Misshapen(here, "must be an object");
+    const std::string type = TypeOf(tool);
+    if (!type.empty() && type != "custom") {
+      return WithCode(Misshapen(here, StrCat("a tool of type \"", Printable(type),
+                                             "\" is run by Anthropic's servers and not here")),
+                      "unsupported_parameter");
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::string name, StringField(tool, "name", here));
+    ordered_json function = {{"name", name}};
+    if (tool.contains("description")) function["description"] = tool["description"];
+    function["parameters"] = tool.value(
+        "input_schema", ordered_json{{"type", "object"}, {"properties", ordered_json::object()}});
+    out.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return out;
+}
+
+void ReadToolChoice(ApiFields* fields, ChatCall* call) {
+  const ordered_json* const choice = fields->Value("tool_choice");
+  if (choice == nullptr) return;
+  const std::string type = TypeOf(*choice);
+  if (type == "any" || type == "tool") {
+    fields->Unsupported("tool_choice", "can be auto or none: this server cannot force a call");
+  } else if (type != "auto" && type != "none") {
+    fields->Fail("tool_choice", "must be an object of type auto or none");
+  } else {
+    call->calls_allowed = type == "auto";
+    call->single_call = choice->value("disable_parallel_tool_use", ordered_json()) == true;
+  }
+}
+
+void ReadThinking(ApiFields* fields, ChatCall* call) {
+  ordered_json& variables = call->chat.variables;
+  std::string type = "disabled";  // as Anthropic has it where nothing is said
+  if (const ordered_json* const thinking = fields->Value("thinking")) {
+    type = TypeOf(*thinking);
+    if (type != "enabled" && type != "disabled" && type != "adaptive") {
+      return fields->Fail("thinking", "must be an object of type enabled, disabled or adaptive");
+    }
+    const auto budget = thinking->find("budget_tokens");
+    if (budget != thinking->end() && budget->is_number_integer()) {
+      variables["thinking_budget"] = *budget;
+    }
+    call->show_reasoning = thinking->value("display", ordered_json()) != "omitted";
+  }
+  variables["enable_thinking"] = type != "disabled";
+  if (const ordered_json* const output = fields->Value("output_config")) {
+    if (!output->is_object()) return fields->Fail("output_config", "must be an object");
+    const auto effort = output->find("effort");
+    if (effort != output->end() && effort->is_string()) {
+      SetReasoningEffort(effort->get<std::string>(), &variables);
+    }
+    if (output->contains("format") && !(*output)["format"].is_null()) {
+      fields->Unsupported("output_config",
+                          "cannot have a format: this server cannot constrain "
+                          "output to a schema");
+    }
+  }
+  fields->Refuse("output_format",
+                 "is not supported: this server cannot constrain output to a schema");
+}
+
+void ReadConversation(ApiFields* fields, ChatCall* call) {
+  const ordered_json* const messages = fields->Value("messages");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    return fields->Fail("messages", "must be an array of at least one message");
+  }
+  if (messages->size() > kMaxMessages) {
+    return fields->Fail("messages", StrCat("has more than ", kMaxMessages, " entries"));
+  }
+  auto converted = ToChatMessages(fields->Value("system"), *messages);
+  if (!converted.ok()) return fields->Adopt(converted.status());
+  call->chat.messages = *std::move(converted);
+  if (const ordered_json* const tools = fields->Value("tools")) {
+    auto list = ToChatTools(*tools);
+    if (!list.ok()) return fields->Adopt(list.status());
+    call->chat.tools = *std::move(list);
+  }
+  fields->Adopt(CheckCounts(call->chat));
+}
+
+}  // namespace
+
+std::string WithoutBillingHeader(std::string_view system) {
+  if (!system.starts_with(kBillingHeader)) return std::string(system);
+  const size_t end = system.find('\n');
+  if (end == std::string_view::npos) return "";
+  return std::string(system.substr(end + 1));
+}
+
+StatusOr<ordered_json> ToChatMessages(const ordered_json* system, const ordered_json& messages) {
+  ordered_json out = ordered_json::array();
+  if (system != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(ordered_json message, SystemMessage(*system));
+    if (message["content"] != "") out.push_back(std::move(message));
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string place = StrCat("messages[", i, "]");
+    if (!messages[i].is_object()) return Misshapen(place, "must be an object");
+    WEFT_ASSIGN_OR_RETURN(const std::string role, StringField(messages[i], "role", place));
+    if (role != "user" && role != "assistant" && role != "system") {
+      return Misshapen(place + ".role", "must be \"user\" or \"assistant\"");
+    }
+    MessageConverter converter(role, place, &out);
+    WEFT_RETURN_IF_ERROR(converter.Convert(messages[i].value("content", ordered_json())));
+  }
+  if (messages.back().is_object() && messages.back()["role"] == "assistant") {
+    return Misshapen(StrCat("messages[", messages.size() - 1, "]"),
+                     "an answer cannot be begun for the model; let a message of the user be last");
+  }
+  return out;
+}
+
+StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
+  MessagesRequest read;
+  read.call.call_id_prefix = "toolu_";
+  ApiFields fields(body);
+  const auto model = fields.String("model");
+  ReadConversation(&fields, &read.call);
+  ReadToolChoice(&fields, &read.call);
+  ReadThinking(&fields, &read.call);
+  TurnOptions& turn = read.call.turn;
+  ReadSampling(&fields, host.model(), &turn);
+  turn.max_tokens = fields.Integer("max_tokens", 1, INT32_MAX).value_or(kDefaultMaxTokens);
+  if (auto stops = fields.Strings("stop_sequences", 64)) turn.stop_strings = *std::move(stops);
+  read.stream = fields.Bool("stream").value_or(false);
+  fields.Refuse("container", "is not supported");
+  fields.Refuse("mcp_servers", "is not supported", ordered_json::array());
+  fields.CannotMatter({"metadata", "service_tier", "inference_geo", "cache_control"});
+  auto session = ChooseSession(request, &fields);
+  WEFT_RETURN_IF_ERROR(fields.Finish(&read.ignored));
+  WEFT_RETURN_IF_ERROR(session.status());
+  WEFT_RETURN_IF_ERROR(CheckModel(host, model));
+  read.call.session = *std::move(session);
+  return read;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,38 @@
+// The body of an Anthropic message request, read, checked and turned into the
+// conversation that chat templates know.
+#ifndef WEFT_SERVE_ANTHROPIC_REQUEST_H_
+#define WEFT_SERVE_ANTHROPIC_REQUEST_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+#include "serve/chat_turn.h"
+#include "serve/host.h"
+#include "serve/http.h"
+
+namespace weft::serve {
+
+struct MessagesRequest {
+  ChatCall call;
+  bool stream = false;
+  std::vector<std::string> ignored;
+};
+
+StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
+
+// Anthropic's `system` and `messages` as OpenAI's messages: tool results become messages
+// of their own, tool uses calls, thinking reasoning.
+StatusOr<nlohmann::ordered_json> ToChatMessages(const nlohmann::ordered_json* system,
+                                                const nlohmann::ordered_json& messages);
+
+// Claude Code begins its system prompt with a line of billing data that changes with
+// every request. It says nothing to a model, and would make every prompt new from its
+// first token on.
+std::string WithoutBillingHeader(std::string_view system);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_ANTHROPIC_REQUEST_H_

@@ -1,0 +1,322 @@
+#include "serve/api_responses.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "serve/api_support.h"
+#include "serve/chat_turn.h"
+#include "serve/reply_json.h"
+#include "serve/reply_stream.h"
+#include "serve/responses_request.h"
+#include "serve/sse.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+void Refuse(HttpResponder& responder, const Status& status) {
+  SendError(responder, ToDetailedApiError(status), ErrorShape::kOpenAi);
+}
+
+ordered_json UsageJson(const ReplyUsage& usage) {
+  return {{"input_tokens", usage.prompt_tokens},
+          {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"output_tokens", usage.completion_tokens},
+          {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+}
+
+// The response before there is any output.
+ordered_json NewResponse(Host& host, const ResponsesRequest& read) {
+  const SamplingOptions& sampling = read.call.turn.sampling;
+  ordered_json response = {{"id", NewId("resp_")},
+                           {"object", "response"},
+                           {"created_at", NowSeconds()},
+                           {"status", "in_progress"},
+                           {"background", false},
+                           {"error", nullptr},
+                           {"incomplete_details", nullptr},
+                           {"instructions", nullptr},
+                           {"max_output_tokens", nullptr},
+                           {"model", host.model_id()},
+                           {"output", ordered_json::array()},
+                           {"parallel_tool_calls", true},
+                           {"previous_response_id", nullptr},
+                           {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+                           {"store", false},
+                           {"temperature", sampling.temperature},
+                           {"text", {{"format", {{"type", "text"}}}}},
+                           {"tool_choice", "auto"},
+                           {"tools", ordered_json::array()},
+                           {"top_p", sampling.top_p},
+                           {"truncation", "disabled"},
+                           {"usage", nullptr},
+                           {"metadata", ordered_json::object()}};
+  if (!read.echo.is_null()) response.merge_patch(read.echo);
+  return response;
+}
+
+// Sets what is known at the end.
+void Conclude(ReplyFinish finish, const ReplyUsage& usage, ordered_json* response) {
+  const bool cut = finish == ReplyFinish::kLength;
+  (*response)["status"] = cut ? "incomplete" : "completed";
+  if (cut) (*response)["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  (*response)["usage"] = UsageJson(usage);
+}
+
+ordered_json TextPart(std::string_view text, ordered_json logprobs) {
+  return {{"type", "output_text"},
+          {"text", text},
+          {"annotations", ordered_json::array()},
+          {"logprobs", std::move(logprobs)}};
+}
+
+// One item of the output, while it grows.
+struct Item {
+  ReplyBlock::Kind kind = ReplyBlock::Kind::kContent;
+  std::string id;
+  std::string text;  // or the arguments
+  std::string call_id;
+  std::string name;
+  ordered_json logprobs = ordered_json::array();
+
+  ordered_json Json(const char* status, bool with_text) const {
+    ordered_json parts = ordered_json::array();
+    switch (kind) {
+      case ReplyBlock::Kind::kReasoning:
+        if (with_text) parts.push_back({{"type", "reasoning_text"}, {"text", text}});
+        return {{"id", id},
+                {"type", "reasoning"},
+                {"summary", ordered_json::array()},
+                {"content", std::move(parts)},
+                {"status", status}};
+      case ReplyBlock::Kind::kContent:
+        if (with_text) parts.push_back(TextPart(text, logprobs));
+        return {{"id", id},
+                {"type", "message"},
+                {"status", status},
+                {"role", "assistant"},
+                {"content", std::move(parts)}};
+      case ReplyBlock::Kind::kCall:
+        break;
+    }
+    return {{"id", id},         {"type", "function_call"},
+            {"status", status}, {"call_id", call_id},
+            {"name", name},     {"arguments", with_text ? text : std::string()}};
+  }
+};
+
+std::string ItemId(ReplyBlock::Kind kind) {
+  if (kind == ReplyBlock::Kind::kReasoning) return NewId("rs_");
+  return NewId(kind == ReplyBlock::Kind::kContent ? "msg_" : "fc_");
+}
+
+// Tells a reply as items that are added, grow and are done, and as events of that. The
+// same for both kinds of answer: without a stream its events go nowhere.
+class ResponseWriter {
+ public:
+  // `sse` null: the answer is wanted whole.
+  ResponseWriter(Host& host, const ResponsesRequest& read, SseStream* sse)
+      : host_(host), read_(read), sse_(sse), response_(NewResponse(host, read)) {}
+
+  // The error of a reply that failed; `gone` tells that nobody listens.
+  Status Run(ReplyStream* stream, bool* gone) {
+    *gone = !ResponseEvent("response.created") || !ResponseEvent("response.in_progress");
+    while (!*gone) {
+      auto piece = stream->Next();
+      if (!piece) break;
+      if (!piece->status.ok()) return piece->status;
+      if (piece->kind == ReplyPiece::Kind::kEnd) {
+        AddLogprobs(*piece);
+        *gone = !CloseItem(piece->finish == ReplyFinish::kLength ? "incomplete" : "completed");
+        Conclude(piece->finish, stream->usage(), &response_);
+        *gone =
+            *gone || !ResponseEvent(piece->finish == ReplyFinish::kLength ? "response.incomplete"
+                                                                          : "response.completed");
+        break;
+      }
+      *gone = !Write(*piece);
+    }
+    return OkStatus();
+  }
+
+  void Fail(const Status& status) {
+    const ApiError error = ToDetailedApiError(status);
+    response_["status"] = "failed";
+    response_["error"] = {{"code", "server_error"}, {"message", error.message}};
+    Event("error", {{"code", error.code.empty() ? error.type : error.code},
+                    {"message", error.message},
+                    {"param", nullptr}});
+    ResponseEvent("response.failed");
+  }
+
+  const ordered_json& response() const { return response_; }
+
+ private:
+  bool Event(const std::string& type, ordered_json rest) {
+    if (sse_ == nullptr) return true;
+    ordered_json data = {{"type", type}, {"sequence_number", sequence_++}};
+    data.update(rest);
+    return sse_->Event(type, data);
+  }
+
+  bool ResponseEvent(const std::string& type) { return Event(type, {{"response", response_}}); }
+
+  // An event about the item that is open.
+  bool ItemEvent(const std::string& type, ordered_json rest) {
+    ordered_json data = {{"item_id", item_.id}, {"output_index", response_["output"].size()}};
+    data.update(rest);
+    return Event(type, std::move(data));
+  }
+
+  bool PartEvent(const std::string& type, ordered_json rest) {
+    ordered_json data = {{"content_index", 0}};
+    data.update(rest);
+    return ItemEvent(type, std::move(data));
+  }
+
+  bool OpenItem(Item item) {
+    if (!CloseItem("completed")) return false;
+    item_ = std::move(item);
+    item_.id = ItemId(item_.kind);
+    open_ = true;
+    if (!Event("response.output_item.added", {{"output_index", response_["output"].size()},
+                                              {"item", item_.Json("in_progress", false)}})) {
+      return false;
+    }
+    if (item_.kind == ReplyBlock::Kind::kCall) return true;
+    return PartEvent("response.content_part.added", {{"part", Part("")}});
+  }
+
+  ordered_json Part(std::string_view text) const {
+    if (item_.kind == ReplyBlock::Kind::kReasoning) {
+      return {{"type", "reasoning_text"}, {"text", text}};
+    }
+    return TextPart(text, item_.logprobs);
+  }
+
+  bool CloseItem(const char* status) {
+    if (!open_) return true;
+    open_ = false;
+    if (!CloseText()) return false;
+    ordered_json item = item_.Json(status, true);
+    const bool heard = Event("response.output_item.done",
+                             {{"output_index", response_["output"].size()}, {"item", item}});
+    response_["output"].push_back(std::move(item));
+    return heard;
+  }
+
+  bool CloseText() {
+    switch (item_.kind) {
+      case ReplyBlock::Kind::kCall:
+        return ItemEvent("response.function_call_arguments.done",
+                         {{"name", item_.name}, {"arguments", item_.text}});
+      case ReplyBlock::Kind::kReasoning:
+        if (!PartEvent("response.reasoning_text.done", {{"text", item_.text}})) return false;
+        break;
+      case ReplyBlock::Kind::kContent:
+        if (!PartEvent("response.output_text.done",
+                       {{"text", item_.text}, {"logprobs", item_.logprobs}})) {
+          return false;
+        }
+    }
+    return PartEvent("response.content_part.done", {{"part", Part(item_.text)}});
+  }
+
+  // The log-probabilities that came with a piece; those of reasoning and of calls belong
+  // to no part that would show them.
+  ordered_json AddLogprobs(const ReplyPiece& piece) {
+    ordered_json added = ordered_json::array();
+    if (!read_.include_logprobs || !open_ || item_.kind != ReplyBlock::Kind::kContent) return added;
+    added = LogprobEntries(*host_.model().tokenizer(), piece.tokens);
+    for (const ordered_json& entry : added) item_.logprobs.push_back(entry);
+    return added;
+  }
+
+  bool Write(const ReplyPiece& piece) {
+    switch (piece.kind) {
+      case ReplyPiece::Kind::kReasoning:
+        return WriteText(ReplyBlock::Kind::kReasoning, "response.reasoning_text.delta", piece);
+      case ReplyPiece::Kind::kContent:
+        return WriteText(ReplyBlock::Kind::kContent, "response.output_text.delta", piece);
+      case ReplyPiece::Kind::kCallBegin:
+        return OpenItem(
+            {.kind = ReplyBlock::Kind::kCall, .call_id = piece.call_id, .name = piece.name});
+      case ReplyPiece::Kind::kCallArguments:
+        item_.text += piece.text;
+        return ItemEvent("response.function_call_arguments.delta", {{"delta", piece.text}});
+      case ReplyPiece::Kind::kCallEnd:
+        return CloseItem("completed");
+      case ReplyPiece::Kind::kEnd:
+        break;
+    }
+    return true;
+  }
+
+  bool WriteText(ReplyBlock::Kind kind, const std::string& event, const ReplyPiece& piece) {
+    if ((!open_ || item_.kind != kind) && !OpenItem({.kind = kind})) return false;
+    item_.text += piece.text;
+    ordered_json data = {{"delta", piece.text}};
+    ordered_json logprobs = AddLogprobs(piece);
+    if (kind == ReplyBlock::Kind::kContent) data["logprobs"] = std::move(logprobs);
+    return PartEvent(event, std::move(data));
+  }
+
+  Host& host_;
+  const ResponsesRequest& read_;
+  SseStream* const sse_;
+  ordered_json response_;
+  Item item_;
+  bool open_ = false;
+  int64_t sequence_ = 0;
+};
+
+void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadResponses(host, request);
+  if (!read.ok()) return Refuse(responder, read.status());
+  GoneWatch watch(responder);
+  auto stream = StartChat(host, request, watch, read->call);
+  if (!stream.ok()) return Refuse(responder, stream.status());
+  bool gone = false;
+  if (!read->stream) {
+    ResponseWriter writer(host, *read, nullptr);
+    const Status status = writer.Run(stream->get(), &gone);
+    if (!status.ok()) return Refuse(responder, status);
+    return SendJson(responder, writer.response(), read->ignored);
+  }
+  SseStream sse(responder, IgnoredHeader(read->ignored));
+  ResponseWriter writer(host, *read, &sse);
+  const Status status = writer.Run(stream->get(), &gone);
+  if (gone) return;
+  if (!status.ok()) writer.Fail(status);
+  sse.End();
+}
+
+void HandleInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadResponses(host, request);
+  if (!read.ok()) return Refuse(responder, read.status());
+  auto count = CountChatTokens(host, request, read->call);
+  if (!count.ok()) return Refuse(responder, count.status());
+  SendJson(responder, {{"object", "response.input_tokens"}, {"input_tokens", *count}},
+           read->ignored);
+}
+
+}  // namespace
+
+void RegisterResponsesApi(Router& router, Host& host) {
+  for (const char* path : {"/v1/responses", "/responses"}) {
+    router.Add("POST", path, ErrorShape::kOpenAi,
+               [&host](const HttpRequest& request, HttpResponder& responder) {
+                 HandleResponses(host, request, responder);
+               });
+  }
+  router.Add("POST", "/v1/responses/input_tokens", ErrorShape::kOpenAi,
+             [&host](const HttpRequest& request, HttpResponder& responder) {
+               HandleInputTokens(host, request, responder);
+             });
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,304 @@
+#include "serve/responses_request.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/strings.h"
+#include "serve/openai_chat_request.h"
+#include "serve/sampling_params.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+Status Misshapen(std::string_view place, std::string_view what) {
+  return WithCode(WithParam(InvalidArgument(place, ": ", what), place), "invalid_value");
+}
+
+std::string StringOr(const ordered_json& object, const char* name, std::string_view otherwise) {
+  const auto it = object.find(name);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string(otherwise);
+}
+
+StatusOr<std::string> NeedString(const ordered_json& item, const char* name,
+                                 std::string_view place) {
+  const auto it = item.find(name);
+  if (it != item.end() && it->is_string()) return it->get<std::string>();
+  return Misshapen(place, StrCat("needs the string \"", name, "\""));
+}
+
+// A string, or an array of parts that are text, joined.
+StatusOr<std::string> PartsText(const ordered_json& content, std::string_view place) {
+  if (content.is_null()) return std::string();
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) return Misshapen(place, "must be a string or an array of parts");
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string here = StrCat(place, "[", i, "]");
+    const ordered_json& part = content[i];
+    if (!part.is_object()) return Misshapen(here, "must be an object");
+    const std::string type = StringOr(part, "type", "");
+    const bool is_text = type == "input_text" || type == "output_text" || type == "text" ||
+                         type == "summary_text" || type == "reasoning_text";
+    if (!is_text && type != "refusal") {
+      return Misshapen(
+          here, StrCat("the model reads text only, no part of type \"", Printable(type), "\""));
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::string piece,
+                          NeedString(part, is_text ? "text" : "refusal", here));
+    text += piece;
+  }
+  return text;
+}
+
+class ItemConverter {
+ public:
+  Status Add(const ordered_json& item, const std::string& place) {
+    if (!item.is_object()) return Misshapen(place, "must be an object");
+    const std::string type = StringOr(item, "type", "message");
+    if (type == "message") return AddMessage(item, place);
+    if (type == "function_call") return AddCall(item, place);
+    if (type == "function_call_output") return AddOutput(item, place);
+    if (type == "reasoning") return AddReasoning(item, place);
+    return Misshapen(place, StrCat("items of type \"", Printable(type),
+                                   "\" are not taken: only messages, reasoning, function calls "
+                                   "and their outputs"));
+  }
+
+  void Push(std::string_view role, std::string text) {
+    Flush();
+    messages_.push_back({{"role", role}, {"content", std::move(text)}});
+  }
+
+  ordered_json Take() {
+    Flush();
+    return std::move(messages_);
+  }
+
+ private:
+  Status AddMessage(const ordered_json& item, const std::string& place) {
+    WEFT_ASSIGN_OR_RETURN(const std::string role, NeedString(item, "role", place));
+    WEFT_ASSIGN_OR_RETURN(std::string text,
+                          PartsText(item.value("content", ordered_json()), place + ".content"));
+    if (role != "assistant") {
+      if (role != "user" && role != "system" && role != "developer") {
+        return Misshapen(place + ".role", "must be user, assistant, system or developer");
+      }
+      Push(role, std::move(text));
+      return OkStatus();
+    }
+    if (!answer_.is_null() && (answer_.contains("content") || answer_.contains("tool_calls"))) {
+      Flush();
+    }
+    Answer()["content"] = std::move(text);
+    return OkStatus();
+  }
+
+  Status AddReasoning(const ordered_json& item, const std::string& place) {
+    const char* const field =
+        item.contains("content") && !item["content"].is_null() ? "content" : "summary";
+    WEFT_ASSIGN_OR_RETURN(std::string text,
+                          PartsText(item.value(field, ordered_json()), StrCat(place, ".", field)));
+    if (!answer_.is_null()) Flush();
+    if (!text.empty()) Answer()["reasoning_content"] = std::move(text);
+    return OkStatus();
+  }
+
+  Status AddCall(const ordered_json& item, const std::string& place) {
+    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(item, "call_id", place));
+    WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(item, "name", place));
+    WEFT_ASSIGN_OR_RETURN(const std::string arguments, NeedString(item, "arguments", place));
+    Answer()["tool_calls"].push_back({{"id", id},
+                                      {"type", "function"},
+                                      {"function", {{"name", name}, {"arguments", arguments}}}});
+    return OkStatus();
+  }
+
+  Status AddOutput(const ordered_json& item, const std::string& place) {
+    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(item, "call_id", place));
+    WEFT_ASSIGN_OR_RETURN(std::string text,
+                          PartsText(item.value("output", ordered_json()), place + ".output"));
+    Flush();
+    messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
+    return OkStatus();
+  }
+
+  ordered_json& Answer() {
+    if (answer_.is_null()) answer_ = ordered_json{{"role", "assistant"}};
+    return answer_;
+  }
+
+  void Flush() {
+    if (answer_.is_null()) return;
+    if (!answer_.contains("content")) {
+      answer_["content"] = answer_.contains("tool_calls") ? ordered_json() : ordered_json("");
+    }
+    messages_.push_back(std::exchange(answer_, nullptr));
+  }
+
+  ordered_json messages_ = ordered_json::array();
+  ordered_json answer_;  // of the model, not yet complete
+};
+
+// The tools of the API have their function's fields beside the type.
+StatusOr<ordered_json> ToChatTools(const ordered_json& tools) {
+  if (!tools.is_array()) return Misshapen("tools", "must be an array");
+  ordered_json out = ordered_json::array();
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string here = StrCat("tools[", i, "]");
+    if (!tools[i].is_object()) return Misshapen(here, "must be an object");
+    const std::string type = StringOr(tools[i], "type", "");
+    if (type != "function") {
+      return WithCode(Misshapen(here, StrCat("tools of type \"", Printable(type),
+                                             "\" are not run here; only \"function\" is taken")),
+                      "unsupported_parameter");
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(tools[i], "name", here));
+    ordered_json function = {{"name", name}};
+    for (const char* field : {"description", "parameters"}) {
+      if (tools[i].contains(field) && !tools[i][field].is_null()) {
+        function[field] = tools[i][field];
+      }
+    }
+    out.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return out;
+}
+
+void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
+  const ordered_json* const instructions = fields->Value("instructions");
+  const ordered_json* const input = fields->Value("input");
+  if (input == nullptr) {
+    return fields->Fail("input", "must be a string or an array of items");
+  }
+  auto messages = ItemsToChatMessages(instructions, *input);
+  if (!messages.ok()) return fields->Adopt(messages.status());
+  ChatCall& call = read->call;
+  call.chat.messages = *std::move(messages);
+  if (const ordered_json* const tools = fields->Value("tools")) {
+    auto list = ToChatTools(*tools);
+    if (!list.ok()) return fields->Adopt(list.status());
+    call.chat.tools = *std::move(list);
+    read->echo["tools"] = *tools;
+  }
+  if (instructions != nullptr) read->echo["instructions"] = *instructions;
+  fields->Adopt(CheckCounts(call.chat));
+}
+
+void ReadToolChoice(ApiFields* fields, ResponsesRequest* read) {
+  if (const ordered_json* const choice = fields->Value("tool_choice")) {
+    if (*choice != "auto" && *choice != "none") {
+      fields->Unsupported("tool_choice",
+                          "can be \"auto\" or \"none\": this server cannot force a call");
+    }
+    read->call.calls_allowed = *choice == "auto";
+    read->echo["tool_choice"] = *choice;
+  }
+  const bool parallel = fields->Bool("parallel_tool_calls").value_or(true);
+  read->call.single_call = !parallel;
+  read->echo["parallel_tool_calls"] = parallel;
+  fields->Refuse("max_tool_calls", "is not supported: no tools are run here");
+}
+
+void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
+  if (const ordered_json* const reasoning = fields->Value("reasoning")) {
+    ApiFields inner(*reasoning, "reasoning.");
+    if (const auto effort = inner.String("effort")) {
+      SetReasoningEffort(*effort, &read->call.chat.variables);
+      read->echo["reasoning"]["effort"] = *effort;
+    }
+    // A summary is another model's work; the reasoning itself is in the answer.
+    inner.CannotMatter({"summary", "generate_summary"});
+    fields->Adopt(inner.Finish(&read->ignored));
+  }
+  if (const ordered_json* const text = fields->Value("text")) {
+    ApiFields inner(*text, "text.");
+    if (const ordered_json* const format = inner.Value("format")) {
+      if (!format->is_object() || StringOr(*format, "type", "") != "text") {
+        inner.Unsupported("format",
+                          "can be {\"type\":\"text\"} only: this server cannot constrain "
+                          "output to JSON or a schema");
+      }
+    }
+    inner.Refuse("verbosity", "is not supported", "medium");
+    fields->Adopt(inner.Finish(&read->ignored));
+  }
+  const auto top = fields->Integer("top_logprobs", 0, kMaxTopLogprobs);
+  const auto include = fields->Strings("include", 64);
+  read->include_logprobs = include && std::find(include->begin(), include->end(),
+                                                "message.output_text.logprobs") != include->end();
+  if (top.value_or(0) > 0 && !read->include_logprobs) {
+    fields->Fail("top_logprobs", "needs \"message.output_text.logprobs\" in include");
+  }
+  if (read->include_logprobs) read->call.turn.top_logprobs = static_cast<int>(top.value_or(0));
+}
+
+constexpr char kStateless[] =
+    "is not supported: responses are not kept; send the whole conversation as input";
+
+void ReadServerSide(ApiFields* fields) {
+  fields->Refuse("previous_response_id", kStateless);
+  fields->Refuse("conversation", kStateless);
+  fields->Refuse("background", "is not supported: responses are not kept", false);
+  fields->Refuse("truncation", "can be \"disabled\" only", "disabled");
+  fields->Refuse("prompt", "is not supported: no prompts are kept here");
+  fields->CannotMatter({"stream_options"});  // obfuscation against listeners on the wire
+}
+
+}  // namespace
+
+StatusOr<ordered_json> ItemsToChatMessages(const ordered_json* instructions,
+                                           const ordered_json& input) {
+  ItemConverter converter;
+  if (instructions != nullptr) {
+    if (!instructions->is_string()) return Misshapen("instructions", "must be a string");
+    if (*instructions != "") converter.Push("system", instructions->get<std::string>());
+  }
+  if (input.is_string()) {
+    converter.Push("user", input.get<std::string>());
+    return converter.Take();
+  }
+  if (!input.is_array() || input.empty()) {
+    return Misshapen("input", "must be a string or an array of at least one item");
+  }
+  if (input.size() > kMaxMessages) {
+    return Misshapen("input", StrCat("has more than ", kMaxMessages, " items"));
+  }
+  for (size_t i = 0; i < input.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(converter.Add(input[i], StrCat("input[", i, "]")));
+  }
+  return converter.Take();
+}
+
+StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
+  ResponsesRequest read;
+  ApiFields fields(body);
+  const auto model = fields.String("model");
+  ReadConversation(&fields, &read);
+  ReadToolChoice(&fields, &read);
+  ReadReasoningAndText(&fields, &read);
+  TurnOptions& turn = read.call.turn;
+  ReadSampling(&fields, host.model(), &turn);
+  if (const auto most = fields.Integer("max_output_tokens", 1, INT32_MAX)) {
+    turn.max_tokens = *most;
+    read.echo["max_output_tokens"] = *most;
+  }
+  read.stream = fields.Bool("stream").value_or(false);
+  if (const ordered_json* const metadata = fields.Value("metadata")) {
+    read.echo["metadata"] = *metadata;
+  }
+  ReadServerSide(&fields);
+  ReadAccountFields(&fields);
+  auto session = ChooseSession(request, &fields);
+  WEFT_RETURN_IF_ERROR(fields.Finish(&read.ignored));
+  WEFT_RETURN_IF_ERROR(session.status());
+  WEFT_RETURN_IF_ERROR(CheckModel(host, model));
+  read.call.session = *std::move(session);
+  return read;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,35 @@
+// The body of a request to the Responses API, read, checked and turned into the
+// conversation that chat templates know.
+#ifndef WEFT_SERVE_RESPONSES_REQUEST_H_
+#define WEFT_SERVE_RESPONSES_REQUEST_H_
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+#include "serve/chat_turn.h"
+#include "serve/host.h"
+#include "serve/http.h"
+
+namespace weft::serve {
+
+struct ResponsesRequest {
+  ChatCall call;
+  bool stream = false;
+  bool include_logprobs = false;
+  // What a response repeats of its request: instructions, tools, temperature, ...
+  nlohmann::ordered_json echo;
+  std::vector<std::string> ignored;
+};
+
+StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request);
+
+// `instructions` and `input` as messages: neighbouring reasoning, text and calls of the
+// model become one message again.
+StatusOr<nlohmann::ordered_json> ItemsToChatMessages(const nlohmann::ordered_json* instructions,
+                                                     const nlohmann::ordered_json& input);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_RESPONSES_REQUEST_H_
