@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "engine/kv_type.h"
 
 namespace weft::cli {
 
@@ -20,11 +21,13 @@ void AddModelFlag(CLI::App* app, ModelFlags* flags) {
 void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   std::vector<std::string> backends;
   for (const std::string_view name : BackendNames()) backends.emplace_back(name);
+  std::vector<std::string> kv_types;
+  for (const KvTypeInfo& info : kKvTypes) kv_types.emplace_back(info.name);
   app->add_option("--backend", flags->backend, "What computes")
       ->check(CLI::IsMember(backends))
       ->capture_default_str();
   app->add_option("--kv", flags->kv, "How keys and values are kept")
-      ->check(CLI::IsMember(std::vector<std::string>{"f32", "f16", "bf16", "q8_0"}))
+      ->check(CLI::IsMember(kv_types))
       ->capture_default_str();
   app->add_option("--threads", flags->threads, "Compute threads (0: one per core)")
       ->check(CLI::Range(0, 1024));
@@ -56,18 +59,12 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags)
   return model;
 }
 
-StatusOr<KvType> ParseKvType(const std::string& name) {
-  if (name == "f32") return KvType::kF32;
-  if (name == "f16") return KvType::kF16;
-  if (name == "bf16") return KvType::kBF16;
-  if (name == "q8_0") return KvType::kQ8_0;
-  return InvalidArgument("--kv ", Printable(name), " is not one of f32, f16, bf16, q8_0");
-}
-
 StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags) {
   EngineOptions options;
   options.n_threads = flags.threads;
-  WEFT_ASSIGN_OR_RETURN(options.kv_type, ParseKvType(flags.kv));
+  const auto kv_type = ParseKvType(flags.kv);
+  WEFT_RETURN_IF_ERROR(Annotate(kv_type.status(), "--kv: "));
+  options.kv_type = *kv_type;
   return options;
 }
 

@@ -31,7 +31,6 @@ void AddContextFlag(CLI::App* app, ModelFlags* flags);
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags);
 // Loads it whole, with progress on stderr when that is a terminal.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags);
-StatusOr<KvType> ParseKvType(const std::string& name);
 // Engine options as the flags say; the rest is the default.
 StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "engine/kv_type.h"
 #include "engine/memory_budget.h"
 #include "engine/random.h"
 
@@ -15,20 +16,6 @@ namespace weft {
 namespace {
 
 std::atomic<uint16_t> next_engine_tag{1};
-
-DType KvDType(KvType type) {
-  switch (type) {
-    case KvType::kF32:
-      return DType::kF32;
-    case KvType::kF16:
-      return DType::kF16;
-    case KvType::kBF16:
-      return DType::kBF16;
-    case KvType::kQ8_0:
-      return DType::kQ8_0;
-  }
-  return DType::kF16;
-}
 
 }  // namespace
 
@@ -67,7 +54,7 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   }
   std::unique_ptr<EngineCore> core(new EngineCore(std::move(model), options, std::move(post_back)));
   ExecutorOptions executor;
-  executor.kv_type = KvDType(options.kv_type);
+  executor.kv_type = KvInfo(options.kv_type).dtype;
   executor.page_tokens = options.page_tokens;
   executor.n_threads = options.n_threads;
   executor.max_step_tokens = options.max_step_tokens;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "engine/engine_core.h"
+#include "engine/kv_type.h"
 
 namespace weft {
 namespace {
@@ -18,26 +19,12 @@ std::string DescribeLayout(const Backend& backend, std::string_view kv_type,
                 StrJoin(layout.page_bytes, ","), ", slot ", layout.slot_bytes);
 }
 
-std::string_view NameOf(KvType type) {
-  switch (type) {
-    case KvType::kF32:
-      return "f32";
-    case KvType::kF16:
-      return "f16";
-    case KvType::kBF16:
-      return "bf16";
-    case KvType::kQ8_0:
-      return "q8_0";
-  }
-  return "unknown";
-}
-
 }  // namespace
 
 // Every saved session is there from the start, parked.
 Status EngineCore::OpenStore() {
   if (options_.state_dir.empty()) return OkStatus();
-  const std::string kv_type(NameOf(options_.kv_type));
+  const std::string kv_type(KvInfo(options_.kv_type).name);
   SessionStore::Identity identity{
       .model = model_->fingerprint(),
       .layout = DescribeLayout(model_->backend(), kv_type, memory_->layout()),

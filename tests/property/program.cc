@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "backend/backend.h"
+#include "engine/kv_type.h"
 
 namespace weft::testing {
 namespace {
@@ -21,20 +22,6 @@ bool IsPrefix(const std::vector<int32_t>& part, const std::vector<int32_t>& whol
 
 std::vector<int32_t> First(const std::vector<int32_t>& tokens, int64_t n) {
   return {tokens.begin(), tokens.begin() + n};
-}
-
-DType TypeOf(KvType type) {
-  switch (type) {
-    case KvType::kF32:
-      return DType::kF32;
-    case KvType::kF16:
-      return DType::kF16;
-    case KvType::kBF16:
-      return DType::kBF16;
-    case KvType::kQ8_0:
-      return DType::kQ8_0;
-  }
-  return DType::kF16;
 }
 
 }  // namespace
@@ -102,10 +89,10 @@ std::string Program::Run() {
 // --- the engine ------------------------------------------------------------------------
 
 void Program::ChooseOptions() {
-  static constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kF16, KvType::kF16, KvType::kQ8_0};
+  static constexpr KvType kChoices[] = {KvType::kF32, KvType::kF16, KvType::kF16, KvType::kQ8_0};
   static constexpr int kPageTokens[] = {16, 32, 64};
   options_.n_threads = Uniform(1, 2);
-  options_.kv_type = kKvTypes[Uniform(0, 3)];
+  options_.kv_type = kChoices[Uniform(0, 3)];
   options_.page_tokens = kPageTokens[Uniform(0, 2)];
   options_.max_step_tokens = Chance(50) ? Uniform(4, 24) : Uniform(24, 128);
   options_.decode_stretch = Chance(50) ? 1.0 : 4.0;
@@ -119,7 +106,7 @@ void Program::ChooseOptions() {
 
 void Program::ChooseMemory() {
   ExecutorOptions executor;
-  executor.kv_type = TypeOf(options_.kv_type);
+  executor.kv_type = KvInfo(options_.kv_type).dtype;
   executor.page_tokens = options_.page_tokens;
   executor.n_threads = 1;
   executor.max_step_tokens = 4;
