@@ -5,8 +5,8 @@
 //   WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, format->Render(request));
 //   auto parser = format->NewReplyParser(prompt, {.tools = true});
 //
-// Immutable; any thread, many at once (a rendering thread needs the stack that
-// chat/template.h says).
+// Immutable; any thread, many at once. Create and Render need the stack that
+// chat/template.h says.
 #ifndef WEFT_CHAT_CHAT_FORMAT_H_
 #define WEFT_CHAT_CHAT_FORMAT_H_
 
@@ -41,11 +41,14 @@ struct ChatPrompt {
   bool reasoning_is_open = false;
   // Strings that end this format's replies beside the vocabulary's own end tokens.
   std::vector<std::string> stop_strings;
+  // Those of the request: a parser may need their schemas.
+  nlohmann::ordered_json tools;
 };
 
 class ChatFormat {
  public:
-  // `template_source` empty: the builtin "chatml" template.
+  // `template_source` empty: the builtin "chatml" template. What the template can express
+  // is found out by rendering small conversations.
   static StatusOr<std::shared_ptr<const ChatFormat>> Create(
       std::string template_source, std::shared_ptr<const Tokenizer> tokenizer);
   virtual ~ChatFormat() = default;
@@ -58,8 +61,8 @@ class ChatFormat {
                                                       const ReplyOptions& options) const = 0;
 
   virtual const ChatTemplate& chat_template() const = 0;
-  // "hermes", "qwen-xml", "llama3", "mistral", "gemma4", "lfm2", "harmony", "deepseek",
-  // "generic"; for logs and /props.
+  // "hermes", "qwen-xml", "seed-xml", "minimax-xml", "llama3", "mistral", "gemma4",
+  // "lfm2", "harmony", "deepseek" or "generic"; for logs and /props.
   virtual std::string_view reply_format() const = 0;
   // The template itself renders tools; else the generic form is used.
   virtual bool template_has_tools() const = 0;

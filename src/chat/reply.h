@@ -21,11 +21,11 @@ namespace weft {
 
 struct ReplyDelta {
   enum class Kind {
-    kReasoning,  // text
-    kContent,    // text
-    kCallBegin,  // call, name; arguments follow
+    kReasoning,      // text
+    kContent,        // text
+    kCallBegin,      // call, name; arguments follow
     kCallArguments,  // call, text: the next piece of the arguments' JSON object
-    kCallEnd,    // call; its arguments, joined, are one valid JSON object
+    kCallEnd,        // call; its arguments, joined, are one valid JSON object
   };
   Kind kind = Kind::kContent;
   std::string text;  // never empty for the kinds that have it

@@ -1,0 +1,194 @@
+// Calls as Python writes them: f(a=1, b=['x', True]).
+#include "chat/call_syntax.h"
+#include "tokenizer/unicode.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kMaxKeyBytes = 256;
+
+ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call);
+
+int HexValue(int c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// The `n_digits` of an escape as UTF-8; what is no character is replaced.
+ReplyTask<bool> TakeCodePoint(ReplyIo& io, int n_digits, std::string* text) {
+  char32_t code = 0;
+  for (int i = 0; i < n_digits; ++i) {
+    const int c = co_await io.Peek();
+    const int digit = HexValue(c);
+    if (digit < 0) co_return false;
+    io.Take();
+    code = code * 16 + static_cast<char32_t>(digit);
+  }
+  if (code > kMaxCodePoint || (code >= 0xD800 && code < 0xE000)) code = kReplacementChar;
+  AppendUtf8(code, text);
+  co_return true;
+}
+
+// What stands after a backslash, as it reads.
+ReplyTask<bool> TakeEscape(ReplyIo& io, std::string* text) {
+  const int c = co_await io.Peek();
+  if (c < 0) co_return false;
+  io.Take();
+  constexpr std::string_view kEscapes = "ntrbf\\'\"", kMeanings = "\n\t\r\b\f\\'\"";
+  const size_t known = kEscapes.find(static_cast<char>(c));
+  if (known != std::string_view::npos) {
+    *text = kMeanings[known];
+  } else if (c == 'x' || c == 'u' || c == 'U') {
+    const int n_digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
+    const bool ok = co_await TakeCodePoint(io, n_digits, text);
+    co_return ok;
+  } else if (c != '\n') {  // an escaped line break is none
+    *text = {'\\', static_cast<char>(c)};
+  }
+  co_return true;
+}
+
+// A quoted text, handed to `call` or, when that is null, into `text`.
+ReplyTask<bool> TakePythonString(ReplyIo& io, CallWriter* call, std::string* text) {
+  const int quote = co_await io.Peek();
+  if (quote != '"' && quote != '\'') co_return false;
+  io.Take();
+  if (call != nullptr) call->StartString();
+  while (true) {
+    const int c = co_await io.Peek();
+    if (c < 0) co_return false;
+    io.Take();
+    if (c == quote) break;
+    std::string piece(1, static_cast<char>(c));
+    if (c == '\\') {
+      piece.clear();
+      const bool ok = co_await TakeEscape(io, &piece);
+      if (!ok) co_return false;
+    }
+    if (call != nullptr) {
+      call->StringText(piece);
+    } else {
+      *text += piece;
+    }
+  }
+  if (call != nullptr) call->EndString();
+  co_return true;
+}
+
+ReplyTask<bool> CopyPythonScalar(ReplyIo& io, CallWriter& call) {
+  constexpr size_t kMaxWordBytes = 64;
+  const int c = co_await io.Peek();
+  if (c == 'T' || c == 'F' || c == 'N') {
+    std::string word;
+    const bool ended = co_await TakeBefore(io, ",)]}: \n\t\r", kMaxWordBytes, &word);
+    if (!ended || (word != "True" && word != "False" && word != "None")) co_return false;
+    call.Scalar(word == "True" ? "true" : word == "False" ? "false" : "null");
+    co_return true;
+  }
+  std::string json;
+  const bool ok = co_await TakeJsonScalar(io, &json);
+  if (ok) call.Scalar(json);
+  co_return ok;
+}
+
+ReplyTask<bool> TakeKey(ReplyIo& io, CallWriter& call) {
+  std::string key;
+  const bool ok = co_await TakePythonString(io, nullptr, &key);
+  if (!ok) co_return false;
+  co_await TakeSpace(io);
+  const bool colon = co_await TakeText(io, ":");
+  if (!colon) co_return false;
+  call.Key(key);
+  co_await TakeSpace(io);
+  co_return true;
+}
+
+// A list, tuple or dictionary, whose opening bracket was taken.
+ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
+  for (bool first = true;; first = false) {
+    co_await TakeSpace(io);
+    int c = co_await io.Peek();
+    if (!first && c == ',') {
+      io.Take();
+      co_await TakeSpace(io);
+      c = co_await io.Peek();
+    } else if (!first && c != closer) {
+      co_return false;
+    }
+    if (c == closer) break;
+    if (closer == '}') {
+      const bool has_key = co_await TakeKey(io, call);
+      if (!has_key) co_return false;
+    } else {
+      call.Element();
+    }
+    const bool ok = co_await CopyPythonValue(io, call);
+    if (!ok) co_return false;
+  }
+  io.Take();
+  call.Close();
+  co_return true;
+}
+
+ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call) {
+  const int c = co_await io.Peek();
+  if (c == '"' || c == '\'') {
+    const bool ok = co_await TakePythonString(io, &call, nullptr);
+    co_return ok;
+  }
+  if (c == '[' || c == '(' || c == '{') {
+    io.Take();
+    if (!call.Open(c == '{' ? '{' : '[')) co_return false;
+    const bool ok = co_await CopyBracketRest(io, call, c == '{' ? '}' : c == '[' ? ']' : ')');
+    co_return ok;
+  }
+  const bool ok = co_await CopyPythonScalar(io, call);
+  co_return ok;
+}
+
+ReplyTask<bool> ReadNamedArguments(ReplyIo& io, CallWriter& call) {
+  std::string name;
+  const bool named = co_await TakeBefore(io, "( \n\t'\"[]{})", CallWriter::kMaxNameBytes, &name);
+  if (!named || !call.SetName(name)) co_return false;
+  const bool open = co_await TakeText(io, "(");
+  if (!open) co_return false;
+  call.Open('{');
+  for (bool first = true;; first = false) {
+    co_await TakeSpace(io);
+    int c = co_await io.Peek();
+    if (!first && c == ',') {
+      io.Take();
+      co_await TakeSpace(io);
+      c = co_await io.Peek();
+    } else if (!first && c != ')') {
+      co_return false;
+    }
+    if (c == ')') break;
+    std::string key;
+    const bool has_key = co_await TakeBefore(io, "=,()[]{}'\" \n\t", kMaxKeyBytes, &key);
+    if (!has_key || key.empty()) co_return false;
+    co_await TakeSpace(io);
+    const bool equals = co_await TakeText(io, "=");
+    if (!equals) co_return false;
+    co_await TakeSpace(io);
+    call.Key(key);
+    const bool ok = co_await CopyPythonValue(io, call);
+    if (!ok) co_return false;
+  }
+  io.Take();
+  call.Close();
+  co_return true;
+}
+
+}  // namespace
+
+ReplyTask<bool> ReadPythonCall(ReplyIo& io) {
+  CallWriter call(&io);
+  const bool ok = co_await ReadNamedArguments(io, call);
+  if (!ok) call.Complete();
+  co_return ok;
+}
+
+}  // namespace weft

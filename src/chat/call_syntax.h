@@ -1,0 +1,64 @@
+// How calls are written in replies: one reader for each way.
+//
+// A reader takes the text of a call from ReplyIo and gives the call out. True: it was
+// one, and nothing is held any more. False: the text goes on in a way that no call does;
+// what was given out is completed, and what is held was no part of it: the caller makes
+// it visible. The byte that did not fit is not taken.
+//
+// Tasks of one parser; see reply_task.h.
+#ifndef WEFT_CHAT_CALL_SYNTAX_H_
+#define WEFT_CHAT_CALL_SYNTAX_H_
+
+#include <string>
+#include <string_view>
+
+#include "chat/call_writer.h"
+#include "chat/parameter_types.h"
+#include "chat/reply_io.h"
+#include "chat/reply_task.h"
+
+namespace weft {
+
+// --- parts ----------------------------------------------------------------------------
+
+// Takes white space; true.
+ReplyTask<bool> TakeSpace(ReplyIo& io);
+// Takes exactly this text.
+ReplyTask<bool> TakeText(ReplyIo& io, std::string_view text);
+// Takes what comes before the first of `ends`, at most `max_bytes`; the end itself stays.
+ReplyTask<bool> TakeBefore(ReplyIo& io, std::string_view ends, size_t max_bytes, std::string* text);
+// Takes a word of letters, digits and +-._ into `json` when it is a number, true, false
+// or null of JSON.
+ReplyTask<bool> TakeJsonScalar(ReplyIo& io, std::string* json);
+// A JSON value into the arguments. Control characters in strings are escaped, and
+// escapes that JSON does not know are taken literally: models write both.
+ReplyTask<bool> CopyJsonValue(ReplyIo& io, CallWriter& call);
+// The arguments' object.
+ReplyTask<bool> CopyJsonObject(ReplyIo& io, CallWriter& call);
+
+// --- calls ----------------------------------------------------------------------------
+
+// {"name": "f", "arguments": {...}}; "parameters" means the same. A call without
+// arguments has {}, unless `needs_arguments`.
+ReplyTask<bool> ReadJsonCall(ReplyIo& io, bool needs_arguments);
+// f(a=1, b='x'), with the literals of Python.
+ReplyTask<bool> ReadPythonCall(ReplyIo& io);
+// call:f{a:1,b:<|"|>x<|"|>}
+ReplyTask<bool> ReadGemmaCall(ReplyIo& io);
+
+// NAME, then parameters between tags: what stands before and after each.
+struct TagSyntax {
+  std::string_view function_open;    // before the name
+  std::string_view name_end;         // its first byte cannot be in a name
+  std::string_view parameter_open;   // before a parameter's name
+  std::string_view key_end;          // its first byte cannot be in a name
+  std::string_view parameter_close;  // after the value
+  std::string_view function_close;
+};
+// The function_open tag was taken already. Values have the types that the tool's schema
+// says.
+ReplyTask<bool> ReadTaggedCall(ReplyIo& io, const TagSyntax& syntax, const ParameterTypes& types);
+
+}  // namespace weft
+
+#endif  // WEFT_CHAT_CALL_SYNTAX_H_

@@ -1,0 +1,105 @@
+// Calls whose parameters stand between tags:
+// <function=f>\n<parameter=a>\n1\n</parameter>\n</function>
+#include "chat/call_syntax.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kMaxKeyBytes = 256;
+
+// The value of a parameter that is a text for sure, given out as it comes. The line
+// breaks beside the tags belong to them.
+ReplyTask<bool> CopyText(ReplyIo& io, CallWriter& call, std::string_view close) {
+  const std::string with_break = "\n" + std::string(close);
+  const auto may_end = [&](std::string_view text) {
+    return with_break.starts_with(text) || close.starts_with(text);
+  };
+  call.StartString();
+  int c = co_await io.Peek();
+  if (c == '\n') io.Take();
+  std::string open;  // a beginning of the end
+  while (true) {
+    c = co_await io.Peek();
+    if (c < 0) co_return false;
+    io.Take();
+    open += static_cast<char>(c);
+    if (open == with_break || open == close) break;
+    size_t released = 0;
+    while (!may_end(std::string_view(open).substr(released))) ++released;
+    if (released == 0) continue;
+    call.StringText(std::string_view(open).substr(0, released));
+    open.erase(0, released);
+    io.HoldAgain(open);
+  }
+  call.EndString();
+  co_return true;
+}
+
+// A value that may be something else than a text: its type shows at its end.
+ReplyTask<bool> CopyTyped(ReplyIo& io, CallWriter& call, std::string_view close, unsigned types) {
+  std::string value;
+  while (!value.ends_with(close)) {
+    const int c = co_await io.Peek();
+    if (c < 0) co_return false;
+    io.Take();
+    value += static_cast<char>(c);
+  }
+  value.erase(value.size() - close.size());
+  if (value.ends_with('\n')) value.pop_back();
+  if (value.starts_with('\n')) value.erase(0, 1);
+  call.Scalar(ParameterTypes::ToJson(value, types));
+  co_return true;
+}
+
+ReplyTask<bool> ReadParameters(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
+                               const ParameterTypes& types) {
+  std::string name;
+  const bool named =
+      co_await TakeBefore(io, syntax.name_end.substr(0, 1), CallWriter::kMaxNameBytes, &name);
+  if (!named || !call.SetName(name)) co_return false;
+  const bool name_ended = co_await TakeText(io, syntax.name_end);
+  if (!name_ended) co_return false;
+  call.Open('{');
+  // Both tags that may come begin alike, up to here.
+  size_t alike = 0;
+  while (syntax.parameter_open[alike] == syntax.function_close[alike]) ++alike;
+  while (true) {
+    co_await TakeSpace(io);
+    const bool tag = co_await TakeText(io, syntax.function_close.substr(0, alike));
+    if (!tag) co_return false;
+    const int c = co_await io.Peek();
+    if (c == static_cast<unsigned char>(syntax.function_close[alike])) {
+      const bool closed = co_await TakeText(io, syntax.function_close.substr(alike));
+      if (!closed) co_return false;
+      call.Close();
+      co_return true;
+    }
+    const bool opened = co_await TakeText(io, syntax.parameter_open.substr(alike));
+    if (!opened) co_return false;
+    std::string key;
+    const bool keyed = co_await TakeBefore(io, syntax.key_end.substr(0, 1), kMaxKeyBytes, &key);
+    if (!keyed || key.empty()) co_return false;
+    const bool key_ended = co_await TakeText(io, syntax.key_end);
+    if (!key_ended) co_return false;
+    call.Key(key);
+    const unsigned type = types.Of(name, key);
+    bool ok = false;
+    if (type == ParameterTypes::kString) {
+      ok = co_await CopyText(io, call, syntax.parameter_close);
+    } else {
+      ok = co_await CopyTyped(io, call, syntax.parameter_close, type);
+    }
+    if (!ok) co_return false;
+  }
+}
+
+}  // namespace
+
+ReplyTask<bool> ReadTaggedCall(ReplyIo& io, const TagSyntax& syntax, const ParameterTypes& types) {
+  CallWriter call(&io);
+  const bool ok = co_await ReadParameters(io, call, syntax, types);
+  if (!ok) call.Complete();
+  co_return ok;
+}
+
+}  // namespace weft

@@ -1,0 +1,148 @@
+#include "chat/call_text.h"
+
+#include <string_view>
+#include <vector>
+
+#include "base/strings.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// How constants are written; the rest is alike in both.
+struct Dialect {
+  std::string_view yes, no, null;
+};
+constexpr Dialect kJson = {"true", "false", "null"};
+constexpr Dialect kPython = {"True", "False", "None"};
+
+// Values are no deeper than what a request may have.
+void AppendValue(const Json& value, const Dialect& dialect, std::string* out) {
+  const bool object = value.is_object();
+  if (object || value.is_array()) {
+    *out += object ? '{' : '[';
+    bool first = true;
+    for (const auto& [key, member] : value.items()) {
+      if (!first) *out += ", ";
+      first = false;
+      if (object) StrAppend(out, Json(key).dump(), ": ");
+      AppendValue(member, dialect, out);
+    }
+    *out += object ? '}' : ']';
+  } else if (value.is_boolean()) {
+    *out += value.get<bool>() ? dialect.yes : dialect.no;
+  } else if (value.is_null()) {
+    *out += dialect.null;
+  } else {
+    *out += value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  }
+}
+
+std::string Text(const Json& value, const Dialect& dialect) {
+  std::string out;
+  AppendValue(value, dialect, &out);
+  return out;
+}
+
+// Arguments that are no JSON stay the text that they are.
+std::string ArgumentsText(const Json& arguments) {
+  return arguments.is_string() ? arguments.get<std::string>() : JsonText(arguments);
+}
+
+std::string PythonCall(const Json& function) {
+  std::vector<std::string> arguments;
+  if (function["arguments"].is_object()) {
+    for (const auto& [key, value] : function["arguments"].items()) {
+      arguments.push_back(StrCat(key, "=", Text(value, kPython)));
+    }
+  }
+  return StrCat(function["name"].get<std::string>(), "(", StrJoin(arguments, ", "), ")");
+}
+
+std::string JsonCall(const Json& function, std::string_view arguments_key) {
+  return StrCat("{\"name\": ", function["name"].dump(), ", \"", arguments_key,
+                "\": ", ArgumentsText(function["arguments"]), "}");
+}
+
+std::string DeepSeekCall(const Json& function) {
+  return StrCat("<｜tool▁call▁begin｜>", function["name"].get<std::string>(), "<｜tool▁sep｜>",
+                ArgumentsText(function["arguments"]), "<｜tool▁call▁end｜>");
+}
+
+std::string GemmaValue(const Json& value) {
+  if (value.is_string()) return StrCat("<|\"|>", value.get<std::string>(), "<|\"|>");
+  return Text(value, kJson);
+}
+
+std::string GemmaCall(const Json& function) {
+  std::vector<std::string> arguments;
+  if (function["arguments"].is_object()) {
+    for (const auto& [key, value] : function["arguments"].items()) {
+      arguments.push_back(StrCat(key, ":", GemmaValue(value)));
+    }
+  }
+  return StrCat("call:", function["name"].get<std::string>(), "{", StrJoin(arguments, ","), "}");
+}
+
+}  // namespace
+
+std::string JsonText(const Json& value) { return Text(value, kJson); }
+
+std::string CallsText(const Json& calls, const ReplySyntax& syntax) {
+  std::vector<std::string> texts;
+  for (const Json& call : calls) {
+    const Json& function = call["function"];
+    switch (syntax.form) {
+      case CallForm::kPython:
+        texts.push_back(PythonCall(function));
+        break;
+      case CallForm::kDeepSeek:
+        texts.push_back(DeepSeekCall(function));
+        break;
+      case CallForm::kGemma:
+        texts.push_back(StrCat(syntax.opens[0], GemmaCall(function), syntax.closes[0]));
+        break;
+      case CallForm::kHarmony:
+        texts.push_back(StrCat("<|channel|>commentary to=functions.",
+                               function["name"].get<std::string>(), " <|constrain|>json<|message|>",
+                               ArgumentsText(function["arguments"])));
+        break;
+      case CallForm::kMistral:
+        texts.push_back(JsonCall(function, "arguments"));
+        break;
+      case CallForm::kJson:
+        texts.push_back(syntax.bare_calls
+                            ? JsonCall(function, "parameters")
+                            : StrCat(syntax.opens[0], "\n", JsonCall(function, "arguments"), "\n",
+                                     syntax.closes[0]));
+        break;
+    }
+  }
+  switch (syntax.form) {
+    case CallForm::kPython:
+      return StrCat(syntax.opens[0], "[", StrJoin(texts, ", "), "]", syntax.closes[0]);
+    case CallForm::kDeepSeek:
+      return StrCat(syntax.opens[0], StrJoin(texts, ""), syntax.closes.back());
+    case CallForm::kMistral:
+      return StrCat(syntax.opens[0], "[", StrJoin(texts, ", "), "]");
+    default:
+      return StrJoin(texts, syntax.bare_calls ? "; " : "\n");
+  }
+}
+
+std::string ToolsText(const Json& tools, const ReplySyntax& syntax) {
+  std::string text = "You can call these functions, described in JSON, one a line:\n<tools>\n";
+  for (const Json& tool : tools) StrAppend(&text, JsonText(tool["function"]), "\n");
+  const Json example = {
+      {{"function",
+        {{"name", "NAME"}, {"arguments", {{"first_argument", "text"}, {"second_argument", 2}}}}}}};
+  StrAppend(&text, "</tools>\n\nTo call a function named NAME, answer exactly like this:\n",
+            CallsText(example, syntax),
+            "\n\nTo call several, write one call after the other. Their results are given to you "
+            "between <tool_response> and </tool_response>. When no function is needed, answer "
+            "in plain text.");
+  return text;
+}
+
+}  // namespace weft

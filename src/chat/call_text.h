@@ -1,0 +1,24 @@
+// Tools and calls as text, for templates that do not show them; docs/CHAT.md describes
+// the form.
+//
+// Pure functions; any thread.
+#ifndef WEFT_CHAT_CALL_TEXT_H_
+#define WEFT_CHAT_CALL_TEXT_H_
+
+#include <string>
+
+#include "chat/reply_syntax.h"
+#include "nlohmann/json.hpp"
+
+namespace weft {
+
+// With a space after commas and colons, as templates and models write it.
+std::string JsonText(const nlohmann::ordered_json& value);
+// What the model is told about its tools.
+std::string ToolsText(const nlohmann::ordered_json& tools, const ReplySyntax& syntax);
+// Calls as the parser of `syntax` reads them back.
+std::string CallsText(const nlohmann::ordered_json& calls, const ReplySyntax& syntax);
+
+}  // namespace weft
+
+#endif  // WEFT_CHAT_CALL_TEXT_H_

@@ -1,0 +1,89 @@
+#include "chat/chat_format.h"
+
+#include <utility>
+
+#include "chat/builtin_templates.h"
+#include "chat/chat_messages.h"
+#include "chat/reply_syntax.h"
+#include "chat/template_traits.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool HasTools(const Json& tools) { return tools.is_array() && !tools.empty(); }
+
+class ChatFormatImpl final : public ChatFormat {
+ public:
+  ChatFormatImpl(std::shared_ptr<const ChatTemplate> chat_template, std::string bos,
+                 std::string eos)
+      : template_(std::move(chat_template)),
+        bos_(std::move(bos)),
+        eos_(std::move(eos)),
+        syntax_(std::make_shared<const ReplySyntax>(RecognizeReplySyntax(template_->source()))),
+        traits_(ProbeTemplate(*template_, *syntax_, bos_, eos_)) {}
+
+  StatusOr<ChatPrompt> Render(const ChatRequest& request) const override;
+
+  std::unique_ptr<ReplyParser> NewReplyParser(const ChatPrompt& prompt,
+                                              const ReplyOptions& options) const override {
+    return MakeReplyParser(syntax_, ParameterTypes(prompt.tools), options,
+                           prompt.reasoning_is_open);
+  }
+
+  const ChatTemplate& chat_template() const override { return *template_; }
+  std::string_view reply_format() const override { return syntax_->name; }
+  bool template_has_tools() const override { return traits_.tools; }
+  bool has_reasoning() const override {
+    return syntax_->reasoning.has_value() || syntax_->form == CallForm::kHarmony;
+  }
+
+ private:
+  // Whether the reply goes on inside reasoning that the prompt opens.
+  bool OpensReasoning(std::string_view prompt) const {
+    if (!syntax_->reasoning) return false;
+    const std::string_view open = syntax_->reasoning->open;
+    const size_t at = prompt.rfind(open);
+    return at != std::string_view::npos &&
+           prompt.find_first_not_of(" \t\r\n", at + open.size()) == std::string_view::npos;
+  }
+
+  const std::shared_ptr<const ChatTemplate> template_;
+  const std::string bos_, eos_;
+  const std::shared_ptr<const ReplySyntax> syntax_;
+  const TemplateTraits traits_;
+};
+
+StatusOr<ChatPrompt> ChatFormatImpl::Render(const ChatRequest& request) const {
+  WEFT_RETURN_IF_ERROR(CheckMessages(request.messages));
+  WEFT_RETURN_IF_ERROR(CheckTools(request.tools));
+  Json context = request.variables.is_object() ? request.variables : Json::object();
+  context["messages"] = ShapeMessages(request.messages, request.tools, traits_, *syntax_);
+  context["tools"] = HasTools(request.tools) && traits_.tools ? request.tools : Json(nullptr);
+  context["add_generation_prompt"] = request.add_generation_prompt;
+  context["bos_token"] = bos_;
+  context["eos_token"] = eos_;
+  if (!context.contains("documents")) context["documents"] = nullptr;
+  ChatPrompt prompt;
+  WEFT_ASSIGN_OR_RETURN(prompt.text, template_->Render(context, request.render));
+  prompt.reasoning_is_open = request.add_generation_prompt && OpensReasoning(prompt.text);
+  if (HasTools(request.tools)) prompt.tools = request.tools;
+  return prompt;
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const ChatFormat>> ChatFormat::Create(
+    std::string template_source, std::shared_ptr<const Tokenizer> tokenizer) {
+  if (template_source.empty()) {
+    WEFT_ASSIGN_OR_RETURN(template_source, FindBuiltinTemplate("chatml"));
+  }
+  auto parsed = ChatTemplate::Parse(std::move(template_source));
+  if (!parsed.ok()) return Annotate(parsed.status(), "the chat template: ");
+  const auto text = [&](TokenId id) { return tokenizer->Piece(id, /*render_special=*/true); };
+  return std::make_shared<const ChatFormatImpl>(*std::move(parsed), text(tokenizer->bos()),
+                                                text(tokenizer->eos()));
+}
+
+}  // namespace weft

@@ -1,0 +1,26 @@
+// Messages as chat requests have them, checked and brought into the shape that a
+// template takes.
+//
+// Pure functions; any thread.
+#ifndef WEFT_CHAT_CHAT_MESSAGES_H_
+#define WEFT_CHAT_CHAT_MESSAGES_H_
+
+#include "base/status.h"
+#include "chat/reply_syntax.h"
+#include "chat/template_traits.h"
+#include "nlohmann/json.hpp"
+
+namespace weft {
+
+// INVALID_ARGUMENT names the place: "messages[2].content: ...".
+Status CheckMessages(const nlohmann::ordered_json& messages);
+Status CheckTools(const nlohmann::ordered_json& tools);
+
+// REQUIRES: both are checked.
+nlohmann::ordered_json ShapeMessages(const nlohmann::ordered_json& messages,
+                                     const nlohmann::ordered_json& tools,
+                                     const TemplateTraits& traits, const ReplySyntax& syntax);
+
+}  // namespace weft
+
+#endif  // WEFT_CHAT_CHAT_MESSAGES_H_

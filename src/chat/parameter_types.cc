@@ -1,0 +1,128 @@
+#include "chat/parameter_types.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "chat/call_writer.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMaxAlternatives = 4;  // anyOf within anyOf
+constexpr int kMaxValueDepth = 64;
+
+unsigned TypeNamed(std::string_view name) {
+  constexpr std::pair<std::string_view, unsigned> kNames[] = {
+      {"string", ParameterTypes::kString},   {"number", ParameterTypes::kNumber},
+      {"integer", ParameterTypes::kInteger}, {"boolean", ParameterTypes::kBoolean},
+      {"null", ParameterTypes::kNull},       {"object", ParameterTypes::kObject},
+      {"array", ParameterTypes::kArray}};
+  for (const auto& [known, type] : kNames) {
+    if (known == name) return type;
+  }
+  return ParameterTypes::kAny;
+}
+
+unsigned TypeOfValue(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::string:
+      return ParameterTypes::kString;
+    case Json::value_t::number_float:
+      return ParameterTypes::kNumber;
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+      return ParameterTypes::kInteger | ParameterTypes::kNumber;
+    case Json::value_t::boolean:
+      return ParameterTypes::kBoolean;
+    case Json::value_t::null:
+      return ParameterTypes::kNull;
+    case Json::value_t::object:
+      return ParameterTypes::kObject;
+    default:
+      return ParameterTypes::kArray;
+  }
+}
+
+const Json* Member(const Json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(key);
+  return it == object.end() ? nullptr : &*it;
+}
+
+unsigned TypesOf(const Json& schema, int depth) {
+  unsigned types = 0;
+  if (const Json* const type = Member(schema, "type")) {
+    if (type->is_string()) return TypeNamed(type->get_ref<const std::string&>());
+    if (!type->is_array()) return ParameterTypes::kAny;
+    for (const Json& one : *type) {
+      types |= one.is_string() ? TypeNamed(one.get_ref<const std::string&>()) : 0U;
+    }
+    return types;
+  }
+  if (const Json* const values = Member(schema, "enum"); values && values->is_array()) {
+    for (const Json& value : *values) types |= TypeOfValue(value);
+  }
+  if (const Json* const value = Member(schema, "const")) types |= TypeOfValue(*value);
+  for (const char* const key : {"anyOf", "oneOf"}) {
+    const Json* const choices = Member(schema, key);
+    if (choices == nullptr || !choices->is_array() || depth >= kMaxAlternatives) continue;
+    for (const Json& choice : *choices) types |= TypesOf(choice, depth + 1);
+  }
+  return types != 0 ? types : static_cast<unsigned>(ParameterTypes::kAny);
+}
+
+// Deeper than that, what parses is taken for text: nobody walks it recursively.
+bool IsShallow(std::string_view text) {
+  int depth = 0;
+  for (const char c : text) {
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (depth > kMaxValueDepth) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+ParameterTypes::ParameterTypes(const Json& tools) {
+  if (!tools.is_array()) return;
+  for (const Json& tool : tools) {
+    const Json* const function = Member(tool, "function");
+    if (function == nullptr) continue;
+    const Json* const name = Member(*function, "name");
+    const Json* const parameters = Member(*function, "parameters");
+    if (name == nullptr || !name->is_string() || parameters == nullptr) continue;
+    const Json* const properties = Member(*parameters, "properties");
+    if (properties == nullptr || !properties->is_object()) continue;
+    auto& types = functions_[name->get<std::string>()];
+    for (const auto& [key, schema] : properties->items()) types[key] = TypesOf(schema, 0);
+  }
+}
+
+unsigned ParameterTypes::Of(std::string_view function, std::string_view parameter) const {
+  const auto types = functions_.find(function);
+  if (types == functions_.end()) return kString;
+  const auto type = types->second.find(parameter);
+  return type == types->second.end() ? static_cast<unsigned>(kString) : type->second;
+}
+
+std::string ParameterTypes::ToJson(std::string_view text, unsigned types) {
+  const std::string as_string = '"' + JsonEscaped(text) + '"';
+  if (types == kString || !IsShallow(text)) return as_string;
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return as_string;
+  std::string_view trimmed = text.substr(first);
+  trimmed = trimmed.substr(0, trimmed.find_last_not_of(" \t\r\n") + 1);
+  // Python's words, which templates write for these values.
+  if (trimmed == "True") trimmed = "true";
+  if (trimmed == "False") trimmed = "false";
+  if (trimmed == "None") trimmed = "null";
+  const Json value = Json::parse(trimmed, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded() || (TypeOfValue(value) & types) == 0) return as_string;
+  // A quoted text stands for itself where a text may stand.
+  return value.is_string() ? as_string : std::string(trimmed);
+}
+
+}  // namespace weft

@@ -1,0 +1,46 @@
+// The types of tools' parameters, for reply formats that write values without quotes:
+// whether 5 is a number or a text is known from the schema alone.
+//
+// Immutable; any thread.
+#ifndef WEFT_CHAT_PARAMETER_TYPES_H_
+#define WEFT_CHAT_PARAMETER_TYPES_H_
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "nlohmann/json.hpp"
+
+namespace weft {
+
+class ParameterTypes {
+ public:
+  // Bits of the types that a value may have.
+  enum Type : unsigned {
+    kString = 1,
+    kNumber = 2,
+    kInteger = 4,
+    kBoolean = 8,
+    kNull = 16,
+    kObject = 32,
+    kArray = 64,
+    kAny = 127,
+  };
+
+  ParameterTypes() = default;
+  // Of tools as chat requests have them; what is misshapen has no types.
+  explicit ParameterTypes(const nlohmann::ordered_json& tools);
+
+  // A parameter that no schema knows is a string.
+  unsigned Of(std::string_view function, std::string_view parameter) const;
+
+  // `text` as JSON when it is a value of one of the `types`; else the text as a string.
+  static std::string ToJson(std::string_view text, unsigned types);
+
+ private:
+  std::map<std::string, std::map<std::string, unsigned, std::less<>>, std::less<>> functions_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_CHAT_PARAMETER_TYPES_H_

@@ -1,0 +1,89 @@
+// What a reply parser reads from and writes to: bytes in, deltas out.
+//
+// A parser sees one byte after the other and the end, never where the text was cut into
+// pieces, so its deltas, joined, cannot depend on that. Bytes that it took and did not
+// give out yet are held: text that may turn out to be markup, and becomes visible when
+// it does not.
+//
+// Owned by a ReplyParser; one thread at a time.
+#ifndef WEFT_CHAT_REPLY_IO_H_
+#define WEFT_CHAT_REPLY_IO_H_
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "chat/reply.h"
+#include "chat/reply_task.h"
+
+namespace weft {
+
+class ReplyIo {
+ public:
+  // What Peek gives instead of a byte: at the end of the text, or when so much is held
+  // that it cannot be markup. Both mean to parsers of markup that it goes no further.
+  static constexpr int kEnd = -1;
+  static constexpr int kTooLong = -2;
+  static constexpr size_t kMaxHeldBytes = size_t{1} << 20;
+
+  // --- the parser's side ---------------------------------------------------------------
+  class PeekAwaiter {
+   public:
+    explicit PeekAwaiter(ReplyIo* io) : io_(io) {}
+    bool await_ready() const { return io_->HasNext(); }
+    void await_suspend(std::coroutine_handle<> /*task*/) { io_->waiting_ = true; }
+    int await_resume() const { return io_->Next(); }
+
+   private:
+    ReplyIo* const io_;
+  };
+  // The next byte, which stays.
+  PeekAwaiter Peek() { return PeekAwaiter(this); }
+  // Takes the byte that Peek gave, and holds it.
+  void Take() { held_ += input_[position_++]; }
+  // Takes it without holding it: the parser gives it out or keeps it itself.
+  void Skip() { ++position_; }
+
+  const std::string& held() const { return held_; }
+  // What is held was given out, or was markup.
+  void Forget() { held_.clear(); }
+  // Of what was just given out together with what is held, this was not.
+  void HoldAgain(std::string_view text) { held_ = text; }
+  // What is held becomes content.
+  void ShowHeld();
+
+  void Content(std::string_view text) { Text(ReplyDelta::Kind::kContent, text); }
+  void Reasoning(std::string_view text) { Text(ReplyDelta::Kind::kReasoning, text); }
+  void BeginCall(const std::string& name, const std::string& id);
+  void Arguments(std::string_view json) { Text(ReplyDelta::Kind::kCallArguments, json); }
+  void EndCall();
+
+  // --- the owner's side ----------------------------------------------------------------
+  // `task` is the whole parser; it must outlive this.
+  void Start(ReplyTask<bool>* task) { task->StartOn(&stack_); }
+  // Goes on with more text, and gives what became known. Bytes that are no UTF-8 are
+  // replaced.
+  std::vector<ReplyDelta> Run(std::string_view more, bool at_end);
+
+ private:
+  bool HasNext() const {
+    return at_end_ || position_ < input_.size() || held_.size() >= kMaxHeldBytes;
+  }
+  int Next() const;
+  void Text(ReplyDelta::Kind kind, std::string_view text);
+
+  ReplyTaskStack stack_;
+  std::string half_character_;
+  std::string input_;
+  size_t position_ = 0;
+  bool at_end_ = false;
+  bool waiting_ = false;
+  std::string held_;
+  int n_calls_ = 0;
+  std::vector<ReplyDelta> deltas_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_CHAT_REPLY_IO_H_

@@ -1,0 +1,392 @@
+// The reply parser: text, reasoning and calls in turn.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chat/reply_syntax.h"
+
+namespace weft {
+namespace {
+
+// Longer white space is text, whatever follows it.
+constexpr size_t kMaxSpaceBytes = 4096;
+
+bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+enum class Mark {
+  kEnd,
+  kReasoning,    // reasoning begins
+  kCall,         // a call begins
+  kCallWithTag,  // a call begins, and its first tag was the marker
+  kBareCall,     // a call may begin, with the byte that comes
+  kClose,        // of a call
+  kOther,        // what a reader of its own looks for
+};
+
+struct Marker {
+  std::string_view text;
+  Mark mark = Mark::kOther;
+  bool at_start = false;    // only where no text has come yet
+  bool after_call = false;  // only directly behind a call
+};
+
+// Where a reader of text stands.
+struct TextState {
+  bool seen = false;          // text was given out since the last markup
+  bool after_markup = false;  // white space that comes belongs to the markup
+  bool after_call = false;
+
+  void AfterMarkup(bool call) { *this = {.after_markup = true, .after_call = call}; }
+  void AfterText() { *this = {.seen = true}; }
+};
+
+struct TextRule {
+  std::vector<Marker> markers;
+  ReplyDelta::Kind kind = ReplyDelta::Kind::kContent;
+  bool keeps_space = false;  // beside markers too
+  bool bare_calls = false;
+};
+
+class Parser final : public ReplyParser {
+ public:
+  Parser(std::shared_ptr<const ReplySyntax> syntax, ParameterTypes types,
+         const ReplyOptions& options, bool reasoning_is_open);
+
+  std::vector<ReplyDelta> Push(std::string_view text) override { return io_.Run(text, false); }
+  std::vector<ReplyDelta> Finish() override { return io_.Run({}, true); }
+
+ private:
+  ReplyTask<bool> ReadReply();
+  ReplyTask<bool> ReadReasoning();
+  ReplyTask<bool> ReadCalls(Mark mark);
+  ReplyTask<bool> ReadJsonCalls(bool needs_arguments);
+  ReplyTask<bool> ReadMistralCalls();
+  ReplyTask<bool> ReadPythonCalls();
+  ReplyTask<bool> ReadDeepSeekCall();
+  ReplyTask<Mark> ReadText(const TextRule& rule);
+  bool IsActive(const Marker& marker) const;
+  bool MayContinue(const TextRule& rule, std::string_view text) const;
+  void GiveOut(const TextRule& rule, std::string_view text);
+  void Release(const TextRule& rule, char c);
+
+  const std::shared_ptr<const ReplySyntax> syntax_;
+  const ParameterTypes types_;
+  const ReplyOptions options_;
+  const bool reasoning_is_open_;
+  TextRule content_, reasoning_;
+  TextState state_;
+  std::string spaces_;  // that may belong to markup
+  ReplyIo io_;
+  ReplyTask<bool> task_;
+};
+
+Parser::Parser(std::shared_ptr<const ReplySyntax> syntax, ParameterTypes types,
+               const ReplyOptions& options, bool reasoning_is_open)
+    : syntax_(std::move(syntax)),
+      types_(std::move(types)),
+      options_(options),
+      reasoning_is_open_(reasoning_is_open && syntax_->reasoning),
+      task_(ReadReply()) {
+  if (syntax_->reasoning) {
+    content_.markers.push_back(
+        {.text = syntax_->reasoning->open, .mark = Mark::kReasoning, .at_start = true});
+    reasoning_.markers.push_back({.text = syntax_->reasoning->close});
+  }
+  if (options_.separate_reasoning) {
+    reasoning_.kind = ReplyDelta::Kind::kReasoning;
+  } else {
+    reasoning_.keeps_space = true;
+  }
+  if (options_.tools) {
+    content_.bare_calls = syntax_->bare_calls;
+    for (size_t i = 0; i < syntax_->opens.size(); ++i) {
+      content_.markers.push_back(
+          {.text = syntax_->opens[i], .mark = i == 0 ? Mark::kCall : Mark::kCallWithTag});
+    }
+    if (syntax_->tags && syntax_->opens.size() == 1) {
+      content_.markers.push_back({.text = syntax_->tags->function_open,
+                                  .mark = Mark::kCallWithTag,
+                                  .at_start = true,
+                                  .after_call = true});
+    }
+    for (const std::string_view close : syntax_->closes) {
+      content_.markers.push_back(
+          {.text = close, .mark = Mark::kClose, .at_start = true, .after_call = true});
+    }
+  }
+  io_.Start(&task_);
+}
+
+// --- text ------------------------------------------------------------------------------
+
+bool Parser::IsActive(const Marker& marker) const {
+  return (!marker.at_start || !state_.seen) && (!marker.after_call || state_.after_call);
+}
+
+bool Parser::MayContinue(const TextRule& rule, std::string_view text) const {
+  for (const Marker& marker : rule.markers) {
+    if (IsActive(marker) && marker.text.starts_with(text)) return true;
+  }
+  return false;
+}
+
+void Parser::GiveOut(const TextRule& rule, std::string_view text) {
+  if (rule.kind == ReplyDelta::Kind::kReasoning) {
+    io_.Reasoning(text);
+  } else {
+    io_.Content(text);
+  }
+}
+
+// A byte that is no markup.
+void Parser::Release(const TextRule& rule, char c) {
+  if (!rule.keeps_space && IsSpace(c)) {
+    if (state_.after_markup && !state_.seen) return;
+    spaces_ += c;
+    if (spaces_.size() < kMaxSpaceBytes) return;
+    GiveOut(rule, std::exchange(spaces_, {}));
+  } else {
+    GiveOut(rule, std::exchange(spaces_, {}));
+    GiveOut(rule, {&c, 1});
+  }
+  state_.AfterText();
+}
+
+// Gives out text up to a marker. The marker, and the white space before it, are then held.
+ReplyTask<Mark> Parser::ReadText(const TextRule& rule) {
+  std::string open;  // the beginning of a marker
+  spaces_.clear();
+  while (true) {
+    const int c = co_await io_.Peek();
+    if (c < 0) break;
+    if (c == '{' && rule.bare_calls && !state_.seen && open.empty()) {
+      io_.HoldAgain(std::exchange(spaces_, {}));
+      co_return Mark::kBareCall;
+    }
+    io_.Skip();
+    open += static_cast<char>(c);
+    while (!open.empty() && !MayContinue(rule, open)) {
+      Release(rule, open.front());
+      open.erase(0, 1);
+    }
+    for (const Marker& marker : rule.markers) {
+      if (!IsActive(marker) || marker.text != open) continue;
+      io_.HoldAgain(std::exchange(spaces_, {}) + open);
+      co_return marker.mark;
+    }
+  }
+  // A call's end that the text was cut in is no text.
+  bool cut_close = false;
+  for (const Marker& marker : rule.markers) {
+    cut_close = cut_close ||
+                (marker.mark == Mark::kClose && IsActive(marker) && marker.text.starts_with(open));
+  }
+  if (!cut_close) GiveOut(rule, std::exchange(spaces_, {}) + open);
+  co_return Mark::kEnd;
+}
+
+ReplyTask<bool> Parser::ReadReply() {
+  if (reasoning_is_open_) co_await ReadReasoning();
+  while (true) {
+    const Mark mark = co_await ReadText(content_);
+    if (mark == Mark::kEnd) co_return true;
+    if (mark == Mark::kClose) {
+      io_.Forget();
+      state_.AfterMarkup(/*call=*/true);
+    } else if (mark == Mark::kReasoning) {
+      co_await ReadReasoning();
+    } else {
+      const bool ok = co_await ReadCalls(mark);
+      if (ok) {
+        io_.Forget();
+        state_.AfterMarkup(/*call=*/true);
+      } else {
+        io_.ShowHeld();
+        state_.AfterText();
+      }
+    }
+  }
+}
+
+// Reasoning up to its end; its opening marker is held, unless the prompt had it.
+ReplyTask<bool> Parser::ReadReasoning() {
+  if (options_.separate_reasoning) {
+    io_.Forget();
+  } else {
+    io_.ShowHeld();
+  }
+  state_.AfterMarkup(/*call=*/false);
+  const Mark mark = co_await ReadText(reasoning_);
+  if (mark == Mark::kEnd) co_return true;
+  if (options_.separate_reasoning) {
+    io_.Forget();
+    state_.AfterMarkup(/*call=*/false);
+  } else {
+    io_.ShowHeld();
+    state_ = {};
+  }
+  co_return true;
+}
+
+// --- calls -----------------------------------------------------------------------------
+
+ReplyTask<bool> Parser::ReadCalls(Mark mark) {
+  bool ok = false;
+  if (mark == Mark::kBareCall) {
+    ok = co_await ReadJsonCall(io_, /*needs_arguments=*/true);
+    co_return ok;
+  }
+  if (mark == Mark::kCallWithTag && syntax_->tags) {
+    ok = co_await ReadTaggedCall(io_, *syntax_->tags, types_);
+    co_return ok;
+  }
+  co_await TakeSpace(io_);
+  switch (syntax_->form) {
+    case CallForm::kGemma:
+      ok = co_await ReadGemmaCall(io_);
+      break;
+    case CallForm::kMistral:
+      ok = co_await ReadMistralCalls();
+      break;
+    case CallForm::kPython:
+      ok = co_await ReadPythonCalls();
+      break;
+    case CallForm::kDeepSeek:
+      ok = true;
+      if (mark == Mark::kCall) ok = co_await TakeText(io_, syntax_->opens[1]);
+      if (ok) ok = co_await ReadDeepSeekCall();
+      break;
+    default:
+      ok = co_await ReadJsonCalls(/*needs_arguments=*/syntax_->bare_calls);
+      break;
+  }
+  co_return ok;
+}
+
+// One object, or an array of them; or a tagged call.
+ReplyTask<bool> Parser::ReadJsonCalls(bool needs_arguments) {
+  int c = co_await io_.Peek();
+  bool ok = false;
+  if (c == '<' && syntax_->tags) {
+    ok = co_await TakeText(io_, syntax_->tags->function_open);
+    if (ok) ok = co_await ReadTaggedCall(io_, *syntax_->tags, types_);
+    co_return ok;
+  }
+  if (c != '[') {
+    ok = co_await ReadJsonCall(io_, needs_arguments);
+    co_return ok;
+  }
+  io_.Take();
+  while (true) {
+    co_await TakeSpace(io_);
+    ok = co_await ReadJsonCall(io_, needs_arguments);
+    if (!ok) co_return false;
+    co_await TakeSpace(io_);
+    c = co_await io_.Peek();
+    // Cut off between two calls.
+    if (c == ReplyIo::kEnd) co_return true;
+    if (c != ',' && c != ']') co_return false;
+    io_.Take();
+    if (c == ']') co_return true;
+  }
+}
+
+// [{"name": ...}, ...] or NAME[CALL_ID]ID[ARGS]{...}, where all but NAME and {...} may be
+// missing.
+ReplyTask<bool> Parser::ReadMistralCalls() {
+  const int first = co_await io_.Peek();
+  bool ok = false;
+  if (first == '[' || first == '{') {
+    ok = co_await ReadJsonCalls(/*needs_arguments=*/false);
+    co_return ok;
+  }
+  CallWriter call(&io_);
+  std::string name;
+  ok = co_await TakeBefore(io_, "[{ \n", CallWriter::kMaxNameBytes, &name);
+  if (!ok || !call.SetName(name)) co_return false;
+  int c = co_await io_.Peek();
+  if (c == '[') {
+    io_.Take();
+    c = co_await io_.Peek();
+    if (c == 'C') {
+      ok = co_await TakeText(io_, "CALL_ID]");
+      std::string id;
+      if (ok) ok = co_await TakeBefore(io_, "[{ \n", CallWriter::kMaxNameBytes, &id);
+      if (ok) ok = co_await TakeText(io_, "[");
+      if (!ok) co_return false;
+      call.SetId(id);
+    }
+    ok = co_await TakeText(io_, "ARGS]");
+    if (!ok) co_return false;
+  }
+  co_await TakeSpace(io_);
+  ok = co_await CopyJsonObject(io_, call);
+  if (!ok) call.Complete();
+  co_return ok;
+}
+
+// [f(a=1), g()]; some models write an array of JSON objects there.
+ReplyTask<bool> Parser::ReadPythonCalls() {
+  const int first = co_await io_.Peek();
+  bool ok = false;
+  if (first != '[') {
+    if (first == '{') {
+      ok = co_await ReadJsonCall(io_, /*needs_arguments=*/false);
+    } else {
+      ok = co_await ReadPythonCall(io_);
+    }
+    co_return ok;
+  }
+  io_.Take();
+  while (true) {
+    co_await TakeSpace(io_);
+    int c = co_await io_.Peek();
+    if (c == '{') {
+      ok = co_await ReadJsonCall(io_, /*needs_arguments=*/false);
+    } else {
+      ok = co_await ReadPythonCall(io_);
+    }
+    if (!ok) co_return false;
+    co_await TakeSpace(io_);
+    c = co_await io_.Peek();
+    if (c == ReplyIo::kEnd) co_return true;
+    if (c != ',' && c != ']') co_return false;
+    io_.Take();
+    if (c == ']') co_return true;
+  }
+}
+
+// NAME<sep>{...}, or function<sep>NAME and the object in a fence.
+ReplyTask<bool> Parser::ReadDeepSeekCall() {
+  CallWriter call(&io_);
+  std::string name;
+  bool ok = co_await TakeBefore(io_, "<\n", CallWriter::kMaxNameBytes, &name);
+  if (ok) ok = co_await TakeText(io_, "<｜tool▁sep｜>");
+  if (!ok) co_return false;
+  co_await TakeSpace(io_);
+  const int c = co_await io_.Peek();
+  if (c != '{') {
+    name.clear();
+    ok = co_await TakeBefore(io_, "\n<`{", CallWriter::kMaxNameBytes, &name);
+    if (!ok) co_return false;
+    co_await TakeSpace(io_);
+    ok = co_await TakeText(io_, "```json");
+    if (!ok) co_return false;
+    co_await TakeSpace(io_);
+  }
+  ok = call.SetName(name);
+  if (ok) ok = co_await CopyJsonObject(io_, call);
+  if (!ok) call.Complete();
+  co_return ok;
+}
+
+}  // namespace
+
+std::unique_ptr<ReplyParser> MakeReplyParser(std::shared_ptr<const ReplySyntax> syntax,
+                                             ParameterTypes types, const ReplyOptions& options,
+                                             bool reasoning_is_open) {
+  if (syntax->form == CallForm::kHarmony) return MakeHarmonyParser(options);
+  return std::make_unique<Parser>(std::move(syntax), std::move(types), options, reasoning_is_open);
+}
+
+}  // namespace weft

@@ -1,0 +1,101 @@
+#include "chat/reply_syntax.h"
+
+namespace weft {
+namespace {
+
+constexpr TagSyntax kQwenTags = {.function_open = "<function=",
+                                 .name_end = ">",
+                                 .parameter_open = "<parameter=",
+                                 .key_end = ">",
+                                 .parameter_close = "</parameter>",
+                                 .function_close = "</function>"};
+constexpr TagSyntax kInvokeTags = {.function_open = "<invoke name=\"",
+                                   .name_end = "\">",
+                                   .parameter_open = "<parameter name=\"",
+                                   .key_end = "\">",
+                                   .parameter_close = "</parameter>",
+                                   .function_close = "</invoke>"};
+
+ReplySyntax Json(std::string_view name, std::string_view open, std::string_view close) {
+  return {.name = name, .opens = {open}, .closes = {close}};
+}
+
+ReplySyntax Calls(std::string_view source) {
+  const auto has = [source](std::string_view text) {
+    return source.find(text) != std::string_view::npos;
+  };
+  if (has("<|channel|>") && has("<|message|>")) {
+    return {.name = "harmony", .form = CallForm::kHarmony};
+  }
+  if (has("<|tool_call>")) {
+    return {.name = "gemma4",
+            .form = CallForm::kGemma,
+            .opens = {"<|tool_call>"},
+            .closes = {"<tool_call|>"}};
+  }
+  if (has("<｜tool▁call▁begin｜>")) {
+    return {.name = "deepseek",
+            .form = CallForm::kDeepSeek,
+            .opens = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"},
+            .closes = {"```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"}};
+  }
+  // Some templates of this family show the form of calls to the model nowhere.
+  if (has("<|tool_call_start|>") || (has("List of tools: [") && has("keep_past_thinking"))) {
+    return {.name = "lfm2",
+            .form = CallForm::kPython,
+            .opens = {"<|tool_call_start|>"},
+            .closes = {"<|tool_call_end|>"}};
+  }
+  if (has("[TOOL_CALLS]")) {
+    return {.name = "mistral", .form = CallForm::kMistral, .opens = {"[TOOL_CALLS]"}};
+  }
+  if (has("<seed:tool_call>")) {
+    ReplySyntax seed = Json("seed-xml", "<seed:tool_call>", "</seed:tool_call>");
+    seed.tags = kQwenTags;
+    return seed;
+  }
+  if (has("<minimax:tool_call>")) {
+    ReplySyntax minimax = Json("minimax-xml", "<minimax:tool_call>", "</minimax:tool_call>");
+    minimax.tags = kInvokeTags;
+    return minimax;
+  }
+  if (has("<tool_call>") && has("<function=")) {
+    ReplySyntax qwen = Json("qwen-xml", "<tool_call>", "</tool_call>");
+    qwen.opens.push_back(kQwenTags.function_open);
+    qwen.tags = kQwenTags;
+    return qwen;
+  }
+  if (has("<TOOLCALL>")) return Json("hermes", "<TOOLCALL>", "</TOOLCALL>");
+  if (has("<tool_calls>")) return Json("hermes", "<tool_calls>", "</tool_calls>");
+  // GLM's templates have the tag, and no JSON within it.
+  if (has("<tool_call>") && !has("<arg_key>")) {
+    return Json("hermes", "<tool_call>", "</tool_call>");
+  }
+  if (has("<|start_header_id|>") && (has("<|python_tag|>") || has("\"parameters\""))) {
+    return {.name = "llama3", .opens = {"<|python_tag|>"}, .closes = {";"}, .bare_calls = true};
+  }
+  return Json("generic", "<tool_call>", "</tool_call>");
+}
+
+std::optional<ReasoningMarkers> Reasoning(std::string_view source) {
+  constexpr ReasoningMarkers kMarkers[] = {{"[THINK]", "[/THINK]"},
+                                           {"<|channel>thought", "<channel|>"},
+                                           {"<seed:think>", "</seed:think>"},
+                                           {"<think>", "</think>"}};
+  for (const ReasoningMarkers& markers : kMarkers) {
+    if (source.find(markers.open) != source.npos || source.find(markers.close) != source.npos) {
+      return markers;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ReplySyntax RecognizeReplySyntax(std::string_view template_source) {
+  ReplySyntax syntax = Calls(template_source);
+  if (syntax.form != CallForm::kHarmony) syntax.reasoning = Reasoning(template_source);
+  return syntax;
+}
+
+}  // namespace weft

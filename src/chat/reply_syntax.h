@@ -1,0 +1,60 @@
+// The formats of replies: how reasoning and calls are marked in the text that a model
+// generates. Data; recognised from the chat template, which shows the model's own markers
+// when it writes earlier turns.
+//
+// Immutable; any thread.
+#ifndef WEFT_CHAT_REPLY_SYNTAX_H_
+#define WEFT_CHAT_REPLY_SYNTAX_H_
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "chat/call_syntax.h"
+#include "chat/parameter_types.h"
+#include "chat/reply.h"
+
+namespace weft {
+
+// What stands within the markers of calls.
+enum class CallForm {
+  kJson,      // objects, or an array of them; a tagged call where there is a TagSyntax
+  kMistral,   // an array of objects, or NAME[CALL_ID]ID[ARGS]{...}
+  kGemma,     // call:NAME{...}
+  kPython,    // [NAME(a=1), ...]
+  kDeepSeek,  // NAME, a separator and an object, fenced in older models
+  kHarmony,   // messages in channels
+};
+
+struct ReasoningMarkers {
+  std::string_view open, close;
+};
+
+struct ReplySyntax {
+  std::string_view name;
+  CallForm form = CallForm::kJson;
+  // A call begins behind each: the marker of calls, and what it then begins with, for
+  // models that leave the marker out.
+  std::vector<std::string_view> opens;
+  std::vector<std::string_view> closes;  // what may stand behind a call
+  // A call may also begin, without a marker, where the reply begins.
+  bool bare_calls = false;
+  std::optional<TagSyntax> tags;
+  std::optional<ReasoningMarkers> reasoning;
+};
+
+// By the markers that `template_source` contains.
+ReplySyntax RecognizeReplySyntax(std::string_view template_source);
+
+// `reasoning_is_open`: the prompt ends within reasoning.
+std::unique_ptr<ReplyParser> MakeReplyParser(std::shared_ptr<const ReplySyntax> syntax,
+                                             ParameterTypes types, const ReplyOptions& options,
+                                             bool reasoning_is_open);
+
+// For CallForm::kHarmony, where every message has a header; see reply_harmony.cc.
+std::unique_ptr<ReplyParser> MakeHarmonyParser(const ReplyOptions& options);
+
+}  // namespace weft
+
+#endif  // WEFT_CHAT_REPLY_SYNTAX_H_

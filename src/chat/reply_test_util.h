@@ -1,0 +1,90 @@
+// A reply, taken apart and put together again, for tests of reply parsers.
+#ifndef WEFT_CHAT_REPLY_TEST_UTIL_H_
+#define WEFT_CHAT_REPLY_TEST_UTIL_H_
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "chat/reply_syntax.h"
+#include "nlohmann/json.hpp"
+
+namespace weft {
+
+// What a reply says: its deltas with those of one kind that follow each other joined,
+// one a line: R reasoning, C content, < call with name and id, a arguments, > its end.
+// Checks on the way that deltas are well-formed: non-empty texts, calls in order, whose
+// arguments are JSON objects.
+class ReplyListener {
+ public:
+  void Take(const std::vector<ReplyDelta>& deltas) {
+    for (const ReplyDelta& delta : deltas) Take(delta);
+  }
+  std::string Finish() {
+    WEFT_CHECK(!in_call_, "a call has not ended");
+    FlushText();
+    return out_;
+  }
+  int n_calls() const { return n_calls_; }
+
+ private:
+  void Take(const ReplyDelta& delta) {
+    using Kind = ReplyDelta::Kind;
+    switch (delta.kind) {
+      case Kind::kReasoning:
+      case Kind::kContent:
+        WEFT_CHECK(!in_call_ && !delta.text.empty(), "a text within a call or empty");
+        if (delta.kind != kind_) FlushText();
+        kind_ = delta.kind;
+        text_ += delta.text;
+        break;
+      case Kind::kCallBegin:
+        WEFT_CHECK(!in_call_ && delta.call == n_calls_ && !delta.name.empty(),
+                   "calls out of order");
+        FlushText();
+        in_call_ = true;
+        ++n_calls_;
+        out_ += "<" + delta.name + (delta.id.empty() ? "" : " #" + delta.id) + "\n";
+        break;
+      case Kind::kCallArguments:
+        WEFT_CHECK(in_call_ && delta.call == n_calls_ - 1 && !delta.text.empty(),
+                   "arguments outside a call or empty");
+        arguments_ += delta.text;
+        break;
+      case Kind::kCallEnd: {
+        WEFT_CHECK(in_call_ && delta.call == n_calls_ - 1, "an end without its call");
+        in_call_ = false;
+        const auto parsed = nlohmann::json::parse(arguments_, nullptr, false);
+        WEFT_CHECK(parsed.is_object(), "arguments are no object");
+        out_ += "a" + arguments_ + "\n>\n";
+        arguments_.clear();
+        break;
+      }
+    }
+  }
+  void FlushText() {
+    if (text_.empty()) return;
+    out_ += (kind_ == ReplyDelta::Kind::kReasoning ? "R" : "C") + text_ + "\n";
+    text_.clear();
+  }
+
+  ReplyDelta::Kind kind_ = ReplyDelta::Kind::kContent;
+  std::string text_, arguments_, out_;
+  bool in_call_ = false;
+  int n_calls_ = 0;
+};
+
+// What `parser` makes of the pieces.
+inline std::string TakenApart(ReplyParser* parser, std::span<const std::string_view> pieces) {
+  ReplyListener listener;
+  for (const std::string_view piece : pieces) listener.Take(parser->Push(piece));
+  listener.Take(parser->Finish());
+  return listener.Finish();
+}
+
+}  // namespace weft
+
+#endif  // WEFT_CHAT_REPLY_TEST_UTIL_H_

@@ -1,0 +1,143 @@
+#include "chat/template_traits.h"
+
+#include <string_view>
+
+#include "nlohmann/json.hpp"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kSystem[] = "weft-probe-system";
+constexpr char kUser[] = "weft-probe-user";
+constexpr char kTool[] = "weft_probe_tool";
+constexpr char kOtherTool[] = "weft_probe_other";
+constexpr char kKey[] = "weft_probe_key";
+constexpr char kValue[] = "weft-probe-value";
+constexpr char kResult[] = "weft-probe-result";
+
+// One template under test.
+class Probe {
+ public:
+  Probe(const ChatTemplate& chat_template, const std::string& bos, const std::string& eos)
+      : template_(chat_template), bos_(bos), eos_(eos) {}
+
+  // Empty when it fails.
+  std::string Render(Json messages, Json tools = nullptr) const {
+    RenderOptions options;
+    options.wall_clock_s = 0;
+    options.limits = {.max_steps = 2'000'000, .max_bytes = size_t{32} << 20};
+    const Json context = {
+        {"messages", std::move(messages)}, {"tools", std::move(tools)}, {"documents", nullptr},
+        {"add_generation_prompt", true},   {"bos_token", bos_},         {"eos_token", eos_}};
+    auto text = template_.Render(context, options);
+    return text.ok() ? *std::move(text) : std::string();
+  }
+
+ private:
+  const ChatTemplate& template_;
+  const std::string &bos_, &eos_;
+};
+
+bool Has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+Json User(Json content = kUser) { return {{"role", "user"}, {"content", std::move(content)}}; }
+
+Json Tools() {
+  const Json parameters = {
+      {"type", "object"},
+      {"properties", {{kKey, {{"type", "string"}, {"description", "A value"}}}}},
+      {"required", {kKey}}};
+  return Json::array(
+      {{{"type", "function"},
+        {"function", {{"name", kTool}, {"description", "A tool"}, {"parameters", parameters}}}}});
+}
+
+Json Call(const char* name, const char* id, Json arguments) {
+  return {{"id", id},
+          {"type", "function"},
+          {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
+}
+
+Json Result(const char* name, const char* id) {
+  return {{"role", "tool"}, {"tool_call_id", id}, {"name", name}, {"content", kResult}};
+}
+
+Json Conversation(Json content, const Json& arguments, const char* id) {
+  return Json::array({User(),
+                      {{"role", "assistant"},
+                       {"content", std::move(content)},
+                       {"tool_calls", Json::array({Call(kTool, id, arguments)})}},
+                      Result(kTool, id)});
+}
+
+constexpr char kShortId[] = "probe0001";
+constexpr char kLongId[] = "call_probe_0001";
+
+// How a call is to be given so that it shows.
+void ProbeCalls(const Probe& probe, TemplateTraits* traits) {
+  const Json object = {{kKey, kValue}};
+  const Json text = object.dump();
+  const auto shows_call = [](const std::string& rendered) {
+    return Has(rendered, kTool) && Has(rendered, kValue);
+  };
+  const std::string with_text = probe.Render(Conversation("", text, kShortId), Tools());
+  std::string with_object = probe.Render(Conversation("", object, kShortId), Tools());
+  // Python's way to print a dictionary is no JSON: such a template wants text.
+  const bool printed = Has(with_object, StrCat("'", kKey, "':"));
+  if (shows_call(with_text) && (!shows_call(with_object) || printed)) {
+    traits->string_arguments = true;
+    with_object = with_text;
+  }
+  const Json& arguments = traits->string_arguments ? text : object;
+  const std::string with_null = probe.Render(Conversation(nullptr, arguments, kShortId), Tools());
+  traits->null_content =
+      shows_call(with_null) && Has(with_null, "None") == Has(with_object, "None");
+  traits->calls = shows_call(with_object) || traits->null_content;
+  traits->results = Has(with_object, kResult) || Has(with_null, kResult);
+  if (!traits->calls) return;
+  const Json content = traits->null_content ? Json(nullptr) : Json("");
+  traits->short_ids = !shows_call(probe.Render(Conversation(content, arguments, kLongId), Tools()));
+  Json two = Conversation(content, arguments, kShortId);
+  two[1]["tool_calls"].push_back(Call(kOtherTool, "probe0002", arguments));
+  two.push_back(Result(kOtherTool, "probe0002"));
+  const std::string both = probe.Render(two, Tools());
+  traits->several_calls = both.empty() || Has(both, kOtherTool);
+}
+
+TemplateTraits::Reasoning ReasoningOf(const std::string& source, const ReplySyntax& syntax) {
+  if (Has(source, "reasoning_content")) return TemplateTraits::Reasoning::kReasoningContent;
+  if (syntax.form == CallForm::kHarmony) return TemplateTraits::Reasoning::kThinking;
+  // Such a template itself takes old reasoning out of the content.
+  if (syntax.reasoning && Has(source, syntax.reasoning->close)) {
+    return TemplateTraits::Reasoning::kInline;
+  }
+  return TemplateTraits::Reasoning::kDropped;
+}
+
+}  // namespace
+
+TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySyntax& syntax,
+                             const std::string& bos, const std::string& eos) {
+  const Probe probe(chat_template, bos, eos);
+  TemplateTraits traits;
+  const auto shows_message = [&](const char* role) {
+    const Json message = {{"role", role}, {"content", kSystem}};
+    return Has(probe.Render(Json::array({message, User()})), kSystem);
+  };
+  traits.system = shows_message("system");
+  traits.developer = Has(chat_template.source(), "developer") && shows_message("developer");
+  if (!Has(probe.Render(Json::array({User()})), kUser)) {
+    const Json parts = Json::array({{{"type", "text"}, {"text", kUser}}});
+    traits.parts = Has(probe.Render(Json::array({User(parts)})), kUser);
+  }
+  traits.tools = Has(probe.Render(Json::array({User()}), Tools()), kTool);
+  ProbeCalls(probe, &traits);
+  traits.reasoning = ReasoningOf(chat_template.source(), syntax);
+  return traits;
+}
+
+}  // namespace weft

@@ -1,0 +1,44 @@
+// What a chat template can express, found out by rendering small conversations with it.
+//
+// Templates of the field differ in what they take (arguments as an object or as text,
+// null content) and in what they silently leave out (tools, calls, results, the system
+// message). What is left out has to be said in another way.
+//
+// Pure functions; any thread with the stack that chat/template.h asks for.
+#ifndef WEFT_CHAT_TEMPLATE_TRAITS_H_
+#define WEFT_CHAT_TEMPLATE_TRAITS_H_
+
+#include <string>
+
+#include "chat/reply_syntax.h"
+#include "chat/template.h"
+
+namespace weft {
+
+struct TemplateTraits {
+  bool system = false;            // shows system messages
+  bool developer = false;         // knows the role "developer"
+  bool parts = false;             // takes content as a list of parts alone
+  bool tools = false;             // shows the tools that are offered
+  bool calls = false;             // shows earlier calls
+  bool results = false;           // shows results of tools
+  bool several_calls = false;     // shows more than one call of a message
+  bool string_arguments = false;  // wants arguments as text
+  bool null_content = false;      // takes null beside calls; else ""
+  bool short_ids = false;         // refuses ids of calls but those of 9 letters and digits
+  enum class Reasoning {
+    kDropped,
+    kReasoningContent,  // message.reasoning_content
+    kThinking,          // message.thinking
+    kInline,            // in the content, between the markers of the replies
+  };
+  Reasoning reasoning = Reasoning::kDropped;
+};
+
+// `bos` and `eos` are what the template is given for them.
+TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySyntax& syntax,
+                             const std::string& bos, const std::string& eos);
+
+}  // namespace weft
+
+#endif  // WEFT_CHAT_TEMPLATE_TRAITS_H_
