@@ -28,6 +28,7 @@ CommandBody MakeRunCommand(CLI::App* app);
 CommandBody MakeChatCommand(CLI::App* app);
 CommandBody MakeBenchCommand(CLI::App* app);
 CommandBody MakeInspectCommand(CLI::App* app);
+CommandBody MakeWorkerCommand(CLI::App* app);
 CommandBody MakeTokenizeCommand(CLI::App* app);
 CommandBody MakeDetokenizeCommand(CLI::App* app);
 CommandBody MakeLogitsCommand(CLI::App* app);

@@ -7,6 +7,7 @@ constexpr Command kCommands[] = {
     {"run", "Continue a prompt, or answer it", MakeRunCommand},
     {"chat", "Talk to the model, in conversations side by side", MakeChatCommand},
     {"inspect", "Show what a model file holds", MakeInspectCommand},
+    {"worker", "Answer JSON lines on stdin, for ExecuTorch's control planes", MakeWorkerCommand},
     {"tokenize", "Text to token ids", MakeTokenizeCommand},
     {"detokenize", "Token ids to text", MakeDetokenizeCommand},
     {"logits", "Write a model's raw logits for given tokens", MakeLogitsCommand},

@@ -1,0 +1,220 @@
+// weft worker: JSON lines on stdin and stdout, for ExecuTorch's control planes.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "base/strings.h"
+#include "cli/command.h"
+#include "cli/model_flags.h"
+#include "serve/worker/worker.h"
+#include "state/file_io.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kMaxLineBytes = size_t{256} << 20;
+
+struct WorkerFlags {
+  ModelFlags model;
+  std::string tokenizer_path;
+  std::string data_path;
+  int max_sessions = 16;
+  bool warm_resume = true;
+  int64_t bos_id = -1;
+  int64_t eos_id = -1;
+};
+
+// SIGTERM and SIGINT as something that can be waited for. Made before any other thread,
+// so that all of them leave these signals alone.
+class StopSignals {
+ public:
+  static StatusOr<std::unique_ptr<StopSignals>> Install() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    FileDescriptor signals(signalfd(-1, &set, SFD_CLOEXEC));
+    if (signals.get() < 0) return ErrnoStatus(errno, "cannot wait for signals");
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "cannot make a pipe");
+    return std::unique_ptr<StopSignals>(
+        new StopSignals(std::move(signals), FileDescriptor(ends[0]), FileDescriptor(ends[1])));
+  }
+
+  // Calls `on_stop` on a thread of its own at the first signal, and from then on Wait
+  // gives false. `on_stop` must live until Unwatch.
+  void Watch(std::function<void()> on_stop) {
+    watcher_ = std::thread([this, on_stop = std::move(on_stop)] {
+      pollfd fds[] = {{.fd = signals_.get(), .events = POLLIN},
+                      {.fd = end_read_.get(), .events = POLLIN}};
+      while (poll(fds, std::size(fds), -1) < 0 && errno == EINTR) continue;
+      if ((fds[0].revents & POLLIN) != 0) on_stop();
+    });
+  }
+  void Unwatch() {
+    end_write_ = FileDescriptor();
+    watcher_.join();
+  }
+
+  // Waits until stdin can be read or has ended; false when a signal came first. The
+  // signal stays to be seen, as nobody reads it.
+  bool WaitForStdin() const {
+    pollfd fds[] = {{.fd = signals_.get(), .events = POLLIN},
+                    {.fd = STDIN_FILENO, .events = POLLIN}};
+    while (poll(fds, std::size(fds), -1) < 0 && errno == EINTR) continue;
+    return fds[0].revents == 0;
+  }
+
+ private:
+  StopSignals(FileDescriptor signals, FileDescriptor end_read, FileDescriptor end_write)
+      : signals_(std::move(signals)),
+        end_read_(std::move(end_read)),
+        end_write_(std::move(end_write)) {}
+
+  const FileDescriptor signals_, end_read_;
+  FileDescriptor end_write_;
+  std::thread watcher_;
+};
+
+// Lines of stdin.
+class LineReader {
+ public:
+  explicit LineReader(const StopSignals* signals) : signals_(*signals) {}
+
+  // The next line without its end; nullopt at the end of stdin or after a signal. What
+  // stands after the last line end counts as a line.
+  StatusOr<std::optional<std::string>> Next() {
+    while (true) {
+      const size_t end = buffer_.find('\n', searched_);
+      if (end != std::string::npos) {
+        std::string line = buffer_.substr(0, end);
+        buffer_.erase(0, end + 1);
+        searched_ = 0;
+        return line;
+      }
+      searched_ = buffer_.size();
+      if (buffer_.size() > kMaxLineBytes) {
+        return ResourceExhausted("a line on stdin is longer than ", HumanBytes(kMaxLineBytes));
+      }
+      if (!signals_.WaitForStdin()) return std::optional<std::string>();
+      char bytes[65536];
+      const ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return ErrnoStatus(errno, "cannot read stdin");
+      if (n == 0) {
+        if (buffer_.empty()) return std::optional<std::string>();
+        return std::exchange(buffer_, std::string());
+      }
+      buffer_.append(bytes, static_cast<size_t>(n));
+    }
+  }
+
+ private:
+  const StopSignals& signals_;
+  std::string buffer_;
+  size_t searched_ = 0;  // no line end before it
+};
+
+Status WriteLine(std::string_view line) {
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return ErrnoStatus(errno, "cannot write to stdout");
+  }
+  return OkStatus();
+}
+
+StatusOr<serve::WorkerOptions> WorkerOptionsOf(const WorkerFlags& flags, const Model& model) {
+  serve::WorkerOptions options;
+  options.max_sessions = flags.max_sessions;
+  options.warm_resume = flags.warm_resume;
+  for (const int64_t id : {flags.bos_id, flags.eos_id}) {
+    if (id >= model.n_vocab()) {
+      return InvalidArgument("token ", id, " of --bos_id or --eos_id is outside the vocabulary of ",
+                             model.n_vocab(), " tokens");
+    }
+  }
+  if (flags.bos_id >= 0) options.prompt_prefix.push_back(static_cast<int32_t>(flags.bos_id));
+  if (flags.eos_id >= 0) options.stop_tokens.push_back(static_cast<int32_t>(flags.eos_id));
+  return options;
+}
+
+void NoteUnreadFiles(const WorkerFlags& flags) {
+  for (const std::string& path : {flags.tokenizer_path, flags.data_path}) {
+    if (path.empty() || path == flags.model.path) continue;
+    std::fprintf(stderr, "weft worker: %s is not read: weights and tokenizer come from %s\n",
+                 Printable(path, 300).c_str(), Printable(flags.model.path, 300).c_str());
+  }
+}
+
+Status RunWorker(const WorkerFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const auto signals, StopSignals::Install());
+  NoteUnreadFiles(flags);
+  WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, FlaggedEngineOptions(flags.model));
+  engine_options.prefix_cache = flags.warm_resume;
+  engine_options.max_sessions = std::max(engine_options.max_sessions, flags.max_sessions + 1);
+  WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model));
+  WEFT_ASSIGN_OR_RETURN(serve::WorkerOptions options, WorkerOptionsOf(flags, *model));
+  WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, engine_options));
+
+  serve::Worker worker(engine.get(), std::move(options), WriteLine);
+  signals->Watch([&worker] { worker.Stop(); });
+  Status status = worker.Start();
+  LineReader lines(signals.get());
+  while (status.ok()) {
+    auto line = lines.Next();
+    if (!line.ok()) {
+      status = line.status();
+    } else if (!line->has_value()) {
+      break;
+    } else {
+      status = worker.Handle(**line);
+    }
+  }
+  signals->Unwatch();
+  return status;
+}
+
+}  // namespace
+
+CommandBody MakeWorkerCommand(CLI::App* app) {
+  auto flags = std::make_shared<WorkerFlags>();
+  app->add_option("--model_path", flags->model.path, "Model file (GGUF)")->required();
+  app->add_option("--tokenizer_path", flags->tokenizer_path,
+                  "Accepted and not read: the tokenizer is in the model file");
+  app->add_option("--data_path", flags->data_path,
+                  "Accepted and not read: the weights are in the model file");
+  app->add_option("--max_sessions", flags->max_sessions,
+                  "Sessions held, one of them for requests without a name")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--warm_resume", flags->warm_resume,
+                  "Keep what was computed for a session's next prompt (false: to compare)")
+      ->capture_default_str();
+  app->add_option("--bos_id", flags->bos_id, "Token put before every prompt (-1: none)")
+      ->check(CLI::Range(-1, 1 << 30));
+  app->add_option("--eos_id", flags->eos_id, "Token that ends a reply beside the model's own")
+      ->check(CLI::Range(-1, 1 << 30));
+  AddComputeFlags(app, &flags->model);
+  AddContextFlag(app, &flags->model);
+  app->footer(
+      "\nReads one JSON object per line from stdin and answers on stdout, where nothing else is\n"
+      "written; ends with stdin. docs/WORKER.md tells the lines.");
+  return [flags] { return RunWorker(*flags); };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,39 @@
+// The tokenizer of a model file in the form that Hugging Face's libraries read:
+// tokenizer.json and tokenizer_config.json, in a zip archive.
+//
+// A gateway that tokenizes for itself must come to the very ids that the model was
+// trained with, so what cannot be said exactly in that form is refused. Two cases are
+// only nearly exact, because the form has a rank for each merge where SentencePiece
+// compares scores: pieces of equal score, and (with Gemma 4) runs of line feeds that no
+// merges lead to.
+//
+// Pure functions; any thread. Large vocabularies take about a second.
+#ifndef WEFT_SERVE_GRPC_TOKENIZER_BUNDLE_H_
+#define WEFT_SERVE_GRPC_TOKENIZER_BUNDLE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "formats/model_file.h"
+
+namespace weft::serve {
+
+struct TokenizerBundle {
+  std::string zip;
+  std::string sha256;  // of the zip, in lower-case hexadecimal digits
+};
+
+// `chat_template` may be empty. UNIMPLEMENTED for vocabularies of a kind that no model
+// generates text with (WordPiece).
+StatusOr<TokenizerBundle> BuildTokenizerBundle(const ModelFile& file,
+                                               std::string_view chat_template,
+                                               int64_t context_tokens);
+
+// tokenizer.json alone.
+StatusOr<std::string> TokenizerJson(const ModelFile& file);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_GRPC_TOKENIZER_BUNDLE_H_
