@@ -1,0 +1,343 @@
+// weft serve: the model behind HTTP, for the clients people already use.
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "chat/builtin_templates.h"
+#include "cli/command.h"
+#include "cli/model_flags.h"
+#include "serve/api_anthropic.h"
+#include "serve/api_keys.h"
+#include "serve/api_llama.h"
+#include "serve/api_openai.h"
+#include "serve/api_responses.h"
+#include "serve/api_server.h"
+#include "serve/api_sessions.h"
+#include "serve/front_door.h"
+#include "serve/http_server.h"
+#include "serve/log.h"
+#include "serve/model_host.h"
+#include "state/file_io.h"
+
+namespace weft::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What is still being sent when everything is computed.
+constexpr milliseconds kSendGrace{5000};
+
+struct ServeFlags {
+  ModelFlags model;
+  std::string host = "127.0.0.1";
+  int port = 8080;
+  std::string state_dir;
+  std::string memory = "auto";
+  int max_running = 32;
+  int max_queue = 256;
+  int max_sessions = 4096;
+  int max_connections = 1024;
+  std::string api_key_file;
+  std::string alias;
+  std::string template_file;
+  std::string builtin_template;
+  std::vector<std::string> cors_origins;
+  int drain_seconds = 30;
+  bool log_text = false;
+  bool share_prefixes = false;
+};
+
+// SIGTERM and SIGINT, and what other threads want to say, as something to wait for. Made
+// before any other thread, so that all of them leave the signals to it.
+class Wakeups {
+ public:
+  static StatusOr<std::unique_ptr<Wakeups>> Create() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) {
+      return Internal("cannot block signals");
+    }
+    FileDescriptor signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
+    FileDescriptor event_fd(eventfd(0, EFD_CLOEXEC));
+    if (!signal_fd.ok() || !event_fd.ok()) return ErrnoStatus(errno, "cannot wait for signals");
+    return std::unique_ptr<Wakeups>(new Wakeups(std::move(signal_fd), std::move(event_fd)));
+  }
+
+  // Any thread.
+  void Tell() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(event_fd_.get(), &one, sizeof(one));
+  }
+
+  // True for a signal, false for Tell.
+  bool WaitForSignal() {
+    while (true) {
+      pollfd fds[] = {{.fd = signal_fd_.get(), .events = POLLIN},
+                      {.fd = event_fd_.get(), .events = POLLIN}};
+      if (poll(fds, std::size(fds), -1) < 0) continue;
+      if ((fds[0].revents & POLLIN) != 0) {
+        signalfd_siginfo info;
+        [[maybe_unused]] const ssize_t n = read(signal_fd_.get(), &info, sizeof(info));
+        return true;
+      }
+      if ((fds[1].revents & POLLIN) != 0) {
+        uint64_t count;
+        [[maybe_unused]] const ssize_t n = read(event_fd_.get(), &count, sizeof(count));
+        return false;
+      }
+    }
+  }
+
+ private:
+  Wakeups(FileDescriptor signal_fd, FileDescriptor event_fd)
+      : signal_fd_(std::move(signal_fd)), event_fd_(std::move(event_fd)) {}
+
+  const FileDescriptor signal_fd_, event_fd_;
+};
+
+// "auto" is 0; else bytes, with K, M, G or T for powers of 1024.
+StatusOr<int64_t> ParseMemory(const std::string& text) {
+  if (text == "auto") return 0;
+  std::string_view digits = text;
+  int shift = 0;
+  const size_t unit =
+      digits.empty() ? std::string_view::npos : std::string_view("KMGT").find(digits.back());
+  if (unit != std::string_view::npos) {
+    shift = 10 * (static_cast<int>(unit) + 1);
+    digits.remove_suffix(1);
+  }
+  int64_t number = 0;
+  if (!ParseInt64(digits, &number) || number < 1 || number > (INT64_MAX >> shift)) {
+    return InvalidArgument("--memory ", Printable(text),
+                           " is no number of bytes; write 800M, 16G or auto");
+  }
+  return number << shift;
+}
+
+StatusOr<std::string> TemplateSource(const ServeFlags& flags) {
+  if (!flags.builtin_template.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const std::string_view source,
+                          FindBuiltinTemplate(flags.builtin_template));
+    return std::string(source);
+  }
+  if (flags.template_file.empty()) return std::string();
+  std::ifstream in(flags.template_file, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (!in.is_open() || in.bad()) {
+    return NotFound("cannot read ", Printable(flags.template_file, 200));
+  }
+  if (text.empty()) return InvalidArgument(Printable(flags.template_file, 200), " is empty");
+  return text;
+}
+
+StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(EngineOptions options, FlaggedEngineOptions(flags.model));
+  WEFT_ASSIGN_OR_RETURN(options.memory_bytes, ParseMemory(flags.memory));
+  options.max_running = flags.max_running;
+  options.max_queued = flags.max_queue;
+  options.max_sessions = flags.max_sessions;
+  options.state_dir = flags.state_dir;
+  options.share_prefixes_across_domains = flags.share_prefixes;
+  return options;
+}
+
+serve::HttpServerOptions ServerOptions(const ServeFlags& flags) {
+  serve::HttpServerOptions options;
+  options.host = flags.host;
+  options.port = flags.port;
+  // One for each turn that runs or waits, and some for all that is no turn.
+  options.max_threads = flags.max_running + flags.max_queue + 16;
+  options.max_connections = flags.max_connections;
+  return options;
+}
+
+// How loading ended, for the thread that waits for it.
+class LoadOutcome {
+ public:
+  void Set(Status status) {
+    MutexLock lock(&mutex_);
+    ended_ = true;
+    status_ = std::move(status);
+  }
+  bool ended() const {
+    MutexLock lock(&mutex_);
+    return ended_;
+  }
+  Status status() const {
+    MutexLock lock(&mutex_);
+    return status_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  bool ended_ WEFT_GUARDED_BY(mutex_) = false;
+  Status status_ WEFT_GUARDED_BY(mutex_);
+};
+
+void LogReady(serve::Host& host, int64_t start_us) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%.1f",
+                static_cast<double>(NowMicros() - start_us) / 1e6);
+  serve::LogLine(StrCat("ready after ", seconds, " s: ", Printable(host.model_id(), 200),
+                        ", context of ", host.model().context_tokens(), " tokens, replies in ",
+                        host.chat().reply_format(), " format"));
+}
+
+// Lets what runs come to its end, at once after a second signal.
+Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer* server,
+             Wakeups* wakeups) {
+  serve::LogLine(StrCat("shutting down: running turns have ", flags.drain_seconds,
+                        " s to finish; a second signal ends them at once"));
+  std::atomic<bool> drained{false};
+  Status status;
+  std::thread waiter([&] {
+    status = host->Drain(std::chrono::seconds(flags.drain_seconds));
+    drained = true;
+    wakeups->Tell();
+  });
+  milliseconds send_grace = kSendGrace;
+  while (!drained) {
+    if (!wakeups->WaitForSignal()) continue;
+    send_grace = milliseconds(0);
+    (void)host->Drain(milliseconds(0));
+  }
+  waiter.join();
+  server->Shutdown(send_grace);
+  serve::LogLine("shut down");
+  return status;
+}
+
+Status Serve(const ServeFlags& flags) {
+  const int64_t start_us = NowMicros();
+  serve::FrontDoor::Options door_options{.cors_origins = flags.cors_origins,
+                                         .log_text = flags.log_text};
+  if (!flags.api_key_file.empty()) {
+    WEFT_ASSIGN_OR_RETURN(door_options.keys, serve::ApiKeys::Load(flags.api_key_file));
+  }
+  WEFT_ASSIGN_OR_RETURN(const EngineOptions engine_options, ServeEngineOptions(flags));
+  WEFT_ASSIGN_OR_RETURN(std::string template_source, TemplateSource(flags));
+  WEFT_ASSIGN_OR_RETURN(const auto wakeups, Wakeups::Create());
+
+  LoadOutcome outcome;
+  serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model); },
+                         .engine = engine_options,
+                         .template_source = std::move(template_source),
+                         .model_id = flags.alias,
+                         .loaded =
+                             [&](const Status& status) {
+                               outcome.Set(status);
+                               wakeups->Tell();
+                             }});
+  serve::Router router;
+  serve::RegisterServerApi(router, host);
+  serve::RegisterSessionsApi(router, host);
+  serve::RegisterLlamaApi(router, host);
+  serve::RegisterOpenAiApi(router, host);
+  serve::RegisterAnthropicApi(router, host);
+  serve::RegisterResponsesApi(router, host);
+  serve::FrontDoor door(std::move(door_options), &router, &host);
+  WEFT_ASSIGN_OR_RETURN(const auto server,
+                        serve::HttpServer::Start(ServerOptions(flags), door.Hooks()));
+  const bool is_ipv6 = flags.host.find(':') != flags.host.npos;
+  std::fprintf(stderr, "listening on http://%s%s%s:%d\n", is_ipv6 ? "[" : "", flags.host.c_str(),
+               is_ipv6 ? "]" : "", server->port());
+  host.StartLoading();
+
+  while (!wakeups->WaitForSignal()) {
+    if (!outcome.ended()) continue;
+    WEFT_RETURN_IF_ERROR(outcome.status());
+    LogReady(host, start_us);
+  }
+  if (!outcome.ended()) {
+    // Loading cannot be cut short, and there is nothing yet that could be lost.
+    serve::LogLine("ended while loading");
+    std::fflush(nullptr);
+    _exit(0);
+  }
+  return Drain(flags, &host, server.get(), wakeups.get());
+}
+
+void AddServeFlags(CLI::App* app, ServeFlags* flags) {
+  AddModelFlag(app, &flags->model);
+  app->add_option("--host", flags->host, "Address to listen on; 0.0.0.0 is every one")
+      ->capture_default_str();
+  app->add_option("--port", flags->port, "Port to listen on (0: any that is free)")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app->add_option("--alias", flags->alias, "Name of the model for clients (default: its own)");
+  app->add_option("--state-dir", flags->state_dir,
+                  "Keep named sessions in this directory, and find them there after a restart");
+  app->add_option("--memory", flags->memory,
+                  "For the state of all sessions, such as 800M or 16G (auto: half of what is free)")
+      ->capture_default_str();
+  app->add_option("--max-running", flags->max_running, "Turns that run together")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app->add_option("--max-queue", flags->max_queue, "Turns that wait; one more is answered with 429")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app->add_option("--max-sessions", flags->max_sessions, "Sessions, named and anonymous")
+      ->check(CLI::Range(1, 60000))
+      ->capture_default_str();
+  app->add_option("--max-connections", flags->max_connections,
+                  "Open connections; one more is answered with 503")
+      ->check(CLI::Range(1, 60000))
+      ->capture_default_str();
+  AddContextFlag(app, &flags->model);
+  AddComputeFlags(app, &flags->model);
+  app->add_option("--api-key-file", flags->api_key_file,
+                  "Keys that may ask, one per line, each with an optional name behind it");
+  app->add_option("--cors-origin", flags->cors_origins,
+                  "Let pages of this origin ask from a browser (* is any); may be repeated");
+  auto* const file = app->add_option("--template", flags->template_file,
+                                     "A chat template (Jinja) in place of the model's own");
+  app->add_option("--builtin", flags->builtin_template, "A built-in chat template, such as chatml")
+      ->excludes(file);
+  app->add_option("--drain-seconds", flags->drain_seconds,
+                  "How long running turns may take to finish after SIGTERM")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  app->add_flag("--share-prefixes", flags->share_prefixes,
+                "Share cached prefixes between API keys too; timing may then tell one key what "
+                "another has asked");
+  app->add_flag("--log-text", flags->log_text,
+                "Log the text of requests and answers too; without it no log holds any");
+}
+
+}  // namespace
+
+CommandBody MakeServeCommand(CLI::App* app) {
+  auto flags = std::make_shared<ServeFlags>();
+  AddServeFlags(app, flags.get());
+  app->footer(
+      "\nSpeaks OpenAI's chat completions, completions and responses, Anthropic's messages, and\n"
+      "llama-server's own routes. GET /health answers 200 once the model is ready, GET /metrics\n"
+      "has numbers for Prometheus, /v1/sessions (or 'weft sessions') the conversations by name.\n"
+      "SIGTERM and SIGINT let running turns finish and keep named sessions in --state-dir.\n\n"
+      "Examples:\n"
+      "  weft serve -m model.gguf --state-dir ~/.weft\n"
+      "  weft serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt --max-running 64\n"
+      "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\",\n"
+      "       \"content\": \"Hello\"}]}'");
+  return [flags] { return Serve(*flags); };
+}
+
+}  // namespace weft::cli
