@@ -87,12 +87,19 @@ class ModelHost::CountedGeneration : public Generation {
 ModelHost::ModelHost(Options options)
     : options_(std::move(options)),
       created_s_(SecondsSince1970()),
-      model_id_(options_.model_id),
-      loader_([this] { Load(); }) {}
+      model_id_(options_.model_id) {}
 
 ModelHost::~ModelHost() {
   (void)Drain(std::chrono::milliseconds(0));
-  loader_.join();
+  if (loader_.joinable()) loader_.join();
+}
+
+void ModelHost::StartLoading() {
+  {
+    MutexLock lock(&mutex_);
+    is_loading_ = true;
+  }
+  loader_ = std::thread([this] { Load(); });
 }
 
 void ModelHost::Load() {
@@ -111,7 +118,7 @@ void ModelHost::Load() {
   phase_.compare_exchange_strong(loading, status.ok() ? Phase::kReady : Phase::kFailed);
   {
     MutexLock lock(&mutex_);
-    load_ended_ = true;
+    is_loading_ = false;
     load_end_.NotifyAll();
   }
   if (options_.loaded) options_.loaded(status);
@@ -184,7 +191,7 @@ Status ModelHost::Drain(std::chrono::milliseconds grace) {
   if (phase_.exchange(Phase::kDraining) == Phase::kFailed) phase_ = Phase::kFailed;
   {
     MutexLock lock(&mutex_);
-    while (!load_ended_) load_end_.Wait(&mutex_);
+    while (is_loading_) load_end_.Wait(&mutex_);
   }
   return engine_ == nullptr ? OkStatus() : engine_->Shutdown(grace);
 }

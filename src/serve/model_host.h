@@ -2,12 +2,13 @@
 // answer "loading" meanwhile, starts the engine on it, and drains it at the end.
 //
 //   ModelHost host({.load = ..., .engine = ..., .loaded = ...});
-//   ... front ends serve with it ...
+//   ... front ends begin to serve with it: "loading" ...
+//   host.StartLoading();
 //   host.Drain(std::chrono::seconds(30));
 //
 // The front ends must be gone before the host. Drain may be called from any thread, a
 // second time with less grace while the first still waits. While the model is loading it
-// waits for that.
+// waits for that, because loading cannot be cut short.
 #ifndef WEFT_SERVE_MODEL_HOST_H_
 #define WEFT_SERVE_MODEL_HOST_H_
 
@@ -42,7 +43,10 @@ class ModelHost : public Host {
   };
 
   explicit ModelHost(Options options);
-  ~ModelHost() override;  // waits for the load; as Drain(0)
+  ~ModelHost() override;  // as Drain(0)
+
+  // Once.
+  void StartLoading();
 
   Phase phase() const override { return phase_.load(std::memory_order_acquire); }
   std::string phase_reason() const override;
@@ -73,7 +77,7 @@ class ModelHost : public Host {
   std::atomic<Phase> phase_{Phase::kLoading};
   mutable Mutex mutex_;
   CondVar load_end_;
-  bool load_ended_ WEFT_GUARDED_BY(mutex_) = false;
+  bool is_loading_ WEFT_GUARDED_BY(mutex_) = false;
   std::string failure_ WEFT_GUARDED_BY(mutex_);
 
   // Written by the loading thread before phase_ becomes kReady, then constant.
