@@ -26,6 +26,8 @@ std::span<const Command> Commands();
 
 CommandBody MakeRunCommand(CLI::App* app);
 CommandBody MakeChatCommand(CLI::App* app);
+CommandBody MakeServeCommand(CLI::App* app);
+CommandBody MakeSessionsCommand(CLI::App* app);
 CommandBody MakeBenchCommand(CLI::App* app);
 CommandBody MakeInspectCommand(CLI::App* app);
 CommandBody MakeWorkerCommand(CLI::App* app);

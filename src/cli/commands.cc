@@ -6,6 +6,9 @@ namespace {
 constexpr Command kCommands[] = {
     {"run", "Continue a prompt, or answer it", MakeRunCommand},
     {"chat", "Talk to the model, in conversations side by side", MakeChatCommand},
+    {"serve", "Serve the model over HTTP, for the clients people already use", MakeServeCommand},
+    {"sessions", "List, fork, park or drop the conversations of a running server",
+     MakeSessionsCommand},
     {"inspect", "Show what a model file holds", MakeInspectCommand},
     {"worker", "Answer JSON lines on stdin, for ExecuTorch's control planes", MakeWorkerCommand},
     {"tokenize", "Text to token ids", MakeTokenizeCommand},
