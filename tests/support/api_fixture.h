@@ -1,0 +1,94 @@
+// Requests to the handlers of the APIs, without a server between: the routes of all of
+// them before one scripted model, which is kept for the process.
+#ifndef WEFT_TESTS_SUPPORT_API_FIXTURE_H_
+#define WEFT_TESTS_SUPPORT_API_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "serve/api_anthropic.h"
+#include "serve/api_openai.h"
+#include "serve/api_responses.h"
+#include "serve/router.h"
+#include "tests/support/memory_responder.h"
+#include "tests/support/scripted_host.h"
+
+namespace weft::testing {
+
+class ApiTest : public ::testing::Test {
+ protected:
+  using Json = nlohmann::ordered_json;
+
+  static void SetUpTestSuite() {
+    if (model_ != nullptr) return;
+    EngineOptions options;
+    options.n_threads = 1;
+    auto model = ScriptedModel::Start(options);
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = model->release();
+    router_ = new serve::Router();
+    serve::RegisterOpenAiApi(*router_, model_->host());
+    serve::RegisterAnthropicApi(*router_, model_->host());
+    serve::RegisterResponsesApi(*router_, model_->host());
+  }
+
+  static ScriptedHost& host() { return model_->host(); }
+
+  static void Post(std::string_view path, const Json& body, MemoryResponder* responder,
+                   serve::HttpHeaders headers = {}) {
+    serve::HttpRequest request;
+    request.method = "POST";
+    request.path = std::string(path);
+    request.headers = std::move(headers);
+    request.body = body.dump();
+    std::vector<std::string> segments;
+    ASSERT_TRUE(serve::SplitPath(path, &segments));
+    const serve::Router::Match match = router_->Find("POST", segments);
+    ASSERT_NE(match.route, nullptr) << path;
+    match.route->handler(request, *responder);
+    EXPECT_EQ(responder->answers(), 1) << path;
+  }
+
+  static MemoryResponder Post(std::string_view path, const Json& body,
+                              serve::HttpHeaders headers = {}) {
+    MemoryResponder responder;
+    Post(path, body, &responder, std::move(headers));
+    return responder;
+  }
+
+  // A message of the user that makes the model say `text`.
+  static Json Say(std::string_view text) {
+    return {{"role", "user"}, {"content", "<<say>>" + std::string(text) + "<</say>>"}};
+  }
+
+  static Json WeatherTool() {
+    return {
+        {"type", "function"},
+        {"function",
+         {{"name", "get_weather"},
+          {"description", "The weather of a city"},
+          {"parameters", {{"type", "object"}, {"properties", {{"city", {{"type", "string"}}}}}}}}}};
+  }
+
+  // No turn is left, and nothing holds pages but the index.
+  static void ExpectIdle() {
+    const EngineStats stats = host().engine().Stats();
+    EXPECT_EQ(stats.turns_running, 0);
+    EXPECT_EQ(stats.turns_queued, 0);
+    EXPECT_TRUE(host().engine().CheckIntegrity().ok());
+  }
+
+ private:
+  // Never deleted: test suites of one process share them.
+  static inline ScriptedModel* model_ = nullptr;
+  static inline serve::Router* router_ = nullptr;
+};
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_SUPPORT_API_FIXTURE_H_

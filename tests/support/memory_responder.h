@@ -1,0 +1,108 @@
+// A responder that keeps what a handler sends, for tests of handlers without a server.
+// One thread.
+#ifndef WEFT_TESTS_SUPPORT_MEMORY_RESPONDER_H_
+#define WEFT_TESTS_SUPPORT_MEMORY_RESPONDER_H_
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "serve/http.h"
+
+namespace weft::testing {
+
+struct SseEvent {
+  std::string name;  // of "event:"; may be empty
+  std::string data;
+
+  nlohmann::ordered_json json() const {
+    return nlohmann::ordered_json::parse(data, nullptr, /*allow_exceptions=*/false);
+  }
+};
+
+class MemoryResponder : public serve::HttpResponder {
+ public:
+  // The client leaves at its `n`-th Write; -1: never.
+  explicit MemoryResponder(int leaves_at_write = -1) : leaves_at_write_(leaves_at_write) {}
+
+  void Send(int status, std::string_view content_type, std::string body,
+            serve::HttpHeaders headers = {}) override {
+    status_ = status;
+    type_ = std::string(content_type);
+    body_ = std::move(body);
+    headers_ = std::move(headers);
+    ++answers_;
+  }
+  bool Begin(int status, std::string_view content_type, serve::HttpHeaders headers = {}) override {
+    Send(status, content_type, "", std::move(headers));
+    return !gone_;
+  }
+  bool Write(std::string_view data) override {
+    if (n_writes_++ == leaves_at_write_) Leave();
+    if (!gone_) body_.append(data);
+    return !gone_;
+  }
+  void End() override { ended_ = true; }
+  bool gone() const override { return gone_; }
+  void OnGone(std::function<void()> gone) override {
+    on_gone_ = std::move(gone);
+    if (gone_) on_gone_();
+  }
+
+  // The client goes away.
+  void Leave() {
+    gone_ = true;
+    if (on_gone_) on_gone_();
+  }
+
+  int status() const { return status_; }
+  const std::string& type() const { return type_; }
+  const std::string& body() const { return body_; }
+  int answers() const { return answers_; }
+  bool ended() const { return ended_; }
+  std::string Header(std::string_view name) const {
+    for (const auto& [key, value] : headers_) {
+      if (key == name) return value;
+    }
+    return "";
+  }
+  nlohmann::ordered_json json() const {
+    return nlohmann::ordered_json::parse(body_, nullptr, /*allow_exceptions=*/false);
+  }
+  // The body as server-sent events.
+  std::vector<SseEvent> Events() const;
+
+ private:
+  const int leaves_at_write_;
+  int n_writes_ = 0;
+  int answers_ = 0;
+  int status_ = 0;
+  std::string type_;
+  std::string body_;
+  serve::HttpHeaders headers_;
+  bool ended_ = false;
+  bool gone_ = false;
+  std::function<void()> on_gone_;
+};
+
+inline std::vector<SseEvent> MemoryResponder::Events() const {
+  std::vector<SseEvent> events;
+  SseEvent event;
+  std::string_view rest = body_;
+  while (!rest.empty()) {
+    const size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    rest = end == std::string_view::npos ? "" : rest.substr(end + 1);
+    if (line.starts_with("event: ")) event.name = line.substr(7);
+    if (line.starts_with("data: ")) event.data = line.substr(6);
+    if (line.empty()) events.push_back(std::exchange(event, {}));
+  }
+  return events;
+}
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_SUPPORT_MEMORY_RESPONDER_H_

@@ -1,0 +1,131 @@
+#include "tests/support/scripted_host.h"
+
+#include <chrono>
+#include <future>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "base/strings.h"
+#include "tests/support/engine_harness.h"
+
+namespace weft::testing {
+namespace {
+
+constexpr std::string_view kBegin = "<<say>>";
+constexpr std::string_view kEnd = "<</say>>";
+constexpr std::string_view kFail = "<<fail>>";
+constexpr std::string_view kSlow = "<<slow>>";
+
+// Tools and calls in the form of Hermes, thinking in tags, ChatML around it.
+constexpr std::string_view kTemplate = R"jinja(
+{%- if tools %}
+{{- "<|im_start|>system\nFunctions:\n<tools>\n" }}
+{%- for tool in tools %}{{- tool | tojson }}{{- "\n" }}{%- endfor %}
+{{- "</tools>\nA call is <tool_call>{\"name\": ..., \"arguments\": ...}</tool_call>.<|im_end|>\n" }}
+{%- endif %}
+{%- for message in messages %}
+{{- "<|im_start|>" + message.role + "\n" }}
+{%- if message.reasoning_content %}{{- "<think>\n" + message.reasoning_content + "\n</think>\n\n" }}{%- endif %}
+{%- if message.content %}{{- message.content }}{%- endif %}
+{%- for call in message.tool_calls or [] %}
+{{- "\n" if message.content or not loop.first else "" }}
+{{- "<tool_call>\n{\"name\": \"" + call.function.name + "\", \"arguments\": " }}
+{{- call.function.arguments | tojson }}{{- "}\n</tool_call>" }}
+{%- endfor %}
+{{- "<|im_end|>\n" }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- "<|im_start|>assistant\n" }}
+{%- if enable_thinking is defined and not enable_thinking %}{{- "<think>\n\n</think>\n\n" }}{%- endif %}
+{%- endif %}
+)jinja";
+
+struct Lines {
+  std::vector<int32_t> tokens;
+  bool fails = false;
+  bool slow = false;
+};
+
+class ScriptMask : public TokenMask {
+ public:
+  explicit ScriptMask(std::shared_ptr<const Lines> script) : script_(std::move(script)) {}
+
+  void Apply(std::span<const int32_t> generated, std::vector<bool>* allowed) override {
+    if (script_->slow) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    allowed->assign(allowed->size(), false);
+    if (generated.size() >= script_->tokens.size()) return;  // nothing may follow: it fails
+    (*allowed)[static_cast<size_t>(script_->tokens[generated.size()])] = true;
+  }
+
+ private:
+  const std::shared_ptr<const Lines> script_;
+};
+
+std::optional<std::string> ScriptIn(std::string_view prompt) {
+  const size_t begin = prompt.rfind(kBegin);
+  if (begin == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = prompt.substr(begin + kBegin.size());
+  return std::string(rest.substr(0, rest.find(kEnd)));
+}
+
+Lines ReadScript(std::string text, const Tokenizer& tokenizer) {
+  Lines script;
+  if (text.starts_with(kSlow)) {
+    script.slow = true;
+    text.erase(0, kSlow.size());
+  }
+  if (const size_t at = text.find(kFail); at != std::string::npos) {
+    script.fails = true;
+    text.erase(at);
+  }
+  script.tokens = SpellingOf(text, tokenizer);
+  if (!script.fails) script.tokens.push_back(tokenizer.eos());
+  return script;
+}
+
+}  // namespace
+
+std::vector<int32_t> SpellingOf(std::string_view text, const Tokenizer& tokenizer) {
+  static constexpr char kHex[] = "0123456789ABCDEF";
+  std::vector<int32_t> tokens;
+  for (const char c : text) {
+    const unsigned byte = static_cast<unsigned char>(c);
+    const int32_t token = tokenizer.Find(StrCat("<0x", kHex[byte >> 4], kHex[byte & 15], ">"));
+    if (token == kNoToken) return tokenizer.Encode(text, {.parse_special = true});
+    tokens.push_back(token);
+  }
+  return tokens;
+}
+
+StatusOr<std::unique_ptr<ScriptedModel>> ScriptedModel::Start(const EngineOptions& options) {
+  std::promise<Status> loaded;
+  serve::ModelHost::Options host_options{
+      .load =
+          [] {
+            return Model::Load(TinyModelFile("llama"),
+                               {.n_threads = 1, .context_tokens = kScriptedContext});
+          },
+      .engine = options,
+      .template_source = std::string(kTemplate),
+      .model_id = "scripted",
+      .loaded = [&loaded](const Status& status) { loaded.set_value(status); }};
+  std::unique_ptr<ScriptedModel> model(new ScriptedModel(std::move(host_options)));
+  model->real_.StartLoading();
+  WEFT_RETURN_IF_ERROR(loaded.get_future().get());
+  return model;
+}
+
+StatusOr<std::unique_ptr<serve::Generation>> ScriptedHost::Generate(
+    serve::GenerationRequest request) {
+  const std::string prompt =
+      request.prompt_text.empty() ? model().Decode(request.turn.tokens, true) : request.prompt_text;
+  if (auto text = ScriptIn(prompt)) {
+    auto script = std::make_shared<const Lines>(ReadScript(*std::move(text), *model().tokenizer()));
+    request.turn.token_mask = [script](int) { return std::make_unique<ScriptMask>(script); };
+  }
+  return inner_.Generate(std::move(request));
+}
+
+}  // namespace weft::testing

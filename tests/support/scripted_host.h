@@ -1,0 +1,73 @@
+// A Host whose model says what a test wants, for tests of APIs and their clients: the
+// engine, its tokens and their counts are real, only the choice of tokens is not.
+//
+// A prompt that contains <<say>>TEXT<</say>> is answered with TEXT and an end token; of
+// several such scripts the last one counts. Within TEXT:
+//   <<fail>>  the generation fails here
+//   <<slow>>  (at its beginning) every token takes 10 ms
+// Everything else is answered as the model likes.
+//
+// Any thread, as Host.
+#ifndef WEFT_TESTS_SUPPORT_SCRIPTED_HOST_H_
+#define WEFT_TESTS_SUPPORT_SCRIPTED_HOST_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "serve/host.h"
+#include "serve/model_host.h"
+
+namespace weft::testing {
+
+class ScriptedHost : public serve::Host {
+ public:
+  // `inner` outlives this.
+  explicit ScriptedHost(serve::Host& inner) : inner_(inner) {}
+
+  serve::Phase phase() const override { return inner_.phase(); }
+  std::string phase_reason() const override { return inner_.phase_reason(); }
+  Engine& engine() override { return inner_.engine(); }
+  const Model& model() const override { return inner_.model(); }
+  const ChatFormat& chat() const override { return inner_.chat(); }
+  std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) override {
+    return inner_.EncodeChat(domain, text);
+  }
+  StatusOr<std::unique_ptr<serve::Generation>> Generate(serve::GenerationRequest request) override;
+  const std::string& model_id() const override { return inner_.model_id(); }
+  int64_t created_s() const override { return inner_.created_s(); }
+  serve::Metrics& metrics() override { return inner_.metrics(); }
+
+ private:
+  serve::Host& inner_;
+};
+
+// A tiny model of random weights, with a template that knows tools (in the form of Hermes)
+// and thinking, behind a ScriptedHost. Its context is kScriptedContext, its id "scripted".
+class ScriptedModel {
+ public:
+  // Loaded and ready when it returns. Fewer `max_running` and `max_queued` than usual make
+  // it easy to overload.
+  static StatusOr<std::unique_ptr<ScriptedModel>> Start(const EngineOptions& options);
+
+  ScriptedHost& host() { return scripted_; }
+
+ private:
+  explicit ScriptedModel(serve::ModelHost::Options options)
+      : real_(std::move(options)), scripted_(real_) {}
+
+  serve::ModelHost real_;
+  ScriptedHost scripted_;
+};
+inline constexpr int64_t kScriptedContext = 8192;
+
+// The tokens that spell `text` byte by byte where the vocabulary has bytes, else as it is
+// encoded; control tokens that are written out in it are themselves.
+std::vector<int32_t> SpellingOf(std::string_view text, const Tokenizer& tokenizer);
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_SUPPORT_SCRIPTED_HOST_H_

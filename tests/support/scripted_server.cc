@@ -1,0 +1,65 @@
+// The HTTP server with all its APIs before a model that says what it is told: for tests
+// with the clients of those APIs. See scripted_host.h for what to tell it.
+//
+//   scripted_server [MAX_RUNNING [MAX_QUEUED]]
+//
+// Prints one line, "listening on http://127.0.0.1:PORT", and stops when its standard
+// input ends.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "serve/api_anthropic.h"
+#include "serve/api_llama.h"
+#include "serve/api_openai.h"
+#include "serve/api_responses.h"
+#include "serve/api_server.h"
+#include "serve/api_sessions.h"
+#include "serve/front_door.h"
+#include "serve/http_server.h"
+#include "serve/router.h"
+#include "tests/support/scripted_host.h"
+
+namespace weft {
+namespace {
+
+Status Run(EngineOptions options) {
+  WEFT_ASSIGN_OR_RETURN(const auto model, testing::ScriptedModel::Start(options));
+  serve::Host& host = model->host();
+  serve::Router router;
+  serve::RegisterServerApi(router, host);
+  serve::RegisterSessionsApi(router, host);
+  serve::RegisterLlamaApi(router, host);
+  serve::RegisterOpenAiApi(router, host);
+  serve::RegisterAnthropicApi(router, host);
+  serve::RegisterResponsesApi(router, host);
+  serve::FrontDoor door({}, &router, &host);
+  serve::HttpServerOptions server_options;
+  server_options.port = 0;
+  WEFT_ASSIGN_OR_RETURN(const auto server, serve::HttpServer::Start(server_options, door.Hooks()));
+  std::printf("listening on http://127.0.0.1:%d\n", server->port());
+  std::fflush(stdout);
+  char byte;
+  while (read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+  server->Shutdown(std::chrono::milliseconds(0));
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  weft::EngineOptions options;
+  options.n_threads = 1;
+  if (argc > 1) options.max_running = std::atoi(argv[1]);
+  if (argc > 2) options.max_queued = std::atoi(argv[2]);
+  const weft::Status status = weft::Run(std::move(options));
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", std::string(weft::Message(status)).c_str());
+  return 1;
+}
