@@ -1,0 +1,461 @@
+#!/usr/bin/env python3
+"""weft serve as its clients and its operator meet it."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from weft_process import TIMEOUT_S, WEFT, make_model, weft
+
+
+class Answer:
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    def __str__(self):
+        return f"{self.status} {self.body[:500]!r}"
+
+
+class Server:
+    """A weft serve of its own, on a free port, ended when the with block ends."""
+
+    def __init__(self, model, *flags):
+        self.process = subprocess.Popen(
+            [WEFT, "serve", "-m", str(model), "--port", "0", *map(str, flags)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.lines = []
+        self.port = None
+        self.listening = threading.Event()
+        self.reader = threading.Thread(target=self.read_log, daemon=True)
+        self.reader.start()
+
+    def read_log(self):
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if match := re.match(r"listening on http://127\.0\.0\.1:(\d+)$", line):
+                self.port = int(match[1])
+                self.listening.set()
+        self.listening.set()
+
+    def __enter__(self):
+        assert self.listening.wait(TIMEOUT_S) and self.port, self.log
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+    @property
+    def log(self):
+        return "".join(self.lines)
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    @contextlib.contextmanager
+    def open(self, method, path, body=None, **headers):
+        """The response before its body is read."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        try:
+            if body is not None and not isinstance(body, (str, bytes)):
+                body = json.dumps(body)
+            connection.request(method, path, body,
+                               {name.replace("_", "-"): value for name, value in headers.items()})
+            yield connection.getresponse()
+        finally:
+            connection.close()
+
+    def ask(self, method, path, body=None, **headers):
+        with self.open(method, path, body, **headers) as response:
+            return Answer(response)
+
+    def complete(self, prompt, n=8, **fields):
+        return self.ask("POST", "/completion",
+                        {"prompt": prompt, "n_predict": n, "temperature": 0, "ignore_eos": True,
+                         **fields})
+
+    def ready(self):
+        self.until(lambda: self.ask("GET", "/health").status == 200, "the server is not ready")
+        return self
+
+    def until(self, condition, what):
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert self.process.poll() is None, f"the server ended: {self.log}"
+            assert time.monotonic() < deadline, f"{what}: {self.log[-2000:]}"
+            time.sleep(0.02)
+
+    def metric(self, name):
+        for line in self.ask("GET", "/metrics").body.decode().splitlines():
+            if line.startswith(name + " "):
+                return float(line.rsplit(" ", 1)[1])
+        raise AssertionError(f"there is no metric {name}")
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def end(self):
+        """The exit code, after SIGTERM."""
+        self.signal()
+        return self.process.wait(TIMEOUT_S)
+
+
+class ServeTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.dir = pathlib.Path(cls.folder.name)
+        cls.model = make_model(cls.dir / "llama.gguf", "tiny-llama", "Q8_0")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def serve(self, *flags):
+        return Server(self.model, *flags)
+
+    def assertIdle(self, server):
+        """Nothing runs, and every page in use is one that the prefix index keeps."""
+        server.until(lambda: server.metric("weft_turns_running") == 0, "turns still run")
+        self.assertEqual(server.metric('weft_pages{kind="used"}'),
+                         server.metric('weft_pages{kind="in_index"}'))
+
+
+class LifeTest(ServeTest):
+    def test_a_failed_load_ends_the_server(self):
+        broken = self.dir / "broken.gguf"
+        broken.write_bytes(self.model.read_bytes()[:100_000])
+        result = weft("serve", "-m", broken, "--port", 0)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("broken.gguf", result.err.splitlines()[-1])
+        self.assertNotIn("ready", result.err)
+
+    def test_wrong_flags_are_told_before_anything_is_loaded(self):
+        keys = self.dir / "no_keys.txt"
+        keys.write_text("# nothing\n")
+        for flags, word in ((("--memory", "lots"), "--memory"), (("--template", "/none"), "/none"),
+                            (("--api-key-file", keys), "no key"), (("--host", "no host"), "--host"),
+                            (("--builtin", "none"), "none")):
+            result = weft("serve", "-m", self.model, "--port", 0, *flags)
+            self.assertEqual(result.code, 1, result)
+            self.assertIn(word, result.err)
+
+    def test_a_port_in_use_is_an_error(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            result = weft("serve", "-m", self.model, "--port", other.getsockname()[1])
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("cannot listen", result.err)
+
+    def test_drains_and_comes_back_warm(self):
+        prompt = [5 + i % 300 for i in range(200)]
+        with tempfile.TemporaryDirectory(dir=self.dir) as state:
+            with self.serve("--state-dir", state) as server:
+                server.ready()
+                first = server.complete(prompt, session_id="kitchen")
+                self.assertEqual(first.status, 200, first)
+                with server.open("POST", "/completion", {
+                        "prompt": "a long story", "n_predict": 600, "stream": True,
+                        "ignore_eos": True}) as stream:
+                    self.assertEqual(stream.status, 200)
+                    stream.readline()
+                    server.signal()
+                    server.until(lambda: "shutting down" in server.log, "no drain")
+                    health = server.ask("GET", "/health")
+                    self.assertEqual(health.status, 503, health)
+                    refused = server.complete("x")
+                    self.assertEqual(refused.status, 503, refused)
+                    self.assertIn("Retry-After", refused.headers)
+                    events = stream.read()
+                self.assertIn(b'"stop":true', events.splitlines()[-2], "the stream was cut")
+                self.assertEqual(server.process.wait(TIMEOUT_S), 0, server.log)
+            self.assertTrue(list(pathlib.Path(state).rglob("*.session")))
+            with self.serve("--state-dir", state) as server:
+                server.ready()
+                listed = server.ask("GET", "/v1/sessions").json["data"]
+                self.assertEqual([(s["id"], s["state"]) for s in listed], [("kitchen", "parked")])
+                again = server.complete(prompt + [7], session_id="kitchen").json
+                self.assertGreaterEqual(again["timings"]["cache_n"], len(prompt))
+                self.assertEqual(server.end(), 0, server.log)
+
+    def test_a_second_signal_ends_at_once(self):
+        with self.serve() as server:
+            server.ready()
+            with server.open("POST", "/completion", {
+                    "prompt": "x", "n_predict": 4000, "stream": True,
+                    "ignore_eos": True}) as stream:
+                stream.readline()
+                server.signal()
+                server.until(lambda: "shutting down" in server.log, "no drain")
+                server.signal(signal.SIGINT)
+                self.assertEqual(server.process.wait(TIMEOUT_S), 0, server.log)
+
+    def test_the_deadline_cuts_what_runs(self):
+        with self.serve("--drain-seconds", 0) as server:
+            server.ready()
+            with server.open("POST", "/completion", {
+                    "prompt": "x", "n_predict": 4000, "stream": True,
+                    "ignore_eos": True}) as stream:
+                stream.readline()
+                server.signal()
+                events = stream.read()
+                self.assertIn(b'"error"', events.splitlines()[-2], "the end says why")
+            self.assertEqual(server.process.wait(TIMEOUT_S), 0, server.log)
+
+
+class HttpTest(ServeTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.server = Server(cls.model, "--alias", "tiny", "--cors-origin", "https://page.example")
+        cls.server.__enter__().ready()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__()
+        super().tearDownClass()
+
+    def test_paths_and_methods(self):
+        missing = self.server.ask("GET", "/nothing")
+        self.assertEqual((missing.status, missing.json["error"]["type"]),
+                         (404, "not_found_error"))
+        wrong = self.server.ask("PUT", "/v1/models")
+        self.assertEqual((wrong.status, wrong.headers["Allow"]), (405, "GET, HEAD"))
+        anthropic = self.server.ask("GET", "/v1/messages")
+        self.assertEqual((anthropic.status, anthropic.json["type"]), (405, "error"))
+        head = self.server.ask("HEAD", "/v1/models")
+        self.assertEqual((head.status, head.body), (200, b""))
+        self.assertEqual(self.server.ask("GET", "/v1/%zz").status, 400)
+
+    def test_request_ids_are_answered_and_logged(self):
+        answer = self.server.ask("GET", "/health", X_Request_Id="mine-1")
+        self.assertEqual(answer.headers["X-Request-Id"], "mine-1")
+        self.server.until(lambda: "id=mine-1\n" in self.server.log, "not logged")
+        other = self.server.ask("GET", "/health", X_Request_Id="with space")
+        self.assertNotEqual(other.headers["X-Request-Id"], "with space")
+
+    def test_the_log_holds_no_text(self):
+        self.server.complete("my secret words", n=4)
+        self.server.until(lambda: "POST /completion 200" in self.server.log, "not logged")
+        self.assertNotIn("secret", self.server.log)
+        self.assertRegex(self.server.log, r"POST /completion 200 [\d.]+ms in=\d+ cached=\d+ out=4 ")
+
+    def test_pages_of_allowed_origins_may_ask(self):
+        preflight = self.server.ask("OPTIONS", "/v1/chat/completions",
+                                    Origin="https://page.example",
+                                    Access_Control_Request_Headers="authorization")
+        self.assertEqual(preflight.status, 204)
+        self.assertEqual(preflight.headers["Access-Control-Allow-Origin"], "https://page.example")
+        self.assertEqual(preflight.headers["Access-Control-Allow-Headers"], "authorization")
+        other = self.server.ask("GET", "/health", Origin="https://other.example")
+        self.assertNotIn("Access-Control-Allow-Origin", other.headers)
+
+    def test_hostile_json_is_refused_quickly(self):
+        start = time.monotonic()
+        for body in (b"", b"{", b"[1]", b"[" * 5_000_000, b'{"a":' * 100_000,
+                     b"[" + b"1," * 3_000_000 + b"1]", b'{"prompt":"\xff"}', b'{"prompt":1e999}',
+                     b"{" + b",".join(b'"k%d":0' % i for i in range(200_000)) + b"}"):
+            answer = self.server.ask("POST", "/completion", body)
+            self.assertEqual(answer.status, 400, answer)
+            self.assertEqual(answer.json["error"]["code"], 400)
+        self.assertLess(time.monotonic() - start, TIMEOUT_S / 2)
+        large = self.server.ask("POST", "/completion", b" " * (33 << 20))
+        self.assertEqual(large.status, 413, large)
+
+    def test_models_props_and_slots(self):
+        model = self.server.ask("GET", "/v1/models").json["data"][0]
+        self.assertEqual((model["id"], model["meta"]["n_ctx_train"]), ("tiny", 4096))
+        self.assertEqual(self.server.ask("GET", "/v1/models/tiny").json["id"], "tiny")
+        self.assertEqual(self.server.ask("GET", "/v1/models/other").status, 404)
+        props = self.server.ask("GET", "/props").json
+        self.assertEqual(props["total_slots"], len(self.server.ask("GET", "/slots").json))
+        self.assertEqual(props["default_generation_settings"]["n_ctx"], 4096)
+        self.assertEqual(self.server.ask("POST", "/props", {}).status, 501)
+
+    def test_tokens_and_templates(self):
+        tokens = self.server.ask("POST", "/tokenize", {"content": "Hello é"}).json["tokens"]
+        back = self.server.ask("POST", "/detokenize", {"tokens": tokens}).json["content"]
+        self.assertEqual(back.strip(), "Hello é")
+        pieces = self.server.ask("POST", "/tokenize",
+                                 {"content": "é", "with_pieces": True}).json["tokens"]
+        self.assertEqual([p["id"] for p in pieces],
+                         self.server.ask("POST", "/tokenize", {"content": "é"}).json["tokens"])
+        self.assertEqual(self.server.ask("POST", "/detokenize", {"tokens": [99999]}).status, 400)
+        prompt = self.server.ask("POST", "/apply-template", {
+            "messages": [{"role": "user", "content": "Hi"}]}).json["prompt"]
+        self.assertIn("Hi", prompt)
+
+    def test_a_completion_streamed_is_the_one_given_whole(self):
+        whole = self.server.complete("Once upon a time", n=20, return_tokens=True).json
+        self.assertEqual((whole["stop_type"], whole["tokens_predicted"], len(whole["tokens"])),
+                         ("limit", 20, 20))
+        timings = whole["timings"]
+        self.assertEqual(timings["cache_n"] + timings["prompt_n"], whole["tokens_evaluated"])
+        with self.server.open("POST", "/completion", {
+                "prompt": "Once upon a time", "n_predict": 20, "temperature": 0,
+                "ignore_eos": True, "stream": True}) as response:
+            events = [json.loads(line[6:]) for line in response if line.startswith(b"data: ")]
+        self.assertEqual("".join(e["content"] for e in events), whole["content"])
+        self.assertEqual([t for e in events for t in e["tokens"]], whole["tokens"])
+        self.assertEqual([e["stop"] for e in events], [False] * 20 + [True])
+
+    def test_several_prompts_and_chosen_fields(self):
+        answers = self.server.complete(["one", [5, 6, "two"]], n=3,
+                                       response_fields=["content", "generation_settings/n_predict"])
+        self.assertEqual([list(a) for a in answers.json], [["content", "n_predict"]] * 2)
+
+    def test_a_prompt_that_does_not_fit_says_by_how_much(self):
+        answer = self.server.complete([5] * 5000)
+        error = answer.json["error"]
+        self.assertEqual((answer.status, error["type"], error["n_prompt_tokens"], error["n_ctx"]),
+                         (400, "exceed_context_size_error", 5000, 4096))
+
+    def test_a_client_that_leaves_cancels_its_turn(self):
+        before = self.server.metric("weft_turns_cancelled_total")
+        for stream in (True, False):
+            body = json.dumps({"prompt": "x", "n_predict": 4000, "ignore_eos": True,
+                               "stream": stream})
+            with socket.create_connection(("127.0.0.1", self.server.port)) as client:
+                client.sendall(f"POST /completion HTTP/1.1\r\nHost: h\r\n"
+                               f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+                self.server.until(lambda: self.server.metric("weft_turns_running") >= 1,
+                                  "it does not run")
+            self.server.until(lambda: self.server.metric("weft_turns_running") == 0,
+                              "it still runs")
+        self.assertEqual(self.server.metric("weft_turns_cancelled_total"), before + 2)
+
+
+class KeysTest(ServeTest):
+    def test_keys_and_their_namespaces(self):
+        keys = self.dir / "keys.txt"
+        keys.write_text("# who may ask\nkey-one first\nkey-two\n")
+        one, two = {"Authorization": "Bearer key-one"}, {"x_api_key": "key-two"}
+        with self.serve("--api-key-file", keys) as server:
+            server.ready()
+            for path in ("/v1/models", "/metrics", "/nothing"):
+                self.assertEqual(server.ask("GET", path).status, 401, path)
+            for wrong in ("key-on", "key-one ", "key-onee", ""):
+                self.assertEqual(server.ask("GET", "/props", x_api_key=wrong).status,
+                                 200 if wrong == "key-one " else 401, wrong)
+            refused = server.ask("POST", "/v1/messages", {})
+            self.assertEqual((refused.status, refused.json["error"]["type"]),
+                             (401, "authentication_error"))
+            self.assertEqual(refused.json["type"], "error", "in the shape of its API")
+            for owner in (one, two):
+                made = server.ask("POST", "/v1/sessions", {"id": "mine"}, **owner)
+                self.assertEqual(made.status, 200, made)
+            self.assertEqual(server.ask("POST", "/v1/sessions", {"id": "mine"}, **one).status, 409)
+            server.ask("POST", "/v1/sessions", {"id": "other"}, **one)
+            listed = server.ask("GET", "/v1/sessions", **two).json["data"]
+            self.assertEqual([s["id"] for s in listed], ["mine"])
+            self.assertEqual(server.ask("GET", "/v1/sessions/other", **two).status, 404)
+            server.until(lambda: "key=first" in server.log, "the key's name is not logged")
+            self.assertNotIn("key-one", server.log)
+            self.assertNotIn("key-two", server.log)
+
+
+class SessionsTest(ServeTest):
+    def test_the_life_of_a_session(self):
+        with tempfile.TemporaryDirectory(dir=self.dir) as state, \
+                self.serve("--state-dir", state) as server:
+            server.ready()
+            path = "/v1/sessions/kitchen"
+            answer = server.ask("POST", f"{path}/reset")
+            self.assertEqual((answer.status, answer.json),
+                             (200, {"reset": True, "session_id": "kitchen"}))
+            self.assertEqual(server.ask("DELETE", path).json,
+                             {"closed": True, "session_id": "kitchen"})
+            self.assertEqual(server.ask("POST", f"{path}/park").status, 404)
+            self.assertEqual(server.ask("GET", "/v1/sessions/a%20b").status, 400)
+            server.complete([5] * 50, session_id="kitchen")
+            fork = server.ask("POST", f"{path}/fork", {"session_id": "garden", "position": 40})
+            self.assertEqual((fork.json["id"], fork.json["tokens"]), ("garden", 40))
+            self.assertEqual(server.ask("POST", f"{path}/park").json["parked"], True)
+            self.assertEqual(server.ask("GET", path).json["state"], "parked")
+            self.assertEqual(server.ask("POST", f"{path}/restore").json["restored"], True)
+            self.assertEqual(server.ask("POST", f"{path}/reset").status, 200)
+            self.assertEqual(server.ask("GET", path).json["tokens"], 0)
+            server.ask("DELETE", path)
+            self.assertEqual(server.ask("GET", path).status, 404)
+
+    def test_the_command(self):
+        with tempfile.TemporaryDirectory(dir=self.dir) as state, \
+                self.serve("--state-dir", state) as server:
+            server.ready()
+            server.complete([5] * 50, session_id="kitchen")
+
+            def command(*args, code=0):
+                result = weft("sessions", *args, "--server", server.url)
+                self.assertEqual(result.code, code, result)
+                return result
+
+            self.assertIn("garden", command("fork", "kitchen", "garden").text)
+            command("park", "kitchen")
+            states = {s["id"]: s["state"] for s in command("list", "--json").json_lines}
+            self.assertEqual(states, {"kitchen": "parked", "garden": "ready"})
+            command("restore", "kitchen")
+            self.assertEqual(command("show", "kitchen", "--json").json["state"], "ready")
+            command("drop", "garden")
+            self.assertIn("garden", command("show", "garden", code=1).err)
+        result = weft("sessions", "list", "--server", server.url)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("is weft serve running", result.err)
+        self.assertEqual(weft("sessions").code, 2)
+
+
+class OverloadTest(ServeTest):
+    def test_200_connections_against_4_places_and_16_in_the_queue(self):
+        with self.serve("--max-running", 4, "--max-queue", 16) as server:
+            server.ready()
+
+            def one(i):
+                path, body = (("/completion", {"prompt": [5 + i % 9] * 40, "n_predict": 30,
+                                               "ignore_eos": True, "stream": i % 2 == 0})
+                              if i % 3 else
+                              ("/v1/chat/completions",
+                               {"messages": [{"role": "user", "content": f"question {i % 9}"}],
+                                "max_tokens": 30, "stream": i % 2 == 0}))
+                answer = server.ask("POST", path, body)
+                if answer.status != 200:
+                    self.assertIn("Retry-After", answer.headers)
+                elif i % 2 == 0:
+                    self.assertTrue(answer.body.startswith(b"data: "), answer)
+                    self.assertNotIn(b'"error"', answer.body)
+                else:
+                    self.assertIsInstance(answer.json, dict)
+                return answer.status
+
+            with concurrent.futures.ThreadPoolExecutor(200) as pool:
+                statuses = list(pool.map(one, range(200)))
+            self.assertLessEqual(set(statuses), {200, 429, 503})
+            self.assertGreaterEqual(statuses.count(200), 20)
+            self.assertIdle(server)
+            self.assertEqual(server.complete("and on").status, 200)
+            self.assertEqual(server.end(), 0, server.log[-2000:])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,52 @@
+// Fuzzing of what we read of a request's head ourselves: paths with their placeholders and
+// percent signs, and files of API keys.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "base/strings.h"
+#include "serve/api_keys.h"
+#include "serve/http_client.h"
+#include "serve/router.h"
+
+namespace weft::serve {
+namespace {
+
+Router MakeRouter() {
+  Router router;
+  const auto nothing = [](const HttpRequest&, HttpResponder&) {};
+  router.Add("GET", "/v1/sessions/{id}", ErrorShape::kOpenAi, nothing);
+  router.Add("POST", "/v1/sessions/{id}/fork", ErrorShape::kOpenAi, nothing);
+  return router;
+}
+
+void TryPath(std::string_view text) {
+  static const Router& router = *new Router(MakeRouter());
+  std::vector<std::string> segments;
+  if (!SplitPath(text, &segments)) return;
+  std::string again;
+  for (const std::string& segment : segments) {
+    StrAppend(&again, "/", PercentEncode(segment));
+    WEFT_CHECK(segment.find('\0') == segment.npos, "a NUL in a name");
+  }
+  std::vector<std::string> same;
+  WEFT_CHECK(SplitPath(again, &same) && same == segments, "a path changes when written again");
+  const Router::Match match = router.Find("GET", segments);
+  if (match.route != nullptr) {
+    WEFT_CHECK(match.arguments.size() == 1 && match.arguments[0] == segments[2],
+               "a placeholder stands for something else");
+  }
+}
+
+}  // namespace
+}  // namespace weft::serve
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  weft::serve::TryPath(text);
+  const auto keys = weft::serve::ApiKeys::Parse(text);
+  if (keys.ok()) WEFT_CHECK(!keys->Find("").has_value(), "the empty key is let in");
+  return 0;
+}
