@@ -1,0 +1,76 @@
+// The `@anthropic-ai/sdk` package against the server.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import Anthropic from "@anthropic-ai/sdk";
+
+import { call, citySchema, say, untilIdle, url } from "./common.mjs";
+
+const client = new Anthropic({ baseURL: url, apiKey: "none", maxRetries: 0 });
+const model = "scripted";
+const tools = [{ name: "get_weather", description: "The weather", input_schema: citySchema }];
+const ask = (text, more = {}) =>
+  ({ model, max_tokens: 1000, messages: [{ role: "user", content: say(text) }], ...more });
+
+test("a message", async () => {
+  const message = await client.messages.create(ask("Hello."));
+  assert.deepEqual(message.content, [{ type: "text", text: "Hello." }]);
+  assert.equal(message.stop_reason, "end_turn");
+  const counted = await client.messages.countTokens(
+    { model, messages: [{ role: "user", content: say("Hello.") }] });
+  assert.equal(counted.input_tokens,
+               message.usage.input_tokens + message.usage.cache_read_input_tokens);
+});
+
+test("a stream with thinking, text and tools, and an answer to them", async () => {
+  const request = ask(`<think>\nWhere?\n</think>\n\nLet me see.\n${call("Bonn")}\n${call("Köln")}`,
+                      { tools, thinking: { type: "enabled", budget_tokens: 1024 } });
+  const stream = client.messages.stream(request);
+  let text = "";
+  stream.on("text", (delta) => { text += delta; });
+  const message = await stream.finalMessage();
+  assert.deepEqual(message.content.map((block) => block.type),
+                   ["thinking", "text", "tool_use", "tool_use"]);
+  assert.equal(text.trim(), "Let me see.");
+  assert.deepEqual(message.content[3].input, { city: "Köln" });
+  assert.equal(message.stop_reason, "tool_use");
+  const results = message.content.slice(2).map((block, i) => ({
+    type: "tool_result", tool_use_id: block.id, content: i === 0 ? "rain" : say("It rains.") }));
+  const next = await client.messages.create({
+    ...request,
+    messages: [...request.messages, { role: "assistant", content: message.content },
+               { role: "user", content: results }] });
+  assert.equal(next.content[0].text, "It rains.");
+  assert.ok(next.usage.cache_read_input_tokens > 0);
+});
+
+test("the tool runner drives a whole conversation", async () => {
+  const asked = [];
+  const last = await client.beta.messages.toolRunner(ask(call("Bonn"), {
+    tools: [{
+      ...tools[0],
+      type: "custom",
+      parse: (input) => input,
+      run: ({ city }) => { asked.push(city); return say("Sunny there."); },
+    }],
+  }));
+  assert.equal(last.content[0].text, "Sunny there.");
+  assert.deepEqual(asked, ["Bonn"]);
+});
+
+test("abort", async () => {
+  const stream = client.messages.stream(ask("<<slow>>" + "x".repeat(3000)));
+  stream.on("text", () => stream.abort());
+  await assert.rejects(stream.done(), Anthropic.APIUserAbortError);
+  await untilIdle();
+});
+
+test("errors are the client's own classes", async () => {
+  await assert.rejects(client.messages.create(ask("x", { model: "claude" })),
+                       Anthropic.NotFoundError);
+  await assert.rejects(client.messages.create(ask("x", { tool_choice: { type: "any" }, tools })),
+                       (error) => error instanceof Anthropic.BadRequestError &&
+                         error.error.error.type === "invalid_request_error");
+  const stream = client.messages.stream(ask("ab<<fail>>"));
+  await assert.rejects(stream.finalMessage(), /no token may come next/);
+});
