@@ -58,13 +58,14 @@ function(weft_library name)
   target_link_libraries(${name} PUBLIC weft_options ${arg_DEPS})
 endfunction()
 
-# weft_test(NAME SOURCES a_test.cc ... [DEPS ...]): one test binary, its cases
-# found at test time, labelled with its folder.
+# weft_test(NAME [ONE_THREAD] SOURCES a_test.cc ... [DEPS ...] [LABELS ...] [TIMEOUT SECONDS]):
+# one test binary, its cases found at test time. ONE_THREAD: it starts no second thread, so
+# the thread sanitizer has nothing to find in it. Sanitizers get four times the time.
 function(weft_test name)
   if(NOT WEFT_TESTS)
     return()
   endif()
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "ONE_THREAD" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   if(WEFT_SANITIZE MATCHES "thread")
     target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/tsan_defaults.cc)
@@ -76,8 +77,14 @@ function(weft_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 600)
   endif()
+  if(WEFT_SANITIZE)
+    math(EXPR arg_TIMEOUT "4 * ${arg_TIMEOUT}")
+  endif()
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
+  endif()
+  if(arg_ONE_THREAD)
+    list(APPEND arg_LABELS one_thread)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")

@@ -29,15 +29,15 @@ check_tidy() {
   python3 tools/tidy.py --build build/tidy --seconds "${TIDY_SECONDS:-600}" \
     ${TIDY_BASE:+--base "$TIDY_BASE"}
 }
-sanitized() {  # PRESET
+sanitized() {  # PRESET [LABEL-TO-LEAVE-OUT]
   configured "$1"
   cmake --build "build/$1"
   # Conformance is about numbers, and the end-to-end tests start hundreds of processes:
   # both are slow under a sanitizer, and what they run the other tests run too.
-  tools/run_tests.sh "build/$1" -LE 'conformance|e2e'
+  tools/run_tests.sh "build/$1" -LE "conformance|e2e${2:+|$2}"
 }
 check_asan() { sanitized asan; }
-check_tsan() { sanitized tsan; }
+check_tsan() { sanitized tsan one_thread; }
 check_fuzz() {
   configured fuzz
   cmake --build build/fuzz --target weft_fuzzers

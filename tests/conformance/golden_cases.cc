@@ -8,6 +8,7 @@
 #include "base/mapped_file.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/goldens.h"
+#include "tests/support/slow_build.h"
 
 namespace weft::testing {
 
@@ -17,21 +18,13 @@ using Json = nlohmann::json;
 
 constexpr int64_t kShortContext = 256;
 
-bool SlowBuild() {
-#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#else
-  return false;
-#endif
-}
-
 std::vector<std::string> NamesIn(const std::string& folder, const std::vector<std::string>& few) {
   std::vector<std::string> names;
   if (GoldensDir().empty()) return names;
   for (const auto& entry : std::filesystem::directory_iterator(GoldensDir() + "/" + folder)) {
     if (entry.path().extension() != ".gguf") continue;
     const std::string name = entry.path().stem().string();
-    if (!SlowBuild() || std::ranges::count(few, name) > 0) names.push_back(name);
+    if (!kSlowBuild || std::ranges::count(few, name) > 0) names.push_back(name);
   }
   std::ranges::sort(names);
   return names;

@@ -9,17 +9,13 @@
 #include <cstdlib>
 
 #include "tests/property/program.h"
+#include "tests/support/slow_build.h"
 
 namespace weft::testing {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(WEFT_DEBUG)
-constexpr int64_t kPrograms = 12;
-constexpr int64_t kMadePrograms = 3;
-#else
-constexpr int64_t kPrograms = 520;
-constexpr int64_t kMadePrograms = 20;
-#endif
+constexpr int64_t kPrograms = testing::kSlowBuild ? 12 : 520;
+constexpr int64_t kMadePrograms = testing::kSlowBuild ? 3 : 20;
 constexpr uint64_t kFirstSeed = 1;
 
 int64_t NumberFrom(const char* variable, int64_t otherwise) {

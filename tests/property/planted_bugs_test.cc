@@ -6,15 +6,12 @@
 
 #include "tests/property/faulty_backend.h"
 #include "tests/property/program.h"
+#include "tests/support/slow_build.h"
 
 namespace weft::testing {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(WEFT_DEBUG)
-constexpr uint64_t kControlPrograms = 5;
-#else
-constexpr uint64_t kControlPrograms = 40;
-#endif
+constexpr uint64_t kControlPrograms = testing::kSlowBuild ? 5 : 40;
 constexpr uint64_t kMostPrograms = 400;
 
 // The seed of the first program that fails, 0 when none of them does.

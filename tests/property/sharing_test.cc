@@ -3,9 +3,12 @@
 
 #include "tests/property/oracle.h"
 #include "tests/property/test_models.h"
+#include "tests/support/slow_build.h"
 
 namespace weft::testing {
 namespace {
+
+constexpr int64_t kLongSession = kSlowBuild ? 960 : 4000;  // whole pages
 
 std::vector<int32_t> MakeTokens(const Model& model, int64_t n, uint64_t seed) {
   std::vector<int32_t> tokens;
@@ -102,14 +105,14 @@ TEST_P(SharingTest, AForkOfALongSessionCopiesNoMoreThanItsLastPage) {
   options_.max_step_tokens = 512;
   Start();
   const SessionId trunk = Create();
-  RunAndCompare(trunk, Greedy(MakeTokens(*model_, 4000, 4), 0));
+  RunAndCompare(trunk, Greedy(MakeTokens(*model_, kLongSession, 4), 0));
   const EngineStats before = engine_->Stats();
   const SessionId fork = Fork(trunk);
   const EngineStats forked = engine_->Stats();
   EXPECT_EQ(forked.pages_copied, before.pages_copied);
   EXPECT_EQ(forked.pages_used, before.pages_used);
   EXPECT_EQ(forked.page_bytes, before.page_bytes);
-  // 4,010 tokens: the last page is partly filled, so that writing needs a copy of it.
+  // Ten more: the last page is partly filled, so that writing needs a copy of it.
   RunAndCompare(trunk, Greedy(MakeTokens(*model_, 10, 5), 0));
   const SessionId partial = Fork(trunk);
   const EngineStats between = engine_->Stats();

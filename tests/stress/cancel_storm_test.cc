@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/support/engine_harness.h"
+#include "tests/support/slow_build.h"
 
 namespace weft {
 namespace {
@@ -18,11 +19,7 @@ using testing::Greedy;
 using testing::RandomTokens;
 using testing::TurnOutcome;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(WEFT_DEBUG)
-constexpr int kTurns = 1500;
-#else
-constexpr int kTurns = 10000;
-#endif
+constexpr int kTurns = testing::kSlowBuild ? 1500 : 10000;
 constexpr int kThreads = 8;
 constexpr uint64_t kConversations = 24;
 
