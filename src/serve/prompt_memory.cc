@@ -84,12 +84,12 @@ void PromptMemory::Remember(std::string_view domain, std::string_view prompt,
 void PromptMemory::Insert(Entry entry, std::string_view replaced) {
   entry.bytes = BytesOf(entry.text, entry.context);
   MutexLock lock(&mutex_);
-  std::erase_if(entries_, [&](const Entry& other) {
-    const bool gone =
-        other.domain == entry.domain && (other.text == replaced || other.text == entry.text);
-    if (gone) bytes_ -= other.bytes;
-    return gone;
-  });
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    const bool is_old =
+        it->domain == entry.domain && (it->text == replaced || it->text == entry.text);
+    if (is_old) bytes_ -= it->bytes;
+    it = is_old ? entries_.erase(it) : std::next(it);
+  }
   const std::string domain = entry.domain;
   bytes_ += entry.bytes;
   entries_.push_front(std::move(entry));
