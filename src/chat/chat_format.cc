@@ -60,7 +60,11 @@ StatusOr<ChatPrompt> ChatFormatImpl::Render(const ChatRequest& request) const {
   WEFT_RETURN_IF_ERROR(CheckTools(request.tools));
   Json context = request.variables.is_object() ? request.variables : Json::object();
   context["messages"] = ShapeMessages(request.messages, request.tools, traits_, *syntax_);
-  context["tools"] = HasTools(request.tools) && traits_.tools ? request.tools : Json(nullptr);
+  const bool shows_tools = HasTools(request.tools) && traits_.tools;
+  context.erase("tools");
+  if (shows_tools || !traits_.omits_no_tools) {
+    context["tools"] = shows_tools ? request.tools : Json(nullptr);
+  }
   context["add_generation_prompt"] = request.add_generation_prompt;
   context["bos_token"] = bos_;
   context["eos_token"] = eos_;
@@ -80,7 +84,7 @@ StatusOr<std::shared_ptr<const ChatFormat>> ChatFormat::Create(
     WEFT_ASSIGN_OR_RETURN(template_source, FindBuiltinTemplate("chatml"));
   }
   auto parsed = ChatTemplate::Parse(std::move(template_source));
-  if (!parsed.ok()) return Annotate(parsed.status(), "the chat template: ");
+  if (!parsed.ok()) return parsed.status();
   const auto text = [&](TokenId id) { return tokenizer->Piece(id, /*render_special=*/true); };
   return std::make_shared<const ChatFormatImpl>(*std::move(parsed), text(tokenizer->bos()),
                                                 text(tokenizer->eos()));

@@ -35,6 +35,8 @@ class Probe {
     return text.ok() ? *std::move(text) : std::string();
   }
 
+  bool omits_no_tools = false;
+
  private:
   const ChatTemplate& template_;
   const std::string &bos_, &eos_;
@@ -122,8 +124,9 @@ TemplateTraits::Reasoning ReasoningOf(const std::string& source, const ReplySynt
 
 TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySyntax& syntax,
                              const std::string& bos, const std::string& eos) {
-  const Probe probe(chat_template, bos, eos);
+  Probe probe(chat_template, bos, eos);
   TemplateTraits traits;
+  probe.omits_no_tools = probe.Render(Json::array({User()})).empty();
   const auto shows_message = [&](const char* role) {
     const Json message = {{"role", role}, {"content", kSystem}};
     return Has(probe.Render(Json::array({message, User()})), kSystem);
@@ -134,6 +137,7 @@ TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySynta
     const Json parts = Json::array({{{"type", "text"}, {"text", kUser}}});
     traits.parts = Has(probe.Render(Json::array({User(parts)})), kUser);
   }
+  traits.omits_no_tools = probe.omits_no_tools;
   traits.tools = Has(probe.Render(Json::array({User()}), Tools()), kTool);
   ProbeCalls(probe, &traits);
   traits.reasoning = ReasoningOf(chat_template.source(), syntax);

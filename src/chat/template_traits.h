@@ -20,6 +20,7 @@ struct TemplateTraits {
   bool developer = false;         // knows the role "developer"
   bool parts = false;             // takes content as a list of parts alone
   bool tools = false;             // shows the tools that are offered
+  bool omits_no_tools = false;    // without tools, the variable must not be there
   bool calls = false;             // shows earlier calls
   bool results = false;           // shows results of tools
   bool several_calls = false;     // shows more than one call of a message

@@ -1,0 +1,300 @@
+// Chat formats: which templates are recognised as what, and what requests become.
+#include "chat/chat_format.h"
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+
+#include "chat/builtin_templates.h"
+#include "chat/reply_test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/engine_harness.h"
+#include "tests/support/goldens.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::shared_ptr<const ChatFormat> Format(std::string source) {
+  auto format = ChatFormat::Create(std::move(source), testing::TinyModel("llama")->tokenizer());
+  EXPECT_TRUE(format.ok()) << format.status();
+  return format.ok() ? *format : nullptr;
+}
+
+std::string GoldenSource(const std::string& name) {
+  std::ifstream in(testing::GoldensDir() + "/chat/" + name + ".jinja", std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+ChatRequest Request(const char* messages, bool with_tools = false) {
+  ChatRequest request;
+  request.messages = Json::parse(messages);
+  if (with_tools) {
+    request.tools = Json::parse(R"([{"type": "function", "function": {"name": "get_weather",
+      "description": "The weather", "parameters": {"type": "object",
+      "properties": {"city": {"type": "string", "description": "Where"}}}}}])");
+  }
+  request.render.wall_clock_s = 0;
+  return request;
+}
+
+ChatPrompt Rendered(const ChatFormat& format, const ChatRequest& request) {
+  auto prompt = format.Render(request);
+  EXPECT_TRUE(prompt.ok()) << prompt.status();
+  return prompt.ok() ? *std::move(prompt) : ChatPrompt();
+}
+
+std::string Refusal(const char* messages, const char* tools = "null") {
+  ChatRequest request = Request(messages);
+  request.tools = Json::parse(tools);
+  const auto prompt = Format("")->Render(request);
+  EXPECT_EQ(prompt.status().code(), StatusCode::kInvalidArgument);
+  return std::string(Message(prompt.status()));
+}
+
+constexpr char kToolTurn[] = R"([
+  {"role": "user", "content": "Weather?"},
+  {"role": "assistant", "content": null, "tool_calls": [{"id": "call_1", "type": "function",
+    "function": {"name": "get_weather", "arguments": "{\"city\": \"Oslo\"}"}}]},
+  {"role": "tool", "tool_call_id": "call_1", "content": "rain"}])";
+
+TEST(ChatFormatTest, TemplatesOfTheFieldAreRecognised) {
+  WEFT_REQUIRE_GOLDENS();
+  struct Expected {
+    const char* format;
+    bool tools;
+    bool reasoning;
+  };
+  const std::map<std::string, Expected> kExpected = {
+      {"Apriel-1.6-15b-Thinker-fixed", {"hermes", true, false}},
+      {"ByteDance-Seed-OSS", {"seed-xml", true, true}},
+      {"CohereForAI-c4ai-command-r-plus-tool_use", {"generic", true, false}},
+      {"GLM-4.6", {"generic", true, true}},
+      {"GigaChat3-10B-A1.8B", {"generic", true, false}},
+      {"HuggingFaceTB-SmolLM3-3B", {"generic", false, true}},
+      {"Kimi-K2-Instruct", {"generic", true, false}},
+      {"Kimi-K3", {"generic", true, false}},
+      {"LFM2.5-8B-A1B", {"lfm2", true, true}},
+      {"LFM2.5-Instruct", {"lfm2", true, true}},
+      {"MiMo-VL", {"hermes", true, false}},
+      {"MiniMax-M2", {"minimax-xml", true, true}},
+      {"Mistral-Small-3.2-24B-Instruct-2506", {"mistral", true, false}},
+      {"NVIDIA-Nemotron-Nano-v2", {"hermes", true, true}},
+      {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", {"hermes", true, false}},
+      {"Qwen-QwQ-32B", {"hermes", true, true}},
+      {"Qwen-Qwen2.5-7B-Instruct", {"hermes", true, false}},
+      {"Qwen-Qwen3-0.6B", {"hermes", true, true}},
+      {"Qwen3.5-4B", {"qwen-xml", true, true}},
+      {"StepFun3.5-Flash", {"qwen-xml", true, true}},
+      {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", {"deepseek", false, true}},
+      {"deepseek-ai-DeepSeek-V3.1", {"deepseek", false, true}},
+      {"deepseek-ai-DeepSeek-V4", {"generic", true, true}},
+      {"fireworks-ai-llama-3-firefunction-v2", {"generic", false, false}},
+      {"google-gemma-2-2b-it", {"generic", false, false}},
+      {"google-gemma-4-31B-it", {"gemma4", true, true}},
+      {"ibm-granite-granite-3.3-2B-Instruct", {"generic", true, true}},
+      {"ibm-granite-granite-4.1", {"hermes", true, false}},
+      {"llama-cpp-rwkv-world", {"generic", false, true}},
+      {"meta-llama-Llama-3.1-8B-Instruct", {"llama3", true, false}},
+      {"meta-llama-Llama-3.2-3B-Instruct", {"llama3", true, false}},
+      {"microsoft-Phi-3.5-mini-instruct", {"generic", false, false}},
+      {"mistralai-Mistral-Nemo-Instruct-2407", {"mistral", true, false}},
+      {"openai-gpt-oss-120b", {"harmony", true, true}},
+  };
+  for (const auto& [name, expected] : kExpected) {
+    const std::string source = GoldenSource(name);
+    ASSERT_FALSE(source.empty()) << name;
+    const auto format = Format(source);
+    EXPECT_EQ(format->reply_format(), expected.format) << name;
+    EXPECT_EQ(format->template_has_tools(), expected.tools) << name;
+    EXPECT_EQ(format->has_reasoning(), expected.reasoning) << name;
+  }
+}
+
+// A call of the history is rendered as its parser reads it.
+TEST(ChatFormatTest, CallsOfTheHistoryAreReadBack) {
+  WEFT_REQUIRE_GOLDENS();
+  for (const char* name :
+       {"Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B", "Qwen3.5-4B", "ByteDance-Seed-OSS",
+        "MiniMax-M2", "NVIDIA-Nemotron-Nano-v2", "meta-llama-Llama-3.1-8B-Instruct",
+        "mistralai-Mistral-Nemo-Instruct-2407", "Mistral-Small-3.2-24B-Instruct-2506",
+        "google-gemma-4-31B-it", "LFM2.5-8B-A1B", "LFM2.5-Instruct", "openai-gpt-oss-120b",
+        "deepseek-ai-DeepSeek-V3.1", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+        "google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct", "HuggingFaceTB-SmolLM3-3B"}) {
+    const auto format = Format(GoldenSource(name));
+    ChatRequest request = Request(kToolTurn, /*with_tools=*/true);
+    request.messages.push_back({{"role", "assistant"}, {"content", "It rains."}});
+    request.messages.push_back({{"role", "user"}, {"content", "And tomorrow?"}});
+    const std::string after = Rendered(*format, request).text;
+    EXPECT_THAT(after, HasSubstr("rain")) << name;
+    request.messages.erase(request.messages.begin() + 1, request.messages.end());
+    ChatPrompt before = Rendered(*format, request);
+    EXPECT_THAT(before.text, HasSubstr("get_weather")) << name;
+    // What the model said begins behind the question, or a header.
+    const size_t argument = after.rfind("Oslo");
+    ASSERT_NE(argument, std::string::npos) << name;
+    size_t at = after.rfind("Weather?", argument);
+    const size_t header = after.rfind("<|end_header_id|>", argument);
+    if (header != std::string::npos) at = header + std::string_view("<|end_header_id|>").size();
+    ASSERT_NE(at, std::string::npos) << name;
+    const std::string reply = after.substr(at);
+    before.reasoning_is_open = false;
+    const std::string said = TakenApart(format->NewReplyParser(before, {.tools = true}).get(),
+                                        std::array<std::string_view, 1>{reply});
+    EXPECT_THAT(said, HasSubstr("<get_weather")) << name << "\n" << after;
+    EXPECT_THAT(said, HasSubstr("Oslo\"}\n>\nC")) << name;
+  }
+}
+
+TEST(ChatFormatTest, RefusalsNameThePlace) {
+  EXPECT_THAT(Refusal("{}"), HasSubstr("messages: must be a list"));
+  EXPECT_THAT(Refusal("[]"), HasSubstr("messages: there must be at least one"));
+  EXPECT_THAT(Refusal("[1]"), HasSubstr("messages[0]: must be an object"));
+  EXPECT_THAT(Refusal(R"([{"content": "x"}])"), HasSubstr("messages[0].role: must be a string"));
+  EXPECT_THAT(Refusal(R"([{"role": "boss", "content": "x"}])"), HasSubstr("no role 'boss'"));
+  EXPECT_THAT(Refusal(R"([{"role": "user", "content": "x"}, {"role": "user"}])"),
+              HasSubstr("messages[1].content: a message of role 'user' needs content"));
+  EXPECT_THAT(Refusal(R"([{"role": "user", "content": 5}])"),
+              HasSubstr("messages[0].content: must be a string or a list"));
+  EXPECT_THAT(Refusal(R"([{"role": "user", "content": [{"type": "text", "text": "a"},
+                          {"type": "image_url", "image_url": {"url": "x"}}]}])"),
+              HasSubstr("messages[0].content[1]: this server takes text alone"));
+  EXPECT_THAT(Refusal(R"([{"role": "assistant", "tool_calls": [{"function": {}}]}])"),
+              HasSubstr("messages[0].tool_calls[0].function.name"));
+  EXPECT_THAT(Refusal(R"([{"role": "user", "content": "x", "tool_calls": []}])"),
+              HasSubstr("messages[0].tool_calls: only messages of role 'assistant'"));
+  constexpr char kUser[] = R"([{"role": "user", "content": "x"}])";
+  EXPECT_THAT(Refusal(kUser, "5"), HasSubstr("tools: must be a list"));
+  EXPECT_THAT(Refusal(kUser, R"([{"type": "web_search"}])"), HasSubstr("tools[0].type"));
+  EXPECT_THAT(Refusal(kUser, R"([{"type": "function", "function": {"name": "f",
+                                  "parameters": 1}}])"),
+              HasSubstr("tools[0].function.parameters"));
+}
+
+TEST(ChatFormatTest, WithoutATemplateItIsChatMl) {
+  const auto format = Format("");
+  EXPECT_EQ(Rendered(*format, Request(R"([{"role": "developer", "content": "Be brief."},
+      {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+      {"role": "assistant", "content": "c"}, {"role": "user", "content": "d"}])"))
+                .text,
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nab<|im_end|>\n"
+            "<|im_start|>assistant\nc<|im_end|>\n<|im_start|>user\nd<|im_end|>\n"
+            "<|im_start|>assistant\n");
+}
+
+TEST(ChatFormatTest, ToolsThatATemplateCannotShowAreDescribed) {
+  const auto format = Format("");
+  EXPECT_FALSE(format->template_has_tools());
+  const std::string text = Rendered(*format, Request(kToolTurn, true)).text;
+  EXPECT_THAT(text, HasSubstr("<|im_start|>system\nYou can call these functions"));
+  EXPECT_THAT(text, HasSubstr("{\"name\": \"get_weather\", \"description\": \"The weather\""));
+  EXPECT_THAT(text, HasSubstr("<|im_start|>assistant\n<tool_call>\n{\"name\": \"get_weather\", "
+                              "\"arguments\": {\"city\": \"Oslo\"}}\n</tool_call><|im_end|>"));
+  // Without a system message of the template's own, the first user says it.
+  StatusOr<std::string_view> phi = FindBuiltinTemplate("mistral");
+  ASSERT_TRUE(phi.ok());
+  EXPECT_THAT(Rendered(*Format(std::string(*phi)), Request(kToolTurn, true)).text,
+              HasSubstr("You can call these functions"));
+}
+
+TEST(ChatFormatTest, ArgumentsHaveTheShapeThatTheTemplateTakes) {
+  const std::string head =
+      "{%- for t in tools or [] -%}{{ t.function.name }}{%- endfor -%}"
+      "{%- for m in messages -%}{{ m.role }}:{{ m.content or '' }}"
+      "{%- for c in m.tool_calls or [] -%}";
+  const std::string tail = "{%- endfor -%}|{% endfor %}";
+  const auto text = [&](const std::string& body) {
+    return Rendered(*Format(head + body + tail), Request(kToolTurn, true)).text;
+  };
+  EXPECT_THAT(text("{{ c.function.name }}{% for k, v in c.function.arguments.items() %}"
+                   "<{{ k }}={{ v }}>{% endfor %}"),
+              HasSubstr("assistant:get_weather<city=Oslo>|"));
+  EXPECT_THAT(text("{{ c.function.name ~ '(' ~ c.function.arguments ~ ')' }}"),
+              HasSubstr("assistant:get_weather({\"city\": \"Oslo\"})|"));
+  // What is no JSON stays as it is.
+  ChatRequest request = Request(kToolTurn, true);
+  request.messages[1]["tool_calls"][0]["function"]["arguments"] = "{oops";
+  EXPECT_THAT(
+      Rendered(*Format(head + "{{ c.function.name }}{{ c.function.arguments|tojson }}" + tail),
+               request)
+          .text,
+      HasSubstr("get_weather\"{oops\"|"));
+}
+
+TEST(ChatFormatTest, ReasoningOfTheHistoryGoesWhereTheTemplateLooks) {
+  ChatRequest request = Request(R"([{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "b", "reasoning_content": "hm"}])");
+  request.add_generation_prompt = false;
+  const auto text = [&](const char* body) {
+    return Rendered(*Format(StrCat("{%- for m in messages -%}", body, "|{% endfor %}")), request)
+        .text;
+  };
+  EXPECT_EQ(text("{{ m.reasoning_content }}/{{ m.content }}"), "/a|hm/b|");
+  EXPECT_EQ(text("{{ m.content.split('</think>')[-1] }}{{ '<think>' in m.content }}"),
+            "aFalse|\n\nbTrue|");
+  EXPECT_EQ(text("{{ m.content }}"), "a|b|");
+}
+
+TEST(ChatFormatTest, ReasoningThatThePromptOpensIsSeen) {
+  const std::string source =
+      "{%- for m in messages -%}{{ m.content }}{%- endfor -%}{%- if add_generation_prompt -%}"
+      "<a>{{ '<think>\\n' }}{% if enable_thinking is false %}</think>{% endif %}{% endif %}";
+  const auto format = Format(source);
+  ChatRequest request = Request(R"([{"role": "user", "content": "x <think> y"}])");
+  const ChatPrompt open = Rendered(*format, request);
+  EXPECT_TRUE(open.reasoning_is_open);
+  const auto parser = format->NewReplyParser(open, {});
+  EXPECT_EQ(TakenApart(parser.get(), std::array<std::string_view, 1>{"hm</think>Hi"}),
+            "Rhm\nCHi\n");
+  request.variables["enable_thinking"] = false;
+  EXPECT_FALSE(Rendered(*format, request).reasoning_is_open);
+}
+
+// Templates that show one call of a message get one message a call, with its result.
+TEST(ChatFormatTest, SeveralCallsWhereOneIsShown) {
+  const std::string source =
+      "{%- for t in tools or [] -%}{{ t.function.name }}{%- endfor -%}"
+      "{%- for m in messages -%}{{ m.role }}:{{ m.content or '' }}"
+      "{%- if m.tool_calls -%}{%- set f = m.tool_calls[0].function -%}"
+      "{{ f.name }}{{ f.arguments|tojson }}{%- endif -%}|{%- endfor -%}";
+  const ChatRequest request = Request(R"([{"role": "user", "content": "a"},
+    {"role": "assistant", "content": "b", "tool_calls": [
+      {"id": "1", "function": {"name": "f", "arguments": "{}"}},
+      {"id": "2", "function": {"name": "g", "arguments": "{\"k\": 1}"}}]},
+    {"role": "tool", "tool_call_id": "2", "content": "second"},
+    {"role": "tool", "tool_call_id": "1", "content": "first"}])");
+  EXPECT_EQ(Rendered(*Format(source), request).text,
+            "user:a|assistant:bg{\"k\": 1}|tool:second|assistant:f{}|tool:first|");
+}
+
+TEST(ChatFormatTest, MistralIdsAreMadeToFit) {
+  WEFT_REQUIRE_GOLDENS();
+  const auto format = Format(GoldenSource("mistralai-Mistral-Nemo-Instruct-2407"));
+  const std::string text = Rendered(*format, Request(kToolTurn, true)).text;
+  const size_t at = text.find("\"id\": \"");
+  ASSERT_NE(at, std::string::npos);
+  const std::string id = text.substr(at + 7, 9);
+  EXPECT_THAT(text, HasSubstr("\"call_id\": \"" + id + "\""));
+  EXPECT_THAT(text, Not(HasSubstr("call_1")));
+}
+
+TEST(ChatFormatTest, TheTemplatesOwnErrorsAreGivenOn) {
+  const auto format = Format(
+      "{%- for m in messages -%}{%- if m.role == 'system' -%}"
+      "{{ raise_exception('System role not supported') }}{%- endif -%}{{ m.content }}{%- endfor "
+      "-%}");
+  const auto prompt = format->Render(Request(R"([{"role": "system", "content": "x"},
+                                                 {"role": "user", "content": "y"}])"));
+  EXPECT_EQ(Message(prompt.status()), "System role not supported");
+  EXPECT_FALSE(ChatFormat::Create("{% if %}", testing::TinyModel("llama")->tokenizer()).ok());
+}
+
+}  // namespace
+}  // namespace weft
