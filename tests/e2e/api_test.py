@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""The APIs of weft serve together: the same bits through all of them, the likelihoods that
+evaluations ask for, clients that leave."""
+
+import concurrent.futures
+import json
+import socket
+import unittest
+
+from serve_test import ServeTest
+from weft_process import weft
+
+PROMPT = "The loom stands in the room beside the kitchen. "
+COMMON = {"temperature": 1, "seed": 7, "ignore_eos": True}
+
+
+def from_completions(server):
+    body = server.ask("POST", "/v1/completions", {
+        "prompt": PROMPT * 3, "max_tokens": 48, "logprobs": 3, "echo": True, **COMMON}).json
+    choice = body["choices"][0]
+    return choice["text"], choice["logprobs"]
+
+
+def from_chat(server):
+    body = server.ask("POST", "/v1/chat/completions", {
+        "messages": [{"role": "user", "content": PROMPT * 5}], "max_tokens": 40, "logprobs": True,
+        "top_logprobs": 3, "reasoning_format": "none", **COMMON}).json
+    choice = body["choices"][0]
+    return choice["message"]["content"], choice["logprobs"]
+
+
+def from_responses(server):
+    body = server.ask("POST", "/v1/responses", {
+        "input": PROMPT * 2, "max_output_tokens": 56, "top_logprobs": 3,
+        "include": ["message.output_text.logprobs"], **COMMON}).json
+    return [item["content"] for item in body["output"]]
+
+
+def from_messages(server):
+    body = server.ask("POST", "/v1/messages", {
+        "messages": [{"role": "user", "content": PROMPT * 4}], "max_tokens": 44, **COMMON}).json
+    return body["content"]
+
+
+class SameBitsTest(ServeTest):
+    def test_conversations_through_all_interfaces_at_once(self):
+        ways = [from_completions, from_chat, from_responses, from_messages]
+        with self.serve("--threads", 2) as server:
+            server.ready()
+            alone = [way(server) for way in ways]
+            for result in alone:
+                self.assertGreater(len(json.dumps(result)), 60)
+            with concurrent.futures.ThreadPoolExecutor(12) as pool:
+                together = list(pool.map(lambda way: way(server), ways * 3))
+            for i, result in enumerate(together):
+                self.assertEqual(result, alone[i % len(ways)], ways[i % len(ways)].__name__)
+            self.assertIdle(server)
+        with self.serve("--threads", 1, "--max-running", 2) as server:
+            server.ready()
+            self.assertEqual([way(server) for way in ways], alone)
+
+
+class LikelihoodTest(ServeTest):
+    CASES = [("The loom stands in the", " kitchen"), ("One two three", " four five"),
+             ("", "Begin"), ("A b", "c d e f")]
+
+    def test_echoed_logprobs_are_those_of_score(self):
+        lines = "".join(json.dumps({"context": context, "continuation": more}) + "\n"
+                        for context, more in self.CASES)
+        done = weft("score", "-m", self.model, "--kv", "f16", stdin=lines)
+        self.assertEqual(done.code, 0, str(done))
+        with self.serve("--kv", "f16") as server:
+            server.ready()
+            for (context, more), score in zip(self.CASES, done.json_lines):
+                def ids(text):
+                    return server.ask("POST", "/tokenize", {
+                        "content": text, "add_special": True}).json["tokens"]
+                prompt = ids(context + more)
+                body = server.ask("POST", "/v1/completions", {
+                    "prompt": prompt, "max_tokens": 1, "echo": True, "logprobs": 1,
+                    "temperature": 0}).json
+                logprobs = body["choices"][0]["logprobs"]
+                begin = len(prompt) - score["tokens"]
+                tokens = logprobs["tokens"][begin:-1]
+                self.assertEqual(len(tokens), score["tokens"])
+                self.assertAlmostEqual(sum(logprobs["token_logprobs"][begin:-1]),
+                                       score["logprob"], places=4)
+                best = [max(top, key=top.get) for top in logprobs["top_logprobs"][begin:-1]]
+                self.assertEqual(tokens == best, score["is_greedy"])
+
+
+class LeavingTest(ServeTest):
+    LONG = {"max_tokens": 20000, "ignore_eos": True, "temperature": 0}
+
+    def leave(self, server, path, body):
+        """A connection whose request is sent, and nothing read."""
+        data = json.dumps(body).encode()
+        connection = socket.create_connection(("127.0.0.1", server.port))
+        connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" %
+                           (path.encode(), len(data), data))
+        return connection
+
+    def test_a_client_that_leaves_ends_its_turn_and_no_other(self):
+        chat = {"messages": [{"role": "user", "content": "x"}], **self.LONG}
+        requests = [("/v1/chat/completions", chat),
+                    ("/v1/chat/completions", {**chat, "stream": True}),
+                    ("/v1/completions", {"prompt": "x", **self.LONG}),
+                    ("/v1/messages", chat), ("/v1/messages", {**chat, "stream": True}),
+                    ("/v1/responses", {"input": "x", "max_output_tokens": 20000,
+                                       "ignore_eos": True})]
+        with self.serve("--max-running", 1, "--ctx", 32768) as server:
+            server.ready()
+            for path, body in requests:
+                first = self.leave(server, path, body)
+                server.until(lambda: server.metric("weft_turns_running") == 1, "nothing runs")
+                queued = self.leave(server, path, body)
+                server.until(lambda: server.metric("weft_turns_queued") == 1, "nothing waits")
+                queued.close()
+                server.until(lambda: server.metric("weft_turns_queued") == 0, "it still waits")
+                self.assertEqual(server.metric("weft_turns_running"), 1)
+                first.close()
+                self.assertIdle(server)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
