@@ -304,6 +304,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   turn.max_tokens = fields.Integer("max_tokens", 1, INT32_MAX).value_or(kDefaultMaxTokens);
   if (auto stops = fields.Strings("stop_sequences", 64)) turn.stop_strings = *std::move(stops);
   read.stream = fields.Bool("stream").value_or(false);
+  ReadForeignFields(&fields);
   fields.Refuse("container", "is not supported");
   fields.Refuse("mcp_servers", "is not supported", ordered_json::array());
   fields.CannotMatter({"metadata", "service_tier", "inference_geo", "cache_control"});

@@ -291,6 +291,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   if (const ordered_json* const metadata = fields.Value("metadata")) {
     read.echo["metadata"] = *metadata;
   }
+  ReadForeignFields(&fields);
   ReadServerSide(&fields);
   ReadAccountFields(&fields);
   auto session = ChooseSession(request, &fields);
