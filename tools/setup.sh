@@ -11,8 +11,8 @@ set -eu
 build="g++ cmake ninja-build ccache mold
   libabsl-dev libcli11-dev nlohmann-json3-dev libutf8proc-dev libxxhash-dev libzstd-dev libedit-dev
   libboost1.81-dev prometheus-cpp-dev libssl-dev
-  zlib1g-dev
-  libgtest-dev libgmock-dev libpcre2-dev python3"
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
+  libgtest-dev libgmock-dev libpcre2-dev python3 python3-grpcio python3-protobuf"
 # What `make check` adds: another compiler, its runtime for sanitizers and fuzzers.
 check="clang clang-format clang-tidy libclang-rt-14-dev git"
 bench="libbenchmark-dev"

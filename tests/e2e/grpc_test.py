@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""weft serve --grpc-port, asked by a foreign gRPC client: Debian's python3-grpcio.
+
+The messages are made by protoc from proto/ when the test starts, so that names and
+numbers are those that other clients see on the wire.
+"""
+
+import hashlib
+import importlib
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import zipfile
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+try:
+    import google.protobuf
+    import grpc
+except ImportError:
+    # The packages are Debian's, so its own interpreter has them.
+    if os.path.exists(SYSTEM_PYTHON) and os.path.realpath(sys.executable) != os.path.realpath(
+            SYSTEM_PYTHON) and not os.environ.get("WEFT_GRPC_TEST_AGAIN"):
+        os.environ["WEFT_GRPC_TEST_AGAIN"] = "1"
+        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
+    grpc = None
+
+from weft_process import TIMEOUT_S, WEFT, make_model, weft
+
+PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
+SERVICE = "mlx.grpc.engine.MlxEngine"
+PROMPT = "the weft travels"
+
+# The parts of grpc.health.v1 and of reflection that are asked for here.
+HEALTH_PROTO = """
+syntax = "proto3";
+package grpc.health.v1;
+message HealthCheckRequest { string service = 1; }
+message HealthCheckResponse { int32 status = 1; }
+"""
+REFLECTION_PROTO = """
+syntax = "proto3";
+package grpc.reflection.v1alpha;
+message ServerReflectionRequest { oneof r { string list_services = 7; } }
+message ServiceResponse { string name = 1; }
+message ListServiceResponse { repeated ServiceResponse service = 1; }
+message ServerReflectionResponse { oneof r { ListServiceResponse list_services_response = 6; } }
+"""
+SERVING, NOT_SERVING = 1, 2
+
+
+def generate_messages(folder):
+    """The modules of the engine's, the health and the reflection messages."""
+    for proto in PROTO.glob("*.proto"):
+        shutil.copy(proto, folder)
+    (folder / "health.proto").write_text(HEALTH_PROTO)
+    (folder / "reflection.proto").write_text(REFLECTION_PROTO)
+    protos = [path.name for path in folder.glob("*.proto")]
+    subprocess.run(["protoc", f"--proto_path={folder}", f"--python_out={folder}", *protos],
+                   check=True, timeout=TIMEOUT_S)
+    sys.path.insert(0, str(folder))
+    return [importlib.import_module(name + "_pb2")
+            for name in ("mlx_engine", "common", "health", "reflection")]
+
+
+class Server:
+    """A server on free ports, with a channel to it."""
+
+    def __init__(self, model, *flags):
+        self.process = subprocess.Popen(
+            [WEFT, "serve", "-m", str(model), "--port", "0", "--grpc-port", "0",
+             *map(str, flags)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.log = []
+        self.port = None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if match := re.search(r"gRPC server listening on 127\.0\.0\.1:(\d+)", line):
+                self.port = int(match[1])
+                break
+        assert self.port, "".join(self.log)
+        self.reader = threading.Thread(target=self.log.extend, args=(self.process.stderr,),
+                                       daemon=True)
+        self.reader.start()
+        self.channel = grpc.insecure_channel(
+            f"127.0.0.1:{self.port}",
+            options=[("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)])
+
+    def stop(self):
+        self.channel.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=TIMEOUT_S)
+        self.reader.join()
+        self.process.stderr.close()
+        return code
+
+
+@unittest.skipIf(grpc is None, "python3-grpcio and python3-protobuf are not installed")
+class GrpcTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        folder = pathlib.Path(cls.folder.name)
+        cls.pb, cls.common, cls.health, cls.reflection = generate_messages(folder)
+        cls.model = make_model(folder / "llama.gguf")
+        cls.server = Server(cls.model, "--alias", "loom")
+        run = weft("run", "-m", cls.model, "--temp", "0", "-n", "12", "--json", PROMPT).json
+        cls.expected = run["tokens"]
+        cls.prompt = weft("tokenize", "-m", cls.model, "--add-bos", "--json", PROMPT).json["tokens"]
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        cls.folder.cleanup()
+        assert code == 0, "".join(cls.server.log)
+
+    def unary(self, method, request, response, server=None, **kwargs):
+        call = (server or self.server).channel.unary_unary(
+            method, request_serializer=type(request).SerializeToString,
+            response_deserializer=response.FromString)
+        return call(request, timeout=TIMEOUT_S, **kwargs)
+
+    def ask(self, name, server=None, **kwargs):
+        request = getattr(self.pb, name + "Request")(**kwargs)
+        return self.unary(f"/{SERVICE}/{name}", request, getattr(self.pb, name + "Response"),
+                          server)
+
+    def request(self, ids=None, **kwargs):
+        params = dict(temperature=0, max_tokens=12)
+        params.update(kwargs.pop("sampling", {}))
+        return self.pb.GenerateRequest(
+            tokenized=self.pb.TokenizedInput(input_ids=self.prompt if ids is None else ids),
+            sampling_params=self.pb.SamplingParams(**params), **kwargs)
+
+    def generate(self, request, server=None, timeout=TIMEOUT_S, metadata=None):
+        call = (server or self.server).channel.unary_stream(
+            f"/{SERVICE}/Generate", request_serializer=self.pb.GenerateRequest.SerializeToString,
+            response_deserializer=self.pb.GenerateResponse.FromString)
+        return call(request, timeout=timeout, metadata=metadata)
+
+    def refusal(self, call):
+        with self.assertRaises(grpc.RpcError) as caught:
+            list(call)
+        return caught.exception.code(), caught.exception.details()
+
+    def test_greedy_is_what_run_says(self):
+        answers = list(self.generate(self.request(stream=True, request_id="a")))
+        chunks = [answer.chunk for answer in answers[:-1]]
+        self.assertEqual([list(chunk.token_ids) for chunk in chunks],
+                         [[token] for token in self.expected])
+        self.assertEqual([chunk.completion_tokens for chunk in chunks], list(range(1, 13)))
+        complete = answers[-1].complete
+        self.assertEqual(list(complete.output_ids), [])
+        self.assertEqual(complete.finish_reason, "length")
+        self.assertEqual((complete.prompt_tokens, complete.completion_tokens),
+                         (len(self.prompt), 12))
+
+        [whole] = self.generate(self.request(stream=False))
+        self.assertEqual(list(whole.complete.output_ids), self.expected)
+
+    def test_many_at_once_say_the_same(self):
+        calls = [self.generate(self.request(stream=True, request_id=f"many {i}"))
+                 for i in range(24)]
+        for call in calls:
+            tokens = [token for answer in call for token in answer.chunk.token_ids]
+            self.assertEqual(tokens, self.expected)
+
+    def test_cached_tokens_are_real(self):
+        ids = [300 + i % 50 for i in range(200)]
+        [first] = self.generate(self.request(ids))
+        [second] = self.generate(self.request(ids))
+        self.assertEqual(first.complete.cached_tokens, 0)
+        self.assertGreater(second.complete.cached_tokens, 100)
+        self.assertLess(second.complete.cached_tokens, 200)
+        self.assertEqual(first.complete.output_ids, second.complete.output_ids)
+
+    def test_info(self):
+        info = self.ask("GetModelInfo")
+        self.assertEqual(info.served_model_name, "loom")
+        self.assertEqual(info.model_path, str(self.model))
+        self.assertTrue(info.is_generation)
+        self.assertEqual(info.bos_token_id, self.prompt[0])
+        server = self.ask("GetServerInfo")
+        self.assertEqual(server.server_type, "mlx-grpc")
+        self.assertGreater(server.uptime_seconds, 0)
+
+    def test_refusals(self):
+        invalid = grpc.StatusCode.INVALID_ARGUMENT
+        text = self.pb.GenerateRequest(text="hello")
+        for request, says in ((text, "input_ids"), (self.request([]), "empty prompt"),
+                              (self.request([99999999]), "vocabulary"),
+                              (self.request(sampling={"top_p": 7}), "top_p"),
+                              # Beyond the 4 MiB that gRPC takes when not told otherwise.
+                              (self.request([300] * 3_000_000), "context")):
+            code, details = self.refusal(self.generate(request))
+            self.assertEqual(code, invalid, details)
+            self.assertIn(says, details)
+
+    def test_abort_and_deadline(self):
+        self.ask("Abort", request_ids=["never seen", "never seen"])
+        long = dict(stream=True, request_id="long", sampling={"max_tokens": 2000,
+                                                              "ignore_eos": True})
+        call = self.generate(self.request(**long))
+        next(call)
+        code, _ = self.refusal(self.generate(self.request(request_id="long")))
+        self.assertEqual(code, grpc.StatusCode.ALREADY_EXISTS)
+        self.ask("Abort", request_ids=["long"])
+        self.assertFalse(any(answer.HasField("complete") for answer in call))
+        self.ask("Abort", request_ids=["long"])
+
+        # The context ends it after less than a second, so that it needs company.
+        calls = [self.generate(self.request(stream=True, sampling=long["sampling"]), timeout=0.05)
+                 for _ in range(8)]
+        codes = {self.refusal(call)[0] for call in calls}
+        self.assertEqual(codes, {grpc.StatusCode.DEADLINE_EXCEEDED})
+
+    def test_dropped_streams_end(self):
+        calls = [self.generate(self.request(stream=True, sampling={"max_tokens": 2000,
+                                                                   "ignore_eos": True}))
+                 for _ in range(8)]
+        for call in calls:
+            next(call)
+            call.cancel()
+        for _ in range(1000):
+            if self.ask("GetServerInfo").active_requests == 0:
+                break
+        self.assertEqual(self.ask("GetServerInfo").active_requests, 0)
+
+    def test_tokenizer(self):
+        call = self.server.channel.unary_stream(
+            f"/{SERVICE}/GetTokenizer",
+            request_serializer=self.common.GetTokenizerRequest.SerializeToString,
+            response_deserializer=self.common.GetTokenizerChunk.FromString)
+        chunks = list(call(self.common.GetTokenizerRequest(), timeout=TIMEOUT_S))
+        self.assertTrue(all(not chunk.sha256 for chunk in chunks[:-1]))
+        data = b"".join(chunk.data for chunk in chunks)
+        self.assertEqual(chunks[-1].sha256, hashlib.sha256(data).hexdigest())
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            self.assertEqual(sorted(archive.namelist()),
+                             ["tokenizer.json", "tokenizer_config.json"])
+            config = json.loads(archive.read("tokenizer_config.json"))
+            self.assertIn("<|im_start|>", config["chat_template"])
+            spec = json.loads(archive.read("tokenizer.json"))
+        self.assertEqual(spec["model"]["vocab"][config["bos_token"]], self.prompt[0])
+
+    def check_health(self, service, server=None):
+        return self.unary("/grpc.health.v1.Health/Check",
+                          self.health.HealthCheckRequest(service=service),
+                          self.health.HealthCheckResponse, server).status
+
+    def test_health_and_reflection(self):
+        self.assertTrue(self.ask("HealthCheck").healthy)
+        self.assertEqual(self.check_health(""), SERVING)
+        self.assertEqual(self.check_health(SERVICE), SERVING)
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.check_health("some.other.Service")
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
+
+        reflect = self.server.channel.stream_stream(
+            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+            request_serializer=self.reflection.ServerReflectionRequest.SerializeToString,
+            response_deserializer=self.reflection.ServerReflectionResponse.FromString)
+        ask = iter([self.reflection.ServerReflectionRequest(list_services="")])
+        [answer] = reflect(ask, timeout=TIMEOUT_S)
+        names = [service.name for service in answer.list_services_response.service]
+        self.assertIn(SERVICE, names)
+        self.assertIn("grpc.health.v1.Health", names)
+
+    def test_foreign_services_are_unimplemented(self):
+        for method in ("/sglang.grpc.scheduler.SglangScheduler/HealthCheck",
+                       "/vllm.grpc.engine.VllmEngine/HealthCheck", f"/{SERVICE}/Embed"):
+            with self.assertRaises(grpc.RpcError) as caught:
+                self.unary(method, self.pb.HealthCheckRequest(), self.pb.HealthCheckResponse)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
+
+    def test_keys(self):
+        keys = pathlib.Path(self.folder.name) / "keys"
+        keys.write_text("secret-key\n")
+        server = Server(self.model, "--api-key-file", keys)
+        self.addCleanup(server.stop)
+        code, _ = self.refusal(self.generate(self.request(), server))
+        self.assertEqual(code, grpc.StatusCode.UNAUTHENTICATED)
+        for metadata in ([("authorization", "Bearer secret-key")], [("x-api-key", "secret-key")]):
+            [answer] = self.generate(self.request(), server, metadata=metadata)
+            self.assertEqual(list(answer.complete.output_ids), self.expected)
+        self.assertTrue(self.ask("HealthCheck", server).healthy)
+
+    def test_shutdown_while_requests_run(self):
+        server = Server(self.model, "--drain-seconds", 0, "--max-running", 1)
+        watch = server.channel.unary_stream(
+            "/grpc.health.v1.Health/Watch",
+            request_serializer=self.health.HealthCheckRequest.SerializeToString,
+            response_deserializer=self.health.HealthCheckResponse.FromString)(
+                self.health.HealthCheckRequest(service=SERVICE), timeout=TIMEOUT_S)
+        self.assertEqual(next(watch).status, SERVING)
+        calls = [self.generate(self.request(stream=True, sampling={"max_tokens": 2000,
+                                                                   "ignore_eos": True}), server)
+                 for _ in range(6)]
+        next(calls[0])
+        server.process.send_signal(signal.SIGTERM)
+        ends = [self.end_of(call) for call in calls]
+        self.assertIn(False, ends)
+        self.assertEqual([status.status for status in self.until_error(watch)][:1], [NOT_SERVING])
+        self.assertEqual(server.stop(), 0, server.log)
+
+    @staticmethod
+    def until_error(call):
+        try:
+            yield from call
+        except grpc.RpcError:
+            pass
+
+    @staticmethod
+    def end_of(call):
+        """Whether it came to its completion."""
+        try:
+            return any(answer.HasField("complete") for answer in list(call))
+        except grpc.RpcError:
+            return False
+
+    def test_no_port_after_a_failed_load(self):
+        broken = pathlib.Path(self.folder.name) / "broken.gguf"
+        broken.write_bytes(self.model.read_bytes()[:10000])
+        result = weft("serve", "-m", broken, "--port", "0", "--grpc-port", "0")
+        self.assertEqual(result.code, 1, result)
+        self.assertNotIn("gRPC server listening", result.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
