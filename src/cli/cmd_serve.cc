@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -225,8 +226,25 @@ Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer*
   return status;
 }
 
+// Every connection is a descriptor; shells allow fewer by default than the system does.
+void AllowManyDescriptors() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void WarnWhenOpenToAll(const ServeFlags& flags) {
+  const bool is_local =
+      flags.host.starts_with("127.") || flags.host == "localhost" || flags.host == "::1";
+  if (is_local || !flags.api_key_file.empty()) return;
+  serve::LogLine(StrCat("whoever reaches ", Printable(flags.host, 100),
+                        " may ask, as there is no --api-key-file"));
+}
+
 Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
+  AllowManyDescriptors();
   serve::FrontDoor::Options door_options{.cors_origins = flags.cors_origins,
                                          .log_text = flags.log_text};
   if (!flags.api_key_file.empty()) {
@@ -259,6 +277,7 @@ Status Serve(const ServeFlags& flags) {
   const bool is_ipv6 = flags.host.find(':') != flags.host.npos;
   std::fprintf(stderr, "listening on http://%s%s%s:%d\n", is_ipv6 ? "[" : "", flags.host.c_str(),
                is_ipv6 ? "]" : "", server->port());
+  WarnWhenOpenToAll(flags);
   host.StartLoading();
 
   while (!wakeups->WaitForSignal()) {

@@ -36,6 +36,8 @@ Kind KindOf(StatusCode code) {
       return {409, "conflict_error", ""};
     case StatusCode::kResourceExhausted:
       return {429, "capacity_error", "capacity_exhausted"};
+    case StatusCode::kCancelled:
+      return {499, "request_cancelled", ""};  // by the client: nobody reads it
     case StatusCode::kUnimplemented:
       return {501, "not_supported_error", ""};
     case StatusCode::kUnavailable:

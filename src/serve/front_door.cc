@@ -70,7 +70,8 @@ class FrontDoor::CountingResponder : public HttpResponder {
     tokens_ = StrCat(" in=", prompt, " cached=", cached, " out=", completion);
   }
 
-  int status() const { return status_; }
+  // What became of a client that went away is the client's doing.
+  int status() const { return inner_.gone() && status_ >= 500 ? 499 : status_; }
   const std::string& text() const { return text_; }
   const std::string& tokens() const { return tokens_; }
 

@@ -48,7 +48,10 @@ class Server : public HttpServer {
         retry_(io_),
         work_(io_.get_executor()) {
     shared_.submit = [this](std::shared_ptr<HttpExchange> exchange) {
-      return pool_.Post([this, exchange = std::move(exchange)] { Handle(exchange.get()); });
+      const bool taken =
+          pool_.Post([this, exchange = std::move(exchange)] { Handle(exchange.get()); });
+      LoadChanged();
+      return taken;
     };
   }
 

@@ -10,6 +10,10 @@
 namespace weft::serve {
 namespace {
 
+// Sessions that are dropped for one new one: more than one where others drop and make
+// sessions at the same time, or where dropping only parks.
+constexpr int kMaxDrops = 16;
+
 int64_t SecondsSince1970() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -85,9 +89,7 @@ class ModelHost::CountedGeneration : public Generation {
 };
 
 ModelHost::ModelHost(Options options)
-    : options_(std::move(options)),
-      created_s_(SecondsSince1970()),
-      model_id_(options_.model_id) {}
+    : options_(std::move(options)), created_s_(SecondsSince1970()), model_id_(options_.model_id) {}
 
 ModelHost::~ModelHost() {
   (void)Drain(std::chrono::milliseconds(0));
@@ -160,21 +162,28 @@ std::vector<int32_t> ModelHost::EncodeChat(std::string_view domain, std::string_
 StatusOr<std::unique_ptr<Generation>> ModelHost::Generate(GenerationRequest request) {
   if (phase() != Phase::kReady) return Unavailable(phase_reason());
   const int64_t submitted_us = NowMicros();
-  std::shared_ptr<Turn> turn;
-  if (request.session.empty()) {
-    WEFT_ASSIGN_OR_RETURN(turn, engine_->SubmitOnce(request.domain, request.turn));
-  } else {
-    request.turn.tokens_are_whole_context = true;
-    WEFT_ASSIGN_OR_RETURN(turn, SubmitNamed(request));
+  request.turn.tokens_are_whole_context = true;
+  auto turn = Submit(request);
+  // Clients name sessions and never close them. Those that were only ever in memory are
+  // forgotten again when there are too many: a turn brings its whole context along, so
+  // that costs no more than computing it.
+  for (int drops = 0; drops < kMaxDrops && !turn.ok(); ++drops) {
+    if (turn.status().code() != StatusCode::kResourceExhausted || !TableIsFull()) break;
+    if (!DropIdleSession(request.domain)) break;
+    turn = Submit(request);
   }
+  WEFT_RETURN_IF_ERROR(turn.status());
   return std::unique_ptr<Generation>(std::make_unique<CountedGeneration>(
-      std::move(turn), std::move(request), submitted_us, &metrics_, memory_.get()));
+      *std::move(turn), std::move(request), submitted_us, &metrics_, memory_.get()));
+}
+
+StatusOr<std::shared_ptr<Turn>> ModelHost::Submit(const GenerationRequest& request) {
+  if (!request.session.empty()) return SubmitNamed(request);
+  return engine_->SubmitOnce(request.domain, request.turn);
 }
 
 StatusOr<std::shared_ptr<Turn>> ModelHost::SubmitNamed(const GenerationRequest& request) {
-  const std::string name = StrCat(request.domain, "\n", request.session);
-  const size_t stripe = std::hash<std::string>()(name) % session_mutexes_.size();
-  MutexLock lock(&session_mutexes_[stripe]);
+  MutexLock lock(MutexOf(request.domain, request.session));
   StatusOr<SessionId> session = engine_->FindSession(request.domain, request.session);
   const bool is_new = session.status().code() == StatusCode::kNotFound;
   if (is_new) {
@@ -185,6 +194,36 @@ StatusOr<std::shared_ptr<Turn>> ModelHost::SubmitNamed(const GenerationRequest& 
   // A turn that is refused leaves no session behind.
   if (!turn.ok() && is_new) (void)engine_->Close(*session, /*forget=*/true);
   return turn;
+}
+
+Mutex* ModelHost::MutexOf(std::string_view domain, std::string_view session) {
+  const std::string name = StrCat(domain, "\n", session);
+  return &session_mutexes_[std::hash<std::string>()(name) % session_mutexes_.size()];
+}
+
+bool ModelHost::TableIsFull() {
+  const EngineStats stats = engine_->Stats();
+  return stats.sessions_ready + stats.sessions_running + stats.sessions_parked +
+             stats.sessions_poisoned >=
+         options_.engine.max_sessions;
+}
+
+// The one that has not been used for longest; of this domain, so that no key pays for
+// another's. One that has a file is not lost but parked.
+bool ModelHost::DropIdleSession(const std::string& domain) {
+  const auto sessions = engine_->ListSessions(domain);
+  if (!sessions.ok()) return false;
+  const SessionInfo* oldest = nullptr;
+  for (const SessionInfo& info : *sessions) {
+    if (info.state != SessionState::kReady) continue;
+    if (oldest == nullptr || info.idle_us > oldest->idle_us) oldest = &info;
+  }
+  if (oldest == nullptr) return false;
+  MutexLock lock(MutexOf(domain, oldest->name));
+  const auto now = engine_->Inspect(oldest->id);
+  // A turn of it has begun meanwhile, or it is gone already: there may be others.
+  if (!now.ok() || now->state != SessionState::kReady) return true;
+  return engine_->Close(oldest->id, /*forget=*/false).ok();
 }
 
 Status ModelHost::Drain(std::chrono::milliseconds grace) {

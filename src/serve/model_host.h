@@ -69,7 +69,11 @@ class ModelHost : public Host {
 
   void Load();
   Status TryLoad();
+  StatusOr<std::shared_ptr<Turn>> Submit(const GenerationRequest& request);
   StatusOr<std::shared_ptr<Turn>> SubmitNamed(const GenerationRequest& request);
+  bool TableIsFull();
+  bool DropIdleSession(const std::string& domain);
+  Mutex* MutexOf(std::string_view domain, std::string_view session);
 
   const Options options_;
   const int64_t created_s_;

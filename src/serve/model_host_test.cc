@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/strings.h"
 #include "serve/api_server.h"
 #include "serve/front_door.h"
 #include "tests/support/engine_harness.h"
@@ -163,6 +164,30 @@ TEST_F(ModelHostTest, ARefusedTurnLeavesNoSessionBehind) {
   ASSERT_TRUE(Load(&host).ok());
   EXPECT_FALSE(host.Generate(Request("kitchen", {-1}, 1)).ok());
   EXPECT_EQ(host.engine().FindSession("", "kitchen").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(ModelHostTest, NamesThatNobodyClosesDoNotFillTheTable) {
+  ModelHost::Options options = Options();
+  options.engine.max_sessions = 3;
+  ModelHost host(std::move(options));
+  ASSERT_TRUE(Load(&host).ok());
+  for (int i = 0; i < 10; ++i) {
+    auto named = host.Generate(Request(StrCat("s", i), {5, 6}, 1));
+    ASSERT_TRUE(named.ok()) << named.status();
+    Read(named->get());
+    auto anonymous = host.Generate(Request("", {5, 6}, 1));
+    ASSERT_TRUE(anonymous.ok()) << anonymous.status();
+    Read(anonymous->get());
+  }
+  EXPECT_TRUE(host.engine().FindSession("", "s9").ok());
+  EXPECT_FALSE(host.engine().FindSession("", "s0").ok()) << "the oldest goes first";
+
+  GenerationRequest other = Request("s", {5, 6}, 1);
+  other.domain = "other";
+  EXPECT_TRUE(host.Generate(Request("fills", {5, 6}, 1)).ok());
+  EXPECT_EQ(host.engine().ListSessions("")->size(), 3u);
+  EXPECT_EQ(host.Generate(std::move(other)).status().code(), StatusCode::kResourceExhausted)
+      << "nobody pays for another key's sessions";
 }
 
 TEST_F(ModelHostTest, AHistoryThatComesBackKeepsTheTokensOfTheReply) {
