@@ -31,6 +31,7 @@
 #include "serve/api_server.h"
 #include "serve/api_sessions.h"
 #include "serve/front_door.h"
+#include "serve/grpc/grpc_server.h"
 #include "serve/http_server.h"
 #include "serve/log.h"
 #include "serve/model_host.h"
@@ -48,6 +49,7 @@ struct ServeFlags {
   ModelFlags model;
   std::string host = "127.0.0.1";
   int port = 8080;
+  int grpc_port = -1;  // -1: no gRPC
   std::string state_dir;
   std::string memory = "auto";
   int max_running = 32;
@@ -204,9 +206,10 @@ void LogReady(serve::Host& host, int64_t start_us) {
 
 // Lets what runs come to its end, at once after a second signal.
 Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer* server,
-             Wakeups* wakeups) {
+             serve::GrpcServer* grpc, Wakeups* wakeups) {
   serve::LogLine(StrCat("shutting down: running turns have ", flags.drain_seconds,
                         " s to finish; a second signal ends them at once"));
+  if (grpc != nullptr) grpc->BeginDrain();
   std::atomic<bool> drained{false};
   Status status;
   std::thread waiter([&] {
@@ -221,6 +224,7 @@ Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer*
     (void)host->Drain(milliseconds(0));
   }
   waiter.join();
+  if (grpc != nullptr) grpc->Shutdown(send_grace);
   server->Shutdown(send_grace);
   serve::LogLine("shut down");
   return status;
@@ -250,6 +254,7 @@ Status Serve(const ServeFlags& flags) {
   if (!flags.api_key_file.empty()) {
     WEFT_ASSIGN_OR_RETURN(door_options.keys, serve::ApiKeys::Load(flags.api_key_file));
   }
+  const serve::ApiKeys grpc_keys = door_options.keys;
   WEFT_ASSIGN_OR_RETURN(const EngineOptions engine_options, ServeEngineOptions(flags));
   WEFT_ASSIGN_OR_RETURN(std::string template_source, TemplateSource(flags));
   WEFT_ASSIGN_OR_RETURN(const auto wakeups, Wakeups::Create());
@@ -280,9 +285,15 @@ Status Serve(const ServeFlags& flags) {
   WarnWhenOpenToAll(flags);
   host.StartLoading();
 
+  std::unique_ptr<serve::GrpcServer> grpc;
   while (!wakeups->WaitForSignal()) {
     if (!outcome.ended()) continue;
     WEFT_RETURN_IF_ERROR(outcome.status());
+    if (flags.grpc_port >= 0) {
+      WEFT_ASSIGN_OR_RETURN(
+          grpc, serve::GrpcServer::Start(&host, &grpc_keys,
+                                         {.host = flags.host, .port = flags.grpc_port}));
+    }
     LogReady(host, start_us);
   }
   if (!outcome.ended()) {
@@ -291,7 +302,7 @@ Status Serve(const ServeFlags& flags) {
     std::fflush(nullptr);
     _exit(0);
   }
-  return Drain(flags, &host, server.get(), wakeups.get());
+  return Drain(flags, &host, server.get(), grpc.get(), wakeups.get());
 }
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags) {
@@ -301,6 +312,10 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   app->add_option("--port", flags->port, "Port to listen on (0: any that is free)")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
+  app->add_option("--grpc-port", flags->grpc_port,
+                  "Port of the gRPC service for gateways, opened when the model is ready (0: any "
+                  "that is free; not given: none)")
+      ->check(CLI::Range(0, 65535));
   app->add_option("--alias", flags->alias, "Name of the model for clients (default: its own)");
   app->add_option("--state-dir", flags->state_dir,
                   "Keep named sessions in this directory, and find them there after a restart");

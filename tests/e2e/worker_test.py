@@ -79,6 +79,7 @@ class WorkerTest(unittest.TestCase):
 
     def start(self, *flags):
         worker = Worker(self.model, *flags)
+        self.addCleanup(worker.process.stdin.close)
         self.addCleanup(worker.process.stderr.close)
         self.addCleanup(worker.process.stdout.close)
         self.addCleanup(worker.process.wait)
@@ -212,6 +213,7 @@ class WorkerTest(unittest.TestCase):
         process = subprocess.Popen([WEFT, "worker", "--model_path", str(self.model)],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
         self.addCleanup(process.kill)
         self.assertIn("ready", process.stdout.readline())
         process.stdout.close()
