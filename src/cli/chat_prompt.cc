@@ -2,44 +2,22 @@
 
 #include <utility>
 
-#include "chat/template.h"
-#include "nlohmann/json.hpp"
+#include "chat/chat_format.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::cli {
 
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-// ChatML, for files that bring no template.
-constexpr std::string_view kFallbackTemplate =
-    "{%- for message in messages -%}"
-    "{{ '<|im_start|>' ~ message.role ~ '\\n' ~ message.content ~ '<|im_end|>\\n' }}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
-
-}  // namespace
-
 StatusOr<std::unique_ptr<ChatPrompt>> ChatPrompt::Create(std::shared_ptr<const Model> model) {
-  std::string source(model->chat_template());
-  const bool fallback = source.empty();
-  if (fallback) source = kFallbackTemplate;
-  auto parsed = ChatTemplate::Parse(std::move(source));
-  if (!parsed.ok()) {
-    return Annotate(parsed.status(), "the chat template of ", Printable(model->path(), 300), ": ");
+  auto format = ChatFormat::Create(std::string(model->chat_template()), model->tokenizer());
+  if (!format.ok()) {
+    return Annotate(format.status(), "the chat template of ", Printable(model->path(), 300), ": ");
   }
-  return std::unique_ptr<ChatPrompt>(
-      new ChatPrompt(std::move(model), *std::move(parsed), fallback));
+  return std::unique_ptr<ChatPrompt>(new ChatPrompt(std::move(model), *std::move(format)));
 }
 
-ChatPrompt::ChatPrompt(std::shared_ptr<const Model> model,
-                       std::shared_ptr<const ChatTemplate> chat_template, bool uses_fallback)
+ChatPrompt::ChatPrompt(std::shared_ptr<const Model> model, std::shared_ptr<const ChatFormat> format)
     : model_(std::move(model)),
-      template_(std::move(chat_template)),
-      uses_fallback_(uses_fallback),
-      bos_text_(Piece(model_->tokenizer()->bos())),
-      eos_text_(Piece(model_->tokenizer()->eos())),
+      format_(std::move(format)),
       encoder_(MakePromptEncoder(model_->tokenizer())) {}
 
 ChatPrompt::~ChatPrompt() = default;
@@ -47,17 +25,14 @@ ChatPrompt::~ChatPrompt() = default;
 StatusOr<std::string> ChatPrompt::Render(std::string_view system,
                                          std::span<const ChatMessage> messages,
                                          bool for_answer) const {
-  Json list = Json::array();
-  if (!system.empty()) list.push_back({{"role", "system"}, {"content", system}});
+  ChatRequest request{.add_generation_prompt = for_answer};
+  if (!system.empty()) request.messages.push_back({{"role", "system"}, {"content", system}});
   for (const ChatMessage& message : messages) {
-    list.push_back(
+    request.messages.push_back(
         {{"role", message.from_model ? "assistant" : "user"}, {"content", message.text}});
   }
-  const Json context = {{"messages", std::move(list)},
-                        {"add_generation_prompt", for_answer},
-                        {"bos_token", bos_text_},
-                        {"eos_token", eos_text_}};
-  return template_->Render(context, RenderOptions());
+  WEFT_ASSIGN_OR_RETURN(weft::ChatPrompt prompt, format_->Render(request));
+  return std::move(prompt.text);
 }
 
 std::string ChatPrompt::Piece(TokenId token) const {

@@ -1,5 +1,5 @@
-// A conversation as the model wants to read it: its chat template, and the tokens of
-// what that renders. The one place of the chat that knows templates and tokenizers.
+// A conversation of weft chat as the model wants to read it: its chat format, and the
+// tokens of what that renders.
 //
 // Immutable; may be used from any thread.
 #ifndef WEFT_CLI_CHAT_PROMPT_H_
@@ -15,7 +15,7 @@
 #include "weft/model.h"
 
 namespace weft {
-class ChatTemplate;
+class ChatFormat;
 }
 
 namespace weft::cli {
@@ -42,16 +42,13 @@ class ChatPrompt {
   // What a token reads in a rendered text, control tokens included.
   std::string Piece(TokenId token) const;
   // Whether the file has no template.
-  bool uses_fallback() const { return uses_fallback_; }
+  bool uses_fallback() const { return model_->chat_template().empty(); }
 
  private:
-  ChatPrompt(std::shared_ptr<const Model> model, std::shared_ptr<const ChatTemplate> chat_template,
-             bool uses_fallback);
+  ChatPrompt(std::shared_ptr<const Model> model, std::shared_ptr<const ChatFormat> format);
 
   const std::shared_ptr<const Model> model_;
-  const std::shared_ptr<const ChatTemplate> template_;
-  const bool uses_fallback_;
-  const std::string bos_text_, eos_text_;
+  const std::shared_ptr<const ChatFormat> format_;
   const PromptEncoder encoder_;
 };
 
