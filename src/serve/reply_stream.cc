@@ -121,7 +121,10 @@ void ReplyStream::TakeDelta(Choice* choice, ReplyDelta delta) {
   ReplyPiece piece{.text = std::move(delta.text), .call = delta.call};
   switch (delta.kind) {
     case ReplyDelta::Kind::kReasoning:
-      if (!plan_.show_reasoning) return;
+      if (!plan_.show_reasoning) {
+        choice->unreported.clear();  // they would spell what is hidden
+        return;
+      }
       piece.kind = ReplyPiece::Kind::kReasoning;
       break;
     case ReplyDelta::Kind::kContent:

@@ -134,12 +134,15 @@ TEST(ReplyStream, CountsTheTokensOfReasoning) {
 TEST(ReplyStream, HidesReasoningThatIsNotWanted) {
   ReplyPlan plan = PlanWithParser();
   plan.show_reasoning = false;
-  ReplyStream stream(Events({Started(), Token("ABc"), Done(FinishReason::kStop)}), std::move(plan));
+  plan.wants_logprobs = true;
+  ReplyStream stream(Events({Started(), Token("AB"), Token("c"), Done(FinishReason::kStop)}),
+                     std::move(plan));
   ASSERT_TRUE(stream.Start().ok());
   auto replies = CollectReplies(&stream, 1);
   ASSERT_TRUE(replies.ok());
   EXPECT_EQ(replies->front().Joined(ReplyBlock::Kind::kReasoning), "");
   EXPECT_EQ(replies->front().Joined(ReplyBlock::Kind::kContent), "c.");
+  EXPECT_EQ(replies->front().tokens.size(), 1u);
 }
 
 TEST(ReplyStream, EndsAfterTheFirstCallWhereOnlyOneIsWanted) {

@@ -120,6 +120,17 @@ TEST(SamplingParams, ReadsBiasesInBothShapes) {
   }
 }
 
+TEST(SamplingParams, BoundsTheTokensThatTextsName) {
+  ordered_json biases = ordered_json::array();
+  biases.push_back({std::string(257, 'x'), 1});
+  EXPECT_EQ(ToDetailedApiError(Read(ordered_json{{"logit_bias", biases}}.dump()).status()).param,
+            "logit_bias");
+  biases = ordered_json::array();
+  for (int i = 0; i < 600; ++i) biases.push_back({std::string(256, "qzx"[i % 3]), 1});
+  EXPECT_THAT(Message(Read(ordered_json{{"logit_bias", biases}}.dump()).status()),
+              HasSubstr("more than 4096 tokens"));
+}
+
 TEST(SamplingParams, NamesTheFieldAtFault) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"temperature":2.5})", "temperature"},

@@ -18,7 +18,9 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 constexpr size_t kMaxStops = 64;
+// Each is looked at for every token that is generated, while all sessions wait.
 constexpr size_t kMaxBiases = 4096;
+constexpr size_t kMaxBiasTextBytes = 256;
 
 template <typename T, typename U>
 void Assign(const std::optional<U>& given, T* target) {
@@ -58,7 +60,9 @@ bool BiasTokens(const ordered_json& key, const Model& model, std::vector<int32_t
     return true;
   }
   if (!key.is_string()) return false;
-  *tokens = model.Encode(key.get_ref<const std::string&>(), false, true);
+  const std::string& text = key.get_ref<const std::string&>();
+  if (text.size() > kMaxBiasTextBytes) return false;
+  *tokens = model.Encode(text, false, true);
   return true;
 }
 
@@ -72,6 +76,9 @@ void AddBias(ApiFields* fields, const Model& model, const ordered_json& key,
     return;
   }
   for (const int32_t token : tokens) sampling->logit_bias.emplace_back(token, *bias);
+  if (sampling->logit_bias.size() > kMaxBiases) {
+    fields->Fail("logit_bias", StrCat("names more than ", kMaxBiases, " tokens"));
+  }
 }
 
 }  // namespace
