@@ -382,7 +382,6 @@ TEST_F(GrpcServerTest, SlowReadersStopNobodyAndAreCut) {
   ASSERT_TRUE(reader->Read(&response));
   const Outcome other = Generate(Greedy(testing::RandomTokens(10, 10), 20));
   EXPECT_TRUE(other.complete.has_value());
-  EXPECT_EQ(ActiveRequests(), 1u);
   ExpectIdle();
   while (reader->Read(&response)) continue;
   EXPECT_FALSE(reader->Finish().ok());
