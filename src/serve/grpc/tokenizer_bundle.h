@@ -2,10 +2,10 @@
 // tokenizer.json and tokenizer_config.json, in a zip archive.
 //
 // A gateway that tokenizes for itself must come to the very ids that the model was
-// trained with, so what cannot be said exactly in that form is refused. Two cases are
-// only nearly exact, because the form has a rank for each merge where SentencePiece
-// compares scores: pieces of equal score, and (with Gemma 4) runs of line feeds that no
-// merges lead to.
+// trained with, so what cannot be said in that form is refused. It is only nearly exact for
+// SentencePiece pieces of equal score (the form has a rank for each merge), for runs of
+// line feeds that no merges lead to (Gemma 4), and for white space beyond ASCII beside
+// tokens that swallow it (Phi-3).
 //
 // Pure functions; any thread. Large vocabularies take about a second.
 #ifndef WEFT_SERVE_GRPC_TOKENIZER_BUNDLE_H_
