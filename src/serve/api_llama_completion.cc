@@ -252,8 +252,6 @@ class PromptRun {
     return Selected(result, read_.response_fields);
   }
 
-  const ReplyUsage& usage() const { return usage_; }
-
  private:
   Json Take(const TokenEvent& token) {
     content_ += token.text;
@@ -307,24 +305,17 @@ void Refuse(HttpResponder& responder, const Status& status) {
   SendError(responder, ToDetailedApiError(status), ErrorShape::kLlama);
 }
 
-void NoteUsage(HttpResponder& responder, const ReplyUsage& usage) {
-  responder.NoteTokens(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens);
-}
-
 void AnswerWhole(Host& host, const Completion& read, const HttpRequest& request,
                  HttpResponder& responder) {
   GoneWatch watch(responder);
   Json results = Json::array();
-  ReplyUsage usage;
   for (size_t i = 0; i < read.prompts.size(); ++i) {
     PromptRun run(host, read, i);
     Status status = run.Start(request, watch);
     if (status.ok()) status = run.Run([](Json) { return true; });
     if (!status.ok()) return Refuse(responder, status);
     results.push_back(run.Result());
-    usage = Sum(usage, run.usage());
   }
-  NoteUsage(responder, usage);
   SendJson(responder, results.size() == 1 ? results[0] : results, read.ignored);
 }
 
@@ -332,14 +323,11 @@ void AnswerStreamed(Host& host, const Completion& read, const HttpRequest& reque
                     HttpResponder& responder) {
   GoneWatch watch(responder);
   SseStream sse(responder, IgnoredHeader(read.ignored));
-  ReplyUsage usage;
   for (size_t i = 0; i < read.prompts.size(); ++i) {
     PromptRun run(host, read, i);
     Status status = run.Start(request, watch);
     if (!status.ok() && i == 0) return Refuse(responder, status);
     if (status.ok()) status = run.Run([&](const Json& piece) { return sse.Data(piece); });
-    usage = Sum(usage, run.usage());
-    NoteUsage(responder, usage);
     if (!status.ok()) {
       sse.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kLlama));
       break;

@@ -28,7 +28,8 @@ struct GoneWatch::Shared {
   }
 };
 
-GoneWatch::GoneWatch(HttpResponder& responder) : shared_(std::make_shared<Shared>()) {
+GoneWatch::GoneWatch(HttpResponder& responder)
+    : responder_(responder), shared_(std::make_shared<Shared>()) {
   responder.OnGone([shared = shared_] { shared->CancelAll(); });
 }
 
@@ -47,6 +48,9 @@ StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& wat
   const int64_t n_tokens = static_cast<int64_t>(request.turn.tokens.size());
   request.turn.tokens_are_whole_context = true;
   request.session = session.name;
+  request.finished = [&responder = watch.responder()](const TurnUsage& usage) {
+    responder.NoteTokens(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens);
+  };
   StatusOr<std::unique_ptr<Generation>> generation;
   if (session.name.empty() || session.required) {
     generation = host.Generate(std::move(request));

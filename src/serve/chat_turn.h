@@ -26,9 +26,11 @@ class GoneWatch {
  public:
   explicit GoneWatch(HttpResponder& responder);
   void Add(std::weak_ptr<Generation> generation);
+  HttpResponder& responder() const { return responder_; }
 
  private:
   struct Shared;
+  HttpResponder& responder_;
   const std::shared_ptr<Shared> shared_;
 };
 

@@ -67,13 +67,19 @@ class FrontDoor::CountingResponder : public HttpResponder {
   bool gone() const override { return inner_.gone(); }
   void OnGone(std::function<void()> gone) override { inner_.OnGone(std::move(gone)); }
   void NoteTokens(int64_t prompt, int64_t cached, int64_t completion) override {
-    tokens_ = StrCat(" in=", prompt, " cached=", cached, " out=", completion);
+    prompt_tokens_ += prompt;
+    cached_tokens_ += cached;
+    completion_tokens_ += completion;
   }
 
   // What became of a client that went away is the client's doing.
   int status() const { return inner_.gone() && status_ >= 500 ? 499 : status_; }
   const std::string& text() const { return text_; }
-  const std::string& tokens() const { return tokens_; }
+  // As the log shows them; nothing where there was no turn.
+  std::string tokens() const {
+    if (prompt_tokens_ == 0) return "";
+    return StrCat(" in=", prompt_tokens_, " cached=", cached_tokens_, " out=", completion_tokens_);
+  }
 
   // Set on the way.
   std::string_view route = "none";
@@ -94,7 +100,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   const bool keeps_text_;
   int status_ = 500;
   std::string text_;
-  std::string tokens_;
+  int64_t prompt_tokens_ = 0, cached_tokens_ = 0, completion_tokens_ = 0;
 };
 
 ApiError NotReadyError(const Host& host) {

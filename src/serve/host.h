@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ struct GenerationRequest {
   // The text that turn.tokens stand for, when they come from PromptMemory: the reply is
   // then remembered behind it. Empty: not remembered.
   std::string prompt_text;
+  // Called from the Next that gives the last Done, with the usage of all choices. May be
+  // empty.
+  std::function<void(const TurnUsage&)> finished;
 };
 
 class Host {

@@ -58,7 +58,7 @@ class HttpResponder {
   // a turn. Cleared when the handler returns.
   virtual void OnGone(std::function<void()> gone) = 0;
 
-  // What the answer cost, for the access log.
+  // What a turn of the answer cost, for the access log; adds up.
   virtual void NoteTokens(int64_t prompt, int64_t cached, int64_t completion) {}
 };
 

@@ -72,7 +72,13 @@ class ModelHost::CountedGeneration : public Generation {
 
   void Count(const DoneEvent& done) {
     metrics_.CountFinished(done.reason, done.usage);
-    if (++n_done_ == choices_.size()) finished_ = true;
+    completion_tokens_ += done.usage.completion_tokens;
+    if (++n_done_ == choices_.size()) {
+      finished_ = true;
+      TurnUsage usage = done.usage;
+      usage.completion_tokens = completion_tokens_;
+      if (request_.finished) request_.finished(usage);
+    }
     if (request_.prompt_text.empty()) return;
     memory_.Remember(request_.domain, request_.prompt_text, request_.turn.tokens,
                      choices_[static_cast<size_t>(done.choice)].tokens);
@@ -85,6 +91,7 @@ class ModelHost::CountedGeneration : public Generation {
   const int64_t prompt_tokens_;
   std::vector<Choice> choices_;
   size_t n_done_ = 0;
+  int64_t completion_tokens_ = 0;
   bool finished_ = false;
 };
 
