@@ -110,6 +110,8 @@ class MessageWriter {
   MessageWriter(Host& host, HttpResponder& responder, const MessagesRequest& read)
       : host_(host), sse_(responder, IgnoredHeader(read.ignored)) {}
 
+  SseStream* sse() { return &sse_; }
+
   void Run(ReplyStream* stream) {
     ordered_json message = EmptyMessage(host_);
     message["usage"] = UsageJson(stream->usage());
@@ -125,6 +127,11 @@ class MessageWriter {
     }
   }
 
+  void Fail(const Status& status) {
+    sse_.Event("error", ErrorBody(ToDetailedApiError(status), ErrorShape::kAnthropic));
+    sse_.End();
+  }
+
  private:
   enum class Open { kNothing, kThinking, kText, kToolUse };
 
@@ -132,11 +139,6 @@ class MessageWriter {
     ordered_json data = {{"type", type}};
     data.update(rest);
     return sse_.Event(type, data);
-  }
-
-  void Fail(const Status& status) {
-    sse_.Event("error", ErrorBody(ToDetailedApiError(status), ErrorShape::kAnthropic));
-    sse_.End();
   }
 
   bool Delta(ordered_json delta) {
@@ -220,10 +222,14 @@ void HandleMessages(Host& host, const HttpRequest& request, HttpResponder& respo
   auto read = ReadMessages(host, request);
   if (!read.ok()) return Refuse(responder, read.status());
   GoneWatch watch(responder);
-  auto stream = StartChat(host, request, watch, read->call);
-  if (!stream.ok()) return Refuse(responder, stream.status());
+  MessageWriter writer(host, responder, *read);
+  auto stream = StartChat(host, request, watch, read->call, read->stream ? writer.sse() : nullptr);
+  if (!stream.ok()) {
+    if (writer.sse()->begun()) return writer.Fail(stream.status());
+    return Refuse(responder, stream.status());
+  }
   if (read->stream) {
-    MessageWriter(host, responder, *read).Run(stream->get());
+    writer.Run(stream->get());
   } else {
     AnswerWhole(host, responder, *read, stream->get());
   }

@@ -72,6 +72,8 @@ class ChunkWriter {
         read_(read),
         wants_logprobs_(wants_logprobs) {}
 
+  SseStream* sse() { return &sse_; }
+
   void Run(ReplyStream* stream, int n_choices) {
     for (int i = 0; i < n_choices; ++i) {
       ordered_json delta = {{"role", "assistant"}, {"content", nullptr}};
@@ -98,12 +100,12 @@ class ChunkWriter {
     if (sse_.Done()) sse_.End();
   }
 
- private:
   void Fail(const Status& status) {
     sse_.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kOpenAi));
     if (sse_.Done()) sse_.End();
   }
 
+ private:
   ordered_json Chunk(int choice, ordered_json delta) const {
     ordered_json chunk = envelope_.Make("chat.completion.chunk");
     chunk["choices"] = ordered_json::array(
@@ -169,10 +171,14 @@ void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder
   const int n_choices = read->call.turn.n_choices;
   const bool wants_logprobs = read->call.turn.top_logprobs >= 0;
   GoneWatch watch(responder);
-  auto stream = StartChat(host, request, watch, read->call);
-  if (!stream.ok()) return Refuse(responder, stream.status());
+  ChunkWriter writer(host, responder, *read, wants_logprobs);
+  auto stream = StartChat(host, request, watch, read->call, read->stream ? writer.sse() : nullptr);
+  if (!stream.ok()) {
+    if (writer.sse()->begun()) return writer.Fail(stream.status());
+    return Refuse(responder, stream.status());
+  }
   if (read->stream) {
-    ChunkWriter(host, responder, *read, wants_logprobs).Run(stream->get(), n_choices);
+    writer.Run(stream->get(), n_choices);
   } else {
     AnswerWhole(host, responder, *read, stream->get(), n_choices, wants_logprobs);
   }

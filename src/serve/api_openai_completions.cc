@@ -155,7 +155,7 @@ class CompletionRun {
     ordered_json choices = ordered_json::array();
     ReplyUsage usage;
     for (const Prompt& prompt : read_.prompts) {
-      auto stream = NextStream();
+      auto stream = NextStream(nullptr);
       if (!stream.ok()) return Refuse(responder_, stream.status());
       auto replies = CollectReplies(stream->get(), read_.turn.n_choices);
       if (!replies.ok()) return Refuse(responder_, replies.status());
@@ -175,8 +175,8 @@ class CompletionRun {
     SseStream sse(responder_, IgnoredHeader(read_.ignored));
     ReplyUsage usage;
     for (size_t i = 0; i < read_.prompts.size(); ++i) {
-      auto stream = NextStream();
-      if (!stream.ok() && i == 0) return Refuse(responder_, stream.status());
+      auto stream = NextStream(&sse);
+      if (!stream.ok() && !sse.begun()) return Refuse(responder_, stream.status());
       Status status = stream.status();
       if (status.ok() && !StreamPrompt(i, stream->get(), &sse, &status)) return;
       if (!status.ok()) {
@@ -196,7 +196,7 @@ class CompletionRun {
 
  private:
   // The answer to the next prompt; those behind it are submitted already.
-  StatusOr<std::unique_ptr<ReplyStream>> NextStream() {
+  StatusOr<std::unique_ptr<ReplyStream>> NextStream(SseStream* sse) {
     const TurnOptions& turn = read_.turn;
     const bool bounded =
         turn.max_tokens >= 0 && turn.max_tokens * turn.n_choices <= kMaxUnreadTokens;
@@ -211,6 +211,7 @@ class CompletionRun {
       WEFT_RETURN_IF_ERROR(generation.status());
       ++n_submitted_;
       ReplyPlan plan{.n_choices = turn.n_choices, .wants_logprobs = turn.top_logprobs >= 0};
+      if (sse != nullptr) plan.while_quiet = [sse] { sse->Comment(); };
       ahead_.push_back(std::make_unique<ReplyStream>(*std::move(generation), std::move(plan)));
     }
     auto stream = std::move(ahead_.front());

@@ -278,8 +278,9 @@ void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& resp
   auto read = ReadResponses(host, request);
   if (!read.ok()) return Refuse(responder, read.status());
   GoneWatch watch(responder);
-  auto stream = StartChat(host, request, watch, read->call);
-  if (!stream.ok()) return Refuse(responder, stream.status());
+  SseStream sse(responder, IgnoredHeader(read->ignored));
+  auto stream = StartChat(host, request, watch, read->call, read->stream ? &sse : nullptr);
+  if (!stream.ok() && !sse.begun()) return Refuse(responder, stream.status());
   bool gone = false;
   if (!read->stream) {
     ResponseWriter writer(host, *read, nullptr);
@@ -287,9 +288,8 @@ void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& resp
     if (!status.ok()) return Refuse(responder, status);
     return SendJson(responder, writer.response(), read->ignored);
   }
-  SseStream sse(responder, IgnoredHeader(read->ignored));
   ResponseWriter writer(host, *read, &sse);
-  const Status status = writer.Run(stream->get(), &gone);
+  const Status status = stream.ok() ? writer.Run(stream->get(), &gone) : stream.status();
   if (gone) return;
   if (!status.ok()) writer.Fail(status);
   sse.End();

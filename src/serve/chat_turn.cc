@@ -94,7 +94,7 @@ bool HasTools(const ChatRequest& chat) { return chat.tools.is_array() && !chat.t
 }  // namespace
 
 StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
-                                                 GoneWatch& watch, ChatCall call) {
+                                                 GoneWatch& watch, ChatCall call, SseStream* sse) {
   WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call));
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
@@ -108,6 +108,7 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
                  .wants_logprobs = turn.top_logprobs >= 0,
                  .single_call = call.single_call,
                  .call_id_prefix = call.call_id_prefix};
+  if (sse != nullptr) plan.while_quiet = [sse] { sse->Comment(); };
   const ReplyOptions reply{.tools = call.calls_allowed && HasTools(call.chat),
                            .separate_reasoning = call.separate_reasoning};
   for (int i = 0; i < turn.n_choices; ++i) {

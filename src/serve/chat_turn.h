@@ -17,6 +17,7 @@
 #include "serve/http.h"
 #include "serve/reply_stream.h"
 #include "serve/session_name.h"
+#include "serve/sse.h"
 
 namespace weft::serve {
 
@@ -51,9 +52,10 @@ struct ChatCall {
 };
 
 // The stream has started: its prompt is computed. Errors name `messages` or `tools` where
-// the chat format does.
+// the chat format does. `sse`, when the answer is streamed, is kept alive while there is
+// nothing to tell: it may have begun when an error is returned.
 StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
-                                                 GoneWatch& watch, ChatCall call);
+                                                 GoneWatch& watch, ChatCall call, SseStream* sse);
 StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call);
 
 // How hard to think, as a variable of the template; "none" turns thinking off. What the

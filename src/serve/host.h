@@ -32,6 +32,9 @@ class Generation {
  public:
   virtual ~Generation() = default;
   virtual std::optional<TurnEvent> Next() = 0;
+  // Waits at most `patience` for Next to have something to give at once, an event or the
+  // end. False when it has not.
+  virtual bool WaitFor(std::chrono::milliseconds patience) = 0;
   virtual void Cancel() = 0;
   // The prompt's length as submitted.
   virtual int64_t prompt_tokens() const = 0;

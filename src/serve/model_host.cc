@@ -31,14 +31,21 @@ class ModelHost::CountedGeneration : public Generation {
         metrics_(*metrics),
         memory_(*memory),
         prompt_tokens_(static_cast<int64_t>(request_.turn.tokens.size())),
-        choices_(static_cast<size_t>(request_.turn.n_choices), {.last_us = submitted_us}) {}
+        choices_(static_cast<size_t>(request_.turn.n_choices), {.last_us = submitted_us}) {
+    turn_->SetReadyCallback([signal = signal_] {
+      MutexLock lock(&signal->mutex);
+      signal->is_set = true;
+      signal->changed.NotifyAll();
+    });
+  }
 
   ~CountedGeneration() override {
     if (!finished_) metrics_.CountAbandoned();
   }
 
   std::optional<TurnEvent> Next() override {
-    std::optional<TurnEvent> event = turn_->Next();
+    std::optional<TurnEvent> event = std::exchange(next_, std::nullopt);
+    if (!event.has_value()) event = turn_->Next();
     if (!event.has_value()) {
       finished_ = true;
     } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
@@ -48,10 +55,33 @@ class ModelHost::CountedGeneration : public Generation {
     }
     return event;
   }
+  bool WaitFor(std::chrono::milliseconds patience) override {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (!next_.has_value()) {
+      {
+        MutexLock lock(&signal_->mutex);
+        signal_->is_set = false;
+      }
+      bool at_end = false;
+      next_ = turn_->TryNext(&at_end);
+      if (next_.has_value() || at_end) break;
+      MutexLock lock(&signal_->mutex);
+      while (!signal_->is_set) {
+        if (!signal_->changed.WaitUntil(&signal_->mutex, deadline)) return false;
+      }
+    }
+    return true;
+  }
   void Cancel() override { turn_->Cancel(); }
   int64_t prompt_tokens() const override { return prompt_tokens_; }
 
  private:
+  // Set on the engine thread, which may outlive this object's interest in it.
+  struct Signal {
+    Mutex mutex;
+    CondVar changed;
+    bool is_set WEFT_GUARDED_BY(mutex) = false;
+  };
   struct Choice {
     int64_t last_us = 0;  // its last token, or the submission
     std::vector<int32_t> tokens;
@@ -85,6 +115,8 @@ class ModelHost::CountedGeneration : public Generation {
   }
 
   const std::shared_ptr<Turn> turn_;
+  const std::shared_ptr<Signal> signal_ = std::make_shared<Signal>();
+  std::optional<TurnEvent> next_;  // taken while waiting
   const GenerationRequest request_;
   Metrics& metrics_;
   PromptMemory& memory_;

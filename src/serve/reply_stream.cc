@@ -22,7 +22,10 @@ struct ReplyStream::Choice {
 };
 
 ReplyStream::ReplyStream(std::shared_ptr<Generation> generation, ReplyPlan plan)
-    : generation_(std::move(generation)), plan_(std::move(plan)), submitted_us_(NowMicros()) {
+    : generation_(std::move(generation)),
+      plan_(std::move(plan)),
+      submitted_us_(NowMicros()),
+      told_us_(submitted_us_) {
   for (int i = 0; i < plan_.n_choices; ++i) {
     auto choice = std::make_unique<Choice>(i);
     if (!plan_.parsers.empty()) {
@@ -38,7 +41,7 @@ ReplyStream::~ReplyStream() {
 }
 
 Status ReplyStream::Start() {
-  std::optional<TurnEvent> event = generation_->Next();
+  std::optional<TurnEvent> event = NextEvent();
   if (!event) return Internal("the generation ended without a result");
   if (const auto* done = std::get_if<DoneEvent>(&*event)) {
     ended_ = true;
@@ -56,7 +59,7 @@ Status ReplyStream::Start() {
 std::optional<ReplyPiece> ReplyStream::Next() {
   while (ready_.empty()) {
     if (ended_) return std::nullopt;
-    std::optional<TurnEvent> event = generation_->Next();
+    std::optional<TurnEvent> event = NextEvent();
     if (event) {
       Take(std::move(*event));
     } else {
@@ -66,7 +69,20 @@ std::optional<ReplyPiece> ReplyStream::Next() {
   }
   ReplyPiece piece = std::move(ready_.front());
   ready_.pop_front();
+  told_us_ = NowMicros();
   return piece;
+}
+
+// Events may come and tell nothing: of reasoning that is hidden, of text that is held back.
+std::optional<TurnEvent> ReplyStream::NextEvent() {
+  while (plan_.while_quiet) {
+    const int64_t left_us = told_us_ + 1000 * plan_.patience.count() - NowMicros();
+    if (left_us > 0 && generation_->WaitFor(std::chrono::milliseconds(1 + left_us / 1000))) break;
+    if (left_us > 0) continue;
+    plan_.while_quiet();
+    told_us_ = NowMicros();
+  }
+  return generation_->Next();
 }
 
 ReplyUsage ReplyStream::usage() const {

@@ -10,8 +10,10 @@
 #ifndef WEFT_SERVE_REPLY_STREAM_H_
 #define WEFT_SERVE_REPLY_STREAM_H_
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,6 +57,9 @@ struct ReplyPlan {
   bool single_call = false;
   // Stop strings of the chat format: to clients an ordinary end.
   std::vector<std::string> format_stops;
+  // Called whenever there was nothing to tell for so long, on the consumer's thread.
+  std::function<void()> while_quiet;
+  std::chrono::milliseconds patience{10'000};
   std::string call_id_prefix = "call_";
   int call_id_random = 24;  // letters and digits behind the prefix
 };
@@ -85,6 +90,7 @@ class ReplyStream {
  private:
   struct Choice;
 
+  std::optional<TurnEvent> NextEvent();
   Choice& At(int index);
   void Take(TurnEvent event);
   void TakeToken(TokenEvent event);
@@ -100,6 +106,7 @@ class ReplyStream {
   std::vector<std::unique_ptr<Choice>> choices_;
   std::deque<ReplyPiece> ready_;
   const int64_t submitted_us_;
+  int64_t told_us_;  // when there was last something to tell
   StartedEvent started_;
   TurnUsage turn_usage_;
   int64_t completion_tokens_ = 0;

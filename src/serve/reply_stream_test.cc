@@ -21,6 +21,7 @@ class FakeGeneration : public Generation {
  public:
   explicit FakeGeneration(std::deque<TurnEvent> events) : events_(std::move(events)) {}
 
+  bool WaitFor(std::chrono::milliseconds) override { return waits_ == 0 || waits_-- == 0; }
   std::optional<TurnEvent> Next() override {
     if (events_.empty()) return std::nullopt;
     TurnEvent event = std::move(events_.front());
@@ -33,9 +34,13 @@ class FakeGeneration : public Generation {
   }
   int64_t prompt_tokens() const override { return 7; }
 
+  // So many waits are in vain.
+  void DawdleFor(int waits) { waits_ = waits; }
+
   int cancels = 0;
 
  private:
+  int waits_ = 0;
   std::deque<TurnEvent> events_;
 };
 
@@ -206,6 +211,21 @@ TEST(ReplyStream, TellsChoicesApart) {
   EXPECT_EQ((*replies)[0].Joined(ReplyBlock::Kind::kContent), "ad");
   EXPECT_EQ((*replies)[1].Joined(ReplyBlock::Kind::kContent), "bc");
   EXPECT_EQ((*replies)[0].finish, ReplyFinish::kLength);
+}
+
+TEST(ReplyStream, TellsWhenThereIsNothingToTell) {
+  int quiet = 0;
+  ReplyPlan plan;
+  plan.patience = std::chrono::milliseconds(1);
+  auto generation = Events({Started(), Token("a"), Done(FinishReason::kStop)});
+  generation->DawdleFor(1'000'000'000);
+  plan.while_quiet = [&quiet, generation] {
+    if (++quiet == 3) generation->DawdleFor(0);
+  };
+  ReplyStream stream(generation, std::move(plan));
+  ASSERT_TRUE(stream.Start().ok());
+  EXPECT_GE(quiet, 3);
+  EXPECT_EQ(All(&stream).size(), 2u);
 }
 
 TEST(ReplyStream, AFailureBeforeTheStartIsThatOfStart) {
