@@ -182,6 +182,7 @@ class Shaper {
       return;
     }
     // As something that the user says, all results in one message.
+    FlushCalls();
     text = StrCat("<tool_response>\n", text, "\n</tool_response>");
     if (results_at_ == out_.size() && results_at_ > 0) {
       Json& before = out_.back();
