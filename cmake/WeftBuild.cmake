@@ -58,14 +58,16 @@ function(weft_library name)
   target_link_libraries(${name} PUBLIC weft_options ${arg_DEPS})
 endfunction()
 
-# weft_test(NAME [ONE_THREAD] SOURCES a_test.cc ... [DEPS ...] [LABELS ...] [TIMEOUT SECONDS]):
-# one test binary, its cases found at test time. ONE_THREAD: it starts no second thread, so
-# the thread sanitizer has nothing to find in it. Sanitizers get four times the time.
+# weft_test(NAME [ONE_THREAD | UNINSTRUMENTED] SOURCES a_test.cc ... [DEPS ...] [LABELS ...]
+#   [TIMEOUT SECONDS]): one test binary, its cases found at test time. Two kinds are not
+# run under the thread sanitizer: ONE_THREAD, which start no second thread, and
+# UNINSTRUMENTED, whose threads are mostly a library's that it cannot see into. Sanitizers
+# get four times the time.
 function(weft_test name)
   if(NOT WEFT_TESTS)
     return()
   endif()
-  cmake_parse_arguments(arg "ONE_THREAD" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "ONE_THREAD;UNINSTRUMENTED" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   if(WEFT_SANITIZE MATCHES "thread")
     target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/tsan_defaults.cc)
@@ -83,8 +85,8 @@ function(weft_test name)
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
-  if(arg_ONE_THREAD)
-    list(APPEND arg_LABELS one_thread)
+  if(arg_ONE_THREAD OR arg_UNINSTRUMENTED)
+    list(APPEND arg_LABELS not_tsan)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")

@@ -37,7 +37,7 @@ sanitized() {  # PRESET [LABEL-TO-LEAVE-OUT]
   tools/run_tests.sh "build/$1" -LE "conformance|e2e${2:+|$2}"
 }
 check_asan() { sanitized asan; }
-check_tsan() { sanitized tsan one_thread; }
+check_tsan() { sanitized tsan not_tsan; }
 check_fuzz() {
   configured fuzz
   cmake --build build/fuzz --target weft_fuzzers

@@ -25,7 +25,6 @@ class ApiTest : public ::testing::Test {
   using Json = nlohmann::ordered_json;
 
   static void SetUpTestSuite() {
-    if (model_ != nullptr) return;
     EngineOptions options;
     options.n_threads = 1;
     auto model = ScriptedModel::Start(options);
@@ -35,6 +34,11 @@ class ApiTest : public ::testing::Test {
     serve::RegisterOpenAiApi(*router_, model_->host());
     serve::RegisterAnthropicApi(*router_, model_->host());
     serve::RegisterResponsesApi(*router_, model_->host());
+  }
+
+  static void TearDownTestSuite() {
+    delete std::exchange(router_, nullptr);
+    delete std::exchange(model_, nullptr);
   }
 
   static ScriptedHost& host() { return model_->host(); }
@@ -84,7 +88,7 @@ class ApiTest : public ::testing::Test {
   }
 
  private:
-  // Never deleted: test suites of one process share them.
+  // Of one test suite; raw, as statics have no destructors of their own.
   static inline ScriptedModel* model_ = nullptr;
   static inline serve::Router* router_ = nullptr;
 };
