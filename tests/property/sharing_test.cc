@@ -8,7 +8,9 @@
 namespace weft::testing {
 namespace {
 
-constexpr int64_t kLongSession = kSlowBuild ? 960 : 4000;  // whole pages
+constexpr int64_t kLongSession = kSlowBuild ? 320 : 4000;  // whole pages
+constexpr int64_t kTrunk = kSlowBuild ? 200 : 2000;
+constexpr int64_t kPrefix = kSlowBuild ? 150 : 600;
 
 std::vector<int32_t> MakeTokens(const Model& model, int64_t n, uint64_t seed) {
   std::vector<int32_t> tokens;
@@ -129,7 +131,7 @@ TEST_P(SharingTest, EightForksHoldTheTrunkOnce) {
   options_.max_running = 8;
   Start();
   const SessionId trunk = Create();
-  RunAndCompare(trunk, Greedy(MakeTokens(*model_, 2000, 6), 0));
+  RunAndCompare(trunk, Greedy(MakeTokens(*model_, kTrunk, 6), 0));
   const EngineStats before = engine_->Stats();
   std::vector<SessionId> forks;
   for (int i = 0; i < 8; ++i) forks.push_back(Fork(trunk));
@@ -144,7 +146,7 @@ TEST_P(SharingTest, EightForksHoldTheTrunkOnce) {
   }
   for (size_t i = 0; i < turns.size(); ++i) {
     const TurnRecord record = ReadTurn(turns[i].get(), 1);
-    std::vector<int32_t> context = MakeTokens(*model_, 2000, 6);
+    std::vector<int32_t> context = MakeTokens(*model_, kTrunk, 6);
     context.insert(context.end(), options[i].tokens.begin(), options[i].tokens.end());
     const auto alone = oracle_->Ask(options_.kv_type, context, options[i], 0);
     ASSERT_TRUE(alone.ok());
@@ -162,7 +164,7 @@ TEST_P(SharingTest, SiblingsComputeTheirCommonPrefixOnce) {
   options_.max_running = 8;
   options_.max_step_tokens = 64;
   Start();
-  constexpr int64_t kPrefix = 600, kTail = 10;
+  constexpr int64_t kTail = 10;
   const int64_t shared = kPrefix / options_.page_tokens * options_.page_tokens;
   const EngineStats before = engine_->Stats();
   std::vector<std::shared_ptr<Turn>> turns;
