@@ -15,10 +15,10 @@ namespace weft::serve {
 struct ApiError {
   int http_status = 500;
   std::string message;
-  std::string type;   // OpenAI's: invalid_request_error, authentication_error, ...
-  std::string code;   // OpenAI's: context_length_exceeded, ...; may be empty
-  std::string param;  // the field at fault, may be empty
-  int retry_after_s = 0;             // > 0: a Retry-After header
+  std::string type;       // OpenAI's: invalid_request_error, authentication_error, ...
+  std::string code;       // OpenAI's: context_length_exceeded, ...; may be empty
+  std::string param;      // the field at fault, may be empty
+  int retry_after_s = 0;  // > 0: a Retry-After header
   int64_t n_prompt_tokens = -1, n_ctx = -1;  // of exceed_context_size, for llama-server's shape
 };
 
