@@ -292,7 +292,7 @@ StatusOr<EngineCore::Submitted> EngineCore::Submit(SessionId id, const TurnOptio
 
 StatusOr<EngineCore::Submitted> EngineCore::SubmitOnce(std::string_view domain,
                                                        const TurnOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Create(domain, ""));
+  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.CreateForTurn(domain));
   auto submitted = Enqueue(session, options, /*closes_session=*/true);
   if (!submitted.ok()) DestroySession(session);
   return submitted;

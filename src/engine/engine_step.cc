@@ -352,7 +352,7 @@ void EngineCore::FinishPrompt(StepPart* part) {
 void EngineCore::ForkChoices(ActiveTurn* turn, std::span<const float> logits) {
   Session* const session = turn->session;
   for (int choice = 1; choice < turn->options.n_choices; ++choice) {
-    auto fork = sessions_.Create(session->domain, "");
+    auto fork = sessions_.CreateForTurn(session->domain);
     if (!fork.ok()) {
       EndTurn(turn, FinishReason::kError, fork.status());
       return;

@@ -21,6 +21,7 @@ struct Session {
   std::string name;
   std::string domain;
   SessionState state = SessionState::kReady;
+  bool counted = true;  // false: it goes with its turn
 
   // Everything said so far. The state of the first `computed` tokens lies in the
   // tables (each of exactly that many positions) and the slot; the rest is computed

@@ -32,15 +32,22 @@ Status ValidateSessionName(std::string_view name) {
   return OkStatus();
 }
 
+namespace {
+
+Status ValidateDomain(std::string_view domain) {
+  if (domain.size() <= kMaxNameBytes) return OkStatus();
+  return InvalidArgument("a session's domain has at most ", kMaxNameBytes, " bytes, this one has ",
+                         domain.size());
+}
+
+}  // namespace
+
 SessionTable::SessionTable(uint16_t tag, int max_sessions)
     : tag_(tag), max_sessions_(max_sessions) {}
 
 StatusOr<Session*> SessionTable::Create(std::string_view domain, std::string_view name) {
   WEFT_RETURN_IF_ERROR(ValidateSessionName(name));
-  if (domain.size() > kMaxNameBytes) {
-    return InvalidArgument("a session's domain has at most ", kMaxNameBytes,
-                           " bytes, this one has ", domain.size());
-  }
+  WEFT_RETURN_IF_ERROR(ValidateDomain(domain));
   if (FindByName(domain, name) != nullptr) {
     return AlreadyExists("there is already a session named \"", Printable(name), "\"");
   }
@@ -48,6 +55,15 @@ StatusOr<Session*> SessionTable::Create(std::string_view domain, std::string_vie
     return ResourceExhausted("there are already ", n_sessions_,
                              " sessions, the most allowed; close one first");
   }
+  return Insert(domain, name, /*counted=*/true);
+}
+
+StatusOr<Session*> SessionTable::CreateForTurn(std::string_view domain) {
+  WEFT_RETURN_IF_ERROR(ValidateDomain(domain));
+  return Insert(domain, "", /*counted=*/false);
+}
+
+Session* SessionTable::Insert(std::string_view domain, std::string_view name, bool counted) {
   if (free_.empty()) {
     free_.push_back(static_cast<uint32_t>(entries_.size()));
     entries_.emplace_back();
@@ -61,8 +77,9 @@ StatusOr<Session*> SessionTable::Create(std::string_view domain, std::string_vie
   session->id = MakeId(tag_, entry.generation, index);
   session->domain = std::string(domain);
   session->name = std::string(name);
+  session->counted = counted;
   if (!name.empty()) names_[{session->domain, session->name}] = session;
-  ++n_sessions_;
+  if (counted) ++n_sessions_;
   return session;
 }
 
@@ -106,9 +123,9 @@ void SessionTable::Remove(Session* session) {
   WEFT_CHECK(Find(session->id) == session, "removing a session that is not in the table");
   if (!session->name.empty()) names_.erase({session->domain, session->name});
   const uint32_t index = static_cast<uint32_t>(session->id.value & kIndexMask);
+  if (session->counted) --n_sessions_;
   entries_[index].session.reset();
   free_.push_back(index);
-  --n_sessions_;
 }
 
 void SessionTable::ForEach(const std::function<void(Session*)>& visit) const {

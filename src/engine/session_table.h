@@ -28,6 +28,9 @@ class SessionTable {
   // ALREADY_EXISTS for a name in use in the domain, RESOURCE_EXHAUSTED when full,
   // INVALID_ARGUMENT for a name that is too long or not printable.
   StatusOr<Session*> Create(std::string_view domain, std::string_view name);
+  // One without a name that goes with its turn. Turns are bounded themselves, so it is not
+  // counted: those that stay cannot keep a turn from running.
+  StatusOr<Session*> CreateForTurn(std::string_view domain);
   // Null for a handle that was never given out, was closed, or is of another engine.
   Session* Find(SessionId id) const;
   // The same as a status that says which.
@@ -38,7 +41,7 @@ class SessionTable {
   void Remove(Session* session);
 
   void ForEach(const std::function<void(Session*)>& visit) const;
-  int size() const { return n_sessions_; }
+  int size() const { return n_sessions_; }  // that are counted
 
  private:
   struct Entry {
@@ -46,6 +49,8 @@ class SessionTable {
     std::unique_ptr<Session> session;
   };
   using NameKey = std::pair<std::string, std::string>;
+
+  Session* Insert(std::string_view domain, std::string_view name, bool counted);
 
   const uint16_t tag_;
   const int max_sessions_;

@@ -69,6 +69,22 @@ TEST(SessionTableTest, ThereAreNoMoreSessionsThanAllowed) {
   EXPECT_TRUE(table.Create("", "").ok());
 }
 
+TEST(SessionTableTest, SessionsOfATurnNeitherTakeAPlaceNorNeedOne) {
+  SessionTable table(1, 1);
+  const auto of_turn = table.CreateForTurn("d");
+  ASSERT_TRUE(of_turn.ok());
+  Create(&table, "", "s");
+  EXPECT_EQ(table.Create("", "").status().code(), StatusCode::kResourceExhausted);
+  const auto another = table.CreateForTurn("d");
+  ASSERT_TRUE(another.ok());
+  EXPECT_NE((*another)->id, (*of_turn)->id);
+  table.Remove(*of_turn);
+  EXPECT_EQ(table.size(), 1);
+  EXPECT_EQ(table.Create("", "").status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(table.CreateForTurn(std::string(129, 'd')).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
 TEST(SessionTableTest, RenameFreesTheOldNameAndTakesTheNewOne) {
   SessionTable table(1, 10);
   Session* const session = table.Find(Create(&table, "d", "old"));
