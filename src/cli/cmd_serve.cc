@@ -328,7 +328,7 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   app->add_option("--max-queue", flags->max_queue, "Turns that wait; one more is answered with 429")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  app->add_option("--max-sessions", flags->max_sessions, "Sessions, named and anonymous")
+  app->add_option("--max-sessions", flags->max_sessions, "Sessions that are kept by name")
       ->check(CLI::Range(1, 60000))
       ->capture_default_str();
   app->add_option("--max-connections", flags->max_connections,

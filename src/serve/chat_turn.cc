@@ -56,9 +56,10 @@ StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& wat
     generation = host.Generate(std::move(request));
   } else {
     generation = host.Generate(request);
-    // Busy, poisoned, or no more named sessions to be had.
+    // Busy, poisoned, its file not to be read, or no more named sessions to be had.
     const StatusCode code = generation.status().code();
-    if (code == StatusCode::kFailedPrecondition || code == StatusCode::kAlreadyExists) {
+    if (code == StatusCode::kFailedPrecondition || code == StatusCode::kAlreadyExists ||
+        code == StatusCode::kResourceExhausted) {
       request.session.clear();
       generation = host.Generate(std::move(request));
     }

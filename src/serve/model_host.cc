@@ -203,32 +203,37 @@ StatusOr<std::unique_ptr<Generation>> ModelHost::Generate(GenerationRequest requ
   const int64_t submitted_us = NowMicros();
   request.turn.tokens_are_whole_context = true;
   auto turn = Submit(request);
-  // Clients name sessions and never close them. Those that were only ever in memory are
-  // forgotten again when there are too many: a turn brings its whole context along, so
-  // that costs no more than computing it.
-  for (int drops = 0; drops < kMaxDrops && !turn.ok(); ++drops) {
-    if (turn.status().code() != StatusCode::kResourceExhausted || !TableIsFull()) break;
-    if (!DropIdleSession(request.domain)) break;
-    turn = Submit(request);
-  }
   WEFT_RETURN_IF_ERROR(turn.status());
   return std::unique_ptr<Generation>(std::make_unique<CountedGeneration>(
       *std::move(turn), std::move(request), submitted_us, &metrics_, memory_.get()));
 }
 
 StatusOr<std::shared_ptr<Turn>> ModelHost::Submit(const GenerationRequest& request) {
-  if (!request.session.empty()) return SubmitNamed(request);
-  return engine_->SubmitOnce(request.domain, request.turn);
+  if (request.session.empty()) return engine_->SubmitOnce(request.domain, request.turn);
+  bool table_is_full = false;
+  auto turn = SubmitNamed(request, &table_is_full);
+  // Clients name sessions and never close them. Those that were only ever in memory are
+  // forgotten again when there are too many: a turn brings its whole context along, so
+  // that costs no more than computing it.
+  for (int drops = 0; drops < kMaxDrops && table_is_full; ++drops) {
+    if (!DropIdleSession(request.domain)) break;
+    turn = SubmitNamed(request, &table_is_full);
+  }
+  return turn;
 }
 
-StatusOr<std::shared_ptr<Turn>> ModelHost::SubmitNamed(const GenerationRequest& request) {
+StatusOr<std::shared_ptr<Turn>> ModelHost::SubmitNamed(const GenerationRequest& request,
+                                                       bool* table_is_full) {
+  *table_is_full = false;
   MutexLock lock(MutexOf(request.domain, request.session));
   StatusOr<SessionId> session = engine_->FindSession(request.domain, request.session);
   const bool is_new = session.status().code() == StatusCode::kNotFound;
   if (is_new) {
     session = engine_->CreateSession({.name = request.session, .domain = request.domain});
+    *table_is_full = session.status().code() == StatusCode::kResourceExhausted;
   }
   WEFT_RETURN_IF_ERROR(session.status());
+  if (!is_new) WEFT_RETURN_IF_ERROR(MakeReadable(*session));
   auto turn = engine_->Submit(*session, request.turn);
   // A turn that is refused leaves no session behind.
   if (!turn.ok() && is_new) (void)engine_->Close(*session, /*forget=*/true);
@@ -240,11 +245,14 @@ Mutex* ModelHost::MutexOf(std::string_view domain, std::string_view session) {
   return &session_mutexes_[std::hash<std::string>()(name) % session_mutexes_.size()];
 }
 
-bool ModelHost::TableIsFull() {
-  const EngineStats stats = engine_->Stats();
-  return stats.sessions_ready + stats.sessions_running + stats.sessions_parked +
-             stats.sessions_poisoned >=
-         options_.engine.max_sessions;
+// A file may be damaged, gone, or another model's. The turn would say so only when it runs,
+// too late for a client that can do without the session.
+Status ModelHost::MakeReadable(SessionId session) {
+  if (options_.engine.state_dir.empty()) return OkStatus();
+  const Status status = engine_->Restore(session);
+  if (status.ok() || status.code() == StatusCode::kUnavailable) return status;
+  return FailedPrecondition("the saved session cannot be used until it is reset or deleted: ",
+                            Message(status));
 }
 
 // The one that has not been used for longest; of this domain, so that no key pays for

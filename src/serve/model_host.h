@@ -70,8 +70,11 @@ class ModelHost : public Host {
   void Load();
   Status TryLoad();
   StatusOr<std::shared_ptr<Turn>> Submit(const GenerationRequest& request);
-  StatusOr<std::shared_ptr<Turn>> SubmitNamed(const GenerationRequest& request);
-  bool TableIsFull();
+  // `table_is_full` tells that there are as many sessions as may be.
+  StatusOr<std::shared_ptr<Turn>> SubmitNamed(const GenerationRequest& request,
+                                              bool* table_is_full);
+  // Brings a parked session back. FAILED_PRECONDITION when that cannot be.
+  Status MakeReadable(SessionId session);
   bool DropIdleSession(const std::string& domain);
   Mutex* MutexOf(std::string_view domain, std::string_view session);
 

@@ -6,10 +6,13 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/strings.h"
+#include "engine/engine_test_util.h"
 #include "serve/api_server.h"
+#include "serve/chat_turn.h"
 #include "serve/front_door.h"
 #include "tests/support/engine_harness.h"
 
@@ -188,6 +191,50 @@ TEST_F(ModelHostTest, NamesThatNobodyClosesDoNotFillTheTable) {
   EXPECT_EQ(host.engine().ListSessions("")->size(), 3u);
   EXPECT_EQ(host.Generate(std::move(other)).status().code(), StatusCode::kResourceExhausted)
       << "nobody pays for another key's sessions";
+  GenerationRequest nameless = Request("", {5, 6}, 1);
+  nameless.domain = "other";
+  EXPECT_TRUE(host.Generate(nameless).ok()) << "nor is anybody kept from asking by them";
+  Recorder client;
+  GoneWatch watch(client);
+  const auto wished = StartGeneration(host, watch, {.name = "s", .required = false}, nameless);
+  EXPECT_TRUE(wished.ok()) << "a name that is only wished for is done without";
+}
+
+TEST_F(ModelHostTest, ASavedSessionThatCannotBeReadIsBusyUntilItIsReset) {
+  const TestFolder folder;
+  const auto start = [&](std::shared_ptr<const Model> model) {
+    ModelHost::Options options = Options();
+    options.engine.state_dir = folder.path();
+    options.load = [model] { return model; };
+    options.loaded = [](const Status&) {};
+    auto host = std::make_unique<ModelHost>(std::move(options));
+    host->StartLoading();
+    while (host->phase() == Phase::kLoading) std::this_thread::yield();
+    return host;
+  };
+  {
+    const auto host = start(testing::TinyModel("llama", 2));
+    auto first = host->Generate(Request("kitchen", {5, 6}, 1));
+    ASSERT_TRUE(first.ok()) << first.status();
+    Read(first->get());
+    ASSERT_TRUE(host->Drain(std::chrono::minutes(1)).ok());
+  }
+  const auto host = start(testing::TinyModel("llama"));
+  const Status refused = host->Generate(Request("kitchen", {5, 6}, 1)).status();
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(refused)), HasSubstr("reset or deleted: session kitchen"));
+
+  Recorder client;
+  GoneWatch watch(client);
+  const auto wished =
+      StartGeneration(*host, watch, {.name = "kitchen", .required = false}, Request("", {5, 6}, 1));
+  ASSERT_TRUE(wished.ok()) << wished.status();
+  EXPECT_EQ(Read(wished->get()).done.reason, FinishReason::kLength);
+
+  EXPECT_TRUE(host->engine().Reset(*host->engine().FindSession("", "kitchen")).ok());
+  auto again = host->Generate(Request("kitchen", {5, 6}, 1));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(Read(again->get()).done.reason, FinishReason::kLength);
 }
 
 TEST_F(ModelHostTest, AHistoryThatComesBackKeepsTheTokensOfTheReply) {
