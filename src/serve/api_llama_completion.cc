@@ -1,5 +1,6 @@
 // POST /completion: llama-server's own form of a completion.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -29,13 +30,11 @@ constexpr size_t kMaxResponseFields = 256;
 constexpr char kPromptShape[] =
     "must be a string, an array of token ids and strings, or an array of such prompts";
 
-struct Prompt {
-  std::vector<int32_t> tokens;
-  Json as_given;
-};
+// How long a stream may have nothing to tell before it says so.
+constexpr std::chrono::milliseconds kPatience{10'000};
 
 struct Completion {
-  std::vector<Prompt> prompts;
+  std::vector<std::vector<int32_t>> prompts;  // tokens
   TurnOptions turn;
   SessionChoice session;
   bool stream = false;
@@ -46,17 +45,17 @@ struct Completion {
 };
 
 // One prompt: a string, or ids and strings in turn.
-bool ReadPrompt(const Json& value, const Model& model, std::vector<Prompt>* prompts) {
-  Prompt prompt{.as_given = value};
+bool ReadPrompt(const Json& value, const Model& model, std::vector<std::vector<int32_t>>* prompts) {
+  std::vector<int32_t> prompt;
   const PromptEncoder encoder = MakePromptEncoder(model.tokenizer());
   const Json parts = value.is_array() ? value : Json::array({value});
   for (const Json& part : parts) {
     if (part.is_string()) {
-      const auto more = encoder.encode(part.get_ref<const std::string&>(), prompt.tokens.empty());
-      prompt.tokens.insert(prompt.tokens.end(), more.begin(), more.end());
+      const auto more = encoder.encode(part.get_ref<const std::string&>(), prompt.empty());
+      prompt.insert(prompt.end(), more.begin(), more.end());
     } else if (part.is_number_integer() && part.get<int64_t>() >= 0 &&
                part.get<int64_t>() < model.n_vocab()) {
-      prompt.tokens.push_back(part.get<int32_t>());
+      prompt.push_back(part.get<int32_t>());
     } else {
       return false;
     }
@@ -65,7 +64,8 @@ bool ReadPrompt(const Json& value, const Model& model, std::vector<Prompt>* prom
   return true;
 }
 
-void ReadPrompts(ApiFields* fields, const Model& model, std::vector<Prompt>* prompts) {
+void ReadPrompts(ApiFields* fields, const Model& model,
+                 std::vector<std::vector<int32_t>>* prompts) {
   const Json* const value = fields->Value("prompt");
   if (value == nullptr) return fields->Fail("prompt", kPromptShape);
   // Numbers make an array one prompt; strings and arrays alone make it several.
@@ -168,15 +168,14 @@ Json Settings(const Completion& read, uint64_t seed) {
           {"timings_per_token", read.timings_per_token}};
 }
 
-// The parts of a result that a client wants: "a/b" is b of a, and stands by itself.
+// The parts of a result that a client wants: "a/b" is b of a, and stands by itself under
+// that whole name.
 Json Selected(const Json& result, const std::vector<std::string>& wanted) {
   if (wanted.empty()) return result;
   Json selected = Json::object();
   for (const std::string& path : wanted) {
     const Json* at = &result;
-    std::string_view last;
     for (const std::string_view part : StrSplit(path, '/')) {
-      last = part;
       if (at == nullptr || !at->is_object()) {
         at = nullptr;
         break;
@@ -184,24 +183,25 @@ Json Selected(const Json& result, const std::vector<std::string>& wanted) {
       const auto it = at->find(part);
       at = it == at->end() ? nullptr : &*it;
     }
-    if (at != nullptr) selected[std::string(last)] = *at;
+    if (at != nullptr) selected[path] = *at;
   }
   return selected;
 }
 
-// The answer to one prompt, while it is made.
+// The answer to one prompt, while it is made. `sse`, when it is streamed, is kept alive
+// while there is nothing to tell.
 class PromptRun {
  public:
-  PromptRun(Host& host, const Completion& read, size_t index)
-      : host_(host), read_(read), index_(index), tokenizer_(*host.model().tokenizer()) {}
+  PromptRun(Host& host, const Completion& read, size_t index, SseStream* sse)
+      : host_(host), read_(read), index_(index), sse_(sse), tokenizer_(*host.model().tokenizer()) {}
 
   Status Start(const HttpRequest& request, GoneWatch& watch) {
     GenerationRequest generation{.domain = request.domain, .turn = read_.turn};
-    generation.turn.tokens = read_.prompts[index_].tokens;
+    generation.turn.tokens = read_.prompts[index_];
     WEFT_ASSIGN_OR_RETURN(generation_,
                           StartGeneration(host_, watch, read_.session, std::move(generation)));
     // Until the prompt is computed an error can still be a plain answer.
-    while (auto event = generation_->Next()) {
+    while (auto event = NextEvent()) {
       if (const auto* started = std::get_if<StartedEvent>(&*event)) {
         usage_.prompt_tokens = started->prompt_tokens;
         usage_.cached_tokens = started->cached_tokens;
@@ -216,7 +216,7 @@ class PromptRun {
   // To the end; `show` is given every piece before the last, and may stop it by false.
   template <typename Show>
   Status Run(Show show) {
-    while (auto event = generation_->Next()) {
+    while (auto event = NextEvent()) {
       if (const auto* token = std::get_if<TokenEvent>(&*event)) {
         Json piece = Take(*token);
         if (!show(std::move(piece))) return Cancelled("the client is gone");
@@ -239,7 +239,7 @@ class PromptRun {
                    {"tokens_predicted", usage_.completion_tokens},
                    {"tokens_evaluated", usage_.prompt_tokens},
                    {"generation_settings", Settings(read_, seed_)},
-                   {"prompt", read_.prompts[index_].as_given},
+                   {"prompt", host_.model().Decode(read_.prompts[index_], /*render_special=*/true)},
                    {"has_new_line", content_.find('\n') != content_.npos},
                    {"truncated", false},
                    {"stop_type", StopType(done_.reason)},
@@ -253,6 +253,11 @@ class PromptRun {
   }
 
  private:
+  std::optional<TurnEvent> NextEvent() {
+    while (sse_ != nullptr && !generation_->WaitFor(kPatience)) sse_->Comment();
+    return generation_->Next();
+  }
+
   Json Take(const TokenEvent& token) {
     content_ += token.text;
     ++usage_.completion_tokens;
@@ -284,13 +289,17 @@ class PromptRun {
     usage_.completion_tokens = done.usage.completion_tokens;
     usage_.prompt_us = done.usage.prompt_us;
     usage_.decode_us = done.usage.decode_us;
-    if (done.reason == FinishReason::kCancelled) return Cancelled("the request was cancelled");
+    if (done.reason == FinishReason::kCancelled) {
+      return Unavailable(
+          "the generation was cancelled: its session was closed, or the server stops");
+    }
     return done.status;
   }
 
   Host& host_;
   const Completion& read_;
   const size_t index_;
+  SseStream* const sse_;
   const Tokenizer& tokenizer_;
   std::shared_ptr<Generation> generation_;
   ReplyUsage usage_;
@@ -310,7 +319,7 @@ void AnswerWhole(Host& host, const Completion& read, const HttpRequest& request,
   GoneWatch watch(responder);
   Json results = Json::array();
   for (size_t i = 0; i < read.prompts.size(); ++i) {
-    PromptRun run(host, read, i);
+    PromptRun run(host, read, i, nullptr);
     Status status = run.Start(request, watch);
     if (status.ok()) status = run.Run([](Json) { return true; });
     if (!status.ok()) return Refuse(responder, status);
@@ -324,9 +333,9 @@ void AnswerStreamed(Host& host, const Completion& read, const HttpRequest& reque
   GoneWatch watch(responder);
   SseStream sse(responder, IgnoredHeader(read.ignored));
   for (size_t i = 0; i < read.prompts.size(); ++i) {
-    PromptRun run(host, read, i);
+    PromptRun run(host, read, i, &sse);
     Status status = run.Start(request, watch);
-    if (!status.ok() && i == 0) return Refuse(responder, status);
+    if (!status.ok() && !sse.begun()) return Refuse(responder, status);
     if (status.ok()) status = run.Run([&](const Json& piece) { return sse.Data(piece); });
     if (!status.ok()) {
       sse.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kLlama));

@@ -325,7 +325,7 @@ class HttpTest(ServeTest):
     def test_several_prompts_and_chosen_fields(self):
         answers = self.server.complete(["one", [5, 6, "two"]], n=3,
                                        response_fields=["content", "generation_settings/n_predict"])
-        self.assertEqual([list(a) for a in answers.json], [["content", "n_predict"]] * 2)
+        self.assertEqual([list(a) for a in answers.json], [["content", "generation_settings/n_predict"]] * 2)
 
     def test_a_prompt_that_does_not_fit_says_by_how_much(self):
         answer = self.server.complete([5] * 5000)
