@@ -134,8 +134,8 @@ class Server : public HttpServer {
     acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
       if (!acceptor_.is_open()) return;
       if (!error) {
-        Add(std::move(socket));
-        return Accept();
+        Accept();  // first, so that a connection for which there is no memory is not the last
+        return Add(std::move(socket));
       }
       // Out of descriptors, mostly: those in use will come back.
       retry_.expires_after(std::chrono::milliseconds(100));
