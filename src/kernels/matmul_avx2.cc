@@ -331,58 +331,7 @@ void FloatTile(const PackedMatrix& w, const std::byte* tile, const ActivationRow
   }
 }
 
-template <DType T>
-constexpr TileFunctions kInt8Tiles = {
-    {Int8Tile<T, 1>, Int8Tile<T, 2>, Int8Tile<T, 4>, Int8Tile<T, 8>}};
-
-template <FloatForm F>
-constexpr TileFunctions kFloatTiles = {
-    {FloatTile<F, 1>, FloatTile<F, 2>, FloatTile<F, 4>, FloatTile<F, 8>}};
-
-const TileFunctions& FunctionsFor(DType type) {
-  switch (type) {
-    case DType::kQ4_0:
-      return kInt8Tiles<DType::kQ4_0>;
-    case DType::kQ4_1:
-      return kInt8Tiles<DType::kQ4_1>;
-    case DType::kQ5_0:
-      return kInt8Tiles<DType::kQ5_0>;
-    case DType::kQ5_1:
-      return kInt8Tiles<DType::kQ5_1>;
-    case DType::kQ8_0:
-      return kInt8Tiles<DType::kQ8_0>;
-    case DType::kIQ4_NL:
-      return kInt8Tiles<DType::kIQ4_NL>;
-    case DType::kIQ4_XS:
-      return kInt8Tiles<DType::kIQ4_XS>;
-    case DType::kMXFP4:
-      return kInt8Tiles<DType::kMXFP4>;
-    case DType::kQ2_K:
-      return kInt8Tiles<DType::kQ2_K>;
-    case DType::kQ3_K:
-      return kInt8Tiles<DType::kQ3_K>;
-    case DType::kQ4_K:
-      return kInt8Tiles<DType::kQ4_K>;
-    case DType::kQ5_K:
-      return kInt8Tiles<DType::kQ5_K>;
-    case DType::kQ6_K:
-      return kInt8Tiles<DType::kQ6_K>;
-    case DType::kTQ1_0:
-    case DType::kTQ2_0:  // packed alike
-      return kInt8Tiles<DType::kTQ2_0>;
-    case DType::kF16:
-      return kFloatTiles<FloatForm::kF16>;
-    case DType::kBF16:
-      return kFloatTiles<FloatForm::kBF16>;
-    default:
-      return kFloatTiles<FloatForm::kF32>;
-  }
-}
-
-void Matmul(const PackedMatrix& w, const ActivationRows& x, int64_t n_rows, int64_t tile_begin,
-            int64_t tile_end, float* out, int64_t out_stride) {
-  DriveTiles(FunctionsFor(w.type), w, x, n_rows, tile_begin, tile_end, out, out_stride);
-}
+#include "kernels/matmul_dispatch.inc"
 
 // Eight small integers as bytes.
 void StoreBytes(__m256i v, int8_t* q) {
