@@ -74,7 +74,7 @@ class Hasher {
       std::visit(
           [this](const auto& items) {
             using Element = typename std::decay_t<decltype(items)>::value_type;
-            for (const auto& element : items) AddItem<Element>(element);
+            for (const auto& element : items) this->AddItem<Element>(element);
           },
           item.items);
     } else {
