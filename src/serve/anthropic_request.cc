@@ -308,11 +308,8 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   fields.Refuse("container", "is not supported");
   fields.Refuse("mcp_servers", "is not supported", ordered_json::array());
   fields.CannotMatter({"metadata", "service_tier", "inference_geo", "cache_control"});
-  auto session = ChooseSession(request, &fields);
-  WEFT_RETURN_IF_ERROR(fields.Finish(&read.ignored));
-  WEFT_RETURN_IF_ERROR(session.status());
-  WEFT_RETURN_IF_ERROR(CheckModel(host, model));
-  read.call.session = *std::move(session);
+  WEFT_ASSIGN_OR_RETURN(read.call.session,
+                        FinishFields(host, request, model, 1, &fields, &read.ignored));
   return read;
 }
 

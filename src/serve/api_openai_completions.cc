@@ -128,14 +128,8 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
   ReadForeignFields(&fields);
   ReadAccountFields(&fields);
   read.stream = ReadStreamChoice(&fields, &read.ignored);
-  auto session = ChooseSession(request, &fields);
-  if (session.ok() && session->required && read.prompts.size() > 1) {
-    fields.Fail("session_id", "goes with one prompt, not with several");
-  }
-  WEFT_RETURN_IF_ERROR(fields.Finish(&read.ignored));
-  WEFT_RETURN_IF_ERROR(session.status());
-  WEFT_RETURN_IF_ERROR(CheckModel(host, model));
-  if (read.prompts.size() == 1) read.session = *std::move(session);
+  WEFT_ASSIGN_OR_RETURN(read.session, FinishFields(host, request, model, read.prompts.size(),
+                                                   &fields, &read.ignored));
   return read;
 }
 

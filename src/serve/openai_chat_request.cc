@@ -179,11 +179,8 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   read.stream = stream.stream;
   read.include_usage = stream.include_usage;
   read.timings_per_token = stream.timings_per_token;
-  auto session = ChooseSession(request, &fields);
-  WEFT_RETURN_IF_ERROR(fields.Finish(&read.ignored));
-  WEFT_RETURN_IF_ERROR(session.status());
-  WEFT_RETURN_IF_ERROR(CheckModel(host, model));
-  read.call.session = *std::move(session);
+  WEFT_ASSIGN_OR_RETURN(read.call.session,
+                        FinishFields(host, request, model, 1, &fields, &read.ignored));
   return read;
 }
 

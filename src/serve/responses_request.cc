@@ -294,11 +294,8 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ReadForeignFields(&fields);
   ReadServerSide(&fields);
   ReadAccountFields(&fields);
-  auto session = ChooseSession(request, &fields);
-  WEFT_RETURN_IF_ERROR(fields.Finish(&read.ignored));
-  WEFT_RETURN_IF_ERROR(session.status());
-  WEFT_RETURN_IF_ERROR(CheckModel(host, model));
-  read.call.session = *std::move(session);
+  WEFT_ASSIGN_OR_RETURN(read.call.session,
+                        FinishFields(host, request, model, 1, &fields, &read.ignored));
   return read;
 }
 

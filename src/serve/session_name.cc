@@ -1,9 +1,6 @@
 #include "serve/session_name.h"
 
 #include <algorithm>
-#include <optional>
-
-#include "serve/api_support.h"
 
 namespace weft::serve {
 namespace {
@@ -40,6 +37,19 @@ StatusOr<SessionChoice> ChooseSession(const HttpRequest& request, JsonFields* bo
     return SessionChoice{.name = std::string(value), .required = false};
   }
   return SessionChoice{};
+}
+
+StatusOr<SessionChoice> FinishFields(Host& host, const HttpRequest& request,
+                                     const std::optional<std::string>& model, size_t n_prompts,
+                                     ApiFields* fields, std::vector<std::string>* ignored) {
+  auto session = ChooseSession(request, fields);
+  if (session.ok() && session->required && n_prompts > 1) {
+    fields->Fail("session_id", "goes with one prompt, not with several");
+  }
+  WEFT_RETURN_IF_ERROR(fields->Finish(ignored));
+  WEFT_RETURN_IF_ERROR(session.status());
+  WEFT_RETURN_IF_ERROR(CheckModel(host, model));
+  return n_prompts == 1 ? session : SessionChoice{};
 }
 
 }  // namespace weft::serve

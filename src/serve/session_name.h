@@ -6,10 +6,15 @@
 #ifndef WEFT_SERVE_SESSION_NAME_H_
 #define WEFT_SERVE_SESSION_NAME_H_
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
+#include "serve/api_support.h"
+#include "serve/host.h"
 #include "serve/http.h"
 #include "serve/json_fields.h"
 
@@ -27,6 +32,13 @@ struct SessionChoice {
 Status ValidateSessionName(std::string_view name);
 // Takes `session_id` from the body.
 StatusOr<SessionChoice> ChooseSession(const HttpRequest& request, JsonFields* body);
+// The end of reading a body, once its API has taken the fields of its own: takes
+// `session_id`, reports what was wrong first, checks that `model` is the one served, and
+// fills `ignored`. Of several prompts none can go on a session: one named in the body is
+// then an error, one named in a header is done without.
+StatusOr<SessionChoice> FinishFields(Host& host, const HttpRequest& request,
+                                     const std::optional<std::string>& model, size_t n_prompts,
+                                     ApiFields* fields, std::vector<std::string>* ignored);
 
 }  // namespace weft::serve
 
