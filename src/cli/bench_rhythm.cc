@@ -62,7 +62,7 @@ Status BenchRhythm(const Bench& bench) {
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(bench.model, options));
   std::vector<double> alone, middle, worst, rates;
   for (int i = 0; i < bench.flags.repeat; ++i) {
-    const auto seed = static_cast<uint64_t>(300 + 2 * i);
+    const uint64_t seed = 300 + 2 * static_cast<uint64_t>(i);
     const int64_t room = bench.model->context_tokens() - 16;
     WEFT_ASSIGN_OR_RETURN(auto turn,
                           engine->SubmitOnce("", BenchTurn(RandomTokens(bench, seed, 8), room)));
@@ -78,6 +78,9 @@ Status BenchRhythm(const Bench& bench) {
     WEFT_RETURN_IF_ERROR(prompt.status);
     alone.push_back(Median(GapsMs(victim.token_us(), 0, arrival_us)));
     const std::vector<double> beside = GapsMs(victim.token_us(), arrival_us, done_us);
+    if (beside.empty()) {
+      return FailedPrecondition("the prompt was done between two tokens; give --intruder more");
+    }
     middle.push_back(Median(beside));
     worst.push_back(beside.back());
     rates.push_back(static_cast<double>(bench.flags.intruder) * 1e6 /
