@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
@@ -90,6 +91,16 @@ void PageMemory::Touch(PageId id) {
   if (touched_[id]) return;
   touched_[id] = true;
   ++n_touched_;
+}
+
+void PageMemory::Zero(PageId id) {
+  WEFT_CHECK(id >= 0 && id < n_pages(), "page id out of range");
+  if (madvise(page(id), stride_bytes_, MADV_DONTNEED) != 0) {
+    std::memset(page(id), 0, stride_bytes_);
+    return;
+  }
+  n_touched_ -= touched_[id] ? 1 : 0;
+  touched_[id] = false;
 }
 
 void PageMemory::Discard(std::span<const PageId> ids) {

@@ -2,8 +2,8 @@
 // from the system when a page is first written, and gives it back page by page.
 //
 // For backends whose state lies in ordinary memory. One PageMemory serves one
-// KvGroup. Pages never move, so a pointer is good until the object dies. Page
-// contents are undefined after Grow and after Discard.
+// KvGroup, or all slots. Pages never move, so a pointer is good until the object dies.
+// Page contents are undefined after Grow and after Discard.
 //
 // Threads: Grow, Touch and Discard belong to the executor's owner; page() may be
 // called by its helper threads too while none of those runs.
@@ -45,6 +45,9 @@ class PageMemory {
 
   // Gives the pages' memory back to the system. REQUIRES: ids are in range.
   void Discard(std::span<const PageId> ids);
+
+  // Makes the page all zeros, which holds no memory. REQUIRES: id is in range.
+  void Zero(PageId id);
 
   int64_t n_pages() const { return static_cast<int64_t>(touched_.size()); }
   // Bytes of the pages that were touched and not discarded since.

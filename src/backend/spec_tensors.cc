@@ -22,6 +22,14 @@ class Collector {
   void operator()(const LatentAttention& op) {
     Add(op.q, op.q_a, op.q_b, op.q_a_norm, op.kv_a, op.kv_norm, op.k_b, op.v_b, op.out);
   }
+  void operator()(const ShortConvolution& op) { Add(op.in, op.convolution, op.out); }
+  void operator()(const GatedDeltaNet& op) {
+    Add(op.qkv, op.gate, op.beta, op.decay, op.beta_decay, op.convolution, op.decay_bias,
+        op.decay_rate, op.norm, op.out);
+  }
+  void operator()(const StateSpace& op) {
+    Add(op.in, op.convolution, op.step_bias, op.rate, op.skip, op.norm, op.out);
+  }
   void operator()(const DenseFfn& op) { Add(op.gate, op.up, op.down, op.output_gate); }
   void operator()(const MixtureOfExperts& op) {
     Add(op.router, op.router_norm, op.selection_bias, op.gate, op.up, op.down);
@@ -36,6 +44,7 @@ class Collector {
   }
   void AddOne(const Linear& linear) { Add(linear.weight, linear.bias); }
   void AddOne(const StackedLinear& stack) { Add(stack.weight, stack.bias, stack.scale); }
+  void AddOne(const Convolution& convolution) { Add(convolution.kernel, convolution.bias); }
   void AddOne(const Norm& norm) { Add(norm.weight, norm.bias); }
 
   std::set<int> indices_;

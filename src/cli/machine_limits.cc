@@ -35,6 +35,19 @@ class CostCounter {
       AddDense(heads->weight, static_cast<double>(heads->count * heads->n_in * heads->n_out));
     }
   }
+  void operator()(const ShortConvolution& op) {
+    Add(op.in);
+    Add(op.out);
+  }
+  void operator()(const GatedDeltaNet& op) {
+    for (const Linear* linear : {&op.qkv, &op.gate, &op.beta, &op.decay, &op.beta_decay, &op.out}) {
+      Add(*linear);
+    }
+  }
+  void operator()(const StateSpace& op) {
+    Add(op.in);
+    Add(op.out);
+  }
   void operator()(const DenseFfn& op) {
     for (const Linear* linear : {&op.gate, &op.up, &op.down}) Add(*linear);
   }

@@ -124,7 +124,8 @@ struct KvGroup {
 };
 
 // One fixed-size recurrent state per session: what a token leaves behind for the
-// next, beside pages. Copied on fork, checkpointed, saved.
+// next, beside pages. Zero before the first token; copied on fork, checkpointed,
+// saved. How a backend lays its floats out is its own matter.
 enum class SlotKind { kConvolution, kDeltaNet, kStateSpace };
 struct SlotState {
   SlotKind kind;
@@ -197,6 +198,83 @@ struct LatentAttention {
   float scale = 1;
 };
 
+// A short causal convolution of each channel by itself. With u_t the channels'
+// inputs at position t (zero before the first token):
+//   y_t[c] = bias[c] + sum over j in [0, n_taps):  kernel[c][j] * u_{t - (n_taps - 1) + j}[c]
+// The last tap belongs to the position itself. State: the n_taps - 1 latest inputs
+// of every channel.
+struct Convolution {
+  TensorRef kernel;  // F32, n_channels rows of n_taps
+  TensorRef bias;    // F32, one per channel
+  int64_t n_channels = 0;
+  int64_t n_taps = 0;
+  int slot = -1;  // index into ModelSpec::slots; (n_taps - 1) * n_channels floats
+};
+
+// A gated convolution in place of attention:
+//   [b, c, x] = in(h), each n_channels wide
+//   out(c * convolution(b * x))
+struct ShortConvolution {
+  Linear in;  // n_out = 3 * n_channels
+  Convolution convolution;
+  Linear out;
+};
+
+// Which key head a value head v of linear attention reads.
+enum class KeyHeads {
+  kTiled,        // v % n_k_heads
+  kInterleaved,  // v / (n_v_heads / n_k_heads)
+};
+
+// Linear attention by the gated delta rule. Per value head a state S of k_dim rows
+// and v_dim columns, zero before the first token.
+//
+//   [q, k, v] = silu(convolution(qkv(h)));  n_k_heads, n_k_heads, n_v_heads heads
+//   q = q / max(|q|, epsilon) / sqrt(k_dim);  k = k / max(|k|, epsilon)    per head
+//   a = exp(decay_rate * softplus(decay(h) + decay_bias));  b = sigmoid(beta(h))
+//   S = a S;  S = S + k (b (v - S^T k))^T;  o = S^T q
+//   out(norm(o) * silu(gate(h)))
+struct GatedDeltaNet {
+  int n_k_heads = 0;
+  int n_v_heads = 0;  // a multiple of n_k_heads
+  int64_t k_dim = 0;  // per head
+  int64_t v_dim = 0;
+  KeyHeads key_heads = KeyHeads::kTiled;
+  Linear qkv, gate;
+  Linear beta, decay;  // n_out = n_v_heads each, or
+  Linear beta_decay;   // both: for each key head the betas of its (interleaved)
+                       // value heads, then their decays
+  Convolution convolution;
+  TensorRef decay_bias, decay_rate;  // F32, one per value head
+  float epsilon = 0;
+  Norm norm;  // over v_dim, per head
+  Linear out;
+  int slot = -1;  // index into ModelSpec::slots; n_v_heads * k_dim * v_dim floats
+};
+
+// A selective state space (Mamba 2). Per head a state S of state_dim rows and
+// head_dim columns, zero before the first token; head h reads group
+// h / (n_heads / n_groups) of B and C.
+//
+//   [z, xbc, d] = in(h), of d_inner, d_inner + 2 n_groups state_dim, n_heads values,
+//       d_inner = n_heads head_dim
+//   [x, B, C] = silu(convolution(xbc));  n_heads, n_groups, n_groups parts
+//   d = softplus(d + step_bias);  a = exp(d rate)            per head
+//   S = a S + B (d x)^T;  y = S^T C + skip x
+//   out(norm(y * silu(z)))
+struct StateSpace {
+  int n_heads = 0;
+  int n_groups = 0;  // divides n_heads
+  int64_t head_dim = 0;
+  int64_t state_dim = 0;
+  Linear in;
+  Convolution convolution;
+  TensorRef step_bias, rate, skip;  // F32, one per head
+  Norm norm;                        // over d_inner / n_groups values, or absent
+  Linear out;
+  int slot = -1;  // index into ModelSpec::slots; n_heads * state_dim * head_dim floats
+};
+
 // out(act(gate x) * (up x)); without a gate: out(act(up x)). With `output_gate`
 // (one row) the result is multiplied by sigmoid(output_gate . x).
 struct DenseFfn {
@@ -245,7 +323,8 @@ struct PerLayerGate {
   Activation activation = Activation::kGeluTanh;
 };
 
-using Op = std::variant<Attention, LatentAttention, DenseFfn, MixtureOfExperts, PerLayerGate>;
+using Op = std::variant<Attention, LatentAttention, ShortConvolution, GatedDeltaNet, StateSpace,
+                        DenseFfn, MixtureOfExperts, PerLayerGate>;
 
 struct Path {
   Norm pre;

@@ -30,18 +30,36 @@ struct Expected {
   int n_kv_layers;
   std::vector<int64_t> windows;  // of the KvGroups
   bool tied;
+  int n_slots = 0;
 };
 
 const Expected kExpected[] = {
-    {"deepseek2", 3, 3, {0}, false}, {"gemma2", 4, 4, {16, 0}, true},
-    {"gemma3", 7, 7, {16, 0}, true}, {"gemma4", 7, 4, {16, 0}, true},
-    {"glm4moe", 3, 3, {0}, false},   {"gpt-oss", 4, 4, {16, 0}, false},
-    {"granite", 3, 3, {0}, true},    {"llama", 2, 2, {0}, false},
-    {"llama-moe", 2, 2, {0}, false}, {"llama-rope3", 2, 2, {0}, true},
-    {"olmo2", 3, 3, {0}, false},     {"phi3", 3, 3, {0}, false},
-    {"qwen2", 2, 2, {0}, true},      {"qwen2moe", 2, 2, {0}, false},
-    {"qwen3", 2, 2, {0}, true},      {"qwen3moe", 2, 2, {0}, false},
+    {"deepseek2", 3, 3, {0}, false},
+    {"gemma2", 4, 4, {16, 0}, true},
+    {"gemma3", 7, 7, {16, 0}, true},
+    {"gemma4", 7, 4, {16, 0}, true},
+    {"glm4moe", 3, 3, {0}, false},
+    {"gpt-oss", 4, 4, {16, 0}, false},
+    {"granite", 3, 3, {0}, true},
+    {"llama", 2, 2, {0}, false},
+    {"llama-moe", 2, 2, {0}, false},
+    {"llama-rope3", 2, 2, {0}, true},
+    {"olmo2", 3, 3, {0}, false},
+    {"phi3", 3, 3, {0}, false},
+    {"qwen2", 2, 2, {0}, true},
+    {"qwen2moe", 2, 2, {0}, false},
+    {"qwen3", 2, 2, {0}, true},
+    {"qwen3moe", 2, 2, {0}, false},
     {"smollm3", 4, 4, {0}, true},
+    // One slot per convolution, one more per delta net or state space.
+    {"falcon-h1", 2, 2, {0}, false, 4},
+    {"granitehybrid", 3, 1, {0}, true, 4},
+    {"lfm2", 4, 2, {0}, true, 2},
+    {"lfm2moe", 4, 2, {0}, true, 2},
+    {"mamba2", 3, 0, {}, true, 6},
+    {"qwen35", 4, 1, {0}, false, 6},
+    {"qwen35moe", 4, 1, {0}, false, 6},
+    {"qwen3next", 4, 1, {0}, false, 6},
 };
 
 std::string GoldenPath(std::string_view model) {
@@ -72,18 +90,9 @@ TEST(GoldenSpecs, HaveTheirLayersAndGroups) {
     std::vector<int64_t> windows;
     for (const KvGroup& group : spec->kv_groups) windows.push_back(group.window);
     EXPECT_EQ(windows, expected.windows);
+    EXPECT_EQ(spec->slots.size(), expected.n_slots);
     EXPECT_EQ(spec->output.weight == spec->embedding, expected.tied);
     SpecJudge(**file, *spec).Judge();
-  }
-}
-
-TEST(GoldenSpecs, RecurrentOnesAreRefusedByName) {
-  WEFT_REQUIRE_GOLDENS();
-  for (const char* model : {"mamba2", "lfm2", "qwen35", "falcon-h1", "granitehybrid"}) {
-    const auto spec = BuildGolden(model);
-    ASSERT_FALSE(spec.ok()) << model;
-    EXPECT_EQ(spec.status().code(), StatusCode::kUnimplemented);
-    EXPECT_THAT(Message(spec.status()), AllOf(HasSubstr(model), HasSubstr("llama, ")));
   }
 }
 

@@ -199,6 +199,27 @@ class SpecJudge {
       }
     }
     for (const int times : seen) EXPECT_EQ(times, 1);
+    for (const SlotState& slot : spec_.slots) EXPECT_GT(slot.n_floats, 0);
+  }
+  void CheckSlot(int index, SlotKind kind, int64_t n_floats) {
+    ASSERT_GE(index, 0);
+    ASSERT_LT(index, static_cast<int>(spec_.slots.size()));
+    EXPECT_EQ(spec_.slots[index].kind, kind);
+    EXPECT_EQ(spec_.slots[index].n_floats, n_floats);
+  }
+  void CheckConvolution(const Convolution& convolution, int64_t n_channels) {
+    EXPECT_EQ(convolution.n_channels, n_channels);
+    EXPECT_GE(convolution.n_taps, 2);
+    ExpectShape(convolution.kernel, {convolution.n_taps, n_channels});
+    EXPECT_EQ(file_.tensors()[convolution.kernel.index].type, DType::kF32);
+    ExpectVector(convolution.bias, n_channels);
+    CheckSlot(convolution.slot, SlotKind::kConvolution, (convolution.n_taps - 1) * n_channels);
+  }
+  // F32, of any shape.
+  void ExpectValues(TensorRef tensor, int64_t n) {
+    ASSERT_TRUE(tensor);
+    EXPECT_EQ(file_.tensors()[tensor.index].values(), n);
+    EXPECT_EQ(file_.tensors()[tensor.index].type, DType::kF32);
   }
 
   void JudgeBlock(const Block& block) {
@@ -224,7 +245,7 @@ class SpecJudge {
     EXPECT_EQ(kv.n_heads, op.n_kv_heads);
     EXPECT_EQ(kv.k_dim, op.k_dim);
     EXPECT_EQ(kv.v_dim, op.v_dim);
-    Check(op.q, spec_.d_model, op.n_heads * op.k_dim);
+    Check(op.q, spec_.d_model, op.n_heads * op.k_dim * (op.gated_query ? 2 : 1));
     Check(op.out, op.n_heads * op.v_dim, spec_.d_model);
     if (op.writes_kv) {
       Check(op.k, spec_.d_model, op.n_kv_heads * op.k_dim);
@@ -266,6 +287,59 @@ class SpecJudge {
     EXPECT_TRUE(std::isfinite(op.scale));
   }
 
+  void JudgeOp(const ShortConvolution& op) {
+    const int64_t n = op.convolution.n_channels;
+    Check(op.in, spec_.d_model, 3 * n);
+    CheckConvolution(op.convolution, n);
+    Check(op.out, n, spec_.d_model);
+  }
+
+  void JudgeOp(const GatedDeltaNet& op) {
+    ASSERT_GT(op.n_k_heads, 0);
+    EXPECT_GT(op.n_v_heads, 0);
+    EXPECT_EQ(op.n_v_heads % op.n_k_heads, 0);
+    EXPECT_GT(op.k_dim, 0);
+    EXPECT_GT(op.v_dim, 0);
+    const int64_t n_values = op.n_v_heads * op.v_dim;
+    Check(op.qkv, spec_.d_model, 2 * op.n_k_heads * op.k_dim + n_values);
+    Check(op.gate, spec_.d_model, n_values);
+    if (op.beta_decay) {
+      EXPECT_EQ(op.key_heads, KeyHeads::kInterleaved);
+      Check(op.beta_decay, spec_.d_model, int64_t{2} * op.n_v_heads);
+    } else {
+      Check(op.beta, spec_.d_model, op.n_v_heads);
+      Check(op.decay, spec_.d_model, op.n_v_heads);
+    }
+    CheckConvolution(op.convolution, op.qkv.n_out);
+    ExpectValues(op.decay_bias, op.n_v_heads);
+    ExpectValues(op.decay_rate, op.n_v_heads);
+    EXPECT_TRUE(op.epsilon >= 0 && op.epsilon <= 1);
+    Check(op.norm, op.v_dim);
+    Check(op.out, n_values, spec_.d_model);
+    CheckSlot(op.slot, SlotKind::kDeltaNet, n_values * op.k_dim);
+  }
+
+  void JudgeOp(const StateSpace& op) {
+    ASSERT_GT(op.n_groups, 0);
+    EXPECT_GT(op.n_heads, 0);
+    EXPECT_EQ(op.n_heads % op.n_groups, 0);
+    EXPECT_GT(op.head_dim, 0);
+    EXPECT_GT(op.state_dim, 0);
+    const int64_t inner = op.n_heads * op.head_dim;
+    const int64_t n_channels = inner + 2 * op.n_groups * op.state_dim;
+    Check(op.in, spec_.d_model, inner + n_channels + op.n_heads);
+    CheckConvolution(op.convolution, n_channels);
+    for (const TensorRef values : {op.step_bias, op.rate, op.skip}) {
+      ExpectValues(values, op.n_heads);
+    }
+    if (op.norm) {
+      EXPECT_EQ(op.norm.width, inner / op.n_groups);
+      ExpectValues(op.norm.weight, inner);
+    }
+    Check(op.out, inner, spec_.d_model);
+    CheckSlot(op.slot, SlotKind::kStateSpace, inner * op.state_dim);
+  }
+
   void JudgeOp(const DenseFfn& op) {
     EXPECT_GT(op.up.n_out, 0);
     if (op.gate) Check(op.gate, spec_.d_model, op.up.n_out);
@@ -284,7 +358,7 @@ class SpecJudge {
     Check(op.router, spec_.d_model, op.n_experts);
     Check(op.router_norm, spec_.d_model);
     ExpectVector(op.selection_bias, op.n_experts);
-    Check(op.gate, spec_.d_model, op.up.n_out, op.n_experts);
+    if (op.gate) Check(op.gate, spec_.d_model, op.up.n_out, op.n_experts);
     Check(op.up, spec_.d_model, op.up.n_out, op.n_experts);
     Check(op.down, op.up.n_out, spec_.d_model, op.n_experts);
     EXPECT_TRUE(std::isfinite(op.weight_scale));

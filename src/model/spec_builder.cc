@@ -165,7 +165,18 @@ bool SpecBuilder::BoolOr(std::string_view key, bool absent) {
   return absent;
 }
 
-Dims SpecBuilder::ReadDims() {
+void SpecBuilder::CheckHeads(const Dims& dims, HeadCounts head_counts) {
+  for (size_t layer = 0; ok() && layer < dims.n_heads.size(); ++layer) {
+    const int64_t n_heads = dims.n_heads[layer], n_kv_heads = dims.n_kv_heads[layer];
+    // Layers without keys may still state how many heads the others have.
+    if (n_kv_heads == 0 && head_counts == HeadCounts::kMayBeZero) continue;
+    if (n_kv_heads > 0 && n_heads > 0 && n_heads % n_kv_heads == 0) continue;
+    FailKey("attention.head_count_kv", StrCat("of layer ", layer, " is ", n_kv_heads,
+                                              ", which does not divide its ", n_heads, " heads"));
+  }
+}
+
+Dims SpecBuilder::ReadDims(HeadCounts head_counts) {
   Dims dims;
   // Every layer has at least one tensor, so a file cannot ask for more loops than it
   // has entries.
@@ -182,26 +193,24 @@ Dims SpecBuilder::ReadDims() {
         file_.KeyError(Key("attention.causal"), "is false; only causal models are supported"))));
   }
 
-  dims.n_heads = IntsOr("attention.head_count", n_blocks, 0, 1, kMaxHeads);
+  const int64_t least = head_counts == HeadCounts::kMayBeZero ? 0 : 1;
+  dims.n_heads = IntsOr("attention.head_count", n_blocks, 0, least, kMaxHeads);
   if (!HasKey("attention.head_count")) FailKey("attention.head_count", "is missing");
   dims.n_kv_heads = HasKey("attention.head_count_kv")
-                        ? IntsOr("attention.head_count_kv", n_blocks, 1, 1, kMaxHeads)
+                        ? IntsOr("attention.head_count_kv", n_blocks, least, least, kMaxHeads)
                         : dims.n_heads;
-  for (int64_t layer = 0; ok() && layer < n_blocks; ++layer) {
-    if (dims.n_heads[layer] % dims.n_kv_heads[layer] == 0) continue;
-    FailKey("attention.head_count_kv",
-            StrCat("of layer ", layer, " is ", dims.n_kv_heads[layer],
-                   ", which does not divide its ", dims.n_heads[layer], " heads"));
-  }
+  CheckHeads(dims, head_counts);
   dims.n_ff = IntsOr("feed_forward_length", n_blocks, 0, 0);
-  dims.k_dim = HasKey("attention.key_length") || !ok() ? Int("attention.key_length", 1, kMaxHeadDim)
-                                                       : dims.d_model / dims.n_heads[0];
-  dims.v_dim = HasKey("attention.value_length") || !ok()
-                   ? Int("attention.value_length", 1, kMaxHeadDim)
-                   : dims.d_model / dims.n_heads[0];
-  dims.n_rot = IntOr("rope.dimension_count", dims.k_dim, 1, kMaxHeadDim);
-  if (ok() && (dims.k_dim < 1 || dims.k_dim > kMaxHeadDim || dims.v_dim < 1)) {
-    FailKey("attention.head_count", StrCat("leaves ", dims.k_dim, " values per head"));
+  // Where no key says how wide heads are, the first layer that has some does.
+  const auto heads = std::find_if(dims.n_heads.begin(), dims.n_heads.end(),
+                                  [](int64_t n_heads) { return n_heads > 0; });
+  if (heads != dims.n_heads.end()) {
+    dims.k_dim = IntOr("attention.key_length", dims.d_model / *heads, 1, kMaxHeadDim);
+    dims.v_dim = IntOr("attention.value_length", dims.d_model / *heads, 1, kMaxHeadDim);
+    dims.n_rot = IntOr("rope.dimension_count", dims.k_dim, 1, kMaxHeadDim);
+    if (ok() && (dims.k_dim < 1 || dims.k_dim > kMaxHeadDim || dims.v_dim < 1)) {
+      FailKey("attention.head_count", StrCat("leaves ", dims.k_dim, " values per head"));
+    }
   }
   dims.epsilon = static_cast<float>(Float("attention.layer_norm_rms_epsilon", 0, 1));
   return dims;
@@ -261,7 +270,7 @@ RopeShape SpecBuilder::ReadRopeShape(RopePairs pairs, const Dims& dims) {
   shape.pairs = pairs;
   shape.base = FloatOr("rope.freq_base", 10000, 1.000001, 1e15);
   shape.n_values = ok() ? dims.n_rot : 2;
-  if (ok() && (dims.n_rot % 2 != 0 || dims.n_rot > dims.k_dim)) {
+  if (ok() && (dims.n_rot < 1 || dims.n_rot % 2 != 0 || dims.n_rot > dims.k_dim)) {
     FailKey("rope.dimension_count", StrCat("is ", dims.n_rot, ", expected an even number up to ",
                                            dims.k_dim, ", the values of a head"));
   }
@@ -338,6 +347,10 @@ int SpecBuilder::Find(const std::string& full_name, std::vector<int64_t> want, b
 
 TensorRef SpecBuilder::Vector(const std::string& full_name, int64_t n) {
   return TensorRef{Find(full_name, {n}, /*needs_f32=*/true)};
+}
+
+TensorRef SpecBuilder::Values(const std::string& full_name, const std::vector<int64_t>& dims) {
+  return TensorRef{Find(full_name, dims, /*needs_f32=*/true)};
 }
 
 TensorRef SpecBuilder::OptionalVector(const std::string& full_name, int64_t n) {

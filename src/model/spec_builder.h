@@ -47,6 +47,19 @@ struct AttentionShape {
   int64_t v_dim = 0;
   int64_t window = 0;  // 0: all
   int rope = -1;
+  bool gated_query = false;  // q's matrix holds a gate beside each head's query
+};
+
+// Whether every layer has attention heads, or 0 of them marks one that has none.
+enum class HeadCounts { kAlways, kMayBeZero };
+
+// The state spaces of a file, all alike.
+struct StateSpaceShape {
+  int64_t n_heads = 1;
+  int64_t n_groups = 1;
+  int64_t head_dim = 1;
+  int64_t state_dim = 1;
+  int64_t n_taps = 2;  // of the convolution before it
 };
 
 struct MoeDefaults {
@@ -59,6 +72,7 @@ class SpecBuilder {
  public:
   static constexpr int64_t kMaxSize = int64_t{1} << 24;  // of any one dimension
   static constexpr int64_t kMaxHeadDim = int64_t{1} << 16;
+  static constexpr int64_t kMaxTaps = 64;  // of a convolution
   static constexpr int64_t kMaxContext = int64_t{1} << 30;
 
   SpecBuilder(const ModelFile& file, const SpecOptions& options, std::string_view architecture);
@@ -95,7 +109,7 @@ class SpecBuilder {
   bool BoolOr(std::string_view key, bool absent);
 
   // Block count, widths, heads, epsilon, context length.
-  Dims ReadDims();
+  Dims ReadDims(HeadCounts head_counts = HeadCounts::kAlways);
   // For each layer whether it attends to a window alone, from
   // attention.sliding_window_pattern: an array says it layer by layer, a number p
   // means every p-th layer sees all and the others a window (0: all layers a window).
@@ -105,6 +119,8 @@ class SpecBuilder {
   // Divisors of the frequencies from rope_factors_long or _short, whichever suits the
   // context, else from rope_freqs; empty when the file has none.
   std::vector<float> ReadRopeDivisors(const Dims& dims);
+  // ssm.* keys.
+  StateSpaceShape ReadStateSpaceShape();
   // expert_* keys: everything of the block but its tensors.
   MixtureOfExperts ReadMoe(const MoeDefaults& defaults);
 
@@ -113,6 +129,8 @@ class SpecBuilder {
   // F32 values, by full name.
   TensorRef Vector(const std::string& full_name, int64_t n);
   TensorRef OptionalVector(const std::string& full_name, int64_t n);
+  // F32 values of any shape, by full name.
+  TensorRef Values(const std::string& full_name, const std::vector<int64_t>& dims);
   // A matrix of n_out rows with, where the file has one, its bias.
   Linear Matrix(const std::string& name, int64_t n_in, int64_t n_out);
   // `n_out` rows from `first_row` of a matrix of `n_rows` rows.
@@ -132,10 +150,12 @@ class SpecBuilder {
   // --- parts -----------------------------------------------------------------
   // Embedding, final norm and output (the embedding's own matrix where the file
   // has none), and the vocabulary's size.
-  void ReadEnds(const Dims& dims);
+  void ReadEnds(const Dims& dims, const std::string& norm = "output_norm");
   int AddRope(const Rope& rope);
   // Registers what one layer stores, in the group of its window.
   int AddKvLayer(int64_t window, int64_t n_heads, int64_t k_dim, int64_t v_dim);
+  // Registers one layer's recurrent state.
+  int AddSlot(SlotKind kind, int64_t n_floats);
   AttentionShape ShapeOf(const Dims& dims, int64_t layer) const;
   // q, k, v (in one matrix or three) and output of a layer that stores its own
   // keys and values; scale 1/sqrt(k_dim); no norms.
@@ -143,6 +163,10 @@ class SpecBuilder {
   // Norms of each head's query and key; IfAny: where the file has them.
   void AddHeadNorms(int64_t layer, const Dims& dims, Attention* attention);
   void AddHeadNormsIfAny(int64_t layer, const Dims& dims, Attention* attention);
+  // Kernel and, where the file has one, bias; with its own slot.
+  Convolution MakeConvolution(const std::string& name, int64_t n_channels, int64_t n_taps);
+  // ssm_in, ssm_conv1d, ssm_out and what lies between; with its own slots.
+  StateSpace MakeStateSpace(int64_t layer, const Dims& dims, const StateSpaceShape& shape);
   // ffn_gate, ffn_up, ffn_down, their names ending in `suffix`.
   DenseFfn MakeFfn(int64_t layer, const Dims& dims, int64_t n_ff,
                    Activation activation = Activation::kSilu, std::string_view suffix = "");
@@ -156,11 +180,15 @@ class SpecBuilder {
   // otherwise.
   void AddDenseOrExperts(int64_t layer, const Dims& dims, int64_t n_dense, int64_t n_ff_expert,
                          int64_t n_shared, const MixtureOfExperts& experts, Block* block);
+  // Experts of n_ff_expert values beside a shared one of n_ff_shared with a gate.
+  void AddExpertsBesideGated(int64_t layer, const Dims& dims, int64_t n_ff_expert,
+                             int64_t n_ff_shared, const MixtureOfExperts& experts, Block* block);
 
  private:
   std::string Key(std::string_view key) const;
   // The tensor's index if it exists with these dimensions (`want` padded by ones).
   int Find(const std::string& full_name, std::vector<int64_t> want, bool needs_f32);
+  void CheckHeads(const Dims& dims, HeadCounts head_counts);
   bool Ignorable(std::string_view full_name) const;
 
   const ModelFile& file_;

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-void SpecBuilder::ReadEnds(const Dims& dims) {
+void SpecBuilder::ReadEnds(const Dims& dims, const std::string& norm) {
   const int index = file_.FindTensor("token_embd.weight");
   if (index < 0) {
     FailTensor("token_embd.weight", "is missing");
@@ -20,7 +20,7 @@ void SpecBuilder::ReadEnds(const Dims& dims) {
   }
   const Linear embedding = MatrixRows("token_embd", dims.d_model, spec_.n_vocab, 0, spec_.n_vocab);
   spec_.embedding = embedding.weight;
-  spec_.output_norm = RmsNorm("output_norm", dims.d_model, dims.epsilon);
+  spec_.output_norm = RmsNorm(norm, dims.d_model, dims.epsilon);
   spec_.output =
       HasTensor("output.weight") ? Matrix("output", dims.d_model, spec_.n_vocab) : embedding;
 }
@@ -70,13 +70,19 @@ int SpecBuilder::AddKvLayer(int64_t window, int64_t n_heads, int64_t k_dim, int6
   return index;
 }
 
+int SpecBuilder::AddSlot(SlotKind kind, int64_t n_floats) {
+  spec_.slots.push_back({.kind = kind, .n_floats = n_floats});
+  return static_cast<int>(spec_.slots.size()) - 1;
+}
+
 AttentionShape SpecBuilder::ShapeOf(const Dims& dims, int64_t layer) const {
   return {.n_heads = dims.n_heads[layer],
           .n_kv_heads = dims.n_kv_heads[layer],
           .k_dim = dims.k_dim,
           .v_dim = dims.v_dim,
           .window = 0,
-          .rope = -1};
+          .rope = -1,
+          .gated_query = false};
 }
 
 Attention SpecBuilder::MakeAttention(int64_t layer, const Dims& dims, const AttentionShape& shape) {
@@ -88,8 +94,9 @@ Attention SpecBuilder::MakeAttention(int64_t layer, const Dims& dims, const Atte
   attention.v_dim = shape.v_dim;
   attention.rope = shape.rope;
   attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.k_dim)));
+  attention.gated_query = shape.gated_query;
 
-  const int64_t n_q = shape.n_heads * shape.k_dim;
+  const int64_t n_q = shape.n_heads * shape.k_dim * (shape.gated_query ? 2 : 1);
   const int64_t n_k = shape.n_kv_heads * shape.k_dim;
   const int64_t n_v = shape.n_kv_heads * shape.v_dim;
   const std::string fused = LayerName(layer, "attn_qkv");
@@ -118,6 +125,57 @@ void SpecBuilder::AddHeadNormsIfAny(int64_t layer, const Dims& dims, Attention* 
       OptionalRmsNorm(LayerName(layer, "attn_q_norm"), attention->k_dim, dims.epsilon);
   attention->k_norm =
       OptionalRmsNorm(LayerName(layer, "attn_k_norm"), attention->k_dim, dims.epsilon);
+}
+
+Convolution SpecBuilder::MakeConvolution(const std::string& name, int64_t n_channels,
+                                         int64_t n_taps) {
+  Convolution convolution;
+  convolution.kernel = Values(name + ".weight", {n_taps, n_channels});
+  convolution.bias = OptionalVector(name + ".bias", n_channels);
+  convolution.n_channels = n_channels;
+  convolution.n_taps = n_taps;
+  convolution.slot = AddSlot(SlotKind::kConvolution, (n_taps - 1) * n_channels);
+  return convolution;
+}
+
+StateSpaceShape SpecBuilder::ReadStateSpaceShape() {
+  StateSpaceShape shape;
+  const int64_t inner = Int("ssm.inner_size", 1);
+  shape.n_heads = Int("ssm.time_step_rank", 1, kMaxHeadDim);
+  shape.n_groups = Int("ssm.group_count", 1, kMaxHeadDim);
+  shape.state_dim = Int("ssm.state_size", 1, kMaxHeadDim);
+  shape.n_taps = Int("ssm.conv_kernel", 2, kMaxTaps);
+  shape.head_dim = inner / shape.n_heads;
+  if (ok() && (inner % shape.n_heads != 0 || shape.n_heads % shape.n_groups != 0)) {
+    FailKey("ssm.time_step_rank",
+            StrCat("is ", shape.n_heads, " heads, which do not part ", inner, " values into ",
+                   shape.n_groups, " groups of as many heads"));
+  }
+  return shape;
+}
+
+StateSpace SpecBuilder::MakeStateSpace(int64_t layer, const Dims& dims,
+                                       const StateSpaceShape& shape) {
+  const auto name = [&](std::string_view part) { return LayerName(layer, part); };
+  const int64_t inner = shape.n_heads * shape.head_dim;
+  const int64_t n_channels = inner + 2 * shape.n_groups * shape.state_dim;
+  StateSpace op;
+  op.n_heads = static_cast<int>(shape.n_heads);
+  op.n_groups = static_cast<int>(shape.n_groups);
+  op.head_dim = shape.head_dim;
+  op.state_dim = shape.state_dim;
+  op.in = Matrix(name("ssm_in"), dims.d_model, inner + n_channels + shape.n_heads);
+  op.convolution = MakeConvolution(name("ssm_conv1d"), n_channels, shape.n_taps);
+  op.step_bias = Vector(name("ssm_dt.bias"), shape.n_heads);
+  op.rate = Values(name("ssm_a"), {1, shape.n_heads});
+  op.skip = Values(name("ssm_d"), {1, shape.n_heads});
+  if (HasTensor(name("ssm_norm.weight"))) {
+    op.norm = PlainRmsNorm(inner / shape.n_groups, dims.epsilon);
+    op.norm.weight = Values(name("ssm_norm.weight"), {inner / shape.n_groups, shape.n_groups});
+  }
+  op.out = Matrix(name("ssm_out"), inner, dims.d_model);
+  op.slot = AddSlot(SlotKind::kStateSpace, inner * shape.state_dim);
+  return op;
 }
 
 DenseFfn SpecBuilder::MakeFfn(int64_t layer, const Dims& dims, int64_t n_ff, Activation activation,
@@ -180,6 +238,17 @@ void SpecBuilder::AddDenseOrExperts(int64_t layer, const Dims& dims, int64_t n_d
   if (n_shared < 1) return;
   block->paths.push_back(
       {Norm(), MakeFfn(layer, dims, n_shared * n_ff_expert, Activation::kSilu, "_shexp"), Norm()});
+}
+
+void SpecBuilder::AddExpertsBesideGated(int64_t layer, const Dims& dims, int64_t n_ff_expert,
+                                        int64_t n_ff_shared, const MixtureOfExperts& experts,
+                                        Block* block) {
+  MixtureOfExperts moe = experts;
+  AddExperts(layer, dims, n_ff_expert, &moe);
+  block->paths.push_back({Norm(), std::move(moe), Norm()});
+  DenseFfn shared = MakeFfn(layer, dims, n_ff_shared, Activation::kSilu, "_shexp");
+  shared.output_gate = Matrix(LayerName(layer, "ffn_gate_inp_shexp"), dims.d_model, 1);
+  block->paths.push_back({Norm(), std::move(shared), Norm()});
 }
 
 Norm PlainRmsNorm(int64_t width, float epsilon) {

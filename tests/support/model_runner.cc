@@ -35,14 +35,23 @@ Status ModelRunner::FillPools() {
     free_pages_.push_back(std::move(ids));
   }
   if (spec().slots.empty()) return OkStatus();
-  return executor_->GrowSlots(options_.pool_slots);
+  WEFT_RETURN_IF_ERROR(executor_->GrowSlots(options_.pool_slots));
+  // What an earlier session may have left.
+  const std::vector<std::byte> used(executor_->layout().slot_bytes, std::byte{0x3C});
+  for (SlotId slot = static_cast<SlotId>(options_.pool_slots) - 1; slot >= 0; --slot) {
+    if (options_.page_seed != 0) WEFT_RETURN_IF_ERROR(executor_->WriteSlot(slot, used));
+    free_slots_.push_back(slot);
+  }
+  if (options_.page_seed != 0) std::shuffle(free_slots_.begin(), free_slots_.end(), random);
+  return OkStatus();
 }
 
 int ModelRunner::Add() {
   Sequence sequence;
   sequence.tables.resize(spec().kv_groups.size());
-  if (!spec().slots.empty()) {
-    sequence.slot = static_cast<SlotId>(sequences_.size());
+  if (!free_slots_.empty()) {
+    sequence.slot = free_slots_.back();
+    free_slots_.pop_back();
     if (!executor_->ClearSlot(sequence.slot).ok()) sequence.slot = kNoSlot;
   }
   sequences_.push_back(std::move(sequence));

@@ -25,7 +25,8 @@ StatusOr<LoadedModel> LoadModel(std::string_view backend, const std::string& pat
 
 struct RunnerOptions {
   ExecutorOptions executor{.kv_type = DType::kF32, .n_threads = 1, .max_step_tokens = 512};
-  // 0: pages are given in the order of their ids; else in an order drawn from it.
+  // 0: pages and slots are given in the order of their ids; else in an order drawn from
+  // it, the slots after use.
   uint64_t page_seed = 0;
   // Whether pages that fell behind a group's window are discarded and given to
   // whoever asks next.
@@ -85,6 +86,7 @@ class ModelRunner {
   const RunnerOptions options_;
   std::unique_ptr<Executor> executor_;
   std::vector<std::vector<PageId>> free_pages_;  // per group, the next one last
+  std::vector<SlotId> free_slots_;               // likewise
   std::vector<Sequence> sequences_;
 };
 

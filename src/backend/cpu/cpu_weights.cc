@@ -54,6 +54,12 @@ class Binder {
   BoundOp Of(const DenseFfn& op);
   BoundOp Of(const MixtureOfExperts& op);
   BoundOp Of(const PerLayerGate& op);
+  // Those with recurrent state: their models are refused before they are bound.
+  template <typename Recurrent>
+  BoundOp Of(const Recurrent&) {
+    Fail(Unimplemented("the cpu backend has no recurrent state"));
+    return BoundAttention();
+  }
   BoundBlock Of(const Block& block);
 
   CpuWeights& weights_;

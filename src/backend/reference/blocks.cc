@@ -71,8 +71,8 @@ std::vector<float> ApplyMember(const Tensors& tensors, const StackedLinear& stac
 
 void ApplyNorm(const Tensors& tensors, const Norm& norm, Rows* x) {
   if (!norm) return;
-  const std::vector<float> weight = tensors.Vector(norm.weight);
-  const std::vector<float> bias = tensors.Vector(norm.bias);
+  const std::vector<float> weight = tensors.Values(norm.weight);
+  const std::vector<float> bias = tensors.Values(norm.bias);
   WEFT_CHECK(norm.width > 0 && x->width() % norm.width == 0, "a norm's width divides the row's");
   for (int64_t i = 0; i < x->count(); ++i) {
     for (int64_t begin = 0; begin < x->width(); begin += norm.width) {
@@ -345,6 +345,9 @@ struct OpRunner {
 
   Rows operator()(const Attention& op) const { return RunAttention(context, op, x); }
   Rows operator()(const LatentAttention& op) const { return RunLatentAttention(context, op, x); }
+  Rows operator()(const ShortConvolution& op) const { return RunShortConvolution(context, op, x); }
+  Rows operator()(const GatedDeltaNet& op) const { return RunGatedDeltaNet(context, op, x); }
+  Rows operator()(const StateSpace& op) const { return RunStateSpace(context, op, x); }
   Rows operator()(const DenseFfn& op) const { return RunDenseFfn(context, op, x); }
   Rows operator()(const MixtureOfExperts& op) const {
     return RunMixtureOfExperts(context, op, x, raw);

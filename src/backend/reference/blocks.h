@@ -14,6 +14,7 @@
 #include "backend/backend.h"
 #include "backend/reference/kv_store.h"
 #include "backend/reference/tensors.h"
+#include "backend/slot_memory.h"
 #include "model/model_spec.h"
 
 namespace weft::reference {
@@ -32,6 +33,7 @@ struct StepContext {
   const Step& step;
   std::vector<RowOrigin> rows;  // in the order of sequences and tokens
   KvStore* kv = nullptr;
+  SlotMemory* slots = nullptr;  // one state per SlotState of the spec
   Rows per_layer_inputs{0, 0};  // when the spec has them: [rows][n_layers * width]
 };
 
@@ -53,6 +55,10 @@ float Softcap(float cap, double value);
 
 Rows RunAttention(const StepContext& context, const Attention& op, const Rows& x);
 Rows RunLatentAttention(const StepContext& context, const LatentAttention& op, const Rows& x);
+// Their rows are taken in order: each changes the state that the next one finds.
+Rows RunShortConvolution(const StepContext& context, const ShortConvolution& op, const Rows& x);
+Rows RunGatedDeltaNet(const StepContext& context, const GatedDeltaNet& op, const Rows& x);
+Rows RunStateSpace(const StepContext& context, const StateSpace& op, const Rows& x);
 Rows RunDenseFfn(const StepContext& context, const DenseFfn& op, const Rows& x);
 // `raw` is the residual stream as the block found it.
 Rows RunMixtureOfExperts(const StepContext& context, const MixtureOfExperts& op, const Rows& x,

@@ -7,6 +7,7 @@
 #include "backend/reference/blocks.h"
 #include "backend/reference/kv_store.h"
 #include "backend/reference/tensors.h"
+#include "backend/slot_memory.h"
 #include "backend/spec_tensors.h"
 
 namespace weft {
@@ -32,7 +33,7 @@ const BackendCapabilities& Capabilities() {
   static const BackendCapabilities capabilities{
       .kv_types = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0},
       .page_tokens = {16, 1, 2, 4, 8, 32, 64, 128, 256},
-      .slot_kinds = {},
+      .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 8192,
       .same_bits = true,
   };
@@ -44,16 +45,18 @@ class ReferenceExecutor : public Executor {
   ReferenceExecutor(std::shared_ptr<const ReferenceWeights> weights, const ExecutorOptions& options)
       : weights_(std::move(weights)),
         max_step_tokens_(options.max_step_tokens),
-        kv_(weights_->spec(), options.kv_type, options.page_tokens) {
+        kv_(weights_->spec(), options.kv_type, options.page_tokens),
+        slots_(FloatsOfSlots(weights_->spec())) {
     layout_.page_tokens = options.page_tokens;
     layout_.page_bytes = kv_.page_bytes();
+    layout_.slot_bytes = slots_.slot_bytes();
   }
 
   const StateLayout& layout() const override { return layout_; }
 
   Status Forward(const Step& step, std::span<float> logits) override {
-    WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), layout_, kv_.n_pages(), 0, max_step_tokens_,
-                                      step, logits.size()));
+    WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), layout_, kv_.n_pages(), slots_.n_slots(),
+                                      max_step_tokens_, step, logits.size()));
     try {
       Compute(step, logits);
     } catch (const std::bad_alloc&) {
@@ -76,22 +79,29 @@ class ReferenceExecutor : public Executor {
     return kv_.Write(group, page, in);
   }
 
-  Status GrowSlots(int64_t) override { return NoSlots(); }
-  Status ClearSlot(SlotId) override { return NoSlots(); }
-  Status CopySlot(SlotId, SlotId) override { return NoSlots(); }
-  Status ReadSlot(SlotId, std::span<std::byte>) override { return NoSlots(); }
-  Status WriteSlot(SlotId, std::span<const std::byte>) override { return NoSlots(); }
+  Status GrowSlots(int64_t n_slots) override { return slots_.Grow(n_slots); }
+  Status ClearSlot(SlotId slot) override { return slots_.Clear(slot); }
+  Status CopySlot(SlotId from, SlotId to) override { return slots_.Copy(from, to); }
+  Status ReadSlot(SlotId slot, std::span<std::byte> out) override { return slots_.Read(slot, out); }
+  Status WriteSlot(SlotId slot, std::span<const std::byte> in) override {
+    return slots_.Write(slot, in);
+  }
 
-  int64_t state_bytes() const override { return kv_.held_bytes(); }
+  int64_t state_bytes() const override { return kv_.held_bytes() + slots_.held_bytes(); }
   int64_t scratch_bytes() const override { return 0; }  // none is held between steps
 
  private:
-  static Status NoSlots() { return Unimplemented("the reference backend has no recurrent state"); }
+  static std::vector<int64_t> FloatsOfSlots(const ModelSpec& spec) {
+    std::vector<int64_t> n_floats;
+    for (const SlotState& slot : spec.slots) n_floats.push_back(slot.n_floats);
+    return n_floats;
+  }
 
   void Compute(const Step& step, std::span<float> logits) {
     const ModelSpec& spec = weights_->spec();
     const reference::Tensors tensors(weights_->file());
-    reference::StepContext context{.spec = spec, .tensors = tensors, .step = step, .kv = &kv_};
+    reference::StepContext context{
+        .spec = spec, .tensors = tensors, .step = step, .kv = &kv_, .slots = &slots_};
     for (size_t s = 0; s < step.sequences.size(); ++s) {
       int64_t position = step.sequences[s].position;
       for (const TokenId token : step.sequences[s].tokens) {
@@ -111,6 +121,7 @@ class ReferenceExecutor : public Executor {
   const int64_t max_step_tokens_;
   StateLayout layout_;
   KvStore kv_;
+  SlotMemory slots_;
 };
 
 class ReferenceBackendImpl : public Backend {
@@ -121,10 +132,6 @@ class ReferenceBackendImpl : public Backend {
   StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {
-    if (!spec.slots.empty()) {
-      return Unimplemented("the reference backend has no recurrent state, which ",
-                           Printable(spec.architecture), " needs");
-    }
     WEFT_RETURN_IF_ERROR(CheckWeightTypes(*file, spec));
     if (options.progress) options.progress(1);
     return std::make_shared<const ReferenceWeights>(std::move(file), std::move(spec));

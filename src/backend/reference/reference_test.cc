@@ -162,7 +162,7 @@ TEST(SoftcapTest, BendsOnlyWithACap) {
   EXPECT_NEAR(Softcap(30, 3), 30 * std::tanh(0.1), 1e-6);
 }
 
-// A step of one sequence over one KvLayer.
+// A step of one sequence over one KvLayer and two slot states.
 class Stage {
  public:
   Stage(Weightbox* box, const KvLayer& layer, int64_t window = 0) {
@@ -172,6 +172,8 @@ class Stage {
     tensors_ = &box->Build();
     kv_ = std::make_unique<KvStore>(spec_, DType::kF32, 4);
     EXPECT_TRUE(kv_->Grow(0, 2).ok());
+    slots_ = std::make_unique<SlotMemory>(std::vector<int64_t>{16, 16});
+    EXPECT_TRUE(slots_->Grow(2).ok());
   }
 
   ModelSpec& spec() { return spec_; }
@@ -183,8 +185,10 @@ class Stage {
     sequences_[0].tokens = tokens_;
     sequences_[0].position = position;
     sequences_[0].page_tables = {table_};
+    sequences_[0].slot = 1;
     step_ = {.sequences = sequences_};
-    StepContext context{.spec = spec_, .tensors = *tensors_, .step = step_, .kv = kv_.get()};
+    StepContext context{
+        .spec = spec_, .tensors = *tensors_, .step = step_, .kv = kv_.get(), .slots = slots_.get()};
     for (int64_t i = 0; i < n; ++i) context.rows.push_back({0, position + i, 0});
     return context;
   }
@@ -193,6 +197,7 @@ class Stage {
   ModelSpec spec_;
   const Tensors* tensors_;
   std::unique_ptr<KvStore> kv_;
+  std::unique_ptr<SlotMemory> slots_;
   std::vector<PageId> table_{1, 0};
   std::vector<TokenId> tokens_;
   std::vector<StepSequence> sequences_;
@@ -414,6 +419,170 @@ TEST(MixtureOfExpertsTest, RouterNormReadsTheRawStream) {
   const double weight = 1 / (1 + std::exp(-2.0));  // softmax of (1, -1)
   EXPECT_NEAR(run(8), weight, 1e-4);
   EXPECT_NEAR(run(-8), weight * 10, 1e-4);
+}
+
+// --- recurrent state ------------------------------------------------------------------
+
+float SiluOf(float x) { return x / (1 + std::exp(-x)); }
+
+TEST(ShortConvolutionTest, GatesAroundTapsThatReachBack) {
+  Weightbox box;
+  // Two channels, 1 and 10 times the input x: b = 1 and 10, c = 2 and 20, x = 3 and 30.
+  const ShortConvolution op{
+      .in = {.weight = box.Add({1, 6}, {1, 10, 2, 20, 3, 30}), .n_in = 1, .n_out = 6},
+      .convolution = {.kernel = box.Add({3, 2}, {1, 2, 3, 0, 0, 1}),
+                      .bias = box.AddVector({0, 7}),
+                      .n_channels = 2,
+                      .n_taps = 3,
+                      .slot = 1},
+      .out = box.AddIdentity(2)};
+  Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
+  // b x is 3 x^2 and 300 x^2; the first channel's taps are 1, 2, 3 with the last on
+  // the row itself.
+  const Rows first = RunShortConvolution(stage.Context(2), op, MakeRows({{1}, {2}}));
+  EXPECT_THAT(RowOf(first, 0), Near({2 * 3 * 3, 20 * 307}));
+  EXPECT_THAT(RowOf(first, 1), Near({4 * (2 * 3 + 3 * 12), 40 * 1207}));
+  // The next step finds the last two inputs.
+  const Rows second = RunShortConvolution(stage.Context(1, 2), op, MakeRows({{1}}));
+  EXPECT_THAT(RowOf(second, 0), Near({2 * (3 + 2 * 12 + 3 * 3), 20 * 307}));
+}
+
+// Value heads of one value, keys of two: everything but the rule itself is trivial.
+// The last tap passes q, k, v on through silu.
+GatedDeltaNet TinyDeltaNet(Weightbox* box, KeyHeads key_heads) {
+  const int64_t n_channels = 2 * 2 * 2 + 4;
+  std::vector<float> kernel;
+  for (int64_t c = 0; c < n_channels; ++c) kernel.insert(kernel.end(), {0, 1});
+  GatedDeltaNet op{.n_k_heads = 2, .n_v_heads = 4, .k_dim = 2, .v_dim = 1, .key_heads = key_heads};
+  op.qkv = box->AddIdentity(n_channels);
+  op.gate = {.weight = box->Add({n_channels, 4}, std::vector<float>(4 * n_channels, 1)),
+             .n_in = n_channels,
+             .n_out = 4};
+  op.convolution = {.kernel = box->Add({2, n_channels}, kernel),
+                    .n_channels = n_channels,
+                    .n_taps = 2,
+                    .slot = 0};
+  op.decay_bias = box->AddVector({0, 0, 0, 20});
+  op.decay_rate = box->AddVector({-1, -1, -1, -1});
+  op.epsilon = 1e-6f;
+  op.out = box->AddIdentity(4);
+  op.slot = 1;
+  return op;
+}
+
+TEST(GatedDeltaNetTest, LearnsWhatItsKeysDoNotYetSay) {
+  for (const KeyHeads key_heads : {KeyHeads::kTiled, KeyHeads::kInterleaved}) {
+    Weightbox box;
+    GatedDeltaNet op = TinyDeltaNet(&box, key_heads);
+    // Projections of zero: every beta is 1/2, every decay exp(-softplus(bias)).
+    const Linear zero{.weight = box.Add({12, 4}, std::vector<float>(48)), .n_in = 12, .n_out = 4};
+    if (key_heads == KeyHeads::kTiled) {
+      op.beta = op.decay = zero;
+    } else {
+      op.beta_decay = {.weight = box.Add({12, 8}, std::vector<float>(96)), .n_in = 12, .n_out = 8};
+    }
+    Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
+    // Queries and keys of the first key head point along (1, 0), of the second along
+    // (0, 1), whatever their length; values are silu(1 .. 4).
+    const std::vector<float> row = {5, 0, 0, 5, 9, 0, 0, 9, 1, 2, 3, 4};
+    const float gate = SiluOf(38);
+    std::vector<float> expected(4);
+    std::vector<float> learnt(4);
+    for (int step = 0; step < 2; ++step) {
+      for (int h = 0; h < 4; ++h) {
+        const float decay = h == 3 ? std::exp(-20.0f) : 0.5f;  // softplus(0) = ln 2
+        learnt[h] *= decay;
+        learnt[h] += 0.5f * (SiluOf(static_cast<float>(h + 1)) - learnt[h]);
+        expected[h] = learnt[h] / std::sqrt(2.0f) * gate;
+      }
+      const Rows out = RunGatedDeltaNet(stage.Context(1, step), op, MakeRows({row}));
+      EXPECT_THAT(RowOf(out, 0), Pointwise(::testing::FloatNear(1e-3), expected)) << step;
+    }
+    // A query of the second key head alone is answered by the value heads that read it.
+    std::vector<float> ask = {0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0};
+    const Rows out = RunGatedDeltaNet(stage.Context(1, 2), op, MakeRows({ask}));
+    const bool tiled = key_heads == KeyHeads::kTiled;
+    EXPECT_EQ(out.row(0)[0], 0);
+    EXPECT_EQ(out.row(0)[tiled ? 2 : 1], 0);
+    EXPECT_GT(out.row(0)[tiled ? 1 : 2], 0.1f);
+  }
+}
+
+TEST(GatedDeltaNetTest, FusedGatesBelongToTheirKeyHead) {
+  Weightbox box;
+  GatedDeltaNet op = TinyDeltaNet(&box, KeyHeads::kInterleaved);
+  // Rows: betas of heads 0 and 1, their decays, betas of 2 and 3, their decays. The
+  // betas of 1 and 2 are shut, the decays of all wide open.
+  std::vector<float> weights(12 * 8);
+  for (const int shut : {1, 4}) weights[shut * 12] = -100;
+  op.beta_decay = {.weight = box.Add({12, 8}, weights), .n_in = 12, .n_out = 8};
+  Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
+  const std::vector<float> row = {5, 5, 5, 5, 9, 9, 9, 9, 1, 2, 3, 4};
+  const std::vector<float> out = RowOf(RunGatedDeltaNet(stage.Context(1), op, MakeRows({row})), 0);
+  EXPECT_GT(out[0], 0.1f);
+  EXPECT_NEAR(out[1], 0, 1e-6);
+  EXPECT_NEAR(out[2], 0, 1e-6);
+  EXPECT_GT(out[3], 0.1f);
+}
+
+TEST(StateSpaceTest, GroupsFeedTheirHeadsAndStatesDecay) {
+  Weightbox box;
+  // Four heads of one value, two groups of state 1. Input x of one value; z is 1, x is
+  // 2, B is 3 and 4, C is 5 and 6 times it; the steps are 0 and the last one 100.
+  const std::vector<float> in = {1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 5, 6, 0, 0, 0, 100};
+  std::vector<float> kernel;
+  for (int c = 0; c < 8; ++c) kernel.insert(kernel.end(), {0, 1});
+  const StateSpace op{
+      .n_heads = 4,
+      .n_groups = 2,
+      .head_dim = 1,
+      .state_dim = 1,
+      .in = {.weight = box.Add({1, 16}, in), .n_in = 1, .n_out = 16},
+      .convolution = {.kernel = box.Add({2, 8}, kernel), .n_channels = 8, .n_taps = 2, .slot = 0},
+      .step_bias = box.AddVector({0, std::log(std::exp(1.0f) - 1), 0, 0}),
+      .rate = box.Add({1, 4}, {-1, 0, -1, 0}),
+      .skip = box.Add({1, 4}, {0, 0, 1, 0}),
+      .out = box.AddIdentity(4),
+      .slot = 1};
+  Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
+  const float x = SiluOf(2), b[] = {SiluOf(3), SiluOf(4)}, c[] = {SiluOf(5), SiluOf(6)};
+  const float half = std::log(2.0f);  // softplus(0); its decay at rate -1 is 1/2
+  const float z = SiluOf(1);
+  const Rows out = RunStateSpace(stage.Context(2), op, MakeRows({{1}, {1}}));
+  const float first = b[0] * x * half, third = b[1] * x * half;
+  EXPECT_THAT(RowOf(out, 0),
+              Pointwise(::testing::FloatNear(1e-3),
+                        std::vector<float>{c[0] * first * z, c[0] * b[0] * x * z,
+                                           (c[1] * third + x) * z, c[1] * b[1] * x * 100 * z}));
+  EXPECT_NEAR(out.row(1)[0], c[0] * first * 1.5f * z, 1e-3);
+  EXPECT_NEAR(out.row(1)[1], c[0] * b[0] * x * 2 * z, 1e-3);
+  const Rows next = RunStateSpace(stage.Context(1, 2), op, MakeRows({{1}}));
+  EXPECT_NEAR(next.row(0)[0], c[0] * first * 1.75f * z, 1e-3);
+}
+
+TEST(StateSpaceTest, TheNormComesAfterTheGate) {
+  Weightbox box;
+  const std::vector<float> in = {1, 2, 3, 4, 1, 1, 0, 0};
+  std::vector<float> kernel;
+  for (int c = 0; c < 4; ++c) kernel.insert(kernel.end(), {0, 1});
+  StateSpace op{
+      .n_heads = 2,
+      .n_groups = 1,
+      .head_dim = 1,
+      .state_dim = 1,
+      .in = {.weight = box.Add({1, 8}, in), .n_in = 1, .n_out = 8},
+      .convolution = {.kernel = box.Add({2, 4}, kernel), .n_channels = 4, .n_taps = 2, .slot = 0},
+      .step_bias = box.AddVector({0, 0}),
+      .rate = box.Add({1, 2}, {-1, -1}),
+      .skip = box.Add({1, 2}, {0, 0}),
+      .norm = {.kind = NormKind::kRms, .weight = box.Add({2, 1}, {1, 10}), .width = 2},
+      .out = box.AddIdentity(2),
+      .slot = 1};
+  Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
+  const std::vector<float> out = RowOf(RunStateSpace(stage.Context(1), op, MakeRows({{1}})), 0);
+  const float a = SiluOf(3) * SiluOf(1), b = SiluOf(4) * SiluOf(2);
+  const float rms = std::sqrt((a * a + b * b) / 2);
+  EXPECT_THAT(out, Near({a / rms, 10 * b / rms}));
 }
 
 TEST(BlockTest, PathsAreSummedAndScalesApplied) {

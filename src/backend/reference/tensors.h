@@ -51,6 +51,16 @@ class Tensors {
     return ref ? Row(ref, 0) : std::vector<float>();
   }
 
+  // All values of a tensor of any shape; empty when the reference is.
+  std::vector<float> Values(TensorRef ref) const {
+    std::vector<float> values;
+    for (int64_t row = 0; ref && row < info(ref).rows(); ++row) {
+      const std::vector<float> part = Row(ref, row);
+      values.insert(values.end(), part.begin(), part.end());
+    }
+    return values;
+  }
+
  private:
   const ModelFile& file_;
 };

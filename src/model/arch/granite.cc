@@ -1,15 +1,18 @@
-// Granite 3 and 4 without state spaces, dense or with experts: a llama with scales on
-// embedding, residuals, scores and logits.
+// Granite 3 and 4, dense or with experts: a llama with scales on embedding, residuals,
+// scores and logits. In the hybrid ones (Bamba too) layers without key heads have a state
+// space in place of attention.
 #include "model/arch/architectures.h"
 
 namespace weft {
 
 void BuildGranite(SpecBuilder& b) {
-  const Dims dims = b.ReadDims();
+  const bool is_hybrid = b.architecture() == "granitehybrid";
+  const Dims dims = b.ReadDims(is_hybrid ? HeadCounts::kMayBeZero : HeadCounts::kAlways);
   b.ReadEnds(dims);
   b.spec().embedding_scale = b.ScaleOr("embedding_scale", 1);
   // Files hold the divisor of the logits.
-  b.spec().logit_scale = 1 / static_cast<float>(b.Float("logit_scale", 1e-6, 1e9));
+  b.spec().logit_scale = 1 / static_cast<float>(is_hybrid ? b.FloatOr("logit_scale", 1, 1e-6, 1e9)
+                                                          : b.Float("logit_scale", 1e-6, 1e9));
   const float residual_scale = b.ScaleOr("residual_scale", 1);
   const RopeScaling scaling = b.ReadRopeScaling();
   const int rope = b.AddRope(
@@ -19,14 +22,21 @@ void BuildGranite(SpecBuilder& b) {
   const MixtureOfExperts experts =
       has_experts ? b.ReadMoe({.renormalize = true}) : MixtureOfExperts();
   const int64_t n_ff_shared = b.IntOr("expert_shared_feed_forward_length", 0, 0);
+  const StateSpaceShape state_space = is_hybrid ? b.ReadStateSpaceShape() : StateSpaceShape();
 
   for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
-    AttentionShape shape = b.ShapeOf(dims, layer);
-    shape.rope = has_rope ? rope : -1;
-    Attention attention = b.MakeAttention(layer, dims, shape);
-    attention.scale = b.ScaleOr("attention.scale", attention.scale);
+    Op mixer;
+    if (dims.n_kv_heads[layer] == 0) {
+      mixer = b.MakeStateSpace(layer, dims, state_space);
+    } else {
+      AttentionShape shape = b.ShapeOf(dims, layer);
+      shape.rope = has_rope ? rope : -1;
+      Attention attention = b.MakeAttention(layer, dims, shape);
+      attention.scale = b.ScaleOr("attention.scale", attention.scale);
+      mixer = attention;
+    }
     Block first =
-        MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon), attention);
+        MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon), mixer);
     first.residual_scale = residual_scale;
 
     Block second;

@@ -21,15 +21,15 @@ void BuildQwenMoe(SpecBuilder& b) {
 
     Block ffn;
     ffn.pre = b.RmsNorm(LayerName(layer, "ffn_norm"), dims.d_model, dims.epsilon);
-    MixtureOfExperts moe = experts;
     const int64_t n_ff = dims.n_ff[layer];
-    b.AddExperts(layer, dims, n_ff_expert > 0 ? n_ff_expert : n_ff / moe.n_used, &moe);
-    ffn.paths.push_back({.pre = {}, .op = moe, .post = {}});
-    if (!is_qwen3) {
-      DenseFfn shared =
-          b.MakeFfn(layer, dims, n_ff_shared > 0 ? n_ff_shared : n_ff, Activation::kSilu, "_shexp");
-      shared.output_gate = b.Matrix(LayerName(layer, "ffn_gate_inp_shexp"), dims.d_model, 1);
-      ffn.paths.push_back({.pre = {}, .op = shared, .post = {}});
+    const int64_t n_ff_own = n_ff_expert > 0 ? n_ff_expert : n_ff / experts.n_used;
+    if (is_qwen3) {
+      MixtureOfExperts moe = experts;
+      b.AddExperts(layer, dims, n_ff_own, &moe);
+      ffn.paths.push_back({.pre = {}, .op = moe, .post = {}});
+    } else {
+      b.AddExpertsBesideGated(layer, dims, n_ff_own, n_ff_shared > 0 ? n_ff_shared : n_ff, experts,
+                              &ffn);
     }
     b.spec().layers.push_back(
         {{MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon),

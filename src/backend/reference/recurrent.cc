@@ -1,0 +1,225 @@
+// The blocks of blocks.h that keep recurrent state.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "backend/reference/blocks.h"
+
+namespace weft::reference {
+
+namespace {
+
+double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double Silu(double x) { return x * Sigmoid(x); }
+double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
+
+// The floats of one state of the sequence that row `i` belongs to, about to change.
+float* StateOf(const StepContext& context, int64_t i, int slot_index) {
+  const SlotId slot = context.step.sequences[context.rows[i].sequence].slot;
+  context.slots->Touch(slot);
+  return context.slots->State(slot, slot_index);
+}
+
+// In place, row after row. State: the n_taps - 1 latest inputs, oldest first.
+void Convolve(const StepContext& context, const Convolution& op, Rows* x) {
+  const Tensors& tensors = context.tensors;
+  const std::vector<float> kernel = tensors.Values(op.kernel);
+  const std::vector<float> bias = tensors.Values(op.bias);
+  const int64_t n = op.n_channels, n_old = op.n_taps - 1;
+  for (int64_t i = 0; i < x->count(); ++i) {
+    float* const old = StateOf(context, i, op.slot);
+    for (int64_t c = 0; c < n; ++c) {
+      const float input = x->row(i)[c];
+      double sum = bias.empty() ? 0 : bias[c];
+      for (int64_t j = 0; j < n_old; ++j) sum += double{kernel[c * op.n_taps + j]} * old[j * n + c];
+      sum += double{kernel[c * op.n_taps + n_old]} * input;
+      for (int64_t j = 0; j + 1 < n_old; ++j) old[j * n + c] = old[(j + 1) * n + c];
+      old[(n_old - 1) * n + c] = input;
+      x->row(i)[c] = static_cast<float>(sum);
+    }
+  }
+}
+
+void ApplySilu(Rows* x) {
+  for (float& v : x->values()) v = static_cast<float>(Silu(v));
+}
+
+// Columns [first, first + width) of the rows.
+Rows Columns(const Rows& x, int64_t first, int64_t width) {
+  Rows out(x.count(), width);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    std::ranges::copy(x.row(i).subspan(first, width), out.row(i).begin());
+  }
+  return out;
+}
+
+// One head's state: `n_rows` rows of `n_columns` floats.
+struct HeadState {
+  float* values;
+  int64_t n_rows, n_columns;
+
+  float& at(int64_t row, int64_t column) const { return values[row * n_columns + column]; }
+  void Scale(double factor) const {
+    for (int64_t i = 0; i < n_rows * n_columns; ++i) {
+      values[i] = static_cast<float>(values[i] * factor);
+    }
+  }
+  // S^T x, for one column.
+  double Project(std::span<const float> x, int64_t column) const {
+    double sum = 0;
+    for (int64_t r = 0; r < n_rows; ++r) sum += double{at(r, column)} * x[r];
+    return sum;
+  }
+  // S = S + k v^T, for one column.
+  void Add(std::span<const float> k, double v, int64_t column) const {
+    for (int64_t r = 0; r < n_rows; ++r) {
+      at(r, column) = static_cast<float>(at(r, column) + double{k[r]} * v);
+    }
+  }
+};
+
+// Brings each run of `width` values to the length `factor`, or less where it is
+// shorter than `epsilon`.
+void NormalizeRuns(int64_t width, double epsilon, double factor, Rows* x) {
+  for (int64_t i = 0; i < x->count(); ++i) {
+    for (int64_t begin = 0; begin < x->width(); begin += width) {
+      double squares = 0;
+      for (const float v : x->row(i).subspan(begin, width)) squares += double{v} * v;
+      const double scale = factor / std::max(std::sqrt(squares), epsilon);
+      for (float& v : x->row(i).subspan(begin, width)) v = static_cast<float>(v * scale);
+    }
+  }
+}
+
+// The inputs of a delta net's value heads: how much each state decays, and how much
+// it learns.
+struct Gates {
+  Rows decays, betas;
+};
+
+Gates ComputeGates(const Tensors& tensors, const GatedDeltaNet& op, const Rows& x) {
+  Gates gates{Rows(x.count(), op.n_v_heads), Rows(x.count(), op.n_v_heads)};
+  if (op.beta_decay) {
+    const Rows both = ApplyLinear(tensors, op.beta_decay, x);
+    const int64_t group = op.n_v_heads / op.n_k_heads;
+    for (int64_t i = 0; i < x.count(); ++i) {
+      for (int64_t v = 0; v < op.n_v_heads; ++v) {
+        const int64_t at = v / group * 2 * group + v % group;
+        gates.betas.row(i)[v] = both.row(i)[at];
+        gates.decays.row(i)[v] = both.row(i)[at + group];
+      }
+    }
+  } else {
+    gates.betas = ApplyLinear(tensors, op.beta, x);
+    gates.decays = ApplyLinear(tensors, op.decay, x);
+  }
+  const std::vector<float> bias = tensors.Values(op.decay_bias);
+  const std::vector<float> rate = tensors.Values(op.decay_rate);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    for (int64_t v = 0; v < op.n_v_heads; ++v) {
+      float& decay = gates.decays.row(i)[v];
+      decay = static_cast<float>(std::exp(rate[v] * Softplus(double{decay} + bias[v])));
+      float& beta = gates.betas.row(i)[v];
+      beta = static_cast<float>(Sigmoid(beta));
+    }
+  }
+  return gates;
+}
+
+}  // namespace
+
+Rows RunShortConvolution(const StepContext& context, const ShortConvolution& op, const Rows& x) {
+  const Rows in = ApplyLinear(context.tensors, op.in, x);
+  const int64_t n = op.convolution.n_channels;
+  const Rows b = Columns(in, 0, n), c = Columns(in, n, n);
+  Rows y = Columns(in, 2 * n, n);
+  for (int64_t i = 0; i < y.count(); ++i) {
+    for (int64_t j = 0; j < n; ++j) y.row(i)[j] *= b.row(i)[j];
+  }
+  Convolve(context, op.convolution, &y);
+  for (int64_t i = 0; i < y.count(); ++i) {
+    for (int64_t j = 0; j < n; ++j) y.row(i)[j] *= c.row(i)[j];
+  }
+  return ApplyLinear(context.tensors, op.out, y);
+}
+
+Rows RunGatedDeltaNet(const StepContext& context, const GatedDeltaNet& op, const Rows& x) {
+  const Tensors& tensors = context.tensors;
+  Rows qkv = ApplyLinear(tensors, op.qkv, x);
+  Convolve(context, op.convolution, &qkv);
+  ApplySilu(&qkv);
+  const int64_t n_keys = op.n_k_heads * op.k_dim, n_values = op.n_v_heads * op.v_dim;
+  Rows q = Columns(qkv, 0, n_keys), k = Columns(qkv, n_keys, n_keys);
+  const Rows v = Columns(qkv, 2 * n_keys, n_values);
+  NormalizeRuns(op.k_dim, op.epsilon, 1 / std::sqrt(static_cast<double>(op.k_dim)), &q);
+  NormalizeRuns(op.k_dim, op.epsilon, 1, &k);
+  const Gates gates = ComputeGates(tensors, op, x);
+
+  Rows heads(x.count(), n_values);
+  const int group = op.n_v_heads / op.n_k_heads;
+  for (int64_t i = 0; i < x.count(); ++i) {
+    float* const states = StateOf(context, i, op.slot);
+    for (int h = 0; h < op.n_v_heads; ++h) {
+      const HeadState state{states + h * op.k_dim * op.v_dim, op.k_dim, op.v_dim};
+      const int key_head = op.key_heads == KeyHeads::kTiled ? h % op.n_k_heads : h / group;
+      const auto query = q.row(i).subspan(key_head * op.k_dim, op.k_dim);
+      const auto key = k.row(i).subspan(key_head * op.k_dim, op.k_dim);
+      state.Scale(gates.decays.row(i)[h]);
+      for (int64_t j = 0; j < op.v_dim; ++j) {
+        const double wrong = v.row(i)[h * op.v_dim + j] - state.Project(key, j);
+        state.Add(key, gates.betas.row(i)[h] * wrong, j);
+        heads.row(i)[h * op.v_dim + j] = static_cast<float>(state.Project(query, j));
+      }
+    }
+  }
+  ApplyNorm(tensors, op.norm, &heads);
+  const Rows gate = ApplyLinear(tensors, op.gate, x);
+  for (int64_t i = 0; i < heads.count(); ++i) {
+    for (int64_t j = 0; j < n_values; ++j) {
+      heads.row(i)[j] = static_cast<float>(heads.row(i)[j] * Silu(gate.row(i)[j]));
+    }
+  }
+  return ApplyLinear(tensors, op.out, heads);
+}
+
+Rows RunStateSpace(const StepContext& context, const StateSpace& op, const Rows& x) {
+  const Tensors& tensors = context.tensors;
+  const int64_t inner = op.n_heads * op.head_dim;
+  const int64_t n_channels = op.convolution.n_channels;
+  const Rows in = ApplyLinear(tensors, op.in, x);
+  const Rows z = Columns(in, 0, inner);
+  Rows xbc = Columns(in, inner, n_channels);
+  const Rows steps = Columns(in, inner + n_channels, op.n_heads);
+  Convolve(context, op.convolution, &xbc);
+  ApplySilu(&xbc);
+  const std::vector<float> bias = tensors.Values(op.step_bias);
+  const std::vector<float> rate = tensors.Values(op.rate);
+  const std::vector<float> skip = tensors.Values(op.skip);
+
+  Rows heads(x.count(), inner);
+  const int heads_per_group = op.n_heads / op.n_groups;
+  for (int64_t i = 0; i < x.count(); ++i) {
+    float* const states = StateOf(context, i, op.slot);
+    for (int h = 0; h < op.n_heads; ++h) {
+      const HeadState state{states + h * op.state_dim * op.head_dim, op.state_dim, op.head_dim};
+      const int64_t group = h / heads_per_group;
+      const auto b = xbc.row(i).subspan(inner + group * op.state_dim, op.state_dim);
+      const auto c = xbc.row(i).subspan(inner + (op.n_groups + group) * op.state_dim, op.state_dim);
+      const double step = Softplus(double{steps.row(i)[h]} + bias[h]);
+      state.Scale(std::exp(step * rate[h]));
+      for (int64_t j = 0; j < op.head_dim; ++j) {
+        const double input = xbc.row(i)[h * op.head_dim + j];
+        state.Add(b, step * input, j);
+        heads.row(i)[h * op.head_dim + j] =
+            static_cast<float>(state.Project(c, j) + skip[h] * input);
+      }
+    }
+    for (int64_t j = 0; j < inner; ++j) {
+      heads.row(i)[j] = static_cast<float>(heads.row(i)[j] * Silu(z.row(i)[j]));
+    }
+  }
+  ApplyNorm(tensors, op.norm, &heads);
+  return ApplyLinear(tensors, op.out, heads);
+}
+
+}  // namespace weft::reference
