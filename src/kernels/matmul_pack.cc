@@ -7,6 +7,7 @@
 #include "base/half.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_format.h"
+#include "kernels/quant_blocks.h"
 #include "kernels/quants.h"
 
 namespace weft {
@@ -32,18 +33,6 @@ uint16_t Load16(const uint8_t* p) {
 }
 
 void Store16(std::byte* p, uint16_t value) { std::memcpy(p, &value, sizeof(value)); }
-
-// 16 bytes whose low nibbles are inputs 0..15 and whose high ones are 16..31.
-void SplitNibbles(const uint8_t* nibbles, uint8_t* levels) {
-  for (int i = 0; i < 16; ++i) {
-    levels[i] = nibbles[i] & 0x0F;
-    levels[i + 16] = nibbles[i] >> 4;
-  }
-}
-
-void AddFifthBits(const uint8_t* bits, uint8_t* levels) {
-  for (int i = 0; i < 32; ++i) levels[i] |= ((bits[i / 8] >> (i % 8)) & 1) << 4;
-}
 
 // The types with blocks of 32: scale, perhaps a minimum, perhaps fifth bits, levels.
 void ReadSimpleBlock(DType type, const uint8_t* block, int b, LaneChunk* chunk) {

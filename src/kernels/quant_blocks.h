@@ -17,6 +17,20 @@ namespace weft {
 // 4-bit levels: the low nibble of qs[j] is x[j]'s, the high one x[j + 16]'s.
 // Fifth bits: bit i of qh (as one little-endian number) is x[i]'s.
 
+// Splits the 16 bytes of a run of 32 values into levels.
+inline void SplitNibbles(const uint8_t qs[16], uint8_t levels[32]) {
+  for (int j = 0; j < 16; ++j) {
+    levels[j] = qs[j] & 15;
+    levels[j + 16] = qs[j] >> 4;
+  }
+}
+
+inline void AddFifthBits(const uint8_t qh[4], uint8_t levels[32]) {
+  for (int i = 0; i < 32; ++i) {
+    levels[i] |= static_cast<uint8_t>(((qh[i / 8] >> (i % 8)) & 1) << 4);
+  }
+}
+
 struct BlockQ4_0 {  // x = d * (level - 8)
   static constexpr DType kType = DType::kQ4_0;
   uint16_t d;      // half

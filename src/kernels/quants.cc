@@ -13,20 +13,6 @@
 namespace weft {
 namespace {
 
-// Splits the 16 bytes of a run of 32 values into levels.
-inline void SplitNibbles(const uint8_t qs[16], uint8_t levels[32]) {
-  for (int j = 0; j < 16; ++j) {
-    levels[j] = qs[j] & 15;
-    levels[j + 16] = qs[j] >> 4;
-  }
-}
-
-inline void AddFifthBits(const uint8_t qh[4], uint8_t levels[32]) {
-  uint32_t bits;
-  std::memcpy(&bits, qh, sizeof(bits));
-  for (int i = 0; i < 32; ++i) levels[i] |= static_cast<uint8_t>(((bits >> i) & 1) << 4);
-}
-
 // out[i] = scale * (levels[i] - zero).
 template <int kCount>
 inline void ScaleLevels(const uint8_t* levels, int zero, float scale, float* out) {

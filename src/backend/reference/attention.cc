@@ -51,12 +51,6 @@ History LoadHistory(const StepContext& context, int kv_layer, int sequence) {
   return history;
 }
 
-double Dot(std::span<const float> a, std::span<const float> b) {
-  double sum = 0;
-  for (size_t i = 0; i < b.size(); ++i) sum += double{a[i]} * b[i];
-  return sum;
-}
-
 // One query head over the positions that `position` sees.
 //   q: k_dim; out: v_dim; `kv_head` is the head of keys and values to read
 void AttendHead(const Scan& scan, const History& history, int64_t begin, int64_t end, int kv_head,

@@ -10,12 +10,6 @@ namespace weft::reference {
 
 namespace {
 
-double Dot(std::span<const float> a, std::span<const float> b) {
-  double sum = 0;
-  for (size_t i = 0; i < b.size(); ++i) sum += double{a[i]} * b[i];
-  return sum;
-}
-
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 // The rows of `x`, only the last of each sequence that its n_logits names.
@@ -37,6 +31,12 @@ Rows WantedRows(const Step& step, const Rows& x) {
 }  // namespace
 
 // --- pieces ---------------------------------------------------------------------------
+
+double Dot(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (size_t i = 0; i < b.size(); ++i) sum += double{a[i]} * b[i];
+  return sum;
+}
 
 Rows ApplyLinear(const Tensors& tensors, const Linear& linear, const Rows& x) {
   WEFT_CHECK(x.width() == linear.n_in, "a linear's input has its n_in values");

@@ -39,6 +39,8 @@ struct StepContext {
 
 // --- pieces ---------------------------------------------------------------------
 
+// Of the first b.size() values.
+double Dot(std::span<const float> a, std::span<const float> b);
 Rows ApplyLinear(const Tensors& tensors, const Linear& linear, const Rows& x);
 std::vector<float> ApplyMember(const Tensors& tensors, const StackedLinear& stack, int64_t member,
                                std::span<const float> x);
