@@ -10,8 +10,6 @@ namespace weft::reference {
 
 namespace {
 
-double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
 // The rows of `x`, only the last of each sequence that its n_logits names.
 Rows WantedRows(const Step& step, const Rows& x) {
   int64_t n_wanted = 0;
@@ -37,6 +35,8 @@ double Dot(std::span<const float> a, std::span<const float> b) {
   for (size_t i = 0; i < b.size(); ++i) sum += double{a[i]} * b[i];
   return sum;
 }
+
+double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 Rows ApplyLinear(const Tensors& tensors, const Linear& linear, const Rows& x) {
   WEFT_CHECK(x.width() == linear.n_in, "a linear's input has its n_in values");

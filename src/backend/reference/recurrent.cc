@@ -9,7 +9,6 @@ namespace weft::reference {
 
 namespace {
 
-double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double Silu(double x) { return x * Sigmoid(x); }
 double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
