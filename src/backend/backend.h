@@ -79,9 +79,9 @@ struct StageStats {
   int64_t rows = 0;
   int64_t total_ns = 0;
   int64_t matmul_ns = 0;
-  int64_t attention_ns = 0;  // the rest of the total is norms, activations and the like
+  int64_t attention_ns = 0;  // and recurrent state; the rest is norms, activations and the like
   int64_t weight_bytes = 0;  // weights, once per product
-  int64_t kv_bytes = 0;      // keys and values, once per block of queries
+  int64_t kv_bytes = 0;      // keys and values, once per block of queries; recurrent state
 };
 
 // One session's part of a step.
@@ -133,7 +133,9 @@ class Executor {
 
   // --- slots: the same for recurrent state --------------------------------------
   virtual Status GrowSlots(int64_t n_slots) = 0;
-  virtual Status ClearSlot(SlotId slot) = 0;  // the state before the first token
+  // Makes it the state before the first token, which holds no memory until a step
+  // writes it: also for slots that nobody needs any more.
+  virtual Status ClearSlot(SlotId slot) = 0;
   virtual Status CopySlot(SlotId from, SlotId to) = 0;
   virtual Status ReadSlot(SlotId slot, std::span<std::byte> out) = 0;
   virtual Status WriteSlot(SlotId slot, std::span<const std::byte> in) = 0;

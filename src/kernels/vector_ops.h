@@ -1,7 +1,7 @@
 // The rest of a forward pass on the CPU: norms, rotations, activations, softmax
-// attention over pages. Row by row, head by head; nothing here looks at two rows
-// at once, which is half of the same-bits rule. The other half: every sum is taken
-// in an order that depends on absolute positions and widths alone.
+// attention over pages, recurrent state. Row by row, head by head; no result here
+// depends on two sequences, which is half of the same-bits rule. The other half: every
+// sum is taken in an order that depends on absolute positions and widths alone.
 //
 // The kernels are written once, over a vector of 16 floats, and built once per
 // instruction set; every operation is lane-wise and exactly rounded, so all
@@ -72,6 +72,35 @@ struct AttentionJob {
 };
 int64_t AttentionScratchFloats(const KvShape& shape, int64_t n_queries);
 
+// --- recurrent state ---------------------------------------------------------------
+
+// Floats of a state of n_rows rows and n_columns columns. Its columns lie in tiles of
+// 16: tile i holds columns [16 i, 16 i + 16) of row 0, then of row 1, and so on; columns
+// beyond the last are zero.
+inline constexpr int64_t kStateTileColumns = 16;
+constexpr int64_t StateFloats(int64_t n_rows, int64_t n_columns) {
+  return n_rows * ((n_columns + kStateTileColumns - 1) / kStateTileColumns * kStateTileColumns);
+}
+
+// Some tokens of one sequence through whole tiles of one head's state. Pointers are to
+// the first token's values, strides in floats.
+struct RecurrentJob {
+  float* state = nullptr;  // aligned to 64
+  int64_t n_rows = 0;
+  int64_t n_columns = 0;
+  int64_t n_tokens = 0;         // at least one
+  const float* keys = nullptr;  // n_rows each
+  const float* queries = nullptr;
+  const float* values = nullptr;  // n_columns each
+  int64_t stride = 0;             // of keys, queries and values
+  float* outputs = nullptr;       // n_columns each; may be the values
+  int64_t output_stride = 0;
+  const float* decays = nullptr;  // one per token
+  const float* gains = nullptr;
+  int64_t gate_stride = 0;
+  float skip = 0;  // of advance_state_space
+};
+
 // --- activations -------------------------------------------------------------------
 
 enum class ActivationKind { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kClampedSwiglu };
@@ -110,6 +139,21 @@ struct VectorKernels {
                    std::byte* tile);
   // `scratch`: AttentionScratchFloats of the job, aligned to 64.
   void (*attend)(const AttentionJob& job, float* scratch);
+
+  // steps = log(1 + e^(x + bias)), decays = e^(rate * steps).
+  void (*steps_and_decays)(const float* x, const float* bias, const float* rate, int64_t n,
+                           float* steps, float* decays);
+  // x *= length / max(|x|, epsilon).
+  void (*set_length)(int64_t n, float epsilon, float length, float* x);
+  // out = bias + sum over taps j:  kernel[j] * rows[j], channel by channel; kernel is
+  // (n_taps, n), bias may be null.
+  void (*convolve)(const float* const* rows, int64_t n_taps, const float* kernel, const float* bias,
+                   int64_t n, float* out);
+  // Per token, with S the state: S = decay S; S = S + key (gain (value - S^T key))^T;
+  // output = S^T query.
+  void (*advance_delta_net)(const RecurrentJob& job);
+  // Per token: S = decay S + key (gain value)^T; output = S^T query + skip value.
+  void (*advance_state_space)(const RecurrentJob& job);
 
   // Lane-wise exp and tanh, for tests of their accuracy.
   void (*exp)(int64_t n, float* x);

@@ -23,6 +23,7 @@ constexpr int kScoreQueries = 2;
 constexpr int kScoreTiles = 2;
 constexpr int kValueQueries = 2;
 constexpr int kValueVectors = 2;
+constexpr int kStateTiles = 1;
 
 inline Vec Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 inline Vec Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }

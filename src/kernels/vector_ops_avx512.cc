@@ -21,6 +21,7 @@ constexpr int kScoreQueries = 4;
 constexpr int kScoreTiles = 4;
 constexpr int kValueQueries = 4;
 constexpr int kValueVectors = 4;
+constexpr int kStateTiles = 2;
 
 inline __mmask16 FirstLanes(int n) { return static_cast<__mmask16>((1u << n) - 1); }
 

@@ -22,6 +22,7 @@ constexpr int kScoreQueries = 1;
 constexpr int kScoreTiles = 1;
 constexpr int kValueQueries = 1;
 constexpr int kValueVectors = 1;
+constexpr int kStateTiles = 1;
 
 template <typename Fn>
 inline Vec Map(Fn fn) {

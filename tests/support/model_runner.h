@@ -64,6 +64,7 @@ class ModelRunner {
   // of `other`, whose executor must have the same layout.
   StatusOr<int> MoveTo(int sequence, ModelRunner* other);
 
+  SlotId SlotOf(int sequence) const { return sequences_[sequence].slot; }
   Executor& executor() { return *executor_; }
   const ModelSpec& spec() const { return model_.weights->spec(); }
 

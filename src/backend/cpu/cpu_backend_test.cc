@@ -146,6 +146,55 @@ class ModelMaker {
     return op;
   }
 
+  int AddSlot(SlotKind kind, int64_t n_floats) {
+    spec_.slots.push_back({kind, n_floats});
+    return static_cast<int>(spec_.slots.size()) - 1;
+  }
+  Convolution MakeConvolution(int64_t n_channels, int64_t n_taps, bool bias) {
+    Convolution convolution;
+    convolution.kernel = box_.Vector({n_taps, n_channels}, 0.2f, 0.6f);
+    if (bias) convolution.bias = box_.Vector({n_channels}, 0, 0.3f);
+    convolution.n_channels = n_channels;
+    convolution.n_taps = n_taps;
+    convolution.slot = AddSlot(SlotKind::kConvolution, (n_taps - 1) * n_channels);
+    return convolution;
+  }
+  GatedDeltaNet MakeDeltaNet(int n_k_heads, int n_v_heads, int64_t k_dim, int64_t v_dim) {
+    GatedDeltaNet op;
+    op.n_k_heads = n_k_heads;
+    op.n_v_heads = n_v_heads;
+    op.k_dim = k_dim;
+    op.v_dim = v_dim;
+    const int64_t n_channels = 2 * n_k_heads * k_dim + n_v_heads * v_dim;
+    op.qkv = MakeLinear(kWidth, n_channels);
+    op.gate = MakeLinear(kWidth, n_v_heads * v_dim);
+    op.convolution = MakeConvolution(n_channels, 4, false);
+    op.decay_bias = box_.Vector({n_v_heads}, 0, 1);
+    op.decay_rate = box_.Vector({n_v_heads}, -0.5f, 0.1f);
+    op.epsilon = 1e-6f;
+    op.norm = Rms(v_dim);
+    op.out = MakeLinear(n_v_heads * v_dim, kWidth);
+    op.slot = AddSlot(SlotKind::kDeltaNet, n_v_heads * k_dim * v_dim);
+    return op;
+  }
+  StateSpace MakeStateSpace(int n_heads, int n_groups, int64_t head_dim, int64_t state_dim) {
+    StateSpace op;
+    op.n_heads = n_heads;
+    op.n_groups = n_groups;
+    op.head_dim = head_dim;
+    op.state_dim = state_dim;
+    const int64_t inner = n_heads * head_dim, n_channels = inner + 2 * n_groups * state_dim;
+    op.in = MakeLinear(kWidth, inner + n_channels + n_heads);
+    op.convolution = MakeConvolution(n_channels, 3, true);
+    op.step_bias = box_.Vector({n_heads}, 0, 1);
+    op.rate = box_.Vector({1, n_heads}, -0.5f, 0.1f);
+    op.skip = box_.Vector({1, n_heads}, 1, 0.3f);
+    op.norm = MakeNorm(NormKind::kRms, inner / n_groups, inner);
+    op.out = MakeLinear(inner, kWidth);
+    op.slot = AddSlot(SlotKind::kStateSpace, inner * state_dim);
+    return op;
+  }
+
   void AddBlock(Norm pre, std::vector<Path> paths) {
     Block block;
     block.pre = pre;
@@ -157,6 +206,7 @@ class ModelMaker {
   void MakeSpec();
   void AddAttentionLayers();
   void AddLatentAttention();
+  void AddRecurrentLayers();
   void AddFeedForwardLayers();
   void AddMixtures();
 
@@ -179,8 +229,8 @@ void ModelMaker::MakeSpec() {
     rope.magnitude = 1.1f;
     spec_.ropes.push_back(rope);
   }
-  spec_.kv_layers = {{0, 2, 32, 32}, {1, 2, 48, 32}, {0, 1, 64, 0}, {1, 1, 32, 32}};
-  spec_.kv_groups = {{0, {0, 2}}, {20, {1, 3}}};
+  spec_.kv_layers = {{0, 2, 32, 32}, {1, 2, 48, 32}, {0, 1, 64, 0}, {1, 1, 32, 32}, {0, 1, 32, 32}};
+  spec_.kv_groups = {{0, {0, 2, 4}}, {20, {1, 3}}};
 
   PerLayerInput input;
   input.table = box_.Matrix({2 * 32, kVocab});
@@ -194,6 +244,7 @@ void ModelMaker::MakeSpec() {
 
   AddAttentionLayers();
   AddLatentAttention();
+  AddRecurrentLayers();
   AddFeedForwardLayers();
   AddMixtures();
   spec_.output_norm = MakeNorm(NormKind::kLayer, kWidth, kWidth);
@@ -259,6 +310,37 @@ void ModelMaker::AddLatentAttention() {
   op.rope = 0;
   op.scale = 0.15f;
   AddBlock(Rms(), {{{}, op, {}}});
+}
+
+void ModelMaker::AddRecurrentLayers() {
+  // Half of what they say, lest so many layers blow up every rounding.
+  const auto add = [&](std::vector<Path> paths) {
+    AddBlock(Rms(), std::move(paths));
+    last_block().residual_scale = 0.5f;
+  };
+  ShortConvolution convolution;
+  convolution.in = MakeLinear(kWidth, 3 * 96);
+  convolution.convolution = MakeConvolution(96, 5, true);
+  convolution.out = MakeLinear(96, kWidth);
+  add({{{}, convolution, {}}});
+
+  // Columns that are not whole tiles; tiled key heads, gates apart.
+  GatedDeltaNet tiled = MakeDeltaNet(2, 4, 20, 24);
+  tiled.beta = MakeLinear(kWidth, 4);
+  tiled.decay = MakeLinear(kWidth, 4);
+  add({{{}, tiled, {}}});
+
+  // Few heads of many columns, which several threads share; gates in one matrix.
+  GatedDeltaNet interleaved = MakeDeltaNet(1, 2, 32, 128);
+  interleaved.key_heads = KeyHeads::kInterleaved;
+  interleaved.beta_decay = MakeLinear(kWidth, 4);
+  add({{{}, interleaved, {}}});
+
+  // Beside attention, and alone.
+  add({{{}, MakeAttention(4, 2, 1), {}}, {Rms(), MakeStateSpace(4, 2, 24, 17), {}}});
+  StateSpace plain = MakeStateSpace(2, 1, 64, 32);
+  plain.norm = Norm();
+  add({{{}, plain, {}}});
 }
 
 void ModelMaker::AddFeedForwardLayers() {
@@ -471,7 +553,10 @@ TEST_F(CpuBackendTest, RefusesWhatItCannotCompute) {
               AllOf(HasSubstr(StrCat("tensor.", integers.index)), HasSubstr("I32")));
 
   spec = maker.spec();
-  spec.slots.push_back({SlotKind::kStateSpace, 8});
+  for (Layer& layer : spec.layers) {
+    auto* op = std::get_if<ShortConvolution>(&layer.blocks[0].paths[0].op);
+    if (op != nullptr) op->convolution.n_taps = 65;
+  }
   EXPECT_EQ(CpuBackend()->Load(file, spec, {}).status().code(), StatusCode::kUnimplemented);
 }
 
@@ -534,6 +619,31 @@ TEST_F(CpuBackendTest, PagesReadTheSameWhateverTheyHeldBefore) {
   }
 }
 
+TEST_F(CpuBackendTest, SlotsReadTheSameWhereverTheyLie) {
+  const LoadedModel model = Load(Floats());
+  std::vector<std::vector<std::byte>> slots;
+  for (const uint64_t seed : {0, 3}) {  // from the second on: after use, in any order
+    RunnerOptions options;
+    options.page_seed = seed;
+    options.executor.n_threads = 1 + static_cast<int>(seed);
+    auto runner = ModelRunner::New(model, options);
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const int sequence = (*runner)->Add();
+    const std::vector<int64_t> chunks = {5, 1, 9};
+    ASSERT_TRUE(
+        (*runner)->Feed(sequence, Tokens(20), seed == 0 ? std::vector<int64_t>() : chunks).ok());
+    Executor& executor = (*runner)->executor();
+    std::vector<std::byte> bytes(static_cast<size_t>(executor.layout().slot_bytes));
+    ASSERT_TRUE(executor.ReadSlot((*runner)->SlotOf(sequence), bytes).ok());
+    slots.push_back(bytes);
+    const int64_t held = executor.state_bytes();
+    ASSERT_TRUE(executor.ClearSlot((*runner)->SlotOf(sequence)).ok());
+    EXPECT_LE(executor.state_bytes(), held - executor.layout().slot_bytes);
+  }
+  EXPECT_EQ(slots[0], slots[1]);
+  EXPECT_TRUE(std::ranges::any_of(slots[0], [](std::byte b) { return b != std::byte{0}; }));
+}
+
 TEST_F(CpuBackendTest, RefusesPagesThatAreNotThere) {
   const LoadedModel model = Load(Floats());
   auto executor = CpuBackend()->NewExecutor(model.weights, {.n_threads = 1});
@@ -571,9 +681,10 @@ TEST_F(CpuBackendTest, StageStatisticsGrowWithSteps) {
 // Models of the reference data: every instruction set gives the scalar bits.
 TEST(CpuGoldens, AllInstructionSetsGiveTheSameBits) {
   WEFT_REQUIRE_GOLDENS();
-  for (const char* name : {"models/gemma4", "models/deepseek2", "models/phi3", "models/olmo2",
-                           "quantized/llama.Q4_K_M", "quantized/llama.Q2_K",
-                           "quantized/qwen3.IQ4_XS", "quantized/gpt-oss.MXFP4_MOE"}) {
+  for (const char* name :
+       {"models/gemma4", "models/deepseek2", "models/phi3", "models/olmo2", "models/lfm2",
+        "models/qwen35", "models/qwen3next", "models/falcon-h1", "quantized/llama.Q4_K_M",
+        "quantized/llama.Q2_K", "quantized/qwen3.IQ4_XS", "quantized/gpt-oss.MXFP4_MOE"}) {
     const auto file = ModelFile::Open(StrCat(testing::GoldensDir(), "/", name, ".gguf"));
     ASSERT_TRUE(file.ok()) << file.status();
     const auto spec = BuildModelSpec(**file, {});

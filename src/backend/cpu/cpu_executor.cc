@@ -35,12 +35,14 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, const Execut
     : weights_(std::move(weights)),
       max_step_tokens_(options.max_step_tokens),
       kv_(weights_->spec(), options.kv_type, options.page_tokens),
+      slots_(SlotFloats(weights_->spec())),
       scratch_(std::move(scratch)),
       compute_(options.n_threads, weights_->isa()),
       workspaces_(static_cast<size_t>(compute_.n_threads())),
-      context_{weights_->spec(), compute_, scratch_, kv_, workspaces_} {
+      context_{weights_->spec(), compute_, scratch_, kv_, slots_, workspaces_} {
   layout_.page_tokens = options.page_tokens;
   layout_.page_bytes = kv_.page_bytes();
+  layout_.slot_bytes = slots_.slot_bytes();
   scratch_bytes_ = scratch_.bytes();
   const int64_t floats = std::max<int64_t>(16, MaxAttentionScratch(weights_->spec(), kv_));
   for (AttentionWorkspace& workspace : workspaces_) {
@@ -49,20 +51,21 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, const Execut
   }
 }
 
-Status CpuExecutor::GrowSlots(int64_t n_slots) { return n_slots == 0 ? OkStatus() : NoSlots(); }
-
 Status CpuExecutor::Forward(const Step& step, std::span<float> logits) {
-  WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), layout_, kv_.n_pages(), 0, max_step_tokens_,
-                                    step, logits.size()));
+  WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), layout_, kv_.n_pages(), slots_.n_slots(),
+                                    max_step_tokens_, step, logits.size()));
   const auto start = std::chrono::steady_clock::now();
   try {
     context_.step = &step;
     context_.rows.clear();
+    context_.first_rows = {0};
     for (size_t s = 0; s < step.sequences.size(); ++s) {
       int64_t position = step.sequences[s].position;
       for (const TokenId token : step.sequences[s].tokens) {
         context_.rows.push_back({static_cast<int>(s), position++, token});
       }
+      context_.first_rows.push_back(context_.n_rows());
+      if (slots_.slot_bytes() > 0) slots_.Touch(step.sequences[s].slot);
     }
     context_.ropes.Fill(weights_->spec(), context_.rows, &compute_);
     Embed();

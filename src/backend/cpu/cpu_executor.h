@@ -10,6 +10,7 @@
 #include "backend/cpu/cpu_weights.h"
 #include "backend/cpu/kv_pages.h"
 #include "backend/cpu/step_context.h"
+#include "backend/slot_memory.h"
 
 namespace weft::cpu {
 
@@ -37,13 +38,15 @@ class CpuExecutor : public Executor {
     return kv_.Write(group, page, in);
   }
 
-  Status GrowSlots(int64_t n_slots) override;
-  Status ClearSlot(SlotId) override { return NoSlots(); }
-  Status CopySlot(SlotId, SlotId) override { return NoSlots(); }
-  Status ReadSlot(SlotId, std::span<std::byte>) override { return NoSlots(); }
-  Status WriteSlot(SlotId, std::span<const std::byte>) override { return NoSlots(); }
+  Status GrowSlots(int64_t n_slots) override { return slots_.Grow(n_slots); }
+  Status ClearSlot(SlotId slot) override { return slots_.Clear(slot); }
+  Status CopySlot(SlotId from, SlotId to) override { return slots_.Copy(from, to); }
+  Status ReadSlot(SlotId slot, std::span<std::byte> out) override { return slots_.Read(slot, out); }
+  Status WriteSlot(SlotId slot, std::span<const std::byte> in) override {
+    return slots_.Write(slot, in);
+  }
 
-  int64_t state_bytes() const override { return kv_.held_bytes(); }
+  int64_t state_bytes() const override { return kv_.held_bytes() + slots_.held_bytes(); }
   int64_t scratch_bytes() const override { return scratch_bytes_; }
 
   StageStats stage_stats() const override { return compute_.stats(); }
@@ -51,7 +54,6 @@ class CpuExecutor : public Executor {
  private:
   CpuExecutor(std::shared_ptr<const CpuWeights> weights, const ExecutorOptions& options,
               Scratch scratch);
-  static Status NoSlots() { return Unimplemented("the cpu backend has no recurrent state"); }
 
   // The parts of a step, in order.
   void Embed();
@@ -64,6 +66,7 @@ class CpuExecutor : public Executor {
   StateLayout layout_;
   int64_t scratch_bytes_ = 0;
   KvPages kv_;
+  SlotMemory slots_;
   Scratch scratch_;
   Compute compute_;
   std::vector<AttentionWorkspace> workspaces_;

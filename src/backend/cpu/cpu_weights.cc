@@ -51,15 +51,13 @@ class Binder {
 
   BoundOp Of(const Attention& op);
   BoundOp Of(const LatentAttention& op);
+  BoundConvolution Of(const Convolution& convolution);
+  BoundOp Of(const ShortConvolution& op);
+  BoundOp Of(const GatedDeltaNet& op);
+  BoundOp Of(const StateSpace& op);
   BoundOp Of(const DenseFfn& op);
   BoundOp Of(const MixtureOfExperts& op);
   BoundOp Of(const PerLayerGate& op);
-  // Those with recurrent state: their models are refused before they are bound.
-  template <typename Recurrent>
-  BoundOp Of(const Recurrent&) {
-    Fail(Unimplemented("the cpu backend has no recurrent state"));
-    return BoundAttention();
-  }
   BoundBlock Of(const Block& block);
 
   CpuWeights& weights_;
@@ -171,6 +169,56 @@ BoundOp Binder::Of(const LatentAttention& op) {
                               Of(op.out), Of(op.q_a_norm), Of(op.kv_norm), Of(op.k_b), Of(op.v_b)};
 }
 
+BoundConvolution Binder::Of(const Convolution& convolution) {
+  BoundConvolution bound;
+  bound.spec = &convolution;
+  bound.bias = Vector(convolution.bias);
+  const int64_t n_taps = convolution.n_taps, n = convolution.n_channels;
+  if (n_taps < 1 || n_taps > kMaxConvolutionTaps) {
+    Fail(Unimplemented("the cpu backend has no convolution of ", n_taps, " taps, but of 1 to ",
+                       kMaxConvolutionTaps));
+  }
+  const float* const kernel = Vector(convolution.kernel);
+  if (!status_.ok()) return bound;
+  auto transposed = std::make_unique<float[]>(static_cast<size_t>(n_taps * n));
+  for (int64_t c = 0; c < n; ++c) {
+    for (int64_t j = 0; j < n_taps; ++j) transposed[j * n + c] = kernel[c * n_taps + j];
+  }
+  bound.kernel = transposed.get();
+  weights_.memory_bytes_ += n_taps * n * static_cast<int64_t>(sizeof(float));
+  weights_.vectors_.push_back(std::move(transposed));
+  return bound;
+}
+
+BoundOp Binder::Of(const ShortConvolution& op) {
+  return BoundShortConvolution{&op, Of(op.in), Of(op.convolution), Of(op.out)};
+}
+
+BoundOp Binder::Of(const GatedDeltaNet& op) {
+  return BoundGatedDeltaNet{&op,
+                            Of(op.qkv),
+                            Of(op.gate),
+                            Of(op.beta),
+                            Of(op.decay),
+                            Of(op.beta_decay),
+                            Of(op.convolution),
+                            Vector(op.decay_bias),
+                            Vector(op.decay_rate),
+                            Of(op.norm),
+                            Of(op.out)};
+}
+
+BoundOp Binder::Of(const StateSpace& op) {
+  return BoundStateSpace{&op,
+                         Of(op.in),
+                         Of(op.convolution),
+                         Vector(op.step_bias),
+                         Vector(op.rate),
+                         Vector(op.skip),
+                         Of(op.norm),
+                         Of(op.out)};
+}
+
 BoundOp Binder::Of(const DenseFfn& op) {
   return BoundDenseFfn{&op, Of(op.gate), Of(op.up), Of(op.down), Of(op.output_gate)};
 }
@@ -253,10 +301,6 @@ Status Binder::Pack(const LoadOptions& options) {
 StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<const ModelFile> file,
                                                              ModelSpec spec,
                                                              const LoadOptions& options, Isa isa) {
-  if (!spec.slots.empty()) {
-    return Unimplemented("the cpu backend has no recurrent state, which ",
-                         Printable(spec.architecture), " needs");
-  }
   try {
     std::shared_ptr<CpuWeights> weights(new CpuWeights(std::move(file), std::move(spec), isa));
     Binder binder(weights.get());

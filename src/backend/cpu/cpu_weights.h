@@ -62,6 +62,37 @@ struct BoundLatentAttention {
   BoundStack k_b, v_b;
 };
 
+struct BoundConvolution {
+  const Convolution* spec = nullptr;
+  const float* kernel = nullptr;  // (n_taps, n_channels): the file's, transposed
+  const float* bias = nullptr;
+};
+
+struct BoundShortConvolution {
+  const ShortConvolution* spec;
+  BoundLinear in;
+  BoundConvolution convolution;
+  BoundLinear out;
+};
+
+struct BoundGatedDeltaNet {
+  const GatedDeltaNet* spec;
+  BoundLinear qkv, gate, beta, decay, beta_decay;
+  BoundConvolution convolution;
+  const float *decay_bias, *decay_rate;
+  BoundNorm norm;
+  BoundLinear out;
+};
+
+struct BoundStateSpace {
+  const StateSpace* spec;
+  BoundLinear in;
+  BoundConvolution convolution;
+  const float *step_bias, *rate, *skip;
+  BoundNorm norm;
+  BoundLinear out;
+};
+
 struct BoundDenseFfn {
   const DenseFfn* spec;
   BoundLinear gate, up, down, output_gate;
@@ -80,8 +111,12 @@ struct BoundPerLayerGate {
   BoundLinear gate, proj;
 };
 
-using BoundOp = std::variant<BoundAttention, BoundLatentAttention, BoundDenseFfn, BoundMixture,
-                             BoundPerLayerGate>;
+using BoundOp =
+    std::variant<BoundAttention, BoundLatentAttention, BoundShortConvolution, BoundGatedDeltaNet,
+                 BoundStateSpace, BoundDenseFfn, BoundMixture, BoundPerLayerGate>;
+
+// The most taps of a convolution that this backend takes.
+inline constexpr int64_t kMaxConvolutionTaps = 64;
 
 struct BoundPath {
   BoundNorm pre;

@@ -9,6 +9,7 @@
 #include "backend/cpu/compute.h"
 #include "backend/cpu/cpu_weights.h"
 #include "backend/cpu/kv_pages.h"
+#include "backend/slot_memory.h"
 
 namespace weft::cpu {
 
@@ -78,12 +79,15 @@ struct StepContext {
   Compute& compute;
   Scratch& scratch;
   KvPages& kv;
+  SlotMemory& slots;  // one state per SlotState of the spec, SlotFloats() long
   std::vector<AttentionWorkspace>& workspaces;  // one per thread
   const Step* step = nullptr;
   std::vector<StepRow> rows;
+  std::vector<int64_t> first_rows;  // per sequence, and the end
   RopeTables ropes;
 
   int64_t n_rows() const { return static_cast<int64_t>(rows.size()); }
+  int64_t n_sequences() const { return static_cast<int64_t>(step->sequences.size()); }
   void Rotate(int rope, int64_t row, float* head) const;
   // The sequence's page table of a KvLayer's group.
   std::span<const PageId> TableOf(int kv_layer, int sequence) const {
@@ -97,6 +101,12 @@ void RunOp(StepContext* context, const BoundAttention& op, const RowsView& x, co
            const RowsView& out);
 void RunOp(StepContext* context, const BoundLatentAttention& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
+void RunOp(StepContext* context, const BoundShortConvolution& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void RunOp(StepContext* context, const BoundGatedDeltaNet& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void RunOp(StepContext* context, const BoundStateSpace& op, const RowsView& x, const RowsView& raw,
+           const RowsView& out);
 void RunOp(StepContext* context, const BoundDenseFfn& op, const RowsView& x, const RowsView& raw,
            const RowsView& out);
 void RunOp(StepContext* context, const BoundMixture& op, const RowsView& x, const RowsView& raw,
@@ -105,6 +115,9 @@ void RunOp(StepContext* context, const BoundPerLayerGate& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
 ScratchWidths WidthsOf(const BoundAttention& op);
 ScratchWidths WidthsOf(const BoundLatentAttention& op);
+ScratchWidths WidthsOf(const BoundShortConvolution& op);
+ScratchWidths WidthsOf(const BoundGatedDeltaNet& op);
+ScratchWidths WidthsOf(const BoundStateSpace& op);
 ScratchWidths WidthsOf(const BoundDenseFfn& op);
 ScratchWidths WidthsOf(const BoundMixture& op);
 ScratchWidths WidthsOf(const BoundPerLayerGate& op);
@@ -113,6 +126,10 @@ ScratchWidths WidthsOf(const BoundPerLayerGate& op);
 inline constexpr int64_t kQueriesPerTask = 64;
 // The most scratch floats that any attention job of the spec needs.
 int64_t MaxAttentionScratch(const ModelSpec& spec, const KvPages& kv);
+
+// The floats that each SlotState takes here: convolutions keep rows of inputs, heads
+// their states as the kernels lay them out.
+std::vector<int64_t> SlotFloats(const ModelSpec& spec);
 
 }  // namespace weft::cpu
 

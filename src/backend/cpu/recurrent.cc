@@ -1,0 +1,343 @@
+// The operations of a step that keep recurrent state: convolutions, delta nets, state
+// spaces. Their linears are products of all rows at once; between them each sequence's
+// rows are taken in order, many heads and columns at a time.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/step_context.h"
+
+namespace weft::cpu {
+
+namespace {
+
+// Rows [begin, end) of a step belong to one sequence.
+struct RowRange {
+  int64_t begin, end;
+};
+
+RowRange RowsOf(const StepContext& context, int64_t sequence) {
+  return {context.first_rows[sequence], context.first_rows[sequence + 1]};
+}
+
+float* StateOf(const StepContext& context, int64_t sequence, int slot_index) {
+  return context.slots.State(context.step->sequences[sequence].slot, slot_index);
+}
+
+// --- convolution -----------------------------------------------------------------------
+
+// One row: inputs that lie before the step come from the sequence's state, which holds
+// the n_taps - 1 latest ones, oldest first.
+void ConvolveRow(const StepContext& context, const BoundConvolution& op, const RowsView& inputs,
+                 int64_t row, float* out) {
+  const Convolution& spec = *op.spec;
+  const int64_t sequence = context.rows[row].sequence;
+  const int64_t begin = RowsOf(context, sequence).begin;
+  const float* const old = StateOf(context, sequence, spec.slot);
+  std::array<const float*, kMaxConvolutionTaps> taps;
+  for (int64_t j = 0; j < spec.n_taps; ++j) {
+    const int64_t source = row - (spec.n_taps - 1) + j;
+    taps[j] = source >= begin ? inputs.row(source)
+                              : old + (source - begin + spec.n_taps - 1) * spec.n_channels;
+  }
+  context.compute.vec().convolve(taps.data(), spec.n_taps, op.kernel, op.bias, spec.n_channels,
+                                 out);
+}
+
+// Leaves each sequence's latest inputs in its state. Once all rows are convolved.
+void KeepInputs(StepContext* context, const BoundConvolution& op, const RowsView& inputs) {
+  const int64_t n_old = op.spec->n_taps - 1, width = op.spec->n_channels;
+  context->compute.ForEach(context->n_sequences(), n_old * width, [&](int64_t sequence, int) {
+    const RowRange rows = RowsOf(*context, sequence);
+    float* const old = StateOf(*context, sequence, op.spec->slot);
+    const int64_t n_kept = std::max<int64_t>(0, n_old - (rows.end - rows.begin));
+    const size_t row_bytes = sizeof(float) * static_cast<size_t>(width);
+    std::memmove(old, old + (n_old - n_kept) * width, static_cast<size_t>(n_kept) * row_bytes);
+    for (int64_t j = n_kept; j < n_old; ++j) {
+      std::memcpy(old + j * width, inputs.row(rows.end - n_old + j), row_bytes);
+    }
+  });
+}
+
+// --- heads -----------------------------------------------------------------------------
+
+// What a recurrent operation's heads have in common. Row r's gates of head h lie at
+// r * gate_stride + h.
+struct Heads {
+  int slot = 0;
+  int64_t n_heads = 0;
+  int64_t n_rows = 0, n_columns = 0;  // of a head's state
+  RowsView values;                    // head h at h * n_columns; overwritten by what it gives
+  const float *decays = nullptr, *gains = nullptr;
+  int64_t gate_stride = 0;
+};
+
+// The least columns that a task takes, so that its keys are worth reading.
+constexpr int64_t kFewestColumns = 2 * kStateTileColumns;
+
+// Runs advance(job, head) for every sequence and head, in several parts of its columns
+// where there are few. The job lacks keys and queries.
+template <typename Fn>
+void AdvanceHeads(StepContext* context, const Heads& heads, Fn advance) {
+  const int64_t n_sequences = context->n_sequences();
+  int64_t n_parts = 1;
+  while (n_sequences * heads.n_heads * n_parts < 2 * context->compute.n_threads() &&
+         heads.n_columns % (kFewestColumns * 2 * n_parts) == 0) {
+    n_parts *= 2;
+  }
+  const int64_t n_columns = heads.n_columns / n_parts;
+  const int64_t head_floats = StateFloats(heads.n_rows, heads.n_columns);
+  const auto run = [&](int64_t task) {
+    const int64_t sequence = task / (heads.n_heads * n_parts);
+    const int64_t head = task / n_parts % heads.n_heads, part = task % n_parts;
+    const RowRange rows = RowsOf(*context, sequence);
+    RecurrentJob job;
+    job.state = StateOf(*context, sequence, heads.slot) + head * head_floats +
+                part * StateFloats(heads.n_rows, n_columns);
+    job.n_rows = heads.n_rows;
+    job.n_columns = n_columns;
+    job.n_tokens = rows.end - rows.begin;
+    job.outputs = heads.values.row(rows.begin) + head * heads.n_columns + part * n_columns;
+    job.values = job.outputs;
+    job.stride = job.output_stride = heads.values.stride;
+    job.decays = heads.decays + rows.begin * heads.gate_stride + head;
+    job.gains = heads.gains + rows.begin * heads.gate_stride + head;
+    job.gate_stride = heads.gate_stride;
+    advance(&job, rows.begin, head);
+  };
+  // Read and written once by every row of a sequence's chunk, if it stays in the cache.
+  context->compute.stats().kv_bytes +=
+      2 * n_sequences * heads.n_heads * head_floats * static_cast<int64_t>(sizeof(float));
+  context->compute.TimeAttention([&] {
+    context->compute.RunTasks(n_sequences * heads.n_heads * n_parts,
+                              [&](int64_t begin, int64_t end, int) {
+                                for (int64_t task = begin; task < end; ++task) run(task);
+                              });
+  });
+}
+
+RowsView View(float* values, int64_t width) { return {values, width, width}; }
+
+}  // namespace
+
+std::vector<int64_t> SlotFloats(const ModelSpec& spec) {
+  std::vector<int64_t> n_floats;
+  for (const SlotState& slot : spec.slots) n_floats.push_back(slot.n_floats);
+  for (const Layer& layer : spec.layers) {
+    for (const Block& block : layer.blocks) {
+      for (const Path& path : block.paths) {
+        if (const auto* op = std::get_if<GatedDeltaNet>(&path.op)) {
+          n_floats[op->slot] = op->n_v_heads * StateFloats(op->k_dim, op->v_dim);
+        }
+        if (const auto* op = std::get_if<StateSpace>(&path.op)) {
+          n_floats[op->slot] = op->n_heads * StateFloats(op->state_dim, op->head_dim);
+        }
+      }
+    }
+  }
+  return n_floats;
+}
+
+// --- short convolution -------------------------------------------------------------------
+
+ScratchWidths WidthsOf(const BoundShortConvolution& op) {
+  ScratchWidths widths;
+  widths.a = op.in.matrix.n_out;
+  widths.b = op.out.matrix.n_in;
+  widths.int8_input = op.in.matrix.n_in;
+  widths.int8_inner = op.out.matrix.n_in;
+  return widths;
+}
+
+//   a: b, c, x side by side, then b, c, b x; b: what the convolution gives
+void RunOp(StepContext* context, const BoundShortConvolution& op, const RowsView& x,
+           const RowsView&, const RowsView& out) {
+  Compute& compute = context->compute;
+  const int64_t n = context->n_rows(), width = op.convolution.spec->n_channels;
+  const RowsView in = View(context->scratch.a, 3 * width);
+  const RowsView gated{in.values + 2 * width, in.stride, width};
+  const RowsView result = View(context->scratch.b, width);
+  const ActivationRows input = compute.Input(x, n, {&op.in}, &context->scratch.int8_input);
+  compute.Multiply({MakeProduct(op.in, input, n, in)});
+  compute.ForEach(n, width, [&](int64_t row, int) {
+    compute.vec().multiply(in.row(row), width, gated.row(row));
+  });
+  const bool int8 = WantsInt8(op.out.matrix);
+  compute.ForEach(n, width * 6, [&](int64_t row, int) {
+    ConvolveRow(*context, op.convolution, gated, row, result.row(row));
+    compute.vec().multiply(in.row(row) + width, width, result.row(row));
+    if (int8) {
+      compute.quantize_row(result.row(row), width, &context->scratch.int8_inner, row * width);
+    }
+  });
+  KeepInputs(context, op.convolution, gated);
+  ActivationRows inner;
+  inner.values = result.values;
+  inner.values_stride = result.stride;
+  if (int8) inner.int8 = context->scratch.int8_inner.Rows(0);
+  compute.Multiply({MakeProduct(op.out, inner, n, out)});
+}
+
+// --- gated delta net ---------------------------------------------------------------------
+
+ScratchWidths WidthsOf(const BoundGatedDeltaNet& op) {
+  ScratchWidths widths;
+  widths.a = op.qkv.matrix.n_out;
+  widths.b = op.qkv.matrix.n_out;
+  widths.c = op.gate.matrix.n_out;
+  widths.d = 4 * op.spec->n_v_heads;
+  widths.int8_input = op.qkv.matrix.n_in;
+  widths.int8_inner = op.out.matrix.n_in;
+  return widths;
+}
+
+namespace {
+
+// The gates of one row: [betas, steps, decays] from [betas, decays] as projected, or
+// from both kinds together, by key head, in the last two parts.
+void ComputeGates(const Compute& compute, const BoundGatedDeltaNet& op, float* gates) {
+  const GatedDeltaNet& spec = *op.spec;
+  const int64_t n = spec.n_v_heads;
+  if (op.beta_decay) {
+    const float* const both = gates + 2 * n;
+    const int64_t group = n / spec.n_k_heads;
+    for (int64_t head = 0; head < n; ++head) {
+      const int64_t at = head / group * 2 * group + head % group;
+      gates[head] = both[at];
+      gates[n + head] = both[at + group];
+    }
+  }
+  compute.vec().sigmoid(n, gates);
+  compute.vec().steps_and_decays(gates + n, op.decay_bias, op.decay_rate, n, gates + n,
+                                 gates + 2 * n);
+}
+
+}  // namespace
+
+//   a: q, k, v as projected; b: the same convolved, v overwritten by what the heads
+//   give; c: gate; d: gates of the heads, see ComputeGates
+void RunOp(StepContext* context, const BoundGatedDeltaNet& op, const RowsView& x, const RowsView&,
+           const RowsView& out) {
+  const GatedDeltaNet& spec = *op.spec;
+  Compute& compute = context->compute;
+  const VectorKernels& vec = compute.vec();
+  const int64_t n = context->n_rows();
+  const int64_t n_keys = spec.n_k_heads * spec.k_dim, n_values = spec.n_v_heads * spec.v_dim;
+  const RowsView projected = View(context->scratch.a, 2 * n_keys + n_values);
+  const RowsView qkv = View(context->scratch.b, projected.width);
+  const RowsView gate = View(context->scratch.c, n_values);
+  const RowsView gates = View(context->scratch.d, int64_t{4} * spec.n_v_heads);
+  const auto gates_from = [&](int64_t i) {
+    return RowsView{gates.values + i * spec.n_v_heads, gates.stride, spec.n_v_heads};
+  };
+
+  const ActivationRows input = compute.Input(
+      x, n, {&op.qkv, &op.gate, &op.beta, &op.decay, &op.beta_decay}, &context->scratch.int8_input);
+  Product products[4] = {MakeProduct(op.qkv, input, n, projected),
+                         MakeProduct(op.gate, input, n, gate)};
+  size_t n_products = 2;
+  if (op.beta_decay) {
+    products[n_products++] = MakeProduct(op.beta_decay, input, n, gates_from(2));
+  } else {
+    products[n_products++] = MakeProduct(op.beta, input, n, gates_from(0));
+    products[n_products++] = MakeProduct(op.decay, input, n, gates_from(1));
+  }
+  compute.Multiply(std::span<const Product>(products, n_products));
+
+  const float query_length = static_cast<float>(1 / std::sqrt(static_cast<double>(spec.k_dim)));
+  compute.ForEach(n, qkv.width * 10, [&](int64_t row, int) {
+    float* const to = qkv.row(row);
+    ConvolveRow(*context, op.convolution, projected, row, to);
+    vec.activate(ActivationKind::kSilu, to, nullptr, qkv.width, 0, to);
+    for (int64_t head = 0; head < int64_t{2} * spec.n_k_heads; ++head) {
+      vec.set_length(spec.k_dim, spec.epsilon, head < spec.n_k_heads ? query_length : 1,
+                     to + head * spec.k_dim);
+    }
+    ComputeGates(compute, op, gates.row(row));
+  });
+  KeepInputs(context, op.convolution, projected);
+
+  const RowsView values{qkv.values + 2 * n_keys, qkv.stride, n_values};
+  const int64_t group = spec.n_v_heads / spec.n_k_heads;
+  AdvanceHeads(context,
+               {spec.slot, spec.n_v_heads, spec.k_dim, spec.v_dim, values, gates_from(2).values,
+                gates_from(0).values, gates.stride},
+               [&](RecurrentJob* job, int64_t row, int64_t head) {
+                 const bool tiled = spec.key_heads == KeyHeads::kTiled;
+                 const int64_t key_head = tiled ? head % spec.n_k_heads : head / group;
+                 job->queries = qkv.row(row) + key_head * spec.k_dim;
+                 job->keys = job->queries + n_keys;
+                 vec.advance_delta_net(*job);
+               });
+
+  compute.ForEach(n, n_values * 8, [&](int64_t row, int) {
+    float* const heads = values.row(row);
+    compute.NormRow(op.norm, heads, n_values, heads);
+    vec.activate(ActivationKind::kSilu, gate.row(row), heads, n_values, 0, heads);
+  });
+  const ActivationRows inner = compute.Input(values, n, {&op.out}, &context->scratch.int8_inner);
+  compute.Multiply({MakeProduct(op.out, inner, n, out)});
+}
+
+// --- state space -------------------------------------------------------------------------
+
+ScratchWidths WidthsOf(const BoundStateSpace& op) {
+  ScratchWidths widths;
+  widths.a = op.in.matrix.n_out;
+  widths.b = op.convolution.spec->n_channels;
+  widths.d = 2 * op.spec->n_heads;
+  widths.int8_input = op.in.matrix.n_in;
+  widths.int8_inner = op.out.matrix.n_in;
+  return widths;
+}
+
+//   a: z, then x, B and C as projected, then the steps; b: x, B and C convolved, x
+//   overwritten by what the heads give; d: steps and decays
+void RunOp(StepContext* context, const BoundStateSpace& op, const RowsView& x, const RowsView&,
+           const RowsView& out) {
+  const StateSpace& spec = *op.spec;
+  Compute& compute = context->compute;
+  const VectorKernels& vec = compute.vec();
+  const int64_t n = context->n_rows();
+  const int64_t inner_width = spec.n_heads * spec.head_dim;
+  const int64_t n_channels = op.convolution.spec->n_channels;
+  const RowsView in = View(context->scratch.a, op.in.matrix.n_out);
+  const RowsView projected{in.values + inner_width, in.stride, n_channels};
+  const RowsView xbc = View(context->scratch.b, n_channels);
+  const RowsView gates = View(context->scratch.d, int64_t{2} * spec.n_heads);
+
+  const ActivationRows input = compute.Input(x, n, {&op.in}, &context->scratch.int8_input);
+  compute.Multiply({MakeProduct(op.in, input, n, in)});
+  compute.ForEach(n, n_channels * 10, [&](int64_t row, int) {
+    float* const to = xbc.row(row);
+    ConvolveRow(*context, op.convolution, projected, row, to);
+    vec.activate(ActivationKind::kSilu, to, nullptr, n_channels, 0, to);
+    vec.steps_and_decays(projected.row(row) + n_channels, op.step_bias, op.rate, spec.n_heads,
+                         gates.row(row), gates.row(row) + spec.n_heads);
+  });
+  KeepInputs(context, op.convolution, projected);
+
+  const RowsView values{xbc.values, xbc.stride, inner_width};
+  const int64_t heads_per_group = spec.n_heads / spec.n_groups;
+  AdvanceHeads(context,
+               {spec.slot, spec.n_heads, spec.state_dim, spec.head_dim, values,
+                gates.values + spec.n_heads, gates.values, gates.stride},
+               [&](RecurrentJob* job, int64_t row, int64_t head) {
+                 const int64_t group = head / heads_per_group;
+                 job->keys = xbc.row(row) + inner_width + group * spec.state_dim;
+                 job->queries = job->keys + spec.n_groups * spec.state_dim;
+                 job->skip = op.skip[head];
+                 vec.advance_state_space(*job);
+               });
+
+  compute.ForEach(n, inner_width * 8, [&](int64_t row, int) {
+    float* const heads = values.row(row);
+    vec.activate(ActivationKind::kSilu, in.row(row), heads, inner_width, 0, heads);
+    compute.NormRow(op.norm, heads, inner_width, heads);
+  });
+  const ActivationRows inner = compute.Input(values, n, {&op.out}, &context->scratch.int8_inner);
+  compute.Multiply({MakeProduct(op.out, inner, n, out)});
+}
+
+}  // namespace weft::cpu
