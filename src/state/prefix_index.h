@@ -63,8 +63,8 @@ struct PrefixIndexOptions {
 struct PrefixMatch {
   int64_t n_tokens = 0;           // a multiple of page_tokens; 0: nothing found
   std::vector<PageTable> tables;  // per group, each of n_tokens; windowed: only what is seen
-  // For models with slots, when n_tokens > 0: the state after n_tokens. It is the
-  // index's; copy it to a slot of the session's own.
+  // For models with slots, when n_tokens > 0: the state after n_tokens. Shared, as the
+  // pages are: to be copied before it is written.
   PoolRef checkpoint;
 };
 
@@ -81,8 +81,9 @@ struct EvictionWish {
 
 struct PrefixIndexStats {
   int64_t domains = 0, nodes = 0, checkpoints = 0, pins = 0;
-  std::vector<int64_t> pages;  // per group
-  int64_t memory_bytes = 0;    // of the index itself, roughly; not of pages
+  int64_t lone_checkpoints = 0;  // those whose slot nobody else holds
+  std::vector<int64_t> pages;    // per group
+  int64_t memory_bytes = 0;      // of the index itself, roughly; not of pages
   // Since the start.
   int64_t evicted_nodes = 0, evicted_pages = 0, evicted_checkpoints = 0;
 };
@@ -103,6 +104,10 @@ class PrefixIndex {
   int64_t MatchLength(std::string_view domain, std::span<const TokenId> tokens,
                       int64_t max_tokens) const;
 
+  // The whole pages of `tokens` that are known, whether or not a session can start there.
+  int64_t KnownLength(std::string_view domain, std::span<const TokenId> tokens,
+                      int64_t max_tokens) const;
+
   // Adds the whole pages among the first `n_tokens` of `tokens`, whose state lies in
   // `tables` (one per group). Nodes that are there already stay as they are, and get
   // the windowed pages that they lacked. With `adopt`, the tables' pages that the
@@ -115,6 +120,13 @@ class PrefixIndex {
   // multiple of page_tokens.
   PrefixInsert Insert(std::string_view domain, std::span<const TokenId> tokens, int64_t n_tokens,
                       std::span<PageTable* const> tables, bool adopt, SlotId checkpoint = kNoSlot);
+
+  // Lets go of the checkpoint after exactly these tokens, if there is one: whoever took
+  // it has a better one, or needs the memory.
+  void ForgetCheckpoint(std::string_view domain, std::span<const TokenId> tokens);
+  // Lets go of the least recently used checkpoints until no more than `most` are left,
+  // pinned ones apart.
+  void LimitCheckpoints(int64_t most);
 
   // Keeps the longest resume point of `tokens`, all of its pages and its checkpoint,
   // until Unpin. Pins count. id 0: nothing was found and nothing is pinned.
@@ -159,7 +171,10 @@ class PrefixIndex {
   // Gives the node the pages it lacks; returns how many were exchanged instead.
   int64_t TakePages(Node* node, std::span<PageTable* const> tables, int64_t entry, bool adopt);
   void TakeCheckpoint(Node* node, SlotId slot);
-  // The nodes from the first page down to the deepest resume point.
+  // The nodes of the whole pages among the first `max_tokens`, as far as they are known.
+  std::vector<Node*> KnownPath(std::string_view domain, std::span<const TokenId> tokens,
+                               int64_t max_tokens) const;
+  // Those down to the deepest resume point.
   std::vector<Node*> FindPath(std::string_view domain, std::span<const TokenId> tokens,
                               int64_t max_tokens) const;
 
@@ -174,13 +189,14 @@ class PrefixIndex {
   void EvictLeaves(const EvictionWish& wish, EvictionWish* freed);
   void EvictWindowed(const EvictionWish& wish, EvictionWish* freed);
   void EvictCheckpoints(const EvictionWish& wish, EvictionWish* freed);
+  void EvictCheckpoint(Node* node, EvictionWish* freed);
   void DropPage(Node* node, size_t group, EvictionWish* freed);
   void DropCheckpoint(Node* node, EvictionWish* freed);
   // Returns the parent, or null when that is the root (which may be gone then).
   Node* RemoveLeaf(Node* node, EvictionWish* freed);
   // Removes a leaf at which nothing can resume or that holds nothing, and its parents
-  // likewise.
-  void PruneDeadLeaf(Node* node, EvictionWish* freed);
+  // likewise. Returns the first that stays, or null when that is the root.
+  Node* PruneDeadLeaf(Node* node, EvictionWish* freed);
   int64_t ClearTree(const Node* root);  // null: all trees
 
   std::string_view TreeName(std::string_view domain) const {

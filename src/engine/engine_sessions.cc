@@ -1,0 +1,147 @@
+// Sessions: create, fork, go back, describe. What needs their files is in engine_files.cc.
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/engine_core.h"
+
+namespace weft {
+
+StatusOr<SessionId> EngineCore::CreateSession(const SessionOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Create(options.domain, options.name));
+  session->last_used_us = NowMicros();
+  return session->id;
+}
+
+StatusOr<SessionId> EngineCore::FindSession(std::string_view domain, std::string_view name) {
+  if (Session* const session = sessions_.FindByName(domain, name)) return session->id;
+  return NotFound("there is no session named \"", Printable(name), "\"");
+}
+
+namespace {
+
+Status RefuseWhileRunning(const Session& session, std::string_view what) {
+  if (session.state == SessionState::kRunning || session.turn != nullptr) {
+    return FailedPrecondition("cannot ", what, " a session while a turn of it runs");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status EngineCore::RefusePoisoned(const Session& session) {
+  if (session.state != SessionState::kPoisoned) return OkStatus();
+  return FailedPrecondition("this session is poisoned: a forward failed after token ",
+                            session.sound_tokens,
+                            "; reset it, fork it from an earlier point, or close it");
+}
+
+void EngineCore::Fork(SessionId id, int64_t position, const SessionOptions& options,
+                      const ReplyWith<StatusOr<SessionId>>& reply) {
+  WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& from) {
+    if (!from.ok()) return reply(from.status());
+    reply(ForkNow(**from, position, options));
+  });
+}
+
+StatusOr<SessionId> EngineCore::ForkNow(const Session& from, int64_t position,
+                                        const SessionOptions& options) {
+  // A running session can be forked too: between two steps it is as consistent as an
+  // idle one, and what it writes from now on it writes to pages of its own.
+  const int64_t n_tokens = static_cast<int64_t>(from.tokens.size());
+  const bool poisoned = from.state == SessionState::kPoisoned;
+  const int64_t last = poisoned ? from.sound_tokens : n_tokens;
+  if (position < 0) position = last;
+  if (position > last) {
+    return OutOfRange("cannot fork at token ", position, ": the session ",
+                      poisoned ? "is sound up to " : "has ", last);
+  }
+  if (options.domain != from.domain) {
+    return PermissionDenied("a session can only be forked within its own domain");
+  }
+  WEFT_ASSIGN_OR_RETURN(Session* const fork, sessions_.Create(options.domain, options.name));
+  fork->tokens.assign(from.tokens.begin(), from.tokens.begin() + position);
+  memory_->Share(from, position, fork);
+  fork->last_used_us = NowMicros();
+  return fork->id;
+}
+
+void EngineCore::Truncate(SessionId id, int64_t position, const Reply& reply) {
+  WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& session) {
+    reply(session.ok() ? TruncateNow(*session, position) : session.status());
+  });
+}
+
+Status EngineCore::TruncateNow(Session* session, int64_t position) {
+  WEFT_RETURN_IF_ERROR(RefuseWhileRunning(*session, "truncate"));
+  WEFT_RETURN_IF_ERROR(RefusePoisoned(*session));
+  if (position < 0 || position > static_cast<int64_t>(session->tokens.size())) {
+    return OutOfRange("cannot go back to token ", position, ": the session has ",
+                      session->tokens.size());
+  }
+  memory_->Truncate(session, position);
+  session->tokens.resize(static_cast<size_t>(position));
+  memory_->ReturnFreed();
+  return OkStatus();
+}
+
+void EngineCore::Reset(SessionId id, const Reply& reply) {
+  WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& found) {
+    if (!found.ok()) return reply(found.status());
+    Session* const session = *found;
+    const Status status = RefuseWhileRunning(*session, "reset");
+    if (!status.ok()) return reply(status);
+    memory_->Drop(session);
+    memory_->ReturnFreed();
+    session->tokens.clear();
+    session->note.clear();
+    session->state = SessionState::kReady;
+    reply(OkStatus());
+  });
+}
+
+void EngineCore::DestroySession(Session* session) {
+  memory_->Drop(session);
+  sessions_.Remove(session);
+}
+
+SessionInfo EngineCore::InfoOf(const Session& session) const {
+  SessionInfo info;
+  info.id = session.id;
+  info.name = session.name;
+  info.domain = session.domain;
+  info.state = session.state;
+  info.n_tokens = session.n_tokens();
+  info.note = session.note;
+  info.n_computed = session.computed;
+  info.pages = memory_->PagesOf(session);
+  info.shared_pages = memory_->SharedPagesOf(session);
+  info.state_bytes = memory_->BytesOf(session);
+  info.slot_bytes = memory_->SlotBytesOf(session);
+  info.idle_us = session.state == SessionState::kRunning ? 0 : NowMicros() - session.last_used_us;
+  return info;
+}
+
+StatusOr<SessionInfo> EngineCore::Inspect(SessionId id) {
+  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
+  return InfoOf(*session);
+}
+
+void EngineCore::Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<TokenId>>>& reply) {
+  WhenFree(id, /*with_state=*/true, [=](const StatusOr<Session*>& session) {
+    if (!session.ok()) return reply(session.status());
+    reply((*session)->tokens);
+  });
+}
+
+std::vector<SessionInfo> EngineCore::ListSessions(std::string_view domain) {
+  std::vector<SessionInfo> infos;
+  sessions_.ForEach([&](Session* session) {
+    if (session->domain == domain && !session->name.empty()) infos.push_back(InfoOf(*session));
+  });
+  std::sort(infos.begin(), infos.end(),
+            [](const SessionInfo& a, const SessionInfo& b) { return a.name < b.name; });
+  return infos;
+}
+
+}  // namespace weft

@@ -1,0 +1,317 @@
+// Turns: from submission through admission to the end.
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/engine_core.h"
+#include "engine/random.h"
+
+namespace weft {
+
+Status EngineCore::ValidateTurn(const Session& session, const TurnOptions& options) const {
+  if (session.turn != nullptr) {
+    return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
+  }
+  WEFT_RETURN_IF_ERROR(RefusePoisoned(session));
+  const int64_t n_vocab = model_->n_vocab();
+  for (const TokenId token : options.tokens) {
+    if (token < 0 || token >= n_vocab) {
+      return InvalidArgument("token ", token, " is outside the vocabulary of ", n_vocab);
+    }
+  }
+  for (const TokenId token : options.stop_tokens) {
+    if (token < 0 || token >= n_vocab) {
+      return InvalidArgument("stop token ", token, " is outside the vocabulary of ", n_vocab);
+    }
+  }
+  int64_t total = static_cast<int64_t>(options.tokens.size());
+  if (!options.tokens_are_whole_context) total += session.n_tokens();
+  if (total == 0) return InvalidArgument("empty prompt: there is no token to start from");
+  const int64_t context = model_->context_tokens();
+  const int64_t needed = total + (options.max_tokens == 0 ? 0 : 1);
+  if (needed > context) {
+    return OutOfRange("the prompt of ", total, " tokens does not fit the context of ", context,
+                      " tokens", total == context ? " with room to generate" : "");
+  }
+  if (const int64_t least = memory_->LeastBytes(total); least > memory_->budget_bytes()) {
+    return ResourceExhausted(
+        "the state of ", total, " tokens needs ", HumanBytes(static_cast<uint64_t>(least)),
+        ", more than the memory for all sessions, ",
+        HumanBytes(static_cast<uint64_t>(memory_->budget_bytes())), "; give --memory more");
+  }
+  if (options.max_tokens < -1) return InvalidArgument("max_tokens must be >= -1");
+  if (options.n_choices < 1 || options.n_choices > options_.max_running) {
+    return InvalidArgument("n must be between 1 and ", options_.max_running);
+  }
+  if (options.top_logprobs < -1 || options.top_logprobs > 100) {
+    return InvalidArgument("top_logprobs must be between 0 and 100 (-1: none)");
+  }
+  for (const int64_t chunk : options.prompt_chunks) {
+    if (chunk < 1) return InvalidArgument("a prompt chunk must hold at least 1 token");
+  }
+  WEFT_RETURN_IF_ERROR(ValidateStopStrings(options.stop_strings));
+  return ValidateSampling(options.sampling, n_vocab);
+}
+
+StatusOr<EngineCore::Submitted> EngineCore::Submit(SessionId id, const TurnOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
+  return Enqueue(session, options, /*closes_session=*/false);
+}
+
+StatusOr<EngineCore::Submitted> EngineCore::SubmitOnce(std::string_view domain,
+                                                       const TurnOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.CreateForTurn(domain));
+  auto submitted = Enqueue(session, options, /*closes_session=*/true);
+  if (!submitted.ok()) DestroySession(session);
+  return submitted;
+}
+
+StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const TurnOptions& options,
+                                                    bool closes_session) {
+  if (!admitting_) return Unavailable("the engine is shutting down");
+  WEFT_RETURN_IF_ERROR(ValidateTurn(*session, options));
+  const int64_t waiting = static_cast<int64_t>(queued_.size());
+  const int64_t places = options_.max_running - static_cast<int64_t>(running_.size());
+  if (waiting >= options_.max_queued + std::max<int64_t>(0, places)) {
+    ++stats_.turns_refused;
+    return ResourceExhausted("the queue is full: ", running_.size(), " turns run and ", waiting,
+                             " wait; try again later");
+  }
+  auto turn = std::make_unique<ActiveTurn>();
+  turn->serial = next_serial_++;
+  turn->options = options;
+  turn->session = session;
+  turn->closes_session = closes_session;
+  turn->submitted_us = NowMicros();
+  // Drawn below 2^53, so that a reader of JSON that knows only doubles can give it back.
+  turn->seed = options.sampling.seed.value_or(
+      MixBits(static_cast<uint64_t>(turn->submitted_us) ^ (turn->serial << 40)) >> 11);
+  turn->queue = std::make_shared<TurnQueue>(static_cast<size_t>(options_.max_pending_events),
+                                            [post_back = post_back_] { post_back([] {}); });
+  turn->cancelled = std::make_shared<std::atomic<bool>>(false);
+  session->turn = turn.get();
+  if (session->state == SessionState::kParked) {
+    RestoreForTurn(session);
+  } else {
+    session->state = SessionState::kRunning;
+  }
+  Submitted submitted{.session = session->id, .queue = turn->queue, .cancelled = turn->cancelled};
+  queued_.push_back(std::move(turn));
+  return submitted;
+}
+
+// Ends what was cancelled, timed out or abandoned by its consumer, and retires what is
+// finished. True when there was any.
+bool EngineCore::SweepTurns() {
+  bool retired = false;
+  const auto now = std::chrono::steady_clock::now();
+  const int64_t now_us = NowMicros();
+  for (TurnList* list : {&queued_, &running_}) {
+    for (auto it = list->begin(); it != list->end();) {
+      ActiveTurn* const turn = it->get();
+      if (!turn->finished()) {
+        if (turn->cancelled->load()) {
+          EndTurn(turn, FinishReason::kCancelled, OkStatus());
+        } else if (turn->options.deadline && *turn->options.deadline <= now) {
+          EndTurn(turn, FinishReason::kError, DeadlineExceeded("the turn's deadline passed"));
+        } else if (!turn->queue->Full()) {
+          turn->stalled_since_us = 0;
+        } else if (turn->stalled_since_us == 0) {
+          turn->stalled_since_us = now_us;
+        } else if (now_us - turn->stalled_since_us >
+                   options_.stalled_consumer_timeout.count() * 1000) {
+          EndTurn(turn, FinishReason::kError,
+                  ResourceExhausted("the turn was cut: its consumer did not read for ",
+                                    options_.stalled_consumer_timeout.count(), " ms"));
+        }
+      }
+      if (turn->finished()) {
+        Retire(turn);
+        it = list->erase(it);
+        retired = true;
+      } else {
+        ++it;
+      }
+    }
+  }
+  return retired;
+}
+
+// Moves turns from the queue to the running ones: higher priority first, then in
+// order of submission. Whoever was preempted goes on first, or newcomers would take the
+// memory that it waits for.
+void EngineCore::Admit() {
+  for (const auto& turn : running_) {
+    const bool reads = turn->stalled_since_us == 0;
+    for (const auto& lane : turn->lanes) {
+      if (reads && lane->preempted && !lane->done) return;
+    }
+  }
+  while (!queued_.empty() && static_cast<int>(running_.size()) < options_.max_running) {
+    auto best = queued_.end();
+    for (auto it = queued_.begin(); it != queued_.end(); ++it) {
+      if ((*it)->session->file_work) continue;
+      if (best == queued_.end() || (*it)->options.priority > (*best)->options.priority) best = it;
+    }
+    if (best == queued_.end()) return;
+    running_.splice(running_.end(), queued_, best);
+    StartTurn(running_.back().get());
+  }
+}
+
+void EngineCore::StartTurn(ActiveTurn* turn) {
+  Session* const session = turn->session;
+  const TurnOptions& options = turn->options;
+  std::vector<TokenId>& tokens = session->tokens;
+  if (options.tokens_are_whole_context) {
+    const auto end =
+        std::mismatch(tokens.begin(), tokens.end(), options.tokens.begin(), options.tokens.end());
+    const int64_t shared = end.first - tokens.begin();
+    turn->replaced.assign(end.first, tokens.end());
+    memory_->Truncate(session, shared);
+    tokens.resize(static_cast<size_t>(shared));
+  }
+  turn->tokens_before = static_cast<int64_t>(tokens.size());
+  const size_t from = options.tokens_are_whole_context ? tokens.size() : 0;
+  tokens.insert(tokens.end(), options.tokens.begin() + static_cast<ptrdiff_t>(from),
+                options.tokens.end());
+  // The last token is always computed: its logits choose the first new one.
+  const int64_t reusable = static_cast<int64_t>(tokens.size()) - 1;
+  if (turn->wants_prompt_rows()) {
+    memory_->Drop(session);
+  } else {
+    memory_->Truncate(session, reusable);
+    memory_->Reuse(session, reusable);
+  }
+  memory_->PlanCheckpoints(session);
+  auto lane = std::make_unique<Lane>(0, session, options.sampling, ChoiceSeed(turn->seed, 0),
+                                     model_->tokenizer(), options);
+  lane->last_row_us = NowMicros();
+  if (options.token_mask) lane->mask = options.token_mask(0);
+  turn->lanes.push_back(std::move(lane));
+  turn->started.seed = turn->seed;
+  turn->started.prompt_tokens = static_cast<int64_t>(tokens.size());
+  turn->usage.prompt_tokens = turn->started.prompt_tokens;
+}
+
+namespace {
+
+int64_t CommonPrefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
+  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return end.first - a.begin();
+}
+
+}  // namespace
+
+// True when an earlier turn is just computing whole pages that this one needs too. It
+// leaves a checkpoint there then, where the model needs one.
+bool EngineCore::WaitsForSibling(const ActiveTurn& turn, TurnList::const_iterator self) const {
+  if (!memory_->keeps_prefixes() || turn.prompt_done || turn.wants_prompt_rows()) return false;
+  const Session& session = *turn.lanes[0]->session;
+  const int64_t page = memory_->page_tokens();
+  for (auto it = running_.begin(); it != self; ++it) {
+    const ActiveTurn& other = **it;
+    if (other.prompt_done || other.finished() || other.lanes[0]->waits_for_sibling) continue;
+    Session& leader = *other.lanes[0]->session;
+    if (leader.domain != session.domain && !options_.share_prefixes_across_domains) continue;
+    const int64_t common = std::min(CommonPrefix(leader.tokens, session.tokens),
+                                    static_cast<int64_t>(session.tokens.size()) - 1) /
+                           page * page;
+    if (common <= session.computed || leader.computed >= common) continue;
+    memory_->WantCheckpoint(&leader, common);
+    return true;
+  }
+  return false;
+}
+
+void EngineCore::RefreshSiblingWaits() {
+  for (auto it = running_.begin(); it != running_.end(); ++it) {
+    ActiveTurn& turn = **it;
+    if (turn.prompt_done || turn.finished()) continue;
+    Lane& lane = *turn.lanes[0];
+    const bool waited = lane.waits_for_sibling;
+    lane.waits_for_sibling = WaitsForSibling(turn, it);
+    if (waited && !lane.waits_for_sibling) {
+      memory_->Reuse(lane.session, static_cast<int64_t>(lane.session->tokens.size()) - 1);
+    }
+  }
+}
+
+// --- ends ----------------------------------------------------------------------------
+
+void EngineCore::EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status) {
+  if (lane->done) return;
+  lane->done = true;
+  if (reason == FinishReason::kError) turn->failed = true;
+  if (reason == FinishReason::kCancelled) turn->cut = true;
+  DoneEvent done;
+  done.choice = lane->choice;
+  done.reason = reason;
+  done.status = status;
+  if (reason == FinishReason::kStop && !lane->generated.empty()) {
+    done.stop_token = lane->generated.back();
+  }
+  if (reason != FinishReason::kStopString) done.text = lane->text.Finish();
+  done.usage = turn->usage;
+  done.usage.completion_tokens = static_cast<int64_t>(lane->generated.size());
+  if (turn->first_token_us > 0) done.usage.decode_us = NowMicros() - turn->first_token_us;
+  turn->queue->Push(std::move(done));
+}
+
+void EngineCore::EndTurn(ActiveTurn* turn, FinishReason reason, const Status& status) {
+  if (turn->lanes.empty()) {  // it was never admitted
+    turn->lanes.push_back(std::make_unique<Lane>(0, turn->session, turn->options.sampling,
+                                                 turn->seed, model_->tokenizer(), turn->options));
+    turn->tokens_before = static_cast<int64_t>(turn->session->tokens.size());
+  }
+  // Choices that were not forked yet end with the first.
+  const int n_lanes =
+      turn->finished() ? turn->options.n_choices : static_cast<int>(turn->lanes.size());
+  for (auto& lane : turn->lanes) EndLane(turn, lane.get(), reason, status);
+  for (int choice = n_lanes; choice < turn->options.n_choices; ++choice) {
+    DoneEvent done;
+    done.choice = choice;
+    done.reason = reason;
+    done.status = status;
+    done.usage = turn->usage;
+    turn->queue->Push(std::move(done));
+  }
+}
+
+// A prompt that did not get in leaves its session as it was.
+void EngineCore::RollBackPrompt(ActiveTurn* turn) {
+  Session* const session = turn->session;
+  if (session->state == SessionState::kPoisoned) return;
+  memory_->Truncate(session, std::min(session->computed, turn->tokens_before));
+  session->tokens.resize(static_cast<size_t>(turn->tokens_before));
+  session->tokens.insert(session->tokens.end(), turn->replaced.begin(), turn->replaced.end());
+}
+
+void EngineCore::Retire(ActiveTurn* turn) {
+  if (!turn->prompt_done) RollBackPrompt(turn);
+  for (size_t i = 1; i < turn->lanes.size(); ++i) DestroySession(turn->lanes[i]->session);
+  Session* const session = turn->session;
+  session->turn = nullptr;
+  session->last_used_us = NowMicros();
+  if (session->state == SessionState::kRunning) session->state = SessionState::kReady;
+  if (session->restoring) session->state = SessionState::kParked;  // until it is back
+  if (turn->closes_session) DestroySession(session);
+  if (turn->failed) {
+    ++stats_.turns_failed;
+  } else if (turn->cut) {
+    ++stats_.turns_cancelled;
+  } else {
+    ++stats_.turns_finished;
+  }
+  memory_->ReturnFreed();
+  turn->queue->Finish();
+}
+
+void EngineCore::CutAll(const Status& status) {
+  for (TurnList* list : {&queued_, &running_}) {
+    for (auto& turn : *list) EndTurn(turn.get(), FinishReason::kError, status);
+  }
+  SweepTurns();
+}
+
+}  // namespace weft

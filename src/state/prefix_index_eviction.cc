@@ -1,0 +1,304 @@
+// What a PrefixIndex lets go of, and how it checks its books.
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "state/prefix_index_node.h"
+
+namespace weft {
+
+// --- evicting -----------------------------------------------------------------------
+
+void PrefixIndex::DropPage(Node* node, size_t group, EvictionWish* freed) {
+  const PageId page = std::exchange(node->pages[group], kNoPage);
+  if (page == kNoPage) return;
+  if (options_.groups[group].pool->Unref(page)) {
+    ++freed->pages[group];
+    ++evicted_pages_;
+  }
+  --n_pages_[group];
+  if (options_.groups[group].window == 0) return;
+  for (size_t g = 0; g < node->pages.size(); ++g) {
+    if (options_.groups[g].window > 0 && node->pages[g] != kNoPage) return;
+  }
+  windowed_.erase(node->window_key());
+}
+
+void PrefixIndex::DropCheckpoint(Node* node, EvictionWish* freed) {
+  if (node->slot == kNoSlot) return;
+  checkpointed_.erase(node->slot_key());
+  if (options_.slots->Unref(std::exchange(node->slot, kNoSlot))) ++freed->slots;
+}
+
+PrefixIndex::Node* PrefixIndex::RemoveLeaf(Node* node, EvictionWish* freed) {
+  WEFT_CHECK(node->n_children == 0 && node->pins == 0 && !node->is_root(), "a loose leaf");
+  for (size_t g = 0; g < node->pages.size(); ++g) DropPage(node, g, freed);
+  if (node->slot != kNoSlot) ++evicted_checkpoints_;
+  DropCheckpoint(node, freed);
+  leaves_.erase(node->leaf_key());
+  Node* parent = node->parent;
+  const auto [begin, end] = nodes_.equal_range(node->hash);
+  nodes_.erase(std::find_if(begin, end, [node](const auto& e) { return e.second.get() == node; }));
+  ++evicted_nodes_;
+  if (--parent->n_children > 0) return parent->is_root() ? nullptr : parent;
+  if (parent->is_root()) {
+    roots_.erase(roots_.find(*parent->domain));
+    return nullptr;
+  }
+  leaves_.emplace(parent->leaf_key(), parent);
+  return parent;
+}
+
+PrefixIndex::Node* PrefixIndex::PruneDeadLeaf(Node* node, EvictionWish* freed) {
+  while (node != nullptr && node->n_children == 0 && node->pins == 0 &&
+         (HoldsNothing(node) || !IsResumePoint(node))) {
+    node = RemoveLeaf(node, freed);
+  }
+  return node;
+}
+
+bool PrefixIndex::EvictingHelps(const Node* node, const EvictionWish& wish,
+                                const EvictionWish& freed) const {
+  for (size_t g = 0; g < node->pages.size(); ++g) {
+    const auto& group = options_.groups[g];
+    if (group.window == 0 && freed.pages[g] < wish.pages[g] &&
+        group.pool->use_count(node->pages[g]) == 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void PrefixIndex::EvictLeaves(const EvictionWish& wish, EvictionWish* freed) {
+  const auto fulfilled = [&] {
+    for (size_t g = 0; g < options_.groups.size(); ++g) {
+      if (options_.groups[g].window == 0 && freed->pages[g] < wish.pages[g]) return false;
+    }
+    return true;
+  };
+  for (auto it = leaves_.begin(); it != leaves_.end() && !fulfilled();) {
+    const LruKey key = it->first;
+    Node* node = it->second;
+    if (node->pins > 0 || !EvictingHelps(node, wish, *freed)) {
+      ++it;
+      continue;
+    }
+    // Without the checkpoint of its child a node may be of no use.
+    const Node* parent = PruneDeadLeaf(RemoveLeaf(node, freed), freed);
+    it = leaves_.upper_bound(key);
+    // A parent that became a leaf has at least its child's time of use, but a smaller
+    // serial number, so it may lie before what comes next.
+    if (parent != nullptr && parent->n_children == 0 && parent->leaf_key() < key) {
+      it = leaves_.find(parent->leaf_key());
+    }
+  }
+}
+
+void PrefixIndex::EvictWindowed(const EvictionWish& wish, EvictionWish* freed) {
+  const auto wants = [&](size_t g) {
+    return options_.groups[g].window > 0 && freed->pages[g] < wish.pages[g];
+  };
+  for (auto it = windowed_.begin(); it != windowed_.end();) {
+    const LruKey key = it->first;
+    Node* node = it->second;
+    bool dropped = false;
+    bool wanting = false;
+    for (size_t g = 0; g < node->pages.size(); ++g) {
+      if (!wants(g)) continue;
+      wanting = true;
+      const PageId page = node->pages[g];
+      if (node->pins > 0 || page == kNoPage || options_.groups[g].pool->use_count(page) > 1) {
+        continue;
+      }
+      DropPage(node, g, freed);
+      dropped = true;
+    }
+    if (!wanting) return;
+    if (dropped) PruneDeadLeaf(node, freed);
+    it = windowed_.upper_bound(key);
+  }
+}
+
+void PrefixIndex::EvictCheckpoints(const EvictionWish& wish, EvictionWish* freed) {
+  for (auto it = checkpointed_.begin(); it != checkpointed_.end() && freed->slots < wish.slots;) {
+    const LruKey key = it->first;
+    Node* node = it->second;
+    if (node->pins == 0 && options_.slots->use_count(node->slot) == 1) {
+      EvictCheckpoint(node, freed);
+    }
+    it = checkpointed_.upper_bound(key);
+  }
+}
+
+void PrefixIndex::EvictCheckpoint(Node* node, EvictionWish* freed) {
+  DropCheckpoint(node, freed);
+  ++evicted_checkpoints_;
+  PruneDeadLeaf(node, freed);
+}
+
+void PrefixIndex::LimitCheckpoints(int64_t most) {
+  EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
+  for (auto it = checkpointed_.begin();
+       it != checkpointed_.end() && static_cast<int64_t>(checkpointed_.size()) > most;) {
+    const LruKey key = it->first;
+    if (it->second->pins == 0) EvictCheckpoint(it->second, &freed);
+    it = checkpointed_.upper_bound(key);
+  }
+}
+
+void PrefixIndex::ForgetCheckpoint(std::string_view domain, std::span<const TokenId> tokens) {
+  const int64_t n_tokens = static_cast<int64_t>(tokens.size());
+  const std::vector<Node*> path = KnownPath(domain, tokens, n_tokens);
+  if (path.empty() || path.back()->depth * options_.page_tokens != n_tokens) return;
+  if (path.back()->pins > 0) return;
+  EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
+  DropCheckpoint(path.back(), &freed);
+  PruneDeadLeaf(path.back(), &freed);
+}
+
+EvictionWish PrefixIndex::EvictLru(const EvictionWish& wish) {
+  WEFT_CHECK(wish.pages.size() == options_.groups.size(), "a wish names every group");
+  EvictionWish freed;
+  freed.pages.resize(options_.groups.size());
+  EvictLeaves(wish, &freed);
+  EvictWindowed(wish, &freed);
+  if (options_.slots != nullptr) EvictCheckpoints(wish, &freed);
+  return freed;
+}
+
+int64_t PrefixIndex::ClearTree(const Node* root) {
+  std::vector<Node*> leaves;
+  for (const auto& [key, node] : leaves_) {
+    if (root == nullptr || node->root == root) leaves.push_back(node);
+  }
+  EvictionWish freed;
+  freed.pages.resize(options_.groups.size());
+  int64_t removed = 0;
+  for (Node* node : leaves) {
+    while (node != nullptr && node->n_children == 0 && node->pins == 0) {
+      node = RemoveLeaf(node, &freed);
+      ++removed;
+    }
+  }
+  return removed;
+}
+
+int64_t PrefixIndex::Clear(std::string_view domain) {
+  const Node* root = FindRoot(domain);
+  return root != nullptr ? ClearTree(root) : 0;
+}
+
+int64_t PrefixIndex::ClearAll() { return ClearTree(nullptr); }
+
+// --- accounting ---------------------------------------------------------------------
+
+PrefixIndexStats PrefixIndex::Stats() const {
+  PrefixIndexStats stats;
+  stats.domains = static_cast<int64_t>(roots_.size());
+  stats.nodes = static_cast<int64_t>(nodes_.size());
+  stats.checkpoints = static_cast<int64_t>(checkpointed_.size());
+  for (const auto& [key, node] : checkpointed_) {
+    if (options_.slots->use_count(node->slot) == 1) ++stats.lone_checkpoints;
+  }
+  stats.pins = static_cast<int64_t>(pins_.size());
+  stats.pages = n_pages_;
+  // A node, its two arrays, and its entries in the hash table and one order.
+  const size_t node_bytes = sizeof(Node) + 5 * 16 +
+                            sizeof(TokenId) * static_cast<size_t>(options_.page_tokens) +
+                            sizeof(PageId) * options_.groups.size() + 2 * 64;
+  stats.memory_bytes = static_cast<int64_t>(node_bytes * (nodes_.size() + roots_.size()));
+  stats.evicted_nodes = evicted_nodes_;
+  stats.evicted_pages = evicted_pages_;
+  stats.evicted_checkpoints = evicted_checkpoints_;
+  return stats;
+}
+
+void PrefixIndex::AddPageCounts(int group, std::vector<int32_t>* counts) const {
+  for (const auto& [hash, node] : nodes_) {
+    const PageId page = node->pages[static_cast<size_t>(group)];
+    if (page != kNoPage) AddCount(counts, page);
+  }
+}
+
+void PrefixIndex::AddSlotCounts(std::vector<int32_t>* counts) const {
+  for (const auto& [hash, node] : nodes_) {
+    if (node->slot != kNoSlot) AddCount(counts, node->slot);
+  }
+}
+
+Status PrefixIndex::CheckNode(const Node* node) const {
+  const auto wrong = [node](std::string_view what) {
+    return Internal("prefix index node ", node->serial, " at depth ", node->depth, ": ", what);
+  };
+  const auto in = [node](const LruOrder& order, const LruKey& key) {
+    const auto found = order.find(key);
+    return found != order.end() && found->second == node;
+  };
+  if (node->parent == nullptr || node->depth != node->parent->depth + 1 ||
+      node->root != node->parent->root || node->serial <= node->parent->serial) {
+    return wrong("does not fit its parent");
+  }
+  if (node->hash != HashPage(node->parent->serial, node->tokens)) return wrong("wrong hash");
+  if (!node->parent->is_root() && node->used > node->parent->used) {
+    return wrong("used later than its parent");
+  }
+  if (in(leaves_, node->leaf_key()) != (node->n_children == 0)) return wrong("leaf order");
+  bool windowed = false;
+  for (size_t g = 0; g < node->pages.size(); ++g) {
+    const auto& group = options_.groups[g];
+    const PageId page = node->pages[g];
+    if (page == kNoPage && group.window == 0) return wrong("a page is missing");
+    if (page != kNoPage && (page >= group.pool->extent() || group.pool->use_count(page) < 1)) {
+      return wrong("a page is free");
+    }
+    windowed = windowed || (page != kNoPage && group.window > 0);
+  }
+  if (in(windowed_, node->window_key()) != windowed) return wrong("window order");
+  const bool has_slot = node->slot != kNoSlot;
+  if (in(checkpointed_, node->slot_key()) != has_slot) return wrong("checkpoint order");
+  if (has_slot && options_.slots->use_count(node->slot) < 1) return wrong("its slot is free");
+  return OkStatus();
+}
+
+Status PrefixIndex::CheckTotals() const {
+  std::unordered_map<const Node*, int64_t> children, pins;
+  std::vector<int64_t> n_pages(options_.groups.size());
+  size_t leaves = 0, windowed = 0, checkpoints = 0;
+  for (const auto& [hash, node] : nodes_) {
+    ++children[node->parent];
+    leaves += node->n_children == 0 ? 1 : 0;
+    checkpoints += node->slot != kNoSlot ? 1 : 0;
+    bool has_windowed = false;
+    for (size_t g = 0; g < n_pages.size(); ++g) {
+      const bool present = node->pages[g] != kNoPage;
+      n_pages[g] += present ? 1 : 0;
+      has_windowed = has_windowed || (present && options_.groups[g].window > 0);
+    }
+    windowed += has_windowed ? 1 : 0;
+  }
+  for (const auto& [id, node] : pins_) {
+    for (const Node* n = node; !n->is_root(); n = n->parent) ++pins[n];
+  }
+  for (const auto& [hash, node] : nodes_) {
+    if (node->n_children != children[node.get()] || node->pins != pins[node.get()]) {
+      return Internal("prefix index node ", node->serial, " miscounts its children or pins");
+    }
+  }
+  for (const auto& [domain, root] : roots_) {
+    if (root->n_children == 0 || root->n_children != children[root.get()]) {
+      return Internal("a root of the prefix index miscounts its children");
+    }
+  }
+  if (n_pages != n_pages_ || leaves != leaves_.size() || windowed != windowed_.size() ||
+      checkpoints != checkpointed_.size()) {
+    return Internal("the totals of the prefix index do not add up");
+  }
+  return OkStatus();
+}
+
+Status PrefixIndex::CheckIntegrity() const {
+  for (const auto& [hash, node] : nodes_) WEFT_RETURN_IF_ERROR(CheckNode(node.get()));
+  return CheckTotals();
+}
+
+}  // namespace weft

@@ -1,0 +1,40 @@
+// A backend whose models have recurrent state: another's, which computes them, and beside
+// it slots that remember which tokens went through them, how many, and in which order.
+//
+// What a slot holds goes into the logits, so a wrong one changes what is said. A slot that
+// is not after exactly the tokens before a step's is found at once, as an error that says
+// so. What was never written, or was touched by a failed step, is such a slot.
+//
+// Threads: as Backend and Executor.
+#ifndef WEFT_TESTS_SUPPORT_RECURRENT_BACKEND_H_
+#define WEFT_TESTS_SUPPORT_RECURRENT_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "backend/backend.h"
+
+namespace weft::testing {
+
+class RecurrentBackend : public Backend {
+ public:
+  static constexpr int64_t kSlotBytes = 8192;
+
+  // `inner` must outlive the object and whatever it makes.
+  explicit RecurrentBackend(const Backend* inner) : inner_(inner) {}
+
+  std::string_view name() const override { return "recurrent"; }
+  const BackendCapabilities& capabilities() const override { return inner_->capabilities(); }
+  StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
+                                                ModelSpec spec,
+                                                const LoadOptions& options) const override;
+  StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
+                                                  const ExecutorOptions& options) const override;
+
+ private:
+  const Backend* const inner_;
+};
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_SUPPORT_RECURRENT_BACKEND_H_
