@@ -55,7 +55,8 @@ struct SessionInfo {
   int64_t n_computed = 0;    // of those, whose state is in memory
   int64_t pages = 0;         // held, shared ones included
   int64_t shared_pages = 0;  // held by others too
-  int64_t state_bytes = 0;   // of the pages and slots it holds
+  int64_t state_bytes = 0;   // of the pages and the slot it holds
+  int64_t slot_bytes = 0;    // of that, recurrent state
   int64_t idle_us = 0;
   std::string note;  // what went wrong with it, e.g. a damaged file
 };
@@ -66,14 +67,17 @@ struct EngineStats {
   int64_t sessions_ready = 0, sessions_running = 0, sessions_parked = 0, sessions_poisoned = 0;
   int64_t turns_queued = 0, turns_running = 0;
   int64_t pages_used = 0, pages_in_index = 0, page_budget = 0;
-  int64_t weight_bytes = 0, page_bytes = 0, slot_bytes = 0, scratch_bytes = 0;
+  int64_t slots_used = 0, checkpoints = 0;
+  // Memory by kind; slots are those of sessions, checkpoints what is kept beside them.
+  int64_t weight_bytes = 0, page_bytes = 0, slot_bytes = 0, checkpoint_bytes = 0, scratch_bytes = 0;
   int64_t index_nodes = 0;
   // counters
   int64_t steps = 0, step_us = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   int64_t turns_finished = 0, turns_cancelled = 0, turns_failed = 0, turns_refused = 0;
   int64_t index_evicted_pages = 0, sessions_dropped = 0, parks = 0, restores = 0;
-  int64_t pages_copied = 0, preemptions = 0;
+  int64_t evicted_checkpoints = 0;
+  int64_t pages_copied = 0, slots_copied = 0, preemptions = 0;
   // where the backend's time went, and what it had to read; zero where not measured
   int64_t compute_us = 0, matmul_us = 0, attention_us = 0;
   int64_t weight_bytes_read = 0, kv_bytes_read = 0;

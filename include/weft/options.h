@@ -43,6 +43,13 @@ struct EngineOptions {
   bool share_prefixes_across_domains = false;
   // Look for and keep shared prefixes at all.
   bool prefix_cache = true;
+  // Models with recurrent state can start again only where a copy of it was kept, a
+  // checkpoint: at the ends of prompts and turns, and every so many tokens (0: as many as
+  // take the memory of a checkpoint in pages, between 256 and 1024). Checkpoints take at
+  // most this share of the memory; with 0, or without the prefix cache, there are none,
+  // and a session that goes back computes from its first token.
+  int64_t checkpoint_tokens = 0;
+  double checkpoint_share = 0.5;
 };
 
 struct SessionOptions {

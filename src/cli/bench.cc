@@ -32,12 +32,13 @@ int64_t ResidentBytes() {
 }  // namespace
 
 nlohmann::json MemoryOf(const EngineStats& stats) {
-  const int64_t accounted =
-      stats.weight_bytes + stats.page_bytes + stats.slot_bytes + stats.scratch_bytes;
+  const int64_t accounted = stats.weight_bytes + stats.page_bytes + stats.slot_bytes +
+                            stats.checkpoint_bytes + stats.scratch_bytes;
   const int64_t resident = ResidentBytes();
   return {{"weights", stats.weight_bytes},
           {"pages", stats.page_bytes},
           {"slots", stats.slot_bytes},
+          {"checkpoints", stats.checkpoint_bytes},
           {"scratch", stats.scratch_bytes},
           {"resident", resident},
           {"resident_ratio", static_cast<double>(resident) / static_cast<double>(accounted)}};

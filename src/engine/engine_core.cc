@@ -1,5 +1,5 @@
-// Sessions, turns from submission to the end, and accounting. The step itself is in
-// engine_step.cc.
+// Making an engine, and accounting. Sessions are in engine_sessions.cc, turns in
+// engine_turns.cc, the step itself in engine_step.cc.
 #include "engine/engine_core.h"
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "engine/kv_type.h"
 #include "engine/memory_budget.h"
-#include "engine/random.h"
 
 namespace weft {
 namespace {
@@ -52,6 +51,11 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   if (options.max_step_tokens < 1 || options.max_pending_events < 1) {
     return InvalidArgument("max_step_tokens and max_pending_events must be at least 1");
   }
+  if (!(options.checkpoint_share >= 0 && options.checkpoint_share <= 1) ||
+      options.checkpoint_tokens < 0) {
+    return InvalidArgument(
+        "checkpoint_share must be between 0 and 1, checkpoint_tokens at least 0");
+  }
   std::unique_ptr<EngineCore> core(new EngineCore(std::move(model), options, std::move(post_back)));
   ExecutorOptions executor;
   executor.kv_type = KvInfo(options.kv_type).dtype;
@@ -64,6 +68,8 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   memory.budget_bytes = options.memory_bytes > 0 ? options.memory_bytes : DefaultMemoryBudget();
   memory.prefix_cache = options.prefix_cache;
   memory.share_across_domains = options.share_prefixes_across_domains;
+  memory.checkpoint_share = options.checkpoint_share;
+  memory.checkpoint_tokens = options.checkpoint_tokens;
   WEFT_ASSIGN_OR_RETURN(core->memory_,
                         StateMemory::Create(loaded.spec(), core->executor_.get(), memory));
   WEFT_RETURN_IF_ERROR(Annotate(core->WarmUp(), "the warm-up step failed: "));
@@ -81,10 +87,7 @@ Status EngineCore::WarmUp() {
     for (int i = 0; i < 2; ++i) {
       const int64_t position = session->computed;
       WEFT_RETURN_IF_ERROR(memory_->Prepare(session, 1));
-      StepSequence sequence;
-      sequence.tokens = std::span(session->tokens).subspan(static_cast<size_t>(position), 1);
-      sequence.position = position;
-      for (const PageTable& table : session->tables) sequence.page_tables.push_back(table.pages());
+      StepSequence sequence = SequenceOf(*session, position, 1);
       sequence.n_logits = 1;
       const Step step{.sequences = std::span(&sequence, 1)};
       WEFT_RETURN_IF_ERROR(executor_->Forward(step, logits));
@@ -98,448 +101,6 @@ Status EngineCore::WarmUp() {
   memory_->DropPrefixes();
   memory_->ReturnFreed();
   return status;
-}
-
-// --- sessions --------------------------------------------------------------------
-
-StatusOr<SessionId> EngineCore::CreateSession(const SessionOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Create(options.domain, options.name));
-  session->last_used_us = NowMicros();
-  return session->id;
-}
-
-StatusOr<SessionId> EngineCore::FindSession(std::string_view domain, std::string_view name) {
-  if (Session* const session = sessions_.FindByName(domain, name)) return session->id;
-  return NotFound("there is no session named \"", Printable(name), "\"");
-}
-
-namespace {
-
-Status RefuseWhileRunning(const Session& session, std::string_view what) {
-  if (session.state == SessionState::kRunning || session.turn != nullptr) {
-    return FailedPrecondition("cannot ", what, " a session while a turn of it runs");
-  }
-  return OkStatus();
-}
-
-Status RefusePoisoned(const Session& session) {
-  if (session.state != SessionState::kPoisoned) return OkStatus();
-  return FailedPrecondition("this session is poisoned: a forward failed after token ",
-                            session.sound_tokens,
-                            "; reset it, fork it from an earlier point, or close it");
-}
-
-}  // namespace
-
-void EngineCore::Fork(SessionId id, int64_t position, const SessionOptions& options,
-                      const ReplyWith<StatusOr<SessionId>>& reply) {
-  WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& from) {
-    if (!from.ok()) return reply(from.status());
-    reply(ForkNow(**from, position, options));
-  });
-}
-
-StatusOr<SessionId> EngineCore::ForkNow(const Session& from, int64_t position,
-                                        const SessionOptions& options) {
-  // A running session can be forked too: between two steps it is as consistent as an
-  // idle one, and what it writes from now on it writes to pages of its own.
-  const int64_t n_tokens = static_cast<int64_t>(from.tokens.size());
-  const bool poisoned = from.state == SessionState::kPoisoned;
-  const int64_t last = poisoned ? from.sound_tokens : n_tokens;
-  if (position < 0) position = last;
-  if (position > last) {
-    return OutOfRange("cannot fork at token ", position, ": the session ",
-                      poisoned ? "is sound up to " : "has ", last);
-  }
-  if (options.domain != from.domain) {
-    return PermissionDenied("a session can only be forked within its own domain");
-  }
-  WEFT_ASSIGN_OR_RETURN(Session* const fork, sessions_.Create(options.domain, options.name));
-  fork->tokens.assign(from.tokens.begin(), from.tokens.begin() + position);
-  memory_->Share(from, position, fork);
-  fork->last_used_us = NowMicros();
-  return fork->id;
-}
-
-void EngineCore::Truncate(SessionId id, int64_t position, const Reply& reply) {
-  WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& session) {
-    reply(session.ok() ? TruncateNow(*session, position) : session.status());
-  });
-}
-
-Status EngineCore::TruncateNow(Session* session, int64_t position) {
-  WEFT_RETURN_IF_ERROR(RefuseWhileRunning(*session, "truncate"));
-  WEFT_RETURN_IF_ERROR(RefusePoisoned(*session));
-  if (position < 0 || position > static_cast<int64_t>(session->tokens.size())) {
-    return OutOfRange("cannot go back to token ", position, ": the session has ",
-                      session->tokens.size());
-  }
-  memory_->Truncate(session, position);
-  session->tokens.resize(static_cast<size_t>(position));
-  memory_->ReturnFreed();
-  return OkStatus();
-}
-
-void EngineCore::Reset(SessionId id, const Reply& reply) {
-  WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& found) {
-    if (!found.ok()) return reply(found.status());
-    Session* const session = *found;
-    const Status status = RefuseWhileRunning(*session, "reset");
-    if (!status.ok()) return reply(status);
-    memory_->Drop(session);
-    memory_->ReturnFreed();
-    session->tokens.clear();
-    session->note.clear();
-    session->state = SessionState::kReady;
-    reply(OkStatus());
-  });
-}
-
-void EngineCore::DestroySession(Session* session) {
-  memory_->Drop(session);
-  sessions_.Remove(session);
-}
-
-SessionInfo EngineCore::InfoOf(const Session& session) const {
-  SessionInfo info;
-  info.id = session.id;
-  info.name = session.name;
-  info.domain = session.domain;
-  info.state = session.state;
-  info.n_tokens = session.n_tokens();
-  info.note = session.note;
-  info.n_computed = session.computed;
-  info.pages = memory_->PagesOf(session);
-  info.shared_pages = memory_->SharedPagesOf(session);
-  info.state_bytes = memory_->BytesOf(session);
-  info.idle_us = session.state == SessionState::kRunning ? 0 : NowMicros() - session.last_used_us;
-  return info;
-}
-
-StatusOr<SessionInfo> EngineCore::Inspect(SessionId id) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
-  return InfoOf(*session);
-}
-
-void EngineCore::Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<TokenId>>>& reply) {
-  WhenFree(id, /*with_state=*/true, [=](const StatusOr<Session*>& session) {
-    if (!session.ok()) return reply(session.status());
-    reply((*session)->tokens);
-  });
-}
-
-std::vector<SessionInfo> EngineCore::ListSessions(std::string_view domain) {
-  std::vector<SessionInfo> infos;
-  sessions_.ForEach([&](Session* session) {
-    if (session->domain == domain && !session->name.empty()) infos.push_back(InfoOf(*session));
-  });
-  std::sort(infos.begin(), infos.end(),
-            [](const SessionInfo& a, const SessionInfo& b) { return a.name < b.name; });
-  return infos;
-}
-
-// --- turns ------------------------------------------------------------------------
-
-Status EngineCore::ValidateTurn(const Session& session, const TurnOptions& options) const {
-  if (session.turn != nullptr) {
-    return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
-  }
-  WEFT_RETURN_IF_ERROR(RefusePoisoned(session));
-  const int64_t n_vocab = model_->n_vocab();
-  for (const TokenId token : options.tokens) {
-    if (token < 0 || token >= n_vocab) {
-      return InvalidArgument("token ", token, " is outside the vocabulary of ", n_vocab);
-    }
-  }
-  for (const TokenId token : options.stop_tokens) {
-    if (token < 0 || token >= n_vocab) {
-      return InvalidArgument("stop token ", token, " is outside the vocabulary of ", n_vocab);
-    }
-  }
-  int64_t total = static_cast<int64_t>(options.tokens.size());
-  if (!options.tokens_are_whole_context) total += session.n_tokens();
-  if (total == 0) return InvalidArgument("empty prompt: there is no token to start from");
-  const int64_t context = model_->context_tokens();
-  const int64_t needed = total + (options.max_tokens == 0 ? 0 : 1);
-  if (needed > context) {
-    return OutOfRange("the prompt of ", total, " tokens does not fit the context of ", context,
-                      " tokens", total == context ? " with room to generate" : "");
-  }
-  if (const int64_t least = memory_->LeastBytes(total); least > memory_->budget_bytes()) {
-    return ResourceExhausted(
-        "the state of ", total, " tokens needs ", HumanBytes(static_cast<uint64_t>(least)),
-        ", more than the memory for all sessions, ",
-        HumanBytes(static_cast<uint64_t>(memory_->budget_bytes())), "; give --memory more");
-  }
-  if (options.max_tokens < -1) return InvalidArgument("max_tokens must be >= -1");
-  if (options.n_choices < 1 || options.n_choices > options_.max_running) {
-    return InvalidArgument("n must be between 1 and ", options_.max_running);
-  }
-  if (options.top_logprobs < -1 || options.top_logprobs > 100) {
-    return InvalidArgument("top_logprobs must be between 0 and 100 (-1: none)");
-  }
-  for (const int64_t chunk : options.prompt_chunks) {
-    if (chunk < 1) return InvalidArgument("a prompt chunk must hold at least 1 token");
-  }
-  WEFT_RETURN_IF_ERROR(ValidateStopStrings(options.stop_strings));
-  return ValidateSampling(options.sampling, n_vocab);
-}
-
-StatusOr<EngineCore::Submitted> EngineCore::Submit(SessionId id, const TurnOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
-  return Enqueue(session, options, /*closes_session=*/false);
-}
-
-StatusOr<EngineCore::Submitted> EngineCore::SubmitOnce(std::string_view domain,
-                                                       const TurnOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.CreateForTurn(domain));
-  auto submitted = Enqueue(session, options, /*closes_session=*/true);
-  if (!submitted.ok()) DestroySession(session);
-  return submitted;
-}
-
-StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const TurnOptions& options,
-                                                    bool closes_session) {
-  if (!admitting_) return Unavailable("the engine is shutting down");
-  WEFT_RETURN_IF_ERROR(ValidateTurn(*session, options));
-  const int64_t waiting = static_cast<int64_t>(queued_.size());
-  const int64_t places = options_.max_running - static_cast<int64_t>(running_.size());
-  if (waiting >= options_.max_queued + std::max<int64_t>(0, places)) {
-    ++stats_.turns_refused;
-    return ResourceExhausted("the queue is full: ", running_.size(), " turns run and ", waiting,
-                             " wait; try again later");
-  }
-  auto turn = std::make_unique<ActiveTurn>();
-  turn->serial = next_serial_++;
-  turn->options = options;
-  turn->session = session;
-  turn->closes_session = closes_session;
-  turn->submitted_us = NowMicros();
-  // Drawn below 2^53, so that a reader of JSON that knows only doubles can give it back.
-  turn->seed = options.sampling.seed.value_or(
-      MixBits(static_cast<uint64_t>(turn->submitted_us) ^ (turn->serial << 40)) >> 11);
-  turn->queue = std::make_shared<TurnQueue>(static_cast<size_t>(options_.max_pending_events),
-                                            [post_back = post_back_] { post_back([] {}); });
-  turn->cancelled = std::make_shared<std::atomic<bool>>(false);
-  session->turn = turn.get();
-  if (session->state == SessionState::kParked) {
-    RestoreForTurn(session);
-  } else {
-    session->state = SessionState::kRunning;
-  }
-  Submitted submitted{.session = session->id, .queue = turn->queue, .cancelled = turn->cancelled};
-  queued_.push_back(std::move(turn));
-  return submitted;
-}
-
-// Ends what was cancelled, timed out or abandoned by its consumer, and retires what is
-// finished. True when there was any.
-bool EngineCore::SweepTurns() {
-  bool retired = false;
-  const auto now = std::chrono::steady_clock::now();
-  const int64_t now_us = NowMicros();
-  for (TurnList* list : {&queued_, &running_}) {
-    for (auto it = list->begin(); it != list->end();) {
-      ActiveTurn* const turn = it->get();
-      if (!turn->finished()) {
-        if (turn->cancelled->load()) {
-          EndTurn(turn, FinishReason::kCancelled, OkStatus());
-        } else if (turn->options.deadline && *turn->options.deadline <= now) {
-          EndTurn(turn, FinishReason::kError, DeadlineExceeded("the turn's deadline passed"));
-        } else if (!turn->queue->Full()) {
-          turn->stalled_since_us = 0;
-        } else if (turn->stalled_since_us == 0) {
-          turn->stalled_since_us = now_us;
-        } else if (now_us - turn->stalled_since_us >
-                   options_.stalled_consumer_timeout.count() * 1000) {
-          EndTurn(turn, FinishReason::kError,
-                  ResourceExhausted("the turn was cut: its consumer did not read for ",
-                                    options_.stalled_consumer_timeout.count(), " ms"));
-        }
-      }
-      if (turn->finished()) {
-        Retire(turn);
-        it = list->erase(it);
-        retired = true;
-      } else {
-        ++it;
-      }
-    }
-  }
-  return retired;
-}
-
-// Moves turns from the queue to the running ones: higher priority first, then in
-// order of submission. Whoever was preempted goes on first, or newcomers would take the
-// memory that it waits for.
-void EngineCore::Admit() {
-  for (const auto& turn : running_) {
-    const bool reads = turn->stalled_since_us == 0;
-    for (const auto& lane : turn->lanes) {
-      if (reads && lane->preempted && !lane->done) return;
-    }
-  }
-  while (!queued_.empty() && static_cast<int>(running_.size()) < options_.max_running) {
-    auto best = queued_.end();
-    for (auto it = queued_.begin(); it != queued_.end(); ++it) {
-      if ((*it)->session->file_work) continue;
-      if (best == queued_.end() || (*it)->options.priority > (*best)->options.priority) best = it;
-    }
-    if (best == queued_.end()) return;
-    running_.splice(running_.end(), queued_, best);
-    StartTurn(running_.back().get());
-  }
-}
-
-void EngineCore::StartTurn(ActiveTurn* turn) {
-  Session* const session = turn->session;
-  const TurnOptions& options = turn->options;
-  std::vector<TokenId>& tokens = session->tokens;
-  if (options.tokens_are_whole_context) {
-    const auto end =
-        std::mismatch(tokens.begin(), tokens.end(), options.tokens.begin(), options.tokens.end());
-    const int64_t shared = end.first - tokens.begin();
-    turn->replaced.assign(end.first, tokens.end());
-    memory_->Truncate(session, shared);
-    tokens.resize(static_cast<size_t>(shared));
-  }
-  turn->tokens_before = static_cast<int64_t>(tokens.size());
-  const size_t from = options.tokens_are_whole_context ? tokens.size() : 0;
-  tokens.insert(tokens.end(), options.tokens.begin() + static_cast<ptrdiff_t>(from),
-                options.tokens.end());
-  // The last token is always computed: its logits choose the first new one.
-  const int64_t reusable = static_cast<int64_t>(tokens.size()) - 1;
-  if (turn->wants_prompt_rows()) {
-    memory_->Drop(session);
-  } else {
-    memory_->Truncate(session, reusable);
-    memory_->Reuse(session, reusable);
-  }
-  auto lane = std::make_unique<Lane>(0, session, options.sampling, ChoiceSeed(turn->seed, 0),
-                                     model_->tokenizer(), options);
-  lane->last_row_us = NowMicros();
-  if (options.token_mask) lane->mask = options.token_mask(0);
-  turn->lanes.push_back(std::move(lane));
-  turn->started.seed = turn->seed;
-  turn->started.prompt_tokens = static_cast<int64_t>(tokens.size());
-  turn->usage.prompt_tokens = turn->started.prompt_tokens;
-}
-
-namespace {
-
-int64_t CommonPrefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
-  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return end.first - a.begin();
-}
-
-}  // namespace
-
-// True when an earlier turn is just computing whole pages that this one needs too.
-bool EngineCore::WaitsForSibling(const ActiveTurn& turn, TurnList::const_iterator self) const {
-  if (!options_.prefix_cache || turn.prompt_done || turn.wants_prompt_rows()) return false;
-  const Session& session = *turn.lanes[0]->session;
-  const int64_t page = memory_->page_tokens();
-  for (auto it = running_.begin(); it != self; ++it) {
-    const ActiveTurn& other = **it;
-    if (other.prompt_done || other.finished() || other.lanes[0]->waits_for_sibling) continue;
-    const Session& leader = *other.lanes[0]->session;
-    if (leader.domain != session.domain && !options_.share_prefixes_across_domains) continue;
-    const int64_t common = std::min(CommonPrefix(leader.tokens, session.tokens),
-                                    static_cast<int64_t>(session.tokens.size()) - 1) /
-                           page * page;
-    if (common > session.computed && leader.computed < common) return true;
-  }
-  return false;
-}
-
-void EngineCore::RefreshSiblingWaits() {
-  for (auto it = running_.begin(); it != running_.end(); ++it) {
-    ActiveTurn& turn = **it;
-    if (turn.prompt_done || turn.finished()) continue;
-    Lane& lane = *turn.lanes[0];
-    const bool waited = lane.waits_for_sibling;
-    lane.waits_for_sibling = WaitsForSibling(turn, it);
-    if (waited && !lane.waits_for_sibling) {
-      memory_->Reuse(lane.session, static_cast<int64_t>(lane.session->tokens.size()) - 1);
-    }
-  }
-}
-
-// --- ends ----------------------------------------------------------------------------
-
-void EngineCore::EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status) {
-  if (lane->done) return;
-  lane->done = true;
-  if (reason == FinishReason::kError) turn->failed = true;
-  if (reason == FinishReason::kCancelled) turn->cut = true;
-  DoneEvent done;
-  done.choice = lane->choice;
-  done.reason = reason;
-  done.status = status;
-  if (reason == FinishReason::kStop && !lane->generated.empty()) {
-    done.stop_token = lane->generated.back();
-  }
-  if (reason != FinishReason::kStopString) done.text = lane->text.Finish();
-  done.usage = turn->usage;
-  done.usage.completion_tokens = static_cast<int64_t>(lane->generated.size());
-  if (turn->first_token_us > 0) done.usage.decode_us = NowMicros() - turn->first_token_us;
-  turn->queue->Push(std::move(done));
-}
-
-void EngineCore::EndTurn(ActiveTurn* turn, FinishReason reason, const Status& status) {
-  if (turn->lanes.empty()) {  // it was never admitted
-    turn->lanes.push_back(std::make_unique<Lane>(0, turn->session, turn->options.sampling,
-                                                 turn->seed, model_->tokenizer(), turn->options));
-    turn->tokens_before = static_cast<int64_t>(turn->session->tokens.size());
-  }
-  // Choices that were not forked yet end with the first.
-  const int n_lanes =
-      turn->finished() ? turn->options.n_choices : static_cast<int>(turn->lanes.size());
-  for (auto& lane : turn->lanes) EndLane(turn, lane.get(), reason, status);
-  for (int choice = n_lanes; choice < turn->options.n_choices; ++choice) {
-    DoneEvent done;
-    done.choice = choice;
-    done.reason = reason;
-    done.status = status;
-    done.usage = turn->usage;
-    turn->queue->Push(std::move(done));
-  }
-}
-
-// A prompt that did not get in leaves its session as it was.
-void EngineCore::RollBackPrompt(ActiveTurn* turn) {
-  Session* const session = turn->session;
-  if (session->state == SessionState::kPoisoned) return;
-  memory_->Truncate(session, std::min(session->computed, turn->tokens_before));
-  session->tokens.resize(static_cast<size_t>(turn->tokens_before));
-  session->tokens.insert(session->tokens.end(), turn->replaced.begin(), turn->replaced.end());
-}
-
-void EngineCore::Retire(ActiveTurn* turn) {
-  if (!turn->prompt_done) RollBackPrompt(turn);
-  for (size_t i = 1; i < turn->lanes.size(); ++i) DestroySession(turn->lanes[i]->session);
-  Session* const session = turn->session;
-  session->turn = nullptr;
-  session->last_used_us = NowMicros();
-  if (session->state == SessionState::kRunning) session->state = SessionState::kReady;
-  if (session->restoring) session->state = SessionState::kParked;  // until it is back
-  if (turn->closes_session) DestroySession(session);
-  if (turn->failed) {
-    ++stats_.turns_failed;
-  } else if (turn->cut) {
-    ++stats_.turns_cancelled;
-  } else {
-    ++stats_.turns_finished;
-  }
-  memory_->ReturnFreed();
-  turn->queue->Finish();
-}
-
-void EngineCore::CutAll(const Status& status) {
-  for (TurnList* list : {&queued_, &running_}) {
-    for (auto& turn : *list) EndTurn(turn.get(), FinishReason::kError, status);
-  }
-  SweepTurns();
 }
 
 // --- accounting -------------------------------------------------------------------------
@@ -568,12 +129,18 @@ EngineStats EngineCore::Stats() const {
   stats.pages_in_index = memory_->pages_in_index();
   stats.page_budget = memory_->page_budget();
   stats.weight_bytes = model_->weight_bytes();
-  stats.page_bytes = memory_->used_bytes();
+  stats.page_bytes = memory_->page_bytes();
+  stats.slot_bytes = memory_->slot_bytes();
+  stats.checkpoint_bytes = memory_->checkpoint_bytes();
   stats.scratch_bytes =
       executor_->scratch_bytes() + static_cast<int64_t>(logits_.capacity() * sizeof(float));
   stats.index_nodes = memory_->index_nodes();
   stats.index_evicted_pages = memory_->index_evicted_pages();
   stats.pages_copied = memory_->pages_copied();
+  stats.slots_used = memory_->slots_used();
+  stats.slots_copied = memory_->slots_copied();
+  stats.checkpoints = memory_->checkpoints();
+  stats.evicted_checkpoints = memory_->evicted_checkpoints();
   const StageStats stages = executor_->stage_stats();
   stats.compute_us = stages.total_ns / 1000;
   stats.matmul_us = stages.matmul_ns / 1000;

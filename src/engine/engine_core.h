@@ -119,6 +119,7 @@ class EngineCore {
 
   StatusOr<SessionId> ForkNow(const Session& from, int64_t position, const SessionOptions& options);
   Status TruncateNow(Session* session, int64_t position);
+  static Status RefusePoisoned(const Session& session);
 
   // Files.
   Status OpenStore();
@@ -150,9 +151,11 @@ class EngineCore {
   void Retire(ActiveTurn* turn);
 
   // One step.
+  // The session's tokens [first, first + n), with its pages and its slot.
+  static StepSequence SequenceOf(const Session& session, int64_t first, int64_t n);
   std::vector<StepPart> PlanParts(bool first_only);
   bool PrepareParts(std::vector<StepPart>* parts);
-  bool OthersWillFreePages(const Lane* self) const;
+  bool OthersWillFreeMemory(const Lane* self) const;
   bool ResumePreempted(bool nobody_runs);
   Status MakeRoomFor(const StepPart& part, const std::vector<StepPart>& prepared);
   bool TakeIdleSession();

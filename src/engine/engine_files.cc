@@ -65,10 +65,7 @@ Status EngineCore::CheckSavable(const Session& session) const {
 StatusOr<SessionSnapshot> EngineCore::SnapshotOf(const Session& session) {
   SessionSnapshot snapshot;
   snapshot.tokens = session.tokens;
-  snapshot.state_tokens = session.computed;
-  if (session.computed > 0) {
-    WEFT_ASSIGN_OR_RETURN(snapshot.groups, memory_->ReadPages(session));
-  }
+  WEFT_ASSIGN_OR_RETURN(snapshot.state, memory_->ReadState(session));
   return snapshot;
 }
 
@@ -205,8 +202,8 @@ void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, c
   session->state = session->turn != nullptr ? SessionState::kRunning : SessionState::kReady;
   session->last_used_us = NowMicros();
   ++stats_.restores;
-  while (loaded->state_tokens > 0) {
-    const Status status = memory_->WritePages(session, loaded->state_tokens, loaded->groups);
+  while (loaded->state.n_tokens > 0) {
+    const Status status = memory_->WriteState(session, loaded->state);
     if (status.ok()) break;
     if (status.code() == StatusCode::kResourceExhausted && TakeIdleSession()) continue;
     // The tokens are there; the state is computed again.

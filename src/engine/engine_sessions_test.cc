@@ -90,7 +90,7 @@ TEST(EngineSessionsTest, TwoEnginesOnTwoModelsAtOnceSayWhatEachSaysAlone) {
 }
 
 TEST(EngineSessionsTest, AForkSharesPagesAndGoesItsOwnWay) {
-  for (const char* architecture : {"llama", "gemma3"}) {
+  for (const char* architecture : {"llama", "gemma3", "recurrent-llama", "recurrent-gemma3"}) {
     auto engine = StartEngine(SmallEngine(), TinyModel(architecture));
     const SessionId trunk = NewSession(engine.get(), "trunk");
     const TurnOptions first = Greedy(RandomTokens(70, 1), 5);
@@ -125,7 +125,7 @@ TEST(EngineSessionsTest, ForkAndTruncateOutsideTheSessionAreRefused) {
 }
 
 TEST(EngineSessionsTest, AfterTruncateASessionGoesOnAsIfTheRestWasNeverSaid) {
-  for (const char* architecture : {"llama", "gemma3"}) {
+  for (const char* architecture : {"llama", "gemma3", "recurrent-llama", "recurrent-gemma3"}) {
     auto engine = StartEngine(SmallEngine(), TinyModel(architecture));
     const SessionId session = NewSession(engine.get());
     TurnOptions first = Greedy(RandomTokens(90, 1), 30);

@@ -62,15 +62,16 @@ std::vector<EngineCore::StepPart> EngineCore::PlanParts(bool first_only) {
       if (lane->done || lane->waits_for_sibling || lane->preempted) continue;
       LaneView view;
       view.pending = Pending(*lane);
+      view.max_chunk = memory_->RowsToCheckpoint(*lane->session);
       view.decoding = lane->decoding && view.pending == 1;
       view.priority = turn->options.priority;
       view.waited_us = now_us - lane->last_row_us;
       if (!turn->prompt_done) {
         const auto& chunks = turn->options.prompt_chunks;
         if (!chunks.empty()) {
-          view.max_chunk = chunks[turn->next_chunk % chunks.size()];
+          view.max_chunk = std::min(view.max_chunk, chunks[turn->next_chunk % chunks.size()]);
         } else if (turn->wants_prompt_rows()) {
-          view.max_chunk = kLogitChunk;
+          view.max_chunk = std::min(view.max_chunk, kLogitChunk);
         }
       }
       if (first_only && !views.empty()) continue;
@@ -100,7 +101,7 @@ std::vector<EngineCore::StepPart> EngineCore::PlanParts(bool first_only) {
 
 // --- room ----------------------------------------------------------------------------
 
-// Gives every part its pages, in order of admission. A part for which there is no room
+// Gives every part its pages and slot, in order of admission. A part for which there is no room
 // is left out of the step; its turn fails when nobody can ever give it room. True when
 // a preempted lane may go on from the next step.
 bool EngineCore::PrepareParts(std::vector<StepPart>* parts) {
@@ -110,7 +111,7 @@ bool EngineCore::PrepareParts(std::vector<StepPart>* parts) {
     Status status = MakeRoomFor(part, prepared);
     // Fewer rows need less at a time: what falls behind a window comes back after each step.
     while (status.code() == StatusCode::kResourceExhausted && part.rows > 1 &&
-           !OthersWillFreePages(part.lane)) {
+           !OthersWillFreeMemory(part.lane)) {
       part.rows /= 2;
       part.ends_prompt = false;
       part.n_logits = part.n_logits > 1 ? part.rows : 0;
@@ -121,7 +122,7 @@ bool EngineCore::PrepareParts(std::vector<StepPart>* parts) {
       continue;
     }
     // Whoever else holds pages will give them back one day.
-    if (status.code() != StatusCode::kResourceExhausted || !OthersWillFreePages(part.lane)) {
+    if (status.code() != StatusCode::kResourceExhausted || !OthersWillFreeMemory(part.lane)) {
       EndTurn(part.turn, FinishReason::kError, status);
     }
   }
@@ -129,15 +130,15 @@ bool EngineCore::PrepareParts(std::vector<StepPart>* parts) {
   return ResumePreempted(parts->empty());
 }
 
-bool EngineCore::OthersWillFreePages(const Lane* self) const {
+bool EngineCore::OthersWillFreeMemory(const Lane* self) const {
   for (const auto& turn : running_) {
     for (const auto& lane : turn->lanes) {
-      if (lane.get() != self && !lane->done && memory_->PagesOf(*lane->session) > 0) return true;
+      if (lane.get() != self && !lane->done && memory_->BytesOf(*lane->session) > 0) return true;
     }
   }
   bool parking = false;
   sessions_.ForEach([&](Session* session) {
-    parking = parking || (session->file_work && memory_->PagesOf(*session) > 0);
+    parking = parking || (session->file_work && memory_->BytesOf(*session) > 0);
   });
   return parking;
 }
@@ -177,7 +178,7 @@ Status EngineCore::MakeRoomFor(const StepPart& part, const std::vector<StepPart>
 bool EngineCore::TakeIdleSession() {
   Session* oldest = nullptr;
   sessions_.ForEach([&](Session* session) {
-    if (session->file_work || memory_->PagesOf(*session) == 0) return;
+    if (session->file_work || memory_->BytesOf(*session) == 0) return;
     if (session->turn != nullptr && !session->turn->lanes.empty()) return;
     if (oldest == nullptr || session->last_used_us < oldest->last_used_us) oldest = session;
   });
@@ -205,7 +206,7 @@ bool EngineCore::PreemptFor(const StepPart& part, const std::vector<StepPart>& p
       if (!after && !paused && !(*lane)->done) continue;
       const bool in_step = std::any_of(prepared.begin(), prepared.end(),
                                        [&](const StepPart& p) { return p.lane == lane->get(); });
-      if (in_step || memory_->PagesOf(*(*lane)->session) == 0) continue;
+      if (in_step || memory_->BytesOf(*(*lane)->session) == 0) continue;
       memory_->Drop((*lane)->session);
       (*lane)->preempted = !(*lane)->done;
       ++stats_.preemptions;
@@ -217,19 +218,23 @@ bool EngineCore::PreemptFor(const StepPart& part, const std::vector<StepPart>& p
 
 // --- compute ----------------------------------------------------------------------------
 
+StepSequence EngineCore::SequenceOf(const Session& session, int64_t first, int64_t n) {
+  StepSequence sequence;
+  sequence.tokens =
+      std::span(session.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+  sequence.position = first;
+  for (const PageTable& table : session.tables) sequence.page_tables.push_back(table.pages());
+  sequence.slot = session.slot.id();
+  return sequence;
+}
+
 Status EngineCore::Compute(std::vector<StepPart>* parts) {
   const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
   std::vector<StepSequence> sequences;
   int64_t decode_rows = 0, prompt_rows = 0;
   size_t n_logits = 0;
   for (const StepPart& part : *parts) {
-    const Session& session = *part.lane->session;
-    StepSequence sequence;
-    sequence.tokens =
-        std::span(session.tokens)
-            .subspan(static_cast<size_t>(part.first_row), static_cast<size_t>(part.rows));
-    sequence.position = part.first_row;
-    for (const PageTable& table : session.tables) sequence.page_tables.push_back(table.pages());
+    StepSequence sequence = SequenceOf(*part.lane->session, part.first_row, part.rows);
     sequence.n_logits = part.n_logits;
     sequences.push_back(std::move(sequence));
     n_logits += static_cast<size_t>(part.n_logits);

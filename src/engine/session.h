@@ -28,10 +28,19 @@ struct Session {
   // by the next turn.
   std::vector<TokenId> tokens;
   int64_t computed = 0;
+  // From StateMemory::Prepare to Commit more than `computed`: the tables have room for so
+  // many, and the slot is after none of both once the backend has touched it.
+  int64_t prepared = 0;
   std::vector<PageTable> tables;  // one per layer group; empty until first used
+  // Of models with recurrent state, once something is computed. Shared, as pages are,
+  // with forks and with the prefix index, and copied before it is written.
   PoolRef slot;
   // How much of the state the prefix index holds already.
   int64_t indexed = 0;
+  // Positions of the running turn at which a checkpoint is kept, beside the regular ones;
+  // and the last one that only marks how far the turn has come, 0 if there is none.
+  std::vector<int64_t> checkpoints_wanted;
+  int64_t tail_checkpoint = 0;
 
   // When poisoned: the positions before are sound, a fork may start there.
   int64_t sound_tokens = 0;

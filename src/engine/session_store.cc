@@ -13,21 +13,27 @@ int64_t WallClockMicros() {
       .count();
 }
 
-// Supplies a snapshot's pages in the order in which a file asks for them.
-StateSource SourceOf(const SessionSnapshot& snapshot) {
-  return [&snapshot](int group, int64_t page, std::span<std::byte> out) -> Status {
-    const auto& pages = snapshot.groups[static_cast<size_t>(group)];
-    const auto& bytes = pages.pages[static_cast<size_t>(page - pages.first_page)];
-    std::copy(bytes.begin(), bytes.end(), out.begin());
+// Supplies a state's parts in the order in which a file asks for them.
+StateSource SourceOf(const StateMemory::SavedState& state) {
+  return [&state](int group, int64_t page, std::span<std::byte> out) -> Status {
+    const auto part = [&]() -> const std::vector<std::byte>& {
+      if (group == kSlotPart) return state.slot;
+      const auto& pages = state.groups[static_cast<size_t>(group)];
+      return pages.pages[static_cast<size_t>(page - pages.first_page)];
+    };
+    std::copy(part().begin(), part().end(), out.begin());
     return OkStatus();
   };
 }
 
-// Collects a file's pages. The head was checked: groups, order and sizes fit.
-StateSink SinkOf(SessionSnapshot* snapshot) {
-  return [snapshot](int group, int64_t page, std::span<const std::byte> in) -> Status {
-    if (group == kSlotPart) return OkStatus();
-    snapshot->groups[static_cast<size_t>(group)].pages.emplace_back(in.begin(), in.end());
+// Collects a file's parts. The head was checked: groups, order and sizes fit.
+StateSink SinkOf(StateMemory::SavedState* state) {
+  return [state](int group, int64_t /*page*/, std::span<const std::byte> in) -> Status {
+    if (group == kSlotPart) {
+      state->slot.assign(in.begin(), in.end());
+    } else {
+      state->groups[static_cast<size_t>(group)].pages.emplace_back(in.begin(), in.end());
+    }
     return OkStatus();
   };
 }
@@ -51,13 +57,15 @@ SessionHead SessionStore::MakeHead(const std::string& domain, const std::string&
   head.kv_type = identity_.kv_type;
   head.created_us = head.updated_us = WallClockMicros();
   head.tokens = snapshot.tokens;
-  head.state_tokens = snapshot.state_tokens;
-  if (snapshot.state_tokens == 0) return head;
+  const StateMemory::SavedState& state = snapshot.state;
+  head.state_tokens = state.n_tokens;
+  if (state.n_tokens == 0) return head;
   head.page_tokens = identity_.sizes.page_tokens;
-  for (size_t g = 0; g < snapshot.groups.size(); ++g) {
+  for (size_t g = 0; g < state.groups.size(); ++g) {
     head.groups.push_back(
-        {.page_bytes = identity_.sizes.page_bytes[g], .first_page = snapshot.groups[g].first_page});
+        {.page_bytes = identity_.sizes.page_bytes[g], .first_page = state.groups[g].first_page});
   }
+  head.slot_bytes = static_cast<int64_t>(state.slot.size());
   return head;
 }
 
@@ -65,7 +73,8 @@ void SessionStore::Save(const std::string& domain, const std::string& name,
                         SessionSnapshot snapshot, std::function<void(Status)> done) {
   auto shared = std::make_shared<SessionSnapshot>(std::move(snapshot));
   worker_.Post([this, domain, name, shared, done = std::move(done)] {
-    const Status status = directory_->Save(MakeHead(domain, name, *shared), SourceOf(*shared));
+    const Status status =
+        directory_->Save(MakeHead(domain, name, *shared), SourceOf(shared->state));
     post_back_([done, status] { done(status); });
   });
 }
@@ -81,14 +90,14 @@ StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain,
   Status status = reader->CheckLayout(FingerprintOf(identity_.layout), identity_.kv_type);
   if (status.ok()) {
     for (const SessionHead::Group& group : head.groups) {
-      snapshot.groups.push_back({.first_page = group.first_page});
+      snapshot.state.groups.push_back({.first_page = group.first_page});
     }
-    status = reader->ReadState(SinkOf(&snapshot));
+    status = reader->ReadState(SinkOf(&snapshot.state));
   }
   if (status.ok()) {
-    snapshot.state_tokens = head.state_tokens;
+    snapshot.state.n_tokens = head.state_tokens;
   } else {
-    snapshot.groups.clear();
+    snapshot.state = {};
     snapshot.note = StrCat("the saved state is not usable and is recomputed from the tokens: ",
                            Message(status));
   }
@@ -114,7 +123,7 @@ void SessionStore::Remove(const std::string& domain, const std::string& name,
 Status SessionStore::RenameNow(const std::string& domain, const std::string& from,
                                const std::string& to) {
   WEFT_ASSIGN_OR_RETURN(const SessionSnapshot snapshot, LoadNow(domain, from));
-  WEFT_RETURN_IF_ERROR(directory_->Save(MakeHead(domain, to, snapshot), SourceOf(snapshot)));
+  WEFT_RETURN_IF_ERROR(directory_->Save(MakeHead(domain, to, snapshot), SourceOf(snapshot.state)));
   return directory_->Remove(domain, from);
 }
 

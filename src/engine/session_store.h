@@ -25,8 +25,7 @@ namespace weft {
 // A session's tokens and state, apart from the engine's memory.
 struct SessionSnapshot {
   std::vector<TokenId> tokens;
-  int64_t state_tokens = 0;  // 0: tokens only
-  std::vector<StateMemory::GroupPages> groups;
+  StateMemory::SavedState state;
   std::string note;  // why there is no state, if it was lost
 };
 

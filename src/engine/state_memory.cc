@@ -7,6 +7,30 @@
 #include "base/check.h"
 
 namespace weft {
+namespace {
+
+// Computing so many tokens again takes no noticeable time; computing more does.
+constexpr int64_t kLeastCheckpointTokens = 256;
+constexpr int64_t kMostCheckpointTokens = 1024;
+
+// As many tokens apart that checkpoints take no more memory than the pages between them,
+// if that is neither too close nor too far.
+int64_t CheckpointTokens(const StateLayout& layout, int64_t wanted) {
+  if (wanted == 0) {
+    int64_t page_bytes = 0;
+    for (const int64_t bytes : layout.page_bytes) page_bytes += bytes;
+    wanted = layout.slot_bytes / std::max<int64_t>(1, page_bytes) * layout.page_tokens;
+    wanted = std::clamp(wanted, kLeastCheckpointTokens, kMostCheckpointTokens);
+  }
+  return (wanted + layout.page_tokens - 1) / layout.page_tokens * layout.page_tokens;
+}
+
+int32_t MostIds(int64_t budget_bytes, int64_t bytes) {
+  return static_cast<int32_t>(
+      std::min<int64_t>(budget_bytes / bytes, std::numeric_limits<int32_t>::max()));
+}
+
+}  // namespace
 
 StateMemory::StateMemory(const ModelSpec& spec, Executor* executor, const Options& options)
     : executor_(executor),
@@ -18,11 +42,16 @@ StateMemory::StateMemory(const ModelSpec& spec, Executor* executor, const Option
   index.share_across_domains = options.share_across_domains;
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
     shapes_.push_back({.page_tokens = layout_.page_tokens, .window = spec.kv_groups[g].window});
-    const int64_t most = std::min<int64_t>(budget_bytes_ / layout_.page_bytes[g],
-                                           std::numeric_limits<int32_t>::max());
-    pools_.push_back(
-        std::make_unique<PagePool>(StrCat("page of layer group ", g), static_cast<int32_t>(most)));
+    pools_.push_back(std::make_unique<PagePool>(StrCat("page of layer group ", g),
+                                                MostIds(budget_bytes_, layout_.page_bytes[g])));
     index.groups.push_back({.pool = pools_.back().get(), .window = spec.kv_groups[g].window});
+  }
+  if (layout_.slot_bytes > 0) {
+    slots_ = std::make_unique<SlotPool>("slot", MostIds(budget_bytes_, layout_.slot_bytes));
+    index.slots = slots_.get();
+    checkpoint_tokens_ = CheckpointTokens(layout_, options.checkpoint_tokens);
+    const double share = options.checkpoint_share * static_cast<double>(budget_bytes_);
+    max_checkpoints_ = static_cast<int64_t>(share) / layout_.slot_bytes;
   }
   index_ = std::make_unique<PrefixIndex>(std::move(index));
   grown_.resize(n_groups());
@@ -31,12 +60,13 @@ StateMemory::StateMemory(const ModelSpec& spec, Executor* executor, const Option
 StatusOr<std::unique_ptr<StateMemory>> StateMemory::Create(const ModelSpec& spec,
                                                            Executor* executor,
                                                            const Options& options) {
-  int64_t least = 0;
+  int64_t least = executor->layout().slot_bytes;
   for (const int64_t bytes : executor->layout().page_bytes) least += bytes;
   if (options.budget_bytes < least) {
-    return ResourceExhausted("the memory budget of ", HumanBytes(options.budget_bytes),
-                             " does not hold one page of every layer group (",
-                             HumanBytes(static_cast<uint64_t>(least)), "); give --memory more");
+    return ResourceExhausted(
+        "the memory budget of ", HumanBytes(options.budget_bytes),
+        " does not hold one page of every layer group and the recurrent state (",
+        HumanBytes(static_cast<uint64_t>(least)), "); give --memory more");
   }
   return std::unique_ptr<StateMemory>(new StateMemory(spec, executor, options));
 }
@@ -59,25 +89,35 @@ void StateMemory::Reuse(Session* session, int64_t limit) {
   if (index_->MatchLength(session->domain, session->tokens, limit) <= session->computed) return;
   PrefixMatch match = index_->Match(session->domain, session->tokens, limit);
   session->tables = std::move(match.tables);
-  session->computed = match.n_tokens;
-  session->indexed = match.n_tokens;
+  session->slot = std::move(match.checkpoint);
+  session->computed = session->prepared = session->indexed = match.n_tokens;
 }
 
-std::vector<int64_t> StateMemory::PagesToPrepare(const Session& session, int64_t n) const {
-  std::vector<int64_t> pages;
+// --- room -----------------------------------------------------------------------------
+
+StateMemory::Amount StateMemory::AmountToPrepare(const Session& session, int64_t n) const {
+  Amount amount;
   for (size_t g = 0; g < n_groups(); ++g) {
-    pages.push_back(session.tables.empty() ? shapes_[g].PagesFor(n)
-                                           : session.tables[g].PagesToAppend(n));
+    amount.pages.push_back(session.tables.empty() ? shapes_[g].PagesFor(n)
+                                                  : session.tables[g].PagesToAppend(n));
   }
-  return pages;
+  const bool owns = session.slot && slots_->use_count(session.slot.id()) == 1;
+  amount.slots = slots_ != nullptr && !owns ? 1 : 0;
+  return amount;
+}
+
+int64_t StateMemory::BytesOf(const Amount& amount) const {
+  int64_t bytes = amount.slots * layout_.slot_bytes;
+  for (size_t g = 0; g < n_groups(); ++g) bytes += amount.pages[g] * layout_.page_bytes[g];
+  return bytes;
 }
 
 Status StateMemory::EvictFor(const Session& session, int64_t n) {
-  return MakeRoom(PagesToPrepare(session, n));
+  return MakeRoom(AmountToPrepare(session, n));
 }
 
 int64_t StateMemory::LeastBytes(int64_t n_tokens) const {
-  int64_t bytes = 0;
+  int64_t bytes = n_tokens > 0 ? layout_.slot_bytes : 0;
   for (size_t g = 0; g < n_groups() && n_tokens > 0; ++g) {
     const int64_t gone = shapes_[g].VisibleFrom(n_tokens - 1) / page_tokens();
     bytes += (shapes_[g].PagesFor(n_tokens) - gone) * layout_.page_bytes[g];
@@ -85,28 +125,34 @@ int64_t StateMemory::LeastBytes(int64_t n_tokens) const {
   return bytes;
 }
 
-Status StateMemory::MakeRoom(std::span<const int64_t> pages) {
-  int64_t wanted = 0;
-  for (size_t g = 0; g < n_groups(); ++g) wanted += pages[g] * layout_.page_bytes[g];
+Status StateMemory::MakeRoom(const Amount& amount) {
+  const int64_t wanted = BytesOf(amount);
   const int64_t missing = wanted - free_bytes();
   if (missing <= 0) return OkStatus();
-  // First as much of each group as it needs itself.
+  // First as much of each kind as is needed of it.
+  const auto part_of = [&](int64_t count, int64_t bytes) -> int64_t {
+    if (count == 0) return 0;
+    const double part = static_cast<double>(missing) * static_cast<double>(count * bytes) /
+                        static_cast<double>(wanted);
+    return static_cast<int64_t>(part) / bytes + 1;
+  };
   EvictionWish wish;
   for (size_t g = 0; g < n_groups(); ++g) {
-    const int64_t total = std::max<int64_t>(1, wanted);
-    const int64_t share = pages[g] * layout_.page_bytes[g];
-    const double bytes =
-        static_cast<double>(missing) * static_cast<double>(share) / static_cast<double>(total);
-    wish.pages.push_back(static_cast<int64_t>(bytes) / layout_.page_bytes[g] +
-                         (pages[g] > 0 ? 1 : 0));
+    wish.pages.push_back(part_of(amount.pages[g], layout_.page_bytes[g]));
   }
+  wish.slots = part_of(amount.slots, layout_.slot_bytes);
   index_->EvictLru(wish);
-  // A group may have nothing left to give; the pages of any other help as well.
-  for (size_t g = 0; g < n_groups() && wanted > free_bytes(); ++g) {
+  // A kind may have nothing left to give; any other helps as well.
+  const auto missing_of = [&](int64_t bytes) {
+    return std::max<int64_t>(0, wanted - free_bytes() + bytes - 1) / bytes;
+  };
+  for (size_t g = 0; g < n_groups(); ++g) {
     EvictionWish rest{std::vector<int64_t>(n_groups())};
-    const int64_t bytes = layout_.page_bytes[g];
-    rest.pages[g] = (wanted - free_bytes() + bytes - 1) / bytes;
+    rest.pages[g] = missing_of(layout_.page_bytes[g]);
     index_->EvictLru(rest);
+  }
+  if (slots_ != nullptr) {
+    index_->EvictLru({std::vector<int64_t>(n_groups()), missing_of(layout_.slot_bytes)});
   }
   if (wanted > free_bytes()) {
     return ResourceExhausted(
@@ -146,60 +192,167 @@ Status StateMemory::AppendAll(Session* session, int64_t n) {
   return OkStatus();
 }
 
+// A fresh slot when the session has none, a copy when others hold its slot too.
+Status StateMemory::OwnSlot(Session* session) {
+  if (slots_ == nullptr) return OkStatus();
+  if (session->slot && slots_->use_count(session->slot.id()) == 1) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const SlotId id, slots_->Allocate());
+  PoolRef fresh = PoolRef::Adopt(slots_.get(), id);
+  if (id >= grown_slots_) {
+    WEFT_RETURN_IF_ERROR(executor_->GrowSlots(id + 1));
+    grown_slots_ = id + 1;
+  }
+  if (session->slot) {
+    ++slots_copied_;
+    WEFT_RETURN_IF_ERROR(executor_->CopySlot(session->slot.id(), id));
+  } else {
+    WEFT_RETURN_IF_ERROR(executor_->ClearSlot(id));
+  }
+  session->slot = std::move(fresh);
+  return OkStatus();
+}
+
 Status StateMemory::Prepare(Session* session, int64_t n) {
   EnsureTables(session);
-  WEFT_RETURN_IF_ERROR(MakeRoom(PagesToPrepare(*session, n)));
-  const Status status = AppendAll(session, n);
+  const Amount amount = AmountToPrepare(*session, n);
+  Status status = MakeRoom(amount);
+  if (!status.ok() && session->slot && BytesOf(Amount{amount.pages}) <= free_bytes()) {
+    // Without a checkpoint at this place the slot need not be copied.
+    index_->ForgetCheckpoint(
+        session->domain, std::span(session->tokens).first(static_cast<size_t>(session->computed)));
+    status = MakeRoom(AmountToPrepare(*session, n));
+  }
+  WEFT_RETURN_IF_ERROR(status);
+  status = OwnSlot(session);
+  if (status.ok()) status = AppendAll(session, n);
   // The backend can refuse what the budget allowed. Positions appended to some groups
   // only are taken back, and so is the last page where it is partly filled: it may be
   // a private one that its contents were not copied to.
   if (!status.ok()) {
     for (PageTable& table : session->tables) table.TruncateTo(session->computed);
     Truncate(session, session->computed / page_tokens() * page_tokens());
+    return status;
   }
-  return status;
+  session->prepared = session->computed + n;
+  return OkStatus();
 }
 
+// --- what was computed ------------------------------------------------------------------
+
 void StateMemory::Commit(Session* session) {
-  if (!session->tables.empty()) session->computed = session->tables[0].n_tokens();
+  session->computed = session->prepared;
   const int64_t whole = session->computed / page_tokens() * page_tokens();
-  if (prefix_cache_ && whole > session->indexed) {
-    const std::vector<PageTable*> tables = TablesOf(session);
-    index_->Insert(session->domain, session->tokens, whole, tables, /*adopt=*/true);
-    session->indexed = whole;
-  }
+  const bool due = slots_ == nullptr ? whole > session->indexed : IsCheckpoint(*session);
+  if (keeps_prefixes() && due) AddToIndex(session);
   for (PageTable& table : session->tables) table.DropBehindWindow();
+}
+
+void StateMemory::AddToIndex(Session* session) {
+  const int64_t whole = session->computed / page_tokens() * page_tokens();
+  const std::vector<PageTable*> tables = TablesOf(session);
+  index_->Insert(session->domain, session->tokens, whole, tables, /*adopt=*/true,
+                 session->slot.id());
+  session->indexed = whole;
+  if (slots_ == nullptr) return;
+  // One that only marks how far the turn has come goes when the next one is there.
+  const int64_t former =
+      std::exchange(session->tail_checkpoint, IsPlanned(*session, whole) ? 0 : whole);
+  if (former > 0 && former != whole) {
+    index_->ForgetCheckpoint(session->domain,
+                             std::span(session->tokens).first(static_cast<size_t>(former)));
+  }
+  index_->LimitCheckpoints(max_checkpoints_);
+}
+
+// From here on every whole page may be the session's last.
+int64_t StateMemory::TailStart(const Session& session) const {
+  const int64_t n_tokens = static_cast<int64_t>(session.tokens.size());
+  return std::max<int64_t>(0, n_tokens - 1) / page_tokens() * page_tokens();
+}
+
+void StateMemory::PlanCheckpoints(Session* session) const {
+  if (slots_ == nullptr || !keeps_prefixes()) return;
+  session->tail_checkpoint = 0;
+  const int64_t end = TailStart(*session);
+  session->checkpoints_wanted = {index_->KnownLength(session->domain, session->tokens, end), end};
+}
+
+void StateMemory::WantCheckpoint(Session* session, int64_t n_tokens) const {
+  WEFT_CHECK(n_tokens % page_tokens() == 0, "checkpoints lie at the ends of pages");
+  std::vector<int64_t>& wanted = session->checkpoints_wanted;
+  if (std::find(wanted.begin(), wanted.end(), n_tokens) == wanted.end()) {
+    wanted.push_back(n_tokens);
+  }
+}
+
+bool StateMemory::IsPlanned(const Session& session, int64_t n_tokens) const {
+  const auto& wanted = session.checkpoints_wanted;
+  return n_tokens % checkpoint_tokens_ == 0 ||
+         std::find(wanted.begin(), wanted.end(), n_tokens) != wanted.end();
+}
+
+bool StateMemory::IsCheckpoint(const Session& session) const {
+  const int64_t n = session.computed;
+  return n > 0 && n % page_tokens() == 0 && (n >= TailStart(session) || IsPlanned(session, n));
+}
+
+int64_t StateMemory::RowsToCheckpoint(const Session& session) const {
+  if (slots_ == nullptr || !keeps_prefixes()) return std::numeric_limits<int64_t>::max();
+  const int64_t from = session.computed;
+  int64_t next = (from / checkpoint_tokens_ + 1) * checkpoint_tokens_;
+  const int64_t tail = std::max(TailStart(session), (from / page_tokens() + 1) * page_tokens());
+  next = std::min(next, tail);
+  for (const int64_t wanted : session.checkpoints_wanted) {
+    if (wanted > from) next = std::min(next, wanted);
+  }
+  return next - from;
+}
+
+// --- going back and sharing -----------------------------------------------------------
+
+bool StateMemory::HoldsStateAt(const Session& session, int64_t n_tokens) const {
+  const bool exact = n_tokens == session.computed && session.prepared == session.computed;
+  if (slots_ != nullptr && !exact) return false;
+  return std::all_of(session.tables.begin(), session.tables.end(),
+                     [n_tokens](const PageTable& table) { return table.Covers(n_tokens); });
 }
 
 void StateMemory::Truncate(Session* session, int64_t n_tokens) {
   n_tokens = std::min(n_tokens, session->computed);
-  for (const PageTable& table : session->tables) {
-    if (!table.Covers(n_tokens)) n_tokens = 0;
-  }
-  for (PageTable& table : session->tables) table.TruncateTo(n_tokens);
-  session->computed = n_tokens;
-  session->indexed = std::min(session->indexed, n_tokens / page_tokens() * page_tokens());
+  const int64_t kept = HoldsStateAt(*session, n_tokens) ? n_tokens : 0;
+  for (PageTable& table : session->tables) table.TruncateTo(kept);
+  if (kept == 0) session->slot.Reset();
+  session->computed = session->prepared = kept;
+  session->indexed = std::min(session->indexed, kept / page_tokens() * page_tokens());
+  Reuse(session, n_tokens);
 }
 
 void StateMemory::Share(const Session& from, int64_t n_tokens, Session* to) {
   WEFT_CHECK(to->computed == 0, "sharing state with a session that has its own");
   n_tokens = std::min(n_tokens, from.computed);
-  for (const PageTable& table : from.tables) {
-    if (!table.Covers(n_tokens)) n_tokens = 0;
+  if (HoldsStateAt(from, n_tokens)) {
+    to->tables.clear();
+    for (const PageTable& table : from.tables) to->tables.push_back(table.Share(n_tokens));
+    for (PageTable& table : to->tables) table.DropBehindWindow();
+    if (n_tokens > 0) to->slot = from.slot.Share();
+    to->computed = to->prepared = n_tokens;
+    to->indexed = std::min(from.indexed, n_tokens / page_tokens() * page_tokens());
   }
-  to->tables.clear();
-  for (const PageTable& table : from.tables) to->tables.push_back(table.Share(n_tokens));
-  for (PageTable& table : to->tables) table.DropBehindWindow();
-  to->computed = n_tokens;
-  to->indexed = std::min(from.indexed, n_tokens / page_tokens() * page_tokens());
+  Reuse(to, n_tokens);
 }
 
+// --- accounting -------------------------------------------------------------------------
+
 int64_t StateMemory::BytesOf(const Session& session) const {
-  int64_t bytes = 0;
+  int64_t bytes = SlotBytesOf(session);
   for (size_t g = 0; g < session.tables.size(); ++g) {
     bytes += session.tables[g].pages_held() * layout_.page_bytes[g];
   }
   return bytes;
+}
+
+int64_t StateMemory::SlotBytesOf(const Session& session) const {
+  return session.slot ? layout_.slot_bytes : 0;
 }
 
 int64_t StateMemory::PagesOf(const Session& session) const {
@@ -214,73 +367,7 @@ int64_t StateMemory::SharedPagesOf(const Session& session) const {
   return pages;
 }
 
-StatusOr<std::vector<StateMemory::GroupPages>> StateMemory::ReadPages(const Session& session) {
-  std::vector<GroupPages> groups(session.tables.size());
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const PageTable& table = session.tables[g];
-    groups[g].first_page = table.first_present();
-    const int64_t n_pages = static_cast<int64_t>(table.pages().size());
-    for (int64_t i = table.first_present(); i < n_pages; ++i) {
-      const int64_t tokens = std::min<int64_t>(page_tokens(), session.computed - i * page_tokens());
-      std::vector<std::byte> bytes(static_cast<size_t>(layout_.page_bytes[g]));
-      WEFT_RETURN_IF_ERROR(executor_->ReadPage(static_cast<int>(g),
-                                               table.pages()[static_cast<size_t>(i)],
-                                               static_cast<int>(tokens), bytes));
-      groups[g].pages.push_back(std::move(bytes));
-    }
-  }
-  return groups;
-}
-
-Status StateMemory::WritePages(Session* session, int64_t n_tokens,
-                               std::span<const GroupPages> groups) {
-  WEFT_CHECK(session->computed == 0, "restoring over a session that has state");
-  session->tables.clear();
-  EnsureTables(session);
-  if (groups.size() != n_groups()) {
-    return DataLoss("the saved state has ", groups.size(), " layer groups, the model has ",
-                    n_groups());
-  }
-  std::vector<int64_t> pages;
-  for (size_t g = 0; g < n_groups(); ++g) {
-    const int64_t entries = shapes_[g].PagesFor(n_tokens);
-    const int64_t count = static_cast<int64_t>(groups[g].pages.size());
-    if (groups[g].first_page < 0 || groups[g].first_page + count != entries ||
-        groups[g].first_page * page_tokens() > shapes_[g].VisibleFrom(n_tokens)) {
-      return DataLoss("the saved pages of layer group ", g, " do not fit ", n_tokens, " tokens");
-    }
-    for (const auto& page : groups[g].pages) {
-      if (static_cast<int64_t>(page.size()) != layout_.page_bytes[g]) {
-        return DataLoss("a saved page of layer group ", g, " has ", page.size(), " bytes, not ",
-                        layout_.page_bytes[g]);
-      }
-    }
-    pages.push_back(count);
-  }
-  WEFT_RETURN_IF_ERROR(MakeRoom(pages));
-  const auto fill = [&]() -> Status {
-    for (size_t g = 0; g < n_groups(); ++g) {
-      PageTable& table = session->tables[g];
-      WEFT_RETURN_IF_ERROR(table.Refill(n_tokens, groups[g].first_page));
-      WEFT_RETURN_IF_ERROR(GrowFor(g, table, static_cast<size_t>(groups[g].first_page)));
-      for (size_t i = 0; i < groups[g].pages.size(); ++i) {
-        const PageId page = table.pages()[static_cast<size_t>(groups[g].first_page) + i];
-        WEFT_RETURN_IF_ERROR(executor_->WritePage(static_cast<int>(g), page, groups[g].pages[i]));
-      }
-    }
-    return OkStatus();
-  };
-  const Status status = fill();
-  if (!status.ok()) {
-    session->tables.clear();
-    return status;
-  }
-  session->computed = n_tokens;
-  session->indexed = 0;
-  return OkStatus();
-}
-
-int64_t StateMemory::used_bytes() const {
+int64_t StateMemory::page_bytes() const {
   int64_t bytes = 0;
   for (size_t g = 0; g < n_groups(); ++g) bytes += pools_[g]->in_use() * layout_.page_bytes[g];
   return bytes;
@@ -314,22 +401,39 @@ void StateMemory::ReturnFreed() {
     std::erase_if(freed, [&](int32_t page) { return page >= grown_[g]; });
     if (!freed.empty()) executor_->DiscardPages(static_cast<int>(g), freed);
   }
+  if (slots_ == nullptr) return;
+  for (const SlotId slot : slots_->TakeFreed()) {
+    // A backend that cannot clear says so when the slot is to be used again.
+    if (slot < grown_slots_) (void)executor_->ClearSlot(slot);
+  }
+}
+
+Status StateMemory::CheckSession(const Session& session) const {
+  for (const PageTable& table : session.tables) {
+    WEFT_RETURN_IF_ERROR(table.CheckIntegrity());
+    if (table.n_tokens() != session.computed) {
+      return Internal("a session computed ", session.computed, " tokens, but a table holds ",
+                      table.n_tokens());
+    }
+  }
+  if (session.prepared != session.computed) {
+    return Internal("a session is prepared for tokens that nobody computes");
+  }
+  if (session.computed > static_cast<int64_t>(session.tokens.size())) {
+    return Internal("a session computed more tokens than it has");
+  }
+  const bool needs_slot = slots_ != nullptr && session.computed > 0;
+  if (needs_slot != static_cast<bool>(session.slot)) {
+    return Internal("a session that computed ", session.computed, " tokens ",
+                    needs_slot ? "has no slot" : "holds a slot");
+  }
+  return OkStatus();
 }
 
 Status StateMemory::CheckIntegrity(const SessionTable& sessions) const {
   Status status = index_->CheckIntegrity();
   sessions.ForEach([&](Session* session) {
-    if (!status.ok()) return;
-    for (const PageTable& table : session->tables) {
-      if (status.ok()) status = table.CheckIntegrity();
-      if (status.ok() && table.n_tokens() != session->computed) {
-        status = Internal("a session computed ", session->computed, " tokens, but a table holds ",
-                          table.n_tokens());
-      }
-    }
-    if (session->computed > static_cast<int64_t>(session->tokens.size())) {
-      status = Internal("a session computed more tokens than it has");
-    }
+    if (status.ok()) status = CheckSession(*session);
   });
   for (size_t g = 0; g < n_groups() && status.ok(); ++g) {
     std::vector<int32_t> counts;
@@ -339,7 +443,13 @@ Status StateMemory::CheckIntegrity(const SessionTable& sessions) const {
     });
     status = pools_[g]->CheckIntegrity(counts);
   }
-  return status;
+  if (slots_ == nullptr || !status.ok()) return status;
+  std::vector<int32_t> counts;
+  index_->AddSlotCounts(&counts);
+  sessions.ForEach([&](Session* session) {
+    if (session->slot) AddCount(&counts, session->slot.id());
+  });
+  return slots_->CheckIntegrity(counts);
 }
 
 }  // namespace weft

@@ -1,10 +1,17 @@
-// The memory of all sessions of an engine: page pools, the prefix index and the
-// backend's memory behind them, under one budget of bytes.
+// The memory of all sessions of an engine: the pools of pages and slots, the prefix
+// index and the backend's memory behind them, under one budget of bytes.
 //
-// Sessions own pages through their tables, the index owns pages of its own; this
-// class is where they meet. When the budget is used up it evicts prefixes that no
-// session holds; taking memory from sessions is the engine's decision, not made
-// here. Engine thread only.
+// Sessions own pages through their tables and a slot; the index owns pages and
+// checkpoints of its own; this class is where they meet. When the budget is used up it
+// evicts prefixes that no session holds; taking memory from sessions is the engine's
+// decision, not made here. Engine thread only.
+//
+// A slot is shared and copied before it is written, as a page is: forks and the index
+// take references, and Prepare makes the copy. So a checkpoint is one more reference to
+// a session's slot at the right moment, which is after exactly a whole number of pages:
+// steps must end there (RowsToCheckpoint). A slot cannot be cut: a session that goes
+// back to where it has no exact state starts from the nearest checkpoint before, or, if
+// there is none, from the beginning.
 #ifndef WEFT_ENGINE_STATE_MEMORY_H_
 #define WEFT_ENGINE_STATE_MEMORY_H_
 
@@ -29,41 +36,61 @@ class StateMemory {
     int64_t budget_bytes = 0;
     bool prefix_cache = true;
     bool share_across_domains = false;
+    double checkpoint_share = 0;    // of the budget, for checkpoints
+    int64_t checkpoint_tokens = 0;  // between two of them; 0: chosen here
   };
-  // RESOURCE_EXHAUSTED when the budget does not hold a page of every group.
+  // RESOURCE_EXHAUSTED when the budget does not hold a page of every group and a slot.
   // `executor` must outlive the object.
   static StatusOr<std::unique_ptr<StateMemory>> Create(const ModelSpec& spec, Executor* executor,
                                                        const Options& options);
 
   int page_tokens() const { return layout_.page_tokens; }
+  // Whether anything computed can be found again by another session.
+  bool keeps_prefixes() const {
+    return prefix_cache_ && (slots_ == nullptr || max_checkpoints_ > 0);
+  }
 
   // --- one session -------------------------------------------------------------
   // Takes the longest prefix of the session's tokens that the index holds, if it is
   // longer than what the session has computed; at most `limit` tokens.
   void Reuse(Session* session, int64_t limit);
   // Makes room for `n` tokens after session->computed: allocates pages, copies a
-  // shared last page, appends to the tables. RESOURCE_EXHAUSTED when the budget is used
-  // up by what sessions hold; nothing has changed then. After an error of the backend
-  // the session may have lost its partly filled last page.
+  // shared last page and a shared slot, appends to the tables. RESOURCE_EXHAUSTED when
+  // the budget is used up by what sessions hold; nothing has changed then. After an error
+  // of the backend the session may have lost its partly filled last page.
   Status Prepare(Session* session, int64_t n);
-  // The prepared tokens are computed: computed advances to the tables' length, whole
-  // new pages go to the index, pages behind windows go back.
+  // The prepared tokens are computed: whole new pages and checkpoints go to the index,
+  // pages behind windows go back.
   void Commit(Session* session);
-  // Forgets the state after the first `n_tokens`; may forget more where a window has
-  // given back what would be needed to go on from there. Tokens are not touched.
+  // Forgets the state after the first `n_tokens`, and what was prepared. Where there is
+  // none of exactly these any more (a window has given back what would be needed, a slot
+  // went on), the longest known prefix takes its place. Tokens are not touched.
   void Truncate(Session* session, int64_t n_tokens);
   void Drop(Session* session) { Truncate(session, 0); }
-  // Gives `to`, which has none, the state of `from`'s first `n_tokens`, shared.
+  // Gives `to`, which has these tokens and no state, that of `from`'s first `n_tokens`,
+  // shared; or that of the longest known prefix.
   void Share(const Session& from, int64_t n_tokens, Session* to);
+
+  // --- checkpoints of models with recurrent state; no-ops for others ----------------
+  // A turn begins: chooses what it leaves behind for others to start from. Where its
+  // tokens leave a known prefix, at the end of its prompt (a page before it: whoever asks
+  // the same has one token to compute), and every so many tokens between.
+  void PlanCheckpoints(Session* session) const;
+  // Somebody needs the session's state after its first `n_tokens`, which it has not
+  // reached yet. REQUIRES: a multiple of page_tokens().
+  void WantCheckpoint(Session* session, int64_t n_tokens) const;
+  // Rows after which a step of the session must end, at the most.
+  int64_t RowsToCheckpoint(const Session& session) const;
 
   // Evicts prefixes until Prepare(session, n) would find room; RESOURCE_EXHAUSTED when
   // there are not enough of them.
   Status EvictFor(const Session& session, int64_t n);
   // Bytes that a session of `n_tokens` cannot do without while its last one is computed.
   int64_t LeastBytes(int64_t n_tokens) const;
-  // Bytes of pages and slots in the session's tables, shared or not; and how many
-  // pages, and how many of them others hold too.
+  // Bytes of the session's pages and slot, shared or not; and how many pages, and how
+  // many of them others hold too.
   int64_t BytesOf(const Session& session) const;
+  int64_t SlotBytesOf(const Session& session) const;
   int64_t PagesOf(const Session& session) const;
   int64_t SharedPagesOf(const Session& session) const;
 
@@ -72,12 +99,23 @@ class StateMemory {
     int64_t first_page = 0;  // entries before are absent
     std::vector<std::vector<std::byte>> pages;
   };
-  StatusOr<std::vector<GroupPages>> ReadPages(const Session& session);
+  // A session's state apart from the backend's memory.
+  struct SavedState {
+    int64_t n_tokens = 0;  // 0: none, and the rest is empty
+    std::vector<GroupPages> groups;
+    std::vector<std::byte> slot;  // empty without recurrent state
+  };
+  StatusOr<SavedState> ReadState(const Session& session);
   // REQUIRES: the session holds no state. Leaves none on error.
-  Status WritePages(Session* session, int64_t n_tokens, std::span<const GroupPages> groups);
+  Status WriteState(Session* session, const SavedState& state);
 
   // --- the whole --------------------------------------------------------------------
-  int64_t used_bytes() const;  // of pages and slots that somebody holds
+  // Of what somebody holds. A slot that a session and a checkpoint share is the session's.
+  int64_t used_bytes() const { return page_bytes() + slots_used() * layout_.slot_bytes; }
+  int64_t page_bytes() const;
+  int64_t checkpoint_bytes() const { return index_->Stats().lone_checkpoints * layout_.slot_bytes; }
+  int64_t slot_bytes() const { return used_bytes() - page_bytes() - checkpoint_bytes(); }
+  int64_t slots_used() const { return slots_ != nullptr ? slots_->in_use() : 0; }
   int64_t budget_bytes() const { return budget_bytes_; }
   int64_t free_bytes() const { return budget_bytes_ - used_bytes(); }
   int64_t pages_used() const;
@@ -85,11 +123,14 @@ class StateMemory {
   int64_t pages_in_index() const;
   int64_t index_nodes() const;
   int64_t index_evicted_pages() const;
+  int64_t checkpoints() const { return index_->Stats().checkpoints; }
+  int64_t evicted_checkpoints() const { return index_->Stats().evicted_checkpoints; }
   int64_t pages_copied() const { return pages_copied_; }
+  int64_t slots_copied() const { return slots_copied_; }
   const StateLayout& layout() const { return layout_; }
 
   void DropPrefixes() { index_->ClearAll(); }
-  // Tells the backend which pages are no longer needed.
+  // Tells the backend which pages and slots are no longer needed.
   void ReturnFreed();
   // Compares every count with what the sessions and the index hold.
   Status CheckIntegrity(const SessionTable& sessions) const;
@@ -100,10 +141,24 @@ class StateMemory {
   size_t n_groups() const { return pools_.size(); }
   void EnsureTables(Session* session) const;
   std::vector<PageTable*> TablesOf(Session* session) const;
-  std::vector<int64_t> PagesToPrepare(const Session& session, int64_t n) const;
-  Status MakeRoom(std::span<const int64_t> pages);
+  // So many pages of every group, and slots.
+  using Amount = EvictionWish;
+  Amount AmountToPrepare(const Session& session, int64_t n) const;
+  int64_t BytesOf(const Amount& amount) const;
+  Status MakeRoom(const Amount& amount);
+  Status OwnSlot(Session* session);
   Status AppendAll(Session* session, int64_t n);
   Status GrowFor(size_t group, const PageTable& table, size_t first_entry);
+  // Whether the session can be continued from there with what it holds.
+  bool HoldsStateAt(const Session& session, int64_t n_tokens) const;
+  // Whether a checkpoint is to stay there; whether one is to be taken now.
+  bool IsPlanned(const Session& session, int64_t n_tokens) const;
+  bool IsCheckpoint(const Session& session) const;
+  int64_t TailStart(const Session& session) const;
+  void AddToIndex(Session* session);
+  Status FillFrom(const SavedState& state, Session* session);
+  Status CheckFits(const SavedState& state) const;
+  Status CheckSession(const Session& session) const;
 
   Executor* const executor_;
   const StateLayout layout_;
@@ -112,8 +167,13 @@ class StateMemory {
   std::vector<GroupShape> shapes_;
   std::vector<std::unique_ptr<PagePool>> pools_;  // one per group
   std::vector<int64_t> grown_;                    // per group: pages that the backend has
+  std::unique_ptr<SlotPool> slots_;               // null without recurrent state
+  int64_t grown_slots_ = 0;
+  int64_t checkpoint_tokens_ = 0;  // a multiple of page_tokens(); 0 without recurrent state
+  int64_t max_checkpoints_ = 0;
   std::unique_ptr<PrefixIndex> index_;
   int64_t pages_copied_ = 0;
+  int64_t slots_copied_ = 0;
 };
 
 }  // namespace weft

@@ -23,7 +23,7 @@ struct LaneView {
   int64_t pending = 0;    // rows it could compute now; at least 1
   int priority = 0;       // higher first
   int64_t waited_us = 0;  // since its last computed row (or since it was admitted)
-  int64_t max_chunk = 0;  // a smaller chunk that it asks for; 0: none
+  int64_t max_chunk = 0;  // a smaller chunk that it asks for; 0: any
 };
 
 class StepPlanner {

@@ -1,4 +1,5 @@
 #include "tests/support/engine_harness.h"
+#include "tests/support/recurrent_backend.h"
 
 #include <unistd.h>
 
@@ -91,9 +92,15 @@ class FaultyExecutor : public Executor {
   Status WritePage(int group, PageId page, std::span<const std::byte> in) override {
     return inner_->WritePage(group, page, in);
   }
-  Status GrowSlots(int64_t n_slots) override { return inner_->GrowSlots(n_slots); }
+  Status GrowSlots(int64_t n_slots) override {
+    if (faults_->fail_grow) return ResourceExhausted("the device is out of memory");
+    return inner_->GrowSlots(n_slots);
+  }
   Status ClearSlot(SlotId slot) override { return inner_->ClearSlot(slot); }
-  Status CopySlot(SlotId from, SlotId to) override { return inner_->CopySlot(from, to); }
+  Status CopySlot(SlotId from, SlotId to) override {
+    if (faults_->fail_copy) return Internal("the copy failed");
+    return inner_->CopySlot(from, to);
+  }
   Status ReadSlot(SlotId slot, std::span<std::byte> out) override {
     return inner_->ReadSlot(slot, out);
   }
@@ -147,13 +154,19 @@ std::shared_ptr<const Model> TinyModel(std::string_view architecture, uint64_t s
   ModelOptions options;
   options.n_threads = 1;
   options.backend_object = backend;
+  if (constexpr std::string_view kRecurrent = "recurrent-"; architecture.starts_with(kRecurrent)) {
+    static const RecurrentBackend recurrent(*FindBackend("cpu"));
+    architecture.remove_prefix(kRecurrent.size());
+    if (backend == nullptr) options.backend_object = &recurrent;
+  }
   auto model = Model::Load(TinyModelFile(architecture, seed), options);
   WEFT_CHECK(model.ok(), std::string(Message(model.status())).c_str());
   if (backend == nullptr) loaded[key] = *model;
   return *std::move(model);
 }
 
-FaultyBackend::FaultyBackend() : inner_(*FindBackend("cpu")) {}
+FaultyBackend::FaultyBackend(const Backend* inner)
+    : inner_(inner != nullptr ? inner : *FindBackend("cpu")) {}
 
 StatusOr<std::shared_ptr<const Weights>> FaultyBackend::Load(std::shared_ptr<const ModelFile> file,
                                                              ModelSpec spec,
@@ -168,16 +181,24 @@ StatusOr<std::unique_ptr<Executor>> FaultyBackend::NewExecutor(
   return std::unique_ptr<Executor>(std::make_unique<FaultyExecutor>(std::move(inner), faults_));
 }
 
-int64_t PageBytes(const Model& model, const EngineOptions& options) {
+StateLayout LayoutOf(const Model& model, const EngineOptions& options) {
   ExecutorOptions executor;
   executor.kv_type = options.kv_type == KvType::kF32 ? DType::kF32 : DType::kF16;
   executor.page_tokens = options.page_tokens;
   executor.n_threads = 1;
-  const auto made = (*FindBackend("cpu"))->NewExecutor(model.weights(), executor);
+  const auto made = model.backend().NewExecutor(model.weights(), executor);
   WEFT_CHECK(made.ok(), "an executor of the tiny model");
+  return (*made)->layout();
+}
+
+int64_t PageBytes(const Model& model, const EngineOptions& options) {
   int64_t bytes = 0;
-  for (const int64_t page : (*made)->layout().page_bytes) bytes += page;
+  for (const int64_t page : LayoutOf(model, options).page_bytes) bytes += page;
   return bytes;
+}
+
+int64_t StateBytes(const EngineStats& stats) {
+  return stats.page_bytes + stats.slot_bytes + stats.checkpoint_bytes;
 }
 
 std::function<std::unique_ptr<TokenMask>(int)> Script(std::vector<TokenId> tokens) {

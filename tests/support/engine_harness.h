@@ -29,7 +29,8 @@ inline constexpr int64_t kTinyWindow = 32;
 std::string TinyModelFile(std::string_view architecture, uint64_t seed = 1);
 
 // The same, loaded; for a context of kTinyContext. Kept for the process when `backend`
-// is null.
+// is null. "recurrent-llama" and "recurrent-gemma3" are those on a RecurrentBackend: with
+// recurrent state beside their pages.
 std::shared_ptr<const Model> TinyModel(std::string_view architecture, uint64_t seed = 1,
                                        const Backend* backend = nullptr);
 
@@ -45,10 +46,10 @@ struct Faults {
   std::atomic<bool> fail_executor{false};
 };
 
-// The cpu backend with faults.
+// The cpu backend, or another, with faults.
 class FaultyBackend : public Backend {
  public:
-  FaultyBackend();
+  explicit FaultyBackend(const Backend* inner = nullptr);
   Faults& faults() { return *faults_; }
 
   std::string_view name() const override { return inner_->name(); }
@@ -60,12 +61,16 @@ class FaultyBackend : public Backend {
                                                   const ExecutorOptions& options) const override;
 
  private:
-  const Backend* inner_;
+  const Backend* const inner_;
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
 };
 
-// Bytes of one page of every layer group of the tiny model with these options.
+// The sizes of the model's state with these options.
+StateLayout LayoutOf(const Model& model, const EngineOptions& options);
+// Bytes of one page of every layer group.
 int64_t PageBytes(const Model& model, const EngineOptions& options);
+// Bytes of everything that sessions and the prefix index hold.
+int64_t StateBytes(const EngineStats& stats);
 
 // Allows one token after the other of a script, so that a test decides what is said.
 // After its end everything is allowed.
