@@ -59,6 +59,9 @@ TEST(EnginePropertyTest, Qwen3) { RunPrograms("qwen3", kPrograms); }
 TEST(EnginePropertyTest, Gemma3SlidingWindow) { RunPrograms("gemma3", kPrograms); }
 TEST(EnginePropertyTest, Qwen3MixtureOfExperts) { RunPrograms("qwen3moe", kPrograms); }
 
+TEST(EnginePropertyTest, RecurrentQwen3) { RunPrograms("recurrent-qwen3", kPrograms); }
+TEST(EnginePropertyTest, RecurrentGemma3) { RunPrograms("recurrent-gemma3", kPrograms); }
+
 TEST(EnginePropertyTest, MadeModels) {
   for (const char* name : {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-moe"}) {
     RunPrograms(name, kMadePrograms);

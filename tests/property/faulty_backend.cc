@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-
 namespace weft::testing {
 namespace {
 
@@ -26,13 +24,14 @@ class FaultyExecutor : public Executor {
       }
     }
     Disturb(&sequences);
+    DisturbSlots(&sequences);
     size_t next = 0;
     for (StepSequence& sequence : sequences) {
       for (auto& table : sequence.page_tables) table = tables_[next++];
     }
     WEFT_RETURN_IF_ERROR(real_->Forward(Step{.sequences = sequences}, logits));
     if (fault_ == Fault::kSwappedLogits) SwapLogits(sequences, logits);
-    return OkStatus();
+    return MakeCheckpointsLate(sequences);
   }
 
   Status GrowPages(int group, int64_t n_pages) override { return real_->GrowPages(group, n_pages); }
@@ -56,12 +55,24 @@ class FaultyExecutor : public Executor {
     return real_->WritePage(group, page, in);
   }
   Status GrowSlots(int64_t n_slots) override { return real_->GrowSlots(n_slots); }
-  Status ClearSlot(SlotId slot) override { return real_->ClearSlot(slot); }
-  Status CopySlot(SlotId from, SlotId to) override { return real_->CopySlot(from, to); }
+  Status ClearSlot(SlotId slot) override {
+    slot_aliases_.erase(slot);
+    return real_->ClearSlot(slot);
+  }
+  Status CopySlot(SlotId from, SlotId to) override {
+    if (fault_ == Fault::kSlotNotCopied) return OkStatus();
+    if (fault_ == Fault::kSlotShared) {
+      slot_aliases_[to] = from;
+      return OkStatus();
+    }
+    if (fault_ == Fault::kLateCheckpoint) copied_from_[to] = from;
+    return real_->CopySlot(from, to);
+  }
   Status ReadSlot(SlotId slot, std::span<std::byte> out) override {
     return real_->ReadSlot(slot, out);
   }
   Status WriteSlot(SlotId slot, std::span<const std::byte> in) override {
+    if (fault_ == Fault::kStaleSlot && ++slots_written_ % 2 == 0) return OkStatus();
     return real_->WriteSlot(slot, in);
   }
   int64_t state_bytes() const override { return real_->state_bytes(); }
@@ -111,6 +122,33 @@ class FaultyExecutor : public Executor {
     }
   }
 
+  void DisturbSlots(std::vector<StepSequence>* sequences) const {
+    for (StepSequence& sequence : *sequences) {
+      const auto alias = slot_aliases_.find(sequence.slot);
+      // Twice in a step would be refused.
+      const bool taken =
+          std::any_of(sequences->begin(), sequences->end(), [&](const StepSequence& other) {
+            return alias != slot_aliases_.end() && other.slot == alias->second;
+          });
+      if (alias != slot_aliases_.end() && !taken) sequence.slot = alias->second;
+    }
+    if (fault_ == Fault::kSwappedSlots && sequences->size() > 1) {
+      std::swap((*sequences)[0].slot, (*sequences)[1].slot);
+    }
+  }
+
+  Status MakeCheckpointsLate(const std::vector<StepSequence>& sequences) {
+    for (const StepSequence& sequence : sequences) {
+      const auto copied = copied_from_.find(sequence.slot);
+      if (copied == copied_from_.end()) continue;
+      const SlotId from = copied->second;
+      copied_from_.erase(copied);
+      if (sequence.tokens.size() != 1) continue;
+      WEFT_RETURN_IF_ERROR(real_->CopySlot(sequence.slot, from));
+    }
+    return OkStatus();
+  }
+
   void SwapLogits(const std::vector<StepSequence>& sequences, std::span<float> logits) {
     size_t row = 0;
     std::vector<size_t> last_rows;
@@ -130,6 +168,9 @@ class FaultyExecutor : public Executor {
   std::vector<std::vector<PageId>> tables_;  // of the step: sequence by sequence, by group
   std::map<std::pair<int, PageId>, PageId> aliases_;
   int64_t pages_written_ = 0;
+  std::map<SlotId, SlotId> slot_aliases_;
+  std::map<SlotId, SlotId> copied_from_;  // since then not advanced
+  int64_t slots_written_ = 0;
 };
 
 class FaultyBackend : public Backend {
@@ -158,10 +199,8 @@ class FaultyBackend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> NewFaultyBackend(Fault fault) {
-  const auto real = FindBackend("cpu");
-  WEFT_CHECK(real.ok(), "there is a cpu backend");
-  return std::make_unique<FaultyBackend>(fault, *real);
+std::unique_ptr<Backend> NewFaultyBackend(Fault fault, const Backend* real) {
+  return std::make_unique<FaultyBackend>(fault, real != nullptr ? real : *FindBackend("cpu"));
 }
 
 }  // namespace weft::testing

@@ -18,11 +18,17 @@ enum class Fault {
   kShiftedTable,      // a sequence sees its second page in place of its first
   kSwappedLogits,     // two sequences of a step get each other's logits
   kForeignPage,       // in a step of three, the last one sees the first one's first page
+  kSlotNotCopied,     // a copy of a slot holds what lay there before
+  kSlotShared,        // a slot stays shared while its owners advance it
+  kStaleSlot,         // some slots that are restored are not written
+  kLateCheckpoint,    // what was copied from is a token further than it should be
+  kSwappedSlots,      // two sequences of a step advance each other's slots
 };
 
-// Weights are loaded and steps are run by the cpu backend; what its executors are told
-// and what they answer is changed by the fault. One engine at a time may use it.
-std::unique_ptr<Backend> NewFaultyBackend(Fault fault);
+// Weights are loaded and steps are run by `real` (null: the cpu backend), which must
+// outlive it; what its executors are told and what they answer is changed by the fault.
+// One engine at a time may use it.
+std::unique_ptr<Backend> NewFaultyBackend(Fault fault, const Backend* real = nullptr);
 
 }  // namespace weft::testing
 

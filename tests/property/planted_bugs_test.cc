@@ -6,6 +6,7 @@
 
 #include "tests/property/faulty_backend.h"
 #include "tests/property/program.h"
+#include "tests/support/recurrent_backend.h"
 #include "tests/support/slow_build.h"
 
 namespace weft::testing {
@@ -17,7 +18,9 @@ constexpr uint64_t kMostPrograms = 400;
 // The seed of the first program that fails, 0 when none of them does.
 uint64_t FirstFailure(Fault fault, std::string_view model_name, uint64_t programs,
                       std::string* failure) {
-  const auto backend = NewFaultyBackend(fault);
+  static const RecurrentBackend recurrent(*FindBackend("cpu"));
+  const bool is_recurrent = model_name.starts_with("recurrent-");
+  const auto backend = NewFaultyBackend(fault, is_recurrent ? &recurrent : nullptr);
   const auto model = LoadTestModel(model_name, backend.get());
   Oracle oracle(LoadTestModel(model_name));
   for (uint64_t seed = 1; seed <= programs; ++seed) {
@@ -37,7 +40,7 @@ void ExpectFound(Fault fault, std::string_view model_name) {
 }
 
 TEST(PlantedBugsTest, NoneIsFoundWhereNoneIs) {
-  for (const char* model : {"qwen3moe", "gemma3"}) {
+  for (const char* model : {"qwen3moe", "gemma3", "recurrent-qwen3"}) {
     std::string failure;
     EXPECT_EQ(FirstFailure(Fault::kNone, model, kControlPrograms, &failure), 0u) << failure;
   }
@@ -52,6 +55,11 @@ TEST(PlantedBugsTest, SwappedLogits) { ExpectFound(Fault::kSwappedLogits, "qwen3
 TEST(PlantedBugsTest, ForeignPage) { ExpectFound(Fault::kForeignPage, "qwen3moe"); }
 TEST(PlantedBugsTest, CopiesNothingUnderWindows) { ExpectFound(Fault::kCopiesNothing, "gemma3"); }
 TEST(PlantedBugsTest, StalePageUnderWindows) { ExpectFound(Fault::kStalePage, "gemma3"); }
+TEST(PlantedBugsTest, SlotNotCopied) { ExpectFound(Fault::kSlotNotCopied, "recurrent-qwen3"); }
+TEST(PlantedBugsTest, SlotShared) { ExpectFound(Fault::kSlotShared, "recurrent-qwen3"); }
+TEST(PlantedBugsTest, StaleSlot) { ExpectFound(Fault::kStaleSlot, "recurrent-qwen3"); }
+TEST(PlantedBugsTest, LateCheckpoint) { ExpectFound(Fault::kLateCheckpoint, "recurrent-qwen3"); }
+TEST(PlantedBugsTest, SwappedSlots) { ExpectFound(Fault::kSwappedSlots, "recurrent-qwen3"); }
 
 }  // namespace
 }  // namespace weft::testing

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <thread>
 
-#include "backend/backend.h"
 #include "engine/kv_type.h"
+#include "tests/support/engine_harness.h"
 
 namespace weft::testing {
 namespace {
@@ -99,6 +99,8 @@ void Program::ChooseOptions() {
   options_.max_running = Uniform(1, 6);
   options_.prefix_cache = Chance(75);
   options_.max_pending_events = Chance(20) ? Uniform(1, 4) : 1024;
+  options_.checkpoint_tokens = Chance(50) ? 0 : Uniform(1, 100);
+  options_.checkpoint_share = Uniform(0, 10) / 10.0;
   if (dir_ == nullptr && Chance(70)) dir_ = std::make_unique<TempDir>();
   options_.state_dir = dir_ != nullptr ? dir_->path() : "";
   ChooseMemory();
@@ -116,15 +118,16 @@ void Program::ChooseMemory() {
     return ChooseMemory();
   }
   if (!probe.ok()) return Expect(probe.status(), "an executor");
-  page_bytes_ = (*probe)->layout().page_bytes;
+  layout_ = (*probe)->layout();
   options_.memory_bytes = int64_t{64} << 20;
   if (Chance(60)) options_.memory_bytes = BytesFor(Uniform(30, Chance(50) ? 110 : 250));
 }
 
-// What a session of so many tokens may need at most: its pages, one copy, one to go on.
+// What a session of so many tokens may need at most: its pages, one copy, one to go on,
+// and its slot.
 int64_t Program::BytesFor(int64_t n_tokens) const {
-  int64_t bytes = 0;
-  for (const int64_t page : page_bytes_) {
+  int64_t bytes = layout_.slot_bytes;
+  for (const int64_t page : layout_.page_bytes) {
     bytes += page * ((n_tokens + options_.page_tokens - 1) / options_.page_tokens + 1);
   }
   return bytes;
@@ -134,8 +137,9 @@ void Program::Start() {
   Note("engine: threads ", options_.n_threads, ", kv ", static_cast<int>(options_.kv_type),
        ", page ", options_.page_tokens, ", step ", options_.max_step_tokens, ", running ",
        options_.max_running, ", memory ", options_.memory_bytes, " of ", BytesFor(1), " per page",
-       options_.prefix_cache ? ", prefixes" : "", options_.state_dir.empty() ? "" : ", files",
-       ", events ", options_.max_pending_events);
+       options_.prefix_cache ? ", prefixes" : "", ", checkpoints every ",
+       options_.checkpoint_tokens, " in ", options_.checkpoint_share,
+       options_.state_dir.empty() ? "" : ", files", ", events ", options_.max_pending_events);
   auto engine = Engine::Start(model_, options_);
   Expect(engine.status(), "start");
   if (engine.ok()) engine_ = *std::move(engine);
@@ -145,11 +149,18 @@ void Program::CheckAccounts() {
   if (engine_ == nullptr) return;
   Expect(engine_->CheckIntegrity(), "integrity");
   const EngineStats stats = engine_->Stats();
-  if (stats.page_bytes > options_.memory_bytes) {
-    Fail("pages take ", stats.page_bytes, " bytes of ", options_.memory_bytes);
+  const int64_t held = testing::StateBytes(stats);
+  if (held > options_.memory_bytes) {
+    Fail("pages and slots take ", held, " bytes of ", options_.memory_bytes);
+  }
+  const double share = options_.checkpoint_share * static_cast<double>(options_.memory_bytes);
+  if (static_cast<double>(stats.checkpoints * layout_.slot_bytes) > share) {
+    Fail(stats.checkpoints, " checkpoints take more than ", share, " bytes");
   }
   if (stats.pages_in_index > stats.pages_used) Fail("more pages in the index than in use");
-  if (!options_.prefix_cache && stats.pages_in_index != 0) Fail("an index that was not wanted");
+  if (!options_.prefix_cache && stats.pages_in_index + stats.checkpoints != 0) {
+    Fail("an index that was not wanted");
+  }
 }
 
 // --- choosing --------------------------------------------------------------------------
@@ -676,8 +687,8 @@ void Program::FinishAll() {
   Expect(engine_->DropPrefixes(), "drop prefixes at the end");
   const EngineStats stats = engine_->Stats();
   CountPressure();
-  if (stats.pages_used != 0 || stats.page_bytes != 0) {
-    Fail(stats.pages_used, " pages are in use after the end");
+  if (stats.pages_used != 0 || stats.slots_used != 0 || testing::StateBytes(stats) != 0) {
+    Fail(stats.pages_used, " pages and ", stats.slots_used, " slots are in use after the end");
   }
   if (stats.turns_running != 0 || stats.turns_queued != 0) Fail("turns after the end");
   CheckAccounts();

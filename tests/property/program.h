@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "tests/property/oracle.h"
 #include "tests/property/test_models.h"
 #include "tests/property/turn_record.h"
@@ -125,7 +126,7 @@ class Program {
   std::vector<Tokens> streams_;
   EngineOptions options_;
   std::unique_ptr<TempDir> dir_;
-  std::vector<int64_t> page_bytes_;  // per layer group, for the options' KV type and page size
+  StateLayout layout_;  // for the options' KV type and page size
   std::unique_ptr<Engine> engine_;
   std::vector<std::unique_ptr<Sess>> sessions_;
   std::vector<Flight> once_;  // turns on sessions of their own

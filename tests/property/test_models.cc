@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "tests/support/goldens.h"
+#include "tests/support/recurrent_backend.h"
 #include "tools/make_model.h"
 
 namespace weft::testing {
@@ -60,6 +61,11 @@ TempDir::~TempDir() {
 }
 
 std::shared_ptr<const Model> LoadTestModel(std::string_view name, const Backend* backend) {
+  if (constexpr std::string_view kRecurrent = "recurrent-"; name.starts_with(kRecurrent)) {
+    static const RecurrentBackend recurrent(*FindBackend("cpu"));
+    name.remove_prefix(kRecurrent.size());
+    if (backend == nullptr) backend = &recurrent;
+  }
   const std::string goldens = GoldensDir();
   const bool golden = !name.starts_with("tiny-") && !goldens.empty();
   const std::string path =
