@@ -72,10 +72,20 @@ class Maker {
   void AddMetadata();
   void AddTensors();
   void AddLayer(int64_t layer);
+  void AddRecurrentMetadata();
+  void AddAttention(int64_t layer);
+  void AddConvolution(int64_t layer);
+  void AddDeltaNet(int64_t layer);
+  void AddStateSpace(int64_t layer);
+  void AddFeedForward(int64_t layer);
   void AddMatrix(const std::string& name, std::vector<int64_t> dims, Role role, int64_t layer);
   void AddTyped(const std::string& name, std::vector<int64_t> dims, DType type);
-  void AddNorm(const std::string& name, int64_t n);
+  void AddValues(const std::string& name, std::vector<int64_t> dims, float low, float high);
+  void AddNorm(const std::string& name, int64_t n) { AddValues(name, {n}, 0.8f, 1.2f); }
 
+  static std::string Name(int64_t layer, std::string_view part) {
+    return StrCat("blk.", layer, ".", part);
+  }
   bool is(std::string_view architecture) const { return shape_.architecture == architecture; }
 
   // The layers that get the better type: the ends, where errors cost most, and
@@ -110,10 +120,11 @@ void Maker::AddMetadata() {
   add("block_count", shape_.layers);
   add("feed_forward_length", shape_.ffn);
   add("attention.head_count", shape_.heads);
-  add("attention.head_count_kv", shape_.kv_heads);
-  add("attention.key_length", shape_.head_dim);
-  add("attention.value_length", shape_.head_dim);
-  add("rope.dimension_count", shape_.head_dim);
+  if (shape_.heads > 0) {
+    add("attention.key_length", shape_.head_dim);
+    add("attention.value_length", shape_.head_dim);
+    add("rope.dimension_count", shape_.rope_dim > 0 ? shape_.rope_dim : shape_.head_dim);
+  }
   writer_.AddFloat32(arch + ".rope.freq_base", static_cast<float>(shape_.rope_base));
   writer_.AddFloat32(arch + ".attention.layer_norm_rms_epsilon",
                      static_cast<float>(shape_.norm_epsilon));
@@ -123,33 +134,136 @@ void Maker::AddMetadata() {
     add("expert_used_count", shape_.experts_used);
     add("expert_feed_forward_length", shape_.expert_ffn);
   }
+  if (shape_.mixers.empty()) {
+    add("attention.head_count_kv", shape_.kv_heads);
+  } else {
+    AddRecurrentMetadata();
+  }
+}
+
+void Maker::AddRecurrentMetadata() {
+  const auto key = [&](std::string_view name) { return StrCat(shape_.architecture, ".", name); };
+  const auto add = [&](std::string_view name, int64_t value) {
+    writer_.AddUint32(key(name), static_cast<uint32_t>(value));
+  };
+  if (is("lfm2")) {
+    add("shortconv.l_cache", shape_.conv_taps);
+  } else {
+    add("ssm.conv_kernel", shape_.conv_taps);
+    add("ssm.inner_size", shape_.state_heads * shape_.state_head_dim);
+    add("ssm.state_size", shape_.state_dim);
+    add("ssm.time_step_rank", shape_.state_heads);
+    add("ssm.group_count", shape_.state_groups);
+  }
+  if (is("qwen35")) {
+    // Three parts of a rope's pairs for image coordinates, and an unused one.
+    const auto third = static_cast<int32_t>(shape_.rope_dim / 2 / 3);
+    const auto rest = static_cast<int32_t>(shape_.rope_dim / 2) - 2 * third;
+    writer_.AddInt32Array(key("rope.dimension_sections"),
+                          std::vector<int32_t>{rest, third, third, 0});
+    add("full_attention_interval", static_cast<int64_t>(shape_.mixers.size()));
+    add("attention.head_count_kv", shape_.kv_heads);
+  } else if (!is("mamba2")) {
+    std::vector<int32_t> kv_heads;
+    for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+      kv_heads.push_back(shape_.MixerOf(layer) == 'a' ? static_cast<int32_t>(shape_.kv_heads) : 0);
+    }
+    writer_.AddInt32Array(key("attention.head_count_kv"), kv_heads);
+  }
+  if (is("granitehybrid")) {
+    writer_.AddBool(key("rope.scaling.finetuned"), false);
+    writer_.AddFloat32(key("logit_scale"), 4);
+    writer_.AddFloat32(key("residual_scale"), 0.5f);
+    writer_.AddFloat32(key("embedding_scale"), 6);
+    writer_.AddFloat32(key("attention.scale"), 0.125f);
+  }
 }
 
 void Maker::AddTensors() {
   AddMatrix("token_embd.weight", {shape_.embd, shape_.vocab},
             shape_.tied ? Role::kOutput : Role::kPlain, 0);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) AddLayer(layer);
-  AddNorm("output_norm.weight", shape_.embd);
+  AddNorm(is("lfm2") ? "token_embd_norm.weight" : "output_norm.weight", shape_.embd);
   if (!shape_.tied) AddMatrix("output.weight", {shape_.embd, shape_.vocab}, Role::kOutput, 0);
 }
 
 void Maker::AddLayer(int64_t layer) {
-  const auto name = [&](std::string_view part) {
-    return StrCat("blk.", layer, ".", part, ".weight");
-  };
+  AddNorm(Name(layer, "attn_norm.weight"), shape_.embd);
+  switch (shape_.MixerOf(layer)) {
+    case 'c':
+      AddConvolution(layer);
+      break;
+    case 'd':
+      AddDeltaNet(layer);
+      break;
+    case 's':
+      AddStateSpace(layer);
+      break;
+    default:
+      AddAttention(layer);
+  }
+  if (shape_.ffn > 0) AddFeedForward(layer);
+}
+
+void Maker::AddAttention(int64_t layer) {
+  const auto name = [&](std::string_view part) { return Name(layer, StrCat(part, ".weight")); };
   const int64_t embd = shape_.embd;
   const int64_t q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
-  AddNorm(name("attn_norm"), embd);
-  AddMatrix(name("attn_q"), {embd, q}, Role::kPlain, layer);
+  // Qwen 3.5's queries bring gates along.
+  AddMatrix(name("attn_q"), {embd, is("qwen35") ? 2 * q : q}, Role::kPlain, layer);
   AddMatrix(name("attn_k"), {embd, kv}, Role::kPlain, layer);
   AddMatrix(name("attn_v"), {embd, kv}, Role::kValueOrDown, layer);
   AddMatrix(name("attn_output"), {q, embd}, Role::kPlain, layer);
-  if (!is("llama")) {
+  if (!is("llama") && !is("granitehybrid")) {
     AddNorm(name("attn_q_norm"), shape_.head_dim);
     AddNorm(name("attn_k_norm"), shape_.head_dim);
   }
   if (is("gemma3")) AddNorm(name("post_attention_norm"), embd);
-  AddNorm(name("ffn_norm"), embd);
+}
+
+void Maker::AddConvolution(int64_t layer) {
+  const auto name = [&](std::string_view part) { return Name(layer, StrCat(part, ".weight")); };
+  const int64_t embd = shape_.embd;
+  AddMatrix(name("shortconv.in_proj"), {embd, 3 * embd}, Role::kPlain, layer);
+  AddValues(name("shortconv.conv"), {shape_.conv_taps, embd}, -1, 1);
+  AddMatrix(name("shortconv.out_proj"), {embd, embd}, Role::kPlain, layer);
+}
+
+void Maker::AddDeltaNet(int64_t layer) {
+  const auto name = [&](std::string_view part) { return Name(layer, StrCat(part, ".weight")); };
+  const int64_t embd = shape_.embd, heads = shape_.state_heads;
+  const int64_t values = heads * shape_.state_head_dim;
+  const int64_t channels = values + 2 * shape_.state_groups * shape_.state_dim;
+  AddMatrix(name("attn_qkv"), {embd, channels}, Role::kPlain, layer);
+  AddMatrix(name("attn_gate"), {embd, values}, Role::kPlain, layer);
+  AddMatrix(name("ssm_beta"), {embd, heads}, Role::kPlain, layer);
+  AddMatrix(name("ssm_alpha"), {embd, heads}, Role::kPlain, layer);
+  AddValues(name("ssm_conv1d"), {shape_.conv_taps, channels}, -1, 1);
+  AddValues(Name(layer, "ssm_dt.bias"), {heads}, -1, 1);
+  AddValues(Name(layer, "ssm_a"), {heads}, -0.5f, -0.01f);
+  AddNorm(name("ssm_norm"), shape_.state_head_dim);
+  AddMatrix(name("ssm_out"), {values, embd}, Role::kPlain, layer);
+}
+
+void Maker::AddStateSpace(int64_t layer) {
+  const auto name = [&](std::string_view part) { return Name(layer, StrCat(part, ".weight")); };
+  const int64_t embd = shape_.embd, heads = shape_.state_heads, groups = shape_.state_groups;
+  const int64_t inner = heads * shape_.state_head_dim;
+  const int64_t channels = inner + 2 * groups * shape_.state_dim;
+  AddMatrix(name("ssm_in"), {embd, inner + channels + heads}, Role::kPlain, layer);
+  AddValues(name("ssm_conv1d"), {shape_.conv_taps, channels}, -1, 1);
+  AddValues(Name(layer, "ssm_conv1d.bias"), {channels}, -0.2f, 0.2f);
+  AddValues(Name(layer, "ssm_dt.bias"), {heads}, -1, 1);
+  AddValues(Name(layer, "ssm_a"), {1, heads}, -0.5f, -0.01f);
+  AddValues(Name(layer, "ssm_d"), {1, heads}, 0.5f, 1.5f);
+  AddValues(name("ssm_norm"), {inner / groups, groups}, 0.8f, 1.2f);
+  AddMatrix(name("ssm_out"), {inner, embd}, Role::kPlain, layer);
+}
+
+void Maker::AddFeedForward(int64_t layer) {
+  const auto name = [&](std::string_view part) { return Name(layer, StrCat(part, ".weight")); };
+  const int64_t embd = shape_.embd;
+  AddNorm(name(is("qwen35") ? "post_attention_norm" : "ffn_norm"), embd);
   if (shape_.experts > 0) {
     const int64_t n = shape_.experts, ffn = shape_.expert_ffn;
     AddTyped(name("ffn_gate_inp"), {embd, n}, DType::kF32);
@@ -195,11 +309,12 @@ void Maker::AddTyped(const std::string& name, std::vector<int64_t> dims, DType t
   });
 }
 
-void Maker::AddNorm(const std::string& name, int64_t n) {
-  vectors_.push_back(weights_.MakeVector(name, n, 0.8f, 1.2f));
+void Maker::AddValues(const std::string& name, std::vector<int64_t> dims, float low, float high) {
+  int64_t n = 1;
+  for (const int64_t size : dims) n *= size;
+  vectors_.push_back(weights_.MakeVector(name, n, low, high));
   made_.parameters += n;
-  writer_.AddTensor(name, DType::kF32, std::vector<int64_t>{n},
-                    std::as_bytes(std::span(vectors_.back())));
+  writer_.AddTensor(name, DType::kF32, dims, std::as_bytes(std::span(vectors_.back())));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -13,9 +14,11 @@ namespace {
 using weft::tools::ModelShape;
 
 std::string Examples() {
+  constexpr size_t kNameWidth = 20;
   std::string text = "Shapes:\n";
   for (const ModelShape& shape : weft::tools::KnownShapes()) {
-    weft::StrAppend(&text, "  ", shape.name, std::string(16 - shape.name.size(), ' '),
+    weft::StrAppend(&text, "  ", shape.name,
+                    std::string(kNameWidth - std::min(kNameWidth, shape.name.size()), ' '),
                     shape.description, " (", shape.architecture, ", ", shape.layers, " layers of ",
                     shape.embd, ", vocabulary ", shape.vocab, ")\n");
   }

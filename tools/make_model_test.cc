@@ -64,8 +64,15 @@ TEST_F(MakeModelTest, TinyShapesHaveTheirTensors) {
     EXPECT_EQ(embd.type, DType::kF16);
     EXPECT_EQ(file->FindTensor("output.weight") < 0, shape.tied);
     EXPECT_EQ(Tensor(*file, "blk.0.attn_norm.weight").type, DType::kF32);
-    EXPECT_EQ(Tensor(*file, "blk.0.attn_k.weight").dims[1], shape.kv_heads * shape.head_dim);
-    if (shape.experts > 0) {
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+      if (shape.MixerOf(layer) != 'a') continue;
+      EXPECT_EQ(Tensor(*file, StrCat("blk.", layer, ".attn_k.weight")).dims[1],
+                shape.kv_heads * shape.head_dim);
+    }
+    if (shape.ffn == 0) {
+      EXPECT_EQ(Tensor(*file, "blk.2.ssm_out.weight").dims[0],
+                shape.state_heads * shape.state_head_dim);
+    } else if (shape.experts > 0) {
       EXPECT_EQ(Tensor(*file, "blk.2.ffn_down_exps.weight").dims[2], shape.experts);
       EXPECT_EQ(Tensor(*file, "blk.2.ffn_gate_inp.weight").type, DType::kF32);
     } else {

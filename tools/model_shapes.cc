@@ -1,5 +1,6 @@
 #include "tools/model_shapes.h"
 
+#include <tuple>
 #include <vector>
 
 namespace weft::tools {
@@ -26,6 +27,12 @@ constexpr ModelShape kShapes[] = {
     {"moe-2b", "32 experts of 512, 4 used; 2.1B weights, 0.5B used per token", "qwen3moe",
      32, 1024, 3072, 16, 4, 128, 151936, false, 32768, 1e6, 1e-6, kBytePairs, "qwen2",
      32, 4, 512},
+    {"lfm2-1.2b", "LFM2 1.2B, 6 of 16 layers attend", "lfm2",
+     16, 2048, 8192, 32, 8, 64, 65536, true, 128000, 1e6, 1e-5, kBytePairs, "lfm2",
+     0, 0, 0, 0, "ccaccaccacacacac", 3},
+    {"qwen3.5-0.8b", "Qwen3.5 0.8B, every 4th layer attends", "qwen35",
+     24, 1024, 3584, 8, 2, 256, 248320, true, 262144, 1e7, 1e-6, kBytePairs, "qwen35",
+     0, 0, 0, 0, "ddda", 4, 16, 128, 128, 16, 64},
     {"tiny-llama", "for tests", "llama",
      4, 256, 512, 4, 2, 64, 1024, false, 4096, 1e4, 1e-5, kPieces, "default"},
     {"tiny-qwen3", "for tests", "qwen3",
@@ -36,6 +43,18 @@ constexpr ModelShape kShapes[] = {
     {"tiny-moe", "for tests: 8 experts of 256, 2 used", "qwen3moe",
      3, 256, 512, 4, 2, 64, 2048, false, 4096, 1e6, 1e-6, kBytePairs, "qwen2",
      8, 2, 256},
+    {"tiny-lfm2", "for tests", "lfm2",
+     5, 256, 512, 4, 2, 64, 2048, true, 4096, 1e6, 1e-5, kBytePairs, "lfm2",
+     0, 0, 0, 0, "cca", 3},
+    {"tiny-qwen35", "for tests", "qwen35",
+     4, 256, 512, 4, 2, 64, 2048, false, 4096, 1e7, 1e-6, kBytePairs, "qwen35",
+     0, 0, 0, 0, "ddda", 4, 4, 64, 64, 2, 16},
+    {"tiny-mamba2", "for tests: nothing but state spaces", "mamba2",
+     3, 256, 0, 0, 0, 0, 1024, true, 4096, 1e4, 1e-5, kPieces, "default",
+     0, 0, 0, 0, "s", 4, 8, 64, 32, 1},
+    {"tiny-granitehybrid", "for tests", "granitehybrid",
+     4, 256, 512, 4, 2, 64, 2048, true, 4096, 1e4, 1e-5, kBytePairs, "qwen2",
+     0, 0, 0, 0, "ssas", 4, 8, 64, 32, 2},
 };
 // clang-format on
 
@@ -56,27 +75,44 @@ StatusOr<ModelShape> FindShape(std::string_view name) {
                          StrJoin(names, ", "));
 }
 
+namespace {
+
+Status CheckAttention(const ModelShape& shape) {
+  if (shape.heads % shape.kv_heads != 0) {
+    return InvalidArgument("--heads (", shape.heads, ") must be a multiple of --kv-heads (",
+                           shape.kv_heads, ")");
+  }
+  if (shape.head_dim % 2 != 0 || shape.rope_dim > shape.head_dim) {
+    return InvalidArgument("--head-dim (", shape.head_dim,
+                           ") must be even, as rope turns pairs, and at least ", shape.rope_dim);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 Status CheckShape(const ModelShape& shape) {
-  const std::pair<const char*, int64_t> sizes[] = {
-      {"--embd", shape.embd},         {"--ffn", shape.ffn},           {"--heads", shape.heads},
-      {"--kv-heads", shape.kv_heads}, {"--head-dim", shape.head_dim}, {"--context", shape.context},
-      {"--vocab", shape.vocab},
+  // Mamba 2 has neither attention nor a feed-forward.
+  const int64_t least = shape.architecture == "mamba2" ? 0 : 1;
+  const std::tuple<const char*, int64_t, int64_t> sizes[] = {
+      {"--embd", shape.embd, 1},
+      {"--ffn", shape.ffn, least},
+      {"--heads", shape.heads, least},
+      {"--kv-heads", shape.kv_heads, least},
+      {"--head-dim", shape.head_dim, least},
+      {"--context", shape.context, 1},
+      {"--vocab", shape.vocab, 1},
   };
-  for (const auto& [option, size] : sizes) {
-    if (size < 1 || size > kMaxSize) {
-      return InvalidArgument(option, " is ", size, ", it must be from 1 to ", kMaxSize);
+  for (const auto& [option, size, smallest] : sizes) {
+    if (size < smallest || size > kMaxSize) {
+      return InvalidArgument(option, " is ", size, ", it must be from ", smallest, " to ",
+                             kMaxSize);
     }
   }
   if (shape.layers < 1 || shape.layers > 1024) {
     return InvalidArgument("--layers is ", shape.layers, ", it must be from 1 to 1024");
   }
-  if (shape.heads % shape.kv_heads != 0) {
-    return InvalidArgument("--heads (", shape.heads, ") must be a multiple of --kv-heads (",
-                           shape.kv_heads, ")");
-  }
-  if (shape.head_dim % 2 != 0) {
-    return InvalidArgument("--head-dim (", shape.head_dim, ") must be even, as rope turns pairs");
-  }
+  if (shape.kv_heads > 0) WEFT_RETURN_IF_ERROR(CheckAttention(shape));
   if (shape.architecture != "qwen3moe") {
     if (shape.experts == 0 && shape.experts_used == 0 && shape.expert_ffn == 0) return OkStatus();
     return InvalidArgument("the architecture ", shape.architecture, " has no experts");

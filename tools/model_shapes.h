@@ -38,6 +38,21 @@ struct ModelShape {
   int64_t expert_ffn = 0;
   // Positions that the windowed layers see; 0 where all layers see everything.
   int64_t window = 0;
+  // Of hybrids: what layer i mixes positions with, at i modulo the length: a attention,
+  // c short convolution, d gated delta net, s state space. Empty: attention everywhere.
+  std::string_view mixers = {};
+  int64_t conv_taps = 0;
+  // Heads of recurrent state, their width and the state's other side; groups of heads
+  // that share keys.
+  int64_t state_heads = 0;
+  int64_t state_head_dim = 0;
+  int64_t state_dim = 0;
+  int64_t state_groups = 0;
+  int64_t rope_dim = 0;  // of a head's values that rotate; 0: all
+
+  char MixerOf(int64_t layer) const {
+    return mixers.empty() ? 'a' : mixers[static_cast<size_t>(layer) % mixers.size()];
+  }
 };
 
 std::span<const ModelShape> KnownShapes();
