@@ -17,7 +17,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using testing::ExpectError;
 using ::testing::HasSubstr;
+using testing::OpOf;
 using testing::SpecJudge;
 using testing::TinyLlama;
 using testing::TinyModel;
@@ -69,12 +71,6 @@ std::string GoldenPath(std::string_view model) {
 StatusOr<ModelSpec> BuildGolden(std::string_view model, SpecOptions options = {}) {
   WEFT_ASSIGN_OR_RETURN(const auto file, ModelFile::Open(GoldenPath(model)));
   return BuildModelSpec(*file, options);
-}
-
-// The operation of a block's only path.
-template <typename T>
-const T& OpOf(const ModelSpec& spec, int layer, int block, int path = 0) {
-  return std::get<T>(spec.layers.at(layer).blocks.at(block).paths.at(path).op);
 }
 
 TEST(GoldenSpecs, HaveTheirLayersAndGroups) {
@@ -175,14 +171,6 @@ TEST(GoldenSpecs, FlippedBitsNeverGiveABrokenSpec) {
 }
 
 // --- errors ---------------------------------------------------------------------------
-
-void ExpectError(const TinyModel& model, std::string_view name, std::string_view what) {
-  SCOPED_TRACE(name);
-  const auto spec = model.Build();
-  ASSERT_FALSE(spec.ok());
-  EXPECT_THAT(Message(spec.status()), AllOf(HasSubstr("tiny.gguf"), HasSubstr(std::string(name)),
-                                            HasSubstr(std::string(what))));
-}
 
 TEST(SpecErrors, TheTinyModelItselfIsFine) {
   const std::string bytes = TinyLlama().Bytes();

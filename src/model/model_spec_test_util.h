@@ -1,7 +1,9 @@
-// Model files of a few values, made in memory, and a judge of finished specs.
+// Model files of a few values, made in memory, a judge of finished specs, and what
+// tests of specs expect.
 #ifndef WEFT_MODEL_MODEL_SPEC_TEST_UTIL_H_
 #define WEFT_MODEL_MODEL_SPEC_TEST_UTIL_H_
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -374,6 +376,22 @@ class SpecJudge {
   const ModelFile& file_;
   const ModelSpec& spec_;
 };
+
+// The operation of one path of a block.
+template <typename T>
+const T& OpOf(const ModelSpec& spec, int layer, int block, int path = 0) {
+  return std::get<T>(spec.layers.at(layer).blocks.at(block).paths.at(path).op);
+}
+
+// The error of a model that must not build says both.
+inline void ExpectError(const TinyModel& model, std::string_view name, std::string_view what) {
+  SCOPED_TRACE(name);
+  const auto spec = model.Build();
+  ASSERT_FALSE(spec.ok());
+  EXPECT_THAT(Message(spec.status()), ::testing::AllOf(::testing::HasSubstr("tiny.gguf"),
+                                                       ::testing::HasSubstr(std::string(name)),
+                                                       ::testing::HasSubstr(std::string(what))));
+}
 
 }  // namespace weft::testing
 
