@@ -87,8 +87,8 @@ std::string StatsText(const std::vector<ChatRoom::Listed>& list, const EngineSta
             " running, ", stats.sessions_parked, " parked, ", stats.sessions_poisoned,
             " poisoned\n");
   StrAppend(&text, "memory: weights ", BytesText(stats.weight_bytes), ", pages ",
-            BytesText(stats.page_bytes), ", slots ", BytesText(stats.slot_bytes), ", scratch ",
-            BytesText(stats.scratch_bytes), "\n");
+            BytesText(stats.page_bytes), ", slots ", BytesText(stats.slot_bytes), ", checkpoints ",
+            BytesText(stats.checkpoint_bytes), ", scratch ", BytesText(stats.scratch_bytes), "\n");
   StrAppend(&text, "pages: ", stats.pages_used, " of ", stats.page_budget, " used, ",
             stats.pages_in_index, " in the prefix index\n");
   StrAppend(&text, "tokens: ", stats.prompt_tokens, " of prompts computed, ", stats.cached_tokens,

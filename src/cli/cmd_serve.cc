@@ -64,6 +64,8 @@ struct ServeFlags {
   int drain_seconds = 30;
   bool log_text = false;
   bool share_prefixes = false;
+  int64_t checkpoint_tokens = 0;
+  int checkpoint_percent = 50;
 };
 
 // SIGTERM and SIGINT, and what other threads want to say, as something to wait for. Made
@@ -159,6 +161,8 @@ StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
   options.max_sessions = flags.max_sessions;
   options.state_dir = flags.state_dir;
   options.share_prefixes_across_domains = flags.share_prefixes;
+  options.checkpoint_tokens = flags.checkpoint_tokens;
+  options.checkpoint_share = flags.checkpoint_percent / 100.0;
   return options;
 }
 
@@ -352,6 +356,15 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   app->add_flag("--share-prefixes", flags->share_prefixes,
                 "Share cached prefixes between API keys too; timing may then tell one key what "
                 "another has asked");
+  app->add_option("--checkpoint-tokens", flags->checkpoint_tokens,
+                  "Tokens between two checkpoints of models with recurrent state, which cannot "
+                  "start again elsewhere (0: 256 to 1024, by their size)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 26))
+      ->capture_default_str();
+  app->add_option("--checkpoint-percent", flags->checkpoint_percent,
+                  "Of the sessions' memory, how much checkpoints may take (0: none are kept)")
+      ->check(CLI::Range(0, 100))
+      ->capture_default_str();
   app->add_flag("--log-text", flags->log_text,
                 "Log the text of requests and answers too; without it no log holds any");
 }

@@ -280,7 +280,7 @@ void StateMemory::PlanCheckpoints(Session* session) const {
 void StateMemory::WantCheckpoint(Session* session, int64_t n_tokens) const {
   WEFT_CHECK(n_tokens % page_tokens() == 0, "checkpoints lie at the ends of pages");
   std::vector<int64_t>& wanted = session->checkpoints_wanted;
-  if (std::find(wanted.begin(), wanted.end(), n_tokens) == wanted.end()) {
+  if (slots_ != nullptr && std::find(wanted.begin(), wanted.end(), n_tokens) == wanted.end()) {
     wanted.push_back(n_tokens);
   }
 }

@@ -24,6 +24,7 @@ Json SessionObject(const SessionInfo& info) {
                  {"pages", info.pages},
                  {"shared_pages", info.shared_pages},
                  {"state_bytes", info.state_bytes},
+                 {"slot_bytes", info.slot_bytes},
                  {"idle_ms", info.idle_us / 1000}};
   if (!info.note.empty()) object["note"] = info.note;
   return object;

@@ -103,7 +103,10 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
               {{"weights", stats.weight_bytes},
                {"pages", stats.page_bytes},
                {"slots", stats.slot_bytes},
+               {"checkpoints", stats.checkpoint_bytes},
                {"scratch", stats.scratch_bytes}});
+  out->Gauge("weft_checkpoints", "Copies of recurrent state that sessions can start from.",
+             stats.checkpoints);
   out->Gauge("weft_index_nodes", "Nodes of the prefix index.", stats.index_nodes);
   out->Summary("weft_step_seconds", "Steps of the engine and the time they took.", stats.steps,
                Seconds(stats.step_us));
@@ -118,6 +121,8 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
   out->Counter("weft_turns_cancelled_total", "Turns that were cancelled.", stats.turns_cancelled);
   out->Counter("weft_index_evicted_pages_total", "Pages of cached prefixes given up for others.",
                stats.index_evicted_pages);
+  out->Counter("weft_evicted_checkpoints_total",
+               "Checkpoints of recurrent state given up for others.", stats.evicted_checkpoints);
   out->Counter("weft_sessions_dropped_total",
                "Idle sessions whose state was given up and will be computed again.",
                stats.sessions_dropped);
