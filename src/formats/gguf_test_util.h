@@ -3,6 +3,7 @@
 #define WEFT_FORMATS_GGUF_TEST_UTIL_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -92,6 +93,11 @@ inline uint64_t TouchAll(const ModelFile& file) {
     for (const std::byte byte : tensor.data) sum = sum * 31 + static_cast<uint64_t>(byte);
   }
   return sum;
+}
+
+// The file of bytes that are right; ends the program where they are not.
+inline std::shared_ptr<const ModelFile> MustParse(std::string_view bytes) {
+  return ModelFile::FromBytes("m.gguf", std::as_bytes(std::span(bytes))).value();
 }
 
 }  // namespace weft::testing

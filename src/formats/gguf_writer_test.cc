@@ -13,20 +13,16 @@
 #include <limits>
 
 #include "base/mapped_file.h"
+#include "formats/gguf_test_util.h"
 
 namespace weft {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::MustParse;
 
 const std::vector<int64_t> kFour = {4};
-
-std::shared_ptr<const ModelFile> Parse(const std::string& bytes) {
-  auto file = ModelFile::FromBytes("m.gguf", std::as_bytes(std::span(bytes)));
-  EXPECT_TRUE(file.ok()) << file.status();
-  return file.ok() ? *file : nullptr;
-}
 
 TEST(GgufWriter, MetadataSurvives) {
   GgufWriter writer;
@@ -43,7 +39,7 @@ TEST(GgufWriter, MetadataSurvives) {
   writer.AddFloat32Array("f32s", std::vector<float>{0.1f, -2});
   writer.AddBoolArray("bools", {true, false, true});
   const std::string bytes = writer.ToBytes();
-  const auto file = Parse(bytes);
+  const auto file = MustParse(bytes);
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(file->version(), 3u);
   EXPECT_EQ(file->metadata().size(), 11u);
@@ -76,7 +72,7 @@ TEST(GgufWriter, CopiedValuesAreTheSame) {
   writer.AddMeta("s", std::string_view("text"));
   writer.AddMeta("a", nested);
   const std::string bytes = writer.ToBytes();
-  const auto file = Parse(bytes);
+  const auto file = MustParse(bytes);
   ASSERT_NE(file, nullptr);
   GgufWriter copy;
   for (const auto& [key, value] : file->metadata()) copy.AddMeta(key, value);

@@ -20,13 +20,8 @@ using gguf::MetaType;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::MustParse;
 using testing::Raw;
-
-std::shared_ptr<const ModelFile> Parse(const std::string& bytes) {
-  auto file = ModelFile::FromBytes("m.gguf", std::as_bytes(std::span(bytes)));
-  EXPECT_TRUE(file.ok()) << file.status();
-  return file.ok() ? *file : nullptr;
-}
 
 template <typename T>
 void ExpectError(const StatusOr<T>& result, StatusCode code, std::string_view key) {
@@ -52,7 +47,7 @@ TEST(ModelFile, ReadsEveryScalarType) {
   raw.Str("no").Type(MetaType::kBool).U8(0);
   raw.Str("yes").Type(MetaType::kBool).U8(1);
   raw.Str("text").Type(MetaType::kString).Str({"a\0\xff", 3});
-  const auto file = Parse(raw.str());
+  const auto file = MustParse(raw.str());
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(file->version(), 2u);
   EXPECT_EQ(file->file_bytes(), raw.str().size());
@@ -80,7 +75,7 @@ TEST(ModelFile, TypedAccessRefusesOtherKinds) {
   raw.Str("f32").Type(MetaType::kFloat32).Put(2.0f);
   raw.Str("yes").Type(MetaType::kBool).U8(1);
   raw.Str("text").Type(MetaType::kString).Str("1");
-  const auto file = Parse(raw.str());
+  const auto file = MustParse(raw.str());
   ASSERT_NE(file, nullptr);
   constexpr StatusCode kBad = StatusCode::kInvalidArgument;
   ExpectError(file->GetInt("u64"), kBad, "u64");
@@ -96,7 +91,7 @@ TEST(ModelFile, TypedAccessRefusesOtherKinds) {
 }
 
 TEST(ModelFile, AbsentKeys) {
-  const auto file = Parse(Raw().Header(0, 0).str());
+  const auto file = MustParse(Raw().Header(0, 0).str());
   ASSERT_NE(file, nullptr);
   EXPECT_FALSE(file->HasMeta("k"));
   ExpectError(file->GetInt("k"), StatusCode::kNotFound, "k");
@@ -133,7 +128,7 @@ TEST(ModelFile, ReadsEveryArrayType) {
   raw.Str("text").Type(MetaType::kArray).Type(MetaType::kString).U64(2).Str("").Str("ab");
   raw.Str("deep").Type(MetaType::kArray).Type(MetaType::kArray).U64(2);
   raw.Type(MetaType::kUint8).U64(1).U8(9).Type(MetaType::kString).U64(1).Str("x");
-  const auto file = Parse(raw.str());
+  const auto file = MustParse(raw.str());
   ASSERT_NE(file, nullptr);
   EXPECT_THAT(*file->GetIntArray("u8"), ElementsAre(1, 255));
   EXPECT_THAT(*file->GetIntArray("i8"), ElementsAre(-1, 127));
@@ -163,7 +158,7 @@ TEST(ModelFile, ReadsEveryArrayType) {
 TEST(ModelFile, EmptyArraysAreOfEveryKind) {
   Raw raw;
   raw.Header(0, 1).Str("k").Type(MetaType::kArray).Type(MetaType::kFloat32).U64(0);
-  const auto file = Parse(raw.str());
+  const auto file = MustParse(raw.str());
   ASSERT_NE(file, nullptr);
   EXPECT_TRUE(file->GetIntArray("k")->empty());
   EXPECT_TRUE(file->GetFloatArray("k")->empty());
@@ -178,7 +173,7 @@ TEST(ModelFile, PerLayerValuesAreScalarsOrArrays) {
   writer.AddBoolArray("flags", {true, false, true});
   writer.AddFloat32Array("floats", std::vector<float>{1, 2, 3});
   const std::string bytes = writer.ToBytes();
-  const auto file = Parse(bytes);
+  const auto file = MustParse(bytes);
   ASSERT_NE(file, nullptr);
   EXPECT_THAT(*file->GetIntPerLayer("scalar", 3), ElementsAre(8, 8, 8));
   EXPECT_THAT(*file->GetIntPerLayer("flag", 2), ElementsAre(1, 1));
@@ -192,7 +187,7 @@ TEST(ModelFile, FindsTensorsByName) {
   Raw raw;
   raw.Header(3, 0).Tensor("b", {8, 2}, 0, 32).Tensor("a", {8}, 0, 0).Tensor("c", {32}, 8, 96);
   raw.Data(96 + 34);
-  const auto file = Parse(raw.str());
+  const auto file = MustParse(raw.str());
   ASSERT_NE(file, nullptr);
   ASSERT_EQ(file->FindTensor("b"), 0);
   EXPECT_EQ(file->FindTensor("a"), 1);

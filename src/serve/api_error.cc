@@ -74,6 +74,14 @@ Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text)
 
 }  // namespace
 
+ApiError MakeError(int status, std::string type, std::string message) {
+  ApiError error;
+  error.http_status = status;
+  error.type = std::move(type);
+  error.message = std::move(message);
+  return error;
+}
+
 ApiError ToApiError(const Status& status) {
   const Kind kind = KindOf(status.code());
   ApiError error;

@@ -22,6 +22,8 @@ struct ApiError {
   int64_t n_prompt_tokens = -1, n_ctx = -1;  // of exceed_context_size, for llama-server's shape
 };
 
+ApiError MakeError(int status, std::string type, std::string message);
+
 // INVALID_ARGUMENT 400, OUT_OF_RANGE 400 context_length_exceeded, NOT_FOUND 404,
 // FAILED_PRECONDITION and ALREADY_EXISTS 409, RESOURCE_EXHAUSTED 429 with Retry-After,
 // UNIMPLEMENTED 501, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, the rest 500.

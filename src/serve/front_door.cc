@@ -26,14 +26,6 @@ std::string_view PresentedKey(const HttpRequest& request) {
   return key.substr(std::min(key.find_first_not_of(' '), key.size()));
 }
 
-ApiError MakeError(int status, std::string type, std::string message) {
-  ApiError error;
-  error.http_status = status;
-  error.type = std::move(type);
-  error.message = std::move(message);
-  return error;
-}
-
 ApiError UnauthenticatedError(bool without_key) {
   return ToApiError(absl::UnauthenticatedError(
       without_key ? "this server needs an API key: send it as \"Authorization: Bearer KEY\" or as "

@@ -23,14 +23,6 @@ constexpr size_t kMaxPipelinedBytes = 256 << 10;
 // reset the connection before the client has read why.
 constexpr std::chrono::seconds kLinger{3};
 
-ApiError MakeError(int status, std::string type, std::string message) {
-  ApiError error;
-  error.http_status = status;
-  error.type = std::move(type);
-  error.message = std::move(message);
-  return error;
-}
-
 ApiError Busy(std::string message) {
   ApiError error = MakeError(503, "unavailable_error", std::move(message));
   error.retry_after_s = 1;

@@ -2,11 +2,11 @@
 # another project would.
 #
 #   cmake -DBUILD=build folder -DEXAMPLES=examples -DWORK=scratch folder -DMODEL=model file
-#         [-DFLAGS=compiler flags] -P outside_project.cmake
+#         -P outside_project.cmake
 file(REMOVE_RECURSE ${WORK})
 foreach(step
     "--install;${BUILD};--prefix;${WORK}/prefix;--component;development"
-    "-S;${EXAMPLES};-B;${WORK}/build;-DCMAKE_PREFIX_PATH=${WORK}/prefix;-DCMAKE_BUILD_TYPE=Release;-DCMAKE_CXX_FLAGS=${FLAGS}"
+    "-S;${EXAMPLES};-B;${WORK}/build;-DCMAKE_PREFIX_PATH=${WORK}/prefix;-DCMAKE_BUILD_TYPE=Release"
     "--build;${WORK}/build")
   execute_process(COMMAND ${CMAKE_COMMAND} ${step} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()

@@ -25,6 +25,8 @@ struct RowsView {
   int64_t width = 0;
   float* row(int64_t i) const { return values + i * stride; }
 };
+// Rows without gaps.
+inline RowsView View(float* values, int64_t width) { return {values, width, width}; }
 
 // Memory for quantized rows of any width, up to `capacity` values in all.
 class Int8Buffer {

@@ -7,12 +7,6 @@
 
 namespace weft::cpu {
 
-namespace {
-
-RowsView View(float* values, int64_t width) { return {values, width, width}; }
-
-}  // namespace
-
 // --- dense -----------------------------------------------------------------------------
 
 ScratchWidths WidthsOf(const BoundDenseFfn& op) {

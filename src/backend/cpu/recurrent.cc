@@ -117,8 +117,6 @@ void AdvanceHeads(StepContext* context, const Heads& heads, Fn advance) {
   });
 }
 
-RowsView View(float* values, int64_t width) { return {values, width, width}; }
-
 }  // namespace
 
 std::vector<int64_t> SlotFloats(const ModelSpec& spec) {
