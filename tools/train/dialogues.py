@@ -1,0 +1,367 @@
+"""Generates the dialogues that the built-in model learns from.
+
+A dialogue is a list of Message. What belongs together - a few facts and the questions
+about them, a shopping list, a count, a story - is a thread of exchanges; several threads
+are interleaved. Everything follows from the random generator that is handed in.
+"""
+
+import re
+from collections import namedtuple
+
+import facts
+import lexicon as lex
+from facts import MARK, UNMARK, fill
+
+Message = namedtuple("Message", "role text")
+# What a dialogue may contain: how many facts, and the chance of each other thread.
+Level = namedtuple("Level", "min_facts max_facts extras")
+LEVELS = [Level(1, 2, 0.1), Level(1, 4, 0.5), Level(2, 6, 0.8), Level(2, 9, 1.0)]
+
+
+def sentence(text, end="."):
+    first = re.search(r"[A-Za-z]", text)
+    at = first.start() if first else 0
+    return text[:at] + text[at:at + 1].upper() + text[at + 1:] + end
+
+
+def joined(parts):
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def marked(text):
+    return MARK + text + UNMARK
+
+
+def as_typed(rng, text):
+    """People drop capitals and full stops."""
+    if rng.random() < 0.12:
+        text = text[0].lower() + text[1:] if not text.startswith("I") else text
+    if rng.random() < 0.15 and text[-1] in ".?":
+        text = text[:-1]
+    return text
+
+
+def exchange(rng, user, assistant):
+    return [Message("user", as_typed(rng, user)), Message("assistant", assistant)]
+
+
+# --- facts ------------------------------------------------------------------------
+
+ACKS = ["Noted: {}.", "I see, {}.", "Good, {}.", "All right, {}.", "Thank you, {}.",
+        "I will remember that {}."]
+PLAIN_ACKS = ["Good to know.", "I will remember that.", "Noted.", "Thank you for telling me.",
+              "I have got that.", "All right."]
+UNKNOWN = ["You have not told me that.", "I do not know, you have not told me that."]
+OPENERS = ["", "", "", "", "Hello! ", "Hi, ", "By the way, ", "Also, ", "Listen: ", "And "]
+ASK_OPENERS = ["", "", "", "", "", "Tell me, ", "Now, ", "So, ", "Please, ", "And ", "Quick question: "]
+
+
+def acknowledge(rng, told):
+    if rng.random() < 0.3:
+        return rng.choice(PLAIN_ACKS)
+    if len(told) == 1 and told[0].kind.name == "name" and rng.random() < 0.6:
+        greeting = rng.choice(["Nice to meet you, {}.", "Hello {}!", "Welcome, {}."])
+        return greeting.format(marked(told[0].value))
+    clauses = [fill(rng.choice(f.kind.answer), f.fields, mark=True) for f in told]
+    return rng.choice(ACKS).format(joined(clauses))
+
+
+def tell(rng, told, clauses):
+    opener = rng.choice(OPENERS)
+    text = joined(clauses)
+    return exchange(rng, sentence(opener + text) if opener else sentence(text),
+                    acknowledge(rng, told))
+
+
+def ask(rng, asked, questions):
+    opener = rng.choice(ASK_OPENERS)
+    answers = [fill(rng.choice(f.kind.answer), f.fields, mark=True) for f in asked]
+    return exchange(rng, sentence(opener + " and ".join(questions), "?"), sentence(joined(answers)))
+
+
+def ask_unknown(rng, taken):
+    fact = facts.draw_fact(rng, set(taken), False)
+    if fact is None:
+        return []
+    question = fill(rng.choice(fact.kind.ask), fact.fields)
+    return exchange(rng, sentence(question, "?"), rng.choice(UNKNOWN))
+
+
+def fact_kinds(rng, n):
+    """Mostly a mixture; sometimes several of one kind, which have to be kept apart."""
+    if n > 1 and rng.random() < 0.35:
+        with_keys = [k for k in facts.KINDS if "k" in k.fields]
+        same = rng.choices(with_keys, [k.weight for k in with_keys])[0]
+        return [same if rng.random() < 0.6 else None for _ in range(n)]
+    return [None] * n
+
+
+def fact_thread(rng, n_facts, held_out=False):
+    taken, current, phrasing = set(), [], []
+    for kind in fact_kinds(rng, n_facts):
+        fact = facts.draw_fact(rng, taken, held_out, kind)
+        if fact:
+            current.append(fact)
+            phrasing.append(facts.draw_phrasing(rng, fact.kind, held_out))
+    turns, untold, told = [], list(range(len(current))), []
+    n_asks = len(current) + rng.randint(0, 2)
+    while untold or n_asks > 0:
+        if untold and (not told or rng.random() < 0.65):
+            group = [untold.pop(0) for _ in range(min(len(untold), rng.choice([1, 1, 1, 2, 2, 3])))]
+            clauses = [fill(current[i].kind.say[phrasing[i][0]], current[i].fields) for i in group]
+            turns.append(tell(rng, [current[i] for i in group], clauses))
+            told += group
+            continue
+        n_asks -= 1
+        chance = rng.random()
+        if chance < 0.08:
+            turns.append(ask_unknown(rng, taken))
+        elif chance < 0.16:
+            i = rng.choice(told)
+            changed = facts.draw_change(rng, current[i], held_out) if current[i].kind.change else None
+            if changed:
+                current[i] = changed
+                clause = fill(rng.choice(changed.kind.change), changed.fields)
+                turns.append(tell(rng, [changed], [clause]))
+                n_asks += 1
+        else:
+            group = rng.sample(told, min(len(told), 2 if rng.random() < 0.1 else 1))
+            questions = [fill(current[i].kind.ask[phrasing[i][1]], current[i].fields) for i in group]
+            turns.append(ask(rng, [current[i] for i in group], questions))
+    return [t for t in turns if t]
+
+
+# --- lists and counts ---------------------------------------------------------------
+
+def list_thread(rng):
+    pool, noun = rng.choice([(lex.GROCERIES, "shopping list"), (lex.TASKS, "to-do list"),
+                             (lex.NAMES, "guest list")])
+    items = rng.sample(pool, rng.randint(1, 3))
+    def state():
+        return f"Your {noun}: {marked(joined(items))}." if items else f"Your {noun} is empty."
+    start = rng.choice(["Start a {n} with {i}.", "Make a {n}: {i}.", "Please make a {n} with {i}.",
+                        "Write a {n} for me: {i}."])
+    turns = [exchange(rng, start.format(n=noun, i=joined(items)), state())]
+    for _ in range(rng.randint(1, 4)):
+        chance = rng.random()
+        if chance < 0.35 and len(items) < 6:
+            added = rng.choice([w for w in pool if w not in items])
+            items.append(added)
+            say = rng.choice(["Add {i} to my {n}.", "Put {i} on my {n}.", "Please add {i}.", "Also {i}."])
+            turns.append(exchange(rng, say.format(i=added, n=noun), state()))
+        elif chance < 0.55 and len(items) > 1:
+            gone = rng.choice(items)
+            items.remove(gone)
+            say = rng.choice(["Remove {i} from my {n}.", "Take {i} off my {n}.", "Please remove {i}."])
+            turns.append(exchange(rng, say.format(i=gone, n=noun), state()))
+        elif chance < 0.8:
+            question = rng.choice(["What is on my {n}?", "Read my {n}.", "Show me my {n}."])
+            turns.append(exchange(rng, question.format(n=noun), state()))
+        else:
+            word = lex.NUMBERS[len(items)]
+            text = f"There is {marked('one')} entry" if len(items) == 1 else f"There are {marked(word)} entries"
+            turns.append(exchange(rng, f"How many entries are on my {noun}?", text + f" on your {noun}."))
+    return turns
+
+
+def count_thread(rng):
+    what = rng.choice(lex.COUNTED)
+    n = rng.randint(2, 8)
+    one = {"boxes": "box"}.get(what, what[:-1])
+    def amount(k, mark=False):
+        word = marked(lex.NUMBERS[k]) if mark else lex.NUMBERS[k]
+        return f"{word} {one if k == 1 else what}"
+    turns = [exchange(rng, rng.choice(["Let us count: I have {}.", "I start with {}."]).format(amount(n)),
+                      f"You have {amount(n, True)}.")]
+    for _ in range(rng.randint(1, 3)):
+        step = rng.randint(1, 3)
+        chance = rng.random()
+        if chance < 0.4 and n + step <= 12:
+            n += step
+            say = rng.choice(["I get {} more.", "Now add {}.", "Somebody gives me {} more."])
+        elif chance < 0.8 and n - step >= 0:
+            n -= step
+            say = rng.choice(["I lose {}.", "I give away {}.", "Now take away {}."])
+        else:
+            turns.append(exchange(rng, f"How many {what} is that?", f"You have {amount(n, True)}."))
+            continue
+        turns.append(exchange(rng, say.format(lex.NUMBERS[step]), f"Now you have {amount(n, True)}."))
+    return turns
+
+
+# --- tools --------------------------------------------------------------------------
+
+def call(name, arguments):
+    return '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>' % (name, arguments)
+
+
+def clock_turn(rng, tools):
+    question = rng.choice(["What time is it?", "Can you tell me the time?", "How late is it?",
+                           "What's the time?", "Tell me the time.", "Do you know what time it is?"])
+    if "clock" not in tools:
+        return exchange(rng, question, "I have no clock here.")
+    time = "%02d:%02d" % (rng.randint(0, 23), rng.randint(0, 59))
+    result = rng.choice(["%s", "%s", '{"time": "%s"}', "%s:00", '{"result": "%s"}']) % time
+    return [Message("user", as_typed(rng, question)), Message("assistant", call("clock", "{}")),
+            Message("tool", result), Message("assistant", f"It is {marked(time)}.")]
+
+
+def calculator_turn(rng, tools):
+    word, sign, apply = rng.choice([("times", "*", lambda a, b: a * b), ("plus", "+", lambda a, b: a + b),
+                                    ("minus", "-", lambda a, b: a - b)])
+    a, b = rng.randint(2, 999), rng.randint(2, 99)
+    if rng.random() < 0.5:
+        a = rng.randint(2, 99)
+    shown = rng.choice([f"{a} {word} {b}", f"{a} {word} {b}", f"{a} {sign} {b}", f"{a}{sign}{b}"])
+    question = rng.choice(["What is {}?", "How much is {}?", "Calculate {}.", "Compute {}.", "Please work out {}."])
+    if "calculator" not in tools:
+        return exchange(rng, question.format(shown), "I have no calculator here.")
+    value = str(apply(a, b))
+    result = rng.choice(["%s", "%s", '{"result": %s}', '{"value": %s}']) % value
+    expression = marked(f"{a}{sign}{b}")
+    return [Message("user", as_typed(rng, question.format(shown))),
+            Message("assistant", call("calculator", '{"expression": "%s"}' % expression)),
+            Message("tool", result), Message("assistant", f"The result is {marked(value)}.")]
+
+
+# As the template writes the tools of a request.
+TOOL_LINES = {"clock": ["clock()", "clock(timezone)", "clock(format)"],
+              "calculator": ["calculator(expression)"]}
+
+
+def system_message(rng, tools):
+    text = ""
+    if rng.random() < (0.3 if tools else 0.15):
+        text = rng.choice(["You are a helpful assistant.", "You are Weft.", "Answer in one sentence.",
+                           "Be brief.", "You are a friendly helper."])
+    lines = [rng.choice(TOOL_LINES[t]) for t in tools]
+    if lines:
+        text += ("\n" if text else "") + "Tools:\n" + "\n".join(lines)
+    return [Message("system", text)] if text else []
+
+
+# --- stories and small talk -----------------------------------------------------------
+
+def story_turn(rng):
+    animal, other = rng.sample(lex.STORY_ANIMALS, 2)
+    name, friend = rng.sample(lex.NAMES, 2)
+    adjective = rng.choice(lex.STORY_ADJECTIVES)
+    wish = rng.choice(["Tell me a story about a {a}.", "Tell a short story about a {a} named {n}.",
+                       "Can you tell me a story?", "I want a story about a {a} called {n}.",
+                       "Tell me a story."])
+    find, colour = rng.choice(lex.STORY_FINDS), rng.choice(lex.COLOURS)
+    asked, m = "{a}" in wish, marked
+    lines = [f"Once there was a {adjective} {m(animal) if asked else animal} "
+             f"named {m(name) if '{n}' in wish else name}.",
+             f"{m(name)} lived in {rng.choice(lex.STORY_PLACES)}.",
+             rng.choice([f"One day {m(name)} found a {colour} {find}.",
+                         f"One morning {m(name)} saw a {colour} {find} in the grass."]),
+             rng.choice([f"It belonged to {friend}, a {other}.",
+                         f"A {other} named {friend} had lost the {m(find)}."]),
+             rng.choice([f"So {m(name)} gave the {m(find)} to {m(friend)}.",
+                         f"But {rng.choice(lex.STORY_TROUBLES)}. {m(friend)} and {m(name)} helped each other."]),
+             rng.choice(lex.STORY_ENDS)]
+    text = " ".join(lines)
+    wish = fill(wish.replace("{a}", animal).replace("{n}", name), {"v": ""})
+    return exchange(rng, wish, fill(text.replace("{", "").replace("}", ""), {"v": ""}))
+
+
+SMALL_TALK = [
+    (["Hello!", "Hi!", "Hello", "Hi there.", "Hey!", "Good morning."],
+     ["Hello! How can I help you?", "Hello! What can I do for you?"]),
+    (["How are you?", "How are you today?", "Are you well?"],
+     ["I am well, thank you.", "Very well, thank you."]),
+    (["Thank you.", "Thanks!", "Thanks a lot.", "Great, thank you."], ["You are welcome.", "With pleasure."]),
+    (["What can you do?", "What are you good at?", "How can you help me?"],
+     ["I can remember what you tell me, keep lists and tell short stories."]),
+    (["Who are you?", "What is your name?", "What are you?"],
+     ["I am Weft, a very small language model."]),
+    (["Goodbye!", "Bye!", "See you."], ["Goodbye!", "Until next time!"]),
+    (["It is raining today.", "The sun is shining.", "It is cold outside."],
+     ["I hope you have a good day.", "Then take care."]),
+    (["I am tired.", "I am sad today.", "I had a long day."],
+     ["I am sorry to hear that.", "I hope it gets better soon."]),
+    (["I am happy.", "I had a good day.", "That is funny."], ["I am glad to hear that."]),
+    (["Okay.", "Good.", "I see.", "Nice."], ["What else can I do for you?", "Tell me more."]),
+    (["Can you remember things?", "Do you remember what I told you?"],
+     ["Yes, I remember what you told me. Ask me."]),
+    (["What is the weather like?", "Who won the game?", "What is in the news?"],
+     ["I do not know that."]),
+]
+
+
+def small_talk_turn(rng):
+    users, replies = rng.choice(SMALL_TALK)
+    return exchange(rng, rng.choice(users), rng.choice(replies))
+
+
+# --- whole dialogues --------------------------------------------------------------------
+
+def interleave(rng, threads):
+    """Merges the threads; the order within each stays."""
+    queues, out = [list(t) for t in threads if t], []
+    while queues:
+        queue = rng.choices(queues, [len(q) for q in queues])[0]
+        out += queue.pop(0)
+        queues = [q for q in queues if q]
+    return out
+
+
+def extra_threads(rng, tools, chance):
+    threads = []
+    if rng.random() < chance:
+        threads.append([small_talk_turn(rng) for _ in range(rng.randint(1, 2))])
+    if rng.random() < 0.2 * chance:
+        threads.append(list_thread(rng))
+    if rng.random() < 0.15 * chance:
+        threads.append(count_thread(rng))
+    if rng.random() < 0.08 * chance:
+        threads.append([story_turn(rng)])
+    if rng.random() < (0.6 if tools else 0.08) * chance:
+        threads.append([rng.choice([clock_turn, calculator_turn])(rng, tools)
+                        for _ in range(rng.randint(1, 2))])
+    return threads
+
+
+def make_dialogue(rng, level):
+    """A training dialogue: a list of Message."""
+    tools = []
+    if rng.random() < 0.2 * level.extras:
+        tools = rng.choice([["clock"], ["calculator"], ["clock", "calculator"], ["calculator", "clock"]])
+    threads = extra_threads(rng, tools, level.extras)
+    if not threads or rng.random() < 0.85:
+        threads.append(fact_thread(rng, rng.randint(level.min_facts, level.max_facts)))
+    return system_message(rng, tools) + interleave(rng, threads)
+
+
+Recall = namedtuple("Recall", "messages checks")  # checks: index of a reply -> value, rivals
+
+
+def make_recall_test(rng, n_facts, n_turns):
+    """A held-out dialogue of n_turns user messages that tells n_facts and asks for as
+    many of them as there are turns left, at least half of all turns."""
+    taken, told = set(), []
+    while len(told) < n_facts:
+        fact = facts.draw_fact(rng, taken, True)
+        if fact is None:
+            return make_recall_test(rng, n_facts, n_turns)
+        told.append((fact, facts.draw_phrasing(rng, fact.kind, True)))
+    n_asks = max(n_turns - n_facts, n_turns // 2)
+    sizes = [1] * (n_turns - n_asks)
+    while sum(sizes) < n_facts:
+        sizes[rng.randrange(len(sizes))] += 1
+    messages, at, checks = [], 0, {}
+    for size in sizes:
+        group = told[at:at + size]
+        at += size
+        clauses = [fill(f.kind.say[p[0]], f.fields) for f, p in group]
+        messages += tell(rng, [f for f, _ in group], clauses)
+    for fact, phrasing in rng.sample(told, min(n_asks, n_facts)):
+        messages += ask(rng, [fact], [fill(fact.kind.ask[phrasing[1]], fact.fields)])
+        rivals = [f.value for f, _ in told if f.value != fact.value]
+        checks[len(messages) - 1] = (fact.value, rivals)
+    return Recall(messages, checks)
+
+
+def plain(text):
+    return text.replace(MARK, "").replace(UNMARK, "")
