@@ -80,6 +80,7 @@ class Decode:
 
 
 WORKS = {
+    "prompt128": Prompt(128),
     "prompt512": Prompt(512),
     "prompt4096": Prompt(4096),
     "prompt16000": Prompt(16000),

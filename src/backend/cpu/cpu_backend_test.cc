@@ -20,6 +20,7 @@
 #include "tests/support/goldens.h"
 #include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
+#include "tests/support/slow_build.h"
 
 namespace weft {
 namespace {
@@ -408,6 +409,12 @@ std::vector<TokenId> Tokens(size_t n) {
   return tokens;
 }
 
+// All of them, where that does not take minutes.
+std::vector<DType> KvTypes() {
+  if (testing::kSlowBuild) return {DType::kF16, DType::kQ8_0};
+  return CpuBackend()->capabilities().kv_types;
+}
+
 // The made-up model on the cpu backend's kernels of one instruction set.
 LoadedModel OnCpu(const std::shared_ptr<const ModelFile>& file, const ModelSpec& spec, Isa isa) {
   auto weights = cpu::CpuWeights::Load(file, spec, {.n_threads = 2}, isa);
@@ -487,7 +494,7 @@ TEST_F(CpuBackendTest, EightBitActivationsStayCloseToTheReference) {
 
 TEST_F(CpuBackendTest, AllInstructionSetsGiveTheSameBits) {
   for (const Made* made : {&Floats(), &Quantized()}) {
-    for (const DType kv_type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    for (const DType kv_type : KvTypes()) {
       RunnerOptions options;
       options.executor.kv_type = kv_type;
       const std::vector<float> scalar = Run(Load(*made, Isa::kScalar), options);
@@ -502,7 +509,7 @@ TEST_F(CpuBackendTest, AllInstructionSetsGiveTheSameBits) {
 TEST_F(CpuBackendTest, TheSameBitsHoweverItIsRun) {
   for (const Made* made : {&Floats(), &Quantized()}) {
     const LoadedModel model = Load(*made);
-    for (const DType kv_type : CpuBackend()->capabilities().kv_types) {
+    for (const DType kv_type : KvTypes()) {
       RunnerOptions options;
       options.executor.kv_type = kv_type;
       const std::vector<float> whole = Run(model, options);
