@@ -230,7 +230,7 @@ ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
 enum class Member { kOther, kName, kId, kArguments };
 
 Member MemberNamed(std::string_view key) {
-  if (key == "name") return Member::kName;
+  if (key == "name" || key == "tool_name") return Member::kName;
   if (key == "id") return Member::kId;
   if (key == "arguments" || key == "parameters") return Member::kArguments;
   return Member::kOther;

@@ -38,7 +38,7 @@ ReplyTask<bool> CopyJsonObject(ReplyIo& io, CallWriter& call);
 
 // --- calls ----------------------------------------------------------------------------
 
-// {"name": "f", "arguments": {...}}; "parameters" means the same. A call without
+// {"name": "f", "arguments": {...}}; "tool_name" and "parameters" mean the same. A call without
 // arguments has {}, unless `needs_arguments`.
 ReplyTask<bool> ReadJsonCall(ReplyIo& io, bool needs_arguments);
 // f(a=1, b='x'), with the literals of Python.
@@ -48,12 +48,17 @@ ReplyTask<bool> ReadGemmaCall(ReplyIo& io);
 
 // NAME, then parameters between tags: what stands before and after each.
 struct TagSyntax {
-  std::string_view function_open;    // before the name
-  std::string_view name_end;         // its first byte cannot be in a name
+  std::string_view function_open;  // before the name
+  // Its first byte cannot be in a name. Empty: the name ends at white space or a tag.
+  std::string_view name_end;
   std::string_view parameter_open;   // before a parameter's name
-  std::string_view key_end;          // its first byte cannot be in a name
+  std::string_view key_end;          // after it; its first byte cannot be in the name
+  std::string_view string_mark;      // may follow: before true" or false", whether it is a text
+  std::string_view value_open;       // then, behind white space; empty: the value itself
   std::string_view parameter_close;  // after the value
   std::string_view function_close;
+  // Line breaks beside the tags are part of a value.
+  bool exact_values = false;
 };
 // The function_open tag was taken already. Values have the types that the tool's schema
 // says.

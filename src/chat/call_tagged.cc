@@ -7,16 +7,16 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 256;
 
-// The value of a parameter that is a text for sure, given out as it comes. The line
-// breaks beside the tags belong to them.
-ReplyTask<bool> CopyText(ReplyIo& io, CallWriter& call, std::string_view close) {
-  const std::string with_break = "\n" + std::string(close);
+// The value of a parameter that is a text for sure, given out as it comes.
+ReplyTask<bool> CopyText(ReplyIo& io, CallWriter& call, const TagSyntax& syntax) {
+  const std::string_view close = syntax.parameter_close;
+  const std::string with_break = (syntax.exact_values ? "" : "\n") + std::string(close);
   const auto may_end = [&](std::string_view text) {
     return with_break.starts_with(text) || close.starts_with(text);
   };
   call.StartString();
   int c = co_await io.Peek();
-  if (c == '\n') io.Take();
+  if (c == '\n' && !syntax.exact_values) io.Take();
   std::string open;  // a beginning of the end
   while (true) {
     c = co_await io.Peek();
@@ -36,7 +36,8 @@ ReplyTask<bool> CopyText(ReplyIo& io, CallWriter& call, std::string_view close) 
 }
 
 // A value that may be something else than a text: its type shows at its end.
-ReplyTask<bool> CopyTyped(ReplyIo& io, CallWriter& call, std::string_view close, unsigned types) {
+ReplyTask<bool> CopyTyped(ReplyIo& io, CallWriter& call, const TagSyntax& syntax, unsigned types) {
+  const std::string_view close = syntax.parameter_close;
   std::string value;
   while (!value.ends_with(close)) {
     const int c = co_await io.Peek();
@@ -45,17 +46,56 @@ ReplyTask<bool> CopyTyped(ReplyIo& io, CallWriter& call, std::string_view close,
     value += static_cast<char>(c);
   }
   value.erase(value.size() - close.size());
-  if (value.ends_with('\n')) value.pop_back();
-  if (value.starts_with('\n')) value.erase(0, 1);
+  if (!syntax.exact_values && value.ends_with('\n')) value.pop_back();
+  if (!syntax.exact_values && value.starts_with('\n')) value.erase(0, 1);
   call.Scalar(ParameterTypes::ToJson(value, types));
   co_return true;
+}
+
+// What stands between a parameter's name and its value. Where that says whether the value
+// is a text, `types` becomes what it says.
+ReplyTask<bool> ReadValueStart(ReplyIo& io, const TagSyntax& syntax, unsigned* types) {
+  const bool key_ended = co_await TakeText(io, syntax.key_end);
+  if (!key_ended || syntax.value_open.empty()) co_return key_ended;
+  co_await TakeSpace(io);
+  const int c = co_await io.Peek();
+  if (!syntax.string_mark.empty() && c == static_cast<unsigned char>(syntax.string_mark[0])) {
+    constexpr size_t kMaxWordBytes = 8;
+    std::string word;
+    bool ok = co_await TakeText(io, syntax.string_mark);
+    if (ok) ok = co_await TakeBefore(io, "\"", kMaxWordBytes, &word);
+    if (ok) ok = co_await TakeText(io, "\"");
+    if (!ok) co_return false;
+    *types = word == "true" ? ParameterTypes::kString
+                            : ParameterTypes::kAny & ~unsigned{ParameterTypes::kString};
+  }
+  const bool opened = co_await TakeText(io, syntax.value_open);
+  co_return opened;
+}
+
+ReplyTask<bool> ReadParameter(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
+                              const ParameterTypes& types, std::string_view function) {
+  std::string key;
+  const bool keyed = co_await TakeBefore(io, syntax.key_end.substr(0, 1), kMaxKeyBytes, &key);
+  if (!keyed || key.empty()) co_return false;
+  unsigned type = types.Of(function, key);
+  bool ok = co_await ReadValueStart(io, syntax, &type);
+  if (!ok) co_return false;
+  call.Key(key);
+  if (type == ParameterTypes::kString) {
+    ok = co_await CopyText(io, call, syntax);
+  } else {
+    ok = co_await CopyTyped(io, call, syntax, type);
+  }
+  co_return ok;
 }
 
 ReplyTask<bool> ReadParameters(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
                                const ParameterTypes& types) {
   std::string name;
-  const bool named =
-      co_await TakeBefore(io, syntax.name_end.substr(0, 1), CallWriter::kMaxNameBytes, &name);
+  const std::string_view ends =
+      syntax.name_end.empty() ? std::string_view(" \n\t\r<") : syntax.name_end.substr(0, 1);
+  const bool named = co_await TakeBefore(io, ends, CallWriter::kMaxNameBytes, &name);
   if (!named || !call.SetName(name)) co_return false;
   const bool name_ended = co_await TakeText(io, syntax.name_end);
   if (!name_ended) co_return false;
@@ -76,20 +116,8 @@ ReplyTask<bool> ReadParameters(ReplyIo& io, CallWriter& call, const TagSyntax& s
     }
     const bool opened = co_await TakeText(io, syntax.parameter_open.substr(alike));
     if (!opened) co_return false;
-    std::string key;
-    const bool keyed = co_await TakeBefore(io, syntax.key_end.substr(0, 1), kMaxKeyBytes, &key);
-    if (!keyed || key.empty()) co_return false;
-    const bool key_ended = co_await TakeText(io, syntax.key_end);
-    if (!key_ended) co_return false;
-    call.Key(key);
-    const unsigned type = types.Of(name, key);
-    bool ok = false;
-    if (type == ParameterTypes::kString) {
-      ok = co_await CopyText(io, call, syntax.parameter_close);
-    } else {
-      ok = co_await CopyTyped(io, call, syntax.parameter_close, type);
-    }
-    if (!ok) co_return false;
+    const bool read = co_await ReadParameter(io, call, syntax, types, name);
+    if (!read) co_return false;
   }
 }
 

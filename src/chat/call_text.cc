@@ -70,6 +70,24 @@ std::string DeepSeekCall(const Json& function) {
                 ArgumentsText(function["arguments"]), "<｜tool▁call▁end｜>");
 }
 
+std::string KimiCall(const Json& function, size_t index) {
+  return StrCat("<|tool_call_begin|>functions.", function["name"].get<std::string>(), ":", index,
+                "<|tool_call_argument_begin|>", ArgumentsText(function["arguments"]),
+                "<|tool_call_end|>");
+}
+
+std::string TaggedCall(const Json& function, const TagSyntax& tags) {
+  std::string text = StrCat(tags.function_open, function["name"].get<std::string>(), tags.name_end);
+  if (function["arguments"].is_object()) {
+    for (const auto& [key, value] : function["arguments"].items()) {
+      StrAppend(&text, "\n", tags.parameter_open, key, tags.key_end, "\n", tags.value_open,
+                value.is_string() ? value.get<std::string>() : JsonText(value),
+                tags.parameter_close);
+    }
+  }
+  return StrCat(text, "\n", tags.function_close);
+}
+
 std::string GemmaValue(const Json& value) {
   if (value.is_string()) return StrCat("<|\"|>", value.get<std::string>(), "<|\"|>");
   return Text(value, kJson);
@@ -111,6 +129,16 @@ std::string CallsText(const Json& calls, const ReplySyntax& syntax) {
       case CallForm::kMistral:
         texts.push_back(JsonCall(function, "arguments"));
         break;
+      case CallForm::kTagged:
+        texts.push_back(TaggedCall(function, *syntax.tags));
+        break;
+      case CallForm::kKimi:
+        texts.push_back(KimiCall(function, texts.size()));
+        break;
+      case CallForm::kFenced:
+        texts.push_back(StrCat("{\"tool_name\": ", function["name"].dump(),
+                               ", \"parameters\": ", ArgumentsText(function["arguments"]), "}"));
+        break;
       case CallForm::kJson:
         texts.push_back(syntax.bare_calls
                             ? JsonCall(function, "parameters")
@@ -123,7 +151,10 @@ std::string CallsText(const Json& calls, const ReplySyntax& syntax) {
     case CallForm::kPython:
       return StrCat(syntax.opens[0], "[", StrJoin(texts, ", "), "]", syntax.closes[0]);
     case CallForm::kDeepSeek:
+    case CallForm::kKimi:
       return StrCat(syntax.opens[0], StrJoin(texts, ""), syntax.closes.back());
+    case CallForm::kFenced:
+      return StrCat(syntax.opens[0], "\n```json\n[", StrJoin(texts, ", "), "]\n", syntax.closes[0]);
     case CallForm::kMistral:
       return StrCat(syntax.opens[0], "[", StrJoin(texts, ", "), "]");
     default:

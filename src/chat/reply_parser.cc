@@ -20,6 +20,7 @@ enum class Mark {
   kCallWithTag,  // a call begins, and its first tag was the marker
   kBareCall,     // a call may begin, with the byte that comes
   kClose,        // of a call
+  kSilent,       // markup that says nothing
   kOther,        // what a reader of its own looks for
 };
 
@@ -63,6 +64,7 @@ class Parser final : public ReplyParser {
   ReplyTask<bool> ReadMistralCalls();
   ReplyTask<bool> ReadPythonCalls();
   ReplyTask<bool> ReadDeepSeekCall();
+  ReplyTask<bool> ReadKimiCall();
   ReplyTask<Mark> ReadText(const TextRule& rule);
   bool IsActive(const Marker& marker) const;
   bool MayContinue(const TextRule& rule, std::string_view text) const;
@@ -92,6 +94,9 @@ Parser::Parser(std::shared_ptr<const ReplySyntax> syntax, ParameterTypes types,
         {.text = syntax_->reasoning->open, .mark = Mark::kReasoning, .at_start = true});
     reasoning_.markers.push_back({.text = syntax_->reasoning->close});
   }
+  for (const std::string_view silent : syntax_->silent) {
+    content_.markers.push_back({.text = silent, .mark = Mark::kSilent});
+  }
   if (options_.separate_reasoning) {
     reasoning_.kind = ReplyDelta::Kind::kReasoning;
   } else {
@@ -103,7 +108,7 @@ Parser::Parser(std::shared_ptr<const ReplySyntax> syntax, ParameterTypes types,
       content_.markers.push_back(
           {.text = syntax_->opens[i], .mark = i == 0 ? Mark::kCall : Mark::kCallWithTag});
     }
-    if (syntax_->tags && syntax_->opens.size() == 1) {
+    if (syntax_->tags && syntax_->opens.size() == 1 && syntax_->form != CallForm::kTagged) {
       content_.markers.push_back({.text = syntax_->tags->function_open,
                                   .mark = Mark::kCallWithTag,
                                   .at_start = true,
@@ -190,9 +195,9 @@ ReplyTask<bool> Parser::ReadReply() {
   while (true) {
     const Mark mark = co_await ReadText(content_);
     if (mark == Mark::kEnd) co_return true;
-    if (mark == Mark::kClose) {
+    if (mark == Mark::kClose || mark == Mark::kSilent) {
       io_.Forget();
-      state_.AfterMarkup(/*call=*/true);
+      state_.AfterMarkup(/*call=*/mark == Mark::kClose);
     } else if (mark == Mark::kReasoning) {
       co_await ReadReasoning();
     } else {
@@ -236,7 +241,7 @@ ReplyTask<bool> Parser::ReadCalls(Mark mark) {
     ok = co_await ReadJsonCall(io_, /*needs_arguments=*/true);
     co_return ok;
   }
-  if (mark == Mark::kCallWithTag && syntax_->tags) {
+  if ((mark == Mark::kCallWithTag && syntax_->tags) || syntax_->form == CallForm::kTagged) {
     ok = co_await ReadTaggedCall(io_, *syntax_->tags, types_);
     co_return ok;
   }
@@ -255,6 +260,16 @@ ReplyTask<bool> Parser::ReadCalls(Mark mark) {
       ok = true;
       if (mark == Mark::kCall) ok = co_await TakeText(io_, syntax_->opens[1]);
       if (ok) ok = co_await ReadDeepSeekCall();
+      break;
+    case CallForm::kKimi:
+      ok = true;
+      if (mark == Mark::kCall) ok = co_await TakeText(io_, syntax_->opens[1]);
+      if (ok) ok = co_await ReadKimiCall();
+      break;
+    case CallForm::kFenced:
+      ok = co_await TakeText(io_, "```json");
+      if (ok) co_await TakeSpace(io_);
+      if (ok) ok = co_await ReadJsonCalls(/*needs_arguments=*/false);
       break;
     default:
       ok = co_await ReadJsonCalls(/*needs_arguments=*/syntax_->bare_calls);
@@ -374,6 +389,29 @@ ReplyTask<bool> Parser::ReadDeepSeekCall() {
     if (!ok) co_return false;
     co_await TakeSpace(io_);
   }
+  ok = call.SetName(name);
+  if (ok) ok = co_await CopyJsonObject(io_, call);
+  if (!ok) call.Complete();
+  co_return ok;
+}
+
+// functions.NAME:INDEX<|tool_call_argument_begin|>{...}; what stands before the separator is
+// the call's id.
+ReplyTask<bool> Parser::ReadKimiCall() {
+  CallWriter call(&io_);
+  co_await TakeSpace(io_);
+  std::string id;
+  bool ok = co_await TakeBefore(io_, "< \n{", CallWriter::kMaxNameBytes, &id);
+  if (!ok) co_return false;
+  std::string_view name = id;
+  constexpr std::string_view kPrefix = "functions.";
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  name = name.substr(0, name.rfind(':'));
+  co_await TakeSpace(io_);
+  ok = co_await TakeText(io_, "<|tool_call_argument_begin|>");
+  if (!ok) co_return false;
+  co_await TakeSpace(io_);
+  call.SetId(id);
   ok = call.SetName(name);
   if (ok) ok = co_await CopyJsonObject(io_, call);
   if (!ok) call.Complete();

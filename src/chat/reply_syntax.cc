@@ -16,6 +16,25 @@ constexpr TagSyntax kInvokeTags = {.function_open = "<invoke name=\"",
                                    .parameter_close = "</parameter>",
                                    .function_close = "</invoke>"};
 
+// The marks of DeepSeek that say which values are texts.
+constexpr TagSyntax kDsmlTags = {.function_open = "<｜DSML｜invoke name=\"",
+                                 .name_end = "\">",
+                                 .parameter_open = "<｜DSML｜parameter name=\"",
+                                 .key_end = "\"",
+                                 .string_mark = "string=\"",
+                                 .value_open = ">",
+                                 .parameter_close = "</｜DSML｜parameter>",
+                                 .function_close = "</｜DSML｜invoke>",
+                                 .exact_values = true};
+constexpr TagSyntax kGlmTags = {.function_open = "<tool_call>",
+                                .name_end = "",
+                                .parameter_open = "<arg_key>",
+                                .key_end = "</arg_key>",
+                                .value_open = "<arg_value>",
+                                .parameter_close = "</arg_value>",
+                                .function_close = "</tool_call>",
+                                .exact_values = true};
+
 ReplySyntax Json(std::string_view name, std::string_view open, std::string_view close) {
   return {.name = name, .opens = {open}, .closes = {close}};
 }
@@ -26,6 +45,36 @@ ReplySyntax Calls(std::string_view source) {
   };
   if (has("<|channel|>") && has("<|message|>")) {
     return {.name = "harmony", .form = CallForm::kHarmony};
+  }
+  if (has("｜DSML｜")) {
+    const bool older = has("function_calls>");
+    return {.name = "deepseek-xml",
+            .opens = {older ? "<｜DSML｜function_calls>" : "<｜DSML｜tool_calls>",
+                      kDsmlTags.function_open},
+            .closes = {older ? "</｜DSML｜function_calls>" : "</｜DSML｜tool_calls>"},
+            .tags = kDsmlTags};
+  }
+  if (has("<|tool_calls_section_begin|>")) {
+    return {.name = "kimi",
+            .form = CallForm::kKimi,
+            .opens = {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},
+            .closes = {"<|tool_call_end|>", "<|tool_calls_section_end|>"}};
+  }
+  if (has("<|START_ACTION|>")) {
+    return {.name = "command-r7b",
+            .opens = {"<|START_ACTION|>"},
+            .closes = {"<|END_ACTION|>"},
+            .silent = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"}};
+  }
+  if (has("Action:") && has("\"tool_name\"") && has("<|CHATBOT_TOKEN|>")) {
+    return {
+        .name = "command-r", .form = CallForm::kFenced, .opens = {"Action:"}, .closes = {"```"}};
+  }
+  if (has("<tool_call>") && has("<arg_key>")) {
+    return {.name = "glm",
+            .form = CallForm::kTagged,
+            .opens = {kGlmTags.function_open},
+            .tags = kGlmTags};
   }
   if (has("<|tool_call>")) {
     return {.name = "gemma4",
@@ -67,10 +116,7 @@ ReplySyntax Calls(std::string_view source) {
   }
   if (has("<TOOLCALL>")) return Json("hermes", "<TOOLCALL>", "</TOOLCALL>");
   if (has("<tool_calls>")) return Json("hermes", "<tool_calls>", "</tool_calls>");
-  // GLM's templates have the tag, and no JSON within it.
-  if (has("<tool_call>") && !has("<arg_key>")) {
-    return Json("hermes", "<tool_call>", "</tool_call>");
-  }
+  if (has("<tool_call>")) return Json("hermes", "<tool_call>", "</tool_call>");
   if (has("<|start_header_id|>") && (has("<|python_tag|>") || has("\"parameters\""))) {
     return {.name = "llama3", .opens = {"<|python_tag|>"}, .closes = {";"}, .bare_calls = true};
   }
@@ -81,6 +127,7 @@ std::optional<ReasoningMarkers> Reasoning(std::string_view source) {
   constexpr ReasoningMarkers kMarkers[] = {{"[THINK]", "[/THINK]"},
                                            {"<|channel>thought", "<channel|>"},
                                            {"<seed:think>", "</seed:think>"},
+                                           {"<|START_THINKING|>", "<|END_THINKING|>"},
                                            {"<think>", "</think>"}};
   for (const ReasoningMarkers& markers : kMarkers) {
     if (source.find(markers.open) != source.npos || source.find(markers.close) != source.npos) {

@@ -25,6 +25,9 @@ enum class CallForm {
   kPython,    // [NAME(a=1), ...]
   kDeepSeek,  // NAME, a separator and an object, fenced in older models
   kHarmony,   // messages in channels
+  kTagged,    // NAME and tagged parameters, directly behind the marker
+  kKimi,      // functions.NAME:INDEX, a separator and an object
+  kFenced,    // an array of objects in a fence
 };
 
 struct ReasoningMarkers {
@@ -38,6 +41,7 @@ struct ReplySyntax {
   // models that leave the marker out.
   std::vector<std::string_view> opens;
   std::vector<std::string_view> closes;  // what may stand behind a call
+  std::vector<std::string_view> silent;  // markup around text that says nothing of its own
   // A call may also begin, without a marker, where the reply begins.
   bool bare_calls = false;
   std::optional<TagSyntax> tags;

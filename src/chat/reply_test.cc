@@ -22,6 +22,13 @@ constexpr char kLfm[] = "<|tool_call_start|>";
 constexpr char kDeepSeek[] = "<｜tool▁call▁begin｜> </think>";
 constexpr char kHarmony[] = "<|channel|> <|message|>";
 
+constexpr char kGlm[] = "<tool_call> <arg_key> <think>";
+constexpr char kKimi[] = "<|tool_calls_section_begin|>";
+constexpr char kCommandR[] = "Action: \"tool_name\" <|CHATBOT_TOKEN|>";
+constexpr char kCommandR7b[] = "<|START_ACTION|> <|START_THINKING|>";
+constexpr char kDsml[] = "｜DSML｜ tool_calls> </think>";
+constexpr char kOlderDsml[] = "｜DSML｜ function_calls> </think>";
+
 nlohmann::ordered_json Tools() {
   return nlohmann::ordered_json::parse(R"([{"type": "function", "function": {"name": "f",
     "parameters": {"type": "object", "properties": {
@@ -80,8 +87,8 @@ void Check(std::initializer_list<Case> cases, const Options& options = {}) {
 }
 
 TEST(ReplyTest, TextAlone) {
-  for (const char* source :
-       {kHermes, kQwen, kLlama, kMistral, kGemma, kLfm, kDeepSeek, kHarmony, "plain"}) {
+  for (const char* source : {kHermes, kQwen, kLlama, kMistral, kGemma, kLfm, kDeepSeek, kHarmony,
+                             kGlm, kKimi, kCommandR, kCommandR7b, kDsml, "plain"}) {
     EXPECT_EQ(Reply(source, ""), "");
     EXPECT_EQ(Reply(source, "Hello,\n\n wörld < 5 [x] { } \n"),
               "CHello,\n\n wörld < 5 [x] { } \n\n");
@@ -298,6 +305,80 @@ TEST(ReplyTest, DeepSeekCalls) {
        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
        "<f\na{\"a\": 1}\n>\n<g\na{}\n>\n"},
       {kDeepSeek, "<｜tool▁calls▁begin｜>oops", "C<｜tool▁calls▁begin｜>oops\n"},
+  });
+}
+
+TEST(ReplyTest, DeepSeekTaggedCalls) {
+  Check({
+      {kDsml,
+       "So.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n"
+       "<｜DSML｜parameter name=\"i\" string=\"true\">5</｜DSML｜parameter>\n"
+       "<｜DSML｜parameter name=\"s\" string=\"true\">\nline\n</｜DSML｜parameter>\n"
+       "<｜DSML｜parameter name=\"zzz\" string=\"false\">[1, {\"a\": null}]</｜DSML｜parameter>\n"
+       "</｜DSML｜invoke>\n<｜DSML｜invoke name=\"g\">\n\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+       "CSo.\n<f\na{\"i\": \"5\", \"s\": \"\\nline\\n\", \"zzz\": [1, {\"a\": null}]}\n>\n"
+       "<g\na{}\n>\n"},
+      // Without the mark the schema decides; what is no JSON is a text after all.
+      {kDsml,
+       "<｜DSML｜invoke name=\"f\"><｜DSML｜parameter name=\"i\">5</｜DSML｜parameter>"
+       "<｜DSML｜parameter name=\"s\" string=\"false\">so</｜DSML｜parameter></｜DSML｜invoke>",
+       "<f\na{\"i\": 5, \"s\": \"so\"}\n>\n"},
+      {kOlderDsml,
+       "hm</think><｜DSML｜function_calls><｜DSML｜invoke name=\"g\"></｜DSML｜invoke>"
+       "</｜DSML｜function_calls>",
+       "Chm</think>\n<g\na{}\n>\n"},
+      {kDsml, "<｜DSML｜tool_calls>oops", "C<｜DSML｜tool_calls>oops\n"},
+      {kDsml, "<｜DSML｜invoke name=\"f\"><｜DSML｜parameter name=\"s\" string=\"maybe not\">",
+       "C<｜DSML｜invoke name=\"f\"><｜DSML｜parameter name=\"s\" string=\"maybe not\">\n"},
+  });
+}
+
+TEST(ReplyTest, GlmCalls) {
+  Check({
+      {kGlm,
+       "<think>hm</think>\nLet me see.\n<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>Zürich\n"
+       "</arg_value>\n<arg_key>i</arg_key>\n<arg_value>5</arg_value>\n</tool_call>\n"
+       "<tool_call>g\n</tool_call>",
+       "Rhm\nCLet me see.\n<f\na{\"s\": \"Zürich\\n\", \"i\": 5}\n>\n<g\na{}\n>\n"},
+      {kGlm,
+       "<tool_call>f<arg_key>o</arg_key><arg_value>{\"k\": [1]}</arg_value><arg_key>zzz</arg_key>"
+       "<arg_value>5</arg_value></tool_call>",
+       "<f\na{\"o\": {\"k\": [1]}, \"zzz\": \"5\"}\n>\n"},
+      {kGlm, "<tool_call>f<arg_key>s</arg_key><arg_value>cut", "<f\na{\"s\": \"cut\"}\n>\n"},
+      {kGlm, "<tool_call> f</tool_call>", "C<tool_call> f</tool_call>\n"},
+      {kGlm, "<tool_call>f is a function", "C<tool_call>f is a function\n"},
+  });
+}
+
+TEST(ReplyTest, KimiCalls) {
+  Check({
+      {kKimi,
+       "ok<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+       "{\"a\": 1}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}"
+       "<|tool_call_end|><|tool_calls_section_end|>",
+       "Cok\n<f #functions.f:0\na{\"a\": 1}\n>\n<g #functions.g:1\na{}\n>\n"},
+      {kKimi, "<|tool_call_begin|> f <|tool_call_argument_begin|> {\"a\": 1}",
+       "<f #f\na{\"a\": 1}\n>\n"},
+      {kKimi, "<|tool_calls_section_begin|>oops", "C<|tool_calls_section_begin|>oops\n"},
+      {kKimi, "<|tool_call_begin|>:0<|tool_call_argument_begin|>{}",
+       "C<|tool_call_begin|>:0<|tool_call_argument_begin|>{}\n"},
+  });
+}
+
+TEST(ReplyTest, CommandRCalls) {
+  Check({
+      {kCommandR,
+       "Plan: look.\nAction:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n"
+       "        \"parameters\": {\"a\": 1}\n    },\n {\"tool_name\": \"g\", \"parameters\": {}}"
+       "\n]```\n",
+       "CPlan: look.\n<f\na{\"a\": 1}\n>\n<g\na{}\n>\n"},
+      {kCommandR, "My Action: run.", "CMy Action: run.\n"},
+      {kCommandR, "Action: ```json\n[1]```", "CAction: ```json\n[1]```\n"},
+      {kCommandR7b,
+       "<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+       "\"tool_name\": \"f\", \"parameters\": {\"a\": 1}}\n]<|END_ACTION|>",
+       "Rhm\n<f\na{\"a\": 1}\n>\n"},
+      {kCommandR7b, "<|START_RESPONSE|>Hello <b>.<|END_RESPONSE|>", "CHello <b>.\n"},
   });
 }
 
