@@ -15,6 +15,7 @@ namespace weft::testing {
 namespace {
 
 constexpr int64_t kPrograms = testing::kSlowBuild ? 12 : 520;
+constexpr int64_t kHybridPrograms = testing::kSlowBuild ? 6 : 200;
 constexpr int64_t kMadePrograms = testing::kSlowBuild ? 3 : 20;
 constexpr uint64_t kFirstSeed = 1;
 
@@ -59,11 +60,18 @@ TEST(EnginePropertyTest, Qwen3) { RunPrograms("qwen3", kPrograms); }
 TEST(EnginePropertyTest, Gemma3SlidingWindow) { RunPrograms("gemma3", kPrograms); }
 TEST(EnginePropertyTest, Qwen3MixtureOfExperts) { RunPrograms("qwen3moe", kPrograms); }
 
-TEST(EnginePropertyTest, RecurrentQwen3) { RunPrograms("recurrent-qwen3", kPrograms); }
-TEST(EnginePropertyTest, RecurrentGemma3) { RunPrograms("recurrent-gemma3", kPrograms); }
+TEST(EnginePropertyTest, Lfm2ShortConvolutions) { RunPrograms("lfm2", kHybridPrograms); }
+TEST(EnginePropertyTest, Qwen35DeltaNets) { RunPrograms("qwen35", kHybridPrograms); }
+TEST(EnginePropertyTest, Mamba2WithoutAnyPages) { RunPrograms("mamba2", kHybridPrograms); }
+// Every step checks that each slot is after exactly the tokens before the step's.
+TEST(EnginePropertyTest, CheckedSlots) { RunPrograms("recurrent-qwen3", kHybridPrograms); }
+TEST(EnginePropertyTest, CheckedSlotsBesideWindows) {
+  RunPrograms("recurrent-gemma3", kHybridPrograms);
+}
 
 TEST(EnginePropertyTest, MadeModels) {
-  for (const char* name : {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-moe"}) {
+  for (const char* name : {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-moe", "tiny-lfm2",
+                           "tiny-qwen35", "tiny-mamba2", "tiny-granitehybrid"}) {
     RunPrograms(name, kMadePrograms);
     if (HasFatalFailure()) return;
   }

@@ -40,7 +40,7 @@ void ExpectFound(Fault fault, std::string_view model_name) {
 }
 
 TEST(PlantedBugsTest, NoneIsFoundWhereNoneIs) {
-  for (const char* model : {"qwen3moe", "gemma3", "recurrent-qwen3"}) {
+  for (const char* model : {"qwen3moe", "gemma3", "qwen35", "recurrent-qwen3"}) {
     std::string failure;
     EXPECT_EQ(FirstFailure(Fault::kNone, model, kControlPrograms, &failure), 0u) << failure;
   }
@@ -55,11 +55,14 @@ TEST(PlantedBugsTest, SwappedLogits) { ExpectFound(Fault::kSwappedLogits, "qwen3
 TEST(PlantedBugsTest, ForeignPage) { ExpectFound(Fault::kForeignPage, "qwen3moe"); }
 TEST(PlantedBugsTest, CopiesNothingUnderWindows) { ExpectFound(Fault::kCopiesNothing, "gemma3"); }
 TEST(PlantedBugsTest, StalePageUnderWindows) { ExpectFound(Fault::kStalePage, "gemma3"); }
-TEST(PlantedBugsTest, SlotNotCopied) { ExpectFound(Fault::kSlotNotCopied, "recurrent-qwen3"); }
-TEST(PlantedBugsTest, SlotShared) { ExpectFound(Fault::kSlotShared, "recurrent-qwen3"); }
-TEST(PlantedBugsTest, StaleSlot) { ExpectFound(Fault::kStaleSlot, "recurrent-qwen3"); }
-TEST(PlantedBugsTest, LateCheckpoint) { ExpectFound(Fault::kLateCheckpoint, "recurrent-qwen3"); }
-TEST(PlantedBugsTest, SwappedSlots) { ExpectFound(Fault::kSwappedSlots, "recurrent-qwen3"); }
+TEST(PlantedBugsTest, SlotNotCopied) { ExpectFound(Fault::kSlotNotCopied, "lfm2"); }
+TEST(PlantedBugsTest, SlotShared) { ExpectFound(Fault::kSlotShared, "qwen35"); }
+TEST(PlantedBugsTest, StaleSlot) { ExpectFound(Fault::kStaleSlot, "mamba2"); }
+TEST(PlantedBugsTest, LateCheckpoint) { ExpectFound(Fault::kLateCheckpoint, "qwen35"); }
+TEST(PlantedBugsTest, SwappedSlots) { ExpectFound(Fault::kSwappedSlots, "lfm2"); }
+TEST(PlantedBugsTest, LateCheckpointWithCheckedSlots) {
+  ExpectFound(Fault::kLateCheckpoint, "recurrent-qwen3");
+}
 
 }  // namespace
 }  // namespace weft::testing

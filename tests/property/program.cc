@@ -120,7 +120,10 @@ void Program::ChooseMemory() {
   if (!probe.ok()) return Expect(probe.status(), "an executor");
   layout_ = (*probe)->layout();
   options_.memory_bytes = int64_t{64} << 20;
-  if (Chance(60)) options_.memory_bytes = BytesFor(Uniform(30, Chance(50) ? 110 : 250));
+  if (Chance(60)) {
+    options_.memory_bytes = BytesFor(Uniform(30, Chance(50) ? 110 : 250));
+    if (Chance(70)) options_.memory_bytes += Uniform(1, 12) * layout_.slot_bytes;
+  }
 }
 
 // What a session of so many tokens may need at most: its pages, one copy, one to go on,

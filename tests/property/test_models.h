@@ -25,10 +25,11 @@ class TempDir {
   std::string path_;
 };
 
-// "llama", "qwen3", "gemma3", "qwen3moe": the golden model of that name, or the made one
-// of the same kind where there is no reference data. "tiny-llama" and the other shapes of
-// tools/model_shapes.h: made. "recurrent-" before any of these: with recurrent state
-// beside its pages (RecurrentBackend). Each file is written once in a process.
+// "llama", "qwen3", "gemma3", "qwen3moe", "lfm2", "qwen35", "mamba2": the golden model of
+// that name, or the made one of the same kind where there is no reference data.
+// "tiny-llama" and the other shapes of tools/model_shapes.h: made. "recurrent-" before any
+// of these: with recurrent state beside its pages (RecurrentBackend). Each file is written
+// once in a process.
 // `backend`: in place of the cpu's; null: the cpu's. Aborts the test program on failure.
 std::shared_ptr<const Model> LoadTestModel(std::string_view name, const Backend* backend = nullptr);
 
