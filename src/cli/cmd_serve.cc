@@ -30,11 +30,13 @@
 #include "serve/api_responses.h"
 #include "serve/api_server.h"
 #include "serve/api_sessions.h"
+#include "serve/channel.h"
 #include "serve/front_door.h"
 #include "serve/grpc/grpc_server.h"
 #include "serve/http_server.h"
 #include "serve/log.h"
 #include "serve/model_host.h"
+#include "serve/page.h"
 #include "state/file_io.h"
 
 namespace weft::cli {
@@ -170,8 +172,8 @@ serve::HttpServerOptions ServerOptions(const ServeFlags& flags) {
   serve::HttpServerOptions options;
   options.host = flags.host;
   options.port = flags.port;
-  // One for each turn that runs or waits, and some for all that is no turn.
-  options.max_threads = flags.max_running + flags.max_queue + 16;
+  // One for each turn that runs or waits, for each channel, and some for all the rest.
+  options.max_threads = flags.max_running + flags.max_queue + serve::kMaxChannels + 16;
   options.max_connections = flags.max_connections;
   return options;
 }
@@ -280,6 +282,8 @@ Status Serve(const ServeFlags& flags) {
   serve::RegisterOpenAiApi(router, host);
   serve::RegisterAnthropicApi(router, host);
   serve::RegisterResponsesApi(router, host);
+  serve::RegisterChannelApi(router, host);
+  serve::RegisterPage(router);
   serve::FrontDoor door(std::move(door_options), &router, &host);
   WEFT_ASSIGN_OR_RETURN(const auto server,
                         serve::HttpServer::Start(ServerOptions(flags), door.Hooks()));
@@ -378,6 +382,7 @@ CommandBody MakeServeCommand(CLI::App* app) {
       "\nSpeaks OpenAI's chat completions, completions and responses, Anthropic's messages, and\n"
       "llama-server's own routes. GET /health answers 200 once the model is ready, GET /metrics\n"
       "has numbers for Prometheus, /v1/sessions (or 'weft sessions') the conversations by name.\n"
+      "The address itself is a page for a browser: conversations side by side, and the engine.\n"
       "SIGTERM and SIGINT let running turns finish and keep named sessions in --state-dir.\n\n"
       "Examples:\n"
       "  weft serve -m model.gguf --state-dir ~/.weft\n"

@@ -46,7 +46,9 @@ std::string_view ReasonPhrase(int status) {
   static constexpr std::pair<int, std::string_view> kPhrases[] = {
       {200, "OK"},
       {201, "Created"},
+      {202, "Accepted"},
       {204, "No Content"},
+      {304, "Not Modified"},
       {400, "Bad Request"},
       {401, "Unauthorized"},
       {403, "Forbidden"},

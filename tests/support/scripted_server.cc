@@ -19,8 +19,10 @@
 #include "serve/api_responses.h"
 #include "serve/api_server.h"
 #include "serve/api_sessions.h"
+#include "serve/channel.h"
 #include "serve/front_door.h"
 #include "serve/http_server.h"
+#include "serve/page.h"
 #include "serve/router.h"
 #include "tests/support/scripted_host.h"
 
@@ -37,6 +39,8 @@ Status Run(EngineOptions options) {
   serve::RegisterOpenAiApi(router, host);
   serve::RegisterAnthropicApi(router, host);
   serve::RegisterResponsesApi(router, host);
+  serve::RegisterChannelApi(router, host);
+  serve::RegisterPage(router);
   serve::FrontDoor door({}, &router, &host);
   serve::HttpServerOptions server_options;
   server_options.port = 0;

@@ -1,0 +1,258 @@
+// The page: a bar, the engine's strip, the board of conversations, a line to write to all.
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+
+import { Card, focusCard } from "./card";
+import { Composer } from "./composer";
+import { begin, entries, opened, putAway, storageTrouble, titleOf, update } from "./conversations";
+import { dialog, Dialogs } from "./dialogs";
+import { health, healthReason, model, watch } from "./engine";
+import { EnginePanel, EngineStrip } from "./engine_view";
+import { plural } from "./format";
+import { Icon } from "./icons";
+import { Notice } from "./notice";
+import { change, settings, type Theme } from "./settings";
+import { running, send, stop, stopAll } from "./turns";
+
+const toAllId = "say-to-all";
+const toAll = signal("");
+
+function newConversation(): void {
+  focusCard(begin().peek().id);
+}
+
+function nextTheme(): void {
+  const order: Theme[] = ["system", "light", "dark"];
+  change({ theme: order[(order.indexOf(settings.value.theme) + 1) % order.length] });
+}
+
+const themeIcons = { system: "system", light: "sun", dark: "moon" } as const;
+
+function healthText(): string {
+  switch (health.value) {
+    case "ready":
+      return model.value?.id ?? "";
+    case "loading":
+      return healthReason.value;
+    case "unreachable":
+      return "No answer from the server";
+    case "key":
+      return "A key is needed";
+    default:
+      return "";
+  }
+}
+
+function TopBar() {
+  const { theme, engineOpen } = settings.value;
+  const n = running.value.size;
+  return (
+    <header class="top">
+      <h1>
+        <img src="./page/icon.svg" alt="" width="22" height="22" />
+        Weft
+      </h1>
+      <p class="model" data-health={health.value} title={healthReason.value}>
+        <span class="lamp" />
+        {healthText()}
+      </p>
+      <nav aria-label="Actions">
+        {n > 0 && (
+          <button class="quiet stop" onClick={stopAll} title="Stop all answers (Alt+X)">
+            <Icon name="stop" /> <span>Stop {n > 1 ? `all ${n}` : ""}</span>
+          </button>
+        )}
+        <button class="quiet" onClick={newConversation} title="New conversation (Alt+N)" aria-label="New conversation">
+          <Icon name="plus" /> <span>New</span>
+        </button>
+        <button class="quiet" onClick={() => (dialog.value = "several")} title="Start several at once (Alt+M)" aria-label="Start several at once">
+          <Icon name="rows" /> <span>Several</span>
+        </button>
+        <button class="quiet" aria-pressed={engineOpen} onClick={() => change({ engineOpen: !engineOpen })} title="Engine (Alt+E)" aria-label="Engine">
+          <Icon name="gauge" /> <span>Engine</span>
+        </button>
+        <button class="small" onClick={() => (dialog.value = "settings")} title="Settings (Alt+S)" aria-label="Settings">
+          <Icon name="settings" />
+        </button>
+        <button class="small" onClick={nextTheme} title={`Colours: ${theme}`} aria-label={`Colours: ${theme}`}>
+          <Icon name={themeIcons[theme]} />
+        </button>
+        <button class="small wide-only" onClick={() => (dialog.value = "keys")} title="Keys (?)" aria-label="Keys">
+          <Icon name="help" />
+        </button>
+      </nav>
+    </header>
+  );
+}
+
+function Trouble() {
+  if (health.value === "key") {
+    return (
+      <form
+        class="banner"
+        onSubmit={(event) => {
+          event.preventDefault();
+          change({ apiKey: event.currentTarget.querySelector("input")!.value.trim() });
+        }}
+      >
+        <label for="key">
+          {settings.value.apiKey ? "This API key is not known here." : "This server asks for an API key."}
+        </label>
+        <input id="key" type="password" autocomplete="off" placeholder="Key" />
+        <button class="primary">Use</button>
+      </form>
+    );
+  }
+  if (health.value === "unreachable") {
+    return <p class="banner" role="alert">{healthReason.value} The page tries again by itself; what was said is kept here.</p>;
+  }
+  if (storageTrouble.value) return <p class="banner" role="alert">{storageTrouble.value}</p>;
+  return null;
+}
+
+function Welcome() {
+  return (
+    <div class="welcome">
+      <h2>Many conversations on one model</h2>
+      <p>They stand side by side, advance together, and share what they have in common.</p>
+      <div class="buttons">
+        <button class="primary" onClick={newConversation}>New conversation</button>
+        <button onClick={() => (dialog.value = "several")}>Start several at once</button>
+      </div>
+    </div>
+  );
+}
+
+function Tabs() {
+  if (opened.value.length < 2) return null;
+  return (
+    <nav class="tabs" aria-label="Conversations">
+      {opened.value.map((entry) => {
+        const { id, color } = entry.value;
+        return (
+          <button
+            key={id}
+            data-color={color}
+            onClick={() =>
+              document.querySelector(`[data-conversation="${id}"]`)?.scrollIntoView({ inline: "center", block: "nearest" })
+            }
+          >
+            <span class="dot" data-running={running.value.has(id)} />
+            <span class="name">{titleOf(entry.value)}</span>
+          </button>
+        );
+      })}
+    </nav>
+  );
+}
+
+function Shelf() {
+  if (putAway.value.length === 0) return null;
+  return (
+    <div class="shelf">
+      <span>Put away</span>
+      {putAway.value.map((entry) => (
+        <button
+          key={entry.value.id}
+          data-color={entry.value.color}
+          title="Bring it back"
+          onClick={() => {
+            update(entry, { open: true });
+            focusCard(entry.peek().id);
+          }}
+        >
+          <span class="dot" data-running={running.value.has(entry.value.id)} />
+          <span class="name">{titleOf(entry.value)}</span>
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function ToAll() {
+  const all = opened.value;
+  if (all.length < 2) return null;
+  const busy = all.filter((entry) => running.value.has(entry.value.id));
+  return (
+    <div class="to-all">
+      <Composer
+        id={toAllId}
+        label={`Write to all ${all.length} conversations`}
+        placeholder={`Write to all ${all.length} conversations`}
+        text={toAll.value}
+        busy={busy.length === all.length}
+        action={`Send to ${all.length - busy.length || all.length}`}
+        change={(text) => (toAll.value = text)}
+        send={() => {
+          const text = toAll.peek();
+          toAll.value = "";
+          for (const entry of all) send(entry, text);
+        }}
+        stop={() => busy.forEach(stop)}
+      />
+    </div>
+  );
+}
+
+function onKeyDown(event: KeyboardEvent): void {
+  if (event.ctrlKey || event.metaKey || dialog.peek()) return;
+  const target = event.target as HTMLElement;
+  const typing = target.matches("input, textarea, select");
+  if (typing && !event.altKey) return;
+  if (event.key === "?" && !typing) {
+    dialog.value = "keys";
+  } else if (/^Digit[1-9]$/.test(event.code)) {
+    const entry = opened.peek()[Number(event.code.at(-1)) - 1];
+    if (!entry) return;
+    focusCard(entry.peek().id);
+  } else {
+    const acts: Record<string, () => void> = {
+      KeyN: newConversation,
+      KeyM: () => (dialog.value = "several"),
+      KeyA: () => document.getElementById(toAllId)?.focus(),
+      KeyX: stopAll,
+      KeyE: () => change({ engineOpen: !settings.peek().engineOpen }),
+      KeyS: () => (dialog.value = "settings"),
+    };
+    const act = event.shiftKey ? undefined : acts[event.code];
+    if (!act) return;
+    act();
+  }
+  event.preventDefault();
+}
+
+export function App() {
+  useEffect(() => {
+    void watch();
+    addEventListener("keydown", onKeyDown);
+    return () => removeEventListener("keydown", onKeyDown);
+  }, []);
+  const cards = opened.value;
+  return (
+    <>
+      <TopBar />
+      <Trouble />
+      <EngineStrip />
+      <div class="below">
+        <main>
+          <Tabs />
+          {entries.value.length === 0 ? (
+            <Welcome />
+          ) : (
+            <div class="board" data-count={Math.min(cards.length, 9)}>
+              {cards.map((entry, i) => <Card key={entry.peek().id} entry={entry} number={i + 1} />)}
+            </div>
+          )}
+          <Shelf />
+          <ToAll />
+          <p class="hidden" role="status">
+            {running.value.size > 0 ? `${plural(running.value.size, "answer")} being written` : ""}
+          </p>
+        </main>
+        {settings.value.engineOpen && <EnginePanel />}
+      </div>
+      <Dialogs />
+      <Notice />
+    </>
+  );
+}

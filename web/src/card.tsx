@@ -1,0 +1,253 @@
+// One conversation on the board.
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+import { Composer } from "./composer";
+import { type Entry, forget, remove, restore, titleOf, update } from "./conversations";
+import { sessions } from "./engine";
+import { exportJson, exportMarkdown } from "./export";
+import { count, plural } from "./format";
+import { Icon } from "./icons";
+import { MessageView, SystemPrompt } from "./message";
+import { tell } from "./notice";
+import { fork, retry, running, send, stop } from "./turns";
+
+export function composerId(id: string): string {
+  return `say-${id}`;
+}
+
+export function focusCard(id: string): void {
+  // A new card is drawn when this task is over.
+  setTimeout(() => {
+    const element = document.getElementById(composerId(id));
+    element?.closest(".card")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    element?.focus({ preventScroll: true });
+  });
+}
+
+/** Deletes after a while in which it can be undone. */
+export function discard(entry: Entry): void {
+  stop(entry);
+  remove(entry);
+  tell(`Deleted “${titleOf(entry.peek())}”.`, () => restore(entry), () => forget(entry));
+}
+
+interface MenuItem {
+  name: string;
+  key?: string;
+  act(): void;
+  hidden?: boolean;
+}
+
+function Menu({ label, items }: { label: string; items: MenuItem[] }) {
+  const [open, setOpen] = useState(false);
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (!open) return;
+    place.current?.querySelector<HTMLElement>("[role=menuitem]")?.focus();
+    const leave = (event: Event) => {
+      if (!place.current?.contains(event.target as Node)) setOpen(false);
+    };
+    addEventListener("pointerdown", leave);
+    addEventListener("focusin", leave);
+    return () => {
+      removeEventListener("pointerdown", leave);
+      removeEventListener("focusin", leave);
+    };
+  }, [open]);
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (!open) return;
+    const shown = [...place.current!.querySelectorAll<HTMLElement>("[role=menuitem]")];
+    const at = shown.indexOf(document.activeElement as HTMLElement);
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      shown[(at + step + shown.length) % shown.length].focus();
+    } else if (event.key === "Escape") {
+      event.stopPropagation();
+      setOpen(false);
+      place.current?.querySelector<HTMLElement>("button")?.focus();
+    }
+  };
+
+  return (
+    <div class="menu" ref={place} onKeyDown={onKeyDown}>
+      <button
+        class="small"
+        aria-haspopup="menu"
+        aria-expanded={open}
+        aria-label={label}
+        title="More"
+        onClick={() => setOpen(!open)}
+      >
+        <Icon name="more" />
+      </button>
+      {open && (
+        <div role="menu" aria-label={label}>
+          {items
+            .filter((item) => !item.hidden)
+            .map((item) => (
+              <button
+                role="menuitem"
+                tabIndex={-1}
+                onClick={() => {
+                  setOpen(false);
+                  item.act();
+                }}
+              >
+                {item.name}
+                {item.key && <kbd>{item.key}</kbd>}
+              </button>
+            ))}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Title({ entry, editing, done }: { entry: Entry; editing: boolean; done(): void }) {
+  const field = useRef<HTMLInputElement>(null);
+  useLayoutEffect(() => {
+    if (editing) field.current?.select();
+  }, [editing]);
+  const title = titleOf(entry.value);
+  if (!editing) return <h2 title={title}>{title}</h2>;
+  const keep = () => {
+    const text = field.current?.value.trim();
+    if (text !== undefined && text !== title) update(entry, { title: text });
+    done();
+  };
+  return (
+    <input
+      ref={field}
+      class="title"
+      aria-label="Title"
+      value={title}
+      maxLength={120}
+      onBlur={keep}
+      onKeyDown={(event) => {
+        if (event.key === "Enter") keep();
+        if (event.key === "Escape") done();
+        event.stopPropagation();
+      }}
+    />
+  );
+}
+
+/** What the server holds of the conversation. */
+function SessionFacts({ id }: { id: string }) {
+  const session = sessions.value.get(id);
+  if (!session) return null;
+  const parts = [plural(session.tokens, "token")];
+  if (session.state === "parked") parts.push("kept on disk");
+  else if (session.pages > 0) {
+    parts.push(plural(session.pages, "page"));
+    if (session.shared_pages > 0) parts.push(`${count(session.shared_pages)} shared`);
+  }
+  return (
+    <p class="session" data-state={session.state} title={session.note}>
+      {parts.join(" · ")}
+    </p>
+  );
+}
+
+export function Card({ entry, number }: { entry: Entry; number: number }) {
+  const conversation = entry.value;
+  const { id, messages } = conversation;
+  const isRunning = running.value.has(id);
+  const [renaming, setRenaming] = useState(false);
+  const scroller = useRef<HTMLDivElement>(null);
+  const follows = useRef(true);
+  const lastTop = useRef(0);
+
+  // Follows what is written, unless the reader has scrolled away from the end. The card
+  // changes its size, too, when others come and go.
+  const follow = () => {
+    const element = scroller.current;
+    if (element && follows.current) element.scrollTop = element.scrollHeight;
+  };
+  useLayoutEffect(follow);
+  useEffect(() => {
+    const observer = new ResizeObserver(follow);
+    observer.observe(scroller.current!);
+    return () => observer.disconnect();
+  }, []);
+
+  const say = () => {
+    const text = entry.peek().draft;
+    follows.current = true;
+    update(entry, { draft: "" });
+    send(entry, text);
+  };
+  const last = messages.at(-1);
+  const items: MenuItem[] = [
+    { name: "Rename", key: "F2", act: () => setRenaming(true) },
+    { name: "Fork", hidden: !last || isRunning, act: () => focusCard(fork(entry, last!).peek().id) },
+    { name: "Ask again", hidden: !last || isRunning, act: () => retry(entry) },
+    { name: "Put away", act: () => update(entry, { open: false }) },
+    { name: "Export as Markdown", hidden: !last, act: () => exportMarkdown([conversation]) },
+    { name: "Export as JSON", hidden: !last, act: () => exportJson([conversation]) },
+    { name: "Delete", act: () => discard(entry) },
+  ];
+
+  return (
+    <section
+      class="card"
+      aria-label={titleOf(conversation)}
+      aria-busy={isRunning}
+      data-color={conversation.color}
+      data-conversation={id}
+      onKeyDown={(event) => {
+        if (event.key === "F2") setRenaming(true);
+      }}
+    >
+      <header onDblClick={() => setRenaming(true)}>
+        <span class="dot" data-running={isRunning} />
+        <Title entry={entry} editing={renaming} done={() => setRenaming(false)} />
+        {number <= 9 && <kbd class="number" title={`Alt+${number} comes here`}>{number}</kbd>}
+        <Menu label={`More about ${titleOf(conversation)}`} items={items} />
+      </header>
+      <div
+        class="messages"
+        ref={scroller}
+        role="log"
+        aria-label="Messages"
+        aria-live="off"
+        tabIndex={0}
+        onScroll={(event) => {
+          const { scrollHeight, scrollTop, clientHeight } = event.currentTarget;
+          const end = scrollHeight - clientHeight;
+          // Away is where the reader went up; a card that has shrunk is not.
+          if (scrollTop >= end - 40) follows.current = true;
+          else if (scrollTop < lastTop.current) follows.current = false;
+          lastTop.current = scrollTop;
+        }}
+      >
+        {conversation.forkedFrom && <p class="from">Forked from “{conversation.forkedFrom}”</p>}
+        <SystemPrompt entry={entry} />
+        {messages.map((message) => (
+          <MessageView
+            key={message.id}
+            entry={entry}
+            message={message}
+            isLast={message === last}
+            focus={focusCard}
+          />
+        ))}
+      </div>
+      <footer>
+        <Composer
+          id={composerId(id)}
+          label={`Write to ${titleOf(conversation)}`}
+          placeholder={messages.length > 0 ? "Reply" : "Say something"}
+          text={conversation.draft}
+          busy={isRunning}
+          change={(draft) => update(entry, { draft })}
+          send={say}
+          stop={() => stop(entry)}
+        />
+        <SessionFacts id={id} />
+      </footer>
+    </section>
+  );
+}

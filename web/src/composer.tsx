@@ -1,0 +1,77 @@
+// Where one writes: grows with its text, Enter sends, Shift+Enter begins a line.
+import { useLayoutEffect, useRef } from "preact/hooks";
+
+import { Icon } from "./icons";
+
+interface Props {
+  id: string;
+  label: string;
+  placeholder: string;
+  text: string;
+  busy: boolean;
+  change(text: string): void;
+  send(): void;
+  stop?(): void;
+  action?: string; // what sending is called, where an arrow does not say enough
+}
+
+// A touch screen's Enter begins a line; its button sends.
+const hasKeyboard = matchMedia("(hover: hover)").matches;
+
+export function Composer(props: Props) {
+  const area = useRef<HTMLTextAreaElement>(null);
+  useLayoutEffect(() => {
+    const element = area.current;
+    if (!element) return;
+    element.style.height = "auto";
+    element.style.height = `${element.scrollHeight}px`;
+  }, [props.text]);
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.isComposing) return;
+    if (event.key === "Enter" && !event.shiftKey && (hasKeyboard || event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      if (!props.busy) props.send();
+    } else if (event.key === "Escape") {
+      if (props.busy && props.stop) props.stop();
+      else area.current?.blur();
+    }
+  };
+
+  const empty = props.text.trim() === "";
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (!props.busy) props.send();
+      }}
+    >
+      <textarea
+        ref={area}
+        id={props.id}
+        rows={1}
+        aria-label={props.label}
+        placeholder={props.placeholder}
+        value={props.text}
+        onInput={(event) => props.change(event.currentTarget.value)}
+        onKeyDown={onKeyDown}
+      />
+      {props.busy && props.stop ? (
+        <button type="button" class="round stop" aria-label="Stop" title="Stop (Esc)" onClick={props.stop}>
+          <Icon name="stop" />
+        </button>
+      ) : (
+        <button
+          type="submit"
+          class={props.action ? "primary" : "round primary"}
+          aria-label={props.action ?? "Send"}
+          title="Send (Enter)"
+          disabled={empty || props.busy}
+        >
+          {props.action ?? <Icon name="send" />}
+        </button>
+      )}
+    </form>
+  );
+}

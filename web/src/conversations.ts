@@ -1,0 +1,201 @@
+// The conversations of this page: what was said, kept in the browser, one entry each, so
+// that tabs do not overwrite each other's. Their state in the engine is a session of the
+// server with the same name; without it the server computes what was said again.
+import { batch, computed, signal, type Signal } from "@preact/signals";
+
+import { ask, randomName } from "./api";
+import { settings } from "./settings";
+
+export interface Usage {
+  prompt: number;
+  cached: number;
+  completion: number;
+  perSecond: number;
+}
+
+export interface Message {
+  id: string;
+  role: "user" | "assistant";
+  text: string;
+  reasoning?: string;
+  // Of an answer: how it stands, and what it took.
+  status?: "running" | "done" | "length" | "stopped" | "failed";
+  error?: string;
+  usage?: Usage;
+}
+
+export interface Conversation {
+  id: string; // the session's name, too
+  title: string; // empty: that of its first message
+  system: string;
+  messages: Message[];
+  draft: string;
+  open: boolean; // on the board, not put away
+  color: number; // an index
+  order: number;
+  forkedFrom?: string; // a title
+}
+
+export type Entry = Signal<Conversation>;
+
+export const colors = 8;
+const prefix = "weft.conversation.";
+
+export const entries = signal<Entry[]>([]);
+export const opened = computed(() => entries.value.filter((entry) => entry.value.open));
+export const putAway = computed(() => entries.value.filter((entry) => !entry.value.open));
+/** A sentence when the browser keeps nothing more. */
+export const storageTrouble = signal("");
+
+export function titleOf(conversation: Conversation): string {
+  if (conversation.title) return conversation.title;
+  const first = conversation.messages.find((message) => message.role === "user");
+  if (!first) return "New conversation";
+  const line = first.text.trim().split("\n")[0];
+  return line.length > 48 ? `${line.slice(0, 47).trimEnd()}…` : line;
+}
+
+export function find(id: string): Entry | undefined {
+  return entries.value.find((entry) => entry.peek().id === id);
+}
+
+// --- keeping -------------------------------------------------------------------------
+
+const dirty = new Set<Entry>();
+const forgotten = new Set<string>(); // an answer may still be on its way
+let saveTimer = 0;
+
+export function saveNow(): void {
+  clearTimeout(saveTimer);
+  saveTimer = 0;
+  for (const entry of dirty) {
+    const conversation = entry.peek();
+    try {
+      localStorage.setItem(prefix + conversation.id, JSON.stringify(conversation));
+      storageTrouble.value = "";
+    } catch {
+      storageTrouble.value =
+        "This browser has no more room for conversations: export some and delete them.";
+    }
+  }
+  dirty.clear();
+}
+
+function saveSoon(entry: Entry): void {
+  if (forgotten.has(entry.peek().id)) return;
+  dirty.add(entry);
+  saveTimer ||= setTimeout(saveNow, 1000) as unknown as number;
+}
+
+function parse(text: string | null): Conversation | null {
+  try {
+    const conversation = JSON.parse(text ?? "null");
+    return conversation && Array.isArray(conversation.messages) ? conversation : null;
+  } catch {
+    return null;
+  }
+}
+
+// What ran when the page was left was stopped by that.
+function settled(conversation: Conversation): Conversation {
+  const messages = conversation.messages.map((message) =>
+    message.status === "running" ? { ...message, status: "stopped" as const } : message,
+  );
+  return { ...conversation, messages };
+}
+
+function sorted(list: Entry[]): Entry[] {
+  return list.sort((a, b) => a.peek().order - b.peek().order);
+}
+
+export function loadAll(): void {
+  const found: Entry[] = [];
+  for (let i = 0; i < localStorage.length; ++i) {
+    const key = localStorage.key(i);
+    if (!key?.startsWith(prefix)) continue;
+    const conversation = parse(localStorage.getItem(key));
+    if (conversation) found.push(signal(settled(conversation)));
+  }
+  entries.value = sorted(found);
+}
+
+// Another tab of this page has changed, begun or deleted one.
+addEventListener("storage", (event) => {
+  if (!event.key?.startsWith(prefix)) return;
+  const entry = find(event.key.slice(prefix.length));
+  const conversation = parse(event.newValue);
+  if (!conversation) {
+    if (entry) entries.value = entries.value.filter((other) => other !== entry);
+  } else if (entry) {
+    entry.value = { ...conversation, draft: entry.peek().draft };
+  } else {
+    entries.value = sorted([...entries.value, signal(conversation)]);
+  }
+});
+addEventListener("pagehide", saveNow);
+
+// --- changing ------------------------------------------------------------------------
+
+export function update(entry: Entry, part: Partial<Conversation>): void {
+  entry.value = { ...entry.peek(), ...part };
+  saveSoon(entry);
+}
+
+export function updateMessage(entry: Entry, id: string, part: Partial<Message>): void {
+  const messages = entry.peek().messages;
+  update(entry, {
+    messages: messages.map((message) => (message.id === id ? { ...message, ...part } : message)),
+  });
+}
+
+export function begin(part: Partial<Conversation> = {}, after?: Entry): Entry {
+  const list = entries.peek();
+  const used = list.map((entry) => entry.peek().color);
+  let color = 0;
+  for (let i = 1; i < colors; ++i) {
+    const count = (of: number) => used.filter((other) => other === of).length;
+    if (count(i) < count(color)) color = i;
+  }
+  const last = list.at(-1)?.peek().order ?? 0;
+  let order = last + 1;
+  if (after) {
+    const next = list[list.indexOf(after) + 1];
+    order = next ? (after.peek().order + next.peek().order) / 2 : order;
+  }
+  const entry = signal<Conversation>({
+    id: `page-${randomName()}`,
+    title: "",
+    system: settings.peek().system,
+    messages: [],
+    draft: "",
+    open: true,
+    color,
+    order,
+    ...part,
+  });
+  batch(() => {
+    entries.value = sorted([...list, entry]);
+    saveSoon(entry);
+  });
+  return entry;
+}
+
+/** Takes it off the page; `forget` ends it for good. */
+export function remove(entry: Entry): void {
+  entries.value = entries.peek().filter((other) => other !== entry);
+}
+
+export function restore(entry: Entry): void {
+  entries.value = sorted([...entries.peek(), entry]);
+}
+
+/** Ends what was removed, here and on the server. */
+export function forget(entry: Entry): void {
+  const { id } = entry.peek();
+  forgotten.add(id);
+  dirty.delete(entry);
+  localStorage.removeItem(prefix + id);
+  ask(`v1/sessions/${id}`, { method: "DELETE", keepalive: true }).catch(() => {
+    // Gone with the server, or it will make room for others when it must.
+  });
+}

@@ -1,0 +1,316 @@
+// The engine at a glance: a strip of six numbers above the board, and a panel with all.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+import { find, titleOf } from "./conversations";
+import {
+  health,
+  history,
+  historyLength,
+  metrics,
+  model,
+  type Rates,
+  rates,
+  type Session,
+  sessions,
+} from "./engine";
+import { bytes, count, duration, milliseconds, percent, plural, rate } from "./format";
+import { Icon } from "./icons";
+import { change } from "./settings";
+
+function metric(name: string): number {
+  return metrics.value.get(name) ?? 0;
+}
+
+function pages(kind: "used" | "in_index" | "budget"): number {
+  return metric(`weft_pages{kind="${kind}"}`);
+}
+
+function memory(kind: string): number {
+  return metric(`weft_bytes{kind="${kind}"}`);
+}
+
+const memoryKinds = [
+  ["weights", "Weights"],
+  ["pages", "Pages"],
+  ["slots", "Recurrent state"],
+  ["checkpoints", "Its checkpoints"],
+  ["scratch", "Scratch"],
+] as const;
+
+function allMemory(): number {
+  return memoryKinds.reduce((sum, [kind]) => sum + memory(kind), 0);
+}
+
+/** The last minute of one of the rates, as a line. */
+function Trend({ of, tall }: { of: keyof Rates; tall?: boolean }) {
+  const values = history.value.map((entry) => entry[of]);
+  const most = Math.max(...values, 1e-9);
+  const [width, height] = [historyLength - 1, 20];
+  const x = (i: number) => width - (values.length - 1 - i);
+  const y = (value: number) => height - 1 - (value / most) * (height - 2);
+  const points = values.map((value, i) => `${x(i)},${y(value).toFixed(2)}`);
+  return (
+    <svg class={tall ? "trend tall" : "trend"} viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true">
+      {points.length > 1 && (
+        <>
+          <polygon points={`${x(0)},${height} ${points.join(" ")} ${width},${height}`} />
+          <polyline points={points.join(" ")} />
+        </>
+      )}
+    </svg>
+  );
+}
+
+/** Parts of a whole; what is missing to `whole` stays empty. */
+function Bar({ parts, whole }: { parts: [name: string, value: number][]; whole: number }) {
+  return (
+    <span class="bar" aria-hidden="true">
+      {parts.map(([name, value]) => (
+        <span
+          class={`part ${name}`}
+          style={{ width: `${whole > 0 ? (100 * value) / whole : 0}%` }}
+        />
+      ))}
+    </span>
+  );
+}
+
+interface TileProps {
+  label: string;
+  value: string;
+  unit?: string;
+  detail: string;
+  extra?: boolean; // left out where there is little room
+  children?: ComponentChildren;
+}
+
+function Tile({ label, value, unit, detail, extra, children }: TileProps) {
+  return (
+    <div class={extra ? "tile extra" : "tile"}>
+      <dt>{label}</dt>
+      <dd>
+        <strong>{value}</strong>
+        {unit && <span class="unit"> {unit}</span>}
+        <span class="detail">{detail}</span>
+      </dd>
+      {children}
+    </div>
+  );
+}
+
+/** Of the prompt tokens so far, those that had not to be computed. */
+function cachedShare(): [number, number] {
+  const cached = metric("weft_cached_tokens_total");
+  return [cached, cached + metric("weft_prompt_tokens_total")];
+}
+
+function sessionCount(state: Session["state"]): number {
+  return metric(`weft_sessions{state="${state}"}`);
+}
+
+export function EngineStrip() {
+  if (health.value !== "ready" || metrics.value.size === 0) return null;
+  const now = rates.value;
+  const queued = metric("weft_turns_queued");
+  const [used, inIndex] = [pages("used"), pages("in_index")];
+  const parked = sessionCount("parked");
+  const idle = sessionCount("ready");
+  return (
+    <dl class="strip" aria-label="Engine">
+      <Tile label="Speed" value={rate(now.tokens)} unit="tokens/s" detail={`${rate(now.prompt)} read/s`}>
+        <Trend of="tokens" />
+      </Tile>
+      <Tile label="Step" value={milliseconds(now.stepMs)} detail={`${rate(now.steps)} steps/s`}>
+        <Trend of="stepMs" />
+      </Tile>
+      <Tile
+        label="Turns"
+        value={String(metric("weft_turns_running"))}
+        unit="running"
+        detail={queued > 0 ? `${queued} waiting` : `${plural(idle, "session")} idle${parked ? `, ${parked} on disk` : ""}`}
+      />
+      <Tile
+        extra
+        label="Pages"
+        value={count(used)}
+        unit={`of ${count(pages("budget"))}`}
+        detail={`${count(inIndex)} cached`}
+      >
+        <Bar parts={[["index", inIndex], ["own", used - inIndex]]} whole={used} />
+      </Tile>
+      <Tile
+        extra
+        label="Prefix cache"
+        value={percent(...cachedShare())}
+        unit="of prompts"
+        detail={plural(metric("weft_index_nodes"), "node")}
+      >
+        <Bar parts={[["index", cachedShare()[0]]]} whole={cachedShare()[1]} />
+      </Tile>
+      <Tile extra label="Memory" value={bytes(allMemory())} detail={`${bytes(memory("weights"))} of weights`}>
+        <Bar parts={memoryKinds.map(([kind]) => [kind, memory(kind)])} whole={allMemory()} />
+      </Tile>
+    </dl>
+  );
+}
+
+// --- the panel -------------------------------------------------------------------------
+
+function Row({ name, children, mark }: { name: string; children: ComponentChildren; mark?: string }) {
+  return (
+    <div class="fact">
+      <dt>
+        {mark && <span class={`swatch ${mark}`} />}
+        {name}
+      </dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+function SessionRow({ session, most }: { session: Session; most: number }) {
+  const entry = find(session.id);
+  const name = entry ? titleOf(entry.value) : session.id;
+  const own = session.pages - session.shared_pages;
+  const states = {
+    ready: `idle ${duration(session.idle_ms)}`,
+    running: "running",
+    parked: "on disk",
+    poisoned: "failed",
+  };
+  return (
+    <tr data-color={entry?.value.color}>
+      <th scope="row" title={name}>
+        <span class="dot" data-running={session.state === "running"} />
+        <span class="name">{name}</span>
+      </th>
+      <td>{states[session.state]}</td>
+      <td class="number">{count(session.tokens)}</td>
+      <td class="pages" title={`${own} own, ${session.shared_pages} shared`}>
+        <Bar parts={[["own", own], ["index", session.shared_pages]]} whole={most} />
+        <span class="hidden">{own} own, {session.shared_pages} shared</span>
+      </td>
+    </tr>
+  );
+}
+
+const mostRows = 60;
+
+function SessionTable() {
+  const list = [...sessions.value.values()];
+  const rank = { running: 0, poisoned: 1, ready: 2, parked: 3 };
+  list.sort((a, b) => rank[a.state] - rank[b.state] || a.idle_ms - b.idle_ms);
+  const most = Math.max(1, ...list.map((session) => session.pages));
+  if (list.length === 0) return <p class="hint">None by name.</p>;
+  return (
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Session</th>
+          <th scope="col">State</th>
+          <th scope="col" class="number">Tokens</th>
+          <th scope="col">Pages</th>
+        </tr>
+      </thead>
+      <tbody>
+        {list.slice(0, mostRows).map((session) => <SessionRow key={session.id} session={session} most={most} />)}
+      </tbody>
+      {list.length > mostRows && <caption>and {list.length - mostRows} more</caption>}
+    </table>
+  );
+}
+
+export function EnginePanel() {
+  const panel = useRef<HTMLElement>(null);
+  useEffect(() => panel.current?.focus(), []);
+  const now = rates.value;
+  const list = [...sessions.value.values()];
+  const held = list.reduce((sum, session) => sum + session.pages, 0);
+  const shared = list.reduce((sum, session) => sum + session.shared_pages, 0);
+  const [cached, prompt] = cachedShare();
+  const close = () => change({ engineOpen: false });
+  return (
+    <aside
+      class="panel"
+      aria-label="Engine"
+      tabIndex={-1}
+      ref={panel}
+      onKeyDown={(event) => event.key === "Escape" && close()}
+    >
+      <header>
+        <h2>Engine</h2>
+        <button class="small" aria-label="Close" title="Close (Esc)" onClick={close}>
+          <Icon name="close" />
+        </button>
+      </header>
+      {model.value && (
+        <p class="hint">
+          {model.value.id}: {count(model.value.meta.n_params)} parameters, {bytes(model.value.meta.size)}, a
+          context of {count(model.value.meta.n_ctx)} tokens
+        </p>
+      )}
+      <section>
+        <h3>The last minute</h3>
+        <dl>
+          <Row name="Generated"><strong>{rate(now.tokens)}</strong> tokens/s</Row>
+          <Trend of="tokens" tall />
+          <Row name="Read from prompts"><strong>{rate(now.prompt)}</strong> tokens/s</Row>
+          <Trend of="prompt" tall />
+          <Row name="A step takes"><strong>{milliseconds(now.stepMs)}</strong></Row>
+          <Trend of="stepMs" tall />
+        </dl>
+      </section>
+      <section>
+        <h3>Memory <span>{bytes(allMemory())}</span></h3>
+        <Bar parts={memoryKinds.map(([kind]) => [kind, memory(kind)])} whole={allMemory()} />
+        <dl>
+          {memoryKinds
+            .filter(([kind]) => memory(kind) > 0)
+            .map(([kind, name]) => (
+              <Row key={kind} name={name} mark={kind}>{bytes(memory(kind))}</Row>
+            ))}
+        </dl>
+      </section>
+      <section>
+        <h3>Pages <span>{count(pages("used"))} of {count(pages("budget"))}</span></h3>
+        <Bar parts={[["own", pages("used") - pages("in_index")], ["index", pages("in_index")]]} whole={pages("used")} />
+        <dl>
+          <Row name="Of one conversation alone" mark="own">{count(pages("used") - pages("in_index"))}</Row>
+          <Row name="In the prefix cache" mark="index">{count(pages("in_index"))}</Row>
+          <Row name="Held by your sessions">{count(held)}, {count(shared)} of them shared</Row>
+          <Row name="Copied before a write">{count(metric("weft_pages_copied_total"))}</Row>
+        </dl>
+      </section>
+      <section>
+        <h3>Prefix cache <span>{percent(cached, prompt)} of prompts</span></h3>
+        <Bar parts={[["index", cached]]} whole={prompt} />
+        <dl>
+          <Row name="Prompt tokens found">{count(cached)} of {count(prompt)}</Row>
+          <Row name="Nodes">{count(metric("weft_index_nodes"))}</Row>
+          <Row name="Pages given up">{count(metric("weft_index_evicted_pages_total"))}</Row>
+        </dl>
+      </section>
+      <section>
+        <h3>Sessions <span>{list.length}</span></h3>
+        <SessionTable />
+        <p class="legend">
+          <span class="swatch own" /> own pages <span class="swatch index" /> shared
+        </p>
+      </section>
+      <section>
+        <h3>Since the start</h3>
+        <dl>
+          <Row name="Tokens generated">{count(metric("weft_generated_tokens_total"))}</Row>
+          <Row name="Steps">{count(metric("weft_step_seconds_count"))}</Row>
+          <Row name="Turns stopped">{count(metric("weft_turns_cancelled_total"))}</Row>
+          <Row name="Turns failed">{count(metric("weft_turns_failed_total"))}</Row>
+          <Row name="Turns that waited for memory">{count(metric("weft_preemptions_total"))}</Row>
+          <Row name="Sessions written, read">
+            {count(metric("weft_parks_total"))}, {count(metric("weft_restores_total"))}
+          </Row>
+        </dl>
+      </section>
+    </aside>
+  );
+}

@@ -1,0 +1,8 @@
+import { render } from "preact";
+
+import { App } from "./app";
+import { loadAll } from "./conversations";
+import "./style.css";
+
+loadAll();
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,101 @@
+// One message of a conversation, and what can be done with it.
+import { useMemo } from "preact/hooks";
+
+import { type Entry, type Message, update } from "./conversations";
+import { rate } from "./format";
+import { Icon } from "./icons";
+import { Markdown } from "./markdown";
+import { tell } from "./notice";
+import { fork, retry } from "./turns";
+
+interface Props {
+  entry: Entry;
+  message: Message;
+  isLast: boolean;
+  focus(id: string): void;
+}
+
+function Facts({ message }: { message: Message }) {
+  const parts: string[] = [];
+  const { usage } = message;
+  if (message.status === "stopped") parts.push("stopped");
+  if (message.status === "length") parts.push("cut at its greatest length");
+  if (usage && usage.perSecond > 0) parts.push(`${rate(usage.perSecond)} tokens/s`);
+  if (usage && usage.cached > 0) parts.push(`${usage.cached} of ${usage.prompt} cached`);
+  return <span class="facts">{parts.join(" · ")}</span>;
+}
+
+function copy(text: string): void {
+  navigator.clipboard.writeText(text).then(
+    () => tell("Copied."),
+    () => tell("The browser does not allow to copy."),
+  );
+}
+
+/** Drawn anew only when it has changed, as every token draws the conversation. */
+export function MessageView(props: Props) {
+  return useMemo(() => <Drawn {...props} />, [props.entry, props.message, props.isLast]);
+}
+
+function Drawn({ entry, message, isLast, focus }: Props) {
+  const isUsers = message.role === "user";
+  const isRunning = message.status === "running";
+  return (
+    <article class={`message ${message.role}`} data-status={message.status}>
+      <h3 class="hidden">{isUsers ? "You" : "Model"}</h3>
+      {message.reasoning && (
+        <details class="reasoning" open={isRunning && !message.text}>
+          <summary>Reasoning</summary>
+          <div>{message.reasoning}</div>
+        </details>
+      )}
+      {isUsers ? <div class="said">{message.text}</div> : <Markdown text={message.text} />}
+      {isRunning && !message.text && <span class="cursor" />}
+      {message.error && <p class="error" role="alert">{message.error}</p>}
+      {!isRunning && (
+        <div class="actions">
+          {!isUsers && <Facts message={message} />}
+          {isLast && !isUsers && (
+            <button class="small" onClick={() => retry(entry)} title="Ask again" aria-label="Ask again">
+              <Icon name="retry" />
+            </button>
+          )}
+          {navigator.clipboard && (
+            <button class="small" onClick={() => copy(message.text)} title="Copy" aria-label="Copy">
+              <Icon name="copy" />
+            </button>
+          )}
+          <button
+            class="small"
+            onClick={() => focus(fork(entry, message).peek().id)}
+            title={isUsers ? "Fork before this and say it differently" : "Fork here"}
+            aria-label={isUsers ? "Say it differently in a fork" : "Fork here"}
+          >
+            <Icon name={isUsers ? "edit" : "fork"} />
+          </button>
+        </div>
+      )}
+    </article>
+  );
+}
+
+/** The system prompt of a conversation, which is settled once it has begun. */
+export function SystemPrompt({ entry }: { entry: Entry }) {
+  const { system, messages } = entry.value;
+  if (!system && messages.length > 0) return null;
+  return (
+    <details class="reasoning system">
+      <summary>{system ? "System prompt" : "Add a system prompt"}</summary>
+      {messages.length > 0 ? (
+        <div>{system}</div>
+      ) : (
+        <textarea
+          rows={3}
+          aria-label="System prompt"
+          value={system}
+          onInput={(event) => update(entry, { system: event.currentTarget.value })}
+        />
+      )}
+    </details>
+  );
+}
