@@ -5,39 +5,17 @@ $WEFT_NODE_DIR; exit code 77, a skip, when npm cannot get them."""
 
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
+from npm_packages import SKIP, install
+
 HERE = pathlib.Path(__file__).resolve().parent / "node"
-SKIP = 77
-
-
-def install(folder):
-    """True when the packages of package.json lie in `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stamp = folder / "installed.json"
-    wanted = (HERE / "package.json").read_text()
-    for script in [*HERE.glob("*.mjs"), HERE / "package.json"]:
-        shutil.copy(script, folder)
-    if stamp.exists() and stamp.read_text() == wanted:
-        return True
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        print("SKIPPED: node and npm are not installed")
-        return False
-    done = subprocess.run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock"],
-                          cwd=folder, capture_output=True, text=True, timeout=300)
-    if done.returncode != 0:
-        print("SKIPPED: npm cannot get the packages:", done.stderr[-1000:])
-        return False
-    stamp.write_text(wanted)
-    return True
 
 
 def main():
     folder = pathlib.Path(os.environ["WEFT_NODE_DIR"])
-    if not install(folder):
+    if not install(HERE, folder):
         return SKIP
     server = subprocess.Popen([os.environ["WEFT_SCRIPTED_SERVER"]], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True)

@@ -1,0 +1,230 @@
+// What people do on the board, with a model that says what it is told.
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, afterEach, before, beforeEach, describe, it } from "node:test";
+
+import {
+  card,
+  lastAnswer,
+  launch,
+  open,
+  say,
+  sessionsOf,
+  startScripted,
+  startSeveral,
+  untilAnswered,
+} from "./common.mjs";
+
+const names = ["Mira", "Tomas", "Ines", "Jonas", "Aiko", "Omar", "Greta", "Lena"];
+const script = (text) => `<<say>>${text}<</say>>`;
+const greeting = (name) => `Nice to meet you, ${name}. I shall not forget it, ${name}.`;
+const endless = "so it goes on and on ".repeat(100).trim();
+
+let server;
+let browser;
+let opened;
+
+before(async () => {
+  server = await startScripted();
+  browser = await launch();
+});
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+beforeEach(async () => {
+  opened = await open(browser, server.url);
+});
+afterEach(async () => {
+  await opened.context.close();
+  assert.deepEqual(opened.faults, []);
+});
+
+describe("the board", () => {
+  it("lets eight conversations answer at once, each with its own", async () => {
+    const { page } = opened;
+    await startSeveral(page, names.map((name) => `I am ${name}. ${script(`<<slow>>${greeting(name)}`)}`));
+    // More than the six connections that a browser opens to one server.
+    await page.waitForFunction(
+      () =>
+        [...document.querySelectorAll('.message.assistant[data-status="running"] .markdown')].filter(
+          (answer) => answer.textContent.length > 0,
+        ).length === 8,
+    );
+    await untilAnswered(page, 8);
+    for (const [i, name] of names.entries()) {
+      assert.equal(await lastAnswer(page, i), greeting(name));
+    }
+  });
+
+  it("forks at a message, and the two go on apart", async () => {
+    const { page } = opened;
+    const before = new Set((await sessionsOf(server.url)).map((session) => session.id));
+    await startSeveral(page, [`First ${script("Answer one.")}`]);
+    await untilAnswered(page, 1);
+    await say(page, 0, `Second ${script("Answer two.")}`);
+    await untilAnswered(page, 2);
+
+    await card(page, 0).locator(".message.assistant").first().hover();
+    await card(page, 0).getByRole("button", { name: "Fork here" }).first().click();
+    await page.waitForFunction(() => document.querySelectorAll(".card").length === 2);
+    assert.equal(await card(page, 1).locator(".message").count(), 2);
+    await say(page, 1, `Other ${script("Another way.")}`);
+    await untilAnswered(page, 4);
+    assert.equal(await lastAnswer(page, 1), "Another way.");
+    assert.equal(await lastAnswer(page, 0), "Answer two.");
+    const made = (await sessionsOf(server.url)).filter((session) => !before.has(session.id));
+    assert.equal(made.length, 2);
+    assert.ok(made.every((session) => session.shared_pages > 0), JSON.stringify(made));
+
+    // At what the user said: it is not in the fork, but ready to be said differently.
+    await card(page, 0).locator(".message.user").nth(1).hover();
+    await card(page, 0).getByRole("button", { name: "Say it differently in a fork" }).nth(1).click();
+    await page.waitForFunction(() => document.querySelectorAll(".card").length === 3);
+    assert.equal(await card(page, 1).locator(".message").count(), 2);
+    assert.match(await card(page, 1).locator("footer textarea").inputValue(), /^Second /);
+  });
+
+  it("stops one and lets the others go on, and can go on with it", async () => {
+    const { page } = opened;
+    await startSeveral(page, [
+      `Long ${script(`<<slow>>${endless}`)}`,
+      `Short ${script("<<slow>>This one comes to its end.")}`,
+    ]);
+    const first = card(page, 0);
+    await page.waitForFunction(
+      () => document.querySelector(".card .message.assistant .markdown")?.textContent.length > 10,
+    );
+    await first.getByRole("button", { name: "Stop" }).click();
+    await first.locator('.message[data-status="stopped"]').waitFor();
+    await untilAnswered(page, 2);
+    assert.ok(endless.startsWith((await lastAnswer(page, 0)).slice(0, -1)));
+    assert.ok((await lastAnswer(page, 0)).length < endless.length);
+    assert.equal(await lastAnswer(page, 1), "This one comes to its end.");
+    await say(page, 0, `More ${script("Here I am.")}`);
+    await untilAnswered(page, 3);
+    assert.equal(await lastAnswer(page, 0), "Here I am.");
+  });
+
+  it("writes to all, asks again, and shows what went wrong", async () => {
+    const { page } = opened;
+    await startSeveral(page, ["a", "b", "c"].map((name) => `${name} ${script(`I am ${name}.`)}`));
+    await untilAnswered(page, 3);
+    const all = page.getByRole("textbox", { name: "Write to all 3 conversations" });
+    await all.fill(`You all ${script("Together.")}`);
+    await all.press("Enter");
+    await untilAnswered(page, 6);
+    for (let i = 0; i < 3; ++i) assert.equal(await lastAnswer(page, i), "Together.");
+    await card(page, 1).getByRole("button", { name: "Ask again" }).click();
+    await untilAnswered(page, 6);
+    await say(page, 2, `Now ${script("It breaks<<fail>>")}`);
+    await card(page, 2).getByRole("alert").waitFor();
+    await say(page, 2, `And now ${script("Well again.")}`);
+    await untilAnswered(page, 8);
+    assert.equal(await lastAnswer(page, 2), "Well again.");
+  });
+
+  it("is worked with keys alone", async () => {
+    const { page } = opened;
+    await page.keyboard.press("n");
+    await page.keyboard.type(`Hello ${script("By keys.")}`);
+    await page.keyboard.press("Enter");
+    await untilAnswered(page, 1);
+    await page.keyboard.press("Alt+n");
+    await page.keyboard.type(`Go ${script(`<<slow>>${endless}`)}`);
+    await page.keyboard.press("Enter");
+    await card(page, 1).locator('.message[data-status="running"]').waitFor();
+    await page.keyboard.press("Escape");
+    await card(page, 1).locator('.message[data-status="stopped"]').waitFor();
+    await page.keyboard.press("Alt+1");
+    await page.keyboard.press("F2");
+    await page.keyboard.type("Renamed");
+    await page.keyboard.press("Enter");
+    assert.equal(await card(page, 0).locator("h2").innerText(), "Renamed");
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keys" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("s");
+    await page.getByRole("dialog", { name: "Settings" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("e");
+    await page.getByRole("complementary", { name: "Engine" }).waitFor();
+  });
+
+  it("deletes with a way back, and then for good, and puts away", async () => {
+    const { page } = opened;
+    await startSeveral(page, [`Keep ${script("Kept.")}`, `Drop ${script("Dropped.")}`]);
+    await untilAnswered(page, 2);
+    const id = await card(page, 1).getAttribute("data-conversation");
+    const choose = async (n, name) => {
+      await card(page, n).getByRole("button", { name: /^More about/ }).click();
+      await card(page, n).getByRole("menuitem", { name }).click();
+    };
+    await choose(1, "Delete");
+    await page.getByRole("button", { name: "Undo" }).click();
+    assert.equal(await card(page, 1).getAttribute("data-conversation"), id);
+    await choose(1, "Delete");
+    await page.reload(); // closes the way back
+    await page.waitForSelector('[data-health="ready"]');
+    assert.equal(await page.locator(".card").count(), 1);
+    while ((await sessionsOf(server.url)).some((session) => session.id === id)) {
+      await page.waitForTimeout(50);
+    }
+    await choose(0, "Put away");
+    await page.waitForFunction(() => !document.querySelector(".card"));
+    await page.getByTitle("Bring it back").click();
+    assert.equal(await lastAnswer(page, 0), "Kept.");
+  });
+
+  it("keeps to its settings, and gives everything away as files", async () => {
+    const { page } = opened;
+    await page.getByRole("button", { name: "Settings" }).click();
+    await page.getByLabel("Most tokens").fill("5");
+    await page.getByLabel("System prompt", { exact: true }).fill("Be brief.");
+    await page.keyboard.press("Escape");
+    await startSeveral(page, [`Hello ${script("A long answer that is cut.")}`]);
+    await card(page, 0).locator('.message[data-status="length"]').waitFor();
+    await page.getByRole("button", { name: "Settings" }).click();
+    const file = async (name) => {
+      const [download] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("dialog").getByRole("button", { name }).click(),
+      ]);
+      return readFile(await download.path(), "utf8");
+    };
+    const [conversation] = JSON.parse(await file("Export as JSON")).conversations;
+    assert.deepEqual(
+      conversation.messages.map(({ role }) => role),
+      ["system", "user", "assistant"],
+    );
+    assert.equal(conversation.messages[2].usage.completion, 5);
+    assert.match(await file("Export as Markdown"), /^# Hello[^]*\*\*System\*\*\n\nBe brief\.\n[^]*\*\*You\*\*\n\nHello/);
+  });
+
+  it("shows the engine", async () => {
+    const { page } = opened;
+    await startSeveral(page, names.map((name) => `I am ${name}. ${script(greeting(name))}`));
+    await untilAnswered(page, 8);
+    await page.getByRole("button", { name: "Engine" }).click();
+    const panel = page.getByRole("complementary", { name: "Engine" });
+    for (const name of names) {
+      await panel.getByRole("rowheader", { name: `I am ${name}.` }).first().waitFor();
+    }
+    await panel.getByText("In the prefix cache").waitFor();
+    assert.match(await page.locator(".strip").innerText(), /Speed[^]*tokens\/s[^]*Pages[^]*Memory/);
+  });
+
+  it("fits on a phone, one conversation at a time", async () => {
+    const { page } = opened;
+    await page.setViewportSize({ width: 390, height: 844 });
+    await startSeveral(page, names.slice(0, 3).map((name) => `I am ${name}. ${script(greeting(name))}`));
+    await untilAnswered(page, 3);
+    const widths = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+    assert.ok(widths[0] <= widths[1], `the page is ${widths[0]} wide`);
+    await page.getByRole("navigation", { name: "Conversations" }).getByRole("button").nth(2).click();
+    await page.waitForFunction(() => {
+      const { left, right } = document.querySelectorAll(".card")[2].getBoundingClientRect();
+      return left >= 0 && right <= innerWidth;
+    });
+  });
+});

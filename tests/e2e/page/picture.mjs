@@ -1,0 +1,23 @@
+// Takes a picture of the page for the documentation, with the conversations that the page
+// itself proposes:
+//
+//   WEFT_CHROMIUM=/usr/bin/chromium node picture.mjs http://127.0.0.1:8080 OUT.png [light|dark] [phone]
+import { launch, open, untilAnswered } from "./common.mjs";
+
+const [url, out, colorScheme = "light", device] = process.argv.slice(2);
+const phone = { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 };
+const browser = await launch();
+const { page } = await open(browser, url, { colorScheme, ...(device === "phone" ? phone : {}) });
+await page.getByRole("button", { name: "Start several at once" }).first().click();
+await page.getByRole("button", { name: "Start 8" }).click();
+await untilAnswered(page, 8);
+await page.keyboard.press("Alt+a");
+await page.keyboard.type("What do you know about me?");
+await page.keyboard.press("Enter");
+// In the middle of the second answers, so that it is seen how they come together.
+await page.waitForFunction(
+  () => document.querySelectorAll('.message[data-status="running"] .markdown > *').length >= 6,
+);
+await page.waitForTimeout(700);
+await page.screenshot({ path: out });
+await browser.close();

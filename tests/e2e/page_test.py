@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""The page at / in headless Chromium: page/*.test.mjs against the real servers, $WEFT and
+$WEFT_SCRIPTED_SERVER. Exit code 77, a skip, where there is no Chromium, no node, or npm
+cannot get Playwright. $WEFT_CHROMIUM names a browser that is not on the path."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from npm_packages import SKIP, install
+from weft_process import make_model
+
+HERE = pathlib.Path(__file__).resolve().parent / "page"
+BROWSERS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+
+
+def find_browser():
+    found = [os.environ.get("WEFT_CHROMIUM")] + [shutil.which(name) for name in BROWSERS]
+    return next((path for path in found if path), None)
+
+
+def main():
+    browser = find_browser()
+    if browser is None:
+        print("SKIPPED: there is no Chromium; apt-get install chromium, or name it in $WEFT_CHROMIUM")
+        return SKIP
+    folder = pathlib.Path(os.environ["WEFT_NODE_DIR"])
+    if not install(HERE, folder):
+        return SKIP
+    with tempfile.TemporaryDirectory() as scratch:
+        model = make_model(pathlib.Path(scratch) / "tiny.gguf", "tiny-llama", "Q8_0")
+        env = {**os.environ, "WEFT_CHROMIUM": browser, "WEFT_SCRATCH": scratch,
+               "WEFT_MODEL": str(model)}
+        tests = sorted(path.name for path in HERE.glob("*.test.mjs"))
+        return subprocess.run(["node", "--test", "--test-concurrency=1", *tests], cwd=folder,
+                              env=env, timeout=1440).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
