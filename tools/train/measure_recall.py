@@ -12,6 +12,7 @@ import json
 import random
 import re
 import subprocess
+import time
 
 import dialogues
 
@@ -26,8 +27,18 @@ class Server:
             match = re.match(r"listening on http://127\.0\.0\.1:(\d+)", line)
             if match:
                 self.port = int(match[1])
-                return
+                return self.wait_until_loaded()
         raise SystemExit("weft serve did not start")
+
+    def wait_until_loaded(self):
+        for _ in range(600):
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return
+            time.sleep(0.1)
+        self.stop()
+        raise SystemExit("weft serve did not load the model within a minute")
 
     def reply(self, messages):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
@@ -35,6 +46,8 @@ class Server:
         connection.request("POST", "/v1/chat/completions", json.dumps(body),
                            {"Content-Type": "application/json"})
         answer = json.loads(connection.getresponse().read())
+        if "choices" not in answer:
+            raise SystemExit(f"weft serve answered {answer}")
         return answer["choices"][0]["message"]["content"] or ""
 
     def stop(self):
