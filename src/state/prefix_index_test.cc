@@ -274,6 +274,56 @@ TEST_F(PrefixIndexTest, ASecondCheckpointAtTheSamePlaceIsNotKept) {
   EXPECT_EQ(slots_.use_count(slot.id()), 1);
 }
 
+TEST_F(PrefixIndexTest, WhatIsKnownMayReachFurtherThanWhereASessionCanStart) {
+  Build({0}, true);
+  InsertAndClose("a", Tokens(8), true);
+  InsertAndClose("a", Tokens(16), true);
+  EXPECT_EQ(index_->KnownLength("a", Tokens(15), 15), 12);
+  EXPECT_EQ(Length("a", Tokens(15)), 8);
+  EXPECT_EQ(index_->KnownLength("a", Tokens(15), 5), 4);
+  EXPECT_EQ(index_->KnownLength("b", Tokens(15), 15), 0);
+}
+
+TEST_F(PrefixIndexTest, AForgottenCheckpointTakesWhatItMadeUsefulAlong) {
+  Build({0}, true);
+  InsertAndClose("a", Tokens(8), true);
+  InsertAndClose("a", Tokens(16), true);
+  index_->ForgetCheckpoint("a", Tokens(12));  // there is none
+  index_->ForgetCheckpoint("a", Tokens(15));
+  index_->ForgetCheckpoint("b", Tokens(16));
+  EXPECT_EQ(slots_.in_use(), 2);
+  index_->ForgetCheckpoint("a", Tokens(8));
+  EXPECT_EQ(Length("a", Tokens(15)), 0);
+  EXPECT_EQ(Length("a", Tokens(16)), 16) << "the way to it stays";
+  EXPECT_EQ(pools_[0]->in_use(), 4);
+  const auto pinned = index_->Pin("a", Tokens(16));
+  index_->ForgetCheckpoint("a", Tokens(16));
+  EXPECT_EQ(Length("a", Tokens(16)), 16) << "it is pinned";
+  EXPECT_TRUE(index_->Unpin(pinned.id).ok());
+  index_->ForgetCheckpoint("a", Tokens(16));
+  EXPECT_EQ(slots_.in_use() + pools_[0]->in_use(), 0);
+  EXPECT_EQ(index_->Stats().evicted_checkpoints, 0);
+  EXPECT_EQ(Message(index_->CheckIntegrity()), "");
+}
+
+TEST_F(PrefixIndexTest, BeyondTheLimitTheCheckpointUsedLongestAgoGoes) {
+  Build({0}, true);
+  for (const int64_t n : {4, 8, 12, 16}) InsertAndClose("a", Tokens(n), true);
+  EXPECT_EQ(index_->Match("a", Tokens(4), 4).n_tokens, 4);  // a use
+  PoolRef held;
+  held = index_->Match("a", Tokens(16), 16).checkpoint;
+  EXPECT_EQ(index_->Stats().lone_checkpoints, 3);
+  index_->LimitCheckpoints(2);
+  EXPECT_EQ(index_->Stats().checkpoints, 2);
+  EXPECT_EQ(index_->Stats().evicted_checkpoints, 2);
+  EXPECT_EQ(Length("a", Tokens(15)), 4);
+  EXPECT_EQ(Length("a", Tokens(16)), 16);
+  index_->LimitCheckpoints(0);
+  EXPECT_EQ(index_->Stats().nodes, 0);
+  EXPECT_EQ(slots_.in_use(), 1) << "a session still holds one";
+  EXPECT_EQ(Message(index_->CheckIntegrity()), "");
+}
+
 TEST_F(PrefixIndexTest, LongPrefixesNeedNoRecursion) {
   Build({0});
   pools_[0]->set_budget(1 << 20);
