@@ -14,9 +14,9 @@
 namespace weft::testing {
 namespace {
 
-constexpr int64_t kPrograms = testing::kSlowBuild ? 12 : 520;
-constexpr int64_t kHybridPrograms = testing::kSlowBuild ? 6 : 200;
-constexpr int64_t kMadePrograms = testing::kSlowBuild ? 3 : 20;
+constexpr int64_t kPrograms = testing::kSlowBuild ? 6 : 520;
+constexpr int64_t kHybridPrograms = testing::kSlowBuild ? 3 : 200;
+constexpr int64_t kMadePrograms = testing::kSlowBuild ? 1 : 20;
 constexpr uint64_t kFirstSeed = 1;
 
 int64_t NumberFrom(const char* variable, int64_t otherwise) {
