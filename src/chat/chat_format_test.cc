@@ -121,15 +121,28 @@ TEST(ChatFormatTest, TemplatesOfTheFieldAreRecognised) {
 // A call of the history is rendered as its parser reads it.
 TEST(ChatFormatTest, CallsOfTheHistoryAreReadBack) {
   WEFT_REQUIRE_GOLDENS();
-  for (const char* name :
-       {"Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B", "Qwen3.5-4B", "ByteDance-Seed-OSS",
-        "MiniMax-M2", "NVIDIA-Nemotron-Nano-v2", "meta-llama-Llama-3.1-8B-Instruct",
-        "mistralai-Mistral-Nemo-Instruct-2407", "Mistral-Small-3.2-24B-Instruct-2506",
-        "google-gemma-4-31B-it", "LFM2.5-8B-A1B", "LFM2.5-Instruct", "openai-gpt-oss-120b",
-        "deepseek-ai-DeepSeek-V3.1", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
-        "google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct", "HuggingFaceTB-SmolLM3-3B",
-        "deepseek-ai-DeepSeek-V4", "GLM-4.6", "Kimi-K2-Instruct",
-        "CohereForAI-c4ai-command-r-plus-tool_use"}) {
+  for (const char* name : {"Qwen-Qwen2.5-7B-Instruct",
+                           "Qwen-Qwen3-0.6B",
+                           "Qwen3.5-4B",
+                           "ByteDance-Seed-OSS",
+                           "MiniMax-M2",
+                           "NVIDIA-Nemotron-Nano-v2",
+                           "meta-llama-Llama-3.1-8B-Instruct",
+                           "mistralai-Mistral-Nemo-Instruct-2407",
+                           "Mistral-Small-3.2-24B-Instruct-2506",
+                           "google-gemma-4-31B-it",
+                           "LFM2.5-8B-A1B",
+                           "LFM2.5-Instruct",
+                           "openai-gpt-oss-120b",
+                           "deepseek-ai-DeepSeek-V3.1",
+                           "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+                           "google-gemma-2-2b-it",
+                           "microsoft-Phi-3.5-mini-instruct",
+                           "HuggingFaceTB-SmolLM3-3B",
+                           "deepseek-ai-DeepSeek-V4",
+                           "GLM-4.6",
+                           "Kimi-K2-Instruct",
+                           "CohereForAI-c4ai-command-r-plus-tool_use"}) {
     const auto format = Format(GoldenSource(name));
     ChatRequest request = Request(kToolTurn, /*with_tools=*/true);
     request.messages.push_back({{"role", "assistant"}, {"content", "It rains."}});
