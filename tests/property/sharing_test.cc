@@ -169,7 +169,9 @@ TEST_P(SharingTest, SiblingsComputeTheirCommonPrefixOnce) {
   options_.max_running = 8;
   options_.max_step_tokens = 64;
   Start();
-  constexpr int64_t kTail = 10;
+  // They part in the page where they end: what recurrent models keep there serves those
+  // that arrive late too.
+  constexpr int64_t kTail = 7;
   const int64_t shared = kPrefix / options_.page_tokens * options_.page_tokens;
   const EngineStats before = engine_->Stats();
   std::vector<std::shared_ptr<Turn>> turns;
