@@ -78,25 +78,18 @@ const Weights& WeightsOf(DType type) {
 
 struct Activations {
   explicit Activations(const MatmulKernels& kernels)
-      : values(kMostRows * kInputs),
-        q(kMostRows * kInputs),
-        scales(kMostRows * kInputs / 32),
-        sums(kMostRows * kInputs / 16) {
+      : values(kMostRows * kInputs), blocks(PanelCount(kMostRows) * (kInputs / 32)) {
     std::mt19937 random(2);
     std::normal_distribution<float> normal;
     for (float& value : values) value = normal(random);
     for (int64_t r = 0; r < kMostRows; ++r) {
-      kernels.quantize_row(&values[r * kInputs], kInputs, &q[r * kInputs],
-                           &scales[r * kInputs / 32], &sums[r * kInputs / 16]);
+      kernels.quantize_row(&values[r * kInputs], kInputs, static_cast<int>(r % kPanelRows),
+                           &blocks[r / kPanelRows * (kInputs / 32)]);
     }
   }
-  ActivationRows Rows() const {
-    return {values.data(), kInputs, {q.data(), scales.data(), sums.data()}};
-  }
+  ActivationRows Rows() const { return {values.data(), kInputs, {blocks.data()}}; }
   std::vector<float> values;
-  std::vector<int8_t> q;
-  std::vector<float> scales;
-  std::vector<int32_t> sums;
+  std::vector<ActivationBlock> blocks;
 };
 
 void BM_Matmul(benchmark::State& state, Isa isa, DType type) {
@@ -135,7 +128,7 @@ void BM_QuantizeRow(benchmark::State& state, Isa isa) {
   const MatmulKernels& kernels = MatmulKernelsFor(isa);
   Activations a(kernels);
   for (auto _ : state) {
-    kernels.quantize_row(a.values.data(), kInputs, a.q.data(), a.scales.data(), a.sums.data());
+    kernels.quantize_row(a.values.data(), kInputs, 0, a.blocks.data());
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(state.iterations() * kInputs);

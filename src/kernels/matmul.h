@@ -51,17 +51,26 @@ struct PackedMatrix {
   const std::byte* tiles = nullptr;  // TileCount(n_out) tiles, 64-byte aligned
 };
 
-// Rows of quantized activations, all of one width n (a multiple of 32), as
-// quantize_row writes them. Block b of row r: q[r * n + 32 b ...], its scale at
-// scales[r * n / 32 + b], and at sums[2 * (r * n / 32 + b)] the sum of the block's q,
-// followed by the sums of its two halves of 16 as two int16, the first one low. All
-// sums are negated (offsets and minima of the weights need them; negated they can be
-// where an integer dot product starts).
-struct Int8Rows {
-  const int8_t* q = nullptr;
-  const float* scales = nullptr;
-  const int32_t* sums = nullptr;
+// 32 quantized activations of each of 4 rows, as quantize_row writes them: everything
+// that a kernel wants of them, in the order in which it does, from one address on.
+// Offsets and minima of the weights need the sums of q. They are negated, so that an
+// integer dot product can start from them, and that of the whole block is 8 times as
+// large: the offset of the commonest levels.
+inline constexpr int kPanelRows = 4;
+struct alignas(64) ActivationBlock {
+  int8_t q[8][kPanelRows][4];  // [group][row][input of the group]
+  float scale[kPanelRows];
+  int32_t sum[kPanelRows];        // -8 times the sum of q
+  int32_t half_sums[kPanelRows];  // two int16: minus the sums of 16 q each, the first one low
 };
+
+// Rows of quantized activations, all of one width n (a multiple of 32), in panels of
+// 4: block b of row r is in blocks[r / 4 * (n / 32) + b], as its row r % 4. Rows that
+// are missing in the last panel hold anything.
+struct Int8Rows {
+  const ActivationBlock* blocks = nullptr;
+};
+inline int64_t PanelCount(int64_t n_rows) { return (n_rows + kPanelRows - 1) / kPanelRows; }
 
 // The activations of a product; the form that ActivationFormOf(type) names is set.
 struct ActivationRows {
@@ -71,12 +80,11 @@ struct ActivationRows {
 };
 
 struct MatmulKernels {
-  // Quantizes one row of n values (a multiple of 32) to n bytes, n / 32 scales and
-  // 2 n / 32 sums: scale = max / 127 per block, q = round(value * (127 / max)), ties
-  // to even. A block whose max is below 2^-110 becomes zeros with scale 0. A block
-  // that holds an infinity or a NaN gets the scale NaN, so that the products of its
-  // row are NaN: a broken row shows, and other rows do not see it.
-  void (*quantize_row)(const float* values, int64_t n, int8_t* q, float* scales, int32_t* sums);
+  // Quantizes n values (a multiple of 32) to row `row` (0..3) of n / 32 blocks: scale = max / 127
+  // per block, q = round(value * (127 / max)), ties to even. A block whose max is below 2^-110
+  // becomes zeros with scale 0. A block that holds an infinity or a NaN gets the scale NaN, so that
+  // the products of its row are NaN: a broken row shows, and other rows do not see it.
+  void (*quantize_row)(const float* values, int64_t n, int row, ActivationBlock* blocks);
 
   // out[r * out_stride + o] = sum_i w[o][i] x[r][i], for rows r in [0, n_rows) and
   // the outputs o of tiles [tile_begin, tile_end) that are below n_out. Rows are

@@ -184,31 +184,37 @@ template <DType T>
 }
 
 // Four activations, to every lane.
-[[gnu::always_inline]] inline __m256i Broadcast4(const int8_t* q) {
+[[gnu::always_inline]] inline __m256i Broadcast4(const int8_t (&q)[4]) {
   int32_t four;
   std::memcpy(&four, q, sizeof(four));
   return _mm256_set1_epi32(four);
 }
 
+// One row of a block of activations.
+struct RowOfBlock {
+  const ActivationBlock& block;
+  int row;
+};
+
 // The sums of two products each of group g.
 template <DType T>
 [[gnu::always_inline]] inline __m256i PairProducts(const Block<T>& block, int s, int g,
-                                                   const int8_t* q) {
-  __m256i x = Broadcast4(q + 4 * g);
+                                                   const RowOfBlock& activations) {
+  __m256i x = Broadcast4(activations.block.q[g][activations.row]);
   if constexpr (IsSigned(FormatOf(T))) x = _mm256_sign_epi8(x, block.signs[s][g]);
   return _mm256_maddubs_epi16(block.levels[s][g], x);
 }
 
 // `start` plus the products of groups [kBegin, kEnd).
 template <DType T, int kBegin, int kEnd>
-[[gnu::always_inline]] inline __m256i Dot(const Block<T>& block, int s, const int8_t* q,
+[[gnu::always_inline]] inline __m256i Dot(const Block<T>& block, int s, const RowOfBlock& x,
                                           __m256i start) {
   constexpr int kStep = GroupsPerSum(FormatOf(T));
   Unroll<(kEnd - kBegin) / kStep>([&](auto step) {
     constexpr int kFirst = kBegin + step.value * kStep;
-    __m256i pairs = PairProducts<T>(block, s, kFirst, q);
+    __m256i pairs = PairProducts<T>(block, s, kFirst, x);
     Unroll<kStep - 1>([&](auto g) {
-      pairs = _mm256_add_epi16(pairs, PairProducts<T>(block, s, kFirst + 1 + g.value, q));
+      pairs = _mm256_add_epi16(pairs, PairProducts<T>(block, s, kFirst + 1 + g.value, x));
     });
     start = _mm256_add_epi32(start, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   });
@@ -227,23 +233,24 @@ template <DType T>
 
 // Adds a block's part of one row to the accumulator of outputs 8 s ... 8 s + 7.
 template <DType T>
-[[gnu::always_inline]] inline __m256 AddBlock(const Block<T>& block, int s, const int8_t* q,
-                                              float x_scale, const int32_t* sums, __m256 acc) {
+[[gnu::always_inline]] inline __m256 AddBlock(const Block<T>& block, int s, const RowOfBlock& x,
+                                              __m256 acc) {
   constexpr Format f = FormatOf(T);
-  const int32_t sum0 = f.halves ? static_cast<int16_t>(sums[1] & 0xFFFF) : sums[0];
+  const int32_t sum = x.block.sum[x.row] / (1 << kSumShift), half_sums = x.block.half_sums[x.row];
+  const int32_t sum0 = f.halves ? static_cast<int16_t>(half_sums & 0xFFFF) : sum;
   constexpr int kFirstEnd = f.halves ? 4 : 8;
-  const __m256i dot0 = Dot<T, 0, kFirstEnd>(block, s, q, StartOfDot<T>(sum0));
+  const __m256i dot0 = Dot<T, 0, kFirstEnd>(block, s, x, StartOfDot<T>(sum0));
   __m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(dot0), block.scale[s][0]);
   if constexpr (f.halves) {
-    const __m256i dot1 = Dot<T, 4, 8>(block, s, q, StartOfDot<T>(sums[1] >> 16));
+    const __m256i dot1 = Dot<T, 4, 8>(block, s, x, StartOfDot<T>(half_sums >> 16));
     part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot1), block.scale[s][1], part);
   }
   if constexpr (f.mins) {
-    const __m256i sum = _mm256_set1_epi32(f.halves ? sums[1] : sums[0]);
-    const __m256i weighted = f.halves ? _mm256_madd_epi16(sum, block.half_mins[s]) : sum;
+    const __m256i sums = _mm256_set1_epi32(f.halves ? half_sums : sum);
+    const __m256i weighted = f.halves ? _mm256_madd_epi16(sums, block.half_mins[s]) : sums;
     part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(weighted), block.min[s], part);
   }
-  return _mm256_fmadd_ps(part, _mm256_set1_ps(x_scale), acc);
+  return _mm256_fmadd_ps(part, _mm256_set1_ps(x.block.scale[x.row]), acc);
 }
 
 // Asks for the kBytes that lie kPrefetchBytes beyond p. (A plain loop: GCC drops
@@ -257,42 +264,40 @@ template <int kBytes>
 
 // Inlined, so that the accumulators need no address while they are summed.
 template <int kRows>
-[[gnu::always_inline]] inline void StoreRows(const __m256 (&acc)[kRows][2], int lanes, float* out,
-                                             int64_t out_stride) {
+[[gnu::always_inline]] inline void StoreRows(const __m256 (&acc)[kRows][2], const TileWork& work) {
   Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+    if (r.value >= work.n_rows) return;
     float values[kLanes];
     _mm256_storeu_ps(values, acc[r.value][0]);
     _mm256_storeu_ps(values + 8, acc[r.value][1]);
-    std::memcpy(out + r.value * out_stride, values, static_cast<size_t>(lanes) * sizeof(float));
+    std::memcpy(work.out + r.value * work.out_stride, values,
+                static_cast<size_t>(work.lanes) * sizeof(float));
   });
 }
 
 template <DType T, int kRows>
-void Int8Tile(const PackedMatrix& w, const std::byte* tile, const ActivationRows& x, int64_t row,
-              int lanes, float* out, int64_t out_stride) {
+void Int8Tile(const TileWork& work) {
   constexpr Format f = FormatOf(T);
-  const int64_t blocks = w.n_in / kBlock;
+  const int64_t n_in = work.w.n_in, blocks = n_in / kBlock;
+  const ActivationBlock* const x = work.x.int8.blocks + work.row / kPanelRows * blocks;
   __m256 acc[kRows][2];
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t c = b / kChunkBlocks, in_chunk = b % kChunkBlocks;
-    const std::byte* chunk = tile + ChunkOffset(f, w.n_in, c);
+    const std::byte* chunk = work.tile + ChunkOffset(f, n_in, c);
     const std::byte* meta = chunk + in_chunk * MetaBytes(f);
     const std::byte* levels = chunk + kChunkBlocks * MetaBytes(f) + in_chunk * LevelBytes(f);
     Prefetch<LevelBytes(f)>(levels);
     Prefetch<MetaBytes(f)>(meta);
     Block<T> block;
-    for (int s = 0; s < 2; ++s) LoadScales<T>(tile + c * SuperBytes(f), meta, s, block);
+    for (int s = 0; s < 2; ++s) LoadScales<T>(work.tile + c * SuperBytes(f), meta, s, block);
     LoadBlock<T>(levels, block);
     for (int r = 0; r < kRows; ++r) {
-      const int64_t at = (row + r) * blocks + b;
-      for (int s = 0; s < 2; ++s) {
-        acc[r][s] = AddBlock<T>(block, s, x.int8.q + at * kBlock, x.int8.scales[at],
-                                x.int8.sums + 2 * at, acc[r][s]);
-      }
+      const RowOfBlock row = {x[r / kPanelRows * blocks + b], r % kPanelRows};
+      for (int s = 0; s < 2; ++s) acc[r][s] = AddBlock<T>(block, s, row, acc[r][s]);
     }
   }
-  StoreRows<kRows>(acc, lanes, out, out_stride);
+  StoreRows<kRows>(acc, work);
 }
 
 enum class FloatForm { kF32, kF16, kBF16 };
@@ -307,36 +312,47 @@ template <FloatForm F>
 }
 
 template <FloatForm F, int kRows>
-void FloatTile(const PackedMatrix& w, const std::byte* tile, const ActivationRows& x, int64_t row,
-               int lanes, float* out, int64_t out_stride) {
+void FloatTile(const TileWork& work) {
   constexpr int kBytes = F == FloatForm::kF32 ? 4 : 2;
   if constexpr (kRows > 4) {  // more do not fit into the registers
-    for (int r = 0; r < kRows; r += 4) {
-      FloatTile<F, 4>(w, tile, x, row + r, lanes, out + r * out_stride, out_stride);
+    TileWork part = work;
+    for (int r = 0; r < work.n_rows; r += 4) {
+      part.row = work.row + r;
+      part.n_rows = work.n_rows - r < 4 ? work.n_rows - r : 4;
+      part.out = work.out + r * work.out_stride;
+      FloatTile<F, 4>(part);
     }
   } else {
-    const float* values = x.values + row * x.values_stride;
+    const float* values[kRows];
+    Unroll<kRows>([&](auto r) { values[r.value] = FloatRow(work, r.value); });
+    const std::byte* tile = work.tile;
     __m256 acc[kRows][2];
     Unroll<kRows>([&](auto r) { acc[r.value][0] = acc[r.value][1] = _mm256_setzero_ps(); });
-    for (int64_t i = 0; i < w.n_in; ++i, tile += kBytes * kLanes) {
+    for (int64_t i = 0; i < work.w.n_in; ++i, tile += kBytes * kLanes) {
       const __m256 weights[2] = {LoadFloats<F>(tile), LoadFloats<F>(tile + 8 * kBytes)};
       Prefetch<64>(tile);
       Unroll<kRows>([&](auto r) {
-        const __m256 value = _mm256_set1_ps(values[r.value * x.values_stride + i]);
+        const __m256 value = _mm256_set1_ps(values[r.value][i]);
         acc[r.value][0] = _mm256_fmadd_ps(weights[0], value, acc[r.value][0]);
         acc[r.value][1] = _mm256_fmadd_ps(weights[1], value, acc[r.value][1]);
       });
     }
-    StoreRows<kRows>(acc, lanes, out, out_stride);
+    StoreRows<kRows>(acc, work);
   }
 }
 
+// The accumulators of 12 rows would need more registers than there are.
+template <DType T>
+constexpr TileFunction kTwelve = nullptr;
+
 #include "kernels/matmul_dispatch.inc"
 
-// Eight small integers as bytes.
-void StoreBytes(__m256i v, int8_t* q) {
+// Eight small integers as bytes, to two groups.
+void StoreBytes(__m256i v, int row, int8_t (*groups)[kPanelRows][4]) {
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(q), _mm_packs_epi16(words, words));
+  const __m128i bytes = _mm_packs_epi16(words, words);
+  _mm_storeu_si32(groups[0][row], bytes);
+  _mm_storeu_si32(groups[1][row], _mm_srli_epi64(bytes, 32));
 }
 
 int32_t SumLanes(__m256i v) {
@@ -351,8 +367,8 @@ int32_t MaxLanes(__m256i v) {
   return _mm_cvtsi128_si32(_mm_max_epi32(max, _mm_shuffle_epi32(max, 0xB1)));
 }
 
-void QuantizeRow(const float* values, int64_t n, int8_t* q, float* scales, int32_t* sums) {
-  for (int64_t b = 0; b < n / kBlock; ++b, values += kBlock, q += kBlock, sums += 2) {
+void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* blocks) {
+  for (ActivationBlock* block = blocks; block < blocks + n / kBlock; ++block, values += kBlock) {
     __m256 v[4];
     __m256i magnitude = _mm256_setzero_si256();
     for (int i = 0; i < 4; ++i) {
@@ -366,24 +382,24 @@ void QuantizeRow(const float* values, int64_t n, int8_t* q, float* scales, int32
     std::memcpy(&max, &max_bits, sizeof(max));
     const bool finite = max_bits < 0x7F800000;
     if (!finite || max < kSmallestActivation) {
-      std::memset(q, 0, kBlock);
-      scales[b] = finite ? 0.0f : __builtin_nanf("");
-      sums[0] = sums[1] = 0;
+      for (auto& group : block->q) std::memset(group[row], 0, sizeof(group[row]));
+      block->scale[row] = finite ? 0.0f : __builtin_nanf("");
+      block->sum[row] = block->half_sums[row] = 0;
       continue;
     }
-    scales[b] = max / 127.0f;
+    block->scale[row] = max / 127.0f;
     const __m256 inverse = _mm256_set1_ps(127.0f / max);
     __m256i rounded[4];
     for (int i = 0; i < 4; ++i) {
       constexpr int kToEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
       rounded[i] = _mm256_cvtps_epi32(_mm256_round_ps(_mm256_mul_ps(v[i], inverse), kToEven));
-      StoreBytes(rounded[i], q + 8 * i);
+      StoreBytes(rounded[i], row, block->q + 2 * i);
     }
     const int32_t low_sum = SumLanes(_mm256_add_epi32(rounded[0], rounded[1]));
     const int32_t high_sum = SumLanes(_mm256_add_epi32(rounded[2], rounded[3]));
-    sums[0] = -(low_sum + high_sum);
-    sums[1] = static_cast<int32_t>((static_cast<uint32_t>(-high_sum) << 16) |
-                                   (static_cast<uint32_t>(-low_sum) & 0xFFFF));
+    block->sum[row] = -(low_sum + high_sum) * (1 << kSumShift);
+    block->half_sums[row] = static_cast<int32_t>((static_cast<uint32_t>(-high_sum) << 16) |
+                                                 (static_cast<uint32_t>(-low_sum) & 0xFFFF));
   }
 }
 

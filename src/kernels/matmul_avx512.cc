@@ -32,14 +32,15 @@ template <int N, typename F>
   UnrollOver(f, std::make_integer_sequence<int, N>());
 }
 
-// A block of a tile, decoded: 8 groups of 4 inputs, unsigned; exact scales.
+constexpr float kMinUnit = 1.0f / (1 << kSumShift);
+
+// The scales of a block of a tile, exact.
 template <DType T>
-struct Block {
-  static constexpr Format kFormat = FormatOf(T);
-  __m512i levels[8];
+struct Scales {
   __m512 scale[2];  // of the half blocks; [0] alone for whole ones
-  // Minima of whole blocks, negated as the sums of the activations are. For half
-  // blocks: the super scale, and two int16 per lane.
+  // Minima of whole blocks in the unit of the sums, and negated where those of the
+  // type are not: exact, since it is a power of two. For half blocks: the super scale,
+  // and two int16 per lane.
   __m512 min;
   __m512i half_mins;
 };
@@ -56,52 +57,35 @@ template <int kRight>
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
 }
 
-template <DType T>
-[[gnu::always_inline]] inline void LoadLevels(const uint8_t* planes, Block<T>& block) {
+// Group g of a block's levels, decoded: 4 inputs of each output, unsigned. (Planes
+// that several groups share are read again for each: loads are free here.)
+template <DType T, int g>
+[[gnu::always_inline]] inline __m512i LoadGroup(const uint8_t* planes) {
   constexpr Format f = FormatOf(T);
-  if constexpr (f.bits == 8) {
-    Unroll<8>([&](auto g) { block.levels[g.value] = _mm512_loadu_si512(planes + 64 * g.value); });
-    return;
-  }
+  if constexpr (f.bits == 8) return _mm512_loadu_si512(planes + 64 * g);
+  __m512i levels = _mm512_setzero_si512();
   if constexpr (f.bits >= 4) {
-    Unroll<4>([&](auto p) {
-      const __m512i v = _mm512_loadu_si512(planes + 64 * p.value);
-      block.levels[p.value] = ShiftAnd<0>(v, 0x0F);
-      block.levels[p.value + 4] = ShiftAnd<4>(v, 0x0F);
-    });
+    levels = ShiftAnd<g / 4 * 4>(_mm512_loadu_si512(planes + 64 * (g % 4)), 0x0F);
   }
   if constexpr (f.table != LevelTable::kNone) {
     const __m512i table = LoadTable(f.table == LevelTable::kIq4 ? kIq4Levels : kMxfp4Levels);
-    Unroll<8>(
-        [&](auto g) { block.levels[g.value] = _mm512_shuffle_epi8(table, block.levels[g.value]); });
+    levels = _mm512_shuffle_epi8(table, levels);
   }
   if constexpr (f.bits == 5) {
-    const __m512i high = _mm512_loadu_si512(planes + 256);
-    Unroll<8>([&](auto g) {
-      block.levels[g.value] =
-          _mm512_or_si512(block.levels[g.value], ShiftAnd<g.value - 4>(high, 0x10));
-    });
+    const __m512i high = ShiftAnd<g - 4>(_mm512_loadu_si512(planes + 256), 0x10);
+    levels = _mm512_or_si512(levels, high);
   }
   if constexpr (f.bits == 6) {
-    const __m512i high[2] = {_mm512_loadu_si512(planes + 256), _mm512_loadu_si512(planes + 320)};
-    Unroll<8>([&](auto g) {
-      constexpr int kRight = 2 * (g.value % 4) - 4;
-      block.levels[g.value] =
-          _mm512_or_si512(block.levels[g.value], ShiftAnd<kRight>(high[g.value / 4], 0x30));
-    });
+    const __m512i high = _mm512_loadu_si512(planes + 256 + 64 * (g / 4));
+    levels = _mm512_or_si512(levels, ShiftAnd<2 * (g % 4) - 4>(high, 0x30));
   }
   if constexpr (f.bits <= 3) {
-    const __m512i low[2] = {_mm512_loadu_si512(planes), _mm512_loadu_si512(planes + 64)};
-    Unroll<8>(
-        [&](auto g) { block.levels[g.value] = ShiftAnd<2 * (g.value % 4)>(low[g.value / 4], 3); });
+    levels = ShiftAnd<2 * (g % 4)>(_mm512_loadu_si512(planes + 64 * (g / 4)), 3);
   }
   if constexpr (f.bits == 3) {
-    const __m512i high = _mm512_loadu_si512(planes + 128);
-    Unroll<8>([&](auto g) {
-      block.levels[g.value] =
-          _mm512_or_si512(block.levels[g.value], ShiftAnd<g.value - 2>(high, 4));
-    });
+    levels = _mm512_or_si512(levels, ShiftAnd<g - 2>(_mm512_loadu_si512(planes + 128), 4));
   }
+  return levels;
 }
 
 [[gnu::always_inline]] inline __m512 LoadHalves(const std::byte* p) {
@@ -124,76 +108,114 @@ struct Super {
 
 template <DType T>
 [[gnu::always_inline]] inline void LoadScales(const Super& super, const std::byte* meta,
-                                              Block<T>& block) {
+                                              Scales<T>& scales) {
   constexpr Format f = FormatOf(T);
   if constexpr (f.scales == ScaleForm::kF16) {
-    block.scale[0] = LoadHalves(meta);
+    scales.scale[0] = LoadHalves(meta);
     if constexpr (f.mins) {
-      block.min = _mm512_xor_ps(LoadHalves(meta + 32), _mm512_set1_ps(-0.0f));
+      scales.min = _mm512_mul_ps(LoadHalves(meta + 32), _mm512_set1_ps(-kMinUnit));
     }
   } else if constexpr (f.scales == ScaleForm::kE8M0) {
     const __m512i e = LoadUnsigned(meta);
     const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
     const __m512i tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
     const __mmask16 is_tiny = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
-    block.scale[0] = _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_tiny, tiny));
+    scales.scale[0] = _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_tiny, tiny));
   } else if constexpr (!f.mins) {
     Unroll<f.halves ? 2 : 1>([&](auto h) {
-      block.scale[h.value] =
+      scales.scale[h.value] =
           _mm512_mul_ps(super.scale, _mm512_cvtepi32_ps(LoadSigned(meta + 16 * h.value)));
     });
   } else if constexpr (!f.halves) {
-    block.scale[0] = _mm512_mul_ps(super.scale, _mm512_cvtepi32_ps(LoadUnsigned(meta)));
-    block.min = _mm512_mul_ps(super.min, _mm512_cvtepi32_ps(LoadUnsigned(meta + 16)));
+    scales.scale[0] = _mm512_mul_ps(super.scale, _mm512_cvtepi32_ps(LoadUnsigned(meta)));
+    scales.min = _mm512_mul_ps(super.min, _mm512_cvtepi32_ps(LoadUnsigned(meta + 16)));
   } else {
     __m512i half_min[2];
     Unroll<2>([&](auto h) {
       const __m512i both = LoadUnsigned(meta + 16 * h.value);
       const __m512i scale = _mm512_and_si512(both, _mm512_set1_epi32(15));
-      block.scale[h.value] = _mm512_mul_ps(super.scale, _mm512_cvtepi32_ps(scale));
+      scales.scale[h.value] = _mm512_mul_ps(super.scale, _mm512_cvtepi32_ps(scale));
       half_min[h.value] = _mm512_srli_epi32(both, 4);
     });
-    block.min = super.min;
-    block.half_mins = _mm512_or_si512(half_min[0], _mm512_slli_epi32(half_min[1], 16));
+    scales.min = super.min;
+    scales.half_mins = _mm512_or_si512(half_min[0], _mm512_slli_epi32(half_min[1], 16));
   }
 }
 
 // Four activations, to every lane.
-[[gnu::always_inline]] inline __m512i Broadcast4(const int8_t* q) {
+[[gnu::always_inline]] inline __m512i Broadcast4(const int8_t (&q)[4]) {
   int32_t four;
   std::memcpy(&four, q, sizeof(four));
   return _mm512_set1_epi32(four);
 }
 
-// Adds a block's part of one row to the accumulator.
-template <DType T>
-[[gnu::always_inline]] inline __m512 AddBlock(const Block<T>& block, const int8_t* q,
-                                              const float* scale, const int32_t* sums, __m512 acc) {
+// Where a dot product of the block begins: the offset of its levels, times the sum of
+// its activations. Moved to its place by shifts: multiplications would wait for the
+// ports of the dot products.
+template <DType T, int kHalf>
+[[gnu::always_inline]] inline __m512i StartOfDot(const ActivationBlock& x, int row) {
   constexpr Format f = FormatOf(T);
-  const __m512i sum = _mm512_set1_epi32(f.halves ? sums[1] : sums[0]);
-  __m512i dot[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-  if constexpr (f.offset_shift >= 0 && f.halves) {
-    // Each half's sum moved to its place times the offset, by shifts: multiplications
-    // would wait for the ports of the dot products.
+  if constexpr (f.offset_shift < 0) {
+    return _mm512_setzero_si512();
+  } else if constexpr (!f.halves) {
+    constexpr int kLeft = f.offset_shift - kSumShift;
+    const __m512i sum = _mm512_set1_epi32(x.sum[row]);
+    return kLeft > 0   ? _mm512_slli_epi32(sum, kLeft)
+           : kLeft < 0 ? _mm512_srai_epi32(sum, -kLeft)
+                       : sum;
+  } else {
     constexpr int kRight = 16 - f.offset_shift;
-    dot[0] = _mm512_srai_epi32(_mm512_slli_epi32(sum, 16), kRight);
-    dot[1] =
-        _mm512_and_si512(_mm512_srai_epi32(sum, kRight), _mm512_set1_epi32(-(1 << f.offset_shift)));
-  } else if constexpr (f.offset_shift >= 0) {
-    dot[0] = _mm512_slli_epi32(sum, f.offset_shift);
+    const __m512i sums = _mm512_set1_epi32(x.half_sums[row]);
+    if constexpr (kHalf == 0) return _mm512_srai_epi32(_mm512_slli_epi32(sums, 16), kRight);
+    return _mm512_and_si512(_mm512_srai_epi32(sums, kRight),
+                            _mm512_set1_epi32(-(1 << f.offset_shift)));
   }
-  Unroll<8>([&](auto g) {
-    constexpr int kPart = f.halves ? g.value / 4 : 0;
-    dot[kPart] =
-        _mm512_dpbusd_epi32(dot[kPart], block.levels[g.value], Broadcast4(q + 4 * g.value));
+}
+
+// Adds a block's part of kRows rows to their accumulators. Group by group, all rows
+// side by side: the sums of one row wait for each other, those of several do not.
+// `x`: the block in each panel.
+template <DType T, int kRows>
+[[gnu::always_inline]] inline void AddBlock(const uint8_t* planes, const Scales<T>& scales,
+                                            const ActivationBlock* const (&x)[3],
+                                            __m512 (&acc)[kRows]) {
+  constexpr Format f = FormatOf(T);
+  __m512 part[kRows];
+  Unroll<f.halves ? 2 : 1>([&](auto half) {
+    constexpr int kGroups = f.halves ? 4 : 8;
+    __m512i dot[kRows];
+    Unroll<kRows>([&](auto r) {
+      constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
+      dot[r.value] = StartOfDot<T, half.value>(*x[kPanel], kRow);
+    });
+    Unroll<kGroups>([&](auto group) {
+      constexpr int g = half.value * kGroups + group.value;
+      const __m512i levels = LoadGroup<T, g>(planes);
+      Unroll<kRows>([&](auto r) {
+        constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
+        dot[r.value] = _mm512_dpbusd_epi32(dot[r.value], levels, Broadcast4(x[kPanel]->q[g][kRow]));
+      });
+    });
+    Unroll<kRows>([&](auto r) {
+      const __m512 sum = _mm512_cvtepi32_ps(dot[r.value]);
+      if constexpr (half.value == 0) {
+        part[r.value] = _mm512_mul_ps(sum, scales.scale[0]);
+      } else {
+        part[r.value] = _mm512_fmadd_ps(sum, scales.scale[1], part[r.value]);
+      }
+    });
   });
-  __m512 part = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[0]), block.scale[0]);
-  if constexpr (f.halves) part = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[1]), block.scale[1], part);
-  if constexpr (f.mins) {
-    const __m512i weighted = f.halves ? _mm512_madd_epi16(sum, block.half_mins) : sum;
-    part = _mm512_fmadd_ps(_mm512_cvtepi32_ps(weighted), block.min, part);
-  }
-  return _mm512_fmadd_ps(part, _mm512_set1_ps(*scale), acc);
+  Unroll<kRows>([&](auto r) {
+    constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
+    if constexpr (f.mins) {
+      const __m512i sum =
+          _mm512_set1_epi32(f.halves ? x[kPanel]->half_sums[kRow] : x[kPanel]->sum[kRow]);
+      const __m512i weighted = f.halves ? _mm512_madd_epi16(sum, scales.half_mins) : sum;
+      part[r.value] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(weighted), scales.min, part[r.value]);
+    }
+    acc[r.value] =
+        _mm512_fmadd_ps(part[r.value], _mm512_set1_ps(x[kPanel]->scale[kRow]), acc[r.value]);
+  });
 }
 
 // Asks for the kBytes that lie kPrefetchBytes beyond p. (A plain loop: GCC drops
@@ -206,22 +228,26 @@ template <int kBytes>
 }
 
 template <int kRows>
-[[gnu::always_inline]] inline void StoreRows(const __m512 (&acc)[kRows], int lanes, float* out,
-                                             int64_t out_stride) {
-  const __mmask16 mask = static_cast<__mmask16>((1u << lanes) - 1);
-  Unroll<kRows>(
-      [&](auto r) { _mm512_mask_storeu_ps(out + r.value * out_stride, mask, acc[r.value]); });
+[[gnu::always_inline]] inline void StoreRows(const __m512 (&acc)[kRows], const TileWork& work) {
+  const __mmask16 mask = static_cast<__mmask16>((1u << work.lanes) - 1);
+  Unroll<kRows>([&](auto r) {
+    if (r.value >= work.n_rows) return;
+    _mm512_mask_storeu_ps(work.out + r.value * work.out_stride, mask, acc[r.value]);
+  });
 }
 
 template <DType T, int kRows>
-void Int8Tile(const PackedMatrix& w, const std::byte* tile, const ActivationRows& x, int64_t row,
-              int lanes, float* out, int64_t out_stride) {
+void Int8Tile(const TileWork& work) {
   constexpr Format f = FormatOf(T);
-  const int64_t blocks = w.n_in / kBlock;
-  const int8_t* q = x.int8.q + row * w.n_in;
-  const float* scales = x.int8.scales + row * blocks;
-  const int32_t* sums = x.int8.sums + 2 * row * blocks;
-  const std::byte* at = tile + ChunkOffset(f, w.n_in, 0);
+  const int64_t blocks = work.w.n_in / kBlock;
+  // Of the panels: as many as kRows has.
+  const ActivationBlock* x[3];
+  Unroll<3>([&](auto p) {
+    const int64_t panel = work.row / kPanelRows + (p.value * kPanelRows < kRows ? p.value : 0);
+    x[p.value] = work.x.int8.blocks + panel * blocks;
+  });
+  const std::byte* super_scales = work.tile;
+  const std::byte* at = work.tile + ChunkOffset(f, work.w.n_in, 0);
   __m512 acc[kRows];
   Unroll<kRows>([&](auto r) { acc[r.value] = _mm512_setzero_ps(); });
   for (int64_t chunk = 0; chunk < blocks; chunk += kChunkBlocks) {
@@ -231,29 +257,25 @@ void Int8Tile(const PackedMatrix& w, const std::byte* tile, const ActivationRows
     Prefetch<kChunkBlocks * MetaBytes(f)>(meta);
     Super super = {};
     if constexpr (f.scales == ScaleForm::kSuper) {
-      super.scale = LoadHalves(tile);
-      if constexpr (f.mins) super.min = LoadHalves(tile + 32);
-      tile += SuperBytes(f);
+      super.scale = LoadHalves(super_scales);
+      if constexpr (f.mins) {
+        super.min = LoadHalves(super_scales + 32);
+        if constexpr (!f.halves) super.min = _mm512_mul_ps(super.min, _mm512_set1_ps(kMinUnit));
+      }
+      super_scales += SuperBytes(f);
     }
     const int64_t end = blocks - chunk < kChunkBlocks ? blocks - chunk : kChunkBlocks;
     for (int64_t b = 0; b < end; ++b) {
       Prefetch<LevelBytes(f)>(levels);
-      Block<T> block;
-      LoadScales<T>(super, meta, block);
-      LoadLevels<T>(reinterpret_cast<const uint8_t*>(levels), block);
-      Unroll<kRows>([&](auto r) {
-        const int64_t at_row = r.value * blocks;
-        acc[r.value] = AddBlock<T>(block, q + at_row * kBlock, scales + at_row, sums + 2 * at_row,
-                                   acc[r.value]);
-      });
+      Scales<T> scales;
+      LoadScales<T>(super, meta, scales);
+      AddBlock<T>(reinterpret_cast<const uint8_t*>(levels), scales, x, acc);
       meta += MetaBytes(f);
       levels += LevelBytes(f);
-      q += kBlock;
-      ++scales;
-      sums += 2;
+      Unroll<3>([&](auto p) { ++x[p.value]; });
     }
   }
-  StoreRows<kRows>(acc, lanes, out, out_stride);
+  StoreRows<kRows>(acc, work);
 }
 
 enum class FloatForm { kF32, kF16, kBF16 };
@@ -268,27 +290,38 @@ template <FloatForm F>
 }
 
 template <FloatForm F, int kRows>
-void FloatTile(const PackedMatrix& w, const std::byte* tile, const ActivationRows& x, int64_t row,
-               int lanes, float* out, int64_t out_stride) {
-  const float* values = x.values + row * x.values_stride;
+void FloatTile(const TileWork& work) {
+  const float* values[kRows];
+  Unroll<kRows>([&](auto r) { values[r.value] = FloatRow(work, r.value); });
   __m512 acc[kRows];
   Unroll<kRows>([&](auto r) { acc[r.value] = _mm512_setzero_ps(); });
-  for (int64_t i = 0; i < w.n_in; ++i) {
-    const __m512 weights = LoadFloats<F>(tile, i);
-    Prefetch<64>(tile + (F == FloatForm::kF32 ? 4 : 2) * kLanes * i);
+  for (int64_t i = 0; i < work.w.n_in; ++i) {
+    const __m512 weights = LoadFloats<F>(work.tile, i);
+    Prefetch<64>(work.tile + (F == FloatForm::kF32 ? 4 : 2) * kLanes * i);
     Unroll<kRows>([&](auto r) {
-      const __m512 value = _mm512_set1_ps(values[r.value * x.values_stride + i]);
-      acc[r.value] = _mm512_fmadd_ps(weights, value, acc[r.value]);
+      acc[r.value] = _mm512_fmadd_ps(weights, _mm512_set1_ps(values[r.value][i]), acc[r.value]);
     });
   }
-  StoreRows<kRows>(acc, lanes, out, out_stride);
+  StoreRows<kRows>(acc, work);
 }
+
+template <DType T>
+constexpr TileFunction kTwelve = nullptr;
+template <DType T>
+requires(!FormatOf(T).halves) constexpr TileFunction kTwelve<T> = Int8Tile<T, 12>;
 
 #include "kernels/matmul_dispatch.inc"
 
-void QuantizeRow(const float* values, int64_t n, int8_t* q, float* scales, int32_t* sums) {
+// Sixteen small integers as bytes, to four groups.
+void StoreBytes(__m512i v, int row, int8_t (*groups)[kPanelRows][4]) {
+  alignas(16) int8_t bytes[16];
+  _mm_store_si128(reinterpret_cast<__m128i*>(bytes), _mm512_cvtepi32_epi8(v));
+  for (int g = 0; g < 4; ++g) std::memcpy(groups[g][row], bytes + 4 * g, 4);
+}
+
+void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* blocks) {
   const __m512i magnitude_bits = _mm512_set1_epi32(0x7FFFFFFF);
-  for (int64_t b = 0; b < n / kBlock; ++b, values += kBlock, q += kBlock, sums += 2) {
+  for (ActivationBlock* block = blocks; block < blocks + n / kBlock; ++block, values += kBlock) {
     const __m512 v[2] = {_mm512_loadu_ps(values), _mm512_loadu_ps(values + 16)};
     // As integers magnitudes have the order of the floats, NaN above all.
     const __m512i magnitude[2] = {_mm512_and_si512(_mm512_castps_si512(v[0]), magnitude_bits),
@@ -298,23 +331,23 @@ void QuantizeRow(const float* values, int64_t n, int8_t* q, float* scales, int32
     std::memcpy(&max, &max_bits, sizeof(max));
     const bool finite = max_bits < 0x7F800000;
     if (!finite || max < kSmallestActivation) {
-      std::memset(q, 0, kBlock);
-      scales[b] = finite ? 0.0f : __builtin_nanf("");
-      sums[0] = sums[1] = 0;
+      for (auto& group : block->q) std::memset(group[row], 0, sizeof(group[row]));
+      block->scale[row] = finite ? 0.0f : __builtin_nanf("");
+      block->sum[row] = block->half_sums[row] = 0;
       continue;
     }
-    scales[b] = max / 127.0f;
+    block->scale[row] = max / 127.0f;
     const __m512 inverse = _mm512_set1_ps(127.0f / max);
     constexpr int kToEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     const __m512i low = _mm512_cvt_roundps_epi32(_mm512_mul_ps(v[0], inverse), kToEven);
     const __m512i high = _mm512_cvt_roundps_epi32(_mm512_mul_ps(v[1], inverse), kToEven);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(low));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(high));
+    StoreBytes(low, row, block->q);
+    StoreBytes(high, row, block->q + 4);
     const int32_t low_sum = _mm512_reduce_add_epi32(low);
     const int32_t high_sum = _mm512_reduce_add_epi32(high);
-    sums[0] = -(low_sum + high_sum);
-    sums[1] = static_cast<int32_t>((static_cast<uint32_t>(-high_sum) << 16) |
-                                   (static_cast<uint32_t>(-low_sum) & 0xFFFF));
+    block->sum[row] = -(low_sum + high_sum) * (1 << kSumShift);
+    block->half_sums[row] = static_cast<int32_t>((static_cast<uint32_t>(-high_sum) << 16) |
+                                                 (static_cast<uint32_t>(-low_sum) & 0xFFFF));
   }
 }
 

@@ -11,27 +11,52 @@
 
 namespace weft::matmul_internal {
 
-// One tile by a fixed number of rows: writes `lanes` (1..16) outputs to
-// out + r * out_stride for the rows row, row + 1, ...
-using TileFunction = void (*)(const PackedMatrix& w, const std::byte* tile, const ActivationRows& x,
-                              int64_t row, int lanes, float* out, int64_t out_stride);
-
-static constexpr int kRowSizes = 4;
-static constexpr int kMostRows = 1 << (kRowSizes - 1);
-
-// The functions for 1, 2, 4 and 8 rows. (Sixteen at once are no faster: by then the
-// decoding of a tile is paid, and the addresses of rows outnumber the registers.)
-struct TileFunctions {
-  TileFunction by_log2_rows[kRowSizes];
+// The part of a product that one call of a tile function computes: n_rows rows, at
+// most as many as the function is made for, by the first `lanes` (1..16) outputs of a
+// tile. `row` is a multiple of kPanelRows.
+struct TileWork {
+  const PackedMatrix& w;
+  const ActivationRows& x;
+  const std::byte* tile;
+  int64_t row;
+  int n_rows;
+  int lanes;
+  float* out;  // of the first row and lane
+  int64_t out_stride;
 };
 
+// Row r of the work's activations; for rows that are missing, one that exists.
+static inline const float* FloatRow(const TileWork& work, int r) {
+  const int64_t row = work.row + (r < work.n_rows ? r : work.n_rows - 1);
+  return work.x.values + row * work.x.values_stride;
+}
+
+using TileFunction = void (*)(const TileWork& work);
+
+// The functions for 1 row and for up to 4, 8 and 12; the last is null where the
+// registers hold no more than 8. Rows that are missing cost no more than going over the
+// weights again would; by 12 the decoding of a tile is paid.
+struct TileFunctions {
+  TileFunction one, four, eight, twelve;
+
+  // The function for the next of `left` rows, and how many it takes.
+  TileFunction For(int64_t left, int* n_rows) const {
+    const int most = twelve != nullptr ? 12 : 8;
+    *n_rows = left < most ? static_cast<int>(left) : most;
+    return *n_rows > 8 ? twelve : *n_rows > 4 ? eight : *n_rows > 1 ? four : one;
+  }
+};
+static constexpr int kPassRows = 24;  // whole calls of either most
+
 // Activations of one pass over the tiles stay about below this, to live in L2.
-static constexpr int64_t kPassActivationBytes = 256 << 10;
+static constexpr int64_t kPassActivationBytes = 512 << 10;
 
 static inline int64_t RowsPerPass(const PackedMatrix& w) {
-  const int64_t row_bytes = IsInt8(FormatOf(w.type)) ? w.n_in : 4 * w.n_in;
-  const int64_t rows = kPassActivationBytes / (row_bytes + 1) / kMostRows * kMostRows;
-  return rows < kMostRows ? kMostRows : rows;
+  const int64_t row_bytes = IsInt8(FormatOf(w.type))
+                                ? w.n_in / kBlock * sizeof(ActivationBlock) / kPanelRows
+                                : w.n_in * sizeof(float);
+  const int64_t rows = kPassActivationBytes / (row_bytes + 1) / kPassRows * kPassRows;
+  return rows < kPassRows ? kPassRows : rows;
 }
 
 static inline void DriveTiles(const TileFunctions& functions, const PackedMatrix& w,
@@ -42,14 +67,13 @@ static inline void DriveTiles(const TileFunctions& functions, const PackedMatrix
   for (int64_t pass = 0; pass < n_rows; pass += rows_per_pass) {
     const int64_t pass_end = n_rows - pass < rows_per_pass ? n_rows : pass + rows_per_pass;
     for (int64_t t = tile_begin; t < tile_end; ++t) {
-      const std::byte* tile = w.tiles + t * tile_bytes;
       const int64_t left = w.n_out - t * kLanes;
-      const int lanes = left < kLanes ? static_cast<int>(left) : kLanes;
-      int log2_rows = kRowSizes - 1;
-      for (int64_t row = pass; row < pass_end; row += int64_t{1} << log2_rows) {
-        while (int64_t{1} << log2_rows > pass_end - row) --log2_rows;
-        functions.by_log2_rows[log2_rows](w, tile, x, row, lanes,
-                                          out + row * out_stride + t * kLanes, out_stride);
+      TileWork work = {w, x, w.tiles + t * tile_bytes, 0, 0, kLanes, nullptr, out_stride};
+      if (left < kLanes) work.lanes = static_cast<int>(left);
+      for (int64_t row = pass; row < pass_end; row += work.n_rows) {
+        work.row = row;
+        work.out = out + row * out_stride + t * kLanes;
+        functions.For(pass_end - row, &work.n_rows)(work);
       }
     }
   }

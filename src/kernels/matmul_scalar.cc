@@ -25,8 +25,8 @@ int32_t PackHalves(int first, int second) {
 int FirstHalf(int32_t halves) { return static_cast<int16_t>(halves & 0xFFFF); }
 int SecondHalf(int32_t halves) { return halves >> 16; }
 
-void QuantizeRow(const float* values, int64_t n, int8_t* q, float* scales, int32_t* sums) {
-  for (int64_t b = 0; b < n / kBlock; ++b, values += kBlock, q += kBlock, sums += 2) {
+void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* blocks) {
+  for (ActivationBlock* block = blocks; block < blocks + n / kBlock; ++block, values += kBlock) {
     uint32_t max_bits = 0;
     for (int i = 0; i < kBlock; ++i) {
       max_bits = std::max(max_bits, std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF);
@@ -34,20 +34,21 @@ void QuantizeRow(const float* values, int64_t n, int8_t* q, float* scales, int32
     const float max = std::bit_cast<float>(max_bits);
     const bool finite = max_bits < 0x7F800000;
     if (!finite || max < kSmallestActivation) {
-      std::memset(q, 0, kBlock);
-      scales[b] = finite ? 0.0f : std::bit_cast<float>(0x7FC00000);
-      sums[0] = sums[1] = 0;
+      for (auto& group : block->q) std::memset(group[row], 0, sizeof(group[row]));
+      block->scale[row] = finite ? 0.0f : std::bit_cast<float>(0x7FC00000);
+      block->sum[row] = block->half_sums[row] = 0;
       continue;
     }
-    scales[b] = max / 127.0f;
+    block->scale[row] = max / 127.0f;
     const float inverse = 127.0f / max;
     int32_t half_sums[2] = {0, 0};
     for (int i = 0; i < kBlock; ++i) {
-      q[i] = static_cast<int8_t>(RoundToEven(values[i] * inverse));
-      half_sums[i / 16] += q[i];
+      const auto q = static_cast<int8_t>(RoundToEven(values[i] * inverse));
+      block->q[i / 4][row][i % 4] = q;
+      half_sums[i / 16] += q;
     }
-    sums[0] = -(half_sums[0] + half_sums[1]);
-    sums[1] = PackHalves(-half_sums[0], -half_sums[1]);
+    block->sum[row] = -(half_sums[0] + half_sums[1]) * (1 << kSumShift);
+    block->half_sums[row] = PackHalves(-half_sums[0], -half_sums[1]);
   }
 }
 
@@ -135,23 +136,22 @@ void DecodeScales(const Format& f, const std::byte* super, const std::byte* meta
 }
 
 // Adds a block's part of one row to 16 accumulators: the order of all kernels.
-void AddBlock(const Format& f, const Block& block, const int8_t* q, float scale,
-              const int32_t* sums, float* acc) {
+void AddBlock(const Format& f, const Block& block, const ActivationBlock& x, int row, float* acc) {
   int32_t dot[2][kLanes] = {};
   for (int i = 0; i < kBlock; ++i) {
     int32_t* part = dot[f.halves ? i / 16 : 0];
-    for (int l = 0; l < kLanes; ++l) part[l] += block.levels[i][l] * q[i];
+    for (int l = 0; l < kLanes; ++l) part[l] += block.levels[i][l] * x.q[i / 4][row][i % 4];
   }
-  const int sum0 = FirstHalf(sums[1]), sum1 = SecondHalf(sums[1]);
+  const int sum0 = FirstHalf(x.half_sums[row]), sum1 = SecondHalf(x.half_sums[row]);
   for (int l = 0; l < kLanes; ++l) {
     float part = static_cast<float>(dot[0][l]) * block.scale[0][l];
     if (f.halves) part = std::fma(static_cast<float>(dot[1][l]), block.scale[1][l], part);
     if (f.mins) {
-      const int sum =
-          f.halves ? sum0 * block.half_min[0][l] + sum1 * block.half_min[1][l] : sums[0];
+      const int sum = f.halves ? sum0 * block.half_min[0][l] + sum1 * block.half_min[1][l]
+                               : x.sum[row] / (1 << kSumShift);
       part = std::fma(static_cast<float>(sum), block.min[l], part);
     }
-    acc[l] = std::fma(part, scale, acc[l]);
+    acc[l] = std::fma(part, x.scale[row], acc[l]);
   }
 }
 
@@ -168,8 +168,8 @@ void Int8Tile(const PackedMatrix& w, const std::byte* tile, const Int8Rows& x, i
     DecodeScales(f, tile + c * SuperBytes(f), meta + in_chunk * MetaBytes(f), &block);
     DecodeLevels(f, meta + kChunkBlocks * MetaBytes(f) + in_chunk * LevelBytes(f), &block);
     for (int r = 0; r < n_rows; ++r) {
-      const int64_t at = (row + r) * blocks + b;
-      AddBlock(f, block, x.q + at * kBlock, x.scales[at], x.sums + 2 * at, acc[r]);
+      const int64_t panel = (row + r) / kPanelRows;
+      AddBlock(f, block, x.blocks[panel * blocks + b], r % kPanelRows, acc[r]);
     }
   }
 }

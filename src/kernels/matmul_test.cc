@@ -122,38 +122,42 @@ Packed Pack(DType type, const std::vector<std::byte>& rows, int64_t n_out, int64
 struct Activations {
   Activations(int64_t n_rows, int64_t n_in, const MatmulKernels& kernels, Scales scales,
               std::mt19937& random)
-      : n_in(n_in),
-        values(static_cast<size_t>(n_rows * n_in)),
-        q(values.size()),
-        block_scales(values.size() / 32),
-        sums(values.size() / 16) {
+      : n_in(n_in), values(static_cast<size_t>(n_rows * n_in)) {
     for (float& value : values) value = RandomFloat(scales, random);
+    Quantize(kernels);
+  }
+
+  // The rows from `row` on, alone.
+  Activations(const Activations& all, int64_t row, const MatmulKernels& kernels)
+      : n_in(all.n_in), values(all.values.begin() + row * n_in, all.values.end()) {
+    Quantize(kernels);
+  }
+
+  void Quantize(const MatmulKernels& kernels) {
     if (n_in % 32 != 0) return;
+    const int64_t n_rows = static_cast<int64_t>(values.size()) / n_in;
+    blocks.resize(static_cast<size_t>(PanelCount(n_rows) * (n_in / 32)));
+    // Missing rows of the last panel are never looked at.
+    std::memset(blocks.data(), 0xFF, blocks.size() * sizeof(ActivationBlock));
     for (int64_t r = 0; r < n_rows; ++r) {
-      kernels.quantize_row(&values[r * n_in], n_in, &q[r * n_in], &block_scales[r * n_in / 32],
-                           &sums[r * n_in / 16]);
+      kernels.quantize_row(&values[r * n_in], n_in, static_cast<int>(r % kPanelRows),
+                           &blocks[r / kPanelRows * (n_in / 32)]);
     }
   }
 
-  ActivationRows From(int64_t row) const {
-    return {values.data() + row * n_in,
-            n_in,
-            {q.data() + row * n_in, block_scales.data() + row * n_in / 32,
-             sums.data() + row * n_in / 16}};
-  }
+  ActivationRows Rows() const { return {values.data(), n_in, {blocks.data()}}; }
 
   // The value that the kernels take for input i of a row.
   double At(ActivationForm form, int64_t row, int64_t i) const {
-    const int64_t at = row * n_in + i;
-    if (form == ActivationForm::kFloat) return values[at];
-    return static_cast<double>(block_scales[at / 32]) * q[at];
+    if (form == ActivationForm::kFloat) return values[row * n_in + i];
+    const ActivationBlock& block = blocks[row / kPanelRows * (n_in / 32) + i / 32];
+    return static_cast<double>(block.scale[row % kPanelRows]) *
+           block.q[i % 32 / 4][row % kPanelRows][i % 4];
   }
 
   int64_t n_in;
   std::vector<float> values;
-  std::vector<int8_t> q;
-  std::vector<float> block_scales;
-  std::vector<int32_t> sums;
+  std::vector<ActivationBlock> blocks;
 };
 
 std::vector<float> Product(const MatmulKernels& kernels, const PackedMatrix& w,
@@ -161,6 +165,13 @@ std::vector<float> Product(const MatmulKernels& kernels, const PackedMatrix& w,
   std::vector<float> out(static_cast<size_t>(n_rows * w.n_out), -77.0f);
   kernels.matmul(w, x, n_rows, 0, TileCount(w.n_out), out.data(), w.n_out);
   return out;
+}
+
+// The product of the rows from `row` on.
+std::vector<float> ProductFrom(const MatmulKernels& kernels, const PackedMatrix& w,
+                               const Activations& x, int64_t row, int64_t n_rows) {
+  const Activations part(x, row, kernels);
+  return Product(kernels, w, part.Rows(), n_rows);
 }
 
 // Equal bits; any NaN equals any other (its sign and payload are not arithmetic).
@@ -192,7 +203,7 @@ TEST_P(MatmulTest, ScalarIsTheProductOfTheDecodedWeights) {
     const std::vector<std::byte> rows = RandomRows(type(), n_out, n_in, Scales::kPlain, random);
     const Packed packed = Pack(type(), rows, n_out, n_in);
     const Activations x(n_rows, n_in, kernels, Scales::kPlain, random);
-    const std::vector<float> out = Product(kernels, packed.matrix, x.From(0), n_rows);
+    const std::vector<float> out = Product(kernels, packed.matrix, x.Rows(), n_rows);
     std::vector<float> weights(static_cast<size_t>(n_in));
     for (int64_t o = 0; o < n_out; ++o) {
       Dequantize(type(), rows.data() + o * RowBytes(type(), n_in), n_in, weights.data());
@@ -223,7 +234,7 @@ TEST_P(MatmulTest, EveryIsaAndRowCountGivesTheBitsOfScalarRowsAlone) {
     const Activations x(kMaxRows, n_in, scalar, scales, random);
     std::vector<float> expected;
     for (int64_t r = 0; r < kMaxRows; ++r) {
-      const std::vector<float> row = Product(scalar, packed.matrix, x.From(r), 1);
+      const std::vector<float> row = ProductFrom(scalar, packed.matrix, x, r, 1);
       expected.insert(expected.end(), row.begin(), row.end());
     }
     for (const Isa isa : AvailableIsas()) {
@@ -231,7 +242,7 @@ TEST_P(MatmulTest, EveryIsaAndRowCountGivesTheBitsOfScalarRowsAlone) {
         if (isa == Isa::kScalar && n_rows % 13 != 0) continue;  // slow, and has no variants
         const int64_t first = kMaxRows - n_rows;
         const std::vector<float> out =
-            Product(MatmulKernelsFor(isa), packed.matrix, x.From(first), n_rows);
+            ProductFrom(MatmulKernelsFor(isa), packed.matrix, x, first, n_rows);
         ASSERT_NO_FATAL_FAILURE(
             ExpectSameBits(expected.data() + first * n_out, out.data(), n_rows * n_out,
                            std::string(NameOf(type())) + " " + std::string(NameOf(isa)) + " " +
@@ -252,9 +263,9 @@ TEST_P(MatmulTest, ManyRowsHaveTheBitsOfRowsAlone) {
     if (isa == Isa::kScalar) continue;
     const MatmulKernels& kernels = MatmulKernelsFor(isa);
     const Activations x(kRows, n_in, kernels, Scales::kPlain, random);
-    const std::vector<float> together = Product(kernels, packed.matrix, x.From(0), kRows);
+    const std::vector<float> together = Product(kernels, packed.matrix, x.Rows(), kRows);
     for (int64_t r = 0; r < kRows; ++r) {
-      const std::vector<float> alone = Product(kernels, packed.matrix, x.From(r), 1);
+      const std::vector<float> alone = ProductFrom(kernels, packed.matrix, x, r, 1);
       ASSERT_NO_FATAL_FAILURE(
           ExpectSameBits(alone.data(), together.data() + r * n_out, n_out,
                          std::string(NameOf(isa)) + " row " + std::to_string(r)));
@@ -270,11 +281,11 @@ TEST_P(MatmulTest, TileRangesWriteTheirOutputsAndNoOther) {
   for (const Isa isa : AvailableIsas()) {
     const MatmulKernels& kernels = MatmulKernelsFor(isa);
     const Activations x(n_rows, n_in, kernels, Scales::kPlain, random);
-    const std::vector<float> whole = Product(kernels, packed.matrix, x.From(0), n_rows);
+    const std::vector<float> whole = Product(kernels, packed.matrix, x.Rows(), n_rows);
     for (int64_t begin = 0; begin <= 4; ++begin) {
       for (int64_t end = begin; end <= 4; ++end) {
         std::vector<float> out(static_cast<size_t>(n_rows * stride), -77.0f);
-        kernels.matmul(packed.matrix, x.From(0), n_rows, begin, end, out.data(), stride);
+        kernels.matmul(packed.matrix, x.Rows(), n_rows, begin, end, out.data(), stride);
         for (int64_t i = 0; i < n_rows * stride; ++i) {
           const int64_t o = i % stride;
           const bool inside = o >= begin * 16 && o < std::min<int64_t>(end * 16, n_out);
@@ -299,15 +310,15 @@ TEST_P(MatmulTest, UnitVectorsGiveBackTheWeights) {
   const bool has_minima = matmul_internal::FormatOf(type()).mins;
   for (int64_t i = 0; i < n_in; ++i) {
     std::vector<float> values(static_cast<size_t>(n_in));
-    std::vector<int8_t> q(static_cast<size_t>(n_in));
-    std::vector<float> scales(static_cast<size_t>(n_in / 32 + 1), 1.0f);
-    std::vector<int32_t> sums(static_cast<size_t>(2 * (n_in / 32 + 1)));
+    std::vector<ActivationBlock> blocks(static_cast<size_t>(n_in / 32 + 1));
+    for (ActivationBlock& block : blocks) block.scale[0] = 1.0f;
     values[i] = 1.0f;
-    q[i] = 1;
-    sums[i / 32 * 2] = -1;
+    ActivationBlock& block = blocks[i / 32];
+    block.q[i % 32 / 4][0][i % 4] = 1;
+    block.sum[0] = -8;
     // The halves' sums, two int16: (-1, 0) or (0, -1).
-    sums[i / 32 * 2 + 1] = i % 32 < 16 ? 0x0000FFFF : -0x10000;
-    const ActivationRows x = {values.data(), n_in, {q.data(), scales.data(), sums.data()}};
+    block.half_sums[0] = i % 32 < 16 ? 0x0000FFFF : -0x10000;
+    const ActivationRows x = {values.data(), n_in, {blocks.data()}};
     const std::vector<float> out = Product(kernels, packed.matrix, x, 1);
     for (int64_t o = 0; o < n_out; ++o) {
       const float weight = weights[o * n_in + i];
@@ -347,23 +358,26 @@ TEST(QuantizeRowTest, EveryIsaGivesTheSameBytes) {
                             : static_cast<float>(random() % 255) - 127.5f;
     if (kind == 3 && i % 32 == 0) values[i] = 127.0f * (random() % 2 == 0 ? 1.0f : 0.5f);
   }
-  struct Result {
-    std::vector<int8_t> q = std::vector<int8_t>(kWidth, 99);
-    std::vector<float> scales = std::vector<float>(kWidth / 32, -77.0f);
-    std::vector<int32_t> sums = std::vector<int32_t>(kWidth / 16, -77);
+  using Blocks = std::vector<ActivationBlock>;
+  const auto quantized = [&](Isa isa) {
+    Blocks blocks(kWidth / 32);
+    std::memset(blocks.data(), 0x5A, kWidth / 32 * sizeof(ActivationBlock));
+    for (const int row : {2, 1}) {
+      MatmulKernelsFor(isa).quantize_row(values.data(), kWidth, row, blocks.data());
+    }
+    return blocks;
   };
-  Result expected;
-  MatmulKernelsFor(Isa::kScalar)
-      .quantize_row(values.data(), kWidth, expected.q.data(), expected.scales.data(),
-                    expected.sums.data());
+  const Blocks expected = quantized(Isa::kScalar);
   for (const Isa isa : AvailableIsas()) {
-    Result result;
-    MatmulKernelsFor(isa).quantize_row(values.data(), kWidth, result.q.data(), result.scales.data(),
-                                       result.sums.data());
-    EXPECT_EQ(result.q, expected.q) << NameOf(isa);
-    EXPECT_EQ(result.sums, expected.sums) << NameOf(isa);
-    ExpectSameBits(expected.scales.data(), result.scales.data(), kWidth / 32,
-                   std::string(NameOf(isa)));
+    const Blocks blocks = quantized(isa);
+    for (int64_t b = 0; b < kWidth / 32; ++b) {
+      // All rows, those that were not written too.
+      ExpectSameBits(expected[b].scale, blocks[b].scale, kPanelRows, std::string(NameOf(isa)));
+      EXPECT_EQ(0, std::memcmp(expected[b].q, blocks[b].q, sizeof(blocks[b].q))) << NameOf(isa);
+      EXPECT_EQ(0, std::memcmp(expected[b].sum, blocks[b].sum, sizeof(blocks[b].sum)));
+      EXPECT_EQ(
+          0, std::memcmp(expected[b].half_sums, blocks[b].half_sums, sizeof(blocks[b].half_sums)));
+    }
   }
 }
 
@@ -371,33 +385,33 @@ TEST(QuantizeRowTest, MeaningOfScalesLevelsAndSums) {
   for (const Isa isa : AvailableIsas()) {
     const MatmulKernels& kernels = MatmulKernelsFor(isa);
     float values[32] = {};
-    int8_t q[32];
-    float scale;
-    int32_t sums[2];
+    ActivationBlock block;
+    constexpr int kRow = 3;
+    const auto q = [&](int i) { return block.q[i / 4][kRow][i % 4]; };
     values[0] = -2.0f;
     values[1] = 1.0f;
     values[20] = 0.5f;
-    kernels.quantize_row(values, 32, q, &scale, sums);
-    EXPECT_EQ(scale, 2.0f / 127.0f);
-    EXPECT_EQ(q[0], -127);
-    EXPECT_EQ(q[1], 64);  // 63.5, to even
-    EXPECT_EQ(q[20], 32);
-    EXPECT_EQ(sums[0], 127 - 64 - 32);
-    EXPECT_EQ(static_cast<int16_t>(sums[1] & 0xFFFF), 127 - 64);
-    EXPECT_EQ(sums[1] >> 16, -32);
+    kernels.quantize_row(values, 32, kRow, &block);
+    EXPECT_EQ(block.scale[kRow], 2.0f / 127.0f);
+    EXPECT_EQ(q(0), -127);
+    EXPECT_EQ(q(1), 64);  // 63.5, to even
+    EXPECT_EQ(q(20), 32);
+    EXPECT_EQ(block.sum[kRow], 8 * (127 - 64 - 32));
+    EXPECT_EQ(static_cast<int16_t>(block.half_sums[kRow] & 0xFFFF), 127 - 64);
+    EXPECT_EQ(block.half_sums[kRow] >> 16, -32);
 
     for (float& value : values) value = 0.0f;
-    kernels.quantize_row(values, 32, q, &scale, sums);
-    EXPECT_EQ(scale, 0.0f);
+    kernels.quantize_row(values, 32, kRow, &block);
+    EXPECT_EQ(block.scale[kRow], 0.0f);
 
     for (const float broken :
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       values[7] = -broken;
       values[8] = 1e30f;
-      kernels.quantize_row(values, 32, q, &scale, sums);
-      EXPECT_TRUE(std::isnan(scale)) << NameOf(isa);
-      EXPECT_EQ(q[8], 0);
-      EXPECT_EQ(sums[0], 0);
+      kernels.quantize_row(values, 32, kRow, &block);
+      EXPECT_TRUE(std::isnan(block.scale[kRow])) << NameOf(isa);
+      EXPECT_EQ(q(8), 0);
+      EXPECT_EQ(block.sum[kRow], 0);
     }
   }
 }

@@ -259,8 +259,8 @@ void MultiplyHeads(StepContext* context, const BoundStack& stack, int n_heads, c
   std::vector<Product> products;
   if (WantsInt8(stack.first)) {
     context->compute.ForEach(n_heads * n, n_in, [&](int64_t i, int) {
-      context->compute.quantize_row(x + i / n * x_head_stride + i % n * x_stride, n_in,
-                                    &context->scratch.int8_inner, i * n_in);
+      context->compute.QuantizeRow(x + i / n * x_head_stride + i % n * x_stride, n_in,
+                                   &context->scratch.int8_inner, i / n * WholePanels(n) + i % n);
     });
   }
   for (int head = 0; head < n_heads; ++head) {
@@ -271,7 +271,7 @@ void MultiplyHeads(StepContext* context, const BoundStack& stack, int n_heads, c
     product.x.values = x + head * x_head_stride;
     product.x.values_stride = x_stride;
     if (WantsInt8(stack.first)) {
-      product.x.int8 = context->scratch.int8_inner.Rows(head * n * n_in);
+      product.x.int8 = context->scratch.int8_inner.Rows(head * WholePanels(n), n_in);
     }
     product.n_rows = n;
     product.out = out + head * out_head_stride;

@@ -6,16 +6,6 @@
 
 namespace weft::cpu {
 
-Int8Buffer::Int8Buffer(int64_t capacity)
-    : q_(static_cast<size_t>(capacity)),
-      scales_(static_cast<size_t>(capacity / 32 + 1) * sizeof(float)),
-      sums_(static_cast<size_t>(capacity / 16 + 2) * sizeof(int32_t)) {}
-
-void Compute::Quantize(const float* values, int64_t stride, int64_t n, int64_t n_rows,
-                       Int8Buffer* to, int64_t at) {
-  ForEach(n_rows, n, [&](int64_t i, int) { quantize_row(values + i * stride, n, to, at + i * n); });
-}
-
 ActivationRows Compute::Input(const RowsView& x, int64_t n_rows,
                               std::initializer_list<const BoundLinear*> linears, Int8Buffer* int8) {
   ActivationRows rows;
@@ -25,8 +15,8 @@ ActivationRows Compute::Input(const RowsView& x, int64_t n_rows,
     return WantsInt8(linear->matrix);
   });
   if (!wanted) return rows;
-  Quantize(x.values, x.stride, x.width, n_rows, int8);
-  rows.int8 = int8->Rows(0);
+  ForEach(n_rows, x.width, [&](int64_t i, int) { QuantizeRow(x.row(i), x.width, int8, i); });
+  rows.int8 = int8->Rows(0, x.width);
   return rows;
 }
 

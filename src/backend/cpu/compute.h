@@ -28,23 +28,27 @@ struct RowsView {
 // Rows without gaps.
 inline RowsView View(float* values, int64_t width) { return {values, width, width}; }
 
-// Memory for quantized rows of any width, up to `capacity` values in all.
+// Memory for quantized rows of any width, up to `capacity` values in whole panels.
 class Int8Buffer {
  public:
   Int8Buffer() = default;
-  explicit Int8Buffer(int64_t capacity);
-  bool ok() const { return q_.data() != nullptr && scales_.data() != nullptr; }
-  int64_t bytes() const { return static_cast<int64_t>(q_.size() + scales_.size() + sums_.size()); }
+  explicit Int8Buffer(int64_t capacity)
+      : blocks_(static_cast<size_t>(capacity / (32 * kPanelRows) + 1) * sizeof(ActivationBlock)) {}
+  bool ok() const { return blocks_.data() != nullptr; }
+  int64_t bytes() const { return static_cast<int64_t>(blocks_.size()); }
 
-  // The rows that begin `values` (a multiple of 32) values into the buffer.
-  int8_t* q(int64_t values) { return q_.As<int8_t>().data() + values; }
-  float* scales(int64_t values) { return scales_.As<float>().data() + values / 32; }
-  int32_t* sums(int64_t values) { return sums_.As<int32_t>().data() + values / 16; }
-  Int8Rows Rows(int64_t values) { return {q(values), scales(values), sums(values)}; }
+  // Of rows of n values: the blocks of the panel that holds `row`.
+  ActivationBlock* Panel(int64_t row, int64_t n) {
+    return blocks_.As<ActivationBlock>().data() + row / kPanelRows * (n / 32);
+  }
+  // Those rows from `row`, a multiple of kPanelRows, on.
+  Int8Rows Rows(int64_t row, int64_t n) { return {Panel(row, n)}; }
 
  private:
-  AlignedBuffer q_, scales_, sums_;
+  AlignedBuffer blocks_;
 };
+// Rows that begin a panel of their own end at a multiple of its rows.
+inline int64_t WholePanels(int64_t n_rows) { return PanelCount(n_rows) * kPanelRows; }
 
 // One product of a batch: out = W x + bias, then times `scale`.
 struct Product {
@@ -79,11 +83,6 @@ class Compute {
                       });
   }
 
-  // Quantizes n_rows rows of n values to `to`, from its value `at` on, one after
-  // the other.
-  void Quantize(const float* values, int64_t stride, int64_t n, int64_t n_rows, Int8Buffer* to,
-                int64_t at = 0);
-
   // The rows as activations for any of `matrices`: quantized to `int8` where one of
   // them wants that.
   ActivationRows Input(const RowsView& x, int64_t n_rows,
@@ -99,8 +98,9 @@ class Compute {
   // is `x`, a copy when it is not.
   void NormRow(const BoundNorm& norm, const float* x, int64_t width, float* out) const;
 
-  void quantize_row(const float* values, int64_t n, Int8Buffer* to, int64_t at) const {
-    mat_.quantize_row(values, n, to->q(at), to->scales(at), to->sums(at));
+  // Quantizes n values to row `row` of `to`.
+  void QuantizeRow(const float* values, int64_t n, Int8Buffer* to, int64_t row) const {
+    mat_.quantize_row(values, n, static_cast<int>(row % kPanelRows), to->Panel(row, n));
   }
 
   template <typename Fn>

@@ -41,14 +41,12 @@ void RunOp(StepContext* context, const BoundDenseFfn& op, const RowsView& x, con
   compute.ForEach(n, up.width * 4, [&](int64_t row, int) {
     compute.vec().activate(KindOf(spec.activation), op.gate ? gate.row(row) : up.row(row),
                            op.gate ? up.row(row) : nullptr, up.width, spec.limit, up.row(row));
-    if (int8) {
-      compute.quantize_row(up.row(row), up.width, &context->scratch.int8_inner, row * up.width);
-    }
+    if (int8) compute.QuantizeRow(up.row(row), up.width, &context->scratch.int8_inner, row);
   });
   ActivationRows inner;
   inner.values = up.values;
   inner.values_stride = up.stride;
-  if (int8) inner.int8 = context->scratch.int8_inner.Rows(0);
+  if (int8) inner.int8 = context->scratch.int8_inner.Rows(0, up.width);
   compute.Multiply({MakeProduct(op.down, inner, n, out)});
 
   if (!op.output_gate) return;
@@ -92,11 +90,12 @@ namespace {
 // The step's rows sent to experts: pair p = (row, choice) has a place among the pairs
 // of its expert, which lie side by side.
 struct Routing {
-  std::vector<int> experts;      // per pair, in the order of choice
-  std::vector<float> weights;    // per pair
-  std::vector<int64_t> places;   // per pair
-  std::vector<int64_t> sources;  // per place: its row
-  std::vector<int64_t> begins;   // per expert, and the end
+  std::vector<int> experts;        // per pair, in the order of choice
+  std::vector<float> weights;      // per pair
+  std::vector<int64_t> places;     // per pair
+  std::vector<int64_t> sources;    // per place: its row
+  std::vector<int64_t> begins;     // per expert, and the end
+  std::vector<int64_t> int8_rows;  // per place: its quantized row; an expert's begin a panel
 };
 
 // Indices of the n best scores among `candidates`, best first, ties to the earlier.
@@ -183,10 +182,18 @@ Routing Route(const Compute& compute, const BoundMixture& op, const RowsView& lo
   std::vector<int64_t> next = routing.begins;
   routing.places.resize(static_cast<size_t>(n_pairs));
   routing.sources.resize(static_cast<size_t>(n_pairs));
+  routing.int8_rows.resize(static_cast<size_t>(n_pairs));
   for (int64_t pair = 0; pair < n_pairs; ++pair) {
     const int64_t place = next[routing.experts[pair]]++;
     routing.places[pair] = place;
     routing.sources[place] = pair / spec.n_used;
+  }
+  int64_t int8_row = 0;
+  for (int i = 0; i < spec.n_experts; ++i) {
+    for (int64_t place = routing.begins[i]; place < routing.begins[i + 1]; ++place) {
+      routing.int8_rows[place] = int8_row++;
+    }
+    int8_row = WholePanels(int8_row);
   }
   return routing;
 }
@@ -206,7 +213,7 @@ void AddExpertProducts(const BoundStack& stack, const Routing& routing, const fl
     if (stack.scale != nullptr) product.scale = stack.scale[expert];
     product.x.values = values + begin * n_in;
     product.x.values_stride = n_in;
-    if (WantsInt8(stack.first)) product.x.int8 = int8->Rows(begin * n_in);
+    if (WantsInt8(stack.first)) product.x.int8 = int8->Rows(routing.int8_rows[begin], n_in);
     product.n_rows = count;
     product.out = out + begin * n_out;
     product.out_stride = n_out;
@@ -227,6 +234,9 @@ ScratchWidths WidthsOf(const BoundMixture& op) {
   widths.d = std::max<int64_t>(spec.n_experts, n_used * d_in);
   widths.int8_input = std::max(op.router.matrix.n_in, n_used * d_in);
   widths.int8_inner = n_used * d_inner;
+  // Each expert's last panel may hold one row alone.
+  const int64_t spare_rows = spec.n_experts * (kPanelRows - 1);
+  widths.int8_spare = spare_rows * std::max(d_in, d_inner);
   return widths;
 }
 
@@ -258,7 +268,9 @@ void RunOp(StepContext* context, const BoundMixture& op, const RowsView& x, cons
   compute.ForEach(n_pairs, d_in, [&](int64_t place, int) {
     float* const to = scratch.d + place * d_in;
     std::memcpy(to, x.row(routing.sources[place]), sizeof(float) * static_cast<size_t>(d_in));
-    if (input_int8) compute.quantize_row(to, d_in, &scratch.int8_input, place * d_in);
+    if (input_int8) {
+      compute.QuantizeRow(to, d_in, &scratch.int8_input, routing.int8_rows[place]);
+    }
   });
   std::vector<Product> products;
   AddExpertProducts(op.up, routing, scratch.d, &scratch.int8_input, scratch.a, &products);
@@ -272,7 +284,9 @@ void RunOp(StepContext* context, const BoundMixture& op, const RowsView& x, cons
     float* const up = scratch.a + place * d_inner;
     compute.vec().activate(KindOf(spec.activation), op.gate ? scratch.b + place * d_inner : up,
                            op.gate ? up : nullptr, d_inner, spec.limit, up);
-    if (inner_int8) compute.quantize_row(up, d_inner, &scratch.int8_inner, place * d_inner);
+    if (inner_int8) {
+      compute.QuantizeRow(up, d_inner, &scratch.int8_inner, routing.int8_rows[place]);
+    }
   });
   products.clear();
   AddExpertProducts(op.down, routing, scratch.a, &scratch.int8_inner, scratch.c, &products);

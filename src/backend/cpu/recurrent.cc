@@ -166,14 +166,14 @@ void RunOp(StepContext* context, const BoundShortConvolution& op, const RowsView
     ConvolveRow(*context, op.convolution, gated, row, result.row(row));
     compute.vec().multiply(in.row(row) + width, width, result.row(row));
     if (int8) {
-      compute.quantize_row(result.row(row), width, &context->scratch.int8_inner, row * width);
+      compute.QuantizeRow(result.row(row), width, &context->scratch.int8_inner, row);
     }
   });
   KeepInputs(context, op.convolution, gated);
   ActivationRows inner;
   inner.values = result.values;
   inner.values_stride = result.stride;
-  if (int8) inner.int8 = context->scratch.int8_inner.Rows(0);
+  if (int8) inner.int8 = context->scratch.int8_inner.Rows(0, width);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
 }
 

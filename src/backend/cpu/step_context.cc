@@ -12,6 +12,7 @@ void ScratchWidths::Cover(const ScratchWidths& other) {
   d = std::max(d, other.d);
   int8_input = std::max(int8_input, other.int8_input);
   int8_inner = std::max(int8_inner, other.int8_inner);
+  int8_spare = std::max(int8_spare, other.int8_spare);
 }
 
 StatusOr<Scratch> Scratch::New(const ModelSpec& spec, const BoundModel& model, int64_t max_rows) {
@@ -38,8 +39,9 @@ StatusOr<Scratch> Scratch::New(const ModelSpec& spec, const BoundModel& model, i
   }
   Scratch scratch;
   scratch.floats_ = AlignedBuffer(static_cast<size_t>(total) * sizeof(float));
-  scratch.int8_input = Int8Buffer(std::max<int64_t>(32, widths.int8_input * max_rows));
-  scratch.int8_inner = Int8Buffer(std::max<int64_t>(32, widths.int8_inner * max_rows));
+  const int64_t int8_rows = WholePanels(max_rows);
+  scratch.int8_input = Int8Buffer(widths.int8_input * int8_rows + widths.int8_spare);
+  scratch.int8_inner = Int8Buffer(widths.int8_inner * int8_rows + widths.int8_spare);
   if (scratch.floats_.data() == nullptr || !scratch.int8_input.ok() || !scratch.int8_inner.ok()) {
     return ResourceExhausted("no memory for steps of ", max_rows, " tokens; use smaller steps");
   }

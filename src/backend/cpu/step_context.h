@@ -19,6 +19,7 @@ namespace weft::cpu {
 struct ScratchWidths {
   int64_t a = 0, b = 0, c = 0, d = 0;
   int64_t int8_input = 0, int8_inner = 0;
+  int64_t int8_spare = 0;  // values in addition, however many rows
   void Cover(const ScratchWidths& other);
 };
 
