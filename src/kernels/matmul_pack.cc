@@ -73,9 +73,10 @@ void ReadQ4K(const uint8_t* block, LaneChunk* chunk) {
   chunk->super_min = Load16(block + 2);
   ReadScales6(block + 4, chunk);
   const uint8_t* nibbles = block + 16;
-  for (int i = 0; i < kChunk; ++i) {
-    const uint8_t pair = nibbles[i / 64 * 32 + i % 32];
-    chunk->levels[i] = i % 64 < 32 ? pair & 0x0F : pair >> 4;
+  for (int b = 0; b < kChunkBlocks; ++b) {
+    const uint8_t* pairs = nibbles + b / 2 * kBlock;
+    uint8_t* levels = chunk->levels + b * kBlock;
+    for (int i = 0; i < kBlock; ++i) levels[i] = (pairs[i] >> (b % 2 * 4)) & 0x0F;
   }
 }
 
@@ -85,10 +86,13 @@ void ReadQ5K(const uint8_t* block, LaneChunk* chunk) {
   ReadScales6(block + 4, chunk);
   const uint8_t* fifth_bits = block + 16;
   const uint8_t* nibbles = block + 48;
-  for (int i = 0; i < kChunk; ++i) {
-    const uint8_t pair = nibbles[i / 64 * 32 + i % 32];
-    const uint8_t low = i % 64 < 32 ? pair & 0x0F : pair >> 4;
-    chunk->levels[i] = low | (((fifth_bits[i % 32] >> (i / 32)) & 1) << 4);
+  for (int b = 0; b < kChunkBlocks; ++b) {
+    const uint8_t* pairs = nibbles + b / 2 * kBlock;
+    uint8_t* levels = chunk->levels + b * kBlock;
+    for (int i = 0; i < kBlock; ++i) {
+      const int low = (pairs[i] >> (b % 2 * 4)) & 0x0F;
+      levels[i] = static_cast<uint8_t>(low | (((fifth_bits[i] >> b) & 1) << 4));
+    }
   }
 }
 
@@ -96,11 +100,15 @@ void ReadQ6K(const uint8_t* block, LaneChunk* chunk) {
   const uint8_t* high = block + 128;
   std::memcpy(chunk->scale8, block + 192, 16);
   chunk->super_scale = Load16(block + 208);
-  for (int i = 0; i < kChunk; ++i) {
-    const int half = i / 128, quarter = i % 128 / 32, j = i % 32;
-    const uint8_t pair = block[half * 64 + (quarter & 1) * 32 + j];
-    const uint8_t low = quarter < 2 ? pair & 0x0F : pair >> 4;
-    chunk->levels[i] = low | (((high[half * 32 + j] >> (2 * quarter)) & 3) << 4);
+  for (int b = 0; b < kChunkBlocks; ++b) {
+    const int half = b / 4, quarter = b % 4;
+    const uint8_t* pairs = block + half * 64 + quarter % 2 * kBlock;
+    const uint8_t* fours = high + half * kBlock;
+    uint8_t* levels = chunk->levels + b * kBlock;
+    for (int i = 0; i < kBlock; ++i) {
+      const int low = (pairs[i] >> (quarter / 2 * 4)) & 0x0F;
+      levels[i] = static_cast<uint8_t>(low | (((fours[i] >> (quarter * 2)) & 3) << 4));
+    }
   }
 }
 
@@ -195,28 +203,35 @@ void ReadChunk(DType type, const std::byte* row, int64_t c, int blocks, LaneChun
   }
 }
 
+// Or-s four bytes into four others, each moved left by `left` bits that it has free.
+void OrBytes(uint32_t four, int left, uint8_t* to) {
+  uint32_t there;
+  std::memcpy(&there, to, sizeof(there));
+  there |= four << left;
+  std::memcpy(to, &there, sizeof(there));
+}
+
 // Adds one lane's levels of a block to a zeroed block of a tile.
 void StoreLevels(const Format& f, const uint8_t* levels, int lane, std::byte* block) {
-  auto* planes = reinterpret_cast<uint8_t*>(block);
-  for (int i = 0; i < kBlock; ++i) {
-    const int group = i / 4, at = 4 * lane + i % 4;
-    int level = levels[i];
-    uint8_t* plane = planes;
+  for (int group = 0; group < kBlock / 4; ++group) {
+    uint32_t four;  // a level in each byte
+    std::memcpy(&four, levels + 4 * group, sizeof(four));
+    uint8_t* plane = reinterpret_cast<uint8_t*>(block) + 4 * lane;
     if (f.bits == 8) {
-      plane[64 * group + at] = static_cast<uint8_t>(level);
+      OrBytes(four, 0, plane + 64 * group);
       continue;
     }
     if (f.bits >= 4) {
-      plane[64 * (group % 4) + at] |= (level & 0x0F) << (4 * (group / 4));
+      OrBytes(four & 0x0F0F0F0F, 4 * (group / 4), plane + 64 * (group % 4));
       plane += 256;
-      level >>= 4;
+      four = (four >> 4) & 0x0F0F0F0F;
     }
     if (f.bits == 2 || f.bits == 3 || f.bits == 6) {
-      plane[64 * (group / 4) + at] |= (level & 3) << (2 * (group % 4));
+      OrBytes(four & 0x03030303, 2 * (group % 4), plane + 64 * (group / 4));
       plane += 128;
-      level >>= 2;
+      four = (four >> 2) & 0x3F3F3F3F;
     }
-    if (f.bits == 3 || f.bits == 5) plane[at] |= (level & 1) << group;
+    if (f.bits == 3 || f.bits == 5) OrBytes(four & 0x01010101, group, plane);
   }
 }
 
