@@ -57,8 +57,9 @@ struct SessionInfo {
   int64_t shared_pages = 0;  // held by others too
   int64_t state_bytes = 0;   // of the pages and the slot it holds
   int64_t slot_bytes = 0;    // of that, recurrent state
-  int64_t idle_us = 0;
-  std::string note;  // what went wrong with it, e.g. a damaged file
+  int64_t idle_us = 0;       // since its last turn, also across restarts
+  bool saved = false;        // the state directory has a file of it
+  std::string note;          // what went wrong with it, e.g. a damaged file
 };
 
 // Counters since the start, and gauges. One consistent snapshot.
@@ -143,6 +144,11 @@ class Engine {
   // a saved session can be found again by its name, as it was saved. The handle is
   // dead when this returns.
   virtual absl::Status Close(SessionId session, bool forget) = 0;
+
+  // Closes the named sessions that have not been used for so long, their files too: of
+  // one domain, or of all (nullopt). Those that run stay. How many there were.
+  virtual absl::StatusOr<int64_t> CloseIdle(const std::optional<std::string>& domain,
+                                            std::chrono::microseconds idle) = 0;
 
   virtual absl::StatusOr<SessionInfo> Inspect(SessionId session) = 0;
   virtual absl::StatusOr<std::vector<int32_t>> Tokens(SessionId session) = 0;

@@ -105,6 +105,10 @@ struct TurnOptions {
   // End-of-generation tokens never are.
   bool show_control_tokens = false;
   int top_logprobs = -1;  // -1: none; 0: of the chosen; n: and the n best
+  // Log-probabilities of sampled tokens are those of the draw, after bias, penalties, mask,
+  // cuts and temperature, and the best are those that could be drawn. Otherwise they are
+  // the model's own.
+  bool logprobs_of_draw = false;
   // Log-probability of every prompt token given those before it (and its
   // alternatives, as above). Such a turn computes its whole prompt anew.
   bool prompt_logprobs = false;

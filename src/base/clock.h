@@ -1,4 +1,5 @@
-// Time as the engine sees it: a monotonic clock in microseconds.
+// Time in microseconds: monotonic for what takes time, wall-clock for what outlives the
+// process.
 #ifndef WEFT_BASE_CLOCK_H_
 #define WEFT_BASE_CLOCK_H_
 
@@ -10,6 +11,13 @@ namespace weft {
 inline int64_t NowMicros() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Since 1970. It may jump, also back.
+inline int64_t WallClockMicros() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 

@@ -97,6 +97,10 @@ class EngineThread : public Engine {
   Status Close(SessionId session, bool forget) override {
     return Await<Status>([&](const auto& reply) { core_->Close(session, forget, reply); });
   }
+  StatusOr<int64_t> CloseIdle(const std::optional<std::string>& domain,
+                              std::chrono::microseconds idle) override {
+    return Call([&] { return StatusOr<int64_t>(core_->CloseIdle(domain, idle.count())); });
+  }
   StatusOr<SessionInfo> Inspect(SessionId session) override {
     return Call([&] { return core_->Inspect(session); });
   }

@@ -66,6 +66,7 @@ class EngineCore {
   void Restore(SessionId id, const Reply& reply);
   void Rename(SessionId id, const std::string& name, const Reply& reply);
   void Close(SessionId id, bool forget, const Reply& reply);
+  int64_t CloseIdle(const std::optional<std::string>& domain, int64_t idle_us);
   // Parks what has a name and can be parked, and tells how that went for each;
   // FileWorkPending tells when it is done.
   void ParkAll(const Reply& reply);

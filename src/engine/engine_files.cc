@@ -19,6 +19,13 @@ std::string DescribeLayout(const Backend& backend, std::string_view kv_type,
                 StrJoin(layout.page_bytes, ","), ", slot ", layout.slot_bytes);
 }
 
+// How long ago the session in a file was used. A damaged file tells no time, and what one
+// tells is not trusted.
+int64_t IdleMicros(const SavedSession& file) {
+  const int64_t now_us = WallClockMicros();
+  return file.health.ok() ? now_us - std::clamp<int64_t>(file.updated_us, 0, now_us) : 0;
+}
+
 }  // namespace
 
 // Every saved session is there from the start, parked.
@@ -34,13 +41,13 @@ Status EngineCore::OpenStore() {
                         SessionStore::Open(options_.state_dir, std::move(identity), post_back_));
   WEFT_ASSIGN_OR_RETURN(const std::vector<SavedSession> saved, store_->ListAll());
   for (const SavedSession& file : saved) {
-    auto session = sessions_.Create(file.domain, file.name);
+    auto session = sessions_.CreateSaved(file.domain, file.name);
     WEFT_RETURN_IF_ERROR(Annotate(session.status(), options_.state_dir, ": "));
     (*session)->state = SessionState::kParked;
     (*session)->saved = true;
     (*session)->saved_tokens = file.n_tokens;
     (*session)->note = std::string(Message(file.health));
-    (*session)->last_used_us = NowMicros();
+    (*session)->last_used_us = NowMicros() - IdleMicros(file);
   }
   return OkStatus();
 }
@@ -65,6 +72,7 @@ Status EngineCore::CheckSavable(const Session& session) const {
 StatusOr<SessionSnapshot> EngineCore::SnapshotOf(const Session& session) {
   SessionSnapshot snapshot;
   snapshot.tokens = session.tokens;
+  snapshot.used_us = WallClockMicros() - (NowMicros() - session.last_used_us);
   WEFT_ASSIGN_OR_RETURN(snapshot.state, memory_->ReadState(session));
   return snapshot;
 }
@@ -256,6 +264,21 @@ void EngineCore::Close(SessionId id, bool forget, const Reply& reply) {
   });
 }
 
+int64_t EngineCore::CloseIdle(const std::optional<std::string>& domain, int64_t idle_us) {
+  std::vector<Session*> idle;
+  const int64_t now_us = NowMicros();
+  sessions_.ForEach([&](Session* session) {
+    // One that waits for its file is in use.
+    const bool in_use = session->turn != nullptr || session->file_work;
+    if (in_use || session->name.empty() || now_us - session->last_used_us < idle_us) return;
+    if (!domain.has_value() || session->domain == *domain) idle.push_back(session);
+  });
+  for (Session* const session : idle) {
+    CloseNow(session, /*forget=*/true, [](const Status&) {});
+  }
+  return static_cast<int64_t>(idle.size());
+}
+
 void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
   if (session->turn != nullptr) {
     const SessionId id = session->id;
@@ -266,16 +289,18 @@ void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
   }
   const bool saved = session->saved;
   const int64_t saved_tokens = session->saved_tokens;
+  const int64_t last_used_us = session->last_used_us;
   const std::string domain = session->domain, name = session->name;
   DestroySession(session);
   memory_->ReturnFreed();
   if (!saved) return reply(OkStatus());
   if (!forget) {
-    auto parked = sessions_.Create(domain, name);
+    auto parked = sessions_.CreateSaved(domain, name);
     if (!parked.ok()) return reply(parked.status());
     (*parked)->state = SessionState::kParked;
     (*parked)->saved = true;
     (*parked)->saved_tokens = saved_tokens;
+    (*parked)->last_used_us = last_used_us;
     return reply(OkStatus());
   }
   ++file_works_;

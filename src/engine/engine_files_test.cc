@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "base/clock.h"
 #include "engine/engine_test_util.h"
 #include "state/state_directory.h"
 
@@ -120,6 +121,63 @@ TEST_F(EngineFilesTest, ASavedSessionIsThereAfterARestart) {
   const TurnOutcome said = RunTurn(engine.get(), *session, turns_[1]);
   EXPECT_EQ(said.tokens(), alone_[1].tokens());
   EXPECT_EQ(said.started->cached_tokens, 129);
+}
+
+TEST_F(EngineFilesTest, SessionsThatWereNotUsedForLongAreForgottenAlsoAcrossARestart) {
+  using std::chrono::minutes;
+  {
+    auto engine = Start();
+    for (const char* name : {"old", "new"}) {
+      RunTurn(engine.get(), NewSession(engine.get(), name, "d"), turns_[0]);
+    }
+  }
+  {
+    auto directory = StateDirectory::Open(folder_.path());
+    ASSERT_TRUE(directory.ok()) << directory.status();
+    SessionHead head = (*(*directory)->Load("d", "old"))->head();
+    EXPECT_LT(WallClockMicros() - head.updated_us, 60'000'000);
+    head.updated_us -= 3600 * int64_t{1'000'000};
+    head.state_tokens = 0;
+    head.groups.clear();
+    EXPECT_OK((*directory)->Save(head, nullptr));
+  }
+  auto engine = Start();
+  const SessionId running = NewSession(engine.get(), "running", "d");
+  const auto turn = engine->Submit(running, Greedy(RandomTokens(10, 1), 100'000));
+  NewSession(engine.get(), "other", "another domain");
+  NewSession(engine.get());
+  const auto old = engine->Inspect(*engine->FindSession("d", "old"));
+  EXPECT_GE(old->idle_us, 3600 * int64_t{1'000'000});
+  EXPECT_TRUE(old->saved);
+  EXPECT_FALSE(engine->Inspect(running)->saved);
+  EXPECT_EQ(*engine->CloseIdle("elsewhere", minutes(30)), 0);
+  EXPECT_EQ(*engine->CloseIdle(std::nullopt, minutes(30)), 1);
+  EXPECT_FALSE(engine->FindSession("d", "old").ok());
+  EXPECT_EQ(*engine->CloseIdle("d", minutes(0)), 1) << "the one that runs stays";
+  EXPECT_TRUE(engine->FindSession("d", "running").ok());
+  EXPECT_EQ(*engine->CloseIdle(std::nullopt, minutes(0)), 1) << "and so does one without a name";
+  (*turn)->Cancel();
+  EXPECT_OK(engine->Close(running, /*forget=*/true));
+  engine.reset();
+  EXPECT_THAT(Files(), IsEmpty());
+}
+
+TEST_F(EngineFilesTest, MoreFilesThanSessionsAreNoReasonNotToStart) {
+  {
+    auto engine = Start();
+    for (const char* name : {"a", "b", "c"}) {
+      EXPECT_OK(engine->Save(NewSession(engine.get(), name)));
+    }
+  }
+  EngineOptions options = Options();
+  options.max_sessions = 2;
+  auto engine = StartEngine(options);
+  EXPECT_THAT(*engine->ListSessions(""), SizeIs(3));
+  RunTurn(engine.get(), *engine->FindSession("", "c"), turns_[0]);
+  EXPECT_THAT(engine->CreateSession({.name = "d"}).status(),
+              IsError(StatusCode::kResourceExhausted, "already 3 sessions"));
+  EXPECT_OK(engine->Close(*engine->FindSession("", "c"), /*forget=*/false));
+  EXPECT_TRUE(engine->FindSession("", "c").ok()) << "it was saved";
 }
 
 TEST_F(EngineFilesTest, OnlyNamedSessionsAreSaved) {

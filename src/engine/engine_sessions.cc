@@ -118,6 +118,7 @@ SessionInfo EngineCore::InfoOf(const Session& session) const {
   info.shared_pages = memory_->SharedPagesOf(session);
   info.state_bytes = memory_->BytesOf(session);
   info.slot_bytes = memory_->SlotBytesOf(session);
+  info.saved = session.saved;
   info.idle_us = session.state == SessionState::kRunning ? 0 : NowMicros() - session.last_used_us;
   return info;
 }

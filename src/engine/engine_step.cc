@@ -385,10 +385,10 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
   const std::vector<TokenId>& tokens = lane->session->tokens;
   TokenEvent event;
   event.choice = lane->choice;
-  // Log-probabilities are the model's own, before bias, penalties and temperature.
+  const bool of_draw = options.top_logprobs >= 0 && options.logprobs_of_draw;
   double log_sum = 0;
   std::vector<float> raw;
-  if (options.top_logprobs >= 0) {
+  if (options.top_logprobs >= 0 && !of_draw) {
     log_sum = LogSumExp(logits);
     event.alternatives = TopLogprobs(logits, log_sum, options.top_logprobs);
     raw.assign(logits.begin(), logits.end());
@@ -415,6 +415,11 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
   if (!raw.empty()) {
     event.logprob =
         static_cast<float>(static_cast<double>(raw[static_cast<size_t>(token)]) - log_sum);
+  }
+  if (of_draw) {
+    Sampler::Draws draws = lane->sampler.DrawsOf(token, options.top_logprobs);
+    event.logprob = draws.logprob;
+    event.alternatives = std::move(draws.best);
   }
   event.token = token;
   ApplyToken(turn, lane, token, std::move(event));

@@ -30,8 +30,9 @@ Status EngineCore::ValidateTurn(const Session& session, const TurnOptions& optio
   const int64_t context = model_->context_tokens();
   const int64_t needed = total + (options.max_tokens == 0 ? 0 : 1);
   if (needed > context) {
-    return OutOfRange("the prompt of ", total, " tokens does not fit the context of ", context,
-                      " tokens", total == context ? " with room to generate" : "");
+    // Clients find out by these words that they have to shorten their conversation.
+    return OutOfRange("the prompt of ", total, " tokens exceeds the available context size of ",
+                      context, " tokens", total == context ? ": there is no room to generate" : "");
   }
   if (const int64_t least = memory_->LeastBytes(total); least > memory_->budget_bytes()) {
     return ResourceExhausted(

@@ -95,7 +95,7 @@ TEST_F(EngineTurnsTest, EveryCutOfAPromptGivesTheSameLogits) {
 TEST_F(EngineTurnsTest, PromptsThatCannotBeTakenAreRefused) {
   EXPECT_THAT(Refusal(Greedy({}, 1)), IsError(StatusCode::kInvalidArgument, "empty prompt"));
   EXPECT_THAT(Refusal(Greedy(RandomTokens(testing::kTinyContext, 1), 1)),
-              IsError(StatusCode::kOutOfRange, "context of 512"));
+              IsError(StatusCode::kOutOfRange, "available context size of 512"));
   EXPECT_THAT(Refusal(Greedy({testing::kTinyVocab}, 1)),
               IsError(StatusCode::kInvalidArgument, "outside the vocabulary"));
   EXPECT_THAT(Refusal(Greedy({5, -1}, 1)),
@@ -516,8 +516,8 @@ TEST_F(EngineTurnsTest, AConsumerThatNeverReadsIsCut) {
   options.stalled_consumer_timeout = std::chrono::milliseconds(50);
   Start(options);
   const SessionId session = NewSession(engine_.get());
-  auto stalled = SubmitTurn(engine_.get(), session, Greedy(RandomTokens(20, 1), 200));
   const auto begin = std::chrono::steady_clock::now();
+  auto stalled = SubmitTurn(engine_.get(), session, Greedy(RandomTokens(20, 1), 200));
   EXPECT_TRUE(Eventually([&] { return StateOf(engine_.get(), session) == SessionState::kReady; }));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(45));
   const TurnOutcome outcome = Collect(stalled.get());

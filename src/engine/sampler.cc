@@ -110,7 +110,12 @@ TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> contex
       if (!allowed[i]) logits[i] = kNever;
     }
   }
-  if (options_.temperature == 0) return ArgMax(logits);
+  if (options_.temperature == 0) {
+    const TokenId best = ArgMax(logits);
+    candidates_.clear();
+    if (best != kNoToken) candidates_.push_back({best, logits[static_cast<size_t>(best)]});
+    return best;
+  }
   CollectCandidates(logits);
   if (candidates_.empty()) return kNoToken;
   CutTopP();
@@ -198,21 +203,39 @@ void Sampler::CutMinP() {
   candidates_.resize(n);
 }
 
-TokenId Sampler::Draw(int64_t position) const {
-  const double temperature = static_cast<double>(options_.temperature);
+double Sampler::Weight(const Candidate& candidate) const {
   const double max = static_cast<double>(candidates_[0].logit);
-  if (!std::isfinite(max)) return candidates_[0].id;
-  const auto weight = [&](const Candidate& c) {
-    return std::exp((static_cast<double>(c.logit) - max) / temperature);
-  };
+  // The greedy choice, and one that an infinite bias forces: nothing else can be drawn.
+  if (options_.temperature == 0 || !std::isfinite(max)) {
+    return candidate.id == candidates_[0].id ? 1 : 0;
+  }
+  return std::exp((static_cast<double>(candidate.logit) - max) /
+                  static_cast<double>(options_.temperature));
+}
+
+TokenId Sampler::Draw(int64_t position) const {
   double total = 0;
-  for (const Candidate& c : candidates_) total += weight(c);
+  for (const Candidate& c : candidates_) total += Weight(c);
   double remaining = RandomUniform(seed_, static_cast<uint64_t>(position)) * total;
   for (const Candidate& c : candidates_) {
-    remaining -= weight(c);
+    remaining -= Weight(c);
     if (remaining < 0) return c.id;
   }
   return candidates_.back().id;
+}
+
+Sampler::Draws Sampler::DrawsOf(TokenId token, int n) const {
+  double total = 0;
+  for (const Candidate& c : candidates_) total += Weight(c);
+  Draws draws;
+  for (const Candidate& c : candidates_) {
+    const double weight = Weight(c);
+    const auto logprob = static_cast<float>(std::log(weight / total));
+    if (c.id == token) draws.logprob = logprob;
+    const bool is_among_best = static_cast<int>(draws.best.size()) < n;
+    if (weight > 0 && is_among_best) draws.best.push_back({c.id, logprob});
+  }
+  return draws;
 }
 
 }  // namespace weft

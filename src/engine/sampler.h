@@ -37,6 +37,14 @@ class Sampler {
   TokenId Sample(std::span<float> logits, std::span<const TokenId> context, int64_t position,
                  const std::vector<bool>& allowed);
 
+  // With which probability the last Sample chose `token`, which it gave, and the `n` most
+  // probable of those that it chose among, best first.
+  struct Draws {
+    float logprob = 0;
+    std::vector<TokenLogprob> best;
+  };
+  Draws DrawsOf(TokenId token, int n) const;
+
  private:
   struct Candidate {
     TokenId id;
@@ -51,6 +59,8 @@ class Sampler {
   void CollectCandidates(std::span<const float> logits);
   void CutTopP();
   void CutMinP();
+  // In proportion to the probability of being drawn; 1 for the best candidate.
+  double Weight(const Candidate& candidate) const;
   TokenId Draw(int64_t position) const;
 
   const SamplingOptions options_;

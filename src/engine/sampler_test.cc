@@ -142,6 +142,39 @@ TEST(SamplerTest, LogprobsAreALogSoftmax) {
   EXPECT_EQ(TopLogprobs(logits, lse, 9).size(), 4u);
 }
 
+TEST(SamplerTest, TheProbabilitiesOfTheDrawAreThoseAfterAllCuts) {
+  SamplingOptions options;
+  options.temperature = 2;
+  options.top_k = 3;
+  options.top_p = 1;
+  options.min_p = 0;
+  Sampler sampler(options, 1);
+  std::vector<float> logits = {0, 4, 2, -1, 3};
+  const TokenId token = sampler.Sample(logits, {}, 7, {});
+  const double total = 1 + std::exp(-0.5) + std::exp(-1.0);
+  const Sampler::Draws draws = sampler.DrawsOf(token, 10);
+  ASSERT_EQ(draws.best.size(), 3u);
+  const TokenId order[] = {1, 4, 2};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(draws.best[i].token, order[i]);
+    EXPECT_NEAR(std::exp(draws.best[i].logprob), std::exp(-0.5 * static_cast<double>(i)) / total,
+                1e-6);
+    if (order[i] == token) {
+      EXPECT_EQ(draws.logprob, draws.best[i].logprob);
+    }
+  }
+  EXPECT_EQ(sampler.DrawsOf(token, 1).best.size(), 1u);
+}
+
+TEST(SamplerTest, TheGreedyChoiceIsCertain) {
+  Sampler sampler(SamplingOptions::Greedy(), 1);
+  std::vector<float> logits = {0, 4, 2};
+  const Sampler::Draws draws = sampler.DrawsOf(sampler.Sample(logits, {}, 0, {}), 5);
+  EXPECT_EQ(draws.logprob, 0);
+  ASSERT_EQ(draws.best.size(), 1u);
+  EXPECT_EQ(draws.best[0].token, 1);
+}
+
 TEST(SamplerTest, BadOptionsAreNamed) {
   const auto message = [](auto change) {
     SamplingOptions options;

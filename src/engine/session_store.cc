@@ -1,17 +1,12 @@
 #include "engine/session_store.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
+
+#include "base/clock.h"
 
 namespace weft {
 namespace {
-
-int64_t WallClockMicros() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // Supplies a state's parts in the order in which a file asks for them.
 StateSource SourceOf(const StateMemory::SavedState& state) {
@@ -55,7 +50,8 @@ SessionHead SessionStore::MakeHead(const std::string& domain, const std::string&
   head.model = FingerprintOf(identity_.model);
   head.layout = FingerprintOf(identity_.layout);
   head.kv_type = identity_.kv_type;
-  head.created_us = head.updated_us = WallClockMicros();
+  head.created_us = WallClockMicros();
+  head.updated_us = snapshot.used_us;
   head.tokens = snapshot.tokens;
   const StateMemory::SavedState& state = snapshot.state;
   head.state_tokens = state.n_tokens;
@@ -86,6 +82,7 @@ StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain,
   const SessionHead& head = reader->head();
   SessionSnapshot snapshot;
   snapshot.tokens = head.tokens;
+  snapshot.used_us = head.updated_us;
   if (head.state_tokens == 0) return snapshot;
   Status status = reader->CheckLayout(FingerprintOf(identity_.layout), identity_.kv_type);
   if (status.ok()) {

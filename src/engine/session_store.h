@@ -26,7 +26,8 @@ namespace weft {
 struct SessionSnapshot {
   std::vector<TokenId> tokens;
   StateMemory::SavedState state;
-  std::string note;  // why there is no state, if it was lost
+  int64_t used_us = 0;  // when it last was, since 1970
+  std::string note;     // why there is no state, if it was lost
 };
 
 class SessionStore {

@@ -45,12 +45,20 @@ Status ValidateDomain(std::string_view domain) {
 SessionTable::SessionTable(uint16_t tag, int max_sessions)
     : tag_(tag), max_sessions_(max_sessions) {}
 
-StatusOr<Session*> SessionTable::Create(std::string_view domain, std::string_view name) {
+StatusOr<Session*> SessionTable::CreateSaved(std::string_view domain, std::string_view name) {
+  WEFT_RETURN_IF_ERROR(CheckNames(domain, name));
+  return Insert(domain, name, /*counted=*/true);
+}
+
+Status SessionTable::CheckNames(std::string_view domain, std::string_view name) const {
   WEFT_RETURN_IF_ERROR(ValidateSessionName(name));
   WEFT_RETURN_IF_ERROR(ValidateDomain(domain));
-  if (FindByName(domain, name) != nullptr) {
-    return AlreadyExists("there is already a session named \"", Printable(name), "\"");
-  }
+  if (FindByName(domain, name) == nullptr) return OkStatus();
+  return AlreadyExists("there is already a session named \"", Printable(name), "\"");
+}
+
+StatusOr<Session*> SessionTable::Create(std::string_view domain, std::string_view name) {
+  WEFT_RETURN_IF_ERROR(CheckNames(domain, name));
   if (n_sessions_ >= max_sessions_) {
     return ResourceExhausted("there are already ", n_sessions_,
                              " sessions, the most allowed; close one first");

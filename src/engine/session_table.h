@@ -28,6 +28,9 @@ class SessionTable {
   // ALREADY_EXISTS for a name in use in the domain, RESOURCE_EXHAUSTED when full,
   // INVALID_ARGUMENT for a name that is too long or not printable.
   StatusOr<Session*> Create(std::string_view domain, std::string_view name);
+  // One that a file is there of. It is counted, and there whatever the limit: it has been
+  // promised that it can be found again.
+  StatusOr<Session*> CreateSaved(std::string_view domain, std::string_view name);
   // One without a name that goes with its turn. Turns are bounded themselves, so it is not
   // counted: those that stay cannot keep a turn from running.
   StatusOr<Session*> CreateForTurn(std::string_view domain);
@@ -50,6 +53,8 @@ class SessionTable {
   };
   using NameKey = std::pair<std::string, std::string>;
 
+  // OK when both are fit, and the name is free.
+  Status CheckNames(std::string_view domain, std::string_view name) const;
   Session* Insert(std::string_view domain, std::string_view name, bool counted);
 
   const uint16_t tag_;

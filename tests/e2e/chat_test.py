@@ -182,7 +182,7 @@ class PipeTest(ChatTest):
     def test_a_context_that_is_full(self):
         flags = ("--temp", 0, "--ctx", 64)
         result = self.chat("hello", "word " * 100, "/list", flags=flags)
-        self.assertIn("does not fit the context of 64", result.err)
+        self.assertIn("exceeds the available context size of 64", result.err)
         self.assertEqual(table(result.text)["chat"]["messages"], "2")
 
     def test_escape_sequences_stay_text(self):
