@@ -35,6 +35,14 @@ struct WorkerFlags {
   bool warm_resume = true;
   int64_t bos_id = -1;
   int64_t eos_id = -1;
+  int64_t max_image_bytes = -1;  // -1: not given
+  std::string artifact_mode = "auto";
+  // What launchers of models with drafts and images say, and nobody reads here.
+  int dflash_block_length = 0;
+  int dflash_n_draft = 0;
+  bool dflash_draft_argmax = false;
+  bool cuda_graph = false;
+  std::string pos_embed_path;
 };
 
 // SIGTERM and SIGINT as something that can be waited for. Made before any other thread,
@@ -142,6 +150,7 @@ StatusOr<serve::WorkerOptions> WorkerOptionsOf(const WorkerFlags& flags, const M
   serve::WorkerOptions options;
   options.max_sessions = flags.max_sessions;
   options.warm_resume = flags.warm_resume;
+  options.tells_no_images = flags.max_image_bytes >= 0;
   for (const int64_t id : {flags.bos_id, flags.eos_id}) {
     if (id >= model.n_vocab()) {
       return InvalidArgument("token ", id, " of --bos_id or --eos_id is outside the vocabulary of ",
@@ -154,7 +163,7 @@ StatusOr<serve::WorkerOptions> WorkerOptionsOf(const WorkerFlags& flags, const M
 }
 
 void NoteUnreadFiles(const WorkerFlags& flags) {
-  for (const std::string& path : {flags.tokenizer_path, flags.data_path}) {
+  for (const std::string& path : {flags.tokenizer_path, flags.data_path, flags.pos_embed_path}) {
     if (path.empty() || path == flags.model.path) continue;
     std::fprintf(stderr, "weft worker: %s is not read: weights and tokenizer come from %s\n",
                  Printable(path, 300).c_str(), Printable(flags.model.path, 300).c_str());
@@ -189,6 +198,23 @@ Status RunWorker(const WorkerFlags& flags) {
   return status;
 }
 
+// Those of ExecuTorch's launcher for a model with a draft and images.
+void AddLauncherFlags(CLI::App* app, WorkerFlags* flags) {
+  app->add_option("--artifact_mode", flags->artifact_mode,
+                  "How the model is run (dflash, with a draft, is not possible here)")
+      ->check(CLI::IsMember({"auto", "autoregressive"}))
+      ->capture_default_str();
+  app->add_option("--max_image_bytes", flags->max_image_bytes,
+                  "Accepted: the first line then says that images are not seen")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  constexpr char kNotRead[] = "Accepted and not read";
+  app->add_option("--dflash_block_length", flags->dflash_block_length, kNotRead);
+  app->add_option("--dflash_n_draft", flags->dflash_n_draft, kNotRead);
+  app->add_option("--dflash_draft_argmax", flags->dflash_draft_argmax, kNotRead);
+  app->add_option("--cuda_graph", flags->cuda_graph, kNotRead);
+  app->add_option("--pos_embed_path", flags->pos_embed_path, kNotRead);
+}
+
 }  // namespace
 
 CommandBody MakeWorkerCommand(CLI::App* app) {
@@ -211,6 +237,7 @@ CommandBody MakeWorkerCommand(CLI::App* app) {
       ->check(CLI::Range(-1, 1 << 30));
   AddComputeFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
+  AddLauncherFlags(app, flags.get());
   app->footer(
       "\nReads one JSON object per line from stdin and answers on stdout, where nothing else is\n"
       "written; ends with stdin. docs/WORKER.md tells the lines.");

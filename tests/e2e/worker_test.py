@@ -103,6 +103,16 @@ class WorkerTest(unittest.TestCase):
                              {"ready": True, "max_sessions": 3, "max_named_sessions": 2})
             self.assertEqual(worker.close(), (0, []))
 
+    def test_flags_of_the_launcher_for_images_and_drafts(self):
+        worker = self.start("--artifact_mode", "auto", "--dflash_block_length", "4",
+                            "--dflash_n_draft=3", "--dflash_draft_argmax=true",
+                            "--cuda_graph=false", "--max_image_bytes", 1 << 20,
+                            "--pos_embed_path", "P")
+        self.assertIs(worker.ready["supports_image"], False)
+        self.assertEqual(worker.close(), (0, []))
+        self.assertEqual(weft("worker", "--model_path", self.model, "--artifact_mode",
+                              "dflash").code, 2)
+
     def test_wrong_launches_say_nothing_on_stdout(self):
         for args, code in (((), 2), (("--model_path", "/no/such/file"), 1),
                            (("--model_path", self.model, "--max_sessions", "0"), 2),

@@ -47,9 +47,11 @@ Worker::Worker(Engine* engine, WorkerOptions options, WriteLine write_line)
     : engine_(*engine), options_(std::move(options)), write_line_(std::move(write_line)) {}
 
 Status Worker::Start() {
-  return Write({{"ready", true},
+  Json ready = {{"ready", true},
                 {"max_sessions", options_.max_sessions},
-                {"max_named_sessions", max_named()}});
+                {"max_named_sessions", max_named()}};
+  if (options_.tells_no_images) ready["supports_image"] = false;
+  return Write(ready);
 }
 
 Status Worker::Write(const Json& answer) {

@@ -38,6 +38,8 @@ struct WorkerOptions {
   bool warm_resume = true;
   std::vector<int32_t> prompt_prefix;  // before every prompt, counted in prompt_tokens
   std::vector<int32_t> stop_tokens;    // beside the model's own end tokens
+  // The first line says that images are not seen, for launchers that ask for it.
+  bool tells_no_images = false;
 };
 
 // How a prompt relates to what its session holds.
