@@ -237,6 +237,7 @@ CommandBody MakeChatCommand(CLI::App* app) {
   app->add_option("--system", flags->system, "System message of the first conversation");
   AddComputeFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
+  AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);
   app->footer(
       "\nCtrl-C ends an answer, /help lists the commands. A line that ends with \\ goes on in the "

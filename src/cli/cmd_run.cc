@@ -96,6 +96,7 @@ CommandBody MakeRunCommand(CLI::App* app) {
   AddModelFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
+  AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);
   app->add_flag("--raw", flags->raw, "Take the prompt as it is: no tokens are put around it");
   app->add_flag("--json", flags->json, "One JSON object with text, tokens and timings");

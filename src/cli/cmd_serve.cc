@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,7 +23,9 @@
 #include "base/mutex.h"
 #include "chat/builtin_templates.h"
 #include "cli/command.h"
+#include "cli/duration_flag.h"
 #include "cli/model_flags.h"
+#include "cli/sampling_flags.h"
 #include "serve/api_anthropic.h"
 #include "serve/api_keys.h"
 #include "serve/api_llama.h"
@@ -46,9 +49,13 @@ using std::chrono::milliseconds;
 
 // What is still being sent when everything is computed.
 constexpr milliseconds kSendGrace{5000};
+// Between two looks for sessions that were not used for --session-ttl.
+constexpr int kSweepMs = 1000;
 
 struct ServeFlags {
   ModelFlags model;
+  SamplingFlags sampling;
+  bool strict_model_name = false;
   std::string host = "127.0.0.1";
   int port = 8080;
   int grpc_port = -1;  // -1: no gRPC
@@ -63,6 +70,7 @@ struct ServeFlags {
   std::string template_file;
   std::string builtin_template;
   std::vector<std::string> cors_origins;
+  int64_t session_ttl_s = 0;  // 0: sessions are kept
   int drain_seconds = 30;
   bool log_text = false;
   bool share_prefixes = false;
@@ -94,21 +102,25 @@ class Wakeups {
     [[maybe_unused]] const ssize_t written = write(event_fd_.get(), &one, sizeof(one));
   }
 
-  // True for a signal, false for Tell.
-  bool WaitForSignal() {
+  enum class Cause { kSignal, kTold, kTimeout };
+
+  // Waits for a signal or for Tell; at most `timeout_ms`, -1 being for ever.
+  Cause Wait(int timeout_ms) {
     while (true) {
       pollfd fds[] = {{.fd = signal_fd_.get(), .events = POLLIN},
                       {.fd = event_fd_.get(), .events = POLLIN}};
-      if (poll(fds, std::size(fds), -1) < 0) continue;
+      const int n = poll(fds, std::size(fds), timeout_ms);
+      if (n == 0) return Cause::kTimeout;
+      if (n < 0) continue;
       if ((fds[0].revents & POLLIN) != 0) {
         signalfd_siginfo info;
-        [[maybe_unused]] const ssize_t n = read(signal_fd_.get(), &info, sizeof(info));
-        return true;
+        [[maybe_unused]] const ssize_t n_read = read(signal_fd_.get(), &info, sizeof(info));
+        return Cause::kSignal;
       }
       if ((fds[1].revents & POLLIN) != 0) {
         uint64_t count;
-        [[maybe_unused]] const ssize_t n = read(event_fd_.get(), &count, sizeof(count));
-        return false;
+        [[maybe_unused]] const ssize_t n_read = read(event_fd_.get(), &count, sizeof(count));
+        return Cause::kTold;
       }
     }
   }
@@ -225,7 +237,7 @@ Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer*
   });
   milliseconds send_grace = kSendGrace;
   while (!drained) {
-    if (!wakeups->WaitForSignal()) continue;
+    if (wakeups->Wait(-1) != Wakeups::Cause::kSignal) continue;
     send_grace = milliseconds(0);
     (void)host->Drain(milliseconds(0));
   }
@@ -234,6 +246,16 @@ Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer*
   server->Shutdown(send_grace);
   serve::LogLine("shut down");
   return status;
+}
+
+void CloseExpiredSessions(const ServeFlags& flags, serve::Host* host) {
+  if (host->phase() != serve::Phase::kReady) return;
+  const auto closed =
+      host->engine().CloseIdle(std::nullopt, std::chrono::seconds(flags.session_ttl_s));
+  if (closed.ok() && *closed > 0) {
+    serve::LogLine(
+        StrCat("closed ", *closed, " sessions that were not used for ", flags.session_ttl_s, " s"));
+  }
 }
 
 // Every connection is a descriptor; shells allow fewer by default than the system does.
@@ -270,6 +292,8 @@ Status Serve(const ServeFlags& flags) {
                          .engine = engine_options,
                          .template_source = std::move(template_source),
                          .model_id = flags.alias,
+                         .defaults = {.sampling = FlaggedSampling(flags.sampling),
+                                      .strict_model_name = flags.strict_model_name},
                          .loaded =
                              [&](const Status& status) {
                                outcome.Set(status);
@@ -294,8 +318,15 @@ Status Serve(const ServeFlags& flags) {
   host.StartLoading();
 
   std::unique_ptr<serve::GrpcServer> grpc;
-  while (!wakeups->WaitForSignal()) {
+  const int sweep_ms = flags.session_ttl_s > 0 ? kSweepMs : -1;
+  while (true) {
+    const Wakeups::Cause cause = wakeups->Wait(sweep_ms);
+    if (cause == Wakeups::Cause::kSignal) break;
     if (!outcome.ended()) continue;
+    if (cause == Wakeups::Cause::kTimeout) {
+      CloseExpiredSessions(flags, &host);
+      continue;
+    }
     WEFT_RETURN_IF_ERROR(outcome.status());
     if (flags.grpc_port >= 0) {
       WEFT_ASSIGN_OR_RETURN(
@@ -339,12 +370,19 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   app->add_option("--max-sessions", flags->max_sessions, "Sessions that are kept by name")
       ->check(CLI::Range(1, 60000))
       ->capture_default_str();
+  AddDurationFlag(app, "--session-ttl", &flags->session_ttl_s,
+                  "Forget sessions that were not used for so long, such as 12h or 7d, their files "
+                  "too (default: never)");
   app->add_option("--max-connections", flags->max_connections,
                   "Open connections; one more is answered with 503")
       ->check(CLI::Range(1, 60000))
       ->capture_default_str();
   AddContextFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
+  // Of requests that say nothing about it.
+  AddSamplingFlags(app, &flags->sampling);
+  app->add_flag("--strict-model-name", flags->strict_model_name,
+                "Refuse requests that name another model with 404; otherwise any name will do");
   app->add_option("--api-key-file", flags->api_key_file,
                   "Keys that may ask, one per line, each with an optional name behind it");
   app->add_option("--cors-origin", flags->cors_origins,

@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "cli/command.h"
+#include "cli/duration_flag.h"
 #include "cli/output.h"
 #include "nlohmann/json.hpp"
 #include "serve/http_client.h"
@@ -23,6 +24,7 @@ struct SessionsFlags {
   std::string id;
   std::string new_id;
   int64_t position = -1;
+  int64_t idle_s = 0;
 };
 
 // The message of an answer that is an error.
@@ -34,14 +36,13 @@ Status ErrorOf(const serve::HttpAnswer& answer, const Json& body) {
   return FailedPrecondition(Printable(message, 500));
 }
 
-StatusOr<Json> Call(const SessionsFlags& flags, std::string method, std::string_view id,
-                    std::string_view action, const Json& body) {
+// Of the path below /v1/sessions; with a query where there is one.
+StatusOr<Json> CallPath(const SessionsFlags& flags, std::string method, std::string_view path,
+                        const Json& body) {
   serve::HttpCall call{.server = flags.server,
                        .method = std::move(method),
-                       .path = "/v1/sessions",
+                       .path = StrCat("/v1/sessions", path),
                        .api_key = flags.api_key};
-  if (!id.empty()) StrAppend(&call.path, "/", serve::PercentEncode(id));
-  if (!action.empty()) StrAppend(&call.path, "/", action);
   if (!body.is_null()) call.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
   WEFT_ASSIGN_OR_RETURN(const serve::HttpAnswer answer, serve::CallHttp(call));
   Json read = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
@@ -51,6 +52,14 @@ StatusOr<Json> Call(const SessionsFlags& flags, std::string method, std::string_
                     " a weft server?");
   }
   return read;
+}
+
+StatusOr<Json> Call(const SessionsFlags& flags, std::string method, std::string_view id,
+                    std::string_view action, const Json& body) {
+  std::string path;
+  if (!id.empty()) StrAppend(&path, "/", serve::PercentEncode(id));
+  if (!action.empty()) StrAppend(&path, "/", action);
+  return CallPath(flags, std::move(method), path, body);
 }
 
 int64_t Number(const Json& object, const char* name) {
@@ -121,6 +130,17 @@ Status ForkSession(const SessionsFlags& flags) {
   return PrintOne(flags, session);
 }
 
+Status CleanSessions(const SessionsFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const Json answer,
+                        CallPath(flags, "DELETE", StrCat("?idle_seconds=", flags.idle_s), nullptr));
+  if (flags.json) {
+    PrintJsonLine(answer);
+  } else {
+    PrintLine(StrCat(Number(answer, "closed"), " sessions dropped"));
+  }
+  return FlushStdout();
+}
+
 Status Act(const SessionsFlags& flags, const char* method, const char* action, const char* done) {
   WEFT_ASSIGN_OR_RETURN(const Json answer, Call(flags, method, flags.id, action, nullptr));
   if (flags.json) {
@@ -167,6 +187,9 @@ CommandBody MakeSessionsCommand(CLI::App* app) {
           [](const SessionsFlags& f) { return Act(f, "POST", "restore", "is restored"); });
   add_one("drop", "Forget it, its file too",
           [](const SessionsFlags& f) { return Act(f, "DELETE", "", "is dropped"); });
+  CLI::App* const clean = add(
+      "clean", "Forget the sessions that were not used for long, their files too", CleanSessions);
+  AddDurationFlag(clean, "--idle", &flags->idle_s, "For how long: 90m, 12h or 7d")->required();
   app->footer(
       "\nThe key can also stand in WEFT_API_KEY.\n\nExample:\n"
       "  weft sessions fork kitchen garden --server http://127.0.0.1:8080");

@@ -4,10 +4,13 @@
 
 namespace weft::cli {
 
-void AddSamplingFlags(CLI::App* app, SamplingFlags* flags) {
+void AddPredictFlag(CLI::App* app, SamplingFlags* flags) {
   app->add_option("-n,--predict", flags->n, "Tokens to generate (-1: until the model ends)")
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30))
       ->capture_default_str();
+}
+
+void AddSamplingFlags(CLI::App* app, SamplingFlags* flags) {
   app->add_option("--temp", flags->sampling.temperature, "Temperature (0: always the best token)")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
@@ -28,10 +31,15 @@ void AddSamplingFlags(CLI::App* app, SamplingFlags* flags) {
       ->capture_default_str();
 }
 
+SamplingOptions FlaggedSampling(const SamplingFlags& flags) {
+  SamplingOptions sampling = flags.sampling;
+  if (flags.seed >= 0) sampling.seed = static_cast<uint64_t>(flags.seed);
+  return sampling;
+}
+
 void ApplySamplingFlags(const SamplingFlags& flags, TurnOptions* options) {
   options->max_tokens = flags.n;
-  options->sampling = flags.sampling;
-  if (flags.seed >= 0) options->sampling.seed = static_cast<uint64_t>(flags.seed);
+  options->sampling = FlaggedSampling(flags);
 }
 
 }  // namespace weft::cli

@@ -15,7 +15,9 @@ struct SamplingFlags {
   int64_t seed = -1;  // -1: a new one for each turn
 };
 
+void AddPredictFlag(CLI::App* app, SamplingFlags* flags);  // -n
 void AddSamplingFlags(CLI::App* app, SamplingFlags* flags);
+SamplingOptions FlaggedSampling(const SamplingFlags& flags);
 // Puts the flags into the options of a turn.
 void ApplySamplingFlags(const SamplingFlags& flags, TurnOptions* options);
 

@@ -205,9 +205,12 @@ TEST_F(AnthropicTest, ErrorsAreAnthropics) {
     EXPECT_EQ(error["error"]["type"], "invalid_request_error");
     EXPECT_THAT(std::string(error["error"]["message"]), HasSubstr(word));
   }
-  const auto unknown = Post(kMessages, Body("x", {{"model", "claude"}}));
-  EXPECT_EQ(unknown.status(), 404);
-  EXPECT_EQ(unknown.json()["error"]["type"], "not_found_error");
+}
+
+TEST_F(AnthropicTest, AnyModelNameWillDo) {
+  const auto answer = Post(kMessages, Body("x", {{"model", "claude"}}));
+  EXPECT_EQ(answer.status(), 200);
+  EXPECT_EQ(answer.json()["model"], "scripted") << "the truth is told";
 }
 
 TEST_F(AnthropicTest, AFailureInTheMiddleIsAnEventAndTheEnd) {

@@ -22,9 +22,8 @@ struct Kind {
 Kind KindOf(StatusCode code) {
   switch (code) {
     case StatusCode::kInvalidArgument:
-      return {400, "invalid_request_error", ""};
     case StatusCode::kOutOfRange:
-      return {400, "invalid_request_error", "context_length_exceeded"};
+      return {400, "invalid_request_error", ""};
     case StatusCode::kUnauthenticated:
       return {401, "authentication_error", "invalid_api_key"};
     case StatusCode::kPermissionDenied:
@@ -100,10 +99,7 @@ Json ErrorBody(const ApiError& error, ErrorShape shape) {
   }
   Json body;
   if (shape == ErrorShape::kLlama) {
-    const bool too_long = error.code == "context_length_exceeded";
-    body = {{"code", error.http_status},
-            {"message", error.message},
-            {"type", too_long ? "exceed_context_size_error" : error.type}};
+    body = {{"code", error.http_status}, {"message", error.message}, {"type", error.type}};
   } else {
     body = {{"message", error.message},
             {"type", error.type},

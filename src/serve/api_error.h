@@ -19,12 +19,12 @@ struct ApiError {
   std::string code;       // OpenAI's: context_length_exceeded, ...; may be empty
   std::string param;      // the field at fault, may be empty
   int retry_after_s = 0;  // > 0: a Retry-After header
-  int64_t n_prompt_tokens = -1, n_ctx = -1;  // of exceed_context_size, for llama-server's shape
+  int64_t n_prompt_tokens = -1, n_ctx = -1;  // of a prompt that is too long
 };
 
 ApiError MakeError(int status, std::string type, std::string message);
 
-// INVALID_ARGUMENT 400, OUT_OF_RANGE 400 context_length_exceeded, NOT_FOUND 404,
+// INVALID_ARGUMENT and OUT_OF_RANGE 400, NOT_FOUND 404,
 // FAILED_PRECONDITION and ALREADY_EXISTS 409, RESOURCE_EXHAUSTED 429 with Retry-After,
 // UNIMPLEMENTED 501, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, the rest 500.
 ApiError ToApiError(const Status& status);

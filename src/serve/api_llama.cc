@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "serve/api_support.h"
+#include "serve/llama_request.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
 
@@ -30,16 +31,26 @@ Json PieceJson(const std::string& piece) {
 StatusOr<Json> Tokenize(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
   ApiFields fields(body);
-  const std::string content = fields.String("content").value_or("");
   const bool add_special = fields.Bool("add_special").value_or(false);
   const bool parse_special = fields.Bool("parse_special").value_or(true);
   const bool with_pieces = fields.Bool("with_pieces").value_or(false);
+  const Model& model = host.model();
+  std::vector<int32_t> ids;
+  const Json* const content = fields.Value("content");
+  if (content != nullptr) {
+    const TextEncoder encode = [&](std::string_view text, bool at_start) {
+      return model.Encode(text, add_special && at_start, parse_special);
+    };
+    if (!ReadMixedText(*content, model.n_vocab(), encode, &ids)) {
+      fields.Fail("content", "must be a string, or an array of strings and token ids");
+    }
+  }
   std::vector<std::string> ignored;
   WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
   Json tokens = Json::array();
-  for (const int32_t id : host.model().Encode(content, add_special, parse_special)) {
+  for (const int32_t id : ids) {
     if (with_pieces) {
-      const std::string piece = host.model().tokenizer()->Piece(id, /*render_special=*/true);
+      const std::string piece = model.tokenizer()->Piece(id, /*render_special=*/true);
       tokens.push_back({{"id", id}, {"piece", PieceJson(piece)}});
     } else {
       tokens.push_back(id);

@@ -1,131 +1,58 @@
 // POST /completion: llama-server's own form of a completion.
-#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
+#include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/strings.h"
-#include "chat/chat_context.h"
 #include "serve/api_llama.h"
 #include "serve/api_support.h"
 #include "serve/chat_turn.h"
+#include "serve/llama_request.h"
 #include "serve/reply_json.h"
-#include "serve/sampling_params.h"
-#include "serve/session_name.h"
 #include "serve/sse.h"
+#include "serve/wakeup.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::serve {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using std::chrono::milliseconds;
 
-constexpr size_t kMaxPrompts = 256;
-constexpr size_t kMaxResponseFields = 256;
-constexpr char kPromptShape[] =
-    "must be a string, an array of token ids and strings, or an array of such prompts";
+// Prompts of one request that are with the engine at a time.
+constexpr size_t kPromptsAtOnce = 32;
 
 // How long a stream may have nothing to tell before it says so.
-constexpr std::chrono::milliseconds kPatience{10'000};
+constexpr milliseconds kPatience{10'000};
 
-struct Completion {
-  std::vector<std::vector<int32_t>> prompts;  // tokens
-  TurnOptions turn;
-  SessionChoice session;
-  bool stream = false;
-  bool return_tokens = false;
-  bool timings_per_token = false;
-  std::vector<std::string> response_fields;
-  std::vector<std::string> ignored;
-};
-
-// One prompt: a string, or ids and strings in turn.
-bool ReadPrompt(const Json& value, const Model& model, std::vector<std::vector<int32_t>>* prompts) {
-  std::vector<int32_t> prompt;
-  const PromptEncoder encoder = MakePromptEncoder(model.tokenizer());
-  const Json parts = value.is_array() ? value : Json::array({value});
-  for (const Json& part : parts) {
-    if (part.is_string()) {
-      const auto more = encoder.encode(part.get_ref<const std::string&>(), prompt.empty());
-      prompt.insert(prompt.end(), more.begin(), more.end());
-    } else if (part.is_number_integer() && part.get<int64_t>() >= 0 &&
-               part.get<int64_t>() < model.n_vocab()) {
-      prompt.push_back(part.get<int32_t>());
-    } else {
-      return false;
-    }
-  }
-  prompts->push_back(std::move(prompt));
-  return true;
-}
-
-void ReadPrompts(ApiFields* fields, const Model& model,
-                 std::vector<std::vector<int32_t>>* prompts) {
-  const Json* const value = fields->Value("prompt");
-  if (value == nullptr) return fields->Fail("prompt", kPromptShape);
-  // Numbers make an array one prompt; strings and arrays alone make it several.
-  const bool several =
-      value->is_array() && !value->empty() &&
-      std::none_of(value->begin(), value->end(), [](const Json& part) { return part.is_number(); });
-  if (!several) {
-    if (!ReadPrompt(*value, model, prompts)) fields->Fail("prompt", kPromptShape);
-    return;
-  }
-  if (value->size() > kMaxPrompts) {
-    return fields->Fail(
-        "prompt", StrCat("has ", value->size(), " prompts, at most ", kMaxPrompts, " are taken"));
-  }
-  for (const Json& prompt : *value) {
-    if (!ReadPrompt(prompt, model, prompts)) return fields->Fail("prompt", kPromptShape);
-  }
-}
-
-StatusOr<Completion> ReadCompletion(Host& host, const HttpRequest& request) {
-  WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
-  Completion read;
-  ApiFields fields(body);
-  const auto model = fields.String("model");
-  ReadPrompts(&fields, host.model(), &read.prompts);
-  ReadSampling(&fields, host.model(), &read.turn);
-  ReadStops(&fields, &read.turn);
-  ReadMaxTokens(&fields, /*least=*/-1, &read.turn);
-  if (const auto n_probs = fields.Integer("n_probs", 0, kMaxTopLogprobs); n_probs.value_or(0) > 0) {
-    read.turn.top_logprobs = static_cast<int>(*n_probs);
-  }
-  read.stream = fields.Bool("stream").value_or(false);
-  read.return_tokens = fields.Bool("return_tokens").value_or(false);
-  read.timings_per_token = fields.Bool("timings_per_token").value_or(false);
-  read.response_fields =
-      fields.Strings("response_fields", kMaxResponseFields).value_or(std::vector<std::string>());
-  fields.Refuse("n", "is not supported here; send several prompts", 1);
-  fields.Refuse("image_data", "is not supported: no model here sees images", Json::array());
-  ReadForeignFields(&fields);
-  WEFT_ASSIGN_OR_RETURN(read.session, FinishFields(host, request, model, read.prompts.size(),
-                                                   &fields, &read.ignored));
-  return read;
-}
-
-Json ProbabilityEntry(const Tokenizer& tokenizer, TokenLogprob token) {
+Json ProbabilityEntry(const Tokenizer& tokenizer, TokenLogprob token, bool of_draw) {
   const std::string piece = tokenizer.Piece(token.token, /*render_special=*/true);
   Json bytes = Json::array();
   for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
-  // JSON has no infinity; this is what OpenAI's API says instead.
-  const double logprob = std::isfinite(token.logprob) ? token.logprob : -9999.0;
-  return {{"id", token.token}, {"token", piece}, {"bytes", std::move(bytes)}, {"logprob", logprob}};
+  Json entry = {{"id", token.token}, {"token", piece}, {"bytes", std::move(bytes)}};
+  if (of_draw) {
+    entry["prob"] = std::exp(token.logprob);
+  } else {
+    // JSON has no infinity; this is what OpenAI's API says instead.
+    entry["logprob"] = std::isfinite(token.logprob) ? token.logprob : -9999.0f;
+  }
+  return entry;
 }
 
-Json Probabilities(const Tokenizer& tokenizer, const TokenEvent& event) {
-  Json entry = ProbabilityEntry(tokenizer, {.token = event.token, .logprob = event.logprob});
+Json Probabilities(const Tokenizer& tokenizer, const TokenEvent& event, bool of_draw) {
+  Json entry =
+      ProbabilityEntry(tokenizer, {.token = event.token, .logprob = event.logprob}, of_draw);
   Json top = Json::array();
   for (const TokenLogprob& other : event.alternatives) {
-    top.push_back(ProbabilityEntry(tokenizer, other));
+    top.push_back(ProbabilityEntry(tokenizer, other, of_draw));
   }
-  entry["top_logprobs"] = std::move(top);
+  entry[of_draw ? "top_probs" : "top_logprobs"] = std::move(top);
   return entry;
 }
 
@@ -140,26 +67,6 @@ const char* StopType(FinishReason reason) {
     default:
       return "none";
   }
-}
-
-Json Settings(const Completion& read, uint64_t seed) {
-  const SamplingOptions& sampling = read.turn.sampling;
-  return {{"n_predict", read.turn.max_tokens},
-          {"max_tokens", read.turn.max_tokens},
-          {"seed", seed},
-          {"temperature", sampling.temperature},
-          {"top_k", sampling.top_k},
-          {"top_p", sampling.top_p},
-          {"min_p", sampling.min_p},
-          {"repeat_last_n", sampling.penalty_window},
-          {"repeat_penalty", sampling.repetition_penalty},
-          {"presence_penalty", sampling.presence_penalty},
-          {"frequency_penalty", sampling.frequency_penalty},
-          {"ignore_eos", read.turn.ignore_eos},
-          {"stop", read.turn.stop_strings},
-          {"n_probs", std::max(0, read.turn.top_logprobs)},
-          {"stream", read.stream},
-          {"timings_per_token", read.timings_per_token}};
 }
 
 // The parts of a result that a client wants: "a/b" is b of a, and stands by itself under
@@ -182,48 +89,46 @@ Json Selected(const Json& result, const std::vector<std::string>& wanted) {
   return selected;
 }
 
-// The answer to one prompt, while it is made. `sse`, when it is streamed, is kept alive
-// while there is nothing to tell.
+// The answer to one prompt, while it is made.
 class PromptRun {
  public:
-  PromptRun(Host& host, const Completion& read, size_t index, SseStream* sse)
-      : host_(host), read_(read), index_(index), sse_(sse), tokenizer_(*host.model().tokenizer()) {}
+  PromptRun(Host& host, const LlamaCompletion& read, size_t index)
+      : host_(host), read_(read), index_(index), tokenizer_(*host.model().tokenizer()) {}
 
-  Status Start(const HttpRequest& request, GoneWatch& watch) {
-    GenerationRequest generation{.domain = request.domain, .turn = read_.turn};
+  Status Start(const HttpRequest& request, GoneWatch& watch, std::shared_ptr<Wakeup> wakeup) {
+    GenerationRequest generation{
+        .domain = request.domain, .turn = read_.turn, .wakeup = std::move(wakeup)};
     generation.turn.tokens = read_.prompts[index_];
     WEFT_ASSIGN_OR_RETURN(generation_,
                           StartGeneration(host_, watch, read_.session, std::move(generation)));
-    // Until the prompt is computed an error can still be a plain answer.
-    while (auto event = NextEvent()) {
-      if (const auto* started = std::get_if<StartedEvent>(&*event)) {
-        usage_.prompt_tokens = started->prompt_tokens;
-        usage_.cached_tokens = started->cached_tokens;
-        seed_ = started->seed;
-        return OkStatus();
-      }
-      if (const auto* done = std::get_if<DoneEvent>(&*event)) return Ended(*done);
-    }
-    return Cancelled("the request was cancelled");
+    return OkStatus();
   }
 
-  // To the end; `show` is given every piece before the last, and may stop it by false.
-  template <typename Show>
-  Status Run(Show show) {
-    while (auto event = NextEvent()) {
-      if (const auto* token = std::get_if<TokenEvent>(&*event)) {
-        Json piece = Take(*token);
-        if (!show(std::move(piece))) return Cancelled("the client is gone");
-      } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
-        return Ended(*done);
-      }
+  // --- REQUIRES: Start was OK --------------------------------------------------------
+  bool WaitFor(std::chrono::milliseconds patience) { return generation_->WaitFor(patience); }
+  // Takes what comes next. `piece` is what a stream shows of it, null where that is nothing.
+  Status TakeEvent(Json* piece) {
+    const auto event = generation_->Next();
+    if (!event.has_value()) return Cancelled("the request was cancelled");
+    if (const auto* started = std::get_if<StartedEvent>(&*event)) {
+      usage_.prompt_tokens = started->prompt_tokens;
+      usage_.cached_tokens = started->cached_tokens;
+      seed_ = started->seed;
+    } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+      *piece = Take(*token);
+    } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
+      return Ended(*done);
     }
-    return Cancelled("the request was cancelled");
+    return OkStatus();
   }
 
-  // REQUIRES: Run has ended well.
+  size_t index() const { return index_; }
+  bool ended() const { return ended_; }
+  // REQUIRES: ended()
   Json Result() const {
     const bool streamed = read_.stream;
+    const bool at_limit = done_.reason == FinishReason::kLength;
+    const bool full = usage_.prompt_tokens + usage_.completion_tokens >= ContextTokens();
     Json result = {{"index", index_},
                    {"content", streamed ? done_.text : content_},
                    {"tokens", read_.return_tokens && !streamed ? Json(tokens_) : Json::array()},
@@ -232,10 +137,10 @@ class PromptRun {
                    {"model", host_.model_id()},
                    {"tokens_predicted", usage_.completion_tokens},
                    {"tokens_evaluated", usage_.prompt_tokens},
-                   {"generation_settings", Settings(read_, seed_)},
+                   {"generation_settings", LlamaSettings(read_, seed_, tokenizer_)},
                    {"prompt", host_.model().Decode(read_.prompts[index_], /*render_special=*/true)},
                    {"has_new_line", content_.find('\n') != content_.npos},
-                   {"truncated", false},
+                   {"truncated", at_limit && full},
                    {"stop_type", StopType(done_.reason)},
                    {"stopping_word", done_.stop_string},
                    {"tokens_cached", usage_.cached_tokens},
@@ -247,37 +152,34 @@ class PromptRun {
   }
 
  private:
-  std::optional<TurnEvent> NextEvent() {
-    while (sse_ != nullptr && !generation_->WaitFor(kPatience)) sse_->Comment();
-    return generation_->Next();
-  }
+  int64_t ContextTokens() const { return host_.model().context_tokens(); }
 
   Json Take(const TokenEvent& token) {
     content_ += token.text;
     ++usage_.completion_tokens;
-    const bool is_end = tokenizer_.IsEndOfGeneration(token.token);
-    Json ids = Json::array();
-    if (!is_end) {
-      tokens_.push_back(token.token);
-      ids.push_back(token.token);
+    // An end token is no part of the answer, and completes no text.
+    if (tokenizer_.IsEndOfGeneration(token.token) && !read_.turn.ignore_eos) return nullptr;
+    tokens_.push_back(token.token);
+    Json entry;
+    if (read_.turn.top_logprobs > 0) {
+      entry = Probabilities(tokenizer_, token, read_.turn.logprobs_of_draw);
+      if (!read_.stream) probabilities_.push_back(entry);
     }
+    if (!read_.stream) return nullptr;
     Json piece = {{"index", index_},
                   {"content", token.text},
-                  {"tokens", std::move(ids)},
+                  {"tokens", Json::array({token.token})},
                   {"stop", false},
                   {"id_slot", -1},
                   {"tokens_predicted", usage_.completion_tokens},
                   {"tokens_evaluated", usage_.prompt_tokens}};
-    if (read_.turn.top_logprobs > 0) {
-      Json entry = Probabilities(tokenizer_, token);
-      piece["completion_probabilities"] = Json::array({entry});
-      if (!is_end) probabilities_.push_back(std::move(entry));
-    }
+    if (!entry.is_null()) piece["completion_probabilities"] = Json::array({std::move(entry)});
     if (read_.timings_per_token) piece["timings"] = LlamaTimings(usage_);
     return piece;
   }
 
   Status Ended(const DoneEvent& done) {
+    ended_ = true;
     done_ = done;
     content_ += done.text;
     usage_.completion_tokens = done.usage.completion_tokens;
@@ -291,9 +193,8 @@ class PromptRun {
   }
 
   Host& host_;
-  const Completion& read_;
+  const LlamaCompletion& read_;
   const size_t index_;
-  SseStream* const sse_;
   const Tokenizer& tokenizer_;
   std::shared_ptr<Generation> generation_;
   ReplyUsage usage_;
@@ -301,55 +202,114 @@ class PromptRun {
   std::string content_;
   std::vector<int32_t> tokens_;
   Json probabilities_ = Json::array();
+  bool ended_ = false;
   DoneEvent done_;
 };
 
-void Refuse(HttpResponder& responder, const Status& status) {
-  SendError(responder, ToDetailedApiError(status), ErrorShape::kLlama);
-}
+// Answers all prompts of a request together.
+class CompletionRun {
+ public:
+  CompletionRun(Host& host, const LlamaCompletion& read, const HttpRequest& request,
+                HttpResponder& responder)
+      : host_(host),
+        read_(read),
+        request_(request),
+        responder_(responder),
+        watch_(responder),
+        sse_(responder, IgnoredHeader(read.ignored)),
+        results_(read.prompts.size()) {}
 
-void AnswerWhole(Host& host, const Completion& read, const HttpRequest& request,
-                 HttpResponder& responder) {
-  GoneWatch watch(responder);
-  Json results = Json::array();
-  for (size_t i = 0; i < read.prompts.size(); ++i) {
-    PromptRun run(host, read, i, nullptr);
-    Status status = run.Start(request, watch);
-    if (status.ok()) status = run.Run([](Json) { return true; });
-    if (!status.ok()) return Refuse(responder, status);
-    results.push_back(run.Result());
-  }
-  SendJson(responder, results.size() == 1 ? results[0] : results, read.ignored);
-}
-
-void AnswerStreamed(Host& host, const Completion& read, const HttpRequest& request,
-                    HttpResponder& responder) {
-  GoneWatch watch(responder);
-  SseStream sse(responder, IgnoredHeader(read.ignored));
-  for (size_t i = 0; i < read.prompts.size(); ++i) {
-    PromptRun run(host, read, i, &sse);
-    Status status = run.Start(request, watch);
-    if (!status.ok() && !sse.begun()) return Refuse(responder, status);
-    if (status.ok()) status = run.Run([&](const Json& piece) { return sse.Data(piece); });
-    if (!status.ok()) {
-      sse.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kLlama));
-      break;
+  void Answer() {
+    const Status status = Run();
+    if (!status.ok() && !sse_.begun()) {
+      return SendError(responder_, ToDetailedApiError(status), ErrorShape::kLlama);
     }
-    sse.Data(run.Result());
+    if (read_.stream) {
+      if (!status.ok()) sse_.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kLlama));
+      return sse_.End();
+    }
+    SendJson(responder_, results_.size() == 1 ? results_[0] : Json(results_), read_.ignored);
   }
-  sse.End();
-}
+
+ private:
+  Status Run() {
+    while (true) {
+      WEFT_RETURN_IF_ERROR(StartMore());
+      if (open_.empty()) return OkStatus();
+      WEFT_RETURN_IF_ERROR(TakeWhatIsThere());
+    }
+  }
+
+  // As many prompts as may be with the engine at a time; one that finds no place there waits
+  // until one of the others is answered.
+  Status StartMore() {
+    while (n_started_ < read_.prompts.size() && open_.size() < kPromptsAtOnce) {
+      PromptRun run(host_, read_, n_started_);
+      const Status status = run.Start(request_, watch_, wakeup_);
+      if (status.code() == StatusCode::kResourceExhausted && !open_.empty()) break;
+      WEFT_RETURN_IF_ERROR(status);
+      open_.push_back(std::move(run));
+      ++n_started_;
+    }
+    return OkStatus();
+  }
+
+  // Waits until there is something to take, and takes it. A stream that has nothing to tell
+  // says so.
+  Status TakeWhatIsThere() {
+    const uint64_t seen = wakeup_->count();
+    bool took = false;
+    for (auto run = open_.begin(); run != open_.end();) {
+      const milliseconds patience = open_.size() == 1 ? kPatience : milliseconds(0);
+      if (run->WaitFor(patience)) {
+        took = true;
+        WEFT_RETURN_IF_ERROR(TakeEvent(&*run));
+      } else if (open_.size() == 1) {
+        if (read_.stream) sse_.Comment();
+        return OkStatus();
+      }
+      run = run->ended() ? open_.erase(run) : std::next(run);
+    }
+    if (took || wakeup_->WaitPast(seen, std::chrono::steady_clock::now() + kPatience)) {
+      return OkStatus();
+    }
+    if (read_.stream) sse_.Comment();
+    return OkStatus();
+  }
+
+  Status TakeEvent(PromptRun* run) {
+    Json piece;
+    WEFT_RETURN_IF_ERROR(run->TakeEvent(&piece));
+    if (!piece.is_null() && !sse_.Data(piece)) return Cancelled("the client is gone");
+    if (!run->ended()) return OkStatus();
+    if (!read_.stream) {
+      results_[run->index()] = run->Result();
+    } else if (!sse_.Data(run->Result())) {
+      return Cancelled("the client is gone");
+    }
+    return OkStatus();
+  }
+
+  Host& host_;
+  const LlamaCompletion& read_;
+  const HttpRequest& request_;
+  HttpResponder& responder_;
+  GoneWatch watch_;
+  SseStream sse_;
+  const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();
+  std::list<PromptRun> open_;
+  size_t n_started_ = 0;
+  std::vector<Json> results_;
+};
 
 }  // namespace
 
 void HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  const auto read = ReadCompletion(host, request);
-  if (!read.ok()) return Refuse(responder, read.status());
-  if (read->stream) {
-    AnswerStreamed(host, *read, request, responder);
-  } else {
-    AnswerWhole(host, *read, request, responder);
+  const auto read = ReadLlamaCompletion(host, request);
+  if (!read.ok()) {
+    return SendError(responder, ToDetailedApiError(read.status()), ErrorShape::kLlama);
   }
+  CompletionRun(host, *read, request, responder).Answer();
 }
 
 }  // namespace weft::serve

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -75,6 +77,18 @@ class LlamaCompletionTest : public ::testing::Test {
     return responder;
   }
 
+  MemoryResponder Post(std::string_view path, const Json& body) {
+    Router router;
+    RegisterLlamaApi(router, model_->host());
+    std::vector<std::string> segments;
+    EXPECT_TRUE(SplitPath(path, &segments));
+    HttpRequest request;
+    request.body = body.dump();
+    MemoryResponder responder;
+    router.Find("POST", segments).route->handler(request, responder);
+    return responder;
+  }
+
   std::unique_ptr<ScriptedModel> model_;
 };
 
@@ -101,6 +115,116 @@ TEST_F(LlamaCompletionTest, ThePromptIsToldAsTheTextThatTheModelRead) {
               text)
         << prompt;
   }
+}
+
+TEST_F(LlamaCompletionTest, TextsAndTokensMayBeMixed) {
+  const Model& model = model_->host().model();
+  const std::vector<int32_t> ab = model.Encode("ab", false, true);
+  const Json tokens = Post("/tokenize", {{"content", {7, "ab", 9, "ab"}}}).json()["tokens"];
+  std::vector<int32_t> expected = {7};
+  expected.insert(expected.end(), ab.begin(), ab.end());
+  expected.push_back(9);
+  expected.insert(expected.end(), ab.begin(), ab.end());
+  EXPECT_EQ(tokens, Json(expected));
+
+  const Json one = Post("/tokenize", {{"content", {"ab", 9}}, {"add_special", true}}).json();
+  EXPECT_EQ(one["tokens"][0], model.tokenizer()->bos());
+  const Json late = Post("/tokenize", {{"content", {9, "ab"}}, {"add_special", true}}).json();
+  EXPECT_EQ(late["tokens"][0], 9);
+  EXPECT_EQ(late["tokens"][1], ab[0]) << "a text in the middle gets no token before it";
+  const Json pieces = Post("/tokenize", {{"content", {9}}, {"with_pieces", true}}).json();
+  EXPECT_EQ(pieces["tokens"][0]["id"], 9);
+  EXPECT_TRUE(pieces["tokens"][0].contains("piece"));
+  EXPECT_EQ(Post("/tokenize", Json::object()).json(), Json({{"tokens", Json::array()}}));
+  for (const Json& bad : {Json(3), Json({{"a", 1}}), Json::array({-1}), Json::array({1 << 30})}) {
+    EXPECT_EQ(Post("/tokenize", {{"content", bad}}).status(), 400) << bad;
+  }
+  const auto answer = Complete(model_->host(), {{"prompt", {{"prompt_string", {7, "ab"}}}}});
+  EXPECT_EQ(answer.json()["prompt"],
+            model.Decode(std::vector<int32_t>(expected.begin(),
+                                              expected.begin() + 1 + static_cast<long>(ab.size())),
+                         true));
+  EXPECT_EQ(
+      Complete(model_->host(), {{"prompt", {{"prompt_string", "x"}, {"multimodal_data", "y"}}}})
+          .status(),
+      400);
+}
+
+TEST_F(LlamaCompletionTest, SeveralPromptsRunTogether) {
+  ScriptedHost& host = model_->host();
+  const std::string slow = "<<say>><<slow>>" + std::string(60, 'a') + "<</say>>";
+  const std::string quick = "<<say>>b<</say>>";
+  for (const bool stream : {false, true}) {
+    std::atomic<int64_t> most{0};
+    std::atomic<bool> done{false};
+    std::thread watcher([&] {
+      while (!done) most = std::max<int64_t>(most, host.engine().Stats().turns_running);
+    });
+    const MemoryResponder answer =
+        Complete(host, {{"prompt", {slow, slow, quick}}, {"stream", stream}});
+    done = true;
+    watcher.join();
+    EXPECT_GE(most, 2);
+    if (stream) {
+      const size_t first =
+          answer.body().find(R"("index":2,"content":"","tokens":[],"id_slot":-1,"stop":true)");
+      const size_t last =
+          answer.body().find(R"("index":0,"content":"","tokens":[],"id_slot":-1,"stop":true)");
+      EXPECT_LT(first, last) << "the short answer waited for the long one: " << answer.body();
+      EXPECT_NE(last, std::string::npos);
+      continue;
+    }
+    const Json results = answer.json();
+    ASSERT_EQ(results.size(), 3u);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(results[i]["index"], i);
+      EXPECT_EQ(results[i]["content"], i == 2 ? "b" : std::string(60, 'a'));
+    }
+  }
+}
+
+TEST_F(LlamaCompletionTest, ProbabilitiesMayBeThoseOfTheDraw) {
+  Json body = {{"prompt", "x"},    {"n_predict", 3}, {"n_probs", 4}, {"ignore_eos", true},
+               {"temperature", 5}, {"top_k", 3},     {"top_p", 1},   {"min_p", 0}};
+  const Json own = Complete(model_->host(), body).json()["completion_probabilities"];
+  ASSERT_EQ(own.size(), 3u);
+  EXPECT_EQ(own[0]["top_logprobs"].size(), 4u);
+  EXPECT_LT(own[0]["logprob"], 0);
+  body["post_sampling_probs"] = true;
+  const Json answer = Complete(model_->host(), body).json();
+  EXPECT_EQ(answer["generation_settings"]["post_sampling_probs"], true);
+  for (const Json& token : answer["completion_probabilities"]) {
+    double sum = 0;
+    for (const Json& other : token["top_probs"]) sum += other["prob"].get<double>();
+    EXPECT_EQ(token["top_probs"].size(), 3u) << "only so many could be drawn";
+    EXPECT_NEAR(sum, 1, 1e-5);
+    EXPECT_GT(token["prob"], 0);
+  }
+}
+
+TEST_F(LlamaCompletionTest, SettingsTellWhatIsInUse) {
+  const Json banned = Complete(model_->host(), {{"prompt", "x"},
+                                                {"n_predict", 1},
+                                                {"ignore_eos", true},
+                                                {"temperature", 3.5},
+                                                {"seed", 9},
+                                                {"stop", {"", "zz"}}})
+                          .json()["generation_settings"];
+  EXPECT_EQ(banned["temperature"], 3.5);
+  EXPECT_EQ(banned["seed"], 9);
+  EXPECT_EQ(banned["stop"], Json({"zz"}));
+  ASSERT_FALSE(banned["logit_bias"].empty());
+  EXPECT_TRUE(banned["logit_bias"][0]["bias"].is_null()) << "JSON has no infinity";
+  const Json plain = Complete(model_->host(), {{"prompt", "x"}, {"n_predict", 1}}).json();
+  EXPECT_TRUE(plain["generation_settings"]["logit_bias"].empty());
+  EXPECT_EQ(plain["truncated"], false);
+}
+
+TEST_F(LlamaCompletionTest, AnAnswerThatFillsTheContextIsTruncated) {
+  const Json ids(std::vector<int32_t>(static_cast<size_t>(testing::kScriptedContext) - 3, 7));
+  const Json body = Complete(model_->host(), {{"prompt", ids}, {"ignore_eos", true}}).json();
+  EXPECT_EQ(body["tokens_predicted"], 3);
+  EXPECT_EQ(body["truncated"], true);
 }
 
 TEST_F(LlamaCompletionTest, ASessionThatIsClosedMeanwhileIsNoFaultOfTheClient) {

@@ -6,14 +6,13 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "chat/chat_context.h"
 #include "serve/api_openai.h"
 #include "serve/api_support.h"
 #include "serve/chat_turn.h"
 #include "serve/openai_chat_request.h"
+#include "serve/openai_completions_request.h"
 #include "serve/reply_json.h"
 #include "serve/reply_stream.h"
-#include "serve/sampling_params.h"
 #include "serve/sse.h"
 
 namespace weft::serve {
@@ -21,8 +20,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMaxPrompts = 256;
-constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
 // Prompts of one request that are with the engine at a time. Their answers are read one
 // after the other, so each must fit the queue of a turn that nobody reads.
 constexpr size_t kPromptsAtOnce = 8;
@@ -30,107 +27,6 @@ constexpr int64_t kMaxUnreadTokens = 500;
 
 void Refuse(HttpResponder& responder, const Status& status) {
   SendError(responder, ToDetailedApiError(status), ErrorShape::kOpenAi);
-}
-
-struct Prompt {
-  std::vector<int32_t> tokens;
-  std::string text;  // what echo repeats
-};
-
-struct CompletionRequest {
-  std::vector<Prompt> prompts;
-  TurnOptions turn;
-  SessionChoice session;
-  StreamChoice stream;
-  bool echo = false;
-  std::vector<std::string> ignored;
-};
-
-constexpr char kPromptShape[] =
-    "must be a string, an array of strings, an array of token ids, or an array of such arrays";
-
-bool IsTokens(const ordered_json& value) {
-  if (!value.is_array() || value.empty()) return false;
-  for (const ordered_json& id : value) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool ReadPrompt(const ordered_json& value, const Model& model, std::vector<Prompt>* prompts) {
-  Prompt prompt;
-  if (value.is_string()) {
-    prompt.text = value.get<std::string>();
-    prompt.tokens = MakePromptEncoder(model.tokenizer()).encode(prompt.text, /*at_start=*/true);
-  } else if (IsTokens(value)) {
-    prompt.tokens = value.get<std::vector<int32_t>>();
-    prompt.text = model.Decode(prompt.tokens, /*render_special=*/true);
-  } else {
-    return false;
-  }
-  prompts->push_back(std::move(prompt));
-  return true;
-}
-
-void ReadPrompts(ApiFields* fields, const Model& model, std::vector<Prompt>* prompts) {
-  const ordered_json* const value = fields->Value("prompt");
-  if (value == nullptr) return fields->Fail("prompt", kPromptShape);
-  if (value->is_string() || IsTokens(*value)) {
-    ReadPrompt(*value, model, prompts);
-    return;
-  }
-  if (!value->is_array() || value->empty()) return fields->Fail("prompt", kPromptShape);
-  if (value->size() > kMaxPrompts) {
-    return fields->Fail(
-        "prompt", StrCat("has ", value->size(), " prompts, at most ", kMaxPrompts, " are taken"));
-  }
-  for (const ordered_json& entry : *value) {
-    if (!ReadPrompt(entry, model, prompts)) return fields->Fail("prompt", kPromptShape);
-  }
-}
-
-void ReadLegacyFields(ApiFields* fields, CompletionRequest* read) {
-  TurnOptions& turn = read->turn;
-  read->echo = fields->Bool("echo").value_or(false);
-  for (const char* name : {"logprobs", "n_probs"}) {
-    if (const auto n = fields->Integer(name, 0, kMaxTopLogprobs)) {
-      if (*n > 0 || std::string_view(name) == "logprobs") turn.top_logprobs = static_cast<int>(*n);
-    }
-  }
-  turn.prompt_logprobs = read->echo && turn.top_logprobs >= 0;
-  turn.n_choices = static_cast<int>(fields->Integer("n", 1, kMaxChoices).value_or(1));
-  turn.max_tokens = kDefaultMaxTokens;
-  if (fields->Value("max_tokens") != nullptr || fields->Value("n_predict") != nullptr ||
-      fields->Value("max_completion_tokens") != nullptr) {
-    ReadMaxTokens(fields, /*least=*/0, &turn);
-  }
-  if (turn.max_tokens == 0 && turn.n_choices > 1) {
-    fields->Fail("n", "must be 1 where max_tokens is 0");
-  }
-  fields->Refuse("best_of", "is not supported; use n", turn.n_choices);
-  fields->Refuse("suffix", "is not supported: no model here fills in the middle", "");
-  fields->Refuse("return_tokens", "is not supported; use /completion", false);
-  fields->Refuse("response_format", "is not supported: this server cannot constrain output",
-                 {{"type", "text"}});
-}
-
-StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& request) {
-  WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
-  CompletionRequest read;
-  ApiFields fields(body);
-  const auto model = fields.String("model");
-  ReadPrompts(&fields, host.model(), &read.prompts);
-  ReadSampling(&fields, host.model(), &read.turn);
-  ReadStops(&fields, &read.turn);
-  ReadLegacyFields(&fields, &read);
-  ReadForeignFields(&fields);
-  ReadAccountFields(&fields);
-  read.stream = ReadStreamChoice(&fields, &read.ignored);
-  WEFT_ASSIGN_OR_RETURN(read.session, FinishFields(host, request, model, read.prompts.size(),
-                                                   &fields, &read.ignored));
-  return read;
 }
 
 // The answers of one request: prompts in order, each with its choices.
@@ -148,7 +44,7 @@ class CompletionRun {
   void AnswerWhole() {
     ordered_json choices = ordered_json::array();
     ReplyUsage usage;
-    for (const Prompt& prompt : read_.prompts) {
+    for (const CompletionRequest::Prompt& prompt : read_.prompts) {
       auto stream = NextStream(nullptr);
       if (!stream.ok()) return Refuse(responder_, stream.status());
       auto replies = CollectReplies(stream->get(), read_.turn.n_choices);
@@ -216,8 +112,8 @@ class CompletionRun {
 
   bool wants_logprobs() const { return read_.turn.top_logprobs >= 0; }
 
-  ordered_json WholeChoice(const Prompt& prompt, const StartedEvent& started, const Reply& reply,
-                           size_t index) const {
+  ordered_json WholeChoice(const CompletionRequest::Prompt& prompt, const StartedEvent& started,
+                           const Reply& reply, size_t index) const {
     LegacyLogprobs logprobs(*host_.model().tokenizer());
     if (read_.echo) logprobs.AddPrompt(started.prompt_logprobs, prompt.text);
     logprobs.Add(reply.tokens);

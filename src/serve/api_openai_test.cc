@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "serve/api_support.h"
 #include "tests/support/api_fixture.h"
 
 namespace weft::serve {
@@ -264,16 +265,38 @@ TEST_F(OpenAiTest, ErrorsNameTheField) {
   }
 }
 
-TEST_F(OpenAiTest, OtherErrorsAreOpenAis) {
-  const auto unknown = Post(kChat, Chat("x", {{"model", "gpt-9"}}));
-  EXPECT_EQ(unknown.status(), 404);
-  EXPECT_EQ(unknown.json()["error"]["code"], "model_not_found");
-  EXPECT_EQ(Post(kChat, Chat("x", {{"model", "scripted"}})).status(), 200);
+class StrictHost : public testing::ScriptedHost {
+ public:
+  using ScriptedHost::ScriptedHost;
+  const RequestDefaults& defaults() const override { return defaults_; }
 
+ private:
+  const RequestDefaults defaults_{.strict_model_name = true};
+};
+
+TEST_F(OpenAiTest, AnyModelNameWillDoUnlessTheOperatorIsStrict) {
+  const auto answer = Post(kChat, Chat("x", {{"model", "gpt-9"}}));
+  EXPECT_EQ(answer.status(), 200);
+  EXPECT_EQ(answer.json()["model"], "scripted") << "the truth is told";
+  EXPECT_TRUE(std::string(answer.json()["system_fingerprint"]).starts_with("b"));
+
+  StrictHost strict(host());
+  for (const std::string& name : {std::string(), std::string("scripted"), host().model().name()}) {
+    EXPECT_TRUE(CheckModel(strict, name).ok()) << name;
+  }
+  EXPECT_TRUE(CheckModel(strict, std::nullopt).ok());
+  const ApiError error = ToDetailedApiError(CheckModel(strict, "gpt-9"));
+  EXPECT_EQ(error.http_status, 404);
+  EXPECT_EQ(error.code, "model_not_found");
+  EXPECT_EQ(error.param, "model");
+}
+
+TEST_F(OpenAiTest, OtherErrorsAreOpenAis) {
   const auto too_long = Post(kChat, Chat(std::string(9000, 'x')));
   EXPECT_EQ(too_long.status(), 400);
   const Json error = too_long.json()["error"];
   EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_EQ(error["type"], "exceed_context_size_error");
   EXPECT_EQ(error["n_ctx"], testing::kScriptedContext);
   EXPECT_GT(error["n_prompt_tokens"], 9000);
 

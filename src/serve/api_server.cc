@@ -7,6 +7,7 @@
 #include "formats/model_file.h"
 #include "model/model_spec.h"
 #include "serve/api_support.h"
+#include "serve/llama_request.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::serve {
@@ -89,31 +90,20 @@ void HandleModels(Host& host, HttpResponder& responder) {
 }
 
 void HandleModel(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  const Status status = CheckModel(host, request.path_arguments[0]);
+  const Status status = FindModel(host, request.path_arguments[0]);
   if (!status.ok()) return SendError(responder, ToDetailedApiError(status), ErrorShape::kOpenAi);
   SendJson(responder, ModelObject(host));
 }
 
 // --- llama-server's view of the whole --------------------------------------------------
 
-Json DefaultParams() {
-  const SamplingOptions sampling;
-  return {{"seed", -1},
-          {"temperature", sampling.temperature},
-          {"top_k", sampling.top_k},
-          {"top_p", sampling.top_p},
-          {"min_p", sampling.min_p},
-          {"repeat_last_n", sampling.penalty_window},
-          {"repeat_penalty", sampling.repetition_penalty},
-          {"presence_penalty", sampling.presence_penalty},
-          {"frequency_penalty", sampling.frequency_penalty},
-          {"max_tokens", -1},
-          {"n_predict", -1},
-          {"n_keep", 0},
-          {"ignore_eos", false},
-          {"stream", true},
-          {"n_probs", 0},
-          {"stop", Json::array()}};
+// As a completion has them that says nothing; the web interfaces of llama-server show them.
+Json DefaultParams(Host& host) {
+  LlamaCompletion completion{.stream = true};
+  completion.turn.sampling = host.defaults().sampling;
+  const auto& seed = completion.turn.sampling.seed;
+  return LlamaSettings(completion, seed.has_value() ? Json(*seed) : Json(-1),
+                       *host.model().tokenizer());
 }
 
 // A place for a running turn: which of them a conversation has is of no meaning.
@@ -130,7 +120,7 @@ void HandleProps(Host& host, HttpResponder& responder) {
   const Tokenizer& tokenizer = *model.tokenizer();
   const ChatFormat& chat = host.chat();
   Json settings = Slot(host, model, 0, false);
-  settings["params"] = DefaultParams();
+  settings["params"] = DefaultParams(host);
   const auto text = [&](TokenId id) {
     return id == kNoToken ? std::string() : tokenizer.Piece(id, /*render_special=*/true);
   };
@@ -188,10 +178,13 @@ void RegisterServerApi(Router& router, Host& host) {
               .handler = [&host](const HttpRequest&,
                                  HttpResponder& responder) { HandleMetrics(host, responder); },
               .needs_model = false});
+  // Clients look here, often without the key, to find out what they talk to.
   for (const char* const path : {"/v1/models", "/models"}) {
-    router.Add(
-        "GET", path, ErrorShape::kOpenAi,
-        [&host](const HttpRequest&, HttpResponder& responder) { HandleModels(host, responder); });
+    router.Add({.method = "GET",
+                .pattern = path,
+                .handler = [&host](const HttpRequest&,
+                                   HttpResponder& responder) { HandleModels(host, responder); },
+                .is_public = true});
   }
   router.Add("GET", "/v1/models/{id}", ErrorShape::kOpenAi,
              [&host](const HttpRequest& request, HttpResponder& responder) {

@@ -1,5 +1,6 @@
 #include "serve/api_sessions.h"
 
+#include <chrono>
 #include <limits>
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@ Json SessionObject(const SessionInfo& info) {
                  {"shared_pages", info.shared_pages},
                  {"state_bytes", info.state_bytes},
                  {"slot_bytes", info.slot_bytes},
-                 {"idle_ms", info.idle_us / 1000}};
+                 {"idle_ms", info.idle_us / 1000},
+                 {"saved", info.saved}};
   if (!info.note.empty()) object["note"] = info.note;
   return object;
 }
@@ -65,6 +67,22 @@ StatusOr<Json> Create(Host& host, const HttpRequest& request) {
                         host.engine().CreateSession({.name = name, .domain = request.domain}));
   WEFT_ASSIGN_OR_RETURN(const SessionInfo info, host.engine().Inspect(session));
   return SessionObject(info);
+}
+
+// Those that have not been used for so long, their files too.
+StatusOr<Json> DropIdle(Host& host, const HttpRequest& request) {
+  const auto it = request.query.find("idle_seconds");
+  int64_t seconds = 0;
+  constexpr int64_t kMostSeconds = int64_t{1} << 40;  // as microseconds still a number
+  if (it == request.query.end() || !ParseInt64(it->second, &seconds) || seconds < 0 ||
+      seconds > kMostSeconds) {
+    return WithParam(InvalidArgument("say which sessions: /v1/sessions?idle_seconds=3600 closes "
+                                     "those that were not used for an hour"),
+                     "idle_seconds");
+  }
+  WEFT_ASSIGN_OR_RETURN(const int64_t closed,
+                        host.engine().CloseIdle(request.domain, std::chrono::seconds(seconds)));
+  return Json{{"closed", closed}};
 }
 
 StatusOr<SessionId> Find(Host& host, const HttpRequest& request) {
@@ -148,6 +166,7 @@ void RegisterSessionsApi(Router& router, Host& host) {
   };
   add("GET", "/v1/sessions", List);
   add("POST", "/v1/sessions", Create);
+  add("DELETE", "/v1/sessions", DropIdle);
   add("GET", "/v1/sessions/{id}", Show);
   add("DELETE", "/v1/sessions/{id}", Drop);
   add("POST", "/v1/sessions/{id}/fork", Fork);

@@ -1,10 +1,10 @@
 #include "serve/api_support.h"
 
-#include <chrono>
 #include <random>
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "base/clock.h"
 #include "base/strings.h"
 
 namespace weft::serve {
@@ -75,7 +75,12 @@ ApiError ToDetailedApiError(const Status& status) {
   if (const std::string code = Payload(status, kCodeUrl); !code.empty()) error.code = code;
   int64_t number = 0;
   if (ParseInt64(Payload(status, kPromptTokensUrl), &number)) error.n_prompt_tokens = number;
-  if (ParseInt64(Payload(status, kContextUrl), &number)) error.n_ctx = number;
+  if (ParseInt64(Payload(status, kContextUrl), &number)) {
+    error.n_ctx = number;
+    // llama-server's type and OpenAI's code.
+    error.type = "exceed_context_size_error";
+    error.code = "context_length_exceeded";
+  }
   return error;
 }
 
@@ -104,16 +109,21 @@ Status ApiFields::Finish(std::vector<std::string>* unknown) {
   return adopted_;
 }
 
-Status CheckModel(Host& host, const std::optional<std::string>& model) {
-  if (!model || model->empty() || *model == host.model_id()) return OkStatus();
+Status FindModel(Host& host, std::string_view name) {
   const Model& served = host.model();
-  if (*model == served.name() || *model == served.path() || *model == BaseName(served.path())) {
+  if (name == host.model_id() || name == served.name() || name == served.path() ||
+      name == BaseName(served.path())) {
     return OkStatus();
   }
-  return WithCode(WithParam(NotFound("the model ", Printable(*model), " is not served here; use ",
+  return WithCode(WithParam(NotFound("the model ", Printable(name), " is not served here; use ",
                                      Printable(host.model_id()), ", or leave \"model\" out"),
                             "model"),
                   "model_not_found");
+}
+
+Status CheckModel(Host& host, const std::optional<std::string>& model) {
+  if (!host.defaults().strict_model_name || !model || model->empty()) return OkStatus();
+  return FindModel(host, *model);
 }
 
 HttpHeaders IgnoredHeader(const std::vector<std::string>& ignored) {
@@ -130,10 +140,6 @@ void SendJson(HttpResponder& responder, const nlohmann::ordered_json& body,
   responder.Send(200, "application/json", JsonText(body), IgnoredHeader(ignored));
 }
 
-int64_t NowSeconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
+int64_t NowSeconds() { return WallClockMicros() / 1'000'000; }
 
 }  // namespace weft::serve

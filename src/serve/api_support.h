@@ -52,7 +52,10 @@ class ApiFields : public JsonFields {
   Status adopted_;
 };
 
-// A request may name the served model by its id, its own name, its file, or not at all.
+// Whether `name` is the served model's id, its own name, or its file.
+Status FindModel(Host& host, std::string_view name);
+// What a request's "model" may be: anything, or, where the operator is strict about it, what
+// FindModel finds, or nothing.
 Status CheckModel(Host& host, const std::optional<std::string>& model);
 
 // 200 with a JSON body. `ignored` is listed in X-Weft-Ignored.

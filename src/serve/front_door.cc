@@ -119,10 +119,7 @@ HttpServerHooks FrontDoor::Hooks() {
                    request.path.empty() ? "-" : Printable(request.path, 200), " ", request.status,
                    " id=", request.id));
   };
-  hooks.load_changed = [this](int64_t connections, int64_t waiting) {
-    host_.metrics().SetConnections(connections);
-    host_.metrics().SetWaitingRequests(waiting);
-  };
+  hooks.load = host_.metrics().http_load();
   return hooks;
 }
 
@@ -137,7 +134,7 @@ HttpHeaders FrontDoor::CorsHeaders(const HttpRequest& request) const {
                          {"Vary", "Origin"}};
   if (request.method == "OPTIONS") {
     const std::string_view asked = request.Header("Access-Control-Request-Headers");
-    headers.emplace_back("Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
+    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     headers.emplace_back("Access-Control-Allow-Headers",
                          asked.empty() ? "Authorization, Content-Type, x-api-key"
                                        : std::string(asked.substr(0, 1000)));
@@ -203,7 +200,7 @@ void FrontDoor::AnswerOptions(const std::vector<std::string>& segments,
                               CountingResponder& responder) const {
   std::vector<std::string> allowed = router_.Find("OPTIONS", segments).allowed;
   allowed.emplace_back("OPTIONS");
-  responder.Send(204, "", "", {{"Allow", StrJoin(allowed, ", ")}});
+  responder.Send(200, "", "", {{"Allow", StrJoin(allowed, ", ")}});
 }
 
 void FrontDoor::Log(const HttpRequest& request, const CountingResponder& responder,

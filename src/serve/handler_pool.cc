@@ -12,9 +12,10 @@ constexpr size_t kStackBytes = size_t{10} << 20;
 
 }  // namespace
 
-HandlerPool::HandlerPool(int max_threads, int max_waiting)
+HandlerPool::HandlerPool(int max_threads, int max_waiting, std::atomic<int64_t>* waiting)
     : max_threads_(static_cast<size_t>(std::max(1, max_threads))),
-      max_waiting_(static_cast<size_t>(std::max(0, max_waiting))) {}
+      max_waiting_(static_cast<size_t>(std::max(0, max_waiting))),
+      waiting_(waiting) {}
 
 HandlerPool::~HandlerPool() { Stop(); }
 
@@ -26,6 +27,7 @@ bool HandlerPool::Post(std::function<void()> work) {
     if (threads_.empty() || queue_.size() >= idle_ + max_waiting_) return false;
   }
   queue_.push_back(std::move(work));
+  TellWaiting();
   work_or_stop_.NotifyOne();
   return true;
 }
@@ -59,11 +61,13 @@ void HandlerPool::Run() {
       work = std::move(queue_.front());
       queue_.pop_front();
       --idle_;
+      TellWaiting();
     }
     work();
     work = nullptr;
     MutexLock lock(&mutex_);
     ++idle_;
+    TellWaiting();
   }
 }
 
@@ -78,9 +82,9 @@ void HandlerPool::Stop() {
   for (const pthread_t thread : threads) pthread_join(thread, nullptr);
 }
 
-int64_t HandlerPool::waiting() const {
-  MutexLock lock(&mutex_);
-  return static_cast<int64_t>(queue_.size() - std::min(queue_.size(), idle_));
+void HandlerPool::TellWaiting() {
+  if (waiting_ == nullptr) return;
+  *waiting_ = static_cast<int64_t>(queue_.size() - std::min(queue_.size(), idle_));
 }
 
 }  // namespace weft::serve

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -19,7 +20,8 @@ namespace weft::serve {
 
 class HandlerPool {
  public:
-  HandlerPool(int max_threads, int max_waiting);
+  // `waiting`, when not null, outlives the pool and always tells how much waits for a thread.
+  HandlerPool(int max_threads, int max_waiting, std::atomic<int64_t>* waiting = nullptr);
   ~HandlerPool();  // as Stop
   HandlerPool(const HandlerPool&) = delete;
   HandlerPool& operator=(const HandlerPool&) = delete;
@@ -28,16 +30,17 @@ class HandlerPool {
   bool Post(std::function<void()> work);
   // Runs what waits, then joins.
   void Stop();
-  int64_t waiting() const;
 
  private:
   static void* ThreadMain(void* pool);
   void Run();
   bool AddThread() WEFT_REQUIRES(mutex_);
+  void TellWaiting() WEFT_REQUIRES(mutex_);
 
   const size_t max_threads_;
   const size_t max_waiting_;
-  mutable Mutex mutex_;
+  std::atomic<int64_t>* const waiting_;
+  Mutex mutex_;
   CondVar work_or_stop_;
   std::deque<std::function<void()>> queue_ WEFT_GUARDED_BY(mutex_);
   std::vector<pthread_t> threads_ WEFT_GUARDED_BY(mutex_);

@@ -18,6 +18,7 @@
 #include "chat/chat_format.h"
 #include "serve/metrics.h"
 #include "serve/prompt_memory.h"
+#include "serve/wakeup.h"
 #include "weft/engine.h"
 #include "weft/model.h"
 
@@ -52,6 +53,17 @@ struct GenerationRequest {
   // Called from the Next that gives the last Done, with the usage of all choices. May be
   // empty.
   std::function<void(const TurnUsage&)> finished;
+  // Advanced whenever Next has something to give; for those who wait for several
+  // generations. May be null.
+  std::shared_ptr<Wakeup> wakeup;
+};
+
+// What the operator decided for all requests.
+struct RequestDefaults {
+  SamplingOptions sampling;  // of what a request does not mention
+  // Requests that name another model than the one served are refused. Most agents send
+  // some name that they were configured with.
+  bool strict_model_name = false;
 };
 
 class Host {
@@ -76,6 +88,7 @@ class Host {
   virtual const std::string& model_id() const = 0;  // --alias, or the model's name
   virtual int64_t created_s() const = 0;            // start, seconds since 1970
   virtual Metrics& metrics() = 0;
+  virtual const RequestDefaults& defaults() const = 0;
 };
 
 }  // namespace weft::serve

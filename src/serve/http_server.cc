@@ -1,9 +1,11 @@
 #include "serve/http_server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdio>
@@ -13,6 +15,7 @@
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "base/strings.h"
@@ -39,19 +42,39 @@ void WatchPeer(tcp::socket* socket) {
   socket->set_option(Count(3), ignored);
 }
 
+// One address that connections come in by.
+struct Listener {
+  explicit Listener(asio::io_context* io) : acceptor(*io), retry(*io) {}
+
+  // Port 0 becomes the one that was found free.
+  void Open(const tcp::endpoint& endpoint, bool only_ipv6, error_code* error) {
+    acceptor.open(endpoint.protocol(), *error);
+    if (!*error) acceptor.set_option(tcp::acceptor::reuse_address(true), *error);
+    if (!*error && only_ipv6) acceptor.set_option(asio::ip::v6_only(true), *error);
+    if (!*error) acceptor.bind(endpoint, *error);
+    if (!*error) acceptor.listen(asio::socket_base::max_listen_connections, *error);
+  }
+
+  tcp::acceptor acceptor;
+  tcp::endpoint endpoint;  // once it is open
+  asio::steady_timer retry;
+};
+
+// The machine has no such address: a name may stand for some that it has not.
+bool IsMissingAddress(const error_code& error) {
+  return error == asio::error::address_family_not_supported ||
+         error == boost::system::errc::address_not_available;
+}
+
 class Server : public HttpServer {
  public:
   Server(HttpServerOptions options, HttpServerHooks hooks)
-      : pool_(options.max_threads, options.max_waiting),
+      : load_(hooks.load != nullptr ? hooks.load : std::make_shared<HttpLoad>()),
+        pool_(options.max_threads, options.max_waiting, &load_->waiting),
         shared_{.options = std::move(options), .hooks = std::move(hooks)},
-        acceptor_(io_),
-        retry_(io_),
         work_(io_.get_executor()) {
     shared_.submit = [this](std::shared_ptr<HttpExchange> exchange) {
-      const bool taken =
-          pool_.Post([this, exchange = std::move(exchange)] { Handle(exchange.get()); });
-      LoadChanged();
-      return taken;
+      return pool_.Post([this, exchange = std::move(exchange)] { Handle(exchange.get()); });
     };
   }
 
@@ -67,17 +90,17 @@ class Server : public HttpServer {
       return InvalidArgument("--host ", Printable(options.host),
                              " is no address of this machine: ", error.message());
     }
-    const tcp::endpoint endpoint = found.begin()->endpoint();
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    // Of one free port for several addresses, another one may have some of it in use.
+    constexpr int kTries = 10;
+    for (int tries = options.port == 0 ? kTries : 1; tries > 0; --tries) {
+      error = ListenOn(found);
+      if (error != asio::error::address_in_use) break;
+    }
     if (error) {
       return Unavailable("cannot listen on ", Printable(options.host), " port ", options.port, ": ",
                          error.message());
     }
-    port_ = acceptor_.local_endpoint().port();
-    Accept();
+    for (const auto& listener : listeners_) Accept(listener.get());
     thread_ = std::thread([this] { Run(); });
     return OkStatus();
   }
@@ -91,11 +114,13 @@ class Server : public HttpServer {
     shared_.stopping = true;
     OnIoThread([this] {
       error_code ignored;
-      acceptor_.close(ignored);
-      retry_.cancel();
+      for (const auto& listener : listeners_) {
+        listener->acceptor.close(ignored);
+        listener->retry.cancel();
+      }
       for (const auto& connection : Connections()) connection->StopWhenIdle();
     });
-    while (n_connections_ > 0 && std::chrono::steady_clock::now() < deadline) {
+    while (load_->connections > 0 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     OnIoThread([this] {
@@ -108,6 +133,32 @@ class Server : public HttpServer {
   }
 
  private:
+  // On every address there is, all with one port; at least one.
+  error_code ListenOn(const tcp::resolver::results_type& addresses) {
+    listeners_.clear();
+    port_ = shared_.options.port;
+    error_code missing;
+    for (const auto& address : addresses) {
+      const tcp::endpoint endpoint(address.endpoint().address(), static_cast<uint16_t>(port_));
+      const bool is_repeated =
+          std::any_of(listeners_.begin(), listeners_.end(),
+                      [&](const auto& other) { return other->endpoint == endpoint; });
+      if (is_repeated) continue;
+      auto listener = std::make_unique<Listener>(&io_);
+      error_code error;
+      listener->Open(endpoint, endpoint.address().is_v6() && addresses.size() > 1, &error);
+      if (IsMissingAddress(error)) {
+        missing = error;
+        continue;
+      }
+      if (error) return error;
+      listener->endpoint = listener->acceptor.local_endpoint(error);
+      port_ = listener->endpoint.port();
+      listeners_.push_back(std::move(listener));
+    }
+    return listeners_.empty() ? missing : error_code();
+  }
+
   // Runs `what` between two events and waits for it.
   void OnIoThread(const std::function<void()>& what) {
     std::promise<void> done;
@@ -130,17 +181,18 @@ class Server : public HttpServer {
     }
   }
 
-  void Accept() {
-    acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
-      if (!acceptor_.is_open()) return;
+  void Accept(Listener* listener) {
+    listener->acceptor.async_accept([this, listener](const error_code& error, tcp::socket socket) {
+      if (!listener->acceptor.is_open()) return;
       if (!error) {
-        Accept();  // first, so that a connection for which there is no memory is not the last
+        // First, so that a connection for which there is no memory is not the last.
+        Accept(listener);
         return Add(std::move(socket));
       }
       // Out of descriptors, mostly: those in use will come back.
-      retry_.expires_after(std::chrono::milliseconds(100));
-      retry_.async_wait([this](const error_code& cancelled) {
-        if (!cancelled) Accept();
+      listener->retry.expires_after(std::chrono::milliseconds(100));
+      listener->retry.async_wait([this, listener](const error_code& cancelled) {
+        if (!cancelled) Accept(listener);
       });
     });
   }
@@ -154,7 +206,7 @@ class Server : public HttpServer {
         std::move(socket), &shared_, [this](HttpConnection* closed) { Remove(closed); });
     const bool refused = connections_.size() >= most;
     connections_.insert(connection);
-    LoadChanged();
+    load_->connections = static_cast<int64_t>(connections_.size());
     if (!refused) return connection->Start();
     ApiError error;
     error.http_status = 503;
@@ -166,14 +218,7 @@ class Server : public HttpServer {
 
   void Remove(HttpConnection* closed) {
     connections_.erase(closed->shared_from_this());
-    LoadChanged();
-  }
-
-  void LoadChanged() {
-    n_connections_ = connections_.size();
-    if (shared_.hooks.load_changed) {
-      shared_.hooks.load_changed(static_cast<int64_t>(connections_.size()), pool_.waiting());
-    }
+    load_->connections = static_cast<int64_t>(connections_.size());
   }
 
   std::set<std::shared_ptr<HttpConnection>> Connections() const { return connections_; }
@@ -191,14 +236,13 @@ class Server : public HttpServer {
     exchange->HandlerReturned();
   }
 
+  const std::shared_ptr<HttpLoad> load_;
   HandlerPool pool_;
   ConnectionShared shared_;  // outlives what io_ still holds of connections at its end
   asio::io_context io_{1};
-  tcp::acceptor acceptor_;
-  asio::steady_timer retry_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   std::set<std::shared_ptr<HttpConnection>> connections_;  // I/O thread
-  std::atomic<size_t> n_connections_{0};
   int port_ = 0;
   Mutex shutdown_mutex_;
   std::thread thread_;

@@ -22,10 +22,12 @@
 #include "base/status.h"
 #include "serve/api_error.h"
 #include "serve/http.h"
+#include "serve/http_load.h"
 
 namespace weft::serve {
 
 struct HttpServerOptions {
+  // A name stands for all of its addresses.
   std::string host = "127.0.0.1";
   int port = 8080;  // 0: any that is free
   int max_threads = 64;
@@ -56,8 +58,8 @@ struct HttpServerHooks {
   std::function<void(HttpRequest&, HttpResponder&)> handler;
   // How the errors of the server itself look for a path. Empty: OpenAI's shape.
   std::function<ErrorShape(std::string_view path)> shape_of;
-  std::function<void(const RejectedRequest&)> rejected;                    // may be empty
-  std::function<void(int64_t connections, int64_t waiting)> load_changed;  // may be empty
+  std::function<void(const RejectedRequest&)> rejected;  // may be empty
+  std::shared_ptr<HttpLoad> load;                        // may be null
 };
 
 class HttpServer {

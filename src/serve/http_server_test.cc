@@ -1,12 +1,7 @@
 #include "serve/http_server.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,6 +12,7 @@
 
 #include "base/mutex.h"
 #include "base/strings.h"
+#include "tests/support/socket_client.h"
 
 namespace weft::serve {
 namespace {
@@ -25,81 +21,8 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-// How long a test waits for what must happen.
-constexpr int kPatienceMs = 20'000;
-
-// A client that speaks bytes.
-class Client {
- public:
-  explicit Client(int port, int receive_buffer = 0) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    if (receive_buffer > 0) {
-      setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
-    }
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  }
-  ~Client() { Close(); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-
-  bool connected() const { return connected_; }
-  void Close() {
-    if (fd_ >= 0) close(fd_);
-    fd_ = -1;
-  }
-  void EndSending() { shutdown(fd_, SHUT_WR); }
-
-  bool Say(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t sent = send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
-      if (sent <= 0) return false;
-      text.remove_prefix(static_cast<size_t>(sent));
-    }
-    return true;
-  }
-  // Reads until `text` was received, returns everything up to its end. What is missing
-  // when the connection ends, or patience, fails the comparison that follows.
-  std::string Until(std::string_view text) {
-    size_t end;
-    while ((end = received_.find(text)) == received_.npos) {
-      if (!Receive()) return std::exchange(received_, {});
-    }
-    std::string before = received_.substr(0, end + text.size());
-    received_.erase(0, before.size());
-    return before;
-  }
-  std::string UntilEnd() {
-    while (Receive()) continue;
-    return std::exchange(received_, {});
-  }
-  bool Ended() {
-    while (Receive()) continue;
-    return ended_;
-  }
-
- private:
-  bool Receive() {
-    pollfd wait = {.fd = fd_, .events = POLLIN};
-    if (poll(&wait, 1, kPatienceMs) != 1) return false;
-    char bytes[16384];
-    const ssize_t n = recv(fd_, bytes, sizeof(bytes), 0);
-    if (n <= 0) {
-      ended_ = true;
-      return false;
-    }
-    received_.append(bytes, static_cast<size_t>(n));
-    return true;
-  }
-
-  int fd_;
-  bool connected_ = false;
-  bool ended_ = false;
-  std::string received_;
-};
+using ::weft::testing::kPatienceMs;
+using Client = ::weft::testing::SocketClient;
 
 // Something that happens once.
 class Event {
@@ -131,7 +54,8 @@ class ServerTest : public ::testing::Test {
   void StartServer(HttpServerOptions options = {}) {
     options.port = 0;
     auto server = HttpServer::Start(
-        options, {.handler = [this](HttpRequest& q, HttpResponder& r) { Handle(q, r); }});
+        options,
+        {.handler = [this](HttpRequest& q, HttpResponder& r) { Handle(q, r); }, .load = load_});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -183,6 +107,7 @@ class ServerTest : public ::testing::Test {
     wait_ended_.Happen();
   }
 
+  const std::shared_ptr<HttpLoad> load_ = std::make_shared<HttpLoad>();
   std::unique_ptr<HttpServer> server_;
   std::atomic<int> handled_{0}, gone_{0};
   std::atomic<size_t> streamed_{0};
@@ -400,8 +325,28 @@ TEST_F(ServerTest, MoreThanCanWaitAreRefused) {
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 503 "));
     EXPECT_THAT(answer, HasSubstr("Retry-After: 1\r\n"));
   }
+  EXPECT_EQ(load_->waiting, 2);
+  EXPECT_GE(load_->connections, 3);
   release_.Happen();
   for (size_t i = 0; i < 2; ++i) EXPECT_THAT(clients[i]->Until("]\n"), HasSubstr("200 OK"));
+  EXPECT_EQ(load_->waiting, 0) << "without a further request";
+}
+
+TEST_F(ServerTest, ListensOnEveryAddressOfAName) {
+  StartServer({.host = "localhost"});
+  Client client(port());
+  ASSERT_TRUE(client.connected() && client.Say(kGet));
+  EXPECT_THAT(client.Until("]\n"), HasSubstr("200 OK"));
+  if (!testing::LocalhostIsIpv6()) GTEST_SKIP() << "localhost is IPv4 alone";
+  Client other(port(), {.ipv6 = true});
+  ASSERT_TRUE(other.connected() && other.Say(kGet));
+  EXPECT_THAT(other.Until("]\n"), HasSubstr("200 OK"));
+}
+
+TEST_F(ServerTest, AnAddressOfAnotherMachineIsAnErrorWithAReason) {
+  const auto server = HttpServer::Start({.host = "192.0.2.1", .port = 0}, {});
+  EXPECT_EQ(server.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message(server.status())), HasSubstr("cannot listen on 192.0.2.1"));
 }
 
 TEST_F(ServerTest, MoreConnectionsThanAllowedAreRefused) {
@@ -416,7 +361,7 @@ TEST_F(ServerTest, MoreConnectionsThanAllowedAreRefused) {
 
 TEST_F(ServerTest, ASlowReaderHoldsItsHandlerAndNobodyElse) {
   StartServer({.max_unsent_bytes = 64 << 10});
-  Client slow(port(), /*receive_buffer=*/4096);
+  Client slow(port(), {.receive_buffer = 4096});
   ASSERT_TRUE(slow.Say("GET /stream HTTP/1.1\r\nHost: h\r\n\r\n"));
   // Until the sockets' own buffers are full too.
   size_t before;
@@ -434,7 +379,7 @@ TEST_F(ServerTest, ASlowReaderHoldsItsHandlerAndNobodyElse) {
 
 TEST_F(ServerTest, AReaderThatReadsNothingCountsAsGone) {
   StartServer({.max_unsent_bytes = 64 << 10, .stall_timeout = milliseconds(300)});
-  Client stalled(port(), 4096);
+  Client stalled(port(), {.receive_buffer = 4096});
   ASSERT_TRUE(stalled.Say("GET /stream HTTP/1.1\r\nHost: h\r\n\r\n"));
   EXPECT_TRUE(stream_ended_.Wait());
 }

@@ -148,16 +148,6 @@ struct Metrics::Impl {
           .Name("weft_choices_finished_total")
           .Help("Choices of turns that ended, by the reason.")
           .Register(registry);
-  prometheus::Gauge& waiting = prometheus::BuildGauge()
-                                   .Name("weft_http_waiting_requests")
-                                   .Help("Requests that wait for a thread.")
-                                   .Register(registry)
-                                   .Add({});
-  prometheus::Gauge& connections = prometheus::BuildGauge()
-                                       .Name("weft_http_connections")
-                                       .Help("Open connections.")
-                                       .Register(registry)
-                                       .Add({});
   prometheus::Counter& abandoned = prometheus::BuildCounter()
                                        .Name("weft_turns_abandoned_total")
                                        .Help("Turns whose client went away before the end.")
@@ -171,6 +161,7 @@ struct Metrics::Impl {
   prometheus::Histogram& queued = Hist(
       "weft_queue_seconds", "From a turn's submission to its first computed row.", kQueueSeconds);
   std::atomic<int64_t> prompt_us{0}, decode_us{0}, most_tokens{0};
+  const std::shared_ptr<HttpLoad> http_load = std::make_shared<HttpLoad>();
 
   prometheus::Histogram& Hist(const char* name, const char* help, const Buckets& buckets) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
@@ -216,8 +207,7 @@ void Metrics::CountRequest(std::string_view route, int status) {
   impl_->requests.Add({{"route", std::string(route)}, {"status", StrCat(status)}}).Increment();
 }
 
-void Metrics::SetWaitingRequests(int64_t n) { impl_->waiting.Set(static_cast<double>(n)); }
-void Metrics::SetConnections(int64_t n) { impl_->connections.Set(static_cast<double>(n)); }
+const std::shared_ptr<HttpLoad>& Metrics::http_load() const { return impl_->http_load; }
 
 void Metrics::ObserveFirstToken(double seconds) { impl_->first_token.Observe(seconds); }
 void Metrics::ObserveNextToken(double seconds) { impl_->next_token.Observe(seconds); }
@@ -236,8 +226,13 @@ void Metrics::CountAbandoned() { impl_->abandoned.Increment(); }
 
 std::string Metrics::Render(const EngineStats* stats) const {
   std::vector<MetricFamily> families = impl_->registry.Collect();
+  Snapshot snapshot(&families);
+  const HttpLoad& load = *impl_->http_load;
+  snapshot.Gauge("weft_http_waiting_requests", "Requests that wait for a thread.",
+                 static_cast<double>(load.waiting));
+  snapshot.Gauge("weft_http_connections", "Open connections.",
+                 static_cast<double>(load.connections));
   if (stats != nullptr) {
-    Snapshot snapshot(&families);
     AddEngine(*stats, &snapshot);
     impl_->AddLlama(*stats, &snapshot);
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "serve/http_load.h"
 #include "weft/engine.h"
 #include "weft/events.h"
 
@@ -24,9 +25,8 @@ class Metrics {
 
   // `route` is a route's pattern, never a path: labels must be few.
   void CountRequest(std::string_view route, int status);
-  // Requests that wait for a thread, and connections that are open.
-  void SetWaitingRequests(int64_t n);
-  void SetConnections(int64_t n);
+  // Kept up to date by the HTTP server, shown as it is when asked.
+  const std::shared_ptr<HttpLoad>& http_load() const;
 
   // Of one turn, as its consumer sees it: from submission to the first token, then
   // between tokens of one choice.

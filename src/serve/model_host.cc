@@ -11,14 +11,8 @@ namespace weft::serve {
 namespace {
 
 // Sessions that are dropped for one new one: more than one where others drop and make
-// sessions at the same time, or where dropping only parks.
+// sessions at the same time.
 constexpr int kMaxDrops = 16;
-
-int64_t SecondsSince1970() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
@@ -32,11 +26,9 @@ class ModelHost::CountedGeneration : public Generation {
         memory_(*memory),
         prompt_tokens_(static_cast<int64_t>(request_.turn.tokens.size())),
         choices_(static_cast<size_t>(request_.turn.n_choices), {.last_us = submitted_us}) {
-    turn_->SetReadyCallback([signal = signal_] {
-      MutexLock lock(&signal->mutex);
-      signal->is_set = true;
-      signal->changed.NotifyAll();
-    });
+    wakeup_ = request_.wakeup != nullptr ? request_.wakeup : std::make_shared<Wakeup>();
+    // It runs on the engine thread, which may outlive this object's interest in it.
+    turn_->SetReadyCallback([wakeup = wakeup_] { wakeup->Advance(); });
   }
 
   ~CountedGeneration() override {
@@ -58,17 +50,11 @@ class ModelHost::CountedGeneration : public Generation {
   bool WaitFor(std::chrono::milliseconds patience) override {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     while (!next_.has_value()) {
-      {
-        MutexLock lock(&signal_->mutex);
-        signal_->is_set = false;
-      }
+      const uint64_t seen = wakeup_->count();
       bool at_end = false;
       next_ = turn_->TryNext(&at_end);
       if (next_.has_value() || at_end) break;
-      MutexLock lock(&signal_->mutex);
-      while (!signal_->is_set) {
-        if (!signal_->changed.WaitUntil(&signal_->mutex, deadline)) return false;
-      }
+      if (!wakeup_->WaitPast(seen, deadline)) return false;
     }
     return true;
   }
@@ -76,12 +62,6 @@ class ModelHost::CountedGeneration : public Generation {
   int64_t prompt_tokens() const override { return prompt_tokens_; }
 
  private:
-  // Set on the engine thread, which may outlive this object's interest in it.
-  struct Signal {
-    Mutex mutex;
-    CondVar changed;
-    bool is_set WEFT_GUARDED_BY(mutex) = false;
-  };
   struct Choice {
     int64_t last_us = 0;  // its last token, or the submission
     std::vector<int32_t> tokens;
@@ -115,7 +95,7 @@ class ModelHost::CountedGeneration : public Generation {
   }
 
   const std::shared_ptr<Turn> turn_;
-  const std::shared_ptr<Signal> signal_ = std::make_shared<Signal>();
+  std::shared_ptr<Wakeup> wakeup_;
   std::optional<TurnEvent> next_;  // taken while waiting
   const GenerationRequest request_;
   Metrics& metrics_;
@@ -128,7 +108,9 @@ class ModelHost::CountedGeneration : public Generation {
 };
 
 ModelHost::ModelHost(Options options)
-    : options_(std::move(options)), created_s_(SecondsSince1970()), model_id_(options_.model_id) {}
+    : options_(std::move(options)),
+      created_s_(WallClockMicros() / 1'000'000),
+      model_id_(options_.model_id) {}
 
 ModelHost::~ModelHost() {
   (void)Drain(std::chrono::milliseconds(0));
@@ -212,6 +194,8 @@ StatusOr<std::shared_ptr<Turn>> ModelHost::Submit(const GenerationRequest& reque
   if (request.session.empty()) return engine_->SubmitOnce(request.domain, request.turn);
   bool table_is_full = false;
   auto turn = SubmitNamed(request, &table_is_full);
+  // It was closed between finding it and submitting to it: by a client, or after a long time.
+  if (turn.status().code() == StatusCode::kNotFound) turn = SubmitNamed(request, &table_is_full);
   // Clients name sessions and never close them. Those that were only ever in memory are
   // forgotten again when there are too many: a turn brings its whole context along, so
   // that costs no more than computing it.
@@ -256,20 +240,20 @@ Status ModelHost::MakeReadable(SessionId session) {
 }
 
 // The one that has not been used for longest; of this domain, so that no key pays for
-// another's. One that has a file is not lost but parked.
+// another's. One that has a file keeps its place: it is to be found again.
 bool ModelHost::DropIdleSession(const std::string& domain) {
   const auto sessions = engine_->ListSessions(domain);
   if (!sessions.ok()) return false;
   const SessionInfo* oldest = nullptr;
   for (const SessionInfo& info : *sessions) {
-    if (info.state != SessionState::kReady) continue;
+    if (info.state != SessionState::kReady || info.saved) continue;
     if (oldest == nullptr || info.idle_us > oldest->idle_us) oldest = &info;
   }
   if (oldest == nullptr) return false;
   MutexLock lock(MutexOf(domain, oldest->name));
   const auto now = engine_->Inspect(oldest->id);
   // A turn of it has begun meanwhile, or it is gone already: there may be others.
-  if (!now.ok() || now->state != SessionState::kReady) return true;
+  if (!now.ok() || now->state != SessionState::kReady || now->saved) return true;
   return engine_->Close(oldest->id, /*forget=*/false).ok();
 }
 

@@ -36,6 +36,7 @@ class ModelHost : public Host {
     // A Jinja template in place of the model's own; empty: the model's.
     std::string template_source;
     std::string model_id;  // empty: the model's name
+    RequestDefaults defaults;
     // Called once, on the loading thread: OK when phase() has become kReady, else why it
     // has become kFailed.
     std::function<void(const Status&)> loaded;
@@ -58,6 +59,7 @@ class ModelHost : public Host {
   const std::string& model_id() const override { return model_id_; }
   int64_t created_s() const override { return created_s_; }
   Metrics& metrics() override { return metrics_; }
+  const RequestDefaults& defaults() const override { return options_.defaults; }
 
   // Readiness goes false and nothing more is admitted; running turns finish until the
   // deadline, the rest is cut, named sessions are parked when there is a state directory.

@@ -200,6 +200,28 @@ TEST_F(ModelHostTest, NamesThatNobodyClosesDoNotFillTheTable) {
   EXPECT_TRUE(wished.ok()) << "a name that is only wished for is done without";
 }
 
+TEST_F(ModelHostTest, ASessionThatHasAFileKeepsItsPlace) {
+  const TestFolder folder;
+  ModelHost::Options options = Options();
+  options.engine.state_dir = folder.path();
+  options.engine.max_sessions = 2;
+  ModelHost host(std::move(options));
+  ASSERT_TRUE(Load(&host).ok());
+  const auto use = [&](const char* name) {
+    auto turn = host.Generate(Request(name, {5, 6}, 1));
+    if (turn.ok()) Read(turn->get());
+    return turn.status();
+  };
+  EXPECT_TRUE(use("kept").ok());
+  EXPECT_TRUE(host.engine().Save(*host.engine().FindSession("", "kept")).ok());
+  for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(use(name).ok()) << name;
+  EXPECT_EQ(host.engine().Inspect(*host.engine().FindSession("", "kept"))->state,
+            SessionState::kReady)
+      << "closing it would free no place, and only cost its state";
+  EXPECT_TRUE(host.engine().Save(*host.engine().FindSession("", "c")).ok());
+  EXPECT_EQ(use("d").code(), StatusCode::kResourceExhausted);
+}
+
 TEST_F(ModelHostTest, ASavedSessionThatCannotBeReadIsBusyUntilItIsReset) {
   const TestFolder folder;
   const auto start = [&](std::shared_ptr<const Model> model) {

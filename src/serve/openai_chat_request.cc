@@ -123,6 +123,7 @@ void ReadLogprobs(ApiFields* fields, TurnOptions* turn) {
   // llama-server's name for both.
   const auto n_probs = fields->Integer("n_probs", 0, kMaxTopLogprobs);
   if (n_probs.value_or(0) > 0) turn->top_logprobs = static_cast<int>(*n_probs);
+  fields->Refuse("post_sampling_probs", "is not supported here; use /completion", false);
 }
 
 // What only OpenAI's own models do.
@@ -166,7 +167,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ReadTemplateVariables(&fields, &read.call);
   ReadReasoning(&fields, &read.call);
   TurnOptions& turn = read.call.turn;
-  ReadSampling(&fields, host.model(), &turn);
+  ReadSampling(&fields, host.model(), {.defaults = host.defaults().sampling}, &turn);
   ReadStops(&fields, &turn);
   ReadMaxTokens(&fields, /*least=*/1, &turn);
   ReadLogprobs(&fields, &turn);

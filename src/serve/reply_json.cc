@@ -48,7 +48,8 @@ OpenAiEnvelope::OpenAiEnvelope(Host& host, std::string_view id_prefix)
     : id_(NewId(id_prefix)),
       created_s_(NowSeconds()),
       model_(host.model_id()),
-      fingerprint_(StrCat("weft-", host.model().fingerprint().substr(0, 12))) {}
+      // Clients of llama-server look for the b that its builds begin with.
+      fingerprint_(StrCat("b", host.model().fingerprint().substr(0, 12), "-weft")) {}
 
 ordered_json OpenAiEnvelope::Make(std::string_view object) const {
   return {{"id", id_},

@@ -105,9 +105,11 @@ void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampl
   }
 }
 
-void ReadSampling(ApiFields* fields, const Model& model, TurnOptions* turn) {
+void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& rules,
+                  TurnOptions* turn) {
   SamplingOptions& sampling = turn->sampling;
-  Assign(fields->Number("temperature", 0, 2), &sampling.temperature);
+  sampling = rules.defaults;
+  Assign(fields->Number("temperature", 0, rules.max_temperature), &sampling.temperature);
   if (const auto top_p = fields->Number("top_p", 0, 1)) {
     // 0 asks for the best token alone, which is what the smallest positive number does.
     sampling.top_p = *top_p > 0 ? static_cast<float>(*top_p) : std::numeric_limits<float>::min();
@@ -119,12 +121,14 @@ void ReadSampling(ApiFields* fields, const Model& model, TurnOptions* turn) {
   Assign(NumberByNames(fields, "repeat_penalty", "repetition_penalty", 0, 100),
          &sampling.repetition_penalty);
   if (sampling.repetition_penalty == 0) sampling.repetition_penalty = 1;  // 0: off
-  Assign(fields->Number("frequency_penalty", -2, 2), &sampling.frequency_penalty);
-  Assign(fields->Number("presence_penalty", -2, 2), &sampling.presence_penalty);
+  const double penalty = rules.max_penalty;
+  Assign(fields->Number("frequency_penalty", -penalty, penalty), &sampling.frequency_penalty);
+  Assign(fields->Number("presence_penalty", -penalty, penalty), &sampling.presence_penalty);
   Assign(fields->Integer("repeat_last_n", -1, kMaxInt), &sampling.penalty_window);
   // -1 is llama-server's "draw one".
   const auto seed = fields->Integer("seed", std::numeric_limits<int64_t>::min(),
                                     std::numeric_limits<int64_t>::max());
+  if (seed) sampling.seed.reset();
   if (seed && *seed != -1) sampling.seed = static_cast<uint64_t>(*seed);
   Assign(fields->Bool("ignore_eos"), &turn->ignore_eos);
   ReadLogitBias(fields, model, &sampling);
@@ -133,8 +137,7 @@ void ReadSampling(ApiFields* fields, const Model& model, TurnOptions* turn) {
 void ReadStops(ApiFields* fields, TurnOptions* turn) {
   if (auto stops = fields->Strings("stop", kMaxStops)) {
     for (std::string& stop : *stops) {
-      if (stop.empty()) return fields->Fail("stop", "has an empty string; leave it out");
-      turn->stop_strings.push_back(std::move(stop));
+      if (!stop.empty()) turn->stop_strings.push_back(std::move(stop));
     }
   }
   const ordered_json* const ids = fields->Value("stop_token_ids");
@@ -178,8 +181,6 @@ void ReadForeignFields(ApiFields* fields) {
   for (const auto& [name, harmless] : samplers) fields->Refuse(name, kNoSampler, harmless);
   fields->Refuse("lora", "is not supported: no adapters are loaded", ordered_json::array());
   fields->Refuse("t_max_predict_ms", "is not supported; use max_tokens", 0);
-  fields->Refuse("post_sampling_probs", "is not supported: log-probabilities are the model's own",
-                 false);
   fields->Refuse("return_progress", "is not supported", false);
   // The tuning of samplers that are off; where a result is kept, found or put in line.
   fields->CannotMatter({"typ_p",

@@ -1,8 +1,9 @@
 // The fields of a request body that say how tokens are chosen and when to stop, by all
 // the names that OpenAI's API, llama-server and vLLM have for them.
 //
-// What is not given keeps the engine's default (weft/options.h), which `weft run` and
-// llama-server have too. Functions of their arguments; any thread.
+// What is not given keeps the server's default; where the operator says nothing, that of
+// the engine (weft/options.h), which `weft run` and llama-server have too. Functions of their
+// arguments; any thread.
 #ifndef WEFT_SERVE_SAMPLING_PARAMS_H_
 #define WEFT_SERVE_SAMPLING_PARAMS_H_
 
@@ -16,10 +17,19 @@ namespace weft::serve {
 inline constexpr int64_t kMaxChoices = 16;
 inline constexpr int64_t kMaxTopLogprobs = 20;
 
+// How far a request may go, and where it starts from.
+struct SamplingRules {
+  SamplingOptions defaults;
+  // OpenAI's limits.
+  double max_temperature = 2;
+  double max_penalty = 2;  // frequency_penalty, presence_penalty; also below zero
+};
+
 // temperature, top_p, top_k, min_p, the penalties and their window, logit_bias, seed,
 // ignore_eos; refuses samplers that the engine does not have.
-void ReadSampling(ApiFields* fields, const Model& model, TurnOptions* turn);
-// stop, stop_token_ids.
+void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& rules,
+                  TurnOptions* turn);
+// stop, of which empty strings are left out; stop_token_ids.
 void ReadStops(ApiFields* fields, TurnOptions* turn);
 // max_completion_tokens, max_tokens, n_predict: the first that is there. `least` is the
 // smallest number that makes sense (0: only the prompt is computed).

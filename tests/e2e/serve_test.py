@@ -107,8 +107,8 @@ class Server:
             assert time.monotonic() < deadline, f"{what}: {self.log[-2000:]}"
             time.sleep(0.02)
 
-    def metric(self, name):
-        for line in self.ask("GET", "/metrics").body.decode().splitlines():
+    def metric(self, name, **headers):
+        for line in self.ask("GET", "/metrics", **headers).body.decode().splitlines():
             if line.startswith(name + " "):
                 return float(line.rsplit(" ", 1)[1])
         raise AssertionError(f"there is no metric {name}")
@@ -267,7 +267,7 @@ class HttpTest(ServeTest):
         preflight = self.server.ask("OPTIONS", "/v1/chat/completions",
                                     Origin="https://page.example",
                                     Access_Control_Request_Headers="authorization")
-        self.assertEqual(preflight.status, 204)
+        self.assertEqual((preflight.status, preflight.body), (200, b""))
         self.assertEqual(preflight.headers["Access-Control-Allow-Origin"], "https://page.example")
         self.assertEqual(preflight.headers["Access-Control-Allow-Headers"], "authorization")
         other = self.server.ask("GET", "/health", Origin="https://other.example")
@@ -355,8 +355,10 @@ class KeysTest(ServeTest):
         one, two = {"Authorization": "Bearer key-one"}, {"x_api_key": "key-two"}
         with self.serve("--api-key-file", keys) as server:
             server.ready()
-            for path in ("/v1/models", "/metrics", "/nothing"):
+            for path in ("/v1/models/tiny", "/metrics", "/nothing"):
                 self.assertEqual(server.ask("GET", path).status, 401, path)
+            for path in ("/v1/models", "/models", "/health"):
+                self.assertEqual(server.ask("GET", path).status, 200, path)
             for wrong in ("key-on", "key-one ", "key-onee", ""):
                 self.assertEqual(server.ask("GET", "/props", x_api_key=wrong).status,
                                  200 if wrong == "key-one " else 401, wrong)
@@ -401,6 +403,31 @@ class SessionsTest(ServeTest):
             server.ask("DELETE", path)
             self.assertEqual(server.ask("GET", path).status, 404)
 
+    def test_what_is_not_used_for_long_is_forgotten(self):
+        with tempfile.TemporaryDirectory(dir=self.dir) as state, \
+                self.serve("--state-dir", state, "--session-ttl", "1s") as server:
+            server.ready()
+            server.complete([5] * 50, session_id="kitchen")
+            server.ask("POST", "/v1/sessions/kitchen/park")
+            server.until(lambda: "closed 1 sessions" in server.log, "it is kept")
+            self.assertEqual(server.ask("GET", "/v1/sessions").json["data"], [])
+            self.assertEqual(server.end(), 0, server.log)
+            self.assertEqual(list(pathlib.Path(state).rglob("*.session")), [])
+
+    def test_the_operator_says_what_requests_leave_open(self):
+        with self.serve("--temp", 0, "--top-k", 3, "--seed", 7, "--alias", "mine",
+                        "--strict-model-name") as server:
+            server.ready()
+            params = server.ask("GET", "/props").json["default_generation_settings"]["params"]
+            self.assertEqual((params["temperature"], params["top_k"], params["seed"]), (0, 3, 7))
+            settings = server.ask("POST", "/completion", {"prompt": "x", "n_predict": 1}).json[
+                "generation_settings"]
+            self.assertEqual(settings["seed"], 7)
+            chat = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+            for model, status in (("gpt-9", 404), ("mine", 200)):
+                answer = server.ask("POST", "/v1/chat/completions", {"model": model, **chat})
+                self.assertEqual(answer.status, status, answer)
+
     def test_the_command(self):
         with tempfile.TemporaryDirectory(dir=self.dir) as state, \
                 self.serve("--state-dir", state) as server:
@@ -420,6 +447,12 @@ class SessionsTest(ServeTest):
             self.assertEqual(command("show", "kitchen", "--json").json["state"], "ready")
             command("drop", "garden")
             self.assertIn("garden", command("show", "garden", code=1).err)
+            self.assertIn("0 sessions dropped", command("clean", "--idle", "7d").text)
+            self.assertEqual(weft("sessions", "clean").code, 2)
+            self.assertEqual(server.ask("DELETE", "/v1/sessions").status, 400)
+            self.assertEqual(
+                server.ask("DELETE", "/v1/sessions?idle_seconds=0").json, {"closed": 1})
+            self.assertEqual(command("list", "--json").json_lines, [])
         result = weft("sessions", "list", "--server", server.url)
         self.assertEqual(result.code, 1, result)
         self.assertIn("is weft serve running", result.err)

@@ -40,6 +40,7 @@ class ScriptedHost : public serve::Host {
   const std::string& model_id() const override { return inner_.model_id(); }
   int64_t created_s() const override { return inner_.created_s(); }
   serve::Metrics& metrics() override { return inner_.metrics(); }
+  const serve::RequestDefaults& defaults() const override { return inner_.defaults(); }
 
  private:
   serve::Host& inner_;

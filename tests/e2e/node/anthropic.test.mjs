@@ -66,8 +66,7 @@ test("abort", async () => {
 });
 
 test("errors are the client's own classes", async () => {
-  await assert.rejects(client.messages.create(ask("x", { model: "claude" })),
-                       Anthropic.NotFoundError);
+  await assert.rejects(client.models.retrieve("claude"), Anthropic.NotFoundError);
   await assert.rejects(client.messages.create(ask("x", { tool_choice: { type: "any" }, tools })),
                        (error) => error instanceof Anthropic.BadRequestError &&
                          error.error.error.type === "invalid_request_error");

@@ -98,7 +98,7 @@ test("abort of a stream, and of an answer", async () => {
 
 test("errors are the client's own classes", async () => {
   const ask = (more) => client.chat.completions.create({ model, messages: [user("x")], ...more });
-  await assert.rejects(ask({ model: "gpt-9" }), (error) =>
+  await assert.rejects(client.models.retrieve("gpt-9"), (error) =>
     error instanceof OpenAI.NotFoundError && error.code === "model_not_found");
   await assert.rejects(ask({ temperature: 9 }), (error) =>
     error instanceof OpenAI.BadRequestError && error.param === "temperature");

@@ -1,0 +1,110 @@
+#include "serve/openai_completions_request.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/strings.h"
+#include "chat/chat_context.h"
+#include "serve/api_support.h"
+#include "serve/sampling_params.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+using Prompt = CompletionRequest::Prompt;
+
+constexpr size_t kMaxPrompts = 256;
+constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
+
+constexpr char kPromptShape[] =
+    "must be a string, an array of strings, an array of token ids, or an array of such arrays";
+
+bool IsTokens(const ordered_json& value) {
+  if (!value.is_array() || value.empty()) return false;
+  for (const ordered_json& id : value) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool ReadPrompt(const ordered_json& value, const Model& model, std::vector<Prompt>* prompts) {
+  Prompt prompt;
+  if (value.is_string()) {
+    prompt.text = value.get<std::string>();
+    prompt.tokens = MakePromptEncoder(model.tokenizer()).encode(prompt.text, /*at_start=*/true);
+  } else if (IsTokens(value)) {
+    prompt.tokens = value.get<std::vector<int32_t>>();
+    prompt.text = model.Decode(prompt.tokens, /*render_special=*/true);
+  } else {
+    return false;
+  }
+  prompts->push_back(std::move(prompt));
+  return true;
+}
+
+void ReadPrompts(ApiFields* fields, const Model& model, std::vector<Prompt>* prompts) {
+  const ordered_json* const value = fields->Value("prompt");
+  if (value == nullptr) return fields->Fail("prompt", kPromptShape);
+  if (value->is_string() || IsTokens(*value)) {
+    ReadPrompt(*value, model, prompts);
+    return;
+  }
+  if (!value->is_array() || value->empty()) return fields->Fail("prompt", kPromptShape);
+  if (value->size() > kMaxPrompts) {
+    return fields->Fail(
+        "prompt", StrCat("has ", value->size(), " prompts, at most ", kMaxPrompts, " are taken"));
+  }
+  for (const ordered_json& entry : *value) {
+    if (!ReadPrompt(entry, model, prompts)) return fields->Fail("prompt", kPromptShape);
+  }
+}
+
+void ReadLegacyFields(ApiFields* fields, CompletionRequest* read) {
+  TurnOptions& turn = read->turn;
+  read->echo = fields->Bool("echo").value_or(false);
+  for (const char* name : {"logprobs", "n_probs"}) {
+    if (const auto n = fields->Integer(name, 0, kMaxTopLogprobs)) {
+      if (*n > 0 || std::string_view(name) == "logprobs") turn.top_logprobs = static_cast<int>(*n);
+    }
+  }
+  turn.prompt_logprobs = read->echo && turn.top_logprobs >= 0;
+  turn.n_choices = static_cast<int>(fields->Integer("n", 1, kMaxChoices).value_or(1));
+  turn.max_tokens = kDefaultMaxTokens;
+  if (fields->Value("max_tokens") != nullptr || fields->Value("n_predict") != nullptr ||
+      fields->Value("max_completion_tokens") != nullptr) {
+    ReadMaxTokens(fields, /*least=*/0, &turn);
+  }
+  if (turn.max_tokens == 0 && turn.n_choices > 1) {
+    fields->Fail("n", "must be 1 where max_tokens is 0");
+  }
+  fields->Refuse("best_of", "is not supported; use n", turn.n_choices);
+  fields->Refuse("suffix", "is not supported: no model here fills in the middle", "");
+  fields->Refuse("return_tokens", "is not supported; use /completion", false);
+  fields->Refuse("post_sampling_probs", "is not supported here; use /completion", false);
+  fields->Refuse("response_format", "is not supported: this server cannot constrain output",
+                 {{"type", "text"}});
+}
+
+}  // namespace
+
+StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
+  CompletionRequest read;
+  ApiFields fields(body);
+  const auto model = fields.String("model");
+  ReadPrompts(&fields, host.model(), &read.prompts);
+  ReadSampling(&fields, host.model(), {.defaults = host.defaults().sampling}, &read.turn);
+  ReadStops(&fields, &read.turn);
+  ReadLegacyFields(&fields, &read);
+  ReadForeignFields(&fields);
+  ReadAccountFields(&fields);
+  read.stream = ReadStreamChoice(&fields, &read.ignored);
+  WEFT_ASSIGN_OR_RETURN(read.session, FinishFields(host, request, model, read.prompts.size(),
+                                                   &fields, &read.ignored));
+  return read;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,37 @@
+// What a request body of POST /v1/completions asks for.
+//
+// Values of one request; one thread.
+#ifndef WEFT_SERVE_OPENAI_COMPLETIONS_REQUEST_H_
+#define WEFT_SERVE_OPENAI_COMPLETIONS_REQUEST_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "serve/host.h"
+#include "serve/http.h"
+#include "serve/openai_chat_request.h"
+#include "serve/session_name.h"
+
+namespace weft::serve {
+
+struct CompletionRequest {
+  struct Prompt {
+    std::vector<int32_t> tokens;
+    std::string text;  // what echo repeats
+  };
+  std::vector<Prompt> prompts;
+  TurnOptions turn;  // without tokens
+  SessionChoice session;
+  StreamChoice stream;
+  bool echo = false;
+  std::vector<std::string> ignored;  // fields that nobody knows
+};
+
+// Errors carry the field at fault.
+StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& request);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_SERVE_OPENAI_COMPLETIONS_REQUEST_H_
