@@ -1,0 +1,150 @@
+// Fuzzing of what clients send: the first byte chooses whose request it is, the rest is its
+// body. Whatever comes is a request within its limits, which then can be rendered, or an
+// error that says something.
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "chat/chat_format.h"
+#include "serve/anthropic_request.h"
+#include "serve/api_support.h"
+#include "serve/llama_request.h"
+#include "serve/openai_chat_request.h"
+#include "serve/openai_completions_request.h"
+#include "serve/responses_request.h"
+#include "serve/worker/worker_request.h"
+#include "tests/support/engine_harness.h"
+
+namespace weft::serve {
+namespace {
+
+// Shows tools, calls and reasoning, so that all of them come through.
+constexpr char kTemplate[] = R"jinja(
+{%- for tool in tools or [] %}{{ tool | tojson }}
+{% endfor %}
+{%- for message in messages %}<|{{ message.role }}|>
+{%- if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif %}
+{{- message.content or "" }}
+{%- for call in message.tool_calls or [] %}<tool_call>{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}</tool_call>{% endfor %}
+{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %})jinja";
+
+// A model that is there and never runs.
+class IdleHost : public Host {
+ public:
+  IdleHost() : model_(testing::TinyModel("llama")) {
+    auto chat = ChatFormat::Create(kTemplate, model_->tokenizer());
+    WEFT_CHECK(chat.ok(), "the template is not understood");
+    chat_ = *std::move(chat);
+  }
+
+  Phase phase() const override { return Phase::kReady; }
+  std::string phase_reason() const override { return ""; }
+  Engine& engine() override {
+    WEFT_CHECK(false, "reading a request needs no engine");
+    __builtin_unreachable();
+  }
+  const Model& model() const override { return *model_; }
+  const ChatFormat& chat() const override { return *chat_; }
+  std::vector<int32_t> EncodeChat(std::string_view, std::string_view) override { return {}; }
+  StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest) override {
+    return Unimplemented("nothing runs");
+  }
+  const std::string& model_id() const override { return id_; }
+  int64_t created_s() const override { return 0; }
+  Metrics& metrics() override { return metrics_; }
+  const RequestDefaults& defaults() const override { return defaults_; }
+
+ private:
+  const std::shared_ptr<const Model> model_;
+  std::shared_ptr<const ChatFormat> chat_;
+  const std::string id_ = "idle";
+  const RequestDefaults defaults_{.strict_model_name = true};
+  Metrics metrics_;
+};
+
+void CheckError(const Status& status) {
+  const ApiError error = ToDetailedApiError(status);
+  WEFT_CHECK(error.http_status >= 400 && error.http_status < 500, "not told as the client's error");
+  WEFT_CHECK(!error.message.empty(), "an error says nothing");
+  for (const ErrorShape shape : {ErrorShape::kOpenAi, ErrorShape::kAnthropic, ErrorShape::kLlama}) {
+    WEFT_CHECK(!JsonText(ErrorBody(error, shape)).empty(), "an error cannot be written");
+  }
+}
+
+void CheckTurn(const TurnOptions& turn) {
+  const SamplingOptions& sampling = turn.sampling;
+  WEFT_CHECK(turn.n_choices >= 1 && turn.max_tokens >= -1, "counts out of their range");
+  WEFT_CHECK(std::isfinite(sampling.temperature) && sampling.temperature >= 0, "temperature");
+  WEFT_CHECK(sampling.top_p > 0 && sampling.top_p <= 1 && sampling.top_k >= 0, "top_p or top_k");
+  WEFT_CHECK(sampling.logit_bias.size() <= 4096 + 256, "more biases than allowed");
+  for (const std::string& stop : turn.stop_strings) WEFT_CHECK(!stop.empty(), "an empty stop");
+}
+
+void CheckChat(Host& host, const ChatCall& call) {
+  CheckTurn(call.turn);
+  const auto prompt = host.chat().Render(call.chat);
+  if (!prompt.ok()) CheckError(prompt.status());
+}
+
+void CheckPrompts(Host& host, const std::vector<int32_t>& tokens) {
+  for (const int32_t token : tokens) {
+    WEFT_CHECK(token >= 0 && token < host.model().n_vocab(), "a token that is none");
+  }
+}
+
+void CheckWorkerLine(std::string_view line) {
+  const auto request = ParseWorkerRequest(line);
+  if (!request.ok()) return CheckError(request.status());
+  WEFT_CHECK(request->top_p > 0 && request->top_p <= 1, "top_p is out of its range");
+}
+
+// Checks what `read` is, or its error.
+template <typename Read, typename CheckRead>
+void Check(const StatusOr<Read>& read, CheckRead check) {
+  if (read.ok()) {
+    check(*read);
+  } else {
+    CheckError(read.status());
+  }
+}
+
+void Try(uint8_t kind, const HttpRequest& request) {
+  static Host& host = *new IdleHost();
+  const auto check_chat = [](const auto& read) { CheckChat(host, read.call); };
+  switch (kind % 6) {
+    case 0:
+      return Check(ReadChatCompletion(host, request), check_chat);
+    case 1:
+      return Check(ReadMessages(host, request), check_chat);
+    case 2:
+      return Check(ReadResponses(host, request), check_chat);
+    case 3:
+      return Check(ReadCompletion(host, request),
+                   [](const CompletionRequest& read) { CheckTurn(read.turn); });
+    case 4:
+      return Check(ReadLlamaCompletion(host, request), [](const LlamaCompletion& read) {
+        CheckTurn(read.turn);
+        for (const auto& prompt : read.prompts) CheckPrompts(host, prompt);
+        WEFT_CHECK(LlamaSettings(read, -1, *host.model().tokenizer()).is_object(), "no settings");
+      });
+    default:
+      return CheckWorkerLine(request.body);
+  }
+}
+
+}  // namespace
+}  // namespace weft::serve
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  weft::serve::HttpRequest request;
+  request.method = "POST";
+  request.body.assign(reinterpret_cast<const char*>(data) + 1, size - 1);
+  weft::serve::Try(data[0], request);
+  return 0;
+}
