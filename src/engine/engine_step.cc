@@ -287,7 +287,7 @@ void EngineCore::Consume(StepPart* part) {
   Lane* const lane = part->lane;
   const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
   // Before the state counts as computed, and others find it in the prefix index.
-  if (part->n_logits > 0 && !std::isfinite(LogSumExp(part->logits.last(n_vocab)))) {
+  if (part->n_logits > 0 && !IsSound(part->logits.last(n_vocab))) {
     Poison({*part}, Internal("the model computed logits that are not finite"));
     return;
   }
@@ -394,10 +394,8 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
     raw.assign(logits.begin(), logits.end());
   }
   if (options.ignore_eos) {
-    for (size_t id = 0; id < logits.size(); ++id) {
-      if (model_->tokenizer()->IsEndOfGeneration(static_cast<TokenId>(id))) {
-        logits[id] = -INFINITY;
-      }
+    for (const TokenId id : model_->tokenizer()->EndsOfGeneration()) {
+      logits[static_cast<size_t>(id)] = -INFINITY;
     }
   }
   if (lane->mask) {

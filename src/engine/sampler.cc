@@ -1,6 +1,8 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -14,6 +16,26 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 // Beyond this many nats below the best, a token's share of the probability is
 // under 1e-17 even for a vocabulary of a million: it is not worth sorting.
 constexpr float kNegligibleNats = 54.0f;
+
+constexpr uint32_t kSignBit = 0x80000000;
+
+// The greatest of the values that are numbers, or minus infinity. Vocabularies are
+// large: in lanes, which the compiler makes one register.
+float Greatest(std::span<const float> values) {
+  constexpr size_t kLanes = 16;
+  std::array<float, kLanes> lanes;
+  lanes.fill(kNever);
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const float value = values[i + lane];
+      lanes[lane] = value > lanes[lane] ? value : lanes[lane];
+    }
+  }
+  float max = *std::max_element(lanes.begin(), lanes.end());
+  for (; i < values.size(); ++i) max = values[i] > max ? values[i] : max;
+  return max;
+}
 
 }  // namespace
 
@@ -48,21 +70,26 @@ Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab) {
   return OkStatus();
 }
 
-TokenId ArgMax(std::span<const float> logits) {
-  TokenId best = kNoToken;
-  float best_logit = kNever;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > best_logit) {
-      best_logit = logits[i];
-      best = static_cast<TokenId>(i);
-    }
+bool IsSound(std::span<const float> logits) {
+  // Bits of NaN, infinity and above are those of no number; minus infinity bans a token.
+  constexpr uint32_t kInfinity = 0x7F800000;
+  uint32_t broken = 0;
+  for (const float logit : logits) {
+    const auto bits = std::bit_cast<uint32_t>(logit);
+    const bool is_number = (bits & ~kSignBit) < kInfinity;
+    broken |= is_number || bits == (kInfinity | kSignBit) ? 0 : 1;
   }
-  return best;
+  return broken == 0 && Greatest(logits) > kNever;
+}
+
+TokenId ArgMax(std::span<const float> logits) {
+  const float max = Greatest(logits);
+  if (max == kNever) return kNoToken;
+  return static_cast<TokenId>(std::find(logits.begin(), logits.end(), max) - logits.begin());
 }
 
 double LogSumExp(std::span<const float> logits) {
-  float max = kNever;
-  for (const float logit : logits) max = std::max(max, logit);
+  const float max = Greatest(logits);
   if (max == kNever) return kNever;
   double sum = 0;
   for (const float logit : logits) {
@@ -149,8 +176,7 @@ void Sampler::CollectCandidates(std::span<const float> logits) {
   candidates_.clear();
   const size_t k = options_.top_k > 0 ? static_cast<size_t>(options_.top_k) : logits.size();
   if (k >= logits.size()) {
-    float max = kNever;
-    for (const float logit : logits) max = std::max(max, logit);
+    const float max = Greatest(logits);
     // Infinite logits are possible through logit_bias alone.
     const float floor = std::isfinite(max) ? max - kNegligibleNats * options_.temperature : kNever;
     for (size_t i = 0; i < logits.size(); ++i) {

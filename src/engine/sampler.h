@@ -73,6 +73,10 @@ class Sampler {
 // is greater than minus infinity.
 TokenId ArgMax(std::span<const float> logits);
 
+// Whether tokens can be chosen from a row: every logit is a number or minus infinity,
+// and not all are the latter.
+bool IsSound(std::span<const float> logits);
+
 // log(sum(exp(logits))), summed in index order in double precision.
 double LogSumExp(std::span<const float> logits);
 

@@ -129,6 +129,33 @@ TEST(SamplerTest, ForcedTokenByInfiniteBias) {
   EXPECT_EQ(SampleOnce(options, {1, 9, 2}), 2);
 }
 
+TEST(SamplerTest, RowsThatHoldNoNumbersAreNotSound) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const size_t n : {1u, 15u, 16u, 100u}) {
+    for (size_t at = 0; at < n; ++at) {
+      std::vector<float> row(n, -2.5f);
+      EXPECT_TRUE(IsSound(row));
+      row[at] = -kInfinity;
+      EXPECT_EQ(IsSound(row), n > 1) << "a banned token is no damage, a row of them is";
+      for (const float broken : {kInfinity, std::nanf(""), -std::nanf("")}) {
+        row[at] = broken;
+        EXPECT_FALSE(IsSound(row)) << n << " " << at;
+      }
+    }
+  }
+}
+
+TEST(SamplerTest, ArgMaxFindsTheFirstOfTheGreatestWhereverItIs) {
+  for (const size_t n : {1u, 16u, 17u, 50u}) {
+    for (size_t at = 0; at < n; ++at) {
+      std::vector<float> row(n, -7);
+      row[at] = row[n - 1] = -1;
+      EXPECT_EQ(ArgMax(row), static_cast<TokenId>(at));
+    }
+  }
+  EXPECT_EQ(ArgMax(std::vector<float>(20, -std::numeric_limits<float>::infinity())), kNoToken);
+}
+
 TEST(SamplerTest, LogprobsAreALogSoftmax) {
   const std::vector<float> logits = {1, 3, 2, 3};
   const double lse = LogSumExp(logits);

@@ -178,6 +178,10 @@ bool Tokenizer::IsEndOfGeneration(TokenId id) const {
   return v.Contains(id) && v.is_end_of_generation(id);
 }
 
+const std::vector<TokenId>& Tokenizer::EndsOfGeneration() const {
+  return impl_->vocabulary().ends_of_generation();
+}
+
 TokenId Tokenizer::bos() const { return impl_->vocabulary().bos; }
 TokenId Tokenizer::eos() const { return impl_->vocabulary().eos; }
 TokenId Tokenizer::eot() const { return impl_->vocabulary().eot; }

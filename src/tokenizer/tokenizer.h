@@ -58,6 +58,7 @@ class Tokenizer {
   bool IsControl(TokenId id) const;
   // Tokens that end a turn: EOS, EOT, EOM and their kin.
   bool IsEndOfGeneration(TokenId id) const;
+  const std::vector<TokenId>& EndsOfGeneration() const;  // ascending
 
   // kNoToken where the model has none.
   TokenId bos() const;

@@ -303,6 +303,8 @@ TEST(EndOfGeneration, ByIdAndByText) {
   EXPECT_FALSE(t->IsEndOfGeneration(t->Find("<|im_start|>")));
   EXPECT_FALSE(t->IsEndOfGeneration(-1));
   EXPECT_FALSE(t->IsEndOfGeneration(t->vocab_size()));
+  EXPECT_THAT(t->EndsOfGeneration(), ::testing::Contains(t->eot()));
+  for (const TokenId id : t->EndsOfGeneration()) EXPECT_TRUE(t->IsEndOfGeneration(id));
   EXPECT_EQ(t->eot(), t->Find("<|im_end|>"));
   EXPECT_TRUE(t->IsControl(t->Find("<|im_end|>")));
 

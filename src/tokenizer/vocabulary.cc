@@ -372,6 +372,9 @@ void Vocabulary::MarkEndOfGeneration(TokenId fill_in_pad, TokenId fill_in_repo,
   }
   // Gemma 4 has </s> as a piece of HTML.
   if (ends("<|tool_response>") && ends("</s>")) unmark("</s>", kAttrNormal);
+  for (TokenId id = 0; id < size(); ++id) {
+    if (end_of_generation_[id]) ends_of_generation_.push_back(id);
+  }
 }
 
 // The files do not say which special tokens swallow spaces; it goes by the name

@@ -65,6 +65,7 @@ class Vocabulary {
   std::string Piece(TokenId id) const;
 
   bool is_end_of_generation(TokenId id) const { return end_of_generation_[id]; }
+  const std::vector<TokenId>& ends_of_generation() const { return ends_of_generation_; }
 
   std::string model_name;
   std::string pre_name;
@@ -107,7 +108,8 @@ class Vocabulary {
   std::vector<uint8_t> attrs_;
   std::vector<float> scores_;
   std::vector<bool> end_of_generation_;
-  StringTable table_;  // views into arena_
+  std::vector<TokenId> ends_of_generation_;  // those, ascending
+  StringTable table_;                        // views into arena_
   TokenId byte_tokens_[256] = {};
 };
 

@@ -186,8 +186,8 @@ grpc::ServerUnaryReactor* GrpcService::GetModelInfo(grpc::CallbackServerContext*
   response->set_served_model_name(host_.model_id());
   response->set_model_type(model.spec().architecture);
   response->add_architectures(model.spec().architecture);
-  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (tokenizer.IsEndOfGeneration(id)) response->add_eos_token_ids(static_cast<uint32_t>(id));
+  for (const TokenId id : tokenizer.EndsOfGeneration()) {
+    response->add_eos_token_ids(static_cast<uint32_t>(id));
   }
   response->set_pad_token_id(id_or_zero(tokenizer.padding()));
   response->set_bos_token_id(id_or_zero(tokenizer.bos()));
