@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSuffix = ".json";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kFileVersion = 1;
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 constexpr const char* kUser = "user";
 constexpr const char* kAssistant = "assistant";
@@ -46,12 +46,9 @@ Json ToJson(const StoredChat& chat) {
   for (const ChatContext::Mark& mark : chat.context.marks()) {
     marks.push_back({mark.text_bytes, mark.n_tokens, mark.text_hash});
   }
-  return {{"version", kVersion},
-          {"name", chat.name},
-          {"system", chat.system},
-          {"messages", std::move(messages)},
-          {"model", chat.model_fingerprint},
-          {"tokens", chat.context.tokens()},
+  return {{"version", kFileVersion},         {"name", chat.name},
+          {"system", chat.system},           {"messages", std::move(messages)},
+          {"model", chat.model_fingerprint}, {"tokens", chat.context.tokens()},
           {"marks", std::move(marks)}};
 }
 
@@ -129,9 +126,9 @@ ChatContext ReadContext(FieldReader* reader) {
 StatusOr<StoredChat> FromJson(const Json& json) {
   FieldReader reader(json);
   const Json* const version = reader.Find("version");
-  if (version != nullptr && version->is_number_integer() && *version != kVersion) {
+  if (version != nullptr && version->is_number_integer() && *version != kFileVersion) {
     return FailedPrecondition("its version is ", version->dump(), ", this program reads ",
-                              kVersion);
+                              kFileVersion);
   }
   reader.Expect(version != nullptr && version->is_number_integer());
   StoredChat chat;

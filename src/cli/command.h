@@ -36,6 +36,8 @@ CommandBody MakeDetokenizeCommand(CLI::App* app);
 CommandBody MakeLogitsCommand(CLI::App* app);
 CommandBody MakeScoreCommand(CLI::App* app);
 CommandBody MakeTemplateCommand(CLI::App* app);
+CommandBody MakeCompletionCommand(CLI::App* app);
+CommandBody MakeManualCommand(CLI::App* app);
 
 }  // namespace weft::cli
 

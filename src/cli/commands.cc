@@ -17,6 +17,8 @@ constexpr Command kCommands[] = {
     {"bench", "Measure speed beside the machine's limits", MakeBenchCommand},
     {"score", "Log-likelihood of continuations, for evaluations", MakeScoreCommand},
     {"template", "Show or try out a chat template", MakeTemplateCommand},
+    {"completion", "Print what completes these commands in a shell", MakeCompletionCommand},
+    {"manual", "Print the manual page", MakeManualCommand},
 };
 
 }  // namespace

@@ -7,8 +7,10 @@
 
 namespace weft::cli {
 
+void PrintText(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
 void PrintLine(std::string_view line) {
-  std::fwrite(line.data(), 1, line.size(), stdout);
+  PrintText(line);
   std::fputc('\n', stdout);
 }
 

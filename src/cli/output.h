@@ -10,6 +10,7 @@
 
 namespace weft::cli {
 
+void PrintText(std::string_view text);
 void PrintLine(std::string_view line);
 // Text that is not UTF-8 is shown with U+FFFD in its place.
 void PrintJsonLine(const nlohmann::json& value);

@@ -9,6 +9,8 @@ import json
 import math
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -78,6 +80,68 @@ class HelpTest(CliTest):
 
     def test_the_version(self):
         self.assertRegex(self.succeed("--version").text, r"^weft \d+\.\d+\.\d+")
+
+    def commands(self, *path):
+        """Every command with its flags, as --help has them: ("sessions", "fork"): {"--json"}."""
+        text = self.succeed(*path, "--help").text
+        flags = re.findall(r"^  ((?:-[-\w]+,?)+) ", text, re.MULTILINE)
+        found = {path: {name for names in flags for name in names.split(",")}}
+        below = text.partition("Subcommands:\n")[2]
+        for name in re.findall(r"^  (\w+)  ", below.split("\n\n")[0], re.MULTILINE):
+            found |= self.commands(*path, name)
+        return found
+
+    def test_manual_and_completions_have_every_command_and_flag(self):
+        commands = self.commands()
+        self.assertGreater(len(commands), len(COMMANDS) + 6)
+        self.assertIn("--position", commands["sessions", "fork"])
+        manual = self.succeed("manual").text.replace("\\", "")
+        zsh = self.succeed("completion", "zsh").text
+        fish = self.succeed("completion", "fish").text
+        bash = self.succeed("completion", "bash").text
+        for path, flags in commands.items():
+            name = " ".join(["weft", *path])
+            section = manual.partition(f".S{'S ' + name if path else 'H OPTIONS'}\n")[2]
+            section = section.partition("\n.S")[0]
+            function = zsh.partition(f"\n{name.replace(' ', '_')}() {{\n".replace("weft", "_weft", 1))[2]
+            function = function.partition("\n}\n")[0]
+            words = re.search(rf"^ +'{name}'\) words='(.*)'", bash, re.MULTILINE)[1].split()
+            seen = " and ".join(f"__fish_seen_subcommand_from {word};" for word in path).rstrip(";")
+            lines = [line for line in fish.splitlines() if seen in line]
+            for flag in flags:
+                self.assertIn(f"fB{flag}fR", section, name)
+                self.assertRegex(function, rf"['{{,*]{flag}[=\[,}}]", name)
+                self.assertIn(flag, words, name)
+                letter = f" -l {flag[2:]} " if flag.startswith("--") else f" -s {flag[1:]} "
+                self.assertTrue(any(letter in line for line in lines), f"{name} {flag}")
+            for sub in commands:
+                if sub[:-1] == path and sub != path:
+                    self.assertIn(f"'{sub[-1]}:", function)
+                    self.assertIn(sub[-1], words)
+                    self.assertTrue(any(f" -a {sub[-1]} " in line for line in lines), name)
+
+    def test_bash_completes(self):
+        script = self.write("weft.bash", self.succeed("completion", "bash").text)
+        for line, words in ((["se"], ["serve", "sessions"]), (["serve", "--backe"], ["--backend"]),
+                            (["serve", "--backend", ""], ["cpu", "reference"]),
+                            (["serve", "--backend", "=", "c"], ["cpu"]),
+                            (["serve", "--port", ""], []), (["sessions", "fo"], ["fork"]),
+                            (["sessions", "fork", "--pos"], ["--position"]),
+                            (["run", "-m", "serve", "--por"], [])):
+            done = subprocess.run(
+                ["bash", "-c", 'source "$0"; COMP_WORDS=(weft "$@"); COMP_CWORD=$#; _weft; '
+                 'printf "%s\\n" "${COMPREPLY[@]}"', str(script), *line],
+                capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.stdout.split(), done.stderr), (words, ""), line)
+
+    def test_the_manual_is_one_that_man_can_print(self):
+        if not shutil.which("groff"):
+            self.skipTest("groff is not installed")
+        done = subprocess.run(["groff", "-man", "-ww", "-Tutf8"], capture_output=True, timeout=60,
+                              input=self.succeed("manual").out)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertIn(b"weft sessions fork", done.stdout)
+        self.assertEqual(done.stdout.count(b"explains a command"), 1)
 
     def test_wrong_usage(self):
         self.misuse()
