@@ -9,7 +9,7 @@ DEMO_MODEL := $(RELEASE)/demo.gguf
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
-.PHONY: build run test bench format check install clean help setup
+.PHONY: build run test bench format check install deb clean help setup
 
 help:
 	@echo 'make            builds $(RELEASE)/weft'
@@ -19,7 +19,8 @@ help:
 	@echo 'make check      format, layers, clang-tidy, sanitizers, fuzzers; make check CHECKS="format asan"'
 	@echo 'make bench      the micro-benchmarks of kernels and tokenizers'
 	@echo 'make format     rewrites the sources in the style of .clang-format'
-	@echo 'make install    installs into PREFIX ($(PREFIX))'
+	@echo 'make install    installs into PREFIX ($(PREFIX)): program, manual page, completions, unit, library'
+	@echo 'make deb        builds $(RELEASE)/weft_VERSION_ARCHITECTURE.deb'
 	@echo 'make clean      removes build/'
 
 setup:
@@ -66,7 +67,13 @@ check:
 	@tools/check.sh $(CHECKS)
 
 install: build
+	@cmake --build $(RELEASE) --target weft_documents
 	@cmake --install $(RELEASE) --prefix '$(PREFIX)'
+
+deb: build
+	@tools/setup.sh deb
+	@cmake --build $(RELEASE) --target weft_documents
+	@cpack --config $(RELEASE)/CPackConfig.cmake -B $(RELEASE)
 
 clean:
 	rm -rf build

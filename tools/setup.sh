@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that are missing for the named groups.
 #
-#   tools/setup.sh GROUP...     build, check, bench
+#   tools/setup.sh GROUP...     build, check, bench, deb, browser
 #
 # Looks before it asks: with everything there it needs neither root nor a network
 # and takes a moment. docs/DEPENDENCIES.md says what each package is for.
@@ -16,6 +16,12 @@ build="g++ cmake ninja-build ccache mold
 # What `make check` adds: another compiler, its runtime for sanitizers and fuzzers.
 check="clang clang-format clang-tidy libclang-rt-14-dev git"
 bench="libbenchmark-dev"
+# To say in the Debian package which libraries the program needs.
+deb="dpkg-dev file"
+# The page's test: 230 MB to load, 900 MB on the disk.
+browser="chromium"
+# A node that is not Debian's brings an npm of its own, with which Debian's does not go together.
+command -v npm >/dev/null 2>&1 || browser="$browser nodejs npm"
 
 packages=""
 for group in "$@"; do
@@ -23,8 +29,10 @@ for group in "$@"; do
     build) packages="$packages $build" ;;
     check) packages="$packages $check" ;;
     bench) packages="$packages $bench" ;;
+    deb) packages="$packages $deb" ;;
+    browser) packages="$packages $browser" ;;
     *)
-      echo "setup: there is no group \"$group\", there are build, check, bench" >&2
+      echo "setup: there is no group \"$group\", there are build, check, bench, deb, browser" >&2
       exit 2
       ;;
   esac
