@@ -22,10 +22,10 @@ import time
 from serve_test import Server
 from weft_process import TIMEOUT_S, make_model
 
+LARGE = b'{"prompt": "' + b"x" * (33 << 20) + b'"}'
 KEYS = ("key-one", "key-two", "key-three")
 SESSIONS = tuple(f"s{i}" for i in range(8))
 WORDS = "the kitchen is where we cook and the garden is where it grows".split()
-MIB = 1 << 20
 
 # What a well-formed request may be answered with: done, a session that is not there or
 # busy, everything full.
@@ -185,24 +185,24 @@ class Traffic:
             self.fault(f"{path}: {answer}")
 
     def nonsense(self, rng):
-        large = b'{"prompt": "' + b"x" * (33 * MIB) + b'"}'
         method, path, body, status = rng.choice((
             ("POST", "/completion", b"{", 400), ("POST", "/v1/messages", b"[" * 100_000, 400),
             ("POST", "/v1/chat/completions", {"messages": []}, 400),
             ("POST", "/v1/chat/completions", {"messages": self.turns(rng), "temperature": 9}, 400),
             ("POST", "/completion", {"prompt": [5] * 5000}, 400),
-            ("POST", "/completion", large, 413), ("GET", "/nothing", None, 404),
+            ("POST", "/completion", LARGE, 413), ("GET", "/nothing", None, 404),
             ("DELETE", "/v1/models", None, 405), ("GET", "/props", None, 401)))
         headers = self.headers(rng)
         if status == 401:
             headers["Authorization"] = "Bearer nobody"
         try:
             answer = self.server.ask(method, path, body, **headers)
-        except (ConnectionError, http.client.HTTPException):
+        except (ConnectionError, http.client.HTTPException) as error:
             # It was refused before all of it was sent.
             if status == 413:
                 return
-            raise
+            self.fault(f"{method} {path} that gives {status}: {type(error).__name__}: {error}")
+            return
         self.count(f"nonsense {answer.status}")
         # A server that is full says so first.
         if answer.status not in (status, 429, 503):
