@@ -1,5 +1,6 @@
-// What a turn tells its consumer, in order: one Started, then for each choice
-// Tokens and one Done. A turn that fails before it starts has only its Dones.
+// What a turn tells its consumer, in order: Progress where it is asked for, one Started,
+// then for each choice Tokens and one Done. A turn that fails before it starts has no
+// Started, only its Dones.
 #ifndef WEFT_EVENTS_H_
 #define WEFT_EVENTS_H_
 
@@ -16,6 +17,15 @@ namespace weft {
 struct TokenLogprob {
   int32_t token = -1;
   float logprob = 0;
+};
+
+// How much of the prompt is in: told before its first row is computed and after each step
+// that computes some of it, so that the last one has all of it.
+struct ProgressEvent {
+  int64_t prompt_tokens = 0;  // length of the context
+  int64_t cached_tokens = 0;  // of those, not computed for this turn
+  int64_t done_tokens = 0;    // cached ones included; more each time
+  int64_t elapsed_us = 0;     // since the first row
 };
 
 // The prompt is in, the first token is about to be sampled.
@@ -70,7 +80,7 @@ struct DoneEvent {
   TurnUsage usage;
 };
 
-using TurnEvent = std::variant<StartedEvent, TokenEvent, DoneEvent>;
+using TurnEvent = std::variant<ProgressEvent, StartedEvent, TokenEvent, DoneEvent>;
 
 }  // namespace weft
 

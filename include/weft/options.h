@@ -112,6 +112,7 @@ struct TurnOptions {
   // Log-probability of every prompt token given those before it (and its
   // alternatives, as above). Such a turn computes its whole prompt anew.
   bool prompt_logprobs = false;
+  bool report_progress = false;  // ProgressEvents, while the prompt is computed
   std::function<std::unique_ptr<TokenMask>(int choice)> token_mask;
 
   int priority = 0;  // higher first

@@ -61,6 +61,7 @@ struct ActiveTurn {
   bool prompt_done = false;
   size_t next_chunk = 0;          // into options.prompt_chunks
   int64_t prompt_rows_taken = 0;  // prompt positions whose logits were delivered
+  int64_t reported_tokens = -1;   // of the prompt, by the last ProgressEvent
   // What the session was before the turn, to go back to when the prompt does not get
   // in: its first `tokens_before` tokens, and those that a whole context replaced.
   int64_t tokens_before = 0;

@@ -164,6 +164,7 @@ class EngineCore {
   Status Compute(std::vector<StepPart>* parts);
   void Poison(const std::vector<StepPart>& parts, const Status& status);
   void Consume(StepPart* part);
+  void ReportProgress(const StepPart& part, int64_t done_tokens);
   void TakePromptRows(StepPart* part);
   void FinishPrompt(StepPart* part);
   void ForkChoices(ActiveTurn* turn, std::span<const float> logits);

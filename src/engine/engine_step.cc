@@ -252,6 +252,7 @@ Status EngineCore::Compute(std::vector<StepPart>* parts) {
       part.turn->started.cached_tokens = part.first_row;
       part.turn->usage.cached_tokens = part.first_row;
       stats_.cached_tokens += part.first_row;
+      ReportProgress(part, part.first_row);
     }
   }
   WEFT_RETURN_IF_ERROR(executor_->Forward(Step{.sequences = sequences}, logits));
@@ -299,8 +300,20 @@ void EngineCore::Consume(StepPart* part) {
     return;
   }
   ++part->turn->next_chunk;
+  ReportProgress(*part, part->first_row + part->rows);
   if (part->turn->wants_prompt_rows()) TakePromptRows(part);
   if (part->ends_prompt) FinishPrompt(part);
+}
+
+// A turn that was preempted computes again what has been reported.
+void EngineCore::ReportProgress(const StepPart& part, int64_t done_tokens) {
+  ActiveTurn* const turn = part.turn;
+  if (!turn->options.report_progress || done_tokens <= turn->reported_tokens) return;
+  turn->reported_tokens = done_tokens;
+  turn->queue->Push(ProgressEvent{.prompt_tokens = part.lane->session->n_tokens(),
+                                  .cached_tokens = turn->usage.cached_tokens,
+                                  .done_tokens = done_tokens,
+                                  .elapsed_us = NowMicros() - turn->first_row_us});
 }
 
 void EngineCore::TakePromptRows(StepPart* part) {

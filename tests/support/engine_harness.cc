@@ -236,7 +236,9 @@ void AddEvent(TurnEvent event, TurnOutcome* outcome) {
     if (outcome->choices.size() <= index) outcome->choices.resize(index + 1);
     return outcome->choices[index];
   };
-  if (auto* started = std::get_if<StartedEvent>(&event)) {
+  if (auto* progress = std::get_if<ProgressEvent>(&event)) {
+    outcome->progress.push_back(*progress);
+  } else if (auto* started = std::get_if<StartedEvent>(&event)) {
     outcome->started = std::move(*started);
   } else if (auto* token = std::get_if<TokenEvent>(&event)) {
     ChoiceOutcome& choice = choice_at(token->choice);

@@ -91,6 +91,7 @@ struct ChoiceOutcome {
   std::optional<DoneEvent> done;
 };
 struct TurnOutcome {
+  std::vector<ProgressEvent> progress;
   std::optional<StartedEvent> started;
   std::vector<ChoiceOutcome> choices;
 
