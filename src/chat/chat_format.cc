@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/strings.h"
 #include "chat/builtin_templates.h"
 #include "chat/chat_messages.h"
 #include "chat/reply_syntax.h"
@@ -12,7 +13,22 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Stands for a moment behind a text that is to be continued, to find its end in what is
+// rendered. Letters and digits, which no template trims or escapes.
+constexpr char kGoesOnHere[] = "WeftGoesOnHere5d1f0c7e";
+
 bool HasTools(const Json& tools) { return tools.is_array() && !tools.empty(); }
+
+bool HasText(const Json& message, const char* key) {
+  const auto it = message.find(key);
+  return it != message.end() && !ContentText(*it).empty();
+}
+
+// What is still open of `markers` where `text` ends.
+bool EndsInReasoning(std::string_view text, const ReasoningMarkers& markers) {
+  const size_t open = text.rfind(markers.open);
+  return open != std::string_view::npos && text.find(markers.close, open) == std::string_view::npos;
+}
 
 class ChatFormatImpl final : public ChatFormat {
  public:
@@ -24,7 +40,11 @@ class ChatFormatImpl final : public ChatFormat {
         syntax_(std::make_shared<const ReplySyntax>(RecognizeReplySyntax(template_->source()))),
         traits_(ProbeTemplate(*template_, *syntax_, bos_, eos_)) {}
 
-  StatusOr<ChatPrompt> Render(const ChatRequest& request) const override;
+  StatusOr<ChatPrompt> Render(const ChatRequest& request) const override {
+    WEFT_RETURN_IF_ERROR(CheckMessages(request.messages));
+    WEFT_RETURN_IF_ERROR(CheckTools(request.tools));
+    return request.continue_final_message ? RenderContinued(request) : RenderWhole(request);
+  }
 
   std::unique_ptr<ReplyParser> NewReplyParser(const ChatPrompt& prompt,
                                               const ReplyOptions& options) const override {
@@ -40,6 +60,9 @@ class ChatFormatImpl final : public ChatFormat {
   }
 
  private:
+  // REQUIRES: messages and tools are checked
+  StatusOr<ChatPrompt> RenderWhole(const ChatRequest& request) const;
+  StatusOr<ChatPrompt> RenderContinued(const ChatRequest& request) const;
   // Whether the reply goes on inside reasoning that the prompt opens.
   bool OpensReasoning(std::string_view prompt) const {
     if (!syntax_->reasoning) return false;
@@ -55,9 +78,7 @@ class ChatFormatImpl final : public ChatFormat {
   const TemplateTraits traits_;
 };
 
-StatusOr<ChatPrompt> ChatFormatImpl::Render(const ChatRequest& request) const {
-  WEFT_RETURN_IF_ERROR(CheckMessages(request.messages));
-  WEFT_RETURN_IF_ERROR(CheckTools(request.tools));
+StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const ChatRequest& request) const {
   Json context = request.variables.is_object() ? request.variables : Json::object();
   context["messages"] = ShapeMessages(request.messages, request.tools, traits_, *syntax_);
   const bool shows_tools = HasTools(request.tools) && traits_.tools;
@@ -73,6 +94,40 @@ StatusOr<ChatPrompt> ChatFormatImpl::Render(const ChatRequest& request) const {
   WEFT_ASSIGN_OR_RETURN(prompt.text, template_->Render(context, request.render));
   prompt.reasoning_is_open = request.add_generation_prompt && OpensReasoning(prompt.text);
   if (HasTools(request.tools)) prompt.tools = request.tools;
+  return prompt;
+}
+
+// The conversation as if the last message were complete, cut where its text ends.
+StatusOr<ChatPrompt> ChatFormatImpl::RenderContinued(const ChatRequest& request) const {
+  ChatRequest whole = request;
+  whole.add_generation_prompt = false;
+  Json& last = whole.messages.back();
+  const std::string place = StrCat("messages[", whole.messages.size() - 1, "]");
+  if (last["role"] != "assistant") {
+    return InvalidArgument(place, ".role: only a message of role 'assistant' can be continued");
+  }
+  if (const auto calls = last.find("tool_calls"); calls != last.end() && !calls->empty()) {
+    return InvalidArgument(place, ".tool_calls: a message with calls is complete; answer them");
+  }
+  bool in_reasoning = !HasText(last, "content") && HasText(last, "reasoning_content");
+  if (in_reasoning) {
+    if (!syntax_->reasoning) {
+      return InvalidArgument(place, ".content: with this model only content can be continued");
+    }
+    last["reasoning_content"] = StrCat(last["reasoning_content"].get<std::string>(), kGoesOnHere);
+  } else {
+    const std::string said = last.contains("content") ? ContentText(last["content"]) : "";
+    in_reasoning = syntax_->reasoning && EndsInReasoning(said, *syntax_->reasoning);
+    last["content"] = StrCat(said, kGoesOnHere);
+  }
+  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderWhole(whole));
+  const size_t end = prompt.text.rfind(kGoesOnHere);
+  if (end == std::string::npos) {
+    return InvalidArgument(place, ": the chat template does not show this text, so that it ",
+                           "cannot be continued");
+  }
+  prompt.text.resize(end);
+  prompt.reasoning_is_open = in_reasoning || OpensReasoning(prompt.text);
   return prompt;
 }
 

@@ -30,6 +30,9 @@ struct ChatRequest {
   // [{"type":"function","function":{"name","description","parameters"}}]; null or empty: none.
   nlohmann::ordered_json tools;
   bool add_generation_prompt = true;
+  // The reply goes on where the last message ends, which is the assistant's;
+  // add_generation_prompt is not looked at.
+  bool continue_final_message = false;
   // Further variables of the template, e.g. enable_thinking, reasoning_effort.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
   RenderOptions render;
@@ -37,7 +40,7 @@ struct ChatRequest {
 
 struct ChatPrompt {
   std::string text;
-  // The prompt ends inside a reasoning block: the reply begins with reasoning.
+  // The prompt ends inside a reasoning block: the reply begins, or goes on, with reasoning.
   bool reasoning_is_open = false;
   // Strings that end this format's replies beside the vocabulary's own end tokens.
   std::vector<std::string> stop_strings;

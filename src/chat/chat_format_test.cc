@@ -65,6 +65,11 @@ constexpr char kToolTurn[] = R"([
     "function": {"name": "get_weather", "arguments": "{\"city\": \"Oslo\"}"}}]},
   {"role": "tool", "tool_call_id": "call_1", "content": "rain"}])";
 
+constexpr char kToolCallAtEnd[] = R"([
+  {"role": "user", "content": "Weather?"},
+  {"role": "assistant", "content": "Let me see. ", "tool_calls": [{"id": "call_1",
+    "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}]}])";
+
 TEST(ChatFormatTest, TemplatesOfTheFieldAreRecognised) {
   WEFT_REQUIRE_GOLDENS();
   struct Expected {
@@ -271,6 +276,90 @@ TEST(ChatFormatTest, ReasoningThatThePromptOpensIsSeen) {
             "Rhm\nCHi\n");
   request.variables["enable_thinking"] = false;
   EXPECT_FALSE(Rendered(*format, request).reasoning_is_open);
+}
+
+TEST(ChatFormatTest, AMessageThatIsBegunIsContinued) {
+  const auto format = Format("");
+  ChatRequest request = Request(R"([{"role": "user", "content": "a"},
+      {"role": "assistant", "content": [{"type": "text", "text": "It "},
+                                        {"type": "text", "text": "is "}]}])");
+  request.continue_final_message = true;
+  const ChatPrompt prompt = Rendered(*format, request);
+  EXPECT_EQ(prompt.text, "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nIt is ");
+  EXPECT_FALSE(prompt.reasoning_is_open);
+  request.messages[1]["content"] = nullptr;
+  EXPECT_EQ(Rendered(*format, request).text,
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
+  // Earlier text with the same words is not taken for the end.
+  request.messages[0]["content"] = "WeftGoesOnHere5d1f0c7e?";
+  request.messages[1]["content"] = "Yes, ";
+  EXPECT_TRUE(
+      Rendered(*format, request).text.ends_with("7e?<|im_end|>\n<|im_start|>assistant\nYes, "));
+}
+
+TEST(ChatFormatTest, ReasoningThatIsBegunIsContinuedAsReasoning) {
+  const auto format = Format(
+      "{%- for m in messages -%}{{ m.role }}:{% if m.reasoning_content %}<think>"
+      "{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}|{%- endfor -%}");
+  ChatRequest request = Request(R"([{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "", "reasoning_content": "Well, "}])");
+  request.continue_final_message = true;
+  const ChatPrompt open = Rendered(*format, request);
+  EXPECT_EQ(open.text, "user:a|assistant:<think>Well, ");
+  EXPECT_TRUE(open.reasoning_is_open);
+  request.messages[1]["content"] = "So ";
+  const ChatPrompt closed = Rendered(*format, request);
+  EXPECT_EQ(closed.text, "user:a|assistant:<think>Well, </think>So ");
+  EXPECT_FALSE(closed.reasoning_is_open);
+  request.messages[1] = Json{{"role", "assistant"}, {"content", "<think>Hm"}};
+  EXPECT_TRUE(Rendered(*format, request).reasoning_is_open);
+  request.messages[1]["content"] = "<think>Hm</think>";
+  EXPECT_FALSE(Rendered(*format, request).reasoning_is_open);
+}
+
+TEST(ChatFormatTest, WhatCannotBeContinuedIsRefused) {
+  const auto refusal = [](const char* source, const char* messages) {
+    ChatRequest request = Request(messages);
+    request.continue_final_message = true;
+    const auto prompt = Format(source)->Render(request);
+    EXPECT_EQ(prompt.status().code(), StatusCode::kInvalidArgument);
+    return std::string(Message(prompt.status()));
+  };
+  EXPECT_THAT(refusal("", R"([{"role": "user", "content": "a"}])"),
+              HasSubstr("messages[0].role: only a message of role 'assistant'"));
+  EXPECT_THAT(refusal("", kToolCallAtEnd),
+              HasSubstr("messages[1].tool_calls: a message with calls"));
+  constexpr char kReasoning[] = R"([{"role": "user", "content": "a"},
+      {"role": "assistant", "content": null, "reasoning_content": "Hm"}])";
+  EXPECT_THAT(refusal("{%- for m in messages -%}{{ m.content }}{%- endfor -%}", kReasoning),
+              HasSubstr("messages[1].content: with this model only content"));
+  EXPECT_THAT(
+      refusal("{%- for m in messages -%}{% if m.role == 'user' %}{{ m.content }}{% endif %}"
+              "{%- endfor -%}",
+              R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])"),
+      HasSubstr("messages[1]: the chat template does not show this text"));
+}
+
+// With the templates of the field the prompt ends with what was begun, and nothing of it is lost.
+TEST(ChatFormatTest, TemplatesOfTheFieldLetAnAnswerBeContinued) {
+  WEFT_REQUIRE_GOLDENS();
+  for (const char* name :
+       {"Qwen-Qwen3-0.6B", "Qwen-QwQ-32B", "Qwen3.5-4B", "meta-llama-Llama-3.1-8B-Instruct",
+        "mistralai-Mistral-Nemo-Instruct-2407", "google-gemma-2-2b-it", "google-gemma-4-31B-it",
+        "LFM2.5-Instruct", "openai-gpt-oss-120b", "deepseek-ai-DeepSeek-V3.1", "GLM-4.6",
+        "microsoft-Phi-3.5-mini-instruct", "HuggingFaceTB-SmolLM3-3B"}) {
+    ChatRequest request = Request(R"([{"role": "user", "content": "Name a city."},
+        {"role": "assistant", "content": "One is "}])");
+    request.continue_final_message = true;
+    const auto format = Format(GoldenSource(name));
+    const ChatPrompt prompt = Rendered(*format, request);
+    EXPECT_THAT(prompt.text, HasSubstr("Name a city.")) << name;
+    EXPECT_TRUE(prompt.text.ends_with("One is ")) << name << "\n" << prompt.text;
+    EXPECT_EQ(TakenApart(format->NewReplyParser(prompt, {.tools = true}).get(),
+                         std::array<std::string_view, 1>{"Oslo."}),
+              "COslo.\n")
+        << name;
+  }
 }
 
 // Templates that show one call of a message get one message a call, with its result.

@@ -5,6 +5,8 @@
 #ifndef WEFT_CHAT_CHAT_MESSAGES_H_
 #define WEFT_CHAT_CHAT_MESSAGES_H_
 
+#include <string>
+
 #include "base/status.h"
 #include "chat/reply_syntax.h"
 #include "chat/template_traits.h"
@@ -15,6 +17,9 @@ namespace weft {
 // INVALID_ARGUMENT names the place: "messages[2].content: ...".
 Status CheckMessages(const nlohmann::ordered_json& messages);
 Status CheckTools(const nlohmann::ordered_json& tools);
+
+// The text of a checked message's content, its parts joined; "" for null.
+std::string ContentText(const nlohmann::ordered_json& content);
 
 // REQUIRES: both are checked.
 nlohmann::ordered_json ShapeMessages(const nlohmann::ordered_json& messages,

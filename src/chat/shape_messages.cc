@@ -15,14 +15,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxArgumentsDepth = 64;
 
-std::string TextOf(const Json& content) {
-  if (content.is_string()) return content.get<std::string>();
-  std::string text;
-  if (!content.is_array()) return text;
-  for (const Json& part : content) text += part["text"].get_ref<const std::string&>();
-  return text;
-}
-
 std::string StringMember(const Json& object, const char* key) {
   const auto it = object.find(key);
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
@@ -96,7 +88,7 @@ class Shaper {
     FlushCalls();
     Json shaped = message;
     shaped["role"] = role;
-    shaped["content"] = Content(TextOf(message["content"]));
+    shaped["content"] = Content(ContentText(message["content"]));
     out_.push_back(std::move(shaped));
   }
 
@@ -120,7 +112,7 @@ class Shaper {
   void AddAssistant(const Json& message) {
     FlushCalls();
     Json shaped = message;
-    std::string text = TextOf(message.value("content", Json()));
+    std::string text = ContentText(message.value("content", Json()));
     const bool has_calls = message.contains("tool_calls") && message["tool_calls"].is_array() &&
                            !message["tool_calls"].empty();
     Json calls = Json::array();
@@ -175,7 +167,7 @@ class Shaper {
       shaped["name"] = name->second;
     }
     if (!id.empty()) shaped["tool_call_id"] = Id(id);
-    std::string text = TextOf(message["content"]);
+    std::string text = ContentText(message["content"]);
     if (traits_.results) {
       shaped["content"] = Content(std::move(text));
       if (!TakePendingCall(shaped)) out_.push_back(std::move(shaped));
@@ -186,7 +178,7 @@ class Shaper {
     text = StrCat("<tool_response>\n", text, "\n</tool_response>");
     if (results_at_ == out_.size() && results_at_ > 0) {
       Json& before = out_.back();
-      before["content"] = Content(StrCat(TextOf(before["content"]), "\n", text));
+      before["content"] = Content(StrCat(ContentText(before["content"]), "\n", text));
       return;
     }
     out_.push_back({{"role", "user"}, {"content", Content(std::move(text))}});
@@ -241,7 +233,7 @@ void PutInFront(const std::string& text, const TemplateTraits& traits, Json* mes
   const bool to_system = traits.system && first["role"] == "system";
   const bool to_user = !traits.system && first["role"] == "user";
   if (to_system || to_user) {
-    const std::string said = TextOf(first["content"]);
+    const std::string said = ContentText(first["content"]);
     first["content"] = content(to_system ? StrCat(said, "\n\n", text) : StrCat(text, "\n\n", said));
     return;
   }
@@ -250,6 +242,14 @@ void PutInFront(const std::string& text, const TemplateTraits& traits, Json* mes
 }
 
 }  // namespace
+
+std::string ContentText(const Json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  std::string text;
+  if (!content.is_array()) return text;
+  for (const Json& part : content) text += part["text"].get_ref<const std::string&>();
+  return text;
+}
 
 Json ShapeMessages(const Json& messages, const Json& tools, const TemplateTraits& traits,
                    const ReplySyntax& syntax) {
