@@ -3,9 +3,11 @@
 $WEFT_SCRIPTED_SERVER. Exit code 77, a skip, where there is no Chromium, no node, or npm
 cannot get Playwright. $WEFT_CHROMIUM names a browser that is not on the path."""
 
+import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from weft_process import make_model
 
 HERE = pathlib.Path(__file__).resolve().parent / "page"
 BROWSERS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+LIMIT_S = 1200
 
 
 def find_browser():
@@ -32,11 +35,21 @@ def main():
         return SKIP
     with tempfile.TemporaryDirectory() as scratch:
         model = make_model(pathlib.Path(scratch) / "tiny.gguf", "tiny-llama", "Q8_0")
-        env = {**os.environ, "WEFT_CHROMIUM": browser, "WEFT_SCRATCH": scratch,
+        env = {**os.environ, "WEFT_CHROMIUM": browser, "WEFT_SCRATCH": scratch, "TMPDIR": scratch,
                "WEFT_MODEL": str(model)}
         tests = sorted(path.name for path in HERE.glob("*.test.mjs"))
-        return subprocess.run(["node", "--test", "--test-concurrency=1", *tests], cwd=folder,
-                              env=env, timeout=1440).returncode
+        process = subprocess.Popen(["node", "--test", "--test-concurrency=1", *tests], cwd=folder,
+                                   env=env, start_new_session=True)
+        try:
+            return process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            print(f"the tests did not end in {LIMIT_S} s")
+            return 1
+        finally:
+            # Browsers and servers too, whatever became of the tests.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 if __name__ == "__main__":

@@ -15,13 +15,19 @@ export function composerId(id: string): string {
   return `say-${id}`;
 }
 
+// The new card whose text field takes the focus as soon as it is drawn: before the next key,
+// or what is typed at once would be taken for shortcuts.
+let awaited: string | undefined;
+
+function showField(id: string): boolean {
+  const field = document.getElementById(composerId(id));
+  field?.closest(".card")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  field?.focus({ preventScroll: true });
+  return field !== null;
+}
+
 export function focusCard(id: string): void {
-  // A new card is drawn when this task is over.
-  setTimeout(() => {
-    const element = document.getElementById(composerId(id));
-    element?.closest(".card")?.scrollIntoView({ block: "nearest", inline: "nearest" });
-    element?.focus({ preventScroll: true });
-  });
+  awaited = showField(id) ? undefined : id;
 }
 
 /** Deletes after a while in which it can be undone. */
@@ -167,6 +173,9 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
     if (element && follows.current) element.scrollTop = element.scrollHeight;
   };
   useLayoutEffect(follow);
+  useLayoutEffect(() => {
+    if (awaited === id && showField(id)) awaited = undefined;
+  }, []);
   useEffect(() => {
     const observer = new ResizeObserver(follow);
     observer.observe(scroller.current!);

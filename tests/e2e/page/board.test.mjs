@@ -1,10 +1,12 @@
 // What people do on the board, with a model that says what it is told.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
-import { after, afterEach, before, beforeEach, describe, it } from "node:test";
+import { after, afterEach, before, beforeEach, describe } from "node:test";
 
 import {
+  bounded,
   card,
+  closeAll,
   lastAnswer,
   launch,
   open,
@@ -12,6 +14,7 @@ import {
   sessionsOf,
   startScripted,
   startSeveral,
+  until,
   untilAnswered,
 } from "./common.mjs";
 
@@ -29,8 +32,8 @@ before(async () => {
   browser = await launch();
 });
 after(async () => {
-  await browser?.close();
-  await server?.stop();
+  assert.equal(await server?.stop(), 0);
+  await closeAll(browser);
 });
 beforeEach(async () => {
   opened = await open(browser, server.url);
@@ -41,7 +44,7 @@ afterEach(async () => {
 });
 
 describe("the board", () => {
-  it("lets eight conversations answer at once, each with its own", async () => {
+  bounded("lets eight conversations answer at once, each with its own", async () => {
     const { page } = opened;
     await startSeveral(page, names.map((name) => `I am ${name}. ${script(`<<slow>>${greeting(name)}`)}`));
     // More than the six connections that a browser opens to one server.
@@ -57,7 +60,7 @@ describe("the board", () => {
     }
   });
 
-  it("forks at a message, and the two go on apart", async () => {
+  bounded("forks at a message, and the two go on apart", async () => {
     const { page } = opened;
     const before = new Set((await sessionsOf(server.url)).map((session) => session.id));
     await startSeveral(page, [`First ${script("Answer one.")}`]);
@@ -85,7 +88,7 @@ describe("the board", () => {
     assert.match(await card(page, 1).locator("footer textarea").inputValue(), /^Second /);
   });
 
-  it("stops one and lets the others go on, and can go on with it", async () => {
+  bounded("stops one and lets the others go on, and can go on with it", async () => {
     const { page } = opened;
     await startSeveral(page, [
       `Long ${script(`<<slow>>${endless}`)}`,
@@ -106,7 +109,7 @@ describe("the board", () => {
     assert.equal(await lastAnswer(page, 0), "Here I am.");
   });
 
-  it("writes to all, asks again, and shows what went wrong", async () => {
+  bounded("writes to all, asks again, and shows what went wrong", async () => {
     const { page } = opened;
     await startSeveral(page, ["a", "b", "c"].map((name) => `${name} ${script(`I am ${name}.`)}`));
     await untilAnswered(page, 3);
@@ -124,14 +127,15 @@ describe("the board", () => {
     assert.equal(await lastAnswer(page, 2), "Well again.");
   });
 
-  it("is worked with keys alone", async () => {
+  bounded("is worked with keys alone", async () => {
     const { page } = opened;
     await page.keyboard.press("n");
     await page.keyboard.type(`Hello ${script("By keys.")}`);
     await page.keyboard.press("Enter");
     await untilAnswered(page, 1);
     await page.keyboard.press("Alt+n");
-    await page.keyboard.type(`Go ${script(`<<slow>>${endless}`)}`);
+    await page.keyboard.type("Go ");
+    await page.keyboard.insertText(script(`<<slow>>${endless}`)); // at once, not key by key
     await page.keyboard.press("Enter");
     await card(page, 1).locator('.message[data-status="running"]').waitFor();
     await page.keyboard.press("Escape");
@@ -151,7 +155,7 @@ describe("the board", () => {
     await page.getByRole("complementary", { name: "Engine" }).waitFor();
   });
 
-  it("deletes with a way back, and then for good, and puts away", async () => {
+  bounded("deletes with a way back, and then for good, and puts away", async () => {
     const { page } = opened;
     await startSeveral(page, [`Keep ${script("Kept.")}`, `Drop ${script("Dropped.")}`]);
     await untilAnswered(page, 2);
@@ -167,16 +171,14 @@ describe("the board", () => {
     await page.reload(); // closes the way back
     await page.waitForSelector('[data-health="ready"]');
     assert.equal(await page.locator(".card").count(), 1);
-    while ((await sessionsOf(server.url)).some((session) => session.id === id)) {
-      await page.waitForTimeout(50);
-    }
+    await until(async () => (await sessionsOf(server.url)).every((session) => session.id !== id));
     await choose(0, "Put away");
     await page.waitForFunction(() => !document.querySelector(".card"));
     await page.getByTitle("Bring it back").click();
     assert.equal(await lastAnswer(page, 0), "Kept.");
   });
 
-  it("keeps to its settings, and gives everything away as files", async () => {
+  bounded("keeps to its settings, and gives everything away as files", async () => {
     const { page } = opened;
     await page.getByRole("button", { name: "Settings" }).click();
     await page.getByLabel("Most tokens").fill("5");
@@ -201,7 +203,7 @@ describe("the board", () => {
     assert.match(await file("Export as Markdown"), /^# Hello[^]*\*\*System\*\*\n\nBe brief\.\n[^]*\*\*You\*\*\n\nHello/);
   });
 
-  it("shows the engine", async () => {
+  bounded("shows the engine", async () => {
     const { page } = opened;
     await startSeveral(page, names.map((name) => `I am ${name}. ${script(greeting(name))}`));
     await untilAnswered(page, 8);
@@ -214,7 +216,7 @@ describe("the board", () => {
     assert.match(await page.locator(".strip").innerText(), /Speed[^]*tokens\/s[^]*Pages[^]*Memory/);
   });
 
-  it("fits on a phone, one conversation at a time", async () => {
+  bounded("fits on a phone, one conversation at a time", async () => {
     const { page } = opened;
     await page.setViewportSize({ width: 390, height: 844 });
     await startSeveral(page, names.slice(0, 3).map((name) => `I am ${name}. ${script(greeting(name))}`));

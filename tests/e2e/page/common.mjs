@@ -1,30 +1,69 @@
-// Servers and browsers for the tests of the page.
+// Servers and browsers for the tests of the page. Nothing here waits without an end.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { it } from "node:test";
 import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { chromium } from "playwright-core";
 
-export const waitMs = 120_000; // a failure, not a slow machine
+// A failure, not a slow machine.
+export const waitMs = 120_000;
+const caseMs = 300_000;
 
-async function addressOf(stream) {
-  for await (const line of createInterface({ input: stream })) {
-    const match = /^listening on (http:\S+)$/.exec(line);
-    if (match) return match[1];
+/** A test that fails when it takes too long. */
+export const bounded = (name, body) => it(name, { timeout: caseMs }, body);
+
+export async function until(condition) {
+  const deadline = Date.now() + waitMs;
+  while (!(await condition())) {
+    if (Date.now() > deadline) throw new Error(`after ${waitMs} ms still not: ${condition}`);
+    await sleep(50);
   }
-  throw new Error("the server ended before it listened");
+}
+
+const children = new Set();
+
+/** Starts a server and waits for the address that it prints to stdout or stderr. */
+async function start(command, args, stdio, output) {
+  const child = spawn(command, args, { stdio });
+  children.add(child);
+  const ended = once(child, "exit").then(([code]) => {
+    children.delete(child);
+    return code;
+  });
+  const limit = setTimeout(() => child.kill("SIGKILL"), waitMs);
+  try {
+    for await (const line of createInterface({ input: child[output] })) {
+      const match = /^listening on (http:\S+)$/.exec(line);
+      if (match) return { child, ended, url: match[1] };
+    }
+    throw new Error(`${command} ended, or was ended after ${waitMs} ms, before it listened`);
+  } finally {
+    clearTimeout(limit);
+    // What comes later is read too, or a full pipe would stop the server.
+    child[output].resume();
+  }
+}
+
+/** The exit code, null of a server that had to be killed. */
+async function end(child, ended) {
+  const limit = setTimeout(() => child.kill("SIGKILL"), waitMs);
+  try {
+    return await ended;
+  } finally {
+    clearTimeout(limit);
+  }
 }
 
 /** A server whose model says what it is told; see tests/support/scripted_host.h. */
 export async function startScripted() {
-  const child = spawn(process.env.WEFT_SCRIPTED_SERVER, { stdio: ["pipe", "pipe", "inherit"] });
-  const url = await addressOf(child.stdout);
+  const server = await start(process.env.WEFT_SCRIPTED_SERVER, [], ["pipe", "pipe", "inherit"], "stdout");
   return {
-    url,
-    async stop() {
-      const exited = once(child, "exit");
-      child.stdin.end();
-      await exited;
+    url: server.url,
+    stop() {
+      server.child.stdin.end();
+      return end(server.child, server.ended);
     },
   };
 }
@@ -32,18 +71,20 @@ export async function startScripted() {
 /** `weft serve` with a small model of random weights. */
 export async function startWeft(...flags) {
   const args = ["serve", "-m", process.env.WEFT_MODEL, ...flags];
-  const child = spawn(process.env.WEFT, args, { stdio: ["ignore", "inherit", "pipe"] });
-  const url = await addressOf(child.stderr);
-  child.stderr.resume();
+  const server = await start(process.env.WEFT, args, ["ignore", "inherit", "pipe"], "stderr");
   return {
-    url,
-    async stop() {
-      const exited = once(child, "exit");
-      child.kill("SIGTERM");
-      const [code] = await exited;
-      return code;
+    url: server.url,
+    stop() {
+      server.child.kill("SIGTERM");
+      return end(server.child, server.ended);
     },
   };
+}
+
+/** At the end of a file, also after a failure: a server that still runs would keep it open. */
+export async function closeAll(browser) {
+  for (const child of children) child.kill("SIGKILL");
+  await Promise.race([browser?.close(), sleep(30_000, undefined, { ref: false })]);
 }
 
 export async function launch() {

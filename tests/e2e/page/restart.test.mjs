@@ -2,9 +2,22 @@
 import assert from "node:assert/strict";
 import { mkdtemp, writeFile } from "node:fs/promises";
 import path from "node:path";
-import { after, before, describe, it } from "node:test";
+import { after, before, describe } from "node:test";
 
-import { card, lastAnswer, launch, open, say, sessionsOf, startSeveral, startWeft, untilAnswered, waitMs } from "./common.mjs";
+import {
+  bounded,
+  card,
+  closeAll,
+  lastAnswer,
+  launch,
+  open,
+  say,
+  sessionsOf,
+  startSeveral,
+  startWeft,
+  untilAnswered,
+  waitMs,
+} from "./common.mjs";
 
 const scratch = process.env.WEFT_SCRATCH;
 const lines = Array.from({ length: 8 }, (_, i) => `Conversation ${i} says hello, and a little more than that.`);
@@ -12,9 +25,9 @@ const lines = Array.from({ length: 8 }, (_, i) => `Conversation ${i} says hello,
 describe("what stays", () => {
   let browser;
   before(async () => (browser = await launch()));
-  after(() => browser?.close());
+  after(() => closeAll(browser));
 
-  it("is there after a reload and after a restart of the server, and goes on", async () => {
+  bounded("is there after a reload and after a restart of the server, and goes on", async () => {
     const state = await mkdtemp(path.join(scratch, "state-"));
     let server = await startWeft("--port", "0", "--state-dir", state);
     const { page, context, faults } = await open(browser, server.url);
@@ -71,7 +84,7 @@ describe("what stays", () => {
     assert.equal(await server.stop(), 0);
   });
 
-  it("works behind an API key, which the page asks for", async () => {
+  bounded("works behind an API key, which the page asks for", async () => {
     const keys = path.join(scratch, "keys.txt");
     await writeFile(keys, "sesame page\n");
     const server = await startWeft("--port", "0", "--api-key-file", keys);
