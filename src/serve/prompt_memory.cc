@@ -25,6 +25,14 @@ size_t BytesOf(std::string_view text, const ChatContext& context) {
          context.marks().size() * sizeof(ChatContext::Mark);
 }
 
+// Whether the first text goes on where the second ends, and so do the tokens: then whatever
+// shares something with the second shares as much with the first.
+bool Continues(std::string_view text, std::span<const TokenId> tokens, std::string_view begin_text,
+               std::span<const TokenId> begin_tokens) {
+  return text.starts_with(begin_text) && tokens.size() >= begin_tokens.size() &&
+         std::equal(begin_tokens.begin(), begin_tokens.end(), tokens.begin());
+}
+
 }  // namespace
 
 PromptMemory::PromptMemory(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits)
@@ -56,8 +64,7 @@ ChatContext PromptMemory::ContextFor(std::string_view domain, std::string_view t
 std::vector<TokenId> PromptMemory::Encode(std::string_view domain, std::string_view text) {
   ChatContext context = ContextFor(domain, text);
   std::vector<TokenId> tokens = context.tokens();
-  Insert({.domain = std::string(domain), .text = std::string(text), .context = std::move(context)},
-         text);
+  Insert({.domain = std::string(domain), .text = std::string(text), .context = std::move(context)});
   return tokens;
 }
 
@@ -77,16 +84,16 @@ void PromptMemory::Remember(std::string_view domain, std::string_view prompt,
     context.Append(token, piece);
     text += piece;
   }
-  Insert({.domain = std::string(domain), .text = std::move(text), .context = std::move(context)},
-         prompt);
+  Insert({.domain = std::string(domain), .text = std::move(text), .context = std::move(context)});
 }
 
-void PromptMemory::Insert(Entry entry, std::string_view replaced) {
+void PromptMemory::Insert(Entry entry) {
   entry.bytes = BytesOf(entry.text, entry.context);
   MutexLock lock(&mutex_);
   for (auto it = entries_.begin(); it != entries_.end();) {
-    const bool is_old =
-        it->domain == entry.domain && (it->text == replaced || it->text == entry.text);
+    const bool is_old = it->domain == entry.domain &&
+                        (it->text == entry.text || Continues(entry.text, entry.context.tokens(),
+                                                             it->text, it->context.tokens()));
     if (is_old) bytes_ -= it->bytes;
     it = is_old ? entries_.erase(it) : std::next(it);
   }

@@ -2,8 +2,10 @@
 // model read and wrote, so that a history that a client sends back becomes the tokens
 // which the engine has computed already.
 //
-// Bounded: the conversation not used for longest is forgotten first, and then merely
-// encoded anew. Domains do not see each other's. Any thread.
+// A conversation is held once, as far as it has come; its forks are others. Bounded: the one
+// not used for longest is forgotten first, and then merely encoded anew, which gives other
+// tokens where the model had not spelled as the tokenizer would. Domains do not see each
+// other's. Any thread.
 #ifndef WEFT_SERVE_PROMPT_MEMORY_H_
 #define WEFT_SERVE_PROMPT_MEMORY_H_
 
@@ -25,7 +27,7 @@ namespace weft::serve {
 class PromptMemory {
  public:
   struct Limits {
-    size_t contexts_per_domain = 64;
+    size_t contexts_per_domain = 1024;
     size_t bytes = size_t{64} << 20;  // of all domains together
   };
 
@@ -51,9 +53,8 @@ class PromptMemory {
 
   // A copy of the context that shares most with `text`, made to stand for it.
   ChatContext ContextFor(std::string_view domain, std::string_view text);
-  // Puts it first; entries of the domain that say the beginning of the same are dropped
-  // when `replaced` is their text.
-  void Insert(Entry entry, std::string_view replaced);
+  // Puts it first, in place of those of the domain that say the beginning of the same.
+  void Insert(Entry entry);
   void Trim(std::string_view domain) WEFT_REQUIRES(mutex_);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;

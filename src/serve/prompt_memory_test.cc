@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -62,8 +63,29 @@ TEST_F(PromptMemoryTest, TokensThatAreNotThePromptsAreNotRemembered) {
   EXPECT_EQ(memory_.size(), 0u);
 }
 
+TEST_F(PromptMemoryTest, AConversationIsHeldOnceHoweverLongItIs) {
+  // As many conversations as there is room for, turn by turn.
+  std::vector<std::string> texts = {"a: ", "b: ", "c: "};
+  std::vector<std::vector<TokenId>> tokens(texts.size());
+  for (int turn = 0; turn < 4; ++turn) {
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const std::string question = "what then?\n";
+      const std::vector<TokenId> prompt = memory_.Encode("d", texts[i] + question);
+      ASSERT_GE(prompt.size(), tokens[i].size());
+      EXPECT_TRUE(std::equal(tokens[i].begin(), tokens[i].end(), prompt.begin()))
+          << "turn " << turn << " of " << i << " has other tokens for what was said";
+      const std::string reply = "the answer is the loom\n";
+      memory_.Remember("d", texts[i] + question, prompt, Odd(reply));
+      texts[i] += question + reply;
+      tokens[i] = prompt;
+      for (const TokenId token : Odd(reply)) tokens[i].push_back(token);
+      EXPECT_LE(memory_.size(), texts.size());
+    }
+  }
+}
+
 TEST_F(PromptMemoryTest, ItIsBounded) {
-  for (int i = 0; i < 10; ++i) memory_.Encode("d", std::string(static_cast<size_t>(i + 1), 'x'));
+  for (int i = 0; i < 10; ++i) memory_.Encode("d", std::string(3, static_cast<char>('a' + i)));
   memory_.Encode("e", "y");
   EXPECT_EQ(memory_.size(), 4u) << "3 of d and 1 of e";
   PromptMemory small(tokenizer_, {.bytes = 1000});
