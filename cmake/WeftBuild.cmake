@@ -75,11 +75,12 @@ function(weft_library name)
 endfunction()
 
 # weft_test(NAME [ONE_THREAD | UNINSTRUMENTED] SOURCES a_test.cc ... [SEPARATE b_test.cc ...]
-#   [DEPS ...] [LABELS ...] [TIMEOUT SECONDS]): one test binary, its cases found at test time. Two kinds are not
-# run under the thread sanitizer: ONE_THREAD, which start no second thread, and
-# UNINSTRUMENTED, whose threads are mostly a library's that it cannot see into. Tests with
-# the label conformance are about numbers: no sanitizer runs them. Sanitizers get four times
-# the time. The target weft_tests builds them all.
+#   [DEPS ...] [LABELS ...] [TIMEOUT SECONDS]): one test binary, its cases found at test
+# time. Two kinds are not run under the thread sanitizer: ONE_THREAD, which start no second
+# thread, and UNINSTRUMENTED, whose threads are mostly a library's that it cannot see into.
+# Tests with the label conformance are about numbers: no sanitizer runs them. Sanitizers get
+# four times the time. The cases themselves are hardly optimised, which halves the time that
+# they take to compile; what they test is. The target weft_tests builds them all.
 add_custom_target(weft_tests)
 function(weft_test name)
   cmake_parse_arguments(arg "ONE_THREAD;UNINSTRUMENTED" "TIMEOUT" "SOURCES;SEPARATE;DEPS;LABELS" ${ARGN})
@@ -95,6 +96,9 @@ function(weft_test name)
   endif()
   target_link_libraries(${name} PRIVATE weft_options ${arg_DEPS} GTest::gmock GTest::gtest_main)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")  # tests/support/...
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
   target_compile_definitions(${name} PRIVATE
     WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
   if(NOT arg_TIMEOUT)
