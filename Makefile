@@ -5,7 +5,6 @@
 
 RELEASE := build/release
 PROGRAMS := weft weft-make-model weft-quantize
-DEMO_MODEL := $(RELEASE)/demo.gguf
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
@@ -13,8 +12,8 @@ PREFIX ?= /usr/local
 
 help:
 	@echo 'make            builds $(RELEASE)/weft'
-	@echo 'make run        builds, makes a small model of random weights and runs a prompt through it;'
-	@echo '                make run MODEL=path.gguf PROMPT="..." takes yours'
+	@echo 'make run        builds and serves the model in the box on http://127.0.0.1:8080;'
+	@echo '                make run MODEL=path.gguf PORT=8000 takes yours'
 	@echo 'make test       builds and runs all tests'
 	@echo 'make check      format, layers, clang-tidy, sanitizers, fuzzers; make check CHECKS="format asan"'
 	@echo 'make bench      the micro-benchmarks of kernels and tokenizers'
@@ -33,19 +32,13 @@ build: setup $(RELEASE)/build.ninja
 	@cmake --build $(RELEASE) --target $(PROGRAMS)
 
 MODEL ?=
-PROMPT ?= The loom
-ifeq ($(MODEL),)
-RUN_MODEL := $(DEMO_MODEL)
-else
-RUN_MODEL := $(MODEL)
-endif
+PORT ?= 8080
 
-$(DEMO_MODEL): | build
-	@$(RELEASE)/weft-make-model --shape tiny-llama --type Q8_0 --out $@
-
-run: build $(if $(MODEL),,$(DEMO_MODEL))
-	@echo '$(RELEASE)/weft run -m $(RUN_MODEL) -n 48 --seed 1 "$(PROMPT)"' >&2
-	@$(RELEASE)/weft run -m '$(RUN_MODEL)' -n 48 --seed 1 "$(PROMPT)"
+run: build
+	@echo 'Open http://127.0.0.1:$(PORT) in a browser, or ask from another terminal; Ctrl-C ends it:'
+	@echo "  curl http://127.0.0.1:$(PORT)/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\",\"content\":\"My name is Mira.\"}]}'"
+	@mkdir -p build/state
+	@$(RELEASE)/weft serve $(if $(MODEL),-m '$(MODEL)') --port $(PORT) --state-dir build/state
 
 test: setup $(RELEASE)/build.ninja
 	@cmake --build $(RELEASE)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "cli/box_model.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "formats/model_file.h"
@@ -128,7 +129,8 @@ Status WriteTensor(const ModelFile& file, const std::string& name, const std::st
 }
 
 Status Inspect(const InspectFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(const auto file, ModelFile::Open(flags.path));
+  WEFT_ASSIGN_OR_RETURN(const auto file,
+                        flags.path.empty() ? OpenBoxModel() : ModelFile::Open(flags.path));
   if (!flags.tensor.empty()) return WriteTensor(*file, flags.tensor, flags.out);
   if (flags.json) {
     PrintJson(*file, flags.tensors);
@@ -142,7 +144,7 @@ Status Inspect(const InspectFlags& flags) {
 
 CommandBody MakeInspectCommand(CLI::App* app) {
   auto flags = std::make_shared<InspectFlags>();
-  app->add_option("MODEL", flags->path, "Model file (GGUF)")->required();
+  app->add_option("MODEL", flags->path, "Model file (GGUF); without it, the built-in model");
   app->add_flag("--json", flags->json, "One JSON object, arrays whole");
   app->add_flag("--tensors", flags->tensors, "List the tensors too");
   CLI::Option* const tensor =

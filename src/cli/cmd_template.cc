@@ -61,10 +61,7 @@ Status ReadModel(const ModelFlags& flags, bool wants_template, Source* source) {
 StatusOr<Source> FindSource(const TemplateFlags& flags) {
   Source source;
   const bool given = !flags.file.empty() || !flags.builtin.empty();
-  if (flags.model.path.empty() && !given) {
-    return InvalidArgument("name a model with -m, or a template with --template or --builtin");
-  }
-  if (!flags.model.path.empty()) {
+  if (!flags.model.path.empty() || !given) {
     WEFT_RETURN_IF_ERROR(ReadModel(flags.model, !given, &source));
   }
   if (!flags.file.empty()) {
@@ -116,7 +113,8 @@ Status Template(const TemplateFlags& flags) {
 CommandBody MakeTemplateCommand(CLI::App* app) {
   auto flags = std::make_shared<TemplateFlags>();
   app->add_option("-m,--model", flags->model.path,
-                  "Model file (GGUF): its template, and its begin and end tokens");
+                  "Model file (GGUF): its template, and its begin and end tokens. Without it, and "
+                  "without a template, the built-in model");
   auto* const file = app->add_option("--template", flags->file,
                                      "A Jinja file, instead of the template of the model");
   app->add_option("--builtin", flags->builtin,

@@ -6,16 +6,31 @@
 #include <iostream>
 #include <iterator>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
+#include "cli/box_model.h"
 #include "engine/kv_type.h"
 
 namespace weft::cli {
+namespace {
+
+StatusOr<std::shared_ptr<const Model>> LoadBoxModel(const ModelOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(auto file, OpenBoxModel());
+  return Model::FromFile(std::move(file), options);
+}
+
+}  // namespace
 
 void AddModelFlag(CLI::App* app, ModelFlags* flags) {
-  app->add_option("-m,--model", flags->path, "Model file (GGUF; of a split model the first part)")
-      ->required();
+  app->add_option("-m,--model", flags->path,
+                  "Model file (GGUF; of a split model the first part). Without it, a small model "
+                  "that is built in")
+      // More likely a variable without a value than the wish for the built-in model.
+      ->check([](const std::string& path) {
+        return path.empty() ? "the file's name is empty; leave -m out for the built-in model" : "";
+      });
 }
 
 void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
@@ -40,7 +55,7 @@ void AddContextFlag(CLI::App* app, ModelFlags* flags) {
 }
 
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags) {
-  return ModelFile::Open(flags.path);
+  return flags.path.empty() ? OpenBoxModel() : ModelFile::Open(flags.path);
 }
 
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags) {
@@ -54,7 +69,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags)
       std::fprintf(stderr, "\rloading %3.0f %%", fraction * 100);
     };
   }
-  auto model = Model::Load(flags.path, options);
+  auto model = flags.path.empty() ? LoadBoxModel(options) : Model::Load(flags.path, options);
   if (terminal) std::fprintf(stderr, "\r\033[K");
   return model;
 }

@@ -14,7 +14,7 @@
 namespace weft::cli {
 
 struct ModelFlags {
-  std::string path;
+  std::string path;  // empty: the model that is built in
   std::string backend = "cpu";
   std::string kv = "f16";
   int threads = 0;
@@ -27,7 +27,7 @@ void AddModelFlag(CLI::App* app, ModelFlags* flags);
 void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);
 
-// Opens the file that -m names.
+// Opens the file that -m names, or the built-in model.
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags);
 // Loads it whole, with progress on stderr when that is a terminal.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags);

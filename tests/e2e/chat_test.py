@@ -199,7 +199,7 @@ class PipeTest(ChatTest):
         self.assertEqual(self.chat("hi", "ho", flags=flags).out, first.out)
 
     def test_usage(self):
-        self.assertEqual(weft("chat").code, 2)
+        self.assertEqual(weft("chat", "-m", "").code, 2)
         self.assertEqual(weft("chat", "-m", self.qwen, "--temp", "warm").code, 2)
         self.assertEqual(weft("chat", "-m", self.dir / "none.gguf").code, 1)
         self.assertEqual(weft("chat", "-m", self.qwen, "--kv", "f8").code, 2)

@@ -143,11 +143,17 @@ class HelpTest(CliTest):
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertIn(b"weft sessions fork", done.stdout)
 
+    def test_without_a_model_the_one_in_the_box_is_taken(self):
+        self.assertIn("weft-box", self.succeed("inspect").text)
+        said = [self.succeed("run", "-n", 8, "--temp", 0, "The boat").text for _ in range(2)]
+        self.assertEqual(said[0], said[1])
+
     def test_wrong_usage(self):
         self.misuse()
         self.misuse("weave", says="weave")
-        for command in COMMANDS:
-            self.misuse(command)
+        for command in ("run", "tokenize", "detokenize", "logits"):
+            self.misuse(command)  # the model would be the one in the box, but there is nothing to do
+        self.misuse("run", "-m", "", "x", says="leave -m out")
         self.misuse("run", "-m", self.llama, "x", "--no-such-flag", says="--no-such-flag")
         self.misuse("inspect", self.llama, "--no-such-flag", says="--no-such-flag")
         self.misuse("tokenize", "-m", self.llama, "two", "texts", says="texts")

@@ -12,6 +12,8 @@ import json
 import random
 import re
 import subprocess
+import sys
+import threading
 import time
 
 import dialogues
@@ -27,6 +29,8 @@ class Server:
             match = re.match(r"listening on http://127\.0\.0\.1:(\d+)", line)
             if match:
                 self.port = int(match[1])
+                # A log that nobody reads would stop the server once the pipe is full.
+                threading.Thread(target=self.process.stderr.read, daemon=True).start()
                 return self.wait_until_loaded()
         raise SystemExit("weft serve did not start")
 
@@ -52,7 +56,6 @@ class Server:
 
     def stop(self):
         self.process.terminate()
-        self.process.stderr.read()
         self.process.wait()
 
 
@@ -83,8 +86,15 @@ def main():
     parser.add_argument("--together", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1000)
     parser.add_argument("--show-misses", action="store_true")
+    parser.add_argument("--at-least", action="append", default=[], metavar="FACTS=PERCENT",
+                        help="fails where recall of so many facts is below that")
     parser.add_argument("flags", nargs="*", help="for weft serve, behind --: -m FILE ...")
     args = parser.parse_args()
+    wanted = {int(facts): float(percent)
+              for facts, percent in (bound.split("=") for bound in args.at_least)}
+    if not wanted.keys() <= {n_facts for n_facts, _ in SIZES}:
+        parser.error(f"--at-least: the sizes are {', '.join(str(n) for n, _ in SIZES)} facts")
+    failed = False
     server = Server(args.weft, args.flags)
     try:
         with concurrent.futures.ThreadPoolExecutor(args.together) as pool:
@@ -95,6 +105,7 @@ def main():
                 spoken = list(pool.map(lambda test: converse(server, test), tests))
                 results = [r for _, part in spoken for r in part]
                 right = sum(ok for _, ok in results)
+                failed = failed or 100 * right < wanted.get(n_facts, 0) * len(results)
                 print(f"{n_facts} facts, {n_turns} turns: {right} of {len(results)} "
                       f"= {100 * right / len(results):.1f} %", flush=True)
                 if args.show_misses:
@@ -103,7 +114,8 @@ def main():
                             print(json.dumps([m["content"] for m in messages]), part)
     finally:
         server.stop()
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
