@@ -69,7 +69,8 @@ TEST_F(PromptMemoryTest, AConversationIsHeldOnceHoweverLongItIs) {
   std::vector<std::vector<TokenId>> tokens(texts.size());
   for (int turn = 0; turn < 4; ++turn) {
     for (size_t i = 0; i < texts.size(); ++i) {
-      const std::string question = "what then?\n";
+      // Behind a control token, as in every template: what follows is encoded apart.
+      const std::string question = "</s>what then?\n";
       const std::vector<TokenId> prompt = memory_.Encode("d", texts[i] + question);
       ASSERT_GE(prompt.size(), tokens[i].size());
       EXPECT_TRUE(std::equal(tokens[i].begin(), tokens[i].end(), prompt.begin()))
