@@ -79,8 +79,8 @@ endfunction()
 # time. Two kinds are not run under the thread sanitizer: ONE_THREAD, which start no second
 # thread, and UNINSTRUMENTED, whose threads are mostly a library's that it cannot see into.
 # Tests with the label conformance are about numbers: no sanitizer runs them. Sanitizers get
-# four times the time. The cases themselves are hardly optimised, which halves the time that
-# they take to compile; what they test is. The target weft_tests builds them all.
+# four times the time. The cases themselves are hardly optimised, so that they compile
+# sooner; what they test is. The target weft_tests builds them all.
 add_custom_target(weft_tests)
 function(weft_test name)
   cmake_parse_arguments(arg "ONE_THREAD;UNINSTRUMENTED" "TIMEOUT" "SOURCES;SEPARATE;DEPS;LABELS" ${ARGN})
