@@ -1,0 +1,122 @@
+// Speed of softmax attention over one kv head at a time, by instruction set and KV type.
+//
+//   attention_bench --benchmark_filter='avx512/F16/queries:64/'
+//
+// The counter MAC/s is that of multiply-adds of visible keys and values, bytes_per_second
+// that of keys and values read once for all queries of a job. The arguments of a name:
+// queries of a job (64: a block of a prompt's rows; fewer: the heads of one row that
+// decodes, which see the same positions), positions, and kv heads that take turns (1: keys
+// and values stay in the caches, 32: they come from memory).
+#include <benchmark/benchmark.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "kernels/vector_ops.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kHeadDim = 128;
+constexpr int64_t kPromptQueries = 64;
+constexpr int64_t kHeadsPerKvHead = 4;  // of a prompt's rows
+
+// The keys and values of some kv heads, tile by tile.
+class KvHeads {
+ public:
+  KvHeads(const VectorKernels& kernels, DType type, int64_t n_heads, int64_t n_positions)
+      : shape_{type, kHeadDim, kHeadDim},
+        n_tiles_((n_positions + kKvTileTokens - 1) / kKvTileTokens),
+        tiles_(static_cast<size_t>(n_heads * n_tiles_ * KvTileBytes(shape_))) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> key(kHeadDim), value(kHeadDim);
+    for (int64_t i = 0; i < n_heads * n_tiles_ * kKvTileTokens; ++i) {
+      for (float& x : key) x = normal(random);
+      for (float& x : value) x = normal(random);
+      kernels.store_kv(shape_, key.data(), value.data(), static_cast<int>(i % kKvTileTokens),
+                       tiles_.data() + i / kKvTileTokens * KvTileBytes(shape_));
+    }
+    for (int64_t i = 0; i < n_heads * n_tiles_; ++i) {
+      pointers_.push_back(tiles_.data() + i * KvTileBytes(shape_));
+    }
+  }
+
+  const KvShape& shape() const { return shape_; }
+  const std::byte* const* TilesOf(int64_t head) const { return &pointers_[head * n_tiles_]; }
+  int64_t bytes_of_head() const { return n_tiles_ * KvTileBytes(shape_); }
+
+ private:
+  KvShape shape_;
+  int64_t n_tiles_;
+  AlignedBuffer tiles_;
+  std::vector<const std::byte*> pointers_;
+};
+
+void BM_Attend(benchmark::State& state, Isa isa, DType type) {
+  const VectorKernels& kernels = VectorKernelsFor(isa);
+  const int64_t n_queries = state.range(0), n_positions = state.range(1), n_heads = state.range(2);
+  const KvHeads kv(kernels, type, n_heads, n_positions);
+
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(n_queries * kHeadDim)), results(values.size());
+  for (float& x : values) x = normal(random);
+  std::vector<const float*> queries;
+  std::vector<float*> outputs;
+  const std::vector<int64_t> first(static_cast<size_t>(n_queries));
+  std::vector<int64_t> last;
+  int64_t n_seen = 0;
+  for (int64_t i = 0; i < n_queries; ++i) {
+    const bool prompt = n_queries == kPromptQueries;
+    last.push_back(n_positions - 1 - (prompt ? (n_queries - 1 - i) / kHeadsPerKvHead : 0));
+    n_seen += last.back() + 1;
+    queries.push_back(&values[i * kHeadDim]);
+    outputs.push_back(&results[i * kHeadDim]);
+  }
+  AttentionJob job;
+  job.shape = kv.shape();
+  job.n_queries = n_queries;
+  job.queries = queries.data();
+  job.outputs = outputs.data();
+  job.first = first.data();
+  job.last = last.data();
+  job.scale = 0.088f;  // 1 / sqrt(kHeadDim)
+  AlignedBuffer scratch(sizeof(float) * AttentionScratchFloats(job.shape, n_queries));
+
+  int64_t head = 0;
+  for (auto _ : state) {
+    job.tiles = kv.TilesOf(head);
+    kernels.attend(job, scratch.As<float>().data());
+    head = (head + 1) % n_heads;
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * kv.bytes_of_head());
+  state.counters["MAC/s"] = benchmark::Counter(
+      static_cast<double>(state.iterations() * n_seen * 2 * kHeadDim), benchmark::Counter::kIsRate);
+}
+
+void RegisterAll() {
+  for (Isa isa : AvailableIsas()) {
+    for (DType type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
+      const std::string name = std::string(NameOf(isa)) + "/" + std::string(NameOf(type));
+      benchmark::RegisterBenchmark(name.c_str(), BM_Attend, isa, type)
+          ->ArgsProduct({{1, 2, 4, 7, 8, 16, kPromptQueries}, {1300, 4096}, {1, 32}})
+          ->ArgNames({"queries", "positions", "kv_heads"})
+          ->MinTime(0.1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  weft::RegisterAll();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
