@@ -1,7 +1,5 @@
 #include "state/session_file.h"
 
-#include <zstd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -9,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "state/session_section.h"
 #include "xxhash.h"
 
 namespace weft {
@@ -17,71 +16,10 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 constexpr std::array<char, 8> kMagic = {'\x89', 'W', 'E', 'F', 'T', 'S', 'E', 'S'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kFirstVersion = 1;
+constexpr uint32_t kCheckpointVersion = 2;  // the first with checkpoints
 constexpr size_t kFileHeaderBytes = 24;
-constexpr size_t kSectionHeaderBytes = 40;
 constexpr size_t kMaxMetaBytes = size_t{64} << 10;
-// The fastest level: session files are written while a conversation waits.
-constexpr int kZstdLevel = 1;
-// After a state part that did not get smaller, this many are not even tried.
-constexpr int kPartsUntried = 7;
-
-enum class SectionKind : uint32_t {
-  kMeta = 1,
-  kTokens = 2,
-  kAux = 3,
-  kPage = 4,
-  kSlot = 5,
-  kEnd = 6,
-};
-
-enum class Encoding : uint32_t { kRaw = 0, kZstd = 1 };
-
-struct SectionHeader {
-  uint32_t kind = 0;
-  uint32_t encoding = 0;
-  uint32_t group = 0;
-  uint32_t page = 0;
-  uint64_t raw_bytes = 0;
-  uint64_t stored_bytes = 0;
-  uint64_t checksum = 0;  // of the fields before it and the stored bytes
-};
-static_assert(sizeof(SectionHeader) == kSectionHeaderBytes);
-
-// Which section is meant, and how it is called in messages.
-struct SectionId {
-  SectionKind kind;
-  int64_t group = 0;
-  int64_t page = 0;
-
-  std::string Name() const {
-    switch (kind) {
-      case SectionKind::kMeta:
-        return "description";
-      case SectionKind::kTokens:
-        return "token list";
-      case SectionKind::kAux:
-        return "sampler state";
-      case SectionKind::kPage:
-        return StrCat("page ", page, " of layer group ", group);
-      case SectionKind::kSlot:
-        return "recurrent state";
-      case SectionKind::kEnd:
-        return "end mark";
-    }
-    return "section";
-  }
-};
-
-uint64_t ChecksumOf(const SectionHeader& header, std::span<const std::byte> stored) {
-  XXH3_state_t* state = XXH3_createState();
-  XXH3_64bits_reset(state);
-  XXH3_64bits_update(state, &header, offsetof(SectionHeader, checksum));
-  XXH3_64bits_update(state, stored.data(), stored.size());
-  const uint64_t digest = XXH3_64bits_digest(state);
-  XXH3_freeState(state);
-  return digest;
-}
 
 std::span<const std::byte> BytesOf(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -139,6 +77,11 @@ class FieldReader {
   bool ok_ = true;
 };
 
+// A file without checkpoints can be read by programs that know none.
+uint32_t VersionFor(const SessionHead& head) {
+  return head.checkpoints.empty() ? kFirstVersion : kCheckpointVersion;
+}
+
 void PutHead(const SessionHead& head, FieldWriter* out) {
   for (const Fingerprint& print : {head.model, head.layout}) {
     out->Put(print.low);
@@ -158,10 +101,14 @@ void PutHead(const SessionHead& head, FieldWriter* out) {
     out->Put(group.first_page);
   }
   out->Put(head.slot_bytes);
+  if (VersionFor(head) < kCheckpointVersion) return;
+  out->Put(static_cast<uint32_t>(head.checkpoints.size()));
+  for (const int64_t n_tokens : head.checkpoints) out->Put(n_tokens);
 }
 
 // All but tokens and aux. Gives the number of tokens.
-std::optional<int64_t> GetHead(std::span<const std::byte> bytes, SessionHead* head) {
+std::optional<int64_t> GetHead(std::span<const std::byte> bytes, uint32_t version,
+                               SessionHead* head) {
   FieldReader in(bytes);
   for (Fingerprint* print : {&head->model, &head->layout}) {
     print->low = in.Get<uint64_t>();
@@ -186,8 +133,33 @@ std::optional<int64_t> GetHead(std::span<const std::byte> bytes, SessionHead* he
     group.first_page = in.Get<int64_t>();
   }
   head->slot_bytes = in.Get<int64_t>();
+  if (version >= kCheckpointVersion) {
+    const uint32_t n_checkpoints = in.Get<uint32_t>();
+    if (!in.ok() || n_checkpoints > kMaxSessionCheckpoints) return std::nullopt;
+    head->checkpoints.resize(n_checkpoints);
+    for (int64_t& n_tokens : head->checkpoints) n_tokens = in.Get<int64_t>();
+  }
   if (!in.at_end()) return std::nullopt;
   return n_tokens;
+}
+
+// What is wrong with the head's checkpoints; "" for nothing.
+std::string WrongWithCheckpoints(const SessionHead& head) {
+  if (head.checkpoints.empty()) return "";
+  if (head.slot_bytes == 0 || head.page_tokens == 0) {
+    return "it has checkpoints of no recurrent state";
+  }
+  if (head.checkpoints.size() > kMaxSessionCheckpoints) {
+    return StrCat("it has ", head.checkpoints.size(), " checkpoints");
+  }
+  int64_t former = 0;
+  for (const int64_t n_tokens : head.checkpoints) {
+    if (n_tokens <= former || n_tokens >= head.state_tokens || n_tokens % head.page_tokens != 0) {
+      return StrCat("it has a checkpoint after ", n_tokens, " tokens, which cannot be");
+    }
+    former = n_tokens;
+  }
+  return "";
 }
 
 // What is wrong with a head of so many tokens; "" for nothing.
@@ -220,58 +192,15 @@ std::string WrongWith(const SessionHead& head, int64_t n_tokens) {
       return StrCat("its pages go from ", group.first_page, " to ", head.end_page());
     }
   }
-  return "";
+  return WrongWithCheckpoints(head);
 }
 
 // --- writing ------------------------------------------------------------------------
 
-class SectionWriter {
- public:
-  explicit SectionWriter(const ByteSink& sink) : sink_(sink) {}
-
-  Status Write(const SectionId& id, std::span<const std::byte> raw) {
-    SectionHeader header;
-    header.kind = static_cast<uint32_t>(id.kind);
-    header.group = static_cast<uint32_t>(id.group);
-    header.page = static_cast<uint32_t>(id.page);
-    header.raw_bytes = raw.size();
-    std::span<const std::byte> stored = raw;
-    const bool is_state = id.kind == SectionKind::kPage || id.kind == SectionKind::kSlot;
-    if (is_state && untried_ > 0) {
-      --untried_;
-    } else if (const auto smaller = Compress(raw); !smaller.empty()) {
-      stored = smaller;
-      header.encoding = static_cast<uint32_t>(Encoding::kZstd);
-    } else if (is_state) {
-      untried_ = kPartsUntried;
-    }
-    header.stored_bytes = stored.size();
-    header.checksum = ChecksumOf(header, stored);
-    WEFT_RETURN_IF_ERROR(sink_(std::as_bytes(std::span(&header, 1))));
-    return stored.empty() ? OkStatus() : sink_(stored);
-  }
-
- private:
-  // Empty when it does not pay. Valid until the next call.
-  std::span<const std::byte> Compress(std::span<const std::byte> raw) {
-    if (raw.size() < 64 || context_ == nullptr) return {};
-    buffer_.resize(ZSTD_compressBound(raw.size()));
-    const size_t n = ZSTD_compressCCtx(context_.get(), buffer_.data(), buffer_.size(), raw.data(),
-                                       raw.size(), kZstdLevel);
-    if (ZSTD_isError(n) || n > raw.size() - raw.size() / 20) return {};
-    return std::span<const std::byte>(buffer_).first(n);
-  }
-
-  const ByteSink& sink_;
-  std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> context_{ZSTD_createCCtx(), ZSTD_freeCCtx};
-  std::vector<std::byte> buffer_;
-  int untried_ = 0;
-};
-
-Status WriteFileHeader(const ByteSink& sink) {
+Status WriteFileHeader(uint32_t version, const ByteSink& sink) {
   FieldWriter header;
   for (const char c : kMagic) header.Put(c);
-  header.Put(kVersion);
+  header.Put(version);
   header.Put(uint32_t{0});
   header.Put(uint64_t{XXH3_64bits(header.bytes().data(), header.bytes().size())});
   return sink(header.bytes());
@@ -289,83 +218,18 @@ Status WriteState(const SessionHead& head, const StateSource& source, SectionWri
   if (head.slot_bytes == 0) return OkStatus();
   raw.resize(static_cast<size_t>(head.slot_bytes));
   WEFT_RETURN_IF_ERROR(source(kSlotPart, 0, raw));
-  return writer->Write({SectionKind::kSlot}, raw);
+  WEFT_RETURN_IF_ERROR(writer->Write({SectionKind::kSlot}, raw));
+  for (int64_t i = 0; i < static_cast<int64_t>(head.checkpoints.size()); ++i) {
+    WEFT_RETURN_IF_ERROR(source(kCheckpointPart, i, raw));
+    WEFT_RETURN_IF_ERROR(writer->Write({SectionKind::kCheckpoint, 0, i}, raw));
+  }
+  return OkStatus();
 }
 
 // --- reading ------------------------------------------------------------------------
 
-// Reads sections in order, each one verified. Every error is DATA_LOSS.
-class SectionReader {
- public:
-  SectionReader(const ByteSource& source, uint64_t offset) : source_(source), offset_(offset) {}
-
-  uint64_t offset() const { return offset_; }
-
-  // The contents of the next section, which must be `id` and hold at least `min_bytes`
-  // and at most `max_bytes`. Valid until the next call.
-  StatusOr<std::span<const std::byte>> Read(const SectionId& id, uint64_t min_bytes,
-                                            uint64_t max_bytes) {
-    SectionHeader header;
-    if (source_.size() - offset_ < sizeof(header)) return Cut(id);
-    WEFT_RETURN_IF_ERROR(ReadBytes(std::as_writable_bytes(std::span(&header, 1))));
-    if (header.stored_bytes > source_.size() - offset_) return Cut(id);
-    // What is stored is raw, or smaller: bounded by the file and by the section's kind.
-    if (header.stored_bytes > max_bytes) return Wrong(id, "has a wrong size");
-    stored_.resize(static_cast<size_t>(header.stored_bytes));
-    WEFT_RETURN_IF_ERROR(ReadBytes(stored_));
-    if (header.checksum != ChecksumOf(header, stored_)) return Wrong(id, "fails its checksum");
-    if (header.kind != static_cast<uint32_t>(id.kind) || header.group != id.group ||
-        header.page != id.page) {
-      return Wrong(id, "is not where it belongs");
-    }
-    if (header.raw_bytes < min_bytes || header.raw_bytes > max_bytes) {
-      return Wrong(id, "has a wrong size");
-    }
-    return Decode(id, header);
-  }
-
- private:
-  static Status Cut(const SectionId& id) {
-    return DataLoss("the file ends before its ", id.Name(), " does");
-  }
-  static Status Wrong(const SectionId& id, std::string_view what) {
-    return DataLoss("its ", id.Name(), " ", what);
-  }
-
-  Status ReadBytes(std::span<std::byte> out) {
-    const Status status = source_.Read(offset_, out);
-    if (!status.ok()) return DataLoss(Message(status));
-    offset_ += out.size();
-    return OkStatus();
-  }
-
-  StatusOr<std::span<const std::byte>> Decode(const SectionId& id, const SectionHeader& header) {
-    if (header.encoding == static_cast<uint32_t>(Encoding::kRaw)) {
-      if (header.raw_bytes != header.stored_bytes) return Wrong(id, "has a wrong size");
-      return std::span<const std::byte>(stored_);
-    }
-    if (header.encoding != static_cast<uint32_t>(Encoding::kZstd)) {
-      return Wrong(id, "has an unknown encoding");
-    }
-    if (ZSTD_getFrameContentSize(stored_.data(), stored_.size()) != header.raw_bytes) {
-      return Wrong(id, "has a wrong size");
-    }
-    raw_.resize(static_cast<size_t>(header.raw_bytes));
-    if (context_ == nullptr) return ResourceExhausted("no memory to decompress its ", id.Name());
-    const size_t n = ZSTD_decompressDCtx(context_.get(), raw_.data(), raw_.size(), stored_.data(),
-                                         stored_.size());
-    if (ZSTD_isError(n) || n != raw_.size()) return Wrong(id, "does not decompress");
-    return std::span<const std::byte>(raw_);
-  }
-
-  const ByteSource& source_;
-  uint64_t offset_;
-  std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context_{ZSTD_createDCtx(), ZSTD_freeDCtx};
-  std::vector<std::byte> stored_;
-  std::vector<std::byte> raw_;
-};
-
-Status CheckFileHeader(const ByteSource& source) {
+// Gives the version.
+StatusOr<uint32_t> ReadFileHeader(const ByteSource& source) {
   std::array<std::byte, kFileHeaderBytes> bytes{};
   const size_t n = std::min<size_t>(bytes.size(), static_cast<size_t>(source.size()));
   WEFT_RETURN_IF_ERROR(source.Read(0, std::span(bytes).first(n)));
@@ -379,16 +243,17 @@ Status CheckFileHeader(const ByteSource& source) {
   if (fields.Get<uint64_t>() != XXH3_64bits(bytes.data(), bytes.size() - sizeof(uint64_t))) {
     return DataLoss("its header fails its checksum");
   }
-  if (version != kVersion || reserved != 0) {
-    return Unimplemented("it has format version ", version, ", this program reads version ",
-                         kVersion, "; use the program that wrote it, or a newer one");
+  if (version < kFirstVersion || version > kCheckpointVersion || reserved != 0) {
+    return Unimplemented("it has format version ", version, ", this program reads versions ",
+                         kFirstVersion, " to ", kCheckpointVersion,
+                         "; use the program that wrote it, or a newer one");
   }
-  return OkStatus();
+  return version;
 }
 
-Status ReadHead(SectionReader* sections, SessionHead* head) {
+Status ReadHead(uint32_t version, SectionReader* sections, SessionHead* head) {
   WEFT_ASSIGN_OR_RETURN(const auto meta, sections->Read({SectionKind::kMeta}, 0, kMaxMetaBytes));
-  const std::optional<int64_t> n_tokens = GetHead(meta, head);
+  const std::optional<int64_t> n_tokens = GetHead(meta, version, head);
   if (!n_tokens.has_value()) return DataLoss("its description is malformed");
   if (const std::string wrong = WrongWith(*head, *n_tokens); !wrong.empty()) {
     return DataLoss("its description contradicts itself: ", wrong);
@@ -434,7 +299,7 @@ Status WriteSession(const SessionHead& head, const StateSource& source, const By
     return InvalidArgument("cannot save session ", Printable(head.name), ": its sampler state has ",
                            head.aux.size(), " bytes");
   }
-  WEFT_RETURN_IF_ERROR(WriteFileHeader(sink));
+  WEFT_RETURN_IF_ERROR(WriteFileHeader(VersionFor(head), sink));
   SectionWriter writer(sink);
   FieldWriter meta;
   PutHead(head, &meta);
@@ -446,10 +311,10 @@ Status WriteSession(const SessionHead& head, const StateSource& source, const By
 }
 
 StatusOr<std::unique_ptr<SessionReader>> SessionReader::Open(std::unique_ptr<ByteSource> source) {
-  WEFT_RETURN_IF_ERROR(CheckFileHeader(*source));
+  WEFT_ASSIGN_OR_RETURN(const uint32_t version, ReadFileHeader(*source));
   SectionReader sections(*source, kFileHeaderBytes);
   SessionHead head;
-  WEFT_RETURN_IF_ERROR(ReadHead(&sections, &head));
+  WEFT_RETURN_IF_ERROR(ReadHead(version, &sections, &head));
   const uint64_t offset = sections.offset();
   return std::unique_ptr<SessionReader>(
       new SessionReader(std::move(source), std::move(head), offset));
@@ -478,20 +343,23 @@ Status SessionReader::Damaged(const Status& why) const {
 
 Status SessionReader::ReadState(const StateSink& sink) const {
   SectionReader sections(*source_, state_offset_);
+  const auto read = [&](const SectionId& id, int64_t n_bytes, int part) -> Status {
+    const uint64_t bytes = static_cast<uint64_t>(n_bytes);
+    const auto contents = sections.Read(id, bytes, bytes);
+    return contents.ok() ? sink(part, id.page, *contents) : Damaged(contents.status());
+  };
   for (size_t g = 0; g < head_.groups.size(); ++g) {
-    const uint64_t bytes = static_cast<uint64_t>(head_.groups[g].page_bytes);
-    for (int64_t page = head_.groups[g].first_page; page < head_.end_page(); ++page) {
-      const auto contents =
-          sections.Read({SectionKind::kPage, static_cast<int64_t>(g), page}, bytes, bytes);
-      if (!contents.ok()) return Damaged(contents.status());
-      WEFT_RETURN_IF_ERROR(sink(static_cast<int>(g), page, *contents));
+    const SessionHead::Group& group = head_.groups[g];
+    for (int64_t page = group.first_page; page < head_.end_page(); ++page) {
+      WEFT_RETURN_IF_ERROR(read({SectionKind::kPage, static_cast<int64_t>(g), page},
+                                group.page_bytes, static_cast<int>(g)));
     }
   }
   if (head_.slot_bytes > 0) {
-    const uint64_t bytes = static_cast<uint64_t>(head_.slot_bytes);
-    const auto contents = sections.Read({SectionKind::kSlot}, bytes, bytes);
-    if (!contents.ok()) return Damaged(contents.status());
-    WEFT_RETURN_IF_ERROR(sink(kSlotPart, 0, *contents));
+    WEFT_RETURN_IF_ERROR(read({SectionKind::kSlot}, head_.slot_bytes, kSlotPart));
+  }
+  for (int64_t i = 0; i < static_cast<int64_t>(head_.checkpoints.size()); ++i) {
+    WEFT_RETURN_IF_ERROR(read({SectionKind::kCheckpoint, 0, i}, head_.slot_bytes, kCheckpointPart));
   }
   const auto end = sections.Read({SectionKind::kEnd}, 0, 0);
   if (!end.ok()) return Damaged(end.status());

@@ -2,8 +2,8 @@
 // format that keeps it. docs/STATE.md describes the format byte by byte.
 //
 // A file has two parts. The head says whose session it is, of which model, and holds
-// its tokens; it is small, and damage there is an error. The state holds pages and
-// the slot; it is large, streamed page by page through callbacks, and can always be
+// its tokens; it is small, and damage there is an error. The state holds pages, the slot
+// and checkpoints; it is large, streamed page by page through callbacks, and can always be
 // computed again from the tokens: damage there costs time, never a conversation.
 //
 // Nothing is trusted that was read: every section has a checksum, every size is
@@ -60,6 +60,9 @@ struct SessionHead {
   };
   std::vector<Group> groups;
   int64_t slot_bytes = 0;  // 0: the model has no recurrent state
+  // Of recurrent state, beside the slot after state_tokens: after how many tokens each
+  // checkpoint is. Ascending, multiples of page_tokens, less than state_tokens.
+  std::vector<int64_t> checkpoints;
 
   // One more than the last page of every group.
   int64_t end_page() const {
@@ -73,18 +76,21 @@ inline constexpr size_t kMaxSessionAuxBytes = size_t{16} << 20;
 inline constexpr size_t kMaxSessionNameBytes = 128;                // of name and domain each
 inline constexpr int64_t kMaxStatePartBytes = int64_t{512} << 20;  // one page, or the slot
 inline constexpr size_t kMaxSessionGroups = 64;
+inline constexpr size_t kMaxSessionCheckpoints = 1024;
 
-// The group number under which the slot passes through the callbacks.
+// The group numbers under which the slot and the checkpoints pass through the callbacks.
 inline constexpr int kSlotPart = -1;
+inline constexpr int kCheckpointPart = -2;
 
-// Supplies the bytes of a page (entry `page` of the group's table) or of the slot.
+// Supplies the bytes of a page (entry `page` of the group's table), of the slot, or of
+// checkpoint number `page`.
 using StateSource = std::function<Status(int group, int64_t page, std::span<std::byte> out)>;
 // Takes them.
 using StateSink = std::function<Status(int group, int64_t page, std::span<const std::byte> in)>;
 using ByteSink = std::function<Status(std::span<const std::byte> bytes)>;
 
 // Writes a session's bytes in order. Pages are asked for group by group, in ascending
-// order, the slot last. INVALID_ARGUMENT for a head beyond the limits or in
+// order, then the slot, then the checkpoints. INVALID_ARGUMENT for a head beyond the limits or in
 // contradiction with itself, before anything is written; otherwise the first error of
 // `source` or `sink`. Sections are compressed where that saves 5 % or more.
 Status WriteSession(const SessionHead& head, const StateSource& source, const ByteSink& sink);

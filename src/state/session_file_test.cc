@@ -36,6 +36,12 @@ SessionHead SmallHead() {
   return head;
 }
 
+SessionHead HeadWithCheckpoints() {
+  SessionHead head = SmallHead();
+  head.checkpoints = {16, 32};
+  return head;
+}
+
 // Parts that compress (even pages) and parts that do not.
 std::vector<std::byte> PartOf(int group, int64_t page, size_t n) {
   std::mt19937 random(static_cast<uint32_t>(group * 1000 + page));
@@ -86,6 +92,13 @@ void ExpectSameHead(const SessionHead& a, const SessionHead& b) {
   EXPECT_EQ(a.page_tokens, b.page_tokens);
   EXPECT_EQ(a.groups, b.groups);
   EXPECT_EQ(a.slot_bytes, b.slot_bytes);
+  EXPECT_EQ(a.checkpoints, b.checkpoints);
+}
+
+uint32_t VersionOf(std::span<const std::byte> bytes) {
+  uint32_t version = 0;
+  std::memcpy(&version, bytes.data() + 8, sizeof(version));
+  return version;
 }
 
 TEST(SessionFileTest, WhatIsWrittenIsRead) {
@@ -101,6 +114,54 @@ TEST(SessionFileTest, WhatIsWrittenIsRead) {
   }
   EXPECT_EQ(parts.count({kSlotPart, 0}), 1u);
   EXPECT_EQ(parts.count({1, 0}), 0u);
+}
+
+TEST(SessionFileTest, CheckpointsFollowTheSlot) {
+  const SessionHead head = HeadWithCheckpoints();
+  const auto bytes = *Encode(head);
+  EXPECT_EQ(VersionOf(bytes), 2u);
+  const auto reader = *OpenBytes(bytes);
+  ExpectSameHead(reader->head(), head);
+  Parts parts;
+  ASSERT_EQ(Message(ReadParts(*reader, &parts)), "");
+  ASSERT_EQ(parts.size(), 3u + 2u + 1u + 2u);
+  for (int i = 0; i < 2; ++i) {
+    const auto& part = parts.at({kCheckpointPart, i});
+    EXPECT_EQ(part, PartOf(kCheckpointPart, i, 100));
+  }
+}
+
+TEST(SessionFileTest, FilesOfTheFirstVersionAreRead) {
+  // Two tokens, a page of zeros and a slot of zeros, as the first version wrote them.
+  constexpr std::string_view kHex =
+      "89574546545345530100000000000000261b737e967ec031010000000100000000000000000000006f00"
+      "000000000000350000000000000075bec90d847f670228b52ffd206f65010004020000030000006f6c64"
+      "000200020010000000010000002000200000000000000005100012613ce08e7fb0020000000000000000"
+      "0000000000000008000000000000000800000000000000b2b948109cc923820700000008000000030000"
+      "0000000000000000000000000000000000000000000000000000000000ee336f349f3815bd0400000000"
+      "0000000000000000000000200000000000000020000000000000003757815446b60b6c00000000000000"
+      "000000000000000000000000000000000000000000000000000500000000000000000000000000000020"
+      "000000000000002000000000000000c8045a365a00866a00000000000000000000000000000000000000"
+      "000000000000000000000000000600000000000000000000000000000000000000000000000000000000"
+      "000000e4039f77f704aa21";
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < kHex.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(std::string(kHex.substr(i, 2)), nullptr, 16)));
+  }
+  SessionHead head;
+  head.name = "old";
+  head.tokens = {7, 8};
+  head.state_tokens = 2;
+  head.page_tokens = 16;
+  head.groups = {{32, 0}};
+  head.slot_bytes = 32;
+  const auto reader = *OpenBytes(bytes);
+  ExpectSameHead(reader->head(), head);
+  Parts parts;
+  EXPECT_EQ(Message(ReadParts(*reader, &parts)), "");
+  EXPECT_EQ(parts, (Parts{{{0, 0}, std::vector<std::byte>(32)},
+                          {{kSlotPart, 0}, std::vector<std::byte>(32)}}));
+  EXPECT_EQ(VersionOf(*Encode(head)), 1u) << "older programs read what has no checkpoints";
 }
 
 TEST(SessionFileTest, TokensAloneAreASession) {
@@ -150,7 +211,7 @@ size_t HeadBytes(const SessionHead& head) {
 }
 
 TEST(SessionFileTest, EveryFlippedBitIsFound) {
-  const SessionHead head = SmallHead();
+  const SessionHead head = HeadWithCheckpoints();
   const auto good = *Encode(head);
   const size_t head_bytes = HeadBytes(head);
   ASSERT_LT(head_bytes, good.size());
@@ -179,7 +240,7 @@ TEST(SessionFileTest, EveryFlippedBitIsFound) {
 }
 
 TEST(SessionFileTest, EveryTruncationIsFound) {
-  const SessionHead head = SmallHead();
+  const SessionHead head = HeadWithCheckpoints();
   const auto good = *Encode(head);
   const size_t head_bytes = HeadBytes(head);
   for (size_t n = 0; n < good.size(); ++n) {
@@ -277,6 +338,14 @@ TEST(SessionFileTest, HeadsThatContradictThemselvesAreNotWritten) {
   EXPECT_TRUE(refused([](SessionHead* head) { head->groups[1].first_page = 4; }));
   EXPECT_TRUE(refused([](SessionHead* head) { head->slot_bytes = -1; }));
   EXPECT_TRUE(refused([](SessionHead* head) { head->groups.resize(65, {256, 0}); }));
+  for (const auto& checkpoints :
+       std::vector<std::vector<int64_t>>{{0}, {-16}, {17}, {48}, {32, 16}, {16, 16}}) {
+    EXPECT_TRUE(refused([&](SessionHead* head) { head->checkpoints = checkpoints; }));
+  }
+  EXPECT_TRUE(refused([](SessionHead* head) {
+    head->checkpoints = {16};
+    head->slot_bytes = 0;
+  }));
   EXPECT_TRUE(refused([](SessionHead* head) { head->name = std::string(129, 'x'); }));
   EXPECT_TRUE(refused([](SessionHead* head) { head->aux.resize(kMaxSessionAuxBytes + 1); }));
 }
