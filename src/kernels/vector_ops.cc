@@ -39,9 +39,10 @@ void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile) {
 
 int64_t AttentionScratchFloats(const KvShape& shape, int64_t n_queries) {
   const int64_t v_stride = (shape.v_dim + 15) / 16 * 16;
-  // Per query: the output so far, the sums of 16 lanes, and the running maximum
-  // with its padding; and the scores of a few queries.
-  return n_queries * (v_stride + 32) + kAttentionQueriesTogether * kAttentionBlock;
+  // A block's keys and values as floats; per query the output so far, the sums of 16
+  // lanes, a block's scores, and the running maximum.
+  return (shape.k_dim + v_stride) * kAttentionBlock +
+         n_queries * (v_stride + 16 + kAttentionBlock + 1);
 }
 
 const VectorKernels& VectorKernelsFor(Isa isa) {

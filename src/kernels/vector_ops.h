@@ -13,6 +13,7 @@
 #ifndef WEFT_KERNELS_VECTOR_OPS_H_
 #define WEFT_KERNELS_VECTOR_OPS_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,27 +47,28 @@ void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile);
 
 // --- attention -------------------------------------------------------------------
 
-// Softmax attention of some queries over one kv head. Query i sees the positions
-// [first[i], last[i]], at least one; what lies outside is not read into its result
-// in any form, whatever the memory holds. Scores are taken in blocks of
+// Softmax attention of some queries over one kv head. A query sees the positions
+// [first, last], at least one; what lies outside is not read into its result in any
+// form, whatever the memory holds. Scores are taken in blocks of
 // kAttentionBlock positions at multiples of that number, in ascending order, so the
 // operations for a query depend on nothing but its range and the shape.
 inline constexpr int kAttentionBlock = 64;
 
+struct AttentionQuery {
+  const float* values = nullptr;  // k_dim
+  float* output = nullptr;        // v_dim
+  // Tile of positions [16 (first_tile + i), ...) at tiles[i], first_tile being the job's;
+  // those that the query does not see may be null. Queries with the same tiles stand
+  // side by side: what they share is read once.
+  const std::byte* const* tiles = nullptr;
+  int64_t first = 0, last = 0;
+  float sink = -INFINITY;  // a logit that takes its share of the softmax and adds nothing
+};
+
 struct AttentionJob {
   KvShape shape;
-  // Tile of positions [16 (first_tile + i), ...) at tiles[i]; those that no query
-  // sees may be null.
-  const std::byte* const* tiles = nullptr;
   int64_t first_tile = 0;
-  int64_t n_queries = 0;
-  const float* const* queries = nullptr;  // k_dim values each
-  float* const* outputs = nullptr;        // v_dim values each
-  const int64_t* first = nullptr;
-  const int64_t* last = nullptr;
-  // Null, or one logit per query that takes its share of the softmax and adds
-  // nothing.
-  const float* sinks = nullptr;
+  std::span<const AttentionQuery> queries;
   float scale = 1;
   float softcap = 0;  // scores become c tanh(score / c) when > 0
 };

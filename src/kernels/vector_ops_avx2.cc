@@ -115,6 +115,13 @@ inline Vec AddExponent(const Vec& p, const Vec& z) {
   return {AddExponent(p.low, z.low), AddExponent(p.high, z.high)};
 }
 
+inline float ReduceMax(const Vec& x) {
+  const __m256 eight = _mm256_max_ps(x.low, x.high);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
 inline float HalfToFloat(uint16_t half) { return _cvtsh_ss(half); }
 
 #include "kernels/vector_ops_body.inc"

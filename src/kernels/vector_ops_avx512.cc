@@ -68,6 +68,15 @@ inline Vec AddExponent(Vec p, Vec z) {
       _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(z), 23)));
 }
 
+inline float ReduceMax(Vec x) {
+  alignas(64) float lanes[16];
+  Store(lanes, x);
+  const __m256 eight = _mm256_max_ps(_mm256_load_ps(lanes), _mm256_load_ps(lanes + 8));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
 inline float HalfToFloat(uint16_t half) { return _cvtsh_ss(half); }
 
 #include "kernels/vector_ops_body.inc"

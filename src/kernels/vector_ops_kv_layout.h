@@ -12,6 +12,7 @@ inline constexpr int64_t kKvGroupDims = 32;  // dimensions that share a Q8_0 sca
 // scale (dim / 32, position) likewise. Values: element (position, dim) at
 // position * v_stride + dim, its scale at position * v_groups + dim / 32.
 struct KvTileLayout {
+  int64_t k_dim;
   int64_t element_bytes;
   int64_t v_stride;  // elements
   int64_t k_groups, v_groups;
@@ -20,6 +21,7 @@ struct KvTileLayout {
 
 constexpr KvTileLayout KvTileLayoutOf(DType type, int64_t k_dim, int64_t v_dim) {
   KvTileLayout layout{};
+  layout.k_dim = k_dim;
   const bool scaled = type == DType::kQ8_0;
   layout.element_bytes = type == DType::kF32 ? 4 : scaled ? 1 : 2;
   layout.v_stride = (v_dim + 15) / 16 * 16;

@@ -108,6 +108,12 @@ inline Vec AddExponent(const Vec& p, const Vec& z) {
   });
 }
 
+inline float ReduceMax(const Vec& x) {
+  float most = x.lane[0];
+  for (const float lane : x.lane) most = most > lane ? most : lane;
+  return most;
+}
+
 inline float HalfToFloat(uint16_t half) { return F16ToF32(half); }
 
 #include "kernels/vector_ops_body.inc"

@@ -6,8 +6,8 @@
 
 namespace weft {
 
-// Queries whose scores are held at a time.
-inline constexpr int64_t kAttentionQueriesTogether = 4;
+// From so many queries on, attention makes a block's keys and values floats first.
+inline constexpr int64_t kExpandFrom = 48;
 
 extern const VectorKernels kVectorKernelsScalar;
 #if defined(__x86_64__)

@@ -301,25 +301,23 @@ std::vector<float> Attend(const VectorKernels& vec, const KvShape& shape, const 
                           const Queries& queries, size_t begin, size_t end, bool sinks) {
   const size_t n = end - begin;
   std::vector<float> out(n * static_cast<size_t>(shape.v_dim));
-  std::vector<const float*> q;
-  std::vector<float*> o;
-  for (size_t i = 0; i < n; ++i) {
-    q.push_back(queries.values.data() + (begin + i) * shape.k_dim);
-    o.push_back(out.data() + i * shape.v_dim);
-  }
   AttentionJob job;
   job.shape = shape;
   job.first_tile = queries.first[begin] / 16;
-  job.tiles = history.tiles() + job.first_tile;
-  job.n_queries = static_cast<int64_t>(n);
-  job.queries = q.data();
-  job.outputs = o.data();
-  job.first = queries.first.data() + begin;
-  job.last = queries.last.data() + begin;
-  job.sinks = sinks ? queries.sinks.data() + begin : nullptr;
+  std::vector<AttentionQuery> attending(n);
+  for (size_t i = 0; i < n; ++i) {
+    attending[i].values = queries.values.data() + (begin + i) * shape.k_dim;
+    attending[i].output = out.data() + i * shape.v_dim;
+    attending[i].tiles = history.tiles() + job.first_tile;
+    attending[i].first = queries.first[begin + i];
+    attending[i].last = queries.last[begin + i];
+    if (sinks) attending[i].sink = queries.sinks[begin + i];
+  }
+  job.queries = attending;
   job.scale = queries.scale;
   job.softcap = queries.softcap;
-  AlignedBuffer scratch(static_cast<size_t>(AttentionScratchFloats(shape, job.n_queries)) * 4);
+  AlignedBuffer scratch(
+      static_cast<size_t>(AttentionScratchFloats(shape, static_cast<int64_t>(n))) * 4);
   vec.attend(job, scratch.As<float>().data());
   return out;
 }
@@ -413,6 +411,46 @@ TEST_P(PerIsa, AttentionDoesNotDependOnTheJob) {
         parts.insert(parts.end(), part.begin(), part.end());
       }
       EXPECT_TRUE(SameBits(whole, parts)) << NameOf(c.type) << " in jobs of " << step;
+    }
+  }
+}
+
+// Sequences that begin with the same tiles, in one job: each as alone.
+TEST_P(PerIsa, AttentionOverSharedTilesIsAsAlone) {
+  constexpr int64_t kShared = 8, kTiles = kHistory / 16;
+  for (const AttentionCase& c : kCases) {
+    if (c.window > 0) continue;
+    const KvShape shape{c.type, c.k_dim, c.v_dim};
+    const KvHistory history(shape, kHistory, vec(), 1);
+    // Each has the others' later tiles in another order.
+    std::vector<std::vector<const std::byte*>> tables(3);
+    for (int64_t sequence = 0; sequence < 3; ++sequence) {
+      for (int64_t t = 0; t < kTiles; ++t) {
+        const int64_t own = kShared + (t - kShared + sequence) % (kTiles - kShared);
+        tables[sequence].push_back(history.tile(t < kShared ? t : own));
+      }
+    }
+    for (const int64_t rows : {1, 30}) {  // few queries, and as many as are expanded
+      std::vector<AttentionQuery> queries;
+      const std::vector<float> values = RandomValues(3 * rows * c.heads * c.k_dim, 24);
+      std::vector<float> together(3 * rows * c.heads * c.v_dim), alone(together.size());
+      for (int64_t i = 0; i < 3 * rows * c.heads; ++i) {
+        AttentionQuery& query = queries.emplace_back();
+        query.values = values.data() + i * c.k_dim;
+        query.output = together.data() + i * c.v_dim;
+        query.tiles = tables[i / (rows * c.heads)].data();
+        query.last = 16 * kTiles - 1 - 5 * (i / (rows * c.heads)) - rows + i / c.heads % rows;
+        if (c.sinks) query.sink = 0.25f;
+      }
+      AlignedBuffer scratch(AttentionScratchFloats(shape, std::ssize(queries)) * sizeof(float));
+      AttentionJob job{shape, 0, queries, 0.2f, c.softcap};
+      vec().attend(job, scratch.As<float>().data());
+      for (size_t i = 0; i < queries.size(); ++i) {
+        queries[i].output = alone.data() + i * c.v_dim;
+        job.queries = std::span(queries).subspan(i, 1);
+        vec().attend(job, scratch.As<float>().data());
+      }
+      EXPECT_TRUE(SameBits(together, alone)) << NameOf(c.type) << " " << rows;
     }
   }
 }

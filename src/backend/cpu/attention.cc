@@ -1,7 +1,11 @@
 // The attention operations of a step: queries, keys and values of all rows, their
 // storing, and the scan of every sequence's pages.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <functional>
+#include <span>
+#include <vector>
 
 #include "backend/cpu/step_context.h"
 
@@ -21,14 +25,26 @@ struct Scan {
   float* outputs;  // row r, head h at (r * n_heads + h) * v_dim
 };
 
-// Consecutive rows of one sequence.
+// Consecutive rows of one sequence, and the pages through which they see the layer.
 struct RowBlock {
   int64_t begin, end;
+  int64_t last;  // the position of the last row
+  std::span<const PageId> table;
+  int64_t n_rows() const { return end - begin; }
 };
 
-// One job: some rows, and query heads [head_begin, head_end) of a kv head.
+// Blocks [begin, end) that are taken through a kv head together, in one job: those
+// whose sequences begin with the same pages, which then are read once for all of them.
+struct BlockGroup {
+  int64_t begin, end;
+  int64_t n_rows;
+  int64_t n_tiles;  // that the blocks see, shared ones counted for each
+  int64_t n_read;   // positions, shared ones counted once
+};
+
+// One job: a group's rows, and query heads [head_begin, head_end) of a kv head.
 struct AttentionTask {
-  RowBlock rows;
+  std::span<const RowBlock> blocks;
   int kv_head;
   int64_t head_begin, head_end;
 };
@@ -36,107 +52,145 @@ struct AttentionTask {
 // Query heads of one kv head that stay together.
 constexpr int64_t kFewestHeads = 4;
 
-std::vector<RowBlock> SplitRows(const StepContext& context, int64_t heads_per_kv_head) {
+std::vector<RowBlock> SplitRows(const StepContext& context, int kv_layer,
+                                int64_t heads_per_kv_head) {
   const int64_t most = std::max<int64_t>(1, kQueriesPerTask / heads_per_kv_head);
   std::vector<RowBlock> blocks;
   for (int64_t begin = 0; begin < context.n_rows();) {
+    const int sequence = context.rows[begin].sequence;
     int64_t end = begin + 1;
-    while (end < context.n_rows() && end - begin < most &&
-           context.rows[end].sequence == context.rows[begin].sequence) {
+    while (end < context.n_rows() && end - begin < most && context.rows[end].sequence == sequence) {
       ++end;
     }
-    blocks.push_back({begin, end});
+    blocks.push_back(
+        {begin, end, context.rows[end - 1].position, context.TableOf(kv_layer, sequence)});
     begin = end;
   }
   return blocks;
 }
 
+// Positions, from the first on, that both see through the same pages; whole blocks of
+// the attention kernels.
+int64_t SharedPositions(const RowBlock& a, const RowBlock& b, int64_t page_tokens) {
+  const auto differ = std::ranges::mismatch(a.table, b.table).in1;
+  const int64_t shared = (differ - a.table.begin()) * page_tokens;
+  return std::min({shared, a.last + 1, b.last + 1}) / kAttentionBlock * kAttentionBlock;
+}
+
+// Puts blocks that share pages side by side, and groups them; at least `fewest` groups
+// while there are as many blocks, so that no thread is without work.
+std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, int64_t window, int64_t most_rows,
+                                    int64_t fewest, std::vector<RowBlock>* blocks) {
+  if (window == 0) {
+    std::ranges::stable_sort(*blocks, [](const RowBlock& a, const RowBlock& b) {
+      return std::ranges::lexicographical_compare(a.table, b.table);
+    });
+  }
+  const auto n_blocks = static_cast<int64_t>(blocks->size());
+  const int64_t most_blocks = std::max<int64_t>(1, n_blocks / fewest);
+  std::vector<BlockGroup> groups;
+  for (int64_t i = 0; i < n_blocks; ++i) {
+    const RowBlock& block = (*blocks)[i];
+    const int64_t n_seen =
+        window > 0 ? std::min(block.last + 1, window + block.n_rows() - 1) : block.last + 1;
+    const int64_t n_tiles = block.last / kKvTileTokens + 1;
+    if (window == 0 && i > 0) {
+      BlockGroup& group = groups.back();
+      const int64_t shared = SharedPositions((*blocks)[i - 1], block, page_tokens);
+      if (shared > 0 && group.n_rows + block.n_rows() <= most_rows &&
+          group.end - group.begin < most_blocks) {
+        ++group.end;
+        group.n_rows += block.n_rows();
+        group.n_tiles += n_tiles;
+        group.n_read += n_seen - shared;
+        continue;
+      }
+    }
+    groups.push_back({i, i + 1, block.n_rows(), n_tiles, n_seen});
+  }
+  // What takes longest goes first, so that the threads end together.
+  std::ranges::stable_sort(groups, std::greater(),
+                           [](const BlockGroup& group) { return group.n_tiles * group.n_rows; });
+  return groups;
+}
+
 void RunTask(const StepContext& context, const Scan& scan, const AttentionTask& task,
              AttentionWorkspace* work) {
-  const RowBlock& block = task.rows;
   const KvShape& shape = context.kv.shape(scan.kv_layer);
   const int64_t window = context.spec.kv_groups[context.kv.group(scan.kv_layer)].window;
-  const int64_t n_queries = (block.end - block.begin) * (task.head_end - task.head_begin);
-
-  int64_t at = 0;
-  for (int64_t row = block.begin; row < block.end; ++row) {
-    const int64_t position = context.rows[row].position;
-    const int64_t first = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
-    for (int64_t head = task.head_begin; head < task.head_end; ++head, ++at) {
-      work->queries[at] = scan.queries + row * scan.query_stride + head * scan.query_head_stride;
-      work->outputs[at] = scan.outputs + (row * scan.n_heads + head) * shape.v_dim;
-      work->first[at] = first;
-      work->last[at] = position;
-      if (scan.sinks != nullptr) work->sinks[at] = scan.sinks[head];
-    }
-  }
-  const int sequence = context.rows[block.begin].sequence;
-  const std::span<const PageId> table = context.TableOf(scan.kv_layer, sequence);
-  const int64_t first_tile = work->first[0] / kKvTileTokens;
-  const int64_t last_tile = work->last[n_queries - 1] / kKvTileTokens;
-  for (int64_t tile = first_tile; tile <= last_tile; ++tile) {
-    work->tiles[tile - first_tile] =
-        context.kv.Tile(scan.kv_layer, task.kv_head, table, tile * kKvTileTokens);
-  }
+  const auto first_seen = [&](int64_t position) {
+    return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+  };
   AttentionJob job;
   job.shape = shape;
-  job.tiles = work->tiles.data();
-  job.first_tile = first_tile;
-  job.n_queries = n_queries;
-  job.queries = work->queries.data();
-  job.outputs = work->outputs.data();
-  job.first = work->first.data();
-  job.last = work->last.data();
-  job.sinks = scan.sinks != nullptr ? work->sinks.data() : nullptr;
   job.scale = scan.scale;
   job.softcap = scan.softcap;
+  // Blocks that share a job see everything from the first position on.
+  job.first_tile = first_seen(context.rows[task.blocks[0].begin].position) / kKvTileTokens;
+  size_t n_queries = 0;
+  const std::byte** tiles = work->tiles.data();
+  for (const RowBlock& block : task.blocks) {
+    const int64_t n_tiles = block.last / kKvTileTokens + 1 - job.first_tile;
+    for (int64_t tile = 0; tile < n_tiles; ++tile) {
+      tiles[tile] = context.kv.Tile(scan.kv_layer, task.kv_head, block.table,
+                                    (job.first_tile + tile) * kKvTileTokens);
+    }
+    for (int64_t row = block.begin; row < block.end; ++row) {
+      for (int64_t head = task.head_begin; head < task.head_end; ++head) {
+        AttentionQuery& query = work->queries[n_queries++];
+        query.values = scan.queries + row * scan.query_stride + head * scan.query_head_stride;
+        query.output = scan.outputs + (row * scan.n_heads + head) * shape.v_dim;
+        query.tiles = tiles;
+        query.last = context.rows[row].position;
+        query.first = first_seen(query.last);
+        query.sink = scan.sinks != nullptr ? scan.sinks[head] : -INFINITY;
+      }
+    }
+    tiles += n_tiles;
+  }
+  job.queries = std::span(work->queries).first(n_queries);
   context.compute.vec().attend(job, work->scratch.As<float>().data());
 }
 
 // Makes room for the jobs, so that no worker has to.
-void SizeWorkspaces(StepContext* context, const std::vector<RowBlock>& blocks,
+void SizeWorkspaces(StepContext* context, const std::vector<BlockGroup>& groups,
                     int64_t heads_per_kv_head) {
-  int64_t last = 0;
-  for (const RowBlock& block : blocks) {
-    last = std::max(last, context->rows[block.end - 1].position);
-  }
-  const size_t n_queries = static_cast<size_t>(std::max(kQueriesPerTask, heads_per_kv_head));
+  int64_t n_tiles = 0;
+  for (const BlockGroup& group : groups) n_tiles = std::max(n_tiles, group.n_tiles);
   for (AttentionWorkspace& work : context->workspaces) {
-    work.tiles.resize(std::max(work.tiles.size(), static_cast<size_t>(last / kKvTileTokens + 1)));
-    work.queries.resize(n_queries);
-    work.outputs.resize(n_queries);
-    work.first.resize(n_queries);
-    work.last.resize(n_queries);
-    work.sinks.resize(n_queries);
+    work.tiles.resize(std::max(work.tiles.size(), static_cast<size_t>(n_tiles)));
+    work.queries.resize(static_cast<size_t>(std::max(kQueriesPerTask, heads_per_kv_head)));
   }
 }
 
 void Attend(StepContext* context, const Scan& scan) {
   const KvLayer& layer = context->spec.kv_layers[scan.kv_layer];
   const int64_t heads_per_kv_head = scan.n_heads / layer.n_heads;
-  const std::vector<RowBlock> blocks = SplitRows(*context, heads_per_kv_head);
-  SizeWorkspaces(context, blocks, heads_per_kv_head);
+  const int64_t most_rows = std::max<int64_t>(1, kQueriesPerTask / heads_per_kv_head);
+  const int64_t n_tasks_wanted = 2 * context->compute.n_threads();
   const int64_t window = context->spec.kv_groups[layer.group].window;
+  std::vector<RowBlock> blocks = SplitRows(*context, scan.kv_layer, heads_per_kv_head);
+  const std::vector<BlockGroup> groups =
+      GroupBlocks(context->kv.page_tokens(), window, most_rows,
+                  (n_tasks_wanted + layer.n_heads - 1) / layer.n_heads, &blocks);
+  SizeWorkspaces(context, groups, heads_per_kv_head);
   const int64_t tile_bytes = KvTileBytes(context->kv.shape(scan.kv_layer));
-  for (const RowBlock& block : blocks) {
-    const int64_t last = context->rows[block.end - 1].position;
-    const int64_t seen =
-        window > 0 ? std::min(last + 1, window + (block.end - block.begin) - 1) : last + 1;
-    context->compute.stats().kv_bytes += seen * layer.n_heads * tile_bytes / kKvTileTokens;
+  for (const BlockGroup& group : groups) {
+    context->compute.stats().kv_bytes += group.n_read * layer.n_heads * tile_bytes / kKvTileTokens;
   }
-  // Later blocks see more; they go first, so that the threads end together. Where
-  // there are few, the heads that share a kv head are split: more threads, the same
-  // sums.
-  const int64_t n_blocks = static_cast<int64_t>(blocks.size());
+  // Where there are few, the heads that share a kv head are split: more threads, the
+  // same sums.
+  const auto n_groups = static_cast<int64_t>(groups.size());
   int64_t n_splits = 1;
-  while (n_blocks * layer.n_heads * n_splits < 2 * context->compute.n_threads() &&
+  while (n_groups * layer.n_heads * n_splits < n_tasks_wanted &&
          heads_per_kv_head >= 2 * kFewestHeads * n_splits) {
     n_splits *= 2;
   }
-  const int64_t n_tasks = n_blocks * layer.n_heads * n_splits;
+  const int64_t n_tasks = n_groups * layer.n_heads * n_splits;
   const auto task_at = [&](int64_t i) {
+    const BlockGroup& group = groups[i / (layer.n_heads * n_splits)];
     AttentionTask task;
-    task.rows = blocks[n_blocks - 1 - i / (layer.n_heads * n_splits)];
+    task.blocks = std::span(blocks).subspan(group.begin, group.end - group.begin);
     task.kv_head = static_cast<int>(i / n_splits % layer.n_heads);
     const int64_t first = task.kv_head * heads_per_kv_head, split = i % n_splits;
     task.head_begin = first + heads_per_kv_head * split / n_splits;

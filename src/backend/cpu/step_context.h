@@ -69,10 +69,7 @@ class RopeTables {
 struct AttentionWorkspace {
   AlignedBuffer scratch;
   std::vector<const std::byte*> tiles;
-  std::vector<const float*> queries;
-  std::vector<float*> outputs;
-  std::vector<int64_t> first, last;
-  std::vector<float> sinks;
+  std::vector<AttentionQuery> queries;
 };
 
 struct StepContext {
@@ -124,7 +121,7 @@ ScratchWidths WidthsOf(const BoundMixture& op);
 ScratchWidths WidthsOf(const BoundPerLayerGate& op);
 
 // Queries that a worker takes through one kv head together, at most.
-inline constexpr int64_t kQueriesPerTask = 64;
+inline constexpr int64_t kQueriesPerTask = 128;
 // The most scratch floats that any attention job of the spec needs.
 int64_t MaxAttentionScratch(const ModelSpec& spec, const KvPages& kv);
 
