@@ -250,6 +250,9 @@ void ReadConversation(ApiFields* fields, ChatCall* call) {
   auto converted = ToChatMessages(fields->Value("system"), *messages);
   if (!converted.ok()) return fields->Adopt(converted.status());
   call->chat.messages = *std::move(converted);
+  // An answer that the client has begun.
+  call->chat.continue_final_message =
+      !call->chat.messages.empty() && call->chat.messages.back()["role"] == "assistant";
   if (const ordered_json* const tools = fields->Value("tools")) {
     auto list = ToChatTools(*tools);
     if (!list.ok()) return fields->Adopt(list.status());
@@ -283,10 +286,6 @@ StatusOr<ordered_json> ToChatMessages(const ordered_json* system, const ordered_
     MessageConverter converter(role, place, &out);
     WEFT_RETURN_IF_ERROR(converter.Convert(messages[i].value("content", ordered_json())));
   }
-  if (messages.back().is_object() && messages.back()["role"] == "assistant") {
-    return Misshapen(StrCat("messages[", messages.size() - 1, "]"),
-                     "an answer cannot be begun for the model; let a message of the user be last");
-  }
   return out;
 }
 
@@ -305,6 +304,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   if (auto stops = fields.Strings("stop_sequences", 64)) turn.stop_strings = *std::move(stops);
   read.stream = fields.Bool("stream").value_or(false);
   ReadForeignFields(&fields);
+  RefuseProgress(&fields);
   fields.Refuse("container", "is not supported");
   fields.Refuse("mcp_servers", "is not supported", ordered_json::array());
   fields.CannotMatter({"metadata", "service_tier", "inference_geo", "cache_control"});

@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "serve/api_support.h"
+#include "serve/chat_turn.h"
 #include "serve/llama_request.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
@@ -87,7 +88,7 @@ StatusOr<Json> ApplyTemplate(Host& host, const HttpRequest& request) {
   ChatRequest chat;
   if (const Json* const messages = fields.Value("messages")) chat.messages = *messages;
   if (const Json* const tools = fields.Value("tools")) chat.tools = *tools;
-  chat.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
+  ReadEnding(&fields, &chat);
   if (const Json* const variables = fields.Value("chat_template_kwargs")) {
     if (variables->is_object()) {
       chat.variables = *variables;

@@ -89,11 +89,31 @@ Json Selected(const Json& result, const std::vector<std::string>& wanted) {
   return selected;
 }
 
-// The answer to one prompt, while it is made.
+// One of the answers to a prompt, while it is made.
+struct Choice {
+  std::string content;
+  std::vector<int32_t> tokens;
+  Json probabilities = Json::array();
+  ReplyUsage usage;
+  DoneEvent done;
+};
+
+// What comes of one event. Null where there is nothing.
+struct PromptStep {
+  Json piece;        // of a stream
+  Json result;       // of the answer that is complete
+  size_t index = 0;  // that one's, among all of the request's
+};
+
+// The answers to one prompt.
 class PromptRun {
  public:
   PromptRun(Host& host, const LlamaCompletion& read, size_t index)
-      : host_(host), read_(read), index_(index), tokenizer_(*host.model().tokenizer()) {}
+      : host_(host),
+        read_(read),
+        index_(index),
+        tokenizer_(*host.model().tokenizer()),
+        choices_(static_cast<size_t>(read.turn.n_choices)) {}
 
   Status Start(const HttpRequest& request, GoneWatch& watch, std::shared_ptr<Wakeup> wakeup) {
     GenerationRequest generation{
@@ -105,86 +125,77 @@ class PromptRun {
   }
 
   // --- REQUIRES: Start was OK --------------------------------------------------------
-  bool WaitFor(std::chrono::milliseconds patience) { return generation_->WaitFor(patience); }
-  // Takes what comes next. `piece` is what a stream shows of it, null where that is nothing.
-  Status TakeEvent(Json* piece) {
+  bool WaitFor(milliseconds patience) { return generation_->WaitFor(patience); }
+  StatusOr<PromptStep> TakeEvent() {
     const auto event = generation_->Next();
     if (!event.has_value()) return Cancelled("the request was cancelled");
-    if (const auto* started = std::get_if<StartedEvent>(&*event)) {
-      usage_.prompt_tokens = started->prompt_tokens;
-      usage_.cached_tokens = started->cached_tokens;
+    PromptStep step;
+    if (const auto* progress = std::get_if<ProgressEvent>(&*event)) {
+      step.piece = Piece(0, "", Json::array(), progress->prompt_tokens, 0);
+      step.piece["prompt_progress"] = LlamaProgress(*progress);
+    } else if (const auto* started = std::get_if<StartedEvent>(&*event)) {
+      for (Choice& choice : choices_) {
+        choice.usage.prompt_tokens = started->prompt_tokens;
+        choice.usage.cached_tokens = started->cached_tokens;
+      }
       seed_ = started->seed;
     } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
-      *piece = Take(*token);
+      step.piece = Take(*token);
     } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
-      return Ended(*done);
+      WEFT_RETURN_IF_ERROR(End(*done));
+      step.result = Result(choices_[static_cast<size_t>(done->choice)]);
+      step.index = IndexOf(done->choice);
     }
-    return OkStatus();
+    return step;
   }
-
-  size_t index() const { return index_; }
-  bool ended() const { return ended_; }
-  // REQUIRES: ended()
-  Json Result() const {
-    const bool streamed = read_.stream;
-    const bool at_limit = done_.reason == FinishReason::kLength;
-    const bool full = usage_.prompt_tokens + usage_.completion_tokens >= ContextTokens();
-    Json result = {{"index", index_},
-                   {"content", streamed ? done_.text : content_},
-                   {"tokens", read_.return_tokens && !streamed ? Json(tokens_) : Json::array()},
-                   {"id_slot", -1},
-                   {"stop", true},
-                   {"model", host_.model_id()},
-                   {"tokens_predicted", usage_.completion_tokens},
-                   {"tokens_evaluated", usage_.prompt_tokens},
-                   {"generation_settings", LlamaSettings(read_, seed_, tokenizer_)},
-                   {"prompt", host_.model().Decode(read_.prompts[index_], /*render_special=*/true)},
-                   {"has_new_line", content_.find('\n') != content_.npos},
-                   {"truncated", at_limit && full},
-                   {"stop_type", StopType(done_.reason)},
-                   {"stopping_word", done_.stop_string},
-                   {"tokens_cached", usage_.cached_tokens},
-                   {"timings", LlamaTimings(usage_)}};
-    if (!streamed && read_.turn.top_logprobs > 0) {
-      result["completion_probabilities"] = probabilities_;
-    }
-    return Selected(result, read_.response_fields);
-  }
+  bool ended() const { return n_ended_ == choices_.size(); }
 
  private:
+  size_t IndexOf(int choice) const {
+    return index_ * choices_.size() + static_cast<size_t>(choice);
+  }
   int64_t ContextTokens() const { return host_.model().context_tokens(); }
 
+  Json Piece(int choice, std::string_view text, Json tokens, int64_t n_prompt,
+             int64_t n_predicted) const {
+    return {{"index", IndexOf(choice)},
+            {"content", text},
+            {"tokens", std::move(tokens)},
+            {"stop", false},
+            {"id_slot", -1},
+            {"tokens_predicted", n_predicted},
+            {"tokens_evaluated", n_prompt}};
+  }
+
   Json Take(const TokenEvent& token) {
-    content_ += token.text;
-    ++usage_.completion_tokens;
+    Choice& choice = choices_[static_cast<size_t>(token.choice)];
+    ReplyUsage& usage = choice.usage;
+    choice.content += token.text;
+    ++usage.completion_tokens;
     // An end token is no part of the answer, and completes no text.
     if (tokenizer_.IsEndOfGeneration(token.token) && !read_.turn.ignore_eos) return nullptr;
-    tokens_.push_back(token.token);
+    choice.tokens.push_back(token.token);
     Json entry;
     if (read_.turn.top_logprobs > 0) {
       entry = Probabilities(tokenizer_, token, read_.turn.logprobs_of_draw);
-      if (!read_.stream) probabilities_.push_back(entry);
+      if (!read_.stream) choice.probabilities.push_back(entry);
     }
     if (!read_.stream) return nullptr;
-    Json piece = {{"index", index_},
-                  {"content", token.text},
-                  {"tokens", Json::array({token.token})},
-                  {"stop", false},
-                  {"id_slot", -1},
-                  {"tokens_predicted", usage_.completion_tokens},
-                  {"tokens_evaluated", usage_.prompt_tokens}};
+    Json piece = Piece(token.choice, token.text, Json::array({token.token}), usage.prompt_tokens,
+                       usage.completion_tokens);
     if (!entry.is_null()) piece["completion_probabilities"] = Json::array({std::move(entry)});
-    if (read_.timings_per_token) piece["timings"] = LlamaTimings(usage_);
+    if (read_.timings_per_token) piece["timings"] = LlamaTimings(usage);
     return piece;
   }
 
-  Status Ended(const DoneEvent& done) {
-    ended_ = true;
-    done_ = done;
-    content_ += done.text;
-    usage_.completion_tokens = done.usage.completion_tokens;
-    usage_.prompt_us = done.usage.prompt_us;
-    usage_.decode_us = done.usage.decode_us;
+  Status End(const DoneEvent& done) {
+    ++n_ended_;
+    Choice& choice = choices_[static_cast<size_t>(done.choice)];
+    choice.done = done;
+    choice.content += done.text;
+    choice.usage.completion_tokens = done.usage.completion_tokens;
+    choice.usage.prompt_us = done.usage.prompt_us;
+    choice.usage.decode_us = done.usage.decode_us;
     if (done.reason == FinishReason::kCancelled) {
       return Unavailable(
           "the generation was cancelled: its session was closed, or the server stops");
@@ -192,18 +203,42 @@ class PromptRun {
     return done.status;
   }
 
+  Json Result(const Choice& choice) const {
+    const bool streamed = read_.stream;
+    const DoneEvent& done = choice.done;
+    const ReplyUsage& usage = choice.usage;
+    const bool full = usage.prompt_tokens + usage.completion_tokens >= ContextTokens();
+    Json result = {
+        {"index", IndexOf(done.choice)},
+        {"content", streamed ? done.text : choice.content},
+        {"tokens", read_.return_tokens && !streamed ? Json(choice.tokens) : Json::array()},
+        {"id_slot", -1},
+        {"stop", true},
+        {"model", host_.model_id()},
+        {"tokens_predicted", usage.completion_tokens},
+        {"tokens_evaluated", usage.prompt_tokens},
+        {"generation_settings", LlamaSettings(read_, seed_, tokenizer_)},
+        {"prompt", host_.model().Decode(read_.prompts[index_], /*render_special=*/true)},
+        {"has_new_line", choice.content.find('\n') != choice.content.npos},
+        {"truncated", done.reason == FinishReason::kLength && full},
+        {"stop_type", StopType(done.reason)},
+        {"stopping_word", done.stop_string},
+        {"tokens_cached", usage.cached_tokens},
+        {"timings", LlamaTimings(usage)}};
+    if (!streamed && read_.turn.top_logprobs > 0) {
+      result["completion_probabilities"] = choice.probabilities;
+    }
+    return Selected(result, read_.response_fields);
+  }
+
   Host& host_;
   const LlamaCompletion& read_;
   const size_t index_;
   const Tokenizer& tokenizer_;
   std::shared_ptr<Generation> generation_;
-  ReplyUsage usage_;
   uint64_t seed_ = 0;
-  std::string content_;
-  std::vector<int32_t> tokens_;
-  Json probabilities_ = Json::array();
-  bool ended_ = false;
-  DoneEvent done_;
+  std::vector<Choice> choices_;
+  size_t n_ended_ = 0;
 };
 
 // Answers all prompts of a request together.
@@ -217,7 +252,7 @@ class CompletionRun {
         responder_(responder),
         watch_(responder),
         sse_(responder, IgnoredHeader(read.ignored)),
-        results_(read.prompts.size()) {}
+        results_(read.prompts.size() * static_cast<size_t>(read.turn.n_choices)) {}
 
   void Answer() {
     const Status status = Run();
@@ -278,13 +313,12 @@ class CompletionRun {
   }
 
   Status TakeEvent(PromptRun* run) {
-    Json piece;
-    WEFT_RETURN_IF_ERROR(run->TakeEvent(&piece));
-    if (!piece.is_null() && !sse_.Data(piece)) return Cancelled("the client is gone");
-    if (!run->ended()) return OkStatus();
+    WEFT_ASSIGN_OR_RETURN(PromptStep step, run->TakeEvent());
+    if (!step.piece.is_null() && !sse_.Data(step.piece)) return Cancelled("the client is gone");
+    if (step.result.is_null()) return OkStatus();
     if (!read_.stream) {
-      results_[run->index()] = run->Result();
-    } else if (!sse_.Data(run->Result())) {
+      results_[step.index] = std::move(step.result);
+    } else if (!sse_.Data(step.result)) {
       return Cancelled("the client is gone");
     }
     return OkStatus();

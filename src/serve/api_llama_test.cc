@@ -202,6 +202,70 @@ TEST_F(LlamaCompletionTest, ProbabilitiesMayBeThoseOfTheDraw) {
   }
 }
 
+TEST_F(LlamaCompletionTest, EveryPromptHasAsManyAnswersAsAreAskedFor) {
+  Json body = {{"prompt", {"x", "y"}},
+               {"n_predict", 6},
+               {"ignore_eos", true},
+               {"seed", 3},
+               {"temperature", 5},
+               {"n_probs", 1},
+               {"n", 2},
+               {"top_k", 0},
+               {"top_p", 1},
+               {"return_tokens", true}};
+  const Json answers = Complete(model_->host(), body).json();
+  ASSERT_EQ(answers.size(), 4u) << answers;
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(answers[i]["index"], i);
+    EXPECT_EQ(answers[i]["tokens"].size(), 6u);
+    EXPECT_EQ(answers[i]["tokens_predicted"], 6);
+    EXPECT_EQ(answers[i]["completion_probabilities"].size(), 6u);
+    EXPECT_EQ(answers[i]["prompt"], answers[i / 2 * 2]["prompt"]);
+  }
+  EXPECT_NE(answers[0]["tokens"], answers[1]["tokens"]);
+  EXPECT_NE(answers[0]["prompt"], answers[2]["prompt"]);
+  EXPECT_EQ(answers[0]["generation_settings"]["n"], 2);
+
+  body["stream"] = true;
+  std::vector<Json> tokens(4, Json::array());
+  size_t n_ended = 0;
+  for (const auto& event : Complete(model_->host(), body).Events()) {
+    const Json piece = event.json();
+    for (const Json& token : piece["tokens"]) tokens[piece["index"]].push_back(token);
+    n_ended += piece["stop"].get<bool>() ? 1 : 0;
+  }
+  EXPECT_EQ(n_ended, 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(tokens[i], answers[i]["tokens"]) << i;
+  body["stream"] = false;
+  body["n_cmpl"] = 3;
+  EXPECT_THAT(Complete(model_->host(), body).body(), HasSubstr("n_cmpl is another name of n"));
+  body.erase("n");
+  EXPECT_EQ(Complete(model_->host(), body).json().size(), 6u);
+  body["n_cmpl"] = 17;
+  EXPECT_EQ(Complete(model_->host(), body).status(), 400);
+}
+
+TEST_F(LlamaCompletionTest, ProgressIsToldOfEveryPrompt) {
+  Json body = {{"prompt", {std::string(300, 'x'), "y"}},
+               {"n_predict", 1},
+               {"return_progress", true},
+               {"stream", true}};
+  std::vector<std::vector<Json>> progress(2);
+  for (const auto& event : Complete(model_->host(), body).Events()) {
+    const Json piece = event.json();
+    if (!piece.contains("prompt_progress")) continue;
+    EXPECT_EQ(piece["content"], "");
+    EXPECT_EQ(piece["stop"], false);
+    progress.at(piece["index"]).push_back(piece["prompt_progress"]);
+  }
+  for (const auto& told : progress) {
+    ASSERT_GE(told.size(), 2u);
+    EXPECT_EQ(told.front()["processed"], told.front()["cache"]);
+    EXPECT_EQ(told.back()["processed"], told.back()["total"]);
+  }
+  EXPECT_GT(progress[0][0]["total"], 250);
+}
+
 TEST_F(LlamaCompletionTest, SettingsTellWhatIsInUse) {
   const Json banned = Complete(model_->host(), {{"prompt", "x"},
                                                 {"n_predict", 1},

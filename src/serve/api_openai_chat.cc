@@ -100,6 +100,13 @@ class ChunkWriter {
     if (sse_.Done()) sse_.End();
   }
 
+  // Before the answer begins.
+  void TellProgress(const ProgressEvent& progress) {
+    ordered_json chunk = Chunk(0, {{"role", "assistant"}, {"content", nullptr}});
+    chunk["prompt_progress"] = LlamaProgress(progress);
+    sse_.Data(chunk);
+  }
+
   void Fail(const Status& status) {
     sse_.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kOpenAi));
     if (sse_.Done()) sse_.End();
@@ -172,6 +179,11 @@ void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder
   const bool wants_logprobs = read->call.turn.top_logprobs >= 0;
   GoneWatch watch(responder);
   ChunkWriter writer(host, responder, *read, wants_logprobs);
+  if (read->stream && read->return_progress) {
+    read->call.on_progress = [&writer](const ProgressEvent& progress) {
+      writer.TellProgress(progress);
+    };
+  }
   auto stream = StartChat(host, request, watch, read->call, read->stream ? writer.sse() : nullptr);
   if (!stream.ok()) {
     if (writer.sse()->begun()) return writer.Fail(stream.status());

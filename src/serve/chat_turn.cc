@@ -109,6 +109,8 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
                  .wants_logprobs = turn.top_logprobs >= 0,
                  .single_call = call.single_call,
                  .call_id_prefix = call.call_id_prefix};
+  turn.report_progress = static_cast<bool>(call.on_progress);
+  plan.on_progress = std::move(call.on_progress);
   if (sse != nullptr) plan.while_quiet = [sse] { sse->Comment(); };
   const ReplyOptions reply{.tools = call.calls_allowed && HasTools(call.chat),
                            .separate_reasoning = call.separate_reasoning};
@@ -147,6 +149,25 @@ void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variabl
   } else {
     set("reasoning_effort", effort);
   }
+}
+
+void ReadEnding(ApiFields* fields, ChatRequest* chat) {
+  const auto begin = fields->Bool("add_generation_prompt");
+  const auto go_on = fields->Bool("continue_final_message");
+  if (begin.value_or(false) && go_on.value_or(false)) {
+    return fields->Fail("continue_final_message", "and add_generation_prompt cannot both be true");
+  }
+  const nlohmann::ordered_json& messages = chat->messages;
+  const bool is_list = messages.is_array() && !messages.empty() && messages.back().is_object();
+  const bool is_begun = is_list &&
+                        messages.back().value("role", nlohmann::ordered_json()) == "assistant" &&
+                        messages.back().value("tool_calls", nlohmann::ordered_json()).empty();
+  if (go_on.value_or(false) && !is_begun) {
+    return fields->Fail("continue_final_message",
+                        "needs a last message of the assistant's, without calls");
+  }
+  chat->continue_final_message = go_on.value_or(is_begun && !begin.has_value());
+  chat->add_generation_prompt = begin.value_or(true);
 }
 
 Status CheckCounts(const ChatRequest& chat) {

@@ -6,6 +6,7 @@
 #define WEFT_SERVE_CHAT_TURN_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -49,6 +50,8 @@ struct ChatCall {
   bool separate_reasoning = true;
   bool show_reasoning = true;
   std::string call_id_prefix = "call_";
+  // Called while StartChat waits for the prompt, on its thread. May be empty.
+  std::function<void(const ProgressEvent&)> on_progress;
 };
 
 // The stream has started: its prompt is computed. Errors name `messages` or `tools` where
@@ -61,6 +64,11 @@ StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const 
 // How hard to think, as a variable of the template; "none" turns thinking off. What the
 // client has put into `variables` itself stays.
 void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables);
+
+// Whether the reply begins anew or goes on where the last message ends.
+// add_generation_prompt and continue_final_message; without either, a last message of the
+// assistant's is continued.
+void ReadEnding(ApiFields* fields, ChatRequest* chat);
 
 // More of either than any conversation has are refused: each costs a template its time.
 inline constexpr size_t kMaxMessages = 20'000;

@@ -109,9 +109,10 @@ StatusOr<LlamaCompletion> ReadLlamaCompletion(Host& host, const HttpRequest& req
   read.stream = fields.Bool("stream").value_or(false);
   read.return_tokens = fields.Bool("return_tokens").value_or(false);
   read.timings_per_token = fields.Bool("timings_per_token").value_or(false);
+  read.turn.report_progress = fields.Bool("return_progress").value_or(false) && read.stream;
+  ReadChoices(&fields, &read.turn);
   read.response_fields =
       fields.Strings("response_fields", kMaxResponseFields).value_or(std::vector<std::string>());
-  fields.Refuse("n", "is not supported here; send several prompts", 1);
   fields.Refuse("image_data", "is not supported: no model here sees images", Json::array());
   ReadForeignFields(&fields);
   WEFT_ASSIGN_OR_RETURN(read.session, FinishFields(host, request, model, read.prompts.size(),
@@ -151,7 +152,8 @@ Json LlamaSettings(const LlamaCompletion& read, const Json& seed, const Tokenize
           {"post_sampling_probs", read.turn.logprobs_of_draw},
           {"samplers", {"penalties", "top_k", "top_p", "min_p", "temperature"}},
           {"stream", read.stream},
-          {"timings_per_token", read.timings_per_token}};
+          {"timings_per_token", read.timings_per_token},
+          {"n", read.turn.n_choices}};
 }
 
 }  // namespace weft::serve

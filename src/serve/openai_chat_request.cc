@@ -92,8 +92,7 @@ void ReadTemplateVariables(ApiFields* fields, ChatCall* call) {
   if (const auto effort = fields->String("reasoning_effort")) {
     SetReasoningEffort(*effort, &variables);
   }
-  call->chat.add_generation_prompt = fields->Bool("add_generation_prompt").value_or(true);
-  fields->Refuse("continue_final_message", "is not supported", false);
+  ReadEnding(fields, &call->chat);
   fields->Refuse("chat_template", "is not supported: the server's template is used");
 }
 
@@ -171,7 +170,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ReadStops(&fields, &turn);
   ReadMaxTokens(&fields, /*least=*/1, &turn);
   ReadLogprobs(&fields, &turn);
-  turn.n_choices = static_cast<int>(fields.Integer("n", 1, kMaxChoices).value_or(1));
+  ReadChoices(&fields, &turn);
   ReadResponseFormat(&fields);
   ReadOpenAiOnly(&fields);
   ReadForeignFields(&fields);
@@ -180,6 +179,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   read.stream = stream.stream;
   read.include_usage = stream.include_usage;
   read.timings_per_token = stream.timings_per_token;
+  read.return_progress = fields.Bool("return_progress").value_or(false);
   WEFT_ASSIGN_OR_RETURN(read.call.session,
                         FinishFields(host, request, model, 1, &fields, &read.ignored));
   return read;

@@ -18,6 +18,7 @@ struct ChatCompletionRequest {
   bool stream = false;
   bool include_usage = false;
   bool timings_per_token = false;
+  bool return_progress = false;      // while the prompt is computed, in a stream
   std::vector<std::string> ignored;  // fields that nobody knows
 };
 

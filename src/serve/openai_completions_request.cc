@@ -71,7 +71,7 @@ void ReadLegacyFields(ApiFields* fields, CompletionRequest* read) {
     }
   }
   turn.prompt_logprobs = read->echo && turn.top_logprobs >= 0;
-  turn.n_choices = static_cast<int>(fields->Integer("n", 1, kMaxChoices).value_or(1));
+  ReadChoices(fields, &turn);
   turn.max_tokens = kDefaultMaxTokens;
   if (fields->Value("max_tokens") != nullptr || fields->Value("n_predict") != nullptr ||
       fields->Value("max_completion_tokens") != nullptr) {
@@ -100,6 +100,7 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
   ReadStops(&fields, &read.turn);
   ReadLegacyFields(&fields, &read);
   ReadForeignFields(&fields);
+  RefuseProgress(&fields);
   ReadAccountFields(&fields);
   read.stream = ReadStreamChoice(&fields, &read.ignored);
   WEFT_ASSIGN_OR_RETURN(read.session, FinishFields(host, request, model, read.prompts.size(),

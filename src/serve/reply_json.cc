@@ -104,6 +104,13 @@ ordered_json LlamaTimings(const ReplyUsage& usage) {
           {"predicted_per_second", PerSecond(usage.completion_tokens, predicted_ms)}};
 }
 
+ordered_json LlamaProgress(const ProgressEvent& progress) {
+  return {{"total", progress.prompt_tokens},
+          {"cache", progress.cached_tokens},
+          {"processed", progress.done_tokens},
+          {"time_ms", progress.elapsed_us / 1000}};
+}
+
 ordered_json LogprobEntries(const Tokenizer& tokenizer, std::span<const TokenEvent> tokens) {
   ordered_json entries = ordered_json::array();
   for (const TokenEvent& event : tokens) {

@@ -40,8 +40,9 @@ ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
 // {prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details{cached_tokens},
 // completion_tokens_details{reasoning_tokens}}
 nlohmann::ordered_json OpenAiUsage(const ReplyUsage& usage);
-// llama-server's `timings`.
+// llama-server's `timings`, and its `prompt_progress`.
 nlohmann::ordered_json LlamaTimings(const ReplyUsage& usage);
+nlohmann::ordered_json LlamaProgress(const ProgressEvent& progress);
 
 // Of chat completions: {content: [{token, logprob, bytes, top_logprobs}], refusal: null}.
 nlohmann::ordered_json ChatLogprobs(const Tokenizer& tokenizer, std::span<const TokenEvent> tokens);

@@ -42,6 +42,10 @@ ReplyStream::~ReplyStream() {
 
 Status ReplyStream::Start() {
   std::optional<TurnEvent> event = NextEvent();
+  for (; event && std::holds_alternative<ProgressEvent>(*event); event = NextEvent()) {
+    if (plan_.on_progress) plan_.on_progress(std::get<ProgressEvent>(*event));
+    told_us_ = NowMicros();
+  }
   if (!event) return Internal("the generation ended without a result");
   if (const auto* done = std::get_if<DoneEvent>(&*event)) {
     ended_ = true;

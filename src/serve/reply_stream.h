@@ -57,6 +57,8 @@ struct ReplyPlan {
   bool single_call = false;
   // Stop strings of the chat format: to clients an ordinary end.
   std::vector<std::string> format_stops;
+  // Called by Start as the prompt is computed, where the turn reports it.
+  std::function<void(const ProgressEvent&)> on_progress;
   // Called whenever there was nothing to tell for so long, on the consumer's thread.
   std::function<void()> while_quiet;
   std::chrono::milliseconds patience{10'000};

@@ -176,7 +176,7 @@ TEST(SamplingParams, NamesTheFieldAtFault) {
 TEST(SamplingParams, RefusesWhatWouldChangeTheOutput) {
   for (const char* body : {R"({"grammar":"root ::= x"})", R"({"json_schema":{"type":"object"}})",
                            R"({"typical_p":0.5})", R"({"mirostat":2})", R"({"samplers":["top_k"]})",
-                           R"({"lora":[{"id":0,"scale":1}]})", R"({"return_progress":true})"}) {
+                           R"({"lora":[{"id":0,"scale":1}]})"}) {
     const ApiError error = ToDetailedApiError(Read(body).status());
     EXPECT_EQ(error.http_status, 400) << body;
     EXPECT_EQ(error.code, "unsupported_parameter") << body;

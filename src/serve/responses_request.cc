@@ -292,6 +292,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
     read.echo["metadata"] = *metadata;
   }
   ReadForeignFields(&fields);
+  RefuseProgress(&fields);
   ReadServerSide(&fields);
   ReadAccountFields(&fields);
   WEFT_ASSIGN_OR_RETURN(read.call.session,

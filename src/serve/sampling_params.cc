@@ -17,6 +17,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxChoices = 16;
 constexpr size_t kMaxStops = 64;
 // Each is looked at for every token that is generated, while all sessions wait.
 constexpr size_t kMaxBiases = 4096;
@@ -160,6 +161,15 @@ void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn) {
   turn->max_tokens = newer.value_or(older.value_or(llama.value_or(-1)));
 }
 
+void ReadChoices(ApiFields* fields, TurnOptions* turn) {
+  const auto n = fields->Integer("n", 1, kMaxChoices);
+  const auto n_cmpl = fields->Integer("n_cmpl", 1, kMaxChoices);
+  if (n && n_cmpl && *n != *n_cmpl) {
+    fields->Fail("n_cmpl", "is another name of n; give one of them");
+  }
+  turn->n_choices = static_cast<int>(n.value_or(n_cmpl.value_or(1)));
+}
+
 void ReadForeignFields(ApiFields* fields) {
   static constexpr std::string_view kNoConstraint =
       "is not supported: this server cannot constrain output to a grammar or a schema";
@@ -181,7 +191,6 @@ void ReadForeignFields(ApiFields* fields) {
   for (const auto& [name, harmless] : samplers) fields->Refuse(name, kNoSampler, harmless);
   fields->Refuse("lora", "is not supported: no adapters are loaded", ordered_json::array());
   fields->Refuse("t_max_predict_ms", "is not supported; use max_tokens", 0);
-  fields->Refuse("return_progress", "is not supported", false);
   // The tuning of samplers that are off; where a result is kept, found or put in line.
   fields->CannotMatter({"typ_p",
                         "mirostat_tau",
@@ -204,6 +213,10 @@ void ReadForeignFields(ApiFields* fields) {
                         "speculative.p_min",
                         "priority",
                         "backend_sampling"});
+}
+
+void RefuseProgress(ApiFields* fields) {
+  fields->Refuse("return_progress", "is for /v1/chat/completions and /completion", false);
 }
 
 }  // namespace weft::serve

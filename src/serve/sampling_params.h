@@ -14,7 +14,6 @@
 
 namespace weft::serve {
 
-inline constexpr int64_t kMaxChoices = 16;
 inline constexpr int64_t kMaxTopLogprobs = 20;
 
 // How far a request may go, and where it starts from.
@@ -34,11 +33,15 @@ void ReadStops(ApiFields* fields, TurnOptions* turn);
 // max_completion_tokens, max_tokens, n_predict: the first that is there. `least` is the
 // smallest number that makes sense (0: only the prompt is computed).
 void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn);
+// n, which llama-server calls n_cmpl too.
+void ReadChoices(ApiFields* fields, TurnOptions* turn);
 // {"17": -5, ...}, [[17, -5], ["text", false], ...]: false is a ban.
 void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampling);
 // Fields of llama-server and others that would change the output and are not there, and
 // those that cannot change it.
 void ReadForeignFields(ApiFields* fields);
+// return_progress, in APIs that tell nothing before the answer begins.
+void RefuseProgress(ApiFields* fields);
 
 }  // namespace weft::serve
 

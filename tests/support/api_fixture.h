@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "serve/api_anthropic.h"
+#include "serve/api_llama.h"
 #include "serve/api_openai.h"
 #include "serve/api_responses.h"
 #include "serve/router.h"
@@ -34,6 +35,7 @@ class ApiTest : public ::testing::Test {
     serve::RegisterOpenAiApi(*router_, model_->host());
     serve::RegisterAnthropicApi(*router_, model_->host());
     serve::RegisterResponsesApi(*router_, model_->host());
+    serve::RegisterLlamaApi(*router_, model_->host());
   }
 
   static void TearDownTestSuite() {
