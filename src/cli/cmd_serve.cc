@@ -49,6 +49,8 @@ using std::chrono::milliseconds;
 
 // What is still being sent when everything is computed.
 constexpr milliseconds kSendGrace{5000};
+// For who reads the log to read its last lines.
+constexpr milliseconds kLogGrace{1000};
 // Between two looks for sessions that were not used for --session-ttl.
 constexpr int kSweepMs = 1000;
 
@@ -338,6 +340,7 @@ Status Serve(const ServeFlags& flags) {
   if (!outcome.ended()) {
     // Loading cannot be cut short, and there is nothing yet that could be lost.
     serve::LogLine("ended while loading");
+    (void)serve::FlushLog(kLogGrace);
     std::fflush(nullptr);
     _exit(0);
   }
@@ -427,7 +430,11 @@ CommandBody MakeServeCommand(CLI::App* app) {
       "  weft serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt --max-running 64\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\",\n"
       "       \"content\": \"Hello\"}]}'");
-  return [flags] { return Serve(*flags); };
+  return [flags] {
+    const Status status = Serve(*flags);
+    (void)serve::FlushLog(kLogGrace);
+    return status;
+  };
 }
 
 }  // namespace weft::cli

@@ -21,6 +21,7 @@
 #include "base/strings.h"
 #include "serve/handler_pool.h"
 #include "serve/http_connection.h"
+#include "serve/log.h"
 
 namespace weft::serve {
 namespace {
@@ -40,6 +41,13 @@ void WatchPeer(tcp::socket* socket) {
   socket->set_option(Seconds(30), ignored);
   socket->set_option(Interval(10), ignored);
   socket->set_option(Count(3), ignored);
+}
+
+// Takes no memory, which is what was missing.
+void LogFailure(const char* what, const std::exception& error) {
+  char line[200];
+  std::snprintf(line, sizeof(line), "%s failed: %s", what, error.what());
+  LogLine(line);
 }
 
 // One address that connections come in by.
@@ -176,7 +184,7 @@ class Server : public HttpServer {
         return;
       } catch (const std::exception& error) {
         // Memory for one connection that is not there; its deadline ends it.
-        std::fprintf(stderr, "weft: a connection failed: %s\n", error.what());
+        LogFailure("a connection", error);
       }
     }
   }
@@ -230,8 +238,7 @@ class Server : public HttpServer {
       shared_.hooks.handler(exchange->request(), *exchange);
     } catch (const std::exception& error) {
       // Memory that is not there, as anything of ours reports by value.
-      std::fprintf(stderr, "weft: request %s failed: %s\n", exchange->request().id.c_str(),
-                   error.what());
+      LogFailure(exchange->request().id.c_str(), error);
     }
     exchange->HandlerReturned();
   }

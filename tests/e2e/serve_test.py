@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -17,6 +18,8 @@ import time
 import unittest
 
 from weft_process import TIMEOUT_S, WEFT, make_model, weft
+
+F_SETPIPE_SZ = 1031  # Linux's; the module has no name for it everywhere
 
 
 class Answer:
@@ -36,11 +39,12 @@ class Answer:
 class Server:
     """A weft serve of its own, on a free port, ended when the with block ends."""
 
-    def __init__(self, model, *flags):
+    def __init__(self, model, *flags, reads_log=True):
         self.process = subprocess.Popen(
             [WEFT, "serve", "-m", str(model), "--port", "0", *map(str, flags)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines = []
+        self.reads_log = reads_log
         self.port = None
         self.listening = threading.Event()
         self.reader = threading.Thread(target=self.read_log, daemon=True)
@@ -52,6 +56,8 @@ class Server:
             if match := re.match(r"listening on http://127\.0\.0\.1:(\d+)$", line):
                 self.port = int(match[1])
                 self.listening.set()
+                if not self.reads_log:
+                    return
         self.listening.set()
 
     def __enter__(self):
@@ -200,6 +206,15 @@ class LifeTest(ServeTest):
                 again = server.complete(prompt + [7], session_id="kitchen").json
                 self.assertGreaterEqual(again["timings"]["cache_n"], len(prompt))
                 self.assertEqual(server.end(), 0, server.log)
+
+    def test_a_log_that_nobody_reads_stops_nobody(self):
+        with Server(self.model, reads_log=False) as server:
+            fcntl.fcntl(server.process.stderr, F_SETPIPE_SZ, 4096)
+            server.ready()
+            for _ in range(400):
+                self.assertEqual(server.ask("GET", "/health").status, 200)
+            self.assertEqual(server.complete("and on").status, 200)
+            self.assertEqual(server.end(), 0)
 
     def test_a_second_signal_ends_at_once(self):
         with self.serve() as server:
