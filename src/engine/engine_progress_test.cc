@@ -34,5 +34,36 @@ TEST(EngineProgressTest, IsToldFromWhatIsCachedToTheWholePrompt) {
   EXPECT_TRUE(RunTurn(engine.get(), session, options).progress.empty()) << "nobody asked";
 }
 
+// A client that goes away while a long prompt is read, and comes back with the same.
+TEST(EngineProgressTest, WhatACancelledPromptHadComputedIsFoundAgain) {
+  EngineOptions small = SmallEngine();
+  small.max_pending_events = 4;  // the engine is never further ahead of who reads
+  small.checkpoint_tokens = 64;
+  for (const std::string name : {"llama", "gemma3", "recurrent-llama", "recurrent-gemma3"}) {
+    const std::unique_ptr<Engine> engine = StartEngine(small, TinyModel(name));
+    TurnOptions options = Greedy(RandomTokens(480, 3), 2);
+    options.report_progress = true;
+    options.prompt_chunks = {20};
+    const auto cancelled = engine->SubmitOnce("", options);
+    ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+    TurnOutcome outcome;
+    while (outcome.progress.empty() || outcome.progress.back().done_tokens < 240) {
+      auto event = (*cancelled)->Next();
+      ASSERT_TRUE(event.has_value());
+      testing::AddEvent(*std::move(event), &outcome);
+    }
+    (*cancelled)->Cancel();
+    const TurnOutcome rest = Collect(cancelled->get());
+    EXPECT_EQ(rest.done().reason, FinishReason::kCancelled);
+    const auto& last = rest.progress.empty() ? outcome.progress.back() : rest.progress.back();
+    EXPECT_LT(last.done_tokens, 480);
+    const int64_t apart = name.starts_with("recurrent") ? small.checkpoint_tokens : 16;
+    const TurnOutcome again = Collect(engine->SubmitOnce("", options)->get());
+    EXPECT_EQ(again.started->cached_tokens, last.done_tokens / apart * apart) << name;
+    EXPECT_EQ(again.tokens(), RunAlone(TinyModel(name), small, std::span(&options, 1))[0].tokens());
+    EXPECT_OK(engine->CheckIntegrity());
+  }
+}
+
 }  // namespace
 }  // namespace weft
