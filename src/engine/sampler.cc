@@ -13,9 +13,13 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
+constexpr float kAlways = std::numeric_limits<float>::infinity();
+
 // Beyond this many nats below the best, a token's share of the probability is
 // under 1e-17 even for a vocabulary of a million: it is not worth sorting.
 constexpr float kNegligibleNats = 54.0f;
+// How far below the best tokens are sorted at first.
+constexpr float kFirstRankedNats = 4.0f;
 
 constexpr uint32_t kSignBit = 0x80000000;
 
@@ -35,6 +39,41 @@ float Greatest(std::span<const float> values) {
   float max = *std::max_element(lanes.begin(), lanes.end());
   for (; i < values.size(); ++i) max = values[i] > max ? values[i] : max;
   return max;
+}
+
+// e^x for -87 <= x <= 0, within 2e-7 of it; lane-wise, see Greatest. As the kernels do it:
+// x = n ln 2 + r, and the bits of 1.5 * 2^23 + n end with n.
+inline float ExpOfNegative(float x) {
+  const float z = x * 1.44269504f + 12582912.0f;
+  const float n = z - 12582912.0f;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 0.00139262134663f * r + 0.00836320297158f;
+  p = p * r + 0.0416665544377f;
+  p = p * r + 0.16666576846f;
+  p = p * r + 0.5f;
+  const float y = 1.0f + (p * (r * r) + r);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(z) << 23));
+}
+
+// The sum of exp((logit - max) / temperature), `max` being the greatest.
+double TotalWeight(std::span<const float> logits, float max, float temperature) {
+  constexpr size_t kLanes = 16, kPart = 1024;
+  const auto weight = [&](float logit) {
+    const float x = (logit - max) / temperature;
+    return ExpOfNegative(x > -87.0f ? x : -87.0f);
+  };
+  double total = 0;
+  size_t i = 0;
+  while (i + kLanes <= logits.size()) {
+    const size_t end = std::min(i + kPart, logits.size() / kLanes * kLanes);
+    std::array<float, kLanes> lanes = {};
+    for (; i < end; i += kLanes) {
+      for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += weight(logits[i + lane]);
+    }
+    for (const float lane : lanes) total += static_cast<double>(lane);
+  }
+  for (; i < logits.size(); ++i) total += static_cast<double>(weight(logits[i]));
+  return total;
 }
 
 }  // namespace
@@ -141,9 +180,16 @@ TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> contex
     const TokenId best = ArgMax(logits);
     candidates_.clear();
     if (best != kNoToken) candidates_.push_back({best, logits[static_cast<size_t>(best)]});
+    ranked_to_ = rank_until_ = kNever;
+    total_weight_ = 1;
     return best;
   }
-  CollectCandidates(logits);
+  row_ = logits;
+  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) < logits.size()) {
+    CollectTopK(static_cast<size_t>(options_.top_k));
+  } else {
+    BeginRanking();
+  }
   if (candidates_.empty()) return kNoToken;
   CutTopP();
   CutMinP();
@@ -172,26 +218,14 @@ void Sampler::Penalize(std::span<float> logits, std::span<const TokenId> context
   }
 }
 
-void Sampler::CollectCandidates(std::span<const float> logits) {
+// The k best, k below the size of the row; none will join them.
+void Sampler::CollectTopK(size_t k) {
   candidates_.clear();
-  const size_t k = options_.top_k > 0 ? static_cast<size_t>(options_.top_k) : logits.size();
-  if (k >= logits.size()) {
-    const float max = Greatest(logits);
-    // Infinite logits are possible through logit_bias alone.
-    const float floor = std::isfinite(max) ? max - kNegligibleNats * options_.temperature : kNever;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      if (logits[i] > kNever && logits[i] >= floor) {
-        candidates_.push_back({static_cast<TokenId>(i), logits[i]});
-      }
-    }
-    std::sort(candidates_.begin(), candidates_.end(), Better);
-    return;
-  }
   // A heap whose front is the worst kept; most tokens fail the one comparison.
   float worst = kNever;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (!(logits[i] > worst)) continue;
-    const Candidate candidate{static_cast<TokenId>(i), logits[i]};
+  for (size_t i = 0; i < row_.size(); ++i) {
+    if (!(row_[i] > worst)) continue;
+    const Candidate candidate{static_cast<TokenId>(i), row_[i]};
     if (candidates_.size() == k) {
       std::pop_heap(candidates_.begin(), candidates_.end(), Better);
       candidates_.back() = candidate;
@@ -202,31 +236,75 @@ void Sampler::CollectCandidates(std::span<const float> logits) {
     if (candidates_.size() == k) worst = candidates_.front().logit;
   }
   std::sort_heap(candidates_.begin(), candidates_.end(), Better);
+  ranked_to_ = rank_until_ = kNever;
+}
+
+// The best, and those near it; all others may join.
+void Sampler::BeginRanking() {
+  candidates_.clear();
+  const float max = Greatest(row_);
+  if (max == kNever) return;
+  if (max == kAlways) {  // by a bias: nothing else can be drawn
+    candidates_.push_back({ArgMax(row_), max});
+    ranked_to_ = rank_until_ = kNever;
+    return;
+  }
+  const float unit = std::max(1.0f, options_.temperature);
+  ranked_to_ = std::nextafter(max, kAlways);
+  rank_until_ = std::max(max - kNegligibleNats * unit, std::numeric_limits<float>::lowest());
+  rank_step_ = kFirstRankedNats * unit;
+  RankMore();
+}
+
+// Lets the next best join; false when all have.
+bool Sampler::RankMore() {
+  if (ranked_to_ <= rank_until_) return false;
+  const float floor = std::max(ranked_to_ - rank_step_, rank_until_);
+  const auto n = static_cast<ptrdiff_t>(candidates_.size());
+  for (size_t i = 0; i < row_.size(); ++i) {
+    if (row_[i] >= floor && row_[i] < ranked_to_) {
+      candidates_.push_back({static_cast<TokenId>(i), row_[i]});
+    }
+  }
+  std::sort(candidates_.begin() + n, candidates_.end(), Better);
+  ranked_to_ = floor;
+  rank_step_ *= 2;
+  return true;
 }
 
 // Keeps the smallest set of best candidates whose probability reaches top_p.
 void Sampler::CutTopP() {
-  if (options_.top_p >= 1 || candidates_.size() < 2) return;
+  if (options_.top_p >= 1) return;
   const float max = candidates_[0].logit;
+  const auto weight = [&](const Candidate& c) {
+    return std::exp(static_cast<double>(c.logit) - static_cast<double>(max));
+  };
   double total = 0;
-  for (const Candidate& c : candidates_) total += std::exp(static_cast<double>(c.logit - max));
-  double sum = 0;
-  for (size_t i = 0; i < candidates_.size(); ++i) {
-    sum += std::exp(static_cast<double>(candidates_[i].logit - max));
-    if (sum >= static_cast<double>(options_.top_p) * total) {
-      candidates_.resize(i + 1);
-      return;
-    }
+  if (ranked_to_ > rank_until_) {
+    total = TotalWeight(row_, max, 1);
+  } else {
+    for (const Candidate& c : candidates_) total += weight(c);
   }
+  const double wanted = static_cast<double>(options_.top_p) * total;
+  double sum = 0;
+  size_t n = 0;
+  do {
+    while (n < candidates_.size() && sum < wanted) sum += weight(candidates_[n++]);
+  } while (sum < wanted && RankMore());
+  candidates_.resize(n);
+  ranked_to_ = rank_until_;
 }
 
 // Keeps the candidates at least min_p times as probable as the best.
 void Sampler::CutMinP() {
   if (options_.min_p <= 0) return;
   const float floor = candidates_[0].logit + std::log(options_.min_p);
+  while (ranked_to_ > floor && RankMore()) {
+  }
   size_t n = 1;
   while (n < candidates_.size() && candidates_[n].logit >= floor) ++n;
   candidates_.resize(n);
+  ranked_to_ = rank_until_;
 }
 
 double Sampler::Weight(const Candidate& candidate) const {
@@ -239,24 +317,31 @@ double Sampler::Weight(const Candidate& candidate) const {
                   static_cast<double>(options_.temperature));
 }
 
-TokenId Sampler::Draw(int64_t position) const {
-  double total = 0;
-  for (const Candidate& c : candidates_) total += Weight(c);
-  double remaining = RandomUniform(seed_, static_cast<uint64_t>(position)) * total;
-  for (const Candidate& c : candidates_) {
-    remaining -= Weight(c);
-    if (remaining < 0) return c.id;
+TokenId Sampler::Draw(int64_t position) {
+  total_weight_ = 0;
+  if (ranked_to_ > rank_until_) {
+    total_weight_ = TotalWeight(row_, candidates_[0].logit, options_.temperature);
+  } else {
+    for (const Candidate& c : candidates_) total_weight_ += Weight(c);
   }
+  double remaining = RandomUniform(seed_, static_cast<uint64_t>(position)) * total_weight_;
+  size_t i = 0;
+  do {
+    for (; i < candidates_.size(); ++i) {
+      remaining -= Weight(candidates_[i]);
+      if (remaining < 0) return candidates_[i].id;
+    }
+  } while (RankMore());
   return candidates_.back().id;
 }
 
-Sampler::Draws Sampler::DrawsOf(TokenId token, int n) const {
-  double total = 0;
-  for (const Candidate& c : candidates_) total += Weight(c);
+Sampler::Draws Sampler::DrawsOf(TokenId token, int n) {
+  while (candidates_.size() < static_cast<size_t>(n) && RankMore()) {
+  }
   Draws draws;
   for (const Candidate& c : candidates_) {
     const double weight = Weight(c);
-    const auto logprob = static_cast<float>(std::log(weight / total));
+    const auto logprob = static_cast<float>(std::log(weight / total_weight_));
     if (c.id == token) draws.logprob = logprob;
     const bool is_among_best = static_cast<int>(draws.best.size()) < n;
     if (weight > 0 && is_among_best) draws.best.push_back({c.id, logprob});

@@ -38,12 +38,12 @@ class Sampler {
                  const std::vector<bool>& allowed);
 
   // With which probability the last Sample chose `token`, which it gave, and the `n` most
-  // probable of those that it chose among, best first.
+  // probable of those that it chose among, best first. The row of that call is still there.
   struct Draws {
     float logprob = 0;
     std::vector<TokenLogprob> best;
   };
-  Draws DrawsOf(TokenId token, int n) const;
+  Draws DrawsOf(TokenId token, int n);
 
  private:
   struct Candidate {
@@ -56,17 +56,26 @@ class Sampler {
   }
 
   void Penalize(std::span<float> logits, std::span<const TokenId> context);
-  void CollectCandidates(std::span<const float> logits);
+  void CollectTopK(size_t k);
+  void BeginRanking();
+  bool RankMore();
   void CutTopP();
   void CutMinP();
   // In proportion to the probability of being drawn; 1 for the best candidate.
   double Weight(const Candidate& candidate) const;
-  TokenId Draw(int64_t position) const;
+  TokenId Draw(int64_t position);
 
   const SamplingOptions options_;
   const uint64_t seed_;
-  std::vector<Candidate> candidates_;  // scratch: best first once collected
-  std::vector<TokenId> window_;        // scratch
+  // Of the last row. Candidates stand best first; those below `ranked_to_` join when they
+  // are asked for, which in a large vocabulary is seldom.
+  std::span<const float> row_;
+  std::vector<Candidate> candidates_;
+  float ranked_to_ = 0;   // every logit from here up is a candidate
+  float rank_until_ = 0;  // none below will be one
+  float rank_step_ = 0;
+  double total_weight_ = 0;      // of all that can be drawn
+  std::vector<TokenId> window_;  // scratch
 };
 
 // The token of the greatest logit, the lowest id among equals. kNoToken when none

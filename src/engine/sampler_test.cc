@@ -1,8 +1,12 @@
 #include "engine/sampler.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <random>
+#include <utility>
 
 #include "engine/random.h"
 #include "gmock/gmock.h"
@@ -191,6 +195,68 @@ TEST(SamplerTest, TheProbabilitiesOfTheDrawAreThoseAfterAllCuts) {
     }
   }
   EXPECT_EQ(sampler.DrawsOf(token, 1).best.size(), 1u);
+}
+
+// The draw by its definition: all tokens sorted, best first, nothing left out.
+TokenId DrawBySorting(const std::vector<float>& logits, const SamplingOptions& options,
+                      int64_t position, uint64_t seed) {
+  std::vector<TokenId> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+  const auto weight = [&](TokenId id, float temperature) {
+    return std::exp((double{logits[id]} - double{logits[order[0]]}) / double{temperature});
+  };
+  double total = 0, sum = 0;
+  for (const TokenId id : order) total += weight(id, 1);
+  size_t n = 0;
+  while (n < order.size() && (n == 0 || sum < double{options.top_p} * total)) {
+    sum += weight(order[n++], 1);
+  }
+  if (options.top_p < 1) order.resize(n);
+  while (options.min_p > 0 && weight(order.back(), 1) < double{options.min_p}) order.pop_back();
+  total = 0;
+  for (const TokenId id : order) total += weight(id, options.temperature);
+  double remaining = RandomUniform(seed, static_cast<uint64_t>(position)) * total;
+  for (const TokenId id : order) {
+    remaining -= weight(id, options.temperature);
+    if (remaining < 0) return id;
+  }
+  return order.back();
+}
+
+TEST(SamplerTest, ALargeVocabularyIsDrawnFromAsIfItWereSorted) {
+  std::mt19937 random(5);
+  for (const float spread : {0.5f, 3.0f, 12.0f}) {
+    std::vector<float> logits(5003);
+    std::normal_distribution<float> normal(2, spread);
+    for (float& logit : logits) logit = normal(random);
+    for (const float temperature : {0.1f, 1.0f, 3.0f}) {
+      for (const auto& [top_p, min_p] : {std::pair(1.0f, 0.0f), {0.9f, 0.0f}, {1.0f, 0.02f}}) {
+        SamplingOptions options = Plain();
+        options.temperature = temperature;
+        options.top_p = top_p;
+        options.min_p = min_p;
+        int different = 0;
+        for (int64_t position = 0; position < 60; ++position) {
+          different += SampleOnce(options, logits, {}, position, 11) !=
+                       DrawBySorting(logits, options, position, 11);
+        }
+        // A draw within rounding of the border between two tokens may fall on either side.
+        EXPECT_LE(different, 1) << spread << " " << temperature << " " << top_p << " " << min_p;
+      }
+    }
+  }
+}
+
+TEST(SamplerTest, TheBestAreNamedAlsoWhereTheDrawDidNotNeedThem) {
+  Sampler sampler(Plain(), 1);
+  std::vector<float> logits = {30, 0, 10, -5, 20};
+  const Sampler::Draws draws = sampler.DrawsOf(sampler.Sample(logits, {}, 0, {}), 4);
+  ASSERT_EQ(draws.best.size(), 4u);
+  const TokenId order[] = {0, 4, 2, 1};
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(draws.best[i].token, order[i]);
+  EXPECT_NEAR(draws.best[3].logprob, -30, 1e-3);
 }
 
 TEST(SamplerTest, TheGreedyChoiceIsCertain) {
