@@ -404,33 +404,129 @@ TEST_P(EngineRecurrentTest, AParkedSessionGoesOnAfterARestartWithoutComputingAny
   EXPECT_OK(engine->CheckIntegrity());
 }
 
-TEST_P(EngineRecurrentTest, ADamagedSlotIsComputedAgainFromTheTokens) {
-  TestFolder folder;
-  EngineOptions options = SmallEngine();
-  options.state_dir = folder.path();
+TEST_P(EngineRecurrentTest, DamagedStateIsComputedAgainFromTheTokens) {
   const std::vector<TurnOptions> turns = {Greedy(RandomTokens(120, 1), 10),
                                           Greedy(RandomTokens(10, 2), 20)};
-  {
+  const auto expected = RunAlone(model(), SmallEngine(), turns)[1].tokens();
+  // Without checkpoints the slot's section is the last but for the end mark, a header of
+  // 40 bytes; else that of a checkpoint is.
+  for (const int64_t checkpoint_tokens : {512, 64}) {
+    TestFolder folder;
+    EngineOptions options = SmallEngine();
+    options.checkpoint_tokens = checkpoint_tokens;
+    options.state_dir = folder.path();
+    {
+      auto engine = Start(options);
+      const SessionId session = NewSession(engine.get(), "s");
+      RunTurn(engine.get(), session, turns[0]);
+      EXPECT_OK(engine->Park(session));
+    }
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+      if (entry.path().extension() != ".session") continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(entry.file_size()) - 45);
+      file.put('x');
+    }
     auto engine = Start(options);
+    const SessionId session = *engine->FindSession("", "s");
+    EXPECT_OK(engine->Restore(session));
+    EXPECT_THAT(engine->Inspect(session)->note,
+                ::testing::HasSubstr(checkpoint_tokens == 64 ? "checkpoint" : "recurrent state"));
+    EXPECT_EQ(engine->Inspect(session)->n_computed, 0);
+    const TurnOutcome said = RunTurn(engine.get(), session, turns[1]);
+    EXPECT_EQ(said.started->cached_tokens, 0);
+    EXPECT_EQ(said.tokens(), expected);
+    EXPECT_OK(engine->CheckIntegrity());
+  }
+}
+
+class SavedCheckpointsTest : public EngineRecurrentTest {
+ protected:
+  void SetUp() override {
+    options_.checkpoint_tokens = 64;
+    options_.state_dir = folder_.path();
+    auto engine = Start(options_);
     const SessionId session = NewSession(engine.get(), "s");
-    RunTurn(engine.get(), session, turns[0]);
+    RunTurn(engine.get(), session, Greedy(RandomTokens(300, 1), 30));
+    said_ = TokensOf(engine.get(), session);
     EXPECT_OK(engine->Park(session));
   }
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
-    if (entry.path().extension() != ".session") continue;
-    // The slot's section is the last but for the end mark, a header of 40 bytes.
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(entry.file_size()) - 45);
-    file.put('x');
+  static bool windowed() { return std::string_view(GetParam()) == "recurrent-gemma3"; }
+
+  // Forks at the position and goes on: where it started from.
+  int64_t ForkAt(Engine* engine, SessionId session, int64_t position) {
+    const auto fork = engine->Fork(session, position, {});
+    EXPECT_TRUE(fork.ok()) << fork.status();
+    const TurnOptions next = Greedy(RandomTokens(2, 7), 8);
+    const TurnOutcome outcome = RunTurn(engine, *fork, next);
+    EXPECT_EQ(outcome.tokens(), Alone({said_.begin(), said_.begin() + position}, next)) << position;
+    EXPECT_OK(engine->CheckIntegrity());
+    return outcome.started->cached_tokens;
   }
-  auto engine = Start(options);
+
+  TestFolder folder_;
+  EngineOptions options_ = SmallEngine();
+  std::vector<int32_t> said_;  // 330, of which 329 are computed
+};
+INSTANTIATE_TEST_SUITE_P(Models, SavedCheckpointsTest,
+                         ::testing::Values("recurrent-llama", "recurrent-gemma3"),
+                         [](const auto& info) { return std::string(info.param).substr(10); });
+
+TEST_P(SavedCheckpointsTest, ForksAndUndoStartFromThemAfterARestart) {
+  auto engine = Start(options_);
   const SessionId session = *engine->FindSession("", "s");
   EXPECT_OK(engine->Restore(session));
-  EXPECT_THAT(engine->Inspect(session)->note, ::testing::HasSubstr("recomputed"));
-  EXPECT_EQ(engine->Inspect(session)->n_computed, 0);
-  const TurnOutcome said = RunTurn(engine.get(), session, turns[1]);
-  EXPECT_EQ(said.started->cached_tokens, 0);
-  EXPECT_EQ(said.tokens(), RunAlone(model(), SmallEngine(), turns)[1].tokens());
+  EXPECT_EQ(engine->Inspect(session)->n_computed, 329);
+  if (windowed()) {
+    // The pages that the window still shows are all that the file has.
+    EXPECT_EQ(engine->Stats().checkpoints, 1);
+    EXPECT_EQ(ForkAt(engine.get(), session, 325), 320);
+    EXPECT_EQ(ForkAt(engine.get(), session, 319), 0);
+    return;
+  }
+  // Of those at 288 (where the prompt ended) and at 320 (where the turn did) one is enough.
+  EXPECT_EQ(engine->Stats().checkpoints, 5);
+  EXPECT_EQ(ForkAt(engine.get(), session, 63), 0);
+  EXPECT_EQ(ForkAt(engine.get(), session, 64), 64);
+  EXPECT_EQ(ForkAt(engine.get(), session, 200), 192);
+  EXPECT_EQ(ForkAt(engine.get(), session, 255), 192);
+  EXPECT_EQ(ForkAt(engine.get(), session, 329), 329);
+  EXPECT_EQ(ForkAt(engine.get(), session, 325), 288);
+  EXPECT_OK(engine->Truncate(session, 150));
+  EXPECT_EQ(engine->Inspect(session)->n_computed, 128);
+  const TurnOptions next = Greedy(RandomTokens(5, 2), 20);
+  EXPECT_EQ(RunTurn(engine.get(), session, next).tokens(),
+            Alone({said_.begin(), said_.begin() + 150}, next));
+}
+
+TEST_P(SavedCheckpointsTest, ARenamedAndParkedSessionKeepsThem) {
+  for (const char* name : {"t", "u"}) {
+    auto engine = Start(options_);
+    const SessionId session = *engine->FindSession("", name[0] == 't' ? "s" : "t");
+    EXPECT_OK(engine->Rename(session, name));
+    EXPECT_OK(engine->Restore(session));
+    EXPECT_OK(engine->Park(session));
+    EXPECT_OK(engine->Restore(session));
+  }
+  auto engine = Start(options_);
+  EXPECT_EQ(ForkAt(engine.get(), *engine->FindSession("", "u"), 325), windowed() ? 320 : 288);
+}
+
+TEST_P(SavedCheckpointsTest, OnlyThoseThatHaveRoomComeBack) {
+  options_.memory_bytes = 200 * kSlot;
+  options_.checkpoint_share = 0.01;
+  auto engine = Start(options_);
+  const SessionId session = *engine->FindSession("", "s");
+  EXPECT_OK(engine->Restore(session));
+  EXPECT_EQ(engine->Stats().checkpoints, windowed() ? 1 : 2);
+  EXPECT_EQ(ForkAt(engine.get(), session, 325), windowed() ? 320 : 288);
+  options_.checkpoint_share = 0;
+  engine.reset();
+  engine = Start(options_);
+  const SessionId again = *engine->FindSession("", "s");
+  EXPECT_EQ(ForkAt(engine.get(), again, 329), 329);
+  EXPECT_EQ(ForkAt(engine.get(), again, 325), 0);
+  EXPECT_EQ(engine->Stats().checkpoints, 0);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ StateSource SourceOf(const StateMemory::SavedState& state) {
   return [&state](int group, int64_t page, std::span<std::byte> out) -> Status {
     const auto part = [&]() -> const std::vector<std::byte>& {
       if (group == kSlotPart) return state.slot;
+      if (group == kCheckpointPart) return state.checkpoints[static_cast<size_t>(page)].slot;
       const auto& pages = state.groups[static_cast<size_t>(group)];
       return pages.pages[static_cast<size_t>(page - pages.first_page)];
     };
@@ -22,10 +23,13 @@ StateSource SourceOf(const StateMemory::SavedState& state) {
 }
 
 // Collects a file's parts. The head was checked: groups, order and sizes fit.
-StateSink SinkOf(StateMemory::SavedState* state) {
-  return [state](int group, int64_t /*page*/, std::span<const std::byte> in) -> Status {
+StateSink SinkOf(const SessionHead& head, StateMemory::SavedState* state) {
+  return [&head, state](int group, int64_t page, std::span<const std::byte> in) -> Status {
     if (group == kSlotPart) {
       state->slot.assign(in.begin(), in.end());
+    } else if (group == kCheckpointPart) {
+      state->checkpoints.push_back(
+          {head.checkpoints[static_cast<size_t>(page)], {in.begin(), in.end()}});
     } else {
       state->groups[static_cast<size_t>(group)].pages.emplace_back(in.begin(), in.end());
     }
@@ -62,6 +66,9 @@ SessionHead SessionStore::MakeHead(const std::string& domain, const std::string&
         {.page_bytes = identity_.sizes.page_bytes[g], .first_page = state.groups[g].first_page});
   }
   head.slot_bytes = static_cast<int64_t>(state.slot.size());
+  for (const StateMemory::SavedCheckpoint& checkpoint : state.checkpoints) {
+    head.checkpoints.push_back(checkpoint.n_tokens);
+  }
   return head;
 }
 
@@ -89,7 +96,7 @@ StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain,
     for (const SessionHead::Group& group : head.groups) {
       snapshot.state.groups.push_back({.first_page = group.first_page});
     }
-    status = reader->ReadState(SinkOf(&snapshot.state));
+    status = reader->ReadState(SinkOf(head, &snapshot.state));
   }
   if (status.ok()) {
     snapshot.state.n_tokens = head.state_tokens;

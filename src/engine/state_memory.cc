@@ -192,21 +192,27 @@ Status StateMemory::AppendAll(Session* session, int64_t n) {
   return OkStatus();
 }
 
-// A fresh slot when the session has none, a copy when others hold its slot too.
-Status StateMemory::OwnSlot(Session* session) {
-  if (slots_ == nullptr) return OkStatus();
-  if (session->slot && slots_->use_count(session->slot.id()) == 1) return OkStatus();
+// A slot with memory behind it, its contents undefined.
+StatusOr<PoolRef> StateMemory::NewSlot() {
   WEFT_ASSIGN_OR_RETURN(const SlotId id, slots_->Allocate());
   PoolRef fresh = PoolRef::Adopt(slots_.get(), id);
   if (id >= grown_slots_) {
     WEFT_RETURN_IF_ERROR(executor_->GrowSlots(id + 1));
     grown_slots_ = id + 1;
   }
+  return fresh;
+}
+
+// A fresh slot when the session has none, a copy when others hold its slot too.
+Status StateMemory::OwnSlot(Session* session) {
+  if (slots_ == nullptr) return OkStatus();
+  if (session->slot && slots_->use_count(session->slot.id()) == 1) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(PoolRef fresh, NewSlot());
   if (session->slot) {
     ++slots_copied_;
-    WEFT_RETURN_IF_ERROR(executor_->CopySlot(session->slot.id(), id));
+    WEFT_RETURN_IF_ERROR(executor_->CopySlot(session->slot.id(), fresh.id()));
   } else {
-    WEFT_RETURN_IF_ERROR(executor_->ClearSlot(id));
+    WEFT_RETURN_IF_ERROR(executor_->ClearSlot(fresh.id()));
   }
   session->slot = std::move(fresh);
   return OkStatus();
@@ -310,11 +316,14 @@ int64_t StateMemory::RowsToCheckpoint(const Session& session) const {
 
 // --- going back and sharing -----------------------------------------------------------
 
-bool StateMemory::HoldsStateAt(const Session& session, int64_t n_tokens) const {
-  const bool exact = n_tokens == session.computed && session.prepared == session.computed;
-  if (slots_ != nullptr && !exact) return false;
+bool StateMemory::HoldsPagesAt(const Session& session, int64_t n_tokens) {
   return std::all_of(session.tables.begin(), session.tables.end(),
                      [n_tokens](const PageTable& table) { return table.Covers(n_tokens); });
+}
+
+bool StateMemory::HoldsStateAt(const Session& session, int64_t n_tokens) const {
+  const bool exact = n_tokens == session.computed && session.prepared == session.computed;
+  return (slots_ == nullptr || exact) && HoldsPagesAt(session, n_tokens);
 }
 
 void StateMemory::Truncate(Session* session, int64_t n_tokens) {

@@ -99,13 +99,24 @@ class StateMemory {
     int64_t first_page = 0;  // entries before are absent
     std::vector<std::vector<std::byte>> pages;
   };
+  struct SavedCheckpoint {
+    int64_t n_tokens = 0;  // it is after so many
+    std::vector<std::byte> slot;
+  };
   // A session's state apart from the backend's memory.
   struct SavedState {
     int64_t n_tokens = 0;  // 0: none, and the rest is empty
     std::vector<GroupPages> groups;
-    std::vector<std::byte> slot;  // empty without recurrent state
+    std::vector<std::byte> slot;               // empty without recurrent state
+    std::vector<SavedCheckpoint> checkpoints;  // ascending
   };
+  // Most checkpoints that go with one session's state.
+  static constexpr int64_t kMostSavedCheckpoints = 32;
+  // With the session's own state come the fewest of the checkpoints before it that leave
+  // no more than the regular distance between two of them, as far as there are any; where
+  // these are more than kMostSavedCheckpoints, the last ones.
   StatusOr<SavedState> ReadState(const Session& session);
+  // The checkpoints go to the prefix index, as far as there is room for them.
   // REQUIRES: the session holds no state. Leaves none on error.
   Status WriteState(Session* session, const SavedState& state);
 
@@ -149,14 +160,19 @@ class StateMemory {
   Status OwnSlot(Session* session);
   Status AppendAll(Session* session, int64_t n);
   Status GrowFor(size_t group, const PageTable& table, size_t first_entry);
-  // Whether the session can be continued from there with what it holds.
+  // Whether its pages are those that the token after `n_tokens` sees; whether the session
+  // can be continued from there with what it holds.
+  static bool HoldsPagesAt(const Session& session, int64_t n_tokens);
   bool HoldsStateAt(const Session& session, int64_t n_tokens) const;
   // Whether a checkpoint is to stay there; whether one is to be taken now.
   bool IsPlanned(const Session& session, int64_t n_tokens) const;
   bool IsCheckpoint(const Session& session) const;
   int64_t TailStart(const Session& session) const;
   void AddToIndex(Session* session);
+  std::vector<PrefixIndex::Checkpoint> CheckpointsToSave(const Session& session) const;
+  StatusOr<PoolRef> NewSlot();
   Status FillFrom(const SavedState& state, Session* session);
+  Status TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* session);
   Status CheckFits(const SavedState& state) const;
   Status CheckSession(const Session& session) const;
 

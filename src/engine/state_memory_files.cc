@@ -6,6 +6,27 @@
 
 namespace weft {
 
+std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToSave(const Session& session) const {
+  if (slots_ == nullptr || !keeps_prefixes()) return {};
+  std::vector<PrefixIndex::Checkpoint> known =
+      index_->Checkpoints(session.domain, session.tokens, session.computed - 1);
+  // Where a window has given pages back, the file would not have what the next token sees.
+  std::erase_if(known, [&](const PrefixIndex::Checkpoint& checkpoint) {
+    return !HoldsPagesAt(session, checkpoint.n_tokens);
+  });
+  // From the end backwards, each time the farthest that is near enough.
+  std::vector<PrefixIndex::Checkpoint> chosen;
+  int64_t from = session.computed;
+  for (size_t i = known.size(); i-- > 0 && std::ssize(chosen) < kMostSavedCheckpoints;) {
+    const int64_t former = i > 0 ? known[i - 1].n_tokens : 0;
+    if (from - former <= checkpoint_tokens_) continue;
+    chosen.push_back(known[i]);
+    from = known[i].n_tokens;
+  }
+  std::reverse(chosen.begin(), chosen.end());
+  return chosen;
+}
+
 StatusOr<StateMemory::SavedState> StateMemory::ReadState(const Session& session) {
   SavedState state;
   state.n_tokens = session.computed;
@@ -27,6 +48,11 @@ StatusOr<StateMemory::SavedState> StateMemory::ReadState(const Session& session)
   if (slots_ != nullptr) {
     state.slot.resize(static_cast<size_t>(layout_.slot_bytes));
     WEFT_RETURN_IF_ERROR(executor_->ReadSlot(session.slot.id(), state.slot));
+  }
+  for (const PrefixIndex::Checkpoint& checkpoint : CheckpointsToSave(session)) {
+    std::vector<std::byte> bytes(static_cast<size_t>(layout_.slot_bytes));
+    WEFT_RETURN_IF_ERROR(executor_->ReadSlot(checkpoint.slot, bytes));
+    state.checkpoints.push_back({checkpoint.n_tokens, std::move(bytes)});
   }
   return state;
 }
@@ -56,6 +82,14 @@ Status StateMemory::CheckFits(const SavedState& state) const {
     return DataLoss("the saved recurrent state has ", state.slot.size(), " bytes, not ",
                     layout_.slot_bytes);
   }
+  for (const SavedCheckpoint& checkpoint : state.checkpoints) {
+    if (checkpoint.n_tokens <= 0 || checkpoint.n_tokens >= state.n_tokens ||
+        checkpoint.n_tokens % page_tokens() != 0 ||
+        static_cast<int64_t>(checkpoint.slot.size()) != layout_.slot_bytes) {
+      return DataLoss("the saved checkpoint after ", checkpoint.n_tokens,
+                      " tokens does not fit the state of ", state.n_tokens);
+    }
+  }
   return OkStatus();
 }
 
@@ -73,6 +107,23 @@ Status StateMemory::FillFrom(const SavedState& state, Session* session) {
   if (slots_ == nullptr) return OkStatus();
   WEFT_RETURN_IF_ERROR(OwnSlot(session));
   return executor_->WriteSlot(session->slot.id(), state.slot);
+}
+
+Status StateMemory::TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* session) {
+  const int64_t n = checkpoint.n_tokens;
+  const bool known = index_->MatchLength(session->domain, session->tokens, n) == n;
+  if (known || !HoldsPagesAt(*session, n)) return OkStatus();
+  Amount one_slot;
+  one_slot.pages.resize(n_groups());
+  one_slot.slots = 1;
+  WEFT_RETURN_IF_ERROR(MakeRoom(one_slot));
+  WEFT_ASSIGN_OR_RETURN(const PoolRef slot, NewSlot());
+  WEFT_RETURN_IF_ERROR(executor_->WriteSlot(slot.id(), checkpoint.slot));
+  const std::vector<PageTable*> tables = TablesOf(session);
+  index_->Insert(session->domain, session->tokens, n, tables, /*adopt=*/true, slot.id());
+  index_->LimitCheckpoints(max_checkpoints_);
+  session->indexed = n;
+  return OkStatus();
 }
 
 Status StateMemory::WriteState(Session* session, const SavedState& state) {
@@ -94,6 +145,11 @@ Status StateMemory::WriteState(Session* session, const SavedState& state) {
   }
   session->computed = session->prepared = state.n_tokens;
   session->indexed = 0;
+  if (slots_ == nullptr || !keeps_prefixes()) return OkStatus();
+  // The last ones are the most recently used then. One that has no room is only missing.
+  for (const SavedCheckpoint& checkpoint : state.checkpoints) {
+    if (!TakeCheckpoint(checkpoint, session).ok()) break;
+  }
   return OkStatus();
 }
 

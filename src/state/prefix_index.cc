@@ -128,6 +128,16 @@ int64_t PrefixIndex::KnownLength(std::string_view domain, std::span<const TokenI
   return static_cast<int64_t>(KnownPath(domain, tokens, max_tokens).size()) * options_.page_tokens;
 }
 
+std::vector<PrefixIndex::Checkpoint> PrefixIndex::Checkpoints(std::string_view domain,
+                                                              std::span<const TokenId> tokens,
+                                                              int64_t max_tokens) const {
+  std::vector<Checkpoint> found;
+  for (const Node* node : KnownPath(domain, tokens, max_tokens)) {
+    if (node->slot != kNoSlot) found.push_back({node->depth * options_.page_tokens, node->slot});
+  }
+  return found;
+}
+
 // --- adding -------------------------------------------------------------------------
 
 PrefixIndex::Node* PrefixIndex::MakeRoot(std::string_view domain) {

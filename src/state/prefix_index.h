@@ -108,6 +108,14 @@ class PrefixIndex {
   int64_t KnownLength(std::string_view domain, std::span<const TokenId> tokens,
                       int64_t max_tokens) const;
 
+  // The checkpoints after up to `max_tokens` of `tokens`, ascending; without references.
+  struct Checkpoint {
+    int64_t n_tokens = 0;
+    SlotId slot = kNoSlot;
+  };
+  std::vector<Checkpoint> Checkpoints(std::string_view domain, std::span<const TokenId> tokens,
+                                      int64_t max_tokens) const;
+
   // Adds the whole pages among the first `n_tokens` of `tokens`, whose state lies in
   // `tables` (one per group). Nodes that are there already stay as they are, and get
   // the windowed pages that they lacked. With `adopt`, the tables' pages that the

@@ -12,6 +12,7 @@ namespace weft {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Pair;
 
 constexpr int kPageTokens = 4;
 
@@ -253,6 +254,15 @@ TEST_F(PrefixIndexTest, RecurrentModelsResumeAtCheckpointsOnly) {
   EXPECT_EQ(Length("a", Tokens(20)), 16);
   EXPECT_EQ(Length("a", Tokens(15)), 8);
   EXPECT_EQ(Length("a", Tokens(7)), 0);
+  const auto places = [&](int64_t max_tokens) {
+    std::vector<std::pair<int64_t, SlotId>> found;
+    for (const auto& checkpoint : index_->Checkpoints("a", Tokens(20), max_tokens)) {
+      found.emplace_back(checkpoint.n_tokens, checkpoint.slot);
+    }
+    return found;
+  };
+  EXPECT_THAT(places(20), ElementsAre(Pair(8, 0), Pair(16, 1)));
+  EXPECT_THAT(places(15), ElementsAre(Pair(8, 0)));
   {
     const PrefixMatch match = index_->Match("a", Tokens(15), 15);
     ASSERT_TRUE(match.checkpoint);
