@@ -1,7 +1,7 @@
 // What opens above the page: settings, several conversations at once, the keys.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { entries } from "./conversations";
 import { model } from "./engine";
@@ -14,20 +14,30 @@ export const dialog = signal<"settings" | "several" | "keys" | null>(null);
 
 function Dialog({ title, children }: { title: string; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     element.current?.showModal();
     element.current?.querySelector<HTMLElement>("[data-first]")?.focus();
   }, []);
+  // At once, not when the browser says later that it has closed: the next key is the page's.
+  const leave = () => {
+    element.current?.close();
+    dialog.value = null;
+  };
   return (
     <dialog
       ref={element}
       aria-label={title}
-      onClose={() => (dialog.value = null)}
-      onClick={(event) => event.target === element.current && element.current?.close()}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape") return;
+        event.preventDefault();
+        leave();
+      }}
+      onClose={() => element.current && leave()} // of this one; another may be open by now
+      onClick={(event) => event.target === element.current && leave()}
     >
       <header>
         <h2>{title}</h2>
-        <button class="small" aria-label="Close" title="Close (Esc)" onClick={() => element.current?.close()}>
+        <button class="small" aria-label="Close" title="Close (Esc)" onClick={leave}>
           <Icon name="close" />
         </button>
       </header>
@@ -164,7 +174,7 @@ function KeysDialog() {
         {keys.map(([key, what]) => (
           <>
             <dt>
-              {key.split(" ").map((part) => (/^\w/.test(part) ? <kbd>{part}</kbd> : ` ${part} `))}
+              {key.split(" ").map((part) => (part === "…" ? " … " : <kbd>{part}</kbd>))}
             </dt>
             <dd>{what}</dd>
           </>

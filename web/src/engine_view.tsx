@@ -278,7 +278,7 @@ export function EnginePanel() {
         <dl>
           <Row name="Of one conversation alone" mark="own">{count(pages("used") - pages("in_index"))}</Row>
           <Row name="In the prefix cache" mark="index">{count(pages("in_index"))}</Row>
-          <Row name="Held by your sessions">{count(held)}, {count(shared)} of them shared</Row>
+          <Row name="Held by your sessions">{count(held)}, {count(shared)} shared</Row>
           <Row name="Copied before a write">{count(metric("weft_pages_copied_total"))}</Row>
         </dl>
       </section>

@@ -41,8 +41,9 @@ async function start(command, args, stdio, output) {
     throw new Error(`${command} ended, or was ended after ${waitMs} ms, before it listened`);
   } finally {
     clearTimeout(limit);
-    // What comes later is read too, or a full pipe would stop the server.
-    child[output].resume();
+    // What comes later is read too, or a full pipe would stop the server; and shown, so that
+    // one that fails says why.
+    child[output].pipe(process.stderr, { end: false });
   }
 }
 

@@ -72,6 +72,7 @@ describe("what stays", () => {
     await page.keyboard.press("Escape");
     for (const n of [0, 1, 7, 8]) await say(page, n, "And on.");
     await untilAnswered(page, 15);
+    assert.deepEqual(await page.getByRole("alert").allInnerTexts(), []);
     // Their state came from the disk, and what it holds was not computed again.
     const restores = /^weft_restores_total (\d+)/m.exec(await (await fetch(`${server.url}/metrics`)).text());
     assert.ok(Number(restores[1]) >= 4, restores[0]);
