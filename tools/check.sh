@@ -1,7 +1,9 @@
 #!/bin/bash
 # The checks beside the tests, each by its name or all of them.
 #
-#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz]
+#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [page]
+#
+# Without names all but `page`, which installs a browser.
 #
 #   FUZZ_SECONDS   for each parser (60)
 #   TIDY_SECONDS   for clang-tidy over the changed files; what it did not reach by
@@ -41,11 +43,33 @@ check_fuzz() {
   cmake --build build/fuzz --target weft_fuzzers
   tools/fuzz.sh build/fuzz "${FUZZ_SECONDS:-60}"
 }
+# The page in a browser, and the clients from npm. What this needs beside Debian's packages
+# comes from npm's registry, which is not reached from everywhere: then it says so and passes.
+check_page() {
+  local reason
+  if ! reason=$(python3 tests/e2e/npm_packages.py); then
+    echo "page: skipped, because $reason"
+    return
+  fi
+  if ! tools/setup.sh browser; then
+    echo "page: skipped, because Debian's packages of a browser cannot be installed"
+    return
+  fi
+  configured release
+  cmake --build build/release --target weft weft-make-model scripted_server
+  tools/run_tests.sh build/release -R '^(page|clients)_e2e_test$'
+  sed -n 's/^SKIPPED: /page: skipped, because /p' build/release/Testing/Temporary/LastTest.log
+  if printf 'v20.19\n%s\n' "$(node --version)" | sort -CV; then
+    web/check.sh
+  else
+    echo "page: not compared with its sources, because node $(node --version) is older than 20.19"
+  fi
+}
 
 [ $# -gt 0 ] || set -- format layers tidy asan tsan fuzz
 for name in "$@"; do
   if ! declare -F "check_$name" >/dev/null; then
-    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz" >&2
+    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz, page" >&2
     exit 2
   fi
 done

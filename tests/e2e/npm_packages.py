@@ -1,10 +1,37 @@
-"""Packages from npm for tests, installed once into a folder of the build."""
+#!/usr/bin/env python3
+"""Packages from npm for tests, installed once into a folder of the build.
 
+As a program: exit code 0 when the registry answers, else 1 and on stdout why not. It asks
+with a short patience and needs no npm, so that nobody installs one in vain."""
+
+import os
 import pathlib
 import shutil
 import subprocess
+import sys
+import urllib.error
+import urllib.request
 
 SKIP = 77  # the exit code of a test that cannot be run here
+PATIENCE_S = 15
+# npm's own are minutes, three times.
+SHORT = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=30000"]
+
+
+def why_unreachable():
+    """None when the registry that npm would ask answers; else a sentence."""
+    registry = os.environ.get("NPM_CONFIG_REGISTRY") or os.environ.get("npm_config_registry")
+    if not registry and shutil.which("npm"):
+        asked = subprocess.run(["npm", "config", "get", "registry"], capture_output=True, text=True)
+        registry = asked.stdout.strip()
+    url = (registry or "https://registry.npmjs.org").rstrip("/") + "/playwright-core/latest"
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S):
+            return None
+    except urllib.error.HTTPError as error:
+        return f"{url} answers {error.code}"
+    except (OSError, ValueError) as error:
+        return f"{url} does not answer: {getattr(error, 'reason', error)}"
 
 
 def install(source, folder):
@@ -23,7 +50,7 @@ def install(source, folder):
         print("SKIPPED: node and npm are not installed")
         return False
     try:
-        done = subprocess.run([npm, "ci", "--no-audit", "--no-fund"], cwd=folder,
+        done = subprocess.run([npm, "ci", "--no-audit", "--no-fund", *SHORT], cwd=folder,
                               capture_output=True, text=True, timeout=300)
     except subprocess.TimeoutExpired:
         print("SKIPPED: npm did not get the packages in five minutes")
@@ -33,3 +60,10 @@ def install(source, folder):
         return False
     stamp.write_text(wanted)
     return True
+
+
+if __name__ == "__main__":
+    reason = why_unreachable()
+    if reason:
+        print(reason)
+    sys.exit(1 if reason else 0)
