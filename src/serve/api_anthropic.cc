@@ -15,10 +15,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-void Refuse(HttpResponder& responder, const Status& status) {
-  SendError(responder, ToDetailedApiError(status), ErrorShape::kAnthropic);
-}
-
 const char* StopReason(ReplyFinish finish) {
   switch (finish) {
     case ReplyFinish::kStop:
@@ -91,7 +87,7 @@ ordered_json ContentJson(const Reply& reply) {
 void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& read,
                  ReplyStream* stream) {
   auto replies = CollectReplies(stream, 1);
-  if (!replies.ok()) return Refuse(responder, replies.status());
+  if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kAnthropic);
   const Reply& reply = replies->front();
   ordered_json message = EmptyMessage(host);
   message["content"] = ContentJson(reply);
@@ -220,13 +216,13 @@ class MessageWriter {
 
 void HandleMessages(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadMessages(host, request);
-  if (!read.ok()) return Refuse(responder, read.status());
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kAnthropic);
   GoneWatch watch(responder);
   MessageWriter writer(host, responder, *read);
   auto stream = StartChat(host, request, watch, read->call, read->stream ? writer.sse() : nullptr);
   if (!stream.ok()) {
     if (writer.sse()->begun()) return writer.Fail(stream.status());
-    return Refuse(responder, stream.status());
+    return SendError(responder, stream.status(), ErrorShape::kAnthropic);
   }
   if (read->stream) {
     writer.Run(stream->get());
@@ -237,9 +233,9 @@ void HandleMessages(Host& host, const HttpRequest& request, HttpResponder& respo
 
 void HandleCountTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadMessages(host, request);
-  if (!read.ok()) return Refuse(responder, read.status());
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kAnthropic);
   auto count = CountChatTokens(host, request, read->call);
-  if (!count.ok()) return Refuse(responder, count.status());
+  if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kAnthropic);
   SendJson(responder, {{"input_tokens", *count}}, read->ignored);
 }
 

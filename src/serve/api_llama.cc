@@ -16,10 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void Refuse(HttpResponder& responder, const Status& status) {
-  SendError(responder, ToDetailedApiError(status), ErrorShape::kLlama);
-}
-
 // The bytes of a piece: a string where they are UTF-8, else numbers.
 Json PieceJson(const std::string& piece) {
   std::string repaired;
@@ -113,7 +109,7 @@ void RegisterLlamaApi(Router& router, Host& host) {
     router.Add("POST", path, ErrorShape::kLlama,
                [&host, action](const HttpRequest& request, HttpResponder& responder) {
                  const StatusOr<Json> answer = action(host, request);
-                 if (!answer.ok()) return Refuse(responder, answer.status());
+                 if (!answer.ok()) return SendError(responder, answer.status(), ErrorShape::kLlama);
                  SendJson(responder, *answer);
                });
   };

@@ -257,7 +257,7 @@ class CompletionRun {
   void Answer() {
     const Status status = Run();
     if (!status.ok() && !sse_.begun()) {
-      return SendError(responder_, ToDetailedApiError(status), ErrorShape::kLlama);
+      return SendError(responder_, status, ErrorShape::kLlama);
     }
     if (read_.stream) {
       if (!status.ok()) sse_.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kLlama));
@@ -341,7 +341,7 @@ class CompletionRun {
 void HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder) {
   const auto read = ReadLlamaCompletion(host, request);
   if (!read.ok()) {
-    return SendError(responder, ToDetailedApiError(read.status()), ErrorShape::kLlama);
+    return SendError(responder, read.status(), ErrorShape::kLlama);
   }
   CompletionRun(host, *read, request, responder).Answer();
 }

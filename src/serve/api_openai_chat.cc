@@ -17,10 +17,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-void Refuse(HttpResponder& responder, const Status& status) {
-  SendError(responder, ToDetailedApiError(status), ErrorShape::kOpenAi);
-}
-
 // --- the whole answer ---------------------------------------------------------------
 
 ordered_json MessageJson(const Reply& reply, bool show_reasoning) {
@@ -43,7 +39,7 @@ ordered_json MessageJson(const Reply& reply, bool show_reasoning) {
 void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionRequest& read,
                  ReplyStream* stream, int n_choices, bool wants_logprobs) {
   auto replies = CollectReplies(stream, n_choices);
-  if (!replies.ok()) return Refuse(responder, replies.status());
+  if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kOpenAi);
   ordered_json choices = ordered_json::array();
   for (const Reply& reply : *replies) {
     choices.push_back(
@@ -174,7 +170,7 @@ class ChunkWriter {
 
 void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadChatCompletion(host, request);
-  if (!read.ok()) return Refuse(responder, read.status());
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
   const int n_choices = read->call.turn.n_choices;
   const bool wants_logprobs = read->call.turn.top_logprobs >= 0;
   GoneWatch watch(responder);
@@ -187,7 +183,7 @@ void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder
   auto stream = StartChat(host, request, watch, read->call, read->stream ? writer.sse() : nullptr);
   if (!stream.ok()) {
     if (writer.sse()->begun()) return writer.Fail(stream.status());
-    return Refuse(responder, stream.status());
+    return SendError(responder, stream.status(), ErrorShape::kOpenAi);
   }
   if (read->stream) {
     writer.Run(stream->get(), n_choices);
@@ -198,9 +194,9 @@ void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder
 
 void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadChatCompletion(host, request);
-  if (!read.ok()) return Refuse(responder, read.status());
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
   auto count = CountChatTokens(host, request, read->call);
-  if (!count.ok()) return Refuse(responder, count.status());
+  if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kOpenAi);
   SendJson(responder, {{"input_tokens", *count}}, read->ignored);
 }
 

@@ -25,10 +25,6 @@ using nlohmann::ordered_json;
 constexpr size_t kPromptsAtOnce = 8;
 constexpr int64_t kMaxUnreadTokens = 500;
 
-void Refuse(HttpResponder& responder, const Status& status) {
-  SendError(responder, ToDetailedApiError(status), ErrorShape::kOpenAi);
-}
-
 // The answers of one request: prompts in order, each with its choices.
 class CompletionRun {
  public:
@@ -46,9 +42,9 @@ class CompletionRun {
     ReplyUsage usage;
     for (const CompletionRequest::Prompt& prompt : read_.prompts) {
       auto stream = NextStream(nullptr);
-      if (!stream.ok()) return Refuse(responder_, stream.status());
+      if (!stream.ok()) return SendError(responder_, stream.status(), ErrorShape::kOpenAi);
       auto replies = CollectReplies(stream->get(), read_.turn.n_choices);
-      if (!replies.ok()) return Refuse(responder_, replies.status());
+      if (!replies.ok()) return SendError(responder_, replies.status(), ErrorShape::kOpenAi);
       for (const Reply& reply : *replies) {
         choices.push_back(WholeChoice(prompt, (*stream)->started(), reply, choices.size()));
       }
@@ -66,7 +62,9 @@ class CompletionRun {
     ReplyUsage usage;
     for (size_t i = 0; i < read_.prompts.size(); ++i) {
       auto stream = NextStream(&sse);
-      if (!stream.ok() && !sse.begun()) return Refuse(responder_, stream.status());
+      if (!stream.ok() && !sse.begun()) {
+        return SendError(responder_, stream.status(), ErrorShape::kOpenAi);
+      }
       Status status = stream.status();
       if (status.ok() && !StreamPrompt(i, stream->get(), &sse, &status)) return;
       if (!status.ok()) {
@@ -179,7 +177,7 @@ class CompletionRun {
 
 void HandleEmbeddings(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto body = ParseJson(request.body, {});
-  if (!body.ok()) return Refuse(responder, body.status());
+  if (!body.ok()) return SendError(responder, body.status(), ErrorShape::kOpenAi);
   ApiFields fields(*body);
   const auto model = fields.String("model");
   std::vector<std::string> ignored;
@@ -190,14 +188,14 @@ void HandleEmbeddings(Host& host, const HttpRequest& request, HttpResponder& res
                            " gives no embeddings: it is a model that generates text; serve an "
                            "embedding model for this");
   }
-  Refuse(responder, status);
+  SendError(responder, status, ErrorShape::kOpenAi);
 }
 
 }  // namespace
 
 void HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadCompletion(host, request);
-  if (!read.ok()) return Refuse(responder, read.status());
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
   const bool stream = read->stream.stream;
   CompletionRun run(host, request, responder, *std::move(read));
   if (stream) {

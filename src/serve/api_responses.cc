@@ -17,10 +17,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-void Refuse(HttpResponder& responder, const Status& status) {
-  SendError(responder, ToDetailedApiError(status), ErrorShape::kOpenAi);
-}
-
 ordered_json UsageJson(const ReplyUsage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
@@ -276,16 +272,18 @@ class ResponseWriter {
 
 void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadResponses(host, request);
-  if (!read.ok()) return Refuse(responder, read.status());
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
   GoneWatch watch(responder);
   SseStream sse(responder, IgnoredHeader(read->ignored));
   auto stream = StartChat(host, request, watch, read->call, read->stream ? &sse : nullptr);
-  if (!stream.ok() && !sse.begun()) return Refuse(responder, stream.status());
+  if (!stream.ok() && !sse.begun()) {
+    return SendError(responder, stream.status(), ErrorShape::kOpenAi);
+  }
   bool gone = false;
   if (!read->stream) {
     ResponseWriter writer(host, *read, nullptr);
     const Status status = writer.Run(stream->get(), &gone);
-    if (!status.ok()) return Refuse(responder, status);
+    if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
     return SendJson(responder, writer.response(), read->ignored);
   }
   ResponseWriter writer(host, *read, &sse);
@@ -297,9 +295,9 @@ void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& resp
 
 void HandleInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadResponses(host, request);
-  if (!read.ok()) return Refuse(responder, read.status());
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
   auto count = CountChatTokens(host, request, read->call);
-  if (!count.ok()) return Refuse(responder, count.status());
+  if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kOpenAi);
   SendJson(responder, {{"object", "response.input_tokens"}, {"input_tokens", *count}},
            read->ignored);
 }

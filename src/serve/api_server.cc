@@ -91,7 +91,7 @@ void HandleModels(Host& host, HttpResponder& responder) {
 
 void HandleModel(Host& host, const HttpRequest& request, HttpResponder& responder) {
   const Status status = FindModel(host, request.path_arguments[0]);
-  if (!status.ok()) return SendError(responder, ToDetailedApiError(status), ErrorShape::kOpenAi);
+  if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
   SendJson(responder, ModelObject(host));
 }
 

@@ -161,7 +161,7 @@ void RegisterSessionsApi(Router& router, Host& host) {
                [&host, action](const HttpRequest& request, HttpResponder& responder) {
                  const StatusOr<Json> answer = action(host, request);
                  if (answer.ok()) return SendJson(responder, *answer);
-                 SendError(responder, ToDetailedApiError(answer.status()), ErrorShape::kOpenAi);
+                 SendError(responder, answer.status(), ErrorShape::kOpenAi);
                });
   };
   add("GET", "/v1/sessions", List);

@@ -84,6 +84,10 @@ ApiError ToDetailedApiError(const Status& status) {
   return error;
 }
 
+void SendError(HttpResponder& responder, const Status& status, ErrorShape shape) {
+  SendError(responder, ToDetailedApiError(status), shape);
+}
+
 void ApiFields::Refuse(std::string_view name, std::string_view why,
                        const nlohmann::ordered_json& harmless) {
   const bool was_ok = ok();

@@ -32,6 +32,8 @@ Status WithCode(Status status, std::string_view code);
 Status WithContext(Status status, int64_t n_prompt_tokens, int64_t n_ctx);
 // ToApiError, with these details.
 ApiError ToDetailedApiError(const Status& status);
+// With these details too.
+void SendError(HttpResponder& responder, const Status& status, ErrorShape shape);
 
 // JsonFields whose errors carry the field, and the code "unsupported_parameter" where a
 // value is refused, "invalid_value" where it is wrong.

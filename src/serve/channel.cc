@@ -233,10 +233,6 @@ class ChatEnding {
   Chat& chat_;
 };
 
-void Refuse(HttpResponder& responder, const Status& status) {
-  SendError(responder, ToDetailedApiError(status), ErrorShape::kOpenAi);
-}
-
 // The names in the path, each like a session's.
 Status CheckNames(const HttpRequest& request) {
   for (const std::string& name : request.path_arguments) {
@@ -252,12 +248,14 @@ Channels::Key KeyOf(const HttpRequest& request) {
 void HandleOpen(Host& host, Channels& channels, const HttpRequest& request,
                 HttpResponder& responder) {
   const Status status = CheckNames(request);
-  if (!status.ok()) return Refuse(responder, status);
+  if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
   if (request.method == "HEAD") return responder.Send(200, "text/event-stream", "");
   const auto channel = channels.Open(KeyOf(request));
   if (channel == nullptr) {
-    return Refuse(responder, ResourceExhausted("all ", kMaxChannels,
-                                               " channels are open; close one, or try later"));
+    return SendError(
+        responder,
+        ResourceExhausted("all ", kMaxChannels, " channels are open; close one, or try later"),
+        ErrorShape::kOpenAi);
   }
   responder.OnGone([channel] { channel->Close(); });
   const HttpHeaders headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
@@ -279,18 +277,22 @@ void HandleOpen(Host& host, Channels& channels, const HttpRequest& request,
 void HandleChat(Host& host, Channels& channels, const HttpRequest& request,
                 HttpResponder& responder) {
   const Status status = CheckNames(request);
-  if (!status.ok()) return Refuse(responder, status);
+  if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
   const auto channel = channels.Find(KeyOf(request));
   if (channel == nullptr) {
-    return Refuse(responder, NotFound("there is no channel \"", request.path_arguments[0],
-                                      "\"; open it with GET first and keep it open"));
+    return SendError(responder,
+                     NotFound("there is no channel \"", request.path_arguments[0],
+                              "\"; open it with GET first and keep it open"),
+                     ErrorShape::kOpenAi);
   }
   const std::string& name = request.path_arguments[1];
   const auto chat = channel->Add(name);
   if (chat == nullptr) {
-    return Refuse(responder, FailedPrecondition("the channel has a chat \"", name,
-                                                "\" already; wait for its end or take another "
-                                                "name"));
+    return SendError(responder,
+                     FailedPrecondition("the channel has a chat \"", name,
+                                        "\" already; wait for its end or take another "
+                                        "name"),
+                     ErrorShape::kOpenAi);
   }
   const ChatEnding ending(name, channel.get(), chat.get());
   responder.Send(202, "application/json", JsonText({{"chat", name}}));
@@ -300,7 +302,7 @@ void HandleChat(Host& host, Channels& channels, const HttpRequest& request,
 
 void HandleStop(Channels& channels, const HttpRequest& request, HttpResponder& responder) {
   const Status status = CheckNames(request);
-  if (!status.ok()) return Refuse(responder, status);
+  if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
   if (const auto channel = channels.Find(KeyOf(request))) {
     channel->Stop(request.path_arguments[1]);
   }
