@@ -5,8 +5,8 @@
 // The counter MAC/s is that of multiply-adds of visible keys and values, bytes_per_second
 // that of keys and values read once for all queries of a job. The arguments of a name:
 // queries of a job (64: a block of a prompt's rows; fewer: the heads of one row that
-// decodes, which see the same positions), positions, and kv heads that take turns (1: keys
-// and values stay in the caches, 32: they come from memory).
+// decodes, which see the same positions), positions, and kv heads that take turns (32: more
+// than a core's own caches hold).
 #include <benchmark/benchmark.h>
 
 #include <random>
@@ -64,31 +64,25 @@ void BM_Attend(benchmark::State& state, Isa isa, DType type) {
   std::normal_distribution<float> normal;
   std::vector<float> values(static_cast<size_t>(n_queries * kHeadDim)), results(values.size());
   for (float& x : values) x = normal(random);
-  std::vector<const float*> queries;
-  std::vector<float*> outputs;
-  const std::vector<int64_t> first(static_cast<size_t>(n_queries));
-  std::vector<int64_t> last;
+  std::vector<AttentionQuery> queries(static_cast<size_t>(n_queries));
   int64_t n_seen = 0;
   for (int64_t i = 0; i < n_queries; ++i) {
     const bool prompt = n_queries == kPromptQueries;
-    last.push_back(n_positions - 1 - (prompt ? (n_queries - 1 - i) / kHeadsPerKvHead : 0));
-    n_seen += last.back() + 1;
-    queries.push_back(&values[i * kHeadDim]);
-    outputs.push_back(&results[i * kHeadDim]);
+    AttentionQuery& query = queries[i];
+    query.values = &values[i * kHeadDim];
+    query.output = &results[i * kHeadDim];
+    query.last = n_positions - 1 - (prompt ? (n_queries - 1 - i) / kHeadsPerKvHead : 0);
+    n_seen += query.last + 1;
   }
   AttentionJob job;
   job.shape = kv.shape();
-  job.n_queries = n_queries;
-  job.queries = queries.data();
-  job.outputs = outputs.data();
-  job.first = first.data();
-  job.last = last.data();
+  job.queries = queries;
   job.scale = 0.088f;  // 1 / sqrt(kHeadDim)
   AlignedBuffer scratch(sizeof(float) * AttentionScratchFloats(job.shape, n_queries));
 
   int64_t head = 0;
   for (auto _ : state) {
-    job.tiles = kv.TilesOf(head);
+    for (AttentionQuery& query : queries) query.tiles = kv.TilesOf(head);
     kernels.attend(job, scratch.As<float>().data());
     head = (head + 1) % n_heads;
     benchmark::ClobberMemory();
