@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLongSession = kSlowBuild ? 320 : 4000;  // whole pages
 constexpr int64_t kTrunk = kSlowBuild ? 200 : 2000;
-constexpr int64_t kPrefix = kSlowBuild ? 150 : 600;
+constexpr int64_t kPrefix = kSlowBuild ? 150 : 1300;  // a thousand words
 
 std::vector<int32_t> MakeTokens(const Model& model, int64_t n, uint64_t seed) {
   std::vector<int32_t> tokens;
@@ -220,6 +220,43 @@ TEST_P(SharingTest, ARestartComputesNothingAgain) {
     EXPECT_TRUE(engine_->Shutdown(std::chrono::milliseconds(0)).ok());
     engine_.reset();
   }
+}
+
+TEST_P(SharingTest, AfterARestartGoingBackComputesNoMoreThanACheckpointDistance) {
+  constexpr int64_t kDistance = 32;
+  constexpr int64_t kMostSaved = 32;
+  const TempDir dir;
+  options_.state_dir = dir.path();
+  options_.checkpoint_tokens = kDistance;
+  Start();
+  const SessionId kept = *engine_->CreateSession({.name = "kept"});
+  RunAndCompare(kept, Greedy(MakeTokens(*model_, kPrefix, 13), 40));
+  const int64_t n = static_cast<int64_t>(engine_->Tokens(kept)->size());
+  EXPECT_TRUE(engine_->Shutdown(std::chrono::milliseconds(0)).ok());
+  engine_.reset();
+  Start();
+  const SessionId session = *engine_->FindSession("", "kept");
+  EXPECT_TRUE(engine_->Restore(session).ok());
+  EXPECT_LE(engine_->Stats().checkpoints, kMostSaved);
+  // What a window no longer showed is not in the file.
+  const auto& groups = model_->spec().kv_groups;
+  const bool windowed =
+      std::any_of(groups.begin(), groups.end(), [](const auto& group) { return group.window > 0; });
+  const auto computes_little = [&](const TurnRecord& record, int64_t position) {
+    EXPECT_LE(record.started->cached_tokens, position);
+    if (!windowed) {
+      EXPECT_GE(record.started->cached_tokens, position - kDistance) << position;
+    }
+  };
+  const int64_t oldest = std::max<int64_t>(0, n - kMostSaved * kDistance);
+  for (const int64_t position : {oldest + 70, (oldest + n) / 2, n - 45, n - 2}) {
+    const auto fork = engine_->Fork(session, position, {});
+    ASSERT_TRUE(fork.ok()) << fork.status().ToString();
+    computes_little(RunAndCompare(*fork, Greedy(MakeTokens(*model_, 3, 14), 4)), position);
+  }
+  const int64_t back = (oldest + n) / 2 + 90;
+  EXPECT_TRUE(engine_->Truncate(session, back).ok());
+  computes_little(RunAndCompare(session, Greedy(MakeTokens(*model_, 3, 15), 4)), back);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SharingTest,
