@@ -20,19 +20,6 @@ void ReadType(std::string_view type, OptionInfo* info) {
   info->is_text = info->value == "TEXT" && info->choices.empty();
 }
 
-OptionInfo DescribeOption(const CLI::Option& option) {
-  OptionInfo info;
-  for (const std::string& name : option.get_snames()) info.names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) info.names.push_back("--" + name);
-  if (option.get_items_expected_max() > 0) ReadType(option.get_type_name(), &info);
-  if (info.names.empty()) info.value = option.get_name(/*positional=*/true);
-  info.help = option.get_description();
-  info.default_value = option.get_default_str();
-  info.is_required = option.get_required();
-  info.may_repeat = option.get_items_expected_max() > 1;
-  return info;
-}
-
 // The parser gives a command that has no footer the one of the program, `program_footer`.
 CommandInfo Describe(const CLI::App& app, const std::string& parent,
                      const std::string& program_footer) {
@@ -59,6 +46,19 @@ void Collect(const CommandInfo& info, std::vector<const CommandInfo*>* all) {
 }
 
 }  // namespace
+
+OptionInfo DescribeOption(const CLI::Option& option) {
+  OptionInfo info;
+  for (const std::string& name : option.get_snames()) info.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) info.names.push_back("--" + name);
+  if (option.get_items_expected_max() > 0) ReadType(option.get_type_name(), &info);
+  if (info.names.empty()) info.value = option.get_name(/*positional=*/true);
+  info.help = option.get_description();
+  info.default_value = option.get_default_str();
+  info.is_required = option.get_required();
+  info.may_repeat = option.get_items_expected_max() > 1;
+  return info;
+}
 
 CommandInfo DescribeCommand(const CLI::App& app) {
   CommandInfo info = Describe(app, "", app.get_footer());

@@ -34,6 +34,7 @@ struct CommandInfo {
   std::vector<CommandInfo> commands;
 };
 
+OptionInfo DescribeOption(const CLI::Option& option);
 CommandInfo DescribeCommand(const CLI::App& app);
 
 // The command itself and all below it, each before its own.

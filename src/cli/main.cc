@@ -1,12 +1,14 @@
 // weft: many conversations on one language model.
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/usage.h"
 #include "cli/version.h"
 
 namespace weft::cli {
@@ -27,6 +29,7 @@ Status RunBody(const CommandBody& body) {
 
 int Main(int argc, char** argv) {
   CLI::App app("Weft hosts many conversations on one language model.\n", "weft");
+  app.formatter(std::make_shared<HelpFormatter>());  // before the commands, which inherit it
   app.set_version_flag("--version", std::string("weft ") + kVersion);
   app.require_subcommand(0, 1);  // so that an unknown one is named; none is found below
   app.footer(
@@ -41,7 +44,9 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // Help and version are "errors" of the parser with code 0.
-    return app.exit(error) == 0 ? kOk : kWrongUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "%s\n", UsageSentence(app, error).c_str());
+    return kWrongUsage;
   }
   for (const auto& [sub, body] : bodies) {
     if (!sub->parsed()) continue;

@@ -12,6 +12,7 @@
 #include "backend/backend.h"
 #include "cli/box_model.h"
 #include "engine/kv_type.h"
+#include "model/model_spec.h"
 
 namespace weft::cli {
 namespace {
@@ -19,6 +20,15 @@ namespace {
 StatusOr<std::shared_ptr<const Model>> LoadBoxModel(const ModelOptions& options) {
   WEFT_ASSIGN_OR_RETURN(auto file, OpenBoxModel());
   return Model::FromFile(std::move(file), options);
+}
+
+void WarnBeyondTraining(const Model& model) {
+  const int64_t trained = model.spec().context_tokens;
+  if (model.context_tokens() <= trained) return;
+  std::fprintf(stderr,
+               "weft: --ctx %lld is beyond the %lld tokens that the model was trained for: what "
+               "it says behind those may make no sense; without --ctx the context ends there\n",
+               static_cast<long long>(model.context_tokens()), static_cast<long long>(trained));
 }
 
 }  // namespace
@@ -71,6 +81,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags)
   }
   auto model = flags.path.empty() ? LoadBoxModel(options) : Model::Load(flags.path, options);
   if (terminal) std::fprintf(stderr, "\r\033[K");
+  if (model.ok()) WarnBeyondTraining(**model);
   return model;
 }
 

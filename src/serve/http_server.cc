@@ -105,8 +105,11 @@ class Server : public HttpServer {
       if (error != asio::error::address_in_use) break;
     }
     if (error) {
-      return Unavailable("cannot listen on ", Printable(options.host), " port ", options.port, ": ",
-                         error.message());
+      const bool in_use = error == asio::error::address_in_use;
+      return Unavailable(
+          "cannot listen on ", Printable(options.host), " port ", options.port, ": ",
+          in_use ? "another program does; give --port another one, or 0 for any that is free"
+                 : error.message());
     }
     for (const auto& listener : listeners_) Accept(listener.get());
     thread_ = std::thread([this] { Run(); });
