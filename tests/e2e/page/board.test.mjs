@@ -109,6 +109,22 @@ describe("the board", () => {
     assert.equal(await lastAnswer(page, 0), "Here I am.");
   });
 
+  bounded("stops at a reload what is being written, keeps what was, and goes on", async () => {
+    const { page } = opened;
+    await startSeveral(page, [`Long ${script(`<<slow>>${endless}`)}`]);
+    await page.waitForFunction(
+      () => document.querySelector(".message.assistant .markdown")?.textContent.length > 10,
+    );
+    await page.reload();
+    await page.waitForSelector('[data-health="ready"]');
+    await card(page, 0).locator('.message[data-status="stopped"]').waitFor();
+    const written = await lastAnswer(page, 0);
+    assert.ok(written.length > 0 && written.length < endless.length, written);
+    await say(page, 0, `More ${script("Here I am.")}`);
+    await untilAnswered(page, 2);
+    assert.equal(await lastAnswer(page, 0), "Here I am.");
+  });
+
   bounded("writes to all, asks again, and shows what went wrong", async () => {
     const { page } = opened;
     await startSeveral(page, ["a", "b", "c"].map((name) => `${name} ${script(`I am ${name}.`)}`));
