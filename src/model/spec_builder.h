@@ -39,6 +39,9 @@ struct Dims {
   float epsilon = 0;  // of the norms
 };
 
+// Norms of each head's query and key; kIfAny: where the file has them.
+enum class HeadNorms { kNone, kAlways, kIfAny };
+
 // One layer's attention, as far as it differs from its neighbours.
 struct AttentionShape {
   int64_t n_heads = 0;
@@ -48,6 +51,7 @@ struct AttentionShape {
   int64_t window = 0;  // 0: all
   int rope = -1;
   bool gated_query = false;  // q's matrix holds a gate beside each head's query
+  HeadNorms norms = HeadNorms::kNone;
 };
 
 // Whether every layer has attention heads, or 0 of them marks one that has none.
@@ -158,11 +162,8 @@ class SpecBuilder {
   int AddSlot(SlotKind kind, int64_t n_floats);
   AttentionShape ShapeOf(const Dims& dims, int64_t layer) const;
   // q, k, v (in one matrix or three) and output of a layer that stores its own
-  // keys and values; scale 1/sqrt(k_dim); no norms.
+  // keys and values; scale 1/sqrt(k_dim).
   Attention MakeAttention(int64_t layer, const Dims& dims, const AttentionShape& shape);
-  // Norms of each head's query and key; IfAny: where the file has them.
-  void AddHeadNorms(int64_t layer, const Dims& dims, Attention* attention);
-  void AddHeadNormsIfAny(int64_t layer, const Dims& dims, Attention* attention);
   // Kernel and, where the file has one, bias; with its own slot.
   Convolution MakeConvolution(const std::string& name, int64_t n_channels, int64_t n_taps);
   // ssm_in, ssm_conv1d, ssm_out and what lies between; with its own slots.

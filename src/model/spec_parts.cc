@@ -82,7 +82,8 @@ AttentionShape SpecBuilder::ShapeOf(const Dims& dims, int64_t layer) const {
           .v_dim = dims.v_dim,
           .window = 0,
           .rope = -1,
-          .gated_query = false};
+          .gated_query = false,
+          .norms = HeadNorms::kNone};
 }
 
 Attention SpecBuilder::MakeAttention(int64_t layer, const Dims& dims, const AttentionShape& shape) {
@@ -112,19 +113,17 @@ Attention SpecBuilder::MakeAttention(int64_t layer, const Dims& dims, const Atte
   }
   attention.out =
       Matrix(LayerName(layer, "attn_output"), shape.n_heads * shape.v_dim, dims.d_model);
+
+  const std::string q_norm = LayerName(layer, "attn_q_norm"),
+                    k_norm = LayerName(layer, "attn_k_norm");
+  if (shape.norms == HeadNorms::kAlways) {
+    attention.q_norm = RmsNorm(q_norm, shape.k_dim, dims.epsilon);
+    attention.k_norm = RmsNorm(k_norm, shape.k_dim, dims.epsilon);
+  } else if (shape.norms == HeadNorms::kIfAny) {
+    attention.q_norm = OptionalRmsNorm(q_norm, shape.k_dim, dims.epsilon);
+    attention.k_norm = OptionalRmsNorm(k_norm, shape.k_dim, dims.epsilon);
+  }
   return attention;
-}
-
-void SpecBuilder::AddHeadNorms(int64_t layer, const Dims& dims, Attention* attention) {
-  attention->q_norm = RmsNorm(LayerName(layer, "attn_q_norm"), attention->k_dim, dims.epsilon);
-  attention->k_norm = RmsNorm(LayerName(layer, "attn_k_norm"), attention->k_dim, dims.epsilon);
-}
-
-void SpecBuilder::AddHeadNormsIfAny(int64_t layer, const Dims& dims, Attention* attention) {
-  attention->q_norm =
-      OptionalRmsNorm(LayerName(layer, "attn_q_norm"), attention->k_dim, dims.epsilon);
-  attention->k_norm =
-      OptionalRmsNorm(LayerName(layer, "attn_k_norm"), attention->k_dim, dims.epsilon);
 }
 
 Convolution SpecBuilder::MakeConvolution(const std::string& name, int64_t n_channels,

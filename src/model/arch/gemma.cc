@@ -65,10 +65,10 @@ void BuildGemma(SpecBuilder& b) {
     AttentionShape shape = b.ShapeOf(dims, layer);
     shape.window = locality.local[layer] ? locality.window : 0;
     shape.rope = locality.local[layer] ? locality.local_rope : locality.global_rope;
+    if (b.architecture() == "gemma3") shape.norms = HeadNorms::kAlways;
     Attention attention = b.MakeAttention(layer, dims, shape);
     attention.scale = static_cast<float>(1 / std::sqrt(ScaledBy(b, dims)));
     attention.softcap = softcap;
-    if (b.architecture() == "gemma3") b.AddHeadNorms(layer, dims, &attention);
     const DenseFfn ffn = b.MakeFfn(layer, dims, dims.n_ff[layer], Activation::kGeluTanh);
     b.spec().layers.push_back(
         {{MakeBlock(norm("attn_norm"), attention,

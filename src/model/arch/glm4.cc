@@ -19,8 +19,7 @@ void BuildGlm4Moe(SpecBuilder& b) {
   for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
     AttentionShape shape = b.ShapeOf(dims, layer);
     shape.rope = rope;
-    Attention attention = b.MakeAttention(layer, dims, shape);
-    b.AddHeadNormsIfAny(layer, dims, &attention);
+    shape.norms = HeadNorms::kIfAny;
 
     Block ffn;
     // Named after its place behind attention, it is the norm before the experts.
@@ -28,7 +27,7 @@ void BuildGlm4Moe(SpecBuilder& b) {
     b.AddDenseOrExperts(layer, dims, n_dense, n_ff_expert, n_shared, experts, &ffn);
     b.spec().layers.push_back(
         {{MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon),
-                    attention),
+                    b.MakeAttention(layer, dims, shape)),
           ffn}});
   }
 }

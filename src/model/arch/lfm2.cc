@@ -38,9 +38,8 @@ void BuildLfm2(SpecBuilder& b) {
       AttentionShape shape = b.ShapeOf(dims, layer);
       shape.rope = rope;
       shape.window = window;
-      Attention attention = b.MakeAttention(layer, dims, shape);
-      b.AddHeadNorms(layer, dims, &attention);
-      mixer = attention;
+      shape.norms = HeadNorms::kAlways;
+      mixer = b.MakeAttention(layer, dims, shape);
     }
     Block ffn;
     ffn.pre = b.RmsNorm(LayerName(layer, "ffn_norm"), dims.d_model, dims.epsilon);

@@ -5,7 +5,7 @@
 namespace weft {
 
 void BuildQwen(SpecBuilder& b) {
-  const bool head_norms = b.architecture() == "qwen3";
+  const HeadNorms norms = b.architecture() == "qwen3" ? HeadNorms::kAlways : HeadNorms::kNone;
   const std::string_view ffn_norm =
       b.architecture() == "seed_oss" ? "post_attention_norm" : "ffn_norm";
   const Dims dims = b.ReadDims();
@@ -16,11 +16,10 @@ void BuildQwen(SpecBuilder& b) {
   for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
     AttentionShape shape = b.ShapeOf(dims, layer);
     shape.rope = rope;
-    Attention attention = b.MakeAttention(layer, dims, shape);
-    if (head_norms) b.AddHeadNorms(layer, dims, &attention);
+    shape.norms = norms;
     b.spec().layers.push_back(
         {{MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon),
-                    attention),
+                    b.MakeAttention(layer, dims, shape)),
           MakeBlock(b.RmsNorm(LayerName(layer, ffn_norm), dims.d_model, dims.epsilon),
                     b.MakeFfn(layer, dims, dims.n_ff[layer]))}});
   }

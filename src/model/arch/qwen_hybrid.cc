@@ -94,9 +94,8 @@ void BuildQwenHybrid(SpecBuilder& b) {
       AttentionShape shape = b.ShapeOf(dims, layer);
       shape.rope = rope;
       shape.gated_query = true;
-      Attention attention = b.MakeAttention(layer, dims, shape);
-      b.AddHeadNorms(layer, dims, &attention);
-      mixer = attention;
+      shape.norms = HeadNorms::kAlways;
+      mixer = b.MakeAttention(layer, dims, shape);
     }
     Block ffn;
     ffn.pre = b.RmsNorm(LayerName(layer, "post_attention_norm"), dims.d_model, dims.epsilon);

@@ -16,8 +16,7 @@ void BuildQwenMoe(SpecBuilder& b) {
   for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
     AttentionShape shape = b.ShapeOf(dims, layer);
     shape.rope = rope;
-    Attention attention = b.MakeAttention(layer, dims, shape);
-    if (is_qwen3) b.AddHeadNorms(layer, dims, &attention);
+    if (is_qwen3) shape.norms = HeadNorms::kAlways;
 
     Block ffn;
     ffn.pre = b.RmsNorm(LayerName(layer, "ffn_norm"), dims.d_model, dims.epsilon);
@@ -33,7 +32,7 @@ void BuildQwenMoe(SpecBuilder& b) {
     }
     b.spec().layers.push_back(
         {{MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon),
-                    attention),
+                    b.MakeAttention(layer, dims, shape)),
           ffn}});
   }
 }
