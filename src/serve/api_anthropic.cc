@@ -131,7 +131,7 @@ class MessageWriter {
  private:
   enum class Open { kNothing, kThinking, kText, kToolUse };
 
-  bool Event(std::string_view type, ordered_json rest) {
+  bool Event(std::string_view type, const ordered_json& rest) {
     ordered_json data = {{"type", type}};
     data.update(rest);
     return sse_.Event(type, data);

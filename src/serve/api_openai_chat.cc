@@ -116,7 +116,7 @@ class ChunkWriter {
     return chunk;
   }
 
-  static ordered_json CallDelta(int call, ordered_json rest) {
+  static ordered_json CallDelta(int call, const ordered_json& rest) {
     ordered_json entry = {{"index", call}};
     entry.update(rest);
     return {{"tool_calls", ordered_json::array({std::move(entry)})}};

@@ -57,6 +57,7 @@ TEST_F(LogTest, LinesOfManyThreadsAreWhole) {
   {
     LogWriter log(to_.get());
     std::vector<std::thread> writers;
+    writers.reserve(kThreads);
     for (int t = 0; t < kThreads; ++t) {
       writers.emplace_back([&log, t] {
         for (int i = 0; i < kLines; ++i) log.Write(StrCat(t, " ", i));

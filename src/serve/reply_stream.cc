@@ -240,7 +240,7 @@ std::string Reply::Joined(ReplyBlock::Kind kind) const {
 
 namespace {
 
-void AddText(ReplyBlock::Kind kind, std::string text, Reply* reply) {
+void AddText(ReplyBlock::Kind kind, std::string_view text, Reply* reply) {
   if (reply->blocks.empty() || reply->blocks.back().kind != kind) {
     reply->blocks.push_back({.kind = kind});
   }
@@ -251,9 +251,9 @@ void AddPiece(ReplyPiece piece, Reply* reply) {
   for (TokenEvent& token : piece.tokens) reply->tokens.push_back(std::move(token));
   switch (piece.kind) {
     case ReplyPiece::Kind::kReasoning:
-      return AddText(ReplyBlock::Kind::kReasoning, std::move(piece.text), reply);
+      return AddText(ReplyBlock::Kind::kReasoning, piece.text, reply);
     case ReplyPiece::Kind::kContent:
-      return AddText(ReplyBlock::Kind::kContent, std::move(piece.text), reply);
+      return AddText(ReplyBlock::Kind::kContent, piece.text, reply);
     case ReplyPiece::Kind::kCallBegin:
       reply->blocks.push_back({.kind = ReplyBlock::Kind::kCall,
                                .text = "",
