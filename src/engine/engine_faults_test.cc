@@ -255,17 +255,20 @@ TEST_P(EnginePressureTest, WithAStateDirectoryIdleSessionsAreParkedInstead) {
 TEST_P(EnginePressureTest, RunningTurnsAreSetBackAndSayTheSame) {
   auto engine = Start(14);
   std::vector<TurnOptions> turns;
-  std::vector<std::shared_ptr<Turn>> running;
   for (uint64_t i = 0; i < 5; ++i) {
     turns.push_back(Greedy(RandomTokens(60, i), 100));
     turns.back().sampling = SamplingOptions();
     turns.back().sampling.seed = i;
-    running.push_back(*engine->SubmitOnce("", turns.back()));
   }
-  for (size_t i = 0; i < 5; ++i) {
-    const TurnOutcome outcome = Collect(running[i].get());
-    EXPECT_OK(outcome.done().status);
-    EXPECT_EQ(outcome.tokens(), Alone(turns[i]));
+  // Where this thread is starved, one turn may end before the next arrives; then again.
+  for (int attempt = 0; attempt < 10 && engine->Stats().preemptions == 0; ++attempt) {
+    std::vector<std::shared_ptr<Turn>> running;
+    for (const TurnOptions& turn : turns) running.push_back(*engine->SubmitOnce("", turn));
+    for (size_t i = 0; i < turns.size(); ++i) {
+      const TurnOutcome outcome = Collect(running[i].get());
+      EXPECT_OK(outcome.done().status);
+      EXPECT_EQ(outcome.tokens(), Alone(turns[i]));
+    }
   }
   const EngineStats stats = engine->Stats();
   EXPECT_GT(stats.preemptions, 0);
