@@ -131,13 +131,7 @@ void RegisterAll() {
   }
 }
 
+[[maybe_unused]] const bool kRegistered = (RegisterAll(), true);
+
 }  // namespace
 }  // namespace weft
-
-int main(int argc, char** argv) {
-  weft::RegisterAll();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}
