@@ -1,6 +1,6 @@
 // The page: a bar, the engine's strip, the board of conversations, a line to write to all.
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 
 import { Card, focusCard } from "./card";
 import { Composer } from "./composer";
@@ -16,6 +16,8 @@ import { running, send, stop, stopAll } from "./turns";
 
 const toAllId = "say-to-all";
 const toAll = signal("");
+// On a phone, where the board shows one conversation at a time.
+const inView = signal(0);
 
 function newConversation(): void {
   focusCard(begin().peek().id);
@@ -98,7 +100,7 @@ function Trouble() {
         <label for="key">
           {settings.value.apiKey ? "This API key is not known here." : "This server asks for an API key."}
         </label>
-        <input id="key" type="password" autocomplete="off" placeholder="Key" />
+        <input id="key" type="password" autocomplete="off" placeholder="Key" autofocus />
         <button class="primary">Use</button>
       </form>
     );
@@ -124,15 +126,20 @@ function Welcome() {
 }
 
 function Tabs() {
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  }, [inView.value]);
   if (opened.value.length < 2) return null;
   return (
-    <nav class="tabs" aria-label="Conversations">
-      {opened.value.map((entry) => {
+    <nav class="tabs" aria-label="Conversations" ref={nav}>
+      {opened.value.map((entry, i) => {
         const { id, color } = entry.value;
         return (
           <button
             key={id}
             data-color={color}
+            aria-current={i === inView.value || undefined}
             onClick={() =>
               document.querySelector(`[data-conversation="${id}"]`)?.scrollIntoView({ inline: "center", block: "nearest" })
             }
@@ -239,7 +246,14 @@ export function App() {
           {entries.value.length === 0 ? (
             <Welcome />
           ) : (
-            <div class="board" data-count={Math.min(cards.length, 9)}>
+            <div
+              class="board"
+              data-count={Math.min(cards.length, 9)}
+              onScroll={({ currentTarget: { scrollLeft, scrollWidth, clientWidth } }) => {
+                const part = scrollLeft / Math.max(1, scrollWidth - clientWidth);
+                inView.value = Math.round(part * (cards.length - 1));
+              }}
+            >
               {cards.map((entry, i) => <Card key={entry.peek().id} entry={entry} number={i + 1} />)}
             </div>
           )}

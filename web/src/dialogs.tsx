@@ -16,7 +16,7 @@ function Dialog({ title, children }: { title: string; children: ComponentChildre
   const element = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
     element.current?.showModal();
-    element.current?.querySelector<HTMLElement>("[data-first]")?.focus();
+    (element.current?.querySelector<HTMLElement>("[data-first]") ?? element.current)?.focus();
   }, []);
   // At once, not when the browser says later that it has closed: the next key is the page's.
   const leave = () => {
@@ -27,6 +27,7 @@ function Dialog({ title, children }: { title: string; children: ComponentChildre
     <dialog
       ref={element}
       aria-label={title}
+      tabIndex={-1}
       onKeyDown={(event) => {
         if (event.key !== "Escape") return;
         event.preventDefault();
@@ -109,15 +110,16 @@ function SettingsDialog() {
   );
 }
 
+// What the model in the box understands: names that differ, and one conversation without.
 const examples = [
-  "Hello, my name is Mira and my boat is green.",
-  "Hi, I am Tomas. I have three cats and a red bicycle.",
-  "Good morning, my name is Ines. My dog is called Pixel.",
-  "Hello, I am Jonas and my kite is yellow.",
-  "Hi, my name is Aiko. I live in a blue house.",
-  "Good evening, I am Omar. My lucky number is seven.",
-  "Hello, my name is Greta and I collect brown teapots.",
-  "Tell me a short story about a fox and a lantern.",
+  "My name is Mira and my boat is green.",
+  "My name is Jonas and my sister is called Ida.",
+  "My name is Lena and my favourite drink is tea.",
+  "My name is Ravi and I have a yellow kite.",
+  "My name is Hugo and I have seven stamps.",
+  "My name is Theo and I left my umbrella in the kitchen.",
+  "My name is Zoe and my party is on Friday.",
+  "Tell me a story about a fox.",
 ].join("\n");
 
 const several = signal(examples);
@@ -142,6 +144,7 @@ function SeveralDialog() {
             if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) start();
           }}
         />
+        <p>Then ask all of them, in the line below the board: “What is my name?”</p>
       </div>
       <div class="buttons end">
         <button class="primary" disabled={lines.length === 0} onClick={start}>

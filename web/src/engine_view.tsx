@@ -112,13 +112,22 @@ function sessionCount(state: Session["state"]): number {
 export function EngineStrip() {
   if (health.value !== "ready" || metrics.value.size === 0) return null;
   const now = rates.value;
+  // Short answers are over between two looks: what there was stays for a while.
+  const most = Math.max(0, ...history.value.map((entry) => entry.tokens));
+  const isStill = now.tokens === 0 && now.prompt === 0 && most > 0;
   const queued = metric("weft_turns_queued");
   const [used, inIndex] = [pages("used"), pages("in_index")];
   const parked = sessionCount("parked");
   const idle = sessionCount("ready");
+  const resting = parked > 0 ? `${idle} idle, ${parked} on disk` : `${plural(idle, "session")} idle`;
   return (
     <dl class="strip" aria-label="Engine">
-      <Tile label="Speed" value={rate(now.tokens)} unit="tokens/s" detail={`${rate(now.prompt)} read/s`}>
+      <Tile
+        label="Speed"
+        value={rate(now.tokens)}
+        unit="tokens/s"
+        detail={isStill ? `lately ${rate(most)}` : `${rate(now.prompt)} read/s`}
+      >
         <Trend of="tokens" />
       </Tile>
       <Tile label="Step" value={milliseconds(now.stepMs)} detail={`${rate(now.steps)} steps/s`}>
@@ -128,7 +137,7 @@ export function EngineStrip() {
         label="Turns"
         value={String(metric("weft_turns_running"))}
         unit="running"
-        detail={queued > 0 ? `${queued} waiting` : `${plural(idle, "session")} idle${parked ? `, ${parked} on disk` : ""}`}
+        detail={queued > 0 ? `${queued} waiting` : resting}
       />
       <Tile
         extra

@@ -41,6 +41,7 @@ export function toMarkdown(conversations: Conversation[]): string {
     if (conversation.forkedFrom) parts.push(`*Forked from “${conversation.forkedFrom}”.*`);
     if (conversation.system) parts.push(`**System**\n\n${conversation.system}`);
     for (const message of conversation.messages) {
+      if (!message.text) continue; // an answer that failed or was stopped before its first word
       parts.push(`**${message.role === "user" ? "You" : "Model"}**\n\n${message.text}`);
     }
   }

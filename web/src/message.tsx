@@ -60,7 +60,7 @@ function Drawn({ entry, message, isLast, focus }: Props) {
               <Icon name="retry" />
             </button>
           )}
-          {navigator.clipboard && (
+          {navigator.clipboard && message.text && (
             <button class="small" onClick={() => copy(message.text)} title="Copy" aria-label="Copy">
               <Icon name="copy" />
             </button>
