@@ -9,6 +9,7 @@ colours; in every third a client asks for a long answer and leaves in the middle
 both runs are compared, token by token, with each token's log-probability and those of its
 nearest rivals: nothing may differ, in no bit.
 
+    examples/isolation.py                           # with the model in the box
     examples/isolation.py -- -m model.gguf          # what follows -- is for weft serve
     examples/isolation.py --names -- -m model.gguf  # and every answer must be about its own
 
