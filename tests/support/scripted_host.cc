@@ -99,13 +99,13 @@ std::vector<int32_t> SpellingOf(std::string_view text, const Tokenizer& tokenize
   return tokens;
 }
 
-StatusOr<std::unique_ptr<ScriptedModel>> ScriptedModel::Start(const EngineOptions& options) {
+StatusOr<std::unique_ptr<ScriptedModel>> ScriptedModel::Start(const EngineOptions& options,
+                                                              int64_t context) {
   std::promise<Status> loaded;
   serve::ModelHost::Options host_options{
       .load =
-          [] {
-            return Model::Load(TinyModelFile("llama"),
-                               {.n_threads = 1, .context_tokens = kScriptedContext});
+          [context] {
+            return Model::Load(TinyModelFile("llama"), {.n_threads = 1, .context_tokens = context});
           },
       .engine = options,
       .template_source = std::string(kTemplate),

@@ -47,12 +47,14 @@ class ScriptedHost : public serve::Host {
 };
 
 // A tiny model of random weights, with a template that knows tools (in the form of Hermes)
-// and thinking, behind a ScriptedHost. Its context is kScriptedContext, its id "scripted".
+// and thinking, behind a ScriptedHost. Its id is "scripted".
+inline constexpr int64_t kScriptedContext = 8192;
 class ScriptedModel {
  public:
   // Loaded and ready when it returns. Fewer `max_running` and `max_queued` than usual make
   // it easy to overload.
-  static StatusOr<std::unique_ptr<ScriptedModel>> Start(const EngineOptions& options);
+  static StatusOr<std::unique_ptr<ScriptedModel>> Start(const EngineOptions& options,
+                                                        int64_t context = kScriptedContext);
 
   ScriptedHost& host() { return scripted_; }
 
@@ -63,7 +65,6 @@ class ScriptedModel {
   serve::ModelHost real_;
   ScriptedHost scripted_;
 };
-inline constexpr int64_t kScriptedContext = 8192;
 
 // The tokens that spell `text` byte by byte where the vocabulary has bytes, else as it is
 // encoded; control tokens that are written out in it are themselves.

@@ -1,8 +1,9 @@
 // The HTTP server with all its APIs before a model that says what it is told: for tests
 // with the clients of those APIs. See scripted_host.h for what to tell it.
 //
-//   scripted_server [MAX_RUNNING [MAX_QUEUED]]
+//   scripted_server [MAX_RUNNING [MAX_QUEUED [CONTEXT]]]
 //
+// Coding agents, whose first prompt is 20,000 tokens and more, need a large CONTEXT.
 // Prints one line, "listening on http://127.0.0.1:PORT", and stops when its standard
 // input ends.
 #include <unistd.h>
@@ -11,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <utility>
 
 #include "serve/api_anthropic.h"
 #include "serve/api_llama.h"
@@ -29,8 +29,8 @@
 namespace weft {
 namespace {
 
-Status Run(EngineOptions options) {
-  WEFT_ASSIGN_OR_RETURN(const auto model, testing::ScriptedModel::Start(options));
+Status Run(const EngineOptions& options, int64_t context) {
+  WEFT_ASSIGN_OR_RETURN(const auto model, testing::ScriptedModel::Start(options, context));
   serve::Host& host = model->host();
   serve::Router router;
   serve::RegisterServerApi(router, host);
@@ -62,7 +62,8 @@ int main(int argc, char** argv) {
   options.n_threads = 1;
   if (argc > 1) options.max_running = std::atoi(argv[1]);
   if (argc > 2) options.max_queued = std::atoi(argv[2]);
-  const weft::Status status = weft::Run(std::move(options));
+  const int64_t context = argc > 3 ? std::atoll(argv[3]) : weft::testing::kScriptedContext;
+  const weft::Status status = weft::Run(options, context);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", std::string(weft::Message(status)).c_str());
   return 1;
