@@ -11,13 +11,20 @@ const { page } = await open(browser, url, { colorScheme, ...(device === "phone" 
 await page.getByRole("button", { name: "Start several at once" }).first().click();
 await page.getByRole("button", { name: "Start 8" }).click();
 await untilAnswered(page, 8);
-await page.keyboard.press("Alt+a");
-await page.keyboard.type("What do you know about me?");
-await page.keyboard.press("Enter");
-// In the middle of the second answers, so that it is seen how they come together.
+const askAll = async (text) => {
+  await page.keyboard.press("Alt+a");
+  await page.keyboard.type(text);
+  await page.keyboard.press("Enter");
+};
+await askAll("What is my name?");
+await untilAnswered(page, 16);
+await askAll("Tell me a story.");
+// In the middle of the last answers, so that it is seen how they come together.
 await page.waitForFunction(
-  () => document.querySelectorAll('.message[data-status="running"] .markdown > *').length >= 6,
+  () =>
+    [...document.querySelectorAll('.message[data-status="running"] .markdown')].filter(
+      (answer) => answer.textContent.length > 40,
+    ).length === 8,
 );
-await page.waitForTimeout(700);
 await page.screenshot({ path: out });
 await browser.close();
