@@ -236,8 +236,10 @@ template <DType T>
 [[gnu::always_inline]] inline __m256 AddBlock(const Block<T>& block, int s, const RowOfBlock& x,
                                               __m256 acc) {
   constexpr Format f = FormatOf(T);
-  const int32_t sum = x.block.sum[x.row] / (1 << kSumShift), half_sums = x.block.half_sums[x.row];
-  const int32_t sum0 = f.halves ? static_cast<int16_t>(half_sums & 0xFFFF) : sum;
+  const float sum = x.block.sum[x.row];
+  const int32_t half_sums = x.block.half_sums[x.row];
+  const int32_t sum0 =
+      f.halves ? static_cast<int16_t>(half_sums & 0xFFFF) : static_cast<int32_t>(sum);
   constexpr int kFirstEnd = f.halves ? 4 : 8;
   const __m256i dot0 = Dot<T, 0, kFirstEnd>(block, s, x, StartOfDot<T>(sum0));
   __m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(dot0), block.scale[s][0]);
@@ -246,9 +248,12 @@ template <DType T>
     part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot1), block.scale[s][1], part);
   }
   if constexpr (f.mins) {
-    const __m256i sums = _mm256_set1_epi32(f.halves ? half_sums : sum);
-    const __m256i weighted = f.halves ? _mm256_madd_epi16(sums, block.half_mins[s]) : sums;
-    part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(weighted), block.min[s], part);
+    __m256 sums = _mm256_set1_ps(sum);
+    if constexpr (f.halves) {
+      const __m256i both = _mm256_set1_epi32(half_sums);
+      sums = _mm256_cvtepi32_ps(_mm256_madd_epi16(both, block.half_mins[s]));
+    }
+    part = _mm256_fmadd_ps(sums, block.min[s], part);
   }
   return _mm256_fmadd_ps(part, _mm256_set1_ps(x.block.scale[x.row]), acc);
 }
@@ -383,11 +388,9 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
     const bool finite = max_bits < 0x7F800000;
     if (!finite || max < kSmallestActivation) {
       for (auto& group : block->q) std::memset(group[row], 0, sizeof(group[row]));
-      block->scale[row] = finite ? 0.0f : __builtin_nanf("");
-      block->sum[row] = block->half_sums[row] = 0;
+      block->SetSums(row, finite ? 0.0f : __builtin_nanf(""), 0, 0);
       continue;
     }
-    block->scale[row] = max / 127.0f;
     const __m256 inverse = _mm256_set1_ps(127.0f / max);
     __m256i rounded[4];
     for (int i = 0; i < 4; ++i) {
@@ -397,9 +400,7 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
     }
     const int32_t low_sum = SumLanes(_mm256_add_epi32(rounded[0], rounded[1]));
     const int32_t high_sum = SumLanes(_mm256_add_epi32(rounded[2], rounded[3]));
-    block->sum[row] = -(low_sum + high_sum) * (1 << kSumShift);
-    block->half_sums[row] = static_cast<int32_t>((static_cast<uint32_t>(-high_sum) << 16) |
-                                                 (static_cast<uint32_t>(-low_sum) & 0xFFFF));
+    block->SetSums(row, max / 127.0f, low_sum, high_sum);
   }
 }
 

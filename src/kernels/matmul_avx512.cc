@@ -32,15 +32,24 @@ template <int N, typename F>
   UnrollOver(f, std::make_integer_sequence<int, N>());
 }
 
-constexpr float kMinUnit = 1.0f / (1 << kSumShift);
+// The offset that the levels of a type have in the registers here: one of those for
+// which the activations say where a dot product starts.
+constexpr int RaisedOffset(const Format& f) {
+  return f.offset_shift < 0 ? 0 : f.halves ? 32 : f.offset_shift == 3 ? 8 : 128;
+}
+
+// What is added to the levels of a type for it.
+constexpr int RaiseOf(const Format& f) {
+  return f.offset_shift < 0 ? 0 : RaisedOffset(f) - (1 << f.offset_shift);
+}
 
 // The scales of a block of a tile, exact.
 template <DType T>
 struct Scales {
   __m512 scale[2];  // of the half blocks; [0] alone for whole ones
-  // Minima of whole blocks in the unit of the sums, and negated where those of the
-  // type are not: exact, since it is a power of two. For half blocks: the super scale,
-  // and two int16 per lane.
+  __m512 start;     // -kStart times scale[0], exact: a scale has 18 bits, kStart has 2
+  // Minima of whole blocks, negated as the sums of the activations are. For half
+  // blocks: the super scale, and two int16 per lane.
   __m512 min;
   __m512i half_mins;
 };
@@ -57,8 +66,9 @@ template <int kRight>
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
 }
 
-// Group g of a block's levels, decoded: 4 inputs of each output, unsigned. (Planes
-// that several groups share are read again for each: loads are free here.)
+// Group g of a block's levels, decoded: 4 inputs of each output, unsigned, with the
+// offset RaisedOffset. (Planes that several groups share are read again for each: loads
+// are free here.)
 template <DType T, int g>
 [[gnu::always_inline]] inline __m512i LoadGroup(const uint8_t* planes) {
   constexpr Format f = FormatOf(T);
@@ -85,6 +95,7 @@ template <DType T, int g>
   if constexpr (f.bits == 3) {
     levels = _mm512_or_si512(levels, ShiftAnd<g - 2>(_mm512_loadu_si512(planes + 128), 4));
   }
+  if constexpr (RaiseOf(f) != 0) levels = _mm512_add_epi8(levels, _mm512_set1_epi8(RaiseOf(f)));
   return levels;
 }
 
@@ -113,7 +124,7 @@ template <DType T>
   if constexpr (f.scales == ScaleForm::kF16) {
     scales.scale[0] = LoadHalves(meta);
     if constexpr (f.mins) {
-      scales.min = _mm512_mul_ps(LoadHalves(meta + 32), _mm512_set1_ps(-kMinUnit));
+      scales.min = _mm512_xor_ps(LoadHalves(meta + 32), _mm512_set1_ps(-0.0f));
     }
   } else if constexpr (f.scales == ScaleForm::kE8M0) {
     const __m512i e = LoadUnsigned(meta);
@@ -140,35 +151,41 @@ template <DType T>
     scales.min = super.min;
     scales.half_mins = _mm512_or_si512(half_min[0], _mm512_slli_epi32(half_min[1], 16));
   }
+  scales.start = _mm512_mul_ps(scales.scale[0], _mm512_set1_ps(-kStart));
 }
 
-// Four activations, to every lane.
-[[gnu::always_inline]] inline __m512i Broadcast4(const int8_t (&q)[4]) {
-  int32_t four;
-  std::memcpy(&four, q, sizeof(four));
-  return _mm512_set1_epi32(four);
+// Adds to every lane the products of its four levels with the four activations. (By
+// hand, so that the broadcast is a part of the instruction: GCC makes two of it, and half
+// as many instructions again are what a core shared with another thread has no room for.)
+[[gnu::always_inline]] inline __m512i AddProducts(__m512i sum, __m512i levels,
+                                                  const int8_t (&q)[4]) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(levels), "m"(q));
+  return sum;
 }
 
-// Where a dot product of the block begins: the offset of its levels, times the sum of
-// its activations. Moved to its place by shifts: multiplications would wait for the
-// ports of the dot products.
+// Where a dot product of the block begins.
 template <DType T, int kHalf>
 [[gnu::always_inline]] inline __m512i StartOfDot(const ActivationBlock& x, int row) {
-  constexpr Format f = FormatOf(T);
-  if constexpr (f.offset_shift < 0) {
-    return _mm512_setzero_si512();
-  } else if constexpr (!f.halves) {
-    constexpr int kLeft = f.offset_shift - kSumShift;
-    const __m512i sum = _mm512_set1_epi32(x.sum[row]);
-    return kLeft > 0   ? _mm512_slli_epi32(sum, kLeft)
-           : kLeft < 0 ? _mm512_srai_epi32(sum, -kLeft)
-                       : sum;
+  switch (RaisedOffset(FormatOf(T))) {
+    case 8:
+      return _mm512_set1_epi32(x.start8[row]);
+    case 32:
+      return _mm512_set1_epi32(x.half_start32[kHalf][row]);
+    case 128:
+      return _mm512_set1_epi32(x.start128[row]);
+    default:
+      return _mm512_set1_epi32(kStartBits);
+  }
+}
+
+// scale * (sum - kStart) with one rounding. Powers of two may be so great that kStart
+// times them is none; scales of the other types are halves times small integers.
+template <DType T>
+[[gnu::always_inline]] inline __m512 Scaled(__m512 sum, const Scales<T>& scales) {
+  if constexpr (FormatOf(T).scales == ScaleForm::kE8M0) {
+    return _mm512_mul_ps(_mm512_sub_ps(sum, _mm512_set1_ps(kStart)), scales.scale[0]);
   } else {
-    constexpr int kRight = 16 - f.offset_shift;
-    const __m512i sums = _mm512_set1_epi32(x.half_sums[row]);
-    if constexpr (kHalf == 0) return _mm512_srai_epi32(_mm512_slli_epi32(sums, 16), kRight);
-    return _mm512_and_si512(_mm512_srai_epi32(sums, kRight),
-                            _mm512_set1_epi32(-(1 << f.offset_shift)));
+    return _mm512_fmadd_ps(sum, scales.scale[0], scales.start);
   }
 }
 
@@ -193,25 +210,28 @@ template <DType T, int kRows>
       const __m512i levels = LoadGroup<T, g>(planes);
       Unroll<kRows>([&](auto r) {
         constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
-        dot[r.value] = _mm512_dpbusd_epi32(dot[r.value], levels, Broadcast4(x[kPanel]->q[g][kRow]));
+        dot[r.value] = AddProducts(dot[r.value], levels, x[kPanel]->q[g][kRow]);
       });
     });
     Unroll<kRows>([&](auto r) {
-      const __m512 sum = _mm512_cvtepi32_ps(dot[r.value]);
+      const __m512 sum = _mm512_castsi512_ps(dot[r.value]);
       if constexpr (half.value == 0) {
-        part[r.value] = _mm512_mul_ps(sum, scales.scale[0]);
+        part[r.value] = Scaled<T>(sum, scales);
       } else {
-        part[r.value] = _mm512_fmadd_ps(sum, scales.scale[1], part[r.value]);
+        const __m512 exact = _mm512_sub_ps(sum, _mm512_set1_ps(kStart));
+        part[r.value] = _mm512_fmadd_ps(exact, scales.scale[1], part[r.value]);
       }
     });
   });
   Unroll<kRows>([&](auto r) {
     constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
     if constexpr (f.mins) {
-      const __m512i sum =
-          _mm512_set1_epi32(f.halves ? x[kPanel]->half_sums[kRow] : x[kPanel]->sum[kRow]);
-      const __m512i weighted = f.halves ? _mm512_madd_epi16(sum, scales.half_mins) : sum;
-      part[r.value] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(weighted), scales.min, part[r.value]);
+      __m512 sum = _mm512_set1_ps(x[kPanel]->sum[kRow]);
+      if constexpr (f.halves) {
+        const __m512i both = _mm512_set1_epi32(x[kPanel]->half_sums[kRow]);
+        sum = _mm512_cvtepi32_ps(_mm512_madd_epi16(both, scales.half_mins));
+      }
+      part[r.value] = _mm512_fmadd_ps(sum, scales.min, part[r.value]);
     }
     acc[r.value] =
         _mm512_fmadd_ps(part[r.value], _mm512_set1_ps(x[kPanel]->scale[kRow]), acc[r.value]);
@@ -260,7 +280,6 @@ void Int8Tile(const TileWork& work) {
       super.scale = LoadHalves(super_scales);
       if constexpr (f.mins) {
         super.min = LoadHalves(super_scales + 32);
-        if constexpr (!f.halves) super.min = _mm512_mul_ps(super.min, _mm512_set1_ps(kMinUnit));
       }
       super_scales += SuperBytes(f);
     }
@@ -332,11 +351,9 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
     const bool finite = max_bits < 0x7F800000;
     if (!finite || max < kSmallestActivation) {
       for (auto& group : block->q) std::memset(group[row], 0, sizeof(group[row]));
-      block->scale[row] = finite ? 0.0f : __builtin_nanf("");
-      block->sum[row] = block->half_sums[row] = 0;
+      block->SetSums(row, finite ? 0.0f : __builtin_nanf(""), 0, 0);
       continue;
     }
-    block->scale[row] = max / 127.0f;
     const __m512 inverse = _mm512_set1_ps(127.0f / max);
     constexpr int kToEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     const __m512i low = _mm512_cvt_roundps_epi32(_mm512_mul_ps(v[0], inverse), kToEven);
@@ -345,9 +362,7 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
     StoreBytes(high, row, block->q + 4);
     const int32_t low_sum = _mm512_reduce_add_epi32(low);
     const int32_t high_sum = _mm512_reduce_add_epi32(high);
-    block->sum[row] = -(low_sum + high_sum) * (1 << kSumShift);
-    block->half_sums[row] = static_cast<int32_t>((static_cast<uint32_t>(-high_sum) << 16) |
-                                                 (static_cast<uint32_t>(-low_sum) & 0xFFFF));
+    block->SetSums(row, max / 127.0f, low_sum, high_sum);
   }
 }
 

@@ -65,9 +65,6 @@ static constexpr uint8_t kIq4Levels[16] = {1,   24,  45,  63,  79,  93,  106, 11
 static constexpr uint8_t kMxfp4Levels[16] = {16, 17, 18, 19, 20, 22, 24, 28,
                                              16, 15, 14, 13, 12, 10, 8,  4};
 
-// The sums of activations in units of which ActivationBlock::sum is.
-static constexpr int kSumShift = 3;
-
 // How `type` is packed. Types without a form of their own are decoded to F32.
 static constexpr Format FormatOf(DType type) {
   switch (type) {

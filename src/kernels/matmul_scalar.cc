@@ -17,11 +17,7 @@ float RoundToEven(float value) {
   return (value + kShift) - kShift;
 }
 
-// Two int16 as quantize_row leaves them.
-int32_t PackHalves(int first, int second) {
-  return static_cast<int32_t>((static_cast<uint32_t>(second) << 16) |
-                              (static_cast<uint32_t>(first) & 0xFFFF));
-}
+// Of two int16 as quantize_row leaves them.
 int FirstHalf(int32_t halves) { return static_cast<int16_t>(halves & 0xFFFF); }
 int SecondHalf(int32_t halves) { return halves >> 16; }
 
@@ -35,11 +31,9 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
     const bool finite = max_bits < 0x7F800000;
     if (!finite || max < kSmallestActivation) {
       for (auto& group : block->q) std::memset(group[row], 0, sizeof(group[row]));
-      block->scale[row] = finite ? 0.0f : std::bit_cast<float>(0x7FC00000);
-      block->sum[row] = block->half_sums[row] = 0;
+      block->SetSums(row, finite ? 0.0f : std::bit_cast<float>(0x7FC00000), 0, 0);
       continue;
     }
-    block->scale[row] = max / 127.0f;
     const float inverse = 127.0f / max;
     int32_t half_sums[2] = {0, 0};
     for (int i = 0; i < kBlock; ++i) {
@@ -47,8 +41,7 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
       block->q[i / 4][row][i % 4] = q;
       half_sums[i / 16] += q;
     }
-    block->sum[row] = -(half_sums[0] + half_sums[1]) * (1 << kSumShift);
-    block->half_sums[row] = PackHalves(-half_sums[0], -half_sums[1]);
+    block->SetSums(row, max / 127.0f, half_sums[0], half_sums[1]);
   }
 }
 
@@ -147,9 +140,8 @@ void AddBlock(const Format& f, const Block& block, const ActivationBlock& x, int
     float part = static_cast<float>(dot[0][l]) * block.scale[0][l];
     if (f.halves) part = std::fma(static_cast<float>(dot[1][l]), block.scale[1][l], part);
     if (f.mins) {
-      const int sum = f.halves ? sum0 * block.half_min[0][l] + sum1 * block.half_min[1][l]
-                               : x.sum[row] / (1 << kSumShift);
-      part = std::fma(static_cast<float>(sum), block.min[l], part);
+      const int halves = sum0 * block.half_min[0][l] + sum1 * block.half_min[1][l];
+      part = std::fma(f.halves ? static_cast<float>(halves) : x.sum[row], block.min[l], part);
     }
     acc[l] = std::fma(part, x.scale[row], acc[l]);
   }

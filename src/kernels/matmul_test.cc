@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -311,13 +312,11 @@ TEST_P(MatmulTest, UnitVectorsGiveBackTheWeights) {
   for (int64_t i = 0; i < n_in; ++i) {
     std::vector<float> values(static_cast<size_t>(n_in));
     std::vector<ActivationBlock> blocks(static_cast<size_t>(n_in / 32 + 1));
-    for (ActivationBlock& block : blocks) block.scale[0] = 1.0f;
+    for (ActivationBlock& block : blocks) block.SetSums(0, 1.0f, 0, 0);
     values[i] = 1.0f;
     ActivationBlock& block = blocks[i / 32];
     block.q[i % 32 / 4][0][i % 4] = 1;
-    block.sum[0] = -8;
-    // The halves' sums, two int16: (-1, 0) or (0, -1).
-    block.half_sums[0] = i % 32 < 16 ? 0x0000FFFF : -0x10000;
+    block.SetSums(0, 1.0f, i % 32 < 16, i % 32 >= 16);
     const ActivationRows x = {values.data(), n_in, {blocks.data()}};
     const std::vector<float> out = Product(kernels, packed.matrix, x, 1);
     for (int64_t o = 0; o < n_out; ++o) {
@@ -374,9 +373,8 @@ TEST(QuantizeRowTest, EveryIsaGivesTheSameBytes) {
       // All rows, those that were not written too.
       ExpectSameBits(expected[b].scale, blocks[b].scale, kPanelRows, std::string(NameOf(isa)));
       EXPECT_EQ(0, std::memcmp(expected[b].q, blocks[b].q, sizeof(blocks[b].q))) << NameOf(isa);
-      EXPECT_EQ(0, std::memcmp(expected[b].sum, blocks[b].sum, sizeof(blocks[b].sum)));
-      EXPECT_EQ(
-          0, std::memcmp(expected[b].half_sums, blocks[b].half_sums, sizeof(blocks[b].half_sums)));
+      constexpr size_t kSums = offsetof(ActivationBlock, sum);
+      EXPECT_EQ(0, std::memcmp(expected[b].sum, blocks[b].sum, sizeof(ActivationBlock) - kSums));
     }
   }
 }
@@ -396,7 +394,11 @@ TEST(QuantizeRowTest, MeaningOfScalesLevelsAndSums) {
     EXPECT_EQ(q(0), -127);
     EXPECT_EQ(q(1), 64);  // 63.5, to even
     EXPECT_EQ(q(20), 32);
-    EXPECT_EQ(block.sum[kRow], 8 * (127 - 64 - 32));
+    EXPECT_EQ(block.sum[kRow], 127 - 64 - 32);
+    EXPECT_EQ(block.start8[kRow], kStartBits + 8 * (127 - 64 - 32));
+    EXPECT_EQ(block.start128[kRow], kStartBits + 128 * (127 - 64 - 32));
+    EXPECT_EQ(block.half_start32[0][kRow], kStartBits + 32 * (127 - 64));
+    EXPECT_EQ(block.half_start32[1][kRow], kStartBits - 32 * 32);
     EXPECT_EQ(static_cast<int16_t>(block.half_sums[kRow] & 0xFFFF), 127 - 64);
     EXPECT_EQ(block.half_sums[kRow] >> 16, -32);
 
@@ -412,6 +414,7 @@ TEST(QuantizeRowTest, MeaningOfScalesLevelsAndSums) {
       EXPECT_TRUE(std::isnan(block.scale[kRow])) << NameOf(isa);
       EXPECT_EQ(q(8), 0);
       EXPECT_EQ(block.sum[kRow], 0);
+      EXPECT_EQ(block.start8[kRow], kStartBits);
     }
   }
 }
