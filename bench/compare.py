@@ -2,8 +2,9 @@
 """Weft and other engines side by side, on the same files with the same threads.
 
 Every measurement is made with each engine in turn, RUNS times over, so that a machine
-that speeds up or slows down does so for all of them; the medians are printed as one
-Markdown table row per model and work, with the ratio of Weft to the best other engine.
+that speeds up or slows down does so for all of them; the medians are printed as Markdown
+table rows per model and work, with the ratio of Weft to the best other engine (above 1:
+Weft is faster) and the most memory that each program held, mapped files included.
 
   bench/compare.py --peer llama.cpp=DIR [--peer NAME=DIR]... [--runs N] MODEL...
 
@@ -11,44 +12,78 @@ DIR holds llama-bench and llama-batched-bench (llama.cpp or a fork with the same
 options). Models of real shapes with random weights come from weft-make-model.
 """
 import argparse
+import collections
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 
 WEFT = "weft"
 
+# A finished program: what it printed, how long it took, the most memory it held.
+Done = collections.namedtuple("Done", "out err wall_s peak_mb")
+# What one run of an engine gave, a value for each row of its work: tokens per second, or
+# seconds. `shares` are of the machine's limit, and Weft's alone.
+Result = collections.namedtuple("Result", "values peak_mb shares", defaults=([],))
+
 
 def run(command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"compare: {' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return done.stdout
+    with (tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err,
+          tempfile.TemporaryDirectory() as home):  # some leave a log where they run
+        begin = time.monotonic()
+        process = subprocess.Popen(command, stdout=out, stderr=err, cwd=home)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall_s = time.monotonic() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        done = Done(out.read(), err.read(), wall_s, usage.ru_maxrss / 1024)
+        if process.returncode != 0:
+            sys.exit(f"compare: {' '.join(command)} ended with {process.returncode}:\n"
+                     f"{done.err[-2000:]}")
+        return done
 
 
-def json_lines(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+def weft_bench(weft, model, threads, *options):
+    done = run([weft, "bench", "-m", model, "--threads", threads, "--repeat", "1", "--json",
+                *options])
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    return Result([line["tokens_per_s"] for line in lines], done.peak_mb,
+                  [line["limit_share"] for line in lines])
 
 
-# A work is measured by one function per kind of engine: (binaries, model, threads) ->
-# tokens per second.
+def llama_bench(directory, model, threads, *options):
+    done = run([f"{directory}/llama-bench", "-m", model, "-t", threads, "-r", "1", "-o", "json",
+                *options])
+    return Result([json.loads(done.out[done.out.index("["):])[-1]["avg_ts"]], done.peak_mb)
+
+
+def llama_batched_bench(directory, model, threads, sessions, depth, n):
+    """Tokens per second in the prompts, in decoding; the peak."""
+    done = run([f"{directory}/llama-batched-bench", "-m", model, "-t", threads,
+                "-c", str(sessions * (depth + n) + 256), "-npp", str(depth), "-ntg", str(n),
+                "-npl", str(sessions)])
+    # A table, which some print to one stream and some to the other.
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]]
+            for line in (done.out + done.err).splitlines() if line.startswith("|")]
+    names, values = rows[0], rows[-1]
+    return *(float(values[names.index(name)]) for name in ("S_PP t/s", "S_TG t/s")), done.peak_mb
 
 
 class Prompt:
     """A prompt of n tokens, alone."""
 
     def __init__(self, n):
-        self.name, self.n = f"prompt {n}", n
+        self.rows, self.n = [f"prompt {n}"], n
 
     def weft(self, weft, model, threads):
-        out = run([weft, "bench", "-m", model, "--threads", threads, "--prompt", str(self.n),
-                   "--decode", "0", "--repeat", "1", "--json"])
-        return next(r for r in json_lines(out) if r["work"] == "prompt")
+        return weft_bench(weft, model, threads, "--prompt", str(self.n), "--decode", "0")
 
     def peer(self, directory, model, threads):
-        out = run([f"{directory}/llama-bench", "-m", model, "-t", threads, "-p", str(self.n),
-                   "-n", "0", "-r", "1", "-o", "json"])
-        return json.loads(out[out.index("["):])[-1]["avg_ts"]
+        return llama_bench(directory, model, threads, "-p", str(self.n), "-n", "0")
 
 
 class Decode:
@@ -56,59 +91,94 @@ class Decode:
 
     def __init__(self, sessions, depth, n):
         self.sessions, self.depth, self.n = sessions, depth, n
-        self.name = f"decode, {sessions} together" if sessions > 1 else "decode, 1 session"
-        if depth > 128:
-            self.name += f", at {depth}"
+        self.rows = [f"decode, {sessions} together" if sessions > 1 else "decode, 1 session"]
 
     def weft(self, weft, model, threads):
-        out = run([weft, "bench", "-m", model, "--threads", threads, "--prompt", "0", "--decode",
-                   str(self.n), "--sessions", str(self.sessions), "--depth", str(self.depth),
-                   "--repeat", "1", "--json"])
-        return next(r for r in json_lines(out) if r["work"] == "decode")
+        return weft_bench(weft, model, threads, "--prompt", "0", "--decode", str(self.n),
+                          "--sessions", str(self.sessions), "--depth", str(self.depth))
 
     def peer(self, directory, model, threads):
         if self.sessions == 1:
-            depth = ["-d", str(self.depth)] if self.depth else []
-            out = run([f"{directory}/llama-bench", "-m", model, "-t", threads, "-p", "0",
-                       "-n", str(self.n), "-r", "1", "-o", "json", *depth])
-            return json.loads(out[out.index("["):])[-1]["avg_ts"]
-        context = self.sessions * (max(self.depth, 16) + self.n) + 256
-        out = run([f"{directory}/llama-batched-bench", "-m", model, "-t", threads,
-                   "-c", str(context), "-npp", str(max(self.depth, 16)), "-ntg", str(self.n),
-                   "-npl", str(self.sessions), "--output-format", "jsonl"])
-        return json_lines(out)[-1]["speed_tg"]
+            return llama_bench(directory, model, threads, "-p", "0", "-n", str(self.n))
+        _, speed, peak_mb = llama_batched_bench(directory, model, threads, self.sessions,
+                                                self.depth, self.n)
+        return Result([speed], peak_mb)
+
+
+class Long:
+    """A long prompt alone, and n tokens decoded after it."""
+
+    def __init__(self, depth, n):
+        self.rows, self.depth, self.n = [f"prompt {depth}", f"decode, 1 session, at {depth}"], depth, n
+
+    def weft(self, weft, model, threads):
+        return weft_bench(weft, model, threads, "--prompt", str(self.depth), "--sessions", "1",
+                          "--decode", str(self.n), "--depth", str(self.depth))
+
+    def peer(self, directory, model, threads):
+        *speeds, peak_mb = llama_batched_bench(directory, model, threads, 1, self.depth, self.n)
+        return Result(speeds, peak_mb)
+
+
+class Load:
+    """From the start of the program to its end, with one token computed."""
+
+    rows = ["load, s"]
+
+    def weft(self, weft, model, threads):
+        done = run([weft, "run", "-m", model, "--threads", threads, "-n", "1", "--raw", "a"])
+        return Result([done.wall_s], done.peak_mb)
+
+    def peer(self, directory, model, threads):
+        done = run([f"{directory}/llama-bench", "-m", model, "-t", threads, "-r", "1", "-p", "0",
+                    "-n", "1"])
+        return Result([done.wall_s], done.peak_mb)
 
 
 WORKS = {
     "prompt128": Prompt(128),
     "prompt512": Prompt(512),
-    "prompt4096": Prompt(4096),
-    "prompt16000": Prompt(16000),
+    "long4096": Long(4096, 32),
+    "long16000": Long(16000, 32),
     "decode1": Decode(1, 0, 64),
     "decode8": Decode(8, 128, 32),
     "decode16": Decode(16, 128, 32),
-    "depth4096": Decode(1, 4096, 32),
-    "depth16000": Decode(1, 16000, 32),
+    "load": Load(),
 }
 
 
 def measure(work, model, peers, options):
-    speeds = {name: [] for name in [WEFT, *peers]}
-    shares = []
+    results = {name: [] for name in [WEFT, *peers]}
     for i in range(options.runs):
-        print(f"compare: {model}: {work.name}: run {i + 1} of {options.runs}", file=sys.stderr)
-        result = work.weft(options.weft, model, options.threads)
-        speeds[WEFT].append(result["tokens_per_s"])
-        shares.append(result["limit_share"])
+        print(f"compare: {model}: {work.rows[0]}: run {i + 1} of {options.runs}", file=sys.stderr)
+        results[WEFT].append(work.weft(options.weft, model, options.threads))
         for name, directory in peers.items():
-            speeds[name].append(work.peer(directory, model, options.threads))
-    return speeds, statistics.median(shares)
+            results[name].append(work.peer(directory, model, options.threads))
+    return results
 
 
 def cell(values):
     middle = statistics.median(values)
     spread = (max(values) - min(values)) / middle / 2
-    return f"{middle:.1f} ± {100 * spread:.0f} %"
+    return f"{middle:.{1 if middle >= 10 else 2}f} ± {100 * spread:.0f} %"
+
+
+def print_rows(label, work, results):
+    peaks = " / ".join(f"{max(r.peak_mb for r in runs):.0f}" for runs in results.values())
+    for i, row in enumerate(work.rows):
+        values = {name: [r.values[i] for r in runs] for name, runs in results.items()}
+        middles = {name: statistics.median(v) for name, v in values.items()}
+        shares = [r.shares[i] for r in results[WEFT] if r.shares]
+        cells = [f"{label}, {row}", cell(values[WEFT]),
+                 f"{100 * statistics.median(shares):.0f} %" if shares else ""]
+        others = [name for name in results if name != WEFT]
+        cells += [cell(values[name]) for name in others]
+        if others:
+            in_seconds = row.endswith(", s")
+            best = (min if in_seconds else max)(middles[name] for name in others)
+            ratio = best / middles[WEFT] if in_seconds else middles[WEFT] / best
+            cells.append(f"{ratio:.2f}x")
+        print("| " + " | ".join([*cells, peaks]) + " |", flush=True)
 
 
 def main():
@@ -123,23 +193,21 @@ def main():
     parser.add_argument("--threads", default="2")
     options = parser.parse_args()
     peers = dict(peer.split("=", 1) for peer in options.peer)
+    peers = {name: os.path.abspath(directory) for name, directory in peers.items()}
+    options.weft = os.path.abspath(options.weft)
     unknown = [name for name in options.works.split(",") if name not in WORKS]
     if unknown:
         parser.error(f"no work is called {unknown[0]}; there are {', '.join(WORKS)}")
 
-    print(f"| tokens/s, {options.threads} threads, median of {options.runs} | weft | of the limit | "
-          + "".join(f"{name} | " for name in peers) + ("ratio |" if peers else ""))
-    print("|---|---|---|" + "---|" * len(peers) + ("---|" if peers else ""))
-    for model in options.models:
+    header = [f"tokens/s, {options.threads} threads, median of {options.runs}", WEFT,
+              "of the limit", *peers, *(["ratio"] if peers else []),
+              "peak memory, MB: " + " / ".join([WEFT, *peers])]
+    print("| " + " | ".join(header) + " |")
+    print("|" + "---|" * len(header))
+    for model in map(os.path.abspath, options.models):
         label = model.rsplit("/", 1)[-1].removesuffix(".gguf")
         for key in options.works.split(","):
-            speeds, share = measure(WORKS[key], model, peers, options)
-            row = f"| {label}, {WORKS[key].name} | {cell(speeds[WEFT])} | {100 * share:.0f} % | "
-            row += "".join(f"{cell(speeds[name])} | " for name in peers)
-            if peers:
-                best = max(statistics.median(speeds[name]) for name in peers)
-                row += f"{statistics.median(speeds[WEFT]) / best:.2f}x |"
-            print(row, flush=True)
+            print_rows(label, WORKS[key], measure(WORKS[key], model, peers, options))
 
 
 if __name__ == "__main__":
