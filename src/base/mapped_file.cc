@@ -76,16 +76,20 @@ void MappedFile::Release(std::span<const std::byte> bytes) const {
 StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {
   const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) return ErrnoStatus(errno, StrCat("cannot open ", Printable(path, 300)));
+  return ReadDescriptor(fd.get(), path, max_bytes);
+}
+
+StatusOr<std::string> ReadDescriptor(int fd, std::string_view name, size_t max_bytes) {
   std::string contents;
   char buffer[1 << 16];
   while (true) {
-    const ssize_t n = read(fd.get(), buffer, sizeof(buffer));
+    const ssize_t n = read(fd, buffer, sizeof(buffer));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, StrCat("cannot read ", Printable(path, 300)));
+    if (n < 0) return ErrnoStatus(errno, StrCat("cannot read ", Printable(name, 300)));
     if (n == 0) return contents;
     contents.append(buffer, static_cast<size_t>(n));
     if (contents.size() > max_bytes) {
-      return ResourceExhausted(Printable(path, 300), " is larger than ", HumanBytes(max_bytes));
+      return ResourceExhausted(Printable(name, 300), " is larger than ", HumanBytes(max_bytes));
     }
   }
 }

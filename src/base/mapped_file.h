@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 
@@ -43,9 +44,11 @@ class MappedFile {
   const size_t size_;
 };
 
-// Reads a whole file into memory. Errors name the path; more than `max_bytes`
-// is an error.
+// Reads a whole file into memory. Errors name the path and the reason; more than
+// `max_bytes` is an error.
 StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
+// The same with what is open already, which stays open; `name` is for errors.
+StatusOr<std::string> ReadDescriptor(int fd, std::string_view name, size_t max_bytes);
 
 // Writes `contents` to `path`, replacing it. Not atomic; for command-line output.
 Status WriteFile(const std::string& path, std::span<const std::byte> contents);

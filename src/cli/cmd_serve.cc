@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mapped_file.h"
 #include "base/mutex.h"
 #include "chat/builtin_templates.h"
 #include "cli/command.h"
@@ -160,11 +160,7 @@ StatusOr<std::string> TemplateSource(const ServeFlags& flags) {
     return std::string(source);
   }
   if (flags.template_file.empty()) return std::string();
-  std::ifstream in(flags.template_file, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in.is_open() || in.bad()) {
-    return NotFound("cannot read ", Printable(flags.template_file, 200));
-  }
+  WEFT_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.template_file, kMaxTextBytes));
   if (text.empty()) return InvalidArgument(Printable(flags.template_file, 200), " is empty");
   return text;
 }
@@ -287,10 +283,12 @@ Status Serve(const ServeFlags& flags) {
   const serve::ApiKeys grpc_keys = door_options.keys;
   WEFT_ASSIGN_OR_RETURN(const EngineOptions engine_options, ServeEngineOptions(flags));
   WEFT_ASSIGN_OR_RETURN(std::string template_source, TemplateSource(flags));
+  // Before anybody is told that there is a server.
+  WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto wakeups, Wakeups::Create());
 
   LoadOutcome outcome;
-  serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model); },
+  serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, file); },
                          .engine = engine_options,
                          .template_source = std::move(template_source),
                          .model_id = flags.alias,

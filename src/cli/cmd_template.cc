@@ -1,10 +1,9 @@
 // weft template.
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 
+#include "base/mapped_file.h"
 #include "chat/builtin_templates.h"
 #include "chat/template.h"
 #include "cli/command.h"
@@ -28,10 +27,7 @@ struct TemplateFlags {
 
 StatusOr<std::string> ReadWhole(const std::string& path) {
   if (path == "-") return TextOrStdin("-");
-  std::ifstream in(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in.is_open() || in.bad()) return NotFound("cannot read ", Printable(path, 200));
-  return text;
+  return ReadFile(path, kMaxTextBytes);
 }
 
 // A template and the tokens it puts around a conversation.

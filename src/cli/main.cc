@@ -1,9 +1,13 @@
 // weft: many conversations on one language model.
+#include <poll.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +29,15 @@ Status RunBody(const CommandBody& body) {
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("out of memory; use a smaller model or input");
   }
+}
+
+// Whoever reads stderr may have stopped reading, as a log's reader does that hangs: the end
+// does not wait for that.
+void PrintLastWord(std::string_view message) {
+  constexpr int kPatienceMs = 1000;
+  pollfd stderr_end = {.fd = STDERR_FILENO, .events = POLLOUT};
+  if (poll(&stderr_end, 1, kPatienceMs) == 0) return;
+  std::fprintf(stderr, "weft: %.*s\n", static_cast<int>(message.size()), message.data());
 }
 
 int Main(int argc, char** argv) {
@@ -52,8 +65,7 @@ int Main(int argc, char** argv) {
     if (!sub->parsed()) continue;
     const Status status = RunBody(body);
     if (status.ok()) return kOk;
-    std::fprintf(stderr, "weft: %.*s\n", static_cast<int>(Message(status).size()),
-                 Message(status).data());
+    PrintLastWord(Message(status));
     return kFailed;
   }
   std::fputs("weft: say which command; 'weft --help' lists them\n", stderr);

@@ -3,24 +3,18 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/mapped_file.h"
 #include "cli/box_model.h"
 #include "engine/kv_type.h"
 #include "model/model_spec.h"
 
 namespace weft::cli {
 namespace {
-
-StatusOr<std::shared_ptr<const Model>> LoadBoxModel(const ModelOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(auto file, OpenBoxModel());
-  return Model::FromFile(std::move(file), options);
-}
 
 void WarnBeyondTraining(const Model& model) {
   const int64_t trained = model.spec().context_tokens;
@@ -69,6 +63,12 @@ StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& fla
 }
 
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(auto file, OpenFlaggedFile(flags));
+  return LoadFlaggedModel(flags, std::move(file));
+}
+
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
+                                                        std::shared_ptr<const ModelFile> file) {
   ModelOptions options;
   options.backend = flags.backend;
   options.n_threads = flags.threads;
@@ -79,7 +79,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags)
       std::fprintf(stderr, "\rloading %3.0f %%", fraction * 100);
     };
   }
-  auto model = flags.path.empty() ? LoadBoxModel(options) : Model::Load(flags.path, options);
+  auto model = Model::FromFile(std::move(file), options);
   if (terminal) std::fprintf(stderr, "\r\033[K");
   if (model.ok()) WarnBeyondTraining(**model);
   return model;
@@ -96,9 +96,7 @@ StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags) {
 
 StatusOr<std::string> TextOrStdin(const std::string& argument) {
   if (argument != "-") return argument;
-  std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
-  if (std::cin.bad()) return Unavailable("cannot read stdin");
-  return text;
+  return ReadDescriptor(STDIN_FILENO, "stdin", kMaxTextBytes);
 }
 
 }  // namespace weft::cli

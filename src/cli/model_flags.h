@@ -2,6 +2,7 @@
 #ifndef WEFT_CLI_MODEL_FLAGS_H_
 #define WEFT_CLI_MODEL_FLAGS_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -31,8 +32,14 @@ void AddContextFlag(CLI::App* app, ModelFlags* flags);
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags);
 // Loads it whole, with progress on stderr when that is a terminal.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags);
+// The same with the file that OpenFlaggedFile gave.
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
+                                                        std::shared_ptr<const ModelFile> file);
 // Engine options as the flags say; the rest is the default.
 StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags);
+
+// No text, template or conversation that a command reads whole is larger.
+inline constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
 // The text of an argument: itself, or all of stdin for "-".
 StatusOr<std::string> TextOrStdin(const std::string& argument);

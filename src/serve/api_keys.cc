@@ -4,15 +4,15 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "base/check.h"
+#include "base/mapped_file.h"
 
 namespace weft::serve {
 namespace {
 
+constexpr size_t kMaxFileBytes = size_t{64} << 20;
 constexpr std::string_view kSpaces = " \t\r";
 
 // The first word of `line`, which it loses.
@@ -66,9 +66,7 @@ StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
 }
 
 StatusOr<ApiKeys> ApiKeys::Load(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in.is_open() || in.bad()) return NotFound("cannot read ", Printable(path, 200));
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFileBytes));
   auto keys = Parse(text);
   return keys.ok() ? std::move(keys) : Annotate(keys.status(), Printable(path, 200), ": ");
 }

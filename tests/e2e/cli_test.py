@@ -224,6 +224,32 @@ class FileTest(CliTest):
         self.fail("logits", "-m", self.llama, "--tokens", self.dir / "none.json", "--out", out,
                   says="none.json")
 
+    def test_what_cannot_be_read_is_told_with_the_reason(self):
+        self.fail("template", "--template", self.dir, says="Is a directory")
+        folder = os.open(self.dir, os.O_RDONLY)
+        try:
+            done = subprocess.run([WEFT, "tokenize", "-m", str(self.llama), "-"], stdin=folder,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        finally:
+            os.close(folder)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"cannot read stdin: Is a directory", done.stderr)
+
+    def test_an_error_that_nobody_reads_ends_the_program_all_the_same(self):
+        reader, writer = os.pipe()
+        try:
+            os.set_blocking(writer, False)
+            with self.assertRaises(BlockingIOError):
+                while True:
+                    os.write(writer, b"x" * 4096)
+            os.set_blocking(writer, True)
+            done = subprocess.run([WEFT, "run", "-m", "missing.gguf", "x"], stderr=writer,
+                                  timeout=60)
+        finally:
+            os.close(reader)
+            os.close(writer)
+        self.assertEqual(done.returncode, 1)
+
     def test_places_that_cannot_be_written(self):
         tokens = self.write("ok.json", "[1, 300]")
         self.fail("logits", "-m", self.llama, "--tokens", tokens, "--out",

@@ -158,6 +158,17 @@ class LifeTest(ServeTest):
         self.assertIn("broken.gguf", result.err.splitlines()[-1])
         self.assertNotIn("ready", result.err)
 
+    def test_a_file_that_cannot_be_read_is_told_before_anybody_may_ask(self):
+        for flags, reason in ((("-m", self.dir / "missing.gguf"), "No such file"),
+                              (("-m", self.dir), "not a regular file"),
+                              (("--template", self.dir), "Is a directory"),
+                              (("--api-key-file", self.dir / "none"), "No such file")):
+            result = weft("serve", "--port", 0, *flags)
+            self.assertEqual(result.code, 1, result)
+            self.assertIn(str(flags[1]), result.err)
+            self.assertIn(reason, result.err)
+            self.assertNotIn("listening", result.err)
+
     def test_wrong_flags_are_told_before_anything_is_loaded(self):
         keys = self.dir / "no_keys.txt"
         keys.write_text("# nothing\n")
