@@ -63,7 +63,8 @@ enum class FinishReason {
 
 struct TurnUsage {
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;
+  int64_t cached_tokens = 0;      // of those, not computed for this turn
+  int64_t computed_tokens = 0;    // the others; fewer where the turn ended before all were
   int64_t completion_tokens = 0;  // sampled tokens, an end token included
   int64_t queued_us = 0;          // submitted -> first computed row
   int64_t prompt_us = 0;          // first computed row -> first token

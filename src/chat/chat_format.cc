@@ -43,7 +43,8 @@ class ChatFormatImpl final : public ChatFormat {
   StatusOr<ChatPrompt> Render(const ChatRequest& request) const override {
     WEFT_RETURN_IF_ERROR(CheckMessages(request.messages));
     WEFT_RETURN_IF_ERROR(CheckTools(request.tools));
-    return request.continue_final_message ? RenderContinued(request) : RenderWhole(request);
+    return request.continuation == Continuation::kNone ? RenderWhole(request)
+                                                       : RenderContinued(request);
   }
 
   std::unique_ptr<ReplyParser> NewReplyParser(const ChatPrompt& prompt,
@@ -109,12 +110,20 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderContinued(const ChatRequest& request)
   if (const auto calls = last.find("tool_calls"); calls != last.end() && !calls->empty()) {
     return InvalidArgument(place, ".tool_calls: a message with calls is complete; answer them");
   }
-  bool in_reasoning = !HasText(last, "content") && HasText(last, "reasoning_content");
+  bool in_reasoning = request.continuation == Continuation::kReasoning;
+  if (in_reasoning && HasText(last, "content")) {
+    return InvalidArgument(place, ".content: reasoning with content behind it is complete");
+  }
+  if (request.continuation == Continuation::kAuto) {
+    in_reasoning = !HasText(last, "content") && HasText(last, "reasoning_content");
+  }
   if (in_reasoning) {
     if (!syntax_->reasoning) {
       return InvalidArgument(place, ".content: with this model only content can be continued");
     }
-    last["reasoning_content"] = StrCat(last["reasoning_content"].get<std::string>(), kGoesOnHere);
+    const bool is_begun = HasText(last, "reasoning_content");
+    last["reasoning_content"] =
+        StrCat(is_begun ? last["reasoning_content"].get<std::string>() : "", kGoesOnHere);
   } else {
     const std::string said = last.contains("content") ? ContentText(last["content"]) : "";
     in_reasoning = syntax_->reasoning && EndsInReasoning(said, *syntax_->reasoning);

@@ -23,6 +23,14 @@
 
 namespace weft {
 
+// Whether the reply goes on where the last message ends, which is then the assistant's.
+enum class Continuation {
+  kNone,
+  kAuto,       // in what that message ends with: its content, else its reasoning
+  kContent,    // behind its reasoning, also where no content is begun
+  kReasoning,  // in its reasoning, behind which there is no content
+};
+
 struct ChatRequest {
   // In the shape of OpenAI's chat completions: role, content (text, null or parts of
   // type text), reasoning_content, tool_calls, tool_call_id, name.
@@ -30,9 +38,8 @@ struct ChatRequest {
   // [{"type":"function","function":{"name","description","parameters"}}]; null or empty: none.
   nlohmann::ordered_json tools;
   bool add_generation_prompt = true;
-  // The reply goes on where the last message ends, which is the assistant's;
-  // add_generation_prompt is not looked at.
-  bool continue_final_message = false;
+  // But for kNone, add_generation_prompt is not looked at.
+  Continuation continuation = Continuation::kNone;
   // Further variables of the template, e.g. enable_thinking, reasoning_effort.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
   RenderOptions render;

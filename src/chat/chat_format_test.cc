@@ -186,7 +186,7 @@ TEST(ChatFormatTest, RefusalsNameThePlace) {
               HasSubstr("messages[0].content: must be a string or a list"));
   EXPECT_THAT(Refusal(R"([{"role": "user", "content": [{"type": "text", "text": "a"},
                           {"type": "image_url", "image_url": {"url": "x"}}]}])"),
-              HasSubstr("messages[0].content[1]: this server takes text alone"));
+              HasSubstr("messages[0].content[1]: image input is not supported"));
   EXPECT_THAT(Refusal(R"([{"role": "assistant", "tool_calls": [{"function": {}}]}])"),
               HasSubstr("messages[0].tool_calls[0].function.name"));
   EXPECT_THAT(Refusal(R"([{"role": "user", "content": "x", "tool_calls": []}])"),
@@ -205,7 +205,7 @@ TEST(ChatFormatTest, WithoutATemplateItIsChatMl) {
       {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
       {"role": "assistant", "content": "c"}, {"role": "user", "content": "d"}])"))
                 .text,
-            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nab<|im_end|>\n"
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\na\nb<|im_end|>\n"
             "<|im_start|>assistant\nc<|im_end|>\n<|im_start|>user\nd<|im_end|>\n"
             "<|im_start|>assistant\n");
 }
@@ -283,7 +283,7 @@ TEST(ChatFormatTest, AMessageThatIsBegunIsContinued) {
   ChatRequest request = Request(R"([{"role": "user", "content": "a"},
       {"role": "assistant", "content": [{"type": "text", "text": "It "},
                                         {"type": "text", "text": "is "}]}])");
-  request.continue_final_message = true;
+  request.continuation = Continuation::kAuto;
   const ChatPrompt prompt = Rendered(*format, request);
   EXPECT_EQ(prompt.text, "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nIt is ");
   EXPECT_FALSE(prompt.reasoning_is_open);
@@ -303,7 +303,7 @@ TEST(ChatFormatTest, ReasoningThatIsBegunIsContinuedAsReasoning) {
       "{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}|{%- endfor -%}");
   ChatRequest request = Request(R"([{"role": "user", "content": "a"},
       {"role": "assistant", "content": "", "reasoning_content": "Well, "}])");
-  request.continue_final_message = true;
+  request.continuation = Continuation::kAuto;
   const ChatPrompt open = Rendered(*format, request);
   EXPECT_EQ(open.text, "user:a|assistant:<think>Well, ");
   EXPECT_TRUE(open.reasoning_is_open);
@@ -311,6 +311,21 @@ TEST(ChatFormatTest, ReasoningThatIsBegunIsContinuedAsReasoning) {
   const ChatPrompt closed = Rendered(*format, request);
   EXPECT_EQ(closed.text, "user:a|assistant:<think>Well, </think>So ");
   EXPECT_FALSE(closed.reasoning_is_open);
+  // Said in so many words.
+  request.messages[1]["content"] = "";
+  request.continuation = Continuation::kReasoning;
+  EXPECT_EQ(Rendered(*format, request).text, open.text);
+  request.continuation = Continuation::kContent;
+  EXPECT_EQ(Rendered(*format, request).text, "user:a|assistant:<think>Well, </think>");
+  EXPECT_FALSE(Rendered(*format, request).reasoning_is_open);
+  request.messages[1].erase("reasoning_content");
+  request.continuation = Continuation::kReasoning;
+  EXPECT_EQ(Rendered(*format, request).text, "user:a|assistant:<think>");
+  EXPECT_TRUE(Rendered(*format, request).reasoning_is_open);
+  request.messages[1]["content"] = "So ";
+  EXPECT_THAT(std::string(Message(format->Render(request).status())),
+              HasSubstr("messages[1].content: reasoning with content behind it is complete"));
+  request.continuation = Continuation::kAuto;
   request.messages[1] = Json{{"role", "assistant"}, {"content", "<think>Hm"}};
   EXPECT_TRUE(Rendered(*format, request).reasoning_is_open);
   request.messages[1]["content"] = "<think>Hm</think>";
@@ -320,7 +335,7 @@ TEST(ChatFormatTest, ReasoningThatIsBegunIsContinuedAsReasoning) {
 TEST(ChatFormatTest, WhatCannotBeContinuedIsRefused) {
   const auto refusal = [](const char* source, const char* messages) {
     ChatRequest request = Request(messages);
-    request.continue_final_message = true;
+    request.continuation = Continuation::kAuto;
     const auto prompt = Format(source)->Render(request);
     EXPECT_EQ(prompt.status().code(), StatusCode::kInvalidArgument);
     return std::string(Message(prompt.status()));
@@ -350,7 +365,7 @@ TEST(ChatFormatTest, TemplatesOfTheFieldLetAnAnswerBeContinued) {
         "microsoft-Phi-3.5-mini-instruct", "HuggingFaceTB-SmolLM3-3B"}) {
     ChatRequest request = Request(R"([{"role": "user", "content": "Name a city."},
         {"role": "assistant", "content": "One is "}])");
-    request.continue_final_message = true;
+    request.continuation = Continuation::kAuto;
     const auto format = Format(GoldenSource(name));
     const ChatPrompt prompt = Rendered(*format, request);
     EXPECT_THAT(prompt.text, HasSubstr("Name a city.")) << name;

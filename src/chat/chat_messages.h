@@ -6,6 +6,7 @@
 #define WEFT_CHAT_CHAT_MESSAGES_H_
 
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "chat/reply_syntax.h"
@@ -18,8 +19,8 @@ namespace weft {
 Status CheckMessages(const nlohmann::ordered_json& messages);
 Status CheckTools(const nlohmann::ordered_json& tools);
 
-// The text of a checked message's content, its parts joined; "" for null.
-std::string ContentText(const nlohmann::ordered_json& content);
+// The text of a checked message's content, its parts joined by `separator`; "" for null.
+std::string ContentText(const nlohmann::ordered_json& content, std::string_view separator = "");
 
 // REQUIRES: both are checked.
 nlohmann::ordered_json ShapeMessages(const nlohmann::ordered_json& messages,

@@ -27,8 +27,10 @@ Status CheckParts(const Json& parts, const std::string& place) {
     }
     const std::string type = Member(part, "type").get<std::string>();
     if (type != "text") {
-      return InvalidArgument(here, ": this server takes text alone, not a part of type '",
-                             Printable(type), "'; send its text or leave it out");
+      const std::string_view kind = std::string_view(type).substr(0, type.find('_'));
+      return InvalidArgument(here, ": ", Printable(kind), " input is not supported: this server ",
+                             "takes text alone; send the text of a part of type '", Printable(type),
+                             "' or leave it out");
     }
     if (!Member(part, "text").is_string()) {
       return InvalidArgument(here, ".text: a text part must have its text as a string");

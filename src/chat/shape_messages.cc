@@ -15,6 +15,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxArgumentsDepth = 64;
 
+// Parts that clients send are things of their own, such as files; those of an answer were one
+// text.
+constexpr char kBetweenParts[] = "\n";
+
 std::string StringMember(const Json& object, const char* key) {
   const auto it = object.find(key);
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
@@ -88,7 +92,7 @@ class Shaper {
     FlushCalls();
     Json shaped = message;
     shaped["role"] = role;
-    shaped["content"] = Content(ContentText(message["content"]));
+    shaped["content"] = Content(ContentText(message["content"], kBetweenParts));
     out_.push_back(std::move(shaped));
   }
 
@@ -167,7 +171,7 @@ class Shaper {
       shaped["name"] = name->second;
     }
     if (!id.empty()) shaped["tool_call_id"] = Id(id);
-    std::string text = ContentText(message["content"]);
+    std::string text = ContentText(message["content"], kBetweenParts);
     if (traits_.results) {
       shaped["content"] = Content(std::move(text));
       if (!TakePendingCall(shaped)) out_.push_back(std::move(shaped));
@@ -243,11 +247,14 @@ void PutInFront(const std::string& text, const TemplateTraits& traits, Json* mes
 
 }  // namespace
 
-std::string ContentText(const Json& content) {
+std::string ContentText(const Json& content, std::string_view separator) {
   if (content.is_string()) return content.get<std::string>();
   std::string text;
   if (!content.is_array()) return text;
-  for (const Json& part : content) text += part["text"].get_ref<const std::string&>();
+  for (const Json& part : content) {
+    if (!text.empty()) text += separator;
+    text += part["text"].get_ref<const std::string&>();
+  }
   return text;
 }
 

@@ -300,6 +300,7 @@ void EngineCore::Consume(StepPart* part) {
     return;
   }
   ++part->turn->next_chunk;
+  part->turn->usage.computed_tokens += part->rows;
   ReportProgress(*part, part->first_row + part->rows);
   if (part->turn->wants_prompt_rows()) TakePromptRows(part);
   if (part->ends_prompt) FinishPrompt(part);

@@ -48,6 +48,7 @@ TEST_F(EngineTurnsTest, WhatIsAppendedContinuesTheSession) {
     EXPECT_EQ(said.started->cached_tokens, std::max<int64_t>(0, before - 1));
     EXPECT_EQ(said.done().usage.cached_tokens, said.started->cached_tokens);
     EXPECT_EQ(said.done().usage.prompt_tokens, length);
+    EXPECT_EQ(said.done().usage.computed_tokens, length - said.done().usage.cached_tokens);
     EXPECT_EQ(said.done().usage.completion_tokens, 10);
     length += 10;
   }
@@ -423,6 +424,9 @@ TEST_F(EngineTurnsTest, ATurnCancelledInPrefillLeavesItsSessionAsItWas) {
     const TurnOutcome outcome = Collect(turn.get());
     EXPECT_EQ(outcome.done().reason, FinishReason::kCancelled);
     EXPECT_FALSE(outcome.started.has_value());
+    const TurnUsage& usage = outcome.done().usage;
+    EXPECT_GT(usage.computed_tokens, 0);
+    EXPECT_LT(usage.cached_tokens + usage.computed_tokens, usage.prompt_tokens);
     EXPECT_EQ(TokensOf(engine_.get(), session), before);
     slow.faults().step_delay_us = 0;
     // And it goes on from there as if the cancelled turn had never been.

@@ -108,7 +108,7 @@ class MessageConverter {
     if (is_assistant && type == "tool_use") return AddToolUse(block, here);
     if (!is_assistant && type == "tool_result") return AddToolResult(block, here);
     if (type == "image" || type == "document") {
-      return Misshapen(here, StrCat("the model reads text only; send no ", type));
+      return Misshapen(here, StrCat(type, " input is not supported: the model reads text only"));
     }
     return Misshapen(here, StrCat("a block of type \"", Printable(type),
                                   "\" is not taken from a \"", role_, "\""));
@@ -251,8 +251,9 @@ void ReadConversation(ApiFields* fields, ChatCall* call) {
   if (!converted.ok()) return fields->Adopt(converted.status());
   call->chat.messages = *std::move(converted);
   // An answer that the client has begun.
-  call->chat.continue_final_message =
-      !call->chat.messages.empty() && call->chat.messages.back()["role"] == "assistant";
+  if (!call->chat.messages.empty() && call->chat.messages.back()["role"] == "assistant") {
+    call->chat.continuation = Continuation::kAuto;
+  }
   if (const ordered_json* const tools = fields->Value("tools")) {
     auto list = ToChatTools(*tools);
     if (!list.ok()) return fields->Adopt(list.status());

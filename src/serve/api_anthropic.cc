@@ -15,6 +15,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// Nothing is signed here. But clients take thinking without a signature for the rest of an
+// answer that was cut off, and send it back as text: the session would not find its tokens.
+constexpr char kSignature[] = "weft";
+
 const char* StopReason(ReplyFinish finish) {
   switch (finish) {
     case ReplyFinish::kStop:
@@ -59,7 +63,7 @@ bool IsBlank(std::string_view text) {
 ordered_json BlockJson(const ReplyBlock& block) {
   switch (block.kind) {
     case ReplyBlock::Kind::kReasoning:
-      return {{"type", "thinking"}, {"thinking", block.text}, {"signature", ""}};
+      return {{"type", "thinking"}, {"thinking", block.text}, {"signature", kSignature}};
     case ReplyBlock::Kind::kContent:
       return {{"type", "text"}, {"text", block.text}};
     case ReplyBlock::Kind::kCall:
@@ -144,7 +148,8 @@ class MessageWriter {
   bool Close() {
     const Open was = std::exchange(open_, Open::kNothing);
     if (was == Open::kNothing) return true;
-    if (was == Open::kThinking && !Delta({{"type", "signature_delta"}, {"signature", ""}})) {
+    if (was == Open::kThinking &&
+        !Delta({{"type", "signature_delta"}, {"signature", kSignature}})) {
       return false;
     }
     return Event("content_block_stop", {{"index", index_++}});

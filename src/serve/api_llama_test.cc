@@ -33,6 +33,7 @@ class QuietGeneration : public Generation {
       : inner_(std::move(inner)), fails_(fails) {}
   std::optional<TurnEvent> Next() override {
     if (!fails_) return inner_->Next();
+    if (std::exchange(failed_, true)) return std::nullopt;
     return DoneEvent{.reason = FinishReason::kError, .status = Unavailable("it failed")};
   }
   bool WaitFor(std::chrono::milliseconds patience) override {
@@ -44,6 +45,7 @@ class QuietGeneration : public Generation {
  private:
   const std::unique_ptr<Generation> inner_;
   const bool fails_;
+  bool failed_ = false;
   bool waited_ = false;
 };
 

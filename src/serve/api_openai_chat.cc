@@ -37,7 +37,8 @@ ordered_json MessageJson(const Reply& reply, bool show_reasoning) {
 }
 
 void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionRequest& read,
-                 ReplyStream* stream, int n_choices, bool wants_logprobs) {
+                 ReplyStream* stream, const ordered_json& verbose, bool wants_logprobs) {
+  const int n_choices = read.call.turn.n_choices;
   auto replies = CollectReplies(stream, n_choices);
   if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kOpenAi);
   ordered_json choices = ordered_json::array();
@@ -53,6 +54,7 @@ void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionReque
   body["choices"] = std::move(choices);
   body["usage"] = OpenAiUsage(stream->usage());
   body["timings"] = LlamaTimings(stream->usage());
+  if (!verbose.is_null()) body["__verbose"] = verbose;
   SendJson(responder, body, read.ignored);
 }
 
@@ -70,7 +72,9 @@ class ChunkWriter {
 
   SseStream* sse() { return &sse_; }
 
-  void Run(ReplyStream* stream, int n_choices) {
+  // `verbose`, unless it is null, is shown in the last chunk with a choice.
+  void Run(ReplyStream* stream, const ordered_json& verbose) {
+    const int n_choices = read_.call.turn.n_choices;
     for (int i = 0; i < n_choices; ++i) {
       ordered_json delta = {{"role", "assistant"}, {"content", nullptr}};
       if (!sse_.Data(Chunk(i, std::move(delta)))) return;
@@ -84,6 +88,7 @@ class ChunkWriter {
       if (read_.timings_per_token || (is_last && !read_.include_usage)) {
         chunk["timings"] = LlamaTimings(stream->usage());
       }
+      if (is_last && !verbose.is_null()) chunk["__verbose"] = verbose;
       if (piece->kind != ReplyPiece::Kind::kCallEnd && !sse_.Data(chunk)) return;
     }
     if (read_.include_usage) {
@@ -171,7 +176,13 @@ class ChunkWriter {
 void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadChatCompletion(host, request);
   if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
-  const int n_choices = read->call.turn.n_choices;
+  // llama-server's look into what became of the messages.
+  ordered_json verbose;
+  if (read->verbose) {
+    auto prompt = ChatPromptText(host, request, read->call);
+    if (!prompt.ok()) return SendError(responder, prompt.status(), ErrorShape::kOpenAi);
+    verbose["prompt"] = *std::move(prompt);
+  }
   const bool wants_logprobs = read->call.turn.top_logprobs >= 0;
   GoneWatch watch(responder);
   ChunkWriter writer(host, responder, *read, wants_logprobs);
@@ -186,9 +197,9 @@ void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder
     return SendError(responder, stream.status(), ErrorShape::kOpenAi);
   }
   if (read->stream) {
-    writer.Run(stream->get(), n_choices);
+    writer.Run(stream->get(), verbose);
   } else {
-    AnswerWhole(host, responder, *read, stream->get(), n_choices, wants_logprobs);
+    AnswerWhole(host, responder, *read, stream->get(), verbose, wants_logprobs);
   }
 }
 

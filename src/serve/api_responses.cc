@@ -118,9 +118,15 @@ class ResponseWriter {
   ResponseWriter(Host& host, const ResponsesRequest& read, SseStream* sse)
       : host_(host), read_(read), sse_(sse), response_(NewResponse(host, read)) {}
 
+  // Before the answer begins, as llama-server tells it.
+  void TellProgress(const ProgressEvent& progress) {
+    if (Begin())
+      ResponseEvent("response.in_progress", {{"prompt_progress", LlamaProgress(progress)}});
+  }
+
   // The error of a reply that failed; `gone` tells that nobody listens.
   Status Run(ReplyStream* stream, bool* gone) {
-    *gone = !ResponseEvent("response.created") || !ResponseEvent("response.in_progress");
+    *gone = !Begin();
     while (!*gone) {
       auto piece = stream->Next();
       if (!piece) break;
@@ -131,10 +137,11 @@ class ResponseWriter {
         Conclude(piece->finish, stream->usage(), &response_);
         *gone =
             *gone || !ResponseEvent(piece->finish == ReplyFinish::kLength ? "response.incomplete"
-                                                                          : "response.completed");
+                                                                          : "response.completed",
+                                    {{"timings", LlamaTimings(stream->usage())}});
         break;
       }
-      *gone = !Write(*piece);
+      *gone = !Write(*piece, stream->usage());
     }
     return OkStatus();
   }
@@ -159,7 +166,16 @@ class ResponseWriter {
     return sse_->Event(type, data);
   }
 
-  bool ResponseEvent(const std::string& type) { return Event(type, {{"response", response_}}); }
+  bool ResponseEvent(const std::string& type, const ordered_json& rest = {}) {
+    ordered_json data = {{"response", response_}};
+    if (!rest.is_null()) data.update(rest);
+    return Event(type, std::move(data));
+  }
+
+  bool Begin() {
+    if (std::exchange(begun_, true)) return true;
+    return ResponseEvent("response.created") && ResponseEvent("response.in_progress");
+  }
 
   // An event about the item that is open.
   bool ItemEvent(const std::string& type, ordered_json rest) {
@@ -232,18 +248,22 @@ class ResponseWriter {
     return added;
   }
 
-  bool Write(const ReplyPiece& piece) {
+  bool Write(const ReplyPiece& piece, const ReplyUsage& usage) {
+    ordered_json delta = {{"delta", piece.text}};
+    if (read_.timings_per_token) delta["timings"] = LlamaTimings(usage);
     switch (piece.kind) {
       case ReplyPiece::Kind::kReasoning:
-        return WriteText(ReplyBlock::Kind::kReasoning, "response.reasoning_text.delta", piece);
+        return WriteText(ReplyBlock::Kind::kReasoning, "response.reasoning_text.delta", piece,
+                         std::move(delta));
       case ReplyPiece::Kind::kContent:
-        return WriteText(ReplyBlock::Kind::kContent, "response.output_text.delta", piece);
+        return WriteText(ReplyBlock::Kind::kContent, "response.output_text.delta", piece,
+                         std::move(delta));
       case ReplyPiece::Kind::kCallBegin:
         return OpenItem(
             {.kind = ReplyBlock::Kind::kCall, .call_id = piece.call_id, .name = piece.name});
       case ReplyPiece::Kind::kCallArguments:
         item_.text += piece.text;
-        return ItemEvent("response.function_call_arguments.delta", {{"delta", piece.text}});
+        return ItemEvent("response.function_call_arguments.delta", std::move(delta));
       case ReplyPiece::Kind::kCallEnd:
         return CloseItem("completed");
       case ReplyPiece::Kind::kEnd:
@@ -252,10 +272,10 @@ class ResponseWriter {
     return true;
   }
 
-  bool WriteText(ReplyBlock::Kind kind, const std::string& event, const ReplyPiece& piece) {
+  bool WriteText(ReplyBlock::Kind kind, const std::string& event, const ReplyPiece& piece,
+                 ordered_json data) {
     if ((!open_ || item_.kind != kind) && !OpenItem({.kind = kind})) return false;
     item_.text += piece.text;
-    ordered_json data = {{"delta", piece.text}};
     ordered_json logprobs = AddLogprobs(piece);
     if (kind == ReplyBlock::Kind::kContent) data["logprobs"] = std::move(logprobs);
     return PartEvent(event, std::move(data));
@@ -266,6 +286,7 @@ class ResponseWriter {
   SseStream* const sse_;
   ordered_json response_;
   Item item_;
+  bool begun_ = false;
   bool open_ = false;
   int64_t sequence_ = 0;
 };
@@ -275,19 +296,23 @@ void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& resp
   if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
   GoneWatch watch(responder);
   SseStream sse(responder, IgnoredHeader(read->ignored));
-  auto stream = StartChat(host, request, watch, read->call, read->stream ? &sse : nullptr);
+  SseStream* const to = read->stream ? &sse : nullptr;
+  ResponseWriter writer(host, *read, to);
+  if (read->stream && read->return_progress) {
+    read->call.on_progress = [&writer](const ProgressEvent& progress) {
+      writer.TellProgress(progress);
+    };
+  }
+  auto stream = StartChat(host, request, watch, read->call, to);
   if (!stream.ok() && !sse.begun()) {
     return SendError(responder, stream.status(), ErrorShape::kOpenAi);
   }
   bool gone = false;
+  const Status status = stream.ok() ? writer.Run(stream->get(), &gone) : stream.status();
   if (!read->stream) {
-    ResponseWriter writer(host, *read, nullptr);
-    const Status status = writer.Run(stream->get(), &gone);
     if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
     return SendJson(responder, writer.response(), read->ignored);
   }
-  ResponseWriter writer(host, *read, &sse);
-  const Status status = stream.ok() ? writer.Run(stream->get(), &gone) : stream.status();
   if (gone) return;
   if (!status.ok()) writer.Fail(status);
   sse.End();
@@ -311,10 +336,12 @@ void RegisterResponsesApi(Router& router, Host& host) {
                  HandleResponses(host, request, responder);
                });
   }
-  router.Add("POST", "/v1/responses/input_tokens", ErrorShape::kOpenAi,
-             [&host](const HttpRequest& request, HttpResponder& responder) {
-               HandleInputTokens(host, request, responder);
-             });
+  for (const char* path : {"/v1/responses/input_tokens", "/responses/input_tokens"}) {
+    router.Add("POST", path, ErrorShape::kOpenAi,
+               [&host](const HttpRequest& request, HttpResponder& responder) {
+                 HandleInputTokens(host, request, responder);
+               });
+  }
 }
 
 }  // namespace weft::serve

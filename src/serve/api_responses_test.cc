@@ -150,6 +150,33 @@ TEST_F(ResponsesTest, ErrorsNameTheField) {
   }
 }
 
+// What llama-server tells beside OpenAI's own fields.
+TEST_F(ResponsesTest, ProgressAndTimingsComeWhereTheyAreAskedFor) {
+  const Json more = {{"stream", true}, {"return_progress", true}, {"timings_per_token", true}};
+  const auto events = Post(kResponses, Body("Hello", more)).Events();
+  EXPECT_EQ(events[0].name, "response.created");
+  std::vector<Json> progress;
+  int64_t sequence = 0;
+  for (const SseEvent& event : events) {
+    const Json data = event.json();
+    EXPECT_EQ(data["sequence_number"], sequence++);
+    if (data.contains("prompt_progress")) {
+      EXPECT_EQ(event.name, "response.in_progress");
+      progress.push_back(data["prompt_progress"]);
+    }
+    EXPECT_EQ(data.contains("timings"),
+              event.name == "response.output_text.delta" || event.name == "response.completed")
+        << event.name;
+  }
+  ASSERT_GE(progress.size(), 2u);
+  EXPECT_EQ(progress.back()["processed"], progress.back()["total"]);
+  EXPECT_EQ(events.back().json()["timings"]["predicted_n"], 6);
+  for (const SseEvent& event : Post(kResponses, Body("Hello", {{"stream", true}})).Events()) {
+    EXPECT_FALSE(event.json().contains("prompt_progress"));
+    EXPECT_EQ(event.json().contains("timings"), event.name == "response.completed");
+  }
+}
+
 TEST_F(ResponsesTest, AFailureInTheMiddleIsAnEventAndTheEnd) {
   const auto events = Post(kResponses, Body("ab<<fail>>", {{"stream", true}})).Events();
   EXPECT_EQ(events[events.size() - 2].name, "error");
@@ -161,8 +188,9 @@ TEST_F(ResponsesTest, AFailureInTheMiddleIsAnEventAndTheEnd) {
 
 TEST_F(ResponsesTest, CountsTokens) {
   const Json body = Body("x");
-  EXPECT_EQ(Post("/v1/responses/input_tokens", body).json()["input_tokens"],
-            Post(kResponses, body).json()["usage"]["input_tokens"]);
+  const Json count = Post("/v1/responses/input_tokens", body).json()["input_tokens"];
+  EXPECT_EQ(count, Post(kResponses, body).json()["usage"]["input_tokens"]);
+  EXPECT_EQ(count, Post("/responses/input_tokens", body).json()["input_tokens"]);
 }
 
 }  // namespace

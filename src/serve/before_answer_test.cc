@@ -12,6 +12,7 @@ namespace weft::serve {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::SseEvent;
 using Json = nlohmann::ordered_json;
 
@@ -49,6 +50,20 @@ TEST_F(BeforeAnswerTest, ProgressComesBeforeTheAnswerWhereItIsAskedFor) {
               HasSubstr("return_progress is for /v1/chat/completions"));
 }
 
+TEST_F(BeforeAnswerTest, ThePromptIsShownWhereItIsAskedFor) {
+  Json body = Chat("Hi", {{"verbose", true}});
+  const Json whole = Post(kChat, body).json();
+  const std::string prompt = whole["__verbose"]["prompt"];
+  // As the tokens are told: those of this model's words begin with a space.
+  EXPECT_THAT(prompt, HasSubstr("<|im_start|> user\n"));
+  EXPECT_TRUE(prompt.ends_with("<|im_start|> assistant\n")) << prompt;
+  body["stream"] = true;
+  const auto events = Post(kChat, body).Events();
+  EXPECT_EQ(events[events.size() - 2].json()["__verbose"], whole["__verbose"]);
+  body["verbose"] = false;
+  EXPECT_THAT(Post(kChat, body).body(), Not(HasSubstr("__verbose")));
+}
+
 TEST_F(BeforeAnswerTest, AnAnswerThatIsBegunIsContinued) {
   const auto prompt = [&](const Json& more) {
     Json body = Chat("Hi");
@@ -61,8 +76,12 @@ TEST_F(BeforeAnswerTest, AnAnswerThatIsBegunIsContinued) {
   EXPECT_EQ(prompt({{"continue_final_message", true}, {"add_generation_prompt", false}}), begun);
   EXPECT_TRUE(prompt({{"continue_final_message", false}})
                   .ends_with("It is <|im_end|>\n<|im_start|>assistant\n"));
-  EXPECT_EQ(prompt({{"add_generation_prompt", true}}), prompt({{"continue_final_message", false}}));
-  EXPECT_TRUE(prompt({{"add_generation_prompt", false}}).ends_with("It is <|im_end|>\n"));
+  EXPECT_EQ(prompt({{"continue_final_message", "content"}}), begun);
+  // Whether a reply would begin is nothing to one that has begun.
+  EXPECT_EQ(prompt({{"add_generation_prompt", true}}), begun);
+  EXPECT_EQ(prompt({{"add_generation_prompt", false}}), begun);
+  EXPECT_TRUE(prompt({{"add_generation_prompt", false}, {"continue_final_message", false}})
+                  .ends_with("It is <|im_end|>\n"));
 
   Json body = Chat("warm.", {{"session_id", "begun"}});
   body["messages"].push_back({{"role", "assistant"}, {"content", "It is "}});
@@ -74,6 +93,8 @@ TEST_F(BeforeAnswerTest, AnAnswerThatIsBegunIsContinued) {
   const Json next = Post(kChat, body).json();
   EXPECT_GE(next["usage"]["prompt_tokens_details"]["cached_tokens"],
             answer["usage"]["total_tokens"].get<int>() - 1);
+  body["continue_final_message"] = "thoughts";
+  EXPECT_THAT(Post(kChat, body).body(), HasSubstr("must be true, false, \\\"content\\\""));
   body["add_generation_prompt"] = true;
   body["continue_final_message"] = true;
   EXPECT_THAT(Post(kChat, body).body(), HasSubstr("cannot both be true"));
@@ -81,6 +102,9 @@ TEST_F(BeforeAnswerTest, AnAnswerThatIsBegunIsContinued) {
   const auto refused = Post(kChat, body);
   EXPECT_EQ(refused.status(), 400);
   EXPECT_EQ(refused.json()["error"]["param"], "continue_final_message");
+  body.erase("continue_final_message");
+  body["messages"].back() = {{"role", "assistant"}, {"content", "So"}};
+  EXPECT_THAT(Post(kChat, body).body(), HasSubstr("two messages of the assistant's"));
 }
 
 TEST_F(BeforeAnswerTest, AnAnswerThatIsBegunIsContinuedForAnthropicsClientsToo) {

@@ -204,9 +204,7 @@ class ChatResponder : public HttpResponder {
   void End() override {}
   bool gone() const override { return chat_.gone(); }
   void OnGone(std::function<void()> gone) override { chat_.OnGone(std::move(gone)); }
-  void NoteTokens(int64_t prompt, int64_t cached, int64_t completion) override {
-    request_.NoteTokens(prompt, cached, completion);
-  }
+  void NoteTokens(const TurnTokens& tokens) override { request_.NoteTokens(tokens); }
 
  private:
   const std::string event_;

@@ -1,6 +1,8 @@
 #include "serve/chat_turn.h"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,30 @@ void GoneWatch::Add(std::weak_ptr<Generation> generation) {
   shared_->CancelAll();
 }
 
+namespace {
+
+// The handler's hold on a generation. What it does not take to the end is cancelled, and the
+// end, a step away, waited for: what it has cost is counted before the request is logged. (The
+// server's thread, which may cancel too, holds the generation itself and never waits.)
+class HeldGeneration final : public Generation {
+ public:
+  explicit HeldGeneration(std::shared_ptr<Generation> inner) : inner_(std::move(inner)) {}
+  ~HeldGeneration() override {
+    inner_->Cancel();
+    while (inner_->Next()) {
+    }
+  }
+  std::optional<TurnEvent> Next() override { return inner_->Next(); }
+  bool WaitFor(std::chrono::milliseconds patience) override { return inner_->WaitFor(patience); }
+  void Cancel() override { inner_->Cancel(); }
+  int64_t prompt_tokens() const override { return inner_->prompt_tokens(); }
+
+ private:
+  const std::shared_ptr<Generation> inner_;
+};
+
+}  // namespace
+
 StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& watch,
                                                       const SessionChoice& session,
                                                       GenerationRequest request) {
@@ -49,7 +75,10 @@ StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& wat
   request.turn.tokens_are_whole_context = true;
   request.session = session.name;
   request.finished = [&responder = watch.responder()](const TurnUsage& usage) {
-    responder.NoteTokens(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens);
+    responder.NoteTokens({.prompt = usage.prompt_tokens,
+                          .cached = usage.cached_tokens,
+                          .computed = usage.computed_tokens,
+                          .completion = usage.completion_tokens});
   };
   StatusOr<std::unique_ptr<Generation>> generation;
   if (session.name.empty() || session.required) {
@@ -70,7 +99,7 @@ StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& wat
   }
   std::shared_ptr<Generation> shared = *std::move(generation);
   watch.Add(shared);
-  return shared;
+  return std::shared_ptr<Generation>(std::make_shared<HeldGeneration>(std::move(shared)));
 }
 
 namespace {
@@ -135,9 +164,24 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   return stream;
 }
 
-StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call) {
+namespace {
+
+StatusOr<std::vector<int32_t>> ChatTokens(Host& host, const HttpRequest& request,
+                                          const ChatCall& call) {
   WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call));
-  return static_cast<int64_t>(host.EncodeChat(request.domain, prompt.text).size());
+  return host.EncodeChat(request.domain, prompt.text);
+}
+
+}  // namespace
+
+StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, const ChatCall& call) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, ChatTokens(host, request, call));
+  return host.model().Decode(tokens, /*render_special=*/true);
+}
+
+StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, ChatTokens(host, request, call));
+  return static_cast<int64_t>(tokens.size());
 }
 
 void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables) {
@@ -151,23 +195,49 @@ void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variabl
   }
 }
 
+namespace {
+
+std::optional<Continuation> ReadContinuation(ApiFields* fields) {
+  constexpr char kName[] = "continue_final_message";
+  const nlohmann::ordered_json* const value = fields->Value(kName);
+  if (value == nullptr) return std::nullopt;
+  if (*value == true) return Continuation::kAuto;
+  if (*value == "content") return Continuation::kContent;
+  if (*value == "reasoning_content") return Continuation::kReasoning;
+  if (*value != false) {
+    fields->Fail(kName, "must be true, false, \"content\" or \"reasoning_content\"");
+  }
+  return Continuation::kNone;
+}
+
+bool IsAssistants(const nlohmann::ordered_json& message) {
+  return message.is_object() && message.value("role", nlohmann::ordered_json()) == "assistant";
+}
+
+}  // namespace
+
 void ReadEnding(ApiFields* fields, ChatRequest* chat) {
   const auto begin = fields->Bool("add_generation_prompt");
-  const auto go_on = fields->Bool("continue_final_message");
-  if (begin.value_or(false) && go_on.value_or(false)) {
+  const auto go_on = ReadContinuation(fields);
+  const bool must_go_on = go_on.value_or(Continuation::kNone) != Continuation::kNone;
+  if (begin.value_or(false) && must_go_on) {
     return fields->Fail("continue_final_message", "and add_generation_prompt cannot both be true");
   }
   const nlohmann::ordered_json& messages = chat->messages;
-  const bool is_list = messages.is_array() && !messages.empty() && messages.back().is_object();
-  const bool is_begun = is_list &&
-                        messages.back().value("role", nlohmann::ordered_json()) == "assistant" &&
+  const bool is_begun = messages.is_array() && !messages.empty() && IsAssistants(messages.back()) &&
                         messages.back().value("tool_calls", nlohmann::ordered_json()).empty();
-  if (go_on.value_or(false) && !is_begun) {
+  if (must_go_on && !is_begun) {
     return fields->Fail("continue_final_message",
                         "needs a last message of the assistant's, without calls");
   }
-  chat->continue_final_message = go_on.value_or(is_begun && !begin.has_value());
+  chat->continuation = go_on.value_or(is_begun ? Continuation::kAuto : Continuation::kNone);
   chat->add_generation_prompt = begin.value_or(true);
+  if (chat->continuation != Continuation::kNone && messages.size() > 1 &&
+      IsAssistants(messages[messages.size() - 2])) {
+    fields->Fail("messages",
+                 "ends with two messages of the assistant's: make them one, which is continued, or "
+                 "set continue_final_message to false");
+  }
 }
 
 Status CheckCounts(const ChatRequest& chat) {

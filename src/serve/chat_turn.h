@@ -59,15 +59,17 @@ struct ChatCall {
 // nothing to tell: it may have begun when an error is returned.
 StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
                                                  GoneWatch& watch, ChatCall call, SseStream* sse);
+// The text of its prompt, control tokens included, as the model is given it.
+StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, const ChatCall& call);
 StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call);
 
 // How hard to think, as a variable of the template; "none" turns thinking off. What the
 // client has put into `variables` itself stays.
 void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables);
 
-// Whether the reply begins anew or goes on where the last message ends.
-// add_generation_prompt and continue_final_message; without either, a last message of the
-// assistant's is continued.
+// Whether the reply begins anew or goes on where the last message ends: continue_final_message
+// (a boolean, "content" or "reasoning_content") and add_generation_prompt. As in llama-server a
+// last message of the assistant's is continued unless continue_final_message is false.
 void ReadEnding(ApiFields* fields, ChatRequest* chat);
 
 // More of either than any conversation has are refused: each costs a template its time.

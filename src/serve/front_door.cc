@@ -58,10 +58,11 @@ class FrontDoor::CountingResponder : public HttpResponder {
   void End() override { inner_.End(); }
   bool gone() const override { return inner_.gone(); }
   void OnGone(std::function<void()> gone) override { inner_.OnGone(std::move(gone)); }
-  void NoteTokens(int64_t prompt, int64_t cached, int64_t completion) override {
-    prompt_tokens_ += prompt;
-    cached_tokens_ += cached;
-    completion_tokens_ += completion;
+  void NoteTokens(const TurnTokens& tokens) override {
+    tokens_.prompt += tokens.prompt;
+    tokens_.cached += tokens.cached;
+    tokens_.computed += tokens.computed;
+    tokens_.completion += tokens.completion;
   }
 
   // What became of a client that went away is the client's doing.
@@ -69,8 +70,11 @@ class FrontDoor::CountingResponder : public HttpResponder {
   const std::string& text() const { return text_; }
   // As the log shows them; nothing where there was no turn.
   std::string tokens() const {
-    if (prompt_tokens_ == 0) return "";
-    return StrCat(" in=", prompt_tokens_, " cached=", cached_tokens_, " out=", completion_tokens_);
+    if (tokens_.prompt == 0) return "";
+    std::string text = StrCat(" in=", tokens_.prompt, " cached=", tokens_.cached);
+    const bool is_whole = tokens_.cached + tokens_.computed >= tokens_.prompt;
+    if (!is_whole) StrAppend(&text, " computed=", tokens_.computed);
+    return StrCat(text, " out=", tokens_.completion);
   }
 
   // Set on the way.
@@ -92,7 +96,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   const bool keeps_text_;
   int status_ = 500;
   std::string text_;
-  int64_t prompt_tokens_ = 0, cached_tokens_ = 0, completion_tokens_ = 0;
+  TurnTokens tokens_;
 };
 
 ApiError NotReadyError(const Host& host) {

@@ -36,6 +36,14 @@ struct HttpRequest {
   std::string_view Header(std::string_view name) const;
 };
 
+// Fewer than `prompt` were cached or computed where the turn ended before its prompt was in.
+struct TurnTokens {
+  int64_t prompt = 0;
+  int64_t cached = 0;
+  int64_t computed = 0;
+  int64_t completion = 0;
+};
+
 // One per request, used on its handler's thread unless said otherwise. Either Send, or
 // Begin, any number of Write, End. A handler that returns without either is a mistake
 // (500). When the client is gone everything becomes a no-op.
@@ -59,7 +67,7 @@ class HttpResponder {
   virtual void OnGone(std::function<void()> gone) = 0;
 
   // What a turn of the answer cost, for the access log; adds up.
-  virtual void NoteTokens(int64_t prompt, int64_t cached, int64_t completion) {}
+  virtual void NoteTokens(const TurnTokens& tokens) {}
 };
 
 using HttpHandler = std::function<void(const HttpRequest&, HttpResponder&)>;

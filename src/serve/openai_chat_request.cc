@@ -180,6 +180,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   read.include_usage = stream.include_usage;
   read.timings_per_token = stream.timings_per_token;
   read.return_progress = fields.Bool("return_progress").value_or(false);
+  read.verbose = fields.Bool("verbose").value_or(false);
   WEFT_ASSIGN_OR_RETURN(read.call.session,
                         FinishFields(host, request, model, 1, &fields, &read.ignored));
   return read;

@@ -19,6 +19,7 @@ struct ChatCompletionRequest {
   bool include_usage = false;
   bool timings_per_token = false;
   bool return_progress = false;      // while the prompt is computed, in a stream
+  bool verbose = false;              // the answer shows its prompt
   std::vector<std::string> ignored;  // fields that nobody knows
 };
 

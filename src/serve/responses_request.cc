@@ -292,7 +292,8 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
     read.echo["metadata"] = *metadata;
   }
   ReadForeignFields(&fields);
-  RefuseProgress(&fields);
+  read.timings_per_token = fields.Bool("timings_per_token").value_or(false);
+  read.return_progress = fields.Bool("return_progress").value_or(false);
   ReadServerSide(&fields);
   ReadAccountFields(&fields);
   WEFT_ASSIGN_OR_RETURN(read.call.session,

@@ -18,6 +18,8 @@ struct ResponsesRequest {
   ChatCall call;
   bool stream = false;
   bool include_logprobs = false;
+  bool timings_per_token = false;
+  bool return_progress = false;  // while the prompt is computed, in a stream
   // What a response repeats of its request: instructions, tools, temperature, ...
   nlohmann::ordered_json echo;
   std::vector<std::string> ignored;

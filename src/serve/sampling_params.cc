@@ -216,7 +216,8 @@ void ReadForeignFields(ApiFields* fields) {
 }
 
 void RefuseProgress(ApiFields* fields) {
-  fields->Refuse("return_progress", "is for /v1/chat/completions and /completion", false);
+  fields->Refuse("return_progress", "is for /v1/chat/completions, /v1/responses and /completion",
+                 false);
 }
 
 }  // namespace weft::serve

@@ -373,6 +373,9 @@ class HttpTest(ServeTest):
             self.server.until(lambda: self.server.metric("weft_turns_running") == 0,
                               "it still runs")
         self.assertEqual(self.server.metric("weft_turns_cancelled_total"), before + 2)
+        line = re.compile(r"POST /completion \d+ [\d.]+ms in=\d+ cached=\d+ (?:computed=\d+ )?"
+                          r"out=\d+ gone ")
+        self.server.until(lambda: len(line.findall(self.server.log)) == 2, "not logged")
 
 
 class KeysTest(ServeTest):
