@@ -1,5 +1,6 @@
 #include "weft/model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
 #include <utility>
@@ -85,6 +86,8 @@ class Hasher {
   XXH3_state_t* const state_;
 };
 
+constexpr size_t kPieceBytes = size_t{16} << 20;
+
 // Hashes everything that decides what the model computes: tensors, the metadata of
 // architecture and tokenizer, and the context length, which chooses rope factors. What
 // only describes the file (general.*: its name, author, ...) is left out.
@@ -99,8 +102,14 @@ std::string ComputeFingerprint(const ModelFile& file, int64_t context_tokens) {
     hasher.AddText(tensor.name);
     hasher.AddNumber(static_cast<uint32_t>(tensor.type));
     hasher.Add(tensor.dims, sizeof(tensor.dims));
-    hasher.Add(tensor.data.data(), tensor.data.size());
-    file.Release(tensor);
+    // Piece by piece, so that little of the file is in memory at once.
+    for (auto rest = tensor.data; !rest.empty();) {
+      const auto piece = rest.first(std::min(rest.size(), kPieceBytes));
+      hasher.Add(piece.data(), piece.size());
+      file.Release(tensor, piece);
+      rest = rest.subspan(piece.size());
+    }
+    file.Release(tensor, tensor.data);
   }
   hasher.AddNumber(context_tokens);
   return hasher.Hex();

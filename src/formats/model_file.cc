@@ -353,8 +353,8 @@ void ModelFile::WillNeed(const TensorInfo& tensor) const {
   if (const MappedFile* part = PartOf(tensor)) part->WillNeed(tensor.data);
 }
 
-void ModelFile::Release(const TensorInfo& tensor) const {
-  if (const MappedFile* part = PartOf(tensor)) part->Release(tensor.data);
+void ModelFile::Release(const TensorInfo& tensor, std::span<const std::byte> bytes) const {
+  if (const MappedFile* part = PartOf(tensor)) part->Release(bytes);
 }
 
 }  // namespace weft

@@ -117,9 +117,9 @@ class ModelFile {
   // Index into tensors(), -1 when there is none of that name.
   int FindTensor(std::string_view name) const;
 
-  // Advice to the kernel about a tensor's pages; see MappedFile.
+  // Advice to the kernel about a tensor's pages, or those of a part of it; see MappedFile.
   void WillNeed(const TensorInfo& tensor) const;
-  void Release(const TensorInfo& tensor) const;
+  void Release(const TensorInfo& tensor, std::span<const std::byte> bytes) const;
 
  private:
   ModelFile() = default;

@@ -259,7 +259,7 @@ TEST_F(SplitTest, OpensAllParts) {
     std::memcpy(&value, tensor.data.data() + 12, sizeof(value));
     EXPECT_EQ(value, static_cast<float>(no));
     file.WillNeed(tensor);
-    file.Release(tensor);
+    file.Release(tensor, tensor.data);
   }
   EXPECT_EQ(file.file_bytes(), bytes);
   ASSERT_FALSE(progress.empty());

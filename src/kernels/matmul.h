@@ -7,10 +7,10 @@
 //
 // The order of summation is fixed by the type alone (docs/SAME_BITS.md): an output
 // is one float accumulator that its inputs enter in ascending order, in blocks of 32
-// whose products are exact integers for quantized weights, one by one for float
-// weights. Nothing depends on the number of rows, on tiles, on threads or on the
-// instruction set: one row alone and thirty-two together give the same bits, and so
-// do all kernels (tests hold every vector kernel to the scalar one, bit for bit).
+// (16, where that many share a scale) whose products are exact integers for quantized
+// weights, one by one for float weights. Nothing depends on the number of rows, on tiles, on
+// threads or on the instruction set: one row alone and thirty-two together give the same bits, and
+// so do all kernels (tests hold every vector kernel to the scalar one, bit for bit).
 //
 // Pure functions over caller memory; any thread.
 #ifndef WEFT_KERNELS_MATMUL_H_

@@ -242,20 +242,24 @@ template <DType T>
       f.halves ? static_cast<int16_t>(half_sums & 0xFFFF) : static_cast<int32_t>(sum);
   constexpr int kFirstEnd = f.halves ? 4 : 8;
   const __m256i dot0 = Dot<T, 0, kFirstEnd>(block, s, x, StartOfDot<T>(sum0));
+  const __m256 scale = _mm256_set1_ps(x.block.scale[x.row]);
   __m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(dot0), block.scale[s][0]);
+  if constexpr (f.mins && !f.halves) {
+    part = _mm256_fmadd_ps(_mm256_set1_ps(sum), block.min[s], part);
+  }
+  acc = _mm256_fmadd_ps(part, scale, acc);
   if constexpr (f.halves) {
     const __m256i dot1 = Dot<T, 4, 8>(block, s, x, StartOfDot<T>(half_sums >> 16));
-    part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot1), block.scale[s][1], part);
+    part = _mm256_mul_ps(_mm256_cvtepi32_ps(dot1), block.scale[s][1]);
+    acc = _mm256_fmadd_ps(part, scale, acc);
   }
-  if constexpr (f.mins) {
-    __m256 sums = _mm256_set1_ps(sum);
-    if constexpr (f.halves) {
-      const __m256i both = _mm256_set1_epi32(half_sums);
-      sums = _mm256_cvtepi32_ps(_mm256_madd_epi16(both, block.half_mins[s]));
-    }
-    part = _mm256_fmadd_ps(sums, block.min[s], part);
+  if constexpr (f.mins && f.halves) {
+    const __m256i both = _mm256_set1_epi32(half_sums);
+    const __m256i weighted = _mm256_madd_epi16(both, block.half_mins[s]);
+    part = _mm256_mul_ps(_mm256_cvtepi32_ps(weighted), block.min[s]);
+    acc = _mm256_fmadd_ps(part, scale, acc);
   }
-  return _mm256_fmadd_ps(part, _mm256_set1_ps(x.block.scale[x.row]), acc);
+  return acc;
 }
 
 // Asks for the kBytes that lie kPrefetchBytes beyond p. (A plain loop: GCC drops

@@ -47,7 +47,7 @@ constexpr int RaiseOf(const Format& f) {
 template <DType T>
 struct Scales {
   __m512 scale[2];  // of the half blocks; [0] alone for whole ones
-  __m512 start;     // -kStart times scale[0], exact: a scale has 18 bits, kStart has 2
+  __m512 start[2];  // -kStart times these, exact: a scale has 18 bits, kStart has 2
   // Minima of whole blocks, negated as the sums of the activations are. For half
   // blocks: the super scale, and two int16 per lane.
   __m512 min;
@@ -151,7 +151,9 @@ template <DType T>
     scales.min = super.min;
     scales.half_mins = _mm512_or_si512(half_min[0], _mm512_slli_epi32(half_min[1], 16));
   }
-  scales.start = _mm512_mul_ps(scales.scale[0], _mm512_set1_ps(-kStart));
+  Unroll<f.halves ? 2 : 1>([&](auto h) {
+    scales.start[h.value] = _mm512_mul_ps(scales.scale[h.value], _mm512_set1_ps(-kStart));
+  });
 }
 
 // Adds to every lane the products of its four levels with the four activations. (By
@@ -180,12 +182,12 @@ template <DType T, int kHalf>
 
 // scale * (sum - kStart) with one rounding. Powers of two may be so great that kStart
 // times them is none; scales of the other types are halves times small integers.
-template <DType T>
+template <DType T, int kHalf>
 [[gnu::always_inline]] inline __m512 Scaled(__m512 sum, const Scales<T>& scales) {
   if constexpr (FormatOf(T).scales == ScaleForm::kE8M0) {
     return _mm512_mul_ps(_mm512_sub_ps(sum, _mm512_set1_ps(kStart)), scales.scale[0]);
   } else {
-    return _mm512_fmadd_ps(sum, scales.scale[0], scales.start);
+    return _mm512_fmadd_ps(sum, scales.scale[kHalf], scales.start[kHalf]);
   }
 }
 
@@ -197,7 +199,6 @@ template <DType T, int kRows>
                                             const ActivationBlock* const (&x)[3],
                                             __m512 (&acc)[kRows]) {
   constexpr Format f = FormatOf(T);
-  __m512 part[kRows];
   Unroll<f.halves ? 2 : 1>([&](auto half) {
     constexpr int kGroups = f.halves ? 4 : 8;
     __m512i dot[kRows];
@@ -214,28 +215,23 @@ template <DType T, int kRows>
       });
     });
     Unroll<kRows>([&](auto r) {
-      const __m512 sum = _mm512_castsi512_ps(dot[r.value]);
-      if constexpr (half.value == 0) {
-        part[r.value] = Scaled<T>(sum, scales);
-      } else {
-        const __m512 exact = _mm512_sub_ps(sum, _mm512_set1_ps(kStart));
-        part[r.value] = _mm512_fmadd_ps(exact, scales.scale[1], part[r.value]);
+      constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
+      __m512 part = Scaled<T, half.value>(_mm512_castsi512_ps(dot[r.value]), scales);
+      if constexpr (f.mins && !f.halves) {
+        part = _mm512_fmadd_ps(_mm512_set1_ps(x[kPanel]->sum[kRow]), scales.min, part);
       }
+      acc[r.value] = _mm512_fmadd_ps(part, _mm512_set1_ps(x[kPanel]->scale[kRow]), acc[r.value]);
     });
   });
-  Unroll<kRows>([&](auto r) {
-    constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
-    if constexpr (f.mins) {
-      __m512 sum = _mm512_set1_ps(x[kPanel]->sum[kRow]);
-      if constexpr (f.halves) {
-        const __m512i both = _mm512_set1_epi32(x[kPanel]->half_sums[kRow]);
-        sum = _mm512_cvtepi32_ps(_mm512_madd_epi16(both, scales.half_mins));
-      }
-      part[r.value] = _mm512_fmadd_ps(sum, scales.min, part[r.value]);
-    }
-    acc[r.value] =
-        _mm512_fmadd_ps(part[r.value], _mm512_set1_ps(x[kPanel]->scale[kRow]), acc[r.value]);
-  });
+  if constexpr (f.mins && f.halves) {
+    Unroll<kRows>([&](auto r) {
+      constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
+      const __m512i sums = _mm512_set1_epi32(x[kPanel]->half_sums[kRow]);
+      const __m512i weighted = _mm512_madd_epi16(sums, scales.half_mins);
+      const __m512 part = _mm512_mul_ps(_mm512_cvtepi32_ps(weighted), scales.min);
+      acc[r.value] = _mm512_fmadd_ps(part, _mm512_set1_ps(x[kPanel]->scale[kRow]), acc[r.value]);
+    });
+  }
 }
 
 // Asks for the kBytes that lie kPrefetchBytes beyond p. (A plain loop: GCC drops
@@ -325,9 +321,7 @@ void FloatTile(const TileWork& work) {
 }
 
 template <DType T>
-constexpr TileFunction kTwelve = nullptr;
-template <DType T>
-requires(!FormatOf(T).halves) constexpr TileFunction kTwelve<T> = Int8Tile<T, 12>;
+constexpr TileFunction kTwelve = Int8Tile<T, 12>;
 
 #include "kernels/matmul_dispatch.inc"
 

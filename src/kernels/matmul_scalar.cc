@@ -138,12 +138,14 @@ void AddBlock(const Format& f, const Block& block, const ActivationBlock& x, int
   const int sum0 = FirstHalf(x.half_sums[row]), sum1 = SecondHalf(x.half_sums[row]);
   for (int l = 0; l < kLanes; ++l) {
     float part = static_cast<float>(dot[0][l]) * block.scale[0][l];
-    if (f.halves) part = std::fma(static_cast<float>(dot[1][l]), block.scale[1][l], part);
-    if (f.mins) {
-      const int halves = sum0 * block.half_min[0][l] + sum1 * block.half_min[1][l];
-      part = std::fma(f.halves ? static_cast<float>(halves) : x.sum[row], block.min[l], part);
-    }
+    if (f.mins && !f.halves) part = std::fma(x.sum[row], block.min[l], part);
     acc[l] = std::fma(part, x.scale[row], acc[l]);
+    if (!f.halves) continue;
+    part = static_cast<float>(dot[1][l]) * block.scale[1][l];
+    acc[l] = std::fma(part, x.scale[row], acc[l]);
+    if (!f.mins) continue;
+    const int sum = sum0 * block.half_min[0][l] + sum1 * block.half_min[1][l];
+    acc[l] = std::fma(static_cast<float>(sum) * block.min[l], x.scale[row], acc[l]);
   }
 }
 

@@ -13,6 +13,9 @@
 
 namespace weft::cpu {
 
+// Of a tensor in the file, packed before its memory is given back.
+constexpr int64_t kPieceBytes = 16 << 20;
+
 // Walks the spec once: gives every matrix its memory and every operation its
 // pointers, then packs all matrices. The first error is kept, and ends the load.
 class Binder {
@@ -280,16 +283,29 @@ Status Binder::Pack(const LoadOptions& options) {
     const TensorInfo& tensor = file_.tensors()[job.tensor];
     const int64_t tiles = TileCount(job.n_out);
     const int64_t tile_bytes = job.member_bytes / std::max<int64_t>(1, tiles);
-    pool.ParallelFor(tiles * job.count, 8, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i % tiles * kTileOutputs;
-        const int64_t source = i / tiles * job.rows_per_slice + job.first_row + row;
-        PackTile(tensor.type, tensor.data.data() + source * tensor.row_bytes(),
-                 static_cast<int>(std::min<int64_t>(kTileOutputs, job.n_out - row)), job.n_in,
-                 job.tiles + i * tile_bytes);
+    const auto source_of = [&](int64_t i) {
+      const int64_t row = i / tiles * job.rows_per_slice + job.first_row + i % tiles * kTileOutputs;
+      return tensor.data.data() + row * tensor.row_bytes();
+    };
+    // Piece by piece, so that little of the file is in memory beside what was packed.
+    const bool is_last = --jobs_left[job.tensor] == 0;
+    const int64_t piece = std::max<int64_t>(1, kPieceBytes / (kTileOutputs * tensor.row_bytes()));
+    const int64_t n_tiles = tiles * job.count;
+    for (int64_t first = 0; first < n_tiles; first += piece) {
+      const int64_t last = std::min(n_tiles, first + piece);
+      pool.ParallelFor(last - first, 8, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = first + begin; i < first + end; ++i) {
+          const int64_t n_rows =
+              std::min<int64_t>(kTileOutputs, job.n_out - i % tiles * kTileOutputs);
+          PackTile(tensor.type, source_of(i), static_cast<int>(n_rows), job.n_in,
+                   job.tiles + i * tile_bytes);
+        }
+      });
+      if (is_last && last < n_tiles) {
+        file_.Release(tensor, {source_of(first), source_of(last)});
       }
-    });
-    if (--jobs_left[job.tensor] == 0) file_.Release(tensor);
+    }
+    if (is_last) file_.Release(tensor, tensor.data);
     done_bytes += job.member_bytes * job.count;
     if (options.progress) {
       options.progress(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
