@@ -258,7 +258,7 @@ class RowEncoder {
     } else {
       std::memset(out.data(), 0, out.size());  // the file is dropped
     }
-    if (row + 1 == tensor.rows()) file_.Release(tensor);
+    if (row + 1 == tensor.rows()) file_.Release(tensor, tensor.data);
   }
 
   // Counts a tensor that is copied.

@@ -115,15 +115,15 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderContinued(const ChatRequest& request)
     return InvalidArgument(place, ".content: reasoning with content behind it is complete");
   }
   if (request.continuation == Continuation::kAuto) {
-    in_reasoning = !HasText(last, "content") && HasText(last, "reasoning_content");
+    in_reasoning = !HasText(last, "content") && !ReasoningText(last).empty();
   }
   if (in_reasoning) {
     if (!syntax_->reasoning) {
       return InvalidArgument(place, ".content: with this model only content can be continued");
     }
-    const bool is_begun = HasText(last, "reasoning_content");
-    last["reasoning_content"] =
-        StrCat(is_begun ? last["reasoning_content"].get<std::string>() : "", kGoesOnHere);
+    std::string begun = ReasoningText(last);
+    EraseReasoning(&last);
+    last["reasoning_content"] = StrCat(begun, kGoesOnHere);
   } else {
     const std::string said = last.contains("content") ? ContentText(last["content"]) : "";
     in_reasoning = syntax_->reasoning && EndsInReasoning(said, *syntax_->reasoning);

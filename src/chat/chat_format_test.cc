@@ -187,6 +187,8 @@ TEST(ChatFormatTest, RefusalsNameThePlace) {
   EXPECT_THAT(Refusal(R"([{"role": "user", "content": [{"type": "text", "text": "a"},
                           {"type": "image_url", "image_url": {"url": "x"}}]}])"),
               HasSubstr("messages[0].content[1]: image input is not supported"));
+  EXPECT_THAT(Refusal(R"([{"role": "user", "content": [{"type": "input_audio"}]}])"),
+              HasSubstr("messages[0].content[0]: audio input is not supported"));
   EXPECT_THAT(Refusal(R"([{"role": "assistant", "tool_calls": [{"function": {}}]}])"),
               HasSubstr("messages[0].tool_calls[0].function.name"));
   EXPECT_THAT(Refusal(R"([{"role": "user", "content": "x", "tool_calls": []}])"),
@@ -311,8 +313,13 @@ TEST(ChatFormatTest, ReasoningThatIsBegunIsContinuedAsReasoning) {
   const ChatPrompt closed = Rendered(*format, request);
   EXPECT_EQ(closed.text, "user:a|assistant:<think>Well, </think>So ");
   EXPECT_FALSE(closed.reasoning_is_open);
-  // Said in so many words.
-  request.messages[1]["content"] = "";
+  // Said in so many words, and by another name.
+  request.messages[1] = Json{{"role", "assistant"}, {"content", ""}, {"thinking", "Well, "}};
+  EXPECT_EQ(Rendered(*format, request).text, open.text);
+  request.continuation = Continuation::kReasoning;
+  EXPECT_EQ(Rendered(*format, request).text, open.text);
+  request.messages[1] =
+      Json{{"role", "assistant"}, {"content", ""}, {"reasoning_content", "Well, "}};
   request.continuation = Continuation::kReasoning;
   EXPECT_EQ(Rendered(*format, request).text, open.text);
   request.continuation = Continuation::kContent;

@@ -27,7 +27,9 @@ Status CheckParts(const Json& parts, const std::string& place) {
     }
     const std::string type = Member(part, "type").get<std::string>();
     if (type != "text") {
-      const std::string_view kind = std::string_view(type).substr(0, type.find('_'));
+      std::string_view kind = type;  // "image_url" and "input_image" are images
+      if (kind.starts_with("input_")) kind.remove_prefix(6);
+      kind = kind.substr(0, kind.find('_'));
       return InvalidArgument(here, ": ", Printable(kind), " input is not supported: this server ",
                              "takes text alone; send the text of a part of type '", Printable(type),
                              "' or leave it out");

@@ -19,6 +19,8 @@ constexpr int kMaxArgumentsDepth = 64;
 // text.
 constexpr char kBetweenParts[] = "\n";
 
+constexpr const char* kReasoningNames[] = {"reasoning_content", "reasoning", "thinking"};
+
 std::string StringMember(const Json& object, const char* key) {
   const auto it = object.find(key);
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
@@ -142,10 +144,8 @@ class Shaper {
   }
 
   void AddReasoning(const Json& message, bool has_calls, Json* shaped, std::string* text) const {
-    std::string reasoning = StringMember(message, "reasoning_content");
-    if (reasoning.empty()) reasoning = StringMember(message, "reasoning");
-    if (reasoning.empty()) reasoning = StringMember(message, "thinking");
-    for (const char* const key : {"reasoning_content", "reasoning", "thinking"}) shaped->erase(key);
+    std::string reasoning = ReasoningText(message);
+    EraseReasoning(shaped);
     if (reasoning.empty()) return;
     switch (traits_.reasoning) {
       case TemplateTraits::Reasoning::kDropped:
@@ -256,6 +256,18 @@ std::string ContentText(const Json& content, std::string_view separator) {
     text += part["text"].get_ref<const std::string&>();
   }
   return text;
+}
+
+std::string ReasoningText(const Json& message) {
+  for (const char* const name : kReasoningNames) {
+    std::string text = StringMember(message, name);
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
+void EraseReasoning(Json* message) {
+  for (const char* const name : kReasoningNames) message->erase(name);
 }
 
 Json ShapeMessages(const Json& messages, const Json& tools, const TemplateTraits& traits,

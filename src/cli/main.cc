@@ -36,7 +36,7 @@ Status RunBody(const CommandBody& body) {
 void PrintLastWord(std::string_view message) {
   constexpr int kPatienceMs = 1000;
   pollfd stderr_end = {.fd = STDERR_FILENO, .events = POLLOUT};
-  if (poll(&stderr_end, 1, kPatienceMs) == 0) return;
+  if (poll(&stderr_end, 1, kPatienceMs) != 1) return;
   std::fprintf(stderr, "weft: %.*s\n", static_cast<int>(message.size()), message.data());
 }
 

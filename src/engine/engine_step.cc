@@ -300,7 +300,10 @@ void EngineCore::Consume(StepPart* part) {
     return;
   }
   ++part->turn->next_chunk;
-  part->turn->usage.computed_tokens += part->rows;
+  TurnUsage& usage = part->turn->usage;
+  // Not what a turn that was preempted computes again.
+  usage.computed_tokens =
+      std::max(usage.computed_tokens, part->first_row + part->rows - usage.cached_tokens);
   ReportProgress(*part, part->first_row + part->rows);
   if (part->turn->wants_prompt_rows()) TakePromptRows(part);
   if (part->ends_prompt) FinishPrompt(part);

@@ -236,20 +236,19 @@ template <DType T>
 [[gnu::always_inline]] inline __m256 AddBlock(const Block<T>& block, int s, const RowOfBlock& x,
                                               __m256 acc) {
   constexpr Format f = FormatOf(T);
-  const float sum = x.block.sum[x.row];
   const int32_t half_sums = x.block.half_sums[x.row];
-  const int32_t sum0 =
-      f.halves ? static_cast<int16_t>(half_sums & 0xFFFF) : static_cast<int32_t>(sum);
+  const int32_t first = static_cast<int16_t>(half_sums & 0xFFFF), second = half_sums >> 16;
+  const int32_t sum0 = f.halves ? first : first + second;
   constexpr int kFirstEnd = f.halves ? 4 : 8;
   const __m256i dot0 = Dot<T, 0, kFirstEnd>(block, s, x, StartOfDot<T>(sum0));
   const __m256 scale = _mm256_set1_ps(x.block.scale[x.row]);
   __m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(dot0), block.scale[s][0]);
   if constexpr (f.mins && !f.halves) {
-    part = _mm256_fmadd_ps(_mm256_set1_ps(sum), block.min[s], part);
+    part = _mm256_fmadd_ps(_mm256_set1_ps(x.block.sum[x.row]), block.min[s], part);
   }
   acc = _mm256_fmadd_ps(part, scale, acc);
   if constexpr (f.halves) {
-    const __m256i dot1 = Dot<T, 4, 8>(block, s, x, StartOfDot<T>(half_sums >> 16));
+    const __m256i dot1 = Dot<T, 4, 8>(block, s, x, StartOfDot<T>(second));
     part = _mm256_mul_ps(_mm256_cvtepi32_ps(dot1), block.scale[s][1]);
     acc = _mm256_fmadd_ps(part, scale, acc);
   }

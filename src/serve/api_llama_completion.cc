@@ -253,6 +253,8 @@ class CompletionRun {
         watch_(responder),
         sse_(responder, IgnoredHeader(read.ignored)),
         results_(read.prompts.size() * static_cast<size_t>(read.turn.n_choices)) {}
+  // Whatever is open is cancelled together, before the end of each is waited for.
+  ~CompletionRun() { watch_.CancelAll(); }
 
   void Answer() {
     const Status status = Run();

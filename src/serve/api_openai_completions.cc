@@ -36,6 +36,8 @@ class CompletionRun {
         read_(std::move(read)),
         watch_(responder),
         envelope_(host, "cmpl-") {}
+  // Whatever is open is cancelled together, before the end of each is waited for.
+  ~CompletionRun() { watch_.CancelAll(); }
 
   void AnswerWhole() {
     ordered_json choices = ordered_json::array();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -35,6 +36,8 @@ GoneWatch::GoneWatch(HttpResponder& responder)
   responder.OnGone([shared = shared_] { shared->CancelAll(); });
 }
 
+void GoneWatch::CancelAll() { shared_->CancelAll(); }
+
 void GoneWatch::Add(std::weak_ptr<Generation> generation) {
   {
     MutexLock lock(&shared_->mutex);
@@ -54,7 +57,11 @@ class HeldGeneration final : public Generation {
   explicit HeldGeneration(std::shared_ptr<Generation> inner) : inner_(std::move(inner)) {}
   ~HeldGeneration() override {
     inner_->Cancel();
-    while (inner_->Next()) {
+    try {
+      while (inner_->Next()) {
+      }
+    } catch (const std::bad_alloc&) {
+      // It ends all the same; what it has cost is not counted.
     }
   }
   std::optional<TurnEvent> Next() override { return inner_->Next(); }

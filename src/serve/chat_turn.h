@@ -28,6 +28,8 @@ class GoneWatch {
  public:
   explicit GoneWatch(HttpResponder& responder);
   void Add(std::weak_ptr<Generation> generation);
+  // As if the client were gone: at once, all that were added, and those that will be.
+  void CancelAll();
   HttpResponder& responder() const { return responder_; }
 
  private:

@@ -148,11 +148,6 @@ struct Metrics::Impl {
           .Name("weft_choices_finished_total")
           .Help("Choices of turns that ended, by the reason.")
           .Register(registry);
-  prometheus::Counter& abandoned = prometheus::BuildCounter()
-                                       .Name("weft_turns_abandoned_total")
-                                       .Help("Turns whose client went away before the end.")
-                                       .Register(registry)
-                                       .Add({});
   prometheus::Histogram& first_token =
       Hist("weft_time_to_first_token_seconds", "From a turn's submission to its first token.",
            kFirstTokenSeconds);
@@ -221,8 +216,6 @@ void Metrics::CountFinished(FinishReason reason, const TurnUsage& usage) {
   int64_t most = impl_->most_tokens;
   while (most < tokens && !impl_->most_tokens.compare_exchange_weak(most, tokens)) continue;
 }
-
-void Metrics::CountAbandoned() { impl_->abandoned.Increment(); }
 
 std::string Metrics::Render(const EngineStats* stats) const {
   std::vector<MetricFamily> families = impl_->registry.Collect();

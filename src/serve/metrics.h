@@ -33,8 +33,6 @@ class Metrics {
   void ObserveFirstToken(double seconds);
   void ObserveNextToken(double seconds);
   void CountFinished(FinishReason reason, const TurnUsage& usage);
-  // A turn whose consumer went away.
-  void CountAbandoned();
 
   // The Prometheus text format. `stats` null while there is no engine.
   std::string Render(const EngineStats* stats) const;

@@ -31,16 +31,11 @@ class ModelHost::CountedGeneration : public Generation {
     turn_->SetReadyCallback([wakeup = wakeup_] { wakeup->Advance(); });
   }
 
-  ~CountedGeneration() override {
-    if (!finished_) metrics_.CountAbandoned();
-  }
-
   std::optional<TurnEvent> Next() override {
     std::optional<TurnEvent> event = std::exchange(next_, std::nullopt);
     if (!event.has_value()) event = turn_->Next();
-    if (!event.has_value()) {
-      finished_ = true;
-    } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+    if (!event.has_value()) return event;
+    if (const auto* token = std::get_if<TokenEvent>(&*event)) {
       Count(*token);
     } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
       Count(*done);
@@ -84,7 +79,6 @@ class ModelHost::CountedGeneration : public Generation {
     metrics_.CountFinished(done.reason, done.usage);
     completion_tokens_ += done.usage.completion_tokens;
     if (++n_done_ == choices_.size()) {
-      finished_ = true;
       TurnUsage usage = done.usage;
       usage.completion_tokens = completion_tokens_;
       if (request_.finished) request_.finished(usage);
@@ -104,7 +98,6 @@ class ModelHost::CountedGeneration : public Generation {
   std::vector<Choice> choices_;
   size_t n_done_ = 0;
   int64_t completion_tokens_ = 0;
-  bool finished_ = false;
 };
 
 ModelHost::ModelHost(Options options)

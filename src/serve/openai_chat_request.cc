@@ -48,8 +48,8 @@ void ReadConversation(ApiFields* fields, ChatCall* call) {
   call->chat.messages = *messages;
   for (ordered_json& message : call->chat.messages) {
     // Clients give reasoning back under the name that their last server used.
-    if (!message.is_object() || message.contains("reasoning_content")) continue;
-    for (const char* name : {"reasoning", "reasoning_text"}) {
+    if (!message.is_object()) continue;
+    for (const char* name : {"reasoning_content", "reasoning", "reasoning_text"}) {
       const auto it = message.find(name);
       if (it == message.end() || !it->is_string()) continue;
       message["reasoning_content"] = std::string(*it);

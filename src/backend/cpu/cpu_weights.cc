@@ -289,11 +289,14 @@ Status Binder::Pack(const LoadOptions& options) {
     };
     // Piece by piece, so that little of the file is in memory beside what was packed.
     const bool is_last = --jobs_left[job.tensor] == 0;
-    const int64_t piece = std::max<int64_t>(1, kPieceBytes / (kTileOutputs * tensor.row_bytes()));
     const int64_t n_tiles = tiles * job.count;
+    const int64_t piece = is_last
+                              ? std::max<int64_t>(kPieceBytes / (kTileOutputs * tensor.row_bytes()),
+                                                  int64_t{8} * pool.n_threads())
+                              : n_tiles;
     for (int64_t first = 0; first < n_tiles; first += piece) {
       const int64_t last = std::min(n_tiles, first + piece);
-      pool.ParallelFor(last - first, 8, [&](int64_t begin, int64_t end, int) {
+      pool.ParallelFor(last - first, 2, [&](int64_t begin, int64_t end, int) {
         for (int64_t i = first + begin; i < first + end; ++i) {
           const int64_t n_rows =
               std::min<int64_t>(kTileOutputs, job.n_out - i % tiles * kTileOutputs);
