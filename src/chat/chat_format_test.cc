@@ -314,10 +314,13 @@ TEST(ChatFormatTest, ReasoningThatIsBegunIsContinuedAsReasoning) {
   EXPECT_EQ(closed.text, "user:a|assistant:<think>Well, </think>So ");
   EXPECT_FALSE(closed.reasoning_is_open);
   // Said in so many words, and by another name.
-  request.messages[1] = Json{{"role", "assistant"}, {"content", ""}, {"thinking", "Well, "}};
-  EXPECT_EQ(Rendered(*format, request).text, open.text);
-  request.continuation = Continuation::kReasoning;
-  EXPECT_EQ(Rendered(*format, request).text, open.text);
+  for (const char* const name : {"reasoning", "reasoning_text", "thinking"}) {
+    request.messages[1] = Json{{"role", "assistant"}, {"content", ""}, {name, "Well, "}};
+    request.continuation = Continuation::kAuto;
+    EXPECT_EQ(Rendered(*format, request).text, open.text) << name;
+    request.continuation = Continuation::kReasoning;
+    EXPECT_EQ(Rendered(*format, request).text, open.text) << name;
+  }
   request.messages[1] =
       Json{{"role", "assistant"}, {"content", ""}, {"reasoning_content", "Well, "}};
   request.continuation = Continuation::kReasoning;

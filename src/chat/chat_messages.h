@@ -22,8 +22,8 @@ Status CheckTools(const nlohmann::ordered_json& tools);
 // The text of a checked message's content, its parts with `separator` between; "" for null.
 std::string ContentText(const nlohmann::ordered_json& content, std::string_view separator = "");
 
-// The reasoning of a checked message, by whichever of its names: reasoning_content, reasoning
-// or thinking; "" where there is none.
+// The reasoning of a checked message, by whichever of its names: reasoning_content, reasoning,
+// reasoning_text or thinking; "" where there is none.
 std::string ReasoningText(const nlohmann::ordered_json& message);
 // Takes all of them away.
 void EraseReasoning(nlohmann::ordered_json* message);

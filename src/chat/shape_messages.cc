@@ -19,7 +19,9 @@ constexpr int kMaxArgumentsDepth = 64;
 // text.
 constexpr char kBetweenParts[] = "\n";
 
-constexpr const char* kReasoningNames[] = {"reasoning_content", "reasoning", "thinking"};
+// Clients give reasoning back under the name that their last server used.
+constexpr const char* kReasoningNames[] = {"reasoning_content", "reasoning", "reasoning_text",
+                                           "thinking"};
 
 std::string StringMember(const Json& object, const char* key) {
   const auto it = object.find(key);

@@ -46,16 +46,6 @@ void ReadConversation(ApiFields* fields, ChatCall* call) {
     return;
   }
   call->chat.messages = *messages;
-  for (ordered_json& message : call->chat.messages) {
-    // Clients give reasoning back under the name that their last server used.
-    if (!message.is_object()) continue;
-    for (const char* name : {"reasoning_content", "reasoning", "reasoning_text"}) {
-      const auto it = message.find(name);
-      if (it == message.end() || !it->is_string()) continue;
-      message["reasoning_content"] = std::string(*it);
-      break;
-    }
-  }
   if (const ordered_json* const tools = fields->Value("tools")) {
     if (!tools->is_array()) fields->Fail("tools", "must be an array");
     call->chat.tools = *tools;
