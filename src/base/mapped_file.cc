@@ -11,28 +11,13 @@
 namespace weft {
 namespace {
 
-// Closes a descriptor at the end of a scope.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
 uintptr_t PageSize() { return static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
 
 StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
   // Not blocking: a pipe without a writer would be waited for before it is refused.
-  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return ErrnoStatus(errno, StrCat("cannot open ", Printable(path, 300)));
   struct stat info;
   if (fstat(fd.get(), &info) != 0) {
@@ -50,11 +35,15 @@ StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) 
     }
     data = static_cast<const std::byte*>(mapping);
   }
-  return std::unique_ptr<MappedFile>(new MappedFile(path, data, size));
+  return std::unique_ptr<MappedFile>(new MappedFile(path, std::move(fd), data, size));
 }
 
 MappedFile::~MappedFile() {
   if (size_ > 0) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Status MappedFile::Read(std::span<const std::byte> bytes, std::span<std::byte> out) const {
+  return ReadAt(fd_.get(), static_cast<uint64_t>(bytes.data() - data_), out, path_);
 }
 
 void MappedFile::WillNeed(std::span<const std::byte> bytes) const {

@@ -1,8 +1,9 @@
 // A whole file mapped read-only into memory.
 //
-// The mapping lives as long as the object. Nothing here locks: a MappedFile may
-// be read from any thread once it is open. Whoever cuts the file short meanwhile
-// ends the program (SIGBUS): files in use are replaced by renaming, never rewritten.
+// The mapping lives and the file stays open as long as the object. Nothing here locks: a
+// MappedFile may be read from any thread once it is open. Whoever cuts the file short
+// meanwhile ends the program (SIGBUS) where the mapping is read: files in use are replaced
+// by renaming, never rewritten.
 #ifndef WEFT_BASE_MAPPED_FILE_H_
 #define WEFT_BASE_MAPPED_FILE_H_
 
@@ -11,7 +12,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
 
 namespace weft {
@@ -29,6 +32,10 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
+  // Copies a part of bytes() to `out`, as long as it, by reading the file: without pages
+  // of the mapping, and with an error where the file has become shorter.
+  Status Read(std::span<const std::byte> bytes, std::span<std::byte> out) const;
+
   // Hints to the kernel; both are advice and cannot fail. `bytes` is a part of
   // bytes(). WillNeed starts reading it, Release drops the pages that lie wholly
   // inside it (they are read again from the file when touched).
@@ -36,10 +43,11 @@ class MappedFile {
   void Release(std::span<const std::byte> bytes) const;
 
  private:
-  MappedFile(std::string path, const std::byte* data, size_t size)
-      : path_(std::move(path)), data_(data), size_(size) {}
+  MappedFile(std::string path, FileDescriptor fd, const std::byte* data, size_t size)
+      : path_(std::move(path)), fd_(std::move(fd)), data_(data), size_(size) {}
 
   const std::string path_;
+  const FileDescriptor fd_;
   const std::byte* const data_;
   const size_t size_;
 };

@@ -7,12 +7,15 @@
 
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 
 // The sanitizers' allocators end the program on a hopeless request unless told
 // to return null, as the system's does (tests/support/tsan_defaults.cc tells the other).
-extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __asan_default_options() {  // NOLINT: the sanitizer names it
+  return "allocator_may_return_null=1";
+}
 
 namespace weft {
 namespace {
@@ -61,6 +64,22 @@ TEST_F(MappedFileTest, AdviceKeepsTheContents) {
     (*file)->Release(part);
   }
   EXPECT_EQ(AsText(bytes), contents);
+}
+
+TEST_F(MappedFileTest, ReadsPartsWithoutTheMapping) {
+  const std::string contents = "a file of some words";
+  const std::string path = Write("file", contents);
+  auto file = MappedFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::vector<std::byte> out(4);
+  ASSERT_TRUE((*file)->Read((*file)->bytes().subspan(2, 4), out).ok());
+  EXPECT_EQ(AsText(out), "file");
+  ASSERT_TRUE((*file)->Read((*file)->bytes().subspan(16), out).ok());
+  EXPECT_EQ(AsText(out), "ords");
+  std::filesystem::resize_file(path, 18);
+  const Status status = (*file)->Read((*file)->bytes().subspan(16), out);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status), AllOf(HasSubstr(path), HasSubstr("shorter")));
 }
 
 TEST_F(MappedFileTest, MapsAnEmptyFile) {

@@ -11,8 +11,8 @@
 #include <array>
 #include <memory>
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
-#include "state/file_io.h"
 
 namespace weft::cli {
 

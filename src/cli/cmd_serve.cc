@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_descriptor.h"
 #include "base/mapped_file.h"
 #include "base/mutex.h"
 #include "chat/builtin_templates.h"
@@ -40,7 +41,6 @@
 #include "serve/log.h"
 #include "serve/model_host.h"
 #include "serve/page.h"
-#include "state/file_io.h"
 
 namespace weft::cli {
 namespace {

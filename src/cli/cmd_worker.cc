@@ -16,11 +16,11 @@
 #include <thread>
 #include <utility>
 
+#include "base/file_descriptor.h"
 #include "base/strings.h"
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "serve/worker/worker.h"
-#include "state/file_io.h"
 
 namespace weft::cli {
 namespace {

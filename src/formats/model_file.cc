@@ -349,6 +349,14 @@ const MappedFile* ModelFile::PartOf(const TensorInfo& tensor) const {
   return nullptr;
 }
 
+Status ModelFile::Read(const TensorInfo& tensor, int64_t offset, std::span<std::byte> out) const {
+  const std::span<const std::byte> from =
+      tensor.data.subspan(static_cast<size_t>(offset), out.size());
+  if (const MappedFile* part = PartOf(tensor)) return part->Read(from, out);
+  std::ranges::copy(from, out.begin());
+  return OkStatus();
+}
+
 void ModelFile::WillNeed(const TensorInfo& tensor) const {
   if (const MappedFile* part = PartOf(tensor)) part->WillNeed(tensor.data);
 }

@@ -117,6 +117,10 @@ class ModelFile {
   // Index into tensors(), -1 when there is none of that name.
   int FindTensor(std::string_view name) const;
 
+  // Copies out.size() bytes of the tensor's data from `offset` on, through the file and
+  // not its mapping. Fails where the file has become shorter or cannot be read.
+  Status Read(const TensorInfo& tensor, int64_t offset, std::span<std::byte> out) const;
+
   // Advice to the kernel about a tensor's pages, or those of a part of it; see MappedFile.
   void WillNeed(const TensorInfo& tensor) const;
   void Release(const TensorInfo& tensor, std::span<const std::byte> bytes) const;

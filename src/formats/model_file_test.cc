@@ -258,6 +258,9 @@ TEST_F(SplitTest, OpensAllParts) {
     float value;
     std::memcpy(&value, tensor.data.data() + 12, sizeof(value));
     EXPECT_EQ(value, static_cast<float>(no));
+    value = -1;
+    ASSERT_TRUE(file.Read(tensor, 4, std::as_writable_bytes(std::span(&value, 1))).ok());
+    EXPECT_EQ(value, static_cast<float>(no));
     file.WillNeed(tensor);
     file.Release(tensor, tensor.data);
   }

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "base/strings.h"
-#include "state/file_io.h"
 
 namespace weft::serve {
 namespace {

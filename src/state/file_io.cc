@@ -36,15 +36,7 @@ class FileSource : public ByteSource {
       : fd_(std::move(fd)), path_(std::move(path)), size_(size) {}
   uint64_t size() const override { return size_; }
   Status Read(uint64_t offset, std::span<std::byte> out) const override {
-    while (!out.empty()) {
-      const ssize_t n = pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return ErrnoStatus(errno, StrCat("cannot read ", Printable(path_, 300)));
-      if (n == 0) return DataLoss(Printable(path_, 300), " became shorter while it was read");
-      offset += static_cast<uint64_t>(n);
-      out = out.subspan(static_cast<size_t>(n));
-    }
-    return OkStatus();
+    return ReadAt(fd_.get(), offset, out, path_);
   }
 
  private:
@@ -59,10 +51,6 @@ std::string NewTempName() {
 }
 
 }  // namespace
-
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) close(fd_);
-}
 
 std::unique_ptr<ByteSource> NewMemorySource(std::span<const std::byte> bytes) {
   return std::make_unique<MemorySource>(bytes);

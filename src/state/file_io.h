@@ -1,6 +1,5 @@
 // The few file operations that session files need, with errors as values.
 //
-//   FileDescriptor  closes what it owns.
 //   ByteSource      something that can be read at any offset: a file, or memory.
 //   AtomicFile      a file that appears whole under its name, or not at all.
 //
@@ -16,28 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
 
 namespace weft {
-
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileDescriptor();
-
-  int get() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 class ByteSource {
  public:
