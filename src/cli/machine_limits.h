@@ -21,9 +21,10 @@ MachineLimits MeasureMachineLimits(int n_threads);
 // What one token costs a model, by its spec: multiply-adds, and bytes of weights that
 // must be read once per step whatever the number of rows.
 struct ModelCost {
-  double macs_per_row = 0;  // without the output matrix
-  double output_macs = 0;   // of the output matrix, per row of logits
-  double dense_bytes = 0;   // read by every step, the output matrix included
+  double macs_per_row = 0;         // without the output matrix
+  double macs_without_logits = 0;  // of a row of which only the state is wanted
+  double output_macs = 0;          // of the output matrix, per row of logits
+  double dense_bytes = 0;          // read by every step, the output matrix included
   // Experts: bytes of one of them over all layers, how many there are and are used.
   double expert_bytes = 0;
   double n_experts = 0;
@@ -38,6 +39,7 @@ ModelCost CostOf(const ModelFile& file, const ModelSpec& spec);
 // reading and computing overlapped.
 double DecodeLimit(const ModelCost& cost, const MachineLimits& limits, double rows,
                    double kv_bytes_per_row);
+// The same for a prompt, of whose tokens, but for the last, only the state is wanted.
 double PromptLimit(const ModelCost& cost, const MachineLimits& limits);
 
 }  // namespace weft::cli

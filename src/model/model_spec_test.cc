@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <random>
+#include <utility>
 
 #include "model/model_spec_test_util.h"
 #include "tests/support/goldens.h"
@@ -15,7 +16,6 @@
 namespace weft {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::ExpectError;
 using ::testing::HasSubstr;
@@ -115,6 +115,34 @@ TEST(GoldenSpecs, Gemma4SharesKeysOfTheLastLayersThatStoreThem) {
   }
   EXPECT_THAT(kv_layers, ElementsAre(0, 1, 2, 3, 2, 2, 3));
   EXPECT_THAT(writes, ElementsAre(true, true, true, true, false, false, false));
+  size_t n_blocks = 0;
+  for (int layer = 0; layer < 3; ++layer) n_blocks += spec->layers[layer].blocks.size();
+  const auto last = LastToWriteState(*spec);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->block, n_blocks);
+  EXPECT_EQ(last->path, 0);
+}
+
+TEST(LastToWriteState, IsTheLastOfAnyKindInTheLastBlockThatHasOne) {
+  const auto last_of = [](const std::vector<std::vector<Op>>& blocks) {
+    ModelSpec spec;
+    for (const std::vector<Op>& ops : blocks) {
+      Block& block = spec.layers.emplace_back().blocks.emplace_back();
+      for (const Op& op : ops) block.paths.push_back({{}, op, {}});
+    }
+    const auto last = LastToWriteState(spec);
+    return last ? std::pair<int, int>(last->block, last->path) : std::pair(-1, -1);
+  };
+  Attention reader;
+  reader.writes_kv = false;
+  EXPECT_EQ(last_of({}), std::pair(-1, -1));
+  EXPECT_EQ(last_of({{DenseFfn()}, {reader}}), std::pair(-1, -1));
+  EXPECT_EQ(last_of({{Attention()}, {DenseFfn()}, {reader}}), std::pair(0, 0));
+  EXPECT_EQ(last_of({{Attention()}, {Attention(), StateSpace(), DenseFfn()}, {PerLayerGate()}}),
+            std::pair(1, 1));
+  for (const Op& op : {Op(LatentAttention()), Op(ShortConvolution()), Op(GatedDeltaNet())}) {
+    EXPECT_EQ(last_of({{Attention()}, {op}, {MixtureOfExperts()}}), std::pair(1, 0));
+  }
 }
 
 TEST(GoldenSpecs, DeepSeekScalesScoresByYarnSquared) {
@@ -130,8 +158,8 @@ TEST(GoldenSpecs, SmolLm3LeavesEveryFourthLayerWithoutPosition) {
   WEFT_REQUIRE_GOLDENS();
   const auto spec = BuildGolden("smollm3");
   ASSERT_TRUE(spec.ok()) << spec.status();
-  std::vector<int> ropes;
-  for (int layer = 0; layer < 4; ++layer) ropes.push_back(OpOf<Attention>(*spec, layer, 0).rope);
+  std::vector<int> ropes(4);
+  for (int layer = 0; layer < 4; ++layer) ropes[layer] = OpOf<Attention>(*spec, layer, 0).rope;
   EXPECT_THAT(ropes, ElementsAre(0, 0, 0, -1));
 }
 

@@ -116,7 +116,7 @@ TEST_P(SameBitsTest, PagesAnywhereOfAnySize) {
 }
 
 // Three sequences in every step at random lengths, one of them the prompt under
-// test; the other two hold other tokens.
+// test; the other two hold other tokens and want logits of some of them.
 TEST_P(SameBitsTest, WhateverRunsBeside) {
   std::mt19937 random(7);
   for (int round = 0; round < 2; ++round) {
@@ -134,7 +134,8 @@ TEST_P(SameBitsTest, WhateverRunsBeside) {
       std::vector<ModelRunner::Part> parts = {{mine, std::span(tokens_).subspan(done, n)}};
       for (const int other : others) {
         const size_t length = random() % 9;
-        if (length > 0) parts.push_back({other, std::span(noise).first(length), false});
+        const auto n_logits = static_cast<int64_t>(random() % (length + 1));
+        if (length > 0) parts.push_back({other, std::span(noise).first(length), n_logits});
       }
       std::ranges::shuffle(parts, random);
       const auto logits = (*runner)->Step(parts);
@@ -142,7 +143,7 @@ TEST_P(SameBitsTest, WhateverRunsBeside) {
       size_t row = 0;
       for (const auto& part : parts) {
         if (part.sequence == mine) break;
-        ++row;  // the others want one row each
+        row += static_cast<size_t>(part.n_logits);
       }
       EXPECT_TRUE(SameBytes(std::span(*logits).subspan(row * n_vocab(), n * n_vocab()),
                             Whole(done, done + n)))

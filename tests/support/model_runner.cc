@@ -122,7 +122,7 @@ StatusOr<std::vector<float>> ModelRunner::Step(std::span<const Part> parts) {
     entry.position = sequence.position;
     entry.page_tables.assign(sequence.tables.begin(), sequence.tables.end());
     entry.slot = sequence.slot;
-    entry.n_logits = part.all_logits ? static_cast<int64_t>(part.tokens.size()) : 1;
+    entry.n_logits = part.n_logits;
     n_logits += entry.n_logits;
   }
   std::vector<float> logits(n_logits * spec().n_vocab);

@@ -45,12 +45,12 @@ class ModelRunner {
   // A new sequence with the same tokens before it; pages are copied one by one.
   StatusOr<int> Fork(int sequence);
 
-  // The tokens that one step appends to a sequence; all their logits are wanted,
-  // or the last's.
+  // The tokens that one step appends to a sequence; the logits of the last `n_logits` of
+  // them are wanted, by default of all.
   struct Part {
     int sequence;
     std::span<const TokenId> tokens;
-    bool all_logits = true;
+    int64_t n_logits = static_cast<int64_t>(tokens.size());
   };
   // One step. Logits, row after row in the order of parts and tokens.
   StatusOr<std::vector<float>> Step(std::span<const Part> parts);

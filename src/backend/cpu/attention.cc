@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/step_context.h"
@@ -115,7 +117,7 @@ std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, int64_t window, int64_t
 }
 
 void RunTask(const StepContext& context, const Scan& scan, const AttentionTask& task,
-             AttentionWorkspace* work) {
+             Workspace* work) {
   const KvShape& shape = context.kv.shape(scan.kv_layer);
   const int64_t window = context.spec.kv_groups[context.kv.group(scan.kv_layer)].window;
   const auto first_seen = [&](int64_t position) {
@@ -157,7 +159,7 @@ void SizeWorkspaces(StepContext* context, const std::vector<BlockGroup>& groups,
                     int64_t heads_per_kv_head) {
   int64_t n_tiles = 0;
   for (const BlockGroup& group : groups) n_tiles = std::max(n_tiles, group.n_tiles);
-  for (AttentionWorkspace& work : context->workspaces) {
+  for (Workspace& work : context->workspaces) {
     work.tiles.resize(std::max(work.tiles.size(), static_cast<size_t>(n_tiles)));
     work.queries.resize(static_cast<size_t>(std::max(kQueriesPerTask, heads_per_kv_head)));
   }
@@ -258,33 +260,53 @@ void RunOp(StepContext* context, const BoundAttention& op, const RowsView& x, co
            const RowsView& out) {
   const Attention& spec = *op.spec;
   Compute& compute = context->compute;
-  const int64_t n = context->n_rows();
-  const auto view = [](float* values, int64_t width) { return RowsView{values, width, width}; };
-  const RowsView q = view(context->scratch.a, QueryWidth(spec));
-  const RowsView k = view(context->scratch.b, spec.n_kv_heads * spec.k_dim);
-  const RowsView v = view(context->scratch.c, spec.n_kv_heads * spec.v_dim);
-  const RowsView heads = view(context->scratch.d, spec.n_heads * spec.v_dim);
-
-  const ActivationRows input =
-      compute.Input(x, n, {&op.q, &op.k, &op.v}, &context->scratch.int8_input);
-  Product products[3] = {MakeProduct(op.q, input, n, q)};
-  size_t n_products = 1;
-  if (op.k) products[n_products++] = MakeProduct(op.k, input, n, k);
-  if (op.v) products[n_products++] = MakeProduct(op.v, input, n, v);
-  compute.Multiply(std::span<const Product>(products, n_products));
-
-  if (spec.writes_kv) TouchPages(context, spec.kv_layer);
+  const RowsView q = View(context->scratch.a, QueryWidth(spec));
+  const RowsView k = View(context->scratch.b, spec.n_kv_heads * spec.k_dim);
+  const RowsView v = View(context->scratch.c, spec.n_kv_heads * spec.v_dim);
+  const RowsView heads = View(context->scratch.d, spec.n_heads * spec.v_dim);
   const int64_t head_stride = spec.k_dim * (spec.gated_query ? 2 : 1);
-  compute.ForEach(n, 2 * (q.width + k.width + v.width), [&](int64_t row, int) {
+
+  // Those of the three that there are, side by side.
+  using Projection = std::pair<const BoundLinear*, RowsView>;
+  const auto project = [&](std::initializer_list<Projection> projections) {
+    const int64_t n = context->n_rows();
+    const ActivationRows input =
+        compute.Input(x, n, {&op.q, &op.k, &op.v}, &context->scratch.int8_input);
+    Product products[3];
+    size_t n_products = 0;
+    for (const auto& [linear, to] : projections) {
+      if (*linear) products[n_products++] = MakeProduct(*linear, input, n, to);
+    }
+    compute.Multiply(std::span<const Product>(products, n_products));
+  };
+  const auto prepare_query = [&](int64_t row) {
     if (!spec.gated_query) compute.NormRow(op.q_norm, q.row(row), q.width, q.row(row));
     for (int head = 0; head < spec.n_heads; ++head) {
       float* const query = q.row(row) + head * head_stride;
       if (spec.gated_query) compute.NormRow(op.q_norm, query, spec.k_dim, query);
       context->Rotate(spec.rope, row, query);
     }
-    if (spec.writes_kv) StoreRow(context, op, row, k.row(row), v.row(row));
-  });
+  };
+  const auto store = [&](int64_t row) { StoreRow(context, op, row, k.row(row), v.row(row)); };
 
+  if (spec.writes_kv) TouchPages(context, spec.kv_layer);
+  if (op.last_to_write && context->has_rows_without_logits()) {
+    project({{&op.k, k}, {&op.v, v}});
+    compute.ForEach(context->n_rows(), 2 * (k.width + v.width),
+                    [&](int64_t row, int) { store(row); });
+    context->KeepRowsWithLogits();
+    if (context->n_rows() == 0) return;
+    project({{&op.q, q}});
+    compute.ForEach(context->n_rows(), 2 * q.width, [&](int64_t row, int) { prepare_query(row); });
+  } else {
+    project({{&op.q, q}, {&op.k, k}, {&op.v, v}});
+    compute.ForEach(context->n_rows(), 2 * (q.width + k.width + v.width), [&](int64_t row, int) {
+      prepare_query(row);
+      if (spec.writes_kv) store(row);
+    });
+  }
+
+  const int64_t n = context->n_rows();
   Attend(context, {spec.kv_layer, spec.n_heads, spec.scale, spec.softcap, op.sinks, q.values,
                    q.stride, head_stride, heads.values});
   if (spec.gated_query) {
@@ -361,18 +383,17 @@ void RunOp(StepContext* context, const BoundLatentAttention& op, const RowsView&
   const int64_t n = context->n_rows();
   const int64_t q_dim = spec.nope_dim + spec.rope_dim;
   const int64_t k_dim = spec.latent_dim + spec.rope_dim;
-  const auto view = [](float* values, int64_t width) { return RowsView{values, width, width}; };
-  const RowsView q = view(context->scratch.a, spec.n_heads * q_dim);
-  const RowsView queries = view(context->scratch.b, spec.n_heads * k_dim);
-  const RowsView keys = view(context->scratch.c, k_dim);
-  const RowsView sums = view(context->scratch.d, spec.n_heads * spec.latent_dim);
+  const RowsView q = View(context->scratch.a, spec.n_heads * q_dim);
+  const RowsView queries = View(context->scratch.b, spec.n_heads * k_dim);
+  const RowsView keys = View(context->scratch.c, k_dim);
+  const RowsView sums = View(context->scratch.d, spec.n_heads * spec.latent_dim);
 
   if (op.q) {
     const ActivationRows input =
         compute.Input(x, n, {&op.q, &op.kv_a}, &context->scratch.int8_input);
     compute.Multiply({MakeProduct(op.q, input, n, q), MakeProduct(op.kv_a, input, n, keys)});
   } else {
-    const RowsView low = view(context->scratch.d, op.q_a.matrix.n_out);
+    const RowsView low = View(context->scratch.d, op.q_a.matrix.n_out);
     const ActivationRows input =
         compute.Input(x, n, {&op.q_a, &op.kv_a}, &context->scratch.int8_input);
     compute.Multiply({MakeProduct(op.q_a, input, n, low), MakeProduct(op.kv_a, input, n, keys)});
@@ -405,7 +426,7 @@ void RunOp(StepContext* context, const BoundLatentAttention& op, const RowsView&
 
   Attend(context, {spec.kv_layer, spec.n_heads, spec.scale, 0, nullptr, queries.values,
                    queries.stride, k_dim, sums.values});
-  const RowsView heads = view(context->scratch.a, spec.n_heads * spec.v_dim);
+  const RowsView heads = View(context->scratch.a, spec.n_heads * spec.v_dim);
   MultiplyHeads(context, op.v_b, spec.n_heads, sums.values, spec.latent_dim, sums.stride,
                 heads.values, spec.v_dim, heads.stride);
   const ActivationRows inner = compute.Input(heads, n, {&op.out}, &context->scratch.int8_inner);

@@ -2,9 +2,12 @@
 // every rarer field of the spec, on every instruction set; and its own promises.
 #include "backend/cpu/cpu_backend.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <random>
@@ -14,6 +17,7 @@
 #include "backend/cpu/cpu_weights.h"
 #include "backend/reference/reference_backend.h"
 #include "base/half.h"
+#include "base/mapped_file.h"
 #include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -40,7 +44,7 @@ class Weightbox {
  public:
   explicit Weightbox(DType matrix_type) : matrix_type_(matrix_type) {}
 
-  TensorRef Vector(std::vector<int64_t> dims, float mean, float spread) {
+  TensorRef Vector(const std::vector<int64_t>& dims, float mean, float spread) {
     int64_t n = 1;
     for (const int64_t dim : dims) n *= dim;
     std::normal_distribution<float> normal(mean, spread);
@@ -72,9 +76,14 @@ class Weightbox {
     return {static_cast<int>(kept_.size()) - 1};
   }
 
-  std::shared_ptr<const ModelFile> Build() {
+  // The file's bytes, in memory that stays.
+  std::span<const std::byte> Bytes() {
     bytes_ = std::make_unique<std::string>(writer_.ToBytes());
-    auto file = ModelFile::FromBytes("made-up", std::as_bytes(std::span(*bytes_)));
+    return std::as_bytes(std::span(*bytes_));
+  }
+
+  std::shared_ptr<const ModelFile> Build() {
+    auto file = ModelFile::FromBytes("made-up", Bytes());
     EXPECT_TRUE(file.ok()) << file.status();
     return *std::move(file);
   }
@@ -523,6 +532,61 @@ TEST_F(CpuBackendTest, TheSameBitsHoweverItIsRun) {
       }
     }
   }
+}
+
+// Rows whose logits nobody wants end with the last operation that writes state, of
+// whatever kind: the model is cut after each of its layers in turn.
+TEST_F(CpuBackendTest, TheSameBitsWhoeverWantsLogits) {
+  const std::vector<TokenId> tokens = Tokens(21);
+  const std::span<const TokenId> all(tokens);
+  for (const Made* made : {&Floats(), &Quantized()}) {
+    ModelSpec spec = made->maker.spec();
+    for (; !spec.layers.empty(); spec.layers.pop_back()) {
+      RunnerOptions options;
+      options.executor.n_threads = 2;
+      auto runner = ModelRunner::New(OnCpu(made->file, spec, PreferredIsa()), options);
+      ASSERT_TRUE(runner.ok()) << runner.status();
+      const auto expected = (*runner)->Feed((*runner)->Add(), tokens);
+      ASSERT_TRUE(expected.ok()) << expected.status();
+      const int a = (*runner)->Add(), b = (*runner)->Add(), c = (*runner)->Add();
+      const std::vector<std::vector<ModelRunner::Part>> steps = {
+          {{a, all.first(17), 0}, {b, all.first(20), 3}, {c, all.first(9), 1}},
+          {{a, all.subspan(17, 3), 2}, {c, all.subspan(9, 9), 0}},
+          {{c, all.subspan(18, 2), 0}},
+          {{a, all.last(1), 1}, {b, all.last(1), 1}, {c, all.last(1), 1}}};
+      const std::vector<std::vector<int64_t>> positions = {
+          {17, 18, 19, 8}, {18, 19}, {}, {20, 20, 20}};
+      for (size_t i = 0; i < steps.size(); ++i) {
+        const auto logits = (*runner)->Step(steps[i]);
+        ASSERT_TRUE(logits.ok()) << logits.status();
+        ASSERT_EQ(logits->size(), positions[i].size() * kVocab);
+        for (size_t row = 0; row < positions[i].size(); ++row) {
+          const auto row_of = [](const std::vector<float>& rows, int64_t r) {
+            return std::span(rows).subspan(static_cast<size_t>(r * kVocab), kVocab);
+          };
+          EXPECT_EQ(MaxDifference(row_of(*logits, static_cast<int64_t>(row)),
+                                  row_of(*expected, positions[i][row])),
+                    0)
+              << spec.layers.size() << " layers, step " << i << ", row " << row;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CpuBackendTest, TellsOfAFileThatBecameShorter) {
+  ModelMaker maker(DType::kQ8_0);
+  const std::string path = StrCat(::testing::TempDir(), "weft_shorter_", getpid(), ".gguf");
+  ASSERT_TRUE(WriteFile(path, maker.box().Bytes()).ok());
+  const auto file = ModelFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const LoadedModel model = OnCpu(*file, maker.spec(), PreferredIsa());
+  EXPECT_EQ(MaxDifference(Run(model), Run(Load(Quantized()))), 0);
+  std::filesystem::resize_file(path, 4096);
+  const auto logits = RunTokens(model, Tokens(70));
+  EXPECT_EQ(logits.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(Message(logits.status())), HasSubstr(path));
+  std::filesystem::remove(path);
 }
 
 TEST_F(CpuBackendTest, NarrowKvTypesStayClose) {

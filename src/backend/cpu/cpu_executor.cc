@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "kernels/quants.h"
+#include "base/mutex.h"
 
 namespace weft::cpu {
 
@@ -17,9 +17,9 @@ StatusOr<std::unique_ptr<Executor>> CpuExecutor::New(std::shared_ptr<const CpuWe
                           Scratch::New(weights->spec(), weights->model(), options.max_step_tokens));
     std::unique_ptr<CpuExecutor> executor(
         new CpuExecutor(std::move(weights), options, std::move(scratch)));
-    for (const AttentionWorkspace& workspace : executor->workspaces_) {
+    for (const Workspace& workspace : executor->workspaces_) {
       if (workspace.scratch.data() == nullptr) {
-        return ResourceExhausted("no memory for the attention scratch; use fewer threads");
+        return ResourceExhausted("no memory for the threads' scratch; use fewer threads");
       }
     }
     return std::unique_ptr<Executor>(std::move(executor));
@@ -44,9 +44,12 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, const Execut
   layout_.page_bytes = kv_.page_bytes();
   layout_.slot_bytes = slots_.slot_bytes();
   scratch_bytes_ = scratch_.bytes();
-  const int64_t floats = std::max<int64_t>(16, MaxAttentionScratch(weights_->spec(), kv_));
-  for (AttentionWorkspace& workspace : workspaces_) {
-    workspace.scratch = AlignedBuffer(static_cast<size_t>(floats) * sizeof(float));
+  const BoundModel& model = weights_->model();
+  int64_t bytes = std::max(model.embedding.row_bytes(), MaxAttentionScratch(weights_->spec(), kv_) *
+                                                            static_cast<int64_t>(sizeof(float)));
+  if (model.per_layer_input) bytes = std::max(bytes, model.per_layer_input->table.row_bytes());
+  for (Workspace& workspace : workspaces_) {
+    workspace.scratch = AlignedBuffer(static_cast<size_t>(bytes));
     scratch_bytes_ += static_cast<int64_t>(workspace.scratch.size());
   }
 }
@@ -55,22 +58,18 @@ Status CpuExecutor::Forward(const Step& step, std::span<float> logits) {
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), layout_, kv_.n_pages(), slots_.n_slots(),
                                     max_step_tokens_, step, logits.size()));
   const auto start = std::chrono::steady_clock::now();
+  int64_t n_rows = 0;
   try {
-    context_.step = &step;
-    context_.rows.clear();
-    context_.first_rows = {0};
-    for (size_t s = 0; s < step.sequences.size(); ++s) {
-      int64_t position = step.sequences[s].position;
-      for (const TokenId token : step.sequences[s].tokens) {
-        context_.rows.push_back({static_cast<int>(s), position++, token});
-      }
-      context_.first_rows.push_back(context_.n_rows());
-      if (slots_.slot_bytes() > 0) slots_.Touch(step.sequences[s].slot);
+    context_.Begin(step);
+    n_rows = context_.n_rows();
+    if (slots_.slot_bytes() > 0) {
+      for (const StepSequence& sequence : step.sequences) slots_.Touch(sequence.slot);
     }
-    context_.ropes.Fill(weights_->spec(), context_.rows, &compute_);
-    Embed();
-    if (weights_->model().per_layer_input) ComputePerLayerInputs();
-    for (const BoundBlock& block : weights_->model().blocks) RunBlock(block);
+    WEFT_RETURN_IF_ERROR(Embed());
+    if (weights_->model().per_layer_input) WEFT_RETURN_IF_ERROR(ComputePerLayerInputs());
+    for (const BoundBlock& block : weights_->model().blocks) {
+      if (context_.n_rows() > 0) RunBlock(block);
+    }
     ComputeLogits(logits);
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("out of memory during a step; use smaller steps");
@@ -78,49 +77,61 @@ Status CpuExecutor::Forward(const Step& step, std::span<float> logits) {
   StageStats& stats = compute_.stats();
   stats.total_ns += Compute::NanosSince(start);
   ++stats.steps;
-  stats.rows += context_.n_rows();
+  stats.rows += n_rows;
   return OkStatus();
 }
 
-void CpuExecutor::Embed() {
-  const BoundTable& table = weights_->model().embedding;
-  const float scale = weights_->spec().embedding_scale;
-  compute_.ForEach(context_.n_rows(), table.n_values * 2, [&](int64_t row, int) {
-    float* const out = scratch_.stream.row(row);
-    Dequantize(table.type, table.rows + context_.rows[row].token * table.row_bytes, table.n_values,
-               out);
-    if (scale != 1) compute_.vec().scale(scale, table.n_values, out);
+Status CpuExecutor::ReadTable(const BoundTable& table, const RowsView& to) {
+  Mutex mutex;
+  Status status;
+  compute_.ForEach(context_.n_rows(), table.n_values() * 2, [&](int64_t row, int worker) {
+    Status read =
+        table.Read(context_.rows[row].token, workspaces_[worker].scratch.data(), to.row(row));
+    if (read.ok()) return;
+    MutexLock lock(&mutex);
+    if (status.ok()) status = std::move(read);
   });
+  return status;
 }
 
-void CpuExecutor::ComputePerLayerInputs() {
+Status CpuExecutor::Embed() {
+  const RowsView& stream = scratch_.stream;
+  WEFT_RETURN_IF_ERROR(ReadTable(weights_->model().embedding, stream));
+  const float scale = weights_->spec().embedding_scale;
+  if (scale == 1) return OkStatus();
+  compute_.ForEach(context_.n_rows(), stream.width, [&](int64_t row, int) {
+    compute_.vec().scale(scale, stream.width, stream.row(row));
+  });
+  return OkStatus();
+}
+
+Status CpuExecutor::ComputePerLayerInputs() {
   const PerLayerInput& spec = *weights_->spec().per_layer_input;
   const BoundPerLayerInput& bound = *weights_->model().per_layer_input;
   const RowsView& inputs = scratch_.per_layer;
+  const RowsView own = View(scratch_.a, inputs.width);
   const int64_t n = context_.n_rows();
+  WEFT_RETURN_IF_ERROR(ReadTable(bound.table, own));
   const ActivationRows x = compute_.Input(scratch_.stream, n, {&bound.proj}, &scratch_.int8_input);
   compute_.Multiply({MakeProduct(bound.proj, x, n, inputs)});
   compute_.ForEach(n, inputs.width * 4, [&](int64_t row, int) {
-    float* const own = scratch_.a + row * inputs.width;
-    Dequantize(bound.table.type,
-               bound.table.rows + context_.rows[row].token * bound.table.row_bytes, inputs.width,
-               own);
     float* const out = inputs.row(row);
     compute_.vec().scale(spec.proj_scale, inputs.width, out);
     compute_.NormRow(bound.norm, out, inputs.width, out);
-    compute_.vec().add_scaled(own, inputs.width, spec.table_scale, out);
+    compute_.vec().add_scaled(own.row(row), inputs.width, spec.table_scale, out);
     compute_.vec().scale(spec.sum_scale, inputs.width, out);
   });
+  return OkStatus();
 }
 
 void CpuExecutor::RunBlock(const BoundBlock& block) {
-  const int64_t n = context_.n_rows();
+  // An operation may drop rows: how many there are is asked again each time.
   const int64_t width = weights_->spec().d_model;
   const RowsView& stream = scratch_.stream;
   // Rows through a norm, or the rows themselves where there is none.
   const auto normed = [&](const BoundNorm& norm, const RowsView& x, const RowsView& to) {
     if (!norm) return x;
-    compute_.ForEach(n, width, [&](int64_t row, int) {
+    compute_.ForEach(context_.n_rows(), width, [&](int64_t row, int) {
       compute_.NormRow(norm, x.row(row), width, to.row(row));
     });
     return to;
@@ -131,13 +142,15 @@ void CpuExecutor::RunBlock(const BoundBlock& block) {
     const RowsView x = normed(path.pre, input, scratch_.path_input);
     const RowsView out = p == 0 ? scratch_.path_sum : scratch_.path_output;
     std::visit([&](const auto& op) { RunOp(&context_, op, x, stream, out); }, path.op);
+    if (path.last_to_write) context_.KeepRowsWithLogits();
+    if (context_.n_rows() == 0) return;
     normed(path.post, out, out);
     if (p == 0) continue;
-    compute_.ForEach(n, width, [&](int64_t row, int) {
+    compute_.ForEach(context_.n_rows(), width, [&](int64_t row, int) {
       compute_.vec().add(out.row(row), width, scratch_.path_sum.row(row));
     });
   }
-  compute_.ForEach(n, 2 * width, [&](int64_t row, int) {
+  compute_.ForEach(context_.n_rows(), 2 * width, [&](int64_t row, int) {
     float* const sum = scratch_.path_sum.row(row);
     if (block.paths.empty()) std::fill_n(sum, width, 0.0f);
     compute_.NormRow(block.post, sum, width, sum);
@@ -149,17 +162,12 @@ void CpuExecutor::RunBlock(const BoundBlock& block) {
 void CpuExecutor::ComputeLogits(std::span<float> logits) {
   const ModelSpec& spec = weights_->spec();
   const BoundModel& model = weights_->model();
-  std::vector<int64_t> wanted;
-  int64_t end = 0;
-  for (const StepSequence& sequence : context_.step->sequences) {
-    end += static_cast<int64_t>(sequence.tokens.size());
-    for (int64_t row = end - sequence.n_logits; row < end; ++row) wanted.push_back(row);
-  }
-  const int64_t n = static_cast<int64_t>(wanted.size());
+  context_.KeepRowsWithLogits();
+  const int64_t n = context_.n_rows();
   if (n == 0) return;
   const RowsView& x = scratch_.block_input;
   compute_.ForEach(n, x.width, [&](int64_t i, int) {
-    compute_.NormRow(model.output_norm, scratch_.stream.row(wanted[i]), x.width, x.row(i));
+    compute_.NormRow(model.output_norm, scratch_.stream.row(i), x.width, x.row(i));
   });
   const RowsView out{logits.data(), spec.n_vocab, spec.n_vocab};
   const ActivationRows input = compute_.Input(x, n, {&model.output}, &scratch_.int8_input);

@@ -55,9 +55,11 @@ class CpuExecutor : public Executor {
   CpuExecutor(std::shared_ptr<const CpuWeights> weights, const ExecutorOptions& options,
               Scratch scratch);
 
+  // The table's row of each token, as floats.
+  Status ReadTable(const BoundTable& table, const RowsView& to);
   // The parts of a step, in order.
-  void Embed();
-  void ComputePerLayerInputs();
+  Status Embed();
+  Status ComputePerLayerInputs();
   void RunBlock(const BoundBlock& block);
   void ComputeLogits(std::span<float> logits);
 
@@ -69,7 +71,7 @@ class CpuExecutor : public Executor {
   SlotMemory slots_;
   Scratch scratch_;
   Compute compute_;
-  std::vector<AttentionWorkspace> workspaces_;
+  std::vector<Workspace> workspaces_;
   StepContext context_;
 };
 

@@ -16,6 +16,17 @@ namespace weft::cpu {
 // Of a tensor in the file, packed before its memory is given back.
 constexpr int64_t kPieceBytes = 16 << 20;
 
+// Matrices lie in common buffers of this size, or in one of their own: most are too small
+// to be worth huge pages, without which reading them waits for page tables.
+constexpr size_t kBufferBytes = size_t{128} << 20;
+
+Status BoundTable::Read(int64_t row, std::byte* raw, float* out) const {
+  const std::span<std::byte> bytes(raw, static_cast<size_t>(row_bytes()));
+  WEFT_RETURN_IF_ERROR(file->Read(*tensor, row * row_bytes(), bytes));
+  Dequantize(tensor->type, raw, n_values(), out);
+  return OkStatus();
+}
+
 // Walks the spec once: gives every matrix its memory and every operation its
 // pointers, then packs all matrices. The first error is kept, and ends the load.
 class Binder {
@@ -43,6 +54,8 @@ class Binder {
   }
   const TensorInfo& Info(TensorRef ref) const { return file_.tensors()[ref.index]; }
   bool CheckType(const TensorInfo& tensor);
+  // Memory for packed tiles; null when there is none.
+  std::byte* Take(int64_t bytes);
 
   std::byte* Matrices(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
                       int64_t count, int64_t* member_bytes);
@@ -68,6 +81,7 @@ class Binder {
   const ModelSpec& spec_;
   Status status_;
   std::vector<Job> jobs_;
+  std::vector<std::span<std::byte>> rooms_;  // what is free of each buffer of matrices
   // Which job packs (tensor, first row, outputs), and where each vector went.
   std::map<std::tuple<int, int64_t, int64_t>, size_t> job_of_;
   std::map<int, const float*> vector_of_;
@@ -81,6 +95,23 @@ bool Binder::CheckType(const TensorInfo& tensor) {
   return false;
 }
 
+std::byte* Binder::Take(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);  // whole cache lines, as all tiles
+  for (std::span<std::byte>& room : rooms_) {
+    if (room.size() < size) continue;
+    std::byte* const taken = room.data();
+    room = room.subspan(size);
+    return taken;
+  }
+  const auto file_bytes = static_cast<size_t>(file_.file_bytes());
+  AlignedBuffer buffer(std::max(size, std::min(kBufferBytes, file_bytes)));
+  if (buffer.data() == nullptr) buffer = AlignedBuffer(size);
+  if (buffer.data() == nullptr) return nullptr;
+  rooms_.push_back(buffer.As<std::byte>().subspan(size));
+  weights_.matrices_.push_back(std::move(buffer));
+  return weights_.matrices_.back().data();
+}
+
 std::byte* Binder::Matrices(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
                             int64_t count, int64_t* member_bytes) {
   const TensorInfo& tensor = Info(weight);
@@ -90,17 +121,16 @@ std::byte* Binder::Matrices(TensorRef weight, int64_t first_row, int64_t n_in, i
   if (!is_new) return jobs_[known->second].tiles;
 
   const int64_t bytes = *member_bytes * count;
-  AlignedBuffer buffer(static_cast<size_t>(bytes));
-  if (buffer.data() == nullptr) {
+  std::byte* const tiles = Take(bytes);
+  if (tiles == nullptr) {
     Fail(ResourceExhausted("no memory for the ", HumanBytes(static_cast<uint64_t>(bytes)),
                            " of tensor ", Printable(tensor.name), "; use a smaller model"));
     return nullptr;
   }
   jobs_.push_back(
-      {weight.index, first_row, n_out, n_in, tensor.dims[1], count, *member_bytes, buffer.data()});
-  weights_.matrices_.push_back(std::move(buffer));
+      {weight.index, first_row, n_out, n_in, tensor.dims[1], count, *member_bytes, tiles});
   weights_.memory_bytes_ += bytes;
-  return jobs_.back().tiles;
+  return tiles;
 }
 
 BoundLinear Binder::Of(const Linear& linear) {
@@ -136,7 +166,7 @@ BoundNorm Binder::Of(const Norm& norm) {
 BoundTable Binder::Table(TensorRef ref) {
   const TensorInfo& tensor = Info(ref);
   CheckType(tensor);
-  return {tensor.type, tensor.dims[0], tensor.data.data(), tensor.row_bytes()};
+  return {&file_, &tensor};
 }
 
 const float* Binder::Vector(TensorRef ref, int64_t* n_values) {
@@ -257,6 +287,11 @@ Status Binder::Bind() {
   }
   for (const Layer& layer : spec_.layers) {
     for (const Block& block : layer.blocks) model.blocks.push_back(Of(block));
+  }
+  if (const std::optional<OpPlace> last = LastToWriteState(spec_)) {
+    BoundPath& path = model.blocks[last->block].paths[last->path];
+    path.last_to_write = true;
+    if (auto* op = std::get_if<BoundAttention>(&path.op)) op->last_to_write = true;
   }
   model.output_norm = Of(spec_.output_norm);
   model.output = Of(spec_.output);

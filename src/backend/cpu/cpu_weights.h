@@ -1,8 +1,9 @@
 // A model's weights on the CPU: every matrix packed once, vectors as floats, and
 // the spec's operations bound to them.
 //
-// Immutable once loaded; any thread. Keeps the file mapped for the rows of
-// embedding tables, which are decoded where they are used.
+// Immutable once loaded; any thread. Keeps the file open for the rows of embedding
+// tables, which are read when they are used: of a mapped table whole runs of pages
+// around each row would count as this process's memory.
 #ifndef WEFT_BACKEND_CPU_CPU_WEIGHTS_H_
 #define WEFT_BACKEND_CPU_CPU_WEIGHTS_H_
 
@@ -53,6 +54,7 @@ struct BoundAttention {
   BoundLinear q, k, v, out;
   BoundNorm q_norm, k_norm, v_norm;
   const float* sinks;
+  bool last_to_write = false;  // as in BoundPath
 };
 
 struct BoundLatentAttention {
@@ -122,6 +124,8 @@ struct BoundPath {
   BoundNorm pre;
   BoundOp op;
   BoundNorm post;
+  // Nothing after it writes state: here rows without logits end.
+  bool last_to_write = false;
 };
 
 struct BoundBlock {
@@ -132,12 +136,14 @@ struct BoundBlock {
   float stream_scale = 1;
 };
 
-// Rows of a table in the file, decoded one by one.
+// Rows of a table in the file, read and decoded one by one.
 struct BoundTable {
-  DType type = DType::kF32;
-  int64_t n_values = 0;  // of a row
-  const std::byte* rows = nullptr;
-  int64_t row_bytes = 0;
+  const ModelFile* file = nullptr;
+  const TensorInfo* tensor = nullptr;
+  int64_t n_values() const { return tensor->dims[0]; }
+  // Row `row`, stored as row_bytes() in `raw`, as floats in `out`.
+  Status Read(int64_t row, std::byte* raw, float* out) const;
+  int64_t row_bytes() const { return tensor->row_bytes(); }
 };
 
 struct BoundPerLayerInput {

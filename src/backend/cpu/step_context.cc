@@ -85,6 +85,43 @@ void RopeTables::Fill(const ModelSpec& spec, const std::vector<StepRow>& rows, C
   }
 }
 
+void StepContext::Begin(const Step& new_step) {
+  step = &new_step;
+  rows.clear();
+  first_rows = {0};
+  n_logits = 0;
+  for (size_t s = 0; s < new_step.sequences.size(); ++s) {
+    const StepSequence& sequence = new_step.sequences[s];
+    int64_t position = sequence.position;
+    for (const TokenId token : sequence.tokens) {
+      rows.push_back({static_cast<int>(s), position++, token});
+    }
+    first_rows.push_back(n_rows());
+    n_logits += sequence.n_logits;
+  }
+  ropes.Fill(spec, rows, &compute);
+}
+
+void StepContext::KeepRowsWithLogits() {
+  if (!has_rows_without_logits()) return;
+  int64_t n_kept = 0;
+  for (int64_t s = 0; s < n_sequences(); ++s) {
+    const int64_t end = first_rows[s + 1];
+    first_rows[s] = n_kept;
+    for (int64_t row = end - step->sequences[s].n_logits; row < end; ++row, ++n_kept) {
+      if (row == n_kept) continue;
+      rows[n_kept] = rows[row];
+      for (const RowsView* view : {&scratch.stream, &scratch.block_input, &scratch.path_input,
+                                   &scratch.path_output, &scratch.path_sum, &scratch.per_layer}) {
+        std::copy_n(view->row(row), view->width, view->row(n_kept));
+      }
+    }
+  }
+  first_rows.back() = n_kept;
+  rows.resize(static_cast<size_t>(n_kept));
+  ropes.Fill(spec, rows, &compute);
+}
+
 void StepContext::Rotate(int rope, int64_t row, float* head) const {
   if (rope < 0) return;
   const Rope& form = spec.ropes[rope];

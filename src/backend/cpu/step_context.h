@@ -65,8 +65,8 @@ class RopeTables {
   std::vector<std::vector<float>> values_;  // (row, cosines then sines)
 };
 
-// What a worker needs to describe its attention job.
-struct AttentionWorkspace {
+// A worker's own memory: scratch, and what it needs to describe its attention job.
+struct Workspace {
   AlignedBuffer scratch;
   std::vector<const std::byte*> tiles;
   std::vector<AttentionQuery> queries;
@@ -77,12 +77,20 @@ struct StepContext {
   Compute& compute;
   Scratch& scratch;
   KvPages& kv;
-  SlotMemory& slots;  // one state per SlotState of the spec, SlotFloats() long
-  std::vector<AttentionWorkspace>& workspaces;  // one per thread
+  SlotMemory& slots;                   // one state per SlotState of the spec, SlotFloats() long
+  std::vector<Workspace>& workspaces;  // one per thread
   const Step* step = nullptr;
   std::vector<StepRow> rows;
   std::vector<int64_t> first_rows;  // per sequence, and the end
+  int64_t n_logits = 0;             // rows whose logits are wanted
   RopeTables ropes;
+
+  // Makes the rows those of `new_step`.
+  void Begin(const Step& new_step);
+  // Drops the rows whose logits nobody wants, here and in the scratch memory's rows.
+  // Once no state is left to write for them.
+  void KeepRowsWithLogits();
+  bool has_rows_without_logits() const { return n_rows() > n_logits; }
 
   int64_t n_rows() const { return static_cast<int64_t>(rows.size()); }
   int64_t n_sequences() const { return static_cast<int64_t>(step->sequences.size()); }
