@@ -35,27 +35,28 @@ uint16_t Load16(const uint8_t* p) {
 void Store16(std::byte* p, uint16_t value) { std::memcpy(p, &value, sizeof(value)); }
 
 // The types with blocks of 32: scale, perhaps a minimum, perhaps fifth bits, levels.
-void ReadSimpleBlock(DType type, const uint8_t* block, int b, LaneChunk* chunk) {
+template <DType T>
+void ReadSimpleBlock(const uint8_t* block, int b, LaneChunk* chunk) {
   uint8_t* levels = chunk->levels + b * kBlock;
-  const Format f = FormatOf(type);
-  if (f.scales == ScaleForm::kE8M0) {
+  constexpr Format f = FormatOf(T);
+  if constexpr (f.scales == ScaleForm::kE8M0) {
     chunk->scale8[b] = *block++;
   } else {
     chunk->scale16[b] = Load16(block);
     block += 2;
   }
-  if (f.mins) {
+  if constexpr (f.mins) {
     chunk->min16[b] = Load16(block);
     block += 2;
   }
-  if (f.bits == 8) {
+  if constexpr (f.bits == 8) {
     for (int i = 0; i < kBlock; ++i) levels[i] = block[i] ^ 0x80;  // + 128
     return;
   }
   const uint8_t* fifth_bits = block;
-  if (f.bits == 5) block += 4;
+  if constexpr (f.bits == 5) block += 4;
   SplitNibbles(block, levels);
-  if (f.bits == 5) AddFifthBits(fifth_bits, levels);
+  if constexpr (f.bits == 5) AddFifthBits(fifth_bits, levels);
 }
 
 // The eight 6-bit scales and minima that Q4_K and Q5_K keep in 12 bytes.
@@ -176,71 +177,116 @@ void ReadTQ1(const uint8_t* block, LaneChunk* chunk) {
   RepeatScale(Load16(block + 52), chunk);
 }
 
-// Reads chunk `c` of a stored row; `blocks` of its blocks exist.
-void ReadChunk(DType type, const std::byte* row, int64_t c, int blocks, LaneChunk* chunk) {
-  const DTypeInfo& info = InfoOf(type);
-  const auto* p =
-      reinterpret_cast<const uint8_t*>(row) + c * kChunk / info.block_values * info.block_bytes;
-  switch (type) {
-    case DType::kQ4_K:
-      return ReadQ4K(p, chunk);
-    case DType::kQ5_K:
-      return ReadQ5K(p, chunk);
-    case DType::kQ6_K:
-      return ReadQ6K(p, chunk);
-    case DType::kQ2_K:
-      return ReadQ2K(p, chunk);
-    case DType::kQ3_K:
-      return ReadQ3K(p, chunk);
-    case DType::kIQ4_XS:
-      return ReadIQ4XS(p, chunk);
-    case DType::kTQ1_0:
-      return ReadTQ1(p, chunk);
-    case DType::kTQ2_0:
-      return ReadTQ2(p, chunk);
-    default:
-      for (int b = 0; b < blocks; ++b) ReadSimpleBlock(type, p + b * info.block_bytes, b, chunk);
+// Reads the `n_blocks` blocks of a chunk that begins at `p`.
+template <DType T>
+void ReadChunk(const uint8_t* p, int n_blocks, LaneChunk* chunk) {
+  if constexpr (T == DType::kQ4_K) {
+    ReadQ4K(p, chunk);
+  } else if constexpr (T == DType::kQ5_K) {
+    ReadQ5K(p, chunk);
+  } else if constexpr (T == DType::kQ6_K) {
+    ReadQ6K(p, chunk);
+  } else if constexpr (T == DType::kQ2_K) {
+    ReadQ2K(p, chunk);
+  } else if constexpr (T == DType::kQ3_K) {
+    ReadQ3K(p, chunk);
+  } else if constexpr (T == DType::kIQ4_XS) {
+    ReadIQ4XS(p, chunk);
+  } else if constexpr (T == DType::kTQ1_0) {
+    ReadTQ1(p, chunk);
+  } else if constexpr (T == DType::kTQ2_0) {
+    ReadTQ2(p, chunk);
+  } else {
+    const int64_t block_bytes = InfoOf(T).block_bytes;
+    for (int b = 0; b < n_blocks; ++b) ReadSimpleBlock<T>(p + b * block_bytes, b, chunk);
   }
 }
 
-// Or-s four bytes into four others, each moved left by `left` bits that it has free.
-void OrBytes(uint32_t four, int left, uint8_t* to) {
-  uint32_t there;
-  std::memcpy(&there, to, sizeof(there));
-  there |= four << left;
-  std::memcpy(to, &there, sizeof(there));
+// Four words, each four levels of a lane or the same bits of several groups of four.
+using Words [[gnu::vector_size(16)]] = uint32_t;
+
+Words LoadWords(const uint8_t* p) {
+  Words words;
+  std::memcpy(&words, p, sizeof(words));
+  return words;
 }
 
-// Adds one lane's levels of a block to a zeroed block of a tile.
-void StoreLevels(const Format& f, const uint8_t* levels, int lane, std::byte* block) {
-  for (int group = 0; group < kBlock / 4; ++group) {
-    uint32_t four;  // a level in each byte
-    std::memcpy(&four, levels + 4 * group, sizeof(four));
-    uint8_t* plane = reinterpret_cast<uint8_t*>(block) + 4 * lane;
-    if (f.bits == 8) {
-      OrBytes(four, 0, plane + 64 * group);
-      continue;
+// Word i of lane l becomes word l of row i.
+void Transpose(Words (&lanes)[4]) {
+  const Words low01 = __builtin_shufflevector(lanes[0], lanes[1], 0, 4, 1, 5);
+  const Words high01 = __builtin_shufflevector(lanes[0], lanes[1], 2, 6, 3, 7);
+  const Words low23 = __builtin_shufflevector(lanes[2], lanes[3], 0, 4, 1, 5);
+  const Words high23 = __builtin_shufflevector(lanes[2], lanes[3], 2, 6, 3, 7);
+  lanes[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+  lanes[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+  lanes[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  lanes[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+}
+
+// Lanes whose levels are stored together.
+constexpr int kLaneGroup = 4;
+
+// Writes four lanes' levels of block `b` of their chunks: four words to each vector of the
+// block's planes, at `to` in the first one.
+template <int kBits>
+void StoreLevels(const LaneChunk (&lanes)[kLaneGroup], int b, std::byte* to) {
+  const auto store = [&](int vector, Words words) {
+    std::memcpy(to + 64 * vector, &words, sizeof(words));
+  };
+  Words half[2][kLaneGroup];  // the first and the last 16 levels of each lane
+  for (int l = 0; l < kLaneGroup; ++l) {
+    half[0][l] = LoadWords(lanes[l].levels + b * kBlock);
+    half[1][l] = LoadWords(lanes[l].levels + b * kBlock + 16);
+  }
+  if constexpr (kBits == 8) {
+    for (int h = 0; h < 2; ++h) {
+      Transpose(half[h]);
+      for (int g = 0; g < 4; ++g) store(4 * h + g, half[h][g]);
     }
-    if (f.bits >= 4) {
-      OrBytes(four & 0x0F0F0F0F, 4 * (group / 4), plane + 64 * (group % 4));
-      plane += 256;
-      four = (four >> 4) & 0x0F0F0F0F;
+    return;
+  }
+  if constexpr (kBits >= 4) {
+    const Words four = Words{} + 0x0F0F0F0F;
+    Words plane[kLaneGroup];
+    for (int l = 0; l < kLaneGroup; ++l) {
+      plane[l] = (half[0][l] & four) | ((half[1][l] & four) << 4);
+      for (int h = 0; h < 2; ++h) half[h][l] >>= 4;
     }
-    if (f.bits == 2 || f.bits == 3 || f.bits == 6) {
-      OrBytes(four & 0x03030303, 2 * (group % 4), plane + 64 * (group / 4));
-      plane += 128;
-      four = (four >> 2) & 0x3F3F3F3F;
+    Transpose(plane);
+    for (int g = 0; g < 4; ++g) store(g, plane[g]);
+    to += 256;
+  }
+  if constexpr (kBits != 4) {
+    Transpose(half[0]);
+    Transpose(half[1]);
+  }
+  if constexpr (kBits == 2 || kBits == 3 || kBits == 6) {
+    const Words two = Words{} + 0x03030303;
+    for (int h = 0; h < 2; ++h) {
+      Words words = {};
+      for (int g = 0; g < 4; ++g) {
+        words |= (half[h][g] & two) << (2 * g);
+        half[h][g] >>= 2;
+      }
+      store(h, words);
     }
-    if (f.bits == 3 || f.bits == 5) OrBytes(four & 0x01010101, group, plane);
+    to += 128;
+  }
+  if constexpr (kBits == 3 || kBits == 5) {
+    Words words = {};
+    for (int g = 0; g < 8; ++g) words |= (half[g / 4][g % 4] & (Words{} + 0x01010101)) << g;
+    store(0, words);
   }
 }
 
 // Writes one lane's scales of block `b`; `meta` is the block's.
-void StoreMeta(const Format& f, const LaneChunk& chunk, int b, int lane, std::byte* meta) {
-  if (f.scales == ScaleForm::kF16) {
+template <DType T>
+void StoreMeta(const LaneChunk& chunk, int b, int lane, std::byte* meta) {
+  constexpr Format f = FormatOf(T);
+  if constexpr (f.scales == ScaleForm::kF16) {
     Store16(meta + 2 * lane, chunk.scale16[b]);
     if (f.mins) Store16(meta + 32 + 2 * lane, chunk.min16[b]);
-  } else if (!f.halves) {
+  } else if constexpr (!f.halves) {
     meta[lane] = std::byte{chunk.scale8[b]};
     if (f.mins) meta[16 + lane] = std::byte{chunk.min8[b]};
   } else {
@@ -252,38 +298,70 @@ void StoreMeta(const Format& f, const LaneChunk& chunk, int b, int lane, std::by
   }
 }
 
-void PackInt8Lane(DType type, const std::byte* row, int64_t n_in, int lane, std::byte* tile) {
-  const Format f = FormatOf(type);
-  LaneChunk chunk = {};
+// Chunk by chunk, so that what its lanes write to stays in the first-level cache.
+template <DType T>
+void PackInt8Tile(const std::byte* rows, int n_rows, int64_t n_in, std::byte* tile) {
+  constexpr Format f = FormatOf(T);
+  const int64_t row_bytes = RowBytes(T, n_in), chunk_bytes = RowBytes(T, kChunk);
+  // Lanes and blocks that are missing read as zero.
+  const bool is_whole = n_rows == kLanes && n_in % kChunk == 0;
+  const int64_t unwritten = is_whole ? ChunkOffset(f, n_in, 0) : PackedTileBytes(T, n_in);
+  std::memset(tile, 0, static_cast<size_t>(unwritten));
   for (int64_t c = 0; c < ChunkCount(n_in); ++c) {
-    const int blocks =
-        static_cast<int>(n_in - c * kChunk < kChunk ? (n_in - c * kChunk) / kBlock : kChunkBlocks);
-    ReadChunk(type, row, c, blocks, &chunk);
-    if (f.scales == ScaleForm::kSuper) {
-      std::byte* super = tile + c * SuperBytes(f);
-      Store16(super + 2 * lane, chunk.super_scale);
-      if (f.mins) Store16(super + 32 + 2 * lane, chunk.super_min);
-    }
-    std::byte* meta = tile + ChunkOffset(f, n_in, c);
-    std::byte* levels = meta + kChunkBlocks * MetaBytes(f);
-    for (int b = 0; b < blocks; ++b) {
-      StoreMeta(f, chunk, b, lane, meta + b * MetaBytes(f));
-      StoreLevels(f, chunk.levels + b * kBlock, lane, levels + b * LevelBytes(f));
+    const int64_t left = (n_in - c * kChunk) / kBlock;
+    const int n_blocks = left < kChunkBlocks ? static_cast<int>(left) : kChunkBlocks;
+    std::byte* const super = tile + c * SuperBytes(f);
+    std::byte* const meta = tile + ChunkOffset(f, n_in, c);
+    std::byte* const levels = meta + kChunkBlocks * MetaBytes(f);
+    for (int first = 0; first < n_rows; first += kLaneGroup) {
+      LaneChunk chunks[kLaneGroup];
+      for (int l = 0; l < kLaneGroup; ++l) {
+        LaneChunk& chunk = chunks[l];
+        const int lane = first + l;
+        if (lane >= n_rows) {
+          chunk = {};
+          continue;
+        }
+        const std::byte* from = rows + lane * row_bytes + c * chunk_bytes;
+        ReadChunk<T>(reinterpret_cast<const uint8_t*>(from), n_blocks, &chunk);
+        if constexpr (f.scales == ScaleForm::kSuper) {
+          Store16(super + 2 * lane, chunk.super_scale);
+          if (f.mins) Store16(super + 32 + 2 * lane, chunk.super_min);
+        }
+        for (int b = 0; b < n_blocks; ++b) StoreMeta<T>(chunk, b, lane, meta + b * MetaBytes(f));
+      }
+      for (int b = 0; b < n_blocks; ++b) {
+        StoreLevels<f.bits>(chunks, b, levels + b * LevelBytes(f) + 4 * first);
+      }
     }
   }
 }
 
-void PackFloatLane(DType type, const std::byte* row, int64_t n_in, int lane, std::byte* tile) {
-  if (type == DType::kF16 || type == DType::kBF16) {
-    for (int64_t i = 0; i < n_in; ++i) {
-      std::memcpy(tile + 2 * (i * kLanes + lane), row + 2 * i, 2);
+// As PackInt8Tile for that one of kTypes which `type` is; false where it is none.
+template <DType... kTypes>
+bool PackAsOneOf(DType type, const std::byte* rows, int n_rows, int64_t n_in, std::byte* tile) {
+  return ((type == kTypes && (PackInt8Tile<kTypes>(rows, n_rows, n_in, tile), true)) || ...);
+}
+
+void PackHalvesTile(const std::byte* rows, int n_rows, int64_t n_in, std::byte* tile) {
+  for (int64_t begin = 0; begin < n_in; begin += kChunk) {
+    const int64_t end = n_in - begin < kChunk ? n_in : begin + kChunk;
+    for (int lane = 0; lane < n_rows; ++lane) {
+      const std::byte* const row = rows + lane * n_in * 2;
+      for (int64_t i = begin; i < end; ++i) {
+        std::memcpy(tile + 2 * (i * kLanes + lane), row + 2 * i, 2);
+      }
     }
-    return;
   }
+}
+
+void PackFloatTile(DType type, const std::byte* rows, int n_rows, int64_t n_in, std::byte* tile) {
   std::vector<float> values(n_in);
-  Dequantize(type, row, n_in, values.data());
-  for (int64_t i = 0; i < n_in; ++i) {
-    std::memcpy(tile + 4 * (i * kLanes + lane), &values[i], 4);
+  for (int lane = 0; lane < n_rows; ++lane) {
+    Dequantize(type, rows + lane * RowBytes(type, n_in), n_in, values.data());
+    for (int64_t i = 0; i < n_in; ++i) {
+      std::memcpy(tile + 4 * (i * kLanes + lane), &values[i], 4);
+    }
   }
 }
 
@@ -306,15 +384,18 @@ int64_t PackedTileBytes(DType type, int64_t n_in) {
 
 void PackTile(DType type, const std::byte* rows, int n_rows, int64_t n_in, std::byte* tile) {
   WEFT_CHECK(n_rows >= 1 && n_rows <= kTileOutputs, "a tile packs 1 to 16 rows");
-  const int64_t row_bytes = RowBytes(type, n_in);
+  if (PackAsOneOf<DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
+                  DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4, DType::kQ2_K, DType::kQ3_K,
+                  DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kTQ1_0, DType::kTQ2_0>(
+          type, rows, n_rows, n_in, tile)) {
+    return;
+  }
+  WEFT_CHECK(ActivationFormOf(type) == ActivationForm::kFloat, "a quantized type without a packer");
   std::memset(tile, 0, static_cast<size_t>(PackedTileBytes(type, n_in)));
-  for (int lane = 0; lane < n_rows; ++lane) {
-    const std::byte* row = rows + lane * row_bytes;
-    if (ActivationFormOf(type) == ActivationForm::kInt8) {
-      PackInt8Lane(type, row, n_in, lane, tile);
-    } else {
-      PackFloatLane(type, row, n_in, lane, tile);
-    }
+  if (type == DType::kF16 || type == DType::kBF16) {
+    PackHalvesTile(rows, n_rows, n_in, tile);
+  } else {
+    PackFloatTile(type, rows, n_rows, n_in, tile);
   }
 }
 
