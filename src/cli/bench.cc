@@ -80,10 +80,13 @@ TurnOptions BenchTurn(std::vector<int32_t> tokens, int64_t max_tokens) {
   return options;
 }
 
-Timeline Follow(Turn* turn) {
+Timeline Follow(Turn* turn, const std::function<void()>& on_token) {
   Timeline timeline;
   while (auto event = turn->Next()) {
-    if (std::holds_alternative<TokenEvent>(*event)) timeline.token_us.push_back(NowMicros());
+    if (std::holds_alternative<TokenEvent>(*event)) {
+      timeline.token_us.push_back(NowMicros());
+      if (on_token) on_token();
+    }
     if (const auto* done = std::get_if<DoneEvent>(&*event)) {
       timeline.status = done->status;
       timeline.usage = done->usage;
@@ -91,6 +94,8 @@ Timeline Follow(Turn* turn) {
   }
   return timeline;
 }
+
+void ForgetPeakMemory() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 void Report(const Bench& bench, nlohmann::json line) {
   line["model"] = bench.model->name();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,7 +50,7 @@ Status BenchRhythm(const Bench& bench);
 // --- for them --------------------------------------------------------------------------
 
 std::vector<int32_t> RandomTokens(const Bench& bench, uint64_t seed, int64_t n);
-// Greedy, exactly `max_tokens` long.
+// Greedy; no end token ends it before `max_tokens`.
 TurnOptions BenchTurn(std::vector<int32_t> tokens, int64_t max_tokens);
 
 // When the tokens of one turn came.
@@ -58,8 +59,8 @@ struct Timeline {
   std::vector<int64_t> token_us;
   TurnUsage usage;
 };
-// Reads the turn to its end.
-Timeline Follow(Turn* turn);
+// Reads the turn to its end; `on_token` is called after each of its tokens.
+Timeline Follow(Turn* turn, const std::function<void()>& on_token = {});
 
 template <typename T>
 T Median(std::vector<T> values) {
@@ -72,6 +73,8 @@ T Median(std::vector<T> values) {
 nlohmann::json StagesOf(const EngineStats& before, const EngineStats& after);
 // Bytes by kind as the engine accounts for them, and what the process holds in all.
 nlohmann::json MemoryOf(const EngineStats& stats);
+// Counts the peak of the process's memory anew, where the system can.
+void ForgetPeakMemory();
 // Prints `line` with what is common to all, as JSON or for people.
 void Report(const Bench& bench, nlohmann::json line);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -39,34 +40,55 @@ Status BenchPrompt(const Bench& bench) {
 
 namespace {
 
-// Tokens per second from the moment when every session decodes until the first ends.
+// Tokens per second from the moment when every session decodes until the first has its
+// tokens. Those whose prompts are done sooner go on meanwhile.
 StatusOr<double> DecodeRate(const Bench& bench, Engine* engine, int n_sessions, int round) {
   const std::vector<int32_t> shared = RandomTokens(bench, 7, bench.flags.shared);
   std::vector<std::shared_ptr<Turn>> turns;
   for (int s = 0; s < n_sessions; ++s) {
     std::vector<int32_t> tokens = shared;
     const int64_t own = std::max<int64_t>(8, bench.flags.depth - bench.flags.shared);
-    const auto seed = static_cast<uint64_t>(1000 * round + s + 1);
+    const auto seed = 1000 * static_cast<uint64_t>(round) + static_cast<uint64_t>(s) + 1;
     const std::vector<int32_t> tail = RandomTokens(bench, seed, own);
     tokens.insert(tokens.end(), tail.begin(), tail.end());
-    WEFT_ASSIGN_OR_RETURN(
-        auto turn, engine->SubmitOnce("", BenchTurn(tokens, bench.flags.decode + n_sessions)));
+    // While prompts are computed every step takes a token of one at least.
+    const int64_t most =
+        bench.flags.decode + n_sessions * (static_cast<int64_t>(tokens.size()) + 1);
+    WEFT_ASSIGN_OR_RETURN(auto turn, engine->SubmitOnce("", BenchTurn(tokens, most)));
     turns.push_back(std::move(turn));
   }
   std::vector<Timeline> timelines(turns.size());
   std::vector<std::thread> readers;
+  std::atomic<int> n_begun = 0;
   for (size_t s = 0; s < turns.size(); ++s) {
-    readers.emplace_back([&, s] { timelines[s] = Follow(turns[s].get()); });
+    readers.emplace_back([&, s] {
+      bool begun = false;
+      int64_t n_together = 0;
+      const auto begin = [&] {
+        if (!std::exchange(begun, true)) ++n_begun;
+      };
+      timelines[s] = Follow(turns[s].get(), [&] {
+        begin();
+        if (n_begun == n_sessions && ++n_together > bench.flags.decode) turns[s]->Cancel();
+      });
+      begin();  // a turn that failed holds up nobody
+    });
   }
   for (std::thread& reader : readers) reader.join();
   int64_t begin_us = 0, end_us = INT64_MAX, n_tokens = 0;
   for (const Timeline& timeline : timelines) {
     WEFT_RETURN_IF_ERROR(timeline.status);
+    if (timeline.token_us.empty()) {
+      end_us = 0;
+      continue;
+    }
     begin_us = std::max(begin_us, timeline.token_us.front());
     end_us = std::min(end_us, timeline.token_us.back());
   }
   if (end_us <= begin_us) {
-    return FailedPrecondition("the sessions did not decode together; give --decode more tokens");
+    return FailedPrecondition(
+        "the sessions did not all decode at once; give fewer --sessions, a smaller --depth or a "
+        "larger --ctx");
   }
   for (const Timeline& timeline : timelines) {
     for (const int64_t us : timeline.token_us) n_tokens += us > begin_us && us <= end_us;

@@ -19,6 +19,7 @@ Status RunBench(const BenchFlags& flags) {
     bench.options.n_threads = static_cast<int>(std::thread::hardware_concurrency());
   }
   bench.limits = MeasureMachineLimits(bench.options.n_threads);
+  ForgetPeakMemory();  // what that took is not the model's
   const int64_t begin_us = NowMicros();
   WEFT_ASSIGN_OR_RETURN(bench.model, LoadFlaggedModel(flags.model));
   const double load_s = static_cast<double>(NowMicros() - begin_us) / 1e6;
