@@ -4,7 +4,8 @@
 Every measurement is made with each engine in turn, RUNS times over, so that a machine
 that speeds up or slows down does so for all of them; the medians are printed as Markdown
 table rows per model and work, with the ratio of Weft to the best other engine (above 1:
-Weft is faster) and the most memory that each program held, mapped files included.
+Weft is faster) and the most memory that each program held, mapped files included (of Weft
+without what measuring the machine's limits took).
 
   bench/compare.py --peer llama.cpp=DIR [--peer NAME=DIR]... [--runs N] MODEL...
 
