@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <variant>
 
 #include "base/aligned_buffer.h"
@@ -118,25 +117,22 @@ double ModelCost::StepBytes(double rows) const {
 ModelCost CostOf(const ModelFile& file, const ModelSpec& spec) {
   ModelCost cost;
   CostCounter counter(file, &cost);
-  const std::optional<OpPlace> last = LastToWriteState(spec);
-  size_t n_blocks = 0;
+  const Path* const last = LastToWriteState(spec);
   for (const Layer& layer : spec.layers) {
     for (const Block& block : layer.blocks) {
-      for (size_t p = 0; p < block.paths.size(); ++p) {
-        const Op& op = block.paths[p].op;
-        std::visit(counter, op);
-        if (!last || last->block != n_blocks || last->path != p) continue;
+      for (const Path& path : block.paths) {
+        std::visit(counter, path.op);
+        if (&path != last) continue;
         cost.macs_without_logits = cost.macs_per_row;
-        const auto* attention = std::get_if<Attention>(&op);
+        const auto* attention = std::get_if<Attention>(&path.op);
         if (attention == nullptr) continue;
         for (const Linear* linear : {&attention->q, &attention->out}) {
           cost.macs_without_logits -= static_cast<double>(linear->n_in * linear->n_out);
         }
       }
-      ++n_blocks;
     }
   }
-  if (!last) cost.macs_without_logits = cost.macs_per_row;
+  if (last == nullptr) cost.macs_without_logits = cost.macs_per_row;
   cost.output_macs = static_cast<double>(spec.output.n_in * spec.output.n_out);
   cost.dense_bytes += cost.output_macs * BytesPerValue(file, spec.output.weight);
   return cost;

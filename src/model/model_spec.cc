@@ -30,21 +30,19 @@ std::vector<std::string> KnownArchitectures() {
   return names;
 }
 
-std::optional<OpPlace> LastToWriteState(const ModelSpec& spec) {
+const Path* LastToWriteState(const ModelSpec& spec) {
   constexpr auto writes = [](const auto& op) {
     using T = std::decay_t<decltype(op)>;
     if constexpr (std::is_same_v<T, Attention>) return op.writes_kv;
     return !std::is_same_v<T, DenseFfn> && !std::is_same_v<T, MixtureOfExperts> &&
            !std::is_same_v<T, PerLayerGate>;
   };
-  std::optional<OpPlace> last;
-  size_t n_blocks = 0;
+  const Path* last = nullptr;
   for (const Layer& layer : spec.layers) {
     for (const Block& block : layer.blocks) {
-      for (size_t p = 0; p < block.paths.size(); ++p) {
-        if (std::visit(writes, block.paths[p].op)) last = {n_blocks, p};
+      for (const Path& path : block.paths) {
+        if (std::visit(writes, path.op)) last = &path;
       }
-      ++n_blocks;
     }
   }
   return last;

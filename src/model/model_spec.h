@@ -392,14 +392,9 @@ struct SpecOptions {
 // key or tensor is an error that names it.
 StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& options);
 
-// An operation's place in a model: its path in a block, blocks counted through all layers.
-struct OpPlace {
-  size_t block, path;
-};
-
-// The operation that writes state (pages or slots) last; nothing when none does. Rows
-// that nobody asks logits of need no more than it writes for them.
-std::optional<OpPlace> LastToWriteState(const ModelSpec& spec);
+// The path of `spec` whose operation writes state (pages or slots) last; null when none
+// does. Rows that nobody asks logits of need no more than it writes for them.
+const Path* LastToWriteState(const ModelSpec& spec);
 
 // The registered architectures' names, sorted.
 std::vector<std::string> KnownArchitectures();

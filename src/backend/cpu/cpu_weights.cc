@@ -79,6 +79,7 @@ class Binder {
   CpuWeights& weights_;
   const ModelFile& file_;
   const ModelSpec& spec_;
+  const Path* const last_to_write_ = LastToWriteState(spec_);
   Status status_;
   std::vector<Job> jobs_;
   std::vector<std::span<std::byte>> rooms_;  // what is free of each buffer of matrices
@@ -271,6 +272,9 @@ BoundBlock Binder::Of(const Block& block) {
   for (const Path& path : block.paths) {
     bound.paths.push_back(
         {Of(path.pre), std::visit([&](const auto& op) { return Of(op); }, path.op), Of(path.post)});
+    if (&path != last_to_write_) continue;
+    bound.paths.back().last_to_write = true;
+    if (auto* op = std::get_if<BoundAttention>(&bound.paths.back().op)) op->last_to_write = true;
   }
   bound.post = Of(block.post);
   bound.residual_scale = block.residual_scale;
@@ -287,11 +291,6 @@ Status Binder::Bind() {
   }
   for (const Layer& layer : spec_.layers) {
     for (const Block& block : layer.blocks) model.blocks.push_back(Of(block));
-  }
-  if (const std::optional<OpPlace> last = LastToWriteState(spec_)) {
-    BoundPath& path = model.blocks[last->block].paths[last->path];
-    path.last_to_write = true;
-    if (auto* op = std::get_if<BoundAttention>(&path.op)) op->last_to_write = true;
   }
   model.output_norm = Of(spec_.output_norm);
   model.output = Of(spec_.output);
