@@ -28,10 +28,14 @@ struct EngineOptions {
   int max_sessions = 4096;
   // Rows of one step at most; also the size of the compute scratch.
   int64_t max_step_tokens = 512;
-  // While sessions decode, prompt chunks beside them are sized so that a step takes
-  // at most this many times a step of decoding alone (and at least one chunk of 16
-  // rows is always taken, so that a prompt is never starved).
+  // While sessions decode, prompts have the time between two of their steps: as much as
+  // makes their rhythm at most this many times that of decoding alone, and no more than
+  // twice a step of decoding and `step_ms`. (Some rows of a prompt are always taken, so that
+  // it is never starved.)
   double decode_stretch = 3.0;
+  // Work on a prompt can be interrupted about this often, for whoever decodes, asks
+  // something short, or cancels.
+  int step_ms = 50;
   // Where parked sessions are kept; empty: parking is refused, and memory pressure
   // drops idle sessions to their tokens.
   std::string state_dir;

@@ -4,9 +4,11 @@
 #include <array>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/reference/reference_backend.h"
+#include "base/check.h"
 
 namespace weft {
 
@@ -35,6 +37,33 @@ std::vector<std::string_view> BackendNames() {
   std::vector<std::string_view> names;
   for (const Backend* backend : AllBackends()) names.push_back(backend->name());
   return names;
+}
+
+namespace {
+
+class WholeRun : public StepRun {
+ public:
+  explicit WholeRun(std::function<Status()> compute) : compute_(std::move(compute)) {}
+  StatusOr<bool> Advance(FunctionRef<bool()> /*pause*/) override {
+    WEFT_RETURN_IF_ERROR(compute_());
+    return true;
+  }
+
+ private:
+  const std::function<Status()> compute_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepRun> RunInOneGo(std::function<Status()> compute) {
+  return std::make_unique<WholeRun>(std::move(compute));
+}
+
+Status Executor::Forward(const Step& step, std::span<float> logits) {
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<StepRun> run, Begin(step, logits));
+  WEFT_ASSIGN_OR_RETURN(const bool done, run->Advance([] { return false; }));
+  WEFT_CHECK(done, "a run paused although nobody asked for it");
+  return OkStatus();
 }
 
 namespace {

@@ -1,9 +1,9 @@
-// The seam between the engine and whatever computes: three classes.
+// The seam between the engine and whatever computes.
 //
 //   Backend   a kind of device; says what it can do; loads weights.
 //   Weights   one model's weights, packed for the backend; immutable, shared.
 //   Executor  one engine's state memory (pages and slots), scratch and threads;
-//             runs steps.
+//             begins steps; a StepRun is one on its way through the model.
 //
 // Threads: Backend and Weights may be used from any thread. An Executor belongs to
 // the one thread that runs the engine; no method of it locks.
@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/function_ref.h"
 #include "base/state_ids.h"
 #include "base/status.h"
 #include "base/tokens.h"
@@ -62,6 +63,8 @@ struct ExecutorOptions {
   int page_tokens = 0;            // 0: the backend's preferred size
   int n_threads = 0;              // 0: one per core
   int64_t max_step_tokens = 512;  // scratch is sized for steps up to this
+  // Rows of a step that is computed while another is paused; at most max_step_tokens.
+  int64_t max_beside_tokens = 64;
 };
 
 // The sizes of an executor's state, for accounting.
@@ -102,19 +105,42 @@ struct Step {
   std::span<const StepSequence> sequences;  // at least one; no two share a written page
 };
 
+// A step on its way through the model. Destroying one that is not done gives it up: the
+// state of its sequences is then undefined from their `position` on.
+class StepRun {
+ public:
+  virtual ~StepRun() = default;
+  // Computes until the step is done (true: its logits are there) or until `pause`, asked
+  // between two parts of the model, says true (false: call again). After an error the state
+  // is undefined as above, and the run can only be destroyed.
+  virtual StatusOr<bool> Advance(FunctionRef<bool()> pause) = 0;
+};
+
+// A run that asks for no pause: `compute` does the whole step.
+std::unique_ptr<StepRun> RunInOneGo(std::function<Status()> compute);
+
 class Executor {
  public:
   virtual ~Executor() = default;
 
   virtual const StateLayout& layout() const = 0;
 
-  // Advances every sequence by its tokens: stores their state and computes the
-  // wanted logits into `logits`, one row of n_vocab floats after the other, in
-  // the order of sequences and tokens. REQUIRES: logits has exactly that size.
-  // An error found before anything was touched is INVALID_ARGUMENT or
-  // FAILED_PRECONDITION; after any other error the state of the step's sequences
-  // is undefined from their `position` on.
-  virtual Status Forward(const Step& step, std::span<float> logits) = 0;
+  // Begins a step that advances every sequence by its tokens: stores their state and
+  // computes the wanted logits into `logits`, one row of n_vocab floats after the other, in
+  // the order of sequences and tokens. REQUIRES: logits has exactly that size. Nothing was
+  // touched when this fails.
+  //
+  // One more step, of up to max_beside_tokens() rows, may be begun and finished while a run
+  // is paused, and pages and slots may be grown, copied, read and discarded. Until a run is
+  // done or destroyed its sequences' tokens, tables, pages and slots belong to it, and what
+  // `step` and `logits` point to must stay where it is. The executor outlives its runs.
+  virtual StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step, std::span<float> logits) = 0;
+  // The whole step at once.
+  Status Forward(const Step& step, std::span<float> logits);
+
+  virtual int64_t max_beside_tokens() const = 0;
+  // How often a run asks whether to pause, at about equal distances of work.
+  virtual int pause_points() const { return 0; }
 
   // --- pages: memory by id, grown and given back --------------------------------
   // Makes ids [0, n_pages) of the group usable; what they hold is undefined.

@@ -78,6 +78,13 @@ struct ActiveTurn {
   bool wants_prompt_rows() const {
     return options.prompt_logprobs || static_cast<bool>(options.on_prompt_logits);
   }
+  // Whether a long step has one of its lanes.
+  bool in_step() const {
+    for (const auto& lane : lanes) {
+      if (lane->session->in_step) return true;
+    }
+    return false;
+  }
   bool finished() const {
     for (const auto& lane : lanes) {
       if (!lane->done) return false;

@@ -188,7 +188,7 @@ class EngineThread : public Engine {
     built->set_value(OkStatus());
     while (!ShouldStop()) {
       RunMessages();
-      if (core_->RunOnce() || ShouldStop()) continue;
+      if (core_->RunOnce([this] { return mailbox_->HasMail(); }) || ShouldStop()) continue;
       CheckWhenIdle();
       const auto wake = core_->NextWake();
       mailbox_->WaitUntil(stop_at_ ? std::min(*stop_at_, wake) : wake);

@@ -38,7 +38,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
       options_(options),
       post_back_(std::move(post_back)),
       sessions_(next_engine_tag.fetch_add(1), options.max_sessions),
-      planner_(options.max_step_tokens, options.decode_stretch) {}
+      planner_({}) {}
 
 EngineCore::~EngineCore() = default;
 
@@ -48,8 +48,8 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   if (options.max_running < 1 || options.max_queued < 0 || options.max_sessions < 1) {
     return InvalidArgument("max_running and max_sessions must be at least 1, max_queued 0");
   }
-  if (options.max_step_tokens < 1 || options.max_pending_events < 1) {
-    return InvalidArgument("max_step_tokens and max_pending_events must be at least 1");
+  if (options.max_step_tokens < 1 || options.max_pending_events < 1 || options.step_ms < 1) {
+    return InvalidArgument("max_step_tokens, max_pending_events and step_ms must be at least 1");
   }
   if (!(options.checkpoint_share >= 0 && options.checkpoint_share <= 1) ||
       options.checkpoint_tokens < 0) {
@@ -63,7 +63,14 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   executor.n_threads = options.n_threads;
   executor.max_step_tokens = options.max_step_tokens;
   const Model& loaded = core->model();
+  // Room for everybody who decodes, and some rows of a prompt.
+  executor.max_beside_tokens = 2 * std::max(32, options.max_running);
   WEFT_ASSIGN_OR_RETURN(core->executor_, loaded.backend().NewExecutor(loaded.weights(), executor));
+  core->planner_ = StepPlanner({.max_step_tokens = options.max_step_tokens,
+                                .max_beside_tokens = core->executor_->max_beside_tokens(),
+                                .pause_points = core->executor_->pause_points(),
+                                .decode_stretch = options.decode_stretch,
+                                .step_us = options.step_ms * int64_t{1000}});
   StateMemory::Options memory;
   memory.budget_bytes = options.memory_bytes > 0 ? options.memory_bytes : DefaultMemoryBudget();
   memory.prefix_cache = options.prefix_cache;
@@ -132,8 +139,9 @@ EngineStats EngineCore::Stats() const {
   stats.page_bytes = memory_->page_bytes();
   stats.slot_bytes = memory_->slot_bytes();
   stats.checkpoint_bytes = memory_->checkpoint_bytes();
-  stats.scratch_bytes =
-      executor_->scratch_bytes() + static_cast<int64_t>(logits_.capacity() * sizeof(float));
+  size_t n_logits = logits_.capacity();
+  if (long_step_ != nullptr) n_logits += long_step_->logits.capacity();
+  stats.scratch_bytes = executor_->scratch_bytes() + static_cast<int64_t>(n_logits * sizeof(float));
   stats.index_nodes = memory_->index_nodes();
   stats.index_evicted_pages = memory_->index_evicted_pages();
   stats.pages_copied = memory_->pages_copied();

@@ -5,9 +5,9 @@
 // for the queues that lead out to consumers.
 //
 // Life of a turn: Submit puts it into the queue; Admit gives it lane 0 and finds what
-// of its prompt is computed already; RunStep computes prompt chunks and single tokens
-// of all lanes side by side; Sample chooses tokens, until every lane is done; Finish
-// inserts what was computed into the prefix index and frees the session.
+// of its prompt is computed already; long steps compute its prompt and short ones single
+// tokens of all lanes side by side; Sample chooses tokens, until every lane is done; Retire
+// frees the session.
 #ifndef WEFT_ENGINE_ENGINE_CORE_H_
 #define WEFT_ENGINE_ENGINE_CORE_H_
 
@@ -84,9 +84,10 @@ class EngineCore {
   StatusOr<Submitted> SubmitOnce(std::string_view domain, const TurnOptions& options);
 
   // --- the loop ----------------------------------------------------------------------
-  // One round: cancels and deadlines, admission, one step. False when there was
-  // nothing to compute; the thread then sleeps until NextWake or a message.
-  bool RunOnce();
+  // One round: cancels and deadlines, admission, then a short step or a piece of the long
+  // one, which ends early once `interrupted` says that somebody wants the thread. False when
+  // there was nothing to compute; the thread then sleeps until NextWake or a message.
+  bool RunOnce(FunctionRef<bool()> interrupted);
   std::chrono::steady_clock::time_point NextWake() const;
   bool idle() const { return queued_.empty() && running_.empty(); }
 
@@ -104,7 +105,7 @@ class EngineCore {
 
  private:
   using TurnList = std::list<std::unique_ptr<ActiveTurn>>;
-  // A lane's part of the step that is being run.
+  // A lane's part of a step.
   struct StepPart {
     ActiveTurn* turn;
     Lane* lane;
@@ -113,6 +114,14 @@ class EngineCore {
     int64_t n_logits = 0;
     bool ends_prompt = false;  // the last prompt row is among them
     std::span<float> logits;
+  };
+  // A step from the plan to its logits, and what its run points to.
+  struct OpenStep {
+    std::vector<StepPart> parts;
+    std::vector<StepSequence> sequences;
+    std::vector<float> logits;
+    std::unique_ptr<StepRun> run;
+    StepCost cost;
   };
 
   EngineCore(std::shared_ptr<const Model> model, const EngineOptions& options, PostBack post_back);
@@ -142,6 +151,7 @@ class EngineCore {
   Status ValidateTurn(const Session& session, const TurnOptions& options) const;
   StatusOr<Submitted> Enqueue(Session* session, const TurnOptions& options, bool closes_session);
   bool SweepTurns();
+  void EndUnwanted(ActiveTurn* turn);
   void Admit();
   void StartTurn(ActiveTurn* turn);
   void RefreshSiblingWaits();
@@ -154,14 +164,32 @@ class EngineCore {
   // One step.
   // The session's tokens [first, first + n), with its pages and its slot.
   static StepSequence SequenceOf(const Session& session, int64_t first, int64_t n);
-  std::vector<StepPart> PlanParts(bool first_only);
-  bool PrepareParts(std::vector<StepPart>* parts);
+  struct Candidates {
+    std::vector<StepPart> parts;  // without rows
+    std::vector<LaneView> views;
+  };
+  LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
+  Candidates ReadyLanes() const;
+  static std::vector<StepPart> TakeRows(const Candidates& candidates,
+                                        const std::vector<int64_t>& rows);
+  std::vector<StepPart> PlanShortStep() const;
+  std::vector<StepPart> PlanFirstLane() const;
+  void PrepareParts(std::vector<StepPart>* parts);
   bool OthersWillFreeMemory(const Lane* self) const;
   bool ResumePreempted(bool nobody_runs);
   Status MakeRoomFor(const StepPart& part, const std::vector<StepPart>& prepared);
   bool TakeIdleSession();
   bool PreemptFor(const StepPart& part, const std::vector<StepPart>& prepared);
-  Status Compute(std::vector<StepPart>* parts);
+  Status Begin(OpenStep* step);
+  // False when it was interrupted.
+  StatusOr<bool> Advance(OpenStep* step, FunctionRef<bool()> pause);
+  void Land(OpenStep* step);
+  void RunShortStep(std::vector<StepPart> parts);
+  void BeginLongStep(std::vector<StepPart> parts);
+  void AdvanceLongStep(FunctionRef<bool()> interrupted);
+  std::unique_ptr<OpenStep> CloseLongStep();
+  void AbandonLongStep();
+  bool LongStepIsUnwanted() const;
   void Poison(const std::vector<StepPart>& parts, const Status& status);
   void Consume(StepPart* part);
   void ReportProgress(const StepPart& part, int64_t done_tokens);
@@ -190,8 +218,10 @@ class EngineCore {
   TurnList running_;  // in order of admission
   uint64_t next_serial_ = 1;
   bool admitting_ = true;
-  std::vector<float> logits_;
-  EngineStats stats_;  // the counters; gauges are filled in by Stats()
+  std::unique_ptr<OpenStep> long_step_;  // begun, not ended; may be paused
+  int64_t slice_end_us_ = 0;             // until then it goes on before the next short step
+  std::vector<float> logits_;            // of short steps
+  EngineStats stats_;                    // the counters; gauges are filled in by Stats()
 };
 
 }  // namespace weft

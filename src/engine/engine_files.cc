@@ -283,6 +283,7 @@ void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
   if (session->turn != nullptr) {
     const SessionId id = session->id;
     EndTurn(session->turn, FinishReason::kCancelled, OkStatus());
+    if (session->turn->in_step()) AbandonLongStep();
     SweepTurns();
     session = sessions_.Find(id);
     if (session == nullptr) return reply(OkStatus());  // anonymous: gone with its turn

@@ -18,75 +18,97 @@ int64_t Pending(const Lane& lane) {
   return static_cast<int64_t>(lane.session->tokens.size()) - lane.session->computed;
 }
 
+// A long step that nobody interrupts looks up this often, for deadlines.
+constexpr int64_t kLongestSliceUs = 250000;
+
 bool Holds(const std::vector<TokenId>& tokens, TokenId token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
 }  // namespace
 
-bool EngineCore::RunOnce() {
+// A short step when one is due, or a piece of the long one.
+bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
   SweepTurns();
   Admit();
   RefreshSiblingWaits();
-  std::vector<StepPart> parts = PlanParts(/*first_only=*/false);
-  bool resumed = PrepareParts(&parts);
-  if (parts.empty()) {
+  if (long_step_ == nullptr) {
+    const Candidates lanes = ReadyLanes();
+    BeginLongStep(TakeRows(lanes, planner_.PlanLong(lanes.views)));
+  }
+  std::vector<StepPart> parts;
+  if (long_step_ == nullptr || NowMicros() >= slice_end_us_) {
+    parts = PlanShortStep();
+    PrepareParts(&parts);
+  }
+  bool resumed = ResumePreempted(/*nobody_runs=*/parts.empty() && long_step_ == nullptr);
+  if (parts.empty() && long_step_ == nullptr) {
     // Those that were planned wait for memory of others that were not. The first in line
     // can have it of all that come after. Also when somebody was resumed just now: it
     // might be set back by the same plan, and so on forever.
-    parts = PlanParts(/*first_only=*/true);
-    resumed = PrepareParts(&parts) || resumed;
+    parts = PlanFirstLane();
+    PrepareParts(&parts);
+    resumed = ResumePreempted(/*nobody_runs=*/parts.empty()) || resumed;
   }
-  if (parts.empty()) {
+  if (!parts.empty()) {
+    RunShortStep(std::move(parts));
+  } else if (long_step_ != nullptr) {
+    AdvanceLongStep(interrupted);
+  } else {
     const bool retired = SweepTurns();
     memory_->ReturnFreed();
     return resumed || retired;
-  }
-  const Status status = Compute(&parts);
-  if (status.ok()) {
-    for (StepPart& part : parts) Consume(&part);
-  } else {
-    Poison(parts, status);
   }
   SweepTurns();
   return true;
 }
 
-std::vector<EngineCore::StepPart> EngineCore::PlanParts(bool first_only) {
+// --- plan ----------------------------------------------------------------------------
+
+LaneView EngineCore::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   const int64_t now_us = NowMicros();
-  std::vector<StepPart> candidates;
-  std::vector<LaneView> views;
+  LaneView view;
+  view.pending = Pending(lane);
+  view.depth = lane.session->computed;
+  view.max_chunk = memory_->RowsToCheckpoint(*lane.session);
+  view.decoding = lane.decoding && view.pending == 1;
+  view.priority = turn.options.priority;
+  view.waited_us = now_us - lane.last_row_us;
+  view.age_us = now_us - turn.submitted_us;
+  if (turn.prompt_done) return view;
+  const auto& chunks = turn.options.prompt_chunks;
+  if (!chunks.empty()) {
+    view.max_chunk = std::min(view.max_chunk, chunks[turn.next_chunk % chunks.size()]);
+  } else if (turn.wants_prompt_rows()) {
+    view.max_chunk = std::min(view.max_chunk, kLogitChunk);
+  }
+  return view;
+}
+
+// In order of admission.
+EngineCore::Candidates EngineCore::ReadyLanes() const {
+  Candidates candidates;
   for (const auto& turn : running_) {
     if (turn->stalled_since_us > 0 || turn->queue->Full()) continue;
     for (const auto& lane : turn->lanes) {
       if (lane->done || lane->waits_for_sibling || lane->preempted) continue;
-      LaneView view;
-      view.pending = Pending(*lane);
-      view.max_chunk = memory_->RowsToCheckpoint(*lane->session);
-      view.decoding = lane->decoding && view.pending == 1;
-      view.priority = turn->options.priority;
-      view.waited_us = now_us - lane->last_row_us;
-      if (!turn->prompt_done) {
-        const auto& chunks = turn->options.prompt_chunks;
-        if (!chunks.empty()) {
-          view.max_chunk = std::min(view.max_chunk, chunks[turn->next_chunk % chunks.size()]);
-        } else if (turn->wants_prompt_rows()) {
-          view.max_chunk = std::min(view.max_chunk, kLogitChunk);
-        }
-      }
-      if (first_only && !views.empty()) continue;
-      views.push_back(view);
-      candidates.push_back({.turn = turn.get(), .lane = lane.get()});
+      if (lane->session->in_step) continue;
+      candidates.views.push_back(ViewOf(*turn, *lane));
+      candidates.parts.push_back({.turn = turn.get(), .lane = lane.get()});
     }
   }
-  const std::vector<int64_t> rows = planner_.Plan(views);
+  return candidates;
+}
+
+std::vector<EngineCore::StepPart> EngineCore::TakeRows(const Candidates& candidates,
+                                                       const std::vector<int64_t>& rows) {
   std::vector<StepPart> parts;
-  for (size_t i = 0; i < candidates.size(); ++i) {
+  for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] == 0) continue;
-    StepPart part = candidates[i];
+    StepPart part = candidates.parts[i];
     part.rows = rows[i];
     part.first_row = part.lane->session->computed;
-    part.ends_prompt = rows[i] == views[i].pending;
+    part.ends_prompt = rows[i] == candidates.views[i].pending;
     if (part.lane->decoding) {
       part.n_logits = part.ends_prompt ? 1 : 0;
     } else if (part.turn->wants_prompt_rows()) {
@@ -99,12 +121,35 @@ std::vector<EngineCore::StepPart> EngineCore::PlanParts(bool first_only) {
   return parts;
 }
 
+std::vector<EngineCore::StepPart> EngineCore::PlanShortStep() const {
+  const Candidates lanes = ReadyLanes();
+  if (lanes.parts.empty()) return {};
+  if (long_step_ == nullptr) return TakeRows(lanes, planner_.PlanShort(lanes.views, nullptr));
+  // Whoever has less left than the longest of its prompts need not wait for it.
+  LaneView paused;
+  for (const StepPart& part : long_step_->parts) {
+    const LaneView view = ViewOf(*part.turn, *part.lane);
+    if (view.pending > paused.pending) paused = view;
+  }
+  return TakeRows(lanes, planner_.PlanShort(lanes.views, &paused));
+}
+
+// The lane that was admitted before all others, alone.
+std::vector<EngineCore::StepPart> EngineCore::PlanFirstLane() const {
+  Candidates lanes = ReadyLanes();
+  if (lanes.parts.empty()) return {};
+  lanes.parts.resize(1);
+  lanes.views.resize(1);
+  std::vector<int64_t> rows = planner_.PlanLong(lanes.views);
+  if (rows[0] == 0) rows = planner_.PlanShort(lanes.views, nullptr);
+  return TakeRows(lanes, rows);
+}
+
 // --- room ----------------------------------------------------------------------------
 
 // Gives every part its pages and slot, in order of admission. A part for which there is no room
-// is left out of the step; its turn fails when nobody can ever give it room. True when
-// a preempted lane may go on from the next step.
-bool EngineCore::PrepareParts(std::vector<StepPart>* parts) {
+// is left out of the step; its turn fails when nobody can ever give it room.
+void EngineCore::PrepareParts(std::vector<StepPart>* parts) {
   std::vector<StepPart> prepared;
   for (StepPart& part : *parts) {
     if (part.lane->preempted) continue;  // an earlier part took its pages just now
@@ -127,7 +172,6 @@ bool EngineCore::PrepareParts(std::vector<StepPart>* parts) {
     }
   }
   *parts = std::move(prepared);
-  return ResumePreempted(parts->empty());
 }
 
 bool EngineCore::OthersWillFreeMemory(const Lane* self) const {
@@ -203,7 +247,7 @@ bool EngineCore::PreemptFor(const StepPart& part, const std::vector<StepPart>& p
         after = false;
         continue;
       }
-      if (!after && !paused && !(*lane)->done) continue;
+      if ((*lane)->session->in_step || (!after && !paused && !(*lane)->done)) continue;
       const bool in_step = std::any_of(prepared.begin(), prepared.end(),
                                        [&](const StepPart& p) { return p.lane == lane->get(); });
       if (in_step || memory_->BytesOf(*(*lane)->session) == 0) continue;
@@ -228,24 +272,33 @@ StepSequence EngineCore::SequenceOf(const Session& session, int64_t first, int64
   return sequence;
 }
 
-Status EngineCore::Compute(std::vector<StepPart>* parts) {
+// The step's sequences and logits, from its parts; begins its run.
+Status EngineCore::Begin(OpenStep* step) {
   const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
-  std::vector<StepSequence> sequences;
-  int64_t decode_rows = 0, prompt_rows = 0;
   size_t n_logits = 0;
-  for (const StepPart& part : *parts) {
+  for (const StepPart& part : step->parts) {
     StepSequence sequence = SequenceOf(*part.lane->session, part.first_row, part.rows);
     sequence.n_logits = part.n_logits;
-    sequences.push_back(std::move(sequence));
+    step->sequences.push_back(std::move(sequence));
     n_logits += static_cast<size_t>(part.n_logits);
     // A lane that starts over after it was preempted computes as a prompt does.
-    (part.lane->decoding && part.rows == 1 ? decode_rows : prompt_rows) += part.rows;
+    if (part.lane->decoding && part.rows == 1) {
+      ++step->cost.decode_rows;
+    } else {
+      step->cost.prompt_rows += part.rows;
+      step->cost.attended_rows += part.rows * (part.first_row + part.rows / 2);
+    }
   }
-  if (logits_.size() < n_logits * n_vocab) logits_.resize(n_logits * n_vocab);
-  const std::span<float> logits = std::span(logits_).first(n_logits * n_vocab);
-
+  if (step->logits.size() < n_logits * n_vocab) step->logits.resize(n_logits * n_vocab);
+  const std::span<float> logits = std::span(step->logits).first(n_logits * n_vocab);
+  size_t at = 0;
+  for (StepPart& part : step->parts) {
+    const size_t n = static_cast<size_t>(part.n_logits) * n_vocab;
+    part.logits = logits.subspan(at, n);
+    at += n;
+  }
   const int64_t begin_us = NowMicros();
-  for (StepPart& part : *parts) {
+  for (StepPart& part : step->parts) {
     if (part.turn->first_row_us == 0) {
       part.turn->first_row_us = begin_us;
       part.turn->usage.queued_us = begin_us - part.turn->submitted_us;
@@ -255,20 +308,98 @@ Status EngineCore::Compute(std::vector<StepPart>* parts) {
       ReportProgress(part, part.first_row);
     }
   }
-  WEFT_RETURN_IF_ERROR(executor_->Forward(Step{.sequences = sequences}, logits));
-  const int64_t end_us = NowMicros();
-  planner_.Observe(decode_rows, prompt_rows, end_us - begin_us);
-  ++stats_.steps;
-  stats_.step_us += end_us - begin_us;
-  stats_.prompt_tokens += prompt_rows;
-
-  size_t row = 0;
-  for (StepPart& part : *parts) {
-    part.lane->last_row_us = end_us;
-    part.logits = logits.subspan(row * n_vocab, static_cast<size_t>(part.n_logits) * n_vocab);
-    row += static_cast<size_t>(part.n_logits);
-  }
+  WEFT_ASSIGN_OR_RETURN(step->run, executor_->Begin(Step{.sequences = step->sequences}, logits));
   return OkStatus();
+}
+
+StatusOr<bool> EngineCore::Advance(OpenStep* step, FunctionRef<bool()> pause) {
+  const int64_t begin_us = NowMicros();
+  const int64_t attention_ns = executor_->stage_stats().attention_ns;
+  WEFT_ASSIGN_OR_RETURN(const bool done, step->run->Advance(pause));
+  const int64_t took_us = NowMicros() - begin_us;
+  step->cost.total_us += took_us;
+  step->cost.attention_us += (executor_->stage_stats().attention_ns - attention_ns) / 1000;
+  stats_.step_us += took_us;
+  return done;
+}
+
+// The step is computed: what follows from it.
+void EngineCore::Land(OpenStep* step) {
+  const int64_t now_us = NowMicros();
+  planner_.Observe(step->cost);
+  ++stats_.steps;
+  stats_.prompt_tokens += step->cost.prompt_rows;
+  step->run.reset();
+  for (StepPart& part : step->parts) part.lane->last_row_us = now_us;
+  for (StepPart& part : step->parts) Consume(&part);
+}
+
+void EngineCore::RunShortStep(std::vector<StepPart> parts) {
+  const int64_t begin_us = NowMicros();
+  OpenStep step{.parts = std::move(parts), .logits = std::move(logits_)};
+  Status status = Begin(&step);
+  if (status.ok()) status = Advance(&step, [] { return false; }).status();
+  if (status.ok()) {
+    Land(&step);
+  } else {
+    step.run.reset();
+    Poison(step.parts, status);
+  }
+  logits_ = std::move(step.logits);
+  const int64_t now_us = NowMicros();
+  slice_end_us_ =
+      now_us + planner_.SliceAfter(now_us - begin_us, step.cost.decode_rows, step.cost.prompt_rows);
+}
+
+// --- the long step -----------------------------------------------------------------------
+
+void EngineCore::BeginLongStep(std::vector<StepPart> parts) {
+  PrepareParts(&parts);
+  if (parts.empty()) return;
+  long_step_ = std::make_unique<OpenStep>(OpenStep{.parts = std::move(parts)});
+  for (const StepPart& part : long_step_->parts) part.lane->session->in_step = true;
+  const Status status = Begin(long_step_.get());
+  if (!status.ok()) Poison(CloseLongStep()->parts, status);
+}
+
+// Until its slice ends, or for a while where no short step waits; in any case one part of the
+// model. The pause nearest to the end of the slice is taken.
+void EngineCore::AdvanceLongStep(FunctionRef<bool()> interrupted) {
+  const int64_t begin_us = NowMicros();
+  const int64_t until_us = slice_end_us_ > begin_us ? slice_end_us_ : begin_us + kLongestSliceUs;
+  int64_t last_us = begin_us;
+  const StatusOr<bool> done = Advance(long_step_.get(), [&] {
+    const int64_t now_us = NowMicros();
+    const int64_t part_us = now_us - std::exchange(last_us, now_us);
+    return interrupted() || now_us + part_us / 2 > until_us;
+  });
+  if (done.ok() && !*done) return;
+  const std::unique_ptr<OpenStep> step = CloseLongStep();
+  if (done.ok()) {
+    Land(step.get());
+  } else {
+    Poison(step->parts, done.status());
+  }
+}
+
+// Its sessions are free again.
+std::unique_ptr<EngineCore::OpenStep> EngineCore::CloseLongStep() {
+  long_step_->run.reset();
+  for (const StepPart& part : long_step_->parts) part.lane->session->in_step = false;
+  return std::move(long_step_);
+}
+
+bool EngineCore::LongStepIsUnwanted() const {
+  return long_step_ != nullptr && std::all_of(long_step_->parts.begin(), long_step_->parts.end(),
+                                              [](const StepPart& part) { return part.lane->done; });
+}
+
+// Its rows are as if they had not been begun.
+void EngineCore::AbandonLongStep() {
+  const std::unique_ptr<OpenStep> step = CloseLongStep();
+  for (const StepPart& part : step->parts) {
+    memory_->Truncate(part.lane->session, part.first_row);
+  }
 }
 
 // A failed forward leaves the state of its sequences undefined from the step on.

@@ -101,32 +101,38 @@ StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const Turn
   return submitted;
 }
 
+void EngineCore::EndUnwanted(ActiveTurn* turn) {
+  if (turn->finished()) return;
+  const int64_t now_us = NowMicros();
+  if (turn->cancelled->load()) {
+    EndTurn(turn, FinishReason::kCancelled, OkStatus());
+  } else if (turn->options.deadline &&
+             *turn->options.deadline <= std::chrono::steady_clock::now()) {
+    EndTurn(turn, FinishReason::kError, DeadlineExceeded("the turn's deadline passed"));
+  } else if (!turn->queue->Full()) {
+    turn->stalled_since_us = 0;
+  } else if (turn->stalled_since_us == 0) {
+    turn->stalled_since_us = now_us;
+  } else if (now_us - turn->stalled_since_us > options_.stalled_consumer_timeout.count() * 1000) {
+    EndTurn(turn, FinishReason::kError,
+            ResourceExhausted("the turn was cut: its consumer did not read for ",
+                              options_.stalled_consumer_timeout.count(), " ms"));
+  }
+}
+
 // Ends what was cancelled, timed out or abandoned by its consumer, and retires what is
 // finished. True when there was any.
 bool EngineCore::SweepTurns() {
   bool retired = false;
-  const auto now = std::chrono::steady_clock::now();
-  const int64_t now_us = NowMicros();
+  for (TurnList* list : {&queued_, &running_}) {
+    for (const auto& turn : *list) EndUnwanted(turn.get());
+  }
+  if (LongStepIsUnwanted()) AbandonLongStep();
   for (TurnList* list : {&queued_, &running_}) {
     for (auto it = list->begin(); it != list->end();) {
       ActiveTurn* const turn = it->get();
-      if (!turn->finished()) {
-        if (turn->cancelled->load()) {
-          EndTurn(turn, FinishReason::kCancelled, OkStatus());
-        } else if (turn->options.deadline && *turn->options.deadline <= now) {
-          EndTurn(turn, FinishReason::kError, DeadlineExceeded("the turn's deadline passed"));
-        } else if (!turn->queue->Full()) {
-          turn->stalled_since_us = 0;
-        } else if (turn->stalled_since_us == 0) {
-          turn->stalled_since_us = now_us;
-        } else if (now_us - turn->stalled_since_us >
-                   options_.stalled_consumer_timeout.count() * 1000) {
-          EndTurn(turn, FinishReason::kError,
-                  ResourceExhausted("the turn was cut: its consumer did not read for ",
-                                    options_.stalled_consumer_timeout.count(), " ms"));
-        }
-      }
-      if (turn->finished()) {
+      // The long step ends first: others may be in it.
+      if (turn->finished() && !turn->in_step()) {
         Retire(turn);
         it = list->erase(it);
         retired = true;
@@ -228,7 +234,7 @@ bool EngineCore::WaitsForSibling(const ActiveTurn& turn, TurnList::const_iterato
 void EngineCore::RefreshSiblingWaits() {
   for (auto it = running_.begin(); it != running_.end(); ++it) {
     ActiveTurn& turn = **it;
-    if (turn.prompt_done || turn.finished()) continue;
+    if (turn.prompt_done || turn.finished() || turn.in_step()) continue;
     Lane& lane = *turn.lanes[0];
     const bool waited = lane.waits_for_sibling;
     lane.waits_for_sibling = WaitsForSibling(turn, it);

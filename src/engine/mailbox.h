@@ -4,6 +4,7 @@
 #ifndef WEFT_ENGINE_MAILBOX_H_
 #define WEFT_ENGINE_MAILBOX_H_
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <utility>
@@ -25,6 +26,7 @@ class Mailbox {
       MutexLock lock(&mutex_);
       if (closed_) return false;
       messages_.push_back(std::move(message));
+      has_mail_.store(true, std::memory_order_relaxed);
     }
     arrived_.NotifyOne();
     return true;
@@ -33,8 +35,11 @@ class Mailbox {
   // --- engine thread ---------------------------------------------------------
   std::vector<Message> Take() WEFT_EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
+    has_mail_.store(false, std::memory_order_relaxed);
     return std::exchange(messages_, {});
   }
+  // Whether there is something to take; soon after it was posted, without a lock.
+  bool HasMail() const { return has_mail_.load(std::memory_order_relaxed); }
 
   // Sleeps until something is posted or the deadline passes.
   void WaitUntil(std::chrono::steady_clock::time_point deadline) WEFT_EXCLUDES(mutex_) {
@@ -54,6 +59,7 @@ class Mailbox {
   CondVar arrived_;
   std::vector<Message> messages_ WEFT_GUARDED_BY(mutex_);
   bool closed_ WEFT_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> has_mail_ = false;
 };
 
 }  // namespace weft

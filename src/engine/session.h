@@ -52,6 +52,9 @@ struct Session {
   }
 
   ActiveTurn* turn = nullptr;  // the one that is queued or running
+  // A long step has it, paused or not: tokens, tables and slot stay as they are until the
+  // step has ended.
+  bool in_step = false;
   // A file is being read or written for it: no turn starts, and calls that need its
   // file wait until that is done.
   bool file_work = false;

@@ -420,20 +420,20 @@ void StateMemory::ReturnFreed() {
 Status StateMemory::CheckSession(const Session& session) const {
   for (const PageTable& table : session.tables) {
     WEFT_RETURN_IF_ERROR(table.CheckIntegrity());
-    if (table.n_tokens() != session.computed) {
-      return Internal("a session computed ", session.computed, " tokens, but a table holds ",
+    if (table.n_tokens() != session.prepared) {
+      return Internal("a session prepared ", session.prepared, " tokens, but a table holds ",
                       table.n_tokens());
     }
   }
-  if (session.prepared != session.computed) {
+  if (session.prepared != session.computed && !session.in_step) {
     return Internal("a session is prepared for tokens that nobody computes");
   }
   if (session.computed > static_cast<int64_t>(session.tokens.size())) {
     return Internal("a session computed more tokens than it has");
   }
-  const bool needs_slot = slots_ != nullptr && session.computed > 0;
+  const bool needs_slot = slots_ != nullptr && session.prepared > 0;
   if (needs_slot != static_cast<bool>(session.slot)) {
-    return Internal("a session that computed ", session.computed, " tokens ",
+    return Internal("a session that prepared ", session.prepared, " tokens ",
                     needs_slot ? "has no slot" : "holds a slot");
   }
   return OkStatus();

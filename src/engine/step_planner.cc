@@ -1,83 +1,183 @@
 #include "engine/step_planner.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 
 namespace weft {
 namespace {
 
-// The least that prompts get beside decoding, and the unit of their budget: a full
-// tile of attention rows.
-constexpr int64_t kMinPromptRows = 16;
+// Rows come in tiles of attention and panels of activations; the least that a long step, and
+// what goes beside decoding, has of a prompt.
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kMinLongRows = 32;
+constexpr int64_t kMinBesideRows = 4;
 // Before anything was measured.
-constexpr int64_t kUnmeasuredPromptRows = 64;
-constexpr double kSmoothing = 0.2;
+constexpr int64_t kUnmeasuredRows = 64;
+constexpr double kUnmeasuredRowUs = 100;
+// A long step is full when it takes this many times a step of decoding: reading the weights
+// once more then costs little.
+constexpr double kFullSteps = 4;
+// Of the allowance, what a paused step keeps when shorter prompts want all of it.
+constexpr double kPausedShare = 0.25;
 constexpr double kAgingShare = 0.5;
+constexpr double kSmoothing = 0.2;
+// Fewer rows say more about the fixed cost of a step than about one more row.
+constexpr int64_t kMeasurableRows = 32;
+constexpr int64_t kMeasurableAttended = 8192;
 
 void Smooth(double* average, double sample) {
   *average = *average == 0 ? sample : *average + kSmoothing * (sample - *average);
 }
 
-}  // namespace
-
-StepPlanner::StepPlanner(int64_t max_step_tokens, double decode_stretch)
-    : max_step_tokens_(max_step_tokens), decode_stretch_(std::max(1.0, decode_stretch)) {}
-
-int64_t StepPlanner::PromptBudget(int64_t decode_rows) const {
-  const int64_t room = max_step_tokens_ - decode_rows;
-  if (decode_rows == 0) return room;
-  int64_t rows = kUnmeasuredPromptRows;
-  if (decode_step_us_ > 0 && prompt_row_us_ > 0) {
-    const double stretch_us = (decode_stretch_ - 1.0) * decode_step_us_;
-    rows = static_cast<int64_t>(std::min(stretch_us / prompt_row_us_, 1e9));
-    rows = std::max(rows / kMinPromptRows * kMinPromptRows, kMinPromptRows);
-  }
-  return std::min(rows, room);
+int64_t Chunk(const LaneView& lane, int64_t room) {
+  const int64_t rows = std::min(lane.pending, room);
+  return lane.max_chunk > 0 ? std::min(rows, lane.max_chunk) : rows;
 }
 
-std::vector<int64_t> StepPlanner::Plan(std::span<const LaneView> lanes) const {
-  std::vector<int64_t> rows(lanes.size(), 0);
-  std::vector<size_t> decoding, prompts;
-  for (size_t i = 0; i < lanes.size(); ++i) (lanes[i].decoding ? decoding : prompts).push_back(i);
+}  // namespace
 
-  const auto by_priority = [&](size_t a, size_t b) {
-    return lanes[a].priority > lanes[b].priority;
-  };
-  std::stable_sort(decoding.begin(), decoding.end(), by_priority);
-  // One row is kept free for prompts, whatever decodes.
-  const int64_t decode_room = prompts.empty() ? max_step_tokens_ : max_step_tokens_ - 1;
-  const int64_t n_decoding = std::min<int64_t>(static_cast<int64_t>(decoding.size()), decode_room);
-  for (int64_t i = 0; i < n_decoding; ++i) rows[decoding[static_cast<size_t>(i)]] = 1;
+// What may lie between two steps of decoding.
+int64_t StepPlanner::AllowanceUs() const {
+  const double step_us = static_cast<double>(options_.step_us);
+  if (decode_step_us_ == 0) return options_.step_us;
+  const double stretch = std::max(1.0, options_.decode_stretch) - 1.0;
+  return static_cast<int64_t>(std::min(stretch * decode_step_us_, decode_step_us_ + step_us));
+}
 
-  const double rows_per_us = prompt_row_us_ > 0 ? 1.0 / prompt_row_us_ : 0;
-  const auto distance = [&](size_t i) {
-    return static_cast<double>(lanes[i].pending) -
-           kAgingShare * rows_per_us * static_cast<double>(lanes[i].waited_us);
-  };
-  std::stable_sort(prompts.begin(), prompts.end(), [&](size_t a, size_t b) {
-    if (lanes[a].priority != lanes[b].priority) return by_priority(a, b);
-    return distance(a) < distance(b);
+double StepPlanner::CostUs(int64_t rows, int64_t depth) const {
+  const double row_us = prompt_row_us_ > 0 ? prompt_row_us_ : kUnmeasuredRowUs;
+  const double n = static_cast<double>(rows);
+  return n * (row_us + attended_row_us_ * (static_cast<double>(depth) + n / 2));
+}
+
+// The most rows behind `depth` that take no longer.
+int64_t StepPlanner::RowsFor(double us, int64_t depth) const {
+  if (prompt_row_us_ == 0) return kUnmeasuredRows;
+  // a n^2 + b n = us
+  const double a = attended_row_us_ / 2;
+  const double b = prompt_row_us_ + attended_row_us_ * static_cast<double>(depth);
+  const double rows = 2 * us / (b + std::sqrt(b * b + 4 * a * us));
+  return static_cast<int64_t>(std::min(rows, 1e9));
+}
+
+// As many rows as leave no more than `step_us` between two pauses, and beside decoding half of
+// the allowance.
+int64_t StepPlanner::LongRows(int64_t depth, bool beside_decoding) const {
+  const int64_t most = options_.max_step_tokens;
+  if (prompt_row_us_ == 0) return beside_decoding ? std::min(kUnmeasuredRows, most) : most;
+  double part_us = static_cast<double>(options_.step_us);
+  if (beside_decoding) part_us = std::min(part_us, static_cast<double>(AllowanceUs()) / 2);
+  const int64_t rows = RowsFor(part_us * (options_.pause_points + 1), depth);
+  return std::min(std::max(rows / kTileRows * kTileRows, kMinLongRows), most);
+}
+
+// Those that decode by how long they waited, prompts by the work that is left.
+std::vector<size_t> StepPlanner::InOrder(std::span<const LaneView> lanes, bool decoding) const {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    if (lanes[i].decoding == decoding) order.push_back(i);
+  }
+  std::vector<double> distance(lanes.size());
+  for (const size_t i : order) {
+    const LaneView& lane = lanes[i];
+    distance[i] = decoding ? -static_cast<double>(lane.waited_us)
+                           : CostUs(lane.pending, lane.depth) -
+                                 kAgingShare * static_cast<double>(lane.age_us);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (lanes[a].priority != lanes[b].priority) return lanes[a].priority > lanes[b].priority;
+    return distance[a] < distance[b];
   });
-  int64_t budget = PromptBudget(n_decoding);
+  return order;
+}
+
+std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) const {
+  std::vector<int64_t> rows(lanes.size(), 0);
+  const std::vector<size_t> prompts = InOrder(lanes, /*decoding=*/false);
+  if (prompts.empty()) return rows;
+  const bool beside_decoding = prompts.size() < lanes.size();
+  double work_us = 0;
+  int64_t pending = 0;
   for (const size_t i : prompts) {
-    int64_t take = std::min(lanes[i].pending, budget);
-    if (lanes[i].max_chunk > 0) take = std::min(take, lanes[i].max_chunk);
-    rows[i] = take;
-    budget -= take;
+    work_us += CostUs(lanes[i].pending, lanes[i].depth);
+    pending += lanes[i].pending;
+  }
+  const bool fits = pending <= kMinBesideRows || work_us <= static_cast<double>(AllowanceUs());
+  if (beside_decoding && fits) return rows;
+
+  int64_t full = kUnmeasuredRows;
+  if (prompt_row_us_ > 0 && decode_step_us_ > 0) {
+    full = static_cast<int64_t>(std::min(kFullSteps * decode_step_us_ / prompt_row_us_, 1e9));
+    full = std::max(full, kMinLongRows);
+  }
+  int64_t taken = 0;
+  for (const size_t i : prompts) {
+    const int64_t room = LongRows(lanes[i].depth, beside_decoding) - taken;
+    if (taken >= full || room <= 0) break;
+    rows[i] = Chunk(lanes[i], room);
+    taken += rows[i];
   }
   return rows;
 }
 
-void StepPlanner::Observe(int64_t decode_rows, int64_t prompt_rows, int64_t step_us) {
-  const double us = static_cast<double>(step_us);
-  if (prompt_rows == 0) {
-    if (decode_rows > 0) Smooth(&decode_step_us_, us);
+std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
+                                            const LaneView* paused) const {
+  std::vector<int64_t> rows(lanes.size(), 0);
+  int64_t room = paused != nullptr ? options_.max_beside_tokens : options_.max_step_tokens;
+  const std::vector<size_t> decoding = InOrder(lanes, /*decoding=*/true);
+  const std::vector<size_t> prompts = InOrder(lanes, /*decoding=*/false);
+  // One row is kept free for prompts, whatever decodes.
+  const int64_t kept = prompts.empty() || room == 1 ? 0 : 1;
+  for (const size_t i : decoding) {
+    if (room <= kept) break;
+    rows[i] = 1;
+    --room;
+  }
+  if (decoding.empty() && paused == nullptr) return rows;
+
+  double budget_us = 1e18;
+  if (!decoding.empty()) {
+    budget_us = static_cast<double>(AllowanceUs()) * (paused != nullptr ? 1 - kPausedShare : 1);
+  }
+  const double paused_us = paused != nullptr ? CostUs(paused->pending, paused->depth) : 1e18;
+  bool first = true;
+  for (const size_t i : prompts) {
+    const LaneView& lane = lanes[i];
+    const bool sooner =
+        paused == nullptr || lane.priority > paused->priority ||
+        (lane.priority == paused->priority && CostUs(lane.pending, lane.depth) < paused_us);
+    if (!sooner) continue;
+    const int64_t affordable = std::max(RowsFor(budget_us, lane.depth), first ? kMinBesideRows : 0);
+    rows[i] = Chunk(lane, std::min(room, affordable));
+    if (rows[i] == 0) break;
+    room -= rows[i];
+    budget_us = std::max(0.0, budget_us - CostUs(rows[i], lane.depth));
+    first = false;
+  }
+  return rows;
+}
+
+int64_t StepPlanner::SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const {
+  double slice_us = static_cast<double>(AllowanceUs());
+  if (decode_rows == 0) {
+    slice_us = static_cast<double>(short_us) * kPausedShare / (1 - kPausedShare);
+  } else if (prompt_rows > 0) {
+    slice_us *= kPausedShare;
+  }
+  return static_cast<int64_t>(slice_us);
+}
+
+void StepPlanner::Observe(const StepCost& cost) {
+  if (cost.prompt_rows == 0) {
+    if (cost.decode_rows > 0) Smooth(&decode_step_us_, static_cast<double>(cost.total_us));
     return;
   }
-  // A few rows say more about the fixed cost of a step than about one more row.
-  if (prompt_rows < kMinPromptRows) return;
-  const double beside = decode_rows > 0 ? std::max(0.0, us - decode_step_us_) : us;
-  Smooth(&prompt_row_us_, std::max(beside / static_cast<double>(prompt_rows), 0.01));
+  if (cost.decode_rows > 0 || cost.prompt_rows < kMeasurableRows) return;
+  const double rest_us = static_cast<double>(cost.total_us - cost.attention_us);
+  Smooth(&prompt_row_us_, std::max(rest_us / static_cast<double>(cost.prompt_rows), 0.01));
+  if (cost.attended_rows < kMeasurableAttended) return;
+  Smooth(&attended_row_us_,
+         static_cast<double>(cost.attention_us) / static_cast<double>(cost.attended_rows));
 }
 
 }  // namespace weft

@@ -8,65 +8,147 @@
 namespace weft {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 
-LaneView Decoding() { return {.decoding = true, .pending = 1}; }
-LaneView Prompt(int64_t pending, int priority = 0, int64_t waited_us = 0) {
-  return {.pending = pending, .priority = priority, .waited_us = waited_us};
+LaneView Decoding(int64_t waited_us = 0) {
+  return {.decoding = true, .pending = 1, .waited_us = waited_us};
+}
+LaneView Prompt(int64_t pending, int priority = 0, int64_t age_us = 0) {
+  return {.pending = pending, .priority = priority, .age_us = age_us};
 }
 
-TEST(StepPlannerTest, APromptAloneGetsTheWholeStep) {
-  const StepPlanner planner(512, 3);
-  EXPECT_THAT(planner.Plan(std::vector{Prompt(2000)}), ElementsAre(512));
-  EXPECT_THAT(planner.Plan(std::vector{Prompt(100)}), ElementsAre(100));
+// A row of a prompt costs 0.1 ms and a step of decoding 10 ms: the allowance is 20 ms.
+StepPlanner Measured(const StepPlanner::Options& options) {
+  StepPlanner planner(options);
+  planner.Observe({.decode_rows = 4, .total_us = 10000});
+  planner.Observe({.prompt_rows = 100, .total_us = 10000});
+  return planner;
+}
+StepPlanner Measured() { return Measured({.pause_points = 55}); }
+
+TEST(StepPlannerTest, APromptAloneGetsAWholeLongStep) {
+  const StepPlanner planner(StepPlanner::Options{});
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(2000)}), ElementsAre(512));
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(100)}), ElementsAre(100));
+  EXPECT_THAT(planner.PlanShort(std::vector{Prompt(100)}, nullptr), ElementsAre(0));
 }
 
-TEST(StepPlannerTest, EveryDecodingSequenceGetsItsRow) {
-  const StepPlanner planner(8, 3);
-  EXPECT_THAT(planner.Plan(std::vector{Decoding(), Prompt(100), Decoding()}), ElementsAre(1, 6, 1));
-  const std::vector<LaneView> many(20, Decoding());
-  const auto rows = planner.Plan(many);
+TEST(StepPlannerTest, EveryDecodingSequenceGetsItsRowThoseThatWaitedLongestFirst) {
+  const StepPlanner planner({.max_step_tokens = 8});
+  EXPECT_THAT(planner.PlanShort(std::vector{Decoding(), Decoding()}, nullptr), ElementsAre(1, 1));
+  EXPECT_THAT(planner.PlanLong(std::vector{Decoding(), Decoding()}), Each(0));
+  std::vector<LaneView> many;
+  for (int i = 0; i < 20; ++i) many.push_back(Decoding(i));
+  const auto rows = planner.PlanShort(many, nullptr);
   EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{0}), 8);
+  EXPECT_EQ(std::accumulate(rows.begin() + 12, rows.end(), int64_t{0}), 8);
+}
+
+TEST(StepPlannerTest, AStepBesideAPausedOneHasFewerRows) {
+  const StepPlanner planner({.max_beside_tokens = 4});
+  const LaneView paused = Prompt(5000);
+  const std::vector<LaneView> many(20, Decoding());
+  const auto rows = planner.PlanShort(many, &paused);
+  EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{0}), 4);
 }
 
 TEST(StepPlannerTest, APromptIsNotStarvedByDecodingThatFillsTheStep) {
-  const StepPlanner planner(4, 3);
+  const StepPlanner planner({.max_step_tokens = 4});
   std::vector<LaneView> lanes(6, Decoding());
-  lanes.push_back(Prompt(10));
-  EXPECT_EQ(planner.Plan(lanes).back(), 1);
+  lanes.push_back(Prompt(3));
+  EXPECT_EQ(planner.PlanShort(lanes, nullptr).back(), 1);
 }
 
-TEST(StepPlannerTest, PromptRowsBesideDecodingFollowTheMeasuredCost) {
-  StepPlanner planner(512, 3);
-  planner.Observe(4, 0, 10000);        // 10 ms of decoding alone
-  planner.Observe(0, 512, 512 * 200);  // 0.2 ms per prompt row
-  // 20 ms more are allowed: 100 rows, in whole units of 16.
-  EXPECT_THAT(planner.Plan(std::vector{Decoding(), Prompt(4000)}), ElementsAre(1, 96));
-  // Rows so dear that none fits: the smallest chunk is still taken.
-  StepPlanner slow(512, 3);
-  slow.Observe(1, 0, 1000);
-  slow.Observe(0, 16, 16 * 10000);
-  EXPECT_THAT(slow.Plan(std::vector{Decoding(), Prompt(4000)}), ElementsAre(1, 16));
+TEST(StepPlannerTest, WhatFitsIntoTheAllowanceGoesBesideDecoding) {
+  const StepPlanner planner = Measured();
+  // 20 ms hold 200 rows.
+  const std::vector fits{Decoding(), Prompt(150)};
+  EXPECT_THAT(planner.PlanLong(fits), Each(0));
+  EXPECT_THAT(planner.PlanShort(fits, nullptr), ElementsAre(1, 150));
+  const std::vector more{Decoding(), Prompt(150), Prompt(151)};
+  EXPECT_THAT(planner.PlanLong(more), ElementsAre(0, 150, 151));
 }
 
-TEST(StepPlannerTest, ShortPromptsGoFirstAndWaitingBringsALongOneForward) {
-  StepPlanner planner(256, 3);
-  planner.Observe(0, 256, 256 * 100);  // 0.1 ms per row
-  EXPECT_THAT(planner.Plan(std::vector{Prompt(4000), Prompt(200)}), ElementsAre(56, 200));
-  // 4,000 rows behind at half a row per 0.1 ms: after 0.8 s the long one leads.
-  EXPECT_THAT(planner.Plan(std::vector{Prompt(4000, 0, 800000), Prompt(200)}), ElementsAre(256, 0));
+TEST(StepPlannerTest, ALongStepHasNoMoreRowsThanItsPausesLet) {
+  // 51 parts of at most 10 ms each: 5,000 rows; with two parts 100 ms and 1,000 rows.
+  const std::vector alone{Prompt(100000)};
+  EXPECT_THAT(
+      Measured({.max_step_tokens = 8192, .pause_points = 49, .step_us = 10000}).PlanLong(alone),
+      ElementsAre(4992));
+  // Deep in a prompt a row is dearer: here another 0.1 ms from looking back.
+  StepPlanner planner = Measured({.max_step_tokens = 8192, .pause_points = 49, .step_us = 10000});
+  planner.Observe(
+      {.prompt_rows = 100, .attended_rows = 100 * 10000, .total_us = 20000, .attention_us = 10000});
+  LaneView deep = Prompt(100000);
+  deep.depth = 10000;
+  const auto rows = planner.PlanLong(std::vector{deep});
+  EXPECT_GT(rows[0], 2000);
+  EXPECT_LT(rows[0], 2500);
+}
+
+TEST(StepPlannerTest, PromptsAreComputedOneAfterTheOther) {
+  const StepPlanner planner = Measured();
+  // 40 ms of rows fill a step.
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(450), Prompt(500)}), ElementsAre(450, 0));
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(500), Prompt(100), Prompt(350)}),
+              ElementsAre(0, 100, 350));
+}
+
+TEST(StepPlannerTest, TheLeastWorkLeftGoesFirstAndWaitingBringsALongOneForward) {
+  const StepPlanner planner = Measured();
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(4000), Prompt(450)}), ElementsAre(0, 450));
+  // 400 ms of work, less half of the time it has waited.
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(4000, 0, 750000), Prompt(450)}),
+              ElementsAre(512, 0));
+  // Equally long ones: the first that came.
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(450, 0, 1000), Prompt(450, 0, 2000)}),
+              ElementsAre(0, 450));
+}
+
+TEST(StepPlannerTest, AShorterPromptDoesNotWaitForAPausedOneAndALongerOneDoes) {
+  const StepPlanner planner = Measured();
+  const LaneView paused = Prompt(4000);
+  const std::vector lanes{Prompt(20), Prompt(5000)};
+  EXPECT_THAT(planner.PlanShort(lanes, &paused), ElementsAre(20, 0));
+  // However long the paused one has waited: it goes on in between.
+  LaneView old = paused;
+  old.age_us = 3600'000'000;
+  EXPECT_THAT(planner.PlanShort(lanes, &old), ElementsAre(20, 0));
+}
+
+TEST(StepPlannerTest, APausedStepKeepsAShareOfTheTime) {
+  const StepPlanner planner = Measured();
+  EXPECT_EQ(planner.SliceAfter(10000, 4, 0), 20000);
+  EXPECT_EQ(planner.SliceAfter(25000, 4, 150), 5000);
+  EXPECT_EQ(planner.SliceAfter(30000, 0, 64), 10000);
+  // Beside decoding shorter prompts have the rest: 15 ms.
+  const LaneView paused = Prompt(4000);
+  EXPECT_THAT(Measured({.max_beside_tokens = 512, .pause_points = 55})
+                  .PlanShort(std::vector{Decoding(), Prompt(300)}, &paused),
+              ElementsAre(1, 150));
+}
+
+TEST(StepPlannerTest, TheAllowanceIsBounded) {
+  StepPlanner planner({.decode_stretch = 3, .step_us = 50000});
+  EXPECT_EQ(planner.SliceAfter(1000, 1, 0), 50000);  // nothing is measured
+  planner.Observe({.decode_rows = 1, .total_us = 200000});
+  EXPECT_EQ(planner.SliceAfter(200000, 1, 0), 250000);
 }
 
 TEST(StepPlannerTest, PriorityBeatsLength) {
-  const StepPlanner planner(100, 3);
-  EXPECT_THAT(planner.Plan(std::vector{Prompt(10), Prompt(500, 1)}), ElementsAre(0, 100));
+  const StepPlanner planner({.max_step_tokens = 100});
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(100), Prompt(500, 1)}), ElementsAre(0, 100));
+  const LaneView paused = Prompt(10);
+  EXPECT_THAT(planner.PlanShort(std::vector{Prompt(50, 1), Prompt(50)}, &paused),
+              ElementsAre(50, 0));
 }
 
 TEST(StepPlannerTest, AChunkLimitOfTheCallerHolds) {
-  const StepPlanner planner(100, 3);
+  const StepPlanner planner({.max_step_tokens = 100});
   LaneView lane = Prompt(50);
   lane.max_chunk = 7;
-  EXPECT_THAT(planner.Plan(std::vector{lane}), ElementsAre(7));
+  EXPECT_THAT(planner.PlanLong(std::vector{lane}), ElementsAre(7));
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/wrapped_run.h"
+
 namespace weft::testing {
 namespace {
 
@@ -15,25 +17,31 @@ class FaultyExecutor : public Executor {
 
   const StateLayout& layout() const override { return real_->layout(); }
 
-  Status Forward(const Step& step, std::span<float> logits) override {
-    std::vector<StepSequence> sequences(step.sequences.begin(), step.sequences.end());
-    tables_.clear();
-    for (StepSequence& sequence : sequences) {
+  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step, std::span<float> logits) override {
+    auto copy = std::make_shared<Disturbed>();
+    copy->sequences.assign(step.sequences.begin(), step.sequences.end());
+    for (StepSequence& sequence : copy->sequences) {
       for (auto& table : sequence.page_tables) {
-        tables_.emplace_back(table.begin(), table.end());
+        copy->tables.emplace_back(table.begin(), table.end());
       }
     }
-    Disturb(&sequences);
-    DisturbSlots(&sequences);
+    Disturb(copy.get());
+    DisturbSlots(&copy->sequences);
     size_t next = 0;
-    for (StepSequence& sequence : sequences) {
-      for (auto& table : sequence.page_tables) table = tables_[next++];
+    for (StepSequence& sequence : copy->sequences) {
+      for (auto& table : sequence.page_tables) table = copy->tables[next++];
     }
-    WEFT_RETURN_IF_ERROR(real_->Forward(Step{.sequences = sequences}, logits));
-    if (fault_ == Fault::kSwappedLogits) SwapLogits(sequences, logits);
-    return MakeCheckpointsLate(sequences);
+    WEFT_ASSIGN_OR_RETURN(auto run, real_->Begin(Step{.sequences = copy->sequences}, logits));
+    return std::make_unique<WrappedRun>(std::move(run),
+                                        [this, copy, logits](const Status& status) -> Status {
+                                          WEFT_RETURN_IF_ERROR(status);
+                                          if (fault_ == Fault::kSwappedLogits)
+                                            SwapLogits(copy->sequences, logits);
+                                          return MakeCheckpointsLate(copy->sequences);
+                                        });
   }
-
+  int64_t max_beside_tokens() const override { return real_->max_beside_tokens(); }
+  int pause_points() const override { return real_->pause_points(); }
   Status GrowPages(int group, int64_t n_pages) override { return real_->GrowPages(group, n_pages); }
   void DiscardPages(int group, std::span<const PageId> pages) override {
     for (const PageId page : pages) aliases_.erase({group, page});
@@ -79,11 +87,15 @@ class FaultyExecutor : public Executor {
   int64_t scratch_bytes() const override { return real_->scratch_bytes(); }
 
  private:
-  // The table of a sequence's group in `tables_`.
-  std::vector<PageId>& Table(const std::vector<StepSequence>& sequences, size_t sequence,
-                             size_t group) {
-    return tables_[sequence * sequences[0].page_tables.size() + group];
-  }
+  // A step as the real executor is given it.
+  struct Disturbed {
+    std::vector<StepSequence> sequences;
+    std::vector<std::vector<PageId>> tables;  // sequence by sequence, by group
+
+    std::vector<PageId>& Table(size_t sequence, size_t group) {
+      return tables[sequence * sequences[0].page_tables.size() + group];
+    }
+  };
 
   // Whether the entry is only read in this step, and there to be read.
   bool OnlyRead(const StepSequence& sequence, const std::vector<PageId>& table,
@@ -92,12 +104,13 @@ class FaultyExecutor : public Executor {
     return entry < table.size() && end <= sequence.position && table[entry] != kNoPage;
   }
 
-  void Disturb(std::vector<StepSequence>* sequences) {
-    const size_t n_groups = (*sequences)[0].page_tables.size();
-    for (size_t s = 0; s < sequences->size(); ++s) {
-      StepSequence& sequence = (*sequences)[s];
+  void Disturb(Disturbed* step) {
+    std::vector<StepSequence>& sequences = step->sequences;
+    const size_t n_groups = sequences[0].page_tables.size();
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      StepSequence& sequence = sequences[s];
       for (size_t g = 0; g < n_groups; ++g) {
-        std::vector<PageId>& table = Table(*sequences, s, g);
+        std::vector<PageId>& table = step->Table(s, g);
         if (fault_ == Fault::kSharedUncopied) {
           for (PageId& page : table) {
             const auto alias = aliases_.find({static_cast<int>(g), page});
@@ -108,14 +121,14 @@ class FaultyExecutor : public Executor {
         if (fault_ == Fault::kShiftedTable && readable && OnlyRead(sequence, table, 1)) {
           table[0] = table[1];
         }
-        const std::vector<PageId>& first = Table(*sequences, 0, g);
+        const std::vector<PageId>& first = step->Table(0, g);
         if (fault_ == Fault::kForeignPage && s == 2 && readable &&
-            OnlyRead((*sequences)[0], first, 0)) {
+            OnlyRead(sequences[0], first, 0)) {
           table[0] = first[0];
         }
       }
       const bool inside_page = sequence.position % layout().page_tokens != 0;
-      if (fault_ == Fault::kPositionOffByOne && sequences->size() > 1 &&
+      if (fault_ == Fault::kPositionOffByOne && sequences.size() > 1 &&
           sequence.tokens.size() == 1 && inside_page) {
         --sequence.position;
       }
@@ -165,7 +178,6 @@ class FaultyExecutor : public Executor {
   const Fault fault_;
   const std::unique_ptr<Executor> real_;
   const size_t n_vocab_;
-  std::vector<std::vector<PageId>> tables_;  // of the step: sequence by sequence, by group
   std::map<std::pair<int, PageId>, PageId> aliases_;
   int64_t pages_written_ = 0;
   std::map<SlotId, SlotId> slot_aliases_;

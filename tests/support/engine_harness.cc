@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "engine/random.h"
+#include "tests/support/wrapped_run.h"
 #include "tools/make_model.h"
 
 namespace weft::testing {
@@ -65,16 +66,24 @@ class FaultyExecutor : public Executor {
       : inner_(std::move(inner)), faults_(std::move(faults)) {}
 
   const StateLayout& layout() const override { return inner_->layout(); }
-  Status Forward(const Step& step, std::span<float> logits) override {
+  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step, std::span<float> logits) override {
     const int64_t n = ++faults_->forwards;
     if (const int64_t us = faults_->step_delay_us; us > 0) {
       std::this_thread::sleep_for(std::chrono::microseconds(us));
     }
-    WEFT_RETURN_IF_ERROR(inner_->Forward(step, logits));
-    if (n == faults_->fail_forward) return Internal("the device was lost");
-    if (n == faults_->nan_forward) std::fill(logits.begin(), logits.end(), NAN);
-    return OkStatus();
+    WEFT_ASSIGN_OR_RETURN(auto run, inner_->Begin(step, logits));
+    return std::make_unique<WrappedRun>(std::move(run),
+                                        [faults = faults_, n, logits](Status status) -> Status {
+                                          if (!status.ok()) return status;
+                                          if (n == faults->fail_forward)
+                                            return Internal("the device was lost");
+                                          if (n == faults->nan_forward)
+                                            std::fill(logits.begin(), logits.end(), NAN);
+                                          return OkStatus();
+                                        });
   }
+  int64_t max_beside_tokens() const override { return inner_->max_beside_tokens(); }
+  int pause_points() const override { return inner_->pause_points(); }
   Status GrowPages(int group, int64_t n_pages) override {
     if (faults_->fail_grow) return ResourceExhausted("the device is out of memory");
     return inner_->GrowPages(group, n_pages);

@@ -1,10 +1,12 @@
 #include "tests/support/recurrent_backend.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "engine/random.h"
+#include "tests/support/wrapped_run.h"
 
 namespace weft::testing {
 namespace {
@@ -35,36 +37,35 @@ class RecurrentExecutor : public Executor {
 
   const StateLayout& layout() const override { return layout_; }
 
-  Status Forward(const Step& step, std::span<float> logits) override {
-    std::vector<Slot*> slots;
+  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step, std::span<float> logits) override {
+    std::vector<SlotId> seen;
     for (const StepSequence& sequence : step.sequences) {
       if (!Exists(sequence.slot)) return Internal("a step on slot ", sequence.slot);
-      Slot* const slot = &slots_[static_cast<size_t>(sequence.slot)];
-      if (slot->n_tokens != sequence.position) {
-        return Internal("slot ", sequence.slot, " is after ", slot->n_tokens, " tokens, not ",
+      const Slot& slot = slots_[static_cast<size_t>(sequence.slot)];
+      if (slot.n_tokens != sequence.position) {
+        return Internal("slot ", sequence.slot, " is after ", slot.n_tokens, " tokens, not ",
                         sequence.position);
       }
-      if (std::find(slots.begin(), slots.end(), slot) != slots.end()) {
+      if (std::find(seen.begin(), seen.end(), sequence.slot) != seen.end()) {
         return Internal("two sequences of a step on slot ", sequence.slot);
       }
-      slots.push_back(slot);
+      seen.push_back(sequence.slot);
     }
-    const Status status = inner_->Forward(step, logits);
-    for (size_t s = 0; s < slots.size(); ++s) {
-      const StepSequence& sequence = step.sequences[s];
-      const int64_t n_rows = static_cast<int64_t>(sequence.tokens.size());
-      for (int64_t i = 0; i < n_rows; ++i) {
-        const TokenId token = sequence.tokens[static_cast<size_t>(i)];
-        slots[s]->history = MixBits(slots[s]->history + static_cast<uint64_t>(token) + 1);
-        if (i < n_rows - sequence.n_logits || !status.ok()) continue;
-        Disturb(slots[s]->history, logits.first(n_vocab_));
-        logits = logits.subspan(n_vocab_);
-      }
-      slots[s]->n_tokens = status.ok() ? slots[s]->n_tokens + n_rows : -1;
+    WEFT_ASSIGN_OR_RETURN(auto run, inner_->Begin(step, logits));
+    // Neither state holds from here on, until the step has ended.
+    std::vector<Slot> before;
+    for (const SlotId id : seen) {
+      Slot& slot = slots_[static_cast<size_t>(id)];
+      before.push_back(std::exchange(slot, Slot{.n_tokens = -1}));
     }
-    return status;
+    return std::make_unique<WrappedRun>(
+        std::move(run), [this, step, logits, before = std::move(before)](const Status& status) {
+          Finish(step, before, status, logits);
+          return status;
+        });
   }
-
+  int64_t max_beside_tokens() const override { return inner_->max_beside_tokens(); }
+  int pause_points() const override { return inner_->pause_points(); }
   Status GrowPages(int group, int64_t n_pages) override {
     return inner_->GrowPages(group, n_pages);
   }
@@ -119,6 +120,26 @@ class RecurrentExecutor : public Executor {
   };
 
   bool Exists(SlotId slot) const { return slot >= 0 && static_cast<size_t>(slot) < slots_.size(); }
+
+  // The slots of a step that has ended, from what they were before.
+  void Finish(const Step& step, const std::vector<Slot>& before, const Status& status,
+              std::span<float> logits) {
+    if (!status.ok()) return;
+    for (size_t s = 0; s < before.size(); ++s) {
+      const StepSequence& sequence = step.sequences[s];
+      const int64_t n_rows = static_cast<int64_t>(sequence.tokens.size());
+      Slot slot = before[s];
+      for (int64_t i = 0; i < n_rows; ++i) {
+        const TokenId token = sequence.tokens[static_cast<size_t>(i)];
+        slot.history = MixBits(slot.history + static_cast<uint64_t>(token) + 1);
+        if (i < n_rows - sequence.n_logits) continue;
+        Disturb(slot.history, logits.first(n_vocab_));
+        logits = logits.subspan(n_vocab_);
+      }
+      slot.n_tokens += n_rows;
+      slots_[static_cast<size_t>(sequence.slot)] = slot;
+    }
+  }
 
   // Moves some of the logits, each history others and by other amounts.
   static void Disturb(uint64_t history, std::span<float> logits) {

@@ -22,7 +22,11 @@ class CpuExecutor : public Executor {
                                                  const ExecutorOptions& options);
 
   const StateLayout& layout() const override { return layout_; }
-  Status Forward(const Step& step, std::span<float> logits) override;
+  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step, std::span<float> logits) override;
+  int64_t max_beside_tokens() const override { return max_beside_tokens_; }
+  int pause_points() const override {
+    return static_cast<int>(weights_->model().blocks.size()) - 1;
+  }
 
   Status GrowPages(int group, int64_t n_pages) override { return kv_.Grow(group, n_pages); }
   void DiscardPages(int group, std::span<const PageId> pages) override {
@@ -53,26 +57,20 @@ class CpuExecutor : public Executor {
 
  private:
   CpuExecutor(std::shared_ptr<const CpuWeights> weights, const ExecutorOptions& options,
-              Scratch scratch);
-
-  // The table's row of each token, as floats.
-  Status ReadTable(const BoundTable& table, const RowsView& to);
-  // The parts of a step, in order.
-  Status Embed();
-  Status ComputePerLayerInputs();
-  void RunBlock(const BoundBlock& block);
-  void ComputeLogits(std::span<float> logits);
+              Scratch scratch, Scratch beside);
 
   const std::shared_ptr<const CpuWeights> weights_;
   const int64_t max_step_tokens_;
+  const int64_t max_beside_tokens_;
   StateLayout layout_;
   int64_t scratch_bytes_ = 0;
   KvPages kv_;
   SlotMemory slots_;
-  Scratch scratch_;
+  Scratch scratch_, beside_scratch_;
   Compute compute_;
   std::vector<Workspace> workspaces_;
   StepContext context_;
+  StepContext beside_;  // of a step while another is paused
 };
 
 }  // namespace weft::cpu

@@ -84,6 +84,7 @@ struct StepContext {
   std::vector<int64_t> first_rows;  // per sequence, and the end
   int64_t n_logits = 0;             // rows whose logits are wanted
   RopeTables ropes;
+  bool in_use = false;  // by a run
 
   // Makes the rows those of `new_step`.
   void Begin(const Step& new_step);

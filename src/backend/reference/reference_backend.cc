@@ -54,16 +54,20 @@ class ReferenceExecutor : public Executor {
 
   const StateLayout& layout() const override { return layout_; }
 
-  Status Forward(const Step& step, std::span<float> logits) override {
+  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step, std::span<float> logits) override {
     WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), layout_, kv_.n_pages(), slots_.n_slots(),
                                       max_step_tokens_, step, logits.size()));
-    try {
-      Compute(step, logits);
-    } catch (const std::bad_alloc&) {
-      return ResourceExhausted("out of memory during a step; use smaller steps");
-    }
-    return OkStatus();
+    return RunInOneGo([this, step, logits]() -> Status {
+      try {
+        Compute(step, logits);
+      } catch (const std::bad_alloc&) {
+        return ResourceExhausted("out of memory during a step; use smaller steps");
+      }
+      return OkStatus();
+    });
   }
+
+  int64_t max_beside_tokens() const override { return max_step_tokens_; }
 
   Status GrowPages(int group, int64_t n_pages) override { return kv_.Grow(group, n_pages); }
   void DiscardPages(int group, std::span<const PageId> pages) override {

@@ -1,0 +1,167 @@
+#include "backend/cpu/cpu_step_run.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+#include <variant>
+
+#include "base/mutex.h"
+
+namespace weft::cpu {
+
+StatusOr<std::unique_ptr<StepRun>> CpuStepRun::Begin(const CpuWeights& weights,
+                                                     StepContext* context, const Step& step,
+                                                     std::span<float> logits) {
+  try {
+    std::unique_ptr<CpuStepRun> run(new CpuStepRun(weights, context, step, logits));
+    context->Begin(run->step_);
+    return std::unique_ptr<StepRun>(std::move(run));
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("out of memory before a step; use smaller steps");
+  }
+}
+
+CpuStepRun::CpuStepRun(const CpuWeights& weights, StepContext* context, const Step& step,
+                       std::span<float> logits)
+    : weights_(weights),
+      context_(context),
+      compute_(context->compute),
+      step_(step),
+      logits_(logits) {
+  context_->in_use = true;
+}
+
+StatusOr<bool> CpuStepRun::Advance(FunctionRef<bool()> pause) {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    WEFT_ASSIGN_OR_RETURN(const bool done, ComputeUntil(pause));
+    compute_.stats().total_ns += Compute::NanosSince(start);
+    return done;
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("out of memory during a step; use smaller steps");
+  }
+}
+
+StatusOr<bool> CpuStepRun::ComputeUntil(FunctionRef<bool()> pause) {
+  if (next_block_ == 0) WEFT_RETURN_IF_ERROR(ComputeInputs());
+  const auto& blocks = weights_.model().blocks;
+  while (next_block_ < blocks.size()) {
+    const BoundBlock& block = blocks[next_block_++];
+    if (context_->n_rows() > 0) RunBlock(block);
+    if (next_block_ < blocks.size() && pause()) return false;
+  }
+  ComputeLogits(logits_);
+  return true;
+}
+
+// What comes before the first block.
+Status CpuStepRun::ComputeInputs() {
+  ++compute_.stats().steps;
+  compute_.stats().rows += context_->n_rows();
+  if (context_->spec.slots.size() > 0) {
+    for (const StepSequence& sequence : step_.sequences) context_->slots.Touch(sequence.slot);
+  }
+  WEFT_RETURN_IF_ERROR(Embed());
+  return weights_.model().per_layer_input ? ComputePerLayerInputs() : OkStatus();
+}
+
+Status CpuStepRun::ReadTable(const BoundTable& table, const RowsView& to) {
+  Mutex mutex;
+  Status status;
+  compute_.ForEach(context_->n_rows(), table.n_values() * 2, [&](int64_t row, int worker) {
+    Status read = table.Read(context_->rows[row].token, context_->workspaces[worker].scratch.data(),
+                             to.row(row));
+    if (read.ok()) return;
+    MutexLock lock(&mutex);
+    if (status.ok()) status = std::move(read);
+  });
+  return status;
+}
+
+Status CpuStepRun::Embed() {
+  const RowsView& stream = context_->scratch.stream;
+  WEFT_RETURN_IF_ERROR(ReadTable(weights_.model().embedding, stream));
+  const float scale = weights_.spec().embedding_scale;
+  if (scale == 1) return OkStatus();
+  compute_.ForEach(context_->n_rows(), stream.width, [&](int64_t row, int) {
+    compute_.vec().scale(scale, stream.width, stream.row(row));
+  });
+  return OkStatus();
+}
+
+Status CpuStepRun::ComputePerLayerInputs() {
+  const PerLayerInput& spec = *weights_.spec().per_layer_input;
+  const BoundPerLayerInput& bound = *weights_.model().per_layer_input;
+  const RowsView& inputs = context_->scratch.per_layer;
+  const RowsView own = View(context_->scratch.a, inputs.width);
+  const int64_t n = context_->n_rows();
+  WEFT_RETURN_IF_ERROR(ReadTable(bound.table, own));
+  const ActivationRows x =
+      compute_.Input(context_->scratch.stream, n, {&bound.proj}, &context_->scratch.int8_input);
+  compute_.Multiply({MakeProduct(bound.proj, x, n, inputs)});
+  compute_.ForEach(n, inputs.width * 4, [&](int64_t row, int) {
+    float* const out = inputs.row(row);
+    compute_.vec().scale(spec.proj_scale, inputs.width, out);
+    compute_.NormRow(bound.norm, out, inputs.width, out);
+    compute_.vec().add_scaled(own.row(row), inputs.width, spec.table_scale, out);
+    compute_.vec().scale(spec.sum_scale, inputs.width, out);
+  });
+  return OkStatus();
+}
+
+void CpuStepRun::RunBlock(const BoundBlock& block) {
+  // An operation may drop rows: how many there are is asked again each time.
+  const int64_t width = weights_.spec().d_model;
+  const RowsView& stream = context_->scratch.stream;
+  // Rows through a norm, or the rows themselves where there is none.
+  const auto normed = [&](const BoundNorm& norm, const RowsView& x, const RowsView& to) {
+    if (!norm) return x;
+    compute_.ForEach(context_->n_rows(), width, [&](int64_t row, int) {
+      compute_.NormRow(norm, x.row(row), width, to.row(row));
+    });
+    return to;
+  };
+  const RowsView input = normed(block.pre, stream, context_->scratch.block_input);
+  for (size_t p = 0; p < block.paths.size(); ++p) {
+    const BoundPath& path = block.paths[p];
+    const RowsView x = normed(path.pre, input, context_->scratch.path_input);
+    const RowsView out = p == 0 ? context_->scratch.path_sum : context_->scratch.path_output;
+    std::visit([&](const auto& op) { RunOp(context_, op, x, stream, out); }, path.op);
+    if (path.last_to_write) context_->KeepRowsWithLogits();
+    if (context_->n_rows() == 0) return;
+    normed(path.post, out, out);
+    if (p == 0) continue;
+    compute_.ForEach(context_->n_rows(), width, [&](int64_t row, int) {
+      compute_.vec().add(out.row(row), width, context_->scratch.path_sum.row(row));
+    });
+  }
+  compute_.ForEach(context_->n_rows(), 2 * width, [&](int64_t row, int) {
+    float* const sum = context_->scratch.path_sum.row(row);
+    if (block.paths.empty()) std::fill_n(sum, width, 0.0f);
+    compute_.NormRow(block.post, sum, width, sum);
+    compute_.vec().add_scaled(sum, width, block.residual_scale, stream.row(row));
+    if (block.stream_scale != 1) compute_.vec().scale(block.stream_scale, width, stream.row(row));
+  });
+}
+
+void CpuStepRun::ComputeLogits(std::span<float> logits) {
+  const ModelSpec& spec = weights_.spec();
+  const BoundModel& model = weights_.model();
+  context_->KeepRowsWithLogits();
+  const int64_t n = context_->n_rows();
+  if (n == 0) return;
+  const RowsView& x = context_->scratch.block_input;
+  compute_.ForEach(n, x.width, [&](int64_t i, int) {
+    compute_.NormRow(model.output_norm, context_->scratch.stream.row(i), x.width, x.row(i));
+  });
+  const RowsView out{logits.data(), spec.n_vocab, spec.n_vocab};
+  const ActivationRows input = compute_.Input(x, n, {&model.output}, &context_->scratch.int8_input);
+  compute_.Multiply({MakeProduct(model.output, input, n, out)});
+  if (spec.logit_scale == 1 && spec.logit_softcap <= 0) return;
+  compute_.ForEach(n, out.width * 4, [&](int64_t i, int) {
+    if (spec.logit_scale != 1) compute_.vec().scale(spec.logit_scale, out.width, out.row(i));
+    if (spec.logit_softcap > 0) compute_.vec().softcap(spec.logit_softcap, out.width, out.row(i));
+  });
+}
+
+}  // namespace weft::cpu

@@ -1,0 +1,50 @@
+// One step's way through the model on the CPU: its inputs, the blocks one after the other,
+// the logits. Between two blocks it can rest while another run, with a context of its own,
+// goes through. Owner thread only.
+#ifndef WEFT_BACKEND_CPU_CPU_STEP_RUN_H_
+#define WEFT_BACKEND_CPU_CPU_STEP_RUN_H_
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "backend/backend.h"
+#include "backend/cpu/compute.h"
+#include "backend/cpu/cpu_weights.h"
+#include "backend/cpu/step_context.h"
+
+namespace weft::cpu {
+
+class CpuStepRun : public StepRun {
+ public:
+  // REQUIRES: the step is valid; the context is not in use. It is until the run is gone.
+  static StatusOr<std::unique_ptr<StepRun>> Begin(const CpuWeights& weights, StepContext* context,
+                                                  const Step& step, std::span<float> logits);
+  ~CpuStepRun() override { context_->in_use = false; }
+
+  StatusOr<bool> Advance(FunctionRef<bool()> pause) override;
+
+ private:
+  CpuStepRun(const CpuWeights& weights, StepContext* context, const Step& step,
+             std::span<float> logits);
+
+  StatusOr<bool> ComputeUntil(FunctionRef<bool()> pause);
+  Status ComputeInputs();
+  // The table's row of each token, as floats.
+  Status ReadTable(const BoundTable& table, const RowsView& to);
+  Status Embed();
+  Status ComputePerLayerInputs();
+  void RunBlock(const BoundBlock& block);
+  void ComputeLogits(std::span<float> logits);
+
+  const CpuWeights& weights_;
+  StepContext* const context_;
+  Compute& compute_;
+  const Step step_;
+  const std::span<float> logits_;
+  size_t next_block_ = 0;
+};
+
+}  // namespace weft::cpu
+
+#endif  // WEFT_BACKEND_CPU_CPU_STEP_RUN_H_
