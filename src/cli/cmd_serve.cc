@@ -76,6 +76,7 @@ struct ServeFlags {
   int drain_seconds = 30;
   bool log_text = false;
   bool share_prefixes = false;
+  int step_ms = EngineOptions().step_ms;
   int64_t checkpoint_tokens = 0;
   int checkpoint_percent = 50;
 };
@@ -173,6 +174,7 @@ StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
   options.max_sessions = flags.max_sessions;
   options.state_dir = flags.state_dir;
   options.share_prefixes_across_domains = flags.share_prefixes;
+  options.step_ms = flags.step_ms;
   options.checkpoint_tokens = flags.checkpoint_tokens;
   options.checkpoint_share = flags.checkpoint_percent / 100.0;
   return options;
@@ -399,6 +401,12 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   app->add_flag("--share-prefixes", flags->share_prefixes,
                 "Share cached prefixes between API keys too; timing may then tell one key what "
                 "another has asked");
+  app->add_option("--step-ms", flags->step_ms,
+                  "How long work on a prompt keeps others waiting before it pauses for them; "
+                  "decoding sessions wait no longer than twice their own step and this")
+      ->check(CLI::Range(1, 10000))
+      ->type_name("MS")
+      ->capture_default_str();
   app->add_option("--checkpoint-tokens", flags->checkpoint_tokens,
                   "Tokens between two checkpoints of models with recurrent state, which cannot "
                   "start again elsewhere (0: 256 to 1024, by their size)")

@@ -72,15 +72,19 @@ class FaultyExecutor : public Executor {
       std::this_thread::sleep_for(std::chrono::microseconds(us));
     }
     WEFT_ASSIGN_OR_RETURN(auto run, inner_->Begin(step, logits));
-    return std::make_unique<WrappedRun>(std::move(run),
-                                        [faults = faults_, n, logits](Status status) -> Status {
-                                          if (!status.ok()) return status;
-                                          if (n == faults->fail_forward)
-                                            return Internal("the device was lost");
-                                          if (n == faults->nan_forward)
-                                            std::fill(logits.begin(), logits.end(), NAN);
-                                          return OkStatus();
-                                        });
+    const auto after = [faults = faults_, n, logits](Status status) -> Status {
+      WEFT_RETURN_IF_ERROR(status);
+      if (n == faults->fail_forward) return Internal("the device was lost");
+      if (n == faults->nan_forward) std::fill(logits.begin(), logits.end(), NAN);
+      return OkStatus();
+    };
+    const auto between = [faults = faults_] {
+      ++faults->parts;
+      if (const int64_t us = faults->part_delay_us; us > 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(us));
+      }
+    };
+    return std::make_unique<WrappedRun>(std::move(run), after, between);
   }
   int64_t max_beside_tokens() const override { return inner_->max_beside_tokens(); }
   int pause_points() const override { return inner_->pause_points(); }

@@ -41,6 +41,8 @@ struct Faults {
   std::atomic<int64_t> fail_forward{0};
   std::atomic<int64_t> nan_forward{0};  // computes logits that are not numbers
   std::atomic<int64_t> step_delay_us{0};
+  std::atomic<int64_t> parts{0};  // of long steps, so far: how often a pause was possible
+  std::atomic<int64_t> part_delay_us{0};
   std::atomic<bool> fail_grow{false};  // RESOURCE_EXHAUSTED
   std::atomic<bool> fail_copy{false};
   std::atomic<bool> fail_executor{false};

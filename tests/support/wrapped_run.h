@@ -1,4 +1,5 @@
-// A step's run with something of a test's own after it, for executors that disturb a real one.
+// A step's run with something of a test's own in it and after it, for executors that disturb a
+// real one.
 #ifndef WEFT_TESTS_SUPPORT_WRAPPED_RUN_H_
 #define WEFT_TESTS_SUPPORT_WRAPPED_RUN_H_
 
@@ -13,11 +14,16 @@ namespace weft::testing {
 class WrappedRun : public StepRun {
  public:
   // `after` is called with how the step ended; its status is the run's.
-  WrappedRun(std::unique_ptr<StepRun> inner, std::function<Status(Status)> after)
-      : inner_(std::move(inner)), after_(std::move(after)) {}
+  // `between`, if any, is called wherever the run can pause.
+  WrappedRun(std::unique_ptr<StepRun> inner, std::function<Status(Status)> after,
+             std::function<void()> between = {})
+      : inner_(std::move(inner)), after_(std::move(after)), between_(std::move(between)) {}
 
   StatusOr<bool> Advance(FunctionRef<bool()> pause) override {
-    const StatusOr<bool> done = inner_->Advance(pause);
+    const StatusOr<bool> done = inner_->Advance([&] {
+      if (between_) between_();
+      return pause();
+    });
     if (done.ok() && !*done) return false;
     WEFT_RETURN_IF_ERROR(after_(done.status()));
     return true;
@@ -26,6 +32,7 @@ class WrappedRun : public StepRun {
  private:
   const std::unique_ptr<StepRun> inner_;
   const std::function<Status(Status)> after_;
+  const std::function<void()> between_;
 };
 
 }  // namespace weft::testing
