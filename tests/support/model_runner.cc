@@ -111,7 +111,8 @@ void ModelRunner::DropBehindWindow(Sequence* sequence) {
   }
 }
 
-StatusOr<std::vector<float>> ModelRunner::Step(std::span<const Part> parts) {
+StatusOr<std::vector<float>> ModelRunner::Step(std::span<const Part> parts,
+                                               const std::function<void()>& between) {
   std::vector<StepSequence> sequences;
   int64_t n_logits = 0;
   for (const Part& part : parts) {
@@ -126,7 +127,12 @@ StatusOr<std::vector<float>> ModelRunner::Step(std::span<const Part> parts) {
     n_logits += entry.n_logits;
   }
   std::vector<float> logits(n_logits * spec().n_vocab);
-  WEFT_RETURN_IF_ERROR(executor_->Forward({.sequences = sequences}, logits));
+  WEFT_ASSIGN_OR_RETURN(const auto run, executor_->Begin({.sequences = sequences}, logits));
+  while (true) {
+    WEFT_ASSIGN_OR_RETURN(const bool done, run->Advance([&] { return between != nullptr; }));
+    if (done) break;
+    between();
+  }
   for (const Part& part : parts) {
     Sequence& sequence = sequences_[part.sequence];
     sequence.position += static_cast<int64_t>(part.tokens.size());

@@ -5,6 +5,7 @@
 #define WEFT_TESTS_SUPPORT_MODEL_RUNNER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <span>
@@ -52,8 +53,10 @@ class ModelRunner {
     std::span<const TokenId> tokens;
     int64_t n_logits = static_cast<int64_t>(tokens.size());
   };
-  // One step. Logits, row after row in the order of parts and tokens.
-  StatusOr<std::vector<float>> Step(std::span<const Part> parts);
+  // One step. Logits, row after row in the order of parts and tokens. With `between` it
+  // pauses wherever it can, and calls that: a Step of other sequences, say.
+  StatusOr<std::vector<float>> Step(std::span<const Part> parts,
+                                    const std::function<void()>& between = {});
 
   // Feeds all tokens to the sequence, `chunks[i]` at a time, the last size again
   // and again; an empty list is one step. All tokens' logits.

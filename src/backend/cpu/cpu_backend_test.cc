@@ -573,6 +573,66 @@ TEST_F(CpuBackendTest, TheSameBitsWhoeverWantsLogits) {
   }
 }
 
+// A long step pauses between any two blocks, and others, one of them with more rows than it
+// has threads, go through meanwhile.
+TEST_F(CpuBackendTest, TheSameBitsBesideAPausedStep) {
+  const std::vector<TokenId> tokens = Tokens(21);
+  const std::span<const TokenId> all(tokens);
+  for (const Made* made : {&Floats(), &Quantized()}) {
+    RunnerOptions options;
+    options.executor.n_threads = 2;
+    options.executor.max_beside_tokens = 8;
+    auto made_runner = ModelRunner::New(Load(*made), options);
+    ASSERT_TRUE(made_runner.ok()) << made_runner.status();
+    ModelRunner& runner = **made_runner;
+    const auto expected = runner.Feed(runner.Add(), tokens);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    const int paused = runner.Add(), beside = runner.Add();
+    std::vector<float> said;
+    size_t next = 0;
+    int pauses = 0;
+    const auto logits = runner.Step(std::vector<ModelRunner::Part>{{paused, all}}, [&] {
+      ++pauses;
+      const size_t n = std::min<size_t>(pauses % 3 == 0 ? 7 : 1, all.size() - next);
+      if (n == 0) return;
+      const auto rows = runner.Step(std::vector<ModelRunner::Part>{{beside, all.subspan(next, n)}});
+      ASSERT_TRUE(rows.ok()) << rows.status();
+      said.insert(said.end(), rows->begin(), rows->end());
+      next += n;
+    });
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    EXPECT_EQ(pauses, runner.executor().pause_points());
+    EXPECT_GT(next, 7u);
+    EXPECT_EQ(MaxDifference(*logits, *expected), 0);
+    EXPECT_EQ(MaxDifference(said, std::span(*expected).first(said.size())), 0);
+  }
+}
+
+TEST_F(CpuBackendTest, OneStepOfLimitedSizeGoesBesideAPausedOne) {
+  RunnerOptions options;
+  options.executor.max_beside_tokens = 4;
+  auto made_runner = ModelRunner::New(Load(Floats()), options);
+  ASSERT_TRUE(made_runner.ok()) << made_runner.status();
+  ModelRunner& runner = **made_runner;
+  const std::vector<TokenId> tokens = Tokens(6);
+  const std::span<const TokenId> all(tokens);
+  const int a = runner.Add(), b = runner.Add(), c = runner.Add();
+  const auto step = [&](int sequence, int64_t n, const std::function<void()>& between = {}) {
+    const ModelRunner::Part part{sequence, all.first(static_cast<size_t>(n))};
+    return runner.Step(std::span(&part, 1), between).status();
+  };
+  bool asked = false;
+  EXPECT_TRUE(step(a, 6, [&] {
+                if (std::exchange(asked, true)) return;
+                EXPECT_EQ(step(b, 5).code(), StatusCode::kInvalidArgument);
+                EXPECT_TRUE(step(b, 4, [&] {
+                              EXPECT_EQ(step(c, 1).code(), StatusCode::kFailedPrecondition);
+                            }).ok());
+              }).ok());
+  EXPECT_TRUE(asked);
+  EXPECT_TRUE(step(c, 6).ok());
+}
+
 TEST_F(CpuBackendTest, TellsOfAFileThatBecameShorter) {
   ModelMaker maker(DType::kQ8_0);
   const std::string path = StrCat(::testing::TempDir(), "weft_shorter_", getpid(), ".gguf");
