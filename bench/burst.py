@@ -16,26 +16,13 @@ time to the first token counts from the moment at which a request may be sent. T
 the runs are printed as a Markdown table.
 """
 import argparse
-import http.client
 import json
-import random
-import shlex
-import signal
-import socket
 import statistics
-import subprocess
 import sys
 import threading
 import time
 
-VOCABULARY = ("river lamp seven quiet table under north paper engine slow orange window "
-              "carry between little harbour evening letter").split()
-STARTUP_SECONDS = 300
-
-
-def words(seed, count):
-    generator = random.Random(seed)
-    return " ".join(generator.choice(VOCABULARY) for _ in range(count))
+from serving import Server, words
 
 
 class Work:
@@ -49,64 +36,6 @@ WORKS = {
     "fan-out": Work("fan-out", 8, 32, 1300,
                     lambda run, i, n: words(run, n - 1) + " " + words(1000 * run + i, 1)),
 }
-
-
-class Server:
-    """A server process for the time of one run."""
-
-    def __init__(self, command, model):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.command = [part.replace("{model}", model).replace("{port}", str(self.port))
-                        for part in shlex.split(command)]
-
-    def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + STARTUP_SECONDS
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                sys.exit(f"burst: {shlex.join(self.command)} ended with {self.process.returncode}")
-            try:
-                if self.get("/health")[0] == 200:
-                    return self
-            except OSError:
-                pass
-            time.sleep(0.1)
-        self.process.kill()
-        sys.exit(f"burst: {shlex.join(self.command)} was not ready after {STARTUP_SECONDS} s")
-
-    def __exit__(self, *unused):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def get(self, path):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        connection.request("GET", path)
-        reply = connection.getresponse()
-        return reply.status, reply.read()
-
-    def post(self, path, body):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        return connection.getresponse()
-
-    def tokens_of(self, text):
-        return json.loads(self.post("/tokenize", {"content": text}).read())["tokens"]
-
-    def own_memory(self):
-        """The memory that the server holds now beside the mapped file, in MB."""
-        fields = {}
-        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
-            for line in status:
-                name, value = line.split(":", 1)
-                fields[name] = value.split()
-        return int(fields["RssAnon"][0]) / 1000
 
 
 def complete(server, prompt, n_tokens, bias):
@@ -192,7 +121,7 @@ def main():
         for run in range(1, options.runs + 1):
             for name, command in servers.items():
                 print(f"burst: {work.name}: {name}: run {run} of {options.runs}", file=sys.stderr)
-                with Server(command, options.model) as server:
+                with Server(command, model=options.model) as server:
                     runs[name].append(measure(server, work, run, options))
         for name, results in runs.items():
             middle = {key: statistics.median(result[key] for result in results) for key in results[0]}

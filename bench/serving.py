@@ -1,0 +1,89 @@
+"""Servers as the benchmarks start them: a process for a while, and requests to it."""
+import http.client
+import json
+import random
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+VOCABULARY = ("river lamp seven quiet table under north paper engine slow orange window "
+              "carry between little harbour evening letter").split()
+STARTUP_SECONDS = 300
+
+
+def words(seed, count):
+    generator = random.Random(seed)
+    return " ".join(generator.choice(VOCABULARY) for _ in range(count))
+
+
+class Server:
+    """A server process for the time of a `with`. `places` is put for {model} and the like."""
+
+    def __init__(self, command, **places):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.command = shlex.split(command)
+        for name, value in {"port": self.port, **places}.items():
+            self.command = [part.replace(f"{{{name}}}", str(value)) for part in self.command]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + STARTUP_SECONDS
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                sys.exit(f"bench: {shlex.join(self.command)} ended with {self.process.returncode}")
+            try:
+                if self.get("/health")[0] == 200:
+                    return self
+            except OSError:
+                pass
+            time.sleep(0.1)
+        self.process.kill()
+        sys.exit(f"bench: {shlex.join(self.command)} was not ready after {STARTUP_SECONDS} s")
+
+    def kill(self):
+        """As a crash: nothing is saved."""
+        self.process.kill()
+        self.process.wait()
+
+    def __exit__(self, *unused):
+        self.stop()
+
+    def stop(self):
+        if self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def get(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+
+    def post(self, path, body, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
+        connection.request("POST", path, json.dumps(body),
+                           {"Content-Type": "application/json", **(headers or {})})
+        return connection.getresponse()
+
+    def tokens_of(self, text):
+        return json.loads(self.post("/tokenize", {"content": text}).read())["tokens"]
+
+    def own_memory(self):
+        """The memory that the server holds now beside the mapped file, in MB."""
+        fields = {}
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
+            for line in status:
+                name, value = line.split(":", 1)
+                fields[name] = value.split()
+        return int(fields["RssAnon"][0]) / 1000
