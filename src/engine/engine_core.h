@@ -154,6 +154,8 @@ class EngineCore {
   void EndUnwanted(ActiveTurn* turn);
   void Admit();
   void StartTurn(ActiveTurn* turn);
+  void ReuseComputed(Session* session);
+  bool SharesPrefixes(const Session& a, const Session& b) const;
   void RefreshSiblingWaits();
   bool WaitsForSibling(const ActiveTurn& turn, TurnList::const_iterator self) const;
   void EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status);

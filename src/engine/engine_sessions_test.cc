@@ -240,8 +240,8 @@ TEST(EngineSessionsTest, PrefixesAreSharedWithinADomainAndNotBeyond) {
           .started->cached_tokens;
     };
     EXPECT_EQ(cached("a"), 0);
-    EXPECT_EQ(cached("a"), 96);
-    EXPECT_EQ(cached("b"), open ? 96 : 0);
+    EXPECT_EQ(cached("a"), 99);
+    EXPECT_EQ(cached("b"), open ? 99 : 0);
   }
 }
 

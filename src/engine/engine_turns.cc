@@ -166,15 +166,22 @@ void EngineCore::Admit() {
   }
 }
 
+namespace {
+
+int64_t CommonPrefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
+  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return end.first - a.begin();
+}
+
+}  // namespace
+
 void EngineCore::StartTurn(ActiveTurn* turn) {
   Session* const session = turn->session;
   const TurnOptions& options = turn->options;
   std::vector<TokenId>& tokens = session->tokens;
   if (options.tokens_are_whole_context) {
-    const auto end =
-        std::mismatch(tokens.begin(), tokens.end(), options.tokens.begin(), options.tokens.end());
-    const int64_t shared = end.first - tokens.begin();
-    turn->replaced.assign(end.first, tokens.end());
+    const int64_t shared = CommonPrefix(tokens, options.tokens);
+    turn->replaced.assign(tokens.begin() + shared, tokens.end());
     memory_->Truncate(session, shared);
     tokens.resize(static_cast<size_t>(shared));
   }
@@ -188,7 +195,7 @@ void EngineCore::StartTurn(ActiveTurn* turn) {
     memory_->Drop(session);
   } else {
     memory_->Truncate(session, reusable);
-    memory_->Reuse(session, reusable);
+    ReuseComputed(session);
   }
   memory_->PlanCheckpoints(session);
   auto lane = std::make_unique<Lane>(0, session, options.sampling, ChoiceSeed(turn->seed, 0),
@@ -201,14 +208,28 @@ void EngineCore::StartTurn(ActiveTurn* turn) {
   turn->usage.prompt_tokens = turn->started.prompt_tokens;
 }
 
-namespace {
-
-int64_t CommonPrefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
-  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return end.first - a.begin();
+bool EngineCore::SharesPrefixes(const Session& a, const Session& b) const {
+  return a.domain == b.domain || options_.share_prefixes_across_domains;
 }
 
-}  // namespace
+// Takes the most that is computed already of the session's tokens, but the last one: what
+// the prefix index has, or a running session, which alone has what lies behind its last
+// whole page.
+void EngineCore::ReuseComputed(Session* session) {
+  const int64_t limit = static_cast<int64_t>(session->tokens.size()) - 1;
+  memory_->Reuse(session, limit);
+  for (const auto& turn : running_) {
+    for (const auto& lane : turn->lanes) {
+      const Session& other = *lane->session;
+      if (other.computed <= session->computed || other.state == SessionState::kPoisoned ||
+          !SharesPrefixes(other, *session)) {
+        continue;
+      }
+      const int64_t common = std::min(CommonPrefix(other.tokens, session->tokens), limit);
+      memory_->ReuseFrom(other, common, session);
+    }
+  }
+}
 
 // True when an earlier turn is just computing whole pages that this one needs too. It
 // leaves a checkpoint there then, where the model needs one.
@@ -220,7 +241,7 @@ bool EngineCore::WaitsForSibling(const ActiveTurn& turn, TurnList::const_iterato
     const ActiveTurn& other = **it;
     if (other.prompt_done || other.finished() || other.lanes[0]->waits_for_sibling) continue;
     Session& leader = *other.lanes[0]->session;
-    if (leader.domain != session.domain && !options_.share_prefixes_across_domains) continue;
+    if (!SharesPrefixes(leader, session)) continue;
     const int64_t common = std::min(CommonPrefix(leader.tokens, session.tokens),
                                     static_cast<int64_t>(session.tokens.size()) - 1) /
                            page * page;
@@ -238,9 +259,7 @@ void EngineCore::RefreshSiblingWaits() {
     Lane& lane = *turn.lanes[0];
     const bool waited = lane.waits_for_sibling;
     lane.waits_for_sibling = WaitsForSibling(turn, it);
-    if (waited && !lane.waits_for_sibling) {
-      memory_->Reuse(lane.session, static_cast<int64_t>(lane.session->tokens.size()) - 1);
-    }
+    if (waited && !lane.waits_for_sibling) ReuseComputed(lane.session);
   }
 }
 
@@ -295,6 +314,9 @@ void EngineCore::RollBackPrompt(ActiveTurn* turn) {
 }
 
 void EngineCore::Retire(ActiveTurn* turn) {
+  for (const auto& lane : turn->lanes) {
+    if (lane->session->state != SessionState::kPoisoned) memory_->KeepTail(lane->session);
+  }
   if (!turn->prompt_done) RollBackPrompt(turn);
   for (size_t i = 1; i < turn->lanes.size(); ++i) DestroySession(turn->lanes[i]->session);
   Session* const session = turn->session;

@@ -93,6 +93,21 @@ void StateMemory::Reuse(Session* session, int64_t limit) {
   session->computed = session->prepared = session->indexed = match.n_tokens;
 }
 
+void StateMemory::TakeOver(const Session& from, int64_t n_tokens, Session* to) const {
+  to->tables.clear();
+  for (const PageTable& table : from.tables) to->tables.push_back(table.Share(n_tokens));
+  for (PageTable& table : to->tables) table.DropBehindWindow();
+  if (n_tokens > 0) to->slot = from.slot.Share();
+  to->computed = to->prepared = n_tokens;
+  to->indexed = std::min(from.indexed, n_tokens / page_tokens() * page_tokens());
+}
+
+void StateMemory::ReuseFrom(const Session& other, int64_t common, Session* session) {
+  const int64_t n_tokens = std::min(common, other.computed);
+  if (!prefix_cache_ || n_tokens <= session->computed || !HoldsStateAt(other, n_tokens)) return;
+  TakeOver(other, n_tokens, session);
+}
+
 // --- room -----------------------------------------------------------------------------
 
 StateMemory::Amount StateMemory::AmountToPrepare(const Session& session, int64_t n) const {
@@ -104,6 +119,22 @@ StateMemory::Amount StateMemory::AmountToPrepare(const Session& session, int64_t
   const bool owns = session.slot && slots_->use_count(session.slot.id()) == 1;
   amount.slots = slots_ != nullptr && !owns ? 1 : 0;
   return amount;
+}
+
+int64_t StateMemory::BytesToCopy(const Session& session) const {
+  int64_t bytes = 0;
+  for (size_t g = 0; g < session.tables.size(); ++g) {
+    if (session.tables[g].SharesTailWithOne()) bytes += layout_.page_bytes[g];
+  }
+  const bool shares_slot = session.slot && slots_->use_count(session.slot.id()) == 2;
+  return bytes + (shares_slot ? layout_.slot_bytes : 0);
+}
+
+void StateMemory::GiveBackTail(Session* session, bool at_any_price) {
+  const auto shares = [](const PageTable& table) { return table.SharesTailWithOne(); };
+  if (std::none_of(session->tables.begin(), session->tables.end(), shares)) return;
+  const auto tokens = std::span(session->tokens).first(static_cast<size_t>(session->computed));
+  index_->GiveBackTail(session->domain, tokens, TablesOf(session), at_any_price);
 }
 
 int64_t StateMemory::BytesOf(const Amount& amount) const {
@@ -180,11 +211,14 @@ Status StateMemory::AppendAll(Session* session, int64_t n) {
     PageTable& table = session->tables[g];
     const size_t last = table.pages().empty() ? 0 : table.pages().size() - 1;
     WEFT_ASSIGN_OR_RETURN(const PageCopy copy, table.MakeWritable());
-    WEFT_RETURN_IF_ERROR(GrowFor(g, table, last));
-    if (copy.needed()) {
+    Status status = GrowFor(g, table, last);
+    if (status.ok() && copy.needed()) {
       ++pages_copied_;
-      WEFT_RETURN_IF_ERROR(
-          executor_->CopyPage(static_cast<int>(g), copy.from, copy.to, copy.n_tokens));
+      status = executor_->CopyPage(static_cast<int>(g), copy.from, copy.to, copy.n_tokens);
+    }
+    if (!status.ok()) {
+      table.UndoCopy(copy);
+      return status;
     }
     WEFT_RETURN_IF_ERROR(table.Append(n));
     WEFT_RETURN_IF_ERROR(GrowFor(g, table, last));
@@ -220,10 +254,12 @@ Status StateMemory::OwnSlot(Session* session) {
 
 Status StateMemory::Prepare(Session* session, int64_t n) {
   EnsureTables(session);
+  if (n > 0) GiveBackTail(session, /*at_any_price=*/false);
   const Amount amount = AmountToPrepare(*session, n);
   Status status = MakeRoom(amount);
-  if (!status.ok() && session->slot && BytesOf(Amount{amount.pages}) <= free_bytes()) {
-    // Without a checkpoint at this place the slot need not be copied.
+  if (!status.ok() && BytesOf(amount) - BytesToCopy(*session) <= free_bytes()) {
+    // What the index does not have at this place need not be copied.
+    GiveBackTail(session, /*at_any_price=*/true);
     index_->ForgetCheckpoint(
         session->domain, std::span(session->tokens).first(static_cast<size_t>(session->computed)));
     status = MakeRoom(AmountToPrepare(*session, n));
@@ -232,11 +268,10 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
   status = OwnSlot(session);
   if (status.ok()) status = AppendAll(session, n);
   // The backend can refuse what the budget allowed. Positions appended to some groups
-  // only are taken back, and so is the last page where it is partly filled: it may be
-  // a private one that its contents were not copied to.
+  // only are taken back.
   if (!status.ok()) {
     for (PageTable& table : session->tables) table.TruncateTo(session->computed);
-    Truncate(session, session->computed / page_tokens() * page_tokens());
+    if (session->computed == 0) session->slot.Reset();
     return status;
   }
   session->prepared = session->computed + n;
@@ -251,6 +286,13 @@ void StateMemory::Commit(Session* session) {
   const bool due = slots_ == nullptr ? whole > session->indexed : IsCheckpoint(*session);
   if (keeps_prefixes() && due) AddToIndex(session);
   for (PageTable& table : session->tables) table.DropBehindWindow();
+}
+
+void StateMemory::KeepTail(Session* session) {
+  if (slots_ != nullptr || !keeps_prefixes() || session->computed <= session->indexed) return;
+  index_->Insert(session->domain, session->tokens, session->computed, TablesOf(session),
+                 /*adopt=*/true);
+  session->indexed = session->computed;
 }
 
 void StateMemory::AddToIndex(Session* session) {
@@ -339,14 +381,7 @@ void StateMemory::Truncate(Session* session, int64_t n_tokens) {
 void StateMemory::Share(const Session& from, int64_t n_tokens, Session* to) {
   WEFT_CHECK(to->computed == 0, "sharing state with a session that has its own");
   n_tokens = std::min(n_tokens, from.computed);
-  if (HoldsStateAt(from, n_tokens)) {
-    to->tables.clear();
-    for (const PageTable& table : from.tables) to->tables.push_back(table.Share(n_tokens));
-    for (PageTable& table : to->tables) table.DropBehindWindow();
-    if (n_tokens > 0) to->slot = from.slot.Share();
-    to->computed = to->prepared = n_tokens;
-    to->indexed = std::min(from.indexed, n_tokens / page_tokens() * page_tokens());
-  }
+  if (HoldsStateAt(from, n_tokens)) TakeOver(from, n_tokens, to);
   Reuse(to, n_tokens);
 }
 

@@ -54,14 +54,20 @@ class StateMemory {
   // Takes the longest prefix of the session's tokens that the index holds, if it is
   // longer than what the session has computed; at most `limit` tokens.
   void Reuse(Session* session, int64_t limit);
+  // The same from another session, of whose tokens the first `common` are the session's
+  // too: it has the positions of its last page that are not in the index yet.
+  void ReuseFrom(const Session& other, int64_t common, Session* session);
   // Makes room for `n` tokens after session->computed: allocates pages, copies a
   // shared last page and a shared slot, appends to the tables. RESOURCE_EXHAUSTED when
-  // the budget is used up by what sessions hold; nothing has changed then. After an error
-  // of the backend the session may have lost its partly filled last page.
+  // the budget is used up by what sessions hold. After any error the session's state is as
+  // it was.
   Status Prepare(Session* session, int64_t n);
   // The prepared tokens are computed: whole new pages and checkpoints go to the index,
   // pages behind windows go back.
   void Commit(Session* session);
+  // Nothing more is computed for now: the partly filled last page goes to the index too, of
+  // models without recurrent state. When the session goes on it has the page back.
+  void KeepTail(Session* session);
   // Forgets the state after the first `n_tokens`, and what was prepared. Where there is
   // none of exactly these any more (a window has given back what would be needed, a slot
   // went on), the longest known prefix takes its place. Tokens are not touched.
@@ -155,6 +161,10 @@ class StateMemory {
   // So many pages of every group, and slots.
   using Amount = EvictionWish;
   Amount AmountToPrepare(const Session& session, int64_t n) const;
+  // Of these, what is needed only because one other shares it, which may be the index.
+  int64_t BytesToCopy(const Session& session) const;
+  void GiveBackTail(Session* session, bool at_any_price);
+  void TakeOver(const Session& from, int64_t n_tokens, Session* to) const;
   int64_t BytesOf(const Amount& amount) const;
   Status MakeRoom(const Amount& amount);
   Status OwnSlot(Session* session);

@@ -30,10 +30,12 @@ PageTable& PageTable::operator=(PageTable&& other) noexcept {
   return *this;
 }
 
-PageTable PageTable::OfPages(PagePool* pool, GroupShape shape, std::span<const PageId> pages) {
+PageTable PageTable::OfPages(PagePool* pool, GroupShape shape, std::span<const PageId> pages,
+                             int64_t n_tokens) {
+  WEFT_CHECK(std::ssize(pages) == shape.PagesFor(n_tokens), "one page per entry");
   PageTable table(pool, shape);
   table.pages_.assign(pages.begin(), pages.end());
-  table.n_tokens_ = static_cast<int64_t>(pages.size()) * shape.page_tokens;
+  table.n_tokens_ = n_tokens;
   const auto present =
       std::find_if(pages.begin(), pages.end(), [](PageId page) { return page != kNoPage; });
   table.first_present_ = present - pages.begin();
@@ -67,6 +69,13 @@ StatusOr<PageCopy> PageTable::MakeWritable() {
   pool_->Unref(pages_.back());
   pages_.back() = fresh;
   return copy;
+}
+
+void PageTable::UndoCopy(const PageCopy& copy) {
+  if (!copy.needed()) return;
+  WEFT_CHECK(!pages_.empty() && pages_.back() == copy.to, "the last copy is undone");
+  pool_->Ref(copy.from);
+  pool_->Unref(std::exchange(pages_.back(), copy.from));
 }
 
 Status PageTable::Append(int64_t n) {
@@ -110,9 +119,7 @@ Status PageTable::Refill(int64_t n_tokens, int64_t first_present) {
 PageTable PageTable::Share(int64_t n_tokens) const {
   WEFT_CHECK(n_tokens >= 0 && n_tokens <= n_tokens_, "a position inside the table");
   const size_t n_pages = static_cast<size_t>(shape_.PagesFor(n_tokens));
-  PageTable table = OfPages(pool_, shape_, std::span(pages_).first(n_pages));
-  table.n_tokens_ = n_tokens;
-  return table;
+  return OfPages(pool_, shape_, std::span(pages_).first(n_pages), n_tokens);
 }
 
 void PageTable::DropBefore(int64_t position) {

@@ -55,9 +55,11 @@ class PageTable {
   PageTable(PageTable&& other) noexcept;
   PageTable& operator=(PageTable&& other) noexcept;
 
-  // A table of `n_tokens` whole pages' tokens, with one more reference to each of
-  // `pages`: one per entry, kNoPage for the first ones where they are absent.
-  static PageTable OfPages(PagePool* pool, GroupShape shape, std::span<const PageId> pages);
+  // A table of `n_tokens`, with one more reference to each of `pages`: one per entry,
+  // kNoPage for the first ones where they are absent. The last page may hold more
+  // positions than the table counts. REQUIRES: as many pages as the tokens take.
+  static PageTable OfPages(PagePool* pool, GroupShape shape, std::span<const PageId> pages,
+                           int64_t n_tokens);
 
   const GroupShape& shape() const { return shape_; }
   int64_t n_tokens() const { return n_tokens_; }
@@ -67,6 +69,10 @@ class PageTable {
   int64_t pages_held() const { return static_cast<int64_t>(pages_.size()) - first_present_; }
   // Of those, pages that somebody else holds too.
   int64_t SharedPages() const;
+  // Whether that is so of the last page, it is partly filled, and only one other holds it.
+  bool SharesTailWithOne() const {
+    return LastIsPartial() && pages_.back() != kNoPage && pool_->use_count(pages_.back()) == 2;
+  }
 
   // Whether everything is here that the token at position `n_tokens` can see: the
   // session can be continued from there. REQUIRES: 0 <= n_tokens <= n_tokens().
@@ -79,6 +85,9 @@ class PageTable {
   // says what to copy; the old page stays in use by its other owners, so the copy
   // must be made before any of them lets go. RESOURCE_EXHAUSTED: nothing changed.
   StatusOr<PageCopy> MakeWritable();
+  // The copy could not be made: back to the page before. REQUIRES: it is what MakeWritable
+  // just returned, and the other owners hold the page still.
+  void UndoCopy(const PageCopy& copy);
 
   // Adds `n` positions, allocating their pages. All or nothing: on
   // RESOURCE_EXHAUSTED nothing has changed.

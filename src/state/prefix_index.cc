@@ -12,16 +12,14 @@ PrefixIndex::PrefixIndex(PrefixIndexOptions options) : options_(std::move(option
   WEFT_CHECK(options_.page_tokens > 0, "pages hold tokens");
   for (const auto& group : options_.groups) {
     WEFT_CHECK(group.pool != nullptr && group.window >= 0, "a group has a pool");
-    const int64_t seen =
-        group.window > 0 ? (group.window - 1 + options_.page_tokens - 1) / options_.page_tokens : 0;
-    seen_pages_.push_back(seen);
-    max_seen_pages_ = std::max(max_seen_pages_, seen);
+    max_window_ = std::max(max_window_, group.window);
   }
+  holders_.resize(options_.groups.size());
   n_pages_.resize(options_.groups.size());
 }
 
 PrefixIndex::~PrefixIndex() {
-  for (const auto& [hash, node] : nodes_) {
+  for (const auto& [serial, node] : nodes_) {
     for (size_t g = 0; g < node->pages.size(); ++g) {
       if (node->pages[g] != kNoPage) options_.groups[g].pool->Unref(node->pages[g]);
     }
@@ -36,60 +34,124 @@ PrefixIndex::Node* PrefixIndex::FindRoot(std::string_view domain) const {
   return found != roots_.end() ? found->second.get() : nullptr;
 }
 
-PrefixIndex::Node* PrefixIndex::FindChild(const Node* parent, std::span<const TokenId> page,
-                                          uint64_t hash) const {
-  const auto [begin, end] = nodes_.equal_range(hash);
-  for (auto it = begin; it != end; ++it) {
-    Node* node = it->second.get();
-    if (node->parent == parent && std::ranges::equal(node->tokens, page)) return node;
-  }
-  return nullptr;
+int64_t PrefixIndex::Common(const Node* node, std::span<const TokenId> page) const {
+  const int64_t common = CommonLength(node->tokens, page);
+  compared_tokens_ += common + 1;
+  return common;
 }
 
 std::vector<PrefixIndex::Node*> PrefixIndex::KnownPath(std::string_view domain,
                                                        std::span<const TokenId> tokens,
                                                        int64_t max_tokens) const {
   std::vector<Node*> path;
-  Node* node = FindRoot(domain);
+  const Node* node = FindRoot(domain);
   const size_t page_tokens = static_cast<size_t>(options_.page_tokens);
   const size_t limit =
       std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(max_tokens, 0)));
   for (size_t at = 0; node != nullptr && at + page_tokens <= limit; at += page_tokens) {
-    const auto page = tokens.subspan(at, page_tokens);
-    node = FindChild(node, page, HashPage(node->serial, page));
-    if (node != nullptr) path.push_back(node);
+    const auto child = node->children.find(tokens.subspan(at, page_tokens));
+    if (child == node->children.end()) break;
+    path.push_back(*child);
+    node = *child;
   }
   return path;
 }
 
-std::vector<PrefixIndex::Node*> PrefixIndex::FindPath(std::string_view domain,
-                                                      std::span<const TokenId> tokens,
-                                                      int64_t max_tokens) const {
-  std::vector<Node*> path = KnownPath(domain, tokens, max_tokens);
-  size_t deepest = 0;  // length of the path to the deepest resume point so far
-  // Per group, how many pages in a row are present up to the current node.
-  std::vector<int64_t> run(options_.groups.size(), 0);
-  for (const Node* node : path) {
-    bool resumable = options_.slots == nullptr || node->slot != kNoSlot;
-    for (size_t g = 0; g < run.size(); ++g) {
-      run[g] = node->pages[g] != kNoPage ? run[g] + 1 : 0;
-      resumable = resumable && run[g] >= std::min(node->depth, seen_pages_[g]);
-    }
-    if (resumable) deepest = static_cast<size_t>(node->depth);
+std::pair<PrefixIndex::Node*, int64_t> PrefixIndex::BestChild(const Node* parent,
+                                                              std::span<const TokenId> page) const {
+  std::pair<Node*, int64_t> best = {nullptr, 0};
+  const int64_t from = parent->end(options_.page_tokens);
+  if (options_.slots != nullptr) {
+    ForEachBeginning(parent, page, [&](Node* child) {
+      if (child->slot == kNoSlot) return false;
+      const int64_t n = std::ssize(child->tokens);
+      if (LastAbsent(child, from + n) < 0) best = {child, n};
+      return best.first != nullptr;
+    });
+    return best;
   }
-  path.resize(deepest);
-  return path;
+  // In both directions from where the page would stand, children have less and less in
+  // common with it.
+  const Node::Children& children = parent->children;
+  auto right = children.lower_bound(page);
+  auto left = right;
+  const auto left_common = [&] {
+    return left != children.begin() ? Common(*std::prev(left), page) : 0;
+  };
+  const auto right_common = [&] { return right != children.end() ? Common(*right, page) : 0; };
+  int64_t before = left_common(), behind = right_common();
+  for (int i = 0; i < kMostTried && std::max(before, behind) > 0; ++i) {
+    const int64_t n = std::max(before, behind);
+    Node* const child = behind >= before ? *right : *std::prev(left);
+    if (LastAbsent(child, from + n) < 0) return {child, n};
+    if (behind >= before) {
+      ++right;
+      behind = right_common();
+    } else {
+      --left;
+      before = left_common();
+    }
+  }
+  return best;
+}
+
+PrefixIndex::Found PrefixIndex::FindPath(std::string_view domain, std::span<const TokenId> tokens,
+                                         int64_t max_tokens) const {
+  Found found{KnownPath(domain, tokens, max_tokens), 0};
+  const Node* const root = FindRoot(domain);
+  const int64_t limit = std::min(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
+  // From the end of what is known upwards.
+  while (root != nullptr) {
+    const Node* const node = found.path.empty() ? root : found.path.back();
+    const int64_t at = node->end(options_.page_tokens);
+    const int64_t rest = std::min<int64_t>(limit - at, options_.page_tokens);
+    const auto [child, n] =
+        BestChild(node, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(rest)));
+    if (child != nullptr) {
+      found.path.push_back(child);
+      found.n_tokens = at + n;
+      return found;
+    }
+    if (node == root) break;
+    const int64_t absent = LastAbsent(node, at);
+    if (absent < 0 && (options_.slots == nullptr || node->slot != kNoSlot)) {
+      found.n_tokens = at;
+      return found;
+    }
+    // Whatever lies behind a page that is absent here sees it too.
+    found.path.resize(static_cast<size_t>(absent >= 0 ? absent : node->depth - 1));
+  }
+  return found;
+}
+
+PrefixIndex::Node* PrefixIndex::FindEnd(std::string_view domain,
+                                        std::span<const TokenId> tokens) const {
+  const std::vector<Node*> path = KnownPath(domain, tokens, std::ssize(tokens));
+  const Node* const node = path.empty() ? FindRoot(domain) : path.back();
+  if (node == nullptr) return nullptr;
+  const auto rest = tokens.subspan(static_cast<size_t>(node->end(options_.page_tokens)));
+  if (rest.empty()) return path.empty() ? nullptr : path.back();
+  const auto child = node->children.find(rest);
+  return child != node->children.end() ? *child : nullptr;
+}
+
+int64_t PrefixIndex::LastAbsent(const Node* node, int64_t n_tokens) const {
+  int64_t last = -1;
+  for (size_t g = 0; g < options_.groups.size(); ++g) {
+    if (options_.groups[g].window == 0) continue;  // never absent
+    const int64_t first = shape(g).VisibleFrom(n_tokens) / options_.page_tokens;
+    for (const Node* seen = node; seen->depth > std::max(first, last + 1); seen = seen->parent) {
+      if (seen->pages[g] != kNoPage) continue;
+      last = seen->depth - 1;
+      break;
+    }
+  }
+  return last;
 }
 
 bool PrefixIndex::IsResumePoint(const Node* node) const {
-  if (options_.slots != nullptr && node->slot == kNoSlot) return false;
-  for (size_t g = 0; g < seen_pages_.size(); ++g) {
-    const Node* seen = node;
-    for (int64_t i = 0; i < seen_pages_[g] && !seen->is_root(); ++i, seen = seen->parent) {
-      if (seen->pages[g] == kNoPage) return false;
-    }
-  }
-  return true;
+  return (options_.slots == nullptr || node->slot != kNoSlot) &&
+         LastAbsent(node, node->end(options_.page_tokens)) < 0;
 }
 
 bool PrefixIndex::HoldsNothing(const Node* node) {
@@ -99,28 +161,29 @@ bool PrefixIndex::HoldsNothing(const Node* node) {
 
 PrefixMatch PrefixIndex::Match(std::string_view domain, std::span<const TokenId> tokens,
                                int64_t max_tokens) {
-  const std::vector<Node*> path = FindPath(domain, tokens, max_tokens);
-  Use(path);
+  const Found found = FindPath(domain, tokens, max_tokens);
+  Use(found);
   PrefixMatch match;
-  match.n_tokens = static_cast<int64_t>(path.size()) * options_.page_tokens;
-  std::vector<PageId> pages(path.size());
+  match.n_tokens = found.n_tokens;
+  std::vector<PageId> pages(found.path.size());
   for (size_t g = 0; g < options_.groups.size(); ++g) {
-    const GroupShape shape{options_.page_tokens, options_.groups[g].window};
     const size_t first =
-        shape.window > 0 ? path.size() - std::min(path.size(), static_cast<size_t>(seen_pages_[g]))
-                         : 0;
-    for (size_t i = 0; i < path.size(); ++i) pages[i] = i < first ? kNoPage : path[i]->pages[g];
-    match.tables.push_back(PageTable::OfPages(options_.groups[g].pool, shape, pages));
+        static_cast<size_t>(shape(g).VisibleFrom(found.n_tokens) / options_.page_tokens);
+    for (size_t i = 0; i < pages.size(); ++i) {
+      pages[i] = i < first ? kNoPage : found.path[i]->pages[g];
+    }
+    match.tables.push_back(
+        PageTable::OfPages(options_.groups[g].pool, shape(g), pages, found.n_tokens));
   }
-  if (options_.slots != nullptr && !path.empty()) {
-    match.checkpoint = PoolRef::Share(options_.slots, path.back()->slot);
+  if (options_.slots != nullptr && !found.path.empty()) {
+    match.checkpoint = PoolRef::Share(options_.slots, found.path.back()->slot);
   }
   return match;
 }
 
 int64_t PrefixIndex::MatchLength(std::string_view domain, std::span<const TokenId> tokens,
                                  int64_t max_tokens) const {
-  return static_cast<int64_t>(FindPath(domain, tokens, max_tokens).size()) * options_.page_tokens;
+  return FindPath(domain, tokens, max_tokens).n_tokens;
 }
 
 int64_t PrefixIndex::KnownLength(std::string_view domain, std::span<const TokenId> tokens,
@@ -143,7 +206,7 @@ std::vector<PrefixIndex::Checkpoint> PrefixIndex::Checkpoints(std::string_view d
 PrefixIndex::Node* PrefixIndex::MakeRoot(std::string_view domain) {
   const auto [place, added] = roots_.try_emplace(std::string(TreeName(domain)));
   if (added) {
-    place->second = std::make_unique<Node>();
+    place->second = std::make_unique<Node>(&compared_tokens_);
     Node* root = place->second.get();
     root->root = root;
     root->domain = &place->first;
@@ -152,23 +215,84 @@ PrefixIndex::Node* PrefixIndex::MakeRoot(std::string_view domain) {
   return place->second.get();
 }
 
-PrefixIndex::Node* PrefixIndex::AddChild(Node* parent, std::span<const TokenId> page,
-                                         uint64_t hash) {
-  auto owned = std::make_unique<Node>();
+PrefixIndex::Node* PrefixIndex::AddChild(Node* parent, std::span<const TokenId> page) {
+  auto owned = std::make_unique<Node>(&compared_tokens_);
   Node* node = owned.get();
   node->parent = parent;
   node->root = parent->root;
   node->serial = next_serial_++;
-  node->hash = hash;
   node->depth = parent->depth + 1;
   node->tokens.assign(page.begin(), page.end());
   node->pages.assign(options_.groups.size(), kNoPage);
   node->used = node->window_used = clock_;
-  nodes_.emplace(hash, std::move(owned));
-  if (!parent->is_root() && parent->n_children == 0) leaves_.erase(parent->leaf_key());
-  ++parent->n_children;
+  nodes_.emplace(node->serial, std::move(owned));
+  if (!parent->is_root() && parent->is_leaf()) leaves_.erase(parent->leaf_key());
+  parent->children.insert(node);
   leaves_.emplace(node->leaf_key(), node);
   return node;
+}
+
+PrefixIndex::Node* PrefixIndex::PlaceChild(Node* parent, std::span<const TokenId> page,
+                                           std::span<PageTable* const> tables, int64_t entry,
+                                           bool ends_here, PrefixInsert* result) {
+  const auto same = parent->children.find(page);
+  if (same != parent->children.end()) return *same;
+  const auto theirs = [&](size_t g) { return tables[g]->pages()[static_cast<size_t>(entry)]; };
+  Node* place = nullptr;
+  int tried = 0;
+  if (!ends_here) {
+    ForEachLonger(parent, page, [&](Node* longer) {
+      bool enough = true;
+      for (size_t g = 0; g < tables.size(); ++g) {
+        enough = enough && (theirs(g) == kNoPage || longer->pages[g] != kNoPage);
+      }
+      if (enough) place = longer;
+      return enough || ++tried == kMostTried;
+    });
+    if (place != nullptr) return place;
+  }
+  ForEachBeginning(parent, page, [&](Node* shorter) {
+    bool loses = shorter->slot != kNoSlot;
+    for (size_t g = 0; g < tables.size(); ++g) {
+      loses = loses || (theirs(g) == kNoPage && shorter->pages[g] != kNoPage);
+    }
+    if (!loses) place = shorter;
+    return !loses;
+  });
+  if (place != nullptr) {
+    Grow(place, page, tables, entry);
+    return place;
+  }
+  ++result->new_nodes;
+  return AddChild(parent, page);
+}
+
+void PrefixIndex::Grow(Node* node, std::span<const TokenId> page,
+                       std::span<PageTable* const> tables, int64_t entry) {
+  Node::Children& siblings = node->parent->children;
+  siblings.erase(node);
+  node->tokens.assign(page.begin(), page.end());
+  siblings.insert(node);
+  for (size_t g = 0; g < tables.size(); ++g) {
+    const PageId fuller = tables[g]->pages()[static_cast<size_t>(entry)];
+    const PageId former = node->pages[g];
+    if (former == kNoPage || former == fuller) continue;
+    UnholdPage(g, std::exchange(node->pages[g], kNoPage));
+    HoldPage(node, g, fuller);
+  }
+}
+
+void PrefixIndex::HoldPage(Node* node, size_t group, PageId page) {
+  options_.groups[group].pool->Ref(page);
+  node->pages[group] = page;
+  AddCount(&holders_[group], page);
+  if (holders_[group][static_cast<size_t>(page)] == 1) ++n_pages_[group];
+  if (options_.groups[group].window > 0) windowed_.try_emplace(node->window_key(), node);
+}
+
+bool PrefixIndex::UnholdPage(size_t group, PageId page) {
+  if (--holders_[group][static_cast<size_t>(page)] == 0) --n_pages_[group];
+  return options_.groups[group].pool->Unref(page);
 }
 
 int64_t PrefixIndex::TakePages(Node* node, std::span<PageTable* const> tables, int64_t entry,
@@ -176,13 +300,10 @@ int64_t PrefixIndex::TakePages(Node* node, std::span<PageTable* const> tables, i
   int64_t adopted = 0;
   for (size_t g = 0; g < tables.size(); ++g) {
     const PageId theirs = tables[g]->pages()[static_cast<size_t>(entry)];
-    PageId& ours = node->pages[g];
+    const PageId ours = node->pages[g];
     if (theirs == kNoPage || theirs == ours) continue;
     if (ours == kNoPage) {
-      options_.groups[g].pool->Ref(theirs);
-      ours = theirs;
-      ++n_pages_[g];
-      if (options_.groups[g].window > 0) windowed_.try_emplace(node->window_key(), node);
+      HoldPage(node, g, theirs);
     } else if (adopt) {
       tables[g]->ReplacePage(entry, ours);
       ++adopted;
@@ -209,10 +330,11 @@ PrefixInsert PrefixIndex::Insert(std::string_view domain, std::span<const TokenI
     WEFT_CHECK(options_.groups[g].window > 0 || tables[g]->first_present() == 0,
                "a table without window is complete");
   }
-  int64_t n_pages = n_tokens / options_.page_tokens;
-  WEFT_CHECK(checkpoint == kNoSlot || (options_.slots != nullptr && n_tokens > 0 &&
-                                       n_tokens % options_.page_tokens == 0),
-             "a checkpoint lies at the end of a page");
+  const int page_tokens = options_.page_tokens;
+  WEFT_CHECK(checkpoint == kNoSlot || (options_.slots != nullptr && n_tokens > 0),
+             "a checkpoint lies at the end of tokens");
+  if (options_.slots != nullptr && checkpoint == kNoSlot) n_tokens -= n_tokens % page_tokens;
+  int64_t n_pages = (n_tokens + page_tokens - 1) / page_tokens;
   // Nodes that would hold nothing, and have none below that do, are of no use.
   const auto absent = [&](const PageTable* table) { return table->first_present() >= n_pages; };
   while (n_pages > 0 && checkpoint == kNoSlot && std::ranges::all_of(tables, absent)) --n_pages;
@@ -220,30 +342,30 @@ PrefixInsert PrefixIndex::Insert(std::string_view domain, std::span<const TokenI
   if (n_pages == 0) return result;
 
   ++clock_;
-  std::vector<Node*> path;
+  Found inserted{{}, std::min(n_tokens, n_pages * page_tokens)};
   Node* node = MakeRoot(domain);
   for (int64_t entry = 0; entry < n_pages; ++entry) {
-    const auto page = tokens.subspan(static_cast<size_t>(entry * options_.page_tokens),
-                                     static_cast<size_t>(options_.page_tokens));
-    const uint64_t hash = HashPage(node->serial, page);
-    Node* child = FindChild(node, page, hash);
-    if (child == nullptr) {
-      child = AddChild(node, page, hash);
-      ++result.new_nodes;
+    const int64_t from = entry * page_tokens;
+    const int64_t n = std::min<int64_t>(page_tokens, inserted.n_tokens - from);
+    const auto page = tokens.subspan(static_cast<size_t>(from), static_cast<size_t>(n));
+    const bool ends_here = checkpoint != kNoSlot && entry == n_pages - 1;
+    node = PlaceChild(node, page, tables, entry, ends_here, &result);
+    // Of a longer node the table has a part only.
+    if (std::ssize(node->tokens) == n) {
+      result.adopted_pages += TakePages(node, tables, entry, adopt && n == page_tokens);
     }
-    result.adopted_pages += TakePages(child, tables, entry, adopt);
-    path.push_back(node = child);
+    inserted.path.push_back(node);
   }
   if (checkpoint != kNoSlot && node->slot == kNoSlot) {
     TakeCheckpoint(node, checkpoint);
     result.checkpoint_kept = true;
   }
-  Use(path);
+  Use(inserted);
   return result;
 }
 
 void PrefixIndex::SetUsed(Node* node) {
-  if (node->n_children > 0) {
+  if (!node->is_leaf()) {
     node->used = clock_;
     return;
   }
@@ -258,13 +380,17 @@ void PrefixIndex::SetWindowUsed(Node* node) {
   if (ordered) windowed_.emplace(node->window_key(), node);
 }
 
-void PrefixIndex::Use(std::span<Node* const> path) {
-  if (path.empty()) return;
+void PrefixIndex::Use(const Found& found) {
+  if (found.path.empty()) return;
   ++clock_;
-  for (Node* node : path) SetUsed(node);
-  const size_t seen = std::min(path.size(), static_cast<size_t>(max_seen_pages_));
-  for (Node* node : path.last(seen)) SetWindowUsed(node);
-  if (Node* end = path.back(); end->slot != kNoSlot) {
+  for (Node* node : found.path) SetUsed(node);
+  const GroupShape widest{options_.page_tokens, max_window_};
+  const size_t first =
+      max_window_ > 0
+          ? static_cast<size_t>(widest.VisibleFrom(found.n_tokens) / options_.page_tokens)
+          : found.path.size();
+  for (size_t i = first; i < found.path.size(); ++i) SetWindowUsed(found.path[i]);
+  if (Node* end = found.path.back(); end->slot != kNoSlot) {
     checkpointed_.erase(end->slot_key());
     end->slot_used = clock_;
     checkpointed_.emplace(end->slot_key(), end);
@@ -274,12 +400,12 @@ void PrefixIndex::Use(std::span<Node* const> path) {
 // --- pinning ------------------------------------------------------------------------
 
 PrefixIndex::Pinned PrefixIndex::Pin(std::string_view domain, std::span<const TokenId> tokens) {
-  const std::vector<Node*> path = FindPath(domain, tokens, static_cast<int64_t>(tokens.size()));
-  if (path.empty()) return {};
-  for (Node* node : path) ++node->pins;
+  const Found found = FindPath(domain, tokens, std::ssize(tokens));
+  if (found.path.empty()) return {};
+  for (Node* node : found.path) ++node->pins;
   const uint64_t id = next_pin_++;
-  pins_.emplace(id, path.back());
-  return {id, static_cast<int64_t>(path.size()) * options_.page_tokens};
+  pins_.emplace(id, found.path.back());
+  return {id, found.n_tokens};
 }
 
 Status PrefixIndex::Unpin(uint64_t id) {

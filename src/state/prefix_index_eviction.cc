@@ -12,11 +12,10 @@ namespace weft {
 void PrefixIndex::DropPage(Node* node, size_t group, EvictionWish* freed) {
   const PageId page = std::exchange(node->pages[group], kNoPage);
   if (page == kNoPage) return;
-  if (options_.groups[group].pool->Unref(page)) {
+  if (UnholdPage(group, page)) {
     ++freed->pages[group];
     ++evicted_pages_;
   }
-  --n_pages_[group];
   if (options_.groups[group].window == 0) return;
   for (size_t g = 0; g < node->pages.size(); ++g) {
     if (options_.groups[g].window > 0 && node->pages[g] != kNoPage) return;
@@ -31,16 +30,16 @@ void PrefixIndex::DropCheckpoint(Node* node, EvictionWish* freed) {
 }
 
 PrefixIndex::Node* PrefixIndex::RemoveLeaf(Node* node, EvictionWish* freed) {
-  WEFT_CHECK(node->n_children == 0 && node->pins == 0 && !node->is_root(), "a loose leaf");
+  WEFT_CHECK(node->is_leaf() && node->pins == 0 && !node->is_root(), "a loose leaf");
   for (size_t g = 0; g < node->pages.size(); ++g) DropPage(node, g, freed);
   if (node->slot != kNoSlot) ++evicted_checkpoints_;
   DropCheckpoint(node, freed);
   leaves_.erase(node->leaf_key());
   Node* parent = node->parent;
-  const auto [begin, end] = nodes_.equal_range(node->hash);
-  nodes_.erase(std::find_if(begin, end, [node](const auto& e) { return e.second.get() == node; }));
+  parent->children.erase(node);
+  nodes_.erase(node->serial);
   ++evicted_nodes_;
-  if (--parent->n_children > 0) return parent->is_root() ? nullptr : parent;
+  if (!parent->is_leaf()) return parent->is_root() ? nullptr : parent;
   if (parent->is_root()) {
     roots_.erase(roots_.find(*parent->domain));
     return nullptr;
@@ -50,19 +49,22 @@ PrefixIndex::Node* PrefixIndex::RemoveLeaf(Node* node, EvictionWish* freed) {
 }
 
 PrefixIndex::Node* PrefixIndex::PruneDeadLeaf(Node* node, EvictionWish* freed) {
-  while (node != nullptr && node->n_children == 0 && node->pins == 0 &&
+  while (node != nullptr && node->is_leaf() && node->pins == 0 &&
          (HoldsNothing(node) || !IsResumePoint(node))) {
     node = RemoveLeaf(node, freed);
   }
   return node;
 }
 
+bool PrefixIndex::IsLone(size_t group, PageId page) const {
+  return options_.groups[group].pool->use_count(page) == holders_[group][static_cast<size_t>(page)];
+}
+
 bool PrefixIndex::EvictingHelps(const Node* node, const EvictionWish& wish,
                                 const EvictionWish& freed) const {
   for (size_t g = 0; g < node->pages.size(); ++g) {
     const auto& group = options_.groups[g];
-    if (group.window == 0 && freed.pages[g] < wish.pages[g] &&
-        group.pool->use_count(node->pages[g]) == 1) {
+    if (group.window == 0 && freed.pages[g] < wish.pages[g] && IsLone(g, node->pages[g])) {
       return true;
     }
   }
@@ -88,7 +90,7 @@ void PrefixIndex::EvictLeaves(const EvictionWish& wish, EvictionWish* freed) {
     it = leaves_.upper_bound(key);
     // A parent that became a leaf has at least its child's time of use, but a smaller
     // serial number, so it may lie before what comes next.
-    if (parent != nullptr && parent->n_children == 0 && parent->leaf_key() < key) {
+    if (parent != nullptr && parent->is_leaf() && parent->leaf_key() < key) {
       it = leaves_.find(parent->leaf_key());
     }
   }
@@ -107,9 +109,7 @@ void PrefixIndex::EvictWindowed(const EvictionWish& wish, EvictionWish* freed) {
       if (!wants(g)) continue;
       wanting = true;
       const PageId page = node->pages[g];
-      if (node->pins > 0 || page == kNoPage || options_.groups[g].pool->use_count(page) > 1) {
-        continue;
-      }
+      if (node->pins > 0 || page == kNoPage || !IsLone(g, page)) continue;
       DropPage(node, g, freed);
       dropped = true;
     }
@@ -147,13 +147,43 @@ void PrefixIndex::LimitCheckpoints(int64_t most) {
 }
 
 void PrefixIndex::ForgetCheckpoint(std::string_view domain, std::span<const TokenId> tokens) {
-  const int64_t n_tokens = static_cast<int64_t>(tokens.size());
-  const std::vector<Node*> path = KnownPath(domain, tokens, n_tokens);
-  if (path.empty() || path.back()->depth * options_.page_tokens != n_tokens) return;
-  if (path.back()->pins > 0) return;
+  Node* const end = FindEnd(domain, tokens);
+  if (end == nullptr || end->pins > 0) return;
   EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
-  DropCheckpoint(path.back(), &freed);
-  PruneDeadLeaf(path.back(), &freed);
+  DropCheckpoint(end, &freed);
+  PruneDeadLeaf(end, &freed);
+}
+
+void PrefixIndex::GiveBackTail(std::string_view domain, std::span<const TokenId> tokens,
+                               std::span<PageTable* const> tables, bool at_any_price) {
+  const int64_t n_whole = std::ssize(tokens) / options_.page_tokens;
+  const auto rest = tokens.subspan(static_cast<size_t>(n_whole * options_.page_tokens));
+  const std::vector<Node*> path = KnownPath(domain, tokens, std::ssize(tokens));
+  Node* const parent = path.empty() ? FindRoot(domain) : path.back();
+  if (parent == nullptr || parent->depth != n_whole || rest.empty()) return;
+  const auto is_tail = [&](const Node* node) {
+    for (size_t g = 0; g < tables.size(); ++g) {
+      const PageId last = tables[g]->pages().back();
+      if (last != kNoPage && node->pages[g] == last) return node->is_leaf() && node->pins == 0;
+    }
+    return false;
+  };
+  std::vector<Node*> tails;
+  const auto same = parent->children.find(rest);
+  if (same != parent->children.end() && is_tail(*same)) tails.push_back(*same);
+  if (!at_any_price) {
+    std::erase_if(tails, [](const Node* node) { return node->slot != kNoSlot; });
+  } else {
+    ForEachLonger(parent, rest, [&](Node* node) {
+      if (is_tail(node)) tails.push_back(node);
+      return false;
+    });
+  }
+  EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
+  for (Node* const tail : tails) {
+    PruneDeadLeaf(RemoveLeaf(tail, &freed), &freed);
+    --evicted_nodes_;  // it comes back with more
+  }
 }
 
 EvictionWish PrefixIndex::EvictLru(const EvictionWish& wish) {
@@ -175,7 +205,7 @@ int64_t PrefixIndex::ClearTree(const Node* root) {
   freed.pages.resize(options_.groups.size());
   int64_t removed = 0;
   for (Node* node : leaves) {
-    while (node != nullptr && node->n_children == 0 && node->pins == 0) {
+    while (node != nullptr && node->is_leaf() && node->pins == 0) {
       node = RemoveLeaf(node, &freed);
       ++removed;
     }
@@ -202,11 +232,12 @@ PrefixIndexStats PrefixIndex::Stats() const {
   }
   stats.pins = static_cast<int64_t>(pins_.size());
   stats.pages = n_pages_;
-  // A node, its two arrays, and its entries in the hash table and one order.
-  const size_t node_bytes = sizeof(Node) + 5 * 16 +
+  // A node, its two arrays, and its entries in the hash table, its parent and one order.
+  const size_t node_bytes = sizeof(Node) + 5 * 16 + 48 +
                             sizeof(TokenId) * static_cast<size_t>(options_.page_tokens) +
                             sizeof(PageId) * options_.groups.size() + 2 * 64;
   stats.memory_bytes = static_cast<int64_t>(node_bytes * (nodes_.size() + roots_.size()));
+  stats.compared_tokens = compared_tokens_;
   stats.evicted_nodes = evicted_nodes_;
   stats.evicted_pages = evicted_pages_;
   stats.evicted_checkpoints = evicted_checkpoints_;
@@ -214,14 +245,14 @@ PrefixIndexStats PrefixIndex::Stats() const {
 }
 
 void PrefixIndex::AddPageCounts(int group, std::vector<int32_t>* counts) const {
-  for (const auto& [hash, node] : nodes_) {
+  for (const auto& [serial, node] : nodes_) {
     const PageId page = node->pages[static_cast<size_t>(group)];
     if (page != kNoPage) AddCount(counts, page);
   }
 }
 
 void PrefixIndex::AddSlotCounts(std::vector<int32_t>* counts) const {
-  for (const auto& [hash, node] : nodes_) {
+  for (const auto& [serial, node] : nodes_) {
     if (node->slot != kNoSlot) AddCount(counts, node->slot);
   }
 }
@@ -238,11 +269,20 @@ Status PrefixIndex::CheckNode(const Node* node) const {
       node->root != node->parent->root || node->serial <= node->parent->serial) {
     return wrong("does not fit its parent");
   }
-  if (node->hash != HashPage(node->parent->serial, node->tokens)) return wrong("wrong hash");
+  const int64_t n_tokens = std::ssize(node->tokens);
+  if (n_tokens < 1 || n_tokens > options_.page_tokens) return wrong("does not fit a page");
+  if (n_tokens < options_.page_tokens && !node->is_leaf()) return wrong("goes on after a gap");
+  const auto place = node->parent->children.find(const_cast<Node*>(node));
+  if (place == node->parent->children.end() || *place != node) return wrong("not in its place");
+  const bool all_needed = options_.slots == nullptr && max_window_ == 0;
+  if (const auto next = std::next(place); all_needed && next != node->parent->children.end() &&
+                                          Common(*next, node->tokens) == n_tokens) {
+    return wrong("another one has it and more");
+  }
   if (!node->parent->is_root() && node->used > node->parent->used) {
     return wrong("used later than its parent");
   }
-  if (in(leaves_, node->leaf_key()) != (node->n_children == 0)) return wrong("leaf order");
+  if (in(leaves_, node->leaf_key()) != node->is_leaf()) return wrong("leaf order");
   bool windowed = false;
   for (size_t g = 0; g < node->pages.size(); ++g) {
     const auto& group = options_.groups[g];
@@ -261,17 +301,18 @@ Status PrefixIndex::CheckNode(const Node* node) const {
 }
 
 Status PrefixIndex::CheckTotals() const {
-  std::unordered_map<const Node*, int64_t> children, pins;
-  std::vector<int64_t> n_pages(options_.groups.size());
+  std::unordered_map<const Node*, size_t> children;
+  std::unordered_map<const Node*, int64_t> pins;
+  std::vector<std::vector<int32_t>> holders(options_.groups.size());
   size_t leaves = 0, windowed = 0, checkpoints = 0;
-  for (const auto& [hash, node] : nodes_) {
+  for (const auto& [serial, node] : nodes_) {
     ++children[node->parent];
-    leaves += node->n_children == 0 ? 1 : 0;
+    leaves += node->is_leaf() ? 1 : 0;
     checkpoints += node->slot != kNoSlot ? 1 : 0;
     bool has_windowed = false;
-    for (size_t g = 0; g < n_pages.size(); ++g) {
+    for (size_t g = 0; g < holders.size(); ++g) {
       const bool present = node->pages[g] != kNoPage;
-      n_pages[g] += present ? 1 : 0;
+      if (present) AddCount(&holders[g], node->pages[g]);
       has_windowed = has_windowed || (present && options_.groups[g].window > 0);
     }
     windowed += has_windowed ? 1 : 0;
@@ -279,17 +320,24 @@ Status PrefixIndex::CheckTotals() const {
   for (const auto& [id, node] : pins_) {
     for (const Node* n = node; !n->is_root(); n = n->parent) ++pins[n];
   }
-  for (const auto& [hash, node] : nodes_) {
-    if (node->n_children != children[node.get()] || node->pins != pins[node.get()]) {
+  for (const auto& [serial, node] : nodes_) {
+    if (node->children.size() != children[node.get()] || node->pins != pins[node.get()]) {
       return Internal("prefix index node ", node->serial, " miscounts its children or pins");
     }
   }
   for (const auto& [domain, root] : roots_) {
-    if (root->n_children == 0 || root->n_children != children[root.get()]) {
+    if (root->is_leaf() || root->children.size() != children[root.get()]) {
       return Internal("a root of the prefix index miscounts its children");
     }
   }
-  if (n_pages != n_pages_ || leaves != leaves_.size() || windowed != windowed_.size() ||
+  for (size_t g = 0; g < holders.size(); ++g) {
+    holders[g].resize(holders_[g].size());
+    const int64_t held = std::ssize(holders[g]) - std::ranges::count(holders[g], 0);
+    if (holders[g] != holders_[g] || held != n_pages_[g]) {
+      return Internal("the prefix index miscounts its pages of group ", g);
+    }
+  }
+  if (leaves != leaves_.size() || windowed != windowed_.size() ||
       checkpoints != checkpointed_.size()) {
     return Internal("the totals of the prefix index do not add up");
   }
@@ -297,7 +345,7 @@ Status PrefixIndex::CheckTotals() const {
 }
 
 Status PrefixIndex::CheckIntegrity() const {
-  for (const auto& [hash, node] : nodes_) WEFT_RETURN_IF_ERROR(CheckNode(node.get()));
+  for (const auto& [serial, node] : nodes_) WEFT_RETURN_IF_ERROR(CheckNode(node.get()));
   return CheckTotals();
 }
 

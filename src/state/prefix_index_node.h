@@ -2,33 +2,67 @@
 #ifndef WEFT_STATE_PREFIX_INDEX_NODE_H_
 #define WEFT_STATE_PREFIX_INDEX_NODE_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "state/prefix_index.h"
-#include "xxhash.h"
 
 namespace weft {
 
+// How many tokens `a` and `b` have in common from the start.
+inline int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
+
 struct PrefixIndex::Node {
+  // Children are in the order of their tokens, like words in a dictionary: what begins
+  // alike stands side by side, and what begins another stands before it.
+  class ByTokens {
+   public:
+    using is_transparent = void;
+    // `compared` counts the tokens that were looked at.
+    explicit ByTokens(int64_t* compared) : compared_(compared) {}
+    bool operator()(const Node* a, const Node* b) const { return Less(a->tokens, b->tokens); }
+    bool operator()(const Node* a, std::span<const TokenId> b) const { return Less(a->tokens, b); }
+    bool operator()(std::span<const TokenId> a, const Node* b) const { return Less(a, b->tokens); }
+
+   private:
+    bool Less(std::span<const TokenId> a, std::span<const TokenId> b) const {
+      const size_t common = static_cast<size_t>(CommonLength(a, b));
+      *compared_ += static_cast<int64_t>(common) + 1;
+      if (common == b.size()) return false;
+      return common == a.size() || a[common] < b[common];
+    }
+    int64_t* compared_;
+  };
+  using Children = std::set<Node*, ByTokens>;
+
+  explicit Node(int64_t* compared) : children(ByTokens(compared)) {}
+
   Node* parent = nullptr;  // null for a root
   Node* root = nullptr;
   const std::string* domain = nullptr;  // of a root: its key in roots_
-  uint64_t serial = 0;                  // larger than the parent's; never used again
-  uint64_t hash = 0;                    // its key in nodes_
-  int64_t depth = 0;                    // whole pages from the root; a root has 0
-  std::vector<TokenId> tokens;          // page_tokens of them
-  std::vector<PageId> pages;            // per group; kNoPage in windowed groups only
+  uint64_t serial = 0;          // its key in nodes_; larger than the parent's; never used again
+  int64_t depth = 0;            // pages from the root; a root has 0
+  std::vector<TokenId> tokens;  // page_tokens of them; a leaf may have fewer, but one
+  std::vector<PageId> pages;    // per group; kNoPage in windowed groups only
   SlotId slot = kNoSlot;
-  int64_t n_children = 0;
+  Children children;
   int64_t pins = 0;   // pinned prefixes that pass through this node
   uint64_t used = 0;  // never later than the parent's
   uint64_t window_used = 0;
   uint64_t slot_used = 0;
 
   bool is_root() const { return parent == nullptr; }
+  bool is_leaf() const { return children.empty(); }
+  // Tokens from the root to the end of this node.
+  int64_t end(int page_tokens) const {
+    return is_root() ? 0 : (depth - 1) * page_tokens + std::ssize(tokens);
+  }
   LruKey leaf_key() const { return {used, serial}; }
   // Of pages used at the same time the deeper go first: what is left is a shorter
   // prefix that can still be resumed, not a longer one that cannot.
@@ -36,9 +70,29 @@ struct PrefixIndex::Node {
   LruKey slot_key() const { return {slot_used, serial}; }
 };
 
-// A node's key among all nodes.
-inline uint64_t HashPage(uint64_t parent_serial, std::span<const TokenId> page) {
-  return XXH3_64bits_withSeed(page.data(), page.size_bytes(), parent_serial);
+template <typename Visit>
+void PrefixIndex::ForEachBeginning(const Node* parent, std::span<const TokenId> page,
+                                   Visit visit) const {
+  while (!page.empty()) {
+    const auto after = parent->children.upper_bound(page);
+    if (after == parent->children.begin()) return;
+    Node* const child = *std::prev(after);
+    // What begins the page with more tokens than these would stand behind the child.
+    int64_t common = Common(child, page);
+    if (common == std::ssize(child->tokens)) {
+      if (visit(child)) return;
+      --common;
+    }
+    page = page.first(static_cast<size_t>(common));
+  }
+}
+
+template <typename Visit>
+void PrefixIndex::ForEachLonger(const Node* parent, std::span<const TokenId> page,
+                                Visit visit) const {
+  for (auto it = parent->children.upper_bound(page); it != parent->children.end(); ++it) {
+    if (Common(*it, page) < std::ssize(page) || visit(*it)) return;
+  }
 }
 
 }  // namespace weft

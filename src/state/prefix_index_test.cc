@@ -84,24 +84,135 @@ class PrefixIndexTest : public ::testing::Test {
   std::unique_ptr<PrefixIndex> index_;
 };
 
-TEST_F(PrefixIndexTest, FindsWholePagesOfTheLongestPrefix) {
+TEST_F(PrefixIndexTest, FindsTheLongestPrefixToTheToken) {
   Build({0});
   InsertAndClose("a", Tokens(11));
-  EXPECT_EQ(pools_[0]->in_use(), 2);  // the partly filled page went with its session
-  EXPECT_EQ(Length("a", Tokens(11)), 8);
-  EXPECT_EQ(Length("a", Tokens(100)), 8);
-  EXPECT_EQ(Length("a", Tokens(7)), 4);
-  EXPECT_EQ(Length("a", Tokens(3)), 0);
+  EXPECT_EQ(pools_[0]->in_use(), 3);
+  EXPECT_EQ(Length("a", Tokens(100)), 11);
+  for (int64_t n = 0; n <= 11; ++n) EXPECT_EQ(Length("a", Tokens(n)), n);
   EXPECT_EQ(Length("a", Tokens(8, 1)), 0);
-  auto other = Tokens(8);
-  other[7] = 99;
-  EXPECT_EQ(Length("a", other), 4);
+  for (size_t at = 0; at < 11; ++at) {
+    auto other = Tokens(11);
+    other[at] = 99;
+    EXPECT_EQ(Length("a", other), static_cast<int64_t>(at));
+  }
+}
+
+TEST_F(PrefixIndexTest, TakesThePageThatHasMostInCommon) {
+  Build({0});
+  for (const auto& tail : std::vector<std::vector<TokenId>>{
+           {7, 7, 7, 7}, {7, 8}, {7, 8, 9}, {7, 8, 10, 1}, {6}, {7, 8, 10, 3, 5}}) {
+    auto tokens = Tokens(4);
+    tokens.insert(tokens.end(), tail.begin(), tail.end());
+    InsertAndClose("a", tokens);
+  }
+  const auto length = [&](std::vector<TokenId> tail) {
+    auto tokens = Tokens(4);
+    tokens.insert(tokens.end(), tail.begin(), tail.end());
+    return Length("a", tokens) - 4;
+  };
+  EXPECT_EQ(length({7, 8, 10, 2}), 3);
+  EXPECT_EQ(length({7, 8, 10, 1, 5}), 4);
+  EXPECT_EQ(length({7, 8, 10, 3, 5, 5}), 5);
+  EXPECT_EQ(length({7, 8, 9, 1}), 3);
+  EXPECT_EQ(length({7, 8, 11}), 2);
+  EXPECT_EQ(length({7, 7, 7, 8}), 3);
+  EXPECT_EQ(length({6, 6}), 1);
+  EXPECT_EQ(length({5}), 0);
+}
+
+TEST_F(PrefixIndexTest, APartlyFilledPageGrowsInItsPlace) {
+  Build({0});
+  auto tables = NewTables(2);
+  EXPECT_EQ(Insert("a", Tokens(2), &tables).new_nodes, 1);
+  EXPECT_EQ(pools_[0]->use_count(0), 2);
+  // The session goes on in a copy, as with any page that others hold too.
+  ASSERT_TRUE(tables[0].MakeWritable()->needed());
+  ASSERT_TRUE(tables[0].Append(1).ok());
+  EXPECT_EQ(Insert("a", Tokens(3), &tables).new_nodes, 0);
+  EXPECT_EQ(pools_[0]->in_use(), 1) << "the index holds the fuller one now";
+  EXPECT_EQ(Length("a", Tokens(9)), 3);
+  // What it has already is not added again, and the table keeps a page of its own.
+  auto shorter = NewTables(2);
+  EXPECT_EQ(Insert("a", Tokens(2), &shorter).new_nodes, 0);
+  EXPECT_EQ(pools_[0]->use_count(shorter[0].pages()[0]), 1);
+  // Once it is whole it may have children.
+  InsertAndClose("a", Tokens(6));
+  EXPECT_EQ(index_->Stats().nodes, 2);
+  EXPECT_EQ(Length("a", Tokens(9)), 6);
+  tables.clear();
+  shorter.clear();
+  EXPECT_EQ(pools_[0]->in_use(), 2);
+  EXPECT_THAT(Evict({1}).pages, ElementsAre(1));
+  EXPECT_EQ(Length("a", Tokens(9)), 4);
+}
+
+TEST_F(PrefixIndexTest, AMatchInTheMiddleOfAPageIsCopiedBeforeItIsWritten) {
+  Build({0});
+  InsertAndClose("a", Tokens(8));
+  PrefixMatch match = index_->Match("a", Tokens(8), 6);
+  EXPECT_EQ(match.n_tokens, 6);
+  ASSERT_EQ(match.tables[0].n_tokens(), 6);
+  const PageId shared = match.tables[0].pages()[1];
+  const auto copy = match.tables[0].MakeWritable();
+  ASSERT_TRUE(copy.ok());
+  EXPECT_EQ(copy->from, shared);
+  EXPECT_EQ(copy->n_tokens, 2);
+  EXPECT_EQ(pools_[0]->use_count(shared), 1) << "the index keeps its own";
+}
+
+TEST_F(PrefixIndexTest, WhoGoesOnMayHaveItsTailBack) {
+  Build({0, 6});
+  auto tables = NewTables(6);
+  std::vector<PageTable*> pointers = {&tables[0], &tables[1]};
+  const auto give_back = [&](int64_t n, bool at_any_price) {
+    index_->GiveBackTail("a", Tokens(n), pointers, at_any_price);
+    EXPECT_EQ(Message(index_->CheckIntegrity()), "");
+    return !tables[0].SharesTailWithOne() && !tables[1].SharesTailWithOne();
+  };
+  Insert("a", Tokens(6), &tables);
+  EXPECT_FALSE(give_back(5, false)) << "the tokens are others";
+  EXPECT_TRUE(give_back(6, false));
+  EXPECT_EQ(Length("a", Tokens(6)), 4);
+  // Others see what is further behind in the page: only when there is no other way.
+  Insert("a", Tokens(6), &tables);
+  for (PageTable& table : tables) table.TruncateTo(5);
+  EXPECT_FALSE(give_back(5, false));
+  EXPECT_TRUE(give_back(5, true));
+  // Neither what is pinned nor the way to other prefixes.
+  Insert("a", Tokens(5), &tables);
+  const auto pinned = index_->Pin("a", Tokens(5));
+  EXPECT_FALSE(give_back(5, true));
+  EXPECT_TRUE(index_->Unpin(pinned.id).ok());
+  EXPECT_EQ(index_->Stats().evicted_nodes, 0);
+  InsertAndClose("a", Tokens(9));
+  PrefixMatch match = index_->Match("a", Tokens(9), 6);
+  tables = std::move(match.tables);
+  EXPECT_FALSE(give_back(6, true));
+}
+
+TEST_F(PrefixIndexTest, ThousandsOfPagesThatBeginAlikeAreNotAllCompared) {
+  Build({0});
+  pools_[0]->set_budget(1 << 20);
+  constexpr int kPages = 20000;
+  for (int i = 0; i < kPages; ++i) {
+    const std::vector<TokenId> tokens = {1, 2, 3, 10 + 2 * ((i * 7919) % kPages)};
+    auto tables = NewTables(kPageTokens);
+    PageTable* const table = &tables[0];
+    index_->Insert("a", tokens, kPageTokens, {&table, 1}, false);
+  }
+  EXPECT_EQ(index_->Stats().nodes, kPages);
+  const int64_t before = index_->Stats().compared_tokens;
+  EXPECT_EQ(Length("a", {1, 2, 3, 10 + kPages + 1}), 3);
+  EXPECT_EQ(Length("a", {1, 2, 3, 10 + kPages}), 4);
+  EXPECT_EQ(Length("a", {1, 2, 4}), 2);
+  EXPECT_LE(index_->Stats().compared_tokens - before, 3 * 3 * 2 * 16 * kPageTokens);
 }
 
 TEST_F(PrefixIndexTest, LeavesOneTokenToComputeWhenAsked) {
   Build({0});
   InsertAndClose("a", Tokens(8));
-  EXPECT_EQ(index_->Match("a", Tokens(8), 7).n_tokens, 4);
+  EXPECT_EQ(index_->Match("a", Tokens(8), 7).n_tokens, 7);
   EXPECT_EQ(index_->Match("a", Tokens(9), 8).n_tokens, 8);
   EXPECT_EQ(index_->Match("a", Tokens(9), 0).n_tokens, 0);
   EXPECT_EQ(index_->Match("a", Tokens(9), -1).n_tokens, 0);
@@ -215,7 +326,10 @@ TEST_F(PrefixIndexTest, WindowedGroupsAllowResumingOnlyWhereTheWindowIsThere) {
   Build({0, 6});
   InsertAndClose("a", Tokens(16));  // holds windowed pages 2 and 3 only
   EXPECT_EQ(Length("a", Tokens(16)), 16);
-  EXPECT_EQ(Length("a", Tokens(15)), 0);
+  // As far back into page 2 as its positions and all that they see are in both.
+  EXPECT_EQ(Length("a", Tokens(15)), 15);
+  EXPECT_EQ(Length("a", Tokens(13)), 13);
+  EXPECT_EQ(Length("a", Tokens(12)), 0);
   EXPECT_EQ(pools_[0]->in_use(), 4);
   EXPECT_EQ(pools_[1]->in_use(), 2);
   const PrefixMatch match = index_->Match("a", Tokens(16), 16);
@@ -224,7 +338,12 @@ TEST_F(PrefixIndexTest, WindowedGroupsAllowResumingOnlyWhereTheWindowIsThere) {
   // Another session brings the pages that lacked.
   auto tables = NewTables(16);
   Insert("a", Tokens(16), &tables);
-  EXPECT_EQ(Length("a", Tokens(15)), 12);
+  EXPECT_EQ(Length("a", Tokens(12)), 12);
+  for (int64_t n = 0; n <= 16; ++n) EXPECT_EQ(Length("a", Tokens(n)), n);
+  const PrefixMatch middle = index_->Match("a", Tokens(16), 14);
+  EXPECT_EQ(middle.n_tokens, 14);
+  EXPECT_EQ(middle.tables[1].first_present(), 2);
+  EXPECT_TRUE(middle.tables[1].Covers(14));
 }
 
 TEST_F(PrefixIndexTest, WindowedPagesOfOldResumePointsGoFirst) {
@@ -238,7 +357,8 @@ TEST_F(PrefixIndexTest, WindowedPagesOfOldResumePointsGoFirst) {
   EXPECT_EQ(pools_[1]->in_use(), 5);
   EXPECT_THAT(Evict({0, 3}).pages, ElementsAre(0, 3));
   EXPECT_EQ(Length("a", Tokens(20)), 20);
-  EXPECT_EQ(Length("a", Tokens(19)), 0);
+  EXPECT_EQ(Length("a", Tokens(19)), 19);
+  EXPECT_EQ(Length("a", Tokens(16)), 0);
   EXPECT_EQ(index_->Stats().nodes, 5);
   // Without the last window nothing can resume there: the dead leaves go too.
   EXPECT_GE(Evict({0, 1}).pages[1], 1);
@@ -273,6 +393,26 @@ TEST_F(PrefixIndexTest, RecurrentModelsResumeAtCheckpointsOnly) {
   EXPECT_EQ(Evict({0}, 1).slots, 1);
   EXPECT_EQ(Length("a", Tokens(20)), 8);
   EXPECT_EQ(pools_[0]->in_use(), 2);
+}
+
+TEST_F(PrefixIndexTest, ACheckpointInTheMiddleOfAPageHasThePagesToThere) {
+  Build({0, 6}, true);
+  InsertAndClose("a", Tokens(6), true);
+  InsertAndClose("a", Tokens(7));  // without one nobody could start there
+  EXPECT_EQ(index_->Stats().nodes, 2);
+  InsertAndClose("a", Tokens(7), true);
+  InsertAndClose("a", Tokens(16), true);
+  EXPECT_EQ(Length("a", Tokens(5)), 0);
+  EXPECT_EQ(Length("a", Tokens(6)), 6);
+  EXPECT_EQ(Length("a", Tokens(15)), 7);
+  EXPECT_EQ(Length("a", Tokens(20)), 16);
+  const PrefixMatch match = index_->Match("a", Tokens(15), 15);
+  EXPECT_EQ(match.tables[0].n_tokens(), 7);
+  EXPECT_EQ(match.tables[1].n_tokens(), 7);
+  EXPECT_EQ(match.checkpoint.id(), 1);
+  index_->ForgetCheckpoint("a", Tokens(7));
+  EXPECT_EQ(Length("a", Tokens(15)), 6);
+  EXPECT_EQ(Message(index_->CheckIntegrity()), "");
 }
 
 TEST_F(PrefixIndexTest, ASecondCheckpointAtTheSamePlaceIsNotKept) {

@@ -194,10 +194,12 @@ TEST_P(SharingTest, SiblingsComputeTheirCommonPrefixOnce) {
     ASSERT_TRUE(alone.ok());
     EXPECT_EQ(CompareChoices(record.choices[0], *alone), "");
   }
-  EXPECT_EQ(cached, 7 * shared);
+  // Nobody waits for what the first one has not computed yet behind the last whole page.
+  EXPECT_GE(cached, 7 * shared);
+  EXPECT_LE(cached, 7 * kPrefix);
   const EngineStats after = engine_->Stats();
-  EXPECT_EQ(after.prompt_tokens - before.prompt_tokens, 8 * (kPrefix + kTail) - 7 * shared);
-  EXPECT_EQ(after.cached_tokens - before.cached_tokens, 7 * shared);
+  EXPECT_EQ(after.prompt_tokens - before.prompt_tokens, 8 * (kPrefix + kTail) - cached);
+  EXPECT_EQ(after.cached_tokens - before.cached_tokens, cached);
 }
 
 TEST_P(SharingTest, ARestartComputesNothingAgain) {
