@@ -145,7 +145,8 @@ class EngineCore {
   void Admit();
   void StartTurn(ActiveTurn* turn);
   void RefreshSiblingWaits();
-  bool WaitsForSibling(const ActiveTurn& turn, TurnList::const_iterator self) const;
+  static int64_t CommonPrompt(ActiveTurn* turn, const ActiveTurn& other);
+  bool WaitsForSibling(ActiveTurn* turn, TurnList::const_iterator self) const;
   void EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status);
   void EndTurn(ActiveTurn* turn, FinishReason reason, const Status& status);
   void RollBackPrompt(ActiveTurn* turn);
