@@ -3,6 +3,7 @@
 #define WEFT_OPTIONS_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,14 @@
 #include <vector>
 
 namespace weft {
+
+// How long the lists of a turn may be that the engine looks at for every token, while all
+// sessions wait. Whichever way a turn comes in, a longer one is INVALID_ARGUMENT.
+inline constexpr size_t kMaxLogitBiases = 4096;
+inline constexpr size_t kMaxStopTokens = 4096;
+inline constexpr size_t kMaxStopStrings = 64;
+inline constexpr size_t kMaxStopStringBytes = 1024;
+inline constexpr size_t kMaxPromptChunks = 65536;
 
 enum class KvType { kF32, kF16, kBF16, kQ8_0 };
 
@@ -100,7 +109,10 @@ struct TurnOptions {
   bool tokens_are_whole_context = false;
 
   int64_t max_tokens = -1;  // to generate; -1: until the context is full; 0: none
-  int n_choices = 1;        // more than one forks after the prompt
+  // Of those, how many come before anything but max_tokens may end the turn: until then end
+  // and stop tokens are banned, and stop strings that begin are text like any other.
+  int64_t min_tokens = 0;
+  int n_choices = 1;  // more than one forks after the prompt
   SamplingOptions sampling;
   std::vector<int32_t> stop_tokens;  // beside the model's own end-of-generation tokens
   std::vector<std::string> stop_strings;

@@ -60,7 +60,9 @@ struct ServeFlags {
   bool strict_model_name = false;
   std::string host = "127.0.0.1";
   int port = 8080;
-  int grpc_port = -1;  // -1: no gRPC
+  int grpc_port = -1;     // -1: no gRPC
+  std::string grpc_host;  // empty: host
+  bool grpc_open = false;
   std::string state_dir;
   std::string memory = "auto";
   int max_running = 32;
@@ -190,6 +192,15 @@ serve::HttpServerOptions ServerOptions(const ServeFlags& flags) {
   return options;
 }
 
+serve::GrpcServerOptions GrpcOptions(const ServeFlags& flags) {
+  serve::GrpcServerOptions options;
+  options.host = flags.grpc_host.empty() ? flags.host : flags.grpc_host;
+  options.port = flags.grpc_port;
+  options.open = flags.grpc_open;
+  options.log_text = flags.log_text;
+  return options;
+}
+
 // How loading ended, for the thread that waits for it.
 class LoadOutcome {
  public:
@@ -276,6 +287,7 @@ void WarnWhenOpenToAll(const ServeFlags& flags) {
 
 Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
+  if (flags.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
   AllowManyDescriptors();
   serve::FrontDoor::Options door_options{.cors_origins = flags.cors_origins,
                                          .log_text = flags.log_text};
@@ -331,9 +343,7 @@ Status Serve(const ServeFlags& flags) {
     }
     WEFT_RETURN_IF_ERROR(outcome.status());
     if (flags.grpc_port >= 0) {
-      WEFT_ASSIGN_OR_RETURN(
-          grpc, serve::GrpcServer::Start(&host, &grpc_keys,
-                                         {.host = flags.host, .port = flags.grpc_port}));
+      WEFT_ASSIGN_OR_RETURN(grpc, serve::GrpcServer::Start(&host, &grpc_keys, GrpcOptions(flags)));
     }
     LogReady(host, start_us);
   }
@@ -354,10 +364,18 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   app->add_option("--port", flags->port, "Port to listen on (0: any that is free)")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app->add_option("--grpc-port", flags->grpc_port,
-                  "Port of the gRPC service for gateways, opened when the model is ready (0: any "
-                  "that is free; not given: none)")
-      ->check(CLI::Range(0, 65535));
+  auto* const grpc_port =
+      app->add_option("--grpc-port", flags->grpc_port,
+                      "Port of the gRPC service for gateways, opened when the model is ready (0: "
+                      "any that is free; not given: none)")
+          ->check(CLI::Range(0, 65535));
+  app->add_option("--grpc-host", flags->grpc_host,
+                  "Address to listen on for gRPC (default: that of --host)")
+      ->needs(grpc_port);
+  app->add_flag("--grpc-open", flags->grpc_open,
+                "Ask for no key over gRPC, for gateways on this machine that send none; only "
+                "where the address of gRPC is 127.0.0.1 or another of this machine alone")
+      ->needs(grpc_port);
   app->add_option("--alias", flags->alias, "Name of the model for clients (default: its own)");
   app->add_option("--state-dir", flags->state_dir,
                   "Keep named sessions in this directory, and find them there after a restart");

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,7 +50,7 @@ struct Lane {
 
 struct ActiveTurn {
   uint64_t serial = 0;  // order of submission
-  TurnOptions options;
+  TurnOptions options;  // its stop tokens are sorted
   uint64_t seed = 0;
   Session* session = nullptr;   // null once closed under the turn
   bool closes_session = false;  // an anonymous session, gone with its turn
@@ -62,6 +63,9 @@ struct ActiveTurn {
   size_t next_chunk = 0;          // into options.prompt_chunks
   int64_t prompt_rows_taken = 0;  // prompt positions whose logits were delivered
   int64_t reported_tokens = -1;   // of the prompt, by the last ProgressEvent
+  // How many tokens its prompt begins with like that of another turn, by that one's serial:
+  // both are looked at in every step while they are computed.
+  std::map<uint64_t, int64_t> common_with;
   // What the session was before the turn, to go back to when the prompt does not get
   // in: its first `tokens_before` tokens, and those that a whole context replaced.
   int64_t tokens_before = 0;

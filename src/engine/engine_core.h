@@ -157,7 +157,8 @@ class EngineCore {
   void ReuseComputed(Session* session);
   bool SharesPrefixes(const Session& a, const Session& b) const;
   void RefreshSiblingWaits();
-  bool WaitsForSibling(const ActiveTurn& turn, TurnList::const_iterator self) const;
+  static int64_t CommonPrompt(ActiveTurn* turn, const ActiveTurn& other);
+  bool WaitsForSibling(ActiveTurn* turn, TurnList::const_iterator self) const;
   void EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status);
   void EndTurn(ActiveTurn* turn, FinishReason reason, const Status& status);
   void RollBackPrompt(ActiveTurn* turn);

@@ -21,8 +21,13 @@ int64_t Pending(const Lane& lane) {
 // A long step that nobody interrupts looks up this often, for deadlines.
 constexpr int64_t kLongestSliceUs = 250000;
 
-bool Holds(const std::vector<TokenId>& tokens, TokenId token) {
-  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+// Whether nothing that the model says may end the turn with the next token.
+bool EndsTooEarly(const TurnOptions& options, const Lane& lane) {
+  return static_cast<int64_t>(lane.generated.size()) < options.min_tokens;
+}
+
+void Ban(std::span<const TokenId> tokens, std::span<float> logits) {
+  for (const TokenId token : tokens) logits[static_cast<size_t>(token)] = -INFINITY;
 }
 
 }  // namespace
@@ -541,11 +546,9 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
     event.alternatives = TopLogprobs(logits, log_sum, options.top_logprobs);
     raw.assign(logits.begin(), logits.end());
   }
-  if (options.ignore_eos) {
-    for (const TokenId id : model_->tokenizer()->EndsOfGeneration()) {
-      logits[static_cast<size_t>(id)] = -INFINITY;
-    }
-  }
+  const bool too_early = EndsTooEarly(options, *lane);
+  if (options.ignore_eos || too_early) Ban(model_->tokenizer()->EndsOfGeneration(), logits);
+  if (too_early) Ban(options.stop_tokens, logits);
   if (lane->mask) {
     lane->allowed.assign(logits.size(), true);
     lane->mask->Apply(lane->generated, &lane->allowed);
@@ -572,11 +575,13 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
 }
 
 bool EngineCore::IsStopToken(const ActiveTurn& turn, TokenId token) const {
-  if (Holds(turn.options.stop_tokens, token)) return true;
+  const std::vector<TokenId>& stops = turn.options.stop_tokens;
+  if (std::binary_search(stops.begin(), stops.end(), token)) return true;
   return !turn.options.ignore_eos && model_->tokenizer()->IsEndOfGeneration(token);
 }
 
 void EngineCore::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event) {
+  const bool too_early = EndsTooEarly(turn->options, *lane);
   lane->session->tokens.push_back(token);
   lane->generated.push_back(token);
   lane->decoding = true;
@@ -586,7 +591,7 @@ void EngineCore::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEv
     EndLane(turn, lane, FinishReason::kStop, OkStatus());
     return;
   }
-  TextStream::Result text = lane->text.Push(token);
+  TextStream::Result text = lane->text.Push(token, /*may_stop=*/!too_early);
   event.text = std::move(text.text);
   turn->queue->Push(std::move(event));
   if (text.stopped) {

@@ -8,22 +8,53 @@
 
 namespace weft {
 
+namespace {
+
+Status ValidateTokens(const std::vector<TokenId>& tokens, int64_t n_vocab, const char* kind) {
+  for (const TokenId token : tokens) {
+    if (token < 0 || token >= n_vocab) {
+      return InvalidArgument(kind, " ", token, " is outside the vocabulary of ", n_vocab);
+    }
+  }
+  return OkStatus();
+}
+
+// When a turn ends.
+Status ValidateEnds(const TurnOptions& options, int64_t n_vocab) {
+  if (options.max_tokens < -1) return InvalidArgument("max_tokens must be >= -1");
+  if (options.min_tokens < 0) return InvalidArgument("min_tokens must be >= 0");
+  if (options.max_tokens >= 0 && options.min_tokens > options.max_tokens) {
+    return InvalidArgument("min_tokens of ", options.min_tokens, " is more than max_tokens of ",
+                           options.max_tokens);
+  }
+  if (options.stop_tokens.size() > kMaxStopTokens) {
+    return InvalidArgument("too many stop tokens: ", options.stop_tokens.size(), ", at most ",
+                           kMaxStopTokens);
+  }
+  WEFT_RETURN_IF_ERROR(ValidateTokens(options.stop_tokens, n_vocab, "stop token"));
+  return ValidateStopStrings(options.stop_strings);
+}
+
+Status ValidateChunks(const std::vector<int64_t>& chunks) {
+  if (chunks.size() > kMaxPromptChunks) {
+    return InvalidArgument("too many prompt chunks: ", chunks.size(), ", at most ",
+                           kMaxPromptChunks);
+  }
+  for (const int64_t chunk : chunks) {
+    if (chunk < 1) return InvalidArgument("a prompt chunk must hold at least 1 token");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+// All other sessions wait meanwhile: what is too long is refused before it is walked.
 Status EngineCore::ValidateTurn(const Session& session, const TurnOptions& options) const {
   if (session.turn != nullptr) {
     return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
   }
   WEFT_RETURN_IF_ERROR(RefusePoisoned(session));
   const int64_t n_vocab = model_->n_vocab();
-  for (const TokenId token : options.tokens) {
-    if (token < 0 || token >= n_vocab) {
-      return InvalidArgument("token ", token, " is outside the vocabulary of ", n_vocab);
-    }
-  }
-  for (const TokenId token : options.stop_tokens) {
-    if (token < 0 || token >= n_vocab) {
-      return InvalidArgument("stop token ", token, " is outside the vocabulary of ", n_vocab);
-    }
-  }
   int64_t total = static_cast<int64_t>(options.tokens.size());
   if (!options.tokens_are_whole_context) total += session.n_tokens();
   if (total == 0) return InvalidArgument("empty prompt: there is no token to start from");
@@ -40,17 +71,15 @@ Status EngineCore::ValidateTurn(const Session& session, const TurnOptions& optio
         ", more than the memory for all sessions, ",
         HumanBytes(static_cast<uint64_t>(memory_->budget_bytes())), "; give --memory more");
   }
-  if (options.max_tokens < -1) return InvalidArgument("max_tokens must be >= -1");
+  WEFT_RETURN_IF_ERROR(ValidateTokens(options.tokens, n_vocab, "token"));
+  WEFT_RETURN_IF_ERROR(ValidateEnds(options, n_vocab));
   if (options.n_choices < 1 || options.n_choices > options_.max_running) {
     return InvalidArgument("n must be between 1 and ", options_.max_running);
   }
   if (options.top_logprobs < -1 || options.top_logprobs > 100) {
     return InvalidArgument("top_logprobs must be between 0 and 100 (-1: none)");
   }
-  for (const int64_t chunk : options.prompt_chunks) {
-    if (chunk < 1) return InvalidArgument("a prompt chunk must hold at least 1 token");
-  }
-  WEFT_RETURN_IF_ERROR(ValidateStopStrings(options.stop_strings));
+  WEFT_RETURN_IF_ERROR(ValidateChunks(options.prompt_chunks));
   return ValidateSampling(options.sampling, n_vocab);
 }
 
@@ -81,6 +110,7 @@ StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const Turn
   auto turn = std::make_unique<ActiveTurn>();
   turn->serial = next_serial_++;
   turn->options = options;
+  std::sort(turn->options.stop_tokens.begin(), turn->options.stop_tokens.end());
   turn->session = session;
   turn->closes_session = closes_session;
   turn->submitted_us = NowMicros();
@@ -231,20 +261,30 @@ void EngineCore::ReuseComputed(Session* session) {
   }
 }
 
+// How many tokens the two begin with alike. REQUIRES: the prompts of both are being computed,
+// so that their tokens stay as they are.
+int64_t EngineCore::CommonPrompt(ActiveTurn* turn, const ActiveTurn& other) {
+  const auto [common, is_new] = turn->common_with.try_emplace(other.serial, 0);
+  if (is_new) {
+    common->second = CommonPrefix(other.lanes[0]->session->tokens, turn->lanes[0]->session->tokens);
+  }
+  return common->second;
+}
+
 // True when an earlier turn is just computing whole pages that this one needs too. It
 // leaves a checkpoint there then, where the model needs one.
-bool EngineCore::WaitsForSibling(const ActiveTurn& turn, TurnList::const_iterator self) const {
-  if (!memory_->keeps_prefixes() || turn.prompt_done || turn.wants_prompt_rows()) return false;
-  const Session& session = *turn.lanes[0]->session;
+bool EngineCore::WaitsForSibling(ActiveTurn* turn, TurnList::const_iterator self) const {
+  if (!memory_->keeps_prefixes() || turn->prompt_done || turn->wants_prompt_rows()) return false;
+  const Session& session = *turn->lanes[0]->session;
   const int64_t page = memory_->page_tokens();
   for (auto it = running_.begin(); it != self; ++it) {
     const ActiveTurn& other = **it;
     if (other.prompt_done || other.finished() || other.lanes[0]->waits_for_sibling) continue;
     Session& leader = *other.lanes[0]->session;
     if (!SharesPrefixes(leader, session)) continue;
-    const int64_t common = std::min(CommonPrefix(leader.tokens, session.tokens),
-                                    static_cast<int64_t>(session.tokens.size()) - 1) /
-                           page * page;
+    const int64_t common =
+        std::min(CommonPrompt(turn, other), static_cast<int64_t>(session.tokens.size()) - 1) /
+        page * page;
     if (common <= session.computed || leader.computed >= common) continue;
     memory_->WantCheckpoint(&leader, common);
     return true;
@@ -258,7 +298,7 @@ void EngineCore::RefreshSiblingWaits() {
     if (turn.prompt_done || turn.finished() || turn.in_step()) continue;
     Lane& lane = *turn.lanes[0];
     const bool waited = lane.waits_for_sibling;
-    lane.waits_for_sibling = WaitsForSibling(turn, it);
+    lane.waits_for_sibling = WaitsForSibling(&turn, it);
     if (waited && !lane.waits_for_sibling) ReuseComputed(lane.session);
   }
 }

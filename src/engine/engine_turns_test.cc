@@ -128,7 +128,12 @@ TEST_F(EngineTurnsTest, EveryOptionIsValidated) {
        }},
       {"stop token", [](TurnOptions* o) { o->stop_tokens = {-1}; }},
       {"stop token", [](TurnOptions* o) { o->stop_tokens = {testing::kTinyVocab}; }},
+      {"stop tokens", [](TurnOptions* o) { o->stop_tokens.assign(kMaxStopTokens + 1, 5); }},
       {"stop string", [](TurnOptions* o) { o->stop_strings = {""}; }},
+      {"stop strings", [](TurnOptions* o) { o->stop_strings.assign(kMaxStopStrings + 1, "x"); }},
+      {"chunks", [](TurnOptions* o) { o->prompt_chunks.assign(kMaxPromptChunks + 1, 1); }},
+      {"min_tokens", [](TurnOptions* o) { o->min_tokens = -1; }},
+      {"min_tokens", [](TurnOptions* o) { o->min_tokens = o->max_tokens + 1; }},
       {"temperature", [](TurnOptions* o) { o->sampling.temperature = -1; }},
       {"temperature", [&](TurnOptions* o) { o->sampling.temperature = nan; }},
       {"top_k", [](TurnOptions* o) { o->sampling.top_k = -1; }},
@@ -142,6 +147,10 @@ TEST_F(EngineTurnsTest, EveryOptionIsValidated) {
       {"logit_bias",
        [](TurnOptions* o) {
          o->sampling.logit_bias = {{-1, 1.0f}};
+       }},
+      {"logit_bias",
+       [](TurnOptions* o) {
+         o->sampling.logit_bias.assign(kMaxLogitBiases + 1, {5, 1.0f});
        }},
       {"logit_bias",
        [&](TurnOptions* o) {

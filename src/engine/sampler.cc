@@ -99,6 +99,10 @@ Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab) {
   if (options.penalty_window < -1) {
     return InvalidArgument("penalty_window must be >= -1 (-1: the whole context)");
   }
+  if (options.logit_bias.size() > kMaxLogitBiases) {
+    return InvalidArgument("logit_bias has ", options.logit_bias.size(), " entries, at most ",
+                           kMaxLogitBiases, " are taken");
+  }
   for (const auto& [token, bias] : options.logit_bias) {
     if (token < 0 || token >= n_vocab) {
       return InvalidArgument("logit_bias names token ", token, ", but the vocabulary has ", n_vocab,
@@ -200,22 +204,40 @@ void Sampler::Penalize(std::span<float> logits, std::span<const TokenId> context
   const bool repetition = options_.repetition_penalty != 1.0f;
   const bool counts = options_.frequency_penalty != 0 || options_.presence_penalty != 0;
   if ((!repetition && !counts) || options_.penalty_window == 0) return;
-  size_t n = context.size();
-  if (options_.penalty_window > 0) n = std::min(n, static_cast<size_t>(options_.penalty_window));
-  window_.assign(context.end() - static_cast<ptrdiff_t>(n), context.end());
-  std::sort(window_.begin(), window_.end());
-  for (size_t i = 0; i < window_.size();) {
-    size_t end = i;
-    while (end < window_.size() && window_[end] == window_[i]) ++end;
-    float& logit = logits[static_cast<size_t>(window_[i])];
+  MoveWindow(context);
+  for (const Count& count : window_) {
+    float& logit = logits[static_cast<size_t>(count.token)];
     if (logit > 0) {
       logit /= options_.repetition_penalty;
     } else {
       logit *= options_.repetition_penalty;
     }
-    logit -= static_cast<float>(end - i) * options_.frequency_penalty + options_.presence_penalty;
-    i = end;
+    logit -=
+        static_cast<float>(count.times) * options_.frequency_penalty + options_.presence_penalty;
   }
+}
+
+// The window may be the whole context, so only what enters and leaves it is looked at.
+void Sampler::MoveWindow(std::span<const TokenId> context) {
+  size_t n = context.size();
+  if (options_.penalty_window > 0) n = std::min(n, static_cast<size_t>(options_.penalty_window));
+  const size_t begin = context.size() - n;
+  for (size_t i = std::max(window_end_, begin); i < context.size(); ++i) {
+    const auto [place, is_new] = places_.try_emplace(context[i], window_.size());
+    if (is_new) window_.push_back({.token = context[i]});
+    ++window_[place->second].times;
+  }
+  for (size_t i = window_begin_; i < std::min(window_end_, begin); ++i) {
+    const auto place = places_.find(context[i]);
+    Count& count = window_[place->second];
+    if (--count.times > 0) continue;
+    count = window_.back();
+    places_[count.token] = place->second;
+    window_.pop_back();
+    places_.erase(place);
+  }
+  window_begin_ = begin;
+  window_end_ = context.size();
 }
 
 // The k best, k below the size of the row; none will join them.

@@ -5,14 +5,15 @@
 // and one draw that is a function of (seed, position). Ties go to the lower token
 // id everywhere, so that equal logits give equal tokens.
 //
-// A Sampler holds options and scratch, no randomness and no history: it can be
-// dropped and made anew at any position without changing what follows.
+// A Sampler holds options, scratch and counts of the context, no randomness and no history of
+// its own: it can be dropped and made anew at any position without changing what follows.
 // Engine thread only.
 #ifndef WEFT_ENGINE_SAMPLER_H_
 #define WEFT_ENGINE_SAMPLER_H_
 
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -32,6 +33,7 @@ class Sampler {
 
   // Chooses the token for `position`, which follows `context` (all tokens before
   // it). `logits` is the row as the model computed it; it is changed in place.
+  // REQUIRES: every context begins with that of the call before.
   // `allowed`, when not empty, has one entry per token. kNoToken when nothing may
   // come, which only a mask or bans can cause.
   TokenId Sample(std::span<float> logits, std::span<const TokenId> context, int64_t position,
@@ -55,7 +57,14 @@ class Sampler {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   }
 
+  // How often a token stands in the window of the penalties.
+  struct Count {
+    TokenId token = kNoToken;
+    int64_t times = 0;
+  };
+
   void Penalize(std::span<float> logits, std::span<const TokenId> context);
+  void MoveWindow(std::span<const TokenId> context);
   void CollectTopK(size_t k);
   void BeginRanking();
   bool RankMore();
@@ -74,8 +83,11 @@ class Sampler {
   float ranked_to_ = 0;   // every logit from here up is a candidate
   float rank_until_ = 0;  // none below will be one
   float rank_step_ = 0;
-  double total_weight_ = 0;      // of all that can be drawn
-  std::vector<TokenId> window_;  // scratch
+  double total_weight_ = 0;  // of all that can be drawn
+  // The last tokens of the context that penalties look at; empty while there are none.
+  size_t window_begin_ = 0, window_end_ = 0;
+  std::vector<Count> window_;                   // in no order
+  std::unordered_map<TokenId, size_t> places_;  // there, by token
 };
 
 // The token of the greatest logit, the lowest id among equals. kNoToken when none

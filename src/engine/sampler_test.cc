@@ -104,6 +104,31 @@ TEST(SamplerTest, LowTemperatureSharpens) {
   EXPECT_GT(counts[1], 980);
 }
 
+// What is counted as the context grows is what a count from scratch says.
+TEST(SamplerTest, PenaltiesOfAGrowingContextAreThoseOfTheWhole) {
+  std::mt19937 random(3);
+  for (const int window : {-1, 1, 5, 64}) {
+    SamplingOptions options = SamplingOptions::Greedy();
+    options.repetition_penalty = 1.25f;
+    options.frequency_penalty = 0.5f;
+    options.presence_penalty = 0.25f;
+    options.penalty_window = window;
+    Sampler growing(options, 1);
+    std::vector<TokenId> context;
+    for (int step = 0; step < 150; ++step) {
+      for (uint32_t more = random() % 4; more > 0; --more) {
+        context.push_back(static_cast<TokenId>(random() % 20));
+      }
+      std::vector<float> logits(20);
+      for (float& logit : logits) logit = static_cast<float>(random() % 100) / 10 - 5;
+      std::vector<float> same = logits;
+      growing.Sample(logits, context, 0, {});
+      Sampler(options, 1).Sample(same, context, 0, {});
+      ASSERT_EQ(logits, same) << "window " << window << ", step " << step;
+    }
+  }
+}
+
 TEST(SamplerTest, PenaltiesLookAtTheWindowOnly) {
   SamplingOptions options = SamplingOptions::Greedy();
   options.presence_penalty = 2;

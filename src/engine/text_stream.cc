@@ -1,7 +1,10 @@
 #include "engine/text_stream.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
+
+#include "weft/options.h"
 
 namespace weft {
 
@@ -20,49 +23,61 @@ Status ValidateStopStrings(const std::vector<std::string>& stop_strings) {
   return OkStatus();
 }
 
+TextStream::Stop::Stop(std::string stop_text) : text(std::move(stop_text)), shorter(text.size()) {
+  static_assert(kMaxStopStringBytes <= std::numeric_limits<uint16_t>::max());
+  for (size_t i = 1, n = 0; i < text.size(); ++i) {
+    shorter[i] = static_cast<uint16_t>(n);
+    while (n > 0 && text[i] != text[n]) n = shorter[n];
+    if (text[i] == text[n]) ++n;
+  }
+}
+
+bool TextStream::Stop::Push(char byte) {
+  while (matched > 0 && byte != text[matched]) matched = shorter[matched];
+  if (byte == text[matched]) ++matched;
+  if (matched < text.size()) return false;
+  matched = 0;
+  return true;
+}
+
 TextStream::TextStream(std::shared_ptr<const Tokenizer> tokenizer,
                        std::vector<std::string> stop_strings, bool show_control_tokens)
     : tokenizer_(std::move(tokenizer)),
-      stop_strings_(std::move(stop_strings)),
-      decoder_(tokenizer_, /*render_special=*/show_control_tokens) {}
-
-namespace {
-
-// Length of the longest suffix of `text` that is a proper prefix of `stop`.
-size_t OpenPrefix(const std::string& text, const std::string& stop) {
-  for (size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n) {
-    if (text.compare(text.size() - n, n, stop, 0, n) == 0) return n;
-  }
-  return 0;
+      decoder_(tokenizer_, /*render_special=*/show_control_tokens) {
+  stops_.reserve(stop_strings.size());
+  for (std::string& stop : stop_strings) stops_.emplace_back(std::move(stop));
 }
 
-}  // namespace
-
-TextStream::Result TextStream::Push(TokenId token) {
+TextStream::Result TextStream::Push(TokenId token, bool may_stop) {
   if (tokenizer_->IsEndOfGeneration(token)) return {};
-  return Scan(decoder_.Push(token));
+  std::string completed = decoder_.Push(token);
+  if (!may_stop) return {.text = std::move(completed), .stopped = std::nullopt};
+  return Scan(std::move(completed));
 }
 
 TextStream::Result TextStream::Scan(std::string completed) {
-  if (stop_strings_.empty()) return {.text = std::move(completed), .stopped = std::nullopt};
+  if (stops_.empty()) return {.text = std::move(completed), .stopped = std::nullopt};
+  const size_t n_held = held_.size();
   held_ += completed;
   size_t first = std::string::npos;
-  const std::string* found = nullptr;
-  for (const std::string& stop : stop_strings_) {
-    const size_t at = held_.find(stop);
-    if (at == std::string::npos) continue;
-    if (at < first || (at == first && stop.size() > found->size())) {
+  const Stop* found = nullptr;
+  for (Stop& stop : stops_) {
+    size_t end = n_held;
+    while (end < held_.size() && !stop.Push(held_[end])) ++end;
+    if (end == held_.size()) continue;
+    const size_t at = end + 1 - stop.text.size();
+    if (at < first || (at == first && stop.text.size() > found->text.size())) {
       first = at;
       found = &stop;
     }
   }
   if (found != nullptr) {
-    Result result{.text = held_.substr(0, first), .stopped = *found};
+    Result result{.text = held_.substr(0, first), .stopped = found->text};
     held_.clear();
     return result;
   }
   size_t open = 0;
-  for (const std::string& stop : stop_strings_) open = std::max(open, OpenPrefix(held_, stop));
+  for (const Stop& stop : stops_) open = std::max(open, stop.matched);
   Result result{.text = held_.substr(0, held_.size() - open), .stopped = std::nullopt};
   held_.erase(0, held_.size() - open);
   return result;

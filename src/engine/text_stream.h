@@ -6,6 +6,8 @@
 #ifndef WEFT_ENGINE_TEXT_STREAM_H_
 #define WEFT_ENGINE_TEXT_STREAM_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,9 +18,6 @@
 #include "tokenizer/tokenizer.h"
 
 namespace weft {
-
-inline constexpr size_t kMaxStopStrings = 64;
-inline constexpr size_t kMaxStopStringBytes = 1024;
 
 Status ValidateStopStrings(const std::vector<std::string>& stop_strings);
 
@@ -34,16 +33,29 @@ class TextStream {
     std::optional<std::string> stopped;  // the stop string that was completed
   };
   // Of several stop strings in the text, the one that begins first counts (the
-  // longest of those that begin together); text from there on is dropped.
-  Result Push(TokenId token);
+  // longest of those that begin together); text from there on is dropped. Without
+  // `may_stop` none begins in this token's text or before it.
+  Result Push(TokenId token, bool may_stop = true);
   // The end without a stop string: everything that was held back.
   std::string Finish();
 
  private:
+  // A stop string, and how much of it the text so far ends with. Knuth, Morris and Pratt:
+  // the cost of a byte does not depend on what may have begun.
+  struct Stop {
+    explicit Stop(std::string stop_text);
+    // True when the byte completes it.
+    bool Push(char byte);
+
+    std::string text;
+    std::vector<uint16_t> shorter;  // by length matched: the next length to try
+    size_t matched = 0;
+  };
+
   Result Scan(std::string completed);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
-  const std::vector<std::string> stop_strings_;
+  std::vector<Stop> stops_;
   StreamDecoder decoder_;
   std::string held_;
 };

@@ -56,6 +56,40 @@ TEST(TextStreamTest, AStopStringAcrossTokensIsFoundAndNotGivenOut) {
   EXPECT_EQ(said.stopped, "STOP");
 }
 
+// Against a search of the whole text, with stop strings that overlap themselves and others.
+TEST(TextStreamTest, FindsWhatASearchFinds) {
+  uint64_t state = 1;
+  const auto random = [&state](uint64_t n) { return (state = MixBits(state)) % n; };
+  const auto some = [&](uint64_t length) {
+    std::string text;
+    for (; length > 0; --length) text += static_cast<char>('a' + random(2));
+    return text;
+  };
+  int n_stopped = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const std::vector<std::string> stops = {some(1 + random(7)), some(3 + random(7)),
+                                            some(6 + random(4))};
+    const std::string text = some(60);
+    // One byte comes at a time, so that what ends first counts.
+    size_t end = std::string::npos, length = 0;
+    for (const std::string& stop : stops) {
+      const size_t at = text.find(stop);
+      if (at == text.npos) continue;
+      const size_t this_end = at + stop.size();
+      if (this_end > end || (this_end == end && stop.size() < length)) continue;
+      end = this_end;
+      length = stop.size();
+    }
+    const Said said = Say(testing::Bytes(text), stops);
+    const bool stopped = end != std::string::npos;
+    EXPECT_EQ(said.text, stopped ? text.substr(0, end - length) : text);
+    EXPECT_EQ(said.stopped.has_value(), stopped);
+    n_stopped += stopped;
+  }
+  EXPECT_GT(n_stopped, 100);
+  EXPECT_LT(n_stopped, 2000);
+}
+
 TEST(TextStreamTest, TextThatMightBeginAStopStringWaits) {
   const Said said = Say(testing::Bytes("xSTx"), {"STOP"});
   EXPECT_THAT(said.pieces, ::testing::ElementsAre("x", "", "", "STx", ""));

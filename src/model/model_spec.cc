@@ -17,7 +17,7 @@ struct Architecture {
 };
 
 constexpr Architecture kArchitectures[] = {
-#define WEFT_ARCHITECTURE(name, function) {name, function},
+#define WEFT_ARCHITECTURE(name, function, model_type, class_name) {name, function},
 #include "model/arch/architectures.inc"
 #undef WEFT_ARCHITECTURE
 };

@@ -302,7 +302,8 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   TurnOptions& turn = read.call.turn;
   ReadSampling(&fields, host.model(), {.defaults = host.defaults().sampling}, &turn);
   turn.max_tokens = fields.Integer("max_tokens", 1, INT32_MAX).value_or(kDefaultMaxTokens);
-  if (auto stops = fields.Strings("stop_sequences", 64)) turn.stop_strings = *std::move(stops);
+  if (auto stops = fields.Strings("stop_sequences", kMaxStopStrings))
+    turn.stop_strings = *std::move(stops);
   read.stream = fields.Bool("stream").value_or(false);
   ReadForeignFields(&fields);
   RefuseProgress(&fields);

@@ -1,29 +1,19 @@
 #include "serve/front_door.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/strings.h"
 #include "serve/log.h"
+#include "serve/presented_key.h"
+#include "serve/request_log.h"
 
 namespace weft::serve {
 namespace {
 
-constexpr size_t kLoggedTextBytes = 4096;
-
 std::string_view PresentedKey(const HttpRequest& request) {
-  const std::string_view authorization = request.Header("Authorization");
-  constexpr std::string_view kBearer = "bearer ";
-  const bool is_bearer =
-      authorization.size() > kBearer.size() &&
-      std::equal(kBearer.begin(), kBearer.end(), authorization.begin(), [](char lower, char c) {
-        return lower == (c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c);
-      });
-  if (!is_bearer) return request.Header("x-api-key");
-  const std::string_view key = authorization.substr(kBearer.size());
-  return key.substr(std::min(key.find_first_not_of(' '), key.size()));
+  return ApiKeyOf(request.Header("Authorization"), request.Header("x-api-key"));
 }
 
 ApiError UnauthenticatedError(bool without_key) {
@@ -68,14 +58,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   // What became of a client that went away is the client's doing.
   int status() const { return inner_.gone() && status_ >= 500 ? 499 : status_; }
   const std::string& text() const { return text_; }
-  // As the log shows them; nothing where there was no turn.
-  std::string tokens() const {
-    if (tokens_.prompt == 0) return "";
-    std::string text = StrCat(" in=", tokens_.prompt, " cached=", tokens_.cached);
-    const bool is_whole = tokens_.cached + tokens_.computed >= tokens_.prompt;
-    if (!is_whole) StrAppend(&text, " computed=", tokens_.computed);
-    return StrCat(text, " out=", tokens_.completion);
-  }
+  const TurnTokens& tokens() const { return tokens_; }
 
   // Set on the way.
   std::string_view route = "none";
@@ -154,7 +137,7 @@ void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) const {
   CountingResponder counting(&responder, std::move(headers), options_.log_text);
   Answer(request, counting);
   host_.metrics().CountRequest(counting.route, counting.status());
-  Log(request, counting, static_cast<double>(NowMicros() - start_us) * 1e-3);
+  Log(request, counting, NowMicros() - start_us);
 }
 
 void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) const {
@@ -208,19 +191,18 @@ void FrontDoor::AnswerOptions(const std::vector<std::string>& segments,
 }
 
 void FrontDoor::Log(const HttpRequest& request, const CountingResponder& responder,
-                    double ms) const {
-  char duration[32];
-  std::snprintf(duration, sizeof(duration), "%.1f", ms);
-  std::string line = StrCat(Printable(request.method, 20), " ", Printable(request.path, 200), " ",
-                            responder.status(), " ", duration, "ms", responder.tokens());
-  if (!responder.key_name.empty()) StrAppend(&line, " key=", Printable(responder.key_name, 40));
-  if (responder.gone()) line += " gone";
-  StrAppend(&line, " id=", request.id);
-  if (options_.log_text) {
-    StrAppend(&line, " request=\"", Printable(request.body, kLoggedTextBytes), "\" answer=\"",
-              Printable(responder.text(), kLoggedTextBytes), "\"");
-  }
-  LogLine(line);
+                    int64_t duration_us) const {
+  LogRequest({.method = request.method,
+              .path = request.path,
+              .status = StrCat(responder.status()),
+              .duration_us = duration_us,
+              .tokens = responder.tokens(),
+              .key_name = responder.key_name,
+              .gone = responder.gone(),
+              .id = request.id,
+              .with_text = options_.log_text,
+              .request_text = request.body,
+              .answer_text = responder.text()});
 }
 
 }  // namespace weft::serve

@@ -5,6 +5,7 @@
 #ifndef WEFT_SERVE_FRONT_DOOR_H_
 #define WEFT_SERVE_FRONT_DOOR_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,7 +42,8 @@ class FrontDoor {
   void AnswerOptions(const std::vector<std::string>& segments, CountingResponder& responder) const;
   // The headers that let a page read the answer; none for an origin that may not.
   HttpHeaders CorsHeaders(const HttpRequest& request) const;
-  void Log(const HttpRequest& request, const CountingResponder& responder, double ms) const;
+  void Log(const HttpRequest& request, const CountingResponder& responder,
+           int64_t duration_us) const;
 
   const Options options_;
   const Router& router_;

@@ -84,7 +84,7 @@ TEST(SamplingParams, NothingGivenKeepsTheEnginesDefaults) {
 TEST(SamplingParams, ReadsEveryFieldByAllItsNames) {
   const TurnOptions turn = *Read(R"({"temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,
       "repetition_penalty":1.5,"frequency_penalty":-1,"presence_penalty":2,"repeat_last_n":7,
-      "seed":12,"ignore_eos":true,"stop":["a","b"],"stop_token_ids":[4,5],
+      "seed":12,"ignore_eos":true,"min_tokens":2,"stop":["a","b"],"stop_token_ids":[4,5],
       "max_tokens":3,"max_completion_tokens":4})");
   EXPECT_EQ(turn.sampling.temperature, 0);
   EXPECT_EQ(turn.sampling.top_p, 0.5f);
@@ -99,6 +99,7 @@ TEST(SamplingParams, ReadsEveryFieldByAllItsNames) {
   EXPECT_THAT(turn.stop_strings, ElementsAre("a", "b"));
   EXPECT_THAT(turn.stop_tokens, ElementsAre(4, 5));
   EXPECT_EQ(turn.max_tokens, 4);
+  EXPECT_EQ(turn.min_tokens, 2);
   EXPECT_FALSE(Read(R"({"seed":-1})")->sampling.seed.has_value());
   EXPECT_GT(Read(R"({"top_p":0})")->sampling.top_p, 0);
   EXPECT_THAT(Read(R"({"stop":"x"})")->stop_strings, ElementsAre("x"));

@@ -18,9 +18,6 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxChoices = 16;
-constexpr size_t kMaxStops = 64;
-// Each is looked at for every token that is generated, while all sessions wait.
-constexpr size_t kMaxBiases = 4096;
 constexpr size_t kMaxBiasTextBytes = 256;
 
 template <typename T, typename U>
@@ -77,8 +74,8 @@ void AddBias(ApiFields* fields, const Model& model, const ordered_json& key,
     return;
   }
   for (const int32_t token : tokens) sampling->logit_bias.emplace_back(token, *bias);
-  if (sampling->logit_bias.size() > kMaxBiases) {
-    fields->Fail("logit_bias", StrCat("names more than ", kMaxBiases, " tokens"));
+  if (sampling->logit_bias.size() > kMaxLogitBiases) {
+    fields->Fail("logit_bias", StrCat("names more than ", kMaxLogitBiases, " tokens"));
   }
 }
 
@@ -88,9 +85,9 @@ void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampl
   const ordered_json* const biases = fields->Value("logit_bias");
   if (biases == nullptr) return;
   if (!biases->is_object() && !biases->is_array()) return fields->Fail("logit_bias", kBiasShape);
-  if (biases->size() > kMaxBiases) {
+  if (biases->size() > kMaxLogitBiases) {
     return fields->Fail("logit_bias", StrCat("has ", biases->size(), " entries, at most ",
-                                             kMaxBiases, " are taken"));
+                                             kMaxLogitBiases, " are taken"));
   }
   for (const auto& [key, value] : biases->items()) {
     if (!fields->ok()) return;
@@ -132,19 +129,21 @@ void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& ru
   if (seed) sampling.seed.reset();
   if (seed && *seed != -1) sampling.seed = static_cast<uint64_t>(*seed);
   Assign(fields->Bool("ignore_eos"), &turn->ignore_eos);
+  Assign(fields->Integer("min_tokens", 0, kMaxInt), &turn->min_tokens);
   ReadLogitBias(fields, model, &sampling);
 }
 
 void ReadStops(ApiFields* fields, TurnOptions* turn) {
-  if (auto stops = fields->Strings("stop", kMaxStops)) {
+  if (auto stops = fields->Strings("stop", kMaxStopStrings)) {
     for (std::string& stop : *stops) {
       if (!stop.empty()) turn->stop_strings.push_back(std::move(stop));
     }
   }
   const ordered_json* const ids = fields->Value("stop_token_ids");
   if (ids == nullptr) return;
-  if (!ids->is_array() || ids->size() > kMaxBiases) {
-    return fields->Fail("stop_token_ids", "must be an array of token ids");
+  if (!ids->is_array() || ids->size() > kMaxStopTokens) {
+    return fields->Fail("stop_token_ids",
+                        StrCat("must be an array of at most ", kMaxStopTokens, " token ids"));
   }
   for (const ordered_json& id : *ids) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxInt) {
@@ -181,13 +180,19 @@ void ReadForeignFields(ApiFields* fields) {
   static constexpr std::string_view kNoSampler =
       "is not supported: this server has temperature, top_k, top_p, min_p and the penalties";
   const std::pair<std::string_view, ordered_json> samplers[] = {
-      {"typical_p", 1.0},      {"mirostat", 0},
-      {"dry_multiplier", 0.0}, {"xtc_probability", 0.0},
-      {"top_n_sigma", -1},     {"dynatemp_range", 0.0},
-      {"samplers", nullptr},   {"min_keep", 0},
-      {"tfs_z", 1.0},          {"adaptive_target", -1},
-      {"min_tokens", 0},       {"use_beam_search", false},
-      {"length_penalty", 1.0}, {"bad_words", ordered_json::array()}};
+      {"typical_p", 1.0},
+      {"mirostat", 0},
+      {"dry_multiplier", 0.0},
+      {"xtc_probability", 0.0},
+      {"top_n_sigma", -1},
+      {"dynatemp_range", 0.0},
+      {"samplers", nullptr},
+      {"min_keep", 0},
+      {"tfs_z", 1.0},
+      {"adaptive_target", -1},
+      {"length_penalty", 1.0},
+      {"use_beam_search", false},
+      {"bad_words", ordered_json::array()}};
   for (const auto& [name, harmless] : samplers) fields->Refuse(name, kNoSampler, harmless);
   fields->Refuse("lora", "is not supported: no adapters are loaded", ordered_json::array());
   fields->Refuse("t_max_predict_ms", "is not supported; use max_tokens", 0);

@@ -25,7 +25,7 @@ struct SamplingRules {
 };
 
 // temperature, top_p, top_k, min_p, the penalties and their window, logit_bias, seed,
-// ignore_eos; refuses samplers that the engine does not have.
+// ignore_eos, min_tokens; refuses samplers that the engine does not have.
 void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& rules,
                   TurnOptions* turn);
 // stop, of which empty strings are left out; stop_token_ids.

@@ -19,6 +19,8 @@ import sys
 import tempfile
 import threading
 import unittest
+import urllib.error
+import urllib.request
 import zipfile
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -199,11 +201,14 @@ class GrpcTest(unittest.TestCase):
         for request, says in ((text, "input_ids"), (self.request([]), "empty prompt"),
                               (self.request([99999999]), "vocabulary"),
                               (self.request(sampling={"top_p": 7}), "top_p"),
-                              # Beyond the 4 MiB that gRPC takes when not told otherwise.
-                              (self.request([300] * 3_000_000), "context")):
+                              (self.request(sampling={"stop_token_ids": [300] * 5000}), "4096"),
+                              (self.request([300] * 1_000_000), "context")):
             code, details = self.refusal(self.generate(request))
             self.assertEqual(code, invalid, details)
             self.assertIn(says, details)
+        # No prompt that fits the context is as large as that.
+        code, _ = self.refusal(self.generate(self.request([300] * 9_000_000)))
+        self.assertEqual(code, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
     def test_abort_and_deadline(self):
         self.ask("Abort", request_ids=["never seen", "never seen"])
@@ -246,7 +251,10 @@ class GrpcTest(unittest.TestCase):
         self.assertEqual(chunks[-1].sha256, hashlib.sha256(data).hexdigest())
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             self.assertEqual(sorted(archive.namelist()),
-                             ["tokenizer.json", "tokenizer_config.json"])
+                             ["config.json", "tokenizer.json", "tokenizer_config.json"])
+            model = json.loads(archive.read("config.json"))
+            self.assertEqual((model["model_type"], model["architectures"]),
+                             ("llama", ["LlamaForCausalLM"]))
             config = json.loads(archive.read("tokenizer_config.json"))
             self.assertIn("<|im_start|>", config["chat_template"])
             spec = json.loads(archive.read("tokenizer.json"))
@@ -289,10 +297,67 @@ class GrpcTest(unittest.TestCase):
         self.addCleanup(server.stop)
         code, _ = self.refusal(self.generate(self.request(), server))
         self.assertEqual(code, grpc.StatusCode.UNAUTHENTICATED)
-        for metadata in ([("authorization", "Bearer secret-key")], [("x-api-key", "secret-key")]):
+        for metadata in ([("authorization", "Bearer secret-key")],
+                         [("authorization", "bearer  secret-key")], [("x-api-key", "secret-key")]):
             [answer] = self.generate(self.request(), server, metadata=metadata)
             self.assertEqual(list(answer.complete.output_ids), self.expected)
         self.assertTrue(self.ask("HealthCheck", server).healthy)
+
+    def test_no_key_no_memory(self):
+        keys = pathlib.Path(self.folder.name) / "large_keys"
+        keys.write_text("secret-key\n")
+        server = Server(self.model, "--api-key-file", keys)
+        self.addCleanup(server.stop)
+
+        def peak_kib():
+            status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+            return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+
+        code, _ = self.refusal(self.generate(self.request(), server))
+        self.assertEqual(code, grpc.StatusCode.UNAUTHENTICATED)
+        before = peak_kib()
+        large = self.request([300] * 50_000_000)  # 100 MB
+        code, _ = self.refusal(self.generate(large, server))
+        self.assertEqual(code, grpc.StatusCode.UNAUTHENTICATED)
+        self.assertLess(peak_kib() - before, 20_000)
+
+    def test_log(self):
+        keys = pathlib.Path(self.folder.name) / "named_keys"
+        keys.write_text("secret-key kitchen\n")
+        server = Server(self.model, "--api-key-file", keys, "--log-text")
+        key = [("x-api-key", "secret-key")]
+        list(self.generate(self.request(request_id="first one"), server, metadata=key))
+        list(self.generate(self.request(request_id="second"), server, metadata=key))
+        self.refusal(self.generate(self.request(), server))
+        self.assertEqual(server.stop(), 0)
+        log = "".join(server.log)
+        path = f"gRPC /{SERVICE}/Generate"
+        n = len(self.prompt)
+        self.assertRegex(log, rf"{path} OK [0-9.]+ms in={n} cached=0 out=12 key=kitchen "
+                              rf'id=[0-9a-f]+ request=".*{PROMPT}" answer="')
+        self.assertRegex(log, rf"{path} OK [0-9.]+ms in={n} cached=\d+ out=12 key=kitchen "
+                              r"id=second request=")
+        self.assertRegex(log, rf"{path} UNAUTHENTICATED [0-9.]+ms id=[0-9a-f]+ ")
+
+    def test_open_port(self):
+        keys = pathlib.Path(self.folder.name) / "open_keys"
+        keys.write_text("secret-key\n")
+        server = Server(self.model, "--api-key-file", keys, "--grpc-open")
+        self.addCleanup(server.stop)
+        [answer] = self.generate(self.request(), server)
+        self.assertEqual(list(answer.complete.output_ids), self.expected)
+        port = re.search(r"http://127\.0\.0\.1:(\d+)", "".join(server.log))[1]
+        with self.assertRaises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/sessions", timeout=TIMEOUT_S)
+        self.assertEqual(caught.exception.code, 401)
+        caught.exception.close()
+        # Others must not reach a port without keys.
+        result = weft("serve", "-m", self.model, "--host", "0.0.0.0", "--port", "0", "--grpc-port",
+                      "0", "--grpc-open")
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("--grpc-open serves without keys", result.err)
+        self.assertIn("--grpc-host 127.0.0.1", result.err)
+        self.assertEqual(weft("serve", "-m", self.model, "--grpc-open").code, 2)
 
     def test_shutdown_while_requests_run(self):
         server = Server(self.model, "--drain-seconds", 0, "--max-running", 1)

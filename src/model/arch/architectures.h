@@ -7,7 +7,8 @@
 
 namespace weft {
 
-#define WEFT_ARCHITECTURE(name, function) void function(SpecBuilder& builder);
+#define WEFT_ARCHITECTURE(name, function, model_type, class_name) \
+  void function(SpecBuilder& builder);
 #include "model/arch/architectures.inc"
 #undef WEFT_ARCHITECTURE
 

@@ -1,24 +1,29 @@
 #include "serve/grpc/generate_call.h"
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <variant>
 
+#include "base/strings.h"
 #include "serve/grpc/generate_request.h"
+#include "serve/request_log.h"
 
 namespace weft::serve {
 namespace {
 
 namespace pb = mlx::grpc::engine;
 
-}  // namespace
-
-grpc::Status ToGrpcStatus(const Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  const auto code = status.code() == StatusCode::kOutOfRange
-                        ? grpc::StatusCode::INVALID_ARGUMENT
-                        : static_cast<grpc::StatusCode>(status.code());
-  return grpc::Status(code, std::string(Message(status)));
+// When the client no longer waits, on the engine's clock.
+std::optional<std::chrono::steady_clock::time_point> DeadlineOf(
+    const grpc::CallbackServerContext& context) {
+  const auto left = context.deadline() - std::chrono::system_clock::now();
+  if (left > std::chrono::hours(24 * 365)) return std::nullopt;  // also "never"
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(left);
 }
+
+}  // namespace
 
 // --- the table -----------------------------------------------------------------------
 
@@ -74,14 +79,52 @@ struct GenerateCall::Progress {
   pb::GenerateComplete complete;  // what it will say, when nothing is streamed
 };
 
-GenerateCall::GenerateCall(Host* host, CallTable* table, grpc::CallbackServerContext* context,
-                           Options options)
-    : host_(*host), table_(*table), context_(context), options_(std::move(options)) {}
+GenerateCall::GenerateCall(const Service& service, grpc::CallbackServerContext* context,
+                           RpcHead head)
+    : RpcCall(context, std::move(head)), service_(service) {
+  ReadMessage();
+}
+
+void GenerateCall::OnMessage(grpc::ByteBuffer* message) {
+  const Status status = Begin(message);
+  if (!status.ok()) End(status);
+}
+
+Status GenerateCall::Begin(grpc::ByteBuffer* message) {
+  pb::GenerateRequest request;
+  WEFT_RETURN_IF_ERROR(ParseMessage(message, &request));
+  SetId(request.request_id());
+  WEFT_ASSIGN_OR_RETURN(request_.turn, TurnOptionsOf(request));
+  request_.turn.deadline = DeadlineOf(*context());
+  request_.domain = head().domain;
+  request_.finished = [this](const TurnUsage& usage) {
+    tokens_ = {.prompt = usage.prompt_tokens,
+               .cached = usage.cached_tokens,
+               .computed = usage.computed_tokens,
+               .completion = usage.completion_tokens};
+  };
+  streams_ = request.stream();
+  wants_logprobs_ = request_.turn.top_logprobs >= 0;
+  if (head().log_text) {
+    const std::span<const int32_t> tokens = request_.turn.tokens;
+    request_text_ = service_.host->model().Decode(
+        tokens.first(std::min(tokens.size(), kLoggedTextBytes)), /*render_special=*/true);
+  }
+  CallTable& table = *service_.table;
+  if (!table.Add(head().domain, request.request_id(), this)) {
+    if (table.closed()) return Unavailable("the server is shutting down");
+    return AlreadyExists("a request with the id '", Printable(request.request_id()),
+                         "' is running; choose another or abort it");
+  }
+  if (service_.pumps->Post([this] { Run(); })) return OkStatus();
+  table.Remove(this);
+  return ResourceExhausted("too many requests at once; try again later");
+}
 
 void GenerateCall::Run() {
   const Status status = Generate();
-  table_.Remove(this);
-  Finish(ToGrpcStatus(status));  // this may be gone from here on
+  service_.table->Remove(this);
+  End(status);  // this may be gone from here on
 }
 
 Status GenerateCall::Generate() {
@@ -91,7 +134,7 @@ Status GenerateCall::Generate() {
     if (cancelled_) return Cancelled("the request was cancelled");
   }
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Generation> generation,
-                        host_.Generate(std::move(options_.request)));
+                        service_.host->Generate(std::move(request_)));
   {
     MutexLock lock(&mutex_);
     generation_ = generation.get();
@@ -113,9 +156,10 @@ Status GenerateCall::Pump(Generation* generation) {
       progress.cached_tokens = started->cached_tokens;
     } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
       ++progress.completion_tokens;
-      if (!options_.stream) {
+      if (head().log_text && answer_text_.size() <= kLoggedTextBytes) answer_text_ += token->text;
+      if (!streams_) {
         progress.complete.add_output_ids(static_cast<uint32_t>(token->token));
-        if (options_.logprobs) {
+        if (wants_logprobs_) {
           AddLogprobs(*token, progress.complete.mutable_output_logprobs());
         }
       } else if (writable && !WriteChunk(*token, progress)) {
@@ -157,7 +201,7 @@ bool GenerateCall::WriteChunk(const TokenEvent& token, const Progress& progress)
   chunk.set_prompt_tokens(static_cast<uint32_t>(progress.prompt_tokens));
   chunk.set_completion_tokens(static_cast<uint32_t>(progress.completion_tokens));
   chunk.set_cached_tokens(static_cast<uint32_t>(progress.cached_tokens));
-  if (options_.logprobs) {
+  if (wants_logprobs_) {
     AddLogprobs(token, chunk.mutable_output_logprobs());
   }
   return Write(response);
@@ -169,12 +213,13 @@ bool GenerateCall::Write(const Response& response) {
     if (cancelled_ || aborted_) return false;
     write_pending_ = true;
   }
-  StartWrite(&response);
-  const auto deadline = std::chrono::steady_clock::now() + options_.stall_timeout;
+  unsent_ = BytesOf(response);
+  StartWrite(&unsent_);
+  const auto deadline = std::chrono::steady_clock::now() + service_.stall_timeout;
   MutexLock lock(&mutex_);
   while (write_pending_ && written_.WaitUntil(&mutex_, deadline)) continue;
   // The message must outlive its write, which cancelling ends.
-  if (write_pending_) context_->TryCancel();
+  if (write_pending_) context()->TryCancel();
   while (write_pending_) written_.Wait(&mutex_);
   return write_ok_;
 }
@@ -204,7 +249,7 @@ void GenerateCall::Cut() {
     cancelled_ = true;
     CancelGeneration();
   }
-  context_->TryCancel();
+  context()->TryCancel();
 }
 
 void GenerateCall::CancelGeneration() {

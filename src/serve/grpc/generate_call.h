@@ -1,9 +1,7 @@
 // One Generate request on its way through the server, and the table of those that run.
 //
-// A call is a reactor: gRPC owns it from the moment the handler returns it until OnDone,
-// where it deletes itself. Its events are pumped by one thread of a bounded pool, as
-// Generation::Next waits; the network never waits for that thread, nor the engine for
-// either.
+// Its events are pumped by one thread of a bounded pool, as Generation::Next waits; the
+// network never waits for that thread, nor the engine for either.
 #ifndef WEFT_SERVE_GRPC_GENERATE_CALL_H_
 #define WEFT_SERVE_GRPC_GENERATE_CALL_H_
 
@@ -19,14 +17,11 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
-#include "mlx_engine.pb.h"
+#include "serve/grpc/rpc_call.h"
+#include "serve/handler_pool.h"
 #include "serve/host.h"
 
 namespace weft::serve {
-
-// The same status as gRPC has it: codes are equal numbers. A prompt longer than the
-// context is the client's mistake there.
-grpc::Status ToGrpcStatus(const Status& status);
 
 class GenerateCall;
 
@@ -55,19 +50,17 @@ class CallTable {
   bool closed_ WEFT_GUARDED_BY(mutex_) = false;
 };
 
-class GenerateCall : public grpc::ServerWriteReactor<mlx::grpc::engine::GenerateResponse> {
+class GenerateCall final : public RpcCall {
  public:
-  struct Options {
-    GenerationRequest request;
-    bool stream = false;
-    bool logprobs = false;
-    std::chrono::milliseconds stall_timeout{60'000};
+  // What calls share; outlives them.
+  struct Service {
+    Host* host;
+    CallTable* table;
+    HandlerPool* pumps;  // their threads
+    std::chrono::milliseconds stall_timeout;
   };
-  // `table` and `host` must outlive the call; `context` does.
-  GenerateCall(Host* host, CallTable* table, grpc::CallbackServerContext* context, Options options);
+  GenerateCall(const Service& service, grpc::CallbackServerContext* context, RpcHead head);
 
-  // Runs the request to its end, on a thread of the pool. REQUIRES: the table has it.
-  void Run();
   // The client's wish: the stream ends, without a completion and without an error.
   void Abort();
   // The server's: the stream is cut.
@@ -75,12 +68,16 @@ class GenerateCall : public grpc::ServerWriteReactor<mlx::grpc::engine::Generate
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
-  void OnDone() override { delete this; }
 
  private:
   using Response = mlx::grpc::engine::GenerateResponse;
   struct Progress;
 
+  void OnMessage(grpc::ByteBuffer* message) override;
+  // Puts the request into the table and onto a thread.
+  Status Begin(grpc::ByteBuffer* message);
+  // Runs it to its end, on that thread.
+  void Run();
   Status Generate();
   Status Pump(Generation* generation);
   Status Complete(const DoneEvent& done, Progress* progress);
@@ -89,10 +86,11 @@ class GenerateCall : public grpc::ServerWriteReactor<mlx::grpc::engine::Generate
   bool Write(const Response& response);
   void CancelGeneration() WEFT_REQUIRES(mutex_);
 
-  Host& host_;
-  CallTable& table_;
-  grpc::CallbackServerContext* const context_;
-  Options options_;
+  const Service& service_;
+  GenerationRequest request_;
+  bool streams_ = false;
+  bool wants_logprobs_ = false;
+  grpc::ByteBuffer unsent_;  // while it is being written
 
   Mutex mutex_;
   CondVar written_;

@@ -68,12 +68,7 @@ StatusOr<TurnOptions> TurnOptionsOf(const pb::GenerateRequest& request) {
   }
   const pb::SamplingParams& params = request.sampling_params();
   WEFT_ASSIGN_OR_RETURN(turn.sampling, SamplingOf(params));
-  if (params.has_max_tokens()) {
-    if (params.max_tokens() == 0) {
-      return InvalidArgument("sampling_params.max_tokens must be at least 1");
-    }
-    turn.max_tokens = params.max_tokens();
-  }
+  if (params.has_max_tokens()) turn.max_tokens = params.max_tokens();
   for (const uint32_t id : params.stop_token_ids()) {
     WEFT_ASSIGN_OR_RETURN(const int32_t token, TokenOf(id, "sampling_params.stop_token_ids"));
     turn.stop_tokens.push_back(token);

@@ -98,7 +98,6 @@ TEST(GenerateRequest, SaysWhichFieldIsWrong) {
   refused([](R*, P* p) { p->set_frequency_penalty(INFINITY); }, "frequency_penalty");
   refused([](R*, P* p) { p->set_presence_penalty(NAN); }, "presence_penalty");
   refused([](R*, P* p) { (*p->mutable_logit_bias())[1] = NAN; }, "logit_bias");
-  refused([](R*, P* p) { p->set_max_tokens(0); }, "max_tokens");
   refused([](R*, P* p) { p->add_stop_token_ids(1u << 31); }, "stop_token_ids");
 }
 

@@ -1,9 +1,13 @@
 #include "serve/grpc/grpc_server.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
+#include <netinet/in.h>
+
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -15,24 +19,37 @@ namespace weft::serve {
 namespace {
 
 constexpr const char* kServiceName = "mlx.grpc.engine.MlxEngine";
-constexpr int kMaxMessageBytes = 256 << 20;
+// A token is up to five bytes as an id, and most are fewer than these as text.
+constexpr int64_t kMessageBytesPerToken = 64;
+constexpr int64_t kLeastMessageBytes = 4 << 20;
+constexpr int64_t kMostMessageBytes = 256 << 20;
+// Of a call whose message nobody has asked for yet.
+constexpr int kUnreadBytes = 1 << 20;
 constexpr size_t kMaxTransportBytes = size_t{1} << 30;
 // Reflection alone is served by threads that wait; it never gets more than these.
 constexpr int kMaxReflectionThreads = 16;
 // What clients that still watch health or hold a stream get to hear the end.
 constexpr std::chrono::milliseconds kGoodbye{200};
 
+bool IsOfThisMachineAlone(const std::string& host) {
+  in_addr v4;
+  in6_addr v6;
+  return host == "localhost" ||
+         (inet_pton(AF_INET, host.c_str(), &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127) ||
+         (inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
+}
+
 // Gateways ping every 30 seconds, also while nothing runs, and faster ones are welcome.
 // Our own pings find connections that are half open.
-void SetTransport(grpc::ServerBuilder* builder) {
-  builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder->SetMaxSendMessageSize(kMaxMessageBytes);
+void SetTransport(int64_t context_tokens, grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(static_cast<int>(MaxMessageBytes(context_tokens)));
+  builder->SetMaxSendMessageSize(static_cast<int>(kMostMessageBytes));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kUnreadBytes);
   // A port that somebody has is an error, not shared.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
@@ -47,7 +64,11 @@ void SetTransport(grpc::ServerBuilder* builder) {
 class ServerImpl : public GrpcServer {
  public:
   ServerImpl(Host* host, const ApiKeys* keys, const GrpcServerOptions& options)
-      : service_(host, keys, options.stall_timeout) {}
+      : context_tokens_(host->model().context_tokens()),
+        service_(host, keys,
+                 {.open = options.open,
+                  .log_text = options.log_text,
+                  .stall_timeout = options.stall_timeout}) {}
 
   Status Listen(const GrpcServerOptions& options) {
     static std::once_flag plugins;
@@ -58,8 +79,9 @@ class ServerImpl : public GrpcServer {
     const bool is_ipv6 = options.host.find(':') != std::string::npos && options.host[0] != '[';
     const std::string host = is_ipv6 ? StrCat("[", options.host, "]") : options.host;
     grpc::ServerBuilder builder;
-    SetTransport(&builder);
-    builder.RegisterService(&service_);
+    SetTransport(context_tokens_, &builder);
+    builder.RegisterService(service_.listing());
+    builder.RegisterCallbackGenericService(&service_);
     builder.AddListeningPort(StrCat(host, ":", options.port), grpc::InsecureServerCredentials(),
                              &port_);
     server_ = builder.BuildAndStart();
@@ -86,6 +108,7 @@ class ServerImpl : public GrpcServer {
   }
 
  private:
+  const int64_t context_tokens_;
   GrpcService service_;
   int port_ = 0;
   bool shut_down_ = false;
@@ -94,10 +117,25 @@ class ServerImpl : public GrpcServer {
 
 }  // namespace
 
+Status CheckGrpcOpen(const std::string& host) {
+  if (IsOfThisMachineAlone(host)) return OkStatus();
+  return InvalidArgument("--grpc-open serves without keys, which is for this machine alone, and ",
+                         Printable(host, 100),
+                         " can be reached from others; add --grpc-host 127.0.0.1");
+}
+
+int64_t MaxMessageBytes(int64_t context_tokens) {
+  return std::min(kLeastMessageBytes + context_tokens * kMessageBytesPerToken, kMostMessageBytes);
+}
+
 StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Host* host, const ApiKeys* keys,
                                                         const GrpcServerOptions& options) {
   auto server = std::make_unique<ServerImpl>(host, keys, options);
   WEFT_RETURN_IF_ERROR(server->Listen(options));
+  if (!keys->required() && !IsOfThisMachineAlone(options.host)) {
+    LogLine(StrCat("whoever reaches ", Printable(options.host, 100), ":", server->port(),
+                   " may ask over gRPC, as there is no --api-key-file"));
+  }
   return server;
 }
 

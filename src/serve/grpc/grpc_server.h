@@ -13,6 +13,7 @@
 #define WEFT_SERVE_GRPC_GRPC_SERVER_H_
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -25,9 +26,21 @@ namespace weft::serve {
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";
   int port = 50051;  // 0: any that is free
+  // Serves without keys, whoever has to show one over HTTP. REQUIRES: CheckGrpcOpen(host).
+  bool open = false;
+  // Also the text of requests and answers goes to the log.
+  bool log_text = false;
   // What a client may take to read a message; then its request is cut.
   std::chrono::milliseconds stall_timeout{60'000};
 };
+
+// Whether a port without keys may be opened there: INVALID_ARGUMENT unless only this machine
+// can reach it.
+Status CheckGrpcOpen(const std::string& host);
+
+// How large a message may be: no larger than a prompt that fills the context, written as ids
+// and as text, with room for everything beside it.
+int64_t MaxMessageBytes(int64_t context_tokens);
 
 class GrpcServer {
  public:

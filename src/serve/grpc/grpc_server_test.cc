@@ -1,153 +1,15 @@
-// The service over a real connection, on a tiny model whose steps can be slowed and failed.
-#include "serve/grpc/grpc_server.h"
-
-#include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
-#include <gtest/gtest.h>
-
+// Requests, their ends, and what is told of the model.
 #include <atomic>
-#include <future>
 #include <random>
-#include <thread>
 
-#include "base/strings.h"
-#include "mlx_engine.grpc.pb.h"
+#include "serve/grpc/grpc_server_test_util.h"
+#include "serve/grpc/grpc_service.h"
 #include "serve/grpc/tokenizer_bundle.h"
-#include "serve/model_host.h"
-#include "tests/support/engine_harness.h"
 
 namespace weft::serve {
 namespace {
 
-namespace pb = mlx::grpc::engine;
-using std::chrono::milliseconds;
 using ::testing::HasSubstr;
-using Tokens = std::vector<int32_t>;
-
-// What a Generate came to.
-struct Outcome {
-  grpc::Status status;
-  int chunks = 0;
-  Tokens tokens;  // of the chunks, else of the completion
-  std::optional<pb::GenerateComplete> complete;
-  pb::OutputLogProbs logprobs;
-};
-
-class GrpcServerTest : public ::testing::Test {
- protected:
-  void Open(EngineOptions engine = {}, GrpcServerOptions options = {}, std::string key_file = "") {
-    std::promise<Status> loaded;
-    host_ = std::make_unique<ModelHost>(
-        ModelHost::Options{.load = [this]() -> StatusOr<std::shared_ptr<const Model>> {
-                             return testing::TinyModel("llama", 1, &backend_);
-                           },
-                           .engine = engine,
-                           .template_source = "{{ messages }}",
-                           .model_id = "tiny",
-                           .loaded = [&](const Status& status) { loaded.set_value(status); },
-                           .prompt_memory = {}});
-    host_->StartLoading();
-    const Status status = loaded.get_future().get();
-    ASSERT_TRUE(status.ok()) << status;
-    if (!key_file.empty()) keys_ = *ApiKeys::Parse(key_file);
-    options.port = 0;
-    auto server = GrpcServer::Start(host_.get(), &keys_, options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    channel_ = NewChannel();
-    stub_ = pb::MlxEngine::NewStub(channel_);
-  }
-
-  std::shared_ptr<grpc::Channel> NewChannel(grpc::ChannelArguments args = {}) const {
-    args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return grpc::CreateCustomChannel(StrCat("127.0.0.1:", server_->port()),
-                                     grpc::InsecureChannelCredentials(), args);
-  }
-
-  static pb::GenerateRequest Greedy(const Tokens& prompt, int max_tokens, std::string id = "",
-                                    bool stream = true) {
-    pb::GenerateRequest request;
-    request.set_request_id(std::move(id));
-    request.set_stream(stream);
-    request.mutable_tokenized();
-    for (const int32_t token : prompt) {
-      request.mutable_tokenized()->add_input_ids(static_cast<uint32_t>(token));
-    }
-    request.mutable_sampling_params()->set_temperature(0);
-    request.mutable_sampling_params()->set_max_tokens(static_cast<uint32_t>(max_tokens));
-    request.mutable_sampling_params()->set_ignore_eos(true);
-    return request;
-  }
-
-  static void Add(const pb::GenerateResponse& response, Outcome* outcome) {
-    if (response.has_chunk()) {
-      ++outcome->chunks;
-      for (const uint32_t id : response.chunk().token_ids()) {
-        outcome->tokens.push_back(static_cast<int32_t>(id));
-      }
-      outcome->logprobs.MergeFrom(response.chunk().output_logprobs());
-      EXPECT_EQ(response.chunk().completion_tokens(), outcome->tokens.size());
-      return;
-    }
-    outcome->complete = response.complete();
-    outcome->logprobs.MergeFrom(response.complete().output_logprobs());
-    for (const uint32_t id : response.complete().output_ids()) {
-      outcome->tokens.push_back(static_cast<int32_t>(id));
-    }
-  }
-
-  Outcome Generate(const pb::GenerateRequest& request, grpc::ClientContext* context = nullptr) {
-    grpc::ClientContext own;
-    auto reader = stub_->Generate(context != nullptr ? context : &own, request);
-    Outcome outcome;
-    pb::GenerateResponse response;
-    while (reader->Read(&response)) Add(response, &outcome);
-    outcome.status = reader->Finish();
-    return outcome;
-  }
-
-  void Abort(const std::vector<std::string>& ids) {
-    grpc::ClientContext context;
-    pb::AbortRequest request;
-    for (const std::string& id : ids) request.add_request_ids(id);
-    pb::AbortResponse response;
-    const grpc::Status status = stub_->Abort(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-  }
-
-  bool Healthy() {
-    grpc::ClientContext context;
-    pb::HealthCheckResponse response;
-    EXPECT_TRUE(stub_->HealthCheck(&context, {}, &response).ok());
-    return response.healthy();
-  }
-
-  uint32_t ActiveRequests() {
-    grpc::ClientContext context;
-    pb::GetServerInfoResponse response;
-    EXPECT_TRUE(stub_->GetServerInfo(&context, {}, &response).ok());
-    return response.active_requests();
-  }
-
-  void ExpectIdle() {
-    for (int i = 0; i < 1000 && ActiveRequests() > 0; ++i) {
-      std::this_thread::sleep_for(milliseconds(5));
-    }
-    EXPECT_EQ(ActiveRequests(), 0u);
-    const EngineStats stats = host_->engine().Stats();
-    EXPECT_EQ(stats.turns_running + stats.turns_queued, 0);
-    EXPECT_EQ(stats.pages_used, stats.pages_in_index);
-    const Status status = host_->engine().CheckIntegrity();
-    EXPECT_TRUE(status.ok()) << status;
-  }
-
-  testing::FaultyBackend backend_;
-  ApiKeys keys_;
-  std::unique_ptr<ModelHost> host_;
-  std::unique_ptr<GrpcServer> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<pb::MlxEngine::Stub> stub_;
-};
 
 TEST_F(GrpcServerTest, StreamsTheTokensOfTheEngine) {
   Open();
@@ -205,6 +67,23 @@ TEST_F(GrpcServerTest, LogprobsComeWithEachTokenOrAllAtTheEnd) {
   EXPECT_EQ(Generate(request).logprobs.SerializeAsString(), streamed.logprobs.SerializeAsString());
 }
 
+TEST_F(GrpcServerTest, NoTokensAreAPromptThatIsTakenIn) {
+  Open();
+  const Tokens prompt = testing::RandomTokens(40, 14);
+  for (const bool stream : {true, false}) {
+    const Outcome none = Generate(Greedy(prompt, 0, "", stream));
+    EXPECT_TRUE(none.status.ok()) << none.status.error_message();
+    ASSERT_TRUE(none.complete.has_value());
+    EXPECT_EQ(none.chunks, 0);
+    EXPECT_EQ(none.complete->output_ids_size(), 0);
+    EXPECT_EQ(none.complete->prompt_tokens(), 40u);
+    EXPECT_EQ(none.complete->completion_tokens(), 0u);
+    EXPECT_EQ(none.complete->finish_reason(), "length");
+  }
+  EXPECT_GT(Generate(Greedy(prompt, 1)).complete->cached_tokens(), 0u);
+  ExpectIdle();
+}
+
 TEST_F(GrpcServerTest, RefusesWithASentence) {
   Open();
   const auto code = [&](const pb::GenerateRequest& request, const char* says) {
@@ -223,6 +102,16 @@ TEST_F(GrpcServerTest, RefusesWithASentence) {
   pb::GenerateRequest many = Greedy({5}, 1);
   many.mutable_sampling_params()->set_logprobs(1000);
   EXPECT_EQ(code(many, "top_logprobs"), grpc::StatusCode::INVALID_ARGUMENT);
+  pb::GenerateRequest stops = Greedy({5}, 1);
+  for (size_t i = 0; i <= kMaxStopTokens; ++i) {
+    stops.mutable_sampling_params()->add_stop_token_ids(7);
+  }
+  EXPECT_EQ(code(stops, "at most 4096"), grpc::StatusCode::INVALID_ARGUMENT);
+  pb::GenerateRequest biases = Greedy({5}, 1);
+  for (size_t i = 0; i <= kMaxLogitBiases; ++i) {
+    (*biases.mutable_sampling_params()->mutable_logit_bias())[static_cast<int32_t>(i)] = 1;
+  }
+  EXPECT_EQ(code(biases, "at most 4096"), grpc::StatusCode::INVALID_ARGUMENT);
   ExpectIdle();
 }
 
@@ -230,6 +119,14 @@ TEST_F(GrpcServerTest, AbortIsSafeAtAnyMoment) {
   Open({.max_running = 1});
   backend_.faults().step_delay_us = 5'000;
   Abort({"unknown", "", "unknown"});
+  {
+    grpc::ClientContext context;
+    pb::AbortRequest many;
+    for (int i = 0; i < 5000; ++i) many.add_request_ids("unknown");
+    pb::AbortResponse response;
+    EXPECT_EQ(stub_->Abort(&context, many, &response).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT);
+  }
 
   const Tokens prompt = testing::RandomTokens(20, 4);
   grpc::ClientContext running_context, queued_context;
@@ -399,6 +296,8 @@ TEST_F(GrpcServerTest, InfoAndTokenizer) {
     EXPECT_EQ(info.max_req_input_len(), testing::kTinyContext - 1);
     EXPECT_EQ(info.vocab_size(), testing::kTinyVocab);
     EXPECT_EQ(info.model_type(), "llama");
+    ASSERT_EQ(info.architectures_size(), 1);
+    EXPECT_EQ(info.architectures(0), "LlamaForCausalLM");
     EXPECT_TRUE(info.is_generation());
     EXPECT_GT(info.eos_token_ids_size(), 0);
   }
@@ -422,39 +321,6 @@ TEST_F(GrpcServerTest, InfoAndTokenizer) {
       BuildTokenizerBundle(host_->model().file(), "{{ messages }}", testing::kTinyContext);
   EXPECT_EQ(zip, bundle->zip);
   EXPECT_EQ(sha256, bundle->sha256);
-}
-
-TEST_F(GrpcServerTest, KeysSeparateDomains) {
-  Open({}, {}, "alpha\nbeta\n");
-  backend_.faults().step_delay_us = 3'000;
-  const Tokens prompt = testing::RandomTokens(10, 11);
-  EXPECT_TRUE(Healthy());  // needs no key
-  EXPECT_EQ(Generate(Greedy(prompt, 2)).status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  grpc::ClientContext wrong;
-  wrong.AddMetadata("authorization", "Bearer gamma");
-  EXPECT_EQ(Generate(Greedy(prompt, 2), &wrong).status.error_code(),
-            grpc::StatusCode::UNAUTHENTICATED);
-
-  grpc::ClientContext alpha;
-  alpha.AddMetadata("authorization", "Bearer alpha");
-  auto reader = stub_->Generate(&alpha, Greedy(prompt, 60, "same"));
-  pb::GenerateResponse response;
-  ASSERT_TRUE(reader->Read(&response));
-  // The other key's request of the same id, and its abort, are its own.
-  grpc::ClientContext beta;
-  beta.AddMetadata("x-api-key", "beta");
-  const Outcome other = Generate(Greedy(prompt, 2, "same"), &beta);
-  EXPECT_TRUE(other.complete.has_value());
-  EXPECT_EQ(other.complete->cached_tokens(), 0u);
-  grpc::ClientContext abort;
-  abort.AddMetadata("x-api-key", "beta");
-  pb::AbortRequest same;
-  same.add_request_ids("same");
-  pb::AbortResponse done;
-  EXPECT_TRUE(stub_->Abort(&abort, same, &done).ok());
-  bool complete = false;
-  while (reader->Read(&response)) complete = response.has_complete();
-  EXPECT_TRUE(complete);
 }
 
 TEST_F(GrpcServerTest, ShutdownWakesEverybody) {
@@ -493,6 +359,11 @@ TEST_F(GrpcServerTest, APortInUseIsAnError) {
   Open();
   const auto second = GrpcServer::Start(host_.get(), &keys_, {.port = server_->port()});
   EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(GrpcServerTest, GatewaysKnowModelsByNamesWithoutSpaces) {
+  EXPECT_EQ(ServedName("Llama 3.2 1B  Instruct"), "Llama-3.2-1B-Instruct");
+  EXPECT_EQ(ServedName("qwen2.5-coder"), "qwen2.5-coder");
 }
 
 }  // namespace

@@ -3,68 +3,79 @@
 #ifndef WEFT_SERVE_GRPC_GRPC_SERVICE_H_
 #define WEFT_SERVE_GRPC_GRPC_SERVICE_H_
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/mutex.h"
 #include "mlx_engine.grpc.pb.h"
 #include "serve/api_keys.h"
 #include "serve/grpc/generate_call.h"
+#include "serve/grpc/rpc_call.h"
 #include "serve/grpc/tokenizer_bundle.h"
 #include "serve/handler_pool.h"
 #include "serve/host.h"
 
 namespace weft::serve {
 
-class GrpcService final : public mlx::grpc::engine::MlxEngine::CallbackService {
+class GrpcService final : public grpc::CallbackGenericService {
  public:
+  struct Options {
+    // No key is asked for, whatever `keys` says.
+    bool open = false;
+    bool log_text = false;
+    std::chrono::milliseconds stall_timeout{60'000};
+  };
   // `host` and `keys` must outlive this.
-  GrpcService(Host* host, const ApiKeys* keys, std::chrono::milliseconds stall_timeout);
+  GrpcService(Host* host, const ApiKeys* keys, const Options& options);
+  ~GrpcService() override;
+
+  // What is registered beside this, so that the service has its name.
+  grpc::Service* listing();
 
   // Gives the requests that run so long to end, cancels the rest, refuses later ones, and
   // joins the pools.
   void Close(std::chrono::milliseconds grace);
 
-  grpc::ServerWriteReactor<mlx::grpc::engine::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context,
-      const mlx::grpc::engine::GenerateRequest* request) override;
-  grpc::ServerUnaryReactor* HealthCheck(grpc::CallbackServerContext* context,
-                                        const mlx::grpc::engine::HealthCheckRequest* request,
-                                        mlx::grpc::engine::HealthCheckResponse* response) override;
-  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
-                                  const mlx::grpc::engine::AbortRequest* request,
-                                  mlx::grpc::engine::AbortResponse* response) override;
-  grpc::ServerUnaryReactor* GetModelInfo(
-      grpc::CallbackServerContext* context, const mlx::grpc::engine::GetModelInfoRequest* request,
-      mlx::grpc::engine::GetModelInfoResponse* response) override;
-  grpc::ServerUnaryReactor* GetServerInfo(
-      grpc::CallbackServerContext* context, const mlx::grpc::engine::GetServerInfoRequest* request,
-      mlx::grpc::engine::GetServerInfoResponse* response) override;
-  grpc::ServerWriteReactor<smg::grpc::common::GetTokenizerChunk>* GetTokenizer(
-      grpc::CallbackServerContext* context,
-      const smg::grpc::common::GetTokenizerRequest* request) override;
+  // Every call, but for health checks, as soon as its head is there.
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override;
 
  private:
+  class Listing;
+  struct Method;
+
   // Whose request it is, by the key in its metadata. UNAUTHENTICATED.
-  StatusOr<std::string> DomainOf(const grpc::CallbackServerContext& context) const;
+  Status FindOwner(const grpc::CallbackServerContext& context, RpcHead* head) const;
+  mlx::grpc::engine::HealthCheckResponse Health() const;
+  Status Abort(const RpcHead& head, const mlx::grpc::engine::AbortRequest& request);
+  Status GetModelInfo(mlx::grpc::engine::GetModelInfoResponse* response) const;
+  Status GetServerInfo(mlx::grpc::engine::GetServerInfoResponse* response) const;
   // Made at the first request for it, then kept.
   StatusOr<std::shared_ptr<const TokenizerBundle>> Bundle();
 
+  static const Method kMethods[];
+
   Host& host_;
   const ApiKeys& keys_;
-  const std::chrono::milliseconds stall_timeout_;
+  const Options options_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const std::unique_ptr<Listing> listing_;
   CallTable calls_;
   Mutex bundle_mutex_;
   std::shared_ptr<const TokenizerBundle> bundle_ WEFT_GUARDED_BY(bundle_mutex_);
   // Last, so that they are joined first.
   HandlerPool pumps_;
   HandlerPool bundlers_;
+  const GenerateCall::Service generate_{&host_, &calls_, &pumps_, options_.stall_timeout};
 };
+
+// The model's name without spaces: gateways choose parsers by names as Hugging Face has them.
+std::string ServedName(std::string_view model_id);
 
 }  // namespace weft::serve
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "model/hugging_face_names.h"
 #include "nlohmann/json.hpp"
 #include "serve/grpc/zip_writer.h"
 #include "tokenizer/pretokenizer_pattern.h"
@@ -296,6 +297,18 @@ std::string TokenizerConfig(const Vocabulary& v, std::string_view chat_template,
   return config.dump(2, ' ', false, json::error_handler_t::replace);
 }
 
+std::string ModelConfig(const ModelFile& file, const Vocabulary& v, int64_t context_tokens) {
+  const HuggingFaceNames names = HuggingFaceNamesOf(file);
+  json config = {{"model_type", names.model_type},
+                 {"architectures", json::array({names.class_name})},
+                 {"vocab_size", v.size()},
+                 {"max_position_embeddings", context_tokens},
+                 {"eos_token_id", v.ends_of_generation()}};
+  if (v.bos != kNoToken) config["bos_token_id"] = v.bos;
+  if (v.padding != kNoToken) config["pad_token_id"] = v.padding;
+  return config.dump(2);
+}
+
 std::string Sha256Hex(std::string_view data) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
@@ -325,6 +338,7 @@ StatusOr<TokenizerBundle> BuildTokenizerBundle(const ModelFile& file,
   WEFT_RETURN_IF_ERROR(zip.Add("tokenizer.json", tokenizer));
   WEFT_RETURN_IF_ERROR(zip.Add("tokenizer_config.json",
                                TokenizerConfig(*vocabulary, chat_template, context_tokens)));
+  WEFT_RETURN_IF_ERROR(zip.Add("config.json", ModelConfig(file, *vocabulary, context_tokens)));
   TokenizerBundle bundle{.zip = zip.Finish()};
   bundle.sha256 = Sha256Hex(bundle.zip);
   return bundle;

@@ -1,5 +1,8 @@
 // The tokenizer of a model file in the form that Hugging Face's libraries read:
-// tokenizer.json and tokenizer_config.json, in a zip archive.
+// tokenizer.json, tokenizer_config.json and config.json, in a zip archive.
+//
+// config.json says whose tokenizer it is: a gateway that does not find it looks for the model
+// on a hub.
 //
 // A gateway that tokenizes for itself must come to the very ids that the model was
 // trained with, so what cannot be said in that form is refused. It is only nearly exact for

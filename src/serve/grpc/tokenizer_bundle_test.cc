@@ -144,6 +144,13 @@ TEST(TokenizerBundle, IsTheSameEachTime) {
   EXPECT_EQ(json::parse(config)["chat_template"], "{{ messages }}");
   EXPECT_EQ(json::parse(config)["eos_token"], "<end>");
   EXPECT_EQ(json::parse(config)["model_max_length"], 100);
+  const auto [model_name, model_config] = ReadEntry(one->zip, &at);
+  EXPECT_EQ(model_name, "config.json");
+  EXPECT_EQ(json::parse(model_config), json({{"model_type", "llama"},
+                                             {"architectures", {"LlamaForCausalLM"}},
+                                             {"vocab_size", 5},
+                                             {"max_position_embeddings", 100},
+                                             {"eos_token_id", {3}}}));
 }
 
 }  // namespace

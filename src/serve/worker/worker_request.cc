@@ -5,6 +5,7 @@
 
 #include "base/strings.h"
 #include "serve/json_fields.h"
+#include "weft/options.h"
 
 namespace weft::serve {
 namespace {
@@ -13,7 +14,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMin64 = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax64 = std::numeric_limits<int64_t>::max();
-constexpr size_t kMaxStops = 64;
 
 StatusOr<WorkerRequest::Op> ParseOp(const std::string& name) {
   if (name.empty()) return WorkerRequest::Op::kGenerate;
@@ -78,7 +78,7 @@ Status ParseSampling(JsonFields* fields, WorkerRequest* request) {
   const double top_p = fields->Number("top_p", -kAny, kAny).value_or(1);
   const int64_t top_k = fields->Integer("top_k", kMin64, kMax64).value_or(0);
   const int64_t seed = fields->Integer("seed", kMin64, kMax64).value_or(0);
-  request->stop = fields->Strings("stop", kMaxStops).value_or(std::vector<std::string>());
+  request->stop = fields->Strings("stop", kMaxStopStrings).value_or(std::vector<std::string>());
   if (!(top_p > 0 && top_p <= 1)) return InvalidArgument("top_p must be finite and in (0, 1]");
   if (top_k < 0 || top_k > std::numeric_limits<int32_t>::max()) {
     return InvalidArgument("top_k must fit in a nonnegative int32");
