@@ -187,6 +187,7 @@ bool EngineCore::TakeIdleSession() {
     StartSave(oldest, /*park=*/true, /*free_now=*/true, [](const Status&) {});
   }
   memory_->Drop(oldest);
+  Touch(oldest);
   ++stats_.sessions_dropped;
   return true;
 }

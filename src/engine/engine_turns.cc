@@ -8,10 +8,13 @@
 
 namespace weft {
 
+Status EngineCore::RefuseBusy(const Session& session) {
+  if (session.turn == nullptr) return OkStatus();
+  return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
+}
+
 Status EngineCore::ValidateTurn(const Session& session, const TurnOptions& options) const {
-  if (session.turn != nullptr) {
-    return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
-  }
+  WEFT_RETURN_IF_ERROR(RefuseBusy(session));
   WEFT_RETURN_IF_ERROR(RefusePoisoned(session));
   const int64_t n_vocab = model_->n_vocab();
   for (const TokenId token : options.tokens) {
@@ -88,7 +91,7 @@ StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const Turn
   turn->seed = options.sampling.seed.value_or(
       MixBits(static_cast<uint64_t>(turn->submitted_us) ^ (turn->serial << 40)) >> 11);
   turn->queue = std::make_shared<TurnQueue>(static_cast<size_t>(options_.max_pending_events),
-                                            [post_back = post_back_] { post_back([] {}); });
+                                            options.n_choices, [post_back = post_back_] { post_back([] {}); });
   turn->cancelled = std::make_shared<std::atomic<bool>>(false);
   session->turn = turn.get();
   if (session->state == SessionState::kParked) {
@@ -96,6 +99,7 @@ StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const Turn
   } else {
     session->state = SessionState::kRunning;
   }
+  Touch(session);
   Submitted submitted{.session = session->id, .queue = turn->queue, .cancelled = turn->cancelled};
   queued_.push_back(std::move(turn));
   return submitted;
@@ -296,6 +300,7 @@ void EngineCore::Retire(ActiveTurn* turn) {
   session->last_used_us = NowMicros();
   if (session->state == SessionState::kRunning) session->state = SessionState::kReady;
   if (session->restoring) session->state = SessionState::kParked;  // until it is back
+  Touch(session);
   if (turn->closes_session) DestroySession(session);
   if (turn->failed) {
     ++stats_.turns_failed;
@@ -305,7 +310,7 @@ void EngineCore::Retire(ActiveTurn* turn) {
     ++stats_.turns_finished;
   }
   memory_->ReturnFreed();
-  turn->queue->Finish();
+  AfterPublish([queue = turn->queue] { queue->Finish(); });
 }
 
 void EngineCore::CutAll(const Status& status) {

@@ -51,6 +51,9 @@ struct Session {
     return state == SessionState::kParked ? saved_tokens : static_cast<int64_t>(tokens.size());
   }
 
+  // The published view of it is of before its last change.
+  bool is_touched = false;
+
   ActiveTurn* turn = nullptr;  // the one that is queued or running
   // A file is being read or written for it: no turn starts, and calls that need its
   // file wait until that is done.
