@@ -120,9 +120,8 @@ class EngineThread : public Engine {
   }
   StatusOr<NamedTurn> SubmitNamed(const SessionOptions& session, const TurnOptions& options,
                                   const NamedTurnPolicy& policy) override {
-    auto submitted = Await<StatusOr<EngineCore::Submitted>>([&](const auto& reply) {
-      core_->SubmitNamed(session, options, policy, reply);
-    });
+    auto submitted = Await<StatusOr<EngineCore::Submitted>>(
+        [&](const auto& reply) { core_->SubmitNamed(session, options, policy, reply); });
     WEFT_RETURN_IF_ERROR(submitted.status());
     NamedTurn named{.is_anonymous = submitted->is_anonymous};
     WEFT_ASSIGN_OR_RETURN(named.turn, Wrap(std::move(submitted)));

@@ -18,7 +18,8 @@ void EngineCore::SubmitNamed(const SessionOptions& session, const TurnOptions& o
                              const NamedTurnPolicy& policy,
                              const ReplyWith<StatusOr<Submitted>>& reply) {
   if (session.name.empty()) return reply(SubmitOnce(session.domain, options));
-  auto request = std::make_shared<const NamedRequest>(NamedRequest{session, options, policy, reply});
+  auto request =
+      std::make_shared<const NamedRequest>(NamedRequest{session, options, policy, reply});
   Session* const found = sessions_.FindByName(session.domain, session.name);
   if (found == nullptr) return SubmitToNew(request);
   if (found->turn != nullptr) return SubmitTo(request, found);

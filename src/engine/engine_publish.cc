@@ -126,7 +126,11 @@ TurnInfo EngineCore::InfoOf(const ActiveTurn& turn, bool runs) const {
   const bool waits = first.waits_for_sibling || first.preempted;
   info.stage = waits ? TurnInfo::Stage::kWaiting : TurnInfo::Stage::kReading;
   info.done_tokens = first.session->computed;
-  if (turn.first_row_us > 0) info.prompt_us = first.last_row_us - turn.first_row_us;
+  if (turn.first_row_us > 0) {
+    info.prompt_us = first.last_row_us - turn.first_row_us;
+  } else {
+    info.cached_tokens = info.done_tokens;
+  }
   return info;
 }
 

@@ -42,6 +42,7 @@ bool EngineCore::RunOnce() {
     memory_->ReturnFreed();
     return resumed || retired;
   }
+  PublishIfDue();  // who was admitted is seen while the step runs
   const Status status = Compute(&parts);
   if (status.ok()) {
     for (StepPart& part : parts) Consume(&part);

@@ -91,7 +91,8 @@ StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const Turn
   turn->seed = options.sampling.seed.value_or(
       MixBits(static_cast<uint64_t>(turn->submitted_us) ^ (turn->serial << 40)) >> 11);
   turn->queue = std::make_shared<TurnQueue>(static_cast<size_t>(options_.max_pending_events),
-                                            options.n_choices, [post_back = post_back_] { post_back([] {}); });
+                                            options.n_choices,
+                                            [post_back = post_back_] { post_back([] {}); });
   turn->cancelled = std::make_shared<std::atomic<bool>>(false);
   session->turn = turn.get();
   if (session->state == SessionState::kParked) {
@@ -161,6 +162,7 @@ void EngineCore::Admit() {
     if (best == queued_.end()) return;
     running_.splice(running_.end(), queued_, best);
     StartTurn(running_.back().get());
+    published_us_ = 0;  // its step may take long
   }
 }
 

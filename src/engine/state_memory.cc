@@ -1,8 +1,8 @@
 #include "engine/state_memory.h"
 
 #include <algorithm>
-#include <numeric>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"

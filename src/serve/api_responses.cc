@@ -118,6 +118,15 @@ class ResponseWriter {
   ResponseWriter(Host& host, const ResponsesRequest& read, SseStream* sse)
       : host_(host), read_(read), sse_(sse), response_(NewResponse(host, read)) {}
 
+  // Clients that count events as life hear no comments; this one may come again.
+  void TellAlive() {
+    if (begun_) {
+      ResponseEvent("response.in_progress");
+    } else {
+      Begin();
+    }
+  }
+
   // Before the answer begins, as llama-server tells it.
   void TellProgress(const ProgressEvent& progress) {
     if (Begin())
@@ -303,7 +312,9 @@ void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& resp
       writer.TellProgress(progress);
     };
   }
-  auto stream = StartChat(host, request, watch, read->call, to);
+  SendSign send_sign;
+  if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
+  auto stream = StartChat(host, request, watch, read->call, std::move(send_sign));
   if (!stream.ok() && !sse.begun()) {
     return SendError(responder, stream.status(), ErrorShape::kOpenAi);
   }

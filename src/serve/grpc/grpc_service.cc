@@ -129,6 +129,7 @@ grpc::ServerWriteReactor<pb::GenerateResponse>* GrpcService::Generate(
   StatusOr<TurnOptions> turn = TurnOptionsOf(*request);
   if (!turn.ok()) return Refuse<pb::GenerateResponse>(turn.status());
   turn->deadline = DeadlineOf(*context);
+  turn->label = request->request_id();
   const bool logprobs = turn->top_logprobs >= 0;
   auto call = std::make_unique<GenerateCall>(
       &host_, &calls_, context,
