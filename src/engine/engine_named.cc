@@ -22,7 +22,9 @@ void EngineCore::SubmitNamed(const SessionOptions& session, const TurnOptions& o
       std::make_shared<const NamedRequest>(NamedRequest{session, options, policy, reply});
   Session* const found = sessions_.FindByName(session.domain, session.name);
   if (found == nullptr) return SubmitToNew(request);
-  if (found->turn != nullptr) return SubmitTo(request, found);
+  if (found->state != SessionState::kParked || found->turn != nullptr) {
+    return SubmitTo(request, found);
+  }
   // A file that cannot be read is better known now than when the turn runs: its client may
   // do without the session.
   WhenFree(found->id, /*with_state=*/true, [=, this](const StatusOr<Session*>& free) {

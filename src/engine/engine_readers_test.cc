@@ -19,7 +19,8 @@ class EngineReadersTest : public ::testing::Test {
   }
   static std::vector<std::string> Names(Engine* engine) {
     std::vector<std::string> names;
-    for (const SessionInfo& info : *engine->ListSessions("")) names.push_back(info.name);
+    const auto infos = engine->ListSessions("");
+    for (const SessionInfo& info : infos.value()) names.push_back(info.name);
     return names;
   }
 
