@@ -177,6 +177,8 @@ class ResponseWriter {
 
   bool ResponseEvent(const std::string& type, const ordered_json& rest = {}) {
     ordered_json data = {{"response", response_}};
+    // Clients take this for all there is so far, and add what comes to it.
+    if (open_) data["response"]["output"].push_back(item_.Json("in_progress", true));
     if (!rest.is_null()) data.update(rest);
     return Event(type, std::move(data));
   }

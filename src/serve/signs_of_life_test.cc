@@ -187,6 +187,23 @@ TEST_F(SignsOfLifeTest, ResponsesSayThatTheyAreInProgress) {
   EXPECT_EQ(events.back().name, "response.completed");
 }
 
+// Some clients take the response of an event for all there is, and add deltas to it.
+TEST_F(SignsOfLifeTest, AResponseInProgressHasWhatWasSaidSoFar) {
+  const auto answer =
+      PostQuiet("/v1/responses", {{"input", Json::array({Say("<<slow>>Hello")})}}, 0);
+  std::string text;
+  int in_between = 0;
+  for (const SseEvent& event : answer.Events()) {
+    const Json data = event.json();
+    if (event.name == "response.output_text.delta") text += data["delta"];
+    if (event.name != "response.in_progress" || text.empty()) continue;
+    ++in_between;
+    EXPECT_EQ(data["response"]["output"][0]["content"][0]["text"], text) << event.data;
+  }
+  EXPECT_EQ(text, "Hello");
+  EXPECT_GT(in_between, 0);
+}
+
 TEST_F(SignsOfLifeTest, WithoutAnIntervalThereIsOnlyTheBeginning) {
   quiet_.SetIntervals(milliseconds(1), milliseconds(0));
   const auto answer = PostQuiet("/v1/messages", Chat(), 2);
