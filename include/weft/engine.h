@@ -5,9 +5,13 @@
 // engine and a generation, so a closed or foreign one is refused before anything is
 // touched.
 //
-// Threads: every method may be called from any thread except from inside a callback
-// that the engine itself runs. A call posts to the engine's mailbox and waits for
-// the answer, which comes between two steps.
+// Threads: every method may be called from any thread. What only looks (FindSession,
+// Inspect, ListSessions, Turns, Stats) reads what the engine published last and never waits
+// for it: that is at most 20 ms old while steps follow each other, as old as the step while
+// one runs, and always holds what every call that has returned, and every turn whose end was
+// read, left behind. Every other call posts to the engine's mailbox and waits for the answer,
+// which comes between two steps; it must not be made from inside a callback that the engine
+// itself runs.
 //
 //   auto engine = Engine::Start(model, {});
 //   auto session = (*engine)->CreateSession({.name = "kitchen"});
@@ -84,6 +88,52 @@ struct EngineStats {
   int64_t weight_bytes_read = 0, kv_bytes_read = 0;
 };
 
+// A turn that waits or runs.
+struct TurnInfo {
+  enum class Stage {
+    kQueued,   // for a place, or for its session's file
+    kWaiting,  // for a sibling that computes the same prefix, or for memory
+    kReading,  // its prompt is computed
+    kWriting,  // it samples
+  };
+  uint64_t id = 0;  // in order of submission
+  SessionId session;
+  std::string session_name;  // empty: anonymous
+  std::string domain;
+  std::string label;  // TurnOptions::label
+  Stage stage = Stage::kQueued;
+  int64_t prompt_tokens = 0;  // length of the context at its start
+  int64_t cached_tokens = 0;  // of those, not computed for this turn
+  int64_t done_tokens = 0;    // of the prompt, cached ones included
+  int64_t generated_tokens = 0;
+  int64_t max_tokens = -1;  // TurnOptions::max_tokens
+  int64_t queued_us = 0;    // submitted -> first computed row; 0 until there is one
+  int64_t prompt_us = 0;    // first computed row -> last one of the prompt so far
+
+  // Of the prompt, so far; 0 while nothing is known.
+  double PromptTokensPerSecond() const;
+  // Until the prompt is in, at that rate; 0 where that cannot be told.
+  double PromptSecondsLeft() const;
+};
+std::string_view NameOf(TurnInfo::Stage stage);
+
+// What becomes of a turn whose session cannot take it now.
+struct NamedTurnPolicy {
+  enum class Otherwise {
+    kRefuse,
+    kAnonymous,  // it runs on an anonymous session of its own
+  };
+  // Another turn of it waits or runs: FAILED_PRECONDITION.
+  Otherwise busy = Otherwise::kRefuse;
+  // It is poisoned, or its file cannot be read: FAILED_PRECONDITION.
+  Otherwise unusable = Otherwise::kRefuse;
+  // It is new and there are as many sessions as may be: RESOURCE_EXHAUSTED.
+  Otherwise full = Otherwise::kRefuse;
+  // Before that, the session of the same domain that was not used for longest is closed,
+  // unless it has a file: one that was promised to be found again keeps its place.
+  bool close_idle_when_full = true;
+};
+
 // One request on a session. Events are read by one consumer thread; Cancel may come
 // from anywhere. Dropping the last reference cancels what still runs.
 class Turn {
@@ -103,6 +153,12 @@ class Turn {
   // Ends the turn at the next step boundary, wherever it is. Any number of times.
   virtual void Cancel() = 0;
   virtual SessionId session() const = 0;
+};
+
+// A turn, and where it runs.
+struct NamedTurn {
+  std::shared_ptr<Turn> turn;
+  bool is_anonymous = false;  // not on the session that was named
 };
 
 class Engine {
@@ -163,6 +219,16 @@ class Engine {
   // A turn on an anonymous session of its own, which is closed with it.
   virtual absl::StatusOr<std::shared_ptr<Turn>> SubmitOnce(std::string_view domain,
                                                            const TurnOptions& options) = 0;
+
+  // A turn on the session of that name, in one message to the engine: the session is made
+  // when there is none and brought back when it is parked, and what it holds is matched with
+  // the turn's tokens as by Submit. A turn that is refused leaves no new session behind.
+  // `session.name` empty: as SubmitOnce.
+  virtual absl::StatusOr<NamedTurn> SubmitNamed(const SessionOptions& session,
+                                                const TurnOptions& options,
+                                                const NamedTurnPolicy& policy) = 0;
+  // Those that run, in order of admission, then those that wait.
+  virtual std::vector<TurnInfo> Turns() = 0;
 
   // --- the whole ----------------------------------------------------------------
   virtual EngineStats Stats() = 0;

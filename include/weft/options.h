@@ -131,7 +131,8 @@ struct TurnOptions {
   bool report_progress = false;  // ProgressEvents, while the prompt is computed
   std::function<std::unique_ptr<TokenMask>(int choice)> token_mask;
 
-  int priority = 0;  // higher first
+  int priority = 0;   // higher first
+  std::string label;  // shown in TurnInfo, for whoever looks for a request there
   // The turn ends with DEADLINE_EXCEEDED at this time; unset: never.
   std::optional<std::chrono::steady_clock::time_point> deadline;
 

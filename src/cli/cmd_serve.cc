@@ -41,6 +41,7 @@
 #include "serve/log.h"
 #include "serve/model_host.h"
 #include "serve/page.h"
+#include "serve/prompt_log.h"
 
 namespace weft::cli {
 namespace {
@@ -51,8 +52,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSendGrace{5000};
 // For who reads the log to read its last lines.
 constexpr milliseconds kLogGrace{1000};
-// Between two looks for sessions that were not used for --session-ttl.
-constexpr int kSweepMs = 1000;
+// Between two looks for long prompts to tell of, and for sessions that were not used for
+// --session-ttl.
+constexpr int kLookMs = 1000;
 
 struct ServeFlags {
   ModelFlags model;
@@ -76,6 +78,7 @@ struct ServeFlags {
   std::vector<std::string> cors_origins;
   int64_t session_ttl_s = 0;  // 0: sessions are kept
   int drain_seconds = 30;
+  int sse_ping_seconds = 10;
   bool log_text = false;
   bool share_prefixes = false;
   int step_ms = EngineOptions().step_ms;
@@ -233,9 +236,14 @@ void LogReady(serve::Host& host, int64_t start_us) {
                         host.chat().reply_format(), " format"));
 }
 
+void TellLongPrompts(serve::Host* host, serve::PromptLog* log) {
+  if (host->phase() == serve::Phase::kFailed) return;
+  log->Look(host->engine().Turns(), NowMicros());
+}
+
 // Lets what runs come to its end, at once after a second signal.
 Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer* server,
-             serve::GrpcServer* grpc, Wakeups* wakeups) {
+             serve::GrpcServer* grpc, serve::PromptLog* prompt_log, Wakeups* wakeups) {
   serve::LogLine(StrCat("shutting down: running turns have ", flags.drain_seconds,
                         " s to finish; a second signal ends them at once"));
   if (grpc != nullptr) grpc->BeginDrain();
@@ -248,7 +256,9 @@ Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer*
   });
   milliseconds send_grace = kSendGrace;
   while (!drained) {
-    if (wakeups->Wait(-1) != Wakeups::Cause::kSignal) continue;
+    const Wakeups::Cause cause = wakeups->Wait(kLookMs);
+    if (cause == Wakeups::Cause::kTimeout) TellLongPrompts(host, prompt_log);
+    if (cause != Wakeups::Cause::kSignal) continue;
     send_grace = milliseconds(0);
     (void)host->Drain(milliseconds(0));
   }
@@ -260,7 +270,7 @@ Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer*
 }
 
 void CloseExpiredSessions(const ServeFlags& flags, serve::Host* host) {
-  if (host->phase() != serve::Phase::kReady) return;
+  if (flags.session_ttl_s == 0 || host->phase() != serve::Phase::kReady) return;
   const auto closed =
       host->engine().CloseIdle(std::nullopt, std::chrono::seconds(flags.session_ttl_s));
   if (closed.ok() && *closed > 0) {
@@ -302,17 +312,19 @@ Status Serve(const ServeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto wakeups, Wakeups::Create());
 
   LoadOutcome outcome;
-  serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, file); },
-                         .engine = engine_options,
-                         .template_source = std::move(template_source),
-                         .model_id = flags.alias,
-                         .defaults = {.sampling = FlaggedSampling(flags.sampling),
-                                      .strict_model_name = flags.strict_model_name},
-                         .loaded =
-                             [&](const Status& status) {
-                               outcome.Set(status);
-                               wakeups->Tell();
-                             }});
+  serve::ModelHost host(
+      {.load = [&] { return LoadFlaggedModel(flags.model, file); },
+       .engine = engine_options,
+       .template_source = std::move(template_source),
+       .model_id = flags.alias,
+       .defaults = {.sampling = FlaggedSampling(flags.sampling),
+                    .strict_model_name = flags.strict_model_name,
+                    .ping_interval = std::chrono::seconds(flags.sse_ping_seconds)},
+       .loaded =
+           [&](const Status& status) {
+             outcome.Set(status);
+             wakeups->Tell();
+           }});
   serve::Router router;
   serve::RegisterServerApi(router, host);
   serve::RegisterSessionsApi(router, host);
@@ -332,12 +344,13 @@ Status Serve(const ServeFlags& flags) {
   host.StartLoading();
 
   std::unique_ptr<serve::GrpcServer> grpc;
-  const int sweep_ms = flags.session_ttl_s > 0 ? kSweepMs : -1;
+  serve::PromptLog prompt_log(serve::LogLine);
   while (true) {
-    const Wakeups::Cause cause = wakeups->Wait(sweep_ms);
+    const Wakeups::Cause cause = wakeups->Wait(kLookMs);
     if (cause == Wakeups::Cause::kSignal) break;
     if (!outcome.ended()) continue;
     if (cause == Wakeups::Cause::kTimeout) {
+      TellLongPrompts(&host, &prompt_log);
       CloseExpiredSessions(flags, &host);
       continue;
     }
@@ -354,7 +367,7 @@ Status Serve(const ServeFlags& flags) {
     std::fflush(nullptr);
     _exit(0);
   }
-  return Drain(flags, &host, server.get(), grpc.get(), wakeups.get());
+  return Drain(flags, &host, server.get(), grpc.get(), &prompt_log, wakeups.get());
 }
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags) {
@@ -415,6 +428,12 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   app->add_option("--drain-seconds", flags->drain_seconds,
                   "How long running turns may take to finish after SIGTERM")
       ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  app->add_option(
+         "--sse-ping-interval", flags->sse_ping_seconds,
+         "Seconds after which a stream that has nothing to tell shows that it is alive, so "
+         "that clients do not give up a long prompt (0: never after its beginning)")
+      ->check(CLI::Range(0, 3600))
       ->capture_default_str();
   app->add_flag("--share-prefixes", flags->share_prefixes,
                 "Share cached prefixes between API keys too; timing may then tell one key what "

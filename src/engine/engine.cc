@@ -69,7 +69,7 @@ class EngineThread : public Engine {
     return Call([&] { return core_->CreateSession(options); });
   }
   StatusOr<SessionId> FindSession(std::string_view domain, std::string_view name) override {
-    return Call([&] { return core_->FindSession(domain, name); });
+    return view_->Latest()->Find(domain, name);
   }
   StatusOr<SessionId> Fork(SessionId session, int64_t position,
                            const SessionOptions& options) override {
@@ -102,14 +102,14 @@ class EngineThread : public Engine {
     return Call([&] { return StatusOr<int64_t>(core_->CloseIdle(domain, idle.count())); });
   }
   StatusOr<SessionInfo> Inspect(SessionId session) override {
-    return Call([&] { return core_->Inspect(session); });
+    return view_->Latest()->Inspect(session);
   }
   StatusOr<std::vector<int32_t>> Tokens(SessionId session) override {
     return Await<StatusOr<std::vector<int32_t>>>(
         [&](const auto& reply) { core_->Tokens(session, reply); });
   }
   StatusOr<std::vector<SessionInfo>> ListSessions(std::string_view domain) override {
-    return Call([&] { return StatusOr<std::vector<SessionInfo>>(core_->ListSessions(domain)); });
+    return view_->Latest()->List(domain);
   }
   StatusOr<std::shared_ptr<Turn>> Submit(SessionId session, const TurnOptions& options) override {
     return Wrap(Call([&] { return core_->Submit(session, options); }));
@@ -118,10 +118,17 @@ class EngineThread : public Engine {
                                              const TurnOptions& options) override {
     return Wrap(Call([&] { return core_->SubmitOnce(domain, options); }));
   }
-  EngineStats Stats() override {
-    auto stats = Call([&] { return StatusOr<EngineStats>(core_->Stats()); });
-    return stats.ok() ? *stats : EngineStats();
+  StatusOr<NamedTurn> SubmitNamed(const SessionOptions& session, const TurnOptions& options,
+                                  const NamedTurnPolicy& policy) override {
+    auto submitted = Await<StatusOr<EngineCore::Submitted>>(
+        [&](const auto& reply) { core_->SubmitNamed(session, options, policy, reply); });
+    WEFT_RETURN_IF_ERROR(submitted.status());
+    NamedTurn named{.is_anonymous = submitted->is_anonymous};
+    WEFT_ASSIGN_OR_RETURN(named.turn, Wrap(std::move(submitted)));
+    return named;
   }
+  std::vector<TurnInfo> Turns() override { return view_->Latest()->turns(); }
+  EngineStats Stats() override { return view_->Latest()->stats(); }
   Status CheckIntegrity() override {
     return Call([&] { return core_->CheckIntegrity(); });
   }
@@ -152,7 +159,7 @@ class EngineThread : public Engine {
   }
 
   // The same for work that may answer later, after reading or writing a file: waits until
-  // `ask`, or what it has started there, calls its argument.
+  // `ask`, or what it has started there, calls its argument, and readers can see what it did.
   template <typename Result, typename Ask>
   Result Await(Ask ask) {
     WEFT_CHECK(std::this_thread::get_id() != engine_thread_,
@@ -160,9 +167,10 @@ class EngineThread : public Engine {
     // Shared, as the waiter may be gone before set_value has returned.
     auto promise = std::make_shared<std::promise<Result>>();
     std::future<Result> result = promise->get_future();
-    const bool posted = mailbox_->Post([&ask, promise] {
-      const std::function<void(Result)> reply = [promise](Result value) {
-        promise->set_value(std::move(value));
+    const bool posted = mailbox_->Post([this, &ask, promise] {
+      const std::function<void(Result)> reply = [this, promise](Result value) {
+        auto shared = std::make_shared<Result>(std::move(value));
+        core_->AfterPublish([promise, shared] { promise->set_value(std::move(*shared)); });
       };
       ask(reply);
     });
@@ -185,16 +193,24 @@ class EngineThread : public Engine {
       return;
     }
     core_ = *std::move(core);
+    view_ = core_->view();
+    core_->Publish();
     built->set_value(OkStatus());
     while (!ShouldStop()) {
       RunMessages();
-      if (core_->RunOnce([this] { return mailbox_->HasMail(); }) || ShouldStop()) continue;
+      if (core_->RunOnce([this] { return mailbox_->HasMail(); }) || ShouldStop()) {
+        core_->PublishIfDue();
+        continue;
+      }
+      core_->Publish();
+      if (core_->HasMoreToPublish()) continue;
       CheckWhenIdle();
       const auto wake = core_->NextWake();
       mailbox_->WaitUntil(stop_at_ ? std::min(*stop_at_, wake) : wake);
     }
     core_->StopAdmitting();
     core_->CutAll(Unavailable("the engine is shutting down"));
+    core_->Publish();
     core_->ParkAll([this](const Status& status) {
       if (shutdown_status_.ok()) shutdown_status_ = status;
     });
@@ -207,11 +223,13 @@ class EngineThread : public Engine {
     // What was posted before the close is answered; it finds an engine that admits
     // nothing.
     RunMessages();
+    core_->CloseView();
     core_.reset();
   }
 
   void RunMessages() {
     for (const Mailbox::Message& message : mailbox_->Take()) message();
+    core_->PublishIfDue();
   }
 
   void CheckWhenIdle() {
@@ -232,6 +250,9 @@ class EngineThread : public Engine {
   Mutex join_mutex_;  // whoever shuts down first joins, the others wait for that
   std::thread thread_ WEFT_GUARDED_BY(join_mutex_);
   std::thread::id engine_thread_;  // set by Launch, when nobody else can call yet
+
+  // Set by the engine thread before Launch returns.
+  std::shared_ptr<const EngineView> view_;
 
   // Engine thread only; the status is read once that is joined.
   Status shutdown_status_;

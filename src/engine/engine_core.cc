@@ -1,5 +1,5 @@
-// Making an engine, and accounting. Sessions are in engine_sessions.cc, turns in
-// engine_turns.cc, the step itself in engine_step.cc.
+// Making an engine. Sessions are in engine_sessions.cc, turns in engine_turns.cc and
+// engine_named.cc, the step itself in engine_step.cc, what readers see in engine_publish.cc.
 #include "engine/engine_core.h"
 
 #include <algorithm>
@@ -38,7 +38,8 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
       options_(options),
       post_back_(std::move(post_back)),
       sessions_(next_engine_tag.fetch_add(1), options.max_sessions),
-      planner_({}) {}
+      planner_({}),
+      view_(std::make_shared<EngineView>(sessions_.tag())) {}
 
 EngineCore::~EngineCore() = default;
 
@@ -110,59 +111,18 @@ Status EngineCore::WarmUp() {
   return status;
 }
 
-// --- accounting -------------------------------------------------------------------------
+// --- the whole --------------------------------------------------------------------------
 
-EngineStats EngineCore::Stats() const {
-  EngineStats stats = stats_;
-  sessions_.ForEach([&](Session* session) {
-    switch (session->state) {
-      case SessionState::kReady:
-        ++stats.sessions_ready;
-        break;
-      case SessionState::kRunning:
-        ++stats.sessions_running;
-        break;
-      case SessionState::kParked:
-        ++stats.sessions_parked;
-        break;
-      case SessionState::kPoisoned:
-        ++stats.sessions_poisoned;
-        break;
-    }
-  });
-  stats.turns_queued = static_cast<int64_t>(queued_.size());
-  stats.turns_running = static_cast<int64_t>(running_.size());
-  stats.pages_used = memory_->pages_used();
-  stats.pages_in_index = memory_->pages_in_index();
-  stats.page_budget = memory_->page_budget();
-  stats.weight_bytes = model_->weight_bytes();
-  stats.page_bytes = memory_->page_bytes();
-  stats.slot_bytes = memory_->slot_bytes();
-  stats.checkpoint_bytes = memory_->checkpoint_bytes();
-  size_t n_logits = logits_.capacity();
-  if (long_step_ != nullptr) n_logits += long_step_->logits.capacity();
-  stats.scratch_bytes = executor_->scratch_bytes() + static_cast<int64_t>(n_logits * sizeof(float));
-  stats.index_nodes = memory_->index_nodes();
-  stats.index_evicted_pages = memory_->index_evicted_pages();
-  stats.pages_copied = memory_->pages_copied();
-  stats.slots_used = memory_->slots_used();
-  stats.slots_copied = memory_->slots_copied();
-  stats.checkpoints = memory_->checkpoints();
-  stats.evicted_checkpoints = memory_->evicted_checkpoints();
-  const StageStats stages = executor_->stage_stats();
-  stats.compute_us = stages.total_ns / 1000;
-  stats.matmul_us = stages.matmul_ns / 1000;
-  stats.attention_us = stages.attention_ns / 1000;
-  stats.weight_bytes_read = stages.weight_bytes;
-  stats.kv_bytes_read = stages.kv_bytes;
-  return stats;
+Status EngineCore::CheckIntegrity() {
+  WEFT_RETURN_IF_ERROR(memory_->CheckIntegrity(sessions_));
+  Publish();
+  return CheckPublished();
 }
-
-Status EngineCore::CheckIntegrity() const { return memory_->CheckIntegrity(sessions_); }
 
 void EngineCore::DropPrefixes() {
   memory_->DropPrefixes();
   memory_->ReturnFreed();
+  n_stale_places_ = sessions_.n_places();
 }
 
 std::chrono::steady_clock::time_point EngineCore::NextWake() const {

@@ -24,6 +24,7 @@
 #include "backend/backend.h"
 #include "base/status.h"
 #include "engine/active_turn.h"
+#include "engine/engine_view.h"
 #include "engine/session_store.h"
 #include "engine/session_table.h"
 #include "engine/state_memory.h"
@@ -50,9 +51,6 @@ class EngineCore {
 
   // --- sessions ------------------------------------------------------------------
   StatusOr<SessionId> CreateSession(const SessionOptions& options);
-  StatusOr<SessionId> FindSession(std::string_view domain, std::string_view name);
-  StatusOr<SessionInfo> Inspect(SessionId id);
-  std::vector<SessionInfo> ListSessions(std::string_view domain);
   // These bring a parked session back first.
   void Fork(SessionId id, int64_t position, const SessionOptions& options,
             const ReplyWith<StatusOr<SessionId>>& reply);
@@ -79,9 +77,13 @@ class EngineCore {
     SessionId session;
     std::shared_ptr<TurnQueue> queue;
     std::shared_ptr<std::atomic<bool>> cancelled;
+    bool is_anonymous = false;  // not on the session that was named
   };
   StatusOr<Submitted> Submit(SessionId id, const TurnOptions& options);
   StatusOr<Submitted> SubmitOnce(std::string_view domain, const TurnOptions& options);
+  // engine_named.cc
+  void SubmitNamed(const SessionOptions& session, const TurnOptions& options,
+                   const NamedTurnPolicy& policy, const ReplyWith<StatusOr<Submitted>>& reply);
 
   // --- the loop ----------------------------------------------------------------------
   // One round: cancels and deadlines, admission, then a short step or a piece of the long
@@ -96,9 +98,23 @@ class EngineCore {
   // Ends every turn with the status.
   void CutAll(const Status& status);
 
-  EngineStats Stats() const;
-  Status CheckIntegrity() const;
+  // Also compares what was published with what there is.
+  Status CheckIntegrity();
   void DropPrefixes();
+
+  // --- what readers see (engine_publish.cc) ------------------------------------------
+  // Outlives this.
+  std::shared_ptr<const EngineView> view() const { return view_; }
+  // Runs `then` once all that was done so far can be seen: an answer, or a turn's end.
+  void AfterPublish(std::function<void()> then) { after_publish_.push_back(std::move(then)); }
+  void Publish();
+  // The same where somebody waits for it, or the last time was a while ago.
+  void PublishIfDue();
+  // Sessions whose shared pages may have become others since they were published: so many
+  // of them are looked at each time.
+  bool HasMoreToPublish() const { return n_stale_places_ > 0; }
+  // From now on readers are told that the engine has shut down.
+  void CloseView() { view_->Close(); }
 
   const Model& model() const { return *model_; }
   const EngineOptions& options() const { return options_; }
@@ -129,6 +145,7 @@ class EngineCore {
 
   StatusOr<SessionId> ForkNow(const Session& from, int64_t position, const SessionOptions& options);
   Status TruncateNow(Session* session, int64_t position);
+  static Status RefuseBusy(const Session& session);
   static Status RefusePoisoned(const Session& session);
 
   // Files.
@@ -146,6 +163,24 @@ class EngineCore {
   void EndFileWork(Session* session);
   void CloseNow(Session* session, bool forget, const Reply& reply);
   void BecomeParked(Session* session);
+
+  // Named turns.
+  struct NamedRequest;
+  void SubmitTo(const std::shared_ptr<const NamedRequest>& request, Session* session);
+  void SubmitToNew(const std::shared_ptr<const NamedRequest>& request);
+  void Refuse(const NamedRequest& request, NamedTurnPolicy::Otherwise otherwise,
+              const Status& status);
+  bool CloseIdleOf(std::string_view domain);
+
+  // What readers see.
+  // The session is to be published anew.
+  void Touch(Session* session);
+  void Put(Session* session);
+  void PutStalePlaces();
+  EngineStats Stats() const;
+  std::vector<TurnInfo> TurnInfos() const;
+  TurnInfo InfoOf(const ActiveTurn& turn, bool runs) const;
+  Status CheckPublished() const;
 
   // Turns, from submission to the end.
   Status ValidateTurn(const Session& session, const TurnOptions& options) const;
@@ -225,6 +260,13 @@ class EngineCore {
   int64_t slice_end_us_ = 0;             // until then it goes on before the next short step
   std::vector<float> logits_;            // of short steps
   EngineStats stats_;                    // the counters; gauges are filled in by Stats()
+
+  const std::shared_ptr<EngineView> view_;
+  std::vector<SessionId> touched_;
+  size_t n_stale_places_ = 0;  // of the session table, from next_stale_place_ on
+  size_t next_stale_place_ = 0;
+  int64_t published_us_ = 0;
+  std::vector<std::function<void()>> after_publish_;
 };
 
 }  // namespace weft

@@ -48,6 +48,7 @@ Status EngineCore::OpenStore() {
     (*session)->saved_tokens = file.n_tokens;
     (*session)->note = std::string(Message(file.health));
     (*session)->last_used_us = NowMicros() - IdleMicros(file);
+    Touch(*session);
   }
   return OkStatus();
 }
@@ -59,9 +60,7 @@ Status EngineCore::CheckSavable(const Session& session) const {
   if (session.name.empty()) {
     return FailedPrecondition("only a session with a name can be saved; rename it first");
   }
-  if (session.turn != nullptr) {
-    return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
-  }
+  WEFT_RETURN_IF_ERROR(RefuseBusy(session));
   if (session.file_work) return FailedPrecondition("this session is just being saved");
   if (session.state == SessionState::kPoisoned) {
     return FailedPrecondition("a poisoned session is not saved; reset it first");
@@ -120,6 +119,7 @@ void EngineCore::StartSave(Session* session, bool park, bool free_now, const Rep
   auto snapshot = SnapshotOf(*session);
   if (!snapshot.ok()) return reply(snapshot.status());
   if (free_now) memory_->Drop(session);
+  Touch(session);
   const SessionId id = session->id;
   const int64_t n_tokens = session->n_tokens();
   session->file_work = true;
@@ -134,6 +134,7 @@ void EngineCore::StartSave(Session* session, bool park, bool free_now, const Rep
 
 // What waited for the file runs next, as if it had been posted now.
 void EngineCore::EndFileWork(Session* session) {
+  Touch(session);
   session->file_work = false;
   for (auto& waiting : session->after_file_work) post_back_(std::move(waiting));
   session->after_file_work.clear();
@@ -241,6 +242,7 @@ void EngineCore::Rename(SessionId id, const std::string& name, const Reply& repl
       return reply(InvalidArgument("a saved session needs a name"));
     }
     const Status status = sessions_.Rename(session, name);
+    Touch(session);
     if (!status.ok() || !session->saved || name == old_name) return reply(status);
     session->file_work = true;
     ++file_works_;
@@ -302,6 +304,7 @@ void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
     (*parked)->saved = true;
     (*parked)->saved_tokens = saved_tokens;
     (*parked)->last_used_us = last_used_us;
+    Touch(*parked);
     return reply(OkStatus());
   }
   ++file_works_;

@@ -1,5 +1,4 @@
 // Sessions: create, fork, go back, describe. What needs their files is in engine_files.cc.
-#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -10,12 +9,8 @@ namespace weft {
 StatusOr<SessionId> EngineCore::CreateSession(const SessionOptions& options) {
   WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Create(options.domain, options.name));
   session->last_used_us = NowMicros();
+  Touch(session);
   return session->id;
-}
-
-StatusOr<SessionId> EngineCore::FindSession(std::string_view domain, std::string_view name) {
-  if (Session* const session = sessions_.FindByName(domain, name)) return session->id;
-  return NotFound("there is no session named \"", Printable(name), "\"");
 }
 
 namespace {
@@ -63,6 +58,7 @@ StatusOr<SessionId> EngineCore::ForkNow(const Session& from, int64_t position,
   fork->tokens.assign(from.tokens.begin(), from.tokens.begin() + position);
   memory_->Share(from, position, fork);
   fork->last_used_us = NowMicros();
+  Touch(fork);
   return fork->id;
 }
 
@@ -82,6 +78,7 @@ Status EngineCore::TruncateNow(Session* session, int64_t position) {
   memory_->Truncate(session, position);
   session->tokens.resize(static_cast<size_t>(position));
   memory_->ReturnFreed();
+  Touch(session);
   return OkStatus();
 }
 
@@ -96,36 +93,16 @@ void EngineCore::Reset(SessionId id, const Reply& reply) {
     session->tokens.clear();
     session->note.clear();
     session->state = SessionState::kReady;
+    Touch(session);
     reply(OkStatus());
   });
 }
 
 void EngineCore::DestroySession(Session* session) {
+  Touch(session);  // others may have shared its pages
+  view_->Remove(session->id);
   memory_->Drop(session);
   sessions_.Remove(session);
-}
-
-SessionInfo EngineCore::InfoOf(const Session& session) const {
-  SessionInfo info;
-  info.id = session.id;
-  info.name = session.name;
-  info.domain = session.domain;
-  info.state = session.state;
-  info.n_tokens = session.n_tokens();
-  info.note = session.note;
-  info.n_computed = session.computed;
-  info.pages = memory_->PagesOf(session);
-  info.shared_pages = memory_->SharedPagesOf(session);
-  info.state_bytes = memory_->BytesOf(session);
-  info.slot_bytes = memory_->SlotBytesOf(session);
-  info.saved = session.saved;
-  info.idle_us = session.state == SessionState::kRunning ? 0 : NowMicros() - session.last_used_us;
-  return info;
-}
-
-StatusOr<SessionInfo> EngineCore::Inspect(SessionId id) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
-  return InfoOf(*session);
 }
 
 void EngineCore::Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<TokenId>>>& reply) {
@@ -133,16 +110,6 @@ void EngineCore::Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<Token
     if (!session.ok()) return reply(session.status());
     reply((*session)->tokens);
   });
-}
-
-std::vector<SessionInfo> EngineCore::ListSessions(std::string_view domain) {
-  std::vector<SessionInfo> infos;
-  sessions_.ForEach([&](Session* session) {
-    if (session->domain == domain && !session->name.empty()) infos.push_back(InfoOf(*session));
-  });
-  std::sort(infos.begin(), infos.end(),
-            [](const SessionInfo& a, const SessionInfo& b) { return a.name < b.name; });
-  return infos;
 }
 
 }  // namespace weft

@@ -55,6 +55,7 @@ bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
     PrepareParts(&parts);
     resumed = ResumePreempted(/*nobody_runs=*/parts.empty()) || resumed;
   }
+  PublishIfDue();  // who was admitted is seen while the step runs
   if (!parts.empty()) {
     RunShortStep(std::move(parts));
   } else if (long_step_ != nullptr) {
@@ -236,6 +237,7 @@ bool EngineCore::TakeIdleSession() {
     StartSave(oldest, /*park=*/true, /*free_now=*/true, [](const Status&) {});
   }
   memory_->Drop(oldest);
+  Touch(oldest);
   ++stats_.sessions_dropped;
   return true;
 }

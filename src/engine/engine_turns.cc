@@ -48,11 +48,14 @@ Status ValidateChunks(const std::vector<int64_t>& chunks) {
 
 }  // namespace
 
+Status EngineCore::RefuseBusy(const Session& session) {
+  if (session.turn == nullptr) return OkStatus();
+  return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
+}
+
 // All other sessions wait meanwhile: what is too long is refused before it is walked.
 Status EngineCore::ValidateTurn(const Session& session, const TurnOptions& options) const {
-  if (session.turn != nullptr) {
-    return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
-  }
+  WEFT_RETURN_IF_ERROR(RefuseBusy(session));
   WEFT_RETURN_IF_ERROR(RefusePoisoned(session));
   const int64_t n_vocab = model_->n_vocab();
   int64_t total = static_cast<int64_t>(options.tokens.size());
@@ -118,6 +121,7 @@ StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const Turn
   turn->seed = options.sampling.seed.value_or(
       MixBits(static_cast<uint64_t>(turn->submitted_us) ^ (turn->serial << 40)) >> 11);
   turn->queue = std::make_shared<TurnQueue>(static_cast<size_t>(options_.max_pending_events),
+                                            options.n_choices,
                                             [post_back = post_back_] { post_back([] {}); });
   turn->cancelled = std::make_shared<std::atomic<bool>>(false);
   session->turn = turn.get();
@@ -126,6 +130,7 @@ StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const Turn
   } else {
     session->state = SessionState::kRunning;
   }
+  Touch(session);
   Submitted submitted{.session = session->id, .queue = turn->queue, .cancelled = turn->cancelled};
   queued_.push_back(std::move(turn));
   return submitted;
@@ -193,6 +198,7 @@ void EngineCore::Admit() {
     if (best == queued_.end()) return;
     running_.splice(running_.end(), queued_, best);
     StartTurn(running_.back().get());
+    published_us_ = 0;  // its step may take long
   }
 }
 
@@ -364,6 +370,7 @@ void EngineCore::Retire(ActiveTurn* turn) {
   session->last_used_us = NowMicros();
   if (session->state == SessionState::kRunning) session->state = SessionState::kReady;
   if (session->restoring) session->state = SessionState::kParked;  // until it is back
+  Touch(session);
   if (turn->closes_session) DestroySession(session);
   if (turn->failed) {
     ++stats_.turns_failed;
@@ -373,7 +380,7 @@ void EngineCore::Retire(ActiveTurn* turn) {
     ++stats_.turns_finished;
   }
   memory_->ReturnFreed();
-  turn->queue->Finish();
+  AfterPublish([queue = turn->queue] { queue->Finish(); });
 }
 
 void EngineCore::CutAll(const Status& status) {

@@ -51,6 +51,9 @@ struct Session {
     return state == SessionState::kParked ? saved_tokens : static_cast<int64_t>(tokens.size());
   }
 
+  // The published view of it is of before its last change.
+  bool is_touched = false;
+
   ActiveTurn* turn = nullptr;  // the one that is queued or running
   // A long step has it, paused or not: tokens, tables and slot stay as they are until the
   // step has ended.

@@ -92,7 +92,7 @@ Session* SessionTable::Insert(std::string_view domain, std::string_view name, bo
 }
 
 Session* SessionTable::Find(SessionId id) const {
-  const uint64_t index = id.value & kIndexMask;
+  const size_t index = IndexOf(id);
   if (id.value >> (kIndexBits + kGenerationBits) != tag_ || index >= entries_.size()) {
     return nullptr;
   }
@@ -103,7 +103,13 @@ Session* SessionTable::Find(SessionId id) const {
 
 StatusOr<Session*> SessionTable::Get(SessionId id) const {
   if (Session* session = Find(id)) return session;
-  if (id.value >> (kIndexBits + kGenerationBits) != tag_) {
+  return NoSession(tag_, id);
+}
+
+size_t SessionTable::IndexOf(SessionId id) { return id.value & kIndexMask; }
+
+Status SessionTable::NoSession(uint16_t tag, SessionId id) {
+  if (id.value >> (kIndexBits + kGenerationBits) != tag) {
     return FailedPrecondition("this session handle belongs to another engine");
   }
   return NotFound("this session is closed");
@@ -130,7 +136,7 @@ Status SessionTable::Rename(Session* session, std::string_view name) {
 void SessionTable::Remove(Session* session) {
   WEFT_CHECK(Find(session->id) == session, "removing a session that is not in the table");
   if (!session->name.empty()) names_.erase({session->domain, session->name});
-  const uint32_t index = static_cast<uint32_t>(session->id.value & kIndexMask);
+  const uint32_t index = static_cast<uint32_t>(IndexOf(session->id));
   if (session->counted) --n_sessions_;
   entries_[index].session.reset();
   free_.push_back(index);

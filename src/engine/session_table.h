@@ -6,6 +6,7 @@
 #ifndef WEFT_ENGINE_SESSION_TABLE_H_
 #define WEFT_ENGINE_SESSION_TABLE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -38,11 +39,19 @@ class SessionTable {
   Session* Find(SessionId id) const;
   // The same as a status that says which.
   StatusOr<Session*> Get(SessionId id) const;
+  // Where a handle's session is in the table: below the number that were ever there at once.
+  static size_t IndexOf(SessionId id);
+  // Why an engine with this tag has no session with that handle.
+  static Status NoSession(uint16_t tag, SessionId id);
   Session* FindByName(std::string_view domain, std::string_view name) const;
   Status Rename(Session* session, std::string_view name);
   // The handle is dead and the session destroyed when this returns.
   void Remove(Session* session);
 
+  uint16_t tag() const { return tag_; }
+  // Places of the table, taken or not, and what is at one of them: null when it is free.
+  size_t n_places() const { return entries_.size(); }
+  Session* At(size_t place) const { return entries_[place].session.get(); }
   void ForEach(const std::function<void(Session*)>& visit) const;
   int size() const { return n_sessions_; }  // that are counted
 

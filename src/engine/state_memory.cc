@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -423,20 +424,25 @@ int64_t StateMemory::pages_used() const {
   return pages;
 }
 
-int64_t StateMemory::page_budget() const {
-  int64_t bytes = 0;
-  for (const int64_t page : layout_.page_bytes) bytes += page;
-  return bytes == 0 ? 0 : budget_bytes_ / bytes * static_cast<int64_t>(n_groups());
+void StateMemory::FillStats(EngineStats* stats) const {
+  const PrefixIndexStats index = index_->Stats();
+  int64_t bytes_of_each = 0;  // a page of every group
+  for (const int64_t page : layout_.page_bytes) bytes_of_each += page;
+  stats->pages_used = pages_used();
+  stats->pages_in_index = std::accumulate(index.pages.begin(), index.pages.end(), int64_t{0});
+  stats->page_budget =
+      bytes_of_each == 0 ? 0 : budget_bytes_ / bytes_of_each * static_cast<int64_t>(n_groups());
+  stats->page_bytes = page_bytes();
+  stats->checkpoint_bytes = index.lone_checkpoints * layout_.slot_bytes;
+  stats->slots_used = slots_used();
+  stats->slot_bytes = stats->slots_used * layout_.slot_bytes - stats->checkpoint_bytes;
+  stats->checkpoints = index.checkpoints;
+  stats->evicted_checkpoints = index.evicted_checkpoints;
+  stats->index_nodes = index.nodes;
+  stats->index_evicted_pages = index.evicted_pages;
+  stats->pages_copied = pages_copied_;
+  stats->slots_copied = slots_copied_;
 }
-
-int64_t StateMemory::pages_in_index() const {
-  int64_t pages = 0;
-  for (const int64_t n : index_->Stats().pages) pages += n;
-  return pages;
-}
-
-int64_t StateMemory::index_nodes() const { return index_->Stats().nodes; }
-int64_t StateMemory::index_evicted_pages() const { return index_->Stats().evicted_pages; }
 
 void StateMemory::ReturnFreed() {
   for (size_t g = 0; g < n_groups(); ++g) {

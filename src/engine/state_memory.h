@@ -127,23 +127,16 @@ class StateMemory {
   Status WriteState(Session* session, const SavedState& state);
 
   // --- the whole --------------------------------------------------------------------
-  // Of what somebody holds. A slot that a session and a checkpoint share is the session's.
+  // Of what somebody holds.
   int64_t used_bytes() const { return page_bytes() + slots_used() * layout_.slot_bytes; }
   int64_t page_bytes() const;
-  int64_t checkpoint_bytes() const { return index_->Stats().lone_checkpoints * layout_.slot_bytes; }
-  int64_t slot_bytes() const { return used_bytes() - page_bytes() - checkpoint_bytes(); }
   int64_t slots_used() const { return slots_ != nullptr ? slots_->in_use() : 0; }
   int64_t budget_bytes() const { return budget_bytes_; }
   int64_t free_bytes() const { return budget_bytes_ - used_bytes(); }
   int64_t pages_used() const;
-  int64_t page_budget() const;
-  int64_t pages_in_index() const;
-  int64_t index_nodes() const;
-  int64_t index_evicted_pages() const;
-  int64_t checkpoints() const { return index_->Stats().checkpoints; }
-  int64_t evicted_checkpoints() const { return index_->Stats().evicted_checkpoints; }
-  int64_t pages_copied() const { return pages_copied_; }
-  int64_t slots_copied() const { return slots_copied_; }
+  // What memory is used for, and what became of it, as the engine tells it. A slot that a
+  // session and a checkpoint share is the session's.
+  void FillStats(EngineStats* stats) const;
   const StateLayout& layout() const { return layout_; }
 
   void DropPrefixes() { index_->ClearAll(); }

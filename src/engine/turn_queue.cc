@@ -8,6 +8,10 @@ void TurnQueue::Push(TurnEvent event) {
   bool was_empty;
   {
     MutexLock lock(&mutex_);
+    if (std::holds_alternative<DoneEvent>(event) && --dones_left_ == 0) {
+      last_done_ = std::move(event);
+      return;
+    }
     was_empty = events_.empty();
     events_.push_back(std::move(event));
     if (events_.size() >= capacity_) was_full_ = true;
@@ -23,6 +27,7 @@ bool TurnQueue::Full() const {
 void TurnQueue::Finish() {
   {
     MutexLock lock(&mutex_);
+    if (last_done_) events_.push_back(*std::exchange(last_done_, std::nullopt));
     finished_ = true;
   }
   Notify();

@@ -1,5 +1,8 @@
 // The events of one turn on their way from the engine to its consumer.
 //
+// The last Done is delivered by Finish: whoever has read the end of a turn finds its session
+// free, and sees that in what the engine has published.
+//
 // The engine pushes and never waits; the consumer pops. The queue knows how full it
 // is, so that the engine can pause a turn whose consumer does not read, and tells
 // the engine (through `on_drained`) when a full queue has become half empty.
@@ -17,15 +20,16 @@ namespace weft {
 
 class TurnQueue {
  public:
-  // `on_drained` is called on the consumer's thread, without a lock held.
-  TurnQueue(size_t capacity, std::function<void()> on_drained)
-      : capacity_(capacity), on_drained_(std::move(on_drained)) {}
+  // `n_choices` Dones end the turn. `on_drained` is called on the consumer's thread, without
+  // a lock held.
+  TurnQueue(size_t capacity, int n_choices, std::function<void()> on_drained)
+      : capacity_(capacity), on_drained_(std::move(on_drained)), dones_left_(n_choices) {}
 
   // --- engine thread -------------------------------------------------------
   // Always takes the event; Full() is a request to send no more for now.
   void Push(TurnEvent event) WEFT_EXCLUDES(mutex_);
   bool Full() const WEFT_EXCLUDES(mutex_);
-  // No event follows. Wakes whoever waits.
+  // No event follows but a last Done. Wakes whoever waits.
   void Finish() WEFT_EXCLUDES(mutex_);
 
   // --- consumer --------------------------------------------------------------
@@ -43,6 +47,8 @@ class TurnQueue {
   mutable Mutex mutex_;
   CondVar available_;
   std::deque<TurnEvent> events_ WEFT_GUARDED_BY(mutex_);
+  int dones_left_ WEFT_GUARDED_BY(mutex_);
+  std::optional<TurnEvent> last_done_ WEFT_GUARDED_BY(mutex_);
   bool finished_ WEFT_GUARDED_BY(mutex_) = false;
   bool was_full_ WEFT_GUARDED_BY(mutex_) = false;
   std::function<void()> ready_ WEFT_GUARDED_BY(mutex_);

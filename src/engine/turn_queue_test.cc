@@ -15,7 +15,7 @@ TurnEvent Token(int id) {
 }
 
 TEST(TurnQueueTest, DeliversInOrderAcrossThreadsAndEnds) {
-  TurnQueue queue(8, [] {});
+  TurnQueue queue(8, 1, [] {});
   std::thread producer([&] {
     for (int i = 0; i < 1000; ++i) queue.Push(Token(i));
     queue.Finish();
@@ -28,7 +28,7 @@ TEST(TurnQueueTest, DeliversInOrderAcrossThreadsAndEnds) {
 
 TEST(TurnQueueTest, FullIsSaidOnceAndDrainedAtHalf) {
   int drained = 0;
-  TurnQueue queue(4, [&] { ++drained; });
+  TurnQueue queue(4, 1, [&] { ++drained; });
   for (int i = 0; i < 4; ++i) {
     EXPECT_FALSE(queue.Full());
     queue.Push(Token(i));
@@ -44,7 +44,7 @@ TEST(TurnQueueTest, FullIsSaidOnceAndDrainedAtHalf) {
 }
 
 TEST(TurnQueueTest, TryNextTellsEmptyFromFinished) {
-  TurnQueue queue(4, [] {});
+  TurnQueue queue(4, 1, [] {});
   bool finished = true;
   EXPECT_FALSE(queue.TryNext(&finished).has_value());
   EXPECT_FALSE(finished);
@@ -56,7 +56,7 @@ TEST(TurnQueueTest, TryNextTellsEmptyFromFinished) {
 }
 
 TEST(TurnQueueTest, ReadyIsCalledWhenEventsComeAfterNone) {
-  TurnQueue queue(4, [] {});
+  TurnQueue queue(4, 1, [] {});
   std::atomic<int> calls{0};
   queue.Push(Token(0));
   queue.SetReadyCallback([&] { ++calls; });
@@ -69,6 +69,23 @@ TEST(TurnQueueTest, ReadyIsCalledWhenEventsComeAfterNone) {
   EXPECT_EQ(calls, 2);
   queue.Finish();
   EXPECT_EQ(calls, 3);
+}
+
+TEST(TurnQueueTest, TheLastDoneComesWithTheEnd) {
+  TurnQueue queue(4, 2, [] {});
+  bool finished = true;
+  queue.Push(DoneEvent{.choice = 1});
+  queue.Push(DoneEvent{.choice = 0});
+  auto event = queue.TryNext(&finished);
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(std::get<DoneEvent>(*event).choice, 1);
+  EXPECT_FALSE(queue.TryNext(&finished).has_value()) << "its turn has not ended yet";
+  EXPECT_FALSE(finished);
+  queue.Finish();
+  event = queue.Next();
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(std::get<DoneEvent>(*event).choice, 0);
+  EXPECT_FALSE(queue.Next().has_value());
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ using std::chrono::milliseconds;
 // Prompts of one request that are with the engine at a time.
 constexpr size_t kPromptsAtOnce = 32;
 
-// How long a stream may have nothing to tell before it says so.
-constexpr milliseconds kPatience{10'000};
+// How long is waited at a time for something to tell where nobody has to hear of it.
+constexpr milliseconds kLook{10'000};
 
 Json ProbabilityEntry(const Tokenizer& tokenizer, TokenLogprob token, bool of_draw) {
   const std::string piece = tokenizer.Piece(token.token, /*render_special=*/true);
@@ -119,6 +119,7 @@ class PromptRun {
     GenerationRequest generation{
         .domain = request.domain, .turn = read_.turn, .wakeup = std::move(wakeup)};
     generation.turn.tokens = read_.prompts[index_];
+    generation.turn.label = request.id;
     WEFT_ASSIGN_OR_RETURN(generation_,
                           StartGeneration(host_, watch, read_.session, std::move(generation)));
     return OkStatus();
@@ -147,6 +148,11 @@ class PromptRun {
       step.index = IndexOf(done->choice);
     }
     return step;
+  }
+  // Of a stream that has nothing to tell.
+  Json EmptyPiece() const {
+    return Piece(0, "", Json::array(), generation_->prompt_tokens(),
+                 choices_[0].usage.completion_tokens);
   }
   bool ended() const { return n_ended_ == choices_.size(); }
 
@@ -297,20 +303,31 @@ class CompletionRun {
     const uint64_t seen = wakeup_->count();
     bool took = false;
     for (auto run = open_.begin(); run != open_.end();) {
-      const milliseconds patience = open_.size() == 1 ? kPatience : milliseconds(0);
+      const milliseconds patience = open_.size() == 1 ? Patience() : milliseconds(0);
       if (run->WaitFor(patience)) {
         took = true;
         WEFT_RETURN_IF_ERROR(TakeEvent(&*run));
       } else if (open_.size() == 1) {
-        if (read_.stream) sse_.Comment();
-        return OkStatus();
+        return TellAlive();
       }
       run = run->ended() ? open_.erase(run) : std::next(run);
     }
-    if (took || wakeup_->WaitPast(seen, std::chrono::steady_clock::now() + kPatience)) {
+    if (took || wakeup_->WaitPast(seen, std::chrono::steady_clock::now() + Patience())) {
       return OkStatus();
     }
-    if (read_.stream) sse_.Comment();
+    return TellAlive();
+  }
+
+  milliseconds Patience() const {
+    const RequestDefaults& defaults = host_.defaults();
+    const milliseconds wanted = sse_.begun() ? defaults.ping_interval : defaults.stream_begin;
+    return read_.stream && wanted.count() > 0 ? wanted : kLook;
+  }
+
+  Status TellAlive() {
+    const bool wanted = !sse_.begun() || host_.defaults().ping_interval.count() > 0;
+    if (!read_.stream || !wanted) return OkStatus();
+    if (!sse_.Data(open_.front().EmptyPiece())) return Cancelled("the client is gone");
     return OkStatus();
   }
 

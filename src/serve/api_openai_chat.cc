@@ -70,16 +70,12 @@ class ChunkWriter {
         read_(read),
         wants_logprobs_(wants_logprobs) {}
 
-  SseStream* sse() { return &sse_; }
+  bool begun() const { return sse_.begun(); }
 
   // `verbose`, unless it is null, is shown in the last chunk with a choice.
   void Run(ReplyStream* stream, const ordered_json& verbose) {
-    const int n_choices = read_.call.turn.n_choices;
-    for (int i = 0; i < n_choices; ++i) {
-      ordered_json delta = {{"role", "assistant"}, {"content", nullptr}};
-      if (!sse_.Data(Chunk(i, std::move(delta)))) return;
-    }
-    int open = n_choices;
+    if (!TellRoles()) return;
+    int open = read_.call.turn.n_choices;
     while (auto piece = stream->Next()) {
       if (!piece->status.ok()) return Fail(piece->status);
       if (piece->kind == ReplyPiece::Kind::kEnd) --open;
@@ -101,6 +97,16 @@ class ChunkWriter {
     if (sse_.Done()) sse_.End();
   }
 
+  // The roles, which come first, and then chunks that say nothing: comments are no sign of
+  // life to clients that count events, and a second role is added to the first by some.
+  void TellAlive() {
+    if (has_told_roles_) {
+      sse_.Data(Chunk(0, ordered_json::object()));
+    } else {
+      TellRoles();
+    }
+  }
+
   // Before the answer begins.
   void TellProgress(const ProgressEvent& progress) {
     ordered_json chunk = Chunk(0, {{"role", "assistant"}, {"content", nullptr}});
@@ -114,6 +120,14 @@ class ChunkWriter {
   }
 
  private:
+  bool TellRoles() {
+    if (std::exchange(has_told_roles_, true)) return true;
+    for (int i = 0; i < read_.call.turn.n_choices; ++i) {
+      if (!sse_.Data(Chunk(i, {{"role", "assistant"}, {"content", nullptr}}))) return false;
+    }
+    return true;
+  }
+
   ordered_json Chunk(int choice, ordered_json delta) const {
     ordered_json chunk = envelope_.Make("chat.completion.chunk");
     chunk["choices"] = ordered_json::array(
@@ -168,6 +182,7 @@ class ChunkWriter {
   SseStream sse_;
   const ChatCompletionRequest& read_;
   const bool wants_logprobs_;
+  bool has_told_roles_ = false;
   std::map<int, std::vector<TokenEvent>> tokens_;  // by choice, not yet shown
 };
 
@@ -191,9 +206,11 @@ void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder
       writer.TellProgress(progress);
     };
   }
-  auto stream = StartChat(host, request, watch, read->call, read->stream ? writer.sse() : nullptr);
+  SendSign send_sign;
+  if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
+  auto stream = StartChat(host, request, watch, read->call, std::move(send_sign));
   if (!stream.ok()) {
-    if (writer.sse()->begun()) return writer.Fail(stream.status());
+    if (writer.begun()) return writer.Fail(stream.status());
     return SendError(responder, stream.status(), ErrorShape::kOpenAi);
   }
   if (read->stream) {

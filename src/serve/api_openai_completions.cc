@@ -94,6 +94,7 @@ class CompletionRun {
     while (ahead_.size() < at_once && n_submitted_ < read_.prompts.size()) {
       GenerationRequest generation_request{.domain = request_.domain, .turn = turn};
       generation_request.turn.tokens = read_.prompts[n_submitted_].tokens;
+      generation_request.turn.label = request_.id;
       auto generation =
           StartGeneration(host_, watch_, read_.session, std::move(generation_request));
       // One that finds no place waits until those before it are answered.
@@ -101,7 +102,12 @@ class CompletionRun {
       WEFT_RETURN_IF_ERROR(generation.status());
       ++n_submitted_;
       ReplyPlan plan{.n_choices = turn.n_choices, .wants_logprobs = turn.top_logprobs >= 0};
-      if (sse != nullptr) plan.while_quiet = [sse] { sse->Comment(); };
+      if (sse != nullptr) {
+        const size_t first_choice = (n_submitted_ - 1) * static_cast<size_t>(turn.n_choices);
+        plan.signs = MakeSigns(host_, [this, sse, first_choice](const ReplyUsage&) {
+          sse->Data(Chunk(first_choice, "", nullptr, nullptr));
+        });
+      }
       ahead_.push_back(std::make_unique<ReplyStream>(*std::move(generation), std::move(plan)));
     }
     auto stream = std::move(ahead_.front());

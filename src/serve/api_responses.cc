@@ -118,6 +118,15 @@ class ResponseWriter {
   ResponseWriter(Host& host, const ResponsesRequest& read, SseStream* sse)
       : host_(host), read_(read), sse_(sse), response_(NewResponse(host, read)) {}
 
+  // Clients that count events as life hear no comments; this one may come again.
+  void TellAlive() {
+    if (begun_) {
+      ResponseEvent("response.in_progress");
+    } else {
+      Begin();
+    }
+  }
+
   // Before the answer begins, as llama-server tells it.
   void TellProgress(const ProgressEvent& progress) {
     if (Begin())
@@ -168,6 +177,8 @@ class ResponseWriter {
 
   bool ResponseEvent(const std::string& type, const ordered_json& rest = {}) {
     ordered_json data = {{"response", response_}};
+    // Clients take this for all there is so far, and add what comes to it.
+    if (open_) data["response"]["output"].push_back(item_.Json("in_progress", true));
     if (!rest.is_null()) data.update(rest);
     return Event(type, std::move(data));
   }
@@ -303,7 +314,9 @@ void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& resp
       writer.TellProgress(progress);
     };
   }
-  auto stream = StartChat(host, request, watch, read->call, to);
+  SendSign send_sign;
+  if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
+  auto stream = StartChat(host, request, watch, read->call, std::move(send_sign));
   if (!stream.ok() && !sse.begun()) {
     return SendError(responder, stream.status(), ErrorShape::kOpenAi);
   }

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/strings.h"
 #include "formats/model_file.h"
@@ -107,19 +108,40 @@ Json DefaultParams(Host& host) {
 }
 
 // A place for a running turn: which of them a conversation has is of no meaning.
-Json Slot(const Host& host, const Model& model, int id, bool busy) {
+Json Slot(const Model& model, int id, int64_t task) {
   return {{"id", id},
-          {"id_task", busy ? id : -1},
+          {"id_task", task},
           {"n_ctx", model.context_tokens()},
           {"speculative", false},
-          {"is_processing", busy}};
+          {"is_processing", task >= 0}};
+}
+
+// How far a turn is. Of another key's nobody is told more than that there is one.
+void AddProgress(const TurnInfo& turn, Json* slot) {
+  (*slot)["n_prompt_tokens"] = turn.prompt_tokens;
+  (*slot)["n_prompt_tokens_processed"] = turn.done_tokens - turn.cached_tokens;
+  (*slot)["n_prompt_tokens_cache"] = turn.cached_tokens;
+  const bool bounded = turn.max_tokens >= 0;
+  (*slot)["next_token"] =
+      Json::array({{{"has_next_token", true},
+                    {"has_new_line", false},
+                    {"n_remain", bounded ? turn.max_tokens - turn.generated_tokens : int64_t{-1}},
+                    {"n_decoded", turn.generated_tokens}}});
+  (*slot)["state"] = NameOf(turn.stage);
+  if (!turn.session_name.empty()) (*slot)["session_id"] = turn.session_name;
+  (*slot)["prompt_progress"] = {{"total", turn.prompt_tokens},
+                                {"cache", turn.cached_tokens},
+                                {"processed", turn.done_tokens},
+                                {"time_ms", turn.prompt_us / 1000},
+                                {"tokens_per_second", turn.PromptTokensPerSecond()},
+                                {"seconds_left", turn.PromptSecondsLeft()}};
 }
 
 void HandleProps(Host& host, HttpResponder& responder) {
   const Model& model = host.model();
   const Tokenizer& tokenizer = *model.tokenizer();
   const ChatFormat& chat = host.chat();
-  Json settings = Slot(host, model, 0, false);
+  Json settings = Slot(model, 0, /*task=*/-1);
   settings["params"] = DefaultParams(host);
   const auto text = [&](TokenId id) {
     return id == kNoToken ? std::string() : tokenizer.Piece(id, /*render_special=*/true);
@@ -147,15 +169,20 @@ void HandleProps(Host& host, HttpResponder& responder) {
 }
 
 void HandleSlots(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  const EngineStats stats = host.engine().Stats();
-  const int total = host.engine().options().max_running;
+  std::vector<TurnInfo> turns = host.engine().Turns();
+  std::erase_if(turns, [](const TurnInfo& turn) { return turn.stage == TurnInfo::Stage::kQueued; });
+  const auto total = static_cast<size_t>(host.engine().options().max_running);
   const auto refuses = request.query.find("fail_on_no_slot");
-  if (refuses != request.query.end() && refuses->second == "1" && stats.turns_running >= total) {
+  if (refuses != request.query.end() && refuses->second == "1" && turns.size() >= total) {
     return SendError(responder, ToApiError(Unavailable("no slot is free")), ErrorShape::kLlama);
   }
   Json slots = Json::array();
-  for (int i = 0; i < total; ++i) {
-    slots.push_back(Slot(host, host.model(), i, i < stats.turns_running));
+  for (size_t i = 0; i < total; ++i) {
+    const bool busy = i < turns.size();
+    Json slot =
+        Slot(host.model(), static_cast<int>(i), busy ? static_cast<int64_t>(turns[i].id) : -1);
+    if (busy && turns[i].domain == request.domain) AddProgress(turns[i], &slot);
+    slots.push_back(std::move(slot));
   }
   SendJson(responder, slots);
 }
@@ -170,33 +197,36 @@ void RegisterServerApi(Router& router, Host& host) {
                 .handler = [&host](const HttpRequest&,
                                    HttpResponder& responder) { HandleHealth(host, responder); },
                 .needs_model = false,
-                .is_public = true});
+                .is_public = true,
+                .is_quick = true});
   }
   router.Add({.method = "GET",
               .pattern = "/metrics",
               .shape = ErrorShape::kLlama,
               .handler = [&host](const HttpRequest&,
                                  HttpResponder& responder) { HandleMetrics(host, responder); },
-              .needs_model = false});
+              .needs_model = false,
+              .is_quick = true});
   // Clients look here, often without the key, to find out what they talk to.
   for (const char* const path : {"/v1/models", "/models"}) {
     router.Add({.method = "GET",
                 .pattern = path,
                 .handler = [&host](const HttpRequest&,
                                    HttpResponder& responder) { HandleModels(host, responder); },
-                .is_public = true});
+                .is_public = true,
+                .is_quick = true});
   }
-  router.Add("GET", "/v1/models/{id}", ErrorShape::kOpenAi,
-             [&host](const HttpRequest& request, HttpResponder& responder) {
-               HandleModel(host, request, responder);
-             });
-  router.Add(
+  router.AddQuick("GET", "/v1/models/{id}", ErrorShape::kOpenAi,
+                  [&host](const HttpRequest& request, HttpResponder& responder) {
+                    HandleModel(host, request, responder);
+                  });
+  router.AddQuick(
       "GET", "/props", ErrorShape::kLlama,
       [&host](const HttpRequest&, HttpResponder& responder) { HandleProps(host, responder); });
-  router.Add("GET", "/slots", ErrorShape::kLlama,
-             [&host](const HttpRequest& request, HttpResponder& responder) {
-               HandleSlots(host, request, responder);
-             });
+  router.AddQuick("GET", "/slots", ErrorShape::kLlama,
+                  [&host](const HttpRequest& request, HttpResponder& responder) {
+                    HandleSlots(host, request, responder);
+                  });
   const auto refuse = [&router](const char* path, const char* why) {
     router.Add("POST", path, ErrorShape::kLlama,
                [why](const HttpRequest&, HttpResponder& responder) {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -157,12 +158,15 @@ StatusOr<Json> Restore(Host& host, const HttpRequest& request) {
 void RegisterSessionsApi(Router& router, Host& host) {
   using Action = StatusOr<Json> (*)(Host&, const HttpRequest&);
   const auto add = [&](const char* method, const char* path, Action action) {
-    router.Add(method, path, ErrorShape::kOpenAi,
-               [&host, action](const HttpRequest& request, HttpResponder& responder) {
-                 const StatusOr<Json> answer = action(host, request);
-                 if (answer.ok()) return SendJson(responder, *answer);
-                 SendError(responder, answer.status(), ErrorShape::kOpenAi);
-               });
+    router.Add({.method = method,
+                .pattern = path,
+                .handler =
+                    [&host, action](const HttpRequest& request, HttpResponder& responder) {
+                      const StatusOr<Json> answer = action(host, request);
+                      if (answer.ok()) return SendJson(responder, *answer);
+                      SendError(responder, answer.status(), ErrorShape::kOpenAi);
+                    },
+                .is_quick = std::string_view(method) == "GET"});
   };
   add("GET", "/v1/sessions", List);
   add("POST", "/v1/sessions", Create);

@@ -199,7 +199,7 @@ class ChatResponder : public HttpResponder {
   }
   // Whole frames, as SseStream writes them.
   bool Write(std::string_view frame) override {
-    return channel_.Push(chat_, frame.starts_with(':') ? frame : StrCat(event_, frame));
+    return channel_.Push(chat_, StrCat(event_, frame));
   }
   void End() override {}
   bool gone() const override { return chat_.gone(); }
@@ -319,10 +319,10 @@ void RegisterChannelApi(Router& router, Host& host) {
              [&host, channels](const HttpRequest& request, HttpResponder& responder) {
                HandleChat(host, *channels, request, responder);
              });
-  router.Add("DELETE", "/v1/channels/{channel}/chats/{chat}", ErrorShape::kOpenAi,
-             [channels](const HttpRequest& request, HttpResponder& responder) {
-               HandleStop(*channels, request, responder);
-             });
+  router.AddQuick("DELETE", "/v1/channels/{channel}/chats/{chat}", ErrorShape::kOpenAi,
+                  [channels](const HttpRequest& request, HttpResponder& responder) {
+                    HandleStop(*channels, request, responder);
+                  });
 }
 
 }  // namespace weft::serve

@@ -87,19 +87,11 @@ StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& wat
                           .computed = usage.computed_tokens,
                           .completion = usage.completion_tokens});
   };
-  StatusOr<std::unique_ptr<Generation>> generation;
-  if (session.name.empty() || session.required) {
-    generation = host.Generate(std::move(request));
-  } else {
-    generation = host.Generate(request);
-    // Busy, poisoned, its file not to be read, or no more named sessions to be had.
-    const StatusCode code = generation.status().code();
-    if (code == StatusCode::kFailedPrecondition || code == StatusCode::kAlreadyExists ||
-        code == StatusCode::kResourceExhausted) {
-      request.session.clear();
-      generation = host.Generate(std::move(request));
-    }
+  if (!session.required) {
+    constexpr auto kAnonymous = NamedTurnPolicy::Otherwise::kAnonymous;
+    request.policy = {.busy = kAnonymous, .unusable = kAnonymous, .full = kAnonymous};
   }
+  auto generation = host.Generate(std::move(request));
   if (!generation.ok()) {
     if (generation.status().code() != StatusCode::kOutOfRange) return generation.status();
     return WithContext(generation.status(), n_tokens, host.model().context_tokens());
@@ -130,13 +122,21 @@ bool HasTools(const ChatRequest& chat) { return chat.tools.is_array() && !chat.t
 
 }  // namespace
 
+SignsOfLife MakeSigns(const Host& host, SendSign send) {
+  return {.send = std::move(send),
+          .begin = host.defaults().stream_begin,
+          .interval = host.defaults().ping_interval};
+}
+
 StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
-                                                 GoneWatch& watch, ChatCall call, SseStream* sse) {
+                                                 GoneWatch& watch, ChatCall call,
+                                                 SendSign send_sign) {
   WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call));
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
   turn.tokens = host.EncodeChat(request.domain, prompt.text);
   turn.show_control_tokens = true;
+  turn.label = request.id;
   generation_request.prompt_text = prompt.text;
 
   ReplyPlan plan{.n_choices = turn.n_choices,
@@ -147,7 +147,7 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
                  .call_id_prefix = call.call_id_prefix};
   turn.report_progress = static_cast<bool>(call.on_progress);
   plan.on_progress = std::move(call.on_progress);
-  if (sse != nullptr) plan.while_quiet = [sse] { sse->Comment(); };
+  plan.signs = MakeSigns(host, std::move(send_sign));
   const ReplyOptions reply{.tools = call.calls_allowed && HasTools(call.chat),
                            .separate_reasoning = call.separate_reasoning};
   for (int i = 0; i < turn.n_choices; ++i) {

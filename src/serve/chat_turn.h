@@ -18,7 +18,6 @@
 #include "serve/http.h"
 #include "serve/reply_stream.h"
 #include "serve/session_name.h"
-#include "serve/sse.h"
 
 namespace weft::serve {
 
@@ -56,11 +55,15 @@ struct ChatCall {
   std::function<void(const ProgressEvent&)> on_progress;
 };
 
+// How a streamed answer shows that it is alive. For one that is not streamed `send` is empty.
+using SendSign = std::function<void(const ReplyUsage&)>;
+SignsOfLife MakeSigns(const Host& host, SendSign send);
+
 // The stream has started: its prompt is computed. Errors name `messages` or `tools` where
-// the chat format does. `sse`, when the answer is streamed, is kept alive while there is
-// nothing to tell: it may have begun when an error is returned.
+// the chat format does. With `send_sign` the answer may have begun when an error is returned.
 StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
-                                                 GoneWatch& watch, ChatCall call, SseStream* sse);
+                                                 GoneWatch& watch, ChatCall call,
+                                                 SendSign send_sign);
 // The text of its prompt, control tokens included, as the model is given it.
 StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, const ChatCall& call);
 StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call);

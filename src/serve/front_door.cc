@@ -96,6 +96,12 @@ HttpServerHooks FrontDoor::Hooks() {
   hooks.handler = [this](HttpRequest& request, HttpResponder& responder) {
     Handle(request, responder);
   };
+  hooks.is_quick = [this](std::string_view method, std::string_view path) {
+    std::vector<std::string> segments;
+    if (!SplitPath(path, &segments)) return false;
+    const Route* const route = router_.Find(method, segments).route;
+    return route != nullptr && route->is_quick;
+  };
   hooks.shape_of = [this](std::string_view path) {
     std::vector<std::string> segments;
     return SplitPath(path, &segments) ? router_.Find("", segments).shape : ErrorShape::kOpenAi;

@@ -46,6 +46,7 @@ struct GenerationRequest {
   // Empty: an anonymous session, closed with the turn. Else the session of that name in
   // the domain, made when there is none.
   std::string session;
+  NamedTurnPolicy policy;
   TurnOptions turn;  // tokens are the whole context
   // The text that turn.tokens stand for, when they come from PromptMemory: the reply is
   // then remembered behind it. Empty: not remembered.
@@ -64,6 +65,10 @@ struct RequestDefaults {
   // Requests that name another model than the one served are refused. Most agents send
   // some name that they were configured with.
   bool strict_model_name = false;
+  // A streamed answer begins after so long at the latest, and then says at least so often
+  // that it is still being worked on (0: no more after the beginning).
+  std::chrono::milliseconds stream_begin{500};
+  std::chrono::milliseconds ping_interval{10'000};
 };
 
 class Host {
@@ -81,8 +86,7 @@ class Host {
   // Tokens of a rendered prompt, those of earlier turns of the same conversation kept as
   // the model made them (see prompt_memory.h).
   virtual std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) = 0;
-  // UNAVAILABLE while loading or draining; the engine's own refusals otherwise. A named
-  // session that runs is FAILED_PRECONDITION.
+  // UNAVAILABLE while loading or draining; the engine's own refusals otherwise.
   virtual StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) = 0;
 
   virtual const std::string& model_id() const = 0;  // --alias, or the model's name

@@ -2,10 +2,11 @@
 // pool, sends what it writes.
 //
 // One thread does all reading and sending. A request that finds no thread waits in a
-// bounded queue, one more is answered with 503. While a request waits or is worked on,
-// its connection is still read, so that a client that goes away is noticed at once, and a
-// bounded number of bytes of further (pipelined) requests is kept. A client that ends its
-// sending half counts as gone.
+// bounded queue, one more is answered with 503. Those whose handlers wait for nobody have
+// threads and a queue of their own: they are answered also when all others are taken. While a
+// request waits or is worked on, its connection is still read, so that a client that goes away is
+// noticed at once, and a bounded number of bytes of further (pipelined) requests is kept. A client
+// that ends its sending half counts as gone.
 //
 // Any thread may call any method.
 #ifndef WEFT_SERVE_HTTP_SERVER_H_
@@ -56,6 +57,9 @@ struct HttpServerHooks {
   // Runs on a thread of the pool. It may complete the request with what only it knows:
   // whose it is, the parts of its path.
   std::function<void(HttpRequest&, HttpResponder&)> handler;
+  // Whether the handler of such a request waits for nobody. It is then run on one of a few
+  // threads that are kept for those. Empty: no handler is.
+  std::function<bool(std::string_view method, std::string_view path)> is_quick;
   // How the errors of the server itself look for a path. Empty: OpenAI's shape.
   std::function<ErrorShape(std::string_view path)> shape_of;
   std::function<void(const RejectedRequest&)> rejected;  // may be empty

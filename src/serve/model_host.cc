@@ -1,20 +1,11 @@
 #include "serve/model_host.h"
 
-#include <functional>
 #include <new>
 #include <utility>
 
 #include "base/clock.h"
-#include "base/strings.h"
 
 namespace weft::serve {
-namespace {
-
-// Sessions that are dropped for one new one: more than one where others drop and make
-// sessions at the same time.
-constexpr int kMaxDrops = 16;
-
-}  // namespace
 
 class ModelHost::CountedGeneration : public Generation {
  public:
@@ -177,77 +168,11 @@ StatusOr<std::unique_ptr<Generation>> ModelHost::Generate(GenerationRequest requ
   if (phase() != Phase::kReady) return Unavailable(phase_reason());
   const int64_t submitted_us = NowMicros();
   request.turn.tokens_are_whole_context = true;
-  auto turn = Submit(request);
-  WEFT_RETURN_IF_ERROR(turn.status());
+  WEFT_ASSIGN_OR_RETURN(const NamedTurn named,
+                        engine_->SubmitNamed({.name = request.session, .domain = request.domain},
+                                             request.turn, request.policy));
   return std::unique_ptr<Generation>(std::make_unique<CountedGeneration>(
-      *std::move(turn), std::move(request), submitted_us, &metrics_, memory_.get()));
-}
-
-StatusOr<std::shared_ptr<Turn>> ModelHost::Submit(const GenerationRequest& request) {
-  if (request.session.empty()) return engine_->SubmitOnce(request.domain, request.turn);
-  bool table_is_full = false;
-  auto turn = SubmitNamed(request, &table_is_full);
-  // It was closed between finding it and submitting to it: by a client, or after a long time.
-  if (turn.status().code() == StatusCode::kNotFound) turn = SubmitNamed(request, &table_is_full);
-  // Clients name sessions and never close them. Those that were only ever in memory are
-  // forgotten again when there are too many: a turn brings its whole context along, so
-  // that costs no more than computing it.
-  for (int drops = 0; drops < kMaxDrops && table_is_full; ++drops) {
-    if (!DropIdleSession(request.domain)) break;
-    turn = SubmitNamed(request, &table_is_full);
-  }
-  return turn;
-}
-
-StatusOr<std::shared_ptr<Turn>> ModelHost::SubmitNamed(const GenerationRequest& request,
-                                                       bool* table_is_full) {
-  *table_is_full = false;
-  MutexLock lock(MutexOf(request.domain, request.session));
-  StatusOr<SessionId> session = engine_->FindSession(request.domain, request.session);
-  const bool is_new = session.status().code() == StatusCode::kNotFound;
-  if (is_new) {
-    session = engine_->CreateSession({.name = request.session, .domain = request.domain});
-    *table_is_full = session.status().code() == StatusCode::kResourceExhausted;
-  }
-  WEFT_RETURN_IF_ERROR(session.status());
-  if (!is_new) WEFT_RETURN_IF_ERROR(MakeReadable(*session));
-  auto turn = engine_->Submit(*session, request.turn);
-  // A turn that is refused leaves no session behind.
-  if (!turn.ok() && is_new) (void)engine_->Close(*session, /*forget=*/true);
-  return turn;
-}
-
-Mutex* ModelHost::MutexOf(std::string_view domain, std::string_view session) {
-  const std::string name = StrCat(domain, "\n", session);
-  return &session_mutexes_[std::hash<std::string>()(name) % session_mutexes_.size()];
-}
-
-// A file may be damaged, gone, or another model's. The turn would say so only when it runs,
-// too late for a client that can do without the session.
-Status ModelHost::MakeReadable(SessionId session) {
-  if (options_.engine.state_dir.empty()) return OkStatus();
-  const Status status = engine_->Restore(session);
-  if (status.ok() || status.code() == StatusCode::kUnavailable) return status;
-  return FailedPrecondition("the saved session cannot be used until it is reset or deleted: ",
-                            Message(status));
-}
-
-// The one that has not been used for longest; of this domain, so that no key pays for
-// another's. One that has a file keeps its place: it is to be found again.
-bool ModelHost::DropIdleSession(const std::string& domain) {
-  const auto sessions = engine_->ListSessions(domain);
-  if (!sessions.ok()) return false;
-  const SessionInfo* oldest = nullptr;
-  for (const SessionInfo& info : *sessions) {
-    if (info.state != SessionState::kReady || info.saved) continue;
-    if (oldest == nullptr || info.idle_us > oldest->idle_us) oldest = &info;
-  }
-  if (oldest == nullptr) return false;
-  MutexLock lock(MutexOf(domain, oldest->name));
-  const auto now = engine_->Inspect(oldest->id);
-  // A turn of it has begun meanwhile, or it is gone already: there may be others.
-  if (!now.ok() || now->state != SessionState::kReady || now->saved) return true;
-  return engine_->Close(oldest->id, /*forget=*/false).ok();
+      named.turn, std::move(request), submitted_us, &metrics_, memory_.get()));
 }
 
 Status ModelHost::Drain(std::chrono::milliseconds grace) {

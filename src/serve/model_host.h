@@ -12,7 +12,6 @@
 #ifndef WEFT_SERVE_MODEL_HOST_H_
 #define WEFT_SERVE_MODEL_HOST_H_
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -71,14 +70,6 @@ class ModelHost : public Host {
 
   void Load();
   Status TryLoad();
-  StatusOr<std::shared_ptr<Turn>> Submit(const GenerationRequest& request);
-  // `table_is_full` tells that there are as many sessions as may be.
-  StatusOr<std::shared_ptr<Turn>> SubmitNamed(const GenerationRequest& request,
-                                              bool* table_is_full);
-  // Brings a parked session back. FAILED_PRECONDITION when that cannot be.
-  Status MakeReadable(SessionId session);
-  bool DropIdleSession(const std::string& domain);
-  Mutex* MutexOf(std::string_view domain, std::string_view session);
 
   const Options options_;
   const int64_t created_s_;
@@ -95,10 +86,6 @@ class ModelHost : public Host {
   std::shared_ptr<const ChatFormat> chat_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<PromptMemory> memory_;
-
-  // Finding, making and submitting to one named session is one step for all who name it.
-  // Striped by the name, as each waits for the engine.
-  std::array<Mutex, 64> session_mutexes_;
   std::thread loader_;
 };
 

@@ -75,7 +75,8 @@ void RegisterPage(Router& router) {
        .handler = [](const HttpRequest& request,
                      HttpResponder& responder) { SendNamed("index.html", request, responder); },
        .needs_model = false,
-       .is_public = true});
+       .is_public = true,
+       .is_quick = true});
   router.Add({.method = "GET",
               .pattern = "/page/{file}",
               .handler =
@@ -83,7 +84,8 @@ void RegisterPage(Router& router) {
                     SendNamed(request.path_arguments[0], request, responder);
                   },
               .needs_model = false,
-              .is_public = true});
+              .is_public = true,
+              .is_quick = true});
 }
 
 }  // namespace weft::serve

@@ -26,6 +26,7 @@ ReplyStream::ReplyStream(std::shared_ptr<Generation> generation, ReplyPlan plan)
       plan_(std::move(plan)),
       submitted_us_(NowMicros()),
       told_us_(submitted_us_) {
+  turn_usage_.prompt_tokens = generation_->prompt_tokens();
   for (int i = 0; i < plan_.n_choices; ++i) {
     auto choice = std::make_unique<Choice>(i);
     if (!plan_.parsers.empty()) {
@@ -44,7 +45,7 @@ Status ReplyStream::Start() {
   std::optional<TurnEvent> event = NextEvent();
   for (; event && std::holds_alternative<ProgressEvent>(*event); event = NextEvent()) {
     if (plan_.on_progress) plan_.on_progress(std::get<ProgressEvent>(*event));
-    told_us_ = NowMicros();
+    Told();
   }
   if (!event) return Internal("the generation ended without a result");
   if (const auto* done = std::get_if<DoneEvent>(&*event)) {
@@ -57,6 +58,7 @@ Status ReplyStream::Start() {
   turn_usage_.prompt_tokens = started_.prompt_tokens;
   turn_usage_.cached_tokens = started_.cached_tokens;
   turn_usage_.prompt_us = NowMicros() - submitted_us_;  // until the engine's own number is there
+  Told();                                               // its API begins the answer now
   return OkStatus();
 }
 
@@ -73,20 +75,28 @@ std::optional<ReplyPiece> ReplyStream::Next() {
   }
   ReplyPiece piece = std::move(ready_.front());
   ready_.pop_front();
-  told_us_ = NowMicros();
+  Told();
   return piece;
 }
 
 // Events may come and tell nothing: of reasoning that is hidden, of text that is held back.
 std::optional<TurnEvent> ReplyStream::NextEvent() {
-  while (plan_.while_quiet) {
-    const int64_t left_us = told_us_ + 1000 * plan_.patience.count() - NowMicros();
+  const SignsOfLife& signs = plan_.signs;
+  while (signs.send) {
+    const auto patience = has_told_ ? signs.interval : signs.begin;
+    if (patience.count() <= 0) break;
+    const int64_t left_us = told_us_ + 1000 * patience.count() - NowMicros();
     if (left_us > 0 && generation_->WaitFor(std::chrono::milliseconds(1 + left_us / 1000))) break;
     if (left_us > 0) continue;
-    plan_.while_quiet();
-    told_us_ = NowMicros();
+    signs.send(usage());
+    Told();
   }
   return generation_->Next();
+}
+
+void ReplyStream::Told() {
+  has_told_ = true;
+  told_us_ = NowMicros();
 }
 
 ReplyUsage ReplyStream::usage() const {

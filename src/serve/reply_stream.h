@@ -46,6 +46,25 @@ struct ReplyPiece {
   Status status;            // not OK: the choice failed
 };
 
+struct ReplyUsage {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;  // of all choices
+  int64_t reasoning_tokens = 0;
+  int64_t prompt_us = 0;
+  int64_t decode_us = 0;
+};
+
+// What a stream says while there is nothing to tell, so that nobody gives it up: clients and
+// proxies wait for minutes at most, and a long prompt takes longer.
+struct SignsOfLife {
+  // Called on the consumer's thread, with what is known of the usage. Empty: none.
+  std::function<void(const ReplyUsage&)> send;
+  // For the first time after so long, then whenever nothing was told for so long (0: never).
+  std::chrono::milliseconds begin{500};
+  std::chrono::milliseconds interval{10'000};
+};
+
 struct ReplyPlan {
   int n_choices = 1;
   // One for each choice; empty: all text is content.
@@ -59,20 +78,9 @@ struct ReplyPlan {
   std::vector<std::string> format_stops;
   // Called by Start as the prompt is computed, where the turn reports it.
   std::function<void(const ProgressEvent&)> on_progress;
-  // Called whenever there was nothing to tell for so long, on the consumer's thread.
-  std::function<void()> while_quiet;
-  std::chrono::milliseconds patience{10'000};
+  SignsOfLife signs;
   std::string call_id_prefix = "call_";
   int call_id_random = 24;  // letters and digits behind the prefix
-};
-
-struct ReplyUsage {
-  int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;
-  int64_t completion_tokens = 0;  // of all choices
-  int64_t reasoning_tokens = 0;
-  int64_t prompt_us = 0;
-  int64_t decode_us = 0;
 };
 
 class ReplyStream {
@@ -93,6 +101,7 @@ class ReplyStream {
   struct Choice;
 
   std::optional<TurnEvent> NextEvent();
+  void Told();
   Choice& At(int index);
   void Take(TurnEvent event);
   void TakeToken(TokenEvent event);
@@ -109,6 +118,7 @@ class ReplyStream {
   std::deque<ReplyPiece> ready_;
   const int64_t submitted_us_;
   int64_t told_us_;  // when there was last something to tell
+  bool has_told_ = false;
   StartedEvent started_;
   TurnUsage turn_usage_;
   int64_t completion_tokens_ = 0;

@@ -216,10 +216,10 @@ TEST(ReplyStream, TellsChoicesApart) {
 TEST(ReplyStream, TellsWhenThereIsNothingToTell) {
   int quiet = 0;
   ReplyPlan plan;
-  plan.patience = std::chrono::milliseconds(1);
+  plan.signs.begin = plan.signs.interval = std::chrono::milliseconds(1);
   auto generation = Events({Started(), Token("a"), Done(FinishReason::kStop)});
   generation->DawdleFor(1'000'000'000);
-  plan.while_quiet = [&quiet, generation] {
+  plan.signs.send = [&quiet, generation](const ReplyUsage&) {
     if (++quiet == 3) generation->DawdleFor(0);
   };
   ReplyStream stream(generation, std::move(plan));

@@ -73,6 +73,15 @@ void Router::Add(std::string_view method, std::string_view pattern, ErrorShape s
        .handler = std::move(handler)});
 }
 
+void Router::AddQuick(std::string_view method, std::string_view pattern, ErrorShape shape,
+                      HttpHandler handler) {
+  Add({.method = std::string(method),
+       .pattern = std::string(pattern),
+       .shape = shape,
+       .handler = std::move(handler),
+       .is_quick = true});
+}
+
 Router::Match Router::Find(std::string_view method,
                            const std::vector<std::string>& segments) const {
   const std::string_view wanted = method == "HEAD" ? "GET" : method;

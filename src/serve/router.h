@@ -28,6 +28,9 @@ struct Route {
   bool needs_model = true;
   // Also without an API key.
   bool is_public = false;
+  // The handler waits for nobody, neither the engine nor a client: it runs on threads that
+  // are kept for its like, so that it is answered whatever the others wait for.
+  bool is_quick = false;
 };
 
 class Router {
@@ -42,6 +45,9 @@ class Router {
   void Add(Route route);
   void Add(std::string_view method, std::string_view pattern, ErrorShape shape,
            HttpHandler handler);
+  // The same for a handler that waits for nobody.
+  void AddQuick(std::string_view method, std::string_view pattern, ErrorShape shape,
+                HttpHandler handler);
   // `segments` are the parts of the path between its slashes, percent signs decoded, so
   // that a slash written %2F belongs to a name. HEAD finds GET.
   Match Find(std::string_view method, const std::vector<std::string>& segments) const;

@@ -29,8 +29,6 @@ bool SseStream::Event(std::string_view name, const nlohmann::ordered_json& data)
   return Write(StrCat("event: ", name, "\ndata: ", JsonText(data), "\n\n"));
 }
 
-bool SseStream::Comment() { return Write(": still working\n\n"); }
-
 bool SseStream::Done() { return Write("data: [DONE]\n\n"); }
 
 void SseStream::End() { responder_.End(); }

@@ -20,8 +20,6 @@ class SseStream {
   // False when the client is gone: stop what feeds the stream.
   bool Data(const nlohmann::ordered_json& data);
   bool Event(std::string_view name, const nlohmann::ordered_json& data);
-  // What clients skip: it keeps a connection alive on which there is nothing to say.
-  bool Comment();
   // Whether it is too late for an answer of another kind.
   bool begun() const { return begun_; }
   // OpenAI's "data: [DONE]".

@@ -219,6 +219,38 @@ class LifeTest(ServeTest):
                 self.assertGreaterEqual(again["timings"]["cache_n"], len(prompt))
                 self.assertEqual(server.end(), 0, server.log)
 
+    def test_who_waits_is_told_that_it_is_alive_and_who_looks_does_not_wait(self):
+        with self.serve("--max-running", "1", "--sse-ping-interval", "1") as server, \
+                contextlib.ExitStack() as fillers:
+            server.ready()
+            for _ in range(6):
+                body = {"prompt": "x", "n_predict": -1, "ignore_eos": True, "stream": True}
+                fillers.enter_context(server.open("POST", "/completion", body))
+            body = {"max_tokens": 5, "stream": True,
+                    "messages": [{"role": "user", "content": "Are you there?"}]}
+            with server.open("POST", "/v1/messages", body, x_session_id="kitchen") as response:
+                self.assertEqual(response.status, 200)
+                names = []
+                while names.count("ping") < 2:  # one comes with the beginning
+                    line = response.readline().decode()
+                    self.assertTrue(line, f"it ended: {names} {server.log}")
+                    if line.startswith("event: "):
+                        names.append(line[7:].strip())
+                self.assertEqual(names, ["message_start", "ping", "ping"])
+                session = server.ask("GET", "/v1/sessions/kitchen").json
+                self.assertEqual(session["state"], "running")
+                slot, = server.ask("GET", "/slots").json
+                self.assertTrue(slot["is_processing"])
+                self.assertIn(slot["state"], ("reading", "writing"))
+                self.assertGreater(server.metric("weft_turns_queued"), 0)
+                fillers.close()
+                self.assertIn("event: message_stop", response.read().decode())
+            self.assertIdleButFor(server, "kitchen")
+
+    def assertIdleButFor(self, server, session):
+        server.until(lambda: server.metric("weft_turns_running") == 0, "turns still run")
+        self.assertEqual(server.ask("GET", f"/v1/sessions/{session}").json["state"], "ready")
+
     def test_a_log_that_nobody_reads_stops_nobody(self):
         with Server(self.model, reads_log=False) as server:
             fcntl.fcntl(server.process.stderr, F_SETPIPE_SZ, 4096)

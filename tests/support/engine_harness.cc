@@ -71,6 +71,11 @@ class FaultyExecutor : public Executor {
     if (const int64_t us = faults_->step_delay_us; us > 0) {
       std::this_thread::sleep_for(std::chrono::microseconds(us));
     }
+    while (faults_->hold_steps) {
+      faults_->is_held = true;
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    faults_->is_held = false;
     WEFT_ASSIGN_OR_RETURN(auto run, inner_->Begin(step, logits));
     const auto after = [faults = faults_, n, logits](Status status) -> Status {
       WEFT_RETURN_IF_ERROR(status);
@@ -192,6 +197,29 @@ StatusOr<std::unique_ptr<Executor>> FaultyBackend::NewExecutor(
   if (faults_->fail_executor) return Internal("there is no such device");
   WEFT_ASSIGN_OR_RETURN(auto inner, inner_->NewExecutor(std::move(weights), options));
   return std::unique_ptr<Executor>(std::make_unique<FaultyExecutor>(std::move(inner), faults_));
+}
+
+HeldSteps::HeldSteps(Faults* faults) : faults_(*faults) {
+  faults_.hold_steps = true;
+  watchdog_ = std::thread([this] {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!ended_ && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    faults_.hold_steps = false;
+  });
+}
+
+bool HeldSteps::WaitForOne() const {
+  while (faults_.hold_steps && !faults_.is_held) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return holds();
+}
+
+void HeldSteps::Release() {
+  ended_ = true;
+  if (watchdog_.joinable()) watchdog_.join();
 }
 
 StateLayout LayoutOf(const Model& model, const EngineOptions& options) {

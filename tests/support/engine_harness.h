@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "backend/backend.h"
@@ -41,7 +42,9 @@ struct Faults {
   std::atomic<int64_t> fail_forward{0};
   std::atomic<int64_t> nan_forward{0};  // computes logits that are not numbers
   std::atomic<int64_t> step_delay_us{0};
-  std::atomic<int64_t> parts{0};  // of long steps, so far: how often a pause was possible
+  std::atomic<bool> hold_steps{false};  // a step begins and does not end until this is false
+  std::atomic<bool> is_held{false};     // one has begun and does not end
+  std::atomic<int64_t> parts{0};        // of long steps, so far: how often a pause was possible
   std::atomic<int64_t> part_delay_us{0};
   std::atomic<bool> fail_grow{false};  // RESOURCE_EXHAUSTED
   std::atomic<bool> fail_copy{false};
@@ -65,6 +68,24 @@ class FaultyBackend : public Backend {
  private:
   const Backend* const inner_;
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
+};
+
+// While it lives a step that begins does not end; but for no more than 20 s, so that a test
+// whose threads wait for that step fails and does not hang.
+class HeldSteps {
+ public:
+  explicit HeldSteps(Faults* faults);
+  ~HeldSteps() { Release(); }
+  // Waits until a step is held.
+  bool WaitForOne() const;
+  // Whether one still is.
+  bool holds() const { return faults_.is_held && faults_.hold_steps; }
+  void Release();
+
+ private:
+  Faults& faults_;
+  std::atomic<bool> ended_{false};
+  std::thread watchdog_;
 };
 
 // The sizes of the model's state with these options.

@@ -99,8 +99,8 @@ std::vector<int32_t> SpellingOf(std::string_view text, const Tokenizer& tokenize
   return tokens;
 }
 
-StatusOr<std::unique_ptr<ScriptedModel>> ScriptedModel::Start(const EngineOptions& options,
-                                                              int64_t context) {
+StatusOr<std::unique_ptr<ScriptedModel>> ScriptedModel::Start(
+    const EngineOptions& options, int64_t context, const serve::RequestDefaults& defaults) {
   std::promise<Status> loaded;
   serve::ModelHost::Options host_options{
       .load =
@@ -110,6 +110,7 @@ StatusOr<std::unique_ptr<ScriptedModel>> ScriptedModel::Start(const EngineOption
       .engine = options,
       .template_source = std::string(kTemplate),
       .model_id = "scripted",
+      .defaults = defaults,
       .loaded = [&loaded](const Status& status) { loaded.set_value(status); }};
   std::unique_ptr<ScriptedModel> model(new ScriptedModel(std::move(host_options)));
   model->real_.StartLoading();

@@ -53,8 +53,9 @@ class ScriptedModel {
  public:
   // Loaded and ready when it returns. Fewer `max_running` and `max_queued` than usual make
   // it easy to overload.
-  static StatusOr<std::unique_ptr<ScriptedModel>> Start(const EngineOptions& options,
-                                                        int64_t context = kScriptedContext);
+  static StatusOr<std::unique_ptr<ScriptedModel>> Start(
+      const EngineOptions& options, int64_t context = kScriptedContext,
+      const serve::RequestDefaults& defaults = {});
 
   ScriptedHost& host() { return scripted_; }
 

@@ -1,8 +1,9 @@
 // The HTTP server with all its APIs before a model that says what it is told: for tests
 // with the clients of those APIs. See scripted_host.h for what to tell it.
 //
-//   scripted_server [MAX_RUNNING [MAX_QUEUED [CONTEXT]]]
+//   scripted_server [MAX_RUNNING [MAX_QUEUED [CONTEXT [PING_MS]]]]
 //
+// With PING_MS streams begin and show that they are alive as often as that.
 // Coding agents, whose first prompt is 20,000 tokens and more, need a large CONTEXT.
 // Prints one line, "listening on http://127.0.0.1:PORT", and stops when its standard
 // input ends.
@@ -29,8 +30,9 @@
 namespace weft {
 namespace {
 
-Status Run(const EngineOptions& options, int64_t context) {
-  WEFT_ASSIGN_OR_RETURN(const auto model, testing::ScriptedModel::Start(options, context));
+Status Run(const EngineOptions& options, int64_t context, const serve::RequestDefaults& defaults) {
+  WEFT_ASSIGN_OR_RETURN(const auto model,
+                        testing::ScriptedModel::Start(options, context, defaults));
   serve::Host& host = model->host();
   serve::Router router;
   serve::RegisterServerApi(router, host);
@@ -63,7 +65,11 @@ int main(int argc, char** argv) {
   if (argc > 1) options.max_running = std::atoi(argv[1]);
   if (argc > 2) options.max_queued = std::atoi(argv[2]);
   const int64_t context = argc > 3 ? std::atoll(argv[3]) : weft::testing::kScriptedContext;
-  const weft::Status status = weft::Run(options, context);
+  weft::serve::RequestDefaults defaults;
+  if (argc > 4) {
+    defaults.stream_begin = defaults.ping_interval = std::chrono::milliseconds(std::atoi(argv[4]));
+  }
+  const weft::Status status = weft::Run(options, context, defaults);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", std::string(weft::Message(status)).c_str());
   return 1;

@@ -13,6 +13,13 @@ export interface Usage {
   perSecond: number;
 }
 
+/** How much of a prompt has been read. */
+export interface Progress {
+  done: number;
+  total: number;
+  perSecond: number; // 0: not known yet
+}
+
 export interface Message {
   id: string;
   role: "user" | "assistant";
@@ -22,6 +29,7 @@ export interface Message {
   status?: "running" | "done" | "length" | "stopped" | "failed";
   error?: string;
   usage?: Usage;
+  progress?: Progress; // while a long prompt is read
 }
 
 export interface Conversation {

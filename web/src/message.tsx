@@ -1,8 +1,8 @@
 // One message of a conversation, and what can be done with it.
 import { useMemo } from "preact/hooks";
 
-import { type Entry, type Message, update } from "./conversations";
-import { rate } from "./format";
+import { type Entry, type Message, type Progress, update } from "./conversations";
+import { count, duration, rate } from "./format";
 import { Icon } from "./icons";
 import { Markdown } from "./markdown";
 import { tell } from "./notice";
@@ -23,6 +23,18 @@ function Facts({ message }: { message: Message }) {
   if (usage && usage.perSecond > 0) parts.push(`${rate(usage.perSecond)} tokens/s`);
   if (usage && usage.cached > 0) parts.push(`${usage.cached} of ${usage.prompt} cached`);
   return <span class="facts">{parts.join(" · ")}</span>;
+}
+
+function Reading({ done, total, perSecond }: Progress) {
+  const left = perSecond > 0 ? duration((1000 * (total - done)) / perSecond) : "";
+  const parts = [`Reading ${count(done)} of ${count(total)} tokens`];
+  if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`, `${left} left`);
+  return (
+    <p class="reading" role="status">
+      <progress value={done} max={total} aria-label="How much of the prompt is read" />
+      {parts.join(" · ")}
+    </p>
+  );
 }
 
 function copy(text: string): void {
@@ -50,6 +62,7 @@ function Drawn({ entry, message, isLast, focus }: Props) {
         </details>
       )}
       {isUsers ? <div class="said">{message.text}</div> : <Markdown text={message.text} />}
+      {isRunning && message.progress && <Reading {...message.progress} />}
       {isRunning && !message.text && <span class="cursor" />}
       {message.error && <p class="error" role="alert">{message.error}</p>}
       {!isRunning && (

@@ -9,6 +9,7 @@ import {
   type Conversation,
   type Entry,
   type Message,
+  type Progress,
   titleOf,
   update,
   updateMessage,
@@ -20,6 +21,8 @@ import { samplingFields, settings } from "./settings";
 export const running = signal<ReadonlyMap<string, Turn>>(new Map());
 
 const showEveryMs = 40;
+/** Fewer tokens are read before one could look. */
+const fewestTokensToShow = 500;
 const busyWaitMs = 250;
 const mostBusyWaits = 12;
 const mostFullWaits = 120;
@@ -54,6 +57,7 @@ export class Turn {
   private reasoning = "";
   private finish: Message["status"] = "done";
   private usage: Usage | undefined;
+  private progress: Progress | undefined;
   private refusal: ApiError | null = null;
   private chat = "";
   private stopped = false;
@@ -100,6 +104,7 @@ export class Turn {
       session_id: conversation.id,
       stream: true,
       stream_options: { include_usage: true },
+      return_progress: true,
     };
     try {
       await new Promise<void>((done, failed) => {
@@ -136,6 +141,16 @@ export class Turn {
   }
 
   private take(chunk: any): void {
+    const progress = chunk.prompt_progress;
+    if (progress && progress.total - progress.cache >= fewestTokensToShow) {
+      const computed = progress.processed - progress.cache;
+      this.progress = {
+        done: progress.processed,
+        total: progress.total,
+        perSecond: progress.time_ms > 0 ? (1000 * computed) / progress.time_ms : 0,
+      };
+      return this.show({});
+    }
     const choice = chunk.choices?.[0];
     const delta = choice?.delta;
     if (delta?.content) this.text += delta.content;
@@ -162,6 +177,8 @@ export class Turn {
     updateMessage(this.entry, this.answer, {
       text: this.text,
       reasoning: this.reasoning || undefined,
+      // Not kept with what was said.
+      progress: this.text || this.reasoning || part.status ? undefined : this.progress,
       ...part,
     });
   }

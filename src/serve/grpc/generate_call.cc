@@ -96,6 +96,7 @@ Status GenerateCall::Begin(grpc::ByteBuffer* message) {
   SetId(request.request_id());
   WEFT_ASSIGN_OR_RETURN(request_.turn, TurnOptionsOf(request));
   request_.turn.deadline = DeadlineOf(*context());
+  request_.turn.label = request.request_id();
   request_.domain = head().domain;
   request_.finished = [this](const TurnUsage& usage) {
     tokens_ = {.prompt = usage.prompt_tokens,

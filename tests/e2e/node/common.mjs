@@ -2,7 +2,9 @@
 // something (see tests/support/scripted_host.h).
 export const url = process.env.WEFT_URL;
 
-export const say = (text) => `<<say>>${text}<</say>>`;
+const slow = process.env.WEFT_SCRIPT ?? "";
+export const say = (text) =>
+  `<<say>>${text.startsWith("<<slow>>") ? "" : slow}${text}<</say>>`;
 
 export const call = (city) =>
   `<tool_call>\n{"name": "get_weather", "arguments": {"city": "${city}"}}\n</tool_call>`;

@@ -88,6 +88,24 @@ describe("the board", () => {
     assert.match(await card(page, 1).locator("footer textarea").inputValue(), /^Second /);
   });
 
+  bounded("shows how much of a long prompt has been read", async () => {
+    const { page } = opened;
+    await page.evaluate(() => {
+      window.readings = [];
+      new MutationObserver(() => {
+        const text = document.querySelector(".message.assistant .reading")?.textContent;
+        if (text && window.readings.at(-1) !== text) window.readings.push(text);
+      }).observe(document.body, { childList: true, subtree: true, characterData: true });
+    });
+    await startSeveral(page, [`${"long ".repeat(900)} ${script("I have read it.")}`]);
+    await untilAnswered(page, 1);
+    const readings = await page.evaluate(() => window.readings);
+    assert.ok(readings.length > 0, "no progress was shown");
+    for (const text of readings) assert.match(text, /^Reading .* of .* tokens/);
+    assert.equal(await page.locator(".reading").count(), 0);
+    assert.equal(await lastAnswer(page, 0), "I have read it.");
+  });
+
   bounded("stops one and lets the others go on, and can go on with it", async () => {
     const { page } = opened;
     await startSeveral(page, [

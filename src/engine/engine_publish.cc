@@ -1,0 +1,162 @@
+// What readers see of the engine: its sessions, its turns and its counts, published for them
+// so that they never wait for it (engine_view.h).
+//
+// Costs a step little: at most every 20 ms while steps follow each other, and then what
+// runs, what changed, and a bounded number of sessions whose pages others may have come to
+// share or let go of.
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/engine_core.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kPublishEveryUs = 20'000;
+constexpr size_t kStalePlacesAtOnce = 64;
+
+}  // namespace
+
+void EngineCore::Touch(Session* session) {
+  n_stale_places_ = sessions_.n_places();
+  if (std::exchange(session->is_touched, true)) return;
+  touched_.push_back(session->id);
+}
+
+void EngineCore::Put(Session* session) {
+  session->is_touched = false;
+  view_->Put(InfoOf(*session),
+             session->state == SessionState::kRunning ? 0 : session->last_used_us);
+}
+
+void EngineCore::PutStalePlaces() {
+  for (size_t i = 0; i < kStalePlacesAtOnce && n_stale_places_ > 0; ++i, --n_stale_places_) {
+    if (++next_stale_place_ >= sessions_.n_places()) next_stale_place_ = 0;
+    if (Session* const session = sessions_.At(next_stale_place_)) Put(session);
+  }
+}
+
+void EngineCore::PublishIfDue() {
+  if (!after_publish_.empty() || NowMicros() - published_us_ >= kPublishEveryUs) Publish();
+}
+
+void EngineCore::Publish() {
+  for (const SessionId id : std::exchange(touched_, {})) {
+    if (Session* const session = sessions_.Find(id)) Put(session);
+  }
+  PutStalePlaces();
+  for (const auto& turn : running_) {
+    for (const auto& lane : turn->lanes) Put(lane->session);
+  }
+  view_->Publish(Stats(), TurnInfos());
+  published_us_ = NowMicros();
+  for (const auto& then : std::exchange(after_publish_, {})) then();
+}
+
+// The numbers of sessions are the view's.
+EngineStats EngineCore::Stats() const {
+  EngineStats stats = stats_;
+  stats.turns_queued = static_cast<int64_t>(queued_.size());
+  stats.turns_running = static_cast<int64_t>(running_.size());
+  stats.weight_bytes = model_->weight_bytes();
+  size_t n_logits = logits_.capacity();
+  if (long_step_ != nullptr) n_logits += long_step_->logits.capacity();
+  stats.scratch_bytes = executor_->scratch_bytes() + static_cast<int64_t>(n_logits * sizeof(float));
+  memory_->FillStats(&stats);
+  const StageStats stages = executor_->stage_stats();
+  stats.compute_us = stages.total_ns / 1000;
+  stats.matmul_us = stages.matmul_ns / 1000;
+  stats.attention_us = stages.attention_ns / 1000;
+  stats.weight_bytes_read = stages.weight_bytes;
+  stats.kv_bytes_read = stages.kv_bytes;
+  return stats;
+}
+
+SessionInfo EngineCore::InfoOf(const Session& session) const {
+  SessionInfo info;
+  info.id = session.id;
+  info.name = session.name;
+  info.domain = session.domain;
+  info.state = session.state;
+  info.n_tokens = session.n_tokens();
+  info.note = session.note;
+  info.n_computed = session.computed;
+  info.pages = memory_->PagesOf(session);
+  info.shared_pages = memory_->SharedPagesOf(session);
+  info.state_bytes = memory_->BytesOf(session);
+  info.slot_bytes = memory_->SlotBytesOf(session);
+  info.saved = session.saved;
+  return info;
+}
+
+std::vector<TurnInfo> EngineCore::TurnInfos() const {
+  std::vector<TurnInfo> infos;
+  infos.reserve(running_.size() + queued_.size());
+  for (const auto& turn : running_) infos.push_back(InfoOf(*turn, /*runs=*/true));
+  for (const auto& turn : queued_) infos.push_back(InfoOf(*turn, /*runs=*/false));
+  return infos;
+}
+
+TurnInfo EngineCore::InfoOf(const ActiveTurn& turn, bool runs) const {
+  TurnInfo info;
+  info.id = turn.serial;
+  info.session = turn.session->id;
+  info.session_name = turn.session->name;
+  info.domain = turn.session->domain;
+  info.label = turn.options.label;
+  info.max_tokens = turn.options.max_tokens;
+  info.queued_us = turn.usage.queued_us;
+  if (!runs || turn.lanes.empty()) {
+    info.prompt_tokens = static_cast<int64_t>(turn.options.tokens.size());
+    if (!turn.options.tokens_are_whole_context) info.prompt_tokens += turn.session->n_tokens();
+    return info;
+  }
+  const Lane& first = *turn.lanes[0];
+  info.prompt_tokens = turn.usage.prompt_tokens;
+  info.cached_tokens = turn.usage.cached_tokens;
+  if (turn.prompt_done) {
+    info.stage = TurnInfo::Stage::kWriting;
+    info.done_tokens = info.prompt_tokens;
+    info.prompt_us = turn.usage.prompt_us;
+    for (const auto& lane : turn.lanes) {
+      info.generated_tokens += static_cast<int64_t>(lane->generated.size());
+    }
+    return info;
+  }
+  const bool waits = first.waits_for_sibling || first.preempted;
+  info.stage = waits ? TurnInfo::Stage::kWaiting : TurnInfo::Stage::kReading;
+  info.done_tokens = first.session->computed;
+  if (turn.first_row_us > 0) {
+    info.prompt_us = first.last_row_us - turn.first_row_us;
+  } else {
+    info.cached_tokens = info.done_tokens;
+  }
+  return info;
+}
+
+// Shared pages become others without a change of the session, and are looked at in turn.
+Status EngineCore::CheckPublished() const {
+  const auto seen = view_->Latest();
+  Status status;
+  int64_t n_sessions = 0;
+  sessions_.ForEach([&](Session* session) {
+    ++n_sessions;
+    const SessionInfo now = InfoOf(*session);
+    const auto info = seen->Inspect(session->id);
+    const bool same = info.ok() && info->name == now.name && info->state == now.state &&
+                      info->n_tokens == now.n_tokens && info->n_computed == now.n_computed &&
+                      info->pages == now.pages && info->slot_bytes == now.slot_bytes &&
+                      info->saved == now.saved && info->note == now.note;
+    if (!same) status.Update(Internal("session \"", session->name, "\" is published as it was"));
+  });
+  const EngineStats& stats = seen->stats();
+  const int64_t n_published = stats.sessions_ready + stats.sessions_running +
+                              stats.sessions_parked + stats.sessions_poisoned;
+  if (n_published != n_sessions) {
+    status.Update(Internal(n_published, " sessions are published, there are ", n_sessions));
+  }
+  return status;
+}
+
+}  // namespace weft

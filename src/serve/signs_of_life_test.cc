@@ -1,0 +1,241 @@
+// What a stream says while its prompt waits or is computed: at once that it has begun, then
+// again and again that it is alive, in a form that clients count as that.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/support/api_fixture.h"
+
+namespace weft::serve {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using testing::MemoryResponder;
+using testing::SseEvent;
+using Json = nlohmann::ordered_json;
+
+// Counts what was written.
+class CountingResponder : public MemoryResponder {
+ public:
+  bool Write(std::string_view data) override {
+    ++writes;
+    return MemoryResponder::Write(data);
+  }
+  int writes = 0;
+};
+
+// Has nothing to tell until so much was written without it.
+class QuietGeneration : public Generation {
+ public:
+  QuietGeneration(std::unique_ptr<Generation> inner, const CountingResponder* responder,
+                  int quiet_writes, bool fails)
+      : inner_(std::move(inner)),
+        responder_(*responder),
+        quiet_writes_(quiet_writes),
+        fails_(fails) {}
+  std::optional<TurnEvent> Next() override {
+    if (!fails_) return inner_->Next();
+    if (std::exchange(failed_, true)) return std::nullopt;
+    return DoneEvent{.reason = FinishReason::kError, .status = Unavailable("it failed")};
+  }
+  bool WaitFor(milliseconds patience) override {
+    if (responder_.writes >= quiet_writes_) return inner_->WaitFor(patience);
+    std::this_thread::sleep_for(patience);
+    return false;
+  }
+  void Cancel() override { inner_->Cancel(); }
+  int64_t prompt_tokens() const override { return inner_->prompt_tokens(); }
+
+ private:
+  const std::unique_ptr<Generation> inner_;
+  const CountingResponder& responder_;
+  const int quiet_writes_;
+  const bool fails_;
+  bool failed_ = false;
+};
+
+class QuietHost : public testing::ScriptedHost {
+ public:
+  explicit QuietHost(Host& inner) : ScriptedHost(inner) { defaults_ = inner.defaults(); }
+
+  StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) override {
+    if (refuses) return ResourceExhausted("the queue is full");
+    WEFT_ASSIGN_OR_RETURN(auto inner, ScriptedHost::Generate(std::move(request)));
+    return std::unique_ptr<Generation>(
+        std::make_unique<QuietGeneration>(std::move(inner), responder, quiet_writes, fails));
+  }
+  const RequestDefaults& defaults() const override { return defaults_; }
+  void SetIntervals(milliseconds begin, milliseconds interval) {
+    defaults_.stream_begin = begin;
+    defaults_.ping_interval = interval;
+  }
+
+  const CountingResponder* responder = nullptr;
+  int quiet_writes = 0;
+  bool fails = false;
+  bool refuses = false;
+
+ private:
+  RequestDefaults defaults_;
+};
+
+class SignsOfLifeTest : public testing::ApiTest {
+ protected:
+  SignsOfLifeTest() : quiet_(host()) {
+    quiet_.SetIntervals(milliseconds(1), milliseconds(1));
+    RegisterOpenAiApi(quiet_router_, quiet_);
+    RegisterAnthropicApi(quiet_router_, quiet_);
+    RegisterResponsesApi(quiet_router_, quiet_);
+    RegisterLlamaApi(quiet_router_, quiet_);
+  }
+
+  // The answer to a request whose turn is quiet for so many writes.
+  CountingResponder PostQuiet(std::string_view path, Json body, int quiet_writes) {
+    body["stream"] = true;
+    CountingResponder responder;
+    quiet_.responder = &responder;
+    quiet_.quiet_writes = quiet_writes;
+    HttpRequest request{.method = "POST", .path = std::string(path), .body = body.dump()};
+    std::vector<std::string> segments;
+    EXPECT_TRUE(SplitPath(path, &segments));
+    quiet_router_.Find("POST", segments).route->handler(request, responder);
+    return responder;
+  }
+  static Json Chat() { return {{"messages", Json::array({Say("Hi")})}, {"max_tokens", 20}}; }
+
+  QuietHost quiet_;
+  Router quiet_router_;
+};
+
+TEST_F(SignsOfLifeTest, ChatCompletionsSendTheRoleAndThenEmptyDeltas) {
+  for (const char* session : {"", "named"}) {
+    Json body = Chat();
+    if (*session != '\0') body["session_id"] = session;
+    const auto answer = PostQuiet("/v1/chat/completions", body, 3);
+    const std::vector<SseEvent> events = answer.Events();
+    ASSERT_GT(events.size(), 4u) << answer.body();
+    EXPECT_EQ(events[0].json()["choices"][0]["delta"].dump(),
+              R"({"role":"assistant","content":null})");
+    for (const size_t i : {1, 2}) {
+      const Json choice = events[i].json()["choices"][0];
+      EXPECT_EQ(choice["delta"], Json::object());
+      EXPECT_TRUE(choice["finish_reason"].is_null());
+    }
+    int roles = 0;
+    std::string text;
+    for (const SseEvent& event : events) {
+      const Json chunk = event.json();
+      if (!chunk.is_object()) continue;
+      const Json& delta = chunk["choices"][0]["delta"];
+      roles += delta.contains("role");
+      if (!delta.value("content", Json()).is_null()) text += delta["content"];
+    }
+    EXPECT_EQ(roles, 1) << "some clients add a second one to the first";
+    EXPECT_EQ(text, "Hi");
+  }
+}
+
+TEST_F(SignsOfLifeTest, CompletionsSendEmptyText) {
+  const Json body = {{"prompt", "<<say>>ab<</say>>"}, {"max_tokens", 10}};
+  for (const char* path : {"/v1/completions", "/completion"}) {
+    const bool is_llama = std::string_view(path) == "/completion";
+    const auto answer = PostQuiet(path, body, 3);
+    const std::vector<SseEvent> events = answer.Events();
+    ASSERT_GT(events.size(), 3u) << answer.body();
+    for (size_t i = 0; i < 3; ++i) {
+      const Json piece = events[i].json();
+      EXPECT_EQ(is_llama ? piece["content"] : piece["choices"][0]["text"], "");
+    }
+    EXPECT_EQ(answer.status(), 200);
+  }
+}
+
+TEST_F(SignsOfLifeTest, MessagesBeginAndThenPing) {
+  const auto answer = PostQuiet("/v1/messages", Chat(), 16);
+  const std::vector<SseEvent> events = answer.Events();
+  ASSERT_GT(events.size(), 16u) << answer.body();
+  EXPECT_EQ(events[0].name, "message_start");
+  EXPECT_GT(events[0].json()["message"]["usage"]["input_tokens"], 0);
+  for (size_t i = 1; i <= 11; ++i) {
+    EXPECT_EQ(events[i].name, "ping");
+    EXPECT_EQ(events[i].data, R"({"type":"ping"})");
+  }
+  // What Claude Code counts: it never sees a ping.
+  EXPECT_EQ(events[12].name, "message_delta");
+  EXPECT_TRUE(events[12].json()["delta"]["stop_reason"].is_null());
+  EXPECT_EQ(events[13].name, "ping");
+  int starts = 0;
+  for (const SseEvent& event : events) starts += event.name == "message_start";
+  EXPECT_EQ(starts, 1);
+  EXPECT_EQ(events.back().name, "message_stop");
+  EXPECT_EQ(events[events.size() - 2].json()["delta"]["stop_reason"], "end_turn");
+}
+
+TEST_F(SignsOfLifeTest, ResponsesSayThatTheyAreInProgress) {
+  const auto answer = PostQuiet("/v1/responses", {{"input", Json::array({Say("Hi")})}}, 4);
+  const std::vector<SseEvent> events = answer.Events();
+  ASSERT_GT(events.size(), 4u) << answer.body();
+  EXPECT_EQ(events[0].name, "response.created");
+  for (const size_t i : {1, 2, 3}) EXPECT_EQ(events[i].name, "response.in_progress");
+  for (size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i].json()["sequence_number"], i);
+  EXPECT_EQ(events.back().name, "response.completed");
+}
+
+// Some clients take the response of an event for all there is, and add deltas to it.
+TEST_F(SignsOfLifeTest, AResponseInProgressHasWhatWasSaidSoFar) {
+  const auto answer =
+      PostQuiet("/v1/responses", {{"input", Json::array({Say("<<slow>>Hello")})}}, 0);
+  std::string text;
+  int in_between = 0;
+  for (const SseEvent& event : answer.Events()) {
+    const Json data = event.json();
+    if (event.name == "response.output_text.delta") text += data["delta"];
+    if (event.name != "response.in_progress" || text.empty()) continue;
+    ++in_between;
+    EXPECT_EQ(data["response"]["output"][0]["content"][0]["text"], text) << event.data;
+  }
+  EXPECT_EQ(text, "Hello");
+  EXPECT_GT(in_between, 0);
+}
+
+TEST_F(SignsOfLifeTest, WithoutAnIntervalThereIsOnlyTheBeginning) {
+  quiet_.SetIntervals(milliseconds(1), milliseconds(0));
+  const auto answer = PostQuiet("/v1/messages", Chat(), 2);
+  int pings = 0;
+  for (const SseEvent& event : answer.Events()) pings += event.name == "ping";
+  EXPECT_EQ(pings, 1) << answer.body();
+  EXPECT_EQ(answer.Events().back().name, "message_stop");
+  EXPECT_EQ(PostQuiet("/completion", {{"prompt", "<<say>>a<</say>>"}}, 1).Events().size(), 3u);
+}
+
+TEST_F(SignsOfLifeTest, WhatCanBeKnownBeforeIsAPlainError) {
+  quiet_.refuses = true;
+  EXPECT_EQ(PostQuiet("/v1/chat/completions", Chat(), 1).status(), 429);
+  EXPECT_EQ(PostQuiet("/v1/messages", Chat(), 1).status(), 429);
+  quiet_.refuses = false;
+  Json large = Chat();
+  large["messages"][0]["content"] = std::string(100'000, 'x');
+  EXPECT_EQ(PostQuiet("/v1/messages", large, 1).status(), 400);
+  EXPECT_EQ(PostQuiet("/v1/responses", {{"input", std::string(100'000, 'x')}}, 1).status(), 400);
+}
+
+TEST_F(SignsOfLifeTest, AFailureAfterTheBeginningIsAnEventOfTheStream) {
+  quiet_.fails = true;
+  const auto chat = PostQuiet("/v1/chat/completions", Chat(), 2);
+  EXPECT_EQ(chat.status(), 200);
+  EXPECT_EQ(chat.Events().back().data, "[DONE]");
+  EXPECT_EQ(chat.Events()[2].json()["error"]["message"], "it failed");
+  EXPECT_EQ(PostQuiet("/v1/messages", Chat(), 2).Events().back().name, "error");
+  EXPECT_EQ(PostQuiet("/v1/responses", {{"input", "x"}}, 2).Events().back().name,
+            "response.failed");
+  EXPECT_EQ(PostQuiet("/v1/chat/completions", Chat(), 0).status(), 503) << "it had not begun";
+}
+
+}  // namespace
+}  // namespace weft::serve
