@@ -98,7 +98,7 @@ void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& re
   message["stop_reason"] = StopReason(reply.finish);
   message["stop_sequence"] = StopSequence(reply.finish, reply.stop_string);
   message["usage"] = UsageJson(stream->usage());
-  SendJson(responder, message, read.ignored);
+  SendJson(responder, message, read.ignored, read.warnings);
 }
 
 // --- the streamed answer ------------------------------------------------------------
@@ -108,7 +108,9 @@ void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& re
 class MessageWriter {
  public:
   MessageWriter(Host& host, HttpResponder& responder, const MessagesRequest& read)
-      : host_(host), sse_(responder, IgnoredHeader(read.ignored)) {}
+      : host_(host),
+        responder_(responder),
+        sse_(responder, NoticeHeaders(read.ignored, read.warnings)) {}
 
   SseStream* sse() { return &sse_; }
 
@@ -128,7 +130,8 @@ class MessageWriter {
   }
 
   void Fail(const Status& status) {
-    sse_.Event("error", ErrorBody(ToDetailedApiError(status), ErrorShape::kAnthropic));
+    sse_.Event("error", ErrorBody(ToDetailedApiError(status), ErrorShape::kAnthropic,
+                                  responder_.request_id()));
     sse_.End();
   }
 
@@ -213,6 +216,7 @@ class MessageWriter {
   }
 
   Host& host_;
+  HttpResponder& responder_;
   SseStream sse_;
   Open open_ = Open::kNothing;
   int index_ = 0;
@@ -241,7 +245,7 @@ void HandleCountTokens(Host& host, const HttpRequest& request, HttpResponder& re
   if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kAnthropic);
   auto count = CountChatTokens(host, request, read->call);
   if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kAnthropic);
-  SendJson(responder, {{"input_tokens", *count}}, read->ignored);
+  SendJson(responder, {{"input_tokens", *count}}, read->ignored, read->warnings);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ class Host {
   // session that runs is FAILED_PRECONDITION.
   virtual StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) = 0;
 
-  virtual const std::string& model_id() const = 0;  // --alias, or the model's name
+  virtual const std::string& model_id() const = 0;  // --alias, or made from the model's name
   virtual int64_t created_s() const = 0;            // start, seconds since 1970
   virtual Metrics& metrics() = 0;
   virtual const RequestDefaults& defaults() const = 0;

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "serve/api_anthropic.h"
+#include "serve/api_info.h"
 #include "serve/api_llama.h"
 #include "serve/api_openai.h"
 #include "serve/api_responses.h"
@@ -34,6 +35,7 @@ Status Run(const EngineOptions& options, int64_t context) {
   serve::Host& host = model->host();
   serve::Router router;
   serve::RegisterServerApi(router, host);
+  serve::RegisterInfoApi(router, host);
   serve::RegisterSessionsApi(router, host);
   serve::RegisterLlamaApi(router, host);
   serve::RegisterOpenAiApi(router, host);
