@@ -8,6 +8,7 @@
 
 #include "tests/support/api_fixture.h"
 #include "tests/support/goldens.h"
+#include "tests/support/slow_build.h"
 
 namespace weft::serve {
 namespace {
@@ -33,8 +34,8 @@ const char* CountPathOf(const std::string& path) {
 }
 
 // Answers are computed for prompts up to here; longer ones are read and counted, which is all
-// that could be refused, because a test has no hour.
-constexpr int64_t kMaxComputedTokens = 12'000;
+// that could be refused.
+constexpr int64_t kMaxComputedTokens = testing::kSlowBuild ? 8'000 : 32'000;
 
 void ExpectWholeAnswer(const std::string& path, const MemoryResponder& response) {
   if (response.type() != "text/event-stream") {

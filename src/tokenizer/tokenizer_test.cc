@@ -61,12 +61,14 @@ struct VocabBuilder {
   }
 
   StatusOr<std::shared_ptr<const Tokenizer>> Load() const {
-    auto file = File();
+    const std::string bytes = Bytes();
+    auto file = ModelFile::FromBytes("test.gguf", std::as_bytes(std::span(bytes)));
     if (!file.ok()) return file.status();
     return Tokenizer::Load(**file);
   }
 
-  StatusOr<std::shared_ptr<const ModelFile>> File() const {
+  // Of the model file.
+  std::string Bytes() const {
     GgufWriter writer;
     writer.AddString("general.architecture", "llama");
     writer.AddString("tokenizer.ggml.model", model);
@@ -76,8 +78,7 @@ struct VocabBuilder {
     writer.AddInt32Array("tokenizer.ggml.token_type", types);
     if (model != "llama") writer.AddStringArray("tokenizer.ggml.merges", merges);
     if (more) more(&writer);
-    const std::string bytes = writer.ToBytes();
-    return ModelFile::FromBytes("test.gguf", std::as_bytes(std::span(bytes)));
+    return writer.ToBytes();
   }
 };
 
@@ -495,7 +496,8 @@ TEST(Load, TinyVocabularies) {
 }
 
 FillInTokens FillInOf(const VocabBuilder& builder) {
-  const auto file = builder.File();
+  const std::string bytes = builder.Bytes();
+  const auto file = ModelFile::FromBytes("test.gguf", std::as_bytes(std::span(bytes)));
   EXPECT_TRUE(file.ok()) << file.status();
   return FindFillInTokens(**file, *MustLoad(builder));
 }
