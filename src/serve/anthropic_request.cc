@@ -154,11 +154,24 @@ class MessageConverter {
 
   Status AddToolResult(const ordered_json& block, const std::string& here) {
     WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(block, "tool_use_id", here));
-    WEFT_ASSIGN_OR_RETURN(std::string text,
-                          TextOf(block.value("content", ordered_json()), here + ".content", "\n"));
+    ordered_json content = block.value("content", ordered_json());
+    LeaveOutPictures(&content);
+    WEFT_ASSIGN_OR_RETURN(std::string text, TextOf(content, here + ".content", "\n"));
     FlushText();
     out_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
     return OkStatus();
+  }
+
+  // A tool may give a picture where nobody asked for one, and it is sent again with every
+  // request that follows: refused, it would be the end of the conversation.
+  void LeaveOutPictures(ordered_json* content) {
+    if (!content->is_array()) return;
+    for (ordered_json& part : *content) {
+      const std::string type = TypeOf(part);
+      if (type != "image" && type != "document") continue;
+      left_out_.insert(StrCat(type, " in tool_result"));
+      part = {{"type", "text"}, {"text", kPictureLeftOut}};
+    }
   }
 
   void FlushText() {
@@ -283,8 +296,8 @@ StatusOr<ordered_json> ToChatMessages(const ordered_json* system, const ordered_
   }
   if (!left_out.empty()) {
     const std::vector<std::string> types(left_out.begin(), left_out.end());
-    warnings->push_back(StrCat("blocks of tools that this server cannot run were left out: ",
-                               StrJoin(types, ", ")));
+    warnings->push_back(
+        StrCat("blocks that the model cannot read were left out: ", StrJoin(types, ", ")));
   }
   return out;
 }

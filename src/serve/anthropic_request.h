@@ -28,7 +28,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
 
 // Anthropic's `system` and `messages` as OpenAI's messages: tool results become messages
 // of their own, tool uses calls, thinking reasoning. Blocks about tools that ran on
-// Anthropic's servers are left out, and `warnings` says so.
+// Anthropic's servers, and pictures that tools gave, are left out, and `warnings` says so.
 StatusOr<nlohmann::ordered_json> ToChatMessages(const nlohmann::ordered_json* system,
                                                 const nlohmann::ordered_json& messages,
                                                 std::vector<std::string>* warnings);

@@ -62,6 +62,9 @@ Status Misshapen(std::string_view place, std::string_view what);
 StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const char* name,
                                  std::string_view place);
 
+// What a model is told in place of a picture that a tool gave.
+inline constexpr char kPictureLeftOut[] = "[a picture was left out: this model reads text only]";
+
 // Whether `name` is the served model's id, its own name, or its file.
 Status FindModel(Host& host, std::string_view name);
 // What a request's "model" may be: anything, or, where the operator is strict about it, what

@@ -232,6 +232,21 @@ TEST(ToolCatalogTest, TheTextOfACustomCall) {
   EXPECT_EQ(CustomInput(CustomArguments("x \"y\"")), "x \"y\"");
 }
 
+TEST_F(ClientToolsTest, APictureThatAToolGaveIsNotTheEnd) {
+  Json body = Ask("x", Json::array({Function("look")}));
+  const Json picture = {{"type", "input_image"}, {"image_url", "data:image/png;base64,AA=="}};
+  body["input"] = Json::array(
+      {{{"role", "user"}, {"content", "look"}},
+       {{"type", "function_call"}, {"call_id", "c"}, {"name", "look"}, {"arguments", "{}"}},
+       {{"type", "function_call_output"}, {"call_id", "c"}, {"output", Json::array({picture})}},
+       {{"role", "user"}, {"content", body["input"]}}});
+  const auto response = Post(kResponses, body);
+  EXPECT_EQ(response.status(), 200) << response.body();
+  EXPECT_THAT(response.Header("X-Weft-Warning"), HasSubstr("input_image in an output"));
+  body["input"] = Json::array({{{"role", "user"}, {"content", Json::array({picture})}}});
+  EXPECT_EQ(Post(kResponses, body).status(), 400) << "of the user's it matters";
+}
+
 // --- chat completions -----------------------------------------------------------------
 
 TEST_F(ClientToolsTest, ChatsLeaveOutWhatRunsElsewhere) {
@@ -346,6 +361,28 @@ TEST_F(ClientToolsTest, MessagesLeaveOutWhatAnthropicRuns) {
   body["tool_choice"] = {{"type", "tool"}, {"name", "web_search"}};
   EXPECT_THAT(Post(kMessages, body).body(), HasSubstr("names web_search"));
   EXPECT_EQ(Post(kMessages, Messages("x", Json::array({search}))).status(), 400);
+}
+
+TEST_F(ClientToolsTest, APictureInAToolResultIsNotTheEnd) {
+  const Json picture = {{"type", "image"}, {"source", {{"type", "base64"}, {"data", "AA=="}}}};
+  const Json body = {
+      {"messages",
+       Json::array(
+           {{{"role", "user"}, {"content", "look"}},
+            {{"role", "assistant"},
+             {"content", Json::array({{{"type", "tool_use"},
+                                       {"id", "t"},
+                                       {"name", "look"},
+                                       {"input", Json::object()}}})}},
+            {{"role", "user"},
+             {"content", Json::array({{{"type", "tool_result"},
+                                       {"tool_use_id", "t"},
+                                       {"content", Json::array({picture})}},
+                                      {{"type", "text"}, {"text", Say("seen")["content"]}}})}}})}};
+  const auto response = Post(kMessages, body);
+  ASSERT_EQ(response.status(), 200) << response.body();
+  EXPECT_EQ(response.json()["content"][0]["text"], "seen");
+  EXPECT_THAT(response.Header("X-Weft-Warning"), HasSubstr("image in tool_result"));
 }
 
 TEST_F(ClientToolsTest, BlocksOfServerToolsAreLeftOutOfTheMessages) {

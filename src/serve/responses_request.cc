@@ -101,8 +101,8 @@ class ItemConverter {
   void Warn(std::vector<std::string>* warnings) const {
     if (left_out_.empty()) return;
     const std::vector<std::string> types(left_out_.begin(), left_out_.end());
-    warnings->push_back(StrCat("input items of tools that this server cannot run were left out: ",
-                               StrJoin(types, ", ")));
+    warnings->push_back(
+        StrCat("input that the model cannot read was left out: ", StrJoin(types, ", ")));
   }
 
  private:
@@ -151,11 +151,25 @@ class ItemConverter {
 
   Status AddOutput(const ordered_json& item, const std::string& place) {
     WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(item, "call_id", place));
-    WEFT_ASSIGN_OR_RETURN(std::string text,
-                          PartsText(item.value("output", ordered_json()), place + ".output"));
+    ordered_json output = item.value("output", ordered_json());
+    LeaveOutPictures(&output);
+    WEFT_ASSIGN_OR_RETURN(std::string text, PartsText(output, place + ".output"));
     Flush();
     messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
     return OkStatus();
+  }
+
+  // A tool may give a picture where nobody asked for one, and it is sent again with every
+  // request that follows: refused, it would be the end of the conversation.
+  void LeaveOutPictures(ordered_json* output) {
+    if (!output->is_array()) return;
+    for (ordered_json& part : *output) {
+      if (!part.is_object()) continue;
+      const std::string type = StringOr(part, "type", "");
+      if (type != "input_image" && type != "input_file") continue;
+      left_out_.insert(StrCat(type, " in an output"));
+      part = {{"type", "input_text"}, {"text", kPictureLeftOut}};
+    }
   }
 
   ordered_json& Answer() {
