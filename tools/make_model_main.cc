@@ -76,6 +76,8 @@ int main(int argc, char** argv) {
   for (SizeOption& size : sizes) {
     app.add_option(size.name, size.value, std::string(size.help) + ", instead of the shape's");
   }
+  bool fill_in = false;
+  app.add_flag("--fill-in", fill_in, "with the tokens that fill in the middle");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -90,6 +92,7 @@ int main(int argc, char** argv) {
   for (const SizeOption& size : sizes) {
     if (size.value) (*shape).*size.size = *size.value;
   }
+  shape->fill_in = fill_in;
   const bool terminal = isatty(STDERR_FILENO) == 1;
   if (terminal) options.progress = ShowProgress;
   const auto made = weft::tools::MakeModel(*shape, options, out);

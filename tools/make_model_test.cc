@@ -155,6 +155,22 @@ TEST_F(MakeModelTest, ImpossibleModelsAreRefused) {
   EXPECT_TRUE(std::filesystem::is_empty(dir_));
 }
 
+TEST(SyntheticVocabulary, EndsWithTheTokensThatFillInTheMiddle) {
+  for (const VocabularyKind kind : {VocabularyKind::kPieces, VocabularyKind::kBytePairs}) {
+    ModelShape shape = *FindShape("tiny-llama");
+    shape.vocabulary = kind;
+    shape.fill_in = true;
+    GgufWriter writer;
+    ASSERT_TRUE(AddVocabulary(shape, &writer).ok());
+    const std::string bytes = writer.ToBytes();
+    auto file = *ModelFile::FromBytes("m.gguf", std::as_bytes(std::span(bytes)));
+    const auto tokens = *file->GetStringArray("tokenizer.ggml.tokens");
+    EXPECT_EQ(static_cast<int64_t>(tokens.size()), shape.vocab);
+    EXPECT_EQ(tokens.back(), "<|file_sep|>");
+    EXPECT_EQ(tokens[tokens.size() - 5], "<|fim_prefix|>");
+  }
+}
+
 // Sizes of real models, without their weights.
 TEST(SyntheticVocabulary, IsUniqueAndConsistent) {
   for (const ModelShape& shape : KnownShapes()) {

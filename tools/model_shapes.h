@@ -49,6 +49,8 @@ struct ModelShape {
   int64_t state_dim = 0;
   int64_t state_groups = 0;
   int64_t rope_dim = 0;  // of a head's values that rotate; 0: all
+  // The vocabulary ends with the tokens that models of code fill in the middle with.
+  bool fill_in = false;
 
   char MixerOf(int64_t layer) const {
     return mixers.empty() ? 'a' : mixers[static_cast<size_t>(layer) % mixers.size()];

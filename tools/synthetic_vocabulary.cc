@@ -1,5 +1,6 @@
 #include "tools/synthetic_vocabulary.h"
 
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,18 +79,32 @@ Status SizeError(const ModelShape& shape, size_t smallest) {
                          " to about 450000");
 }
 
+// As Qwen's models of code write them.
+constexpr std::string_view kFillInTokens[] = {"<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>",
+                                              "<|repo_name|>", "<|file_sep|>"};
+
+size_t FillInCount(const ModelShape& shape) { return shape.fill_in ? std::size(kFillInTokens) : 0; }
+
+void AddFillIn(const ModelShape& shape, Vocabulary* vocabulary) {
+  if (!shape.fill_in) return;
+  for (const std::string_view text : kFillInTokens) vocabulary->Add(std::string(text), kControl);
+}
+
 Status AddBytePairs(const ModelShape& shape, GgufWriter* writer) {
-  constexpr size_t kControls = 3;
+  const size_t n_controls = 3 + FillInCount(shape);
   const auto size = static_cast<size_t>(shape.vocab);
   const std::vector<std::string> bytes = ByteCharacters();
   Vocabulary vocabulary;
   for (const std::string& character : bytes) vocabulary.Add(character, kNormal);
-  if (size < bytes.size() + kControls) return SizeError(shape, bytes.size() + kControls);
-  if (!AddPieces(bytes[' '], size - kControls, &vocabulary)) return SizeError(shape, 259);
+  const size_t smallest = bytes.size() + n_controls;
+  if (size < smallest || !AddPieces(bytes[' '], size - n_controls, &vocabulary)) {
+    return SizeError(shape, smallest);
+  }
   const auto end_of_text = static_cast<uint32_t>(vocabulary.tokens.size());
   vocabulary.Add("<|endoftext|>", kControl);
   vocabulary.Add("<|im_start|>", kControl);
   vocabulary.Add("<|im_end|>", kControl);
+  AddFillIn(shape, &vocabulary);
   writer->AddString("tokenizer.ggml.model", "gpt2");
   writer->AddString("tokenizer.ggml.pre", shape.pre_tokenizer);
   writer->AddStringArray("tokenizer.ggml.tokens", vocabulary.tokens);
@@ -105,7 +120,7 @@ Status AddBytePairs(const ModelShape& shape, GgufWriter* writer) {
 Status AddScoredPieces(const ModelShape& shape, GgufWriter* writer) {
   constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
   constexpr std::string_view kHex = "0123456789ABCDEF";
-  constexpr size_t kControls = 2;
+  const size_t n_controls = 2 + FillInCount(shape);
   const auto size = static_cast<size_t>(shape.vocab);
   Vocabulary vocabulary;
   vocabulary.Add("<unk>", kUnknown);
@@ -116,13 +131,14 @@ Status AddScoredPieces(const ModelShape& shape, GgufWriter* writer) {
   }
   vocabulary.Add(std::string(kSpace), kNormal);
   for (char c = '!'; c <= '~'; ++c) vocabulary.Add(std::string(1, c), kNormal);
-  const size_t smallest = vocabulary.tokens.size() + kControls;
-  if (size < smallest || !AddPieces(kSpace, size - kControls, &vocabulary)) {
+  const size_t smallest = vocabulary.tokens.size() + n_controls;
+  if (size < smallest || !AddPieces(kSpace, size - n_controls, &vocabulary)) {
     return SizeError(shape, smallest);
   }
   const auto chat = static_cast<uint32_t>(vocabulary.tokens.size());
   vocabulary.Add("<|im_start|>", kControl);
   vocabulary.Add("<|im_end|>", kControl);
+  AddFillIn(shape, &vocabulary);
   // The better the earlier: the order in which pieces are joined.
   std::vector<float> scores(size, 0.0f);
   for (size_t i = 259; i < chat; ++i) scores[i] = 259.0f - static_cast<float>(i);

@@ -28,6 +28,7 @@
 #include "cli/model_flags.h"
 #include "cli/sampling_flags.h"
 #include "serve/api_anthropic.h"
+#include "serve/api_info.h"
 #include "serve/api_keys.h"
 #include "serve/api_llama.h"
 #include "serve/api_openai.h"
@@ -327,6 +328,7 @@ Status Serve(const ServeFlags& flags) {
            }});
   serve::Router router;
   serve::RegisterServerApi(router, host);
+  serve::RegisterInfoApi(router, host);
   serve::RegisterSessionsApi(router, host);
   serve::RegisterLlamaApi(router, host);
   serve::RegisterOpenAiApi(router, host);

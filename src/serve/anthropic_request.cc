@@ -1,7 +1,9 @@
 #include "serve/anthropic_request.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/strings.h"
@@ -15,21 +17,10 @@ using nlohmann::ordered_json;
 constexpr int64_t kDefaultMaxTokens = 4096;
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 
-Status Misshapen(std::string_view place, std::string_view what) {
-  return WithCode(WithParam(InvalidArgument(place, ": ", what), place), "invalid_value");
-}
-
 std::string TypeOf(const ordered_json& block) {
   if (!block.is_object()) return "";
   const auto type = block.find("type");
   return type != block.end() && type->is_string() ? type->get<std::string>() : "";
-}
-
-StatusOr<std::string> StringField(const ordered_json& block, const char* name,
-                                  std::string_view place) {
-  const auto it = block.find(name);
-  if (it != block.end() && it->is_string()) return it->get<std::string>();
-  return Misshapen(place, StrCat("needs the string \"", name, "\""));
 }
 
 // A string, or an array of text blocks, joined by `separator`.
@@ -46,7 +37,7 @@ StatusOr<std::string> TextOf(const ordered_json& content, std::string_view place
       return Misshapen(
           here, StrCat("only text is taken here, not a block of type \"", Printable(type), "\""));
     }
-    WEFT_ASSIGN_OR_RETURN(std::string text, StringField(content[i], "text", here));
+    WEFT_ASSIGN_OR_RETURN(std::string text, NeedString(content[i], "text", here));
     texts.push_back(std::move(text));
   }
   return StrJoin(texts, separator);
@@ -73,11 +64,27 @@ StatusOr<ordered_json> SystemMessage(const ordered_json& system) {
   return ordered_json{{"role", "system"}, {"content", std::move(text)}};
 }
 
+// Blocks of tools that Anthropic's servers run.
+bool IsOfServerTool(std::string_view type) {
+  static constexpr std::string_view kTypes[] = {"server_tool_use",
+                                                "mcp_tool_use",
+                                                "mcp_tool_result",
+                                                "web_search_tool_result",
+                                                "web_fetch_tool_result",
+                                                "code_execution_tool_result",
+                                                "bash_code_execution_tool_result",
+                                                "text_editor_code_execution_tool_result",
+                                                "tool_search_tool_result"};
+  return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
+}
+
 // One message of Anthropic's, as one or more of OpenAI's.
 class MessageConverter {
  public:
-  MessageConverter(std::string role, std::string place, ordered_json* out)
-      : role_(std::move(role)), place_(std::move(place)), out_(*out) {}
+  // `left_out` gets the types of blocks that no model here could read anything from.
+  MessageConverter(std::string role, std::string place, ordered_json* out,
+                   std::set<std::string>* left_out)
+      : role_(std::move(role)), place_(std::move(place)), out_(*out), left_out_(*left_out) {}
 
   Status Convert(const ordered_json& content) {
     if (content.is_string()) {
@@ -107,6 +114,10 @@ class MessageConverter {
     if (is_assistant && type == "redacted_thinking") return OkStatus();  // nobody can read it
     if (is_assistant && type == "tool_use") return AddToolUse(block, here);
     if (!is_assistant && type == "tool_result") return AddToolResult(block, here);
+    if (is_assistant && IsOfServerTool(type)) {
+      left_out_.insert(type);
+      return OkStatus();
+    }
     if (type == "image" || type == "document") {
       return Misshapen(here, StrCat(type, " input is not supported: the model reads text only"));
     }
@@ -115,7 +126,7 @@ class MessageConverter {
   }
 
   Status AddText(const ordered_json& block, const std::string& here) {
-    WEFT_ASSIGN_OR_RETURN(const std::string text, StringField(block, "text", here));
+    WEFT_ASSIGN_OR_RETURN(const std::string text, NeedString(block, "text", here));
     // Parts of one message were apart for the client; an answer's were one text.
     if (!text_.empty() && role_ != "assistant") text_ += "\n";
     text_ += text;
@@ -123,14 +134,14 @@ class MessageConverter {
   }
 
   Status AddThinking(const ordered_json& block, const std::string& here) {
-    WEFT_ASSIGN_OR_RETURN(const std::string text, StringField(block, "thinking", here));
+    WEFT_ASSIGN_OR_RETURN(const std::string text, NeedString(block, "thinking", here));
     reasoning_ += text;
     return OkStatus();
   }
 
   Status AddToolUse(const ordered_json& block, const std::string& here) {
-    WEFT_ASSIGN_OR_RETURN(const std::string id, StringField(block, "id", here));
-    WEFT_ASSIGN_OR_RETURN(const std::string name, StringField(block, "name", here));
+    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(block, "id", here));
+    WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(block, "name", here));
     const auto input = block.find("input");
     if (input == block.end() || !input->is_object()) {
       return Misshapen(here, "needs the object \"input\"");
@@ -142,12 +153,25 @@ class MessageConverter {
   }
 
   Status AddToolResult(const ordered_json& block, const std::string& here) {
-    WEFT_ASSIGN_OR_RETURN(const std::string id, StringField(block, "tool_use_id", here));
-    WEFT_ASSIGN_OR_RETURN(std::string text,
-                          TextOf(block.value("content", ordered_json()), here + ".content", "\n"));
+    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(block, "tool_use_id", here));
+    ordered_json content = block.value("content", ordered_json());
+    LeaveOutPictures(&content);
+    WEFT_ASSIGN_OR_RETURN(std::string text, TextOf(content, here + ".content", "\n"));
     FlushText();
     out_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
     return OkStatus();
+  }
+
+  // A tool may give a picture where nobody asked for one, and it is sent again with every
+  // request that follows: refused, it would be the end of the conversation.
+  void LeaveOutPictures(ordered_json* content) {
+    if (!content->is_array()) return;
+    for (ordered_json& part : *content) {
+      const std::string type = TypeOf(part);
+      if (type != "image" && type != "document") continue;
+      left_out_.insert(StrCat(type, " in tool_result"));
+      part = {{"type", "text"}, {"text", kPictureLeftOut}};
+    }
   }
 
   void FlushText() {
@@ -166,39 +190,18 @@ class MessageConverter {
   const std::string role_;
   const std::string place_;
   ordered_json& out_;
+  std::set<std::string>& left_out_;
   std::string text_;
   std::string reasoning_;
   ordered_json calls_ = ordered_json::array();
 };
 
-StatusOr<ordered_json> ToChatTools(const ordered_json& tools) {
-  if (!tools.is_array()) return Misshapen("tools", "must be an array");
-  ordered_json out = ordered_json::array();
-  for (size_t i = 0; i < tools.size(); ++i) {
-    const ordered_json& tool = tools[i];
-    const std::string here = StrCat("tools[", i, "]");
-    if (!tool.is_object()) return Misshapen(here, "must be an object");
-    const std::string type = TypeOf(tool);
-    if (!type.empty() && type != "custom") {
-      return WithCode(Misshapen(here, StrCat("a tool of type \"", Printable(type),
-                                             "\" is run by Anthropic's servers and not here")),
-                      "unsupported_parameter");
-    }
-    WEFT_ASSIGN_OR_RETURN(const std::string name, StringField(tool, "name", here));
-    ordered_json function = {{"name", name}};
-    if (tool.contains("description")) function["description"] = tool["description"];
-    function["parameters"] = tool.value(
-        "input_schema", ordered_json{{"type", "object"}, {"properties", ordered_json::object()}});
-    out.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
-  return out;
-}
-
-void ReadToolChoice(ApiFields* fields, ChatCall* call) {
+void ReadToolChoice(ApiFields* fields, const ToolCatalog& tools, ChatCall* call) {
   const ordered_json* const choice = fields->Value("tool_choice");
   if (choice == nullptr) return;
   const std::string type = TypeOf(*choice);
   if (type == "any" || type == "tool") {
+    RefuseLeftOut(tools, *choice, fields);
     fields->Unsupported("tool_choice", "can be auto or none: this server cannot force a call");
   } else if (type != "auto" && type != "none") {
     fields->Fail("tool_choice", "must be an object of type auto or none");
@@ -239,7 +242,8 @@ void ReadThinking(ApiFields* fields, ChatCall* call) {
                  "is not supported: this server cannot constrain output to a schema");
 }
 
-void ReadConversation(ApiFields* fields, ChatCall* call) {
+void ReadConversation(ApiFields* fields, MessagesRequest* read) {
+  ChatCall* const call = &read->call;
   const ordered_json* const messages = fields->Value("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     return fields->Fail("messages", "must be an array of at least one message");
@@ -247,7 +251,7 @@ void ReadConversation(ApiFields* fields, ChatCall* call) {
   if (messages->size() > kMaxMessages) {
     return fields->Fail("messages", StrCat("has more than ", kMaxMessages, " entries"));
   }
-  auto converted = ToChatMessages(fields->Value("system"), *messages);
+  auto converted = ToChatMessages(fields->Value("system"), *messages, &read->warnings);
   if (!converted.ok()) return fields->Adopt(converted.status());
   call->chat.messages = *std::move(converted);
   // An answer that the client has begun.
@@ -255,9 +259,10 @@ void ReadConversation(ApiFields* fields, ChatCall* call) {
     call->chat.continuation = Continuation::kAuto;
   }
   if (const ordered_json* const tools = fields->Value("tools")) {
-    auto list = ToChatTools(*tools);
-    if (!list.ok()) return fields->Adopt(list.status());
-    call->chat.tools = *std::move(list);
+    auto catalog = ReadAnthropicTools(*tools);
+    if (!catalog.ok()) return fields->Adopt(catalog.status());
+    read->tools = *std::move(catalog);
+    call->chat.tools = read->tools.functions();
   }
   fields->Adopt(CheckCounts(call->chat));
 }
@@ -271,7 +276,9 @@ std::string WithoutBillingHeader(std::string_view system) {
   return std::string(system.substr(end + 1));
 }
 
-StatusOr<ordered_json> ToChatMessages(const ordered_json* system, const ordered_json& messages) {
+StatusOr<ordered_json> ToChatMessages(const ordered_json* system, const ordered_json& messages,
+                                      std::vector<std::string>* warnings) {
+  std::set<std::string> left_out;
   ordered_json out = ordered_json::array();
   if (system != nullptr) {
     WEFT_ASSIGN_OR_RETURN(ordered_json message, SystemMessage(*system));
@@ -280,12 +287,17 @@ StatusOr<ordered_json> ToChatMessages(const ordered_json* system, const ordered_
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string place = StrCat("messages[", i, "]");
     if (!messages[i].is_object()) return Misshapen(place, "must be an object");
-    WEFT_ASSIGN_OR_RETURN(const std::string role, StringField(messages[i], "role", place));
+    WEFT_ASSIGN_OR_RETURN(const std::string role, NeedString(messages[i], "role", place));
     if (role != "user" && role != "assistant" && role != "system") {
       return Misshapen(place + ".role", "must be \"user\" or \"assistant\"");
     }
-    MessageConverter converter(role, place, &out);
+    MessageConverter converter(role, place, &out, &left_out);
     WEFT_RETURN_IF_ERROR(converter.Convert(messages[i].value("content", ordered_json())));
+  }
+  if (!left_out.empty()) {
+    const std::vector<std::string> types(left_out.begin(), left_out.end());
+    warnings->push_back(
+        StrCat("blocks that the model cannot read were left out: ", StrJoin(types, ", ")));
   }
   return out;
 }
@@ -296,8 +308,10 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   read.call.call_id_prefix = "toolu_";
   ApiFields fields(body);
   const auto model = fields.String("model");
-  ReadConversation(&fields, &read.call);
-  ReadToolChoice(&fields, &read.call);
+  ReadConversation(&fields, &read);
+  ReadToolChoice(&fields, read.tools, &read.call);
+  read.tools.CheckUsable(read.call.calls_allowed, &fields);
+  read.tools.Warn(&read.warnings);
   ReadThinking(&fields, &read.call);
   TurnOptions& turn = read.call.turn;
   ReadSampling(&fields, host.model(), {.defaults = host.defaults().sampling}, &turn);

@@ -12,21 +12,26 @@
 #include "serve/chat_turn.h"
 #include "serve/host.h"
 #include "serve/http.h"
+#include "serve/tool_catalog.h"
 
 namespace weft::serve {
 
 struct MessagesRequest {
   ChatCall call;
+  ToolCatalog tools;
   bool stream = false;
   std::vector<std::string> ignored;
+  std::vector<std::string> warnings;
 };
 
 StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
 
 // Anthropic's `system` and `messages` as OpenAI's messages: tool results become messages
-// of their own, tool uses calls, thinking reasoning.
+// of their own, tool uses calls, thinking reasoning. Blocks about tools that ran on
+// Anthropic's servers, and pictures that tools gave, are left out, and `warnings` says so.
 StatusOr<nlohmann::ordered_json> ToChatMessages(const nlohmann::ordered_json* system,
-                                                const nlohmann::ordered_json& messages);
+                                                const nlohmann::ordered_json& messages,
+                                                std::vector<std::string>* warnings);
 
 // Claude Code begins its system prompt with a line of billing data that changes with
 // every request. It says nothing to a model, and would make every prompt new from its

@@ -100,7 +100,7 @@ void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& re
   message["stop_reason"] = StopReason(reply.finish);
   message["stop_sequence"] = StopSequence(reply.finish, reply.stop_string);
   message["usage"] = UsageJson(stream->usage());
-  SendJson(responder, message, read.ignored);
+  SendJson(responder, message, read.ignored, read.warnings);
 }
 
 // --- the streamed answer ------------------------------------------------------------
@@ -110,7 +110,9 @@ void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& re
 class MessageWriter {
  public:
   MessageWriter(Host& host, HttpResponder& responder, const MessagesRequest& read)
-      : host_(host), sse_(responder, IgnoredHeader(read.ignored)) {}
+      : host_(host),
+        responder_(responder),
+        sse_(responder, NoticeHeaders(read.ignored, read.warnings)) {}
 
   bool begun() const { return sse_.begun(); }
 
@@ -142,7 +144,8 @@ class MessageWriter {
   }
 
   void Fail(const Status& status) {
-    sse_.Event("error", ErrorBody(ToDetailedApiError(status), ErrorShape::kAnthropic));
+    sse_.Event("error", ErrorBody(ToDetailedApiError(status), ErrorShape::kAnthropic,
+                                  responder_.request_id()));
     sse_.End();
   }
 
@@ -243,6 +246,7 @@ class MessageWriter {
   }
 
   Host& host_;
+  HttpResponder& responder_;
   SseStream sse_;
   bool has_started_ = false;
   int64_t signs_in_a_row_ = 0;
@@ -275,7 +279,7 @@ void HandleCountTokens(Host& host, const HttpRequest& request, HttpResponder& re
   if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kAnthropic);
   auto count = CountChatTokens(host, request, read->call);
   if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kAnthropic);
-  SendJson(responder, {{"input_tokens", *count}}, read->ignored);
+  SendJson(responder, {{"input_tokens", *count}}, read->ignored, read->warnings);
 }
 
 }  // namespace

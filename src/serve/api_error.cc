@@ -92,12 +92,14 @@ ApiError ToApiError(const Status& status) {
   return error;
 }
 
-Json ErrorBody(const ApiError& error, ErrorShape shape) {
-  if (shape == ErrorShape::kAnthropic) {
-    return {{"type", "error"},
-            {"error", {{"type", AnthropicType(error.http_status)}, {"message", error.message}}}};
-  }
+Json ErrorBody(const ApiError& error, ErrorShape shape, std::string_view request_id) {
   Json body;
+  if (shape == ErrorShape::kAnthropic) {
+    body = {{"type", "error"},
+            {"error", {{"type", AnthropicType(error.http_status)}, {"message", error.message}}}};
+    if (!request_id.empty()) body["request_id"] = request_id;
+    return body;
+  }
   if (shape == ErrorShape::kLlama) {
     body = {{"code", error.http_status}, {"message", error.message}, {"type", error.type}};
   } else {
@@ -116,9 +118,13 @@ void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape
   if (error.retry_after_s > 0) {
     headers.emplace_back("Retry-After", StrCat(error.retry_after_s));
   }
+  if (shape == ErrorShape::kAnthropic && !responder.request_id().empty()) {
+    headers.emplace_back(kRequestIdHeader, std::string(responder.request_id()));
+  }
   // Messages quote what a client sent, which need not be UTF-8.
   responder.Send(error.http_status, "application/json",
-                 ErrorBody(error, shape).dump(-1, ' ', false, Json::error_handler_t::replace),
+                 ErrorBody(error, shape, responder.request_id())
+                     .dump(-1, ' ', false, Json::error_handler_t::replace),
                  std::move(headers));
 }
 

@@ -5,6 +5,7 @@
 #define WEFT_SERVE_API_ERROR_H_
 
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "nlohmann/json.hpp"
@@ -31,8 +32,12 @@ ApiError ToApiError(const Status& status);
 
 enum class ErrorShape { kOpenAi, kAnthropic, kLlama };
 
-nlohmann::ordered_json ErrorBody(const ApiError& error, ErrorShape shape);
+// Anthropic's shape has the request's id in it.
+nlohmann::ordered_json ErrorBody(const ApiError& error, ErrorShape shape,
+                                 std::string_view request_id = "");
 void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape);
+// By which Anthropic's clients know the request; in every answer to them.
+inline constexpr char kRequestIdHeader[] = "request-id";
 
 }  // namespace weft::serve
 

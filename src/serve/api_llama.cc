@@ -25,25 +25,40 @@ Json PieceJson(const std::string& piece) {
   return bytes;
 }
 
-StatusOr<Json> Tokenize(Host& host, const HttpRequest& request) {
-  WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
-  ApiFields fields(body);
-  const bool add_special = fields.Bool("add_special").value_or(false);
-  const bool parse_special = fields.Bool("parse_special").value_or(true);
-  const bool with_pieces = fields.Bool("with_pieces").value_or(false);
+// What /apply-template reads, and vLLM's /tokenize of a conversation.
+void ReadTemplateRequest(ApiFields* fields, ChatRequest* chat) {
+  if (const Json* const messages = fields->Value("messages")) chat->messages = *messages;
+  if (const Json* const tools = fields->Value("tools")) chat->tools = *tools;
+  ReadEnding(fields, chat);
+  if (const Json* const variables = fields->Value("chat_template_kwargs")) {
+    if (variables->is_object()) {
+      chat->variables = *variables;
+    } else {
+      fields->Fail("chat_template_kwargs", "must be an object");
+    }
+  }
+  if (!chat->messages.is_array() || chat->messages.empty()) {
+    fields->Fail("messages", "must be an array of messages");
+  }
+}
+
+StatusOr<Json> LlamaTokenize(Host& host, ApiFields* fields) {
+  const bool add_special = fields->Bool("add_special").value_or(false);
+  const bool parse_special = fields->Bool("parse_special").value_or(true);
+  const bool with_pieces = fields->Bool("with_pieces").value_or(false);
   const Model& model = host.model();
   std::vector<int32_t> ids;
-  const Json* const content = fields.Value("content");
+  const Json* const content = fields->Value("content");
   if (content != nullptr) {
     const TextEncoder encode = [&](std::string_view text, bool at_start) {
       return model.Encode(text, add_special && at_start, parse_special);
     };
     if (!ReadMixedText(*content, model.n_vocab(), encode, &ids)) {
-      fields.Fail("content", "must be a string, or an array of strings and token ids");
+      fields->Fail("content", "must be a string, or an array of strings and token ids");
     }
   }
   std::vector<std::string> ignored;
-  WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
+  WEFT_RETURN_IF_ERROR(fields->Finish(&ignored));
   Json tokens = Json::array();
   for (const int32_t id : ids) {
     if (with_pieces) {
@@ -56,10 +71,59 @@ StatusOr<Json> Tokenize(Host& host, const HttpRequest& request) {
   return Json{{"tokens", std::move(tokens)}};
 }
 
+// As vLLM and SGLang have it: a prompt, or the messages of one.
+StatusOr<Json> VllmTokenize(Host& host, ApiFields* fields, bool is_chat) {
+  const Model& model = host.model();
+  const auto name = fields->String("model");
+  const bool wants_texts = fields->Bool("return_token_strs").value_or(false);
+  const auto add_special = fields->Bool("add_special_tokens");
+  ChatRequest chat;
+  std::string text;
+  if (is_chat) {
+    ReadTemplateRequest(fields, &chat);
+    fields->Refuse("chat_template", "is not supported: the server's template is used");
+  } else if (const auto prompt = fields->String("prompt")) {
+    text = *prompt;
+  } else {
+    fields->Fail("prompt", "must be a string");
+  }
+  std::vector<std::string> ignored;
+  WEFT_RETURN_IF_ERROR(fields->Finish(&ignored));
+  WEFT_RETURN_IF_ERROR(CheckModel(host, name));
+  if (is_chat) {
+    WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, host.chat().Render(chat));
+    text = std::move(prompt.text);
+  }
+  const std::vector<int32_t> ids =
+      model.Encode(text, add_special.value_or(!is_chat), /*parse_special=*/true);
+  Json answer = {{"count", ids.size()}, {"max_model_len", model.context_tokens()}, {"tokens", ids}};
+  if (wants_texts) {
+    answer["token_strs"] = Json::array();
+    for (const int32_t id : ids) {
+      answer["token_strs"].push_back(model.tokenizer()->RawText(id));
+    }
+  }
+  return answer;
+}
+
+StatusOr<Json> Tokenize(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
+  ApiFields fields(body);
+  const bool is_chat = body.is_object() && body.contains("messages");
+  const bool is_vllm = is_chat || (body.is_object() && body.contains("prompt"));
+  if (!is_vllm) return LlamaTokenize(host, &fields);
+  if (body.contains("content")) {
+    fields.Fail("content", "is llama-server's, prompt and messages are vLLM's: give one of them");
+  }
+  return VllmTokenize(host, &fields, is_chat);
+}
+
 StatusOr<Json> Detokenize(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
   ApiFields fields(body);
   const Json* const list = fields.Value("tokens");
+  const auto name = fields.String("model");
+  const bool skips_special = fields.Bool("skip_special_tokens").value_or(false);
   std::vector<int32_t> tokens;
   const int64_t n_vocab = host.model().n_vocab();
   if (list != nullptr && !list->is_array()) fields.Fail("tokens", "must be an array of token ids");
@@ -75,26 +139,17 @@ StatusOr<Json> Detokenize(Host& host, const HttpRequest& request) {
   }
   std::vector<std::string> ignored;
   WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
-  return Json{{"content", host.model().Decode(tokens, /*render_special=*/true)}};
+  WEFT_RETURN_IF_ERROR(CheckModel(host, name));
+  const std::string text = host.model().Decode(tokens, /*render_special=*/!skips_special);
+  // By the names of llama-server, vLLM and SGLang, whose requests are alike.
+  return Json{{"content", text}, {"prompt", text}, {"text", text}};
 }
 
 StatusOr<Json> ApplyTemplate(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
   ApiFields fields(body);
   ChatRequest chat;
-  if (const Json* const messages = fields.Value("messages")) chat.messages = *messages;
-  if (const Json* const tools = fields.Value("tools")) chat.tools = *tools;
-  ReadEnding(&fields, &chat);
-  if (const Json* const variables = fields.Value("chat_template_kwargs")) {
-    if (variables->is_object()) {
-      chat.variables = *variables;
-    } else {
-      fields.Fail("chat_template_kwargs", "must be an object");
-    }
-  }
-  if (!chat.messages.is_array() || chat.messages.empty()) {
-    fields.Fail("messages", "must be an array of messages");
-  }
+  ReadTemplateRequest(&fields, &chat);
   std::vector<std::string> ignored;
   WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
   WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, host.chat().Render(chat));
@@ -116,6 +171,10 @@ void RegisterLlamaApi(Router& router, Host& host) {
   add("/tokenize", Tokenize);
   add("/detokenize", Detokenize);
   add("/apply-template", ApplyTemplate);
+  router.Add("POST", "/infill", ErrorShape::kLlama,
+             [&host](const HttpRequest& request, HttpResponder& responder) {
+               HandleLlamaInfill(host, request, responder);
+             });
   for (const char* const path : {"/completion", "/completions"}) {
     router.Add("POST", path, ErrorShape::kLlama,
                [&host](const HttpRequest& request, HttpResponder& responder) {

@@ -14,6 +14,7 @@ void RegisterLlamaApi(Router& router, Host& host);
 
 // The handler of /completion, for RegisterLlamaApi.
 void HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder);
+void HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder);
 
 }  // namespace weft::serve
 

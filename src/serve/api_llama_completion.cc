@@ -96,6 +96,8 @@ struct Choice {
   Json probabilities = Json::array();
   ReplyUsage usage;
   DoneEvent done;
+  std::chrono::steady_clock::time_point first_token;
+  bool is_late = false;
 };
 
 // What comes of one event. Null where there is nothing.
@@ -178,6 +180,7 @@ class PromptRun {
     ReplyUsage& usage = choice.usage;
     choice.content += token.text;
     ++usage.completion_tokens;
+    EndInTime(&choice);
     // An end token is no part of the answer, and completes no text.
     if (tokenizer_.IsEndOfGeneration(token.token) && !read_.turn.ignore_eos) return nullptr;
     choice.tokens.push_back(token.token);
@@ -194,6 +197,17 @@ class PromptRun {
     return piece;
   }
 
+  // t_max_predict_ms: for editors, to which a few lines now are worth more than all of them
+  // later.
+  void EndInTime(Choice* choice) {
+    if (read_.max_predict_ms == 0 || choice->is_late) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (choice->usage.completion_tokens == 1) choice->first_token = now;
+    choice->is_late = now - choice->first_token > milliseconds(read_.max_predict_ms) &&
+                      choice->content.find('\n') != choice->content.npos;
+    if (choice->is_late) generation_->Cancel();
+  }
+
   Status End(const DoneEvent& done) {
     ++n_ended_;
     Choice& choice = choices_[static_cast<size_t>(done.choice)];
@@ -202,6 +216,10 @@ class PromptRun {
     choice.usage.completion_tokens = done.usage.completion_tokens;
     choice.usage.prompt_us = done.usage.prompt_us;
     choice.usage.decode_us = done.usage.decode_us;
+    if (done.reason == FinishReason::kCancelled && choice.is_late) {
+      choice.done.reason = FinishReason::kLength;
+      return OkStatus();
+    }
     if (done.reason == FinishReason::kCancelled) {
       return Unavailable(
           "the generation was cancelled: its session was closed, or the server stops");
@@ -257,7 +275,7 @@ class CompletionRun {
         request_(request),
         responder_(responder),
         watch_(responder),
-        sse_(responder, IgnoredHeader(read.ignored)),
+        sse_(responder, NoticeHeaders(read.ignored)),
         results_(read.prompts.size() * static_cast<size_t>(read.turn.n_choices)) {}
   // Whatever is open is cancelled together, before the end of each is waited for.
   ~CompletionRun() { watch_.CancelAll(); }
@@ -355,14 +373,20 @@ class CompletionRun {
   std::vector<Json> results_;
 };
 
+void Answer(Host& host, const StatusOr<LlamaCompletion>& read, const HttpRequest& request,
+            HttpResponder& responder) {
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kLlama);
+  CompletionRun(host, *read, request, responder).Answer();
+}
+
 }  // namespace
 
 void HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  const auto read = ReadLlamaCompletion(host, request);
-  if (!read.ok()) {
-    return SendError(responder, read.status(), ErrorShape::kLlama);
-  }
-  CompletionRun(host, *read, request, responder).Answer();
+  Answer(host, ReadLlamaCompletion(host, request), request, responder);
+}
+
+void HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  Answer(host, ReadLlamaInfill(host, request), request, responder);
 }
 
 }  // namespace weft::serve

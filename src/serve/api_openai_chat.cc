@@ -19,13 +19,23 @@ using nlohmann::ordered_json;
 
 // --- the whole answer ---------------------------------------------------------------
 
-ordered_json MessageJson(const Reply& reply, bool show_reasoning) {
+// A call that is complete.
+ordered_json CallJson(const ToolCatalog& tools, const std::string& id, const std::string& name,
+                      const std::string& arguments) {
+  if (tools.Find(name).kind == ClientTool::Kind::kCustom) {
+    return {{"id", id},
+            {"type", "custom"},
+            {"custom", {{"name", name}, {"input", CustomInput(arguments)}}}};
+  }
+  return {
+      {"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
+}
+
+ordered_json MessageJson(const Reply& reply, const ToolCatalog& tools, bool show_reasoning) {
   ordered_json calls = ordered_json::array();
   for (const ReplyBlock& block : reply.blocks) {
     if (block.kind != ReplyBlock::Kind::kCall) continue;
-    calls.push_back({{"id", block.call_id},
-                     {"type", "function"},
-                     {"function", {{"name", block.name}, {"arguments", block.text}}}});
+    calls.push_back(CallJson(tools, block.call_id, block.name, block.text));
   }
   ordered_json message = {{"role", "assistant"}};
   const std::string content = reply.Joined(ReplyBlock::Kind::kContent);
@@ -45,7 +55,7 @@ void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionReque
   for (const Reply& reply : *replies) {
     choices.push_back(
         {{"index", choices.size()},
-         {"message", MessageJson(reply, read.call.show_reasoning)},
+         {"message", MessageJson(reply, read.tools, read.call.show_reasoning)},
          {"logprobs",
           wants_logprobs ? ChatLogprobs(*host.model().tokenizer(), reply.tokens) : ordered_json()},
          {"finish_reason", OpenAiFinishReason(reply.finish)}});
@@ -55,7 +65,7 @@ void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionReque
   body["usage"] = OpenAiUsage(stream->usage());
   body["timings"] = LlamaTimings(stream->usage());
   if (!verbose.is_null()) body["__verbose"] = verbose;
-  SendJson(responder, body, read.ignored);
+  SendJson(responder, body, read.ignored, read.warnings);
 }
 
 // --- the streamed answer ------------------------------------------------------------
@@ -66,7 +76,7 @@ class ChunkWriter {
               bool wants_logprobs)
       : host_(host),
         envelope_(host, "chatcmpl-"),
-        sse_(responder, IgnoredHeader(read.ignored)),
+        sse_(responder, NoticeHeaders(read.ignored, read.warnings)),
         read_(read),
         wants_logprobs_(wants_logprobs) {}
 
@@ -79,13 +89,15 @@ class ChunkWriter {
     while (auto piece = stream->Next()) {
       if (!piece->status.ok()) return Fail(piece->status);
       if (piece->kind == ReplyPiece::Kind::kEnd) --open;
-      ordered_json chunk = PieceChunk(*piece);
+      // A call of a custom tool is told at its end, any other before.
+      const bool is_told = GatherCustom(*piece) == (piece->kind == ReplyPiece::Kind::kCallEnd);
+      ordered_json chunk = PieceChunk(*piece, is_told);
       const bool is_last = open == 0;
       if (read_.timings_per_token || (is_last && !read_.include_usage)) {
         chunk["timings"] = LlamaTimings(stream->usage());
       }
       if (is_last && !verbose.is_null()) chunk["__verbose"] = verbose;
-      if (piece->kind != ReplyPiece::Kind::kCallEnd && !sse_.Data(chunk)) return;
+      if (is_told && !sse_.Data(chunk)) return;
     }
     if (read_.include_usage) {
       ordered_json last = envelope_.Make("chat.completion.chunk");
@@ -141,7 +153,24 @@ class ChunkWriter {
     return {{"tool_calls", ordered_json::array({std::move(entry)})}};
   }
 
-  static ordered_json Delta(const ReplyPiece& piece) {
+  // Whether the piece is of a call of a custom tool. Its text is known when the JSON around it
+  // is complete.
+  bool GatherCustom(const ReplyPiece& piece) {
+    Custom& custom = customs_[piece.choice];
+    if (piece.kind == ReplyPiece::Kind::kCallBegin) {
+      custom = {.is_open = read_.tools.Find(piece.name).kind == ClientTool::Kind::kCustom,
+                .call_id = piece.call_id,
+                .name = piece.name,
+                .arguments = ""};
+    } else if (piece.kind == ReplyPiece::Kind::kCallArguments) {
+      custom.arguments += piece.text;
+    } else if (piece.kind != ReplyPiece::Kind::kCallEnd) {
+      return false;
+    }
+    return custom.is_open;
+  }
+
+  ordered_json Delta(const ReplyPiece& piece) {
     switch (piece.kind) {
       case ReplyPiece::Kind::kReasoning:
         return {{"reasoning_content", piece.text}};
@@ -153,7 +182,11 @@ class ChunkWriter {
                                       {"function", {{"name", piece.name}, {"arguments", ""}}}});
       case ReplyPiece::Kind::kCallArguments:
         return CallDelta(piece.call, {{"function", {{"arguments", piece.text}}}});
-      case ReplyPiece::Kind::kCallEnd:
+      case ReplyPiece::Kind::kCallEnd: {
+        const Custom& custom = customs_[piece.choice];
+        return CallDelta(piece.call,
+                         CallJson(read_.tools, custom.call_id, custom.name, custom.arguments));
+      }
       case ReplyPiece::Kind::kEnd:
         break;
     }
@@ -161,10 +194,10 @@ class ChunkWriter {
   }
 
   // The tokens of pieces that make no chunk of their own go into the next one's.
-  ordered_json PieceChunk(const ReplyPiece& piece) {
+  ordered_json PieceChunk(const ReplyPiece& piece, bool is_told) {
     std::vector<TokenEvent>& tokens = tokens_[piece.choice];
     tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
-    if (piece.kind == ReplyPiece::Kind::kCallEnd) return {};
+    if (!is_told) return {};
     ordered_json chunk = Chunk(piece.choice, Delta(piece));
     ordered_json& choice = chunk["choices"][0];
     if (piece.kind == ReplyPiece::Kind::kEnd) {
@@ -183,7 +216,14 @@ class ChunkWriter {
   const ChatCompletionRequest& read_;
   const bool wants_logprobs_;
   bool has_told_roles_ = false;
+  struct Custom {
+    bool is_open = false;
+    std::string call_id;
+    std::string name;
+    std::string arguments;
+  };
   std::map<int, std::vector<TokenEvent>> tokens_;  // by choice, not yet shown
+  std::map<int, Custom> customs_;                  // by choice: its last call
 };
 
 }  // namespace
@@ -225,7 +265,7 @@ void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder
   if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
   auto count = CountChatTokens(host, request, read->call);
   if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kOpenAi);
-  SendJson(responder, {{"input_tokens", *count}}, read->ignored);
+  SendJson(responder, {{"input_tokens", *count}}, read->ignored, read->warnings);
 }
 
 }  // namespace weft::serve

@@ -60,7 +60,7 @@ class CompletionRun {
   }
 
   void AnswerStreamed() {
-    SseStream sse(responder_, IgnoredHeader(read_.ignored));
+    SseStream sse(responder_, NoticeHeaders(read_.ignored));
     ReplyUsage usage;
     for (size_t i = 0; i < read_.prompts.size(); ++i) {
       auto stream = NextStream(&sse);

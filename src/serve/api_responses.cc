@@ -76,7 +76,7 @@ struct Item {
   std::string id;
   std::string text;  // or the arguments
   std::string call_id;
-  std::string name;
+  ClientTool tool;  // of a call
   ordered_json logprobs = ordered_json::array();
 
   ordered_json Json(const char* status, bool with_text) const {
@@ -99,15 +99,27 @@ struct Item {
       case ReplyBlock::Kind::kCall:
         break;
     }
-    return {{"id", id},         {"type", "function_call"},
-            {"status", status}, {"call_id", call_id},
-            {"name", name},     {"arguments", with_text ? text : std::string()}};
+    ordered_json call = {{"id", id},
+                         {"type", is_custom() ? "custom_tool_call" : "function_call"},
+                         {"status", status},
+                         {"call_id", call_id},
+                         {"name", tool.name}};
+    if (!tool.name_space.empty()) call["namespace"] = tool.name_space;
+    call[is_custom() ? "input" : "arguments"] = with_text ? CallText() : std::string();
+    return call;
   }
+
+  bool is_custom() const {
+    return kind == ReplyBlock::Kind::kCall && tool.kind == ClientTool::Kind::kCustom;
+  }
+  // The arguments, or the one text of a custom tool.
+  std::string CallText() const { return is_custom() ? CustomInput(text) : text; }
 };
 
-std::string ItemId(ReplyBlock::Kind kind) {
-  if (kind == ReplyBlock::Kind::kReasoning) return NewId("rs_");
-  return NewId(kind == ReplyBlock::Kind::kContent ? "msg_" : "fc_");
+std::string ItemId(const Item& item) {
+  if (item.kind == ReplyBlock::Kind::kReasoning) return NewId("rs_");
+  if (item.kind == ReplyBlock::Kind::kContent) return NewId("msg_");
+  return NewId(item.is_custom() ? "ctc_" : "fc_");
 }
 
 // Tells a reply as items that are added, grow and are done, and as events of that. The
@@ -204,7 +216,7 @@ class ResponseWriter {
   bool OpenItem(Item item) {
     if (!CloseItem("completed")) return false;
     item_ = std::move(item);
-    item_.id = ItemId(item_.kind);
+    item_.id = ItemId(item_);
     open_ = true;
     if (!Event("response.output_item.added", {{"output_index", response_["output"].size()},
                                               {"item", item_.Json("in_progress", false)}})) {
@@ -235,8 +247,9 @@ class ResponseWriter {
   bool CloseText() {
     switch (item_.kind) {
       case ReplyBlock::Kind::kCall:
+        if (item_.is_custom()) return TellCustomInput();
         return ItemEvent("response.function_call_arguments.done",
-                         {{"name", item_.name}, {"arguments", item_.text}});
+                         {{"name", item_.tool.name}, {"arguments", item_.text}});
       case ReplyBlock::Kind::kReasoning:
         if (!PartEvent("response.reasoning_text.done", {{"text", item_.text}})) return false;
         break;
@@ -247,6 +260,15 @@ class ResponseWriter {
         }
     }
     return PartEvent("response.content_part.done", {{"part", Part(item_.text)}});
+  }
+
+  // The model writes the text as JSON: it is known when that is complete.
+  bool TellCustomInput() {
+    const std::string input = item_.CallText();
+    if (!input.empty() && !ItemEvent("response.custom_tool_call_input.delta", {{"delta", input}})) {
+      return false;
+    }
+    return ItemEvent("response.custom_tool_call_input.done", {{"input", input}});
   }
 
   // The log-probabilities that came with a piece; those of reasoning and of calls belong
@@ -270,10 +292,12 @@ class ResponseWriter {
         return WriteText(ReplyBlock::Kind::kContent, "response.output_text.delta", piece,
                          std::move(delta));
       case ReplyPiece::Kind::kCallBegin:
-        return OpenItem(
-            {.kind = ReplyBlock::Kind::kCall, .call_id = piece.call_id, .name = piece.name});
+        return OpenItem({.kind = ReplyBlock::Kind::kCall,
+                         .call_id = piece.call_id,
+                         .tool = read_.tools.Find(piece.name)});
       case ReplyPiece::Kind::kCallArguments:
         item_.text += piece.text;
+        if (item_.is_custom()) return true;
         return ItemEvent("response.function_call_arguments.delta", std::move(delta));
       case ReplyPiece::Kind::kCallEnd:
         return CloseItem("completed");
@@ -306,7 +330,7 @@ void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& resp
   auto read = ReadResponses(host, request);
   if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
   GoneWatch watch(responder);
-  SseStream sse(responder, IgnoredHeader(read->ignored));
+  SseStream sse(responder, NoticeHeaders(read->ignored, read->warnings));
   SseStream* const to = read->stream ? &sse : nullptr;
   ResponseWriter writer(host, *read, to);
   if (read->stream && read->return_progress) {
@@ -324,7 +348,7 @@ void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& resp
   const Status status = stream.ok() ? writer.Run(stream->get(), &gone) : stream.status();
   if (!read->stream) {
     if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
-    return SendJson(responder, writer.response(), read->ignored);
+    return SendJson(responder, writer.response(), read->ignored, read->warnings);
   }
   if (gone) return;
   if (!status.ok()) writer.Fail(status);
@@ -337,7 +361,7 @@ void HandleInputTokens(Host& host, const HttpRequest& request, HttpResponder& re
   auto count = CountChatTokens(host, request, read->call);
   if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kOpenAi);
   SendJson(responder, {{"object", "response.input_tokens"}, {"input_tokens", *count}},
-           read->ignored);
+           read->ignored, read->warnings);
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ TEST_F(ResponsesTest, ErrorsNameTheField) {
       {Body("x", {{"background", true}}), "background"},
       {Body("x", {{"truncation", "auto"}}), "truncation"},
       {Body("x", {{"tool_choice", "required"}}), "tool_choice"},
-      {Body("x", {{"tools", Json::array({{{"type", "web_search"}}})}}), "tools[0]"},
+      {Body("x", {{"tools", Json::array({{{"type", "web_search"}}})}}), "tools"},
       {Body("x", {{"text", {{"format", {{"type", "json_schema"}}}}}}), "text.format"},
       {Body("x", {{"max_output_tokens", 0}}), "max_output_tokens"}};
   for (const auto& [body, param] : cases) {

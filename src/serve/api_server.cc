@@ -56,14 +56,18 @@ int VocabularyType(std::string_view model_name) {
   return model_name == "bert" ? 3 : 2;
 }
 
-// In one object what the clients of OpenAI, llama-server and Anthropic look for.
+// In one object what the clients of OpenAI, llama-server, vLLM and Anthropic look for.
 Json ModelObject(Host& host) {
   const Model& model = host.model();
+  Json aliases = Json::array({host.model_id()});
+  if (model.name() != host.model_id()) aliases.push_back(model.name());
   return {{"id", host.model_id()},
           {"object", "model"},
           {"created", host.created_s()},
           {"owned_by", "llamacpp"},
-          {"aliases", Json::array({host.model_id()})},
+          {"root", model.path()},
+          {"max_model_len", model.context_tokens()},
+          {"aliases", std::move(aliases)},
           {"tags", Json::array()},
           {"type", "model"},
           {"display_name", host.model_id()},

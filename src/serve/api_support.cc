@@ -110,7 +110,19 @@ Status ApiFields::Finish(std::vector<std::string>* unknown) {
     return WithCode(WithParam(status, failed_field()),
                     refused_ ? "unsupported_parameter" : "invalid_value");
   }
+  unknown->insert(unknown->end(), ignored_.begin(), ignored_.end());
   return adopted_;
+}
+
+Status Misshapen(std::string_view place, std::string_view what) {
+  return WithCode(WithParam(InvalidArgument(place, ": ", what), place), "invalid_value");
+}
+
+StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const char* name,
+                                 std::string_view place) {
+  const auto it = object.find(name);
+  if (it != object.end() && it->is_string()) return it->get<std::string>();
+  return Misshapen(place, StrCat("needs the string \"", name, "\""));
 }
 
 Status FindModel(Host& host, std::string_view name) {
@@ -130,18 +142,21 @@ Status CheckModel(Host& host, const std::optional<std::string>& model) {
   return FindModel(host, *model);
 }
 
-HttpHeaders IgnoredHeader(const std::vector<std::string>& ignored) {
+HttpHeaders NoticeHeaders(const std::vector<std::string>& ignored,
+                          const std::vector<std::string>& warnings) {
+  HttpHeaders headers;
+  if (!warnings.empty()) headers.emplace_back(kWarningHeader, StrJoin(warnings, "; "));
   std::vector<std::string> shown;
   for (const std::string& name : ignored) {
     if (IsHeaderSafe(name) && shown.size() < kMaxIgnoredNames) shown.push_back(name);
   }
-  if (shown.empty()) return {};
-  return {{"X-Weft-Ignored", StrJoin(shown, ", ")}};
+  if (!shown.empty()) headers.emplace_back("X-Weft-Ignored", StrJoin(shown, ", "));
+  return headers;
 }
 
 void SendJson(HttpResponder& responder, const nlohmann::ordered_json& body,
-              const std::vector<std::string>& ignored) {
-  responder.Send(200, "application/json", JsonText(body), IgnoredHeader(ignored));
+              const std::vector<std::string>& ignored, const std::vector<std::string>& warnings) {
+  responder.Send(200, "application/json", JsonText(body), NoticeHeaders(ignored, warnings));
 }
 
 int64_t NowSeconds() { return WallClockMicros() / 1'000'000; }

@@ -45,14 +45,25 @@ class ApiFields : public JsonFields {
               const nlohmann::ordered_json& harmless = nullptr);
   // Fails as Refuse does, whatever the value.
   void Unsupported(std::string_view name, std::string_view why);
+  // A part of a field that is passed over, for X-Weft-Ignored.
+  void Ignore(std::string_view name) { ignored_.emplace_back(name); }
   // The error of a part of the body that was read by itself; the first one counts.
   void Adopt(const Status& status);
   Status Finish(std::vector<std::string>* unknown);
 
  private:
   bool refused_ = false;
+  std::vector<std::string> ignored_;
   Status adopted_;
 };
+
+// The error of a part of the body at `place`, and such a part's string.
+Status Misshapen(std::string_view place, std::string_view what);
+StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const char* name,
+                                 std::string_view place);
+
+// What a model is told in place of a picture that a tool gave.
+inline constexpr char kPictureLeftOut[] = "[a picture was left out: this model reads text only]";
 
 // Whether `name` is the served model's id, its own name, or its file.
 Status FindModel(Host& host, std::string_view name);
@@ -60,10 +71,15 @@ Status FindModel(Host& host, std::string_view name);
 // FindModel finds, or nothing.
 Status CheckModel(Host& host, const std::optional<std::string>& model);
 
-// 200 with a JSON body. `ignored` is listed in X-Weft-Ignored.
+// What an answer says beside itself. `ignored` is listed in X-Weft-Ignored, `warnings` are
+// in X-Weft-Warning, one after the other, and in the log.
+HttpHeaders NoticeHeaders(const std::vector<std::string>& ignored,
+                          const std::vector<std::string>& warnings = {});
+inline constexpr char kWarningHeader[] = "X-Weft-Warning";
+// 200 with a JSON body.
 void SendJson(HttpResponder& responder, const nlohmann::ordered_json& body,
-              const std::vector<std::string>& ignored = {});
-HttpHeaders IgnoredHeader(const std::vector<std::string>& ignored);
+              const std::vector<std::string>& ignored = {},
+              const std::vector<std::string>& warnings = {});
 
 int64_t NowSeconds();  // since 1970
 

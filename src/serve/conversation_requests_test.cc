@@ -17,7 +17,8 @@ ordered_json Json(std::string_view text) { return *ParseJson(text, {}); }
 
 std::string FromAnthropic(std::string_view system, std::string_view messages) {
   const ordered_json given = system.empty() ? ordered_json() : Json(system);
-  auto converted = ToChatMessages(system.empty() ? nullptr : &given, Json(messages));
+  std::vector<std::string> warnings;
+  auto converted = ToChatMessages(system.empty() ? nullptr : &given, Json(messages), &warnings);
   if (!converted.ok()) return std::string(Message(converted.status()));
   return converted->dump();
 }
@@ -79,7 +80,8 @@ TEST(AnthropicMessages, ErrorsNameThePlace) {
 }
 
 std::string FromItems(std::string_view input) {
-  auto converted = ItemsToChatMessages(nullptr, Json(input));
+  std::vector<std::string> warnings;
+  auto converted = ItemsToChatMessages(nullptr, Json(input), &warnings);
   if (!converted.ok()) return std::string(Message(converted.status()));
   return converted->dump();
 }
@@ -105,7 +107,8 @@ TEST(ResponsesItems, AnAnswerIsOneMessageAgain) {
 
 TEST(ResponsesItems, InstructionsComeFirst) {
   const ordered_json instructions = "be kind";
-  EXPECT_EQ(ItemsToChatMessages(&instructions, "hi")->dump(),
+  std::vector<std::string> warnings;
+  EXPECT_EQ(ItemsToChatMessages(&instructions, "hi", &warnings)->dump(),
             R"([{"role":"system","content":"be kind"},{"role":"user","content":"hi"}])");
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/strings.h"
+#include "serve/api_support.h"
 #include "serve/log.h"
 #include "serve/presented_key.h"
 #include "serve/request_log.h"
@@ -28,8 +29,12 @@ ApiError UnauthenticatedError(bool without_key) {
 // The server's responder, with headers of its own and an eye on what passes.
 class FrontDoor::CountingResponder : public HttpResponder {
  public:
-  CountingResponder(HttpResponder* inner, HttpHeaders headers, bool keeps_text)
-      : inner_(*inner), headers_(std::move(headers)), keeps_text_(keeps_text) {}
+  CountingResponder(HttpResponder* inner, HttpHeaders headers, std::string request_id,
+                    bool keeps_text)
+      : inner_(*inner),
+        headers_(std::move(headers)),
+        request_id_(std::move(request_id)),
+        keeps_text_(keeps_text) {}
 
   void Send(int status, std::string_view content_type, std::string body,
             HttpHeaders headers) override {
@@ -46,6 +51,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
     return inner_.Write(data);
   }
   void End() override { inner_.End(); }
+  std::string_view request_id() const override { return request_id_; }
   bool gone() const override { return inner_.gone(); }
   void OnGone(std::function<void()> gone) override { inner_.OnGone(std::move(gone)); }
   void NoteTokens(const TurnTokens& tokens) override {
@@ -59,6 +65,11 @@ class FrontDoor::CountingResponder : public HttpResponder {
   int status() const { return inner_.gone() && status_ >= 500 ? 499 : status_; }
   const std::string& text() const { return text_; }
   const TurnTokens& tokens() const { return tokens_; }
+  // What the answer warns of; empty where it does not.
+  const std::string& warning() const { return warning_; }
+  void AddHeader(std::string name, std::string value) {
+    headers_.emplace_back(std::move(name), std::move(value));
+  }
 
   // Set on the way.
   std::string_view route = "none";
@@ -66,7 +77,15 @@ class FrontDoor::CountingResponder : public HttpResponder {
 
  private:
   HttpHeaders WithOurs(HttpHeaders headers) {
-    std::move(headers_.begin(), headers_.end(), std::back_inserter(headers));
+    for (const auto& [name, value] : headers) {
+      if (name == kWarningHeader) warning_ = value;
+    }
+    for (auto& [name, value] : headers_) {
+      const bool is_there =
+          std::any_of(headers.begin(), headers.end(),
+                      [&name](const auto& header) { return header.first == name; });
+      if (!is_there) headers.emplace_back(std::move(name), std::move(value));
+    }
     return headers;
   }
   void Keep(std::string_view data) {
@@ -76,9 +95,11 @@ class FrontDoor::CountingResponder : public HttpResponder {
 
   HttpResponder& inner_;
   HttpHeaders headers_;
+  const std::string request_id_;
   const bool keeps_text_;
   int status_ = 500;
   std::string text_;
+  std::string warning_;
   TurnTokens tokens_;
 };
 
@@ -122,9 +143,10 @@ HttpHeaders FrontDoor::CorsHeaders(const HttpRequest& request) const {
   if (origin.empty() || allowed.empty()) return {};
   const bool any = std::find(allowed.begin(), allowed.end(), "*") != allowed.end();
   if (!any && std::find(allowed.begin(), allowed.end(), origin) == allowed.end()) return {};
-  HttpHeaders headers = {{"Access-Control-Allow-Origin", any ? "*" : std::string(origin)},
-                         {"Access-Control-Expose-Headers", "X-Request-Id, X-Weft-Ignored"},
-                         {"Vary", "Origin"}};
+  HttpHeaders headers = {
+      {"Access-Control-Allow-Origin", any ? "*" : std::string(origin)},
+      {"Access-Control-Expose-Headers", "X-Request-Id, request-id, X-Weft-Ignored, X-Weft-Warning"},
+      {"Vary", "Origin"}};
   if (request.method == "OPTIONS") {
     const std::string_view asked = request.Header("Access-Control-Request-Headers");
     headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
@@ -140,7 +162,7 @@ void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) const {
   const int64_t start_us = NowMicros();
   HttpHeaders headers = CorsHeaders(request);
   headers.emplace_back("X-Request-Id", request.id);
-  CountingResponder counting(&responder, std::move(headers), options_.log_text);
+  CountingResponder counting(&responder, std::move(headers), request.id, options_.log_text);
   Answer(request, counting);
   host_.metrics().CountRequest(counting.route, counting.status());
   Log(request, counting, NowMicros() - start_us);
@@ -158,6 +180,8 @@ void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) const
   if (request.method == "OPTIONS") return AnswerOptions(segments, responder);
   Router::Match match = router_.Find(request.method, segments);
   if (match.route != nullptr) responder.route = match.route->pattern;
+  // Anthropic's clients look for it under this name.
+  if (match.shape == ErrorShape::kAnthropic) responder.AddHeader(kRequestIdHeader, request.id);
   const bool is_public = match.route != nullptr && match.route->is_public;
   if (options_.keys.required() && !is_public) {
     const std::string_view key = PresentedKey(request);
@@ -173,7 +197,7 @@ void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) const
         MakeError(405, "invalid_request_error",
                   StrCat(Printable(request.method, 20), " is not possible here; allowed are ",
                          StrJoin(match.allowed, ", ")));
-    return responder.Send(405, "application/json", ErrorBody(error, match.shape).dump(),
+    return responder.Send(405, "application/json", ErrorBody(error, match.shape, request.id).dump(),
                           {{"Allow", StrJoin(match.allowed, ", ")}});
   }
   if (match.route == nullptr) {
@@ -206,6 +230,7 @@ void FrontDoor::Log(const HttpRequest& request, const CountingResponder& respond
               .key_name = responder.key_name,
               .gone = responder.gone(),
               .id = request.id,
+              .warning = responder.warning(),
               .with_text = options_.log_text,
               .request_text = request.body,
               .answer_text = responder.text()});

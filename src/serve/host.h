@@ -89,7 +89,7 @@ class Host {
   // UNAVAILABLE while loading or draining; the engine's own refusals otherwise.
   virtual StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) = 0;
 
-  virtual const std::string& model_id() const = 0;  // --alias, or the model's name
+  virtual const std::string& model_id() const = 0;  // --alias, or made from the model's name
   virtual int64_t created_s() const = 0;            // start, seconds since 1970
   virtual Metrics& metrics() = 0;
   virtual const RequestDefaults& defaults() const = 0;

@@ -66,6 +66,9 @@ class HttpResponder {
   // a turn. Cleared when the handler returns.
   virtual void OnGone(std::function<void()> gone) = 0;
 
+  // The request's; empty where nobody gave it one.
+  virtual std::string_view request_id() const { return ""; }
+
   // What a turn of the answer cost, for the access log; adds up.
   virtual void NoteTokens(const TurnTokens& tokens) {}
 };

@@ -37,6 +37,7 @@ class HttpExchange : public HttpResponder {
   bool Begin(int status, std::string_view content_type, HttpHeaders headers) override;
   bool Write(std::string_view data) override;
   void End() override;
+  std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return gone_.load(std::memory_order_acquire); }
   void OnGone(std::function<void()> gone) override;
   // The handler has returned. A response that it left out becomes a 500, one that it left

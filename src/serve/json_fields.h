@@ -60,6 +60,8 @@ class JsonFields {
 
   void Fail(std::string_view name, std::string_view what);
   bool ok() const { return status_.ok(); }
+  // Whether somebody has asked for the field.
+  bool Knows(std::string_view name) const { return seen_.contains(name); }
   // The field at fault, for "param".
   const std::string& failed_field() const { return failed_field_; }
   // The first error. `unknown` gets the names that nobody asked for: they belong to no

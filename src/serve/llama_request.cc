@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "chat/chat_context.h"
 #include "serve/api_support.h"
+#include "serve/fill_in_prompt.h"
 #include "serve/sampling_params.h"
 #include "tokenizer/tokenizer.h"
 
@@ -17,6 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxPrompts = 256;
 constexpr size_t kMaxResponseFields = 256;
+constexpr size_t kMaxExtraFiles = 256;
 // llama-server has no limits here; these keep the arithmetic finite.
 constexpr double kMaxTemperature = 1e6;
 constexpr double kMaxPenalty = 1e6;
@@ -70,6 +72,73 @@ Json BiasList(const LlamaCompletion& read, const Tokenizer& tokenizer) {
   return list;
 }
 
+// input_prefix and input_suffix, in which control tokens are text; `prompt` is the line that is
+// being written, the end of the prefix.
+FillIn ReadFillIn(ApiFields* fields, const Model& model) {
+  FillIn parts{.names_files = true};
+  const TextEncoder encode = [&model](std::string_view text, bool) {
+    return model.Encode(text, /*add_special=*/false, /*parse_special=*/false);
+  };
+  for (const auto& [name, tokens] :
+       {std::pair("input_prefix", &parts.prefix), std::pair("input_suffix", &parts.suffix)}) {
+    const Json* const text = fields->Value(name);
+    if (text == nullptr || !ReadMixedText(*text, model.n_vocab(), encode, tokens)) {
+      fields->Fail(name, "must be a string, or an array of strings and token ids");
+    }
+  }
+  const std::vector<int32_t> line = encode(fields->String("prompt").value_or(""), false);
+  parts.prefix.insert(parts.prefix.end(), line.begin(), line.end());
+  const Json* const extra = fields->Value("input_extra");
+  if (extra == nullptr) return parts;
+  bool fits = extra->is_array() && extra->size() <= kMaxExtraFiles;
+  for (size_t i = 0; fits && i < extra->size(); ++i) {
+    const Json& entry = (*extra)[i];
+    const Json text = entry.is_object() ? entry.value("text", Json()) : Json();
+    const Json name = entry.is_object() ? entry.value("filename", Json("tmp")) : Json();
+    fits = text.is_string() && name.is_string();
+    if (fits) {
+      parts.extra.push_back({.name = name.get<std::string>(), .text = text.get<std::string>()});
+    }
+  }
+  if (!fits) {
+    fields->Fail("input_extra", StrCat("must be an array of at most ", kMaxExtraFiles,
+                                       " objects {\"filename\": string, \"text\": string}"));
+  }
+  return parts;
+}
+
+// All but the prompt.
+Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, LlamaCompletion* read) {
+  const auto model = fields->String("model");
+  const SamplingRules rules{.defaults = host.defaults().sampling,
+                            .max_temperature = kMaxTemperature,
+                            .max_penalty = kMaxPenalty};
+  ReadSampling(fields, host.model(), rules, &read->turn);
+  ReadStops(fields, &read->turn);
+  ReadMaxTokens(fields, /*least=*/-1, &read->turn);
+  const auto n_probs = fields->Integer("n_probs", 0, kMaxTopLogprobs);
+  if (n_probs.value_or(0) > 0) read->turn.top_logprobs = static_cast<int>(*n_probs);
+  read->turn.logprobs_of_draw = fields->Bool("post_sampling_probs").value_or(false);
+  read->stream = fields->Bool("stream").value_or(false);
+  read->return_tokens = fields->Bool("return_tokens").value_or(false);
+  read->timings_per_token = fields->Bool("timings_per_token").value_or(false);
+  read->turn.report_progress = fields->Bool("return_progress").value_or(false) && read->stream;
+  ReadChoices(fields, &read->turn);
+  read->response_fields =
+      fields->Strings("response_fields", kMaxResponseFields).value_or(std::vector<std::string>());
+  const auto limit_ms = fields->Integer("t_max_predict_ms", INT32_MIN, INT32_MAX);
+  read->max_predict_ms = std::max<int64_t>(limit_ms.value_or(0), 0);
+  if (read->max_predict_ms > 0 && read->turn.n_choices > 1) {
+    fields->Fail("t_max_predict_ms", "goes with one answer; n must be 1");
+  }
+  fields->CannotMatter({"t_max_prompt_ms"});  // llama-server does nothing with it
+  fields->Refuse("image_data", "is not supported: no model here sees images", Json::array());
+  ReadForeignFields(fields);
+  WEFT_ASSIGN_OR_RETURN(read->session, FinishFields(host, request, model, read->prompts.size(),
+                                                    fields, &read->ignored));
+  return OkStatus();
+}
+
 }  // namespace
 
 bool ReadMixedText(const Json& value, int64_t n_vocab, const TextEncoder& encode,
@@ -94,29 +163,20 @@ StatusOr<LlamaCompletion> ReadLlamaCompletion(Host& host, const HttpRequest& req
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
   LlamaCompletion read;
   ApiFields fields(body);
-  const auto model = fields.String("model");
   ReadPrompts(&fields, host.model(), &read.prompts);
-  const SamplingRules rules{.defaults = host.defaults().sampling,
-                            .max_temperature = kMaxTemperature,
-                            .max_penalty = kMaxPenalty};
-  ReadSampling(&fields, host.model(), rules, &read.turn);
-  ReadStops(&fields, &read.turn);
-  ReadMaxTokens(&fields, /*least=*/-1, &read.turn);
-  if (const auto n_probs = fields.Integer("n_probs", 0, kMaxTopLogprobs); n_probs.value_or(0) > 0) {
-    read.turn.top_logprobs = static_cast<int>(*n_probs);
-  }
-  read.turn.logprobs_of_draw = fields.Bool("post_sampling_probs").value_or(false);
-  read.stream = fields.Bool("stream").value_or(false);
-  read.return_tokens = fields.Bool("return_tokens").value_or(false);
-  read.timings_per_token = fields.Bool("timings_per_token").value_or(false);
-  read.turn.report_progress = fields.Bool("return_progress").value_or(false) && read.stream;
-  ReadChoices(&fields, &read.turn);
-  read.response_fields =
-      fields.Strings("response_fields", kMaxResponseFields).value_or(std::vector<std::string>());
-  fields.Refuse("image_data", "is not supported: no model here sees images", Json::array());
-  ReadForeignFields(&fields);
-  WEFT_ASSIGN_OR_RETURN(read.session, FinishFields(host, request, model, read.prompts.size(),
-                                                   &fields, &read.ignored));
+  WEFT_RETURN_IF_ERROR(ReadRest(host, request, &fields, &read));
+  return read;
+}
+
+StatusOr<LlamaCompletion> ReadLlamaInfill(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const FillInTokens tokens, NeedFillInTokens(host.model()));
+  WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
+  LlamaCompletion read;
+  ApiFields fields(body);
+  FillIn parts = ReadFillIn(&fields, host.model());
+  read.prompts.emplace_back();  // made when it is known how long the answer may be
+  WEFT_RETURN_IF_ERROR(ReadRest(host, request, &fields, &read));
+  read.prompts[0] = FillInPrompt(host.model(), tokens, std::move(parts), read.turn.max_tokens);
   return read;
 }
 

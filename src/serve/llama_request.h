@@ -28,6 +28,8 @@ bool ReadMixedText(const nlohmann::ordered_json& value, int64_t n_vocab, const T
 struct LlamaCompletion {
   std::vector<std::vector<int32_t>> prompts;  // tokens
   TurnOptions turn;                           // without tokens
+  // So long after its first token the answer ends at its next line; 0: never.
+  int64_t max_predict_ms = 0;
   SessionChoice session;
   bool stream = false;
   bool return_tokens = false;
@@ -37,6 +39,9 @@ struct LlamaCompletion {
 };
 
 StatusOr<LlamaCompletion> ReadLlamaCompletion(Host& host, const HttpRequest& request);
+// The body of /infill: input_prefix, input_suffix, input_extra and prompt in place of a
+// prompt, else the same.
+StatusOr<LlamaCompletion> ReadLlamaInfill(Host& host, const HttpRequest& request);
 
 // "generation_settings" of an answer, "params" of /props. `seed` is the one in use, -1 for
 // one that is yet to be drawn. Samplers that there are not are told as switched off.

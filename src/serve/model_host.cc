@@ -91,6 +91,23 @@ class ModelHost::CountedGeneration : public Generation {
   int64_t completion_tokens_ = 0;
 };
 
+std::string DefaultModelId(std::string_view name) {
+  std::string id;
+  bool is_gap = false;
+  for (const char c : name) {
+    const bool is_kept = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                         (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    if (is_kept) {
+      if (is_gap && !id.empty() && id.back() != '-' && c != '-') id.push_back('-');
+      id.push_back(c);
+    }
+    is_gap = !is_kept;
+  }
+  // Names without a letter of these, and those that a path means something else by.
+  if (id.find_first_not_of("._-") == id.npos) return "model";
+  return id;
+}
+
 ModelHost::ModelHost(Options options)
     : options_(std::move(options)),
       created_s_(WallClockMicros() / 1'000'000),
@@ -139,7 +156,7 @@ Status ModelHost::TryLoad() {
   if (!chat.ok()) return Annotate(chat.status(), "the chat template: ");
   chat_ = *std::move(chat);
   memory_ = std::make_unique<PromptMemory>(model_->tokenizer(), options_.prompt_memory);
-  if (model_id_.empty()) model_id_ = model_->name();
+  if (model_id_.empty()) model_id_ = DefaultModelId(model_->name());
   WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, options_.engine));
   return OkStatus();
 }

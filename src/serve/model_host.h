@@ -34,7 +34,7 @@ class ModelHost : public Host {
     EngineOptions engine;
     // A Jinja template in place of the model's own; empty: the model's.
     std::string template_source;
-    std::string model_id;  // empty: the model's name
+    std::string model_id;  // empty: DefaultModelId of the model's name
     RequestDefaults defaults;
     // Called once, on the loading thread: OK when phase() has become kReady, else why it
     // has become kFailed.
@@ -88,6 +88,10 @@ class ModelHost : public Host {
   std::unique_ptr<PromptMemory> memory_;
   std::thread loader_;
 };
+
+// A name as ids are: letters, digits, '.', '_' and '-'; what stands between those becomes one
+// '-'. Clients put ids into URLs, into command lines and into lists.
+std::string DefaultModelId(std::string_view name);
 
 }  // namespace weft::serve
 

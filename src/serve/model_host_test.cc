@@ -87,6 +87,14 @@ class ModelHostTest : public ::testing::Test {
   std::promise<Status> release_, loaded_;
 };
 
+TEST(DefaultModelIdTest, HasNoSpaces) {
+  EXPECT_EQ(DefaultModelId("Qwen2.5 Coder 1.5B Instruct"), "Qwen2.5-Coder-1.5B-Instruct");
+  EXPECT_EQ(DefaultModelId("tiny_llama-3.gguf"), "tiny_llama-3.gguf");
+  EXPECT_EQ(DefaultModelId("  Qwen/Qwen 3 - (GGUF) "), "Qwen-Qwen-3-GGUF");
+  EXPECT_EQ(DefaultModelId("m\xc3\xbcller"), "m-ller");
+  for (const char* name : {"", " ", "..", "\xe7\xbb\x87"}) EXPECT_EQ(DefaultModelId(name), "model");
+}
+
 TEST_F(ModelHostTest, UntilItIsLoadedRequestsAreTurnedAway) {
   ModelHost host(Options());
   Router router;

@@ -16,11 +16,12 @@ constexpr std::string_view kForcedCalls =
     "can be \"auto\" or \"none\": this server cannot force a call";
 
 // Whether the reply may call tools.
-bool ReadToolChoice(ApiFields* fields) {
+bool ReadToolChoice(ApiFields* fields, const ToolCatalog& tools) {
   const ordered_json* const choice = fields->Value("tool_choice");
   if (choice == nullptr || *choice == "auto") return true;
   if (*choice == "none") return false;
   if (*choice == "required" || choice->is_object()) {
+    RefuseLeftOut(tools, *choice, fields);
     fields->Unsupported("tool_choice", kForcedCalls);
   } else {
     fields->Fail("tool_choice", kForcedCalls);
@@ -39,18 +40,42 @@ void ReadResponseFormat(ApiFields* fields) {
   }
 }
 
-void ReadConversation(ApiFields* fields, ChatCall* call) {
+// Calls of custom tools, in messages that a client sends back, as the model wrote them.
+void CustomCallsToFunctions(ordered_json* messages) {
+  for (ordered_json& message : *messages) {
+    if (!message.is_object() || !message.contains("tool_calls")) continue;
+    for (ordered_json& call : message["tool_calls"]) {
+      if (!call.is_object() || call.value("type", ordered_json()) != "custom") continue;
+      const ordered_json custom = call.value("custom", ordered_json());
+      if (!custom.is_object() || !custom.contains("name")) continue;
+      const ordered_json input = custom.value("input", ordered_json());
+      call["type"] = "function";
+      call["function"] = {
+          {"name", custom["name"]},
+          {"arguments", CustomArguments(input.is_string() ? input.get<std::string>() : "")}};
+      call.erase("custom");
+    }
+  }
+}
+
+void ReadConversation(ApiFields* fields, ChatCompletionRequest* read) {
+  ChatCall* const call = &read->call;
   const ordered_json* const messages = fields->Value("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields->Fail("messages", "must be an array of at least one message");
     return;
   }
   call->chat.messages = *messages;
+  CustomCallsToFunctions(&call->chat.messages);
   if (const ordered_json* const tools = fields->Value("tools")) {
-    if (!tools->is_array()) fields->Fail("tools", "must be an array");
-    call->chat.tools = *tools;
+    auto catalog = ReadChatTools(*tools);
+    if (!catalog.ok()) return fields->Adopt(catalog.status());
+    read->tools = *std::move(catalog);
+    call->chat.tools = read->tools.functions();
   }
-  call->calls_allowed = ReadToolChoice(fields);
+  call->calls_allowed = ReadToolChoice(fields, read->tools);
+  read->tools.CheckUsable(call->calls_allowed, fields);
+  read->tools.Warn(&read->warnings);
   call->single_call = !fields->Bool("parallel_tool_calls").value_or(true);
   fields->Refuse("functions", "is not supported; use tools", ordered_json::array());
   fields->Refuse("function_call", "is not supported; use tools and tool_choice", "auto");
@@ -152,7 +177,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ChatCompletionRequest read;
   ApiFields fields(body);
   const auto model = fields.String("model");
-  ReadConversation(&fields, &read.call);
+  ReadConversation(&fields, &read);
   ReadTemplateVariables(&fields, &read.call);
   ReadReasoning(&fields, &read.call);
   TurnOptions& turn = read.call.turn;

@@ -10,17 +10,20 @@
 #include "serve/chat_turn.h"
 #include "serve/host.h"
 #include "serve/http.h"
+#include "serve/tool_catalog.h"
 
 namespace weft::serve {
 
 struct ChatCompletionRequest {
   ChatCall call;
+  ToolCatalog tools;
   bool stream = false;
   bool include_usage = false;
   bool timings_per_token = false;
   bool return_progress = false;      // while the prompt is computed, in a stream
   bool verbose = false;              // the answer shows its prompt
   std::vector<std::string> ignored;  // fields that nobody knows
+  std::vector<std::string> warnings;
 };
 
 StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest& request);

@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "chat/chat_context.h"
 #include "serve/api_support.h"
+#include "serve/fill_in_prompt.h"
 #include "serve/sampling_params.h"
 
 namespace weft::serve {
@@ -34,6 +35,7 @@ bool ReadPrompt(const ordered_json& value, const Model& model, std::vector<Promp
   Prompt prompt;
   if (value.is_string()) {
     prompt.text = value.get<std::string>();
+    prompt.is_text = true;
     prompt.tokens = MakePromptEncoder(model.tokenizer()).encode(prompt.text, /*at_start=*/true);
   } else if (IsTokens(value)) {
     prompt.tokens = value.get<std::vector<int32_t>>();
@@ -81,11 +83,29 @@ void ReadLegacyFields(ApiFields* fields, CompletionRequest* read) {
     fields->Fail("n", "must be 1 where max_tokens is 0");
   }
   fields->Refuse("best_of", "is not supported; use n", turn.n_choices);
-  fields->Refuse("suffix", "is not supported: no model here fills in the middle", "");
   fields->Refuse("return_tokens", "is not supported; use /completion", false);
   fields->Refuse("post_sampling_probs", "is not supported here; use /completion", false);
   fields->Refuse("response_format", "is not supported: this server cannot constrain output",
                  {{"type", "text"}});
+}
+
+// What comes behind the gap that the answer is to fill.
+void ReadSuffix(ApiFields* fields, const Model& model, CompletionRequest* read) {
+  const std::string suffix = fields->String("suffix").value_or("");
+  if (suffix.empty() || !fields->ok()) return;
+  const auto ids = NeedFillInTokens(model);
+  if (!ids.ok())
+    return fields->Unsupported("suffix", StrCat("cannot be used: ", Message(ids.status())));
+  if (read->echo) return fields->Unsupported("echo", "does not go with suffix");
+  const auto encode = [&model](std::string_view text) {
+    return model.Encode(text, /*add_special=*/false, /*parse_special=*/false);
+  };
+  for (Prompt& prompt : read->prompts) {
+    if (!prompt.is_text) return fields->Fail("prompt", "must be text where there is a suffix");
+    prompt.tokens =
+        FillInPrompt(model, *ids, {.prefix = encode(prompt.text), .suffix = encode(suffix)},
+                     read->turn.max_tokens);
+  }
 }
 
 }  // namespace
@@ -99,6 +119,7 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
   ReadSampling(&fields, host.model(), {.defaults = host.defaults().sampling}, &read.turn);
   ReadStops(&fields, &read.turn);
   ReadLegacyFields(&fields, &read);
+  ReadSuffix(&fields, host.model(), &read);
   ReadForeignFields(&fields);
   RefuseProgress(&fields);
   ReadAccountFields(&fields);

@@ -19,7 +19,8 @@ namespace weft::serve {
 struct CompletionRequest {
   struct Prompt {
     std::vector<int32_t> tokens;
-    std::string text;  // what echo repeats
+    std::string text;      // what echo repeats
+    bool is_text = false;  // as it was given
   };
   std::vector<Prompt> prompts;
   TurnOptions turn;  // without tokens

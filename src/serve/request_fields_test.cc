@@ -176,8 +176,8 @@ TEST(SamplingParams, NamesTheFieldAtFault) {
 
 TEST(SamplingParams, RefusesWhatWouldChangeTheOutput) {
   for (const char* body : {R"({"grammar":"root ::= x"})", R"({"json_schema":{"type":"object"}})",
-                           R"({"typical_p":0.5})", R"({"mirostat":2})", R"({"samplers":["top_k"]})",
-                           R"({"lora":[{"id":0,"scale":1}]})"}) {
+                           R"({"typical_p":0.5})", R"({"mirostat":2})",
+                           R"({"samplers":["mirostat"]})", R"({"lora":[{"id":0,"scale":1}]})"}) {
     const ApiError error = ToDetailedApiError(Read(body).status());
     EXPECT_EQ(error.http_status, 400) << body;
     EXPECT_EQ(error.code, "unsupported_parameter") << body;
@@ -200,8 +200,8 @@ TEST(ApiSupport, IdsAreNotRepeated) {
 }
 
 TEST(ApiSupport, TheHeaderOfIgnoredNamesIsOneLine) {
-  EXPECT_TRUE(IgnoredHeader({}).empty());
-  const HttpHeaders headers = IgnoredHeader({"a", "b\r\nX-Evil: 1", "c"});
+  EXPECT_TRUE(NoticeHeaders({}).empty());
+  const HttpHeaders headers = NoticeHeaders({"a", "b\r\nX-Evil: 1", "c"});
   ASSERT_EQ(headers.size(), 1u);
   EXPECT_EQ(headers[0].second, "a, c");
 }

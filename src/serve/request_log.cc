@@ -27,6 +27,9 @@ void LogRequest(const LoggedRequest& request) {
   if (!request.key_name.empty()) StrAppend(&line, " key=", Printable(request.key_name, 40));
   if (request.gone) line += " gone";
   StrAppend(&line, " id=", request.id);
+  if (!request.warning.empty()) {
+    StrAppend(&line, " warning=\"", Printable(request.warning, kLoggedWarningBytes), "\"");
+  }
   if (request.with_text) {
     StrAppend(&line, " request=\"", Printable(request.request_text, kLoggedTextBytes),
               "\" answer=\"", Printable(request.answer_text, kLoggedTextBytes), "\"");

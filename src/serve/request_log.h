@@ -14,6 +14,7 @@ namespace weft::serve {
 
 // Of a request's text and of its answer's, each.
 inline constexpr size_t kLoggedTextBytes = 4096;
+inline constexpr size_t kLoggedWarningBytes = 1024;
 
 struct LoggedRequest {
   std::string_view method;  // "POST", or "gRPC"
@@ -24,6 +25,7 @@ struct LoggedRequest {
   std::string_view key_name;
   bool gone = false;  // the client went away
   std::string_view id;
+  std::string_view warning;  // what the answer warns of
   // What was said is logged only where the operator wants it.
   bool with_text = false;
   std::string_view request_text, answer_text;

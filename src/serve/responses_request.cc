@@ -1,7 +1,9 @@
 #include "serve/responses_request.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -14,20 +16,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-Status Misshapen(std::string_view place, std::string_view what) {
-  return WithCode(WithParam(InvalidArgument(place, ": ", what), place), "invalid_value");
-}
-
 std::string StringOr(const ordered_json& object, const char* name, std::string_view otherwise) {
   const auto it = object.find(name);
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string(otherwise);
-}
-
-StatusOr<std::string> NeedString(const ordered_json& item, const char* name,
-                                 std::string_view place) {
-  const auto it = item.find(name);
-  if (it != item.end() && it->is_string()) return it->get<std::string>();
-  return Misshapen(place, StrCat("needs the string \"", name, "\""));
 }
 
 // A string, or an array of parts that are text, joined.
@@ -54,18 +45,47 @@ StatusOr<std::string> PartsText(const ordered_json& content, std::string_view pl
   return text;
 }
 
+// Items of tools that OpenAI's servers run, or that nobody could have called here.
+bool IsOfForeignTool(std::string_view type) {
+  static constexpr std::string_view kTypes[] = {"web_search_call",
+                                                "file_search_call",
+                                                "code_interpreter_call",
+                                                "image_generation_call",
+                                                "computer_call",
+                                                "computer_call_output",
+                                                "local_shell_call",
+                                                "local_shell_call_output",
+                                                "shell_call",
+                                                "shell_call_output",
+                                                "apply_patch_call",
+                                                "apply_patch_call_output",
+                                                "tool_search_call",
+                                                "tool_search_output",
+                                                "mcp_list_tools",
+                                                "mcp_call",
+                                                "mcp_approval_request",
+                                                "mcp_approval_response"};
+  return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
+}
+
 class ItemConverter {
  public:
   Status Add(const ordered_json& item, const std::string& place) {
     if (!item.is_object()) return Misshapen(place, "must be an object");
     const std::string type = StringOr(item, "type", "message");
     if (type == "message") return AddMessage(item, place);
-    if (type == "function_call") return AddCall(item, place);
-    if (type == "function_call_output") return AddOutput(item, place);
+    if (type == "function_call" || type == "custom_tool_call") return AddCall(item, place);
+    if (type == "function_call_output" || type == "custom_tool_call_output") {
+      return AddOutput(item, place);
+    }
     if (type == "reasoning") return AddReasoning(item, place);
+    if (IsOfForeignTool(type)) {
+      left_out_.insert(type);
+      return OkStatus();
+    }
     return Misshapen(place, StrCat("items of type \"", Printable(type),
-                                   "\" are not taken: only messages, reasoning, function calls "
-                                   "and their outputs"));
+                                   "\" are not taken: only messages, reasoning, calls of "
+                                   "functions and custom tools and their outputs"));
   }
 
   void Push(std::string_view role, std::string text) {
@@ -76,6 +96,13 @@ class ItemConverter {
   ordered_json Take() {
     Flush();
     return std::move(messages_);
+  }
+
+  void Warn(std::vector<std::string>* warnings) const {
+    if (left_out_.empty()) return;
+    const std::vector<std::string> types(left_out_.begin(), left_out_.end());
+    warnings->push_back(
+        StrCat("input that the model cannot read was left out: ", StrJoin(types, ", ")));
   }
 
  private:
@@ -110,20 +137,39 @@ class ItemConverter {
   Status AddCall(const ordered_json& item, const std::string& place) {
     WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(item, "call_id", place));
     WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(item, "name", place));
-    WEFT_ASSIGN_OR_RETURN(const std::string arguments, NeedString(item, "arguments", place));
-    Answer()["tool_calls"].push_back({{"id", id},
-                                      {"type", "function"},
-                                      {"function", {{"name", name}, {"arguments", arguments}}}});
+    const bool is_custom = item["type"] == "custom_tool_call";
+    WEFT_ASSIGN_OR_RETURN(std::string arguments,
+                          NeedString(item, is_custom ? "input" : "arguments", place));
+    if (is_custom) arguments = CustomArguments(arguments);
+    const std::string function = FunctionName(StringOr(item, "namespace", ""), name);
+    Answer()["tool_calls"].push_back(
+        {{"id", id},
+         {"type", "function"},
+         {"function", {{"name", function}, {"arguments", std::move(arguments)}}}});
     return OkStatus();
   }
 
   Status AddOutput(const ordered_json& item, const std::string& place) {
     WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(item, "call_id", place));
-    WEFT_ASSIGN_OR_RETURN(std::string text,
-                          PartsText(item.value("output", ordered_json()), place + ".output"));
+    ordered_json output = item.value("output", ordered_json());
+    LeaveOutPictures(&output);
+    WEFT_ASSIGN_OR_RETURN(std::string text, PartsText(output, place + ".output"));
     Flush();
     messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
     return OkStatus();
+  }
+
+  // A tool may give a picture where nobody asked for one, and it is sent again with every
+  // request that follows: refused, it would be the end of the conversation.
+  void LeaveOutPictures(ordered_json* output) {
+    if (!output->is_array()) return;
+    for (ordered_json& part : *output) {
+      if (!part.is_object()) continue;
+      const std::string type = StringOr(part, "type", "");
+      if (type != "input_image" && type != "input_file") continue;
+      left_out_.insert(StrCat(type, " in an output"));
+      part = {{"type", "input_text"}, {"text", kPictureLeftOut}};
+    }
   }
 
   ordered_json& Answer() {
@@ -141,32 +187,8 @@ class ItemConverter {
 
   ordered_json messages_ = ordered_json::array();
   ordered_json answer_;  // of the model, not yet complete
+  std::set<std::string> left_out_;
 };
-
-// The tools of the API have their function's fields beside the type.
-StatusOr<ordered_json> ToChatTools(const ordered_json& tools) {
-  if (!tools.is_array()) return Misshapen("tools", "must be an array");
-  ordered_json out = ordered_json::array();
-  for (size_t i = 0; i < tools.size(); ++i) {
-    const std::string here = StrCat("tools[", i, "]");
-    if (!tools[i].is_object()) return Misshapen(here, "must be an object");
-    const std::string type = StringOr(tools[i], "type", "");
-    if (type != "function") {
-      return WithCode(Misshapen(here, StrCat("tools of type \"", Printable(type),
-                                             "\" are not run here; only \"function\" is taken")),
-                      "unsupported_parameter");
-    }
-    WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(tools[i], "name", here));
-    ordered_json function = {{"name", name}};
-    for (const char* field : {"description", "parameters"}) {
-      if (tools[i].contains(field) && !tools[i][field].is_null()) {
-        function[field] = tools[i][field];
-      }
-    }
-    out.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
-  return out;
-}
 
 void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
   const ordered_json* const instructions = fields->Value("instructions");
@@ -174,14 +196,15 @@ void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
   if (input == nullptr) {
     return fields->Fail("input", "must be a string or an array of items");
   }
-  auto messages = ItemsToChatMessages(instructions, *input);
+  auto messages = ItemsToChatMessages(instructions, *input, &read->warnings);
   if (!messages.ok()) return fields->Adopt(messages.status());
   ChatCall& call = read->call;
   call.chat.messages = *std::move(messages);
   if (const ordered_json* const tools = fields->Value("tools")) {
-    auto list = ToChatTools(*tools);
-    if (!list.ok()) return fields->Adopt(list.status());
-    call.chat.tools = *std::move(list);
+    auto catalog = ReadResponsesTools(*tools);
+    if (!catalog.ok()) return fields->Adopt(catalog.status());
+    read->tools = *std::move(catalog);
+    call.chat.tools = read->tools.functions();
     read->echo["tools"] = *tools;
   }
   if (instructions != nullptr) read->echo["instructions"] = *instructions;
@@ -191,6 +214,7 @@ void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
 void ReadToolChoice(ApiFields* fields, ResponsesRequest* read) {
   if (const ordered_json* const choice = fields->Value("tool_choice")) {
     if (*choice != "auto" && *choice != "none") {
+      RefuseLeftOut(read->tools, *choice, fields);
       fields->Unsupported("tool_choice",
                           "can be \"auto\" or \"none\": this server cannot force a call");
     }
@@ -201,6 +225,8 @@ void ReadToolChoice(ApiFields* fields, ResponsesRequest* read) {
   read->call.single_call = !parallel;
   read->echo["parallel_tool_calls"] = parallel;
   fields->Refuse("max_tool_calls", "is not supported: no tools are run here");
+  read->tools.CheckUsable(read->call.calls_allowed, fields);
+  read->tools.Warn(&read->warnings);
 }
 
 void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
@@ -251,7 +277,8 @@ void ReadServerSide(ApiFields* fields) {
 }  // namespace
 
 StatusOr<ordered_json> ItemsToChatMessages(const ordered_json* instructions,
-                                           const ordered_json& input) {
+                                           const ordered_json& input,
+                                           std::vector<std::string>* warnings) {
   ItemConverter converter;
   if (instructions != nullptr) {
     if (!instructions->is_string()) return Misshapen("instructions", "must be a string");
@@ -270,6 +297,7 @@ StatusOr<ordered_json> ItemsToChatMessages(const ordered_json* instructions,
   for (size_t i = 0; i < input.size(); ++i) {
     WEFT_RETURN_IF_ERROR(converter.Add(input[i], StrCat("input[", i, "]")));
   }
+  converter.Warn(warnings);
   return converter.Take();
 }
 

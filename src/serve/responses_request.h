@@ -11,11 +11,13 @@
 #include "serve/chat_turn.h"
 #include "serve/host.h"
 #include "serve/http.h"
+#include "serve/tool_catalog.h"
 
 namespace weft::serve {
 
 struct ResponsesRequest {
   ChatCall call;
+  ToolCatalog tools;
   bool stream = false;
   bool include_logprobs = false;
   bool timings_per_token = false;
@@ -23,14 +25,17 @@ struct ResponsesRequest {
   // What a response repeats of its request: instructions, tools, temperature, ...
   nlohmann::ordered_json echo;
   std::vector<std::string> ignored;
+  std::vector<std::string> warnings;
 };
 
 StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request);
 
 // `instructions` and `input` as messages: neighbouring reasoning, text and calls of the
-// model become one message again.
+// model become one message again. Items about tools that ran elsewhere say nothing to a model
+// that does not have them: they are left out, and `warnings` says so.
 StatusOr<nlohmann::ordered_json> ItemsToChatMessages(const nlohmann::ordered_json* instructions,
-                                                     const nlohmann::ordered_json& input);
+                                                     const nlohmann::ordered_json& input,
+                                                     std::vector<std::string>* warnings);
 
 }  // namespace weft::serve
 

@@ -1,6 +1,8 @@
 #include "serve/sampling_params.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
@@ -79,6 +81,48 @@ void AddBias(ApiFields* fields, const Model& model, const ordered_json& key,
   }
 }
 
+// llama-server's list of the samplers to use: those that are not in it are off. Of those that
+// there are not here, the ones that do nothing unless a field of their own asks for it are
+// passed over.
+void ReadSamplers(ApiFields* fields, SamplingOptions* sampling) {
+  const ordered_json* const list = fields->Value("samplers");
+  if (list == nullptr) return;
+  static constexpr std::string_view kOurs[] = {"penalties", "top_k", "top_p", "min_p",
+                                               "temperature"};
+  static constexpr std::string_view kIdle[] = {"dry",       "top_n_sigma", "typ_p",
+                                               "typical_p", "xtc",         "adaptive_p"};
+  bool used[std::size(kOurs)] = {};
+  size_t next = 0;
+  if (!list->is_array()) return fields->Fail("samplers", "must be an array of names");
+  for (const ordered_json& entry : *list) {
+    const std::string name = entry.is_string() ? entry.get<std::string>() : "";
+    if (std::find(std::begin(kIdle), std::end(kIdle), name) != std::end(kIdle)) continue;
+    if (name == "infill") {
+      fields->Ignore("samplers.infill");
+      continue;
+    }
+    const auto at = static_cast<size_t>(std::find(std::begin(kOurs), std::end(kOurs), name) -
+                                        std::begin(kOurs));
+    if (at == std::size(kOurs) || at < next) {
+      return fields->Unsupported("samplers",
+                                 StrCat("can have penalties, top_k, top_p, min_p and temperature, "
+                                        "in this order; at fault is ",
+                                        Printable(JsonText(entry))));
+    }
+    used[at] = true;
+    next = at + 1;
+  }
+  if (!used[0]) {
+    sampling->repetition_penalty = 1;
+    sampling->frequency_penalty = 0;
+    sampling->presence_penalty = 0;
+  }
+  if (!used[1]) sampling->top_k = 0;
+  if (!used[2]) sampling->top_p = 1;
+  if (!used[3]) sampling->min_p = 0;
+  if (!used[4]) sampling->temperature = 1;
+}
+
 }  // namespace
 
 void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampling) {
@@ -131,6 +175,7 @@ void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& ru
   Assign(fields->Bool("ignore_eos"), &turn->ignore_eos);
   Assign(fields->Integer("min_tokens", 0, kMaxInt), &turn->min_tokens);
   ReadLogitBias(fields, model, &sampling);
+  ReadSamplers(fields, &sampling);
 }
 
 void ReadStops(ApiFields* fields, TurnOptions* turn) {
@@ -186,7 +231,6 @@ void ReadForeignFields(ApiFields* fields) {
       {"xtc_probability", 0.0},
       {"top_n_sigma", -1},
       {"dynatemp_range", 0.0},
-      {"samplers", nullptr},
       {"min_keep", 0},
       {"tfs_z", 1.0},
       {"adaptive_target", -1},
@@ -195,7 +239,9 @@ void ReadForeignFields(ApiFields* fields) {
       {"bad_words", ordered_json::array()}};
   for (const auto& [name, harmless] : samplers) fields->Refuse(name, kNoSampler, harmless);
   fields->Refuse("lora", "is not supported: no adapters are loaded", ordered_json::array());
-  fields->Refuse("t_max_predict_ms", "is not supported; use max_tokens", 0);
+  if (!fields->Knows("t_max_predict_ms")) {
+    fields->Refuse("t_max_predict_ms", "is for /completion and /infill; use max_tokens", 0);
+  }
   // The tuning of samplers that are off; where a result is kept, found or put in line.
   fields->CannotMatter({"typ_p",
                         "mirostat_tau",

@@ -9,6 +9,7 @@
 
 #include "base/strings.h"
 #include "formats/gguf_writer.h"
+#include "tokenizer/fill_in.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/vocabulary.h"
 
@@ -60,6 +61,14 @@ struct VocabBuilder {
   }
 
   StatusOr<std::shared_ptr<const Tokenizer>> Load() const {
+    const std::string bytes = Bytes();
+    auto file = ModelFile::FromBytes("test.gguf", std::as_bytes(std::span(bytes)));
+    if (!file.ok()) return file.status();
+    return Tokenizer::Load(**file);
+  }
+
+  // Of the model file.
+  std::string Bytes() const {
     GgufWriter writer;
     writer.AddString("general.architecture", "llama");
     writer.AddString("tokenizer.ggml.model", model);
@@ -69,10 +78,7 @@ struct VocabBuilder {
     writer.AddInt32Array("tokenizer.ggml.token_type", types);
     if (model != "llama") writer.AddStringArray("tokenizer.ggml.merges", merges);
     if (more) more(&writer);
-    const std::string bytes = writer.ToBytes();
-    auto file = ModelFile::FromBytes("test.gguf", std::as_bytes(std::span(bytes)));
-    if (!file.ok()) return file.status();
-    return Tokenizer::Load(**file);
+    return writer.ToBytes();
   }
 };
 
@@ -487,6 +493,52 @@ TEST(Load, TinyVocabularies) {
   EXPECT_EQ(t->eos(), kNoToken);
   EXPECT_THAT(t->Encode("aa", {.add_special = true}), ElementsAre(0, 0, 0, 0, 0));
   EXPECT_EQ(t->Find("b"), kNoToken);
+}
+
+FillInTokens FillInOf(const VocabBuilder& builder) {
+  const std::string bytes = builder.Bytes();
+  const auto file = ModelFile::FromBytes("test.gguf", std::as_bytes(std::span(bytes)));
+  EXPECT_TRUE(file.ok()) << file.status();
+  return FindFillInTokens(**file, *MustLoad(builder));
+}
+
+TEST(FillIn, TokensAreFoundByTheirTexts) {
+  const char* const families[][3] = {{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
+                                     {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},
+                                     {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},
+                                     {"\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"},
+                                     {"<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>",
+                                      "<\uff5cfim\u2581end\uff5c>"}};
+  for (const auto& texts : families) {
+    VocabBuilder b = SmallSentencePiece();
+    TokenId ids[3];
+    for (int i = 0; i < 3; ++i) ids[i] = b.Add(texts[i], kControl);
+    const FillInTokens found = FillInOf(b);
+    EXPECT_TRUE(found.complete()) << texts[0];
+    EXPECT_EQ(found.prefix, ids[0]);
+    EXPECT_EQ(found.suffix, ids[1]);
+    EXPECT_EQ(found.middle, ids[2]);
+    EXPECT_EQ(found.repository, kNoToken);
+    EXPECT_EQ(found.file, kNoToken);
+  }
+  EXPECT_FALSE(FillInOf(SmallSentencePiece()).complete());
+}
+
+TEST(FillIn, AFileMayNameThem) {
+  VocabBuilder b = SmallSentencePiece();
+  const TokenId by_text = b.Add("<|fim_prefix|>", kControl);
+  const TokenId other = b.Add("<|odd|>", kControl);
+  const TokenId repository = b.Add("<|repo_name|>", kControl);
+  b.more = [&](GgufWriter* w) {
+    w->AddUint32("tokenizer.ggml.fim_pre_token_id", static_cast<uint32_t>(other));
+    w->AddUint32("tokenizer.ggml.suffix_token_id", static_cast<uint32_t>(by_text));
+    w->AddUint32("tokenizer.ggml.fim_mid_token_id", 1u << 30);
+  };
+  const FillInTokens found = FillInOf(b);
+  EXPECT_EQ(found.prefix, other);
+  EXPECT_EQ(found.suffix, by_text) << "the key of older files";
+  EXPECT_EQ(found.middle, kNoToken) << "no token has such an id";
+  EXPECT_EQ(found.repository, repository);
 }
 
 }  // namespace

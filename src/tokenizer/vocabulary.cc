@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/strings.h"
+#include "tokenizer/fill_in.h"
 #include "tokenizer/unicode.h"
 
 namespace weft {
@@ -290,6 +291,10 @@ void Vocabulary::FindByteTokens() {
 // Makes the first of `texts` that is a token a control token, whatever the file
 // calls it, and gives its id.
 TokenId Vocabulary::MarkControl(std::initializer_list<std::string_view> texts) {
+  return MarkControl(std::span<const std::string_view>(texts.begin(), texts.size()));
+}
+
+TokenId Vocabulary::MarkControl(std::span<const std::string_view> texts) {
   for (const std::string_view text : texts) {
     const TokenId id = Find(text);
     if (id == kNoToken) continue;
@@ -308,16 +313,12 @@ void Vocabulary::MarkKnownTexts() {
   if (eom == kNoToken) eom = MarkControl({"<|eom_id|>"});
   // Markers of fill-in-the-middle prompts: prefix, suffix, middle, padding, the
   // name of a repository and of a file.
-  MarkControl({"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>",
-               "▁<PRE>", "<|code_prefix|>", "<|prefix|>"});
-  MarkControl({"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>",
-               "▁<SUF>", "<|code_suffix|>", "<|suffix|>"});
-  MarkControl({"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>",
-               "<|code_middle|>", "<|middle|>"});
-  const TokenId pad = MarkControl({"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"});
-  const TokenId repo =
-      MarkControl({"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"});
-  const TokenId file = MarkControl({"<|file_sep|>"});
+  MarkControl(kFillInPrefixTexts);
+  MarkControl(kFillInSuffixTexts);
+  MarkControl(kFillInMiddleTexts);
+  const TokenId pad = MarkControl(kFillInPadTexts);
+  const TokenId repo = MarkControl(kFillInRepositoryTexts);
+  const TokenId file = MarkControl(kFillInFileTexts);
   MarkEndOfGeneration(pad, repo, file);
 }
 

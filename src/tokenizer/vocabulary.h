@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -101,6 +102,7 @@ class Vocabulary {
   void MarkKnownTexts();
   void MarkEndOfGeneration(TokenId fill_in_pad, TokenId fill_in_repo, TokenId fill_in_file);
   TokenId MarkControl(std::initializer_list<std::string_view> texts);
+  TokenId MarkControl(std::span<const std::string_view> texts);
   void MarkStripping(const ModelFile& file);
 
   std::string arena_;              // all texts, one after another

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "serve/api_anthropic.h"
+#include "serve/api_info.h"
 #include "serve/api_llama.h"
 #include "serve/api_openai.h"
 #include "serve/api_responses.h"
@@ -25,10 +26,13 @@ class ApiTest : public ::testing::Test {
  protected:
   using Json = nlohmann::ordered_json;
 
-  static void SetUpTestSuite() {
+  static void SetUpTestSuite() { SetUpWith("llama", kScriptedContext); }
+
+  // For suites with a model of their own.
+  static void SetUpWith(const std::string& architecture, int64_t context) {
     EngineOptions options;
     options.n_threads = 1;
-    auto model = ScriptedModel::Start(options);
+    auto model = ScriptedModel::Start(options, context, architecture);
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = model->release();
     router_ = new serve::Router();
@@ -36,6 +40,7 @@ class ApiTest : public ::testing::Test {
     serve::RegisterAnthropicApi(*router_, model_->host());
     serve::RegisterResponsesApi(*router_, model_->host());
     serve::RegisterLlamaApi(*router_, model_->host());
+    serve::RegisterInfoApi(*router_, model_->host());
   }
 
   static void TearDownTestSuite() {
@@ -58,6 +63,20 @@ class ApiTest : public ::testing::Test {
     ASSERT_NE(match.route, nullptr) << path;
     match.route->handler(request, *responder);
     EXPECT_EQ(responder->answers(), 1) << path;
+  }
+
+  static Json Get(std::string_view path) {
+    serve::HttpRequest request;
+    request.method = "GET";
+    request.path = std::string(path);
+    std::vector<std::string> segments;
+    serve::SplitPath(path, &segments);
+    const serve::Router::Match match = router_->Find("GET", segments);
+    if (match.route == nullptr) return nullptr;
+    MemoryResponder responder;
+    match.route->handler(request, responder);
+    EXPECT_EQ(responder.status(), 200) << path;
+    return responder.json();
   }
 
   static MemoryResponder Post(std::string_view path, const Json& body,

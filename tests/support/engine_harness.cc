@@ -40,6 +40,9 @@ class TempFolder {
 };
 
 tools::ModelShape TinyShape(std::string_view architecture) {
+  constexpr std::string_view kFillIn = "fill-in-";
+  const bool fill_in = architecture.starts_with(kFillIn);
+  if (fill_in) architecture.remove_prefix(kFillIn.size());
   const bool windowed = architecture == "gemma3";
   return {.name = "tiny",
           .description = "for tests",
@@ -57,7 +60,8 @@ tools::ModelShape TinyShape(std::string_view architecture) {
           .norm_epsilon = 1e-5,
           .vocabulary = tools::VocabularyKind::kPieces,
           .pre_tokenizer = "default",
-          .window = windowed ? kTinyWindow : 0};
+          .window = windowed ? kTinyWindow : 0,
+          .fill_in = fill_in};
 }
 
 class FaultyExecutor : public Executor {

@@ -1,4 +1,4 @@
-// Where the reference data lies, for tests that compare against it.
+// Where the reference data lies, for tests that compare against it or replay it.
 #ifndef WEFT_TESTS_SUPPORT_GOLDENS_H_
 #define WEFT_TESTS_SUPPORT_GOLDENS_H_
 
@@ -13,6 +13,14 @@ namespace weft::testing {
 inline std::string GoldensDir() {
   const char* chosen = std::getenv("WEFT_GOLDENS");
   const std::string dir = chosen ? chosen : std::string(WEFT_SOURCE_DIR) + "/../shared/goldens";
+  return std::filesystem::is_directory(dir) ? dir : std::string();
+}
+
+// What coding agents send, recorded: $WEFT_AGENTS, else ../shared/agents beside the source
+// tree. Empty when there is none.
+inline std::string AgentsDir() {
+  const char* chosen = std::getenv("WEFT_AGENTS");
+  const std::string dir = chosen ? chosen : std::string(WEFT_SOURCE_DIR) + "/../shared/agents";
   return std::filesystem::is_directory(dir) ? dir : std::string();
 }
 

@@ -46,6 +46,8 @@ class MemoryResponder : public serve::HttpResponder {
     return !gone_;
   }
   void End() override { ended_ = true; }
+  std::string_view request_id() const override { return request_id_; }
+  void set_request_id(std::string id) { request_id_ = std::move(id); }
   bool gone() const override { return gone_; }
   void OnGone(std::function<void()> gone) override {
     on_gone_ = std::move(gone);
@@ -82,6 +84,7 @@ class MemoryResponder : public serve::HttpResponder {
   int status_ = 0;
   std::string type_;
   std::string body_;
+  std::string request_id_;
   serve::HttpHeaders headers_;
   bool ended_ = false;
   bool gone_ = false;

@@ -100,12 +100,14 @@ std::vector<int32_t> SpellingOf(std::string_view text, const Tokenizer& tokenize
 }
 
 StatusOr<std::unique_ptr<ScriptedModel>> ScriptedModel::Start(
-    const EngineOptions& options, int64_t context, const serve::RequestDefaults& defaults) {
+    const EngineOptions& options, int64_t context, const std::string& architecture,
+    const serve::RequestDefaults& defaults) {
   std::promise<Status> loaded;
   serve::ModelHost::Options host_options{
       .load =
-          [context] {
-            return Model::Load(TinyModelFile("llama"), {.n_threads = 1, .context_tokens = context});
+          [context, architecture] {
+            return Model::Load(TinyModelFile(architecture),
+                               {.n_threads = 1, .context_tokens = context});
           },
       .engine = options,
       .template_source = std::string(kTemplate),

@@ -52,10 +52,10 @@ inline constexpr int64_t kScriptedContext = 8192;
 class ScriptedModel {
  public:
   // Loaded and ready when it returns. Fewer `max_running` and `max_queued` than usual make
-  // it easy to overload.
+  // it easy to overload. `architecture` as TinyModelFile has it.
   static StatusOr<std::unique_ptr<ScriptedModel>> Start(
       const EngineOptions& options, int64_t context = kScriptedContext,
-      const serve::RequestDefaults& defaults = {});
+      const std::string& architecture = "llama", const serve::RequestDefaults& defaults = {});
 
   ScriptedHost& host() { return scripted_; }
 

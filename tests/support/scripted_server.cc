@@ -15,6 +15,7 @@
 #include <string>
 
 #include "serve/api_anthropic.h"
+#include "serve/api_info.h"
 #include "serve/api_llama.h"
 #include "serve/api_openai.h"
 #include "serve/api_responses.h"
@@ -32,10 +33,11 @@ namespace {
 
 Status Run(const EngineOptions& options, int64_t context, const serve::RequestDefaults& defaults) {
   WEFT_ASSIGN_OR_RETURN(const auto model,
-                        testing::ScriptedModel::Start(options, context, defaults));
+                        testing::ScriptedModel::Start(options, context, "llama", defaults));
   serve::Host& host = model->host();
   serve::Router router;
   serve::RegisterServerApi(router, host);
+  serve::RegisterInfoApi(router, host);
   serve::RegisterSessionsApi(router, host);
   serve::RegisterLlamaApi(router, host);
   serve::RegisterOpenAiApi(router, host);

@@ -1,0 +1,82 @@
+// What clients of vLLM and SGLang ask a server about itself and its tokens.
+#include "serve/api_info.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/support/api_fixture.h"
+
+namespace weft::serve {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+class InfoTest : public testing::ApiTest {};
+
+// As lm-eval's tokenizer over HTTP goes about it.
+TEST_F(InfoTest, ATokenizerAtTheOtherEndOfALine) {
+  const Json info = Get("/tokenizer_info");
+  EXPECT_TRUE(info["tokenizer_class"].is_string());
+  ASSERT_EQ(info["eos_token"], "</s>") << info;
+  EXPECT_EQ(info["bos_token"], "<s>");
+  EXPECT_THAT(std::string(info["chat_template"]), HasSubstr("im_start"));
+  const auto encode = [](std::string_view text, bool special) {
+    return Post("/tokenize", {{"prompt", text}, {"add_special_tokens", special}}).json();
+  };
+  EXPECT_EQ(encode("</s>", false)["tokens"], Json::array({host().model().tokenizer()->eos()}));
+  const Json plain = encode("the loom", false);
+  EXPECT_EQ(plain["count"], plain["tokens"].size());
+  EXPECT_EQ(plain["max_model_len"], testing::kScriptedContext);
+  EXPECT_EQ(Post("/tokenize", {{"prompt", "the loom"}}).json()["tokens"].size(),
+            plain["tokens"].size() + 1)
+      << "special tokens are added unless told otherwise";
+  const Json decoded = Post("/detokenize", {{"tokens", plain["tokens"]}}).json();
+  for (const char* name : {"prompt", "content", "text"}) EXPECT_EQ(decoded[name], "the loom");
+  const Json with_end = {{"tokens", encode("a</s>", false)["tokens"]}};
+  EXPECT_EQ(Post("/detokenize", with_end).json()["prompt"], "a</s>");
+  Json without = with_end;
+  without["skip_special_tokens"] = true;
+  EXPECT_EQ(Post("/detokenize", without).json()["text"], "a");
+}
+
+TEST_F(InfoTest, TokensOfAConversation) {
+  const Json messages = Json::array({{{"role", "user"}, {"content", "hi"}}});
+  const Json answer =
+      Post("/tokenize", {{"messages", messages}, {"return_token_strs", true}}).json();
+  const Json prompt = Post("/apply-template", {{"messages", messages}}).json()["prompt"];
+  EXPECT_EQ(answer["tokens"], Post("/tokenize", {{"content", prompt}}).json()["tokens"]);
+  EXPECT_EQ(answer["token_strs"].size(), answer["tokens"].size());
+  EXPECT_EQ(answer["token_strs"][0], "<|im_start|>");
+}
+
+TEST_F(InfoTest, TheTwoFormsOfTokenizeDoNotMix) {
+  EXPECT_EQ(Post("/tokenize", {{"content", "a"}, {"prompt", "a"}}).status(), 400);
+  EXPECT_EQ(Post("/tokenize", {{"prompt", 1}}).status(), 400);
+  EXPECT_EQ(Post("/tokenize", {{"messages", "x"}}).status(), 400);
+  EXPECT_EQ(Post("/tokenize", Json::array()).status(), 400);
+  EXPECT_FALSE(Post("/tokenize", {{"content", "a"}}).json().contains("count"));
+}
+
+TEST_F(InfoTest, TheModelAndTheServer) {
+  for (const char* path : {"/model_info", "/get_model_info"}) {
+    const Json info = Get(path);
+    EXPECT_EQ(info["model_path"], host().model().path());
+    EXPECT_EQ(info["is_generation"], true);
+    EXPECT_TRUE(info["architectures"].is_array());
+  }
+  for (const char* path : {"/server_info", "/get_server_info"}) {
+    const Json info = Get(path);
+    EXPECT_EQ(info["served_model_name"], "scripted");
+    EXPECT_EQ(info["context_length"], testing::kScriptedContext);
+    EXPECT_GT(info["max_running_requests"], 0);
+    EXPECT_EQ(info["internal_states"][0]["num_running_reqs"], 0);
+  }
+  EXPECT_EQ(Get("/version")["version"], Get("/server_info")["version"]);
+  EXPECT_EQ(Get("/load"), Json({{"server_load", 0}}));
+}
+
+}  // namespace
+}  // namespace weft::serve
