@@ -1,16 +1,10 @@
 // weft serve: the model behind HTTP, for the clients people already use.
-#include <poll.h>
-#include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +13,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/file_descriptor.h"
 #include "base/mapped_file.h"
 #include "base/mutex.h"
 #include "chat/builtin_templates.h"
@@ -27,6 +20,7 @@
 #include "cli/duration_flag.h"
 #include "cli/model_flags.h"
 #include "cli/sampling_flags.h"
+#include "cli/serve_signals.h"
 #include "serve/api_anthropic.h"
 #include "serve/api_keys.h"
 #include "serve/api_llama.h"
@@ -72,66 +66,13 @@ struct ServeFlags {
   std::string template_file;
   std::string builtin_template;
   std::vector<std::string> cors_origins;
+  std::vector<std::string> allowed_hosts;
   int64_t session_ttl_s = 0;  // 0: sessions are kept
   int drain_seconds = 30;
   bool log_text = false;
   bool share_prefixes = false;
   int64_t checkpoint_tokens = 0;
   int checkpoint_percent = 50;
-};
-
-// SIGTERM and SIGINT, and what other threads want to say, as something to wait for. Made
-// before any other thread, so that all of them leave the signals to it.
-class Wakeups {
- public:
-  static StatusOr<std::unique_ptr<Wakeups>> Create() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) {
-      return Internal("cannot block signals");
-    }
-    FileDescriptor signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
-    FileDescriptor event_fd(eventfd(0, EFD_CLOEXEC));
-    if (!signal_fd.ok() || !event_fd.ok()) return ErrnoStatus(errno, "cannot wait for signals");
-    return std::unique_ptr<Wakeups>(new Wakeups(std::move(signal_fd), std::move(event_fd)));
-  }
-
-  // Any thread.
-  void Tell() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(event_fd_.get(), &one, sizeof(one));
-  }
-
-  enum class Cause { kSignal, kTold, kTimeout };
-
-  // Waits for a signal or for Tell; at most `timeout_ms`, -1 being for ever.
-  Cause Wait(int timeout_ms) {
-    while (true) {
-      pollfd fds[] = {{.fd = signal_fd_.get(), .events = POLLIN},
-                      {.fd = event_fd_.get(), .events = POLLIN}};
-      const int n = poll(fds, std::size(fds), timeout_ms);
-      if (n == 0) return Cause::kTimeout;
-      if (n < 0) continue;
-      if ((fds[0].revents & POLLIN) != 0) {
-        signalfd_siginfo info;
-        [[maybe_unused]] const ssize_t n_read = read(signal_fd_.get(), &info, sizeof(info));
-        return Cause::kSignal;
-      }
-      if ((fds[1].revents & POLLIN) != 0) {
-        uint64_t count;
-        [[maybe_unused]] const ssize_t n_read = read(event_fd_.get(), &count, sizeof(count));
-        return Cause::kTold;
-      }
-    }
-  }
-
- private:
-  Wakeups(FileDescriptor signal_fd, FileDescriptor event_fd)
-      : signal_fd_(std::move(signal_fd)), event_fd_(std::move(event_fd)) {}
-
-  const FileDescriptor signal_fd_, event_fd_;
 };
 
 // "auto" is 0; else bytes, with K, M, G or T for powers of 1024.
@@ -222,7 +163,7 @@ void LogReady(serve::Host& host, int64_t start_us) {
 
 // Lets what runs come to its end, at once after a second signal.
 Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer* server,
-             serve::GrpcServer* grpc, Wakeups* wakeups) {
+             serve::GrpcServer* grpc, ServeSignals* signals) {
   serve::LogLine(StrCat("shutting down: running turns have ", flags.drain_seconds,
                         " s to finish; a second signal ends them at once"));
   if (grpc != nullptr) grpc->BeginDrain();
@@ -231,11 +172,11 @@ Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer*
   std::thread waiter([&] {
     status = host->Drain(std::chrono::seconds(flags.drain_seconds));
     drained = true;
-    wakeups->Tell();
+    signals->Tell();
   });
   milliseconds send_grace = kSendGrace;
   while (!drained) {
-    if (wakeups->Wait(-1) != Wakeups::Cause::kSignal) continue;
+    if (signals->Wait(-1) != ServeSignals::Cause::kEnd) continue;
     send_grace = milliseconds(0);
     (void)host->Drain(milliseconds(0));
   }
@@ -265,27 +206,49 @@ void AllowManyDescriptors() {
 }
 
 void WarnWhenOpenToAll(const ServeFlags& flags) {
-  const bool is_local =
-      flags.host.starts_with("127.") || flags.host == "localhost" || flags.host == "::1";
-  if (is_local || !flags.api_key_file.empty()) return;
+  if (serve::IsLoopbackHost(flags.host) || !flags.api_key_file.empty()) return;
   serve::LogLine(StrCat("whoever reaches ", Printable(flags.host, 100),
                         " may ask, as there is no --api-key-file"));
+}
+
+StatusOr<serve::ApiKeys> LoadKeys(const std::string& path) {
+  if (path.empty()) return serve::ApiKeys();
+  auto keys = serve::ApiKeys::Load(path);
+  if (!keys.ok()) return keys;
+  if (const std::string warning = serve::KeyFileWarning(path); !warning.empty()) {
+    serve::LogLine(warning);
+  }
+  return keys;
+}
+
+StatusOr<serve::FrontDoor::Options> DoorOptions(const ServeFlags& flags) {
+  serve::FrontDoor::Options options;
+  options.log_text = flags.log_text;
+  WEFT_ASSIGN_OR_RETURN(options.keys, LoadKeys(flags.api_key_file));
+  WEFT_ASSIGN_OR_RETURN(options.guard,
+                        serve::HttpGuard::Create({.bind_host = flags.host,
+                                                  .allowed_hosts = flags.allowed_hosts,
+                                                  .cors_origins = flags.cors_origins}));
+  return options;
+}
+
+void ReloadKeys(serve::ApiKeys* keys) {
+  if (!keys->required()) return serve::LogLine("there is no --api-key-file to read anew");
+  const Status status = keys->Reload();
+  serve::LogLine(status.ok() ? StrCat("read ", keys->size(), " API keys anew")
+                             : StrCat("the API keys stay as they are: ", Message(status)));
 }
 
 Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
   AllowManyDescriptors();
-  serve::FrontDoor::Options door_options{.cors_origins = flags.cors_origins,
-                                         .log_text = flags.log_text};
-  if (!flags.api_key_file.empty()) {
-    WEFT_ASSIGN_OR_RETURN(door_options.keys, serve::ApiKeys::Load(flags.api_key_file));
-  }
-  const serve::ApiKeys grpc_keys = door_options.keys;
+  WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options, DoorOptions(flags));
+  serve::ApiKeys keys = door_options.keys;
   WEFT_ASSIGN_OR_RETURN(const EngineOptions engine_options, ServeEngineOptions(flags));
   WEFT_ASSIGN_OR_RETURN(std::string template_source, TemplateSource(flags));
   // Before anybody is told that there is a server.
   WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
-  WEFT_ASSIGN_OR_RETURN(const auto wakeups, Wakeups::Create());
+  WEFT_ASSIGN_OR_RETURN(const auto signals, ServeSignals::Create());
 
   LoadOutcome outcome;
   serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, file); },
@@ -297,7 +260,7 @@ Status Serve(const ServeFlags& flags) {
                          .loaded =
                              [&](const Status& status) {
                                outcome.Set(status);
-                               wakeups->Tell();
+                               signals->Tell();
                              }});
   serve::Router router;
   serve::RegisterServerApi(router, host);
@@ -320,18 +283,22 @@ Status Serve(const ServeFlags& flags) {
   std::unique_ptr<serve::GrpcServer> grpc;
   const int sweep_ms = flags.session_ttl_s > 0 ? kSweepMs : -1;
   while (true) {
-    const Wakeups::Cause cause = wakeups->Wait(sweep_ms);
-    if (cause == Wakeups::Cause::kSignal) break;
+    const ServeSignals::Cause cause = signals->Wait(sweep_ms);
+    if (cause == ServeSignals::Cause::kEnd) break;
+    if (cause == ServeSignals::Cause::kTerminalGone) break;
+    if (cause == ServeSignals::Cause::kReload) {
+      ReloadKeys(&keys);
+      continue;
+    }
     if (!outcome.ended()) continue;
-    if (cause == Wakeups::Cause::kTimeout) {
+    if (cause == ServeSignals::Cause::kTimeout) {
       CloseExpiredSessions(flags, &host);
       continue;
     }
     WEFT_RETURN_IF_ERROR(outcome.status());
     if (flags.grpc_port >= 0) {
-      WEFT_ASSIGN_OR_RETURN(
-          grpc, serve::GrpcServer::Start(&host, &grpc_keys,
-                                         {.host = flags.host, .port = flags.grpc_port}));
+      WEFT_ASSIGN_OR_RETURN(grpc, serve::GrpcServer::Start(
+                                      &host, &keys, {.host = flags.host, .port = flags.grpc_port}));
     }
     LogReady(host, start_us);
   }
@@ -342,7 +309,7 @@ Status Serve(const ServeFlags& flags) {
     std::fflush(nullptr);
     _exit(0);
   }
-  return Drain(flags, &host, server.get(), grpc.get(), wakeups.get());
+  return Drain(flags, &host, server.get(), grpc.get(), signals.get());
 }
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags) {
@@ -387,7 +354,12 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   app->add_option("--api-key-file", flags->api_key_file,
                   "Keys that may ask, one per line, each with an optional name behind it");
   app->add_option("--cors-origin", flags->cors_origins,
-                  "Let pages of this origin ask from a browser (* is any); may be repeated");
+                  "Let pages of this origin ask from a browser, such as https://page.example "
+                  "(localhost: every page of this machine, *: any at all); may be repeated");
+  app->add_option("--allowed-host", flags->allowed_hosts,
+                  "A further name that clients may call the server by; may be repeated. On "
+                  "127.0.0.1 others than localhost are refused, elsewhere none unless there are "
+                  "some here");
   auto* const file = app->add_option("--template", flags->template_file,
                                      "A chat template (Jinja) in place of the model's own");
   app->add_option("--builtin", flags->builtin_template, "A built-in chat template, such as chatml")
@@ -422,7 +394,8 @@ CommandBody MakeServeCommand(CLI::App* app) {
       "llama-server's own routes. GET /health answers 200 once the model is ready, GET /metrics\n"
       "has numbers for Prometheus, /v1/sessions (or 'weft sessions') the conversations by name.\n"
       "The address itself is a page for a browser: conversations side by side, and the engine.\n"
-      "SIGTERM and SIGINT let running turns finish and keep named sessions in --state-dir.\n\n"
+      "SIGTERM and SIGINT let running turns finish and keep named sessions in --state-dir, and so\n"
+      "does closing the terminal; SIGHUP reads the --api-key-file anew.\n\n"
       "Examples:\n"
       "  weft serve -m model.gguf --state-dir ~/.weft\n"
       "  weft serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt --max-running 64\n"

@@ -77,10 +77,6 @@ class FrontDoor::CountingResponder : public HttpResponder {
     return StrCat(text, " out=", tokens_.completion);
   }
 
-  // Set on the way.
-  std::string_view route = "none";
-  std::string key_name;
-
  private:
   HttpHeaders WithOurs(HttpHeaders headers) {
     std::move(headers_.begin(), headers_.end(), std::back_inserter(headers));
@@ -106,10 +102,16 @@ ApiError NotReadyError(const Host& host) {
 }
 
 FrontDoor::FrontDoor(Options options, const Router* router, Host* host)
-    : options_(std::move(options)), router_(*router), host_(*host) {}
+    : options_(std::move(options)),
+      router_(*router),
+      host_(*host),
+      parsed_(options_.max_parsed_bytes, options_.max_parsed_bytes / 2) {}
 
 HttpServerHooks FrontDoor::Hooks() {
   HttpServerHooks hooks;
+  hooks.admit = [this](HttpRequest& request, HttpResponder& responder) {
+    return Admit(request, responder);
+  };
   hooks.handler = [this](HttpRequest& request, HttpResponder& responder) {
     Handle(request, responder);
   };
@@ -127,77 +129,100 @@ HttpServerHooks FrontDoor::Hooks() {
   return hooks;
 }
 
-HttpHeaders FrontDoor::CorsHeaders(const HttpRequest& request) const {
-  const std::string_view origin = request.Header("Origin");
-  const auto& allowed = options_.cors_origins;
-  if (origin.empty() || allowed.empty()) return {};
-  const bool any = std::find(allowed.begin(), allowed.end(), "*") != allowed.end();
-  if (!any && std::find(allowed.begin(), allowed.end(), origin) == allowed.end()) return {};
-  HttpHeaders headers = {{"Access-Control-Allow-Origin", any ? "*" : std::string(origin)},
-                         {"Access-Control-Expose-Headers", "X-Request-Id, X-Weft-Ignored"},
-                         {"Vary", "Origin"}};
-  if (request.method == "OPTIONS") {
-    const std::string_view asked = request.Header("Access-Control-Request-Headers");
-    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
-    headers.emplace_back("Access-Control-Allow-Headers",
-                         asked.empty() ? "Authorization, Content-Type, x-api-key"
-                                       : std::string(asked.substr(0, 1000)));
-    headers.emplace_back("Access-Control-Max-Age", "3600");
-  }
+HttpHeaders FrontDoor::AnswerHeaders(const HttpRequest& request) const {
+  HttpHeaders headers = options_.guard.CorsHeaders(request);
+  headers.emplace_back("X-Request-Id", request.id);
   return headers;
 }
 
-void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) const {
+bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
   const int64_t start_us = NowMicros();
-  HttpHeaders headers = CorsHeaders(request);
-  headers.emplace_back("X-Request-Id", request.id);
-  CountingResponder counting(&responder, std::move(headers), options_.log_text);
-  Answer(request, counting);
-  host_.metrics().CountRequest(counting.route, counting.status());
-  Log(request, counting, static_cast<double>(NowMicros() - start_us) * 1e-3);
+  CountingResponder counting(&responder, AnswerHeaders(request), options_.log_text);
+  if (MayPass(request, counting)) return true;
+  Finish(request, counting, start_us);
+  return false;
 }
 
-void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) const {
+void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
+  const int64_t start_us = NowMicros();
+  CountingResponder counting(&responder, AnswerHeaders(request), options_.log_text);
+  Answer(request, counting);
+  Finish(request, counting, start_us);
+}
+
+void FrontDoor::Finish(const HttpRequest& request, const CountingResponder& responder,
+                       int64_t start_us) const {
+  host_.metrics().CountRequest(request.route == nullptr ? "none" : request.route->pattern,
+                               responder.status());
+  Log(request, responder, static_cast<double>(NowMicros() - start_us) * 1e-3);
+}
+
+bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) const {
   std::vector<std::string> segments;
   const bool whole_server = request.path == "*" && request.method == "OPTIONS";
-  if (!whole_server && !SplitPath(request.path, &segments)) {
-    return SendError(responder,
-                     ToApiError(InvalidArgument("the path of the URL is not well-formed")),
-                     ErrorShape::kOpenAi);
+  const bool is_path = whole_server || SplitPath(request.path, &segments);
+  if (!is_path) segments.clear();
+  Router::Match match = router_.Find(request.method, segments);
+  const bool is_public = match.route != nullptr && match.route->is_public;
+  const auto refuse = [&](const ApiError& error) {
+    SendError(responder, error, match.shape);
+    return false;
+  };
+  if (const auto refusal = options_.guard.Refusal(request, is_public)) return refuse(*refusal);
+  if (!is_path) {
+    return refuse(ToApiError(InvalidArgument("the path of the URL is not well-formed")));
   }
   // A browser asks without the key whether it may send it.
-  if (request.method == "OPTIONS") return AnswerOptions(segments, responder);
-  Router::Match match = router_.Find(request.method, segments);
-  if (match.route != nullptr) responder.route = match.route->pattern;
-  const bool is_public = match.route != nullptr && match.route->is_public;
-  if (options_.keys.required() && !is_public) {
-    const std::string_view key = PresentedKey(request);
-    const auto owner = options_.keys.Find(key);
-    if (!owner.has_value()) {
-      return SendError(responder, UnauthenticatedError(key.empty()), match.shape);
-    }
-    request.domain = owner->domain;
-    responder.key_name = owner->name;
+  if (request.method == "OPTIONS") {
+    AnswerOptions(segments, responder);
+    return false;
   }
+  request.route = match.route;
+  if (!is_public && !FindOwner(request, match.shape, responder)) return false;
   if (match.route == nullptr && !match.allowed.empty()) {
     const ApiError error =
         MakeError(405, "invalid_request_error",
                   StrCat(Printable(request.method, 20), " is not possible here; allowed are ",
                          StrJoin(match.allowed, ", ")));
-    return responder.Send(405, "application/json", ErrorBody(error, match.shape).dump(),
-                          {{"Allow", StrJoin(match.allowed, ", ")}});
+    responder.Send(405, "application/json", ErrorBody(error, match.shape).dump(),
+                   {{"Allow", StrJoin(match.allowed, ", ")}});
+    return false;
   }
   if (match.route == nullptr) {
-    return SendError(responder,
-                     ToApiError(NotFound("there is nothing at ", Printable(request.path, 200))),
-                     match.shape);
-  }
-  if (match.route->needs_model && host_.phase() != Phase::kReady) {
-    return SendError(responder, NotReadyError(host_), match.shape);
+    return refuse(ToApiError(NotFound("there is nothing at ", Printable(request.path, 200))));
   }
   request.path = StrCat("/", StrJoin(segments, "/"));
   request.path_arguments = std::move(match.arguments);
-  match.route->handler(request, responder);
+  return true;
+}
+
+bool FrontDoor::FindOwner(HttpRequest& request, ErrorShape shape,
+                          CountingResponder& responder) const {
+  if (!options_.keys.required()) return true;
+  const std::string_view key = PresentedKey(request);
+  const auto owner = options_.keys.Find(key);
+  if (!owner.has_value()) {
+    SendError(responder, UnauthenticatedError(key.empty()), shape);
+    return false;
+  }
+  request.domain = owner->domain;
+  request.key_name = owner->name;
+  return true;
+}
+
+void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
+  const Route& route = *request.route;
+  if (route.needs_model && host_.phase() != Phase::kReady) {
+    return SendError(responder, NotReadyError(host_), route.shape);
+  }
+  ByteBudget::Hold hold(&parsed_, request.domain.empty() ? request.address : request.domain);
+  const Status status = hold.Resize(EstimateParsedBytes(request.body));
+  if (!status.ok()) {
+    ApiError error = ToApiError(status);
+    error.retry_after_s = 1;
+    return SendError(responder, error, route.shape);
+  }
+  route.handler(request, responder);
 }
 
 void FrontDoor::AnswerOptions(const std::vector<std::string>& segments,
@@ -213,7 +238,7 @@ void FrontDoor::Log(const HttpRequest& request, const CountingResponder& respond
   std::snprintf(duration, sizeof(duration), "%.1f", ms);
   std::string line = StrCat(Printable(request.method, 20), " ", Printable(request.path, 200), " ",
                             responder.status(), " ", duration, "ms", responder.tokens());
-  if (!responder.key_name.empty()) StrAppend(&line, " key=", Printable(responder.key_name, 40));
+  if (!request.key_name.empty()) StrAppend(&line, " key=", Printable(request.key_name, 40));
   if (responder.gone()) line += " gone";
   StrAppend(&line, " id=", request.id);
   if (options_.log_text) {

@@ -35,6 +35,12 @@ bool IsSaneId(std::string_view id) {
          std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
 }
 
+std::string AddressOf(const HttpConnection::Socket& socket) {
+  error_code error;
+  const auto peer = socket.remote_endpoint(error);
+  return error ? std::string("gone") : peer.address().to_string();
+}
+
 // "http://host/path?query" and "/path?query" are the same request.
 std::string_view WithoutOrigin(std::string_view target) {
   if (target.starts_with("/")) return target;
@@ -65,9 +71,10 @@ HttpConnection::HttpConnection(Socket socket, ConnectionShared* shared,
     : socket_(std::move(socket)),
       timer_(socket_.get_executor()),
       shared_(*shared),
-      closed_callback_(std::move(closed)) {}
+      closed_callback_(std::move(closed)),
+      address_(AddressOf(socket_)) {}
 
-HttpConnection::~HttpConnection() { shared_.body_bytes -= counted_body_bytes_; }
+HttpConnection::~HttpConnection() = default;
 
 void HttpConnection::Start() {
   SetDeadline(shared_.options.header_timeout);
@@ -126,7 +133,8 @@ void HttpConnection::ParseBuffered() {
     if (!parser_.has_value()) {
       parser_.emplace();
       parser_->header_limit(shared_.options.max_header_bytes);
-      parser_->body_limit(shared_.options.max_body_bytes);
+      max_body_bytes_ = shared_.max_body_bytes;
+      parser_->body_limit(max_body_bytes_);
       parser_->eager(true);
       head_seen_ = false;
       SetDeadline(shared_.options.header_timeout);
@@ -134,8 +142,14 @@ void HttpConnection::ParseBuffered() {
     error_code error;
     buffer_.consume(parser_->put(buffer_.data(), error));
     if (error && error != http::error::need_more) return RejectParse(error);
-    if (parser_->is_header_done() && !head_seen_) OnHead();
-    CountBody();
+    if (parser_->is_header_done()) {
+      if (head_seen_) {
+        WaitForBody();
+      } else {
+        OnHead();
+      }
+      if (exchange_ == nullptr) CountBody();
+    }
     if (exchange_ != nullptr) return;
     if (parser_->is_done()) return Dispatch();
     // What a parser leaves unread and needs more of is a line without an end.
@@ -148,8 +162,18 @@ void HttpConnection::ParseBuffered() {
 
 void HttpConnection::OnHead() {
   head_seen_ = true;
-  is_http_1_0_ = parser_->get().version() < 11;
-  SetDeadline(shared_.options.body_timeout);
+  const Status framing = CheckFraming();
+  if (!framing.ok()) return Reject(ToApiError(framing));
+  auto head = ReadHead();
+  if (!head.ok()) return Reject(ToApiError(head.status()));
+  Admit(*std::move(head));
+  if (exchange_ != nullptr) return;
+  // Keys tell clients apart also where a proxy gives all of them one address.
+  body_hold_ =
+      ByteBudget::Hold(&shared_.bodies, head_.domain.empty() ? StrCat("address ", address_)
+                                                             : StrCat("key ", head_.domain));
+  body_deadline_ = Clock::now() + shared_.options.body_timeout;
+  WaitForBody();
   if (parser_->is_done()) return;
   if (boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
     interim_ = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -157,20 +181,81 @@ void HttpConnection::OnHead() {
   }
 }
 
-void HttpConnection::CountBody() {
-  const uint64_t held = parser_->get().body().size();
-  shared_.body_bytes += held - counted_body_bytes_;
-  counted_body_bytes_ = held;
-  if (shared_.body_bytes > shared_.options.max_total_body_bytes) {
-    Reject(Busy("the server holds too many large requests; try again later"));
+// Where a body ends must be plain, or what one server takes for its end is the beginning of
+// a request for another.
+Status HttpConnection::CheckFraming() const {
+  const auto& message = parser_->get();
+  const std::string_view length = message[http::field::content_length];
+  if (message.count(http::field::content_length) > 1 ||
+      length.find_first_not_of("0123456789") != length.npos) {
+    return InvalidArgument("a request has one Content-Length, which is a number");
   }
+  const size_t n_codings = message.count(http::field::transfer_encoding);
+  if (n_codings == 0) return OkStatus();
+  if (n_codings > 1 || message.version() < 11 ||
+      !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")) {
+    return InvalidArgument(
+        "the only Transfer-Encoding that is read here is \"chunked\", once and alone");
+  }
+  return OkStatus();
+}
+
+StatusOr<HttpRequest> HttpConnection::ReadHead() const {
+  const auto& message = parser_->get();
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const std::string_view target = WithoutOrigin(message.target());
+  const size_t question = std::min(target.find('?'), target.size());
+  const std::string_view query = target.substr(std::min(question + 1, target.size()));
+  request.path = std::string(target.substr(0, question));
+  if (!ParseQuery(query, &request.query)) {
+    return InvalidArgument("the query of the URL is not well-formed");
+  }
+  for (const auto& field : message) {
+    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  const std::string_view id = request.Header("X-Request-Id");
+  request.id = IsSaneId(id) ? std::string(id) : NewRequestId();
+  request.address = address_;
+  request.has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
+  return request;
+}
+
+// Leaves the request in head_, or its answer in exchange_.
+void HttpConnection::Admit(HttpRequest head) {
+  if (!shared_.hooks.admit) {
+    head_ = std::move(head);
+    return;
+  }
+  // Where the next request begins is not known when the body is not read.
+  auto exchange = NewExchange(std::move(head), parser_->is_done() && parser_->keep_alive());
+  if (shared_.hooks.admit(exchange->request(), *exchange)) {
+    head_ = std::move(exchange->request());
+    return;
+  }
+  exchange_ = std::move(exchange);
+  ClearDeadline();
+  Pump();
+}
+
+void HttpConnection::WaitForBody() {
+  const auto pause = Clock::now() + shared_.options.body_pause_timeout;
+  SetDeadline(std::min(body_deadline_, pause) - Clock::now());
+}
+
+void HttpConnection::CountBody() {
+  const Status status = body_hold_.Resize(parser_->get().body().size());
+  if (status.ok()) return;
+  ApiError error = ToApiError(status);
+  error.retry_after_s = 1;
+  Reject(error);
 }
 
 void HttpConnection::RejectParse(const error_code& error) {
   if (error == http::error::body_limit) {
-    Reject(MakeError(413, "request_too_large",
-                     StrCat("the body is larger than the ", shared_.options.max_body_bytes,
-                            " bytes that are allowed")));
+    Reject(MakeError(
+        413, "request_too_large",
+        StrCat("the body is larger than the ", max_body_bytes_, " bytes that are allowed")));
   } else if (error == http::error::header_limit) {
     Reject(MakeError(431, "invalid_request_error",
                      StrCat("the head of the request is longer than the ",
@@ -203,31 +288,10 @@ void HttpConnection::Reject(const ApiError& error) {
   SendError(*exchange_, error, shape);
 }
 
-StatusOr<HttpRequest> HttpConnection::TakeRequest() {
-  auto message = parser_->release();
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  const std::string_view target = WithoutOrigin(message.target());
-  const size_t question = std::min(target.find('?'), target.size());
-  const std::string_view query = target.substr(std::min(question + 1, target.size()));
-  request.path = std::string(target.substr(0, question));
-  if (!ParseQuery(query, &request.query)) {
-    return InvalidArgument("the query of the URL is not well-formed");
-  }
-  for (const auto& field : message) {
-    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
-  }
-  const std::string_view id = request.Header("X-Request-Id");
-  request.id = IsSaneId(id) ? std::string(id) : NewRequestId();
-  request.body = std::move(message.body());
-  return request;
-}
-
 void HttpConnection::Dispatch() {
   const bool keep_alive = parser_->keep_alive();
-  auto request = TakeRequest();
-  if (!request.ok()) return Reject(ToApiError(request.status()));
-  exchange_ = NewExchange(*std::move(request), keep_alive);
+  head_.body = std::move(parser_->get().body());
+  exchange_ = NewExchange(std::move(head_), keep_alive);
   ClearDeadline();
   const auto exchange = exchange_;
   if (shared_.submit(exchange)) return;
@@ -299,7 +363,7 @@ void HttpConnection::FinishExchange() {
   const bool must_close = exchange_->MustClose() || shared_.stopping;
   exchange_ = nullptr;
   parser_.reset();
-  shared_.body_bytes -= std::exchange(counted_body_bytes_, 0);
+  body_hold_ = {};
   if (must_close) return Linger();
   SetDeadline(shared_.options.idle_timeout);
   ParseBuffered();

@@ -79,7 +79,7 @@ class Server : public HttpServer {
   Server(HttpServerOptions options, HttpServerHooks hooks)
       : load_(hooks.load != nullptr ? hooks.load : std::make_shared<HttpLoad>()),
         pool_(options.max_threads, options.max_waiting, &load_->waiting),
-        shared_{.options = std::move(options), .hooks = std::move(hooks)},
+        shared_(std::move(options), std::move(hooks)),
         work_(io_.get_executor()) {
     shared_.submit = [this](std::shared_ptr<HttpExchange> exchange) {
       return pool_.Post([this, exchange = std::move(exchange)] { Handle(exchange.get()); });
@@ -117,6 +117,7 @@ class Server : public HttpServer {
   }
 
   int port() const override { return port_; }
+  void SetMaxBodyBytes(uint64_t bytes) override { shared_.max_body_bytes = bytes; }
 
   void Shutdown(std::chrono::milliseconds grace) override {
     MutexLock lock(&shutdown_mutex_);
