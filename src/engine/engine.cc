@@ -64,6 +64,7 @@ class EngineThread : public Engine {
 
   const Model& model() const override { return *model_; }
   const EngineOptions& options() const override { return options_; }
+  int64_t TurnsWaiting() const override { return turns_waiting_; }
 
   StatusOr<SessionId> CreateSession(const SessionOptions& options) override {
     return Call([&] { return core_->CreateSession(options); });
@@ -188,7 +189,9 @@ class EngineThread : public Engine {
     built->set_value(OkStatus());
     while (!ShouldStop()) {
       RunMessages();
-      if (core_->RunOnce() || ShouldStop()) continue;
+      const bool advanced = core_->RunOnce();
+      turns_waiting_ = core_->turns_waiting();
+      if (advanced || ShouldStop()) continue;
       CheckWhenIdle();
       const auto wake = core_->NextWake();
       mailbox_->WaitUntil(stop_at_ ? std::min(*stop_at_, wake) : wake);
@@ -231,6 +234,7 @@ class EngineThread : public Engine {
   const std::shared_ptr<Mailbox> mailbox_;
   Mutex join_mutex_;  // whoever shuts down first joins, the others wait for that
   std::thread thread_ WEFT_GUARDED_BY(join_mutex_);
+  std::atomic<int64_t> turns_waiting_{0};
   std::thread::id engine_thread_;  // set by Launch, when nobody else can call yet
 
   // Engine thread only; the status is read once that is joined.

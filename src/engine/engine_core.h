@@ -88,6 +88,8 @@ class EngineCore {
   // nothing to compute; the thread then sleeps until NextWake or a message.
   bool RunOnce();
   std::chrono::steady_clock::time_point NextWake() const;
+  // Those queued while no place is free.
+  int64_t turns_waiting() const;
   bool idle() const { return queued_.empty() && running_.empty(); }
 
   // No turn is taken from now on.
@@ -142,6 +144,7 @@ class EngineCore {
   Status ValidateTurn(const Session& session, const TurnOptions& options) const;
   StatusOr<Submitted> Enqueue(Session* session, const TurnOptions& options, bool closes_session);
   bool SweepTurns();
+  int64_t StallPatienceUs() const;
   void Admit();
   void StartTurn(ActiveTurn* turn);
   void RefreshSiblingWaits();
