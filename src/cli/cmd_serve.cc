@@ -16,7 +16,9 @@
 #include "base/mapped_file.h"
 #include "base/mutex.h"
 #include "chat/builtin_templates.h"
+#include "cli/bytes_flag.h"
 #include "cli/command.h"
+#include "cli/door_flags.h"
 #include "cli/duration_flag.h"
 #include "cli/model_flags.h"
 #include "cli/sampling_flags.h"
@@ -50,6 +52,7 @@ constexpr int kSweepMs = 1000;
 
 struct ServeFlags {
   ModelFlags model;
+  DoorFlags door;
   SamplingFlags sampling;
   bool strict_model_name = false;
   std::string host = "127.0.0.1";
@@ -60,16 +63,12 @@ struct ServeFlags {
   int max_running = 32;
   int max_queue = 256;
   int max_sessions = 4096;
-  int max_connections = 1024;
-  std::string api_key_file;
-  std::string alias;
+  std::vector<std::string> aliases;
+  int64_t n_predict = -1;
   std::string template_file;
   std::string builtin_template;
-  std::vector<std::string> cors_origins;
-  std::vector<std::string> allowed_hosts;
   int64_t session_ttl_s = 0;  // 0: sessions are kept
   int drain_seconds = 30;
-  bool log_text = false;
   bool share_prefixes = false;
   int64_t checkpoint_tokens = 0;
   int checkpoint_percent = 50;
@@ -78,20 +77,12 @@ struct ServeFlags {
 // "auto" is 0; else bytes, with K, M, G or T for powers of 1024.
 StatusOr<int64_t> ParseMemory(const std::string& text) {
   if (text == "auto") return 0;
-  std::string_view digits = text;
-  int shift = 0;
-  const size_t unit =
-      digits.empty() ? std::string_view::npos : std::string_view("KMGT").find(digits.back());
-  if (unit != std::string_view::npos) {
-    shift = 10 * (static_cast<int>(unit) + 1);
-    digits.remove_suffix(1);
-  }
-  int64_t number = 0;
-  if (!ParseInt64(digits, &number) || number < 1 || number > (INT64_MAX >> shift)) {
+  int64_t bytes = 0;
+  if (!ParseBytes(text, &bytes)) {
     return InvalidArgument("--memory ", Printable(text),
                            " is no number of bytes; write 800M, 16G or auto");
   }
-  return number << shift;
+  return bytes;
 }
 
 StatusOr<std::string> TemplateSource(const ServeFlags& flags) {
@@ -119,13 +110,14 @@ StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
   return options;
 }
 
-serve::HttpServerOptions ServerOptions(const ServeFlags& flags) {
+serve::HttpServerOptions ServerOptions(const ServeFlags& flags,
+                                       const serve::ChannelLimits& channels) {
   serve::HttpServerOptions options;
   options.host = flags.host;
   options.port = flags.port;
   // One for each turn that runs or waits, for each channel, and some for all the rest.
-  options.max_threads = flags.max_running + flags.max_queue + serve::kMaxChannels + 16;
-  options.max_connections = flags.max_connections;
+  options.max_threads = flags.max_running + flags.max_queue + channels.all + 16;
+  SetLimits(flags.door, &options);
   return options;
 }
 
@@ -206,45 +198,25 @@ void AllowManyDescriptors() {
 }
 
 void WarnWhenOpenToAll(const ServeFlags& flags) {
-  if (serve::IsLoopbackHost(flags.host) || !flags.api_key_file.empty()) return;
+  if (serve::IsLoopbackHost(flags.host) || !flags.door.api_key_file.empty()) return;
   serve::LogLine(StrCat("whoever reaches ", Printable(flags.host, 100),
                         " may ask, as there is no --api-key-file"));
 }
 
-StatusOr<serve::ApiKeys> LoadKeys(const std::string& path) {
-  if (path.empty()) return serve::ApiKeys();
-  auto keys = serve::ApiKeys::Load(path);
-  if (!keys.ok()) return keys;
-  if (const std::string warning = serve::KeyFileWarning(path); !warning.empty()) {
-    serve::LogLine(warning);
-  }
-  return keys;
-}
-
-StatusOr<serve::FrontDoor::Options> DoorOptions(const ServeFlags& flags) {
-  serve::FrontDoor::Options options;
-  options.log_text = flags.log_text;
-  WEFT_ASSIGN_OR_RETURN(options.keys, LoadKeys(flags.api_key_file));
-  WEFT_ASSIGN_OR_RETURN(options.guard,
-                        serve::HttpGuard::Create({.bind_host = flags.host,
-                                                  .allowed_hosts = flags.allowed_hosts,
-                                                  .cors_origins = flags.cors_origins}));
-  return options;
-}
-
-void ReloadKeys(serve::ApiKeys* keys) {
-  if (!keys->required()) return serve::LogLine("there is no --api-key-file to read anew");
-  const Status status = keys->Reload();
-  serve::LogLine(status.ok() ? StrCat("read ", keys->size(), " API keys anew")
-                             : StrCat("the API keys stay as they are: ", Message(status)));
+std::vector<std::string> FurtherNames(const ServeFlags& flags) {
+  if (flags.aliases.empty()) return {};
+  return {flags.aliases.begin() + 1, flags.aliases.end()};
 }
 
 Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
   AllowManyDescriptors();
-  WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options, DoorOptions(flags));
-  serve::ApiKeys keys = door_options.keys;
-  WEFT_ASSIGN_OR_RETURN(const EngineOptions engine_options, ServeEngineOptions(flags));
+  WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options,
+                        DoorOptions(flags.door, flags.host, {flags.state_dir, flags.model.path}));
+  serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
+  WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
+  const serve::ChannelLimits channels = ChannelsPerKey(keys);
+  engine_options.max_sessions_per_domain = SessionsPerKey(flags.door, keys, flags.max_sessions);
   WEFT_ASSIGN_OR_RETURN(std::string template_source, TemplateSource(flags));
   // Before anybody is told that there is a server.
   WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
@@ -254,26 +226,29 @@ Status Serve(const ServeFlags& flags) {
   serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, file); },
                          .engine = engine_options,
                          .template_source = std::move(template_source),
-                         .model_id = flags.alias,
+                         .model_id = flags.aliases.empty() ? "" : flags.aliases[0],
                          .defaults = {.sampling = FlaggedSampling(flags.sampling),
-                                      .strict_model_name = flags.strict_model_name},
+                                      .strict_model_name = flags.strict_model_name,
+                                      .max_tokens = flags.n_predict,
+                                      .further_names = FurtherNames(flags)},
                          .loaded =
                              [&](const Status& status) {
                                outcome.Set(status);
                                signals->Tell();
                              }});
   serve::Router router;
-  serve::RegisterServerApi(router, host);
+  serve::RegisterServerApi(router, host,
+                           {.metrics = flags.door.metrics == "on", .slots = !flags.door.no_slots});
   serve::RegisterSessionsApi(router, host);
   serve::RegisterLlamaApi(router, host);
   serve::RegisterOpenAiApi(router, host);
   serve::RegisterAnthropicApi(router, host);
   serve::RegisterResponsesApi(router, host);
-  serve::RegisterChannelApi(router, host);
-  serve::RegisterPage(router);
+  serve::RegisterChannelApi(router, host, channels);
+  if (!flags.door.no_ui) serve::RegisterPage(router);
   serve::FrontDoor door(std::move(door_options), &router, &host);
   WEFT_ASSIGN_OR_RETURN(const auto server,
-                        serve::HttpServer::Start(ServerOptions(flags), door.Hooks()));
+                        serve::HttpServer::Start(ServerOptions(flags, channels), door.Hooks()));
   const bool is_ipv6 = flags.host.find(':') != flags.host.npos;
   std::fprintf(stderr, "listening on http://%s%s%s:%d\n", is_ipv6 ? "[" : "", flags.host.c_str(),
                is_ipv6 ? "]" : "", server->port());
@@ -287,7 +262,7 @@ Status Serve(const ServeFlags& flags) {
     if (cause == ServeSignals::Cause::kEnd) break;
     if (cause == ServeSignals::Cause::kTerminalGone) break;
     if (cause == ServeSignals::Cause::kReload) {
-      ReloadKeys(&keys);
+      ReloadKeys(&keys, &metrics_keys);
       continue;
     }
     if (!outcome.ended()) continue;
@@ -296,6 +271,7 @@ Status Serve(const ServeFlags& flags) {
       continue;
     }
     WEFT_RETURN_IF_ERROR(outcome.status());
+    server->SetMaxBodyBytes(MaxBodyBytes(flags.door, host.model().context_tokens()));
     if (flags.grpc_port >= 0) {
       WEFT_ASSIGN_OR_RETURN(grpc, serve::GrpcServer::Start(
                                       &host, &keys, {.host = flags.host, .port = flags.grpc_port}));
@@ -323,7 +299,15 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
                   "Port of the gRPC service for gateways, opened when the model is ready (0: any "
                   "that is free; not given: none)")
       ->check(CLI::Range(0, 65535));
-  app->add_option("--alias", flags->alias, "Name of the model for clients (default: its own)");
+  app->add_option("--alias", flags->aliases,
+                  "Name of the model for clients (default: its own); further ones, behind commas, "
+                  "are known too")
+      ->delimiter(',');
+  app->add_option("-n,--n-predict,--predict", flags->n_predict,
+                  "Tokens to generate where a request and its API do not say (-1: until the model "
+                  "ends)")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30))
+      ->capture_default_str();
   app->add_option("--state-dir", flags->state_dir,
                   "Keep named sessions in this directory, and find them there after a restart");
   app->add_option("--memory", flags->memory,
@@ -341,25 +325,12 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   AddDurationFlag(app, "--session-ttl", &flags->session_ttl_s,
                   "Forget sessions that were not used for so long, such as 12h or 7d, their files "
                   "too (default: never)");
-  app->add_option("--max-connections", flags->max_connections,
-                  "Open connections; one more is answered with 503")
-      ->check(CLI::Range(1, 60000))
-      ->capture_default_str();
   AddContextFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
   // Of requests that say nothing about it.
   AddSamplingFlags(app, &flags->sampling);
   app->add_flag("--strict-model-name", flags->strict_model_name,
                 "Refuse requests that name another model with 404; otherwise any name will do");
-  app->add_option("--api-key-file", flags->api_key_file,
-                  "Keys that may ask, one per line, each with an optional name behind it");
-  app->add_option("--cors-origin", flags->cors_origins,
-                  "Let pages of this origin ask from a browser, such as https://page.example "
-                  "(localhost: every page of this machine, *: any at all); may be repeated");
-  app->add_option("--allowed-host", flags->allowed_hosts,
-                  "A further name that clients may call the server by; may be repeated. On "
-                  "127.0.0.1 others than localhost are refused, elsewhere none unless there are "
-                  "some here");
   auto* const file = app->add_option("--template", flags->template_file,
                                      "A chat template (Jinja) in place of the model's own");
   app->add_option("--builtin", flags->builtin_template, "A built-in chat template, such as chatml")
@@ -380,8 +351,7 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
                   "Of the sessions' memory, how much checkpoints may take (0: none are kept)")
       ->check(CLI::Range(0, 100))
       ->capture_default_str();
-  app->add_flag("--log-text", flags->log_text,
-                "Log the text of requests and answers too; without it no log holds any");
+  AddDoorFlags(app, &flags->door);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "serve/api_support.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -115,6 +116,8 @@ Status ApiFields::Finish(std::vector<std::string>* unknown) {
 
 Status FindModel(Host& host, std::string_view name) {
   const Model& served = host.model();
+  const auto& names = host.defaults().further_names;
+  if (std::find(names.begin(), names.end(), name) != names.end()) return OkStatus();
   if (name == host.model_id() || name == served.name() || name == served.path() ||
       name == BaseName(served.path())) {
     return OkStatus();

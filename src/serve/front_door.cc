@@ -38,12 +38,14 @@ ApiError UnauthenticatedError(bool without_key) {
 // The server's responder, with headers of its own and an eye on what passes.
 class FrontDoor::CountingResponder : public HttpResponder {
  public:
-  CountingResponder(HttpResponder* inner, HttpHeaders headers, bool keeps_text)
-      : inner_(*inner), headers_(std::move(headers)), keeps_text_(keeps_text) {}
+  // `options` outlive it.
+  CountingResponder(HttpResponder* inner, HttpHeaders headers, const Options& options)
+      : inner_(*inner), headers_(std::move(headers)), options_(options) {}
 
   void Send(int status, std::string_view content_type, std::string body,
             HttpHeaders headers) override {
     status_ = status;
+    if (status >= 400) HideFolders(&body);
     Keep(body);
     inner_.Send(status, content_type, std::move(body), WithOurs(std::move(headers)));
   }
@@ -52,6 +54,12 @@ class FrontDoor::CountingResponder : public HttpResponder {
     return inner_.Begin(status, content_type, WithOurs(std::move(headers)));
   }
   bool Write(std::string_view data) override {
+    std::string error;
+    if (IsError(data)) {
+      error = data;
+      HideFolders(&error);
+      data = error;
+    }
     Keep(data);
     return inner_.Write(data);
   }
@@ -82,14 +90,26 @@ class FrontDoor::CountingResponder : public HttpResponder {
     std::move(headers_.begin(), headers_.end(), std::back_inserter(headers));
     return headers;
   }
+  // An event of a stream, in the shape of any API.
+  static bool IsError(std::string_view event) {
+    const std::string_view begin = event.substr(0, 64);
+    return begin.find("{\"error\"") != begin.npos || begin.find("\"type\":\"error\"") != begin.npos;
+  }
+  void HideFolders(std::string* text) const {
+    for (const std::string& folder : options_.private_folders) {
+      for (size_t at = 0; (at = text->find(folder, at)) != text->npos;) {
+        text->erase(at, folder.size());
+      }
+    }
+  }
   void Keep(std::string_view data) {
-    if (!keeps_text_ || text_.size() > kLoggedTextBytes) return;
+    if (!options_.log_text || text_.size() > kLoggedTextBytes) return;
     text_.append(data.substr(0, kLoggedTextBytes + 1));
   }
 
   HttpResponder& inner_;
   HttpHeaders headers_;
-  const bool keeps_text_;
+  const Options& options_;
   int status_ = 500;
   std::string text_;
   TurnTokens tokens_;
@@ -115,6 +135,10 @@ HttpServerHooks FrontDoor::Hooks() {
   hooks.handler = [this](HttpRequest& request, HttpResponder& responder) {
     Handle(request, responder);
   };
+  hooks.others_wait = [this] {
+    const Phase phase = host_.phase();
+    return phase == Phase::kReady && host_.engine().TurnsWaiting() > 0;
+  };
   hooks.shape_of = [this](std::string_view path) {
     std::vector<std::string> segments;
     return SplitPath(path, &segments) ? router_.Find("", segments).shape : ErrorShape::kOpenAi;
@@ -137,7 +161,7 @@ HttpHeaders FrontDoor::AnswerHeaders(const HttpRequest& request) const {
 
 bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
   const int64_t start_us = NowMicros();
-  CountingResponder counting(&responder, AnswerHeaders(request), options_.log_text);
+  CountingResponder counting(&responder, AnswerHeaders(request), options_);
   if (MayPass(request, counting)) return true;
   Finish(request, counting, start_us);
   return false;
@@ -145,7 +169,7 @@ bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
 
 void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
   const int64_t start_us = NowMicros();
-  CountingResponder counting(&responder, AnswerHeaders(request), options_.log_text);
+  CountingResponder counting(&responder, AnswerHeaders(request), options_);
   Answer(request, counting);
   Finish(request, counting, start_us);
 }
@@ -198,15 +222,23 @@ bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) cons
 
 bool FrontDoor::FindOwner(HttpRequest& request, ErrorShape shape,
                           CountingResponder& responder) const {
-  if (!options_.keys.required()) return true;
+  const ApiKeys &keys = options_.keys, &operators = options_.metrics_keys;
+  if (!keys.required() && !operators.required()) {
+    request.is_operators = true;
+    return true;
+  }
   const std::string_view key = PresentedKey(request);
-  const auto owner = options_.keys.Find(key);
-  if (!owner.has_value()) {
+  const auto owner = keys.Find(key), as_operator = operators.Find(key);
+  const bool for_operators = request.route != nullptr && request.route->is_operators;
+  request.is_operators = operators.required() ? as_operator.has_value() : keys.size() == 1;
+  const bool may_ask = owner.has_value() || (as_operator.has_value() && for_operators) ||
+                       (!keys.required() && !for_operators);
+  if (!may_ask) {
     SendError(responder, UnauthenticatedError(key.empty()), shape);
     return false;
   }
-  request.domain = owner->domain;
-  request.key_name = owner->name;
+  if (owner.has_value()) request.domain = owner->domain;
+  request.key_name = owner.has_value() ? owner->name : as_operator ? as_operator->name : "";
   return true;
 }
 
@@ -216,7 +248,9 @@ void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
     return SendError(responder, NotReadyError(host_), route.shape);
   }
   ByteBudget::Hold hold(&parsed_, request.domain.empty() ? request.address : request.domain);
-  const Status status = hold.Resize(EstimateParsedBytes(request.body));
+  // Whoever asks for nothing but a number is answered always.
+  const Status status =
+      request.body.empty() ? OkStatus() : hold.Resize(EstimateParsedBytes(request.body));
   if (!status.ok()) {
     ApiError error = ToApiError(status);
     error.retry_after_s = 1;

@@ -24,10 +24,15 @@ class FrontDoor {
  public:
   struct Options {
     ApiKeys keys;
+    // Of the operator: these see what concerns all keys. None: the only key does, or everybody
+    // where no keys are in use.
+    ApiKeys metrics_keys;
     HttpGuard guard;
     // For all requests in work, their bodies as parsed, and what all of one key may take of
     // that. Beyond it they are refused with 503 and 429.
     uint64_t max_parsed_bytes = uint64_t{512} << 20;
+    // Folders that errors for clients do not tell, each with the slash at its end.
+    std::vector<std::string> private_folders;
     // Also the text of requests and answers goes to the log.
     bool log_text = false;
   };

@@ -64,6 +64,10 @@ struct RequestDefaults {
   // Requests that name another model than the one served are refused. Most agents send
   // some name that they were configured with.
   bool strict_model_name = false;
+  // Of a request that says nothing about it, where its API has no number of its own (-1: as
+  // many as fit).
+  int64_t max_tokens = -1;
+  std::vector<std::string> further_names;  // of the model, beside its id
 };
 
 class Host {

@@ -33,7 +33,8 @@ struct HttpRequest {
   // Whose request it is: derived from the API key, empty where no keys are in use. Names
   // of sessions and prefixes of one domain are invisible to every other.
   std::string domain;
-  std::string key_name;  // of that key, for logs; may be empty
+  bool is_operators = false;  // may see what concerns all keys
+  std::string key_name;       // of that key, for logs; may be empty
   // Found for its path; null where none was looked for.
   const Route* route = nullptr;
   // The parts of `path` that the route's placeholders stand for.

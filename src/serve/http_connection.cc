@@ -1,9 +1,13 @@
 #include "serve/http_connection.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/error.hpp>
+#include <climits>
 #include <cstring>
 #include <utility>
 
@@ -253,9 +257,10 @@ void HttpConnection::CountBody() {
 
 void HttpConnection::RejectParse(const error_code& error) {
   if (error == http::error::body_limit) {
-    Reject(MakeError(
-        413, "request_too_large",
-        StrCat("the body is larger than the ", max_body_bytes_, " bytes that are allowed")));
+    Reject(MakeError(413, "request_too_large",
+                     StrCat("the body is larger than the ", max_body_bytes_,
+                            " bytes that are allowed; where the server is yours, --max-body allows "
+                            "more")));
   } else if (error == http::error::header_limit) {
     Reject(MakeError(431, "invalid_request_error",
                      StrCat("the head of the request is longer than the ",
@@ -342,7 +347,11 @@ void HttpConnection::Pump() {
     }
   }
   is_writing_ = true;
-  if (writing_is_exchange_) SetDeadline(shared_.options.stall_timeout);
+  if (writing_is_exchange_) {
+    stalled_since_ = Clock::now();
+    untaken_bytes_ = INT_MAX;
+    SetDeadline(std::min(shared_.options.stall_timeout, shared_.options.wanted_stall_timeout));
+  }
   socket_.async_write_some(
       boost::asio::buffer(writing_.data() + written_, writing_.size() - written_),
       [self = shared_from_this()](const error_code& error, size_t n_bytes) {
@@ -407,8 +416,29 @@ void HttpConnection::WaitForDeadline() {
   });
 }
 
+// A client that takes little at a time, less than makes room for more, is slow and not
+// stalled.
+void HttpConnection::OnStall() {
+  const int untaken = UntakenBytes(), before = std::exchange(untaken_bytes_, untaken);
+  const bool is_first_look = before == INT_MAX;
+  if (!is_first_look && untaken < before) stalled_since_ = Clock::now();
+  const auto stalled = Clock::now() - stalled_since_;
+  const auto& options = shared_.options;
+  const bool is_wanted = !is_first_look && stalled >= options.wanted_stall_timeout &&
+                         shared_.hooks.others_wait && shared_.hooks.others_wait();
+  if (is_wanted || stalled >= options.stall_timeout) return Close();
+  constexpr Clock::duration kLook = std::chrono::seconds(1);
+  SetDeadline(std::min<Clock::duration>(options.stall_timeout - stalled, kLook));
+}
+
+int HttpConnection::UntakenBytes() {
+  int bytes = 0;
+  return ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
 void HttpConnection::OnDeadline() {
   deadline_.reset();
+  if (exchange_ != nullptr && is_writing_ && writing_is_exchange_) return OnStall();
   // A response that nobody reads, what comes after the last one, nothing at all: there is
   // nobody to tell.
   if (exchange_ != nullptr || is_lingering_ || !parser_.has_value()) return Close();

@@ -85,6 +85,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void ClearDeadline();
   void WaitForDeadline();
   void OnDeadline();
+  void OnStall();
+  // Of what was written, how much the client has not taken yet.
+  int UntakenBytes();
 
   Socket socket_;
   boost::asio::steady_timer timer_;
@@ -106,6 +109,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string writing_;                     // being sent
   size_t written_ = 0;                      // of writing_
   bool writing_is_exchange_ = false;
+  Clock::time_point stalled_since_;  // while is_writing_
+  int untaken_bytes_ = 0;            // then
 
   bool is_reading_ = false;
   bool is_writing_ = false;

@@ -47,6 +47,8 @@ struct HttpServerOptions {
   std::chrono::milliseconds body_pause_timeout{15'000};
   std::chrono::milliseconds idle_timeout{75'000};
   std::chrono::milliseconds stall_timeout{60'000};
+  // For reading anything at all while others wait for what this response holds.
+  std::chrono::milliseconds wanted_stall_timeout{3'000};
 };
 
 // What a server tells about requests that never reach the handler.
@@ -63,6 +65,9 @@ struct HttpServerHooks {
   std::function<bool(HttpRequest&, HttpResponder&)> admit;
   // Runs on a thread of the pool.
   std::function<void(HttpRequest&, HttpResponder&)> handler;
+  // Whether others wait for what a response holds that its client does not read. On the I/O
+  // thread; it must not block. Empty: they never do.
+  std::function<bool()> others_wait;
   // How the errors of the server itself look for a path. Empty: OpenAI's shape.
   std::function<ErrorShape(std::string_view path)> shape_of;
   std::function<void(const RejectedRequest&)> rejected;  // may be empty

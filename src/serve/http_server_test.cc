@@ -193,6 +193,20 @@ TEST_F(ServerTest, AReaderThatReadsNothingCountsAsGone) {
   EXPECT_TRUE(stream_ended_.Wait());
 }
 
+TEST_F(ServerTest, AReaderThatReadsNothingGoesWhenOthersWait) {
+  StartServer({.max_unsent_bytes = 64 << 10, .wanted_stall_timeout = milliseconds(100)});
+  Client stalled(port(), {.receive_buffer = 4096});
+  ASSERT_TRUE(stalled.Say("GET /stream HTTP/1.1\r\nHost: h\r\n\r\n"));
+  size_t before;
+  do {
+    before = streamed_;
+    std::this_thread::sleep_for(milliseconds(400));
+  } while (streamed_ != before || before == 0);
+  EXPECT_FALSE(stream_ended_.happened()) << "nobody waits for what it holds";
+  others_wait_ = true;
+  EXPECT_TRUE(stream_ended_.Wait());
+}
+
 TEST_F(ServerTest, ALargeAnswerArrivesWhole) {
   StartServer({.stall_timeout = milliseconds(500)});
   Client client(port());

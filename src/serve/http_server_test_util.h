@@ -30,6 +30,10 @@ class Event {
     happened_ = true;
     changed_.NotifyAll();
   }
+  bool happened() {
+    MutexLock lock(&mutex_);
+    return happened_;
+  }
   bool Wait() {
     const auto deadline = std::chrono::steady_clock::now() + milliseconds(kPatienceMs);
     MutexLock lock(&mutex_);
@@ -54,6 +58,7 @@ class ServerTest : public ::testing::Test {
     auto server = HttpServer::Start(
         options, {.admit = [this](HttpRequest& q, HttpResponder& r) { return Admit(q, r); },
                   .handler = [this](HttpRequest& q, HttpResponder& r) { Handle(q, r); },
+                  .others_wait = [this] { return others_wait_.load(); },
                   .load = load_});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -117,6 +122,7 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server_;
   std::atomic<int> handled_{0}, gone_{0};
   std::atomic<size_t> streamed_{0};
+  std::atomic<bool> others_wait_{false};
   Event waiting_, release_, wait_ended_, stream_ended_;
 };
 

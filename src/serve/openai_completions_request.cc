@@ -34,7 +34,8 @@ bool ReadPrompt(const ordered_json& value, const Model& model, std::vector<Promp
   Prompt prompt;
   if (value.is_string()) {
     prompt.text = value.get<std::string>();
-    prompt.tokens = MakePromptEncoder(model.tokenizer()).encode(prompt.text, /*at_start=*/true);
+    prompt.tokens = MakePromptEncoder(model.tokenizer(), model.context_tokens())
+                        .encode(prompt.text, /*at_start=*/true);
   } else if (IsTokens(value)) {
     prompt.tokens = value.get<std::vector<int32_t>>();
     prompt.text = model.Decode(prompt.tokens, /*render_special=*/true);

@@ -28,6 +28,8 @@ struct Route {
   bool needs_model = true;
   // Also without an API key.
   bool is_public = false;
+  // Also with a key of the operator's that is no API key; with it alone where there are such.
+  bool is_operators = false;
 };
 
 class Router {

@@ -85,7 +85,7 @@ class KeysTest(serve_test.ServeTest):
     def test_who_has_no_key_holds_nothing(self):
         """Seventeen bodies that do not end were enough to keep everybody out."""
         keys = self.keys("mine\n")
-        with self.serve("--api-key-file", keys) as server:
+        with self.serve("--api-key-file", keys, "--max-body", "32M") as server:
             server.ready()
             head = "POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: 33000000\r\n\r\n"
             connections = []
@@ -123,6 +123,171 @@ class KeysTest(serve_test.ServeTest):
         with self.serve("--api-key-file", keys) as server:
             server.until(lambda: "others than its owner can change the keys" in server.log,
                          "no warning")
+
+
+    def test_a_key_sees_and_takes_its_own(self):
+        keys = self.keys("one\ntwo\n")
+        operator = self.dir / "operator.keys"
+        operator.write_text("boss prometheus\n")
+        operator.chmod(0o600)
+        with self.serve("--api-key-file", keys, "--metrics-key-file", operator,
+                        "--max-sessions", 6) as server:
+            server.ready()
+            one, two, boss = ({"x_api_key": key} for key in ("one", "two", "boss"))
+            self.assertEqual(server.ask("POST", "/completion", {"prompt": "x", "n_predict": 5,
+                                        "ignore_eos": True}, **one).status, 200)
+            name = "weft_generated_tokens_total"
+            self.assertEqual(server.metric(name, **one), 5)
+            self.assertEqual(server.metric(name, **two), 0)
+            self.assertEqual(server.metric(name, **boss), 5)
+            text = server.ask("GET", "/metrics", **two).body
+            self.assertNotIn(b"weft_http", text)
+            self.assertIn(b"weft_http", server.ask("GET", "/metrics", **boss).body)
+            self.assertEqual(server.ask("GET", "/metrics").status, 401)
+            self.assertEqual(server.ask("GET", "/v1/sessions", **boss).status, 401)
+            for i in range(3):
+                made = server.ask("POST", "/v1/sessions", {"id": f"s{i}"}, **one)
+                self.assertEqual(made.status, 200, made)
+            full = server.ask("POST", "/v1/sessions", {"id": "s3"}, **one)
+            self.assertEqual(full.status, 429, full)
+            self.assertIn(b"already 3 sessions", full.body)
+            for i in range(3):
+                made = server.ask("POST", "/v1/sessions", {"id": f"s{i}"}, **two)
+                self.assertEqual(made.status, 200, made)
+
+    def test_the_only_key_sees_everything(self):
+        with self.serve("--api-key-file", self.keys("mine\n")) as server:
+            server.ready()
+            self.assertIn(b"weft_http", server.ask("GET", "/metrics", x_api_key="mine").body)
+
+
+class LimitsTest(serve_test.ServeTest):
+    def peak_bytes(self, server):
+        status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+    def test_a_body_is_as_large_as_the_context_can_use(self):
+        with self.serve() as server:
+            server.ready()
+            large = server.ask("POST", "/completion", b" " * (2 << 20))
+            self.assertEqual(large.status, 413, large)
+            self.assertIn(b"--max-body", large.body)
+        with self.serve("--max-body", "3M") as server:
+            server.ready()
+            answer = server.ask("POST", "/completion", b" " * (2 << 20))
+            self.assertEqual(answer.status, 400, answer)
+        self.assertEqual(serve_test.weft("serve", "--max-body", "much").code, 2)
+
+    def test_a_prompt_that_cannot_fit_takes_no_memory(self):
+        with self.serve("--max-body", "64M") as server:
+            server.ready()
+            before = self.peak_bytes(server)
+            text = "all work and no play " * (30_000_000 // 21)
+            chat = {"messages": [{"role": "user", "content": text}]}
+            for path, body in (("/v1/chat/completions", chat), ("/completion", {"prompt": text}),
+                               ("/v1/completions", {"prompt": text}),
+                               ("/v1/messages", {**chat, "max_tokens": 1})):
+                answer = server.ask("POST", path, body)
+                self.assertEqual(answer.status, 400, answer)
+                self.assertIn(b"context", answer.body)
+            grown = self.peak_bytes(server) - before
+            self.assertLess(grown, 10 * len(text), "of a body of 30 MB")
+
+    def test_more_than_is_held_at_once_is_refused(self):
+        with self.serve("--max-body", "64M", "--request-memory", "60M") as server:
+            server.ready()
+            body = json.dumps({"prompt": "x", "n_predict": 1, "stop": ["y" * 1_000_000] * 4})
+            answers = []
+
+            def ask():
+                answers.append(server.ask("POST", "/completion", body))
+
+            # One that answers slowly holds what it needs meanwhile.
+            with server.open("POST", "/completion", {
+                    "prompt": "x", "n_predict": 4000, "stream": True, "ignore_eos": True,
+                    "unknown": "z" * 3_000_000}) as stream:
+                stream.readline()
+                threads = [threading.Thread(target=ask) for _ in range(3)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            statuses = {answer.status for answer in answers}
+            self.assertLessEqual(statuses, {400, 429, 503})
+            self.assertTrue(statuses & {429, 503}, statuses)
+            for answer in answers:
+                if answer.status != 400:
+                    self.assertEqual(answer.headers["Retry-After"], "1")
+
+    def test_a_stream_that_is_not_read_gives_its_place_to_who_waits(self):
+        with self.serve("--max-running", 2, "--max-queue", 8) as server:
+            server.ready()
+            body = json.dumps({"prompt": "x", "n_predict": 4000, "ignore_eos": True,
+                               "stream": True, "n_probs": 20})
+            stalled = []
+            for i in range(2):
+                client = socket.socket()
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                client.connect(("127.0.0.1", server.port))
+                client.sendall(f"POST /completion HTTP/1.1\r\nHost: localhost\r\nX-Session-Id: s{i}"
+                               f"\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+                stalled.append(client)
+            server.until(lambda: server.metric("weft_turns_running") == 2, "they do not run")
+            self.assertEqual(server.complete("and I", n=3).status, 200)
+            server.until(lambda: server.log.count(" gone ") >= 1, "none was cut")
+            for client in stalled:
+                client.close()
+
+    def test_a_template_that_takes_too_much_is_not_tried_again(self):
+        template = self.dir / "endless.jinja"
+        template.write_text("{% for a in range(100000) %}{% for b in range(100000) %}"
+                            "{% endfor %}{% endfor %}")
+        with self.serve("--template", template) as server:
+            server.ready()
+            answer = server.ask("POST", "/v1/chat/completions", CHAT)
+            self.assertEqual(answer.status, 400, answer)
+            self.assertNotIn("Retry-After", answer.headers)
+            self.assertIn(b"steps", answer.body)
+
+    def test_what_a_template_says_is_not_for_the_terminal_to_obey(self):
+        template = self.dir / "rude.jinja"
+        template.write_text("{{ raise_exception('\x1b]0;owned\x07\x1b[2J') }}")
+        chat = self.dir / "chat.json"
+        chat.write_text("[]")
+        result = serve_test.weft("template", "--template", template, "--input", chat)
+        self.assertEqual(result.code, 1, result)
+        self.assertNotIn("\x1b", result.err)
+        self.assertIn("\\x1b]0;owned\\x07", result.err)
+
+    def test_errors_do_not_tell_where_files_are(self):
+        with tempfile.TemporaryDirectory(dir=self.dir) as state:
+            with self.serve("--state-dir", state) as server:
+                server.ready()
+                server.complete("x" * 100, session_id="kitchen")
+                self.assertEqual(server.end(), 0, server.log)
+            for path in pathlib.Path(state).rglob("*.session"):
+                path.write_bytes(path.read_bytes()[:200])
+            with self.serve("--state-dir", state) as server:
+                server.ready()
+                answer = server.complete("x" * 100, session_id="kitchen")
+                self.assertEqual(answer.status, 409, answer)
+                self.assertIn(b"cannot be used", answer.body)
+                self.assertNotIn(str(self.dir).encode(), answer.body)
+
+    def test_further_names_and_what_is_turned_off(self):
+        with self.serve("--alias", "first,second", "--strict-model-name", "--n-predict", 3,
+                        "--metrics", "off", "--no-slots", "--no-ui") as server:
+            server.ready()
+            model = server.ask("GET", "/v1/models").json["data"][0]
+            self.assertEqual((model["id"], model["aliases"]), ("first", ["first", "second"]))
+            chat = {"messages": CHAT["messages"], "ignore_eos": True}
+            for name, status in (("first", 200), ("second", 200), ("third", 404)):
+                answer = server.ask("POST", "/v1/chat/completions", {**chat, "model": name})
+                self.assertEqual(answer.status, status, answer)
+            answer = server.ask("POST", "/v1/chat/completions", chat)
+            self.assertEqual(answer.json["usage"]["completion_tokens"], 3)
+            for path, status in (("/metrics", 501), ("/slots", 501), ("/", 404), ("/props", 200)):
+                self.assertEqual(server.ask("GET", path).status, status, path)
 
 
 class TerminalTest(serve_test.ServeTest):

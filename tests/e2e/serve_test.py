@@ -257,7 +257,8 @@ class HttpTest(ServeTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.server = Server(cls.model, "--alias", "tiny", "--cors-origin", "https://page.example")
+        cls.server = Server(cls.model, "--alias", "tiny", "--cors-origin", "https://page.example",
+                            "--max-body", "32M")
         cls.server.__enter__().ready()
 
     @classmethod
