@@ -538,7 +538,7 @@ TEST_F(EngineTurnsTest, AConsumerThatDoesNotReadGivesItsPlaceToWhoWaits) {
   Start(options);
   const SessionId session = NewSession(engine_.get());
   auto stalled = SubmitTurn(engine_.get(), session, Greedy(RandomTokens(20, 1), 200));
-  EXPECT_TRUE(Eventually([&] { return engine_->Inspect(session)->n_tokens >= 20 + 8; }));
+  EXPECT_TRUE(Eventually([&] { return engine_->Inspect(session)->n_tokens >= 20 + 5; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
   EXPECT_EQ(StateOf(engine_.get(), session), SessionState::kRunning) << "nobody waits";
   EXPECT_EQ(engine_->TurnsWaiting(), 0);

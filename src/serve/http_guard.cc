@@ -129,7 +129,7 @@ StatusOr<HttpGuard> HttpGuard::Create(Options options) {
 bool HttpGuard::KnowsHost(std::string_view host) const {
   const std::string name = NameOf(host);
   if (name.empty()) return false;
-  if (IsLoopbackHost(name) || name == NameOf(options_.bind_host)) return true;
+  if (IsLoopbackHost(host) || name == NameOf(options_.bind_host)) return true;
   return std::any_of(options_.allowed_hosts.begin(), options_.allowed_hosts.end(),
                      [&](const std::string& allowed) { return NameOf(allowed) == name; });
 }

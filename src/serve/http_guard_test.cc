@@ -41,7 +41,7 @@ TEST(HttpGuard, OnLoopbackTheHostIsOneOfThisMachine) {
   for (const char* const host :
        {"evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example",
         "127.evil.example", "evil@localhost", "localhost:80:90", "localhost:evil", "[::1", "[::2]",
-        "192.168.0.7:8080", "0.0.0.0:8080", "::2"}) {
+        "192.168.0.7:8080", "0.0.0.0:8080", "::2", "[localhost:80]", "localhost.."}) {
     EXPECT_EQ(Refused(guard, {{"Host", host}}), 403) << host;
   }
   EXPECT_EQ(Refused(guard, {{"Host", "localhost"}, {"host", "evil"}}), 400);

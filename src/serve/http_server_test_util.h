@@ -56,7 +56,7 @@ class ServerTest : public ::testing::Test {
   void StartServer(HttpServerOptions options = {}) {
     options.port = 0;
     auto server = HttpServer::Start(
-        options, {.admit = [this](HttpRequest& q, HttpResponder& r) { return Admit(q, r); },
+        options, {.admit = [](HttpRequest& q, HttpResponder& r) { return Admit(q, r); },
                   .handler = [this](HttpRequest& q, HttpResponder& r) { Handle(q, r); },
                   .others_wait = [this] { return others_wait_.load(); },
                   .load = load_});

@@ -283,7 +283,10 @@ def main():
         model = make_model(folder / "model.gguf", "tiny-llama", "Q8_0")
         keys = folder / "keys.txt"
         keys.write_text("\n".join(KEYS), encoding="ascii")
-        flags = ("--state-dir", folder / "state", "--api-key-file", keys, "--memory", "24M",
+        owner = folder / "owner.txt"
+        owner.write_text(KEYS[0], encoding="ascii")
+        flags = ("--state-dir", folder / "state", "--api-key-file", keys,
+                 "--metrics-key-file", owner, "--memory", "24M",
                  "--max-running", 4, "--max-queue", 8, "--max-sessions", 16, "--threads", 1)
         with Server(model, *flags) as server:
             run(server.ready(), args)
