@@ -45,6 +45,8 @@ class FrontDoor::CountingResponder : public HttpResponder {
   void Send(int status, std::string_view content_type, std::string body,
             HttpHeaders headers) override {
     status_ = status;
+    // Before the client can ask again. What is only accepted is still to be worked on.
+    if (status != 202) hold = {};
     if (status >= 400) HideFolders(&body);
     Keep(body);
     inner_.Send(status, content_type, std::move(body), WithOurs(std::move(headers)));
@@ -63,7 +65,10 @@ class FrontDoor::CountingResponder : public HttpResponder {
     Keep(data);
     return inner_.Write(data);
   }
-  void End() override { inner_.End(); }
+  void End() override {
+    hold = {};
+    inner_.End();
+  }
   bool gone() const override { return inner_.gone(); }
   void OnGone(std::function<void()> gone) override { inner_.OnGone(std::move(gone)); }
   void NoteTokens(const TurnTokens& tokens) override {
@@ -84,6 +89,8 @@ class FrontDoor::CountingResponder : public HttpResponder {
     if (!is_whole) StrAppend(&text, " computed=", tokens_.computed);
     return StrCat(text, " out=", tokens_.completion);
   }
+
+  ByteBudget::Hold hold;  // what the request takes
 
  private:
   HttpHeaders WithOurs(HttpHeaders headers) {
@@ -247,10 +254,11 @@ void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
   if (route.needs_model && host_.phase() != Phase::kReady) {
     return SendError(responder, NotReadyError(host_), route.shape);
   }
-  ByteBudget::Hold hold(&parsed_, request.domain.empty() ? request.address : request.domain);
+  responder.hold =
+      ByteBudget::Hold(&parsed_, request.domain.empty() ? request.address : request.domain);
   // Whoever asks for nothing but a number is answered always.
   const Status status =
-      request.body.empty() ? OkStatus() : hold.Resize(EstimateParsedBytes(request.body));
+      request.body.empty() ? OkStatus() : responder.hold.Resize(EstimateParsedBytes(request.body));
   if (!status.ok()) {
     ApiError error = ToApiError(status);
     error.retry_after_s = 1;
