@@ -232,6 +232,8 @@ class Engine {
 
   // --- the whole ----------------------------------------------------------------
   virtual EngineStats Stats() = 0;
+  // Turns for which there was no place after the last step. Does not wait for the engine.
+  virtual int64_t TurnsWaiting() const = 0;
   // Checks every count of pages, index and sessions against each other.
   virtual absl::Status CheckIntegrity() = 0;
   // Forgets every cached prefix that no session holds.

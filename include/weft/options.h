@@ -35,6 +35,7 @@ struct EngineOptions {
   int max_running = 32;  // turns in a step
   int max_queued = 256;  // turns waiting; one more is RESOURCE_EXHAUSTED
   int max_sessions = 4096;
+  int max_sessions_per_domain = 0;  // so that none takes what all need; 0: max_sessions
   // Rows of one step at most; also the size of the compute scratch.
   int64_t max_step_tokens = 512;
   // While sessions decode, prompts have the time between two of their steps: as much as
@@ -52,6 +53,8 @@ struct EngineOptions {
   // until half of them are read, and cut after `stalled_consumer_timeout`.
   int max_pending_events = 1024;
   std::chrono::milliseconds stalled_consumer_timeout{60000};
+  // The same while other turns wait for its place.
+  std::chrono::milliseconds stalled_while_others_wait{3000};
   // Prefixes are shared between isolation domains only when this is set.
   bool share_prefixes_across_domains = false;
   // Look for and keep shared prefixes at all.

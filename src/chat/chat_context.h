@@ -33,8 +33,10 @@ struct PromptEncoder {
 };
 
 // Of rendered prompts: control tokens are recognised, and the token at the start is
-// there once, whether the template writes it or the tokenizer adds it.
-PromptEncoder MakePromptEncoder(std::shared_ptr<const Tokenizer> tokenizer);
+// there once, whether the template writes it or the tokenizer adds it. Of a text that has
+// clearly more than `most_tokens` only the first ones are given, more than these (0: all are).
+PromptEncoder MakePromptEncoder(std::shared_ptr<const Tokenizer> tokenizer,
+                                int64_t most_tokens = 0);
 
 class ChatContext {
  public:

@@ -12,7 +12,7 @@ Value ReplaceText(Interpreter* in, std::string_view text, std::string_view old,
   TextBuilder out(in->meter());
   size_t at = 0;
   for (; count != 0; --count) {
-    const size_t found = FindText(text, old, at);
+    const size_t found = FindText(in->meter(), text, old, at);
     if (found == std::string_view::npos) break;
     out.Append(text.substr(at, found - at));
     if (!out.Append(replacement)) break;
@@ -120,13 +120,13 @@ void SplitWhiteSpace(const Value& self, int64_t most, bool from_right, ListBuild
   if (!rest.empty()) parts->Add(self.Substring(rest));
 }
 
-void SplitAt(const Value& self, std::string_view separator, int64_t most, bool from_right,
-             ListBuilder* parts) {
+void SplitAt(Meter* meter, const Value& self, std::string_view separator, int64_t most,
+             bool from_right, ListBuilder* parts) {
   const std::string_view text = self.text();
   if (!from_right) {
     size_t at = 0;
     for (; most != 0; --most) {
-      const size_t found = FindText(text, separator, at);
+      const size_t found = FindText(meter, text, separator, at);
       if (found == std::string_view::npos) break;
       if (!parts->Add(self.Substring(text.substr(at, found - at)))) return;
       at = found + separator.size();
@@ -136,7 +136,7 @@ void SplitAt(const Value& self, std::string_view separator, int64_t most, bool f
   }
   std::string_view rest = text;
   for (; most != 0; --most) {
-    const size_t found = FindLastText(rest, separator);
+    const size_t found = FindLastText(meter, rest, separator);
     if (found == std::string_view::npos) break;
     if (!parts->Add(self.Substring(rest.substr(found + separator.size())))) return;
     rest = rest.substr(0, found);
@@ -157,7 +157,7 @@ StatusOr<Value> SplitMethod(Interpreter* in, const Value& self, Arguments* args)
   } else if (!separator->is_string() || separator->text().empty()) {
     return InvalidArgument("split needs a separator that is a string and not empty");
   } else {
-    SplitAt(self, separator->text(), most, kFromRight, &parts);
+    SplitAt(in->meter(), self, separator->text(), most, kFromRight, &parts);
   }
   return parts.Finish();
 }
@@ -179,8 +179,8 @@ StatusOr<Value> PartitionMethod(Interpreter* in, const Value& self, Arguments* a
   WEFT_RETURN_IF_ERROR(args->Finish());
   if (separator.empty()) return InvalidArgument("partition needs a separator that is not empty");
   const std::string_view text = self.text();
-  in->meter()->SpendBytes(text.size());
-  const size_t at = kFromRight ? FindLastText(text, separator) : FindText(text, separator);
+  const size_t at = kFromRight ? FindLastText(in->meter(), text, separator)
+                               : FindText(in->meter(), text, separator);
   const Value none = Value::Borrowed("");
   std::vector<Value> parts;
   if (at == std::string_view::npos) {

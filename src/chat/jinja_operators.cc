@@ -170,8 +170,7 @@ StatusOr<bool> Contains(Interpreter* in, const Value& container, const Value& it
       if (!item.is_string()) {
         return InvalidArgument("'in' a string needs a string on its left, not a ", TypeName(item));
       }
-      meter->SpendBytes(container.text().size());
-      return FindText(container.text(), item.text()) != std::string_view::npos;
+      return FindText(meter, container.text(), item.text()) != std::string_view::npos;
     case Kind::kDict:
       if (item.is_dict() || item.is_list_of(ListKind::kList)) {
         return InvalidArgument("a ", TypeName(item), " cannot be a key of a dict");

@@ -47,7 +47,8 @@ StatusOr<Value> FindMethodImpl(Interpreter* in, const Value& self, Arguments* ar
   in->meter()->SpendBytes(self.text().size());
   size_t at = std::string_view::npos;
   if (!window.impossible()) {
-    at = kFromRight ? FindLastText(window.text, wanted) : FindText(window.text, wanted);
+    at = kFromRight ? FindLastText(in->meter(), window.text, wanted)
+                    : FindText(in->meter(), window.text, wanted);
   }
   if (at != std::string_view::npos) {
     return Value::Int(window.first_char + CountChars(window.text.substr(0, at)));
@@ -63,7 +64,9 @@ StatusOr<Value> CountMethod(Interpreter* in, const Value& self, Arguments* args)
   if (window.impossible()) return Value::Int(0);
   if (wanted.empty()) return Value::Int(CountChars(window.text) + 1);
   int64_t count = 0;
-  for (size_t at = 0; (at = FindText(window.text, wanted, at)) != std::string_view::npos;) {
+  for (size_t at = 0;
+       (at = FindText(in->meter(), window.text, wanted, at)) != std::string_view::npos;) {
+    if (!in->meter()->ok()) return in->meter()->status();
     ++count;
     at += wanted.size();
   }
@@ -109,6 +112,7 @@ bool IsAlphaNumeric(char32_t c) { return IsAlpha(c) || IsNumeric(c); }
 template <bool kUpper>
 StatusOr<Value> IsCase(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
+  in->meter()->SpendBytes(self.text().size());
   bool any = false;
   for (std::string_view rest = self.text(); !rest.empty(); rest.remove_prefix(CharBytes(rest))) {
     const char32_t c = FirstChar(rest);
@@ -120,6 +124,7 @@ StatusOr<Value> IsCase(Interpreter* in, const Value& self, Arguments* args) {
 
 StatusOr<Value> IsTitle(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
+  in->meter()->SpendBytes(self.text().size());
   bool any = false;
   bool inside = false;
   for (std::string_view rest = self.text(); !rest.empty(); rest.remove_prefix(CharBytes(rest))) {
@@ -133,6 +138,7 @@ StatusOr<Value> IsTitle(Interpreter* in, const Value& self, Arguments* args) {
 
 StatusOr<Value> IsAscii(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
+  in->meter()->SpendBytes(self.text().size());
   return Value::Bool(std::ranges::all_of(
       self.text(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
 }

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/strings.h"
+#include "chat/jinja_meter.h"
 #include "tokenizer/unicode.h"
 
 namespace weft::jinja {
@@ -47,16 +48,34 @@ std::vector<std::string_view> Chars(std::string_view text) {
   return chars;
 }
 
-size_t FindText(std::string_view text, std::string_view needle, size_t from) {
-  if (from > text.size()) return std::string_view::npos;
-  if (needle.empty()) return from;
+namespace {
+
+// A search for a long text gets stuck more often: it compares more for each byte it passes.
+uint64_t SearchSteps(size_t passed_bytes, size_t needle_bytes) {
+  constexpr size_t kShort = 2, kSetupBytes = 16, kStepBytes = 32, kMostCompared = 256;
+  const uint64_t factor =
+      needle_bytes <= kShort ? 1 : 4 + std::min(needle_bytes, kMostCompared) / kStepBytes;
+  return 2 + needle_bytes / kSetupBytes + passed_bytes / kStepBytes * factor;
+}
+
+size_t Search(std::string_view text, std::string_view needle, size_t from) {
   const void* const found =
       memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
   if (found == nullptr) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
-size_t FindLastText(std::string_view text, std::string_view needle) {
+}  // namespace
+
+size_t FindText(Meter* meter, std::string_view text, std::string_view needle, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (needle.empty()) return from;
+  const size_t found = Search(text, needle, from);
+  meter->Spend(SearchSteps(std::min(found, text.size()) - from, needle.size()));
+  return found;
+}
+
+size_t FindLastText(Meter* meter, std::string_view text, std::string_view needle) {
   if (needle.size() > text.size()) return std::string_view::npos;
   // Forwards in a mirror image, a window at a time, which doubles: linear in how far
   // from the end it is found.
@@ -64,7 +83,10 @@ size_t FindLastText(std::string_view text, std::string_view needle) {
   for (size_t window = needle.size() + 64;; window *= 2) {
     const size_t start = window >= text.size() ? 0 : text.size() - window;
     const std::string_view tail = text.substr(start);
-    const size_t found = FindText(std::string(tail.rbegin(), tail.rend()), mirrored_needle);
+    // The mirror image takes about as long as a search.
+    if (!meter->Spend(2 * SearchSteps(tail.size(), needle.size()))) return std::string_view::npos;
+    const std::string mirrored(tail.rbegin(), tail.rend());
+    const size_t found = needle.empty() ? 0 : Search(mirrored, mirrored_needle, 0);
     if (found != std::string_view::npos) return text.size() - found - needle.size();
     if (start == 0) return std::string_view::npos;
   }

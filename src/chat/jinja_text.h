@@ -11,6 +11,8 @@
 
 namespace weft::jinja {
 
+class Meter;
+
 // Bytes of the first code point. REQUIRES: not empty.
 size_t CharBytes(std::string_view text);
 // The first code point; U+FFFD for a byte that is none. REQUIRES: not empty.
@@ -21,10 +23,10 @@ size_t ByteOffset(std::string_view text, int64_t n_chars);
 std::vector<std::string_view> Chars(std::string_view text);
 
 // Where `needle` first occurs at or after `from`, npos when nowhere: in linear time,
-// whatever the texts.
-size_t FindText(std::string_view text, std::string_view needle, size_t from = 0);
+// whatever the texts. `meter` is charged for as far as it was looked for.
+size_t FindText(Meter* meter, std::string_view text, std::string_view needle, size_t from = 0);
 // Where it last occurs.
-size_t FindLastText(std::string_view text, std::string_view needle);
+size_t FindLastText(Meter* meter, std::string_view text, std::string_view needle);
 
 // str.isspace of one code point.
 bool IsSpace(char32_t c);

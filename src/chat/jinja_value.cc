@@ -361,7 +361,8 @@ bool Equal(const Value& a, const Value& b, Meter* meter) {
     case Kind::kNone:
       return true;
     case Kind::kString:
-      return a.text() == b.text();
+      if (a.text().size() != b.text().size()) return false;
+      return (meter == nullptr || meter->SpendBytes(a.text().size())) && a.text() == b.text();
     case Kind::kList:
       return a.identity() == b.identity() || EqualLists(a.list(), b.list(), meter);
     case Kind::kDict:
@@ -379,6 +380,7 @@ StatusOr<uint64_t> Hash(const Value& value, Meter* meter) {
     case Kind::kFloat:
       return std::hash<double>()(value.number() == 0 ? 0.0 : value.number());
     case Kind::kString:
+      if (meter != nullptr) meter->SpendBytes(value.text().size());
       return std::hash<std::string_view>()(value.text());
     case Kind::kUndefined:
     case Kind::kNone:
@@ -412,6 +414,7 @@ StatusOr<int> Compare(const Value& a, const Value& b, Meter* meter) {
     return a.number() < b.number() ? -1 : a.number() > b.number();
   }
   if (a.is_string() && b.is_string()) {
+    meter->SpendBytes(std::min(a.text().size(), b.text().size()));
     // UTF-8 sorts as its code points do.
     const int order = a.text().compare(b.text());
     return order < 0 ? -1 : order > 0;

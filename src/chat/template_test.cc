@@ -160,6 +160,16 @@ TEST(HostileTemplates, RunOutOfStepsOrMemory) {
       "{{ 'a'|indent(1000000000000, true) }}",
       "{% for i in range(100000) %}{{ text.rfind('b' * 50000) }}{% endfor %}",
       "{% for i in range(100000) %}{{ text.split('a')|length }}{% endfor %}",
+      // Each of these few steps looks at much text.
+      "{% for i in range(100) %}{{ text.count('a') }}{% endfor %}",
+      "{% for i in range(100) %}{{ text.find('a' * 127 ~ 'b' ~ 'a' * 127) }}{% endfor %}",
+      "{% for i in range(100) %}{{ text.replace('b' ~ 'a' * 199, '') }}{% endfor %}",
+      "{% for i in range(100) %}{{ text.split('a' * 127 ~ 'b' ~ 'a' * 127)|length }}{% endfor %}",
+      "{% for i in range(100) %}{{ 'b' ~ 'a' * 199 in text }}{% endfor %}",
+      "{% set t = text ~ '' %}{% for i in range(1000) %}{{ text in [t] }}{% endfor %}",
+      "{% set t = text ~ '' %}{% for i in range(1000) %}{{ text == t }}{% endfor %}",
+      "{% set t = text ~ '' %}{% for i in range(1000) %}{{ text < t }}{% endfor %}",
+      "{% set t = {text: 1} %}{% for i in range(1000) %}{{ text in t }}{% endfor %}",
   };
   for (const std::string source : kSources) {
     const Status status = Attack(source);

@@ -1,16 +1,10 @@
 // weft serve: the model behind HTTP, for the clients people already use.
-#include <poll.h>
-#include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,14 +13,16 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/file_descriptor.h"
 #include "base/mapped_file.h"
 #include "base/mutex.h"
 #include "chat/builtin_templates.h"
+#include "cli/bytes_flag.h"
 #include "cli/command.h"
+#include "cli/door_flags.h"
 #include "cli/duration_flag.h"
 #include "cli/model_flags.h"
 #include "cli/sampling_flags.h"
+#include "cli/serve_signals.h"
 #include "serve/api_anthropic.h"
 #include "serve/api_info.h"
 #include "serve/api_keys.h"
@@ -59,6 +55,7 @@ constexpr int kLookMs = 1000;
 
 struct ServeFlags {
   ModelFlags model;
+  DoorFlags door;
   SamplingFlags sampling;
   bool strict_model_name = false;
   std::string host = "127.0.0.1";
@@ -71,93 +68,28 @@ struct ServeFlags {
   int max_running = 32;
   int max_queue = 256;
   int max_sessions = 4096;
-  int max_connections = 1024;
-  std::string api_key_file;
-  std::string alias;
+  std::vector<std::string> aliases;
+  int64_t n_predict = -1;
   std::string template_file;
   std::string builtin_template;
-  std::vector<std::string> cors_origins;
   int64_t session_ttl_s = 0;  // 0: sessions are kept
   int drain_seconds = 30;
   int sse_ping_seconds = 10;
-  bool log_text = false;
   bool share_prefixes = false;
   int step_ms = EngineOptions().step_ms;
   int64_t checkpoint_tokens = 0;
   int checkpoint_percent = 50;
 };
 
-// SIGTERM and SIGINT, and what other threads want to say, as something to wait for. Made
-// before any other thread, so that all of them leave the signals to it.
-class Wakeups {
- public:
-  static StatusOr<std::unique_ptr<Wakeups>> Create() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) {
-      return Internal("cannot block signals");
-    }
-    FileDescriptor signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
-    FileDescriptor event_fd(eventfd(0, EFD_CLOEXEC));
-    if (!signal_fd.ok() || !event_fd.ok()) return ErrnoStatus(errno, "cannot wait for signals");
-    return std::unique_ptr<Wakeups>(new Wakeups(std::move(signal_fd), std::move(event_fd)));
-  }
-
-  // Any thread.
-  void Tell() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(event_fd_.get(), &one, sizeof(one));
-  }
-
-  enum class Cause { kSignal, kTold, kTimeout };
-
-  // Waits for a signal or for Tell; at most `timeout_ms`, -1 being for ever.
-  Cause Wait(int timeout_ms) {
-    while (true) {
-      pollfd fds[] = {{.fd = signal_fd_.get(), .events = POLLIN},
-                      {.fd = event_fd_.get(), .events = POLLIN}};
-      const int n = poll(fds, std::size(fds), timeout_ms);
-      if (n == 0) return Cause::kTimeout;
-      if (n < 0) continue;
-      if ((fds[0].revents & POLLIN) != 0) {
-        signalfd_siginfo info;
-        [[maybe_unused]] const ssize_t n_read = read(signal_fd_.get(), &info, sizeof(info));
-        return Cause::kSignal;
-      }
-      if ((fds[1].revents & POLLIN) != 0) {
-        uint64_t count;
-        [[maybe_unused]] const ssize_t n_read = read(event_fd_.get(), &count, sizeof(count));
-        return Cause::kTold;
-      }
-    }
-  }
-
- private:
-  Wakeups(FileDescriptor signal_fd, FileDescriptor event_fd)
-      : signal_fd_(std::move(signal_fd)), event_fd_(std::move(event_fd)) {}
-
-  const FileDescriptor signal_fd_, event_fd_;
-};
-
 // "auto" is 0; else bytes, with K, M, G or T for powers of 1024.
 StatusOr<int64_t> ParseMemory(const std::string& text) {
   if (text == "auto") return 0;
-  std::string_view digits = text;
-  int shift = 0;
-  const size_t unit =
-      digits.empty() ? std::string_view::npos : std::string_view("KMGT").find(digits.back());
-  if (unit != std::string_view::npos) {
-    shift = 10 * (static_cast<int>(unit) + 1);
-    digits.remove_suffix(1);
-  }
-  int64_t number = 0;
-  if (!ParseInt64(digits, &number) || number < 1 || number > (INT64_MAX >> shift)) {
+  int64_t bytes = 0;
+  if (!ParseBytes(text, &bytes)) {
     return InvalidArgument("--memory ", Printable(text),
                            " is no number of bytes; write 800M, 16G or auto");
   }
-  return number << shift;
+  return bytes;
 }
 
 StatusOr<std::string> TemplateSource(const ServeFlags& flags) {
@@ -186,13 +118,14 @@ StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
   return options;
 }
 
-serve::HttpServerOptions ServerOptions(const ServeFlags& flags) {
+serve::HttpServerOptions ServerOptions(const ServeFlags& flags,
+                                       const serve::ChannelLimits& channels) {
   serve::HttpServerOptions options;
   options.host = flags.host;
   options.port = flags.port;
   // One for each turn that runs or waits, for each channel, and some for all the rest.
-  options.max_threads = flags.max_running + flags.max_queue + serve::kMaxChannels + 16;
-  options.max_connections = flags.max_connections;
+  options.max_threads = flags.max_running + flags.max_queue + channels.all + 16;
+  SetLimits(flags.door, &options);
   return options;
 }
 
@@ -201,7 +134,7 @@ serve::GrpcServerOptions GrpcOptions(const ServeFlags& flags) {
   options.host = flags.grpc_host.empty() ? flags.host : flags.grpc_host;
   options.port = flags.grpc_port;
   options.open = flags.grpc_open;
-  options.log_text = flags.log_text;
+  options.log_text = flags.door.log_text;
   return options;
 }
 
@@ -244,7 +177,7 @@ void TellLongPrompts(serve::Host* host, serve::PromptLog* log) {
 
 // Lets what runs come to its end, at once after a second signal.
 Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer* server,
-             serve::GrpcServer* grpc, serve::PromptLog* prompt_log, Wakeups* wakeups) {
+             serve::GrpcServer* grpc, serve::PromptLog* prompt_log, ServeSignals* signals) {
   serve::LogLine(StrCat("shutting down: running turns have ", flags.drain_seconds,
                         " s to finish; a second signal ends them at once"));
   if (grpc != nullptr) grpc->BeginDrain();
@@ -253,13 +186,13 @@ Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer*
   std::thread waiter([&] {
     status = host->Drain(std::chrono::seconds(flags.drain_seconds));
     drained = true;
-    wakeups->Tell();
+    signals->Tell();
   });
   milliseconds send_grace = kSendGrace;
   while (!drained) {
-    const Wakeups::Cause cause = wakeups->Wait(kLookMs);
-    if (cause == Wakeups::Cause::kTimeout) TellLongPrompts(host, prompt_log);
-    if (cause != Wakeups::Cause::kSignal) continue;
+    const ServeSignals::Cause cause = signals->Wait(kLookMs);
+    if (cause == ServeSignals::Cause::kTimeout) TellLongPrompts(host, prompt_log);
+    if (cause != ServeSignals::Cause::kEnd) continue;
     send_grace = milliseconds(0);
     (void)host->Drain(milliseconds(0));
   }
@@ -289,56 +222,60 @@ void AllowManyDescriptors() {
 }
 
 void WarnWhenOpenToAll(const ServeFlags& flags) {
-  const bool is_local =
-      flags.host.starts_with("127.") || flags.host == "localhost" || flags.host == "::1";
-  if (is_local || !flags.api_key_file.empty()) return;
+  if (serve::IsLoopbackHost(flags.host) || !flags.door.api_key_file.empty()) return;
   serve::LogLine(StrCat("whoever reaches ", Printable(flags.host, 100),
                         " may ask, as there is no --api-key-file"));
+}
+
+std::vector<std::string> FurtherNames(const ServeFlags& flags) {
+  if (flags.aliases.empty()) return {};
+  return {flags.aliases.begin() + 1, flags.aliases.end()};
 }
 
 Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
   if (flags.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
   AllowManyDescriptors();
-  serve::FrontDoor::Options door_options{.cors_origins = flags.cors_origins,
-                                         .log_text = flags.log_text};
-  if (!flags.api_key_file.empty()) {
-    WEFT_ASSIGN_OR_RETURN(door_options.keys, serve::ApiKeys::Load(flags.api_key_file));
-  }
-  const serve::ApiKeys grpc_keys = door_options.keys;
-  WEFT_ASSIGN_OR_RETURN(const EngineOptions engine_options, ServeEngineOptions(flags));
+  WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options,
+                        DoorOptions(flags.door, flags.host, {flags.state_dir, flags.model.path}));
+  serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
+  WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
+  const serve::ChannelLimits channels = ChannelsPerKey(keys);
+  engine_options.max_sessions_per_domain = SessionsPerKey(flags.door, keys, flags.max_sessions);
   WEFT_ASSIGN_OR_RETURN(std::string template_source, TemplateSource(flags));
   // Before anybody is told that there is a server.
   WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
-  WEFT_ASSIGN_OR_RETURN(const auto wakeups, Wakeups::Create());
+  WEFT_ASSIGN_OR_RETURN(const auto signals, ServeSignals::Create());
 
   LoadOutcome outcome;
-  serve::ModelHost host(
-      {.load = [&] { return LoadFlaggedModel(flags.model, file); },
-       .engine = engine_options,
-       .template_source = std::move(template_source),
-       .model_id = flags.alias,
-       .defaults = {.sampling = FlaggedSampling(flags.sampling),
-                    .strict_model_name = flags.strict_model_name,
-                    .ping_interval = std::chrono::seconds(flags.sse_ping_seconds)},
-       .loaded =
-           [&](const Status& status) {
-             outcome.Set(status);
-             wakeups->Tell();
-           }});
+  serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, file); },
+                         .engine = engine_options,
+                         .template_source = std::move(template_source),
+                         .model_id = flags.aliases.empty() ? "" : flags.aliases[0],
+                         .defaults = {.sampling = FlaggedSampling(flags.sampling),
+                                      .strict_model_name = flags.strict_model_name,
+                                      .ping_interval = std::chrono::seconds(flags.sse_ping_seconds),
+                                      .max_tokens = flags.n_predict,
+                                      .further_names = FurtherNames(flags)},
+                         .loaded =
+                             [&](const Status& status) {
+                               outcome.Set(status);
+                               signals->Tell();
+                             }});
   serve::Router router;
-  serve::RegisterServerApi(router, host);
+  serve::RegisterServerApi(router, host,
+                           {.metrics = flags.door.metrics == "on", .slots = !flags.door.no_slots});
   serve::RegisterInfoApi(router, host);
   serve::RegisterSessionsApi(router, host);
   serve::RegisterLlamaApi(router, host);
   serve::RegisterOpenAiApi(router, host);
   serve::RegisterAnthropicApi(router, host);
   serve::RegisterResponsesApi(router, host);
-  serve::RegisterChannelApi(router, host);
-  serve::RegisterPage(router);
+  serve::RegisterChannelApi(router, host, channels);
+  if (!flags.door.no_ui) serve::RegisterPage(router);
   serve::FrontDoor door(std::move(door_options), &router, &host);
   WEFT_ASSIGN_OR_RETURN(const auto server,
-                        serve::HttpServer::Start(ServerOptions(flags), door.Hooks()));
+                        serve::HttpServer::Start(ServerOptions(flags, channels), door.Hooks()));
   const bool is_ipv6 = flags.host.find(':') != flags.host.npos;
   std::fprintf(stderr, "listening on http://%s%s%s:%d\n", is_ipv6 ? "[" : "", flags.host.c_str(),
                is_ipv6 ? "]" : "", server->port());
@@ -348,17 +285,23 @@ Status Serve(const ServeFlags& flags) {
   std::unique_ptr<serve::GrpcServer> grpc;
   serve::PromptLog prompt_log(serve::LogLine);
   while (true) {
-    const Wakeups::Cause cause = wakeups->Wait(kLookMs);
-    if (cause == Wakeups::Cause::kSignal) break;
+    const ServeSignals::Cause cause = signals->Wait(kLookMs);
+    if (cause == ServeSignals::Cause::kEnd) break;
+    if (cause == ServeSignals::Cause::kTerminalGone) break;
+    if (cause == ServeSignals::Cause::kReload) {
+      ReloadKeys(&keys, &metrics_keys);
+      continue;
+    }
     if (!outcome.ended()) continue;
-    if (cause == Wakeups::Cause::kTimeout) {
+    if (cause == ServeSignals::Cause::kTimeout) {
       TellLongPrompts(&host, &prompt_log);
       CloseExpiredSessions(flags, &host);
       continue;
     }
     WEFT_RETURN_IF_ERROR(outcome.status());
+    server->SetMaxBodyBytes(MaxBodyBytes(flags.door, host.model().context_tokens()));
     if (flags.grpc_port >= 0) {
-      WEFT_ASSIGN_OR_RETURN(grpc, serve::GrpcServer::Start(&host, &grpc_keys, GrpcOptions(flags)));
+      WEFT_ASSIGN_OR_RETURN(grpc, serve::GrpcServer::Start(&host, &keys, GrpcOptions(flags)));
     }
     LogReady(host, start_us);
   }
@@ -369,7 +312,7 @@ Status Serve(const ServeFlags& flags) {
     std::fflush(nullptr);
     _exit(0);
   }
-  return Drain(flags, &host, server.get(), grpc.get(), &prompt_log, wakeups.get());
+  return Drain(flags, &host, server.get(), grpc.get(), &prompt_log, signals.get());
 }
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags) {
@@ -391,7 +334,15 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
                 "Ask for no key over gRPC, for gateways on this machine that send none; only "
                 "where the address of gRPC is 127.0.0.1 or another of this machine alone")
       ->needs(grpc_port);
-  app->add_option("--alias", flags->alias, "Name of the model for clients (default: its own)");
+  app->add_option("--alias", flags->aliases,
+                  "Name of the model for clients (default: its own); further ones, behind commas, "
+                  "are known too")
+      ->delimiter(',');
+  app->add_option("-n,--n-predict,--predict", flags->n_predict,
+                  "Tokens to generate where a request and its API do not say (-1: until the model "
+                  "ends)")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30))
+      ->capture_default_str();
   app->add_option("--state-dir", flags->state_dir,
                   "Keep named sessions in this directory, and find them there after a restart");
   app->add_option("--memory", flags->memory,
@@ -409,20 +360,12 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   AddDurationFlag(app, "--session-ttl", &flags->session_ttl_s,
                   "Forget sessions that were not used for so long, such as 12h or 7d, their files "
                   "too (default: never)");
-  app->add_option("--max-connections", flags->max_connections,
-                  "Open connections; one more is answered with 503")
-      ->check(CLI::Range(1, 60000))
-      ->capture_default_str();
   AddContextFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
   // Of requests that say nothing about it.
   AddSamplingFlags(app, &flags->sampling);
   app->add_flag("--strict-model-name", flags->strict_model_name,
                 "Refuse requests that name another model with 404; otherwise any name will do");
-  app->add_option("--api-key-file", flags->api_key_file,
-                  "Keys that may ask, one per line, each with an optional name behind it");
-  app->add_option("--cors-origin", flags->cors_origins,
-                  "Let pages of this origin ask from a browser (* is any); may be repeated");
   auto* const file = app->add_option("--template", flags->template_file,
                                      "A chat template (Jinja) in place of the model's own");
   app->add_option("--builtin", flags->builtin_template, "A built-in chat template, such as chatml")
@@ -455,8 +398,7 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
                   "Of the sessions' memory, how much checkpoints may take (0: none are kept)")
       ->check(CLI::Range(0, 100))
       ->capture_default_str();
-  app->add_flag("--log-text", flags->log_text,
-                "Log the text of requests and answers too; without it no log holds any");
+  AddDoorFlags(app, &flags->door);
 }
 
 }  // namespace
@@ -469,7 +411,8 @@ CommandBody MakeServeCommand(CLI::App* app) {
       "llama-server's own routes. GET /health answers 200 once the model is ready, GET /metrics\n"
       "has numbers for Prometheus, /v1/sessions (or 'weft sessions') the conversations by name.\n"
       "The address itself is a page for a browser: conversations side by side, and the engine.\n"
-      "SIGTERM and SIGINT let running turns finish and keep named sessions in --state-dir.\n\n"
+      "SIGTERM and SIGINT let running turns finish and keep named sessions in --state-dir, and so\n"
+      "does closing the terminal; SIGHUP reads the --api-key-file anew.\n\n"
       "Examples:\n"
       "  weft serve -m model.gguf --state-dir ~/.weft\n"
       "  weft serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt --max-running 64\n"

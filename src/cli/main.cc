@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "cli/command.h"
 #include "cli/usage.h"
 #include "cli/version.h"
@@ -37,7 +38,9 @@ void PrintLastWord(std::string_view message) {
   constexpr int kPatienceMs = 1000;
   pollfd stderr_end = {.fd = STDERR_FILENO, .events = POLLOUT};
   if (poll(&stderr_end, 1, kPatienceMs) != 1) return;
-  std::fprintf(stderr, "weft: %.*s\n", static_cast<int>(message.size()), message.data());
+  // It may quote what a file says, such as a template, which is not for a terminal to obey.
+  constexpr size_t kMostBytes = 16 << 10;
+  std::fprintf(stderr, "weft: %s\n", Printable(message, kMostBytes).c_str());
 }
 
 int Main(int argc, char** argv) {

@@ -64,6 +64,7 @@ class EngineThread : public Engine {
 
   const Model& model() const override { return *model_; }
   const EngineOptions& options() const override { return options_; }
+  int64_t TurnsWaiting() const override { return turns_waiting_; }
 
   StatusOr<SessionId> CreateSession(const SessionOptions& options) override {
     return Call([&] { return core_->CreateSession(options); });
@@ -198,7 +199,9 @@ class EngineThread : public Engine {
     built->set_value(OkStatus());
     while (!ShouldStop()) {
       RunMessages();
-      if (core_->RunOnce([this] { return mailbox_->HasMail(); }) || ShouldStop()) {
+      const bool advanced = core_->RunOnce([this] { return mailbox_->HasMail(); });
+      turns_waiting_ = core_->turns_waiting();
+      if (advanced || ShouldStop()) {
         core_->PublishIfDue();
         continue;
       }
@@ -249,6 +252,7 @@ class EngineThread : public Engine {
   const std::shared_ptr<Mailbox> mailbox_;
   Mutex join_mutex_;  // whoever shuts down first joins, the others wait for that
   std::thread thread_ WEFT_GUARDED_BY(join_mutex_);
+  std::atomic<int64_t> turns_waiting_{0};
   std::thread::id engine_thread_;  // set by Launch, when nobody else can call yet
 
   // Set by the engine thread before Launch returns.

@@ -37,7 +37,8 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
     : model_(std::move(model)),
       options_(options),
       post_back_(std::move(post_back)),
-      sessions_(next_engine_tag.fetch_add(1), options.max_sessions),
+      sessions_(next_engine_tag.fetch_add(1), options.max_sessions,
+                options.max_sessions_per_domain),
       planner_({}),
       view_(std::make_shared<EngineView>(sessions_.tag())) {}
 
@@ -132,7 +133,7 @@ std::chrono::steady_clock::time_point EngineCore::NextWake() const {
       if (turn->options.deadline) wake = std::min(wake, *turn->options.deadline);
       if (turn->stalled_since_us > 0) {
         const auto left = std::chrono::microseconds(turn->stalled_since_us - NowMicros()) +
-                          options_.stalled_consumer_timeout;
+                          std::chrono::microseconds(StallPatienceUs());
         wake = std::min(wake, std::chrono::steady_clock::now() + left);
       }
     }

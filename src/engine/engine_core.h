@@ -91,6 +91,8 @@ class EngineCore {
   // there was nothing to compute; the thread then sleeps until NextWake or a message.
   bool RunOnce(FunctionRef<bool()> interrupted);
   std::chrono::steady_clock::time_point NextWake() const;
+  // Those queued while no place is free.
+  int64_t turns_waiting() const;
   bool idle() const { return queued_.empty() && running_.empty(); }
 
   // No turn is taken from now on.
@@ -187,6 +189,7 @@ class EngineCore {
   StatusOr<Submitted> Enqueue(Session* session, const TurnOptions& options, bool closes_session);
   bool SweepTurns();
   void EndUnwanted(ActiveTurn* turn);
+  int64_t StallPatienceUs() const;
   void Admit();
   void StartTurn(ActiveTurn* turn);
   void ReuseComputed(Session* session);

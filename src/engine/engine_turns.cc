@@ -136,6 +136,18 @@ StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const Turn
   return submitted;
 }
 
+int64_t EngineCore::turns_waiting() const {
+  return static_cast<int>(running_.size()) < options_.max_running
+             ? 0
+             : static_cast<int64_t>(queued_.size());
+}
+
+int64_t EngineCore::StallPatienceUs() const {
+  auto patience = options_.stalled_consumer_timeout;
+  if (turns_waiting() > 0) patience = std::min(patience, options_.stalled_while_others_wait);
+  return patience.count() * 1000;
+}
+
 void EngineCore::EndUnwanted(ActiveTurn* turn) {
   if (turn->finished()) return;
   const int64_t now_us = NowMicros();
@@ -148,10 +160,11 @@ void EngineCore::EndUnwanted(ActiveTurn* turn) {
     turn->stalled_since_us = 0;
   } else if (turn->stalled_since_us == 0) {
     turn->stalled_since_us = now_us;
-  } else if (now_us - turn->stalled_since_us > options_.stalled_consumer_timeout.count() * 1000) {
+  } else if (const int64_t patience_us = StallPatienceUs();
+             now_us - turn->stalled_since_us > patience_us) {
     EndTurn(turn, FinishReason::kError,
             ResourceExhausted("the turn was cut: its consumer did not read for ",
-                              options_.stalled_consumer_timeout.count(), " ms"));
+                              patience_us / 1000, " ms"));
   }
 }
 

@@ -538,5 +538,24 @@ TEST_F(EngineTurnsTest, AConsumerThatNeverReadsIsCut) {
   EXPECT_LE(outcome.tokens().size(), 8u);
 }
 
+TEST_F(EngineTurnsTest, AConsumerThatDoesNotReadGivesItsPlaceToWhoWaits) {
+  EngineOptions options = SmallEngine();
+  options.max_pending_events = 8;
+  options.max_running = 1;
+  options.stalled_consumer_timeout = std::chrono::hours(1);
+  options.stalled_while_others_wait = std::chrono::milliseconds(20);
+  Start(options);
+  const SessionId session = NewSession(engine_.get());
+  auto stalled = SubmitTurn(engine_.get(), session, Greedy(RandomTokens(20, 1), 200));
+  EXPECT_TRUE(Eventually([&] { return engine_->Inspect(session)->n_tokens >= 20 + 5; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_EQ(StateOf(engine_.get(), session), SessionState::kRunning) << "nobody waits";
+  EXPECT_EQ(engine_->TurnsWaiting(), 0);
+  EXPECT_THAT(Once(Greedy(RandomTokens(30, 2), 10)).tokens(), SizeIs(10));
+  EXPECT_THAT(Collect(stalled.get()).done().status,
+              IsError(StatusCode::kResourceExhausted, "did not read"));
+  EXPECT_GE(engine_->Inspect(session)->n_tokens, 20) << "the session stays";
+}
+
 }  // namespace
 }  // namespace weft

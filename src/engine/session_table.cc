@@ -42,8 +42,10 @@ Status ValidateDomain(std::string_view domain) {
 
 }  // namespace
 
-SessionTable::SessionTable(uint16_t tag, int max_sessions)
-    : tag_(tag), max_sessions_(max_sessions) {}
+SessionTable::SessionTable(uint16_t tag, int max_sessions, int max_per_domain)
+    : tag_(tag),
+      max_sessions_(max_sessions),
+      max_per_domain_(max_per_domain > 0 ? max_per_domain : max_sessions) {}
 
 StatusOr<Session*> SessionTable::CreateSaved(std::string_view domain, std::string_view name) {
   WEFT_RETURN_IF_ERROR(CheckNames(domain, name));
@@ -59,9 +61,13 @@ Status SessionTable::CheckNames(std::string_view domain, std::string_view name) 
 
 StatusOr<Session*> SessionTable::Create(std::string_view domain, std::string_view name) {
   WEFT_RETURN_IF_ERROR(CheckNames(domain, name));
-  if (n_sessions_ >= max_sessions_) {
-    return ResourceExhausted("there are already ", n_sessions_,
+  const auto own = of_domain_.find(domain);
+  if (own != of_domain_.end() && own->second >= max_per_domain_) {
+    return ResourceExhausted("there are already ", own->second,
                              " sessions, the most allowed; close one first");
+  }
+  if (n_sessions_ >= max_sessions_) {
+    return ResourceExhausted("no further session has a place now; close one, or try again later");
   }
   return Insert(domain, name, /*counted=*/true);
 }
@@ -87,7 +93,10 @@ Session* SessionTable::Insert(std::string_view domain, std::string_view name, bo
   session->name = std::string(name);
   session->counted = counted;
   if (!name.empty()) names_[{session->domain, session->name}] = session;
-  if (counted) ++n_sessions_;
+  if (counted) {
+    ++n_sessions_;
+    ++of_domain_[session->domain];
+  }
   return session;
 }
 
@@ -137,7 +146,11 @@ void SessionTable::Remove(Session* session) {
   WEFT_CHECK(Find(session->id) == session, "removing a session that is not in the table");
   if (!session->name.empty()) names_.erase({session->domain, session->name});
   const uint32_t index = static_cast<uint32_t>(IndexOf(session->id));
-  if (session->counted) --n_sessions_;
+  if (session->counted) {
+    --n_sessions_;
+    const auto own = of_domain_.find(session->domain);
+    if (--own->second == 0) of_domain_.erase(own);
+  }
   entries_[index].session.reset();
   free_.push_back(index);
 }

@@ -24,9 +24,11 @@ namespace weft {
 class SessionTable {
  public:
   // `tag` tells this engine from every other of the process.
-  SessionTable(uint16_t tag, int max_sessions);
+  // `max_per_domain` 0: as many as there may be in all.
+  SessionTable(uint16_t tag, int max_sessions, int max_per_domain = 0);
 
-  // ALREADY_EXISTS for a name in use in the domain, RESOURCE_EXHAUSTED when full,
+  // ALREADY_EXISTS for a name in use in the domain, RESOURCE_EXHAUSTED when it or all of
+  // the table is full (the error does not tell one domain how many the others have),
   // INVALID_ARGUMENT for a name that is too long or not printable.
   StatusOr<Session*> Create(std::string_view domain, std::string_view name);
   // One that a file is there of. It is counted, and there whatever the limit: it has been
@@ -68,7 +70,9 @@ class SessionTable {
 
   const uint16_t tag_;
   const int max_sessions_;
+  const int max_per_domain_;
   int n_sessions_ = 0;
+  std::map<std::string, int, std::less<>> of_domain_;  // that are counted; none is 0
   std::vector<Entry> entries_;
   std::vector<uint32_t> free_;
   std::map<NameKey, Session*> names_;

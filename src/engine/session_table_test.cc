@@ -69,6 +69,22 @@ TEST(SessionTableTest, ThereAreNoMoreSessionsThanAllowed) {
   EXPECT_TRUE(table.Create("", "").ok());
 }
 
+TEST(SessionTableTest, ADomainHasItsShareAndIsNotToldOfOthers) {
+  SessionTable table(1, 4, /*max_per_domain=*/2);
+  const SessionId first = Create(&table, "a", "1");
+  Create(&table, "a", "2");
+  const Status own = table.Create("a", "3").status();
+  EXPECT_EQ(own.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(Message(own)), HasSubstr("already 2 sessions"));
+  Create(&table, "b", "1");
+  Create(&table, "c", "1");
+  const Status all = table.Create("b", "2").status();
+  EXPECT_EQ(all.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(Message(all)), Not(HasSubstr("4")));
+  table.Remove(table.Find(first));
+  EXPECT_TRUE(table.Create("a", "3").ok());
+}
+
 TEST(SessionTableTest, SessionsOfATurnNeitherTakeAPlaceNorNeedOne) {
   SessionTable table(1, 1);
   const auto of_turn = table.CreateForTurn("d");

@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <utility>
@@ -36,8 +37,8 @@ ApiKeys::Digest ApiKeys::DigestOf(std::string_view prefix, std::string_view text
   return digest;
 }
 
-StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
-  ApiKeys keys;
+StatusOr<ApiKeys::Table> ApiKeys::ParseTable(std::string_view text) {
+  Table keys;
   int number = 0;
   for (std::string_view line : StrSplit(text, '\n')) {
     ++number;
@@ -59,27 +60,75 @@ StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
       owner.domain.push_back(kDigits[domain[i] >> 4]);
       owner.domain.push_back(kDigits[domain[i] & 15]);
     }
-    keys.keys_.push_back({.digest = DigestOf("key ", key), .owner = std::move(owner)});
+    keys.push_back({.digest = DigestOf("key ", key), .owner = std::move(owner)});
   }
-  if (keys.keys_.empty()) return InvalidArgument("there is no key in it; write one per line");
+  if (keys.empty()) return InvalidArgument("there is no key in it; write one per line");
   return keys;
 }
 
-StatusOr<ApiKeys> ApiKeys::Load(const std::string& path) {
+StatusOr<ApiKeys::Table> ApiKeys::LoadTable(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFileBytes));
-  auto keys = Parse(text);
-  return keys.ok() ? std::move(keys) : Annotate(keys.status(), Printable(path, 200), ": ");
+  auto table = ParseTable(text);
+  return table.ok() ? std::move(table) : Annotate(table.status(), Printable(path, 200), ": ");
 }
+
+ApiKeys ApiKeys::Of(std::string path, Table table) {
+  ApiKeys keys;
+  keys.shared_ = std::make_shared<Shared>();
+  keys.shared_->path = std::move(path);
+  MutexLock lock(&keys.shared_->mutex);
+  keys.shared_->table = std::make_shared<const Table>(std::move(table));
+  return keys;
+}
+
+StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
+  WEFT_ASSIGN_OR_RETURN(Table table, ParseTable(text));
+  return Of("", std::move(table));
+}
+
+StatusOr<ApiKeys> ApiKeys::Load(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(Table table, LoadTable(path));
+  return Of(path, std::move(table));
+}
+
+Status ApiKeys::Reload() {
+  if (shared_ == nullptr || shared_->path.empty()) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(Table read, LoadTable(shared_->path));
+  auto table = std::make_shared<const Table>(std::move(read));
+  MutexLock lock(&shared_->mutex);
+  shared_->table.swap(table);
+  return OkStatus();
+}
+
+std::shared_ptr<const ApiKeys::Table> ApiKeys::table() const {
+  static const auto& none = *new std::shared_ptr<const Table>(std::make_shared<Table>());
+  if (shared_ == nullptr) return none;
+  MutexLock lock(&shared_->mutex);
+  return shared_->table;
+}
+
+size_t ApiKeys::size() const { return table()->size(); }
 
 std::optional<ApiKeys::Owner> ApiKeys::Find(std::string_view key) const {
   const Digest digest = DigestOf("key ", key);
+  const auto keys = table();
   const Key* found = nullptr;
-  for (const Key& candidate : keys_) {
+  for (const Key& candidate : *keys) {
     if (CRYPTO_memcmp(candidate.digest.data(), digest.data(), digest.size()) == 0) {
       found = &candidate;
     }
   }
   return found == nullptr ? std::nullopt : std::optional(found->owner);
+}
+
+std::string KeyFileWarning(const std::string& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0) return "";
+  const bool is_read = (info.st_mode & (S_IROTH | S_IXOTH)) != 0;
+  const bool is_written = (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  if (!is_read && !is_written) return "";
+  return StrCat("others than its owner can ", is_written ? "change" : "read", " the keys in ",
+                Printable(path, 200), "; chmod 600 ends that");
 }
 
 }  // namespace weft::serve

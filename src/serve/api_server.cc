@@ -26,9 +26,18 @@ void HandleHealth(Host& host, HttpResponder& responder) {
   SendError(responder, error, ErrorShape::kLlama);
 }
 
-void HandleMetrics(Host& host, HttpResponder& responder) {
+void HandleMetrics(Host& host, const HttpRequest& request, HttpResponder& responder) {
   constexpr std::string_view kTextFormat = "text/plain; version=0.0.4; charset=utf-8";
   const HttpHeaders headers = {{"Process-Start-Time-Unix", StrCat(host.created_s())}};
+  if (!request.is_operators) {
+    std::vector<SessionInfo> sessions;
+    if (host.phase() == Phase::kReady) {
+      auto own = host.engine().ListSessions(request.domain);
+      if (own.ok()) sessions = *std::move(own);
+    }
+    return responder.Send(200, kTextFormat, host.metrics().RenderOwn(request.domain, sessions),
+                          headers);
+  }
   if (host.phase() != Phase::kReady) {
     return responder.Send(200, kTextFormat, host.metrics().Render(nullptr), headers);
   }
@@ -56,18 +65,24 @@ int VocabularyType(std::string_view model_name) {
   return model_name == "bert" ? 3 : 2;
 }
 
+Json Names(const Host& host) {
+  Json names = Json::array({host.model_id()});
+  const std::string name(host.model().name());
+  if (name != host.model_id()) names.push_back(name);
+  for (const std::string& further : host.defaults().further_names) names.push_back(further);
+  return names;
+}
+
 // In one object what the clients of OpenAI, llama-server, vLLM and Anthropic look for.
 Json ModelObject(Host& host) {
   const Model& model = host.model();
-  Json aliases = Json::array({host.model_id()});
-  if (model.name() != host.model_id()) aliases.push_back(model.name());
   return {{"id", host.model_id()},
           {"object", "model"},
           {"created", host.created_s()},
           {"owned_by", "llamacpp"},
           {"root", model.path()},
           {"max_model_len", model.context_tokens()},
-          {"aliases", std::move(aliases)},
+          {"aliases", Names(host)},
           {"tags", Json::array()},
           {"type", "model"},
           {"display_name", host.model_id()},
@@ -141,7 +156,7 @@ void AddProgress(const TurnInfo& turn, Json* slot) {
                                 {"seconds_left", turn.PromptSecondsLeft()}};
 }
 
-void HandleProps(Host& host, HttpResponder& responder) {
+void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& responder) {
   const Model& model = host.model();
   const Tokenizer& tokenizer = *model.tokenizer();
   const ChatFormat& chat = host.chat();
@@ -156,9 +171,9 @@ void HandleProps(Host& host, HttpResponder& responder) {
                        {"model_path", model.path()},
                        {"modalities", {{"vision", false}, {"audio", false}}},
                        {"media_marker", ""},
-                       {"endpoint_slots", true},
+                       {"endpoint_slots", options.slots},
                        {"endpoint_props", false},
-                       {"endpoint_metrics", true},
+                       {"endpoint_metrics", options.metrics},
                        {"chat_template", chat.chat_template().source()},
                        {"chat_template_caps",
                         {{"supports_tools", chat.template_has_tools()},
@@ -193,7 +208,7 @@ void HandleSlots(Host& host, const HttpRequest& request, HttpResponder& responde
 
 }  // namespace
 
-void RegisterServerApi(Router& router, Host& host) {
+void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& options) {
   for (const char* const path : {"/health", "/v1/health"}) {
     router.Add({.method = "GET",
                 .pattern = path,
@@ -204,13 +219,17 @@ void RegisterServerApi(Router& router, Host& host) {
                 .is_public = true,
                 .is_quick = true});
   }
-  router.Add({.method = "GET",
-              .pattern = "/metrics",
-              .shape = ErrorShape::kLlama,
-              .handler = [&host](const HttpRequest&,
-                                 HttpResponder& responder) { HandleMetrics(host, responder); },
-              .needs_model = false,
-              .is_quick = true});
+  if (options.metrics) {
+    router.Add(
+        {.method = "GET",
+         .pattern = "/metrics",
+         .shape = ErrorShape::kLlama,
+         .handler = [&host](const HttpRequest& request,
+                            HttpResponder& responder) { HandleMetrics(host, request, responder); },
+         .needs_model = false,
+         .is_quick = true,
+         .is_operators = true});
+  }
   // Clients look here, often without the key, to find out what they talk to.
   for (const char* const path : {"/v1/models", "/models"}) {
     router.Add({.method = "GET",
@@ -224,21 +243,26 @@ void RegisterServerApi(Router& router, Host& host) {
                   [&host](const HttpRequest& request, HttpResponder& responder) {
                     HandleModel(host, request, responder);
                   });
-  router.AddQuick(
-      "GET", "/props", ErrorShape::kLlama,
-      [&host](const HttpRequest&, HttpResponder& responder) { HandleProps(host, responder); });
-  router.AddQuick("GET", "/slots", ErrorShape::kLlama,
-                  [&host](const HttpRequest& request, HttpResponder& responder) {
-                    HandleSlots(host, request, responder);
+  router.AddQuick("GET", "/props", ErrorShape::kLlama,
+                  [&host, options](const HttpRequest&, HttpResponder& responder) {
+                    HandleProps(host, options, responder);
                   });
-  const auto refuse = [&router](const char* path, const char* why) {
-    router.Add("POST", path, ErrorShape::kLlama,
+  if (options.slots) {
+    router.AddQuick("GET", "/slots", ErrorShape::kLlama,
+                    [&host](const HttpRequest& request, HttpResponder& responder) {
+                      HandleSlots(host, request, responder);
+                    });
+  }
+  const auto refuse = [&router](const char* method, const char* path, const char* why) {
+    router.Add(method, path, ErrorShape::kLlama,
                [why](const HttpRequest&, HttpResponder& responder) {
                  SendError(responder, ToApiError(Unimplemented(why)), ErrorShape::kLlama);
                });
   };
-  refuse("/props", "properties cannot be changed while the server runs");
-  refuse("/slots/{id}",
+  if (!options.metrics) refuse("GET", "/metrics", "metrics are turned off here");
+  if (!options.slots) refuse("GET", "/slots", "slots are turned off here");
+  refuse("POST", "/props", "properties cannot be changed while the server runs");
+  refuse("POST", "/slots/{id}",
          "slots hold no conversations here; use /v1/sessions/{id}/park and /restore to keep one");
 }
 

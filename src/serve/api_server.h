@@ -7,8 +7,14 @@
 
 namespace weft::serve {
 
+// What the operator lets be seen; the rest is answered with 501.
+struct ServerApiOptions {
+  bool metrics = true;
+  bool slots = true;
+};
+
 // `host` outlives the router.
-void RegisterServerApi(Router& router, Host& host);
+void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& options = {});
 
 }  // namespace weft::serve
 

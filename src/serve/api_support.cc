@@ -1,5 +1,6 @@
 #include "serve/api_support.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -127,6 +128,8 @@ StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const cha
 
 Status FindModel(Host& host, std::string_view name) {
   const Model& served = host.model();
+  const auto& names = host.defaults().further_names;
+  if (std::find(names.begin(), names.end(), name) != names.end()) return OkStatus();
   if (name == host.model_id() || name == served.name() || name == served.path() ||
       name == BaseName(served.path())) {
     return OkStatus();

@@ -1,5 +1,6 @@
 #include "serve/channel.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -144,15 +145,16 @@ class Channels {
  public:
   using Key = std::pair<std::string, std::string>;
 
+  explicit Channels(const ChannelLimits& limits) : limits_(limits) {}
+
   // A client that lost its connection opens its channel anew before the loss is noticed:
-  // the former one is closed. Null when there are too many.
-  std::shared_ptr<Channel> Open(const Key& key) {
+  // the former one is closed. RESOURCE_EXHAUSTED when there are too many.
+  StatusOr<std::shared_ptr<Channel>> Open(const Key& key) {
     const auto channel = std::make_shared<Channel>();
     std::shared_ptr<Channel> former;
     {
       MutexLock lock(&mutex_);
-      const auto it = channels_.find(key);
-      if (it == channels_.end() && channels_.size() >= kMaxChannels) return nullptr;
+      if (!channels_.contains(key)) WEFT_RETURN_IF_ERROR(CheckRoom(key.first));
       former = std::exchange(channels_[key], channel);
     }
     if (former != nullptr) former->Close();
@@ -172,6 +174,19 @@ class Channels {
   }
 
  private:
+  Status CheckRoom(const std::string& domain) const WEFT_REQUIRES(mutex_) {
+    const auto of_domain =
+        std::count_if(channels_.begin(), channels_.end(),
+                      [&](const auto& channel) { return channel.first.first == domain; });
+    if (of_domain >= limits_.of_one_key) {
+      return ResourceExhausted("all ", limits_.of_one_key,
+                               " channels are open; close one, or try later");
+    }
+    if (static_cast<int>(channels_.size()) < limits_.all) return OkStatus();
+    return ResourceExhausted("no further channel can be opened now; try later");
+  }
+
+  const ChannelLimits limits_;
   Mutex mutex_;
   std::map<Key, std::shared_ptr<Channel>> channels_ WEFT_GUARDED_BY(mutex_);
 };
@@ -248,13 +263,9 @@ void HandleOpen(Host& host, Channels& channels, const HttpRequest& request,
   const Status status = CheckNames(request);
   if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
   if (request.method == "HEAD") return responder.Send(200, "text/event-stream", "");
-  const auto channel = channels.Open(KeyOf(request));
-  if (channel == nullptr) {
-    return SendError(
-        responder,
-        ResourceExhausted("all ", kMaxChannels, " channels are open; close one, or try later"),
-        ErrorShape::kOpenAi);
-  }
+  const auto opened = channels.Open(KeyOf(request));
+  if (!opened.ok()) return SendError(responder, opened.status(), ErrorShape::kOpenAi);
+  const std::shared_ptr<Channel>& channel = *opened;
   responder.OnGone([channel] { channel->Close(); });
   const HttpHeaders headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   bool open = responder.Begin(200, "text/event-stream", headers) && responder.Write(": open\n\n");
@@ -309,8 +320,8 @@ void HandleStop(Channels& channels, const HttpRequest& request, HttpResponder& r
 
 }  // namespace
 
-void RegisterChannelApi(Router& router, Host& host) {
-  const auto channels = std::make_shared<Channels>();
+void RegisterChannelApi(Router& router, Host& host, const ChannelLimits& limits) {
+  const auto channels = std::make_shared<Channels>(limits);
   router.Add("GET", "/v1/channels/{channel}", ErrorShape::kOpenAi,
              [&host, channels](const HttpRequest& request, HttpResponder& responder) {
                HandleOpen(host, *channels, request, responder);

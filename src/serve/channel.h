@@ -18,8 +18,13 @@ namespace weft::serve {
 // Open at the same time; each holds one of the server's threads.
 inline constexpr int kMaxChannels = 32;
 
+struct ChannelLimits {
+  int all = kMaxChannels;
+  int of_one_key = kMaxChannels;
+};
+
 // `host` outlives the router.
-void RegisterChannelApi(Router& router, Host& host);
+void RegisterChannelApi(Router& router, Host& host, const ChannelLimits& limits = {});
 
 }  // namespace weft::serve
 

@@ -19,6 +19,7 @@ namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 // A client that keeps a channel open and can be asked from another thread what it has read.
@@ -113,6 +114,11 @@ class ChannelTest : public ApiTest {
   ~ChannelTest() override {
     for (const auto& listener : listeners_) listener->Leave();
     for (std::thread& thread : threads_) thread.join();
+  }
+
+  void Limit(const serve::ChannelLimits& limits) {
+    router_ = serve::Router();
+    serve::RegisterChannelApi(router_, host(), limits);
   }
 
   void Ask(std::string_view method, std::string_view path, const Json& body,
@@ -250,6 +256,19 @@ TEST_F(ChannelTest, ThereAreOnlySoMany) {
   const auto answer = Ask("GET", "/v1/channels/more");
   EXPECT_EQ(answer.status(), 429);
   EXPECT_THAT(answer.body(), HasSubstr("close one"));
+}
+
+TEST_F(ChannelTest, AKeyHasOnlySoMany) {
+  Limit({.all = 5, .of_one_key = 3});
+  for (int i = 0; i < 3; ++i) Open(StrCat("/v1/channels/c", i), "greedy");
+  const auto own = Ask("GET", "/v1/channels/more", nullptr, "greedy");
+  EXPECT_EQ(own.status(), 429);
+  EXPECT_THAT(own.body(), HasSubstr("all 3 channels"));
+  Open("/v1/channels/c0", "other");
+  Open("/v1/channels/c1", "other");
+  const auto all = Ask("GET", "/v1/channels/c2", nullptr, "other");
+  EXPECT_EQ(all.status(), 429);
+  EXPECT_THAT(all.body(), Not(HasSubstr("5"))) << "how many others have is theirs to know";
 }
 
 }  // namespace

@@ -105,6 +105,8 @@ namespace {
 
 // "messages[2].content: ..." -> "messages[2].content".
 Status WithPlace(const Status& status) {
+  // A template that takes too much takes it again when it is asked again.
+  if (status.code() == StatusCode::kResourceExhausted) return InvalidArgument(Message(status));
   if (status.code() != StatusCode::kInvalidArgument) return status;
   const std::string_view message = Message(status);
   if (!message.starts_with("messages") && !message.starts_with("tools")) return status;

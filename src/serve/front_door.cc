@@ -29,16 +29,20 @@ ApiError UnauthenticatedError(bool without_key) {
 // The server's responder, with headers of its own and an eye on what passes.
 class FrontDoor::CountingResponder : public HttpResponder {
  public:
+  // `options` outlive it.
   CountingResponder(HttpResponder* inner, HttpHeaders headers, std::string request_id,
-                    bool keeps_text)
+                    const Options& options)
       : inner_(*inner),
         headers_(std::move(headers)),
         request_id_(std::move(request_id)),
-        keeps_text_(keeps_text) {}
+        options_(options) {}
 
   void Send(int status, std::string_view content_type, std::string body,
             HttpHeaders headers) override {
     status_ = status;
+    // Before the client can ask again. What is only accepted is still to be worked on.
+    if (status != 202) hold = {};
+    if (status >= 400) HideFolders(&body);
     Keep(body);
     inner_.Send(status, content_type, std::move(body), WithOurs(std::move(headers)));
   }
@@ -47,10 +51,19 @@ class FrontDoor::CountingResponder : public HttpResponder {
     return inner_.Begin(status, content_type, WithOurs(std::move(headers)));
   }
   bool Write(std::string_view data) override {
+    std::string error;
+    if (IsError(data)) {
+      error = data;
+      HideFolders(&error);
+      data = error;
+    }
     Keep(data);
     return inner_.Write(data);
   }
-  void End() override { inner_.End(); }
+  void End() override {
+    hold = {};
+    inner_.End();
+  }
   std::string_view request_id() const override { return request_id_; }
   bool gone() const override { return inner_.gone(); }
   void OnGone(std::function<void()> gone) override { inner_.OnGone(std::move(gone)); }
@@ -71,9 +84,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
     headers_.emplace_back(std::move(name), std::move(value));
   }
 
-  // Set on the way.
-  std::string_view route = "none";
-  std::string key_name;
+  ByteBudget::Hold hold;  // what the request takes
 
  private:
   HttpHeaders WithOurs(HttpHeaders headers) {
@@ -88,15 +99,27 @@ class FrontDoor::CountingResponder : public HttpResponder {
     }
     return headers;
   }
+  // An event of a stream, in the shape of any API.
+  static bool IsError(std::string_view event) {
+    const std::string_view begin = event.substr(0, 64);
+    return begin.find("{\"error\"") != begin.npos || begin.find("\"type\":\"error\"") != begin.npos;
+  }
+  void HideFolders(std::string* text) const {
+    for (const std::string& folder : options_.private_folders) {
+      for (size_t at = 0; (at = text->find(folder, at)) != text->npos;) {
+        text->erase(at, folder.size());
+      }
+    }
+  }
   void Keep(std::string_view data) {
-    if (!keeps_text_ || text_.size() > kLoggedTextBytes) return;
+    if (!options_.log_text || text_.size() > kLoggedTextBytes) return;
     text_.append(data.substr(0, kLoggedTextBytes + 1));
   }
 
   HttpResponder& inner_;
   HttpHeaders headers_;
   const std::string request_id_;
-  const bool keeps_text_;
+  const Options& options_;
   int status_ = 500;
   std::string text_;
   std::string warning_;
@@ -110,10 +133,16 @@ ApiError NotReadyError(const Host& host) {
 }
 
 FrontDoor::FrontDoor(Options options, const Router* router, Host* host)
-    : options_(std::move(options)), router_(*router), host_(*host) {}
+    : options_(std::move(options)),
+      router_(*router),
+      host_(*host),
+      parsed_(options_.max_parsed_bytes, options_.max_parsed_bytes / 2) {}
 
 HttpServerHooks FrontDoor::Hooks() {
   HttpServerHooks hooks;
+  hooks.admit = [this](HttpRequest& request, HttpResponder& responder) {
+    return Admit(request, responder);
+  };
   hooks.handler = [this](HttpRequest& request, HttpResponder& responder) {
     Handle(request, responder);
   };
@@ -122,6 +151,10 @@ HttpServerHooks FrontDoor::Hooks() {
     if (!SplitPath(path, &segments)) return false;
     const Route* const route = router_.Find(method, segments).route;
     return route != nullptr && route->is_quick;
+  };
+  hooks.others_wait = [this] {
+    const Phase phase = host_.phase();
+    return phase == Phase::kReady && host_.engine().TurnsWaiting() > 0;
   };
   hooks.shape_of = [this](std::string_view path) {
     std::vector<std::string> segments;
@@ -137,80 +170,117 @@ HttpServerHooks FrontDoor::Hooks() {
   return hooks;
 }
 
-HttpHeaders FrontDoor::CorsHeaders(const HttpRequest& request) const {
-  const std::string_view origin = request.Header("Origin");
-  const auto& allowed = options_.cors_origins;
-  if (origin.empty() || allowed.empty()) return {};
-  const bool any = std::find(allowed.begin(), allowed.end(), "*") != allowed.end();
-  if (!any && std::find(allowed.begin(), allowed.end(), origin) == allowed.end()) return {};
-  HttpHeaders headers = {
-      {"Access-Control-Allow-Origin", any ? "*" : std::string(origin)},
-      {"Access-Control-Expose-Headers", "X-Request-Id, request-id, X-Weft-Ignored, X-Weft-Warning"},
-      {"Vary", "Origin"}};
-  if (request.method == "OPTIONS") {
-    const std::string_view asked = request.Header("Access-Control-Request-Headers");
-    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
-    headers.emplace_back("Access-Control-Allow-Headers",
-                         asked.empty() ? "Authorization, Content-Type, x-api-key"
-                                       : std::string(asked.substr(0, 1000)));
-    headers.emplace_back("Access-Control-Max-Age", "3600");
+HttpHeaders FrontDoor::AnswerHeaders(const HttpRequest& request) const {
+  HttpHeaders headers = options_.guard.CorsHeaders(request);
+  headers.emplace_back("X-Request-Id", request.id);
+  // Anthropic's clients look for it under this name.
+  if (request.route != nullptr && request.route->shape == ErrorShape::kAnthropic) {
+    headers.emplace_back(kRequestIdHeader, request.id);
   }
   return headers;
 }
 
-void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) const {
+bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
   const int64_t start_us = NowMicros();
-  HttpHeaders headers = CorsHeaders(request);
-  headers.emplace_back("X-Request-Id", request.id);
-  CountingResponder counting(&responder, std::move(headers), request.id, options_.log_text);
-  Answer(request, counting);
-  host_.metrics().CountRequest(counting.route, counting.status());
-  Log(request, counting, NowMicros() - start_us);
+  CountingResponder counting(&responder, AnswerHeaders(request), request.id, options_);
+  if (MayPass(request, counting)) return true;
+  Finish(request, counting, start_us);
+  return false;
 }
 
-void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) const {
+void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
+  const int64_t start_us = NowMicros();
+  CountingResponder counting(&responder, AnswerHeaders(request), request.id, options_);
+  Answer(request, counting);
+  Finish(request, counting, start_us);
+}
+
+void FrontDoor::Finish(const HttpRequest& request, const CountingResponder& responder,
+                       int64_t start_us) const {
+  host_.metrics().CountRequest(request.route == nullptr ? "none" : request.route->pattern,
+                               responder.status());
+  Log(request, responder, NowMicros() - start_us);
+}
+
+bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) const {
   std::vector<std::string> segments;
   const bool whole_server = request.path == "*" && request.method == "OPTIONS";
-  if (!whole_server && !SplitPath(request.path, &segments)) {
-    return SendError(responder,
-                     ToApiError(InvalidArgument("the path of the URL is not well-formed")),
-                     ErrorShape::kOpenAi);
-  }
-  // A browser asks without the key whether it may send it.
-  if (request.method == "OPTIONS") return AnswerOptions(segments, responder);
+  const bool is_path = whole_server || SplitPath(request.path, &segments);
+  if (!is_path) segments.clear();
   Router::Match match = router_.Find(request.method, segments);
-  if (match.route != nullptr) responder.route = match.route->pattern;
   // Anthropic's clients look for it under this name.
   if (match.shape == ErrorShape::kAnthropic) responder.AddHeader(kRequestIdHeader, request.id);
   const bool is_public = match.route != nullptr && match.route->is_public;
-  if (options_.keys.required() && !is_public) {
-    const std::string_view key = PresentedKey(request);
-    const auto owner = options_.keys.Find(key);
-    if (!owner.has_value()) {
-      return SendError(responder, UnauthenticatedError(key.empty()), match.shape);
-    }
-    request.domain = owner->domain;
-    responder.key_name = owner->name;
+  const auto refuse = [&](const ApiError& error) {
+    SendError(responder, error, match.shape);
+    return false;
+  };
+  if (const auto refusal = options_.guard.Refusal(request, is_public)) return refuse(*refusal);
+  if (!is_path) {
+    return refuse(ToApiError(InvalidArgument("the path of the URL is not well-formed")));
   }
+  // A browser asks without the key whether it may send it.
+  if (request.method == "OPTIONS") {
+    AnswerOptions(segments, responder);
+    return false;
+  }
+  request.route = match.route;
+  if (!is_public && !FindOwner(request, match.shape, responder)) return false;
   if (match.route == nullptr && !match.allowed.empty()) {
     const ApiError error =
         MakeError(405, "invalid_request_error",
                   StrCat(Printable(request.method, 20), " is not possible here; allowed are ",
                          StrJoin(match.allowed, ", ")));
-    return responder.Send(405, "application/json", ErrorBody(error, match.shape, request.id).dump(),
-                          {{"Allow", StrJoin(match.allowed, ", ")}});
+    responder.Send(405, "application/json", ErrorBody(error, match.shape, request.id).dump(),
+                   {{"Allow", StrJoin(match.allowed, ", ")}});
+    return false;
   }
   if (match.route == nullptr) {
-    return SendError(responder,
-                     ToApiError(NotFound("there is nothing at ", Printable(request.path, 200))),
-                     match.shape);
-  }
-  if (match.route->needs_model && host_.phase() != Phase::kReady) {
-    return SendError(responder, NotReadyError(host_), match.shape);
+    return refuse(ToApiError(NotFound("there is nothing at ", Printable(request.path, 200))));
   }
   request.path = StrCat("/", StrJoin(segments, "/"));
   request.path_arguments = std::move(match.arguments);
-  match.route->handler(request, responder);
+  return true;
+}
+
+bool FrontDoor::FindOwner(HttpRequest& request, ErrorShape shape,
+                          CountingResponder& responder) const {
+  const ApiKeys &keys = options_.keys, &operators = options_.metrics_keys;
+  if (!keys.required() && !operators.required()) {
+    request.is_operators = true;
+    return true;
+  }
+  const std::string_view key = PresentedKey(request);
+  const auto owner = keys.Find(key), as_operator = operators.Find(key);
+  const bool for_operators = request.route != nullptr && request.route->is_operators;
+  request.is_operators = operators.required() ? as_operator.has_value() : keys.size() == 1;
+  const bool may_ask = owner.has_value() || (as_operator.has_value() && for_operators) ||
+                       (!keys.required() && !for_operators);
+  if (!may_ask) {
+    SendError(responder, UnauthenticatedError(key.empty()), shape);
+    return false;
+  }
+  if (owner.has_value()) request.domain = owner->domain;
+  request.key_name = owner.has_value() ? owner->name : as_operator ? as_operator->name : "";
+  return true;
+}
+
+void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
+  const Route& route = *request.route;
+  if (route.needs_model && host_.phase() != Phase::kReady) {
+    return SendError(responder, NotReadyError(host_), route.shape);
+  }
+  responder.hold =
+      ByteBudget::Hold(&parsed_, request.domain.empty() ? request.address : request.domain);
+  // Whoever asks for nothing but a number is answered always.
+  const Status status =
+      request.body.empty() ? OkStatus() : responder.hold.Resize(EstimateParsedBytes(request.body));
+  if (!status.ok()) {
+    ApiError error = ToApiError(status);
+    error.retry_after_s = 1;
+    return SendError(responder, error, route.shape);
+  }
+  route.handler(request, responder);
 }
 
 void FrontDoor::AnswerOptions(const std::vector<std::string>& segments,
@@ -227,7 +297,7 @@ void FrontDoor::Log(const HttpRequest& request, const CountingResponder& respond
               .status = StrCat(responder.status()),
               .duration_us = duration_us,
               .tokens = responder.tokens(),
-              .key_name = responder.key_name,
+              .key_name = request.key_name,
               .gone = responder.gone(),
               .id = request.id,
               .warning = responder.warning(),

@@ -1,7 +1,8 @@
-// What happens to every request before and after its handler: the API key, CORS, the
-// route, 503 while there is no model, the request's id in the answer, counting, the log.
+// What happens to every request before and after its handler: whether it may come in from
+// where it comes, the API key, CORS, the route, 503 while there is no model, the memory that
+// it may take, the request's id in the answer, counting, the log.
 //
-// Immutable once made; any thread.
+// What the head of a request tells is decided before its body is read. Any thread.
 #ifndef WEFT_SERVE_FRONT_DOOR_H_
 #define WEFT_SERVE_FRONT_DOOR_H_
 
@@ -11,7 +12,9 @@
 #include <vector>
 
 #include "serve/api_keys.h"
+#include "serve/byte_budget.h"
 #include "serve/host.h"
+#include "serve/http_guard.h"
 #include "serve/http_server.h"
 #include "serve/router.h"
 
@@ -21,8 +24,15 @@ class FrontDoor {
  public:
   struct Options {
     ApiKeys keys;
-    // Origins whose pages may read answers; "*" is any. Empty: none.
-    std::vector<std::string> cors_origins;
+    // Of the operator: these see what concerns all keys. None: the only key does, or everybody
+    // where no keys are in use.
+    ApiKeys metrics_keys;
+    HttpGuard guard;
+    // For all requests in work, their bodies as parsed, and what all of one key may take of
+    // that. Beyond it they are refused with 503 and 429.
+    uint64_t max_parsed_bytes = uint64_t{512} << 20;
+    // Folders that errors for clients do not tell, each with the slash at its end.
+    std::vector<std::string> private_folders;
     // Also the text of requests and answers goes to the log.
     bool log_text = false;
   };
@@ -33,21 +43,30 @@ class FrontDoor {
   // What a server needs to send its requests through here.
   HttpServerHooks Hooks();
 
-  void Handle(HttpRequest& request, HttpResponder& responder) const;
+  // From the head alone: fills in whose request it is, and its route. False when it was
+  // answered here.
+  bool Admit(HttpRequest& request, HttpResponder& responder) const;
+  // REQUIRES: Admit said true.
+  void Handle(HttpRequest& request, HttpResponder& responder);
 
  private:
   class CountingResponder;
 
-  void Answer(HttpRequest& request, CountingResponder& responder) const;
+  // Whether it is to be read and handled; else it is answered.
+  bool MayPass(HttpRequest& request, CountingResponder& responder) const;
+  bool FindOwner(HttpRequest& request, ErrorShape shape, CountingResponder& responder) const;
+  void Answer(HttpRequest& request, CountingResponder& responder);
   void AnswerOptions(const std::vector<std::string>& segments, CountingResponder& responder) const;
-  // The headers that let a page read the answer; none for an origin that may not.
-  HttpHeaders CorsHeaders(const HttpRequest& request) const;
+  HttpHeaders AnswerHeaders(const HttpRequest& request) const;
+  void Finish(const HttpRequest& request, const CountingResponder& responder,
+              int64_t start_us) const;
   void Log(const HttpRequest& request, const CountingResponder& responder,
            int64_t duration_us) const;
 
   const Options options_;
   const Router& router_;
   Host& host_;
+  ByteBudget parsed_;
 };
 
 // The status with which a request is refused that needs a model while there is none.

@@ -69,6 +69,10 @@ struct RequestDefaults {
   // that it is still being worked on (0: no more after the beginning).
   std::chrono::milliseconds stream_begin{500};
   std::chrono::milliseconds ping_interval{10'000};
+  // Of a request that says nothing about it, where its API has no number of its own (-1: as
+  // many as fit).
+  int64_t max_tokens = -1;
+  std::vector<std::string> further_names;  // of the model, beside its id
 };
 
 class Host {

@@ -17,6 +17,8 @@
 
 namespace weft::serve {
 
+struct Route;
+
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
@@ -25,10 +27,16 @@ struct HttpRequest {
   std::map<std::string, std::string> query;
   HttpHeaders headers;
   std::string body;
-  std::string id;  // the client's X-Request-Id where it is sane, else our own
+  bool has_body = false;  // one is announced, and may not have been read yet
+  std::string id;         // the client's X-Request-Id where it is sane, else our own
+  std::string address;    // the client's, without its port
   // Whose request it is: derived from the API key, empty where no keys are in use. Names
   // of sessions and prefixes of one domain are invisible to every other.
   std::string domain;
+  bool is_operators = false;  // may see what concerns all keys
+  std::string key_name;       // of that key, for logs; may be empty
+  // Found for its path; null where none was looked for.
+  const Route* route = nullptr;
   // The parts of `path` that the route's placeholders stand for.
   std::vector<std::string> path_arguments;
 

@@ -1,9 +1,13 @@
 #include "serve/http_connection.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/error.hpp>
+#include <climits>
 #include <cstring>
 #include <utility>
 
@@ -33,6 +37,12 @@ ApiError Busy(std::string message) {
 bool IsSaneId(std::string_view id) {
   return !id.empty() && id.size() <= 128 &&
          std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+std::string AddressOf(const HttpConnection::Socket& socket) {
+  error_code error;
+  const auto peer = socket.remote_endpoint(error);
+  return error ? std::string("gone") : peer.address().to_string();
 }
 
 // "http://host/path?query" and "/path?query" are the same request.
@@ -65,9 +75,10 @@ HttpConnection::HttpConnection(Socket socket, ConnectionShared* shared,
     : socket_(std::move(socket)),
       timer_(socket_.get_executor()),
       shared_(*shared),
-      closed_callback_(std::move(closed)) {}
+      closed_callback_(std::move(closed)),
+      address_(AddressOf(socket_)) {}
 
-HttpConnection::~HttpConnection() { shared_.body_bytes -= counted_body_bytes_; }
+HttpConnection::~HttpConnection() = default;
 
 void HttpConnection::Start() {
   SetDeadline(shared_.options.header_timeout);
@@ -126,7 +137,8 @@ void HttpConnection::ParseBuffered() {
     if (!parser_.has_value()) {
       parser_.emplace();
       parser_->header_limit(shared_.options.max_header_bytes);
-      parser_->body_limit(shared_.options.max_body_bytes);
+      max_body_bytes_ = shared_.max_body_bytes;
+      parser_->body_limit(max_body_bytes_);
       parser_->eager(true);
       head_seen_ = false;
       SetDeadline(shared_.options.header_timeout);
@@ -134,8 +146,14 @@ void HttpConnection::ParseBuffered() {
     error_code error;
     buffer_.consume(parser_->put(buffer_.data(), error));
     if (error && error != http::error::need_more) return RejectParse(error);
-    if (parser_->is_header_done() && !head_seen_) OnHead();
-    CountBody();
+    if (parser_->is_header_done()) {
+      if (head_seen_) {
+        WaitForBody();
+      } else {
+        OnHead();
+      }
+      if (exchange_ == nullptr) CountBody();
+    }
     if (exchange_ != nullptr) return;
     if (parser_->is_done()) return Dispatch();
     // What a parser leaves unread and needs more of is a line without an end.
@@ -148,8 +166,18 @@ void HttpConnection::ParseBuffered() {
 
 void HttpConnection::OnHead() {
   head_seen_ = true;
-  is_http_1_0_ = parser_->get().version() < 11;
-  SetDeadline(shared_.options.body_timeout);
+  const Status framing = CheckFraming();
+  if (!framing.ok()) return Reject(ToApiError(framing));
+  auto head = ReadHead();
+  if (!head.ok()) return Reject(ToApiError(head.status()));
+  Admit(*std::move(head));
+  if (exchange_ != nullptr) return;
+  // Keys tell clients apart also where a proxy gives all of them one address.
+  body_hold_ =
+      ByteBudget::Hold(&shared_.bodies, head_.domain.empty() ? StrCat("address ", address_)
+                                                             : StrCat("key ", head_.domain));
+  body_deadline_ = Clock::now() + shared_.options.body_timeout;
+  WaitForBody();
   if (parser_->is_done()) return;
   if (boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
     interim_ = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -157,20 +185,82 @@ void HttpConnection::OnHead() {
   }
 }
 
-void HttpConnection::CountBody() {
-  const uint64_t held = parser_->get().body().size();
-  shared_.body_bytes += held - counted_body_bytes_;
-  counted_body_bytes_ = held;
-  if (shared_.body_bytes > shared_.options.max_total_body_bytes) {
-    Reject(Busy("the server holds too many large requests; try again later"));
+// Where a body ends must be plain, or what one server takes for its end is the beginning of
+// a request for another.
+Status HttpConnection::CheckFraming() const {
+  const auto& message = parser_->get();
+  const std::string_view length = message[http::field::content_length];
+  if (message.count(http::field::content_length) > 1 ||
+      length.find_first_not_of("0123456789") != length.npos) {
+    return InvalidArgument("a request has one Content-Length, which is a number");
   }
+  const size_t n_codings = message.count(http::field::transfer_encoding);
+  if (n_codings == 0) return OkStatus();
+  if (n_codings > 1 || message.version() < 11 ||
+      !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")) {
+    return InvalidArgument(
+        "the only Transfer-Encoding that is read here is \"chunked\", once and alone");
+  }
+  return OkStatus();
+}
+
+StatusOr<HttpRequest> HttpConnection::ReadHead() const {
+  const auto& message = parser_->get();
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const std::string_view target = WithoutOrigin(message.target());
+  const size_t question = std::min(target.find('?'), target.size());
+  const std::string_view query = target.substr(std::min(question + 1, target.size()));
+  request.path = std::string(target.substr(0, question));
+  if (!ParseQuery(query, &request.query)) {
+    return InvalidArgument("the query of the URL is not well-formed");
+  }
+  for (const auto& field : message) {
+    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  const std::string_view id = request.Header("X-Request-Id");
+  request.id = IsSaneId(id) ? std::string(id) : NewRequestId();
+  request.address = address_;
+  request.has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
+  return request;
+}
+
+// Leaves the request in head_, or its answer in exchange_.
+void HttpConnection::Admit(HttpRequest head) {
+  if (!shared_.hooks.admit) {
+    head_ = std::move(head);
+    return;
+  }
+  // Where the next request begins is not known when the body is not read.
+  auto exchange = NewExchange(std::move(head), parser_->is_done() && parser_->keep_alive());
+  if (shared_.hooks.admit(exchange->request(), *exchange)) {
+    head_ = std::move(exchange->request());
+    return;
+  }
+  exchange_ = std::move(exchange);
+  ClearDeadline();
+  Pump();
+}
+
+void HttpConnection::WaitForBody() {
+  const auto pause = Clock::now() + shared_.options.body_pause_timeout;
+  SetDeadline(std::min(body_deadline_, pause) - Clock::now());
+}
+
+void HttpConnection::CountBody() {
+  const Status status = body_hold_.Resize(parser_->get().body().size());
+  if (status.ok()) return;
+  ApiError error = ToApiError(status);
+  error.retry_after_s = 1;
+  Reject(error);
 }
 
 void HttpConnection::RejectParse(const error_code& error) {
   if (error == http::error::body_limit) {
     Reject(MakeError(413, "request_too_large",
-                     StrCat("the body is larger than the ", shared_.options.max_body_bytes,
-                            " bytes that are allowed")));
+                     StrCat("the body is larger than the ", max_body_bytes_,
+                            " bytes that are allowed; where the server is yours, --max-body allows "
+                            "more")));
   } else if (error == http::error::header_limit) {
     Reject(MakeError(431, "invalid_request_error",
                      StrCat("the head of the request is longer than the ",
@@ -203,31 +293,10 @@ void HttpConnection::Reject(const ApiError& error) {
   SendError(*exchange_, error, shape);
 }
 
-StatusOr<HttpRequest> HttpConnection::TakeRequest() {
-  auto message = parser_->release();
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  const std::string_view target = WithoutOrigin(message.target());
-  const size_t question = std::min(target.find('?'), target.size());
-  const std::string_view query = target.substr(std::min(question + 1, target.size()));
-  request.path = std::string(target.substr(0, question));
-  if (!ParseQuery(query, &request.query)) {
-    return InvalidArgument("the query of the URL is not well-formed");
-  }
-  for (const auto& field : message) {
-    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
-  }
-  const std::string_view id = request.Header("X-Request-Id");
-  request.id = IsSaneId(id) ? std::string(id) : NewRequestId();
-  request.body = std::move(message.body());
-  return request;
-}
-
 void HttpConnection::Dispatch() {
   const bool keep_alive = parser_->keep_alive();
-  auto request = TakeRequest();
-  if (!request.ok()) return Reject(ToApiError(request.status()));
-  exchange_ = NewExchange(*std::move(request), keep_alive);
+  head_.body = std::move(parser_->get().body());
+  exchange_ = NewExchange(std::move(head_), keep_alive);
   ClearDeadline();
   const auto exchange = exchange_;
   if (shared_.submit(exchange)) return;
@@ -278,7 +347,11 @@ void HttpConnection::Pump() {
     }
   }
   is_writing_ = true;
-  if (writing_is_exchange_) SetDeadline(shared_.options.stall_timeout);
+  if (writing_is_exchange_) {
+    stalled_since_ = Clock::now();
+    untaken_bytes_ = INT_MAX;
+    SetDeadline(std::min(shared_.options.stall_timeout, shared_.options.wanted_stall_timeout));
+  }
   socket_.async_write_some(
       boost::asio::buffer(writing_.data() + written_, writing_.size() - written_),
       [self = shared_from_this()](const error_code& error, size_t n_bytes) {
@@ -299,7 +372,7 @@ void HttpConnection::FinishExchange() {
   const bool must_close = exchange_->MustClose() || shared_.stopping;
   exchange_ = nullptr;
   parser_.reset();
-  shared_.body_bytes -= std::exchange(counted_body_bytes_, 0);
+  body_hold_ = {};
   if (must_close) return Linger();
   SetDeadline(shared_.options.idle_timeout);
   ParseBuffered();
@@ -343,8 +416,29 @@ void HttpConnection::WaitForDeadline() {
   });
 }
 
+// A client that takes little at a time, less than makes room for more, is slow and not
+// stalled.
+void HttpConnection::OnStall() {
+  const int untaken = UntakenBytes(), before = std::exchange(untaken_bytes_, untaken);
+  const bool is_first_look = before == INT_MAX;
+  if (!is_first_look && untaken < before) stalled_since_ = Clock::now();
+  const auto stalled = Clock::now() - stalled_since_;
+  const auto& options = shared_.options;
+  const bool is_wanted = !is_first_look && stalled >= options.wanted_stall_timeout &&
+                         shared_.hooks.others_wait && shared_.hooks.others_wait();
+  if (is_wanted || stalled >= options.stall_timeout) return Close();
+  constexpr Clock::duration kLook = std::chrono::seconds(1);
+  SetDeadline(std::min<Clock::duration>(options.stall_timeout - stalled, kLook));
+}
+
+int HttpConnection::UntakenBytes() {
+  int bytes = 0;
+  return ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
 void HttpConnection::OnDeadline() {
   deadline_.reset();
+  if (exchange_ != nullptr && is_writing_ && writing_is_exchange_) return OnStall();
   // A response that nobody reads, what comes after the last one, nothing at all: there is
   // nobody to tell.
   if (exchange_ != nullptr || is_lingering_ || !parser_.has_value()) return Close();

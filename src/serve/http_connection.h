@@ -18,7 +18,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "serve/byte_budget.h"
 #include "serve/http_exchange.h"
 #include "serve/http_server.h"
 
@@ -26,12 +28,19 @@ namespace weft::serve {
 
 // What the connections of a server share.
 struct ConnectionShared {
+  ConnectionShared(HttpServerOptions server_options, HttpServerHooks server_hooks)
+      : options(std::move(server_options)),
+        hooks(std::move(server_hooks)),
+        max_body_bytes(options.max_body_bytes),
+        bodies(options.max_total_body_bytes, options.max_share_body_bytes) {}
+
   const HttpServerOptions options;
   const HttpServerHooks hooks;
   // Hands an exchange to a handler; false when there are too many.
   std::function<bool(std::shared_ptr<HttpExchange>)> submit;
   std::atomic<bool> stopping{false};
-  uint64_t body_bytes = 0;  // of all requests held; I/O thread
+  std::atomic<uint64_t> max_body_bytes;
+  ByteBudget bodies;  // of all requests held
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -59,9 +68,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void OnRead(const boost::system::error_code& error, size_t n_bytes);
   void ParseBuffered();
   void OnHead();
+  Status CheckFraming() const;
+  StatusOr<HttpRequest> ReadHead() const;
+  void Admit(HttpRequest head);
+  void WaitForBody();
   void CountBody();
   void Dispatch();
-  StatusOr<HttpRequest> TakeRequest();
   void RejectParse(const boost::system::error_code& error);
   void Reject(const ApiError& error);
   std::shared_ptr<HttpExchange> NewExchange(HttpRequest request, bool keep_alive);
@@ -73,6 +85,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void ClearDeadline();
   void WaitForDeadline();
   void OnDeadline();
+  void OnStall();
+  // Of what was written, how much the client has not taken yet.
+  int UntakenBytes();
 
   Socket socket_;
   boost::asio::steady_timer timer_;
@@ -83,14 +98,19 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::beast::flat_buffer buffer_;     // read and not parsed
   std::optional<Parser> parser_;         // of the request being read
   bool head_seen_ = false;
-  bool is_http_1_0_ = false;
-  uint64_t counted_body_bytes_ = 0;  // this connection's part of shared_.body_bytes
+  HttpRequest head_;                 // of the request whose body is being read
+  Clock::time_point body_deadline_;  // of that body
+  uint64_t max_body_bytes_ = 0;      // of the request being read
+  ByteBudget::Hold body_hold_;       // for the body being read or worked on
+  const std::string address_;        // the client's
 
   std::shared_ptr<HttpExchange> exchange_;  // being answered; nothing is parsed meanwhile
   std::string interim_;                     // "100 Continue", to be sent before anything
   std::string writing_;                     // being sent
   size_t written_ = 0;                      // of writing_
   bool writing_is_exchange_ = false;
+  Clock::time_point stalled_since_;  // while is_writing_
+  int untaken_bytes_ = 0;            // then
 
   bool is_reading_ = false;
   bool is_writing_ = false;

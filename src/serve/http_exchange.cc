@@ -57,6 +57,7 @@ std::string_view ReasonPhrase(int status) {
       {408, "Request Timeout"},
       {409, "Conflict"},
       {413, "Content Too Large"},
+      {415, "Unsupported Media Type"},
       {429, "Too Many Requests"},
       {431, "Request Header Fields Too Large"},
       {500, "Internal Server Error"},

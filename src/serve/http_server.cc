@@ -41,6 +41,8 @@ void WatchPeer(tcp::socket* socket) {
   socket->set_option(Seconds(30), ignored);
   socket->set_option(Interval(10), ignored);
   socket->set_option(Count(3), ignored);
+  // What the kernel takes on its own is not seen to be unread. (It doubles the number.)
+  socket->set_option(asio::socket_base::send_buffer_size(16 << 10), ignored);
 }
 
 // For handlers that wait for nobody: the second answers while the first makes a long list.
@@ -83,7 +85,7 @@ class Server : public HttpServer {
       : load_(hooks.load != nullptr ? hooks.load : std::make_shared<HttpLoad>()),
         pool_(options.max_threads, options.max_waiting, &load_->waiting),
         quick_pool_(kQuickThreads, options.max_waiting),
-        shared_{.options = std::move(options), .hooks = std::move(hooks)},
+        shared_(std::move(options), std::move(hooks)),
         work_(io_.get_executor()) {
     shared_.submit = [this](std::shared_ptr<HttpExchange> exchange) {
       const HttpRequest& request = exchange->request();
@@ -124,6 +126,7 @@ class Server : public HttpServer {
   }
 
   int port() const override { return port_; }
+  void SetMaxBodyBytes(uint64_t bytes) override { shared_.max_body_bytes = bytes; }
 
   void Shutdown(std::chrono::milliseconds grace) override {
     MutexLock lock(&shutdown_mutex_);

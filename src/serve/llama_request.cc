@@ -38,7 +38,7 @@ void ReadPrompt(ApiFields* fields, const Json& value, const Model& model,
     if (it == value.end()) return fields->Fail("prompt", kPromptShape);
     text = &*it;
   }
-  const PromptEncoder encoder = MakePromptEncoder(model.tokenizer());
+  const PromptEncoder encoder = MakePromptEncoder(model.tokenizer(), model.context_tokens());
   if (!ReadMixedText(*text, model.n_vocab(), encoder.encode, &prompts->emplace_back())) {
     fields->Fail("prompt", kPromptShape);
   }
@@ -115,6 +115,7 @@ Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, Llama
                             .max_penalty = kMaxPenalty};
   ReadSampling(fields, host.model(), rules, &read->turn);
   ReadStops(fields, &read->turn);
+  read->turn.max_tokens = host.defaults().max_tokens;
   ReadMaxTokens(fields, /*least=*/-1, &read->turn);
   const auto n_probs = fields->Integer("n_probs", 0, kMaxTopLogprobs);
   if (n_probs.value_or(0) > 0) read->turn.top_logprobs = static_cast<int>(*n_probs);

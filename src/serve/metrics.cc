@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/strings.h"
 
 namespace weft::serve {
@@ -156,6 +158,12 @@ struct Metrics::Impl {
   prometheus::Histogram& queued = Hist(
       "weft_queue_seconds", "From a turn's submission to its first computed row.", kQueueSeconds);
   std::atomic<int64_t> prompt_us{0}, decode_us{0}, most_tokens{0};
+
+  struct Own {
+    int64_t turns = 0, prompt = 0, cached = 0, generated = 0;
+  };
+  Mutex own_mutex;
+  std::map<std::string, Own, std::less<>> own WEFT_GUARDED_BY(own_mutex);  // by domain
   const std::shared_ptr<HttpLoad> http_load = std::make_shared<HttpLoad>();
 
   prometheus::Histogram& Hist(const char* name, const char* help, const Buckets& buckets) {
@@ -215,6 +223,45 @@ void Metrics::CountFinished(FinishReason reason, const TurnUsage& usage) {
   const int64_t tokens = usage.prompt_tokens + usage.completion_tokens;
   int64_t most = impl_->most_tokens;
   while (most < tokens && !impl_->most_tokens.compare_exchange_weak(most, tokens)) continue;
+}
+
+void Metrics::CountOwn(std::string_view domain, const TurnUsage& usage) {
+  MutexLock lock(&impl_->own_mutex);
+  Impl::Own& own = impl_->own[std::string(domain)];
+  ++own.turns;
+  own.prompt += usage.computed_tokens;
+  own.cached += usage.cached_tokens;
+  own.generated += usage.completion_tokens;
+}
+
+std::string Metrics::RenderOwn(std::string_view domain,
+                               const std::vector<SessionInfo>& sessions) const {
+  Impl::Own own;
+  {
+    MutexLock lock(&impl_->own_mutex);
+    const auto it = impl_->own.find(domain);
+    if (it != impl_->own.end()) own = it->second;
+  }
+  std::map<SessionState, int64_t> of_state;
+  for (const SessionInfo& info : sessions) ++of_state[info.state];
+  std::vector<MetricFamily> families;
+  Snapshot out(&families);
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  out.Gauges("weft_sessions", "Sessions of this key by state.", "state",
+             {{"ready", of_state[SessionState::kReady]},
+              {"running", of_state[SessionState::kRunning]},
+              {"parked", of_state[SessionState::kParked]},
+              {"poisoned", of_state[SessionState::kPoisoned]}});
+  out.Gauge("weft_turns_running", "Turns of this key's sessions that have not ended.",
+            number(of_state[SessionState::kRunning]));
+  out.Counter("weft_turns_finished_total", "Turns of this key that ended.", number(own.turns));
+  out.Counter("weft_prompt_tokens_total", "Prompt tokens that were computed for this key.",
+              number(own.prompt));
+  out.Counter("weft_cached_tokens_total", "Prompt tokens whose state was there already.",
+              number(own.cached));
+  out.Counter("weft_generated_tokens_total", "Tokens that were sampled for this key.",
+              number(own.generated));
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 std::string Metrics::Render(const EngineStats* stats) const {

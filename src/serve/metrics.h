@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "serve/http_load.h"
 #include "weft/engine.h"
@@ -33,9 +34,13 @@ class Metrics {
   void ObserveFirstToken(double seconds);
   void ObserveNextToken(double seconds);
   void CountFinished(FinishReason reason, const TurnUsage& usage);
+  // Of a whole turn of that domain.
+  void CountOwn(std::string_view domain, const TurnUsage& usage);
 
   // The Prometheus text format. `stats` null while there is no engine.
   std::string Render(const EngineStats* stats) const;
+  // What one domain may know: its own turns, and its sessions as they are.
+  std::string RenderOwn(std::string_view domain, const std::vector<SessionInfo>& sessions) const;
 
  private:
   struct Impl;

@@ -55,6 +55,21 @@ TEST(Metrics, EveryMetricSaysOnceWhatItIs) {
   EXPECT_GT(described.size(), 30u);
 }
 
+TEST(Metrics, ADomainSeesOnlyItsOwn) {
+  Metrics metrics;
+  metrics.CountOwn("one", {.cached_tokens = 3, .computed_tokens = 7, .completion_tokens = 5});
+  metrics.CountOwn("one", {.computed_tokens = 1, .completion_tokens = 2});
+  metrics.CountOwn("two", {.computed_tokens = 100, .completion_tokens = 100});
+  metrics.CountRequest("/v1/models", 200);
+  const std::string own = metrics.RenderOwn("one", {{.state = SessionState::kParked}});
+  EXPECT_THAT(own, HasSubstr("\nweft_generated_tokens_total 7\n"));
+  EXPECT_THAT(own, HasSubstr("\nweft_prompt_tokens_total 8\n"));
+  EXPECT_THAT(own, HasSubstr("\nweft_cached_tokens_total 3\n"));
+  EXPECT_THAT(own, HasSubstr("\nweft_sessions{state=\"parked\"} 1\n"));
+  EXPECT_THAT(own, Not(HasSubstr("http")));
+  EXPECT_THAT(metrics.RenderOwn("three", {}), HasSubstr("\nweft_generated_tokens_total 0\n"));
+}
+
 TEST(Metrics, WithoutAnEngineThereAreOnlyOwnNumbers) {
   const std::string text = Metrics().Render(nullptr);
   EXPECT_THAT(text, HasSubstr("weft_http_connections"));

@@ -72,6 +72,7 @@ class ModelHost::CountedGeneration : public Generation {
     if (++n_done_ == choices_.size()) {
       TurnUsage usage = done.usage;
       usage.completion_tokens = completion_tokens_;
+      metrics_.CountOwn(request_.domain, usage);
       if (request_.finished) request_.finished(usage);
     }
     if (request_.prompt_text.empty()) return;
@@ -155,7 +156,9 @@ Status ModelHost::TryLoad() {
   auto chat = ChatFormat::Create(std::move(source), model_->tokenizer());
   if (!chat.ok()) return Annotate(chat.status(), "the chat template: ");
   chat_ = *std::move(chat);
-  memory_ = std::make_unique<PromptMemory>(model_->tokenizer(), options_.prompt_memory);
+  PromptMemory::Limits memory_limits = options_.prompt_memory;
+  memory_limits.tokens = model_->context_tokens();
+  memory_ = std::make_unique<PromptMemory>(model_->tokenizer(), memory_limits);
   if (model_id_.empty()) model_id_ = DefaultModelId(model_->name());
   WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, options_.engine));
   return OkStatus();

@@ -107,7 +107,7 @@ TEST_F(ModelHostTest, UntilItIsLoadedRequestsAreTurnedAway) {
   const auto ask = [&](const char* method, const char* path) {
     HttpRequest request{.method = method, .path = path, .id = "id"};
     Recorder recorder;
-    door.Handle(request, recorder);
+    if (door.Admit(request, recorder)) door.Handle(request, recorder);
     return recorder;
   };
   host.StartLoading();

@@ -183,6 +183,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   TurnOptions& turn = read.call.turn;
   ReadSampling(&fields, host.model(), {.defaults = host.defaults().sampling}, &turn);
   ReadStops(&fields, &turn);
+  turn.max_tokens = host.defaults().max_tokens;
   ReadMaxTokens(&fields, /*least=*/1, &turn);
   ReadLogprobs(&fields, &turn);
   ReadChoices(&fields, &turn);

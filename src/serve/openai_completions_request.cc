@@ -36,7 +36,8 @@ bool ReadPrompt(const ordered_json& value, const Model& model, std::vector<Promp
   if (value.is_string()) {
     prompt.text = value.get<std::string>();
     prompt.is_text = true;
-    prompt.tokens = MakePromptEncoder(model.tokenizer()).encode(prompt.text, /*at_start=*/true);
+    prompt.tokens = MakePromptEncoder(model.tokenizer(), model.context_tokens())
+                        .encode(prompt.text, /*at_start=*/true);
   } else if (IsTokens(value)) {
     prompt.tokens = value.get<std::vector<int32_t>>();
     prompt.text = model.Decode(prompt.tokens, /*render_special=*/true);

@@ -36,7 +36,9 @@ bool Continues(std::string_view text, std::span<const TokenId> tokens, std::stri
 }  // namespace
 
 PromptMemory::PromptMemory(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits)
-    : tokenizer_(std::move(tokenizer)), encoder_(MakePromptEncoder(tokenizer_)), limits_(limits) {}
+    : tokenizer_(std::move(tokenizer)),
+      encoder_(MakePromptEncoder(tokenizer_, limits.tokens)),
+      limits_(limits) {}
 
 ChatContext PromptMemory::ContextFor(std::string_view domain, std::string_view text) {
   ChatContext context;
@@ -64,6 +66,7 @@ ChatContext PromptMemory::ContextFor(std::string_view domain, std::string_view t
 std::vector<TokenId> PromptMemory::Encode(std::string_view domain, std::string_view text) {
   ChatContext context = ContextFor(domain, text);
   std::vector<TokenId> tokens = context.tokens();
+  if (limits_.tokens > 0 && static_cast<int64_t>(tokens.size()) > limits_.tokens) return tokens;
   Insert({.domain = std::string(domain), .text = std::string(text), .context = std::move(context)});
   return tokens;
 }

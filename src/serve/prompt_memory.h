@@ -29,12 +29,16 @@ class PromptMemory {
   struct Limits {
     size_t contexts_per_domain = 1024;
     size_t bytes = size_t{64} << 20;  // of all domains together
+    // What a context holds. A prompt that has clearly more is neither encoded to its end nor
+    // remembered. 0: there is no limit.
+    int64_t tokens = 0;
   };
 
   PromptMemory(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits);
 
   // The tokens of a rendered prompt: those of the remembered conversation that shares
-  // most text with it as far as it does, the rest encoded.
+  // most text with it as far as it does, the rest encoded. More than Limits::tokens are
+  // perhaps not all.
   std::vector<TokenId> Encode(std::string_view domain, std::string_view text);
   // The model continued `prompt`, which Encode gave the tokens `prompt_tokens`, with
   // `reply`.

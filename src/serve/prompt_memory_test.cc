@@ -41,6 +41,17 @@ TEST_F(PromptMemoryTest, WhatTheModelSaidKeepsItsTokens) {
   EXPECT_THAT(Plain(prompt + reply), Not(second)) << "or this test shows nothing";
 }
 
+TEST_F(PromptMemoryTest, WhatCannotFitIsNeitherReadToItsEndNorRemembered) {
+  PromptMemory memory(tokenizer_, {.tokens = 1000});
+  const std::string text(2'000'000, 'x');
+  const size_t n_tokens = memory.Encode("d", text).size();
+  EXPECT_GT(n_tokens, 1000u);
+  EXPECT_LT(n_tokens, Plain(text).size() / 4);
+  EXPECT_EQ(memory.size(), 0u);
+  const std::string fits(2000, 'x');
+  EXPECT_EQ(memory.Encode("d", fits), Plain(fits));
+}
+
 TEST_F(PromptMemoryTest, DomainsDoNotSeeEachOther) {
   const std::string prompt = "the prompt ", reply = "the reply";
   memory_.Remember("d", prompt, memory_.Encode("d", prompt), Odd(reply));

@@ -202,7 +202,7 @@ void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn) {
   const auto newer = fields->Integer("max_completion_tokens", least, kMaxInt);
   const auto older = fields->Integer("max_tokens", least, kMaxInt);
   const auto llama = fields->Integer("n_predict", -1, kMaxInt);
-  turn->max_tokens = newer.value_or(older.value_or(llama.value_or(-1)));
+  turn->max_tokens = newer.value_or(older.value_or(llama.value_or(turn->max_tokens)));
 }
 
 void ReadChoices(ApiFields* fields, TurnOptions* turn) {

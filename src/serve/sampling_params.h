@@ -30,8 +30,8 @@ void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& ru
                   TurnOptions* turn);
 // stop, of which empty strings are left out; stop_token_ids.
 void ReadStops(ApiFields* fields, TurnOptions* turn);
-// max_completion_tokens, max_tokens, n_predict: the first that is there. `least` is the
-// smallest number that makes sense (0: only the prompt is computed).
+// max_completion_tokens, max_tokens, n_predict: the first that is there, else what the turn has.
+// `least` is the smallest number that makes sense (0: only the prompt is computed).
 void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn);
 // n, which llama-server calls n_cmpl too.
 void ReadChoices(ApiFields* fields, TurnOptions* turn);

@@ -1,5 +1,6 @@
 #include "tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/strings.h"
@@ -77,6 +78,12 @@ class Tokenizer::Impl {
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 
   std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options) const {
+    std::vector<TokenId> out;
+    if (options.most_tokens > 0 && !MayFit(text, options, &out)) return out;
+    return EncodeAll(text, options);
+  }
+
+  std::vector<TokenId> EncodeAll(std::string_view text, const EncodeOptions& options) const {
     const Vocabulary& v = *vocabulary_;
     std::vector<TokenId> out;
     out.reserve(text.size() / 3 + 2);
@@ -108,6 +115,31 @@ class Tokenizer::Impl {
   }
 
  private:
+  // False when `text` has more than options.most_tokens, which are then in `begin`. A long
+  // text is looked at in slices, so that neither time nor memory is spent on what cannot fit.
+  // That may give some tokens more at each end of a slice than the whole would; so the count
+  // has to be beyond doubt.
+  bool MayFit(std::string_view text, const EncodeOptions& options,
+              std::vector<TokenId>* begin) const {
+    constexpr size_t kSliceBytes = size_t{64} << 10, kTokensPerCut = 16, kUsualBytes = 8;
+    const auto most = static_cast<size_t>(options.most_tokens);
+    if (text.size() <= kSliceBytes || text.size() / kUsualBytes <= most) return true;
+    size_t doubtful = most;
+    while (!text.empty()) {
+      size_t n = std::min(kSliceBytes, text.size());
+      const auto is_inside = [&](size_t at) {  // a character
+        return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+      };
+      for (int i = 0; i < 3 && is_inside(n); ++i) --n;
+      const auto tokens = EncodeAll(text.substr(0, n), options);
+      begin->insert(begin->end(), tokens.begin(), tokens.end());
+      doubtful += kTokensPerCut;
+      if (begin->size() > most + doubtful) return false;
+      text.remove_prefix(n);
+    }
+    return true;
+  }
+
   Impl(std::unique_ptr<const Vocabulary> vocabulary, std::unique_ptr<const TextEncoder> encoder)
       : vocabulary_(std::move(vocabulary)),
         encoder_(std::move(encoder)),

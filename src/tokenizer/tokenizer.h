@@ -7,6 +7,7 @@
 #ifndef WEFT_TOKENIZER_TOKENIZER_H_
 #define WEFT_TOKENIZER_TOKENIZER_H_
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +30,9 @@ class Tokenizer {
     // for anything a user typed; user-defined (non-control) tokens are always
     // recognised.
     bool parse_special = false;
+    // A text that has clearly more tokens is not encoded to its end: what is returned then
+    // are more than these, and not all. 0: every text is.
+    int64_t most_tokens = 0;
   };
 
   // Reads the tokenizer.ggml.* keys. An unknown model or pre-tokenizer, or a

@@ -96,7 +96,7 @@ class LeavingTest(ServeTest):
         """A connection whose request is sent, and nothing read."""
         data = json.dumps(body).encode()
         connection = socket.create_connection(("127.0.0.1", server.port))
-        connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" %
+        connection.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" %
                            (path.encode(), len(data), data))
         return connection
 

@@ -289,7 +289,8 @@ class HttpTest(ServeTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.server = Server(cls.model, "--alias", "tiny", "--cors-origin", "https://page.example")
+        cls.server = Server(cls.model, "--alias", "tiny", "--cors-origin", "https://page.example",
+                            "--max-body", "32M")
         cls.server.__enter__().ready()
 
     @classmethod
@@ -330,6 +331,7 @@ class HttpTest(ServeTest):
         self.assertEqual(preflight.headers["Access-Control-Allow-Origin"], "https://page.example")
         self.assertEqual(preflight.headers["Access-Control-Allow-Headers"], "authorization")
         other = self.server.ask("GET", "/health", Origin="https://other.example")
+        self.assertEqual(other.status, 403)
         self.assertNotIn("Access-Control-Allow-Origin", other.headers)
 
     def test_hostile_json_is_refused_quickly(self):
@@ -398,7 +400,7 @@ class HttpTest(ServeTest):
             body = json.dumps({"prompt": "x", "n_predict": 4000, "ignore_eos": True,
                                "stream": stream})
             with socket.create_connection(("127.0.0.1", self.server.port)) as client:
-                client.sendall(f"POST /completion HTTP/1.1\r\nHost: h\r\n"
+                client.sendall(f"POST /completion HTTP/1.1\r\nHost: localhost\r\n"
                                f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
                 self.server.until(lambda: self.server.metric("weft_turns_running") >= 1,
                                   "it does not run")

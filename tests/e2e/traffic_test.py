@@ -141,7 +141,7 @@ class Traffic:
                 "prompt": [rng.randint(5, 400) for _ in range(rng.randint(1, 2000))],
                 "n_predict": 2000, "ignore_eos": True, "stream": rng.random() < 0.6}))))
         data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(data)}\r\n" + "".join(
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n" + "".join(
             f"{name}: {value}\r\n" for name, value in self.headers(rng).items()) + "\r\n"
         sent = head.encode() + data
         if rng.random() < 0.2:
@@ -283,7 +283,10 @@ def main():
         model = make_model(folder / "model.gguf", "tiny-llama", "Q8_0")
         keys = folder / "keys.txt"
         keys.write_text("\n".join(KEYS), encoding="ascii")
-        flags = ("--state-dir", folder / "state", "--api-key-file", keys, "--memory", "24M",
+        owner = folder / "owner.txt"
+        owner.write_text(KEYS[0], encoding="ascii")
+        flags = ("--state-dir", folder / "state", "--api-key-file", keys,
+                 "--metrics-key-file", owner, "--memory", "24M",
                  "--max-running", 4, "--max-queue", 8, "--max-sessions", 16, "--threads", 1)
         with Server(model, *flags) as server:
             run(server.ready(), args)

@@ -1,5 +1,5 @@
 // Fuzzing of what we read of a request's head ourselves: paths with their placeholders and
-// percent signs, and files of API keys.
+// percent signs, names of hosts and origins, and files of API keys.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "serve/api_keys.h"
 #include "serve/http_client.h"
+#include "serve/http_guard.h"
 #include "serve/router.h"
 
 namespace weft::serve {
@@ -40,12 +41,27 @@ void TryPath(std::string_view text) {
   }
 }
 
+void TryGuard(std::string_view text) {
+  static const HttpGuard& guard = *new HttpGuard();
+  HttpRequest head;
+  head.method = "POST";
+  head.headers = {{"Host", std::string(text)}};
+  const bool knows_host = !guard.Refusal(head, /*is_public=*/false).has_value();
+  WEFT_CHECK(!knows_host || text.empty() || IsLoopbackHost(text), "a foreign host is let in");
+  head.headers = {{"Host", "localhost"}, {"Origin", std::string(text)}};
+  if (guard.Refusal(head, /*is_public=*/false).has_value()) return;
+  const size_t host = text.find("://") + 3;
+  WEFT_CHECK(text.size() <= host + std::string_view("localhost:443").size(),
+             "a foreign origin is let in");
+}
+
 }  // namespace
 }  // namespace weft::serve
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   weft::serve::TryPath(text);
+  weft::serve::TryGuard(text);
   const auto keys = weft::serve::ApiKeys::Parse(text);
   if (keys.ok()) WEFT_CHECK(!keys->Find("").has_value(), "the empty key is let in");
   return 0;
