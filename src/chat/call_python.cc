@@ -7,8 +7,6 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 256;
 
-ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call);
-
 int HexValue(int c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -132,22 +130,6 @@ ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
   co_return true;
 }
 
-ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call) {
-  const int c = co_await io.Peek();
-  if (c == '"' || c == '\'') {
-    const bool ok = co_await TakePythonString(io, &call, nullptr);
-    co_return ok;
-  }
-  if (c == '[' || c == '(' || c == '{') {
-    io.Take();
-    if (!call.Open(c == '{' ? '{' : '[')) co_return false;
-    const bool ok = co_await CopyBracketRest(io, call, c == '{' ? '}' : c == '[' ? ']' : ')');
-    co_return ok;
-  }
-  const bool ok = co_await CopyPythonScalar(io, call);
-  co_return ok;
-}
-
 ReplyTask<bool> ReadNamedArguments(ReplyIo& io, CallWriter& call) {
   std::string name;
   const bool named = co_await TakeBefore(io, "( \n\t'\"[]{})", CallWriter::kMaxNameBytes, &name);
@@ -183,6 +165,22 @@ ReplyTask<bool> ReadNamedArguments(ReplyIo& io, CallWriter& call) {
 }
 
 }  // namespace
+
+ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call) {
+  const int c = co_await io.Peek();
+  if (c == '"' || c == '\'') {
+    const bool ok = co_await TakePythonString(io, &call, nullptr);
+    co_return ok;
+  }
+  if (c == '[' || c == '(' || c == '{') {
+    io.Take();
+    if (!call.Open(c == '{' ? '{' : '[')) co_return false;
+    const bool ok = co_await CopyBracketRest(io, call, c == '{' ? '}' : c == '[' ? ']' : ')');
+    co_return ok;
+  }
+  const bool ok = co_await CopyPythonScalar(io, call);
+  co_return ok;
+}
 
 ReplyTask<bool> ReadPythonCall(ReplyIo& io) {
   CallWriter call(&io);

@@ -40,6 +40,9 @@ struct ReplyOptions {
   // False: nothing is taken for a call, the markup stays visible. The caller sets it
   // when the request offers tools and does not forbid them.
   bool tools = false;
+  // Calls of offered tools are also recognised in other shapes than the format's own; see
+  // lenient_parser.h.
+  bool lenient_calls = false;
   // False: reasoning is left in the content, with its tags.
   bool separate_reasoning = true;
 };

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "chat/lenient_parser.h"
 #include "chat/reply_syntax.h"
 
 namespace weft {
@@ -103,7 +104,8 @@ Parser::Parser(std::shared_ptr<const ReplySyntax> syntax, ParameterTypes types,
     reasoning_.keeps_space = true;
   }
   if (options_.tools) {
-    content_.bare_calls = syntax_->bare_calls;
+    // The layer that knows more shapes knows this one too, and which names were offered.
+    content_.bare_calls = syntax_->bare_calls && !options_.lenient_calls;
     for (size_t i = 0; i < syntax_->opens.size(); ++i) {
       content_.markers.push_back(
           {.text = syntax_->opens[i], .mark = i == 0 ? Mark::kCall : Mark::kCallWithTag});
@@ -423,8 +425,14 @@ ReplyTask<bool> Parser::ReadKimiCall() {
 std::unique_ptr<ReplyParser> MakeReplyParser(std::shared_ptr<const ReplySyntax> syntax,
                                              ParameterTypes types, const ReplyOptions& options,
                                              bool reasoning_is_open) {
-  if (syntax->form == CallForm::kHarmony) return MakeHarmonyParser(options);
-  return std::make_unique<Parser>(std::move(syntax), std::move(types), options, reasoning_is_open);
+  std::unique_ptr<ReplyParser> parser;
+  if (syntax->form == CallForm::kHarmony) {
+    parser = MakeHarmonyParser(options);
+  } else {
+    parser = std::make_unique<Parser>(std::move(syntax), types, options, reasoning_is_open);
+  }
+  if (!options.tools || !options.lenient_calls) return parser;
+  return MakeLenientParser(std::move(parser), std::move(types));
 }
 
 }  // namespace weft

@@ -3,19 +3,6 @@
 namespace weft {
 namespace {
 
-constexpr TagSyntax kQwenTags = {.function_open = "<function=",
-                                 .name_end = ">",
-                                 .parameter_open = "<parameter=",
-                                 .key_end = ">",
-                                 .parameter_close = "</parameter>",
-                                 .function_close = "</function>"};
-constexpr TagSyntax kInvokeTags = {.function_open = "<invoke name=\"",
-                                   .name_end = "\">",
-                                   .parameter_open = "<parameter name=\"",
-                                   .key_end = "\">",
-                                   .parameter_close = "</parameter>",
-                                   .function_close = "</invoke>"};
-
 // The marks of DeepSeek that say which values are texts.
 constexpr TagSyntax kDsmlTags = {.function_open = "<｜DSML｜invoke name=\"",
                                  .name_end = "\">",
@@ -100,7 +87,7 @@ ReplySyntax Calls(std::string_view source) {
   }
   if (has("<seed:tool_call>")) {
     ReplySyntax seed = Json("seed-xml", "<seed:tool_call>", "</seed:tool_call>");
-    seed.tags = kQwenTags;
+    seed.tags = kFunctionTags;
     return seed;
   }
   if (has("<minimax:tool_call>")) {
@@ -110,8 +97,8 @@ ReplySyntax Calls(std::string_view source) {
   }
   if (has("<tool_call>") && has("<function=")) {
     ReplySyntax qwen = Json("qwen-xml", "<tool_call>", "</tool_call>");
-    qwen.opens.push_back(kQwenTags.function_open);
-    qwen.tags = kQwenTags;
+    qwen.opens.push_back(kFunctionTags.function_open);
+    qwen.tags = kFunctionTags;
     return qwen;
   }
   if (has("<TOOLCALL>")) return Json("hermes", "<TOOLCALL>", "</TOOLCALL>");
