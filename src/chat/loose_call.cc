@@ -77,9 +77,15 @@ Member MemberOf(std::string_view key) {
   return Member::kNone;
 }
 
-bool MayBeKey(std::string_view prefix) {
+// Arguments that come first are called so: many documents have an "input".
+constexpr std::string_view kFirstArguments = "arguments";
+
+bool MayBeKey(std::string_view prefix, bool has_name) {
   for (const Key& known : kKeys) {
-    if (known.text.starts_with(prefix)) return true;
+    if (!known.text.starts_with(prefix)) continue;
+    if (has_name || known.member != Member::kArguments || known.text == kFirstArguments) {
+      return true;
+    }
   }
   return false;
 }
@@ -112,7 +118,9 @@ ReplyTask<bool> TakeWord(ReplyIo& io, MayBe may_be, std::string* word) {
 ReplyTask<bool> TakeKey(ReplyIo& io, Draft* draft, Member* member) {
   const int quote = co_await io.Peek();
   std::string key;
-  bool ok = co_await TakeWord(io, MayBeKey, &key);
+  const bool has_name = !draft->call.name.empty();
+  const auto may_be = [has_name](std::string_view prefix) { return MayBeKey(prefix, has_name); };
+  bool ok = co_await TakeWord(io, may_be, &key);
   if (!ok) co_return false;
   *member = MemberOf(key);
   if (*member == Member::kNone) co_return false;

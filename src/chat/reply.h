@@ -45,6 +45,9 @@ struct ReplyOptions {
   bool lenient_calls = false;
   // False: reasoning is left in the content, with its tags.
   bool separate_reasoning = true;
+  // What the control tokens read that stand in the text. Those that are no markup after all
+  // are left out: nobody wrote them as text.
+  std::vector<std::string> control_tokens;
 };
 
 class ReplyParser {

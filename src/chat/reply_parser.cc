@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "chat/control_filter.h"
 #include "chat/lenient_parser.h"
 #include "chat/reply_syntax.h"
 
@@ -422,6 +423,25 @@ ReplyTask<bool> Parser::ReadKimiCall() {
 
 }  // namespace
 
+namespace {
+
+std::unique_ptr<ReplyParser> WithoutControlTokens(std::unique_ptr<ReplyParser> parser,
+                                                  const ReplySyntax& syntax,
+                                                  const ReplyOptions& options) {
+  std::vector<std::string> hidden = options.control_tokens;
+  if (!options.separate_reasoning) {  // then its markers are part of the content
+    if (syntax.form == CallForm::kHarmony) return parser;
+    std::erase_if(hidden, [&](const std::string& text) {
+      return syntax.reasoning && (syntax.reasoning->open.find(text) != std::string_view::npos ||
+                                  syntax.reasoning->close.find(text) != std::string_view::npos);
+    });
+  }
+  if (hidden.empty()) return parser;
+  return MakeControlFilter(std::move(parser), std::move(hidden));
+}
+
+}  // namespace
+
 std::unique_ptr<ReplyParser> MakeReplyParser(std::shared_ptr<const ReplySyntax> syntax,
                                              ParameterTypes types, const ReplyOptions& options,
                                              bool reasoning_is_open) {
@@ -429,10 +449,12 @@ std::unique_ptr<ReplyParser> MakeReplyParser(std::shared_ptr<const ReplySyntax> 
   if (syntax->form == CallForm::kHarmony) {
     parser = MakeHarmonyParser(options);
   } else {
-    parser = std::make_unique<Parser>(std::move(syntax), types, options, reasoning_is_open);
+    parser = std::make_unique<Parser>(syntax, types, options, reasoning_is_open);
   }
-  if (!options.tools || !options.lenient_calls) return parser;
-  return MakeLenientParser(std::move(parser), std::move(types));
+  if (options.tools && options.lenient_calls) {
+    parser = MakeLenientParser(std::move(parser), std::move(types));
+  }
+  return WithoutControlTokens(std::move(parser), *syntax, options);
 }
 
 }  // namespace weft

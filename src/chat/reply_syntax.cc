@@ -124,7 +124,43 @@ std::optional<ReasoningMarkers> Reasoning(std::string_view source) {
   return std::nullopt;
 }
 
+// Markers that stand within calls.
+std::vector<std::string_view> InnerMarkers(CallForm form) {
+  switch (form) {
+    case CallForm::kMistral:
+      return {"[CALL_ID]", "[ARGS]"};
+    case CallForm::kGemma:
+      return {"<|\"|>"};
+    case CallForm::kDeepSeek:
+      return {"<｜tool▁sep｜>"};
+    case CallForm::kKimi:
+      return {"<|tool_call_argument_begin|>"};
+    case CallForm::kHarmony:
+      return {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
+              "<|end|>",   "<|call|>",    "<|return|>"};
+    default:
+      return {};
+  }
+}
+
 }  // namespace
+
+std::vector<std::string_view> MarkersOf(const ReplySyntax& syntax) {
+  std::vector<std::string_view> markers = InnerMarkers(syntax.form);
+  for (const auto* const texts : {&syntax.opens, &syntax.closes, &syntax.silent}) {
+    markers.insert(markers.end(), texts->begin(), texts->end());
+  }
+  if (syntax.tags) {
+    const TagSyntax& tags = *syntax.tags;
+    markers.insert(markers.end(),
+                   {tags.function_open, tags.name_end, tags.parameter_open, tags.key_end,
+                    tags.string_mark, tags.value_open, tags.parameter_close, tags.function_close});
+  }
+  if (syntax.reasoning) {
+    markers.insert(markers.end(), {syntax.reasoning->open, syntax.reasoning->close});
+  }
+  return markers;
+}
 
 ReplySyntax RecognizeReplySyntax(std::string_view template_source) {
   ReplySyntax syntax = Calls(template_source);

@@ -58,6 +58,7 @@ struct ServeFlags {
   ModelFlags model;
   SamplingFlags sampling;
   bool strict_model_name = false;
+  std::string tool_calls = "lenient";
   std::string host = "127.0.0.1";
   int port = 8080;
   int grpc_port = -1;  // -1: no gRPC
@@ -293,7 +294,8 @@ Status Serve(const ServeFlags& flags) {
                          .template_source = std::move(template_source),
                          .model_id = flags.alias,
                          .defaults = {.sampling = FlaggedSampling(flags.sampling),
-                                      .strict_model_name = flags.strict_model_name},
+                                      .strict_model_name = flags.strict_model_name,
+                                      .lenient_tool_calls = flags.tool_calls == "lenient"},
                          .loaded =
                              [&](const Status& status) {
                                outcome.Set(status);
@@ -384,6 +386,11 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   AddSamplingFlags(app, &flags->sampling);
   app->add_flag("--strict-model-name", flags->strict_model_name,
                 "Refuse requests that name another model with 404; otherwise any name will do");
+  app->add_option("--tool-calls", flags->tool_calls,
+                  "Which replies are calls of tools: lenient takes JSON that names an offered tool "
+                  "too, in a fence, in tags or bare; strict only the model's own format")
+      ->check(CLI::IsMember({"lenient", "strict"}))
+      ->capture_default_str();
   app->add_option("--api-key-file", flags->api_key_file,
                   "Keys that may ask, one per line, each with an optional name behind it");
   app->add_option("--cors-origin", flags->cors_origins,

@@ -21,10 +21,11 @@ Status ValidateStopStrings(const std::vector<std::string>& stop_strings) {
 }
 
 TextStream::TextStream(std::shared_ptr<const Tokenizer> tokenizer,
-                       std::vector<std::string> stop_strings, bool show_control_tokens)
+                       std::vector<std::string> stop_strings, std::vector<TokenId> shown)
     : tokenizer_(std::move(tokenizer)),
       stop_strings_(std::move(stop_strings)),
-      decoder_(tokenizer_, /*render_special=*/show_control_tokens) {}
+      shown_(std::move(shown)),
+      decoder_(tokenizer_, /*render_special=*/true) {}
 
 namespace {
 
@@ -38,8 +39,14 @@ size_t OpenPrefix(const std::string& text, const std::string& stop) {
 
 }  // namespace
 
+bool TextStream::Shows(TokenId token) const {
+  if (tokenizer_->IsEndOfGeneration(token)) return false;
+  return !tokenizer_->Piece(token, /*render_special=*/false).empty() ||
+         std::find(shown_.begin(), shown_.end(), token) != shown_.end();
+}
+
 TextStream::Result TextStream::Push(TokenId token) {
-  if (tokenizer_->IsEndOfGeneration(token)) return {};
+  if (!Shows(token)) return {};
   return Scan(decoder_.Push(token));
 }
 

@@ -136,7 +136,8 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
   turn.tokens = host.EncodeChat(request.domain, prompt.text);
-  turn.show_control_tokens = true;
+  ChatFormat::ControlTokens control = host.chat().ControlTokensFor(turn.stop_strings);
+  turn.shown_control_tokens = std::move(control.ids);
   generation_request.prompt_text = prompt.text;
 
   ReplyPlan plan{.n_choices = turn.n_choices,
@@ -149,7 +150,9 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   plan.on_progress = std::move(call.on_progress);
   if (sse != nullptr) plan.while_quiet = [sse] { sse->Comment(); };
   const ReplyOptions reply{.tools = call.calls_allowed && HasTools(call.chat),
-                           .separate_reasoning = call.separate_reasoning};
+                           .lenient_calls = host.defaults().lenient_tool_calls,
+                           .separate_reasoning = call.separate_reasoning,
+                           .control_tokens = std::move(control.texts)};
   for (int i = 0; i < turn.n_choices; ++i) {
     plan.parsers.push_back(host.chat().NewReplyParser(prompt, reply));
   }

@@ -64,6 +64,8 @@ struct RequestDefaults {
   // Requests that name another model than the one served are refused. Most agents send
   // some name that they were configured with.
   bool strict_model_name = false;
+  // Calls of offered tools are recognised in other shapes than the model's own format too.
+  bool lenient_tool_calls = true;
 };
 
 class Host {
