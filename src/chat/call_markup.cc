@@ -62,135 +62,116 @@ ReplyTask<bool> TakeWordWhile(ReplyIo& io, MayBe may_be, std::string* word) {
   }
 }
 
-CallMarkup Ended(int c, Kind otherwise) {
-  return {.kind = c == ReplyIo::kEnd ? Kind::kCut : otherwise};
-}
-
-// The backticks and the language; what it stands before is not looked at.
-ReplyTask<CallMarkup> TakeFence(ReplyIo& io) {
+// The backticks and the language; what it stands before is only looked at.
+ReplyTask<bool> TakeFence(ReplyIo& io, CallMarkup* markup) {
   size_t n = 0;
   int c = co_await io.Peek();
   for (; c == '`'; ++n) {
     io.Take();
     c = co_await io.Peek();
   }
-  if (n < 3) co_return Ended(c, Kind::kNone);
-  std::string language;
-  const bool ok = co_await TakeWordWhile(io, TextPlace::MayBecomeCallLanguage, &language);
-  if (!ok || !TextPlace::IsCallLanguage(language)) {
-    c = co_await io.Peek();
-    co_return Ended(c, Kind::kNone);
-  }
+  if (n < 3) co_return false;
+  const bool ok = co_await TakeWordWhile(io, TextPlace::MayBecomeCallLanguage, &markup->name);
+  if (!ok || !TextPlace::IsCallLanguage(markup->name)) co_return false;
   c = co_await io.Peek();
-  if (c == ReplyIo::kEnd) co_return CallMarkup{.kind = Kind::kFence, .name = language};
-  const bool fits =
-      std::string_view(" \t\r\n{[<").find(static_cast<char>(c)) != std::string_view::npos;
-  if (c < 0 || !fits) co_return CallMarkup();
-  co_return CallMarkup{.kind = Kind::kFence, .name = language};
+  constexpr std::string_view kEnds = " \t\r\n{[<";
+  if (c != ReplyIo::kEnd && (c < 0 || kEnds.find(static_cast<char>(c)) == kEnds.npos)) {
+    co_return false;
+  }
+  markup->kind = Kind::kFence;
+  co_return true;
 }
 
 // <|word|>, whose first two bytes were taken.
-ReplyTask<CallMarkup> TakeBarTag(ReplyIo& io) {
+ReplyTask<bool> TakeBarTag(ReplyIo& io, CallMarkup* markup) {
   std::string word;
   const auto is_short = [](std::string_view prefix) { return prefix.size() <= kMaxWordBytes; };
   bool ok = co_await TakeWordWhile(io, is_short, &word);
-  if (ok && !word.empty()) {
-    ok = co_await TakeText(io, "|>");
-    if (ok) co_return CallMarkup{.kind = Kind::kOpen};
-  }
-  const int c = co_await io.Peek();
-  co_return Ended(c, Kind::kNone);
+  if (!ok || word.empty()) co_return false;
+  ok = co_await TakeText(io, "|>");
+  if (ok) markup->kind = Kind::kOpen;
+  co_return ok;
 }
 
-ReplyTask<CallMarkup> TakeCloseTag(ReplyIo& io, const ParameterTypes& tools, bool any_close) {
+// </word>, whose first two bytes were taken.
+ReplyTask<bool> TakeCloseTag(ReplyIo& io, const ParameterTypes& tools, bool any_close,
+                             CallMarkup* markup) {
   std::string word;
   const auto may_be = [&](std::string_view prefix) {
     return any_close || MayBecomeTag(prefix) || tools.OffersLike(prefix);
   };
   bool ok = co_await TakeWordWhile(io, may_be, &word);
-  if (ok && (any_close || IsTag(word) || tools.Offers(word))) {
-    ok = co_await TakeText(io, ">");
-    if (ok) co_return CallMarkup{.kind = Kind::kClose};
-  }
-  const int c = co_await io.Peek();
-  co_return Ended(c, Kind::kNone);
+  if (!ok || !(any_close || IsTag(word) || tools.Offers(word))) co_return false;
+  ok = co_await TakeText(io, ">");
+  if (ok) markup->kind = Kind::kClose;
+  co_return ok;
 }
 
 // The name in =NAME> or name="NAME">, quoted or not.
-ReplyTask<CallMarkup> TakeNaming(ReplyIo& io, const ParameterTypes& tools, const TagSyntax* tags) {
-  CallMarkup markup{.kind = Kind::kNamed, .tags = tags};
-  int c = co_await io.Peek();
-  const int quote = c;
-  const bool quoted = c == '"' || c == '\'';
+ReplyTask<bool> TakeNaming(ReplyIo& io, const ParameterTypes& tools, CallMarkup* markup) {
+  const int quote = co_await io.Peek();
+  const bool quoted = quote == '"' || quote == '\'';
   if (quoted) io.Take();
   const auto may_be = [&](std::string_view prefix) { return tools.OffersLike(prefix); };
-  bool ok = co_await TakeWordWhile(io, may_be, &markup.name);
-  ok = ok && tools.Offers(markup.name);
-  if (ok && quoted) {
-    c = co_await io.Peek();
-    ok = c == quote;
-    if (ok) io.Take();
+  bool ok = co_await TakeWordWhile(io, may_be, &markup->name);
+  if (!ok || !tools.Offers(markup->name)) co_return false;
+  if (quoted) {
+    const int c = co_await io.Peek();
+    if (c != quote) co_return false;
+    io.Take();
   }
-  if (ok) ok = co_await TakeText(io, ">");
-  if (ok) co_return markup;
-  c = co_await io.Peek();
-  co_return Ended(c, Kind::kNone);
+  ok = co_await TakeText(io, ">");
+  if (ok) markup->kind = Kind::kNamed;
+  co_return ok;
 }
 
-ReplyTask<CallMarkup> TakeTag(ReplyIo& io, const ParameterTypes& tools, bool any_close) {
-  io.Take();
-  int c = co_await io.Peek();
-  CallMarkup markup;
-  if (c == '|' || c == '/') {
-    io.Take();
-    if (c == '|') {
-      markup = co_await TakeBarTag(io);
-    } else {
-      markup = co_await TakeCloseTag(io, tools, any_close);
-    }
-    co_return markup;
-  }
+// <word>, <word=NAME>, <word name="NAME">, <NAME>, whose first byte was taken.
+ReplyTask<bool> TakeOpenTag(ReplyIo& io, const ParameterTypes& tools, CallMarkup* markup) {
   std::string word;
   const auto may_be = [&](std::string_view prefix) {
     return MayBecomeTag(prefix) || tools.OffersLike(prefix);
   };
   bool ok = co_await TakeWordWhile(io, may_be, &word);
-  c = co_await io.Peek();
-  if (!ok) co_return Ended(c, Kind::kNone);
+  if (!ok) co_return false;
+  const int c = co_await io.Peek();
+  markup->tags = &kFunctionTags;
   if (c == '>' && (IsTag(word) || tools.Offers(word))) {
     io.Take();
-    const bool is_tool = !IsTag(word);
-    co_return CallMarkup{.kind = is_tool ? Kind::kNamed : Kind::kOpen,
-                         .name = is_tool ? word : "",
-                         .tags = &kFunctionTags};
+    markup->kind = IsTag(word) ? Kind::kOpen : Kind::kNamed;
+    if (markup->kind == Kind::kNamed) markup->name = word;
+    co_return true;
   }
-  if (IsNamingTag(word) && c == '=') {
-    io.Take();
-    markup = co_await TakeNaming(io, tools, &kFunctionTags);
-    co_return markup;
-  }
-  if (IsNamingTag(word) && c == ' ') {
-    ok = co_await TakeText(io, " name=");
-    if (ok) {
-      markup = co_await TakeNaming(io, tools, &kInvokeTags);
-      co_return markup;
-    }
-    c = co_await io.Peek();
-  }
-  co_return Ended(c, Kind::kNone);
+  if (!IsNamingTag(word) || (c != '=' && c != ' ')) co_return false;
+  ok = co_await TakeText(io, c == '=' ? "=" : " name=");
+  if (c == ' ') markup->tags = &kInvokeTags;
+  if (ok) ok = co_await TakeNaming(io, tools, markup);
+  co_return ok;
 }
 
 }  // namespace
 
-ReplyTask<CallMarkup> TakeCallMarkup(ReplyIo& io, const ParameterTypes& tools, bool any_close) {
-  const int c = co_await io.Peek();
-  CallMarkup markup;
+ReplyTask<bool> TakeCallMarkup(ReplyIo& io, const ParameterTypes& tools, bool any_close,
+                               CallMarkup* markup) {
+  int c = co_await io.Peek();
+  bool ok = false;
   if (c == '`') {
-    markup = co_await TakeFence(io);
+    ok = co_await TakeFence(io, markup);
   } else {
-    markup = co_await TakeTag(io, tools, any_close);
+    io.Take();
+    c = co_await io.Peek();
+    if (c == '|' || c == '/') io.Take();
+    if (c == '|') {
+      ok = co_await TakeBarTag(io, markup);
+    } else if (c == '/') {
+      ok = co_await TakeCloseTag(io, tools, any_close, markup);
+    } else {
+      ok = co_await TakeOpenTag(io, tools, markup);
+    }
   }
-  co_return markup;
+  if (ok) co_return true;
+  c = co_await io.Peek();
+  markup->kind = c == ReplyIo::kEnd ? Kind::kCut : Kind::kNone;
+  co_return false;
 }
 
 }  // namespace weft

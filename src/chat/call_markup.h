@@ -28,9 +28,10 @@ struct CallMarkup {
 };
 
 // What begins with the next byte, a backtick or "<". It is held; so is what was taken when
-// there is none, and the byte that did not fit is not taken. `any_close`: end tags of any
-// name are taken.
-ReplyTask<CallMarkup> TakeCallMarkup(ReplyIo& io, const ParameterTypes& tools, bool any_close);
+// there is none, and the byte that did not fit is not taken. True: it is in `markup`, which is
+// not kNone or kCut. `any_close`: end tags of any name are taken.
+ReplyTask<bool> TakeCallMarkup(ReplyIo& io, const ParameterTypes& tools, bool any_close,
+                               CallMarkup* markup);
 
 }  // namespace weft
 

@@ -205,7 +205,8 @@ ReplyTask<bool> ContentScanner::ScanSpace() {
 ReplyTask<bool> ContentScanner::ScanMarkup() {
   const bool any_close = after_call_ && unclosed_ > 0;
   const size_t held_before = io().held().size();
-  const CallMarkup markup = co_await TakeCallMarkup(io(), tools_, any_close);
+  CallMarkup markup;
+  co_await TakeCallMarkup(io(), tools_, any_close, &markup);
   switch (markup.kind) {
     case CallMarkup::Kind::kFence:
       TakeFence(markup, held_before);
