@@ -229,6 +229,34 @@ ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
   co_return true;
 }
 
+// A string between any quotes that models put around one.
+ReplyTask<bool> CopyString(ReplyIo& io, CallWriter& call) {
+  const int quote = co_await io.Peek();
+  io.Take();
+  call.StartString();
+  bool ok = false;
+  if (quote != '"') {
+    ok = co_await CopyTextUpTo(io, call, quote, 1);
+    co_return ok;
+  }
+  int c = co_await io.Peek();
+  if (c == '"') {
+    io.Take();
+    c = co_await io.Peek();
+    if (c == '"') {
+      io.Take();
+      ok = co_await CopyTextUpTo(io, call, quote, 3);
+      co_return ok;
+    }
+    call.EndString();
+    co_return true;
+  }
+  StringSink sink(&call);
+  ok = co_await CopyStringRest(io, sink);
+  if (ok) call.EndString();
+  co_return ok;
+}
+
 enum class Member { kOther, kName, kId, kArguments };
 
 Member MemberNamed(std::string_view key) {
@@ -375,12 +403,8 @@ ReplyTask<bool> TakeJsonString(ReplyIo& io, std::string* text) {
 
 ReplyTask<bool> CopyJsonValue(ReplyIo& io, CallWriter& call) {
   const int c = co_await io.Peek();
-  if (c == '"') {
-    io.Take();
-    call.StartString();
-    StringSink sink(&call);
-    const bool ok = co_await CopyStringRest(io, sink);
-    if (ok) call.EndString();
+  if (c == '"' || c == '\'' || c == '`') {
+    const bool ok = co_await CopyString(io, call);
     co_return ok;
   }
   if (c == '{' || c == '[') {

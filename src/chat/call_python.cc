@@ -48,19 +48,26 @@ ReplyTask<bool> TakeEscape(ReplyIo& io, std::string* text) {
   co_return true;
 }
 
-// A quoted text, handed to `call` or, when that is null, into `text`.
-ReplyTask<bool> TakePythonString(ReplyIo& io, CallWriter* call, std::string* text) {
-  const int quote = co_await io.Peek();
-  if (quote != '"' && quote != '\'') co_return false;
-  io.Take();
-  if (call != nullptr) call->StartString();
+// Text up to `n_quotes` quotes, which are taken; handed to `call` or, when that is null, into
+// `text`.
+ReplyTask<bool> TakeUpToQuotes(ReplyIo& io, int quote, int n_quotes, CallWriter* call,
+                               std::string* text) {
   while (true) {
-    const int c = co_await io.Peek();
+    int c = co_await io.Peek();
     if (c < 0) co_return false;
-    io.Take();
-    if (c == quote) break;
-    std::string piece(1, static_cast<char>(c));
-    if (c == '\\') {
+    std::string piece;
+    int n = 0;
+    for (; n < n_quotes && c == quote; ++n) {
+      io.Take();
+      piece += static_cast<char>(c);
+      if (n + 1 < n_quotes) c = co_await io.Peek();
+    }
+    if (n == n_quotes) co_return true;
+    if (n == 0) {
+      io.Take();
+      piece = static_cast<char>(c);
+    }
+    if (n == 0 && c == '\\') {
       piece.clear();
       const bool ok = co_await TakeEscape(io, &piece);
       if (!ok) co_return false;
@@ -71,8 +78,29 @@ ReplyTask<bool> TakePythonString(ReplyIo& io, CallWriter* call, std::string* tex
       *text += piece;
     }
   }
-  if (call != nullptr) call->EndString();
-  co_return true;
+}
+
+// A quoted text, handed to `call` or, when that is null, into `text`.
+ReplyTask<bool> TakePythonString(ReplyIo& io, CallWriter* call, std::string* text) {
+  const int quote = co_await io.Peek();
+  if (quote != '"' && quote != '\'') co_return false;
+  io.Take();
+  if (call != nullptr) call->StartString();
+  int n_quotes = 1;
+  int c = co_await io.Peek();
+  bool ended = false;
+  if (c == quote) {
+    io.Take();
+    c = co_await io.Peek();
+    ended = c != quote;
+    if (!ended) {
+      io.Take();
+      n_quotes = 3;
+    }
+  }
+  if (!ended) ended = co_await TakeUpToQuotes(io, quote, n_quotes, call, text);
+  if (ended && call != nullptr) call->EndString();
+  co_return ended;
 }
 
 ReplyTask<bool> CopyPythonScalar(ReplyIo& io, CallWriter& call) {
@@ -165,6 +193,12 @@ ReplyTask<bool> ReadNamedArguments(ReplyIo& io, CallWriter& call) {
 }
 
 }  // namespace
+
+ReplyTask<bool> CopyTextUpTo(ReplyIo& io, CallWriter& call, int quote, int n_quotes) {
+  const bool ok = co_await TakeUpToQuotes(io, quote, n_quotes, &call, nullptr);
+  if (ok) call.EndString();
+  co_return ok;
+}
 
 ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call) {
   const int c = co_await io.Peek();

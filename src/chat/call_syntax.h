@@ -34,7 +34,8 @@ ReplyTask<bool> TakeJsonScalar(ReplyIo& io, std::string* json);
 ReplyTask<bool> TakeJsonString(ReplyIo& io, std::string* text);
 // A JSON value into the arguments. What models get wrong is mended: control characters in
 // strings are escaped, escapes that JSON does not know are taken literally, a comma too
-// many is left out, the braces of an object may be doubled.
+// many is left out, the braces of an object may be doubled, a text may stand between other
+// quotes: ', ` or """.
 ReplyTask<bool> CopyJsonValue(ReplyIo& io, CallWriter& call);
 // The arguments' object.
 ReplyTask<bool> CopyJsonObject(ReplyIo& io, CallWriter& call);
@@ -44,6 +45,9 @@ ReplyTask<bool> CopyJsonObject(ReplyIo& io, CallWriter& call);
 // {"name": "f", "arguments": {...}}; "tool_name" and "parameters" mean the same. A call without
 // arguments has {}, unless `needs_arguments`.
 ReplyTask<bool> ReadJsonCall(ReplyIo& io, bool needs_arguments);
+// A text into the arguments whose opening quotes were taken and whose string was started, to
+// as many quotes at its end; with the escapes of Python.
+ReplyTask<bool> CopyTextUpTo(ReplyIo& io, CallWriter& call, int quote, int n_quotes);
 // A literal of Python into the arguments, written as JSON.
 ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call);
 // f(a=1, b='x'), with the literals of Python.

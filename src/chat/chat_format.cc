@@ -100,7 +100,7 @@ class ChatFormatImpl final : public ChatFormat {
   ControlTokens markers_;
 };
 
-// Those that are a part of one of the texts, or that have one as a part.
+// Those that are a part of one of the texts.
 ChatFormat::ControlTokens ChatFormatImpl::ControlTokensIn(
     const std::vector<std::string>& texts) const {
   ControlTokens found;
@@ -109,8 +109,7 @@ ChatFormat::ControlTokens ChatFormatImpl::ControlTokensIn(
     std::string piece = tokenizer_->Piece(id, /*render_special=*/true);
     if (piece.empty()) continue;
     const bool is_in = std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
-      return !text.empty() &&
-             (text.find(piece) != std::string::npos || piece.find(text) != std::string::npos);
+      return text.find(piece) != std::string::npos;
     });
     if (!is_in) continue;
     found.ids.push_back(id);
