@@ -120,9 +120,9 @@ struct TurnOptions {
   std::vector<int32_t> stop_tokens;  // beside the model's own end-of-generation tokens
   std::vector<std::string> stop_strings;
   bool ignore_eos = false;  // the model's end tokens are banned, not obeyed
-  // Control tokens are written out in the text: what takes a reply apart needs them.
-  // End-of-generation tokens never are.
-  bool show_control_tokens = false;
+  // Control tokens that are written out in the text, where what takes a reply apart needs
+  // them. All others give none, and so do end-of-generation tokens.
+  std::vector<int32_t> shown_control_tokens;
   int top_logprobs = -1;  // -1: none; 0: of the chosen; n: and the n best
   // Log-probabilities of sampled tokens are those of the draw, after bias, penalties, mask,
   // cuts and temperature, and the best are those that could be drawn. Otherwise they are

@@ -1,4 +1,6 @@
 // Calls and values in JSON.
+#include <utility>
+
 #include "chat/call_syntax.h"
 #include "nlohmann/json.hpp"
 
@@ -173,41 +175,41 @@ ReplyTask<bool> TakeRawString(ReplyIo& io, std::string* json) {
   co_return ok;
 }
 
-ReplyTask<bool> TakeString(ReplyIo& io, std::string* text) {
-  std::string json;
-  const bool ok = co_await TakeRawString(io, &json);
-  if (!ok) co_return false;
-  const auto value = nlohmann::json::parse('"' + json + '"', nullptr, /*allow_exceptions=*/false);
-  if (!value.is_string()) co_return false;
-  *text = value.get<std::string>();
-  co_return true;
-}
-
-ReplyTask<bool> CopySpace(ReplyIo& io, CallWriter& call) {
+ReplyTask<bool> TakeSpaceInto(ReplyIo& io, std::string* space) {
   while (true) {
     const int c = co_await io.Peek();
     if (!IsSpace(c)) co_return true;
     io.Take();
-    const char space = static_cast<char>(c);
-    call.Between({&space, 1});
+    *space += static_cast<char>(c);
   }
 }
 
-// The members of an object or the elements of an array, and the closing bracket.
+ReplyTask<bool> CopySpace(ReplyIo& io, CallWriter& call) {
+  std::string space;
+  co_await TakeSpaceInto(io, &space);
+  call.Between(space);
+  co_return true;
+}
+
+// The members of an object or the elements of an array, and the closing bracket. A comma
+// before that is left out.
 ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
   for (bool first = true;; first = false) {
     co_await CopySpace(io, call);
-    const int c = co_await io.Peek();
-    if (c == closer && first) {
+    int c = co_await io.Peek();
+    if (c == ',' && !first) {
+      io.Take();
+      std::string space;
+      co_await TakeSpaceInto(io, &space);
+      c = co_await io.Peek();
+      if (c != closer) call.Between(",");
+      call.Between(space);
+    } else if (c != closer && !first) {
+      co_return false;
+    }
+    if (c == closer) {
       io.Take();
       break;
-    }
-    if (!first) {
-      if (c != ',' && c != closer) co_return false;
-      io.Take();
-      if (c == closer) break;
-      call.Between(",");
-      co_await CopySpace(io, call);
     }
     if (closer == '}') {
       std::string key;
@@ -225,6 +227,34 @@ ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
   }
   call.Close();
   co_return true;
+}
+
+// A string between any quotes that models put around one.
+ReplyTask<bool> CopyString(ReplyIo& io, CallWriter& call) {
+  const int quote = co_await io.Peek();
+  io.Take();
+  call.StartString();
+  bool ok = false;
+  if (quote != '"') {
+    ok = co_await CopyTextUpTo(io, call, quote, 1);
+    co_return ok;
+  }
+  int c = co_await io.Peek();
+  if (c == '"') {
+    io.Take();
+    c = co_await io.Peek();
+    if (c == '"') {
+      io.Take();
+      ok = co_await CopyTextUpTo(io, call, quote, 3);
+      co_return ok;
+    }
+    call.EndString();
+    co_return true;
+  }
+  StringSink sink(&call);
+  ok = co_await CopyStringRest(io, sink);
+  if (ok) call.EndString();
+  co_return ok;
 }
 
 enum class Member { kOther, kName, kId, kArguments };
@@ -252,7 +282,7 @@ ReplyTask<bool> ReadArguments(ReplyIo& io, CallWriter& call) {
   }
   if (c == '"') {
     std::string text;
-    const bool ok = co_await TakeString(io, &text);
+    const bool ok = co_await TakeJsonString(io, &text);
     co_return ok&& WriteQuotedArguments(text, call);
   }
   const bool is_null = co_await TakeText(io, "null");
@@ -262,7 +292,7 @@ ReplyTask<bool> ReadArguments(ReplyIo& io, CallWriter& call) {
 
 ReplyTask<bool> ReadMember(ReplyIo& io, CallWriter& call, bool* has_arguments) {
   std::string key;
-  const bool has_key = co_await TakeString(io, &key);
+  const bool has_key = co_await TakeJsonString(io, &key);
   if (!has_key) co_return false;
   co_await TakeSpace(io);
   const bool colon = co_await TakeText(io, ":");
@@ -272,7 +302,7 @@ ReplyTask<bool> ReadMember(ReplyIo& io, CallWriter& call, bool* has_arguments) {
   const int c = co_await io.Peek();
   if (member == Member::kName || (member == Member::kId && c == '"')) {
     std::string text;
-    const bool ok = co_await TakeString(io, &text);
+    const bool ok = co_await TakeJsonString(io, &text);
     if (!ok) co_return false;
     if (member == Member::kName) co_return call.SetName(text);
     call.SetId(text);
@@ -302,6 +332,8 @@ ReplyTask<bool> ReadMembers(ReplyIo& io, CallWriter& call, bool* has_arguments) 
       const bool comma = co_await TakeText(io, ",");
       if (!comma) co_return false;
       co_await TakeSpace(io);
+      const int next = co_await io.Peek();
+      if (next == '}') continue;
     }
     const bool ok = co_await ReadMember(io, call, has_arguments);
     if (!ok) co_return false;
@@ -341,9 +373,14 @@ ReplyTask<bool> TakeBefore(ReplyIo& io, std::string_view ends, size_t max_bytes,
 
 ReplyTask<bool> TakeJsonScalar(ReplyIo& io, std::string* json) {
   constexpr size_t kMaxScalarBytes = 64;
+  constexpr std::pair<std::string_view, std::string_view> kPythonWords[] = {
+      {"True", "true"}, {"False", "false"}, {"None", "null"}};
   while (true) {
     const int c = co_await io.Peek();
     if (!IsWordByte(c)) {
+      for (const auto& [python, known_as] : kPythonWords) {
+        if (*json == python) *json = known_as;
+      }
       const bool known = *json == "true" || *json == "false" || *json == "null";
       // At the end of the text a number may lack digits.
       co_return c != ReplyIo::kEnd && (known || IsJsonNumber(*json));
@@ -354,20 +391,30 @@ ReplyTask<bool> TakeJsonScalar(ReplyIo& io, std::string* json) {
   }
 }
 
+ReplyTask<bool> TakeJsonString(ReplyIo& io, std::string* text) {
+  std::string json;
+  const bool ok = co_await TakeRawString(io, &json);
+  if (!ok) co_return false;
+  const auto value = nlohmann::json::parse('"' + json + '"', nullptr, /*allow_exceptions=*/false);
+  if (!value.is_string()) co_return false;
+  *text = value.get<std::string>();
+  co_return true;
+}
+
 ReplyTask<bool> CopyJsonValue(ReplyIo& io, CallWriter& call) {
   const int c = co_await io.Peek();
-  if (c == '"') {
-    io.Take();
-    call.StartString();
-    StringSink sink(&call);
-    const bool ok = co_await CopyStringRest(io, sink);
-    if (ok) call.EndString();
+  if (c == '"' || c == '\'' || c == '`') {
+    const bool ok = co_await CopyString(io, call);
     co_return ok;
   }
   if (c == '{' || c == '[') {
     io.Take();
     if (!call.Open(static_cast<char>(c))) co_return false;
+    const int next = co_await io.Peek();
+    const bool doubled = c == '{' && next == '{';
+    if (doubled) io.Take();
     const bool ok = co_await CopyBracketRest(io, call, c == '{' ? '}' : ']');
+    if (ok && doubled) co_await TakeText(io, "}");
     co_return ok;
   }
   std::string json;

@@ -7,8 +7,6 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 256;
 
-ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call);
-
 int HexValue(int c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -50,19 +48,26 @@ ReplyTask<bool> TakeEscape(ReplyIo& io, std::string* text) {
   co_return true;
 }
 
-// A quoted text, handed to `call` or, when that is null, into `text`.
-ReplyTask<bool> TakePythonString(ReplyIo& io, CallWriter* call, std::string* text) {
-  const int quote = co_await io.Peek();
-  if (quote != '"' && quote != '\'') co_return false;
-  io.Take();
-  if (call != nullptr) call->StartString();
+// Text up to `n_quotes` quotes, which are taken; handed to `call` or, when that is null, into
+// `text`.
+ReplyTask<bool> TakeUpToQuotes(ReplyIo& io, int quote, int n_quotes, CallWriter* call,
+                               std::string* text) {
   while (true) {
-    const int c = co_await io.Peek();
+    int c = co_await io.Peek();
     if (c < 0) co_return false;
-    io.Take();
-    if (c == quote) break;
-    std::string piece(1, static_cast<char>(c));
-    if (c == '\\') {
+    std::string piece;
+    int n = 0;
+    for (; n < n_quotes && c == quote; ++n) {
+      io.Take();
+      piece += static_cast<char>(c);
+      if (n + 1 < n_quotes) c = co_await io.Peek();
+    }
+    if (n == n_quotes) co_return true;
+    if (n == 0) {
+      io.Take();
+      piece = static_cast<char>(c);
+    }
+    if (n == 0 && c == '\\') {
       piece.clear();
       const bool ok = co_await TakeEscape(io, &piece);
       if (!ok) co_return false;
@@ -73,8 +78,29 @@ ReplyTask<bool> TakePythonString(ReplyIo& io, CallWriter* call, std::string* tex
       *text += piece;
     }
   }
-  if (call != nullptr) call->EndString();
-  co_return true;
+}
+
+// A quoted text, handed to `call` or, when that is null, into `text`.
+ReplyTask<bool> TakePythonString(ReplyIo& io, CallWriter* call, std::string* text) {
+  const int quote = co_await io.Peek();
+  if (quote != '"' && quote != '\'') co_return false;
+  io.Take();
+  if (call != nullptr) call->StartString();
+  int n_quotes = 1;
+  int c = co_await io.Peek();
+  bool ended = false;
+  if (c == quote) {
+    io.Take();
+    c = co_await io.Peek();
+    ended = c != quote;
+    if (!ended) {
+      io.Take();
+      n_quotes = 3;
+    }
+  }
+  if (!ended) ended = co_await TakeUpToQuotes(io, quote, n_quotes, call, text);
+  if (ended && call != nullptr) call->EndString();
+  co_return ended;
 }
 
 ReplyTask<bool> CopyPythonScalar(ReplyIo& io, CallWriter& call) {
@@ -132,22 +158,6 @@ ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
   co_return true;
 }
 
-ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call) {
-  const int c = co_await io.Peek();
-  if (c == '"' || c == '\'') {
-    const bool ok = co_await TakePythonString(io, &call, nullptr);
-    co_return ok;
-  }
-  if (c == '[' || c == '(' || c == '{') {
-    io.Take();
-    if (!call.Open(c == '{' ? '{' : '[')) co_return false;
-    const bool ok = co_await CopyBracketRest(io, call, c == '{' ? '}' : c == '[' ? ']' : ')');
-    co_return ok;
-  }
-  const bool ok = co_await CopyPythonScalar(io, call);
-  co_return ok;
-}
-
 ReplyTask<bool> ReadNamedArguments(ReplyIo& io, CallWriter& call) {
   std::string name;
   const bool named = co_await TakeBefore(io, "( \n\t'\"[]{})", CallWriter::kMaxNameBytes, &name);
@@ -183,6 +193,28 @@ ReplyTask<bool> ReadNamedArguments(ReplyIo& io, CallWriter& call) {
 }
 
 }  // namespace
+
+ReplyTask<bool> CopyTextUpTo(ReplyIo& io, CallWriter& call, int quote, int n_quotes) {
+  const bool ok = co_await TakeUpToQuotes(io, quote, n_quotes, &call, nullptr);
+  if (ok) call.EndString();
+  co_return ok;
+}
+
+ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call) {
+  const int c = co_await io.Peek();
+  if (c == '"' || c == '\'') {
+    const bool ok = co_await TakePythonString(io, &call, nullptr);
+    co_return ok;
+  }
+  if (c == '[' || c == '(' || c == '{') {
+    io.Take();
+    if (!call.Open(c == '{' ? '{' : '[')) co_return false;
+    const bool ok = co_await CopyBracketRest(io, call, c == '{' ? '}' : c == '[' ? ']' : ')');
+    co_return ok;
+  }
+  const bool ok = co_await CopyPythonScalar(io, call);
+  co_return ok;
+}
 
 ReplyTask<bool> ReadPythonCall(ReplyIo& io) {
   CallWriter call(&io);

@@ -28,10 +28,14 @@ ReplyTask<bool> TakeText(ReplyIo& io, std::string_view text);
 // Takes what comes before the first of `ends`, at most `max_bytes`; the end itself stays.
 ReplyTask<bool> TakeBefore(ReplyIo& io, std::string_view ends, size_t max_bytes, std::string* text);
 // Takes a word of letters, digits and +-._ into `json` when it is a number, true, false
-// or null of JSON.
+// or null of JSON; Python's words for these are taken for them.
 ReplyTask<bool> TakeJsonScalar(ReplyIo& io, std::string* json);
-// A JSON value into the arguments. Control characters in strings are escaped, and
-// escapes that JSON does not know are taken literally: models write both.
+// A string in quotes, as it reads.
+ReplyTask<bool> TakeJsonString(ReplyIo& io, std::string* text);
+// A JSON value into the arguments. What models get wrong is mended: control characters in
+// strings are escaped, escapes that JSON does not know are taken literally, a comma too
+// many is left out, the braces of an object may be doubled, a text may stand between other
+// quotes: ', ` or """.
 ReplyTask<bool> CopyJsonValue(ReplyIo& io, CallWriter& call);
 // The arguments' object.
 ReplyTask<bool> CopyJsonObject(ReplyIo& io, CallWriter& call);
@@ -41,6 +45,11 @@ ReplyTask<bool> CopyJsonObject(ReplyIo& io, CallWriter& call);
 // {"name": "f", "arguments": {...}}; "tool_name" and "parameters" mean the same. A call without
 // arguments has {}, unless `needs_arguments`.
 ReplyTask<bool> ReadJsonCall(ReplyIo& io, bool needs_arguments);
+// A text into the arguments whose opening quotes were taken and whose string was started, to
+// as many quotes at its end; with the escapes of Python.
+ReplyTask<bool> CopyTextUpTo(ReplyIo& io, CallWriter& call, int quote, int n_quotes);
+// A literal of Python into the arguments, written as JSON.
+ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call);
 // f(a=1, b='x'), with the literals of Python.
 ReplyTask<bool> ReadPythonCall(ReplyIo& io);
 // call:f{a:1,b:<|"|>x<|"|>}
@@ -60,9 +69,25 @@ struct TagSyntax {
   // Line breaks beside the tags are part of a value.
   bool exact_values = false;
 };
+inline constexpr TagSyntax kFunctionTags = {.function_open = "<function=",
+                                            .name_end = ">",
+                                            .parameter_open = "<parameter=",
+                                            .key_end = ">",
+                                            .parameter_close = "</parameter>",
+                                            .function_close = "</function>"};
+inline constexpr TagSyntax kInvokeTags = {.function_open = "<invoke name=\"",
+                                          .name_end = "\">",
+                                          .parameter_open = "<parameter name=\"",
+                                          .key_end = "\">",
+                                          .parameter_close = "</parameter>",
+                                          .function_close = "</invoke>"};
+
 // The function_open tag was taken already. Values have the types that the tool's schema
 // says.
 ReplyTask<bool> ReadTaggedCall(ReplyIo& io, const TagSyntax& syntax, const ParameterTypes& types);
+// Its parameters and the function_close tag: what stands behind the name of `function`.
+ReplyTask<bool> ReadTaggedParameters(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
+                                     const ParameterTypes& types, std::string_view function);
 
 }  // namespace weft
 

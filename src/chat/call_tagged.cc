@@ -29,7 +29,7 @@ ReplyTask<bool> CopyText(ReplyIo& io, CallWriter& call, const TagSyntax& syntax)
     if (released == 0) continue;
     call.StringText(std::string_view(open).substr(0, released));
     open.erase(0, released);
-    io.HoldAgain(open);
+    if (call.begun()) io.HoldAgain(open);
   }
   call.EndString();
   co_return true;
@@ -90,15 +90,22 @@ ReplyTask<bool> ReadParameter(ReplyIo& io, CallWriter& call, const TagSyntax& sy
   co_return ok;
 }
 
-ReplyTask<bool> ReadParameters(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
-                               const ParameterTypes& types) {
+ReplyTask<bool> ReadNamedCall(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
+                              const ParameterTypes& types) {
   std::string name;
   const std::string_view ends =
       syntax.name_end.empty() ? std::string_view(" \n\t\r<") : syntax.name_end.substr(0, 1);
-  const bool named = co_await TakeBefore(io, ends, CallWriter::kMaxNameBytes, &name);
-  if (!named || !call.SetName(name)) co_return false;
-  const bool name_ended = co_await TakeText(io, syntax.name_end);
-  if (!name_ended) co_return false;
+  bool ok = co_await TakeBefore(io, ends, CallWriter::kMaxNameBytes, &name);
+  if (!ok || !call.SetName(name)) co_return false;
+  ok = co_await TakeText(io, syntax.name_end);
+  if (ok) ok = co_await ReadTaggedParameters(io, call, syntax, types, name);
+  co_return ok;
+}
+
+}  // namespace
+
+ReplyTask<bool> ReadTaggedParameters(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
+                                     const ParameterTypes& types, std::string_view function) {
   call.Open('{');
   // Both tags that may come begin alike, up to here.
   size_t alike = 0;
@@ -116,16 +123,14 @@ ReplyTask<bool> ReadParameters(ReplyIo& io, CallWriter& call, const TagSyntax& s
     }
     const bool opened = co_await TakeText(io, syntax.parameter_open.substr(alike));
     if (!opened) co_return false;
-    const bool read = co_await ReadParameter(io, call, syntax, types, name);
+    const bool read = co_await ReadParameter(io, call, syntax, types, function);
     if (!read) co_return false;
   }
 }
 
-}  // namespace
-
 ReplyTask<bool> ReadTaggedCall(ReplyIo& io, const TagSyntax& syntax, const ParameterTypes& types) {
   CallWriter call(&io);
-  const bool ok = co_await ReadParameters(io, call, syntax, types);
+  const bool ok = co_await ReadNamedCall(io, call, syntax, types);
   if (!ok) call.Complete();
   co_return ok;
 }

@@ -53,6 +53,8 @@ class CallWriter {
   bool complete() const { return complete_; }
   // Something was given out: there is no way back.
   bool begun() const { return begun_; }
+  // What was written and not given out, for want of a name: all of it when there is none.
+  const std::string& unsaid() const { return unsaid_; }
   // Closes what is open as JSON needs it, and ends the call.
   void Complete();
 

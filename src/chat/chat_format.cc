@@ -1,5 +1,7 @@
 #include "chat/chat_format.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/strings.h"
@@ -33,12 +35,19 @@ bool EndsInReasoning(std::string_view text, const ReasoningMarkers& markers) {
 class ChatFormatImpl final : public ChatFormat {
  public:
   ChatFormatImpl(std::shared_ptr<const ChatTemplate> chat_template, std::string bos,
-                 std::string eos)
+                 std::string eos, std::shared_ptr<const Tokenizer> tokenizer)
       : template_(std::move(chat_template)),
         bos_(std::move(bos)),
         eos_(std::move(eos)),
         syntax_(std::make_shared<const ReplySyntax>(RecognizeReplySyntax(template_->source()))),
-        traits_(ProbeTemplate(*template_, *syntax_, bos_, eos_)) {}
+        traits_(ProbeTemplate(*template_, *syntax_, bos_, eos_)),
+        tokenizer_(std::move(tokenizer)) {
+    for (TokenId id = 0; id < tokenizer_->vocab_size(); ++id) {
+      if (tokenizer_->IsControl(id) && !tokenizer_->IsEndOfGeneration(id)) control_.push_back(id);
+    }
+    const std::vector<std::string_view> markers = MarkersOf(*syntax_);
+    markers_ = ControlTokensIn({markers.begin(), markers.end()});
+  }
 
   StatusOr<ChatPrompt> Render(const ChatRequest& request) const override {
     WEFT_RETURN_IF_ERROR(CheckMessages(request.messages));
@@ -53,6 +62,14 @@ class ChatFormatImpl final : public ChatFormat {
                            prompt.reasoning_is_open);
   }
 
+  ControlTokens ControlTokensFor(const std::vector<std::string>& stop_strings) const override {
+    ControlTokens tokens = markers_;
+    ControlTokens in_stops = ControlTokensIn(stop_strings);
+    std::move(in_stops.ids.begin(), in_stops.ids.end(), std::back_inserter(tokens.ids));
+    std::move(in_stops.texts.begin(), in_stops.texts.end(), std::back_inserter(tokens.texts));
+    return tokens;
+  }
+
   const ChatTemplate& chat_template() const override { return *template_; }
   std::string_view reply_format() const override { return syntax_->name; }
   bool template_has_tools() const override { return traits_.tools; }
@@ -64,6 +81,7 @@ class ChatFormatImpl final : public ChatFormat {
   // REQUIRES: messages and tools are checked
   StatusOr<ChatPrompt> RenderWhole(const ChatRequest& request) const;
   StatusOr<ChatPrompt> RenderContinued(const ChatRequest& request) const;
+  ControlTokens ControlTokensIn(const std::vector<std::string>& texts) const;
   // Whether the reply goes on inside reasoning that the prompt opens.
   bool OpensReasoning(std::string_view prompt) const {
     if (!syntax_->reasoning) return false;
@@ -77,7 +95,28 @@ class ChatFormatImpl final : public ChatFormat {
   const std::string bos_, eos_;
   const std::shared_ptr<const ReplySyntax> syntax_;
   const TemplateTraits traits_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<TokenId> control_;  // all tokens that are, but those that end a reply
+  ControlTokens markers_;
 };
+
+// Those that are a part of one of the texts.
+ChatFormat::ControlTokens ChatFormatImpl::ControlTokensIn(
+    const std::vector<std::string>& texts) const {
+  ControlTokens found;
+  if (texts.empty()) return found;
+  for (const TokenId id : control_) {
+    std::string piece = tokenizer_->Piece(id, /*render_special=*/true);
+    if (piece.empty()) continue;
+    const bool is_in = std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
+      return text.find(piece) != std::string::npos;
+    });
+    if (!is_in) continue;
+    found.ids.push_back(id);
+    found.texts.push_back(std::move(piece));
+  }
+  return found;
+}
 
 StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const ChatRequest& request) const {
   Json context = request.variables.is_object() ? request.variables : Json::object();
@@ -151,7 +190,7 @@ StatusOr<std::shared_ptr<const ChatFormat>> ChatFormat::Create(
   if (!parsed.ok()) return parsed.status();
   const auto text = [&](TokenId id) { return tokenizer->Piece(id, /*render_special=*/true); };
   return std::make_shared<const ChatFormatImpl>(*std::move(parsed), text(tokenizer->bos()),
-                                                text(tokenizer->eos()));
+                                                text(tokenizer->eos()), tokenizer);
 }
 
 }  // namespace weft

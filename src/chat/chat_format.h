@@ -70,6 +70,15 @@ class ChatFormat {
   virtual std::unique_ptr<ReplyParser> NewReplyParser(const ChatPrompt& prompt,
                                                       const ReplyOptions& options) const = 0;
 
+  // The control tokens that a parser needs to see in the text of a reply: those of this
+  // format's markers, and those that the stop strings of a turn are to be found by. They go
+  // into TurnOptions::shown_control_tokens, and their texts into ReplyOptions.
+  struct ControlTokens {
+    std::vector<TokenId> ids;
+    std::vector<std::string> texts;
+  };
+  virtual ControlTokens ControlTokensFor(const std::vector<std::string>& stop_strings) const = 0;
+
   virtual const ChatTemplate& chat_template() const = 0;
   // "hermes", "qwen-xml", "seed-xml", "minimax-xml", "llama3", "mistral", "gemma4",
   // "lfm2", "harmony", "deepseek" or "generic"; for logs and /props.

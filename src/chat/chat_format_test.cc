@@ -426,5 +426,15 @@ TEST(ChatFormatTest, TheTemplatesOwnErrorsAreGivenOn) {
   EXPECT_FALSE(ChatFormat::Create("{% if %}", testing::TinyModel("llama")->tokenizer()).ok());
 }
 
+// The vocabulary has "<s>", which is in no marker.
+TEST(ChatFormatTest, ControlTokensAreShownWhereSomethingIsFoundByThem) {
+  const auto format = Format("<tool_call> <function=");
+  EXPECT_TRUE(format->ControlTokensFor({}).ids.empty());
+  EXPECT_TRUE(format->ControlTokensFor({">", "s", "", "</s>"}).ids.empty());
+  const auto found = format->ControlTokensFor({"end", "x<s>y"});
+  EXPECT_THAT(found.texts, ::testing::ElementsAre("<s>"));
+  EXPECT_THAT(found.ids, ::testing::ElementsAre(testing::TinyModel("llama")->tokenizer()->bos()));
+}
+
 }  // namespace
 }  // namespace weft

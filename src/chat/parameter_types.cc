@@ -92,13 +92,24 @@ ParameterTypes::ParameterTypes(const Json& tools) {
     const Json* const function = Member(tool, "function");
     if (function == nullptr) continue;
     const Json* const name = Member(*function, "name");
+    if (name == nullptr || !name->is_string()) continue;
+    auto& types = functions_[name->get<std::string>()];
     const Json* const parameters = Member(*function, "parameters");
-    if (name == nullptr || !name->is_string() || parameters == nullptr) continue;
+    if (parameters == nullptr) continue;
     const Json* const properties = Member(*parameters, "properties");
     if (properties == nullptr || !properties->is_object()) continue;
-    auto& types = functions_[name->get<std::string>()];
     for (const auto& [key, schema] : properties->items()) types[key] = TypesOf(schema, 0);
   }
+}
+
+bool ParameterTypes::OffersLike(std::string_view prefix) const {
+  const auto function = functions_.lower_bound(prefix);
+  return function != functions_.end() && function->first.starts_with(prefix);
+}
+
+bool ParameterTypes::Declares(std::string_view function, std::string_view parameter) const {
+  const auto types = functions_.find(function);
+  return types != functions_.end() && types->second.contains(parameter);
 }
 
 unsigned ParameterTypes::Of(std::string_view function, std::string_view parameter) const {

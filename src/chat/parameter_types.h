@@ -1,5 +1,6 @@
-// The types of tools' parameters, for reply formats that write values without quotes:
-// whether 5 is a number or a text is known from the schema alone.
+// What the offered tools are called, and the types of their parameters. Reply formats that
+// write values without quotes need the types: whether 5 is a number or a text is known from
+// the schema alone.
 //
 // Immutable; any thread.
 #ifndef WEFT_CHAT_PARAMETER_TYPES_H_
@@ -30,6 +31,12 @@ class ParameterTypes {
   ParameterTypes() = default;
   // Of tools as chat requests have them; what is misshapen has no types.
   explicit ParameterTypes(const nlohmann::ordered_json& tools);
+
+  bool Offers(std::string_view function) const { return functions_.contains(function); }
+  // Whether the name of some tool begins so.
+  bool OffersLike(std::string_view prefix) const;
+  // Whether the tool's schema has this parameter.
+  bool Declares(std::string_view function, std::string_view parameter) const;
 
   // A parameter that no schema knows is a string.
   unsigned Of(std::string_view function, std::string_view parameter) const;

@@ -40,8 +40,14 @@ struct ReplyOptions {
   // False: nothing is taken for a call, the markup stays visible. The caller sets it
   // when the request offers tools and does not forbid them.
   bool tools = false;
+  // Calls of offered tools are also recognised in other shapes than the format's own; see
+  // lenient_parser.h.
+  bool lenient_calls = false;
   // False: reasoning is left in the content, with its tags.
   bool separate_reasoning = true;
+  // What the control tokens read that stand in the text. Those that are no markup after all
+  // are left out: nobody wrote them as text.
+  std::vector<std::string> control_tokens;
 };
 
 class ReplyParser {

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "chat/control_filter.h"
+#include "chat/lenient_parser.h"
 #include "chat/reply_syntax.h"
 
 namespace weft {
@@ -103,7 +105,8 @@ Parser::Parser(std::shared_ptr<const ReplySyntax> syntax, ParameterTypes types,
     reasoning_.keeps_space = true;
   }
   if (options_.tools) {
-    content_.bare_calls = syntax_->bare_calls;
+    // The layer that knows more shapes knows this one too, and which names were offered.
+    content_.bare_calls = syntax_->bare_calls && !options_.lenient_calls;
     for (size_t i = 0; i < syntax_->opens.size(); ++i) {
       content_.markers.push_back(
           {.text = syntax_->opens[i], .mark = i == 0 ? Mark::kCall : Mark::kCallWithTag});
@@ -420,11 +423,38 @@ ReplyTask<bool> Parser::ReadKimiCall() {
 
 }  // namespace
 
+namespace {
+
+std::unique_ptr<ReplyParser> WithoutControlTokens(std::unique_ptr<ReplyParser> parser,
+                                                  const ReplySyntax& syntax,
+                                                  const ReplyOptions& options) {
+  std::vector<std::string> hidden = options.control_tokens;
+  if (!options.separate_reasoning) {  // then its markers are part of the content
+    if (syntax.form == CallForm::kHarmony) return parser;
+    std::erase_if(hidden, [&](const std::string& text) {
+      return syntax.reasoning && (syntax.reasoning->open.find(text) != std::string_view::npos ||
+                                  syntax.reasoning->close.find(text) != std::string_view::npos);
+    });
+  }
+  if (hidden.empty()) return parser;
+  return MakeControlFilter(std::move(parser), std::move(hidden));
+}
+
+}  // namespace
+
 std::unique_ptr<ReplyParser> MakeReplyParser(std::shared_ptr<const ReplySyntax> syntax,
                                              ParameterTypes types, const ReplyOptions& options,
                                              bool reasoning_is_open) {
-  if (syntax->form == CallForm::kHarmony) return MakeHarmonyParser(options);
-  return std::make_unique<Parser>(std::move(syntax), std::move(types), options, reasoning_is_open);
+  std::unique_ptr<ReplyParser> parser;
+  if (syntax->form == CallForm::kHarmony) {
+    parser = MakeHarmonyParser(options);
+  } else {
+    parser = std::make_unique<Parser>(syntax, types, options, reasoning_is_open);
+  }
+  if (options.tools && options.lenient_calls) {
+    parser = MakeLenientParser(std::move(parser), std::move(types));
+  }
+  return WithoutControlTokens(std::move(parser), *syntax, options);
 }
 
 }  // namespace weft

@@ -3,19 +3,6 @@
 namespace weft {
 namespace {
 
-constexpr TagSyntax kQwenTags = {.function_open = "<function=",
-                                 .name_end = ">",
-                                 .parameter_open = "<parameter=",
-                                 .key_end = ">",
-                                 .parameter_close = "</parameter>",
-                                 .function_close = "</function>"};
-constexpr TagSyntax kInvokeTags = {.function_open = "<invoke name=\"",
-                                   .name_end = "\">",
-                                   .parameter_open = "<parameter name=\"",
-                                   .key_end = "\">",
-                                   .parameter_close = "</parameter>",
-                                   .function_close = "</invoke>"};
-
 // The marks of DeepSeek that say which values are texts.
 constexpr TagSyntax kDsmlTags = {.function_open = "<｜DSML｜invoke name=\"",
                                  .name_end = "\">",
@@ -100,7 +87,7 @@ ReplySyntax Calls(std::string_view source) {
   }
   if (has("<seed:tool_call>")) {
     ReplySyntax seed = Json("seed-xml", "<seed:tool_call>", "</seed:tool_call>");
-    seed.tags = kQwenTags;
+    seed.tags = kFunctionTags;
     return seed;
   }
   if (has("<minimax:tool_call>")) {
@@ -110,8 +97,8 @@ ReplySyntax Calls(std::string_view source) {
   }
   if (has("<tool_call>") && has("<function=")) {
     ReplySyntax qwen = Json("qwen-xml", "<tool_call>", "</tool_call>");
-    qwen.opens.push_back(kQwenTags.function_open);
-    qwen.tags = kQwenTags;
+    qwen.opens.push_back(kFunctionTags.function_open);
+    qwen.tags = kFunctionTags;
     return qwen;
   }
   if (has("<TOOLCALL>")) return Json("hermes", "<TOOLCALL>", "</TOOLCALL>");
@@ -137,7 +124,43 @@ std::optional<ReasoningMarkers> Reasoning(std::string_view source) {
   return std::nullopt;
 }
 
+// Markers that stand within calls.
+std::vector<std::string_view> InnerMarkers(CallForm form) {
+  switch (form) {
+    case CallForm::kMistral:
+      return {"[CALL_ID]", "[ARGS]"};
+    case CallForm::kGemma:
+      return {"<|\"|>"};
+    case CallForm::kDeepSeek:
+      return {"<｜tool▁sep｜>"};
+    case CallForm::kKimi:
+      return {"<|tool_call_argument_begin|>"};
+    case CallForm::kHarmony:
+      return {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
+              "<|end|>",   "<|call|>",    "<|return|>"};
+    default:
+      return {};
+  }
+}
+
 }  // namespace
+
+std::vector<std::string_view> MarkersOf(const ReplySyntax& syntax) {
+  std::vector<std::string_view> markers = InnerMarkers(syntax.form);
+  for (const auto* const texts : {&syntax.opens, &syntax.closes, &syntax.silent}) {
+    markers.insert(markers.end(), texts->begin(), texts->end());
+  }
+  if (syntax.tags) {
+    const TagSyntax& tags = *syntax.tags;
+    markers.insert(markers.end(),
+                   {tags.function_open, tags.name_end, tags.parameter_open, tags.key_end,
+                    tags.string_mark, tags.value_open, tags.parameter_close, tags.function_close});
+  }
+  if (syntax.reasoning) {
+    markers.insert(markers.end(), {syntax.reasoning->open, syntax.reasoning->close});
+  }
+  return markers;
+}
 
 ReplySyntax RecognizeReplySyntax(std::string_view template_source) {
   ReplySyntax syntax = Calls(template_source);

@@ -51,6 +51,9 @@ struct ReplySyntax {
 // By the markers that `template_source` contains.
 ReplySyntax RecognizeReplySyntax(std::string_view template_source);
 
+// What a parser of `syntax` looks for.
+std::vector<std::string_view> MarkersOf(const ReplySyntax& syntax);
+
 // `reasoning_is_open`: the prompt ends within reasoning.
 std::unique_ptr<ReplyParser> MakeReplyParser(std::shared_ptr<const ReplySyntax> syntax,
                                              ParameterTypes types, const ReplyOptions& options,

@@ -58,6 +58,7 @@ struct ServeFlags {
   DoorFlags door;
   SamplingFlags sampling;
   bool strict_model_name = false;
+  std::string tool_calls = "lenient";
   std::string host = "127.0.0.1";
   int port = 8080;
   int grpc_port = -1;     // -1: no gRPC
@@ -254,6 +255,7 @@ Status Serve(const ServeFlags& flags) {
                          .model_id = flags.aliases.empty() ? "" : flags.aliases[0],
                          .defaults = {.sampling = FlaggedSampling(flags.sampling),
                                       .strict_model_name = flags.strict_model_name,
+                                      .lenient_tool_calls = flags.tool_calls == "lenient",
                                       .ping_interval = std::chrono::seconds(flags.sse_ping_seconds),
                                       .max_tokens = flags.n_predict,
                                       .further_names = FurtherNames(flags)},
@@ -366,6 +368,11 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   AddSamplingFlags(app, &flags->sampling);
   app->add_flag("--strict-model-name", flags->strict_model_name,
                 "Refuse requests that name another model with 404; otherwise any name will do");
+  app->add_option("--tool-calls", flags->tool_calls,
+                  "Which replies are calls of tools: lenient takes JSON that names an offered tool "
+                  "too, in a fence, in tags or bare; strict only the model's own format")
+      ->check(CLI::IsMember({"lenient", "strict"}))
+      ->capture_default_str();
   auto* const file = app->add_option("--template", flags->template_file,
                                      "A chat template (Jinja) in place of the model's own");
   app->add_option("--builtin", flags->builtin_template, "A built-in chat template, such as chatml")

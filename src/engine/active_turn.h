@@ -30,7 +30,7 @@ struct Lane {
       : choice(choice_index),
         session(lane_session),
         sampler(sampling, seed),
-        text(std::move(tokenizer), options.stop_strings, options.show_control_tokens) {}
+        text(std::move(tokenizer), options.stop_strings, options.shown_control_tokens) {}
 
   const int choice;
   Session* const session;

@@ -229,7 +229,7 @@ TEST_F(EngineTurnsTest, ControlTokensAreInTheTextOfATurnThatAsksForThem) {
   TurnOptions options = Greedy({5, 6}, 30);
   options.token_mask = Script(reply);
   EXPECT_EQ(Once(options).choices[0].text, "ab");
-  options.show_control_tokens = true;
+  options.shown_control_tokens = {tokenizer.bos()};
   EXPECT_EQ(Once(options).choices[0].text,
             "a" + tokenizer.Piece(tokenizer.bos(), /*render_special=*/true) + "b");
 }

@@ -41,15 +41,22 @@ bool TextStream::Stop::Push(char byte) {
 }
 
 TextStream::TextStream(std::shared_ptr<const Tokenizer> tokenizer,
-                       std::vector<std::string> stop_strings, bool show_control_tokens)
+                       std::vector<std::string> stop_strings, std::vector<TokenId> shown)
     : tokenizer_(std::move(tokenizer)),
-      decoder_(tokenizer_, /*render_special=*/show_control_tokens) {
+      shown_(std::move(shown)),
+      decoder_(tokenizer_, /*render_special=*/true) {
   stops_.reserve(stop_strings.size());
   for (std::string& stop : stop_strings) stops_.emplace_back(std::move(stop));
 }
 
+bool TextStream::Shows(TokenId token) const {
+  if (tokenizer_->IsEndOfGeneration(token)) return false;
+  return !tokenizer_->Piece(token, /*render_special=*/false).empty() ||
+         std::find(shown_.begin(), shown_.end(), token) != shown_.end();
+}
+
 TextStream::Result TextStream::Push(TokenId token, bool may_stop) {
-  if (tokenizer_->IsEndOfGeneration(token)) return {};
+  if (!Shows(token)) return {};
   std::string completed = decoder_.Push(token);
   if (!may_stop) return {.text = std::move(completed), .stopped = std::nullopt};
   return Scan(std::move(completed));

@@ -23,10 +23,10 @@ Status ValidateStopStrings(const std::vector<std::string>& stop_strings);
 
 class TextStream {
  public:
-  // REQUIRES: ValidateStopStrings is OK. With `show_control_tokens` control tokens are
-  // written out, but for those that end a generation.
+  // REQUIRES: ValidateStopStrings is OK. Of control tokens the `shown` ones are written out,
+  // but for those that end a generation.
   TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stop_strings,
-             bool show_control_tokens);
+             std::vector<TokenId> shown);
 
   struct Result {
     std::string text;                    // may be released now
@@ -52,10 +52,12 @@ class TextStream {
     size_t matched = 0;
   };
 
+  bool Shows(TokenId token) const;
   Result Scan(std::string completed);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<Stop> stops_;
+  const std::vector<TokenId> shown_;
   StreamDecoder decoder_;
   std::string held_;
 };

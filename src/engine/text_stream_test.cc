@@ -24,8 +24,8 @@ struct Said {
 };
 
 Said Say(const std::vector<TokenId>& tokens, std::vector<std::string> stops,
-         bool show_control_tokens = false) {
-  TextStream stream(ByteTokenizer(), std::move(stops), show_control_tokens);
+         std::vector<TokenId> shown = {}) {
+  TextStream stream(ByteTokenizer(), std::move(stops), std::move(shown));
   Said said;
   for (const TokenId token : tokens) {
     TextStream::Result result = stream.Push(token);
@@ -122,7 +122,7 @@ TEST(TextStreamTest, AStopStringOfManyBytesPerCharacterIsFound) {
   EXPECT_TRUE(said.stopped);
 }
 
-TEST(TextStreamTest, ControlTokensAreWrittenOutWhenAsked) {
+TEST(TextStreamTest, ControlTokensAreWrittenOutWhenAskedFor) {
   const TokenId bos = ByteTokenizer()->bos(), eos = ByteTokenizer()->eos();
   ASSERT_TRUE(ByteTokenizer()->IsControl(bos));
   ASSERT_FALSE(ByteTokenizer()->IsEndOfGeneration(bos));
@@ -131,8 +131,9 @@ TEST(TextStreamTest, ControlTokensAreWrittenOutWhenAsked) {
   tokens.insert(tokens.begin() + 1, {bos, eos});
   const std::string bos_text(ByteTokenizer()->RawText(bos));
   EXPECT_EQ(Say(tokens, {}).text, "ab");
-  EXPECT_EQ(Say(tokens, {}, true).text, "a" + bos_text + "b");
-  EXPECT_EQ(Say(tokens, {"a" + bos_text}, true).stopped, "a" + bos_text);
+  EXPECT_EQ(Say(tokens, {}, {bos, eos}).text, "a" + bos_text + "b");
+  EXPECT_EQ(Say(tokens, {"a" + bos_text}, {bos}).stopped, "a" + bos_text);
+  EXPECT_EQ(Say(tokens, {}, {ByteTokenizer()->unknown()}).text, "ab");
 }
 
 TEST(TextStreamTest, RandomTextsAreCutAtTheFirstStopStringAndNowhereElse) {

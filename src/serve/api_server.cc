@@ -181,6 +181,7 @@ void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& res
                          {"supports_system_role", true},
                          {"supports_preserve_reasoning", chat.has_reasoning()}}},
                        {"reply_format", chat.reply_format()},
+                       {"tool_calls", host.defaults().lenient_tool_calls ? "lenient" : "strict"},
                        {"bos_token", text(tokenizer.bos())},
                        {"eos_token", text(tokenizer.eos())},
                        {"build_info", "weft-" WEFT_VERSION},

@@ -137,7 +137,8 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
   turn.tokens = host.EncodeChat(request.domain, prompt.text);
-  turn.show_control_tokens = true;
+  ChatFormat::ControlTokens control = host.chat().ControlTokensFor(turn.stop_strings);
+  turn.shown_control_tokens = std::move(control.ids);
   turn.label = request.id;
   generation_request.prompt_text = prompt.text;
 
@@ -151,7 +152,9 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   plan.on_progress = std::move(call.on_progress);
   plan.signs = MakeSigns(host, std::move(send_sign));
   const ReplyOptions reply{.tools = call.calls_allowed && HasTools(call.chat),
-                           .separate_reasoning = call.separate_reasoning};
+                           .lenient_calls = host.defaults().lenient_tool_calls,
+                           .separate_reasoning = call.separate_reasoning,
+                           .control_tokens = std::move(control.texts)};
   for (int i = 0; i < turn.n_choices; ++i) {
     plan.parsers.push_back(host.chat().NewReplyParser(prompt, reply));
   }

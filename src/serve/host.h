@@ -65,6 +65,8 @@ struct RequestDefaults {
   // Requests that name another model than the one served are refused. Most agents send
   // some name that they were configured with.
   bool strict_model_name = false;
+  // Calls of offered tools are recognised in other shapes than the model's own format too.
+  bool lenient_tool_calls = true;
   // A streamed answer begins after so long at the latest, and then says at least so often
   // that it is still being worked on (0: no more after the beginning).
   std::chrono::milliseconds stream_begin{500};

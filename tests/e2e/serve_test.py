@@ -354,6 +354,7 @@ class HttpTest(ServeTest):
         props = self.server.ask("GET", "/props").json
         self.assertEqual(props["total_slots"], len(self.server.ask("GET", "/slots").json))
         self.assertEqual(props["default_generation_settings"]["n_ctx"], 4096)
+        self.assertEqual(props["tool_calls"], "lenient")
         self.assertEqual(self.server.ask("POST", "/props", {}).status, 501)
 
     def test_tokens_and_templates(self):
@@ -480,9 +481,11 @@ class SessionsTest(ServeTest):
 
     def test_the_operator_says_what_requests_leave_open(self):
         with self.serve("--temp", 0, "--top-k", 3, "--seed", 7, "--alias", "mine",
-                        "--strict-model-name") as server:
+                        "--strict-model-name", "--tool-calls", "strict") as server:
             server.ready()
-            params = server.ask("GET", "/props").json["default_generation_settings"]["params"]
+            props = server.ask("GET", "/props").json
+            self.assertEqual(props["tool_calls"], "strict")
+            params = props["default_generation_settings"]["params"]
             self.assertEqual((params["temperature"], params["top_k"], params["seed"]), (0, 3, 7))
             settings = server.ask("POST", "/completion", {"prompt": "x", "n_predict": 1}).json[
                 "generation_settings"]

@@ -91,17 +91,18 @@ Result Parse(ReplyParser* parser, const std::vector<std::string_view>& pieces) {
   return result;
 }
 
-void CheckSyntax(std::shared_ptr<const ReplySyntax> syntax, std::string_view text, bool tools,
-                 bool separate, bool open, const std::vector<std::string_view>& pieces) {
-  const auto parser = [&] {
-    return MakeReplyParser(syntax, Types(), {.tools = tools, .separate_reasoning = separate}, open);
-  };
+void CheckSyntax(std::shared_ptr<const ReplySyntax> syntax, std::string_view text,
+                 const ReplyOptions& options, bool open,
+                 const std::vector<std::string_view>& pieces) {
+  const auto parser = [&] { return MakeReplyParser(syntax, Types(), options, open); };
   const Result whole = Parse(parser().get(), {text});
   const Result cut = Parse(parser().get(), pieces);
   WEFT_CHECK(whole.joined == cut.joined, "the result depends on the cuts");
   WEFT_CHECK(IsSubsequence(Letters(whole.text), Letters(text)), "text was made up or reordered");
   const bool drops_markup = syntax->form == CallForm::kHarmony || !syntax->silent.empty();
-  if (tools || separate || drops_markup) return;
+  if (options.separate_reasoning || drops_markup || !options.control_tokens.empty()) return;
+  // The layer over a format alone takes nothing out where it finds no call.
+  if (options.tools && (!options.lenient_calls || whole.n_calls > 0)) return;
   WEFT_CHECK(Letters(whole.text) == Letters(text), "text was lost");
 }
 
@@ -120,9 +121,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     pieces.push_back(text.substr(at, n));
     at += n;
   }
-  const bool tools = (flags & 1) == 0, separate = (flags & 2) == 0, open = (flags & 4) != 0;
+  weft::ReplyOptions options{.tools = (flags & 1) == 0,
+                             .lenient_calls = (flags & 8) != 0,
+                             .separate_reasoning = (flags & 2) == 0};
+  if ((flags & 16) != 0) options.control_tokens = {"<|im_start|>", "<think>", "<s>"};
+  const bool open = (flags & 4) != 0;
   for (const auto& syntax : weft::Syntaxes()) {
-    weft::CheckSyntax(syntax, text, tools, separate, open, pieces);
+    weft::CheckSyntax(syntax, text, options, open, pieces);
   }
   return 0;
 }

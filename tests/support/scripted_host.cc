@@ -90,8 +90,14 @@ Lines ReadScript(std::string text, const Tokenizer& tokenizer) {
 std::vector<int32_t> SpellingOf(std::string_view text, const Tokenizer& tokenizer) {
   static constexpr char kHex[] = "0123456789ABCDEF";
   std::vector<int32_t> tokens;
-  for (const char c : text) {
-    const unsigned byte = static_cast<unsigned char>(c);
+  const std::string control = tokenizer.Piece(tokenizer.bos(), /*render_special=*/true);
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (!control.empty() && text.substr(at).starts_with(control)) {
+      tokens.push_back(tokenizer.bos());
+      at += control.size() - 1;
+      continue;
+    }
+    const unsigned byte = static_cast<unsigned char>(text[at]);
     const int32_t token = tokenizer.Find(StrCat("<0x", kHex[byte >> 4], kHex[byte & 15], ">"));
     if (token == kNoToken) return tokenizer.Encode(text, {.parse_special = true});
     tokens.push_back(token);

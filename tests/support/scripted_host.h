@@ -67,8 +67,8 @@ class ScriptedModel {
   ScriptedHost scripted_;
 };
 
-// The tokens that spell `text` byte by byte where the vocabulary has bytes, else as it is
-// encoded; control tokens that are written out in it are themselves.
+// The tokens that spell `text` byte by byte where the vocabulary has bytes, but for the token
+// that begins a text; else as it is encoded, where all control tokens are themselves.
 std::vector<int32_t> SpellingOf(std::string_view text, const Tokenizer& tokenizer);
 
 }  // namespace weft::testing
