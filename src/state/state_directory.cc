@@ -1,6 +1,5 @@
 #include "state/state_directory.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -82,31 +81,6 @@ std::optional<std::string> Base32Decode(std::string_view text) {
     }
   }
   return out;
-}
-
-// The names in a directory, sorted, without "." and "..".
-StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path) {
-  const int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* dir = fd >= 0 ? fdopendir(fd) : nullptr;
-  if (dir == nullptr) {
-    const int error_number = errno;
-    if (fd >= 0) close(fd);
-    return ErrnoStatus(error_number, StrCat("cannot list ", Printable(path, 300)));
-  }
-  std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* entry = readdir(dir)) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-    errno = 0;
-  }
-  const int error_number = errno;
-  closedir(dir);
-  if (error_number != 0) {
-    return ErrnoStatus(error_number, StrCat("cannot list ", Printable(path, 300)));
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 // The domain of "@..."; nullopt for other names.
