@@ -102,6 +102,10 @@ struct Step {
   std::span<const StepSequence> sequences;  // at least one; no two share a written page
 };
 
+// Raised when a change of kernels changes any bit that some model computes: what an earlier
+// build has kept on disk of prompts is not mixed with it.
+inline constexpr int kBitsVersion = 1;
+
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -16,6 +16,18 @@ namespace {
 
 std::atomic<uint16_t> next_engine_tag{1};
 
+void AddDiskStats(const DiskTier::Stats& disk, EngineStats* stats) {
+  stats->disk_bytes = disk.bytes;
+  stats->disk_budget_bytes = disk.budget_bytes;
+  stats->disk_blocks = disk.blocks;
+  stats->disk_read_bytes = disk.read_bytes;
+  stats->disk_written_bytes = disk.written_bytes;
+  stats->disk_skipped_bytes = disk.skipped_bytes;
+  stats->disk_evicted_blocks = disk.evicted_blocks;
+  stats->disk_damaged_blocks = disk.damaged_blocks;
+  stats->disk_failed_writes = disk.failed_writes;
+}
+
 }  // namespace
 
 std::string_view NameOf(SessionState state) {
@@ -108,6 +120,7 @@ Status EngineCore::WarmUp() {
 EngineStats EngineCore::Stats() const {
   EngineStats stats = stats_;
   sessions_.ForEach([&](Session* session) {
+    if (session->holds_for_disk) return;
     switch (session->state) {
       case SessionState::kReady:
         ++stats.sessions_ready;
@@ -147,10 +160,14 @@ EngineStats EngineCore::Stats() const {
   stats.attention_us = stages.attention_ns / 1000;
   stats.weight_bytes_read = stages.weight_bytes;
   stats.kv_bytes_read = stages.kv_bytes;
+  if (disk_ != nullptr) AddDiskStats(disk_->stats(), &stats);
   return stats;
 }
 
-Status EngineCore::CheckIntegrity() const { return memory_->CheckIntegrity(sessions_); }
+Status EngineCore::CheckIntegrity() const {
+  if (disk_ != nullptr) WEFT_RETURN_IF_ERROR(disk_->CheckIntegrity());
+  return memory_->CheckIntegrity(sessions_);
+}
 
 void EngineCore::DropPrefixes() {
   memory_->DropPrefixes();
@@ -168,6 +185,11 @@ std::chrono::steady_clock::time_point EngineCore::NextWake() const {
         wake = std::min(wake, std::chrono::steady_clock::now() + left);
       }
     }
+  }
+  if (const auto us = keeper_ != nullptr ? keeper_->NextWake() : std::nullopt; us.has_value()) {
+    // What is under way wakes the engine by itself.
+    const auto left = std::chrono::microseconds(*us - NowMicros());
+    if (left.count() > 0) wake = std::min(wake, std::chrono::steady_clock::now() + left);
   }
   return wake;
 }

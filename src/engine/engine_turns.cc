@@ -289,6 +289,7 @@ void EngineCore::RollBackPrompt(ActiveTurn* turn) {
 }
 
 void EngineCore::Retire(ActiveTurn* turn) {
+  AbandonLoad(turn->session);
   if (!turn->prompt_done) RollBackPrompt(turn);
   for (size_t i = 1; i < turn->lanes.size(); ++i) DestroySession(turn->lanes[i]->session);
   Session* const session = turn->session;
@@ -296,6 +297,7 @@ void EngineCore::Retire(ActiveTurn* turn) {
   session->last_used_us = NowMicros();
   if (session->state == SessionState::kRunning) session->state = SessionState::kReady;
   if (session->restoring) session->state = SessionState::kParked;  // until it is back
+  KeepAfterTurn(*turn);
   if (turn->closes_session) DestroySession(session);
   if (turn->failed) {
     ++stats_.turns_failed;

@@ -289,7 +289,8 @@ StatusOr<std::vector<SavedSession>> StateDirectory::List(std::string_view domain
   return sessions;
 }
 
-StatusOr<std::vector<SavedSession>> StateDirectory::ListAll() const {
+StatusOr<std::vector<SavedSession>> StateDirectory::ListAll(
+    std::vector<std::string>* strangers) const {
   std::vector<std::string> domains;
   WEFT_ASSIGN_OR_RETURN(const auto names, NamesIn(dir_.get(), path_));
   for (const std::string& name : names) {
@@ -298,9 +299,13 @@ StatusOr<std::vector<SavedSession>> StateDirectory::ListAll() const {
   std::sort(domains.begin(), domains.end());
   std::vector<SavedSession> all;
   for (const std::string& domain : domains) {
-    WEFT_ASSIGN_OR_RETURN(auto sessions, List(domain));
-    all.insert(all.end(), std::make_move_iterator(sessions.begin()),
-               std::make_move_iterator(sessions.end()));
+    auto sessions = List(domain);
+    if (!sessions.ok()) {
+      if (strangers != nullptr) strangers->emplace_back(Message(sessions.status()));
+      continue;
+    }
+    all.insert(all.end(), std::make_move_iterator(sessions->begin()),
+               std::make_move_iterator(sessions->end()));
   }
   return all;
 }
