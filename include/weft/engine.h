@@ -80,7 +80,10 @@ struct EngineStats {
   int64_t evicted_checkpoints = 0;
   int64_t pages_copied = 0, slots_copied = 0, preemptions = 0;
   // The disk tier: gauges, and counters since the start. disk_tokens are a part of cached_tokens.
+  int64_t save_bytes = 0;  // of copies of sessions whose files are being written
   int64_t disk_bytes = 0, disk_budget_bytes = 0, disk_blocks = 0;
+  // What is on its way there: blocks, sessions and prompts. 0: all is written that will be.
+  int64_t disk_pending = 0;
   int64_t disk_tokens = 0, disk_read_bytes = 0, disk_written_bytes = 0;
   // Bytes that were not written, for want of worth or because an hour had had its share.
   int64_t disk_skipped_bytes = 0;

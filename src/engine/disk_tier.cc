@@ -187,6 +187,7 @@ void DiskTier::Write(const Fingerprint& key, const std::string& domain,
   const BlockInfo* const info = catalog_.Find(key);
   WEFT_CHECK(info != nullptr, "Ask comes before Write");
   auto bytes = std::make_shared<std::vector<std::byte>>(std::move(payload));
+  ++stats_.writes_under_way;
   // What the worker runs does not touch this object, which may be gone by then.
   const auto finish = [this, alive = std::weak_ptr<bool>(alive_)](const Fingerprint& key, int64_t n,
                                                                   const Status& status) {
@@ -201,6 +202,7 @@ void DiskTier::Write(const Fingerprint& key, const std::string& domain,
 
 void DiskTier::FinishWrite(const Fingerprint& key, int64_t bytes, const Status& status) {
   in_flight_bytes_ -= bytes;
+  --stats_.writes_under_way;
   if (!status.ok()) {
     catalog_.Remove(key);
     ++stats_.failed_writes;

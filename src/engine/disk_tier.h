@@ -43,6 +43,7 @@ class DiskTier {
     int64_t bytes = 0, budget_bytes = 0, blocks = 0, evicted_blocks = 0;
     int64_t written_bytes = 0, read_bytes = 0, skipped_bytes = 0;
     int64_t damaged_blocks = 0, failed_writes = 0;
+    int64_t writes_under_way = 0;
   };
   using PostBack = std::function<void(std::function<void()>)>;
 

@@ -18,6 +18,7 @@ std::atomic<uint16_t> next_engine_tag{1};
 
 void AddDiskStats(const DiskTier::Stats& disk, EngineStats* stats) {
   stats->disk_bytes = disk.bytes;
+  stats->disk_pending += disk.writes_under_way;
   stats->disk_budget_bytes = disk.budget_bytes;
   stats->disk_blocks = disk.blocks;
   stats->disk_read_bytes = disk.read_bytes;
@@ -160,6 +161,8 @@ EngineStats EngineCore::Stats() const {
   stats.attention_us = stages.attention_ns / 1000;
   stats.weight_bytes_read = stages.weight_bytes;
   stats.kv_bytes_read = stages.kv_bytes;
+  stats.save_bytes = save_bytes_;
+  if (keeper_ != nullptr) stats.disk_pending = keeper_->pending();
   if (disk_ != nullptr) AddDiskStats(disk_->stats(), &stats);
   return stats;
 }

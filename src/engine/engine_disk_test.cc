@@ -39,12 +39,7 @@ class EngineDiskTest : public ::testing::TestWithParam<const char*> {
   }
   // Until what was computed is on disk.
   static void Settle(Engine* engine) {
-    int64_t written = -1;
-    EXPECT_TRUE(Eventually([&] {
-      const int64_t before = std::exchange(written, engine->Stats().disk_written_bytes);
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      return before == engine->Stats().disk_written_bytes;
-    }));
+    EXPECT_TRUE(Eventually([&] { return engine->Stats().disk_pending == 0; }));
   }
   // Runs `work` on an engine in another process, which ends as by kill -9.
   template <typename Work>

@@ -23,8 +23,10 @@ void StateKeeper::WriteTokens(Session* session, std::vector<TokenId> tokens,
   snapshot.tokens = std::move(tokens);
   snapshot.used_us = WallClockMicros() - (NowMicros() - session->last_used_us);
   ++session->keeps_under_way;
+  ++token_writes_;
   store_->Save(session->domain, session->name, std::move(snapshot),
                [this, id = session->id, done = std::move(done)](const Status& status) {
+                 --token_writes_;
                  if (Session* const self = sessions_->Find(id)) --self->keeps_under_way;
                  done(status);
                });
@@ -40,6 +42,7 @@ void StateKeeper::KeepSession(Session* session) {
   if (session->kept && session->kept_version == session->changes) return;
   // One that never said anything need not be found again.
   if (session->tokens.empty() && !session->has_file()) return;
+  if (session->saved) session->saved_tokens = session->n_tokens();
   WriteTokens(session, session->tokens,
               [this, id = session->id, version = session->changes](const Status& status) {
                 FinishTokens(id, version, status);
@@ -52,9 +55,6 @@ void StateKeeper::FinishTokens(SessionId id, uint64_t version, const Status& sta
   if (status.ok()) {
     session->kept = true;
     session->kept_version = version;
-    if (session->saved && session->state != SessionState::kParked) {
-      session->saved_tokens = session->n_tokens();
-    }
   } else {
     session->note = StrCat("it is not on disk as it is now: ", Message(status));
   }

@@ -49,6 +49,8 @@ class StateKeeper {
   // Lets go of all that is held. False: that was nothing.
   bool ReleaseMemory();
 
+  // Sessions and prompts whose state is not all handed over, and tokens not yet written.
+  int64_t pending() const { return std::ssize(jobs_) + token_writes_; }
   // Whether the disk has all of an idle session.
   bool IsKept(const Session& session) const;
 
@@ -81,6 +83,7 @@ class StateKeeper {
   SessionStore* const store_;
   DiskTier* const disk_;
   std::deque<Job> jobs_;
+  int64_t token_writes_ = 0;
   // How many sessions have that recurrent state as their last.
   std::map<std::pair<uint64_t, uint64_t>, int> kept_slots_;
 };

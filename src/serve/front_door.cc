@@ -61,6 +61,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   void NoteTokens(const TurnTokens& tokens) override {
     tokens_.prompt += tokens.prompt;
     tokens_.cached += tokens.cached;
+    tokens_.disk += tokens.disk;
     tokens_.computed += tokens.computed;
     tokens_.completion += tokens.completion;
   }
@@ -72,6 +73,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   std::string tokens() const {
     if (tokens_.prompt == 0) return "";
     std::string text = StrCat(" in=", tokens_.prompt, " cached=", tokens_.cached);
+    if (tokens_.disk > 0) StrAppend(&text, " disk=", tokens_.disk);
     const bool is_whole = tokens_.cached + tokens_.computed >= tokens_.prompt;
     if (!is_whole) StrAppend(&text, " computed=", tokens_.computed);
     return StrCat(text, " out=", tokens_.completion);

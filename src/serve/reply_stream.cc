@@ -56,6 +56,7 @@ Status ReplyStream::Start() {
   started_ = std::get<StartedEvent>(std::move(*event));
   turn_usage_.prompt_tokens = started_.prompt_tokens;
   turn_usage_.cached_tokens = started_.cached_tokens;
+  turn_usage_.disk_tokens = started_.disk_tokens;
   turn_usage_.prompt_us = NowMicros() - submitted_us_;  // until the engine's own number is there
   return OkStatus();
 }
@@ -92,6 +93,7 @@ std::optional<TurnEvent> ReplyStream::NextEvent() {
 ReplyUsage ReplyStream::usage() const {
   return {.prompt_tokens = turn_usage_.prompt_tokens,
           .cached_tokens = turn_usage_.cached_tokens,
+          .disk_tokens = turn_usage_.disk_tokens,
           .completion_tokens = completion_tokens_,
           .reasoning_tokens = reasoning_tokens_,
           .prompt_us = turn_usage_.prompt_us,

@@ -110,13 +110,24 @@ StatusOr<FileDescriptor> TakeLock(int dir_fd, const std::string& path) {
 }
 
 Status CreateDirectories(const std::string& path) {
-  // Those above with the user's usual mode, the last one for the user alone.
+  std::vector<std::filesystem::path> missing;
   std::error_code error;
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  if (error) return ErrnoStatus(error.value(), StrCat("cannot create ", Printable(path, 300)));
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
+  for (std::filesystem::path each = path; !each.empty() && !std::filesystem::exists(each, error);) {
+    missing.push_back(each);
+    each = each.parent_path();
+  }
+  while (!missing.empty()) {
+    const std::filesystem::path each = std::move(missing.back());
+    missing.pop_back();
+    // Those above with the user's usual mode, the last one for the user alone.
+    const mode_t mode = missing.empty() ? 0700 : 0777;
+    if (mkdir(each.c_str(), mode) != 0 && errno != EEXIST) {
+      return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
+    }
+    // What is acknowledged in a new directory must not go with its own name.
+    const std::string above = each.has_parent_path() ? each.parent_path().string() : ".";
+    const FileDescriptor parent(open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (parent.ok()) WEFT_RETURN_IF_ERROR(SyncDirectory(parent.get(), path));
   }
   return OkStatus();
 }
