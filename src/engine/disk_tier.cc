@@ -204,7 +204,7 @@ void DiskTier::FinishWrite(const Fingerprint& key, int64_t bytes, const Status& 
   in_flight_bytes_ -= bytes;
   --stats_.writes_under_way;
   if (!status.ok()) {
-    catalog_.Remove(key);
+    Remove(key);
     ++stats_.failed_writes;
     resting_until_us_ = NowMicros() + kRestMicros;
     if (!std::exchange(told_failure_, true)) {

@@ -70,7 +70,13 @@ class DiskTier {
 
   // --- in -------------------------------------------------------------------------------
   Fingerprint Root(std::string_view domain) const { return BlockRoot(TreeName(domain)); }
-  bool Has(const Fingerprint& key) const { return catalog_.Find(key) != nullptr; }
+  // Whether it has the block, or is about to, and the pages of these groups would add nothing.
+  bool Has(const Fingerprint& key, uint64_t groups) const {
+    const BlockInfo* const info = catalog_.Find(key);
+    if (info == nullptr) return false;
+    const bool adds = (info->groups & ~groups) == 0 && (groups & ~info->groups) != 0;
+    return !adds || !catalog_.IsWritten(key);
+  }
   bool Covers(const Fingerprint& parent, std::span<const TokenId> tokens, uint64_t groups) const {
     return catalog_.Covers(parent, tokens, groups);
   }

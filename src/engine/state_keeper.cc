@@ -200,7 +200,8 @@ StateKeeper::Progress StateKeeper::KeepPage(Job* job, const Session& holder) {
   info.session = job->named;
   if ((info.groups & needed) != needed) return Progress::kDone;
   const Fingerprint key = info.key;
-  if (disk_->Has(key) || (n < page && disk_->Covers(info.parent, tokens, info.groups))) {
+  if (disk_->Has(key, info.groups) ||
+      (n < page && disk_->Covers(info.parent, tokens, info.groups))) {
     if (job->named) disk_->UseForSession(key);
   } else {
     const auto read = [&] { return memory_->ReadBlock(holder, job->next_entry, info.groups); };
@@ -241,7 +242,7 @@ StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
   for (const auto& checkpoint : memory_->CheckpointsToKeep(holder)) {
     if (slot == kNoSlot && checkpoint.n_tokens == n_tokens) slot = checkpoint.slot;
   }
-  if (slot != kNoSlot && !disk_->Has(info.key)) {
+  if (slot != kNoSlot && !disk_->Has(info.key, 0)) {
     const Progress progress = KeepBlock(*job, info, [&] { return memory_->ReadSlot(slot); });
     if (progress == Progress::kLater) return progress;
     if (progress == Progress::kDone) return progress;

@@ -185,14 +185,20 @@ BlockCatalog::Victims BlockCatalog::Load(std::vector<BlockInfo> own,
 }
 
 bool BlockCatalog::Add(BlockInfo info, Victims* victims) {
-  WEFT_CHECK(!blocks_.contains(info.key), "a block is added once");
+  if (const BlockInfo* const known = Find(info.key); known != nullptr) {
+    WEFT_CHECK(IsWritten(info.key) && (known->groups & ~info.groups) == 0,
+               "a block is replaced by one that holds more");
+    info.uses = known->uses;
+  }
   auto block = std::make_unique<Block>();
   block->info = std::move(info);
   // As if it had its slot already.
   int64_t worth_until = block->info.used_s + kWorthSeconds;
   if (block->info.session) worth_until += kWorthSeconds;
   worth_until = std::max(worth_until, KeepUntil(*block));
+  // A former one counts until the new one has taken the place of its file.
   if (!MakeRoom(block->info.bytes, worth_until, block->info.parent, victims)) return false;
+  Erase(block->info.key);
   block->serial = next_serial_++;
   bytes_ += block->info.bytes;
   UnplaceByKey(block->info.parent);
@@ -270,22 +276,18 @@ void BlockCatalog::UseForSession(const Fingerprint& key, int64_t now_s) {
 
 // --- what a prompt can use --------------------------------------------------------------
 
-const BlockCatalog::Block* BlockCatalog::BestChild(const Fingerprint& parent,
-                                                   std::span<const TokenId> tokens,
-                                                   int64_t* n_common) const {
-  const Block* best = nullptr;
-  *n_common = 0;
+// The blocks of a page that begin as the tokens do, and how far they agree.
+std::vector<std::pair<const BlockCatalog::Block*, int64_t>> BlockCatalog::PagesAfter(
+    const Fingerprint& parent, std::span<const TokenId> tokens) const {
+  std::vector<std::pair<const Block*, int64_t>> pages;
   const auto found = children_.find(parent);
-  if (found == children_.end()) return nullptr;
+  if (found == children_.end()) return pages;
   for (const Block* block : found->second) {
     if (!block->written || block->info.kind != BlockInfo::Kind::kPage) continue;
     const int64_t n = CommonLength(block->info.tokens, tokens);
-    if (n > *n_common) {
-      best = block;
-      *n_common = n;
-    }
+    if (n > 0) pages.emplace_back(block, n);
   }
-  return best;
+  return pages;
 }
 
 // Whether the pages have what the token at `n_tokens` sees.
@@ -301,15 +303,28 @@ bool BlockCatalog::SeesEnough(const std::vector<const Block*>& pages, int64_t n_
   return true;
 }
 
-BlockMatch BlockCatalog::MatchWithoutSlot(const std::vector<const Block*>& pages,
-                                          int64_t n_tokens) const {
-  const int64_t page = options_.page_tokens;
-  while (n_tokens > 0 && !SeesEnough(pages, n_tokens)) n_tokens = (n_tokens - 1) / page * page;
+BlockMatch BlockCatalog::MatchOf(const std::vector<const Block*>& pages, int64_t n_tokens) {
   BlockMatch match{.n_tokens = n_tokens, .pages = {}, .slot = std::nullopt};
-  for (int64_t i = 0; i * page < n_tokens; ++i) {
-    match.pages.push_back(pages[static_cast<size_t>(i)]->info.key);
-  }
+  for (const Block* block : pages) match.pages.push_back(block->info.key);
   return match;
+}
+
+// The longest prefix of `pages`, all whole, and a part of the page after them.
+std::optional<BlockMatch> BlockCatalog::MatchAfter(const Fingerprint& parent,
+                                                   std::vector<const Block*> pages,
+                                                   std::span<const TokenId> rest) const {
+  const auto n_whole = static_cast<int64_t>(pages.size()) * options_.page_tokens;
+  std::optional<BlockMatch> best;
+  if (n_whole > 0 && SeesEnough(pages, n_whole)) best = MatchOf(pages, n_whole);
+  for (const auto& [last, n_common] : PagesAfter(parent, rest)) {
+    pages.push_back(last);
+    const int64_t n_tokens = n_whole + n_common;
+    if ((!best.has_value() || best->n_tokens < n_tokens) && SeesEnough(pages, n_tokens)) {
+      best = MatchOf(pages, n_tokens);
+    }
+    pages.pop_back();
+  }
+  return best;
 }
 
 // The longest state that begins with `pages`, all whole, and less than a page of `rest`.
@@ -319,23 +334,27 @@ std::optional<BlockMatch> BlockCatalog::MatchSlotAfter(const Fingerprint& parent
   const auto found = children_.find(parent);
   if (found == children_.end()) return std::nullopt;
   const auto n_whole = static_cast<int64_t>(pages.size()) * options_.page_tokens;
-  int64_t n_common = 0;
-  const Block* const tail_page = BestChild(parent, rest, &n_common);
-  if (tail_page != nullptr) pages.push_back(tail_page);
-  const Block* best = nullptr;
+  auto tails = PagesAfter(parent, rest);
+  tails.emplace_back(nullptr, 0);  // a slot at the end of a whole page needs none
+  BlockMatch best;
   for (const Block* block : found->second) {
     const auto n = static_cast<int64_t>(block->info.tokens.size());
-    if (!block->written || block->info.kind != BlockInfo::Kind::kSlot || n > n_common ||
-        n_whole + n == 0 || CommonLength(block->info.tokens, rest) != n ||
-        !SeesEnough(pages, n_whole + n)) {
+    if (!block->written || block->info.kind != BlockInfo::Kind::kSlot || n_whole + n == 0 ||
+        n_whole + n <= best.n_tokens || CommonLength(block->info.tokens, rest) != n) {
       continue;
     }
-    if (best == nullptr || best->info.tokens.size() < block->info.tokens.size()) best = block;
+    for (const auto& [tail, n_common] : tails) {
+      if (n_common < n || (n > 0) != (tail != nullptr)) continue;
+      if (tail != nullptr) pages.push_back(tail);
+      if (SeesEnough(pages, n_whole + n)) {
+        best = MatchOf(pages, n_whole + n);
+        best.slot = block->info.key;
+      }
+      if (tail != nullptr) pages.pop_back();
+    }
   }
-  if (best == nullptr) return std::nullopt;
-  BlockMatch match = MatchWithoutSlot(pages, best->info.end_token());
-  match.slot = best->info.key;
-  return match;
+  if (best.n_tokens == 0) return std::nullopt;
+  return best;
 }
 
 BlockMatch BlockCatalog::Match(std::string_view domain, std::span<const TokenId> tokens,
@@ -356,18 +375,13 @@ BlockMatch BlockCatalog::Match(std::string_view domain, std::span<const TokenId>
     pages.push_back(found->second.get());
     parents.push_back(found->first);
   }
-  if (!options_.slots) {
-    int64_t n_common = 0;
-    const Block* const last = BestChild(
-        parents.back(), tokens.subspan(at, std::min(page, tokens.size() - at)), &n_common);
-    if (last != nullptr) pages.push_back(last);
-    return MatchWithoutSlot(pages, static_cast<int64_t>(at) + n_common);
-  }
-  // From the longest prefix backwards, to the first that has the recurrent state after it.
+  // From the longest prefix backwards, to the first where a session can go on.
   while (true) {
     at = pages.size() * page;
-    const auto rest = tokens.subspan(at, std::min(page - 1, tokens.size() - at));
-    if (auto match = MatchSlotAfter(parents.back(), pages, rest)) return *std::move(match);
+    const auto rest = tokens.subspan(at, std::min(page, tokens.size() - at));
+    auto match = options_.slots ? MatchSlotAfter(parents.back(), pages, rest)
+                                : MatchAfter(parents.back(), pages, rest);
+    if (match.has_value()) return *std::move(match);
     if (pages.empty()) return {};
     pages.pop_back();
     parents.pop_back();

@@ -93,7 +93,8 @@ class BlockCatalog {
 
   // Makes room for the block and adds it, not yet written: nobody finds it. False: there is no
   // room beside what is more useful. The parent stays whatever happens.
-  // REQUIRES: its key is not there.
+  // One of its key that holds the pages of fewer groups is replaced.
+  // REQUIRES: no other is there, and none that is being written.
   bool Add(BlockInfo info, Victims* victims);
   // From now on prompts find it. Partial blocks that it makes superfluous go.
   void SetWritten(const Fingerprint& key, Victims* victims);
@@ -138,10 +139,12 @@ class BlockCatalog {
   void UnplaceByKey(const Fingerprint& key);
   bool MakeRoom(int64_t bytes, int64_t worth_until, const Fingerprint& parent, Victims* victims);
   void Erase(const Fingerprint& key);
-  const Block* BestChild(const Fingerprint& parent, std::span<const TokenId> tokens,
-                         int64_t* n_common) const;
+  std::vector<std::pair<const Block*, int64_t>> PagesAfter(const Fingerprint& parent,
+                                                           std::span<const TokenId> tokens) const;
   bool SeesEnough(const std::vector<const Block*>& pages, int64_t n_tokens) const;
-  BlockMatch MatchWithoutSlot(const std::vector<const Block*>& pages, int64_t n_tokens) const;
+  static BlockMatch MatchOf(const std::vector<const Block*>& pages, int64_t n_tokens);
+  std::optional<BlockMatch> MatchAfter(const Fingerprint& parent, std::vector<const Block*> pages,
+                                       std::span<const TokenId> rest) const;
   std::optional<BlockMatch> MatchSlotAfter(const Fingerprint& parent,
                                            std::vector<const Block*> pages,
                                            std::span<const TokenId> rest) const;

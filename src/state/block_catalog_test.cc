@@ -152,6 +152,36 @@ TEST(BlockCatalogTest, AWindowNeedsItsPagesBeforeTheEndOnly) {
   EXPECT_EQ(store.Match("", Tokens(24), 16), 0) << "which sees 11";
 }
 
+// The longer block was written when its window's page had gone, the shorter one before.
+TEST(BlockCatalogTest, ABlockWithMoreGroupsTakesThePlaceOfOneWithFewer) {
+  Store store(1'000'000, false, {0, 6});
+  EXPECT_TRUE(store.AddPages("", Tokens(12), 0, 8));
+  EXPECT_EQ(store.Match("", Tokens(12)), 0);
+  BlockInfo more = *store->Find(PageBlockKey(BlockRoot(""), Tokens(4)));
+  const Fingerprint second = PageBlockKey(more.key, Tokens(4, 4));
+  more = *store->Find(second);
+  more.groups = 3;
+  more.bytes = 150;
+  BlockCatalog::Victims victims;
+  EXPECT_TRUE(store->Add(more, &victims));
+  store->SetWritten(second, &victims);
+  EXPECT_THAT(victims, IsEmpty()) << "its file is written over";
+  EXPECT_EQ(store.Match("", Tokens(12)), 12);
+  EXPECT_EQ(store->bytes(), 350);
+  EXPECT_EQ(store->CheckIntegrity(), OkStatus());
+}
+
+TEST(BlockCatalogTest, OfTwoPagesThatBeginAlikeTheOneWithTheWindowServes) {
+  for (const bool slots : {false, true}) {
+    Store store(1'000'000, slots, {0, 6});
+    EXPECT_TRUE(store.AddPages("", Tokens(7)));
+    EXPECT_TRUE(store.AddPages("", Tokens(8), 0, 100));
+    if (slots) store.AddSlot("", Tokens(7));
+    EXPECT_EQ(store->size(), slots ? 4 : 3);
+    EXPECT_EQ(store.Match("", Tokens(8)), 7);
+  }
+}
+
 TEST(BlockCatalogTest, RecurrentStateIsFoundWhereItIsExact) {
   Store store(1'000'000, true);
   EXPECT_TRUE(store.AddPages("", Tokens(15)));
