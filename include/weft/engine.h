@@ -150,8 +150,9 @@ class Engine {
   // Writes the session to the state directory and keeps it in memory.
   virtual absl::Status Save(SessionId session) = 0;
   // Cancels its turn and frees its memory. With `forget` its file goes too; without,
-  // a saved session can be found again by its name, as it was saved. The handle is
-  // dead when this returns.
+  // a saved session can be found again by its name, as it was at its last turn's end. The
+  // handle is dead when this returns; where the file could not be removed, the session is
+  // listed as a parked one.
   virtual absl::Status Close(SessionId session, bool forget) = 0;
 
   // Closes the named sessions that have not been used for so long, their files too: of

@@ -101,6 +101,7 @@ void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys
   struct Job {
     std::vector<Loaded> blocks;
     std::vector<int64_t> payload_bytes;
+    size_t n_good = 0;  // a page of a model without attention holds no bytes
     Status status;
   };
   auto job = std::make_shared<Job>();
@@ -112,19 +113,16 @@ void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys
   }
   const auto answer = [this, alive = std::weak_ptr<bool>(alive_), job, done = std::move(done)] {
     if (alive.expired()) return;
-    size_t n_good = 0;
-    while (n_good < job->blocks.size() && !job->blocks[n_good].payload.empty()) {
-      stats_.read_bytes += std::ssize(job->blocks[n_good++].payload);
-    }
-    if (n_good < job->blocks.size()) {
-      const Fingerprint bad = job->blocks[n_good].info.key;
+    for (const Loaded& block : job->blocks) stats_.read_bytes += std::ssize(block.payload);
+    if (job->n_good < job->blocks.size()) {
+      const Fingerprint bad = job->blocks[job->n_good].info.key;
       if (catalog_.Find(bad) != nullptr) {
         ++stats_.damaged_blocks;
         Notice(StrCat("a block of saved state is damaged and is computed again: ",
                       Message(job->status)));
         Remove(bad);
       }
-      job->blocks.resize(n_good);
+      job->blocks.resize(job->n_good);
     }
     done(std::move(job->blocks));
   };
@@ -135,6 +133,7 @@ void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys
           job->status = payload.status();
           if (!payload.ok()) break;
           job->blocks[i].payload = *std::move(payload);
+          ++job->n_good;
         }
         post_back(answer);
       });
