@@ -83,6 +83,15 @@ struct EngineStats {
   int64_t index_evicted_pages = 0, sessions_dropped = 0, parks = 0, restores = 0;
   int64_t evicted_checkpoints = 0;
   int64_t pages_copied = 0, slots_copied = 0, preemptions = 0;
+  // The disk tier: gauges, and counters since the start. disk_tokens are a part of cached_tokens.
+  int64_t save_bytes = 0;  // of copies of sessions whose files are being written
+  int64_t disk_bytes = 0, disk_budget_bytes = 0, disk_blocks = 0;
+  // What is on its way there: blocks, sessions and prompts. 0: all is written that will be.
+  int64_t disk_pending = 0;
+  int64_t disk_tokens = 0, disk_read_bytes = 0, disk_written_bytes = 0;
+  // Bytes that were not written, for want of worth or because an hour had had its share.
+  int64_t disk_skipped_bytes = 0;
+  int64_t disk_evicted_blocks = 0, disk_damaged_blocks = 0, disk_failed_writes = 0;
   // where the backend's time went, and what it had to read; zero where not measured
   int64_t compute_us = 0, matmul_us = 0, attention_us = 0;
   int64_t weight_bytes_read = 0, kv_bytes_read = 0;
@@ -197,8 +206,9 @@ class Engine {
   // Writes the session to the state directory and keeps it in memory.
   virtual absl::Status Save(SessionId session) = 0;
   // Cancels its turn and frees its memory. With `forget` its file goes too; without,
-  // a saved session can be found again by its name, as it was saved. The handle is
-  // dead when this returns.
+  // a saved session can be found again by its name, as it was at its last turn's end. The
+  // handle is dead when this returns; where the file could not be removed, the session is
+  // listed as a parked one.
   virtual absl::Status Close(SessionId session, bool forget) = 0;
 
   // Closes the named sessions that have not been used for so long, their files too: of

@@ -32,6 +32,7 @@ struct ProgressEvent {
 struct StartedEvent {
   int64_t prompt_tokens = 0;  // length of the context at this point
   int64_t cached_tokens = 0;  // of those, not computed for this turn
+  int64_t disk_tokens = 0;    // of these, read from the disk
   uint64_t seed = 0;          // the one in use
   // Per prompt position that was asked for: the token, its log-probability (0 for
   // the first, which nothing precedes), and its alternatives.
@@ -64,6 +65,7 @@ enum class FinishReason {
 struct TurnUsage {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;      // of those, not computed for this turn
+  int64_t disk_tokens = 0;        // of these, read from the disk
   int64_t computed_tokens = 0;    // the others; fewer where the turn ended before all were
   int64_t completion_tokens = 0;  // sampled tokens, an end token included
   int64_t queued_us = 0;          // submitted -> first computed row

@@ -49,6 +49,19 @@ struct EngineOptions {
   // Where parked sessions are kept; empty: parking is refused, and memory pressure
   // drops idle sessions to their tokens.
   std::string state_dir;
+  // Beside sessions, which are written there whenever they changed, `state_dir` has the state
+  // of sessions, and of prompts that come back or are long, in blocks: what was computed is read
+  // there after a restart. It takes at most so many bytes, what is least useful goes first. 0:
+  // the smaller of 10 GB and a tenth of what is free; -1: no such state, tokens alone.
+  int64_t state_disk_bytes = 0;
+  // And at most so many are written to it in an hour, half of them for prompts; 0: half of its
+  // bytes.
+  int64_t state_disk_bytes_per_hour = 0;
+  // How long sessions may take to be saved at the end, after the turns.
+  std::chrono::milliseconds save_grace{30000};
+  // Told in a sentence what an operator should know and no caller is told, such as a full disk.
+  // On the engine's threads; it must return quickly.
+  std::function<void(const std::string&)> on_notice;
   // Events a turn holds for a consumer that does not read; then the turn is paused
   // until half of them are read, and cut after `stalled_consumer_timeout`.
   int max_pending_events = 1024;

@@ -119,6 +119,10 @@ class StepRun {
 // A run that asks for no pause: `compute` does the whole step.
 std::unique_ptr<StepRun> RunInOneGo(std::function<Status()> compute);
 
+// Raised when a change of kernels changes any bit that some model computes: what an earlier
+// build has kept on disk of prompts is not mixed with it.
+inline constexpr int kBitsVersion = 1;
+
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -23,6 +24,7 @@
 #include "cli/model_flags.h"
 #include "cli/sampling_flags.h"
 #include "cli/serve_signals.h"
+#include "cli/service_manager.h"
 #include "serve/api_anthropic.h"
 #include "serve/api_info.h"
 #include "serve/api_keys.h"
@@ -47,6 +49,8 @@ using std::chrono::milliseconds;
 
 // What is still being sent when everything is computed.
 constexpr milliseconds kSendGrace{5000};
+// For named sessions to be saved, however little time the turns had.
+constexpr milliseconds kLeastSaveGrace{10'000};
 // For who reads the log to read its last lines.
 constexpr milliseconds kLogGrace{1000};
 // Between two looks for long prompts to tell of, and for sessions that were not used for
@@ -66,6 +70,7 @@ struct ServeFlags {
   bool grpc_open = false;
   std::string state_dir;
   std::string memory = "auto";
+  std::string state_disk = "auto";
   int max_running = 32;
   int max_queue = 256;
   int max_sessions = 4096;
@@ -83,11 +88,11 @@ struct ServeFlags {
 };
 
 // "auto" is 0; else bytes, with K, M, G or T for powers of 1024.
-StatusOr<int64_t> ParseMemory(const std::string& text) {
+StatusOr<int64_t> ParseBytes(std::string_view flag, const std::string& text) {
   if (text == "auto") return 0;
   int64_t bytes = 0;
   if (!ParseBytes(text, &bytes)) {
-    return InvalidArgument("--memory ", Printable(text),
+    return InvalidArgument(flag, " ", Printable(text),
                            " is no number of bytes; write 800M, 16G or auto");
   }
   return bytes;
@@ -105,9 +110,21 @@ StatusOr<std::string> TemplateSource(const ServeFlags& flags) {
   return text;
 }
 
+// Saving may take as long as the turns before it, and is given some seconds in any case.
+milliseconds SaveGrace(const ServeFlags& flags) {
+  return std::max<milliseconds>(std::chrono::seconds(flags.drain_seconds), kLeastSaveGrace);
+}
+
 StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(EngineOptions options, FlaggedEngineOptions(flags.model));
-  WEFT_ASSIGN_OR_RETURN(options.memory_bytes, ParseMemory(flags.memory));
+  WEFT_ASSIGN_OR_RETURN(options.memory_bytes, ParseBytes("--memory", flags.memory));
+  if (flags.state_disk == "0") {
+    options.state_disk_bytes = -1;
+  } else {
+    WEFT_ASSIGN_OR_RETURN(options.state_disk_bytes, ParseBytes("--state-disk", flags.state_disk));
+  }
+  options.save_grace = SaveGrace(flags);
+  options.on_notice = [](const std::string& text) { serve::LogLine(text); };
   options.max_running = flags.max_running;
   options.max_queued = flags.max_queue;
   options.max_sessions = flags.max_sessions;
@@ -181,6 +198,11 @@ Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer*
              serve::GrpcServer* grpc, serve::PromptLog* prompt_log, ServeSignals* signals) {
   serve::LogLine(StrCat("shutting down: running turns have ", flags.drain_seconds,
                         " s to finish; a second signal ends them at once"));
+  // A service manager that waits for less would kill us among the files.
+  TellServiceManager(StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
+                            std::chrono::microseconds(std::chrono::seconds(flags.drain_seconds) +
+                                                      SaveGrace(flags) + 2 * kSendGrace)
+                                .count()));
   if (grpc != nullptr) grpc->BeginDrain();
   std::atomic<bool> drained{false};
   Status status;
@@ -350,6 +372,11 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   app->add_option("--memory", flags->memory,
                   "For the state of all sessions, such as 800M or 16G (auto: half of what is free)")
       ->capture_default_str();
+  app->add_option("--state-disk", flags->state_disk,
+                  "For computed state in --state-dir, such as 2G: what sessions and prompts that "
+                  "come back need not compute again after a restart; the least useful goes first "
+                  "(auto: the smaller of 10 GB and a tenth of what is free; 0: none)")
+      ->capture_default_str();
   app->add_option("--max-running", flags->max_running, "Turns that run together")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -378,7 +405,8 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   app->add_option("--builtin", flags->builtin_template, "A built-in chat template, such as chatml")
       ->excludes(file);
   app->add_option("--drain-seconds", flags->drain_seconds,
-                  "How long running turns may take to finish after SIGTERM")
+                  "How long running turns may take to finish after SIGTERM; saving sessions may "
+                  "take as long again, and at least 10 s")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
   app->add_option(

@@ -43,6 +43,8 @@ struct Lane {
   bool done = false;
   // A sibling is computing the prefix this lane needs too: the turn it waits for.
   bool waits_for_sibling = false;
+  // More of its prompt is on disk and being read.
+  bool waits_for_disk = false;
   // Its pages were taken to let others go on; it starts over when there is room.
   bool preempted = false;
   int64_t last_row_us = 0;  // when it last advanced, or was admitted
@@ -60,6 +62,7 @@ struct ActiveTurn {
 
   std::vector<std::unique_ptr<Lane>> lanes;  // lane 0 from admission on
   bool prompt_done = false;
+  bool looked_on_disk = false;
   size_t next_chunk = 0;          // into options.prompt_chunks
   int64_t prompt_rows_taken = 0;  // prompt positions whose logits were delivered
   int64_t reported_tokens = -1;   // of the prompt, by the last ProgressEvent

@@ -214,13 +214,7 @@ class EngineThread : public Engine {
     core_->StopAdmitting();
     core_->CutAll(Unavailable("the engine is shutting down"));
     core_->Publish();
-    core_->ParkAll([this](const Status& status) {
-      if (shutdown_status_.ok()) shutdown_status_ = status;
-    });
-    while (core_->FileWorkPending()) {
-      mailbox_->WaitUntil(core_->NextWake());
-      RunMessages();
-    }
+    SaveSessions();
     core_->CloseStore();
     mailbox_->Close();
     // What was posted before the close is answered; it finds an engine that admits
@@ -228,6 +222,25 @@ class EngineThread : public Engine {
     RunMessages();
     core_->CloseView();
     core_.reset();
+  }
+
+  // Within save_grace: half of it for what is on its way to the disk anyway, piece by piece,
+  // the rest for whole files.
+  void SaveSessions() {
+    const auto now = std::chrono::steady_clock::now();
+    const auto end = now + options_.save_grace;
+    const auto keep_end = now + options_.save_grace / 2;
+    while (core_->StillKeeping() && std::chrono::steady_clock::now() < keep_end) {
+      mailbox_->WaitUntil(std::min(core_->NextWake(), keep_end));
+      RunMessages();
+    }
+    core_->ParkAll();
+    while (core_->FileWorkPending()) {
+      mailbox_->WaitUntil(std::min(core_->NextWake(), end));
+      RunMessages();
+      if (std::chrono::steady_clock::now() >= end) core_->AbandonSaves();
+    }
+    shutdown_status_ = core_->SaveOutcome();
   }
 
   void RunMessages() {

@@ -16,6 +16,19 @@ namespace {
 
 std::atomic<uint16_t> next_engine_tag{1};
 
+void AddDiskStats(const DiskTier::Stats& disk, EngineStats* stats) {
+  stats->disk_bytes = disk.bytes;
+  stats->disk_pending += disk.writes_under_way;
+  stats->disk_budget_bytes = disk.budget_bytes;
+  stats->disk_blocks = disk.blocks;
+  stats->disk_read_bytes = disk.read_bytes;
+  stats->disk_written_bytes = disk.written_bytes;
+  stats->disk_skipped_bytes = disk.skipped_bytes;
+  stats->disk_evicted_blocks = disk.evicted_blocks;
+  stats->disk_damaged_blocks = disk.damaged_blocks;
+  stats->disk_failed_writes = disk.failed_writes;
+}
+
 }  // namespace
 
 std::string_view NameOf(SessionState state) {
@@ -115,6 +128,7 @@ Status EngineCore::WarmUp() {
 // --- the whole --------------------------------------------------------------------------
 
 Status EngineCore::CheckIntegrity() {
+  if (disk_ != nullptr) WEFT_RETURN_IF_ERROR(disk_->CheckIntegrity());
   WEFT_RETURN_IF_ERROR(memory_->CheckIntegrity(sessions_));
   Publish();
   return CheckPublished();
@@ -137,6 +151,11 @@ std::chrono::steady_clock::time_point EngineCore::NextWake() const {
         wake = std::min(wake, std::chrono::steady_clock::now() + left);
       }
     }
+  }
+  if (const auto us = keeper_ != nullptr ? keeper_->NextWake() : std::nullopt; us.has_value()) {
+    // What is under way wakes the engine by itself.
+    const auto left = std::chrono::microseconds(*us - NowMicros());
+    if (left.count() > 0) wake = std::min(wake, std::chrono::steady_clock::now() + left);
   }
   return wake;
 }

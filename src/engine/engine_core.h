@@ -13,8 +13,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,9 +26,11 @@
 #include "backend/backend.h"
 #include "base/status.h"
 #include "engine/active_turn.h"
+#include "engine/disk_tier.h"
 #include "engine/engine_view.h"
 #include "engine/session_store.h"
 #include "engine/session_table.h"
+#include "engine/state_keeper.h"
 #include "engine/state_memory.h"
 #include "engine/step_planner.h"
 #include "weft/engine.h"
@@ -65,10 +69,14 @@ class EngineCore {
   void Rename(SessionId id, const std::string& name, const Reply& reply);
   void Close(SessionId id, bool forget, const Reply& reply);
   int64_t CloseIdle(const std::optional<std::string>& domain, int64_t idle_us);
-  // Parks what has a name and can be parked, and tells how that went for each;
-  // FileWorkPending tells when it is done.
-  void ParkAll(const Reply& reply);
+  // The end: what has a name gets to the disk. First what is on its way there anyway (until
+  // StillKeeping says no), then ParkAll saves the rest; FileWorkPending tells when that is
+  // done, and AbandonSaves makes it so soon. SaveOutcome names all that is not on disk.
+  bool StillKeeping();
+  void ParkAll();
   bool FileWorkPending() const { return file_works_ > 0; }
+  void AbandonSaves();
+  Status SaveOutcome() const;
   // From now on calls that need a file are refused: nobody would answer them.
   void CloseStore() { store_closed_ = true; }
 
@@ -146,7 +154,9 @@ class EngineCore {
   Status WarmUp();
 
   StatusOr<SessionId> ForkNow(const Session& from, int64_t position, const SessionOptions& options);
-  Status TruncateNow(Session* session, int64_t position);
+  static Status CheckTruncate(const Session& session, int64_t position);
+  void GoBack(Session* session, int64_t position, const Reply& reply);
+  void ResetNow(Session* session);
   static Status RefuseBusy(const Session& session);
   static Status RefusePoisoned(const Session& session);
 
@@ -163,7 +173,12 @@ class EngineCore {
   void RestoreForTurn(Session* session);
   void FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply);
   void EndFileWork(Session* session);
+  void RenameFile(Session* session, const std::string& old_name, const Reply& reply);
   void CloseNow(Session* session, bool forget, const Reply& reply);
+  // Saves that wait until those before are written: each holds a copy of its session.
+  bool SaveHasRoom(const Session& session) const;
+  void PumpSaves();
+  void SaveNow(Session* session, bool park, bool free_now, const Reply& reply);
   void BecomeParked(Session* session);
 
   // Named turns.
@@ -183,6 +198,23 @@ class EngineCore {
   std::vector<TurnInfo> TurnInfos() const;
   TurnInfo InfoOf(const ActiveTurn& turn, bool runs) const;
   Status CheckPublished() const;
+  // The disk tier (engine_disk.cc).
+  Status OpenDisk(const std::string& layout);
+  void KeepAfterTurn(const ActiveTurn& turn);
+  void KeepIfNamed(Session* session);
+  // Its file is to hold these tokens instead of all that it is to hold by now. The session
+  // waits for that.
+  void WriteInstead(Session* session, std::vector<TokenId> tokens, const Reply& reply);
+  void KeepRunning();
+  bool PumpDisk();
+  void LookOnDisk();
+  void EndLookOnDisk(SessionId id);
+  bool StartLoad(Session* session, int64_t max_tokens, std::function<void()> done);
+  void ReadRun(SessionId id);
+  void TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, size_t n_asked);
+  void EndLoad(SessionId id);
+  void AbandonLoad(Session* session);
+  void TellDiskTokens(ActiveTurn* turn, Session* session);
 
   // Turns, from submission to the end.
   Status ValidateTurn(const Session& session, const TurnOptions& options) const;
@@ -219,6 +251,7 @@ class EngineCore {
   bool OthersWillFreeMemory(const Lane* self) const;
   bool ResumePreempted(bool nobody_runs);
   Status MakeRoomFor(const StepPart& part, const std::vector<StepPart>& prepared);
+  bool GiveUpIdleState();
   bool TakeIdleSession();
   bool PreemptFor(const StepPart& part, const std::vector<StepPart>& prepared);
   Status Begin(OpenStep* step);
@@ -251,7 +284,33 @@ class EngineCore {
   std::unique_ptr<StateMemory> memory_;
   SessionTable sessions_;
   std::unique_ptr<SessionStore> store_;  // null without a state directory
+  std::unique_ptr<DiskTier> disk_;       // null without one, or without the prefix cache
+  std::unique_ptr<StateKeeper> keeper_;  // null without a state directory
+  int64_t kept_running_us_ = 0;
+  // Sessions whose state is being read from blocks, by handle.
+  struct DiskLoad {
+    uint64_t serial = 0;
+    BlockMatch match;
+    int64_t max_tokens = 0;
+    int64_t from = 0;         // tokens that were in memory before
+    int64_t computed = 0;     // and are now
+    int64_t pages_asked = 0;  // of the run that is being read
+    std::function<void()> done;
+  };
+  std::map<uint64_t, DiskLoad> loads_;
+  uint64_t next_load_ = 0;
   int file_works_ = 0;
+  struct WaitingSave {
+    SessionId id;
+    bool park = false;
+    bool free_now = false;
+    Reply reply;
+  };
+  std::deque<WaitingSave> saves_;
+  int64_t save_bytes_ = 0;  // in the store's hands
+  bool saves_abandoned_ = false;
+  std::vector<std::string> not_saved_;  // names; and why the first was not
+  Status not_saved_because_;
   bool store_closed_ = false;
   StepPlanner planner_;
 

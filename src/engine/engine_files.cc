@@ -19,6 +19,10 @@ std::string DescribeLayout(const Backend& backend, std::string_view kv_type,
                 StrJoin(layout.page_bytes, ","), ", slot ", layout.slot_bytes);
 }
 
+// Copies of sessions that are being written, beside the one that there may always be.
+constexpr int64_t kLeastSaveBytes = int64_t{1} << 20;
+constexpr int64_t kMostSaveBytes = int64_t{64} << 20;
+
 // How long ago the session in a file was used. A damaged file tells no time, and what one
 // tells is not trusted.
 int64_t IdleMicros(const SavedSession& file) {
@@ -32,17 +36,21 @@ int64_t IdleMicros(const SavedSession& file) {
 Status EngineCore::OpenStore() {
   if (options_.state_dir.empty()) return OkStatus();
   const std::string kv_type(KvInfo(options_.kv_type).name);
-  SessionStore::Identity identity{
-      .model = model_->fingerprint(),
-      .layout = DescribeLayout(model_->backend(), kv_type, memory_->layout()),
-      .kv_type = kv_type,
-      .sizes = memory_->layout()};
+  const std::string layout = DescribeLayout(model_->backend(), kv_type, memory_->layout());
+  SessionStore::Identity identity{.model = model_->fingerprint(),
+                                  .layout = layout,
+                                  .kv_type = kv_type,
+                                  .sizes = memory_->layout()};
   WEFT_ASSIGN_OR_RETURN(store_,
                         SessionStore::Open(options_.state_dir, std::move(identity), post_back_));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<SavedSession> saved, store_->ListAll());
+  std::vector<std::string> strangers;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<SavedSession> saved, store_->ListAll(&strangers));
   for (const SavedSession& file : saved) {
     auto session = sessions_.CreateSaved(file.domain, file.name);
-    WEFT_RETURN_IF_ERROR(Annotate(session.status(), options_.state_dir, ": "));
+    if (!session.ok()) {
+      strangers.push_back(StrCat(Printable(file.name), ": ", Message(session.status())));
+      continue;
+    }
     (*session)->state = SessionState::kParked;
     (*session)->saved = true;
     (*session)->saved_tokens = file.n_tokens;
@@ -50,7 +58,12 @@ Status EngineCore::OpenStore() {
     (*session)->last_used_us = NowMicros() - IdleMicros(file);
     Touch(*session);
   }
-  return OkStatus();
+  for (const std::string& stranger : strangers) {
+    if (options_.on_notice) {
+      options_.on_notice(StrCat("ignored in the state directory: ", stranger));
+    }
+  }
+  return OpenDisk(layout);
 }
 
 Status EngineCore::CheckSavable(const Session& session) const {
@@ -115,20 +128,62 @@ void EngineCore::Save(SessionId id, const Reply& reply) {
   });
 }
 
+bool EngineCore::SaveHasRoom(const Session& session) const {
+  const int64_t most = std::clamp(memory_->budget_bytes() / 8, kLeastSaveBytes, kMostSaveBytes);
+  return save_bytes_ == 0 || save_bytes_ + memory_->BytesOf(session) <= most;
+}
+
 void EngineCore::StartSave(Session* session, bool park, bool free_now, const Reply& reply) {
-  auto snapshot = SnapshotOf(*session);
-  if (!snapshot.ok()) return reply(snapshot.status());
-  if (free_now) memory_->Drop(session);
-  Touch(session);
-  const SessionId id = session->id;
-  const int64_t n_tokens = session->n_tokens();
   session->file_work = true;
   ++file_works_;
+  saves_.push_back({session->id, park, free_now, reply});
+  PumpSaves();
+}
+
+void EngineCore::PumpSaves() {
+  while (!saves_.empty()) {
+    Session* const session = sessions_.Find(saves_.front().id);
+    if (session != nullptr && !saves_abandoned_ && !SaveHasRoom(*session)) return;
+    const WaitingSave save = std::move(saves_.front());
+    saves_.pop_front();
+    if (session != nullptr && !saves_abandoned_) {
+      SaveNow(session, save.park, save.free_now, save.reply);
+      continue;
+    }
+    --file_works_;
+    if (session != nullptr) EndFileWork(session);
+    save.reply(DeadlineExceeded("the time for saving was over"));
+  }
+}
+
+void EngineCore::SaveNow(Session* session, bool park, bool free_now, const Reply& reply) {
+  auto snapshot = SnapshotOf(*session);
+  if (!snapshot.ok()) {
+    --file_works_;
+    EndFileWork(session);
+    return reply(snapshot.status());
+  }
+  const int64_t bytes = memory_->BytesOf(*session);
+  if (free_now) {
+    memory_->Drop(session);
+    memory_->ReturnFreed();
+  }
+  Touch(session);
+  save_bytes_ += bytes;
+  const int64_t n_tokens = session->n_tokens();
   store_->Save(session->domain, session->name, *std::move(snapshot),
-               [this, id, park, n_tokens, reply](const Status& status) {
+               [this, id = session->id, version = session->changes, park, n_tokens, bytes,
+                reply](const Status& status) {
                  --file_works_;
+                 save_bytes_ -= bytes;
+                 Session* const self = sessions_.Find(id);
+                 if (self != nullptr && status.ok()) {
+                   self->kept = true;
+                   self->kept_version = version;
+                 }
                  FinishSave(id, park, n_tokens, status);
                  reply(status);
+                 PumpSaves();
                });
 }
 
@@ -165,6 +220,8 @@ void EngineCore::RestoreForTurn(Session* session) {
 void EngineCore::BecomeParked(Session* session) {
   memory_->Drop(session);
   memory_->ReturnFreed();
+  session->saved = true;
+  session->saved_tokens = session->n_tokens();
   session->tokens = {};
   session->note.clear();
   session->state = SessionState::kParked;
@@ -210,27 +267,67 @@ void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, c
   session->note = std::move(loaded->note);
   session->state = session->turn != nullptr ? SessionState::kRunning : SessionState::kReady;
   session->last_used_us = NowMicros();
+  session->kept = true;
+  session->kept_version = ++session->changes;
   ++stats_.restores;
   while (loaded->state.n_tokens > 0) {
     const Status status = memory_->WriteState(session, loaded->state);
     if (status.ok()) break;
-    if (status.code() == StatusCode::kResourceExhausted && TakeIdleSession()) continue;
+    if (status.code() == StatusCode::kResourceExhausted && GiveUpIdleState()) continue;
     // The tokens are there; the state is computed again.
     session->note = StrCat("the saved state was not taken: ", Message(status));
     break;
   }
-  reply(OkStatus());
+  session->from_disk += session->computed;
+  // A turn looks for the rest itself.
+  const auto done = [reply] { reply(OkStatus()); };
+  if (session->turn != nullptr || !StartLoad(session, session->n_tokens(), done)) done();
 }
 
-void EngineCore::ParkAll(const Reply& reply) {
+bool EngineCore::StillKeeping() {
+  if (keeper_ == nullptr) return false;
+  PumpDisk();
+  bool writing = keeper_->NextWake().has_value();
+  sessions_.ForEach([&](Session* session) { writing = writing || session->keeps_under_way > 0; });
+  return writing;
+}
+
+void EngineCore::ParkAll() {
   if (store_ == nullptr) return;
+  keeper_->ReleaseMemory();
+  std::vector<SessionId> ids;
   sessions_.ForEach([&](Session* session) {
     if (session->state != SessionState::kReady || !CheckSavable(*session).ok()) return;
     // An empty one replaces its file, so that what was reset does not come back.
-    if (session->tokens.empty() && !session->saved) return;
-    StartSave(session, /*park=*/true, /*free_now=*/true, reply);
-    memory_->ReturnFreed();
+    if (session->tokens.empty() && !session->has_file()) return;
+    if (!keeper_->IsKept(*session)) ids.push_back(session->id);
   });
+  for (const SessionId id : ids) {
+    Session* const session = sessions_.Find(id);
+    if (session == nullptr || session->file_work) continue;
+    StartSave(session, /*park=*/true, /*free_now=*/true, [this, id](const Status& status) {
+      const Session* const self = sessions_.Find(id);
+      if (status.ok() || self == nullptr) return;
+      // Where the tokens are on disk the state alone is lost, and computed again.
+      if (self->kept && self->kept_version == self->changes) return;
+      not_saved_.push_back(StrCat("\"", Printable(self->name), "\""));
+      if (not_saved_because_.ok()) not_saved_because_ = status;
+    });
+  }
+  if (disk_ != nullptr) disk_->WriteIndex();
+}
+
+void EngineCore::AbandonSaves() {
+  if (std::exchange(saves_abandoned_, true) || store_ == nullptr) return;
+  store_->Abandon();
+  PumpSaves();
+}
+
+Status EngineCore::SaveOutcome() const {
+  if (not_saved_.empty()) return OkStatus();
+  const bool one = not_saved_.size() == 1;
+  return Annotate(not_saved_because_, one ? "session " : "sessions ", StrJoin(not_saved_, ", "),
+                  one ? " was" : " were", " not saved: ");
 }
 
 void EngineCore::Rename(SessionId id, const std::string& name, const Reply& reply) {
@@ -243,21 +340,41 @@ void EngineCore::Rename(SessionId id, const std::string& name, const Reply& repl
     }
     const Status status = sessions_.Rename(session, name);
     Touch(session);
-    if (!status.ok() || !session->saved || name == old_name) return reply(status);
-    session->file_work = true;
-    ++file_works_;
-    store_->Rename(session->domain, old_name, name, [=, this](const Status& renamed) {
-      --file_works_;
-      if (Session* const self = sessions_.Find(id)) {
-        EndFileWork(self);
-        // The old name is still free: names change on this thread alone, and a new
-        // session of that name would have found its file.
-        if (!renamed.ok()) (void)sessions_.Rename(self, old_name);
-        RestoreForTurn(self);
-      }
-      reply(renamed);
-    });
+    if (!status.ok() || name == old_name) return reply(status);
+    if (session->has_file()) return RenameFile(session, old_name, reply);
+    if (session->turn == nullptr) KeepIfNamed(session);
+    reply(status);
   });
+}
+
+void EngineCore::RenameFile(Session* session, const std::string& old_name, const Reply& reply) {
+  const SessionId id = session->id;
+  const std::string name = session->name;
+  session->file_work = true;
+  ++file_works_;
+  const auto finish = [=, this](const Status& status) {
+    --file_works_;
+    Session* const self = sessions_.Find(id);
+    // Tokens that were being written may never have got there.
+    const bool had_none = status.code() == StatusCode::kNotFound && self != nullptr && !self->saved;
+    const Status renamed = had_none ? OkStatus() : status;
+    if (self != nullptr) {
+      if (name.empty() || had_none) self->kept = false;
+      EndFileWork(self);
+      // The old name is still free: names change on this thread alone, and a new
+      // session of that name would have found its file.
+      if (!renamed.ok()) (void)sessions_.Rename(self, old_name);
+      Touch(self);
+      RestoreForTurn(self);
+    }
+    reply(renamed);
+  };
+  if (name.empty()) {
+    keeper_->Forget(session);
+    store_->Remove(session->domain, old_name, finish);
+  } else {
+    store_->Rename(session->domain, old_name, name, finish);
+  }
 }
 
 void EngineCore::Close(SessionId id, bool forget, const Reply& reply) {
@@ -290,26 +407,35 @@ void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
     session = sessions_.Find(id);
     if (session == nullptr) return reply(OkStatus());  // anonymous: gone with its turn
   }
-  const bool saved = session->saved;
+  const bool saved = session->saved, has_file = session->has_file();
   const int64_t saved_tokens = session->saved_tokens;
   const int64_t last_used_us = session->last_used_us;
   const std::string domain = session->domain, name = session->name;
   DestroySession(session);
   memory_->ReturnFreed();
-  if (!saved) return reply(OkStatus());
-  if (!forget) {
-    auto parked = sessions_.CreateSaved(domain, name);
-    if (!parked.ok()) return reply(parked.status());
-    (*parked)->state = SessionState::kParked;
-    (*parked)->saved = true;
-    (*parked)->saved_tokens = saved_tokens;
-    (*parked)->last_used_us = last_used_us;
-    Touch(*parked);
-    return reply(OkStatus());
-  }
+  if (!has_file) return reply(OkStatus());
+  const auto list_parked = [=, this](const std::string& note) -> Status {
+    WEFT_ASSIGN_OR_RETURN(Session* const parked, sessions_.CreateSaved(domain, name));
+    parked->state = SessionState::kParked;
+    parked->saved = true;
+    parked->saved_tokens = saved_tokens;
+    parked->last_used_us = last_used_us;
+    parked->note = note;
+    Touch(parked);
+    return OkStatus();
+  };
+  if (saved && !forget) return reply(list_parked(""));
   ++file_works_;
-  store_->Remove(domain, name, [this, reply](const Status& status) {
+  store_->Remove(domain, name, [=, this](const Status& status) {
     --file_works_;
+    // Tokens that were being written may never have got there.
+    if (status.ok() || (!saved && status.code() == StatusCode::kNotFound)) {
+      return reply(OkStatus());
+    }
+    // It is there still, and can be found. Another of its name will replace its file.
+    if (status.code() != StatusCode::kNotFound) {
+      (void)list_parked(StrCat("it could not be removed: ", Message(status)));
+    }
     reply(status);
   });
 }

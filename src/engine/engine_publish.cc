@@ -26,6 +26,7 @@ void EngineCore::Touch(Session* session) {
 
 void EngineCore::Put(Session* session) {
   session->is_touched = false;
+  if (session->holds_for_disk) return;
   view_->Put(InfoOf(*session),
              session->state == SessionState::kRunning ? 0 : session->last_used_us);
 }
@@ -70,6 +71,9 @@ EngineStats EngineCore::Stats() const {
   stats.attention_us = stages.attention_ns / 1000;
   stats.weight_bytes_read = stages.weight_bytes;
   stats.kv_bytes_read = stages.kv_bytes;
+  stats.save_bytes = save_bytes_;
+  if (keeper_ != nullptr) stats.disk_pending = keeper_->pending();
+  if (disk_ != nullptr) AddDiskStats(disk_->stats(), &stats);
   return stats;
 }
 
@@ -124,7 +128,7 @@ TurnInfo EngineCore::InfoOf(const ActiveTurn& turn, bool runs) const {
     }
     return info;
   }
-  const bool waits = first.waits_for_sibling || first.preempted;
+  const bool waits = first.waits_for_sibling || first.waits_for_disk || first.preempted;
   info.stage = waits ? TurnInfo::Stage::kWaiting : TurnInfo::Stage::kReading;
   info.done_tokens = first.session->computed;
   if (turn.first_row_us > 0) {
@@ -141,6 +145,7 @@ Status EngineCore::CheckPublished() const {
   Status status;
   int64_t n_sessions = 0;
   sessions_.ForEach([&](Session* session) {
+    if (session->holds_for_disk) return;
     ++n_sessions;
     const SessionInfo now = InfoOf(*session);
     const auto info = seen->Inspect(session->id);

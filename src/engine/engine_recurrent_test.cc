@@ -415,6 +415,7 @@ TEST_P(EngineRecurrentTest, DamagedStateIsComputedAgainFromTheTokens) {
     EngineOptions options = SmallEngine();
     options.checkpoint_tokens = checkpoint_tokens;
     options.state_dir = folder.path();
+    options.state_disk_bytes = -1;  // its file is all there is
     {
       auto engine = Start(options);
       const SessionId session = NewSession(engine.get(), "s");
@@ -445,6 +446,7 @@ class SavedCheckpointsTest : public EngineRecurrentTest {
   void SetUp() override {
     options_.checkpoint_tokens = 64;
     options_.state_dir = folder_.path();
+    options_.state_disk_bytes = -1;
     auto engine = Start(options_);
     const SessionId session = NewSession(engine.get(), "s");
     RunTurn(engine.get(), session, Greedy(RandomTokens(300, 1), 30));

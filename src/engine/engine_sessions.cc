@@ -59,27 +59,54 @@ StatusOr<SessionId> EngineCore::ForkNow(const Session& from, int64_t position,
   memory_->Share(from, position, fork);
   fork->last_used_us = NowMicros();
   Touch(fork);
+  KeepIfNamed(fork);
   return fork->id;
 }
 
 void EngineCore::Truncate(SessionId id, int64_t position, const Reply& reply) {
   WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& session) {
-    reply(session.ok() ? TruncateNow(*session, position) : session.status());
+    if (!session.ok()) return reply(session.status());
+    const Status status = CheckTruncate(**session, position);
+    if (!status.ok()) return reply(status);
+    GoBack(*session, position, reply);
   });
 }
 
-Status EngineCore::TruncateNow(Session* session, int64_t position) {
-  WEFT_RETURN_IF_ERROR(RefuseWhileRunning(*session, "truncate"));
-  WEFT_RETURN_IF_ERROR(RefusePoisoned(*session));
-  if (position < 0 || position > static_cast<int64_t>(session->tokens.size())) {
+Status EngineCore::CheckTruncate(const Session& session, int64_t position) {
+  WEFT_RETURN_IF_ERROR(RefuseWhileRunning(session, "truncate"));
+  WEFT_RETURN_IF_ERROR(RefusePoisoned(session));
+  if (position < 0 || position > static_cast<int64_t>(session.tokens.size())) {
     return OutOfRange("cannot go back to token ", position, ": the session has ",
-                      session->tokens.size());
+                      session.tokens.size());
   }
-  memory_->Truncate(session, position);
-  session->tokens.resize(static_cast<size_t>(position));
-  memory_->ReturnFreed();
-  Touch(session);
   return OkStatus();
+}
+
+// Forgets what is after the position, first on disk where the session has a file: what was
+// acknowledged does not come back.
+void EngineCore::GoBack(Session* session, int64_t position, const Reply& reply) {
+  const SessionId id = session->id;
+  const auto apply = [=, this](Session* self) {
+    memory_->Truncate(self, position);
+    memory_->ReturnFreed();
+    self->tokens.resize(static_cast<size_t>(position));
+    ++self->changes;
+    Touch(self);
+  };
+  if (keeper_ == nullptr || !session->has_file()) {
+    apply(session);
+    return reply(OkStatus());
+  }
+  std::vector<TokenId> tokens(session->tokens.begin(), session->tokens.begin() + position);
+  WriteInstead(session, std::move(tokens), [=, this](const Status& status) {
+    Session* const self = sessions_.Find(id);
+    if (status.ok() && self != nullptr) {
+      apply(self);
+      self->kept = true;
+      self->kept_version = self->changes;
+    }
+    reply(Annotate(status, "the session is as it was, because its file could not be changed: "));
+  });
 }
 
 void EngineCore::Reset(SessionId id, const Reply& reply) {
@@ -88,17 +115,51 @@ void EngineCore::Reset(SessionId id, const Reply& reply) {
     Session* const session = *found;
     const Status status = RefuseWhileRunning(*session, "reset");
     if (!status.ok()) return reply(status);
-    memory_->Drop(session);
-    memory_->ReturnFreed();
-    session->tokens.clear();
-    session->note.clear();
-    session->state = SessionState::kReady;
-    Touch(session);
-    reply(OkStatus());
+    if (keeper_ == nullptr || !session->has_file()) {
+      ResetNow(session);
+      return reply(OkStatus());
+    }
+    const std::string domain = session->domain, name = session->name;
+    const auto finish = [=, this](const Status& done, bool has_file) {
+      Session* const self = sessions_.Find(id);
+      if (done.ok() && self != nullptr) {
+        ResetNow(self);
+        self->kept = has_file;
+        self->saved = self->saved && has_file;
+        self->saved_tokens = 0;
+        self->kept_version = self->changes;
+      }
+      reply(Annotate(done, "the session is as it was, because its file could not be changed: "));
+    };
+    WriteInstead(session, {}, [=, this](const Status& written) {
+      Session* const self = sessions_.Find(id);
+      if (written.ok() || self == nullptr) return finish(written, true);
+      // A full disk cannot keep anybody from forgetting.
+      self->file_work = true;
+      ++file_works_;
+      store_->Remove(domain, name, [=, this](const Status& removed) {
+        --file_works_;
+        if (Session* const waiting = sessions_.Find(id)) EndFileWork(waiting);
+        const bool gone = removed.ok() || removed.code() == StatusCode::kNotFound;
+        finish(gone ? OkStatus() : written, false);
+      });
+    });
   });
 }
 
+void EngineCore::ResetNow(Session* session) {
+  memory_->Drop(session);
+  memory_->ReturnFreed();
+  session->tokens.clear();
+  session->note.clear();
+  ++session->changes;
+  session->state = session->turn != nullptr ? SessionState::kRunning : SessionState::kReady;
+  Touch(session);
+}
+
 void EngineCore::DestroySession(Session* session) {
+  AbandonLoad(session);
+  if (keeper_ != nullptr && !session->name.empty()) keeper_->Forget(session);
   Touch(session);  // others may have shared its pages
   view_->Remove(session->id);
   memory_->Drop(session);

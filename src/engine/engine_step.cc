@@ -37,6 +37,8 @@ bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
   SweepTurns();
   Admit();
   RefreshSiblingWaits();
+  LookOnDisk();
+  const bool kept = PumpDisk();
   if (long_step_ == nullptr) {
     const Candidates lanes = ReadyLanes();
     BeginLongStep(TakeRows(lanes, planner_.PlanLong(lanes.views)));
@@ -63,7 +65,7 @@ bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
   } else {
     const bool retired = SweepTurns();
     memory_->ReturnFreed();
-    return resumed || retired;
+    return resumed || retired || kept;
   }
   SweepTurns();
   return true;
@@ -97,8 +99,10 @@ EngineCore::Candidates EngineCore::ReadyLanes() const {
   for (const auto& turn : running_) {
     if (turn->stalled_since_us > 0 || turn->queue->Full()) continue;
     for (const auto& lane : turn->lanes) {
-      if (lane->done || lane->waits_for_sibling || lane->preempted) continue;
-      if (lane->session->in_step) continue;
+      if (lane->done || lane->waits_for_sibling || lane->waits_for_disk || lane->preempted ||
+          lane->session->in_step) {
+        continue;
+      }
       candidates.views.push_back(ViewOf(*turn, *lane));
       candidates.parts.push_back({.turn = turn.get(), .lane = lane.get()});
     }
@@ -216,10 +220,15 @@ Status EngineCore::MakeRoomFor(const StepPart& part, const std::vector<StepPart>
   while (true) {
     const Status status = memory_->Prepare(part.lane->session, part.rows);
     if (status.code() != StatusCode::kResourceExhausted) return status;
-    if (TakeIdleSession()) continue;
+    if (GiveUpIdleState()) continue;
     if (PreemptFor(part, prepared)) continue;
     return status;
   }
+}
+
+// First what only waits for the disk.
+bool EngineCore::GiveUpIdleState() {
+  return (keeper_ != nullptr && keeper_->ReleaseMemory()) || TakeIdleSession();
 }
 
 // Takes the state of the session that was not used for longest and is not running: to
@@ -228,13 +237,21 @@ Status EngineCore::MakeRoomFor(const StepPart& part, const std::vector<StepPart>
 bool EngineCore::TakeIdleSession() {
   Session* oldest = nullptr;
   sessions_.ForEach([&](Session* session) {
-    if (session->file_work || memory_->BytesOf(*session) == 0) return;
+    if (session->holds_for_disk || session->file_work || memory_->BytesOf(*session) == 0) return;
     if (session->turn != nullptr && !session->turn->lanes.empty()) return;
     if (oldest == nullptr || session->last_used_us < oldest->last_used_us) oldest = session;
   });
   if (oldest == nullptr) return false;
   if (CheckSavable(*oldest).ok()) {
-    StartSave(oldest, /*park=*/true, /*free_now=*/true, [](const Status&) {});
+    if (keeper_->IsKept(*oldest)) {
+      BecomeParked(oldest);
+      return true;
+    }
+    // Where too much is being written already its tokens alone are kept: waiting would hold up
+    // those who run.
+    if (saves_.empty() && SaveHasRoom(*oldest)) {
+      StartSave(oldest, /*park=*/true, /*free_now=*/true, [](const Status&) {});
+    }
   }
   memory_->Drop(oldest);
   Touch(oldest);
@@ -311,6 +328,7 @@ Status EngineCore::Begin(OpenStep* step) {
       part.turn->usage.queued_us = begin_us - part.turn->submitted_us;
       part.turn->started.cached_tokens = part.first_row;
       part.turn->usage.cached_tokens = part.first_row;
+      TellDiskTokens(part.turn, part.lane->session);
       stats_.cached_tokens += part.first_row;
       ReportProgress(part, part.first_row);
     }

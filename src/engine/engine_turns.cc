@@ -373,6 +373,7 @@ void EngineCore::RollBackPrompt(ActiveTurn* turn) {
 }
 
 void EngineCore::Retire(ActiveTurn* turn) {
+  AbandonLoad(turn->session);
   for (const auto& lane : turn->lanes) {
     if (lane->session->state != SessionState::kPoisoned) memory_->KeepTail(lane->session);
   }
@@ -384,6 +385,7 @@ void EngineCore::Retire(ActiveTurn* turn) {
   if (session->state == SessionState::kRunning) session->state = SessionState::kReady;
   if (session->restoring) session->state = SessionState::kParked;  // until it is back
   Touch(session);
+  KeepAfterTurn(*turn);
   if (turn->closes_session) DestroySession(session);
   if (turn->failed) {
     ++stats_.turns_failed;

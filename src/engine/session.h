@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/tokens.h"
 #include "state/page_pool.h"
 #include "state/page_table.h"
+#include "state/session_file.h"
 #include "weft/engine.h"
 
 namespace weft {
@@ -63,10 +65,26 @@ struct Session {
   bool file_work = false;
   bool restoring = false;  // the work is a restore: it stays parked until then
   std::vector<std::function<void()>> after_file_work;
-  // The state directory has a file of it, with this many tokens. While the session is
-  // parked its tokens are there alone.
+  // The state directory has a file of it that somebody counts on, with this many tokens.
+  // While the session is parked its tokens are there alone.
   bool saved = false;
   int64_t saved_tokens = 0;
+  // Beside that its tokens are written whenever they changed, without being asked. How often
+  // they changed, which of these versions the file has, and how many writes are under way.
+  bool kept = false;
+  uint64_t changes = 0;
+  uint64_t kept_version = 0;
+  int keeps_under_way = 0;
+  bool keep_again = false;
+  // The recurrent state that was kept last, which the next one replaces.
+  std::optional<Fingerprint> kept_slot;
+  // Up to where the running turn's state is kept.
+  int64_t kept_tokens = 0;
+  // Tokens whose state came from the disk, until a turn has told its client.
+  int64_t from_disk = 0;
+  // It only holds state that is on its way to the disk.
+  bool holds_for_disk = false;
+  bool has_file() const { return saved || kept || keeps_under_way > 0; }
   int64_t last_used_us = 0;
 };
 

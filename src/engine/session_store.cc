@@ -9,8 +9,9 @@ namespace weft {
 namespace {
 
 // Supplies a state's parts in the order in which a file asks for them.
-StateSource SourceOf(const StateMemory::SavedState& state) {
-  return [&state](int group, int64_t page, std::span<std::byte> out) -> Status {
+StateSource SourceOf(const StateMemory::SavedState& state, const std::atomic<bool>& abandoned) {
+  return [&state, &abandoned](int group, int64_t page, std::span<std::byte> out) -> Status {
+    if (abandoned) return DeadlineExceeded("the time for saving was over");
     const auto part = [&]() -> const std::vector<std::byte>& {
       if (group == kSlotPart) return state.slot;
       if (group == kCheckpointPart) return state.checkpoints[static_cast<size_t>(page)].slot;
@@ -77,7 +78,7 @@ void SessionStore::Save(const std::string& domain, const std::string& name,
   auto shared = std::make_shared<SessionSnapshot>(std::move(snapshot));
   worker_.Post([this, domain, name, shared, done = std::move(done)] {
     const Status status =
-        directory_->Save(MakeHead(domain, name, *shared), SourceOf(shared->state));
+        directory_->Save(MakeHead(domain, name, *shared), SourceOf(shared->state, abandoned_));
     post_back_([done, status] { done(status); });
   });
 }
@@ -127,7 +128,8 @@ void SessionStore::Remove(const std::string& domain, const std::string& name,
 Status SessionStore::RenameNow(const std::string& domain, const std::string& from,
                                const std::string& to) {
   WEFT_ASSIGN_OR_RETURN(const SessionSnapshot snapshot, LoadNow(domain, from));
-  WEFT_RETURN_IF_ERROR(directory_->Save(MakeHead(domain, to, snapshot), SourceOf(snapshot.state)));
+  WEFT_RETURN_IF_ERROR(
+      directory_->Save(MakeHead(domain, to, snapshot), SourceOf(snapshot.state, abandoned_)));
   return directory_->Remove(domain, from);
 }
 

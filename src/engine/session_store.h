@@ -6,6 +6,7 @@
 #ifndef WEFT_ENGINE_SESSION_STORE_H_
 #define WEFT_ENGINE_SESSION_STORE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -45,8 +46,16 @@ class SessionStore {
   static StatusOr<std::unique_ptr<SessionStore>> Open(const std::string& path, Identity identity,
                                                       PostBack post_back);
 
+  const std::string& path() const { return directory_->path(); }
+  // For more work that must not stand between two steps; in order with this one's.
+  Worker* worker() { return &worker_; }
+
   // What the directory holds. Before the first operation only.
-  StatusOr<std::vector<SavedSession>> ListAll() const { return directory_->ListAll(); }
+  StatusOr<std::vector<SavedSession>> ListAll(std::vector<std::string>* strangers) const {
+    return directory_->ListAll(strangers);
+  }
+  // What is being saved, and what waits for that, fails soon. Any thread.
+  void Abandon() { abandoned_ = true; }
 
   // `done(OK)` means that it is on disk.
   void Save(const std::string& domain, const std::string& name, SessionSnapshot snapshot,
@@ -74,6 +83,7 @@ class SessionStore {
   const std::unique_ptr<StateDirectory> directory_;
   const Identity identity_;
   const PostBack post_back_;
+  std::atomic<bool> abandoned_{false};
   Worker worker_;  // last, so that it ends first
 };
 

@@ -126,6 +126,32 @@ class StateMemory {
   // REQUIRES: the session holds no state. Leaves none on error.
   Status WriteState(Session* session, const SavedState& state);
 
+  // --- in and out, block by block (state_memory_blocks.cc) --------------------------
+  // Which groups' pages of an entry the session holds, bit by bit; and which every state needs.
+  uint64_t GroupsAt(const Session& session, int64_t entry) const;
+  uint64_t groups_always_needed() const;
+  const std::vector<GroupShape>& shapes() const { return shapes_; }
+  // The entry's pages of these groups, one after the other, as they are after the first
+  // session.computed tokens.
+  StatusOr<std::vector<std::byte>> ReadBlock(const Session& session, int64_t entry,
+                                             uint64_t groups) const;
+  StatusOr<std::vector<std::byte>> ReadSlot(SlotId slot) const;
+  // Of the session's first computed tokens: those that a file of it would have, and the last
+  // that is known.
+  std::vector<PrefixIndex::Checkpoint> CheckpointsToKeep(const Session& session) const;
+  // Appends the state of `n` tokens from blocks of the entries from session->computed on. With
+  // windows or recurrent state nobody may use it until FinishBlocks has ended it.
+  // RESOURCE_EXHAUSTED as Prepare.
+  struct BlockPages {
+    uint64_t groups = 0;
+    std::span<const std::byte> bytes;
+  };
+  Status AppendBlocks(Session* session, int64_t n, std::span<const BlockPages> blocks);
+  // `slot` is the recurrent state after all that was appended, empty without such.
+  Status FinishBlocks(Session* session, std::span<const std::byte> slot);
+  // Whether what AppendBlocks leaves is whole without FinishBlocks.
+  bool blocks_stand_alone() const;
+
   // --- the whole --------------------------------------------------------------------
   // Of what somebody holds.
   int64_t used_bytes() const { return page_bytes() + slots_used() * layout_.slot_bytes; }

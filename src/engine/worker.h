@@ -1,5 +1,5 @@
 // One thread that runs jobs in order: the engine's file work (reading and writing
-// session files), so that a disk never stands between two steps.
+// session files and blocks of state), so that a disk never stands between two steps.
 #ifndef WEFT_ENGINE_WORKER_H_
 #define WEFT_ENGINE_WORKER_H_
 
@@ -28,6 +28,14 @@ class Worker {
     {
       MutexLock lock(&mutex_);
       jobs_.push_back(std::move(job));
+    }
+    arrived_.NotifyAll();
+  }
+  // Before all that waits: somebody waits for this.
+  void PostFirst(std::function<void()> job) WEFT_EXCLUDES(mutex_) {
+    {
+      MutexLock lock(&mutex_);
+      jobs_.push_front(std::move(job));
     }
     arrived_.NotifyAll();
   }

@@ -140,6 +140,7 @@ class PromptRun {
       for (Choice& choice : choices_) {
         choice.usage.prompt_tokens = started->prompt_tokens;
         choice.usage.cached_tokens = started->cached_tokens;
+        choice.usage.disk_tokens = started->disk_tokens;
       }
       seed_ = started->seed;
     } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {

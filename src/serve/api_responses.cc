@@ -19,7 +19,8 @@ using nlohmann::ordered_json;
 
 ordered_json UsageJson(const ReplyUsage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
-          {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"input_tokens_details",
+           {{"cached_tokens", usage.cached_tokens}, {"disk_tokens", usage.disk_tokens}}},
           {"output_tokens", usage.completion_tokens},
           {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};

@@ -84,6 +84,7 @@ StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& wat
   request.finished = [&responder = watch.responder()](const TurnUsage& usage) {
     responder.NoteTokens({.prompt = usage.prompt_tokens,
                           .cached = usage.cached_tokens,
+                          .disk = usage.disk_tokens,
                           .computed = usage.computed_tokens,
                           .completion = usage.completion_tokens});
   };

@@ -70,6 +70,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   void NoteTokens(const TurnTokens& tokens) override {
     tokens_.prompt += tokens.prompt;
     tokens_.cached += tokens.cached;
+    tokens_.disk += tokens.disk;
     tokens_.computed += tokens.computed;
     tokens_.completion += tokens.completion;
   }

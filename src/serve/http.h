@@ -48,6 +48,7 @@ struct HttpRequest {
 struct TurnTokens {
   int64_t prompt = 0;
   int64_t cached = 0;
+  int64_t disk = 0;  // of those cached, read from the disk
   int64_t computed = 0;
   int64_t completion = 0;
 };

@@ -196,9 +196,10 @@ std::optional<ApiError> HttpGuard::Refusal(const HttpRequest& head, bool is_publ
 HttpHeaders HttpGuard::CorsHeaders(const HttpRequest& head) const {
   const std::string_view origin = head.Header("Origin");
   if (origin.empty() || !ListsOrigin(origin)) return {};
-  HttpHeaders headers = {{"Access-Control-Allow-Origin", any_origin_ ? "*" : std::string(origin)},
-                         {"Access-Control-Expose-Headers", "X-Request-Id, request-id, X-Weft-Ignored, X-Weft-Warning"},
-                         {"Vary", "Origin"}};
+  HttpHeaders headers = {
+      {"Access-Control-Allow-Origin", any_origin_ ? "*" : std::string(origin)},
+      {"Access-Control-Expose-Headers", "X-Request-Id, request-id, X-Weft-Ignored, X-Weft-Warning"},
+      {"Vary", "Origin"}};
   if (head.method == "OPTIONS") {
     const std::string_view asked = head.Header("Access-Control-Request-Headers");
     headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");

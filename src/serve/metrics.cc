@@ -116,6 +116,8 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
                stats.prompt_tokens);
   out->Counter("weft_cached_tokens_total", "Prompt tokens whose state was there already.",
                stats.cached_tokens);
+  out->Counter("weft_disk_tokens_total", "Of these, tokens whose state was read from the disk.",
+               stats.disk_tokens);
   out->Counter("weft_generated_tokens_total", "Tokens that were sampled.", stats.generated_tokens);
   out->Counter("weft_turns_refused_total", "Turns refused because the queue was full.",
                stats.turns_refused);
@@ -132,6 +134,28 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
   out->Counter("weft_restores_total", "Sessions read from the state directory.", stats.restores);
   out->Counter("weft_pages_copied_total", "Shared pages copied before a write.",
                stats.pages_copied);
+  out->Gauge("weft_save_bytes", "Bytes of copies of sessions whose files are being written.",
+             stats.save_bytes);
+  out->Gauges("weft_state_disk_bytes", "Bytes of the blocks of state in the state directory.",
+              "kind", {{"used", stats.disk_bytes}, {"budget", stats.disk_budget_bytes}});
+  out->Gauge("weft_state_disk_blocks", "Blocks of state in the state directory.",
+             stats.disk_blocks);
+  out->Gauge("weft_state_disk_pending", "Blocks, sessions and prompts on their way to the disk.",
+             stats.disk_pending);
+  out->Counter("weft_state_disk_written_bytes_total", "Bytes of state written in blocks.",
+               stats.disk_written_bytes);
+  out->Counter("weft_state_disk_read_bytes_total", "Bytes of state read from blocks.",
+               stats.disk_read_bytes);
+  out->Counter("weft_state_disk_skipped_bytes_total",
+               "Bytes of state that were not written: of too little use, or the hour's share was "
+               "used up, or the disk refused.",
+               stats.disk_skipped_bytes);
+  out->Counter("weft_state_disk_evicted_blocks_total", "Blocks removed to make room for others.",
+               stats.disk_evicted_blocks);
+  out->Counter("weft_state_disk_damaged_blocks_total", "Blocks that were found damaged.",
+               stats.disk_damaged_blocks);
+  out->Counter("weft_state_disk_failed_writes_total", "Blocks that the disk refused.",
+               stats.disk_failed_writes);
   out->Counter("weft_preemptions_total", "Running turns that had to wait for memory.",
                stats.preemptions);
 }

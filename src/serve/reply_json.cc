@@ -75,6 +75,7 @@ std::string_view OpenAiFinishReason(ReplyFinish finish) {
 ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b) {
   return {.prompt_tokens = a.prompt_tokens + b.prompt_tokens,
           .cached_tokens = a.cached_tokens + b.cached_tokens,
+          .disk_tokens = a.disk_tokens + b.disk_tokens,
           .completion_tokens = a.completion_tokens + b.completion_tokens,
           .reasoning_tokens = a.reasoning_tokens + b.reasoning_tokens,
           .prompt_us = a.prompt_us + b.prompt_us,
@@ -85,7 +86,8 @@ ordered_json OpenAiUsage(const ReplyUsage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"prompt_tokens_details",
+           {{"cached_tokens", usage.cached_tokens}, {"disk_tokens", usage.disk_tokens}}},
           {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
@@ -94,6 +96,7 @@ ordered_json LlamaTimings(const ReplyUsage& usage) {
   const double prompt_ms = static_cast<double>(usage.prompt_us) / 1000.0;
   const double predicted_ms = static_cast<double>(usage.decode_us) / 1000.0;
   return {{"cache_n", usage.cached_tokens},
+          {"cache_disk_n", usage.disk_tokens},
           {"prompt_n", prompt_n},
           {"prompt_ms", prompt_ms},
           {"prompt_per_token_ms", Each(prompt_n, prompt_ms)},

@@ -37,8 +37,8 @@ std::string_view OpenAiFinishReason(ReplyFinish finish);
 
 ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
 
-// {prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details{cached_tokens},
-// completion_tokens_details{reasoning_tokens}}
+// {prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details{cached_tokens,
+// disk_tokens}, completion_tokens_details{reasoning_tokens}}
 nlohmann::ordered_json OpenAiUsage(const ReplyUsage& usage);
 // llama-server's `timings`, and its `prompt_progress`.
 nlohmann::ordered_json LlamaTimings(const ReplyUsage& usage);

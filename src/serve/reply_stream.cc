@@ -57,6 +57,7 @@ Status ReplyStream::Start() {
   started_ = std::get<StartedEvent>(std::move(*event));
   turn_usage_.prompt_tokens = started_.prompt_tokens;
   turn_usage_.cached_tokens = started_.cached_tokens;
+  turn_usage_.disk_tokens = started_.disk_tokens;
   turn_usage_.prompt_us = NowMicros() - submitted_us_;  // until the engine's own number is there
   Told();                                               // its API begins the answer now
   return OkStatus();
@@ -102,6 +103,7 @@ void ReplyStream::Told() {
 ReplyUsage ReplyStream::usage() const {
   return {.prompt_tokens = turn_usage_.prompt_tokens,
           .cached_tokens = turn_usage_.cached_tokens,
+          .disk_tokens = turn_usage_.disk_tokens,
           .completion_tokens = completion_tokens_,
           .reasoning_tokens = reasoning_tokens_,
           .prompt_us = turn_usage_.prompt_us,

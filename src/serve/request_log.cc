@@ -11,6 +11,7 @@ namespace {
 std::string TokensText(const TurnTokens& tokens) {
   if (tokens.prompt == 0) return "";
   std::string text = StrCat(" in=", tokens.prompt, " cached=", tokens.cached);
+  if (tokens.disk > 0) StrAppend(&text, " disk=", tokens.disk);
   const bool is_whole = tokens.cached + tokens.computed >= tokens.prompt;
   if (!is_whole) StrAppend(&text, " computed=", tokens.computed);
   return StrCat(text, " out=", tokens.completion);

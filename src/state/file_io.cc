@@ -1,5 +1,6 @@
 #include "state/file_io.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -122,13 +123,47 @@ Status AtomicFile::Flush() {
 Status AtomicFile::Commit() {
   WEFT_RETURN_IF_ERROR(Flush());
   if (fsync(fd_.get()) != 0) return Failed(errno, "make durable");
+  WEFT_RETURN_IF_ERROR(PutInPlace());
+  return SyncDirectory(dir_fd_, path_);
+}
+
+Status AtomicFile::CommitLoosely() {
+  WEFT_RETURN_IF_ERROR(Flush());
+  return PutInPlace();
+}
+
+Status AtomicFile::PutInPlace() {
   // Some file systems report a full disk only here.
   if (close(fd_.Release()) != 0 && errno != EINTR) return Failed(errno, "close");
   if (renameat(dir_fd_, temp_name_.c_str(), dir_fd_, name_.c_str()) != 0) {
     return Failed(errno, "put in place");
   }
   temp_name_.clear();
-  return SyncDirectory(dir_fd_, path_);
+  return OkStatus();
+}
+
+StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path) {
+  const int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* dir = fd >= 0 ? fdopendir(fd) : nullptr;
+  if (dir == nullptr) {
+    const int error_number = errno;
+    if (fd >= 0) close(fd);
+    return ErrnoStatus(error_number, StrCat("cannot list ", Printable(path, 300)));
+  }
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = readdir(dir)) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
+  }
+  const int error_number = errno;
+  closedir(dir);
+  if (error_number != 0) {
+    return ErrnoStatus(error_number, StrCat("cannot list ", Printable(path, 300)));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 Status SyncDirectory(int dir_fd, const std::string& path) {

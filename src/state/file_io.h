@@ -55,6 +55,9 @@ class AtomicFile {
   // After an error of the last step, making the directory durable, the new file may
   // be in place or, after a crash, the former one; each is whole.
   Status Commit();
+  // The same without waiting for the disk: it outlives the process, but after a crash of the
+  // machine it may have any contents. For what is checked when it is read and can be lost.
+  Status CommitLoosely();
 
  private:
   AtomicFile(int dir_fd, std::string name, std::string path, std::string temp_name, int fd)
@@ -64,6 +67,7 @@ class AtomicFile {
         temp_name_(std::move(temp_name)),
         fd_(fd) {}
   Status Flush();
+  Status PutInPlace();
   Status Failed(int error_number, std::string_view doing) const;
 
   const int dir_fd_;
@@ -73,6 +77,9 @@ class AtomicFile {
   FileDescriptor fd_;
   std::vector<std::byte> buffer_;
 };
+
+// The names in a directory, sorted, without "." and "..".
+StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path);
 
 // fsync of a directory; file systems that cannot do that count as durable.
 Status SyncDirectory(int dir_fd, const std::string& path);

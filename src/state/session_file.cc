@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include "state/fields.h"
 #include "state/session_section.h"
 #include "xxhash.h"
 
 namespace weft {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 constexpr std::array<char, 8> kMagic = {'\x89', 'W', 'E', 'F', 'T', 'S', 'E', 'S'};
 constexpr uint32_t kFirstVersion = 1;
@@ -24,58 +22,6 @@ constexpr size_t kMaxMetaBytes = size_t{64} << 10;
 std::span<const std::byte> BytesOf(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
-
-// --- the description's fields -------------------------------------------------------
-
-class FieldWriter {
- public:
-  template <typename T>
-  void Put(T value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    const size_t at = bytes_.size();
-    bytes_.resize(at + sizeof(T));
-    std::memcpy(bytes_.data() + at, &value, sizeof(T));
-  }
-  void PutText(std::string_view text) {
-    Put(static_cast<uint32_t>(text.size()));
-    const auto bytes = BytesOf(text);
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
-  std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-// After the first field that is not there, everything reads as zero and ok() is false.
-class FieldReader {
- public:
-  explicit FieldReader(std::span<const std::byte> bytes) : left_(bytes) {}
-  template <typename T>
-  T Get() {
-    T value{};
-    const auto bytes = Take(sizeof(T));
-    if (ok_) std::memcpy(&value, bytes.data(), sizeof(T));
-    return value;
-  }
-  std::string GetText() {
-    const auto bytes = Take(Get<uint32_t>());
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
-  bool ok() const { return ok_; }
-  bool at_end() const { return ok_ && left_.empty(); }
-
- private:
-  std::span<const std::byte> Take(size_t n) {
-    if (n > left_.size()) ok_ = false;
-    if (!ok_) return {};
-    const auto taken = left_.first(n);
-    left_ = left_.subspan(n);
-    return taken;
-  }
-  std::span<const std::byte> left_;
-  bool ok_ = true;
-};
 
 // A file without checkpoints can be read by programs that know none.
 uint32_t VersionFor(const SessionHead& head) {

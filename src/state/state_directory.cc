@@ -1,6 +1,5 @@
 #include "state/state_directory.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -84,31 +83,6 @@ std::optional<std::string> Base32Decode(std::string_view text) {
   return out;
 }
 
-// The names in a directory, sorted, without "." and "..".
-StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path) {
-  const int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* dir = fd >= 0 ? fdopendir(fd) : nullptr;
-  if (dir == nullptr) {
-    const int error_number = errno;
-    if (fd >= 0) close(fd);
-    return ErrnoStatus(error_number, StrCat("cannot list ", Printable(path, 300)));
-  }
-  std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* entry = readdir(dir)) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-    errno = 0;
-  }
-  const int error_number = errno;
-  closedir(dir);
-  if (error_number != 0) {
-    return ErrnoStatus(error_number, StrCat("cannot list ", Printable(path, 300)));
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // The domain of "@..."; nullopt for other names.
 std::optional<std::string> DomainOf(std::string_view directory) {
   if (!directory.starts_with('@')) return std::nullopt;
@@ -136,13 +110,24 @@ StatusOr<FileDescriptor> TakeLock(int dir_fd, const std::string& path) {
 }
 
 Status CreateDirectories(const std::string& path) {
-  // Those above with the user's usual mode, the last one for the user alone.
+  std::vector<std::filesystem::path> missing;
   std::error_code error;
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  if (error) return ErrnoStatus(error.value(), StrCat("cannot create ", Printable(path, 300)));
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
+  for (std::filesystem::path each = path; !each.empty() && !std::filesystem::exists(each, error);) {
+    missing.push_back(each);
+    each = each.parent_path();
+  }
+  while (!missing.empty()) {
+    const std::filesystem::path each = std::move(missing.back());
+    missing.pop_back();
+    // Those above with the user's usual mode, the last one for the user alone.
+    const mode_t mode = missing.empty() ? 0700 : 0777;
+    if (mkdir(each.c_str(), mode) != 0 && errno != EEXIST) {
+      return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
+    }
+    // What is acknowledged in a new directory must not go with its own name.
+    const std::string above = each.has_parent_path() ? each.parent_path().string() : ".";
+    const FileDescriptor parent(open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (parent.ok()) WEFT_RETURN_IF_ERROR(SyncDirectory(parent.get(), path));
   }
   return OkStatus();
 }
@@ -315,7 +300,8 @@ StatusOr<std::vector<SavedSession>> StateDirectory::List(std::string_view domain
   return sessions;
 }
 
-StatusOr<std::vector<SavedSession>> StateDirectory::ListAll() const {
+StatusOr<std::vector<SavedSession>> StateDirectory::ListAll(
+    std::vector<std::string>* strangers) const {
   std::vector<std::string> domains;
   WEFT_ASSIGN_OR_RETURN(const auto names, NamesIn(dir_.get(), path_));
   for (const std::string& name : names) {
@@ -324,9 +310,13 @@ StatusOr<std::vector<SavedSession>> StateDirectory::ListAll() const {
   std::sort(domains.begin(), domains.end());
   std::vector<SavedSession> all;
   for (const std::string& domain : domains) {
-    WEFT_ASSIGN_OR_RETURN(auto sessions, List(domain));
-    all.insert(all.end(), std::make_move_iterator(sessions.begin()),
-               std::make_move_iterator(sessions.end()));
+    auto sessions = List(domain);
+    if (!sessions.ok()) {
+      if (strangers != nullptr) strangers->emplace_back(Message(sessions.status()));
+      continue;
+    }
+    all.insert(all.end(), std::make_move_iterator(sessions->begin()),
+               std::make_move_iterator(sessions->end()));
   }
   return all;
 }

@@ -65,7 +65,8 @@ class StateDirectory {
   // The sessions of one domain, or of all, sorted; damaged ones are marked, files that
   // are not sessions are left out.
   StatusOr<std::vector<SavedSession>> List(std::string_view domain) const;
-  StatusOr<std::vector<SavedSession>> ListAll() const;
+  // What looks like a domain and cannot be listed is left out, and told to `strangers`.
+  StatusOr<std::vector<SavedSession>> ListAll(std::vector<std::string>* strangers = nullptr) const;
 
   const std::string& path() const { return path_; }
   // Unfinished files removed by Open.

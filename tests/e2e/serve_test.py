@@ -39,10 +39,11 @@ class Answer:
 class Server:
     """A weft serve of its own, on a free port, ended when the with block ends."""
 
-    def __init__(self, model, *flags, reads_log=True):
+    def __init__(self, model, *flags, reads_log=True, env=None):
         self.process = subprocess.Popen(
             [WEFT, "serve", "-m", str(model), "--port", "0", *map(str, flags)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **(env or {})})
         self.lines = []
         self.reads_log = reads_log
         self.port = None
@@ -139,8 +140,8 @@ class ServeTest(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def serve(self, *flags):
-        return Server(self.model, *flags)
+    def serve(self, *flags, env=None):
+        return Server(self.model, *flags, env=env)
 
     def assertIdle(self, server):
         """Nothing runs, and every page in use is one that the prefix index keeps."""
@@ -172,7 +173,8 @@ class LifeTest(ServeTest):
     def test_wrong_flags_are_told_before_anything_is_loaded(self):
         keys = self.dir / "no_keys.txt"
         keys.write_text("# nothing\n")
-        for flags, word in ((("--memory", "lots"), "--memory"), (("--template", "/none"), "/none"),
+        for flags, word in ((("--memory", "lots"), "--memory"),
+                            (("--state-disk", "lots"), "--state-disk"), (("--template", "/none"), "/none"),
                             (("--api-key-file", keys), "no key"), (("--host", "no host"), "--host"),
                             (("--builtin", "none"), "none")):
             result = weft("serve", "-m", self.model, "--port", 0, *flags)
@@ -250,6 +252,51 @@ class LifeTest(ServeTest):
     def assertIdleButFor(self, server, session):
         server.until(lambda: server.metric("weft_turns_running") == 0, "turns still run")
         self.assertEqual(server.ask("GET", f"/v1/sessions/{session}").json["state"], "ready")
+    def test_a_kill_loses_neither_sessions_nor_prompts(self):
+        prompt = [5 + i % 300 for i in range(200)]
+        chat = {"messages": [{"role": "user", "content": "Once upon a time. " * 12}],
+                "max_tokens": 4}
+        with tempfile.TemporaryDirectory(dir=self.dir) as state:
+            flags = ("--state-dir", state, "--state-disk", "50M")
+            with self.serve(*flags) as server:
+                server.ready()
+                self.assertEqual(server.complete(prompt, session_id="kitchen").status, 200)
+                self.assertEqual(server.complete(prompt, session_id="hall").status, 200)
+                for _ in range(2):
+                    answer = server.ask("POST", "/v1/chat/completions", chat)
+                    self.assertEqual(answer.status, 200, answer)
+                self.assertEqual(server.ask("POST", "/v1/sessions/hall/reset").status, 200)
+                server.until(lambda: b"weft_state_disk_pending 0" in
+                             server.ask("GET", "/metrics").body, "it is never written")
+                server.process.kill()
+                server.process.wait(TIMEOUT_S)
+            with self.serve(*flags) as server:
+                server.ready()
+                listed = {s["id"]: s["tokens"] for s in
+                          server.ask("GET", "/v1/sessions").json["data"]}
+                self.assertGreaterEqual(listed["kitchen"], len(prompt))
+                self.assertEqual(listed["hall"], 0, "what was reset stays so")
+                usage = server.ask("POST", "/v1/chat/completions", chat).json["usage"]
+                details = usage["prompt_tokens_details"]
+                self.assertGreaterEqual(details["cached_tokens"], usage["prompt_tokens"] - 40)
+                self.assertEqual(details["disk_tokens"], details["cached_tokens"], details)
+                again = server.complete(prompt + [7], session_id="kitchen").json
+                self.assertGreaterEqual(again["timings"]["cache_disk_n"], len(prompt))
+                metrics = server.ask("GET", "/metrics").body.decode()
+                self.assertRegex(metrics, r"weft_disk_tokens_total [1-9]")
+                self.assertIn('weft_state_disk_bytes{kind="budget"} 52428800', metrics)
+                self.assertIn(" disk=", server.log)
+                self.assertEqual(server.end(), 0, server.log)
+
+    def test_a_service_manager_is_told_how_long_the_end_takes(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            path = self.dir / "notify"
+            manager.bind(str(path))
+            manager.settimeout(TIMEOUT_S)
+            with self.serve("--drain-seconds", 100, env={"NOTIFY_SOCKET": str(path)}) as server:
+                server.ready()
+                self.assertEqual(server.end(), 0, server.log)
+            self.assertIn(b"EXTEND_TIMEOUT_USEC=210000000", manager.recv(4096))
 
     def test_a_log_that_nobody_reads_stops_nobody(self):
         with Server(self.model, reads_log=False) as server:

@@ -136,7 +136,8 @@ class CrashParkTest : public ::testing::TestWithParam<const char*> {
       const Status state =
           (*reader)->ReadState([](int, int64_t, std::span<const std::byte>) { return OkStatus(); });
       EXPECT_TRUE(state.ok()) << state;
-      EXPECT_GT(head.state_tokens, 0);
+      // Where a turn came after it, the state is in the blocks.
+      EXPECT_LE(head.state_tokens, static_cast<int64_t>(head.tokens.size()));
     }
     // Nothing half written stays.
     const auto listed = (*directory)->ListAll();

@@ -1,0 +1,114 @@
+// The state of sessions in blocks: one page of positions at a time, for the disk tier.
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/state_memory.h"
+
+namespace weft {
+
+uint64_t StateMemory::groups_always_needed() const {
+  uint64_t groups = 0;
+  for (size_t g = 0; g < n_groups(); ++g) {
+    if (shapes_[g].window == 0) groups |= uint64_t{1} << g;
+  }
+  return groups;
+}
+
+bool StateMemory::blocks_stand_alone() const {
+  return slots_ == nullptr &&
+         std::ranges::all_of(shapes_, [](const GroupShape& shape) { return shape.window == 0; });
+}
+
+uint64_t StateMemory::GroupsAt(const Session& session, int64_t entry) const {
+  uint64_t groups = 0;
+  for (size_t g = 0; g < session.tables.size(); ++g) {
+    const auto pages = session.tables[g].pages();
+    const bool there = entry < std::ssize(pages) && pages[static_cast<size_t>(entry)] != kNoPage;
+    if (there) groups |= uint64_t{1} << g;
+  }
+  return groups;
+}
+
+StatusOr<std::vector<std::byte>> StateMemory::ReadBlock(const Session& session, int64_t entry,
+                                                        uint64_t groups) const {
+  std::vector<std::byte> bytes;
+  const auto n_tokens =
+      static_cast<int>(std::min<int64_t>(page_tokens(), session.computed - entry * page_tokens()));
+  for (size_t g = 0; g < n_groups(); ++g) {
+    if ((groups >> g & 1) == 0) continue;
+    const size_t at = bytes.size();
+    bytes.resize(at + static_cast<size_t>(layout_.page_bytes[g]));
+    WEFT_RETURN_IF_ERROR(executor_->ReadPage(static_cast<int>(g),
+                                             session.tables[g].pages()[static_cast<size_t>(entry)],
+                                             n_tokens, std::span(bytes).subspan(at)));
+  }
+  return bytes;
+}
+
+StatusOr<std::vector<std::byte>> StateMemory::ReadSlot(SlotId slot) const {
+  std::vector<std::byte> bytes(static_cast<size_t>(layout_.slot_bytes));
+  WEFT_RETURN_IF_ERROR(executor_->ReadSlot(slot, bytes));
+  return bytes;
+}
+
+std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToKeep(const Session& session) const {
+  if (slots_ == nullptr || !keeps_prefixes() || session.computed == 0) return {};
+  std::vector<PrefixIndex::Checkpoint> chosen = CheckpointsToSave(session);
+  const auto known = index_->Checkpoints(session.domain, session.tokens, session.computed);
+  if (known.empty() || !HoldsPagesAt(session, known.back().n_tokens)) return chosen;
+  const bool has_last = !chosen.empty() && chosen.back().n_tokens == known.back().n_tokens;
+  if (!has_last) chosen.push_back(known.back());
+  return chosen;
+}
+
+Status StateMemory::AppendBlocks(Session* session, int64_t n, std::span<const BlockPages> blocks) {
+  const int64_t first = session->computed / page_tokens();
+  WEFT_RETURN_IF_ERROR(Prepare(session, n));
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const size_t entry = static_cast<size_t>(first) + i;
+    size_t at = 0;
+    for (size_t g = 0; g < n_groups(); ++g) {
+      if ((blocks[i].groups >> g & 1) == 0) continue;
+      const auto size = static_cast<size_t>(layout_.page_bytes[g]);
+      WEFT_CHECK(at + size <= blocks[i].bytes.size(), "a block holds its groups' pages");
+      const Status status =
+          executor_->WritePage(static_cast<int>(g), session->tables[g].pages()[entry],
+                               blocks[i].bytes.subspan(at, size));
+      if (!status.ok()) {
+        Drop(session);
+        return status;
+      }
+      at += size;
+    }
+  }
+  if (blocks_stand_alone()) {
+    Commit(session);
+    return OkStatus();
+  }
+  // Nothing goes to the index before the last block: what lies before a window was not read.
+  session->computed = session->prepared;
+  for (PageTable& table : session->tables) table.DropBehindWindow();
+  return OkStatus();
+}
+
+Status StateMemory::FinishBlocks(Session* session, std::span<const std::byte> slot) {
+  if (blocks_stand_alone()) return OkStatus();
+  if (slots_ != nullptr) {
+    const Status status = executor_->WriteSlot(session->slot.id(), slot);
+    if (!status.ok()) {
+      Drop(session);
+      return status;
+    }
+  }
+  const bool whole = session->computed % page_tokens() == 0;
+  if (keeps_prefixes() && session->computed >= page_tokens() && (slots_ == nullptr || whole)) {
+    const std::vector<PageTable*> tables = TablesOf(session);
+    const int64_t n = session->computed / page_tokens() * page_tokens();
+    index_->Insert(session->domain, session->tokens, n, tables, /*adopt=*/true, session->slot.id());
+    session->indexed = n;
+    if (slots_ != nullptr) index_->LimitCheckpoints(max_checkpoints_);
+  }
+  return OkStatus();
+}
+
+}  // namespace weft
