@@ -69,7 +69,7 @@ struct ReplyPlan {
 struct ReplyUsage {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
-  int64_t disk_tokens = 0;  // of these, read from the disk
+  int64_t disk_tokens = 0;        // of these, read from the disk
   int64_t completion_tokens = 0;  // of all choices
   int64_t reasoning_tokens = 0;
   int64_t prompt_us = 0;
