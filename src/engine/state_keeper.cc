@@ -122,7 +122,11 @@ void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
 }
 
 void StateKeeper::Forget(Session* session) {
-  if (session->kept_slot.has_value()) SetKeptSlot(session, std::nullopt);
+  // Its last slot stays: a crash may still bring back what is being forgotten.
+  if (const auto former = std::exchange(session->kept_slot, std::nullopt); former.has_value()) {
+    const auto found = kept_slots_.find({former->low, former->high});
+    if (--found->second == 0) kept_slots_.erase(found);
+  }
   const auto job = std::find_if(jobs_.begin(), jobs_.end(),
                                 [&](const Job& other) { return other.owner == session->id; });
   if (job == jobs_.end()) return;
@@ -264,7 +268,10 @@ void StateKeeper::SetKeptSlot(Session* session, const std::optional<Fingerprint>
   const auto found = kept_slots_.find({former->low, former->high});
   if (--found->second > 0) return;
   kept_slots_.erase(found);
-  disk_->RemoveUnused(*former);
+  // As long as the disk has the former tokens alone, a crash brings these back.
+  const bool has_tokens =
+      session->keeps_under_way == 0 && session->kept_version == session->changes;
+  if (has_tokens) disk_->RemoveUnused(*former);
 }
 
 StateKeeper::Progress StateKeeper::KeepBlock(

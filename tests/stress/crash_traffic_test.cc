@@ -30,7 +30,8 @@ namespace fs = std::filesystem;
 
 constexpr int kSessions = 3;
 constexpr int64_t kLongest = 250;  // then a session is reset, and begins another life
-constexpr int64_t kDiskBytes = int64_t{64} << 20;
+// Room for all that a long run writes: what is evicted is cold by intent.
+constexpr int64_t kDiskBytes = int64_t{1} << 30;
 
 // What the child tells; smaller than a pipe's atomic write.
 struct Message {
