@@ -2,12 +2,19 @@
 #ifndef WEFT_BASE_TOKENS_H_
 #define WEFT_BASE_TOKENS_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 
 namespace weft {
 
 using TokenId = int32_t;
 inline constexpr TokenId kNoToken = -1;
+
+// How many tokens `a` and `b` have in common from the start.
+inline int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
 
 }  // namespace weft
 

@@ -88,7 +88,7 @@ struct ServeFlags {
 };
 
 // "auto" is 0; else bytes, with K, M, G or T for powers of 1024.
-StatusOr<int64_t> ParseBytes(std::string_view flag, const std::string& text) {
+StatusOr<int64_t> ParseByteFlag(std::string_view flag, const std::string& text) {
   if (text == "auto") return 0;
   int64_t bytes = 0;
   if (!ParseBytes(text, &bytes)) {
@@ -117,11 +117,11 @@ milliseconds SaveGrace(const ServeFlags& flags) {
 
 StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(EngineOptions options, FlaggedEngineOptions(flags.model));
-  WEFT_ASSIGN_OR_RETURN(options.memory_bytes, ParseBytes("--memory", flags.memory));
+  WEFT_ASSIGN_OR_RETURN(options.memory_bytes, ParseByteFlag("--memory", flags.memory));
   if (flags.state_disk == "0") {
     options.state_disk_bytes = -1;
   } else {
-    WEFT_ASSIGN_OR_RETURN(options.state_disk_bytes, ParseBytes("--state-disk", flags.state_disk));
+    WEFT_ASSIGN_OR_RETURN(options.state_disk_bytes, ParseByteFlag("--state-disk", flags.state_disk));
   }
   options.save_grace = SaveGrace(flags);
   options.on_notice = [](const std::string& text) { serve::LogLine(text); };

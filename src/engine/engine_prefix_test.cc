@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kPage = 16;
+constexpr int64_t kPageTokens = 16;
 
 class EnginePrefixTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -44,11 +44,11 @@ INSTANTIATE_TEST_SUITE_P(Models, EnginePrefixTest, ::testing::Values("llama", "g
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(EnginePrefixTest, ARequestFindsAllThatItHasInCommonButItsLastToken) {
-  const std::vector<int32_t> first = RandomTokens(3 * kPage + 5, 1);
+  const std::vector<int32_t> first = RandomTokens(3 * kPageTokens + 5, 1);
   for (const bool ends_there : {false, true}) {
     auto engine = Start();
     EXPECT_EQ(Ask(engine.get(), Greedy(first, 3)), 0);
-    for (int64_t k = 1; k <= 3 * kPage; ++k) {
+    for (int64_t k = 1; k <= 3 * kPageTokens; ++k) {
       const auto prompt = Leaving(first, k, ends_there ? 0 : 6, 100 + static_cast<uint64_t>(k));
       const int64_t n = std::ssize(prompt);
       EXPECT_EQ(Ask(engine.get(), Greedy(prompt, 2), k % 5 == 0), std::min(k, n - 1)) << k;
@@ -74,7 +74,7 @@ TEST_P(EnginePrefixTest, AHistoryThatComesBackIsKnownButForTheLastTokenSaid) {
   // of former ends grew into those of later ones.
   const int64_t pages = engine->Stats().pages_in_index;
   const int64_t groups = std::ssize(model()->spec().kv_groups);
-  EXPECT_EQ(pages, groups * ((std::ssize(history) - 1 + kPage - 1) / kPage));
+  EXPECT_EQ(pages, groups * ((std::ssize(history) - 1 + kPageTokens - 1) / kPageTokens));
 }
 
 TEST_P(EnginePrefixTest, EveryChoiceIsKnownToItsEnd) {

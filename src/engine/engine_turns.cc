@@ -215,21 +215,12 @@ void EngineCore::Admit() {
   }
 }
 
-namespace {
-
-int64_t CommonPrefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
-  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return end.first - a.begin();
-}
-
-}  // namespace
-
 void EngineCore::StartTurn(ActiveTurn* turn) {
   Session* const session = turn->session;
   const TurnOptions& options = turn->options;
   std::vector<TokenId>& tokens = session->tokens;
   if (options.tokens_are_whole_context) {
-    const int64_t shared = CommonPrefix(tokens, options.tokens);
+    const int64_t shared = CommonLength(tokens, options.tokens);
     turn->replaced.assign(tokens.begin() + shared, tokens.end());
     memory_->Truncate(session, shared);
     tokens.resize(static_cast<size_t>(shared));
@@ -274,7 +265,7 @@ void EngineCore::ReuseComputed(Session* session) {
           !SharesPrefixes(other, *session)) {
         continue;
       }
-      const int64_t common = std::min(CommonPrefix(other.tokens, session->tokens), limit);
+      const int64_t common = std::min(CommonLength(other.tokens, session->tokens), limit);
       memory_->ReuseFrom(other, common, session);
     }
   }
@@ -285,7 +276,7 @@ void EngineCore::ReuseComputed(Session* session) {
 int64_t EngineCore::CommonPrompt(ActiveTurn* turn, const ActiveTurn& other) {
   const auto [common, is_new] = turn->common_with.try_emplace(other.serial, 0);
   if (is_new) {
-    common->second = CommonPrefix(other.lanes[0]->session->tokens, turn->lanes[0]->session->tokens);
+    common->second = CommonLength(other.lanes[0]->session->tokens, turn->lanes[0]->session->tokens);
   }
   return common->second;
 }

@@ -28,10 +28,6 @@ Fingerprint HashAfter(const Fingerprint& parent, BlockInfo::Kind kind,
   return {.low = digest.low64, .high = digest.high64};
 }
 
-int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
-  return std::ranges::mismatch(a, b).in1 - a.begin();
-}
-
 }  // namespace
 
 struct BlockCatalog::Block {

@@ -22,7 +22,7 @@ constexpr std::array<char, 8> kIndexMagic = {'\x89', 'W', 'E', 'F', 'T', 'B', 'L
 constexpr uint32_t kVersion = 1;
 constexpr char kIndexName[] = "index";
 constexpr size_t kFixedBytes = 16;  // magic, version, bytes of the description
-constexpr uint32_t kMaxMetaBytes = 64 << 10;
+constexpr uint32_t kMaxBlockMetaBytes = 64 << 10;
 constexpr uint32_t kMaxBlockTokens = 8192;
 constexpr uint64_t kMaxIndexBytes = uint64_t{1} << 30;
 // File systems give whole pages of 4 KiB, and a file's entry and our own take some too.
@@ -110,7 +110,7 @@ StatusOr<Header> ReadHeader(const ByteSource& source) {
   if (version != kVersion) return NotABlock("its version is unknown");
   Header header;
   header.bytes = fixed.size() + meta_bytes + sizeof(uint64_t);
-  if (meta_bytes > kMaxMetaBytes || header.bytes > source.size()) {
+  if (meta_bytes > kMaxBlockMetaBytes || header.bytes > source.size()) {
     return NotABlock("its description is cut");
   }
   std::vector<std::byte> all(static_cast<size_t>(header.bytes));

@@ -13,11 +13,6 @@
 
 namespace weft {
 
-// How many tokens `a` and `b` have in common from the start.
-inline int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
-  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
-}
-
 struct PrefixIndex::Node {
   // Children are in the order of their tokens, like words in a dictionary: what begins
   // alike stands side by side, and what begins another stands before it.
