@@ -178,6 +178,7 @@ void EngineCore::ReadRun(SessionId id) {
 void EngineCore::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, size_t n_asked) {
   DiskLoad& load = loads_.at(id.value);
   Session* const session = sessions_.Find(id);
+  Touch(session);
   // Its memory was taken meanwhile, for others.
   if (session->computed != load.computed) return EndLoad(id);
   const bool whole = blocks.size() == n_asked;

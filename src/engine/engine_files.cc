@@ -218,6 +218,7 @@ void EngineCore::RestoreForTurn(Session* session) {
 }
 
 void EngineCore::BecomeParked(Session* session) {
+  Touch(session);
   memory_->Drop(session);
   memory_->ReturnFreed();
   session->saved = true;

@@ -32,7 +32,7 @@ class FrontDoorTest : public testing::ApiTest {
     HttpRequest request{.method = method, .path = path, .id = "req_1"};
     if (!body.is_null()) request.body = body.dump();
     MemoryResponder responder;
-    door.Handle(request, responder);
+    if (door.Admit(request, responder)) door.Handle(request, responder);
     return responder;
   }
 

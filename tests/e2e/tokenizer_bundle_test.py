@@ -198,8 +198,9 @@ class TokenizerBundleTest(unittest.TestCase):
         subprocess.run([WRITE, str(model), str(path)], check=True, timeout=120)
         with zipfile.ZipFile(path) as archive:
             self.assertIsNone(archive.testzip())
-            self.assertEqual(archive.namelist(), ["tokenizer.json", "tokenizer_config.json"])
-            return [json.loads(archive.read(name)) for name in archive.namelist()]
+            names = ["tokenizer.json", "tokenizer_config.json"]
+            self.assertEqual(archive.namelist(), [*names, "config.json"])
+            return [json.loads(archive.read(name)) for name in names]
 
     def check(self, name):
         model = GOLDENS / f"ggml-vocab-{name}.gguf"

@@ -75,11 +75,6 @@ class FaultyExecutor : public Executor {
     if (const int64_t us = faults_->step_delay_us; us > 0) {
       std::this_thread::sleep_for(std::chrono::microseconds(us));
     }
-    while (faults_->hold_steps) {
-      faults_->is_held = true;
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
-    }
-    faults_->is_held = false;
     WEFT_ASSIGN_OR_RETURN(auto run, inner_->Begin(step, logits));
     const auto after = [faults = faults_, n, logits](Status status) -> Status {
       WEFT_RETURN_IF_ERROR(status);
@@ -93,7 +88,14 @@ class FaultyExecutor : public Executor {
         std::this_thread::sleep_for(std::chrono::microseconds(us));
       }
     };
-    return std::make_unique<WrappedRun>(std::move(run), after, between);
+    const auto before = [faults = faults_] {
+      while (faults->hold_steps) {
+        faults->is_held = true;
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
+      faults->is_held = false;
+    };
+    return std::make_unique<WrappedRun>(std::move(run), after, between, before);
   }
   int64_t max_beside_tokens() const override { return inner_->max_beside_tokens(); }
   int pause_points() const override { return inner_->pause_points(); }

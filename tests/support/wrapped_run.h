@@ -14,12 +14,16 @@ namespace weft::testing {
 class WrappedRun : public StepRun {
  public:
   // `after` is called with how the step ended; its status is the run's.
-  // `between`, if any, is called wherever the run can pause.
+  // `before`, if any, is called whenever the run goes on, `between` wherever it can pause.
   WrappedRun(std::unique_ptr<StepRun> inner, std::function<Status(Status)> after,
-             std::function<void()> between = {})
-      : inner_(std::move(inner)), after_(std::move(after)), between_(std::move(between)) {}
+             std::function<void()> between = {}, std::function<void()> before = {})
+      : inner_(std::move(inner)),
+        after_(std::move(after)),
+        between_(std::move(between)),
+        before_(std::move(before)) {}
 
   StatusOr<bool> Advance(FunctionRef<bool()> pause) override {
+    if (before_) before_();
     const StatusOr<bool> done = inner_->Advance([&] {
       if (between_) between_();
       return pause();
@@ -33,6 +37,7 @@ class WrappedRun : public StepRun {
   const std::unique_ptr<StepRun> inner_;
   const std::function<Status(Status)> after_;
   const std::function<void()> between_;
+  const std::function<void()> before_;
 };
 
 }  // namespace weft::testing
