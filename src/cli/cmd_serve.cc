@@ -121,7 +121,8 @@ StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
   if (flags.state_disk == "0") {
     options.state_disk_bytes = -1;
   } else {
-    WEFT_ASSIGN_OR_RETURN(options.state_disk_bytes, ParseByteFlag("--state-disk", flags.state_disk));
+    WEFT_ASSIGN_OR_RETURN(options.state_disk_bytes,
+                          ParseByteFlag("--state-disk", flags.state_disk));
   }
   options.save_grace = SaveGrace(flags);
   options.on_notice = [](const std::string& text) { serve::LogLine(text); };
