@@ -188,6 +188,7 @@ TEST_F(PrefixIndexTest, WhoGoesOnMayHaveItsTailBack) {
   InsertAndClose("a", Tokens(9));
   PrefixMatch match = index_->Match("a", Tokens(9), 6);
   tables = std::move(match.tables);
+  pointers = {&tables[0], &tables[1]};
   EXPECT_FALSE(give_back(6, true));
 }
 
