@@ -95,7 +95,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
     for (auto& [name, value] : headers_) {
       const bool is_there =
           std::any_of(headers.begin(), headers.end(),
-                      [&name](const auto& header) { return header.first == name; });
+                      [&ours = name](const auto& header) { return header.first == ours; });
       if (!is_there) headers.emplace_back(std::move(name), std::move(value));
     }
     return headers;
