@@ -116,8 +116,9 @@ def stop(streams):
 
 
 def await_only(server, n):
+    """Until no more than n slots are at work; the seconds that it took."""
     begin = time.monotonic()
-    while any(slot.get("is_processing") for slot in json.loads(server.get("/slots")[1])):
+    while sum(slot["is_processing"] for slot in json.loads(server.get("/slots")[1])) > n:
         time.sleep(0.005)
     return time.monotonic() - begin
 
@@ -181,6 +182,8 @@ def measure(server, run, options):
     out["their sum"] = decode_share + prompt_share
     stop(streams)
     await_only(server, 1)
+    if prompt.times:
+        sys.exit("waits: the prompt was computed before it was cancelled; give a larger --prompt")
     prompt.leave()
     out["cancel, ms"] = 1000 * await_only(server, 0)
     prompt.join()
