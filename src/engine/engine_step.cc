@@ -388,15 +388,17 @@ void EngineCore::BeginLongStep(std::vector<StepPart> parts) {
 }
 
 // Until its slice ends, or for a while where no short step waits; in any case one part of the
-// model. The pause nearest to the end of the slice is taken.
+// model, and none that would not fit: the next takes about as long as the longer of the last
+// two, since attention and feed-forward alternate.
 void EngineCore::AdvanceLongStep(FunctionRef<bool()> interrupted) {
   const int64_t begin_us = NowMicros();
   const int64_t until_us = slice_end_us_ > begin_us ? slice_end_us_ : begin_us + kLongestSliceUs;
-  int64_t last_us = begin_us;
+  int64_t last_us = begin_us, former_part_us = 0;
   const StatusOr<bool> done = Advance(long_step_.get(), [&] {
     const int64_t now_us = NowMicros();
     const int64_t part_us = now_us - std::exchange(last_us, now_us);
-    return interrupted() || now_us + part_us / 2 > until_us;
+    const int64_t next_us = std::max(part_us, std::exchange(former_part_us, part_us));
+    return interrupted() || now_us + next_us > until_us;
   });
   if (done.ok() && !*done) return;
   const std::unique_ptr<OpenStep> step = CloseLongStep();
