@@ -112,8 +112,11 @@ std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) cons
   }
   int64_t taken = 0;
   for (const size_t i : prompts) {
-    const int64_t room = LongRows(lanes[i].depth, beside_decoding) - taken;
-    if (taken >= full || room <= 0) break;
+    // The first need not wait for more rows of others than fill the step.
+    int64_t most = LongRows(lanes[i].depth, beside_decoding);
+    if (taken > 0) most = std::min(most, full);
+    const int64_t room = most - taken;
+    if (room <= 0) break;
     rows[i] = Chunk(lanes[i], room);
     taken += rows[i];
   }

@@ -92,7 +92,7 @@ TEST(StepPlannerTest, PromptsAreComputedOneAfterTheOther) {
   // 40 ms of rows fill a step.
   EXPECT_THAT(planner.PlanLong(std::vector{Prompt(450), Prompt(500)}), ElementsAre(450, 0));
   EXPECT_THAT(planner.PlanLong(std::vector{Prompt(500), Prompt(100), Prompt(350)}),
-              ElementsAre(0, 100, 350));
+              ElementsAre(0, 100, 300));
 }
 
 TEST(StepPlannerTest, TheLeastWorkLeftGoesFirstAndWaitingBringsALongOneForward) {
