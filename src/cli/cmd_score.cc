@@ -1,10 +1,10 @@
 // weft score: how probable a continuation is after a context, as evaluations ask.
-#include <algorithm>
 #include <deque>
 #include <iostream>
 #include <memory>
 #include <string>
 
+#include "base/tokens.h"
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/output.h"
@@ -54,8 +54,7 @@ StatusOr<Pending> SubmitLine(Engine* engine, const std::string& line, int64_t nu
   TurnOptions options;
   options.tokens = TokensOf(model, context + json["continuation"].get<std::string>());
   // Tokens that span the border count to the continuation.
-  size_t n_context =
-      static_cast<size_t>(std::ranges::mismatch(before, options.tokens).in1 - before.begin());
+  size_t n_context = static_cast<size_t>(CommonLength(before, options.tokens));
   if (n_context == 0) {
     WEFT_ASSIGN_OR_RETURN(const int32_t end, EndOfAnotherText(*model.tokenizer()));
     options.tokens.insert(options.tokens.begin(), end);

@@ -82,11 +82,7 @@ class EngineDiskTest : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Models, EngineDiskTest,
                          ::testing::Values("llama", "gemma3", "recurrent-llama",
                                            "recurrent-gemma3"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         kNameOfModel);
 
 TEST_P(EngineDiskTest, ASessionAndItsForksAreWarmAfterACrash) {
   const auto alone = Alone(turns_);

@@ -185,11 +185,7 @@ class EnginePressureTest : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Models, EnginePressureTest,
                          ::testing::Values("llama", "gemma3", "recurrent-llama",
                                            "recurrent-gemma3"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         kNameOfModel);
 
 TEST_P(EnginePressureTest, UnheldPrefixesGoFirst) {
   auto engine = Start(12);

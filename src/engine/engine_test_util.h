@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -101,6 +102,13 @@ MATCHER(IsOk, "") { return arg.ok(); }
 MATCHER_P2(IsError, code, part, "") {
   return arg.code() == code && std::string(Message(arg)).find(part) != std::string::npos;
 }
+
+// What a test over several models is called for each: "recurrent_llama" for "recurrent-llama".
+inline constexpr auto kNameOfModel = [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+};
 
 // A folder of the test's own, gone with it.
 class TestFolder {
