@@ -18,7 +18,6 @@ Anthropic's or llama-server's API. An agent's requests are sent in their order. 
 For each pass: prompt tokens, how many of them were not computed again, seconds to the first event
 that carries content, wall time. A model's context must hold the prompts.
 """
-import argparse
 import contextlib
 import http.client
 import json
@@ -28,7 +27,7 @@ import tempfile
 import threading
 import time
 
-from serving import Server
+from serving import Server, arguments, chosen
 
 LIMITS = {"/v1/chat/completions": "max_tokens", "/v1/messages": "max_tokens",
           "/v1/responses": "max_output_tokens"}
@@ -127,20 +126,14 @@ def run_passes(command, agents, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--server", action="append", required=True, metavar="NAME=COMMAND")
+    parser = arguments(__doc__)
     parser.add_argument("--requests", required=True, metavar="FILE")
     parser.add_argument("--agent", action="append", help="only this one; again for more")
     parser.add_argument("--passes", default="together,again", help=f"some of {','.join(PASSES)}")
     parser.add_argument("--answer", type=int, default=24, help="tokens of an answer (%(default)s)")
     parser.add_argument("--verbose", action="store_true", help="tells each request on stderr")
     options = parser.parse_args()
-    options.passes = options.passes.split(",")
-    unknown = [name for name in options.passes if name not in PASSES]
-    if unknown:
-        parser.error(f"no pass is called {unknown[0]}; there are {', '.join(PASSES)}")
+    options.passes = chosen(parser, options.passes, PASSES, "pass")
     agents = {}
     with open(options.requests, encoding="utf-8") as file:
         for line in file:
@@ -151,7 +144,7 @@ def main():
     print("| pass | server | prompt tokens | not computed again | first token, s: p50 | max "
           "| wall, s | failed |")
     print("|---|---|---|---|---|---|---|---|")
-    for name, command in (server.split("=", 1) for server in options.server):
+    for name, command in options.servers:
         for which, result in run_passes(command, agents, options).items():
             done = result["done"]
             firsts = [seen["first_s"] for seen in done if seen["first_s"] is not None]

@@ -15,14 +15,13 @@ Prompts are words, as many as give about so many tokens with the model's vocabul
 time to the first token counts from the moment at which a request may be sent. The medians over
 the runs are printed as a Markdown table.
 """
-import argparse
 import json
 import statistics
 import sys
 import threading
 import time
 
-from serving import Server, words
+from serving import Server, arguments, chosen, words
 
 
 class Work:
@@ -99,24 +98,19 @@ def measure(server, work, run, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--server", action="append", required=True, metavar="NAME=COMMAND")
+    parser = arguments(__doc__)
     parser.add_argument("--works", default="burst,fan-out", help=f"some of {','.join(WORKS)}")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--stagger-ms", type=float, default=80)
     options = parser.parse_args()
-    servers = dict(server.split("=", 1) for server in options.server)
-    unknown = [name for name in options.works.split(",") if name not in WORKS]
-    if unknown:
-        parser.error(f"no work is called {unknown[0]}; there are {', '.join(WORKS)}")
+    servers = dict(options.servers)
+    works = chosen(parser, options.works, WORKS, "work")
 
     print(f"| median of {options.runs} | first token, ms: p50 | p90 | max | max / p50 | tokens/s "
           "| wall, s | prompt tokens computed | own memory, MB |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for work in (WORKS[name] for name in options.works.split(",")):
+    for work in (WORKS[name] for name in works):
         runs = {name: [] for name in servers}
         for run in range(1, options.runs + 1):
             for name, command in servers.items():

@@ -1,4 +1,5 @@
 """Servers as the benchmarks start them: a process for a while, and requests to it."""
+import argparse
 import http.client
 import json
 import random
@@ -12,6 +13,32 @@ import time
 VOCABULARY = ("river lamp seven quiet table under north paper engine slow orange window "
               "carry between little harbour evening letter").split()
 STARTUP_SECONDS = 300
+
+
+def named_command(text):
+    name, is_one, command = text.partition("=")
+    if not is_one:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=COMMAND")
+    return name, command
+
+
+def arguments(doc):
+    """A parser of what every benchmark takes: the model, and servers in options.servers."""
+    parser = argparse.ArgumentParser(description=doc,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--server", dest="servers", action="append", required=True,
+                        type=named_command, metavar="NAME=COMMAND")
+    return parser
+
+
+def chosen(parser, names, known, what):
+    """The parts of a list between commas; ends with an error where one is not known."""
+    names = names.split(",")
+    for name in names:
+        if name not in known:
+            parser.error(f"no {what} is called {name}; there are {', '.join(known)}")
+    return names
 
 
 def words(seed, count):

@@ -15,7 +15,6 @@ alone. Then, while another prompt of so many tokens is computed, it is asked for
 
 The medians over the runs are printed as a Markdown table.
 """
-import argparse
 import http.client
 import json
 import statistics
@@ -23,7 +22,7 @@ import sys
 import threading
 import time
 
-from serving import Server, words
+from serving import Server, arguments, words
 
 ROUTES = ("/metrics", "/slots", "/props", "/v1/models", "/health")
 DECODERS = 4
@@ -191,15 +190,12 @@ def measure(server, run, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--server", action="append", required=True, metavar="NAME=COMMAND")
+    parser = arguments(__doc__)
     parser.add_argument("--prompt", type=int, default=16000, metavar="TOKENS")
     parser.add_argument("--seconds", type=float, default=10, help="of each part (%(default)s)")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    servers = dict(server.split("=", 1) for server in options.server)
+    servers = dict(options.servers)
     runs = {name: [] for name in servers}
     for run in range(1, options.runs + 1):
         for name, command in servers.items():
