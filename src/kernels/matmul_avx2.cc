@@ -37,8 +37,18 @@ template <int N, typename F>
 // weight's sign, which fits even for -128.
 constexpr bool IsSigned(const Format& f) { return f.bits == 8 || f.table == LevelTable::kIq4; }
 
-// How many groups' products of two inputs fit into a 16-bit sum.
-constexpr int GroupsPerSum(const Format& f) { return IsSigned(f) ? 1 : f.bits == 6 ? 2 : 4; }
+// The greatest level.
+constexpr int MostOf(const Format& f) {
+  return f.table == LevelTable::kMxfp4 ? 28 : (1 << f.bits) - 1;
+}
+
+// How many groups' products of two inputs fit into a 16-bit sum: activations are at most 127.
+constexpr int GroupsPerSum(const Format& f) {
+  if (IsSigned(f)) return 1;
+  int groups = 8;
+  while (groups * 2 * 127 * MostOf(f) > 0x7FFF) groups /= 2;
+  return groups;
+}
 
 // Outputs 8 s ... 8 s + 7 of a block of a tile, decoded; exact scales.
 template <DType T>
@@ -190,35 +200,50 @@ template <DType T>
   return _mm256_set1_epi32(four);
 }
 
-// One row of a block of activations.
-struct RowOfBlock {
-  const ActivationBlock& block;
-  int row;
-};
+// Has `v` in a register from here on. Left alone, GCC 12 adds products in the shape of a tree,
+// for which it computes all of them first and has no registers, and loads levels anew for
+// every row.
+[[gnu::always_inline]] inline void Settle(__m256i& v) { asm("" : "+x"(v)); }
 
-// The sums of two products each of group g.
-template <DType T>
-[[gnu::always_inline]] inline __m256i PairProducts(const Block<T>& block, int s, int g,
-                                                   const RowOfBlock& activations) {
-  __m256i x = Broadcast4(activations.block.q[g][activations.row]);
-  if constexpr (IsSigned(FormatOf(T))) x = _mm256_sign_epi8(x, block.signs[s][g]);
-  return _mm256_maddubs_epi16(block.levels[s][g], x);
-}
-
-// `start` plus the products of groups [kBegin, kEnd).
-template <DType T, int kBegin, int kEnd>
-[[gnu::always_inline]] inline __m256i Dot(const Block<T>& block, int s, const RowOfBlock& x,
-                                          __m256i start) {
-  constexpr int kStep = GroupsPerSum(FormatOf(T));
-  Unroll<(kEnd - kBegin) / kStep>([&](auto step) {
+// Adds the products of groups [kBegin, kEnd) to `sums`, for both halves of the outputs and
+// kRows rows together: loads are what a kernel runs out of first, and what is loaded here is
+// used for all rows, or for both halves.
+template <DType T, int kBegin, int kEnd, int kRows>
+[[gnu::always_inline]] inline void Dot(const Block<T>& block, const ActivationBlock& x,
+                                       __m256i (&sums)[kRows][2]) {
+  constexpr int kGroups = kEnd - kBegin;
+  constexpr int kStep = GroupsPerSum(FormatOf(T)) < kGroups ? GroupsPerSum(FormatOf(T)) : kGroups;
+  Unroll<kGroups / kStep>([&](auto step) __attribute__((always_inline)) {
     constexpr int kFirst = kBegin + step.value * kStep;
-    __m256i pairs = PairProducts<T>(block, s, kFirst, x);
-    Unroll<kStep - 1>([&](auto g) {
-      pairs = _mm256_add_epi16(pairs, PairProducts<T>(block, s, kFirst + 1 + g.value, x));
+    __m256i pairs[kRows][2];
+    Unroll<kStep>([&](auto g) __attribute__((always_inline)) {
+      constexpr int kGroup = kFirst + g.value;
+      __m256i levels[2], signs[2];
+      Unroll<2>([&](auto s) __attribute__((always_inline)) {
+        Settle(levels[s.value] = block.levels[s.value][kGroup]);
+        if constexpr (IsSigned(FormatOf(T))) signs[s.value] = block.signs[s.value][kGroup];
+      });
+      Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+        const __m256i four = Broadcast4(x.q[kGroup][r.value]);
+        Unroll<2>([&](auto s) __attribute__((always_inline)) {
+          __m256i signed_four = four;
+          if constexpr (IsSigned(FormatOf(T))) {
+            signed_four = _mm256_sign_epi8(four, signs[s.value]);
+          }
+          const __m256i products = _mm256_maddubs_epi16(levels[s.value], signed_four);
+          __m256i& sum = pairs[r.value][s.value];
+          Settle(sum = g.value == 0 ? products : _mm256_add_epi16(sum, products));
+        });
+      });
     });
-    start = _mm256_add_epi32(start, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      Unroll<2>([&](auto s) __attribute__((always_inline)) {
+        const __m256i fours =
+            _mm256_madd_epi16(pairs[r.value][s.value], _mm256_set1_epi16(1));
+        Settle(sums[r.value][s.value] = _mm256_add_epi32(sums[r.value][s.value], fours));
+      });
+    });
   });
-  return start;
 }
 
 template <DType T>
@@ -231,34 +256,50 @@ template <DType T>
   }
 }
 
-// Adds a block's part of one row to the accumulator of outputs 8 s ... 8 s + 7.
-template <DType T>
-[[gnu::always_inline]] inline __m256 AddBlock(const Block<T>& block, int s, const RowOfBlock& x,
-                                              __m256 acc) {
+// Adds a block's part of the first kRows rows of a panel to their accumulators.
+template <DType T, int kRows>
+[[gnu::always_inline]] inline void AddBlock(const Block<T>& block, const ActivationBlock& x,
+                                            __m256 (*acc)[2]) {
   constexpr Format f = FormatOf(T);
-  const int32_t half_sums = x.block.half_sums[x.row];
-  const int32_t first = static_cast<int16_t>(half_sums & 0xFFFF), second = half_sums >> 16;
-  const int32_t sum0 = f.halves ? first : first + second;
   constexpr int kFirstEnd = f.halves ? 4 : 8;
-  const __m256i dot0 = Dot<T, 0, kFirstEnd>(block, s, x, StartOfDot<T>(sum0));
-  const __m256 scale = _mm256_set1_ps(x.block.scale[x.row]);
-  __m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(dot0), block.scale[s][0]);
-  if constexpr (f.mins && !f.halves) {
-    part = _mm256_fmadd_ps(_mm256_set1_ps(x.block.sum[x.row]), block.min[s], part);
-  }
-  acc = _mm256_fmadd_ps(part, scale, acc);
+  __m256i sums[kRows][2];
+  Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+    const int32_t both = x.half_sums[r.value];
+    const int32_t first = static_cast<int16_t>(both & 0xFFFF), second = both >> 16;
+    sums[r.value][0] = sums[r.value][1] = StartOfDot<T>(f.halves ? first : first + second);
+  });
+  Dot<T, 0, kFirstEnd>(block, x, sums);
+  Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+    const __m256 scale = _mm256_set1_ps(x.scale[r.value]);
+    Unroll<2>([&](auto s) __attribute__((always_inline)) {
+      __m256 part =
+          _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r.value][s.value]), block.scale[s.value][0]);
+      if constexpr (f.mins && !f.halves) {
+        part = _mm256_fmadd_ps(_mm256_set1_ps(x.sum[r.value]), block.min[s.value], part);
+      }
+      acc[r.value][s.value] = _mm256_fmadd_ps(part, scale, acc[r.value][s.value]);
+    });
+  });
   if constexpr (f.halves) {
-    const __m256i dot1 = Dot<T, 4, 8>(block, s, x, StartOfDot<T>(second));
-    part = _mm256_mul_ps(_mm256_cvtepi32_ps(dot1), block.scale[s][1]);
-    acc = _mm256_fmadd_ps(part, scale, acc);
+    Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      sums[r.value][0] = sums[r.value][1] = StartOfDot<T>(x.half_sums[r.value] >> 16);
+    });
+    Dot<T, 4, 8>(block, x, sums);
+    Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      const __m256 scale = _mm256_set1_ps(x.scale[r.value]);
+      Unroll<2>([&](auto s) __attribute__((always_inline)) {
+        __m256 part =
+            _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r.value][s.value]), block.scale[s.value][1]);
+        acc[r.value][s.value] = _mm256_fmadd_ps(part, scale, acc[r.value][s.value]);
+        if constexpr (f.mins) {
+          const __m256i both = _mm256_set1_epi32(x.half_sums[r.value]);
+          const __m256i weighted = _mm256_madd_epi16(both, block.half_mins[s.value]);
+          part = _mm256_mul_ps(_mm256_cvtepi32_ps(weighted), block.min[s.value]);
+          acc[r.value][s.value] = _mm256_fmadd_ps(part, scale, acc[r.value][s.value]);
+        }
+      });
+    });
   }
-  if constexpr (f.mins && f.halves) {
-    const __m256i both = _mm256_set1_epi32(half_sums);
-    const __m256i weighted = _mm256_madd_epi16(both, block.half_mins[s]);
-    part = _mm256_mul_ps(_mm256_cvtepi32_ps(weighted), block.min[s]);
-    acc = _mm256_fmadd_ps(part, scale, acc);
-  }
-  return acc;
 }
 
 // Asks for the kBytes that lie kPrefetchBytes beyond p. (A plain loop: GCC drops
@@ -300,9 +341,9 @@ void Int8Tile(const TileWork& work) {
     Block<T> block;
     for (int s = 0; s < 2; ++s) LoadScales<T>(work.tile + c * SuperBytes(f), meta, s, block);
     LoadBlock<T>(levels, block);
-    for (int r = 0; r < kRows; ++r) {
-      const RowOfBlock row = {x[r / kPanelRows * blocks + b], r % kPanelRows};
-      for (int s = 0; s < 2; ++s) acc[r][s] = AddBlock<T>(block, s, row, acc[r][s]);
+    for (int r = 0; r < kRows; r += kPanelRows) {
+      AddBlock<T, kRows < kPanelRows ? kRows : kPanelRows>(block, x[r / kPanelRows * blocks + b],
+                                                           acc + r);
     }
   }
   StoreRows<kRows>(acc, work);
@@ -348,10 +389,6 @@ void FloatTile(const TileWork& work) {
     StoreRows<kRows>(acc, work);
   }
 }
-
-// The accumulators of 12 rows would need more registers than there are.
-template <DType T>
-constexpr TileFunction kTwelve = nullptr;
 
 #include "kernels/matmul_dispatch.inc"
 

@@ -320,9 +320,6 @@ void FloatTile(const TileWork& work) {
   StoreRows<kRows>(acc, work);
 }
 
-template <DType T>
-constexpr TileFunction kTwelve = Int8Tile<T, 12>;
-
 #include "kernels/matmul_dispatch.inc"
 
 // Sixteen small integers as bytes, to four groups.

@@ -33,9 +33,9 @@ static inline const float* FloatRow(const TileWork& work, int r) {
 
 using TileFunction = void (*)(const TileWork& work);
 
-// The functions for 1 row and for up to 4, 8 and 12; the last is null where the
-// registers hold no more than 8. Rows that are missing cost no more than going over the
-// weights again would; by 12 the decoding of a tile is paid.
+// The functions for 1 row and for up to 4, 8 and 12; the last is null for float weights.
+// Rows that are missing cost no more than going over the weights again would; by 12 the
+// decoding of a tile is paid.
 struct TileFunctions {
   TileFunction one, four, eight, twelve;
 
