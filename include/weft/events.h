@@ -58,9 +58,15 @@ enum class FinishReason {
   kStop,        // an end-of-generation or stop token
   kStopString,  // a stop string; not part of the text
   kLength,      // max_tokens, or the context is full
+  kLoop,        // the text repeats itself: TurnOptions::end_loops
   kCancelled,
   kError,
 };
+
+// Whether the text would have gone on: clients know that as a length.
+inline bool IsCut(FinishReason reason) {
+  return reason == FinishReason::kLength || reason == FinishReason::kLoop;
+}
 
 struct TurnUsage {
   int64_t prompt_tokens = 0;

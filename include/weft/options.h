@@ -133,6 +133,9 @@ struct TurnOptions {
   std::vector<int32_t> stop_tokens;  // beside the model's own end-of-generation tokens
   std::vector<std::string> stop_strings;
   bool ignore_eos = false;  // the model's end tokens are banned, not obeyed
+  // A turn whose text has come to repeat itself ends before the context is full. Not where
+  // the model's end tokens are banned.
+  bool end_loops = true;
   // Control tokens that are written out in the text, where what takes a reply apart needs
   // them. All others give none, and so do end-of-generation tokens.
   std::vector<int32_t> shown_control_tokens;

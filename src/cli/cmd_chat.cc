@@ -185,6 +185,7 @@ class ChatLoop {
     std::fputc('\n', stdout);
     std::fflush(stdout);
     if (done->reason == FinishReason::kCancelled) Say("cancelled");
+    if (done->reason == FinishReason::kLoop) Say("ended: the model repeats itself");
     if (done->reason == FinishReason::kLength) {
       Say(StrCat("cut after ", done->usage.completion_tokens, " tokens"));
     }

@@ -28,6 +28,8 @@ const char* NameOf(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kLoop:
+      return "loop";
     case FinishReason::kCancelled:
       return "cancelled";
     case FinishReason::kError:

@@ -277,6 +277,7 @@ Status Serve(const ServeFlags& flags) {
                          .template_source = std::move(template_source),
                          .model_id = flags.aliases.empty() ? "" : flags.aliases[0],
                          .defaults = {.sampling = FlaggedSampling(flags.sampling),
+                                      .end_loops = flags.sampling.end_loops,
                                       .strict_model_name = flags.strict_model_name,
                                       .lenient_tool_calls = flags.tool_calls == "lenient",
                                       .ping_interval = std::chrono::seconds(flags.sse_ping_seconds),

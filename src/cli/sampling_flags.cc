@@ -29,6 +29,8 @@ void AddSamplingFlags(CLI::App* app, SamplingFlags* flags) {
       // The largest number is what the parser makes of everything beyond it.
       ->check(CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max() - 1))
       ->capture_default_str();
+  app->add_flag("!--keep-loops", flags->end_loops,
+                "Let an answer that repeats itself over and over go on until the context is full");
 }
 
 SamplingOptions FlaggedSampling(const SamplingFlags& flags) {
@@ -40,6 +42,7 @@ SamplingOptions FlaggedSampling(const SamplingFlags& flags) {
 void ApplySamplingFlags(const SamplingFlags& flags, TurnOptions* options) {
   options->max_tokens = flags.n;
   options->sampling = FlaggedSampling(flags);
+  options->end_loops = flags.end_loops;
 }
 
 }  // namespace weft::cli

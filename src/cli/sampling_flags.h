@@ -13,6 +13,7 @@ struct SamplingFlags {
   SamplingOptions sampling;
   int64_t n = -1;     // tokens to generate
   int64_t seed = -1;  // -1: a new one for each turn
+  bool end_loops = true;
 };
 
 void AddPredictFlag(CLI::App* app, SamplingFlags* flags);  // -n

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/tokens.h"
+#include "engine/loop_watch.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
 #include "engine/text_stream.h"
@@ -36,6 +37,7 @@ struct Lane {
   Session* const session;
   Sampler sampler;
   TextStream text;
+  LoopWatch loop_watch;
   std::vector<TokenId> generated;
   std::unique_ptr<TokenMask> mask;
   std::vector<bool> allowed;  // scratch of the mask

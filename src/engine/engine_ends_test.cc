@@ -1,4 +1,5 @@
 // What ends a turn, and from when on.
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -57,6 +58,30 @@ TEST(EngineEnds, AStopStringBeforeMinTokensIsText) {
   const TurnOutcome outcome = SaidOnce(options);
   EXPECT_EQ(outcome.done().reason, FinishReason::kStopString);
   EXPECT_EQ(outcome.choices[0].text, "aSTOPb");
+}
+
+TEST(EngineEnds, ALoopEndsATurnUnlessItMayNot) {
+  std::vector<int32_t> block(40);
+  std::iota(block.begin(), block.end(), 100);
+  std::vector<int32_t> script;
+  for (int i = 0; i < 10; ++i) script.insert(script.end(), block.begin(), block.end());
+  TurnOptions options = Greedy({5, 6}, 400);
+  options.ignore_eos = false;
+  options.token_mask = Script(script);
+  const TurnOutcome ended = SaidOnce(options);
+  EXPECT_EQ(ended.done().reason, FinishReason::kLoop);
+  EXPECT_THAT(ended.tokens(), SizeIs(320));
+
+  TurnOptions free = options;
+  free.end_loops = false;
+  EXPECT_EQ(SaidOnce(free).done().reason, FinishReason::kLength);
+  EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(400));
+  free = options;
+  free.min_tokens = 352;
+  EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(352));
+  free = options;
+  free.ignore_eos = true;
+  EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(400));
 }
 
 }  // namespace

@@ -632,6 +632,11 @@ void EngineCore::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEv
   const bool full = static_cast<int64_t>(lane->session->tokens.size()) >= model_->context_tokens();
   if (full || (limit > 0 && static_cast<int64_t>(lane->generated.size()) >= limit)) {
     EndLane(turn, lane, FinishReason::kLength, OkStatus());
+    return;
+  }
+  const bool may_loop = !turn->options.end_loops || turn->options.ignore_eos || too_early;
+  if (!may_loop && lane->loop_watch.EndsInLoop(lane->generated)) {
+    EndLane(turn, lane, FinishReason::kLoop, OkStatus());
   }
 }
 

@@ -314,7 +314,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   read.tools.Warn(&read.warnings);
   ReadThinking(&fields, &read.call);
   TurnOptions& turn = read.call.turn;
-  ReadSampling(&fields, host.model(), {.defaults = host.defaults().sampling}, &turn);
+  ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   turn.max_tokens = fields.Integer("max_tokens", 1, INT32_MAX).value_or(kDefaultMaxTokens);
   if (auto stops = fields.Strings("stop_sequences", kMaxStopStrings))
     turn.stop_strings = *std::move(stops);

@@ -28,6 +28,7 @@ const char* StopReason(ReplyFinish finish) {
     case ReplyFinish::kStopString:
       return "stop_sequence";
     case ReplyFinish::kLength:
+    case ReplyFinish::kLoop:
       return "max_tokens";
     case ReplyFinish::kToolCalls:
       return "tool_use";

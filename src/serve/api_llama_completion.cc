@@ -63,6 +63,7 @@ const char* StopType(FinishReason reason) {
     case FinishReason::kStopString:
       return "word";
     case FinishReason::kLength:
+    case FinishReason::kLoop:
       return "limit";
     default:
       return "none";
@@ -247,6 +248,7 @@ class PromptRun {
         {"has_new_line", choice.content.find('\n') != choice.content.npos},
         {"truncated", done.reason == FinishReason::kLength && full},
         {"stop_type", StopType(done.reason)},
+        {"stopped_in_loop", done.reason == FinishReason::kLoop},
         {"stopping_word", done.stop_string},
         {"tokens_cached", usage.cached_tokens},
         {"timings", LlamaTimings(usage)}};

@@ -306,6 +306,17 @@ TEST_F(LlamaCompletionTest, ASessionThatIsClosedMeanwhileIsNoFaultOfTheClient) {
   EXPECT_EQ(answer.status(), 503) << answer.body();
 }
 
+TEST_F(LlamaCompletionTest, ALoopIsALimitThatIsTold) {
+  std::string loop;
+  for (int i = 0; i < 40; ++i) loop += "again, and ";
+  const Json cut = Complete(model_->host(), {{"prompt", "<<say>>" + loop + "<</say>>"}}).json();
+  EXPECT_EQ(cut["stop_type"], "limit");
+  EXPECT_EQ(cut["stopped_in_loop"], true);
+  EXPECT_EQ(cut["tokens_predicted"], 256);
+  EXPECT_EQ(Complete(model_->host(), {{"prompt", "<<say>>a<</say>>"}}).json()["stopped_in_loop"],
+            false);
+}
+
 TEST_F(LlamaCompletionTest, AStreamThatIsQuietIsKeptAlive) {
   QuietHost quiet(model_->host(), /*fails=*/false);
   const MemoryResponder answer =

@@ -57,8 +57,8 @@ void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionReque
         {{"index", choices.size()},
          {"message", MessageJson(reply, read.tools, read.call.show_reasoning)},
          {"logprobs",
-          wants_logprobs ? ChatLogprobs(*host.model().tokenizer(), reply.tokens) : ordered_json()},
-         {"finish_reason", OpenAiFinishReason(reply.finish)}});
+          wants_logprobs ? ChatLogprobs(*host.model().tokenizer(), reply.tokens) : ordered_json()}});
+    SetFinish(reply.finish, &choices.back());
   }
   ordered_json body = OpenAiEnvelope(host, "chatcmpl-").Make("chat.completion");
   body["choices"] = std::move(choices);
@@ -201,7 +201,7 @@ class ChunkWriter {
     ordered_json chunk = Chunk(piece.choice, Delta(piece));
     ordered_json& choice = chunk["choices"][0];
     if (piece.kind == ReplyPiece::Kind::kEnd) {
-      choice["finish_reason"] = OpenAiFinishReason(piece.finish);
+      SetFinish(piece.finish, &choice);
     }
     if (wants_logprobs_) {
       choice["logprobs"] = ChatLogprobs(*host_.model().tokenizer(), tokens);

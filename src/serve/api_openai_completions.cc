@@ -124,19 +124,19 @@ class CompletionRun {
     if (read_.echo) logprobs.AddPrompt(started.prompt_logprobs, prompt.text);
     logprobs.Add(reply.tokens);
     const std::string text = reply.Joined(ReplyBlock::Kind::kContent);
-    return {{"text", read_.echo ? prompt.text + text : text},
-            {"index", index},
-            {"logprobs", wants_logprobs() ? logprobs.Take() : ordered_json()},
-            {"finish_reason", OpenAiFinishReason(reply.finish)}};
+    ordered_json choice = {{"text", read_.echo ? prompt.text + text : text},
+                           {"index", index},
+                           {"logprobs", wants_logprobs() ? logprobs.Take() : ordered_json()}};
+    SetFinish(reply.finish, &choice);
+    return choice;
   }
 
-  ordered_json Chunk(size_t index, std::string_view text, ordered_json logprobs,
-                     ordered_json finish_reason) const {
+  ordered_json Chunk(size_t index, std::string_view text, ordered_json logprobs) const {
     ordered_json chunk = envelope_.Make("text_completion");
     chunk["choices"] = ordered_json::array({{{"text", text},
                                              {"index", index},
                                              {"logprobs", std::move(logprobs)},
-                                             {"finish_reason", std::move(finish_reason)}}});
+                                             {"finish_reason", nullptr}}});
     return chunk;
   }
 
@@ -146,8 +146,7 @@ class CompletionRun {
     std::vector<LegacyLogprobs> logprobs(n_choices, LegacyLogprobs(*host_.model().tokenizer()));
     for (size_t choice = 0; read_.echo && choice < n_choices; ++choice) {
       logprobs[choice].AddPrompt(stream->started().prompt_logprobs, read_.prompts[i].text);
-      if (!sse->Data(Chunk(i * n_choices + choice, read_.prompts[i].text, logprobs[choice].Take(),
-                           nullptr))) {
+      if (!sse->Data(Chunk(i * n_choices + choice, read_.prompts[i].text, logprobs[choice].Take()))) {
         return false;
       }
     }
@@ -159,10 +158,9 @@ class CompletionRun {
       const bool is_end = piece->kind == ReplyPiece::Kind::kEnd;
       const size_t choice = static_cast<size_t>(piece->choice);
       logprobs[choice].Add(piece->tokens);
-      ordered_json chunk =
-          Chunk(i * n_choices + choice, piece->text,
-                wants_logprobs() ? logprobs[choice].Take() : ordered_json(),
-                is_end ? ordered_json(OpenAiFinishReason(piece->finish)) : ordered_json());
+      ordered_json chunk = Chunk(i * n_choices + choice, piece->text,
+                                 wants_logprobs() ? logprobs[choice].Take() : ordered_json());
+      if (is_end) SetFinish(piece->finish, &chunk["choices"][0]);
       if (is_end) --open;
       const bool is_last = open == 0 && is_last_prompt && !read_.stream.include_usage;
       if (is_last || read_.stream.timings_per_token) {

@@ -194,6 +194,23 @@ TEST_F(OpenAiTest, AnsweringLengthAndStopStrings) {
   EXPECT_EQ(stopped["finish_reason"], "stop");
 }
 
+TEST_F(OpenAiTest, AnAnswerInALoopIsCutAndSaysWhy) {
+  std::string loop;
+  for (int i = 0; i < 40; ++i) loop += "again, and ";
+  const Json cut = Post(kChat, Chat(loop)).json()["choices"][0];
+  EXPECT_EQ(cut["message"]["content"], loop.substr(0, 256));
+  EXPECT_EQ(cut["finish_reason"], "length");
+  EXPECT_EQ(cut["stop_reason"], "loop");
+  const Json whole = Post(kChat, Chat(loop, {{"end_loops", false}})).json()["choices"][0];
+  EXPECT_EQ(whole["message"]["content"], loop);
+  EXPECT_EQ(whole["finish_reason"], "stop");
+  EXPECT_FALSE(whole.contains("stop_reason"));
+
+  Json body = {{"prompt", "<<say>>" + loop + "<</say>>"}, {"stream", true}, {"max_tokens", 500}};
+  const MemoryResponder streamed = Post(kComplete, body);
+  EXPECT_THAT(streamed.body(), HasSubstr(R"("finish_reason":"length","stop_reason":"loop")"));
+}
+
 TEST_F(OpenAiTest, SeveralChoices) {
   const Json body = Post(kChat, Chat("two", {{"n", 2}})).json();
   ASSERT_EQ(body["choices"].size(), 2u);

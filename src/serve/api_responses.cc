@@ -58,7 +58,7 @@ ordered_json NewResponse(Host& host, const ResponsesRequest& read) {
 
 // Sets what is known at the end.
 void Conclude(ReplyFinish finish, const ReplyUsage& usage, ordered_json* response) {
-  const bool cut = finish == ReplyFinish::kLength;
+  const bool cut = IsCut(finish);
   (*response)["status"] = cut ? "incomplete" : "completed";
   if (cut) (*response)["incomplete_details"] = {{"reason", "max_output_tokens"}};
   (*response)["usage"] = UsageJson(usage);
@@ -155,11 +155,11 @@ class ResponseWriter {
       if (!piece->status.ok()) return piece->status;
       if (piece->kind == ReplyPiece::Kind::kEnd) {
         AddLogprobs(*piece);
-        *gone = !CloseItem(piece->finish == ReplyFinish::kLength ? "incomplete" : "completed");
+        *gone = !CloseItem(IsCut(piece->finish) ? "incomplete" : "completed");
         Conclude(piece->finish, stream->usage(), &response_);
         *gone =
-            *gone || !ResponseEvent(piece->finish == ReplyFinish::kLength ? "response.incomplete"
-                                                                          : "response.completed",
+            *gone || !ResponseEvent(IsCut(piece->finish) ? "response.incomplete"
+                                                         : "response.completed",
                                     {{"timings", LlamaTimings(stream->usage())}});
         break;
       }

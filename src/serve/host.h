@@ -62,6 +62,7 @@ struct GenerationRequest {
 // What the operator decided for all requests.
 struct RequestDefaults {
   SamplingOptions sampling;  // of what a request does not mention
+  bool end_loops = true;     // TurnOptions::end_loops
   // Requests that name another model than the one served are refused. Most agents send
   // some name that they were configured with.
   bool strict_model_name = false;

@@ -110,9 +110,9 @@ FillIn ReadFillIn(ApiFields* fields, const Model& model) {
 // All but the prompt.
 Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, LlamaCompletion* read) {
   const auto model = fields->String("model");
-  const SamplingRules rules{.defaults = host.defaults().sampling,
-                            .max_temperature = kMaxTemperature,
-                            .max_penalty = kMaxPenalty};
+  SamplingRules rules = RulesOf(host);
+  rules.max_temperature = kMaxTemperature;
+  rules.max_penalty = kMaxPenalty;
   ReadSampling(fields, host.model(), rules, &read->turn);
   ReadStops(fields, &read->turn);
   read->turn.max_tokens = host.defaults().max_tokens;

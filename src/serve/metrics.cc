@@ -38,6 +38,8 @@ std::string_view LabelOf(FinishReason reason) {
       return "stop_string";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kLoop:
+      return "loop";
     case FinishReason::kCancelled:
       return "cancelled";
     case FinishReason::kError:
@@ -222,8 +224,9 @@ void Metrics::Impl::AddLlama(const EngineStats& stats, Snapshot* out) const {
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
   // There from the first scrape on, so that a rate over them is one.
-  for (const auto reason : {FinishReason::kStop, FinishReason::kStopString, FinishReason::kLength,
-                            FinishReason::kCancelled, FinishReason::kError}) {
+  for (const auto reason :
+       {FinishReason::kStop, FinishReason::kStopString, FinishReason::kLength, FinishReason::kLoop,
+        FinishReason::kCancelled, FinishReason::kError}) {
     impl_->finished.Add({{"reason", std::string(LabelOf(reason))}});
   }
 }

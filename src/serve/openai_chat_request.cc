@@ -181,7 +181,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ReadTemplateVariables(&fields, &read.call);
   ReadReasoning(&fields, &read.call);
   TurnOptions& turn = read.call.turn;
-  ReadSampling(&fields, host.model(), {.defaults = host.defaults().sampling}, &turn);
+  ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   ReadStops(&fields, &turn);
   turn.max_tokens = host.defaults().max_tokens;
   ReadMaxTokens(&fields, /*least=*/1, &turn);

@@ -117,7 +117,7 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
   ApiFields fields(body);
   const auto model = fields.String("model");
   ReadPrompts(&fields, host.model(), &read.prompts);
-  ReadSampling(&fields, host.model(), {.defaults = host.defaults().sampling}, &read.turn);
+  ReadSampling(&fields, host.model(), RulesOf(host), &read.turn);
   ReadStops(&fields, &read.turn);
   ReadLegacyFields(&fields, &read);
   ReadSuffix(&fields, host.model(), &read);

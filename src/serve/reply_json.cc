@@ -62,6 +62,7 @@ ordered_json OpenAiEnvelope::Make(std::string_view object) const {
 std::string_view OpenAiFinishReason(ReplyFinish finish) {
   switch (finish) {
     case ReplyFinish::kLength:
+    case ReplyFinish::kLoop:
       return "length";
     case ReplyFinish::kToolCalls:
       return "tool_calls";
@@ -70,6 +71,11 @@ std::string_view OpenAiFinishReason(ReplyFinish finish) {
       return "stop";
   }
   return "stop";
+}
+
+void SetFinish(ReplyFinish finish, ordered_json* choice) {
+  (*choice)["finish_reason"] = OpenAiFinishReason(finish);
+  if (finish == ReplyFinish::kLoop) (*choice)["stop_reason"] = "loop";
 }
 
 ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b) {

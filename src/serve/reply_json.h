@@ -32,8 +32,9 @@ class OpenAiEnvelope {
   const std::string fingerprint_;
 };
 
-// "stop", "length", "tool_calls".
-std::string_view OpenAiFinishReason(ReplyFinish finish);
+// Tells how a choice of OpenAI's ended: `finish_reason`, and beside it a `stop_reason` where
+// that says "length" and the text was in a loop.
+void SetFinish(ReplyFinish finish, ordered_json* choice);
 
 ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
 

@@ -205,6 +205,9 @@ void ReplyStream::TakeDone(DoneEvent done) {
     case FinishReason::kLength:
       end.finish = ReplyFinish::kLength;
       break;
+    case FinishReason::kLoop:
+      end.finish = ReplyFinish::kLoop;
+      break;
     case FinishReason::kCancelled:
       if (!choice.cut) {
         end.status = Unavailable(
@@ -217,7 +220,7 @@ void ReplyStream::TakeDone(DoneEvent done) {
     case FinishReason::kStop:
       break;
   }
-  if (choice.calls_ended > 0 && end.finish != ReplyFinish::kLength) {
+  if (choice.calls_ended > 0 && !IsCut(end.finish)) {
     end.finish = ReplyFinish::kToolCalls;
   }
   if (choice.cut) end.finish = ReplyFinish::kToolCalls;

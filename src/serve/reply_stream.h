@@ -27,7 +27,12 @@
 
 namespace weft::serve {
 
-enum class ReplyFinish { kStop, kStopString, kLength, kToolCalls };
+enum class ReplyFinish { kStop, kStopString, kLength, kLoop, kToolCalls };
+
+// Whether the reply would have gone on. APIs call that a length.
+inline bool IsCut(ReplyFinish finish) {
+  return finish == ReplyFinish::kLength || finish == ReplyFinish::kLoop;
+}
 
 struct ReplyPiece {
   enum class Kind { kReasoning, kContent, kCallBegin, kCallArguments, kCallEnd, kEnd };

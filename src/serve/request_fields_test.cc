@@ -100,6 +100,8 @@ TEST(SamplingParams, ReadsEveryFieldByAllItsNames) {
   EXPECT_THAT(turn.stop_tokens, ElementsAre(4, 5));
   EXPECT_EQ(turn.max_tokens, 4);
   EXPECT_EQ(turn.min_tokens, 2);
+  EXPECT_TRUE(turn.end_loops);
+  EXPECT_FALSE(Read(R"({"end_loops":false})")->end_loops);
   EXPECT_FALSE(Read(R"({"seed":-1})")->sampling.seed.has_value());
   EXPECT_GT(Read(R"({"top_p":0})")->sampling.top_p, 0);
   EXPECT_THAT(Read(R"({"stop":"x"})")->stop_strings, ElementsAre("x"));

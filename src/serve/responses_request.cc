@@ -310,7 +310,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ReadToolChoice(&fields, &read);
   ReadReasoningAndText(&fields, &read);
   TurnOptions& turn = read.call.turn;
-  ReadSampling(&fields, host.model(), {.defaults = host.defaults().sampling}, &turn);
+  ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   turn.max_tokens = host.defaults().max_tokens;
   if (const auto most = fields.Integer("max_output_tokens", 1, INT32_MAX)) {
     turn.max_tokens = *most;

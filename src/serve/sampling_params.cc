@@ -147,6 +147,10 @@ void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampl
   }
 }
 
+SamplingRules RulesOf(const Host& host) {
+  return {.defaults = host.defaults().sampling, .end_loops = host.defaults().end_loops};
+}
+
 void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& rules,
                   TurnOptions* turn) {
   SamplingOptions& sampling = turn->sampling;
@@ -173,6 +177,7 @@ void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& ru
   if (seed) sampling.seed.reset();
   if (seed && *seed != -1) sampling.seed = static_cast<uint64_t>(*seed);
   Assign(fields->Bool("ignore_eos"), &turn->ignore_eos);
+  turn->end_loops = fields->Bool("end_loops").value_or(rules.end_loops);
   Assign(fields->Integer("min_tokens", 0, kMaxInt), &turn->min_tokens);
   ReadLogitBias(fields, model, &sampling);
   ReadSamplers(fields, &sampling);

@@ -19,13 +19,17 @@ inline constexpr int64_t kMaxTopLogprobs = 20;
 // How far a request may go, and where it starts from.
 struct SamplingRules {
   SamplingOptions defaults;
+  bool end_loops = true;
   // OpenAI's limits.
   double max_temperature = 2;
   double max_penalty = 2;  // frequency_penalty, presence_penalty; also below zero
 };
 
+// Those that hold where an API has no limits of its own.
+SamplingRules RulesOf(const Host& host);
+
 // temperature, top_p, top_k, min_p, the penalties and their window, logit_bias, seed,
-// ignore_eos, min_tokens; refuses samplers that the engine does not have.
+// ignore_eos, min_tokens, end_loops; refuses samplers that the engine does not have.
 void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& rules,
                   TurnOptions* turn);
 // stop, of which empty strings are left out; stop_token_ids.

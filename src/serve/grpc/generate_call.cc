@@ -97,6 +97,7 @@ Status GenerateCall::Begin(grpc::ByteBuffer* message) {
   WEFT_ASSIGN_OR_RETURN(request_.turn, TurnOptionsOf(request));
   request_.turn.deadline = DeadlineOf(*context());
   request_.turn.label = request.request_id();
+  request_.turn.end_loops = service_.host->defaults().end_loops;
   request_.domain = head().domain;
   request_.finished = [this](const TurnUsage& usage) {
     tokens_ = {.prompt = usage.prompt_tokens,
@@ -180,7 +181,7 @@ Status GenerateCall::Complete(const DoneEvent& done, Progress* progress) {
   Response response;
   pb::GenerateComplete& complete = *response.mutable_complete();
   complete = std::move(progress->complete);
-  complete.set_finish_reason(done.reason == FinishReason::kLength ? "length" : "stop");
+  complete.set_finish_reason(IsCut(done.reason) ? "length" : "stop");
   complete.set_prompt_tokens(static_cast<uint32_t>(progress->prompt_tokens));
   complete.set_completion_tokens(static_cast<uint32_t>(progress->completion_tokens));
   complete.set_cached_tokens(static_cast<uint32_t>(progress->cached_tokens));

@@ -233,7 +233,7 @@ Status Worker::Generate(const WorkerRequest& request) {
   session->resident = turn.tokens;
   session->resident.insert(session->resident.end(), reply.tokens.begin(), reply.tokens.end());
   WEFT_RETURN_IF_ERROR(Write(DoneLine(reply, resume, NowMicros() - begin_us)));
-  if (warm && reply.done.reason == FinishReason::kLength) ComputeLastToken(*session);
+  if (warm && IsCut(reply.done.reason)) ComputeLastToken(*session);
   return OkStatus();
 }
 
@@ -298,7 +298,7 @@ Json Worker::DoneLine(const Reply& reply, const WorkerResume& resume, int64_t to
   Json done = {{"done", true},
                {"prompt_tokens", usage.prompt_tokens},
                {"completion_tokens", n_tokens},
-               {"finish_reason", reply.done.reason == FinishReason::kLength ? "length" : "stop"},
+               {"finish_reason", IsCut(reply.done.reason) ? "length" : "stop"},
                {"reused_prompt_tokens", reused},
                {"prefilled_prompt_tokens", prefilled},
                {"session_reset_reason", resume.reason},
