@@ -33,9 +33,9 @@ TEST(LoopWatchTest, EndsWhenABlockFillsEnoughOfTheEnd) {
 }
 
 TEST(LoopWatchTest, ShortBlocksMustLastLonger) {
-  EXPECT_EQ(EndOf(Looping(0, 1, 4096)), 2048);
-  EXPECT_EQ(EndOf(Looping(0, 7, 2047)), -1);
-  EXPECT_EQ(EndOf(Looping(0, 8, 2047)), 256);
+  EXPECT_EQ(EndOf(Looping(0, 1, 4096)), 512);
+  EXPECT_EQ(EndOf(Looping(0, 7, 511)), -1);
+  EXPECT_EQ(EndOf(Looping(0, 8, 511)), 256);
 }
 
 TEST(LoopWatchTest, OneOtherTokenBeginsAnew) {

@@ -21,6 +21,7 @@ using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
 constexpr char kChat[] = "/v1/chat/completions";
+constexpr char kComplete[] = "/v1/completions";
 constexpr char kCall[] =
     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bonn\"}}\n</tool_call>";
 
@@ -379,7 +380,6 @@ TEST_F(OpenAiTest, CountsTokens) {
 
 // --- the older completions ----------------------------------------------------------
 
-constexpr char kComplete[] = "/v1/completions";
 
 TEST_F(OpenAiTest, CompletesEveryKindOfPrompt) {
   const std::string prompt = "<<say>>yes<</say>>";

@@ -34,7 +34,7 @@ class OpenAiEnvelope {
 
 // Tells how a choice of OpenAI's ended: `finish_reason`, and beside it a `stop_reason` where
 // that says "length" and the text was in a loop.
-void SetFinish(ReplyFinish finish, ordered_json* choice);
+void SetFinish(ReplyFinish finish, nlohmann::ordered_json* choice);
 
 ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
 
