@@ -24,7 +24,7 @@ namespace {
 
 struct ChatFlags {
   ModelFlags model;
-  SamplingFlags sampling;
+  SamplingFlags sampling{.n = 2048};  // some models know no end, or do not find it
   std::string state_dir;
   std::string session;
   std::string system;
@@ -187,7 +187,8 @@ class ChatLoop {
     if (done->reason == FinishReason::kCancelled) Say("cancelled");
     if (done->reason == FinishReason::kLoop) Say("ended: the model repeats itself");
     if (done->reason == FinishReason::kLength) {
-      Say(StrCat("cut after ", done->usage.completion_tokens, " tokens"));
+      Say(StrCat("cut after ", done->usage.completion_tokens,
+                 " tokens; -n and --ctx say how many there may be"));
     }
   }
 

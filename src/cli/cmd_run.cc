@@ -1,8 +1,13 @@
-// weft run: one prompt in, its continuation out, as it is made.
+// weft run: a question in, the model's answer out, as it is made.
+#include <unistd.h>
+
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "cli/chat_prompt.h"
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/output.h"
@@ -12,11 +17,15 @@
 namespace weft::cli {
 namespace {
 
+// Some models know no end, or do not find it.
+constexpr int64_t kDefaultTokens = 1024;
+
 struct RunFlags {
   ModelFlags model;
-  SamplingFlags sampling;
+  SamplingFlags sampling{.n = kDefaultTokens};
   bool raw = false;
   bool json = false;
+  std::string system;
   std::string prompt;
 };
 
@@ -53,13 +62,48 @@ void PrintJson(const RunFlags& flags, const std::string& text, const std::vector
                  {"tokens_per_s", rate(usage.completion_tokens, usage.decode_us)}});
 }
 
+StatusOr<std::string> PromptOf(const RunFlags& flags) {
+  if (flags.prompt.empty() && isatty(STDIN_FILENO) == 1) {
+    return InvalidArgument("there is no prompt; try: weft run \"Why is the sky blue?\"");
+  }
+  WEFT_ASSIGN_OR_RETURN(std::string prompt,
+                        TextOrStdin(flags.prompt.empty() ? "-" : flags.prompt));
+  if (prompt.empty()) return InvalidArgument("the prompt is empty");
+  return prompt;
+}
+
+// A question in the form that the model was trained on. A model without a template was trained
+// on text alone, and goes on with that.
+StatusOr<std::vector<int32_t>> TokensOf(const RunFlags& flags, const std::string& prompt,
+                                        const std::shared_ptr<const Model>& model) {
+  WEFT_ASSIGN_OR_RETURN(const auto chat, ChatPrompt::Create(model));
+  if (flags.raw || model->chat_template().empty()) {
+    return chat->encoder().encode(prompt, /*at_start=*/true);
+  }
+  const ChatMessage question = {.text = prompt};
+  WEFT_ASSIGN_OR_RETURN(const std::string text,
+                        chat->Render(flags.system, std::span(&question, 1), /*for_answer=*/true));
+  return chat->encoder().encode(text, /*at_start=*/true);
+}
+
+void TellWhyItEnded(const RunFlags& flags, const DoneEvent& done) {
+  const int64_t said = done.usage.completion_tokens;
+  const bool as_asked = said == flags.sampling.n && said != kDefaultTokens;
+  if (done.reason == FinishReason::kLoop) {
+    std::fputs("weft: ended, as the model repeats itself; --keep-loops lets it\n", stderr);
+  } else if (done.reason == FinishReason::kLength && !as_asked) {
+    std::fprintf(stderr, "weft: cut after %lld tokens; -n and --ctx say how many there may be\n",
+                 static_cast<long long>(said));
+  }
+}
+
 Status Run(const RunFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(const std::string prompt, TextOrStdin(flags.prompt));
+  WEFT_ASSIGN_OR_RETURN(const std::string prompt, PromptOf(flags));
   WEFT_ASSIGN_OR_RETURN(const EngineOptions options, FlaggedEngineOptions(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
   TurnOptions turn_options;
-  turn_options.tokens = model->Encode(prompt, /*add_special=*/!flags.raw, /*parse_special=*/true);
+  WEFT_ASSIGN_OR_RETURN(turn_options.tokens, TokensOf(flags, prompt, model));
   ApplySamplingFlags(flags.sampling, &turn_options);
   WEFT_ASSIGN_OR_RETURN(const auto turn, engine->SubmitOnce("", turn_options));
 
@@ -85,6 +129,8 @@ Status Run(const RunFlags& flags) {
         PrintJson(flags, text, tokens, seed, *done);
       } else {
         std::fputc('\n', stdout);
+        std::fflush(stdout);
+        TellWhyItEnded(flags, *done);
       }
     }
   }
@@ -100,10 +146,17 @@ CommandBody MakeRunCommand(CLI::App* app) {
   AddContextFlag(app, &flags->model);
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);
-  app->add_flag("--raw", flags->raw, "Take the prompt as it is: no tokens are put around it");
+  app->add_option("--system", flags->system, "System message before the question");
+  app->add_flag("--raw", flags->raw,
+                "Go on with the text of the prompt, as models without a chat template do, instead "
+                "of answering it");
   app->add_flag("--json", flags->json, "One JSON object with text, tokens and timings");
-  app->add_option("PROMPT", flags->prompt, "The prompt; - reads it from stdin")->required();
-  app->footer("\nExample:\n  weft run -m model.gguf -n 64 --temp 0 \"The loom\"");
+  app->add_option("-p,--prompt,PROMPT", flags->prompt,
+                  "What to answer; - or nothing reads it from stdin");
+  app->footer(
+      "\nExamples:\n  weft run \"Why is the sky blue?\"\n"
+      "  git diff | weft run -m model.gguf --system \"Write a commit message\"\n"
+      "  weft run -m model.gguf --raw -n 64 --temp 0 \"The loom\"");
   return [flags] { return Run(*flags); };
 }
 

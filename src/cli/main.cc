@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -32,6 +33,27 @@ Status RunBody(const CommandBody& body) {
   }
 }
 
+// Whether a word is more likely a question for the model than a command or a file.
+bool IsQuestion(std::string_view word) {
+  if (word.find(' ') != word.npos) return true;
+  return !word.starts_with('-') && word.find_first_of("./") == word.npos &&
+         word.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != word.npos;
+}
+
+// The command line as it is meant: "weft help run" is "weft run --help", and weft "Why?" is
+// weft run "Why?".
+std::vector<std::string> MeantArguments(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  if (arguments.empty()) return {"--help"};
+  if (arguments[0] == "help") {
+    arguments.erase(arguments.begin());
+    arguments.push_back("--help");
+  } else if (IsQuestion(arguments[0])) {
+    arguments.insert(arguments.begin(), "run");
+  }
+  return arguments;
+}
+
 // Whoever reads stderr may have stopped reading, as a log's reader does that hangs: the end
 // does not wait for that.
 void PrintLastWord(std::string_view message) {
@@ -46,7 +68,7 @@ void PrintLastWord(std::string_view message) {
 int Main(int argc, char** argv) {
   CLI::App app("Weft hosts many conversations on one language model.\n", "weft");
   app.formatter(std::make_shared<HelpFormatter>());  // before the commands, which inherit it
-  app.set_version_flag("--version", std::string("weft ") + kVersion);
+  app.set_version_flag("-v,--version", std::string("weft ") + kVersion);
   app.require_subcommand(0, 1);  // so that an unknown one is named; none is found below
   app.footer(
       "\n'weft COMMAND --help' explains a command. Exit codes: 0 success, 1 failure with a "
@@ -56,8 +78,10 @@ int Main(int argc, char** argv) {
     CLI::App* const sub = app.add_subcommand(command.name, command.summary);
     bodies.emplace_back(sub, command.make(sub));
   }
+  std::vector<std::string> arguments = MeantArguments(argc, argv);
+  std::reverse(arguments.begin(), arguments.end());  // as the parser wants them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     // Help and version are "errors" of the parser with code 0.
     if (error.get_exit_code() == 0) return app.exit(error);

@@ -80,6 +80,12 @@ class HelpTest(CliTest):
 
     def test_the_version(self):
         self.assertRegex(self.succeed("--version").text, r"^weft \d+\.\d+\.\d+")
+        self.assertEqual(self.succeed("-v").text, self.succeed("--version").text)
+
+    def test_help_as_people_ask_for_it(self):
+        self.assertEqual(self.succeed().text, self.succeed("--help").text)
+        self.assertEqual(self.succeed("help").text, self.succeed("--help").text)
+        self.assertEqual(self.succeed("help", "run").text, self.succeed("run", "--help").text)
 
     def commands(self, *path):
         """Every command with its flags, as --help has them: ("sessions", "fork"): {"--json"}."""
@@ -149,9 +155,9 @@ class HelpTest(CliTest):
         self.assertEqual(said[0], said[1])
 
     def test_wrong_usage(self):
-        self.misuse()
         self.misuse("weave", says="weave")
-        for command in ("run", "tokenize", "detokenize", "logits"):
+        self.fail("run", stdin="", says="the prompt is empty")
+        for command in ("tokenize", "detokenize", "logits"):
             self.misuse(command)  # the model would be the one in the box, but there is nothing to do
         self.misuse("run", "-m", "", "x", says="leave -m out")
         self.misuse("run", "-m", self.llama, "x", "--no-such-flag", says="--no-such-flag")
@@ -394,8 +400,27 @@ class RunTest(CliTest):
         self.assertEqual(result["prompt_tokens"], len(self.tokens()) + 1)  # and BOS
         self.assertLessEqual(result["completion_tokens"], 8)
         self.assertIn(result["finish_reason"], ("stop", "length"))
-        self.assertEqual(self.run_json("-n", 8, "--temp", 0, "--raw")["prompt_tokens"],
-                         len(self.tokens()))
+        self.assertEqual(self.run_json("-n", 8, "--temp", 0, "--raw")["tokens"], result["tokens"])
+
+    def test_a_model_with_a_template_answers(self):
+        question = "My name is Mira. What is my name?"
+        answer = self.succeed("run", "--temp", 0, "--json", question).json
+        self.assertIn("Mira", answer["text"])
+        self.assertEqual(answer["finish_reason"], "stop")
+        raw = self.succeed("run", "--temp", 0, "--json", "--raw", "-n", 4, question).json
+        text = self.succeed("tokenize", "--add-bos", "--json", question).json["tokens"]
+        self.assertEqual(raw["prompt_tokens"], len(text))
+        self.assertLess(raw["prompt_tokens"], answer["prompt_tokens"])
+        # As people try it.
+        for arguments in ([question], ["run", "-p", question]):
+            self.assertEqual(self.succeed(*arguments, "--temp", 0).text.strip(), answer["text"].strip())
+        piped = self.succeed("run", "--temp", 0, stdin=question)
+        self.assertEqual(piped.text.strip(), answer["text"].strip())
+
+    def test_a_cut_that_nobody_asked_for_is_told(self):
+        cut = self.succeed("run", "-m", self.llama, "--ctx", 48, "--temp", 2, "--seed", 1, TEXT)
+        self.assertRegex(cut.err.decode(), r"^weft: cut after \d+ tokens; -n")
+        self.assertEqual(self.succeed("run", "-m", self.llama, "-n", 3, TEXT).err, b"")
 
     def test_equal_seeds_give_equal_output(self):
         flags = ["-n", 24, "--temp", 1.5, "--top-k", 0, "--top-p", 1]
