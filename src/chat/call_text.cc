@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "chat/big_integer.h"
 
 namespace weft {
 namespace {
@@ -34,6 +35,8 @@ void AppendValue(const Json& value, const Dialect& dialect, std::string* out) {
     *out += value.get<bool>() ? dialect.yes : dialect.no;
   } else if (value.is_null()) {
     *out += dialect.null;
+  } else if (IsBigInteger(value)) {
+    *out += BigIntegerDigits(value);
   } else {
     *out += value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
   }
@@ -140,10 +143,12 @@ std::string CallsText(const Json& calls, const ReplySyntax& syntax) {
                                ", \"parameters\": ", ArgumentsText(function["arguments"]), "}"));
         break;
       case CallForm::kJson:
-        texts.push_back(syntax.bare_calls
-                            ? JsonCall(function, "parameters")
-                            : StrCat(syntax.opens[0], "\n", JsonCall(function, "arguments"), "\n",
-                                     syntax.closes[0]));
+        if (syntax.bare_calls || syntax.closes.empty()) {
+          texts.push_back(JsonCall(function, syntax.bare_calls ? "parameters" : "arguments"));
+        } else {
+          texts.push_back(StrCat(syntax.opens[0], "\n", JsonCall(function, "arguments"), "\n",
+                                 syntax.closes[0]));
+        }
         break;
     }
   }
@@ -157,6 +162,9 @@ std::string CallsText(const Json& calls, const ReplySyntax& syntax) {
       return StrCat(syntax.opens[0], "\n```json\n[", StrJoin(texts, ", "), "]\n", syntax.closes[0]);
     case CallForm::kMistral:
       return StrCat(syntax.opens[0], "[", StrJoin(texts, ", "), "]");
+    case CallForm::kJson:
+      if (syntax.closes.empty()) return StrCat(syntax.opens[0], "[", StrJoin(texts, ", "), "]");
+      [[fallthrough]];
     default:
       return StrJoin(texts, syntax.bare_calls ? "; " : "\n");
   }

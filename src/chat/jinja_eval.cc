@@ -341,9 +341,18 @@ Status Interpreter::EvalArguments(const CallArguments& from, Arguments* to) {
 }
 
 StatusOr<Value> Interpreter::EvalCall(const Expr& e, const Value* caller) {
-  WEFT_ASSIGN_OR_RETURN(const Value callee, Eval(*e.children[0]));
+  const Expr& target = *e.children[0];
+  const MethodEntry* change =
+      target.kind == ExprKind::kAttribute ? FindListChange(target.name) : nullptr;
+  WEFT_ASSIGN_OR_RETURN(Value callee, Eval(change != nullptr ? *target.children[0] : target));
+  if (change != nullptr && !callee.is_list_of(ListKind::kList)) {
+    change = nullptr;
+    const Value owner = std::exchange(callee, Value());
+    WEFT_ASSIGN_OR_RETURN(callee, Attribute(owner, Value::Borrowed(target.name)));
+  }
   Arguments args;
   WEFT_RETURN_IF_ERROR(EvalArguments(*e.arguments, &args));
+  if (change != nullptr) return change->call(this, callee, &args);
   if (caller != nullptr) args.keyword.emplace_back("caller", *caller);
   return Call(callee, &args);
 }

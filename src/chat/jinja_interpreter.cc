@@ -227,7 +227,9 @@ StatusOr<Value> Interpreter::LoopItems(const Stmt& s, const Value& iterable) {
   std::vector<Value> passed;
   Frame* const outer = frame_;
   Status status;
-  for (const Value& item : items.list().items) {
+  const std::vector<Value>& all = items.list().items;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Value item = all[i];  // the condition may change the list
     frame_ = NewFrame(outer);
     status = Assign(s.target, item);
     if (status.ok()) {

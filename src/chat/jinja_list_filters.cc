@@ -227,7 +227,8 @@ StatusOr<Value> FilterLast(Interpreter* in, const Value& self, Arguments* args) 
 StatusOr<Value> FilterList(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
   WEFT_ASSIGN_OR_RETURN(const Value items, in->Iterate(self));
-  if (items.list().kind == ListKind::kList) return items;
+  const bool is_new = items.identity() != self.identity();
+  if (is_new && items.list().kind == ListKind::kList) return items;
   ListBuilder out(in->meter());
   for (const Value& item : items.list().items) out.Add(item);
   return out.Finish();

@@ -310,12 +310,36 @@ StatusOr<Value> ListIndex(Interpreter* in, const Value& self, Arguments* args) {
   return InvalidArgument("the value is not in the list");
 }
 
-StatusOr<Value> Copy(Interpreter*, const Value& self, Arguments* args) {
+StatusOr<Value> CopyList(Interpreter* in, const Value& self, Arguments* args) {
+  WEFT_RETURN_IF_ERROR(args->Finish());
+  const ListObject& list = self.list();
+  if (!in->meter()->Fits(list.items.size() * sizeof(Value))) return in->meter()->status();
+  return in->NewList(std::vector<Value>(list.items), list.kind);
+}
+
+StatusOr<Value> CopyDict(Interpreter*, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
   return self;
 }
 
-constexpr MethodEntry kListMethods[] = {{"count", ListCount}, {"index", ListIndex}, {"copy", Copy}};
+constexpr MethodEntry kListMethods[] = {
+    {"count", ListCount}, {"index", ListIndex}, {"copy", CopyList}};
+
+StatusOr<Value> AppendToList(Interpreter* in, const Value& self, Arguments* args) {
+  WEFT_ASSIGN_OR_RETURN(const Value* const item, args->Require(""));
+  WEFT_RETURN_IF_ERROR(args->Finish());
+  WEFT_RETURN_IF_ERROR(self.Append(*item, in->meter()));
+  return Value();
+}
+
+StatusOr<Value> PopFromList(Interpreter* in, const Value& self, Arguments* args) {
+  WEFT_ASSIGN_OR_RETURN(const int64_t index, args->TakeInt("", -1));
+  WEFT_RETURN_IF_ERROR(args->Finish());
+  in->meter()->Spend(1 + self.list().items.size() / 8);
+  return self.Pop(index);
+}
+
+constexpr MethodEntry kListChanges[] = {{"append", AppendToList}, {"pop", PopFromList}};
 
 StatusOr<Value> DictGet(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_ASSIGN_OR_RETURN(const Value* const key, args->Require("key"));
@@ -347,7 +371,7 @@ constexpr MethodEntry kDictMethods[] = {
     {"keys", DictView<ListKind::kKeys>},
     {"values", DictView<ListKind::kValues>},
     {"items", DictView<ListKind::kItems>},
-    {"copy", Copy},
+    {"copy", CopyDict},
 };
 
 }  // namespace
@@ -355,5 +379,10 @@ constexpr MethodEntry kDictMethods[] = {
 std::span<const MethodEntry> StringMethods() { return kStringMethods; }
 std::span<const MethodEntry> ListMethods() { return kListMethods; }
 std::span<const MethodEntry> DictMethods() { return kDictMethods; }
+
+const MethodEntry* FindListChange(std::string_view name) {
+  const auto* const it = std::ranges::find(kListChanges, name, &MethodEntry::name);
+  return it == std::end(kListChanges) ? nullptr : it;
+}
 
 }  // namespace weft::jinja

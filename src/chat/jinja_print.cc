@@ -104,7 +104,7 @@ void AppendRepr(const Value& value, TextBuilder* out, Meter* meter, int depth) {
       out->Append(StrCat(value.integer()));
       return;
     case Kind::kFloat:
-      out->Append(FloatRepr(value.number()));
+      out->Append(value.digits().empty() ? FloatRepr(value.number()) : std::string(value.digits()));
       return;
     case Kind::kString: {
       if (!meter->Fits(value.text().size())) return;
@@ -163,7 +163,11 @@ class JsonWriter {
         out_->Append(StrCat(value.integer()));
         return OkStatus();
       case Kind::kFloat:
-        WriteFloat(value.number());
+        if (value.digits().empty()) {
+          WriteFloat(value.number());
+        } else {
+          out_->Append(value.digits());
+        }
         return OkStatus();
       case Kind::kString:
         WriteString(value.text());

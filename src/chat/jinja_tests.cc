@@ -23,8 +23,8 @@ bool IsNone(const Value& v) { return v.is_none(); }
 bool IsBoolean(const Value& v) { return v.kind() == Kind::kBool; }
 bool IsTrue(const Value& v) { return IsBoolean(v) && v.integer() != 0; }
 bool IsFalse(const Value& v) { return IsBoolean(v) && v.integer() == 0; }
-bool IsInteger(const Value& v) { return v.kind() == Kind::kInt; }
-bool IsFloat(const Value& v) { return v.kind() == Kind::kFloat; }
+bool IsInteger(const Value& v) { return v.kind() == Kind::kInt || !v.digits().empty(); }
+bool IsFloat(const Value& v) { return v.kind() == Kind::kFloat && v.digits().empty(); }
 bool IsNumber(const Value& v) { return v.is_number(); }
 bool IsString(const Value& v) { return v.is_string(); }
 bool IsMapping(const Value& v) { return v.is_dict(); }

@@ -197,6 +197,7 @@ StatusOr<Value> FilterInt(Interpreter* in, const Value& self, Arguments* args) {
   int64_t whole = 0;
   double real = 0;
   if (self.is_integral()) return Value::Int(self.integer());
+  if (!self.digits().empty()) return self;
   if (self.kind() == Kind::kFloat) {
     return TruncateFloat(self.number(), &whole) ? Value::Int(whole) : absent;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 
 #include "base/check.h"
@@ -22,7 +23,9 @@ struct TextObject : Object {
   std::string text;
 };
 
+// Of what takes `value` as a member.
 int ItemDepth(const Value& value, int depth, Meter* meter) {
+  if (value.is_list() && meter != nullptr) value.list().is_member = true;
   const int deeper = std::max(depth, value.depth() + 1);
   if (deeper > kMaxValueDepth && meter != nullptr) {
     meter->Fail(ResourceExhausted("values are nested more than ", kMaxValueDepth, " deep"));
@@ -66,6 +69,21 @@ Value Value::Float(double d) {
   v.kind_ = Kind::kFloat;
   v.bits_.real = d;
   return v;
+}
+
+Value Value::BigInt(std::string digits, Meter* meter) {
+  Value v = Float(std::strtod(digits.c_str(), nullptr));
+  auto object = std::make_shared<TextObject>(meter);
+  if (!object->Hold(kObjectBytes + digits.size())) return v;
+  object->text = std::move(digits);
+  v.raw_ = object.get();
+  v.owner_ = std::move(object);
+  return v;
+}
+
+std::string_view Value::digits() const {
+  if (kind_ != Kind::kFloat || raw_ == nullptr) return {};
+  return static_cast<const TextObject*>(raw_)->text;
 }
 
 Value Value::Borrowed(std::string_view text) {
@@ -154,6 +172,30 @@ Value Value::Callable(std::shared_ptr<CallableObject> callable) {
   return v;
 }
 
+// What has taken this list as a member must not be made deeper behind its back: then no walk
+// is too deep for the stack, and no list can be within itself.
+Status Value::Append(Value item, Meter* meter) const {
+  auto& object = const_cast<ListObject&>(list());
+  const int deeper = std::max(object.depth, item.depth() + 1);
+  const bool fits = item.depth() < kCallableDepth && item.identity() != identity() &&
+                    (!object.is_member || deeper == object.depth);
+  if (!fits) return InvalidArgument("a ", TypeName(item), " cannot be appended to this list");
+  if (!object.Hold(kItemBytes)) return meter->status();
+  object.depth = ItemDepth(item, object.depth, meter);
+  object.items.push_back(std::move(item));
+  return OkStatus();
+}
+
+StatusOr<Value> Value::Pop(int64_t index) const {
+  auto& items = const_cast<ListObject&>(list()).items;
+  const auto n = static_cast<int64_t>(items.size());
+  if (index < 0) index += n;
+  if (index < 0 || index >= n) return InvalidArgument("pop finds no such item in the list");
+  Value taken = std::move(items[static_cast<size_t>(index)]);
+  items.erase(items.begin() + index);
+  return taken;
+}
+
 bool Value::is_list_of(ListKind kind) const { return is_list() && list().kind == kind; }
 
 NamespaceObject* Value::ns() const {
@@ -181,6 +223,7 @@ Value Value::Substring(std::string_view part) const {
 int Value::depth() const {
   if (kind_ == Kind::kList) return list().depth;
   if (kind_ == Kind::kDict) return dict().depth;
+  if (kind_ == Kind::kCallable) return kCallableDepth;
   return 0;
 }
 
@@ -269,7 +312,7 @@ const char* TypeName(const Value& value) {
     case Kind::kInt:
       return "int object";
     case Kind::kFloat:
-      return "float object";
+      return value.digits().empty() ? "float object" : "int object";
     case Kind::kString:
       return "str object";
     case Kind::kDict:
@@ -327,6 +370,7 @@ namespace {
 
 bool EqualNumbers(const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral()) return a.integer() == b.integer();
+  if (!a.digits().empty() && !b.digits().empty()) return a.digits() == b.digits();
   return a.number() == b.number();
 }
 

@@ -1,7 +1,8 @@
 // The values a template computes with: Python's, as far as Jinja shows them.
 //
-// A Value is small and cheap to copy. Strings, lists and dicts are immutable once
-// made and shared by reference; strings may also be views of text that outlives the
+// A Value is small and cheap to copy. Strings, dicts and lists are immutable once made and
+// shared by reference, but for lists that a template itself appends to or pops from, which
+// can never come to hold themselves; strings may also be views of text that outlives the
 // rendering (the template's, the conversation's). Namespaces and macros can refer to
 // themselves, so the Heap of the rendering owns them and values only point. Nothing
 // here is safe for two threads, but values made before a rendering and without a
@@ -24,6 +25,9 @@ namespace weft::jinja {
 
 // Lists may hold lists this deep, so that walks over them may recurse.
 inline constexpr int kMaxValueDepth = 200;
+// What a callable counts as in that. It may hold any list, so what is that deep or deeper is
+// not appended to one.
+inline constexpr int kCallableDepth = 100;
 
 enum class Kind : uint8_t {
   kUndefined,
@@ -75,6 +79,8 @@ class Value {
   static Value Bool(bool b);
   static Value Int(int64_t i);
   static Value Float(double d);
+  // An integer beyond 64 bits: is written out with these digits, and computed with as a float.
+  static Value BigInt(std::string digits, Meter* meter);
   // A view of text that outlives the rendering.
   static Value Borrowed(std::string_view text);
   // Takes the string; empty when the meter is spent.
@@ -111,8 +117,13 @@ class Value {
   double number() const {
     return kind_ == Kind::kFloat ? bits_.real : static_cast<double>(bits_.integer);
   }
+  // Of a BigInt; empty for all others.
+  std::string_view digits() const;
   std::string_view text() const { return {static_cast<const char*>(raw_), bits_.size}; }
   const ListObject& list() const { return *static_cast<const ListObject*>(raw_); }
+  // As list.append(item) and list.pop(index). REQUIRES: is_list_of(kList)
+  Status Append(Value item, Meter* meter) const;
+  StatusOr<Value> Pop(int64_t index) const;
   const DictObject& dict() const { return *static_cast<const DictObject*>(raw_); }
   NamespaceObject* ns() const;
   CallableObject* callable() const;
@@ -147,6 +158,8 @@ struct ListObject : Object {
   using Object::Object;
   ListKind kind = ListKind::kList;
   bool is_group = false;
+  // A list or a dict has it as a member, and has taken its depth for what it was then.
+  mutable bool is_member = false;
   int depth = 1;
   std::vector<Value> items;
   // Generators only: items before it are consumed.

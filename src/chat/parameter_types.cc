@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "chat/big_integer.h"
 #include "chat/call_writer.h"
 
 namespace weft {
@@ -33,6 +34,7 @@ unsigned TypeOfValue(const Json& value) {
       return ParameterTypes::kNumber;
     case Json::value_t::number_integer:
     case Json::value_t::number_unsigned:
+    case Json::value_t::binary:  // one of more digits
       return ParameterTypes::kInteger | ParameterTypes::kNumber;
     case Json::value_t::boolean:
       return ParameterTypes::kBoolean;
@@ -130,7 +132,7 @@ std::string ParameterTypes::ToJson(std::string_view text, unsigned types) {
   if (trimmed == "True") trimmed = "true";
   if (trimmed == "False") trimmed = "false";
   if (trimmed == "None") trimmed = "null";
-  const Json value = Json::parse(trimmed, nullptr, /*allow_exceptions=*/false);
+  const Json value = ParseKeepingIntegers(trimmed);
   if (value.is_discarded() || (TypeOfValue(value) & types) == 0) return as_string;
   // A quoted text stands for itself where a text may stand.
   return value.is_string() ? as_string : std::string(trimmed);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/strings.h"
+#include "chat/big_integer.h"
 #include "chat/jinja_interpreter.h"
 #include "chat/jinja_parser.h"
 #include "nlohmann/json.hpp"
@@ -40,8 +42,10 @@ Value ToValue(const Json& json, int depth, Meter* meter) {
     case Json::value_t::number_unsigned: {
       const auto number = json.get<uint64_t>();
       return number <= INT64_MAX ? Value::Int(static_cast<int64_t>(number))
-                                 : Value::Float(static_cast<double>(number));
+                                 : Value::BigInt(StrCat(number), meter);
     }
+    case Json::value_t::binary:
+      return Value::BigInt(BigIntegerDigits(json), meter);
     case Json::value_t::number_float:
       return Value::Float(json.get<double>());
     case Json::value_t::string:
@@ -67,6 +71,10 @@ int64_t LocalSeconds() {
 
 }  // namespace
 
+int64_t WallClock(const RenderOptions& options) {
+  return options.wall_clock_s ? *options.wall_clock_s : LocalSeconds();
+}
+
 ChatTemplate::ChatTemplate(std::shared_ptr<const jinja::Program> program)
     : program_(std::move(program)) {}
 
@@ -85,8 +93,7 @@ StatusOr<std::string> ChatTemplate::Render(const nlohmann::ordered_json& context
   Meter meter(options.limits.max_steps, options.limits.max_bytes);
   const std::shared_ptr<DictObject> variables = ToDict(context, 0, &meter);
   if (!meter.ok()) return meter.status();
-  const int64_t now = options.wall_clock_s ? *options.wall_clock_s : LocalSeconds();
-  jinja::Interpreter interpreter(program_.get(), variables.get(), now, &meter);
+  jinja::Interpreter interpreter(program_.get(), variables.get(), WallClock(options), &meter);
   return interpreter.Render();
 }
 

@@ -2,8 +2,8 @@
 // into the text the model was trained on.
 //
 // A template is foreign code. It runs sandboxed and bounded: it sees only what it is
-// given, changes nothing, reads no files, and ends in an error when it takes too many
-// steps, too much memory, or recurses too deep.
+// given, changes nothing but its own variables and lists (append, pop), reads no files, and ends in
+// an error when it takes too many steps, too much memory, or recurses too deep.
 //
 //   WEFT_ASSIGN_OR_RETURN(auto chat, ChatTemplate::Parse(source));
 //   WEFT_ASSIGN_OR_RETURN(std::string prompt, chat->Render(context, {}));
@@ -42,6 +42,9 @@ struct RenderOptions {
   std::optional<int64_t> wall_clock_s;
   RenderLimits limits;
 };
+
+// The wall clock that a rendering shows.
+int64_t WallClock(const RenderOptions& options);
 
 class ChatTemplate {
  public:
