@@ -115,13 +115,22 @@ constexpr BuiltinTemplate kTemplates[] = {
 
 }  // namespace
 
-std::span<const BuiltinTemplate> BuiltinTemplates() { return kTemplates; }
+std::span<const BuiltinTemplate> BuiltinTemplates() {
+  static const auto* const all = new std::vector<BuiltinTemplate>([] {
+    std::vector<BuiltinTemplate> made(std::begin(kTemplates), std::end(kTemplates));
+    const auto more = GeneratedTemplates();
+    made.insert(made.end(), more.begin(), more.end());
+    return made;
+  }());
+  return *all;
+}
 
 StatusOr<std::string_view> FindBuiltinTemplate(std::string_view name) {
-  const auto* const it = std::ranges::find(kTemplates, name, &BuiltinTemplate::name);
-  if (it != std::end(kTemplates)) return it->source;
+  const auto all = BuiltinTemplates();
+  const auto it = std::ranges::find(all, name, &BuiltinTemplate::name);
+  if (it != all.end()) return it->source;
   std::vector<std::string_view> names;
-  for (const BuiltinTemplate& t : kTemplates) names.push_back(t.name);
+  for (const BuiltinTemplate& t : all) names.push_back(t.name);
   return NotFound("there is no chat template '", Printable(name), "'; there are ",
                   StrJoin(names, ", "));
 }

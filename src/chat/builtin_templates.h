@@ -14,6 +14,8 @@ struct BuiltinTemplate {
   std::string_view source;  // Jinja
 };
 
+// Those that are made from a table of formats; a part of the next.
+std::span<const BuiltinTemplate> GeneratedTemplates();
 // All of them, in the order they are listed to a user. Lives forever; any thread.
 std::span<const BuiltinTemplate> BuiltinTemplates();
 

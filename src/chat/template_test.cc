@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "chat/big_integer.h"
 #include "chat/builtin_templates.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -86,11 +87,65 @@ TEST(Jinja, RaisedTextIsExact) {
 TEST(Jinja, ForeignBytesAndLargeNumbersOfAConversation) {
   EXPECT_EQ(*Render("{{ s|length }}{{ s|upper }}", {{"s", "a\xFFz"}}), "3A\xFFZ");
   EXPECT_EQ(*Render("{{ n }} {{ m }}", {{"n", INT64_MAX}, {"m", UINT64_MAX}}),
-            "9223372036854775807 1.8446744073709552e+19");
+            "9223372036854775807 18446744073709551615");
   EXPECT_THAT(ErrorOf("{{ n + 1 }}", {{"n", INT64_MAX}}), HasSubstr("does not fit 64 bits"));
   Json deep = 1;
   for (int i = 0; i < 1000; ++i) deep = Json::array({deep});
   EXPECT_THAT(ErrorOf("{{ x }}", {{"x", deep}}), HasSubstr("nested"));
+}
+
+TEST(Jinja, IntegersBeyond64BitsKeepTheirDigits) {
+  constexpr char kDigits[] = "-123456789012345678901234567890";
+  const Json context = ParseKeepingIntegers(
+      StrCat(R"({"a": {"id": )", kDigits, R"(, "f": 1e30, "u": 18446744073709551615}})"));
+  EXPECT_EQ(*Render("{{ a.id }} {{ a|tojson }}", context),
+            StrCat(kDigits, " {\"id\": ", kDigits, ", \"f\": 1e+30, \"u\": 18446744073709551615}"));
+  EXPECT_EQ(*Render("{{ a.id is integer }} {{ a.id is float }} {{ a.id is number }} {{ a.id < 0 }} "
+                    "{{ a.id == a.id }} {{ a.id|int == a.id }} {{ a.u is integer }}",
+                    context),
+            "True False True True True True True");
+}
+
+// Small limits, so that running into them is quick; the default ones differ in size.
+Status Attack(const std::string& source) {
+  RenderOptions options = FixedOptions();
+  options.limits.max_steps = 2'000'000;
+  options.limits.max_bytes = size_t{32} << 20;
+  Json context = {{"list", Json::array()}, {"text", Repeated("a", 100000)}};
+  for (int i = 0; i < 1000; ++i) context["list"].push_back(i);
+  return Render(source, context, options).status();
+}
+
+// As Python does, but for the errors, which keep a list from being within itself.
+TEST(Jinja, ListsAreAppendedToAndPopped) {
+  EXPECT_EQ(*Render("{% set ns = namespace(l=[]) %}{% for i in range(3) %}"
+                    "{% set _ = ns.l.append(i) %}{% endfor %}{{ ns.l }}{{ ns.l.pop(0) }}"
+                    "{{ ns.l.pop() }}{{ ns.l }}"),
+            "[0, 1, 2]02[1]");
+  EXPECT_EQ(
+      *Render("{% set l = [] %}{% set m = l %}{% for i in 'ab' %}{% set _ = l.append({'x': [i]}) %}"
+              "{% endfor %}{{ m }}{% set c = m.copy() %}{% set d = m|list %}"
+              "{% set _ = c.append(1) %}{% set _ = d.append(2) %}{{ m|length }}"),
+      "[{'x': ['a']}, {'x': ['b']}]2");
+  EXPECT_EQ(*Render("{% set l = [1, 2] %}{% for i in l %}{% if i < 4 %}"
+                    "{% set _ = l.append(i + 2) %}{% endif %}{{ i }}{% endfor %}"),
+            "12345");
+  // Endless, and yet it ends.
+  EXPECT_FALSE(
+      Attack("{% set l = [1] %}{% for i in l if not l.append(1) %}{{ i }}{% endfor %}").ok());
+  for (const char* const source :
+       {"{% set l = [] %}{% set _ = l.append(l) %}",
+        "{% set l = [] %}{% set m = [l] %}{% set _ = l.append(m) %}",
+        "{% set l = [[]] %}{% set m = [l] %}{% set _ = l.append(m) %}",
+        "{% set l = [] %}{% set m = {'l': l} %}{% set _ = l.append([m]) %}",
+        "{% set l = [] %}{% set _ = l.append(l.count) %}",
+        "{% set l = [[1]] %}{% set _ = l.append([l.copy]) %}",
+        "{% set l = [1] %}{% for i in l %}{% set _ = l.append(loop) %}{% endfor %}"}) {
+    EXPECT_THAT(ErrorOf(source), HasSubstr("cannot be appended")) << source;
+  }
+  EXPECT_THAT(ErrorOf("{{ [].pop() }}"), HasSubstr("pop finds no such item"));
+  EXPECT_THAT(ErrorOf("{% set f = [].append %}{{ f(1) }}"), HasSubstr("not allowed"));
+  EXPECT_THAT(ErrorOf("{{ (1,).append(2) }}"), HasSubstr("no attribute 'append'"));
 }
 
 TEST(Jinja, OneTemplateManyThreads) {
@@ -110,16 +165,6 @@ TEST(Jinja, OneTemplateManyThreads) {
 }
 
 // --- hostile templates ------------------------------------------------------
-
-// Small limits, so that running into them is quick; the default ones differ in size.
-Status Attack(const std::string& source) {
-  RenderOptions options = FixedOptions();
-  options.limits.max_steps = 2'000'000;
-  options.limits.max_bytes = size_t{32} << 20;
-  Json context = {{"list", Json::array()}, {"text", Repeated("a", 100000)}};
-  for (int i = 0; i < 1000; ++i) context["list"].push_back(i);
-  return Render(source, context, options).status();
-}
 
 TEST(HostileTemplates, RunOutOfStepsOrMemory) {
   const char* const kSources[] = {
@@ -277,6 +322,56 @@ TEST(BuiltinTemplates, Formats) {
   EXPECT_EQ(RenderBuiltin("vicuna"),
             "Be brief.\n\nUSER: Hi\nASSISTANT: Hello</s>\nUSER: Bye\nASSISTANT:");
   EXPECT_THAT(std::string(Message(FindBuiltinTemplate("zork").status())), HasSubstr("chatml, "));
+}
+
+TEST(BuiltinTemplates, FormatsOfTheTable) {
+  const std::map<std::string_view, std::string_view> kExpected = {
+      {"mistral-v1", "<s> [INST] Be brief.\n\nHi [/INST] Hello</s> [INST] Bye [/INST]"},
+      {"mistral-v3-tekken", "<s>[INST]Be brief.\n\nHi[/INST]Hello</s>[INST]Bye[/INST]"},
+      {"mistral-v7",
+       "<s>[SYSTEM_PROMPT] Be brief.[/SYSTEM_PROMPT][INST] Hi[/INST] Hello</s>[INST] Bye[/INST]"},
+      {"llama2-sys-bos",
+       "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST]Hello</s><s>[INST] Bye [/INST]"},
+      {"phi4",
+       "<|im_start|>system<|im_sep|>Be brief.<|im_end|><|im_start|>user<|im_sep|>Hi<|im_end|>"
+       "<|im_start|>assistant<|im_sep|>Hello<|im_end|><|im_start|>user<|im_sep|>Bye<|im_end|>"
+       "<|im_start|>assistant<|im_sep|>"},
+      {"monarch",
+       "<s>system\nBe brief.</s>\n<s>user\nHi</s>\n<s>assistant\nHello</s>\n<s>user\nBye</s>\n"
+       "<s>assistant\n"},
+      {"openchat",
+       "<s>Be brief.<|end_of_turn|>GPT4 Correct User: Hi<|end_of_turn|>GPT4 Correct Assistant: "
+       "Hello<|end_of_turn|>GPT4 Correct User: Bye<|end_of_turn|>GPT4 Correct Assistant:"},
+      {"minicpm", "<s>Be brief.<用户>Hi<AI>Hello<用户>Bye<AI>"},
+      {"gigachat",
+       "<s>Be brief.<|message_sep|>user<|role_sep|>Hi<|message_sep|>available functions<|role_sep|>"
+       "[]<|message_sep|>assistant<|role_sep|>Hello<|message_sep|>user<|role_sep|>Bye<|message_sep|"
+       ">"
+       "available functions<|role_sep|>[]<|message_sep|>assistant<|role_sep|>"},
+      {"rwkv-world",
+       "System: Be brief.\n\nUser: Hi\n\nAssistant: Hello\n\nUser: Bye\n\nAssistant:"},
+      {"bailing2",
+       "<role>SYSTEM</role>Be brief.<|role_end|><role>HUMAN</role>Hi<|role_end|>"
+       "<role>ASSISTANT</role>Hello<|role_end|><role>HUMAN</role>Bye<|role_end|>"
+       "<role>ASSISTANT</role>"}};
+  for (const auto& [name, text] : kExpected) EXPECT_EQ(RenderBuiltin(name), text) << name;
+  Json without = kConversation;
+  without["messages"].erase(0);
+  EXPECT_THAT(*Render(std::string(*FindBuiltinTemplate("bailing2")), without),
+              ::testing::StartsWith("<role>SYSTEM</role>detailed thinking off<|role_end|>"));
+}
+
+// Each says everything, and a name is there once.
+TEST(BuiltinTemplates, AllShowTheConversation) {
+  std::map<std::string_view, int> names;
+  for (const BuiltinTemplate& t : BuiltinTemplates()) {
+    EXPECT_EQ(++names[t.name], 1) << t.name;
+    const std::string text = RenderBuiltin(t.name);
+    for (const char* const said : {"Be brief.", "Hi", "Hello", "Bye"}) {
+      EXPECT_THAT(text, HasSubstr(said)) << t.name;
+    }
+  }
+  EXPECT_GT(names.size(), 50u);
 }
 
 TEST(ChatTemplate, MentionsItsVariables) {
