@@ -9,6 +9,7 @@
 #include "chat/chat_messages.h"
 #include "chat/reply_syntax.h"
 #include "chat/template_traits.h"
+#include "chat/template_variables.h"
 
 namespace weft {
 namespace {
@@ -77,10 +78,21 @@ class ChatFormatImpl final : public ChatFormat {
     return syntax_->reasoning.has_value() || syntax_->form == CallForm::kHarmony;
   }
 
+  ThoughtMarks thought_marks() const override {
+    if (syntax_->reasoning) {
+      const std::string close(syntax_->reasoning->close);
+      return {.open = std::string(syntax_->reasoning->open), .close = close, .answer = close};
+    }
+    return {.open = "<|channel|>analysis<|message|>",
+            .close = "<|end|>",
+            .answer = "<|end|><|start|>assistant<|channel|>final<|message|>"};
+  }
+
  private:
   // REQUIRES: messages and tools are checked
   StatusOr<ChatPrompt> RenderWhole(const ChatRequest& request) const;
   StatusOr<ChatPrompt> RenderContinued(const ChatRequest& request) const;
+  Status AddSystemMessages(const ChatRequest& whole, std::string* text) const;
   ControlTokens ControlTokensIn(const std::vector<std::string>& texts) const;
   // Whether the reply goes on inside reasoning that the prompt opens.
   bool OpensReasoning(std::string_view prompt) const {
@@ -130,6 +142,9 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const ChatRequest& request) con
   context["bos_token"] = bos_;
   context["eos_token"] = eos_;
   if (!context.contains("documents")) context["documents"] = nullptr;
+  static const Json kNone;
+  AddTemplateVariables(*template_, HasTools(request.tools) ? request.tools : kNone,
+                       WallClock(request.render), &context);
   ChatPrompt prompt;
   WEFT_ASSIGN_OR_RETURN(prompt.text, template_->Render(context, request.render));
   prompt.reasoning_is_open = request.add_generation_prompt && OpensReasoning(prompt.text);
@@ -175,8 +190,31 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderContinued(const ChatRequest& request)
                            "cannot be continued");
   }
   prompt.text.resize(end);
+  if (!traits_.system_before_answer) {
+    WEFT_RETURN_IF_ERROR(AddSystemMessages(whole, &prompt.text));
+  }
   prompt.reasoning_is_open = in_reasoning || OpensReasoning(prompt.text);
   return prompt;
+}
+
+// Where the template leaves them out behind the beginning of an answer: the prompt that the
+// answer was begun behind, and what came then. `text` is that of all messages of `whole`.
+Status ChatFormatImpl::AddSystemMessages(const ChatRequest& whole, std::string* text) const {
+  ChatRequest asked = whole;
+  asked.add_generation_prompt = true;
+  asked.messages.erase(asked.messages.size() - 1);
+  const auto is_system = [](const Json& message) {
+    return message["role"] == "system" || message["role"] == "developer";
+  };
+  ChatRequest without = asked;
+  Json& others = without.messages;
+  others.erase(std::remove_if(others.begin(), others.end(), is_system), others.end());
+  if (others.empty() || others.size() == asked.messages.size()) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const ChatPrompt plain, RenderWhole(without));
+  if (!text->starts_with(plain.text)) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderWhole(asked));
+  *text = std::move(prompt.text) + text->substr(plain.text.size());
+  return OkStatus();
 }
 
 }  // namespace

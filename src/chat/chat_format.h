@@ -55,6 +55,12 @@ struct ChatPrompt {
   nlohmann::ordered_json tools;
 };
 
+// What begins and ends a thought in the text of a reply, and what ends it so that the answer
+// must follow.
+struct ThoughtMarks {
+  std::string open, close, answer;
+};
+
 class ChatFormat {
  public:
   // `template_source` empty: the builtin "chatml" template. What the template can express
@@ -81,12 +87,14 @@ class ChatFormat {
 
   virtual const ChatTemplate& chat_template() const = 0;
   // "hermes", "qwen-xml", "seed-xml", "minimax-xml", "llama3", "mistral", "gemma4",
-  // "lfm2", "harmony", "deepseek" or "generic"; for logs and /props.
+  // "lfm2", "harmony", "deepseek", "functools" or "generic"; for logs and /props.
   virtual std::string_view reply_format() const = 0;
   // The template itself renders tools; else the generic form is used.
   virtual bool template_has_tools() const = 0;
   // Replies can contain reasoning that is told apart.
   virtual bool has_reasoning() const = 0;
+  // REQUIRES: has_reasoning()
+  virtual ThoughtMarks thought_marks() const = 0;
 };
 
 }  // namespace weft

@@ -18,7 +18,7 @@ const Json& Member(const Json& object, const char* key) {
   return it == object.end() ? null : *it;
 }
 
-Status CheckParts(const Json& parts, const std::string& place) {
+Status CheckParts(const Json& parts, const std::string& role, const std::string& place) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const Json& part = parts[i];
     const std::string here = StrCat(place, "[", i, "]");
@@ -26,6 +26,10 @@ Status CheckParts(const Json& parts, const std::string& place) {
       return InvalidArgument(here, ": a content part must be an object with a type");
     }
     const std::string type = Member(part, "type").get<std::string>();
+    if (role == "assistant" && type == "refusal") {
+      if (Member(part, "refusal").is_string()) continue;
+      return InvalidArgument(here, ".refusal: a refusal must have its text as a string");
+    }
     if (type != "text") {
       std::string_view kind = type;  // "image_url" and "input_image" are images
       if (kind.starts_with("input_")) kind.remove_prefix(6);
@@ -44,7 +48,7 @@ Status CheckParts(const Json& parts, const std::string& place) {
 Status CheckContent(const Json& message, const std::string& role, const std::string& place) {
   const Json& content = Member(message, "content");
   if (content.is_string()) return OkStatus();
-  if (content.is_array()) return CheckParts(content, StrCat(place, ".content"));
+  if (content.is_array()) return CheckParts(content, role, StrCat(place, ".content"));
   if (!content.is_null()) {
     return InvalidArgument(place, ".content: must be a string or a list of parts of type text");
   }

@@ -101,6 +101,7 @@ ReplySyntax Calls(std::string_view source) {
     qwen.tags = kFunctionTags;
     return qwen;
   }
+  if (has("functools[")) return {.name = "functools", .opens = {"functools"}};
   if (has("<TOOLCALL>")) return Json("hermes", "<TOOLCALL>", "</TOOLCALL>");
   if (has("<tool_calls>")) return Json("hermes", "<tool_calls>", "</tool_calls>");
   if (has("<tool_call>")) return Json("hermes", "<tool_call>", "</tool_call>");

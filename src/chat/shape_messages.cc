@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "chat/big_integer.h"
 #include "chat/call_text.h"
 #include "chat/chat_messages.h"
 
@@ -45,7 +46,7 @@ Json ParsedArguments(const Json& arguments) {
   const auto& text = arguments.get_ref<const std::string&>();
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return Json::object();
   if (!IsShallow(text)) return arguments;
-  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json parsed = ParseKeepingIntegers(text);
   return parsed.is_object() ? parsed : arguments;
 }
 
@@ -83,6 +84,7 @@ class Shaper {
       }
     }
     FlushCalls();
+    FlushSystem();
     return std::move(out_);
   }
 
@@ -94,10 +96,30 @@ class Shaper {
 
   void AddText(const std::string& role, const Json& message) {
     FlushCalls();
+    std::string text = ContentText(message["content"], kBetweenParts);
+    if (role == "system" && !traits_.system) {
+      AddLine(std::move(text), &system_);
+      return;
+    }
+    if (role == "user" && !system_.empty()) {
+      AddLine(std::move(text), &system_);
+      text = std::exchange(system_, std::string());
+    }
     Json shaped = message;
     shaped["role"] = role;
-    shaped["content"] = Content(ContentText(message["content"], kBetweenParts));
+    shaped["content"] = Content(std::move(text));
     out_.push_back(std::move(shaped));
+  }
+
+  static void AddLine(std::string line, std::string* text) {
+    if (!text->empty() && !line.empty()) *text += '\n';
+    *text += line;
+  }
+
+  // System messages that no message of the user's follows before somebody else speaks.
+  void FlushSystem() {
+    if (system_.empty()) return;
+    out_.push_back({{"role", "user"}, {"content", Content(std::exchange(system_, std::string()))}});
   }
 
   std::string Id(const std::string& id) const { return traits_.short_ids ? ShortId(id) : id; }
@@ -119,6 +141,7 @@ class Shaper {
 
   void AddAssistant(const Json& message) {
     FlushCalls();
+    FlushSystem();
     Json shaped = message;
     std::string text = ContentText(message.value("content", Json()));
     const bool has_calls = message.contains("tool_calls") && message["tool_calls"].is_array() &&
@@ -167,6 +190,7 @@ class Shaper {
   }
 
   void AddResult(const Json& message) {
+    FlushSystem();
     Json shaped = message;
     const std::string id = StringMember(message, "tool_call_id");
     if (const auto name = names_.find(id); name != names_.end() && !shaped.contains("name")) {
@@ -225,6 +249,7 @@ class Shaper {
   const TemplateTraits& traits_;
   const ReplySyntax& syntax_;
   Json out_ = Json::array();
+  std::string system_;                        // said to a template that has no place for it
   Json pending_;                              // a message whose calls are still to be said
   size_t results_at_ = 0;                     // how many messages there were behind the last result
   std::map<std::string, std::string> names_;  // of functions, by the id of the call
@@ -255,7 +280,8 @@ std::string ContentText(const Json& content, std::string_view separator) {
   if (!content.is_array()) return text;
   for (const Json& part : content) {
     if (!text.empty()) text += separator;
-    text += part["text"].get_ref<const std::string&>();
+    const char* const member = part["type"] == "refusal" ? "refusal" : "text";
+    text += part[member].get_ref<const std::string&>();
   }
   return text;
 }

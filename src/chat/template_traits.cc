@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "chat/template_variables.h"
 #include "nlohmann/json.hpp"
 
 namespace weft {
@@ -24,13 +25,14 @@ class Probe {
       : template_(chat_template), bos_(bos), eos_(eos) {}
 
   // Empty when it fails.
-  std::string Render(Json messages, Json tools = nullptr) const {
+  std::string Render(Json messages, const Json& tools = nullptr, bool begins_reply = true) const {
     RenderOptions options;
     options.wall_clock_s = 0;
     options.limits = {.max_steps = 2'000'000, .max_bytes = size_t{32} << 20};
-    const Json context = {
-        {"messages", std::move(messages)}, {"tools", std::move(tools)}, {"documents", nullptr},
-        {"add_generation_prompt", true},   {"bos_token", bos_},         {"eos_token", eos_}};
+    Json context = {
+        {"messages", std::move(messages)},       {"tools", tools},    {"documents", nullptr},
+        {"add_generation_prompt", begins_reply}, {"bos_token", bos_}, {"eos_token", eos_}};
+    AddTemplateVariables(template_, tools, *options.wall_clock_s, &context);
     auto text = template_.Render(context, options);
     return text.ok() ? *std::move(text) : std::string();
   }
@@ -88,8 +90,9 @@ void ProbeCalls(const Probe& probe, TemplateTraits* traits) {
   };
   const std::string with_text = probe.Render(Conversation("", text, kShortId), Tools());
   std::string with_object = probe.Render(Conversation("", object, kShortId), Tools());
-  // Python's way to print a dictionary is no JSON: such a template wants text.
-  const bool printed = Has(with_object, StrCat("'", kKey, "':"));
+  // Python's way to print a dictionary is no JSON: such a template wants text. (Tools may be
+  // printed in that way all the same.)
+  const bool printed = Has(with_object, StrCat("'", kKey, "': '", kValue, "'"));
   if (shows_call(with_text) && (!shows_call(with_object) || printed)) {
     traits->string_arguments = true;
     with_object = with_text;
@@ -132,6 +135,10 @@ TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySynta
     return Has(probe.Render(Json::array({message, User()})), kSystem);
   };
   traits.system = shows_message("system");
+  const Json ended = Json::array({{{"role", "system"}, {"content", kSystem}},
+                                  User(),
+                                  {{"role", "assistant"}, {"content", kValue}}});
+  traits.system_before_answer = Has(probe.Render(ended, nullptr, /*begins_reply=*/false), kSystem);
   traits.developer = Has(chat_template.source(), "developer") && shows_message("developer");
   if (!Has(probe.Render(Json::array({User()})), kUser)) {
     const Json parts = Json::array({{{"type", "text"}, {"text", kUser}}});

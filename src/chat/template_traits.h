@@ -16,7 +16,10 @@
 namespace weft {
 
 struct TemplateTraits {
-  bool system = false;            // shows system messages
+  bool system = false;  // shows system messages
+  // Shows them also where the last message is the assistant's; some have them beside a last
+  // message of the user's alone.
+  bool system_before_answer = false;
   bool developer = false;         // knows the role "developer"
   bool parts = false;             // takes content as a list of parts alone
   bool tools = false;             // shows the tools that are offered
