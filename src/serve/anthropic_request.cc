@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/strings.h"
@@ -17,11 +16,7 @@ using nlohmann::ordered_json;
 constexpr int64_t kDefaultMaxTokens = 4096;
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 
-std::string TypeOf(const ordered_json& block) {
-  if (!block.is_object()) return "";
-  const auto type = block.find("type");
-  return type != block.end() && type->is_string() ? type->get<std::string>() : "";
-}
+std::string TypeOf(const ordered_json& block) { return StringOr(block, "type"); }
 
 // A string, or an array of text blocks, joined by `separator`.
 StatusOr<std::string> TextOf(const ordered_json& content, std::string_view place,
@@ -44,13 +39,17 @@ StatusOr<std::string> TextOf(const ordered_json& content, std::string_view place
 }
 
 StatusOr<ordered_json> SystemMessage(const ordered_json& system) {
+  for (size_t i = 0; system.is_array() && i < system.size(); ++i) {
+    if (TypeOf(system[i]) == "text" && StringOr(system[i], "text", "?").empty()) {
+      return Misshapen(StrCat("system[", i, "]"), "must have text that is not empty");
+    }
+  }
   ordered_json blocks =
       system.is_string() ? ordered_json::array({{{"type", "text"}, {"text", system}}}) : system;
   if (blocks.is_array()) {
     for (ordered_json& block : blocks) {
-      if (TypeOf(block) != "text" || !block.contains("text") || !block["text"].is_string())
-        continue;
-      block["text"] = WithoutBillingHeader(block["text"].get_ref<const std::string&>());
+      const std::string text = StringOr(block, "text");
+      if (TypeOf(block) == "text" && !text.empty()) block["text"] = WithoutBillingHeader(text);
     }
     // What the header has left empty would be an empty line.
     blocks.erase(std::remove_if(blocks.begin(), blocks.end(),
@@ -82,11 +81,16 @@ bool IsOfServerTool(std::string_view type) {
 class MessageConverter {
  public:
   // `left_out` gets the types of blocks that no model here could read anything from.
-  MessageConverter(std::string role, std::string place, ordered_json* out,
-                   std::set<std::string>* left_out)
+  MessageConverter(std::string role, std::string place, ordered_json* out, LeftOut* left_out)
       : role_(std::move(role)), place_(std::move(place)), out_(*out), left_out_(*left_out) {}
 
-  Status Convert(const ordered_json& content) {
+  // `may_be_empty`: it is an answer that the client has begun.
+  Status Convert(const ordered_json& content, bool may_be_empty) {
+    if ((content == "" || content == ordered_json::array()) && !may_be_empty) {
+      return Misshapen(place_,
+                       "must have content that is not empty; only a last message of the "
+                       "assistant's may have none");
+    }
     if (content.is_string()) {
       out_.push_back({{"role", role_}, {"content", content}});
       return OkStatus();
@@ -115,7 +119,7 @@ class MessageConverter {
     if (is_assistant && type == "tool_use") return AddToolUse(block, here);
     if (!is_assistant && type == "tool_result") return AddToolResult(block, here);
     if (is_assistant && IsOfServerTool(type)) {
-      left_out_.insert(type);
+      left_out_.Add(type);
       return OkStatus();
     }
     if (type == "image" || type == "document") {
@@ -127,6 +131,10 @@ class MessageConverter {
 
   Status AddText(const ordered_json& block, const std::string& here) {
     WEFT_ASSIGN_OR_RETURN(const std::string text, NeedString(block, "text", here));
+    // An answer may have been space alone, and is sent again with every request that follows.
+    const bool says_nothing =
+        role_ == "assistant" ? text.empty() : text.find_first_not_of(" \t\r\n") == text.npos;
+    if (says_nothing) return Misshapen(here, "must have text that is not empty or space alone");
     // Parts of one message were apart for the client; an answer's were one text.
     if (!text_.empty() && role_ != "assistant") text_ += "\n";
     text_ += text;
@@ -155,23 +163,11 @@ class MessageConverter {
   Status AddToolResult(const ordered_json& block, const std::string& here) {
     WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(block, "tool_use_id", here));
     ordered_json content = block.value("content", ordered_json());
-    LeaveOutPictures(&content);
+    left_out_.AddPictures({"image", "document"}, "tool_result", "text", &content);
     WEFT_ASSIGN_OR_RETURN(std::string text, TextOf(content, here + ".content", "\n"));
     FlushText();
     out_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
     return OkStatus();
-  }
-
-  // A tool may give a picture where nobody asked for one, and it is sent again with every
-  // request that follows: refused, it would be the end of the conversation.
-  void LeaveOutPictures(ordered_json* content) {
-    if (!content->is_array()) return;
-    for (ordered_json& part : *content) {
-      const std::string type = TypeOf(part);
-      if (type != "image" && type != "document") continue;
-      left_out_.insert(StrCat(type, " in tool_result"));
-      part = {{"type", "text"}, {"text", kPictureLeftOut}};
-    }
   }
 
   void FlushText() {
@@ -190,7 +186,7 @@ class MessageConverter {
   const std::string role_;
   const std::string place_;
   ordered_json& out_;
-  std::set<std::string>& left_out_;
+  LeftOut& left_out_;
   std::string text_;
   std::string reasoning_;
   ordered_json calls_ = ordered_json::array();
@@ -278,7 +274,7 @@ std::string WithoutBillingHeader(std::string_view system) {
 
 StatusOr<ordered_json> ToChatMessages(const ordered_json* system, const ordered_json& messages,
                                       std::vector<std::string>* warnings) {
-  std::set<std::string> left_out;
+  LeftOut left_out;
   ordered_json out = ordered_json::array();
   if (system != nullptr) {
     WEFT_ASSIGN_OR_RETURN(ordered_json message, SystemMessage(*system));
@@ -292,13 +288,10 @@ StatusOr<ordered_json> ToChatMessages(const ordered_json* system, const ordered_
       return Misshapen(place + ".role", "must be \"user\" or \"assistant\"");
     }
     MessageConverter converter(role, place, &out, &left_out);
-    WEFT_RETURN_IF_ERROR(converter.Convert(messages[i].value("content", ordered_json())));
+    const bool is_begun = i + 1 == messages.size() && role == "assistant";
+    WEFT_RETURN_IF_ERROR(converter.Convert(messages[i].value("content", ordered_json()), is_begun));
   }
-  if (!left_out.empty()) {
-    const std::vector<std::string> types(left_out.begin(), left_out.end());
-    warnings->push_back(
-        StrCat("blocks that the model cannot read were left out: ", StrJoin(types, ", ")));
-  }
+  left_out.Warn("blocks that the model cannot read were left out", warnings);
   return out;
 }
 

@@ -113,12 +113,10 @@ StatusOr<ToolCatalog> ReadAnthropicTools(const Json& tools) {
     const Json& tool = tools[i];
     const std::string place = StrCat("tools[", i, "]");
     if (!tool.is_object()) return Misshapen(place, "must be an object");
-    const Json type = tool.value("type", Json());
-    const std::string kind = type.is_string() ? type.get<std::string>() : "custom";
+    const std::string kind = StringOr(tool, "type", "custom");
     Json function = DefinedByAnthropic(kind);
     if (function.is_null() && kind != "custom") {
-      const Json name = tool.value("name", Json());
-      catalog.LeaveOut(name.is_string() ? name.get<std::string>() : "", kind);
+      catalog.LeaveOut(StringOr(tool, "name"), kind);
       continue;
     }
     WEFT_ASSIGN_OR_RETURN(std::string name, NeedString(tool, "name", place));

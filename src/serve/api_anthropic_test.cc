@@ -233,5 +233,43 @@ TEST_F(AnthropicTest, AClientThatLeavesEndsItsTurn) {
   ExpectIdle();
 }
 
+// As Anthropic's own API answers.
+TEST_F(AnthropicTest, EmptyContentIsRefusedButWhereAnAnswerBegins) {
+  const Json user = Say("Hi");
+  const auto status = [](Json messages, Json more = Json::object()) {
+    Json body = {{"model", "m"}, {"max_tokens", 50}, {"messages", std::move(messages)}};
+    body.update(more);
+    const auto response = Post(kMessages, body);
+    if (response.status() != 200) {
+      EXPECT_EQ(response.json()["type"], "error");
+      EXPECT_EQ(response.json()["error"]["type"], "invalid_request_error") << response.body();
+    }
+    return response.status();
+  };
+  const auto message = [](const char* role, Json content) {
+    return Json{{"role", role}, {"content", std::move(content)}};
+  };
+  const auto text = [](const char* said) {
+    return Json::array({{{"type", "text"}, {"text", said}}});
+  };
+  EXPECT_EQ(status(Json::array()), 400);
+  EXPECT_EQ(status(Json::array({message("user", "")})), 400);
+  EXPECT_EQ(status(Json::array({message("user", Json::array())})), 400);
+  EXPECT_EQ(status(Json::array({message("user", text(""))})), 400);
+  EXPECT_EQ(status(Json::array({message("user", text(" \n"))})), 400);
+  EXPECT_EQ(status(Json::array({user, message("assistant", ""), user})), 400);
+  EXPECT_EQ(status(Json::array({user, message("assistant", text(""))})), 400);
+  EXPECT_EQ(status(Json::array({user}), {{"system", text("")}}), 400);
+  EXPECT_EQ(status(Json::array({user}), {{"system", ""}}), 200);
+  EXPECT_EQ(status(Json::array({user, message("assistant", "")})), 200);
+  EXPECT_EQ(status(Json::array({user, message("assistant", Json::array())})), 200);
+  // What a model of ours may have said must not end the conversation.
+  EXPECT_EQ(status(Json::array({user, message("assistant", text(" ")), user})), 200);
+  const Json image = {
+      {"type", "image"},
+      {"source", {{"type", "base64"}, {"media_type", "image/png"}, {"data", "AA=="}}}};
+  EXPECT_EQ(status(Json::array({message("user", Json::array({image}))})), 400);
+}
+
 }  // namespace
 }  // namespace weft::serve

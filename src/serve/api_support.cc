@@ -7,6 +7,8 @@
 #include "absl/strings/cord.h"
 #include "base/clock.h"
 #include "base/strings.h"
+#include "chat/big_integer.h"
+#include "chat/call_text.h"
 
 namespace weft::serve {
 namespace {
@@ -51,6 +53,7 @@ std::string NewId(std::string_view prefix, int n_random) {
 }
 
 std::string JsonText(const nlohmann::ordered_json& value) {
+  if (HasBigInteger(value)) return weft::JsonText(value);
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -124,6 +127,30 @@ StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const cha
   const auto it = object.find(name);
   if (it != object.end() && it->is_string()) return it->get<std::string>();
   return Misshapen(place, StrCat("needs the string \"", name, "\""));
+}
+
+std::string StringOr(const nlohmann::ordered_json& object, const char* name,
+                     std::string_view otherwise) {
+  if (!object.is_object()) return std::string(otherwise);
+  const auto it = object.find(name);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string(otherwise);
+}
+
+void LeftOut::AddPictures(std::initializer_list<std::string_view> types, std::string_view where,
+                          const char* text_type, nlohmann::ordered_json* parts) {
+  if (!parts->is_array()) return;
+  for (nlohmann::ordered_json& part : *parts) {
+    const std::string type = StringOr(part, "type");
+    if (std::find(types.begin(), types.end(), type) == types.end()) continue;
+    Add(StrCat(type, " in ", where));
+    part = {{"type", text_type}, {"text", "[a picture was left out: this model reads text only]"}};
+  }
+}
+
+void LeftOut::Warn(std::string_view what, std::vector<std::string>* warnings) const {
+  if (types_.empty()) return;
+  const std::vector<std::string> types(types_.begin(), types_.end());
+  warnings->push_back(StrCat(what, ": ", StrJoin(types, ", ")));
 }
 
 Status FindModel(Host& host, std::string_view name) {

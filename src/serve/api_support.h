@@ -5,9 +5,12 @@
 #ifndef WEFT_SERVE_API_SUPPORT_H_
 #define WEFT_SERVE_API_SUPPORT_H_
 
+#include <initializer_list>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -62,8 +65,25 @@ Status Misshapen(std::string_view place, std::string_view what);
 StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const char* name,
                                  std::string_view place);
 
-// What a model is told in place of a picture that a tool gave.
-inline constexpr char kPictureLeftOut[] = "[a picture was left out: this model reads text only]";
+// A member that is a string; `otherwise` where there is none, or no object.
+std::string StringOr(const nlohmann::ordered_json& object, const char* name,
+                     std::string_view otherwise = "");
+
+// What of a conversation no model here could read anything from. It is told of once.
+class LeftOut {
+ public:
+  void Add(std::string what) { types_.insert(std::move(what)); }
+  // A tool may give a picture where nobody asked for one, and it is sent again with every
+  // request that follows: refused, it would be the end of the conversation. Those of `types`
+  // among `parts` become a part of type `text_type` that says so.
+  void AddPictures(std::initializer_list<std::string_view> types, std::string_view where,
+                   const char* text_type, nlohmann::ordered_json* parts);
+  // `what`, and the types; nothing where nothing was left out.
+  void Warn(std::string_view what, std::vector<std::string>* warnings) const;
+
+ private:
+  std::set<std::string> types_;
+};
 
 // Whether `name` is the served model's id, its own name, or its file.
 Status FindModel(Host& host, std::string_view name);

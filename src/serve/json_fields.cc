@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "chat/big_integer.h"
 
 namespace weft::serve {
 namespace {
@@ -32,7 +33,9 @@ class Builder {
   bool boolean(bool value) { return Add(value) != nullptr; }
   bool number_integer(number_integer_t value) { return Add(value) != nullptr; }
   bool number_unsigned(number_unsigned_t value) { return Add(value) != nullptr; }
-  bool number_float(number_float_t value, const string_t&) { return Add(value) != nullptr; }
+  bool number_float(number_float_t value, const string_t& written) {
+    return Add(NumberAsWritten(value, written)) != nullptr;
+  }
   bool string(string_t& value) { return Add(std::move(value)) != nullptr; }
   bool binary(binary_t&) { return false; }  // text has none
   bool start_object(size_t) { return Open(Json::object()); }

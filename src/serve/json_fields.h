@@ -32,7 +32,8 @@ struct JsonLimits {
 };
 
 // INVALID_ARGUMENT names the byte where it stops being JSON, or the limit. Duplicate
-// keys: the last one counts. Numbers that no double holds are errors.
+// keys: the last one counts. Numbers that no double holds are errors; integers beyond 64 bits
+// keep their digits (chat/big_integer.h).
 StatusOr<nlohmann::ordered_json> ParseJson(std::string_view text, const JsonLimits& limits);
 
 class JsonFields {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -16,11 +15,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string StringOr(const ordered_json& object, const char* name, std::string_view otherwise) {
-  const auto it = object.find(name);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string(otherwise);
-}
-
 // A string, or an array of parts that are text, joined.
 StatusOr<std::string> PartsText(const ordered_json& content, std::string_view place) {
   if (content.is_null()) return std::string();
@@ -31,7 +25,7 @@ StatusOr<std::string> PartsText(const ordered_json& content, std::string_view pl
     const std::string here = StrCat(place, "[", i, "]");
     const ordered_json& part = content[i];
     if (!part.is_object()) return Misshapen(here, "must be an object");
-    const std::string type = StringOr(part, "type", "");
+    const std::string type = StringOr(part, "type");
     const bool is_text = type == "input_text" || type == "output_text" || type == "text" ||
                          type == "summary_text" || type == "reasoning_text";
     if (!is_text && type != "refusal") {
@@ -80,7 +74,7 @@ class ItemConverter {
     }
     if (type == "reasoning") return AddReasoning(item, place);
     if (IsOfForeignTool(type)) {
-      left_out_.insert(type);
+      left_out_.Add(type);
       return OkStatus();
     }
     return Misshapen(place, StrCat("items of type \"", Printable(type),
@@ -99,10 +93,7 @@ class ItemConverter {
   }
 
   void Warn(std::vector<std::string>* warnings) const {
-    if (left_out_.empty()) return;
-    const std::vector<std::string> types(left_out_.begin(), left_out_.end());
-    warnings->push_back(
-        StrCat("input that the model cannot read was left out: ", StrJoin(types, ", ")));
+    left_out_.Warn("input that the model cannot read was left out", warnings);
   }
 
  private:
@@ -141,7 +132,7 @@ class ItemConverter {
     WEFT_ASSIGN_OR_RETURN(std::string arguments,
                           NeedString(item, is_custom ? "input" : "arguments", place));
     if (is_custom) arguments = CustomArguments(arguments);
-    const std::string function = FunctionName(StringOr(item, "namespace", ""), name);
+    const std::string function = FunctionName(StringOr(item, "namespace"), name);
     Answer()["tool_calls"].push_back(
         {{"id", id},
          {"type", "function"},
@@ -152,24 +143,11 @@ class ItemConverter {
   Status AddOutput(const ordered_json& item, const std::string& place) {
     WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(item, "call_id", place));
     ordered_json output = item.value("output", ordered_json());
-    LeaveOutPictures(&output);
+    left_out_.AddPictures({"input_image", "input_file"}, "an output", "input_text", &output);
     WEFT_ASSIGN_OR_RETURN(std::string text, PartsText(output, place + ".output"));
     Flush();
     messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
     return OkStatus();
-  }
-
-  // A tool may give a picture where nobody asked for one, and it is sent again with every
-  // request that follows: refused, it would be the end of the conversation.
-  void LeaveOutPictures(ordered_json* output) {
-    if (!output->is_array()) return;
-    for (ordered_json& part : *output) {
-      if (!part.is_object()) continue;
-      const std::string type = StringOr(part, "type", "");
-      if (type != "input_image" && type != "input_file") continue;
-      left_out_.insert(StrCat(type, " in an output"));
-      part = {{"type", "input_text"}, {"text", kPictureLeftOut}};
-    }
   }
 
   ordered_json& Answer() {
@@ -187,7 +165,7 @@ class ItemConverter {
 
   ordered_json messages_ = ordered_json::array();
   ordered_json answer_;  // of the model, not yet complete
-  std::set<std::string> left_out_;
+  LeftOut left_out_;
 };
 
 void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
@@ -243,7 +221,7 @@ void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
   if (const ordered_json* const text = fields->Value("text")) {
     ApiFields inner(*text, "text.");
     if (const ordered_json* const format = inner.Value("format")) {
-      if (!format->is_object() || StringOr(*format, "type", "") != "text") {
+      if (StringOr(*format, "type") != "text") {
         inner.Unsupported("format",
                           "can be {\"type\":\"text\"} only: this server cannot constrain "
                           "output to JSON or a schema");

@@ -20,11 +20,6 @@ const Json* MemberOf(const Json& object, const char* name) {
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
-std::string TextOf(const Json& object, const char* name) {
-  const Json* const value = MemberOf(object, name);
-  return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
-}
-
 Json ValueOf(const Json& object, const char* name) {
   const Json* const value = MemberOf(object, name);
   return value == nullptr ? Json() : *value;
@@ -53,13 +48,13 @@ Json FunctionOf(const Json& tool, const char* parameters) {
 Status ReadResponsesTool(const Json& tool, std::string_view name_space, const std::string& place,
                          ToolCatalog* catalog) {
   if (!tool.is_object()) return Misshapen(place, "must be an object");
-  const std::string type = TextOf(tool, "type");
+  const std::string type = StringOr(tool, "type");
   if (type == "custom") {
     return catalog->OfferCustom(tool, name_space, place, ValueOf(tool, "format"));
   }
   if (type != "function") {
     if (type.empty()) return Misshapen(place, "needs the string \"type\"");
-    const std::string name = TextOf(tool, "name");
+    const std::string name = StringOr(tool, "name");
     catalog->LeaveOut(name_space.empty() ? name : StrCat(name_space, ".", name), type);
     return OkStatus();
   }
@@ -125,9 +120,9 @@ Status ToolCatalog::OfferCustom(const Json& custom, std::string_view name_space,
                                 std::string_view place, const Json& grammar) {
   WEFT_ASSIGN_OR_RETURN(std::string name, NeedString(custom, "name", place));
   std::string what = "The whole input of the tool, as plain text.";
-  const std::string definition = TextOf(grammar, "definition");
+  const std::string definition = StringOr(grammar, "definition");
   if (!definition.empty()) {
-    const std::string syntax = TextOf(grammar, "syntax");
+    const std::string syntax = StringOr(grammar, "syntax");
     StrAppend(&what, " It must follow this ", syntax.empty() ? "" : StrCat(syntax, " "),
               "grammar:\n", definition);
   }
@@ -198,9 +193,9 @@ void ToolCatalog::Warn(std::vector<std::string>* warnings) const {
 }
 
 void RefuseLeftOut(const ToolCatalog& catalog, const Json& choice, ApiFields* fields) {
-  const std::string type = TextOf(choice, "type");
+  const std::string type = StringOr(choice, "type");
   for (const std::string& name :
-       {TextOf(choice, "name"), TextOf(ValueOf(choice, "function"), "name"), type}) {
+       {StringOr(choice, "name"), StringOr(ValueOf(choice, "function"), "name"), type}) {
     if (name.empty() || !catalog.WasLeftOut(name)) continue;
     return fields->Unsupported("tool_choice",
                                StrCat("names ", name, ", a tool that this server cannot run"));
@@ -211,7 +206,7 @@ StatusOr<ToolCatalog> ReadChatTools(const Json& tools) {
   if (!tools.is_array()) return Misshapen("tools", "must be an array");
   ToolCatalog catalog;
   for (size_t i = 0; i < tools.size(); ++i) {
-    const std::string type = TextOf(tools[i], "type");
+    const std::string type = StringOr(tools[i], "type");
     if (type.empty() || type == "function") {
       catalog.OfferAsIs(tools[i]);
     } else if (type == "custom") {
@@ -220,7 +215,7 @@ StatusOr<ToolCatalog> ReadChatTools(const Json& tools) {
       WEFT_RETURN_IF_ERROR(catalog.OfferCustom(custom, "", StrCat("tools[", i, "].custom"),
                                                ValueOf(ValueOf(custom, "format"), "grammar")));
     } else {
-      catalog.LeaveOut(TextOf(tools[i], "name"), type);
+      catalog.LeaveOut(StringOr(tools[i], "name"), type);
     }
   }
   return catalog;
@@ -231,7 +226,7 @@ StatusOr<ToolCatalog> ReadResponsesTools(const Json& tools) {
   ToolCatalog catalog;
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string place = StrCat("tools[", i, "]");
-    if (TextOf(tools[i], "type") == "namespace") {
+    if (StringOr(tools[i], "type") == "namespace") {
       WEFT_RETURN_IF_ERROR(ReadNamespace(tools[i], place, &catalog));
     } else {
       WEFT_RETURN_IF_ERROR(ReadResponsesTool(tools[i], "", place, &catalog));

@@ -11,8 +11,7 @@ TokenId FindOne(const ModelFile& file, const Tokenizer& tokenizer,
                 std::initializer_list<std::string_view> keys,
                 std::span<const std::string_view> texts) {
   for (const std::string_view key : keys) {
-    if (!file.HasMeta(key)) continue;
-    const StatusOr<int64_t> id = file.GetInt(key);
+    const StatusOr<int64_t> id = file.GetIntOr(key, kNoToken);
     if (id.ok() && *id >= 0 && *id < tokenizer.vocab_size()) return static_cast<TokenId>(*id);
   }
   for (const std::string_view text : texts) {
