@@ -17,6 +17,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr char kLlamaChatPath[] = "/chat/completions";
+
 // --- the whole answer ---------------------------------------------------------------
 
 // A call that is complete.
@@ -72,9 +74,10 @@ void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionReque
 
 class ChunkWriter {
  public:
-  ChunkWriter(Host& host, HttpResponder& responder, const ChatCompletionRequest& read,
-              bool wants_logprobs)
+  ChunkWriter(Host& host, const HttpRequest& request, HttpResponder& responder,
+              const ChatCompletionRequest& read, bool wants_logprobs)
       : host_(host),
+        is_llama_(request.path == kLlamaChatPath),
         envelope_(host, "chatcmpl-"),
         sse_(responder, NoticeHeaders(read.ignored, read.warnings)),
         read_(read),
@@ -121,8 +124,9 @@ class ChunkWriter {
 
   // Before the answer begins.
   void TellProgress(const ProgressEvent& progress) {
-    ordered_json chunk = Chunk(0, {{"role", "assistant"}, {"content", nullptr}});
+    ordered_json chunk = Chunk(0, RoleDelta());
     chunk["prompt_progress"] = LlamaProgress(progress);
+    if (read_.timings_per_token) chunk["timings"] = LlamaTimings(progress);
     sse_.Data(chunk);
   }
 
@@ -135,9 +139,17 @@ class ChunkWriter {
   bool TellRoles() {
     if (std::exchange(has_told_roles_, true)) return true;
     for (int i = 0; i < read_.call.turn.n_choices; ++i) {
-      if (!sse_.Data(Chunk(i, {{"role", "assistant"}, {"content", nullptr}}))) return false;
+      if (!sse_.Data(Chunk(i, RoleDelta()))) return false;
     }
     return true;
+  }
+
+  // Clients of OpenAI's path join whatever content there is, and null is none they can join;
+  // those of llama-server's own look for the null.
+  ordered_json RoleDelta() const {
+    ordered_json delta = {{"role", "assistant"}};
+    if (is_llama_) delta["content"] = nullptr;
+    return delta;
   }
 
   ordered_json Chunk(int choice, ordered_json delta) const {
@@ -163,7 +175,7 @@ class ChunkWriter {
                 .name = piece.name,
                 .arguments = ""};
     } else if (piece.kind == ReplyPiece::Kind::kCallArguments) {
-      custom.arguments += piece.text;
+      if (custom.is_open) custom.arguments += piece.text;
     } else if (piece.kind != ReplyPiece::Kind::kCallEnd) {
       return false;
     }
@@ -211,6 +223,7 @@ class ChunkWriter {
   }
 
   Host& host_;
+  const bool is_llama_;  // by the path that only llama-server has
   const OpenAiEnvelope envelope_;
   SseStream sse_;
   const ChatCompletionRequest& read_;
@@ -240,7 +253,7 @@ void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder
   }
   const bool wants_logprobs = read->call.turn.top_logprobs >= 0;
   GoneWatch watch(responder);
-  ChunkWriter writer(host, responder, *read, wants_logprobs);
+  ChunkWriter writer(host, request, responder, *read, wants_logprobs);
   if (read->stream && read->return_progress) {
     read->call.on_progress = [&writer](const ProgressEvent& progress) {
       writer.TellProgress(progress);

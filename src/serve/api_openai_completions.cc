@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +27,22 @@ using nlohmann::ordered_json;
 constexpr size_t kPromptsAtOnce = 8;
 constexpr int64_t kMaxUnreadTokens = 500;
 
+// How likely its tokens were, in the mean of their logarithms.
+double MeanLogprob(const Reply& reply) {
+  double sum = 0;
+  for (const TokenEvent& token : reply.tokens) sum += token.logprob;
+  return reply.tokens.empty() ? -std::numeric_limits<double>::infinity()
+                              : sum / static_cast<double>(reply.tokens.size());
+}
+
+// The `n` likeliest, the best of them first.
+void KeepBest(size_t n, std::vector<Reply>* replies) {
+  if (replies->size() <= n) return;
+  std::stable_sort(replies->begin(), replies->end(),
+                   [](const Reply& a, const Reply& b) { return MeanLogprob(a) > MeanLogprob(b); });
+  replies->resize(n);
+}
+
 // The answers of one request: prompts in order, each with its choices.
 class CompletionRun {
  public:
@@ -47,6 +65,7 @@ class CompletionRun {
       if (!stream.ok()) return SendError(responder_, stream.status(), ErrorShape::kOpenAi);
       auto replies = CollectReplies(stream->get(), read_.turn.n_choices);
       if (!replies.ok()) return SendError(responder_, replies.status(), ErrorShape::kOpenAi);
+      KeepBest(static_cast<size_t>(read_.n_answers), &*replies);
       for (const Reply& reply : *replies) {
         choices.push_back(WholeChoice(prompt, (*stream)->started(), reply, choices.size()));
       }
@@ -116,8 +135,6 @@ class CompletionRun {
     return stream;
   }
 
-  bool wants_logprobs() const { return read_.turn.top_logprobs >= 0; }
-
   ordered_json WholeChoice(const CompletionRequest::Prompt& prompt, const StartedEvent& started,
                            const Reply& reply, size_t index) const {
     LegacyLogprobs logprobs(*host_.model().tokenizer());
@@ -126,7 +143,7 @@ class CompletionRun {
     const std::string text = reply.Joined(ReplyBlock::Kind::kContent);
     ordered_json choice = {{"text", read_.echo ? prompt.text + text : text},
                            {"index", index},
-                           {"logprobs", wants_logprobs() ? logprobs.Take() : ordered_json()}};
+                           {"logprobs", read_.wants_logprobs ? logprobs.Take() : ordered_json()}};
     SetFinish(reply.finish, &choice);
     return choice;
   }
@@ -159,7 +176,7 @@ class CompletionRun {
       const size_t choice = static_cast<size_t>(piece->choice);
       logprobs[choice].Add(piece->tokens);
       ordered_json chunk = Chunk(i * n_choices + choice, piece->text,
-                                 wants_logprobs() ? logprobs[choice].Take() : ordered_json());
+                                 read_.wants_logprobs ? logprobs[choice].Take() : ordered_json());
       if (is_end) SetFinish(piece->finish, &chunk["choices"][0]);
       if (is_end) --open;
       const bool is_last = open == 0 && is_last_prompt && !read_.stream.include_usage;

@@ -114,7 +114,7 @@ TEST_F(OpenAiTest, StreamsTheSame) {
   EXPECT_EQ(joined.content, "Hello.");
   EXPECT_EQ(joined.finish_reason, "stop");
   EXPECT_EQ(joined.chunks.front()["choices"][0].dump(),
-            R"({"index":0,"delta":{"role":"assistant","content":null},"finish_reason":null})");
+            R"({"index":0,"delta":{"role":"assistant"},"finish_reason":null})");
   EXPECT_TRUE(joined.chunks.back()["choices"].empty());
   EXPECT_EQ(joined.usage["completion_tokens"], 7);
   EXPECT_EQ(joined.chunks.back()["timings"]["predicted_n"], 7);
@@ -490,7 +490,11 @@ TEST_F(OpenAiTest, CompletionErrorsNameTheField) {
       {Json::object(), "prompt"},
       {{{"prompt", 3}}, "prompt"},
       {{{"prompt", Json::array({"a", 3})}}, "prompt"},
-      {{{"prompt", "a"}, {"best_of", 3}}, "best_of"},
+      {{{"prompt", "a"}, {"best_of", 17}}, "best_of"},
+      {{{"prompt", "a"}, {"n", 3}, {"best_of", 2}}, "best_of"},
+      {{{"prompt", "a"}, {"best_of", 2}, {"max_tokens", 0}}, "best_of"},
+      {{{"prompt", "a"}, {"best_of", 2}, {"stream", true}}, "best_of"},
+      {{{"prompt", "a"}, {"context_shift", true}}, "context_shift"},
       {{{"prompt", "a"}, {"suffix", "b"}}, "suffix"},
       {{{"prompt", "a"}, {"logprobs", 100}}, "logprobs"},
       {{{"prompt", Json::array({"a", "b"})}, {"session_id", "x"}}, "session_id"}};

@@ -142,8 +142,9 @@ class ResponseWriter {
 
   // Before the answer begins, as llama-server tells it.
   void TellProgress(const ProgressEvent& progress) {
-    if (Begin())
-      ResponseEvent("response.in_progress", {{"prompt_progress", LlamaProgress(progress)}});
+    ordered_json extra = {{"prompt_progress", LlamaProgress(progress)}};
+    if (read_.timings_per_token) extra["timings"] = LlamaTimings(progress);
+    if (Begin()) ResponseEvent("response.in_progress", std::move(extra));
   }
 
   // The error of a reply that failed; `gone` tells that nobody listens.

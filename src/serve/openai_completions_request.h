@@ -27,6 +27,8 @@ struct CompletionRequest {
   SessionChoice session;
   StreamChoice stream;
   bool echo = false;
+  bool wants_logprobs = false;
+  int n_answers = 1;  // of the turn's choices those that were likeliest, token by token
   std::vector<std::string> ignored;  // fields that nobody knows
 };
 

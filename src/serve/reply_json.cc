@@ -83,6 +83,7 @@ ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b) {
           .cached_tokens = a.cached_tokens + b.cached_tokens,
           .disk_tokens = a.disk_tokens + b.disk_tokens,
           .completion_tokens = a.completion_tokens + b.completion_tokens,
+          .first_tokens = a.first_tokens + b.first_tokens,
           .reasoning_tokens = a.reasoning_tokens + b.reasoning_tokens,
           .prompt_us = a.prompt_us + b.prompt_us,
           .decode_us = a.decode_us + b.decode_us};
@@ -101,6 +102,8 @@ ordered_json LlamaTimings(const ReplyUsage& usage) {
   const int64_t prompt_n = usage.prompt_tokens - usage.cached_tokens;
   const double prompt_ms = static_cast<double>(usage.prompt_us) / 1000.0;
   const double predicted_ms = static_cast<double>(usage.decode_us) / 1000.0;
+  // From the first token to the last: the first one came with the prompt.
+  const int64_t timed_n = std::max<int64_t>(usage.completion_tokens - usage.first_tokens, 0);
   return {{"cache_n", usage.cached_tokens},
           {"cache_disk_n", usage.disk_tokens},
           {"prompt_n", prompt_n},
@@ -109,8 +112,8 @@ ordered_json LlamaTimings(const ReplyUsage& usage) {
           {"prompt_per_second", PerSecond(prompt_n, prompt_ms)},
           {"predicted_n", usage.completion_tokens},
           {"predicted_ms", predicted_ms},
-          {"predicted_per_token_ms", Each(usage.completion_tokens, predicted_ms)},
-          {"predicted_per_second", PerSecond(usage.completion_tokens, predicted_ms)}};
+          {"predicted_per_token_ms", Each(timed_n, predicted_ms)},
+          {"predicted_per_second", PerSecond(timed_n, predicted_ms)}};
 }
 
 ordered_json LlamaProgress(const ProgressEvent& progress) {
@@ -118,6 +121,12 @@ ordered_json LlamaProgress(const ProgressEvent& progress) {
           {"cache", progress.cached_tokens},
           {"processed", progress.done_tokens},
           {"time_ms", progress.elapsed_us / 1000}};
+}
+
+ordered_json LlamaTimings(const ProgressEvent& progress) {
+  return LlamaTimings(ReplyUsage{.prompt_tokens = progress.done_tokens,
+                                 .cached_tokens = progress.cached_tokens,
+                                 .prompt_us = progress.elapsed_us});
 }
 
 ordered_json LogprobEntries(const Tokenizer& tokenizer, std::span<const TokenEvent> tokens) {

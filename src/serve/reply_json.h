@@ -43,6 +43,7 @@ ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
 nlohmann::ordered_json OpenAiUsage(const ReplyUsage& usage);
 // llama-server's `timings`, and its `prompt_progress`.
 nlohmann::ordered_json LlamaTimings(const ReplyUsage& usage);
+nlohmann::ordered_json LlamaTimings(const ProgressEvent& progress);  // of the prompt so far
 nlohmann::ordered_json LlamaProgress(const ProgressEvent& progress);
 
 // Of chat completions: {content: [{token, logprob, bytes, top_logprobs}], refusal: null}.

@@ -14,6 +14,7 @@ struct ReplyStream::Choice {
 
   const int index;
   std::unique_ptr<ReplyParser> parser;
+  bool has_begun = false;
   bool in_reasoning = false;
   int calls_ended = 0;
   bool cut = false;  // its one call is complete: what comes after is dropped
@@ -105,6 +106,7 @@ ReplyUsage ReplyStream::usage() const {
           .cached_tokens = turn_usage_.cached_tokens,
           .disk_tokens = turn_usage_.disk_tokens,
           .completion_tokens = completion_tokens_,
+          .first_tokens = first_tokens_,
           .reasoning_tokens = reasoning_tokens_,
           .prompt_us = turn_usage_.prompt_us,
           .decode_us = std::max(turn_usage_.decode_us, last_token_us_ - first_token_us_)};
@@ -125,6 +127,7 @@ void ReplyStream::TakeToken(TokenEvent event) {
   last_token_us_ = NowMicros();
   if (first_token_us_ == 0) first_token_us_ = last_token_us_;
   ++completion_tokens_;
+  if (!std::exchange(choice.has_begun, true)) ++first_tokens_;
   if (choice.cut) return;
   const std::string text = std::move(event.text);
   event.text.clear();

@@ -56,6 +56,7 @@ struct ReplyUsage {
   int64_t cached_tokens = 0;
   int64_t disk_tokens = 0;        // of these, read from the disk
   int64_t completion_tokens = 0;  // of all choices
+  int64_t first_tokens = 0;       // of these, the first of their choice, which decode_us has not
   int64_t reasoning_tokens = 0;
   int64_t prompt_us = 0;
   int64_t decode_us = 0;
@@ -128,6 +129,7 @@ class ReplyStream {
   StartedEvent started_;
   TurnUsage turn_usage_;
   int64_t completion_tokens_ = 0;
+  int64_t first_tokens_ = 0;
   int64_t reasoning_tokens_ = 0;
   int64_t first_token_us_ = 0;
   int64_t last_token_us_ = 0;

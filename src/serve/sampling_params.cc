@@ -19,7 +19,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMaxChoices = 16;
 constexpr size_t kMaxBiasTextBytes = 256;
 
 template <typename T, typename U>
@@ -247,6 +246,11 @@ void ReadForeignFields(ApiFields* fields) {
   if (!fields->Knows("t_max_predict_ms")) {
     fields->Refuse("t_max_predict_ms", "is for /completion and /infill; use max_tokens", 0);
   }
+  fields->Refuse("context_shift",
+                 "is not supported: what a model has computed for later tokens depends on those "
+                 "that would be dropped, so that the answer would be another one; an answer ends "
+                 "when the context is full",
+                 false);
   // The tuning of samplers that are off; where a result is kept, found or put in line.
   fields->CannotMatter({"typ_p",
                         "mirostat_tau",

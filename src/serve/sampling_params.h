@@ -15,6 +15,7 @@
 namespace weft::serve {
 
 inline constexpr int64_t kMaxTopLogprobs = 20;
+inline constexpr int64_t kMaxChoices = 16;
 
 // How far a request may go, and where it starts from.
 struct SamplingRules {
