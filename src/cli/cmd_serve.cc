@@ -22,6 +22,7 @@
 #include "cli/door_flags.h"
 #include "cli/duration_flag.h"
 #include "cli/model_flags.h"
+#include "cli/reply_flags.h"
 #include "cli/sampling_flags.h"
 #include "cli/serve_signals.h"
 #include "cli/service_manager.h"
@@ -33,6 +34,7 @@
 #include "serve/api_responses.h"
 #include "serve/api_server.h"
 #include "serve/api_sessions.h"
+#include "serve/api_slots.h"
 #include "serve/channel.h"
 #include "serve/front_door.h"
 #include "serve/grpc/grpc_server.h"
@@ -61,6 +63,7 @@ struct ServeFlags {
   ModelFlags model;
   DoorFlags door;
   SamplingFlags sampling;
+  ReplyFlags reply;
   bool strict_model_name = false;
   std::string tool_calls = "lenient";
   std::string host = "127.0.0.1";
@@ -69,6 +72,7 @@ struct ServeFlags {
   std::string grpc_host;  // empty: host
   bool grpc_open = false;
   std::string state_dir;
+  std::string slot_save_path;
   std::string memory = "auto";
   std::string state_disk = "auto";
   int max_running = 32;
@@ -256,12 +260,26 @@ std::vector<std::string> FurtherNames(const ServeFlags& flags) {
   return {flags.aliases.begin() + 1, flags.aliases.end()};
 }
 
+serve::RequestDefaults Defaults(const ServeFlags& flags) {
+  serve::RequestDefaults defaults{.sampling = FlaggedSampling(flags.sampling),
+                                  .end_loops = flags.sampling.end_loops,
+                                  .strict_model_name = flags.strict_model_name,
+                                  .lenient_tool_calls = flags.tool_calls == "lenient",
+                                  .slots_are_sessions = !flags.slot_save_path.empty(),
+                                  .ping_interval = std::chrono::seconds(flags.sse_ping_seconds),
+                                  .max_tokens = flags.n_predict,
+                                  .further_names = FurtherNames(flags)};
+  SetReplyDefaults(flags.reply, &defaults);
+  return defaults;
+}
+
 Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
   if (flags.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
   AllowManyDescriptors();
   WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options,
-                        DoorOptions(flags.door, flags.host, {flags.state_dir, flags.model.path}));
+                        DoorOptions(flags.door, flags.host,
+                                    {flags.state_dir, flags.slot_save_path, flags.model.path}));
   serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
   const serve::ChannelLimits channels = ChannelsPerKey(keys);
@@ -276,13 +294,7 @@ Status Serve(const ServeFlags& flags) {
                          .engine = engine_options,
                          .template_source = std::move(template_source),
                          .model_id = flags.aliases.empty() ? "" : flags.aliases[0],
-                         .defaults = {.sampling = FlaggedSampling(flags.sampling),
-                                      .end_loops = flags.sampling.end_loops,
-                                      .strict_model_name = flags.strict_model_name,
-                                      .lenient_tool_calls = flags.tool_calls == "lenient",
-                                      .ping_interval = std::chrono::seconds(flags.sse_ping_seconds),
-                                      .max_tokens = flags.n_predict,
-                                      .further_names = FurtherNames(flags)},
+                         .defaults = Defaults(flags),
                          .loaded =
                              [&](const Status& status) {
                                outcome.Set(status);
@@ -291,6 +303,7 @@ Status Serve(const ServeFlags& flags) {
   serve::Router router;
   serve::RegisterServerApi(router, host,
                            {.metrics = flags.door.metrics == "on", .slots = !flags.door.no_slots});
+  serve::RegisterSlotsApi(router, host, flags.slot_save_path);
   serve::RegisterInfoApi(router, host);
   serve::RegisterSessionsApi(router, host);
   serve::RegisterLlamaApi(router, host);
@@ -371,6 +384,10 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
       ->capture_default_str();
   app->add_option("--state-dir", flags->state_dir,
                   "Keep named sessions in this directory, and find them there after a restart");
+  app->add_option("--slot-save-path", flags->slot_save_path,
+                  "Let clients of llama-server save, restore and erase slots, with files in this "
+                  "directory; a request with an id_slot then belongs to that slot's session")
+      ->check(CLI::ExistingDirectory);
   app->add_option("--memory", flags->memory,
                   "For the state of all sessions, such as 800M or 16G (auto: half of what is free)")
       ->capture_default_str();
@@ -402,9 +419,11 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
                   "too, in a fence, in tags or bare; strict only the model's own format")
       ->check(CLI::IsMember({"lenient", "strict"}))
       ->capture_default_str();
-  auto* const file = app->add_option("--template", flags->template_file,
+  AddReplyFlags(app, &flags->reply);
+  auto* const file = app->add_option("--template,--chat-template-file", flags->template_file,
                                      "A chat template (Jinja) in place of the model's own");
-  app->add_option("--builtin", flags->builtin_template, "A built-in chat template, such as chatml")
+  app->add_option("--builtin,--chat-template", flags->builtin_template,
+                  "A built-in chat template, such as chatml")
       ->excludes(file);
   app->add_option("--drain-seconds", flags->drain_seconds,
                   "How long running turns may take to finish after SIGTERM; saving sessions may "

@@ -207,9 +207,11 @@ void ReadToolChoice(ApiFields* fields, const ToolCatalog& tools, ChatCall* call)
   }
 }
 
-void ReadThinking(ApiFields* fields, ChatCall* call) {
+void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
   ordered_json& variables = call->chat.variables;
-  std::string type = "disabled";  // as Anthropic has it where nothing is said
+  call->thought_tokens = defaults.thought_tokens;
+  // Where nothing is said Anthropic's models do not think.
+  std::string type = defaults.thinking.value_or(false) ? "enabled" : "disabled";
   if (const ordered_json* const thinking = fields->Value("thinking")) {
     type = TypeOf(*thinking);
     if (type != "enabled" && type != "disabled" && type != "adaptive") {
@@ -217,11 +219,12 @@ void ReadThinking(ApiFields* fields, ChatCall* call) {
     }
     const auto budget = thinking->find("budget_tokens");
     if (budget != thinking->end() && budget->is_number_integer()) {
-      variables["thinking_budget"] = *budget;
+      call->thought_tokens = std::max<int64_t>(budget->get<int64_t>(), 0);
     }
     call->show_reasoning = thinking->value("display", ordered_json()) != "omitted";
   }
-  variables["enable_thinking"] = type != "disabled";
+  variables["enable_thinking"] = type != "disabled" && call->thought_tokens != 0;
+  SetThinking(defaults, call);
   if (const ordered_json* const output = fields->Value("output_config")) {
     if (!output->is_object()) return fields->Fail("output_config", "must be an object");
     const auto effort = output->find("effort");
@@ -305,7 +308,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   ReadToolChoice(&fields, read.tools, &read.call);
   read.tools.CheckUsable(read.call.calls_allowed, &fields);
   read.tools.Warn(&read.warnings);
-  ReadThinking(&fields, &read.call);
+  ReadThinking(&fields, host.defaults(), &read.call);
   TurnOptions& turn = read.call.turn;
   ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   turn.max_tokens = fields.Integer("max_tokens", 1, INT32_MAX).value_or(kDefaultMaxTokens);

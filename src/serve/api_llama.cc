@@ -8,6 +8,7 @@
 #include "serve/api_support.h"
 #include "serve/chat_turn.h"
 #include "serve/llama_request.h"
+#include "serve/openai_chat_request.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
 
@@ -26,20 +27,16 @@ Json PieceJson(const std::string& piece) {
 }
 
 // What /apply-template reads, and vLLM's /tokenize of a conversation.
-void ReadTemplateRequest(ApiFields* fields, ChatRequest* chat) {
-  if (const Json* const messages = fields->Value("messages")) chat->messages = *messages;
-  if (const Json* const tools = fields->Value("tools")) chat->tools = *tools;
-  ReadEnding(fields, chat);
-  if (const Json* const variables = fields->Value("chat_template_kwargs")) {
-    if (variables->is_object()) {
-      chat->variables = *variables;
-    } else {
-      fields->Fail("chat_template_kwargs", "must be an object");
-    }
-  }
-  if (!chat->messages.is_array() || chat->messages.empty()) {
+ChatRequest ReadTemplateRequest(ApiFields* fields, const RequestDefaults& defaults) {
+  ChatCall call;
+  ChatRequest& chat = call.chat;
+  if (const Json* const messages = fields->Value("messages")) chat.messages = *messages;
+  if (const Json* const tools = fields->Value("tools")) chat.tools = *tools;
+  ReadTemplateVariables(fields, defaults, &call);
+  if (!chat.messages.is_array() || chat.messages.empty()) {
     fields->Fail("messages", "must be an array of messages");
   }
+  return std::move(chat);
 }
 
 StatusOr<Json> LlamaTokenize(Host& host, ApiFields* fields) {
@@ -80,8 +77,7 @@ StatusOr<Json> VllmTokenize(Host& host, ApiFields* fields, bool is_chat) {
   ChatRequest chat;
   std::string text;
   if (is_chat) {
-    ReadTemplateRequest(fields, &chat);
-    fields->Refuse("chat_template", "is not supported: the server's template is used");
+    chat = ReadTemplateRequest(fields, host.defaults());
   } else if (const auto prompt = fields->String("prompt")) {
     text = *prompt;
   } else {
@@ -148,8 +144,7 @@ StatusOr<Json> Detokenize(Host& host, const HttpRequest& request) {
 StatusOr<Json> ApplyTemplate(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
   ApiFields fields(body);
-  ChatRequest chat;
-  ReadTemplateRequest(&fields, &chat);
+  const ChatRequest chat = ReadTemplateRequest(&fields, host.defaults());
   std::vector<std::string> ignored;
   WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
   WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, host.chat().Render(chat));

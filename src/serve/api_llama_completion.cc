@@ -137,6 +137,7 @@ class PromptRun {
     if (const auto* progress = std::get_if<ProgressEvent>(&*event)) {
       step.piece = Piece(0, "", Json::array(), progress->prompt_tokens, 0);
       step.piece["prompt_progress"] = LlamaProgress(*progress);
+      if (read_.timings_per_token) step.piece["timings"] = LlamaTimings(*progress);
     } else if (const auto* started = std::get_if<StartedEvent>(&*event)) {
       for (Choice& choice : choices_) {
         choice.usage.prompt_tokens = started->prompt_tokens;
@@ -168,12 +169,9 @@ class PromptRun {
 
   Json Piece(int choice, std::string_view text, Json tokens, int64_t n_prompt,
              int64_t n_predicted) const {
-    return {{"index", IndexOf(choice)},
-            {"content", text},
-            {"tokens", std::move(tokens)},
-            {"stop", false},
-            {"id_slot", -1},
-            {"tokens_predicted", n_predicted},
+    return {{"index", IndexOf(choice)},    {"content", text},
+            {"tokens", std::move(tokens)}, {"stop", false},
+            {"id_slot", read_.slot},       {"tokens_predicted", n_predicted},
             {"tokens_evaluated", n_prompt}};
   }
 
@@ -182,6 +180,7 @@ class PromptRun {
     ReplyUsage& usage = choice.usage;
     choice.content += token.text;
     ++usage.completion_tokens;
+    usage.first_tokens = 1;
     EndInTime(&choice);
     // An end token is no part of the answer, and completes no text.
     if (tokenizer_.IsEndOfGeneration(token.token) && !read_.turn.ignore_eos) return nullptr;
@@ -238,7 +237,7 @@ class PromptRun {
         {"index", IndexOf(done.choice)},
         {"content", streamed ? done.text : choice.content},
         {"tokens", read_.return_tokens && !streamed ? Json(choice.tokens) : Json::array()},
-        {"id_slot", -1},
+        {"id_slot", read_.slot},
         {"stop", true},
         {"model", host_.model_id()},
         {"tokens_predicted", usage.completion_tokens},

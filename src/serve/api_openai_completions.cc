@@ -124,7 +124,7 @@ class CompletionRun {
       if (sse != nullptr) {
         const size_t first_choice = (n_submitted_ - 1) * static_cast<size_t>(turn.n_choices);
         plan.signs = MakeSigns(host_, [this, sse, first_choice](const ReplyUsage&) {
-          sse->Data(Chunk(first_choice, "", nullptr, nullptr));
+          sse->Data(Chunk(first_choice, "", nullptr));
         });
       }
       ahead_.push_back(std::make_unique<ReplyStream>(*std::move(generation), std::move(plan)));

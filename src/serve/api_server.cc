@@ -73,13 +73,17 @@ Json Names(const Host& host) {
   return names;
 }
 
+constexpr char kOwner[] = "weft";
+
 // In one object what the clients of OpenAI, llama-server, vLLM and Anthropic look for.
-Json ModelObject(Host& host) {
+// `owner`: what is asked looks like llama-server's to some clients, and to others is to be told
+// from it.
+Json ModelObject(Host& host, const char* owner) {
   const Model& model = host.model();
   return {{"id", host.model_id()},
           {"object", "model"},
           {"created", host.created_s()},
-          {"owned_by", "llamacpp"},
+          {"owned_by", owner},
           {"root", model.path()},
           {"max_model_len", model.context_tokens()},
           {"aliases", Names(host)},
@@ -96,13 +100,15 @@ Json ModelObject(Host& host) {
             {"size", CountBytes(model.file())}}}};
 }
 
-void HandleModels(Host& host, HttpResponder& responder) {
+void HandleModels(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  // The path without a version is llama-server's alone.
+  const char* const owner = request.path == "/models" ? "llamacpp" : kOwner;
   const Json local = {{"name", host.model_id()},
                       {"model", host.model_id()},
                       {"type", "model"},
                       {"capabilities", Json::array({"completion"})}};
   SendJson(responder, {{"object", "list"},
-                       {"data", Json::array({ModelObject(host)})},
+                       {"data", Json::array({ModelObject(host, owner)})},
                        {"models", Json::array({local})},
                        {"has_more", false},
                        {"first_id", host.model_id()},
@@ -112,7 +118,7 @@ void HandleModels(Host& host, HttpResponder& responder) {
 void HandleModel(Host& host, const HttpRequest& request, HttpResponder& responder) {
   const Status status = FindModel(host, request.path_arguments[0]);
   if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
-  SendJson(responder, ModelObject(host));
+  SendJson(responder, ModelObject(host, kOwner));
 }
 
 // --- llama-server's view of the whole --------------------------------------------------
@@ -233,12 +239,13 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
   }
   // Clients look here, often without the key, to find out what they talk to.
   for (const char* const path : {"/v1/models", "/models"}) {
-    router.Add({.method = "GET",
-                .pattern = path,
-                .handler = [&host](const HttpRequest&,
-                                   HttpResponder& responder) { HandleModels(host, responder); },
-                .is_public = true,
-                .is_quick = true});
+    router.Add(
+        {.method = "GET",
+         .pattern = path,
+         .handler = [&host](const HttpRequest& request,
+                            HttpResponder& responder) { HandleModels(host, request, responder); },
+         .is_public = true,
+         .is_quick = true});
   }
   router.AddQuick("GET", "/v1/models/{id}", ErrorShape::kOpenAi,
                   [&host](const HttpRequest& request, HttpResponder& responder) {
@@ -263,8 +270,6 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
   if (!options.metrics) refuse("GET", "/metrics", "metrics are turned off here");
   if (!options.slots) refuse("GET", "/slots", "slots are turned off here");
   refuse("POST", "/props", "properties cannot be changed while the server runs");
-  refuse("POST", "/slots/{id}",
-         "slots hold no conversations here; use /v1/sessions/{id}/park and /restore to keep one");
 }
 
 }  // namespace weft::serve

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <new>
 #include <optional>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "base/mutex.h"
 #include "base/strings.h"
+#include "serve/thought_limit.h"
 
 namespace weft::serve {
 
@@ -143,6 +145,13 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   turn.label = request.id;
   generation_request.prompt_text = prompt.text;
 
+  if (call.thought_tokens >= 0 && host.chat().has_reasoning()) {
+    turn.token_mask = [tokenizer = host.model().tokenizer(), marks = host.chat().thought_marks(),
+                       most = call.thought_tokens, is_open = prompt.reasoning_is_open](int) {
+      return std::make_unique<ThoughtLimit>(tokenizer, marks, most, is_open);
+    };
+  }
+
   ReplyPlan plan{.n_choices = turn.n_choices,
                  .reasoning_is_open = prompt.reasoning_is_open && call.separate_reasoning,
                  .show_reasoning = call.show_reasoning,
@@ -205,6 +214,33 @@ void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variabl
     set("enable_thinking", false);
   } else {
     set("reasoning_effort", effort);
+  }
+}
+
+void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+  std::optional<int64_t> most;
+  for (const char* const name :
+       {"thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"}) {
+    const auto given = fields->Integer(name, -1, std::numeric_limits<int32_t>::max());
+    if (given && most && *given != *most) {
+      fields->Fail(name, "is another name of thinking_budget_tokens; give one of them");
+    }
+    if (!most) most = given;
+  }
+  call->thought_tokens = most.value_or(defaults.thought_tokens);
+  SetThinking(defaults, call);
+}
+
+void SetThinking(const RequestDefaults& defaults, ChatCall* call) {
+  nlohmann::ordered_json& variables = call->chat.variables;
+  if (call->thought_tokens >= 0 && !variables.contains("thinking_budget")) {
+    variables["thinking_budget"] = call->thought_tokens;
+  }
+  if (variables.contains("enable_thinking")) return;
+  if (call->thought_tokens == 0) {
+    variables["enable_thinking"] = false;
+  } else if (defaults.thinking) {
+    variables["enable_thinking"] = *defaults.thinking;
   }
 }
 

@@ -50,6 +50,7 @@ struct ChatCall {
   bool single_call = false;
   bool separate_reasoning = true;
   bool show_reasoning = true;
+  int64_t thought_tokens = -1;  // behind so many a thought is ended; -1: never
   std::string call_id_prefix = "call_";
   // Called while StartChat waits for the prompt, on its thread. May be empty.
   std::function<void(const ProgressEvent&)> on_progress;
@@ -71,6 +72,12 @@ StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const 
 // How hard to think, as a variable of the template; "none" turns thinking off. What the
 // client has put into `variables` itself stays.
 void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables);
+
+// How long to think, in tokens, by llama-server's names for it; 0 turns thinking off where the
+// template can. Where the request says nothing the operator's word counts. To be called when
+// all variables of the request itself are set.
+void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
+void SetThinking(const RequestDefaults& defaults, ChatCall* call);
 
 // Whether the reply begins anew or goes on where the last message ends: continue_final_message
 // (a boolean, "content" or "reasoning_content") and add_generation_prompt. As in llama-server a

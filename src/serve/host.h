@@ -68,6 +68,13 @@ struct RequestDefaults {
   bool strict_model_name = false;
   // Calls of offered tools are recognised in other shapes than the model's own format too.
   bool lenient_tool_calls = true;
+  // Whether templates that ask for it are told to think, where a request does not say; unset:
+  // they are, but for APIs with another default of their own.
+  std::optional<bool> thinking;
+  // Tokens of a thought, behind which it is ended; -1: as many as it takes.
+  int64_t thought_tokens = -1;
+  // A request that names a slot (llama-server's id_slot) belongs to the session of that slot.
+  bool slots_are_sessions = false;
   // A streamed answer begins after so long at the latest, and then says at least so often
   // that it is still being worked on (0: no more after the beginning).
   std::chrono::milliseconds stream_begin{500};

@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "chat/chat_context.h"
+#include "serve/api_slots.h"
 #include "serve/api_support.h"
 #include "serve/fill_in_prompt.h"
 #include "serve/sampling_params.h"
@@ -132,11 +133,16 @@ Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, Llama
   if (read->max_predict_ms > 0 && read->turn.n_choices > 1) {
     fields->Fail("t_max_predict_ms", "goes with one answer; n must be 1");
   }
+  const auto slot = ReadSlot(fields, host, read->prompts.size());
   fields->CannotMatter({"t_max_prompt_ms"});  // llama-server does nothing with it
   fields->Refuse("image_data", "is not supported: no model here sees images", Json::array());
   ReadForeignFields(fields);
   WEFT_ASSIGN_OR_RETURN(read->session, FinishFields(host, request, model, read->prompts.size(),
                                                     fields, &read->ignored));
+  if (slot && read->session.name.empty()) {
+    read->slot = *slot;
+    read->session = SlotSession(*slot);
+  }
   return OkStatus();
 }
 

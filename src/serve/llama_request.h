@@ -31,6 +31,7 @@ struct LlamaCompletion {
   // So long after its first token the answer ends at its next line; 0: never.
   int64_t max_predict_ms = 0;
   SessionChoice session;
+  int64_t slot = -1;  // that the session is of; -1: none
   bool stream = false;
   bool return_tokens = false;
   bool timings_per_token = false;

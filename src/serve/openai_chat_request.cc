@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "serve/api_slots.h"
 #include "serve/sampling_params.h"
 
 namespace weft::serve {
@@ -82,35 +83,6 @@ void ReadConversation(ApiFields* fields, ChatCompletionRequest* read) {
   fields->Adopt(CheckCounts(call->chat));
 }
 
-void ReadTemplateVariables(ApiFields* fields, ChatCall* call) {
-  ordered_json& variables = call->chat.variables;
-  if (const ordered_json* const given = fields->Value("chat_template_kwargs")) {
-    if (!given->is_object()) return fields->Fail("chat_template_kwargs", "must be an object");
-    variables = *given;
-  }
-  for (const char* name :
-       {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
-    if (variables.contains(name)) {
-      fields->Unsupported("chat_template_kwargs", StrCat("cannot set ", name));
-    }
-  }
-  if (const auto it = variables.find("return_reasoning"); it != variables.end()) {
-    if (!it->is_boolean()) {
-      return fields->Fail("chat_template_kwargs", "has a return_reasoning that is no boolean");
-    }
-    call->show_reasoning = it->get<bool>();
-    variables.erase("return_reasoning");
-  }
-  if (const auto thinking = fields->Bool("enable_thinking")) {
-    if (!variables.contains("enable_thinking")) variables["enable_thinking"] = *thinking;
-  }
-  if (const auto effort = fields->String("reasoning_effort")) {
-    SetReasoningEffort(*effort, &variables);
-  }
-  ReadEnding(fields, &call->chat);
-  fields->Refuse("chat_template", "is not supported: the server's template is used");
-}
-
 void ReadReasoning(ApiFields* fields, ChatCall* call) {
   for (const char* name : {"return_reasoning", "include_reasoning"}) {
     if (const auto show = fields->Bool(name)) call->show_reasoning = *show;
@@ -121,9 +93,6 @@ void ReadReasoning(ApiFields* fields, ChatCall* call) {
     } else if (*format != "auto" && *format != "deepseek") {
       fields->Fail("reasoning_format", "must be \"auto\", \"deepseek\" or \"none\"");
     }
-  }
-  for (const char* name : {"thinking_budget_tokens", "reasoning_budget"}) {
-    fields->Refuse(name, "is not supported; use reasoning_effort", -1);
   }
 }
 
@@ -154,6 +123,36 @@ void ReadOpenAiOnly(ApiFields* fields) {
 
 }  // namespace
 
+void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+  ordered_json& variables = call->chat.variables;
+  if (const ordered_json* const given = fields->Value("chat_template_kwargs")) {
+    if (!given->is_object()) return fields->Fail("chat_template_kwargs", "must be an object");
+    variables = *given;
+  }
+  for (const char* name :
+       {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
+    if (variables.contains(name)) {
+      fields->Unsupported("chat_template_kwargs", StrCat("cannot set ", name));
+    }
+  }
+  if (const auto it = variables.find("return_reasoning"); it != variables.end()) {
+    if (!it->is_boolean()) {
+      return fields->Fail("chat_template_kwargs", "has a return_reasoning that is no boolean");
+    }
+    call->show_reasoning = it->get<bool>();
+    variables.erase("return_reasoning");
+  }
+  if (const auto thinking = fields->Bool("enable_thinking")) {
+    if (!variables.contains("enable_thinking")) variables["enable_thinking"] = *thinking;
+  }
+  if (const auto effort = fields->String("reasoning_effort")) {
+    SetReasoningEffort(*effort, &variables);
+  }
+  ReadThoughtLimit(fields, defaults, call);
+  ReadEnding(fields, &call->chat);
+  fields->Refuse("chat_template", "is not supported: the server's template is used");
+}
+
 StreamChoice ReadStreamChoice(ApiFields* fields, std::vector<std::string>* ignored) {
   StreamChoice choice;
   choice.stream = fields->Bool("stream").value_or(false);
@@ -178,7 +177,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ApiFields fields(body);
   const auto model = fields.String("model");
   ReadConversation(&fields, &read);
-  ReadTemplateVariables(&fields, &read.call);
+  ReadTemplateVariables(&fields, host.defaults(), &read.call);
   ReadReasoning(&fields, &read.call);
   TurnOptions& turn = read.call.turn;
   ReadSampling(&fields, host.model(), RulesOf(host), &turn);
@@ -197,8 +196,10 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   read.timings_per_token = stream.timings_per_token;
   read.return_progress = fields.Bool("return_progress").value_or(false);
   read.verbose = fields.Bool("verbose").value_or(false);
+  const auto slot = ReadSlot(&fields, host, 1);
   WEFT_ASSIGN_OR_RETURN(read.call.session,
                         FinishFields(host, request, model, 1, &fields, &read.ignored));
+  if (slot && read.call.session.name.empty()) read.call.session = SlotSession(*slot);
   return read;
 }
 

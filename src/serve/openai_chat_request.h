@@ -28,6 +28,11 @@ struct ChatCompletionRequest {
 
 StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest& request);
 
+// What the template is rendered with, and how the reply begins: chat_template_kwargs,
+// enable_thinking, reasoning_effort, the limits of thoughts, continue_final_message. To be called
+// when the messages are read.
+void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
+
 // Shared with the older completions.
 // stream, stream_options, timings_per_token.
 struct StreamChoice {

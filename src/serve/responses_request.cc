@@ -287,6 +287,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ReadConversation(&fields, &read);
   ReadToolChoice(&fields, &read);
   ReadReasoningAndText(&fields, &read);
+  ReadThoughtLimit(&fields, host.defaults(), &read.call);
   TurnOptions& turn = read.call.turn;
   ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   turn.max_tokens = host.defaults().max_tokens;

@@ -181,6 +181,33 @@ class LifeTest(ServeTest):
             self.assertEqual(result.code, 1, result)
             self.assertIn(word, result.err)
 
+    def test_what_cannot_be_is_refused_with_its_reason(self):
+        result = weft("serve", "-m", self.model, "--port", 0, "--context-shift")
+        self.assertEqual(result.code, 2, result)
+        self.assertIn("the context is not shifted here", result.err)
+        result = weft("serve", "-m", self.model, "--port", 0, "--reasoning", "maybe")
+        self.assertEqual(result.code, 2, result)
+
+    def test_thinking_and_slots_are_what_the_flags_say(self):
+        source = self.dir / "thinks.jinja"
+        source.write_text("{% for m in messages %}{{ m.content }}{% endfor %}"
+                          "{% if enable_thinking %} thinks{% endif %}")
+        ask = {"messages": [{"role": "user", "content": "Hi"}]}
+        for flags, prompt in (((), "Hi thinks"), (("--reasoning", "off"), "Hi"),
+                              (("--reasoning-budget", 0), "Hi"),
+                              (("--reasoning", "on", "--no-context-shift"), "Hi thinks")):
+            with tempfile.TemporaryDirectory(dir=self.dir) as slots:
+                with self.serve("--chat-template-file", source, "--slot-save-path", slots,
+                                *flags) as server:
+                    server.ready()
+                    answer = server.ask("POST", "/apply-template", ask)
+                    self.assertEqual(answer.json["prompt"], prompt, flags)
+                    server.ask("POST", "/completion",
+                                   {"prompt": "Hi", "n_predict": 3, "id_slot": 2})
+                    saved = server.ask("POST", "/slots/2?action=save", {"filename": "a.bin"})
+                    self.assertEqual(saved.status, 200, saved)
+                    self.assertEqual(os.listdir(slots), ["a.bin"])
+
     def test_a_port_in_use_is_an_error(self):
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))

@@ -16,6 +16,8 @@
 #include "serve/api_llama.h"
 #include "serve/api_openai.h"
 #include "serve/api_responses.h"
+#include "serve/api_server.h"
+#include "serve/api_slots.h"
 #include "serve/router.h"
 #include "tests/support/memory_responder.h"
 #include "tests/support/scripted_host.h"
@@ -29,10 +31,12 @@ class ApiTest : public ::testing::Test {
   static void SetUpTestSuite() { SetUpWith("llama", kScriptedContext); }
 
   // For suites with a model of their own.
-  static void SetUpWith(const std::string& architecture, int64_t context) {
+  static void SetUpWith(const std::string& architecture, int64_t context,
+                        const serve::RequestDefaults& defaults = {},
+                        const std::string& slot_folder = "") {
     EngineOptions options;
     options.n_threads = 1;
-    auto model = ScriptedModel::Start(options, context, architecture);
+    auto model = ScriptedModel::Start(options, context, architecture, defaults);
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = model->release();
     router_ = new serve::Router();
@@ -41,6 +45,8 @@ class ApiTest : public ::testing::Test {
     serve::RegisterResponsesApi(*router_, model_->host());
     serve::RegisterLlamaApi(*router_, model_->host());
     serve::RegisterInfoApi(*router_, model_->host());
+    serve::RegisterServerApi(*router_, model_->host());
+    serve::RegisterSlotsApi(*router_, model_->host(), slot_folder);
   }
 
   static void TearDownTestSuite() {
@@ -50,17 +56,26 @@ class ApiTest : public ::testing::Test {
 
   static ScriptedHost& host() { return model_->host(); }
 
+  // The path may end with one parameter, "?name=value".
   static void Post(std::string_view path, const Json& body, MemoryResponder* responder,
-                   serve::HttpHeaders headers = {}) {
+                   serve::HttpHeaders headers = {}, std::string domain = "") {
     serve::HttpRequest request;
+    if (const size_t mark = path.find('?'); mark != path.npos) {
+      const std::string_view query = path.substr(mark + 1);
+      const size_t equals = query.find('=');
+      request.query[std::string(query.substr(0, equals))] = query.substr(equals + 1);
+      path = path.substr(0, mark);
+    }
     request.method = "POST";
     request.path = std::string(path);
     request.headers = std::move(headers);
-    request.body = body.dump();
+    request.body = body.is_string() ? body.get<std::string>() : body.dump();
+    request.domain = std::move(domain);
     std::vector<std::string> segments;
     ASSERT_TRUE(serve::SplitPath(path, &segments));
-    const serve::Router::Match match = router_->Find("POST", segments);
+    serve::Router::Match match = router_->Find("POST", segments);
     ASSERT_NE(match.route, nullptr) << path;
+    request.path_arguments = std::move(match.arguments);
     match.route->handler(request, *responder);
     EXPECT_EQ(responder->answers(), 1) << path;
   }
@@ -79,10 +94,11 @@ class ApiTest : public ::testing::Test {
     return responder.json();
   }
 
+  // A body that is a string is sent as it is.
   static MemoryResponder Post(std::string_view path, const Json& body,
-                              serve::HttpHeaders headers = {}) {
+                              serve::HttpHeaders headers = {}, std::string domain = "") {
     MemoryResponder responder;
-    Post(path, body, &responder, std::move(headers));
+    Post(path, body, &responder, std::move(headers), std::move(domain));
     return responder;
   }
 

@@ -1,5 +1,6 @@
 #include "tests/support/scripted_host.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <optional>
@@ -50,17 +51,29 @@ struct Lines {
 
 class ScriptMask : public TokenMask {
  public:
-  explicit ScriptMask(std::shared_ptr<const Lines> script) : script_(std::move(script)) {}
+  // `own`: of the request; may be null. What it leaves no choice about is said in between.
+  ScriptMask(std::shared_ptr<const Lines> script, std::unique_ptr<TokenMask> own)
+      : script_(std::move(script)), own_(std::move(own)) {}
 
   void Apply(std::span<const int32_t> generated, std::vector<bool>* allowed) override {
     if (script_->slow) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (own_ != nullptr) {
+      own_->Apply(generated, allowed);
+      if (std::count(allowed->begin(), allowed->end(), true) == 1) {
+        ++n_own_;
+        return;
+      }
+    }
     allowed->assign(allowed->size(), false);
-    if (generated.size() >= script_->tokens.size()) return;  // nothing may follow: it fails
-    (*allowed)[static_cast<size_t>(script_->tokens[generated.size()])] = true;
+    const size_t at = generated.size() - n_own_;
+    if (at >= script_->tokens.size()) return;  // nothing may follow: it fails
+    (*allowed)[static_cast<size_t>(script_->tokens[at])] = true;
   }
 
  private:
   const std::shared_ptr<const Lines> script_;
+  const std::unique_ptr<TokenMask> own_;
+  size_t n_own_ = 0;  // tokens that it chose
 };
 
 std::optional<std::string> ScriptIn(std::string_view prompt) {
@@ -132,7 +145,9 @@ StatusOr<std::unique_ptr<serve::Generation>> ScriptedHost::Generate(
       request.prompt_text.empty() ? model().Decode(request.turn.tokens, true) : request.prompt_text;
   if (auto text = ScriptIn(prompt)) {
     auto script = std::make_shared<const Lines>(ReadScript(*std::move(text), *model().tokenizer()));
-    request.turn.token_mask = [script](int) { return std::make_unique<ScriptMask>(script); };
+    request.turn.token_mask = [script, own = std::move(request.turn.token_mask)](int choice) {
+      return std::make_unique<ScriptMask>(script, own ? own(choice) : nullptr);
+    };
   }
   return inner_.Generate(std::move(request));
 }

@@ -21,6 +21,7 @@
 #include "serve/api_responses.h"
 #include "serve/api_server.h"
 #include "serve/api_sessions.h"
+#include "serve/api_slots.h"
 #include "serve/channel.h"
 #include "serve/front_door.h"
 #include "serve/http_server.h"
@@ -37,6 +38,7 @@ Status Run(const EngineOptions& options, int64_t context, const serve::RequestDe
   serve::Host& host = model->host();
   serve::Router router;
   serve::RegisterServerApi(router, host);
+  serve::RegisterSlotsApi(router, host, "");
   serve::RegisterInfoApi(router, host);
   serve::RegisterSessionsApi(router, host);
   serve::RegisterLlamaApi(router, host);
