@@ -10,7 +10,7 @@ set -eu
 # The library, the binary and the tests.
 build="g++ cmake ninja-build ccache mold
   libabsl-dev libcli11-dev nlohmann-json3-dev libutf8proc-dev libxxhash-dev libzstd-dev libedit-dev
-  libboost1.81-dev prometheus-cpp-dev libssl-dev
+  libboost1.81-dev prometheus-cpp-dev libssl-dev libcurl4-openssl-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   libgtest-dev libgmock-dev libpcre2-dev python3 python3-grpcio python3-protobuf"
 # What `make check` adds: another compiler, its runtime for sanitizers and fuzzers.

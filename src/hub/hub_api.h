@@ -1,0 +1,41 @@
+// What the hub says about a repository: its files with sizes and checksums.
+//
+//   GET ENDPOINT/api/models/REPO/revision/REVISION            the commit
+//   GET ENDPOINT/api/models/REPO/tree/COMMIT?recursive=true   the files, page by page
+//   GET ENDPOINT/REPO/resolve/COMMIT/PATH                     a file, by way of redirects
+//
+// Any endpoint that speaks the same will do. Blocking; any thread.
+#ifndef WEFT_HUB_HUB_API_H_
+#define WEFT_HUB_HUB_API_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "hub/digest.h"
+#include "hub/http_client.h"
+#include "hub/model_name.h"
+#include "hub/places.h"
+
+namespace weft::hub {
+
+struct HubFile {
+  std::string path;  // in the repository; safe, see IsSafePath
+  int64_t n_bytes = 0;
+  Checksum checksum;
+};
+
+struct HubListing {
+  std::string commit;  // 40 hexadecimal digits
+  std::vector<HubFile> files;
+};
+
+StatusOr<HubListing> ListHubFiles(const HttpClient& http, const Places& places,
+                                  const HubName& name);
+std::string HubFileUrl(const Places& places, const std::string& repo, const std::string& commit,
+                       const std::string& path);
+
+}  // namespace weft::hub
+
+#endif  // WEFT_HUB_HUB_API_H_

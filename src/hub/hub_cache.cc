@@ -1,0 +1,167 @@
+#include "hub/hub_cache.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "base/mapped_file.h"
+#include "hub/files.h"
+
+namespace weft::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kModels = "models--";
+constexpr int kSnapshotDepth = 8;
+
+// "owner/repo" of "models--owner--repo"; empty where it is something else.
+std::string RepoOf(std::string_view folder) {
+  if (!folder.starts_with(kModels)) return "";
+  std::string repo(folder.substr(kModels.size()));
+  if (const size_t at = repo.find("--"); at != repo.npos) repo.replace(at, 2, "/");
+  return repo;
+}
+
+std::string TrimmedLine(std::string text) {
+  text.erase(text.find_last_not_of(" \r\n") + 1);
+  return text;
+}
+
+int64_t ChangedAt(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? info.st_mtime : 0;
+}
+
+}  // namespace
+
+std::string HubCache::FolderOf(std::string_view repo) const {
+  std::string name(repo);
+  if (const size_t at = name.find('/'); at != name.npos) name.replace(at, 1, "--");
+  return StrCat(root_, "/", kModels, name);
+}
+
+WantedFile HubCache::Place(const std::string& repo, const HubFile& file) const {
+  const std::string folder = FolderOf(repo);
+  const std::string blob = StrCat(folder, "/blobs/", file.checksum.hex);
+  return {.name = file.path,
+          .path = blob,
+          .gathering = blob + ".incomplete",
+          .lock = StrCat(root_, "/.locks/", fs::path(folder).filename().string(), "/",
+                         file.checksum.hex, ".lock"),
+          .n_bytes = file.n_bytes,
+          .checksum = file.checksum};
+}
+
+StatusOr<std::string> HubCache::Link(const std::string& repo, const std::string& commit,
+                                     const HubFile& file) const {
+  const std::string path = StrCat(FolderOf(repo), "/snapshots/", commit, "/", file.path);
+  WEFT_RETURN_IF_ERROR(MakeFolders(fs::path(path).parent_path().string()));
+  std::string target = "../../";
+  for (auto n = std::count(file.path.begin(), file.path.end(), '/'); n > 0; --n) target += "../";
+  StrAppend(&target, "blobs/", file.checksum.hex);
+  std::error_code error;
+  if (fs::read_symlink(path, error) == target && !error) return path;
+  const std::string aside = StrCat(path, ".weft-", getpid());
+  unlink(aside.c_str());
+  if (symlink(target.c_str(), aside.c_str()) != 0) return WriteError(errno, path);
+  if (std::rename(aside.c_str(), path.c_str()) == 0) return path;
+  const int rename_error = errno;
+  unlink(aside.c_str());
+  return WriteError(rename_error, path);
+}
+
+Status HubCache::WriteRef(const std::string& repo, const std::string& revision,
+                          const std::string& commit) const {
+  // A commit is a name of itself.
+  if (revision == commit) return OkStatus();
+  const std::string path = StrCat(FolderOf(repo), "/refs/", revision);
+  if (const auto now = ReadFile(path, 4096); now.ok() && TrimmedLine(*now) == commit) {
+    return OkStatus();
+  }
+  return ReplaceFile(StrCat(FolderOf(repo), "/.ref-", getpid()), path, commit);
+}
+
+std::vector<HubCache::Snapshot> HubCache::Snapshots() const {
+  std::vector<Snapshot> all;
+  for (const std::string& name : FoldersIn(root_)) {
+    const std::string repo = RepoOf(name);
+    if (repo.empty()) continue;
+    const std::string folder = StrCat(root_, "/", name);
+    const auto main = ReadFile(folder + "/refs/main", 4096);
+    std::vector<Snapshot> snapshots;
+    for (const std::string& commit : FoldersIn(folder + "/snapshots")) {
+      Snapshot snapshot{.repo = repo, .folder = StrCat(folder, "/snapshots/", commit)};
+      snapshot.is_main = main.ok() && TrimmedLine(*main) == commit;
+      snapshot.files = FilesBelow(snapshot.folder, kSnapshotDepth);
+      if (!snapshot.files.empty()) snapshots.push_back(std::move(snapshot));
+    }
+    std::stable_sort(snapshots.begin(), snapshots.end(), [](const auto& a, const auto& b) {
+      if (a.is_main != b.is_main) return a.is_main;
+      return ChangedAt(a.folder) > ChangedAt(b.folder);
+    });
+    std::move(snapshots.begin(), snapshots.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+HubCache::Snapshot HubCache::SnapshotOf(const std::string& repo,
+                                        const std::string& revision) const {
+  const std::string folder = FolderOf(repo);
+  const auto ref = ReadFile(StrCat(folder, "/refs/", revision), 4096);
+  const std::string commit = ref.ok() ? TrimmedLine(*ref) : revision;
+  Snapshot snapshot{.repo = repo, .folder = StrCat(folder, "/snapshots/", commit)};
+  if (IsSafePath(commit)) snapshot.files = FilesBelow(snapshot.folder, kSnapshotDepth);
+  return snapshot;
+}
+
+StatusOr<int64_t> HubCache::Remove(const std::string& repo,
+                                   const std::vector<std::string>& files) const {
+  const std::string folder = FolderOf(repo);
+  const std::string blobs = RealPath(folder + "/blobs") + "/";
+  std::set<std::string> dropped, kept;
+  for (const std::string& commit : FoldersIn(folder + "/snapshots")) {
+    const std::string snapshot = StrCat(folder, "/snapshots/", commit);
+    for (const std::string& file : FilesBelow(snapshot, kSnapshotDepth)) {
+      const std::string path = StrCat(snapshot, "/", file);
+      const std::string blob = RealPath(path);
+      if (std::find(files.begin(), files.end(), file) == files.end()) {
+        kept.insert(blob);
+        continue;
+      }
+      std::error_code error;
+      if (fs::is_symlink(path, error)) {
+        if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, path);
+        // What a link leads to elsewhere is not of this cache.
+        if (blob.starts_with(blobs)) dropped.insert(blob);
+      } else {
+        dropped.insert(blob);
+      }
+    }
+  }
+  int64_t freed = 0;
+  for (const std::string& blob : dropped) {
+    if (kept.contains(blob)) continue;
+    const int64_t bytes = FileBytes(blob);
+    if (unlink(blob.c_str()) != 0) return ErrnoStatus(errno, blob);
+    freed += std::max<int64_t>(0, bytes);
+  }
+  // Folders that have become empty, the deepest first; others stay as they are.
+  std::error_code error;
+  std::vector<fs::path> folders;
+  fs::recursive_directory_iterator it(folder + "/snapshots", error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    if (it->is_directory(error) && !it->is_symlink(error)) folders.push_back(it->path());
+  }
+  std::sort(folders.rbegin(), folders.rend());
+  for (const fs::path& path : folders) rmdir(path.c_str());
+  return freed;
+}
+
+}  // namespace weft::hub

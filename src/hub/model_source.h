@@ -1,0 +1,61 @@
+// From what a person says to a file that is there: found on this machine, or loaded.
+//
+//   ModelSource source(ProcessPlaces(), LoadHooks::Default());
+//   WEFT_ASSIGN_OR_RETURN(std::string path, source.Find("owner/repo:Q4_K_M"));
+//
+// Blocking; one thread at a time.
+#ifndef WEFT_HUB_MODEL_SOURCE_H_
+#define WEFT_HUB_MODEL_SOURCE_H_
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "hub/catalogue.h"
+#include "hub/download.h"
+#include "hub/http_client.h"
+#include "hub/hub_api.h"
+#include "hub/local_models.h"
+#include "hub/model_name.h"
+#include "hub/places.h"
+
+namespace weft::hub {
+
+class ModelSource {
+ public:
+  ModelSource(Places places, LoadHooks hooks, const HttpOptions& http = {},
+              std::span<const CatalogueEntry> catalogue = Catalogue());
+
+  // The model's file, its first part where it is split: the file itself where `what` is one,
+  // else a model that is here, else what is loaded now. A name that several models have, or
+  // none, is an error that lists them, or what could have been said.
+  StatusOr<std::string> Find(std::string_view what) const;
+
+  // Asks its source and loads what is not here yet.
+  StatusOr<std::string> Pull(std::string_view what) const;
+
+  // The model of this machine that `what` means. NOT_FOUND where there is none.
+  StatusOr<LocalModel> FindLocal(std::string_view what) const;
+
+  const Places& places() const { return places_; }
+
+ private:
+  StatusOr<ModelName> Parse(std::string_view what) const;
+  StatusOr<std::string> PullNamed(const ModelName& name) const;
+  StatusOr<std::string> PullFromHub(const HubName& name) const;
+  StatusOr<std::string> PullFromOllama(const OllamaName& name) const;
+  StatusOr<std::string> PullAddress(const ModelName& name) const;
+  StatusOr<std::string> FindOfRevision(const HubName& name) const;
+  StatusOr<std::string> FindPlain(const std::string& name) const;
+  Status Offline(const std::string& what) const;
+
+  const Places places_;
+  const LoadHooks hooks_;
+  const HttpClient http_;
+  const std::span<const CatalogueEntry> catalogue_;
+};
+
+}  // namespace weft::hub
+
+#endif  // WEFT_HUB_MODEL_SOURCE_H_

@@ -1,0 +1,57 @@
+// Models in the layout of Ollama, its own folders and the one of Weft that looks the same:
+//
+//   manifests/HOST/SPACE/MODEL/TAG   JSON: layers with media types, digests and sizes
+//   blobs/sha256-HEX                 their bytes
+//
+// Ollama's folders are only read. Holds nothing but the path; any thread.
+#ifndef WEFT_HUB_OLLAMA_STORE_H_
+#define WEFT_HUB_OLLAMA_STORE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "hub/model_name.h"
+
+namespace weft::hub {
+
+struct OllamaLayer {
+  std::string kind;  // "model", "template", "params", "system", ...; "config"
+  std::string hex;   // of its SHA-256
+  int64_t n_bytes = 0;
+};
+
+// The layers of a manifest, its configuration last. An error where it is none.
+StatusOr<std::vector<OllamaLayer>> ParseOllamaManifest(std::string_view json);
+
+class OllamaStore {
+ public:
+  explicit OllamaStore(std::string root) : root_(std::move(root)) {}
+
+  struct Model {
+    OllamaName name;
+    std::string manifest;  // its path
+    std::vector<OllamaLayer> layers;
+
+    const OllamaLayer* Find(std::string_view kind) const;
+  };
+  // Those whose weights are there.
+  std::vector<Model> Models() const;
+
+  std::string BlobPath(const OllamaLayer& layer) const;
+  std::string ManifestPath(const OllamaName& name) const;
+  // The text of a small layer, such as the template; empty where there is none.
+  std::string TextOf(const Model& model, std::string_view kind) const;
+  // Removes a model and the blobs that no other has. REQUIRES: the folder is Weft's own.
+  StatusOr<int64_t> Remove(const OllamaName& name) const;
+
+ private:
+  const std::string root_;
+};
+
+}  // namespace weft::hub
+
+#endif  // WEFT_HUB_OLLAMA_STORE_H_

@@ -1,0 +1,34 @@
+// What a person is told when a server does not give what was asked for: one sentence for each
+// kind of answer. Pure functions; any thread.
+#ifndef WEFT_HUB_REFUSALS_H_
+#define WEFT_HUB_REFUSALS_H_
+
+#include <string>
+
+#include "base/status.h"
+#include "hub/http_client.h"
+#include "hub/model_name.h"
+#include "hub/places.h"
+
+namespace weft::hub {
+
+struct Wish {
+  std::string what;  // "owner/repo", "qwen3:0.6b", an address
+  std::string host;  // who was asked
+  bool has_token = false;
+  // How one gets in: behind "it may be private: " and "accept its terms: "; both may be empty.
+  std::string how_to_log_in;
+  std::string how_to_accept;
+};
+
+// REQUIRES: the answer is no success. NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (asked
+// too often), UNAVAILABLE or FAILED_PRECONDITION.
+Status RefusalOf(const HttpAnswer& answer, const Wish& wish);
+
+Wish HubWish(const Places& places, const HubName& name);
+Wish OllamaWish(const OllamaName& name, const std::string& registry);
+Wish AddressWish(const std::string& url);
+
+}  // namespace weft::hub
+
+#endif  // WEFT_HUB_REFUSALS_H_

@@ -1,0 +1,25 @@
+// Removing a model that Weft or the hub's tools have loaded, and no other.
+//
+// Blocking; one thread at a time per model.
+#ifndef WEFT_HUB_REMOVE_MODEL_H_
+#define WEFT_HUB_REMOVE_MODEL_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/status.h"
+#include "hub/local_models.h"
+#include "hub/model_source.h"
+#include "hub/places.h"
+
+namespace weft::hub {
+
+// The model of that name that may be removed; an error says whose it is otherwise.
+StatusOr<LocalModel> FindToRemove(const ModelSource& source, std::string_view name);
+
+// The bytes that became free. REQUIRES: `model` came from FindToRemove.
+StatusOr<int64_t> RemoveModel(const Places& places, const LocalModel& model);
+
+}  // namespace weft::hub
+
+#endif  // WEFT_HUB_REMOVE_MODEL_H_
