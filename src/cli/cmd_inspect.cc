@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "cli/box_model.h"
 #include "cli/command.h"
+#include "cli/model_flags.h"
 #include "cli/output.h"
 #include "formats/model_file.h"
 #include "kernels/quants.h"
@@ -129,8 +129,7 @@ Status WriteTensor(const ModelFile& file, const std::string& name, const std::st
 }
 
 Status Inspect(const InspectFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(const auto file,
-                        flags.path.empty() ? OpenBoxModel() : ModelFile::Open(flags.path));
+  WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile({.path = flags.path}));
   if (!flags.tensor.empty()) return WriteTensor(*file, flags.tensor, flags.out);
   if (flags.json) {
     PrintJson(*file, flags.tensors);
@@ -144,7 +143,8 @@ Status Inspect(const InspectFlags& flags) {
 
 CommandBody MakeInspectCommand(CLI::App* app) {
   auto flags = std::make_shared<InspectFlags>();
-  app->add_option("MODEL", flags->path, "Model file (GGUF); without it, the built-in model");
+  app->add_option("MODEL", flags->path,
+                  "Model: a GGUF file, or a name as of -m; without it, the built-in model");
   app->add_flag("--json", flags->json, "One JSON object, arrays whole");
   app->add_flag("--tensors", flags->tensors, "List the tensors too");
   CLI::Option* const tensor =

@@ -277,9 +277,10 @@ Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
   if (flags.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
   AllowManyDescriptors();
+  WEFT_ASSIGN_OR_RETURN(const std::string model_path, FindFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options,
                         DoorOptions(flags.door, flags.host,
-                                    {flags.state_dir, flags.slot_save_path, flags.model.path}));
+                                    {flags.state_dir, flags.slot_save_path, model_path}));
   serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
   const serve::ChannelLimits channels = ChannelsPerKey(keys);

@@ -108,9 +108,7 @@ Status Template(const TemplateFlags& flags) {
 
 CommandBody MakeTemplateCommand(CLI::App* app) {
   auto flags = std::make_shared<TemplateFlags>();
-  app->add_option("-m,--model", flags->model.path,
-                  "Model file (GGUF): its template, and its begin and end tokens. Without it, and "
-                  "without a template, the built-in model");
+  AddModelFlag(app, &flags->model);
   auto* const file = app->add_option("--template", flags->file,
                                      "A Jinja file, instead of the template of the model");
   app->add_option("--builtin", flags->builtin,

@@ -219,7 +219,8 @@ void AddLauncherFlags(CLI::App* app, WorkerFlags* flags) {
 
 CommandBody MakeWorkerCommand(CLI::App* app) {
   auto flags = std::make_shared<WorkerFlags>();
-  app->add_option("--model_path", flags->model.path, "Model file (GGUF)")->required();
+  app->add_option("--model_path", flags->model.path, "Model: a GGUF file, or a name as of -m")
+      ->required();
   app->add_option("--tokenizer_path", flags->tokenizer_path,
                   "Accepted and not read: the tokenizer is in the model file");
   app->add_option("--data_path", flags->data_path,

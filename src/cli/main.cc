@@ -65,7 +65,18 @@ void PrintLastWord(std::string_view message) {
   std::fprintf(stderr, "weft: %s\n", Printable(message, kMostBytes).c_str());
 }
 
+// llama-server's "-hf", which to the parser were "-h" and "-f".
+void SpellOut(int argc, char** argv) {
+  static char spelled_out[] = "--hf";
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    if (std::string_view(argv[i]) == "-hf" || std::string_view(argv[i]) == "-hfr") {
+      argv[i] = spelled_out;
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
+  SpellOut(argc, argv);
   CLI::App app("Weft hosts many conversations on one language model.\n", "weft");
   app.formatter(std::make_shared<HelpFormatter>());  // before the commands, which inherit it
   app.set_version_flag("-v,--version", std::string("weft ") + kVersion);

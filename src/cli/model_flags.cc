@@ -10,11 +10,15 @@
 #include "backend/backend.h"
 #include "base/mapped_file.h"
 #include "cli/box_model.h"
+#include "cli/model_finder.h"
 #include "engine/kv_type.h"
 #include "model/model_spec.h"
 
 namespace weft::cli {
 namespace {
+
+// Says that a repository is meant, whatever files are here.
+constexpr char kHubPrefix[] = "hf:";
 
 void WarnBeyondTraining(const Model& model) {
   const int64_t trained = model.spec().context_tokens;
@@ -28,13 +32,22 @@ void WarnBeyondTraining(const Model& model) {
 }  // namespace
 
 void AddModelFlag(CLI::App* app, ModelFlags* flags) {
-  app->add_option("-m,--model", flags->path,
-                  "Model file (GGUF; of a split model the first part). Without it, a small model "
-                  "that is built in")
-      // More likely a variable without a value than the wish for the built-in model.
-      ->check([](const std::string& path) {
-        return path.empty() ? "the file's name is empty; leave -m out for the built-in model" : "";
-      });
+  CLI::Option* const model =
+      app->add_option(
+             "-m,--model", flags->path,
+             "Model: a GGUF file, or a name that 'weft pull' takes or 'weft list' shows; what "
+             "is not here is loaded. Without it, a small model that is built in")
+          // More likely a variable without a value than the wish for the built-in model.
+          ->check([](const std::string& path) {
+            return path.empty() ? "the file's name is empty; leave -m out for the built-in model"
+                                : "";
+          });
+  app->add_option_function<std::string>(
+         "--hf,--hf-repo",
+         [flags](const std::string& repo) { flags->path = StrCat(kHubPrefix, repo); },
+         "A model of the hub: owner/repo[:QUANT]; -hf is the same")
+      ->excludes(model);
+  AddModelsFolderFlag(app, &flags->models_folder);
 }
 
 void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
@@ -58,8 +71,16 @@ void AddContextFlag(CLI::App* app, ModelFlags* flags) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
 }
 
+StatusOr<std::string> FindFlaggedModel(const ModelFlags& flags) {
+  if (flags.path.empty()) return std::string();
+  // Most often it is a file, for which nobody needs to look elsewhere.
+  if (access(flags.path.c_str(), F_OK) == 0) return flags.path;
+  return ModelFinder(flags.models_folder).Find(flags.path);
+}
+
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags) {
-  return flags.path.empty() ? OpenBoxModel() : ModelFile::Open(flags.path);
+  WEFT_ASSIGN_OR_RETURN(const std::string path, FindFlaggedModel(flags));
+  return path.empty() ? OpenBoxModel() : ModelFile::Open(path);
 }
 
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags) {

