@@ -18,6 +18,8 @@ class Server(http.server.ThreadingHTTPServer):
             def do_GET(self):
                 answer(self)
 
+            do_HEAD = do_GET
+
             def log_message(self, *args):
                 pass
 
@@ -35,7 +37,8 @@ def send(handler, status, body=b"", **headers):
         handler.send_header(name.replace("_", "-"), value)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
-    handler.wfile.write(body)
+    if handler.command != "HEAD":
+        handler.wfile.write(body)
 
 
 class FakeHub:
@@ -77,7 +80,11 @@ class FakeHub:
                     for name, body in sorted(self.files[repo].items())]
             return send(handler, 200, json.dumps(tree).encode())
         if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
-            return send(handler, 302, Location=f"{self.store.url}/{'/'.join(match.groups())}?signed=1")
+            repo, name = match.groups()
+            body = self.files[repo][urllib.parse.unquote(name)]
+            return send(handler, 302, Location=f"{self.store.url}/{repo}/{name}?signed=1",
+                        X_Repo_Commit=COMMIT, X_Linked_Size=str(len(body)),
+                        X_Linked_ETag=f'"{hashlib.sha256(body).hexdigest()}"')
         send(handler, 404)
 
     def give(self, handler):

