@@ -69,9 +69,17 @@ class CheckLayersTest(unittest.TestCase):
         self.write("src/base/clock_test.cc", '#include "../engine/turn.h"\n')
         self.expect_violation("src/base/clock_test.cc:1:", "relative")
 
+    def test_downloads_elsewhere(self):
+        self.write("src/serve/a.cc", '#include <curl/curl.h>\n')
+        self.expect_violation("src/serve/a.cc:1:", "that library belongs to hub")
+
+    def test_an_engine_in_the_hub(self):
+        self.write("src/hub/a.cc", '#include "engine/engine_core.h"\n')
+        self.expect_violation("src/hub/a.cc:1:", "it may use base, formats")
+
     def test_json_in_the_engine(self):
         self.write("src/engine/a.cc", '#include "nlohmann/json.hpp"\n')
-        self.expect_violation("src/engine/a.cc:1:", "chat, cli, serve")
+        self.expect_violation("src/engine/a.cc:1:", "chat, cli, hub, serve")
 
     def test_one_backend_in_another(self):
         self.write("src/backend/backend.cc", '#include "backend/cpu/cpu_backend.h"\n')
