@@ -40,8 +40,8 @@ bool IsQuestion(std::string_view word) {
          word.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != word.npos;
 }
 
-// The command line as it is meant: "weft help run" is "weft run --help", and weft "Why?" is
-// weft run "Why?".
+// The command line as it is meant: "weft help run" is "weft run --help", weft "Why?" is
+// weft run "Why?", and "-hf", which to the parser were "-h" and "-f", is "--hf".
 std::vector<std::string> MeantArguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   if (arguments.empty()) return {"--help"};
@@ -51,6 +51,10 @@ std::vector<std::string> MeantArguments(int argc, char** argv) {
   } else if (IsQuestion(arguments[0])) {
     arguments.insert(arguments.begin(), "run");
   }
+  const auto options_end = std::find(arguments.begin(), arguments.end(), "--");
+  std::replace_if(
+      arguments.begin(), options_end,
+      [](const std::string& argument) { return argument == "-hf" || argument == "-hfr"; }, "--hf");
   return arguments;
 }
 
@@ -65,18 +69,7 @@ void PrintLastWord(std::string_view message) {
   std::fprintf(stderr, "weft: %s\n", Printable(message, kMostBytes).c_str());
 }
 
-// llama-server's "-hf", which to the parser were "-h" and "-f".
-void SpellOut(int argc, char** argv) {
-  static char spelled_out[] = "--hf";
-  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
-    if (std::string_view(argv[i]) == "-hf" || std::string_view(argv[i]) == "-hfr") {
-      argv[i] = spelled_out;
-    }
-  }
-}
-
 int Main(int argc, char** argv) {
-  SpellOut(argc, argv);
   CLI::App app("Weft hosts many conversations on one language model.\n", "weft");
   app.formatter(std::make_shared<HelpFormatter>());  // before the commands, which inherit it
   app.set_version_flag("-v,--version", std::string("weft ") + kVersion);
