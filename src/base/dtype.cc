@@ -1,8 +1,7 @@
 #include "base/dtype.h"
 
-#include <cctype>
-
 #include "base/check.h"
+#include "base/strings.h"
 
 namespace weft {
 namespace {
@@ -41,17 +40,6 @@ constexpr DTypeInfo kTypes[] = {
     {DType::kTQ2_0, "TQ2_0", 256, 66},
     {DType::kMXFP4, "MXFP4", 32, 17},
 };
-
-bool EqualIgnoringCase(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::toupper(static_cast<unsigned char>(a[i])) !=
-        std::toupper(static_cast<unsigned char>(b[i]))) {
-      return false;
-    }
-  }
-  return true;
-}
 
 }  // namespace
 

@@ -69,6 +69,14 @@ std::vector<std::string_view> StrSplit(std::string_view text, char separator);
 // text beyond `max_bytes` is cut with "...". For names that come from files.
 std::string Printable(std::string_view text, size_t max_bytes = 80);
 
+// A to Z become a to z, whatever the locale; every other byte stays as it is.
+constexpr char AsciiLower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+std::string AsciiLower(std::string_view text);
+// Whether they are the same but for the case of A to Z.
+bool EqualIgnoringCase(std::string_view a, std::string_view b);
+
 // 1536 -> "1.5 KiB".
 std::string HumanBytes(uint64_t bytes);
 

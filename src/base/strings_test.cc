@@ -36,6 +36,21 @@ TEST(StrSplit, KeepsEmptyParts) {
   EXPECT_THAT(StrSplit("", ','), ElementsAre(""));
 }
 
+TEST(AsciiLower, TouchesNothingButTheLettersOfAscii) {
+  EXPECT_EQ(AsciiLower("Content-TYPE @[`{ \xC3\x84"), "content-type @[`{ \xC3\x84");
+  EXPECT_EQ(AsciiLower(""), "");
+  static_assert(AsciiLower('Z') == 'z' && AsciiLower('[') == '[');
+}
+
+TEST(EqualIgnoringCase, ComparesTheWholeOfBoth) {
+  EXPECT_TRUE(EqualIgnoringCase("X-Request-Id", "x-request-ID"));
+  EXPECT_TRUE(EqualIgnoringCase("", ""));
+  EXPECT_FALSE(EqualIgnoringCase("Host", "Hosts"));
+  EXPECT_FALSE(EqualIgnoringCase("Hosts", "Host"));
+  EXPECT_FALSE(EqualIgnoringCase("@", "`")) << "32 apart, and no letters";
+  EXPECT_FALSE(EqualIgnoringCase("\xC4", "\xE4")) << "letters of Latin-1";
+}
+
 TEST(Printable, EscapesWhatIsNotText) {
   EXPECT_EQ(Printable("plain, häßlich, 日本, 🧵"), "plain, häßlich, 日本, 🧵");
   EXPECT_EQ(Printable(std::string_view("a\0b\n\x7f", 5)), "a\\x00b\\x0a\\x7f");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/strings.h"
 #include "chat/text_place.h"
 
 namespace weft {
@@ -27,26 +28,18 @@ bool IsWordByte(int c) {
          c == '-' || c == '.';
 }
 
-std::string Lower(std::string_view word) {
-  std::string lower(word);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
-}
-
 bool IsTag(std::string_view word) {
-  return std::find(std::begin(kTags), std::end(kTags), Lower(word)) != std::end(kTags);
+  return std::find(std::begin(kTags), std::end(kTags), AsciiLower(word)) != std::end(kTags);
 }
 
 bool MayBecomeTag(std::string_view prefix) {
-  const std::string lower = Lower(prefix);
+  const std::string lower = AsciiLower(prefix);
   return std::any_of(std::begin(kTags), std::end(kTags),
                      [&](std::string_view tag) { return tag.starts_with(lower); });
 }
 
 bool IsNamingTag(std::string_view word) {
-  return std::find(std::begin(kNamingTags), std::end(kNamingTags), Lower(word)) !=
+  return std::find(std::begin(kNamingTags), std::end(kNamingTags), AsciiLower(word)) !=
          std::end(kNamingTags);
 }
 

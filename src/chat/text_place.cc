@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/strings.h"
+
 namespace weft {
 namespace {
 
@@ -17,25 +19,19 @@ constexpr std::string_view kCallLanguages[] = {
     "calls",     "function_calls", "function-call", "action",     "text",          "txt",
     "plaintext", "plain"};
 
-char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-bool BeginsAlike(std::string_view word, std::string_view prefix) {
-  return word.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), word.begin(),
-                                                    [](char a, char b) { return Lower(a) == b; });
-}
-
 }  // namespace
 
 bool TextPlace::IsCallLanguage(std::string_view word) {
-  return std::any_of(std::begin(kCallLanguages), std::end(kCallLanguages),
-                     [word](std::string_view language) {
-                       return language.size() == word.size() && BeginsAlike(language, word);
-                     });
+  return std::any_of(
+      std::begin(kCallLanguages), std::end(kCallLanguages),
+      [word](std::string_view language) { return EqualIgnoringCase(language, word); });
 }
 
 bool TextPlace::MayBecomeCallLanguage(std::string_view prefix) {
   return std::any_of(std::begin(kCallLanguages), std::end(kCallLanguages),
-                     [prefix](std::string_view language) { return BeginsAlike(language, prefix); });
+                     [prefix](std::string_view language) {
+                       return EqualIgnoringCase(language.substr(0, prefix.size()), prefix);
+                     });
 }
 
 bool TextPlace::MayHoldObject() const {

@@ -11,12 +11,6 @@
 namespace weft::serve {
 namespace {
 
-bool EqualIgnoringCase(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](char x, char y) { return lower(x) == lower(y); });
-}
-
 // Values may quote what a client sent; none of it may begin a line of its own.
 void AppendHeader(std::string_view name, std::string_view value, std::string* out) {
   StrAppend(out, name, ": ");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/strings.h"
+
 namespace weft::serve {
 namespace {
 
@@ -17,12 +19,9 @@ std::string_view WithoutBlanks(std::string_view text) {
 std::string_view ApiKeyOf(std::string_view authorization, std::string_view x_api_key) {
   constexpr std::string_view kBearer = "bearer";
   authorization = WithoutBlanks(authorization);
-  const bool is_bearer =
-      authorization.size() > kBearer.size() &&
-      kBlanks.find(authorization[kBearer.size()]) != kBlanks.npos &&
-      std::equal(kBearer.begin(), kBearer.end(), authorization.begin(), [](char lower, char c) {
-        return lower == (c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c);
-      });
+  const bool is_bearer = authorization.size() > kBearer.size() &&
+                         kBlanks.find(authorization[kBearer.size()]) != kBlanks.npos &&
+                         EqualIgnoringCase(authorization.substr(0, kBearer.size()), kBearer);
   return is_bearer ? WithoutBlanks(authorization.substr(kBearer.size())) : WithoutBlanks(x_api_key);
 }
 

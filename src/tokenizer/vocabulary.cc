@@ -390,8 +390,7 @@ void Vocabulary::MarkStripping(const ModelFile& file) {
     if (id == kNoToken) return;
     attrs_[id] = static_cast<uint8_t>(value ? attrs_[id] | attr : attrs_[id] & ~attr);
   };
-  std::string name = text_of("general.name");
-  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  const std::string name = AsciiLower(text_of("general.name"));
   if (ContainsAny(pre_name, {"jina-v2-de", "jina-v2-es", "jina-v2-code"}) ||
       ContainsAny(text_of("general.architecture"), {"nomic-bert-moe", "jina-bert-v3"})) {
     mark("<mask>", kAttrStripLeft, true);
