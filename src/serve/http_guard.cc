@@ -1,5 +1,8 @@
 #include "serve/http_guard.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,14 +10,6 @@
 
 namespace weft::serve {
 namespace {
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
-  }
-  return lower;
-}
 
 bool IsNumber(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
@@ -30,7 +25,7 @@ std::string NameOf(std::string_view host) {
     name = host.substr(1, end - 1);
     port = host.substr(end + 1);
   } else if (const size_t colon = host.find(':'); colon != host.npos) {
-    if (host.find(':', colon + 1) != host.npos) return Lower(host);  // IPv6 without brackets
+    if (host.find(':', colon + 1) != host.npos) return AsciiLower(host);  // IPv6 without brackets
     name = host.substr(0, colon);
     port = host.substr(colon);
   }
@@ -38,13 +33,13 @@ std::string NameOf(std::string_view host) {
     return "";
   }
   if (name.ends_with('.')) name.remove_suffix(1);
-  return Lower(name);
+  return AsciiLower(name);
 }
 
 // The part of an origin behind "http://" or "https://", without the port that goes without
 // saying; empty for every other origin, "null" among them.
 std::string AuthorityOf(std::string_view origin) {
-  const std::string lower = Lower(origin);
+  const std::string lower = AsciiLower(origin);
   std::string_view rest = lower;
   const bool is_https = rest.starts_with("https://");
   if (!is_https && !rest.starts_with("http://")) return "";
@@ -60,8 +55,8 @@ std::string AuthorityOf(std::string_view origin) {
 bool IsSameOrigin(std::string_view origin, std::string_view host) {
   const std::string authority = AuthorityOf(origin);
   if (authority.empty()) return false;
-  std::string own = Lower(host);
-  const bool is_https = Lower(origin).starts_with("https:");
+  std::string own = AsciiLower(host);
+  const bool is_https = AsciiLower(origin).starts_with("https:");
   const std::string_view port = is_https ? ":443" : ":80";
   if (own.ends_with(port)) own.resize(own.size() - port.size());
   return authority == own;
@@ -70,7 +65,7 @@ bool IsSameOrigin(std::string_view origin, std::string_view host) {
 int Count(const HttpRequest& head, std::string_view name) {
   return static_cast<int>(
       std::count_if(head.headers.begin(), head.headers.end(),
-                    [&](const auto& header) { return Lower(header.first) == name; }));
+                    [&](const auto& header) { return EqualIgnoringCase(header.first, name); }));
 }
 
 ApiError Forbidden(std::string message) {
@@ -81,31 +76,42 @@ ApiError Forbidden(std::string message) {
 bool IsJson(std::string_view content_type) {
   std::string_view type = content_type.substr(0, content_type.find(';'));
   while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
-  const std::string lower = Lower(type);
+  const std::string lower = AsciiLower(type);
   return lower == "application/json" ||
          (lower.starts_with("application/") && lower.ends_with("+json"));
 }
 
 bool IsFormOfCurl(std::string_view content_type) {
-  return Lower(content_type.substr(0, content_type.find(';'))) ==
-         "application/x-www-form-urlencoded";
+  return EqualIgnoringCase(content_type.substr(0, content_type.find(';')),
+                           "application/x-www-form-urlencoded");
 }
 
 }  // namespace
 
 bool IsLoopbackHost(std::string_view host) {
   const std::string name = NameOf(host);
-  if (name == "localhost" || name == "::1") return true;
+  if (name == "localhost") return true;
+  in6_addr v6;
+  if (inet_pton(AF_INET6, name.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
   return name.starts_with("127.") && name.find_first_not_of("0123456789.") == name.npos;
 }
 
-HttpGuard::HttpGuard(Options options) : options_(std::move(options)) {
-  auto& origins = options_.cors_origins;
-  any_origin_ = std::find(origins.begin(), origins.end(), "*") != origins.end();
-  checks_host_ = IsLoopbackHost(options_.bind_host) || !options_.allowed_hosts.empty();
+HttpGuard::HttpGuard(const Options& options)
+    : checks_host_(IsLoopbackHost(options.bind_host) || !options.allowed_hosts.empty()) {
+  hosts_.push_back(NameOf(options.bind_host));
+  for (const std::string& host : options.allowed_hosts) hosts_.push_back(NameOf(host));
+  for (const std::string& origin : options.cors_origins) {
+    if (origin == "*") {
+      any_origin_ = true;
+    } else if (origin == "localhost") {
+      local_origins_ = true;
+    } else {
+      origins_.push_back(AsciiLower(origin));
+    }
+  }
 }
 
-StatusOr<HttpGuard> HttpGuard::Create(Options options) {
+StatusOr<HttpGuard> HttpGuard::Create(const Options& options) {
   for (const std::string& host : options.allowed_hosts) {
     if (NameOf(host).empty() || host.find_first_of("/ *") != host.npos) {
       return InvalidArgument("--allowed-host ", Printable(host, 100),
@@ -123,26 +129,22 @@ StatusOr<HttpGuard> HttpGuard::Create(Options options) {
                              "http://127.0.0.1:3000, or localhost, or *");
     }
   }
-  return HttpGuard(std::move(options));
+  return HttpGuard(options);
 }
 
 bool HttpGuard::KnowsHost(std::string_view host) const {
   const std::string name = NameOf(host);
   if (name.empty()) return false;
-  if (IsLoopbackHost(host) || name == NameOf(options_.bind_host)) return true;
-  return std::any_of(options_.allowed_hosts.begin(), options_.allowed_hosts.end(),
-                     [&](const std::string& allowed) { return NameOf(allowed) == name; });
+  return IsLoopbackHost(host) || std::find(hosts_.begin(), hosts_.end(), name) != hosts_.end();
 }
 
 bool HttpGuard::ListsOrigin(std::string_view origin) const {
-  const std::string lower = Lower(origin);
-  return std::any_of(options_.cors_origins.begin(), options_.cors_origins.end(),
-                     [&](const std::string& listed) {
-                       if (listed == "*") return true;
-                       if (listed != "localhost") return Lower(listed) == lower;
-                       const std::string authority = AuthorityOf(origin);
-                       return !authority.empty() && IsLoopbackHost(authority);
-                     });
+  if (any_origin_) return true;
+  const std::string lower = AsciiLower(origin);
+  if (std::find(origins_.begin(), origins_.end(), lower) != origins_.end()) return true;
+  if (!local_origins_) return false;
+  const std::string authority = AuthorityOf(lower);
+  return !authority.empty() && IsLoopbackHost(authority);
 }
 
 std::optional<ApiError> HttpGuard::RefusalOfHost(const HttpRequest& head) const {

@@ -38,7 +38,7 @@ class HttpGuard {
   };
 
   // INVALID_ARGUMENT names a host or an origin that could never be one.
-  static StatusOr<HttpGuard> Create(Options options);
+  static StatusOr<HttpGuard> Create(const Options& options);
   HttpGuard() : HttpGuard(Options()) {}
 
   // Why the request may not come in, from its head alone; nothing where it may. A link on
@@ -48,7 +48,7 @@ class HttpGuard {
   HttpHeaders CorsHeaders(const HttpRequest& head) const;
 
  private:
-  explicit HttpGuard(Options options);
+  explicit HttpGuard(const Options& options);
 
   bool KnowsHost(std::string_view host) const;
   bool ListsOrigin(std::string_view origin) const;
@@ -56,9 +56,11 @@ class HttpGuard {
   std::optional<ApiError> RefusalOfOrigin(const HttpRequest& head, bool is_public) const;
   std::optional<ApiError> RefusalOfBody(const HttpRequest& head) const;
 
-  Options options_;
   bool checks_host_ = true;
-  bool any_origin_ = false;
+  bool any_origin_ = false;           // "*"
+  bool local_origins_ = false;        // "localhost"
+  std::vector<std::string> hosts_;    // of --host and --allowed-host, as NameOf has them
+  std::vector<std::string> origins_;  // in lower case
 };
 
 // Of this machine alone: "localhost", "127.0.0.1" and its kin, "::1", with or without brackets.

@@ -34,14 +34,16 @@ TEST(HttpGuard, OnLoopbackTheHostIsOneOfThisMachine) {
   const HttpGuard guard = Guard({.allowed_hosts = {"GPU.example", "[fd00::7]"}});
   for (const char* const host :
        {"localhost", "LocalHost:8080", "localhost.", "127.0.0.1:1", "127.1.2.3", "[::1]:8080",
-        "[::1]", "gpu.example:9", "[fd00::7]:1", ""}) {
+        "[::1]", "[0:0:0:0:0:0:0:1]:8080", "[::0001]", "::0:1", "[::0.0.0.1]", "gpu.example:9",
+        "[fd00::7]:1", ""}) {
     EXPECT_EQ(Refused(guard, {{"Host", host}}), 0) << host;
   }
   EXPECT_EQ(Refused(guard, {}), 0) << "no browser leaves it out";
   for (const char* const host :
        {"evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example",
         "127.evil.example", "evil@localhost", "localhost:80:90", "localhost:evil", "[::1", "[::2]",
-        "192.168.0.7:8080", "0.0.0.0:8080", "::2", "[localhost:80]", "localhost.."}) {
+        "[::10]", "[0:0:0:0:0:0:0:1", "[0:0:0:0:0:0:1]", "[1::]", "192.168.0.7:8080",
+        "0.0.0.0:8080", "::2", "[localhost:80]", "localhost.."}) {
     EXPECT_EQ(Refused(guard, {{"Host", host}}), 403) << host;
   }
   EXPECT_EQ(Refused(guard, {{"Host", "localhost"}, {"host", "evil"}}), 400);
@@ -105,7 +107,7 @@ TEST(HttpGuard, FetchesFromElsewhereThatNameNoOriginAreRefused) {
 }
 
 TEST(HttpGuard, OriginsThatTheOperatorListsMayAskAndRead) {
-  const HttpGuard guard = Guard({.cors_origins = {"https://page.example", "app://notes"}});
+  const HttpGuard guard = Guard({.cors_origins = {"https://Page.example", "app://notes"}});
   HttpRequest head;
   head.method = "OPTIONS";
   head.headers = {{"Origin", "https://page.example"}, {"Sec-Fetch-Site", "cross-site"}};
@@ -123,8 +125,8 @@ TEST(HttpGuard, OriginsThatTheOperatorListsMayAskAndRead) {
 
 TEST(HttpGuard, LocalhostIsEveryPageOfThisMachine) {
   const HttpGuard guard = Guard({.cors_origins = {"localhost"}});
-  for (const char* const origin :
-       {"http://localhost:3000", "https://127.0.0.1", "http://[::1]:5"}) {
+  for (const char* const origin : {"http://localhost:3000", "https://127.0.0.1", "http://[::1]:5",
+                                   "HTTP://LocalHost", "http://[0:0::1]:5"}) {
     EXPECT_EQ(Refused(guard, {{"Origin", origin}}), 0) << origin;
   }
   for (const char* const origin :

@@ -1,11 +1,8 @@
 #include "serve/grpc/grpc_server.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
-
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <mutex>
@@ -13,6 +10,7 @@
 
 #include "base/strings.h"
 #include "serve/grpc/grpc_service.h"
+#include "serve/http_guard.h"
 #include "serve/log.h"
 
 namespace weft::serve {
@@ -30,14 +28,6 @@ constexpr size_t kMaxTransportBytes = size_t{1} << 30;
 constexpr int kMaxReflectionThreads = 16;
 // What clients that still watch health or hold a stream get to hear the end.
 constexpr std::chrono::milliseconds kGoodbye{200};
-
-bool IsOfThisMachineAlone(const std::string& host) {
-  in_addr v4;
-  in6_addr v6;
-  return host == "localhost" ||
-         (inet_pton(AF_INET, host.c_str(), &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127) ||
-         (inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
-}
 
 // Gateways ping every 30 seconds, also while nothing runs, and faster ones are welcome.
 // Our own pings find connections that are half open.
@@ -118,7 +108,7 @@ class ServerImpl : public GrpcServer {
 }  // namespace
 
 Status CheckGrpcOpen(const std::string& host) {
-  if (IsOfThisMachineAlone(host)) return OkStatus();
+  if (IsLoopbackHost(host)) return OkStatus();
   return InvalidArgument("--grpc-open serves without keys, which is for this machine alone, and ",
                          Printable(host, 100),
                          " can be reached from others; add --grpc-host 127.0.0.1");
@@ -132,7 +122,7 @@ StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Host* host, const ApiKey
                                                         const GrpcServerOptions& options) {
   auto server = std::make_unique<ServerImpl>(host, keys, options);
   WEFT_RETURN_IF_ERROR(server->Listen(options));
-  if (!keys->required() && !IsOfThisMachineAlone(options.host)) {
+  if (!keys->required() && !IsLoopbackHost(options.host)) {
     LogLine(StrCat("whoever reaches ", Printable(options.host, 100), ":", server->port(),
                    " may ask over gRPC, as there is no --api-key-file"));
   }
