@@ -11,9 +11,11 @@ asm(".pushsection .rodata\n"
     ".byte 0\n"
     ".popsection\n");
 
+// Hidden: code for AArch64 would else read their addresses from a table (the GOT), where linkers
+// have one entry for all that is local to a section, and the model would end where it begins.
 extern "C" {
-extern const std::byte weft_box_model_begin[];
-extern const std::byte weft_box_model_end[];
+[[gnu::visibility("hidden")]] extern const std::byte weft_box_model_begin[];
+[[gnu::visibility("hidden")]] extern const std::byte weft_box_model_end[];
 }
 
 namespace weft::cli {
