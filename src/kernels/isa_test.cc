@@ -19,7 +19,9 @@ TEST(IsaTest, ScalarIsAlwaysThereAndNamesDiffer) {
 }
 
 // The choice is made once per process, so every case is a process of its own: it
-// exits with the number of the instruction set it chose.
+// exits with the number of the instruction set it chose. It is a copy of this one, which has
+// one thread and has chosen nothing yet; a program that is started anew would need the host's
+// help where an emulator runs this one.
 int ChoiceWith(const char* value) {
   if (value == nullptr) {
     unsetenv("WEFT_ISA");
@@ -32,7 +34,6 @@ int ChoiceWith(const char* value) {
 using IsaDeathTest = ::testing::Test;
 
 TEST(IsaDeathTest, EnvironmentChooses) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (Isa isa : AvailableIsas()) {
     const std::string name(NameOf(isa));
     EXPECT_EXIT(std::_Exit(ChoiceWith(name.c_str())),
@@ -41,7 +42,6 @@ TEST(IsaDeathTest, EnvironmentChooses) {
 }
 
 TEST(IsaDeathTest, FastestWithoutAWishOrWithAnUnknownOne) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
   const int fastest = static_cast<int>(AvailableIsas().back());
   EXPECT_EXIT(std::_Exit(ChoiceWith(nullptr)), ::testing::ExitedWithCode(fastest), "");
   EXPECT_EXIT(std::_Exit(ChoiceWith("sse9")), ::testing::ExitedWithCode(fastest), "");
