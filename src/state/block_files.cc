@@ -21,7 +21,8 @@ constexpr std::array<char, 8> kBlockMagic = {'\x89', 'W', 'E', 'F', 'T', 'B', 'L
 constexpr std::array<char, 8> kIndexMagic = {'\x89', 'W', 'E', 'F', 'T', 'B', 'L', 'I'};
 constexpr uint32_t kVersion = 1;
 constexpr char kIndexName[] = "index";
-constexpr size_t kFixedBytes = 16;  // magic, version, bytes of the description
+constexpr char kAllFolders[] = "the folder of blocks";  // in messages
+constexpr size_t kFixedBytes = 16;                      // magic, version, bytes of the description
 constexpr uint32_t kMaxBlockMetaBytes = 64 << 10;
 constexpr uint32_t kMaxBlockTokens = 8192;
 constexpr uint64_t kMaxIndexBytes = uint64_t{1} << 30;
@@ -162,14 +163,14 @@ StatusOr<std::unique_ptr<BlockFiles>> BlockFiles::Open(const std::string& path,
   WEFT_ASSIGN_OR_RETURN(FileDescriptor root, OpenFolder(AT_FDCWD, path, path));
   WEFT_ASSIGN_OR_RETURN(FileDescriptor own,
                         OpenFolder(root.get(), folder, StrCat(path, "/", folder)));
-  return std::unique_ptr<BlockFiles>(new BlockFiles(path, folder, std::move(root), std::move(own)));
+  return std::unique_ptr<BlockFiles>(new BlockFiles(folder, std::move(root), std::move(own)));
 }
 
 // --- listing ----------------------------------------------------------------------------
 
 StatusOr<BlockFiles::Listing> BlockFiles::List() {
   Listing listing;
-  WEFT_ASSIGN_OR_RETURN(const auto folders, NamesIn(root_.get(), path_));
+  WEFT_ASSIGN_OR_RETURN(const auto folders, NamesIn(root_.get(), kAllFolders));
   for (const std::string& name : folders) {
     if (name != folder_name_) ListForeign(name, &listing);
   }
@@ -181,7 +182,7 @@ void BlockFiles::ListForeign(const std::string& name, Listing* listing) const {
   const FileDescriptor fd(
       openat(root_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok()) return;
-  const auto files = NamesIn(fd.get(), path_);
+  const auto files = NamesIn(fd.get(), name);
   if (!files.ok()) return;
   if (files->empty() || *files == std::vector<std::string>{kIndexName}) {
     unlinkat(fd.get(), kIndexName, 0);
@@ -198,7 +199,7 @@ void BlockFiles::ListForeign(const std::string& name, Listing* listing) const {
 void BlockFiles::ListOwn(Listing* listing) {
   std::map<std::string, BlockInfo> known;
   for (BlockInfo& info : ReadIndex()) known.emplace(info.key.ToHex(), std::move(info));
-  const auto files = NamesIn(folder_.get(), path_);
+  const auto files = NamesIn(folder_.get(), folder_name_);
   if (!files.ok()) return;
   for (const std::string& file : *files) {
     const auto size = SizeOf(folder_.get(), file);
@@ -209,7 +210,7 @@ void BlockFiles::ListOwn(Listing* listing) {
       continue;
     }
     ++files_opened_;
-    const auto source = OpenFileSource(folder_.get(), file, StrCat(path_, "/", file));
+    const auto source = OpenFileSource(folder_.get(), file, PathOf(file));
     auto header = source.ok() ? ReadHeader(**source) : StatusOr<Header>(source.status());
     if (!header.ok() || header->info.key.ToHex() != file) {
       // A half written one, or damaged: of no use to anybody.
@@ -223,7 +224,7 @@ void BlockFiles::ListOwn(Listing* listing) {
 }
 
 std::vector<BlockInfo> BlockFiles::ReadIndex() const {
-  const auto source = OpenFileSource(folder_.get(), kIndexName, StrCat(path_, "/", kIndexName));
+  const auto source = OpenFileSource(folder_.get(), kIndexName, PathOf(kIndexName));
   if (!source.ok()) return {};
   const uint64_t size = (*source)->size();
   if (size < kFixedBytes + sizeof(uint64_t) || size > kMaxIndexBytes) return {};
@@ -262,8 +263,8 @@ Status BlockFiles::WriteIndex(const std::vector<BlockInfo>& blocks) const {
     out.Put(info.uses);
   }
   out.Put(ChecksumOf(out.bytes()));
-  WEFT_ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(folder_.get(), kIndexName,
-                                                            StrCat(path_, "/", kIndexName)));
+  WEFT_ASSIGN_OR_RETURN(const auto file,
+                        AtomicFile::Create(folder_.get(), kIndexName, PathOf(kIndexName)));
   WEFT_RETURN_IF_ERROR(file->Append(out.bytes()));
   return file->CommitLoosely();
 }
@@ -282,8 +283,7 @@ Status BlockFiles::Write(const BlockInfo& info, std::string_view domain,
   uint64_t header_checksum = 0;
   std::memcpy(&header_checksum, header.data() + header.size() - sizeof(uint64_t), sizeof(uint64_t));
   const uint64_t checksum = ChecksumOf(payload, header_checksum);
-  WEFT_ASSIGN_OR_RETURN(const auto file,
-                        AtomicFile::Create(folder_.get(), name, StrCat(path_, "/", name)));
+  WEFT_ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(folder_.get(), name, PathOf(name)));
   WEFT_RETURN_IF_ERROR(file->Append(header));
   WEFT_RETURN_IF_ERROR(file->Append(payload));
   WEFT_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(&checksum, 1))));
@@ -293,7 +293,7 @@ Status BlockFiles::Write(const BlockInfo& info, std::string_view domain,
 StatusOr<std::vector<std::byte>> BlockFiles::Read(const BlockInfo& info, std::string_view domain,
                                                   int64_t payload_bytes) const {
   const std::string name = info.key.ToHex();
-  const auto source = OpenFileSource(folder_.get(), name, StrCat(path_, "/", name));
+  const auto source = OpenFileSource(folder_.get(), name, PathOf(name));
   if (!source.ok()) return DataLoss(Message(source.status()));
   WEFT_ASSIGN_OR_RETURN(const Header header, ReadHeader(**source));
   const BlockInfo& found = header.info;
@@ -312,6 +312,10 @@ StatusOr<std::vector<std::byte>> BlockFiles::Read(const BlockInfo& info, std::st
   // The time of its last use, for when another model is served meanwhile.
   (void)utimensat(folder_.get(), name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
   return payload;
+}
+
+std::string BlockFiles::PathOf(const std::string& file) const {
+  return StrCat("block ", folder_name_, "/", file);
 }
 
 void BlockFiles::Remove(const std::string& path) const { unlinkat(root_.get(), path.c_str(), 0); }

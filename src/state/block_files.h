@@ -55,16 +55,15 @@ class BlockFiles {
   int64_t files_opened() const { return files_opened_; }  // by List
 
  private:
-  BlockFiles(std::string path, std::string folder_name, FileDescriptor root, FileDescriptor folder)
-      : path_(std::move(path)),
-        folder_name_(std::move(folder_name)),
-        root_(std::move(root)),
-        folder_(std::move(folder)) {}
+  BlockFiles(std::string folder_name, FileDescriptor root, FileDescriptor folder)
+      : folder_name_(std::move(folder_name)), root_(std::move(root)), folder_(std::move(folder)) {}
   void ListOwn(Listing* listing);
   void ListForeign(const std::string& name, Listing* listing) const;
   std::vector<BlockInfo> ReadIndex() const;
+  // One of its own as messages name it, which clients of a server may see: without the place
+  // of the state directory.
+  std::string PathOf(const std::string& file) const;
 
-  const std::string path_;
   const std::string folder_name_;
   const FileDescriptor root_;
   const FileDescriptor folder_;

@@ -128,6 +128,20 @@ TEST_F(BlockFilesTest, DamageIsFoundWhereverItIs) {
   }
 }
 
+// Clients of a server read them.
+TEST_F(BlockFilesTest, MessagesDoNotTellWhereTheFolderIs) {
+  const auto files = Open();
+  const BlockInfo info = Block(1);
+  fs::create_directories(FileOf(info) / "in the way");
+  fs::create_directories(fs::path(path_) / "mine" / "index" / "in the way");
+  for (const Status& error :
+       {files->Write(info, "d", Payload(1)), files->Read(info, "d", kPayload).status(),
+        files->Read(Block(2), "d", kPayload).status(), files->WriteIndex({info})}) {
+    EXPECT_FALSE(error.ok());
+    EXPECT_THAT(std::string(Message(error)), ::testing::Not(::testing::HasSubstr(path_)));
+  }
+}
+
 TEST_F(BlockFilesTest, WhatIsNoBlockIsNotListed) {
   {
     auto files = Open();

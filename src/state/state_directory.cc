@@ -190,7 +190,7 @@ StatusOr<StateDirectory::Place> StateDirectory::PlaceOf(std::string_view domain,
   Place place;
   place.directory = StrCat("@", SafeFileName(domain));
   place.file = StrCat(SafeFileName(name), kSuffix);
-  place.path = StrCat(path_, "/", place.directory, "/", place.file);
+  place.path = StrCat(place.directory, "/", place.file);
   return place;
 }
 
@@ -198,16 +198,16 @@ StatusOr<FileDescriptor> StateDirectory::OpenDomain(const std::string& directory
   FileDescriptor fd(
       openat(dir_.get(), directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.ok()) {
-    return ErrnoStatus(errno, StrCat("cannot open ", Printable(path_, 300), "/", directory));
+    return ErrnoStatus(errno, StrCat("cannot open ", directory, " in the state directory"));
   }
   return fd;
 }
 
 StatusOr<FileDescriptor> StateDirectory::CreateDomain(const std::string& directory) const {
   if (mkdirat(dir_.get(), directory.c_str(), 0700) == 0) {
-    WEFT_RETURN_IF_ERROR(SyncDirectory(dir_.get(), path_));
+    WEFT_RETURN_IF_ERROR(SyncDirectory(dir_.get(), directory));
   } else if (errno != EEXIST) {
-    return ErrnoStatus(errno, StrCat("cannot create ", Printable(path_, 300), "/", directory));
+    return ErrnoStatus(errno, StrCat("cannot create ", directory, " in the state directory"));
   }
   return OpenDomain(directory);
 }
@@ -225,7 +225,7 @@ StatusOr<std::unique_ptr<SessionReader>> StateDirectory::Load(std::string_view d
                                                               std::string_view name) const {
   WEFT_ASSIGN_OR_RETURN(const Place place, PlaceOf(domain, name));
   if (!Contains(domain, name)) {
-    return NotFound("no session ", Printable(name), " is saved in ", Printable(path_, 300));
+    return NotFound("no session ", Printable(name), " is saved");
   }
   WEFT_ASSIGN_OR_RETURN(const FileDescriptor fd, OpenDomain(place.directory));
   WEFT_ASSIGN_OR_RETURN(auto source, OpenFileSource(fd.get(), place.file, place.path));
@@ -252,7 +252,7 @@ bool StateDirectory::Contains(std::string_view domain, std::string_view name) co
 Status StateDirectory::Remove(std::string_view domain, std::string_view name) {
   WEFT_ASSIGN_OR_RETURN(const Place place, PlaceOf(domain, name));
   if (!Contains(domain, name)) {
-    return NotFound("no session ", Printable(name), " is saved in ", Printable(path_, 300));
+    return NotFound("no session ", Printable(name), " is saved");
   }
   WEFT_ASSIGN_OR_RETURN(const FileDescriptor fd, OpenDomain(place.directory));
   if (unlinkat(fd.get(), place.file.c_str(), 0) != 0) {
@@ -287,10 +287,11 @@ SavedSession StateDirectory::Describe(int domain_fd, std::string_view domain,
 
 StatusOr<std::vector<SavedSession>> StateDirectory::List(std::string_view domain) const {
   std::vector<SavedSession> sessions;
-  const auto fd = OpenDomain(StrCat("@", SafeFileName(domain)));
+  const std::string directory = StrCat("@", SafeFileName(domain));
+  const auto fd = OpenDomain(directory);
   if (fd.status().code() == StatusCode::kNotFound) return sessions;
   if (!fd.ok()) return fd.status();
-  WEFT_ASSIGN_OR_RETURN(const auto files, NamesIn(fd->get(), path_));
+  WEFT_ASSIGN_OR_RETURN(const auto files, NamesIn(fd->get(), directory));
   for (const std::string& file : files) {
     const auto name = SessionOf(file);
     if (name.has_value()) sessions.push_back(Describe(fd->get(), domain, *name));

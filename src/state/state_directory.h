@@ -8,6 +8,9 @@
 // Save replaces a file atomically and durably: whatever happens, the former version
 // or the new one is there, whole. Directories have mode 0700, files 0600.
 //
+// Messages of all but Open may be shown to clients of a server: they name files as above,
+// without DIR.
+//
 // Threads: one at a time.
 #ifndef WEFT_STATE_STATE_DIRECTORY_H_
 #define WEFT_STATE_STATE_DIRECTORY_H_
@@ -76,7 +79,7 @@ class StateDirectory {
   struct Place {
     std::string directory;  // "@domain"
     std::string file;       // "name.session"
-    std::string path;       // for messages
+    std::string path;       // both, for messages
   };
 
   StateDirectory(std::string path, FileDescriptor dir, FileDescriptor lock)

@@ -26,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TempDir {
  public:
@@ -264,6 +265,36 @@ TEST(StateDirectoryTest, DamagedAndForeignFilesAreNamed) {
   EXPECT_EQ(list.size(), 7u);
   EXPECT_EQ(healthy, 1);
   EXPECT_TRUE(directory->Remove("", "cut").ok());
+}
+
+// Clients of a server read them.
+TEST(StateDirectoryTest, MessagesDoNotTellWhereTheDirectoryIs) {
+  TempDir temp;
+  auto directory = *StateDirectory::Open(temp / "state");
+  ASSERT_TRUE(Save(directory.get(), "good", 1).ok());
+  std::ofstream(temp / "state/@/cut.session") << "\x89WEFTSES";
+  fs::copy(temp / "state/@/good.session", temp / "state/@/moved.session");
+  fs::create_symlink(temp / "state/@/good.session", temp / "state/@/link.session");
+  ASSERT_EQ(mkfifo((temp / "state/@/pipe.session").c_str(), 0600), 0);
+  fs::create_directories(temp / "state/@/folder.session/x");
+  std::ofstream(temp / "state/@other") << "a file";
+  std::vector<Status> errors = {directory->List("other").status(),
+                                directory->Load("other", "x").status(),
+                                directory->Remove("", "none"), directory->Remove("", "folder"),
+                                Save(directory.get(), "folder", 1)};
+  for (const char* name : {"none", "cut", "moved", "link", "pipe", "folder"}) {
+    errors.push_back(directory->Load("", name).status());
+  }
+  SessionHead other = Versioned("x", 1);
+  other.domain = "other";
+  errors.push_back(directory->Save(other, PagesOf(1)));
+  for (const SavedSession& session : *directory->ListAll()) {
+    if (session.name != "good") errors.push_back(session.health);
+  }
+  for (const Status& error : errors) {
+    EXPECT_FALSE(error.ok());
+    EXPECT_THAT(std::string(Message(error)), Not(HasSubstr(temp / "state")));
+  }
 }
 
 TEST(StateDirectoryTest, AFailingSourceLeavesTheFormerVersion) {
