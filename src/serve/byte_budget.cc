@@ -19,32 +19,51 @@ ByteBudget::Hold& ByteBudget::Hold::operator=(Hold&& other) noexcept {
 
 Status ByteBudget::Hold::Resize(uint64_t bytes) {
   if (budget_ == nullptr || bytes == bytes_) return OkStatus();
-  WEFT_RETURN_IF_ERROR(budget_->Change(account_, bytes_, bytes));
+  WEFT_RETURN_IF_ERROR(budget_->Change(account_, bytes_, bytes, /*may_refuse=*/true));
   bytes_ = bytes;
   return OkStatus();
 }
 
-Status ByteBudget::Change(const std::string& account, uint64_t from, uint64_t to) {
-  MutexLock lock(&mutex_);
-  uint64_t& of_account = of_account_[account];
-  if (to > from) {
-    const uint64_t more = to - from;
-    if (of_account > from && of_account + more > share_) {
-      return ResourceExhausted("too many of your large requests are in work; try again later");
-    }
-    if (held_ > from && held_ + more > total_) {
-      return Unavailable("the server holds too many large requests; try again later");
-    }
+void ByteBudget::Hold::Take(uint64_t bytes) {
+  if (budget_ == nullptr) return;
+  (void)budget_->Change(account_, bytes_, bytes, /*may_refuse=*/false);
+  bytes_ = bytes;
+}
+
+Status ByteBudget::Check(uint64_t of_account, uint64_t from, uint64_t to) const {
+  if (to <= from) return OkStatus();
+  const uint64_t more = to - from;
+  if (of_account > from && of_account + more > share_) {
+    return ResourceExhausted("too many of your large requests are in work; try again later");
   }
+  if (held_ > from && held_ + more > total_) {
+    return Unavailable("the server holds too many large requests; try again later");
+  }
+  return OkStatus();
+}
+
+Status ByteBudget::Change(const std::string& account, uint64_t from, uint64_t to, bool may_refuse) {
+  MutexLock lock(&mutex_);
+  const auto entry = of_account_.find(account);
+  const uint64_t of_account = entry == of_account_.end() ? 0 : entry->second;
+  if (may_refuse) WEFT_RETURN_IF_ERROR(Check(of_account, from, to));
   held_ = held_ - from + to;
-  of_account = of_account - from + to;
-  if (of_account == 0) of_account_.erase(account);
+  if (of_account - from + to > 0) {
+    of_account_[account] = of_account - from + to;
+  } else if (entry != of_account_.end()) {
+    of_account_.erase(entry);
+  }
   return OkStatus();
 }
 
 uint64_t ByteBudget::held() const {
   MutexLock lock(&mutex_);
   return held_;
+}
+
+size_t ByteBudget::n_accounts() const {
+  MutexLock lock(&mutex_);
+  return of_account_.size();
 }
 
 uint64_t EstimateParsedBytes(std::string_view json) {

@@ -37,6 +37,8 @@ class ByteBudget {
     // would hold too much; the hold stays as it was then. A request that is the only one is
     // never refused: it would be so for ever.
     Status Resize(uint64_t bytes);
+    // The same of what is there already: never refused, it counts against what comes next.
+    void Take(uint64_t bytes);
 
    private:
     ByteBudget* budget_ = nullptr;
@@ -45,9 +47,12 @@ class ByteBudget {
   };
 
   uint64_t held() const;
+  // Those that hold something.
+  size_t n_accounts() const;
 
  private:
-  Status Change(const std::string& account, uint64_t from, uint64_t to);
+  Status Check(uint64_t of_account, uint64_t from, uint64_t to) const WEFT_REQUIRES(mutex_);
+  Status Change(const std::string& account, uint64_t from, uint64_t to, bool may_refuse);
 
   const uint64_t total_, share_;
   mutable Mutex mutex_;

@@ -31,6 +31,18 @@ TEST(ByteBudget, WhatIsAloneIsNeverRefused) {
   EXPECT_EQ(second.Resize(1).code(), StatusCode::kUnavailable);
 }
 
+TEST(ByteBudget, WhatIsThereAlreadyCountsAgainstWhatComes) {
+  ByteBudget budget(100, 50);
+  ByteBudget::Hold first(&budget, "a"), second(&budget, "a"), other(&budget, "b");
+  ASSERT_TRUE(first.Resize(40).ok());
+  second.Take(80);
+  EXPECT_EQ(budget.held(), 120u);
+  EXPECT_EQ(other.Resize(1).code(), StatusCode::kUnavailable);
+  second.Take(10);
+  EXPECT_EQ(second.Resize(11).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(other.Resize(50).ok());
+}
+
 TEST(ByteBudget, AHoldGivesBackWhatItHasAtItsEnd) {
   ByteBudget budget(100, 50);
   {
@@ -43,6 +55,23 @@ TEST(ByteBudget, AHoldGivesBackWhatItHasAtItsEnd) {
     ASSERT_TRUE(moved.Resize(7).ok());
   }
   EXPECT_EQ(budget.held(), 0u);
+}
+
+TEST(ByteBudget, KnowsOnlyAccountsThatHoldSomething) {
+  ByteBudget budget(100, 50);
+  ByteBudget::Hold all(&budget, "a"), rest(&budget, "b");
+  ASSERT_TRUE(all.Resize(50).ok());
+  ASSERT_TRUE(rest.Resize(50).ok());
+  for (int i = 0; i < 20; ++i) {
+    ByteBudget::Hold refused(&budget, std::to_string(i));
+    EXPECT_EQ(refused.Resize(1).code(), StatusCode::kUnavailable);
+    EXPECT_TRUE(refused.Resize(0).ok());
+  }
+  EXPECT_EQ(budget.n_accounts(), 2u) << "addresses are many";
+  rest = {};
+  EXPECT_EQ(budget.n_accounts(), 1u);
+  all = {};
+  EXPECT_EQ(budget.n_accounts(), 0u);
 }
 
 TEST(ByteBudget, ManySmallValuesCountForMoreThanTheirText) {
