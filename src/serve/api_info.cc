@@ -3,7 +3,7 @@
 #include <string_view>
 #include <utility>
 
-#include "model/model_spec.h"
+#include "model/hugging_face_names.h"
 #include "serve/api_support.h"
 #include "tokenizer/tokenizer.h"
 
@@ -37,15 +37,16 @@ Json TokenizerInfo(Host& host) {
 // SGLang's, as are the next.
 Json ModelInfo(Host& host) {
   const Model& model = host.model();
-  return {{"model_path", model.path()},
-          {"tokenizer_path", model.path()},
+  const HuggingFaceNames names = HuggingFaceNamesOf(model.file());
+  return {{"model_path", ModelFileName(model)},
+          {"tokenizer_path", ModelFileName(model)},
           {"is_generation", true},
           {"preferred_sampling_params", nullptr},
           {"weight_version", model.fingerprint()},
           {"has_image_understanding", false},
           {"has_audio_understanding", false},
-          {"model_type", model.spec().architecture},
-          {"architectures", Json::array({model.spec().architecture})}};
+          {"model_type", names.model_type},
+          {"architectures", Json::array({names.class_name})}};
 }
 
 Json ServerInfo(Host& host) {
@@ -53,8 +54,8 @@ Json ServerInfo(Host& host) {
   const EngineOptions& options = host.engine().options();
   const EngineStats stats = host.engine().Stats();
   return {{"model_id", host.model_id()},
-          {"model_path", model.path()},
-          {"tokenizer_path", model.path()},
+          {"model_path", ModelFileName(model)},
+          {"tokenizer_path", ModelFileName(model)},
           {"served_model_name", host.model_id()},
           {"version", WEFT_VERSION},
           {"status", "ready"},
@@ -87,7 +88,8 @@ void RegisterInfoApi(Router& router, Host& host) {
          .pattern = path,
          .handler = [&host, tell](const HttpRequest&,
                                   HttpResponder& responder) { SendJson(responder, tell(host)); },
-         .needs_model = needs_model});
+         .needs_model = needs_model,
+         .is_quick = true});
   };
   add("/tokenizer_info", TokenizerInfo, true);
   add("/model_info", ModelInfo, true);

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "serve/api_support.h"
 #include "tests/support/api_fixture.h"
 
 namespace weft::serve {
@@ -63,9 +64,11 @@ TEST_F(InfoTest, TheTwoFormsOfTokenizeDoNotMix) {
 TEST_F(InfoTest, TheModelAndTheServer) {
   for (const char* path : {"/model_info", "/get_model_info"}) {
     const Json info = Get(path);
-    EXPECT_EQ(info["model_path"], host().model().path());
+    EXPECT_EQ(info["model_path"], ModelFileName(host().model())) << "and no folder";
+    EXPECT_EQ(info["tokenizer_path"], info["model_path"]);
     EXPECT_EQ(info["is_generation"], true);
-    EXPECT_TRUE(info["architectures"].is_array());
+    EXPECT_EQ(info["model_type"], "llama");
+    EXPECT_EQ(info["architectures"], Json::array({"LlamaForCausalLM"})) << "as config.json has it";
   }
   for (const char* path : {"/server_info", "/get_server_info"}) {
     const Json info = Get(path);
@@ -80,3 +83,4 @@ TEST_F(InfoTest, TheModelAndTheServer) {
 
 }  // namespace
 }  // namespace weft::serve
+    EXPECT_EQ(info["model_path"], ModelFileName(host().model()));

@@ -31,8 +31,6 @@ std::string Payload(const Status& status, const char* url) {
   return payload ? std::string(*payload) : std::string();
 }
 
-std::string_view BaseName(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
-
 bool IsHeaderSafe(std::string_view name) {
   for (const char c : name) {
     if (c < 0x21 || c > 0x7e || c == ',') return false;
@@ -153,12 +151,16 @@ void LeftOut::Warn(std::string_view what, std::vector<std::string>* warnings) co
   warnings->push_back(StrCat(what, ": ", StrJoin(types, ", ")));
 }
 
+std::string ModelFileName(const Model& model) {
+  return model.path().substr(model.path().find_last_of('/') + 1);
+}
+
 Status FindModel(Host& host, std::string_view name) {
   const Model& served = host.model();
   const auto& names = host.defaults().further_names;
   if (std::find(names.begin(), names.end(), name) != names.end()) return OkStatus();
   if (name == host.model_id() || name == served.name() || name == served.path() ||
-      name == BaseName(served.path())) {
+      name == ModelFileName(served)) {
     return OkStatus();
   }
   return WithCode(WithParam(NotFound("the model ", Printable(name), " is not served here; use ",

@@ -85,6 +85,8 @@ class LeftOut {
   std::set<std::string> types_;
 };
 
+// Of the model's file, without the folder: where files lie here is no client's business.
+std::string ModelFileName(const Model& model);
 // Whether `name` is the served model's id, its own name, or its file.
 Status FindModel(Host& host, std::string_view name);
 // What a request's "model" may be: anything, or, where the operator is strict about it, what

@@ -188,7 +188,7 @@ class GrpcTest(unittest.TestCase):
     def test_info(self):
         info = self.ask("GetModelInfo")
         self.assertEqual(info.served_model_name, "loom")
-        self.assertEqual(info.model_path, str(self.model))
+        self.assertEqual(info.model_path, self.model.name)
         self.assertTrue(info.is_generation)
         self.assertEqual(info.bos_token_id, self.prompt[0])
         server = self.ask("GetServerInfo")

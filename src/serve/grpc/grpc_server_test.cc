@@ -2,6 +2,7 @@
 #include <atomic>
 #include <random>
 
+#include "serve/api_support.h"
 #include "serve/grpc/grpc_server_test_util.h"
 #include "serve/grpc/grpc_service.h"
 #include "serve/grpc/tokenizer_bundle.h"
@@ -291,7 +292,7 @@ TEST_F(GrpcServerTest, InfoAndTokenizer) {
     pb::GetModelInfoResponse info;
     ASSERT_TRUE(stub_->GetModelInfo(&context, {}, &info).ok());
     EXPECT_EQ(info.served_model_name(), "tiny");
-    EXPECT_EQ(info.model_path(), host_->model().path());
+    EXPECT_EQ(info.model_path(), ModelFileName(host_->model())) << "and no folder";
     EXPECT_EQ(info.max_context_length(), testing::kTinyContext);
     EXPECT_EQ(info.max_req_input_len(), testing::kTinyContext - 1);
     EXPECT_EQ(info.vocab_size(), testing::kTinyVocab);

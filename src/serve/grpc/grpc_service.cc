@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "model/hugging_face_names.h"
+#include "serve/api_support.h"
 #include "serve/http_server.h"
 #include "serve/presented_key.h"
 #include "serve/request_log.h"
@@ -232,7 +233,7 @@ Status GrpcService::GetModelInfo(pb::GetModelInfoResponse* response) const {
   const Tokenizer& tokenizer = *model.tokenizer();
   const HuggingFaceNames names = HuggingFaceNamesOf(model.file());
   const auto id_or_zero = [](TokenId id) { return static_cast<uint32_t>(std::max(id, 0)); };
-  response->set_model_path(model.path());
+  response->set_model_path(ModelFileName(model));
   response->set_is_generation(true);
   response->set_max_context_length(static_cast<uint32_t>(model.context_tokens()));
   response->set_vocab_size(static_cast<uint32_t>(model.n_vocab()));
