@@ -147,11 +147,8 @@ HttpServerHooks FrontDoor::Hooks() {
   hooks.handler = [this](HttpRequest& request, HttpResponder& responder) {
     Handle(request, responder);
   };
-  hooks.is_quick = [this](std::string_view method, std::string_view path) {
-    std::vector<std::string> segments;
-    if (!SplitPath(path, &segments)) return false;
-    const Route* const route = router_.Find(method, segments).route;
-    return route != nullptr && route->is_quick;
+  hooks.is_quick = [](const HttpRequest& request) {
+    return request.route != nullptr && request.route->is_quick;
   };
   hooks.others_wait = [this] {
     const Phase phase = host_.phase();

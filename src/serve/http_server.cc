@@ -88,9 +88,8 @@ class Server : public HttpServer {
         shared_(std::move(options), std::move(hooks)),
         work_(io_.get_executor()) {
     shared_.submit = [this](std::shared_ptr<HttpExchange> exchange) {
-      const HttpRequest& request = exchange->request();
       const auto& is_quick = shared_.hooks.is_quick;
-      HandlerPool& pool = is_quick && is_quick(request.method, request.path) ? quick_pool_ : pool_;
+      HandlerPool& pool = is_quick && is_quick(exchange->request()) ? quick_pool_ : pool_;
       return pool.Post([this, exchange = std::move(exchange)] { Handle(exchange.get()); });
     };
   }

@@ -68,7 +68,7 @@ struct HttpServerHooks {
   std::function<void(HttpRequest&, HttpResponder&)> handler;
   // Whether the handler of such a request waits for nobody. It is then run on one of a few
   // threads that are kept for those. Empty: no handler is.
-  std::function<bool(std::string_view method, std::string_view path)> is_quick;
+  std::function<bool(const HttpRequest&)> is_quick;
   // Whether others wait for what a response holds that its client does not read. On the I/O
   // thread; it must not block. Empty: they never do.
   std::function<bool()> others_wait;

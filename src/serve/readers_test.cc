@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "serve/api_info.h"
 #include "serve/api_openai.h"
 #include "serve/api_server.h"
 #include "serve/api_sessions.h"
@@ -41,6 +42,7 @@ class ReadersTest : public ::testing::Test {
     host_->StartLoading();
     ASSERT_TRUE(loaded.get_future().get().ok());
     RegisterServerApi(router_, *host_);
+    RegisterInfoApi(router_, *host_);
     RegisterSessionsApi(router_, *host_);
     RegisterOpenAiApi(router_, *host_);
     RegisterChannelApi(router_, *host_);
@@ -69,7 +71,9 @@ class ReadersTest : public ::testing::Test {
 };
 
 TEST_F(ReadersTest, AreAnsweredWhileAStepIsHeldAndEveryHandlerWaits) {
-  ASSERT_EQ(Ask("/v1/sessions", "POST", R"({"session_id": "idle"})").status, 200);
+  for (const char* session : {R"({"session_id": "idle"})", R"({"session_id": "a/b"})"}) {
+    ASSERT_EQ(Ask("/v1/sessions", "POST", session).status, 200);
+  }
   testing::HeldSteps held(&backend_.faults());
   const std::string body = R"({"prompt": "The loom", "max_tokens": 3, "session_id": "busy"})";
   std::vector<std::future<HttpAnswer>> waiting;
@@ -85,7 +89,9 @@ TEST_F(ReadersTest, AreAnsweredWhileAStepIsHeldAndEveryHandlerWaits) {
 
   for (const char* path :
        {"/health", "/v1/health", "/metrics", "/v1/models", "/models", "/v1/models/tiny", "/props",
-        "/slots", "/v1/sessions", "/v1/sessions/idle", "/"}) {
+        "/slots", "/v1/sessions", "/v1/sessions/idle", "/v1/sessions/a%2Fb", "/tokenizer_info",
+        "/model_info", "/get_model_info", "/server_info", "/get_server_info", "/load", "/version",
+        "/"}) {
     EXPECT_EQ(Ask(path).status, 200) << path;
   }
   EXPECT_EQ(Ask("/v1/channels/page/chats/none", "DELETE").status, 200) << "a stop gets through";
