@@ -90,7 +90,7 @@ class Host {
   virtual ~Host() = default;
 
   virtual Phase phase() const = 0;
-  // Why it is not ready: a sentence for /health and errors.
+  // Why it is not ready: a sentence for /health and errors, for everybody to read.
   virtual std::string phase_reason() const = 0;
 
   // --- REQUIRES: phase() was kReady or kDraining once -----------------------------

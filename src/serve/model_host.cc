@@ -134,10 +134,6 @@ void ModelHost::Load() {
   } catch (const std::bad_alloc&) {
     status = ResourceExhausted("out of memory while loading; use a smaller model or --memory");
   }
-  if (!status.ok()) {
-    MutexLock lock(&mutex_);
-    failure_ = std::string(Message(status));
-  }
   // Drain may have come first; then it stays so.
   Phase loading = Phase::kLoading;
   phase_.compare_exchange_strong(loading, status.ok() ? Phase::kReady : Phase::kFailed);
@@ -172,10 +168,8 @@ std::string ModelHost::phase_reason() const {
       return "";
     case Phase::kDraining:
       return "the server is shutting down";
-    case Phase::kFailed: {
-      MutexLock lock(&mutex_);
-      return failure_;
-    }
+    case Phase::kFailed:
+      return "the model could not be loaded; the log of the server says why";
   }
   return "";
 }

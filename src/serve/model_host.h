@@ -78,7 +78,6 @@ class ModelHost : public Host {
   mutable Mutex mutex_;
   CondVar load_end_;
   bool is_loading_ WEFT_GUARDED_BY(mutex_) = false;
-  std::string failure_ WEFT_GUARDED_BY(mutex_);
 
   // Written by the loading thread before phase_ becomes kReady, then constant.
   std::string model_id_;

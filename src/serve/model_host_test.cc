@@ -128,11 +128,12 @@ TEST_F(ModelHostTest, UntilItIsLoadedRequestsAreTurnedAway) {
   EXPECT_EQ(ask("POST", "/v1/messages").body, "answered");
 }
 
-TEST_F(ModelHostTest, AFailedLoadSaysWhy) {
+TEST_F(ModelHostTest, AFailedLoadTellsTheOperatorWhyAndClientsThatItFailed) {
   ModelHost host(Options());
-  EXPECT_EQ(Message(Load(&host, NotFound("there is no model"))), "there is no model");
+  EXPECT_EQ(Message(Load(&host, NotFound("cannot open /srv/secret/a.gguf"))),
+            "cannot open /srv/secret/a.gguf");
   EXPECT_EQ(host.phase(), Phase::kFailed);
-  EXPECT_EQ(host.phase_reason(), "there is no model");
+  EXPECT_EQ(host.phase_reason(), "the model could not be loaded; the log of the server says why");
   EXPECT_TRUE(host.Drain(milliseconds(0)).ok());
   EXPECT_EQ(host.phase(), Phase::kFailed);
 }
