@@ -12,7 +12,7 @@ namespace weft::serve {
 // `host` outlives the router.
 void RegisterLlamaApi(Router& router, Host& host);
 
-// The handler of /completion, for RegisterLlamaApi.
+// The handlers of /completion and /infill, which RegisterLlamaApi registers.
 void HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder);
 void HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder);
 

@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 // Prompts of one request that are with the engine at a time.
 constexpr size_t kPromptsAtOnce = 32;
 
-// How long is waited at a time for something to tell where nobody has to hear of it.
+// Between two looks at a turn whose client is told nothing meanwhile.
 constexpr milliseconds kLook{10'000};
 
 Json ProbabilityEntry(const Tokenizer& tokenizer, TokenLogprob token, bool of_draw) {

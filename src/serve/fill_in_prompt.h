@@ -1,6 +1,7 @@
-// The prompt with which a model writes what stands between two pieces of text.
+// Filling in the middle: the prompt that asks a model for the text between a prefix and a
+// suffix.
 //
-// A pure function; any thread.
+// Pure functions; any thread.
 #ifndef WEFT_SERVE_FILL_IN_PROMPT_H_
 #define WEFT_SERVE_FILL_IN_PROMPT_H_
 
@@ -23,17 +24,18 @@ struct FillIn {
   std::vector<int32_t> suffix;
   // Other files that are of use, the most useful ones last.
   std::vector<File> extra;
-  // Where the model knows files by name: the prompt says that it is one of a repository's.
+  // The prompt gives the repository and the file names, for models that have tokens for that.
   bool names_files = false;
 };
 
-// The tokens of `model` for that; UNIMPLEMENTED where it has none.
+// The tokens of `model` that mark prefix, suffix and middle; UNIMPLEMENTED where one is missing.
 StatusOr<FillInTokens> NeedFillInTokens(const Model& model);
 
-// Leaves room for `max_tokens` in the context, for a quarter of it where that is -1 or more.
-// What does not fit is cut where it is farthest from the gap: the beginning of the extra files
-// first, then the end of the suffix and the beginning of the prefix, which keeps three quarters
-// of what there is.
+// The prompt leaves room in the context for `max_tokens` of an answer, but for no more than a
+// quarter of the context; for just that when `max_tokens` is -1.
+// What does not fit is cut where it is farthest from the gap: first the beginning of the extra
+// files, then the end of the suffix and the beginning of the prefix. Of the room, the prefix may
+// take three quarters, or more where the suffix is short.
 std::vector<int32_t> FillInPrompt(const Model& model, const FillInTokens& ids, FillIn parts,
                                   int64_t max_tokens);
 

@@ -118,7 +118,7 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
                stats.prompt_tokens);
   out->Counter("weft_cached_tokens_total", "Prompt tokens whose state was there already.",
                stats.cached_tokens);
-  out->Counter("weft_disk_tokens_total", "Of these, tokens whose state was read from the disk.",
+  out->Counter("weft_disk_tokens_total", "Prompt tokens whose state was read from the disk.",
                stats.disk_tokens);
   out->Counter("weft_generated_tokens_total", "Tokens that were sampled.", stats.generated_tokens);
   out->Counter("weft_turns_refused_total", "Turns refused because the queue was full.",

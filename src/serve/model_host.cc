@@ -104,7 +104,7 @@ std::string DefaultModelId(std::string_view name) {
     }
     is_gap = !is_kept;
   }
-  // Names without a letter of these, and those that a path means something else by.
+  // Nothing is left of a name in other letters; "." and ".." mean something else in a path.
   if (id.find_first_not_of("._-") == id.npos) return "model";
   return id;
 }

@@ -31,7 +31,8 @@ struct Route {
   // The handler waits for nobody, neither the engine nor a client: it runs on threads that
   // are kept for its like, so that it is answered whatever the others wait for.
   bool is_quick = false;
-  // Also with a key of the operator's that is no API key; with it alone where there are such.
+  // For the operator. Where there are keys of operators, only they are answered, and they need
+  // not be API keys too.
   bool is_operators = false;
 };
 

@@ -106,8 +106,8 @@ Status ToolCatalog::Offer(ClientTool tool, std::string_view place, Json function
     const bool is_same =
         other.tool.name_space == entry.tool.name_space && other.tool.kind == entry.tool.kind;
     if (is_same) continue;
-    return Misshapen(place, StrCat("is called ", Printable(entry.function),
-                                   " by the model, as another tool is; rename one of them"));
+    return Misshapen(place, StrCat("has the same name for the model as another tool, ",
+                                   Printable(entry.function), "; rename one of them"));
   }
   Json named = {{"name", entry.function}};
   named.update(function);
