@@ -279,8 +279,7 @@ Status Serve(const ServeFlags& flags) {
   AllowManyDescriptors();
   WEFT_ASSIGN_OR_RETURN(const std::string model_path, FindFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options,
-                        DoorOptions(flags.door, flags.host,
-                                    {flags.state_dir, flags.slot_save_path, model_path}));
+                        DoorOptions(flags.door, flags.host));
   serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
   const serve::ChannelLimits channels = ChannelsPerKey(keys);

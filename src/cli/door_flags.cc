@@ -1,8 +1,6 @@
 #include "cli/door_flags.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "base/strings.h"
@@ -27,25 +25,6 @@ void Reload(serve::ApiKeys* keys, std::string_view what) {
   const Status status = keys->Reload();
   serve::LogLine(status.ok() ? StrCat("read ", keys->size(), " ", what, " anew")
                              : StrCat("the ", what, " stay as they are: ", Message(status)));
-}
-
-// The folders of these paths as they are written and as they are on disk: "/srv/models/a.gguf"
-// and "/srv/state" (a folder) are "/srv/models/" and "/srv/".
-std::vector<std::string> FoldersOf(const std::vector<std::string>& paths) {
-  std::vector<std::string> folders;
-  const auto add = [&](const std::string& path) {
-    const size_t slash = path.find_last_of('/');
-    if (!path.starts_with('/') || slash == 0) return;
-    folders.push_back(path.substr(0, slash + 1));
-  };
-  for (std::string path : paths) {
-    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-    if (path.empty()) continue;
-    add(path);
-    std::error_code error;
-    add(std::filesystem::weakly_canonical(path, error).string());
-  }
-  return folders;
 }
 
 }  // namespace
@@ -86,11 +65,9 @@ void AddDoorFlags(CLI::App* app, DoorFlags* flags) {
                 "Log the text of requests and answers too; without it no log holds any");
 }
 
-StatusOr<serve::FrontDoor::Options> DoorOptions(const DoorFlags& flags, const std::string& host,
-                                                const std::vector<std::string>& private_paths) {
+StatusOr<serve::FrontDoor::Options> DoorOptions(const DoorFlags& flags, const std::string& host) {
   serve::FrontDoor::Options options;
   options.log_text = flags.log_text;
-  options.private_folders = FoldersOf(private_paths);
   options.max_parsed_bytes = static_cast<uint64_t>(flags.request_bytes) / 3 * 2;
   WEFT_ASSIGN_OR_RETURN(options.keys, LoadKeys(flags.api_key_file));
   WEFT_ASSIGN_OR_RETURN(options.metrics_keys, LoadKeys(flags.metrics_key_file));

@@ -32,9 +32,7 @@ struct DoorFlags {
 void AddDoorFlags(CLI::App* app, DoorFlags* flags);
 
 // Reads the files of keys; what it says about them goes to the log.
-// `private_paths` are a folder or files that clients have no business to know the place of.
-StatusOr<serve::FrontDoor::Options> DoorOptions(const DoorFlags& flags, const std::string& host,
-                                                const std::vector<std::string>& private_paths);
+StatusOr<serve::FrontDoor::Options> DoorOptions(const DoorFlags& flags, const std::string& host);
 void SetLimits(const DoorFlags& flags, serve::HttpServerOptions* options);
 // Of one key; 0 where there are not several.
 int SessionsPerKey(const DoorFlags& flags, const serve::ApiKeys& keys, int max_sessions);

@@ -92,6 +92,12 @@ ApiError ToApiError(const Status& status) {
   return error;
 }
 
+ApiError FullError(const Status& status) {
+  ApiError error = ToApiError(status);
+  error.retry_after_s = kRetryAfterS;
+  return error;
+}
+
 Json ErrorBody(const ApiError& error, ErrorShape shape, std::string_view request_id) {
   Json body;
   if (shape == ErrorShape::kAnthropic) {
@@ -113,19 +119,22 @@ Json ErrorBody(const ApiError& error, ErrorShape shape, std::string_view request
   return {{"error", std::move(body)}};
 }
 
-void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape) {
-  HttpHeaders headers;
+void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape,
+               HttpHeaders headers) {
   if (error.retry_after_s > 0) {
     headers.emplace_back("Retry-After", StrCat(error.retry_after_s));
-  }
-  if (shape == ErrorShape::kAnthropic && !responder.request_id().empty()) {
-    headers.emplace_back(kRequestIdHeader, std::string(responder.request_id()));
   }
   // Messages quote what a client sent, which need not be UTF-8.
   responder.Send(error.http_status, "application/json",
                  ErrorBody(error, shape, responder.request_id())
                      .dump(-1, ' ', false, Json::error_handler_t::replace),
                  std::move(headers));
+}
+
+HttpHeaders RequestIdHeaders(const std::string& request_id, ErrorShape shape) {
+  HttpHeaders headers = {{"X-Request-Id", request_id}};
+  if (shape == ErrorShape::kAnthropic) headers.emplace_back("request-id", request_id);
+  return headers;
 }
 
 }  // namespace weft::serve

@@ -29,15 +29,18 @@ ApiError MakeError(int status, std::string type, std::string message);
 // FAILED_PRECONDITION and ALREADY_EXISTS 409, RESOURCE_EXHAUSTED 429 with Retry-After,
 // UNIMPLEMENTED 501, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, the rest 500.
 ApiError ToApiError(const Status& status);
+// The same of what is full now and will not be for long: with Retry-After, whatever the code.
+ApiError FullError(const Status& status);
 
 enum class ErrorShape { kOpenAi, kAnthropic, kLlama };
 
 // Anthropic's shape has the request's id in it.
 nlohmann::ordered_json ErrorBody(const ApiError& error, ErrorShape shape,
                                  std::string_view request_id = "");
-void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape);
-// By which Anthropic's clients know the request; in every answer to them.
-inline constexpr char kRequestIdHeader[] = "request-id";
+void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape,
+               HttpHeaders headers = {});
+// By which clients know the request, in every answer: Anthropic's look for a name of their own.
+HttpHeaders RequestIdHeaders(const std::string& request_id, ErrorShape shape);
 
 }  // namespace weft::serve
 

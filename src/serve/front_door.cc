@@ -1,6 +1,5 @@
 #include "serve/front_door.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -29,20 +28,17 @@ ApiError UnauthenticatedError(bool without_key) {
 // The server's responder, with headers of its own and an eye on what passes.
 class FrontDoor::CountingResponder : public HttpResponder {
  public:
-  // `options` outlive it.
-  CountingResponder(HttpResponder* inner, HttpHeaders headers, std::string request_id,
-                    const Options& options)
-      : inner_(*inner),
-        headers_(std::move(headers)),
-        request_id_(std::move(request_id)),
-        options_(options) {}
+  // `request` and `options` outlive it.
+  CountingResponder(HttpResponder* inner, const HttpRequest& request, const Options& options)
+      : inner_(*inner), request_(request), options_(options) {
+    if (request.route != nullptr) shape = request.route->shape;
+  }
 
   void Send(int status, std::string_view content_type, std::string body,
             HttpHeaders headers) override {
     status_ = status;
     // Before the client can ask again. What is only accepted is still to be worked on.
     if (status != 202) hold = {};
-    if (status >= 400) HideFolders(&body);
     Keep(body);
     inner_.Send(status, content_type, std::move(body), WithOurs(std::move(headers)));
   }
@@ -51,12 +47,6 @@ class FrontDoor::CountingResponder : public HttpResponder {
     return inner_.Begin(status, content_type, WithOurs(std::move(headers)));
   }
   bool Write(std::string_view data) override {
-    std::string error;
-    if (IsError(data)) {
-      error = data;
-      HideFolders(&error);
-      data = error;
-    }
     Keep(data);
     return inner_.Write(data);
   }
@@ -64,7 +54,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
     hold = {};
     inner_.End();
   }
-  std::string_view request_id() const override { return request_id_; }
+  std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return inner_.gone(); }
   void OnGone(std::function<void()> gone) override { inner_.OnGone(std::move(gone)); }
   void NoteTokens(const TurnTokens& tokens) override {
@@ -81,36 +71,18 @@ class FrontDoor::CountingResponder : public HttpResponder {
   const TurnTokens& tokens() const { return tokens_; }
   // What the answer warns of; empty where it does not.
   const std::string& warning() const { return warning_; }
-  void AddHeader(std::string name, std::string value) {
-    headers_.emplace_back(std::move(name), std::move(value));
-  }
 
-  ByteBudget::Hold hold;  // what the request takes
+  ErrorShape shape = ErrorShape::kOpenAi;  // of the answer
+  ByteBudget::Hold hold;                   // what the request takes
 
  private:
   HttpHeaders WithOurs(HttpHeaders headers) {
     for (const auto& [name, value] : headers) {
       if (name == kWarningHeader) warning_ = value;
     }
-    for (auto& [name, value] : headers_) {
-      const bool is_there =
-          std::any_of(headers.begin(), headers.end(),
-                      [&ours = name](const auto& header) { return header.first == ours; });
-      if (!is_there) headers.emplace_back(std::move(name), std::move(value));
-    }
+    for (auto& ours : options_.guard.CorsHeaders(request_)) headers.push_back(std::move(ours));
+    for (auto& ours : RequestIdHeaders(request_.id, shape)) headers.push_back(std::move(ours));
     return headers;
-  }
-  // An event of a stream, in the shape of any API.
-  static bool IsError(std::string_view event) {
-    const std::string_view begin = event.substr(0, 64);
-    return begin.find("{\"error\"") != begin.npos || begin.find("\"type\":\"error\"") != begin.npos;
-  }
-  void HideFolders(std::string* text) const {
-    for (const std::string& folder : options_.private_folders) {
-      for (size_t at = 0; (at = text->find(folder, at)) != text->npos;) {
-        text->erase(at, folder.size());
-      }
-    }
   }
   void Keep(std::string_view data) {
     if (!options_.log_text || text_.size() > kLoggedTextBytes) return;
@@ -118,8 +90,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   }
 
   HttpResponder& inner_;
-  HttpHeaders headers_;
-  const std::string request_id_;
+  const HttpRequest& request_;
   const Options& options_;
   int status_ = 500;
   std::string text_;
@@ -168,19 +139,9 @@ HttpServerHooks FrontDoor::Hooks() {
   return hooks;
 }
 
-HttpHeaders FrontDoor::AnswerHeaders(const HttpRequest& request) const {
-  HttpHeaders headers = options_.guard.CorsHeaders(request);
-  headers.emplace_back("X-Request-Id", request.id);
-  // Anthropic's clients look for it under this name.
-  if (request.route != nullptr && request.route->shape == ErrorShape::kAnthropic) {
-    headers.emplace_back(kRequestIdHeader, request.id);
-  }
-  return headers;
-}
-
 bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
   const int64_t start_us = NowMicros();
-  CountingResponder counting(&responder, AnswerHeaders(request), request.id, options_);
+  CountingResponder counting(&responder, request, options_);
   if (MayPass(request, counting)) return true;
   Finish(request, counting, start_us);
   return false;
@@ -188,16 +149,28 @@ bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
 
 void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
   const int64_t start_us = NowMicros();
-  CountingResponder counting(&responder, AnswerHeaders(request), request.id, options_);
+  CountingResponder counting(&responder, request, options_);
   Answer(request, counting);
   Finish(request, counting, start_us);
 }
 
+// Counts and logs it.
 void FrontDoor::Finish(const HttpRequest& request, const CountingResponder& responder,
                        int64_t start_us) const {
   host_.metrics().CountRequest(request.route == nullptr ? "none" : request.route->pattern,
                                responder.status());
-  Log(request, responder, NowMicros() - start_us);
+  LogRequest({.method = request.method,
+              .path = request.path,
+              .status = StrCat(responder.status()),
+              .duration_us = NowMicros() - start_us,
+              .tokens = responder.tokens(),
+              .key_name = request.key_name,
+              .gone = responder.gone(),
+              .id = request.id,
+              .warning = responder.warning(),
+              .with_text = options_.log_text,
+              .request_text = request.body,
+              .answer_text = responder.text()});
 }
 
 bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) const {
@@ -206,11 +179,10 @@ bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) cons
   const bool is_path = whole_server || SplitPath(request.path, &segments);
   if (!is_path) segments.clear();
   Router::Match match = router_.Find(request.method, segments);
-  // Anthropic's clients look for it under this name.
-  if (match.shape == ErrorShape::kAnthropic) responder.AddHeader(kRequestIdHeader, request.id);
+  responder.shape = match.shape;
   const bool is_public = match.route != nullptr && match.route->is_public;
-  const auto refuse = [&](const ApiError& error) {
-    SendError(responder, error, match.shape);
+  const auto refuse = [&](const ApiError& error, HttpHeaders headers = {}) {
+    SendError(responder, error, match.shape, std::move(headers));
     return false;
   };
   if (const auto refusal = options_.guard.Refusal(request, is_public)) return refuse(*refusal);
@@ -223,15 +195,13 @@ bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) cons
     return false;
   }
   request.route = match.route;
-  if (!is_public && !FindOwner(request, match.shape, responder)) return false;
+  if (!is_public && !FindOwner(request, responder)) return false;
   if (match.route == nullptr && !match.allowed.empty()) {
-    const ApiError error =
-        MakeError(405, "invalid_request_error",
-                  StrCat(Printable(request.method, 20), " is not possible here; allowed are ",
-                         StrJoin(match.allowed, ", ")));
-    responder.Send(405, "application/json", ErrorBody(error, match.shape, request.id).dump(),
-                   {{"Allow", StrJoin(match.allowed, ", ")}});
-    return false;
+    const std::string allowed = StrJoin(match.allowed, ", ");
+    return refuse(MakeError(405, "invalid_request_error",
+                            StrCat(Printable(request.method, 20),
+                                   " is not possible here; allowed are ", allowed)),
+                  {{"Allow", allowed}});
   }
   if (match.route == nullptr) {
     return refuse(ToApiError(NotFound("there is nothing at ", Printable(request.path, 200))));
@@ -241,8 +211,7 @@ bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) cons
   return true;
 }
 
-bool FrontDoor::FindOwner(HttpRequest& request, ErrorShape shape,
-                          CountingResponder& responder) const {
+bool FrontDoor::FindOwner(HttpRequest& request, CountingResponder& responder) const {
   const ApiKeys &keys = options_.keys, &operators = options_.metrics_keys;
   if (!keys.required() && !operators.required()) {
     request.is_operators = true;
@@ -255,7 +224,7 @@ bool FrontDoor::FindOwner(HttpRequest& request, ErrorShape shape,
   const bool may_ask = owner.has_value() || (as_operator.has_value() && for_operators) ||
                        (!keys.required() && !for_operators);
   if (!may_ask) {
-    SendError(responder, UnauthenticatedError(key.empty()), shape);
+    SendError(responder, UnauthenticatedError(key.empty()), responder.shape);
     return false;
   }
   if (owner.has_value()) request.domain = owner->domain;
@@ -268,15 +237,12 @@ void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
   if (route.needs_model && host_.phase() != Phase::kReady) {
     return SendError(responder, NotReadyError(host_), route.shape);
   }
-  responder.hold =
-      ByteBudget::Hold(&parsed_, request.domain.empty() ? request.address : request.domain);
-  // Whoever asks for nothing but a number is answered always.
-  const Status status =
-      request.body.empty() ? OkStatus() : responder.hold.Resize(EstimateParsedBytes(request.body));
-  if (!status.ok()) {
-    ApiError error = ToApiError(status);
-    error.retry_after_s = 1;
-    return SendError(responder, error, route.shape);
+  responder.hold = ByteBudget::Hold(&parsed_, request.Account());
+  // What has no body takes next to nothing, and is answered however full it is.
+  if (!request.body.empty()) {
+    const uint64_t bytes = EstimateParsedBytes(request.body);
+    const Status status = responder.hold.Resize(bytes);
+    if (!status.ok()) return SendError(responder, FullError(status), route.shape);
   }
   route.handler(request, responder);
 }
@@ -286,22 +252,6 @@ void FrontDoor::AnswerOptions(const std::vector<std::string>& segments,
   std::vector<std::string> allowed = router_.Find("OPTIONS", segments).allowed;
   allowed.emplace_back("OPTIONS");
   responder.Send(200, "", "", {{"Allow", StrJoin(allowed, ", ")}});
-}
-
-void FrontDoor::Log(const HttpRequest& request, const CountingResponder& responder,
-                    int64_t duration_us) const {
-  LogRequest({.method = request.method,
-              .path = request.path,
-              .status = StrCat(responder.status()),
-              .duration_us = duration_us,
-              .tokens = responder.tokens(),
-              .key_name = request.key_name,
-              .gone = responder.gone(),
-              .id = request.id,
-              .warning = responder.warning(),
-              .with_text = options_.log_text,
-              .request_text = request.body,
-              .answer_text = responder.text()});
 }
 
 }  // namespace weft::serve

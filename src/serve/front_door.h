@@ -28,11 +28,10 @@ class FrontDoor {
     // where no keys are in use.
     ApiKeys metrics_keys;
     HttpGuard guard;
-    // For all requests in work, their bodies as parsed, and what all of one key may take of
-    // that. Beyond it they are refused with 503 and 429.
+    // The memory that requests in work may take together, counted by what their bodies become
+    // when they are parsed; one more is answered with 503. One key (or address) may take half
+    // of it; one more of its own is answered with 429.
     uint64_t max_parsed_bytes = uint64_t{512} << 20;
-    // Folders that errors for clients do not tell, each with the slash at its end.
-    std::vector<std::string> private_folders;
     // Also the text of requests and answers goes to the log.
     bool log_text = false;
   };
@@ -54,14 +53,11 @@ class FrontDoor {
 
   // Whether it is to be read and handled; else it is answered.
   bool MayPass(HttpRequest& request, CountingResponder& responder) const;
-  bool FindOwner(HttpRequest& request, ErrorShape shape, CountingResponder& responder) const;
+  bool FindOwner(HttpRequest& request, CountingResponder& responder) const;
   void Answer(HttpRequest& request, CountingResponder& responder);
   void AnswerOptions(const std::vector<std::string>& segments, CountingResponder& responder) const;
-  HttpHeaders AnswerHeaders(const HttpRequest& request) const;
   void Finish(const HttpRequest& request, const CountingResponder& responder,
               int64_t start_us) const;
-  void Log(const HttpRequest& request, const CountingResponder& responder,
-           int64_t duration_us) const;
 
   const Options options_;
   const Router& router_;

@@ -43,6 +43,9 @@ struct HttpRequest {
   // The first header of that name, whatever its case; empty when there is none.
   std::string_view Header(std::string_view name) const;
 };
+  // Who is charged for what the request takes: its key's domain, or its address where it has
+  // none. Keys tell clients apart also where a proxy gives all of them one address.
+  std::string Account() const;
 
 // Fewer than `prompt` were cached or computed where the turn ended before its prompt was in.
 struct TurnTokens {

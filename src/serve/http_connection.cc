@@ -27,18 +27,6 @@ constexpr size_t kMaxPipelinedBytes = 256 << 10;
 // reset the connection before the client has read why.
 constexpr std::chrono::seconds kLinger{3};
 
-ApiError Busy(std::string message) {
-  ApiError error = MakeError(503, "unavailable_error", std::move(message));
-  error.retry_after_s = 1;
-  return error;
-}
-
-// A request's name from outside must be fit for a log line and a header.
-bool IsSaneId(std::string_view id) {
-  return !id.empty() && id.size() <= 128 &&
-         std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
-}
-
 std::string AddressOf(const HttpConnection::Socket& socket) {
   error_code error;
   const auto peer = socket.remote_endpoint(error);
@@ -77,8 +65,6 @@ HttpConnection::HttpConnection(Socket socket, ConnectionShared* shared,
       shared_(*shared),
       closed_callback_(std::move(closed)),
       address_(AddressOf(socket_)) {}
-
-HttpConnection::~HttpConnection() = default;
 
 void HttpConnection::Start() {
   SetDeadline(shared_.options.header_timeout);
@@ -172,10 +158,7 @@ void HttpConnection::OnHead() {
   if (!head.ok()) return Reject(ToApiError(head.status()));
   Admit(*std::move(head));
   if (exchange_ != nullptr) return;
-  // Keys tell clients apart also where a proxy gives all of them one address.
-  body_hold_ =
-      ByteBudget::Hold(&shared_.bodies, head_.domain.empty() ? StrCat("address ", address_)
-                                                             : StrCat("key ", head_.domain));
+  body_hold_ = ByteBudget::Hold(&shared_.bodies, head_.Account());
   body_deadline_ = Clock::now() + shared_.options.body_timeout;
   WaitForBody();
   if (parser_->is_done()) return;
@@ -219,7 +202,7 @@ StatusOr<HttpRequest> HttpConnection::ReadHead() const {
     request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
   const std::string_view id = request.Header("X-Request-Id");
-  request.id = IsSaneId(id) ? std::string(id) : NewRequestId();
+  request.id = IsSaneRequestId(id) ? std::string(id) : NewRequestId();
   request.address = address_;
   request.has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
   return request;
@@ -249,10 +232,7 @@ void HttpConnection::WaitForBody() {
 
 void HttpConnection::CountBody() {
   const Status status = body_hold_.Resize(parser_->get().body().size());
-  if (status.ok()) return;
-  ApiError error = ToApiError(status);
-  error.retry_after_s = 1;
-  Reject(error);
+  if (!status.ok()) Reject(FullError(status));
 }
 
 void HttpConnection::RejectParse(const error_code& error) {
@@ -281,16 +261,22 @@ void HttpConnection::Reject(const ApiError& error) {
     request.path = std::string(target.substr(0, target.find('?')));
   }
   request.id = NewRequestId();
-  const ErrorShape shape =
-      shared_.hooks.shape_of ? shared_.hooks.shape_of(request.path) : ErrorShape::kOpenAi;
-  if (shared_.hooks.rejected) {
-    shared_.hooks.rejected({.id = request.id,
-                            .method = request.method,
-                            .path = request.path,
-                            .status = error.http_status});
-  }
   exchange_ = NewExchange(std::move(request), /*keep_alive=*/false);
-  SendError(*exchange_, error, shape);
+  SendRejection(error);
+}
+
+// Of what is in exchange_ and reaches no handler.
+void HttpConnection::SendRejection(const ApiError& error) {
+  const HttpRequest& request = exchange_->request();
+  const auto& hooks = shared_.hooks;
+  if (hooks.rejected) {
+    hooks.rejected({.id = request.id,
+                    .method = request.method,
+                    .path = request.path,
+                    .status = error.http_status});
+  }
+  const ErrorShape shape = hooks.shape_of ? hooks.shape_of(request.path) : ErrorShape::kOpenAi;
+  SendError(*exchange_, error, shape, RequestIdHeaders(request.id, shape));
 }
 
 void HttpConnection::Dispatch() {
@@ -298,17 +284,8 @@ void HttpConnection::Dispatch() {
   head_.body = std::move(parser_->get().body());
   exchange_ = NewExchange(std::move(head_), keep_alive);
   ClearDeadline();
-  const auto exchange = exchange_;
-  if (shared_.submit(exchange)) return;
-  const ErrorShape shape = shared_.hooks.shape_of ? shared_.hooks.shape_of(exchange->request().path)
-                                                  : ErrorShape::kOpenAi;
-  if (shared_.hooks.rejected) {
-    shared_.hooks.rejected({.id = exchange->request().id,
-                            .method = exchange->request().method,
-                            .path = exchange->request().path,
-                            .status = 503});
-  }
-  SendError(*exchange, Busy("too many requests are waiting; try again later"), shape);
+  if (shared_.submit(exchange_)) return;
+  SendRejection(FullError(Unavailable("too many requests are waiting; try again later")));
 }
 
 std::shared_ptr<HttpExchange> HttpConnection::NewExchange(HttpRequest request, bool keep_alive) {

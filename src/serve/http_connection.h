@@ -50,7 +50,6 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // `closed` is called once, when the connection has ended.
   HttpConnection(Socket socket, ConnectionShared* shared,
                  std::function<void(HttpConnection*)> closed);
-  ~HttpConnection();
 
   void Start();
   // Instead of Start: one error for whatever is asked, and the end.
@@ -76,6 +75,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Dispatch();
   void RejectParse(const boost::system::error_code& error);
   void Reject(const ApiError& error);
+  void SendRejection(const ApiError& error);
   std::shared_ptr<HttpExchange> NewExchange(HttpRequest request, bool keep_alive);
   void Pump();
   void OnWritten(const boost::system::error_code& error, size_t n_bytes);

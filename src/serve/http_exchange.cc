@@ -36,6 +36,10 @@ std::string_view HttpRequest::Header(std::string_view name) const {
   return "";
 }
 
+std::string HttpRequest::Account() const {
+  return domain.empty() ? StrCat("address ", address) : StrCat("key ", domain);
+}
+
 std::string_view ReasonPhrase(int status) {
   static constexpr std::pair<int, std::string_view> kPhrases[] = {
       {200, "OK"},
@@ -174,7 +178,7 @@ void HttpExchange::HandlerReturned() {
   }
   if (nothing) {
     SendError(*this, ToApiError(Internal("the server failed to answer this request")),
-              ErrorShape::kOpenAi);
+              ErrorShape::kOpenAi, RequestIdHeaders(request_.id, ErrorShape::kOpenAi));
   } else {
     Kick();
   }

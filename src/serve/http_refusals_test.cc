@@ -191,6 +191,7 @@ TEST_F(ServerTest, MoreThanCanWaitAreRefused) {
     const std::string answer = clients[i]->Until("\r\n\r\n");
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 503 "));
     EXPECT_THAT(answer, HasSubstr("Retry-After: 1\r\n"));
+    EXPECT_THAT(answer, HasSubstr("X-Request-Id: ")) << "as in the log";
   }
   EXPECT_EQ(load_->waiting, 2);
   EXPECT_GE(load_->connections, 3);

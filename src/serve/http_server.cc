@@ -229,12 +229,7 @@ class Server : public HttpServer {
     connections_.insert(connection);
     load_->connections = static_cast<int64_t>(connections_.size());
     if (!refused) return connection->Start();
-    ApiError error;
-    error.http_status = 503;
-    error.type = "unavailable_error";
-    error.message = "too many connections are open; try again later";
-    error.retry_after_s = 1;
-    connection->Refuse(error);
+    connection->Refuse(FullError(Unavailable("too many connections are open; try again later")));
   }
 
   void Remove(HttpConnection* closed) {
@@ -287,6 +282,12 @@ std::string NewRequestId() {
     for (int i = 0; i < 16; ++i, bits >>= 4) id.push_back(kDigits[bits & 15]);
   }
   return id;
+}
+
+bool IsSaneRequestId(std::string_view id) {
+  constexpr size_t kMaxIdBytes = 128;
+  return !id.empty() && id.size() <= kMaxIdBytes &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
 }
 
 }  // namespace weft::serve

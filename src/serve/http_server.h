@@ -96,6 +96,8 @@ class HttpServer {
 
 // 32 random hexadecimal digits: the name of a request that brought none.
 std::string NewRequestId();
+// Whether a name from outside is fit for a line of the log and for a header.
+bool IsSaneRequestId(std::string_view id);
 
 }  // namespace weft::serve
 

@@ -2,23 +2,11 @@
 
 #include <absl/status/status.h>
 
-#include <algorithm>
-
 #include "base/strings.h"
 #include "serve/http_server.h"
 #include "serve/request_log.h"
 
 namespace weft::serve {
-namespace {
-
-constexpr size_t kMaxIdBytes = 128;
-
-bool IsFitForALine(const std::string& id) {
-  return !id.empty() && id.size() <= kMaxIdBytes &&
-         std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
-}
-
-}  // namespace
 
 grpc::Status ToGrpcStatus(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -52,7 +40,7 @@ void RpcCall::EndWith(grpc::ByteBuffer response) {
 }
 
 void RpcCall::SetId(const std::string& id) {
-  if (IsFitForALine(id)) id_ = id;
+  if (IsSaneRequestId(id)) id_ = id;
 }
 
 void RpcCall::Log(const grpc::Status& status) const {
