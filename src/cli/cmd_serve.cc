@@ -277,7 +277,6 @@ Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
   if (flags.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
   AllowManyDescriptors();
-  WEFT_ASSIGN_OR_RETURN(const std::string model_path, FindFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options,
                         DoorOptions(flags.door, flags.host));
   serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;

@@ -13,6 +13,7 @@
 #include "base/mapped_file.h"
 #include "base/strings.h"
 #include "serve/api_support.h"
+#include "serve/log.h"
 
 namespace weft::serve {
 namespace {
@@ -70,14 +71,15 @@ double MillisecondsSince(int64_t start_us) {
 Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string aside = StrCat(path, ".", NewId("", 8), ".new");
   std::error_code error;
-  Status status = WriteFile(aside, std::as_bytes(std::span(text)));
-  if (status.ok()) {
+  const Status written = WriteFile(aside, std::as_bytes(std::span(text)));
+  if (written.ok()) {
     std::filesystem::rename(aside, path, error);
-    if (error)
-      status = Internal("the file of the slot cannot be put in its place: ", error.message());
+    if (!error) return OkStatus();
   }
-  if (!status.ok()) std::filesystem::remove(aside, error);
-  return status;
+  LogLine(written.ok() ? StrCat("cannot put ", Printable(path, 300), " in place: ", error.message())
+                       : Message(written));
+  std::filesystem::remove(aside, error);
+  return Internal("filename: the file cannot be written; the server's log says why");
 }
 
 StatusOr<Json> Save(Host& host, const HttpRequest& request, const std::string& folder,
