@@ -264,7 +264,11 @@ class RowEncoder {
   // Counts a tensor that is copied.
   void Skip(const TensorInfo& tensor) { Advance(tensor.values()); }
 
-  const Status& error() const { return error_; }
+  // What was wrong with any of the values.
+  Status Finish() const {
+    WEFT_RETURN_IF_ERROR(file_.CheckUnchanged());
+    return error_;
+  }
 
  private:
   void EncodeGroup(const TensorInfo& tensor, DType type, int64_t begin) {
@@ -340,13 +344,12 @@ Status WriteChecked(const GgufWriter& writer, const RowEncoder& encoder, const s
   const std::string aside = path + ".unfinished";
   WEFT_RETURN_IF_ERROR(writer.Write(aside));
   std::error_code error;
-  if (!encoder.error().ok()) {
-    std::filesystem::remove(aside, error);
-    return encoder.error();
+  Status status = encoder.Finish();
+  if (status.ok()) {
+    std::filesystem::rename(aside, path, error);
+    if (!error) return OkStatus();
+    status = ErrnoStatus(error.value(), StrCat("cannot rename ", aside));
   }
-  std::filesystem::rename(aside, path, error);
-  if (!error) return OkStatus();
-  const Status status = ErrnoStatus(error.value(), StrCat("cannot rename ", aside));
   std::filesystem::remove(aside, error);
   return status;
 }

@@ -60,6 +60,9 @@ class Model {
   // files carry it.
   const std::string& fingerprint() const;
   int64_t weight_bytes() const;
+  // DATA_LOSS from when the file was cut short or written to since it was opened: parts of it
+  // are read while the model is used, so nothing more can be computed with it.
+  absl::Status CheckFile() const;
 
   // --- text -----------------------------------------------------------------
   // `add_special` puts BOS and the like where the model wants them;
@@ -79,6 +82,8 @@ class Model {
  private:
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
+  static absl::StatusOr<std::shared_ptr<const Model>> Build(std::shared_ptr<const ModelFile> file,
+                                                            const ModelOptions& options);
   const std::unique_ptr<Impl> impl_;
 };
 

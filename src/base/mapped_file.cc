@@ -5,11 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 namespace weft {
 namespace {
+
+// Held in one go: heads of files are read piece by piece. A multiple of any page's size.
+constexpr size_t kHoldBytes = size_t{256} << 10;
 
 uintptr_t PageSize() { return static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -35,11 +39,46 @@ StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) 
     }
     data = static_cast<const std::byte*>(mapping);
   }
-  return std::unique_ptr<MappedFile>(new MappedFile(path, std::move(fd), data, size));
+  return std::unique_ptr<MappedFile>(new MappedFile(path, std::move(fd), info.st_mtim, data, size));
 }
 
 MappedFile::~MappedFile() {
   if (size_ > 0) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+StatusOr<size_t> MappedFile::Hold(size_t n) {
+  if (n <= held_) return held_;
+  const size_t page = PageSize();
+  const size_t end = std::min(size_, (n + kHoldBytes - 1) / kHoldBytes * kHoldBytes);
+  std::byte* const begin = const_cast<std::byte*>(data_) + held_;
+  const size_t size = end - held_;
+  if (mmap(begin, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+      MAP_FAILED) {
+    return ErrnoStatus(errno, StrCat("cannot hold ", size, " bytes of ", Printable(path_, 300)));
+  }
+  WEFT_RETURN_IF_ERROR(ReadAt(fd_.get(), held_, std::span(begin, size), path_));
+  mprotect(begin, size, PROT_READ);
+  // The last page is whole in memory, also where the file ends inside it.
+  held_ = end == size_ ? (end + page - 1) / page * page : end;
+  return held_;
+}
+
+Status MappedFile::CheckUnchanged() const {
+  struct stat info;
+  if (fstat(fd_.get(), &info) != 0) {
+    return ErrnoStatus(errno, StrCat("cannot read ", Printable(path_, 300)));
+  }
+  const bool is_same = static_cast<size_t>(info.st_size) == size_ &&
+                       info.st_mtim.tv_sec == written_.tv_sec &&
+                       info.st_mtim.tv_nsec == written_.tv_nsec;
+  if (!is_same || guard_.damaged()) has_changed_ = true;
+  if (!has_changed_) return OkStatus();
+  if (static_cast<size_t>(info.st_size) < size_) {
+    return DataLoss(Printable(path_, 300), " became shorter while it was in use: it had ", size_,
+                    " bytes and has ", info.st_size, "; put the whole file there and start again");
+  }
+  return DataLoss(Printable(path_, 300), is_same ? " could not be read" : " was written to",
+                  " while it was in use; start again, and replace such a file by renaming another");
 }
 
 Status MappedFile::Read(std::span<const std::byte> bytes, std::span<std::byte> out) const {
@@ -56,9 +95,11 @@ void MappedFile::WillNeed(std::span<const std::byte> bytes) const {
 
 void MappedFile::Release(std::span<const std::byte> bytes) const {
   const uintptr_t page = PageSize();
-  const uintptr_t first = reinterpret_cast<uintptr_t>(bytes.data());
+  // What is held would not come back from the file.
+  const uintptr_t first = std::max(reinterpret_cast<uintptr_t>(bytes.data()),
+                                   reinterpret_cast<uintptr_t>(data_) + held_);
   const uintptr_t begin = (first + page - 1) / page * page;
-  const uintptr_t end = (first + bytes.size()) / page * page;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size()) / page * page;
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 

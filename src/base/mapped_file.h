@@ -1,13 +1,19 @@
 // A whole file mapped read-only into memory.
 //
 // The mapping lives and the file stays open as long as the object. Nothing here locks: a
-// MappedFile may be read from any thread once it is open. Whoever cuts the file short
-// meanwhile ends the program (SIGBUS) where the mapping is read: files in use are replaced
-// by renaming, never rewritten.
+// MappedFile may be read from any thread once it is open.
+//
+// Files in use are replaced by renaming, never rewritten. Whoever cuts the file short all the
+// same gives its readers zeros (MappingGuard), and whoever writes to it other bytes: what was
+// made of bytes() counts only if CheckUnchanged is OK after they were read.
 #ifndef WEFT_BASE_MAPPED_FILE_H_
 #define WEFT_BASE_MAPPED_FILE_H_
 
+#include <sys/types.h>
+
+#include <atomic>
 #include <cstddef>
+#include <ctime>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +21,7 @@
 #include <utility>
 
 #include "base/file_descriptor.h"
+#include "base/mapping_guard.h"
 #include "base/status.h"
 
 namespace weft {
@@ -32,6 +39,13 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
+  // Makes the first `n` bytes, or somewhat more, a copy in memory that no change of the file
+  // reaches. How many it has made so by now. REQUIRES: nobody else reads bytes() yet.
+  StatusOr<size_t> Hold(size_t n);
+
+  // DATA_LOSS from when the file has changed since it was opened, or could not be read.
+  Status CheckUnchanged() const;
+
   // Copies a part of bytes() to `out`, as long as it, by reading the file: without pages
   // of the mapping, and with an error where the file has become shorter.
   Status Read(std::span<const std::byte> bytes, std::span<std::byte> out) const;
@@ -43,13 +57,23 @@ class MappedFile {
   void Release(std::span<const std::byte> bytes) const;
 
  private:
-  MappedFile(std::string path, FileDescriptor fd, const std::byte* data, size_t size)
-      : path_(std::move(path)), fd_(std::move(fd)), data_(data), size_(size) {}
+  MappedFile(std::string path, FileDescriptor fd, timespec written, const std::byte* data,
+             size_t size)
+      : path_(std::move(path)),
+        fd_(std::move(fd)),
+        written_(written),
+        data_(data),
+        size_(size),
+        guard_(data, size) {}
 
   const std::string path_;
   const FileDescriptor fd_;
+  const timespec written_;  // the last time before it was opened
   const std::byte* const data_;
   const size_t size_;
+  const MappingGuard guard_;
+  size_t held_ = 0;
+  mutable std::atomic<bool> has_changed_{false};
 };
 
 // Reads a whole file into memory. Errors name the path and the reason; more than

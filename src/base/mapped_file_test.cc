@@ -1,5 +1,6 @@
 #include "base/mapped_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -80,6 +81,66 @@ TEST_F(MappedFileTest, ReadsPartsWithoutTheMapping) {
   const Status status = (*file)->Read((*file)->bytes().subspan(16), out);
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(Message(status), AllOf(HasSubstr(path), HasSubstr("shorter")));
+}
+
+TEST_F(MappedFileTest, AFileThatIsCutShortReadsAsZerosAndIsTold) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const std::string path = Write("file", std::string(100 * page, 'x'));
+  auto file = MappedFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE((*file)->CheckUnchanged().ok());
+  std::filesystem::resize_file(path, 10 * page);
+  for (const size_t at : {99 * page, 50 * page + 3, 10 * page}) {
+    EXPECT_EQ((*file)->bytes()[at], std::byte{0}) << at;
+  }
+  EXPECT_EQ(AsText((*file)->bytes().first(10 * page)), std::string(10 * page, 'x'));
+  const Status status = (*file)->CheckUnchanged();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status), AllOf(HasSubstr(path), HasSubstr("shorter"), HasSubstr("in use")));
+  // What was read as zeros does not become right again.
+  std::filesystem::resize_file(path, 100 * page);
+  EXPECT_EQ((*file)->CheckUnchanged().code(), StatusCode::kDataLoss);
+}
+
+TEST_F(MappedFileTest, WhatIsHeldStaysAsItWas) {
+  const std::string contents(1'000'000, 'x');
+  const std::string path = Write("file", contents);
+  auto file = MappedFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_GE(*(*file)->Hold(1), 1u);
+  const size_t held = *(*file)->Hold(500'001);
+  EXPECT_GE(held, 500'001u);
+  EXPECT_LT(held, contents.size());
+  EXPECT_EQ(*(*file)->Hold(17), held);
+  EXPECT_EQ(AsText((*file)->bytes()), contents);
+  std::filesystem::resize_file(path, 0);
+  (*file)->Release((*file)->bytes());
+  EXPECT_EQ(AsText((*file)->bytes().first(held)), contents.substr(0, held));
+  EXPECT_EQ((*file)->Hold(held + 1).status().code(), StatusCode::kDataLoss);
+  auto small = MappedFile::Open(Write("small", "a few words"));
+  ASSERT_TRUE(small.ok()) << small.status();
+  EXPECT_GE(*(*small)->Hold(11), 11u);
+  std::filesystem::resize_file(dir_ + "/small", 0);
+  EXPECT_EQ(AsText((*small)->bytes()), "a few words");
+}
+
+TEST_F(MappedFileTest, TellsWhenTheFileWasWrittenTo) {
+  const std::string path = Write("file", "a file of some words");
+  auto file = MappedFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE((*file)->CheckUnchanged().ok());
+  Write("other", "a file of four words");
+  std::filesystem::rename(dir_ + "/other", path);  // that is another file
+  EXPECT_TRUE((*file)->CheckUnchanged().ok());
+
+  auto other = MappedFile::Open(path);
+  ASSERT_TRUE(other.ok()) << other.status();
+  const timespec later[2] = {{.tv_sec = 2'000'000'000}, {.tv_sec = 2'000'000'000}};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), later, 0), 0);
+  const Status status = (*other)->CheckUnchanged();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status), AllOf(HasSubstr(path), HasSubstr("was written to")));
+  EXPECT_TRUE((*file)->CheckUnchanged().ok());
 }
 
 TEST_F(MappedFileTest, MapsAnEmptyFile) {

@@ -125,6 +125,7 @@ Status WriteTensor(const ModelFile& file, const std::string& name, const std::st
     Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
                values.data() + row * tensor.dims[0]);
   }
+  WEFT_RETURN_IF_ERROR(file.CheckUnchanged());
   return WriteFile(out, std::as_bytes(std::span(values)));
 }
 

@@ -198,6 +198,13 @@ void TellLongPrompts(serve::Host* host, serve::PromptLog* log) {
   log->Look(host->engine().Turns(), NowMicros());
 }
 
+// Once: the model's file has changed under the server, which answers no more.
+void TellFailure(const serve::Host& host, bool* told) {
+  if (*told || host.phase() != serve::Phase::kFailed) return;
+  *told = true;
+  serve::LogLine(StrCat("nothing more can be computed: ", host.phase_reason()));
+}
+
 // Lets what runs come to its end, at once after a second signal.
 Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer* server,
              serve::GrpcServer* grpc, serve::PromptLog* prompt_log, ServeSignals* signals) {
@@ -322,6 +329,7 @@ Status Serve(const ServeFlags& flags) {
 
   std::unique_ptr<serve::GrpcServer> grpc;
   serve::PromptLog prompt_log(serve::LogLine);
+  bool told_failure = false;
   while (true) {
     const ServeSignals::Cause cause = signals->Wait(kLookMs);
     if (cause == ServeSignals::Cause::kEnd) break;
@@ -332,6 +340,7 @@ Status Serve(const ServeFlags& flags) {
     }
     if (!outcome.ended()) continue;
     if (cause == ServeSignals::Cause::kTimeout) {
+      TellFailure(host, &told_failure);
       TellLongPrompts(&host, &prompt_log);
       CloseExpiredSessions(flags, &host);
       continue;

@@ -96,6 +96,7 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
                         StateMemory::Create(loaded.spec(), core->executor_.get(), memory));
   WEFT_RETURN_IF_ERROR(Annotate(core->WarmUp(), "the warm-up step failed: "));
   WEFT_RETURN_IF_ERROR(core->OpenStore());
+  WEFT_RETURN_IF_ERROR(loaded.CheckFile());
   return core;
 }
 

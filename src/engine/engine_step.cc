@@ -340,7 +340,10 @@ Status EngineCore::Begin(OpenStep* step) {
 StatusOr<bool> EngineCore::Advance(OpenStep* step, FunctionRef<bool()> pause) {
   const int64_t begin_us = NowMicros();
   const int64_t attention_ns = executor_->stage_stats().attention_ns;
-  WEFT_ASSIGN_OR_RETURN(const bool done, step->run->Advance(pause));
+  const StatusOr<bool> done = step->run->Advance(pause);
+  // What was computed from a file that has changed meanwhile is not to be used.
+  WEFT_RETURN_IF_ERROR(model_->CheckFile());
+  WEFT_RETURN_IF_ERROR(done.status());
   const int64_t took_us = NowMicros() - begin_us;
   step->cost.total_us += took_us;
   step->cost.attention_us += (executor_->stage_stats().attention_ns - attention_ns) / 1000;

@@ -102,6 +102,7 @@ StatusOr<EngineCore::Submitted> EngineCore::SubmitOnce(std::string_view domain,
 StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const TurnOptions& options,
                                                     bool closes_session) {
   if (!admitting_) return Unavailable("the engine is shutting down");
+  WEFT_RETURN_IF_ERROR(model_->CheckFile());
   WEFT_RETURN_IF_ERROR(ValidateTurn(*session, options));
   const int64_t waiting = static_cast<int64_t>(queued_.size());
   const int64_t places = options_.max_running - static_cast<int64_t>(running_.size());

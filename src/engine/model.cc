@@ -128,6 +128,14 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path
 
 absl::StatusOr<std::shared_ptr<const Model>> Model::FromFile(std::shared_ptr<const ModelFile> file,
                                                              const ModelOptions& options) {
+  auto model = Build(file, options);
+  // If the file changed meanwhile, whatever else is wrong comes from that.
+  WEFT_RETURN_IF_ERROR(file->CheckUnchanged());
+  return model;
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const ModelFile> file,
+                                                          const ModelOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->file = file;
   impl->backend = options.backend_object;
@@ -160,6 +168,7 @@ const std::string& Model::name() const { return impl_->name; }
 int64_t Model::n_vocab() const { return spec().n_vocab; }
 int64_t Model::context_tokens() const { return impl_->context_tokens; }
 int64_t Model::weight_bytes() const { return impl_->weights->memory_bytes(); }
+absl::Status Model::CheckFile() const { return impl_->file->CheckUnchanged(); }
 
 const std::string& Model::fingerprint() const {
   std::call_once(impl_->fingerprint_once, [this] {

@@ -31,7 +31,8 @@ constexpr uint64_t kMinArrayBytes = 4 + 8;
 
 class Parser {
  public:
-  Parser(std::string_view path, std::span<const std::byte> bytes) : path_(path), bytes_(bytes) {}
+  Parser(std::string_view path, std::span<const std::byte> bytes, const HoldBytes& hold)
+      : path_(path), bytes_(bytes), hold_(hold), held_(hold ? 0 : bytes.size()) {}
 
   StatusOr<GgufContents> Run() {
     WEFT_RETURN_IF_ERROR(ReadHeader());
@@ -46,9 +47,19 @@ class Parser {
  private:
   uint64_t left() const { return bytes_.size() - position_; }
 
+  // Whether the next `size` bytes are there.
+  bool Reach(uint64_t size) {
+    if (size > left()) return false;
+    if (position_ + size <= held_) return true;
+    const StatusOr<size_t> held = hold_(position_ + size);
+    if (held.ok()) held_ = *held;
+    held_status_ = held.status();
+    return held.ok();
+  }
+
   template <typename T>
   bool Read(T* value) {
-    if (left() < sizeof(T)) return false;
+    if (!Reach(sizeof(T))) return false;
     std::memcpy(value, bytes_.data() + position_, sizeof(T));
     position_ += sizeof(T);
     return true;
@@ -56,7 +67,7 @@ class Parser {
 
   bool ReadString(std::string_view* text) {
     uint64_t size;
-    if (!Read(&size) || size > left()) return false;
+    if (!Read(&size) || !Reach(size)) return false;
     *text = {reinterpret_cast<const char*>(bytes_.data()) + position_, static_cast<size_t>(size)};
     position_ += size;
     return true;
@@ -68,6 +79,7 @@ class Parser {
     return InvalidArgument(Printable(path_, 300), ": ", place_, ": ", what...);
   }
   Status Truncated() const {
+    WEFT_RETURN_IF_ERROR(held_status_);
     return DataLoss(Printable(path_, 300), ": ", place_, ": the file ends inside it, after ",
                     bytes_.size(), " bytes: it is truncated or damaged");
   }
@@ -76,6 +88,7 @@ class Parser {
   Status ReadMetadata();
   Status ReadValue(MetaType type, MetaValue* value);
   StatusOr<MetaArray> ReadArray(int depth);
+  Status ReadItems(MetaType type, uint64_t count, int depth, MetaArray* array);
   template <typename Stored, typename Wide>
   Status ReadNumber(MetaValue* value);
   template <typename Stored, typename Wide>
@@ -95,6 +108,9 @@ class Parser {
 
   const std::string_view path_;
   const std::span<const std::byte> bytes_;
+  const HoldBytes& hold_;
+  uint64_t held_;  // of bytes_, may be read
+  Status held_status_;
   uint64_t position_ = 0;  // at most bytes_.size()
   std::string place_;      // what is being read, for errors
   uint64_t n_tensors_ = 0;
@@ -106,8 +122,10 @@ class Parser {
 };
 
 Status Parser::ReadHeader() {
+  place_ = "the header";
   const std::string shown = Printable(path_, 300);
   if (bytes_.empty()) return InvalidArgument(shown, " is empty, not a GGUF model file");
+  if (!Reach(std::min<size_t>(bytes_.size(), gguf::kMagic.size()))) return Truncated();
   const std::string_view start(reinterpret_cast<const char*>(bytes_.data()),
                                std::min<size_t>(bytes_.size(), gguf::kMagic.size()));
   if (start != gguf::kMagic) {
@@ -115,7 +133,6 @@ Status Parser::ReadHeader() {
                            "\" where \"GGUF\" should stand");
   }
   position_ = gguf::kMagic.size();
-  place_ = "the header";
   uint32_t version;
   if (!Read(&version)) return Truncated();
   // A big-endian file shows its small version number in the upper half.
@@ -292,55 +309,45 @@ Status Parser::ReadArrays(uint64_t count, int depth, MetaArray* array) {
   return OkStatus();
 }
 
+Status Parser::ReadItems(MetaType type, uint64_t count, int depth, MetaArray* array) {
+  switch (type) {
+    case MetaType::kUint8:
+      return ReadNumbers<uint8_t, uint64_t>(count, array);
+    case MetaType::kInt8:
+      return ReadNumbers<int8_t, int64_t>(count, array);
+    case MetaType::kUint16:
+      return ReadNumbers<uint16_t, uint64_t>(count, array);
+    case MetaType::kInt16:
+      return ReadNumbers<int16_t, int64_t>(count, array);
+    case MetaType::kUint32:
+      return ReadNumbers<uint32_t, uint64_t>(count, array);
+    case MetaType::kInt32:
+      return ReadNumbers<int32_t, int64_t>(count, array);
+    case MetaType::kUint64:
+      return ReadNumbers<uint64_t, uint64_t>(count, array);
+    case MetaType::kInt64:
+      return ReadNumbers<int64_t, int64_t>(count, array);
+    case MetaType::kFloat32:
+      return ReadNumbers<float, double>(count, array);
+    case MetaType::kFloat64:
+      return ReadNumbers<double, double>(count, array);
+    case MetaType::kBool:
+      return ReadBools(count, array);
+    case MetaType::kString:
+      return ReadStrings(count, array);
+    case MetaType::kArray:
+      return ReadArrays(count, depth, array);
+  }
+  return Error("its items have an unknown type");
+}
+
 // `depth` is 1 for an array that is a value itself.
 StatusOr<MetaArray> Parser::ReadArray(int depth) {
   WEFT_ASSIGN_OR_RETURN(const MetaType type, ReadType());
   uint64_t count;
   if (!Read(&count)) return Truncated();
   MetaArray array;
-  Status status;
-  switch (type) {
-    case MetaType::kUint8:
-      status = ReadNumbers<uint8_t, uint64_t>(count, &array);
-      break;
-    case MetaType::kInt8:
-      status = ReadNumbers<int8_t, int64_t>(count, &array);
-      break;
-    case MetaType::kUint16:
-      status = ReadNumbers<uint16_t, uint64_t>(count, &array);
-      break;
-    case MetaType::kInt16:
-      status = ReadNumbers<int16_t, int64_t>(count, &array);
-      break;
-    case MetaType::kUint32:
-      status = ReadNumbers<uint32_t, uint64_t>(count, &array);
-      break;
-    case MetaType::kInt32:
-      status = ReadNumbers<int32_t, int64_t>(count, &array);
-      break;
-    case MetaType::kUint64:
-      status = ReadNumbers<uint64_t, uint64_t>(count, &array);
-      break;
-    case MetaType::kInt64:
-      status = ReadNumbers<int64_t, int64_t>(count, &array);
-      break;
-    case MetaType::kFloat32:
-      status = ReadNumbers<float, double>(count, &array);
-      break;
-    case MetaType::kFloat64:
-      status = ReadNumbers<double, double>(count, &array);
-      break;
-    case MetaType::kBool:
-      status = ReadBools(count, &array);
-      break;
-    case MetaType::kString:
-      status = ReadStrings(count, &array);
-      break;
-    case MetaType::kArray:
-      status = ReadArrays(count, depth, &array);
-      break;
-  }
-  WEFT_RETURN_IF_ERROR(status);
+  WEFT_RETURN_IF_ERROR(ReadItems(type, count, depth, &array));
   return array;
 }
 
@@ -473,8 +480,9 @@ Status Parser::CheckOverlap() {
 
 }  // namespace
 
-StatusOr<GgufContents> ParseGguf(std::string_view path, std::span<const std::byte> bytes) {
-  return Parser(path, bytes).Run();
+StatusOr<GgufContents> ParseGguf(std::string_view path, std::span<const std::byte> bytes,
+                                 const HoldBytes& hold) {
+  return Parser(path, bytes, hold).Run();
 }
 
 Status GgufKeyError(std::string_view path, std::string_view key, std::string_view what) {

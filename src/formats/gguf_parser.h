@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -26,9 +27,14 @@ struct GgufContents {
   std::vector<TensorInfo> tensors;            // in file order, names unique
 };
 
+// Makes sure that the first `n` bytes stay as they are, and tells how many do.
+using HoldBytes = std::function<StatusOr<size_t>(size_t n)>;
+
 // Memory used is at most a small multiple of the bytes given, whatever counts
-// they claim. `path` is for errors, which are one sentence.
-StatusOr<GgufContents> ParseGguf(std::string_view path, std::span<const std::byte> bytes);
+// they claim. `path` is for errors, which are one sentence. Bytes that may change are not
+// looked at before `hold` was called for them; empty: none do.
+StatusOr<GgufContents> ParseGguf(std::string_view path, std::span<const std::byte> bytes,
+                                 const HoldBytes& hold = {});
 
 // "<path>: key <key>: <what>" and "<path>: tensor <tensor>: <what>".
 Status GgufKeyError(std::string_view path, std::string_view key, std::string_view what);

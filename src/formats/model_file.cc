@@ -11,6 +11,10 @@
 namespace weft {
 namespace {
 
+// Metadata and the list of tensors are copied: ten times the largest in the field. A file's
+// size costs nothing where it has holes.
+constexpr size_t kMostHeldBytes = size_t{256} << 20;
+
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
 // A path of the form "PREFIX-00002-of-00003.gguf".
@@ -112,7 +116,8 @@ StatusOr<std::shared_ptr<const ModelFile>> ModelFile::Open(const std::string& pa
   file->path_ = path;
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> mapping, MappedFile::Open(path));
   file->parts_.push_back(std::move(mapping));
-  WEFT_RETURN_IF_ERROR(file->Parse(file->parts_[0]->bytes()));
+  MappedFile* const first = file->parts_[0].get();
+  WEFT_RETURN_IF_ERROR(file->Parse(first->bytes(), first));
   WEFT_RETURN_IF_ERROR(file->AddOtherParts(options));
   WEFT_RETURN_IF_ERROR(file->IndexTensors());
   if (options.progress) options.progress(1.0);
@@ -127,7 +132,7 @@ StatusOr<std::shared_ptr<const ModelFile>> ModelFile::FromBytes(std::string name
     return InvalidArgument(Printable(file->path_, 300), ": its bytes must start at a multiple of ",
                            gguf::kMinAlignment, " in memory");
   }
-  WEFT_RETURN_IF_ERROR(file->Parse(bytes));
+  WEFT_RETURN_IF_ERROR(file->Parse(bytes, nullptr));
   WEFT_ASSIGN_OR_RETURN(const int64_t count, file->GetIntOr("split.count", 1));
   if (count > 1) {
     return file->KeyError("split.count", "one part of a split model cannot be used from memory");
@@ -136,8 +141,17 @@ StatusOr<std::shared_ptr<const ModelFile>> ModelFile::FromBytes(std::string name
   return std::shared_ptr<const ModelFile>(std::move(file));
 }
 
-Status ModelFile::Parse(std::span<const std::byte> bytes) {
-  WEFT_ASSIGN_OR_RETURN(GgufContents contents, ParseGguf(path_, bytes));
+// `mapping`: where the bytes lie, null where they cannot change.
+Status ModelFile::Parse(std::span<const std::byte> bytes, MappedFile* mapping) {
+  HoldBytes hold;
+  if (mapping != nullptr) {
+    hold = [this, mapping](size_t n) -> StatusOr<size_t> {
+      if (n <= kMostHeldBytes) return mapping->Hold(n);
+      return ResourceExhausted(Printable(path_, 300), ": its metadata has more than ",
+                               HumanBytes(kMostHeldBytes), ", the most that is supported");
+    };
+  }
+  WEFT_ASSIGN_OR_RETURN(GgufContents contents, ParseGguf(path_, bytes, hold));
   version_ = contents.version;
   file_bytes_ = bytes.size();
   metadata_ = std::move(contents.metadata);
@@ -172,7 +186,7 @@ Status ModelFile::AddOtherParts(const OpenOptions& options) {
       return Annotate(mapping.status(), "part ", i + 1, " of ", count, " of the model: ");
     }
     parts_.push_back(*std::move(mapping));
-    WEFT_RETURN_IF_ERROR(part.Parse(parts_.back()->bytes()));
+    WEFT_RETURN_IF_ERROR(part.Parse(parts_.back()->bytes(), parts_.back().get()));
     WEFT_RETURN_IF_ERROR(CheckPart(part, i, count));
     tensors_.insert(tensors_.end(), part.tensors_.begin(), part.tensors_.end());
     file_bytes_ += part.file_bytes_;
@@ -354,6 +368,13 @@ Status ModelFile::Read(const TensorInfo& tensor, int64_t offset, std::span<std::
       tensor.data.subspan(static_cast<size_t>(offset), out.size());
   if (const MappedFile* part = PartOf(tensor)) return part->Read(from, out);
   std::ranges::copy(from, out.begin());
+  return OkStatus();
+}
+
+Status ModelFile::CheckUnchanged() const {
+  for (const std::unique_ptr<MappedFile>& part : parts_) {
+    WEFT_RETURN_IF_ERROR(part->CheckUnchanged());
+  }
   return OkStatus();
 }
 

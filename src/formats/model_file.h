@@ -5,7 +5,9 @@
 // validated when it was opened: offsets, sizes, alignment, types, counts, names.
 // Names (of keys and tensors) are valid UTF-8 without control characters;
 // string values may be any bytes. It is immutable and may be read from any
-// thread; views it returns live as long as it does.
+// thread; views it returns live as long as it does. Metadata and names stay what
+// they were when it was opened; tensors do as long as nobody writes to the file
+// (CheckUnchanged).
 //
 // A tensor's data begins at a multiple of the file's alignment, which is at
 // least 8 bytes and 32 in practice: wide enough for every element type, not for
@@ -121,13 +123,17 @@ class ModelFile {
   // not its mapping. Fails where the file has become shorter or cannot be read.
   Status Read(const TensorInfo& tensor, int64_t offset, std::span<std::byte> out) const;
 
+  // DATA_LOSS from when the file was written to or cut short since it was opened, or could
+  // not be read: what was made of a tensor's data counts only if this is OK afterwards.
+  Status CheckUnchanged() const;
+
   // Advice to the kernel about a tensor's pages, or those of a part of it; see MappedFile.
   void WillNeed(const TensorInfo& tensor) const;
   void Release(const TensorInfo& tensor, std::span<const std::byte> bytes) const;
 
  private:
   ModelFile() = default;
-  Status Parse(std::span<const std::byte> bytes);
+  Status Parse(std::span<const std::byte> bytes, MappedFile* mapping);
   Status AddOtherParts(const OpenOptions& options);
   Status CheckPart(const ModelFile& part, int64_t no, int64_t count) const;
   Status IndexTensors();

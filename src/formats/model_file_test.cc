@@ -270,6 +270,30 @@ TEST_F(SplitTest, OpensAllParts) {
   EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
 }
 
+TEST_F(SplitTest, NamesAndMetadataStayWhenAPartIsCutShort) {
+  WriteThree();
+  const auto file = ModelFile::Open(Path(1, 3));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE((*file)->CheckUnchanged().ok());
+  for (int no = 1; no <= 3; ++no) std::filesystem::resize_file(Path(no, 3), 0);
+  EXPECT_EQ(*(*file)->GetString("general.architecture"), "llama");
+  EXPECT_EQ((*file)->FindTensor("t2"), 2);
+  const Status status = (*file)->CheckUnchanged();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status), AllOf(HasSubstr(Path(1, 3)), HasSubstr("became shorter")));
+}
+
+// A string that claims to be as long as the file, which is mostly holes.
+TEST_F(SplitTest, MetadataWithoutEndIsRefused) {
+  constexpr uint64_t kBytes = uint64_t{1} << 34;
+  Raw raw;
+  raw.Header(0, 1).Str("key").Type(MetaType::kString).U64(kBytes - 1000);
+  const std::string path = dir_ + "/holes.gguf";
+  ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(raw.str()))).ok());
+  std::filesystem::resize_file(path, kBytes);
+  EXPECT_THAT(OpenError(path), AllOf(HasSubstr(path), HasSubstr("the most that is supported")));
+}
+
 TEST_F(SplitTest, ALaterPartPointsToTheFirst) {
   WriteThree();
   EXPECT_THAT(OpenError(Path(2, 3)), AllOf(HasSubstr("part 2"), HasSubstr(Path(1, 3))));

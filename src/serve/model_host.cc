@@ -160,6 +160,12 @@ Status ModelHost::TryLoad() {
   return OkStatus();
 }
 
+// Whoever looks after the server is to see at once that it can answer no more.
+Phase ModelHost::phase() const {
+  const Phase phase = phase_.load(std::memory_order_acquire);
+  return phase == Phase::kReady && !model_->CheckFile().ok() ? Phase::kFailed : phase;
+}
+
 std::string ModelHost::phase_reason() const {
   switch (phase()) {
     case Phase::kLoading:
@@ -169,7 +175,9 @@ std::string ModelHost::phase_reason() const {
     case Phase::kDraining:
       return "the server is shutting down";
     case Phase::kFailed:
-      return "the model could not be loaded; the log of the server says why";
+      return phase_.load(std::memory_order_acquire) == Phase::kReady
+                 ? std::string(Message(model_->CheckFile()))
+                 : "the model could not be loaded; the log of the server says why";
   }
   return "";
 }

@@ -48,7 +48,7 @@ class ModelHost : public Host {
   // Once.
   void StartLoading();
 
-  Phase phase() const override { return phase_.load(std::memory_order_acquire); }
+  Phase phase() const override;
   std::string phase_reason() const override;
   Engine& engine() override { return *engine_; }
   const Model& model() const override { return *model_; }

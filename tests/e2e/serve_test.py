@@ -170,6 +170,26 @@ class LifeTest(ServeTest):
             self.assertIn(reason, result.err)
             self.assertNotIn("listening", result.err)
 
+    def test_a_model_file_that_is_cut_short_ends_requests_and_not_the_server(self):
+        model = self.dir / "cut.gguf"
+        model.write_bytes(self.model.read_bytes())
+        with Server(model, "--backend", "reference") as server:
+            server.ready()
+            self.assertEqual(server.complete("The loom").status, 200)
+            with server.open("POST", "/completion", {
+                    "prompt": "The loom", "n_predict": -1, "ignore_eos": True, "stream": True}) as stream:
+                self.assertIn(b"data:", stream.readline())
+                os.truncate(model, 100_000)
+                rest = stream.read().decode()
+            self.assertIn("became shorter while it was in use", rest)
+            for answer in (server.complete("The loom"), server.ask("GET", "/health"),
+                           server.ask("POST", "/v1/completions", {"prompt": "The loom"})):
+                self.assertEqual(answer.status, 503, answer)
+                self.assertIn("cut.gguf", str(answer))
+            self.assertEqual(server.ask("GET", "/metrics").status, 200)
+            server.until(lambda: "nothing more can be computed" in server.log, "it is not logged")
+            self.assertEqual(server.end(), 0, server.log)
+
     def test_wrong_flags_are_told_before_anything_is_loaded(self):
         keys = self.dir / "no_keys.txt"
         keys.write_text("# nothing\n")
