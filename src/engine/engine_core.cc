@@ -94,6 +94,7 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   memory.checkpoint_tokens = options.checkpoint_tokens;
   WEFT_ASSIGN_OR_RETURN(core->memory_,
                         StateMemory::Create(loaded.spec(), core->executor_.get(), memory));
+  core->idle_ = std::make_unique<IdleSessions>(&core->sessions_, core->memory_.get());
   WEFT_RETURN_IF_ERROR(Annotate(core->WarmUp(), "the warm-up step failed: "));
   WEFT_RETURN_IF_ERROR(core->OpenStore());
   WEFT_RETURN_IF_ERROR(loaded.CheckFile());
@@ -131,6 +132,7 @@ Status EngineCore::WarmUp() {
 Status EngineCore::CheckIntegrity() {
   if (disk_ != nullptr) WEFT_RETURN_IF_ERROR(disk_->CheckIntegrity());
   WEFT_RETURN_IF_ERROR(memory_->CheckIntegrity(sessions_));
+  WEFT_RETURN_IF_ERROR(idle_->CheckIntegrity());
   Publish();
   return CheckPublished();
 }

@@ -28,6 +28,7 @@
 #include "engine/active_turn.h"
 #include "engine/disk_tier.h"
 #include "engine/engine_view.h"
+#include "engine/idle_sessions.h"
 #include "engine/session_store.h"
 #include "engine/session_table.h"
 #include "engine/state_keeper.h"
@@ -126,6 +127,9 @@ class EngineCore {
   // From now on readers are told that the engine has shut down.
   void CloseView() { view_->Close(); }
 
+  // What walks over the table of sessions have cost so far (SessionTable::n_visited).
+  int64_t sessions_visited() const { return sessions_.n_visited(); }
+
   const Model& model() const { return *model_; }
   const EngineOptions& options() const { return options_; }
 
@@ -172,7 +176,9 @@ class EngineCore {
   void StartRestore(Session* session, const Reply& reply);
   void RestoreForTurn(Session* session);
   void FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply);
-  void EndFileWork(Session* session);
+  // Between the two it has `file_work`. A session that was closed meanwhile is no error.
+  void BeginFileWork(Session* session);
+  void EndFileWork(SessionId id);
   void RenameFile(Session* session, const std::string& old_name, const Reply& reply);
   void CloseNow(Session* session, bool forget, const Reply& reply);
   // Saves that wait until those before are written: each holds a copy of its session.
@@ -190,7 +196,7 @@ class EngineCore {
   bool CloseIdleOf(std::string_view domain);
 
   // What readers see.
-  // The session is to be published anew.
+  // Something of the session has changed, or is about to: it is published anew.
   void Touch(Session* session);
   void Put(Session* session);
   void PutStalePlaces();
@@ -248,7 +254,7 @@ class EngineCore {
   std::vector<StepPart> PlanShortStep() const;
   std::vector<StepPart> PlanFirstLane() const;
   void PrepareParts(std::vector<StepPart>* parts);
-  bool OthersWillFreeMemory(const Lane* self) const;
+  bool OthersWillFreeMemory(const Lane* self);
   bool ResumePreempted(bool nobody_runs);
   Status MakeRoomFor(const StepPart& part, const std::vector<StepPart>& prepared);
   bool GiveUpIdleState();
@@ -283,6 +289,7 @@ class EngineCore {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<StateMemory> memory_;
   SessionTable sessions_;
+  std::unique_ptr<IdleSessions> idle_;
   std::unique_ptr<SessionStore> store_;  // null without a state directory
   std::unique_ptr<DiskTier> disk_;       // null without one, or without the prefix cache
   std::unique_ptr<StateKeeper> keeper_;  // null without a state directory

@@ -67,11 +67,9 @@ void EngineCore::WriteInstead(Session* session, std::vector<TokenId> tokens, con
   const SessionId id = session->id;
   keeper_->Forget(session);
   session->keep_again = false;
-  session->file_work = true;
-  ++file_works_;
+  BeginFileWork(session);
   keeper_->WriteTokens(session, std::move(tokens), [this, id, reply](const Status& status) {
-    --file_works_;
-    if (Session* const self = sessions_.Find(id)) EndFileWork(self);
+    EndFileWork(id);
     reply(status);
     if (Session* const self = sessions_.Find(id)) RestoreForTurn(self);
   });
@@ -143,8 +141,7 @@ bool EngineCore::StartLoad(Session* session, int64_t max_tokens, std::function<v
   load.max_tokens = max_tokens;
   load.from = load.computed = session->computed;
   load.done = std::move(done);
-  session->file_work = true;
-  ++file_works_;
+  BeginFileWork(session);
   loads_[session->id.value] = std::move(load);
   ReadRun(session->id);
   return true;
@@ -222,10 +219,8 @@ void EngineCore::AbandonLoad(Session* session) {
   if (found == loads_.end()) return;
   const bool begun = session->computed != found->second.from;
   if (begun && !memory_->blocks_stand_alone()) memory_->Drop(session);
-  Touch(session);
   loads_.erase(found);
-  --file_works_;
-  EndFileWork(session);
+  EndFileWork(session->id);
 }
 
 void EngineCore::EndLoad(SessionId id) {
@@ -233,11 +228,9 @@ void EngineCore::EndLoad(SessionId id) {
   if (found == loads_.end()) return;
   const DiskLoad load = std::move(found->second);
   loads_.erase(found);
-  --file_works_;
   Session* const session = sessions_.Find(id);
   session->from_disk += std::max<int64_t>(0, session->computed - load.from);
-  Touch(session);
-  EndFileWork(session);
+  EndFileWork(id);
   load.done();
 }
 

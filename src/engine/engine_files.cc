@@ -134,8 +134,7 @@ bool EngineCore::SaveHasRoom(const Session& session) const {
 }
 
 void EngineCore::StartSave(Session* session, bool park, bool free_now, const Reply& reply) {
-  session->file_work = true;
-  ++file_works_;
+  BeginFileWork(session);
   saves_.push_back({session->id, park, free_now, reply});
   PumpSaves();
 }
@@ -150,8 +149,7 @@ void EngineCore::PumpSaves() {
       SaveNow(session, save.park, save.free_now, save.reply);
       continue;
     }
-    --file_works_;
-    if (session != nullptr) EndFileWork(session);
+    EndFileWork(save.id);
     save.reply(DeadlineExceeded("the time for saving was over"));
   }
 }
@@ -159,8 +157,7 @@ void EngineCore::PumpSaves() {
 void EngineCore::SaveNow(Session* session, bool park, bool free_now, const Reply& reply) {
   auto snapshot = SnapshotOf(*session);
   if (!snapshot.ok()) {
-    --file_works_;
-    EndFileWork(session);
+    EndFileWork(session->id);
     return reply(snapshot.status());
   }
   const int64_t bytes = memory_->BytesOf(*session);
@@ -174,7 +171,7 @@ void EngineCore::SaveNow(Session* session, bool park, bool free_now, const Reply
   store_->Save(session->domain, session->name, *std::move(snapshot),
                [this, id = session->id, version = session->changes, park, n_tokens, bytes,
                 reply](const Status& status) {
-                 --file_works_;
+                 EndFileWork(id);
                  save_bytes_ -= bytes;
                  Session* const self = sessions_.Find(id);
                  if (self != nullptr && status.ok()) {
@@ -187,8 +184,17 @@ void EngineCore::SaveNow(Session* session, bool park, bool free_now, const Reply
                });
 }
 
+void EngineCore::BeginFileWork(Session* session) {
+  ++file_works_;
+  Touch(session);
+  session->file_work = true;
+}
+
 // What waited for the file runs next, as if it had been posted now.
-void EngineCore::EndFileWork(Session* session) {
+void EngineCore::EndFileWork(SessionId id) {
+  --file_works_;
+  Session* const session = sessions_.Find(id);
+  if (session == nullptr) return;
   Touch(session);
   session->file_work = false;
   for (auto& waiting : session->after_file_work) post_back_(std::move(waiting));
@@ -198,7 +204,6 @@ void EngineCore::EndFileWork(Session* session) {
 void EngineCore::FinishSave(SessionId id, bool park, int64_t n_tokens, const Status& status) {
   Session* const session = sessions_.Find(id);
   if (session == nullptr) return;
-  EndFileWork(session);
   if (!status.ok()) {
     session->note = StrCat("saving failed: ", Message(status));
   } else {
@@ -235,11 +240,10 @@ void EngineCore::Restore(SessionId id, const Reply& reply) {
 
 void EngineCore::StartRestore(Session* session, const Reply& reply) {
   const SessionId id = session->id;
-  session->file_work = true;
+  BeginFileWork(session);
   session->restoring = true;
-  ++file_works_;
   store_->Load(session->domain, session->name, [this, id, reply](StatusOr<SessionSnapshot> loaded) {
-    --file_works_;
+    EndFileWork(id);
     FinishRestore(id, std::move(loaded), reply);
   });
 }
@@ -248,7 +252,6 @@ void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, c
   Session* const session = sessions_.Find(id);
   if (session == nullptr) return reply(NotFound("the session was closed meanwhile"));
   session->restoring = false;
-  EndFileWork(session);
   if (loaded.ok()) {
     // The backend trusts tokens; a file is not trusted.
     const auto outside = [&](TokenId token) { return token < 0 || token >= model_->n_vocab(); };
@@ -280,6 +283,7 @@ void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, c
     break;
   }
   session->from_disk += session->computed;
+  Touch(session);
   // A turn looks for the rest itself.
   const auto done = [reply] { reply(OkStatus()); };
   if (session->turn != nullptr || !StartLoad(session, session->n_tokens(), done)) done();
@@ -288,9 +292,7 @@ void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, c
 bool EngineCore::StillKeeping() {
   if (keeper_ == nullptr) return false;
   PumpDisk();
-  bool writing = keeper_->NextWake().has_value();
-  sessions_.ForEach([&](Session* session) { writing = writing || session->keeps_under_way > 0; });
-  return writing;
+  return keeper_->NextWake().has_value() || keeper_->writes_tokens();
 }
 
 void EngineCore::ParkAll() {
@@ -351,17 +353,15 @@ void EngineCore::Rename(SessionId id, const std::string& name, const Reply& repl
 void EngineCore::RenameFile(Session* session, const std::string& old_name, const Reply& reply) {
   const SessionId id = session->id;
   const std::string name = session->name;
-  session->file_work = true;
-  ++file_works_;
+  BeginFileWork(session);
   const auto finish = [=, this](const Status& status) {
-    --file_works_;
+    EndFileWork(id);
     Session* const self = sessions_.Find(id);
     // Tokens that were being written may never have got there.
     const bool had_none = status.code() == StatusCode::kNotFound && self != nullptr && !self->saved;
     const Status renamed = had_none ? OkStatus() : status;
     if (self != nullptr) {
       if (name.empty() || had_none) self->kept = false;
-      EndFileWork(self);
       // The old name is still free: names change on this thread alone, and a new
       // session of that name would have found its file.
       if (!renamed.ok()) (void)sessions_.Rename(self, old_name);
@@ -385,14 +385,7 @@ void EngineCore::Close(SessionId id, bool forget, const Reply& reply) {
 }
 
 int64_t EngineCore::CloseIdle(const std::optional<std::string>& domain, int64_t idle_us) {
-  std::vector<Session*> idle;
-  const int64_t now_us = NowMicros();
-  sessions_.ForEach([&](Session* session) {
-    // One that waits for its file is in use.
-    const bool in_use = session->turn != nullptr || session->file_work;
-    if (in_use || session->name.empty() || now_us - session->last_used_us < idle_us) return;
-    if (!domain.has_value() || session->domain == *domain) idle.push_back(session);
-  });
+  const std::vector<Session*> idle = idle_->UnusedSince(domain, NowMicros() - idle_us);
   for (Session* const session : idle) {
     CloseNow(session, /*forget=*/true, [](const Status&) {});
   }

@@ -78,13 +78,7 @@ void EngineCore::Refuse(const NamedRequest& request, NamedTurnPolicy::Otherwise 
 // Of this domain, so that nobody pays for another's sessions. One that has a file keeps its
 // place: it is to be found again.
 bool EngineCore::CloseIdleOf(std::string_view domain) {
-  Session* oldest = nullptr;
-  sessions_.ForEach([&](Session* session) {
-    if (session->domain != domain || session->name.empty() || session->saved) return;
-    if (session->state != SessionState::kReady || session->turn != nullptr) return;
-    if (session->file_work) return;
-    if (oldest == nullptr || session->last_used_us < oldest->last_used_us) oldest = session;
-  });
+  Session* const oldest = idle_->OldestToClose(domain);
   if (oldest == nullptr) return false;
   CloseNow(oldest, /*forget=*/false, [](const Status&) {});
   return true;

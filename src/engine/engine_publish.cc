@@ -1,9 +1,9 @@
 // What readers see of the engine: its sessions, its turns and its counts, published for them
 // so that they never wait for it (engine_view.h).
 //
-// Costs a step little: at most every 20 ms while steps follow each other, and then what
-// runs, what changed, and a bounded number of sessions whose pages others may have come to
-// share or let go of.
+// Costs a step little, however many sessions there are: at most every 20 ms while steps
+// follow each other, and then what runs, what changed, and a look at a bounded number of
+// sessions whose pages others may have come to share or let go of.
 #include <algorithm>
 #include <utility>
 
@@ -15,11 +15,13 @@ namespace {
 
 constexpr int64_t kPublishEveryUs = 20'000;
 constexpr size_t kStalePlacesAtOnce = 64;
+constexpr size_t kStalePlacesWhenIdle = 1024;
 
 }  // namespace
 
 void EngineCore::Touch(Session* session) {
   n_stale_places_ = sessions_.n_places();
+  idle_->Note(session);
   if (std::exchange(session->is_touched, true)) return;
   touched_.push_back(session->id);
 }
@@ -27,14 +29,18 @@ void EngineCore::Touch(Session* session) {
 void EngineCore::Put(Session* session) {
   session->is_touched = false;
   if (session->holds_for_disk) return;
-  view_->Put(InfoOf(*session),
-             session->state == SessionState::kRunning ? 0 : session->last_used_us);
+  const SessionInfo info = InfoOf(*session);
+  session->published_shared_pages = info.shared_pages;
+  view_->Put(info, session->state == SessionState::kRunning ? 0 : session->last_used_us);
 }
 
 void EngineCore::PutStalePlaces() {
-  for (size_t i = 0; i < kStalePlacesAtOnce && n_stale_places_ > 0; ++i, --n_stale_places_) {
+  const size_t most = idle() ? kStalePlacesWhenIdle : kStalePlacesAtOnce;
+  for (size_t i = 0; i < most && n_stale_places_ > 0; ++i, --n_stale_places_) {
     if (++next_stale_place_ >= sessions_.n_places()) next_stale_place_ = 0;
-    if (Session* const session = sessions_.At(next_stale_place_)) Put(session);
+    Session* const session = sessions_.At(next_stale_place_);
+    if (session == nullptr) continue;
+    if (memory_->SharedPagesOf(*session) != session->published_shared_pages) Put(session);
   }
 }
 
@@ -47,6 +53,7 @@ void EngineCore::Publish() {
     if (Session* const session = sessions_.Find(id)) Put(session);
   }
   PutStalePlaces();
+  idle_->Settle();
   for (const auto& turn : running_) {
     for (const auto& lane : turn->lanes) Put(lane->session);
   }

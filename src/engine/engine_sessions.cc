@@ -135,11 +135,9 @@ void EngineCore::Reset(SessionId id, const Reply& reply) {
       Session* const self = sessions_.Find(id);
       if (written.ok() || self == nullptr) return finish(written, true);
       // A full disk cannot keep anybody from forgetting.
-      self->file_work = true;
-      ++file_works_;
+      BeginFileWork(self);
       store_->Remove(domain, name, [=, this](const Status& removed) {
-        --file_works_;
-        if (Session* const waiting = sessions_.Find(id)) EndFileWork(waiting);
+        EndFileWork(id);
         const bool gone = removed.ok() || removed.code() == StatusCode::kNotFound;
         finish(gone ? OkStatus() : written, false);
       });
@@ -163,6 +161,7 @@ void EngineCore::DestroySession(Session* session) {
   Touch(session);  // others may have shared its pages
   view_->Remove(session->id);
   memory_->Drop(session);
+  idle_->Forget(session);
   sessions_.Remove(session);
 }
 

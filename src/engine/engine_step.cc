@@ -184,17 +184,13 @@ void EngineCore::PrepareParts(std::vector<StepPart>* parts) {
   *parts = std::move(prepared);
 }
 
-bool EngineCore::OthersWillFreeMemory(const Lane* self) const {
+bool EngineCore::OthersWillFreeMemory(const Lane* self) {
   for (const auto& turn : running_) {
     for (const auto& lane : turn->lanes) {
       if (lane.get() != self && !lane->done && memory_->BytesOf(*lane->session) > 0) return true;
     }
   }
-  bool parking = false;
-  sessions_.ForEach([&](Session* session) {
-    parking = parking || (session->file_work && memory_->BytesOf(*session) > 0);
-  });
-  return parking;
+  return idle_->AnyWithStateAtWork();
 }
 
 // Whoever was preempted comes back once there is room for all of its tokens, and must
@@ -235,12 +231,7 @@ bool EngineCore::GiveUpIdleState() {
 // its file when it can have one, else its tokens stay and its next turn computes them
 // again. A session whose turn waits in the queue is not running yet.
 bool EngineCore::TakeIdleSession() {
-  Session* oldest = nullptr;
-  sessions_.ForEach([&](Session* session) {
-    if (session->holds_for_disk || session->file_work || memory_->BytesOf(*session) == 0) return;
-    if (session->turn != nullptr && !session->turn->lanes.empty()) return;
-    if (oldest == nullptr || session->last_used_us < oldest->last_used_us) oldest = session;
-  });
+  Session* const oldest = idle_->OldestWithState();
   if (oldest == nullptr) return false;
   if (CheckSavable(*oldest).ok()) {
     if (keeper_->IsKept(*oldest)) {

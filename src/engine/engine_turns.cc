@@ -244,6 +244,7 @@ void EngineCore::StartTurn(ActiveTurn* turn) {
   lane->last_row_us = NowMicros();
   if (options.token_mask) lane->mask = options.token_mask(0);
   turn->lanes.push_back(std::move(lane));
+  Touch(session);
   turn->started.seed = turn->seed;
   turn->started.prompt_tokens = static_cast<int64_t>(tokens.size());
   turn->usage.prompt_tokens = turn->started.prompt_tokens;

@@ -39,43 +39,30 @@ SessionInfo EngineSnapshot::InfoOf(const Entry& entry) {
   return info;
 }
 
-void EngineSnapshot::ForEach(const std::function<void(const Entry&)>& visit) const {
-  for (const auto& chunk : chunks_) {
-    for (const auto& entry : *chunk) {
-      if (entry != nullptr) visit(*entry);
-    }
-  }
+const EngineSnapshot::Entry* EngineSnapshot::EntryOf(SessionId id) const {
+  const size_t index = SessionTable::IndexOf(id);
+  const size_t block = index / kFanOut / kFanOut;
+  if (block >= blocks_.size()) return nullptr;
+  const Chunk* const chunk = blocks_[block]->parts[index / kFanOut % kFanOut].get();
+  const Entry* const entry = chunk != nullptr ? chunk->parts[index % kFanOut].get() : nullptr;
+  return entry != nullptr && entry->info.id == id ? entry : nullptr;
 }
 
 StatusOr<SessionInfo> EngineSnapshot::Inspect(SessionId id) const {
   if (has_shut_down_) return Unavailable("the engine has shut down");
-  const size_t index = SessionTable::IndexOf(id);
-  if (index / kChunk < chunks_.size()) {
-    const auto& entry = (*chunks_[index / kChunk])[index % kChunk];
-    if (entry != nullptr && entry->info.id == id) return InfoOf(*entry);
-  }
+  if (const Entry* const entry = EntryOf(id)) return InfoOf(*entry);
   return SessionTable::NoSession(tag_, id);
 }
 
 StatusOr<SessionId> EngineSnapshot::Find(std::string_view domain, std::string_view name) const {
   if (has_shut_down_) return Unavailable("the engine has shut down");
-  SessionId found;
-  ForEach([&](const Entry& entry) {
-    if (!name.empty() && entry.info.name == name && entry.info.domain == domain) {
-      found = entry.info.id;
-    }
-  });
-  if (found != SessionId()) return found;
+  if (const auto found = names_.Find(domain, name)) return *found;
   return NotFound("there is no session named \"", Printable(name), "\"");
 }
 
 std::vector<SessionInfo> EngineSnapshot::List(std::string_view domain) const {
   std::vector<SessionInfo> infos;
-  ForEach([&](const Entry& entry) {
-    if (entry.info.domain == domain && !entry.info.name.empty()) infos.push_back(InfoOf(entry));
-  });
-  std::sort(infos.begin(), infos.end(),
-            [](const SessionInfo& a, const SessionInfo& b) { return a.name < b.name; });
+  names_.ForEachOf(domain, [&](SessionId id) { infos.push_back(InfoOf(*EntryOf(id))); });
   return infos;
 }
 
@@ -86,18 +73,25 @@ EngineView::EngineView(uint16_t tag) {
   Publish({}, {});
 }
 
+template <typename Part>
+EngineSnapshot::Group<Part>* EngineView::Own(
+    std::shared_ptr<const EngineSnapshot::Group<Part>>* group) const {
+  using Group = EngineSnapshot::Group<Part>;
+  if (*group == nullptr || (*group)->version != version_) {
+    auto own = *group == nullptr ? std::make_shared<Group>() : std::make_shared<Group>(**group);
+    own->version = version_;
+    *group = std::move(own);
+  }
+  return const_cast<Group*>(group->get());
+}
+
 std::shared_ptr<const EngineSnapshot::Entry>& EngineView::At(SessionId id) {
+  constexpr size_t kFanOut = EngineSnapshot::kFanOut;
   const size_t index = SessionTable::IndexOf(id);
-  const size_t c = index / EngineSnapshot::kChunk;
-  while (next_.chunks_.size() <= c) {
-    own_chunks_.push_back(std::make_shared<Chunk>());
-    next_.chunks_.push_back(own_chunks_.back());
-  }
-  if (own_chunks_[c] == nullptr) {
-    own_chunks_[c] = std::make_shared<Chunk>(*next_.chunks_[c]);
-    next_.chunks_[c] = own_chunks_[c];
-  }
-  return (*own_chunks_[c])[index % EngineSnapshot::kChunk];
+  const size_t block = index / kFanOut / kFanOut;
+  while (next_.blocks_.size() <= block) next_.blocks_.push_back(std::make_shared<Block>());
+  auto& chunk = Own(&next_.blocks_[block])->parts[index / kFanOut % kFanOut];
+  return Own(&chunk)->parts[index % kFanOut];
 }
 
 void EngineView::Count(SessionState state, int64_t n) {
@@ -117,9 +111,27 @@ void EngineView::Count(SessionState state, int64_t n) {
   }
 }
 
+// Another session may have its name by now.
+void EngineView::TakeOut(std::shared_ptr<const Entry>* place) {
+  if (*place == nullptr) return;
+  const SessionInfo& info = (*place)->info;
+  Count(info.state, -1);
+  if (next_.names_.Find(info.domain, info.name) == info.id) {
+    next_.names_.Remove(info.domain, info.name);
+  }
+  place->reset();
+}
+
 void EngineView::Put(const SessionInfo& info, int64_t idle_since_us) {
   auto& place = At(info.id);
-  if (place != nullptr) Count(place->info.state, -1);
+  const bool keeps_name = place != nullptr && place->info.id == info.id &&
+                          place->info.name == info.name && !info.name.empty();
+  if (keeps_name) {
+    Count(place->info.state, -1);
+  } else {
+    TakeOut(&place);
+    if (!info.name.empty()) next_.names_.Set(info.domain, info.name, info.id);
+  }
   Count(info.state, 1);
   place = std::make_shared<const Entry>(Entry{.info = info, .idle_since_us = idle_since_us});
 }
@@ -127,9 +139,7 @@ void EngineView::Put(const SessionInfo& info, int64_t idle_since_us) {
 void EngineView::Remove(SessionId id) {
   auto& place = At(id);
   // The place may have a new session already, or never had this one.
-  if (place == nullptr || place->info.id != id) return;
-  Count(place->info.state, -1);
-  place = nullptr;
+  if (place != nullptr && place->info.id == id) TakeOut(&place);
 }
 
 void EngineView::Publish(const EngineStats& stats, std::vector<TurnInfo> turns) {
@@ -139,7 +149,7 @@ void EngineView::Publish(const EngineStats& stats, std::vector<TurnInfo> turns) 
   next_.stats_.sessions_running = counted.sessions_running;
   next_.stats_.sessions_parked = counted.sessions_parked;
   next_.stats_.sessions_poisoned = counted.sessions_poisoned;
-  own_chunks_.assign(next_.chunks_.size(), nullptr);
+  ++version_;
   auto snapshot = std::make_shared<EngineSnapshot>(next_);
   snapshot->turns_ = std::move(turns);
   Swap(std::move(snapshot));

@@ -11,7 +11,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -19,13 +18,13 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
+#include "engine/session_names.h"
 #include "weft/engine.h"
 
 namespace weft {
 
 class EngineSnapshot {
  public:
-  // Waits for nobody, but looks at every session: up to so many steps for those by name.
   StatusOr<SessionInfo> Inspect(SessionId id) const;
   StatusOr<SessionId> Find(std::string_view domain, std::string_view name) const;
   // Those with a name, by name.
@@ -40,18 +39,26 @@ class EngineSnapshot {
     SessionInfo info;
     int64_t idle_since_us = 0;  // 0: it runs
   };
-  static constexpr size_t kChunk = 64;
-  // By index of the session table.
-  using Chunk = std::array<std::shared_ptr<const Entry>, kChunk>;
+  // By place in the session table: so many entries each, and so many of these each. What a
+  // snapshot has is never changed; `version` tells the parts that none has yet.
+  static constexpr size_t kFanOut = 64;
+  template <typename Part>
+  struct Group {
+    uint64_t version = 0;
+    std::array<std::shared_ptr<const Part>, kFanOut> parts;
+  };
+  using Chunk = Group<Entry>;
+  using Block = Group<Chunk>;
 
+  const Entry* EntryOf(SessionId id) const;
   static SessionInfo InfoOf(const Entry& entry);
-  void ForEach(const std::function<void(const Entry&)>& visit) const;
 
   uint16_t tag_ = 0;
   bool has_shut_down_ = false;
   EngineStats stats_;
   std::vector<TurnInfo> turns_;
-  std::vector<std::shared_ptr<const Chunk>> chunks_;
+  std::vector<std::shared_ptr<const Block>> blocks_;
+  SessionNames names_;
 };
 
 class EngineView {
@@ -72,16 +79,19 @@ class EngineView {
 
  private:
   using Entry = EngineSnapshot::Entry;
-  using Chunk = EngineSnapshot::Chunk;
+  using Block = EngineSnapshot::Block;
 
-  // The place of a session, in a chunk that no snapshot has.
+  // The place of a session, in parts that no snapshot has.
   std::shared_ptr<const Entry>& At(SessionId id);
+  template <typename Part>
+  EngineSnapshot::Group<Part>* Own(std::shared_ptr<const EngineSnapshot::Group<Part>>* group) const;
+  void TakeOut(std::shared_ptr<const Entry>* place);
   void Count(SessionState state, int64_t n);
   void Swap(std::shared_ptr<const EngineSnapshot> next) WEFT_EXCLUDES(mutex_);
 
-  // What the next snapshot will have, and which of its chunks are this one's alone.
+  // What the next snapshot will have, and its number.
   EngineSnapshot next_;
-  std::vector<std::shared_ptr<Chunk>> own_chunks_;
+  uint64_t version_ = 1;
 
   mutable Mutex mutex_;
   std::shared_ptr<const EngineSnapshot> latest_ WEFT_GUARDED_BY(mutex_);

@@ -53,8 +53,17 @@ struct Session {
     return state == SessionState::kParked ? saved_tokens : static_cast<int64_t>(tokens.size());
   }
 
-  // The published view of it is of before its last change.
+  // The published view of it is of before its last change; how many shared pages it shows.
   bool is_touched = false;
+  int64_t published_shared_pages = 0;
+  // Where it is among those that nobody uses, and whether that is to be worked out anew.
+  // IdleSessions alone writes and reads these.
+  struct IdlePlace {
+    unsigned orders = 0;
+    int64_t used_us = 0;
+    bool operator==(const IdlePlace&) const = default;
+  } idle_place;
+  bool is_noted = false;
 
   ActiveTurn* turn = nullptr;  // the one that is queued or running
   // A long step has it, paused or not: tokens, tables and slot stay as they are until the

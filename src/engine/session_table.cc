@@ -144,6 +144,8 @@ Status SessionTable::Rename(Session* session, std::string_view name) {
 
 void SessionTable::Remove(Session* session) {
   WEFT_CHECK(Find(session->id) == session, "removing a session that is not in the table");
+  WEFT_CHECK(session->idle_place.orders == 0,
+             "removing a session that is still in the order of use");
   if (!session->name.empty()) names_.erase({session->domain, session->name});
   const uint32_t index = static_cast<uint32_t>(IndexOf(session->id));
   if (session->counted) {
@@ -156,8 +158,8 @@ void SessionTable::Remove(Session* session) {
 }
 
 void SessionTable::ForEach(const std::function<void(Session*)>& visit) const {
-  for (const Entry& entry : entries_) {
-    if (entry.session) visit(entry.session.get());
+  for (size_t place = 0; place < entries_.size(); ++place) {
+    if (Session* const session = At(place)) visit(session);
   }
 }
 

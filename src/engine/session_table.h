@@ -53,8 +53,13 @@ class SessionTable {
   uint16_t tag() const { return tag_; }
   // Places of the table, taken or not, and what is at one of them: null when it is free.
   size_t n_places() const { return entries_.size(); }
-  Session* At(size_t place) const { return entries_[place].session.get(); }
+  Session* At(size_t place) const {
+    ++n_visited_;
+    return entries_[place].session.get();
+  }
   void ForEach(const std::function<void(Session*)>& visit) const;
+  // Places that At and ForEach have looked at: what all walks over the table have cost.
+  int64_t n_visited() const { return n_visited_; }
   int size() const { return n_sessions_; }  // that are counted
 
  private:
@@ -72,6 +77,7 @@ class SessionTable {
   const int max_sessions_;
   const int max_per_domain_;
   int n_sessions_ = 0;
+  mutable int64_t n_visited_ = 0;
   std::map<std::string, int, std::less<>> of_domain_;  // that are counted; none is 0
   std::vector<Entry> entries_;
   std::vector<uint32_t> free_;

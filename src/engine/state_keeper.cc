@@ -75,15 +75,45 @@ bool StateKeeper::IsKept(const Session& session) const {
 
 // --- state ------------------------------------------------------------------------------
 
-// A session that shares the state of the first tokens, so that nobody takes it away.
-SessionId StateKeeper::Hold(const Session& session, int64_t n_tokens, int64_t* held_tokens) {
+StateKeeper::Job* StateKeeper::JobOf(SessionId owner) {
+  const auto found = job_of_.find(owner.value);
+  return found == job_of_.end() ? nullptr : &jobs_.at(found->second);
+}
+
+StateKeeper::Job* StateKeeper::NewJob(SessionId owner) {
+  if (jobs_.size() >= kMostJobs && !of_prompts_.empty()) EndJob(&jobs_.at(*of_prompts_.begin()));
+  const uint64_t number = ++next_job_;
+  job_of_[owner.value] = number;
+  Job* const job = &jobs_[number];
+  job->number = number;
+  job->owner = owner;
+  return job;
+}
+
+void StateKeeper::EndJob(Job* job) {
+  LetGo(job);
+  const uint64_t number = job->number;
+  of_prompts_.erase(number);
+  job_of_.erase(job->owner.value);
+  jobs_.erase(number);
+}
+
+// Makes a session that shares the state of the first tokens, so that nobody takes it away, to
+// be written from the beginning. What was written of it before is found to be there, so that
+// costs nothing.
+void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
+  LetGo(job);
+  job->next_entry = 0;
+  job->parent = disk_->Root(session.domain);
+  job->slots.reset();
   auto holder = sessions_->CreateForTurn(session.domain);
-  if (!holder.ok()) return {};
+  if (!holder.ok()) return;
   (*holder)->holds_for_disk = true;
   (*holder)->tokens.assign(session.tokens.begin(), session.tokens.begin() + n_tokens);
   memory_->Share(session, n_tokens, *holder);
-  *held_tokens = (*holder)->computed;
-  return (*holder)->id;
+  job->n_tokens = (*holder)->computed;
+  job->holder = (*holder)->id;
+  holding_.insert(job->number);
 }
 
 void StateKeeper::LetGo(Job* job) {
@@ -92,54 +122,33 @@ void StateKeeper::LetGo(Job* job) {
     sessions_->Remove(holder);
   }
   job->holder = {};
+  holding_.erase(job->number);
 }
 
 void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
   n_tokens = std::min(n_tokens, session->computed);
   if (disk_ == nullptr || n_tokens == 0) return;
-  auto job = std::find_if(jobs_.begin(), jobs_.end(),
-                          [&](const Job& other) { return other.owner == session->id; });
-  if (job == jobs_.end()) {
-    if (jobs_.size() >= kMostJobs) {
-      const auto oldest =
-          std::find_if(jobs_.begin(), jobs_.end(), [](const Job& other) { return !other.named; });
-      if (oldest != jobs_.end()) {
-        LetGo(&*oldest);
-        jobs_.erase(oldest);
-      }
-    }
-    job = jobs_.emplace(jobs_.end());
-    job->owner = session->id;
-  }
-  // What was written of it before is found to be there, so beginning anew costs nothing.
-  LetGo(&*job);
+  Job* job = JobOf(session->id);
+  if (job == nullptr) job = NewJob(session->id);
   job->named = !session->name.empty();
+  if (job->named) {
+    of_prompts_.erase(job->number);
+  } else {
+    of_prompts_.insert(job->number);
+  }
   job->domain = session->domain;
-  job->next_entry = 0;
-  job->parent = disk_->Root(session->domain);
-  job->slots.reset();
-  job->holder = Hold(*session, n_tokens, &job->n_tokens);
+  Hold(*session, n_tokens, job);
 }
 
 void StateKeeper::Forget(Session* session) {
   // Its last slot stays: a crash may still bring back what is being forgotten.
-  if (const auto former = std::exchange(session->kept_slot, std::nullopt); former.has_value()) {
-    const auto found = kept_slots_.find({former->low, former->high});
-    if (--found->second == 0) kept_slots_.erase(found);
-  }
-  const auto job = std::find_if(jobs_.begin(), jobs_.end(),
-                                [&](const Job& other) { return other.owner == session->id; });
-  if (job == jobs_.end()) return;
-  LetGo(&*job);
-  jobs_.erase(job);
+  (void)ExchangeKeptSlot(session, std::nullopt);
+  if (Job* const job = JobOf(session->id)) EndJob(job);
 }
 
 bool StateKeeper::ReleaseMemory() {
-  bool any = false;
-  for (Job& job : jobs_) {
-    any = any || sessions_->Find(job.holder) != nullptr;
-    LetGo(&job);
-  }
+  const bool any = !holding_.empty();
+  while (!holding_.empty()) LetGo(&jobs_.at(*holding_.begin()));
   return any;
 }
 
@@ -150,10 +159,7 @@ Session* StateKeeper::HolderOf(Job* job) {
     if (!job->named || owner == nullptr || owner->turn != nullptr || owner->computed == 0) {
       return nullptr;
     }
-    job->holder = Hold(*owner, owner->computed, &job->n_tokens);
-    job->next_entry = 0;
-    job->parent = disk_->Root(job->domain);
-    job->slots.reset();
+    Hold(*owner, owner->computed, job);
   }
   Session* const holder = sessions_->Find(job->holder);
   return holder != nullptr && holder->computed >= job->n_tokens ? holder : nullptr;
@@ -164,14 +170,11 @@ bool StateKeeper::Pump() {
   bool any = false;
   const int64_t end_us = NowMicros() + kPumpMicros;
   while (!jobs_.empty() && NowMicros() < end_us) {
-    Job& job = jobs_.front();
-    const Progress progress = Advance(&job);
+    Job* const job = &jobs_.begin()->second;
+    const Progress progress = Advance(job);
     if (progress == Progress::kLater) break;
     any = true;
-    if (progress == Progress::kDone) {
-      LetGo(&job);
-      jobs_.pop_front();
-    }
+    if (progress == Progress::kDone) EndJob(job);
   }
   if (any) memory_->ReturnFreed();
   return any;
@@ -249,8 +252,7 @@ StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
   }
   if (slot != kNoSlot && !disk_->Has(info.key, 0)) {
     const Progress progress = KeepBlock(*job, info, [&] { return memory_->ReadSlot(slot); });
-    if (progress == Progress::kLater) return progress;
-    if (progress == Progress::kDone) return progress;
+    if (progress != Progress::kCopied) return progress;
   }
   Session* const owner = sessions_->Find(job->owner);
   if (job->named && n_tokens == job->n_tokens && owner != nullptr) {
@@ -260,14 +262,22 @@ StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
   return Progress::kCopied;
 }
 
-// The one before is where nobody will start again, unless a fork is there still.
-void StateKeeper::SetKeptSlot(Session* session, const std::optional<Fingerprint>& key) {
+// The former one, if no session has it as its last any more.
+std::optional<Fingerprint> StateKeeper::ExchangeKeptSlot(Session* session,
+                                                         const std::optional<Fingerprint>& key) {
   const auto former = std::exchange(session->kept_slot, key);
   if (key.has_value()) ++kept_slots_[{key->low, key->high}];
-  if (!former.has_value()) return;
+  if (!former.has_value()) return std::nullopt;
   const auto found = kept_slots_.find({former->low, former->high});
-  if (--found->second > 0) return;
+  if (--found->second > 0) return std::nullopt;
   kept_slots_.erase(found);
+  return former;
+}
+
+// The one before is where nobody will start again, unless a fork is there still.
+void StateKeeper::SetKeptSlot(Session* session, const Fingerprint& key) {
+  const std::optional<Fingerprint> former = ExchangeKeptSlot(session, key);
+  if (!former.has_value()) return;
   // As long as the disk has the former tokens alone, a crash brings these back.
   const bool has_tokens =
       session->keeps_under_way == 0 && session->kept_version == session->changes;

@@ -9,11 +9,12 @@
 #define WEFT_ENGINE_STATE_KEEPER_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -55,12 +56,14 @@ class StateKeeper {
   bool ReleaseMemory();
 
   // Sessions and prompts whose state is not all handed over, and tokens not yet written.
-  int64_t pending() const { return std::ssize(jobs_) + token_writes_; }
+  int64_t pending() const { return static_cast<int64_t>(jobs_.size()) + token_writes_; }
+  bool writes_tokens() const { return token_writes_ > 0; }
   // Whether the disk has all of an idle session.
   bool IsKept(const Session& session) const;
 
  private:
   struct Job {
+    uint64_t number = 0;  // in jobs_
     SessionId owner;
     bool named = false;
     std::string domain;
@@ -72,7 +75,10 @@ class StateKeeper {
   };
   enum class Progress { kCopied, kLater, kDone };
 
-  SessionId Hold(const Session& session, int64_t n_tokens, int64_t* held_tokens);
+  Job* JobOf(SessionId owner);
+  Job* NewJob(SessionId owner);
+  void EndJob(Job* job);
+  void Hold(const Session& session, int64_t n_tokens, Job* job);
   void LetGo(Job* job);
   Session* HolderOf(Job* job);
   Progress Advance(Job* job);
@@ -80,7 +86,9 @@ class StateKeeper {
   Progress KeepSlot(Job* job, const Session& holder);
   Progress KeepBlock(const Job& job, BlockInfo info,
                      const std::function<StatusOr<std::vector<std::byte>>()>& read);
-  void SetKeptSlot(Session* session, const std::optional<Fingerprint>& key);
+  std::optional<Fingerprint> ExchangeKeptSlot(Session* session,
+                                              const std::optional<Fingerprint>& key);
+  void SetKeptSlot(Session* session, const Fingerprint& key);
   void FinishTokens(SessionId id, uint64_t version, const Status& status);
 
   StateMemory* const memory_;
@@ -88,7 +96,12 @@ class StateKeeper {
   SessionStore* const store_;
   DiskTier* const disk_;
   const std::function<void(Session*)> touched_;
-  std::deque<Job> jobs_;
+  // In order of arrival; by whose they are; those of prompts, and those that hold memory.
+  std::map<uint64_t, Job> jobs_;
+  uint64_t next_job_ = 0;
+  std::unordered_map<uint64_t, uint64_t> job_of_;
+  std::set<uint64_t> of_prompts_;
+  std::set<uint64_t> holding_;
   int64_t token_writes_ = 0;
   // How many sessions have that recurrent state as their last.
   std::map<std::pair<uint64_t, uint64_t>, int> kept_slots_;
