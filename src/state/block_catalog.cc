@@ -37,6 +37,48 @@ struct BlockCatalog::Block {
   std::optional<std::pair<int64_t, uint64_t>> place;  // in the order
 };
 
+namespace {
+
+bool Less(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return std::ranges::lexicographical_compare(a, b);
+}
+
+}  // namespace
+
+bool BlockCatalog::ByTokens::operator()(const Block* a, const Block* b) const {
+  return Less(a->info.tokens, b->info.tokens);
+}
+
+bool BlockCatalog::ByTokens::operator()(const Block* a, std::span<const TokenId> b) const {
+  return Less(a->info.tokens, b);
+}
+
+bool BlockCatalog::ByTokens::operator()(std::span<const TokenId> a, const Block* b) const {
+  return Less(a, b->info.tokens);
+}
+
+int64_t BlockCatalog::Common(const Block* block, std::span<const TokenId> tokens) const {
+  ++visits_;
+  return CommonLength(block->info.tokens, tokens);
+}
+
+template <typename Visit>
+void BlockCatalog::ForEachBeginning(const Ordered& blocks, std::span<const TokenId> tokens,
+                                    Visit visit) const {
+  while (true) {
+    const auto after = blocks.upper_bound(tokens);
+    if (after == blocks.begin()) return;
+    Block* const block = *std::prev(after);
+    // What begins the tokens with more of them than these would stand behind the block.
+    int64_t common = Common(block, tokens);
+    if (common == std::ssize(block->info.tokens)) {
+      if (visit(block) || common == 0) return;
+      --common;
+    }
+    tokens = tokens.first(static_cast<size_t>(common));
+  }
+}
+
 Fingerprint BlockRoot(std::string_view domain) {
   return FingerprintOf(StrCat("blocks of domain ", domain));
 }
@@ -72,10 +114,8 @@ int64_t BlockCatalog::KeepUntil(const Block& block) const {
 bool BlockCatalog::IsEndless(const BlockInfo& info) const {
   if (!options_.slots || info.kind != BlockInfo::Kind::kPage) return false;
   const auto siblings = children_.find(info.parent);
-  return siblings == children_.end() ||
-         std::ranges::none_of(siblings->second, [](const Block* other) {
-           return other->info.kind == BlockInfo::Kind::kSlot && !other->info.tokens.empty();
-         });
+  if (siblings == children_.end() || siblings->second.slots.empty()) return true;
+  return (*siblings->second.slots.rbegin())->info.tokens.empty();
 }
 
 bool BlockCatalog::IsLeaf(const Block& block) const { return !children_.contains(block.info.key); }
@@ -140,14 +180,18 @@ void BlockCatalog::Erase(const Fingerprint& key) {
   Unplace(block);
   const Fingerprint parent = block->info.parent;
   const auto siblings = children_.find(parent);
-  std::erase(siblings->second, block);
-  if (siblings->second.empty())
+  auto& [pages, slots] = siblings->second;
+  siblings->second.of(block->info.kind).erase(block);
+  const bool was_last_end = block->info.kind == BlockInfo::Kind::kSlot &&
+                            !block->info.tokens.empty() &&
+                            (slots.empty() || (*slots.rbegin())->info.tokens.empty());
+  if (pages.empty() && slots.empty()) {
     children_.erase(siblings);
-  else if (block->info.kind == BlockInfo::Kind::kSlot) {
-    // Their pages may be of no use now.
-    for (Block* sibling : siblings->second) {
-      Unplace(sibling);
-      Place(sibling);
+  } else if (was_last_end) {
+    // The pages beside it may be of no use now.
+    for (Block* page : pages) {
+      Unplace(page);
+      Place(page);
     }
   }
   bytes_ -= block->info.bytes;
@@ -165,7 +209,7 @@ BlockCatalog::Victims BlockCatalog::Load(std::vector<BlockInfo> own,
     block->serial = next_serial_++;
     block->written = true;
     bytes_ += block->info.bytes;
-    children_[block->info.parent].push_back(block.get());
+    children_[block->info.parent].of(block->info.kind).insert(block.get());
     blocks_.emplace(block->info.key, std::move(block));
   }
   for (auto& [key, block] : blocks_) Place(block.get());
@@ -198,7 +242,7 @@ bool BlockCatalog::Add(BlockInfo info, Victims* victims) {
   block->serial = next_serial_++;
   bytes_ += block->info.bytes;
   UnplaceByKey(block->info.parent);
-  children_[block->info.parent].push_back(block.get());
+  children_[block->info.parent].of(block->info.kind).insert(block.get());
   blocks_.emplace(block->info.key, std::move(block));
   return true;
 }
@@ -211,15 +255,11 @@ void BlockCatalog::SetWritten(const Fingerprint& key, Victims* victims) {
   Place(block);
   if (block->info.kind != BlockInfo::Kind::kPage) return;
   std::vector<Fingerprint> superfluous;
-  for (const Block* other : children_.at(block->info.parent)) {
-    const auto n = static_cast<int64_t>(other->info.tokens.size());
-    const bool shorter = other->info.kind == BlockInfo::Kind::kPage && other->written &&
-                         n < static_cast<int64_t>(block->info.tokens.size()) &&
-                         (other->info.groups & ~block->info.groups) == 0;
-    if (shorter && CommonLength(other->info.tokens, block->info.tokens) == n) {
-      superfluous.push_back(other->info.key);
-    }
-  }
+  ForEachBeginning(children_.at(block->info.parent).pages, block->info.tokens, [&](Block* other) {
+    const bool adds = (other->info.groups & ~block->info.groups) != 0;
+    if (other != block && other->written && !adds) superfluous.push_back(other->info.key);
+    return false;
+  });
   for (const Fingerprint& shorter : superfluous) {
     victims->push_back(PathOf(shorter));
     Erase(shorter);
@@ -242,10 +282,12 @@ bool BlockCatalog::Covers(const Fingerprint& parent, std::span<const TokenId> to
                           uint64_t groups) const {
   const auto found = children_.find(parent);
   if (found == children_.end()) return false;
-  return std::ranges::any_of(found->second, [&](const Block* block) {
-    return block->info.kind == BlockInfo::Kind::kPage && (groups & ~block->info.groups) == 0 &&
-           CommonLength(block->info.tokens, tokens) == std::ssize(tokens);
-  });
+  const Ordered& pages = found->second.pages;
+  for (auto it = pages.lower_bound(tokens); it != pages.end(); ++it) {
+    if (Common(*it, tokens) < std::ssize(tokens)) return false;
+    if ((groups & ~(*it)->info.groups) == 0) return true;
+  }
+  return false;
 }
 
 void BlockCatalog::Use(const BlockMatch& match, int64_t now_s) {
@@ -272,18 +314,34 @@ void BlockCatalog::UseForSession(const Fingerprint& key, int64_t now_s) {
 
 // --- what a prompt can use --------------------------------------------------------------
 
-// The blocks of a page that begin as the tokens do, and how far they agree.
+// The blocks of a page that begin as the tokens do, and how far they agree: those first that
+// agree farthest, which stand on both sides of where the tokens would.
 std::vector<std::pair<const BlockCatalog::Block*, int64_t>> BlockCatalog::PagesAfter(
     const Fingerprint& parent, std::span<const TokenId> tokens) const {
-  std::vector<std::pair<const Block*, int64_t>> pages;
-  const auto found = children_.find(parent);
-  if (found == children_.end()) return pages;
-  for (const Block* block : found->second) {
-    if (!block->written || block->info.kind != BlockInfo::Kind::kPage) continue;
-    const int64_t n = CommonLength(block->info.tokens, tokens);
-    if (n > 0) pages.emplace_back(block, n);
+  std::vector<std::pair<const Block*, int64_t>> found;
+  const auto siblings = children_.find(parent);
+  if (siblings == children_.end()) return found;
+  const Ordered& pages = siblings->second.pages;
+  auto right = pages.lower_bound(tokens);
+  auto left = right;
+  const auto left_common = [&] {
+    return left != pages.begin() ? Common(*std::prev(left), tokens) : 0;
+  };
+  const auto right_common = [&] { return right != pages.end() ? Common(*right, tokens) : 0; };
+  int64_t before = left_common(), behind = right_common();
+  for (size_t i = 0; i < kMostTried && std::max(before, behind) > 0; ++i) {
+    const bool takes_right = behind >= before;
+    const Block* const block = takes_right ? *right : *std::prev(left);
+    if (block->written) found.emplace_back(block, std::max(before, behind));
+    if (takes_right) {
+      ++right;
+      behind = right_common();
+    } else {
+      --left;
+      before = left_common();
+    }
   }
-  return pages;
+  return found;
 }
 
 // Whether the pages have what the token at `n_tokens` sees.
@@ -332,25 +390,23 @@ std::optional<BlockMatch> BlockCatalog::MatchSlotAfter(const Fingerprint& parent
   const auto n_whole = static_cast<int64_t>(pages.size()) * options_.page_tokens;
   auto tails = PagesAfter(parent, rest);
   tails.emplace_back(nullptr, 0);  // a slot at the end of a whole page needs none
-  BlockMatch best;
-  for (const Block* block : found->second) {
-    const auto n = static_cast<int64_t>(block->info.tokens.size());
-    if (!block->written || block->info.kind != BlockInfo::Kind::kSlot || n_whole + n == 0 ||
-        n_whole + n <= best.n_tokens || CommonLength(block->info.tokens, rest) != n) {
-      continue;
-    }
+  std::optional<BlockMatch> match;
+  ForEachBeginning(found->second.slots, rest, [&](const Block* slot) {
+    const auto n = std::ssize(slot->info.tokens);
+    if (!slot->written || n_whole + n == 0) return false;
     for (const auto& [tail, n_common] : tails) {
       if (n_common < n || (n > 0) != (tail != nullptr)) continue;
       if (tail != nullptr) pages.push_back(tail);
       if (SeesEnough(pages, n_whole + n)) {
-        best = MatchOf(pages, n_whole + n);
-        best.slot = block->info.key;
+        match = MatchOf(pages, n_whole + n);
+        match->slot = slot->info.key;
       }
       if (tail != nullptr) pages.pop_back();
+      if (match.has_value()) return true;
     }
-  }
-  if (best.n_tokens == 0) return std::nullopt;
-  return best;
+    return false;
+  });
+  return match;
 }
 
 BlockMatch BlockCatalog::Match(std::string_view domain, std::span<const TokenId> tokens,
@@ -401,7 +457,9 @@ std::vector<BlockInfo> BlockCatalog::Blocks() const {
 Status BlockCatalog::CheckIntegrity() const {
   int64_t bytes = 0;
   size_t n_children = 0;
-  for (const auto& [parent, children] : children_) n_children += children.size();
+  for (const auto& [parent, children] : children_) {
+    n_children += children.pages.size() + children.slots.size();
+  }
   if (n_children != blocks_.size()) return Internal("the catalog lost a child of a block");
   for (const auto& [key, block] : blocks_) {
     bytes += block->info.bytes;

@@ -109,7 +109,9 @@ class BlockCatalog {
   void Use(const BlockMatch& match, int64_t now_s);
   void UseForSession(const Fingerprint& key, int64_t now_s);
 
-  // The longest part of the first `max_tokens` tokens from whose end a session can go on.
+  // The longest part of the first `max_tokens` tokens from whose end a session can go on. Where
+  // windowed pages are missing it may be a shorter one, because not more than kMostTried blocks
+  // that begin alike are tried.
   BlockMatch Match(std::string_view domain, std::span<const TokenId> tokens,
                    int64_t max_tokens) const;
 
@@ -119,6 +121,8 @@ class BlockCatalog {
   int64_t budget_bytes() const { return options_.budget_bytes; }
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t evicted() const { return evicted_; }
+  // Blocks that were looked at among those after the same one, so far: what that costs.
+  int64_t visits() const { return visits_; }
   Status CheckIntegrity() const;
 
  private:
@@ -130,6 +134,26 @@ class BlockCatalog {
   // order total.
   using Order = std::set<std::pair<int64_t, uint64_t>>;
 
+  // What begins alike stands side by side, and what begins another before it.
+  struct ByTokens {
+    using is_transparent = void;
+    bool operator()(const Block* a, const Block* b) const;
+    bool operator()(const Block* a, std::span<const TokenId> b) const;
+    bool operator()(std::span<const TokenId> a, const Block* b) const;
+  };
+  using Ordered = std::set<Block*, ByTokens>;
+  // The blocks after the same one.
+  struct Siblings {
+    Ordered pages, slots;
+    Ordered& of(BlockInfo::Kind kind) { return kind == BlockInfo::Kind::kPage ? pages : slots; }
+  };
+  static constexpr size_t kMostTried = 32;
+
+  // Calls visit(block) for those whose tokens are the first of `tokens`, or all of them, the
+  // longest first, until it returns true.
+  template <typename Visit>
+  void ForEachBeginning(const Ordered& blocks, std::span<const TokenId> tokens, Visit visit) const;
+  int64_t Common(const Block* block, std::span<const TokenId> tokens) const;
   int64_t KeepUntil(const Block& block) const;
   bool IsEndless(const BlockInfo& info) const;
   bool IsLeaf(const Block& block) const;
@@ -151,7 +175,7 @@ class BlockCatalog {
 
   const Options options_;
   std::unordered_map<Fingerprint, std::unique_ptr<Block>, KeyHash> blocks_;
-  std::unordered_map<Fingerprint, std::vector<Block*>, KeyHash> children_;  // by parent
+  std::unordered_map<Fingerprint, Siblings, KeyHash> children_;  // by parent
   struct Evictable {
     Block* block = nullptr;  // null: a foreign file
     ForeignFile foreign;
@@ -161,6 +185,7 @@ class BlockCatalog {
   uint64_t next_serial_ = 1;
   int64_t bytes_ = 0;
   int64_t evicted_ = 0;
+  mutable int64_t visits_ = 0;
 };
 
 }  // namespace weft

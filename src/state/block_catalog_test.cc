@@ -276,5 +276,28 @@ TEST(BlockCatalogTest, RandomTrafficNeverExceedsTheBudget) {
   }
 }
 
+// Whoever asks does not look at what others have said, however much that is.
+TEST(BlockCatalogTest, ManyConversationsThatBeginDifferentlyCostNothing) {
+  for (const bool slots : {false, true}) {
+    Store store(1'000'000'000, slots);
+    constexpr TokenId kMany = 1000;
+    const auto said = [](TokenId i) { return std::vector<TokenId>{i, 1, i, 2, i, 3}; };
+    for (TokenId i = 0; i < kMany; ++i) {
+      ASSERT_TRUE(store.AddPages("", said(i)));
+      ASSERT_TRUE(!slots || store.AddSlot("", said(i)));
+    }
+    const int64_t before = store->visits();
+    for (TokenId i = 0; i < 100; ++i) {
+      EXPECT_EQ(store.Match("", said(10 * i)), 6);
+      EXPECT_EQ(store.Match("", said(kMany + i)), 0);
+      ASSERT_TRUE(store.AddPages("", said(kMany + i)));
+      ASSERT_TRUE(!slots || store.AddSlot("", said(kMany + i)));
+      store->Remove(PageBlockKey(PageBlockKey(BlockRoot(""), std::vector<TokenId>{i, 1, i, 2}),
+                                 std::vector<TokenId>{i, 3}));
+    }
+    EXPECT_LT(store->visits() - before, 100 * 30);
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -21,6 +21,7 @@ StatusOr<int32_t> PagePool::Allocate() {
     id = extent();
     counts_.push_back(0);
     in_freed_.push_back(false);
+    watched_.push_back(false);
   } else {
     std::pop_heap(free_.begin(), free_.end(), std::greater<>());
     id = free_.back();
@@ -40,7 +41,12 @@ void PagePool::Ref(int32_t id) {
 
 bool PagePool::Unref(int32_t id) {
   WEFT_CHECK(id >= 0 && id < extent() && use_count(id) > 0, "a reference given back twice");
-  if (--counts_[static_cast<size_t>(id)] > 0) return false;
+  const bool is_last = --counts_[static_cast<size_t>(id)] == 0;
+  if (watched_[static_cast<size_t>(id)]) {
+    watched_[static_cast<size_t>(id)] = false;
+    if (!is_last) released_.push_back(id);
+  }
+  if (!is_last) return false;
   --in_use_;
   free_.push_back(id);
   std::push_heap(free_.begin(), free_.end(), std::greater<>());

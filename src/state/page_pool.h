@@ -6,6 +6,7 @@
 //               what is in use stays low and the memory behind high ids can go back.
 //   Ref, Unref  one more owner, one less. The last Unref frees the id.
 //   TakeFreed() the ids freed since the last call, for Executor::DiscardPages.
+//   Watch()     once, TakeReleased tells that an owner of the id let go and others stayed.
 //
 // Owners are page tables, the prefix index and PoolRefs; each can add up what it
 // holds (AddCounts), and CheckIntegrity compares the sum with the counts here.
@@ -53,6 +54,13 @@ class PagePool {
   // contents are not needed any more.
   std::vector<int32_t> TakeFreed();
 
+  // The next Unref of `id` that leaves an owner is told by TakeReleased, once.
+  // REQUIRES: `id` is in use.
+  void Watch(int32_t id) { watched_[static_cast<size_t>(id)] = true; }
+  bool is_watched(int32_t id) const { return watched_[static_cast<size_t>(id)]; }
+  // Of the watched ids those that an owner let go of since the last call.
+  std::vector<int32_t> TakeReleased() { return std::exchange(released_, {}); }
+
   int32_t in_use() const { return in_use_; }
   int32_t available() const { return in_use_ < budget_ ? budget_ - in_use_ : 0; }
   int32_t high_water() const { return high_water_; }  // the most that was in use
@@ -79,6 +87,8 @@ class PagePool {
   std::vector<int32_t> free_;    // min-heap of the ids below extent() with count 0
   std::vector<int32_t> freed_;   // candidates for TakeFreed, each once
   std::vector<bool> in_freed_;   // by id: whether it is in freed_
+  std::vector<bool> watched_;    // by id
+  std::vector<int32_t> released_;
 };
 
 // Slots are counted in the same way.

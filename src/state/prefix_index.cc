@@ -16,6 +16,7 @@ PrefixIndex::PrefixIndex(PrefixIndexOptions options) : options_(std::move(option
   }
   holders_.resize(options_.groups.size());
   n_pages_.resize(options_.groups.size());
+  aside_.resize(options_.groups.size());
 }
 
 PrefixIndex::~PrefixIndex() {
@@ -226,7 +227,10 @@ PrefixIndex::Node* PrefixIndex::AddChild(Node* parent, std::span<const TokenId> 
   node->pages.assign(options_.groups.size(), kNoPage);
   node->used = node->window_used = clock_;
   nodes_.emplace(node->serial, std::move(owned));
-  if (!parent->is_root() && parent->is_leaf()) leaves_.erase(parent->leaf_key());
+  if (!parent->is_root() && parent->is_leaf()) {
+    PutBack(parent, /*windowed=*/false);
+    leaves_.erase(parent->leaf_key());
+  }
   parent->children.insert(node);
   leaves_.emplace(node->leaf_key(), node);
   return node;
@@ -269,6 +273,7 @@ PrefixIndex::Node* PrefixIndex::PlaceChild(Node* parent, std::span<const TokenId
 
 void PrefixIndex::Grow(Node* node, std::span<const TokenId> page,
                        std::span<PageTable* const> tables, int64_t entry) {
+  for (const bool windowed : {false, true}) PutBack(node, windowed);
   Node::Children& siblings = node->parent->children;
   siblings.erase(node);
   node->tokens.assign(page.begin(), page.end());
@@ -283,11 +288,13 @@ void PrefixIndex::Grow(Node* node, std::span<const TokenId> page,
 }
 
 void PrefixIndex::HoldPage(Node* node, size_t group, PageId page) {
+  const bool windowed = options_.groups[group].window > 0;
+  PutBack(node, windowed);
   options_.groups[group].pool->Ref(page);
   node->pages[group] = page;
   AddCount(&holders_[group], page);
   if (holders_[group][static_cast<size_t>(page)] == 1) ++n_pages_[group];
-  if (options_.groups[group].window > 0) windowed_.try_emplace(node->window_key(), node);
+  if (windowed) windowed_.try_emplace(node->window_key(), node);
 }
 
 bool PrefixIndex::UnholdPage(size_t group, PageId page) {
@@ -365,13 +372,9 @@ PrefixInsert PrefixIndex::Insert(std::string_view domain, std::span<const TokenI
 }
 
 void PrefixIndex::SetUsed(Node* node) {
-  if (!node->is_leaf()) {
-    node->used = clock_;
-    return;
-  }
-  leaves_.erase(node->leaf_key());
+  const bool ordered = leaves_.erase(node->leaf_key()) > 0;
   node->used = clock_;
-  leaves_.emplace(node->leaf_key(), node);
+  if (ordered) leaves_.emplace(node->leaf_key(), node);
 }
 
 void PrefixIndex::SetWindowUsed(Node* node) {

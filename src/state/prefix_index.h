@@ -92,6 +92,7 @@ struct PrefixIndexStats {
   std::vector<int64_t> pages;    // per group
   int64_t memory_bytes = 0;      // of the index itself, roughly; not of pages
   int64_t compared_tokens = 0;   // since the start, by all look-ups: what they cost
+  int64_t eviction_visits = 0;   // likewise the nodes that evictions looked at
   // Since the start.
   int64_t evicted_nodes = 0, evicted_pages = 0, evicted_checkpoints = 0;
 };
@@ -245,6 +246,16 @@ class PrefixIndex {
   // Whether nobody but nodes of the index holds the page.
   bool IsLone(size_t group, PageId page) const;
   bool EvictingHelps(const Node* node, const EvictionWish& wish, const EvictionWish& freed) const;
+  // A leaf, or a node with windowed pages, is set aside from its order while others hold all
+  // of its pages that count there: whoever evicts need not look at it again and again.
+  bool MayBeSetAside(const Node* node, bool windowed) const;
+  void SetAside(Node* node, bool windowed);
+  void PutBack(Node* node, bool windowed);
+  // Those of whose pages somebody has let go.
+  void PutReleasedBack();
+  bool CountsIn(bool windowed, size_t group) const {
+    return (options_.groups[group].window > 0) == windowed;
+  }
   void EvictLeaves(const EvictionWish& wish, EvictionWish* freed);
   void EvictWindowed(const EvictionWish& wish, EvictionWish* freed);
   void EvictCheckpoints(const EvictionWish& wish, EvictionWish* freed);
@@ -265,6 +276,7 @@ class PrefixIndex {
     return options_.share_across_domains ? std::string_view() : domain;
   }
   Status CheckNode(const Node* node) const;
+  Status CheckAside(const Node* node) const;
   Status CheckTotals() const;
 
   const PrefixIndexOptions options_;
@@ -274,14 +286,17 @@ class PrefixIndex {
   uint64_t next_pin_ = 1;
   std::unordered_map<std::string, std::unique_ptr<Node>> roots_;
   std::unordered_map<uint64_t, std::unique_ptr<Node>> nodes_;  // all but the roots, by serial
-  LruOrder leaves_;        // nodes without children, by last use
-  LruOrder windowed_;      // nodes with windowed pages, by last use as pages that are seen
+  LruOrder leaves_;        // nodes without children, by last use; but those set aside
+  LruOrder windowed_;      // likewise those with windowed pages, by last use as what is seen
   LruOrder checkpointed_;  // nodes with checkpoints, by last use as resume points
   std::unordered_map<uint64_t, Node*> pins_;
   // Per group and page, how many nodes hold it: of those that share a page, tokens begin
   // alike. And how many pages are held.
   std::vector<std::vector<int32_t>> holders_;
   std::vector<int64_t> n_pages_;
+  // Per group, the nodes that were set aside, by page.
+  std::vector<std::unordered_multimap<PageId, Node*>> aside_;
+  int64_t eviction_visits_ = 0;
   mutable int64_t compared_tokens_ = 0;
   int64_t evicted_nodes_ = 0, evicted_pages_ = 0, evicted_checkpoints_ = 0;
 };

@@ -31,6 +31,7 @@ void PrefixIndex::DropCheckpoint(Node* node, EvictionWish* freed) {
 
 PrefixIndex::Node* PrefixIndex::RemoveLeaf(Node* node, EvictionWish* freed) {
   WEFT_CHECK(node->is_leaf() && node->pins == 0 && !node->is_root(), "a loose leaf");
+  for (const bool windowed : {false, true}) PutBack(node, windowed);
   for (size_t g = 0; g < node->pages.size(); ++g) DropPage(node, g, freed);
   if (node->slot != kNoSlot) ++evicted_checkpoints_;
   DropCheckpoint(node, freed);
@@ -60,6 +61,47 @@ bool PrefixIndex::IsLone(size_t group, PageId page) const {
   return options_.groups[group].pool->use_count(page) == holders_[group][static_cast<size_t>(page)];
 }
 
+bool PrefixIndex::MayBeSetAside(const Node* node, bool windowed) const {
+  bool held = false;
+  for (size_t g = 0; g < node->pages.size(); ++g) {
+    if (!CountsIn(windowed, g) || node->pages[g] == kNoPage) continue;
+    if (IsLone(g, node->pages[g])) return false;
+    held = true;
+  }
+  return held;
+}
+
+void PrefixIndex::SetAside(Node* node, bool windowed) {
+  (windowed ? windowed_ : leaves_).erase(windowed ? node->window_key() : node->leaf_key());
+  node->aside[windowed] = true;
+  for (size_t g = 0; g < node->pages.size(); ++g) {
+    if (!CountsIn(windowed, g) || node->pages[g] == kNoPage) continue;
+    options_.groups[g].pool->Watch(node->pages[g]);
+    aside_[g].emplace(node->pages[g], node);
+  }
+}
+
+void PrefixIndex::PutBack(Node* node, bool windowed) {
+  if (!std::exchange(node->aside[windowed], false)) return;
+  for (size_t g = 0; g < node->pages.size(); ++g) {
+    if (!CountsIn(windowed, g) || node->pages[g] == kNoPage) continue;
+    const auto [begin, end] = aside_[g].equal_range(node->pages[g]);
+    aside_[g].erase(
+        std::find_if(begin, end, [node](const auto& entry) { return entry.second == node; }));
+  }
+  (windowed ? windowed_ : leaves_).emplace(windowed ? node->window_key() : node->leaf_key(), node);
+}
+
+void PrefixIndex::PutReleasedBack() {
+  for (size_t g = 0; g < options_.groups.size(); ++g) {
+    for (const PageId page : options_.groups[g].pool->TakeReleased()) {
+      for (auto it = aside_[g].find(page); it != aside_[g].end(); it = aside_[g].find(page)) {
+        PutBack(it->second, options_.groups[g].window > 0);
+      }
+    }
+  }
+}
+
 bool PrefixIndex::EvictingHelps(const Node* node, const EvictionWish& wish,
                                 const EvictionWish& freed) const {
   for (size_t g = 0; g < node->pages.size(); ++g) {
@@ -81,8 +123,10 @@ void PrefixIndex::EvictLeaves(const EvictionWish& wish, EvictionWish* freed) {
   for (auto it = leaves_.begin(); it != leaves_.end() && !fulfilled();) {
     const LruKey key = it->first;
     Node* node = it->second;
+    ++eviction_visits_;
     if (node->pins > 0 || !EvictingHelps(node, wish, *freed)) {
       ++it;
+      if (MayBeSetAside(node, /*windowed=*/false)) SetAside(node, /*windowed=*/false);
       continue;
     }
     // Without the checkpoint of its child a node may be of no use.
@@ -103,6 +147,7 @@ void PrefixIndex::EvictWindowed(const EvictionWish& wish, EvictionWish* freed) {
   for (auto it = windowed_.begin(); it != windowed_.end();) {
     const LruKey key = it->first;
     Node* node = it->second;
+    ++eviction_visits_;
     bool dropped = false;
     bool wanting = false;
     for (size_t g = 0; g < node->pages.size(); ++g) {
@@ -114,7 +159,11 @@ void PrefixIndex::EvictWindowed(const EvictionWish& wish, EvictionWish* freed) {
       dropped = true;
     }
     if (!wanting) return;
-    if (dropped) PruneDeadLeaf(node, freed);
+    if (dropped) {
+      PruneDeadLeaf(node, freed);
+    } else if (MayBeSetAside(node, /*windowed=*/true)) {
+      SetAside(node, /*windowed=*/true);
+    }
     it = windowed_.upper_bound(key);
   }
 }
@@ -188,6 +237,7 @@ void PrefixIndex::GiveBackTail(std::string_view domain, std::span<const TokenId>
 
 EvictionWish PrefixIndex::EvictLru(const EvictionWish& wish) {
   WEFT_CHECK(wish.pages.size() == options_.groups.size(), "a wish names every group");
+  PutReleasedBack();
   EvictionWish freed;
   freed.pages.resize(options_.groups.size());
   EvictLeaves(wish, &freed);
@@ -198,8 +248,8 @@ EvictionWish PrefixIndex::EvictLru(const EvictionWish& wish) {
 
 int64_t PrefixIndex::ClearTree(const Node* root) {
   std::vector<Node*> leaves;
-  for (const auto& [key, node] : leaves_) {
-    if (root == nullptr || node->root == root) leaves.push_back(node);
+  for (const auto& [serial, node] : nodes_) {
+    if (node->is_leaf() && (root == nullptr || node->root == root)) leaves.push_back(node.get());
   }
   EvictionWish freed;
   freed.pages.resize(options_.groups.size());
@@ -238,6 +288,7 @@ PrefixIndexStats PrefixIndex::Stats() const {
                             sizeof(PageId) * options_.groups.size() + 2 * 64;
   stats.memory_bytes = static_cast<int64_t>(node_bytes * (nodes_.size() + roots_.size()));
   stats.compared_tokens = compared_tokens_;
+  stats.eviction_visits = eviction_visits_;
   stats.evicted_nodes = evicted_nodes_;
   stats.evicted_pages = evicted_pages_;
   stats.evicted_checkpoints = evicted_checkpoints_;
@@ -255,6 +306,21 @@ void PrefixIndex::AddSlotCounts(std::vector<int32_t>* counts) const {
   for (const auto& [serial, node] : nodes_) {
     if (node->slot != kNoSlot) AddCount(counts, node->slot);
   }
+}
+
+// What is set aside is found again by each of its pages, once somebody lets go of one.
+Status PrefixIndex::CheckAside(const Node* node) const {
+  for (size_t g = 0; g < node->pages.size(); ++g) {
+    const PageId page = node->pages[g];
+    const bool counts = page != kNoPage && node->aside[options_.groups[g].window > 0];
+    const auto [begin, end] = aside_[g].equal_range(page);
+    const auto n = std::count_if(begin, end, [node](const auto& e) { return e.second == node; });
+    if (n != (counts ? 1 : 0) ||
+        (counts && options_.groups[g].pool->is_watched(page) && IsLone(g, page))) {
+      return Internal("prefix index node ", node->serial, " is set aside and should not be");
+    }
+  }
+  return OkStatus();
 }
 
 Status PrefixIndex::CheckNode(const Node* node) const {
@@ -282,7 +348,10 @@ Status PrefixIndex::CheckNode(const Node* node) const {
   if (!node->parent->is_root() && node->used > node->parent->used) {
     return wrong("used later than its parent");
   }
-  if (in(leaves_, node->leaf_key()) != node->is_leaf()) return wrong("leaf order");
+  if (in(leaves_, node->leaf_key()) != (node->is_leaf() && !node->aside[false])) {
+    return wrong("leaf order");
+  }
+  WEFT_RETURN_IF_ERROR(CheckAside(node));
   bool windowed = false;
   for (size_t g = 0; g < node->pages.size(); ++g) {
     const auto& group = options_.groups[g];
@@ -293,7 +362,9 @@ Status PrefixIndex::CheckNode(const Node* node) const {
     }
     windowed = windowed || (page != kNoPage && group.window > 0);
   }
-  if (in(windowed_, node->window_key()) != windowed) return wrong("window order");
+  if (in(windowed_, node->window_key()) != (windowed && !node->aside[true])) {
+    return wrong("window order");
+  }
   const bool has_slot = node->slot != kNoSlot;
   if (in(checkpointed_, node->slot_key()) != has_slot) return wrong("checkpoint order");
   if (has_slot && options_.slots->use_count(node->slot) < 1) return wrong("its slot is free");
@@ -307,7 +378,7 @@ Status PrefixIndex::CheckTotals() const {
   size_t leaves = 0, windowed = 0, checkpoints = 0;
   for (const auto& [serial, node] : nodes_) {
     ++children[node->parent];
-    leaves += node->is_leaf() ? 1 : 0;
+    leaves += node->is_leaf() && !node->aside[false] ? 1 : 0;
     checkpoints += node->slot != kNoSlot ? 1 : 0;
     bool has_windowed = false;
     for (size_t g = 0; g < holders.size(); ++g) {
@@ -315,7 +386,7 @@ Status PrefixIndex::CheckTotals() const {
       if (present) AddCount(&holders[g], node->pages[g]);
       has_windowed = has_windowed || (present && options_.groups[g].window > 0);
     }
-    windowed += has_windowed ? 1 : 0;
+    windowed += has_windowed && !node->aside[true] ? 1 : 0;
   }
   for (const auto& [id, node] : pins_) {
     for (const Node* n = node; !n->is_root(); n = n->parent) ++pins[n];

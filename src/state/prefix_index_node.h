@@ -51,6 +51,7 @@ struct PrefixIndex::Node {
   uint64_t used = 0;  // never later than the parent's
   uint64_t window_used = 0;
   uint64_t slot_used = 0;
+  bool aside[2] = {false, false};  // from the leaves, from those with windowed pages
 
   bool is_root() const { return parent == nullptr; }
   bool is_leaf() const { return children.empty(); }
