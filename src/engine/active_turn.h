@@ -50,6 +50,11 @@ struct Lane {
   // Its pages were taken to let others go on; it starts over when there is room.
   bool preempted = false;
   int64_t last_row_us = 0;  // when it last advanced, or was admitted
+
+  // Rows to compute before it can choose its next token.
+  int64_t pending() const {
+    return static_cast<int64_t>(session->tokens.size()) - session->computed;
+  }
 };
 
 struct ActiveTurn {

@@ -1,5 +1,6 @@
 // Making an engine. Sessions are in engine_sessions.cc, turns in engine_turns.cc and
-// engine_named.cc, the step itself in engine_step.cc, what readers see in engine_publish.cc.
+// engine_named.cc, the step in engine_step.cc, engine_room.cc and engine_results.cc, what
+// readers see in engine_publish.cc.
 #include "engine/engine_core.h"
 
 #include <algorithm>

@@ -235,7 +235,8 @@ class EngineCore {
   void RefreshSiblingWaits();
   static int64_t CommonPrompt(ActiveTurn* turn, const ActiveTurn& other);
   bool WaitsForSibling(ActiveTurn* turn, TurnList::const_iterator self) const;
-  void EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status);
+  void EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status,
+               const std::string& stop_string = "");
   void EndTurn(ActiveTurn* turn, FinishReason reason, const Status& status);
   void RollBackPrompt(ActiveTurn* turn);
   void Retire(ActiveTurn* turn);
@@ -248,10 +249,11 @@ class EngineCore {
     std::vector<LaneView> views;
   };
   LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
+  static bool IsReady(const Lane& lane);
   Candidates ReadyLanes() const;
   static std::vector<StepPart> TakeRows(const Candidates& candidates,
                                         const std::vector<int64_t>& rows);
-  std::vector<StepPart> PlanShortStep() const;
+  std::vector<StepPart> PlanShortStep(Candidates lanes) const;
   std::vector<StepPart> PlanFirstLane() const;
   void PrepareParts(std::vector<StepPart>* parts);
   bool OthersWillFreeMemory(const Lane* self);
@@ -266,7 +268,7 @@ class EngineCore {
   void Land(OpenStep* step);
   void RunShortStep(std::vector<StepPart> parts);
   void BeginLongStep(std::vector<StepPart> parts);
-  void AdvanceLongStep(FunctionRef<bool()> interrupted);
+  void AdvanceLongStep(int64_t until_us, FunctionRef<bool()> interrupted);
   std::unique_ptr<OpenStep> CloseLongStep();
   void AbandonLongStep();
   bool LongStepIsUnwanted() const;

@@ -1,11 +1,10 @@
-// The step: which rows, room for them, the forward pass, and what follows from it.
+// The step: which rows it has, and its way through the model. Room for the rows is made in
+// engine_room.cc, what follows from the logits is in engine_results.cc.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/clock.h"
 #include "engine/engine_core.h"
-#include "engine/random.h"
 
 namespace weft {
 namespace {
@@ -14,21 +13,8 @@ namespace {
 // of logits of a large vocabulary takes half a megabyte.
 constexpr int64_t kLogitChunk = 32;
 
-int64_t Pending(const Lane& lane) {
-  return static_cast<int64_t>(lane.session->tokens.size()) - lane.session->computed;
-}
-
 // A long step that nobody interrupts looks up this often, for deadlines.
 constexpr int64_t kLongestSliceUs = 250000;
-
-// Whether nothing that the model says may end the turn with the next token.
-bool EndsTooEarly(const TurnOptions& options, const Lane& lane) {
-  return static_cast<int64_t>(lane.generated.size()) < options.min_tokens;
-}
-
-void Ban(std::span<const TokenId> tokens, std::span<float> logits) {
-  for (const TokenId token : tokens) logits[static_cast<size_t>(token)] = -INFINITY;
-}
 
 }  // namespace
 
@@ -39,13 +25,19 @@ bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
   RefreshSiblingWaits();
   LookOnDisk();
   const bool kept = PumpDisk();
+  const auto short_step_is_due = [this] {
+    return long_step_ == nullptr || NowMicros() >= slice_end_us_;
+  };
+  bool is_due = short_step_is_due();
+  Candidates lanes;
+  if (is_due) lanes = ReadyLanes();
   if (long_step_ == nullptr) {
-    const Candidates lanes = ReadyLanes();
     BeginLongStep(TakeRows(lanes, planner_.PlanLong(lanes.views)));
+    is_due = short_step_is_due();
   }
   std::vector<StepPart> parts;
-  if (long_step_ == nullptr || NowMicros() >= slice_end_us_) {
-    parts = PlanShortStep();
+  if (is_due) {
+    parts = PlanShortStep(std::move(lanes));
     PrepareParts(&parts);
   }
   bool resumed = ResumePreempted(/*nobody_runs=*/parts.empty() && long_step_ == nullptr);
@@ -61,7 +53,8 @@ bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
   if (!parts.empty()) {
     RunShortStep(std::move(parts));
   } else if (long_step_ != nullptr) {
-    AdvanceLongStep(interrupted);
+    // Where no short step waits for its end, the slice goes on.
+    AdvanceLongStep(is_due ? NowMicros() + kLongestSliceUs : slice_end_us_, interrupted);
   } else {
     const bool retired = SweepTurns();
     memory_->ReturnFreed();
@@ -76,7 +69,7 @@ bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
 LaneView EngineCore::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   const int64_t now_us = NowMicros();
   LaneView view;
-  view.pending = Pending(lane);
+  view.pending = lane.pending();
   view.depth = lane.session->computed;
   view.max_chunk = memory_->RowsToCheckpoint(*lane.session);
   view.decoding = lane.decoding && view.pending == 1;
@@ -93,16 +86,18 @@ LaneView EngineCore::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   return view;
 }
 
+bool EngineCore::IsReady(const Lane& lane) {
+  return !lane.done && !lane.waits_for_sibling && !lane.waits_for_disk && !lane.preempted &&
+         !lane.session->in_step;
+}
+
 // In order of admission.
 EngineCore::Candidates EngineCore::ReadyLanes() const {
   Candidates candidates;
   for (const auto& turn : running_) {
     if (turn->stalled_since_us > 0 || turn->queue->Full()) continue;
     for (const auto& lane : turn->lanes) {
-      if (lane->done || lane->waits_for_sibling || lane->waits_for_disk || lane->preempted ||
-          lane->session->in_step) {
-        continue;
-      }
+      if (!IsReady(*lane)) continue;
       candidates.views.push_back(ViewOf(*turn, *lane));
       candidates.parts.push_back({.turn = turn.get(), .lane = lane.get()});
     }
@@ -131,9 +126,17 @@ std::vector<EngineCore::StepPart> EngineCore::TakeRows(const Candidates& candida
   return parts;
 }
 
-std::vector<EngineCore::StepPart> EngineCore::PlanShortStep() const {
-  const Candidates lanes = ReadyLanes();
-  if (lanes.parts.empty()) return {};
+// Of the lanes that are still ready: a long step that was begun since may have some.
+std::vector<EngineCore::StepPart> EngineCore::PlanShortStep(Candidates lanes) const {
+  size_t n = 0;
+  for (size_t i = 0; i < lanes.parts.size(); ++i) {
+    if (!IsReady(*lanes.parts[i].lane)) continue;
+    lanes.parts[n] = lanes.parts[i];
+    lanes.views[n++] = lanes.views[i];
+  }
+  lanes.parts.resize(n);
+  lanes.views.resize(n);
+  if (n == 0) return {};
   if (long_step_ == nullptr) return TakeRows(lanes, planner_.PlanShort(lanes.views, nullptr));
   // Whoever has less left than the longest of its prompts need not wait for it.
   LaneView paused;
@@ -153,126 +156,6 @@ std::vector<EngineCore::StepPart> EngineCore::PlanFirstLane() const {
   std::vector<int64_t> rows = planner_.PlanLong(lanes.views);
   if (rows[0] == 0) rows = planner_.PlanShort(lanes.views, nullptr);
   return TakeRows(lanes, rows);
-}
-
-// --- room ----------------------------------------------------------------------------
-
-// Gives every part its pages and slot, in order of admission. A part for which there is no room
-// is left out of the step; its turn fails when nobody can ever give it room.
-void EngineCore::PrepareParts(std::vector<StepPart>* parts) {
-  std::vector<StepPart> prepared;
-  for (StepPart& part : *parts) {
-    if (part.lane->preempted) continue;  // an earlier part took its pages just now
-    Status status = MakeRoomFor(part, prepared);
-    // Fewer rows need less at a time: what falls behind a window comes back after each step.
-    while (status.code() == StatusCode::kResourceExhausted && part.rows > 1 &&
-           !OthersWillFreeMemory(part.lane)) {
-      part.rows /= 2;
-      part.ends_prompt = false;
-      part.n_logits = part.n_logits > 1 ? part.rows : 0;
-      status = MakeRoomFor(part, prepared);
-    }
-    if (status.ok()) {
-      prepared.push_back(part);
-      continue;
-    }
-    // Whoever else holds pages will give them back one day.
-    if (status.code() != StatusCode::kResourceExhausted || !OthersWillFreeMemory(part.lane)) {
-      EndTurn(part.turn, FinishReason::kError, status);
-    }
-  }
-  *parts = std::move(prepared);
-}
-
-bool EngineCore::OthersWillFreeMemory(const Lane* self) {
-  for (const auto& turn : running_) {
-    for (const auto& lane : turn->lanes) {
-      if (lane.get() != self && !lane->done && memory_->BytesOf(*lane->session) > 0) return true;
-    }
-  }
-  return idle_->AnyWithStateAtWork();
-}
-
-// Whoever was preempted comes back once there is room for all of its tokens, and must
-// when nobody else runs.
-bool EngineCore::ResumePreempted(bool nobody_runs) {
-  bool resumed = false;
-  for (const auto& turn : running_) {
-    for (const auto& lane : turn->lanes) {
-      if (!lane->preempted || lane->done) continue;
-      if (!nobody_runs && !memory_->EvictFor(*lane->session, Pending(*lane) + 1).ok()) continue;
-      lane->preempted = false;
-      if (!turn->wants_prompt_rows() || lane->decoding) {
-        memory_->Reuse(lane->session, lane->session->n_tokens() - 1);
-      }
-      resumed = true;
-      if (nobody_runs) return true;
-    }
-  }
-  return resumed;
-}
-
-Status EngineCore::MakeRoomFor(const StepPart& part, const std::vector<StepPart>& prepared) {
-  while (true) {
-    const Status status = memory_->Prepare(part.lane->session, part.rows);
-    if (status.code() != StatusCode::kResourceExhausted) return status;
-    if (GiveUpIdleState()) continue;
-    if (PreemptFor(part, prepared)) continue;
-    return status;
-  }
-}
-
-// First what only waits for the disk.
-bool EngineCore::GiveUpIdleState() {
-  return (keeper_ != nullptr && keeper_->ReleaseMemory()) || TakeIdleSession();
-}
-
-// Takes the state of the session that was not used for longest and is not running: to
-// its file when it can have one, else its tokens stay and its next turn computes them
-// again. A session whose turn waits in the queue is not running yet.
-bool EngineCore::TakeIdleSession() {
-  Session* const oldest = idle_->OldestWithState();
-  if (oldest == nullptr) return false;
-  if (CheckSavable(*oldest).ok()) {
-    if (keeper_->IsKept(*oldest)) {
-      BecomeParked(oldest);
-      return true;
-    }
-    // Where too much is being written already its tokens alone are kept: waiting would hold up
-    // those who run.
-    if (saves_.empty() && SaveHasRoom(*oldest)) {
-      StartSave(oldest, /*park=*/true, /*free_now=*/true, [](const Status&) {});
-    }
-  }
-  memory_->Drop(oldest);
-  Touch(oldest);
-  ++stats_.sessions_dropped;
-  return true;
-}
-
-// Takes the pages of a lane that is not in the step yet: the last of those that come
-// after the part's own, or that do not advance now. Its tokens stay: it starts over when
-// there is room, and what it says does not change by that.
-bool EngineCore::PreemptFor(const StepPart& part, const std::vector<StepPart>& prepared) {
-  bool after = true;
-  for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
-    const bool paused = (*it)->stalled_since_us > 0 || (*it)->queue->Full();
-    for (auto lane = (*it)->lanes.rbegin(); lane != (*it)->lanes.rend(); ++lane) {
-      if (lane->get() == part.lane) {
-        after = false;
-        continue;
-      }
-      if ((*lane)->session->in_step || (!after && !paused && !(*lane)->done)) continue;
-      const bool in_step = std::any_of(prepared.begin(), prepared.end(),
-                                       [&](const StepPart& p) { return p.lane == lane->get(); });
-      if (in_step || memory_->BytesOf(*(*lane)->session) == 0) continue;
-      memory_->Drop((*lane)->session);
-      (*lane)->preempted = !(*lane)->done;
-      ++stats_.preemptions;
-      return true;
-    }
-  }
-  return false;
 }
 
 // --- compute ----------------------------------------------------------------------------
@@ -381,13 +264,10 @@ void EngineCore::BeginLongStep(std::vector<StepPart> parts) {
   if (!status.ok()) Poison(CloseLongStep()->parts, status);
 }
 
-// Until its slice ends, or for a while where no short step waits; in any case one part of the
-// model, and none that would not fit: the next takes about as long as the longer of the last
-// two, since attention and feed-forward alternate.
-void EngineCore::AdvanceLongStep(FunctionRef<bool()> interrupted) {
-  const int64_t begin_us = NowMicros();
-  const int64_t until_us = slice_end_us_ > begin_us ? slice_end_us_ : begin_us + kLongestSliceUs;
-  int64_t last_us = begin_us, former_part_us = 0;
+// In any case one part of the model, and none that would not fit: the next takes about as long
+// as the longer of the last two, since attention and feed-forward alternate.
+void EngineCore::AdvanceLongStep(int64_t until_us, FunctionRef<bool()> interrupted) {
+  int64_t last_us = NowMicros(), former_part_us = 0;
   const StatusOr<bool> done = Advance(long_step_.get(), [&] {
     const int64_t now_us = NowMicros();
     const int64_t part_us = now_us - std::exchange(last_us, now_us);
@@ -431,206 +311,6 @@ void EngineCore::Poison(const std::vector<StepPart>& parts, const Status& status
     session->sound_tokens = part.first_row;
     session->state = SessionState::kPoisoned;
     EndTurn(part.turn, FinishReason::kError, status);
-  }
-}
-
-// --- results ------------------------------------------------------------------------------
-
-void EngineCore::Consume(StepPart* part) {
-  Lane* const lane = part->lane;
-  const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
-  // Before the state counts as computed, and others find it in the prefix index.
-  if (part->n_logits > 0 && !IsSound(part->logits.last(n_vocab))) {
-    Poison({*part}, Internal("the model computed logits that are not finite"));
-    return;
-  }
-  memory_->Commit(lane->session);
-  if (lane->done) return;
-  if (lane->decoding) {
-    // A lane that was preempted computes several rows before it samples again.
-    if (part->ends_prompt) SampleNext(part->turn, lane, part->logits);
-    return;
-  }
-  ++part->turn->next_chunk;
-  TurnUsage& usage = part->turn->usage;
-  // Not what a turn that was preempted computes again.
-  usage.computed_tokens =
-      std::max(usage.computed_tokens, part->first_row + part->rows - usage.cached_tokens);
-  ReportProgress(*part, part->first_row + part->rows);
-  if (part->turn->wants_prompt_rows()) TakePromptRows(part);
-  if (part->ends_prompt) FinishPrompt(part);
-}
-
-// A turn that was preempted computes again what has been reported.
-void EngineCore::ReportProgress(const StepPart& part, int64_t done_tokens) {
-  ActiveTurn* const turn = part.turn;
-  if (!turn->options.report_progress || done_tokens <= turn->reported_tokens) return;
-  turn->reported_tokens = done_tokens;
-  turn->queue->Push(ProgressEvent{.prompt_tokens = part.lane->session->n_tokens(),
-                                  .cached_tokens = turn->usage.cached_tokens,
-                                  .done_tokens = done_tokens,
-                                  .elapsed_us = NowMicros() - turn->first_row_us});
-}
-
-void EngineCore::TakePromptRows(StepPart* part) {
-  ActiveTurn* const turn = part->turn;
-  const TurnOptions& options = turn->options;
-  const std::vector<TokenId>& tokens = part->lane->session->tokens;
-  const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
-  auto& out = turn->started.prompt_logprobs;
-  if (options.prompt_logprobs && out.empty()) {
-    out.push_back({.token = {.token = tokens[0], .logprob = 0}});
-  }
-  for (int64_t i = 0; i < part->rows; ++i) {
-    const std::span<const float> row =
-        part->logits.subspan(static_cast<size_t>(i) * n_vocab, n_vocab);
-    const int64_t position = part->first_row + i;
-    if (position < turn->prompt_rows_taken) continue;  // before it was preempted
-    turn->prompt_rows_taken = position + 1;
-    if (options.on_prompt_logits) options.on_prompt_logits(position, row);
-    const size_t next = static_cast<size_t>(position) + 1;
-    if (!options.prompt_logprobs || next >= tokens.size()) continue;
-    const double log_sum = LogSumExp(row);
-    StartedEvent::PromptToken entry;
-    entry.token.token = tokens[next];
-    entry.token.logprob =
-        static_cast<float>(static_cast<double>(row[static_cast<size_t>(tokens[next])]) - log_sum);
-    entry.alternatives = TopLogprobs(row, log_sum, options.top_logprobs);
-    entry.is_greedy = ArgMax(row) == tokens[next];
-    out.push_back(std::move(entry));
-  }
-}
-
-void EngineCore::FinishPrompt(StepPart* part) {
-  ActiveTurn* const turn = part->turn;
-  const int64_t now_us = NowMicros();
-  turn->prompt_done = true;
-  turn->first_token_us = now_us;
-  turn->usage.prompt_us = now_us - turn->first_row_us;
-  turn->queue->Push(std::move(turn->started));
-  turn->started = StartedEvent();
-  if (turn->options.max_tokens == 0) {
-    EndTurn(turn, FinishReason::kLength, OkStatus());
-    return;
-  }
-  const std::span<float> row = part->logits.last(static_cast<size_t>(model_->n_vocab()));
-  if (turn->options.n_choices > 1) {
-    ForkChoices(turn, row);
-    return;
-  }
-  SampleNext(turn, part->lane, row);
-}
-
-// Every further choice is a fork of the session at the end of the prompt, and samples
-// its first token from the same row.
-void EngineCore::ForkChoices(ActiveTurn* turn, std::span<const float> logits) {
-  Session* const session = turn->session;
-  for (int choice = 1; choice < turn->options.n_choices; ++choice) {
-    auto fork = sessions_.CreateForTurn(session->domain);
-    if (!fork.ok()) {
-      EndTurn(turn, FinishReason::kError, fork.status());
-      return;
-    }
-    (*fork)->tokens = session->tokens;
-    (*fork)->state = SessionState::kRunning;
-    (*fork)->turn = turn;
-    memory_->Share(*session, session->computed, *fork);
-    auto lane =
-        std::make_unique<Lane>(choice, *fork, turn->options.sampling,
-                               ChoiceSeed(turn->seed, choice), model_->tokenizer(), turn->options);
-    if (turn->options.token_mask) lane->mask = turn->options.token_mask(choice);
-    lane->last_row_us = NowMicros();
-    turn->lanes.push_back(std::move(lane));
-  }
-  std::vector<float> row;
-  for (auto& lane : turn->lanes) {
-    row.assign(logits.begin(), logits.end());
-    SampleNext(turn, lane.get(), row);
-  }
-}
-
-void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logits) {
-  const TurnOptions& options = turn->options;
-  const std::vector<TokenId>& tokens = lane->session->tokens;
-  TokenEvent event;
-  event.choice = lane->choice;
-  const bool of_draw = options.top_logprobs >= 0 && options.logprobs_of_draw;
-  double log_sum = 0;
-  std::vector<float> raw;
-  if (options.top_logprobs >= 0 && !of_draw) {
-    log_sum = LogSumExp(logits);
-    event.alternatives = TopLogprobs(logits, log_sum, options.top_logprobs);
-    raw.assign(logits.begin(), logits.end());
-  }
-  const bool too_early = EndsTooEarly(options, *lane);
-  if (options.ignore_eos || too_early) Ban(model_->tokenizer()->EndsOfGeneration(), logits);
-  if (too_early) Ban(options.stop_tokens, logits);
-  if (lane->mask) {
-    lane->allowed.assign(logits.size(), true);
-    lane->mask->Apply(lane->generated, &lane->allowed);
-    lane->allowed.resize(logits.size(), false);  // whatever the mask did to it
-  }
-  const TokenId token =
-      lane->sampler.Sample(logits, tokens, static_cast<int64_t>(tokens.size()), lane->allowed);
-  if (token == kNoToken) {
-    EndLane(turn, lane, FinishReason::kError,
-            FailedPrecondition("no token may come next: every one is banned or masked"));
-    return;
-  }
-  if (!raw.empty()) {
-    event.logprob =
-        static_cast<float>(static_cast<double>(raw[static_cast<size_t>(token)]) - log_sum);
-  }
-  if (of_draw) {
-    Sampler::Draws draws = lane->sampler.DrawsOf(token, options.top_logprobs);
-    event.logprob = draws.logprob;
-    event.alternatives = std::move(draws.best);
-  }
-  event.token = token;
-  ApplyToken(turn, lane, token, std::move(event));
-}
-
-bool EngineCore::IsStopToken(const ActiveTurn& turn, TokenId token) const {
-  const std::vector<TokenId>& stops = turn.options.stop_tokens;
-  if (std::binary_search(stops.begin(), stops.end(), token)) return true;
-  return !turn.options.ignore_eos && model_->tokenizer()->IsEndOfGeneration(token);
-}
-
-void EngineCore::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event) {
-  const bool too_early = EndsTooEarly(turn->options, *lane);
-  lane->session->tokens.push_back(token);
-  lane->generated.push_back(token);
-  lane->decoding = true;
-  ++stats_.generated_tokens;
-  if (IsStopToken(*turn, token)) {
-    turn->queue->Push(std::move(event));
-    EndLane(turn, lane, FinishReason::kStop, OkStatus());
-    return;
-  }
-  TextStream::Result text = lane->text.Push(token, /*may_stop=*/!too_early);
-  event.text = std::move(text.text);
-  turn->queue->Push(std::move(event));
-  if (text.stopped) {
-    lane->done = true;
-    DoneEvent done;
-    done.choice = lane->choice;
-    done.reason = FinishReason::kStopString;
-    done.stop_string = *text.stopped;
-    done.usage = turn->usage;
-    done.usage.completion_tokens = static_cast<int64_t>(lane->generated.size());
-    done.usage.decode_us = NowMicros() - turn->first_token_us;
-    turn->queue->Push(std::move(done));
-    return;
-  }
-  const int64_t limit = turn->options.max_tokens;
-  const bool full = static_cast<int64_t>(lane->session->tokens.size()) >= model_->context_tokens();
-  if (full || (limit > 0 && static_cast<int64_t>(lane->generated.size()) >= limit)) {
-    EndLane(turn, lane, FinishReason::kLength, OkStatus());
-    return;
-  }
-  const bool may_loop = !turn->options.end_loops || turn->options.ignore_eos || too_early;
-  if (!may_loop && lane->loop_watch.EndsInLoop(lane->generated)) {
-    EndLane(turn, lane, FinishReason::kLoop, OkStatus());
   }
 }
 

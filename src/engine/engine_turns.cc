@@ -317,7 +317,8 @@ void EngineCore::RefreshSiblingWaits() {
 
 // --- ends ----------------------------------------------------------------------------
 
-void EngineCore::EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status) {
+void EngineCore::EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status,
+                         const std::string& stop_string) {
   if (lane->done) return;
   lane->done = true;
   if (reason == FinishReason::kError) turn->failed = true;
@@ -326,6 +327,7 @@ void EngineCore::EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, cons
   done.choice = lane->choice;
   done.reason = reason;
   done.status = status;
+  done.stop_string = stop_string;
   if (reason == FinishReason::kStop && !lane->generated.empty()) {
     done.stop_token = lane->generated.back();
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -279,6 +278,20 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
   return OkStatus();
 }
 
+void StateMemory::ReturnFreed() {
+  for (size_t g = 0; g < n_groups(); ++g) {
+    std::vector<int32_t> freed = pools_[g]->TakeFreed();
+    // The backend never heard of those that it had no memory for.
+    std::erase_if(freed, [&](int32_t page) { return page >= grown_[g]; });
+    if (!freed.empty()) executor_->DiscardPages(static_cast<int>(g), freed);
+  }
+  if (slots_ == nullptr) return;
+  for (const SlotId slot : slots_->TakeFreed()) {
+    // A backend that cannot clear says so when the slot is to be used again.
+    if (slot < grown_slots_) (void)executor_->ClearSlot(slot);
+  }
+}
+
 // --- what was computed ------------------------------------------------------------------
 
 void StateMemory::Commit(Session* session) {
@@ -384,122 +397,6 @@ void StateMemory::Share(const Session& from, int64_t n_tokens, Session* to) {
   n_tokens = std::min(n_tokens, from.computed);
   if (HoldsStateAt(from, n_tokens)) TakeOver(from, n_tokens, to);
   Reuse(to, n_tokens);
-}
-
-// --- accounting -------------------------------------------------------------------------
-
-int64_t StateMemory::BytesOf(const Session& session) const {
-  int64_t bytes = SlotBytesOf(session);
-  for (size_t g = 0; g < session.tables.size(); ++g) {
-    bytes += session.tables[g].pages_held() * layout_.page_bytes[g];
-  }
-  return bytes;
-}
-
-int64_t StateMemory::SlotBytesOf(const Session& session) const {
-  return session.slot ? layout_.slot_bytes : 0;
-}
-
-int64_t StateMemory::PagesOf(const Session& session) const {
-  int64_t pages = 0;
-  for (const PageTable& table : session.tables) pages += table.pages_held();
-  return pages;
-}
-
-int64_t StateMemory::SharedPagesOf(const Session& session) const {
-  int64_t pages = 0;
-  for (const PageTable& table : session.tables) pages += table.SharedPages();
-  return pages;
-}
-
-int64_t StateMemory::page_bytes() const {
-  int64_t bytes = 0;
-  for (size_t g = 0; g < n_groups(); ++g) bytes += pools_[g]->in_use() * layout_.page_bytes[g];
-  return bytes;
-}
-
-int64_t StateMemory::pages_used() const {
-  int64_t pages = 0;
-  for (const auto& pool : pools_) pages += pool->in_use();
-  return pages;
-}
-
-void StateMemory::FillStats(EngineStats* stats) const {
-  const PrefixIndexStats index = index_->Stats();
-  int64_t bytes_of_each = 0;  // a page of every group
-  for (const int64_t page : layout_.page_bytes) bytes_of_each += page;
-  stats->pages_used = pages_used();
-  stats->pages_in_index = std::accumulate(index.pages.begin(), index.pages.end(), int64_t{0});
-  stats->page_budget =
-      bytes_of_each == 0 ? 0 : budget_bytes_ / bytes_of_each * static_cast<int64_t>(n_groups());
-  stats->page_bytes = page_bytes();
-  stats->checkpoint_bytes = index.lone_checkpoints * layout_.slot_bytes;
-  stats->slots_used = slots_used();
-  stats->slot_bytes = stats->slots_used * layout_.slot_bytes - stats->checkpoint_bytes;
-  stats->checkpoints = index.checkpoints;
-  stats->evicted_checkpoints = index.evicted_checkpoints;
-  stats->index_nodes = index.nodes;
-  stats->index_evicted_pages = index.evicted_pages;
-  stats->pages_copied = pages_copied_;
-  stats->slots_copied = slots_copied_;
-}
-
-void StateMemory::ReturnFreed() {
-  for (size_t g = 0; g < n_groups(); ++g) {
-    std::vector<int32_t> freed = pools_[g]->TakeFreed();
-    // The backend never heard of those that it had no memory for.
-    std::erase_if(freed, [&](int32_t page) { return page >= grown_[g]; });
-    if (!freed.empty()) executor_->DiscardPages(static_cast<int>(g), freed);
-  }
-  if (slots_ == nullptr) return;
-  for (const SlotId slot : slots_->TakeFreed()) {
-    // A backend that cannot clear says so when the slot is to be used again.
-    if (slot < grown_slots_) (void)executor_->ClearSlot(slot);
-  }
-}
-
-Status StateMemory::CheckSession(const Session& session) const {
-  for (const PageTable& table : session.tables) {
-    WEFT_RETURN_IF_ERROR(table.CheckIntegrity());
-    if (table.n_tokens() != session.prepared) {
-      return Internal("a session prepared ", session.prepared, " tokens, but a table holds ",
-                      table.n_tokens());
-    }
-  }
-  if (session.prepared != session.computed && !session.in_step) {
-    return Internal("a session is prepared for tokens that nobody computes");
-  }
-  if (session.computed > static_cast<int64_t>(session.tokens.size())) {
-    return Internal("a session computed more tokens than it has");
-  }
-  const bool needs_slot = slots_ != nullptr && session.prepared > 0;
-  if (needs_slot != static_cast<bool>(session.slot)) {
-    return Internal("a session that prepared ", session.prepared, " tokens ",
-                    needs_slot ? "has no slot" : "holds a slot");
-  }
-  return OkStatus();
-}
-
-Status StateMemory::CheckIntegrity(const SessionTable& sessions) const {
-  Status status = index_->CheckIntegrity();
-  sessions.ForEach([&](Session* session) {
-    if (status.ok()) status = CheckSession(*session);
-  });
-  for (size_t g = 0; g < n_groups() && status.ok(); ++g) {
-    std::vector<int32_t> counts;
-    index_->AddPageCounts(static_cast<int>(g), &counts);
-    sessions.ForEach([&](Session* session) {
-      if (!session->tables.empty()) session->tables[g].AddCounts(&counts);
-    });
-    status = pools_[g]->CheckIntegrity(counts);
-  }
-  if (slots_ == nullptr || !status.ok()) return status;
-  std::vector<int32_t> counts;
-  index_->AddSlotCounts(&counts);
-  sessions.ForEach([&](Session* session) {
-    if (session->slot) AddCount(&counts, session->slot.id());
-  });
-  return slots_->CheckIntegrity(counts);
 }
 
 }  // namespace weft

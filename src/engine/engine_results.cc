@@ -1,0 +1,214 @@
+// What follows from a step: rows are committed, tokens chosen and told.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/engine_core.h"
+#include "engine/random.h"
+
+namespace weft {
+namespace {
+
+// Whether nothing that the model says may end the turn with the next token.
+bool EndsTooEarly(const TurnOptions& options, const Lane& lane) {
+  return static_cast<int64_t>(lane.generated.size()) < options.min_tokens;
+}
+
+void Ban(std::span<const TokenId> tokens, std::span<float> logits) {
+  for (const TokenId token : tokens) logits[static_cast<size_t>(token)] = -INFINITY;
+}
+
+}  // namespace
+
+void EngineCore::Consume(StepPart* part) {
+  Lane* const lane = part->lane;
+  const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
+  // Before the state counts as computed, and others find it in the prefix index.
+  if (part->n_logits > 0 && !IsSound(part->logits.last(n_vocab))) {
+    Poison({*part}, Internal("the model computed logits that are not finite"));
+    return;
+  }
+  memory_->Commit(lane->session);
+  if (lane->done) return;
+  if (lane->decoding) {
+    // A lane that was preempted computes several rows before it samples again.
+    if (part->ends_prompt) SampleNext(part->turn, lane, part->logits);
+    return;
+  }
+  ++part->turn->next_chunk;
+  TurnUsage& usage = part->turn->usage;
+  // Not what a turn that was preempted computes again.
+  usage.computed_tokens =
+      std::max(usage.computed_tokens, part->first_row + part->rows - usage.cached_tokens);
+  ReportProgress(*part, part->first_row + part->rows);
+  if (part->turn->wants_prompt_rows()) TakePromptRows(part);
+  if (part->ends_prompt) FinishPrompt(part);
+}
+
+// A turn that was preempted computes again what has been reported.
+void EngineCore::ReportProgress(const StepPart& part, int64_t done_tokens) {
+  ActiveTurn* const turn = part.turn;
+  if (!turn->options.report_progress || done_tokens <= turn->reported_tokens) return;
+  turn->reported_tokens = done_tokens;
+  turn->queue->Push(ProgressEvent{.prompt_tokens = part.lane->session->n_tokens(),
+                                  .cached_tokens = turn->usage.cached_tokens,
+                                  .done_tokens = done_tokens,
+                                  .elapsed_us = NowMicros() - turn->first_row_us});
+}
+
+void EngineCore::TakePromptRows(StepPart* part) {
+  ActiveTurn* const turn = part->turn;
+  const TurnOptions& options = turn->options;
+  const std::vector<TokenId>& tokens = part->lane->session->tokens;
+  const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
+  auto& out = turn->started.prompt_logprobs;
+  if (options.prompt_logprobs && out.empty()) {
+    out.push_back({.token = {.token = tokens[0], .logprob = 0}});
+  }
+  for (int64_t i = 0; i < part->rows; ++i) {
+    const std::span<const float> row =
+        part->logits.subspan(static_cast<size_t>(i) * n_vocab, n_vocab);
+    const int64_t position = part->first_row + i;
+    if (position < turn->prompt_rows_taken) continue;  // before it was preempted
+    turn->prompt_rows_taken = position + 1;
+    if (options.on_prompt_logits) options.on_prompt_logits(position, row);
+    const size_t next = static_cast<size_t>(position) + 1;
+    if (!options.prompt_logprobs || next >= tokens.size()) continue;
+    const double log_sum = LogSumExp(row);
+    StartedEvent::PromptToken entry;
+    entry.token.token = tokens[next];
+    entry.token.logprob =
+        static_cast<float>(static_cast<double>(row[static_cast<size_t>(tokens[next])]) - log_sum);
+    entry.alternatives = TopLogprobs(row, log_sum, options.top_logprobs);
+    entry.is_greedy = ArgMax(row) == tokens[next];
+    out.push_back(std::move(entry));
+  }
+}
+
+void EngineCore::FinishPrompt(StepPart* part) {
+  ActiveTurn* const turn = part->turn;
+  const int64_t now_us = NowMicros();
+  turn->prompt_done = true;
+  turn->first_token_us = now_us;
+  turn->usage.prompt_us = now_us - turn->first_row_us;
+  turn->queue->Push(std::move(turn->started));
+  turn->started = StartedEvent();
+  if (turn->options.max_tokens == 0) {
+    EndTurn(turn, FinishReason::kLength, OkStatus());
+    return;
+  }
+  const std::span<float> row = part->logits.last(static_cast<size_t>(model_->n_vocab()));
+  if (turn->options.n_choices > 1) {
+    ForkChoices(turn, row);
+    return;
+  }
+  SampleNext(turn, part->lane, row);
+}
+
+// Every further choice is a fork of the session at the end of the prompt, and samples
+// its first token from the same row.
+void EngineCore::ForkChoices(ActiveTurn* turn, std::span<const float> logits) {
+  Session* const session = turn->session;
+  for (int choice = 1; choice < turn->options.n_choices; ++choice) {
+    auto fork = sessions_.CreateForTurn(session->domain);
+    if (!fork.ok()) {
+      EndTurn(turn, FinishReason::kError, fork.status());
+      return;
+    }
+    (*fork)->tokens = session->tokens;
+    (*fork)->state = SessionState::kRunning;
+    (*fork)->turn = turn;
+    memory_->Share(*session, session->computed, *fork);
+    auto lane =
+        std::make_unique<Lane>(choice, *fork, turn->options.sampling,
+                               ChoiceSeed(turn->seed, choice), model_->tokenizer(), turn->options);
+    if (turn->options.token_mask) lane->mask = turn->options.token_mask(choice);
+    lane->last_row_us = NowMicros();
+    turn->lanes.push_back(std::move(lane));
+  }
+  std::vector<float> row;
+  for (auto& lane : turn->lanes) {
+    row.assign(logits.begin(), logits.end());
+    SampleNext(turn, lane.get(), row);
+  }
+}
+
+void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logits) {
+  const TurnOptions& options = turn->options;
+  const std::vector<TokenId>& tokens = lane->session->tokens;
+  TokenEvent event;
+  event.choice = lane->choice;
+  const bool of_draw = options.top_logprobs >= 0 && options.logprobs_of_draw;
+  double log_sum = 0;
+  std::vector<float> raw;
+  if (options.top_logprobs >= 0 && !of_draw) {
+    log_sum = LogSumExp(logits);
+    event.alternatives = TopLogprobs(logits, log_sum, options.top_logprobs);
+    raw.assign(logits.begin(), logits.end());
+  }
+  const bool too_early = EndsTooEarly(options, *lane);
+  if (options.ignore_eos || too_early) Ban(model_->tokenizer()->EndsOfGeneration(), logits);
+  if (too_early) Ban(options.stop_tokens, logits);
+  if (lane->mask) {
+    lane->allowed.assign(logits.size(), true);
+    lane->mask->Apply(lane->generated, &lane->allowed);
+    lane->allowed.resize(logits.size(), false);  // whatever the mask did to it
+  }
+  const TokenId token =
+      lane->sampler.Sample(logits, tokens, static_cast<int64_t>(tokens.size()), lane->allowed);
+  if (token == kNoToken) {
+    EndLane(turn, lane, FinishReason::kError,
+            FailedPrecondition("no token may come next: every one is banned or masked"));
+    return;
+  }
+  if (!raw.empty()) {
+    event.logprob =
+        static_cast<float>(static_cast<double>(raw[static_cast<size_t>(token)]) - log_sum);
+  }
+  if (of_draw) {
+    Sampler::Draws draws = lane->sampler.DrawsOf(token, options.top_logprobs);
+    event.logprob = draws.logprob;
+    event.alternatives = std::move(draws.best);
+  }
+  event.token = token;
+  ApplyToken(turn, lane, token, std::move(event));
+}
+
+bool EngineCore::IsStopToken(const ActiveTurn& turn, TokenId token) const {
+  const std::vector<TokenId>& stops = turn.options.stop_tokens;
+  if (std::binary_search(stops.begin(), stops.end(), token)) return true;
+  return !turn.options.ignore_eos && model_->tokenizer()->IsEndOfGeneration(token);
+}
+
+void EngineCore::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event) {
+  const bool too_early = EndsTooEarly(turn->options, *lane);
+  lane->session->tokens.push_back(token);
+  lane->generated.push_back(token);
+  lane->decoding = true;
+  ++stats_.generated_tokens;
+  if (IsStopToken(*turn, token)) {
+    turn->queue->Push(std::move(event));
+    EndLane(turn, lane, FinishReason::kStop, OkStatus());
+    return;
+  }
+  TextStream::Result text = lane->text.Push(token, /*may_stop=*/!too_early);
+  event.text = std::move(text.text);
+  turn->queue->Push(std::move(event));
+  if (text.stopped) {
+    EndLane(turn, lane, FinishReason::kStopString, OkStatus(), *text.stopped);
+    return;
+  }
+  const int64_t limit = turn->options.max_tokens;
+  const bool full = static_cast<int64_t>(lane->session->tokens.size()) >= model_->context_tokens();
+  if (full || (limit > 0 && static_cast<int64_t>(lane->generated.size()) >= limit)) {
+    EndLane(turn, lane, FinishReason::kLength, OkStatus());
+    return;
+  }
+  const bool may_loop = !turn->options.end_loops || turn->options.ignore_eos || too_early;
+  if (!may_loop && lane->loop_watch.EndsInLoop(lane->generated)) {
+    EndLane(turn, lane, FinishReason::kLoop, OkStatus());
+  }
+}
+
+}  // namespace weft

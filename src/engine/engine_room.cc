@@ -1,0 +1,127 @@
+// Room for the rows of a step: who gets memory, and who gives it up.
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine_core.h"
+
+namespace weft {
+
+// Gives every part its pages and slot, in order of admission. A part for which there is no room
+// is left out of the step; its turn fails when nobody can ever give it room.
+void EngineCore::PrepareParts(std::vector<StepPart>* parts) {
+  std::vector<StepPart> prepared;
+  for (StepPart& part : *parts) {
+    if (part.lane->preempted) continue;  // an earlier part took its pages just now
+    Status status = MakeRoomFor(part, prepared);
+    // Fewer rows need less at a time: what falls behind a window comes back after each step.
+    while (status.code() == StatusCode::kResourceExhausted && part.rows > 1 &&
+           !OthersWillFreeMemory(part.lane)) {
+      part.rows /= 2;
+      part.ends_prompt = false;
+      part.n_logits = part.n_logits > 1 ? part.rows : 0;
+      status = MakeRoomFor(part, prepared);
+    }
+    if (status.ok()) {
+      prepared.push_back(part);
+      continue;
+    }
+    // Whoever else holds pages will give them back one day.
+    if (status.code() != StatusCode::kResourceExhausted || !OthersWillFreeMemory(part.lane)) {
+      EndTurn(part.turn, FinishReason::kError, status);
+    }
+  }
+  *parts = std::move(prepared);
+}
+
+bool EngineCore::OthersWillFreeMemory(const Lane* self) {
+  for (const auto& turn : running_) {
+    for (const auto& lane : turn->lanes) {
+      if (lane.get() != self && !lane->done && memory_->BytesOf(*lane->session) > 0) return true;
+    }
+  }
+  return idle_->AnyWithStateAtWork();
+}
+
+// Whoever was preempted comes back once there is room for all of its tokens, and must
+// when nobody else runs.
+bool EngineCore::ResumePreempted(bool nobody_runs) {
+  bool resumed = false;
+  for (const auto& turn : running_) {
+    for (const auto& lane : turn->lanes) {
+      if (!lane->preempted || lane->done) continue;
+      if (!nobody_runs && !memory_->EvictFor(*lane->session, lane->pending() + 1).ok()) continue;
+      lane->preempted = false;
+      if (!turn->wants_prompt_rows() || lane->decoding) {
+        memory_->Reuse(lane->session, lane->session->n_tokens() - 1);
+      }
+      resumed = true;
+      if (nobody_runs) return true;
+    }
+  }
+  return resumed;
+}
+
+Status EngineCore::MakeRoomFor(const StepPart& part, const std::vector<StepPart>& prepared) {
+  while (true) {
+    const Status status = memory_->Prepare(part.lane->session, part.rows);
+    if (status.code() != StatusCode::kResourceExhausted) return status;
+    if (GiveUpIdleState()) continue;
+    if (PreemptFor(part, prepared)) continue;
+    return status;
+  }
+}
+
+// First what only waits for the disk.
+bool EngineCore::GiveUpIdleState() {
+  return (keeper_ != nullptr && keeper_->ReleaseMemory()) || TakeIdleSession();
+}
+
+// Takes the state of the session that was not used for longest and is not running: to
+// its file when it can have one, else its tokens stay and its next turn computes them
+// again. A session whose turn waits in the queue is not running yet.
+bool EngineCore::TakeIdleSession() {
+  Session* const oldest = idle_->OldestWithState();
+  if (oldest == nullptr) return false;
+  if (CheckSavable(*oldest).ok()) {
+    if (keeper_->IsKept(*oldest)) {
+      BecomeParked(oldest);
+      return true;
+    }
+    // Where too much is being written already its tokens alone are kept: waiting would hold up
+    // those who run.
+    if (saves_.empty() && SaveHasRoom(*oldest)) {
+      StartSave(oldest, /*park=*/true, /*free_now=*/true, [](const Status&) {});
+    }
+  }
+  memory_->Drop(oldest);
+  Touch(oldest);
+  ++stats_.sessions_dropped;
+  return true;
+}
+
+// Takes the pages of a lane that is not in the step yet: the last of those that come
+// after the part's own, or that do not advance now. Its tokens stay: it starts over when
+// there is room, and what it says does not change by that.
+bool EngineCore::PreemptFor(const StepPart& part, const std::vector<StepPart>& prepared) {
+  bool after = true;
+  for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
+    const bool paused = (*it)->stalled_since_us > 0 || (*it)->queue->Full();
+    for (auto lane = (*it)->lanes.rbegin(); lane != (*it)->lanes.rend(); ++lane) {
+      if (lane->get() == part.lane) {
+        after = false;
+        continue;
+      }
+      if ((*lane)->session->in_step || (!after && !paused && !(*lane)->done)) continue;
+      const bool in_step = std::any_of(prepared.begin(), prepared.end(),
+                                       [&](const StepPart& p) { return p.lane == lane->get(); });
+      if (in_step || memory_->BytesOf(*(*lane)->session) == 0) continue;
+      memory_->Drop((*lane)->session);
+      (*lane)->preempted = !(*lane)->done;
+      ++stats_.preemptions;
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace weft
