@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -261,9 +262,13 @@ class CrashTrafficTest : public ::testing::TestWithParam<const char*> {
   int64_t n_messages_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Models, CrashTrafficTest, ::testing::Values("llama", "recurrent-gemma3"),
+INSTANTIATE_TEST_SUITE_P(Models, CrashTrafficTest,
+                         ::testing::Values("llama", "gemma3", "recurrent-llama",
+                                           "recurrent-gemma3"),
                          [](const auto& info) {
-                           return std::string(info.param) == "llama" ? "Llama" : "RecurrentWindow";
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
                          });
 
 TEST_P(CrashTrafficTest, WhatHadReachedTheDiskIsWarm) {
