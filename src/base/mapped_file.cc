@@ -63,10 +63,12 @@ StatusOr<size_t> MappedFile::Hold(size_t n) {
   return held_;
 }
 
+// Clients are told of it: not in which folder it lies.
 Status MappedFile::CheckUnchanged() const {
+  const std::string name = Printable(path_.substr(path_.find_last_of('/') + 1), 300);
   struct stat info;
   if (fstat(fd_.get(), &info) != 0) {
-    return ErrnoStatus(errno, StrCat("cannot read ", Printable(path_, 300)));
+    return ErrnoStatus(errno, StrCat("cannot read ", name));
   }
   const bool is_same = static_cast<size_t>(info.st_size) == size_ &&
                        info.st_mtim.tv_sec == written_.tv_sec &&
@@ -74,10 +76,10 @@ Status MappedFile::CheckUnchanged() const {
   if (!is_same || guard_.damaged()) has_changed_ = true;
   if (!has_changed_) return OkStatus();
   if (static_cast<size_t>(info.st_size) < size_) {
-    return DataLoss(Printable(path_, 300), " became shorter while it was in use: it had ", size_,
+    return DataLoss(name, " became shorter while it was in use: it had ", size_,
                     " bytes and has ", info.st_size, "; put the whole file there and start again");
   }
-  return DataLoss(Printable(path_, 300), is_same ? " could not be read" : " was written to",
+  return DataLoss(name, is_same ? " could not be read" : " was written to",
                   " while it was in use; start again, and replace such a file by renaming another");
 }
 

@@ -22,6 +22,7 @@ namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class MappedFileTest : public ::testing::Test {
  protected:
@@ -96,7 +97,7 @@ TEST_F(MappedFileTest, AFileThatIsCutShortReadsAsZerosAndIsTold) {
   EXPECT_EQ(AsText((*file)->bytes().first(10 * page)), std::string(10 * page, 'x'));
   const Status status = (*file)->CheckUnchanged();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(Message(status), AllOf(HasSubstr(path), HasSubstr("shorter"), HasSubstr("in use")));
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("file became shorter"), HasSubstr("in use")));
   // What was read as zeros does not become right again.
   std::filesystem::resize_file(path, 100 * page);
   EXPECT_EQ((*file)->CheckUnchanged().code(), StatusCode::kDataLoss);
@@ -139,7 +140,7 @@ TEST_F(MappedFileTest, TellsWhenTheFileWasWrittenTo) {
   ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), later, 0), 0);
   const Status status = (*other)->CheckUnchanged();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(Message(status), AllOf(HasSubstr(path), HasSubstr("was written to")));
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("was written to"), Not(HasSubstr(dir_))));
   EXPECT_TRUE((*file)->CheckUnchanged().ok());
 }
 
