@@ -61,6 +61,18 @@ TEST_F(InfoTest, TheTwoFormsOfTokenizeDoNotMix) {
   EXPECT_FALSE(Post("/tokenize", {{"content", "a"}}).json().contains("count"));
 }
 
+TEST_F(InfoTest, MoreTextThanIsTokenizedAtOnceIsRefused) {
+  const std::string text(1 << 20, 'x'), more = text + "y";
+  EXPECT_EQ(Post("/tokenize", {{"content", text}}).status(), 200);
+  const Json messages = Json::array({{{"role", "user"}, {"content", text}}});
+  for (const Json& body : {Json{{"content", more}}, Json{{"content", {7, text, "y"}}},
+                           Json{{"prompt", more}}, Json{{"messages", messages}}}) {
+    const auto answer = Post("/tokenize", body);
+    EXPECT_EQ(answer.status(), 400);
+    EXPECT_THAT(answer.body(), HasSubstr("at most 1048576 are tokenized here at once"));
+  }
+}
+
 TEST_F(InfoTest, TheModelAndTheServer) {
   for (const char* path : {"/model_info", "/get_model_info"}) {
     const Json info = Get(path);
@@ -74,6 +86,7 @@ TEST_F(InfoTest, TheModelAndTheServer) {
     const Json info = Get(path);
     EXPECT_EQ(info["served_model_name"], "scripted");
     EXPECT_EQ(info["context_length"], testing::kScriptedContext);
+    EXPECT_EQ(info["model_path"], ModelFileName(host().model()));
     EXPECT_GT(info["max_running_requests"], 0);
     EXPECT_EQ(info["internal_states"][0]["num_running_reqs"], 0);
   }
@@ -83,4 +96,3 @@ TEST_F(InfoTest, TheModelAndTheServer) {
 
 }  // namespace
 }  // namespace weft::serve
-    EXPECT_EQ(info["model_path"], ModelFileName(host().model()));

@@ -1,5 +1,7 @@
 #include "serve/api_llama.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,27 @@ namespace weft::serve {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// What /tokenize takes: more than any prompt has that fits, and whole documents. A word without
+// an end costs more than its bytes.
+constexpr uint64_t kTokenizedBytes = uint64_t{1} << 20, kTokenizedBytesPerToken = 16;
+
+Status CheckTextBytes(const Model& model, uint64_t n_bytes, const char* field) {
+  const uint64_t most = std::max(
+      kTokenizedBytes, kTokenizedBytesPerToken * static_cast<uint64_t>(model.context_tokens()));
+  if (n_bytes <= most) return OkStatus();
+  return Misshapen(field, StrCat("has ", n_bytes, " bytes of text, and at most ", most,
+                                 " are tokenized here at once; send it in parts"));
+}
+
+// Of the strings in `content`, which is one or an array with some.
+uint64_t TextBytes(const Json& content) {
+  if (content.is_string()) return content.get_ref<const std::string&>().size();
+  if (!content.is_array()) return 0;
+  uint64_t bytes = 0;
+  for (const Json& part : content) bytes += part.is_string() ? TextBytes(part) : 0;
+  return bytes;
+}
 
 // The bytes of a piece: a string where they are UTF-8, else numbers.
 Json PieceJson(const std::string& piece) {
@@ -39,7 +62,18 @@ ChatRequest ReadTemplateRequest(ApiFields* fields, const RequestDefaults& defaul
   return std::move(chat);
 }
 
-StatusOr<Json> LlamaTokenize(Host& host, ApiFields* fields) {
+// As text at once: as values, the pieces of a long text take eight times as much.
+std::string WithPieces(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  std::string text = "{\"tokens\":[";
+  for (const int32_t id : ids) {
+    const std::string piece = tokenizer.Piece(id, /*render_special=*/true);
+    if (text.back() != '[') text += ',';
+    StrAppend(&text, "{\"id\":", id, ",\"piece\":", JsonText(PieceJson(piece)), "}");
+  }
+  return text += "]}";
+}
+
+StatusOr<std::string> LlamaTokenize(Host& host, ApiFields* fields) {
   const bool add_special = fields->Bool("add_special").value_or(false);
   const bool parse_special = fields->Bool("parse_special").value_or(true);
   const bool with_pieces = fields->Bool("with_pieces").value_or(false);
@@ -47,6 +81,7 @@ StatusOr<Json> LlamaTokenize(Host& host, ApiFields* fields) {
   std::vector<int32_t> ids;
   const Json* const content = fields->Value("content");
   if (content != nullptr) {
+    WEFT_RETURN_IF_ERROR(CheckTextBytes(model, TextBytes(*content), "content"));
     const TextEncoder encode = [&](std::string_view text, bool at_start) {
       return model.Encode(text, add_special && at_start, parse_special);
     };
@@ -56,20 +91,12 @@ StatusOr<Json> LlamaTokenize(Host& host, ApiFields* fields) {
   }
   std::vector<std::string> ignored;
   WEFT_RETURN_IF_ERROR(fields->Finish(&ignored));
-  Json tokens = Json::array();
-  for (const int32_t id : ids) {
-    if (with_pieces) {
-      const std::string piece = model.tokenizer()->Piece(id, /*render_special=*/true);
-      tokens.push_back({{"id", id}, {"piece", PieceJson(piece)}});
-    } else {
-      tokens.push_back(id);
-    }
-  }
-  return Json{{"tokens", std::move(tokens)}};
+  if (with_pieces) return WithPieces(*model.tokenizer(), ids);
+  return JsonText({{"tokens", ids}});
 }
 
 // As vLLM and SGLang have it: a prompt, or the messages of one.
-StatusOr<Json> VllmTokenize(Host& host, ApiFields* fields, bool is_chat) {
+StatusOr<std::string> VllmTokenize(Host& host, ApiFields* fields, bool is_chat) {
   const Model& model = host.model();
   const auto name = fields->String("model");
   const bool wants_texts = fields->Bool("return_token_strs").value_or(false);
@@ -90,6 +117,7 @@ StatusOr<Json> VllmTokenize(Host& host, ApiFields* fields, bool is_chat) {
     WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, host.chat().Render(chat));
     text = std::move(prompt.text);
   }
+  WEFT_RETURN_IF_ERROR(CheckTextBytes(model, text.size(), is_chat ? "messages" : "prompt"));
   const std::vector<int32_t> ids =
       model.Encode(text, add_special.value_or(!is_chat), /*parse_special=*/true);
   Json answer = {{"count", ids.size()}, {"max_model_len", model.context_tokens()}, {"tokens", ids}};
@@ -99,10 +127,10 @@ StatusOr<Json> VllmTokenize(Host& host, ApiFields* fields, bool is_chat) {
       answer["token_strs"].push_back(model.tokenizer()->RawText(id));
     }
   }
-  return answer;
+  return JsonText(answer);
 }
 
-StatusOr<Json> Tokenize(Host& host, const HttpRequest& request) {
+StatusOr<std::string> Tokenize(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
   ApiFields fields(body);
   const bool is_chat = body.is_object() && body.contains("messages");
@@ -114,7 +142,7 @@ StatusOr<Json> Tokenize(Host& host, const HttpRequest& request) {
   return VllmTokenize(host, &fields, is_chat);
 }
 
-StatusOr<Json> Detokenize(Host& host, const HttpRequest& request) {
+StatusOr<std::string> Detokenize(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
   ApiFields fields(body);
   const Json* const list = fields.Value("tokens");
@@ -138,34 +166,41 @@ StatusOr<Json> Detokenize(Host& host, const HttpRequest& request) {
   WEFT_RETURN_IF_ERROR(CheckModel(host, name));
   const std::string text = host.model().Decode(tokens, /*render_special=*/!skips_special);
   // By the names of llama-server, vLLM and SGLang, whose requests are alike.
-  return Json{{"content", text}, {"prompt", text}, {"text", text}};
+  return JsonText({{"content", text}, {"prompt", text}, {"text", text}});
 }
 
-StatusOr<Json> ApplyTemplate(Host& host, const HttpRequest& request) {
+StatusOr<std::string> ApplyTemplate(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
   ApiFields fields(body);
   const ChatRequest chat = ReadTemplateRequest(&fields, host.defaults());
   std::vector<std::string> ignored;
   WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
   WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, host.chat().Render(chat));
-  return Json{{"prompt", prompt.text}};
+  return JsonText({{"prompt", prompt.text}});
 }
 
 }  // namespace
 
 void RegisterLlamaApi(Router& router, Host& host) {
-  using Action = StatusOr<Json> (*)(Host&, const HttpRequest&);
-  const auto add = [&](const char* path, Action action) {
-    router.Add("POST", path, ErrorShape::kLlama,
-               [&host, action](const HttpRequest& request, HttpResponder& responder) {
-                 const StatusOr<Json> answer = action(host, request);
-                 if (!answer.ok()) return SendError(responder, answer.status(), ErrorShape::kLlama);
-                 SendJson(responder, *answer);
-               });
+  using Action = StatusOr<std::string> (*)(Host&, const HttpRequest&);
+  const auto add = [&](const char* path, Action action, uint32_t work_bytes_per_byte) {
+    router.Add({.method = "POST",
+                .pattern = path,
+                .shape = ErrorShape::kLlama,
+                .handler =
+                    [&host, action](const HttpRequest& request, HttpResponder& responder) {
+                      StatusOr<std::string> answer = action(host, request);
+                      if (!answer.ok()) {
+                        return SendError(responder, answer.status(), ErrorShape::kLlama);
+                      }
+                      responder.Send(200, "application/json", *std::move(answer));
+                    },
+                .work_bytes_per_byte = work_bytes_per_byte});
   };
-  add("/tokenize", Tokenize);
-  add("/detokenize", Detokenize);
-  add("/apply-template", ApplyTemplate);
+  // Each byte of a text may be a token, and each token a long text.
+  add("/tokenize", Tokenize, 80);
+  add("/detokenize", Detokenize, 40);
+  add("/apply-template", ApplyTemplate, 0);
   router.Add("POST", "/infill", ErrorShape::kLlama,
              [&host](const HttpRequest& request, HttpResponder& responder) {
                HandleLlamaInfill(host, request, responder);

@@ -18,7 +18,9 @@ ByteBudget::Hold& ByteBudget::Hold::operator=(Hold&& other) noexcept {
 }
 
 Status ByteBudget::Hold::Resize(uint64_t bytes) {
-  if (budget_ == nullptr || bytes == bytes_) return OkStatus();
+  if (budget_ == nullptr) return OkStatus();
+  bytes = std::min(bytes, budget_->share_);
+  if (bytes == bytes_) return OkStatus();
   WEFT_RETURN_IF_ERROR(budget_->Change(account_, bytes_, bytes, /*may_refuse=*/true));
   bytes_ = bytes;
   return OkStatus();

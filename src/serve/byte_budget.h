@@ -35,7 +35,8 @@ class ByteBudget {
 
     // RESOURCE_EXHAUSTED when the account would hold more than its share, UNAVAILABLE when all
     // would hold too much; the hold stays as it was then. A request that is the only one is
-    // never refused: it would be so for ever.
+    // never refused: it would be so for ever. Larger than the share of its account, it counts
+    // as that, so that others keep theirs.
     Status Resize(uint64_t bytes);
     // The same of what is there already: never refused, it counts against what comes next.
     void Take(uint64_t bytes);

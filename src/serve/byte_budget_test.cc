@@ -23,12 +23,15 @@ TEST(ByteBudget, AnAccountHasItsShareAndAllHaveTheTotal) {
   EXPECT_TRUE(second.Resize(50).ok());
 }
 
-TEST(ByteBudget, WhatIsAloneIsNeverRefused) {
+TEST(ByteBudget, WhatIsAloneIsNeverRefusedAndLeavesOthersTheirShare) {
   ByteBudget budget(100, 50);
   ByteBudget::Hold only(&budget, "a");
   EXPECT_TRUE(only.Resize(300).ok());
-  ByteBudget::Hold second(&budget, "b");
-  EXPECT_EQ(second.Resize(1).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(budget.held(), 50u);
+  ByteBudget::Hold more(&budget, "a"), second(&budget, "b"), third(&budget, "c");
+  EXPECT_EQ(more.Resize(1).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(second.Resize(50).ok());
+  EXPECT_EQ(third.Resize(1).code(), StatusCode::kUnavailable);
 }
 
 TEST(ByteBudget, WhatIsThereAlreadyCountsAgainstWhatComes) {

@@ -12,6 +12,9 @@
 namespace weft::serve {
 namespace {
 
+// Of an answer that is made whole: as much may wait for every connection.
+constexpr size_t kSmallAnswerBytes = 64 << 10;
+
 std::string_view PresentedKey(const HttpRequest& request) {
   return ApiKeyOf(request.Header("Authorization"), request.Header("x-api-key"));
 }
@@ -37,8 +40,8 @@ class FrontDoor::CountingResponder : public HttpResponder {
   void Send(int status, std::string_view content_type, std::string body,
             HttpHeaders headers) override {
     status_ = status;
-    // Before the client can ask again. What is only accepted is still to be worked on.
-    if (status != 202) hold = {};
+    // What is only accepted is still to be worked on.
+    if (status != 202) ChargeAnswer(body.size());
     Keep(body);
     inner_.Send(status, content_type, std::move(body), WithOurs(std::move(headers)));
   }
@@ -76,6 +79,14 @@ class FrontDoor::CountingResponder : public HttpResponder {
   ByteBudget::Hold hold;                   // what the request takes
 
  private:
+  // Gives back what the request took, before its client can ask again. A large answer is
+  // charged in its place until it has left: clients need not read.
+  void ChargeAnswer(size_t n_bytes) {
+    ByteBudget::Hold answer = std::exchange(hold, {});
+    if (n_bytes <= kSmallAnswerBytes) return;
+    answer.Take(n_bytes);
+    inner_.KeepUntilSent(std::make_shared<ByteBudget::Hold>(std::move(answer)));
+  }
   HttpHeaders WithOurs(HttpHeaders headers) {
     for (const auto& [name, value] : headers) {
       if (name == kWarningHeader) warning_ = value;
@@ -240,8 +251,8 @@ void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
   responder.hold = ByteBudget::Hold(&parsed_, request.Account());
   // What has no body takes next to nothing, and is answered however full it is.
   if (!request.body.empty()) {
-    const uint64_t bytes = EstimateParsedBytes(request.body);
-    const Status status = responder.hold.Resize(bytes);
+    const uint64_t work_bytes = request.body.size() * uint64_t{route.work_bytes_per_byte};
+    const Status status = responder.hold.Resize(EstimateParsedBytes(request.body) + work_bytes);
     if (!status.ok()) return SendError(responder, FullError(status), route.shape);
   }
   route.handler(request, responder);

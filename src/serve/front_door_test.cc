@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "serve/log.h"
 #include "serve/page.h"
@@ -78,6 +80,65 @@ TEST_F(FrontDoorTest, AWarningIsInTheLog) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("id=req_1 warning=\"tools that this server cannot run were left out: "
                         "web_search\""));
+}
+
+class ChargeTest : public FrontDoorTest {
+ protected:
+  ChargeTest() {
+    const auto add = [this](const char* path, uint32_t work_bytes_per_byte, HttpHandler handler) {
+      routes_.Add({.method = "POST",
+                   .pattern = path,
+                   .handler = std::move(handler),
+                   .work_bytes_per_byte = work_bytes_per_byte});
+    };
+    add("/answer", 0, [](const HttpRequest& request, HttpResponder& responder) {
+      responder.Send(200, "text/plain", std::string(std::stoul(request.body), 'x'));
+    });
+    // What another request of the same client is told meanwhile.
+    const auto meanwhile = [this](const HttpRequest&, HttpResponder& responder) {
+      MemoryResponder other;
+      Answer(std::string(1000, ' ') + "1", &other);
+      responder.Send(other.status(), "text/plain", "");
+    };
+    add("/light", 0, meanwhile);
+    add("/heavy", 300, meanwhile);
+    door_ = std::make_unique<FrontDoor>(FrontDoor::Options{.max_parsed_bytes = 600'000}, &routes_,
+                                        &host());
+  }
+
+  void Answer(std::string body, MemoryResponder* responder, std::string path = "/answer",
+              std::string address = "10.0.0.1") {
+    HttpRequest request{.method = "POST", .path = std::move(path), .body = std::move(body)};
+    request.address = std::move(address);
+    ASSERT_TRUE(door_->Admit(request, *responder));
+    door_->Handle(request, *responder);
+  }
+
+  std::unique_ptr<FrontDoor> door_;
+};
+
+TEST_F(ChargeTest, ALargeAnswerIsChargedUntilItIsRead) {
+  MemoryResponder first, second, third, other, fourth;
+  Answer("200000", &first);
+  Answer("200000", &second);
+  EXPECT_EQ(first.status(), 200);
+  EXPECT_EQ(second.status(), 200) << "the work is done";
+  Answer("1", &third);
+  EXPECT_EQ(third.status(), 429) << "of one client";
+  EXPECT_EQ(third.Header("Retry-After"), "1");
+  Answer("1", &other, "/answer", "10.0.0.2");
+  EXPECT_EQ(other.status(), 200);
+  first.BeRead();
+  Answer("1", &fourth);
+  EXPECT_EQ(fourth.status(), 200);
+}
+
+TEST_F(ChargeTest, WorkThatTakesMoreThanItsBodyIsChargedForIt) {
+  MemoryResponder light, heavy;
+  Answer(std::string(1000, ' '), &light, "/light");
+  EXPECT_EQ(light.status(), 200);
+  Answer(std::string(1000, ' '), &heavy, "/heavy");
+  EXPECT_EQ(heavy.status(), 429);
 }
 
 // Clients try whether somebody is there before they send their first request.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,10 +43,10 @@ struct HttpRequest {
 
   // The first header of that name, whatever its case; empty when there is none.
   std::string_view Header(std::string_view name) const;
-};
   // Who is charged for what the request takes: its key's domain, or its address where it has
   // none. Keys tell clients apart also where a proxy gives all of them one address.
   std::string Account() const;
+};
 
 // Fewer than `prompt` were cached or computed where the turn ended before its prompt was in.
 struct TurnTokens {
@@ -77,6 +78,9 @@ class HttpResponder {
   // response is complete; at once when it is gone already. It must not block: it cancels
   // a turn. Cleared when the handler returns.
   virtual void OnGone(std::function<void()> gone) = 0;
+
+  // Kept until the answer has left or its client has: what the answer takes meanwhile.
+  virtual void KeepUntilSent(std::shared_ptr<void> what) {}
 
   // The request's; empty where nobody gave it one.
   virtual std::string_view request_id() const { return ""; }

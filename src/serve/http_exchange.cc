@@ -153,6 +153,11 @@ void HttpExchange::End() {
   Kick();
 }
 
+void HttpExchange::KeepUntilSent(std::shared_ptr<void> what) {
+  MutexLock lock(&mutex_);
+  if (!gone()) kept_ = std::move(what);
+}
+
 void HttpExchange::OnGone(std::function<void()> gone_callback) {
   MutexLock lock(&callback_mutex_);
   if (gone()) {
@@ -192,6 +197,7 @@ std::string HttpExchange::TakeOutput() {
 void HttpExchange::Sent(size_t n_bytes) {
   MutexLock lock(&mutex_);
   unsent_bytes_ -= std::min(n_bytes, unsent_bytes_);
+  if (stage_ == Stage::kEnded && unsent_bytes_ == 0) kept_.reset();
   sent_or_gone_.NotifyAll();
 }
 
@@ -210,6 +216,7 @@ void HttpExchange::MarkGone() {
     MutexLock lock(&mutex_);
     gone_.store(true, std::memory_order_release);
     output_.clear();
+    kept_.reset();
     sent_or_gone_.NotifyAll();
   }
   MutexLock lock(&callback_mutex_);

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,7 @@ class HttpExchange : public HttpResponder {
   bool Begin(int status, std::string_view content_type, HttpHeaders headers) override;
   bool Write(std::string_view data) override;
   void End() override;
+  void KeepUntilSent(std::shared_ptr<void> what) override;
   std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return gone_.load(std::memory_order_acquire); }
   void OnGone(std::function<void()> gone) override;
@@ -75,6 +77,7 @@ class HttpExchange : public HttpResponder {
   bool has_body_ WEFT_GUARDED_BY(mutex_) = true;
   bool chunked_ WEFT_GUARDED_BY(mutex_) = false;
   bool must_close_ WEFT_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<void> kept_ WEFT_GUARDED_BY(mutex_);
 
   // Held while the callback runs, so that none runs after HandlerReturned.
   Mutex callback_mutex_;

@@ -215,6 +215,30 @@ TEST_F(ServerTest, ALargeAnswerArrivesWhole) {
   EXPECT_EQ(client.UntilEnd().size(), 8u << 20);
 }
 
+TEST_F(ServerTest, WhatAnAnswerTakesIsKeptUntilItIsRead) {
+  StartServer({.stall_timeout = milliseconds(kPatienceMs)});
+  const auto keepers = [&] { return large_is_kept_.use_count() - 1; };
+  const auto becomes = [&](long n) {
+    for (int i = 0; i < kPatienceMs && keepers() != n; ++i) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return keepers() == n;
+  };
+  const std::string ask = "GET /large HTTP/1.1\r\nHost: h\r\n\r\n";
+  Client reads(port()), leaves(port());
+  ASSERT_TRUE(reads.Say(ask) && leaves.Say(ask));
+  EXPECT_TRUE(becomes(2));
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(keepers(), 2) << "nobody has read";
+  leaves.Close();
+  EXPECT_TRUE(becomes(1));
+  reads.Until("\r\n\r\n");
+  reads.Until(std::string(8 << 20, 'x'));
+  EXPECT_TRUE(becomes(0)) << "while the connection stays open";
+  ASSERT_TRUE(reads.Say(kGet));
+  EXPECT_THAT(reads.Until("]\n"), StartsWith("HTTP/1.1 200 "));
+}
+
 TEST_F(ServerTest, AHandlerThatDoesNotAnswerIsAnError) {
   StartServer();
   Client client(port());

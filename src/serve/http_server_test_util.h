@@ -82,6 +82,7 @@ class ServerTest : public ::testing::Test {
     if (request.path == "/wait") return Wait(responder);
     if (request.path == "/silent") return;
     if (request.path == "/large") {
+      responder.KeepUntilSent(large_is_kept_);
       return responder.Send(200, "text/plain", std::string(8 << 20, 'x'));
     }
     if (request.path == "/cut") {
@@ -123,6 +124,8 @@ class ServerTest : public ::testing::Test {
   std::atomic<int> handled_{0}, gone_{0};
   std::atomic<size_t> streamed_{0};
   std::atomic<bool> others_wait_{false};
+  // By the server as long as it has some of /large; 1 where it has none.
+  const std::shared_ptr<int> large_is_kept_ = std::make_shared<int>();
   Event waiting_, release_, wait_ended_, stream_ended_;
 };
 

@@ -8,6 +8,7 @@
 #ifndef WEFT_SERVE_ROUTER_H_
 #define WEFT_SERVE_ROUTER_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,8 @@ struct Route {
   // For the operator. Where there are keys of operators, only they are answered, and they need
   // not be API keys too.
   bool is_operators = false;
+  // What the work takes beside the parsed body, for each byte of the body.
+  uint32_t work_bytes_per_byte = 0;
 };
 
 class Router {

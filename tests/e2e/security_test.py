@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -68,6 +69,10 @@ class CrossSiteTest(serve_test.ServeTest):
                               Origin="http://localhost:3000", Host=f"GPU.example:{server.port}")
             self.assertEqual(page.status, 200, page)
             self.assertEqual(page.headers["Access-Control-Allow-Origin"], "http://localhost:3000")
+            for origin in ("http://127.0.0.1:5173", "https://localhost", "http://[::1]:8000"):
+                answer = server.ask("GET", "/props", Origin=origin)
+                self.assertEqual((answer.status, answer.headers["Access-Control-Allow-Origin"]),
+                                 (200, origin))
             for headers in ({"Origin": "http://localhost.evil.example"}, {"Host": "evil.example"}):
                 self.assertEqual(server.ask("GET", "/props", **headers).status, 403, headers)
         result = serve_test.weft("serve", "-m", self.model, "--cors-origin", "page.example")
@@ -259,37 +264,108 @@ class LimitsTest(serve_test.ServeTest):
         self.assertNotIn("\x1b", result.err)
         self.assertIn("\\x1b]0;owned\\x07", result.err)
 
-    def test_errors_do_not_tell_where_files_are(self):
+    def test_nobody_is_told_where_files_are(self):
+        """Of the model's file and the state directory's, clients see no folder."""
+        folder = str(self.dir).encode()
         with tempfile.TemporaryDirectory(dir=self.dir) as state:
             with self.serve("--state-dir", state) as server:
                 server.ready()
-                server.complete("x" * 100, session_id="kitchen")
+                for name in ("cut", "kitchen"):
+                    server.complete("x" * 100, session_id=name)
                 self.assertEqual(server.end(), 0, server.log)
             for path in pathlib.Path(state).rglob("*.session"):
                 path.write_bytes(path.read_bytes()[:200])
             with self.serve("--state-dir", state) as server:
                 server.ready()
-                answer = server.complete("x" * 100, session_id="kitchen")
-                self.assertEqual(answer.status, 409, answer)
-                self.assertIn(b"cannot be used", answer.body)
-                self.assertNotIn(str(self.dir).encode(), answer.body)
+
+                def ask(method, path, body=None, status=200, says=b""):
+                    answer = server.ask(method, path, body)
+                    self.assertEqual(answer.status, status, answer)
+                    self.assertIn(says, answer.body)
+                    self.assertNotIn(folder, answer.body, path)
+                    for name, value in answer.headers.items():
+                        self.assertNotIn(folder.decode(), value, name)
+                    return answer
+
+                unusable = dict(status=409, says=b"cannot be used")
+                chat = {**CHAT, "session_id": "kitchen"}
+                ask("POST", "/completion", {"prompt": "x", "session_id": "kitchen"}, **unusable)
+                ask("POST", "/v1/chat/completions", chat, **unusable)
+                ask("POST", "/v1/chat/completions", {**chat, "stream": True}, **unusable)
+                ask("POST", "/v1/messages", chat, **unusable)
+                ask("POST", "/v1/responses", {"input": "x", "session_id": "kitchen"}, **unusable)
+                streamed = server.ask("POST", "/v1/responses", {
+                    "input": "x", "session_id": "kitchen", "stream": True})
+                self.assertIn(b"cannot be used", streamed.body)
+                self.assertNotIn(folder, streamed.body)
+                self.assertChannelHides(server, chat, folder)
+                ask("POST", "/v1/sessions/kitchen/restore", status=500, says=b"kitchen.session")
+                notes = [session["note"] for session in
+                         ask("GET", "/v1/sessions", says=b"note").json["data"]]
+                self.assertEqual(sum("fails its checksum" in note or "ends" in note
+                                     for note in notes), 2, notes)
+                ask("GET", "/v1/sessions/kitchen", says=b"note")
+                self.assertSavingHides(server, pathlib.Path(state), ask)
+                for path in ("/props", "/v1/models", "/model_info", "/get_model_info",
+                             "/server_info", "/get_server_info"):
+                    ask("GET", path, says=self.model.name.encode())
+                for path in ("/health", "/metrics", "/slots", "/tokenizer_info"):
+                    ask("GET", path)
+
+    def assertChannelHides(self, server, chat, folder):
+        with server.open("GET", "/v1/channels/c") as channel:
+            channel.readline()
+            sent = server.ask("POST", "/v1/channels/c/chats/one", {**chat, "stream": True})
+            self.assertEqual(sent.status, 202, sent)
+            frames = b""
+            while b'"ended"' not in frames:
+                frames += channel.readline()
+            self.assertIn(b"cannot be used", frames)
+            self.assertNotIn(folder, frames)
+
+    def assertSavingHides(self, server, state, ask):
+        """A file where the folder of a domain must be: nobody can save there."""
+        server.complete("x" * 100, session_id="new")
+        self.until(lambda: list(state.rglob("new.session")))
+        [domain] = [path for path in state.glob("@*") if list(path.glob("new.session"))]
+        domain.rename(state / "away")
+        domain.write_text("in the way")
+        ask("POST", "/v1/sessions/new/park", status=404, says=b"cannot open @")
+        ask("GET", "/v1/sessions", says=b"saving failed")
+
+    def until(self, condition):
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
     def test_further_names_and_what_is_turned_off(self):
-        with self.serve("--alias", "first,second", "--strict-model-name", "--n-predict", 3,
-                        "--metrics", "off", "--no-slots", "--no-ui") as server:
+        with self.serve("--alias", "first,second", "--alias", "fourth", "--strict-model-name",
+                        "--n-predict", 3, "--metrics", "off", "--no-slots", "--no-ui") as server:
             server.ready()
             model = server.ask("GET", "/v1/models").json["data"][0]
             self.assertEqual(model["id"], "first")
             self.assertEqual(model["aliases"],
-                             ["first", "tiny-llama with random weights", "second"])
+                             ["first", "tiny-llama with random weights", "second", "fourth"])
             chat = {"messages": CHAT["messages"], "ignore_eos": True}
-            for name, status in (("first", 200), ("second", 200), ("third", 404)):
+            for name, status in (("first", 200), ("second", 200), ("fourth", 200),
+                                 ("third", 404)):
                 answer = server.ask("POST", "/v1/chat/completions", {**chat, "model": name})
                 self.assertEqual(answer.status, status, answer)
             answer = server.ask("POST", "/v1/chat/completions", chat)
             self.assertEqual(answer.json["usage"]["completion_tokens"], 3)
+            answer = server.ask("POST", "/completion", {"prompt": "x", "ignore_eos": True})
+            self.assertEqual(answer.json["tokens_predicted"], 3)
             for path, status in (("/metrics", 501), ("/slots", 501), ("/", 404), ("/props", 200)):
                 self.assertEqual(server.ask("GET", path).status, status, path)
+
+    def test_verbose_logs_what_is_said(self):
+        for flag in ("--verbose", "--log-text"):
+            with self.serve(flag) as server:
+                server.ready()
+                self.assertEqual(server.complete("my secret words", n=2).status, 200)
+                said = re.compile(r'POST /completion 200 .*request=".*my secret words.* answer="')
+                server.until(lambda: said.search(server.log), "not logged")
 
 
 class TerminalTest(serve_test.ServeTest):

@@ -4,6 +4,7 @@
 #define WEFT_TESTS_SUPPORT_MEMORY_RESPONDER_H_
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,6 +50,9 @@ class MemoryResponder : public serve::HttpResponder {
   std::string_view request_id() const override { return request_id_; }
   void set_request_id(std::string id) { request_id_ = std::move(id); }
   bool gone() const override { return gone_; }
+  void KeepUntilSent(std::shared_ptr<void> what) override { kept_ = std::move(what); }
+  // The client has read everything.
+  void BeRead() { kept_.reset(); }
   void OnGone(std::function<void()> gone) override {
     on_gone_ = std::move(gone);
     if (gone_) on_gone_();
@@ -89,6 +93,7 @@ class MemoryResponder : public serve::HttpResponder {
   bool ended_ = false;
   bool gone_ = false;
   std::function<void()> on_gone_;
+  std::shared_ptr<void> kept_;
 };
 
 inline std::vector<SseEvent> MemoryResponder::Events() const {
