@@ -76,8 +76,8 @@ Status MappedFile::CheckUnchanged() const {
   if (!is_same || guard_.damaged()) has_changed_ = true;
   if (!has_changed_) return OkStatus();
   if (static_cast<size_t>(info.st_size) < size_) {
-    return DataLoss(name, " became shorter while it was in use: it had ", size_,
-                    " bytes and has ", info.st_size, "; put the whole file there and start again");
+    return DataLoss(name, " became shorter while it was in use: it had ", size_, " bytes and has ",
+                    info.st_size, "; put the whole file there and start again");
   }
   return DataLoss(name, is_same ? " could not be read" : " was written to",
                   " while it was in use; start again, and replace such a file by renaming another");

@@ -66,8 +66,7 @@ StatusOr<std::string> PromptOf(const RunFlags& flags) {
   if (flags.prompt.empty() && isatty(STDIN_FILENO) == 1) {
     return InvalidArgument("there is no prompt; try: weft run \"Why is the sky blue?\"");
   }
-  WEFT_ASSIGN_OR_RETURN(std::string prompt,
-                        TextOrStdin(flags.prompt.empty() ? "-" : flags.prompt));
+  WEFT_ASSIGN_OR_RETURN(std::string prompt, TextOrStdin(flags.prompt.empty() ? "-" : flags.prompt));
   if (prompt.empty()) return InvalidArgument("the prompt is empty");
   return prompt;
 }

@@ -8,8 +8,8 @@ namespace {
 constexpr size_t kLookEvery = 32;
 
 size_t LeastLength(size_t block) {
-  const size_t least = block < LoopWatch::kShortBlock ? LoopWatch::kLeastTokensOfShort
-                                                      : LoopWatch::kLeastTokens;
+  const size_t least =
+      block < LoopWatch::kShortBlock ? LoopWatch::kLeastTokensOfShort : LoopWatch::kLeastTokens;
   return std::max(least, block * LoopWatch::kLeastTimes);
 }
 

@@ -20,10 +20,10 @@ using gguf::MetaType;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 using testing::MustParse;
+using ::testing::Not;
 using testing::Raw;
+using ::testing::StartsWith;
 
 template <typename T>
 void ExpectError(const StatusOr<T>& result, StatusCode code, std::string_view key) {
@@ -282,7 +282,8 @@ TEST_F(SplitTest, NamesAndMetadataStayWhenAPartIsCutShort) {
   EXPECT_EQ((*file)->FindTensor("t2"), 2);
   const Status status = (*file)->CheckUnchanged();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(Message(status), AllOf(StartsWith("m-00001-of-00003.gguf became shorter"), Not(HasSubstr(dir_))));
+  EXPECT_THAT(Message(status),
+              AllOf(StartsWith("m-00001-of-00003.gguf became shorter"), Not(HasSubstr(dir_))));
 }
 
 // A string that claims to be as long as the file, which is mostly holes.

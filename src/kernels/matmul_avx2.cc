@@ -238,8 +238,7 @@ template <DType T, int kBegin, int kEnd, int kRows>
     });
     Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
       Unroll<2>([&](auto s) __attribute__((always_inline)) {
-        const __m256i fours =
-            _mm256_madd_epi16(pairs[r.value][s.value], _mm256_set1_epi16(1));
+        const __m256i fours = _mm256_madd_epi16(pairs[r.value][s.value], _mm256_set1_epi16(1));
         Settle(sums[r.value][s.value] = _mm256_add_epi32(sums[r.value][s.value], fours));
       });
     });
@@ -342,8 +341,8 @@ void Int8Tile(const TileWork& work) {
     for (int s = 0; s < 2; ++s) LoadScales<T>(work.tile + c * SuperBytes(f), meta, s, block);
     LoadBlock<T>(levels, block);
     for (int r = 0; r < kRows; r += kPanelRows) {
-      AddBlock<T, kRows < kPanelRows ? kRows : kPanelRows>(block, x[r / kPanelRows * blocks + b],
-                                                           acc + r);
+      AddBlock < T,
+          kRows<kPanelRows ? kRows : kPanelRows>(block, x[r / kPanelRows * blocks + b], acc + r);
     }
   }
   StoreRows<kRows>(acc, work);

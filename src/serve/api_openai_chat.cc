@@ -58,8 +58,8 @@ void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionReque
     choices.push_back(
         {{"index", choices.size()},
          {"message", MessageJson(reply, read.tools, read.call.show_reasoning)},
-         {"logprobs",
-          wants_logprobs ? ChatLogprobs(*host.model().tokenizer(), reply.tokens) : ordered_json()}});
+         {"logprobs", wants_logprobs ? ChatLogprobs(*host.model().tokenizer(), reply.tokens)
+                                     : ordered_json()}});
     SetFinish(reply.finish, &choices.back());
   }
   ordered_json body = OpenAiEnvelope(host, "chatcmpl-").Make("chat.completion");

@@ -163,7 +163,8 @@ class CompletionRun {
     std::vector<LegacyLogprobs> logprobs(n_choices, LegacyLogprobs(*host_.model().tokenizer()));
     for (size_t choice = 0; read_.echo && choice < n_choices; ++choice) {
       logprobs[choice].AddPrompt(stream->started().prompt_logprobs, read_.prompts[i].text);
-      if (!sse->Data(Chunk(i * n_choices + choice, read_.prompts[i].text, logprobs[choice].Take()))) {
+      if (!sse->Data(
+              Chunk(i * n_choices + choice, read_.prompts[i].text, logprobs[choice].Take()))) {
         return false;
       }
     }

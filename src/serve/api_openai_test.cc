@@ -380,7 +380,6 @@ TEST_F(OpenAiTest, CountsTokens) {
 
 // --- the older completions ----------------------------------------------------------
 
-
 TEST_F(OpenAiTest, CompletesEveryKindOfPrompt) {
   const std::string prompt = "<<say>>yes<</say>>";
   const auto tokens = host().model().Encode(prompt, true, true);

@@ -158,10 +158,9 @@ class ResponseWriter {
         AddLogprobs(*piece);
         *gone = !CloseItem(IsCut(piece->finish) ? "incomplete" : "completed");
         Conclude(piece->finish, stream->usage(), &response_);
-        *gone =
-            *gone || !ResponseEvent(IsCut(piece->finish) ? "response.incomplete"
-                                                         : "response.completed",
-                                    {{"timings", LlamaTimings(stream->usage())}});
+        *gone = *gone ||
+                !ResponseEvent(IsCut(piece->finish) ? "response.incomplete" : "response.completed",
+                               {{"timings", LlamaTimings(stream->usage())}});
         break;
       }
       *gone = !Write(*piece, stream->usage());

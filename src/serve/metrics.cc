@@ -224,9 +224,8 @@ void Metrics::Impl::AddLlama(const EngineStats& stats, Snapshot* out) const {
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
   // There from the first scrape on, so that a rate over them is one.
-  for (const auto reason :
-       {FinishReason::kStop, FinishReason::kStopString, FinishReason::kLength, FinishReason::kLoop,
-        FinishReason::kCancelled, FinishReason::kError}) {
+  for (const auto reason : {FinishReason::kStop, FinishReason::kStopString, FinishReason::kLength,
+                            FinishReason::kLoop, FinishReason::kCancelled, FinishReason::kError}) {
     impl_->finished.Add({{"reason", std::string(LabelOf(reason))}});
   }
 }
