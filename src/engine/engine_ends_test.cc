@@ -78,7 +78,7 @@ TEST(EngineEnds, ALoopEndsATurnUnlessItMayNot) {
   EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(400));
   free = options;
   free.min_tokens = 352;
-  EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(352));
+  EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(384));  // the first look behind those
   free = options;
   free.ignore_eos = true;
   EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(400));

@@ -288,7 +288,8 @@ TEST(StateDirectoryTest, MessagesDoNotTellWhereTheDirectoryIs) {
   SessionHead other = Versioned("x", 1);
   other.domain = "other";
   errors.push_back(directory->Save(other, PagesOf(1)));
-  for (const SavedSession& session : *directory->ListAll()) {
+  const std::vector<SavedSession> listed = *directory->ListAll();
+  for (const SavedSession& session : listed) {
     if (session.name != "good") errors.push_back(session.health);
   }
   for (const Status& error : errors) {
