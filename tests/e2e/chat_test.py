@@ -75,7 +75,7 @@ class PipeTest(ChatTest):
         self.assertTrue(result.out.endswith(b"\n"))
         self.assertGreater(len(result.out), 1)
         self.assertNotIn(b"im_end", result.out)
-        self.assertIn("[cut after 16 tokens]", result.err)
+        self.assertIn("[cut after 16 tokens; ", result.err)
         self.assertEqual(self.chat("hello").out, result.out)
 
     def test_nothing_said_is_success(self):

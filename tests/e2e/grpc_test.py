@@ -115,7 +115,8 @@ class GrpcTest(unittest.TestCase):
         cls.pb, cls.common, cls.health, cls.reflection = generate_messages(folder)
         cls.model = make_model(folder / "llama.gguf")
         cls.server = Server(cls.model, "--alias", "loom")
-        run = weft("run", "-m", cls.model, "--temp", "0", "-n", "12", "--json", PROMPT).json
+        run = weft("run", "-m", cls.model, "--raw", "--temp", "0", "-n", "12", "--json",
+                   PROMPT).json
         cls.expected = run["tokens"]
         cls.prompt = weft("tokenize", "-m", cls.model, "--add-bos", "--json", PROMPT).json["tokens"]
 

@@ -122,7 +122,8 @@ class WorkerTest(unittest.TestCase):
             self.assertTrue(result.err.strip(), result)
 
     def test_greedy_is_what_run_says(self):
-        expected = weft("run", "-m", self.model, "--temp", "0", "-n", "12", "--json", PROMPT).json
+        expected = weft("run", "-m", self.model, "--raw", "--temp", "0", "-n", "12", "--json",
+                        PROMPT).json
         worker = self.start("--bos_id", "1")
         text, done = worker.ask(prompt=PROMPT, max_new_tokens=12)
         self.assertEqual(text, expected["text"])
