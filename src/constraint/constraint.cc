@@ -1,0 +1,275 @@
+#include "constraint/constraint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "constraint/gbnf.h"
+#include "constraint/pattern.h"
+#include "constraint/schema_compiler.h"
+#include "constraint/walker.h"
+
+namespace weft::constraint {
+namespace {
+
+Status TooMuch() {
+  return ResourceExhausted(
+      "it takes more work or memory to compile than is allowed; make it simpler");
+}
+
+StatusOr<std::unique_ptr<const Grammar>> FromTerminal(std::unique_ptr<Grammar> grammar,
+                                                      RegexId regex) {
+  const RuleId start = grammar->AddRule();
+  grammar->AddAlternative(start, {grammar->Terminal(regex)});
+  const Status finished = grammar->Finish(start, {}, false, {});
+  if (grammar->pool().exhausted()) return TooMuch();
+  WEFT_RETURN_IF_ERROR(finished);
+  return std::unique_ptr<const Grammar>(std::move(grammar));
+}
+
+std::unique_ptr<Grammar> EmptyGrammar(const ConstraintOptions& options) {
+  auto grammar = std::make_unique<Grammar>();
+  grammar->pool().SetLimits(options.most_work, options.most_bytes);
+  return grammar;
+}
+
+}  // namespace
+
+Constraint::Constraint(std::unique_ptr<const Grammar> grammar, const ConstraintOptions& options,
+                       std::shared_ptr<const TokenTable> tokens)
+    : tokens_(std::move(tokens)),
+      walker_(std::make_unique<ConstraintWalker>(std::move(grammar), tokens_.get(),
+                                                 options.most_walk_bytes)) {}
+
+Constraint::~Constraint() = default;
+
+StatusOr<std::shared_ptr<const Constraint>> Constraint::Make(
+    std::unique_ptr<const Grammar> grammar, const ConstraintOptions& options,
+    std::shared_ptr<const TokenTable> tokens) {
+  std::shared_ptr<const Constraint> made(
+      new Constraint(std::move(grammar), options, std::move(tokens)));
+  if (made->walker_->machine().exhausted()) return TooMuch();
+  return made;
+}
+
+StatusOr<std::shared_ptr<const Constraint>> Constraint::JsonSchema(
+    std::string_view schema, const ConstraintOptions& options,
+    std::shared_ptr<const TokenTable> tokens) {
+  auto grammar = EmptyGrammar(options);
+  const Status compiled = CompileSchema(schema, options, grammar.get());
+  if (grammar->pool().exhausted()) return TooMuch();
+  WEFT_RETURN_IF_ERROR(compiled);
+  return Make(std::move(grammar), options, std::move(tokens));
+}
+
+StatusOr<std::shared_ptr<const Constraint>> Constraint::Regex(
+    std::string_view pattern, const ConstraintOptions& options,
+    std::shared_ptr<const TokenTable> tokens) {
+  auto grammar = EmptyGrammar(options);
+  auto regex = WholeTextsMatching(&grammar->pool(), pattern);
+  if (!regex.ok()) return Annotate(regex.status(), "regular expression: ");
+  WEFT_ASSIGN_OR_RETURN(auto finished, FromTerminal(std::move(grammar), *regex));
+  return Make(std::move(finished), options, std::move(tokens));
+}
+
+StatusOr<std::shared_ptr<const Constraint>> Constraint::Gbnf(
+    std::string_view text, const ConstraintOptions& options,
+    std::shared_ptr<const TokenTable> tokens) {
+  auto grammar = EmptyGrammar(options);
+  const Status compiled = CompileGbnf(text, grammar.get());
+  if (grammar->pool().exhausted()) return TooMuch();
+  if (!compiled.ok()) return Annotate(compiled, "grammar: ");
+  return Make(std::move(grammar), options, std::move(tokens));
+}
+
+StatusOr<std::shared_ptr<const Constraint>> Constraint::Choice(
+    std::span<const std::string> texts, const ConstraintOptions& options,
+    std::shared_ptr<const TokenTable> tokens) {
+  if (texts.empty()) return InvalidArgument("choice: there is nothing to choose from");
+  auto grammar = EmptyGrammar(options);
+  std::vector<RegexId> parts;
+  for (const std::string& text : texts) parts.push_back(grammar->pool().Literal(text));
+  const RegexId any = grammar->pool().Or(std::move(parts));
+  WEFT_ASSIGN_OR_RETURN(auto finished, FromTerminal(std::move(grammar), any));
+  return Make(std::move(finished), options, std::move(tokens));
+}
+
+ConstraintState Constraint::Begin() const { return ConstraintState(shared_from_this()); }
+
+StatusOr<ConstraintState> Constraint::Restore(std::string_view serialized) const {
+  ConstraintState state = Begin();
+  const auto broken = [] {
+    return DataLoss("the constraint's state was not written by this constraint");
+  };
+  const auto number = [&](uint32_t* value) {
+    if (serialized.size() < sizeof(*value)) return false;
+    std::memcpy(value, serialized.data(), sizeof(*value));
+    serialized.remove_prefix(sizeof(*value));
+    return true;
+  };
+  uint32_t ended = 0, steps = 0;
+  if (!number(&ended) || !number(&steps) || ended > 1 || steps > serialized.size() / 4)
+    return broken();
+  std::vector<uint32_t> sizes(steps);
+  for (uint32_t& size : sizes) {
+    if (!number(&size)) return broken();
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (ended == 1 && i + 1 == sizes.size()) break;
+    if (sizes[i] > serialized.size()) return broken();
+    if (!state.AdvanceText(serialized.substr(0, sizes[i]))) return broken();
+    serialized.remove_prefix(sizes[i]);
+  }
+  if (!serialized.empty()) return broken();
+  if (ended == 1) {
+    if (steps == 0 || sizes.back() != 0 || !state.CanEnd()) return broken();
+    state.ended_ = true;
+    state.steps_.push_back({kDeadState, 0});
+  }
+  return state;
+}
+
+ConstraintState::ConstraintState(std::shared_ptr<const Constraint> constraint)
+    : constraint_(std::move(constraint)) {
+  ConstraintWalker& walker = *constraint_->walker_;
+  MutexLock lock(&walker.mutex());
+  start_ = walker.machine().start();
+  generation_ = walker.generation();
+}
+
+// REQUIRES: the walker's lock is held.
+void ConstraintState::Refresh() const {
+  ConstraintWalker& walker = *constraint_->walker_;
+  walker.RenewWhereFull();
+  if (generation_ == walker.generation()) return;
+  Machine& machine = walker.machine();
+  generation_ = walker.generation();
+  start_ = machine.start();
+  StateId state = start_;
+  size_t at = 0;
+  for (Step& step : steps_) {
+    for (const size_t end = at + step.bytes; at < end; ++at) {
+      state = machine.Step(state, static_cast<uint8_t>(text_[at]));
+    }
+    step.state = state;
+  }
+  if (ended_) steps_.back().state = kDeadState;
+}
+
+bool ConstraintState::AdvanceText(std::string_view text) {
+  if (ended_) return false;
+  ConstraintWalker& walker = *constraint_->walker_;
+  MutexLock lock(&walker.mutex());
+  // Once more with fresh automata where the old ones were full in the middle.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    Refresh();
+    StateId state = Current();
+    for (const char c : text) {
+      state = walker.machine().Step(state, static_cast<uint8_t>(c));
+      if (state == kDeadState) break;
+    }
+    if (state != kDeadState) {
+      text_.append(text);
+      steps_.push_back({state, static_cast<uint32_t>(text.size())});
+      return true;
+    }
+    if (!walker.machine().exhausted()) return false;
+  }
+  return false;
+}
+
+bool ConstraintState::Advance(TokenId token) {
+  const TokenTable& tokens = constraint_->tokens();
+  if (ended_ || token < 0 || token >= tokens.size()) return false;
+  if (tokens.IsEnd(token)) {
+    if (!CanEnd()) return false;
+    ended_ = true;
+    steps_.push_back({kDeadState, 0});
+    return true;
+  }
+  const std::string_view bytes = tokens.Bytes(token);
+  if (bytes.empty() || bytes.size() > TokenTable::kMostTokenBytes) return false;
+  return AdvanceText(bytes);
+}
+
+size_t ConstraintState::AllowedPrefix(std::string_view text) const {
+  if (ended_) return 0;
+  ConstraintWalker& walker = *constraint_->walker_;
+  MutexLock lock(&walker.mutex());
+  Refresh();
+  StateId state = Current();
+  for (size_t i = 0; i < text.size(); ++i) {
+    state = walker.machine().Step(state, static_cast<uint8_t>(text[i]));
+    if (state == kDeadState) return i;
+  }
+  return text.size();
+}
+
+void ConstraintState::Rollback(size_t count) {
+  WEFT_CHECK(count <= steps_.size(), "more is taken back than was taken");
+  for (; count > 0; --count) {
+    text_.resize(text_.size() - steps_.back().bytes);
+    steps_.pop_back();
+    ended_ = false;
+  }
+}
+
+void ConstraintState::FillMask(std::span<uint32_t> mask) const {
+  ConstraintWalker& walker = *constraint_->walker_;
+  MutexLock lock(&walker.mutex());
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    Refresh();
+    walker.masker().Fill(Current(), mask);
+    if (!walker.machine().exhausted()) return;
+  }
+}
+
+std::string ConstraintState::ForcedText(size_t most) const {
+  std::string text;
+  if (ended_) return text;
+  ConstraintWalker& walker = *constraint_->walker_;
+  MutexLock lock(&walker.mutex());
+  Refresh();
+  Machine& machine = walker.machine();
+  StateId state = Current();
+  while (text.size() < most && !machine.Accepts(state)) {
+    const ByteSet first = machine.FirstBytes(state);
+    if (first.Count() != 1) break;
+    int byte = 0;
+    while (!first.Has(byte)) ++byte;
+    state = machine.Step(state, static_cast<uint8_t>(byte));
+    if (state == kDeadState) break;
+    text.push_back(static_cast<char>(byte));
+  }
+  return text;
+}
+
+bool ConstraintState::CanEnd() const {
+  if (ended_) return true;
+  ConstraintWalker& walker = *constraint_->walker_;
+  MutexLock lock(&walker.mutex());
+  Refresh();
+  return walker.machine().Accepts(Current());
+}
+
+bool ConstraintState::IsComplete() const {
+  if (ended_) return true;
+  ConstraintWalker& walker = *constraint_->walker_;
+  MutexLock lock(&walker.mutex());
+  Refresh();
+  return walker.machine().Accepts(Current()) && walker.machine().Threads(Current()).empty();
+}
+
+std::string ConstraintState::Serialize() const {
+  std::string out;
+  const auto number = [&](uint32_t value) {
+    out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  number(ended_ ? 1 : 0);
+  number(static_cast<uint32_t>(steps_.size()));
+  for (const Step& step : steps_) number(step.bytes);
+  return out + text_;
+}
+
+}  // namespace weft::constraint

@@ -1,0 +1,146 @@
+// What a text must be, byte by byte: a JSON Schema, a regular expression, a grammar, a choice.
+//
+// A Constraint is compiled once for a vocabulary and never changes as far as its users see; any
+// number of threads may share it. (Inside, the automata it is made of are built as far as they
+// are walked, under a lock, and thrown away when they exceed their memory.) A ConstraintState is
+// one answer's way through it: small, to be copied where an answer is forked, one thread at a
+// time. Whatever a state allows can be completed; what it does not allow cannot.
+//
+// Compiling is bounded in work and memory. What cannot be enforced exactly is refused with
+// kInvalidArgument or kUnimplemented and a sentence that names the keyword and where it stands;
+// what takes too much with kResourceExhausted.
+#ifndef WEFT_CONSTRAINT_CONSTRAINT_H_
+#define WEFT_CONSTRAINT_CONSTRAINT_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tokens.h"
+#include "constraint/token_table.h"
+
+namespace weft::constraint {
+
+enum class PropertyOrder : uint8_t {
+  kSchema,  // as the schema lists them; those it does not name come last
+  kAny,
+};
+
+enum class WhiteSpace : uint8_t {
+  kOptionalSpace,  // a space, or none, behind each comma and colon
+  kCompact,        // none
+  kSpaced,         // a space behind each comma and colon
+  kAny,            // up to 40 blanks, tabs and line ends between any two parts
+};
+
+struct ConstraintOptions {
+  PropertyOrder property_order = PropertyOrder::kSchema;
+  WhiteSpace white_space = WhiteSpace::kOptionalSpace;
+  // Whether `format` restricts strings, as far as the format is known.
+  bool formats = true;
+  // Steps of work (a few dozen nanoseconds each) and memory that compiling may take.
+  int64_t most_work = 300'000;
+  int64_t most_bytes = 64 << 20;
+  // Memory of the automata while they are walked.
+  int64_t most_walk_bytes = 64 << 20;
+};
+
+class ConstraintState;
+class ConstraintWalker;
+class Grammar;
+
+class Constraint : public std::enable_shared_from_this<Constraint> {
+ public:
+  static StatusOr<std::shared_ptr<const Constraint>> JsonSchema(
+      std::string_view schema, const ConstraintOptions& options,
+      std::shared_ptr<const TokenTable> tokens);
+  // The whole text must match.
+  static StatusOr<std::shared_ptr<const Constraint>> Regex(
+      std::string_view pattern, const ConstraintOptions& options,
+      std::shared_ptr<const TokenTable> tokens);
+  // A grammar as llama-server takes it; `root` is where it begins.
+  static StatusOr<std::shared_ptr<const Constraint>> Gbnf(std::string_view grammar,
+                                                          const ConstraintOptions& options,
+                                                          std::shared_ptr<const TokenTable> tokens);
+  // One of these texts.
+  static StatusOr<std::shared_ptr<const Constraint>> Choice(
+      std::span<const std::string> texts, const ConstraintOptions& options,
+      std::shared_ptr<const TokenTable> tokens);
+
+  ~Constraint();
+
+  // The beginning of an answer.
+  ConstraintState Begin() const;
+  // The state that ConstraintState::Serialize wrote, of an equal constraint and vocabulary.
+  StatusOr<ConstraintState> Restore(std::string_view serialized) const;
+
+  const TokenTable& tokens() const { return *tokens_; }
+
+ private:
+  friend class ConstraintState;
+  Constraint(std::unique_ptr<const Grammar> grammar, const ConstraintOptions& options,
+             std::shared_ptr<const TokenTable> tokens);
+  static StatusOr<std::shared_ptr<const Constraint>> Make(std::unique_ptr<const Grammar> grammar,
+                                                          const ConstraintOptions& options,
+                                                          std::shared_ptr<const TokenTable> tokens);
+
+  std::shared_ptr<const TokenTable> tokens_;
+  std::unique_ptr<ConstraintWalker> walker_;  // has a lock of its own
+};
+
+class ConstraintState {
+ public:
+  // Takes a token. False, and nothing changes, where the constraint does not allow it. A token
+  // that ends answers is allowed where the text may end; nothing is allowed behind it.
+  bool Advance(TokenId token);
+  // Takes text that came without tokens; all of it or nothing.
+  bool AdvanceText(std::string_view text);
+  // How many bytes of `text` could come next.
+  size_t AllowedPrefix(std::string_view text) const;
+  // Takes back the last `count` tokens (texts of AdvanceText count as one).
+  // REQUIRES: count <= length().
+  void Rollback(size_t count);
+
+  // Bit `id % 32` of word `id / 32`: whether token `id` may come next.
+  // REQUIRES: mask.size() == tokens().mask_words().
+  void FillMask(std::span<uint32_t> mask) const;
+  // The text that must come next, whatever is chosen: to be taken without asking the model. At
+  // most `most` bytes; empty where there is a choice.
+  std::string ForcedText(size_t most) const;
+  // The text may end here.
+  bool CanEnd() const;
+  // It ended, or must end here.
+  bool IsComplete() const;
+
+  // Tokens and texts that were taken.
+  size_t length() const { return steps_.size(); }
+  const std::string& text() const { return text_; }
+  // For a session that is parked.
+  std::string Serialize() const;
+
+ private:
+  friend class Constraint;
+  struct Step {
+    int32_t state = 0;  // behind it; valid in the walker's generation `generation_`
+    uint32_t bytes = 0;
+  };
+  explicit ConstraintState(std::shared_ptr<const Constraint> constraint);
+  int32_t Current() const { return steps_.empty() ? start_ : steps_.back().state; }
+  // Walks the text again when the automata were thrown away since.
+  void Refresh() const;
+
+  std::shared_ptr<const Constraint> constraint_;
+  std::string text_;
+  mutable std::vector<Step> steps_;
+  mutable int32_t start_ = 0;
+  mutable uint64_t generation_ = 0;
+  bool ended_ = false;  // by a token that ends answers, the last of steps_
+};
+
+}  // namespace weft::constraint
+
+#endif  // WEFT_CONSTRAINT_CONSTRAINT_H_

@@ -1,0 +1,357 @@
+#include "constraint/machine.h"
+
+#include <algorithm>
+#include <climits>
+#include <utility>
+
+namespace weft::constraint {
+namespace {
+
+// A text that needs more calls between two bytes is not read.
+constexpr int kMostCallDepth = 1000;
+constexpr size_t kMostThreads = 20000;
+constexpr int32_t kManySeen = INT_MAX;
+constexpr uint32_t kLengthBits = 21;
+
+uint64_t HashSpot(uint64_t hash, const Spot& spot) {
+  return MixHash(hash,
+                 static_cast<uint64_t>(static_cast<uint32_t>(spot.place)) << 32 | spot.progress);
+}
+
+// How far an array has come: its length and its wanted elements. 0: before its bracket.
+uint32_t PackLength(const ArraySpec& array, int64_t length, int64_t found) {
+  if (array.most == kUnlimited) {
+    const auto far = std::max<int64_t>({static_cast<int64_t>(array.prefix.size()), array.least, 1});
+    length = std::min(length, far);
+  }
+  if (array.allow == kUnlimited) found = std::min<int64_t>(found, array.need);
+  return static_cast<uint32_t>(found << kLengthBits | (length + 1));
+}
+
+}  // namespace
+
+Machine::Machine(const Grammar* grammar, int64_t most_bytes)
+    : grammar_(*grammar), pool_(grammar->pool()), most_bytes_(most_bytes) {
+  pool_.SetLimits(INT64_MAX, most_bytes);
+  states_.push_back({});
+  continuations_.push_back({.bottom = true});
+  Building building;
+  Enter({grammar_.start_place(), 0}, 0, &building);
+  start_ = Intern(&building);
+}
+
+ContinuationId Machine::InternContinuation(std::vector<Frame> frames, bool bottom) {
+  uint64_t hash = bottom ? 5 : 6;
+  for (const Frame& frame : frames) {
+    hash = MixHash(HashSpot(hash, frame.to), static_cast<uint64_t>(frame.then));
+  }
+  const int32_t found = continuation_index_.Find(hash, [&](int32_t id) {
+    const Continuation& c = continuations_[static_cast<size_t>(id)];
+    return c.bottom == bottom &&
+           std::ranges::equal(std::span(frames_.data() + c.first, static_cast<size_t>(c.count)),
+                              frames);
+  });
+  if (found >= 0) return found;
+  const auto id = static_cast<ContinuationId>(continuations_.size());
+  continuations_.push_back(
+      {static_cast<int64_t>(frames_.size()), static_cast<int32_t>(frames.size()), bottom});
+  frames_.insert(frames_.end(), frames.begin(), frames.end());
+  continuation_index_.Add(hash, id);
+  Spend(sizeof(Continuation) + 32 + frames.size() * sizeof(Frame));
+  return id;
+}
+
+ContinuationId Machine::Push(Spot to, ContinuationId then) {
+  return InternContinuation({Frame{to, then}}, false);
+}
+
+// All stacks of both.
+ContinuationId Machine::Join(ContinuationId a, ContinuationId b) {
+  if (a == b) return a;
+  if (a > b) std::swap(a, b);
+  const uint64_t hash = MixHash(static_cast<uint64_t>(a), static_cast<uint64_t>(b));
+  const int32_t known = join_index_.Find(hash, [&](int32_t i) {
+    const auto& join = joins_[static_cast<size_t>(i)];
+    return join[0] == a && join[1] == b;
+  });
+  if (known >= 0) return joins_[static_cast<size_t>(known)][2];
+  if (exhausted()) return a;
+  const Continuation left = continuations_[static_cast<size_t>(a)];
+  const Continuation right = continuations_[static_cast<size_t>(b)];
+  std::vector<Frame> frames(frames_.begin() + left.first,
+                            frames_.begin() + left.first + left.count);
+  frames.insert(frames.end(), frames_.begin() + right.first,
+                frames_.begin() + right.first + right.count);
+  std::ranges::sort(frames);
+  std::vector<Frame> joined;
+  for (const Frame& frame : frames) {
+    if (!joined.empty() && joined.back().to == frame.to) {
+      joined.back().then = Join(joined.back().then, frame.then);
+    } else {
+      joined.push_back(frame);
+    }
+  }
+  const ContinuationId id = InternContinuation(std::move(joined), left.bottom || right.bottom);
+  join_index_.Add(hash, static_cast<int32_t>(joins_.size()));
+  joins_.push_back({a, b, id});
+  Spend(sizeof(joins_[0]) + 32);
+  return id;
+}
+
+uint32_t Machine::InternProgress(const ObjectProgress& progress) {
+  uint64_t hash =
+      MixHash(static_cast<uint64_t>(progress.count), static_cast<uint64_t>(progress.last));
+  for (const uint64_t word : progress.seen) hash = MixHash(hash, word);
+  const int32_t found = progress_index_.Find(
+      hash, [&](int32_t id) { return progresses_[static_cast<size_t>(id)] == progress; });
+  if (found >= 0) return static_cast<uint32_t>(found) + 1;
+  const auto id = static_cast<int32_t>(progresses_.size());
+  progresses_.push_back(progress);
+  progress_index_.Add(hash, id);
+  Spend(sizeof(ObjectProgress) + 32 + 8 * progress.seen.size());
+  return static_cast<uint32_t>(id) + 1;
+}
+
+void Machine::AddThread(RegexId regex, Spot behind, ContinuationId then, Building* out) {
+  if (regex == kNothing) return;
+  if (pool_.AcceptsEmpty(regex)) Enter(behind, then, out);
+  if (regex != kEmpty) out->threads.push_back({regex, behind, then});
+}
+
+void Machine::Enter(Spot spot, ContinuationId then, Building* out) {
+  if (exhausted()) return;
+  const uint64_t hash = MixHash(HashSpot(11, spot), static_cast<uint64_t>(then));
+  const auto same = [&](int32_t i) {
+    return out->visited[static_cast<size_t>(i)] == std::pair(spot, then);
+  };
+  if (out->visited_index.Find(hash, same) >= 0) return;
+  out->visited_index.Add(hash, static_cast<int32_t>(out->visited.size()));
+  out->visited.emplace_back(spot, then);
+  if (++out->depth > kMostCallDepth || out->threads.size() > kMostThreads) exhausted_ = true;
+  const Symbol symbol = grammar_.At(spot.place);
+  const Spot next{spot.place + 1, 0};
+  switch (symbol.kind) {
+    case Symbol::Kind::kEnd: {
+      const Continuation c = continuations_[static_cast<size_t>(then)];
+      out->accepts |= c.bottom;
+      for (int64_t i = c.first; i < c.first + c.count; ++i) {
+        const Frame frame = frames_[static_cast<size_t>(i)];
+        Enter(frame.to, frame.then, out);
+      }
+      break;
+    }
+    case Symbol::Kind::kTerminal:
+      AddThread(symbol.index, next, then, out);
+      break;
+    case Symbol::Kind::kRule:
+      EnterRule(symbol.index, next, then, out);
+      break;
+    case Symbol::Kind::kRepeat: {
+      const RepeatSpec& repeat = grammar_.repeat(symbol.index);
+      const auto count = static_cast<int64_t>(spot.progress);
+      if (count >= repeat.least) Enter(next, then, out);
+      if (repeat.most != kUnlimited && count >= repeat.most) break;
+      const int64_t more =
+          repeat.most == kUnlimited ? std::min<int64_t>(count + 1, repeat.least) : count + 1;
+      EnterRule(repeat.rule, {spot.place, static_cast<uint32_t>(more)}, then, out);
+      break;
+    }
+    case Symbol::Kind::kObject:
+      EnterObject(spot, grammar_.object(symbol.index), then, out);
+      break;
+    case Symbol::Kind::kProperty:
+      EnterProperty(spot, symbol, then, out);
+      break;
+    case Symbol::Kind::kArray:
+      EnterArray(spot, grammar_.array(symbol.index), then, out);
+      break;
+    case Symbol::Kind::kElement:
+      EnterElement(spot, grammar_.array(symbol.index), then, out);
+      break;
+  }
+  --out->depth;
+}
+
+void Machine::EnterRule(RuleId rule, Spot back, ContinuationId then, Building* out) {
+  // Who has nothing to do behind the call is not returned to: lists need no stack.
+  if (grammar_.At(back.place).kind != Symbol::Kind::kEnd) then = Push(back, then);
+  for (const int32_t place : grammar_.AlternativesOf(rule)) Enter({place, 0}, then, out);
+}
+
+void Machine::EnterObject(Spot spot, const ObjectSpec& object, ContinuationId then, Building* out) {
+  if (spot.progress == 0) {
+    ObjectProgress none;
+    none.seen.resize((static_cast<size_t>(object.named) + 63) / 64);
+    AddThread(grammar_.object_open(), {spot.place, InternProgress(none)}, then, out);
+    return;
+  }
+  const ObjectProgress progress = progresses_[spot.progress - 1];
+  const auto seen = [&](size_t i) { return (progress.seen[i / 64] >> (i % 64) & 1) != 0; };
+  int64_t needed = 0;
+  bool any_many = false;
+  for (size_t i = 0; i < object.properties.size(); ++i) {
+    const PropertySpec& property = grammar_.property(object.properties[i]);
+    needed += property.required && !seen(i);
+    any_many |= property.many && property.key != kNothing;
+  }
+  const bool first = progress.count == 0;
+  if (needed == 0 && progress.count >= object.least) {
+    AddThread(first ? grammar_.object_close_empty() : grammar_.object_close(), {spot.place + 1, 0},
+              then, out);
+  }
+  int64_t still_needed = needed;  // of those at i and behind it
+  int64_t possible = 0;           // named ones at i and behind it
+  for (size_t i = 0; i < static_cast<size_t>(object.named); ++i) {
+    possible += grammar_.property(object.properties[i]).key != kNothing;
+  }
+  for (size_t i = 0; i < object.properties.size(); ++i) {
+    const PropertySpec& property = grammar_.property(object.properties[i]);
+    if (property.key == kNothing) continue;
+    const bool in_turn = still_needed == needed;  // nothing before it is still needed
+    if (!property.many) {
+      --possible;
+      const bool open = !seen(i);
+      still_needed -= open && property.required;
+      if (!open) continue;
+    }
+    const int64_t count = progress.count + 1;
+    if (object.most != kUnlimited && count + needed - (property.required ? 1 : 0) > object.most)
+      continue;
+    if (grammar_.schema_order()) {
+      if (property.many ? needed > 0 : static_cast<int64_t>(i) <= progress.last || !in_turn)
+        continue;
+      if (!any_many && count + possible < object.least) continue;
+    }
+    AddThread(first ? property.first : property.next,
+              {spot.place + 2 + static_cast<int32_t>(i), spot.progress}, then, out);
+  }
+}
+
+void Machine::EnterProperty(Spot spot, const Symbol& symbol, ContinuationId then, Building* out) {
+  const PropertySpec& property = grammar_.property(symbol.index);
+  const ObjectSpec& object = grammar_.object(property.object);
+  ObjectProgress progress = progresses_[spot.progress - 1];
+  ++progress.count;
+  if (object.most == kUnlimited)
+    progress.count = std::min(progress.count, std::max(object.least, 1));
+  if (!property.many) {
+    progress.seen[static_cast<size_t>(property.slot) / 64] |= 1ull << (property.slot % 64);
+  }
+  if (grammar_.schema_order()) progress.last = property.many ? kManySeen : property.slot;
+  EnterRule(property.value, {object.place, InternProgress(progress)}, then, out);
+}
+
+void Machine::EnterArray(Spot spot, const ArraySpec& array, ContinuationId then, Building* out) {
+  if (spot.progress == 0) {
+    AddThread(grammar_.array_open(), {spot.place, PackLength(array, 0, 0)}, then, out);
+    return;
+  }
+  const int64_t length = (spot.progress & ((1u << kLengthBits) - 1)) - 1;
+  const int64_t found = spot.progress >> kLengthBits;
+  if (length >= array.least && found >= array.need) {
+    AddThread(length == 0 ? grammar_.array_close_empty() : grammar_.array_close(),
+              {spot.place + 1, 0}, then, out);
+  }
+  const bool plain = Grammar::PlainElement(array, length) != kNoRule &&
+                     Grammar::ArrayCanEnd(array, length + 1, found);
+  const bool wanted = Grammar::WantedElement(array, length) != kNoRule &&
+                      Grammar::ArrayCanEnd(array, length + 1, found + 1);
+  if (!plain && !wanted) return;
+  const Spot element{spot.place + 2, spot.progress};
+  AddThread(length == 0 ? grammar_.before_first() : grammar_.separator(), element, then, out);
+}
+
+void Machine::EnterElement(Spot spot, const ArraySpec& array, ContinuationId then, Building* out) {
+  const int64_t length = (spot.progress & ((1u << kLengthBits) - 1)) - 1;
+  const int64_t found = spot.progress >> kLengthBits;
+  const RuleId plain = Grammar::PlainElement(array, length);
+  if (plain != kNoRule && Grammar::ArrayCanEnd(array, length + 1, found)) {
+    EnterRule(plain, {array.place, PackLength(array, length + 1, found)}, then, out);
+  }
+  const RuleId wanted = Grammar::WantedElement(array, length);
+  if (wanted != kNoRule && Grammar::ArrayCanEnd(array, length + 1, found + 1)) {
+    EnterRule(wanted, {array.place, PackLength(array, length + 1, found + 1)}, then, out);
+  }
+}
+
+StateId Machine::Intern(Building* building) {
+  std::vector<ParserThread>& threads = building->threads;
+  if (exhausted() || (threads.empty() && !building->accepts)) return kDeadState;
+  std::ranges::sort(threads);
+  size_t kept = 0;
+  for (size_t i = 1; i < threads.size(); ++i) {
+    ParserThread& last = threads[kept];
+    if (last.regex == threads[i].regex && last.behind == threads[i].behind) {
+      last.then = Join(last.then, threads[i].then);
+    } else {
+      threads[++kept] = threads[i];
+    }
+  }
+  if (!threads.empty()) threads.resize(kept + 1);
+  uint64_t hash = building->accepts ? 13 : 17;
+  for (const ParserThread& thread : threads) {
+    hash = MixHash(HashSpot(MixHash(hash, static_cast<uint64_t>(thread.regex)), thread.behind),
+                   static_cast<uint64_t>(thread.then));
+  }
+  const int32_t found = state_index_.Find(hash, [&](int32_t id) {
+    return Accepts(id) == building->accepts && std::ranges::equal(Threads(id), threads);
+  });
+  if (found >= 0) return found;
+  const auto id = static_cast<StateId>(states_.size());
+  states_.push_back({.first = static_cast<int64_t>(threads_.size()),
+                     .count = static_cast<int32_t>(threads.size()),
+                     .accepts = building->accepts});
+  threads_.insert(threads_.end(), threads.begin(), threads.end());
+  state_index_.Add(hash, id);
+  Spend(sizeof(State) + 32 + threads.size() * sizeof(ParserThread));
+  return id;
+}
+
+StateId Machine::StepMissing(StateId state, uint8_t byte) {
+  if (state == kDeadState) return kDeadState;
+  const State from = states_[static_cast<size_t>(state)];
+  Building building;
+  ByteSet edges;
+  edges.Add(0);
+  for (int64_t i = from.first; i < from.first + from.count; ++i) {
+    const ParserThread thread = threads_[static_cast<size_t>(i)];
+    edges = edges | pool_.Edges(thread.regex);
+    AddThread(pool_.Derive(thread.regex, byte), thread.behind, thread.then, &building);
+  }
+  const StateId next = Intern(&building);
+  if (exhausted()) return kDeadState;
+  State& s = states_[static_cast<size_t>(state)];
+  if (s.row < 0) {
+    s.row = static_cast<int32_t>(rows_.size());
+    rows_.emplace_back().fill(-1);
+    Spend(1024);
+  }
+  auto& row = rows_[static_cast<size_t>(s.row)];
+  int first = byte, end = byte + 1;
+  while (!edges.Has(first)) --first;
+  while (end < 256 && !edges.Has(end)) ++end;
+  std::fill(row.begin() + first, row.begin() + end, next);
+  return next;
+}
+
+StateId Machine::WithThreads(std::vector<ParserThread> threads, bool accepts) {
+  Building building{.threads = std::move(threads), .accepts = accepts};
+  return Intern(&building);
+}
+
+StateId Machine::After(const ParserThread& thread) {
+  Building building;
+  Enter(thread.behind, thread.then, &building);
+  return Intern(&building);
+}
+
+ByteSet Machine::FirstBytes(StateId state) {
+  ByteSet first;
+  const State s = states_[static_cast<size_t>(state)];
+  for (int64_t i = s.first; i < s.first + s.count; ++i) {
+    first = first | pool_.FirstBytes(threads_[static_cast<size_t>(i)].regex);
+  }
+  return first;
+}
+
+}  // namespace weft::constraint

@@ -1,0 +1,142 @@
+// The parser: a pushdown automaton that is made deterministic as far as it is walked.
+//
+// A state is a set of threads. A thread is a terminal that is being read, the place behind it,
+// and a continuation: a set of stacks of places to return to, as a graph in which equal parts
+// are one. All three are interned, so a state is a number, equal states are equal numbers,
+// and a step that was taken once is a look-up. Whatever has a number can be completed: a
+// text that cannot go on is in kDeadState. Stacks with the same top are joined, so that
+// ambiguity costs no more than the places there are.
+//
+// One thread at a time.
+#ifndef WEFT_CONSTRAINT_MACHINE_H_
+#define WEFT_CONSTRAINT_MACHINE_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "constraint/grammar.h"
+#include "constraint/hash_index.h"
+
+namespace weft::constraint {
+
+using StateId = int32_t;
+using ContinuationId = int32_t;
+inline constexpr StateId kDeadState = 0;
+
+// A place in the grammar, and how far the repetition or container there has come.
+struct Spot {
+  int32_t place = 0;
+  uint32_t progress = 0;
+  auto operator<=>(const Spot&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+struct ParserThread {
+  RegexId regex = kNothing;  // what may follow of the terminal
+  Spot behind;
+  ContinuationId then = 0;
+  auto operator<=>(const ParserThread&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+class Machine {
+ public:
+  // `grammar` is finished and outlives the machine.
+  Machine(const Grammar* grammar, int64_t most_bytes);
+
+  StateId start() const { return start_; }
+  StateId Step(StateId state, uint8_t byte) {
+    const int32_t row = states_[static_cast<size_t>(state)].row;
+    if (row >= 0) {
+      const StateId known = rows_[static_cast<size_t>(row)][byte];
+      if (known >= 0) return known;
+    }
+    return StepMissing(state, byte);
+  }
+  bool Accepts(StateId state) const { return states_[static_cast<size_t>(state)].accepts; }
+  std::span<const ParserThread> Threads(StateId state) const {
+    const State& s = states_[static_cast<size_t>(state)];
+    return {threads_.data() + s.first, static_cast<size_t>(s.count)};
+  }
+  // The state with these threads only.
+  StateId WithThreads(std::vector<ParserThread> threads, bool accepts);
+  // The state of a thread whose terminal has been read.
+  StateId After(const ParserThread& thread);
+  ByteSet FirstBytes(StateId state);
+
+  RegexPool& pool() { return pool_; }
+  int64_t bytes() const { return bytes_ + pool_.bytes(); }
+  // A limit was reached: states that follow are dead though they should not be.
+  bool exhausted() const { return exhausted_ || pool_.exhausted(); }
+
+ private:
+  struct State {
+    int64_t first = 0;
+    int32_t count = 0;
+    int32_t row = -1;
+    bool accepts = false;
+  };
+  struct Frame {
+    Spot to;
+    ContinuationId then = 0;
+    auto operator<=>(const Frame&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+  struct Continuation {
+    int64_t first = 0;
+    int32_t count = 0;
+    bool bottom = false;  // one of the stacks is empty: the text may end
+  };
+  struct ObjectProgress {
+    std::vector<uint64_t> seen;
+    int32_t count = 0;
+    int32_t last = -1;  // the last named property; kManySeen behind a class of keys
+    auto operator<=>(const ObjectProgress&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+  // What is being collected for one state.
+  struct Building {
+    std::vector<ParserThread> threads;
+    std::vector<std::pair<Spot, ContinuationId>> visited;
+    HashIndex visited_index;
+    int depth = 0;
+    bool accepts = false;
+  };
+
+  StateId StepMissing(StateId state, uint8_t byte);
+  StateId Intern(Building* building);
+  void Enter(Spot spot, ContinuationId then, Building* out);
+  void EnterRule(RuleId rule, Spot back, ContinuationId then, Building* out);
+  void EnterObject(Spot spot, const ObjectSpec& object, ContinuationId then, Building* out);
+  void EnterProperty(Spot spot, const Symbol& symbol, ContinuationId then, Building* out);
+  void EnterArray(Spot spot, const ArraySpec& array, ContinuationId then, Building* out);
+  void EnterElement(Spot spot, const ArraySpec& array, ContinuationId then, Building* out);
+  void AddThread(RegexId regex, Spot behind, ContinuationId then, Building* out);
+  uint32_t InternProgress(const ObjectProgress& progress);
+  ContinuationId Push(Spot to, ContinuationId then);
+  ContinuationId InternContinuation(std::vector<Frame> frames, bool bottom);
+  ContinuationId Join(ContinuationId a, ContinuationId b);
+  void Spend(size_t bytes) {
+    bytes_ += static_cast<int64_t>(bytes);
+    if (bytes_ + pool_.bytes() > most_bytes_) exhausted_ = true;
+  }
+
+  const Grammar& grammar_;
+  RegexPool pool_;
+  int64_t most_bytes_;
+  int64_t bytes_ = 0;
+  bool exhausted_ = false;
+  std::vector<State> states_;
+  std::vector<ParserThread> threads_;
+  std::deque<std::array<StateId, 256>> rows_;
+  std::vector<Continuation> continuations_;
+  std::vector<Frame> frames_;
+  std::vector<ObjectProgress> progresses_;
+  HashIndex state_index_, continuation_index_, progress_index_, join_index_;
+  std::vector<std::array<ContinuationId, 3>> joins_;
+  StateId start_ = kDeadState;
+};
+
+}  // namespace weft::constraint
+
+#endif  // WEFT_CONSTRAINT_MACHINE_H_

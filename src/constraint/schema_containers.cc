@@ -1,0 +1,282 @@
+// From facts about an array or an object to its rule.
+#include <algorithm>
+
+#include "constraint/characters.h"
+#include "constraint/schema_compiler_impl.h"
+
+namespace weft::constraint {
+namespace {
+
+constexpr size_t kMostKeyClasses = 64;
+constexpr int32_t kMostPrefix = 1000;
+constexpr int64_t kMostElements = 1'000'000;
+constexpr int64_t kMostWanted = 1000;
+
+const JsonValue* Member(const JsonValue& schema, std::string_view keyword, std::string_view name) {
+  const JsonValue* value = schema.Find(keyword);
+  return value == nullptr ? nullptr : value->Find(name);
+}
+
+}  // namespace
+
+std::string SchemaCompiler::Quoted(const std::string& name) {
+  return StrCat("\"", Spell(name, Spelling::kJson), "\"");
+}
+
+const JsonValue* SchemaCompiler::AdditionalOf(const JsonValue& schema) {
+  const JsonValue* rest = schema.Find("additionalProperties");
+  return rest != nullptr ? rest : schema.Find("unevaluatedProperties");
+}
+
+std::vector<const JsonValue*> SchemaCompiler::PrefixItemsOf(const JsonValue& schema) {
+  const JsonValue* list = schema.Find("prefixItems");
+  if (list == nullptr) list = schema.Find("items");
+  std::vector<const JsonValue*> prefix;
+  if (list != nullptr) {
+    for (const JsonValue& item : list->items) prefix.push_back(&item);
+  }
+  return prefix;
+}
+
+const JsonValue* SchemaCompiler::RestItemsOf(const JsonValue& schema) {
+  const JsonValue* items = schema.Find("items");
+  if (items != nullptr && items->Is(JsonKind::kArray)) return schema.Find("additionalItems");
+  return items != nullptr ? items : schema.Find("unevaluatedItems");
+}
+
+bool SchemaCompiler::SaysNothing(const JsonValue& schema) {
+  return schema.Is(JsonKind::kTrue) || (schema.Is(JsonKind::kObject) && schema.members.empty());
+}
+
+std::vector<std::string> SchemaCompiler::NamesOf(const Facts& facts) const {
+  std::vector<std::string> names;
+  std::set<std::string_view> known;
+  const auto add = [&](const std::string& name) {
+    if (known.insert(name).second) names.push_back(name);
+  };
+  for (const JsonValue* layer : facts.layers) {
+    if (const JsonValue* properties = layer->Find("properties")) {
+      for (const auto& [name, value] : properties->members) add(name);
+    }
+  }
+  for (const std::string& name : facts.required) add(name);
+  for (const auto& [name, value] : facts.extra) add(name);
+  for (const std::string& name : facts.forbidden) add(name);
+  return names;
+}
+
+StatusOr<bool> SchemaCompiler::NameMatches(const JsonValue& schema, const std::string& pattern,
+                                           const std::string& name) {
+  WEFT_ASSIGN_OR_RETURN(const RegexId keys, PatternOf(schema, "patternProperties", pattern));
+  return pool().Accepts(keys, Quoted(name));
+}
+
+StatusOr<bool> SchemaCompiler::NameFits(const Facts& facts, const std::string& name) {
+  if (facts.names.empty()) return true;
+  WEFT_ASSIGN_OR_RETURN(const Scalars names, ScalarsOf(facts.names));
+  return pool().Accepts(names.string, Quoted(name));
+}
+
+StatusOr<std::optional<Conjunction>> SchemaCompiler::ValueOf(const Facts& facts,
+                                                             const std::string& name) {
+  const std::optional<Conjunction> nothing;
+  if (facts.forbidden.contains(name)) return nothing;
+  WEFT_ASSIGN_OR_RETURN(const bool fits, NameFits(facts, name));
+  if (!fits) return nothing;
+  Conjunction value;
+  pool().Charge(1 + static_cast<int64_t>(facts.layers.size()));
+  for (const JsonValue* layer : facts.layers) {
+    bool known = false;
+    if (const JsonValue* own = Member(*layer, "properties", name)) {
+      value.push_back({own, false});
+      known = true;
+    }
+    if (const JsonValue* patterns = layer->Find("patternProperties")) {
+      for (const auto& [pattern, own] : patterns->members) {
+        WEFT_ASSIGN_OR_RETURN(const bool matches, NameMatches(*layer, pattern, name));
+        if (matches) value.push_back({&own, false});
+        known |= matches;
+      }
+    }
+    if (const JsonValue* rest = AdditionalOf(*layer); rest != nullptr && !known)
+      value.push_back({rest, false});
+  }
+  if (const auto it = facts.extra.find(name); it != facts.extra.end()) {
+    value.insert(value.end(), it->second.begin(), it->second.end());
+  }
+  WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&value));
+  return possible ? std::optional(std::move(value)) : nothing;
+}
+
+// The names that no layer lists, by what their values must be.
+StatusOr<std::vector<KeyClass>> SchemaCompiler::FreeKeys(const Facts& facts) {
+  std::vector<RegexId> listed;
+  for (const std::string& name : NamesOf(facts)) listed.push_back(pool().Literal(Quoted(name)));
+  RegexId all = any_string_;
+  if (!listed.empty()) all = pool().AndNot(all, pool().Or(std::move(listed)));
+  if (!facts.names.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const Scalars names, ScalarsOf(facts.names));
+    all = pool().And({all, names.string});
+  }
+  struct Class {
+    RegexId keys;
+    std::set<std::string> matching;
+  };
+  std::vector<Class> classes{{all, {}}};
+  std::set<std::string> patterns;
+  for (const JsonValue* layer : facts.layers) {
+    const JsonValue* own = layer->Find("patternProperties");
+    if (own == nullptr) continue;
+    for (const auto& [pattern, value] : own->members) {
+      if (!patterns.insert(pattern).second) continue;
+      WEFT_ASSIGN_OR_RETURN(const RegexId keys, PatternOf(*layer, "patternProperties", pattern));
+      std::vector<Class> split;
+      for (const Class& part : classes) {
+        Class with{pool().And({part.keys, keys}), part.matching};
+        with.matching.insert(pattern);
+        const Class without{pool().AndNot(part.keys, keys), part.matching};
+        if (pool().IsLive(with.keys)) split.push_back(std::move(with));
+        if (pool().IsLive(without.keys)) split.push_back(without);
+      }
+      if (split.size() > kMostKeyClasses)
+        return Refuse(*layer, "patternProperties", "there are too many that overlap");
+      classes = std::move(split);
+    }
+  }
+  std::vector<KeyClass> result;
+  for (const Class& part : classes) {
+    KeyClass made{part.keys, {}};
+    for (const JsonValue* layer : facts.layers) {
+      bool known = false;
+      if (const JsonValue* own = layer->Find("patternProperties")) {
+        for (const auto& [pattern, value] : own->members) {
+          if (!part.matching.contains(pattern)) continue;
+          made.value.push_back({&value, false});
+          known = true;
+        }
+      }
+      if (const JsonValue* rest = AdditionalOf(*layer); rest != nullptr && !known)
+        made.value.push_back({rest, false});
+    }
+    WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&made.value));
+    if (possible && pool().IsLive(made.keys)) result.push_back(std::move(made));
+  }
+  return result;
+}
+
+Status SchemaCompiler::AddObject(RuleId rule, const Facts& facts) {
+  std::vector<PropertySpec> properties;
+  ObjectSpec object{.least = static_cast<int32_t>(facts.least),
+                    .most = static_cast<int32_t>(facts.most)};
+  for (const std::string& name : NamesOf(facts)) {
+    const bool required = std::ranges::find(facts.required, name) != facts.required.end();
+    WEFT_ASSIGN_OR_RETURN(auto value, ValueOf(facts, name));
+    if (!value && required) return OkStatus();  // no such object
+    if (!value) continue;
+    properties.push_back(
+        {.key = pool().Literal(Quoted(name)), .value = RuleOf(*value), .required = required});
+  }
+  // The rest costs nothing where no more properties may come.
+  const bool full =
+      facts.most != kUnlimited && facts.most <= static_cast<int64_t>(facts.required.size());
+  if (!full) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<KeyClass> free, FreeKeys(facts));
+    for (const KeyClass& keys : free) {
+      properties.push_back({.key = keys.keys, .value = RuleOf(keys.value), .many = true});
+    }
+    // A free name could be written twice, and would count once.
+    const auto required = static_cast<int64_t>(facts.required.size());
+    if (!free.empty() && facts.least > required + 1) {
+      return Refuse(facts.layers.empty() ? document_.root() : *facts.layers[0], "minProperties",
+                    "more names than one that are not listed as required cannot be counted");
+    }
+  }
+  grammar_.AddAlternative(rule, {grammar_.Object(std::move(object), properties)});
+  return OkStatus();
+}
+
+int32_t SchemaCompiler::PrefixOf(const Facts& facts) const {
+  size_t prefix = 0;
+  for (const JsonValue* layer : facts.layers)
+    prefix = std::max(prefix, PrefixItemsOf(*layer).size());
+  for (const auto& [index, value] : facts.extra_at)
+    prefix = std::max(prefix, static_cast<size_t>(index) + 1);
+  for (const auto& [from, value] : facts.extra_from)
+    prefix = std::max(prefix, static_cast<size_t>(from));
+  for (const ContainsFact& fact : facts.contains)
+    prefix = std::max(prefix, static_cast<size_t>(fact.from));
+  return static_cast<int32_t>(prefix);
+}
+
+Conjunction SchemaCompiler::ElementOf(const Facts& facts, int32_t index) const {
+  Conjunction element;
+  for (const JsonValue* layer : facts.layers) {
+    const auto prefix = PrefixItemsOf(*layer);
+    if (static_cast<size_t>(index) < prefix.size()) {
+      element.push_back({prefix[static_cast<size_t>(index)], false});
+    } else if (const JsonValue* rest = RestItemsOf(*layer)) {
+      element.push_back({rest, false});
+    }
+  }
+  if (const auto it = facts.extra_at.find(index); it != facts.extra_at.end()) {
+    element.insert(element.end(), it->second.begin(), it->second.end());
+  }
+  for (const auto& [from, literal] : facts.extra_from) {
+    if (index >= from) element.push_back(literal);
+  }
+  return element;
+}
+
+Status SchemaCompiler::AddArray(RuleId rule, const Facts& facts) {
+  const JsonValue& at = facts.layers.empty() ? document_.root() : *facts.layers[0];
+  ArraySpec array{.least = static_cast<int32_t>(facts.least),
+                  .most = static_cast<int32_t>(facts.most)};
+  if (facts.least > kMostElements || facts.most > kMostElements) {
+    return Refuse(at, "minItems", "more than a million elements cannot be counted");
+  }
+  if (facts.contains.size() > 1)
+    return Refuse(at, "contains", "more than one at a time cannot be enforced");
+  const int32_t prefix = PrefixOf(facts);
+  if (prefix > kMostPrefix) return Refuse(at, "prefixItems", "there are too many");
+  const ContainsFact* contains = facts.contains.empty() ? nullptr : &facts.contains[0];
+  const auto rule_of = [&](Conjunction element, const Conjunction& more,
+                           bool negated) -> StatusOr<RuleId> {
+    for (Literal literal : more) {
+      literal.negated ^= negated;
+      element.push_back(literal);
+    }
+    WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&element));
+    return possible ? RuleOf(std::move(element)) : kNoRule;
+  };
+  for (int32_t i = 0; i <= prefix; ++i) {
+    const Conjunction element = ElementOf(facts, i);
+    const bool rest = i == prefix;
+    const bool concerned = contains != nullptr && i >= contains->from;
+    WEFT_ASSIGN_OR_RETURN(const RuleId plain, rule_of(element, {}, false));
+    RuleId wanted = kNoRule, others = plain;
+    if (concerned) {
+      WEFT_ASSIGN_OR_RETURN(wanted, rule_of(element, contains->wanted, false));
+      if (contains->allow != kUnlimited) {
+        WEFT_ASSIGN_OR_RETURN(others, rule_of(element, contains->wanted, true));
+      }
+    }
+    if (rest) {
+      array.rest = plain, array.wanted = wanted, array.others = others;
+    } else {
+      array.prefix.push_back(plain);
+      array.wanted_prefix.push_back(wanted);
+      array.others_prefix.push_back(others);
+    }
+  }
+  if (contains != nullptr) {
+    if (contains->need > kMostWanted || contains->allow > kMostWanted) {
+      return Refuse(at, "minContains", "more than 1000 elements cannot be counted");
+    }
+    array.need = contains->need;
+    array.allow = contains->allow;
+  }
+  grammar_.AddAlternative(rule, {grammar_.Array(std::move(array))});
+  return OkStatus();
+}
+
+}  // namespace weft::constraint

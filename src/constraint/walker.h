@@ -1,0 +1,57 @@
+// The automata of a constraint, shared by its states: what is behind the lock.
+#ifndef WEFT_CONSTRAINT_WALKER_H_
+#define WEFT_CONSTRAINT_WALKER_H_
+
+#include <memory>
+
+#include "base/mutex.h"
+#include "constraint/grammar.h"
+#include "constraint/machine.h"
+#include "constraint/masker.h"
+
+namespace weft::constraint {
+
+class ConstraintWalker {
+ public:
+  ConstraintWalker(std::unique_ptr<const Grammar> grammar, const TokenTable* tokens,
+                   int64_t most_bytes)
+      : grammar_(std::move(grammar)), tokens_(*tokens), most_bytes_(most_bytes) {
+    Renew();
+  }
+
+  Mutex& mutex() { return mutex_; }
+  // States are those of one generation.
+  uint64_t generation() const { return generation_; }
+  Machine& machine() { return *machine_; }
+  Masker& masker() { return *masker_; }
+  // Begins a new generation where the memory of this one is used up.
+  void RenewWhereFull() {
+    if (machine_->exhausted() || machine_->bytes() + masker_->bytes() - base_bytes_ > most_bytes_)
+      Renew();
+  }
+
+ private:
+  // What one step may need beyond the memory after which a new generation begins.
+  static constexpr int64_t kHardLimit = 4;
+
+  void Renew() {
+    machine_ =
+        std::make_unique<Machine>(grammar_.get(), kHardLimit * most_bytes_ + grammar_->bytes());
+    masker_ = std::make_unique<Masker>(machine_.get(), &tokens_);
+    base_bytes_ = machine_->bytes();
+    ++generation_;
+  }
+
+  Mutex mutex_;
+  std::unique_ptr<const Grammar> grammar_;
+  const TokenTable& tokens_;
+  int64_t most_bytes_;
+  int64_t base_bytes_ = 0;
+  std::unique_ptr<Machine> machine_;
+  std::unique_ptr<Masker> masker_;
+  uint64_t generation_ = 0;
+};
+
+}  // namespace weft::constraint
+
+#endif  // WEFT_CONSTRAINT_WALKER_H_
