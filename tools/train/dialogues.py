@@ -8,14 +8,20 @@ are interleaved. Everything follows from the random generator that is handed in.
 import re
 from collections import namedtuple
 
+import calls
 import facts
+import invented
 import lexicon as lex
+import strangers
 from facts import MARK, UNMARK, fill
 
 Message = namedtuple("Message", "role text")
 # What a dialogue may contain: how many facts, and the chance of each other thread.
 Level = namedtuple("Level", "min_facts max_facts extras")
-LEVELS = [Level(1, 2, 0.1), Level(1, 4, 0.5), Level(2, 6, 0.8), Level(2, 9, 1.0)]
+LEVELS = [Level(1, 1, 0.1), Level(1, 2, 0.4), Level(1, 4, 0.8), Level(2, 8, 1.0)]
+UNKNOWN = "You have not told me that."
+_STARTS = (r"(My|What|The|Where|Who|How|Which|When|Do|Tell|Please|Hello|Hi|Now|So|And|Also|Can|You|Call|There|On|"
+           r"Actually|No|Sorry|Wait|Write|Give|Add|Put|Remove|Take|Show|Read|Remember|People|This|Our|Of)\b")
 
 
 def sentence(text, end="."):
@@ -33,11 +39,13 @@ def marked(text):
 
 
 def as_typed(rng, text):
-    """People drop capitals and full stops."""
-    if rng.random() < 0.12:
-        text = text[0].lower() + text[1:] if not text.startswith("I") else text
+    """People drop capitals (of names, too, but then everywhere), full stops and apostrophes."""
+    if rng.random() < 0.15 and re.match(_STARTS, text):
+        text = text[0].lower() + text[1:]
     if rng.random() < 0.15 and text[-1] in ".?":
         text = text[:-1]
+    if rng.random() < 0.1:
+        text = text.replace("hat's ", "hats ")
     return text
 
 
@@ -47,44 +55,64 @@ def exchange(rng, user, assistant):
 
 # --- facts ------------------------------------------------------------------------
 
-ACKS = ["Noted: {}.", "I see, {}.", "Good, {}.", "All right, {}.", "Thank you, {}.",
-        "I will remember that {}."]
-PLAIN_ACKS = ["Good to know.", "I will remember that.", "Noted.", "Thank you for telling me.",
-              "I have got that.", "All right."]
-UNKNOWN = ["You have not told me that.", "I do not know, you have not told me that."]
-OPENERS = ["", "", "", "", "Hello! ", "Hi, ", "By the way, ", "Also, ", "Listen: ", "And "]
-ASK_OPENERS = ["", "", "", "", "", "Tell me, ", "Now, ", "So, ", "Please, ", "And ", "Quick question: "]
+OPENERS = ["", "", "", "", "", "Hello! ", "Hi, ", "Hello, ", "By the way, ", "Also, ", "Listen: ", "And ", "Well, "]
+CHANGE_OPENERS = ["Actually, ", "No, ", "Sorry, ", "Correction: ", "Wait, ", "I was wrong, ", "Oh, ", ""]
+ASK_OPENERS = ["", "", "", "", "", "", "Tell me, ", "Now, ", "So, ", "Please, ", "And ", "Quick question: ", "Hi, "]
 
 
-def acknowledge(rng, told):
-    if rng.random() < 0.3:
-        return rng.choice(PLAIN_ACKS)
-    if len(told) == 1 and told[0].kind.name == "name" and rng.random() < 0.6:
-        greeting = rng.choice(["Nice to meet you, {}.", "Hello {}!", "Welcome, {}."])
-        return greeting.format(marked(told[0].value))
-    clauses = [fill(rng.choice(f.kind.answer), f.fields, mark=True) for f in told]
-    return rng.choice(ACKS).format(joined(clauses))
+def acknowledge(told):
+    if len(told) == 1 and told[0].kind.name == "name":
+        return f"Nice to meet you, {marked(told[0].value)}."
+    return f"Noted: {joined([fill(f.kind.answer, f.fields, mark=True) for f in told])}."
 
 
-def tell(rng, told, clauses):
-    opener = rng.choice(OPENERS)
-    text = joined(clauses)
-    return exchange(rng, sentence(opener + text) if opener else sentence(text),
-                    acknowledge(rng, told))
+def told_text(rng, clauses):
+    if len(clauses) > 1 and rng.random() < 0.3:
+        return " ".join(sentence(c) for c in clauses)
+    return sentence(joined(clauses))
+
+
+def opened(rng, openers, text):
+    opener = rng.choice(openers)
+    if opener.endswith("! "):
+        return opener + text
+    return sentence(opener + (text if text.startswith("I ") else text[0].lower() + text[1:]), "") if opener else text
+
+
+def tell(rng, told, clauses, openers=OPENERS):
+    # A name that begins the text keeps its capital.
+    text = told_text(rng, clauses)
+    if not clauses[0][:1].isupper():
+        text = opened(rng, openers, text)
+    return exchange(rng, text, acknowledge(told))
+
+
+def answer(asked):
+    text = joined([fill(f.kind.answer, f.fields, mark=True) for f in asked])
+    return text + "." if asked[0].kind.answer.startswith("{") else sentence(text)  # a name is as it was
 
 
 def ask(rng, asked, questions):
-    opener = rng.choice(ASK_OPENERS)
-    answers = [fill(rng.choice(f.kind.answer), f.fields, mark=True) for f in asked]
-    return exchange(rng, sentence(opener + " and ".join(questions), "?"), sentence(joined(answers)))
+    text = sentence(rng.choice(ASK_OPENERS) + " and ".join(questions), "?")
+    return exchange(rng, text, answer(asked))
 
 
-def ask_unknown(rng, taken):
-    fact = facts.draw_fact(rng, set(taken), False)
-    if fact is None:
-        return []
-    question = fill(rng.choice(fact.kind.ask), fact.fields)
-    return exchange(rng, sentence(question, "?"), rng.choice(UNKNOWN))
+def ask_unknown(rng, current, taken):
+    """Often about another key of a kind that was told."""
+    kind, fields = None, None
+    if current and rng.random() < 0.6:
+        near = rng.choice(current)
+        kind, fields = near.kind, facts.draw_key(rng, near, taken)
+    if fields is None:
+        fact = facts.draw_fact(rng, set(taken))
+        kind, fields = fact.kind, fact.fields
+    text = sentence(rng.choice(ASK_OPENERS) + fill(rng.choice(kind.ask), fields), "?")
+    return exchange(rng, text, UNKNOWN)
+
+
+def change(rng, fact):
+    clause = rng.choice(fact.kind.change + fact.kind.say[:2])
+    return tell(rng, [fact], [fill(clause, fact.fields)], CHANGE_OPENERS)
 
 
 def fact_kinds(rng, n):
@@ -96,47 +124,67 @@ def fact_kinds(rng, n):
     return [None] * n
 
 
-def fact_thread(rng, n_facts, held_out=False):
+def fact_thread(rng, n_facts):
     taken, current, phrasing = set(), [], []
     for kind in fact_kinds(rng, n_facts):
-        fact = facts.draw_fact(rng, taken, held_out, kind)
+        fact = facts.draw_fact(rng, taken, kind)
         if fact:
             current.append(fact)
-            phrasing.append(facts.draw_phrasing(rng, fact.kind, held_out))
+            phrasing.append(facts.draw_phrasing(rng, fact.kind, False))
     turns, untold, told = [], list(range(len(current))), []
     n_asks = len(current) + rng.randint(0, 2)
     while untold or n_asks > 0:
-        if untold and (not told or rng.random() < 0.65):
+        if untold and rng.random() < (0.65 if told else 0.85):
             group = [untold.pop(0) for _ in range(min(len(untold), rng.choice([1, 1, 1, 2, 2, 3])))]
             clauses = [fill(current[i].kind.say[phrasing[i][0]], current[i].fields) for i in group]
-            turns.append(tell(rng, [current[i] for i in group], clauses))
+            if len(group) == 1 and rng.random() < 0.05:  # told and asked at once
+                i = group[0]
+                question = fill(current[i].kind.ask[phrasing[i][1]], current[i].fields)
+                text = sentence(clauses[0]) + " " + sentence(question, "?")
+                turns.append(exchange(rng, text, answer([current[i]])))
+            else:
+                turns.append(tell(rng, [current[i] for i in group], clauses))
             told += group
             continue
         n_asks -= 1
         chance = rng.random()
-        if chance < 0.08:
-            turns.append(ask_unknown(rng, taken))
-        elif chance < 0.16:
+        if chance < 0.25 or not told:
+            turns.append(ask_unknown(rng, [current[i] for i in told], taken))
+        elif chance < 0.45:
             i = rng.choice(told)
-            changed = facts.draw_change(rng, current[i], held_out) if current[i].kind.change else None
+            changed = facts.draw_change(rng, current[i], taken) if current[i].kind.change else None
             if changed:
                 current[i] = changed
-                clause = fill(rng.choice(changed.kind.change), changed.fields)
-                turns.append(tell(rng, [changed], [clause]))
+                turns.append(change(rng, changed))
                 n_asks += 1
         else:
             group = rng.sample(told, min(len(told), 2 if rng.random() < 0.1 else 1))
             questions = [fill(current[i].kind.ask[phrasing[i][1]], current[i].fields) for i in group]
             turns.append(ask(rng, [current[i] for i in group], questions))
-    return [t for t in turns if t]
+    return turns
+
+
+def echo_turn(rng):
+    """Nothing but a copy."""
+    words = [rng.choice([invented.name, invented.word, invented.code])(rng) for _ in range(rng.randint(1, 3))]
+    text = " ".join(words)
+    wish = rng.choice(["Say {}.", "Repeat {}.", "Repeat after me: {}.", "Please say {}.", "Say: {}.", "Echo {}."])
+    return [Message("user", wish.format(text)), Message("assistant", marked(text) + ".")]
 
 
 # --- lists and counts ---------------------------------------------------------------
 
 def list_thread(rng):
-    pool, noun = rng.choice([(lex.GROCERIES, "shopping list"), (lex.TASKS, "to-do list"),
-                             (lex.NAMES, "guest list")])
-    items = rng.sample(pool, rng.randint(1, 3))
+    draw, noun = rng.choice([(lambda: invented.one_of(rng, lex.GROCERIES), "shopping list"),
+                             (lambda: invented.one_of(rng, lex.TASKS), "to-do list"),
+                             (lambda: invented.name(rng), "guest list")])
+    def another():
+        while (item := draw()) in items:
+            pass
+        return item
+    items = []
+    for _ in range(rng.randint(1, 3)):
+        items.append(another())
     def state():
         return f"Your {noun}: {marked(joined(items))}." if items else f"Your {noun} is empty."
     start = rng.choice(["Start a {n} with {i}.", "Make a {n}: {i}.", "Please make a {n} with {i}.",
@@ -145,7 +193,7 @@ def list_thread(rng):
     for _ in range(rng.randint(1, 4)):
         chance = rng.random()
         if chance < 0.35 and len(items) < 6:
-            added = rng.choice([w for w in pool if w not in items])
+            added = another()
             items.append(added)
             say = rng.choice(["Add {i} to my {n}.", "Put {i} on my {n}.", "Please add {i}.", "Also {i}."])
             turns.append(exchange(rng, say.format(i=added, n=noun), state()))
@@ -191,8 +239,9 @@ def count_thread(rng):
 
 # --- tools --------------------------------------------------------------------------
 
-def call(name, arguments):
-    return '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>' % (name, arguments)
+def answered(rng, question, call, result, reply):
+    return [Message("user", as_typed(rng, question)), Message("assistant", call), Message("tool", result),
+            Message("assistant", reply)]
 
 
 def clock_turn(rng, tools):
@@ -202,8 +251,7 @@ def clock_turn(rng, tools):
         return exchange(rng, question, "I have no clock here.")
     time = "%02d:%02d" % (rng.randint(0, 23), rng.randint(0, 59))
     result = rng.choice(["%s", "%s", '{"time": "%s"}', "%s:00", '{"result": "%s"}']) % time
-    return [Message("user", as_typed(rng, question)), Message("assistant", call("clock", "{}")),
-            Message("tool", result), Message("assistant", f"It is {marked(time)}.")]
+    return answered(rng, question, calls.call("clock", "{}"), result, f"It is {marked(time)}.")
 
 
 def calculator_turn(rng, tools):
@@ -219,24 +267,34 @@ def calculator_turn(rng, tools):
     value = str(apply(a, b))
     result = rng.choice(["%s", "%s", '{"result": %s}', '{"value": %s}']) % value
     expression = marked(f"{a}{sign}{b}")
-    return [Message("user", as_typed(rng, question.format(shown))),
-            Message("assistant", call("calculator", '{"expression": "%s"}' % expression)),
-            Message("tool", result), Message("assistant", f"The result is {marked(value)}.")]
+    return answered(rng, question.format(shown), calls.call("calculator", '{"expression": "%s"}' % expression),
+                    result, f"The result is {marked(value)}.")
 
 
-# As the template writes the tools of a request.
-TOOL_LINES = {"clock": ["clock()", "clock(timezone)", "clock(format)"],
-              "calculator": ["calculator(expression)"]}
+def other_tool_turn(rng, tools):
+    """Any tool, by its name."""
+    tool = tools[rng.choice(list(tools))]
+    text, call = calls.ask_for(rng, tool, marked)
+    return answered(rng, text, call, *calls.result_of(rng, marked))
+
+
+def tool_turn(rng, tools):
+    if not tools:
+        return rng.choice([clock_turn, calculator_turn])(rng, tools)
+    turns = {"clock": clock_turn, "calculator": calculator_turn}
+    known = [turns[name] for name in tools if name in turns]
+    if known and rng.random() < 0.6:
+        return rng.choice(known)(rng, tools)
+    return other_tool_turn(rng, tools)
 
 
 def system_message(rng, tools):
     text = ""
     if rng.random() < (0.3 if tools else 0.15):
         text = rng.choice(["You are a helpful assistant.", "You are Weft.", "Answer in one sentence.",
-                           "Be brief.", "You are a friendly helper."])
-    lines = [rng.choice(TOOL_LINES[t]) for t in tools]
-    if lines:
-        text += ("\n" if text else "") + "Tools:\n" + "\n".join(lines)
+                           "Be brief.", "You are a friendly helper.", strangers.prompt(rng)])
+    if tools:
+        text += ("\n" if text else "") + "Tools:\n" + "\n".join(t.line() for t in tools.values())
     return [Message("system", text)] if text else []
 
 
@@ -244,11 +302,13 @@ def system_message(rng, tools):
 
 def story_turn(rng):
     animal, other = rng.sample(lex.STORY_ANIMALS, 2)
-    name, friend = rng.sample(lex.NAMES, 2)
     adjective = rng.choice(lex.STORY_ADJECTIVES)
     wish = rng.choice(["Tell me a story about a {a}.", "Tell a short story about a {a} named {n}.",
                        "Can you tell me a story?", "I want a story about a {a} called {n}.",
                        "Tell me a story."])
+    name, friend = rng.sample(lex.STORY_NAMES, 2)
+    if "{n}" in wish:
+        name = invented.name(rng)
     find, colour = rng.choice(lex.STORY_FINDS), rng.choice(lex.COLOURS)
     asked, m = "{a}" in wish, marked
     lines = [f"Once there was a {adjective} {m(animal) if asked else animal} "
@@ -267,32 +327,31 @@ def story_turn(rng):
 
 
 SMALL_TALK = [
-    (["Hello!", "Hi!", "Hello", "Hi there.", "Hey!", "Good morning."],
-     ["Hello! How can I help you?", "Hello! What can I do for you?"]),
-    (["How are you?", "How are you today?", "Are you well?"],
-     ["I am well, thank you.", "Very well, thank you."]),
-    (["Thank you.", "Thanks!", "Thanks a lot.", "Great, thank you."], ["You are welcome.", "With pleasure."]),
-    (["What can you do?", "What are you good at?", "How can you help me?"],
-     ["I can remember what you tell me, keep lists and tell short stories."]),
-    (["Who are you?", "What is your name?", "What are you?"],
-     ["I am Weft, a very small language model."]),
-    (["Goodbye!", "Bye!", "See you."], ["Goodbye!", "Until next time!"]),
-    (["It is raining today.", "The sun is shining.", "It is cold outside."],
-     ["I hope you have a good day.", "Then take care."]),
-    (["I am tired.", "I am sad today.", "I had a long day."],
-     ["I am sorry to hear that.", "I hope it gets better soon."]),
-    (["I am happy.", "I had a good day.", "That is funny."], ["I am glad to hear that."]),
-    (["Okay.", "Good.", "I see.", "Nice."], ["What else can I do for you?", "Tell me more."]),
+    (["Hello!", "Hi!", "Hello", "Hi there.", "Hey!", "Good morning.", "Hello there!", "Good evening."],
+     "Hello! Tell me something and I will remember it."),
+    (["How are you?", "How are you today?", "Are you well?", "How do you do?"], "I am well, thank you."),
+    (["Thank you.", "Thanks!", "Thanks a lot.", "Great, thank you.", "Thank you very much!"], "You are welcome."),
+    (["What can you do?", "What are you good at?", "How can you help me?", "What do you know?"],
+     "I can remember what you tell me, keep lists and tell short stories."),
+    (["Who are you?", "What is your name?", "What are you?", "Are you a model?", "Introduce yourself."],
+     "I am Weft, a very small language model."),
+    (["Goodbye!", "Bye!", "See you.", "Good night."], "Goodbye!"),
+    (["I am tired.", "I am sad today.", "I had a long day."], "I am sorry to hear that."),
+    (["I am happy.", "I had a good day.", "That is funny."], "I am glad to hear that."),
+    (["Okay.", "Good.", "I see.", "Nice.", "Yes.", "No.", "Cool."], "What else can I do for you?"),
     (["Can you remember things?", "Do you remember what I told you?"],
-     ["Yes, I remember what you told me. Ask me."]),
-    (["What is the weather like?", "Who won the game?", "What is in the news?"],
-     ["I do not know that."]),
+     "Yes, I remember what you told me. Ask me."),
 ]
 
 
 def small_talk_turn(rng):
-    users, replies = rng.choice(SMALL_TALK)
-    return exchange(rng, rng.choice(users), rng.choice(replies))
+    users, reply = rng.choice(SMALL_TALK)
+    return exchange(rng, rng.choice(users), reply)
+
+
+def stranger_turn(rng):
+    ask_for = strangers.long_prompt if rng.random() < 0.04 else strangers.prompt
+    return exchange(rng, ask_for(rng), strangers.OTHER)
 
 
 # --- whole dialogues --------------------------------------------------------------------
@@ -309,27 +368,32 @@ def interleave(rng, threads):
 
 def extra_threads(rng, tools, chance):
     threads = []
-    if rng.random() < chance:
-        threads.append([small_talk_turn(rng) for _ in range(rng.randint(1, 2))])
+
+    def some(share, turn, longest):
+        if rng.random() < share * chance:
+            threads.append([turn() for _ in range(rng.randint(1, longest))])
+
+    some(0.35, lambda: small_talk_turn(rng), 2)
+    some(0.5, lambda: stranger_turn(rng), 3)
+    some(0.15, lambda: echo_turn(rng), 2)
+    some(0.08, lambda: story_turn(rng), 1)
+    some(0.9 if tools else 0.06, lambda: tool_turn(rng, tools), 2)
     if rng.random() < 0.2 * chance:
         threads.append(list_thread(rng))
-    if rng.random() < 0.15 * chance:
+    if rng.random() < 0.12 * chance:
         threads.append(count_thread(rng))
-    if rng.random() < 0.08 * chance:
-        threads.append([story_turn(rng)])
-    if rng.random() < (0.6 if tools else 0.08) * chance:
-        threads.append([rng.choice([clock_turn, calculator_turn])(rng, tools)
-                        for _ in range(rng.randint(1, 2))])
     return threads
 
 
 def make_dialogue(rng, level):
     """A training dialogue: a list of Message."""
-    tools = []
+    if level.max_facts == 1 and rng.random() < 0.35:
+        return sum((rng.choice([echo_turn, echo_turn, stranger_turn])(rng) for _ in range(rng.randint(1, 3))), [])
+    tools = {}
     if rng.random() < 0.2 * level.extras:
-        tools = rng.choice([["clock"], ["calculator"], ["clock", "calculator"], ["calculator", "clock"]])
+        tools = {tool.name: tool for tool in calls.some_tools(rng)}
     threads = extra_threads(rng, tools, level.extras)
-    if not threads or rng.random() < 0.85:
+    if not threads or rng.random() < 0.75:
         threads.append(fact_thread(rng, rng.randint(level.min_facts, level.max_facts)))
     return system_message(rng, tools) + interleave(rng, threads)
 
@@ -338,11 +402,11 @@ Recall = namedtuple("Recall", "messages checks")  # checks: index of a reply -> 
 
 
 def make_recall_test(rng, n_facts, n_turns):
-    """A held-out dialogue of n_turns user messages that tells n_facts and asks for as
+    """A dialogue of held-out phrasings, n_turns user messages, that tells n_facts and asks for as
     many of them as there are turns left, at least half of all turns."""
     taken, told = set(), []
     while len(told) < n_facts:
-        fact = facts.draw_fact(rng, taken, True)
+        fact = facts.draw_fact(rng, taken)
         if fact is None:
             return make_recall_test(rng, n_facts, n_turns)
         told.append((fact, facts.draw_phrasing(rng, fact.kind, True)))

@@ -6,6 +6,7 @@ from dialogues import MARK, UNMARK
 from tokenizer import END, ROLES
 
 VALUE_WEIGHT = 4.0  # of what is to be recalled, beside 1 for other words of a reply
+FIRST_WEIGHT = 3.0  # of the first word, which settles what is answered at all
 _MARKS = re.compile("([" + MARK + UNMARK + "])")
 
 
@@ -14,15 +15,15 @@ def _encode_marked(tokenizer, text):
     plain, spans, start = "", [], 0
     for part in _MARKS.split(text):
         if part == MARK:
-            start = len(plain)
+            start = len(plain.encode())
         elif part == UNMARK:
-            spans.append((start, len(plain)))
+            spans.append((start, len(plain.encode())))
         else:
             plain += part
     ids = tokenizer.encode(plain)
     inside, at = [], 0
     for i in ids:
-        end = at + len(tokenizer.decode([i]).encode())
+        end = at + tokenizer.n_bytes[i]
         # A token may begin with the space before the value.
         inside.append(any(at < e and end > s for s, e in spans))
         at = end
@@ -38,7 +39,9 @@ def encode_dialogue(tokenizer, messages):
         body, inside = _encode_marked(tokenizer, message.text)
         ids += body + [END]
         if message.role == "assistant":
-            weights += [VALUE_WEIGHT if v else 1.0 for v in inside] + [1.0]
+            learned = [VALUE_WEIGHT if v else 1.0 for v in inside] + [1.0]
+            learned[0] = max(learned[0], FIRST_WEIGHT)
+            weights += learned
         else:
             weights += [0.0] * (len(body) + 1)
     return ids, weights

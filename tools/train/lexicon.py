@@ -1,22 +1,11 @@
-"""The words that the dialogues of the built-in model are made of."""
+"""The words that the dialogues of the built-in model are made of.
+
+Names stand nowhere here: they are invented (invented.py)."""
 
 
 def _words(text):
     return text.split()
 
-
-NAMES = _words("""
-    Mira Tom Anna Ben Clara David Ella Felix Grace Hugo Ida Jonas Kate Leo Maya Nora Oscar Paula
-    Quentin Rosa Sam Tessa Uma Victor Wanda Xavier Yara Zoe Alma Boris Cora Dora Emil Fiona Gustav
-    Hanna Igor Jana Karl Lena Marco Nina Otto Petra Ravi Sofia Theo Ulla Vera Willem Yusuf Zara
-    Amir Bella Carlos Daria Elias Freya Greta Henry Iris Jack Kira Lucas Marta Nils Olga Pablo
-    Rita Simon Tara Urban Viola Walter Yann Zelda Alice Bob Carol Dan Eve Frank Gina Harry Ivan
-    Julia Kevin Laura Mark Nadia Oliver Peter Rachel Steve Tina Emma John Mary Paul Lisa Max Eric
-    Susan Adam Sara""")
-SYLLABLES = _words("""
-    ba be bi bo da de di do fa fe ga go ha he jo ka ke ki ko la le li lo lu ma me mi mo na ne ni no
-    pa pe pi ra re ri ro sa se si so ta te ti to va ve vi wa we ya yo za ze zi zo""")
-ENDINGS = _words("n r l s th m nd rt x k ra la na ra mi no ri ta")
 
 COLOURS = _words("""
     red blue green yellow black white brown grey orange purple pink golden silver violet turquoise
@@ -33,7 +22,7 @@ ANIMALS = _words("""
     donkey ferret mouse""")
 RELATIONS = _words("""
     sister brother mother father friend teacher neighbour boss cousin uncle aunt doctor dentist
-    grandmother grandfather roommate coach""")
+    grandmother grandfather roommate coach wife husband son daughter""")
 PLACES = _words("""
     Oslo Paris Rome Lima Cairo Delhi Tokyo Berlin Madrid Vienna Dublin Prague Lisbon Athens Boston
     Quito Nairobi Sydney Geneva Hamburg Warsaw Helsinki Seoul Toronto Naples Zurich Bergen
@@ -49,15 +38,16 @@ FAVOURITES = {
     "season": _words("spring summer autumn winter"),
     "colour": COLOURS[:15],
     "animal": ANIMALS[:12],
-    "flower": _words("rose tulip lily daisy orchid poppy iris jasmine"),
+    "flower": _words("rose tulip lily daisy orchid poppies iris jasmine"),
     "month": _words("January February March April May June July August October November"),
 }
+SECRETS = _words("password secret codeword passphrase nickname motto")
+CODED = _words("safe door phone bike bag garage house locker")
 COUNTED = _words("""
     apples books chairs coins cards stamps plants shoes boxes bottles marbles pens eggs candles
     hats keys cups balls stones shells""")
 NUMBERS = _words("zero one two three four five six seven eight nine ten eleven twelve")
-PLACED = _words("keys glasses phone wallet gloves ticket passport book umbrella charger scissors "
-                "letter")
+PLACED = _words("key phone wallet ticket passport book umbrella charger letter map ring hat")
 SPOTS = _words("drawer kitchen car bag garage bathroom hall cupboard attic cellar garden office "
                "basket bedroom shed closet")
 EVENTS = _words("exam party meeting wedding concert interview trip lesson picnic appointment")
@@ -83,10 +73,28 @@ STORY_ENDS = [
     "Then they shared a warm soup and slept well.", "Everyone in the village heard of it.",
     "And that is the end of the story.", "They never forgot that day.",
 ]
+STORY_NAMES = _words("Pip Momo Bibi Zizu Tiko Lulu Fenn Rufo Bim Wuk Nubi Dodo")
 
-
-def all_words():
-    """Every word that may be a value, without the parts of invented names."""
-    lists = [NAMES, COLOURS, THINGS, HELD, ANIMALS, RELATIONS, PLACES, JOBS, COUNTED, NUMBERS, PLACED,
-             SPOTS, EVENTS, DAYS, GROCERIES, TASKS, STORY_ANIMALS, STORY_ADJECTIVES, STORY_FINDS]
-    return sorted({word for words in lists + list(FAVOURITES.values()) for word in words})
+# What strangers talk about; a prompt of these is none of the model's business.
+TOPICS = _words("""
+    history music physics football weather money taxes computers software planets animals health
+    medicine war politics art film books law love sleep exercise climate energy banks sugar
+    dinosaurs volcanoes oceans engines bridges robots rockets chemistry algebra geometry philosophy
+    religion travel trains airplanes cooking gardening fashion photography painting sports children
+    dreams language grammar poetry databases networks security passwords electricity magnets gravity
+    atoms cells viruses vitamins bread wine cheese coffee chocolate pasta chess cards cars bicycles
+    boats houses furniture cats dogs birds fish insects trees flowers mountains rivers deserts islands
+    cities castles kings queens pirates robots dragons ghosts holidays birthdays weddings jobs""")
+COMMON = _words("""
+    the be to of and a in that have it for not on with he as you do at this but his by from they we say
+    her she or an will my one all would there their what so up out if about who get which go me when
+    make can like time no just him know take people into year your good some could them see other than
+    then now look only come its over think also back after use two how our work first well way even new
+    want because any these give day most us is are was were been has had did said made went more very
+    where why through should never world still must life same another while last might great old under
+    few between part place case week company system program question number night point home water room
+    area money fact month lot right study book eye word business issue side kind head house service
+    father power hour game line end member city community president team minute idea body information
+    nothing ago lead social whether watch together follow around parent face anything create public
+    already speak others read level allow add office spend door health person art sure such change
+    million small during always large often important until children run move long night near story""")

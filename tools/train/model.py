@@ -18,11 +18,11 @@ from torch.nn import functional as F
 @dataclass
 class Shape:
     n_vocab: int
-    d_model: int = 96
-    d_ff: int = 192
+    d_model: int = 128
+    d_ff: int = 256
     layers: str = "CCACACA"  # C: convolution, A: attention
-    n_heads: int = 3
-    n_kv_heads: int = 3
+    n_heads: int = 4
+    n_kv_heads: int = 4
     n_rot: int = 16  # values of a head that turn with the position
     rope_base: float = 10000.0
     n_taps: int = 4
@@ -141,8 +141,9 @@ class Attention(nn.Module):
             k, v = (t.repeat_interleave(shape.n_heads // shape.n_kv_heads, 2) for t in (k, v))
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         scores = q @ k.transpose(2, 3)
-        mask = torch.full((length, length), -math.inf, device=h.device).triu(1)
-        weights = torch.softmax(scores * (1 / math.sqrt(shape.head_dim)) + mask, -1)
+        mask = torch.ones(length, length, dtype=torch.bool, device=h.device).triu(1)
+        scores = (scores * (1 / math.sqrt(shape.head_dim))).masked_fill(mask, -math.inf)
+        weights = torch.softmax(scores, -1)
         return self.out((weights @ v).transpose(1, 2).reshape(n, length, shape.d_model))
 
 
@@ -182,11 +183,14 @@ class Lfm2(nn.Module):
         angles = torch.arange(length, device=device).double()[:, None] * frequencies
         return angles.cos().float()[:, None], angles.sin().float()[:, None]  # [length, 1, half]
 
+    def run_layers(self, x, cos, sin):
+        for layer in self.layers:
+            x = layer(x, (cos, sin))
+        return x
+
     def forward(self, ids, at=None):
         """Logits at all positions, or at the flat positions `at` alone."""
-        x, rope = self.embedding(ids), self.rope(ids.shape[1])
-        for layer in self.layers:
-            x = layer(x, rope)
+        x = self.run_layers(self.embedding(ids), *self.rope(ids.shape[1]))
         if at is not None:
             x = x.reshape(-1, x.shape[-1])[at]
         return self.output_norm(x) @ self.embedding.weight.t()

@@ -1,12 +1,11 @@
-"""A byte-level BPE vocabulary: its training, and encoding as Weft encodes.
+"""A byte-level BPE vocabulary: how it is made, and encoding as Weft encodes.
 
-The text of the generator is ASCII; for it `_WORD` splits exactly as the pre-tokenizer
-"qwen2" of the GGUF file does.
+`_WORD` splits as the pre-tokenizer "qwen2" of the GGUF file does (the generator writes no
+combining marks, and no digits but ASCII ones).
 """
 
 import json
 import re
-from collections import Counter, defaultdict
 
 END, USER, ASSISTANT, SYSTEM, TOOL = range(5)
 SPECIALS = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>",
@@ -15,8 +14,8 @@ SPECIALS = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>",
 VISIBLE = {"<tool_call>", "</tool_call>"}
 ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM, "tool": TOOL}
 
-_WORD = re.compile(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\nA-Za-z0-9]?[A-Za-z]+|[0-9]"
-                   r"| ?[^\sA-Za-z0-9]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+_WORD = re.compile(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|(?:[^\r\n\w]|_)?[^\W\d_]+|\d"
+                   r"| ?(?:[^\s\w]|_)+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 _SPECIAL = re.compile("(" + "|".join(re.escape(s) for s in SPECIALS) + ")")
 
 
@@ -40,34 +39,17 @@ def words_of(text):
     return ["".join(_CHARACTERS[b] for b in word.encode()) for word in _WORD.findall(text)]
 
 
-def train(counts, n_tokens):
-    """The merges of a vocabulary of n_tokens. `counts`: how often each word occurs.
+def chain(words):
+    """Merges that make these words whole, each from its front: one character more at a time.
 
-    A word weighs as the square root of its count: rare names are to become whole
-    tokens too."""
-    words = sorted(counts)
-    weights = [counts[w] ** 0.5 for w in words]
-    split = [list(w) for w in words]
-    pair_weight, users = Counter(), defaultdict(set)
-    for i, parts in enumerate(split):
-        for pair in zip(parts, parts[1:]):
-            pair_weight[pair] += weights[i]
-            users[pair].add(i)
+    A merge therefore begins with the space before a word, or with a capital letter that begins
+    it, and no name is cut in another way where a space stands before it than where none does:
+    whatever is not a known word is copied character by character."""
     merges = []
-    while len(merges) < n_tokens - len(SPECIALS) - 256 and pair_weight:
-        best = max(pair_weight, key=lambda p: (round(pair_weight[p], 6), p))
-        if pair_weight[best] <= 0:
-            break
-        merges.append(best)
-        for i in sorted(users[best]):
-            parts = split[i]
-            for pair in zip(parts, parts[1:]):
-                pair_weight[pair] -= weights[i]
-            split[i] = parts = _merged(parts, best)
-            for pair in zip(parts, parts[1:]):
-                pair_weight[pair] += weights[i]
-                users[pair].add(i)
-        del pair_weight[best]
+    for word in words:
+        for end in range(1, len(word)):
+            if (word[:end], word[end]) not in merges:
+                merges.append((word[:end], word[end]))
     return merges
 
 
@@ -89,6 +71,7 @@ class Tokenizer:
         self.tokens = SPECIALS + _CHARACTERS + ["".join(m) for m in self.merges]
         self.ids = {t: i for i, t in enumerate(self.tokens)}
         self._ranks = {m: i for i, m in enumerate(self.merges)}
+        self.n_bytes = [len(t) for t in self.tokens]  # a character of a token is a byte
         self._cache = {}
 
     @classmethod
@@ -106,6 +89,8 @@ class Tokenizer:
     def encode_word(self, word):
         ids = self._cache.get(word)
         if ids is None:
+            if len(self._cache) > 100000:  # invented words never come again
+                self._cache.clear()
             parts = list(word)
             while len(parts) > 1:
                 best = min(zip(parts, parts[1:]), key=lambda p: self._ranks.get(p, 1 << 30))

@@ -8,6 +8,7 @@ a stage is left when the error on held-out dialogues of its size falls below a b
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import random
 import time
@@ -22,16 +23,17 @@ from tokenizer import Tokenizer
 
 # The level of the dialogues, the longest that are taken, and the facts and turns of the
 # held-out test that has to be passed to go on.
-STAGES = [(0, 96, 2, 4), (1, 176, 4, 6), (2, 256, 6, 8), (3, 384, 8, 10)]
+STAGES = [(0, 96, 1, 2), (1, 192, 2, 4), (2, 320, 4, 6), (3, 512, 8, 10)]
 PASS = 0.9
 # Of a stage's dialogues some are of those before, so that nothing is forgotten.
 EARLIER = 0.3
+_AT_ONCE = 4  # batches that are drawn together, so that rows of about one length meet
 
 
 def draw_batch(tokenizer, rng, stage, n_tokens):
     """Rows of about equal length, one dialogue each, padded with 0 (which ends a message)."""
     drawn, total = [], 0
-    while total < 4 * n_tokens:
+    while total < _AT_ONCE * n_tokens:
         chosen = rng.randrange(stage + 1) if rng.random() < EARLIER else stage
         level, longest, _, _ = STAGES[chosen]
         ids, weights = encode_dialogue(tokenizer, dialogues.make_dialogue(rng, dialogues.LEVELS[level]))
@@ -41,12 +43,40 @@ def draw_batch(tokenizer, rng, stage, n_tokens):
     drawn.sort(key=lambda d: len(d[0]))
     batches = []
     while drawn:
-        length = len(drawn[-1][0])
+        length = -(-len(drawn[-1][0]) // 32) * 32 + 1  # of few different ones
         n = max(1, min(len(drawn), n_tokens // length))
         batches.append(pack(drawn[-n:], length))
         del drawn[-n:]
     rng.shuffle(batches)
-    return batches[:4]
+    return batches[:_AT_ONCE]
+
+
+class Drawing:
+    """Draws the batches of the next steps in a process of its own."""
+
+    def __init__(self, args):
+        self.args = args
+        self.pool = multiprocessing.Pool(1, _begin_drawing, (args.out, args.seed, args.batch_tokens))
+        self.ahead = None  # (what was asked for, the result to come)
+
+    def next(self, number, stage):
+        asked, result = self.ahead or (None, None)
+        if asked != (number, stage):
+            result = self.pool.apply_async(_draw, (number, stage))
+        self.ahead = (number + 1, stage), self.pool.apply_async(_draw, (number + 1, stage))
+        return [tuple(torch.from_numpy(a) for a in batch) for batch in result.get()]
+
+
+def _begin_drawing(folder, seed, n_tokens):
+    global _drawn_with
+    torch.set_num_threads(1)
+    _drawn_with = Tokenizer.load(os.path.join(folder, "vocab.json")), seed, n_tokens
+
+
+def _draw(number, stage):
+    tokenizer, seed, n_tokens = _drawn_with
+    batches = draw_batch(tokenizer, random.Random(f"{seed} {number}"), stage, n_tokens)
+    return [tuple(t.numpy() for t in batch) for batch in batches]
 
 
 def pack(rows, length):
@@ -61,10 +91,12 @@ def pack(rows, length):
     return inputs, at, targets[at], weights[at]
 
 
-def loss_of(model, batch):
+def loss_of(model, batch, half=False):
     """The weighted loss, and the shares of values and other words that were right."""
     inputs, at, targets, weights = batch
-    logits = model(inputs, at)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        logits = model(inputs, at)
+    logits = logits.float()
     losses = F.cross_entropy(logits, targets, reduction="none")
     with torch.no_grad():
         right = (logits.argmax(-1) == targets).float()
@@ -161,17 +193,20 @@ def load_model(path):
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True, help="directory of vocab.json and checkpoints")
-    parser.add_argument("--steps", type=int, default=20000, help="when to stop at the latest")
-    parser.add_argument("--decay-steps", type=int, default=1500, help="the last ones, at a falling rate")
+    parser.add_argument("--steps", type=int, default=6000, help="at the full rate")
+    parser.add_argument("--decay-steps", type=int, default=2000, help="the last ones, at a falling rate")
     parser.add_argument("--decay-now", action="store_true", help="begin the last steps now")
-    parser.add_argument("--batch-tokens", type=int, default=2048)
+    parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--lr", type=float, default=0.02)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--check-every", type=int, default=150, help="steps between tests of held-out recall")
     parser.add_argument("--save-every-s", type=float, default=120)
-    parser.add_argument("--d-model", type=int, default=96)
-    parser.add_argument("--d-ff", type=int, default=192)
-    parser.add_argument("--heads", type=int, default=3)
+    parser.add_argument("--bf16", action="store_true", help="products in bfloat16 (AVX-512 machines)")
+    parser.add_argument("--compile", action="store_true", help="by torch.compile (needs a C++ compiler)")
+    parser.add_argument("--d-model", type=int, default=128)
+    parser.add_argument("--d-ff", type=int, default=256)
+    parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--layers", default="CCACACA", help="C: convolution, A: attention")
     return parser.parse_args()
 
@@ -186,7 +221,7 @@ def start(args, tokenizer):
         return model, optimizers, state["progress"]
     torch.manual_seed(args.seed)
     model = Lfm2(Shape(len(tokenizer), args.d_model, args.d_ff, args.layers, args.heads, args.heads))
-    return model, make_optimizers(model, args), {"step": 0, "tokens": 0, "stage": 0, "decay_from": None}
+    return model, make_optimizers(model, args), {"step": 0, "drawn": 0, "tokens": 0, "stage": 0, "decay_from": None}
 
 
 def main():
@@ -197,22 +232,30 @@ def main():
     path = os.path.join(args.out, "last.pt")
     if args.decay_now and progress["decay_from"] is None:
         progress["decay_from"] = progress["step"]
-    saved_s, recent = time.monotonic(), []
+
+    def is_over():
+        return progress["decay_from"] is not None and \
+            progress["step"] >= progress["decay_from"] + args.decay_steps
+
+    drawing = Drawing(args)
+    if args.compile:
+        model.run_layers = torch.compile(model.run_layers, dynamic=True)
+    saved_s, recent, checked = time.monotonic(), [], progress["step"]
     log = open(os.path.join(args.out, "log.jsonl"), "a", buffering=1)
 
     def note(**values):
         log.write(json.dumps(dict(progress, cpu_s=round(time.process_time(), 1), **values)) + "\n")
 
-    while progress["step"] < args.steps:
-        batches = draw_batch(tokenizer, random.Random(f"{args.seed} {progress['step']}"),
-                             progress["stage"], args.batch_tokens)
+    while not is_over():
+        batches = drawing.next(progress["drawn"], progress["stage"])
+        progress["drawn"] += 1
         for batch in batches:
             factor = rate(progress["step"], args, progress["decay_from"])
             for optimizer, base in zip(optimizers, (args.lr, 0.15 * args.lr)):
                 for group in optimizer.param_groups:
                     group["lr"] = base * factor
             model.zero_grad(set_to_none=True)
-            loss, shares = loss_of(model, batch)
+            loss, shares = loss_of(model, batch, args.bf16)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
@@ -220,11 +263,12 @@ def main():
             recent.append((loss.item(), *shares))
             progress["step"] += 1
             progress["tokens"] += batch[0].numel()
-        if progress["step"] % 20 == 0:
+        if len(recent) >= 20:
             mean = [sum(v for v in column if v == v) / len(recent) for column in zip(*recent)]
             note(loss=round(mean[0], 4), values=round(mean[1], 3), words=round(mean[2], 3))
             recent = []
-        if progress["step"] % 200 == 0:
+        if progress["step"] - checked >= args.check_every:
+            checked = progress["step"]
             _, _, n_facts, n_turns = STAGES[progress["stage"]]
             recall = held_out_recall(model, tokenizer, n_facts, n_turns, 64)
             note(recall=round(recall, 3), facts=n_facts)
@@ -233,9 +277,8 @@ def main():
         if time.monotonic() - saved_s > args.save_every_s:
             save(path, model, optimizers, progress)
             saved_s = time.monotonic()
-        decay_from = progress["decay_from"]
-        if decay_from is not None and progress["step"] >= decay_from + args.decay_steps:
-            break
+        if progress["decay_from"] is None and progress["step"] >= args.steps:
+            progress["decay_from"] = progress["step"]
     save(path, model, optimizers, progress)
 
 

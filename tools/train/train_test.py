@@ -2,15 +2,22 @@
 """Tests of the generator and the vocabulary of the built-in model."""
 
 import random
+import re
 import sys
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import calls  # noqa: E402
 import dialogues  # noqa: E402
 import facts  # noqa: E402
+import held_out  # noqa: E402
+import invented  # noqa: E402
+import measure_recall  # noqa: E402
+import strangers  # noqa: E402
 import tokenizer  # noqa: E402
+import trials  # noqa: E402
 from encode import VALUE_WEIGHT, encode_dialogue  # noqa: E402
 
 
@@ -27,14 +34,25 @@ class DialoguesTest(unittest.TestCase):
         self.assertEqual(draw(3), draw(3))
         self.assertNotEqual(draw(3), draw(4))
 
-    def test_training_facts_and_phrasings_are_not_held_out(self):
+    def test_nothing_held_out_is_ever_said_in_training(self):
+        rng = random.Random(1)
+        said = set()
+        for level in dialogues.LEVELS:
+            for _ in range(150):
+                for message in dialogues.make_dialogue(rng, level):
+                    text = dialogues.plain(message.text)
+                    said.add(text)
+                    said.update(re.findall(r"[^\W\d_]+", text.lower()))
+        self.assertEqual(said & held_out.values(), set())
+        self.assertEqual(said & set(held_out.PROMPTS), set())
+        self.assertGreaterEqual(len(held_out.NAMES), 500)
+        self.assertEqual(len(held_out.PROMPTS), len(set(held_out.PROMPTS)))
+
+    def test_training_phrasings_are_not_held_out(self):
         rng = random.Random(1)
         for kind in facts.KINDS:
             for _ in range(50):
-                fact = facts.draw_fact(rng, set(), False, kind)
-                self.assertFalse(facts.is_held_out(kind, fact.fields))
-                say, ask = facts.draw_phrasing(rng, kind, False)
-                self.assertFalse(facts.is_held_out_phrasing(kind, say, ask))
+                self.assertFalse(facts.is_held_out_phrasing(kind, *facts.draw_phrasing(rng, kind, False)))
 
     def test_every_kind_has_held_out_phrasings(self):
         for kind in facts.KINDS:
@@ -55,6 +73,16 @@ class DialoguesTest(unittest.TestCase):
                 self.assertIn(value, told_by(test.messages[:index]))
                 self.assertNotIn(value, rivals)
 
+    def test_a_change_is_what_is_recalled(self):
+        rng = random.Random(3)
+        for _ in range(200):
+            trial = trials.changed(rng)
+            _, (value, rivals) = trial.turns[-1].check
+            told = [t.text for t in trial.turns if not t.check]
+            self.assertRegex(told[-1], r"(?i)" + re.escape(value))
+            self.assertNotIn(value, rivals)
+            self.assertTrue(rivals)
+
     def test_a_count_is_what_was_gained_and_lost(self):
         rng = random.Random(4)
         numbers = {word: n for n, word in enumerate(dialogues.lex.NUMBERS)}
@@ -73,16 +101,52 @@ class DialoguesTest(unittest.TestCase):
                 self.assertEqual(says, count, (user, reply))
 
 
+    def test_every_trial_has_a_check_that_can_fail(self):
+        nothing, another = {"content": ""}, {"content": "Your name is Nobody.", "tool_calls": []}
+        for kind in [measure_recall.NAMES, *trials.KINDS]:
+            for trial in measure_recall.draw(kind, 1, 20):
+                checks = [turn.check for turn in trial.turns if turn.check]
+                self.assertTrue(checks)
+                for check in checks:
+                    self.assertFalse(measure_recall.is_right(check, nothing))
+                    self.assertFalse(measure_recall.is_right(check, another))
+
+    def test_a_reply_counts_with_the_value_and_no_other(self):
+        check = ("value", ("José", ["Josef", "green"]))
+        self.assertTrue(measure_recall.is_right(check, {"content": "Your name is José."}))
+        for wrong in ("Your name is Jose.", "Your name is Joséa.", "José and Josef.", "José, green."):
+            self.assertFalse(measure_recall.is_right(check, {"content": wrong}))
+        self.assertTrue(measure_recall.is_right(("other", None), {"content": strangers.OTHER}))
+        self.assertFalse(measure_recall.is_right(("unknown", None), {"content": strangers.OTHER}))
+        called = {"tool_calls": [{"function": {"name": "get_light", "arguments": "{}"}}]}
+        self.assertTrue(measure_recall.is_right(("call", "get_light"), called))
+        self.assertFalse(measure_recall.is_right(("call", "light"), called))
+
+    def test_a_tool_is_called_by_the_name_that_was_said(self):
+        rng = random.Random(8)
+        for _ in range(200):
+            tool = calls.a_tool(rng, set())
+            text, call = calls.ask_for(rng, tool, str)
+            self.assertIn(f'"name": "{tool.name}"', call)
+            for parameter in tool.parameters:
+                value = call.split('"arguments": ')[1].split(f'"{parameter}": "')[1].split('"')[0]
+                self.assertIn(value, text)
+
+
 class TokenizerTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        counts = {}
-        rng = random.Random(5)
-        for _ in range(60):
-            for message in dialogues.make_dialogue(rng, dialogues.LEVELS[3]):
-                for word in tokenizer.words_of(dialogues.plain(message.text)):
-                    counts[word] = counts.get(word, 0) + 1
-        cls.tokenizer = tokenizer.Tokenizer(tokenizer.train(counts, 450))
+        words = ["\u0120my", "\u0120name", "\u0120your", "My", "Your", "What", "\u0120boat", "':"]
+        cls.tokenizer = tokenizer.Tokenizer(tokenizer.chain(words))
+
+    def test_known_words_are_whole_and_names_alike_everywhere(self):
+        encode = self.tokenizer.encode
+        self.assertEqual(len(encode("My name")), 2)
+        rng = random.Random(9)
+        for name in held_out.NAMES + [invented.name(rng).capitalize() for _ in range(500)]:
+            alone = encode(name)
+            self.assertEqual(encode(f"My {name}.")[2:-1], alone, name)
+            self.assertEqual(encode(f'"{name}')[1:], alone, name)
 
     def test_dialogues_come_back_from_their_tokens(self):
         rng = random.Random(6)
@@ -102,7 +166,7 @@ class TokenizerTest(unittest.TestCase):
                     dialogues.Message("assistant", "Your boat is " + dialogues.marked("green") + ".")]
         ids, weights = encode_dialogue(self.tokenizer, messages)
         heavy = self.tokenizer.decode([i for i, w in zip(ids, weights) if w == VALUE_WEIGHT])
-        self.assertEqual(heavy, " green")
+        self.assertEqual(heavy, "green")
         self.assertEqual(self.tokenizer.decode([i for i, w in zip(ids, weights) if w]),
                          "Your boat is green.<|end|>")
 
