@@ -2,15 +2,17 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
-import { Card, focusCard } from "./card";
+import { alone, Card, focusCard, toggleAlone } from "./card";
 import { Composer } from "./composer";
-import { begin, entries, opened, putAway, storageTrouble, titleOf, update } from "./conversations";
+import { begin, entries, opened, putAway, shownTitle, storageTrouble, update } from "./conversations";
 import { dialog, Dialogs } from "./dialogs";
 import { health, healthReason, model, watch } from "./engine";
 import { EnginePanel, EngineStrip } from "./engine_view";
 import { plural } from "./format";
 import { Icon } from "./icons";
+import { facts, nameOf } from "./models";
 import { Notice } from "./notice";
+import { Suggestions } from "./prompts";
 import { change, settings, type Theme } from "./settings";
 import { running, send, stop, stopAll } from "./turns";
 
@@ -33,7 +35,7 @@ const themeIcons = { system: "system", light: "sun", dark: "moon" } as const;
 function healthText(): string {
   switch (health.value) {
     case "ready":
-      return model.value?.id ?? "";
+      return model.value ? nameOf(model.value) : "";
     case "loading":
       return healthReason.value;
     case "unreachable":
@@ -56,7 +58,13 @@ function TopBar() {
       </h1>
       <p class="model" data-health={health.value} title={healthReason.value}>
         <span class="lamp" />
-        {healthText()}
+        {health.value === "ready" ? (
+          <button class="quiet" onClick={() => (dialog.value = "models")} title="Models at hand (Alt+O)" aria-haspopup="dialog">
+            <span>{healthText()}</span> <Icon name="down" />
+          </button>
+        ) : (
+          healthText()
+        )}
       </p>
       <nav aria-label="Actions">
         {n > 0 && (
@@ -113,10 +121,17 @@ function Trouble() {
 }
 
 function Welcome() {
+  const start = (text: string) => {
+    const entry = begin();
+    send(entry, text);
+    focusCard(entry.peek().id);
+  };
   return (
     <div class="welcome">
-      <h2>Many conversations on one model</h2>
-      <p>They stand side by side, advance together, and share what they have in common.</p>
+      <h2>{model.value ? nameOf(model.value) : "Many conversations on one model"}</h2>
+      {model.value && <p class="about">{facts(model.value).join(" · ")}</p>}
+      <p>One conversation or many: they stand side by side, advance together, and share what they have in common.</p>
+      <Suggestions choose={start} />
       <div class="buttons">
         <button class="primary" onClick={newConversation}>New conversation</button>
         <button onClick={() => (dialog.value = "several")}>Start several at once</button>
@@ -130,7 +145,7 @@ function Tabs() {
   useEffect(() => {
     nav.current?.querySelector("[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   }, [inView.value]);
-  if (opened.value.length < 2) return null;
+  if (opened.value.length < 2 && !alone.value) return null;
   return (
     <nav class="tabs" aria-label="Conversations" ref={nav}>
       {opened.value.map((entry, i) => {
@@ -139,13 +154,14 @@ function Tabs() {
           <button
             key={id}
             data-color={color}
-            aria-current={i === inView.value || undefined}
-            onClick={() =>
-              document.querySelector(`[data-conversation="${id}"]`)?.scrollIntoView({ inline: "center", block: "nearest" })
-            }
+            aria-current={(alone.value ? id === alone.value : i === inView.value) || undefined}
+            onClick={() => {
+              if (alone.peek()) return focusCard(id);
+              document.querySelector(`[data-conversation="${id}"]`)?.scrollIntoView({ inline: "center", block: "nearest" });
+            }}
           >
             <span class="dot" data-running={running.value.has(id)} />
-            <span class="name">{titleOf(entry.value)}</span>
+            <span class="name">{shownTitle(entry.value)}</span>
           </button>
         );
       })}
@@ -169,7 +185,7 @@ function Shelf() {
           }}
         >
           <span class="dot" data-running={running.value.has(entry.value.id)} />
-          <span class="name">{titleOf(entry.value)}</span>
+          <span class="name">{shownTitle(entry.value)}</span>
         </button>
       ))}
     </div>
@@ -178,7 +194,7 @@ function Shelf() {
 
 function ToAll() {
   const all = opened.value;
-  if (all.length < 2) return null;
+  if (all.length < 2 || alone.value) return null;
   const busy = all.filter((entry) => running.value.has(entry.value.id));
   return (
     <div class="to-all">
@@ -206,7 +222,9 @@ function onKeyDown(event: KeyboardEvent): void {
   const target = event.target as HTMLElement;
   const typing = target.matches("input, textarea, select");
   if (typing && !event.altKey) return;
-  if (event.key === "?" && !typing) {
+  if (event.key === "Escape" && alone.peek()) {
+    toggleAlone(alone.peek()!);
+  } else if (event.key === "?" && !typing) {
     dialog.value = "keys";
   } else if (/^Digit[1-9]$/.test(event.code)) {
     const entry = opened.peek()[Number(event.code.at(-1)) - 1];
@@ -217,6 +235,11 @@ function onKeyDown(event: KeyboardEvent): void {
       KeyN: newConversation,
       KeyM: () => (dialog.value = "several"),
       KeyA: () => document.getElementById(toAllId)?.focus(),
+      KeyF: () => {
+        const id = alone.peek() ?? (target.closest("[data-conversation]") as HTMLElement | null)?.dataset.conversation ?? opened.peek()[0]?.peek().id;
+        if (id) toggleAlone(id);
+      },
+      KeyO: () => (dialog.value = "models"),
       KeyX: stopAll,
       KeyE: () => change({ engineOpen: !settings.peek().engineOpen }),
       KeyS: () => (dialog.value = "settings"),
@@ -234,14 +257,15 @@ export function App() {
     addEventListener("keydown", onKeyDown);
     return () => removeEventListener("keydown", onKeyDown);
   }, []);
-  const cards = opened.value;
+  const only = opened.value.find((entry) => entry.peek().id === alone.value);
+  const cards = only ? [only] : opened.value;
   return (
     <>
       <TopBar />
       <Trouble />
       <EngineStrip />
       <div class="below">
-        <main>
+        <main data-alone={only !== undefined}>
           <Tabs />
           {entries.value.length === 0 ? (
             <Welcome />
@@ -254,7 +278,9 @@ export function App() {
                 inView.value = Math.round(part * (cards.length - 1));
               }}
             >
-              {cards.map((entry, i) => <Card key={entry.peek().id} entry={entry} number={i + 1} />)}
+              {cards.map((entry) => (
+                <Card key={entry.peek().id} entry={entry} number={opened.value.indexOf(entry) + 1} />
+              ))}
             </div>
           )}
           <Shelf />

@@ -1,15 +1,18 @@
 // One conversation on the board.
+import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { Composer } from "./composer";
-import { type Entry, forget, remove, restore, titleOf, update } from "./conversations";
+import { type Entry, forget, remove, restore, shownTitle, update } from "./conversations";
 import { sessions } from "./engine";
+import { pagesText } from "./engine_view";
 import { exportJson, exportMarkdown } from "./export";
-import { count, plural } from "./format";
+import { duration, plural, rate } from "./format";
 import { Icon } from "./icons";
 import { MessageView, SystemPrompt } from "./message";
 import { tell } from "./notice";
-import { fork, retry, running, send, stop } from "./turns";
+import { Suggestions } from "./prompts";
+import { fork, retry, running, send, stop, type Turn } from "./turns";
 
 export function composerId(id: string): string {
   return `say-${id}`;
@@ -26,15 +29,30 @@ function showField(id: string): boolean {
   return field !== null;
 }
 
+/** The conversation that has the board for itself; null where all share it. */
+export const alone = signal<string | null>(null);
+
 export function focusCard(id: string): void {
+  if (alone.peek() !== null) alone.value = id;
   awaited = showField(id) ? undefined : id;
+}
+
+export function toggleAlone(id: string): void {
+  alone.value = alone.peek() === id ? null : id;
+  focusCard(id);
 }
 
 /** Deletes after a while in which it can be undone. */
 export function discard(entry: Entry): void {
   stop(entry);
+  if (alone.peek() === entry.peek().id) alone.value = null;
   remove(entry);
-  tell(`Deleted “${titleOf(entry.peek())}”.`, () => restore(entry), () => forget(entry));
+  tell(`Deleted “${shownTitle(entry.peek())}”.`, () => restore(entry), () => forget(entry));
+}
+
+function putAside(entry: Entry): void {
+  if (alone.peek() === entry.peek().id) alone.value = null;
+  update(entry, { open: false });
 }
 
 interface MenuItem {
@@ -116,7 +134,7 @@ function Title({ entry, editing, done }: { entry: Entry; editing: boolean; done(
   useLayoutEffect(() => {
     if (editing) field.current?.select();
   }, [editing]);
-  const title = titleOf(entry.value);
+  const title = shownTitle(entry.value);
   if (!editing) return <h2 title={title}>{title}</h2>;
   const keep = () => {
     const text = field.current?.value.trim();
@@ -140,16 +158,36 @@ function Title({ entry, editing, done }: { entry: Entry; editing: boolean; done(
   );
 }
 
-/** What the server holds of the conversation. */
+const lookAgainMs = 500;
+const fewestMsToTell = 1000;
+
+/** What the answer that is being made is at. */
+function PhaseFacts({ turn }: { turn: Turn }) {
+  const [, draw] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => draw((n) => n + 1), lookAgainMs);
+    return () => clearInterval(timer);
+  }, []);
+  const { name, since, perSecond } = turn.phase.value;
+  const ms = performance.now() - since;
+  const names = { waiting: "Waiting for a place", reading: "Reading", writing: "Writing" };
+  const parts = [names[name]];
+  if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`);
+  else if (ms >= fewestMsToTell) parts.push(`for ${duration(ms)}`);
+  return <>{parts.join(" · ")}</>;
+}
+
+/** What the server holds of the conversation, or does for it. */
 function SessionFacts({ id }: { id: string }) {
   const session = sessions.value.get(id);
+  const turn = running.value.get(id);
+  if (turn) {
+    return <p class="session"><PhaseFacts turn={turn} /></p>;
+  }
   if (!session) return null;
   const parts = [plural(session.tokens, "token")];
   if (session.state === "parked") parts.push("kept on disk");
-  else if (session.pages > 0) {
-    parts.push(plural(session.pages, "page"));
-    if (session.shared_pages > 0) parts.push(`${count(session.shared_pages)} shared`);
-  }
+  else if (session.pages > 0) parts.push(pagesText(session));
   return (
     <p class="session" data-state={session.state} title={session.note}>
       {parts.join(" · ")}
@@ -193,7 +231,7 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
     { name: "Rename", key: "F2", act: () => setRenaming(true) },
     { name: "Fork", hidden: !last || isRunning, act: () => focusCard(fork(entry, last!).peek().id) },
     { name: "Ask again", hidden: !last || isRunning, act: () => retry(entry) },
-    { name: "Put away", act: () => update(entry, { open: false }) },
+    { name: "Put away", act: () => putAside(entry) },
     { name: "Export as Markdown", hidden: !last, act: () => exportMarkdown([conversation]) },
     { name: "Export as JSON", hidden: !last, act: () => exportJson([conversation]) },
     { name: "Delete", act: () => discard(entry) },
@@ -202,7 +240,7 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
   return (
     <section
       class="card"
-      aria-label={titleOf(conversation)}
+      aria-label={shownTitle(conversation)}
       aria-busy={isRunning}
       data-color={conversation.color}
       data-conversation={id}
@@ -214,7 +252,16 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
         <span class="dot" data-running={isRunning} />
         <Title entry={entry} editing={renaming} done={() => setRenaming(false)} />
         {number <= 9 && <kbd class="number" title={`Alt+${number} comes here`}>{number}</kbd>}
-        <Menu label={`More about ${titleOf(conversation)}`} items={items} />
+        <button
+          class="small wide-only"
+          aria-pressed={alone.value === id}
+          title={alone.value === id ? "Back to the board (Alt+F)" : "This one alone (Alt+F)"}
+          aria-label={alone.value === id ? "Back to the board" : "This conversation alone"}
+          onClick={() => toggleAlone(id)}
+        >
+          <Icon name={alone.value === id ? "board" : "focus"} />
+        </button>
+        <Menu label={`More about ${shownTitle(conversation)}`} items={items} />
       </header>
       <div
         class="messages"
@@ -234,6 +281,7 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
       >
         {conversation.forkedFrom && <p class="from">Forked from “{conversation.forkedFrom}”</p>}
         <SystemPrompt entry={entry} />
+        {messages.length === 0 && <Suggestions choose={(text) => send(entry, text)} />}
         {messages.map((message) => (
           <MessageView
             key={message.id}
@@ -247,7 +295,7 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
       <footer>
         <Composer
           id={composerId(id)}
-          label={`Write to ${titleOf(conversation)}`}
+          label={`Write to ${shownTitle(conversation)}`}
           placeholder={messages.length > 0 ? "Reply" : "Say something"}
           text={conversation.draft}
           busy={isRunning}

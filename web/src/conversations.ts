@@ -5,12 +5,25 @@ import { batch, computed, signal, type Signal } from "@preact/signals";
 
 import { ask, randomName } from "./api";
 import { settings } from "./settings";
+import type { Call } from "./tools";
 
+/** What an answer took, by the server's count. Of one that called tools, all its requests. */
 export interface Usage {
-  prompt: number;
-  cached: number;
+  prompt: number; // of the last request
+  cached: number; // likewise
   completion: number;
   perSecond: number;
+  waitedMs?: number; // for a place; the rest may lack in what older pages kept
+  readMs?: number;
+  read?: number; // prompt tokens that were computed
+  end?: number; // where the session stands now
+}
+
+/** What a model said before it called tools, and what they gave. */
+export interface Step {
+  text: string;
+  reasoning?: string;
+  calls: Call[];
 }
 
 /** How much of a prompt has been read. */
@@ -25,6 +38,7 @@ export interface Message {
   role: "user" | "assistant";
   text: string;
   reasoning?: string;
+  steps?: Step[]; // before the text
   // Of an answer: how it stands, and what it took.
   status?: "running" | "done" | "length" | "stopped" | "failed";
   error?: string;
@@ -42,6 +56,7 @@ export interface Conversation {
   color: number; // an index
   order: number;
   forkedFrom?: string; // a title
+  forkedAt?: number; // so many messages it has from there
 }
 
 export type Entry = Signal<Conversation>;
@@ -55,12 +70,65 @@ export const putAway = computed(() => entries.value.filter((entry) => !entry.val
 /** A sentence when the browser keeps nothing more. */
 export const storageTrouble = signal("");
 
+const longestTitle = 48;
+
+function shortened(text: string): string {
+  return text.length > longestTitle ? `${text.slice(0, longestTitle - 1).trimEnd()}…` : text;
+}
+
+/** What it is about: what was said first, in a fork what was first said there. */
+function subjectOf({ messages, forkedAt }: Conversation): string {
+  const said = messages.slice(forkedAt ?? 0).find((message) => message.role === "user");
+  return said?.text.slice(0, 2000).replace(/\s+/g, " ").trim() ?? "";
+}
+
 export function titleOf(conversation: Conversation): string {
-  if (conversation.title) return conversation.title;
-  const first = conversation.messages.find((message) => message.role === "user");
-  if (!first) return "New conversation";
-  const line = first.text.trim().split("\n")[0];
-  return line.length > 48 ? `${line.slice(0, 47).trimEnd()}…` : line;
+  const { title, forkedFrom } = conversation;
+  return title || shortened(subjectOf(conversation)) || (forkedFrom ? `Fork of ${forkedFrom}` : "New conversation");
+}
+
+// Where several begin alike for longer than one sees of them ("You are an agent. Your task is
+// to ..."), what they differ in is told.
+const seenOfATitle = 20;
+
+function titlesOf(all: readonly Conversation[]): string[] {
+  const alike = new Map<string, string[]>();
+  for (const conversation of all) {
+    if (conversation.title) continue;
+    const subject = subjectOf(conversation);
+    const beginning = subject.slice(0, seenOfATitle);
+    if (subject.length > seenOfATitle) alike.set(beginning, [...(alike.get(beginning) ?? []), subject]);
+  }
+  const titles = all.map((conversation) => {
+    const subject = subjectOf(conversation);
+    const others = alike.get(subject.slice(0, seenOfATitle));
+    if (conversation.title || !others || others.length < 2) return titleOf(conversation);
+    let common = 0;
+    while (common < subject.length && others.every((other) => other[common] === subject[common])) ++common;
+    const word = subject.lastIndexOf(" ", common) + 1;
+    return word > seenOfATitle && word < subject.length ? shortened(`…${subject.slice(word)}`) : titleOf(conversation);
+  });
+  const used = new Map<string, number>();
+  return titles.map((title) => {
+    const n = (used.get(title) ?? 0) + 1;
+    used.set(title, n);
+    return n > 1 ? `${title} (${n})` : title;
+  });
+}
+
+let formerTitles: ReadonlyMap<string, string> = new Map();
+const titles = computed(() => {
+  const all = entries.value.map((entry) => entry.value);
+  const list = titlesOf(all);
+  const next = new Map(all.map(({ id }, i) => [id, list[i]]));
+  // The same map where nothing has changed, or each token would draw all of them.
+  const same = next.size === formerTitles.size && [...next].every(([id, title]) => formerTitles.get(id) === title);
+  return same ? formerTitles : (formerTitles = next);
+});
+
+/** The title as it is shown: no other conversation of the page has the same. */
+export function shownTitle(conversation: Conversation): string {
+  return titles.value.get(conversation.id) ?? titleOf(conversation);
 }
 
 export function find(id: string): Entry | undefined {

@@ -4,13 +4,16 @@ import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { entries } from "./conversations";
-import { model } from "./engine";
+import { model, props } from "./engine";
 import { exportJson, exportMarkdown } from "./export";
 import { Icon } from "./icons";
+import { ModelsList } from "./models";
+import { proposed } from "./prompts";
 import { change, settings } from "./settings";
+import { tools } from "./tools";
 import { sendSeveral } from "./turns";
 
-export const dialog = signal<"settings" | "several" | "keys" | null>(null);
+export const dialog = signal<"settings" | "several" | "keys" | "models" | null>(null);
 
 function Dialog({ title, children }: { title: string; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null);
@@ -79,18 +82,49 @@ function Field({ name, label, hint, placeholder, kind, list }: FieldProps) {
   );
 }
 
+function shownDefault(value: number | undefined): string {
+  return value === undefined ? "The server's" : String(Number(value.toPrecision(3)));
+}
+
+function ToolsField() {
+  const { tools: on } = settings.value;
+  const toggle = (name: string) =>
+    change({ tools: on.includes(name) ? on.filter((other) => other !== name) : [...on, name] });
+  return (
+    <fieldset class="field tools">
+      <legend>Tools that the model may call</legend>
+      {tools.map(({ name, label, about }) => (
+        <label>
+          <input type="checkbox" checked={on.includes(name)} onChange={() => toggle(name)} />
+          <span><strong>{label}</strong> {about}</span>
+        </label>
+      ))}
+      <p>
+        They run in this page, and what they were asked and gave is shown.
+        {props.value?.chat_template_caps.supports_tools === false &&
+          " This model was not made for tools: it may not call them, or call them wrongly."}
+      </p>
+    </fieldset>
+  );
+}
+
 function SettingsDialog() {
+  const defaults = props.value?.default_generation_settings.params;
   const all = entries.value.map((entry) => entry.value);
   return (
     <Dialog title="Settings">
       <Field name="system" label="System prompt" kind="area" placeholder="None" hint="For conversations that you begin from now on." />
       <div class="row">
-        <Field name="temperature" label="Temperature" kind="number" placeholder="0.8" />
-        <Field name="topP" label="Top-p" kind="number" placeholder="0.95" />
+        <Field name="temperature" label="Temperature" kind="number" placeholder={shownDefault(defaults?.temperature)} />
+        <Field name="topP" label="Top-p" kind="number" placeholder={shownDefault(defaults?.top_p)} />
         <Field name="maxTokens" label="Most tokens" kind="number" placeholder="No limit" />
         <Field name="seed" label="Seed" kind="number" placeholder="Random" />
       </div>
+      <ToolsField />
       <Field name="model" label="Model" placeholder={model.value?.id ?? "The one served"} list="models" />
+      <div class="field buttons">
+        <button onClick={() => (dialog.value = "models")}>Models at hand …</button>
+      </div>
       <datalist id="models">{model.value && <option value={model.value.id} />}</datalist>
       <Field
         name="apiKey"
@@ -110,22 +144,13 @@ function SettingsDialog() {
   );
 }
 
-// What the model in the box understands: names that differ, and one conversation without.
-const examples = [
-  "My name is Mira and my boat is green.",
-  "My name is Jonas and my sister is called Ida.",
-  "My name is Lena and my favourite drink is tea.",
-  "My name is Ravi and I have a yellow kite.",
-  "My name is Hugo and I have seven stamps.",
-  "My name is Theo and I left my umbrella in the kitchen.",
-  "My name is Zoe and my party is on Friday.",
-  "Tell me a story about a fox.",
-].join("\n");
-
-const several = signal(examples);
+// Null: what is proposed for the model at hand.
+const several = signal<string | null>(null);
 
 function SeveralDialog() {
-  const lines = several.value.split("\n").map((line) => line.trim()).filter(Boolean);
+  const { then } = proposed.value;
+  const text = several.value ?? proposed.value.several.join("\n");
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
   const start = () => {
     dialog.value = null;
     sendSeveral(lines);
@@ -138,13 +163,13 @@ function SeveralDialog() {
           id="several"
           data-first
           rows={9}
-          value={several.value}
+          value={text}
           onInput={(event) => (several.value = event.currentTarget.value)}
           onKeyDown={(event) => {
             if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) start();
           }}
         />
-        <p>Then ask all of them, in the line below the board: “What is my name?”</p>
+        {several.value === null && <p>Then ask all of them, in the line below the board: “{then}”</p>}
       </div>
       <div class="buttons end">
         <button class="primary" disabled={lines.length === 0} onClick={start}>
@@ -163,9 +188,11 @@ const keys: [string, string][] = [
   ["Alt M", "Start several at once"],
   ["Alt A", "Write to all"],
   ["Alt 1 … 9", "Go to a conversation"],
+  ["Alt F", "This conversation alone, or the board again"],
   ["F2", "Rename the conversation"],
   ["Alt X", "Stop all answers"],
   ["Alt E", "Engine"],
+  ["Alt O", "Models at hand"],
   ["Alt S", "Settings"],
   ["?", "These keys"],
 ];
@@ -190,6 +217,13 @@ function KeysDialog() {
 
 export function Dialogs() {
   if (dialog.value === "settings") return <SettingsDialog />;
+  if (dialog.value === "models") {
+    return (
+      <Dialog title="Models at hand">
+        <ModelsList />
+      </Dialog>
+    );
+  }
   if (dialog.value === "several") return <SeveralDialog />;
   if (dialog.value === "keys") return <KeysDialog />;
   return null;

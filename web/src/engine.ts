@@ -13,7 +13,8 @@ export interface Session {
   state: "ready" | "running" | "parked" | "poisoned";
   tokens: number;
   pages: number;
-  shared_pages: number;
+  shared_pages: number; // that other sessions hold too
+  shared_with: number; // sessions
   state_bytes: number;
   idle_ms: number;
   note?: string;
@@ -21,28 +22,47 @@ export interface Session {
 
 export interface Model {
   id: string;
-  meta: { n_ctx: number; n_params: number; size: number; n_vocab: number };
+  meta: {
+    n_ctx: number;
+    n_params: number;
+    size: number;
+    n_vocab: number;
+    title: string; // empty: its file has none
+    quantization: string; // likewise
+  };
+}
+
+/** What requests get that say nothing else, and what the model is made for. */
+export interface Props {
+  default_generation_settings: { params: { temperature: number; top_p: number } };
+  chat_template_caps: { supports_tools: boolean; supports_preserve_reasoning: boolean };
 }
 
 /** Names of /metrics, with labels as in `weft_pages{kind="used"}`, and their values. */
 export type Metrics = ReadonlyMap<string, number>;
 
-/** What happened between two looks. */
+/** What happened between two looks. The rates are over the time in which the engine computed, not
+ *  over that between the looks, in which it may have had nothing to do. */
 export interface Rates {
   tokens: number; // generated per second
   prompt: number; // prompt tokens computed per second
   stepMs: number; // of the last steps; 0: there were none
-  steps: number; // per second
+  busy: number; // the part of the time in which it computed
 }
 
 export const health = signal<Health>("unknown");
 export const healthReason = signal("");
 export const model = signal<Model | null>(null);
+export const props = signal<Props | null>(null);
 export const metrics = signal<Metrics>(new Map());
 export const sessions = signal<ReadonlyMap<string, Session>>(new Map());
 export const history = signal<Rates[]>([]);
-export const rates = computed<Rates>(
-  () => history.value.at(-1) ?? { tokens: 0, prompt: 0, stepMs: 0, steps: 0 },
+const nothing: Rates = { tokens: 0, prompt: 0, stepMs: 0, busy: 0 };
+export const rates = computed<Rates>(() => history.value.at(-1) ?? nothing);
+/** Those of the last look that found tokens. (A look may fall between a step's tokens and its end,
+ *  and the next then finds time alone.) */
+export const lastRates = computed<Rates>(
+  () => history.value.findLast(({ tokens, prompt }) => tokens > 0 || prompt > 0) ?? nothing,
 );
 
 export const historyLength = 60;
@@ -59,23 +79,32 @@ export function parseMetrics(text: string): Metrics {
   return values;
 }
 
+/** `change`: by how much a number of /metrics has grown within `seconds`. */
+export function ratesOf(change: (name: string) => number, seconds: number): Rates {
+  const computing = change("weft_step_seconds_sum");
+  const steps = change("weft_step_seconds_count");
+  const each = (name: string) => (computing > 0 ? Math.max(0, change(name) / computing) : 0);
+  return {
+    tokens: each("weft_generated_tokens_total"),
+    prompt: each("weft_prompt_tokens_total"),
+    stepMs: steps > 0 ? (1000 * computing) / steps : 0,
+    busy: Math.min(1, Math.max(0, computing / seconds)),
+  };
+}
+
 let former: { at: number; values: Metrics } | null = null;
 
 function takeMetrics(values: Metrics): void {
   const now = performance.now();
   metrics.value = values;
   const seconds = former ? (now - former.at) / 1000 : 0;
+  // What happened between two looks in quick succession belongs to the next one.
+  if (former && seconds <= 0.2) return;
   const change = (name: string) => (values.get(name) ?? 0) - (former?.values.get(name) ?? 0);
   const steps = change("weft_step_seconds_count");
   // A server that was started again counts from zero.
-  if (seconds > 0.2 && steps >= 0) {
-    const next: Rates = {
-      tokens: Math.max(0, change("weft_generated_tokens_total") / seconds),
-      prompt: Math.max(0, change("weft_prompt_tokens_total") / seconds),
-      stepMs: steps > 0 ? (1000 * change("weft_step_seconds_sum")) / steps : 0,
-      steps: steps / seconds,
-    };
-    history.value = [...history.value, next].slice(-historyLength);
+  if (former && steps >= 0) {
+    history.value = [...history.value, ratesOf(change, seconds)].slice(-historyLength);
   }
   former = { at: now, values };
 }
@@ -85,6 +114,7 @@ async function look(): Promise<void> {
     if (health.value !== "ready") {
       await ask("health");
       model.value = (await askJson<{ data: Model[] }>("v1/models")).data[0] ?? null;
+      props.value = await askJson<Props>("props");
     }
     takeMetrics(parseMetrics(await (await ask("metrics")).text()));
     const list = (await askJson<{ data: Session[] }>("v1/sessions")).data;
@@ -112,7 +142,7 @@ export async function watch(): Promise<void> {
   if (document.hidden) return;
   const busy =
     running.value.size > 0 || health.value !== "ready" ||
-    (metrics.value.get("weft_turns_running") ?? 0) > 0 || rates.value.tokens > 0;
+    (metrics.value.get("weft_turns_running") ?? 0) > 0 || rates.value.busy > 0;
   timer = setTimeout(watch, busy || settings.value.engineOpen ? busyMs : quietMs) as unknown as number;
 }
 

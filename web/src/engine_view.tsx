@@ -2,11 +2,12 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
-import { find, titleOf } from "./conversations";
+import { find, shownTitle } from "./conversations";
 import {
   health,
   history,
   historyLength,
+  lastRates,
   metrics,
   model,
   type Rates,
@@ -16,6 +17,7 @@ import {
 } from "./engine";
 import { bytes, count, duration, milliseconds, percent, plural, rate } from "./format";
 import { Icon } from "./icons";
+import { facts, nameOf } from "./models";
 import { change } from "./settings";
 
 function metric(name: string): number {
@@ -81,13 +83,14 @@ interface TileProps {
   value: string;
   unit?: string;
   detail: string;
+  about?: string;
   extra?: boolean; // left out where there is little room
   children?: ComponentChildren;
 }
 
-function Tile({ label, value, unit, detail, extra, children }: TileProps) {
+function Tile({ label, value, unit, detail, about, extra, children }: TileProps) {
   return (
-    <div class={extra ? "tile extra" : "tile"}>
+    <div class={extra ? "tile extra" : "tile"} title={about}>
       <dt>{label}</dt>
       <dd>
         <strong>{value}</strong>
@@ -111,56 +114,59 @@ function sessionCount(state: Session["state"]): number {
 
 export function EngineStrip() {
   if (health.value !== "ready" || metrics.value.size === 0) return null;
-  const now = rates.value;
-  // Short answers are over between two looks: what there was stays for a while.
-  const most = Math.max(0, ...history.value.map((entry) => entry.tokens));
-  const isStill = now.tokens === 0 && now.prompt === 0 && most > 0;
+  // What there was stays while nothing is computed: nobody looks in the very second.
+  const last = lastRates.value;
+  const isIdle = rates.value.busy === 0;
+  const reads = last.tokens === 0 && last.prompt > 0;
   const queued = metric("weft_turns_queued");
   const [used, inIndex] = [pages("used"), pages("in_index")];
   const parked = sessionCount("parked");
   const idle = sessionCount("ready");
   const resting = parked > 0 ? `${idle} idle, ${parked} on disk` : `${plural(idle, "session")} idle`;
   return (
-    <dl class="strip" aria-label="Engine">
-      <Tile
-        label="Speed"
-        value={rate(now.tokens)}
-        unit="tokens/s"
-        detail={isStill ? `lately ${rate(most)}` : `${rate(now.prompt)} read/s`}
-      >
-        <Trend of="tokens" />
-      </Tile>
-      <Tile label="Step" value={milliseconds(now.stepMs)} detail={`${rate(now.steps)} steps/s`}>
-        <Trend of="stepMs" />
-      </Tile>
-      <Tile
-        label="Turns"
-        value={String(metric("weft_turns_running"))}
-        unit="running"
-        detail={queued > 0 ? `${queued} waiting` : resting}
-      />
-      <Tile
-        extra
-        label="Pages"
-        value={count(used)}
-        unit={`of ${count(pages("budget"))}`}
-        detail={`${count(inIndex)} cached`}
-      >
-        <Bar parts={[["index", inIndex], ["own", used - inIndex]]} whole={used} />
-      </Tile>
-      <Tile
-        extra
-        label="Prefix cache"
-        value={percent(...cachedShare())}
-        unit="of prompts"
-        detail={plural(metric("weft_index_nodes"), "node")}
-      >
-        <Bar parts={[["index", cachedShare()[0]]]} whole={cachedShare()[1]} />
-      </Tile>
-      <Tile extra label="Memory" value={bytes(allMemory())} detail={`${bytes(memory("weights"))} of weights`}>
-        <Bar parts={memoryKinds.map(([kind]) => [kind, memory(kind)])} whole={allMemory()} />
-      </Tile>
-    </dl>
+    <section aria-label="Engine at a glance">
+      <dl class="strip">
+        <Tile
+          label="Speed"
+          value={rate(reads ? last.prompt : last.tokens)}
+          unit={reads ? "tokens/s read" : "tokens/s"}
+          detail={isIdle ? "idle" : reads ? `${rate(last.tokens)} written/s` : `${rate(last.prompt)} read/s`}
+          about="Over the time in which the engine computed"
+        >
+          <Trend of="tokens" />
+        </Tile>
+        <Tile label="Step" value={milliseconds(last.stepMs)} detail={isIdle ? "idle" : `busy ${percent(rates.value.busy, 1)}`}>
+          <Trend of="stepMs" />
+        </Tile>
+        <Tile
+          label="Turns"
+          value={String(metric("weft_turns_running"))}
+          unit="running"
+          detail={queued > 0 ? `${queued} waiting` : resting}
+        />
+        <Tile
+          extra
+          label="Pages"
+          value={count(used)}
+          unit={`of ${count(pages("budget"))}`}
+          detail={`${count(inIndex)} cached`}
+        >
+          <Bar parts={[["index", inIndex], ["own", used - inIndex]]} whole={used} />
+        </Tile>
+        <Tile
+          extra
+          label="Prefix cache"
+          value={percent(...cachedShare())}
+          unit="of prompts"
+          detail={plural(metric("weft_index_nodes"), "node")}
+        >
+          <Bar parts={[["index", cachedShare()[0]]]} whole={cachedShare()[1]} />
+        </Tile>
+        <Tile extra label="Memory" value={bytes(allMemory())} detail={`${bytes(memory("weights"))} of weights`}>
+          <Bar parts={memoryKinds.map(([kind]) => [kind, memory(kind)])} whole={allMemory()} />
+        </Tile>
+      </dl>
+    </section>
   );
 }
 
@@ -178,9 +184,16 @@ function Row({ name, children, mark }: { name: string; children: ComponentChildr
   );
 }
 
+/** Pages that the prefix cache alone holds beside the session are its own here. */
+export function pagesText({ pages, shared_pages, shared_with }: Session): string {
+  const all = plural(pages, "page");
+  if (shared_pages === 0) return all;
+  return `${all}, ${count(shared_pages)} shared with ${plural(shared_with, "conversation")}`;
+}
+
 function SessionRow({ session, most }: { session: Session; most: number }) {
   const entry = find(session.id);
-  const name = entry ? titleOf(entry.value) : session.id;
+  const name = entry ? shownTitle(entry.value) : session.id;
   const own = session.pages - session.shared_pages;
   const states = {
     ready: `idle ${duration(session.idle_ms)}`,
@@ -196,9 +209,9 @@ function SessionRow({ session, most }: { session: Session; most: number }) {
       </th>
       <td>{states[session.state]}</td>
       <td class="number">{count(session.tokens)}</td>
-      <td class="pages" title={`${own} own, ${session.shared_pages} shared`}>
+      <td class="pages" title={pagesText(session)}>
         <Bar parts={[["own", own], ["index", session.shared_pages]]} whole={most} />
-        <span class="hidden">{own} own, {session.shared_pages} shared</span>
+        <span class="hidden">{pagesText(session)}</span>
       </td>
     </tr>
   );
@@ -233,7 +246,7 @@ function SessionTable() {
 export function EnginePanel() {
   const panel = useRef<HTMLElement>(null);
   useEffect(() => panel.current?.focus(), []);
-  const now = rates.value;
+  const now = lastRates.value;
   const list = [...sessions.value.values()];
   const held = list.reduce((sum, session) => sum + session.pages, 0);
   const shared = list.reduce((sum, session) => sum + session.shared_pages, 0);
@@ -245,7 +258,11 @@ export function EnginePanel() {
       aria-label="Engine"
       tabIndex={-1}
       ref={panel}
-      onKeyDown={(event) => event.key === "Escape" && close()}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape") return;
+        event.stopPropagation();
+        close();
+      }}
     >
       <header>
         <h2>Engine</h2>
@@ -255,14 +272,13 @@ export function EnginePanel() {
       </header>
       {model.value && (
         <p class="hint">
-          {model.value.id}: {count(model.value.meta.n_params)} parameters, {bytes(model.value.meta.size)}, a
-          context of {count(model.value.meta.n_ctx)} tokens
+          {nameOf(model.value)}: {facts(model.value).join(", ")}
         </p>
       )}
       <section>
-        <h3>The last minute</h3>
+        <h3>The last minute <span>{rates.value.busy > 0 ? `busy ${percent(rates.value.busy, 1)}` : "idle"}</span></h3>
         <dl>
-          <Row name="Generated"><strong>{rate(now.tokens)}</strong> tokens/s</Row>
+          <Row name="Written"><strong>{rate(now.tokens)}</strong> tokens/s</Row>
           <Trend of="tokens" tall />
           <Row name="Read from prompts"><strong>{rate(now.prompt)}</strong> tokens/s</Row>
           <Trend of="prompt" tall />
@@ -285,9 +301,9 @@ export function EnginePanel() {
         <h3>Pages <span>{count(pages("used"))} of {count(pages("budget"))}</span></h3>
         <Bar parts={[["own", pages("used") - pages("in_index")], ["index", pages("in_index")]]} whole={pages("used")} />
         <dl>
-          <Row name="Of one conversation alone" mark="own">{count(pages("used") - pages("in_index"))}</Row>
+          <Row name="Held by conversations alone" mark="own">{count(pages("used") - pages("in_index"))}</Row>
           <Row name="In the prefix cache" mark="index">{count(pages("in_index"))}</Row>
-          <Row name="Held by your sessions">{count(held)}, {count(shared)} shared</Row>
+          <Row name="Held by your sessions">{count(held)}, of these with others {count(shared)}</Row>
           <Row name="Copied before a write">{count(metric("weft_pages_copied_total"))}</Row>
         </dl>
       </section>
@@ -304,7 +320,7 @@ export function EnginePanel() {
         <h3>Sessions <span>{list.length}</span></h3>
         <SessionTable />
         <p class="legend">
-          <span class="swatch own" /> own pages <span class="swatch index" /> shared
+          <span class="swatch own" /> own pages <span class="swatch index" /> shared with others
         </p>
       </section>
       <section>

@@ -26,6 +26,7 @@ export function toJson(conversations: Conversation[]): string {
         role: message.role,
         content: message.text,
         reasoning_content: message.reasoning,
+        steps: message.steps,
         status: message.status,
         usage: message.usage,
       })),
@@ -41,6 +42,10 @@ export function toMarkdown(conversations: Conversation[]): string {
     if (conversation.forkedFrom) parts.push(`*Forked from “${conversation.forkedFrom}”.*`);
     if (conversation.system) parts.push(`**System**\n\n${conversation.system}`);
     for (const message of conversation.messages) {
+      for (const { text, calls } of message.steps ?? []) {
+        if (text) parts.push(`**Model**\n\n${text}`);
+        for (const call of calls) parts.push(`**Tool** \`${call.name}\` ${call.arguments}\n\n${call.result}`);
+      }
       if (!message.text) continue; // an answer that failed or was stopped before its first word
       parts.push(`**${message.role === "user" ? "You" : "Model"}**\n\n${message.text}`);
     }

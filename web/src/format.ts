@@ -18,6 +18,7 @@ export function bytes(value: number): string {
 }
 
 export function rate(value: number): string {
+  if (value >= 1e4) return count(value);
   return value >= 100 || value === 0 ? String(Math.round(value)) : value.toFixed(1);
 }
 

@@ -1,103 +1,162 @@
-// The part of Markdown that models write, as elements: no text of a model ever becomes
-// markup. What is not known here stays as it was written.
+// What a model writes, as elements. `marked` reads the Markdown, and of what it finds the kinds
+// below become elements of their own, with no attribute but those that stand here. No text of a
+// model is ever given to the browser as markup: HTML is shown as it was written, a picture is a
+// link to it, and of links only those that lead to the web or to a mailbox are any.
+import { Lexer, type Token, type Tokens } from "marked";
 import type { ComponentChildren, VNode } from "preact";
+import { useMemo } from "preact/hooks";
 
-const inline =
-  /`([^`\n]+)`|\*\*([^*\n]+)\*\*|__([^_\n]+)__|(?<![\w*])\*([^*\s][^*\n]*)\*(?![\w*])|\[([^\]\n]+)\]\((https?:\/\/[^\s)]+)\)/g;
+import { CodeBlock } from "./code";
 
-function inlines(text: string): ComponentChildren {
-  const parts: ComponentChildren[] = [];
-  let at = 0;
-  for (const match of text.matchAll(inline)) {
-    if (match.index > at) parts.push(text.slice(at, match.index));
-    const [all, code, strong, strong2, emphasis, label, link] = match;
-    if (code) parts.push(<code>{code}</code>);
-    else if (strong || strong2) parts.push(<strong>{strong || strong2}</strong>);
-    else if (emphasis) parts.push(<em>{emphasis}</em>);
-    else parts.push(<a href={link} target="_blank" rel="noopener noreferrer">{label}</a>);
-    at = match.index + all.length;
-  }
-  if (at < text.length) parts.push(text.slice(at));
-  return parts;
+// Those that models write. Names that are not here stay as they are.
+const named: Record<string, string> = {
+  amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", reg: "®", trade: "™",
+  hellip: "…", mdash: "—", ndash: "–", lsquo: "‘", rsquo: "’", ldquo: "“", rdquo: "”", laquo: "«",
+  raquo: "»", bull: "•", middot: "·", times: "×", divide: "÷", deg: "°", plusmn: "±", le: "≤",
+  ge: "≥", ne: "≠", asymp: "≈", infin: "∞", larr: "←", rarr: "→", uarr: "↑", darr: "↓", euro: "€",
+  pound: "£", yen: "¥", sect: "§", para: "¶", micro: "µ", alpha: "α", beta: "β", pi: "π",
+};
+
+function plain(text: string): string {
+  return text.replace(/&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|(\w{2,8}));/g, (all, decimal, hex, name) => {
+    if (name) return Object.hasOwn(named, name) ? named[name] : all;
+    const code = decimal ? Number(decimal) : parseInt(hex, 16);
+    return code > 0 && code <= 0x10ffff ? String.fromCodePoint(code) : "\ufffd";
+  });
 }
 
-const fence = /^\s{0,3}(```+|~~~+)\s*(\S*)/;
-const heading = /^(#{1,6})\s+(.+)$/;
-const bullet = /^\s{0,8}[-*+]\s+(.*)$/;
-const numbered = /^\s{0,8}(\d{1,9})[.)]\s+(.*)$/;
-const rule = /^\s{0,3}([-*_])(\s*\1){2,}\s*$/;
-
-function opensBlock(line: string): boolean {
-  return [fence, heading, bullet, numbered, rule].some((pattern) => pattern.test(line)) || line.startsWith("> ");
+/** The address as the browser would open it; null where a link may not lead there. */
+export function safeAddress(href: string): string | null {
+  try {
+    const { protocol, href: whole } = new URL(plain(href)); // without a base: relative ones lead nowhere
+    return ["http:", "https:", "mailto:"].includes(protocol) ? whole : null;
+  } catch {
+    return null;
+  }
 }
 
-class Reader {
-  private at = 0;
-  constructor(private readonly lines: string[]) {}
+function Anchor({ href, children }: { href: string; children: ComponentChildren }) {
+  const address = safeAddress(href);
+  if (!address) return <>{children}</>;
+  return <a href={address} target="_blank" rel="noopener noreferrer">{children}</a>;
+}
 
-  blocks(): VNode[] {
-    const result: VNode[] = [];
-    while (this.at < this.lines.length) {
-      if (this.lines[this.at].trim() === "") ++this.at;
-      else result.push(this.block());
-    }
-    return result;
+function inlines(tokens: Token[] | undefined): ComponentChildren {
+  return (tokens ?? []).map((token) => inline(token as Tokens.Generic));
+}
+
+function inline(token: Tokens.Generic): ComponentChildren {
+  switch (token.type) {
+    case "strong":
+      return <strong>{inlines(token.tokens)}</strong>;
+    case "em":
+      return <em>{inlines(token.tokens)}</em>;
+    case "del":
+      return <del>{inlines(token.tokens)}</del>;
+    case "codespan":
+      return <code>{token.text}</code>;
+    case "br":
+      return <br />;
+    case "link":
+      return <Anchor href={token.href}>{inlines(token.tokens)}</Anchor>;
+    case "image": // never loaded
+      return <Anchor href={token.href}>{plain(token.text) || token.href}</Anchor>;
+    case "checkbox":
+      return <input type="checkbox" checked={token.checked} disabled aria-label={token.checked ? "Done" : "To do"} />;
+    case "html":
+      return /^<br\s*\/?>$/i.test(token.raw) ? <br /> : token.raw;
+    case "escape":
+      return token.text;
+    case "text":
+      return token.tokens ? inlines(token.tokens) : plain(token.text);
+    default:
+      return token.raw;
   }
+}
 
-  private block(): VNode {
-    const line = this.lines[this.at];
-    const opened = fence.exec(line);
-    if (opened) return this.code(opened[1], opened[2]);
-    const title = heading.exec(line);
-    if (title) {
-      ++this.at;
-      return <p class={`heading level-${title[1].length}`}>{inlines(title[2])}</p>;
-    }
-    if (rule.test(line)) {
-      ++this.at;
+function ListOf({ list }: { list: Tokens.List }) {
+  const items = list.items.map((item) => (
+    <li class={item.task ? "task" : undefined}>{blocks(item.tokens)}</li>
+  ));
+  return list.ordered ? <ol start={Number(list.start)}>{items}</ol> : <ul>{items}</ul>;
+}
+
+function TableOf({ table }: { table: Tokens.Table }) {
+  const cell = (of: Tokens.TableCell) => of.align && `to-${of.align}`;
+  return (
+    <div class="table" role="group" aria-label="Table" tabIndex={0}>
+      <table>
+        <thead>
+          <tr>{table.header.map((of) => <th scope="col" class={cell(of) ?? undefined}>{inlines(of.tokens)}</th>)}</tr>
+        </thead>
+        <tbody>
+          {table.rows.map((row) => (
+            <tr>{row.map((of) => <td class={cell(of) ?? undefined}>{inlines(of.tokens)}</td>)}</tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function blocks(tokens: Token[]): ComponentChildren {
+  return tokens.map((token) => block(token as Tokens.Generic));
+}
+
+function block(token: Tokens.Generic): ComponentChildren {
+  switch (token.type) {
+    case "space":
+    case "def":
+      return null;
+    case "paragraph":
+      return <p>{inlines(token.tokens)}</p>;
+    case "heading": // the page's own headings are above
+      return <p class={`heading level-${token.depth}`} role="heading" aria-level={Math.min(6, token.depth + 3)}>{inlines(token.tokens)}</p>;
+    case "list":
+      return <ListOf list={token as Tokens.List} />;
+    case "table":
+      return <TableOf table={token as Tokens.Table} />;
+    case "code":
+      return <CodeBlock text={token.text} language={token.lang ?? ""} />;
+    case "blockquote":
+      return <blockquote>{blocks(token.tokens ?? [])}</blockquote>;
+    case "hr":
       return <hr />;
-    }
-    if (line.startsWith("> ")) {
-      const quoted = this.take((next) => next.startsWith(">")).map((next) => next.replace(/^>\s?/, ""));
-      return <blockquote>{new Reader(quoted).blocks()}</blockquote>;
-    }
-    if (bullet.test(line)) return <ul>{this.items(bullet, 1)}</ul>;
-    const first = numbered.exec(line);
-    if (first) return <ol start={Number(first[1])}>{this.items(numbered, 2)}</ol>;
-    const [begin, ...rest] = [this.lines[this.at++], ...this.take((next) => next.trim() !== "" && !opensBlock(next))];
-    return <p>{inlines([begin, ...rest].join("\n"))}</p>;
+    case "html":
+      return <p>{token.raw.trimEnd()}</p>;
+    default: // in lists
+      return inline(token);
   }
+}
 
-  private take(belongs: (line: string) => boolean): string[] {
-    const start = this.at;
-    while (this.at < this.lines.length && belongs(this.lines[this.at])) ++this.at;
-    return this.lines.slice(start, this.at);
-  }
+/** Drawn anew only when its text, or where its links lead, has changed: of an answer that is
+ *  being written that is the last one. */
+function Block({ token, links }: { token: Token; links: string }): VNode {
+  return useMemo(() => <>{block(token as Tokens.Generic)}</>, [token.type, token.raw, links]);
+}
 
-  private code(mark: string, language: string): VNode {
-    ++this.at;
-    const body = this.take((line) => !line.trimStart().startsWith(mark));
-    ++this.at; // the closing fence, if it has come already
-    return (
-      <pre data-language={language || undefined} tabIndex={0}>
-        <code>{body.join("\n")}</code>
-      </pre>
-    );
-  }
+// What takes long to read or to draw, and is no text for people: quotes and lists that are nested
+// deeper than anybody does, as a model writes them that cannot stop.
+const tooDeep = /^(?:[ \t]*>){40}|^[ \t]{80,}(?:[-*+]|\d+[.)])[ \t]/m;
+const tooLong = 300_000;
 
-  private items(pattern: RegExp, group: number): VNode[] {
-    const items: VNode[] = [];
-    while (this.at < this.lines.length) {
-      const match = pattern.exec(this.lines[this.at]);
-      if (!match) break;
-      ++this.at;
-      const rest = this.take((line) => /^\s{2,}\S/.test(line) && !pattern.test(line));
-      items.push(<li>{inlines([match[group], ...rest.map((line) => line.trim())].join("\n"))}</li>);
-    }
-    return items;
+// Where it cannot be read it is shown as it is.
+function read(text: string): { tokens: Token[]; links: string } {
+  try {
+    if (text.length > tooLong || tooDeep.test(text)) throw new RangeError();
+    const lexer = new Lexer({ gfm: true });
+    const tokens = lexer.lex(text);
+    return { tokens: tokens.filter(({ type }) => type !== "space"), links: JSON.stringify(tokens.links) };
+  } catch {
+    return { tokens: [{ type: "html", raw: text, text, pre: false, block: true }], links: "" };
   }
 }
 
 export function Markdown({ text }: { text: string }) {
-  return <div class="markdown">{new Reader(text.split("\n")).blocks()}</div>;
+  const { tokens, links } = useMemo(() => read(text), [text]);
+  return (
+    <div class="markdown">
+      {tokens.map((token, i) => <Block key={i} token={token} links={links} />)}
+    </div>
+  );
 }

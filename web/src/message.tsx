@@ -1,11 +1,12 @@
 // One message of a conversation, and what can be done with it.
 import { useMemo } from "preact/hooks";
 
-import { type Entry, type Message, type Progress, update } from "./conversations";
-import { count, duration, rate } from "./format";
+import { type Entry, type Message, type Progress, type Step, update } from "./conversations";
+import { copy } from "./copy";
+import { count, duration, milliseconds, rate } from "./format";
 import { Icon } from "./icons";
 import { Markdown } from "./markdown";
-import { tell } from "./notice";
+import { labelOf } from "./tools";
 import { fork, retry } from "./turns";
 
 interface Props {
@@ -15,13 +16,21 @@ interface Props {
   focus(id: string): void;
 }
 
+const fewestMsToTell = 100;
+
 function Facts({ message }: { message: Message }) {
   const parts: string[] = [];
   const { usage } = message;
   if (message.status === "stopped") parts.push("stopped");
   if (message.status === "length") parts.push("cut at its greatest length");
   if (usage && usage.perSecond > 0) parts.push(`${rate(usage.perSecond)} tokens/s`);
-  if (usage && usage.cached > 0) parts.push(`${usage.cached} of ${usage.prompt} cached`);
+  if (usage?.read !== undefined && usage.readMs !== undefined) {
+    const cached = usage.cached > 0 ? `, ${count(usage.cached)} cached` : "";
+    parts.push(`read ${count(usage.read)} in ${milliseconds(usage.readMs)}${cached}`);
+  }
+  if (usage?.waitedMs !== undefined && usage.waitedMs >= fewestMsToTell) {
+    parts.push(`waited ${milliseconds(usage.waitedMs)}`);
+  }
   return <span class="facts">{parts.join(" · ")}</span>;
 }
 
@@ -37,10 +46,24 @@ function Reading({ done, total, perSecond }: Progress) {
   );
 }
 
-function copy(text: string): void {
-  navigator.clipboard.writeText(text).then(
-    () => tell("Copied."),
-    () => tell("The browser does not allow to copy."),
+/** What a model said before it called tools, the calls, and what came back. */
+function StepView({ step }: { step: Step }) {
+  return (
+    <>
+      {step.reasoning && (
+        <details class="reasoning">
+          <summary>Reasoning</summary>
+          <div>{step.reasoning}</div>
+        </details>
+      )}
+      {step.text && <Markdown text={step.text} />}
+      {step.calls.map((call) => (
+        <div class="call" data-failed={call.failed ?? false}>
+          <p><Icon name="tool" /> {labelOf(call.name)} <code>{call.arguments}</code></p>
+          <p class="result"><span class="hidden">{call.failed ? "Failed: " : "Result: "}</span>{call.result}</p>
+        </div>
+      ))}
+    </>
   );
 }
 
@@ -55,6 +78,7 @@ function Drawn({ entry, message, isLast, focus }: Props) {
   return (
     <article class={`message ${message.role}`} data-status={message.status}>
       <h3 class="hidden">{isUsers ? "You" : "Model"}</h3>
+      {message.steps?.map((step, i) => <StepView key={i} step={step} />)}
       {message.reasoning && (
         <details class="reasoning" open={isRunning && !message.text}>
           <summary>Reasoning</summary>

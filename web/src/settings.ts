@@ -14,6 +14,7 @@ export interface Settings {
   topP: string;
   maxTokens: string;
   seed: string; // empty: another one each time
+  tools: string[]; // names of those that are switched on
 }
 
 export const noSettings: Settings = {
@@ -26,6 +27,7 @@ export const noSettings: Settings = {
   topP: "",
   maxTokens: "",
   seed: "",
+  tools: [],
 };
 
 const place = "weft.settings";

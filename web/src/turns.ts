@@ -1,6 +1,6 @@
 // Asking the model: one turn of a conversation at a time, any number of conversations
 // together.
-import { signal } from "@preact/signals";
+import { type Signal, signal } from "@preact/signals";
 
 import { ApiError, ask, askJson, randomName } from "./api";
 import { channel } from "./channel";
@@ -10,36 +10,73 @@ import {
   type Entry,
   type Message,
   type Progress,
-  titleOf,
+  shownTitle,
+  type Step,
   update,
   updateMessage,
   type Usage,
 } from "./conversations";
 import { samplingFields, settings } from "./settings";
+import { type Call, offered, run as runTool } from "./tools";
 
 /** The conversations that have a turn, by id. */
 export const running = signal<ReadonlyMap<string, Turn>>(new Map());
 
+/** What a turn is at, since when, and how fast it writes (0: not known yet). */
+export interface Phase {
+  name: "waiting" | "reading" | "writing";
+  since: number; // performance.now()
+  perSecond: number;
+}
+
 const showEveryMs = 40;
 /** Fewer tokens are read before one could look. */
 const fewestTokensToShow = 500;
+const measureEveryMs = 400;
 const busyWaitMs = 250;
 const mostBusyWaits = 12;
 const mostFullWaits = 120;
+/** A model that calls tools again and again is stopped. */
+const mostSteps = 8;
 
 function wait(ms: number): Promise<void> {
   return new Promise((done) => setTimeout(done, ms));
 }
 
+interface SentMessage {
+  role: string;
+  content: string;
+  reasoning_content?: string;
+  tool_calls?: object[];
+  tool_call_id?: string;
+}
+
+function sentSteps(steps: readonly Step[]): SentMessage[] {
+  return steps.flatMap(({ text, reasoning, calls }) => [
+    {
+      role: "assistant",
+      content: text,
+      reasoning_content: reasoning || undefined,
+      tool_calls: calls.map((call) => ({
+        id: call.id,
+        type: "function",
+        function: { name: call.name, arguments: call.arguments },
+      })),
+    },
+    ...calls.map((call) => ({ role: "tool", tool_call_id: call.id, content: call.result ?? "" })),
+  ]);
+}
+
 /** The request's messages: what has text, two of one side joined. */
-function history(conversation: Conversation, until: string): object[] {
-  const result: { role: string; content: string; reasoning_content?: string }[] = [];
+function history(conversation: Conversation, until: string): SentMessage[] {
+  const result: SentMessage[] = [];
   if (conversation.system.trim()) result.push({ role: "system", content: conversation.system });
   for (const message of conversation.messages) {
     if (message.id === until) break;
+    result.push(...sentSteps(message.steps ?? []));
     if (!message.text && !message.reasoning) continue;
     const last = result.at(-1);
-    if (last?.role === message.role) {
+    if (last?.role === message.role && !last.tool_calls) {
       last.content += `\n\n${message.text}`;
     } else {
       result.push({
@@ -53,8 +90,12 @@ function history(conversation: Conversation, until: string): object[] {
 }
 
 export class Turn {
+  readonly phase: Signal<Phase> = signal({ name: "waiting", since: performance.now(), perSecond: 0 });
+
+  private readonly steps: Step[] = [];
   private text = "";
   private reasoning = "";
+  private calls: Call[] = [];
   private finish: Message["status"] = "done";
   private usage: Usage | undefined;
   private progress: Progress | undefined;
@@ -62,6 +103,7 @@ export class Turn {
   private chat = "";
   private stopped = false;
   private showTimer = 0;
+  private tokens = 0; // of this request, as they come
 
   constructor(
     private readonly entry: Entry,
@@ -74,8 +116,21 @@ export class Turn {
   }
 
   async run(): Promise<void> {
+    do {
+      const error = await this.request();
+      if (error) return this.show({ status: "failed", error: error.message });
+    } while (this.goesOn());
+    if (this.steps.length === mostSteps && !this.text && !this.stopped) {
+      return this.show({ status: "failed", error: `It called tools ${mostSteps} times and gave no answer.`, usage: this.usage });
+    }
+    this.show({ status: this.stopped ? "stopped" : this.finish, usage: this.usage });
+  }
+
+  /** One request, again and again while the server is busy. */
+  private async request(): Promise<ApiError | null> {
     let busyWaits = 0;
     let fullWaits = 0;
+    this.enter("waiting");
     while (!this.stopped) {
       const error = await this.attempt();
       if (!error) break;
@@ -86,21 +141,34 @@ export class Turn {
       } else if ((error.status === 429 || error.status === 503) && fullWaits++ < mostFullWaits) {
         await wait(1000 * Math.min(Math.max(error.retryAfterSeconds, 1), 5));
       } else {
-        this.show({ status: "failed", error: error.message });
-        return;
+        return error;
       }
     }
-    this.show({ status: this.stopped ? "stopped" : this.finish, usage: this.usage });
+    return null;
   }
 
-  /** One request. The error of one that gave nothing. */
+  /** Runs the tools that were called; whether the model is to be asked with their results. */
+  private goesOn(): boolean {
+    const calls = this.calls.filter(({ name }) => name);
+    if (calls.length === 0 || this.stopped || this.finish !== "done") return false;
+    this.steps.push({ text: this.text.trim(), reasoning: this.reasoning || undefined, calls: calls.map(runTool) });
+    this.text = "";
+    this.reasoning = "";
+    this.calls = [];
+    this.show({});
+    return this.steps.length < mostSteps;
+  }
+
+  /** The error of one that gave nothing. */
   private async attempt(): Promise<ApiError | null> {
     const conversation = this.entry.peek();
     this.refusal = null;
     this.chat = randomName();
+    this.tokens = 0;
     const body = {
       ...samplingFields(),
-      messages: history(conversation, this.answer),
+      messages: [...history(conversation, this.answer), ...sentSteps(this.steps)],
+      tools: offered(),
       session_id: conversation.id,
       stream: true,
       stream_options: { include_usage: true },
@@ -140,35 +208,67 @@ export class Turn {
     }
   }
 
+  private enter(name: Phase["name"]): void {
+    if (this.phase.peek().name !== name || name === "waiting") {
+      this.phase.value = { name, since: performance.now(), perSecond: 0 };
+    }
+  }
+
+  // Each chunk that says something is a token, or rarely a few; the server's own count comes last.
+  private measure(): void {
+    this.enter("writing");
+    const phase = this.phase.peek();
+    const now = performance.now();
+    const ms = now - phase.since;
+    ++this.tokens;
+    if (ms < measureEveryMs) return;
+    const perSecond = (1000 * (this.tokens - 1)) / ms;
+    if (phase.perSecond === 0 || this.tokens % 8 === 0) this.phase.value = { ...phase, perSecond };
+  }
+
   private take(chunk: any): void {
     const progress = chunk.prompt_progress;
-    if (progress && progress.total - progress.cache >= fewestTokensToShow) {
-      const computed = progress.processed - progress.cache;
-      this.progress = {
-        done: progress.processed,
-        total: progress.total,
-        perSecond: progress.time_ms > 0 ? (1000 * computed) / progress.time_ms : 0,
-      };
-      return this.show({});
+    if (progress) {
+      this.enter("reading");
+      if (progress.total - progress.cache >= fewestTokensToShow) {
+        const computed = progress.processed - progress.cache;
+        this.progress = {
+          done: progress.processed,
+          total: progress.total,
+          perSecond: progress.time_ms > 0 ? (1000 * computed) / progress.time_ms : 0,
+        };
+        return this.show({});
+      }
     }
     const choice = chunk.choices?.[0];
     const delta = choice?.delta;
     if (delta?.content) this.text += delta.content;
     if (delta?.reasoning_content) this.reasoning += delta.reasoning_content;
-    for (const call of delta?.tool_calls ?? []) {
-      if (call.function?.name) this.text += `\n\`${call.function.name}\` `;
-      this.text += call.function?.arguments ?? "";
+    for (const piece of delta?.tool_calls ?? []) {
+      const call = (this.calls[piece.index ?? 0] ??= { id: "", name: "", arguments: "" });
+      call.id ||= piece.id ?? "";
+      call.name += piece.function?.name ?? "";
+      call.arguments += piece.function?.arguments ?? "";
     }
+    if (delta?.content || delta?.reasoning_content || delta?.tool_calls) this.measure();
     if (choice?.finish_reason === "length") this.finish = "length";
-    if (chunk.usage) {
-      this.usage = {
-        prompt: chunk.usage.prompt_tokens,
-        cached: chunk.usage.prompt_tokens_details?.cached_tokens ?? 0,
-        completion: chunk.usage.completion_tokens,
-        perSecond: chunk.timings?.predicted_per_second ?? 0,
-      };
-    }
+    if (chunk.usage) this.account(chunk);
     this.showTimer ||= setTimeout(() => this.show({}), showEveryMs) as unknown as number;
+  }
+
+  private account({ usage, timings }: any): void {
+    const former = this.usage;
+    const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
+    this.usage = {
+      prompt: usage.prompt_tokens,
+      cached,
+      completion: (former?.completion ?? 0) + usage.completion_tokens,
+      perSecond: timings?.predicted_per_second || (former?.perSecond ?? 0),
+      waitedMs: (former?.waitedMs ?? 0) + (timings?.queued_ms ?? 0),
+      readMs: (former?.readMs ?? 0) + (timings?.prompt_ms ?? 0),
+      read: (former?.read ?? 0) + usage.prompt_tokens - cached,
+      end: usage.prompt_tokens + usage.completion_tokens,
+    };
   }
 
   private show(part: Partial<Message>): void {
@@ -177,6 +277,7 @@ export class Turn {
     updateMessage(this.entry, this.answer, {
       text: this.text,
       reasoning: this.reasoning || undefined,
+      steps: this.steps.length > 0 ? [...this.steps] : undefined,
       // Not kept with what was said.
       progress: this.text || this.reasoning || part.status ? undefined : this.progress,
       ...part,
@@ -234,9 +335,9 @@ export function fork(entry: Entry, message: Message): Entry {
     {
       system: from.system,
       messages,
-      title: from.title || messages.length ? `${titleOf(from).replace(/ \(fork\)$/, "")} (fork)` : "",
       draft: isUsers ? message.text : "",
-      forkedFrom: titleOf(from),
+      forkedFrom: shownTitle(from),
+      forkedAt: messages.length,
     },
     entry,
   );
@@ -249,7 +350,8 @@ export function fork(entry: Entry, message: Message): Entry {
 function shareState(from: string, to: string, messages: Message[]): void {
   const usage = messages.at(-1)?.usage;
   if (!usage) return;
-  const body = JSON.stringify({ session_id: to, position: usage.prompt + usage.completion });
+  const position = usage.end ?? usage.prompt + usage.completion;
+  const body = JSON.stringify({ session_id: to, position });
   ask(`v1/sessions/${from}/fork`, { method: "POST", body }).catch(() => {});
 }
 

@@ -5,6 +5,7 @@ import { it } from "node:test";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import axe from "axe-core";
 import { chromium } from "playwright-core";
 
 // A failure, not a slow machine.
@@ -44,6 +45,7 @@ async function start(command, args, stdio, output) {
     // What comes later is read too, or a full pipe would stop the server; and shown, so that
     // one that fails says why.
     child[output].pipe(process.stderr, { end: false });
+    child[output].on("data", (data) => (child.said = (child.said ?? "") + data));
   }
 }
 
@@ -71,10 +73,12 @@ export async function startScripted() {
 
 /** `weft serve` with a small model of random weights. */
 export async function startWeft(...flags) {
-  const args = ["serve", "-m", process.env.WEFT_MODEL, ...flags];
+  const model = flags.includes("-m") ? [] : ["-m", process.env.WEFT_MODEL];
+  const args = ["serve", ...model, ...flags];
   const server = await start(process.env.WEFT, args, ["ignore", "inherit", "pipe"], "stderr");
   return {
     url: server.url,
+    log: () => server.child.said ?? "",
     stop() {
       server.child.kill("SIGTERM");
       return end(server.child, server.ended);
@@ -121,6 +125,13 @@ export async function open(browser, url, options = {}) {
   return { page, context, faults };
 }
 
+/** What axe finds wrong with the page as it is now, in a line each. */
+export async function audit(page) {
+  await page.evaluate(axe.source);
+  const { violations } = await page.evaluate(() => window.axe.run());
+  return violations.flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) => `${id}: ${target} ${failureSummary}`));
+}
+
 export function card(page, n) {
   return page.locator(".card").nth(n);
 }
@@ -149,7 +160,7 @@ export async function untilAnswered(page, count) {
 }
 
 export async function lastAnswer(page, n) {
-  return (await card(page, n).locator(".message.assistant").last().locator(".markdown").innerText()).trim();
+  return (await card(page, n).locator(".message.assistant").last().locator(".markdown").last().innerText()).trim();
 }
 
 export async function sessionsOf(url, headers = {}) {

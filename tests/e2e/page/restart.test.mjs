@@ -66,7 +66,7 @@ describe("what stays", () => {
     assert.ok(Number(restores[1]) >= 4, restores[0]);
     for (const n of [0, 1, 7, 8]) {
       const facts = await card(page, n).locator(".message.assistant").last().locator(".facts").innerText();
-      assert.match(facts, /[1-9]\d* of \d+ cached/);
+      assert.match(facts, /read \d+ in .*, [1-9]\d* cached/);
     }
     await context.close();
     assert.deepEqual(faults, []);

@@ -1,0 +1,73 @@
+// With `weft serve` itself: the models at hand, what is shared, speeds, and a log without polling.
+import assert from "node:assert/strict";
+import { copyFile, mkdir, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { after, before, describe } from "node:test";
+
+import { audit, bounded, card, closeAll, launch, open, say, sessionsOf, startSeveral, startWeft, until, untilAnswered } from "./common.mjs";
+
+describe("the page of weft serve", () => {
+  let browser;
+  let folder;
+  before(async () => {
+    browser = await launch();
+    folder = path.join(process.env.WEFT_SCRATCH, "models");
+    await mkdir(folder);
+    await copyFile(process.env.WEFT_MODEL, path.join(folder, "served one.gguf"));
+    await copyFile(process.env.WEFT_MODEL, path.join(folder, "another.gguf"));
+    await writeFile(path.join(folder, "broken.gguf"), "GGUF and no more");
+  });
+  after(() => closeAll(browser));
+
+  bounded("lists the models at hand, and says what a change takes", async () => {
+    const server = await startWeft("-m", path.join(folder, "served one.gguf"), "--models-dir", folder, "--port", "0");
+    const { page, context, faults } = await open(browser, server.url);
+    assert.match(await page.locator(".welcome .about").innerText(), /parameters · Q8_0 · .*iB · context of [\d,]+ tokens/);
+    await page.keyboard.press("o");
+    const dialog = page.getByRole("dialog", { name: "Models at hand" });
+    await dialog.getByText("served", { exact: true }).waitFor();
+    assert.equal(await dialog.getByText("served", { exact: true }).count(), 1);
+    assert.ok(await dialog.getByRole("radio", { name: /served one/ }).isChecked());
+    assert.ok(await dialog.getByRole("radio", { name: /broken/ }).isDisabled());
+    await dialog.getByRole("radio", { name: /another/ }).check();
+    assert.equal(await dialog.locator(".command code").innerText(), "weft serve -m another");
+    assert.match(await dialog.locator(".cost").innerText(), /of weights are loaded[^]*A conversation of [\d,]+ tokens takes/);
+    await dialog.getByRole("radio", { name: /weft-box/ }).check();
+    assert.equal(await dialog.locator(".command code").innerText(), "weft serve");
+    assert.deepEqual(await audit(page), []);
+    await context.close();
+    assert.deepEqual(faults, []);
+    assert.equal(await server.stop(), 0);
+  });
+
+  bounded("tells what is shared, how fast it was, and leaves no line in the log for looking", async () => {
+    const server = await startWeft("--port", "0");
+    const { page, context, faults } = await open(browser, server.url);
+    let looks = 0;
+    page.on("request", (request) => (looks += request.url().endsWith("/metrics")));
+    await page.getByRole("button", { name: "Settings" }).click();
+    await page.getByLabel("Most tokens").fill("40");
+    await page.keyboard.press("Escape");
+    await startSeveral(page, ["One conversation, long enough for some pages of its own and a few more words."]);
+    await untilAnswered(page, 1);
+    const shared = () => card(page, 0).locator(".session").innerText();
+    await until(async () => /pages?$/.test(await shared())); // the prefix cache is no conversation
+    await card(page, 0).getByRole("button", { name: "Fork here" }).click();
+    await say(page, 1, "The fork goes on.");
+    await untilAnswered(page, 3);
+    await until(async () => /[1-9]\d* shared with 1 conversation$/.test(await shared()));
+    await until(async () => (await sessionsOf(server.url)).every((session) => session.shared_with === 1));
+    assert.match(await card(page, 1).locator(".facts").last().innerText(), /tokens\/s · read \d+ in .*s, \d+ cached/);
+    // Idle now: the speed is that of the time in which it computed (of reading alone, where the
+    // model ended at once).
+    const strip = page.locator(".strip");
+    await until(async () => /Speed\s*[1-9][\d.]*( [kM])?\s*tokens\/s( read)?\s*idle/.test(await strip.innerText()));
+    const seen = looks;
+    await until(() => looks >= seen + 2);
+    assert.doesNotMatch(server.log(), /GET \/(metrics|health|v1\/sessions) 200/);
+    assert.match(server.log(), /POST \/v1\/channels/);
+    await context.close();
+    assert.deepEqual(faults, []);
+    assert.equal(await server.stop(), 0);
+  });
+});

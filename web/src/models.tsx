@@ -1,0 +1,133 @@
+// The model that is served, and those that could be: what each is, what it takes, and what a
+// change costs. A server has one model as long as it runs, so a change is a command to type.
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+
+import { ApiError, askJson } from "./api";
+import { entries } from "./conversations";
+import { copy } from "./copy";
+import { type Model, model, sessions } from "./engine";
+import { bytes, count, plural } from "./format";
+import { Icon } from "./icons";
+
+export interface LocalModel {
+  id: string;
+  where: string;
+  bytes: number;
+  served: boolean;
+  command: string;
+  error?: string; // and none of the following
+  title?: string;
+  quantization?: string;
+  parameters?: number;
+  context_tokens?: number;
+  session?: { tokens: number; bytes: number };
+}
+
+export function nameOf({ id, meta }: Model): string {
+  return meta.title || id;
+}
+
+/** What it is, in a line. */
+export function facts({ meta }: Model): string[] {
+  return [
+    `${count(meta.n_params)} parameters`,
+    ...(meta.quantization ? [meta.quantization] : []),
+    bytes(meta.size),
+    `context of ${meta.n_ctx.toLocaleString("en")} tokens`,
+  ];
+}
+
+const list = signal<LocalModel[] | null>(null);
+const trouble = signal("");
+const chosen = signal("");
+
+async function load(): Promise<void> {
+  try {
+    list.value = (await askJson<{ data: LocalModel[] }>("v1/models/local")).data;
+    trouble.value = "";
+  } catch (error) {
+    list.value = null;
+    trouble.value =
+      error instanceof ApiError && error.status === 403
+        ? "Which models are on this machine is for the server's operator to see."
+        : `They cannot be listed: ${error instanceof Error ? error.message : error}`;
+  }
+}
+
+function LocalFacts({ of }: { of: LocalModel }) {
+  if (of.error) return <span class="warn">{of.error}</span>;
+  const parts = [
+    ...(of.quantization ? [of.quantization] : []),
+    bytes(of.bytes),
+    `context ${count(of.context_tokens ?? 0)}`,
+    of.where,
+  ];
+  return <>{parts.join(" · ")}</>;
+}
+
+/** What it takes to serve another one, with nothing left out. */
+function Cost({ of }: { of: LocalModel }) {
+  const known = entries.value.map((entry) => sessions.value.get(entry.value.id)).filter((session) => session !== undefined);
+  const tokens = known.reduce((sum, session) => sum + session.tokens, 0);
+  const now = model.value?.meta.size ?? 0;
+  return (
+    <div class="cost">
+      <p>The server has one model as long as it runs. Stop it with Ctrl-C, and start it with this one:</p>
+      <p class="command">
+        <code tabIndex={0}>{of.command}</code>
+        {navigator.clipboard && (
+          <button class="small" onClick={() => copy(of.command)} title="Copy the command" aria-label="Copy the command">
+            <Icon name="copy" />
+          </button>
+        )}
+      </p>
+      <ul>
+        <li>{bytes(of.bytes)} of weights are loaded (now {bytes(now)}).</li>
+        {of.session && (
+          <li>A conversation of {of.session.tokens.toLocaleString("en")} tokens takes {bytes(of.session.bytes)} beside them.</li>
+        )}
+        <li>
+          What was said stays in this browser. Its state belongs to the model:{" "}
+          {known.length > 0
+            ? `the ${count(tokens)} tokens of ${plural(known.length, "conversation")} are read again when they go on.`
+            : "there is none now."}
+        </li>
+      </ul>
+    </div>
+  );
+}
+
+export function ModelsList() {
+  useEffect(() => void load(), []);
+  if (trouble.value) return <p class="hint">{trouble.value}</p>;
+  if (!list.value) return <p class="hint">Looking …</p>;
+  const selected = list.value.find(({ id }) => id === chosen.value) ?? list.value.find(({ served }) => served);
+  return (
+    <>
+      <fieldset class="models">
+        <legend class="hidden">Models on the machine of the server</legend>
+        {list.value.map((of) => (
+          <label>
+            <input
+              type="radio"
+              name="model"
+              checked={of === selected}
+              disabled={of.error !== undefined}
+              onChange={() => (chosen.value = of.id)}
+            />
+            <span>
+              <strong>{of.title || of.id}</strong>
+              {of.served && <span class="badge">served</span>}
+              <span class="detail">{of.title && of.title !== of.id ? `${of.id} · ` : ""}<LocalFacts of={of} /></span>
+            </span>
+          </label>
+        ))}
+      </fieldset>
+      {selected && !selected.served && !selected.error && <Cost of={selected} />}
+      <p class="hint">
+        “weft list” has the same list in a terminal, “weft pull NAME” gets another one.
+      </p>
+    </>
+  );
+}
