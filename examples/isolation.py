@@ -81,7 +81,8 @@ class Server:
                 break
         else:
             raise SystemExit("weft serve did not start: " + "".join(self.log))
-        threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
+        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
+        self.reader.start()
 
     def __enter__(self):
         deadline = time.monotonic() + LIMIT_S
@@ -95,6 +96,8 @@ class Server:
     def __exit__(self, *_):
         self.process.terminate()
         self.process.wait()
+        self.reader.join()
+        self.process.stderr.close()
 
     @contextlib.contextmanager
     def open(self, method, path, body=None):

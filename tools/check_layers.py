@@ -19,13 +19,14 @@ ALLOWED = {
     "formats": {"base"},
     "hub": {"base", "formats"},
     "tokenizer": {"base", "formats"},
+    "constraint": {"base", "tokenizer"},
     "model": {"base", "formats"},
     "state": {"base"},
     "kernels": {"base"},
     "backend": {"base", "formats", "model", "kernels"},
-    "engine": {"base", "formats", "tokenizer", "model", "state", "kernels", "backend", "weft"},
+    "engine": {"base", "formats", "tokenizer", "constraint", "model", "state", "kernels", "backend", "weft"},
     "chat": {"base", "tokenizer"},
-    "serve": {"base", "formats", "tokenizer", "model", "engine", "chat", "weft"},
+    "serve": {"base", "formats", "tokenizer", "constraint", "model", "engine", "chat", "weft"},
     "weft": set(),
 }
 ALLOWED["cli"] = set(ALLOWED)

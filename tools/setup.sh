@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that are missing for the named groups.
 #
-#   tools/setup.sh GROUP...     build, check, bench, deb, browser
+#   tools/setup.sh GROUP...     build, check, bench, deb, browser, pip
 #
 # Looks before it asks: with everything there it needs neither root nor a network
 # and takes a moment. docs/DEPENDENCIES.md says what each package is for.
@@ -18,6 +18,10 @@ check="clang clang-format clang-tidy libclang-rt-14-dev git"
 bench="libbenchmark-dev"
 # To say in the Debian package which libraries the program needs.
 deb="dpkg-dev file"
+# What loads real models: the one that `make run` serves, and those of the tests.
+pip="python3-pip"
+# A Python that is not Debian's brings a pip of its own.
+python3 -m pip --version >/dev/null 2>&1 && pip=""
 # The page's test: 230 MB to load, 900 MB on the disk.
 browser="chromium"
 # A node that is not Debian's brings an npm of its own, with which Debian's does not go together.
@@ -31,8 +35,9 @@ for group in "$@"; do
     bench) packages="$packages $bench" ;;
     deb) packages="$packages $deb" ;;
     browser) packages="$packages $browser" ;;
+    pip) packages="$packages $pip" ;;
     *)
-      echo "setup: there is no group \"$group\", there are build, check, bench, deb, browser" >&2
+      echo "setup: there is no group \"$group\", there are build, check, bench, deb, browser, pip" >&2
       exit 2
       ;;
   esac

@@ -55,15 +55,18 @@ struct SessionInfo {
   std::string name;
   std::string domain;
   SessionState state = SessionState::kReady;
-  int64_t n_tokens = 0;      // what was said so far
-  int64_t n_computed = 0;    // of those, whose state is in memory
-  int64_t pages = 0;         // held, shared ones included
-  int64_t shared_pages = 0;  // held by others too
-  int64_t state_bytes = 0;   // of the pages and the slot it holds
-  int64_t slot_bytes = 0;    // of that, recurrent state
-  int64_t idle_us = 0;       // since its last turn, also across restarts
-  bool saved = false;        // the state directory has a file of it
-  std::string note;          // what went wrong with it, e.g. a damaged file
+  int64_t n_tokens = 0;    // what was said so far
+  int64_t n_computed = 0;  // of those, whose state is in memory
+  int64_t pages = 0;       // held, shared ones included
+  // Of these, pages that other sessions hold too, and how many hold the one that most hold.
+  // What the prefix cache and the disk tier keep counts as nobody's.
+  int64_t shared_pages = 0;
+  int64_t shared_with = 0;
+  int64_t state_bytes = 0;  // of the pages and the slot it holds
+  int64_t slot_bytes = 0;   // of that, recurrent state
+  int64_t idle_us = 0;      // since its last turn, also across restarts
+  bool saved = false;       // the state directory has a file of it
+  std::string note;         // what went wrong with it, e.g. a damaged file
 };
 
 // Counters since the start, and gauges. One consistent snapshot.

@@ -34,7 +34,7 @@ struct ModelOptions {
   // for. Part of the model, because some choose their rope factors by it.
   int64_t context_tokens = 0;
   // Called with the fraction done while loading; may be empty.
-  std::function<void(double fraction)> progress;
+  std::function<void(double fraction)> progress = {};
 };
 
 class Model {
@@ -46,6 +46,8 @@ class Model {
   // The same for a file already opened, e.g. one embedded in the program.
   static absl::StatusOr<std::shared_ptr<const Model>> FromFile(
       std::shared_ptr<const ModelFile> file, const ModelOptions& options);
+  // The small model that comes with the library, for trying things out without a file.
+  static absl::StatusOr<std::shared_ptr<const Model>> LoadBuiltIn(const ModelOptions& options);
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;

@@ -1,4 +1,5 @@
-// What a caller can ask for: of an engine, a session, a turn.
+// What a caller can ask for: of an engine, a session, a turn. Each member has a value of its own,
+// so that a caller names those that he means and no compiler warns about the others.
 #ifndef WEFT_OPTIONS_H_
 #define WEFT_OPTIONS_H_
 
@@ -48,7 +49,7 @@ struct EngineOptions {
   int step_ms = 50;
   // Where parked sessions are kept; empty: parking is refused, and memory pressure
   // drops idle sessions to their tokens.
-  std::string state_dir;
+  std::string state_dir = {};
   // Beside sessions, which are written there whenever they changed, `state_dir` has the state
   // of sessions, and of prompts that come back or are long, in blocks: what was computed is read
   // there after a restart. It takes at most so many bytes, what is least useful goes first. 0:
@@ -61,7 +62,7 @@ struct EngineOptions {
   std::chrono::milliseconds save_grace{30000};
   // Told in a sentence what an operator should know and no caller is told, such as a full disk.
   // On the engine's threads; it must return quickly.
-  std::function<void(const std::string&)> on_notice;
+  std::function<void(const std::string&)> on_notice = {};
   // Events a turn holds for a consumer that does not read; then the turn is paused
   // until half of them are read, and cut after `stalled_consumer_timeout`.
   int max_pending_events = 1024;
@@ -83,9 +84,9 @@ struct EngineOptions {
 
 struct SessionOptions {
   // Chosen by the client; unique within its domain. Empty: anonymous.
-  std::string name;
+  std::string name = {};
   // Whose it is. Names and prefixes of one domain are invisible to every other.
-  std::string domain;
+  std::string domain = {};
 };
 
 struct SamplingOptions {
@@ -97,10 +98,10 @@ struct SamplingOptions {
   float frequency_penalty = 0.0f;
   float presence_penalty = 0.0f;
   int penalty_window = 64;  // last tokens looked at; -1: the whole context
-  std::vector<std::pair<int32_t, float>> logit_bias;  // -infinity bans a token
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // -infinity bans a token
   // Randomness is a function of (seed, position): equal seeds give equal output.
   // Unset: the engine draws one, and reports it.
-  std::optional<uint64_t> seed;
+  std::optional<uint64_t> seed = {};
 
   static SamplingOptions Greedy() {
     SamplingOptions options;
@@ -119,7 +120,7 @@ class TokenMask {
 };
 
 struct TurnOptions {
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> tokens = {};
   // False: `tokens` are appended to the session. True: they are the whole context;
   // the session keeps what it shares with them from the start and forgets the rest.
   bool tokens_are_whole_context = false;
@@ -129,16 +130,16 @@ struct TurnOptions {
   // and stop tokens are banned, and stop strings that begin are text like any other.
   int64_t min_tokens = 0;
   int n_choices = 1;  // more than one forks after the prompt
-  SamplingOptions sampling;
-  std::vector<int32_t> stop_tokens;  // beside the model's own end-of-generation tokens
-  std::vector<std::string> stop_strings;
+  SamplingOptions sampling = {};
+  std::vector<int32_t> stop_tokens = {};  // beside the model's own end-of-generation tokens
+  std::vector<std::string> stop_strings = {};
   bool ignore_eos = false;  // the model's end tokens are banned, not obeyed
   // A turn whose text has come to repeat itself ends before the context is full. Not where
   // the model's end tokens are banned.
   bool end_loops = true;
   // Control tokens that are written out in the text, where what takes a reply apart needs
   // them. All others give none, and so do end-of-generation tokens.
-  std::vector<int32_t> shown_control_tokens;
+  std::vector<int32_t> shown_control_tokens = {};
   int top_logprobs = -1;  // -1: none; 0: of the chosen; n: and the n best
   // Log-probabilities of sampled tokens are those of the draw, after bias, penalties, mask,
   // cuts and temperature, and the best are those that could be drawn. Otherwise they are
@@ -148,19 +149,19 @@ struct TurnOptions {
   // alternatives, as above). Such a turn computes its whole prompt anew.
   bool prompt_logprobs = false;
   bool report_progress = false;  // ProgressEvents, while the prompt is computed
-  std::function<std::unique_ptr<TokenMask>(int choice)> token_mask;
+  std::function<std::unique_ptr<TokenMask>(int choice)> token_mask = {};
 
-  int priority = 0;   // higher first
-  std::string label;  // shown in TurnInfo, for whoever looks for a request there
+  int priority = 0;        // higher first
+  std::string label = {};  // shown in TurnInfo, for whoever looks for a request there
   // The turn ends with DEADLINE_EXCEEDED at this time; unset: never.
-  std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::optional<std::chrono::steady_clock::time_point> deadline = {};
 
   // Raw logits of every prompt position, row by row, on the engine thread; it must
   // return quickly. Computes the whole prompt anew.
-  std::function<void(int64_t position, std::span<const float> logits)> on_prompt_logits;
+  std::function<void(int64_t position, std::span<const float> logits)> on_prompt_logits = {};
   // Sizes of the prompt's chunks, repeated cyclically; empty: the engine's choice.
   // Results do not depend on it; it exists to show that.
-  std::vector<int64_t> prompt_chunks;
+  std::vector<int64_t> prompt_chunks = {};
 };
 
 }  // namespace weft

@@ -48,6 +48,8 @@ class ChatFormatImpl final : public ChatFormat {
     }
     const std::vector<std::string_view> markers = MarkersOf(*syntax_);
     markers_ = ControlTokensIn({markers.begin(), markers.end()});
+    // A reply in the harmony format has several messages, each with an end.
+    if (syntax_->form != CallForm::kHarmony) FindEnd();
   }
 
   StatusOr<ChatPrompt> Render(const ChatRequest& request) const override {
@@ -71,6 +73,7 @@ class ChatFormatImpl final : public ChatFormat {
     return tokens;
   }
 
+  const AnswerEnds& ends() const override { return ends_; }
   const ChatTemplate& chat_template() const override { return *template_; }
   std::string_view reply_format() const override { return syntax_->name; }
   bool template_has_tools() const override { return traits_.tools; }
@@ -94,6 +97,9 @@ class ChatFormatImpl final : public ChatFormat {
   StatusOr<ChatPrompt> RenderContinued(const ChatRequest& request) const;
   Status AddSystemMessages(const ChatRequest& whole, std::string* text) const;
   ControlTokens ControlTokensIn(const std::vector<std::string>& texts) const;
+  void FindEnd();
+  // The token of `ids` whose text `text` begins with, the longest of them.
+  TokenId TokenAt(std::string_view text, const std::vector<TokenId>& ids) const;
   // Whether the reply goes on inside reasoning that the prompt opens.
   bool OpensReasoning(std::string_view prompt) const {
     if (!syntax_->reasoning) return false;
@@ -110,7 +116,45 @@ class ChatFormatImpl final : public ChatFormat {
   const std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<TokenId> control_;  // all tokens that are, but those that end a reply
   ControlTokens markers_;
+  AnswerEnds ends_;
 };
+
+TokenId ChatFormatImpl::TokenAt(std::string_view text, const std::vector<TokenId>& ids) const {
+  TokenId found = kNoToken;
+  size_t length = 0;
+  for (const TokenId id : ids) {
+    const std::string piece = tokenizer_->Piece(id, /*render_special=*/true);
+    if (piece.size() <= length || !text.starts_with(piece)) continue;
+    found = id;
+    length = piece.size();
+  }
+  return found;
+}
+
+void ChatFormatImpl::FindEnd() {
+  constexpr size_t kLeastBytes = 4;  // less would be found in any answer
+  const std::string_view text = traits_.after_answer;
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == text.npos) return;
+  const std::vector<TokenId>& ends = tokenizer_->EndsOfGeneration();
+  if (TokenAt(text.substr(begin), ends) != kNoToken) return;
+  if (const TokenId id = TokenAt(text.substr(begin), control_); id != kNoToken) {
+    ends_.tokens.push_back(id);
+    return;
+  }
+  // The rest of its line, as far as that is text.
+  size_t end = begin;
+  while (end < text.size() && text[end] != '\n' && TokenAt(text.substr(end), ends) == kNoToken &&
+         TokenAt(text.substr(end), control_) == kNoToken) {
+    ++end;
+  }
+  std::string stop(text.substr(begin, end - begin));
+  stop.erase(stop.find_last_not_of(" \t\r") + 1);
+  if (stop.size() < kLeastBytes) return;
+  // The same words within a line are no end.
+  if (text.substr(0, begin).find('\n') != text.npos) stop.insert(0, "\n");
+  ends_.texts.push_back(std::move(stop));
+}
 
 // Those that are a part of one of the texts.
 ChatFormat::ControlTokens ChatFormatImpl::ControlTokensIn(

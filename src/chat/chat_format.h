@@ -49,10 +49,14 @@ struct ChatPrompt {
   std::string text;
   // The prompt ends inside a reasoning block: the reply begins, or goes on, with reasoning.
   bool reasoning_is_open = false;
-  // Strings that end this format's replies beside the vocabulary's own end tokens.
-  std::vector<std::string> stop_strings;
   // Those of the request: a parser may need their schemas.
   nlohmann::ordered_json tools;
+};
+
+// What ends an answer beside the tokens of the vocabulary that are made for it.
+struct AnswerEnds {
+  std::vector<std::string> texts;
+  std::vector<TokenId> tokens;
 };
 
 // What begins and ends a thought in the text of a reply, and what ends it so that the answer
@@ -84,6 +88,10 @@ class ChatFormat {
     std::vector<std::string> texts;
   };
   virtual ControlTokens ControlTokensFor(const std::vector<std::string>& stop_strings) const = 0;
+
+  // What the template puts between an answer and the next question, where that begins with no
+  // token that ends answers anyway: at most one token or text.
+  virtual const AnswerEnds& ends() const = 0;
 
   virtual const ChatTemplate& chat_template() const = 0;
   // "hermes", "qwen-xml", "seed-xml", "minimax-xml", "llama3", "mistral", "gemma4",

@@ -403,5 +403,37 @@ TEST(ChatFormatTest, ControlTokensAreShownWhereSomethingIsFoundByThem) {
   EXPECT_THAT(found.ids, ::testing::ElementsAre(testing::TinyModel("llama")->tokenizer()->bos()));
 }
 
+// The vocabulary has the control token "<s>" and the end "</s>".
+TEST(ChatFormatTest, AnAnswerEndsWhereTheTemplateEndsOne) {
+  const auto ends = [](const std::string& behind, const std::string& before = "") {
+    return Format("{%- for m in messages -%}{{- '" + before +
+                  "' if m.role == 'user' else '' }}{{- m.content }}{{- '" + behind +
+                  "' if m.role == 'assistant' else '' }}{%- endfor -%}")
+        ->ends();
+  };
+  // A text that is no token of this vocabulary.
+  EXPECT_THAT(ends("<|turn_end|>\\n").texts, ::testing::ElementsAre("<|turn_end|>"));
+  EXPECT_THAT(ends("<|turn_end|>\\n").tokens, ::testing::IsEmpty());
+  // What the next question begins with, and within a line it is none.
+  EXPECT_THAT(ends("", "\\n\\nUser: ").texts, ::testing::ElementsAre("\nUser:"));
+  // A control token that the vocabulary does not know as an end.
+  EXPECT_THAT(ends(" <s>[x]").tokens,
+              ::testing::ElementsAre(testing::TinyModel("llama")->tokenizer()->bos()));
+  EXPECT_THAT(ends(" <s>[x]").texts, ::testing::IsEmpty());
+  for (const char* const nothing : {"", "\\n", "</s>more", " </s>\\nUser: ", "#\\n"}) {
+    EXPECT_THAT(ends(nothing).texts, ::testing::IsEmpty()) << nothing;
+    EXPECT_THAT(ends(nothing).tokens, ::testing::IsEmpty()) << nothing;
+  }
+  EXPECT_THAT(ends("### End</s>").texts, ::testing::ElementsAre("### End"));
+}
+
+TEST(ChatFormatTest, MessagesOfHarmonyDoNotEndAnAnswer) {
+  const auto format = Format(
+      "{# <|channel|>analysis<|message|> #}{%- for m in messages -%}"
+      "<|start|>{{ m.role }}<|channel|>final<|message|>{{ m.content }}<|end|>{%- endfor -%}");
+  ASSERT_EQ(format->reply_format(), "harmony");
+  EXPECT_THAT(format->ends().texts, ::testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace weft

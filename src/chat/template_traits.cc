@@ -123,6 +123,16 @@ TemplateTraits::Reasoning ReasoningOf(const std::string& source, const ReplySynt
   return TemplateTraits::Reasoning::kDropped;
 }
 
+std::string AfterAnswer(const Probe& probe) {
+  const std::string text = probe.Render(
+      Json::array({User(), {{"role", "assistant"}, {"content", kValue}}, User(kResult)}));
+  const size_t answer = text.find(kValue);
+  if (answer == text.npos) return "";
+  const size_t begin = answer + std::string_view(kValue).size();
+  const size_t end = text.find(kResult, begin);
+  return end == text.npos ? "" : text.substr(begin, end - begin);
+}
+
 }  // namespace
 
 TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySyntax& syntax,
@@ -147,6 +157,7 @@ TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySynta
   traits.omits_no_tools = probe.omits_no_tools;
   traits.tools = Has(probe.Render(Json::array({User()}), Tools()), kTool);
   ProbeCalls(probe, &traits);
+  traits.after_answer = AfterAnswer(probe);
   traits.reasoning = ReasoningOf(chat_template.source(), syntax);
   return traits;
 }

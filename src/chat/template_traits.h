@@ -37,6 +37,8 @@ struct TemplateTraits {
     kInline,            // in the content, between the markers of the replies
   };
   Reasoning reasoning = Reasoning::kDropped;
+  // What stands between an answer and the next question; empty where that cannot be told.
+  std::string after_answer;
 };
 
 // `bos` and `eos` are what the template is given for them.

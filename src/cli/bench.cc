@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "cli/output.h"
 #include "engine/random.h"
+#include "kernels/isa.h"
 
 namespace weft::cli {
 namespace {
@@ -19,14 +20,6 @@ int64_t PeakRssBytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} * 1024;
-}
-
-// What is in memory now, mapped files included where they were touched.
-int64_t ResidentBytes() {
-  int64_t total = 0, resident = 0;
-  std::ifstream statm("/proc/self/statm");
-  statm >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace
@@ -95,57 +88,87 @@ Timeline Follow(Turn* turn, const std::function<void()>& on_token) {
   return timeline;
 }
 
-void ForgetPeakMemory() { std::ofstream("/proc/self/clear_refs") << "5"; }
+namespace {
 
-void Report(const Bench& bench, nlohmann::json line) {
-  line["model"] = bench.model->name();
-  line["threads"] = bench.options.n_threads;
-  line["peak_rss_bytes"] = PeakRssBytes();
-  if (bench.flags.json) {
-    PrintJsonLine(line);
-    return;
-  }
-  std::string text =
-      StrCat(line["work"].get<std::string>(), "  sessions ", line["sessions"].get<int>(), "  ");
+// How fast, and how near to what the machine could do.
+std::string MainText(const nlohmann::json& line) {
   char numbers[160];
-  std::snprintf(numbers, sizeof(numbers), "%8.1f tok/s", line["tokens_per_s"].get<double>());
-  text += numbers;
+  const int n = line["sessions"].get<int>();
+  std::snprintf(numbers, sizeof(numbers), "%-8s %3d %-8s %9.1f tok/s",
+                line["work"].get<std::string>().c_str(), n, n == 1 ? "session" : "sessions",
+                line["tokens_per_s"].get<double>());
+  std::string text = numbers;
   if (line.contains("limit_share")) {
     std::snprintf(numbers, sizeof(numbers), "  %3.0f %% of the machine's limit",
                   100 * line["limit_share"].get<double>());
     text += numbers;
   }
+  return text;
+}
+
+// Where it went, one line for each; all stay within the columns of a terminal.
+std::vector<std::string> DetailTexts(const nlohmann::json& line) {
+  std::vector<std::string> texts;
+  char numbers[160];
   if (line.contains("stages")) {
     const auto& stages = line["stages"];
     std::snprintf(numbers, sizeof(numbers),
-                  "  (matmul %.0f %% at %.1f GB/s, attention %.0f %% at %.1f GB/s, rest %.0f %%)",
+                  "matmul %.0f %% at %.1f GB/s, attention %.0f %% at %.1f GB/s, rest %.0f %%",
                   100 * stages["matmul"].get<double>(), stages["weights_gb_s"].get<double>(),
                   100 * stages["attention"].get<double>(), stages["kv_gb_s"].get<double>(),
                   100 * stages["rest"].get<double>());
-    text += numbers;
+    texts.emplace_back(numbers);
   }
   if (line.contains("ttft_ms_p50")) {
     std::snprintf(numbers, sizeof(numbers),
-                  "  first token p50 %.0f p90 %.0f max %.0f ms  wall %.2f s  cached %ld",
+                  "first token p50 %.0f, p90 %.0f, max %.0f ms; all in %.2f s; %ld tokens cached",
                   line["ttft_ms_p50"].get<double>(), line["ttft_ms_p90"].get<double>(),
                   line["ttft_ms_max"].get<double>(), line["wall_s"].get<double>(),
                   line["cached_tokens"].get<long>());
-    text += numbers;
+    texts.emplace_back(numbers);
   }
   if (line.contains("gap_ratio")) {
     std::snprintf(numbers, sizeof(numbers),
-                  "  gap alone %.1f ms, beside the prompt p50 %.1f, worst %.1f ms (%.1fx)",
+                  "gap alone %.1f ms, beside the prompt p50 %.1f, worst %.1f ms (%.1fx)",
                   line["gap_alone_ms"].get<double>(), line["gap_ms_p50"].get<double>(),
                   line["gap_ms_max"].get<double>(), line["gap_ratio"].get<double>());
-    text += numbers;
+    texts.emplace_back(numbers);
   }
   if (line.contains("bytes")) {
     const auto& bytes = line["bytes"];
-    std::snprintf(numbers, sizeof(numbers), "  resident %.1f MB, %.2fx what is accounted for",
+    std::snprintf(numbers, sizeof(numbers), "resident %.1f MB, %.2fx what is accounted for",
                   bytes["resident"].get<double>() / 1e6, bytes["resident_ratio"].get<double>());
-    text += numbers;
+    texts.emplace_back(numbers);
   }
-  PrintLine(text);
+  return texts;
+}
+
+}  // namespace
+
+void ShowProgress(std::string_view what) {
+  if (isatty(STDERR_FILENO) != 1) return;
+  std::fprintf(stderr, "\r\033[K%.*s ...", static_cast<int>(what.size()), what.data());
+  std::fflush(stderr);
+}
+
+void EndProgress() {
+  if (isatty(STDERR_FILENO) == 1) std::fputs("\r\033[K", stderr);
+}
+
+void ForgetPeakMemory() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+void Report(const Bench& bench, nlohmann::json line) {
+  EndProgress();
+  line["model"] = bench.model->name();
+  line["threads"] = bench.options.n_threads;
+  line["isa"] = NameOf(PreferredIsa());
+  line["peak_rss_bytes"] = PeakRssBytes();
+  if (bench.flags.json) {
+    PrintJsonLine(line);
+    return;
+  }
+  PrintLine(MainText(line));
+  for (const std::string& detail : DetailTexts(line)) PrintLine("    " + detail);
   std::fflush(stdout);
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -75,6 +76,9 @@ nlohmann::json StagesOf(const EngineStats& before, const EngineStats& after);
 nlohmann::json MemoryOf(const EngineStats& stats);
 // Counts the peak of the process's memory anew, where the system can.
 void ForgetPeakMemory();
+// What is being done, on one line of stderr where that is a terminal.
+void ShowProgress(std::string_view what);
+void EndProgress();
 // Prints `line` with what is common to all, as JSON or for people.
 void Report(const Bench& bench, nlohmann::json line);
 

@@ -16,6 +16,8 @@ Status BenchPrompt(const Bench& bench) {
   std::vector<double> rates;
   const EngineStats before = engine->Stats();
   for (int i = 0; i < bench.flags.repeat; ++i) {
+    ShowProgress(StrCat("a prompt of ", bench.flags.prompt, " tokens, run ", i + 1, " of ",
+                        bench.flags.repeat));
     WEFT_ASSIGN_OR_RETURN(
         const auto turn,
         engine->SubmitOnce(
@@ -106,6 +108,7 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
   std::vector<double> rates;
   const EngineStats before = engine->Stats();
   for (int i = 0; i < bench.flags.repeat; ++i) {
+    ShowProgress(StrCat(n_sessions, " decoding, run ", i + 1, " of ", bench.flags.repeat));
     WEFT_ASSIGN_OR_RETURN(const double rate, DecodeRate(bench, engine.get(), n_sessions, i));
     rates.push_back(rate);
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -71,11 +72,14 @@ Status BenchRequests(const Bench& bench, const char* work, int n_requests,
   Places places(kPlaces);
   std::vector<Served> served(static_cast<size_t>(n_requests));
   std::vector<std::thread> clients;
+  std::atomic<int> n_done = 0;
+  ShowProgress(work);
   const int64_t begin_us = NowMicros();
   for (size_t i = 0; i < served.size(); ++i) {
     clients.emplace_back([&, i] {
       places.Take();
       served[i] = ServeOne(engine.get(), requests[i]);
+      ShowProgress(StrCat(work, ", ", ++n_done, " of ", n_requests, " requests"));
       places.Give();
     });
     std::this_thread::sleep_for(kStagger);
@@ -112,6 +116,7 @@ Status BenchRequests(const Bench& bench, const char* work, int n_requests,
 
 Status BenchBurst(const Bench& bench) {
   std::vector<TurnOptions> requests;
+  requests.reserve(kBurstRequests);
   for (int i = 0; i < kBurstRequests; ++i) {
     requests.push_back(
         BenchTurn(RandomTokens(bench, 500 + static_cast<uint64_t>(i), kBurstPrompt), kBurstTokens));
@@ -121,6 +126,7 @@ Status BenchBurst(const Bench& bench) {
 
 Status BenchFanout(const Bench& bench) {
   std::vector<TurnOptions> requests;
+  requests.reserve(kFanoutRequests);
   for (int i = 0; i < kFanoutRequests; ++i) {
     std::vector<int32_t> tokens = RandomTokens(bench, 900, kFanoutPrefix);
     const auto tail = RandomTokens(bench, 901 + static_cast<uint64_t>(i), 4);

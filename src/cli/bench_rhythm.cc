@@ -62,6 +62,7 @@ Status BenchRhythm(const Bench& bench) {
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(bench.model, options));
   std::vector<double> alone, middle, worst, rates;
   for (int i = 0; i < bench.flags.repeat; ++i) {
+    ShowProgress(StrCat("rhythm, run ", i + 1, " of ", bench.flags.repeat));
     const uint64_t seed = 300 + 2 * static_cast<uint64_t>(i);
     const int64_t room = bench.model->context_tokens() - 16;
     WEFT_ASSIGN_OR_RETURN(auto turn,

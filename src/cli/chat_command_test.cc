@@ -1,5 +1,6 @@
 #include "cli/chat_command.h"
 
+#include "base/strings.h"
 #include "gtest/gtest.h"
 
 namespace weft::cli {
@@ -56,6 +57,60 @@ TEST(ChatCommandTest, UndoTakesACount) {
   ErrorOf("/undo -1");
   ErrorOf("/undo all");
   ErrorOf("/undo 99999999999999999999");
+}
+
+TEST(ChatCommandTest, TrimTakesACountOrNone) {
+  EXPECT_EQ(Parsed("/trim").verb, ChatVerb::kTrim);
+  EXPECT_EQ(Parsed("/trim").number, 0);
+  EXPECT_EQ(Parsed("/trim 2").number, 2);
+  ErrorOf("/trim 0");
+}
+
+TEST(ChatCommandTest, SettingsAreANameAndAValue) {
+  EXPECT_EQ(Parsed("/set").verb, ChatVerb::kSet);
+  EXPECT_EQ(Parsed("/set").name, "");
+  EXPECT_EQ(Parsed("/set top_k  5").name, "top_k");
+  EXPECT_EQ(Parsed("/set top_k  5").text, "5");
+  EXPECT_EQ(Parsed("/temp").name, "temperature");
+  EXPECT_EQ(Parsed("/temp 0.5").verb, ChatVerb::kSet);
+  EXPECT_EQ(Parsed("/temp 0.5").text, "0.5");
+}
+
+TEST(MessageLinesTest, OneLineOrSeveral) {
+  const auto message = [](std::initializer_list<const char*> lines) {
+    MessageLines gathered;
+    for (const char* const line : lines) {
+      EXPECT_FALSE(gathered.complete()) << line;
+      gathered.Add(line);
+    }
+    return StrCat(gathered.complete() ? "" : "(more) ", gathered.Take());
+  };
+  EXPECT_EQ(message({"hello"}), "hello");
+  EXPECT_EQ(message({"one\\", "two\\", "three"}), "one\ntwo\nthree");
+  EXPECT_EQ(message({"\"\"\"", "one\\", "  two", "\"\"\""}), "one\\\n  two");
+  EXPECT_EQ(message({"\"\"\"one", "", "two\"\"\" "}), "one\n\ntwo");
+  EXPECT_EQ(message({"\"\"\"all of it\"\"\""}), "all of it");
+  // What is between quotes is no command.
+  EXPECT_EQ(Parsed(message({"\"\"\"", "/new x", "\"\"\""})).text, "/new x");
+  EXPECT_EQ(message({"\"\"\"", "one"}), "(more) one");
+  EXPECT_EQ(message({"one\\"}), "(more) one\n");
+  EXPECT_EQ(message({"say \"\"\""}), "say \"\"\"");
+}
+
+TEST(ChatCommandTest, Completion) {
+  const auto complete = [](std::string_view line) {
+    const ChatCompletions found =
+        CompleteChatLine(line, {"kitchen", "my garden", "my house"}, {"temperature", "top_k"});
+    return StrCat(found.begin, ":", StrJoin(found.candidates, ","));
+  };
+  EXPECT_EQ(complete("/st"), "1:stats");
+  EXPECT_EQ(complete("/s"), "1:save,set,stats,switch,system");
+  EXPECT_EQ(complete("/nothing"), "1:");
+  EXPECT_EQ(complete("/switch "), "8:kitchen,my garden,my house");
+  EXPECT_EQ(complete("/load my g"), "6:my garden");
+  EXPECT_EQ(complete("/set t"), "5:temperature,top_k");
+  for (const char* const line : {"", "hello", "my", " /st"}) EXPECT_EQ(complete(line), "0:");
+  EXPECT_EQ(complete("/new k"), "5:");
 }
 
 TEST(ChatCommandTest, NamesMayHoldSpaces) {

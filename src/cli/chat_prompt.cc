@@ -3,6 +3,9 @@
 #include <utility>
 
 #include "chat/chat_format.h"
+#include "serve/chat_turn.h"
+#include "serve/sampling_defaults.h"
+#include "serve/thought_limit.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::cli {
@@ -25,7 +28,7 @@ ChatPrompt::~ChatPrompt() = default;
 StatusOr<std::string> ChatPrompt::Render(std::string_view system,
                                          std::span<const ChatMessage> messages,
                                          bool for_answer) const {
-  ChatRequest request{.add_generation_prompt = for_answer};
+  ChatRequest request{.add_generation_prompt = for_answer, .variables = variables_};
   if (!system.empty()) request.messages.push_back({{"role", "system"}, {"content", system}});
   for (const ChatMessage& message : messages) {
     request.messages.push_back(
@@ -33,6 +36,30 @@ StatusOr<std::string> ChatPrompt::Render(std::string_view system,
   }
   WEFT_ASSIGN_OR_RETURN(weft::ChatPrompt prompt, format_->Render(request));
   return std::move(prompt.text);
+}
+
+void ChatPrompt::SetReasoning(const ReplyFlags& flags) {
+  serve::RequestDefaults defaults;
+  SetReplyDefaults(flags, &defaults);
+  serve::ChatCall call{.thought_tokens = defaults.thought_tokens};
+  serve::SetThinking(defaults, &call);
+  variables_ = std::move(call.chat.variables);
+  thought_tokens_ = defaults.thought_tokens;
+}
+
+void ChatPrompt::LimitThought(std::string_view prompt, TurnOptions* options) const {
+  if (thought_tokens_ < 0 || !format_->has_reasoning()) return;
+  const ThoughtMarks marks = format_->thought_marks();
+  options->token_mask = [tokenizer = model_->tokenizer(), marks, most = thought_tokens_,
+                         is_open = serve::EndsInThought(prompt, marks)](int) {
+    return std::make_unique<serve::ThoughtLimit>(tokenizer, marks, most, is_open);
+  };
+}
+
+void ChatPrompt::AddEnds(TurnOptions* options) const {
+  const AnswerEnds& ends = format_->ends();
+  options->stop_strings.insert(options->stop_strings.end(), ends.texts.begin(), ends.texts.end());
+  serve::AddEndTokens(ends.tokens, options);
 }
 
 std::string ChatPrompt::Piece(TokenId token) const {

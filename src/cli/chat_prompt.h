@@ -1,10 +1,11 @@
 // A conversation of weft chat as the model wants to read it: its chat format, and the
 // tokens of what that renders.
 //
-// Immutable; may be used from any thread.
+// Immutable between calls of SetReasoning; then it may be used from any thread.
 #ifndef WEFT_CLI_CHAT_PROMPT_H_
 #define WEFT_CLI_CHAT_PROMPT_H_
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,7 +13,10 @@
 
 #include "base/status.h"
 #include "chat/chat_context.h"
+#include "cli/reply_flags.h"
+#include "nlohmann/json.hpp"
 #include "weft/model.h"
+#include "weft/options.h"
 
 namespace weft {
 class ChatFormat;
@@ -38,6 +42,14 @@ class ChatPrompt {
   StatusOr<std::string> Render(std::string_view system, std::span<const ChatMessage> messages,
                                bool for_answer) const;
 
+  // Whether and how long answers begin with a thought, where the template and the model know
+  // of it.
+  void SetReasoning(const ReplyFlags& flags);
+  // Has the thought of an answer to `prompt` end in time.
+  void LimitThought(std::string_view prompt, TurnOptions* options) const;
+  // Has an answer end where the template ends one.
+  void AddEnds(TurnOptions* options) const;
+
   const PromptEncoder& encoder() const { return encoder_; }
   // What a token reads in a rendered text, control tokens included.
   std::string Piece(TokenId token) const;
@@ -50,6 +62,8 @@ class ChatPrompt {
   const std::shared_ptr<const Model> model_;
   const std::shared_ptr<const ChatFormat> format_;
   const PromptEncoder encoder_;
+  nlohmann::ordered_json variables_ = nlohmann::ordered_json::object();  // of the template
+  int64_t thought_tokens_ = -1;
 };
 
 }  // namespace weft::cli

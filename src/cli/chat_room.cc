@@ -206,6 +206,38 @@ Status ChatRoom::Undo(int64_t n_exchanges) {
   return Store(conversation);
 }
 
+StatusOr<std::string> ChatRoom::Render(const Conversation& conversation, size_t first,
+                                       const std::string& question) const {
+  std::vector<ChatMessage> messages(conversation.messages.begin() + static_cast<long>(first),
+                                    conversation.messages.end());
+  messages.push_back({.text = question});
+  return prompt_->Render(conversation.system, messages, /*for_answer=*/true);
+}
+
+StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& question) {
+  Conversation& conversation = *current_;
+  const int64_t all = static_cast<int64_t>(conversation.messages.size()) / 2;
+  if (all == 0) return FailedPrecondition("there is nothing to forget");
+  if (n_exchanges > all) {
+    return OutOfRange("cannot forget ", n_exchanges, " exchanges, there are ", all);
+  }
+  if (n_exchanges == 0) {
+    const int64_t most = model_->context_tokens() - model_->context_tokens() / 4;
+    for (n_exchanges = 1; n_exchanges < all; ++n_exchanges) {
+      WEFT_ASSIGN_OR_RETURN(const std::string text,
+                            Render(conversation, static_cast<size_t>(n_exchanges) * 2, question));
+      const auto tokens = prompt_->encoder().encode(text, /*at_start=*/true);
+      if (std::ssize(tokens) <= most) break;
+    }
+  }
+  conversation.messages.erase(conversation.messages.begin(),
+                              conversation.messages.begin() + n_exchanges * 2);
+  // The next turn has the session hold what is left.
+  conversation.context = ContextOf(conversation, conversation.messages.size());
+  WEFT_RETURN_IF_ERROR(Store(conversation));
+  return n_exchanges;
+}
+
 Status ChatRoom::SetSystem(const std::string& system) {
   current_->system = system;
   return Store(*current_);
@@ -301,16 +333,15 @@ StatusOr<std::shared_ptr<Turn>> ChatRoom::Ask(const std::string& question, TurnO
     WEFT_RETURN_IF_ERROR(engine_->Reset(conversation.session));
     notify_("the state of this conversation was lost; the model reads it again");
   }
-  std::vector<ChatMessage> messages = conversation.messages;
-  messages.push_back({.text = question});
-  WEFT_ASSIGN_OR_RETURN(const std::string text,
-                        prompt_->Render(conversation.system, messages, /*for_answer=*/true));
+  WEFT_ASSIGN_OR_RETURN(const std::string text, Render(conversation, 0, question));
   ChatContext context = conversation.context;
   context.Become(text, prompt_->encoder());
   options.tokens = context.tokens();
   options.tokens_are_whole_context = true;
+  prompt_->AddEnds(&options);
+  prompt_->LimitThought(text, &options);
   WEFT_ASSIGN_OR_RETURN(auto turn, engine_->Submit(conversation.session, options));
-  conversation.messages = std::move(messages);
+  conversation.messages.push_back({.text = question});
   conversation.context = std::move(context);
   answer_.clear();
   return turn;

@@ -58,7 +58,11 @@ class ChatRoom {
 
   // Takes back the last `n_exchanges` questions with their answers.
   Status Undo(int64_t n_exchanges);
+  // Forgets the oldest `n_exchanges`, or with 0 as many as leave room for `question` and a quarter
+  // of the context behind it. How many were forgotten.
+  StatusOr<int64_t> Trim(int64_t n_exchanges, const std::string& question);
   Status SetSystem(const std::string& system);
+  void SetReasoning(const ReplyFlags& flags) { prompt_->SetReasoning(flags); }
   Status Save();
   Status Park(const std::string& name);
   Status Rename(const std::string& name);
@@ -95,6 +99,9 @@ class ChatRoom {
   StatusOr<ChatContext> UsableContext(const StoredChat& stored) const;
   // The context of a conversation when it has its first `n_messages` alone.
   ChatContext ContextOf(const Conversation& conversation, size_t n_messages) const;
+  // Those of a conversation's messages from `first` on, with a question behind them.
+  StatusOr<std::string> Render(const Conversation& conversation, size_t first,
+                               const std::string& question) const;
   Status Store(const Conversation& conversation);
   Status FinishTurn(const DoneEvent& done);
 

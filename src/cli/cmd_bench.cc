@@ -7,9 +7,27 @@
 #include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "kernels/isa.h"
 
 namespace weft::cli {
 namespace {
+
+// What is measured, on what, before the first result.
+void PrintHeader(const Bench& bench, double load_s) {
+  if (bench.flags.json) return;
+  PrintLine(StrCat(Printable(bench.model->name(), 60), ", ",
+                   HumanBytes(static_cast<uint64_t>(bench.model->weight_bytes())), ", context ",
+                   bench.model->context_tokens()));
+  PrintLine(StrCat(bench.options.n_threads, bench.options.n_threads == 1 ? " thread" : " threads",
+                   ", ", bench.flags.model.backend, " ", NameOf(PreferredIsa()),
+                   ", keys and values ", bench.flags.model.kv));
+  char numbers[120];
+  std::snprintf(numbers, sizeof(numbers),
+                "loaded in %.2f s; this machine reads %.1f GB/s and multiplies %.0f GMAC/s", load_s,
+                bench.limits.read_bytes_per_s / 1e9, bench.limits.int8_macs_per_s / 1e9);
+  PrintLine(numbers);
+  std::fflush(stdout);
+}
 
 Status RunBench(const BenchFlags& flags) {
   Bench bench;
@@ -18,15 +36,15 @@ Status RunBench(const BenchFlags& flags) {
   if (bench.options.n_threads == 0) {
     bench.options.n_threads = static_cast<int>(std::thread::hardware_concurrency());
   }
+  ShowProgress("measuring the machine");
   bench.limits = MeasureMachineLimits(bench.options.n_threads);
+  EndProgress();
   ForgetPeakMemory();  // what that took is not the model's
   const int64_t begin_us = NowMicros();
   WEFT_ASSIGN_OR_RETURN(bench.model, LoadFlaggedModel(flags.model));
   const double load_s = static_cast<double>(NowMicros() - begin_us) / 1e6;
   bench.cost = CostOf(bench.model->file(), bench.model->spec());
-  std::fprintf(stderr,
-               "loaded in %.2f s; this machine reads %.1f GB/s and multiplies %.0f GMAC/s\n",
-               load_s, bench.limits.read_bytes_per_s / 1e9, bench.limits.int8_macs_per_s / 1e9);
+  PrintHeader(bench, load_s);
   if (flags.burst) WEFT_RETURN_IF_ERROR(BenchBurst(bench));
   if (flags.fanout) WEFT_RETURN_IF_ERROR(BenchFanout(bench));
   if (flags.intruder > 0) WEFT_RETURN_IF_ERROR(BenchRhythm(bench));
@@ -78,7 +96,11 @@ CommandBody MakeBenchCommand(CLI::App* app) {
       "\nThe limit is what the machine's read bandwidth (decoding) or its 8-bit multiply-adds\n"
       "(prompts) would allow; both are measured at the start.\n\nExample:\n"
       "  weft bench -m model.gguf --sessions 1,8 --threads 2");
-  return [flags] { return RunBench(*flags); };
+  return [flags] {
+    const Status status = RunBench(*flags);
+    EndProgress();
+    return status;
+  };
 }
 
 }  // namespace weft::cli

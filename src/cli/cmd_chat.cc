@@ -7,9 +7,12 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/chat_command.h"
 #include "cli/chat_room.h"
+#include "cli/chat_settings.h"
 #include "cli/chat_signals.h"
 #include "cli/chat_tables.h"
 #include "cli/chat_text.h"
@@ -17,6 +20,7 @@
 #include "cli/line_editor.h"
 #include "cli/model_flags.h"
 #include "cli/output.h"
+#include "cli/reply_flags.h"
 #include "cli/sampling_flags.h"
 
 namespace weft::cli {
@@ -25,6 +29,7 @@ namespace {
 struct ChatFlags {
   ModelFlags model;
   SamplingFlags sampling{.n = 2048};  // some models know no end, or do not find it
+  ReplyFlags reply;
   std::string state_dir;
   std::string session;
   std::string system;
@@ -43,12 +48,16 @@ void Print(std::string_view text) {
 // One run of the command, from the first prompt to the last.
 class ChatLoop {
  public:
-  ChatLoop(const ChatFlags& flags, Engine* engine, ChatRoom* room, ChatSignals* signals)
-      : flags_(flags), engine_(*engine), room_(*room), signals_(*signals) {}
+  ChatLoop(ChatSettings settings, Engine* engine, ChatRoom* room, ChatSignals* signals)
+      : settings_(std::move(settings)), engine_(*engine), room_(*room), signals_(*signals) {
+    room_.SetReasoning(settings_.reply());
+  }
 
   // Until the user leaves, or nobody reads any more what is printed.
   Status Run() {
-    const auto editor = LineEditor::Create(&signals_);
+    const auto editor =
+        LineEditor::Create(&signals_, [this](std::string_view line) { return Complete(line); });
+    if (editor->is_terminal()) Greet();
     bool interrupted = false;
     while (!leaving_) {
       std::string line;
@@ -70,19 +79,39 @@ class ChatLoop {
   }
 
  private:
-  // A line that ends with a backslash goes on in the next.
+  void Greet() const {
+    const Model& model = engine_.model();
+    Say(StrCat(Printable(model.name(), 80), ", context of ", model.context_tokens(),
+               " tokens; /help lists the commands, Ctrl-D leaves"));
+  }
+
+  ChatCompletions Complete(std::string_view line) {
+    std::vector<std::string> names;
+    if (const auto list = room_.List(); list.ok()) {
+      for (const ChatRoom::Listed& item : *list) names.push_back(item.name);
+    }
+    return CompleteChatLine(line, names, ChatSettings::Names());
+  }
+
+  // A line that ends with a backslash goes on in the next; what begins with """ does until a line
+  // ends so, and is said as it stands.
   LineEditor::Result ReadMessage(LineEditor* editor, std::string* message) {
     std::string prompt = StrCat(Printable(room_.current().name), "> ");
-    while (true) {
+    MessageLines lines;
+    while (!lines.complete()) {
       std::string line;
       const auto result = editor->Read(prompt, &line);
-      if (result != LineEditor::Result::kLine) return result;
-      const bool goes_on = line.ends_with('\\');
-      if (goes_on) line.back() = '\n';
-      *message += line;
-      if (!goes_on) return result;
+      if (result == LineEditor::Result::kInterrupted) return result;
+      if (result == LineEditor::Result::kEnd) {
+        // What was begun is said all the same.
+        if (lines.empty()) return result;
+        break;
+      }
+      lines.Add(line);
       prompt = "... ";
     }
+    *message = lines.Take();
+    return LineEditor::Result::kLine;
   }
 
   Status Obey(const std::string& line) {
@@ -99,6 +128,12 @@ class ChatLoop {
         return Moved(room_.Fork(command.name, command.number));
       case ChatVerb::kUndo:
         return Moved(room_.Undo(command.number));
+      case ChatVerb::kTrim:
+        return Trim(command.number);
+      case ChatVerb::kRegenerate:
+        return Regenerate();
+      case ChatVerb::kSet:
+        return Set(command.name, command.text);
       case ChatVerb::kRename:
         return Moved(room_.Rename(command.name));
       case ChatVerb::kDrop:
@@ -152,10 +187,57 @@ class ChatLoop {
     return OkStatus();
   }
 
-  Status Answer(const std::string& question) {
+  Status Set(const std::string& name, const std::string& value) {
+    if (name.empty()) {
+      Print(settings_.Text());
+      return OkStatus();
+    }
+    if (!value.empty()) {
+      WEFT_RETURN_IF_ERROR(settings_.Set(name, value));
+      room_.SetReasoning(settings_.reply());
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::string shown, settings_.Show(name));
+    Say(shown);
+    return OkStatus();
+  }
+
+  // With the question that did not fit, if there is one.
+  Status Trim(int64_t n_exchanges) {
+    const std::string question = std::exchange(unanswered_, {});
+    WEFT_ASSIGN_OR_RETURN(const int64_t n, room_.Trim(n_exchanges, question));
+    Say(StrCat("forgot the oldest ", n == 1 ? "exchange" : StrCat(n, " exchanges"), "; there are ",
+               room_.current().messages.size(), " messages"));
+    return question.empty() ? OkStatus() : Answer(question);
+  }
+
+  Status Regenerate() {
+    const std::vector<ChatMessage>& messages = room_.current().messages;
+    if (messages.size() < 2) return FailedPrecondition("there is no answer to make anew");
+    const std::string question = messages[messages.size() - 2].text;
+    WEFT_RETURN_IF_ERROR(room_.Undo(1));
+    ++n_regenerated_;  // with the same seed it would be the same
+    return Answer(question);
+  }
+
+  StatusOr<std::shared_ptr<Turn>> Ask(const std::string& question) {
     TurnOptions options;
-    ApplySamplingFlags(flags_.sampling, &options);
-    WEFT_ASSIGN_OR_RETURN(const auto turn, room_.Ask(question, options));
+    SamplingFlags sampling = settings_.sampling();
+    if (sampling.seed >= 0) sampling.seed += n_regenerated_;
+    ApplySamplingFlags(sampling, settings_.of_model(), *engine_.model().tokenizer(), &options);
+    auto turn = room_.Ask(question, options);
+    if (turn.status().code() != StatusCode::kOutOfRange || room_.current().messages.empty()) {
+      return turn;
+    }
+    unanswered_ = question;
+    return OutOfRange(Message(turn.status()),
+                      ": /trim forgets the oldest exchanges and asks this "
+                      "again, /undo takes back the last one, /new begins "
+                      "another conversation");
+  }
+
+  Status Answer(const std::string& question) {
+    unanswered_.clear();
+    WEFT_ASSIGN_OR_RETURN(const auto turn, Ask(question));
     turn->SetReadyCallback([this] { signals_.Wake(); });
     Status status;
     bool finished = false;
@@ -186,17 +268,27 @@ class ChatLoop {
     std::fflush(stdout);
     if (done->reason == FinishReason::kCancelled) Say("cancelled");
     if (done->reason == FinishReason::kLoop) Say("ended: the model repeats itself");
-    if (done->reason == FinishReason::kLength) {
-      Say(StrCat("cut after ", done->usage.completion_tokens,
-                 " tokens; -n and --ctx say how many there may be"));
-    }
+    if (done->reason == FinishReason::kLength) Say(WhyCut(done->usage));
   }
 
-  const ChatFlags& flags_;
+  std::string WhyCut(const TurnUsage& usage) const {
+    const int64_t context = engine_.model().context_tokens();
+    if (usage.prompt_tokens + usage.completion_tokens < context) {
+      return StrCat("cut after ", usage.completion_tokens,
+                    " tokens; '/set max_tokens N' or -n say how many there may be");
+    }
+    return StrCat("cut after ", usage.completion_tokens, " tokens, as the context of ", context,
+                  " is full: /trim forgets the oldest exchanges, /undo takes back the last one, "
+                  "/new begins another conversation; --ctx says how long it may be");
+  }
+
+  ChatSettings settings_;
   Engine& engine_;
   ChatRoom& room_;
   ChatSignals& signals_;
   bool leaving_ = false;
+  std::string unanswered_;  // a question that did not fit, for /trim
+  int64_t n_regenerated_ = 0;
 };
 
 // The conversation to begin with.
@@ -214,13 +306,15 @@ Status EnterRoom(const ChatFlags& flags, ChatRoom* room) {
 Status Chat(const ChatFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(EngineOptions options, FlaggedEngineOptions(flags.model));
   options.state_dir = flags.state_dir;
-  WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
   // Declared first: the engine may still wake it while it shuts down.
   WEFT_ASSIGN_OR_RETURN(const auto signals, ChatSignals::Install());
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
   WEFT_ASSIGN_OR_RETURN(const auto room, ChatRoom::Create(engine.get(), model, Say));
   WEFT_RETURN_IF_ERROR(EnterRoom(flags, room.get()));
-  ChatLoop loop(flags, engine.get(), room.get(), signals.get());
+  ChatLoop loop(ChatSettings(flags.sampling, flags.reply, found.advice), engine.get(), room.get(),
+                signals.get());
   Status status = loop.Run();
   status.Update(room->Leave());
   status.Update(engine->Shutdown(std::chrono::milliseconds(0)));
@@ -241,9 +335,12 @@ CommandBody MakeChatCommand(CLI::App* app) {
   AddContextFlag(app, &flags->model);
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);
+  AddReplyFlags(app, &flags->reply);
   app->footer(
-      "\nCtrl-C ends an answer, /help lists the commands. A line that ends with \\ goes on in the "
-      "next.\nWithout a terminal, lines are read from stdin and answered on stdout.\n\n"
+      "\nCtrl-C ends an answer, /help lists the commands, Tab completes them and names. A line\n"
+      "that ends with \\ goes on in the next; lines between \"\"\" and \"\"\" are one message, and "
+      "so\nis what is pasted.\nWithout a terminal, lines are read from stdin and answered on "
+      "stdout.\n\n"
       "Example:\n  weft chat -m model.gguf --state-dir ~/.weft --session kitchen");
   return [flags] { return Chat(*flags); };
 }

@@ -22,7 +22,7 @@ struct ListFlags {
 
 struct Row {
   hub::LocalModel model;
-  StatusOr<hub::ModelFacts> facts;
+  StatusOr<ModelFacts> facts;
 };
 
 void PrintJsonRow(const Row& row) {
@@ -40,23 +40,6 @@ void PrintJsonRow(const Row& row) {
     json["error"] = Message(row.facts.status());
   }
   PrintJsonLine(json);
-}
-
-// Columns as wide as what stands in them, two spaces between.
-void PrintTable(const std::vector<std::vector<std::string>>& lines) {
-  std::vector<size_t> widths;
-  for (const auto& line : lines) {
-    widths.resize(std::max(widths.size(), line.size()));
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-  }
-  for (const auto& line : lines) {
-    std::string text;
-    for (size_t i = 0; i < line.size(); ++i) {
-      text += line[i];
-      if (i + 1 < line.size()) text.append(widths[i] + 2 - line[i].size(), ' ');
-    }
-    PrintLine(text);
-  }
 }
 
 std::vector<std::string> CellsOf(const Row& row) {

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/output.h"
+#include "cli/reply_flags.h"
 #include "cli/sampling_flags.h"
 #include "nlohmann/json.hpp"
 
@@ -23,6 +24,7 @@ constexpr int64_t kDefaultTokens = 1024;
 struct RunFlags {
   ModelFlags model;
   SamplingFlags sampling{.n = kDefaultTokens};
+  ReplyFlags reply;
   bool raw = false;
   bool json = false;
   std::string system;
@@ -73,16 +75,24 @@ StatusOr<std::string> PromptOf(const RunFlags& flags) {
 
 // A question in the form that the model was trained on. A model without a template was trained
 // on text alone, and goes on with that.
-StatusOr<std::vector<int32_t>> TokensOf(const RunFlags& flags, const std::string& prompt,
-                                        const std::shared_ptr<const Model>& model) {
+StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
+                              const SamplingAdvice& advice,
+                              const std::shared_ptr<const Model>& model) {
+  TurnOptions turn;
+  ApplySamplingFlags(flags.sampling, advice, *model->tokenizer(), &turn);
   WEFT_ASSIGN_OR_RETURN(const auto chat, ChatPrompt::Create(model));
   if (flags.raw || model->chat_template().empty()) {
-    return chat->encoder().encode(prompt, /*at_start=*/true);
+    turn.tokens = chat->encoder().encode(prompt, /*at_start=*/true);
+    return turn;
   }
+  chat->SetReasoning(flags.reply);
   const ChatMessage question = {.text = prompt};
   WEFT_ASSIGN_OR_RETURN(const std::string text,
                         chat->Render(flags.system, std::span(&question, 1), /*for_answer=*/true));
-  return chat->encoder().encode(text, /*at_start=*/true);
+  turn.tokens = chat->encoder().encode(text, /*at_start=*/true);
+  chat->AddEnds(&turn);
+  chat->LimitThought(text, &turn);
+  return turn;
 }
 
 void TellWhyItEnded(const RunFlags& flags, const DoneEvent& done) {
@@ -99,11 +109,11 @@ void TellWhyItEnded(const RunFlags& flags, const DoneEvent& done) {
 Status Run(const RunFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const std::string prompt, PromptOf(flags));
   WEFT_ASSIGN_OR_RETURN(const EngineOptions options, FlaggedEngineOptions(flags.model));
-  WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
-  TurnOptions turn_options;
-  WEFT_ASSIGN_OR_RETURN(turn_options.tokens, TokensOf(flags, prompt, model));
-  ApplySamplingFlags(flags.sampling, &turn_options);
+  WEFT_ASSIGN_OR_RETURN(const TurnOptions turn_options,
+                        TurnFor(flags, prompt, found.advice, model));
   WEFT_ASSIGN_OR_RETURN(const auto turn, engine->SubmitOnce("", turn_options));
 
   std::string text;
@@ -145,6 +155,7 @@ CommandBody MakeRunCommand(CLI::App* app) {
   AddContextFlag(app, &flags->model);
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);
+  AddReplyFlags(app, &flags->reply);
   app->add_option("--system", flags->system, "System message before the question");
   app->add_flag("--raw", flags->raw,
                 "Go on with the text of the prompt, as models without a chat template do, instead "

@@ -22,14 +22,19 @@
 #include "cli/door_flags.h"
 #include "cli/duration_flag.h"
 #include "cli/model_flags.h"
+#include "cli/models_at_hand.h"
+#include "cli/ollama_flags.h"
 #include "cli/reply_flags.h"
 #include "cli/sampling_flags.h"
+#include "cli/serve_announcement.h"
 #include "cli/serve_signals.h"
 #include "cli/service_manager.h"
 #include "serve/api_anthropic.h"
 #include "serve/api_info.h"
 #include "serve/api_keys.h"
 #include "serve/api_llama.h"
+#include "serve/api_local_models.h"
+#include "serve/api_ollama.h"
 #include "serve/api_openai.h"
 #include "serve/api_responses.h"
 #include "serve/api_server.h"
@@ -71,6 +76,7 @@ struct ServeFlags {
   int grpc_port = -1;     // -1: no gRPC
   std::string grpc_host;  // empty: host
   bool grpc_open = false;
+  OllamaFlags ollama;
   std::string state_dir;
   std::string slot_save_path;
   std::string memory = "auto";
@@ -148,6 +154,7 @@ serve::HttpServerOptions ServerOptions(const ServeFlags& flags,
   options.port = flags.port;
   // One for each turn that runs or waits, for each channel, and some for all the rest.
   options.max_threads = flags.max_running + flags.max_queue + channels.all + 16;
+  options.second = OllamaListener(flags.ollama, flags.host, flags.port);
   SetLimits(flags.door, &options);
   return options;
 }
@@ -267,8 +274,9 @@ std::vector<std::string> FurtherNames(const ServeFlags& flags) {
   return {flags.aliases.begin() + 1, flags.aliases.end()};
 }
 
-serve::RequestDefaults Defaults(const ServeFlags& flags) {
-  serve::RequestDefaults defaults{.sampling = FlaggedSampling(flags.sampling),
+serve::RequestDefaults Defaults(const ServeFlags& flags, const SamplingAdvice& of_model) {
+  serve::RequestDefaults defaults{.sampling = SamplingWith(flags.sampling, of_model),
+                                  .advice = AdviceWith(flags.sampling, of_model),
                                   .end_loops = flags.sampling.end_loops,
                                   .strict_model_name = flags.strict_model_name,
                                   .lenient_tool_calls = flags.tool_calls == "lenient",
@@ -292,21 +300,24 @@ Status Serve(const ServeFlags& flags) {
   engine_options.max_sessions_per_domain = SessionsPerKey(flags.door, keys, flags.max_sessions);
   WEFT_ASSIGN_OR_RETURN(std::string template_source, TemplateSource(flags));
   // Before anybody is told that there is a server.
-  WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const FlaggedModel model, OpenFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto signals, ServeSignals::Create());
 
   LoadOutcome outcome;
-  serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, file); },
+  serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, model.file); },
                          .engine = engine_options,
                          .template_source = std::move(template_source),
-                         .model_id = flags.aliases.empty() ? "" : flags.aliases[0],
-                         .defaults = Defaults(flags),
+                         .model_id = flags.aliases.empty() ? model.name : flags.aliases[0],
+                         .defaults = Defaults(flags, model.advice),
                          .loaded =
                              [&](const Status& status) {
                                outcome.Set(status);
                                signals->Tell();
                              }});
   serve::Router router;
+  serve::RegisterLocalModelsApi(router, [&flags, served = model.file->path()] {
+    return ModelsAtHand(flags.model.models_folder, served, AddressFlags(flags.host, flags.port));
+  });
   serve::RegisterServerApi(router, host,
                            {.metrics = flags.door.metrics == "on", .slots = !flags.door.no_slots});
   serve::RegisterSlotsApi(router, host, flags.slot_save_path);
@@ -318,16 +329,14 @@ Status Serve(const ServeFlags& flags) {
   serve::RegisterResponsesApi(router, host);
   serve::RegisterChannelApi(router, host, channels);
   if (!flags.door.no_ui) serve::RegisterPage(router);
+  serve::RegisterOllamaApi(router, host, PullForOllama(flags.model.models_folder));
   serve::FrontDoor door(std::move(door_options), &router, &host);
   WEFT_ASSIGN_OR_RETURN(const auto server,
                         serve::HttpServer::Start(ServerOptions(flags, channels), door.Hooks()));
-  const bool is_ipv6 = flags.host.find(':') != flags.host.npos;
-  std::fprintf(stderr, "listening on http://%s%s%s:%d\n", is_ipv6 ? "[" : "", flags.host.c_str(),
-               is_ipv6 ? "]" : "", server->port());
-  WarnWhenOpenToAll(flags);
   host.StartLoading();
 
   std::unique_ptr<serve::GrpcServer> grpc;
+  std::optional<Announcement> entry;
   serve::PromptLog prompt_log(serve::LogLine);
   bool told_failure = false;
   while (true) {
@@ -343,6 +352,7 @@ Status Serve(const ServeFlags& flags) {
       TellFailure(host, &told_failure);
       TellLongPrompts(&host, &prompt_log);
       CloseExpiredSessions(flags, &host);
+      if (entry) entry->Update();
       continue;
     }
     WEFT_RETURN_IF_ERROR(outcome.status());
@@ -350,7 +360,14 @@ Status Serve(const ServeFlags& flags) {
     if (flags.grpc_port >= 0) {
       WEFT_ASSIGN_OR_RETURN(grpc, serve::GrpcServer::Start(&host, &keys, GrpcOptions(flags)));
     }
+    entry.emplace(host, HttpAddress(flags.host, server->port()));
+    if (server->second_port() != 0) {
+      std::fprintf(stderr, "listening on http://127.0.0.1:%d for clients of Ollama\n",
+                   server->second_port());
+    }
+    WarnWhenOpenToAll(flags);
     LogReady(host, start_us);
+    LogSampling(flags.sampling.said, model);
   }
   if (!outcome.ended()) {
     // Loading cannot be cut short, and there is nothing yet that could be lost.
@@ -364,6 +381,7 @@ Status Serve(const ServeFlags& flags) {
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   AddModelFlag(app, &flags->model);
+  AddOrBuiltInFlag(app, &flags->model);
   app->add_option("--host", flags->host, "Address to listen on; 0.0.0.0 is every one")
       ->capture_default_str();
   app->add_option("--port", flags->port, "Port to listen on (0: any that is free)")
@@ -381,9 +399,11 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
                 "Ask for no key over gRPC, for gateways on this machine that send none; only "
                 "where the address of gRPC is 127.0.0.1 or another of this machine alone")
       ->needs(grpc_port);
-  app->add_option("--alias", flags->aliases,
-                  "Name of the model for clients (default: its own); further ones, behind commas, "
-                  "are known too")
+  AddOllamaFlags(app, &flags->ollama);
+  app->add_option(
+         "--alias", flags->aliases,
+         "Name of the model for clients (default: the one that -m has for it, of a file its "
+         "own); further ones, behind commas, are known too")
       ->delimiter(',');
   app->add_option("-n,--n-predict,--predict", flags->n_predict,
                   "Tokens to generate where a request and its API do not say (-1: until the model "
@@ -471,15 +491,17 @@ CommandBody MakeServeCommand(CLI::App* app) {
   auto flags = std::make_shared<ServeFlags>();
   AddServeFlags(app, flags.get());
   app->footer(
-      "\nSpeaks OpenAI's chat completions, completions and responses, Anthropic's messages, and\n"
-      "llama-server's own routes. GET /health answers 200 once the model is ready, GET /metrics\n"
-      "has numbers for Prometheus, /v1/sessions (or 'weft sessions') the conversations by name.\n"
+      "\nSpeaks OpenAI's chat completions, completions and responses, Anthropic's messages,\n"
+      "Ollama's API and llama-server's own routes. GET /health answers 200 once the model is\n"
+      "ready, GET /metrics has numbers for Prometheus, /v1/sessions (or 'weft sessions') the\n"
+      "conversations by name.\n"
       "The address itself is a page for a browser: conversations side by side, and the engine.\n"
       "SIGTERM and SIGINT let running turns finish and keep named sessions in --state-dir, and so\n"
       "does closing the terminal; SIGHUP reads the --api-key-file anew.\n\n"
       "Examples:\n"
       "  weft serve -m model.gguf --state-dir ~/.weft\n"
       "  weft serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt --max-running 64\n"
+      "  weft serve -m model.gguf --ollama --alias llama3.2    # programs that look for Ollama\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\",\n"
       "       \"content\": \"Hello\"}]}'");
   return [flags] {

@@ -7,16 +7,18 @@
 
 #include "base/strings.h"
 #include "chat/chat_format.h"
-#include "cli/box_model.h"
 #include "cli/command.h"
 #include "cli/model_finder.h"
+#include "cli/models_at_hand.h"
 #include "cli/output.h"
+#include "engine/box_model.h"
 #include "engine/memory_budget.h"
-#include "hub/catalogue.h"
 #include "hub/files.h"
 #include "hub/local_models.h"
+#include "hub/model_advice.h"
 #include "model/model_spec.h"
 #include "nlohmann/json.hpp"
+#include "serve/sampling_defaults.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::cli {
@@ -29,23 +31,6 @@ struct ShowFlags {
   std::string models_folder;
   bool json = false;
 };
-
-// What a session keeps of its last `n_tokens` tokens, keys and values as f16.
-int64_t SessionBytes(const ModelSpec& spec, int64_t n_tokens) {
-  constexpr int64_t kKvBytes = 2;
-  int64_t bytes = 0;
-  for (const KvGroup& group : spec.kv_groups) {
-    const int64_t kept = group.window > 0 ? std::min(group.window, n_tokens) : n_tokens;
-    for (const int index : group.kv_layers) {
-      const KvLayer& layer = spec.kv_layers[static_cast<size_t>(index)];
-      bytes += kept * layer.n_heads * (layer.k_dim + layer.v_dim) * kKvBytes;
-    }
-  }
-  for (const SlotState& slot : spec.slots) {
-    bytes += slot.n_floats * static_cast<int64_t>(sizeof(float));
-  }
-  return bytes;
-}
 
 struct Chat {
   bool has_template = false;
@@ -75,29 +60,6 @@ Chat ReadChat(const ModelFile& file) {
   return chat;
 }
 
-// What somebody recommends for sampling, and who: Ollama's parameters, or the catalogue.
-struct Recommended {
-  std::string by;
-  Json values = Json::object();
-};
-
-std::optional<Recommended> RecommendedFor(const hub::LocalModel& model) {
-  if (!model.parameters.empty()) {
-    Json values = Json::parse(model.parameters, nullptr, /*allow_exceptions=*/false);
-    if (values.is_object()) return Recommended{"ollama", std::move(values)};
-  }
-  const hub::CatalogueEntry* entry = hub::FindInCatalogue(hub::Catalogue(), model.name);
-  if (model.owner != hub::Owner::kWeft || entry == nullptr) return std::nullopt;
-  Recommended result{.by = "catalogue"};
-  const hub::RecommendedSampling& sampling = entry->sampling;
-  if (sampling.temperature >= 0) result.values["temperature"] = sampling.temperature;
-  if (sampling.top_p >= 0) result.values["top_p"] = sampling.top_p;
-  if (sampling.top_k >= 0) result.values["top_k"] = sampling.top_k;
-  if (sampling.min_p >= 0) result.values["min_p"] = sampling.min_p;
-  if (sampling.repeat_penalty >= 0) result.values["repeat_penalty"] = sampling.repeat_penalty;
-  return result;
-}
-
 void PrintField(std::string_view name, std::string_view value) {
   std::string line(name);
   line.resize(14, ' ');
@@ -115,10 +77,10 @@ struct Shown {
   std::string name;
   std::string where;
   std::shared_ptr<const ModelFile> file;
-  hub::ModelFacts facts;
+  ModelFacts facts;
   ModelSpec spec;
   Chat chat;
-  std::optional<Recommended> recommended;
+  hub::ModelAdvice recommended;
   int64_t budget_bytes = 0;
 
   int64_t SessionsOf(int64_t n_tokens) const {
@@ -132,6 +94,11 @@ std::vector<int64_t> Lengths(const Shown& shown) {
   const int64_t most = shown.spec.context_tokens;
   if (most <= kShort) return {most};
   return {kShort, most};
+}
+
+std::string SamplingText(const hub::ModelAdvice& recommended) {
+  const std::string by = StrJoin(recommended.by, ", ");
+  return serve::DescribeSampling({}, recommended.advice, by);
 }
 
 void PrintText(const Shown& shown) {
@@ -153,9 +120,11 @@ void PrintText(const Shown& shown) {
     PrintField("tools", chat.tools ? "in its own form" : "in the generic form");
     PrintField("reasoning", chat.reasoning ? "yes" : "no");
   }
-  if (shown.recommended) {
-    PrintField("sampling", StrCat(Printable(shown.recommended->values.dump(), 300),
-                                  ", recommended by ", shown.recommended->by));
+  PrintField("sampling", SamplingText(shown.recommended));
+  const SamplingAdvice& advice = shown.recommended.advice;
+  if (!advice.stop.empty()) PrintField("stop", Printable(Json(advice.stop).dump(), 400));
+  if (!advice.left_out.empty()) {
+    PrintField("not used", Printable(StrJoin(advice.left_out, ", "), 400));
   }
   for (const int64_t n : Lengths(shown)) {
     PrintField("memory", StrCat("a session of ", n, " tokens ", Bytes(SessionBytes(shown.spec, n)),
@@ -179,9 +148,21 @@ Json ToJson(const Shown& shown) {
                {"reasoning", shown.chat.reasoning}};
   if (!shown.chat.problem.empty()) chat["error"] = shown.chat.problem;
   json["chat"] = std::move(chat);
-  if (shown.recommended) {
-    json["sampling"] = {{"by", shown.recommended->by}, {"values", shown.recommended->values}};
+  Json values = Json::object();
+  for (const SamplingField& field : SamplingFields()) {
+    const std::optional<double>& number = shown.recommended.advice.*field.value;
+    if (!number) continue;
+    Json& value = values[std::string(field.name)];
+    if (field.is_whole) {
+      value = static_cast<int64_t>(*number);
+    } else {
+      value = *number;
+    }
   }
+  json["sampling"] = {{"by", shown.recommended.by},
+                      {"values", std::move(values)},
+                      {"stop", shown.recommended.advice.stop},
+                      {"not_used", shown.recommended.advice.left_out}};
   auto memory = Json::array();
   for (const int64_t n : Lengths(shown)) {
     memory.push_back({{"tokens", n},
@@ -214,10 +195,10 @@ StatusOr<Shown> Look(const ShowFlags& flags) {
     shown.name = model.name;
     WEFT_ASSIGN_OR_RETURN(shown.file, ModelFile::Open(model.path));
   }
-  shown.facts = hub::FactsOf(*shown.file);
+  shown.facts = FactsOf(*shown.file);
   WEFT_ASSIGN_OR_RETURN(shown.spec, BuildModelSpec(*shown.file, {}));
   shown.chat = ReadChat(*shown.file);
-  shown.recommended = RecommendedFor(model);
+  shown.recommended = hub::AdviceOf(model, *shown.file);
   shown.budget_bytes = DefaultMemoryBudget();
   return shown;
 }

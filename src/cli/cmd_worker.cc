@@ -18,8 +18,12 @@
 
 #include "base/file_descriptor.h"
 #include "base/strings.h"
+#include "chat/chat_format.h"
 #include "cli/command.h"
 #include "cli/model_flags.h"
+#include "cli/reply_flags.h"
+#include "cli/sampling_flags.h"
+#include "serve/sampling_defaults.h"
 #include "serve/worker/worker.h"
 
 namespace weft::cli {
@@ -29,6 +33,8 @@ constexpr size_t kMaxLineBytes = size_t{256} << 20;
 
 struct WorkerFlags {
   ModelFlags model;
+  SamplingFlags sampling;
+  ReplyFlags reply;
   std::string tokenizer_path;
   std::string data_path;
   int max_sessions = 16;
@@ -146,8 +152,26 @@ Status WriteLine(std::string_view line) {
   return OkStatus();
 }
 
-StatusOr<serve::WorkerOptions> WorkerOptionsOf(const WorkerFlags& flags, const Model& model) {
+// Prompts come as text: whether the model is asked to think is said in them, and nothing is left
+// to switch off but the thought itself.
+Status SetThoughtLimit(const WorkerFlags& flags, const Model& model,
+                       serve::WorkerOptions* options) {
+  options->thought_tokens = flags.reply.reasoning == "off" ? 0 : flags.reply.reasoning_budget;
+  if (options->thought_tokens < 0) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const auto chat,
+                        ChatFormat::Create(std::string(model.chat_template()), model.tokenizer()));
+  if (chat->has_reasoning()) options->thought_marks = chat->thought_marks();
+  return OkStatus();
+}
+
+StatusOr<serve::WorkerOptions> WorkerOptionsOf(const WorkerFlags& flags,
+                                               const SamplingAdvice& of_model, const Model& model) {
   serve::WorkerOptions options;
+  options.advice = AdviceWith(flags.sampling, of_model);
+  options.seed = SamplingWith(flags.sampling, of_model).seed;
+  options.ends = serve::EndsOf(of_model, *model.tokenizer());
+  options.end_loops = flags.sampling.end_loops;
+  WEFT_RETURN_IF_ERROR(SetThoughtLimit(flags, model, &options));
   options.max_sessions = flags.max_sessions;
   options.warm_resume = flags.warm_resume;
   options.tells_no_images = flags.max_image_bytes >= 0;
@@ -176,8 +200,9 @@ Status RunWorker(const WorkerFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, FlaggedEngineOptions(flags.model));
   engine_options.prefix_cache = flags.warm_resume;
   engine_options.max_sessions = std::max(engine_options.max_sessions, flags.max_sessions + 1);
-  WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model));
-  WEFT_ASSIGN_OR_RETURN(serve::WorkerOptions options, WorkerOptionsOf(flags, *model));
+  WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
+  WEFT_ASSIGN_OR_RETURN(serve::WorkerOptions options, WorkerOptionsOf(flags, found.advice, *model));
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, engine_options));
 
   serve::Worker worker(engine.get(), std::move(options), WriteLine);
@@ -238,6 +263,9 @@ CommandBody MakeWorkerCommand(CLI::App* app) {
       ->check(CLI::Range(-1, 1 << 30));
   AddComputeFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
+  // Of requests that say nothing about it.
+  AddSamplingFlags(app, &flags->sampling);
+  AddReplyFlags(app, &flags->reply);
   AddLauncherFlags(app, flags.get());
   app->footer(
       "\nReads one JSON object per line from stdin and answers on stdout, where nothing else is\n"

@@ -3,13 +3,16 @@
 #include <histedit.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
+#include <utility>
 
+#include "base/strings.h"
 #include "cli/chat_text.h"
 #include "tokenizer/unicode.h"
 
@@ -35,6 +38,8 @@ size_t ReadStdin(char* bytes, size_t size) {
 class PlainReader : public LineEditor {
  public:
   explicit PlainReader(ChatSignals* signals) : signals_(signals) {}
+
+  bool is_terminal() const override { return false; }
 
   Result Read(const std::string& prompt, std::string* line) override {
     while (true) {
@@ -69,7 +74,8 @@ class PlainReader : public LineEditor {
 
 class TerminalEditor : public LineEditor {
  public:
-  explicit TerminalEditor(ChatSignals* signals) : signals_(signals) {
+  TerminalEditor(ChatSignals* signals, Complete complete)
+      : signals_(signals), complete_(std::move(complete)) {
     // The editor turns characters into bytes by the locale; without one that knows more
     // than ASCII there is this one.
     std::setlocale(LC_CTYPE, "");
@@ -85,6 +91,10 @@ class TerminalEditor : public LineEditor {
     el_wset(editor_, EL_PROMPT, &TerminalEditor::Prompt);
     el_wset(editor_, EL_GETCFN, &TerminalEditor::ReadCharacter);
     el_wset(editor_, EL_HIST, history_w, history_);
+    el_wset(editor_, EL_ADDFN, L"weft-paste", L"Take what is pasted", &TerminalEditor::Paste);
+    el_wset(editor_, EL_BIND, L"\\e[200~", L"weft-paste", nullptr);
+    el_wset(editor_, EL_ADDFN, L"weft-complete", L"Complete", &TerminalEditor::CompleteWord);
+    el_wset(editor_, EL_BIND, L"^I", L"weft-complete", nullptr);
     el_source(editor_, nullptr);
   }
 
@@ -93,13 +103,17 @@ class TerminalEditor : public LineEditor {
     history_wend(history_);
   }
 
+  bool is_terminal() const override { return true; }
+
   Result Read(const std::string& prompt, std::string* line) override {
     prompt_ = Widen(prompt);
     interruption_.reset();
     // Before the prompt, so that a key pressed at once is read as it is at any other time.
     el_wset(editor_, EL_PREP_TERM, 1);
+    TellTerminal(kMarkPastes);
     int n = 0;
     const wchar_t* const text = el_wgets(editor_, &n);
+    TellTerminal(kMarkNoPastes);
     if (interruption_.has_value() || text == nullptr || n <= 0) {
       el_reset(editor_);
       std::fputc('\n', stdout);
@@ -107,9 +121,8 @@ class TerminalEditor : public LineEditor {
       return interruption_.value_or(Result::kEnd);
     }
     line->clear();
-    for (int i = 0; i < n && text[i] != L'\n'; ++i) {
-      AppendUtf8(static_cast<char32_t>(text[i]), line);
-    }
+    if (text[n - 1] == L'\n') --n;
+    for (int i = 0; i < n; ++i) AppendUtf8(static_cast<char32_t>(text[i]), line);
     if (line->find_first_not_of(" \t") != line->npos) {
       HistEventW event;
       history_w(history_, &event, H_ENTER, text);
@@ -119,6 +132,13 @@ class TerminalEditor : public LineEditor {
 
  private:
   static constexpr int kHistoryLines = 1000;
+  // Has the terminal put marks around what is pasted.
+  static constexpr char kMarkPastes[] = "\033[?2004h", kMarkNoPastes[] = "\033[?2004l";
+
+  static void TellTerminal(const char* text) {
+    std::fputs(text, stdout);
+    std::fflush(stdout);
+  }
 
   static TerminalEditor* Of(EditLine* editor) {
     void* self = nullptr;
@@ -136,6 +156,60 @@ class TerminalEditor : public LineEditor {
       text.remove_prefix(c.bytes);
     }
     return wide;
+  }
+
+  // Everything up to the mark of its end: line ends as one knows them, nothing to obey.
+  static unsigned char Paste(EditLine* editor, wint_t) {
+    static constexpr std::wstring_view kEnd = L"\033[201~";
+    std::wstring pasted;
+    wchar_t c;
+    while (!pasted.ends_with(kEnd)) {
+      if (ReadCharacter(editor, &c) != 1) return CC_EOF;
+      pasted += c;
+    }
+    pasted.erase(pasted.size() - kEnd.size());
+    std::wstring text;
+    for (size_t i = 0; i < pasted.size(); ++i) {
+      if (pasted[i] == L'\r') {
+        text += L'\n';
+        if (i + 1 < pasted.size() && pasted[i + 1] == L'\n') ++i;
+      } else if (pasted[i] == L'\t') {
+        text += L"    ";  // the editor would show it as it stands, and the cursor elsewhere
+      } else if (pasted[i] >= L' ' || pasted[i] == L'\n') {
+        text += pasted[i];
+      }
+    }
+    // Who pastes a line with its end wants to see it before it is said.
+    while (text.ends_with(L'\n')) text.pop_back();
+    el_winsertstr(editor, text.c_str());
+    return CC_REFRESH;
+  }
+
+  static unsigned char CompleteWord(EditLine* editor, wint_t) {
+    TerminalEditor* const self = Of(editor);
+    const LineInfoW* const info = el_wline(editor);
+    std::string line;
+    for (const wchar_t* c = info->buffer; c != info->cursor; ++c) {
+      AppendUtf8(static_cast<char32_t>(*c), &line);
+    }
+    const ChatCompletions found = self->complete_(line);
+    if (found.candidates.empty()) return CC_ERROR;
+    std::string common = found.candidates[0];
+    for (const std::string& candidate : found.candidates) {
+      size_t n = 0;
+      while (n < common.size() && n < candidate.size() && common[n] == candidate[n]) ++n;
+      while (n < common.size() && (common[n] & 0xc0) == 0x80) --n;  // not within a character
+      common.resize(n);
+    }
+    std::string more = common.substr(std::min(common.size(), line.size() - found.begin));
+    if (found.candidates.size() == 1) more += ' ';
+    if (!more.empty()) {
+      el_winsertstr(editor, Widen(more).c_str());
+      return CC_REFRESH;
+    }
+    std::fprintf(stdout, "\n%s\n", ForTerminal(StrJoin(found.candidates, "  ")).c_str());
+    std::fflush(stdout);
+    return CC_REDISPLAY;
   }
 
   // The editor's source of characters: 1 for one, 0 at the end, -1 when interrupted.
@@ -171,6 +245,7 @@ class TerminalEditor : public LineEditor {
   }
 
   ChatSignals* const signals_;
+  const Complete complete_;
   EditLine* editor_ = nullptr;
   HistoryW* history_ = nullptr;
   std::wstring prompt_;
@@ -179,9 +254,9 @@ class TerminalEditor : public LineEditor {
 
 }  // namespace
 
-std::unique_ptr<LineEditor> LineEditor::Create(ChatSignals* signals) {
+std::unique_ptr<LineEditor> LineEditor::Create(ChatSignals* signals, Complete complete) {
   if (isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) {
-    return std::make_unique<TerminalEditor>(signals);
+    return std::make_unique<TerminalEditor>(signals, std::move(complete));
   }
   return std::make_unique<PlainReader>(signals);
 }

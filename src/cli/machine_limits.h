@@ -42,6 +42,9 @@ double DecodeLimit(const ModelCost& cost, const MachineLimits& limits, double ro
 // The same for a prompt, of whose tokens, but for the last, only the state is wanted.
 double PromptLimit(const ModelCost& cost, const MachineLimits& limits);
 
+// What this process has in memory now, mapped files included where they were touched.
+int64_t ResidentBytes();
+
 }  // namespace weft::cli
 
 #endif  // WEFT_CLI_MACHINE_LIMITS_H_

@@ -21,7 +21,6 @@ namespace weft::cli {
 namespace {
 
 constexpr int kOk = 0;
-constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
 
 // A command's status; memory that is not there is an error like any other.
@@ -97,7 +96,7 @@ int Main(int argc, char** argv) {
     const Status status = RunBody(body);
     if (status.ok()) return kOk;
     PrintLastWord(Message(status));
-    return kFailed;
+    return ExitCodeOf(status);
   }
   std::fputs("weft: say which command; 'weft --help' lists them\n", stderr);
   return kWrongUsage;

@@ -9,9 +9,10 @@
 
 #include "backend/backend.h"
 #include "base/mapped_file.h"
-#include "cli/box_model.h"
 #include "cli/model_finder.h"
+#include "engine/box_model.h"
 #include "engine/kv_type.h"
+#include "hub/model_advice.h"
 #include "model/model_spec.h"
 
 namespace weft::cli {
@@ -50,6 +51,12 @@ void AddModelFlag(CLI::App* app, ModelFlags* flags) {
   AddModelsFolderFlag(app, &flags->models_folder);
 }
 
+void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags) {
+  app->add_flag("--or-built-in", flags->or_built_in,
+                "Where the model is not here and cannot be loaded, say why and take the one that "
+                "is built in");
+}
+
 void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   std::vector<std::string> backends;
   for (const std::string_view name : BackendNames()) backends.emplace_back(name);
@@ -71,16 +78,44 @@ void AddContextFlag(CLI::App* app, ModelFlags* flags) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
 }
 
-StatusOr<std::string> FindFlaggedModel(const ModelFlags& flags) {
-  if (flags.path.empty()) return std::string();
-  // Most often it is a file, for which nobody needs to look elsewhere.
-  if (access(flags.path.c_str(), F_OK) == 0) return flags.path;
-  return ModelFinder(flags.models_folder).Find(flags.path);
+namespace {
+
+StatusOr<FlaggedModel> OpenNamedModel(const ModelFlags& flags) {
+  FlaggedModel model;
+  hub::LocalModel local;
+  if (flags.path.empty()) {
+    WEFT_ASSIGN_OR_RETURN(model.file, OpenBoxModel());
+  } else if (access(flags.path.c_str(), F_OK) == 0) {
+    // Most often it is a file, for which nobody needs to look elsewhere.
+    WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(flags.path));
+  } else {
+    ModelFinder finder(flags.models_folder);
+    WEFT_ASSIGN_OR_RETURN(const std::string path, finder.Find(flags.path));
+    WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(path));
+    if (flags.path.find("://") == flags.path.npos) model.name = flags.path;
+    // Now that it is here.
+    if (auto found = finder.source().FindLocal(flags.path); found.ok()) local = *std::move(found);
+  }
+  hub::ModelAdvice advice = hub::AdviceOf(local, *model.file);
+  model.advice = std::move(advice.advice);
+  model.advice_by = StrJoin(advice.by, ", ");
+  return model;
+}
+
+}  // namespace
+
+StatusOr<FlaggedModel> OpenFlaggedModel(const ModelFlags& flags) {
+  auto model = OpenNamedModel(flags);
+  if (model.ok() || !flags.or_built_in) return model;
+  std::fprintf(stderr, "weft: the model in the box answers, as %s cannot be had: %s\n",
+               Printable(flags.path, 200).c_str(),
+               Printable(Message(model.status()), 1000).c_str());
+  return OpenNamedModel({});
 }
 
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(const std::string path, FindFlaggedModel(flags));
-  return path.empty() ? OpenBoxModel() : ModelFile::Open(path);
+  WEFT_ASSIGN_OR_RETURN(FlaggedModel model, OpenFlaggedModel(flags));
+  return std::move(model.file);
 }
 
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags) {

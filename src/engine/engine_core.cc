@@ -17,19 +17,6 @@ namespace {
 
 std::atomic<uint16_t> next_engine_tag{1};
 
-void AddDiskStats(const DiskTier::Stats& disk, EngineStats* stats) {
-  stats->disk_bytes = disk.bytes;
-  stats->disk_pending += disk.writes_under_way;
-  stats->disk_budget_bytes = disk.budget_bytes;
-  stats->disk_blocks = disk.blocks;
-  stats->disk_read_bytes = disk.read_bytes;
-  stats->disk_written_bytes = disk.written_bytes;
-  stats->disk_skipped_bytes = disk.skipped_bytes;
-  stats->disk_evicted_blocks = disk.evicted_blocks;
-  stats->disk_damaged_blocks = disk.damaged_blocks;
-  stats->disk_failed_writes = disk.failed_writes;
-}
-
 }  // namespace
 
 std::string_view NameOf(SessionState state) {

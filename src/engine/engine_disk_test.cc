@@ -84,6 +84,18 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineDiskTest,
                                            "recurrent-gemma3"),
                          kNameOfModel);
 
+// Also not while it is being written.
+TEST_P(EngineDiskTest, WhatIsKeptForTheDiskIsSharedWithNobody) {
+  auto engine = Start();
+  const SessionId session = NewSession(engine.get(), "s");
+  RunTurn(engine.get(), session, turns_[0]);
+  do {
+    EXPECT_EQ(engine->Inspect(session)->shared_pages, 0);
+    EXPECT_EQ(engine->Inspect(session)->shared_with, 0);
+  } while (engine->Stats().disk_pending > 0);
+  EXPECT_OK(engine->CheckIntegrity());
+}
+
 TEST_P(EngineDiskTest, ASessionAndItsForksAreWarmAfterACrash) {
   const auto alone = Alone(turns_);
   InACrash([&](Engine* engine) {

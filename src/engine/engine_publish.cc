@@ -17,6 +17,19 @@ constexpr int64_t kPublishEveryUs = 20'000;
 constexpr size_t kStalePlacesAtOnce = 64;
 constexpr size_t kStalePlacesWhenIdle = 1024;
 
+void AddDiskStats(const DiskTier::Stats& disk, EngineStats* stats) {
+  stats->disk_bytes = disk.bytes;
+  stats->disk_pending += disk.writes_under_way;
+  stats->disk_budget_bytes = disk.budget_bytes;
+  stats->disk_blocks = disk.blocks;
+  stats->disk_read_bytes = disk.read_bytes;
+  stats->disk_written_bytes = disk.written_bytes;
+  stats->disk_skipped_bytes = disk.skipped_bytes;
+  stats->disk_evicted_blocks = disk.evicted_blocks;
+  stats->disk_damaged_blocks = disk.damaged_blocks;
+  stats->disk_failed_writes = disk.failed_writes;
+}
+
 }  // namespace
 
 void EngineCore::Touch(Session* session) {
@@ -31,6 +44,7 @@ void EngineCore::Put(Session* session) {
   if (session->holds_for_disk) return;
   const SessionInfo info = InfoOf(*session);
   session->published_shared_pages = info.shared_pages;
+  session->published_shared_with = info.shared_with;
   view_->Put(info, session->state == SessionState::kRunning ? 0 : session->last_used_us);
 }
 
@@ -40,7 +54,9 @@ void EngineCore::PutStalePlaces() {
     if (++next_stale_place_ >= sessions_.n_places()) next_stale_place_ = 0;
     Session* const session = sessions_.At(next_stale_place_);
     if (session == nullptr) continue;
-    if (memory_->SharedPagesOf(*session) != session->published_shared_pages) Put(session);
+    const StateMemory::Sharing published = {session->published_shared_pages,
+                                            session->published_shared_with};
+    if (memory_->SharingOf(*session) != published) Put(session);
   }
 }
 
@@ -94,7 +110,9 @@ SessionInfo EngineCore::InfoOf(const Session& session) const {
   info.note = session.note;
   info.n_computed = session.computed;
   info.pages = memory_->PagesOf(session);
-  info.shared_pages = memory_->SharedPagesOf(session);
+  const StateMemory::Sharing sharing = memory_->SharingOf(session);
+  info.shared_pages = sharing.pages;
+  info.shared_with = sharing.sessions;
   info.state_bytes = memory_->BytesOf(session);
   info.slot_bytes = memory_->SlotBytesOf(session);
   info.saved = session.saved;

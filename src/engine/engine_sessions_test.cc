@@ -89,6 +89,36 @@ TEST(EngineSessionsTest, TwoEnginesOnTwoModelsAtOnceSayWhatEachSaysAlone) {
   EXPECT_EQ(together, alone);
 }
 
+// What the prefix cache keeps is nobody's conversation.
+TEST(EngineSessionsTest, PagesAreSharedWithConversationsOnly) {
+  for (const char* architecture : {"llama", "gemma3"}) {
+    auto engine = StartEngine(SmallEngine(), TinyModel(architecture));
+    const auto sharing = [&](SessionId id) {
+      const auto info = engine->Inspect(id);
+      return std::pair(info->shared_pages > 0, info->shared_with);
+    };
+    const auto becomes = [&](SessionId id, int64_t with) {
+      return Eventually([&] { return sharing(id) == std::pair(with > 0, with); });
+    };
+    const SessionId trunk = NewSession(engine.get(), "trunk");
+    RunTurn(engine.get(), trunk, Greedy(RandomTokens(70, 1), 5));
+    ASSERT_GT(engine->Stats().pages_in_index, 0);
+    EXPECT_EQ(sharing(trunk), std::pair(false, int64_t{0}));
+    // One that says the same finds it in the cache.
+    const SessionId twin = NewSession(engine.get(), "twin");
+    RunTurn(engine.get(), twin, Greedy(RandomTokens(70, 1), 1));
+    EXPECT_EQ(sharing(twin), std::pair(true, int64_t{1}));
+    EXPECT_TRUE(becomes(trunk, 1));
+    const auto fork = engine->Fork(trunk, 70, {.name = "fork"});
+    ASSERT_TRUE(fork.ok()) << fork.status();
+    EXPECT_TRUE(becomes(*fork, 2) && becomes(trunk, 2) && becomes(twin, 2));
+    EXPECT_OK(engine->Close(*fork, true));
+    EXPECT_OK(engine->Close(twin, true));
+    EXPECT_TRUE(becomes(trunk, 0));
+    EXPECT_OK(engine->CheckIntegrity());
+  }
+}
+
 TEST(EngineSessionsTest, AForkSharesPagesAndGoesItsOwnWay) {
   for (const char* architecture : {"llama", "gemma3", "recurrent-llama", "recurrent-gemma3"}) {
     auto engine = StartEngine(SmallEngine(), TinyModel(architecture));
@@ -101,6 +131,7 @@ TEST(EngineSessionsTest, AForkSharesPagesAndGoesItsOwnWay) {
     EXPECT_EQ(engine->Stats().pages_used, pages) << "a fork costs no page";
     EXPECT_EQ(engine->Stats().pages_copied, 0);
     EXPECT_GT(engine->Inspect(*fork)->shared_pages, 0);
+    EXPECT_EQ(engine->Inspect(*fork)->shared_with, 1);
     const TurnOptions second = Greedy(RandomTokens(10, 2), 20);
     const auto forked = RunTurn(engine.get(), *fork, second);
     // What the fork says equals a session that was told the same from the start.

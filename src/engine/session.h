@@ -53,9 +53,9 @@ struct Session {
     return state == SessionState::kParked ? saved_tokens : static_cast<int64_t>(tokens.size());
   }
 
-  // The published view of it is of before its last change; how many shared pages it shows.
+  // The published view of it is of before its last change; what it shows of sharing.
   bool is_touched = false;
-  int64_t published_shared_pages = 0;
+  int64_t published_shared_pages = 0, published_shared_with = 0;
   // Where it is among those that nobody uses, and whether that is to be worked out anew.
   // IdleSessions alone writes and reads these.
   struct IdlePlace {

@@ -111,6 +111,7 @@ void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
   (*holder)->holds_for_disk = true;
   (*holder)->tokens.assign(session.tokens.begin(), session.tokens.begin() + n_tokens);
   memory_->Share(session, n_tokens, *holder);
+  memory_->CountAsKeeper(**holder, 1);
   job->n_tokens = (*holder)->computed;
   job->holder = (*holder)->id;
   holding_.insert(job->number);
@@ -118,6 +119,7 @@ void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
 
 void StateKeeper::LetGo(Job* job) {
   if (Session* const holder = sessions_->Find(job->holder)) {
+    memory_->CountAsKeeper(*holder, -1);
     memory_->Drop(holder);
     sessions_->Remove(holder);
   }

@@ -55,6 +55,7 @@ StateMemory::StateMemory(const ModelSpec& spec, Executor* executor, const Option
   }
   index_ = std::make_unique<PrefixIndex>(std::move(index));
   grown_.resize(n_groups());
+  keepers_.resize(n_groups());
 }
 
 StatusOr<std::unique_ptr<StateMemory>> StateMemory::Create(const ModelSpec& spec,

@@ -93,12 +93,20 @@ class StateMemory {
   Status EvictFor(const Session& session, int64_t n);
   // Bytes that a session of `n_tokens` cannot do without while its last one is computed.
   int64_t LeastBytes(int64_t n_tokens) const;
-  // Bytes of the session's pages and slot, shared or not; and how many pages, and how
-  // many of them others hold too.
+  // Bytes of the session's pages and slot, shared or not; and how many pages.
   int64_t BytesOf(const Session& session) const;
   int64_t SlotBytesOf(const Session& session) const;
   int64_t PagesOf(const Session& session) const;
-  int64_t SharedPagesOf(const Session& session) const;
+  // How many of them other sessions hold too, and how many others hold the one that most do.
+  struct Sharing {
+    int64_t pages = 0;
+    int64_t sessions = 0;
+    bool operator==(const Sharing&) const = default;
+  };
+  Sharing SharingOf(const Session& session) const;
+  // The session is nobody's conversation: what it holds counts as shared with nobody, until it
+  // is told again with -1. REQUIRES: its pages stay what they are meanwhile.
+  void CountAsKeeper(const Session& session, int32_t n);
 
   // --- in and out, for session files ----------------------------------------------
   struct GroupPages {
@@ -212,6 +220,7 @@ class StateMemory {
   std::vector<GroupShape> shapes_;
   std::vector<std::unique_ptr<PagePool>> pools_;  // one per group
   std::vector<int64_t> grown_;                    // per group: pages that the backend has
+  std::vector<std::vector<int32_t>> keepers_;     // per group and page: CountAsKeeper
   std::unique_ptr<SlotPool> slots_;               // null without recurrent state
   int64_t grown_slots_ = 0;
   int64_t checkpoint_tokens_ = 0;  // a multiple of page_tokens(); 0 without recurrent state

@@ -1,4 +1,5 @@
 // What the memory of sessions is used for, and whether the books are right.
+#include <algorithm>
 #include <numeric>
 
 #include "engine/state_memory.h"
@@ -23,10 +24,31 @@ int64_t StateMemory::PagesOf(const Session& session) const {
   return pages;
 }
 
-int64_t StateMemory::SharedPagesOf(const Session& session) const {
-  int64_t pages = 0;
-  for (const PageTable& table : session.tables) pages += table.SharedPages();
-  return pages;
+StateMemory::Sharing StateMemory::SharingOf(const Session& session) const {
+  Sharing sharing;
+  for (size_t g = 0; g < session.tables.size(); ++g) {
+    const PageTable& table = session.tables[g];
+    for (const PageId page : table.pages().subspan(static_cast<size_t>(table.first_present()))) {
+      const auto i = static_cast<size_t>(page);
+      const int32_t kept = i < keepers_[g].size() ? keepers_[g][i] : 0;
+      const int64_t others = pools_[g]->use_count(page) - index_->HoldersOf(g, page) - kept - 1;
+      if (others <= 0) continue;
+      ++sharing.pages;
+      sharing.sessions = std::max(sharing.sessions, others);
+    }
+  }
+  return sharing;
+}
+
+void StateMemory::CountAsKeeper(const Session& session, int32_t n) {
+  for (size_t g = 0; g < session.tables.size(); ++g) {
+    const PageTable& table = session.tables[g];
+    for (const PageId page : table.pages().subspan(static_cast<size_t>(table.first_present()))) {
+      const auto i = static_cast<size_t>(page);
+      if (keepers_[g].size() <= i) keepers_[g].resize(i + 1);
+      keepers_[g][i] += n;
+    }
+  }
 }
 
 int64_t StateMemory::page_bytes() const {

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/sampling_advice.h"
+
 namespace weft::hub {
 
 // Where an entry's file comes from.
@@ -22,15 +24,6 @@ struct CatalogueSource {
   int64_t n_bytes = 0;  // of all packages, at most
 };
 
-// Recommended by the model's makers. Negative: nothing is said.
-struct RecommendedSampling {
-  double temperature = -1;
-  double top_p = -1;
-  int top_k = -1;
-  double min_p = -1;
-  double repeat_penalty = -1;
-};
-
 struct CatalogueEntry {
   std::string name;   // "smollm2"
   std::string about;  // one line
@@ -39,7 +32,7 @@ struct CatalogueEntry {
   int64_t n_bytes = 0;
   std::string sha256;
   std::vector<CatalogueSource> sources;  // tried in order
-  RecommendedSampling sampling;
+  SamplingAdvice sampling;               // of the model's makers
 };
 
 std::span<const CatalogueEntry> Catalogue();

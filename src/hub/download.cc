@@ -41,6 +41,11 @@ int64_t SizeOf(const std::string& path) {
 
 std::string FolderOf(const std::string& path) { return fs::path(path).parent_path().string(); }
 
+Status CheckWanted(const LoadHooks& hooks) {
+  if (!hooks.is_cancelled || !hooks.is_cancelled()) return OkStatus();
+  return Cancelled("nobody waits for the model any more; what has arrived is kept");
+}
+
 // The gathering file and what is known of it. Add is called with bytes in their order.
 class Gathering : public HttpSink {
  public:
@@ -82,7 +87,10 @@ class Gathering : public HttpSink {
 };
 
 void Gathering::Tell(Progress::Stage stage) const {
-  if (hooks_.progress) hooks_.progress({stage, wanted_.name, have_, total_});
+  if (!hooks_.progress) return;
+  const Checksum& checksum = wanted_.checksum;
+  hooks_.progress({stage, wanted_.name, have_, total_,
+                   checksum.kind == DigestKind::kSha256 ? checksum.hex : ""});
 }
 
 Status Gathering::Open() {
@@ -187,7 +195,7 @@ Status Gathering::Add(std::span<const std::byte> bytes) {
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   Tell(Progress::Stage::kLoading);
-  return OkStatus();
+  return CheckWanted(hooks_);
 }
 
 Status Gathering::Sync() {
@@ -245,6 +253,7 @@ Status Fill(const HttpClient& http, const LoadHooks& hooks, const WantedFile& wa
     fruitless = file->have() > most ? 0 : fruitless + 1;
     most = std::max(most, file->have());
     if (fruitless >= hooks.most_tries) return status;
+    WEFT_RETURN_IF_ERROR(CheckWanted(hooks));
     hooks.sleep(PauseMs(fruitless, head));
   }
   return OkStatus();
@@ -311,6 +320,7 @@ StatusOr<FileDescriptor> LockFile(const std::string& path, const LoadHooks& hook
     while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, path);
       if (waiting) waiting();
+      WEFT_RETURN_IF_ERROR(CheckWanted(hooks));
       hooks.sleep(kWaitMs);
     }
     // Other tools remove the file with their lock: then this lock is of a file without a name.

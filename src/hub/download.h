@@ -32,6 +32,7 @@ struct Progress {
   std::string name;  // of the file, as a person knows it
   int64_t done_bytes = 0;
   int64_t total_bytes = 0;
+  std::string sha256;  // of the whole, where that is known
 };
 
 // What is different in tests. All may be called from the thread that loads.
@@ -40,6 +41,8 @@ struct LoadHooks {
   // Bytes that a file in this folder can still take.
   std::function<StatusOr<int64_t>(const std::string& folder)> free_bytes;
   std::function<void(int ms)> sleep;
+  // Whether nobody wants the file any more: what has arrived of it stays. May be empty.
+  std::function<bool()> is_cancelled;
   // Tries in a row that bring nothing, before an error is told.
   int most_tries = 5;
   // Where pip may draw its own progress; -1: nowhere.

@@ -96,6 +96,24 @@ TEST_F(DownloadTest, ACutAnywhereIsGoneOnFrom) {
   EXPECT_GT(firsts.size(), 90u) << "it went on by ranges";
 }
 
+TEST_F(DownloadTest, EndsWhenNobodyWantsIt) {
+  TinyHttpServer server([&](const TinyRequest& request) { return HttpFile(request, file_); });
+  int64_t arrived = 0;
+  std::string digest;
+  hooks_.progress = [&](const Progress& progress) {
+    arrived = progress.done_bytes;
+    digest = progress.sha256;
+  };
+  hooks_.is_cancelled = [&] { return arrived > 0; };
+  EXPECT_EQ(Load(server).code(), StatusCode::kCancelled);
+  EXPECT_FALSE(IsThere());
+  EXPECT_EQ(server.n_requests(), 1);
+  EXPECT_EQ(digest, Sha256Hex(file_));
+  hooks_.is_cancelled = {};
+  EXPECT_EQ(Load(server), OkStatus());
+  EXPECT_TRUE(IsRight());
+}
+
 TEST_F(DownloadTest, WithoutRangesItBeginsAnew) {
   int n = 0;
   TinyHttpServer server([&](const TinyRequest&) {

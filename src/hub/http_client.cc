@@ -129,6 +129,11 @@ size_t TakeBody(char* data, size_t, size_t n, void* user) {
   return exchange->status.ok() ? n : 0;
 }
 
+// Not 0: the transfer ends.
+int LookWhetherWanted(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<const HttpOptions*>(user)->is_cancelled() ? 1 : 0;
+}
+
 Status TransportError(CURLcode code, const std::string& url, const HttpOptions& options) {
   const std::string host = Printable(HostOf(url), 200);
   const char* const reason = curl_easy_strerror(code);
@@ -141,6 +146,8 @@ Status TransportError(CURLcode code, const std::string& url, const HttpOptions& 
       return Unavailable("cannot reach ", host, " (", reason,
                          "): check the network and the proxy (https_proxy); 'weft list' shows the "
                          "models that are here already");
+    case CURLE_ABORTED_BY_CALLBACK:
+      return Cancelled("nobody waits for ", host, " any more; what has arrived is kept");
     case CURLE_OPERATION_TIMEDOUT:
       return DeadlineExceeded(host, " has sent next to nothing for ", options.stall_s,
                               " seconds: try again, what has arrived is kept");
@@ -184,6 +191,11 @@ void SetUp(const HttpOptions& options, const HttpRequest& request, const std::st
     (void)headers->release();
     headers->reset(longer);
   };
+  if (options.is_cancelled) {
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, &LookWhetherWanted);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &options);
+  }
   if (!request.accept.empty()) add("Accept: " + request.accept);
   if (!request.token.empty() && OriginOf(url) == OriginOf(request.url)) {
     add("Authorization: Bearer " + request.token);

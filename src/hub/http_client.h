@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -25,6 +26,8 @@ struct HttpOptions {
   // A transfer slower than so many bytes in a second, for so many seconds, is given up.
   int stall_bytes_per_s = 128;
   int stall_s = 60;
+  // Asked about every second; a transfer that nobody wants is CANCELLED. May be empty.
+  std::function<bool()> is_cancelled;
 };
 
 struct HttpRequest {

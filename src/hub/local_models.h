@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "formats/model_file.h"
+#include "formats/model_facts.h"
 #include "hub/model_name.h"
 #include "hub/places.h"
 
@@ -49,15 +49,6 @@ std::vector<size_t> MatchLocalModels(std::span<const LocalModel> all, std::strin
 int FindOfRepo(std::span<const LocalModel> all, const HubName& name);
 int FindOfOllama(std::span<const LocalModel> all, const OllamaName& name);
 
-// What a model's head tells.
-struct ModelFacts {
-  std::string title;  // general.name; empty: it has none
-  std::string architecture;
-  std::string quantization;
-  int64_t context_tokens = 0;
-  int64_t n_parameters = 0;
-};
-ModelFacts FactsOf(const ModelFile& file);
 StatusOr<ModelFacts> ReadModelFacts(const std::string& path);
 
 }  // namespace weft::hub

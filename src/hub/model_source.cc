@@ -109,11 +109,19 @@ Status CheckUnique(std::span<const LocalModel> all, const std::vector<size_t>& m
                          ": say more of the name");
 }
 
+HttpOptions UntilCancelled(HttpOptions http, const LoadHooks& hooks) {
+  http.is_cancelled = hooks.is_cancelled;
+  return http;
+}
+
 }  // namespace
 
 ModelSource::ModelSource(Places places, LoadHooks hooks, const HttpOptions& http,
                          std::span<const CatalogueEntry> catalogue)
-    : places_(std::move(places)), hooks_(std::move(hooks)), http_(http), catalogue_(catalogue) {}
+    : places_(std::move(places)),
+      hooks_(std::move(hooks)),
+      http_(UntilCancelled(http, hooks_)),
+      catalogue_(catalogue) {}
 
 StatusOr<ModelName> ModelSource::Parse(std::string_view what) const {
   return ParseModelName(what, places_.hub_endpoint);

@@ -106,6 +106,7 @@ Json ErrorBody(const ApiError& error, ErrorShape shape, std::string_view request
     if (!request_id.empty()) body["request_id"] = request_id;
     return body;
   }
+  if (shape == ErrorShape::kOllama) return {{"error", error.message}};
   if (shape == ErrorShape::kLlama) {
     body = {{"code", error.http_status}, {"message", error.message}, {"type", error.type}};
   } else {

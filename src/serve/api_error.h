@@ -1,6 +1,6 @@
 // An error on its way to a client, before a protocol gives it its shape: OpenAI's
 // {"error":{message,type,param,code}}, Anthropic's {"type":"error","error":{type,message}},
-// llama-server's {"error":{code,message,type}}.
+// llama-server's {"error":{code,message,type}}, Ollama's {"error":message}.
 #ifndef WEFT_SERVE_API_ERROR_H_
 #define WEFT_SERVE_API_ERROR_H_
 
@@ -32,7 +32,7 @@ ApiError ToApiError(const Status& status);
 // The same of what is full now and will not be for long: with Retry-After, whatever the code.
 ApiError FullError(const Status& status);
 
-enum class ErrorShape { kOpenAi, kAnthropic, kLlama };
+enum class ErrorShape { kOpenAi, kAnthropic, kLlama, kOllama };
 
 // Anthropic's shape has the request's id in it.
 nlohmann::ordered_json ErrorBody(const ApiError& error, ErrorShape shape,

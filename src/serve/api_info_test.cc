@@ -6,6 +6,9 @@
 
 #include <string>
 
+#include "formats/model_facts.h"
+#include "serve/api_local_models.h"
+#include "serve/api_server.h"
 #include "serve/api_support.h"
 #include "tests/support/api_fixture.h"
 
@@ -41,6 +44,50 @@ TEST_F(InfoTest, ATokenizerAtTheOtherEndOfALine) {
   Json without = with_end;
   without["skip_special_tokens"] = true;
   EXPECT_EQ(Post("/detokenize", without).json()["text"], "a");
+}
+
+TEST_F(InfoTest, ModelsAtHandAreForTheOperator) {
+  Router router;
+  RegisterLocalModelsApi(router, [] {
+    return std::vector<LocalModelCard>{{.name = "small",
+                                        .where = "folder",
+                                        .title = "Small One",
+                                        .architecture = "llama",
+                                        .quantization = "Q4_0",
+                                        .n_bytes = 1000,
+                                        .n_parameters = 2000,
+                                        .context_tokens = 4096,
+                                        .session_tokens = 2048,
+                                        .session_bytes = 500,
+                                        .is_served = true,
+                                        .command = "weft serve -m small"},
+                                       {.name = "broken", .problem = "no model"}};
+  });
+  RegisterServerApi(router, host());
+  const auto ask = [&](const std::string& path, bool is_operators) {
+    Router::Match match = router.Find("GET", {"v1", "models", path});
+    HttpRequest request{.method = "GET", .path = "/v1/models/" + path};
+    request.is_operators = is_operators;
+    request.path_arguments = match.arguments;
+    testing::MemoryResponder responder;
+    match.route->handler(request, responder);
+    return responder;
+  };
+  EXPECT_EQ(ask("local", false).status(), 403);
+  const Json data = ask("local", true).json()["data"];
+  ASSERT_EQ(data.size(), 2u);
+  EXPECT_EQ(data[0].dump(),
+            R"({"id":"small","object":"local_model","where":"folder","bytes":1000,"served":true,)"
+            R"("command":"weft serve -m small","title":"Small One","architecture":"llama",)"
+            R"("quantization":"Q4_0","parameters":2000,"context_tokens":4096,)"
+            R"("session":{"tokens":2048,"bytes":500}})");
+  EXPECT_EQ(data[1]["error"], "no model");
+  EXPECT_FALSE(data[1].contains("session"));
+  const Json served = ask("scripted", false).json();
+  const ModelFacts facts = FactsOf(host().model().file());
+  EXPECT_FALSE(facts.quantization.empty());
+  EXPECT_EQ(served["meta"]["title"], facts.title);
+  EXPECT_EQ(served["meta"]["quantization"], facts.quantization);
 }
 
 TEST_F(InfoTest, TokensOfAConversation) {

@@ -215,6 +215,7 @@ class PromptRun {
     choice.done = done;
     choice.content += done.text;
     choice.usage.completion_tokens = done.usage.completion_tokens;
+    choice.usage.queued_us = done.usage.queued_us;
     choice.usage.prompt_us = done.usage.prompt_us;
     choice.usage.decode_us = done.usage.decode_us;
     if (done.reason == FinishReason::kCancelled && choice.is_late) {

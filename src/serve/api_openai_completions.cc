@@ -207,11 +207,7 @@ void HandleEmbeddings(Host& host, const HttpRequest& request, HttpResponder& res
   std::vector<std::string> ignored;
   Status status = fields.Finish(&ignored);
   if (status.ok()) status = CheckModel(host, model);
-  if (status.ok()) {
-    status = Unimplemented("the model ", host.model_id(),
-                           " gives no embeddings: it is a model that generates text; serve an "
-                           "embedding model for this");
-  }
+  if (status.ok()) status = NoEmbeddings(host);
   SendError(responder, status, ErrorShape::kOpenAi);
 }
 

@@ -103,6 +103,7 @@ TEST_F(OpenAiTest, AnswersWhole) {
   EXPECT_EQ(timings["prompt_n"].get<int>() + timings["cache_n"].get<int>(),
             usage["prompt_tokens"].get<int>());
   EXPECT_EQ(timings["predicted_n"], 13);
+  EXPECT_GE(timings["queued_ms"].get<double>(), 0);
   ExpectIdle();
 }
 

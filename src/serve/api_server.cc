@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "formats/model_file.h"
+#include "formats/model_facts.h"
 #include "model/model_spec.h"
 #include "serve/api_support.h"
 #include "serve/llama_request.h"
@@ -47,18 +47,6 @@ void HandleMetrics(Host& host, const HttpRequest& request, HttpResponder& respon
 
 // --- models --------------------------------------------------------------------------
 
-int64_t CountParameters(const ModelFile& file) {
-  int64_t n = 0;
-  for (const TensorInfo& tensor : file.tensors()) n += tensor.values();
-  return n;
-}
-
-int64_t CountBytes(const ModelFile& file) {
-  size_t n = 0;
-  for (const TensorInfo& tensor : file.tensors()) n += tensor.data.size();
-  return static_cast<int64_t>(n);
-}
-
 // llama-server's numbers for kinds of vocabularies.
 int VocabularyType(std::string_view model_name) {
   if (model_name == "llama") return 1;
@@ -80,6 +68,7 @@ constexpr char kOwner[] = "weft";
 // from it.
 Json ModelObject(Host& host, const char* owner) {
   const Model& model = host.model();
+  const ModelFacts facts = FactsOf(model.file());
   return {{"id", host.model_id()},
           {"object", "model"},
           {"created", host.created_s()},
@@ -96,8 +85,10 @@ Json ModelObject(Host& host, const char* owner) {
             {"n_ctx", model.context_tokens()},
             {"n_ctx_train", model.spec().context_tokens},
             {"n_embd", model.spec().d_model},
-            {"n_params", CountParameters(model.file())},
-            {"size", CountBytes(model.file())}}}};
+            {"n_params", facts.n_parameters},
+            {"size", facts.tensor_bytes},
+            {"title", facts.title},
+            {"quantization", facts.quantization}}}};
 }
 
 void HandleModels(Host& host, const HttpRequest& request, HttpResponder& responder) {
@@ -127,6 +118,8 @@ void HandleModel(Host& host, const HttpRequest& request, HttpResponder& responde
 Json DefaultParams(Host& host) {
   LlamaCompletion completion{.stream = true};
   completion.turn.sampling = host.defaults().sampling;
+  completion.turn.stop_strings = host.defaults().ends.texts;
+  completion.turn.max_tokens = host.defaults().max_tokens;
   const auto& seed = completion.turn.sampling.seed;
   return LlamaSettings(completion, seed.has_value() ? Json(*seed) : Json(-1),
                        *host.model().tokenizer());
@@ -224,7 +217,8 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
                                    HttpResponder& responder) { HandleHealth(host, responder); },
                 .needs_model = false,
                 .is_public = true,
-                .is_quick = true});
+                .is_quick = true,
+                .is_watched = true});
   }
   if (options.metrics) {
     router.Add(
@@ -235,7 +229,8 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
                             HttpResponder& responder) { HandleMetrics(host, request, responder); },
          .needs_model = false,
          .is_quick = true,
-         .is_operators = true});
+         .is_operators = true,
+         .is_watched = true});
   }
   // Clients look here, often without the key, to find out what they talk to.
   for (const char* const path : {"/v1/models", "/models"}) {
@@ -256,10 +251,14 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
                     HandleProps(host, options, responder);
                   });
   if (options.slots) {
-    router.AddQuick("GET", "/slots", ErrorShape::kLlama,
-                    [&host](const HttpRequest& request, HttpResponder& responder) {
-                      HandleSlots(host, request, responder);
-                    });
+    router.Add(
+        {.method = "GET",
+         .pattern = "/slots",
+         .shape = ErrorShape::kLlama,
+         .handler = [&host](const HttpRequest& request,
+                            HttpResponder& responder) { HandleSlots(host, request, responder); },
+         .is_quick = true,
+         .is_watched = true});
   }
   const auto refuse = [&router](const char* method, const char* path, const char* why) {
     router.Add(method, path, ErrorShape::kLlama,

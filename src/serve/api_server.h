@@ -2,6 +2,8 @@
 #ifndef WEFT_SERVE_API_SERVER_H_
 #define WEFT_SERVE_API_SERVER_H_
 
+#include <string>
+
 #include "serve/host.h"
 #include "serve/router.h"
 

@@ -25,6 +25,7 @@ Json SessionObject(const SessionInfo& info) {
                  {"computed_tokens", info.n_computed},
                  {"pages", info.pages},
                  {"shared_pages", info.shared_pages},
+                 {"shared_with", info.shared_with},
                  {"state_bytes", info.state_bytes},
                  {"slot_bytes", info.slot_bytes},
                  {"idle_ms", info.idle_us / 1000},
@@ -166,7 +167,8 @@ void RegisterSessionsApi(Router& router, Host& host) {
                       if (answer.ok()) return SendJson(responder, *answer);
                       SendError(responder, answer.status(), ErrorShape::kOpenAi);
                     },
-                .is_quick = std::string_view(method) == "GET"});
+                .is_quick = std::string_view(method) == "GET",
+                .is_watched = action == &List});
   };
   add("GET", "/v1/sessions", List);
   add("POST", "/v1/sessions", Create);

@@ -93,6 +93,9 @@ Status FindModel(Host& host, std::string_view name);
 // FindModel finds, or nothing.
 Status CheckModel(Host& host, const std::optional<std::string>& model);
 
+// Why a request for embeddings cannot be answered.
+Status NoEmbeddings(Host& host);
+
 // What an answer says beside itself. `ignored` is listed in X-Weft-Ignored, `warnings` are
 // in X-Weft-Warning, one after the other, and in the log.
 HttpHeaders NoticeHeaders(const std::vector<std::string>& ignored,

@@ -5,12 +5,15 @@
 #include <limits>
 #include <new>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/strings.h"
+#include "serve/sampling_defaults.h"
 #include "serve/thought_limit.h"
+#include "tokenizer/tokenizer.h"
 
 namespace weft::serve {
 
@@ -123,6 +126,14 @@ StatusOr<ChatPrompt> RenderChat(Host& host, const ChatCall& call) {
   return prompt;
 }
 
+// The token that begins a text begins the whole.
+std::vector<int32_t> Behind(std::vector<int32_t> before, std::span<const int32_t> tokens,
+                            const Tokenizer& tokenizer) {
+  if (!tokens.empty() && tokens[0] == tokenizer.bos()) tokens = tokens.subspan(1);
+  before.insert(before.end(), tokens.begin(), tokens.end());
+  return before;
+}
+
 bool HasTools(const ChatRequest& chat) { return chat.tools.is_array() && !chat.tools.empty(); }
 
 }  // namespace
@@ -139,11 +150,33 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call));
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
+  // What ends an answer of this model, unless the client decides about that itself.
+  std::vector<std::string> own_stops;
+  if (turn.stop_strings.empty()) own_stops = host.defaults().ends.texts;
+  if (!turn.ignore_eos) {
+    const std::vector<std::string>& texts = host.chat().ends().texts;
+    own_stops.insert(own_stops.end(), texts.begin(), texts.end());
+  }
+  std::vector<std::string> format_stops;
+  for (const std::string& stop : own_stops) {
+    // One that the client gave too is reported as the client's.
+    const auto& stops = turn.stop_strings;
+    if (std::find(stops.begin(), stops.end(), stop) != stops.end()) continue;
+    if (stops.size() == kMaxStopStrings) break;
+    turn.stop_strings.push_back(stop);
+    format_stops.push_back(stop);
+  }
+  AddEndTokens(host.defaults().ends.tokens, &turn);
+  AddEndTokens(host.chat().ends().tokens, &turn);
   turn.tokens = host.EncodeChat(request.domain, prompt.text);
+  if (call.before.empty()) {
+    generation_request.prompt_text = prompt.text;
+  } else {
+    turn.tokens = Behind(std::move(call.before), turn.tokens, *host.model().tokenizer());
+  }
   ChatFormat::ControlTokens control = host.chat().ControlTokensFor(turn.stop_strings);
   turn.shown_control_tokens = std::move(control.ids);
   turn.label = request.id;
-  generation_request.prompt_text = prompt.text;
 
   if (call.thought_tokens >= 0 && host.chat().has_reasoning()) {
     turn.token_mask = [tokenizer = host.model().tokenizer(), marks = host.chat().thought_marks(),
@@ -158,22 +191,17 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
                  .wants_logprobs = turn.top_logprobs >= 0,
                  .single_call = call.single_call,
                  .call_id_prefix = call.call_id_prefix};
+  plan.format_stops = std::move(format_stops);
   turn.report_progress = static_cast<bool>(call.on_progress);
   plan.on_progress = std::move(call.on_progress);
   plan.signs = MakeSigns(host, std::move(send_sign));
+  if (call.keeps_context) plan.context = turn.tokens;
   const ReplyOptions reply{.tools = call.calls_allowed && HasTools(call.chat),
                            .lenient_calls = host.defaults().lenient_tool_calls,
                            .separate_reasoning = call.separate_reasoning,
                            .control_tokens = std::move(control.texts)};
   for (int i = 0; i < turn.n_choices; ++i) {
     plan.parsers.push_back(host.chat().NewReplyParser(prompt, reply));
-  }
-  for (const std::string& stop : prompt.stop_strings) {
-    // One that the client gave too is reported as the client's.
-    const auto& stops = turn.stop_strings;
-    if (std::find(stops.begin(), stops.end(), stop) != stops.end()) continue;
-    turn.stop_strings.push_back(stop);
-    plan.format_stops.push_back(stop);
   }
   if (host.chat().reply_format() == "mistral") {  // its templates insist on nine letters
     plan.call_id_prefix.clear();

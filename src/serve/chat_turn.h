@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "chat/chat_format.h"
@@ -52,6 +53,9 @@ struct ChatCall {
   bool show_reasoning = true;
   int64_t thought_tokens = -1;  // behind so many a thought is ended; -1: never
   std::string call_id_prefix = "call_";
+  // Tokens that come before the conversation, as an earlier answer's context.
+  std::vector<int32_t> before;
+  bool keeps_context = false;  // ReplyPlan::context
   // Called while StartChat waits for the prompt, on its thread. May be empty.
   std::function<void(const ProgressEvent&)> on_progress;
 };

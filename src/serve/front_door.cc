@@ -1,8 +1,10 @@
 #include "serve/front_door.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/strings.h"
 #include "serve/api_support.h"
 #include "serve/log.h"
@@ -14,6 +16,8 @@ namespace {
 
 // Of an answer that is made whole: as much may wait for every connection.
 constexpr size_t kSmallAnswerBytes = 64 << 10;
+// A request that takes so much leaves enough behind to be worth the while of giving it back.
+constexpr uint64_t kLargeRequestBytes = 4 << 20;
 
 std::string_view PresentedKey(const HttpRequest& request) {
   return ApiKeyOf(request.Header("Authorization"), request.Header("x-api-key"));
@@ -40,10 +44,18 @@ class FrontDoor::CountingResponder : public HttpResponder {
   void Send(int status, std::string_view content_type, std::string body,
             HttpHeaders headers) override {
     status_ = status;
-    // What is only accepted is still to be worked on.
-    if (status != 202) ChargeAnswer(body.size());
     Keep(body);
-    inner_.Send(status, content_type, std::move(body), WithOurs(std::move(headers)));
+    answer_ = WholeAnswer{std::string(content_type), std::move(body), WithOurs(std::move(headers))};
+    // What is only accepted is still to be worked on.
+    if (status == 202) SendAnswer();
+  }
+  // When the handler is done with the request, and what it took is free again: that is given
+  // back, and then the answer ends, so that its client can ask again.
+  void Leave() {
+    if (is_large_) ReturnFreedMemory();
+    ChargeAnswer(answer_.has_value() ? answer_->body.size() : 0);
+    if (answer_.has_value()) SendAnswer();
+    if (ended_) inner_.End();
   }
   bool Begin(int status, std::string_view content_type, HttpHeaders headers) override {
     status_ = status;
@@ -53,10 +65,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
     Keep(data);
     return inner_.Write(data);
   }
-  void End() override {
-    hold = {};
-    inner_.End();
-  }
+  void End() override { ended_ = true; }
   std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return inner_.gone(); }
   void OnGone(std::function<void()> gone) override { inner_.OnGone(std::move(gone)); }
@@ -75,14 +84,29 @@ class FrontDoor::CountingResponder : public HttpResponder {
   // What the answer warns of; empty where it does not.
   const std::string& warning() const { return warning_; }
 
+  // What the request will take, about; refused where that is too much.
+  Status Hold(ByteBudget* budget, uint64_t bytes) {
+    is_large_ = bytes >= kLargeRequestBytes;
+    hold_ = ByteBudget::Hold(budget, request_.Account());
+    return hold_.Resize(bytes);
+  }
+
   ErrorShape shape = ErrorShape::kOpenAi;  // of the answer
-  ByteBudget::Hold hold;                   // what the request takes
 
  private:
-  // Gives back what the request took, before its client can ask again. A large answer is
-  // charged in its place until it has left: clients need not read.
+  struct WholeAnswer {
+    std::string content_type;
+    std::string body;
+    HttpHeaders headers;
+  };
+
+  void SendAnswer() {
+    WholeAnswer answer = *std::exchange(answer_, std::nullopt);
+    inner_.Send(status_, answer.content_type, std::move(answer.body), std::move(answer.headers));
+  }
+  // A large answer is charged in place of its request until it has left: clients need not read.
   void ChargeAnswer(size_t n_bytes) {
-    ByteBudget::Hold answer = std::exchange(hold, {});
+    ByteBudget::Hold answer = std::exchange(hold_, {});
     if (n_bytes <= kSmallAnswerBytes) return;
     answer.Take(n_bytes);
     inner_.KeepUntilSent(std::make_shared<ByteBudget::Hold>(std::move(answer)));
@@ -103,6 +127,10 @@ class FrontDoor::CountingResponder : public HttpResponder {
   HttpResponder& inner_;
   const HttpRequest& request_;
   const Options& options_;
+  ByteBudget::Hold hold_;
+  bool is_large_ = false;
+  std::optional<WholeAnswer> answer_;  // until Leave
+  bool ended_ = false;
   int status_ = 500;
   std::string text_;
   std::string warning_;
@@ -154,6 +182,7 @@ bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
   const int64_t start_us = NowMicros();
   CountingResponder counting(&responder, request, options_);
   if (MayPass(request, counting)) return true;
+  counting.Leave();
   Finish(request, counting, start_us);
   return false;
 }
@@ -162,6 +191,9 @@ void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
   const int64_t start_us = NowMicros();
   CountingResponder counting(&responder, request, options_);
   Answer(request, counting);
+  // Only the log asks for it now.
+  if (!options_.log_text) std::string().swap(request.body);
+  counting.Leave();
   Finish(request, counting, start_us);
 }
 
@@ -170,6 +202,8 @@ void FrontDoor::Finish(const HttpRequest& request, const CountingResponder& resp
                        int64_t start_us) const {
   host_.metrics().CountRequest(request.route == nullptr ? "none" : request.route->pattern,
                                responder.status());
+  const bool is_watched = request.route != nullptr && request.route->is_watched;
+  if (is_watched && responder.status() < 400 && !options_.log_text) return;
   LogRequest({.method = request.method,
               .path = request.path,
               .status = StrCat(responder.status()),
@@ -248,11 +282,10 @@ void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
   if (route.needs_model && host_.phase() != Phase::kReady) {
     return SendError(responder, NotReadyError(host_), route.shape);
   }
-  responder.hold = ByteBudget::Hold(&parsed_, request.Account());
   // What has no body takes next to nothing, and is answered however full it is.
   if (!request.body.empty()) {
     const uint64_t work_bytes = request.body.size() * uint64_t{route.work_bytes_per_byte};
-    const Status status = responder.hold.Resize(EstimateParsedBytes(request.body) + work_bytes);
+    const Status status = responder.Hold(&parsed_, EstimateParsedBytes(request.body) + work_bytes);
     if (!status.ok()) return SendError(responder, FullError(status), route.shape);
   }
   route.handler(request, responder);

@@ -9,6 +9,9 @@
 #include <string>
 #include <utility>
 
+#include "base/strings.h"
+#include "serve/api_server.h"
+#include "serve/api_sessions.h"
 #include "serve/log.h"
 #include "serve/page.h"
 #include "tests/support/api_fixture.h"
@@ -82,6 +85,29 @@ TEST_F(FrontDoorTest, AWarningIsInTheLog) {
                         "web_search\""));
 }
 
+// Who watches asks every second; only what fails is worth a line then.
+TEST_F(FrontDoorTest, WhoWatchesIsNotInTheLog) {
+  RegisterServerApi(routes_, host());
+  RegisterSessionsApi(routes_, host());
+  const auto log_of = [&](const std::string& path, FrontDoor::Options options) {
+    EXPECT_TRUE(FlushLog(std::chrono::seconds(60)));
+    ::testing::internal::CaptureStderr();
+    Ask("GET", path, nullptr, std::move(options));
+    EXPECT_TRUE(FlushLog(std::chrono::seconds(60)));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  auto keys = ApiKeys::Parse("secret-key-of-some-length\n");
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  for (const char* path : {"/health", "/metrics", "/slots", "/v1/sessions"}) {
+    EXPECT_EQ(log_of(path, {}), "") << path;
+    EXPECT_THAT(log_of(path, {.log_text = true}), HasSubstr(path));
+    if (std::string(path) == "/health") continue;  // needs no key
+    EXPECT_THAT(log_of(path, {.keys = *keys}), HasSubstr(StrCat(path, " 401")));
+  }
+  EXPECT_THAT(log_of("/v1/models", {}), HasSubstr("GET /v1/models 200"));
+  EXPECT_THAT(log_of("/v1/sessions/none", {}), HasSubstr("GET /v1/sessions/none 404"));
+}
+
 class ChargeTest : public FrontDoorTest {
  protected:
   ChargeTest() {
@@ -141,11 +167,45 @@ TEST_F(ChargeTest, WorkThatTakesMoreThanItsBodyIsChargedForIt) {
   EXPECT_EQ(heavy.status(), 429);
 }
 
+// Else the next request is let in while the memory of this one is still in use.
+TEST_F(ChargeTest, AnAnswerLeavesWhenWhatItsRequestTookIsFree) {
+  MemoryResponder* answer = nullptr;
+  int sent_before = -1;
+  bool ended_before = true;
+  const auto looks_at_its_end = [&] {
+    return std::shared_ptr<void>(nullptr, [&](void*) {
+      sent_before = answer->answers();
+      ended_before = answer->ended();
+    });
+  };
+  routes_.Add("POST", "/whole", ErrorShape::kOpenAi,
+              [&](const HttpRequest&, HttpResponder& responder) {
+                const auto taken = looks_at_its_end();
+                responder.Send(200, "text/plain", "x");
+              });
+  routes_.Add("POST", "/stream", ErrorShape::kOpenAi,
+              [&](const HttpRequest&, HttpResponder& responder) {
+                const auto taken = looks_at_its_end();
+                responder.Begin(200, "text/plain", {});
+                responder.Write("x");
+                responder.End();
+              });
+  MemoryResponder whole, stream;
+  answer = &whole;
+  Answer("1", &whole, "/whole");
+  EXPECT_EQ(sent_before, 0);
+  EXPECT_EQ(whole.body(), "x");
+  answer = &stream;
+  Answer("1", &stream, "/stream");
+  EXPECT_FALSE(ended_before);
+  EXPECT_TRUE(stream.ended());
+}
+
 // Clients try whether somebody is there before they send their first request.
 TEST_F(FrontDoorTest, ProbesDoNoHarm) {
   EXPECT_EQ(Ask("HEAD", "/").status(), 200);
   EXPECT_EQ(Ask("GET", "/api/hello").status(), 404);
-  EXPECT_TRUE(Ask("GET", "/api/hello").json()["error"]["message"].is_string());
+  EXPECT_TRUE(Ask("GET", "/api/hello").json()["error"].is_string());
   ExpectIdle();
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "chat/chat_format.h"
+#include "formats/sampling_advice.h"
 #include "serve/metrics.h"
 #include "serve/prompt_memory.h"
 #include "serve/wakeup.h"
@@ -59,10 +60,16 @@ struct GenerationRequest {
   std::shared_ptr<Wakeup> wakeup;
 };
 
-// What the operator decided for all requests.
+// What holds for all requests: the operator's word, and where he says nothing the model's.
 struct RequestDefaults {
   SamplingOptions sampling;  // of what a request does not mention
-  bool end_loops = true;     // TurnOptions::end_loops
+  // The same as it was said, by the operator before the model's makers: for the doors that have
+  // values of their own where nobody says anything.
+  SamplingAdvice advice;
+  // What `advice` ends answers with, made when the model is loaded; its texts do where a request
+  // has none of its own.
+  AnswerEnds ends;
+  bool end_loops = true;  // TurnOptions::end_loops
   // Requests that name another model than the one served are refused. Most agents send
   // some name that they were configured with.
   bool strict_model_name = false;

@@ -28,9 +28,10 @@ struct HttpRequest {
   std::map<std::string, std::string> query;
   HttpHeaders headers;
   std::string body;
-  bool has_body = false;  // one is announced, and may not have been read yet
-  std::string id;         // the client's X-Request-Id where it is sane, else our own
-  std::string address;    // the client's, without its port
+  bool has_body = false;        // one is announced, and may not have been read yet
+  bool by_second_port = false;  // of HttpServerOptions::second
+  std::string id;               // the client's X-Request-Id where it is sane, else our own
+  std::string address;          // the client's, without its port
   // Whose request it is: derived from the API key, empty where no keys are in use. Names
   // of sessions and prefixes of one domain are invisible to every other.
   std::string domain;

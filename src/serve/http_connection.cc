@@ -58,11 +58,12 @@ bool ParseQuery(std::string_view query, std::map<std::string, std::string>* out)
 
 }  // namespace
 
-HttpConnection::HttpConnection(Socket socket, ConnectionShared* shared,
+HttpConnection::HttpConnection(Socket socket, ConnectionShared* shared, bool by_second_port,
                                std::function<void(HttpConnection*)> closed)
     : socket_(std::move(socket)),
       timer_(socket_.get_executor()),
       shared_(*shared),
+      by_second_port_(by_second_port),
       closed_callback_(std::move(closed)),
       address_(AddressOf(socket_)) {}
 
@@ -204,6 +205,7 @@ StatusOr<HttpRequest> HttpConnection::ReadHead() const {
   const std::string_view id = request.Header("X-Request-Id");
   request.id = IsSaneRequestId(id) ? std::string(id) : NewRequestId();
   request.address = address_;
+  request.by_second_port = by_second_port_;
   request.has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
   return request;
 }

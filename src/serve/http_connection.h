@@ -48,7 +48,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   using Socket = boost::asio::ip::tcp::socket;
 
   // `closed` is called once, when the connection has ended.
-  HttpConnection(Socket socket, ConnectionShared* shared,
+  HttpConnection(Socket socket, ConnectionShared* shared, bool by_second_port,
                  std::function<void(HttpConnection*)> closed);
 
   void Start();
@@ -92,6 +92,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Socket socket_;
   boost::asio::steady_timer timer_;
   ConnectionShared& shared_;
+  const bool by_second_port_;
   const std::function<void(HttpConnection*)> closed_callback_;
 
   std::array<char, 16 << 10> incoming_;  // where the outstanding read puts what comes

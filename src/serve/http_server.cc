@@ -71,6 +71,7 @@ struct Listener {
   tcp::acceptor acceptor;
   tcp::endpoint endpoint;  // once it is open
   asio::steady_timer retry;
+  bool is_second = false;
 };
 
 // The machine has no such address: a name may stand for some that it has not.
@@ -98,26 +99,13 @@ class Server : public HttpServer {
 
   Status Listen() {
     const HttpServerOptions& options = shared_.options;
-    error_code error;
-    tcp::resolver resolver(io_);
-    const auto found =
-        resolver.resolve(options.host, StrCat(options.port), tcp::resolver::numeric_service, error);
-    if (error || found.empty()) {
-      return InvalidArgument("--host ", Printable(options.host),
-                             " is no address of this machine: ", error.message());
-    }
-    // Of one free port for several addresses, another one may have some of it in use.
-    constexpr int kTries = 10;
-    for (int tries = options.port == 0 ? kTries : 1; tries > 0; --tries) {
-      error = ListenOn(found);
-      if (error != asio::error::address_in_use) break;
-    }
-    if (error) {
-      const bool in_use = error == asio::error::address_in_use;
-      return Unavailable(
-          "cannot listen on ", Printable(options.host), " port ", options.port, ": ",
-          in_use ? "another program does; give --port another one, or 0 for any that is free"
-                 : error.message());
+    WEFT_ASSIGN_OR_RETURN(
+        port_,
+        ListenOn(options.host, options.port, /*is_second=*/false,
+                 "another program does; give --port another one, or 0 for any that is free"));
+    if (options.second) {
+      WEFT_ASSIGN_OR_RETURN(second_port_, ListenOn(options.second->host, options.second->port,
+                                                   /*is_second=*/true, options.second->way_out));
     }
     for (const auto& listener : listeners_) Accept(listener.get());
     thread_ = std::thread([this] { Run(); });
@@ -125,6 +113,7 @@ class Server : public HttpServer {
   }
 
   int port() const override { return port_; }
+  int second_port() const override { return second_port_; }
   void SetMaxBodyBytes(uint64_t bytes) override { shared_.max_body_bytes = bytes; }
 
   void Shutdown(std::chrono::milliseconds grace) override {
@@ -154,15 +143,45 @@ class Server : public HttpServer {
   }
 
  private:
-  // On every address there is, all with one port; at least one.
-  error_code ListenOn(const tcp::resolver::results_type& addresses) {
-    listeners_.clear();
-    port_ = shared_.options.port;
+  // On every address of `host`; the port.
+  StatusOr<int> ListenOn(const std::string& host, int port, bool is_second,
+                         std::string_view way_out) {
+    error_code error;
+    tcp::resolver resolver(io_);
+    const auto found = resolver.resolve(host, StrCat(port), tcp::resolver::numeric_service, error);
+    if (error || found.empty()) {
+      return InvalidArgument("--host ", Printable(host),
+                             " is no address of this machine: ", error.message());
+    }
+    // Of one free port for several addresses, another one may have some of it in use.
+    constexpr int kTries = 10;
+    std::vector<std::unique_ptr<Listener>> listeners;
+    for (int tries = port == 0 ? kTries : 1; tries > 0; --tries) {
+      error = OpenAll(found, port, &listeners);
+      if (error != asio::error::address_in_use) break;
+    }
+    if (error) {
+      const bool in_use = error == asio::error::address_in_use;
+      return Unavailable("cannot listen on ", Printable(host), " port ", port, ": ",
+                         in_use ? std::string(way_out) : error.message());
+    }
+    const int found_port = listeners.front()->endpoint.port();
+    for (auto& listener : listeners) {
+      listener->is_second = is_second;
+      listeners_.push_back(std::move(listener));
+    }
+    return found_port;
+  }
+
+  // All with one port; at least one.
+  error_code OpenAll(const tcp::resolver::results_type& addresses, int port,
+                     std::vector<std::unique_ptr<Listener>>* listeners) {
+    listeners->clear();
     error_code missing;
     for (const auto& address : addresses) {
-      const tcp::endpoint endpoint(address.endpoint().address(), static_cast<uint16_t>(port_));
+      const tcp::endpoint endpoint(address.endpoint().address(), static_cast<uint16_t>(port));
       const bool is_repeated =
-          std::any_of(listeners_.begin(), listeners_.end(),
+          std::any_of(listeners->begin(), listeners->end(),
                       [&](const auto& other) { return other->endpoint == endpoint; });
       if (is_repeated) continue;
       auto listener = std::make_unique<Listener>(&io_);
@@ -174,10 +193,10 @@ class Server : public HttpServer {
       }
       if (error) return error;
       listener->endpoint = listener->acceptor.local_endpoint(error);
-      port_ = listener->endpoint.port();
-      listeners_.push_back(std::move(listener));
+      port = listener->endpoint.port();
+      listeners->push_back(std::move(listener));
     }
-    return listeners_.empty() ? missing : error_code();
+    return listeners->empty() ? missing : error_code();
   }
 
   // Runs `what` between two events and waits for it.
@@ -208,7 +227,7 @@ class Server : public HttpServer {
       if (!error) {
         // First, so that a connection for which there is no memory is not the last.
         Accept(listener);
-        return Add(std::move(socket));
+        return Add(std::move(socket), listener->is_second);
       }
       // Out of descriptors, mostly: those in use will come back.
       listener->retry.expires_after(std::chrono::milliseconds(100));
@@ -218,13 +237,14 @@ class Server : public HttpServer {
     });
   }
 
-  void Add(tcp::socket socket) {
+  void Add(tcp::socket socket, bool by_second_port) {
     const auto most = static_cast<size_t>(shared_.options.max_connections);
     // Even a refusal takes a connection; those must not be without end either.
     if (connections_.size() >= 2 * most) return;
     WatchPeer(&socket);
-    const auto connection = std::make_shared<HttpConnection>(
-        std::move(socket), &shared_, [this](HttpConnection* closed) { Remove(closed); });
+    const auto connection =
+        std::make_shared<HttpConnection>(std::move(socket), &shared_, by_second_port,
+                                         [this](HttpConnection* closed) { Remove(closed); });
     const bool refused = connections_.size() >= most;
     connections_.insert(connection);
     load_->connections = static_cast<int64_t>(connections_.size());
@@ -260,6 +280,7 @@ class Server : public HttpServer {
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   std::set<std::shared_ptr<HttpConnection>> connections_;  // I/O thread
   int port_ = 0;
+  int second_port_ = 0;
   Mutex shutdown_mutex_;
   std::thread thread_;
 };

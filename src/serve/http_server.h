@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,13 @@ struct HttpServerOptions {
   // A name stands for all of its addresses.
   std::string host = "127.0.0.1";
   int port = 8080;  // 0: any that is free
+  // Listened on as well.
+  struct Second {
+    std::string host;
+    int port = 0;
+    std::string way_out;  // what to do where another program has the port
+  };
+  std::optional<Second> second;
   int max_threads = 64;
   int max_waiting = 256;       // requests that wait for a thread
   int max_connections = 1024;  // one more is answered with 503
@@ -86,6 +94,7 @@ class HttpServer {
   virtual ~HttpServer() = default;  // as Shutdown(0)
 
   virtual int port() const = 0;
+  virtual int second_port() const = 0;  // 0: there is none
   // Of requests that come from now on.
   virtual void SetMaxBodyBytes(uint64_t bytes) = 0;
   // Takes no new connection and no further request on those there are; waits until the

@@ -162,6 +162,24 @@ TEST_F(ServerTest, ListensOnEveryAddressOfAName) {
   EXPECT_THAT(other.Until("]\n"), HasSubstr("200 OK"));
 }
 
+TEST_F(ServerTest, ListensOnASecondPort) {
+  HttpServerOptions options;
+  options.second = {.host = "127.0.0.1", .port = 0, .way_out = "leave it out"};
+  StartServer(options);
+  ASSERT_GT(server_->second_port(), 0);
+  EXPECT_NE(server_->second_port(), port());
+  for (const bool is_second : {false, true}) {
+    Client client(is_second ? server_->second_port() : port());
+    ASSERT_TRUE(client.Say(kGet));
+    EXPECT_THAT(client.Until("]\n"), HasSubstr("GET /echo"));
+    EXPECT_EQ(came_by_second_port_, is_second);
+  }
+  options.port = 0;
+  options.second->port = port();
+  const auto taken = HttpServer::Start(options, {});
+  EXPECT_THAT(std::string(taken.status().message()), HasSubstr("leave it out"));
+}
+
 TEST_F(ServerTest, AnAddressOfAnotherMachineIsAnErrorWithAReason) {
   const auto server = HttpServer::Start({.host = "192.0.2.1", .port = 0}, {});
   EXPECT_EQ(server.status().code(), StatusCode::kUnavailable);

@@ -78,6 +78,7 @@ class ServerTest : public ::testing::Test {
   }
   void Handle(const HttpRequest& request, HttpResponder& responder) {
     ++handled_;
+    came_by_second_port_ = request.by_second_port;
     if (request.path == "/stream") return Stream(responder);
     if (request.path == "/wait") return Wait(responder);
     if (request.path == "/silent") return;
@@ -123,7 +124,7 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server_;
   std::atomic<int> handled_{0}, gone_{0};
   std::atomic<size_t> streamed_{0};
-  std::atomic<bool> others_wait_{false};
+  std::atomic<bool> others_wait_{false}, came_by_second_port_{false};
   // By the server as long as it has some of /large; 1 where it has none.
   const std::shared_ptr<int> large_is_kept_ = std::make_shared<int>();
   Event waiting_, release_, wait_ended_, stream_ended_;

@@ -20,9 +20,6 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxPrompts = 256;
 constexpr size_t kMaxResponseFields = 256;
 constexpr size_t kMaxExtraFiles = 256;
-// llama-server has no limits here; these keep the arithmetic finite.
-constexpr double kMaxTemperature = 1e6;
-constexpr double kMaxPenalty = 1e6;
 
 constexpr char kPromptShape[] =
     "must be a string, an array of token ids and strings, {\"prompt_string\": ...} with either, or "
@@ -111,11 +108,9 @@ FillIn ReadFillIn(ApiFields* fields, const Model& model) {
 // All but the prompt.
 Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, LlamaCompletion* read) {
   const auto model = fields->String("model");
-  SamplingRules rules = RulesOf(host);
-  rules.max_temperature = kMaxTemperature;
-  rules.max_penalty = kMaxPenalty;
-  ReadSampling(fields, host.model(), rules, &read->turn);
+  ReadSampling(fields, host.model(), WideRulesOf(host), &read->turn);
   ReadStops(fields, &read->turn);
+  AddEnds(host.defaults().ends, &read->turn);
   read->turn.max_tokens = host.defaults().max_tokens;
   ReadMaxTokens(fields, /*least=*/-1, &read->turn);
   const auto n_probs = fields->Integer("n_probs", 0, kMaxTopLogprobs);

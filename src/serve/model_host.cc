@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "serve/sampling_defaults.h"
 
 namespace weft::serve {
 
@@ -112,7 +113,8 @@ std::string DefaultModelId(std::string_view name) {
 ModelHost::ModelHost(Options options)
     : options_(std::move(options)),
       created_s_(WallClockMicros() / 1'000'000),
-      model_id_(options_.model_id) {}
+      model_id_(options_.model_id),
+      defaults_(options_.defaults) {}
 
 ModelHost::~ModelHost() {
   (void)Drain(std::chrono::milliseconds(0));
@@ -152,6 +154,7 @@ Status ModelHost::TryLoad() {
   auto chat = ChatFormat::Create(std::move(source), model_->tokenizer());
   if (!chat.ok()) return Annotate(chat.status(), "the chat template: ");
   chat_ = *std::move(chat);
+  defaults_.ends = EndsOf(defaults_.advice, *model_->tokenizer());
   PromptMemory::Limits memory_limits = options_.prompt_memory;
   memory_limits.tokens = model_->context_tokens();
   memory_ = std::make_unique<PromptMemory>(model_->tokenizer(), memory_limits);

@@ -58,7 +58,7 @@ class ModelHost : public Host {
   const std::string& model_id() const override { return model_id_; }
   int64_t created_s() const override { return created_s_; }
   Metrics& metrics() override { return metrics_; }
-  const RequestDefaults& defaults() const override { return options_.defaults; }
+  const RequestDefaults& defaults() const override { return defaults_; }
 
   // Readiness goes false and nothing more is admitted; running turns finish until the
   // deadline, the rest is cut, named sessions are parked when there is a state directory.
@@ -81,6 +81,7 @@ class ModelHost : public Host {
 
   // Written by the loading thread before phase_ becomes kReady, then constant.
   std::string model_id_;
+  RequestDefaults defaults_;  // but for `ends`, constant from the beginning
   std::shared_ptr<const Model> model_;
   std::shared_ptr<const ChatFormat> chat_;
   std::unique_ptr<Engine> engine_;

@@ -144,6 +144,7 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
   ReadPrompts(&fields, host.model(), encode, &read.prompts);
   ReadSampling(&fields, host.model(), RulesOf(host), &read.turn);
   ReadStops(&fields, &read.turn);
+  AddEnds(host.defaults().ends, &read.turn);
   ReadLegacyFields(&fields, &read);
   ReadSuffix(&fields, host.model(), suffix, &read);
   ReadForeignFields(&fields);

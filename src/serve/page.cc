@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "serve/api_ollama.h"
 #include "serve/page_files.h"
 
 namespace weft::serve {
@@ -69,14 +70,16 @@ void SendNamed(std::string_view name, const HttpRequest& request, HttpResponder&
 }  // namespace
 
 void RegisterPage(Router& router) {
-  router.Add(
-      {.method = "GET",
-       .pattern = "/",
-       .handler = [](const HttpRequest& request,
-                     HttpResponder& responder) { SendNamed("index.html", request, responder); },
-       .needs_model = false,
-       .is_public = true,
-       .is_quick = true});
+  router.Add({.method = "GET",
+              .pattern = "/",
+              .handler =
+                  [](const HttpRequest& request, HttpResponder& responder) {
+                    if (AnsweredAsOllama(request, responder)) return;
+                    SendNamed("index.html", request, responder);
+                  },
+              .needs_model = false,
+              .is_public = true,
+              .is_quick = true});
   router.Add({.method = "GET",
               .pattern = "/page/{file}",
               .handler =

@@ -9,7 +9,7 @@
 
 namespace weft::serve {
 
-// GET / and /page/{file}.
+// GET / and /page/{file}. Whoever asks at / as clients of Ollama do is answered as one.
 void RegisterPage(Router& router);
 
 }  // namespace weft::serve

@@ -65,7 +65,7 @@ TEST_F(PageTest, IsAsBigAsItsFiles) {
     EXPECT_FALSE(file.bytes.empty()) << file.name;
     bytes += file.bytes.size();
   }
-  EXPECT_LT(bytes, size_t{200} << 10);
+  EXPECT_LT(bytes, size_t{240} << 10);
   EXPECT_TRUE(Get("/").body().ends_with("</html>\n"));
 }
 
@@ -91,6 +91,13 @@ TEST_F(PageTest, IsSentAgainOnlyWhenItHasChanged) {
     EXPECT_EQ(answer.Header("ETag"), tag);
   }
   EXPECT_EQ(Get("/", {{"If-None-Match", "\"older\""}}).status(), 200);
+}
+
+TEST_F(PageTest, IsForWhoCanReadIt) {
+  EXPECT_EQ(Get("/", {{"Accept", "text/html,*/*"}}).type(), "text/html; charset=utf-8");
+  EXPECT_EQ(Get("/", {{"Accept", "application/json"}}).body(), "Ollama is running");
+  EXPECT_EQ(Get("/page/app.js", {{"Accept", "application/json"}}).type(),
+            "text/javascript; charset=utf-8");
 }
 
 TEST_F(PageTest, HeadFindsIt) {

@@ -85,6 +85,7 @@ ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b) {
           .completion_tokens = a.completion_tokens + b.completion_tokens,
           .first_tokens = a.first_tokens + b.first_tokens,
           .reasoning_tokens = a.reasoning_tokens + b.reasoning_tokens,
+          .queued_us = std::max(a.queued_us, b.queued_us),
           .prompt_us = a.prompt_us + b.prompt_us,
           .decode_us = a.decode_us + b.decode_us};
 }
@@ -106,6 +107,7 @@ ordered_json LlamaTimings(const ReplyUsage& usage) {
   const int64_t timed_n = std::max<int64_t>(usage.completion_tokens - usage.first_tokens, 0);
   return {{"cache_n", usage.cached_tokens},
           {"cache_disk_n", usage.disk_tokens},
+          {"queued_ms", static_cast<double>(usage.queued_us) / 1000.0},
           {"prompt_n", prompt_n},
           {"prompt_ms", prompt_ms},
           {"prompt_per_token_ms", Each(prompt_n, prompt_ms)},

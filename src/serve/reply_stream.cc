@@ -108,6 +108,7 @@ ReplyUsage ReplyStream::usage() const {
           .completion_tokens = completion_tokens_,
           .first_tokens = first_tokens_,
           .reasoning_tokens = reasoning_tokens_,
+          .queued_us = turn_usage_.queued_us,
           .prompt_us = turn_usage_.prompt_us,
           .decode_us = std::max(turn_usage_.decode_us, last_token_us_ - first_token_us_)};
 }
@@ -128,6 +129,7 @@ void ReplyStream::TakeToken(TokenEvent event) {
   if (first_token_us_ == 0) first_token_us_ = last_token_us_;
   ++completion_tokens_;
   if (!std::exchange(choice.has_begun, true)) ++first_tokens_;
+  if (plan_.context) plan_.context->push_back(event.token);
   if (choice.cut) return;
   const std::string text = std::move(event.text);
   event.text.clear();
@@ -194,6 +196,7 @@ void ReplyStream::TakeDone(DoneEvent done) {
   turn_usage_.prompt_tokens = std::max(turn_usage_.prompt_tokens, done.usage.prompt_tokens);
   if (done.usage.prompt_us > 0) turn_usage_.prompt_us = done.usage.prompt_us;
   turn_usage_.decode_us = std::max(turn_usage_.decode_us, done.usage.decode_us);
+  turn_usage_.queued_us = std::max(turn_usage_.queued_us, done.usage.queued_us);
   choice.done = true;
   ReplyPiece end{.kind = ReplyPiece::Kind::kEnd};
   const auto& format_stops = plan_.format_stops;

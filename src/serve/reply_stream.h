@@ -58,6 +58,7 @@ struct ReplyUsage {
   int64_t completion_tokens = 0;  // of all choices
   int64_t first_tokens = 0;       // of these, the first of their choice, which decode_us has not
   int64_t reasoning_tokens = 0;
+  int64_t queued_us = 0;  // from its submission to its first computed row
   int64_t prompt_us = 0;
   int64_t decode_us = 0;
 };
@@ -86,6 +87,8 @@ struct ReplyPlan {
   // Called by Start as the prompt is computed, where the turn reports it.
   std::function<void(const ProgressEvent&)> on_progress;
   SignsOfLife signs;
+  // The prompt's tokens, behind which those of the reply are kept. With one choice.
+  std::optional<std::vector<int32_t>> context;
   std::string call_id_prefix = "call_";
   int call_id_random = 24;  // letters and digits behind the prefix
 };
@@ -103,6 +106,8 @@ class ReplyStream {
   std::optional<ReplyPiece> Next();
   // So far; final after the last kEnd.
   ReplyUsage usage() const;
+  // Of a plan that keeps it: the prompt and the reply so far, its end token too.
+  const std::vector<int32_t>& context() const { return *plan_.context; }
 
  private:
   struct Choice;

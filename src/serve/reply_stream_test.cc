@@ -83,7 +83,9 @@ TokenEvent Token(std::string text, int choice = 0) {
 }
 
 DoneEvent Done(FinishReason reason, int choice = 0) {
-  return {.choice = choice, .reason = reason, .usage = {.prompt_tokens = 7, .prompt_us = 11}};
+  return {.choice = choice,
+          .reason = reason,
+          .usage = {.prompt_tokens = 7, .queued_us = 5, .prompt_us = 11}};
 }
 
 ReplyPlan PlanWithParser(int n_choices = 1) {
@@ -120,6 +122,7 @@ TEST(ReplyStream, TakesAReplyApart) {
   const ReplyUsage usage = stream.usage();
   EXPECT_EQ(usage.prompt_tokens, 7);
   EXPECT_EQ(usage.completion_tokens, 3);
+  EXPECT_EQ(usage.queued_us, 5);
   EXPECT_EQ(usage.prompt_us, 11);
 }
 

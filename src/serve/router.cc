@@ -86,10 +86,11 @@ Router::Match Router::Find(std::string_view method,
                            const std::vector<std::string>& segments) const {
   const std::string_view wanted = method == "HEAD" ? "GET" : method;
   Match match;
-  // A path below one that speaks Anthropic's language is asked for by its clients.
+  // A path below one that speaks Anthropic's or Ollama's language is asked for by its clients.
   if (segments.size() >= 2 && segments[0] == "v1" && segments[1] == "messages") {
     match.shape = ErrorShape::kAnthropic;
   }
+  if (segments.size() >= 2 && segments[0] == "api") match.shape = ErrorShape::kOllama;
   for (const Entry& entry : entries_) {
     if (!Matches(entry.segments, segments)) continue;
     match.shape = entry.route.shape;

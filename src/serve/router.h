@@ -35,6 +35,8 @@ struct Route {
   // For the operator. Where there are keys of operators, only they are answered, and they need
   // not be API keys too.
   bool is_operators = false;
+  // Who watches asks it again and again: what went well is not worth a line of the log.
+  bool is_watched = false;
   // What the work takes beside the parsed body, for each byte of the body.
   uint32_t work_bytes_per_byte = 0;
 };

@@ -52,6 +52,7 @@ TEST(Router, AnUnknownPathHasTheShapeOfItsNeighbours) {
   EXPECT_EQ(Find(router, "GET", "/v1/messages/none").shape, ErrorShape::kAnthropic);
   EXPECT_EQ(Find(router, "GET", "/v1/messages").shape, ErrorShape::kAnthropic);
   EXPECT_EQ(Find(router, "GET", "/v1/none").shape, ErrorShape::kOpenAi);
+  EXPECT_EQ(Find(router, "GET", "/api/none").shape, ErrorShape::kOllama);
 }
 
 TEST(SplitPath, RefusesWhatIsNoPath) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "serve/sampling_defaults.h"
 
 namespace weft::serve {
 namespace {
@@ -150,6 +151,13 @@ SamplingRules RulesOf(const Host& host) {
   return {.defaults = host.defaults().sampling, .end_loops = host.defaults().end_loops};
 }
 
+SamplingRules WideRulesOf(const Host& host) {
+  SamplingRules rules = RulesOf(host);
+  rules.max_temperature = 1e6;
+  rules.max_penalty = 1e6;
+  return rules;
+}
+
 void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& rules,
                   TurnOptions* turn) {
   SamplingOptions& sampling = turn->sampling;
@@ -200,6 +208,11 @@ void ReadStops(ApiFields* fields, TurnOptions* turn) {
     }
     turn->stop_tokens.push_back(id.get<int32_t>());
   }
+}
+
+void AddEnds(const AnswerEnds& ends, TurnOptions* turn) {
+  if (turn->stop_strings.empty()) turn->stop_strings = ends.texts;
+  AddEndTokens(ends.tokens, turn);
 }
 
 void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn) {

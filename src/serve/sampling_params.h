@@ -1,8 +1,8 @@
 // The fields of a request body that say how tokens are chosen and when to stop, by all
 // the names that OpenAI's API, llama-server and vLLM have for them.
 //
-// What is not given keeps the server's default; where the operator says nothing, that of
-// the engine (weft/options.h), which `weft run` and llama-server have too. Functions of their
+// What is not given keeps the server's default: the operator's, else the model's own, else that
+// of the engine (weft/options.h), which `weft run` and llama-server have too. Functions of their
 // arguments; any thread.
 #ifndef WEFT_SERVE_SAMPLING_PARAMS_H_
 #define WEFT_SERVE_SAMPLING_PARAMS_H_
@@ -28,6 +28,8 @@ struct SamplingRules {
 
 // Those that hold where an API has no limits of its own.
 SamplingRules RulesOf(const Host& host);
+// Those of APIs whose own servers have none; they keep the arithmetic finite.
+SamplingRules WideRulesOf(const Host& host);
 
 // temperature, top_p, top_k, min_p, the penalties and their window, logit_bias, seed,
 // ignore_eos, min_tokens, end_loops; refuses samplers that the engine does not have.
@@ -35,6 +37,9 @@ void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& ru
                   TurnOptions* turn);
 // stop, of which empty strings are left out; stop_token_ids.
 void ReadStops(ApiFields* fields, TurnOptions* turn);
+// Of completions of a text: what ends them where the request does not say, and in any case. (What
+// ends an answer in a chat, StartChat knows.)
+void AddEnds(const AnswerEnds& ends, TurnOptions* turn);
 // max_completion_tokens, max_tokens, n_predict: the first that is there, else what the turn has.
 // `least` is the smallest number that makes sense (0: only the prompt is computed).
 void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "tests/support/api_fixture.h"
 
 namespace weft::serve {
@@ -91,6 +92,7 @@ class SignsOfLifeTest : public testing::ApiTest {
     quiet_.SetIntervals(milliseconds(1), milliseconds(1));
     RegisterOpenAiApi(quiet_router_, quiet_);
     RegisterAnthropicApi(quiet_router_, quiet_);
+    RegisterOllamaApi(quiet_router_, quiet_);
     RegisterResponsesApi(quiet_router_, quiet_);
     RegisterLlamaApi(quiet_router_, quiet_);
   }
@@ -201,6 +203,20 @@ TEST_F(SignsOfLifeTest, AResponseInProgressHasWhatWasSaidSoFar) {
   }
   EXPECT_EQ(text, "Hello");
   EXPECT_GT(in_between, 0);
+}
+
+TEST_F(SignsOfLifeTest, OllamasLinesSayNothing) {
+  Json body = Chat();
+  body["model"] = "scripted";
+  const auto answer = PostQuiet("/api/chat", body, 3);
+  EXPECT_EQ(answer.type(), "application/x-ndjson");
+  const std::vector<std::string_view> lines = StrSplit(answer.body(), '\n');
+  ASSERT_GT(lines.size(), 4u) << answer.body();
+  for (size_t i = 0; i < 3; ++i) {
+    const Json line = Json::parse(lines[i], nullptr, /*allow_exceptions=*/false);
+    EXPECT_EQ(line["message"]["content"], "") << lines[i];
+    EXPECT_EQ(line["done"], false);
+  }
 }
 
 TEST_F(SignsOfLifeTest, WithoutAnIntervalThereIsOnlyTheBeginning) {

@@ -8,18 +8,7 @@
 namespace weft::serve {
 
 SseStream::SseStream(HttpResponder& responder, HttpHeaders headers)
-    : responder_(responder), headers_(std::move(headers)) {
-  headers_.emplace_back("Cache-Control", "no-cache");
-  headers_.emplace_back("X-Accel-Buffering", "no");  // proxies: do not collect the events
-}
-
-bool SseStream::Write(const std::string& frame) {
-  if (!begun_) {
-    begun_ = true;
-    if (!responder_.Begin(200, "text/event-stream", headers_)) return false;
-  }
-  return responder_.Write(frame);
-}
+    : AnswerStream(responder, "text/event-stream", std::move(headers)) {}
 
 bool SseStream::Data(const nlohmann::ordered_json& data) {
   return Write(StrCat("data: ", JsonText(data), "\n\n"));
@@ -30,7 +19,5 @@ bool SseStream::Event(std::string_view name, const nlohmann::ordered_json& data)
 }
 
 bool SseStream::Done() { return Write("data: [DONE]\n\n"); }
-
-void SseStream::End() { responder_.End(); }
 
 }  // namespace weft::serve

@@ -26,6 +26,11 @@ bool EndsWithinCharacter(std::string_view text) {
 
 }  // namespace
 
+bool EndsInThought(std::string_view prompt, const ThoughtMarks& marks) {
+  const size_t open = prompt.rfind(marks.open);
+  return open != prompt.npos && prompt.find(marks.close, open) == prompt.npos;
+}
+
 ThoughtLimit::ThoughtLimit(std::shared_ptr<const Tokenizer> tokenizer, ThoughtMarks marks,
                            int64_t most_tokens, bool is_open)
     : tokenizer_(std::move(tokenizer)),

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chat/chat_format.h"
@@ -16,6 +17,9 @@
 #include "weft/options.h"
 
 namespace weft::serve {
+
+// Whether the text of a prompt ends within a thought.
+bool EndsInThought(std::string_view prompt, const ThoughtMarks& marks);
 
 class ThoughtLimit : public TokenMask {
  public:

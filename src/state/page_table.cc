@@ -43,11 +43,6 @@ PageTable PageTable::OfPages(PagePool* pool, GroupShape shape, std::span<const P
   return table;
 }
 
-int64_t PageTable::SharedPages() const {
-  return std::count_if(pages_.begin() + first_present_, pages_.end(),
-                       [this](PageId page) { return pool_->use_count(page) > 1; });
-}
-
 bool PageTable::Covers(int64_t n_tokens) const {
   WEFT_CHECK(n_tokens >= 0 && n_tokens <= n_tokens_, "a position inside the table");
   const int64_t first_page = shape_.VisibleFrom(n_tokens) / shape_.page_tokens;

@@ -67,9 +67,7 @@ class PageTable {
   std::span<const PageId> pages() const { return pages_; }
   int64_t first_present() const { return first_present_; }
   int64_t pages_held() const { return static_cast<int64_t>(pages_.size()) - first_present_; }
-  // Of those, pages that somebody else holds too.
-  int64_t SharedPages() const;
-  // Whether that is so of the last page, it is partly filled, and only one other holds it.
+  // Whether the last page is partly filled and exactly one other holds it.
   bool SharesTailWithOne() const {
     return LastIsPartial() && pages_.back() != kNoPage && pool_->use_count(pages_.back()) == 2;
   }

@@ -180,6 +180,11 @@ class PrefixIndex {
 
   PrefixIndexStats Stats() const;
 
+  // How many references to the page are the index's.
+  int32_t HoldersOf(size_t group, PageId page) const {
+    const auto& holders = holders_[group];
+    return static_cast<size_t>(page) < holders.size() ? holders[static_cast<size_t>(page)] : 0;
+  }
   // Adds the index's references to the counts by id, of one group or of the slots.
   void AddPageCounts(int group, std::vector<int32_t>* counts) const;
   void AddSlotCounts(std::vector<int32_t>* counts) const;

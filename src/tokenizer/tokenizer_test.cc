@@ -342,6 +342,18 @@ TEST(EndOfGeneration, ByIdAndByText) {
   EXPECT_TRUE(MustLoad(b)->IsEndOfGeneration(7));
 }
 
+TEST(EndOfGeneration, EveryIdThatTheFileNames) {
+  VocabBuilder b = SmallBytePair();
+  b.more = [](GgufWriter* w) {
+    w->AddUint32("tokenizer.ggml.eos_token_id", 7);
+    w->AddUint32("tokenizer.ggml.eot_token_id", 8);
+    w->AddUint32("tokenizer.ggml.eom_token_id", 9);
+  };
+  const auto t = MustLoad(b);
+  for (const TokenId id : {7, 8, 9}) EXPECT_TRUE(t->IsEndOfGeneration(id)) << id;
+  EXPECT_FALSE(t->IsEndOfGeneration(10));
+}
+
 TEST(EndOfGeneration, HarmonyMessagesEndWithoutEndingTheTurn) {
   VocabBuilder b = SmallBytePair();
   for (const char* text : {"<|end|>", "<|return|>", "<|call|>", "<|channel|>"}) {

@@ -17,7 +17,7 @@ import tempfile
 import time
 import unittest
 
-from weft_process import TIMEOUT_S, WEFT, make_model, weft
+from weft_process import TIMEOUT_S, WEFT, add_metadata, make_model, weft
 
 GREEDY = ("-n", 16, "--temp", 0)
 
@@ -184,6 +184,91 @@ class PipeTest(ChatTest):
         result = self.chat("hello", "word " * 100, "/list", flags=flags)
         self.assertIn("exceeds the available context size of 64", result.err)
         self.assertEqual(table(result.text)["chat"]["messages"], "2")
+
+    def test_the_way_out_of_a_full_context(self):
+        flags = ("--temp", 0, "--ctx", 96, "-n", 16)
+        lines = [f"question number {i} of those that fill it" for i in range(6)]
+        result = self.chat(*lines, "/trim", "/history", flags=flags)
+        refused = [line for line in result.err.splitlines() if "/trim forgets" in line]
+        self.assertTrue(refused, result)
+        for way in ("/undo", "/new"):
+            self.assertIn(way, refused[-1])
+        self.assertRegex(result.err, r"\[forgot the oldest (exchange|\d exchanges); there are \d messages\]")
+        # The question that did not fit was asked again, behind what was left.
+        self.assertIn(f" you: {lines[-1]}\n", result.text)
+        self.assertNotIn(lines[0], result.text)
+        self.assertNotIn("exceeds", result.err.split("forgot the oldest")[1])
+
+    def test_an_answer_that_fills_the_context_says_what_to_do(self):
+        result = self.chat("hello", flags=("--temp", 0, "--ctx", 64, "-n", -1, "--keep-loops"))
+        self.assertRegex(result.err, "the context of 64 is full: /trim .* /undo .* /new ")
+
+    def test_trim_is_as_if_it_was_never_said(self):
+        for model in (self.qwen, self.llama):
+            short = self.chat("two", "three", "four", model=model).text.splitlines()
+            # The answers before it were others; the question after it reads the same.
+            flags = (*GREEDY, "--system", "x")
+            trimmed = self.chat("one", "two", "/trim 1", "/history", flags=flags, model=model)
+            history = trimmed.text.splitlines()
+            self.assertEqual([line for line in history if " you: " in line], ["1 you: two"])
+            self.assertIn("system: x", history)
+            self.assertEqual(len(short), 3)
+        result = self.chat("/trim", "one", "/trim 2", "/trim 0")
+        for part in ("nothing to forget", "cannot forget 2 exchanges", "a number from 1 on"):
+            self.assertIn(part, result.err)
+
+    def test_settings(self):
+        result = self.chat("/set", "/set top_k 7", "/temp 0.25", "/temp", "/set top_k",
+                           "/set warmth 3", "/set top_p 7", "/set temperature default", "/set",
+                           flags=("--temp", 1.5))
+        before, after = result.text.split("temperature ")[1:]
+        self.assertTrue(before.strip().startswith("1.5"), result)
+        self.assertTrue(after.strip().startswith("1.5"), result)
+        self.assertRegex(after, r"top_k +7\n")
+        for part in ("[top_k 7]", "[temperature 0.25]", "[there is no setting warmth; ",
+                     "[top_p takes a number from 0 to 1, or 'default']"):
+            self.assertIn(part, result.err)
+        self.assertEqual(result.err.count("[temperature 0.25]"), 2)
+
+    def test_settings_hold(self):
+        greedy = self.chat("hello").text
+        hot = ("-n", 16, "--temp", 5, "--top-k", 0, "--top-p", 1, "--min-p", 0, "--seed", 1)
+        self.assertNotEqual(self.chat("hello", flags=hot).text, greedy)
+        self.assertEqual(self.chat("/temp 0", "hello", flags=hot).text, greedy)
+        self.assertEqual(self.chat("/set max_tokens 16", "hello", flags=("--temp", 0)).text, greedy)
+
+    def test_regenerate(self):
+        hot = ("-n", 16, "--temp", 5, "--top-k", 0, "--top-p", 1, "--min-p", 0, "--seed")
+        # It is what the next seed says.
+        first, second = (self.chat("hello", flags=(*hot, seed)).text for seed in (5, 6))
+        self.assertNotEqual(first, second)
+        self.assertEqual(self.chat("hello", "/regenerate", flags=(*hot, 5)).text, first + second)
+        result = self.chat("hello", "/regenerate", "/history", flags=(*hot, 5))
+        self.assertEqual(sum(" you: " in line for line in result.text.splitlines()), 1)
+        self.assertIn("no answer to make anew", self.chat("/regenerate").err)
+
+    def test_lines_between_quotes_are_one_message(self):
+        text = self.chat('"""', "first\\", "", "/new third", '"""', "/history").text
+        self.assertIn("1 you: first\\\n\n/new third\n", text)
+        text = self.chat('"""one', 'two"""', "/history").text
+        self.assertIn("1 you: one\ntwo\n", text)
+        # Where nothing follows, what was begun is said.
+        self.assertEqual(self.chat('"""', "hello").out, self.chat("hello").out)
+
+    def test_a_thought_that_is_not_wanted(self):
+        template = ("{%- for m in messages -%}{{ m.content }}<|im_end|>{%- endfor -%}"
+                    "{%- if add_generation_prompt -%}<think>{%- if enable_thinking is defined and "
+                    "not enable_thinking -%}</think>{%- endif -%}{%- endif -%}")
+        model = add_metadata(self.qwen, {"tokenizer.chat_template": template},
+                             self.dir / "thinks.gguf")
+        free = self.chat("hello", model=model).text
+        ended = self.chat("hello", flags=(*GREEDY, "--reasoning-budget", 2), model=model).text
+        self.assertNotIn("</think>", free)
+        self.assertIn("</think>", ended)
+        off = self.chat("hello", flags=(*GREEDY, "--reasoning", "off"), model=model).text
+        self.assertNotIn("</think>", off)
+        self.assertNotEqual(off, free)
+        self.assertEqual(self.chat("/set reasoning off", "hello", model=model).text, off)
 
     def test_escape_sequences_stay_text(self):
         result = self.chat("/system \x1b]0;owned\x07", "/system", "say \x1b[2J", "/history",
@@ -449,6 +534,44 @@ class TerminalTest(ChatTest):
         terminal.type("\x1b[A\x1b[A\n")  # the line before the last, again
         terminal.expect("is changed")
         terminal.type("/quit\n")
+        self.assertEqual(terminal.end(), 0)
+
+    def test_a_banner_says_where_one_is(self):
+        terminal = self.open(*GREEDY)
+        said = terminal.expect("chat> ")
+        self.assertRegex(said, r"context of \d+ tokens; /help lists the commands")
+        terminal.type("\x04")
+        self.assertEqual(terminal.end(), 0)
+
+    def test_what_is_pasted_is_one_message(self):
+        terminal = self.open(*GREEDY)
+        self.assertIn("\x1b[?2004h", terminal.expect("chat> "))
+        terminal.type("say \x1b[200~one\r/new two\n\tthr\x07ee\r\x1b[201~!\n")
+        terminal.expect("cut after")
+        terminal.expect("chat> ")
+        terminal.type("/history\n")
+        said = terminal.expect("2 model: ")
+        self.assertIn("1 you: say one\r\n/new two\r\n    three!\r\n", said)
+        terminal.type("\x04")
+        self.assertEqual(terminal.end(), 0)
+        self.assertIn(b"\x1b[?2004l", terminal.output)
+
+    def test_tab_completes_commands_and_names(self):
+        terminal = self.open(*GREEDY)
+        terminal.expect("chat> ")
+        terminal.type("/rena\tgarden shed\n")
+        terminal.expect("in garden shed")
+        terminal.expect("garden shed> ")
+        terminal.type("/new kitchen\n")
+        terminal.expect("kitchen> ")
+        terminal.type("/sw\tgar\t\n")
+        terminal.expect("in garden shed")
+        terminal.expect("garden shed> ")
+        terminal.type("/s\t")
+        self.assertIn("save  set  stats  switch  system", terminal.expect("system"))
+        terminal.type("\x03")
+        terminal.expect("Ctrl-C again")
+        terminal.type("\x04")
         self.assertEqual(terminal.end(), 0)
 
     def test_the_prompt_names_the_conversation(self):

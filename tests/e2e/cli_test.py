@@ -9,15 +9,16 @@ import json
 import math
 import os
 import pathlib
+import pty
 import re
 import shutil
 import subprocess
 import tempfile
 import unittest
 
-from weft_process import WEFT, make_model, read_floats, weft
+from weft_process import WEFT, add_metadata, make_model, read_floats, weft
 
-COMMANDS = ["run", "inspect", "tokenize", "detokenize", "logits", "score"]
+COMMANDS = ["run", "inspect", "tokenize", "detokenize", "logits", "score", "constrain"]
 TEXT = "The weft travels; the warp stays. 12 + 34 = 46"
 # Of the model file, beside the vocabulary of tiny-llama.
 VOCABULARY = 1024
@@ -186,6 +187,43 @@ class HelpTest(CliTest):
         self.misuse(*logits, "--chunk", "7,x", says="--chunk")
         self.misuse("run", "-m", says="-m")
         self.misuse("logits", "-m", self.llama, "--out", self.dir / "o.f32", says="--tokens")
+
+
+class BenchTest(CliTest):
+    # So many tokens that the second session begins before the first has all of its own.
+    FEW = ("--threads", 1, "--repeat", 1, "--prompt", 16, "--decode", 64, "--sessions", "1,2")
+
+    def test_its_lines_fit_a_terminal(self):
+        for flags in (self.FEW, (*self.FEW, "--burst", "--fanout"), (*self.FEW, "--intruder", 1024)):
+            text = self.succeed("bench", "-m", self.llama, *flags).text
+            for line in text.splitlines():
+                self.assertLessEqual(len(line), 100, line)
+            self.assertRegex(text.splitlines()[1],
+                             "^1 thread, cpu (scalar|avx2|avx512), keys and values f16$")
+            self.assertRegex(text.splitlines()[0], r", context \d+$")
+        result = self.succeed("bench", "-m", self.llama, *self.FEW)
+        self.assertEqual(result.err, "")  # progress is for terminals
+
+    def test_json_is_results_alone(self):
+        lines = self.succeed("bench", "-m", self.llama, *self.FEW, "--json").json_lines
+        self.assertEqual([line["work"] for line in lines], ["prompt", "decode", "decode"])
+        self.assertIn(lines[0]["isa"], ("scalar", "avx2", "avx512"))
+
+    def test_progress_on_a_terminal(self):
+        process, terminal = pty.fork()
+        if process == 0:
+            os.execv(WEFT, [WEFT, "bench", "-m", str(self.llama), *map(str, self.FEW)])
+        output = b""
+        try:
+            while read := os.read(terminal, 65536):
+                output += read
+        except OSError:  # how a terminal ends
+            pass
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), 0)
+        os.close(terminal)
+        for part in (b"measuring the machine ...", b"a prompt of 16 tokens, run 1 of 1 ...",
+                     b"2 decoding, run 1 of 1 ..."):
+            self.assertIn(part, output)
 
 
 class FileTest(CliTest):
@@ -463,6 +501,26 @@ class RunTest(CliTest):
     def test_a_prompt_longer_than_the_context(self):
         self.fail("run", "-m", self.llama, "--ctx", 32, "word " * 400, says="context")
 
+    def test_the_models_own_sampling(self):
+        advised = add_metadata(self.llama, {
+            "general.sampling.temp": 0.0, "general.sampling.top_k": 7,
+            "general.sampling.mirostat": 2}, self.dir / "advised.gguf")
+        greedy = self.succeed("run", "-m", self.llama, "--json", "-n", 12, "--temp", 0, TEXT).json
+        for seed in (1, 2):
+            own = self.succeed("run", "-m", advised, "--json", "-n", 12, "--seed", seed, TEXT).json
+            self.assertEqual(own["tokens"], greedy["tokens"])
+        hot = ("--json", "-n", 12, "--seed", 1, "--temp", 9, "--top-k", 0, "--top-p", 1,
+               "--min-p", 0, TEXT)
+        self.assertEqual(self.succeed("run", "-m", advised, *hot).json["tokens"],
+                         self.succeed("run", "-m", self.llama, *hot).json["tokens"])
+        shown = self.succeed("show", advised).text
+        self.assertIn("sampling      temperature 0, top_k 7 (file); top_p 0.95, min_p 0.05 "
+                      "(Weft's own)\n", shown)
+        self.assertIn("not used      mirostat 2\n", shown)
+        self.assertEqual(self.succeed("show", "--json", advised).json["sampling"],
+                         {"by": ["file"], "values": {"temperature": 0.0, "top_k": 7}, "stop": [],
+                          "not_used": ["mirostat 2"]})
+
     def test_sampling_values_that_make_no_sense(self):
         for flags in [("--temp", "nan"), ("--temp", "-1"), ("--top-p", "2"), ("--min-p", "-0.5"),
                       ("--top-k", "-3")]:
@@ -477,6 +535,46 @@ class RunTest(CliTest):
         process.stderr.read()
         process.stderr.close()
         self.assertIn(process.wait(timeout=60), (0, 1))
+
+
+class ConstrainTest(CliTest):
+    SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12},
+                                               "s": {"enum": ["warp", "weft"]}},
+              "required": ["n"], "additionalProperties": False}
+
+    def constrain(self, *args, stdin):
+        return self.succeed("constrain", "-m", self.llama, *args, stdin=stdin).json_lines
+
+    def test_values_are_walked_through_masks(self):
+        schema = self.write("schema.json", json.dumps(self.SCHEMA))
+        lines = ['{"n": 12, "s": "weft"}', '{"n":-3}', '{"n": 13}', '{"s": "warp"}', '{"n": 1',
+                 '{"s": "weft", "n": 5}']
+        stdin = "".join(line + "\n" for line in lines)
+        results = self.constrain("--json-schema", schema, stdin=stdin)
+        self.assertEqual([r["accepted"] for r in results], [True, True, False, False, False, True])
+        self.assertEqual([r["at"] for r in results], [None, None, 7, 12, 7, None])
+        for result in results:
+            self.assertGreater(result["masks"], 0)
+            self.assertGreaterEqual(result["max_us"], result["mask_us"])
+        # The schema may be the first line, and the order may be the schema's.
+        again = self.constrain("--json-schema", "-", "--order", "schema",
+                               stdin=json.dumps(self.SCHEMA) + "\n" + stdin)
+        self.assertEqual([r["at"] for r in again], [None, None, 7, 2, 7, 2])
+
+    def test_grammars_and_expressions(self):
+        grammar = self.write("sum.gbnf", 'root ::= n ("+" n)*\nn ::= [0-9]+\n')
+        walked = self.constrain("--grammar", grammar, stdin="1+23\n1+\n1-2\n")
+        self.assertEqual([r["at"] for r in walked], [None, 2, 1])
+        walked = self.constrain("--regex", "(weft|warp)s?", stdin="wefts\nwoof\n")
+        self.assertEqual([r["at"] for r in walked], [None, 1])
+
+    def test_a_refusal_has_its_own_exit_code(self):
+        result = weft("constrain", "-m", self.llama, "--json-schema", "-",
+                      stdin='{"properties": {"l": {"type": "array", "uniqueItems": true}}}\n')
+        self.assertEqual(result.code, 3, result)
+        self.assertIn("uniqueItems at #/properties/l", result.err)
+        self.assertEqual(result.out, b"", result)
+        self.fail("constrain", "-m", self.llama, says="--json-schema")
 
 
 class ScoreTest(CliTest):

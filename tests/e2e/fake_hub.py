@@ -42,11 +42,13 @@ def send(handler, status, body=b"", **headers):
 
 
 class FakeHub:
-    """`files`: {repository: {path: bytes}}. `send_file(handler, body)` may be replaced to do
+    """`files`: {repository: {path: bytes}}; `ollama`: {name of a model: its weights}, at the same
+    address. `send_file(handler, body)` may be replaced to do
     wrong what the store does right."""
 
-    def __init__(self, files):
+    def __init__(self, files, ollama=None):
         self.files = files
+        self.ollama = ollama or {}
         self.requests = []  # (server, path, range, authorization)
         self.lock = threading.Lock()
         self.send_file = self.send_whole
@@ -85,6 +87,15 @@ class FakeHub:
             return send(handler, 302, Location=f"{self.store.url}/{repo}/{name}?signed=1",
                         X_Repo_Commit=COMMIT, X_Linked_Size=str(len(body)),
                         X_Linked_ETag=f'"{hashlib.sha256(body).hexdigest()}"')
+        if match := re.fullmatch(r"/v2/library/([^/]+)/(manifests/latest|blobs/.+)", path):
+            body = self.ollama.get(match[1])
+            if body is None:
+                return send(handler, 404)
+            if match[2].startswith("blobs/"):
+                return self.send_file(handler, body)
+            layer = {"mediaType": "application/vnd.ollama.image.model", "size": len(body),
+                     "digest": "sha256:" + hashlib.sha256(body).hexdigest()}
+            return send(handler, 200, json.dumps({"layers": [layer]}).encode())
         send(handler, 404)
 
     def give(self, handler):

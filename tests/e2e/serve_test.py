@@ -17,7 +17,7 @@ import threading
 import time
 import unittest
 
-from weft_process import TIMEOUT_S, WEFT, make_model, weft
+from weft_process import TIMEOUT_S, WEFT, add_metadata, make_model, weft
 
 F_SETPIPE_SZ = 1031  # Linux's; the module has no name for it everywhere
 
@@ -228,6 +228,67 @@ class LifeTest(ServeTest):
                     self.assertEqual(saved.status, 200, saved)
                     self.assertEqual(os.listdir(slots), ["a.bin"])
 
+    def test_ollamas_port_is_opened_too(self):
+        with Server(self.model, "--ollama", "--ollama-port", 0) as server:
+            server.ready()
+            server.until(lambda: "for clients of Ollama" in server.log, "the port is not told")
+            port = int(re.search(r"127\.0\.0\.1:(\d+) for clients of Ollama", server.log)[1])
+            taken = weft("serve", "-m", self.model, "--port", 0, "--ollama", "--ollama-port", port)
+            self.assertEqual(taken.code, 1, taken)
+            self.assertIn("leave --ollama out", taken.err)
+            self.assertEqual(len(taken.err.splitlines()), 1, taken)
+            own, server.port = server.port, port
+            self.assertEqual(server.ask("GET", "/", Accept="*/*").body, b"Ollama is running")
+            self.assertEqual(server.ask("HEAD", "/").status, 200)
+            self.assertIn(b"<title>", server.ask("GET", "/", Accept="text/html").body)
+            self.assertEqual(server.ask("GET", "/api/version").status, 200)
+            self.assertEqual(server.ask("GET", "/v1/models").status, 200)
+            server.port = own
+            self.assertIn(b"<title>", server.ask("GET", "/", Accept="*/*").body)
+            self.assertEqual(server.end(), 0, server.log)
+
+    def test_it_listens_only_when_nothing_can_fail_any_more(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            result = weft("serve", "-m", self.model, "--port", 0,
+                          "--grpc-port", other.getsockname()[1])
+        self.assertEqual(result.code, 1, result)
+        self.assertNotIn("listening", result.err)
+        with Server(self.model) as server:
+            self.assertEqual(server.ask("GET", "/health").status, 200)  # at once
+
+    def test_ps_shows_the_servers_that_run(self):
+        with tempfile.TemporaryDirectory(dir=self.dir) as runtime:
+            env = {"XDG_RUNTIME_DIR": runtime}
+
+            def listed():
+                result = weft("ps", "--json", env=env)
+                self.assertEqual(result.code, 0, result)
+                return result.json_lines
+
+            self.assertEqual(listed(), [])
+            self.assertIn("no server runs here", weft("ps", env=env).text)
+            with Server(self.model, "--alias", "one", env=env) as one, \
+                    Server(self.model, "--alias", "two", env=env) as two:
+                one.ready()
+                two.ready()
+                one.complete([5] * 50, session_id="kitchen")
+                one.until(lambda: [s["sessions"] for s in listed()] == [1, 0], "its session")
+                servers = listed()
+                self.assertEqual([(s["address"], s["model"]) for s in servers],
+                                 [(one.url, "one"), (two.url, "two")])
+                self.assertTrue(all(s["memory_bytes"] > 1 << 20 for s in servers))
+                table = weft("ps", env=env).text.splitlines()
+                self.assertEqual(len(table), 3)
+                self.assertRegex(table[1], rf"^{one.url}  one    1         0        [\d.]+ .iB ")
+                self.assertEqual(two.end(), 0)
+                self.assertEqual([s["model"] for s in listed()], ["one"])
+                one.process.kill()
+                one.process.wait()
+                self.assertEqual(listed(), [])
+                self.assertEqual(os.listdir(os.path.join(runtime, "weft")), [])
+
     def test_a_port_in_use_is_an_error(self):
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
@@ -404,11 +465,31 @@ class HttpTest(ServeTest):
         self.assertEqual((head.status, head.body), (200, b""))
         self.assertEqual(self.server.ask("GET", "/v1/%zz").status, 400)
 
+    def test_the_page_is_for_browsers(self):
+        for accept, text in (("text/html", "<!doctype html>"), ("*/*", "<!doctype html>"),
+                             ("application/json", "Ollama is running")):
+            answer = self.server.ask("GET", "/", Accept=accept)
+            self.assertEqual(answer.status, 200)
+            self.assertTrue(answer.body.decode().lower().startswith(text.lower()), answer)
+
+    def test_ollama_knows_the_alias(self):
+        names = [model["name"] for model in self.server.ask("GET", "/api/tags").json["models"]]
+        self.assertEqual(names, ["tiny:latest"])
+        body = {"model": "tiny", "prompt": "The", "raw": True, "stream": False,
+                "options": {"num_predict": 4, "temperature": 0}}
+        answer = self.server.ask("POST", "/api/generate", body)
+        self.assertEqual((answer.status, answer.json["eval_count"]), (200, 4))
+        missing = self.server.ask("POST", "/api/generate", {**body, "model": "other"})
+        self.assertEqual((missing.status, missing.json),
+                         (404, {"error": "model 'other' not found"}))
+        unknown = self.server.ask("GET", "/api/unknown")
+        self.assertEqual((unknown.status, list(unknown.json)), (404, ["error"]))
+
     def test_request_ids_are_answered_and_logged(self):
-        answer = self.server.ask("GET", "/health", X_Request_Id="mine-1")
+        answer = self.server.ask("GET", "/v1/models", X_Request_Id="mine-1")
         self.assertEqual(answer.headers["X-Request-Id"], "mine-1")
         self.server.until(lambda: "id=mine-1\n" in self.server.log, "not logged")
-        other = self.server.ask("GET", "/health", X_Request_Id="with space")
+        other = self.server.ask("GET", "/v1/models", X_Request_Id="with space")
         self.assertNotEqual(other.headers["X-Request-Id"], "with space")
 
     def test_the_log_holds_no_text(self):
@@ -572,6 +653,18 @@ class SessionsTest(ServeTest):
             self.assertEqual(server.ask("GET", "/v1/sessions").json["data"], [])
             self.assertEqual(server.end(), 0, server.log)
             self.assertEqual(list(pathlib.Path(state).rglob("*.session")), [])
+
+    def test_the_model_says_what_the_operator_leaves_open(self):
+        advised = add_metadata(self.model, {
+            "general.sampling.temp": 0.0, "general.sampling.top_k": 7,
+            "general.sampling.xtc_probability": 0.5}, self.dir / "advised.gguf")
+        with Server(advised, "--top-k", 9) as server:
+            server.ready()
+            params = server.ask("GET", "/props").json["default_generation_settings"]["params"]
+            self.assertEqual((params["temperature"], params["top_k"]), (0, 9))
+            server.until(lambda: "xtc_probability 0.5, which is not used" in server.log, "advice")
+            self.assertIn("sampling unless a request says otherwise: top_k 9 (flags); "
+                          "temperature 0 (file); top_p 0.95, min_p 0.05 (Weft's own)", server.log)
 
     def test_the_operator_says_what_requests_leave_open(self):
         with self.serve("--temp", 0, "--top-k", 3, "--seed", 7, "--alias", "mine",

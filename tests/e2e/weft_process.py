@@ -49,6 +49,33 @@ def make_model(path, shape="tiny-llama", kind="F32", *options):
     return pathlib.Path(path)
 
 
+def add_metadata(path, values, out):
+    """A copy of a model file with more metadata: floats, whole numbers and texts by key. What has
+    a key of these already gets another."""
+    data = pathlib.Path(path).read_bytes()
+    for key in values:
+        data = data.replace(key.encode(), key.encode()[:-1] + b"_", 1)
+
+    def text(value):
+        raw = value.encode()
+        return struct.pack("<Q", len(raw)) + raw
+
+    def pair(key, value):
+        kind, raw = {float: (6, lambda: struct.pack("<f", value)),
+                     int: (5, lambda: struct.pack("<i", value)),
+                     str: (8, lambda: text(value))}[type(value)]
+        return text(key) + struct.pack("<I", kind) + raw()
+
+    added = b"".join(pair(key, value) for key, value in values.items())
+    # The data of tensors stays aligned where the head grows by a multiple of 32.
+    filler = pair("test.filler", "")
+    added += pair("test.filler", "x" * (-(len(added) + len(filler)) % 32))
+    count, = struct.unpack_from("<Q", data, 16)
+    head = data[:16] + struct.pack("<Q", count + len(values) + 1)
+    pathlib.Path(out).write_bytes(head + added + data[24:])
+    return pathlib.Path(out)
+
+
 def read_floats(path):
     data = pathlib.Path(path).read_bytes()
     assert len(data) % 4 == 0, f"{path} has {len(data)} bytes"

@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from weft_process import TIMEOUT_S, WEFT, make_model, weft
+from weft_process import TIMEOUT_S, WEFT, add_metadata, make_model, weft
 
 PROMPT = "the weft travels"
 
@@ -77,8 +77,8 @@ class WorkerTest(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def start(self, *flags):
-        worker = Worker(self.model, *flags)
+    def start(self, *flags, model=None):
+        worker = Worker(model or self.model, *flags)
         self.addCleanup(worker.process.stdin.close)
         self.addCleanup(worker.process.stderr.close)
         self.addCleanup(worker.process.stdout.close)
@@ -93,6 +93,28 @@ class WorkerTest(unittest.TestCase):
         self.assertNotIn("supports_cancel", worker.ready)
         self.assertEqual(worker.close(), (0, []))
         self.assertIn("/no/such/tokenizer.json is not read", "".join(worker.log))
+
+    def test_thoughts_and_sampling_are_what_the_flags_say(self):
+        template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
+        model = add_metadata(self.model, {"tokenizer.chat_template": template,
+                                          "general.sampling.temp": 5.0},
+                             pathlib.Path(self.folder.name) / "thinks.gguf")
+
+        def said(*flags, **request):
+            worker = self.start(*flags, model=model)
+            text, done = worker.ask(prompt=PROMPT + "<think>", max_new_tokens=14, **request)
+            self.assertTrue(done["done"], done)
+            self.assertEqual(worker.close()[0], 0)
+            return text
+
+        greedy = said(temperature=0)
+        self.assertNotIn("</think>", greedy)
+        self.assertEqual(said("--temp", 0), greedy)
+        self.assertNotEqual(said("--seed", 1), greedy)  # the model recommends 5
+        self.assertEqual(said("--temp", 0, temperature=None), greedy)
+        off = said("--reasoning", "off", temperature=0)
+        self.assertTrue(off.lstrip().startswith("</think>"), off)
+        self.assertIn("</think>", said("--reasoning-budget", 2, temperature=0))
 
     def test_flags_of_the_launchers(self):
         for flags in (["--tokenizer_path=T", "--max_sessions=3", "--warm_resume=false"],

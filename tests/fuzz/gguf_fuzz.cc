@@ -9,6 +9,7 @@
 #include "formats/gguf_test_util.h"
 #include "formats/gguf_writer.h"
 #include "formats/model_file.h"
+#include "formats/sampling_advice.h"
 
 namespace {
 
@@ -48,5 +49,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   volatile uint64_t sink = weft::testing::TouchAll(**file);
   (void)sink;
   CheckRoundTrip(**file);
+  const weft::SamplingAdvice advice = weft::ReadSamplingAdvice(**file);
+  for (const weft::SamplingField& field : weft::SamplingFields()) {
+    const auto& number = advice.*field.value;
+    WEFT_CHECK(!number || field.Takes(*number), "advice that makes no sense");
+  }
   return 0;
 }

@@ -14,6 +14,7 @@
 #include "serve/anthropic_request.h"
 #include "serve/api_support.h"
 #include "serve/llama_request.h"
+#include "serve/ollama_request.h"
 #include "serve/openai_chat_request.h"
 #include "serve/openai_completions_request.h"
 #include "serve/responses_request.h"
@@ -71,7 +72,8 @@ void CheckError(const Status& status) {
   const ApiError error = ToDetailedApiError(status);
   WEFT_CHECK(error.http_status >= 400 && error.http_status < 500, "not told as the client's error");
   WEFT_CHECK(!error.message.empty(), "an error says nothing");
-  for (const ErrorShape shape : {ErrorShape::kOpenAi, ErrorShape::kAnthropic, ErrorShape::kLlama}) {
+  for (const ErrorShape shape :
+       {ErrorShape::kOpenAi, ErrorShape::kAnthropic, ErrorShape::kLlama, ErrorShape::kOllama}) {
     WEFT_CHECK(!JsonText(ErrorBody(error, shape)).empty(), "an error cannot be written");
   }
 }
@@ -100,7 +102,8 @@ void CheckPrompts(Host& host, const std::vector<int32_t>& tokens) {
 void CheckWorkerLine(std::string_view line) {
   const auto request = ParseWorkerRequest(line);
   if (!request.ok()) return CheckError(request.status());
-  WEFT_CHECK(request->top_p > 0 && request->top_p <= 1, "top_p is out of its range");
+  WEFT_CHECK(request->top_p.value_or(1) > 0 && request->top_p.value_or(1) <= 1,
+             "top_p is out of its range");
 }
 
 // Checks what `read` is, or its error.
@@ -116,7 +119,13 @@ void Check(const StatusOr<Read>& read, CheckRead check) {
 void Try(uint8_t kind, const HttpRequest& request) {
   static Host& host = *new IdleHost();
   const auto check_chat = [](const auto& read) { CheckChat(host, read.call); };
-  switch (kind % 6) {
+  const auto check_ollama = [&](const OllamaRequest& read) {
+    if (read.probe != OllamaRequest::Probe::kNone) return;
+    if (!read.prompt) return check_chat(read);
+    CheckTurn(read.call.turn);
+    CheckPrompts(host, *read.prompt);
+  };
+  switch (kind % 8) {
     case 0:
       return Check(ReadChatCompletion(host, request), check_chat);
     case 1:
@@ -132,8 +141,12 @@ void Try(uint8_t kind, const HttpRequest& request) {
         for (const auto& prompt : read.prompts) CheckPrompts(host, prompt);
         WEFT_CHECK(LlamaSettings(read, -1, *host.model().tokenizer()).is_object(), "no settings");
       });
-    default:
+    case 5:
       return CheckWorkerLine(request.body);
+    case 6:
+      return Check(ReadOllamaChat(host, request), check_ollama);
+    default:
+      return Check(ReadOllamaGenerate(host, request), check_ollama);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "serve/api_anthropic.h"
 #include "serve/api_info.h"
 #include "serve/api_llama.h"
+#include "serve/api_ollama.h"
 #include "serve/api_openai.h"
 #include "serve/api_responses.h"
 #include "serve/api_server.h"
@@ -45,6 +46,7 @@ class ApiTest : public ::testing::Test {
     serve::RegisterResponsesApi(*router_, model_->host());
     serve::RegisterLlamaApi(*router_, model_->host());
     serve::RegisterInfoApi(*router_, model_->host());
+    serve::RegisterOllamaApi(*router_, model_->host());
     serve::RegisterServerApi(*router_, model_->host());
     serve::RegisterSlotsApi(*router_, model_->host(), slot_folder);
   }
@@ -71,6 +73,7 @@ class ApiTest : public ::testing::Test {
     request.headers = std::move(headers);
     request.body = body.is_string() ? body.get<std::string>() : body.dump();
     request.domain = std::move(domain);
+    request.is_operators = request.domain.empty();
     std::vector<std::string> segments;
     ASSERT_TRUE(serve::SplitPath(path, &segments));
     serve::Router::Match match = router_->Find("POST", segments);

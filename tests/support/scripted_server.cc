@@ -17,6 +17,7 @@
 #include "serve/api_anthropic.h"
 #include "serve/api_info.h"
 #include "serve/api_llama.h"
+#include "serve/api_ollama.h"
 #include "serve/api_openai.h"
 #include "serve/api_responses.h"
 #include "serve/api_server.h"
@@ -47,6 +48,7 @@ Status Run(const EngineOptions& options, int64_t context, const serve::RequestDe
   serve::RegisterResponsesApi(router, host);
   serve::RegisterChannelApi(router, host);
   serve::RegisterPage(router);
+  serve::RegisterOllamaApi(router, host);
   serve::FrontDoor door({}, &router, &host);
   serve::HttpServerOptions server_options;
   server_options.port = 0;

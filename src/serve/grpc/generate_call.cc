@@ -94,7 +94,7 @@ Status GenerateCall::Begin(grpc::ByteBuffer* message) {
   pb::GenerateRequest request;
   WEFT_RETURN_IF_ERROR(ParseMessage(message, &request));
   SetId(request.request_id());
-  WEFT_ASSIGN_OR_RETURN(request_.turn, TurnOptionsOf(request));
+  WEFT_ASSIGN_OR_RETURN(request_.turn, TurnOptionsOf(request, service_.host->defaults()));
   request_.turn.deadline = DeadlineOf(*context());
   request_.turn.label = request.request_id();
   request_.turn.end_loops = service_.host->defaults().end_loops;

@@ -5,6 +5,8 @@
 #include <limits>
 #include <string_view>
 
+#include "serve/sampling_defaults.h"
+
 namespace weft::serve {
 namespace {
 
@@ -25,24 +27,38 @@ StatusOr<float> NumberOr(float value, float if_zero, float min, float max, std::
                          ", not ", value);
 }
 
-StatusOr<SamplingOptions> SamplingOf(const pb::SamplingParams& params) {
+StatusOr<SamplingOptions> SamplingOf(const pb::SamplingParams& params,
+                                     const RequestDefaults& defaults) {
   constexpr float kLargest = 1e6f;
-  SamplingOptions options;
-  const float temperature = params.has_temperature() ? params.temperature() : 1.0f;
-  WEFT_ASSIGN_OR_RETURN(options.temperature, NumberOr(temperature, 0, 0, kLargest, "temperature"));
-  WEFT_ASSIGN_OR_RETURN(options.top_p, NumberOr(params.top_p(), 1, 0, 1, "top_p"));
-  WEFT_ASSIGN_OR_RETURN(options.min_p, NumberOr(params.min_p(), 0, 0, 1, "min_p"));
-  WEFT_ASSIGN_OR_RETURN(options.repetition_penalty, NumberOr(params.repetition_penalty(), 1, 0,
-                                                             kLargest, "repetition_penalty"));
-  WEFT_ASSIGN_OR_RETURN(
-      options.frequency_penalty,
-      NumberOr(params.frequency_penalty(), 0, -kLargest, kLargest, "frequency_penalty"));
-  WEFT_ASSIGN_OR_RETURN(options.presence_penalty, NumberOr(params.presence_penalty(), 0, -kLargest,
-                                                           kLargest, "presence_penalty"));
+  SamplingOptions options = Advised(
+      {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .seed = defaults.sampling.seed},
+      defaults.advice);
+  // A temperature of 0 means something.
+  if (params.has_temperature()) options.temperature = 0;
+  struct Field {
+    const char* name;
+    float given;
+    float* value;
+    float least, most;
+  };
+  const Field fields[] = {
+      {"temperature", params.temperature(), &options.temperature, 0, kLargest},
+      {"top_p", params.top_p(), &options.top_p, 0, 1},
+      {"min_p", params.min_p(), &options.min_p, 0, 1},
+      {"repetition_penalty", params.repetition_penalty(), &options.repetition_penalty, 0, kLargest},
+      {"frequency_penalty", params.frequency_penalty(), &options.frequency_penalty, -kLargest,
+       kLargest},
+      {"presence_penalty", params.presence_penalty(), &options.presence_penalty, -kLargest,
+       kLargest},
+  };
+  for (const Field& field : fields) {
+    WEFT_ASSIGN_OR_RETURN(*field.value,
+                          NumberOr(field.given, *field.value, field.least, field.most, field.name));
+  }
   if (params.top_k() > kMaxId) {
     return InvalidArgument("sampling_params.top_k must be at most ", kMaxId);
   }
-  options.top_k = static_cast<int>(params.top_k());
+  if (params.top_k() > 0) options.top_k = static_cast<int>(params.top_k());
   for (const auto& [token, bias] : params.logit_bias()) {
     if (std::isnan(bias)) {
       return InvalidArgument("sampling_params.logit_bias of token ", token, " is not a number");
@@ -55,7 +71,8 @@ StatusOr<SamplingOptions> SamplingOf(const pb::SamplingParams& params) {
 
 }  // namespace
 
-StatusOr<TurnOptions> TurnOptionsOf(const pb::GenerateRequest& request) {
+StatusOr<TurnOptions> TurnOptionsOf(const pb::GenerateRequest& request,
+                                    const RequestDefaults& defaults) {
   if (!request.has_tokenized()) {
     return InvalidArgument(
         "tokenized input is required: send input_ids, made with the tokenizer of GetTokenizer");
@@ -67,13 +84,14 @@ StatusOr<TurnOptions> TurnOptionsOf(const pb::GenerateRequest& request) {
     turn.tokens.push_back(token);
   }
   const pb::SamplingParams& params = request.sampling_params();
-  WEFT_ASSIGN_OR_RETURN(turn.sampling, SamplingOf(params));
+  WEFT_ASSIGN_OR_RETURN(turn.sampling, SamplingOf(params, defaults));
   if (params.has_max_tokens()) turn.max_tokens = params.max_tokens();
   for (const uint32_t id : params.stop_token_ids()) {
     WEFT_ASSIGN_OR_RETURN(const int32_t token, TokenOf(id, "sampling_params.stop_token_ids"));
     turn.stop_tokens.push_back(token);
   }
   turn.ignore_eos = params.ignore_eos();
+  AddEndTokens(defaults.ends.tokens, &turn);
   if (params.logprobs() > 0) turn.top_logprobs = params.logprobs();
   return turn;
 }

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "mlx_engine.pb.h"
+#include "serve/host.h"
 #include "weft/events.h"
 #include "weft/options.h"
 
@@ -12,7 +13,10 @@ namespace weft::serve {
 
 // INVALID_ARGUMENT names the field. What only the engine can know (the vocabulary, the
 // context, the ranges of penalties) it checks itself.
-StatusOr<TurnOptions> TurnOptionsOf(const mlx::grpc::engine::GenerateRequest& request);
+// What a field leaves open (0, where it has no other way) is the server's, by flags and the model's
+// makers, and where they say nothing the protocol's: temperature 1, everything else off.
+StatusOr<TurnOptions> TurnOptionsOf(const mlx::grpc::engine::GenerateRequest& request,
+                                    const RequestDefaults& defaults);
 
 // Adds the log-probabilities of one token.
 void AddLogprobs(const TokenEvent& token, mlx::grpc::engine::OutputLogProbs* out);

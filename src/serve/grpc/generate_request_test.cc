@@ -22,7 +22,7 @@ pb::GenerateRequest Request() {
 }
 
 TEST(GenerateRequest, DefaultsAreThoseOfTheProtocol) {
-  const auto turn = TurnOptionsOf(Request());
+  const auto turn = TurnOptionsOf(Request(), {});
   ASSERT_TRUE(turn.ok()) << turn.status();
   EXPECT_THAT(turn->tokens, ElementsAre(5, 6));
   EXPECT_EQ(turn->max_tokens, -1);
@@ -34,6 +34,30 @@ TEST(GenerateRequest, DefaultsAreThoseOfTheProtocol) {
   EXPECT_EQ(turn->sampling.min_p, 0.0f);
   EXPECT_EQ(turn->sampling.repetition_penalty, 1.0f);
   EXPECT_FALSE(turn->sampling.seed.has_value());
+}
+
+TEST(GenerateRequest, WhatIsLeftOpenIsTheServers) {
+  RequestDefaults defaults{.advice = {.temperature = 0.25, .top_k = 9, .top_p = 0.5},
+                           .ends = {.tokens = {77}}};
+  defaults.sampling.seed = 5;
+  pb::GenerateRequest request = Request();
+  auto turn = TurnOptionsOf(request, defaults);
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  EXPECT_EQ(turn->sampling.temperature, 0.25f);
+  EXPECT_EQ(turn->sampling.top_k, 9);
+  EXPECT_EQ(turn->sampling.top_p, 0.5f);
+  EXPECT_EQ(turn->sampling.min_p, 0.0f);
+  EXPECT_EQ(turn->sampling.seed, 5u);
+  EXPECT_THAT(turn->stop_tokens, ElementsAre(77));
+  pb::SamplingParams& params = *request.mutable_sampling_params();
+  params.set_temperature(0);
+  params.set_top_p(1);
+  params.set_ignore_eos(true);
+  turn = TurnOptionsOf(request, defaults);
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  EXPECT_EQ(turn->sampling.temperature, 0.0f);
+  EXPECT_EQ(turn->sampling.top_p, 1.0f);
+  EXPECT_TRUE(turn->stop_tokens.empty());
 }
 
 TEST(GenerateRequest, EveryFieldCounts) {
@@ -52,7 +76,7 @@ TEST(GenerateRequest, EveryFieldCounts) {
   params.set_ignore_eos(true);
   params.set_logprobs(4);
   params.set_seed(-1);
-  const auto turn = TurnOptionsOf(request);
+  const auto turn = TurnOptionsOf(request, {});
   ASSERT_TRUE(turn.ok()) << turn.status();
   EXPECT_EQ(turn->sampling.temperature, 0.0f);
   EXPECT_EQ(turn->sampling.top_p, 0.5f);
@@ -72,14 +96,14 @@ TEST(GenerateRequest, EveryFieldCounts) {
 TEST(GenerateRequest, ZeroLogprobsAreNone) {
   pb::GenerateRequest request = Request();
   request.mutable_sampling_params()->set_logprobs(0);
-  EXPECT_EQ(TurnOptionsOf(request)->top_logprobs, -1);
+  EXPECT_EQ(TurnOptionsOf(request, {})->top_logprobs, -1);
 }
 
 TEST(GenerateRequest, SaysWhichFieldIsWrong) {
   const auto refused = [](auto change, const char* says) {
     pb::GenerateRequest request = Request();
     change(&request, request.mutable_sampling_params());
-    const auto turn = TurnOptionsOf(request);
+    const auto turn = TurnOptionsOf(request, {});
     EXPECT_EQ(turn.status().code(), StatusCode::kInvalidArgument) << says;
     EXPECT_THAT(std::string(Message(turn.status())), HasSubstr(says));
   };

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "base/strings.h"
+#include "serve/sampling_defaults.h"
+#include "serve/thought_limit.h"
 
 namespace weft::serve {
 namespace {
@@ -196,17 +198,12 @@ Status Worker::Generate(const WorkerRequest& request) {
 
   TurnOptions turn;
   turn.tokens_are_whole_context = true;
-  turn.stop_tokens = options_.stop_tokens;
-  turn.stop_strings = request.stop;
-  turn.sampling = {.temperature = request.temperature,
-                   .top_k = request.top_k,
-                   .top_p = request.top_p,
-                   .min_p = 0};
-  if (request.seed != 0) turn.sampling.seed = request.seed;
+  SetSampling(request, &turn);
   if (!EncodePrompt(request, &turn.tokens, &failure) ||
       !LimitTokens(request, static_cast<int64_t>(turn.tokens.size()), &turn, &failure)) {
     return WriteFailure(failure);
   }
+  LimitThought(&turn);
 
   const bool warm = is_named && options_.warm_resume;
   const WorkerResume resume =
@@ -235,6 +232,31 @@ Status Worker::Generate(const WorkerRequest& request) {
   WEFT_RETURN_IF_ERROR(Write(DoneLine(reply, resume, NowMicros() - begin_us)));
   if (warm && IsCut(reply.done.reason)) ComputeLastToken(*session);
   return OkStatus();
+}
+
+void Worker::SetSampling(const WorkerRequest& request, TurnOptions* turn) const {
+  turn->stop_tokens = options_.stop_tokens;
+  AddEndTokens(options_.ends.tokens, turn);
+  turn->stop_strings = request.stop.empty() ? options_.ends.texts : request.stop;
+  turn->end_loops = options_.end_loops;
+  SamplingOptions& sampling = turn->sampling;
+  sampling = Advised({.temperature = 0, .top_k = 0, .top_p = 1, .min_p = 0, .seed = options_.seed},
+                     options_.advice);
+  if (request.temperature) sampling.temperature = *request.temperature;
+  if (request.top_k) sampling.top_k = *request.top_k;
+  if (request.top_p) sampling.top_p = *request.top_p;
+  if (request.seed != 0) sampling.seed = request.seed;
+}
+
+void Worker::LimitThought(TurnOptions* turn) const {
+  if (options_.thought_tokens < 0 || options_.thought_marks.open.empty()) return;
+  const Model& model = engine_.model();
+  const std::string prompt = model.Decode(turn->tokens, /*render_special=*/true);
+  turn->token_mask = [tokenizer = model.tokenizer(), marks = options_.thought_marks,
+                      most = options_.thought_tokens,
+                      is_open = EndsInThought(prompt, options_.thought_marks)](int) {
+    return std::make_unique<ThoughtLimit>(tokenizer, marks, most, is_open);
+  };
 }
 
 // Writes the text as it comes. False with `failure` set, or `written` when the answers

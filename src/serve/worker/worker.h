@@ -18,13 +18,17 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/mutex.h"
+#include "chat/chat_format.h"
+#include "formats/sampling_advice.h"
 #include "nlohmann/json.hpp"
+#include "serve/host.h"
 #include "serve/worker/worker_request.h"
 #include "weft/engine.h"
 
@@ -38,6 +42,14 @@ struct WorkerOptions {
   bool warm_resume = true;
   std::vector<int32_t> prompt_prefix;  // before every prompt, counted in prompt_tokens
   std::vector<int32_t> stop_tokens;    // beside the model's own end tokens
+  // Of requests that do not say: over the protocol's own, which are temperature 0 and no cuts.
+  SamplingAdvice advice;
+  std::optional<uint64_t> seed;
+  AnswerEnds ends;
+  bool end_loops = true;
+  // What a thought is told by, and the tokens behind which it is ended; -1: never.
+  ThoughtMarks thought_marks;
+  int64_t thought_tokens = -1;
   // The first line says that images are not seen, for launchers that ask for it.
   bool tells_no_images = false;
 };
@@ -94,6 +106,9 @@ class Worker {
                     Failure* failure) const;
   bool LimitTokens(const WorkerRequest& request, int64_t prompt_tokens, TurnOptions* turn,
                    Failure* failure) const;
+  // How its tokens are chosen, and what ends them.
+  void SetSampling(const WorkerRequest& request, TurnOptions* turn) const;
+  void LimitThought(TurnOptions* turn) const;
   bool RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Failure* failure,
                Status* written);
   nlohmann::ordered_json DoneLine(const Reply& reply, const WorkerResume& resume,

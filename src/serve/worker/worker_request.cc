@@ -74,21 +74,22 @@ Status ParsePrompt(JsonFields* fields, WorkerRequest* request) {
 Status ParseSampling(JsonFields* fields, WorkerRequest* request) {
   constexpr double kAny = std::numeric_limits<double>::max();
   request->max_new_tokens = fields->Integer("max_new_tokens", kMin64, kMax64).value_or(-1);
-  const double temperature = fields->Number("temperature", 0, 1e6).value_or(0);
-  const double top_p = fields->Number("top_p", -kAny, kAny).value_or(1);
-  const int64_t top_k = fields->Integer("top_k", kMin64, kMax64).value_or(0);
+  const auto temperature = fields->Number("temperature", 0, 1e6);
+  const auto top_p = fields->Number("top_p", -kAny, kAny);
+  const auto top_k = fields->Integer("top_k", kMin64, kMax64);
   const int64_t seed = fields->Integer("seed", kMin64, kMax64).value_or(0);
   request->stop = fields->Strings("stop", kMaxStopStrings).value_or(std::vector<std::string>());
-  if (!(top_p > 0 && top_p <= 1)) return InvalidArgument("top_p must be finite and in (0, 1]");
-  if (top_k < 0 || top_k > std::numeric_limits<int32_t>::max()) {
+  if (top_p && !(*top_p > 0 && *top_p <= 1))
+    return InvalidArgument("top_p must be finite and in (0, 1]");
+  if (top_k && (*top_k < 0 || *top_k > std::numeric_limits<int32_t>::max())) {
     return InvalidArgument("top_k must fit in a nonnegative int32");
   }
   if (seed < 0) return InvalidArgument("seed must be nonnegative");
   // An empty string would stop before the first character; it asks for nothing.
   std::erase(request->stop, "");
-  request->temperature = static_cast<float>(temperature);
-  request->top_p = static_cast<float>(top_p);
-  request->top_k = static_cast<int>(top_k);
+  if (temperature) request->temperature = static_cast<float>(*temperature);
+  if (top_p) request->top_p = static_cast<float>(*top_p);
+  if (top_k) request->top_k = static_cast<int>(*top_k);
   request->seed = static_cast<uint64_t>(seed);
   return OkStatus();
 }

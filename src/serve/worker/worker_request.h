@@ -4,6 +4,7 @@
 #define WEFT_SERVE_WORKER_WORKER_REQUEST_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -24,10 +25,10 @@ struct WorkerRequest {
   // Of kGenerate.
   std::vector<Segment> prompt;
   int64_t max_new_tokens = -1;  // <= 0: until the context is full
-  float temperature = 0;
-  float top_p = 1;
-  int top_k = 0;      // 0: off
-  uint64_t seed = 0;  // 0: a new one
+  // Unset: the worker's, see WorkerOptions.
+  std::optional<float> temperature, top_p;
+  std::optional<int> top_k;  // 0: off
+  uint64_t seed = 0;         // 0: a new one
   std::vector<std::string> stop;
   // Fields that the protocol does not have; for the log.
   std::vector<std::string> unknown;

@@ -26,8 +26,8 @@ TEST(WorkerRequest, ReadsEveryField) {
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->op, WorkerRequest::Op::kGenerate);
   EXPECT_EQ(request->max_new_tokens, 7);
-  EXPECT_FLOAT_EQ(request->temperature, 0.5f);
-  EXPECT_FLOAT_EQ(request->top_p, 0.9f);
+  EXPECT_FLOAT_EQ(request->temperature.value(), 0.5f);
+  EXPECT_FLOAT_EQ(request->top_p.value(), 0.9f);
   EXPECT_EQ(request->top_k, 3);
   EXPECT_EQ(request->seed, 11u);
   EXPECT_THAT(request->stop, ElementsAre("a", "b"));
@@ -42,9 +42,7 @@ TEST(WorkerRequest, DefaultsAreGreedyAndUnlimited) {
   const auto request = ParseWorkerRequest(R"({"prompt":"x"})");
   ASSERT_TRUE(request.ok());
   EXPECT_EQ(request->max_new_tokens, -1);
-  EXPECT_EQ(request->temperature, 0);
-  EXPECT_EQ(request->top_p, 1);
-  EXPECT_EQ(request->top_k, 0);
+  EXPECT_FALSE(request->temperature || request->top_p || request->top_k);
   EXPECT_EQ(request->seed, 0u);
 }
 
@@ -143,6 +141,53 @@ TEST_F(WorkerTest, SaysItIsReady) {
   Open({.max_sessions = 3});
   ASSERT_TRUE(worker_->Start().ok());
   EXPECT_EQ(lines_.at(0), Json({{"ready", true}, {"max_sessions", 3}, {"max_named_sessions", 2}}));
+}
+
+// Without flags and without a model that recommends anything, the protocol's own: greedy.
+TEST_F(WorkerTest, SamplingIsTheRequestsThenTheAdvicesThenTheProtocols) {
+  const Json request = {{"max_new_tokens", 24}, {"prompt", "tell"}};
+  const auto said = [&](const SamplingAdvice& advice, const Json& more) {
+    Open({.advice = advice, .seed = 3});
+    Json asked = request;
+    asked.update(more);
+    return Ask(asked)["generated_token_ids"];
+  };
+  const Json greedy = said({}, {{"temperature", 0}});
+  EXPECT_EQ(said({}, Json::object()), greedy);
+  const Json hot = said({.temperature = 5}, Json::object());
+  EXPECT_NE(hot, greedy);
+  EXPECT_EQ(said({.temperature = 5}, {{"temperature", nullptr}}), hot);
+  EXPECT_EQ(said({}, {{"temperature", 5}}), hot);
+  EXPECT_EQ(said({.temperature = 5}, {{"temperature", 0}}), greedy);
+}
+
+TEST_F(WorkerTest, WhatTheModelEndsAnswersWith) {
+  Open({});
+  const Json request = {{"max_new_tokens", 8}, {"prompt", "tell"}};
+  const Json free = Ask(request);
+  ASSERT_EQ(free["generated_token_ids"].size(), 8u);
+  Open({.ends = {.tokens = {free["generated_token_ids"][2].get<int32_t>()}}});
+  const Json ended = Ask(request);
+  EXPECT_EQ(ended["finish_reason"], "stop");
+  EXPECT_LE(ended["generated_token_ids"].size(), 2u);
+}
+
+TEST_F(WorkerTest, AThoughtIsEndedBehindItsBudget) {
+  const Json request = {{"max_new_tokens", 12}, {"prompt", "tell<think>"}};
+  const auto text = [&](int64_t most) {
+    Open({.thought_marks = {.open = "<think>", .close = "</think>", .answer = "</think>"},
+          .thought_tokens = most});
+    Ask(request);
+    std::string all;
+    for (const Json& line : lines_) all += line.value("token", "");
+    return all;
+  };
+  EXPECT_EQ(text(-1).find("</think>"), std::string::npos);
+  // The vocabulary puts a space before it.
+  EXPECT_LE(text(0).find("</think>"), 1u);
+  const size_t at = text(2).find("</think>");
+  EXPECT_GT(at, 1u);
+  EXPECT_NE(at, std::string::npos);
 }
 
 TEST_F(WorkerTest, WarmResumeReusesAllOfTheLastTurn) {

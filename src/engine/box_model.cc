@@ -1,4 +1,8 @@
-#include "cli/box_model.h"
+#include "engine/box_model.h"
+
+#include <utility>
+
+#include "weft/model.h"
 
 // The assembler takes the file as it is; an array in C++ would take the compiler a minute.
 asm(".pushsection .rodata\n"
@@ -18,7 +22,7 @@ extern "C" {
 [[gnu::visibility("hidden")]] extern const std::byte weft_box_model_end[];
 }
 
-namespace weft::cli {
+namespace weft {
 
 std::span<const std::byte> BoxModelBytes() { return {weft_box_model_begin, weft_box_model_end}; }
 
@@ -26,4 +30,9 @@ StatusOr<std::shared_ptr<const ModelFile>> OpenBoxModel() {
   return ModelFile::FromBytes(kBoxModelName, BoxModelBytes());
 }
 
-}  // namespace weft::cli
+absl::StatusOr<std::shared_ptr<const Model>> Model::LoadBuiltIn(const ModelOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(auto file, OpenBoxModel());
+  return FromFile(std::move(file), options);
+}
+
+}  // namespace weft

@@ -1,0 +1,61 @@
+#include "hub/model_advice.h"
+
+#include <algorithm>
+
+#include "base/strings.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::hub {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostStops = 64;
+
+void ReadStopTexts(const Json& value, SamplingAdvice* advice) {
+  const Json list = value.is_array() ? value : Json::array({value});
+  for (const Json& stop : list) {
+    if (!stop.is_string() || stop.get_ref<const std::string&>().empty()) continue;
+    if (advice->stop.size() < kMostStops) advice->stop.push_back(stop.get<std::string>());
+  }
+}
+
+}  // namespace
+
+SamplingAdvice ParseOllamaParameters(std::string_view text) {
+  SamplingAdvice advice;
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return advice;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "stop") {
+      ReadStopTexts(value, &advice);
+      continue;
+    }
+    const auto fields = SamplingFields();
+    const auto field = std::find_if(fields.begin(), fields.end(),
+                                    [&, &key = name](const auto& f) { return f.name == key; });
+    if (field != fields.end() && value.is_number() && field->Takes(value.get<double>())) {
+      advice.*field->value = value.get<double>();
+    } else {
+      const std::string said = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+      advice.left_out.push_back(StrCat(Printable(name), " ", Printable(said)));
+    }
+  }
+  return advice;
+}
+
+ModelAdvice AdviceOf(const LocalModel& model, const ModelFile& file,
+                     std::span<const CatalogueEntry> catalogue) {
+  ModelAdvice result;
+  const auto add = [&](const SamplingAdvice& advice, const char* by) {
+    if (!advice.empty()) result.by.push_back(by);
+    result.advice.FillFrom(advice);
+  };
+  if (!model.parameters.empty()) add(ParseOllamaParameters(model.parameters), "ollama");
+  const CatalogueEntry* const entry = FindInCatalogue(catalogue, model.name);
+  if (model.owner == Owner::kWeft && entry != nullptr) add(entry->sampling, "catalogue");
+  add(ReadSamplingAdvice(file), "file");
+  return result;
+}
+
+}  // namespace weft::hub
