@@ -20,7 +20,8 @@ help:
 	@echo '                REAL_MODELS=qwen2.5-coder-1.5b for another (tools/get_model.py --list)'
 	@echo 'make check      format, layers, clang-tidy, sanitizers, fuzzers; make check CHECKS="format asan";'
 	@echo '                make check CHECKS=page installs a browser and tests the page in it'
-	@echo 'make bench      the micro-benchmarks of kernels and tokenizers'
+	@echo 'make bench      the micro-benchmarks of kernels and tokenizers; make bench MODEL=FILE.gguf'
+	@echo '                measures masks of constraints with its vocabulary, too'
 	@echo 'make format     rewrites the sources in the style of .clang-format'
 	@echo 'make install    installs into PREFIX ($(PREFIX)): program, manual page, completions, unit, library'
 	@echo 'make deb        builds $(RELEASE)/weft_VERSION_ARCHITECTURE.deb'
@@ -53,7 +54,8 @@ bench:
 	@tools/setup.sh build bench
 	@cmake --preset release -B build/bench -DWEFT_BENCH=ON -DWEFT_TESTS=OFF >/dev/null
 	@cmake --build build/bench
-	@set -e; for program in build/bench/bench/*_bench; do echo "== $$program"; $$program; done
+	@set -e; for program in build/bench/bench/*_bench; do echo "== $$program"; \
+	  WEFT_BENCH_MODEL='$(MODEL)' $$program; done
 
 format:
 	@tools/setup.sh check

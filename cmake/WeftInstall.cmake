@@ -9,8 +9,8 @@ include(CMakePackageConfigHelpers)
 
 # In the order in which a linker needs them: each uses only what comes after it.
 set(WEFT_PUBLIC_LIBRARIES
-  weft_engine weft_backend weft_state weft_tokenizer weft_model weft_kernels weft_formats
-  weft_base)
+  weft_engine weft_constraint weft_backend weft_state weft_tokenizer weft_model weft_kernels
+  weft_formats weft_base)
 
 add_library(weft_public INTERFACE)
 target_link_libraries(weft_public INTERFACE weft_engine)

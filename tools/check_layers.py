@@ -25,7 +25,7 @@ ALLOWED = {
     "kernels": {"base"},
     "backend": {"base", "formats", "model", "kernels"},
     "engine": {"base", "formats", "tokenizer", "constraint", "model", "state", "kernels", "backend", "weft"},
-    "chat": {"base", "tokenizer"},
+    "chat": {"base", "tokenizer", "constraint"},
     "serve": {"base", "formats", "tokenizer", "constraint", "model", "engine", "chat", "weft"},
     "weft": set(),
 }

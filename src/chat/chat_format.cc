@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "chat/builtin_templates.h"
+#include "chat/call_text.h"
 #include "chat/chat_messages.h"
 #include "chat/reply_syntax.h"
 #include "chat/template_traits.h"
@@ -73,6 +74,16 @@ class ChatFormatImpl final : public ChatFormat {
     return tokens;
   }
 
+  StatusOr<CallStructure> CallsOf(const Json& tools, const CallPolicy& policy) const override {
+    WEFT_RETURN_IF_ERROR(CheckTools(tools));
+    const std::string example = TwoCalls();
+    CallWriting writing{.syntax = *syntax_, .example = example};
+    for (size_t i = 0; i < markers_.ids.size(); ++i) {
+      writing.controls.emplace_back(markers_.ids[i], markers_.texts[i]);
+    }
+    return MakeCallStructure(writing, tools, policy);
+  }
+
   const AnswerEnds& ends() const override { return ends_; }
   const ChatTemplate& chat_template() const override { return *template_; }
   std::string_view reply_format() const override { return syntax_->name; }
@@ -98,6 +109,8 @@ class ChatFormatImpl final : public ChatFormat {
   Status AddSystemMessages(const ChatRequest& whole, std::string* text) const;
   ControlTokens ControlTokensIn(const std::vector<std::string>& texts) const;
   void FindEnd();
+  // As the model writes calls.
+  std::string TwoCalls() const;
   // The token of `ids` whose text `text` begins with, the longest of them.
   TokenId TokenAt(std::string_view text, const std::vector<TokenId>& ids) const;
   // Whether the reply goes on inside reasoning that the prompt opens.
@@ -129,6 +142,19 @@ TokenId ChatFormatImpl::TokenAt(std::string_view text, const std::vector<TokenId
     length = piece.size();
   }
   return found;
+}
+
+std::string ChatFormatImpl::TwoCalls() const {
+  // Calls that the template writes in a form that nobody reads say nothing.
+  const bool readable = syntax_->bare_calls || syntax_->opens.empty() ||
+                        traits_.two_calls.find(syntax_->opens[0]) != std::string::npos;
+  if (!traits_.two_calls.empty() && readable) return traits_.two_calls;
+  Json calls = Json::array();
+  for (const char* const name : {kProbedTool, kProbedOther}) {
+    const Json call = {{"function", {{"name", name}, {"arguments", {{kProbedKey, kProbedValue}}}}}};
+    calls.push_back(call);
+  }
+  return CallsText(calls, *syntax_);
 }
 
 void ChatFormatImpl::FindEnd() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "chat/call_grammar.h"
 #include "chat/reply.h"
 #include "chat/template.h"
 #include "nlohmann/json.hpp"
@@ -88,6 +89,12 @@ class ChatFormat {
     std::vector<std::string> texts;
   };
   virtual ControlTokens ControlTokensFor(const std::vector<std::string>& stop_strings) const = 0;
+
+  // What replies may be that call `tools` (those of the request) as `policy` wants: each call is
+  // of one of them, in this format, with arguments that fit its schema. UNIMPLEMENTED, here or
+  // from Constraint::Structured, says which tool cannot be held to its schema, and why.
+  virtual StatusOr<CallStructure> CallsOf(const nlohmann::ordered_json& tools,
+                                          const CallPolicy& policy) const = 0;
 
   // What the template puts between an answer and the next question, where that begins with no
   // token that ends answers anyway: at most one token or text.

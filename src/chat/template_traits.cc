@@ -1,5 +1,7 @@
 #include "chat/template_traits.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string_view>
 
 #include "chat/template_variables.h"
@@ -12,10 +14,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kSystem[] = "weft-probe-system";
 constexpr char kUser[] = "weft-probe-user";
-constexpr char kTool[] = "weft_probe_tool";
-constexpr char kOtherTool[] = "weft_probe_other";
-constexpr char kKey[] = "weft_probe_key";
-constexpr char kValue[] = "weft-probe-value";
+constexpr const char* kTool = kProbedTool;
+constexpr const char* kOtherTool = kProbedOther;
+constexpr const char* kKey = kProbedKey;
+constexpr const char* kValue = kProbedValue;
 constexpr char kResult[] = "weft-probe-result";
 
 // One template under test.
@@ -78,6 +80,16 @@ Json Conversation(Json content, const Json& arguments, const char* id) {
                       Result(kTool, id)});
 }
 
+// From the user's text to a little behind the last argument.
+std::string AroundCalls(const std::string& text) {
+  constexpr size_t kBehind = 64;
+  const size_t user = text.rfind(kUser);
+  const size_t last = text.rfind(kValue);
+  if (user == text.npos || last == text.npos || last < user) return "";
+  const size_t end = std::min(text.find(kResult, last), last + std::strlen(kValue) + kBehind);
+  return text.substr(user + std::strlen(kUser), end - user - std::strlen(kUser));
+}
+
 constexpr char kShortId[] = "probe0001";
 constexpr char kLongId[] = "call_probe_0001";
 
@@ -111,6 +123,8 @@ void ProbeCalls(const Probe& probe, TemplateTraits* traits) {
   two.push_back(Result(kOtherTool, "probe0002"));
   const std::string both = probe.Render(two, Tools());
   traits->several_calls = both.empty() || Has(both, kOtherTool);
+  const std::string& shown = Has(both, kTool) && Has(both, kValue) ? both : with_object;
+  traits->two_calls = AroundCalls(shows_call(shown) ? shown : with_null);
 }
 
 TemplateTraits::Reasoning ReasoningOf(const std::string& source, const ReplySyntax& syntax) {

@@ -39,7 +39,16 @@ struct TemplateTraits {
   Reasoning reasoning = Reasoning::kDropped;
   // What stands between an answer and the next question; empty where that cannot be told.
   std::string after_answer;
+  // How the template writes two calls (one, where it shows no more), of kProbedTool and
+  // kProbedOther with the one argument kProbedValue; with what stands around them. Empty where it
+  // shows none.
+  std::string two_calls;
 };
+
+inline constexpr char kProbedTool[] = "weft_probe_tool";
+inline constexpr char kProbedOther[] = "weft_probe_other";
+inline constexpr char kProbedKey[] = "weft_probe_key";
+inline constexpr char kProbedValue[] = "weft-probe-value";
 
 // `bos` and `eos` are what the template is given for them.
 TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySyntax& syntax,

@@ -60,7 +60,7 @@ StatusOr<std::shared_ptr<const Constraint>> Compile(
   const std::string& path = flags.grammar.empty() ? flags.json_schema : flags.grammar;
   WEFT_ASSIGN_OR_RETURN(const std::string text, SourceText(path));
   return flags.grammar.empty() ? Constraint::JsonSchema(text, options, std::move(table))
-                               : Constraint::Gbnf(text, options, std::move(table));
+                               : Constraint::FromGrammar(text, options, std::move(table));
 }
 
 std::string Joined(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {

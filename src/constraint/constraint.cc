@@ -5,25 +5,21 @@
 #include <utility>
 
 #include "base/check.h"
-#include "constraint/gbnf.h"
+#include "constraint/lark.h"
 #include "constraint/pattern.h"
 #include "constraint/schema_compiler.h"
+#include "constraint/structure.h"
 #include "constraint/walker.h"
 
 namespace weft::constraint {
 namespace {
 
-Status TooMuch() {
-  return ResourceExhausted(
-      "it takes more work or memory to compile than is allowed; make it simpler");
-}
-
 StatusOr<std::unique_ptr<const Grammar>> FromTerminal(std::unique_ptr<Grammar> grammar,
                                                       RegexId regex) {
   const RuleId start = grammar->AddRule();
   grammar->AddAlternative(start, {grammar->Terminal(regex)});
-  const Status finished = grammar->Finish(start, {}, false, {});
-  if (grammar->pool().exhausted()) return TooMuch();
+  const Status finished = grammar->Finish(start);
+  if (grammar->pool().exhausted()) return TooMuchToCompile();
   WEFT_RETURN_IF_ERROR(finished);
   return std::unique_ptr<const Grammar>(std::move(grammar));
 }
@@ -49,7 +45,7 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Make(
     std::shared_ptr<const TokenTable> tokens) {
   std::shared_ptr<const Constraint> made(
       new Constraint(std::move(grammar), options, std::move(tokens)));
-  if (made->walker_->machine().exhausted()) return TooMuch();
+  if (made->walker_->machine().exhausted()) return TooMuchToCompile();
   return made;
 }
 
@@ -58,7 +54,7 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::JsonSchema(
     std::shared_ptr<const TokenTable> tokens) {
   auto grammar = EmptyGrammar(options);
   const Status compiled = CompileSchema(schema, options, grammar.get());
-  if (grammar->pool().exhausted()) return TooMuch();
+  if (grammar->pool().exhausted()) return TooMuchToCompile();
   WEFT_RETURN_IF_ERROR(compiled);
   return Make(std::move(grammar), options, std::move(tokens));
 }
@@ -73,12 +69,14 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Regex(
   return Make(std::move(finished), options, std::move(tokens));
 }
 
-StatusOr<std::shared_ptr<const Constraint>> Constraint::Gbnf(
+StatusOr<std::shared_ptr<const Constraint>> Constraint::FromGrammar(
     std::string_view text, const ConstraintOptions& options,
     std::shared_ptr<const TokenTable> tokens) {
   auto grammar = EmptyGrammar(options);
-  const Status compiled = CompileGbnf(text, grammar.get());
-  if (grammar->pool().exhausted()) return TooMuch();
+  const auto root = AddGrammar(text, grammar.get());
+  Status compiled = root.status();
+  if (root.ok()) compiled = grammar->Finish(*root);
+  if (grammar->pool().exhausted()) return TooMuchToCompile();
   if (!compiled.ok()) return Annotate(compiled, "grammar: ");
   return Make(std::move(grammar), options, std::move(tokens));
 }
@@ -88,11 +86,39 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Choice(
     std::shared_ptr<const TokenTable> tokens) {
   if (texts.empty()) return InvalidArgument("choice: there is nothing to choose from");
   auto grammar = EmptyGrammar(options);
-  std::vector<RegexId> parts;
-  for (const std::string& text : texts) parts.push_back(grammar->pool().Literal(text));
-  const RegexId any = grammar->pool().Or(std::move(parts));
+  const RegexId any = grammar->pool().AnyOf({texts.begin(), texts.end()});
   WEFT_ASSIGN_OR_RETURN(auto finished, FromTerminal(std::move(grammar), any));
   return Make(std::move(finished), options, std::move(tokens));
+}
+
+StatusOr<std::shared_ptr<const Constraint>> Constraint::Structured(
+    const Structure& structure, const ConstraintOptions& options,
+    std::shared_ptr<const TokenTable> tokens) {
+  auto grammar = EmptyGrammar(options);
+  std::vector<int32_t> ids;
+  const Status compiled = CompileStructure(structure, options, grammar.get(), &ids);
+  if (grammar->pool().exhausted()) return TooMuchToCompile();
+  WEFT_RETURN_IF_ERROR(compiled);
+  std::vector<Control> controls;
+  for (const TokenId id : ids) {
+    const std::string_view text =
+        id < tokens->size() ? tokens->ControlText(id) : std::string_view();
+    if (text.empty()) return InvalidArgument("token ", id, " is no control token within answers");
+    controls.push_back({std::string(text), ControlBytes(id)});
+  }
+  // Of two that a text begins with, the longer one is meant.
+  std::ranges::sort(controls, [](const Control& a, const Control& b) {
+    return a.text.size() != b.text.size() ? a.text.size() > b.text.size() : a.bytes < b.bytes;
+  });
+  std::shared_ptr<Constraint> made(new Constraint(std::move(grammar), options, std::move(tokens)));
+  made->controls_ = std::move(controls);
+  if (made->walker_->machine().exhausted()) return TooMuchToCompile();
+  return std::shared_ptr<const Constraint>(std::move(made));
+}
+
+int64_t Constraint::bytes() const {
+  MutexLock lock(&walker_->mutex());
+  return walker_->machine().bytes() + walker_->masker().bytes();
 }
 
 ConstraintState Constraint::Begin() const { return ConstraintState(shared_from_this()); }
@@ -118,7 +144,7 @@ StatusOr<ConstraintState> Constraint::Restore(std::string_view serialized) const
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (ended == 1 && i + 1 == sizes.size()) break;
     if (sizes[i] > serialized.size()) return broken();
-    if (!state.AdvanceText(serialized.substr(0, sizes[i]))) return broken();
+    if (!state.AdvanceBytes(serialized.substr(0, sizes[i]))) return broken();
     serialized.remove_prefix(sizes[i]);
   }
   if (!serialized.empty()) return broken();
@@ -157,7 +183,7 @@ void ConstraintState::Refresh() const {
   if (ended_) steps_.back().state = kDeadState;
 }
 
-bool ConstraintState::AdvanceText(std::string_view text) {
+bool ConstraintState::AdvanceBytes(std::string_view bytes) {
   if (ended_) return false;
   ConstraintWalker& walker = *constraint_->walker_;
   MutexLock lock(&walker.mutex());
@@ -165,18 +191,84 @@ bool ConstraintState::AdvanceText(std::string_view text) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     Refresh();
     StateId state = Current();
-    for (const char c : text) {
+    for (const char c : bytes) {
       state = walker.machine().Step(state, static_cast<uint8_t>(c));
       if (state == kDeadState) break;
     }
     if (state != kDeadState) {
-      text_.append(text);
-      steps_.push_back({state, static_cast<uint32_t>(text.size())});
+      text_.append(bytes);
+      steps_.push_back({state, static_cast<uint32_t>(bytes.size())});
       return true;
     }
     if (!walker.machine().exhausted()) return false;
   }
   return false;
+}
+
+bool ConstraintState::AdvanceText(std::string_view text) {
+  if (constraint_->controls_.empty()) return AdvanceBytes(text);
+  if (ended_) return false;
+  std::string bytes;
+  bool readable = false;
+  {
+    ConstraintWalker& walker = *constraint_->walker_;
+    MutexLock lock(&walker.mutex());
+    for (int attempt = 0; attempt < 2 && !readable; ++attempt) {
+      Refresh();
+      StateId state = kDeadState;
+      readable = Read(text, &bytes, &state) == text.size();
+      if (!walker.machine().exhausted()) break;
+    }
+  }
+  return readable && AdvanceBytes(bytes);
+}
+
+// REQUIRES: the walker's lock is held.
+size_t ConstraintState::Read(std::string_view text, std::string* bytes, StateId* state) const {
+  Machine& machine = constraint_->walker_->machine();
+  const auto step = [&](StateId from, std::string_view piece) {
+    for (const char c : piece) from = machine.Step(from, static_cast<uint8_t>(c));
+    return from;
+  };
+  bytes->clear();
+  *state = Current();
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view rest = text.substr(at);
+    std::string_view piece = rest.substr(0, 1);
+    size_t length = 1;
+    StateId next = kDeadState;
+    for (const Constraint::Control& control : constraint_->controls_) {
+      if (!rest.starts_with(control.text)) continue;
+      next = step(*state, control.bytes);
+      if (next == kDeadState) continue;
+      piece = control.bytes;
+      length = control.text.size();
+      break;
+    }
+    if (next == kDeadState && piece[0] != kControlLead) next = step(*state, piece);
+    if (next == kDeadState) return at;
+    *state = next;
+    bytes->append(piece);
+    at += length;
+  }
+  return text.size();
+}
+
+std::string ConstraintState::text() const {
+  std::string text;
+  for (size_t at = 0; at < text_.size();) {
+    const std::string_view rest = std::string_view(text_).substr(at);
+    const TokenId id = ControlAt(rest);
+    if (id == kNoToken) {
+      const size_t end = text_.find(kControlLead, at);
+      text.append(text_, at, end == text_.npos ? end : end - at);
+      at = std::min(end, text_.size());
+    } else {
+      text.append(constraint_->tokens().ControlText(id));
+      at += kControlSize;
+    }
+  }
+  return text;
 }
 
 bool ConstraintState::Advance(TokenId token) {
@@ -190,7 +282,7 @@ bool ConstraintState::Advance(TokenId token) {
   }
   const std::string_view bytes = tokens.Bytes(token);
   if (bytes.empty() || bytes.size() > TokenTable::kMostTokenBytes) return false;
-  return AdvanceText(bytes);
+  return AdvanceBytes(bytes);
 }
 
 size_t ConstraintState::AllowedPrefix(std::string_view text) const {
@@ -198,12 +290,9 @@ size_t ConstraintState::AllowedPrefix(std::string_view text) const {
   ConstraintWalker& walker = *constraint_->walker_;
   MutexLock lock(&walker.mutex());
   Refresh();
-  StateId state = Current();
-  for (size_t i = 0; i < text.size(); ++i) {
-    state = walker.machine().Step(state, static_cast<uint8_t>(text[i]));
-    if (state == kDeadState) return i;
-  }
-  return text.size();
+  StateId state = kDeadState;
+  std::string bytes;
+  return Read(text, &bytes, &state);
 }
 
 void ConstraintState::Rollback(size_t count) {
@@ -238,6 +327,7 @@ std::string ConstraintState::ForcedText(size_t most) const {
     if (first.Count() != 1) break;
     int byte = 0;
     while (!first.Has(byte)) ++byte;
+    if (static_cast<char>(byte) == kControlLead) break;
     state = machine.Step(state, static_cast<uint8_t>(byte));
     if (state == kDeadState) break;
     text.push_back(static_cast<char>(byte));

@@ -21,6 +21,7 @@
 
 #include "base/status.h"
 #include "base/tokens.h"
+#include "constraint/structure.h"
 #include "constraint/token_table.h"
 
 namespace weft::constraint {
@@ -62,13 +63,17 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   static StatusOr<std::shared_ptr<const Constraint>> Regex(
       std::string_view pattern, const ConstraintOptions& options,
       std::shared_ptr<const TokenTable> tokens);
-  // A grammar as llama-server takes it; `root` is where it begins.
-  static StatusOr<std::shared_ptr<const Constraint>> Gbnf(std::string_view grammar,
-                                                          const ConstraintOptions& options,
-                                                          std::shared_ptr<const TokenTable> tokens);
+  // A grammar as llama-server takes it, where `root` is where it begins; or as Lark does, `start`.
+  static StatusOr<std::shared_ptr<const Constraint>> FromGrammar(
+      std::string_view grammar, const ConstraintOptions& options,
+      std::shared_ptr<const TokenTable> tokens);
   // One of these texts.
   static StatusOr<std::shared_ptr<const Constraint>> Choice(
       std::span<const std::string> texts, const ConstraintOptions& options,
+      std::shared_ptr<const TokenTable> tokens);
+  // A text made of parts, control tokens among them; see structure.h.
+  static StatusOr<std::shared_ptr<const Constraint>> Structured(
+      const Structure& structure, const ConstraintOptions& options,
       std::shared_ptr<const TokenTable> tokens);
 
   ~Constraint();
@@ -79,6 +84,8 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   StatusOr<ConstraintState> Restore(std::string_view serialized) const;
 
   const TokenTable& tokens() const { return *tokens_; }
+  // What it takes by now, the token table aside.
+  int64_t bytes() const;
 
  private:
   friend class ConstraintState;
@@ -88,7 +95,13 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
                                                           const ConstraintOptions& options,
                                                           std::shared_ptr<const TokenTable> tokens);
 
+  // A control token that the constraint names.
+  struct Control {
+    std::string text, bytes;
+  };
+
   std::shared_ptr<const TokenTable> tokens_;
+  std::vector<Control> controls_;
   std::unique_ptr<ConstraintWalker> walker_;  // has a lock of its own
 };
 
@@ -97,7 +110,8 @@ class ConstraintState {
   // Takes a token. False, and nothing changes, where the constraint does not allow it. A token
   // that ends answers is allowed where the text may end; nothing is allowed behind it.
   bool Advance(TokenId token);
-  // Takes text that came without tokens; all of it or nothing.
+  // Takes text that came without tokens; all of it or nothing. A control token that is written
+  // out is taken for the token where that may come, and for text elsewhere.
   bool AdvanceText(std::string_view text);
   // How many bytes of `text` could come next.
   size_t AllowedPrefix(std::string_view text) const;
@@ -109,16 +123,18 @@ class ConstraintState {
   // REQUIRES: mask.size() == tokens().mask_words().
   void FillMask(std::span<uint32_t> mask) const;
   // The text that must come next, whatever is chosen: to be taken without asking the model. At
-  // most `most` bytes; empty where there is a choice.
+  // most `most` bytes; empty where there is a choice. A control token ends it.
   std::string ForcedText(size_t most) const;
   // The text may end here.
   bool CanEnd() const;
   // It ended, or must end here.
   bool IsComplete() const;
 
+  const Constraint& constraint() const { return *constraint_; }
   // Tokens and texts that were taken.
   size_t length() const { return steps_.size(); }
-  const std::string& text() const { return text_; }
+  // What was taken, control tokens written out.
+  std::string text() const;
   // For a session that is parked.
   std::string Serialize() const;
 
@@ -130,11 +146,14 @@ class ConstraintState {
   };
   explicit ConstraintState(std::shared_ptr<const Constraint> constraint);
   int32_t Current() const { return steps_.empty() ? start_ : steps_.back().state; }
+  bool AdvanceBytes(std::string_view bytes);
+  // How far `text` can be read, control tokens written out; what is read, and where it leads.
+  size_t Read(std::string_view text, std::string* bytes, int32_t* state) const;
   // Walks the text again when the automata were thrown away since.
   void Refresh() const;
 
   std::shared_ptr<const Constraint> constraint_;
-  std::string text_;
+  std::string text_;  // control tokens as TokenTable has them
   mutable std::vector<Step> steps_;
   mutable int32_t start_ = 0;
   mutable uint64_t generation_ = 0;

@@ -273,13 +273,13 @@ TEST(RegexTest, TheWholeTextMatches) {
 }
 
 TEST(GbnfTest, RulesCallEachOtherAndRepeat) {
-  const auto made = Constraint::Gbnf(R"gbnf(
+  const auto made = Constraint::FromGrammar(R"gbnf(
     # sums
     root ::= sum "\n"
     sum ::= term ("+" term){0,2}
     term ::= [0-9]+ | "(" sum ")" | name?
     name ::= [a-z\x41] )gbnf",
-                                     {}, SmallTable());
+                                            {}, SmallTable());
   ASSERT_TRUE(made.ok()) << made.status();
   for (const char* text : {"1\n", "1+22+(a+A)\n", "((7))\n", "\n", "+\n"})
     EXPECT_TRUE(Accepts(**made, text)) << text;
@@ -289,7 +289,7 @@ TEST(GbnfTest, RulesCallEachOtherAndRepeat) {
 
 TEST(GbnfTest, WhatIsNoGrammarIsASentence) {
   const auto refusal = [](std::string_view text) {
-    return std::string(Constraint::Gbnf(text, {}, SmallTable()).status().message());
+    return std::string(Constraint::FromGrammar(text, {}, SmallTable()).status().message());
   };
   EXPECT_THAT(refusal("root ::= a"), HasSubstr("a is used but not defined"));
   EXPECT_THAT(refusal("root ::= root \"a\" | \"b\""), HasSubstr("root calls itself"));
@@ -332,7 +332,7 @@ std::vector<std::shared_ptr<const Constraint>> Walked() {
     if (made.ok()) all.push_back(*made);
   }
   auto grammar =
-      Constraint::Gbnf("root ::= ([^<] | \"<\" [a-z]+ \">\")* \"</end>\"", {}, SmallTable());
+      Constraint::FromGrammar("root ::= ([^<] | \"<\" [a-z]+ \">\")* \"</end>\"", {}, SmallTable());
   EXPECT_TRUE(grammar.ok()) << grammar.status();
   if (grammar.ok()) all.push_back(*grammar);
   return all;

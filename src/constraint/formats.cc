@@ -7,6 +7,20 @@
 namespace weft::constraint {
 namespace {
 
+// The last second of a day in UTC when it is one too many, as clocks show it whose offset is of
+// whole or half hours.
+std::string LeapSeconds() {
+  const auto digits = [](int n) { return StrCat(n / 10, n % 10); };
+  std::string all;
+  for (int hour = 0; hour < 24; ++hour) {
+    const std::string same = digits(hour), ahead = digits((hour + 1) % 24);
+    const std::string behind = digits(23 - hour);
+    StrAppend(&all, all.empty() ? "" : "|", same, ":(59:60(\\.\\d+)?(\\+", ahead, "|-", behind,
+              "):00|29:60(\\.\\d+)?(\\+", same, "|-", behind, "):30)");
+  }
+  return all;
+}
+
 std::map<std::string, std::string, std::less<>> MakeFormats() {
   const std::string leap =
       "(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29";
@@ -16,8 +30,8 @@ std::map<std::string, std::string, std::less<>> MakeFormats() {
       "2[0-8]))|" +
       leap + ")";
   const std::string offset = "([Zz]|[+-]([01]\\d|2[0-3]):[0-5]\\d)";
-  const std::string time =
-      "((([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?" + offset + ")|23:59:60(\\.\\d+)?[Zz])";
+  const std::string time = "((([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?" + offset +
+                           ")|23:59:60(\\.\\d+)?[Zz]|" + LeapSeconds() + ")";
   const std::string duration =
       "P(\\d+W|(\\d+Y(\\d+M(\\d+D)?)?|\\d+M(\\d+D)?|\\d+D)(T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|"
       "\\d+S))?|"
@@ -35,8 +49,8 @@ std::map<std::string, std::string, std::less<>> MakeFormats() {
                            ":){0,4}" + h + ")?::" + low + "|((" + h + ":){0,5}" + h + ")?::" + h +
                            "|((" + h + ":){0,6}" + h + ")?::)";
   const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
-  const std::string email =
-      atom + "(\\." + atom + ")*@(" + hostname + "|\\[" + ipv4 + "\\]|\\[IPv6:" + ipv6 + "\\])";
+  const std::string email = "(" + atom + "(\\." + atom + ")*|\"([ !#-\\[\\]-~]|\\\\[ -~])*\")@(" +
+                            hostname + "|\\[" + ipv4 + "\\]|\\[IPv6:" + ipv6 + "\\])";
   // RFC 3986, and with every other character for its international form.
   const auto uri = [&](const std::string& more, bool reference) {
     const std::string escaped = "%[0-9A-Fa-f]{2}";

@@ -18,16 +18,16 @@ class GbnfReader {
  public:
   GbnfReader(std::string_view text, Grammar* grammar) : text_(text), grammar_(*grammar) {}
 
-  Status Read() {
+  StatusOr<RuleId> Read() {
     SkipSpace(/*lines=*/true);
     while (at_ < text_.size()) WEFT_RETURN_IF_ERROR(ReadRule());
     const auto root = rules_.find("root");
     if (root == rules_.end()) return InvalidArgument("there is no rule root");
     for (const auto& [name, rule] : rules_) {
-      if (!defined_[static_cast<size_t>(rule)])
+      if (!defined_[static_cast<size_t>(rule - first_rule_)])
         return InvalidArgument("the rule ", Printable(name), " is used but not defined");
     }
-    return grammar_.Finish(root->second, {}, false, names_);
+    return root->second;
   }
 
  private:
@@ -63,8 +63,8 @@ class GbnfReader {
     return std::string(text_.substr(begin, at_ - begin));
   }
   RuleId AddRule(const std::string& name, bool defined) {
-    const RuleId rule = grammar_.AddRule();
-    names_.push_back(name);
+    const RuleId rule = grammar_.AddRule(name);
+    if (first_rule_ == kNoRule) first_rule_ = rule;
     defined_.push_back(defined);
     return rule;
   }
@@ -81,8 +81,8 @@ class GbnfReader {
     if (!Take("::=")) return Wrong("a rule's name is followed by ::=");
     SkipSpace(true);
     const RuleId rule = RuleOf(name);
-    if (defined_[static_cast<size_t>(rule)]) return Wrong("a rule is defined twice");
-    defined_[static_cast<size_t>(rule)] = true;
+    if (defined_[static_cast<size_t>(rule - first_rule_)]) return Wrong("a rule is defined twice");
+    defined_[static_cast<size_t>(rule - first_rule_)] = true;
     rule_name_ = name;
     WEFT_RETURN_IF_ERROR(ReadAlternatives(rule, 0));
     if (at_ < text_.size() && text_[at_] != '\n' && text_[at_] != '\r')
@@ -214,13 +214,13 @@ class GbnfReader {
   Grammar& grammar_;
   std::string rule_name_;
   std::map<std::string, RuleId> rules_;
-  std::vector<std::string> names_;
+  RuleId first_rule_ = kNoRule;  // of this text
   std::vector<bool> defined_;
 };
 
 }  // namespace
 
-Status CompileGbnf(std::string_view text, Grammar* grammar) {
+StatusOr<RuleId> AddGbnf(std::string_view text, Grammar* grammar) {
   return GbnfReader(text, grammar).Read();
 }
 

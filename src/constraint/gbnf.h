@@ -9,8 +9,8 @@
 
 namespace weft::constraint {
 
-// Reads rules into `grammar` and finishes it; the rule `root` is where a text begins.
-Status CompileGbnf(std::string_view text, Grammar* grammar);
+// Reads rules into `grammar`, and gives `root`, which is where a text begins.
+StatusOr<RuleId> AddGbnf(std::string_view text, Grammar* grammar);
 
 }  // namespace weft::constraint
 

@@ -10,11 +10,18 @@ constexpr size_t kMostPrefixWithWanted = 12;
 
 }  // namespace
 
+Status TooMuchToCompile() {
+  return ResourceExhausted(
+      "it takes more work or memory to compile than is allowed; make it simpler");
+}
+
 Grammar::Grammar() = default;
 
-RuleId Grammar::AddRule() {
+RuleId Grammar::AddRule(const std::string& name) {
   rules_.emplace_back();
-  return static_cast<RuleId>(rules_.size()) - 1;
+  const auto rule = static_cast<RuleId>(rules_.size()) - 1;
+  if (!name.empty()) names_[rule] = name;
+  return rule;
 }
 
 void Grammar::AddAlternative(RuleId rule, const std::vector<Symbol>& symbols) {
@@ -25,6 +32,8 @@ void Grammar::AddAlternative(RuleId rule, const std::vector<Symbol>& symbols) {
       objects_[static_cast<size_t>(symbol.index)].place = here;
     } else if (symbol.kind == Symbol::Kind::kArray) {
       arrays_[static_cast<size_t>(symbol.index)].place = here;
+    } else if (symbol.kind == Symbol::Kind::kDistinct) {
+      distincts_[static_cast<size_t>(symbol.index)].place = here;
     }
     code_.push_back(symbol);
   }
@@ -37,6 +46,9 @@ void Grammar::AddAlternative(RuleId rule, const std::vector<Symbol>& symbols) {
     }
   } else if (first.kind == Symbol::Kind::kArray) {
     code_.push_back({Symbol::Kind::kElement, first.index});
+  } else if (first.kind == Symbol::Kind::kDistinct) {
+    const size_t values = distincts_[static_cast<size_t>(first.index)].values.size();
+    code_.insert(code_.end(), values, {Symbol::Kind::kTaken, first.index});
   }
 }
 
@@ -60,6 +72,11 @@ Symbol Grammar::Object(ObjectSpec object, const std::vector<PropertySpec>& prope
 Symbol Grammar::Array(ArraySpec array) {
   arrays_.push_back(std::move(array));
   return {Symbol::Kind::kArray, static_cast<int32_t>(arrays_.size()) - 1};
+}
+
+Symbol Grammar::Distinct(DistinctSpec distinct) {
+  distincts_.push_back(std::move(distinct));
+  return {Symbol::Kind::kDistinct, static_cast<int32_t>(distincts_.size()) - 1};
 }
 
 bool Grammar::ObjectIsProductive(const ObjectSpec& object) const {
@@ -137,30 +154,45 @@ bool Grammar::SymbolIsProductive(const Symbol& symbol) const {
       return ObjectIsProductive(object(symbol.index));
     case Symbol::Kind::kArray:
       return ArrayIsProductive(array(symbol.index));
+    case Symbol::Kind::kDistinct: {
+      const DistinctSpec& spec = distinct(symbol.index);
+      return spec.least <= static_cast<int64_t>(spec.values.size()) &&
+             (spec.most == kUnlimited || spec.least <= spec.most);
+    }
     default:
       return true;
   }
 }
 
-void Grammar::FindProductive() {
-  productive_.assign(rules_.size(), false);
-  for (bool changed = true; changed;) {
+// Calls `learns` for all rules, again and again, until no call learns anything.
+template <typename Learns>
+void Grammar::Sweep(const Learns& learns) {
+  bool changed = true;
+  for (bool forward = false; changed && !pool_.exhausted(); forward = !forward) {
     changed = false;
-    for (size_t rule = rules_.size(); rule-- > 0;) {
-      if (productive_[rule]) continue;
-      for (const int32_t start : rules_[rule]) {
-        bool all = true;
-        for (int32_t place = start; all && At(place).kind != Symbol::Kind::kEnd; ++place) {
-          all = At(place).kind == Symbol::Kind::kTerminal ? pool_.IsLive(At(place).index)
-                                                          : SymbolIsProductive(At(place));
-        }
-        if (!all) continue;
-        productive_[rule] = true;
-        changed = true;
-        break;
-      }
+    pool_.Charge(1 + static_cast<int64_t>(rules_.size()));
+    for (size_t i = 0; i < rules_.size(); ++i) {
+      changed |= learns(forward ? i : rules_.size() - 1 - i);
     }
   }
+}
+
+void Grammar::FindProductive() {
+  productive_.assign(rules_.size(), false);
+  Sweep([&](size_t rule) {
+    if (productive_[rule]) return false;
+    for (const int32_t start : rules_[rule]) {
+      bool all = true;
+      for (int32_t place = start; all && At(place).kind != Symbol::Kind::kEnd; ++place) {
+        all = At(place).kind == Symbol::Kind::kTerminal ? pool_.IsLive(At(place).index)
+                                                        : SymbolIsProductive(At(place));
+      }
+      if (!all) continue;
+      productive_[rule] = true;
+      return true;
+    }
+    return false;
+  });
 }
 
 void Grammar::Prune() {
@@ -194,7 +226,7 @@ void Grammar::Prune() {
 }
 
 // A rule that calls itself before anything was read would never come to an end.
-Status Grammar::CheckRecursion(const std::vector<std::string>& names) const {
+Status Grammar::CheckRecursion() {
   std::vector<bool> nullable(rules_.size(), false);
   const auto symbol_nullable = [&](const Symbol& symbol) {
     switch (symbol.kind) {
@@ -209,16 +241,14 @@ Status Grammar::CheckRecursion(const std::vector<std::string>& names) const {
         return false;
     }
   };
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t rule = rules_.size(); rule-- > 0;) {
-      for (size_t a = 0; a < rules_[rule].size() && !nullable[rule]; ++a) {
-        int32_t place = rules_[rule][a];
-        while (At(place).kind != Symbol::Kind::kEnd && symbol_nullable(At(place))) ++place;
-        if (At(place).kind == Symbol::Kind::kEnd) nullable[rule] = changed = true;
-      }
+  Sweep([&](size_t rule) {
+    if (nullable[rule]) return false;
+    for (int32_t place : rules_[rule]) {
+      while (At(place).kind != Symbol::Kind::kEnd && symbol_nullable(At(place))) ++place;
+      nullable[rule] = nullable[rule] || At(place).kind == Symbol::Kind::kEnd;
     }
-  }
+    return static_cast<bool>(nullable[rule]);
+  });
   // Depth first over who is called first, without recursion of our own.
   enum : uint8_t { kNew, kOpen, kDone };
   std::vector<uint8_t> color(rules_.size(), kNew);
@@ -254,7 +284,8 @@ Status Grammar::CheckRecursion(const std::vector<std::string>& names) const {
       const size_t next = top.callees.back();
       top.callees.pop_back();
       if (color[next] == kOpen) {
-        return InvalidArgument("the rule ", next < names.size() ? Printable(names[next]) : "?",
+        const auto name = names_.find(static_cast<RuleId>(next));
+        return InvalidArgument("the rule ", name == names_.end() ? "?" : Printable(name->second),
                                " calls itself before it reads anything; put what it reads first");
       }
       if (color[next] == kNew) {
@@ -279,10 +310,15 @@ void Grammar::LayOut(const JsonLayout& layout) {
     property.first = pool_.Concat(layout.before_first, key);
     property.next = pool_.Concat(layout.separator, key);
   }
+  for (DistinctSpec& distinct : distincts_) {
+    for (const RegexId value : distinct.values) {
+      distinct.first.push_back(pool_.Concat(layout.before_first, value));
+      distinct.next.push_back(pool_.Concat(layout.separator, value));
+    }
+  }
 }
 
-Status Grammar::Finish(RuleId start, const JsonLayout& layout, bool schema_order,
-                       const std::vector<std::string>& names) {
+Status Grammar::Finish(RuleId start, const JsonLayout& layout, bool schema_order) {
   for (const ArraySpec& array : arrays_) {
     if (array.prefix.size() > kMostPrefixWithWanted && array.need > 0) {
       return Unimplemented("contains beside more than ", kMostPrefixWithWanted,
@@ -295,7 +331,7 @@ Status Grammar::Finish(RuleId start, const JsonLayout& layout, bool schema_order
   FindProductive();
   if (!IsProductive(start)) return InvalidArgument("nothing can ever satisfy it");
   Prune();
-  WEFT_RETURN_IF_ERROR(CheckRecursion(names));
+  WEFT_RETURN_IF_ERROR(CheckRecursion());
   // The call of the start rule, from outside.
   start_place_ = static_cast<int32_t>(code_.size());
   code_.push_back({Symbol::Kind::kRule, start});
@@ -304,10 +340,15 @@ Status Grammar::Finish(RuleId start, const JsonLayout& layout, bool schema_order
 }
 
 int64_t Grammar::bytes() const {
-  return pool_.bytes() + static_cast<int64_t>(code_.size() * sizeof(Symbol) + rules_.size() * 48 +
-                                              properties_.size() * sizeof(PropertySpec) +
-                                              objects_.size() * sizeof(ObjectSpec) +
-                                              arrays_.size() * sizeof(ArraySpec));
+  int64_t values = 0;
+  for (const DistinctSpec& distinct : distincts_) {
+    values += static_cast<int64_t>(sizeof(distinct) + 12 * distinct.values.size());
+  }
+  return pool_.bytes() + values +
+         static_cast<int64_t>(code_.size() * sizeof(Symbol) + rules_.size() * 48 +
+                              properties_.size() * sizeof(PropertySpec) +
+                              objects_.size() * sizeof(ObjectSpec) +
+                              arrays_.size() * sizeof(ArraySpec));
 }
 
 }  // namespace weft::constraint

@@ -11,6 +11,7 @@
 #define WEFT_CONSTRAINT_GRAMMAR_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct Symbol {
     kProperty,  // the value behind a key; index: in properties
     kArray,     // index: in arrays
     kElement,   // behind an array's separator; index: in arrays
+    kDistinct,  // an array of values that all differ; index: in distincts
+    kTaken,     // behind one of its values; index: in distincts
   };
   Kind kind = Kind::kEnd;
   int32_t index = 0;
@@ -76,6 +79,16 @@ struct ArraySpec {
   int32_t place = -1;  // of kArray in code; then kEnd, then kElement
 };
 
+// An array of values of which each comes once at most. No text is of two of them.
+struct DistinctSpec {
+  std::vector<RegexId> values;
+  int32_t least = 0;
+  int32_t most = kUnlimited;
+  int32_t place = -1;  // of kDistinct in code; then kEnd, then a kTaken for each
+  // Filled by Finish: with what stands before the value, at the beginning and behind others.
+  std::vector<RegexId> first, next;
+};
+
 // What stands between the parts of a JSON text.
 struct JsonLayout {
   RegexId before_first = kEmpty;  // behind "{" and "["
@@ -84,6 +97,9 @@ struct JsonLayout {
   RegexId before_close = kEmpty;  // before "}" and "]", in a container that is not empty
 };
 
+// What is said where the limits of compiling are reached.
+Status TooMuchToCompile();
+
 class Grammar {
  public:
   Grammar();
@@ -91,18 +107,19 @@ class Grammar {
   RegexPool& pool() { return pool_; }
   const RegexPool& pool() const { return pool_; }
 
-  RuleId AddRule();  // without alternatives yet
+  // Without alternatives yet. `name` is for sentences that speak of it.
+  RuleId AddRule(const std::string& name = "");
   void AddAlternative(RuleId rule, const std::vector<Symbol>& symbols);
   Symbol Terminal(RegexId regex) { return {Symbol::Kind::kTerminal, regex}; }
   Symbol Call(RuleId rule) { return {Symbol::Kind::kRule, rule}; }
   Symbol Repeat(const RepeatSpec& repeat);
   Symbol Object(ObjectSpec object, const std::vector<PropertySpec>& properties);
   Symbol Array(ArraySpec array);
+  Symbol Distinct(DistinctSpec distinct);
 
   // Removes what can never be completed, and checks what is left. No rule may call itself
-  // before it has read something; `names` are for the sentence that says so.
-  Status Finish(RuleId start, const JsonLayout& layout, bool schema_order,
-                const std::vector<std::string>& names);
+  // before it has read something.
+  Status Finish(RuleId start, const JsonLayout& layout = {}, bool schema_order = false);
 
   // For the parser.
   const Symbol& At(int32_t place) const { return code_[static_cast<size_t>(place)]; }
@@ -113,6 +130,7 @@ class Grammar {
   const ObjectSpec& object(int32_t i) const { return objects_[static_cast<size_t>(i)]; }
   const ArraySpec& array(int32_t i) const { return arrays_[static_cast<size_t>(i)]; }
   const PropertySpec& property(int32_t i) const { return properties_[static_cast<size_t>(i)]; }
+  const DistinctSpec& distinct(int32_t i) const { return distincts_[static_cast<size_t>(i)]; }
   // An array's bracket with what may follow it, its separator, its end when it has elements.
   RegexId array_open() const { return array_open_; }
   RegexId array_close() const { return array_close_; }
@@ -139,18 +157,22 @@ class Grammar {
   bool IsProductive(RuleId rule) const {
     return rule != kNoRule && productive_[static_cast<size_t>(rule)];
   }
+  template <typename Learns>
+  void Sweep(const Learns& learns);
   void FindProductive();
   void Prune();
-  Status CheckRecursion(const std::vector<std::string>& names) const;
+  Status CheckRecursion();
   void LayOut(const JsonLayout& layout);
 
   RegexPool pool_;
   std::vector<Symbol> code_;
   std::vector<std::vector<int32_t>> rules_;
+  std::map<RuleId, std::string> names_;
   std::vector<RepeatSpec> repeats_;
   std::vector<ObjectSpec> objects_;
   std::vector<PropertySpec> properties_;
   std::vector<ArraySpec> arrays_;
+  std::vector<DistinctSpec> distincts_;
   std::vector<bool> productive_;
   RegexId array_open_ = kNothing, array_close_ = kNothing, separator_ = kNothing;
   RegexId object_open_ = kNothing, object_close_ = kNothing;

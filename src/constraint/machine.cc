@@ -10,6 +10,9 @@ namespace {
 // A text that needs more calls between two bytes is not read.
 constexpr int kMostCallDepth = 1000;
 constexpr size_t kMostThreads = 20000;
+constexpr size_t kMostVisited = 100'000;
+// A way to the end that takes longer to find, in the middle of an answer, is not taken.
+constexpr int64_t kMostSearch = 100'000;
 constexpr int32_t kManySeen = INT_MAX;
 constexpr uint32_t kLengthBits = 21;
 
@@ -33,6 +36,7 @@ uint32_t PackLength(const ArraySpec& array, int64_t length, int64_t found) {
 Machine::Machine(const Grammar* grammar, int64_t most_bytes)
     : grammar_(*grammar), pool_(grammar->pool()), most_bytes_(most_bytes) {
   pool_.SetLimits(INT64_MAX, most_bytes);
+  pool_.SetMostSearch(kMostSearch);
   states_.push_back({});
   continuations_.push_back({.bottom = true});
   Building building;
@@ -127,7 +131,10 @@ void Machine::Enter(Spot spot, ContinuationId then, Building* out) {
   if (out->visited_index.Find(hash, same) >= 0) return;
   out->visited_index.Add(hash, static_cast<int32_t>(out->visited.size()));
   out->visited.emplace_back(spot, then);
-  if (++out->depth > kMostCallDepth || out->threads.size() > kMostThreads) exhausted_ = true;
+  if (++out->depth > kMostCallDepth || out->threads.size() > kMostThreads ||
+      out->visited.size() > kMostVisited) {
+    exhausted_ = true;
+  }
   const Symbol symbol = grammar_.At(spot.place);
   const Spot next{spot.place + 1, 0};
   switch (symbol.kind) {
@@ -167,6 +174,12 @@ void Machine::Enter(Spot spot, ContinuationId then, Building* out) {
       break;
     case Symbol::Kind::kElement:
       EnterElement(spot, grammar_.array(symbol.index), then, out);
+      break;
+    case Symbol::Kind::kDistinct:
+      EnterDistinct(spot, grammar_.distinct(symbol.index), then, out);
+      break;
+    case Symbol::Kind::kTaken:
+      EnterTaken(spot, grammar_.distinct(symbol.index), then, out);
       break;
   }
   --out->depth;
@@ -274,6 +287,37 @@ void Machine::EnterElement(Spot spot, const ArraySpec& array, ContinuationId the
   }
 }
 
+void Machine::EnterDistinct(Spot spot, const DistinctSpec& distinct, ContinuationId then,
+                            Building* out) {
+  if (spot.progress == 0) {
+    ObjectProgress none;
+    none.seen.resize((distinct.values.size() + 63) / 64);
+    AddThread(grammar_.array_open(), {spot.place, InternProgress(none)}, then, out);
+    return;
+  }
+  const ObjectProgress progress = progresses_[spot.progress - 1];
+  const bool first = progress.count == 0;
+  if (progress.count >= distinct.least) {
+    AddThread(first ? grammar_.array_close_empty() : grammar_.array_close(), {spot.place + 1, 0},
+              then, out);
+  }
+  if (distinct.most != kUnlimited && progress.count >= distinct.most) return;
+  for (size_t i = 0; i < distinct.values.size(); ++i) {
+    if (progress.seen[i / 64] >> (i % 64) & 1) continue;
+    AddThread(first ? distinct.first[i] : distinct.next[i],
+              {spot.place + 2 + static_cast<int32_t>(i), spot.progress}, then, out);
+  }
+}
+
+void Machine::EnterTaken(Spot spot, const DistinctSpec& distinct, ContinuationId then,
+                         Building* out) {
+  ObjectProgress progress = progresses_[spot.progress - 1];
+  const auto value = static_cast<size_t>(spot.place - distinct.place - 2);
+  progress.seen[value / 64] |= 1ull << (value % 64);
+  ++progress.count;
+  Enter({distinct.place, InternProgress(progress)}, then, out);
+}
+
 StateId Machine::Intern(Building* building) {
   std::vector<ParserThread>& threads = building->threads;
   if (exhausted() || (threads.empty() && !building->accepts)) return kDeadState;
@@ -311,11 +355,14 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
   if (state == kDeadState) return kDeadState;
   const State from = states_[static_cast<size_t>(state)];
   Building building;
-  ByteSet edges;
+  ByteSet edges, may_come;
   edges.Add(0);
   for (int64_t i = from.first; i < from.first + from.count; ++i) {
     const ParserThread thread = threads_[static_cast<size_t>(i)];
     edges = edges | pool_.Edges(thread.regex);
+    const ByteSet& first = pool_.MayBegin(thread.regex);
+    may_come = may_come | first;
+    if (!first.Has(byte)) continue;
     AddThread(pool_.Derive(thread.regex, byte), thread.behind, thread.then, &building);
   }
   const StateId next = Intern(&building);
@@ -323,7 +370,10 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
   State& s = states_[static_cast<size_t>(state)];
   if (s.row < 0) {
     s.row = static_cast<int32_t>(rows_.size());
-    rows_.emplace_back().fill(-1);
+    std::array<StateId, 256>& fresh = rows_.emplace_back();
+    for (int b = 0; b < 256; ++b) {
+      fresh[static_cast<size_t>(b)] = may_come.Has(b) ? -1 : kDeadState;
+    }
     Spend(1024);
   }
   auto& row = rows_[static_cast<size_t>(s.row)];

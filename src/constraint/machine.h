@@ -88,6 +88,7 @@ class Machine {
     int32_t count = 0;
     bool bottom = false;  // one of the stacks is empty: the text may end
   };
+  // How far an object has come, or an array of values that differ.
   struct ObjectProgress {
     std::vector<uint64_t> seen;
     int32_t count = 0;
@@ -110,6 +111,8 @@ class Machine {
   void EnterObject(Spot spot, const ObjectSpec& object, ContinuationId then, Building* out);
   void EnterProperty(Spot spot, const Symbol& symbol, ContinuationId then, Building* out);
   void EnterArray(Spot spot, const ArraySpec& array, ContinuationId then, Building* out);
+  void EnterDistinct(Spot spot, const DistinctSpec& distinct, ContinuationId then, Building* out);
+  void EnterTaken(Spot spot, const DistinctSpec& distinct, ContinuationId then, Building* out);
   void EnterElement(Spot spot, const ArraySpec& array, ContinuationId then, Building* out);
   void AddThread(RegexId regex, Spot behind, ContinuationId then, Building* out);
   uint32_t InternProgress(const ObjectProgress& progress);

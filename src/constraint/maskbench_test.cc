@@ -1,6 +1,4 @@
 // MaskBench's cases: schemas of the world, with values that satisfy them and values that do not.
-#include <zstd.h>
-
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -13,6 +11,7 @@
 #include "constraint/json_value.h"
 #include "gtest/gtest.h"
 #include "tests/support/goldens.h"
+#include "tests/support/unpacked.h"
 
 namespace weft::constraint {
 namespace {
@@ -20,27 +19,6 @@ namespace {
 // Every so manieth case, so that the test takes seconds.
 constexpr size_t kStride = 12;
 constexpr size_t kMostBytes = size_t{1} << 30;
-
-std::string Unpacked(const std::string& packed) {
-  const auto size = ZSTD_getFrameContentSize(packed.data(), packed.size());
-  std::string text;
-  if (size < kMostBytes) {
-    text.resize(size);
-    text.resize(ZSTD_decompress(text.data(), size, packed.data(), packed.size()));
-    return text;
-  }
-  // The frame does not say its size.
-  ZSTD_DCtx* const context = ZSTD_createDCtx();
-  ZSTD_inBuffer in{packed.data(), packed.size(), 0};
-  std::string piece(size_t{1} << 20, '\0');
-  while (in.pos < in.size && text.size() < kMostBytes) {
-    ZSTD_outBuffer out{piece.data(), piece.size(), 0};
-    if (ZSTD_isError(ZSTD_decompressStream(context, &out, &in))) break;
-    text.append(piece, 0, out.pos);
-  }
-  ZSTD_freeDCtx(context);
-  return text;
-}
 
 // As Python's json.dumps writes it, with ensure_ascii=False.
 void Write(const JsonValue& value, std::string* out) {
@@ -98,7 +76,7 @@ TEST(MaskBench, SchemasAreEnforcedOrRefused) {
   std::vector<std::string> bytes{""};
   for (int b = 0; b < 256; ++b) bytes.push_back(std::string(1, static_cast<char>(b)));
   const auto table = std::make_shared<const TokenTable>(std::move(bytes), std::vector<TokenId>{0});
-  const std::string text = Unpacked(*packed);
+  const std::string text = testing::Unpacked(*packed);
   const std::vector<std::string_view> lines = StrSplit(text, '\n');
   ASSERT_GT(lines.size(), kStride);
   int schemas = 0, passed = 0, refused = 0, schemas_rejecting = 0;

@@ -5,6 +5,13 @@
 // terminal and go on behind it, which do. All other threads allow few tokens; they are walked
 // together. Each of the three is kept, so most masks are put together from known parts.
 //
+// A terminal's mask is found in the first of three ways that will do:
+// - It only counts characters (any string, or one of some length): then all texts of a length
+//   are alike, and only what stands behind them in tokens is walked.
+// - It soon comes to such a terminal (a name that is none of those listed): then only the tokens
+//   by which they differ are walked.
+// - Otherwise as many slices of the vocabulary as it takes whole are, and the others are walked.
+//
 // One thread at a time.
 #ifndef WEFT_CONSTRAINT_MASKER_H_
 #define WEFT_CONSTRAINT_MASKER_H_
@@ -32,25 +39,41 @@ class Masker {
  private:
   // Where a terminal ends inside of a token that goes on.
   struct Crossing {
-    uint32_t trie = 0;
+    size_t trie = 0;
     int32_t node = 0;
   };
   struct Wide {
     bool usable = false;
+    bool ends_once = true;  // where it may end, nothing more of it may come
     std::vector<uint32_t> mask;
     std::vector<Crossing> crossings;
+    // Ends where this terminal ends too, but for the tokens of `own`, which are sorted.
+    RegexId like = kNothing;
+    std::vector<TokenId> own;
   };
   struct Plan {
-    std::vector<std::pair<RegexId, int32_t>> wide;  // a terminal, and an index in lists_
-    int32_t narrow = -1;                            // in lists_
+    // What is at an index in wides_, and one in lists_.
+    std::vector<std::pair<int32_t, int32_t>> wide;
+    int32_t narrow = -1;  // in lists_
   };
 
   const Plan& PlanOf(StateId state);
-  const Wide& WideOf(RegexId regex);
-  int32_t ListBehind(RegexId regex, StateId after);
+  // `is_last`: nothing can follow the terminal, which may then accept anywhere, as free text does.
+  const Wide& WideOf(RegexId regex, bool is_last);
+  bool FillByCounting(RegexId regex, bool is_last, Wide* wide);
+  bool FillByLikeness(RegexId regex, bool is_last, Wide* wide);
+  void FillBySlices(RegexId regex, bool is_last, Wide* wide);
+  // What is left of a terminal behind a character of text, if that is the same behind each;
+  // kNothing otherwise.
+  RegexId BehindText(RegexId regex, bool is_last);
+  RegexId FindBehindText(RegexId regex, bool is_last);
+  RegexId MostlyBehindText(RegexId regex);
+  int SliceRoom(RegexId regex, bool is_last, const TokenTable::Slice& slice);
+  void WalkTerminal(RegexId regex, size_t trie, int room, Wide* wide);
+  bool WalkUnlike(RegexId regex, bool is_last, size_t trie, Wide* wide);
+  int32_t Keep(std::vector<TokenId> list);
+  int32_t ListBehind(RegexId regex, bool is_last, StateId after);
   int32_t ListOf(StateId state);
-  int SliceRoom(RegexId regex, const TokenTable::Slice& slice);
-  void WalkTerminal(RegexId regex, uint32_t trie, Wide* wide);
   template <typename Found>
   void WalkState(StateId state, const TokenTrie& trie, int32_t first, int32_t end, int base,
                  const Found& found);
@@ -58,11 +81,13 @@ class Masker {
   Machine& machine_;
   const TokenTable& tokens_;
   std::unordered_map<StateId, Plan> plans_;
-  std::unordered_map<RegexId, Wide> wides_;
+  // By the terminal's number, twice, and one more where nothing can follow it.
+  std::unordered_map<int32_t, Wide> wides_;
+  std::unordered_map<int32_t, RegexId> behind_text_;
   std::unordered_map<uint64_t, int32_t> behind_;
   std::vector<std::vector<TokenId>> lists_;
-  std::vector<StateId> states_;   // of a walk, by depth
-  std::vector<RegexId> regexes_;  // likewise
+  std::vector<StateId> states_;                   // of a walk, by depth
+  std::vector<RegexId> regexes_, other_regexes_;  // likewise
   int64_t bytes_ = 0;
 };
 

@@ -1,5 +1,7 @@
 #include "constraint/pattern.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -35,7 +37,7 @@ class PatternBuilder {
       }
       case Kind::kRepeat: {
         if (node.least == 1 && node.most == 1) return Build(node.parts[0], rest, at_begin);
-        WEFT_ASSIGN_OR_RETURN(const RegexId body, BuildRepeated(node.parts[0]));
+        WEFT_ASSIGN_OR_RETURN(const RegexId body, BuildAlone(node.parts[0]));
         return pool_->Concat(pool_->Repeat(body, node.least, node.most), rest);
       }
       case Kind::kBegin:
@@ -57,18 +59,8 @@ class PatternBuilder {
     return kNothing;
   }
 
- private:
-  StatusOr<RegexId> BuildSequence(const PatternNode& node, RegexId rest, bool at_begin) {
-    for (size_t i = node.parts.size(); i-- > 0;) {
-      bool begin = at_begin;
-      for (size_t j = 0; j < i; ++j) begin = begin && node.parts[j].kind >= Kind::kBegin;
-      WEFT_ASSIGN_OR_RETURN(rest, Build(node.parts[i], rest, begin));
-    }
-    return rest;
-  }
-
   // What is repeated stands alone: nothing in it may speak of its surroundings.
-  StatusOr<RegexId> BuildRepeated(const PatternNode& node) {
+  StatusOr<RegexId> BuildAlone(const PatternNode& node) {
     switch (node.kind) {
       case Kind::kAhead:
       case Kind::kNotAhead:
@@ -79,7 +71,7 @@ class PatternBuilder {
       case Kind::kSequence: {
         RegexId all = kEmpty;
         for (size_t i = node.parts.size(); i-- > 0;) {
-          WEFT_ASSIGN_OR_RETURN(const RegexId part, BuildRepeated(node.parts[i]));
+          WEFT_ASSIGN_OR_RETURN(const RegexId part, BuildAlone(node.parts[i]));
           all = pool_->Concat(part, all);
         }
         return all;
@@ -87,19 +79,29 @@ class PatternBuilder {
       case Kind::kChoice: {
         std::vector<RegexId> parts;
         for (const PatternNode& part : node.parts) {
-          WEFT_ASSIGN_OR_RETURN(const RegexId built, BuildRepeated(part));
+          WEFT_ASSIGN_OR_RETURN(const RegexId built, BuildAlone(part));
           parts.push_back(built);
         }
         return pool_->Or(std::move(parts));
       }
       case Kind::kRepeat: {
-        WEFT_ASSIGN_OR_RETURN(const RegexId body, BuildRepeated(node.parts[0]));
+        WEFT_ASSIGN_OR_RETURN(const RegexId body, BuildAlone(node.parts[0]));
         return pool_->Repeat(body, node.least, node.most);
       }
       case Kind::kSet:
         return OneOf(pool_, node.set, spelling_);
     }
     return kNothing;
+  }
+
+ private:
+  StatusOr<RegexId> BuildSequence(const PatternNode& node, RegexId rest, bool at_begin) {
+    for (size_t i = node.parts.size(); i-- > 0;) {
+      bool begin = at_begin;
+      for (size_t j = 0; j < i; ++j) begin = begin && node.parts[j].kind >= Kind::kBegin;
+      WEFT_ASSIGN_OR_RETURN(rest, Build(node.parts[i], rest, begin));
+    }
+    return rest;
   }
 
   RegexPool* pool_;
@@ -119,28 +121,114 @@ bool BeginsAnchored(const PatternNode& node) {
   return node.kind == Kind::kSequence && !node.parts.empty() && BeginsAnchored(node.parts[0]);
 }
 
+bool LooksAhead(const PatternNode& node) {
+  return node.kind == Kind::kAhead || node.kind == Kind::kNotAhead ||
+         std::ranges::any_of(node.parts, LooksAhead);
+}
+
+// A group of one part is that part.
+PatternNode& Bare(PatternNode* node) {
+  while (node->parts.size() == 1 &&
+         (node->kind == Kind::kSequence ||
+          (node->kind == Kind::kRepeat && node->least == 1 && node->most == 1))) {
+    node = &node->parts[0];
+  }
+  return *node;
+}
+
+enum class Fit : uint8_t { kUnknown, kNever, kFits };
+
+// Makes a pattern such as ^[a-z][a-z0-9]*$ match texts of so many characters only, by the
+// bounds of its one part that has no fixed length.
+Fit FitLength(PatternNode* node, int32_t least, int32_t most) {
+  auto& parts = node->parts;
+  if (node->kind != Kind::kSequence || parts.size() < 3 || parts.front().kind != Kind::kBegin ||
+      parts.back().kind != Kind::kEnd) {
+    return Fit::kUnknown;
+  }
+  PatternNode* free = nullptr;
+  int64_t fixed = 0;
+  for (size_t i = 1; i + 1 < parts.size(); ++i) {
+    PatternNode& part = Bare(&parts[i]);
+    if (part.kind == Kind::kSet) {
+      ++fixed;
+    } else if (part.kind != Kind::kRepeat || Bare(&part.parts[0]).kind != Kind::kSet) {
+      return Fit::kUnknown;
+    } else if (part.least == part.most) {
+      fixed += part.least;
+    } else if (free != nullptr) {
+      return Fit::kUnknown;
+    } else {
+      free = &part;
+    }
+  }
+  if (most != kUnlimited && fixed > most) return Fit::kNever;
+  if (free == nullptr) return fixed < least ? Fit::kNever : Fit::kFits;
+  free->least = static_cast<int32_t>(std::max<int64_t>(free->least, least - fixed));
+  if (most != kUnlimited) {
+    const auto room = static_cast<int32_t>(most - fixed);
+    free->most = free->most == kUnlimited ? room : std::min(free->most, room);
+  }
+  return free->most != kUnlimited && free->least > free->most ? Fit::kNever : Fit::kFits;
+}
+
+// Whether nothing in it speaks of its surroundings.
+bool StandsAlone(const PatternNode& node) {
+  return node.kind < Kind::kBegin && std::ranges::all_of(node.parts, StandsAlone);
+}
+
 }  // namespace
 
-StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern) {
-  WEFT_ASSIGN_OR_RETURN(const PatternNode node, ParsePattern(pattern));
+StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern, int32_t least,
+                                      int32_t most) {
+  WEFT_ASSIGN_OR_RETURN(PatternNode node, ParsePattern(pattern));
+  if (least > 0 || most != kUnlimited) {
+    const Fit fit = FitLength(&node, least, most);
+    if (fit == Fit::kNever) return kNothing;
+    if (fit == Fit::kUnknown) {
+      WEFT_ASSIGN_OR_RETURN(const RegexId matching, JsonStringsMatching(pool, pattern));
+      return pool->And({QuotedJson(pool, least, most), matching});
+    }
+  }
   PatternBuilder builder(pool, Spelling::kJson);
-  const RegexId unit = OneOf(pool, CharSet::All(), Spelling::kJson);
-  const RegexId before = pool->Repeat(pool->Or({unit, pool->Byte('"')}), 0, kUnlimited);
-  std::vector<RegexId> found;
+  const RegexId unit = OneOf(pool, CharSet::All(), Spelling::kJson), quote = pool->Byte('"');
+  const RegexId any = pool->Repeat(unit, 0, kUnlimited);
+  const RegexId before = pool->Repeat(pool->Or({unit, quote}), 0, kUnlimited);
+  std::vector<RegexId> plain, others;
   const size_t choices = node.kind == Kind::kChoice ? node.parts.size() : 1;
   for (size_t i = 0; i < choices; ++i) {
     const PatternNode& part = node.kind == Kind::kChoice ? node.parts[i] : node;
+    std::span<const PatternNode> parts(&part, 1);
+    if (part.kind == Kind::kSequence) parts = part.parts;
+    const bool begins = !parts.empty() && parts.front().kind == Kind::kBegin;
+    if (begins) parts = parts.subspan(1);
+    const bool ends = !parts.empty() && parts.back().kind == Kind::kEnd;
+    if (ends) parts = parts.first(parts.size() - 1);
+    if (std::ranges::all_of(parts, StandsAlone)) {
+      RegexId all = ends ? quote : pool->Concat(any, quote);
+      for (size_t j = parts.size(); j-- > 0;) {
+        WEFT_ASSIGN_OR_RETURN(const RegexId one, builder.BuildAlone(parts[j]));
+        all = pool->Concat(one, all);
+      }
+      plain.push_back(pool->Concat(quote, begins ? all : pool->Concat(any, all)));
+      continue;
+    }
     WEFT_ASSIGN_OR_RETURN(const RegexId match, builder.Build(part, pool->Anything(), true));
-    found.push_back(BeginsAnchored(part) ? match : pool->Concat(before, match));
+    others.push_back(BeginsAnchored(part) ? match : pool->Concat(before, match));
   }
-  return pool->And({QuotedJson(pool, 0, kUnlimited), pool->Or(std::move(found))});
+  // Where there are assertions inside, what they leave may be no string.
+  if (!others.empty()) {
+    plain.push_back(pool->And({pool->Concat({quote, any, quote}), pool->Or(std::move(others))}));
+  }
+  return pool->Or(std::move(plain));
 }
 
 StatusOr<RegexId> WholeTextsMatching(RegexPool* pool, std::string_view pattern) {
   WEFT_ASSIGN_OR_RETURN(const PatternNode node, ParsePattern(pattern));
   WEFT_ASSIGN_OR_RETURN(const RegexId match,
                         PatternBuilder(pool, Spelling::kPlain).Build(node, kEmpty, true));
-  // Complements (of a look-ahead) are of texts, not of bytes.
+  if (!LooksAhead(node)) return match;
+  // Complements are of texts, not of bytes.
   const RegexId text = pool->Repeat(OneOf(pool, CharSet::All(), Spelling::kPlain), 0, kUnlimited);
   return pool->And({text, match});
 }

@@ -14,10 +14,11 @@
 namespace weft::constraint {
 
 // Patterns that are longer are refused.
-inline constexpr size_t kMostPatternBytes = 4096;
+inline constexpr size_t kMostPatternBytes = 16384;
 
 // The JSON strings, quotation marks included, in which `pattern` matches somewhere.
-StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern);
+StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern, int32_t least = 0,
+                                      int32_t most = kUnlimited);
 // The texts that `pattern` matches from beginning to end.
 StatusOr<RegexId> WholeTextsMatching(RegexPool* pool, std::string_view pattern);
 

@@ -11,7 +11,7 @@ namespace weft::constraint {
 namespace {
 
 constexpr int kMostPatternDepth = 100;
-constexpr int32_t kMostPatternRepeats = 100000;
+constexpr int32_t kMostPatternRepeats = 1'000'000;
 
 CharSet Range(uint32_t first, uint32_t last) {
   CharSet set;

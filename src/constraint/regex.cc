@@ -1,13 +1,24 @@
 #include "constraint/regex.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstring>
+#include <tuple>
 #include <utility>
+
+#include "constraint/characters.h"
 
 namespace weft::constraint {
 namespace {
 
 constexpr int32_t kBeforePoint = -1;
+constexpr int32_t kManyBytes = 1 << 30;
+constexpr int32_t kMostEscapeBytes = 6;
+// Unions of more parts are looked up by byte.
+constexpr int32_t kLargeUnion = 48;
+// What may stand behind a backslash within quotes, and what it means.
+constexpr std::string_view kEscapes = "ntrbf\\'\"", kMeanings = "\n\t\r\b\f\\'\"";
 
 }  // namespace
 
@@ -47,23 +58,37 @@ bool RegexPool::SameNode(const Node& n, const Node& other, std::span<const int32
   return n.a == other.a && n.b == other.b && n.c == other.c && n.d == other.d;
 }
 
+// Whether the number may end here.
+bool RegexPool::IsMultiple(const Node& n) const {
+  const Multiple& multiple = multiples_[static_cast<size_t>(n.a)];
+  int64_t remainder = n.b | static_cast<int64_t>(n.c) << 31;
+  for (int32_t i = std::max(n.d, 0); i < multiple.decimals; ++i) {
+    remainder = static_cast<int64_t>(static_cast<__int128>(remainder) * 10 % multiple.modulus);
+  }
+  return n.d != 0 && remainder == 0;
+}
+
 // What follows from a node's parts.
 void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
-  ByteSet edges;
+  ByteSet edges, first;
   edges.Add(0);
   const auto take = [&](RegexId part) {
     n->has_boolean |= node(part).has_boolean;
+    n->exact &= node(part).exact;
     edges = edges | Edges(part);
+    first = first | MayBegin(part);
   };
   switch (n->kind) {
     case Kind::kNothing:
     case Kind::kEmpty:
       break;
     case Kind::kBytes:
-      edges = sets_[static_cast<size_t>(n->a)].Edges();
+      first = sets_[static_cast<size_t>(n->a)];
+      edges = first.Edges();
       break;
     case Kind::kLiteral:
-      edges = ByteSet::Of(static_cast<uint8_t>(texts_[static_cast<size_t>(n->a)])).Edges();
+      first = ByteSet::Of(static_cast<uint8_t>(texts_[static_cast<size_t>(n->a)]));
+      edges = first.Edges();
       break;
     case Kind::kConcat:
       take(n->a);
@@ -79,32 +104,88 @@ void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
         const bool empty = node(part).nullable;
         n->nullable = n->kind == Kind::kAnd ? n->nullable && empty : n->nullable || empty;
       }
-      n->has_boolean |= n->kind == Kind::kAnd;
+      if (n->kind == Kind::kAnd) {
+        n->has_boolean = true;
+        for (const RegexId part : list) first = first & MayBegin(part);
+      }
       break;
     case Kind::kNot:
       take(n->a);
       n->nullable = !node(n->a).nullable;
       n->has_boolean = true;
+      first = ByteSet::All();
       break;
     case Kind::kRepeat:
       take(n->a);
       n->nullable = n->b == 0 || node(n->a).nullable;
       break;
-    case Kind::kMultiple: {
-      for (const char c : {'.', '/', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', ':'}) {
-        edges.Add(c);
-      }
-      const Multiple& multiple = multiples_[static_cast<size_t>(n->a)];
-      int64_t remainder = n->b | static_cast<int64_t>(n->c) << 31;
-      for (int32_t i = std::max(n->d, 0); i < multiple.decimals; ++i) {
-        remainder = static_cast<int64_t>(static_cast<__int128>(remainder) * 10 % multiple.modulus);
-      }
-      n->nullable = n->d != 0 && remainder == 0;
+    case Kind::kMultiple:
+      edges = edges | ByteSet::Range('.', ':');
+      first = ByteSet::Range('0', '9') | ByteSet::Of('.');
+      n->exact = false;
+      n->nullable = IsMultiple(*n);
       break;
-    }
+    case Kind::kRespelled:
+      take(n->a);
+      n->has_boolean = true;  // there may be no way to its end
+      first = ByteSet::All();
+      for (int byte = 0; byte <= 0x20; ++byte) edges.Add(byte);
+      for (const char c : kEscapes) {
+        edges.Add(c);
+        edges.Add(c + 1);
+      }
+      break;
   }
   if (n->life == Life::kUnknown && (n->nullable || !n->has_boolean)) n->life = Life::kAlive;
+  n->exact &= !n->has_boolean;
+  if (!n->nullable) EstimateLeast(n, list);
   n->edges = InternSet(edges);
+  n->first = InternSet(first);
+}
+
+// Of a node that does not accept the empty text.
+void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list) const {
+  int64_t least = 1;
+  switch (n->kind) {
+    case Kind::kBytes:
+      n->hint = 0;
+      while (!sets_[static_cast<size_t>(n->a)].Has(n->hint)) ++n->hint;
+      break;
+    case Kind::kLiteral:
+      least = n->b;
+      n->hint = static_cast<uint8_t>(texts_[static_cast<size_t>(n->a)]);
+      break;
+    case Kind::kConcat:
+      least = int64_t{node(n->a).least} + node(n->b).least;
+      n->hint = node(node(n->a).nullable ? n->b : n->a).hint;
+      break;
+    case Kind::kOr:
+    case Kind::kAnd: {
+      const bool all = n->kind == Kind::kAnd;
+      RegexId decides = list[0];
+      for (const RegexId part : list) {
+        const int32_t a = node(part).least, b = node(decides).least;
+        if (all ? a > b : a < b) decides = part;
+      }
+      least = node(decides).least;
+      n->hint = node(decides).hint;
+      break;
+    }
+    case Kind::kRepeat:
+      least = int64_t{node(n->a).least} * n->b;
+      n->hint = node(n->a).hint;
+      break;
+    case Kind::kRespelled: {
+      // An escape of JSON may stand for one byte.
+      const int32_t json = node(n->a).least - 1;
+      least = json / kMostEscapeBytes + (n->b != 0 ? 1 : 0);
+      n->hint = json == 0 && n->b != 0 ? n->b : node(n->a).hint;
+      break;
+    }
+    default:
+      break;
+  }
+  n->least = static_cast<int32_t>(std::clamp<int64_t>(least, 1, kManyBytes));
 }
 
 RegexId RegexPool::Intern(const Node& wanted, uint64_t hash, std::span<const int32_t> list) {
@@ -151,6 +232,35 @@ RegexId RegexPool::Literal(std::string_view text) {
                .b = static_cast<int32_t>(text.size())};
   return Intern(
       n, std::hash<std::string_view>{}(std::string_view(texts_).substr(offset, text.size())));
+}
+
+RegexId RegexPool::AnyOf(std::vector<std::string> texts) {
+  std::ranges::sort(texts);
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  return AnyOfSorted(texts, 0);
+}
+
+// Of different texts that have the first `from` bytes in common: what follows these.
+RegexId RegexPool::AnyOfSorted(std::span<const std::string> texts, size_t from) {
+  if (texts.empty() || exhausted_) return kNothing;
+  const std::string& front = texts.front();
+  if (texts.size() == 1) return Literal(std::string_view(front).substr(from));
+  const size_t common =
+      static_cast<size_t>(std::ranges::mismatch(front, texts.back()).in1 - front.begin());
+  std::vector<RegexId> parts;
+  size_t first = 0;
+  if (front.size() == common) {
+    parts.push_back(kEmpty);
+    first = 1;
+  }
+  while (first < texts.size()) {
+    const char next = texts[first][common];
+    size_t end = first + 1;
+    while (end < texts.size() && texts[end][common] == next) ++end;
+    parts.push_back(AnyOfSorted(texts.subspan(first, end - first), common));
+    first = end;
+  }
+  return Concat(Literal(std::string_view(front).substr(from, common - from)), Or(std::move(parts)));
 }
 
 RegexId RegexPool::Concat(RegexId first, RegexId second) {
@@ -210,7 +320,22 @@ RegexId RegexPool::Or(std::vector<RegexId> parts) {
   }
   if (!bytes.IsEmpty()) flat.push_back(Bytes(bytes));
   if (flat.empty()) return kNothing;
+  if (swallowing_ != kNothing && std::ranges::find(flat, swallowing_) != flat.end()) {
+    std::erase_if(flat, [&](RegexId part) {
+      return part != swallowing_ && part != kEmpty && !node(part).has_boolean;
+    });
+  }
   return InternParts(Kind::kOr, std::move(flat));
+}
+
+bool RegexPool::TakesAllText(RegexId id) const {
+  const Node& all = node(swallowing_);
+  const auto takes = [&](RegexId part) {
+    return node(part).kind == Kind::kConcat && node(part).a == all.a;
+  };
+  if (all.kind != Kind::kConcat) return false;
+  const Node& n = node(id);
+  return takes(id) || (n.kind == Kind::kOr && std::ranges::any_of(Parts(n), takes));
 }
 
 RegexId RegexPool::And(const std::vector<RegexId>& parts) {
@@ -245,7 +370,16 @@ RegexId RegexPool::Repeat(RegexId part, int32_t least, int32_t most) {
   if (node(part).nullable) least = 0;
   if (least == 1 && most == 1) return part;
   const Node& n = node(part);
-  if (n.kind == Kind::kRepeat && n.b == 0 && n.c == kUnlimited) return part;  // (x*)*
+  if (n.kind == Kind::kRepeat) {
+    // (x{a,b}){c,d} is x{ac,bd} where no number between these is left out.
+    const int64_t a = n.b, b = n.c, c = least, d = most;
+    const bool unlimited = b == kUnlimited || d == kUnlimited;
+    const bool whole = c == 0 ? a <= 1 : b == kUnlimited || a * (c + 1) <= b * c + 1;
+    if (whole && a * c <= INT32_MAX && (unlimited || b * d <= INT32_MAX)) {
+      return Repeat(n.a, static_cast<int32_t>(a * c),
+                    unlimited ? kUnlimited : static_cast<int32_t>(b * d));
+    }
+  }
   return Intern({.kind = Kind::kRepeat, .a = part, .b = least, .c = most},
                 MixHash(MixHash(static_cast<uint64_t>(part), static_cast<uint64_t>(least)),
                         static_cast<uint64_t>(most)));
@@ -294,10 +428,65 @@ RegexId RegexPool::DeriveMultiple(const Node& n, uint8_t byte) {
   return MultipleState(n.a, next, n.d == kBeforePoint ? kBeforePoint : n.d + 1);
 }
 
+const std::vector<RegexId>& RegexPool::PartsWith(RegexId id, uint8_t byte) {
+  std::shared_ptr<const PartsByByte>& known = parts_by_byte_[id];
+  if (known == nullptr) {
+    auto made = std::make_shared<PartsByByte>();
+    int64_t size = 0;
+    for (const RegexId part : Parts(node(id))) {
+      const ByteSet& first = MayBegin(part);
+      for (size_t word = 0; word < first.words.size(); ++word) {
+        for (uint64_t left = first.words[word]; left != 0; left &= left - 1, ++size) {
+          (*made)[64 * word + static_cast<size_t>(std::countr_zero(left))].push_back(part);
+        }
+      }
+    }
+    known = std::move(made);
+    Spend(size, static_cast<int64_t>(sizeof(PartsByByte)) + 8 * size);
+  }
+  return (*known)[byte];
+}
+
+RegexId RegexPool::Unquoted(RegexId json) { return Respelled(RawDerive(json, '"'), 0, false); }
+
+RegexId RegexPool::Requoted(RegexId json, char quote) {
+  return Concat(Byte(static_cast<uint8_t>(quote)), Respelled(RawDerive(json, '"'), quote, false));
+}
+
+RegexId RegexPool::Respelled(RegexId json_rest, int32_t quote, bool escaped) {
+  if (json_rest == kNothing) return kNothing;
+  const bool nullable = quote == 0 && AcceptsEmpty(RawDerive(json_rest, '"'));
+  const Node n{.kind = Kind::kRespelled,
+               .nullable = nullable,
+               .a = json_rest,
+               .b = quote,
+               .c = escaped ? 1 : 0};
+  return Intern(n, MixHash(static_cast<uint64_t>(json_rest),
+                           static_cast<uint64_t>(quote) * 2 + (escaped ? 1 : 0)));
+}
+
+RegexId RegexPool::DeriveRespelled(const Node& n, uint8_t byte) {
+  char meaning = static_cast<char>(byte);
+  if (n.c != 0) {
+    const size_t known = kEscapes.find(meaning);
+    if (known == std::string_view::npos) return kNothing;
+    meaning = kMeanings[known];
+  } else if (n.b != 0 && byte == n.b) {
+    return AcceptsEmpty(RawDerive(n.a, '"')) ? kEmpty : kNothing;
+  } else if (n.b != 0 && byte == '\\') {
+    return Respelled(n.a, n.b, true);
+  }
+  RegexId rest = n.a;
+  for (const char c : Spell({&meaning, 1}, Spelling::kJson)) {
+    rest = RawDerive(rest, static_cast<uint8_t>(c));
+  }
+  return Respelled(rest, n.b, false);
+}
+
 RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
   const Node n = node(id);
   Spend(1, 0);
-  if (exhausted_) return kNothing;
+  if (exhausted_ || !MayBegin(id).Has(byte)) return kNothing;
   switch (n.kind) {
     case Kind::kNothing:
     case Kind::kEmpty:
@@ -314,8 +503,15 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
     }
     case Kind::kOr:
     case Kind::kAnd: {
-      std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
-      Spend(static_cast<int64_t>(parts.size()) / 4, 0);
+      std::vector<RegexId> parts;
+      if (n.kind == Kind::kOr && n.b > kLargeUnion) {
+        parts = PartsWith(id, byte);
+      } else {
+        for (const RegexId part : Parts(n)) {
+          if (n.kind == Kind::kAnd || MayBegin(part).Has(byte)) parts.push_back(part);
+        }
+      }
+      Spend(static_cast<int64_t>(parts.size()) / 2, 0);
       for (RegexId& part : parts) {
         part = RawDerive(part, byte);
         if (part == kNothing && n.kind == Kind::kAnd) return kNothing;
@@ -331,6 +527,8 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
     }
     case Kind::kMultiple:
       return DeriveMultiple(n, byte);
+    case Kind::kRespelled:
+      return DeriveRespelled(n, byte);
   }
   return kNothing;
 }
@@ -343,7 +541,9 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
   Node& n = nodes_[static_cast<size_t>(id)];
   if (n.row < 0) {
     n.row = static_cast<int32_t>(rows_.size());
-    rows_.emplace_back().fill(-1);
+    std::array<int32_t, 256>& fresh = rows_.emplace_back();
+    const ByteSet& first = MayBegin(id);
+    for (int b = 0; b < 256; ++b) fresh[static_cast<size_t>(b)] = first.Has(b) ? -1 : kNothing;
     Spend(1, 1024);
   }
   int32_t* row = rows_[static_cast<size_t>(n.row)].data();
@@ -355,44 +555,93 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
   return next;
 }
 
-bool RegexPool::IsLive(RegexId id) {
-  const Life life = node(id).life;
-  return life == Life::kUnknown ? SearchLife(id) : life == Life::kAlive;
-}
+// Whether there is a way to the end: what may be nearest to it first, and of its ways on the
+// likeliest, so that one is found before a large automaton is built.
+class RegexPool::LifeSearch {
+ public:
+  LifeSearch(RegexPool* pool, RegexId start) : pool_(*pool), begin_(pool->work_) {
+    Reach(start, 0, 0);
+  }
 
-// Nearest first, so that a short way to the end is found before a large automaton is built.
-bool RegexPool::SearchLife(RegexId start) {
-  std::vector<std::pair<RegexId, size_t>> queue{{start, 0}};  // and who led there
-  std::vector<bool> seen(nodes_.size() + 64);
-  const auto mark = [&](RegexId id) {
-    const auto at = static_cast<size_t>(id);
-    if (at >= seen.size()) seen.resize(at + at / 2 + 64);
-    const bool was = seen[at];
-    seen[at] = true;
-    return !was;
-  };
-  mark(start);
-  for (size_t at = 0; at < queue.size(); ++at) {
-    const RegexId id = queue[at].first;
-    const ByteSet edges = Edges(id);
-    for (int byte = 0; byte < 256; ++byte) {
-      if (!edges.Has(byte)) continue;
-      Spend(1, 0);
-      if (exhausted_) return false;
-      const RegexId next = RawDerive(id, static_cast<uint8_t>(byte));
-      const Life life = node(next).life;
-      if (life == Life::kAlive) {
-        for (size_t back = at;; back = queue[back].second) {
-          nodes_[static_cast<size_t>(queue[back].first)].life = Life::kAlive;
-          if (back == 0) return true;
-        }
+  bool Run() {
+    while (!open_.empty()) {
+      std::ranges::pop_heap(open_);
+      const size_t at = std::get<2>(open_.back());
+      open_.pop_back();
+      const RegexId id = reached_[at].id;
+      const ByteSet edges = pool_.Edges(id), first = pool_.MayBegin(id);
+      const int32_t hint = pool_.node(id).hint;
+      if (!std::exchange(reached_[at].again, true) && hint >= 0 && first.Has(hint)) {
+        if (Follow(at, hint)) return true;
+        if (gave_up_) return false;
+        Push(at);
+        continue;
       }
-      if (life == Life::kUnknown && mark(next)) queue.push_back({next, at});
+      for (int byte = 0; byte < 256; ++byte) {
+        // The first of a range is first here, or its whole range is not.
+        if (edges.Has(byte) && first.Has(byte) && Follow(at, byte)) return true;
+        if (gave_up_) return false;
+      }
+    }
+    if (pool_.exhausted_) return false;
+    for (const Reached& one : reached_) SetLife(one.id, Life::kDead);
+    return false;
+  }
+
+ private:
+  struct Reached {
+    RegexId id = kNothing;
+    size_t from = 0;     // who led there
+    int64_t bytes = 0;   // and after how many
+    bool again = false;  // its likeliest way on has been taken
+  };
+
+  void SetLife(RegexId id, Life life) { pool_.nodes_[static_cast<size_t>(id)].life = life; }
+
+  void Push(size_t at) {
+    const Reached& one = reached_[at];
+    const int64_t whole = one.bytes + pool_.node(one.id).least + (one.again ? 1 : 0);
+    open_.emplace_back(-whole, one.bytes, at);
+    std::ranges::push_heap(open_);
+  }
+
+  void Reach(RegexId id, size_t from, int64_t bytes) {
+    const auto at = static_cast<size_t>(id);
+    if (at >= seen_.size()) seen_.resize(at + at / 2 + 64);
+    if (seen_[at]) return;
+    seen_[at] = true;
+    reached_.push_back({id, from, bytes});
+    Push(reached_.size() - 1);
+  }
+
+  // Takes a way on. Whether it leads to the end.
+  bool Follow(size_t at, int byte) {
+    pool_.Spend(1, 0);
+    if (pool_.work_ - begin_ > pool_.most_search_) SetLife(reached_[0].id, Life::kDead);
+    gave_up_ = pool_.exhausted_ || pool_.work_ - begin_ > pool_.most_search_;
+    if (gave_up_) return false;
+    const RegexId next = pool_.RawDerive(reached_[at].id, static_cast<uint8_t>(byte));
+    const Life life = pool_.node(next).life;
+    if (life == Life::kUnknown) Reach(next, at, reached_[at].bytes + 1);
+    if (life != Life::kAlive) return false;
+    for (;; at = reached_[at].from) {
+      SetLife(reached_[at].id, Life::kAlive);
+      if (at == 0) return true;
     }
   }
-  if (exhausted_) return false;
-  for (const auto& [id, from] : queue) nodes_[static_cast<size_t>(id)].life = Life::kDead;
-  return false;
+
+  RegexPool& pool_;
+  const int64_t begin_;
+  bool gave_up_ = false;
+  std::vector<Reached> reached_;
+  std::vector<bool> seen_;
+  // How long a text by this way may be, with a minus; of equal ones, the longest way first.
+  std::vector<std::tuple<int64_t, int64_t, size_t>> open_;
+};
+
+bool RegexPool::IsLive(RegexId id) {
+  const Life life = node(id).life;
+  return life == Life::kUnknown ? LifeSearch(this, id).Run() : life == Life::kAlive;
 }
 
 bool RegexPool::Accepts(RegexId id, std::string_view text) {
@@ -406,6 +655,7 @@ bool RegexPool::Accepts(RegexId id, std::string_view text) {
 ByteSet RegexPool::Edges(RegexId id) const { return sets_[static_cast<size_t>(node(id).edges)]; }
 
 ByteSet RegexPool::FirstBytes(RegexId id) {
+  if (node(id).exact) return MayBegin(id);
   const ByteSet edges = Edges(id);
   ByteSet first;
   bool live = false;

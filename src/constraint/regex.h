@@ -16,9 +16,11 @@
 #include <cstdint>
 #include <deque>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "constraint/byte_set.h"
@@ -45,6 +47,8 @@ class RegexPool {
   RegexId Bytes(const ByteSet& set);
   RegexId Byte(uint8_t byte) { return Bytes(ByteSet::Of(byte)); }
   RegexId Literal(std::string_view text);
+  // One of these texts. What they begin with in common is read once, however many they are.
+  RegexId AnyOf(std::vector<std::string> texts);
   RegexId Concat(RegexId first, RegexId second);
   RegexId Concat(std::initializer_list<RegexId> parts);
   RegexId Or(std::vector<RegexId> parts);
@@ -55,6 +59,17 @@ class RegexPool {
   RegexId Repeat(RegexId part, int32_t least, int32_t most);
   RegexId Optional(RegexId part) { return Or({part, kEmpty}); }
   RegexId Multiples(const Multiple& multiple);
+  // From now on unions leave out what is beside `all`, but for complements and intersections.
+  // REQUIRES: whatever else is in a union with `all` is a part of it.
+  void Swallow(RegexId all) { swallowing_ = all; }
+  // Whether any of what is repeated at the beginning of `all` may come, and then anything that
+  // may come now. False where it is not known.
+  bool TakesAllText(RegexId id) const;
+  // Of a language of JSON strings that spells every text in one way (see characters.h): the
+  // texts themselves, as they read.
+  RegexId Unquoted(RegexId json);
+  // The same between quotes, with the escapes that JSON and Python have in common, and \'.
+  RegexId Requoted(RegexId json, char quote);
 
   // What may follow `byte`; kNothing where nothing can be accepted after it.
   RegexId Derive(RegexId id, uint8_t byte) {
@@ -71,6 +86,10 @@ class RegexPool {
   bool Accepts(RegexId id, std::string_view text);
   // The bytes that may come first.
   ByteSet FirstBytes(RegexId id);
+  // These and perhaps some that may not: known without any work.
+  const ByteSet& MayBegin(RegexId id) const {
+    return sets_[static_cast<size_t>(nodes_[static_cast<size_t>(id)].first)];
+  }
   // The bytes at which a range begins whose members all have one derivative.
   ByteSet Edges(RegexId id) const;
 
@@ -80,11 +99,14 @@ class RegexPool {
     most_work_ = most_work;
     most_bytes_ = most_bytes;
   }
+  // Steps after which the search for a way to the end is given up: there is none then.
+  void SetMostSearch(int64_t most) { most_search_ = most; }
   bool exhausted() const { return exhausted_; }
   int64_t work() const { return work_; }
   int64_t bytes() const { return bytes_; }
 
  private:
+  class LifeSearch;
   enum class Kind : uint8_t {
     kNothing,
     kEmpty,
@@ -95,7 +117,8 @@ class RegexPool {
     kAnd,
     kNot,
     kRepeat,
-    kMultiple
+    kMultiple,
+    kRespelled
   };
   enum class Life : uint8_t { kUnknown, kAlive, kDead };
   struct Node {
@@ -105,22 +128,33 @@ class RegexPool {
     Life life = Life::kUnknown;
     // kBytes: a set. kLiteral: offset and length in texts_. kConcat: two parts. kOr, kAnd:
     // offset and count in lists_. kNot: a part. kRepeat: part, least, most. kMultiple: index in
-    // multiples_, remainder (two halves), digits after the point or -1 before it.
+    // multiples_, remainder (two halves), digits after the point or -1 before it. kRespelled: the
+    // rest of a JSON string, the quote at the end or 0, whether a backslash was read.
     int32_t a = 0, b = 0, c = 0, d = 0;
     int32_t edges = -1;  // in sets_
+    int32_t first = -1;  // likewise: the bytes that may begin it, as far as its parts say
+    bool exact = true;   // no byte of `first` leads to kNothing
     int32_t row = -1;    // in rows_
+    // No text of fewer bytes is accepted; there may be none of so many. What one may begin with,
+    // -1 where that is not known.
+    int32_t least = 0, hint = -1;
   };
 
   RegexId Intern(const Node& node, uint64_t hash, std::span<const int32_t> list = {});
   int32_t InternSet(const ByteSet& set);
   RegexId InternParts(Kind kind, std::vector<RegexId> parts);
+  RegexId AnyOfSorted(std::span<const std::string> texts, size_t from);
   bool SameNode(const Node& node, const Node& other, std::span<const int32_t> list) const;
   void Complete(Node* node, std::span<const int32_t> list);
+  bool IsMultiple(const Node& node) const;
+  void EstimateLeast(Node* node, std::span<const int32_t> list) const;
   RegexId DeriveMissing(RegexId id, uint8_t byte);
   RegexId RawDerive(RegexId id, uint8_t byte);
   RegexId DeriveMultiple(const Node& node, uint8_t byte);
   RegexId MultipleState(int32_t multiple, int64_t remainder, int32_t digits);
-  bool SearchLife(RegexId id);
+  RegexId DeriveRespelled(const Node& n, uint8_t byte);
+  RegexId Respelled(RegexId json_rest, int32_t quote, bool escaped);
+  const std::vector<RegexId>& PartsWith(RegexId id, uint8_t byte);
   void Spend(int64_t work, int64_t bytes);
   const Node& node(RegexId id) const { return nodes_[static_cast<size_t>(id)]; }
   std::span<const int32_t> Parts(const Node& n) const {
@@ -133,9 +167,13 @@ class RegexPool {
   std::vector<ByteSet> sets_;
   std::deque<std::array<int32_t, 256>> rows_;
   std::vector<Multiple> multiples_;
+  // The parts of large unions, by the bytes with which they may begin.
+  using PartsByByte = std::array<std::vector<RegexId>, 256>;
+  std::unordered_map<RegexId, std::shared_ptr<const PartsByByte>> parts_by_byte_;
   HashIndex node_index_, set_index_;
+  RegexId swallowing_ = kNothing;
   int64_t work_ = 0, bytes_ = 0;
-  int64_t most_work_ = INT64_MAX, most_bytes_ = INT64_MAX;
+  int64_t most_work_ = INT64_MAX, most_bytes_ = INT64_MAX, most_search_ = INT64_MAX;
   bool exhausted_ = false;
 };
 

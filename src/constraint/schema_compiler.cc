@@ -12,6 +12,18 @@ namespace {
 constexpr int64_t kMostCount = 1'000'000'000;
 constexpr int32_t kMostBlanks = 40;
 
+// The part of the document, null where there is none.
+const JsonValue* PartAt(const SchemaDocument& document, const std::vector<std::string>& path) {
+  const JsonValue* at = &document.root();
+  for (const std::string& name : path) {
+    at = at->Find(name);
+    if (at == nullptr) return nullptr;
+  }
+  return at;
+}
+
+}  // namespace
+
 JsonLayout LayoutOf(RegexPool* pool, WhiteSpace white_space) {
   JsonLayout layout;
   const RegexId comma = pool->Byte(','), colon = pool->Byte(':'), space = pool->Byte(' ');
@@ -41,13 +53,13 @@ JsonLayout LayoutOf(RegexPool* pool, WhiteSpace white_space) {
   return layout;
 }
 
-}  // namespace
-
 SchemaCompiler::SchemaCompiler(const SchemaDocument& document, const ConstraintOptions& options,
-                               Grammar* grammar)
-    : document_(document), options_(options), grammar_(*grammar) {
+                               Grammar* grammar, ValueStyle style)
+    : document_(document), options_(options), style_(std::move(style)), grammar_(*grammar) {
   any_number_ = AnyNumber(&pool());
   any_string_ = QuotedJson(&pool(), 0, kUnlimited);
+  // Behind the match of a pattern the rest of the string is free, whatever else may match.
+  pool().Swallow(pool().Derive(any_string_, '"'));
   true_schema_.kind = JsonKind::kTrue;
   false_schema_.kind = JsonKind::kFalse;
 }
@@ -212,19 +224,86 @@ RuleId SchemaCompiler::RuleOf(Conjunction conjunction) {
   return it->second;
 }
 
-Status SchemaCompiler::FillRule(RuleId rule, const Conjunction& conjunction) {
-  WEFT_ASSIGN_OR_RETURN(const Scalars scalars, ScalarsOf(conjunction));
-  std::vector<RegexId> parts;
-  if (scalars.null) parts.push_back(pool().Literal("null"));
-  if (scalars.yes) parts.push_back(pool().Literal("true"));
-  if (scalars.no) parts.push_back(pool().Literal("false"));
-  parts.push_back(scalars.number);
-  // Where every string will do it may be spelled in every way.
-  parts.push_back(scalars.string == any_string_ ? AnySpellingJson(&pool()) : scalars.string);
-  const RegexId all = pool().Or(std::move(parts));
-  if (all != kNothing) grammar_.AddAlternative(rule, {grammar_.Terminal(all)});
+RegexId SchemaCompiler::Written(RegexId strings, bool is_key) {
+  if (strings == kNothing) return kNothing;
+  const auto without = [&](RegexId all, const std::string& text) {
+    if (text.empty()) return all;
+    const RegexId any = pool().Anything();
+    return pool().AndNot(all, pool().Concat({any, pool().Literal(text), any}));
+  };
+  RegexId written = strings;
+  switch (style_.strings) {
+    case ValueStyle::Strings::kJson:
+      // Where every string will do it may be spelled in every way.
+      if (!is_key && strings == any_string_) written = AnySpellingJson(&pool());
+      break;
+    case ValueStyle::Strings::kPython:
+      written = pool().Or({pool().Requoted(strings, '"'), pool().Requoted(strings, '\'')});
+      break;
+    case ValueStyle::Strings::kQuoted: {
+      const RegexId raw = pool().Unquoted(strings);
+      const RegexId quote = pool().Literal(style_.quote);
+      written = pool().Concat({quote, without(raw, style_.quote_text), quote});
+      if (!is_key) break;
+      ByteSet first = ByteSet::Range(0x21, 0x7E), more = ByteSet::Range(0x20, 0x7E);
+      ByteSet special;
+      for (const char c : std::string_view(":,{}[]<\"")) special.Add(c);
+      first = first & ~special, more = more & ~special;
+      const RegexId word =
+          pool().Concat(pool().Bytes(first), pool().Repeat(pool().Bytes(more), 0, 200));
+      written = pool().Or({written, pool().And({raw, word})});
+      break;
+    }
+  }
+  if (style_.without.empty() && written == strings) return strings;
+  written = without(written, style_.without);
+  return pool().IsLive(written) ? written : kNothing;
+}
+
+RegexId SchemaCompiler::ShortNumbers() {
+  constexpr int32_t kMostDigits = 20;
+  const auto byte = [&](char c) { return pool().Byte(static_cast<uint8_t>(c)); };
+  const RegexId digit = pool().Bytes(ByteSet::Range('0', '9'));
+  const RegexId digits = pool().Repeat(digit, 1, kMostDigits);
+  const RegexId sign = pool().Optional(pool().Or({byte('+'), byte('-')}));
+  return pool().Concat(
+      {pool().Optional(byte('-')), digits, pool().Optional(pool().Concat(byte('.'), digits)),
+       pool().Optional(
+           pool().Concat({pool().Or({byte('e'), byte('E')}), sign, pool().Repeat(digit, 1, 2)}))});
+}
+
+bool SchemaCompiler::IsClosed(const JsonValue& layer) const {
+  return style_.closed_objects && layer.Find("properties") != nullptr &&
+         layer.Find("patternProperties") == nullptr && AdditionalOf(layer) == nullptr;
+}
+
+Status SchemaCompiler::FillRule(RuleId rule, const Conjunction& conjunction, ValueKinds kinds,
+                                bool outside) {
+  if (kinds != ValueKinds::kObjects) {
+    WEFT_ASSIGN_OR_RETURN(const Scalars scalars, ScalarsOf(conjunction));
+    std::vector<RegexId> parts;
+    const bool python = style_.words == ValueStyle::Words::kPythonToo ||
+                        (outside && style_.words == ValueStyle::Words::kPythonTooOutside);
+    const auto word = [&](std::string_view json, std::string_view in_python) {
+      parts.push_back(pool().Literal(json));
+      if (python) parts.push_back(pool().Literal(in_python));
+    };
+    if (scalars.null) word("null", "None");
+    if (scalars.yes) word("true", "True");
+    if (scalars.no) word("false", "False");
+    if (scalars.number != kNothing && style_.short_numbers) {
+      const RegexId number = pool().And({scalars.number, ShortNumbers()});
+      if (pool().IsLive(number)) parts.push_back(number);
+    } else {
+      parts.push_back(scalars.number);
+    }
+    if (kinds != ValueKinds::kNoStrings) parts.push_back(Written(scalars.string, false));
+    const RegexId all = pool().Or(std::move(parts));
+    if (all != kNothing) grammar_.AddAlternative(rule, {grammar_.Terminal(all)});
+  }
   WEFT_ASSIGN_OR_RETURN(const std::vector<Facts> objects, Expand(conjunction, Container::kObject));
   for (const Facts& facts : objects) WEFT_RETURN_IF_ERROR(AddObject(rule, facts));
+  if (kinds == ValueKinds::kObjects) return OkStatus();
   WEFT_ASSIGN_OR_RETURN(const std::vector<Facts> arrays, Expand(conjunction, Container::kArray));
   for (const Facts& facts : arrays) WEFT_RETURN_IF_ERROR(AddArray(rule, facts));
   return OkStatus();
@@ -235,22 +314,78 @@ Status SchemaCompiler::Compile() {
   WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&root));
   if (!possible) return InvalidArgument("nothing can ever satisfy it");
   const RuleId start = RuleOf(std::move(root));
+  WEFT_RETURN_IF_ERROR(FillQueued());
+  return grammar_.Finish(start, LayoutOf(&pool(), options_.white_space),
+                         options_.property_order == PropertyOrder::kSchema);
+}
+
+StatusOr<RuleId> SchemaCompiler::Add(const JsonValue& schema, ValueKinds kinds) {
+  const RuleId rule = grammar_.AddRule();
+  Conjunction root{{&schema, false}};
+  WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&root));
+  if (!possible) return rule;  // without alternatives
+  WEFT_RETURN_IF_ERROR(FillRule(rule, root, kinds, /*outside=*/true));
+  WEFT_RETURN_IF_ERROR(FillQueued());
+  return rule;
+}
+
+StatusOr<RegexId> SchemaCompiler::StringsOf(const JsonValue& schema) {
+  Conjunction root{{&schema, false}};
+  WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&root));
+  if (!possible) return kNothing;
+  WEFT_ASSIGN_OR_RETURN(const Scalars scalars, ScalarsOf(root));
+  return scalars.string == kNothing ? kNothing : pool().Unquoted(scalars.string);
+}
+
+Status SchemaCompiler::FillQueued() {
   while (!queue_.empty()) {
     const auto [rule, conjunction] = std::move(queue_.front());
     queue_.pop_front();
-    WEFT_RETURN_IF_ERROR(FillRule(rule, conjunction));
+    WEFT_RETURN_IF_ERROR(FillRule(rule, conjunction, ValueKinds::kAll, /*outside=*/false));
     if (pool().exhausted() || grammar_.bytes() > options_.most_bytes) {
-      return ResourceExhausted(
-          "it takes more work or memory to compile than is allowed; make it simpler");
+      return TooMuchToCompile();
     }
   }
-  return grammar_.Finish(start, LayoutOf(&pool(), options_.white_space),
-                         options_.property_order == PropertyOrder::kSchema, {});
+  return OkStatus();
 }
 
 Status CompileSchema(std::string_view schema, const ConstraintOptions& options, Grammar* grammar) {
   WEFT_ASSIGN_OR_RETURN(const SchemaDocument document, SchemaDocument::Read(schema));
   return SchemaCompiler(document, options, grammar).Compile();
+}
+
+namespace {
+
+// What `use` makes of a compiler and a part of the schema; an error says whose it is.
+template <typename Result, typename Use>
+StatusOr<Result> WithPart(const SchemaPart& part, const ValueStyle& style,
+                          const ConstraintOptions& options, Grammar* grammar, const Use& use) {
+  const auto apply = [&]() -> StatusOr<Result> {
+    WEFT_ASSIGN_OR_RETURN(const SchemaDocument document, SchemaDocument::Read(part.schema));
+    const JsonValue* const at = PartAt(document, part.path);
+    if (at == nullptr) return InvalidArgument("the schema lacks ", StrJoin(part.path, "/"));
+    SchemaCompiler compiler(document, options, grammar, style);
+    return use(&compiler, *at);
+  };
+  StatusOr<Result> result = apply();
+  if (!result.ok() && !part.of.empty()) return Annotate(result.status(), part.of, ": ");
+  return result;
+}
+
+}  // namespace
+
+StatusOr<RuleId> AddSchema(const SchemaPart& part, const ValueStyle& style, ValueKinds kinds,
+                           const ConstraintOptions& options, Grammar* grammar) {
+  return WithPart<RuleId>(
+      part, style, options, grammar,
+      [&](SchemaCompiler* compiler, const JsonValue& at) { return compiler->Add(at, kinds); });
+}
+
+StatusOr<RegexId> StringsOfSchema(const SchemaPart& part, const ConstraintOptions& options,
+                                  Grammar* grammar) {
+  return WithPart<RegexId>(
+      part, {}, options, grammar,
+      [](SchemaCompiler* compiler, const JsonValue& at) { return compiler->StringsOf(at); });
 }
 
 }  // namespace weft::constraint

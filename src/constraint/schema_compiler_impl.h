@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "constraint/constraint.h"
 #include "constraint/grammar.h"
 #include "constraint/schema_document.h"
+#include "constraint/structure.h"
 
 namespace weft::constraint {
 
@@ -61,6 +63,7 @@ struct Facts {
   std::map<int32_t, Conjunction> extra_at;
   std::vector<std::pair<int32_t, Literal>> extra_from;  // of all elements from an index on
   std::vector<ContainsFact> contains;
+  const JsonValue* distinct = nullptr;  // who says that elements differ
 };
 
 struct KeyClass {
@@ -70,9 +73,13 @@ struct KeyClass {
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(const SchemaDocument& document, const ConstraintOptions& options,
-                 Grammar* grammar);
+  SchemaCompiler(const SchemaDocument& document, const ConstraintOptions& options, Grammar* grammar,
+                 ValueStyle style = {});
   Status Compile();
+  // The rule of the values that satisfy `schema`, a part of the document; the grammar is not
+  // finished.
+  StatusOr<RuleId> Add(const JsonValue& schema, ValueKinds kinds);
+  StatusOr<RegexId> StringsOf(const JsonValue& schema);
 
  private:
   enum class Container : uint8_t { kArray, kObject };
@@ -99,7 +106,8 @@ class SchemaCompiler {
   Scalars Opposite(const Scalars& a);
   StatusOr<Scalars> ScalarsOfValues(const std::vector<const JsonValue*>& values, bool exactly);
   StatusOr<RegexId> PatternOf(const JsonValue& at, std::string_view keyword,
-                              const std::string& pattern);
+                              const std::string& pattern, int32_t least = 0,
+                              int32_t most = kUnlimited);
 
   // schema_search.cc
   StatusOr<std::vector<Facts>> Expand(const Conjunction& conjunction, Container type);
@@ -124,6 +132,7 @@ class SchemaCompiler {
   // schema_containers.cc
   // Nothing where the name may not be there.
   StatusOr<std::optional<Conjunction>> ValueOf(const Facts& facts, const std::string& name);
+  const JsonValue* PropertyOf(const JsonValue& schema, const std::string& name);
   StatusOr<bool> NameMatches(const JsonValue& schema, const std::string& pattern,
                              const std::string& name);
   StatusOr<std::vector<KeyClass>> FreeKeys(const Facts& facts);
@@ -132,10 +141,21 @@ class SchemaCompiler {
   int32_t PrefixOf(const Facts& facts) const;
   Status AddObject(RuleId rule, const Facts& facts);
   Status AddArray(RuleId rule, const Facts& facts);
+  Status AddDistinctArray(RuleId rule, const Facts& facts);
+  // All values that satisfy it, when they are few; no containers among them.
+  StatusOr<std::optional<std::vector<RegexId>>> ValuesOf(const Conjunction& conjunction);
+  // The values of enum and const in a schema, whether or not something else excludes them.
+  Status GatherValues(const JsonValue& schema, int depth, std::vector<const JsonValue*>* values);
   StatusOr<bool> NameFits(const Facts& facts, const std::string& name);
 
   // schema_compiler.cc
-  Status FillRule(RuleId rule, const Conjunction& conjunction);
+  Status FillRule(RuleId rule, const Conjunction& conjunction, ValueKinds kinds, bool outside);
+  Status FillQueued();
+  // Strings of JSON in the style that is wanted.
+  RegexId Written(RegexId strings, bool is_key);
+  RegexId ShortNumbers();
+  // The objects of the layer have no other properties than it lists.
+  bool IsClosed(const JsonValue& layer) const;
   RuleId RuleOf(Conjunction conjunction);
   // Without what is always true, without repetitions; false where it is never true.
   StatusOr<bool> Tidy(Conjunction* conjunction);
@@ -158,11 +178,15 @@ class SchemaCompiler {
 
   const SchemaDocument& document_;
   const ConstraintOptions options_;
+  const ValueStyle style_;
   Grammar& grammar_;
   RegexId any_number_, any_string_;
   std::map<std::pair<const JsonValue*, bool>, Scalars> scalars_;
   std::set<const JsonValue*> open_;  // schemas whose scalars are being looked for
   std::map<std::string, RegexId> patterns_;
+  // Large lists of properties, by name.
+  std::unordered_map<const JsonValue*, std::unordered_map<std::string_view, const JsonValue*>>
+      properties_;
   std::map<Conjunction, RuleId> rules_;
   std::deque<std::pair<RuleId, Conjunction>> queue_;
   std::unordered_map<const JsonValue*, const JsonValue*> schemas_of_values_;

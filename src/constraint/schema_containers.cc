@@ -2,20 +2,19 @@
 #include <algorithm>
 
 #include "constraint/characters.h"
+#include "constraint/numbers.h"
 #include "constraint/schema_compiler_impl.h"
 
 namespace weft::constraint {
 namespace {
 
 constexpr size_t kMostKeyClasses = 64;
+constexpr size_t kManyProperties = 16;
 constexpr int32_t kMostPrefix = 1000;
 constexpr int64_t kMostElements = 1'000'000;
 constexpr int64_t kMostWanted = 1000;
-
-const JsonValue* Member(const JsonValue& schema, std::string_view keyword, std::string_view name) {
-  const JsonValue* value = schema.Find(keyword);
-  return value == nullptr ? nullptr : value->Find(name);
-}
+constexpr size_t kMostDistinct = 500;
+constexpr int kMostGatherDepth = 8;
 
 }  // namespace
 
@@ -40,7 +39,10 @@ std::vector<const JsonValue*> SchemaCompiler::PrefixItemsOf(const JsonValue& sch
 
 const JsonValue* SchemaCompiler::RestItemsOf(const JsonValue& schema) {
   const JsonValue* items = schema.Find("items");
-  if (items != nullptr && items->Is(JsonKind::kArray)) return schema.Find("additionalItems");
+  if (items != nullptr && items->Is(JsonKind::kArray)) {
+    const JsonValue* rest = schema.Find("additionalItems");
+    return rest != nullptr ? rest : schema.Find("unevaluatedItems");
+  }
   return items != nullptr ? items : schema.Find("unevaluatedItems");
 }
 
@@ -77,17 +79,30 @@ StatusOr<bool> SchemaCompiler::NameFits(const Facts& facts, const std::string& n
   return pool().Accepts(names.string, Quoted(name));
 }
 
+const JsonValue* SchemaCompiler::PropertyOf(const JsonValue& schema, const std::string& name) {
+  const JsonValue* properties = schema.Find("properties");
+  if (properties == nullptr) return nullptr;
+  if (properties->members.size() < kManyProperties) return properties->Find(name);
+  auto& known = properties_[properties];
+  if (known.empty()) {
+    for (const JsonMember& member : properties->members) known[member.name] = &member.value;
+  }
+  const auto it = known.find(name);
+  return it == known.end() ? nullptr : it->second;
+}
+
 StatusOr<std::optional<Conjunction>> SchemaCompiler::ValueOf(const Facts& facts,
                                                              const std::string& name) {
   const std::optional<Conjunction> nothing;
   if (facts.forbidden.contains(name)) return nothing;
   WEFT_ASSIGN_OR_RETURN(const bool fits, NameFits(facts, name));
   if (!fits) return nothing;
+  if (pool().exhausted()) return TooMuchToCompile();
   Conjunction value;
-  pool().Charge(1 + static_cast<int64_t>(facts.layers.size()));
+  pool().Charge(10 + 4 * static_cast<int64_t>(facts.layers.size()));
   for (const JsonValue* layer : facts.layers) {
     bool known = false;
-    if (const JsonValue* own = Member(*layer, "properties", name)) {
+    if (const JsonValue* own = PropertyOf(*layer, name)) {
       value.push_back({own, false});
       known = true;
     }
@@ -110,10 +125,10 @@ StatusOr<std::optional<Conjunction>> SchemaCompiler::ValueOf(const Facts& facts,
 
 // The names that no layer lists, by what their values must be.
 StatusOr<std::vector<KeyClass>> SchemaCompiler::FreeKeys(const Facts& facts) {
-  std::vector<RegexId> listed;
-  for (const std::string& name : NamesOf(facts)) listed.push_back(pool().Literal(Quoted(name)));
+  std::vector<std::string> listed;
+  for (const std::string& name : NamesOf(facts)) listed.push_back(Quoted(name));
   RegexId all = any_string_;
-  if (!listed.empty()) all = pool().AndNot(all, pool().Or(std::move(listed)));
+  if (!listed.empty()) all = pool().AndNot(all, pool().AnyOf(std::move(listed)));
   if (!facts.names.empty()) {
     WEFT_ASSIGN_OR_RETURN(const Scalars names, ScalarsOf(facts.names));
     all = pool().And({all, names.string});
@@ -168,21 +183,25 @@ Status SchemaCompiler::AddObject(RuleId rule, const Facts& facts) {
   std::vector<PropertySpec> properties;
   ObjectSpec object{.least = static_cast<int32_t>(facts.least),
                     .most = static_cast<int32_t>(facts.most)};
+  const std::set<std::string_view> all_required(facts.required.begin(), facts.required.end());
   for (const std::string& name : NamesOf(facts)) {
-    const bool required = std::ranges::find(facts.required, name) != facts.required.end();
+    const bool required = all_required.contains(name);
     WEFT_ASSIGN_OR_RETURN(auto value, ValueOf(facts, name));
     if (!value && required) return OkStatus();  // no such object
     if (!value) continue;
-    properties.push_back(
-        {.key = pool().Literal(Quoted(name)), .value = RuleOf(*value), .required = required});
+    properties.push_back({.key = Written(pool().Literal(Quoted(name)), true),
+                          .value = RuleOf(*value),
+                          .required = required});
   }
   // The rest costs nothing where no more properties may come.
   const bool full =
-      facts.most != kUnlimited && facts.most <= static_cast<int64_t>(facts.required.size());
+      (facts.most != kUnlimited && facts.most <= static_cast<int64_t>(facts.required.size())) ||
+      std::ranges::any_of(facts.layers, [&](const JsonValue* layer) { return IsClosed(*layer); });
   if (!full) {
     WEFT_ASSIGN_OR_RETURN(const std::vector<KeyClass> free, FreeKeys(facts));
     for (const KeyClass& keys : free) {
-      properties.push_back({.key = keys.keys, .value = RuleOf(keys.value), .many = true});
+      properties.push_back(
+          {.key = Written(keys.keys, true), .value = RuleOf(keys.value), .many = true});
     }
     // A free name could be written twice, and would count once.
     const auto required = static_cast<int64_t>(facts.required.size());
@@ -227,7 +246,90 @@ Conjunction SchemaCompiler::ElementOf(const Facts& facts, int32_t index) const {
   return element;
 }
 
+Status SchemaCompiler::GatherValues(const JsonValue& schema, int depth,
+                                    std::vector<const JsonValue*>* values) {
+  if (!schema.Is(JsonKind::kObject) || depth > kMostGatherDepth || values->size() > kMostDistinct)
+    return OkStatus();
+  if (const JsonValue* value = FindKnown(schema, "const")) values->push_back(value);
+  if (const JsonValue* list = schema.Find("enum")) {
+    for (const JsonValue& value : list->items) values->push_back(&value);
+  }
+  WEFT_ASSIGN_OR_RETURN(const JsonValue* target, ReferenceOf(schema));
+  if (target != nullptr) WEFT_RETURN_IF_ERROR(GatherValues(*target, depth + 1, values));
+  for (const std::string_view keyword : {"allOf", "anyOf", "oneOf"}) {
+    const JsonValue* parts = schema.Find(keyword);
+    if (parts == nullptr) continue;
+    for (const JsonValue& part : parts->items) {
+      WEFT_RETURN_IF_ERROR(GatherValues(part, depth + 1, values));
+    }
+  }
+  return OkStatus();
+}
+
+StatusOr<std::optional<std::vector<RegexId>>> SchemaCompiler::ValuesOf(
+    const Conjunction& conjunction) {
+  const std::optional<std::vector<RegexId>> unknown;
+  WEFT_ASSIGN_OR_RETURN(const Scalars scalars, ScalarsOf(conjunction));
+  for (const Container type : {Container::kArray, Container::kObject}) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Facts> ways, Expand(conjunction, type));
+    if (!ways.empty()) return unknown;
+  }
+  std::vector<const JsonValue*> given;
+  for (const Literal& literal : conjunction) {
+    if (!literal.negated) WEFT_RETURN_IF_ERROR(GatherValues(*literal.schema, 0, &given));
+  }
+  std::vector<RegexId> numbers, strings;
+  for (const JsonValue* value : given) {
+    if (value->Is(JsonKind::kNumber)) {
+      const auto decimal = ReadDecimal(value->text);
+      if (!decimal) return unknown;
+      const RegexId equal = pool().And({EqualTo(&pool(), *decimal, true), scalars.number});
+      if (pool().IsLive(equal)) numbers.push_back(equal);
+    } else if (value->Is(JsonKind::kString)) {
+      const std::string spelled = Quoted(value->text);
+      if (pool().Accepts(scalars.string, spelled)) strings.push_back(pool().Literal(spelled));
+    }
+  }
+  std::vector<RegexId> all;
+  for (auto* list : {&numbers, &strings}) {
+    std::ranges::sort(*list);
+    list->erase(std::unique(list->begin(), list->end()), list->end());
+    all.insert(all.end(), list->begin(), list->end());
+    // There may be others than those that were found.
+    const RegexId allowed = list == &numbers ? scalars.number : scalars.string;
+    if (pool().IsLive(pool().AndNot(allowed, pool().Or(*list)))) return unknown;
+  }
+  if (scalars.null) all.push_back(pool().Literal("null"));
+  if (scalars.yes) all.push_back(pool().Literal("true"));
+  if (scalars.no) all.push_back(pool().Literal("false"));
+  return all.size() > kMostDistinct ? unknown : std::optional(std::move(all));
+}
+
+Status SchemaCompiler::AddDistinctArray(RuleId rule, const Facts& facts) {
+  const auto refuse = [&](std::string_view why) {
+    return Refuse(*facts.distinct, "uniqueItems", why);
+  };
+  if (!facts.contains.empty()) return refuse("beside contains it cannot be enforced");
+  if (PrefixOf(facts) > 0)
+    return refuse("beside elements that differ by place it cannot be enforced");
+  DistinctSpec distinct{.least = static_cast<int32_t>(facts.least),
+                        .most = static_cast<int32_t>(facts.most)};
+  Conjunction element = ElementOf(facts, 0);
+  WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&element));
+  if (possible) {
+    WEFT_ASSIGN_OR_RETURN(auto values, ValuesOf(element));
+    if (!values) {
+      return refuse("that no two elements are equal can be enforced for listed values only");
+    }
+    distinct.values = *std::move(values);
+  }
+  grammar_.AddAlternative(rule, {grammar_.Distinct(std::move(distinct))});
+  return OkStatus();
+}
+
 Status SchemaCompiler::AddArray(RuleId rule, const Facts& facts) {
+  const bool several = facts.most == kUnlimited || facts.most > 1;
+  if (facts.distinct != nullptr && several) return AddDistinctArray(rule, facts);
   const JsonValue& at = facts.layers.empty() ? document_.root() : *facts.layers[0];
   ArraySpec array{.least = static_cast<int32_t>(facts.least),
                   .most = static_cast<int32_t>(facts.most)};

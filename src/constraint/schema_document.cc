@@ -1,6 +1,8 @@
 #include "constraint/schema_document.h"
 
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <utility>
 
 namespace weft::constraint {
@@ -69,6 +71,35 @@ const JsonValue* FollowPointer(const JsonValue* at, std::string_view pointer) {
   return at;
 }
 
+// Keywords with a schema, and with several in a list or an object. What stands elsewhere is
+// no schema, even if it looks like one.
+constexpr std::string_view kOneSchema[] = {"not",
+                                           "if",
+                                           "then",
+                                           "else",
+                                           "contains",
+                                           "items",
+                                           "additionalItems",
+                                           "propertyNames",
+                                           "additionalProperties",
+                                           "unevaluatedItems",
+                                           "unevaluatedProperties",
+                                           "contentSchema"};
+constexpr std::string_view kSchemas[] = {"allOf",
+                                         "anyOf",
+                                         "oneOf",
+                                         "prefixItems",
+                                         "properties",
+                                         "$defs",
+                                         "definitions",
+                                         "patternProperties",
+                                         "dependentSchemas",
+                                         "dependencies"};
+
+bool IsOneOf(std::string_view name, std::span<const std::string_view> names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
 const std::string* TextMember(const JsonValue& value, std::string_view name) {
   const JsonValue* member = value.Find(name);
   return member != nullptr && member->Is(JsonValue::Kind::kString) ? &member->text : nullptr;
@@ -87,39 +118,46 @@ StatusOr<SchemaDocument> SchemaDocument::Read(std::string_view text) {
                                  dialect->find("draft-06") != std::string::npos ||
                                  dialect->find("draft-07") != std::string::npos;
   }
-  document.Collect(document.root(), "", 0);
+  document.Collect(document.root(), {"", &document.root()});
   return document;
 }
 
-void SchemaDocument::Collect(const JsonValue& value, const std::string& base, int depth) {
-  std::string inner = base;
-  if (value.Is(JsonValue::Kind::kObject)) {
-    for (const std::string_view keyword : {"$id", "id"}) {
-      const std::string* id = TextMember(value, keyword);
-      if (id == nullptr || (keyword == "id" && !is_draft4_)) continue;
-      const size_t hash = std::min(id->find('#'), id->size());
-      if (hash > 0) {
-        inner = JoinUri(base, id->substr(0, hash));
-        has_inner_resources_ |= depth > 0;
-        resources_.try_emplace(inner, &value);
-      }
-      if (hash + 1 < id->size()) resources_.try_emplace(inner + "#" + id->substr(hash + 1), &value);
+void SchemaDocument::Collect(const JsonValue& value, const Scope& outer) {
+  if (!value.Is(JsonValue::Kind::kObject)) return;
+  Scope inner = outer;
+  for (const std::string_view keyword : {"$id", "id"}) {
+    const std::string* id = TextMember(value, keyword);
+    if (id == nullptr || (keyword == "id" && !is_draft4_)) continue;
+    const size_t hash = std::min(id->find('#'), id->size());
+    if (hash > 0) {
+      inner = {JoinUri(outer.base, id->substr(0, hash)), &value};
+      resources_.try_emplace(inner.base, &value);
     }
-    for (const std::string_view keyword : {"$anchor", "$dynamicAnchor"}) {
-      const std::string* anchor = TextMember(value, keyword);
-      if (anchor == nullptr) continue;
-      resources_.try_emplace(inner + "#" + *anchor, &value);
-      dynamic_anchors_ += keyword == "$dynamicAnchor";
-    }
-    if (const JsonValue* flag = value.Find("$recursiveAnchor")) {
-      dynamic_anchors_ += flag->Is(JsonValue::Kind::kTrue);
-    }
-    for (const auto& [name, member] : value.members) {
-      if (name == "enum" || name == "const" || name == "default" || name == "examples") continue;
-      Collect(member, inner, depth + 1);
+    if (hash + 1 < id->size()) {
+      resources_.try_emplace(inner.base + "#" + id->substr(hash + 1), &value);
     }
   }
-  for (const JsonValue& item : value.items) Collect(item, inner, depth + 1);
+  for (const std::string_view keyword : {"$anchor", "$dynamicAnchor"}) {
+    const std::string* anchor = TextMember(value, keyword);
+    if (anchor == nullptr) continue;
+    resources_.try_emplace(inner.base + "#" + *anchor, &value);
+    dynamic_anchors_ += keyword == "$dynamicAnchor";
+  }
+  if (const JsonValue* flag = value.Find("$recursiveAnchor")) {
+    dynamic_anchors_ += flag->Is(JsonValue::Kind::kTrue);
+  }
+  const bool stands_alone = ref_stands_alone_ && value.Find("$ref") != nullptr;
+  scopes_[&value] = stands_alone ? outer : inner;
+  for (const auto& [name, member] : value.members) {
+    const bool one = IsOneOf(name, kOneSchema), several = IsOneOf(name, kSchemas);
+    if (one) Collect(member, inner);
+    if (several) {
+      for (const JsonMember& part : member.members) Collect(part.value, inner);
+    }
+    if (one || several) {  // `items` may be a list, too
+      for (const JsonValue& part : member.items) Collect(part, inner);
+    }
+  }
 }
 
 bool SchemaDocument::FindPath(const JsonValue& at, const JsonValue& part, std::string* path,
@@ -147,6 +185,19 @@ std::string SchemaDocument::PathOf(const JsonValue& part) const {
   return FindPath(root(), part, &path, &parents) ? path : "";
 }
 
+SchemaDocument::Scope SchemaDocument::ScopeOf(const JsonValue& schema) const {
+  if (const auto it = scopes_.find(&schema); it != scopes_.end()) return it->second;
+  // It stands where no schema is expected: what is around it counts all the same.
+  Scope scope{"", &root()};
+  std::string path;
+  std::vector<const JsonValue*> parents;
+  FindPath(root(), schema, &path, &parents);
+  for (const JsonValue* parent : parents) {
+    if (const auto it = scopes_.find(parent); it != scopes_.end()) scope = it->second;
+  }
+  return scope;
+}
+
 StatusOr<const JsonValue*> SchemaDocument::Resolve(const JsonValue& from,
                                                    std::string_view reference) const {
   const auto unknown = [&] {
@@ -154,27 +205,7 @@ StatusOr<const JsonValue*> SchemaDocument::Resolve(const JsonValue& from,
                            " is not in this document, and nothing else is read");
   };
   const size_t hash = std::min(reference.find('#'), reference.size());
-  std::string base;
-  const JsonValue* resource = &root();
-  if (has_inner_resources_ || hash > 0) {
-    std::string path;
-    std::vector<const JsonValue*> parents;
-    FindPath(root(), from, &path, &parents);
-    for (const JsonValue* parent : parents) {
-      if (parent == &from && ref_stands_alone_) continue;
-      for (const std::string_view keyword : {"$id", "id"}) {
-        const std::string* id = TextMember(*parent, keyword);
-        if (id == nullptr || (keyword == "id" && !is_draft4_) || id->starts_with("#")) continue;
-        base = JoinUri(base, id->substr(0, id->find('#')));
-        resource = parent;
-      }
-    }
-  } else {
-    for (const std::string_view keyword : {"$id", "id"}) {
-      const std::string* id = TextMember(root(), keyword);
-      if (id != nullptr && (keyword != "id" || is_draft4_)) base = id->substr(0, id->find('#'));
-    }
-  }
+  auto [base, resource] = ScopeOf(from);
   if (hash > 0) {
     base = JoinUri(base, reference.substr(0, hash));
     const auto it = resources_.find(base);

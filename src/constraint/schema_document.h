@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -36,7 +37,13 @@ class SchemaDocument {
   std::string PathOf(const JsonValue& part) const;
 
  private:
-  void Collect(const JsonValue& value, const std::string& base, int depth);
+  // Where references in a schema begin: an address, and the schema that has it.
+  struct Scope {
+    std::string base;
+    const JsonValue* resource = nullptr;
+  };
+  void Collect(const JsonValue& value, const Scope& outer);
+  Scope ScopeOf(const JsonValue& schema) const;
   static bool FindPath(const JsonValue& at, const JsonValue& part, std::string* path,
                        std::vector<const JsonValue*>* parents);
 
@@ -45,7 +52,7 @@ class SchemaDocument {
   bool is_draft4_ = false;
   bool lacks_if_ = false;                              // draft 6 too
   std::map<std::string, const JsonValue*> resources_;  // by their address, "#anchor" included
-  bool has_inner_resources_ = false;
+  std::unordered_map<const JsonValue*, Scope> scopes_;
   int dynamic_anchors_ = 0;
 };
 

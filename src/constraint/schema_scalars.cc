@@ -118,7 +118,8 @@ Status SchemaCompiler::RestrictByKeywords(const JsonValue& schema, bool exactly,
 StatusOr<Scalars> SchemaCompiler::ScalarsOfValues(const std::vector<const JsonValue*>& values,
                                                   bool exactly) {
   Scalars allowed;
-  std::vector<RegexId> numbers, strings;
+  std::vector<RegexId> numbers;
+  std::vector<std::string> strings;
   for (const JsonValue* value : values) {
     switch (value->kind) {
       case JsonKind::kNull:
@@ -137,14 +138,14 @@ StatusOr<Scalars> SchemaCompiler::ScalarsOfValues(const std::vector<const JsonVa
         break;
       }
       case JsonKind::kString:
-        strings.push_back(pool().Literal(StrCat("\"", Spell(value->text, Spelling::kJson), "\"")));
+        strings.push_back(Quoted(value->text));
         break;
       default:
         break;
     }
   }
   allowed.number = pool().Or(std::move(numbers));
-  allowed.string = pool().Or(std::move(strings));
+  allowed.string = pool().AnyOf(std::move(strings));
   return allowed;
 }
 
@@ -187,10 +188,11 @@ Status SchemaCompiler::RestrictNumber(const JsonValue& schema, bool exactly, Sca
 }
 
 StatusOr<RegexId> SchemaCompiler::PatternOf(const JsonValue& at, std::string_view keyword,
-                                            const std::string& pattern) {
-  const auto [it, added] = patterns_.try_emplace(pattern, kNothing);
+                                            const std::string& pattern, int32_t least,
+                                            int32_t most) {
+  const auto [it, added] = patterns_.try_emplace(StrCat(least, " ", most, " ", pattern), kNothing);
   if (!added && it->second >= 0) return it->second;
-  auto regex = JsonStringsMatching(&pool(), pattern);
+  auto regex = JsonStringsMatching(&pool(), pattern, least, most);
   if (!regex.ok()) {
     patterns_.erase(it);
     return Refuse(at, keyword, Message(regex.status()));
@@ -204,17 +206,18 @@ Status SchemaCompiler::RestrictString(const JsonValue& schema, Scalars* scalars)
   };
   WEFT_ASSIGN_OR_RETURN(const int64_t least, Count(schema, "minLength", 0));
   WEFT_ASSIGN_OR_RETURN(const int64_t most, Count(schema, "maxLength", kUnlimited));
-  if (least > 0 || most != kUnlimited) {
-    if (most != kUnlimited && least > most) {
-      scalars->string = kNothing;
-      return OkStatus();
-    }
-    restrict(QuotedJson(&pool(), static_cast<int32_t>(least), static_cast<int32_t>(most)));
+  if (most != kUnlimited && least > most) {
+    scalars->string = kNothing;
+    return OkStatus();
   }
+  const auto from = static_cast<int32_t>(least), to = static_cast<int32_t>(most);
   if (const JsonValue* pattern = schema.Find("pattern")) {
     if (!pattern->Is(JsonKind::kString)) return Refuse(schema, "pattern", "it must be a string");
-    WEFT_ASSIGN_OR_RETURN(const RegexId matching, PatternOf(schema, "pattern", pattern->text));
+    WEFT_ASSIGN_OR_RETURN(const RegexId matching,
+                          PatternOf(schema, "pattern", pattern->text, from, to));
     restrict(matching);
+  } else if (least > 0 || most != kUnlimited) {
+    restrict(QuotedJson(&pool(), from, to));
   }
   const JsonValue* format = schema.Find("format");
   if (format != nullptr && options_.formats && format->Is(JsonKind::kString)) {

@@ -24,6 +24,16 @@ const std::vector<JsonMember>& MembersOf(const JsonValue& schema, std::string_vi
   return value == nullptr ? none : value->members;
 }
 
+// Many at once, which are looked up once each.
+void Require(Facts* facts, const std::vector<JsonValue>& names) {
+  std::set<std::string_view> known(facts->required.begin(), facts->required.end());
+  std::vector<std::string> more;
+  for (const JsonValue& name : names) {
+    if (known.insert(name.text).second) more.push_back(name.text);
+  }
+  facts->required.insert(facts->required.end(), more.begin(), more.end());
+}
+
 void Require(Facts* facts, const std::string& name) {
   if (std::ranges::find(facts->required, name) == facts->required.end())
     facts->required.push_back(name);
@@ -59,7 +69,11 @@ Status SchemaCompiler::Run(Search search, Container type, std::vector<Facts>* ou
     return ResourceExhausted("the schema has too many combinations; make it simpler");
   }
   int taken = 0;
-  pool().Charge(20);
+  // What is copied for every branch.
+  size_t parts = search.todo.size() + search.later.size() + search.facts.layers.size() +
+                 search.facts.required.size();
+  for (const std::vector<Branch>& choice : search.choices) parts += 2 + choice.size();
+  pool().Charge(20 + static_cast<int64_t>(parts));
   while (!search.todo.empty()) {
     const Literal literal = search.todo.back();
     search.todo.pop_back();
@@ -112,7 +126,8 @@ StatusOr<bool> SchemaCompiler::IsRedundant(const Search& search, const Literal& 
   std::vector<Facts> ways;
   const Status status = Run(std::move(probe), type, &ways);
   --search_depth_;
-  // What cannot be searched is not known to be ruled out.
+  // What cannot be searched is not known to be ruled out. (The sentence that says so is dear.)
+  if (!status.ok()) pool().Charge(200);
   if (status.code() == StatusCode::kUnimplemented) return false;
   WEFT_RETURN_IF_ERROR(status);
   return ways.empty();
@@ -202,7 +217,7 @@ Status SchemaCompiler::TakeObjectKeywords(const JsonValue& schema, Search* searc
       AdditionalOf(schema) != nullptr) {
     facts.layers.push_back(&schema);
   }
-  for (const JsonValue& name : ListOf(schema, "required")) Require(&facts, name.text);
+  Require(&facts, ListOf(schema, "required"));
   WEFT_ASSIGN_OR_RETURN(const int64_t least, Count(schema, "minProperties", 0));
   WEFT_ASSIGN_OR_RETURN(const int64_t most, Count(schema, "maxProperties", kUnlimited));
   AtLeastThis(&facts, least);
@@ -223,9 +238,7 @@ Status SchemaCompiler::TakeObjectKeywords(const JsonValue& schema, Search* searc
       const JsonValue* needs = &then;
       if (then.Is(JsonKind::kArray)) {
         if (then.items.empty()) continue;
-        depend(name, [needs](Search* s) {
-          for (const JsonValue& item : needs->items) Require(&s->facts, item.text);
-        });
+        depend(name, [needs](Search* s) { Require(&s->facts, needs->items); });
       } else {
         depend(name, [needs](Search* s) { s->todo.push_back({needs, false}); });
       }
@@ -251,9 +264,7 @@ Status SchemaCompiler::TakeArrayKeywords(const JsonValue& schema, Search* search
     }
   }
   const JsonValue* unique = schema.Find("uniqueItems");
-  if (unique != nullptr && unique->Is(JsonKind::kTrue) && most != 0 && most != 1) {
-    return Refuse(schema, "uniqueItems", "that no two elements are equal cannot be enforced");
-  }
+  if (unique != nullptr && unique->Is(JsonKind::kTrue)) facts.distinct = &schema;
   return OkStatus();
 }
 

@@ -6,106 +6,200 @@
 namespace weft::constraint {
 namespace {
 
-// The length of a text in characters when it is of the slice's kind, -1 otherwise.
-int LengthInSlice(const TokenTable::Slice& slice, std::string_view text) {
-  int length = 0;
-  for (size_t at = 0; at < text.size(); ++length) {
-    const auto lead = static_cast<uint8_t>(text[at]);
-    if (lead < 0x80) {
-      if (!slice.bytes.Has(lead)) return -1;
-      ++at;
-      continue;
-    }
-    if (!slice.utf8 || lead < 0xC2 || lead > 0xF4) return -1;
-    const size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (text.size() - at < bytes) return -1;
-    const auto second = static_cast<uint8_t>(text[at + 1]);
-    const bool bad = (lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
-                     (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F);
-    if (bad) return -1;
-    for (size_t i = 1; i < bytes; ++i) {
-      if ((static_cast<uint8_t>(text[at + i]) & 0xC0) != 0x80) return -1;
-    }
-    at += bytes;
+constexpr int kMostHeight = 255;
+
+// The bytes of the character at `at` when it is of the slice's kind, 0 otherwise.
+size_t CharacterAt(const TokenTable::Slice& slice, std::string_view text, size_t at) {
+  const auto lead = static_cast<uint8_t>(text[at]);
+  if (lead < 0x80) return slice.bytes.Has(lead) ? 1 : 0;
+  if (!slice.utf8 || lead < 0xC2 || lead > 0xF4) return 0;
+  const size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (text.size() - at < bytes) return 0;
+  const auto second = static_cast<uint8_t>(text[at + 1]);
+  const bool bad = (lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
+                   (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F);
+  if (bad) return 0;
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((static_cast<uint8_t>(text[at + i]) & 0xC0) != 0x80) return 0;
   }
-  return length;
+  return bytes;
+}
+
+struct Lead {
+  int characters = 0;
+  size_t bytes = 0;
+};
+
+// What a text begins with of the slice's kind.
+Lead LeadOf(const TokenTable::Slice& slice, std::string_view text) {
+  Lead lead;
+  while (lead.bytes < text.size()) {
+    const size_t bytes = CharacterAt(slice, text, lead.bytes);
+    if (bytes == 0) break;
+    lead.bytes += bytes;
+    ++lead.characters;
+  }
+  return lead;
 }
 
 std::vector<TokenTable::Slice> SliceKinds() {
-  ByteSet lower = ByteSet::Range('a', 'z');
-  ByteSet word = lower | ByteSet::Range('A', 'Z') | ByteSet::Range('0', '9') | ByteSet::Of('_') |
-                 ByteSet::Of('-');
-  ByteSet text = ByteSet::Range(0x20, 0x7F) & ~(ByteSet::Of('"') | ByteSet::Of('\\'));
-  std::vector<TokenTable::Slice> slices(4);
-  slices[0].bytes = lower;
-  slices[1].bytes = word;
-  slices[2].bytes = text;
-  slices[3].bytes = text;
-  slices[3].utf8 = true;
+  const ByteSet lower = ByteSet::Range('a', 'z');
+  const ByteSet letters = lower | ByteSet::Range('A', 'Z');
+  const ByteSet numbered = letters | ByteSet::Range('0', '9');
+  const ByteSet words = numbered | ByteSet::Of(' ');
+  const ByteSet names = words | ByteSet::Of('_') | ByteSet::Of('-');
+  const ByteSet text = ByteSet::Range(0x20, 0x7F) & ~(ByteSet::Of('"') | ByteSet::Of('\\'));
+  std::vector<TokenTable::Slice> slices;
+  for (const ByteSet& bytes : {lower, letters, numbered, words, names, text, text}) {
+    slices.push_back({.bytes = bytes});
+  }
+  slices.back().utf8 = true;
   return slices;
+}
+
+void SetBit(std::vector<uint32_t>* mask, TokenId id) {
+  (*mask)[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
 }
 
 }  // namespace
 
-TokenTable::TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends)
-    : bytes_(std::move(bytes)), ends_(std::move(ends)), twins_(bytes_.size(), kNoToken) {
+std::string ControlBytes(TokenId id) {
+  std::string bytes(1, kControlLead);
+  for (int shift = 18; shift >= 0; shift -= 6) {
+    bytes.push_back(static_cast<char>(0x80 | (id >> shift & 0x3F)));
+  }
+  return bytes;
+}
+
+TokenId ControlAt(std::string_view bytes) {
+  if (bytes.size() < kControlSize || bytes[0] != kControlLead) return kNoToken;
+  TokenId id = 0;
+  for (const char c : bytes.substr(1, kControlSize - 1)) id = id << 6 | (c & 0x3F);
+  return id;
+}
+
+TokenTable::TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends,
+                       std::vector<std::pair<TokenId, std::string>> controls)
+    : bytes_(std::move(bytes)),
+      ends_(std::move(ends)),
+      twins_(bytes_.size(), kNoToken),
+      alike_(bytes_.size(), kNoToken) {
   std::ranges::sort(ends_);
-  std::vector<TokenId> order;
-  for (size_t id = 0; id < bytes_.size(); ++id) {
-    if (!bytes_[id].empty() && bytes_[id].size() <= kMostTokenBytes &&
-        !IsEnd(static_cast<TokenId>(id))) {
-      order.push_back(static_cast<TokenId>(id));
+  // Tokens of single bytes may not be put together to a control token.
+  for (std::string& text : bytes_) {
+    if (text.find(kControlLead) != std::string::npos) text.clear();
+  }
+  for (auto& [id, text] : controls) {
+    if (IsEnd(id)) continue;
+    bytes_[static_cast<size_t>(id)] = ControlBytes(id);
+    controls_.emplace(id, std::move(text));
+  }
+  std::vector<Entry> sorted;
+  for (size_t i = 0; i < bytes_.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    if (!bytes_[i].empty() && bytes_[i].size() <= kMostTokenBytes && !IsEnd(id)) {
+      sorted.push_back({bytes_[i], id});
     }
   }
-  std::ranges::sort(order, [&](TokenId a, TokenId b) {
-    const int compared = Bytes(a).compare(Bytes(b));
-    return compared != 0 ? compared < 0 : a < b;
+  std::ranges::sort(sorted, [](const Entry& a, const Entry& b) {
+    const int compared = a.text.compare(b.text);
+    return compared != 0 ? compared < 0 : a.id < b.id;
   });
-  all_ = MakeTrie(order);
-  slices_ = SliceKinds();
-  std::vector<std::vector<TokenId>> members(slices_.size());
-  std::vector<TokenId> others;
-  for (Slice& slice : slices_) {
-    slice.masks.assign(kSliceLength + 1, std::vector<uint32_t>(mask_words()));
-  }
-  for (const TokenId id : order) {
-    bool placed = false;
-    for (size_t s = 0; s < slices_.size() && !placed; ++s) {
-      const int length = LengthInSlice(slices_[s], Bytes(id));
-      if (length < 0 || length > kSliceLength) continue;
-      placed = true;
-      members[s].push_back(id);
-      for (int n = length; n <= kSliceLength; ++n) {
-        slices_[s].masks[static_cast<size_t>(n)][static_cast<size_t>(id) / 32] |= 1u << (id % 32);
-      }
-    }
-    if (!placed) others.push_back(id);
-  }
-  for (size_t s = 0; s < slices_.size(); ++s) slices_[s].trie = MakeTrie(members[s]);
-  rest_ = MakeTrie(others);
+  all_ = MakeTrie(sorted, &twins_);
+  MakeSlices(sorted);
 }
 
 bool TokenTable::IsEnd(TokenId id) const { return std::ranges::binary_search(ends_, id); }
 
-TokenTrie TokenTable::MakeTrie(std::span<const TokenId> sorted) {
+std::string_view TokenTable::ControlText(TokenId id) const {
+  const auto found = controls_.find(id);
+  return found == controls_.end() ? std::string_view() : found->second;
+}
+
+void TokenTable::MakeSlices(std::span<const Entry> sorted) {
+  slices_ = SliceKinds();
+  for (Slice& slice : slices_) {
+    slice.masks.assign(kSliceLength + 1, std::vector<uint32_t>(mask_words()));
+  }
+  std::vector<std::vector<Entry>> members(slices_.size());
+  std::vector<Entry> longer, rest;
+  for (const Entry& entry : sorted) {
+    bool placed = false;
+    for (size_t s = 0; s < slices_.size() && !placed; ++s) {
+      const Lead lead = LeadOf(slices_[s], entry.text);
+      if (lead.bytes < entry.text.size() || lead.characters > kSliceLength) continue;
+      placed = true;
+      members[s].push_back(entry);
+      for (int n = lead.characters; n <= kSliceLength; ++n) {
+        SetBit(&slices_[s].masks[static_cast<size_t>(n)], entry.id);
+      }
+    }
+    if (placed) continue;
+    const bool is_text = LeadOf(text(), entry.text).bytes == entry.text.size();
+    (is_text ? longer : rest).push_back(entry);
+  }
+  texts_.assign(kSliceLength + 1, std::vector<uint32_t>(mask_words()));
+  for (const Slice& slice : slices_) {
+    for (size_t n = 0; n < texts_.size(); ++n) {
+      for (size_t w = 0; w < texts_[n].size(); ++w) texts_[n][w] |= slice.masks[n][w];
+    }
+  }
+  for (const std::vector<Entry>& list : members) tries_.push_back(MakeTrie(list, nullptr));
+  tries_.push_back(MakeTrie(longer, nullptr));
+  tries_.push_back(MakeTrie(rest, nullptr));
+  MakeTails(longer, rest);
+}
+
+void TokenTable::MakeTails(std::span<const Entry> longer, std::span<const Entry> rest) {
+  std::vector<std::vector<Entry>> tails(kMostLead + 1);
+  std::vector<Entry> far;
+  for (const Entry& entry : longer) {
+    const int characters = LeadOf(text(), entry.text).characters;
+    if (characters > kMostLead) {
+      far.push_back(entry);
+    } else {
+      long_texts_.push_back({characters, entry.id});
+    }
+  }
+  for (const Entry& entry : rest) {
+    const Lead lead = LeadOf(text(), entry.text);
+    if (lead.characters > kMostLead) {
+      far.push_back(entry);
+    } else {
+      tails[static_cast<size_t>(lead.characters)].push_back(
+          {entry.text.substr(lead.bytes), entry.id});
+    }
+  }
+  std::ranges::stable_sort(long_texts_, {}, &LongText::characters);
+  for (std::vector<Entry>& list : tails) {
+    std::ranges::stable_sort(list, {}, &Entry::text);
+    tries_.push_back(MakeTrie(list, &alike_));
+  }
+  std::ranges::stable_sort(far, {}, &Entry::text);
+  tries_.push_back(MakeTrie(far, nullptr));
+}
+
+TokenTrie TokenTable::MakeTrie(std::span<const Entry> sorted, std::vector<TokenId>* chain) {
   TokenTrie trie;
   std::vector<size_t> path;  // nodes of the text before
   std::string_view before;
+  TokenId last = kNoToken;
   const auto close = [&](size_t depth) {
     for (; path.size() > depth; path.pop_back()) {
       trie[path.back()].next = static_cast<int32_t>(trie.size());
+      if (path.size() == 1) continue;
+      uint8_t& above = trie[path[path.size() - 2]].height;
+      const int height = std::min(trie[path.back()].height + 1, kMostHeight);
+      above = std::max(above, static_cast<uint8_t>(height));
     }
   };
-  for (const TokenId id : sorted) {
-    const std::string_view text = Bytes(id);
-    const auto common = static_cast<size_t>(std::ranges::mismatch(text, before).in1 - text.begin());
-    if (common == text.size() && before.size() == text.size()) {
-      TokenId last = trie[path.back()].token;
-      while (twins_[static_cast<size_t>(last)] != kNoToken)
-        last = twins_[static_cast<size_t>(last)];
-      if (last != id) twins_[static_cast<size_t>(last)] = id;
+  for (const auto& [text, id] : sorted) {
+    if (last != kNoToken && text == before) {
+      if (chain != nullptr) (*chain)[static_cast<size_t>(last)] = id;
+      last = id;
       continue;
     }
+    const auto common = static_cast<size_t>(std::ranges::mismatch(text, before).in1 - text.begin());
     close(common);
     for (size_t i = common; i < text.size(); ++i) {
       path.push_back(trie.size());
@@ -114,6 +208,7 @@ TokenTrie TokenTable::MakeTrie(std::span<const TokenId> sorted) {
     }
     trie[path.back()].token = id;
     before = text;
+    last = id;
   }
   close(0);
   return trie;

@@ -5,15 +5,24 @@
 // terminal takes any text of the kind, a slice is one precomputed mask, by length. What is in
 // no slice is walked as a trie, byte by byte, and so is a slice that a terminal takes in part.
 //
+// What is in no slice has text before something else (a quotation mark, a line end, a piece of
+// a character) or is long. To a terminal that only counts characters of text, all texts of a length
+// are one: so these tokens are there a second time, as tails, by how many characters lead to them.
+//
+// Control tokens stand for no text. Each has bytes of its own here that no text can contain, so
+// that it is allowed exactly where a constraint names it.
+//
 // Immutable; any thread.
 #ifndef WEFT_CONSTRAINT_TOKEN_TABLE_H_
 #define WEFT_CONSTRAINT_TOKEN_TABLE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/tokens.h"
@@ -27,14 +36,25 @@ struct TrieNode {
   TokenId token = kNoToken;  // the first that ends here
   uint16_t depth = 0;        // bytes from the root, this one included
   uint8_t byte = 0;
+  uint8_t height = 0;  // bytes of the longest text below; 255 stands for more, too
 };
 using TokenTrie = std::vector<TrieNode>;
+
+// What control token `id` is in the bytes that a constraint reads: no part of UTF-8.
+// REQUIRES: 0 <= id < 2^24.
+std::string ControlBytes(TokenId id);
+inline constexpr char kControlLead = '\xFF';
+inline constexpr size_t kControlSize = 5;
+// The token that `bytes` begins with; kNoToken where that is text.
+TokenId ControlAt(std::string_view bytes);
 
 class TokenTable {
  public:
   // Longer tokens are never allowed.
   static constexpr size_t kMostTokenBytes = 1024;
   static constexpr int kSliceLength = 16;
+  // Tokens that begin with more characters of text have no tail.
+  static constexpr int kMostLead = 64;
 
   struct Slice {
     // A token of the slice is made of these bytes and, where `utf8`, whole other characters.
@@ -42,36 +62,70 @@ class TokenTable {
     bool utf8 = false;
     // [n]: tokens of at most n characters; nothing is longer than kSliceLength.
     std::vector<std::vector<uint32_t>> masks;
-    TokenTrie trie;
+  };
+  struct LongText {
+    int characters = 0;
+    TokenId id = kNoToken;
   };
 
-  // `bytes[id]` is what token `id` stands for; empty for one that no text may contain, such as
-  // a control token. `ends` are the tokens that end an answer.
-  TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends);
+  // `bytes[id]` is what token `id` stands for; empty for one that is never allowed. `ends` are the
+  // tokens that end an answer. `controls` are control tokens that are none of these, with what
+  // they are called in text: their own `bytes` do not matter.
+  TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends,
+             std::vector<std::pair<TokenId, std::string>> controls = {});
 
   int size() const { return static_cast<int>(bytes_.size()); }
   size_t mask_words() const { return (bytes_.size() + 31) / 32; }
   std::string_view Bytes(TokenId id) const { return bytes_[static_cast<size_t>(id)]; }
-  // Another token of the same bytes, kNoToken behind the last.
-  TokenId NextTwin(TokenId id) const { return twins_[static_cast<size_t>(id)]; }
   std::span<const TokenId> ends() const { return ends_; }
   bool IsEnd(TokenId id) const;
+  // Empty for a token that is no control token, or ends answers.
+  std::string_view ControlText(TokenId id) const;
 
   const TokenTrie& all() const { return all_; }
+  // Each contains the characters of those before it; the last one is all text.
   const std::vector<Slice>& slices() const { return slices_; }
-  const TokenTrie& rest() const { return rest_; }
-  // Tries by number: the slices', then the rest's.
-  const TokenTrie& trie(size_t i) const { return i < slices_.size() ? slices_[i].trie : rest_; }
+  const Slice& text() const { return slices_.back(); }
+  // The tokens of all slices with at most n characters.
+  const std::vector<uint32_t>& TextMask(int n) const { return texts_[static_cast<size_t>(n)]; }
+  // Texts of kSliceLength + 1 to kMostLead characters, shortest first.
+  const std::vector<LongText>& long_texts() const { return long_texts_; }
+
+  // Tries by number: one for each slice; of longer texts; of what is no text; then, once more, of
+  // tails, by the characters that lead to them, and of tokens that have no tail and are not among
+  // long_texts().
+  const TokenTrie& trie(size_t i) const { return tries_[i]; }
+  size_t longer() const { return slices_.size(); }
+  size_t rest() const { return slices_.size() + 1; }
+  size_t tails(int lead) const { return slices_.size() + 2 + static_cast<size_t>(lead); }
+  size_t far() const { return tries_.size() - 1; }
+  // The token behind `id` among those at one node of trie `i`, kNoToken behind the last. In a
+  // trie of tails these are the tokens with one tail, elsewhere those of the same bytes.
+  TokenId Next(size_t i, TokenId id) const {
+    const bool tail = i > rest() && i < far();
+    return (tail ? alike_ : twins_)[static_cast<size_t>(id)];
+  }
+  TokenId NextTwin(TokenId id) const { return twins_[static_cast<size_t>(id)]; }
 
  private:
-  TokenTrie MakeTrie(std::span<const TokenId> sorted);
+  struct Entry {
+    std::string_view text;
+    TokenId id = kNoToken;
+  };
+  // Of entries in order; `chain` gets who has the same text.
+  static TokenTrie MakeTrie(std::span<const Entry> sorted, std::vector<TokenId>* chain);
+  void MakeSlices(std::span<const Entry> sorted);
+  void MakeTails(std::span<const Entry> longer, std::span<const Entry> rest);
 
   std::vector<std::string> bytes_;
   std::vector<TokenId> ends_;
-  std::vector<TokenId> twins_;
+  std::map<TokenId, std::string> controls_;
+  std::vector<TokenId> twins_, alike_;
   TokenTrie all_;
   std::vector<Slice> slices_;
-  TokenTrie rest_;
+  std::vector<std::vector<uint32_t>> texts_;
+  std::vector<LongText> long_texts_;
+  std::vector<TokenTrie> tries_;
 };
 
 }  // namespace weft::constraint

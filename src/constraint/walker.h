@@ -2,7 +2,10 @@
 #ifndef WEFT_CONSTRAINT_WALKER_H_
 #define WEFT_CONSTRAINT_WALKER_H_
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "base/mutex.h"
 #include "constraint/grammar.h"
@@ -31,12 +34,14 @@ class ConstraintWalker {
   }
 
  private:
-  // What one step may need beyond the memory after which a new generation begins.
+  // A generation ends where its memory is used up, but a single mask must fit into it: this is
+  // how much more the automata may take until it is made.
   static constexpr int64_t kHardLimit = 4;
+  static constexpr int64_t kLeastForMask = 32 << 20;
 
   void Renew() {
-    machine_ =
-        std::make_unique<Machine>(grammar_.get(), kHardLimit * most_bytes_ + grammar_->bytes());
+    const int64_t most = std::max(kHardLimit * most_bytes_, kLeastForMask);
+    machine_ = std::make_unique<Machine>(grammar_.get(), most + grammar_->bytes());
     masker_ = std::make_unique<Masker>(machine_.get(), &tokens_);
     base_bytes_ = machine_->bytes();
     ++generation_;

@@ -36,11 +36,23 @@ std::vector<TokenId> Allowed(const ConstraintState& state, const TokenTable& tab
   return allowed;
 }
 
+// The same, without masks.
+std::vector<TokenId> Tried(const ConstraintState& state, const TokenTable& table) {
+  std::vector<TokenId> allowed;
+  for (TokenId id = 0; id < table.size(); ++id) {
+    ConstraintState copy = state;
+    if (copy.Advance(id)) allowed.push_back(id);
+  }
+  return allowed;
+}
+
 void Walk(const Constraint& constraint, std::string_view choices) {
   ConstraintState state = constraint.Begin();
   const TokenTable& table = constraint.tokens();
   for (const char choice : choices.substr(0, 64)) {
     const std::vector<TokenId> allowed = Allowed(state, table);
+    // A mask may have less where the memory of the automata did not suffice, but never more.
+    WEFT_CHECK(std::ranges::includes(Tried(state, table), allowed), "a mask allows too much");
     if (allowed.empty()) {
       WEFT_CHECK(state.IsComplete(), "a text that may neither go on nor end");
       return;
@@ -68,7 +80,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       .most_work = 50'000, .most_bytes = 8 << 20, .most_walk_bytes = 4 << 20};
   const auto made = data[0] % 3 == 0   ? Constraint::JsonSchema(source, options, table)
                     : data[0] % 3 == 1 ? Constraint::Regex(source, options, table)
-                                       : Constraint::Gbnf(source, options, table);
+                                       : Constraint::FromGrammar(source, options, table);
   if (made.ok()) weft::constraint::Walk(**made, all.substr(std::min(zero + 1, all.size())));
   return 0;
 }

@@ -1,0 +1,691 @@
+#include "chat/call_grammar.h"
+
+#include <algorithm>
+
+#include "base/strings.h"
+#include "chat/call_text.h"
+#include "chat/call_writer.h"
+#include "chat/parameter_types.h"
+#include "chat/reply_syntax.h"
+#include "chat/template_traits.h"
+
+namespace weft {
+namespace {
+
+using constraint::FreeText;
+using constraint::kUnlimited;
+using constraint::RawStrings;
+using constraint::SchemaPart;
+using constraint::Structure;
+using constraint::ValueKinds;
+using constraint::ValueStyle;
+using Json = nlohmann::ordered_json;
+using Parts = std::vector<Structure>;
+
+constexpr size_t kMostKeyBytes = 256;
+constexpr std::string_view kGemmaQuote = "<|\"|>";
+constexpr char kSpaces[] = "[ \\t\\r\\n]*";
+constexpr char kAnything[] = "[\\s\\S]*";
+
+bool Has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// A regular expression that matches this text.
+std::string Escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::string_view("^$\\.*+?()[]{}|/").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+struct Tool {
+  std::string name;
+  Json parameters;  // an object
+  std::string schema;
+  Structure arguments;  // an object of JSON
+};
+
+struct Parameter {
+  std::string key;
+  bool required = false;
+  unsigned types = ParameterTypes::kAny;
+};
+
+// A way in which calls begin, and what follows up to the end of the answer.
+struct Entry {
+  std::string marker;   // text
+  std::string pattern;  // or a regular expression
+  Structure rest;
+  bool bare = false;  // where the answer begins, without a marker
+};
+
+class CallGrammar {
+ public:
+  CallGrammar(const CallWriting& writing, const Json& tools, const CallPolicy& policy)
+      : syntax_(writing.syntax),
+        example_(writing.example),
+        controls_(writing.controls),
+        policy_(policy),
+        types_(tools) {
+    // Of two that a text begins with, the longer one is meant.
+    std::ranges::sort(
+        controls_, [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+    loose_ = syntax_.form == CallForm::kFenced;
+    gap_ = Structure::Pattern(loose_ ? "[ \\n]{0,40}" : "[ \\n]{0,4}");
+    space_ = loose_ ? gap_ : Structure::Pattern(" ?");
+  }
+
+  StatusOr<CallStructure> Make(const Json& tools) {
+    WEFT_RETURN_IF_ERROR(ReadTools(tools));
+    CallStructure made;
+    if (syntax_.form == CallForm::kHarmony) {
+      made.structure = Harmony();
+      return made;
+    }
+    if (syntax_.form == CallForm::kGemma) {
+      made.options.white_space = constraint::WhiteSpace::kCompact;
+      made.options.property_order = constraint::PropertyOrder::kAny;  // templates sort them
+    } else if (loose_) {
+      made.options.white_space = constraint::WhiteSpace::kAny;
+    }
+    std::vector<Entry> entries;
+    if (!tools_.empty()) {
+      WEFT_ASSIGN_OR_RETURN(entries, Entries());
+    }
+    const bool is_held = required() || policy_.answer;
+    made.structure = WithThought(is_held ? Held(entries) : Auto(entries));
+    return made;
+  }
+
+ private:
+  bool required() const { return policy_.choice == CallPolicy::Choice::kRequired; }
+
+  // --- parts ---------------------------------------------------------------------------
+
+  // The format's own markup, control tokens in their places.
+  std::string Encoded(std::string_view text) const {
+    std::string out;
+    while (!text.empty()) {
+      const auto control = std::ranges::find_if(
+          controls_, [&](const auto& c) { return text.starts_with(c.second); });
+      if (control != controls_.end()) {
+        out += constraint::ControlBytes(control->first);
+        text.remove_prefix(control->second.size());
+      } else {
+        out += text.front();
+        text.remove_prefix(1);
+      }
+    }
+    return out;
+  }
+  template <typename... Pieces>
+  Structure Markup(const Pieces&... pieces) const {
+    return Structure::Literal(Encoded(StrCat(pieces...)));
+  }
+  // The name of a tool, or of a parameter, as it is.
+  static Structure Plain(std::string text) { return Structure::Literal(std::move(text)); }
+
+  // One or, where several calls may be made, more, with `between` before each but the first.
+  Structure OneOrMore(const Structure& first, const Parts& next) const {
+    if (!policy_.parallel) return first;
+    return Structure::Sequence(
+        {first, Structure::Repeat(Structure::Sequence(next), 0, kUnlimited)});
+  }
+
+  static ValueStyle JsonStyle() { return {.short_numbers = true, .closed_objects = true}; }
+
+  // --- tools ---------------------------------------------------------------------------
+
+  Status ReadTools(const Json& tools) {
+    for (const Json& tool : tools) {
+      const Json& function = tool.at("function");
+      Tool read{.name = function.at("name").get<std::string>()};
+      const auto unfit = [](char c) {
+        return static_cast<unsigned char>(c) <= ' ' || Has("\"'<>{}()[]", {&c, 1});
+      };
+      if (read.name.empty() || read.name.size() > CallWriter::kMaxNameBytes ||
+          std::ranges::any_of(read.name, unfit)) {
+        return Unimplemented("tool ", Printable(read.name), ": calls cannot have this name");
+      }
+      const auto parameters = function.find("parameters");
+      if (parameters == function.end() || parameters->is_null()) {
+        read.parameters = {{"type", "object"}, {"properties", Json::object()}};
+      } else if (parameters->is_object()) {
+        read.parameters = *parameters;
+      } else {
+        return Unimplemented("tool ", read.name, ": parameters are no object");
+      }
+      read.schema = JsonText(read.parameters);
+      read.arguments =
+          Structure::Value(PartOf(read, {}), ValueStyleOfArguments(), ValueKinds::kObjects);
+      tools_.push_back(std::move(read));
+    }
+    if (tools_.empty() && (required() || !policy_.answer)) {
+      return InvalidArgument("there is no tool to call");
+    }
+    return OkStatus();
+  }
+
+  ValueStyle ValueStyleOfArguments() const {
+    ValueStyle style = JsonStyle();
+    if (syntax_.form == CallForm::kGemma) {
+      style.words = ValueStyle::Words::kPythonToo;
+      style.strings = ValueStyle::Strings::kQuoted;
+      style.quote = Encoded(kGemmaQuote);
+      style.quote_text = kGemmaQuote;
+    }
+    return style;
+  }
+
+  static SchemaPart PartOf(const Tool& tool, std::vector<std::string> path) {
+    return {.schema = tool.schema, .path = std::move(path), .of = StrCat("tool ", tool.name)};
+  }
+
+  // The parameters of a tool that a format writes one by one; `unfit` are bytes that no key may
+  // contain there.
+  StatusOr<std::vector<Parameter>> ParametersOf(const Tool& tool, std::string_view unfit) const {
+    const Json& schema = tool.parameters;
+    for (const char* const keyword :
+         {"allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "$ref", "$dynamicRef",
+          "$recursiveRef", "dependentRequired", "dependentSchemas", "dependencies",
+          "patternProperties", "propertyNames", "minProperties", "maxProperties"}) {
+      if (schema.contains(keyword)) {
+        return Unimplemented("tool ", tool.name, ": ", keyword,
+                             " of all parameters cannot be enforced where they are written one by "
+                             "one");
+      }
+    }
+    const auto properties = schema.find("properties");
+    std::vector<Parameter> parameters;
+    if (properties != schema.end()) {
+      if (!properties->is_object())
+        return Unimplemented("tool ", tool.name, ": properties are no object");
+      for (const auto& [key, value] : properties->items()) {
+        const bool bad = std::ranges::any_of(
+            key, [&](char c) { return unfit.find(c) != std::string_view::npos; });
+        if (key.empty() || key.size() > kMostKeyBytes || bad) {
+          return Unimplemented("tool ", tool.name, ": the parameter ", Printable(key),
+                               " cannot be written in calls of this format");
+        }
+        parameters.push_back({.key = key, .types = types_.Of(tool.name, key)});
+      }
+    }
+    const auto needed = schema.find("required");
+    if (needed == schema.end()) return parameters;
+    if (!needed->is_array()) return Unimplemented("tool ", tool.name, ": required is no list");
+    for (const Json& name : *needed) {
+      const auto found = std::ranges::find_if(parameters, [&](const Parameter& parameter) {
+        return name.is_string() && parameter.key == name.get_ref<const std::string&>();
+      });
+      if (found == parameters.end()) {
+        return Unimplemented("tool ", tool.name,
+                             ": required names a parameter that properties do not describe");
+      }
+      found->required = true;
+    }
+    return parameters;
+  }
+
+  // --- calls in JSON -------------------------------------------------------------------
+
+  // {"name": "f", "arguments": {...}}, with the members that the example has.
+  Structure JsonCall(const Tool& tool) const {
+    const bool action = Has(example_, "\"tool_name\"");
+    const bool parameters = Has(example_, "\"parameters\":");
+    Parts parts{Plain("{")};
+    if (loose_) parts.push_back(gap_);
+    const auto member = [&](std::string_view key) {
+      parts.push_back(Plain(StrCat("\"", key, "\":")));
+      parts.push_back(space_);
+    };
+    const auto next = [&] {
+      parts.push_back(Plain(","));
+      parts.push_back(space_);
+    };
+    if (Has(example_, "\"tool_call_id\"")) {
+      member("tool_call_id");
+      parts.push_back(Structure::Pattern("\"[0-9A-Za-z_\\-]{1,32}\""));
+      next();
+    }
+    if (Has(example_, "\"type\": \"function\"")) {
+      member("type");
+      parts.push_back(Plain("\"function\""));
+      next();
+    }
+    member(action ? "tool_name" : "name");
+    parts.push_back(Plain(Json(tool.name).dump()));
+    next();
+    member(parameters ? "parameters" : "arguments");
+    parts.push_back(tool.arguments);
+    if (Has(example_, "\"id\":")) {
+      next();
+      member("id");
+      parts.push_back(Structure::Pattern(syntax_.form == CallForm::kMistral
+                                             ? "\"[0-9A-Za-z]{9}\""
+                                             : "\"[0-9A-Za-z_.:\\-]{1,64}\""));
+    }
+    if (loose_) parts.push_back(gap_);
+    parts.push_back(Plain("}"));
+    return Structure::Sequence(std::move(parts));
+  }
+  Structure JsonCalls() const {
+    Parts calls;
+    for (const Tool& tool : tools_) calls.push_back(JsonCall(tool));
+    return Structure::OneOf(std::move(calls));
+  }
+  // What stands behind the bracket of an array of calls, and its end.
+  Structure JsonListRest() const {
+    const Structure call = JsonCalls();
+    return Structure::Sequence(
+        {gap_, OneOrMore(call, {gap_, Plain(","), gap_, call}), gap_, Plain("]")});
+  }
+  // Whether the example has an array behind the marker.
+  bool HasList() const {
+    const size_t open = example_.find(syntax_.opens[0]);
+    if (open == std::string_view::npos) return false;
+    const size_t at = example_.find_first_not_of(" \n", open + syntax_.opens[0].size());
+    return at != std::string_view::npos && example_[at] == '[';
+  }
+
+  std::vector<Entry> JsonEntries() const {
+    const std::string open(syntax_.opens[0]);
+    if (syntax_.bare_calls) {
+      const Structure call = JsonCalls();
+      const Structure calls = OneOrMore(call, {gap_, Plain(";"), gap_, call});
+      return {{.rest = calls, .bare = true},
+              {.marker = open, .rest = Structure::Sequence({gap_, calls})}};
+    }
+    if (syntax_.closes.empty()) {  // functools[...]
+      return {{.marker = open + "[", .rest = JsonListRest()}};
+    }
+    const Structure close = Markup(syntax_.closes[0]);
+    if (HasList()) {
+      return {{.marker = open,
+               .rest = Structure::Sequence({gap_, Plain("["), JsonListRest(), gap_, close})}};
+    }
+    const Structure call = Structure::Sequence({gap_, JsonCalls(), gap_, close});
+    return {{.marker = open, .rest = OneOrMore(call, {gap_, Markup(open), call})}};
+  }
+
+  std::vector<Entry> MistralEntries() const {
+    const std::string open(syntax_.opens[0]);
+    if (HasList()) {
+      return {{.marker = open, .rest = Structure::Sequence({gap_, Plain("["), JsonListRest()})}};
+    }
+    Parts calls;
+    for (const Tool& tool : tools_) {
+      Parts parts{Plain(tool.name)};
+      if (Has(example_, "[CALL_ID]")) {
+        parts.push_back(Markup("[CALL_ID]"));
+        parts.push_back(Structure::Pattern("[0-9A-Za-z]{9}"));
+      }
+      if (Has(example_, "[ARGS]")) parts.push_back(Markup("[ARGS]"));
+      parts.push_back(tool.arguments);
+      calls.push_back(Structure::Sequence(std::move(parts)));
+    }
+    const Structure call = Structure::OneOf(std::move(calls));
+    return {{.marker = open, .rest = OneOrMore(call, {Markup(open), call})}};
+  }
+
+  std::vector<Entry> DeepSeekEntries() const {
+    const bool fenced = Has(example_, "```json");
+    constexpr std::string_view kSeparator = "<｜tool▁sep｜>";
+    Parts calls;
+    for (const Tool& tool : tools_) {
+      Parts parts{Markup(syntax_.opens[1])};
+      if (fenced) {
+        parts.push_back(Markup("function", kSeparator));
+        parts.push_back(Plain(StrCat(tool.name, "\n```json\n")));
+      } else {
+        parts.push_back(Plain(tool.name));
+        parts.push_back(Markup(kSeparator));
+      }
+      parts.push_back(tool.arguments);
+      if (fenced) parts.push_back(Plain("\n```"));
+      parts.push_back(Markup("<｜tool▁call▁end｜>"));
+      calls.push_back(Structure::Sequence(std::move(parts)));
+    }
+    const Structure call = Structure::OneOf(std::move(calls));
+    return {{.marker = std::string(syntax_.opens[0]),
+             .rest = Structure::Sequence(
+                 {OneOrMore(call, {gap_, call}), Markup(syntax_.closes.back())})}};
+  }
+
+  std::vector<Entry> KimiEntries() const {
+    Parts calls;
+    for (const Tool& tool : tools_) {
+      calls.push_back(Structure::Sequence(
+          {Markup(syntax_.opens[1]), Plain(StrCat("functions.", tool.name, ":")),
+           Structure::Pattern("0|[1-9][0-9]{0,3}"), Markup("<|tool_call_argument_begin|>"),
+           tool.arguments, Markup(syntax_.closes[0])}));
+    }
+    const Structure call = Structure::OneOf(std::move(calls));
+    return {{.marker = std::string(syntax_.opens[0]),
+             .rest = Structure::Sequence(
+                 {gap_, OneOrMore(call, {gap_, call}), gap_, Markup(syntax_.closes[1])})}};
+  }
+
+  std::vector<Entry> FencedEntries() const {
+    return {{.pattern = "Action:[ \\n]{0,4}```json[ \\n]{0,4}\\[",
+             .rest = Structure::Sequence({JsonListRest(), gap_, Plain("```"), gap_})}};
+  }
+
+  std::vector<Entry> GemmaEntries() const {
+    Parts calls;
+    const Structure close = Markup(syntax_.closes[0]);
+    for (const Tool& tool : tools_) {
+      calls.push_back(
+          Structure::Sequence({Plain(StrCat("call:", tool.name)), tool.arguments, close}));
+    }
+    const Structure call = Structure::OneOf(std::move(calls));
+    const std::string open(syntax_.opens[0]);
+    return {{.marker = open, .rest = OneOrMore(call, {gap_, Markup(open), call})}};
+  }
+
+  // --- calls whose parameters stand one by one -----------------------------------------
+
+  // [f(a=1, b='x')]
+  StatusOr<std::vector<Entry>> PythonEntries() const {
+    const std::string open(syntax_.opens[0]);
+    const Structure close = Markup(syntax_.closes[0]);
+    if (Has(example_, "\"name\":")) {
+      return std::vector<Entry>{
+          {.marker = open,
+           .rest = Structure::Sequence({gap_, Plain("["), JsonListRest(), gap_, close})}};
+    }
+    Parts calls;
+    for (const Tool& tool : tools_) {
+      WEFT_ASSIGN_OR_RETURN(const Structure arguments, PythonArguments(tool));
+      calls.push_back(Structure::Sequence({Plain(tool.name + "("), arguments, Plain(")")}));
+    }
+    const Structure call = Structure::OneOf(std::move(calls));
+    return std::vector<Entry>{
+        {.marker = open,
+         .rest = Structure::Sequence({gap_, Plain("["), OneOrMore(call, {Plain(","), space_, call}),
+                                      Plain("]"), gap_, close})}};
+  }
+
+  StatusOr<Structure> PythonArguments(const Tool& tool) const {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Parameter> parameters,
+                          ParametersOf(tool, "=,()[]{}'\" \n\t\r"));
+    ValueStyle style = JsonStyle();
+    style.words = ValueStyle::Words::kPythonToo;
+    style.strings = ValueStyle::Strings::kPython;
+    const Structure comma = Structure::Sequence({Plain(","), space_});
+    // From the last one on: what may follow where no parameter has come yet, and where one has.
+    Structure first, next;
+    for (size_t i = parameters.size(); i-- > 0;) {
+      const Parameter& parameter = parameters[i];
+      const Structure one = Structure::Sequence(
+          {Plain(parameter.key + "="),
+           Structure::Value(PartOf(tool, {"properties", parameter.key}), style), next});
+      Parts as_first{one}, as_next{Structure::Sequence({comma, one})};
+      if (!parameter.required) {
+        as_first.push_back(first);
+        as_next.push_back(next);
+      }
+      first = Structure::OneOf(std::move(as_first));
+      next = Structure::OneOf(std::move(as_next));
+    }
+    return first;
+  }
+
+  // <function=f><parameter=a>1</parameter></function>, or as the tags are.
+  StatusOr<std::vector<Entry>> TaggedEntries() const {
+    const TagSyntax& tags = *syntax_.tags;
+    const std::string open(syntax_.opens[0]);
+    Parts calls;
+    for (const Tool& tool : tools_) {
+      WEFT_ASSIGN_OR_RETURN(const Structure parameters, TaggedParameters(tool));
+      Parts parts;
+      // Where the marker of calls is the tag of functions it stands before.
+      if (syntax_.form != CallForm::kTagged) parts.push_back(Markup(tags.function_open));
+      parts.push_back(Plain(tool.name));
+      parts.push_back(Markup(tags.name_end));
+      parts.push_back(parameters);
+      parts.push_back(gap_);
+      parts.push_back(Markup(tags.function_close));
+      calls.push_back(Structure::Sequence(std::move(parts)));
+    }
+    const Structure call = Structure::OneOf(std::move(calls));
+    if (syntax_.form == CallForm::kTagged) {
+      return std::vector<Entry>{
+          {.marker = open, .rest = OneOrMore(call, {gap_, Markup(open), call})}};
+    }
+    const Structure close = Markup(syntax_.closes[0]);
+    const bool together = syntax_.name == "minimax-xml" || syntax_.name == "deepseek-xml";
+    if (together) {
+      return std::vector<Entry>{
+          {.marker = open,
+           .rest = Structure::Sequence({gap_, OneOrMore(call, {gap_, call}), gap_, close})}};
+    }
+    const Structure block = Structure::Sequence({gap_, call, gap_, close});
+    return std::vector<Entry>{
+        {.marker = open, .rest = OneOrMore(block, {gap_, Markup(open), block})}};
+  }
+
+  StatusOr<Structure> TaggedParameters(const Tool& tool) const {
+    const TagSyntax& tags = *syntax_.tags;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Parameter> parameters,
+                          ParametersOf(tool, tags.key_end.substr(0, 1)));
+    Parts all;
+    for (const Parameter& parameter : parameters) {
+      const Structure one = Structure::Sequence(
+          {gap_, Markup(tags.parameter_open), Plain(parameter.key), TaggedValue(tool, parameter)});
+      all.push_back(parameter.required ? one : Structure::Optional(one));
+    }
+    return Structure::Sequence(std::move(all));
+  }
+
+  // From behind the parameter's name.
+  Structure TaggedValue(const Tool& tool, const Parameter& parameter) const {
+    const TagSyntax& tags = *syntax_.tags;
+    const SchemaPart part = PartOf(tool, {"properties", parameter.key});
+    const bool marked = !tags.string_mark.empty();
+    const auto start = [&](std::string_view is_string) {
+      Parts parts{Markup(tags.key_end)};
+      if (marked) {
+        parts = {Markup(tags.key_end, " ", tags.string_mark, is_string, "\"", tags.value_open)};
+      } else if (!tags.value_open.empty()) {
+        parts.push_back(gap_);
+        parts.push_back(Markup(tags.value_open));
+      }
+      return parts;
+    };
+    const std::string close = Encoded(tags.parameter_close);
+    RawStrings strings{
+        .schema = part, .close = close, .close_text = std::string(tags.parameter_close)};
+    const bool breaks = Has(example_, StrCat(tags.key_end, "\n", kProbedValue));
+    if (!tags.exact_values) {
+      strings.breaks = breaks ? RawStrings::Breaks::kAround : RawStrings::Breaks::kPossible;
+    }
+    if (!marked && parameter.types != ParameterTypes::kString)
+      strings.unlike = NoStrings(parameter.types);
+    Parts as_string = start("true");
+    as_string.push_back(Structure::Strings(std::move(strings)));
+    if (parameter.types == ParameterTypes::kString && !marked)
+      return Structure::Sequence(std::move(as_string));
+    ValueStyle style = JsonStyle();
+    style.words = ValueStyle::Words::kPythonTooOutside;
+    style.without = tags.parameter_close;
+    Parts as_json = start("false");
+    const bool lines = breaks && !tags.exact_values;
+    if (lines) as_json.push_back(Plain("\n"));
+    as_json.push_back(Structure::Value(part, style, ValueKinds::kNoStrings));
+    if (lines) as_json.push_back(Plain("\n"));
+    as_json.push_back(Structure::Literal(close));
+    return Structure::OneOf(
+        {Structure::Sequence(std::move(as_string)), Structure::Sequence(std::move(as_json))});
+  }
+
+  // Texts that a reader would take for a value of one of these types.
+  static std::vector<std::string> NoStrings(unsigned types) {
+    // Behind a NUL nothing is read.
+    std::vector<std::string> patterns{StrCat(kAnything, "\\u0000", kAnything)};
+    const auto add = [&](unsigned type, std::string_view pattern) {
+      if ((types & type) != 0) patterns.push_back(StrCat(kSpaces, pattern, kSpaces));
+    };
+    add(ParameterTypes::kNumber | ParameterTypes::kInteger,
+        "-?[0-9]+(\\.[0-9]+)?([eE][+\\-]?[0-9]+)?");
+    add(ParameterTypes::kBoolean, "(true|false|True|False)");
+    add(ParameterTypes::kNull, "(null|None)");
+    add(ParameterTypes::kObject, "\\{[\\s\\S]*");
+    add(ParameterTypes::kArray, "\\[[\\s\\S]*");
+    return patterns;
+  }
+
+  // --- answers -------------------------------------------------------------------------
+
+  StatusOr<std::vector<Entry>> Entries() const {
+    if (syntax_.tags &&
+        (syntax_.form == CallForm::kTagged || Has(example_, syntax_.tags->function_open))) {
+      return TaggedEntries();
+    }
+    switch (syntax_.form) {
+      case CallForm::kMistral:
+        return MistralEntries();
+      case CallForm::kGemma:
+        return GemmaEntries();
+      case CallForm::kPython:
+        return PythonEntries();
+      case CallForm::kDeepSeek:
+        return DeepSeekEntries();
+      case CallForm::kKimi:
+        return KimiEntries();
+      case CallForm::kFenced:
+        return FencedEntries();
+      default:
+        return JsonEntries();
+    }
+  }
+
+  Structure Held(const std::vector<Entry>& entries) const {
+    Parts ways;
+    if (!required()) ways.push_back(Structure::Sequence({gap_, *policy_.answer}));
+    for (const Entry& entry : entries) {
+      Parts parts{gap_};
+      if (!entry.pattern.empty()) {
+        parts.push_back(Structure::Pattern(entry.pattern));
+      } else if (!entry.bare) {
+        parts.push_back(Markup(entry.marker));
+      }
+      parts.push_back(entry.rest);
+      ways.push_back(Structure::Sequence(std::move(parts)));
+    }
+    return Structure::OneOf(std::move(ways));
+  }
+
+  Structure Auto(const std::vector<Entry>& entries) const {
+    const FreeText text = TextWithoutCalls();
+    Parts ways{Structure::Text(text)};
+    for (const Entry& entry : entries) {
+      if (entry.bare) {
+        ways.push_back(Structure::Sequence({gap_, entry.rest}));
+      } else if (!entry.pattern.empty()) {
+        ways.push_back(
+            Structure::Sequence({Structure::TextUntilPattern(text, entry.pattern), entry.rest}));
+      } else {
+        ways.push_back(
+            Structure::Sequence({Structure::TextUntil(text, Encoded(entry.marker)), entry.rest}));
+      }
+    }
+    // Texts between marks of their own.
+    for (size_t i = 0; i + 1 < syntax_.silent.size(); i += 2) {
+      ways.push_back(Structure::Sequence(
+          {gap_, Markup(syntax_.silent[i]),
+           Structure::TextUntil({.without = text.without}, Encoded(syntax_.silent[i + 1]))}));
+    }
+    return Structure::OneOf(std::move(ways));
+  }
+
+  // What a reader takes for text, all of it.
+  FreeText TextWithoutCalls() const {
+    FreeText text;
+    if (syntax_.form == CallForm::kFenced) {
+      text.without_patterns.push_back(StrCat("Action:", kSpaces, "```json", kSpaces, "[\\[{]"));
+    } else if (syntax_.form == CallForm::kJson && syntax_.closes.empty()) {
+      text.without_patterns.push_back(StrCat(Escaped(syntax_.opens[0]), kSpaces, "[\\[{]"));
+    } else {
+      text.without.assign(syntax_.opens.begin(), syntax_.opens.end());
+    }
+    text.without.insert(text.without.end(), syntax_.silent.begin(), syntax_.silent.end());
+    if (syntax_.reasoning) {
+      text.unlike.push_back(StrCat(kSpaces, Escaped(syntax_.reasoning->open), kAnything));
+    }
+    if (syntax_.bare_calls) {
+      for (const Tool& tool : tools_) {
+        text.unlike.push_back(StrCat(kSpaces, "\\{", kSpaces, "\"name\"", kSpaces, ":", kSpaces,
+                                     "\"", Escaped(tool.name), "\"", kAnything));
+      }
+      text.unlike.push_back(StrCat(kSpaces, "\\{(?=", kAnything, "\"(name|tool_name)\")(?=",
+                                   kAnything, "\"(parameters|arguments)\")", kAnything));
+    }
+    return text;
+  }
+
+  Structure WithThought(const Structure& answer) const {
+    if (!syntax_.reasoning) return answer;
+    const std::string close(syntax_.reasoning->close);
+    const Structure rest =
+        Structure::Sequence({Structure::TextUntil({.without = {close}}, Encoded(close)), gap_});
+    if (policy_.thinks_already) return Structure::Sequence({rest, answer});
+    if (!policy_.may_think) return answer;
+    return Structure::Sequence(
+        {Structure::Optional(Structure::Sequence({gap_, Markup(syntax_.reasoning->open), rest})),
+         answer});
+  }
+
+  // Messages in channels. A call ends the answer: what stands behind it is another one's.
+  Structure Harmony() const {
+    const FreeText text{
+        .without = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"}};
+    const auto message = [&](std::string_view channel) {
+      return Structure::Sequence({Markup("<|channel|>", channel, "<|message|>"),
+                                  Structure::TextUntil(text, Encoded("<|end|>")),
+                                  Markup("<|start|>assistant")});
+    };
+    const Structure kind =
+        Structure::Optional(Structure::OneOf({Plain(" json"), Markup(" <|constrain|>json")}));
+    Parts last;
+    for (const Tool& tool : tools_) {
+      const std::string to = StrCat(" to=functions.", tool.name);
+      last.push_back(Structure::Sequence(
+          {Structure::OneOf({Structure::Sequence({Plain(to), Markup("<|channel|>commentary")}),
+                             Structure::Sequence({Markup("<|channel|>commentary"), Plain(to)})}),
+           kind, Markup("<|message|>"), tool.arguments}));
+    }
+    Parts before;
+    if (policy_.may_think) before.push_back(message("analysis"));
+    if (!required() && !tools_.empty()) before.push_back(message("commentary"));
+    if (!required()) {
+      last.push_back(Structure::Sequence(
+          {Markup("<|channel|>final<|message|>"), policy_.answer.value_or(Structure::Text(text))}));
+    }
+    Structure end = Structure::OneOf(std::move(last));
+    if (before.empty()) return end;
+    constexpr int32_t kMostMessages = 16;
+    return Structure::Sequence(
+        {Structure::Repeat(Structure::OneOf(std::move(before)), 0, kMostMessages), std::move(end)});
+  }
+
+  const ReplySyntax& syntax_;
+  const std::string_view example_;
+  std::vector<std::pair<TokenId, std::string>> controls_;
+  const CallPolicy policy_;
+  const ParameterTypes types_;
+  bool loose_ = false;  // much white space, as in indented JSON
+  Structure gap_, space_;
+  std::vector<Tool> tools_;
+};
+
+}  // namespace
+
+StatusOr<CallStructure> MakeCallStructure(const CallWriting& writing, const Json& tools,
+                                          const CallPolicy& policy) {
+  return CallGrammar(writing, tools, policy).Make(tools);
+}
+
+}  // namespace weft

@@ -1,0 +1,225 @@
+// Schemas, patterns and grammars that are small and would take forever: refused, or served
+// within the bounds. The bounds are on steps of work and on memory, so they hold on any machine.
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/strings.h"
+#include "constraint/constraint.h"
+#include "constraint/gbnf.h"
+#include "constraint/machine.h"
+#include "constraint/masker.h"
+#include "constraint/pattern.h"
+#include "constraint/schema_compiler.h"
+#include "gtest/gtest.h"
+
+namespace weft::constraint {
+namespace {
+
+// Compiling ends soon behind its limit: a step may cost some hundreds.
+constexpr int64_t kCompileSlack = 20'000;
+// What a mask may take in the middle of an answer, in steps.
+constexpr int64_t kMostMaskWork = 200'000;
+
+const TokenTable& BombTable() {
+  static const TokenTable* const table = [] {
+    std::vector<std::string> bytes{""};
+    for (int b = 0; b < 256; ++b) bytes.push_back(std::string(1, static_cast<char>(b)));
+    for (const char* text : {"aaaa", "aaaaaaaaaaaaaaaa", "ab", "abab", "\"a", "a\"", "{\"",
+                             "\": ", "[[[[", "]]]]", "[[", "xxxxxxxx", "\", \"", "12", " a"}) {
+      bytes.push_back(text);
+    }
+    return new TokenTable(std::move(bytes), {0});
+  }();
+  return *table;
+}
+
+enum class Source { kSchema, kRegex, kGrammar };
+
+// Whether it is served: then the text is walked, a mask before each byte.
+bool Serves(Source source, std::string_view text, std::string_view answer) {
+  const ConstraintOptions options;
+  Grammar grammar;
+  grammar.pool().SetLimits(options.most_work, options.most_bytes);
+  Status status = OkStatus();
+  if (source == Source::kSchema) {
+    status = CompileSchema(text, options, &grammar);
+  } else if (source == Source::kGrammar) {
+    const auto root = AddGbnf(text, &grammar);
+    status = root.ok() ? grammar.Finish(*root) : root.status();
+  } else {
+    const auto regex = WholeTextsMatching(&grammar.pool(), text);
+    status = regex.status();
+    if (regex.ok()) {
+      const RuleId start = grammar.AddRule();
+      grammar.AddAlternative(start, {grammar.Terminal(*regex)});
+      status = grammar.Finish(start);
+    }
+  }
+  EXPECT_LE(grammar.pool().work(), options.most_work + kCompileSlack);
+  EXPECT_LE(grammar.bytes(), options.most_bytes + (1 << 20));
+  if (!status.ok() || grammar.pool().exhausted()) return false;
+  Machine machine(&grammar, 4 * options.most_walk_bytes + grammar.bytes());
+  if (machine.exhausted()) return false;
+  Masker masker(&machine, &BombTable());
+  std::vector<uint32_t> mask(BombTable().mask_words());
+  StateId state = machine.start();
+  int64_t work = machine.pool().work();
+  for (const char c : answer) {
+    masker.Fill(state, mask);
+    EXPECT_LE(machine.pool().work() - work, kMostMaskWork) << "at " << c;
+    EXPECT_FALSE(machine.exhausted());
+    work = machine.pool().work();
+    state = machine.Step(state, static_cast<uint8_t>(c));
+    EXPECT_NE(state, kDeadState) << "at " << c << " of " << answer.substr(0, 100);
+    if (state == kDeadState) break;
+  }
+  return true;
+}
+
+std::string Times(std::string_view text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+std::string Listed(int count, std::string_view separator, const auto& one) {
+  std::string all;
+  for (int i = 0; i < count; ++i) StrAppend(&all, i == 0 ? "" : separator, one(i));
+  return all;
+}
+
+std::string PatternSchema(std::string_view pattern) {
+  return StrCat("{\"type\":\"string\",\"pattern\":\"", pattern, "\"}");
+}
+
+TEST(ConstraintBombs, PatternsThatCount) {
+  const std::string as(60, 'a');
+  for (const std::string_view pattern :
+       {"((a{1,1000}){1,1000}){1,1000}", "(((a{0,99}){0,99}){0,99}){0,99}", "(a|a)*", "(a*)*",
+        "(a|aa)*", "((a*)*|(a*)*)*", "(a+)+", "(a?){500}a{10}", "(.*a){12}", "a{0,1000000}",
+        "(a{1,9}|a{2,8}|a{3,7}){1,99}", "(a|b|ab)*"}) {
+    EXPECT_TRUE(Serves(Source::kRegex, pattern, as)) << pattern;
+    EXPECT_TRUE(Serves(Source::kSchema, PatternSchema(StrCat("^(", pattern, ")$")), "\"" + as))
+        << pattern;
+  }
+  // Which of the last characters were an `a` is remembered for as many of them as there are.
+  EXPECT_TRUE(Serves(Source::kRegex, "(a|b)*a(a|b){40}", as));
+  // Twice: what both allow is looked for as far as the limits go, and no further.
+  Serves(Source::kSchema,
+         R"({"allOf":[{"pattern":"^(a|b)*a(a|b){18}$"},{"pattern":"^(a|b)*b(a|b){17}$"}]})",
+         "\"ab");
+  Serves(Source::kSchema,
+         R"({"allOf":[{"pattern":"^(aaa)*$"},{"pattern":"^(aaaaa)*$"},{"pattern":"^(aaaaaaa)*$"},)"
+         R"({"pattern":"^(aaaaaaaaaaa)*$"},{"pattern":"^(aaaaaaaaaaaaa)*a$"}]})",
+         "\"a");
+}
+
+TEST(ConstraintBombs, LongPatterns) {
+  EXPECT_FALSE(Serves(Source::kRegex, std::string(100'000, 'a'), "a"));
+  EXPECT_FALSE(Serves(Source::kSchema, PatternSchema(Times("(a|b)", 20'000)), "\""));
+  EXPECT_FALSE(Serves(Source::kRegex, Times("(", 50'000) + Times(")", 50'000), "a"));
+  EXPECT_TRUE(Serves(Source::kRegex, std::string(10'000, 'a'), std::string(50, 'a')));
+  // Every class is a large set of characters.
+  Serves(Source::kSchema, PatternSchema(Times("[^a-cé€]", 1500)), "\"");
+  Serves(Source::kSchema, PatternSchema(Times("\\\\p{L}", 100)), "\"");
+}
+
+TEST(ConstraintBombs, LargeLists) {
+  const auto word = [](int i) { return StrCat("\"value ", i * 7919 % 100'003, "\""); };
+  EXPECT_TRUE(
+      Serves(Source::kSchema, StrCat("{\"enum\":[", Listed(5'000, ",", word), "]}"), "\"value 1"));
+  Serves(Source::kSchema, StrCat("{\"enum\":[", Listed(100'000, ",", word), "]}"), "\"value 1");
+  const auto property = [&](int i) { return StrCat(word(i), ":{\"type\":\"integer\"}"); };
+  EXPECT_TRUE(
+      Serves(Source::kSchema,
+             StrCat("{\"type\":\"object\",\"properties\":{", Listed(500, ",", property), "}}"),
+             "{\"value 1"));
+  Serves(Source::kSchema,
+         StrCat("{\"type\":\"object\",\"properties\":{", Listed(50'000, ",", property),
+                "},\"required\":[", Listed(50'000, ",", word), "]}"),
+         "{\"value 1");
+  Serves(Source::kSchema,
+         StrCat("{\"enum\":[", Listed(3'000, ",", [](int i) { return StrCat("{\"a\":", i, "}"); }),
+                "]}"),
+         "{\"a\": 1");
+}
+
+TEST(ConstraintBombs, References) {
+  const auto chain = [](int length) {
+    return StrCat(
+        "{\"$ref\":\"#/$defs/a0\",\"$defs\":{",
+        Listed(length, ",",
+               [](int i) { return StrCat("\"a", i, "\":{\"$ref\":\"#/$defs/a", i + 1, "\"}"); }),
+        ",\"a", length, "\":{\"type\":\"integer\"}}}");
+  };
+  EXPECT_TRUE(Serves(Source::kSchema, chain(90), "12"));
+  Serves(Source::kSchema, chain(20'000), "12");
+  EXPECT_FALSE(Serves(Source::kSchema, R"({"$ref":"#"})", ""));
+  EXPECT_FALSE(Serves(Source::kSchema, R"({"allOf":[{"$ref":"#"}]})", ""));
+  EXPECT_FALSE(Serves(Source::kSchema, R"({"anyOf":[{"$ref":"#"},{"type":"null"}]})", ""));
+  // Each names the next twice: as many combinations as there are numbers.
+  Serves(Source::kSchema,
+         StrCat("{\"$ref\":\"#/$defs/a0\",\"$defs\":{",
+                Listed(60, ",",
+                       [](int i) {
+                         return StrCat("\"a", i, "\":{\"anyOf\":[{\"$ref\":\"#/$defs/a", i + 1,
+                                       "\"},{\"allOf\":[{\"$ref\":\"#/$defs/a", i + 1,
+                                       "\"},{\"required\":[\"x", i, "\"]}]}]}");
+                       }),
+                ",\"a60\":{\"type\":\"object\"}}}"),
+         "{");
+}
+
+TEST(ConstraintBombs, Combinations) {
+  const auto any_of = [](int i) {
+    return StrCat("{\"anyOf\":[{\"required\":[\"a", i, "\"]},{\"required\":[\"b", i,
+                  "\"]},{\"properties\":{\"c", i, "\":false}}]}");
+  };
+  for (const int count : {12, 60, 400}) {
+    const std::string all =
+        StrCat("{\"type\":\"object\",\"allOf\":[", Listed(count, ",", any_of), "]}");
+    EXPECT_FALSE(Serves(Source::kSchema, all, "{")) << count;
+  }
+  Serves(Source::kSchema, StrCat("{\"type\":\"object\",\"oneOf\":[", Listed(40, ",", any_of), "]}"),
+         "{");
+  Serves(Source::kSchema,
+         StrCat("{\"type\":\"object\",\"patternProperties\":{",
+                Listed(26, ",",
+                       [](int i) {
+                         return StrCat("\"", std::string(1, static_cast<char>('a' + i)),
+                                       "\":{\"minimum\":", i, "}");
+                       }),
+                "}}"),
+         "{\"");
+  Serves(Source::kSchema, Times("{\"not\":", 200) + "{\"type\":\"object\"}" + Times("}", 200), "{");
+  EXPECT_FALSE(
+      Serves(Source::kSchema, Times("{\"items\":", 100'000) + "{}" + Times("}", 100'000), "["));
+  Serves(Source::kSchema, R"({"multipleOf":99999999977,"minimum":1,"maximum":99999999976})", "");
+}
+
+TEST(ConstraintBombs, Grammars) {
+  EXPECT_TRUE(
+      Serves(Source::kGrammar, "root ::= (\"a\" | \"a\")* (\"a\"*)*", std::string(60, 'a')));
+  EXPECT_TRUE(Serves(Source::kGrammar, "root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"\"",
+                     std::string(60, 'a')));
+  EXPECT_TRUE(Serves(Source::kGrammar,
+                     "root ::= x x x x\nx ::= (\"a\" x? | y)\ny ::= \"a\" (x | y)?",
+                     std::string(40, 'a')));
+  Serves(Source::kGrammar, "root ::= (((\"a\"{1,999}){1,999}){1,999}){1,999}",
+         std::string(40, 'a'));
+  EXPECT_FALSE(Serves(Source::kGrammar, "root ::= root root | \"a\"", "a"));
+  // Each rule is the next one twice.
+  Serves(Source::kGrammar,
+         Listed(60, "\n",
+                [](int i) {
+                  return StrCat(i == 0 ? "root" : StrCat("r", i), " ::= r", i + 1, " r", i + 1);
+                }) +
+             "\nr60 ::= \"a\"?",
+         "");
+  Serves(Source::kGrammar, "root ::= " + Times("(", 20'000) + "\"a\"" + Times(")", 20'000), "a");
+}
+
+}  // namespace
+}  // namespace weft::constraint
