@@ -23,6 +23,9 @@ class Backend;
 class ModelFile;
 class Tokenizer;
 class Weights;
+namespace constraint {
+class ConstraintCache;
+}
 struct ModelSpec;
 
 struct ModelOptions {
@@ -80,6 +83,8 @@ class Model {
   const ModelSpec& spec() const;
   const Backend& backend() const;
   const std::shared_ptr<const Weights>& weights() const;
+  // Constraints for its vocabulary.
+  constraint::ConstraintCache& constraints() const;
 
  private:
   struct Impl;

@@ -110,14 +110,19 @@ struct SamplingOptions {
   }
 };
 
-// Restricts what may be sampled next: the place of grammars and schemas. Called on
-// the engine thread before each sample, for one choice of one turn.
+// Restricts what may be sampled next: the place of grammars and schemas (weft/constraint.h). Called
+// on the engine thread before each sample, for one choice of one turn.
 class TokenMask {
  public:
   virtual ~TokenMask() = default;
-  // Sets allowed[id] to false for every token that must not come next.
-  virtual void Apply(std::span<const int32_t> generated, std::vector<bool>* allowed) = 0;
+  // Bit `id % 32` of word `id / 32` says whether token `id` may come next. All are set; it clears
+  // those that must not. `generated` begins with that of the call before.
+  virtual void Apply(std::span<const int32_t> generated, std::span<uint32_t> allowed) = 0;
+  // Tokens that come next whatever the model says: they are taken without asking it, and computed
+  // together. Each must be one that Apply would allow.
+  virtual std::vector<int32_t> Forced(std::span<const int32_t> /*generated*/) { return {}; }
 };
+using TokenMaskFactory = std::function<std::unique_ptr<TokenMask>(int choice)>;
 
 struct TurnOptions {
   std::vector<int32_t> tokens = {};
@@ -149,7 +154,7 @@ struct TurnOptions {
   // alternatives, as above). Such a turn computes its whole prompt anew.
   bool prompt_logprobs = false;
   bool report_progress = false;  // ProgressEvents, while the prompt is computed
-  std::function<std::unique_ptr<TokenMask>(int choice)> token_mask = {};
+  TokenMaskFactory token_mask = {};
 
   int priority = 0;        // higher first
   std::string label = {};  // shown in TurnInfo, for whoever looks for a request there

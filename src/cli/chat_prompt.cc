@@ -3,9 +3,10 @@
 #include <utility>
 
 #include "chat/chat_format.h"
+#include "engine/constraint_mask.h"
 #include "serve/chat_turn.h"
+#include "serve/reply_mask.h"
 #include "serve/sampling_defaults.h"
-#include "serve/thought_limit.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::cli {
@@ -47,13 +48,11 @@ void ChatPrompt::SetReasoning(const ReplyFlags& flags) {
   thought_tokens_ = defaults.thought_tokens;
 }
 
-void ChatPrompt::LimitThought(std::string_view prompt, TurnOptions* options) const {
-  if (thought_tokens_ < 0 || !format_->has_reasoning()) return;
-  const ThoughtMarks marks = format_->thought_marks();
-  options->token_mask = [tokenizer = model_->tokenizer(), marks, most = thought_tokens_,
-                         is_open = serve::EndsInThought(prompt, marks)](int) {
-    return std::make_unique<serve::ThoughtLimit>(tokenizer, marks, most, is_open);
-  };
+Status ChatPrompt::Restrict(std::string_view prompt, const std::optional<ConstraintSpec>& answer,
+                            TurnOptions* options) const {
+  WEFT_ASSIGN_OR_RETURN(options->token_mask, serve::MaskOfReply(*model_, format_.get(), prompt,
+                                                                thought_tokens_, answer));
+  return OkStatus();
 }
 
 void ChatPrompt::AddEnds(TurnOptions* options) const {

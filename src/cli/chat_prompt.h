@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "chat/chat_context.h"
 #include "cli/reply_flags.h"
 #include "nlohmann/json.hpp"
+#include "weft/constraint.h"
 #include "weft/model.h"
 #include "weft/options.h"
 
@@ -45,8 +47,10 @@ class ChatPrompt {
   // Whether and how long answers begin with a thought, where the template and the model know
   // of it.
   void SetReasoning(const ReplyFlags& flags);
-  // Has the thought of an answer to `prompt` end in time.
-  void LimitThought(std::string_view prompt, TurnOptions* options) const;
+  // Has the thought of an answer to `prompt` end in time, and what comes behind it be what
+  // `answer` describes.
+  Status Restrict(std::string_view prompt, const std::optional<ConstraintSpec>& answer,
+                  TurnOptions* options) const;
   // Has an answer end where the template ends one.
   void AddEnds(TurnOptions* options) const;
 

@@ -339,7 +339,7 @@ StatusOr<std::shared_ptr<Turn>> ChatRoom::Ask(const std::string& question, TurnO
   options.tokens = context.tokens();
   options.tokens_are_whole_context = true;
   prompt_->AddEnds(&options);
-  prompt_->LimitThought(text, &options);
+  WEFT_RETURN_IF_ERROR(prompt_->Restrict(text, std::nullopt, &options));
   WEFT_ASSIGN_OR_RETURN(auto turn, engine_->Submit(conversation.session, options));
   conversation.messages.push_back({.text = question});
   conversation.context = std::move(context);

@@ -1,20 +1,24 @@
 // weft constrain: texts through the masks of a schema, a grammar or a regular expression.
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/mapped_file.h"
 #include "cli/command.h"
+#include "cli/constraint_flags.h"
 #include "cli/model_flags.h"
 #include "cli/output.h"
+#include "cli/sampling_flags.h"
 #include "constraint/constraint.h"
 #include "constraint/vocabulary_bytes.h"
+#include "engine/constraint_mask.h"
 #include "nlohmann/json.hpp"
 #include "tokenizer/tokenizer.h"
+#include "weft/engine.h"
 
 namespace weft::cli {
 namespace {
@@ -25,26 +29,21 @@ using constraint::ConstraintState;
 using constraint::PropertyOrder;
 using constraint::WhiteSpace;
 
-constexpr size_t kMostSourceBytes = size_t{64} << 20;
 constexpr int kRefused = 3;
+// Answers that are made together.
+constexpr int64_t kAtOnce = 8;
 
 struct ConstrainFlags {
   ModelFlags model;
-  std::string json_schema, grammar, regex;
+  ConstraintFlags constraint;
+  int64_t generate = 0;
+  SamplingFlags sampling{.n = 512};
+  std::string prompt;
   std::string order = "any";
   std::string white_space = "optional";
   int64_t most_work = ConstraintOptions{}.most_work;
   int64_t most_megabytes = ConstraintOptions{}.most_bytes >> 20;
 };
-
-// The text of a file, or the first line of stdin for "-".
-StatusOr<std::string> SourceText(const std::string& path) {
-  if (path != "-") return ReadFile(path, kMostSourceBytes);
-  std::string line;
-  if (!std::getline(std::cin, line))
-    return InvalidArgument("stdin has no first line to be the schema");
-  return line;
-}
 
 StatusOr<std::shared_ptr<const Constraint>> Compile(
     const ConstrainFlags& flags, std::shared_ptr<const constraint::TokenTable> table) {
@@ -56,37 +55,22 @@ StatusOr<std::shared_ptr<const Constraint>> Compile(
                                                         : WhiteSpace::kOptionalSpace;
   options.most_work = flags.most_work;
   options.most_bytes = flags.most_megabytes << 20;
-  if (!flags.regex.empty()) return Constraint::Regex(flags.regex, options, std::move(table));
-  const std::string& path = flags.grammar.empty() ? flags.json_schema : flags.grammar;
-  WEFT_ASSIGN_OR_RETURN(const std::string text, SourceText(path));
-  return flags.grammar.empty() ? Constraint::JsonSchema(text, options, std::move(table))
-                               : Constraint::FromGrammar(text, options, std::move(table));
-}
-
-std::string Joined(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
-  std::string text;
-  for (const TokenId token : tokens) text += tokenizer.Piece(token, /*render_special=*/false);
-  return text;
-}
-
-// The tokens of an answer: those of the text without the space that some vocabularies put
-// before a text that begins.
-std::vector<TokenId> TokensOf(const Tokenizer& tokenizer, const std::string& text) {
-  std::vector<TokenId> tokens = tokenizer.Encode(text, {});
-  if (Joined(tokenizer, tokens) == text) return tokens;
-  std::vector<TokenId> behind = tokenizer.Encode("\n" + text, {});
-  size_t bytes = Joined(tokenizer, behind).size();
-  auto first = behind.begin();
-  while (first != behind.end() && bytes > text.size()) {
-    bytes -= tokenizer.Piece(*first++, /*render_special=*/false).size();
+  WEFT_ASSIGN_OR_RETURN(const auto spec, ConstraintOf(flags.constraint));
+  switch (spec->kind) {
+    case ConstraintSpec::Kind::kRegex:
+      return Constraint::Regex(spec->text, options, std::move(table));
+    case ConstraintSpec::Kind::kGrammar:
+      return Constraint::FromGrammar(spec->text, options, std::move(table));
+    default:
+      return Constraint::JsonSchema(spec->text, options, std::move(table));
   }
-  behind.erase(behind.begin(), first);
-  return Joined(tokenizer, behind) == text ? behind : tokens;
 }
 
 nlohmann::json WalkText(const Constraint& constraint, const Tokenizer& tokenizer,
                         const std::string& text) {
-  const std::vector<TokenId> tokens = TokensOf(tokenizer, text);
+  std::vector<TokenId> tokens = constraint::TokensBehind(tokenizer, text);
+  // Refused where the two differ.
+  if (tokens.empty()) tokens = tokenizer.Encode(text, {});
   ConstraintState state = constraint.Begin();
   std::vector<uint32_t> mask(constraint.tokens().mask_words());
   double sum_us = 0, max_us = 0;
@@ -119,9 +103,63 @@ nlohmann::json WalkText(const Constraint& constraint, const Tokenizer& tokenizer
           {"max_us", max_us}};
 }
 
+// An answer of the model, and how it ended. Whatever the model is made for, it goes on with the
+// prompt as with any text.
+StatusOr<nlohmann::json> FinishAnswer(Turn* turn) {
+  std::string text;
+  nlohmann::json answer;
+  while (auto event = turn->Next()) {
+    if (const auto* token = std::get_if<TokenEvent>(&*event)) text += token->text;
+    const auto* const done = std::get_if<DoneEvent>(&*event);
+    if (done == nullptr) continue;
+    WEFT_RETURN_IF_ERROR(done->status);
+    text += done->text;
+    const bool is_whole = done->reason == FinishReason::kStop;
+    answer = {{"text", text},
+              {"finish_reason", is_whole ? "stop" : "length"},
+              {"tokens", done->usage.completion_tokens}};
+  }
+  return answer;
+}
+
+Status Generate(const ConstrainFlags& flags, const std::shared_ptr<const Constraint>& constraint,
+                const std::shared_ptr<const Model>& model, const SamplingAdvice& advice) {
+  WEFT_ASSIGN_OR_RETURN(const EngineOptions options, FlaggedEngineOptions(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
+  TurnOptions turn;
+  ApplySamplingFlags(flags.sampling, advice, *model->tokenizer(), &turn);
+  turn.tokens = model->Encode(flags.prompt, /*add_special=*/true, /*parse_special=*/true);
+  // An answer needs something to follow.
+  if (turn.tokens.empty()) turn.tokens = model->Encode("\n", true, true);
+  turn.token_mask = [tokenizer = model->tokenizer(), constraint](int) {
+    return std::make_unique<ConstraintMask>(tokenizer, constraint->Begin());
+  };
+  turn.end_loops = false;
+  const uint64_t seed = turn.sampling.seed.value_or(0);  // counts from here
+  std::deque<std::shared_ptr<Turn>> running;
+  for (int64_t submitted = 0; submitted < flags.generate || !running.empty();) {
+    while (submitted < flags.generate && static_cast<int64_t>(running.size()) < kAtOnce) {
+      turn.sampling.seed = seed + static_cast<uint64_t>(submitted++);
+      WEFT_ASSIGN_OR_RETURN(auto next, engine->SubmitOnce("", turn));
+      running.push_back(std::move(next));
+    }
+    WEFT_ASSIGN_OR_RETURN(const nlohmann::json answer, FinishAnswer(running.front().get()));
+    running.pop_front();
+    PrintJsonLine(answer);
+  }
+  return FlushStdout();
+}
+
 Status Constrain(const ConstrainFlags& flags) {
-  if (flags.json_schema.empty() && flags.grammar.empty() && flags.regex.empty()) {
+  if (flags.constraint.empty()) {
     return InvalidArgument("give --json-schema FILE, --grammar FILE or --regex R");
+  }
+  if (flags.generate > 0) {
+    WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
+    WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
+    const auto made = Compile(flags, constraint::TableOf(*model->tokenizer()));
+    if (!made.ok()) return WithExitCode(made.status(), kRefused);
+    return Generate(flags, *made, model, found.advice);
   }
   WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(*file));
@@ -137,15 +175,16 @@ Status Constrain(const ConstrainFlags& flags) {
 CommandBody MakeConstrainCommand(CLI::App* app) {
   auto flags = std::make_shared<ConstrainFlags>();
   AddModelFlag(app, &flags->model);
-  auto* const schema =
-      app->add_option("--json-schema", flags->json_schema,
-                      "A file with a JSON Schema; - takes the first line of stdin");
-  auto* const grammar = app->add_option("--grammar", flags->grammar,
-                                        "A file with a grammar in llama-server's notation (GBNF)");
-  auto* const regex =
-      app->add_option("--regex", flags->regex, "A regular expression for the whole text");
-  schema->excludes(grammar)->excludes(regex);
-  grammar->excludes(regex);
+  AddConstraintFlags(app, &flags->constraint);
+  app->add_option("--generate", flags->generate,
+                  "Print so many answers of the model under the constraint, a JSON line each, "
+                  "instead of reading texts")
+      ->check(CLI::Range(1, 1'000'000));
+  app->add_option("-p,--prompt", flags->prompt, "What the answers go on with");
+  AddComputeFlags(app, &flags->model);
+  AddContextFlag(app, &flags->model);
+  AddPredictFlag(app, &flags->sampling);
+  AddSamplingFlags(app, &flags->sampling);
   app->add_option("--order", flags->order, "Properties in the order of the schema, or in any")
       ->check(CLI::IsMember({"schema", "any"}))
       ->capture_default_str();

@@ -3,12 +3,14 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cli/chat_prompt.h"
 #include "cli/command.h"
+#include "cli/constraint_flags.h"
 #include "cli/model_flags.h"
 #include "cli/output.h"
 #include "cli/reply_flags.h"
@@ -25,6 +27,7 @@ struct RunFlags {
   ModelFlags model;
   SamplingFlags sampling{.n = kDefaultTokens};
   ReplyFlags reply;
+  ConstraintFlags constraint;
   bool raw = false;
   bool json = false;
   std::string system;
@@ -76,6 +79,7 @@ StatusOr<std::string> PromptOf(const RunFlags& flags) {
 // A question in the form that the model was trained on. A model without a template was trained
 // on text alone, and goes on with that.
 StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
+                              const std::optional<ConstraintSpec>& answer,
                               const SamplingAdvice& advice,
                               const std::shared_ptr<const Model>& model) {
   TurnOptions turn;
@@ -83,6 +87,9 @@ StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
   WEFT_ASSIGN_OR_RETURN(const auto chat, ChatPrompt::Create(model));
   if (flags.raw || model->chat_template().empty()) {
     turn.tokens = chat->encoder().encode(prompt, /*at_start=*/true);
+    if (answer) {
+      WEFT_ASSIGN_OR_RETURN(turn.token_mask, MakeConstraint(*model, *answer));
+    }
     return turn;
   }
   chat->SetReasoning(flags.reply);
@@ -91,7 +98,7 @@ StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
                         chat->Render(flags.system, std::span(&question, 1), /*for_answer=*/true));
   turn.tokens = chat->encoder().encode(text, /*at_start=*/true);
   chat->AddEnds(&turn);
-  chat->LimitThought(text, &turn);
+  WEFT_RETURN_IF_ERROR(chat->Restrict(text, answer, &turn));
   return turn;
 }
 
@@ -108,12 +115,13 @@ void TellWhyItEnded(const RunFlags& flags, const DoneEvent& done) {
 
 Status Run(const RunFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const std::string prompt, PromptOf(flags));
+  WEFT_ASSIGN_OR_RETURN(const auto answer, ConstraintOf(flags.constraint));
   WEFT_ASSIGN_OR_RETURN(const EngineOptions options, FlaggedEngineOptions(flags.model));
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
   WEFT_ASSIGN_OR_RETURN(const TurnOptions turn_options,
-                        TurnFor(flags, prompt, found.advice, model));
+                        TurnFor(flags, prompt, answer, found.advice, model));
   WEFT_ASSIGN_OR_RETURN(const auto turn, engine->SubmitOnce("", turn_options));
 
   std::string text;
@@ -156,6 +164,7 @@ CommandBody MakeRunCommand(CLI::App* app) {
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);
   AddReplyFlags(app, &flags->reply);
+  AddConstraintFlags(app, &flags->constraint);
   app->add_option("--system", flags->system, "System message before the question");
   app->add_flag("--raw", flags->raw,
                 "Go on with the text of the prompt, as models without a chat template do, instead "
@@ -166,7 +175,8 @@ CommandBody MakeRunCommand(CLI::App* app) {
   app->footer(
       "\nExamples:\n  weft run \"Why is the sky blue?\"\n"
       "  git diff | weft run -m model.gguf --system \"Write a commit message\"\n"
-      "  weft run -m model.gguf --raw -n 64 --temp 0 \"The loom\"");
+      "  weft run -m model.gguf --raw -n 64 --temp 0 \"The loom\"\n"
+      "  weft run -m model.gguf --regex \"yes|no\" \"Is water wet?\"");
   return [flags] { return Run(*flags); };
 }
 

@@ -71,6 +71,7 @@ struct ServeFlags {
   ReplyFlags reply;
   bool strict_model_name = false;
   std::string tool_calls = "lenient";
+  bool free_tool_calls = false;
   std::string host = "127.0.0.1";
   int port = 8080;
   int grpc_port = -1;     // -1: no gRPC
@@ -280,6 +281,7 @@ serve::RequestDefaults Defaults(const ServeFlags& flags, const SamplingAdvice& o
                                   .end_loops = flags.sampling.end_loops,
                                   .strict_model_name = flags.strict_model_name,
                                   .lenient_tool_calls = flags.tool_calls == "lenient",
+                                  .hold_calls = !flags.free_tool_calls,
                                   .slots_are_sessions = !flags.slot_save_path.empty(),
                                   .ping_interval = std::chrono::seconds(flags.sse_ping_seconds),
                                   .max_tokens = flags.n_predict,
@@ -447,6 +449,9 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
                   "too, in a fence, in tags or bare; strict only the model's own format")
       ->check(CLI::IsMember({"lenient", "strict"}))
       ->capture_default_str();
+  app->add_flag("--free-tool-calls", flags->free_tool_calls,
+                "Let models write calls as they like; otherwise one that is begun in the model's "
+                "own format becomes a call of an offered tool, with arguments that fit its schema");
   AddReplyFlags(app, &flags->reply);
   auto* const file = app->add_option("--template,--chat-template-file", flags->template_file,
                                      "A chat template (Jinja) in place of the model's own");

@@ -153,14 +153,13 @@ Status WriteLine(std::string_view line) {
 }
 
 // Prompts come as text: whether the model is asked to think is said in them, and nothing is left
-// to switch off but the thought itself.
+// to switch off but the thought itself. Its marks are known where the model has a template.
 Status SetThoughtLimit(const WorkerFlags& flags, const Model& model,
                        serve::WorkerOptions* options) {
   options->thought_tokens = flags.reply.reasoning == "off" ? 0 : flags.reply.reasoning_budget;
-  if (options->thought_tokens < 0) return OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const auto chat,
+  if (model.chat_template().empty()) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(options->chat,
                         ChatFormat::Create(std::string(model.chat_template()), model.tokenizer()));
-  if (chat->has_reasoning()) options->thought_marks = chat->thought_marks();
   return OkStatus();
 }
 

@@ -40,8 +40,8 @@ struct Lane {
   LoopWatch loop_watch;
   std::vector<TokenId> generated;
   std::unique_ptr<TokenMask> mask;
-  std::vector<bool> allowed;  // scratch of the mask
-  bool decoding = false;      // the prompt is in
+  std::vector<uint32_t> allowed;  // scratch of the mask
+  bool decoding = false;          // the prompt is in
   bool done = false;
   // A sibling is computing the prefix this lane needs too: the turn it waits for.
   bool waits_for_sibling = false;

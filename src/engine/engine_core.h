@@ -280,6 +280,7 @@ class EngineCore {
   void ForkChoices(ActiveTurn* turn, std::span<const float> logits);
   void SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logits);
   void ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event);
+  void TakeForced(ActiveTurn* turn, Lane* lane);
 
   bool IsStopToken(const ActiveTurn& turn, TokenId token) const;
   SessionInfo InfoOf(const Session& session) const;

@@ -151,9 +151,8 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
   if (options.ignore_eos || too_early) Ban(model_->tokenizer()->EndsOfGeneration(), logits);
   if (too_early) Ban(options.stop_tokens, logits);
   if (lane->mask) {
-    lane->allowed.assign(logits.size(), true);
-    lane->mask->Apply(lane->generated, &lane->allowed);
-    lane->allowed.resize(logits.size(), false);  // whatever the mask did to it
+    lane->allowed.assign((logits.size() + 31) / 32, ~uint32_t{0});
+    lane->mask->Apply(lane->generated, lane->allowed);
   }
   const TokenId token =
       lane->sampler.Sample(logits, tokens, static_cast<int64_t>(tokens.size()), lane->allowed);
@@ -173,6 +172,20 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
   }
   event.token = token;
   ApplyToken(turn, lane, token, std::move(event));
+  if (lane->mask != nullptr && options.top_logprobs < 0) TakeForced(turn, lane);
+}
+
+// They are computed with the token before them, in one step. Nobody has drawn them, so they
+// are not for those who want to know how probable each was.
+void EngineCore::TakeForced(ActiveTurn* turn, Lane* lane) {
+  if (lane->done) return;
+  for (const TokenId token : lane->mask->Forced(lane->generated)) {
+    TokenEvent event;
+    event.choice = lane->choice;
+    event.token = token;
+    ApplyToken(turn, lane, token, std::move(event));
+    if (lane->done) return;
+  }
 }
 
 bool EngineCore::IsStopToken(const ActiveTurn& turn, TokenId token) const {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "constraint/constraint_cache.h"
 #include "formats/model_file.h"
 #include "model/model_spec.h"
 #include "tokenizer/tokenizer.h"
@@ -18,6 +19,7 @@ struct Model::Impl {
   std::shared_ptr<const Tokenizer> tokenizer;
   const Backend* backend = nullptr;
   std::shared_ptr<const Weights> weights;
+  std::unique_ptr<constraint::ConstraintCache> constraints;
   std::string name;
   std::string chat_template;
   int64_t context_tokens = 0;
@@ -143,6 +145,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
     WEFT_ASSIGN_OR_RETURN(impl->backend, FindBackend(options.backend));
   }
   WEFT_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::Load(*file));
+  impl->constraints = std::make_unique<constraint::ConstraintCache>(impl->tokenizer);
   if (options.context_tokens < 0) return InvalidArgument("the context length must be positive");
   SpecOptions spec_options;
   spec_options.context_tokens = options.context_tokens;
@@ -193,5 +196,6 @@ const std::shared_ptr<const Tokenizer>& Model::tokenizer() const { return impl_-
 const ModelSpec& Model::spec() const { return impl_->weights->spec(); }
 const Backend& Model::backend() const { return *impl_->backend; }
 const std::shared_ptr<const Weights>& Model::weights() const { return impl_->weights; }
+constraint::ConstraintCache& Model::constraints() const { return *impl_->constraints; }
 
 }  // namespace weft

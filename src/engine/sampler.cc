@@ -76,6 +76,21 @@ double TotalWeight(std::span<const float> logits, float max, float temperature) 
   return total;
 }
 
+// Masks allow nearly all tokens, or nearly none: whole words first.
+void Mask(std::span<const uint32_t> allowed, std::span<float> logits) {
+  constexpr size_t kBits = 32;
+  for (size_t first = 0; first < logits.size(); first += kBits) {
+    const uint32_t word = allowed[first / kBits];
+    if (word == ~uint32_t{0}) continue;
+    const std::span<float> part = logits.subspan(first, std::min(kBits, logits.size() - first));
+    if (word == 0) {
+      std::fill(part.begin(), part.end(), kNever);
+      continue;
+    }
+    for (size_t i = 0; i < part.size(); ++i) part[i] = word >> i & 1 ? part[i] : kNever;
+  }
+}
+
 }  // namespace
 
 Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab) {
@@ -170,16 +185,12 @@ Sampler::Sampler(SamplingOptions options, uint64_t seed)
     : options_(std::move(options)), seed_(seed) {}
 
 TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> context, int64_t position,
-                        const std::vector<bool>& allowed) {
+                        std::span<const uint32_t> allowed) {
   for (const auto& [token, bias] : options_.logit_bias) {
     logits[static_cast<size_t>(token)] += bias;
   }
   Penalize(logits, context);
-  if (!allowed.empty()) {
-    for (size_t i = 0; i < logits.size(); ++i) {
-      if (!allowed[i]) logits[i] = kNever;
-    }
-  }
+  if (!allowed.empty()) Mask(allowed, logits);
   if (options_.temperature == 0) {
     const TokenId best = ArgMax(logits);
     candidates_.clear();

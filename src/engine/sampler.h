@@ -34,10 +34,10 @@ class Sampler {
   // Chooses the token for `position`, which follows `context` (all tokens before
   // it). `logits` is the row as the model computed it; it is changed in place.
   // REQUIRES: every context begins with that of the call before.
-  // `allowed`, when not empty, has one entry per token. kNoToken when nothing may
-  // come, which only a mask or bans can cause.
+  // Bit `id % 32` of word `id / 32` of `allowed`, when that is not empty, says whether token
+  // `id` may come. kNoToken when nothing may, which only a mask or bans can cause.
   TokenId Sample(std::span<float> logits, std::span<const TokenId> context, int64_t position,
-                 const std::vector<bool>& allowed);
+                 std::span<const uint32_t> allowed);
 
   // With which probability the last Sample chose `token`, which it gave, and the `n` most
   // probable of those that it chose among, best first. The row of that call is still there.

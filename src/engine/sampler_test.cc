@@ -28,7 +28,7 @@ SamplingOptions Plain() {
 
 TokenId SampleOnce(const SamplingOptions& options, std::vector<float> logits,
                    const std::vector<TokenId>& context = {}, int64_t position = 0,
-                   uint64_t seed = 7, const std::vector<bool>& allowed = {}) {
+                   uint64_t seed = 7, std::span<const uint32_t> allowed = {}) {
   return Sampler(options, seed).Sample(logits, context, position, allowed);
 }
 
@@ -147,9 +147,9 @@ TEST(SamplerTest, BiasAndMaskBan) {
   SamplingOptions options = SamplingOptions::Greedy();
   options.logit_bias = {{1, -std::numeric_limits<float>::infinity()}};
   EXPECT_EQ(SampleOnce(options, {1, 9, 2}), 2);
-  EXPECT_EQ(SampleOnce(options, {1, 9, 2}, {}, 0, 7, {true, true, false}), 0);
-  EXPECT_EQ(SampleOnce(options, {1, 9, 2}, {}, 0, 7, {false, true, false}), kNoToken);
-  EXPECT_EQ(SampleOnce(Plain(), {1, 9, 2}, {}, 0, 7, {false, false, false}), kNoToken);
+  EXPECT_EQ(SampleOnce(options, {1, 9, 2}, {}, 0, 7, std::vector<uint32_t>{0b011}), 0);
+  EXPECT_EQ(SampleOnce(options, {1, 9, 2}, {}, 0, 7, std::vector<uint32_t>{0b010}), kNoToken);
+  EXPECT_EQ(SampleOnce(Plain(), {1, 9, 2}, {}, 0, 7, std::vector<uint32_t>{0b000}), kNoToken);
 }
 
 TEST(SamplerTest, ForcedTokenByInfiniteBias) {

@@ -192,21 +192,6 @@ class MessageConverter {
   ordered_json calls_ = ordered_json::array();
 };
 
-void ReadToolChoice(ApiFields* fields, const ToolCatalog& tools, ChatCall* call) {
-  const ordered_json* const choice = fields->Value("tool_choice");
-  if (choice == nullptr) return;
-  const std::string type = TypeOf(*choice);
-  if (type == "any" || type == "tool") {
-    RefuseLeftOut(tools, *choice, fields);
-    fields->Unsupported("tool_choice", "can be auto or none: this server cannot force a call");
-  } else if (type != "auto" && type != "none") {
-    fields->Fail("tool_choice", "must be an object of type auto or none");
-  } else {
-    call->calls_allowed = type == "auto";
-    call->single_call = choice->value("disable_parallel_tool_use", ordered_json()) == true;
-  }
-}
-
 void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
   ordered_json& variables = call->chat.variables;
   call->thought_tokens = defaults.thought_tokens;
@@ -227,18 +212,19 @@ void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* 
   SetThinking(defaults, call);
   if (const ordered_json* const output = fields->Value("output_config")) {
     if (!output->is_object()) return fields->Fail("output_config", "must be an object");
-    const auto effort = output->find("effort");
-    if (effort != output->end() && effort->is_string()) {
-      SetReasoningEffort(effort->get<std::string>(), &variables);
-    }
-    if (output->contains("format") && !(*output)["format"].is_null()) {
-      fields->Unsupported("output_config",
-                          "cannot have a format: this server cannot constrain "
-                          "output to a schema");
-    }
+    ApiFields inner(*output, "output_config.");
+    if (const auto effort = inner.String("effort")) SetReasoningEffort(*effort, &variables);
+    call->answer = ReadFormat(&inner, "format");
+    std::vector<std::string> ignored;
+    fields->Adopt(inner.Finish(&ignored));
+    for (const std::string& name : ignored) fields->Ignore(name);
   }
-  fields->Refuse("output_format",
-                 "is not supported: this server cannot constrain output to a schema");
+  // Its name before it was part of output_config.
+  auto older = ReadFormat(fields, "output_format");
+  if (older && call->answer) {
+    fields->Fail("output_format", "does not go with output_config.format; give one of them");
+  }
+  if (older) call->answer = std::move(older);
 }
 
 void ReadConversation(ApiFields* fields, MessagesRequest* read) {
@@ -305,8 +291,8 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   ApiFields fields(body);
   const auto model = fields.String("model");
   ReadConversation(&fields, &read);
-  ReadToolChoice(&fields, read.tools, &read.call);
-  read.tools.CheckUsable(read.call.calls_allowed, &fields);
+  read.call.tool_choice = ReadAnthropicToolChoice(&fields, read.tools);
+  read.tools.CheckUsable(read.call.tool_choice.calls_allowed, &fields);
   read.tools.Warn(&read.warnings);
   ReadThinking(&fields, host.defaults(), &read.call);
   TurnOptions& turn = read.call.turn;

@@ -267,7 +267,7 @@ TEST_F(OpenAiTest, ErrorsNameTheField) {
       {Chat("x", {{"max_tokens", 0}}), "max_tokens"},
       {Chat("x", {{"tool_choice", "required"}}), "tool_choice"},
       {Chat("x", {{"tool_choice", {{"type", "function"}}}}), "tool_choice"},
-      {Chat("x", {{"response_format", {{"type", "json_object"}}}}), "response_format"},
+      {Chat("x", {{"response_format", {{"type", "xml"}}}}), "response_format"},
       {Chat("x", {{"stream_options", {{"include_usage", "yes"}}}}), "stream_options.include_usage"},
       {Chat("x", {{"top_logprobs", 2}}), "top_logprobs"},
       {Chat("x", {{"session_id", "a b"}}), "session_id"},

@@ -181,6 +181,7 @@ void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& res
                          {"supports_preserve_reasoning", chat.has_reasoning()}}},
                        {"reply_format", chat.reply_format()},
                        {"tool_calls", host.defaults().lenient_tool_calls ? "lenient" : "strict"},
+                       {"tool_calls_held", host.defaults().hold_calls},
                        {"bos_token", text(tokenizer.bos())},
                        {"eos_token", text(tokenizer.eos())},
                        {"build_info", "weft-" WEFT_VERSION},

@@ -11,8 +11,9 @@
 
 #include "base/mutex.h"
 #include "base/strings.h"
+#include "constraint/constraint_cache.h"
+#include "serve/reply_mask.h"
 #include "serve/sampling_defaults.h"
-#include "serve/thought_limit.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::serve {
@@ -134,7 +135,62 @@ std::vector<int32_t> Behind(std::vector<int32_t> before, std::span<const int32_t
   return before;
 }
 
+// What the client has begun of the answer.
+std::string BegunContent(const ChatRequest& chat) {
+  const bool is_begun =
+      chat.continuation == Continuation::kAuto || chat.continuation == Continuation::kContent;
+  if (!is_begun || chat.messages.empty()) return "";
+  return StringOr(chat.messages.back(), "content");
+}
+
 bool HasTools(const ChatRequest& chat) { return chat.tools.is_array() && !chat.tools.empty(); }
+
+bool AnyIsStrict(const nlohmann::ordered_json& tools) {
+  return std::any_of(tools.begin(), tools.end(), [](const nlohmann::ordered_json& tool) {
+    return tool.value("function", nlohmann::ordered_json::object()).value("strict", false);
+  });
+}
+
+using Began = StatusOr<std::optional<constraint::ConstraintState>>;
+
+// A reply that may call tools, or has an answer of a given form: each call that is begun is one of
+// a tool, with arguments that fit its schema. Where the schemas cannot be enforced and nobody
+// insists, the reply is free.
+Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt) {
+  const ToolChoice& choice = call.tool_choice;
+  const bool may_call = choice.calls_allowed && HasTools(call.chat);
+  const std::string begun = BegunContent(call.chat);
+  if (call.answer) {
+    // What is wrong with it is told as such.
+    auto answer = BeginAnswer(host.model(), *call.answer, may_call ? "" : begun);
+    if (!answer.ok()) return answer.status();
+    if (!may_call && !begun.empty()) return Began(*std::move(answer));
+  }
+  const nlohmann::ordered_json tools =
+      may_call ? Callable(call.chat.tools, choice) : nlohmann::ordered_json::array();
+  const bool must_hold = choice.must_call || call.answer || AnyIsStrict(tools);
+  if (!must_hold && (tools.empty() || !host.defaults().hold_calls)) return Began(std::nullopt);
+  const CallPolicy policy{
+      .choice = choice.must_call ? CallPolicy::Choice::kRequired : CallPolicy::Choice::kAuto,
+      .parallel = !choice.single_call,
+      .may_think = host.chat().has_reasoning(),
+      .thinks_already = prompt.reasoning_is_open};
+  const auto compiled = CompileReply(host.model(), host.chat(), tools, policy,
+                                     call.answer ? &call.answer->spec : nullptr);
+  if (compiled.ok()) {
+    constraint::ConstraintState state = (*compiled)->Begin();
+    if (begun.empty() || state.AdvanceText(begun)) return Began(std::move(state));
+    if (must_hold) {
+      return WithParam(InvalidArgument("the answer that is begun is not what is asked for"),
+                       "messages");
+    }
+  } else if (must_hold) {
+    const char* const field = choice.must_call ? "tool_choice" : "tools";
+    return WithCode(WithParam(InvalidArgument(field, ": ", Message(compiled.status())), field),
+                    "invalid_value");
+  }
+  return Began(std::nullopt);
+}
 
 }  // namespace
 
@@ -178,25 +234,24 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   turn.shown_control_tokens = std::move(control.ids);
   turn.label = request.id;
 
-  if (call.thought_tokens >= 0 && host.chat().has_reasoning()) {
-    turn.token_mask = [tokenizer = host.model().tokenizer(), marks = host.chat().thought_marks(),
-                       most = call.thought_tokens, is_open = prompt.reasoning_is_open](int) {
-      return std::make_unique<ThoughtLimit>(tokenizer, marks, most, is_open);
-    };
-  }
+  ReplyRules rules{.thinks_already = prompt.reasoning_is_open,
+                   .most_thought_tokens = call.thought_tokens};
+  if (host.chat().has_reasoning()) rules.marks = host.chat().thought_marks();
+  WEFT_ASSIGN_OR_RETURN(rules.reply, BeginReply(host, call, prompt));
+  turn.token_mask = MaskOf(host.model().tokenizer(), std::move(rules));
 
   ReplyPlan plan{.n_choices = turn.n_choices,
                  .reasoning_is_open = prompt.reasoning_is_open && call.separate_reasoning,
                  .show_reasoning = call.show_reasoning,
                  .wants_logprobs = turn.top_logprobs >= 0,
-                 .single_call = call.single_call,
+                 .single_call = call.tool_choice.single_call,
                  .call_id_prefix = call.call_id_prefix};
   plan.format_stops = std::move(format_stops);
   turn.report_progress = static_cast<bool>(call.on_progress);
   plan.on_progress = std::move(call.on_progress);
   plan.signs = MakeSigns(host, std::move(send_sign));
   if (call.keeps_context) plan.context = turn.tokens;
-  const ReplyOptions reply{.tools = call.calls_allowed && HasTools(call.chat),
+  const ReplyOptions reply{.tools = call.tool_choice.calls_allowed && HasTools(call.chat),
                            .lenient_calls = host.defaults().lenient_tool_calls,
                            .separate_reasoning = call.separate_reasoning,
                            .control_tokens = std::move(control.texts)};

@@ -8,17 +8,20 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "chat/chat_format.h"
+#include "serve/answer_rule.h"
 #include "serve/api_support.h"
 #include "serve/host.h"
 #include "serve/http.h"
 #include "serve/reply_stream.h"
 #include "serve/session_name.h"
+#include "serve/tool_choice.h"
 
 namespace weft::serve {
 
@@ -47,12 +50,13 @@ struct ChatCall {
   ChatRequest chat;
   TurnOptions turn;  // tokens come from the conversation
   SessionChoice session;
-  bool calls_allowed = true;  // else the markup of a call stays text
-  bool single_call = false;
+  ToolChoice tool_choice;
   bool separate_reasoning = true;
   bool show_reasoning = true;
   int64_t thought_tokens = -1;  // behind so many a thought is ended; -1: never
   std::string call_id_prefix = "call_";
+  // What the answer must be, behind its thought.
+  std::optional<AnswerRule> answer;
   // Tokens that come before the conversation, as an earlier answer's context.
   std::vector<int32_t> before;
   bool keeps_context = false;  // ReplyPlan::context

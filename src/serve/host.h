@@ -75,6 +75,9 @@ struct RequestDefaults {
   bool strict_model_name = false;
   // Calls of offered tools are recognised in other shapes than the model's own format too.
   bool lenient_tool_calls = true;
+  // A call that the model begins in its own format is held to that and to its tool's schema. (What
+  // a request demands is held to in any case.)
+  bool hold_calls = true;
   // Whether templates that ask for it are told to think, where a request does not say; unset:
   // they are, but for APIs with another default of their own.
   std::optional<bool> thinking;

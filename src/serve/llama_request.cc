@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "chat/chat_context.h"
+#include "serve/answer_rule.h"
 #include "serve/api_slots.h"
 #include "serve/api_support.h"
 #include "serve/fill_in_prompt.h"
@@ -132,6 +133,7 @@ Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, Llama
   fields->CannotMatter({"t_max_prompt_ms"});  // llama-server does nothing with it
   fields->Refuse("image_data", "is not supported: no model here sees images", Json::array());
   ReadForeignFields(fields);
+  ReadTextRule(fields, host.model(), &read->turn);
   WEFT_ASSIGN_OR_RETURN(read->session, FinishFields(host, request, model, read->prompts.size(),
                                                     fields, &read->ignored));
   if (slot && read->session.name.empty()) {

@@ -95,6 +95,19 @@ void ReadOllamaLogprobs(ApiFields* fields, TurnOptions* turn) {
   if (wanted) turn->top_logprobs = static_cast<int>(top.value_or(0));
 }
 
+// "json", or a schema.
+void ReadOllamaFormat(ApiFields* fields, ChatCall* call) {
+  const ordered_json* const format = fields->Value("format");
+  if (format == nullptr || *format == "") return;
+  if (*format == "json") {
+    call->answer = ObjectRule("format");
+  } else if (format->is_object()) {
+    call->answer = SchemaRule(*format, "format");
+  } else {
+    fields->Fail("format", "must be \"json\" or a JSON Schema, an object");
+  }
+}
+
 // 0, "0", "0s": the model is to be unloaded now.
 bool IsZeroDuration(const ordered_json& value) {
   if (value.is_number()) return value == 0;
@@ -119,10 +132,7 @@ void ReadShared(ApiFields* fields, Host& host, OllamaRequest* read) {
   ReadOptions(fields, host, read);
   ReadThink(fields, host, &read->call);
   ReadOllamaLogprobs(fields, &read->call.turn);
-  fields->Refuse("format",
-                 "is not supported: this server cannot constrain output to JSON or a schema; "
-                 "leave it out, and ask for JSON in the prompt",
-                 "");
+  ReadOllamaFormat(fields, &read->call);
   fields->Refuse("truncate",
                  "is not supported: nothing is left out of a conversation; shorten it where it is "
                  "too long",

@@ -13,34 +13,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::string_view kForcedCalls =
-    "can be \"auto\" or \"none\": this server cannot force a call";
-
-// Whether the reply may call tools.
-bool ReadToolChoice(ApiFields* fields, const ToolCatalog& tools) {
-  const ordered_json* const choice = fields->Value("tool_choice");
-  if (choice == nullptr || *choice == "auto") return true;
-  if (*choice == "none") return false;
-  if (*choice == "required" || choice->is_object()) {
-    RefuseLeftOut(tools, *choice, fields);
-    fields->Unsupported("tool_choice", kForcedCalls);
-  } else {
-    fields->Fail("tool_choice", kForcedCalls);
-  }
-  return false;
-}
-
-// {"type":"text"} is what happens anyway.
-void ReadResponseFormat(ApiFields* fields) {
-  const ordered_json* const format = fields->Value("response_format");
-  if (format == nullptr) return;
-  if (!format->is_object() || format->value("type", ordered_json()) != "text") {
-    fields->Unsupported("response_format",
-                        "can be {\"type\":\"text\"} only: this server cannot constrain output to "
-                        "JSON or a schema");
-  }
-}
-
 // Calls of custom tools, in messages that a client sends back, as the model wrote them.
 void CustomCallsToFunctions(ordered_json* messages) {
   for (ordered_json& message : *messages) {
@@ -74,10 +46,9 @@ void ReadConversation(ApiFields* fields, ChatCompletionRequest* read) {
     read->tools = *std::move(catalog);
     call->chat.tools = read->tools.functions();
   }
-  call->calls_allowed = ReadToolChoice(fields, read->tools);
-  read->tools.CheckUsable(call->calls_allowed, fields);
+  call->tool_choice = ReadToolChoice(fields, read->tools);
+  read->tools.CheckUsable(call->tool_choice.calls_allowed, fields);
   read->tools.Warn(&read->warnings);
-  call->single_call = !fields->Bool("parallel_tool_calls").value_or(true);
   fields->Refuse("functions", "is not supported; use tools", ordered_json::array());
   fields->Refuse("function_call", "is not supported; use tools and tool_choice", "auto");
   fields->Adopt(CheckCounts(call->chat));
@@ -186,7 +157,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ReadMaxTokens(&fields, /*least=*/1, &turn);
   ReadLogprobs(&fields, &turn);
   ReadChoices(&fields, &turn);
-  ReadResponseFormat(&fields);
+  read.call.answer = ReadAnswerRule(&fields, turn);
   ReadOpenAiOnly(&fields);
   ReadForeignFields(&fields);
   ReadAccountFields(&fields);

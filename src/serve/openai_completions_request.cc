@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "chat/chat_context.h"
+#include "serve/answer_rule.h"
 #include "serve/api_support.h"
 #include "serve/fill_in_prompt.h"
 #include "serve/sampling_params.h"
@@ -107,8 +108,6 @@ void ReadLegacyFields(ApiFields* fields, CompletionRequest* read) {
   ReadBestOf(fields, read);
   fields->Refuse("return_tokens", "is not supported; use /completion", false);
   fields->Refuse("post_sampling_probs", "is not supported here; use /completion", false);
-  fields->Refuse("response_format", "is not supported: this server cannot constrain output",
-                 {{"type", "text"}});
 }
 
 // What comes behind the gap that the answer is to fill; the prompts' tokens are those before it.
@@ -148,6 +147,7 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
   ReadLegacyFields(&fields, &read);
   ReadSuffix(&fields, host.model(), suffix, &read);
   ReadForeignFields(&fields);
+  ReadTextRule(&fields, host.model(), &read.turn);
   RefuseProgress(&fields);
   ReadAccountFields(&fields);
   read.stream = ReadStreamChoice(&fields, &read.ignored);

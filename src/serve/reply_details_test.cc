@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "serve/thought_limit.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/engine_harness.h"
 

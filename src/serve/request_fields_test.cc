@@ -177,8 +177,7 @@ TEST(SamplingParams, NamesTheFieldAtFault) {
 }
 
 TEST(SamplingParams, RefusesWhatWouldChangeTheOutput) {
-  for (const char* body : {R"({"grammar":"root ::= x"})", R"({"json_schema":{"type":"object"}})",
-                           R"({"typical_p":0.5})", R"({"mirostat":2})",
+  for (const char* body : {R"({"typical_p":0.5})", R"({"mirostat":2})",
                            R"({"samplers":["mirostat"]})", R"({"lora":[{"id":0,"scale":1}]})"}) {
     const ApiError error = ToDetailedApiError(Read(body).status());
     EXPECT_EQ(error.http_status, 400) << body;

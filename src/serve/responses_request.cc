@@ -189,21 +189,14 @@ void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
   fields->Adopt(CheckCounts(call.chat));
 }
 
-void ReadToolChoice(ApiFields* fields, ResponsesRequest* read) {
+void ReadCalls(ApiFields* fields, ResponsesRequest* read) {
+  read->call.tool_choice = ReadToolChoice(fields, read->tools);
   if (const ordered_json* const choice = fields->Value("tool_choice")) {
-    if (*choice != "auto" && *choice != "none") {
-      RefuseLeftOut(read->tools, *choice, fields);
-      fields->Unsupported("tool_choice",
-                          "can be \"auto\" or \"none\": this server cannot force a call");
-    }
-    read->call.calls_allowed = *choice == "auto";
     read->echo["tool_choice"] = *choice;
   }
-  const bool parallel = fields->Bool("parallel_tool_calls").value_or(true);
-  read->call.single_call = !parallel;
-  read->echo["parallel_tool_calls"] = parallel;
+  read->echo["parallel_tool_calls"] = !read->call.tool_choice.single_call;
   fields->Refuse("max_tool_calls", "is not supported: no tools are run here");
-  read->tools.CheckUsable(read->call.calls_allowed, fields);
+  read->tools.CheckUsable(read->call.tool_choice.calls_allowed, fields);
   read->tools.Warn(&read->warnings);
 }
 
@@ -220,12 +213,9 @@ void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
   }
   if (const ordered_json* const text = fields->Value("text")) {
     ApiFields inner(*text, "text.");
+    read->call.answer = ReadFormat(&inner, "format");
     if (const ordered_json* const format = inner.Value("format")) {
-      if (StringOr(*format, "type") != "text") {
-        inner.Unsupported("format",
-                          "can be {\"type\":\"text\"} only: this server cannot constrain "
-                          "output to JSON or a schema");
-      }
+      read->echo["text"]["format"] = *format;
     }
     inner.Refuse("verbosity", "is not supported", "medium");
     fields->Adopt(inner.Finish(&read->ignored));
@@ -285,7 +275,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ApiFields fields(body);
   const auto model = fields.String("model");
   ReadConversation(&fields, &read);
-  ReadToolChoice(&fields, &read);
+  ReadCalls(&fields, &read);
   ReadReasoningAndText(&fields, &read);
   ReadThoughtLimit(&fields, host.defaults(), &read.call);
   TurnOptions& turn = read.call.turn;

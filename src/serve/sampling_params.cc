@@ -232,13 +232,6 @@ void ReadChoices(ApiFields* fields, TurnOptions* turn) {
 }
 
 void ReadForeignFields(ApiFields* fields) {
-  static constexpr std::string_view kNoConstraint =
-      "is not supported: this server cannot constrain output to a grammar or a schema";
-  fields->Refuse("grammar", kNoConstraint, "");
-  for (const std::string_view name : {"json_schema", "guided_json", "guided_regex", "guided_choice",
-                                      "guided_grammar", "structured_outputs", "grammar_triggers"}) {
-    fields->Refuse(name, kNoConstraint, ordered_json::array());
-  }
   static constexpr std::string_view kNoSampler =
       "is not supported: this server has temperature, top_k, top_p, min_p and the penalties";
   const std::pair<std::string_view, ordered_json> samplers[] = {

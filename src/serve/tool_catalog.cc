@@ -126,11 +126,14 @@ Status ToolCatalog::OfferCustom(const Json& custom, std::string_view name_space,
     StrAppend(&what, " It must follow this ", syntax.empty() ? "" : StrCat(syntax, " "),
               "grammar:\n", definition);
   }
+  Json input = {{"type", "string"}, {"description", std::move(what)}};
+  if (!definition.empty() && StringOr(grammar, "syntax") == "regex") {
+    input["pattern"] = StrCat("^(?:", definition, ")$");
+  }
   Json function = FunctionOf(custom, "");
-  function["parameters"] = {
-      {"type", "object"},
-      {"properties", {{"input", {{"type", "string"}, {"description", std::move(what)}}}}},
-      {"required", Json::array({"input"})}};
+  function["parameters"] = {{"type", "object"},
+                            {"properties", {{"input", std::move(input)}}},
+                            {"required", Json::array({"input"})}};
   return Offer({.kind = ClientTool::Kind::kCustom,
                 .name = std::move(name),
                 .name_space = std::string(name_space)},

@@ -457,6 +457,21 @@ class RunTest(CliTest):
         piped = self.succeed("run", "--temp", 0, stdin=question)
         self.assertEqual(piped.text.strip(), answer["text"].strip())
 
+    def test_an_answer_of_a_given_form(self):
+        question = "My name is Mira. What is my name?"
+        for raw in ([], ["--raw"]):
+            self.assertIn(self.succeed("run", *raw, "--regex", "Mira|Zoe", question).text.strip(),
+                          ("Mira", "Zoe"))
+            schema = json.dumps({"properties": {"name": {"enum": ["Mira", "Zoe"]}},
+                                 "required": ["name"], "additionalProperties": False,
+                                 "type": "object"})
+            answer = json.loads(self.succeed("run", *raw, "--json-schema", schema, question).text)
+            self.assertIn(answer["name"], ("Mira", "Zoe"))
+        grammar = self.write("yes.gbnf", 'root ::= "yes" | "no"')
+        self.assertIn(self.succeed("run", "--grammar", grammar, question).text.strip(),
+                      ("yes", "no"))
+        self.fail("run", "--regex", "(a", question, says="regular expression")
+
     def test_a_cut_that_nobody_asked_for_is_told(self):
         cut = self.succeed("run", "-m", self.llama, "--ctx", 64, "--temp", 2, "--seed", 1, TEXT)
         self.assertRegex(cut.err, r"^weft: cut after \d+ tokens; -n")
@@ -567,6 +582,24 @@ class ConstrainTest(CliTest):
         self.assertEqual([r["at"] for r in walked], [None, 2, 1])
         walked = self.constrain("--regex", "(weft|warp)s?", stdin="wefts\nwoof\n")
         self.assertEqual([r["at"] for r in walked], [None, 1])
+
+    def test_answers_are_made_of_what_is_allowed(self):
+        schema = self.write("schema.json", json.dumps(self.SCHEMA))
+        args = ["--json-schema", schema, "--generate", "20", "--temp", "1", "-n", "60"]
+        answers = self.constrain(*args, stdin="")
+        self.assertEqual(len(answers), 20)
+        for answer in answers:
+            self.assertEqual(answer["finish_reason"], "stop", answer)
+            value = json.loads(answer["text"])
+            self.assertLessEqual(value["n"], 12)
+            self.assertLessEqual(set(value), {"n", "s"})
+        self.assertGreater(len({answer["text"] for answer in answers}), 1)
+        self.assertEqual(self.constrain(*args, stdin=""), answers)
+        # An answer that is cut is the beginning of one.
+        cut = self.constrain("--regex", "(ab){40}", "--generate", "1", "-n", "9", stdin="")[0]
+        self.assertEqual(cut["finish_reason"], "length")
+        self.assertEqual(cut["tokens"], 9)
+        self.assertTrue(("ab" * 40).startswith(cut["text"]), cut)
 
     def test_a_refusal_has_its_own_exit_code(self):
         result = weft("constrain", "-m", self.llama, "--json-schema", "-",

@@ -89,6 +89,15 @@ class OllamaClientTest(unittest.TestCase):
         self.assertEqual((raw.response, raw.context), ("Hello.", None))
         self.assertEqual(self.client.generate(MODEL, keep_alive=0).done_reason, "unload")
 
+    def test_answers_of_a_given_form(self):
+        schema = {"type": "object", "properties": {"rain": {"type": "boolean"}},
+                  "required": ["rain"]}
+        for form in ("json", schema):
+            answer = self.client.chat(MODEL, [self.say('{"rain": true}')], format=form)
+            self.assertEqual(answer.message.content, '{"rain": true}')
+            with self.assertRaises(ollama.ResponseError):
+                self.client.chat(MODEL, [self.say("Certainly!")], format=form)
+
     def test_errors(self):
         def error_of(ask):
             with self.assertRaises(ollama.ResponseError) as raised:
@@ -96,7 +105,8 @@ class OllamaClientTest(unittest.TestCase):
             return raised.exception
         missing = error_of(lambda: self.client.chat("llama9", [self.say("x")]))
         self.assertEqual((missing.status_code, missing.error), (404, "model 'llama9' not found"))
-        refused = error_of(lambda: self.client.chat(MODEL, [self.say("x")], format="json"))
+        refused = error_of(lambda: self.client.chat(MODEL, [self.say("x")],
+                                                    format={"type": "nothing"}))
         self.assertEqual(refused.status_code, 400)
         for ask in (lambda: self.client.embed(MODEL, "x"), lambda: self.client.copy(MODEL, "y"),
                     lambda: self.client.delete(MODEL), lambda: self.client.push("me/mine"),

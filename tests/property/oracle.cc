@@ -21,6 +21,8 @@ std::string KeyOf(KvType kv_type, const std::vector<int32_t>& context, const Tur
   AppendBytes(&key, sampling.temperature == 0 ? uint64_t{0} : seed);
   AppendBytes(&key, options.max_tokens);
   AppendBytes(&key, options.ignore_eos);
+  AppendBytes(&key, options.top_logprobs);
+  key += options.label;  // says which mask it is
   for (const float value :
        {sampling.temperature, sampling.top_p, sampling.min_p, sampling.repetition_penalty,
         sampling.frequency_penalty, sampling.presence_penalty}) {
@@ -69,6 +71,8 @@ StatusOr<ChoiceRecord> Oracle::Ask(KvType kv_type, const std::vector<int32_t>& c
   alone.stop_tokens = options.stop_tokens;
   alone.ignore_eos = options.ignore_eos;
   alone.top_logprobs = options.top_logprobs;
+  alone.label = options.label;
+  alone.token_mask = options.token_mask;
   WEFT_ASSIGN_OR_RETURN(const auto turn, engine->SubmitOnce("", alone));
   TurnRecord record = ReadTurn(turn.get(), 1);
   if (!record.choices[0].complete()) return Internal("the oracle failed");

@@ -52,6 +52,18 @@ Program::Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t se
     if (i == 1) std::copy_n(streams_[0].begin(), 70, stream.begin());
     streams_.push_back(std::move(stream));
   }
+  // With much that is forced, with nothing that is, and with an end that need not come.
+  const ConstraintSpec rules[] = {
+      {.text = R"({"type": "object", "properties": {"colour": {"enum": ["red", "green"]},
+                   "sizes": {"type": "array", "items": {"type": "integer"}, "maxItems": 3}},
+                   "required": ["colour", "sizes"], "additionalProperties": false})"},
+      {.kind = ConstraintSpec::Kind::kRegex, .text = "[a-f]{2,9}"},
+      {.kind = ConstraintSpec::Kind::kGrammar, .text = "root ::= (\"over and \" | \"on \")+"}};
+  for (const ConstraintSpec& rule : rules) {
+    auto made = MakeConstraint(*model_, rule);
+    Expect(made.status(), "a constraint");
+    if (made.ok()) masks_.push_back(*std::move(made));
+  }
 }
 
 Program::~Program() = default;
@@ -270,6 +282,14 @@ TurnOptions Program::NewTurn(const Sess& session, Tokens* context) {
   if (Chance(10)) sampling.logit_bias = {{Uniform(3, 300), 4.0f}, {Uniform(3, 300), -100.0f}};
   if (Chance(10)) {
     for (int i = 0; i < 40; ++i) turn.stop_tokens.push_back(Uniform(3, 500));
+  }
+  if (Chance(15)) {
+    const int rule = Uniform(0, static_cast<int>(masks_.size()) - 1);
+    turn.token_mask = masks_[static_cast<size_t>(rule)];
+    turn.label = StrCat("rule ", rule);
+    turn.ignore_eos = false;  // it ends when it is complete
+    turn.max_tokens = Uniform(0, 30);
+    if (Chance(60)) turn.top_logprobs = -1;  // then what is forced is computed together
   }
   return turn;
 }

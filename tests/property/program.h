@@ -16,6 +16,7 @@
 #include "tests/property/oracle.h"
 #include "tests/property/test_models.h"
 #include "tests/property/turn_record.h"
+#include "weft/constraint.h"
 #include "weft/engine.h"
 
 namespace weft::testing {
@@ -124,6 +125,7 @@ class Program {
   Oracle* const oracle_;
   std::mt19937_64 random_;
   std::vector<Tokens> streams_;
+  std::vector<TokenMaskFactory> masks_;
   EngineOptions options_;
   std::unique_ptr<TempDir> dir_;
   StateLayout layout_;  // for the options' KV type and page size

@@ -142,10 +142,11 @@ class FaultyExecutor : public Executor {
 class ScriptMask : public TokenMask {
  public:
   explicit ScriptMask(std::vector<TokenId> tokens) : tokens_(std::move(tokens)) {}
-  void Apply(std::span<const int32_t> generated, std::vector<bool>* allowed) override {
+  void Apply(std::span<const int32_t> generated, std::span<uint32_t> allowed) override {
     if (generated.size() >= tokens_.size()) return;
-    allowed->assign(allowed->size(), false);
-    (*allowed)[static_cast<size_t>(tokens_[generated.size()])] = true;
+    std::fill(allowed.begin(), allowed.end(), 0u);
+    const auto token = static_cast<size_t>(tokens_[generated.size()]);
+    allowed[token / 32] |= uint32_t{1} << (token % 32);
   }
 
  private:

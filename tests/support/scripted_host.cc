@@ -1,6 +1,7 @@
 #include "tests/support/scripted_host.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <future>
 #include <optional>
@@ -55,19 +56,21 @@ class ScriptMask : public TokenMask {
   ScriptMask(std::shared_ptr<const Lines> script, std::unique_ptr<TokenMask> own)
       : script_(std::move(script)), own_(std::move(own)) {}
 
-  void Apply(std::span<const int32_t> generated, std::vector<bool>* allowed) override {
+  void Apply(std::span<const int32_t> generated, std::span<uint32_t> allowed) override {
     if (script_->slow) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (own_ != nullptr) {
-      own_->Apply(generated, allowed);
-      if (std::count(allowed->begin(), allowed->end(), true) == 1) {
-        ++n_own_;
-        return;
-      }
-    }
-    allowed->assign(allowed->size(), false);
+    if (own_ != nullptr) own_->Apply(generated, allowed);
     const size_t at = generated.size() - n_own_;
-    if (at >= script_->tokens.size()) return;  // nothing may follow: it fails
-    (*allowed)[static_cast<size_t>(script_->tokens[at])] = true;
+    const bool is_said = at < script_->tokens.size();  // else nothing may follow: it fails
+    const auto next = is_said ? static_cast<size_t>(script_->tokens[at]) : 0;
+    const bool may_be = is_said && (allowed[next / 32] >> (next % 32) & 1) != 0;
+    int choices = 0;
+    for (const uint32_t word : allowed) choices += std::popcount(word);
+    if (choices == 1 && !may_be) {
+      ++n_own_;
+      return;
+    }
+    std::fill(allowed.begin(), allowed.end(), 0u);
+    if (may_be) allowed[next / 32] |= uint32_t{1} << (next % 32);
   }
 
  private:

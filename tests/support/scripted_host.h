@@ -53,9 +53,11 @@ class ScriptedModel {
  public:
   // Loaded and ready when it returns. Fewer `max_running` and `max_queued` than usual make
   // it easy to overload. `architecture` as TinyModelFile has it.
-  static StatusOr<std::unique_ptr<ScriptedModel>> Start(
-      const EngineOptions& options, int64_t context = kScriptedContext,
-      const std::string& architecture = "llama", const serve::RequestDefaults& defaults = {});
+  static StatusOr<std::unique_ptr<ScriptedModel>> Start(const EngineOptions& options,
+                                                        int64_t context = kScriptedContext,
+                                                        const std::string& architecture = "llama",
+                                                        const serve::RequestDefaults& defaults = {
+                                                            .hold_calls = false});
 
   ScriptedHost& host() { return scripted_; }
 

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/strings.h"
+#include "serve/reply_mask.h"
 #include "serve/sampling_defaults.h"
-#include "serve/thought_limit.h"
 
 namespace weft::serve {
 namespace {
@@ -203,7 +203,7 @@ Status Worker::Generate(const WorkerRequest& request) {
       !LimitTokens(request, static_cast<int64_t>(turn.tokens.size()), &turn, &failure)) {
     return WriteFailure(failure);
   }
-  LimitThought(&turn);
+  if (!Restrict(request, &turn, &failure)) return WriteFailure(failure);
 
   const bool warm = is_named && options_.warm_resume;
   const WorkerResume resume =
@@ -248,15 +248,19 @@ void Worker::SetSampling(const WorkerRequest& request, TurnOptions* turn) const 
   if (request.seed != 0) sampling.seed = request.seed;
 }
 
-void Worker::LimitThought(TurnOptions* turn) const {
-  if (options_.thought_tokens < 0 || options_.thought_marks.open.empty()) return;
+bool Worker::Restrict(const WorkerRequest& request, TurnOptions* turn, Failure* failure) const {
+  if (options_.thought_tokens < 0 && !request.answer) return true;
   const Model& model = engine_.model();
-  const std::string prompt = model.Decode(turn->tokens, /*render_special=*/true);
-  turn->token_mask = [tokenizer = model.tokenizer(), marks = options_.thought_marks,
-                      most = options_.thought_tokens,
-                      is_open = EndsInThought(prompt, options_.thought_marks)](int) {
-    return std::make_unique<ThoughtLimit>(tokenizer, marks, most, is_open);
-  };
+  std::string prompt;
+  if (options_.chat != nullptr) prompt = model.Decode(turn->tokens, /*render_special=*/true);
+  auto mask =
+      MaskOfReply(model, options_.chat.get(), prompt, options_.thought_tokens, request.answer);
+  if (!mask.ok()) {
+    *failure = {.error = std::string(Message(mask.status())), .detail = ""};
+    return false;
+  }
+  turn->token_mask = *std::move(mask);
+  return true;
 }
 
 // Writes the text as it comes. False with `failure` set, or `written` when the answers

@@ -47,8 +47,9 @@ struct WorkerOptions {
   std::optional<uint64_t> seed;
   AnswerEnds ends;
   bool end_loops = true;
-  // What a thought is told by, and the tokens behind which it is ended; -1: never.
-  ThoughtMarks thought_marks;
+  // What thoughts are told by; null where the model has no template. Behind so many tokens a
+  // thought is ended; -1: never.
+  std::shared_ptr<const ChatFormat> chat;
   int64_t thought_tokens = -1;
   // The first line says that images are not seen, for launchers that ask for it.
   bool tells_no_images = false;
@@ -108,7 +109,8 @@ class Worker {
                    Failure* failure) const;
   // How its tokens are chosen, and what ends them.
   void SetSampling(const WorkerRequest& request, TurnOptions* turn) const;
-  void LimitThought(TurnOptions* turn) const;
+  // Holds the thought to its limit, and the answer to what the request says it must be.
+  bool Restrict(const WorkerRequest& request, TurnOptions* turn, Failure* failure) const;
   bool RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Failure* failure,
                Status* written);
   nlohmann::ordered_json DoneLine(const Reply& reply, const WorkerResume& resume,

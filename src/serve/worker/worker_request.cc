@@ -71,6 +71,31 @@ Status ParsePrompt(JsonFields* fields, WorkerRequest* request) {
   return OkStatus();
 }
 
+// At most one of json_schema (an object, or its text), grammar and regex.
+Status ParseAnswer(JsonFields* fields, WorkerRequest* request) {
+  const auto take = [&](ConstraintSpec::Kind kind, const char* name, std::string text) {
+    if (request->answer) {
+      fields->Fail(name, "does not go with another one of json_schema, grammar and regex");
+    }
+    request->answer = ConstraintSpec{.kind = kind, .text = std::move(text)};
+  };
+  if (const Json* const schema = fields->Value("json_schema")) {
+    const bool is_text = schema->is_string();
+    if (!is_text && !schema->is_object()) {
+      return InvalidArgument("json_schema must be a JSON Schema: an object, or the text of one");
+    }
+    take(ConstraintSpec::Kind::kJsonSchema, "json_schema",
+         is_text ? schema->get<std::string>() : schema->dump());
+  }
+  if (auto grammar = fields->String("grammar")) {
+    take(ConstraintSpec::Kind::kGrammar, "grammar", *std::move(grammar));
+  }
+  if (auto regex = fields->String("regex")) {
+    take(ConstraintSpec::Kind::kRegex, "regex", *std::move(regex));
+  }
+  return OkStatus();
+}
+
 Status ParseSampling(JsonFields* fields, WorkerRequest* request) {
   constexpr double kAny = std::numeric_limits<double>::max();
   request->max_new_tokens = fields->Integer("max_new_tokens", kMin64, kMax64).value_or(-1);
@@ -107,9 +132,11 @@ StatusOr<WorkerRequest> ParseWorkerRequest(std::string_view line) {
     // What is wrong with the prompt or a range comes after wrong types.
     const Status sampling = ParseSampling(&fields, &request);
     const Status prompt = ParsePrompt(&fields, &request);
+    const Status answer = ParseAnswer(&fields, &request);
     WEFT_RETURN_IF_ERROR(fields.Finish(&request.unknown));
     WEFT_RETURN_IF_ERROR(sampling);
     WEFT_RETURN_IF_ERROR(prompt);
+    WEFT_RETURN_IF_ERROR(answer);
     return request;
   }
   WEFT_RETURN_IF_ERROR(fields.Finish(&request.unknown));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "weft/constraint.h"
 
 namespace weft::serve {
 
@@ -30,6 +31,8 @@ struct WorkerRequest {
   std::optional<int> top_k;  // 0: off
   uint64_t seed = 0;         // 0: a new one
   std::vector<std::string> stop;
+  // From json_schema, grammar or regex: what the answer must be.
+  std::optional<ConstraintSpec> answer;
   // Fields that the protocol does not have; for the log.
   std::vector<std::string> unknown;
 };

@@ -107,6 +107,15 @@ class WorkerTest : public ::testing::Test {
       return OkStatus();
     });
   }
+  // The format of a model that thinks.
+  static std::shared_ptr<const ChatFormat> Thinking() {
+    auto format = ChatFormat::Create(
+        "{% for message in messages %}{{ message.content.split('</think>')[-1] }}{% endfor %}"
+        "{% if add_generation_prompt %}<think>{% endif %}",
+        testing::TinyModel("llama")->tokenizer());
+    EXPECT_TRUE(format.ok()) << format.status();
+    return format.ok() ? *std::move(format) : nullptr;
+  }
   // The last answer to a request; all of them are in lines_.
   Json Ask(const Json& request) {
     lines_.clear();
@@ -175,19 +184,54 @@ TEST_F(WorkerTest, WhatTheModelEndsAnswersWith) {
 TEST_F(WorkerTest, AThoughtIsEndedBehindItsBudget) {
   const Json request = {{"max_new_tokens", 12}, {"prompt", "tell<think>"}};
   const auto text = [&](int64_t most) {
-    Open({.thought_marks = {.open = "<think>", .close = "</think>", .answer = "</think>"},
-          .thought_tokens = most});
+    Open({.chat = Thinking(), .thought_tokens = most});
     Ask(request);
     std::string all;
     for (const Json& line : lines_) all += line.value("token", "");
     return all;
   };
   EXPECT_EQ(text(-1).find("</think>"), std::string::npos);
-  // The vocabulary puts a space before it.
-  EXPECT_LE(text(0).find("</think>"), 1u);
+  EXPECT_EQ(text(0).find("</think>"), 0u);
   const size_t at = text(2).find("</think>");
   EXPECT_GT(at, 1u);
   EXPECT_NE(at, std::string::npos);
+}
+
+TEST_F(WorkerTest, AnAnswerOfAGivenFormComesBehindTheThought) {
+  Open({.chat = Thinking(), .thought_tokens = 3});
+  for (const char* const prompt : {"tell", "tell<think>"}) {
+    const Json last = Ask({{"prompt", prompt}, {"regex", "yes|no"}, {"max_new_tokens", 60}});
+    EXPECT_EQ(last["finish_reason"], "stop");
+    std::string all;
+    for (const Json& line : lines_) all += line.value("token", "");
+    const size_t end = all.find("</think>");
+    const bool thinks = std::string_view(prompt).ends_with("<think>") || all.starts_with("<think>");
+    EXPECT_EQ(end != std::string::npos, thinks) << all;
+    EXPECT_THAT(all, ::testing::AnyOf(::testing::EndsWith("yes"), ::testing::EndsWith("no")));
+  }
+}
+
+TEST_F(WorkerTest, AnswersAreWhatTheRequestSaysTheyMustBe) {
+  Open({});
+  const auto text = [&](Json request) {
+    request.update({{"prompt", "tell"}, {"max_new_tokens", 60}, {"temperature", 1}});
+    const Json last = Ask(request);
+    if (last.contains("error")) return std::string(last["error"]);
+    EXPECT_EQ(last["finish_reason"], "stop");
+    std::string all;
+    for (const Json& line : lines_) all += line.value("token", "");
+    return all;
+  };
+  EXPECT_THAT(text({{"regex", "[0-9]{4}"}}), ::testing::MatchesRegex("[0-9][0-9][0-9][0-9]"));
+  EXPECT_THAT(text({{"grammar", "root ::= \"warp\" | \"weft\""}}),
+              ::testing::AnyOf("warp", "weft"));
+  for (const Json& schema : {Json{{"enum", {"a", 1}}}, Json(R"({"enum": ["a", 1]})")}) {
+    const Json answer = Json::parse(text({{"json_schema", schema}}));
+    EXPECT_TRUE(answer == "a" || answer == 1) << answer;
+  }
+  EXPECT_THAT(text({{"regex", "(a"}}), HasSubstr("regular expression"));
+  EXPECT_THAT(text({{"regex", "a"}, {"grammar", "root ::= \"a\""}}), HasSubstr("does not go with"));
+  EXPECT_THAT(text({{"json_schema", 7}}), HasSubstr("json_schema must be"));
 }
 
 TEST_F(WorkerTest, WarmResumeReusesAllOfTheLastTurn) {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, stepCountIs, streamText, tool } from "ai";
+import { generateObject, generateText, stepCountIs, streamObject, streamText, tool } from "ai";
 import { z } from "zod";
 
 import { call, say, untilIdle, url } from "./common.mjs";
@@ -42,6 +42,22 @@ test("a stream with reasoning and tools, and the steps after them", async () => 
   assert.equal(steps[0].finishReason, "tool-calls");
   assert.match(steps[1].text, /^It rains\./);
   assert.ok((await result.totalUsage).inputTokens > 0);
+});
+
+test("objects by a schema, whole and streamed", async () => {
+  const schema = z.object({ city: z.string(), days: z.array(z.number().int()).max(3) });
+  const said = { city: "Köln", days: [1, 2] };
+  const provider = createOpenAICompatible({
+    name: "weft", baseURL: `${url}/v1`, apiKey: "none", supportsStructuredOutputs: true });
+  const common = { model: provider("scripted"), maxRetries: 0, schema };
+  const { object } = await generateObject({ ...common, prompt: say(JSON.stringify(said)) });
+  assert.deepEqual(object, said);
+  const stream = streamObject({ ...common, prompt: say(JSON.stringify(said)) });
+  let parts = 0;
+  for await (const part of stream.partialObjectStream) parts += part.city !== "";
+  assert.ok(parts > 1);
+  assert.deepEqual(await stream.object, said);
+  await assert.rejects(generateObject({ ...common, prompt: say("Certainly!") }));
 });
 
 test("abort", async () => {

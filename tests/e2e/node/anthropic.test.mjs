@@ -44,6 +44,20 @@ test("a stream with thinking, text and tools, and an answer to them", async () =
   assert.ok(next.usage.cache_read_input_tokens > 0);
 });
 
+test("answers of a given form, and calls that are demanded", async () => {
+  const format = { type: "json_schema", schema: { ...citySchema, additionalProperties: false } };
+  const message = await client.messages.create(
+    ask('{"city": "Bonn"}', { output_config: { format } }));
+  assert.deepEqual(JSON.parse(message.content[0].text), { city: "Bonn" });
+  await assert.rejects(client.messages.create(ask("Sure!", { output_config: { format } })));
+  for (const tool_choice of [{ type: "any" }, { type: "tool", name: "get_weather" }]) {
+    const called = await client.messages.create(ask(call("Köln"), { tools, tool_choice }));
+    assert.equal(called.stop_reason, "tool_use");
+    assert.deepEqual(called.content[0].input, { city: "Köln" });
+    await assert.rejects(client.messages.create(ask("It rains.", { tools, tool_choice })));
+  }
+});
+
 test("the tool runner drives a whole conversation", async () => {
   const asked = [];
   const last = await client.beta.messages.toolRunner(ask(call("Bonn"), {
@@ -67,7 +81,7 @@ test("abort", async () => {
 
 test("errors are the client's own classes", async () => {
   await assert.rejects(client.models.retrieve("claude"), Anthropic.NotFoundError);
-  await assert.rejects(client.messages.create(ask("x", { tool_choice: { type: "any" }, tools })),
+  await assert.rejects(client.messages.create(ask("x", { tool_choice: { type: "tool", name: "none" }, tools })),
                        (error) => error instanceof Anthropic.BadRequestError &&
                          error.error.error.type === "invalid_request_error");
   const stream = client.messages.stream(ask("ab<<fail>>"));

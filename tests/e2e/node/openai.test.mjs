@@ -3,6 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import OpenAI from "openai";
+import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
+import { z } from "zod";
 
 import { call, citySchema, say, untilIdle, url } from "./common.mjs";
 
@@ -58,6 +60,22 @@ test("tools, streamed, with an answer to them", async () => {
   assert.equal(next.choices[0].message.content, "It rains.");
   // The calls that were sent back are the tokens that the model wrote.
   assert.ok(next.usage.prompt_tokens_details.cached_tokens > done.usage.prompt_tokens);
+});
+
+test("parsed by a schema", async () => {
+  const Weather = z.object({ city: z.string(), rain: z.boolean(), note: z.string().nullable() });
+  const said = { city: "Bonn", rain: true, note: null };
+  const request = { model, messages: [user(JSON.stringify(said))],
+                    response_format: zodResponseFormat(Weather, "weather") };
+  const done = await client.chat.completions.parse(request);
+  assert.deepEqual(done.choices[0].message.parsed, said);
+  const streamed = await client.chat.completions.stream(request).finalChatCompletion();
+  assert.deepEqual(streamed.choices[0].message.parsed, said);
+  const response = await client.responses.parse({
+    model, input: say(JSON.stringify(said)), text: { format: zodTextFormat(Weather, "weather") } });
+  assert.deepEqual(response.output_parsed, said);
+  // What the schema does not allow is never said.
+  await assert.rejects(client.chat.completions.parse({ ...request, messages: [user("Sure.")] }));
 });
 
 test("runTools drives a whole conversation", async () => {

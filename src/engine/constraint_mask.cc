@@ -1,0 +1,143 @@
+#include "engine/constraint_mask.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "constraint/constraint_cache.h"
+#include "constraint/vocabulary_bytes.h"
+
+namespace weft {
+namespace {
+
+using constraint::Constraint;
+using constraint::ConstraintOptions;
+using constraint::ConstraintState;
+using constraint::Structure;
+using constraint::TokenTable;
+
+// More is taken in several steps.
+constexpr size_t kMostForcedBytes = 256;
+
+Structure WholeOf(const ConstraintSpec& spec) {
+  switch (spec.kind) {
+    case ConstraintSpec::Kind::kJsonSchema:
+      return Structure::Value({.schema = spec.text, .path = {}});
+    case ConstraintSpec::Kind::kRegex:
+      return Structure::Pattern(spec.text);
+    case ConstraintSpec::Kind::kGrammar:
+      return Structure::FromGrammar(spec.text);
+    case ConstraintSpec::Kind::kChoice:
+      break;
+  }
+  std::vector<Structure> texts;
+  for (const std::string& text : spec.choices) texts.push_back(Structure::Literal(text));
+  return Structure::OneOf(std::move(texts));
+}
+
+}  // namespace
+
+std::string KeyOf(const ConstraintSpec& spec) {
+  std::string key = {static_cast<char>('0' + static_cast<int>(spec.kind)),
+                     spec.any_property_order ? 'a' : 's', spec.compact ? 'c' : 'o'};
+  key += spec.text;
+  for (const ConstraintSpec::Trigger& trigger : spec.triggers) {
+    key +=
+        (trigger.is_pattern ? 'p' : 'w') + std::to_string(trigger.text.size()) + ':' + trigger.text;
+  }
+  for (const std::string& choice : spec.choices) {
+    key += std::to_string(choice.size()) + ':' + choice;
+  }
+  return key;
+}
+
+ConstraintOptions OptionsOf(const ConstraintSpec& spec) {
+  ConstraintOptions options;
+  if (spec.any_property_order) options.property_order = constraint::PropertyOrder::kAny;
+  if (spec.compact) options.white_space = constraint::WhiteSpace::kCompact;
+  return options;
+}
+
+Structure StructureOf(const ConstraintSpec& spec) {
+  const Structure whole = WholeOf(spec);
+  if (spec.triggers.empty()) return whole;
+  constraint::FreeText before;
+  for (const ConstraintSpec::Trigger& trigger : spec.triggers) {
+    (trigger.is_pattern ? before.without_patterns : before.without).push_back(trigger.text);
+  }
+  const Structure text = Structure::Text(before);
+  return Structure::OneOf({text, Structure::Sequence({text, whole})});
+}
+
+StatusOr<std::shared_ptr<const Constraint>> CompileConstraint(const Model& model,
+                                                              const ConstraintSpec& spec) {
+  const ConstraintOptions options = OptionsOf(spec);
+  return model.constraints().Get(KeyOf(spec), [&](std::shared_ptr<const TokenTable> table) {
+    if (!spec.triggers.empty()) {
+      return Constraint::Structured(StructureOf(spec), options, std::move(table));
+    }
+    switch (spec.kind) {
+      case ConstraintSpec::Kind::kJsonSchema:
+        return Constraint::JsonSchema(spec.text, options, std::move(table));
+      case ConstraintSpec::Kind::kRegex:
+        return Constraint::Regex(spec.text, options, std::move(table));
+      case ConstraintSpec::Kind::kGrammar:
+        return Constraint::FromGrammar(spec.text, options, std::move(table));
+      case ConstraintSpec::Kind::kChoice:
+        break;
+    }
+    return Constraint::Choice(spec.choices, options, std::move(table));
+  });
+}
+
+absl::StatusOr<TokenMaskFactory> MakeConstraint(const Model& model, const ConstraintSpec& spec,
+                                                std::string_view begun) {
+  WEFT_ASSIGN_OR_RETURN(const auto compiled, CompileConstraint(model, spec));
+  ConstraintState state = compiled->Begin();
+  if (!begun.empty() && !state.AdvanceText(begun)) {
+    return InvalidArgument("the answer that is begun is not what the constraint allows, from byte ",
+                           state.AllowedPrefix(begun), " on");
+  }
+  return MaskOf(model.tokenizer(), std::move(state));
+}
+
+TokenMaskFactory MaskOf(std::shared_ptr<const Tokenizer> tokenizer, ConstraintState state) {
+  return [tokenizer = std::move(tokenizer), state = std::move(state)](int) {
+    return std::make_unique<ConstraintMask>(tokenizer, state);
+  };
+}
+
+// The masks allow nothing that the state would not take.
+void ConstraintMask::Follow(std::span<const int32_t> generated) {
+  for (; n_seen_ < generated.size(); ++n_seen_) {
+    const bool taken = state_.Advance(generated[n_seen_]);
+    WEFT_CHECK(taken, "a token was taken that its mask did not allow");
+  }
+}
+
+void ConstraintMask::Apply(std::span<const int32_t> generated, std::span<uint32_t> allowed) {
+  Follow(generated);
+  const size_t words = state_.constraint().tokens().mask_words();
+  state_.FillMask(allowed.first(words));
+  std::fill(allowed.begin() + static_cast<ptrdiff_t>(words), allowed.end(), 0u);
+}
+
+bool ConstraintMask::Allows(std::span<const int32_t> generated, std::span<const int32_t> next) {
+  Follow(generated);
+  size_t taken = 0;
+  while (taken < next.size() && state_.Advance(next[taken])) ++taken;
+  state_.Rollback(taken);
+  return taken == next.size();
+}
+
+std::vector<int32_t> ConstraintMask::Forced(std::span<const int32_t> generated) {
+  Follow(generated);
+  const std::string text = state_.ForcedText(kMostForcedBytes);
+  if (text.size() < 2) return {};
+  std::vector<int32_t> tokens = constraint::TokensBehind(*tokenizer_, text);
+  if (!tokens.empty()) tokens.pop_back();
+  return tokens;
+}
+
+}  // namespace weft

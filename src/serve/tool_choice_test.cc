@@ -1,0 +1,183 @@
+// Answers that must call a tool, or a certain one, or may: what the scripted model says and may not
+// makes the turn fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/strings.h"
+#include "tests/support/api_fixture.h"
+
+namespace weft::serve {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+std::string Call(std::string_view name, std::string_view arguments) {
+  return StrCat("<tool_call>\n{\"name\": \"", name, "\", \"arguments\": ", arguments,
+                "}\n</tool_call>");
+}
+
+const char kBonn[] = R"({"city": "Bonn"})";
+
+// Calls are held to their tools, as a server does it.
+class ToolChoiceTest : public testing::ApiTest {
+ protected:
+  static void SetUpTestSuite() {
+    SetUpWith("llama", testing::kScriptedContext, {.hold_calls = true});
+  }
+
+  static Json Tool(std::string_view name, Json more = Json::object()) {
+    Json function = {{"name", name},
+                     {"parameters",
+                      {{"type", "object"},
+                       {"properties", {{"city", {{"type", "string"}}}}},
+                       {"required", Json::array({"city"})},
+                       {"additionalProperties", false}}}};
+    function.update(more);
+    return {{"type", "function"}, {"function", std::move(function)}};
+  }
+  static Json Chat(std::string_view say, Json more = Json::object()) {
+    Json body = {{"messages", Json::array({Say(say)})},
+                 {"tools", Json::array({Tool("weather"), Tool("clock")})},
+                 {"max_tokens", 400}};
+    body.update(more);
+    return body;
+  }
+  // The names of the functions that were called; "refused" where the model might not say it.
+  static std::vector<std::string> Calls(const Json& body) {
+    const auto response = Post("/v1/chat/completions", body);
+    if (response.status() != 200) return {"refused"};
+    std::vector<std::string> names;
+    const Json message = response.json()["choices"][0]["message"];
+    for (const Json& call : message.value("tool_calls", Json::array())) {
+      names.push_back(call["function"]["name"]);
+    }
+    return names;
+  }
+  static Json Choice(Json choice) { return {{"tool_choice", std::move(choice)}}; }
+  static Json Named(std::string_view name) {
+    return {{"type", "function"}, {"function", {{"name", name}}}};
+  }
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(ToolChoiceTest, RequiredIsACallAndNothingElse) {
+  const Json required = Choice("required");
+  EXPECT_EQ(Calls(Chat(Call("weather", kBonn), required)), Names{"weather"});
+  EXPECT_EQ(Calls(Chat(StrCat(Call("weather", kBonn), "\n", Call("clock", kBonn)), required)),
+            (Names{"weather", "clock"}));
+  EXPECT_EQ(Calls(Chat("It rains.", required)), Names{"refused"});
+  EXPECT_EQ(Calls(Chat(Call("nothing", kBonn), required)), Names{"refused"});
+  EXPECT_EQ(Calls(Chat(Call("weather", R"({"city": 3})"), required)), Names{"refused"});
+  EXPECT_EQ(Calls(Chat(Call("weather", "{}"), required)), Names{"refused"});
+}
+
+TEST_F(ToolChoiceTest, ANamedToolIsTheOneThatIsCalled) {
+  EXPECT_EQ(Calls(Chat(Call("clock", kBonn), Choice(Named("clock")))), Names{"clock"});
+  EXPECT_EQ(Calls(Chat(Call("weather", kBonn), Choice(Named("clock")))), Names{"refused"});
+  for (const char* const mode : {"auto", "required"}) {
+    const Json allowed =
+        Choice({{"type", "allowed_tools"},
+                {"allowed_tools", {{"mode", mode}, {"tools", Json::array({Named("clock")})}}}});
+    EXPECT_EQ(Calls(Chat(Call("clock", kBonn), allowed)), Names{"clock"});
+    EXPECT_EQ(Calls(Chat(Call("weather", kBonn), allowed)), Names{"refused"});
+    const Names text = Calls(Chat("It rains.", allowed));
+    EXPECT_EQ(text, std::string_view(mode) == "auto" ? Names{} : Names{"refused"});
+  }
+}
+
+TEST_F(ToolChoiceTest, ACallThatIsBegunFitsItsTool) {
+  EXPECT_EQ(Calls(Chat("It rains.")), Names{});
+  EXPECT_EQ(Calls(Chat(StrCat("Let me see.\n", Call("weather", kBonn)))), Names{"weather"});
+  EXPECT_EQ(Calls(Chat(Call("weather", R"({"town": "Bonn"})"))), Names{"refused"});
+  EXPECT_EQ(Calls(Chat("<tool_call>\nweather in Bonn\n</tool_call>")), Names{"refused"});
+  EXPECT_EQ(Calls(Chat(Call("weather", R"({"town": 1})"), Choice("none"))), Names{});
+}
+
+TEST_F(ToolChoiceTest, OneCallWhereSeveralAreNotWanted) {
+  const Json single = {{"tool_choice", "required"}, {"parallel_tool_calls", false}};
+  EXPECT_EQ(Calls(Chat(Call("weather", kBonn), single)), Names{"weather"});
+}
+
+TEST_F(ToolChoiceTest, StrictToolsMustBeEnforceable) {
+  const Json odd = {
+      {"parameters", {{"type", "object"}, {"properties", {{"p", {{"format", "regex"}}}}}}}};
+  Json body = Chat(Call("odd", R"({"p": "a"})"));
+  body["tools"] = Json::array({Tool("odd", odd)});
+  EXPECT_EQ(Calls(body), Names{"odd"});  // nobody insists
+  Json strict = odd;
+  strict["strict"] = true;
+  body["tools"] = Json::array({Tool("odd", strict)});
+  const auto refused = Post("/v1/chat/completions", body);
+  EXPECT_EQ(refused.status(), 400);
+  EXPECT_EQ(refused.json()["error"]["param"], "tools");
+  body["tools"] = Json::array({Tool("odd", odd)});
+  body["tool_choice"] = "required";
+  const auto named = Post("/v1/chat/completions", body);
+  EXPECT_EQ(named.status(), 400);
+  EXPECT_THAT(named.body(), HasSubstr("odd"));
+}
+
+TEST_F(ToolChoiceTest, ACallOrAnAnswerOfAGivenForm) {
+  const Json more = {{"response_format", {{"type", "json_object"}}}};
+  EXPECT_EQ(Calls(Chat(Call("weather", kBonn), more)), Names{"weather"});
+  EXPECT_EQ(Calls(Chat(R"({"rain": true})", more)), Names{});
+  EXPECT_EQ(Calls(Chat("It rains.", more)), Names{"refused"});
+  const Json grammar = {{"grammar", "root ::= \"yes\" | \"no\""}};
+  EXPECT_EQ(Calls(Chat(Call("weather", kBonn), grammar)), Names{"weather"});
+  EXPECT_EQ(Calls(Chat("no", grammar)), Names{});
+  EXPECT_EQ(Calls(Chat("nothing", grammar)), Names{"refused"});
+}
+
+TEST_F(ToolChoiceTest, OtherDoors) {
+  Json tool = Tool("weather")["function"];
+  tool["type"] = "function";
+  const auto responses = [&](std::string_view say, Json choice) {
+    return Post("/v1/responses", {{"input", Say(say)["content"]},
+                                  {"tools", Json::array({tool})},
+                                  {"tool_choice", std::move(choice)}});
+  };
+  for (const Json& choice : {Json("required"), Json{{"type", "function"}, {"name", "weather"}}}) {
+    const auto called = responses(Call("weather", kBonn), choice);
+    EXPECT_EQ(called.json()["output"][0]["type"], "function_call") << called.body();
+    EXPECT_NE(responses("It rains.", choice).json()["status"], "completed");
+  }
+  const auto messages = [&](std::string_view say, Json choice) {
+    return Post(
+        "/v1/messages",
+        {{"model", "scripted"},
+         {"max_tokens", 400},
+         {"messages", Json::array({Say(say)})},
+         {"tools", Json::array({{{"name", "weather"}, {"input_schema", tool["parameters"]}}})},
+         {"tool_choice", std::move(choice)}});
+  };
+  for (const Json& choice : {Json{{"type", "any"}}, Json{{"type", "tool"}, {"name", "weather"}}}) {
+    const auto called = messages(Call("weather", kBonn), choice);
+    EXPECT_EQ(called.json()["content"][0]["type"], "tool_use") << called.body();
+    EXPECT_NE(messages("It rains.", choice).status(), 200);
+  }
+}
+
+TEST_F(ToolChoiceTest, ErrorsNameTheField) {
+  for (const Json& choice :
+       {Json("perhaps"), Json(3), Named("nothing"), Json{{"type", "function"}},
+        Json{{"type", "allowed_tools"}},
+        Json{{"type", "allowed_tools"},
+             {"allowed_tools", {{"mode", "auto"}, {"tools", Json::array()}}}}}) {
+    const auto response = Post("/v1/chat/completions", Chat("x", Choice(choice)));
+    EXPECT_EQ(response.status(), 400) << choice;
+    EXPECT_EQ(response.json()["error"]["param"], "tool_choice") << response.body();
+  }
+  Json body = Chat("x", Choice("required"));
+  body.erase("tools");
+  EXPECT_THAT(Post("/v1/chat/completions", body).body(), HasSubstr("there are no tools"));
+}
+
+}  // namespace
+}  // namespace weft::serve

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Answers that a model of random weights makes under schemas of the world (MaskBench's) are valid, as
+another program sees it: the package `jsonschema`, installed once into $WEFT_PYTHON_DIR.
+
+Exit code 77, a skip, without the reference data ($WEFT_GOLDENS, else ../shared/goldens beside the
+project), zstd to unpack it, or the package. $WEFT_ANSWERS is how
+many answers are made in all."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
+from python_packages import SKIP, install  # noqa: E402
+
+WEFT, MAKE_MODEL = os.environ["WEFT"], os.environ["WEFT_MAKE_MODEL"]
+GOLDENS = os.environ.get("WEFT_GOLDENS") or HERE.parents[1] / "../shared/goldens"
+SCHEMAS = pathlib.Path(GOLDENS) / "schemas/maskbench.jsonl.zst"
+ANSWERS = int(os.environ.get("WEFT_ANSWERS", "600"))
+EACH = 10  # of a schema
+TOKENS = 250
+REFUSED = 3
+
+
+def schemas():
+    lines = subprocess.run(["zstd", "-dc", str(SCHEMAS)], capture_output=True, check=True).stdout
+    lines = lines.decode().splitlines()
+    # Spread over all of them.
+    step = max(1, len(lines) // max(1, -(-ANSWERS // EACH)))
+    for line in lines[::step]:
+        yield json.loads(line)
+
+
+class Begun:
+    """Whether a text is the beginning of a JSON value: it can be completed."""
+
+    def __init__(self, text):
+        self.text, self.closes = text, []
+        in_string = escaped = False
+        for c in text:
+            if in_string:
+                in_string, escaped = escaped or c != '"', not escaped and c == "\\"
+            elif c == '"':
+                in_string = True
+            elif c in "[{":
+                self.closes.append("]" if c == "[" else "}")
+            elif c in "]}":
+                if not self.closes or self.closes.pop() != c:
+                    self.closes = None
+                    break
+        self.in_string = in_string
+
+    def is_json(self):
+        if self.closes is None:
+            return False
+        ends = "".join(reversed(self.closes))
+        middles = ["", "null", '"":null', '":null', ":null", "0", "rue", "ue", "e", "alse", "lse", "se",
+                   "ull", "ll", "l", '"', '":0']
+        texts = [self.text]
+        if self.in_string:
+            cut = self.text.rfind("\\")
+            texts = [self.text + end for end in ('"', '\\"', '0"', '00"', '000"', '0000"')]
+            if cut >= len(self.text) - 12:  # half an escape
+                texts.append(self.text[:cut] + '"')
+        for text in texts:
+            for middle in middles:
+                try:
+                    json.loads(text + middle + ends)
+                    return True
+                except ValueError:
+                    pass
+        return False
+
+
+def main():
+    if not SCHEMAS.exists():
+        print("SKIPPED: no reference data: set WEFT_GOLDENS to the goldens' folder")
+        return SKIP
+    if shutil.which("zstd") is None:
+        print("SKIPPED: no zstd to unpack the schemas")
+        return SKIP
+    if not install(HERE / "jsonschema_requirements.txt", os.environ["WEFT_PYTHON_DIR"]):
+        return SKIP
+    import jsonschema
+
+    whole = cut = refused = 0
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        model, path = f"{folder}/m.gguf", pathlib.Path(folder) / "schema.json"
+        subprocess.run([MAKE_MODEL, "--shape", "tiny-llama", "--type", "Q8_0", "--out", model],
+                       check=True, stdout=subprocess.DEVNULL)
+        for case in schemas():
+            path.write_text(json.dumps(case["schema"]))
+            done = subprocess.run(
+                [WEFT, "constrain", "-m", model, "--json-schema", str(path), "--generate", str(EACH),
+                 "--temp", "1", "-n", str(TOKENS)], capture_output=True, timeout=300)
+            if done.returncode == REFUSED:
+                refused += 1
+                continue
+            if done.returncode != 0:
+                wrong.append((case["name"], done.stderr.decode()[-300:]))
+                continue
+            kind = jsonschema.validators.validator_for(case["schema"])
+            validator = kind(case["schema"])
+            for line in done.stdout.decode().splitlines():
+                answer = json.loads(line)
+                if answer["finish_reason"] != "stop":
+                    cut += 1
+                    if not Begun(answer["text"]).is_json():
+                        wrong.append((case["name"], "no beginning of JSON: " + answer["text"][-120:]))
+                    continue
+                whole += 1
+                try:
+                    error = next(validator.iter_errors(json.loads(answer["text"])), None)
+                except ValueError as no_json:
+                    error = no_json
+                if error is not None:
+                    wrong.append((case["name"], f"{answer['text'][:200]}: {str(error)[:200]}"))
+    print(f"{whole} answers are whole, {cut} were cut; {refused} schemas were refused")
+    for name, why in wrong[:20]:
+        print(f"WRONG {name}: {why}")
+    return 1 if wrong or whole == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
