@@ -41,7 +41,7 @@ Structure WholeOf(const ConstraintSpec& spec) {
 std::string KeyOf(const ConstraintSpec& spec) {
   std::string key = {static_cast<char>('0' + static_cast<int>(spec.kind)),
                      spec.any_property_order ? 'a' : 's', spec.compact ? 'c' : 'o'};
-  key += spec.text;
+  key += std::to_string(spec.text.size()) + ':' + spec.text;
   for (const ConstraintSpec::Trigger& trigger : spec.triggers) {
     key +=
         (trigger.is_pattern ? 'p' : 'w') + std::to_string(trigger.text.size()) + ':' + trigger.text;

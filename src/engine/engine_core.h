@@ -281,6 +281,7 @@ class EngineCore {
   void SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logits);
   void ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event);
   void TakeForced(ActiveTurn* turn, Lane* lane);
+  void AllowOtherEnds(const TurnOptions& options, Lane* lane);
 
   bool IsStopToken(const ActiveTurn& turn, TokenId token) const;
   SessionInfo InfoOf(const Session& session) const;

@@ -153,6 +153,7 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
   if (lane->mask) {
     lane->allowed.assign((logits.size() + 31) / 32, ~uint32_t{0});
     lane->mask->Apply(lane->generated, lane->allowed);
+    AllowOtherEnds(options, lane);
   }
   const TokenId token =
       lane->sampler.Sample(logits, tokens, static_cast<int64_t>(tokens.size()), lane->allowed);
@@ -175,11 +176,26 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
   if (lane->mask != nullptr && options.top_logprobs < 0) TakeForced(turn, lane);
 }
 
+// Where the model's own ends may come, so may the turn's.
+void EngineCore::AllowOtherEnds(const TurnOptions& options, Lane* lane) {
+  const auto bit = [](TokenId token) { return uint32_t{1} << (token % 32); };
+  const auto word = [lane](TokenId token) -> uint32_t& {
+    return lane->allowed[static_cast<size_t>(token) / 32];
+  };
+  const std::vector<TokenId>& ends = model_->tokenizer()->EndsOfGeneration();
+  const bool may_end = std::any_of(ends.begin(), ends.end(),
+                                   [&](TokenId token) { return (word(token) & bit(token)) != 0; });
+  if (!may_end) return;
+  for (const TokenId token : options.stop_tokens) word(token) |= bit(token);
+}
+
 // They are computed with the token before them, in one step. Nobody has drawn them, so they
 // are not for those who want to know how probable each was.
 void EngineCore::TakeForced(ActiveTurn* turn, Lane* lane) {
   if (lane->done) return;
   for (const TokenId token : lane->mask->Forced(lane->generated)) {
+    const bool ends_too_early = EndsTooEarly(turn->options, *lane) && IsStopToken(*turn, token);
+    if (ends_too_early || lane->sampler.Bans(token)) return;
     TokenEvent event;
     event.choice = lane->choice;
     event.token = token;

@@ -368,6 +368,12 @@ TokenId Sampler::Draw(int64_t position) {
   return candidates_.back().id;
 }
 
+bool Sampler::Bans(TokenId token) const {
+  return std::any_of(options_.logit_bias.begin(), options_.logit_bias.end(), [&](const auto& bias) {
+    return bias.first == token && std::isinf(bias.second) && bias.second < 0;
+  });
+}
+
 Sampler::Draws Sampler::DrawsOf(TokenId token, int n) {
   while (candidates_.size() < static_cast<size_t>(n) && RankMore()) {
   }

@@ -46,6 +46,8 @@ class Sampler {
     std::vector<TokenLogprob> best;
   };
   Draws DrawsOf(TokenId token, int n);
+  // By its bias: it can never be drawn.
+  bool Bans(TokenId token) const;
 
  private:
   struct Candidate {

@@ -190,6 +190,15 @@ std::optional<AnswerRule> ReadAnswerRule(ApiFields* fields, const TurnOptions& t
   return rule;
 }
 
+void AddAnswerRule(ApiFields* fields, const TurnOptions& turn, std::optional<AnswerRule>* answer) {
+  auto rule = ReadAnswerRule(fields, turn);
+  if (rule && *answer) {
+    fields->Fail(rule->field, StrCat("does not go with ", (*answer)->field));
+  } else if (rule) {
+    *answer = std::move(rule);
+  }
+}
+
 void ReadTextRule(ApiFields* fields, const Model& model, TurnOptions* turn) {
   const auto rule = ReadAnswerRule(fields, *turn);
   if (!rule || !fields->ok()) return;

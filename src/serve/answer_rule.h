@@ -28,6 +28,9 @@ struct AnswerRule {
 // (ignore_eos, min_tokens), for which `turn` is looked at.
 std::optional<AnswerRule> ReadAnswerRule(ApiFields* fields, const TurnOptions& turn);
 
+// The same at doors whose own field is another one, which `answer` is from.
+void AddAnswerRule(ApiFields* fields, const TurnOptions& turn, std::optional<AnswerRule>* answer);
+
 // {"type": "text" | "json_object" | "json_schema", ...}: the form that OpenAI's chat completions
 // ("json_schema": {"schema"}), its Responses and Anthropic's messages ("schema") have.
 std::optional<AnswerRule> ReadFormat(ApiFields* fields, const char* name);

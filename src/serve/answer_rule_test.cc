@@ -56,7 +56,10 @@ class AnswerRuleTest : public testing::ApiTest {
             {"/v1/messages", "output_format", Flat(schema)},
             {"/completion", "json_schema", schema},
             {"/api/chat", "format", schema},
-            {"/api/generate", "format", schema}};
+            {"/api/generate", "format", schema},
+            {"/v1/messages", "guided_json", schema},
+            {"/v1/responses", "structured_outputs", fields},
+            {"/api/chat", "json_schema", schema}};
   }
   static Json Body(std::string_view path, std::string_view say) {
     const Json message = Say(say);
@@ -204,6 +207,8 @@ TEST_F(AnswerRuleTest, AnAnswerThatIsBegunIsGoneOnWith) {
   const auto response = Post("/v1/chat/completions", body);
   EXPECT_EQ(response.status(), 200) << response.body();
   EXPECT_THAT(TextOf(response), HasSubstr(R"("Bonn", "rain": true})"));
+  body["messages"].back()["content"] = Json::array({{{"type", "text"}, {"text", R"({"city": )"}}});
+  EXPECT_THAT(TextOf(Post("/v1/chat/completions", body)), HasSubstr(R"("Bonn", "rain": true})"));
   body["messages"].back()["content"] = "Sure: ";
   const auto refused = Post("/v1/chat/completions", body);
   EXPECT_EQ(refused.status(), 400);

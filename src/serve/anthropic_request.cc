@@ -301,6 +301,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   if (auto stops = fields.Strings("stop_sequences", kMaxStopStrings))
     turn.stop_strings = *std::move(stops);
   read.stream = fields.Bool("stream").value_or(false);
+  AddAnswerRule(&fields, turn, &read.call.answer);
   ReadForeignFields(&fields);
   RefuseProgress(&fields);
   fields.Refuse("container", "is not supported");

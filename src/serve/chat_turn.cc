@@ -11,6 +11,7 @@
 
 #include "base/mutex.h"
 #include "base/strings.h"
+#include "chat/chat_messages.h"
 #include "constraint/constraint_cache.h"
 #include "serve/reply_mask.h"
 #include "serve/sampling_defaults.h"
@@ -140,36 +141,42 @@ std::string BegunContent(const ChatRequest& chat) {
   const bool is_begun =
       chat.continuation == Continuation::kAuto || chat.continuation == Continuation::kContent;
   if (!is_begun || chat.messages.empty()) return "";
-  return StringOr(chat.messages.back(), "content");
+  const auto content = chat.messages.back().find("content");
+  return content == chat.messages.back().end() ? "" : ContentText(*content);
 }
 
 bool HasTools(const ChatRequest& chat) { return chat.tools.is_array() && !chat.tools.empty(); }
 
-bool AnyIsStrict(const nlohmann::ordered_json& tools) {
-  return std::any_of(tools.begin(), tools.end(), [](const nlohmann::ordered_json& tool) {
-    return tool.value("function", nlohmann::ordered_json::object()).value("strict", false);
-  });
-}
-
 using Began = StatusOr<std::optional<constraint::ConstraintState>>;
+
+Status RefuseForHeld(const TurnOptions& turn) {
+  const char* const field = turn.ignore_eos ? "ignore_eos" : "min_tokens";
+  return WithParam(InvalidArgument(field,
+                                   " does not go with a reply of a given form, which ends where "
+                                   "the form is complete"),
+                   field);
+}
 
 // A reply that may call tools, or has an answer of a given form: each call that is begun is one of
 // a tool, with arguments that fit its schema. Where the schemas cannot be enforced and nobody
 // insists, the reply is free.
-Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt) {
+Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
+                 const TurnOptions& turn) {
   const ToolChoice& choice = call.tool_choice;
   const bool may_call = choice.calls_allowed && HasTools(call.chat);
-  const std::string begun = BegunContent(call.chat);
-  if (call.answer) {
-    // What is wrong with it is told as such.
-    auto answer = BeginAnswer(host.model(), *call.answer, may_call ? "" : begun);
-    if (!answer.ok()) return answer.status();
-    if (!may_call && !begun.empty()) return Began(*std::move(answer));
-  }
   const nlohmann::ordered_json tools =
       may_call ? Callable(call.chat.tools, choice) : nlohmann::ordered_json::array();
-  const bool must_hold = choice.must_call || call.answer || AnyIsStrict(tools);
+  const bool insists = may_call && (choice.must_call || choice.strict || !choice.only.empty());
+  const bool must_hold = insists || call.answer;
   if (!must_hold && (tools.empty() || !host.defaults().hold_calls)) return Began(std::nullopt);
+  if (turn.ignore_eos || turn.min_tokens > 0) {
+    if (must_hold) return RefuseForHeld(turn);
+    return Began(std::nullopt);
+  }
+  if (call.answer) {
+    // What is wrong with it is told as such.
+    WEFT_RETURN_IF_ERROR(BeginAnswer(host.model(), *call.answer, "").status());
+  }
   const CallPolicy policy{
       .choice = choice.must_call ? CallPolicy::Choice::kRequired : CallPolicy::Choice::kAuto,
       .parallel = !choice.single_call,
@@ -177,19 +184,26 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt) {
       .thinks_already = prompt.reasoning_is_open};
   const auto compiled = CompileReply(host.model(), host.chat(), tools, policy,
                                      call.answer ? &call.answer->spec : nullptr);
-  if (compiled.ok()) {
-    constraint::ConstraintState state = (*compiled)->Begin();
-    if (begun.empty() || state.AdvanceText(begun)) return Began(std::move(state));
-    if (must_hold) {
-      return WithParam(InvalidArgument("the answer that is begun is not what is asked for"),
-                       "messages");
-    }
-  } else if (must_hold) {
-    const char* const field = choice.must_call ? "tool_choice" : "tools";
+  if (!compiled.ok()) {
+    if (!must_hold) return Began(std::nullopt);
+    const std::string field = choice.must_call ? "tool_choice"
+                              : tools.empty()  ? call.answer->field
+                                               : "tools";
     return WithCode(WithParam(InvalidArgument(field, ": ", Message(compiled.status())), field),
                     "invalid_value");
   }
-  return Began(std::nullopt);
+  constraint::ConstraintState state = (*compiled)->Begin();
+  const std::string begun = BegunContent(call.chat);
+  if (begun.empty() || state.AdvanceText(begun)) return Began(std::move(state));
+  if (call.answer && !choice.must_call) {
+    // The prompt has the marks that come before an answer.
+    auto answer = BeginAnswer(host.model(), *call.answer, begun);
+    if (!answer.ok()) return answer.status();
+    return Began(*std::move(answer));
+  }
+  if (!must_hold) return Began(std::nullopt);
+  return WithParam(InvalidArgument("the answer that is begun is not what is asked for"),
+                   "messages");
 }
 
 }  // namespace
@@ -203,7 +217,8 @@ SignsOfLife MakeSigns(const Host& host, SendSign send) {
 StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
                                                  GoneWatch& watch, ChatCall call,
                                                  SendSign send_sign) {
-  WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call));
+  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderChat(host, call));
+  prompt.tools = Callable(prompt.tools, call.tool_choice);
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
   // What ends an answer of this model, unless the client decides about that itself.
@@ -237,7 +252,7 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   ReplyRules rules{.thinks_already = prompt.reasoning_is_open,
                    .most_thought_tokens = call.thought_tokens};
   if (host.chat().has_reasoning()) rules.marks = host.chat().thought_marks();
-  WEFT_ASSIGN_OR_RETURN(rules.reply, BeginReply(host, call, prompt));
+  WEFT_ASSIGN_OR_RETURN(rules.reply, BeginReply(host, call, prompt, turn));
   turn.token_mask = MaskOf(host.model().tokenizer(), std::move(rules));
 
   ReplyPlan plan{.n_choices = turn.n_choices,

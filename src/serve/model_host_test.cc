@@ -163,7 +163,7 @@ TEST_F(ModelHostTest, ANamedSessionGoesOnWhereItWas) {
 TEST_F(ModelHostTest, ASessionThatRunsIsBusy) {
   ModelHost host(Options());
   ASSERT_TRUE(Load(&host).ok());
-  auto first = host.Generate(Request("kitchen", {5, 6}, 400));
+  auto first = host.Generate(Request("kitchen", {5, 6}, 100000));
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(host.Generate(Request("kitchen", {5, 6}, 1)).status().code(),
             StatusCode::kFailedPrecondition);

@@ -133,6 +133,7 @@ void ReadShared(ApiFields* fields, Host& host, OllamaRequest* read) {
   ReadThink(fields, host, &read->call);
   ReadOllamaLogprobs(fields, &read->call.turn);
   ReadOllamaFormat(fields, &read->call);
+  AddAnswerRule(fields, read->call.turn, &read->call.answer);
   fields->Refuse("truncate",
                  "is not supported: nothing is left out of a conversation; shorten it where it is "
                  "too long",

@@ -40,6 +40,19 @@ bool EndsInThought(std::string_view prompt, const ThoughtMarks& marks) {
   return open != prompt.npos && prompt.find(marks.close, open) == prompt.npos;
 }
 
+namespace {
+
+// Calls are written as their format has them, but for what the answer insists on.
+constraint::ConstraintOptions Both(constraint::ConstraintOptions calls,
+                                   const constraint::ConstraintOptions& answer) {
+  if (answer.white_space == constraint::WhiteSpace::kCompact) {
+    calls.white_space = answer.white_space;
+  }
+  return calls;
+}
+
+}  // namespace
+
 StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
     const Model& model, const ChatFormat& chat, const nlohmann::ordered_json& tools,
     CallPolicy policy, const ConstraintSpec* answer) {
@@ -59,7 +72,7 @@ StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
       -> constraint::ConstraintCache::Made {
     WEFT_ASSIGN_OR_RETURN(const CallStructure reply, chat.CallsOf(tools, policy));
     return constraint::Constraint::Structured(
-        reply.structure, tools.empty() ? options : reply.options, std::move(table));
+        reply.structure, tools.empty() ? options : Both(reply.options, options), std::move(table));
   };
   return model.constraints().Get(key, make);
 }

@@ -289,6 +289,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   if (const ordered_json* const metadata = fields.Value("metadata")) {
     read.echo["metadata"] = *metadata;
   }
+  AddAnswerRule(&fields, turn, &read.call.answer);
   ReadForeignFields(&fields);
   read.timings_per_token = fields.Bool("timings_per_token").value_or(false);
   read.return_progress = fields.Bool("return_progress").value_or(false);

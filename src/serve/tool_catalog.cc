@@ -59,6 +59,7 @@ Status ReadResponsesTool(const Json& tool, std::string_view name_space, const st
     return OkStatus();
   }
   WEFT_ASSIGN_OR_RETURN(std::string name, NeedString(tool, "name", place));
+  WEFT_RETURN_IF_ERROR(catalog->ReadStrict(tool, place));
   return catalog->Offer({.name = std::move(name), .name_space = std::string(name_space)}, place,
                         FunctionOf(tool, "parameters"));
 }
@@ -145,6 +146,15 @@ void ToolCatalog::OfferAsIs(Json entry) {
   functions_.push_back(std::move(entry));
 }
 
+Status ToolCatalog::ReadStrict(const Json& tool, std::string_view place) {
+  const Json strict = ValueOf(tool, "strict");
+  if (!strict.is_null() && !strict.is_boolean()) {
+    return Misshapen(StrCat(place, ".strict"), "must be true or false");
+  }
+  has_strict_ |= strict == true;
+  return OkStatus();
+}
+
 void ToolCatalog::LeaveOut(std::string_view name, std::string_view type) {
   LeftOut tool{.name = HeaderText(name), .type = HeaderText(type)};
   for (const LeftOut& other : left_out_) {
@@ -211,6 +221,8 @@ StatusOr<ToolCatalog> ReadChatTools(const Json& tools) {
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string type = StringOr(tools[i], "type");
     if (type.empty() || type == "function") {
+      const Json function = ValueOf(tools[i], "function");
+      WEFT_RETURN_IF_ERROR(catalog.ReadStrict(function, StrCat("tools[", i, "].function")));
       catalog.OfferAsIs(tools[i]);
     } else if (type == "custom") {
       const Json custom = ValueOf(tools[i], "custom");

@@ -41,6 +41,8 @@ class ToolCatalog {
                      std::string_view place, const nlohmann::ordered_json& grammar);
   // An entry as chat completions have it, which the chat format is to check.
   void OfferAsIs(nlohmann::ordered_json entry);
+  // Looks for "strict" in a tool: whether calls of it must fit its schema.
+  Status ReadStrict(const nlohmann::ordered_json& tool, std::string_view place);
   // `name` may be empty.
   void LeaveOut(std::string_view name, std::string_view type);
 
@@ -49,6 +51,7 @@ class ToolCatalog {
   // The tool of a function that the model calls. One that nobody offered is a plain function.
   ClientTool Find(std::string_view function) const;
   bool WasLeftOut(std::string_view name_or_type) const;
+  bool has_strict() const { return has_strict_; }
 
   // Fails the field "tools" where tools were asked for, may be called, and none could be
   // offered: an answer that pretends to have used them would be worse than none.
@@ -73,6 +76,7 @@ class ToolCatalog {
   std::vector<Entry> entries_;
   std::vector<LeftOut> left_out_;  // the first of them
   size_t n_left_out_ = 0;
+  bool has_strict_ = false;
 };
 
 // Fails the field "tool_choice" where the choice names a tool that was left out.

@@ -63,7 +63,7 @@ void ReadAllowedTools(const ordered_json& value, const ToolCatalog& tools, ApiFi
 }  // namespace
 
 ToolChoice ReadToolChoice(ApiFields* fields, const ToolCatalog& tools) {
-  ToolChoice choice;
+  ToolChoice choice{.strict = tools.has_strict()};
   choice.single_call = !fields->Bool("parallel_tool_calls").value_or(true);
   const ordered_json* const value = fields->Value("tool_choice");
   if (value == nullptr || *value == "auto") return choice;
@@ -87,7 +87,7 @@ ToolChoice ReadToolChoice(ApiFields* fields, const ToolCatalog& tools) {
 }
 
 ToolChoice ReadAnthropicToolChoice(ApiFields* fields, const ToolCatalog& tools) {
-  ToolChoice choice;
+  ToolChoice choice{.strict = tools.has_strict()};
   const ordered_json* const value = fields->Value("tool_choice");
   if (value == nullptr) return choice;
   const std::string type = StringOr(*value, "type");
@@ -108,7 +108,7 @@ ToolChoice ReadAnthropicToolChoice(ApiFields* fields, const ToolCatalog& tools) 
 }
 
 ordered_json Callable(const ordered_json& tools, const ToolChoice& choice) {
-  if (choice.only.empty()) return tools;
+  if (choice.only.empty() || !tools.is_array()) return tools;
   ordered_json callable = ordered_json::array();
   for (const ordered_json& tool : tools) {
     const std::string name = FunctionOf(tool);

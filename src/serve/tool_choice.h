@@ -16,6 +16,7 @@ namespace weft::serve {
 struct ToolChoice {
   bool calls_allowed = true;  // else the markup of a call stays text
   bool must_call = false;
+  bool strict = false;       // a tool says that calls of it must fit its schema
   bool single_call = false;  // not several in one answer
   // The functions that may be called, as the model knows them; empty: all that are offered.
   std::vector<std::string> only;

@@ -124,6 +124,50 @@ TEST_F(ToolChoiceTest, StrictToolsMustBeEnforceable) {
   EXPECT_THAT(named.body(), HasSubstr("odd"));
 }
 
+TEST_F(ToolChoiceTest, StrictIsReadAtEveryDoor) {
+  const Json odd = {{"type", "object"}, {"properties", {{"p", {{"format", "regex"}}}}}};
+  for (const Json& strict : {Json(true), Json(false), Json()}) {
+    const int expected = strict == true ? 400 : 200;
+    Json body = Chat("x");
+    body["tools"] = Json::array({Tool("odd", {{"parameters", odd}, {"strict", strict}})});
+    EXPECT_EQ(Post("/v1/chat/completions", body).status(), expected) << strict;
+    body["tools"] = Json::array({{{"name", "odd"}, {"input_schema", odd}, {"strict", strict}}});
+    EXPECT_EQ(Post("/v1/messages", body).status(), expected) << strict;
+    body["input"] = body["messages"][0]["content"];
+    body.erase("messages");
+    body.erase("max_tokens");
+    body["tools"] = Json::array(
+        {{{"type", "function"}, {"name", "odd"}, {"parameters", odd}, {"strict", strict}}});
+    EXPECT_EQ(Post("/v1/responses", body).status(), expected) << strict;
+  }
+  Json body = Chat("x");
+  body["tools"] = Json::array({Tool("odd", {{"strict", "yes"}})});
+  const auto refused = Post("/v1/chat/completions", body);
+  EXPECT_EQ(refused.status(), 400);
+  EXPECT_THAT(refused.body(), HasSubstr("tools[0].function.strict: must be true or false"));
+}
+
+TEST_F(ToolChoiceTest, WhatKeepsARepliesEndAwayDoesNotGoWithAForm) {
+  for (const Json& more : {Json{{"ignore_eos", true}}, Json{{"min_tokens", 200}}}) {
+    Json body = Chat(Call("weather", kBonn), more);
+    body["tool_choice"] = "required";
+    const auto refused = Post("/v1/chat/completions", body);
+    EXPECT_EQ(refused.status(), 400);
+    EXPECT_THAT(refused.body(), HasSubstr("does not go with a reply of a given form"));
+  }
+  // Where nobody insists on a form there is none.
+  EXPECT_EQ(Calls(Chat(Call("weather", R"({"town": 1})"), {{"min_tokens", 5}})), Names{"weather"});
+}
+
+TEST_F(ToolChoiceTest, OtherToolsThanThoseAllowedAreNotCalledInAnotherShapeEither) {
+  const Json allowed =
+      Choice({{"type", "allowed_tools"},
+              {"allowed_tools", {{"mode", "auto"}, {"tools", Json::array({Named("clock")})}}}});
+  const std::string bare = R"({"name": "weather", "arguments": {"city": "Bonn"}})";
+  EXPECT_EQ(Calls(Chat(bare)), Names{"weather"});
+  EXPECT_EQ(Calls(Chat(bare, allowed)), Names{});
+}
+
 TEST_F(ToolChoiceTest, ACallOrAnAnswerOfAGivenForm) {
   const Json more = {{"response_format", {{"type", "json_object"}}}};
   EXPECT_EQ(Calls(Chat(Call("weather", kBonn), more)), Names{"weather"});
