@@ -564,7 +564,7 @@ class CallGrammar {
 
   Structure Held(const std::vector<Entry>& entries) const {
     Parts ways;
-    if (!required()) ways.push_back(Structure::Sequence({gap_, *policy_.answer}));
+    if (!required()) ways.push_back(*policy_.answer);
     for (const Entry& entry : entries) {
       Parts parts{gap_};
       if (!entry.pattern.empty()) {

@@ -582,6 +582,7 @@ TEST(CallGrammarTest, AnAnswerOfAGivenFormStandsWhereTheFormatHasItsAnswer) {
     const std::string before = in_channel ? "<|channel|>final<|message|>" : "";
     for (const Constraint* const constraint : {alone->get(), beside->get()}) {
       EXPECT_TRUE(accepts(*constraint, before + "yes"));
+      EXPECT_FALSE(accepts(*constraint, before + "\n" + "yes"));
       EXPECT_FALSE(accepts(*constraint, before + "maybe"));
       EXPECT_FALSE(accepts(*constraint, before + "yes, and more"));
       EXPECT_FALSE(accepts(*constraint, ""));
