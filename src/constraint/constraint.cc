@@ -324,7 +324,7 @@ std::string ConstraintState::ForcedText(size_t most) const {
   StateId state = Current();
   while (text.size() < most && !machine.Accepts(state)) {
     const ByteSet first = machine.FirstBytes(state);
-    if (first.Count() != 1) break;
+    if (first.Count() != 1 || machine.exhausted()) break;
     int byte = 0;
     while (!first.Has(byte)) ++byte;
     if (static_cast<char>(byte) == kControlLead) break;

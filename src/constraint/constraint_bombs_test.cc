@@ -221,5 +221,37 @@ TEST(ConstraintBombs, Grammars) {
   Serves(Source::kGrammar, "root ::= " + Times("(", 20'000) + "\"a\"" + Times(")", 20'000), "a");
 }
 
+// The token table of the others, for whole constraints.
+std::shared_ptr<const TokenTable> SharedTable() {
+  return {std::shared_ptr<const TokenTable>(), &BombTable()};
+}
+
+bool Allows(const std::vector<uint32_t>& mask, TokenId id) {
+  return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+}
+
+TEST(ConstraintBombs, BehindTooManyCallsNothingMayCome) {
+  const auto made = Constraint::FromGrammar("root ::= \"\\n\" root \"\\n\"? | [^\\n]+",
+                                            ConstraintOptions{}, SharedTable());
+  ASSERT_TRUE(made.ok()) << made.status();
+  ConstraintState state = (*made)->Begin();
+  std::vector<uint32_t> mask(BombTable().mask_words());
+  bool ended = false;
+  for (int i = 0; i < 1200; ++i) {
+    state.FillMask(mask);
+    ended = true;
+    for (TokenId id = 0; id < BombTable().size(); ++id) {
+      if (!Allows(mask, id)) continue;
+      ended = false;
+      ASSERT_TRUE(state.Advance(id)) << "token " << id << " behind " << i << " line ends";
+      state.Rollback(1);
+    }
+    if (ended) break;
+    ASSERT_TRUE(state.AdvanceText("\n")) << i;
+  }
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(state.ForcedText(10), "");
+}
+
 }  // namespace
 }  // namespace weft::constraint

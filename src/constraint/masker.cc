@@ -372,7 +372,8 @@ const Masker::Plan& Masker::PlanOf(StateId state) {
       continue;
     }
     const StateId after = machine_.After(thread);
-    const bool is_last = machine_.Threads(after).empty();
+    // What cannot be followed any more is not what nothing follows.
+    const bool is_last = after != kDeadState && machine_.Threads(after).empty();
     if (WideOf(thread.regex, is_last).usable) {
       plan.wide.emplace_back(WideIndex(thread.regex, is_last),
                              ListBehind(thread.regex, is_last, after));
@@ -405,6 +406,8 @@ void Masker::Fill(StateId state, std::span<uint32_t> out) {
   if (machine_.Accepts(state)) {
     for (const TokenId id : tokens_.ends()) SetBit(out, id);
   }
+  // What was found behind a limit is not to be believed.
+  if (machine_.exhausted()) std::ranges::fill(out, 0u);
 }
 
 }  // namespace weft::constraint

@@ -31,7 +31,8 @@ class Masker {
   // Both outlive the masker.
   Masker(Machine* machine, const TokenTable* tokens) : machine_(*machine), tokens_(*tokens) {}
 
-  // Bit `id % 32` of word `id / 32` says whether token `id` may come next.
+  // Bit `id % 32` of word `id / 32` says whether token `id` may come next. Where the machine is
+  // exhausted, none may.
   // REQUIRES: out.size() == tokens.mask_words().
   void Fill(StateId state, std::span<uint32_t> out);
   int64_t bytes() const { return bytes_; }

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "base/check.h"
 #include "constraint/constraint_cache.h"
 #include "constraint/vocabulary_bytes.h"
 
@@ -108,16 +107,21 @@ TokenMaskFactory MaskOf(std::shared_ptr<const Tokenizer> tokenizer, ConstraintSt
   };
 }
 
-// The masks allow nothing that the state would not take.
+// The masks allow nothing that the state would not take, but the state can become unable to
+// follow: where the automata reach a limit of theirs behind what was allowed, or where somebody
+// takes tokens without asking.
 void ConstraintMask::Follow(std::span<const int32_t> generated) {
-  for (; n_seen_ < generated.size(); ++n_seen_) {
-    const bool taken = state_.Advance(generated[n_seen_]);
-    WEFT_CHECK(taken, "a token was taken that its mask did not allow");
+  for (; !lost_ && n_seen_ < generated.size(); ++n_seen_) {
+    lost_ = !state_.Advance(generated[n_seen_]);
   }
 }
 
 void ConstraintMask::Apply(std::span<const int32_t> generated, std::span<uint32_t> allowed) {
   Follow(generated);
+  if (lost_) {
+    std::ranges::fill(allowed, 0u);
+    return;
+  }
   const size_t words = state_.constraint().tokens().mask_words();
   state_.FillMask(allowed.first(words));
   std::fill(allowed.begin() + static_cast<ptrdiff_t>(words), allowed.end(), 0u);
@@ -125,6 +129,7 @@ void ConstraintMask::Apply(std::span<const int32_t> generated, std::span<uint32_
 
 bool ConstraintMask::Allows(std::span<const int32_t> generated, std::span<const int32_t> next) {
   Follow(generated);
+  if (lost_) return next.empty();
   size_t taken = 0;
   while (taken < next.size() && state_.Advance(next[taken])) ++taken;
   state_.Rollback(taken);
@@ -133,6 +138,7 @@ bool ConstraintMask::Allows(std::span<const int32_t> generated, std::span<const 
 
 std::vector<int32_t> ConstraintMask::Forced(std::span<const int32_t> generated) {
   Follow(generated);
+  if (lost_) return {};
   const std::string text = state_.ForcedText(kMostForcedBytes);
   if (text.size() < 2) return {};
   std::vector<int32_t> tokens = constraint::TokensBehind(*tokenizer_, text);

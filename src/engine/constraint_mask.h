@@ -53,6 +53,7 @@ class ConstraintMask : public TokenMask {
   const std::shared_ptr<const Tokenizer> tokenizer_;
   constraint::ConstraintState state_;
   size_t n_seen_ = 0;
+  bool lost_ = false;  // the state could not follow: nothing may come from then on
 };
 
 }  // namespace weft

@@ -213,5 +213,22 @@ TEST(EngineConstraint, WhatCannotBeEnforcedIsRefused) {
   EXPECT_FALSE(MakeConstraint(*model, {.kind = ConstraintSpec::Kind::kGrammar, .text = "x"}).ok());
 }
 
+TEST(EngineConstraint, WhatAMaskDidNotAllowIsNotFollowed) {
+  const auto model = TinyModel("llama");
+  const TokenMaskFactory made =
+      Mask(*model, {.kind = ConstraintSpec::Kind::kRegex, .text = "abcdefgh"});
+  const auto mask = made(0);
+  std::vector<uint32_t> allowed(static_cast<size_t>(model->tokenizer()->vocab_size()) / 32 + 1);
+  mask->Apply({}, allowed);
+  EXPECT_THAT(allowed, Contains(::testing::Ne(0u)));
+  int32_t other = 0;
+  while ((allowed[static_cast<size_t>(other) / 32] >> (other % 32) & 1) != 0) ++other;
+  for (const std::vector<int32_t>& taken : {std::vector<int32_t>{other}, {other, other}}) {
+    mask->Apply(taken, allowed);
+    EXPECT_THAT(allowed, ::testing::Each(0u));
+    EXPECT_THAT(mask->Forced(taken), ::testing::IsEmpty());
+  }
+}
+
 }  // namespace
 }  // namespace weft
