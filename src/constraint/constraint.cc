@@ -121,6 +121,11 @@ int64_t Constraint::bytes() const {
   return walker_->machine().bytes() + walker_->masker().bytes();
 }
 
+int64_t Constraint::work() const {
+  MutexLock lock(&walker_->mutex());
+  return walker_->work();
+}
+
 ConstraintState Constraint::Begin() const { return ConstraintState(shared_from_this()); }
 
 StatusOr<ConstraintState> Constraint::Restore(std::string_view serialized) const {
@@ -169,7 +174,18 @@ void ConstraintState::Refresh() const {
   ConstraintWalker& walker = *constraint_->walker_;
   walker.RenewWhereFull();
   if (generation_ == walker.generation()) return;
+  WalkAgain();
+  if (!walker.machine().exhausted()) return;
+  // Others' texts are in there too. Once more, alone.
+  walker.RenewWhereFull();
+  WalkAgain();
+}
+
+// REQUIRES: the walker's lock is held.
+void ConstraintState::WalkAgain() const {
+  ConstraintWalker& walker = *constraint_->walker_;
   Machine& machine = walker.machine();
+  const int64_t before = machine.bytes();
   generation_ = walker.generation();
   start_ = machine.start();
   StateId state = start_;
@@ -178,9 +194,11 @@ void ConstraintState::Refresh() const {
     for (const size_t end = at + step.bytes; at < end; ++at) {
       state = machine.Step(state, static_cast<uint8_t>(text_[at]));
     }
+    if (machine.bytes() - before > walker.most_text_bytes()) state = kDeadState;
     step.state = state;
   }
   if (ended_) steps_.back().state = kDeadState;
+  walker.KeepAside(machine.bytes() - before);
 }
 
 bool ConstraintState::AdvanceBytes(std::string_view bytes) {

@@ -86,6 +86,8 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   const TokenTable& tokens() const { return *tokens_; }
   // What it takes by now, the token table aside.
   int64_t bytes() const;
+  // Steps of work that it took so far.
+  int64_t work() const;
 
  private:
   friend class ConstraintState;
@@ -151,6 +153,7 @@ class ConstraintState {
   size_t Read(std::string_view text, std::string* bytes, int32_t* state) const;
   // Walks the text again when the automata were thrown away since.
   void Refresh() const;
+  void WalkAgain() const;
 
   std::shared_ptr<const Constraint> constraint_;
   std::string text_;  // control tokens as TokenTable has them

@@ -12,6 +12,7 @@
 #include "constraint/masker.h"
 #include "constraint/pattern.h"
 #include "constraint/schema_compiler.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace weft::constraint {
@@ -251,6 +252,28 @@ TEST(ConstraintBombs, BehindTooManyCallsNothingMayCome) {
   }
   EXPECT_TRUE(ended);
   EXPECT_EQ(state.ForcedText(10), "");
+}
+
+TEST(ConstraintBombs, LongAnswersAreNotWalkedAgainAndAgain) {
+  const auto made = Constraint::Regex(".{200000}", {.most_walk_bytes = 1 << 20}, SharedTable());
+  ASSERT_TRUE(made.ok()) << made.status();
+  ConstraintState state = (*made)->Begin();
+  std::vector<uint32_t> mask(BombTable().mask_words());
+  for (int i = 0; i < 400; ++i) ASSERT_TRUE(state.AdvanceText(std::string(100, 'x')));
+  const int64_t before = (*made)->work();
+  constexpr int kTokens = 400;
+  for (int i = 0; i < kTokens; ++i) {
+    state.FillMask(mask);
+    ASSERT_TRUE(Allows(mask, 1 + 'y'));
+    ASSERT_TRUE(state.AdvanceText("y"));
+  }
+  EXPECT_LE(((*made)->work() - before) / kTokens, 2'000);
+  // It goes on as far as the memory goes; then nothing may come.
+  while (state.AdvanceText(std::string(1000, 'z'))) ASSERT_LT(state.length(), 1000u);
+  EXPECT_GE(state.text().size(), 60'000u);
+  state.FillMask(mask);
+  EXPECT_THAT(mask, ::testing::Each(0u));
+  EXPECT_FALSE(state.CanEnd());
 }
 
 }  // namespace

@@ -367,19 +367,27 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
   }
   const StateId next = Intern(&building);
   if (exhausted()) return kDeadState;
+  int first = byte, end = byte + 1;
+  while (!edges.Has(first)) --first;
+  while (end < 256 && !edges.Has(end)) ++end;
   State& s = states_[static_cast<size_t>(state)];
+  const bool is_only = s.only_first > s.only_last;
+  if (s.row < 0 && is_only && may_come.Has(byte)) {
+    s.only_first = static_cast<uint8_t>(first);
+    s.only_last = static_cast<uint8_t>(end - 1);
+    s.only = next;
+    return next;
+  }
   if (s.row < 0) {
     s.row = static_cast<int32_t>(rows_.size());
     std::array<StateId, 256>& fresh = rows_.emplace_back();
     for (int b = 0; b < 256; ++b) {
       fresh[static_cast<size_t>(b)] = may_come.Has(b) ? -1 : kDeadState;
     }
+    if (!is_only) std::fill(fresh.begin() + s.only_first, fresh.begin() + s.only_last + 1, s.only);
     Spend(1024);
   }
   auto& row = rows_[static_cast<size_t>(s.row)];
-  int first = byte, end = byte + 1;
-  while (!edges.Has(first)) --first;
-  while (end < 256 && !edges.Has(end)) ++end;
   std::fill(row.begin() + first, row.begin() + end, next);
   return next;
 }

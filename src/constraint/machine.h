@@ -48,10 +48,12 @@ class Machine {
 
   StateId start() const { return start_; }
   StateId Step(StateId state, uint8_t byte) {
-    const int32_t row = states_[static_cast<size_t>(state)].row;
-    if (row >= 0) {
-      const StateId known = rows_[static_cast<size_t>(row)][byte];
+    const State& s = states_[static_cast<size_t>(state)];
+    if (s.row >= 0) {
+      const StateId known = rows_[static_cast<size_t>(s.row)][byte];
       if (known >= 0) return known;
+    } else if (byte >= s.only_first && byte <= s.only_last) {
+      return s.only;
     }
     return StepMissing(state, byte);
   }
@@ -77,6 +79,9 @@ class Machine {
     int32_t count = 0;
     int32_t row = -1;
     bool accepts = false;
+    // As a regular expression's: the one range of bytes that was taken so far, if it is one.
+    uint8_t only_first = 1, only_last = 0;
+    StateId only = kDeadState;
   };
   struct Frame {
     Spot to;

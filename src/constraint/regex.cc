@@ -539,18 +539,26 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
   if (!IsLive(next)) next = kNothing;
   if (exhausted_) return kNothing;
   Node& n = nodes_[static_cast<size_t>(id)];
-  if (n.row < 0) {
-    n.row = static_cast<int32_t>(rows_.size());
-    std::array<int32_t, 256>& fresh = rows_.emplace_back();
-    const ByteSet& first = MayBegin(id);
-    for (int b = 0; b < 256; ++b) fresh[static_cast<size_t>(b)] = first.Has(b) ? -1 : kNothing;
-    Spend(1, 1024);
-  }
-  int32_t* row = rows_[static_cast<size_t>(n.row)].data();
   const ByteSet& edges = sets_[static_cast<size_t>(n.edges)];
   int first = byte, end = byte + 1;
   while (!edges.Has(first)) --first;
   while (end < 256 && !edges.Has(end)) ++end;
+  const bool is_only = n.only_first > n.only_last;
+  if (n.row < 0 && is_only && MayBegin(id).Has(byte)) {
+    n.only_first = static_cast<uint8_t>(first);
+    n.only_last = static_cast<uint8_t>(end - 1);
+    n.only = next;
+    return next;
+  }
+  if (n.row < 0) {
+    n.row = static_cast<int32_t>(rows_.size());
+    std::array<int32_t, 256>& fresh = rows_.emplace_back();
+    const ByteSet& may_come = MayBegin(id);
+    for (int b = 0; b < 256; ++b) fresh[static_cast<size_t>(b)] = may_come.Has(b) ? -1 : kNothing;
+    if (!is_only) std::fill(fresh.begin() + n.only_first, fresh.begin() + n.only_last + 1, n.only);
+    Spend(1, 1024);
+  }
+  int32_t* row = rows_[static_cast<size_t>(n.row)].data();
   std::fill(row + first, row + end, next);
   return next;
 }

@@ -73,10 +73,12 @@ class RegexPool {
 
   // What may follow `byte`; kNothing where nothing can be accepted after it.
   RegexId Derive(RegexId id, uint8_t byte) {
-    const int32_t row = nodes_[static_cast<size_t>(id)].row;
-    if (row >= 0) {
-      const RegexId known = rows_[static_cast<size_t>(row)][byte];
+    const Node& n = nodes_[static_cast<size_t>(id)];
+    if (n.row >= 0) {
+      const RegexId known = rows_[static_cast<size_t>(n.row)][byte];
       if (known >= 0) return known;
+    } else if (byte >= n.only_first && byte <= n.only_last) {
+      return n.only;
     }
     return DeriveMissing(id, byte);
   }
@@ -134,7 +136,11 @@ class RegexPool {
     int32_t edges = -1;  // in sets_
     int32_t first = -1;  // likewise: the bytes that may begin it, as far as its parts say
     bool exact = true;   // no byte of `first` leads to kNothing
-    int32_t row = -1;    // in rows_
+    // The one range of bytes that was derived by so far, if it is one, and where it leads: most
+    // states of a long text are passed once, and need no row.
+    uint8_t only_first = 1, only_last = 0;
+    RegexId only = kNothing;
+    int32_t row = -1;  // in rows_
     // No text of fewer bytes is accepted; there may be none of so many. What one may begin with,
     // -1 where that is not known.
     int32_t least = 0, hint = -1;
