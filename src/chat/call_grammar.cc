@@ -44,7 +44,7 @@ std::string Escaped(std::string_view text) {
 struct Tool {
   std::string name;
   Json parameters;  // an object
-  std::string schema;
+  constraint::SchemaText schema;
   Structure arguments;  // an object of JSON
 };
 

@@ -349,9 +349,51 @@ Status SchemaCompiler::FillQueued() {
   return OkStatus();
 }
 
+namespace {
+
+// Reading a text is a step for so many bytes, and one for each value.
+constexpr size_t kBytesOfStep = 16;
+
+Status ChargeForReading(std::string_view json, RegexPool* pool) {
+  int64_t steps = 1;
+  bool in_string = false, escaped = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    steps += i % kBytesOfStep == 0;
+    if (escaped || c == '\\') {
+      escaped = !escaped;
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (!in_string) {
+      steps += c == ',' || c == ':' || c == '[' || c == '{';
+    }
+    if (steps < 1000) continue;
+    pool->Charge(std::exchange(steps, 0));
+    if (pool->exhausted()) return TooMuchToCompile();
+  }
+  pool->Charge(steps);
+  return pool->exhausted() ? TooMuchToCompile() : OkStatus();
+}
+
+StatusOr<SchemaDocument> ReadSchema(std::string_view text, RegexPool* pool) {
+  WEFT_RETURN_IF_ERROR(ChargeForReading(text, pool));
+  return SchemaDocument::Read(text);
+}
+
+}  // namespace
+
 Status CompileSchema(std::string_view schema, const ConstraintOptions& options, Grammar* grammar) {
-  WEFT_ASSIGN_OR_RETURN(const SchemaDocument document, SchemaDocument::Read(schema));
+  WEFT_ASSIGN_OR_RETURN(const SchemaDocument document, ReadSchema(schema, &grammar->pool()));
   return SchemaCompiler(document, options, grammar).Compile();
+}
+
+StatusOr<const SchemaDocument*> SchemaDocuments::Get(const SchemaText& text, RegexPool* pool) {
+  std::unique_ptr<const SchemaDocument>& known = read_[&*text];
+  if (known == nullptr) {
+    WEFT_ASSIGN_OR_RETURN(SchemaDocument document, ReadSchema(*text, pool));
+    known = std::make_unique<const SchemaDocument>(std::move(document));
+  }
+  return known.get();
 }
 
 namespace {
@@ -359,12 +401,14 @@ namespace {
 // What `use` makes of a compiler and a part of the schema; an error says whose it is.
 template <typename Result, typename Use>
 StatusOr<Result> WithPart(const SchemaPart& part, const ValueStyle& style,
-                          const ConstraintOptions& options, Grammar* grammar, const Use& use) {
+                          const ConstraintOptions& options, SchemaDocuments* documents,
+                          Grammar* grammar, const Use& use) {
   const auto apply = [&]() -> StatusOr<Result> {
-    WEFT_ASSIGN_OR_RETURN(const SchemaDocument document, SchemaDocument::Read(part.schema));
-    const JsonValue* const at = PartAt(document, part.path);
+    WEFT_ASSIGN_OR_RETURN(const SchemaDocument* const document,
+                          documents->Get(part.schema, &grammar->pool()));
+    const JsonValue* const at = PartAt(*document, part.path);
     if (at == nullptr) return InvalidArgument("the schema lacks ", StrJoin(part.path, "/"));
-    SchemaCompiler compiler(document, options, grammar, style);
+    SchemaCompiler compiler(*document, options, grammar, style);
     return use(&compiler, *at);
   };
   StatusOr<Result> result = apply();
@@ -375,16 +419,17 @@ StatusOr<Result> WithPart(const SchemaPart& part, const ValueStyle& style,
 }  // namespace
 
 StatusOr<RuleId> AddSchema(const SchemaPart& part, const ValueStyle& style, ValueKinds kinds,
-                           const ConstraintOptions& options, Grammar* grammar) {
+                           const ConstraintOptions& options, SchemaDocuments* documents,
+                           Grammar* grammar) {
   return WithPart<RuleId>(
-      part, style, options, grammar,
+      part, style, options, documents, grammar,
       [&](SchemaCompiler* compiler, const JsonValue& at) { return compiler->Add(at, kinds); });
 }
 
 StatusOr<RegexId> StringsOfSchema(const SchemaPart& part, const ConstraintOptions& options,
-                                  Grammar* grammar) {
+                                  SchemaDocuments* documents, Grammar* grammar) {
   return WithPart<RegexId>(
-      part, {}, options, grammar,
+      part, {}, options, documents, grammar,
       [](SchemaCompiler* compiler, const JsonValue& at) { return compiler->StringsOf(at); });
 }
 

@@ -2,11 +2,15 @@
 #ifndef WEFT_CONSTRAINT_SCHEMA_COMPILER_H_
 #define WEFT_CONSTRAINT_SCHEMA_COMPILER_H_
 
+#include <map>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
 #include "constraint/constraint.h"
 #include "constraint/grammar.h"
+#include "constraint/schema_document.h"
 #include "constraint/structure.h"
 
 namespace weft::constraint {
@@ -15,13 +19,24 @@ namespace weft::constraint {
 // the layout of `options`. What cannot be enforced exactly is an error that names it.
 Status CompileSchema(std::string_view schema, const ConstraintOptions& options, Grammar* grammar);
 
+// Schemas that are read once each. Reading is charged to a pool's work.
+class SchemaDocuments {
+ public:
+  // REQUIRES: `text` outlives this.
+  StatusOr<const SchemaDocument*> Get(const SchemaText& text, RegexPool* pool);
+
+ private:
+  std::map<const std::string*, std::unique_ptr<const SchemaDocument>> read_;
+};
+
 // For structures, which finish the grammar themselves: the rule of the values of a part of a
 // schema.
 StatusOr<RuleId> AddSchema(const SchemaPart& part, const ValueStyle& style, ValueKinds kinds,
-                           const ConstraintOptions& options, Grammar* grammar);
+                           const ConstraintOptions& options, SchemaDocuments* documents,
+                           Grammar* grammar);
 // Its strings, as they read.
 StatusOr<RegexId> StringsOfSchema(const SchemaPart& part, const ConstraintOptions& options,
-                                  Grammar* grammar);
+                                  SchemaDocuments* documents, Grammar* grammar);
 JsonLayout LayoutOf(RegexPool* pool, WhiteSpace white_space);
 
 }  // namespace weft::constraint

@@ -119,8 +119,8 @@ class StructureCompiler {
       }
       case Kind::kValue: {
         LiteralOf(node.style.quote);  // it may be a control token
-        WEFT_ASSIGN_OR_RETURN(const RuleId value,
-                              AddSchema(node.schema, node.style, node.kinds, options_, &grammar_));
+        WEFT_ASSIGN_OR_RETURN(const RuleId value, AddSchema(node.schema, node.style, node.kinds,
+                                                            options_, &documents_, &grammar_));
         return grammar_.Call(value);
       }
       case Kind::kStrings: {
@@ -211,7 +211,8 @@ class StructureCompiler {
   }
 
   StatusOr<RegexId> StringsOf(const RawStrings& wanted) {
-    WEFT_ASSIGN_OR_RETURN(RegexId strings, StringsOfSchema(wanted.schema, options_, &grammar_));
+    WEFT_ASSIGN_OR_RETURN(RegexId strings,
+                          StringsOfSchema(wanted.schema, options_, &documents_, &grammar_));
     if (strings == kNothing) return kNothing;
     for (const std::string& pattern : wanted.unlike) {
       WEFT_ASSIGN_OR_RETURN(const RegexId regex, PatternOf(pattern));
@@ -249,6 +250,7 @@ class StructureCompiler {
   RegexPool& pool_;
   RegexId text_ = kNothing;        // any text
   RegexId some_bytes_ = kNothing;  // at least one
+  SchemaDocuments documents_;
   std::map<const Node*, Symbol> symbols_;
   std::map<std::string, RegexId> patterns_;
   std::vector<int32_t> controls_;

@@ -49,9 +49,24 @@ struct ValueStyle {
   bool closed_objects = false;
 };
 
+// The text of a schema, shared by its copies; what has copies is read once for a structure.
+class SchemaText {
+ public:
+  SchemaText() : SchemaText(std::string()) {}
+  SchemaText(std::string text)  // NOLINT(google-explicit-constructor)
+      : text_(std::make_shared<const std::string>(std::move(text))) {}
+  SchemaText(const char* text)  // NOLINT(google-explicit-constructor)
+      : SchemaText(std::string(text)) {}
+
+  const std::string& operator*() const { return *text_; }
+
+ private:
+  std::shared_ptr<const std::string> text_;
+};
+
 // A schema, or a part of one.
 struct SchemaPart {
-  std::string schema;             // the text of the whole document
+  SchemaText schema;              // the whole document
   std::vector<std::string> path;  // the members that lead to the part
   std::string of;                 // whose it is, for errors; may be empty
 };

@@ -258,5 +258,36 @@ TEST(StructureTest, MasksAreWhatTryingEveryTokenGives) {
   }
 }
 
+// As a format has it that writes the parameters of a call one by one.
+Structure PartsOf(const SchemaText& schema, int count) {
+  std::vector<Structure> parts;
+  for (int i = 0; i < count; ++i) {
+    const SchemaPart part{.schema = schema, .path = {"properties", "p" + std::to_string(i)}};
+    parts.push_back(Structure::OneOf(
+        {Structure::Strings({.schema = part, .close = "</v>", .close_text = "</v>"}),
+         Structure::Value(part, {}, ValueKinds::kNoStrings)}));
+  }
+  return Structure::Sequence(std::move(parts));
+}
+
+TEST(StructureTest, ASchemaIsReadOnceAndThatIsCounted) {
+  std::string text = R"({"description":")" + std::string(200'000, 'x') + R"(","properties":{)";
+  for (int i = 0; i < 300; ++i) {
+    text += (i == 0 ? "\"p" : ",\"p") + std::to_string(i) + R"(":{"type":["string","integer"]})";
+  }
+  const SchemaText schema = text + "}}";
+  const auto one = Made(PartsOf(schema, 1)), all = Made(PartsOf(schema, 300));
+  const int64_t reading = (*schema).size() / 16;
+  EXPECT_GE(one->work(), reading);
+  EXPECT_LE(all->work() - one->work(), 10 * reading);
+  EXPECT_LE(all->bytes(), 16 << 20);
+  // Too much to read.
+  std::string values = "{\"enum\":[0";
+  for (int i = 0; i < 400'000; ++i) values += ",0";
+  const auto refused =
+      Constraint::Structured(Structure::Value({.schema = values + "]}"}), {}, Table());
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+}
+
 }  // namespace
 }  // namespace weft::constraint
