@@ -1,6 +1,7 @@
 #include "chat/call_grammar.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/strings.h"
 #include "chat/call_text.h"
@@ -23,6 +24,8 @@ using Json = nlohmann::ordered_json;
 using Parts = std::vector<Structure>;
 
 constexpr size_t kMostKeyBytes = 256;
+// Where parameters are written one by one: of a tool, and of all tools of a request.
+constexpr size_t kMostParameters = 500, kMostParametersOfAll = 10'000;
 constexpr std::string_view kGemmaQuote = "<|\"|>";
 constexpr char kSpaces[] = "[ \\t\\r\\n]*";
 constexpr char kAnything[] = "[\\s\\S]*";
@@ -158,6 +161,9 @@ class CallGrammar {
       } else {
         return Unimplemented("tool ", read.name, ": parameters are no object");
       }
+      if (const auto found = read.parameters.find("properties"); found != read.parameters.end()) {
+        n_parameters_ += found->size();
+      }
       read.schema = JsonText(read.parameters);
       read.arguments =
           Structure::Value(PartOf(read, {}), ValueStyleOfArguments(), ValueKinds::kObjects);
@@ -203,6 +209,15 @@ class CallGrammar {
     if (properties != schema.end()) {
       if (!properties->is_object())
         return Unimplemented("tool ", tool.name, ": properties are no object");
+      if (properties->size() > kMostParameters) {
+        return Unimplemented("tool ", tool.name, ": it has ", properties->size(),
+                             " parameters; calls of this format can have ", kMostParameters);
+      }
+      if (n_parameters_ > kMostParametersOfAll) {
+        return Unimplemented("the tools have ", n_parameters_,
+                             " parameters together; calls of this format can have ",
+                             kMostParametersOfAll);
+      }
       for (const auto& [key, value] : properties->items()) {
         const bool bad = std::ranges::any_of(
             key, [&](char c) { return unfit.find(c) != std::string_view::npos; });
@@ -216,15 +231,16 @@ class CallGrammar {
     const auto needed = schema.find("required");
     if (needed == schema.end()) return parameters;
     if (!needed->is_array()) return Unimplemented("tool ", tool.name, ": required is no list");
+    std::map<std::string_view, Parameter*> by_key;
+    for (Parameter& parameter : parameters) by_key.emplace(parameter.key, &parameter);
     for (const Json& name : *needed) {
-      const auto found = std::ranges::find_if(parameters, [&](const Parameter& parameter) {
-        return name.is_string() && parameter.key == name.get_ref<const std::string&>();
-      });
-      if (found == parameters.end()) {
+      const auto found =
+          name.is_string() ? by_key.find(name.get_ref<const std::string&>()) : by_key.end();
+      if (found == by_key.end()) {
         return Unimplemented("tool ", tool.name,
                              ": required names a parameter that properties do not describe");
       }
-      found->required = true;
+      found->second->required = true;
     }
     return parameters;
   }
@@ -415,22 +431,33 @@ class CallGrammar {
     style.words = ValueStyle::Words::kPythonToo;
     style.strings = ValueStyle::Strings::kPython;
     const Structure comma = Structure::Sequence({Plain(","), space_});
-    // From the last one on: what may follow where no parameter has come yet, and where one has.
-    Structure first, next;
-    for (size_t i = parameters.size(); i-- > 0;) {
-      const Parameter& parameter = parameters[i];
-      const Structure one = Structure::Sequence(
+    Parts alone, behind;  // each as the first one, and behind others
+    for (const Parameter& parameter : parameters) {
+      alone.push_back(Structure::Sequence(
           {Plain(parameter.key + "="),
-           Structure::Value(PartOf(tool, {"properties", parameter.key}), style), next});
-      Parts as_first{one}, as_next{Structure::Sequence({comma, one})};
-      if (!parameter.required) {
-        as_first.push_back(first);
-        as_next.push_back(next);
-      }
-      first = Structure::OneOf(std::move(as_first));
-      next = Structure::OneOf(std::move(as_next));
+           Structure::Value(PartOf(tool, {"properties", parameter.key}), style)}));
+      const Structure next = Structure::Sequence({comma, alone.back()});
+      behind.push_back(parameter.required ? next : Structure::Optional(next));
     }
-    return first;
+    // Blocks keep what follows each of them short, and nothing is deep.
+    constexpr size_t kBlock = 25;
+    Parts blocks;
+    for (size_t begin = 0; begin < behind.size(); begin += kBlock) {
+      const auto first = behind.begin() + static_cast<ptrdiff_t>(begin);
+      blocks.push_back(Structure::Sequence(
+          {first, first + static_cast<ptrdiff_t>(std::min(kBlock, behind.size() - begin))}));
+    }
+    Parts ways;
+    bool may_be_left_out = true;
+    for (size_t i = 0; i < parameters.size() && may_be_left_out; ++i) {
+      Parts way{alone[i]};
+      for (size_t j = i + 1; j % kBlock != 0 && j < behind.size(); ++j) way.push_back(behind[j]);
+      for (size_t b = i / kBlock + 1; b < blocks.size(); ++b) way.push_back(blocks[b]);
+      ways.push_back(Structure::Sequence(std::move(way)));
+      may_be_left_out = !parameters[i].required;
+    }
+    if (may_be_left_out) ways.push_back(Plain(""));
+    return Structure::OneOf(std::move(ways));
   }
 
   // <function=f><parameter=a>1</parameter></function>, or as the tags are.
@@ -679,6 +706,7 @@ class CallGrammar {
   bool loose_ = false;  // much white space, as in indented JSON
   Structure gap_, space_;
   std::vector<Tool> tools_;
+  size_t n_parameters_ = 0;  // of all
 };
 
 }  // namespace

@@ -614,5 +614,60 @@ TEST(CallGrammarTest, WhatCannotBeEnforcedIsRefusedByName) {
   EXPECT_THAT(refusal("f g", "{}"), HasSubstr("f g"));
 }
 
+Json ToolWithParameters(int count, int n_required) {
+  Json properties = Json::object(), required = Json::array();
+  for (int i = 0; i < count; ++i) {
+    properties[StrCat("p", i)] = {{"type", "integer"}};
+    if (i >= count - n_required) required.push_back(StrCat("p", i));
+  }
+  Json tools = Json::array();
+  tools.push_back({{"type", "function"},
+                   {"function",
+                    {{"name", "f"},
+                     {"parameters",
+                      {{"type", "object"}, {"properties", properties}, {"required", required}}}}}});
+  return tools;
+}
+
+TEST(CallGrammarTest, ManyParametersOneByOne) {
+  const CallPolicy policy{.choice = CallPolicy::Choice::kRequired};
+  struct {
+    const char *source, *begin, *open, *next, *close, *end;
+  } const kFormats[] = {
+      {"<|tool_call_start|>", "<|tool_call_start|>[f(", "=", ", ", "", ")]<|tool_call_end|>"},
+      {"<tool_call> <arg_key> <think>", "<tool_call>f", "</arg_key><arg_value>", "", "</arg_value>",
+       "</tool_call>"},
+  };
+  for (const auto& format : kFormats) {
+    SCOPED_TRACE(format.source);
+    const CallSetup setup = MakeSetup(format.source, false);
+    const bool tagged = *format.close != 0;
+    for (const int n_required : {0, 1, 500}) {
+      const auto made = Calls(setup, ToolWithParameters(500, n_required), policy);
+      ASSERT_TRUE(made.ok()) << made.status();
+      const auto accepts = [&](const std::vector<int>& parameters) {
+        std::string text = format.begin;
+        for (size_t i = 0; i < parameters.size(); ++i) {
+          StrAppend(&text, i == 0 ? "" : format.next, tagged ? "<arg_key>p" : "p", parameters[i],
+                    format.open, i, format.close);
+        }
+        ConstraintState state = (*made)->Begin();
+        return state.AdvanceText(text + format.end) && state.CanEnd();
+      };
+      std::vector<int> all;
+      for (int i = 0; i < 500; ++i) all.push_back(i);
+      EXPECT_TRUE(accepts(all)) << n_required;
+      EXPECT_EQ(accepts({}), n_required == 0);
+      EXPECT_EQ(accepts({24, 25, 26, 60, 499}), n_required <= 1) << n_required;
+      EXPECT_EQ(accepts({0, 49, 498}), n_required == 0);
+      EXPECT_FALSE(accepts({25, 24, 499}));
+      EXPECT_FALSE(accepts({24, 24, 499}));
+    }
+    const auto refused = Calls(setup, ToolWithParameters(5'000, 0), policy);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("5000 parameters"));
+  }
+}
+
 }  // namespace
 }  // namespace weft
