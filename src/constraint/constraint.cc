@@ -116,9 +116,15 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Structured(
   return std::shared_ptr<const Constraint>(std::move(made));
 }
 
-int64_t Constraint::bytes() const {
+int64_t Constraint::bytes() const { return walker_->bytes(); }
+
+int64_t Constraint::least_bytes() const { return walker_->least_bytes(); }
+
+void Constraint::SetShare(int64_t bytes) const { walker_->SetShare(bytes); }
+
+void Constraint::GiveBack() const {
   MutexLock lock(&walker_->mutex());
-  return walker_->machine().bytes() + walker_->masker().bytes();
+  walker_->GiveBack();
 }
 
 int64_t Constraint::work() const {
@@ -165,6 +171,7 @@ ConstraintState::ConstraintState(std::shared_ptr<const Constraint> constraint)
     : constraint_(std::move(constraint)) {
   ConstraintWalker& walker = *constraint_->walker_;
   MutexLock lock(&walker.mutex());
+  walker.RenewWhereFull();
   start_ = walker.machine().start();
   generation_ = walker.generation();
 }
@@ -216,6 +223,7 @@ bool ConstraintState::AdvanceBytes(std::string_view bytes) {
     if (state != kDeadState) {
       text_.append(bytes);
       steps_.push_back({state, static_cast<uint32_t>(bytes.size())});
+      walker.Publish();
       return true;
     }
     if (!walker.machine().exhausted()) return false;
@@ -328,6 +336,7 @@ void ConstraintState::FillMask(std::span<uint32_t> mask) const {
   for (int attempt = 0; attempt < 2; ++attempt) {
     Refresh();
     walker.masker().Fill(Current(), mask);
+    walker.Publish();
     if (!walker.machine().exhausted()) return;
   }
 }

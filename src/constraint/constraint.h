@@ -84,8 +84,13 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   StatusOr<ConstraintState> Restore(std::string_view serialized) const;
 
   const TokenTable& tokens() const { return *tokens_; }
-  // What it takes by now, the token table aside.
+  // What it takes by now, the token table aside. Waits for nobody.
   int64_t bytes() const;
+  int64_t least_bytes() const;  // without its automata
+  // For caches: what its automata may take, answers that are long aside, before they are thrown
+  // away, if that is less than its options say; and to throw them away now.
+  void SetShare(int64_t bytes) const;
+  void GiveBack() const;
   // Steps of work that it took so far.
   int64_t work() const;
 

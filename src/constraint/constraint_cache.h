@@ -1,5 +1,9 @@
 // The constraints that were compiled last for one vocabulary, by what they say.
 //
+// Constraints grow while answers follow them. What they take together is looked at whenever one
+// comes, and at times else: then those that nobody follows give their automata back, the longest
+// unused first, and the others share what there is.
+//
 // Any thread. Two that ask for the same at the same time may both compile it.
 #ifndef WEFT_CONSTRAINT_CONSTRAINT_CACHE_H_
 #define WEFT_CONSTRAINT_CONSTRAINT_CACHE_H_
@@ -11,6 +15,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "base/mutex.h"
@@ -25,16 +30,24 @@ class ConstraintCache {
  public:
   using Made = StatusOr<std::shared_ptr<const Constraint>>;
 
+  struct Limits {
+    size_t most_kept = 64;
+    // What all take together, about; those in use may take more.
+    int64_t most_bytes = 256 << 20;
+    // A constraint in use has this at least.
+    int64_t least_share = 8 << 20;
+  };
+
   explicit ConstraintCache(std::shared_ptr<const Tokenizer> tokenizer)
-      : tokenizer_(std::move(tokenizer)) {}
+      : ConstraintCache(std::move(tokenizer), Limits{}) {}
+  ConstraintCache(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits)
+      : tokenizer_(std::move(tokenizer)), limits_(limits) {}
 
   // What `make` made for an equal key, or makes now. Failures are not kept.
   Made Get(const std::string& key, FunctionRef<Made(std::shared_ptr<const TokenTable>)> make);
 
  private:
-  // What is kept takes at most about so much, but the newest stays whatever it takes.
-  static constexpr size_t kMostKept = 64;
-  static constexpr int64_t kMostBytes = 256 << 20;
+  static constexpr int kHitsBetweenTrims = 64;
 
   struct Entry {
     std::string key;
@@ -42,13 +55,15 @@ class ConstraintCache {
   };
 
   std::shared_ptr<const TokenTable> Table();
-  void DropWhatIsTooMuch() WEFT_REQUIRES(mutex_);
+  std::vector<std::shared_ptr<const Constraint>> Trim() WEFT_REQUIRES(mutex_);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
+  const Limits limits_;
   Mutex table_mutex_;  // held while the table is made
   std::shared_ptr<const TokenTable> table_ WEFT_GUARDED_BY(table_mutex_);
   Mutex mutex_;
   std::list<Entry> entries_ WEFT_GUARDED_BY(mutex_);  // used last first
+  int hits_ WEFT_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_ WEFT_GUARDED_BY(mutex_);
 };
 

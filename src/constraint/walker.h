@@ -3,6 +3,7 @@
 #define WEFT_CONSTRAINT_WALKER_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -27,10 +28,23 @@ class ConstraintWalker {
   uint64_t generation() const { return generation_; }
   Machine& machine() { return *machine_; }
   Masker& masker() { return *masker_; }
-  // Begins a new generation where the memory of this one is used up.
+  // Begins a new generation where the memory of this one is used up, or was given back.
   void RenewWhereFull() {
-    if (machine_->exhausted() || machine_->bytes() + masker_->bytes() - base_bytes_ > most_bytes_)
+    if (machine_ == nullptr || machine_->exhausted() ||
+        machine_->bytes() + masker_->bytes() - base_bytes_ >
+            std::min(most_bytes_, share_.load(std::memory_order_relaxed))) {
       Renew();
+    }
+  }
+  // What the automata take, to be read without the lock.
+  void Publish() { bytes_.store(machine_->bytes() + masker_->bytes(), std::memory_order_relaxed); }
+  // Frees the automata. The next who needs them has them made anew.
+  void GiveBack() {
+    if (machine_ == nullptr) return;
+    past_work_ = work();
+    masker_.reset();
+    machine_.reset();
+    bytes_.store(0, std::memory_order_relaxed);
   }
   // What was needed to walk an answer's text again would be needed again in the next generation:
   // it does not bring that nearer.
@@ -38,7 +52,15 @@ class ConstraintWalker {
   // An answer whose own text takes more cannot go on: there would be little room for others.
   int64_t most_text_bytes() const { return MostBytes() / 2; }
   // Steps of work in all generations.
-  int64_t work() const { return past_work_ + machine_->pool().work(); }
+  int64_t work() const { return past_work_ + (machine_ == nullptr ? 0 : machine_->pool().work()); }
+
+  // Without the lock.
+
+  // What the automata are made of, and with what they took at last.
+  int64_t least_bytes() const { return grammar_->bytes(); }
+  int64_t bytes() const { return least_bytes() + bytes_.load(std::memory_order_relaxed); }
+  // A generation takes no more than this, besides what answers take themselves.
+  void SetShare(int64_t bytes) { share_.store(bytes, std::memory_order_relaxed); }
 
  private:
   // A generation ends where its memory is used up, but a single mask must fit into it: this is
@@ -48,17 +70,19 @@ class ConstraintWalker {
 
   int64_t MostBytes() const { return std::max(kHardLimit * most_bytes_, kLeastForMask); }
   void Renew() {
-    if (machine_ != nullptr) past_work_ = work();
+    GiveBack();
     machine_ = std::make_unique<Machine>(grammar_.get(), MostBytes() + grammar_->bytes());
     masker_ = std::make_unique<Masker>(machine_.get(), &tokens_);
     base_bytes_ = machine_->bytes();
     ++generation_;
+    Publish();
   }
 
   Mutex mutex_;
-  std::unique_ptr<const Grammar> grammar_;
+  const std::unique_ptr<const Grammar> grammar_;
   const TokenTable& tokens_;
-  int64_t most_bytes_;
+  const int64_t most_bytes_;
+  std::atomic<int64_t> bytes_ = 0, share_ = INT64_MAX;
   int64_t base_bytes_ = 0;  // without what is used up
   int64_t past_work_ = 0;   // of earlier generations
   std::unique_ptr<Machine> machine_;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "constraint/constraint_cache.h"
 #include "engine/constraint_mask.h"
 #include "engine/engine_test_util.h"
 #include "tokenizer/tokenizer.h"
@@ -227,6 +228,50 @@ TEST(EngineConstraint, WhatAMaskDidNotAllowIsNotFollowed) {
     mask->Apply(taken, allowed);
     EXPECT_THAT(allowed, ::testing::Each(0u));
     EXPECT_THAT(mask->Forced(taken), ::testing::IsEmpty());
+  }
+}
+
+TEST(EngineConstraint, TheCacheLooksAfterWhatGrows) {
+  const auto model = TinyModel("llama");
+  constraint::ConstraintCache cache(
+      model->tokenizer(), {.most_kept = 8, .most_bytes = 4 << 20, .least_share = 256 << 10});
+  const auto get = [&](int i) {
+    const std::string pattern = StrCat("[a-z]{", 20'000 + i, "}");
+    auto made = cache.Get(pattern, [&](std::shared_ptr<const constraint::TokenTable> table) {
+      return constraint::Constraint::Regex(pattern, {}, std::move(table));
+    });
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  };
+  const auto follow = [](constraint::ConstraintState* state, int count) {
+    std::vector<uint32_t> mask(state->constraint().tokens().mask_words());
+    for (int i = 0; i < count; ++i) {
+      ASSERT_TRUE(state->AdvanceText("abcdefgh"));
+      state->FillMask(mask);
+    }
+  };
+  // Nobody follows these any more, but they have grown since they came.
+  std::vector<std::weak_ptr<const constraint::Constraint>> grown;
+  for (int i = 0; i < 5; ++i) grown.push_back(get(i));
+  for (int i = 0; i < 5; ++i) {
+    constraint::ConstraintState state = get(i)->Begin();
+    follow(&state, 1000);
+  }
+  const auto sum = [&] {
+    int64_t bytes = 0;
+    for (const auto& one : grown) bytes += one.lock()->bytes();
+    return bytes;
+  };
+  EXPECT_GT(sum(), 4 << 20);
+  for (int i = 0; i < 64; ++i) get(4);
+  EXPECT_LE(sum(), 4 << 20);
+  EXPECT_TRUE(get(0)->Begin().AdvanceText("abc"));
+  // Those that are followed share what there is.
+  std::vector<constraint::ConstraintState> states;
+  for (int i = 5; i < 13; ++i) states.push_back(get(i)->Begin());
+  for (constraint::ConstraintState& state : states) {
+    follow(&state, 100);
+    EXPECT_LE(state.constraint().bytes(), 2 << 20);
   }
 }
 
