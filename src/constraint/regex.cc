@@ -15,8 +15,9 @@ namespace {
 constexpr int32_t kBeforePoint = -1;
 constexpr int32_t kManyBytes = 1 << 30;
 constexpr int32_t kMostEscapeBytes = 6;
-// Unions of more parts are looked up by byte.
+// Unions of more parts are looked up by byte, from the time on that this is worth it.
 constexpr int32_t kLargeUnion = 48;
+constexpr int kAskedOften = 8;
 // What may stand behind a backslash within quotes, and what it means.
 constexpr std::string_view kEscapes = "ntrbf\\'\"", kMeanings = "\n\t\r\b\f\\'\"";
 
@@ -428,23 +429,33 @@ RegexId RegexPool::DeriveMultiple(const Node& n, uint8_t byte) {
   return MultipleState(n.a, next, n.d == kBeforePoint ? kBeforePoint : n.d + 1);
 }
 
-const std::vector<RegexId>& RegexPool::PartsWith(RegexId id, uint8_t byte) {
-  std::shared_ptr<const PartsByByte>& known = parts_by_byte_[id];
-  if (known == nullptr) {
-    auto made = std::make_shared<PartsByByte>();
-    int64_t size = 0;
-    for (const RegexId part : Parts(node(id))) {
-      const ByteSet& first = MayBegin(part);
-      for (size_t word = 0; word < first.words.size(); ++word) {
-        for (uint64_t left = first.words[word]; left != 0; left &= left - 1, ++size) {
-          (*made)[64 * word + static_cast<size_t>(std::countr_zero(left))].push_back(part);
+// Of a union: those that may begin with the byte.
+std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
+  const std::span<const int32_t> all = Parts(node(id));
+  if (all.size() > kLargeUnion) {
+    LargeUnion& large = large_unions_[id];
+    if (large.by_byte == nullptr && ++large.asked > kAskedOften) {
+      auto made = std::make_shared<PartsByByte>();
+      int64_t size = 0;
+      for (const RegexId part : all) {
+        const ByteSet& first = MayBegin(part);
+        for (size_t word = 0; word < first.words.size(); ++word) {
+          for (uint64_t left = first.words[word]; left != 0; left &= left - 1, ++size) {
+            (*made)[64 * word + static_cast<size_t>(std::countr_zero(left))].push_back(part);
+          }
         }
       }
+      large.by_byte = std::move(made);
+      Spend(size, static_cast<int64_t>(sizeof(PartsByByte)) + 8 * size);
     }
-    known = std::move(made);
-    Spend(size, static_cast<int64_t>(sizeof(PartsByByte)) + 8 * size);
+    if (large.by_byte != nullptr) return (*large.by_byte)[byte];
+    Spend(static_cast<int64_t>(all.size()) / 8, 0);
   }
-  return (*known)[byte];
+  std::vector<RegexId> some;
+  for (const RegexId part : all) {
+    if (MayBegin(part).Has(byte)) some.push_back(part);
+  }
+  return some;
 }
 
 RegexId RegexPool::Unquoted(RegexId json) { return Respelled(RawDerive(json, '"'), 0, false); }
@@ -504,12 +515,10 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
     case Kind::kOr:
     case Kind::kAnd: {
       std::vector<RegexId> parts;
-      if (n.kind == Kind::kOr && n.b > kLargeUnion) {
+      if (n.kind == Kind::kOr) {
         parts = PartsWith(id, byte);
       } else {
-        for (const RegexId part : Parts(n)) {
-          if (n.kind == Kind::kAnd || MayBegin(part).Has(byte)) parts.push_back(part);
-        }
+        parts.assign(Parts(n).begin(), Parts(n).end());
       }
       Spend(static_cast<int64_t>(parts.size()) / 2, 0);
       for (RegexId& part : parts) {

@@ -160,7 +160,7 @@ class RegexPool {
   RegexId MultipleState(int32_t multiple, int64_t remainder, int32_t digits);
   RegexId DeriveRespelled(const Node& n, uint8_t byte);
   RegexId Respelled(RegexId json_rest, int32_t quote, bool escaped);
-  const std::vector<RegexId>& PartsWith(RegexId id, uint8_t byte);
+  std::vector<RegexId> PartsWith(RegexId id, uint8_t byte);
   void Spend(int64_t work, int64_t bytes);
   const Node& node(RegexId id) const { return nodes_[static_cast<size_t>(id)]; }
   std::span<const int32_t> Parts(const Node& n) const {
@@ -173,9 +173,13 @@ class RegexPool {
   std::vector<ByteSet> sets_;
   std::deque<std::array<int32_t, 256>> rows_;
   std::vector<Multiple> multiples_;
-  // The parts of large unions, by the bytes with which they may begin.
+  // The parts of large unions that are often asked for, by the bytes with which they may begin.
   using PartsByByte = std::array<std::vector<RegexId>, 256>;
-  std::unordered_map<RegexId, std::shared_ptr<const PartsByByte>> parts_by_byte_;
+  struct LargeUnion {
+    int asked = 0;
+    std::shared_ptr<const PartsByByte> by_byte;
+  };
+  std::unordered_map<RegexId, LargeUnion> large_unions_;
   HashIndex node_index_, set_index_;
   RegexId swallowing_ = kNothing;
   int64_t work_ = 0, bytes_ = 0;
