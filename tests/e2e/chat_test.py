@@ -552,6 +552,7 @@ class TerminalTest(ChatTest):
         terminal.type("/history\n")
         said = terminal.expect("2 model: ")
         self.assertIn("1 you: say one\r\n/new two\r\n    three!\r\n", said)
+        terminal.expect("chat> ")  # before it reads keys, an end of input is lost
         terminal.type("\x04")
         self.assertEqual(terminal.end(), 0)
         self.assertIn(b"\x1b[?2004l", terminal.output)
