@@ -4,7 +4,7 @@
   bench/hostile.py --server 'NAME=COMMAND' [--server ...] [--seconds S] [--runs N] MODEL
 
 COMMAND starts a server that has llama-server's API; {model} and {port} in it are replaced. The
-attackers need a core of their own, so give the server one less than there are, as in
+attackers keep to the last core, so give the server one less than there are, as in
   'weft=build/release/weft serve -m {model} --port {port} --threads 1'
 One session decodes all the time. In turn nothing runs beside it, then one attack, and so on; an
 attack's rate is divided by the mean of the quiet times before and behind it. The attacks:
@@ -103,6 +103,7 @@ ATTACKS = (nonsense, deep, large, listed, slow, routes, sessions)
 
 
 def attack(port, kind, seed, until, count):
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # what they compute is not the server's
     dice, held, done = random.Random(seed), [], 0
     while time.monotonic() < until:
         try:
