@@ -12,10 +12,12 @@ import pathlib
 import re
 import sys
 
-# What each folder of src/ may include, itself aside. "weft" is include/weft, the public
-# headers: what lies below the engine does not know them.
+# What each folder of src/ may include, itself aside; a folder within one has a row of its own
+# or counts as part of it. "weft" is include/weft, the public headers: what lies below the engine
+# does not know them.
 ALLOWED = {
     "base": set(),
+    "json": {"base"},
     "formats": {"base"},
     "hub": {"base", "formats"},
     "tokenizer": {"base", "formats"},
@@ -25,43 +27,82 @@ ALLOWED = {
     "kernels": {"base"},
     "backend": {"base", "formats", "model", "kernels"},
     "engine": {"base", "formats", "tokenizer", "constraint", "model", "state", "kernels", "backend", "weft"},
-    "chat": {"base", "tokenizer", "constraint"},
-    "serve": {"base", "formats", "tokenizer", "constraint", "model", "engine", "chat", "weft"},
+    "jinja": {"base"},
+    "chat": {"base", "json", "jinja", "tokenizer", "constraint"},
+    "http": {"base", "json"},
+    "host": {"base", "json", "formats", "tokenizer", "constraint", "engine", "chat", "http", "weft"},
     "weft": set(),
 }
+FRONT_END = ALLOWED["host"] | {"model", "host"}
+API = FRONT_END | {"api"}
+ALLOWED |= {
+    "api": FRONT_END,
+    "api/anthropic": API,
+    "api/ollama": API,
+    "api/openai": API,
+    "api/sessions": API,
+    "api/llama": API | {"api/openai"},
+    "api/responses": API | {"api/openai"},
+    "api/page": API | {"api/ollama", "api/openai"},
+    "api/server": API | {"api/llama"},
+    "grpc": FRONT_END,
+    "worker": FRONT_END,
+}
+EVERYTHING = set(ALLOWED)
+ALLOWED |= {
+    "cli/help": {"base"},
+    "cli/terminal": {"base", "hub"},
+    "cli/flags": EVERYTHING | {"cli/terminal"},
+    "cli/bench": EVERYTHING | {"cli/terminal", "cli/flags"},
+    "cli/chat": EVERYTHING | {"cli/terminal", "cli/flags"},
+    "cli/serve": EVERYTHING | {"cli/terminal", "cli/flags", "cli/bench"},
+}
+ALLOWED["cli/commands"] = set(ALLOWED)
 ALLOWED["cli"] = set(ALLOWED)
 
 # Libraries whose headers belong to some folders only: an engine that knows no JSON
 # cannot grow a habit of it.
 CONFINED = {
-    "nlohmann": {"chat", "hub", "serve", "cli"},
+    "nlohmann": {"json", "chat", "hub", "http", "host", "api", "grpc", "worker", "cli"},
     "curl": {"hub"},
-    "zlib.h": {"hub", "serve"},
+    "zlib.h": {"hub", "grpc"},
     "CLI": {"cli"},
-    "boost": {"serve"},
-    "prometheus": {"serve"},
-    "openssl": {"hub", "serve"},
-    "grpcpp": {"serve"},
+    "boost": {"http"},
+    "prometheus": {"host"},
+    "openssl": {"hub", "host", "api/ollama", "grpc"},
+    "grpcpp": {"grpc"},
     "pcre2.h": set(),
-    "utf8proc.h": {"tokenizer", "chat"},
+    "utf8proc.h": {"base", "jinja"},
 }
 
 # Backends are private to themselves: each subfolder and what stands directly in backend/.
-BACKENDS = {"reference", "cpu", "cuda"}
+BACKENDS = {"reference", "cpu"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 TEST_FILE = re.compile(r"_test(_util)?\.(cc|h)$")
 CMAKE_CALL = re.compile(r"(weft_library|target_link_libraries)\s*\(\s*(\S+)([^)]*)\)")
 
 
+def room_of(parts):
+    """The longest beginning of a path below src/ that has a row, else its first folder."""
+    for length in range(len(parts) - 1, 0, -1):
+        if "/".join(parts[:length]) in ALLOWED:
+            return "/".join(parts[:length])
+    return parts[0]
+
+
 def folder_of(path):
     """The folder of `path` (relative to the root) that the rules speak of, or None."""
     parts = path.parts
     if parts[0] == "src" and len(parts) > 2:
-        return parts[1]
+        return room_of(parts[1:])
     if parts[:2] == ("include", "weft"):
         return "weft"
     return None
+
+
+def library_of(folder):
+    return "weft_" + folder.replace("/", "_")
 
 
 def expected_guard(path):
@@ -80,9 +121,10 @@ def check_include(path, folder, target):
     if folder not in ALLOWED:
         return f"src/{folder} is unknown to tools/check_layers.py; say there what it may use"
     head = target.split("/")[0]
-    if head in CONFINED and folder not in CONFINED[head]:
+    if head in CONFINED and not {folder, folder.split("/")[0]} & CONFINED[head]:
         where = ", ".join(sorted(CONFINED[head])) or "tests"
         return f"{folder} may not include {target}; that library belongs to {where}"
+    head = room_of(target.split("/"))
     if "/" not in target or head not in ALLOWED or head == folder:
         return check_backends(path, target)
     if head not in ALLOWED[folder]:
@@ -127,19 +169,20 @@ def check_guard(path, lines, problems):
 
 
 def check_libraries(root, path, problems):
-    """weft_X may link only the weft_Y that folder X may use."""
+    """weft_X may link only the weft_Y that folder X may use; weft_a_b is of folder a/b."""
+    folders = {library_of(folder): folder for folder in ALLOWED}
     text = (root / path).read_text(encoding="utf-8", errors="replace")
     text = re.sub(r"#[^\n]*", lambda m: " " * len(m.group()), text)
     for call in CMAKE_CALL.finditer(text):
-        folder = call.group(2).removeprefix("weft_")
-        if not call.group(2).startswith("weft_") or folder not in ALLOWED:
+        folder = folders.get(call.group(2))
+        if folder is None:
             continue
-        for name in re.finditer(r"\bweft_(\w+)\b", call.group(3)):
-            used = name.group(1)
-            if used not in ALLOWED or used == folder or used in ALLOWED[folder]:
+        for name in re.finditer(r"\bweft_\w+\b", call.group(3)):
+            used = folders.get(name.group())
+            if used is None or used == folder or used in ALLOWED[folder]:
                 continue
             line = text.count("\n", 0, call.start(3) + name.start()) + 1
-            problems.append(f"{path}:{line}: weft_{folder} may not link weft_{used}")
+            problems.append(f"{path}:{line}: {call.group(2)} may not link {name.group()}")
 
 
 def check_tree(root):

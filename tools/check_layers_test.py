@@ -70,8 +70,8 @@ class CheckLayersTest(unittest.TestCase):
         self.expect_violation("src/base/clock_test.cc:1:", "relative")
 
     def test_downloads_elsewhere(self):
-        self.write("src/serve/a.cc", '#include <curl/curl.h>\n')
-        self.expect_violation("src/serve/a.cc:1:", "that library belongs to hub")
+        self.write("src/http/a.cc", '#include <curl/curl.h>\n')
+        self.expect_violation("src/http/a.cc:1:", "that library belongs to hub")
 
     def test_an_engine_in_the_hub(self):
         self.write("src/hub/a.cc", '#include "engine/engine_core.h"\n')
@@ -79,7 +79,7 @@ class CheckLayersTest(unittest.TestCase):
 
     def test_json_in_the_engine(self):
         self.write("src/engine/a.cc", '#include "nlohmann/json.hpp"\n')
-        self.expect_violation("src/engine/a.cc:1:", "chat, cli, hub, serve")
+        self.expect_violation("src/engine/a.cc:1:", "that library belongs to api, chat, cli")
 
     def test_one_backend_in_another(self):
         self.write("src/backend/backend.cc", '#include "backend/cpu/cpu_backend.h"\n')
@@ -98,6 +98,15 @@ class CheckLayersTest(unittest.TestCase):
         self.write("src/state/CMakeLists.txt",
                    "weft_library(weft_state\n  SOURCES a.cc\n  DEPS weft_base weft_engine)\n")
         self.expect_violation("src/state/CMakeLists.txt:3: weft_state may not link weft_engine")
+
+    def test_one_api_in_another(self):
+        self.write("src/api/anthropic/routes.cc", '#include "api/openai/routes.h"\n')
+        self.expect_violation("src/api/anthropic/routes.cc:1: api/anthropic may not include")
+
+    def test_a_library_of_a_folder_within_one(self):
+        self.write("src/api/openai/CMakeLists.txt",
+                   "weft_library(weft_api_openai SOURCES a.cc DEPS weft_api weft_api_llama)\n")
+        self.expect_violation("weft_api_openai may not link weft_api_llama")
 
     def test_a_folder_nobody_knows(self):
         self.write("src/sound/a.cc", '#include "base/status.h"\n')

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "chat/big_integer.h"
+#include "json/big_integer.h"
 
 namespace weft {
 namespace {

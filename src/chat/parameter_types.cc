@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "chat/big_integer.h"
 #include "chat/call_writer.h"
+#include "json/big_integer.h"
 
 namespace weft {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 
 namespace weft {
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "chat/big_integer.h"
 #include "chat/call_text.h"
 #include "chat/chat_messages.h"
+#include "json/big_integer.h"
 
 namespace weft {
 namespace {

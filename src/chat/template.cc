@@ -4,9 +4,9 @@
 #include <ctime>
 
 #include "base/strings.h"
-#include "chat/big_integer.h"
-#include "chat/jinja_interpreter.h"
-#include "chat/jinja_parser.h"
+#include "jinja/interpreter.h"
+#include "jinja/parser.h"
+#include "json/big_integer.h"
 #include "nlohmann/json.hpp"
 
 namespace weft {

@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "chat/big_integer.h"
 #include "chat/builtin_templates.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "json/big_integer.h"
 #include "nlohmann/json.hpp"
 
 namespace weft {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "cli/command.h"
-#include "cli/usage.h"
-#include "cli/version.h"
+#include "cli/commands/command.h"
+#include "cli/help/usage.h"
+#include "cli/help/version.h"
 
 namespace weft::cli {
 namespace {

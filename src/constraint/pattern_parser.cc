@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 
 namespace weft::constraint {
 namespace {

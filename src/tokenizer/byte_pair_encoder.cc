@@ -2,10 +2,10 @@
 #include <deque>
 
 #include "base/strings.h"
+#include "base/unicode.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/string_table.h"
 #include "tokenizer/text_encoder.h"
-#include "tokenizer/unicode.h"
 
 namespace weft {
 namespace {

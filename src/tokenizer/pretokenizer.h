@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 
 namespace weft {
 

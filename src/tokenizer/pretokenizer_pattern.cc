@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/strings.h"
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 
 namespace weft {
 namespace {

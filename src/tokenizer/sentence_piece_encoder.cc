@@ -1,8 +1,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/unicode.h"
 #include "tokenizer/text_encoder.h"
-#include "tokenizer/unicode.h"
 
 namespace weft {
 namespace {

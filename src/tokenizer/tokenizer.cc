@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "base/unicode.h"
 #include "tokenizer/special_matcher.h"
 #include "tokenizer/text_encoder.h"
-#include "tokenizer/unicode.h"
 #include "tokenizer/vocabulary.h"
 
 namespace weft {

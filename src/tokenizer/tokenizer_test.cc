@@ -8,9 +8,9 @@
 #include <random>
 
 #include "base/strings.h"
+#include "base/unicode.h"
 #include "formats/gguf_writer.h"
 #include "tokenizer/fill_in.h"
-#include "tokenizer/unicode.h"
 #include "tokenizer/vocabulary.h"
 
 namespace weft {

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "base/strings.h"
+#include "base/unicode.h"
 #include "tokenizer/fill_in.h"
-#include "tokenizer/unicode.h"
 
 namespace weft {
 namespace {

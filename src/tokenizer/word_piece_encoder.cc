@@ -1,6 +1,6 @@
+#include "base/unicode.h"
 #include "tokenizer/byte_trie.h"
 #include "tokenizer/text_encoder.h"
-#include "tokenizer/unicode.h"
 
 namespace weft {
 namespace {

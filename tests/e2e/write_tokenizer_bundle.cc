@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "serve/grpc/tokenizer_bundle.h"
+#include "grpc/tokenizer_bundle.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) {

@@ -7,10 +7,10 @@
 
 #include "base/check.h"
 #include "base/strings.h"
-#include "serve/api_keys.h"
-#include "serve/http_client.h"
-#include "serve/http_guard.h"
-#include "serve/router.h"
+#include "host/api_keys.h"
+#include "http/client.h"
+#include "http/guard.h"
+#include "http/router.h"
 
 namespace weft::serve {
 namespace {

@@ -6,9 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "api/support.h"
 #include "base/check.h"
-#include "serve/api_support.h"
-#include "serve/json_fields.h"
+#include "json/json_fields.h"
+#include "json/json_text.h"
 
 namespace weft::serve {
 namespace {
@@ -45,16 +46,16 @@ void ReadFields(const nlohmann::ordered_json& body) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   namespace serve = weft::serve;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const auto parsed = serve::ParseJson(text, serve::kLimits);
+  const auto parsed = ParseJson(text, serve::kLimits);
   if (!parsed.ok()) {
     WEFT_CHECK(parsed.status().code() == weft::StatusCode::kInvalidArgument, "another error");
     return 0;
   }
   WEFT_CHECK(serve::Depth(*parsed) <= serve::kLimits.max_depth, "a limit did not hold");
   // What was read can be written and read again.
-  const std::string written = serve::JsonText(*parsed);
-  const auto again = serve::ParseJson(written, serve::kLimits);
-  WEFT_CHECK(again.ok() && serve::JsonText(*again) == written, "reading twice differs");
+  const std::string written = CompactJson(*parsed);
+  const auto again = ParseJson(written, serve::kLimits);
+  WEFT_CHECK(again.ok() && CompactJson(*again) == written, "reading twice differs");
   serve::ReadFields(*parsed);
   return 0;
 }

@@ -9,17 +9,18 @@
 #include <utility>
 #include <vector>
 
+#include "api/anthropic/request.h"
+#include "api/llama/request.h"
+#include "api/ollama/request.h"
+#include "api/openai/chat_request.h"
+#include "api/openai/completions_request.h"
+#include "api/responses/request.h"
+#include "api/support.h"
 #include "base/check.h"
 #include "chat/chat_format.h"
-#include "serve/anthropic_request.h"
-#include "serve/api_support.h"
-#include "serve/llama_request.h"
-#include "serve/ollama_request.h"
-#include "serve/openai_chat_request.h"
-#include "serve/openai_completions_request.h"
-#include "serve/responses_request.h"
-#include "serve/worker/worker_request.h"
+#include "json/json_text.h"
 #include "tests/support/engine_harness.h"
+#include "worker/worker_request.h"
 
 namespace weft::serve {
 namespace {
@@ -74,7 +75,7 @@ void CheckError(const Status& status) {
   WEFT_CHECK(!error.message.empty(), "an error says nothing");
   for (const ErrorShape shape :
        {ErrorShape::kOpenAi, ErrorShape::kAnthropic, ErrorShape::kLlama, ErrorShape::kOllama}) {
-    WEFT_CHECK(!JsonText(ErrorBody(error, shape)).empty(), "an error cannot be written");
+    WEFT_CHECK(!CompactJson(ErrorBody(error, shape)).empty(), "an error cannot be written");
   }
 }
 

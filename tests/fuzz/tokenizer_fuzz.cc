@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/unicode.h"
 #include "formats/gguf_writer.h"
 #include "formats/model_file.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/unicode.h"
 #include "tokenizer/vocabulary.h"
 
 namespace weft {

@@ -11,15 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "serve/api_anthropic.h"
-#include "serve/api_info.h"
-#include "serve/api_llama.h"
-#include "serve/api_ollama.h"
-#include "serve/api_openai.h"
-#include "serve/api_responses.h"
-#include "serve/api_server.h"
-#include "serve/api_slots.h"
-#include "serve/router.h"
+#include "api/anthropic/routes.h"
+#include "api/llama/routes.h"
+#include "api/llama/slots.h"
+#include "api/ollama/routes.h"
+#include "api/openai/routes.h"
+#include "api/responses/routes.h"
+#include "api/server/info.h"
+#include "api/server/routes.h"
+#include "http/router.h"
 #include "tests/support/memory_responder.h"
 #include "tests/support/scripted_host.h"
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "http/http.h"
 #include "nlohmann/json.hpp"
-#include "serve/http.h"
 
 namespace weft::testing {
 

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "serve/host.h"
-#include "serve/model_host.h"
+#include "host/host.h"
+#include "host/model_host.h"
 
 namespace weft::testing {
 

@@ -1,0 +1,317 @@
+#include "api/anthropic/request.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "api/anthropic/tools.h"
+#include "api/sampling_params.h"
+#include "base/strings.h"
+#include "json/json_text.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kDefaultMaxTokens = 4096;
+constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
+
+std::string TypeOf(const ordered_json& block) { return StringOr(block, "type"); }
+
+// A string, or an array of text blocks, joined by `separator`.
+StatusOr<std::string> TextOf(const ordered_json& content, std::string_view place,
+                             std::string_view separator) {
+  if (content.is_null()) return std::string();
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) return Misshapen(place, "must be a string or an array of blocks");
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string here = StrCat(place, "[", i, "]");
+    const std::string type = TypeOf(content[i]);
+    if (type != "text") {
+      return Misshapen(
+          here, StrCat("only text is taken here, not a block of type \"", Printable(type), "\""));
+    }
+    WEFT_ASSIGN_OR_RETURN(std::string text, NeedString(content[i], "text", here));
+    texts.push_back(std::move(text));
+  }
+  return StrJoin(texts, separator);
+}
+
+StatusOr<ordered_json> SystemMessage(const ordered_json& system) {
+  for (size_t i = 0; system.is_array() && i < system.size(); ++i) {
+    if (TypeOf(system[i]) == "text" && StringOr(system[i], "text", "?").empty()) {
+      return Misshapen(StrCat("system[", i, "]"), "must have text that is not empty");
+    }
+  }
+  ordered_json blocks =
+      system.is_string() ? ordered_json::array({{{"type", "text"}, {"text", system}}}) : system;
+  if (blocks.is_array()) {
+    for (ordered_json& block : blocks) {
+      const std::string text = StringOr(block, "text");
+      if (TypeOf(block) == "text" && !text.empty()) block["text"] = WithoutBillingHeader(text);
+    }
+    // What the header has left empty would be an empty line.
+    blocks.erase(std::remove_if(blocks.begin(), blocks.end(),
+                                [](const ordered_json& block) {
+                                  return TypeOf(block) == "text" && block.contains("text") &&
+                                         block["text"] == "";
+                                }),
+                 blocks.end());
+  }
+  WEFT_ASSIGN_OR_RETURN(std::string text, TextOf(blocks, "system", "\n\n"));
+  return ordered_json{{"role", "system"}, {"content", std::move(text)}};
+}
+
+// Blocks of tools that Anthropic's servers run.
+bool IsOfServerTool(std::string_view type) {
+  static constexpr std::string_view kTypes[] = {"server_tool_use",
+                                                "mcp_tool_use",
+                                                "mcp_tool_result",
+                                                "web_search_tool_result",
+                                                "web_fetch_tool_result",
+                                                "code_execution_tool_result",
+                                                "bash_code_execution_tool_result",
+                                                "text_editor_code_execution_tool_result",
+                                                "tool_search_tool_result"};
+  return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
+}
+
+// One message of Anthropic's, as one or more of OpenAI's.
+class MessageConverter {
+ public:
+  // `left_out` gets the types of blocks that no model here could read anything from.
+  MessageConverter(std::string role, std::string place, ordered_json* out, LeftOut* left_out)
+      : role_(std::move(role)), place_(std::move(place)), out_(*out), left_out_(*left_out) {}
+
+  // `may_be_empty`: it is an answer that the client has begun.
+  Status Convert(const ordered_json& content, bool may_be_empty) {
+    if ((content == "" || content == ordered_json::array()) && !may_be_empty) {
+      return Misshapen(place_,
+                       "must have content that is not empty; only a last message of the "
+                       "assistant's may have none");
+    }
+    if (content.is_string()) {
+      out_.push_back({{"role", role_}, {"content", content}});
+      return OkStatus();
+    }
+    if (!content.is_array()) {
+      return Misshapen(place_ + ".content", "must be a string or an array of blocks");
+    }
+    for (size_t i = 0; i < content.size(); ++i) {
+      WEFT_RETURN_IF_ERROR(AddBlock(content[i], StrCat(place_, ".content[", i, "]")));
+    }
+    if (role_ == "assistant") {
+      FinishAssistant();
+    } else {
+      FlushText();
+    }
+    return OkStatus();
+  }
+
+ private:
+  Status AddBlock(const ordered_json& block, const std::string& here) {
+    const std::string type = TypeOf(block);
+    const bool is_assistant = role_ == "assistant";
+    if (type == "text") return AddText(block, here);
+    if (is_assistant && type == "thinking") return AddThinking(block, here);
+    if (is_assistant && type == "redacted_thinking") return OkStatus();  // nobody can read it
+    if (is_assistant && type == "tool_use") return AddToolUse(block, here);
+    if (!is_assistant && type == "tool_result") return AddToolResult(block, here);
+    if (is_assistant && IsOfServerTool(type)) {
+      left_out_.Add(type);
+      return OkStatus();
+    }
+    if (type == "image" || type == "document") {
+      return Misshapen(here, StrCat(type, " input is not supported: the model reads text only"));
+    }
+    return Misshapen(here, StrCat("a block of type \"", Printable(type),
+                                  "\" is not taken from a \"", role_, "\""));
+  }
+
+  Status AddText(const ordered_json& block, const std::string& here) {
+    WEFT_ASSIGN_OR_RETURN(const std::string text, NeedString(block, "text", here));
+    // An answer may have been space alone, and is sent again with every request that follows.
+    const bool says_nothing =
+        role_ == "assistant" ? text.empty() : text.find_first_not_of(" \t\r\n") == text.npos;
+    if (says_nothing) return Misshapen(here, "must have text that is not empty or space alone");
+    // Parts of one message were apart for the client; an answer's were one text.
+    if (!text_.empty() && role_ != "assistant") text_ += "\n";
+    text_ += text;
+    return OkStatus();
+  }
+
+  Status AddThinking(const ordered_json& block, const std::string& here) {
+    WEFT_ASSIGN_OR_RETURN(const std::string text, NeedString(block, "thinking", here));
+    reasoning_ += text;
+    return OkStatus();
+  }
+
+  Status AddToolUse(const ordered_json& block, const std::string& here) {
+    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(block, "id", here));
+    WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(block, "name", here));
+    const auto input = block.find("input");
+    if (input == block.end() || !input->is_object()) {
+      return Misshapen(here, "needs the object \"input\"");
+    }
+    calls_.push_back({{"id", id},
+                      {"type", "function"},
+                      {"function", {{"name", name}, {"arguments", CompactJson(*input)}}}});
+    return OkStatus();
+  }
+
+  Status AddToolResult(const ordered_json& block, const std::string& here) {
+    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(block, "tool_use_id", here));
+    ordered_json content = block.value("content", ordered_json());
+    left_out_.AddPictures({"image", "document"}, "tool_result", "text", &content);
+    WEFT_ASSIGN_OR_RETURN(std::string text, TextOf(content, here + ".content", "\n"));
+    FlushText();
+    out_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
+    return OkStatus();
+  }
+
+  void FlushText() {
+    if (text_.empty()) return;
+    out_.push_back({{"role", role_}, {"content", std::exchange(text_, std::string())}});
+  }
+
+  void FinishAssistant() {
+    ordered_json message = {{"role", role_}};
+    message["content"] = text_.empty() && !calls_.empty() ? ordered_json() : ordered_json(text_);
+    if (!reasoning_.empty()) message["reasoning_content"] = reasoning_;
+    if (!calls_.empty()) message["tool_calls"] = calls_;
+    out_.push_back(std::move(message));
+  }
+
+  const std::string role_;
+  const std::string place_;
+  ordered_json& out_;
+  LeftOut& left_out_;
+  std::string text_;
+  std::string reasoning_;
+  ordered_json calls_ = ordered_json::array();
+};
+
+void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+  ordered_json& variables = call->chat.variables;
+  call->thought_tokens = defaults.thought_tokens;
+  // Where nothing is said Anthropic's models do not think.
+  std::string type = defaults.thinking.value_or(false) ? "enabled" : "disabled";
+  if (const ordered_json* const thinking = fields->Value("thinking")) {
+    type = TypeOf(*thinking);
+    if (type != "enabled" && type != "disabled" && type != "adaptive") {
+      return fields->Fail("thinking", "must be an object of type enabled, disabled or adaptive");
+    }
+    const auto budget = thinking->find("budget_tokens");
+    if (budget != thinking->end() && budget->is_number_integer()) {
+      call->thought_tokens = std::max<int64_t>(budget->get<int64_t>(), 0);
+    }
+    call->show_reasoning = thinking->value("display", ordered_json()) != "omitted";
+  }
+  variables["enable_thinking"] = type != "disabled" && call->thought_tokens != 0;
+  SetThinking(defaults, call);
+  if (const ordered_json* const output = fields->Value("output_config")) {
+    if (!output->is_object()) return fields->Fail("output_config", "must be an object");
+    ApiFields inner(*output, "output_config.");
+    if (const auto effort = inner.String("effort")) SetReasoningEffort(*effort, &variables);
+    call->answer = ReadFormat(&inner, "format");
+    std::vector<std::string> ignored;
+    fields->Adopt(inner.Finish(&ignored));
+    for (const std::string& name : ignored) fields->Ignore(name);
+  }
+  // Its name before it was part of output_config.
+  auto older = ReadFormat(fields, "output_format");
+  if (older && call->answer) {
+    fields->Fail("output_format", "does not go with output_config.format; give one of them");
+  }
+  if (older) call->answer = std::move(older);
+}
+
+void ReadConversation(ApiFields* fields, MessagesRequest* read) {
+  ChatCall* const call = &read->call;
+  const ordered_json* const messages = fields->Value("messages");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    return fields->Fail("messages", "must be an array of at least one message");
+  }
+  if (messages->size() > kMaxMessages) {
+    return fields->Fail("messages", StrCat("has more than ", kMaxMessages, " entries"));
+  }
+  auto converted = ToChatMessages(fields->Value("system"), *messages, &read->warnings);
+  if (!converted.ok()) return fields->Adopt(converted.status());
+  call->chat.messages = *std::move(converted);
+  // An answer that the client has begun.
+  if (!call->chat.messages.empty() && call->chat.messages.back()["role"] == "assistant") {
+    call->chat.continuation = Continuation::kAuto;
+  }
+  if (const ordered_json* const tools = fields->Value("tools")) {
+    auto catalog = ReadAnthropicTools(*tools);
+    if (!catalog.ok()) return fields->Adopt(catalog.status());
+    read->tools = *std::move(catalog);
+    call->chat.tools = read->tools.functions();
+  }
+  fields->Adopt(CheckCounts(call->chat));
+}
+
+}  // namespace
+
+std::string WithoutBillingHeader(std::string_view system) {
+  if (!system.starts_with(kBillingHeader)) return std::string(system);
+  const size_t end = system.find('\n');
+  if (end == std::string_view::npos) return "";
+  return std::string(system.substr(end + 1));
+}
+
+StatusOr<ordered_json> ToChatMessages(const ordered_json* system, const ordered_json& messages,
+                                      std::vector<std::string>* warnings) {
+  LeftOut left_out;
+  ordered_json out = ordered_json::array();
+  if (system != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(ordered_json message, SystemMessage(*system));
+    if (message["content"] != "") out.push_back(std::move(message));
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string place = StrCat("messages[", i, "]");
+    if (!messages[i].is_object()) return Misshapen(place, "must be an object");
+    WEFT_ASSIGN_OR_RETURN(const std::string role, NeedString(messages[i], "role", place));
+    if (role != "user" && role != "assistant" && role != "system") {
+      return Misshapen(place + ".role", "must be \"user\" or \"assistant\"");
+    }
+    MessageConverter converter(role, place, &out, &left_out);
+    const bool is_begun = i + 1 == messages.size() && role == "assistant";
+    WEFT_RETURN_IF_ERROR(converter.Convert(messages[i].value("content", ordered_json()), is_begun));
+  }
+  left_out.Warn("blocks that the model cannot read were left out", warnings);
+  return out;
+}
+
+StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
+  MessagesRequest read;
+  read.call.call_id_prefix = "toolu_";
+  ApiFields fields(body);
+  const auto model = fields.String("model");
+  ReadConversation(&fields, &read);
+  read.call.tool_choice = ReadAnthropicToolChoice(&fields, read.tools);
+  read.tools.CheckUsable(read.call.tool_choice.calls_allowed, &fields);
+  read.tools.Warn(&read.warnings);
+  ReadThinking(&fields, host.defaults(), &read.call);
+  TurnOptions& turn = read.call.turn;
+  ReadSampling(&fields, host.model(), RulesOf(host), &turn);
+  turn.max_tokens = fields.Integer("max_tokens", 1, INT32_MAX).value_or(kDefaultMaxTokens);
+  if (auto stops = fields.Strings("stop_sequences", kMaxStopStrings))
+    turn.stop_strings = *std::move(stops);
+  read.stream = fields.Bool("stream").value_or(false);
+  AddAnswerRule(&fields, turn, &read.call.answer);
+  ReadForeignFields(&fields);
+  RefuseProgress(&fields);
+  fields.Refuse("container", "is not supported");
+  fields.Refuse("mcp_servers", "is not supported", ordered_json::array());
+  fields.CannotMatter({"metadata", "service_tier", "inference_geo", "cache_control"});
+  WEFT_ASSIGN_OR_RETURN(read.call.session,
+                        FinishFields(host, request, model, 1, &fields, &read.ignored));
+  return read;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,43 @@
+// The body of an Anthropic message request, read, checked and turned into the
+// conversation that chat templates know.
+#ifndef WEFT_API_ANTHROPIC_REQUEST_H_
+#define WEFT_API_ANTHROPIC_REQUEST_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/chat_turn.h"
+#include "api/tool_catalog.h"
+#include "base/status.h"
+#include "host/host.h"
+#include "http/http.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::serve {
+
+struct MessagesRequest {
+  ChatCall call;
+  ToolCatalog tools;
+  bool stream = false;
+  std::vector<std::string> ignored;
+  std::vector<std::string> warnings;
+};
+
+StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
+
+// Anthropic's `system` and `messages` as OpenAI's messages: tool results become messages
+// of their own, tool uses calls, thinking reasoning. Blocks about tools that ran on
+// Anthropic's servers, and pictures that tools gave, are left out, and `warnings` says so.
+StatusOr<nlohmann::ordered_json> ToChatMessages(const nlohmann::ordered_json* system,
+                                                const nlohmann::ordered_json& messages,
+                                                std::vector<std::string>* warnings);
+
+// Claude Code begins its system prompt with a line of billing data that changes with
+// every request. It says nothing to a model, and would make every prompt new from its
+// first token on.
+std::string WithoutBillingHeader(std::string_view system);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_ANTHROPIC_REQUEST_H_

@@ -1,0 +1,299 @@
+#include "api/anthropic/routes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "api/anthropic/request.h"
+#include "api/chat_turn.h"
+#include "api/reply_stream.h"
+#include "api/sse.h"
+#include "api/support.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Nothing is signed here. But clients take thinking without a signature for the rest of an
+// answer that was cut off, and send it back as text: the session would not find its tokens.
+constexpr char kSignature[] = "weft";
+
+const char* StopReason(ReplyFinish finish) {
+  switch (finish) {
+    case ReplyFinish::kStop:
+      return "end_turn";
+    case ReplyFinish::kStopString:
+      return "stop_sequence";
+    case ReplyFinish::kLength:
+    case ReplyFinish::kLoop:
+      return "max_tokens";
+    case ReplyFinish::kToolCalls:
+      return "tool_use";
+  }
+  return "end_turn";
+}
+
+ordered_json StopSequence(ReplyFinish finish, const std::string& stop_string) {
+  return finish == ReplyFinish::kStopString ? ordered_json(stop_string) : ordered_json();
+}
+
+ordered_json UsageJson(const ReplyUsage& usage) {
+  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+          {"cache_creation_input_tokens", 0},
+          {"cache_read_input_tokens", usage.cached_tokens},
+          {"output_tokens", usage.completion_tokens}};
+}
+
+ordered_json EmptyMessage(Host& host) {
+  return {{"id", NewId("msg_")},
+          {"type", "message"},
+          {"role", "assistant"},
+          {"model", host.model_id()},
+          {"content", ordered_json::array()},
+          {"stop_reason", nullptr},
+          {"stop_sequence", nullptr}};
+}
+
+bool IsBlank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+// --- the whole answer ---------------------------------------------------------------
+
+ordered_json BlockJson(const ReplyBlock& block) {
+  switch (block.kind) {
+    case ReplyBlock::Kind::kReasoning:
+      return {{"type", "thinking"}, {"thinking", block.text}, {"signature", kSignature}};
+    case ReplyBlock::Kind::kContent:
+      return {{"type", "text"}, {"text", block.text}};
+    case ReplyBlock::Kind::kCall:
+      break;
+  }
+  ordered_json input = ordered_json::parse(block.text, nullptr, /*allow_exceptions=*/false);
+  if (!input.is_object()) input = ordered_json::object();
+  return {{"type", "tool_use"},
+          {"id", block.call_id},
+          {"name", block.name},
+          {"input", std::move(input)}};
+}
+
+// Blank text beside other blocks is the space between them, and no block: Anthropic
+// refuses such blocks when a client sends the message back.
+ordered_json ContentJson(const Reply& reply) {
+  ordered_json content = ordered_json::array();
+  for (const ReplyBlock& block : reply.blocks) {
+    const bool is_space = block.kind == ReplyBlock::Kind::kContent && IsBlank(block.text);
+    if (!is_space || reply.blocks.size() == 1) content.push_back(BlockJson(block));
+  }
+  return content;
+}
+
+void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& read,
+                 ReplyStream* stream) {
+  auto replies = CollectReplies(stream, 1);
+  if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kAnthropic);
+  const Reply& reply = replies->front();
+  ordered_json message = EmptyMessage(host);
+  message["content"] = ContentJson(reply);
+  message["stop_reason"] = StopReason(reply.finish);
+  message["stop_sequence"] = StopSequence(reply.finish, reply.stop_string);
+  message["usage"] = UsageJson(stream->usage());
+  SendJson(responder, message, read.ignored, read.warnings);
+}
+
+// --- the streamed answer ------------------------------------------------------------
+
+// Blocks are opened and closed one after the other; every method is false when the
+// client is gone.
+class MessageWriter {
+ public:
+  MessageWriter(Host& host, HttpResponder& responder, const MessagesRequest& read)
+      : host_(host),
+        responder_(responder),
+        sse_(responder, NoticeHeaders(read.ignored, read.warnings)) {}
+
+  bool begun() const { return sse_.begun(); }
+
+  void Run(ReplyStream* stream) {
+    if (!Start(stream->usage())) return;
+    while (auto piece = stream->Next()) {
+      if (!piece->status.ok()) return Fail(piece->status);
+      if (piece->kind == ReplyPiece::Kind::kEnd) {
+        if (Finish(*piece, stream->usage())) sse_.End();
+        return;
+      }
+      if (!Write(*piece)) return;
+    }
+  }
+
+  // Comments are no sign of life to clients that count events, and pings are none to Claude
+  // Code, which gives up after 300 s of them: its SDK keeps them to itself. A message_delta
+  // that changes nothing is one. But LiteLLM takes it for the end, so it comes rarely, where
+  // pings alone would not do.
+  void TellAlive(const ReplyUsage& usage) {
+    if (!has_started_) {
+      Start(usage);
+      return;
+    }
+    Event("ping", ordered_json::object());
+    if (++signs_in_a_row_ % SignsPerDelta() != 0) return;
+    Event("message_delta", {{"delta", {{"stop_reason", nullptr}, {"stop_sequence", nullptr}}},
+                            {"usage", {{"output_tokens", usage.completion_tokens}}}});
+  }
+
+  void Fail(const Status& status) {
+    sse_.Event("error", ErrorBody(ToDetailedApiError(status), ErrorShape::kAnthropic,
+                                  responder_.request_id()));
+    sse_.End();
+  }
+
+ private:
+  enum class Open { kNothing, kThinking, kText, kToolUse };
+
+  // About every 100 seconds.
+  int64_t SignsPerDelta() const {
+    constexpr std::chrono::milliseconds kWanted{100'000};
+    const auto interval = std::max(host_.defaults().ping_interval, std::chrono::milliseconds(1));
+    return std::clamp<int64_t>(kWanted / interval, 1, 10);
+  }
+
+  bool Start(const ReplyUsage& usage) {
+    if (std::exchange(has_started_, true)) return true;
+    ordered_json message = EmptyMessage(host_);
+    message["usage"] = UsageJson(usage);
+    return Event("message_start", {{"message", std::move(message)}}) &&
+           Event("ping", ordered_json::object());
+  }
+
+  bool Event(std::string_view type, const ordered_json& rest) {
+    ordered_json data = {{"type", type}};
+    data.update(rest);
+    return sse_.Event(type, data);
+  }
+
+  bool Delta(ordered_json delta) {
+    return Event("content_block_delta", {{"index", index_}, {"delta", std::move(delta)}});
+  }
+
+  bool Close() {
+    const Open was = std::exchange(open_, Open::kNothing);
+    if (was == Open::kNothing) return true;
+    if (was == Open::kThinking &&
+        !Delta({{"type", "signature_delta"}, {"signature", kSignature}})) {
+      return false;
+    }
+    return Event("content_block_stop", {{"index", index_++}});
+  }
+
+  bool Begin(Open kind, ordered_json block) {
+    if (!Close()) return false;
+    open_ = kind;
+    return Event("content_block_start", {{"index", index_}, {"content_block", std::move(block)}});
+  }
+
+  bool Write(const ReplyPiece& piece) {
+    signs_in_a_row_ = 0;
+    switch (piece.kind) {
+      case ReplyPiece::Kind::kReasoning:
+        space_.clear();
+        if (open_ != Open::kThinking &&
+            !Begin(Open::kThinking, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}})) {
+          return false;
+        }
+        return Delta({{"type", "thinking_delta"}, {"thinking", piece.text}});
+      case ReplyPiece::Kind::kContent:
+        return WriteText(piece.text);
+      case ReplyPiece::Kind::kCallBegin:
+        space_.clear();
+        return Begin(Open::kToolUse, {{"type", "tool_use"},
+                                      {"id", piece.call_id},
+                                      {"name", piece.name},
+                                      {"input", ordered_json::object()}});
+      case ReplyPiece::Kind::kCallArguments:
+        return Delta({{"type", "input_json_delta"}, {"partial_json", piece.text}});
+      case ReplyPiece::Kind::kCallEnd:
+        return Close();
+      case ReplyPiece::Kind::kEnd:
+        break;
+    }
+    return true;
+  }
+
+  // Space at the beginning of a block waits for the text behind it.
+  bool WriteText(const std::string& text) {
+    if (open_ != Open::kText) {
+      space_ += text;
+      if (IsBlank(space_)) return true;
+      if (!Begin(Open::kText, {{"type", "text"}, {"text", ""}})) return false;
+      return Delta({{"type", "text_delta"}, {"text", std::exchange(space_, std::string())}});
+    }
+    return Delta({{"type", "text_delta"}, {"text", text}});
+  }
+
+  bool Finish(const ReplyPiece& end, const ReplyUsage& usage) {
+    if (index_ == 0 && open_ == Open::kNothing && !space_.empty()) {
+      if (!Begin(Open::kText, {{"type", "text"}, {"text", ""}})) return false;
+      if (!Delta({{"type", "text_delta"}, {"text", space_}})) return false;
+    }
+    return Close() &&
+           Event("message_delta", {{"delta",
+                                    {{"stop_reason", StopReason(end.finish)},
+                                     {"stop_sequence", StopSequence(end.finish, end.stop_string)}}},
+                                   {"usage", UsageJson(usage)}}) &&
+           Event("message_stop", ordered_json::object());
+  }
+
+  Host& host_;
+  HttpResponder& responder_;
+  SseStream sse_;
+  bool has_started_ = false;
+  int64_t signs_in_a_row_ = 0;
+  Open open_ = Open::kNothing;
+  int index_ = 0;
+  std::string space_;
+};
+
+void HandleMessages(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadMessages(host, request);
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kAnthropic);
+  GoneWatch watch(responder);
+  MessageWriter writer(host, responder, *read);
+  SendSign send_sign;
+  if (read->stream) send_sign = [&writer](const ReplyUsage& usage) { writer.TellAlive(usage); };
+  auto stream = StartChat(host, request, watch, read->call, std::move(send_sign));
+  if (!stream.ok()) {
+    if (writer.begun()) return writer.Fail(stream.status());
+    return SendError(responder, stream.status(), ErrorShape::kAnthropic);
+  }
+  if (read->stream) {
+    writer.Run(stream->get());
+  } else {
+    AnswerWhole(host, responder, *read, stream->get());
+  }
+}
+
+void HandleCountTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadMessages(host, request);
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kAnthropic);
+  auto count = CountChatTokens(host, request, read->call);
+  if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kAnthropic);
+  SendJson(responder, {{"input_tokens", *count}}, read->ignored, read->warnings);
+}
+
+}  // namespace
+
+void RegisterAnthropicApi(Router& router, Host& host) {
+  router.Add("POST", "/v1/messages", ErrorShape::kAnthropic,
+             [&host](const HttpRequest& request, HttpResponder& responder) {
+               HandleMessages(host, request, responder);
+             });
+  router.Add("POST", "/v1/messages/count_tokens", ErrorShape::kAnthropic,
+             [&host](const HttpRequest& request, HttpResponder& responder) {
+               HandleCountTokens(host, request, responder);
+             });
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,402 @@
+#include "api/chat_turn.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <new>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/strings.h"
+#include "chat/chat_messages.h"
+#include "constraint/constraint_cache.h"
+#include "host/reply_mask.h"
+#include "host/sampling_defaults.h"
+#include "tokenizer/tokenizer.h"
+
+namespace weft::serve {
+
+// The server's thread adds nothing and only cancels; the handler's thread adds.
+struct GoneWatch::Shared {
+  Mutex mutex;
+  bool gone WEFT_GUARDED_BY(mutex) = false;
+  std::vector<std::weak_ptr<Generation>> generations WEFT_GUARDED_BY(mutex);
+
+  void CancelAll() {
+    std::vector<std::weak_ptr<Generation>> cancelled;
+    {
+      MutexLock lock(&mutex);
+      gone = true;
+      cancelled.swap(generations);
+    }
+    for (const auto& weak : cancelled) {
+      if (const auto generation = weak.lock()) generation->Cancel();
+    }
+  }
+};
+
+GoneWatch::GoneWatch(HttpResponder& responder)
+    : responder_(responder), shared_(std::make_shared<Shared>()) {
+  responder.OnGone([shared = shared_] { shared->CancelAll(); });
+}
+
+void GoneWatch::CancelAll() { shared_->CancelAll(); }
+
+void GoneWatch::Add(std::weak_ptr<Generation> generation) {
+  {
+    MutexLock lock(&shared_->mutex);
+    shared_->generations.push_back(std::move(generation));
+    if (!shared_->gone) return;
+  }
+  shared_->CancelAll();
+}
+
+namespace {
+
+// The handler's hold on a generation. What it does not take to the end is cancelled, and the
+// end, a step away, waited for: what it has cost is counted before the request is logged. (The
+// server's thread, which may cancel too, holds the generation itself and never waits.)
+class HeldGeneration final : public Generation {
+ public:
+  explicit HeldGeneration(std::shared_ptr<Generation> inner) : inner_(std::move(inner)) {}
+  ~HeldGeneration() override {
+    inner_->Cancel();
+    try {
+      while (inner_->Next()) {
+      }
+    } catch (const std::bad_alloc&) {
+      // It ends all the same; what it has cost is not counted.
+    }
+  }
+  std::optional<TurnEvent> Next() override { return inner_->Next(); }
+  bool WaitFor(std::chrono::milliseconds patience) override { return inner_->WaitFor(patience); }
+  void Cancel() override { inner_->Cancel(); }
+  int64_t prompt_tokens() const override { return inner_->prompt_tokens(); }
+
+ private:
+  const std::shared_ptr<Generation> inner_;
+};
+
+}  // namespace
+
+StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& watch,
+                                                      const SessionChoice& session,
+                                                      GenerationRequest request) {
+  const int64_t n_tokens = static_cast<int64_t>(request.turn.tokens.size());
+  request.turn.tokens_are_whole_context = true;
+  request.session = session.name;
+  request.finished = [&responder = watch.responder()](const TurnUsage& usage) {
+    responder.NoteTokens({.prompt = usage.prompt_tokens,
+                          .cached = usage.cached_tokens,
+                          .disk = usage.disk_tokens,
+                          .computed = usage.computed_tokens,
+                          .completion = usage.completion_tokens});
+  };
+  if (!session.required) {
+    constexpr auto kAnonymous = NamedTurnPolicy::Otherwise::kAnonymous;
+    request.policy = {.busy = kAnonymous, .unusable = kAnonymous, .full = kAnonymous};
+  }
+  auto generation = host.Generate(std::move(request));
+  if (!generation.ok()) {
+    if (generation.status().code() != StatusCode::kOutOfRange) return generation.status();
+    return WithContext(generation.status(), n_tokens, host.model().context_tokens());
+  }
+  std::shared_ptr<Generation> shared = *std::move(generation);
+  watch.Add(shared);
+  return std::shared_ptr<Generation>(std::make_shared<HeldGeneration>(std::move(shared)));
+}
+
+namespace {
+
+// "messages[2].content: ..." -> "messages[2].content".
+Status WithPlace(const Status& status) {
+  // A template that takes too much takes it again when it is asked again.
+  if (status.code() == StatusCode::kResourceExhausted) return InvalidArgument(Message(status));
+  if (status.code() != StatusCode::kInvalidArgument) return status;
+  const std::string_view message = Message(status);
+  if (!message.starts_with("messages") && !message.starts_with("tools")) return status;
+  return WithCode(WithParam(status, message.substr(0, message.find_first_of(": "))),
+                  "invalid_value");
+}
+
+StatusOr<ChatPrompt> RenderChat(Host& host, const ChatCall& call) {
+  auto prompt = host.chat().Render(call.chat);
+  if (!prompt.ok()) return WithPlace(prompt.status());
+  return prompt;
+}
+
+// The token that begins a text begins the whole.
+std::vector<int32_t> Behind(std::vector<int32_t> before, std::span<const int32_t> tokens,
+                            const Tokenizer& tokenizer) {
+  if (!tokens.empty() && tokens[0] == tokenizer.bos()) tokens = tokens.subspan(1);
+  before.insert(before.end(), tokens.begin(), tokens.end());
+  return before;
+}
+
+// What the client has begun of the answer.
+std::string BegunContent(const ChatRequest& chat) {
+  const bool is_begun =
+      chat.continuation == Continuation::kAuto || chat.continuation == Continuation::kContent;
+  if (!is_begun || chat.messages.empty()) return "";
+  const auto content = chat.messages.back().find("content");
+  return content == chat.messages.back().end() ? "" : ContentText(*content);
+}
+
+bool HasTools(const ChatRequest& chat) { return chat.tools.is_array() && !chat.tools.empty(); }
+
+using Began = StatusOr<std::optional<constraint::ConstraintState>>;
+
+Status RefuseForHeld(const TurnOptions& turn) {
+  const char* const field = turn.ignore_eos ? "ignore_eos" : "min_tokens";
+  return WithParam(InvalidArgument(field,
+                                   " does not go with a reply of a given form, which ends where "
+                                   "the form is complete"),
+                   field);
+}
+
+// A reply that may call tools, or has an answer of a given form: each call that is begun is one of
+// a tool, with arguments that fit its schema. Where the schemas cannot be enforced and nobody
+// insists, the reply is free.
+Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
+                 const TurnOptions& turn) {
+  const ToolChoice& choice = call.tool_choice;
+  const bool may_call = choice.calls_allowed && HasTools(call.chat);
+  const nlohmann::ordered_json tools =
+      may_call ? Callable(call.chat.tools, choice) : nlohmann::ordered_json::array();
+  const bool insists = may_call && (choice.must_call || choice.strict || !choice.only.empty());
+  const bool must_hold = insists || call.answer;
+  if (!must_hold && (tools.empty() || !host.defaults().hold_calls)) return Began(std::nullopt);
+  if (turn.ignore_eos || turn.min_tokens > 0) {
+    if (must_hold) return RefuseForHeld(turn);
+    return Began(std::nullopt);
+  }
+  if (call.answer) {
+    // What is wrong with it is told as such.
+    WEFT_RETURN_IF_ERROR(BeginAnswer(host.model(), *call.answer, "").status());
+  }
+  const CallPolicy policy{
+      .choice = choice.must_call ? CallPolicy::Choice::kRequired : CallPolicy::Choice::kAuto,
+      .parallel = !choice.single_call,
+      .may_think = host.chat().has_reasoning(),
+      .thinks_already = prompt.reasoning_is_open};
+  const auto compiled = CompileReply(host.model(), host.chat(), tools, policy,
+                                     call.answer ? &call.answer->spec : nullptr);
+  if (!compiled.ok()) {
+    if (!must_hold) return Began(std::nullopt);
+    const std::string field = choice.must_call ? "tool_choice"
+                              : tools.empty()  ? call.answer->field
+                                               : "tools";
+    return WithCode(WithParam(InvalidArgument(field, ": ", Message(compiled.status())), field),
+                    "invalid_value");
+  }
+  constraint::ConstraintState state = (*compiled)->Begin();
+  const std::string begun = BegunContent(call.chat);
+  if (begun.empty() || state.AdvanceText(begun)) return Began(std::move(state));
+  if (call.answer && !choice.must_call) {
+    // The prompt has the marks that come before an answer.
+    auto answer = BeginAnswer(host.model(), *call.answer, begun);
+    if (!answer.ok()) return answer.status();
+    return Began(*std::move(answer));
+  }
+  if (!must_hold) return Began(std::nullopt);
+  return WithParam(InvalidArgument("the answer that is begun is not what is asked for"),
+                   "messages");
+}
+
+}  // namespace
+
+SignsOfLife MakeSigns(const Host& host, SendSign send) {
+  return {.send = std::move(send),
+          .begin = host.defaults().stream_begin,
+          .interval = host.defaults().ping_interval};
+}
+
+StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
+                                                 GoneWatch& watch, ChatCall call,
+                                                 SendSign send_sign) {
+  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderChat(host, call));
+  prompt.tools = Callable(prompt.tools, call.tool_choice);
+  GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
+  TurnOptions& turn = generation_request.turn;
+  // What ends an answer of this model, unless the client decides about that itself.
+  std::vector<std::string> own_stops;
+  if (turn.stop_strings.empty()) own_stops = host.defaults().ends.texts;
+  if (!turn.ignore_eos) {
+    const std::vector<std::string>& texts = host.chat().ends().texts;
+    own_stops.insert(own_stops.end(), texts.begin(), texts.end());
+  }
+  std::vector<std::string> format_stops;
+  for (const std::string& stop : own_stops) {
+    // One that the client gave too is reported as the client's.
+    const auto& stops = turn.stop_strings;
+    if (std::find(stops.begin(), stops.end(), stop) != stops.end()) continue;
+    if (stops.size() == kMaxStopStrings) break;
+    turn.stop_strings.push_back(stop);
+    format_stops.push_back(stop);
+  }
+  AddEndTokens(host.defaults().ends.tokens, &turn);
+  AddEndTokens(host.chat().ends().tokens, &turn);
+  turn.tokens = host.EncodeChat(request.domain, prompt.text);
+  if (call.before.empty()) {
+    generation_request.prompt_text = prompt.text;
+  } else {
+    turn.tokens = Behind(std::move(call.before), turn.tokens, *host.model().tokenizer());
+  }
+  ChatFormat::ControlTokens control = host.chat().ControlTokensFor(turn.stop_strings);
+  turn.shown_control_tokens = std::move(control.ids);
+  turn.label = request.id;
+
+  ReplyRules rules{.thinks_already = prompt.reasoning_is_open,
+                   .most_thought_tokens = call.thought_tokens};
+  if (host.chat().has_reasoning()) rules.marks = host.chat().thought_marks();
+  WEFT_ASSIGN_OR_RETURN(rules.reply, BeginReply(host, call, prompt, turn));
+  turn.token_mask = MaskOf(host.model().tokenizer(), std::move(rules));
+
+  ReplyPlan plan{.n_choices = turn.n_choices,
+                 .reasoning_is_open = prompt.reasoning_is_open && call.separate_reasoning,
+                 .show_reasoning = call.show_reasoning,
+                 .wants_logprobs = turn.top_logprobs >= 0,
+                 .single_call = call.tool_choice.single_call,
+                 .call_id_prefix = call.call_id_prefix};
+  plan.format_stops = std::move(format_stops);
+  turn.report_progress = static_cast<bool>(call.on_progress);
+  plan.on_progress = std::move(call.on_progress);
+  plan.signs = MakeSigns(host, std::move(send_sign));
+  if (call.keeps_context) plan.context = turn.tokens;
+  const ReplyOptions reply{.tools = call.tool_choice.calls_allowed && HasTools(call.chat),
+                           .lenient_calls = host.defaults().lenient_tool_calls,
+                           .separate_reasoning = call.separate_reasoning,
+                           .control_tokens = std::move(control.texts)};
+  for (int i = 0; i < turn.n_choices; ++i) {
+    plan.parsers.push_back(host.chat().NewReplyParser(prompt, reply));
+  }
+  if (host.chat().reply_format() == "mistral") {  // its templates insist on nine letters
+    plan.call_id_prefix.clear();
+    plan.call_id_random = 9;
+  }
+  WEFT_ASSIGN_OR_RETURN(auto generation,
+                        StartGeneration(host, watch, call.session, std::move(generation_request)));
+  auto stream = std::make_unique<ReplyStream>(std::move(generation), std::move(plan));
+  WEFT_RETURN_IF_ERROR(stream->Start());
+  return stream;
+}
+
+namespace {
+
+StatusOr<std::vector<int32_t>> ChatTokens(Host& host, const HttpRequest& request,
+                                          const ChatCall& call) {
+  WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call));
+  return host.EncodeChat(request.domain, prompt.text);
+}
+
+}  // namespace
+
+StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, const ChatCall& call) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, ChatTokens(host, request, call));
+  return host.model().Decode(tokens, /*render_special=*/true);
+}
+
+StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, ChatTokens(host, request, call));
+  return static_cast<int64_t>(tokens.size());
+}
+
+void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables) {
+  const auto set = [variables](const char* name, nlohmann::ordered_json value) {
+    if (!variables->contains(name)) (*variables)[name] = std::move(value);
+  };
+  if (effort == "none") {
+    set("enable_thinking", false);
+  } else {
+    set("reasoning_effort", effort);
+  }
+}
+
+void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+  std::optional<int64_t> most;
+  for (const char* const name :
+       {"thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"}) {
+    const auto given = fields->Integer(name, -1, std::numeric_limits<int32_t>::max());
+    if (given && most && *given != *most) {
+      fields->Fail(name, "is another name of thinking_budget_tokens; give one of them");
+    }
+    if (!most) most = given;
+  }
+  call->thought_tokens = most.value_or(defaults.thought_tokens);
+  SetThinking(defaults, call);
+}
+
+void SetThinking(const RequestDefaults& defaults, ChatCall* call) {
+  nlohmann::ordered_json& variables = call->chat.variables;
+  if (call->thought_tokens >= 0 && !variables.contains("thinking_budget")) {
+    variables["thinking_budget"] = call->thought_tokens;
+  }
+  if (variables.contains("enable_thinking")) return;
+  if (call->thought_tokens == 0) {
+    variables["enable_thinking"] = false;
+  } else if (defaults.thinking) {
+    variables["enable_thinking"] = *defaults.thinking;
+  }
+}
+
+namespace {
+
+std::optional<Continuation> ReadContinuation(ApiFields* fields) {
+  constexpr char kName[] = "continue_final_message";
+  const nlohmann::ordered_json* const value = fields->Value(kName);
+  if (value == nullptr) return std::nullopt;
+  if (*value == true) return Continuation::kAuto;
+  if (*value == "content") return Continuation::kContent;
+  if (*value == "reasoning_content") return Continuation::kReasoning;
+  if (*value != false) {
+    fields->Fail(kName, "must be true, false, \"content\" or \"reasoning_content\"");
+  }
+  return Continuation::kNone;
+}
+
+bool IsAssistants(const nlohmann::ordered_json& message) {
+  return message.is_object() && message.value("role", nlohmann::ordered_json()) == "assistant";
+}
+
+}  // namespace
+
+void ReadEnding(ApiFields* fields, ChatRequest* chat) {
+  const auto begin = fields->Bool("add_generation_prompt");
+  const auto go_on = ReadContinuation(fields);
+  const bool must_go_on = go_on.value_or(Continuation::kNone) != Continuation::kNone;
+  if (begin.value_or(false) && must_go_on) {
+    return fields->Fail("continue_final_message", "and add_generation_prompt cannot both be true");
+  }
+  const nlohmann::ordered_json& messages = chat->messages;
+  const bool is_begun = messages.is_array() && !messages.empty() && IsAssistants(messages.back()) &&
+                        messages.back().value("tool_calls", nlohmann::ordered_json()).empty();
+  if (must_go_on && !is_begun) {
+    return fields->Fail("continue_final_message",
+                        "needs a last message of the assistant's, without calls");
+  }
+  chat->continuation = go_on.value_or(is_begun ? Continuation::kAuto : Continuation::kNone);
+  chat->add_generation_prompt = begin.value_or(true);
+  if (chat->continuation != Continuation::kNone && messages.size() > 1 &&
+      IsAssistants(messages[messages.size() - 2])) {
+    fields->Fail("messages",
+                 "ends with two messages of the assistant's: make them one, which is continued, or "
+                 "set continue_final_message to false");
+  }
+}
+
+Status CheckCounts(const ChatRequest& chat) {
+  const auto check = [](const nlohmann::ordered_json& list, std::string_view name, size_t most) {
+    if (list.size() <= most) return OkStatus();
+    return WithCode(WithParam(InvalidArgument(name, " has ", list.size(), " entries, at most ",
+                                              most, " are taken"),
+                              name),
+                    "invalid_value");
+  };
+  WEFT_RETURN_IF_ERROR(check(chat.messages, "messages", kMaxMessages));
+  return check(chat.tools, "tools", kMaxTools);
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,301 @@
+#include "api/front_door.h"
+
+#include <optional>
+#include <utility>
+
+#include "api/support.h"
+#include "base/clock.h"
+#include "base/heap.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "host/presented_key.h"
+#include "http/request_log.h"
+
+namespace weft::serve {
+namespace {
+
+// Of an answer that is made whole: as much may wait for every connection.
+constexpr size_t kSmallAnswerBytes = 64 << 10;
+// A request that takes so much leaves enough behind to be worth the while of giving it back.
+constexpr uint64_t kLargeRequestBytes = 4 << 20;
+
+std::string_view PresentedKey(const HttpRequest& request) {
+  return ApiKeyOf(request.Header("Authorization"), request.Header("x-api-key"));
+}
+
+ApiError UnauthenticatedError(bool without_key) {
+  return ToApiError(absl::UnauthenticatedError(
+      without_key ? "this server needs an API key: send it as \"Authorization: Bearer KEY\" or as "
+                    "\"x-api-key: KEY\""
+                  : "this API key is not known here"));
+}
+
+}  // namespace
+
+// The server's responder, with headers of its own and an eye on what passes.
+class FrontDoor::CountingResponder : public HttpResponder {
+ public:
+  // `request` and `options` outlive it.
+  CountingResponder(HttpResponder* inner, const HttpRequest& request, const Options& options)
+      : inner_(*inner), request_(request), options_(options) {
+    if (request.route != nullptr) shape = request.route->shape;
+  }
+
+  void Send(int status, std::string_view content_type, std::string body,
+            HttpHeaders headers) override {
+    status_ = status;
+    Keep(body);
+    answer_ = WholeAnswer{std::string(content_type), std::move(body), WithOurs(std::move(headers))};
+    // What is only accepted is still to be worked on.
+    if (status == 202) SendAnswer();
+  }
+  // When the handler is done with the request, and what it took is free again: that is given
+  // back, and then the answer ends, so that its client can ask again.
+  void Leave() {
+    if (is_large_) ReturnFreedMemory();
+    ChargeAnswer(answer_.has_value() ? answer_->body.size() : 0);
+    if (answer_.has_value()) SendAnswer();
+    if (ended_) inner_.End();
+  }
+  bool Begin(int status, std::string_view content_type, HttpHeaders headers) override {
+    status_ = status;
+    return inner_.Begin(status, content_type, WithOurs(std::move(headers)));
+  }
+  bool Write(std::string_view data) override {
+    Keep(data);
+    return inner_.Write(data);
+  }
+  void End() override { ended_ = true; }
+  std::string_view request_id() const override { return request_.id; }
+  bool gone() const override { return inner_.gone(); }
+  void OnGone(std::function<void()> gone) override { inner_.OnGone(std::move(gone)); }
+  void NoteTokens(const TurnTokens& tokens) override {
+    tokens_.prompt += tokens.prompt;
+    tokens_.cached += tokens.cached;
+    tokens_.disk += tokens.disk;
+    tokens_.computed += tokens.computed;
+    tokens_.completion += tokens.completion;
+  }
+
+  // What became of a client that went away is the client's doing.
+  int status() const { return inner_.gone() && status_ >= 500 ? 499 : status_; }
+  const std::string& text() const { return text_; }
+  const TurnTokens& tokens() const { return tokens_; }
+  // What the answer warns of; empty where it does not.
+  const std::string& warning() const { return warning_; }
+
+  // What the request will take, about; refused where that is too much.
+  Status Hold(ByteBudget* budget, uint64_t bytes) {
+    is_large_ = bytes >= kLargeRequestBytes;
+    hold_ = ByteBudget::Hold(budget, request_.Account());
+    return hold_.Resize(bytes);
+  }
+
+  ErrorShape shape = ErrorShape::kOpenAi;  // of the answer
+
+ private:
+  struct WholeAnswer {
+    std::string content_type;
+    std::string body;
+    HttpHeaders headers;
+  };
+
+  void SendAnswer() {
+    WholeAnswer answer = *std::exchange(answer_, std::nullopt);
+    inner_.Send(status_, answer.content_type, std::move(answer.body), std::move(answer.headers));
+  }
+  // A large answer is charged in place of its request until it has left: clients need not read.
+  void ChargeAnswer(size_t n_bytes) {
+    ByteBudget::Hold answer = std::exchange(hold_, {});
+    if (n_bytes <= kSmallAnswerBytes) return;
+    answer.Take(n_bytes);
+    inner_.KeepUntilSent(std::make_shared<ByteBudget::Hold>(std::move(answer)));
+  }
+  HttpHeaders WithOurs(HttpHeaders headers) {
+    for (const auto& [name, value] : headers) {
+      if (name == kWarningHeader) warning_ = value;
+    }
+    for (auto& ours : options_.guard.CorsHeaders(request_)) headers.push_back(std::move(ours));
+    for (auto& ours : RequestIdHeaders(request_.id, shape)) headers.push_back(std::move(ours));
+    return headers;
+  }
+  void Keep(std::string_view data) {
+    if (!options_.log_text || text_.size() > kLoggedTextBytes) return;
+    text_.append(data.substr(0, kLoggedTextBytes + 1));
+  }
+
+  HttpResponder& inner_;
+  const HttpRequest& request_;
+  const Options& options_;
+  ByteBudget::Hold hold_;
+  bool is_large_ = false;
+  std::optional<WholeAnswer> answer_;  // until Leave
+  bool ended_ = false;
+  int status_ = 500;
+  std::string text_;
+  std::string warning_;
+  TurnTokens tokens_;
+};
+
+ApiError NotReadyError(const Host& host) {
+  ApiError error = MakeError(503, "unavailable_error", host.phase_reason());
+  error.retry_after_s = host.phase() == Phase::kLoading ? 1 : 5;
+  return error;
+}
+
+FrontDoor::FrontDoor(Options options, const Router* router, Host* host)
+    : options_(std::move(options)),
+      router_(*router),
+      host_(*host),
+      parsed_(options_.max_parsed_bytes, options_.max_parsed_bytes / 2) {}
+
+HttpServerHooks FrontDoor::Hooks() {
+  HttpServerHooks hooks;
+  hooks.admit = [this](HttpRequest& request, HttpResponder& responder) {
+    return Admit(request, responder);
+  };
+  hooks.handler = [this](HttpRequest& request, HttpResponder& responder) {
+    Handle(request, responder);
+  };
+  hooks.is_quick = [](const HttpRequest& request) {
+    return request.route != nullptr && request.route->is_quick;
+  };
+  hooks.others_wait = [this] {
+    const Phase phase = host_.phase();
+    return phase == Phase::kReady && host_.engine().TurnsWaiting() > 0;
+  };
+  hooks.shape_of = [this](std::string_view path) {
+    std::vector<std::string> segments;
+    return SplitPath(path, &segments) ? router_.Find("", segments).shape : ErrorShape::kOpenAi;
+  };
+  hooks.rejected = [this](const RejectedRequest& request) {
+    host_.metrics().CountRequest("rejected", request.status);
+    LogLine(StrCat(request.method.empty() ? "-" : Printable(request.method, 20), " ",
+                   request.path.empty() ? "-" : Printable(request.path, 200), " ", request.status,
+                   " id=", request.id));
+  };
+  hooks.load = host_.metrics().http_load();
+  return hooks;
+}
+
+bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
+  const int64_t start_us = NowMicros();
+  CountingResponder counting(&responder, request, options_);
+  if (MayPass(request, counting)) return true;
+  counting.Leave();
+  Finish(request, counting, start_us);
+  return false;
+}
+
+void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
+  const int64_t start_us = NowMicros();
+  CountingResponder counting(&responder, request, options_);
+  Answer(request, counting);
+  // Only the log asks for it now.
+  if (!options_.log_text) std::string().swap(request.body);
+  counting.Leave();
+  Finish(request, counting, start_us);
+}
+
+// Counts and logs it.
+void FrontDoor::Finish(const HttpRequest& request, const CountingResponder& responder,
+                       int64_t start_us) const {
+  host_.metrics().CountRequest(request.route == nullptr ? "none" : request.route->pattern,
+                               responder.status());
+  const bool is_watched = request.route != nullptr && request.route->is_watched;
+  if (is_watched && responder.status() < 400 && !options_.log_text) return;
+  LogRequest({.method = request.method,
+              .path = request.path,
+              .status = StrCat(responder.status()),
+              .duration_us = NowMicros() - start_us,
+              .tokens = responder.tokens(),
+              .key_name = request.key_name,
+              .gone = responder.gone(),
+              .id = request.id,
+              .warning = responder.warning(),
+              .with_text = options_.log_text,
+              .request_text = request.body,
+              .answer_text = responder.text()});
+}
+
+bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) const {
+  std::vector<std::string> segments;
+  const bool whole_server = request.path == "*" && request.method == "OPTIONS";
+  const bool is_path = whole_server || SplitPath(request.path, &segments);
+  if (!is_path) segments.clear();
+  Router::Match match = router_.Find(request.method, segments);
+  responder.shape = match.shape;
+  const bool is_public = match.route != nullptr && match.route->is_public;
+  const auto refuse = [&](const ApiError& error, HttpHeaders headers = {}) {
+    SendError(responder, error, match.shape, std::move(headers));
+    return false;
+  };
+  if (const auto refusal = options_.guard.Refusal(request, is_public)) return refuse(*refusal);
+  if (!is_path) {
+    return refuse(ToApiError(InvalidArgument("the path of the URL is not well-formed")));
+  }
+  // A browser asks without the key whether it may send it.
+  if (request.method == "OPTIONS") {
+    AnswerOptions(segments, responder);
+    return false;
+  }
+  request.route = match.route;
+  if (!is_public && !FindOwner(request, responder)) return false;
+  if (match.route == nullptr && !match.allowed.empty()) {
+    const std::string allowed = StrJoin(match.allowed, ", ");
+    return refuse(MakeError(405, "invalid_request_error",
+                            StrCat(Printable(request.method, 20),
+                                   " is not possible here; allowed are ", allowed)),
+                  {{"Allow", allowed}});
+  }
+  if (match.route == nullptr) {
+    return refuse(ToApiError(NotFound("there is nothing at ", Printable(request.path, 200))));
+  }
+  request.path = StrCat("/", StrJoin(segments, "/"));
+  request.path_arguments = std::move(match.arguments);
+  return true;
+}
+
+bool FrontDoor::FindOwner(HttpRequest& request, CountingResponder& responder) const {
+  const ApiKeys &keys = options_.keys, &operators = options_.metrics_keys;
+  if (!keys.required() && !operators.required()) {
+    request.is_operators = true;
+    return true;
+  }
+  const std::string_view key = PresentedKey(request);
+  const auto owner = keys.Find(key), as_operator = operators.Find(key);
+  const bool for_operators = request.route != nullptr && request.route->is_operators;
+  request.is_operators = operators.required() ? as_operator.has_value() : keys.size() == 1;
+  const bool may_ask = owner.has_value() || (as_operator.has_value() && for_operators) ||
+                       (!keys.required() && !for_operators);
+  if (!may_ask) {
+    SendError(responder, UnauthenticatedError(key.empty()), responder.shape);
+    return false;
+  }
+  if (owner.has_value()) request.domain = owner->domain;
+  request.key_name = owner.has_value() ? owner->name : as_operator ? as_operator->name : "";
+  return true;
+}
+
+void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
+  const Route& route = *request.route;
+  if (route.needs_model && host_.phase() != Phase::kReady) {
+    return SendError(responder, NotReadyError(host_), route.shape);
+  }
+  // What has no body takes next to nothing, and is answered however full it is.
+  if (!request.body.empty()) {
+    const uint64_t work_bytes = request.body.size() * uint64_t{route.work_bytes_per_byte};
+    const Status status = responder.Hold(&parsed_, EstimateParsedBytes(request.body) + work_bytes);
+    if (!status.ok()) return SendError(responder, FullError(status), route.shape);
+  }
+  route.handler(request, responder);
+}
+
+void FrontDoor::AnswerOptions(const std::vector<std::string>& segments,
+                              CountingResponder& responder) const {
+  std::vector<std::string> allowed = router_.Find("OPTIONS", segments).allowed;
+  allowed.emplace_back("OPTIONS");
+  responder.Send(200, "", "", {{"Allow", StrJoin(allowed, ", ")}});
+}
+
+}  // namespace weft::serve

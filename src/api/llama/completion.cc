@@ -1,0 +1,395 @@
+// POST /completion: llama-server's own form of a completion.
+#include <chrono>
+#include <cmath>
+#include <iterator>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api/chat_turn.h"
+#include "api/llama/request.h"
+#include "api/llama/routes.h"
+#include "api/reply_json.h"
+#include "api/sse.h"
+#include "api/support.h"
+#include "base/strings.h"
+#include "host/wakeup.h"
+#include "tokenizer/tokenizer.h"
+
+namespace weft::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::chrono::milliseconds;
+
+// Prompts of one request that are with the engine at a time.
+constexpr size_t kPromptsAtOnce = 32;
+
+// Between two looks at a turn whose client is told nothing meanwhile.
+constexpr milliseconds kLook{10'000};
+
+Json ProbabilityEntry(const Tokenizer& tokenizer, TokenLogprob token, bool of_draw) {
+  const std::string piece = tokenizer.Piece(token.token, /*render_special=*/true);
+  Json bytes = Json::array();
+  for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
+  Json entry = {{"id", token.token}, {"token", piece}, {"bytes", std::move(bytes)}};
+  if (of_draw) {
+    entry["prob"] = std::exp(token.logprob);
+  } else {
+    // JSON has no infinity; this is what OpenAI's API says instead.
+    entry["logprob"] = std::isfinite(token.logprob) ? token.logprob : -9999.0f;
+  }
+  return entry;
+}
+
+Json Probabilities(const Tokenizer& tokenizer, const TokenEvent& event, bool of_draw) {
+  Json entry =
+      ProbabilityEntry(tokenizer, {.token = event.token, .logprob = event.logprob}, of_draw);
+  Json top = Json::array();
+  for (const TokenLogprob& other : event.alternatives) {
+    top.push_back(ProbabilityEntry(tokenizer, other, of_draw));
+  }
+  entry[of_draw ? "top_probs" : "top_logprobs"] = std::move(top);
+  return entry;
+}
+
+const char* StopType(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "eos";
+    case FinishReason::kStopString:
+      return "word";
+    case FinishReason::kLength:
+    case FinishReason::kLoop:
+      return "limit";
+    default:
+      return "none";
+  }
+}
+
+// The parts of a result that a client wants: "a/b" is b of a, and stands by itself under
+// that whole name.
+Json Selected(const Json& result, const std::vector<std::string>& wanted) {
+  if (wanted.empty()) return result;
+  Json selected = Json::object();
+  for (const std::string& path : wanted) {
+    const Json* at = &result;
+    for (const std::string_view part : StrSplit(path, '/')) {
+      if (at == nullptr || !at->is_object()) {
+        at = nullptr;
+        break;
+      }
+      const auto it = at->find(part);
+      at = it == at->end() ? nullptr : &*it;
+    }
+    if (at != nullptr) selected[path] = *at;
+  }
+  return selected;
+}
+
+// One of the answers to a prompt, while it is made.
+struct Choice {
+  std::string content;
+  std::vector<int32_t> tokens;
+  Json probabilities = Json::array();
+  ReplyUsage usage;
+  DoneEvent done;
+  std::chrono::steady_clock::time_point first_token;
+  bool is_late = false;
+};
+
+// What comes of one event. Null where there is nothing.
+struct PromptStep {
+  Json piece;        // of a stream
+  Json result;       // of the answer that is complete
+  size_t index = 0;  // that one's, among all of the request's
+};
+
+// The answers to one prompt.
+class PromptRun {
+ public:
+  PromptRun(Host& host, const LlamaCompletion& read, size_t index)
+      : host_(host),
+        read_(read),
+        index_(index),
+        tokenizer_(*host.model().tokenizer()),
+        choices_(static_cast<size_t>(read.turn.n_choices)) {}
+
+  Status Start(const HttpRequest& request, GoneWatch& watch, std::shared_ptr<Wakeup> wakeup) {
+    GenerationRequest generation{
+        .domain = request.domain, .turn = read_.turn, .wakeup = std::move(wakeup)};
+    generation.turn.tokens = read_.prompts[index_];
+    generation.turn.label = request.id;
+    WEFT_ASSIGN_OR_RETURN(generation_,
+                          StartGeneration(host_, watch, read_.session, std::move(generation)));
+    return OkStatus();
+  }
+
+  // --- REQUIRES: Start was OK --------------------------------------------------------
+  bool WaitFor(milliseconds patience) { return generation_->WaitFor(patience); }
+  StatusOr<PromptStep> TakeEvent() {
+    const auto event = generation_->Next();
+    if (!event.has_value()) return Cancelled("the request was cancelled");
+    PromptStep step;
+    if (const auto* progress = std::get_if<ProgressEvent>(&*event)) {
+      step.piece = Piece(0, "", Json::array(), progress->prompt_tokens, 0);
+      step.piece["prompt_progress"] = LlamaProgress(*progress);
+      if (read_.timings_per_token) step.piece["timings"] = LlamaTimings(*progress);
+    } else if (const auto* started = std::get_if<StartedEvent>(&*event)) {
+      for (Choice& choice : choices_) {
+        choice.usage.prompt_tokens = started->prompt_tokens;
+        choice.usage.cached_tokens = started->cached_tokens;
+        choice.usage.disk_tokens = started->disk_tokens;
+      }
+      seed_ = started->seed;
+    } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+      step.piece = Take(*token);
+    } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
+      WEFT_RETURN_IF_ERROR(End(*done));
+      step.result = Result(choices_[static_cast<size_t>(done->choice)]);
+      step.index = IndexOf(done->choice);
+    }
+    return step;
+  }
+  // Of a stream that has nothing to tell.
+  Json EmptyPiece() const {
+    return Piece(0, "", Json::array(), generation_->prompt_tokens(),
+                 choices_[0].usage.completion_tokens);
+  }
+  bool ended() const { return n_ended_ == choices_.size(); }
+
+ private:
+  size_t IndexOf(int choice) const {
+    return index_ * choices_.size() + static_cast<size_t>(choice);
+  }
+  int64_t ContextTokens() const { return host_.model().context_tokens(); }
+
+  Json Piece(int choice, std::string_view text, Json tokens, int64_t n_prompt,
+             int64_t n_predicted) const {
+    return {{"index", IndexOf(choice)},    {"content", text},
+            {"tokens", std::move(tokens)}, {"stop", false},
+            {"id_slot", read_.slot},       {"tokens_predicted", n_predicted},
+            {"tokens_evaluated", n_prompt}};
+  }
+
+  Json Take(const TokenEvent& token) {
+    Choice& choice = choices_[static_cast<size_t>(token.choice)];
+    ReplyUsage& usage = choice.usage;
+    choice.content += token.text;
+    ++usage.completion_tokens;
+    usage.first_tokens = 1;
+    EndInTime(&choice);
+    // An end token is no part of the answer, and completes no text.
+    if (tokenizer_.IsEndOfGeneration(token.token) && !read_.turn.ignore_eos) return nullptr;
+    choice.tokens.push_back(token.token);
+    Json entry;
+    if (read_.turn.top_logprobs > 0) {
+      entry = Probabilities(tokenizer_, token, read_.turn.logprobs_of_draw);
+      if (!read_.stream) choice.probabilities.push_back(entry);
+    }
+    if (!read_.stream) return nullptr;
+    Json piece = Piece(token.choice, token.text, Json::array({token.token}), usage.prompt_tokens,
+                       usage.completion_tokens);
+    if (!entry.is_null()) piece["completion_probabilities"] = Json::array({std::move(entry)});
+    if (read_.timings_per_token) piece["timings"] = LlamaTimings(usage);
+    return piece;
+  }
+
+  // t_max_predict_ms: for editors, to which a few lines now are worth more than all of them
+  // later.
+  void EndInTime(Choice* choice) {
+    if (read_.max_predict_ms == 0 || choice->is_late) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (choice->usage.completion_tokens == 1) choice->first_token = now;
+    choice->is_late = now - choice->first_token > milliseconds(read_.max_predict_ms) &&
+                      choice->content.find('\n') != choice->content.npos;
+    if (choice->is_late) generation_->Cancel();
+  }
+
+  Status End(const DoneEvent& done) {
+    ++n_ended_;
+    Choice& choice = choices_[static_cast<size_t>(done.choice)];
+    choice.done = done;
+    choice.content += done.text;
+    choice.usage.completion_tokens = done.usage.completion_tokens;
+    choice.usage.queued_us = done.usage.queued_us;
+    choice.usage.prompt_us = done.usage.prompt_us;
+    choice.usage.decode_us = done.usage.decode_us;
+    if (done.reason == FinishReason::kCancelled && choice.is_late) {
+      choice.done.reason = FinishReason::kLength;
+      return OkStatus();
+    }
+    if (done.reason == FinishReason::kCancelled) {
+      return Unavailable(
+          "the generation was cancelled: its session was closed, or the server stops");
+    }
+    return done.status;
+  }
+
+  Json Result(const Choice& choice) const {
+    const bool streamed = read_.stream;
+    const DoneEvent& done = choice.done;
+    const ReplyUsage& usage = choice.usage;
+    const bool full = usage.prompt_tokens + usage.completion_tokens >= ContextTokens();
+    Json result = {
+        {"index", IndexOf(done.choice)},
+        {"content", streamed ? done.text : choice.content},
+        {"tokens", read_.return_tokens && !streamed ? Json(choice.tokens) : Json::array()},
+        {"id_slot", read_.slot},
+        {"stop", true},
+        {"model", host_.model_id()},
+        {"tokens_predicted", usage.completion_tokens},
+        {"tokens_evaluated", usage.prompt_tokens},
+        {"generation_settings", LlamaSettings(read_, seed_, tokenizer_)},
+        {"prompt", host_.model().Decode(read_.prompts[index_], /*render_special=*/true)},
+        {"has_new_line", choice.content.find('\n') != choice.content.npos},
+        {"truncated", done.reason == FinishReason::kLength && full},
+        {"stop_type", StopType(done.reason)},
+        {"stopped_in_loop", done.reason == FinishReason::kLoop},
+        {"stopping_word", done.stop_string},
+        {"tokens_cached", usage.cached_tokens},
+        {"timings", LlamaTimings(usage)}};
+    if (!streamed && read_.turn.top_logprobs > 0) {
+      result["completion_probabilities"] = choice.probabilities;
+    }
+    return Selected(result, read_.response_fields);
+  }
+
+  Host& host_;
+  const LlamaCompletion& read_;
+  const size_t index_;
+  const Tokenizer& tokenizer_;
+  std::shared_ptr<Generation> generation_;
+  uint64_t seed_ = 0;
+  std::vector<Choice> choices_;
+  size_t n_ended_ = 0;
+};
+
+// Answers all prompts of a request together.
+class CompletionRun {
+ public:
+  CompletionRun(Host& host, const LlamaCompletion& read, const HttpRequest& request,
+                HttpResponder& responder)
+      : host_(host),
+        read_(read),
+        request_(request),
+        responder_(responder),
+        watch_(responder),
+        sse_(responder, NoticeHeaders(read.ignored)),
+        results_(read.prompts.size() * static_cast<size_t>(read.turn.n_choices)) {}
+  // Whatever is open is cancelled together, before the end of each is waited for.
+  ~CompletionRun() { watch_.CancelAll(); }
+
+  void Answer() {
+    const Status status = Run();
+    if (!status.ok() && !sse_.begun()) {
+      return SendError(responder_, status, ErrorShape::kLlama);
+    }
+    if (read_.stream) {
+      if (!status.ok()) sse_.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kLlama));
+      return sse_.End();
+    }
+    SendJson(responder_, results_.size() == 1 ? results_[0] : Json(results_), read_.ignored);
+  }
+
+ private:
+  Status Run() {
+    while (true) {
+      WEFT_RETURN_IF_ERROR(StartMore());
+      if (open_.empty()) return OkStatus();
+      WEFT_RETURN_IF_ERROR(TakeWhatIsThere());
+    }
+  }
+
+  // As many prompts as may be with the engine at a time; one that finds no place there waits
+  // until one of the others is answered.
+  Status StartMore() {
+    while (n_started_ < read_.prompts.size() && open_.size() < kPromptsAtOnce) {
+      PromptRun run(host_, read_, n_started_);
+      const Status status = run.Start(request_, watch_, wakeup_);
+      if (status.code() == StatusCode::kResourceExhausted && !open_.empty()) break;
+      WEFT_RETURN_IF_ERROR(status);
+      open_.push_back(std::move(run));
+      ++n_started_;
+    }
+    return OkStatus();
+  }
+
+  // Waits until there is something to take, and takes it. A stream that has nothing to tell
+  // says so.
+  Status TakeWhatIsThere() {
+    const uint64_t seen = wakeup_->count();
+    bool took = false;
+    for (auto run = open_.begin(); run != open_.end();) {
+      const milliseconds patience = open_.size() == 1 ? Patience() : milliseconds(0);
+      if (run->WaitFor(patience)) {
+        took = true;
+        WEFT_RETURN_IF_ERROR(TakeEvent(&*run));
+      } else if (open_.size() == 1) {
+        return TellAlive();
+      }
+      run = run->ended() ? open_.erase(run) : std::next(run);
+    }
+    if (took || wakeup_->WaitPast(seen, std::chrono::steady_clock::now() + Patience())) {
+      return OkStatus();
+    }
+    return TellAlive();
+  }
+
+  milliseconds Patience() const {
+    const RequestDefaults& defaults = host_.defaults();
+    const milliseconds wanted = sse_.begun() ? defaults.ping_interval : defaults.stream_begin;
+    return read_.stream && wanted.count() > 0 ? wanted : kLook;
+  }
+
+  Status TellAlive() {
+    const bool wanted = !sse_.begun() || host_.defaults().ping_interval.count() > 0;
+    if (!read_.stream || !wanted) return OkStatus();
+    if (!sse_.Data(open_.front().EmptyPiece())) return Cancelled("the client is gone");
+    return OkStatus();
+  }
+
+  Status TakeEvent(PromptRun* run) {
+    WEFT_ASSIGN_OR_RETURN(PromptStep step, run->TakeEvent());
+    if (!step.piece.is_null() && !sse_.Data(step.piece)) return Cancelled("the client is gone");
+    if (step.result.is_null()) return OkStatus();
+    if (!read_.stream) {
+      results_[step.index] = std::move(step.result);
+    } else if (!sse_.Data(step.result)) {
+      return Cancelled("the client is gone");
+    }
+    return OkStatus();
+  }
+
+  Host& host_;
+  const LlamaCompletion& read_;
+  const HttpRequest& request_;
+  HttpResponder& responder_;
+  GoneWatch watch_;
+  SseStream sse_;
+  const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();
+  std::list<PromptRun> open_;
+  size_t n_started_ = 0;
+  std::vector<Json> results_;
+};
+
+void Answer(Host& host, const StatusOr<LlamaCompletion>& read, const HttpRequest& request,
+            HttpResponder& responder) {
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kLlama);
+  CompletionRun(host, *read, request, responder).Answer();
+}
+
+}  // namespace
+
+void HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  Answer(host, ReadLlamaCompletion(host, request), request, responder);
+}
+
+void HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  Answer(host, ReadLlamaInfill(host, request), request, responder);
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,223 @@
+#include "api/llama/request.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "api/answer_rule.h"
+#include "api/fill_in_prompt.h"
+#include "api/sampling_params.h"
+#include "api/session_name.h"
+#include "api/support.h"
+#include "base/strings.h"
+#include "chat/chat_context.h"
+#include "tokenizer/tokenizer.h"
+
+namespace weft::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxPrompts = 256;
+constexpr size_t kMaxResponseFields = 256;
+constexpr size_t kMaxExtraFiles = 256;
+
+constexpr char kPromptShape[] =
+    "must be a string, an array of token ids and strings, {\"prompt_string\": ...} with either, or "
+    "an array of such prompts";
+
+void ReadPrompt(ApiFields* fields, const Json& value, const Model& model,
+                std::vector<std::vector<int32_t>>* prompts) {
+  const Json* text = &value;
+  if (value.is_object()) {
+    if (value.contains("multimodal_data")) {
+      return fields->Unsupported("prompt", "has multimodal_data: no model here sees images");
+    }
+    const auto it = value.find("prompt_string");
+    if (it == value.end()) return fields->Fail("prompt", kPromptShape);
+    text = &*it;
+  }
+  const PromptEncoder encoder = MakePromptEncoder(model.tokenizer(), model.context_tokens());
+  if (!ReadMixedText(*text, model.n_vocab(), encoder.encode, &prompts->emplace_back())) {
+    fields->Fail("prompt", kPromptShape);
+  }
+}
+
+void ReadPrompts(ApiFields* fields, const Model& model,
+                 std::vector<std::vector<int32_t>>* prompts) {
+  const Json* const value = fields->Value("prompt");
+  if (value == nullptr) return fields->Fail("prompt", kPromptShape);
+  // Numbers make an array one prompt; without any it is several.
+  const bool several =
+      value->is_array() && !value->empty() &&
+      std::none_of(value->begin(), value->end(), [](const Json& part) { return part.is_number(); });
+  if (!several) return ReadPrompt(fields, *value, model, prompts);
+  if (value->size() > kMaxPrompts) {
+    return fields->Fail(
+        "prompt", StrCat("has ", value->size(), " prompts, at most ", kMaxPrompts, " are taken"));
+  }
+  for (const Json& prompt : *value) ReadPrompt(fields, prompt, model, prompts);
+}
+
+Json BiasList(const LlamaCompletion& read, const Tokenizer& tokenizer) {
+  Json list = Json::array();
+  const auto add = [&list](int32_t token, float bias) {
+    list.push_back({{"bias", std::isfinite(bias) ? Json(bias) : Json()}, {"token", token}});
+  };
+  for (const auto& [token, bias] : read.turn.sampling.logit_bias) add(token, bias);
+  for (int32_t id = 0; read.turn.ignore_eos && id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.IsEndOfGeneration(id)) add(id, -INFINITY);
+  }
+  return list;
+}
+
+// input_prefix and input_suffix, in which control tokens are text; `prompt` is the line that is
+// being written, the end of the prefix.
+FillIn ReadFillIn(ApiFields* fields, const Model& model) {
+  FillIn parts{.names_files = true};
+  const TextEncoder encode = [&model](std::string_view text, bool) {
+    return model.Encode(text, /*add_special=*/false, /*parse_special=*/false);
+  };
+  for (const auto& [name, tokens] :
+       {std::pair("input_prefix", &parts.prefix), std::pair("input_suffix", &parts.suffix)}) {
+    const Json* const text = fields->Value(name);
+    if (text == nullptr || !ReadMixedText(*text, model.n_vocab(), encode, tokens)) {
+      fields->Fail(name, "must be a string, or an array of strings and token ids");
+    }
+  }
+  const std::vector<int32_t> line = encode(fields->String("prompt").value_or(""), false);
+  parts.prefix.insert(parts.prefix.end(), line.begin(), line.end());
+  const Json* const extra = fields->Value("input_extra");
+  if (extra == nullptr) return parts;
+  bool fits = extra->is_array() && extra->size() <= kMaxExtraFiles;
+  for (size_t i = 0; fits && i < extra->size(); ++i) {
+    const Json& entry = (*extra)[i];
+    const Json text = entry.is_object() ? entry.value("text", Json()) : Json();
+    const Json name = entry.is_object() ? entry.value("filename", Json("tmp")) : Json();
+    fits = text.is_string() && name.is_string();
+    if (fits) {
+      parts.extra.push_back({.name = name.get<std::string>(), .text = text.get<std::string>()});
+    }
+  }
+  if (!fits) {
+    fields->Fail("input_extra", StrCat("must be an array of at most ", kMaxExtraFiles,
+                                       " objects {\"filename\": string, \"text\": string}"));
+  }
+  return parts;
+}
+
+// All but the prompt.
+Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, LlamaCompletion* read) {
+  const auto model = fields->String("model");
+  ReadSampling(fields, host.model(), WideRulesOf(host), &read->turn);
+  ReadStops(fields, &read->turn);
+  AddEnds(host.defaults().ends, &read->turn);
+  read->turn.max_tokens = host.defaults().max_tokens;
+  ReadMaxTokens(fields, /*least=*/-1, &read->turn);
+  const auto n_probs = fields->Integer("n_probs", 0, kMaxTopLogprobs);
+  if (n_probs.value_or(0) > 0) read->turn.top_logprobs = static_cast<int>(*n_probs);
+  read->turn.logprobs_of_draw = fields->Bool("post_sampling_probs").value_or(false);
+  read->stream = fields->Bool("stream").value_or(false);
+  read->return_tokens = fields->Bool("return_tokens").value_or(false);
+  read->timings_per_token = fields->Bool("timings_per_token").value_or(false);
+  read->turn.report_progress = fields->Bool("return_progress").value_or(false) && read->stream;
+  ReadChoices(fields, &read->turn);
+  read->response_fields =
+      fields->Strings("response_fields", kMaxResponseFields).value_or(std::vector<std::string>());
+  const auto limit_ms = fields->Integer("t_max_predict_ms", INT32_MIN, INT32_MAX);
+  read->max_predict_ms = std::max<int64_t>(limit_ms.value_or(0), 0);
+  if (read->max_predict_ms > 0 && read->turn.n_choices > 1) {
+    fields->Fail("t_max_predict_ms", "goes with one answer; n must be 1");
+  }
+  const auto slot = ReadSlot(fields, host, read->prompts.size());
+  fields->CannotMatter({"t_max_prompt_ms"});  // llama-server does nothing with it
+  fields->Refuse("image_data", "is not supported: no model here sees images", Json::array());
+  ReadForeignFields(fields);
+  ReadTextRule(fields, host.model(), &read->turn);
+  WEFT_ASSIGN_OR_RETURN(read->session, FinishFields(host, request, model, read->prompts.size(),
+                                                    fields, &read->ignored));
+  if (slot && read->session.name.empty()) {
+    read->slot = *slot;
+    read->session = SlotSession(*slot);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+bool ReadMixedText(const Json& value, int64_t n_vocab, const TextEncoder& encode,
+                   std::vector<int32_t>* tokens) {
+  const auto read_part = [&](const Json& part) {
+    if (part.is_string()) {
+      const auto more = encode(part.get_ref<const std::string&>(), tokens->empty());
+      tokens->insert(tokens->end(), more.begin(), more.end());
+      return true;
+    }
+    if (!part.is_number_integer() || part.get<int64_t>() < 0 || part.get<int64_t>() >= n_vocab) {
+      return false;
+    }
+    tokens->push_back(part.get<int32_t>());
+    return true;
+  };
+  if (!value.is_array()) return value.is_string() && read_part(value);
+  return std::all_of(value.begin(), value.end(), read_part);
+}
+
+StatusOr<LlamaCompletion> ReadLlamaCompletion(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
+  LlamaCompletion read;
+  ApiFields fields(body);
+  ReadPrompts(&fields, host.model(), &read.prompts);
+  WEFT_RETURN_IF_ERROR(ReadRest(host, request, &fields, &read));
+  return read;
+}
+
+StatusOr<LlamaCompletion> ReadLlamaInfill(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const FillInTokens tokens, NeedFillInTokens(host.model()));
+  WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
+  LlamaCompletion read;
+  ApiFields fields(body);
+  FillIn parts = ReadFillIn(&fields, host.model());
+  read.prompts.emplace_back();  // made when it is known how long the answer may be
+  WEFT_RETURN_IF_ERROR(ReadRest(host, request, &fields, &read));
+  read.prompts[0] = FillInPrompt(host.model(), tokens, std::move(parts), read.turn.max_tokens);
+  return read;
+}
+
+Json LlamaSettings(const LlamaCompletion& read, const Json& seed, const Tokenizer& tokenizer) {
+  const SamplingOptions& sampling = read.turn.sampling;
+  return {{"n_predict", read.turn.max_tokens},
+          {"max_tokens", read.turn.max_tokens},
+          {"seed", seed},
+          {"temperature", sampling.temperature},
+          {"dynatemp_range", 0.0},
+          {"dynatemp_exponent", 1.0},
+          {"top_k", sampling.top_k},
+          {"top_p", sampling.top_p},
+          {"min_p", sampling.min_p},
+          {"top_n_sigma", -1.0},
+          {"xtc_probability", 0.0},
+          {"typical_p", 1.0},
+          {"repeat_last_n", sampling.penalty_window},
+          {"repeat_penalty", sampling.repetition_penalty},
+          {"presence_penalty", sampling.presence_penalty},
+          {"frequency_penalty", sampling.frequency_penalty},
+          {"dry_multiplier", 0.0},
+          {"mirostat", 0},
+          {"adaptive_target", -1.0},
+          {"adaptive_decay", 0.0},
+          {"n_keep", 0},
+          {"n_discard", 0},
+          {"min_keep", 0},
+          {"ignore_eos", read.turn.ignore_eos},
+          {"stop", read.turn.stop_strings},
+          {"logit_bias", BiasList(read, tokenizer)},
+          {"n_probs", std::max(0, read.turn.top_logprobs)},
+          {"post_sampling_probs", read.turn.logprobs_of_draw},
+          {"samplers", {"penalties", "top_k", "top_p", "min_p", "temperature"}},
+          {"stream", read.stream},
+          {"timings_per_token", read.timings_per_token},
+          {"n", read.turn.n_choices}};
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,21 @@
+// llama-server's own routes: /completion (and /completions), /tokenize, /detokenize,
+// /apply-template.
+#ifndef WEFT_API_LLAMA_ROUTES_H_
+#define WEFT_API_LLAMA_ROUTES_H_
+
+#include "host/host.h"
+#include "http/http.h"
+#include "http/router.h"
+
+namespace weft::serve {
+
+// `host` outlives the router.
+void RegisterLlamaApi(Router& router, Host& host);
+
+// The handlers of /completion and /infill, which RegisterLlamaApi registers.
+void HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder);
+void HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_LLAMA_ROUTES_H_

@@ -1,0 +1,25 @@
+// A response as lines of JSON, one object each, as Ollama streams.
+#ifndef WEFT_API_NDJSON_H_
+#define WEFT_API_NDJSON_H_
+
+#include <utility>
+
+#include "api/support.h"
+#include "http/answer_stream.h"
+#include "json/json_text.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::serve {
+
+class NdjsonStream : public AnswerStream {
+ public:
+  explicit NdjsonStream(HttpResponder& responder, HttpHeaders headers = {})
+      : AnswerStream(responder, "application/x-ndjson", std::move(headers)) {}
+
+  // False when the client is gone: stop what feeds the stream.
+  bool Line(const nlohmann::ordered_json& object) { return Write(CompactJson(object) + "\n"); }
+};
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_NDJSON_H_

@@ -1,0 +1,267 @@
+#include "api/ollama/routes.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "api/chat_turn.h"
+#include "api/ndjson.h"
+#include "api/ollama/request.h"
+#include "api/reply_json.h"
+#include "api/reply_stream.h"
+#include "api/support.h"
+#include "base/clock.h"
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+enum class OllamaRoute { kChat, kGenerate };
+
+int64_t Nanoseconds(int64_t us) { return us * 1000; }
+
+Json OllamaCall(const std::string& id, int index, const std::string& name,
+                const std::string& arguments) {
+  Json parsed = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) parsed = Json::object();
+  return {{"id", id},
+          {"function", {{"index", index}, {"name", name}, {"arguments", std::move(parsed)}}}};
+}
+
+// What one object of an answer says.
+struct Said {
+  std::string content;
+  std::string thinking;
+  Json calls = Json::array();
+};
+
+// Makes the objects of one answer.
+class OllamaAnswer {
+ public:
+  OllamaAnswer(Host& host, const OllamaRequest& read, OllamaRoute route)
+      : host_(host), read_(read), route_(route), begin_us_(NowMicros()) {}
+
+  Json Object(Said said) const {
+    Json object = {{"model", read_.model}, {"created_at", OllamaTime(WallClockMicros())}};
+    const bool is_chat = route_ == OllamaRoute::kChat;
+    Json message = Json::object();
+    if (is_chat) message["role"] = "assistant";
+    message[is_chat ? "content" : "response"] = std::move(said.content);
+    if (!said.thinking.empty()) message["thinking"] = std::move(said.thinking);
+    if (!said.calls.empty()) message["tool_calls"] = std::move(said.calls);
+    if (is_chat) {
+      object["message"] = std::move(message);
+    } else {
+      object.update(message);
+    }
+    object["done"] = false;
+    return object;
+  }
+
+  void AddLogprobs(const std::vector<TokenEvent>& tokens, Json* object) const {
+    if (read_.call.turn.top_logprobs < 0 || tokens.empty()) return;
+    Json entries = LogprobEntries(*host_.model().tokenizer(), tokens);
+    if (!entries.empty()) (*object)["logprobs"] = std::move(entries);
+  }
+
+  // What the last object says beside its text.
+  void AddEnd(ReplyFinish finish, const ReplyStream& stream, Json* object) const {
+    const ReplyUsage usage = stream.usage();
+    (*object)["done"] = true;
+    (*object)["done_reason"] = IsCut(finish) ? "length" : "stop";
+    if (finish == ReplyFinish::kLoop) (*object)["stopped_in_loop"] = true;
+    if (read_.call.keeps_context) (*object)["context"] = stream.context();
+    (*object)["total_duration"] = Nanoseconds(NowMicros() - begin_us_);
+    (*object)["load_duration"] = 0;  // the model is there
+    (*object)["prompt_eval_count"] = usage.prompt_tokens;
+    // Clients divide by these.
+    (*object)["prompt_eval_duration"] = Nanoseconds(std::max<int64_t>(usage.prompt_us, 1));
+    (*object)["eval_count"] = usage.completion_tokens;
+    (*object)["eval_duration"] = Nanoseconds(std::max<int64_t>(usage.decode_us, 1));
+  }
+
+ private:
+  Host& host_;
+  const OllamaRequest& read_;
+  const OllamaRoute route_;
+  const int64_t begin_us_;
+};
+
+void AnswerProbe(const OllamaAnswer& answer, const OllamaRequest& read, HttpResponder& responder) {
+  Json object = answer.Object({});
+  object["done"] = true;
+  object["done_reason"] = read.probe == OllamaRequest::Probe::kUnload ? "unload" : "load";
+  SendJson(responder, object, read.ignored, read.warnings);
+}
+
+void AnswerWhole(const OllamaAnswer& answer, const OllamaRequest& read, HttpResponder& responder,
+                 ReplyStream* stream) {
+  auto replies = CollectReplies(stream, 1);
+  if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kOllama);
+  const Reply& reply = replies->front();
+  Said said{.content = reply.Joined(ReplyBlock::Kind::kContent),
+            .thinking = reply.Joined(ReplyBlock::Kind::kReasoning)};
+  for (const ReplyBlock& block : reply.blocks) {
+    if (block.kind != ReplyBlock::Kind::kCall) continue;
+    const auto index = static_cast<int>(said.calls.size());
+    said.calls.push_back(OllamaCall(block.call_id, index, block.name, block.text));
+  }
+  Json object = answer.Object(std::move(said));
+  answer.AddLogprobs(reply.tokens, &object);
+  answer.AddEnd(reply.finish, *stream, &object);
+  SendJson(responder, object, read.ignored, read.warnings);
+}
+
+// A line for each piece of text, and for each call when it is complete.
+class OllamaWriter {
+ public:
+  OllamaWriter(const OllamaAnswer& answer, const OllamaRequest& read, HttpResponder& responder)
+      : answer_(answer), lines_(responder, NoticeHeaders(read.ignored, read.warnings)) {}
+
+  bool begun() const { return lines_.begun(); }
+
+  void Run(ReplyStream* stream) {
+    while (auto piece = stream->Next()) {
+      if (!piece->status.ok()) return Fail(piece->status);
+      tokens_.insert(tokens_.end(), piece->tokens.begin(), piece->tokens.end());
+      if (piece->kind == ReplyPiece::Kind::kEnd) {
+        Json last = answer_.Object({});
+        TakeLogprobs(&last);
+        answer_.AddEnd(piece->finish, *stream, &last);
+        if (lines_.Line(last)) lines_.End();
+        return;
+      }
+      if (!Write(*piece)) return;
+    }
+  }
+
+  void TellAlive() { lines_.Line(answer_.Object({})); }
+
+  void Fail(const Status& status) {
+    lines_.Line(ErrorBody(ToDetailedApiError(status), ErrorShape::kOllama));
+    lines_.End();
+  }
+
+ private:
+  bool Write(const ReplyPiece& piece) {
+    switch (piece.kind) {
+      case ReplyPiece::Kind::kReasoning:
+        return Line({.thinking = piece.text});
+      case ReplyPiece::Kind::kContent:
+        return Line({.content = piece.text});
+      case ReplyPiece::Kind::kCallBegin:
+        call_id_ = piece.call_id;
+        call_name_ = piece.name;
+        arguments_.clear();
+        return true;
+      case ReplyPiece::Kind::kCallArguments:
+        arguments_ += piece.text;
+        return true;
+      case ReplyPiece::Kind::kCallEnd:
+        return Line(
+            {.calls = Json::array({OllamaCall(call_id_, n_calls_++, call_name_, arguments_)})});
+      case ReplyPiece::Kind::kEnd:
+        break;
+    }
+    return true;
+  }
+
+  bool Line(Said said) {
+    Json object = answer_.Object(std::move(said));
+    TakeLogprobs(&object);
+    return lines_.Line(object);
+  }
+
+  void TakeLogprobs(Json* object) {
+    answer_.AddLogprobs(tokens_, object);
+    tokens_.clear();
+  }
+
+  const OllamaAnswer& answer_;
+  NdjsonStream lines_;
+  std::vector<TokenEvent> tokens_;  // not yet told of
+  std::string call_id_, call_name_, arguments_;
+  int n_calls_ = 0;
+};
+
+// A prompt that is given as it is; its answer is text alone.
+StatusOr<std::unique_ptr<ReplyStream>> StartPrompt(Host& host, const HttpRequest& request,
+                                                   GoneWatch& watch, const OllamaRequest& read,
+                                                   SendSign send_sign) {
+  GenerationRequest generation_request{.domain = request.domain, .turn = read.call.turn};
+  generation_request.turn.tokens = *read.prompt;
+  generation_request.turn.label = request.id;
+  ReplyPlan plan{.wants_logprobs = read.call.turn.top_logprobs >= 0};
+  plan.signs = MakeSigns(host, std::move(send_sign));
+  WEFT_ASSIGN_OR_RETURN(auto generation, StartGeneration(host, watch, read.call.session,
+                                                         std::move(generation_request)));
+  auto stream = std::make_unique<ReplyStream>(std::move(generation), std::move(plan));
+  WEFT_RETURN_IF_ERROR(stream->Start());
+  return stream;
+}
+
+void AnswerTurn(Host& host, const HttpRequest& request, HttpResponder& responder,
+                const StatusOr<OllamaRequest>& read, OllamaRoute route) {
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOllama);
+  const OllamaAnswer answer(host, *read, route);
+  if (read->probe != OllamaRequest::Probe::kNone) return AnswerProbe(answer, *read, responder);
+  GoneWatch watch(responder);
+  OllamaWriter writer(answer, *read, responder);
+  SendSign send_sign;
+  if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
+  auto stream = read->prompt ? StartPrompt(host, request, watch, *read, std::move(send_sign))
+                             : StartChat(host, request, watch, read->call, std::move(send_sign));
+  if (!stream.ok()) {
+    if (writer.begun()) return writer.Fail(stream.status());
+    return SendError(responder, stream.status(), ErrorShape::kOllama);
+  }
+  if (read->stream) {
+    writer.Run(stream->get());
+  } else {
+    AnswerWhole(answer, *read, responder, stream->get());
+  }
+}
+
+bool Accepts(const HttpRequest& request, std::string_view type) {
+  return AsciiLower(request.Header("Accept")).find(type) != std::string::npos;
+}
+
+}  // namespace
+
+std::string OllamaTime(int64_t wall_us) {
+  const std::time_t seconds = wall_us / 1'000'000;
+  std::tm parts = {};
+  gmtime_r(&seconds, &parts);
+  char date[32], fraction[16];
+  std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(fraction, sizeof(fraction), ".%06dZ", static_cast<int>(wall_us % 1'000'000));
+  return StrCat(date, fraction);
+}
+
+bool AnsweredAsOllama(const HttpRequest& request, HttpResponder& responder) {
+  if (Accepts(request, "text/html")) return false;
+  if (!request.by_second_port && !Accepts(request, "application/json")) return false;
+  responder.Send(200, "text/plain; charset=utf-8", "Ollama is running");
+  return true;
+}
+
+void RegisterOllamaApi(Router& router, Host& host, OllamaPull pull) {
+  router.Add("POST", "/api/chat", ErrorShape::kOllama,
+             [&host](const HttpRequest& request, HttpResponder& responder) {
+               AnswerTurn(host, request, responder, ReadOllamaChat(host, request),
+                          OllamaRoute::kChat);
+             });
+  router.Add("POST", "/api/generate", ErrorShape::kOllama,
+             [&host](const HttpRequest& request, HttpResponder& responder) {
+               AnswerTurn(host, request, responder, ReadOllamaGenerate(host, request),
+                          OllamaRoute::kGenerate);
+             });
+  RegisterOllamaModels(router, host, std::move(pull));
+}
+
+}  // namespace weft::serve

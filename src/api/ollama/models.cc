@@ -1,0 +1,389 @@
+// What Ollama's clients ask about models: which there are, what they can, getting one.
+#include <openssl/evp.h>
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "api/ndjson.h"
+#include "api/ollama/request.h"
+#include "api/ollama/routes.h"
+#include "api/support.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/strings.h"
+#include "formats/model_facts.h"
+#include "host/model_host.h"
+#include "json/json_text.h"
+#include "tokenizer/fill_in.h"
+
+namespace weft::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Clients look at it to see what they may use: the Ollama whose API this is.
+constexpr char kSpokenVersion[] = "0.12.11";
+
+// Between two lines about a file that is loaded.
+constexpr int64_t kPullLineUs = 100'000;
+
+// Behind the name there is always a tag.
+std::string WithTag(std::string_view name) {
+  return StrCat(name, name.find(':') == name.npos ? ":latest" : "");
+}
+
+// "135M", "1.5B".
+std::string ShortCount(int64_t n) {
+  const auto tenths = [n](int64_t unit, char letter) {
+    const int64_t in_tenths = (n + unit / 20) / (unit / 10);
+    const bool is_round = in_tenths >= 1000 || in_tenths % 10 == 0;
+    return is_round ? StrCat((in_tenths + 5) / 10, letter)
+                    : StrCat(in_tenths / 10, '.', in_tenths % 10, letter);
+  };
+  if (n >= 1'000'000'000) return tenths(1'000'000'000, 'B');
+  return n >= 1'000'000 ? tenths(1'000'000, 'M') : tenths(1000, 'K');
+}
+
+Json Details(const ModelFacts& facts) {
+  return {{"parent_model", ""},
+          {"format", "gguf"},
+          {"family", facts.architecture},
+          {"families", Json::array({facts.architecture})},
+          {"parameter_size", ShortCount(facts.n_parameters)},
+          {"quantization_level", facts.quantization}};
+}
+
+Json ItemsJson(const MetaArray& array) {
+  return std::visit(
+      [](const auto& items) {
+        Json list = Json::array();
+        for (const auto& item : items) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(item)>, MetaArray>) {
+            list.push_back(ItemsJson(item));
+          } else {
+            list.push_back(Json(item));
+          }
+        }
+        return list;
+      },
+      array.items);
+}
+
+Json MetaJson(const MetaValue& value, bool with_arrays) {
+  return std::visit(
+      [&](const auto& held) -> Json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, MetaArray>) {
+          return with_arrays ? ItemsJson(held) : Json();
+        } else {
+          return Json(held);
+        }
+      },
+      value);
+}
+
+// The file's own words. Vocabularies are long: they are told where all is asked for.
+Json ModelInformation(const Model& model, const ModelFacts& facts, bool verbose) {
+  Json info = Json::object();
+  for (const auto& [key, value] : model.file().metadata()) {
+    if (key == "tokenizer.chat_template") continue;  // has its own place
+    const bool is_short = !key.starts_with("tokenizer.");
+    info[std::string(key)] = MetaJson(value, verbose || is_short);
+  }
+  info["general.parameter_count"] = facts.n_parameters;
+  return info;
+}
+
+// Of what the file's head says and of its size: for a list nobody wants to read all of a large
+// file.
+std::string DigestOf(const Model& model, const ModelFacts& facts) {
+  const std::string text = StrCat(CompactJson(ModelInformation(model, facts, /*verbose=*/false)),
+                                  model.file().file_bytes());
+  unsigned char bytes[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  const bool made = EVP_Digest(text.data(), text.size(), bytes, &size, EVP_sha256(), nullptr) == 1;
+  WEFT_CHECK(made, "SHA-256 is always there");
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (unsigned int i = 0; i < size; ++i) {
+    hex.push_back(kDigits[bytes[i] >> 4]);
+    hex.push_back(kDigits[bytes[i] & 15]);
+  }
+  return hex;
+}
+
+// Of the one model, by each of its names: clients look for theirs in the list.
+Json ModelList(Host& host, const Json& rest) {
+  std::vector<std::string> names = {host.model_id()};
+  for (const std::string& name : host.defaults().further_names) names.push_back(name);
+  Json list = Json::array();
+  for (const std::string& name : names) {
+    Json entry = {{"name", WithTag(name)}, {"model", WithTag(name)}};
+    entry.update(rest);
+    list.push_back(std::move(entry));
+  }
+  return {{"models", std::move(list)}};
+}
+
+Json Tags(Host& host) {
+  const Model& model = host.model();
+  const ModelFacts facts = FactsOf(model.file());
+  return ModelList(host, {{"modified_at", OllamaTime(host.created_s() * 1'000'000)},
+                          {"size", model.file().file_bytes()},
+                          {"digest", DigestOf(model, facts)},
+                          {"details", Details(facts)}});
+}
+
+Json Running(Host& host) {
+  // It stays, which Ollama tells by a time that is far away.
+  constexpr int64_t kFarSeconds = int64_t{100} * 365 * 24 * 3600;
+  const Model& model = host.model();
+  const ModelFacts facts = FactsOf(model.file());
+  return ModelList(host, {{"size", model.weight_bytes()},
+                          {"digest", DigestOf(model, facts)},
+                          {"details", Details(facts)},
+                          {"expires_at", OllamaTime((host.created_s() + kFarSeconds) * 1'000'000)},
+                          {"size_vram", 0},
+                          {"context_length", model.context_tokens()}});
+}
+
+Json Version(Host&) { return {{"version", kSpokenVersion}, {"weft", WEFT_VERSION}}; }
+
+// --- /api/show -------------------------------------------------------------------------
+
+Json Capabilities(Host& host) {
+  Json list = Json::array({"completion"});
+  if (host.chat().template_has_tools()) list.push_back("tools");
+  const Model& model = host.model();
+  if (FindFillInTokens(model.file(), *model.tokenizer()).complete()) list.push_back("insert");
+  if (host.chat().has_reasoning()) list.push_back("thinking");
+  return list;
+}
+
+// What holds where a request says nothing, in the form of a Modelfile.
+std::string Parameters(Host& host) {
+  const SamplingOptions& sampling = host.defaults().sampling;
+  std::string text;
+  const auto add = [&text](std::string_view name, const auto& value) {
+    std::string line(name);
+    line.resize(31, ' ');
+    StrAppend(&text, line, value, "\n");
+  };
+  add("num_ctx", host.model().context_tokens());
+  add("temperature", sampling.temperature);
+  add("top_k", sampling.top_k);
+  add("top_p", sampling.top_p);
+  add("min_p", sampling.min_p);
+  add("repeat_penalty", sampling.repetition_penalty);
+  text.pop_back();
+  return text;
+}
+
+void HandleShow(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  const auto refuse = [&](const Status& status) {
+    SendError(responder, status, ErrorShape::kOllama);
+  };
+  const auto body = ParseJson(request.body, {});
+  if (!body.ok()) return refuse(body.status());
+  ApiFields fields(*body);
+  const auto name = ReadOllamaModel(host, &fields);
+  if (!name.ok()) return refuse(name.status());
+  const bool verbose = fields.Bool("verbose").value_or(false);
+  std::vector<std::string> ignored;
+  if (const Status status = fields.Finish(&ignored); !status.ok()) return refuse(status);
+  const Model& model = host.model();
+  const ModelFacts facts = FactsOf(model.file());
+  SendJson(responder,
+           {{"modelfile", StrCat("FROM ", ModelFileName(model), "\n")},
+            {"parameters", Parameters(host)},
+            {"template", host.chat().chat_template().source()},
+            {"details", Details(facts)},
+            {"model_info", ModelInformation(model, facts, verbose)},
+            {"capabilities", Capabilities(host)},
+            {"modified_at", OllamaTime(host.created_s() * 1'000'000)}},
+           ignored);
+}
+
+// --- /api/pull -------------------------------------------------------------------------
+
+Json ProgressJson(const OllamaPullProgress& progress) {
+  Json line = {{"status", progress.status}};
+  if (!progress.digest.empty()) line["digest"] = progress.digest;
+  if (progress.total_bytes > 0) {
+    line["total"] = progress.total_bytes;
+    line["completed"] = progress.completed_bytes;
+  }
+  return line;
+}
+
+struct PullWish {
+  std::string name;
+  bool stream = true;
+  std::vector<std::string> ignored;
+};
+
+StatusOr<PullWish> ReadPull(const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
+  ApiFields fields(body);
+  const auto model = fields.String("model");
+  PullWish wish{.name = model.value_or(fields.String("name").value_or(""))};
+  wish.stream = fields.Bool("stream").value_or(true);
+  fields.Refuse("insecure", "is not supported: models come over HTTPS", false);
+  fields.CannotMatter({"name", "username", "password"});
+  if (wish.name.empty()) fields.Fail("model", "must name a model, such as qwen3:0.6b");
+  WEFT_RETURN_IF_ERROR(fields.Finish(&wish.ignored));
+  return wish;
+}
+
+Status MayPull(const HttpRequest& request, const OllamaPull& pull) {
+  if (!request.is_operators) {
+    return absl::PermissionDeniedError(
+        "one of several keys cannot load models here; whoever runs the server can, with 'weft "
+        "pull NAME'");
+  }
+  if (!pull) return Unimplemented("this server loads no models; 'weft pull NAME' does");
+  return OkStatus();
+}
+
+// Lines as the model comes, or one answer at the end.
+void HandlePull(Host& host, const OllamaPull& pull, const HttpRequest& request,
+                HttpResponder& responder) {
+  const auto wish = ReadPull(request);
+  if (!wish.ok()) return SendError(responder, wish.status(), ErrorShape::kOllama);
+  const bool is_served = host.phase() == Phase::kReady && IsServedModel(host, wish->name);
+  NdjsonStream lines(responder, NoticeHeaders(wish->ignored));
+  int64_t told_us = 0;
+  std::string told_of;
+  const auto tell = [&](const OllamaPullProgress& progress) {
+    const bool is_end = progress.completed_bytes == progress.total_bytes;
+    const int64_t now_us = NowMicros();
+    if (!wish->stream) return;
+    if (progress.status == told_of && !is_end && now_us - told_us < kPullLineUs) return;
+    told_us = now_us;
+    told_of = progress.status;
+    lines.Line(ProgressJson(progress));
+  };
+  Status status;
+  if (!is_served) {
+    status = MayPull(request, pull);
+    if (status.ok()) {
+      status = pull(wish->name, tell, [&responder] { return !responder.gone(); });
+    }
+  }
+  if (!status.ok() && !lines.begun()) return SendError(responder, status, ErrorShape::kOllama);
+  if (!wish->stream) return SendJson(responder, {{"status", "success"}}, wish->ignored);
+  lines.Line(status.ok() ? Json{{"status", "success"}}
+                         : ErrorBody(ToDetailedApiError(status), ErrorShape::kOllama));
+  lines.End();
+}
+
+// --- the rest --------------------------------------------------------------------------
+
+void HandleNoEmbeddings(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  const auto body = ParseJson(request.body, {});
+  if (!body.ok()) return SendError(responder, body.status(), ErrorShape::kOllama);
+  ApiFields fields(*body);
+  const auto name = ReadOllamaModel(host, &fields);
+  SendError(responder, name.ok() ? NoEmbeddings(host) : name.status(), ErrorShape::kOllama);
+}
+
+void RefuseTheRest(Router& router) {
+  struct Refused {
+    const char* method;
+    const char* path;
+    const char* why;
+  };
+  static constexpr Refused kRefused[] = {
+      {"POST", "/api/create",
+       "models are not made here: 'weft-quantize' makes a file smaller, and 'weft serve -m FILE "
+       "--alias NAME' serves it by a name of yours"},
+      {"POST", "/api/copy",
+       "models are not copied here: 'weft serve --alias NAME,OTHER' gives one several names"},
+      {"DELETE", "/api/delete",
+       "models are not removed through the server, which may be using them: 'weft rm NAME' does"},
+      {"POST", "/api/push", "models are not published from here; the hub's own tools do that"},
+      {"POST", "/api/blobs/{digest}",
+       "files are not taken here: put them where the server is, and start it with 'weft serve -m "
+       "FILE'"}};
+  for (const Refused& refused : kRefused) {
+    router.Add({.method = refused.method,
+                .pattern = refused.path,
+                .shape = ErrorShape::kOllama,
+                .handler =
+                    [why = refused.why](const HttpRequest&, HttpResponder& responder) {
+                      SendError(responder, Unimplemented(why), ErrorShape::kOllama);
+                    },
+                .needs_model = false,
+                .is_quick = true});
+  }
+  // Whether it is there is asked with HEAD, before it is sent.
+  router.Add({.method = "GET",
+              .pattern = "/api/blobs/{digest}",
+              .shape = ErrorShape::kOllama,
+              .handler =
+                  [](const HttpRequest&, HttpResponder& responder) {
+                    SendError(responder, NotFound("no files are kept here"), ErrorShape::kOllama);
+                  },
+              .needs_model = false,
+              .is_quick = true});
+}
+
+}  // namespace
+
+void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
+  struct Look {
+    const char* path;
+    Json (*what)(Host&);
+    bool needs_model;
+    bool is_public;  // as /v1/models: what clients look at first
+  };
+  const Look looks[] = {{"/api/tags", Tags, true, true},
+                        {"/api/version", Version, false, true},
+                        {"/api/ps", Running, true, false}};
+  for (const Look& look : looks) {
+    router.Add({.method = "GET",
+                .pattern = look.path,
+                .shape = ErrorShape::kOllama,
+                .handler = [&host, what = look.what](const HttpRequest&,
+                                                     HttpResponder& r) { SendJson(r, what(host)); },
+                .needs_model = look.needs_model,
+                .is_public = look.is_public,
+                .is_quick = true});
+  }
+  router.Add("POST", "/api/show", ErrorShape::kOllama,
+             [&host](const HttpRequest& request, HttpResponder& responder) {
+               HandleShow(host, request, responder);
+             });
+  router.Add(
+      {.method = "POST",
+       .pattern = "/api/pull",
+       .shape = ErrorShape::kOllama,
+       .handler = [&host, pull = std::move(pull)](
+                      const HttpRequest& request,
+                      HttpResponder& responder) { HandlePull(host, pull, request, responder); },
+       .needs_model = false});
+  for (const char* const path : {"/api/embed", "/api/embeddings"}) {
+    router.Add("POST", path, ErrorShape::kOllama,
+               [&host](const HttpRequest& request, HttpResponder& responder) {
+                 HandleNoEmbeddings(host, request, responder);
+               });
+  }
+  RefuseTheRest(router);
+  // Where there is no page.
+  router.Add({.method = "GET",
+              .pattern = "/",
+              .shape = ErrorShape::kOllama,
+              .handler =
+                  [](const HttpRequest& request, HttpResponder& responder) {
+                    if (AnsweredAsOllama(request, responder)) return;
+                    SendError(responder, NotFound("there is nothing at /"), ErrorShape::kOpenAi);
+                  },
+              .needs_model = false,
+              .is_public = true,
+              .is_quick = true});
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,354 @@
+#include "api/ollama/request.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "api/fill_in_prompt.h"
+#include "api/sampling_params.h"
+#include "api/tool_catalog.h"
+#include "base/strings.h"
+#include "chat/chat_context.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::string_view kLatest = ":latest";
+
+// --- options ---------------------------------------------------------------------------
+
+// Samplers that there are not here. Clients send what was once set for another model, and
+// Ollama has passed over several of them for long.
+void PassOver(ApiFields* options, const char* name, const ordered_json& harmless,
+              std::vector<std::string>* warnings) {
+  const ordered_json* const value = options->Value(name);
+  if (value == nullptr || *value == harmless) return;
+  warnings->push_back(StrCat("options.", name,
+                             " was passed over: this server has temperature, top_k, top_p, min_p "
+                             "and the penalties"));
+}
+
+// The context is the server's: it is made when the model is loaded.
+void ReadContextSize(ApiFields* options, const Model& model, std::vector<std::string>* warnings) {
+  const auto wanted = options->Integer("num_ctx", 0, std::numeric_limits<int64_t>::max());
+  if (wanted.value_or(0) <= model.context_tokens()) return;
+  warnings->push_back(StrCat("options.num_ctx of ", *wanted, " was passed over: the context is of ",
+                             model.context_tokens(), " tokens, which --ctx of the server decides"));
+}
+
+void ReadOptions(ApiFields* fields, Host& host, OllamaRequest* read) {
+  const ordered_json none = ordered_json::object();
+  const ordered_json* const given = fields->Value("options");
+  ApiFields options(given == nullptr ? none : *given, "options.");
+  TurnOptions* const turn = &read->call.turn;
+  ReadSampling(&options, host.model(), WideRulesOf(host), turn);
+  ReadStops(&options, turn);
+  turn->max_tokens = host.defaults().max_tokens;
+  // -1 is without end, -2 until the context is full: there is no other end here.
+  constexpr int64_t kMaxPredict = std::numeric_limits<int32_t>::max();
+  if (const auto most = options.Integer("num_predict", -kMaxPredict, kMaxPredict)) {
+    turn->max_tokens = *most > 0 ? *most : -1;
+  }
+  ReadContextSize(&options, host.model(), &read->warnings);
+  PassOver(&options, "typical_p", 1.0, &read->warnings);
+  PassOver(&options, "tfs_z", 1.0, &read->warnings);
+  PassOver(&options, "mirostat", 0, &read->warnings);
+  PassOver(&options, "penalize_newline", true, &read->warnings);
+  // How a model is loaded, and the tuning of samplers that are off.
+  options.CannotMatter({"num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "low_vram",
+                        "f16_kv", "logits_all", "vocab_only", "embedding_only", "use_mmap",
+                        "use_mlock", "numa", "mirostat_tau", "mirostat_eta"});
+  fields->Adopt(options.Finish(&read->ignored));
+}
+
+// --- what both have --------------------------------------------------------------------
+
+void ReadThink(ApiFields* fields, Host& host, ChatCall* call) {
+  ordered_json& variables = call->chat.variables;
+  call->thought_tokens = host.defaults().thought_tokens;
+  if (const ordered_json* const think = fields->Value("think")) {
+    const bool is_level = *think == "low" || *think == "medium" || *think == "high";
+    if (!think->is_boolean() && !is_level) {
+      return fields->Fail("think", "must be true, false, \"low\", \"medium\" or \"high\"");
+    }
+    const bool wanted = *think != false;
+    if (wanted && !host.chat().has_reasoning()) {
+      return fields->Unsupported(
+          "think", StrCat("cannot be asked of ", host.model_id(),
+                          ", which is no model that thinks; leave it out, or set it to false"));
+    }
+    variables["enable_thinking"] = wanted;
+    if (is_level) SetReasoningEffort(think->get<std::string>(), &variables);
+    call->show_reasoning = wanted;
+  }
+  SetThinking(host.defaults(), call);
+}
+
+void ReadOllamaLogprobs(ApiFields* fields, TurnOptions* turn) {
+  const bool wanted = fields->Bool("logprobs").value_or(false);
+  const auto top = fields->Integer("top_logprobs", 0, kMaxTopLogprobs);
+  if (top.value_or(0) > 0 && !wanted) {
+    return fields->Fail("top_logprobs", "needs logprobs to be true");
+  }
+  if (wanted) turn->top_logprobs = static_cast<int>(top.value_or(0));
+}
+
+// "json", or a schema.
+void ReadOllamaFormat(ApiFields* fields, ChatCall* call) {
+  const ordered_json* const format = fields->Value("format");
+  if (format == nullptr || *format == "") return;
+  if (*format == "json") {
+    call->answer = ObjectRule("format");
+  } else if (format->is_object()) {
+    call->answer = SchemaRule(*format, "format");
+  } else {
+    fields->Fail("format", "must be \"json\" or a JSON Schema, an object");
+  }
+}
+
+// 0, "0", "0s": the model is to be unloaded now.
+bool IsZeroDuration(const ordered_json& value) {
+  if (value.is_number()) return value == 0;
+  if (!value.is_string()) return false;
+  const std::string& text = value.get_ref<const std::string&>();
+  return text.find('0') != text.npos && text.find_first_of("123456789") == text.npos;
+}
+
+// `says_nothing`: there is no prompt.
+void ReadProbe(ApiFields* fields, bool says_nothing, OllamaRequest* read) {
+  const ordered_json* const keep = fields->Value("keep_alive");
+  if (keep != nullptr && !keep->is_number() && !keep->is_string()) {
+    return fields->Fail("keep_alive", "must be a number of seconds, or a duration such as \"5m\"");
+  }
+  if (!says_nothing) return;
+  const bool unloads = keep != nullptr && IsZeroDuration(*keep);
+  read->probe = unloads ? OllamaRequest::Probe::kUnload : OllamaRequest::Probe::kLoad;
+}
+
+void ReadShared(ApiFields* fields, Host& host, OllamaRequest* read) {
+  read->stream = fields->Bool("stream").value_or(true);
+  ReadOptions(fields, host, read);
+  ReadThink(fields, host, &read->call);
+  ReadOllamaLogprobs(fields, &read->call.turn);
+  ReadOllamaFormat(fields, &read->call);
+  AddAnswerRule(fields, read->call.turn, &read->call.answer);
+  fields->Refuse("truncate",
+                 "is not supported: nothing is left out of a conversation; shorten it where it is "
+                 "too long",
+                 false);
+  fields->Refuse("shift", "is not supported: an answer ends when the context is full", false);
+}
+
+// --- /api/chat -------------------------------------------------------------------------
+
+bool HasPictures(const ordered_json& message) {
+  const auto it = message.find("images");
+  return it != message.end() && !it->is_null() && !it->empty();
+}
+
+// The calls of the last message that had some, which are not answered yet.
+class OpenCalls {
+ public:
+  // Gives calls without an id one.
+  void Open(ordered_json* calls) {
+    open_.clear();
+    for (ordered_json& call : *calls) {
+      if (!call.is_object()) continue;  // the chat format says what is wrong with it
+      if (StringOr(call, "id").empty()) call["id"] = StrCat("call_", n_named_++);
+      const ordered_json function = call.value("function", ordered_json());
+      open_.emplace_back(StringOr(call, "id"), StringOr(function, "name"));
+    }
+  }
+  void Answer(ordered_json* result) {
+    const std::string name = StringOr(*result, "tool_name");
+    const std::string id = StringOr(*result, "tool_call_id");
+    auto it = std::find_if(open_.begin(), open_.end(), [&](const auto& call) {
+      return id.empty() ? call.second == name : call.first == id;
+    });
+    if (it == open_.end() && id.empty()) it = open_.begin();
+    if (it != open_.end()) {
+      (*result)["tool_call_id"] = it->first;
+      open_.erase(it);
+    }
+    if (!name.empty()) (*result)["name"] = name;
+    result->erase("tool_name");
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> open_;  // ids and names
+  int n_named_ = 0;
+};
+
+void ReadOllamaConversation(ApiFields* fields, OllamaRequest* read) {
+  ChatRequest& chat = read->call.chat;
+  const ordered_json* const messages = fields->Value("messages");
+  const bool is_empty = messages == nullptr || (messages->is_array() && messages->empty());
+  if (!is_empty && !messages->is_array()) {
+    return fields->Fail("messages", "must be an array of messages");
+  }
+  if (!is_empty) {
+    auto converted = FromOllamaMessages(*messages, &read->warnings);
+    if (!converted.ok()) return fields->Adopt(converted.status());
+    chat.messages = *std::move(converted);
+  }
+  if (const ordered_json* const tools = fields->Value("tools")) {
+    auto catalog = ReadChatTools(*tools);
+    if (!catalog.ok()) return fields->Adopt(catalog.status());
+    chat.tools = catalog->functions();
+    catalog->CheckUsable(/*calls_allowed=*/true, fields);
+    catalog->Warn(&read->warnings);
+  }
+  if (!is_empty) ReadEnding(fields, &chat);
+  fields->Adopt(CheckCounts(chat));
+  ReadProbe(fields, is_empty, read);
+}
+
+// --- /api/generate ---------------------------------------------------------------------
+
+std::vector<int32_t> EncodeRaw(const Model& model, const std::string& text) {
+  return MakePromptEncoder(model.tokenizer(), model.context_tokens())
+      .encode(text, /*at_start=*/true);
+}
+
+std::vector<int32_t> EncodeAsText(const Model& model, const std::string& text) {
+  return model.Encode(text, /*add_special=*/false, /*parse_special=*/false);
+}
+
+// The `context` of an earlier answer.
+void ReadOllamaContext(ApiFields* fields, const Model& model, ChatCall* call) {
+  const ordered_json* const context = fields->Value("context");
+  if (context == nullptr) return;
+  const bool fits = context->is_array() &&
+                    std::all_of(context->begin(), context->end(), [&](const ordered_json& id) {
+                      return id.is_number_integer() && id.get<int64_t>() >= 0 &&
+                             id.get<int64_t>() < model.n_vocab();
+                    });
+  if (!fits) return fields->Fail("context", "must be the array that an earlier answer had");
+  call->before = context->get<std::vector<int32_t>>();
+}
+
+// The suffix: what comes behind the gap that the answer is to fill.
+void ReadGap(ApiFields* fields, const Model& model, const std::string& prompt,
+             const std::string& suffix, OllamaRequest* read) {
+  const auto ids = NeedFillInTokens(model);
+  if (!ids.ok()) {
+    return fields->Unsupported("suffix", StrCat("cannot be used: ", Message(ids.status())));
+  }
+  FillIn parts{.prefix = EncodeAsText(model, prompt), .suffix = EncodeAsText(model, suffix)};
+  read->prompt = FillInPrompt(model, *ids, std::move(parts), read->call.turn.max_tokens);
+}
+
+// What goes with a template alone.
+void RefuseBeside(ApiFields* fields, std::string_view other, bool has_system,
+                  const ChatCall& call) {
+  const std::string why = StrCat("does not go with ", other);
+  if (has_system) fields->Unsupported("system", why);
+  if (!call.before.empty()) fields->Unsupported("context", why);
+}
+
+void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {
+  const Model& model = host.model();
+  ChatCall* const call = &read->call;
+  const std::string prompt = fields->String("prompt").value_or("");
+  const std::string suffix = fields->String("suffix").value_or("");
+  const std::string system = fields->String("system").value_or("");
+  const bool raw = fields->Bool("raw").value_or(false);
+  ReadOllamaContext(fields, model, call);
+  fields->Refuse("template",
+                 "is not supported: this server does not know the language of Ollama's templates; "
+                 "send the prompt as the model is to see it, with raw",
+                 "");
+  fields->Refuse("images", "are not supported: the model reads text only", ordered_json::array());
+  ReadProbe(fields, prompt.empty() && suffix.empty(), read);
+  if (raw && !suffix.empty()) fields->Unsupported("suffix", "does not go with raw");
+  if (raw || !suffix.empty()) {
+    RefuseBeside(fields, raw ? "raw" : "suffix", !system.empty(), *call);
+  }
+  if (!fields->ok() || read->probe != OllamaRequest::Probe::kNone) return;
+  if (raw || !suffix.empty()) AddEnds(host.defaults().ends, &call->turn);
+  if (raw) {
+    read->prompt = EncodeRaw(model, prompt);
+  } else if (!suffix.empty()) {
+    ReadGap(fields, model, prompt, suffix, read);
+  } else {
+    call->keeps_context = true;
+    ordered_json& messages = call->chat.messages;
+    if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+    messages.push_back({{"role", "user"}, {"content", prompt}});
+  }
+}
+
+template <typename ReadPrompt>
+StatusOr<OllamaRequest> Read(Host& host, const HttpRequest& request, ReadPrompt read_prompt) {
+  WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
+  OllamaRequest read;
+  ApiFields fields(body);
+  WEFT_ASSIGN_OR_RETURN(read.model, ReadOllamaModel(host, &fields));
+  ReadShared(&fields, host, &read);
+  read_prompt(&fields, &read);
+  // The name was looked at already.
+  WEFT_ASSIGN_OR_RETURN(read.call.session,
+                        FinishFields(host, request, std::nullopt, 1, &fields, &read.ignored));
+  return read;
+}
+
+}  // namespace
+
+StatusOr<OllamaRequest> ReadOllamaChat(Host& host, const HttpRequest& request) {
+  return Read(host, request, ReadOllamaConversation);
+}
+
+StatusOr<OllamaRequest> ReadOllamaGenerate(Host& host, const HttpRequest& request) {
+  return Read(host, request, [&host](ApiFields* fields, OllamaRequest* read) {
+    ReadOllamaPrompt(fields, host, read);
+  });
+}
+
+bool IsServedModel(Host& host, std::string_view name) {
+  if (FindModel(host, name).ok() || FindModel(host, StrCat(name, kLatest)).ok()) return true;
+  return name.ends_with(kLatest) &&
+         FindModel(host, name.substr(0, name.size() - kLatest.size())).ok();
+}
+
+StatusOr<std::string> ReadOllamaModel(Host& host, ApiFields* fields) {
+  const auto model = fields->String("model");
+  const auto name = fields->String("name");
+  const std::string wanted = model.value_or(name.value_or(""));
+  if (wanted.empty())
+    fields->Fail("model", "must name a model; /api/tags has those of this server");
+  if (!fields->ok()) {
+    std::vector<std::string> unused;
+    return fields->Finish(&unused);
+  }
+  if (!IsServedModel(host, wanted)) return NotFound("model '", Printable(wanted), "' not found");
+  return wanted;
+}
+
+StatusOr<ordered_json> FromOllamaMessages(ordered_json messages,
+                                          std::vector<std::string>* warnings) {
+  LeftOut left_out;
+  OpenCalls calls;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    ordered_json& message = messages[i];
+    const std::string place = StrCat("messages[", i, "]");
+    if (!message.is_object()) return Misshapen(place, "must be an object");
+    const bool is_result = StringOr(message, "role") == "tool";
+    if (HasPictures(message)) {
+      if (!is_result) {
+        return Misshapen(StrCat(place, ".images"),
+                         "pictures are not supported: the model reads text only");
+      }
+      left_out.Add("images of a tool");
+    }
+    message.erase("images");
+    if (is_result) calls.Answer(&message);
+    const auto own = message.find("tool_calls");
+    if (own != message.end() && own->is_array()) calls.Open(&*own);
+  }
+  left_out.Warn("parts that the model cannot read were left out", warnings);
+  return messages;
+}
+
+}  // namespace weft::serve

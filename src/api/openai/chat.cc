@@ -1,0 +1,284 @@
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/chat_turn.h"
+#include "api/openai/chat_request.h"
+#include "api/openai/routes.h"
+#include "api/reply_json.h"
+#include "api/reply_stream.h"
+#include "api/sse.h"
+#include "api/support.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr char kLlamaChatPath[] = "/chat/completions";
+
+// --- the whole answer ---------------------------------------------------------------
+
+// A call that is complete.
+ordered_json CallJson(const ToolCatalog& tools, const std::string& id, const std::string& name,
+                      const std::string& arguments) {
+  if (tools.Find(name).kind == ClientTool::Kind::kCustom) {
+    return {{"id", id},
+            {"type", "custom"},
+            {"custom", {{"name", name}, {"input", CustomInput(arguments)}}}};
+  }
+  return {
+      {"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
+}
+
+ordered_json MessageJson(const Reply& reply, const ToolCatalog& tools, bool show_reasoning) {
+  ordered_json calls = ordered_json::array();
+  for (const ReplyBlock& block : reply.blocks) {
+    if (block.kind != ReplyBlock::Kind::kCall) continue;
+    calls.push_back(CallJson(tools, block.call_id, block.name, block.text));
+  }
+  ordered_json message = {{"role", "assistant"}};
+  const std::string content = reply.Joined(ReplyBlock::Kind::kContent);
+  message["content"] = content.empty() && !calls.empty() ? ordered_json() : ordered_json(content);
+  const std::string reasoning = reply.Joined(ReplyBlock::Kind::kReasoning);
+  if (show_reasoning && !reasoning.empty()) message["reasoning_content"] = reasoning;
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+  return message;
+}
+
+void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionRequest& read,
+                 ReplyStream* stream, const ordered_json& verbose, bool wants_logprobs) {
+  const int n_choices = read.call.turn.n_choices;
+  auto replies = CollectReplies(stream, n_choices);
+  if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kOpenAi);
+  ordered_json choices = ordered_json::array();
+  for (const Reply& reply : *replies) {
+    choices.push_back(
+        {{"index", choices.size()},
+         {"message", MessageJson(reply, read.tools, read.call.show_reasoning)},
+         {"logprobs", wants_logprobs ? ChatLogprobs(*host.model().tokenizer(), reply.tokens)
+                                     : ordered_json()}});
+    SetFinish(reply.finish, &choices.back());
+  }
+  ordered_json body = OpenAiEnvelope(host, "chatcmpl-").Make("chat.completion");
+  body["choices"] = std::move(choices);
+  body["usage"] = OpenAiUsage(stream->usage());
+  body["timings"] = LlamaTimings(stream->usage());
+  if (!verbose.is_null()) body["__verbose"] = verbose;
+  SendJson(responder, body, read.ignored, read.warnings);
+}
+
+// --- the streamed answer ------------------------------------------------------------
+
+class ChunkWriter {
+ public:
+  ChunkWriter(Host& host, const HttpRequest& request, HttpResponder& responder,
+              const ChatCompletionRequest& read, bool wants_logprobs)
+      : host_(host),
+        is_llama_(request.path == kLlamaChatPath),
+        envelope_(host, "chatcmpl-"),
+        sse_(responder, NoticeHeaders(read.ignored, read.warnings)),
+        read_(read),
+        wants_logprobs_(wants_logprobs) {}
+
+  bool begun() const { return sse_.begun(); }
+
+  // `verbose`, unless it is null, is shown in the last chunk with a choice.
+  void Run(ReplyStream* stream, const ordered_json& verbose) {
+    if (!TellRoles()) return;
+    int open = read_.call.turn.n_choices;
+    while (auto piece = stream->Next()) {
+      if (!piece->status.ok()) return Fail(piece->status);
+      if (piece->kind == ReplyPiece::Kind::kEnd) --open;
+      // A call of a custom tool is told at its end, any other before.
+      const bool is_told = GatherCustom(*piece) == (piece->kind == ReplyPiece::Kind::kCallEnd);
+      ordered_json chunk = PieceChunk(*piece, is_told);
+      const bool is_last = open == 0;
+      if (read_.timings_per_token || (is_last && !read_.include_usage)) {
+        chunk["timings"] = LlamaTimings(stream->usage());
+      }
+      if (is_last && !verbose.is_null()) chunk["__verbose"] = verbose;
+      if (is_told && !sse_.Data(chunk)) return;
+    }
+    if (read_.include_usage) {
+      ordered_json last = envelope_.Make("chat.completion.chunk");
+      last["choices"] = ordered_json::array();
+      last["usage"] = OpenAiUsage(stream->usage());
+      last["timings"] = LlamaTimings(stream->usage());
+      if (!sse_.Data(last)) return;
+    }
+    if (sse_.Done()) sse_.End();
+  }
+
+  // The roles, which come first, and then chunks that say nothing: comments are no sign of
+  // life to clients that count events, and a second role is added to the first by some.
+  void TellAlive() {
+    if (has_told_roles_) {
+      sse_.Data(Chunk(0, ordered_json::object()));
+    } else {
+      TellRoles();
+    }
+  }
+
+  // Before the answer begins.
+  void TellProgress(const ProgressEvent& progress) {
+    ordered_json chunk = Chunk(0, RoleDelta());
+    chunk["prompt_progress"] = LlamaProgress(progress);
+    if (read_.timings_per_token) chunk["timings"] = LlamaTimings(progress);
+    sse_.Data(chunk);
+  }
+
+  void Fail(const Status& status) {
+    sse_.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kOpenAi));
+    if (sse_.Done()) sse_.End();
+  }
+
+ private:
+  bool TellRoles() {
+    if (std::exchange(has_told_roles_, true)) return true;
+    for (int i = 0; i < read_.call.turn.n_choices; ++i) {
+      if (!sse_.Data(Chunk(i, RoleDelta()))) return false;
+    }
+    return true;
+  }
+
+  // Clients of OpenAI's path join whatever content there is, and null is none they can join;
+  // those of llama-server's own look for the null.
+  ordered_json RoleDelta() const {
+    ordered_json delta = {{"role", "assistant"}};
+    if (is_llama_) delta["content"] = nullptr;
+    return delta;
+  }
+
+  ordered_json Chunk(int choice, ordered_json delta) const {
+    ordered_json chunk = envelope_.Make("chat.completion.chunk");
+    chunk["choices"] = ordered_json::array(
+        {{{"index", choice}, {"delta", std::move(delta)}, {"finish_reason", nullptr}}});
+    return chunk;
+  }
+
+  static ordered_json CallDelta(int call, const ordered_json& rest) {
+    ordered_json entry = {{"index", call}};
+    entry.update(rest);
+    return {{"tool_calls", ordered_json::array({std::move(entry)})}};
+  }
+
+  // Whether the piece is of a call of a custom tool. Its text is known when the JSON around it
+  // is complete.
+  bool GatherCustom(const ReplyPiece& piece) {
+    Custom& custom = customs_[piece.choice];
+    if (piece.kind == ReplyPiece::Kind::kCallBegin) {
+      custom = {.is_open = read_.tools.Find(piece.name).kind == ClientTool::Kind::kCustom,
+                .call_id = piece.call_id,
+                .name = piece.name,
+                .arguments = ""};
+    } else if (piece.kind == ReplyPiece::Kind::kCallArguments) {
+      if (custom.is_open) custom.arguments += piece.text;
+    } else if (piece.kind != ReplyPiece::Kind::kCallEnd) {
+      return false;
+    }
+    return custom.is_open;
+  }
+
+  ordered_json Delta(const ReplyPiece& piece) {
+    switch (piece.kind) {
+      case ReplyPiece::Kind::kReasoning:
+        return {{"reasoning_content", piece.text}};
+      case ReplyPiece::Kind::kContent:
+        return {{"content", piece.text}};
+      case ReplyPiece::Kind::kCallBegin:
+        return CallDelta(piece.call, {{"id", piece.call_id},
+                                      {"type", "function"},
+                                      {"function", {{"name", piece.name}, {"arguments", ""}}}});
+      case ReplyPiece::Kind::kCallArguments:
+        return CallDelta(piece.call, {{"function", {{"arguments", piece.text}}}});
+      case ReplyPiece::Kind::kCallEnd: {
+        const Custom& custom = customs_[piece.choice];
+        return CallDelta(piece.call,
+                         CallJson(read_.tools, custom.call_id, custom.name, custom.arguments));
+      }
+      case ReplyPiece::Kind::kEnd:
+        break;
+    }
+    return ordered_json::object();
+  }
+
+  // The tokens of pieces that make no chunk of their own go into the next one's.
+  ordered_json PieceChunk(const ReplyPiece& piece, bool is_told) {
+    std::vector<TokenEvent>& tokens = tokens_[piece.choice];
+    tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
+    if (!is_told) return {};
+    ordered_json chunk = Chunk(piece.choice, Delta(piece));
+    ordered_json& choice = chunk["choices"][0];
+    if (piece.kind == ReplyPiece::Kind::kEnd) {
+      SetFinish(piece.finish, &choice);
+    }
+    if (wants_logprobs_) {
+      choice["logprobs"] = ChatLogprobs(*host_.model().tokenizer(), tokens);
+      tokens.clear();
+    }
+    return chunk;
+  }
+
+  Host& host_;
+  const bool is_llama_;  // by the path that only llama-server has
+  const OpenAiEnvelope envelope_;
+  SseStream sse_;
+  const ChatCompletionRequest& read_;
+  const bool wants_logprobs_;
+  bool has_told_roles_ = false;
+  struct Custom {
+    bool is_open = false;
+    std::string call_id;
+    std::string name;
+    std::string arguments;
+  };
+  std::map<int, std::vector<TokenEvent>> tokens_;  // by choice, not yet shown
+  std::map<int, Custom> customs_;                  // by choice: its last call
+};
+
+}  // namespace
+
+void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadChatCompletion(host, request);
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
+  // llama-server's look into what became of the messages.
+  ordered_json verbose;
+  if (read->verbose) {
+    auto prompt = ChatPromptText(host, request, read->call);
+    if (!prompt.ok()) return SendError(responder, prompt.status(), ErrorShape::kOpenAi);
+    verbose["prompt"] = *std::move(prompt);
+  }
+  const bool wants_logprobs = read->call.turn.top_logprobs >= 0;
+  GoneWatch watch(responder);
+  ChunkWriter writer(host, request, responder, *read, wants_logprobs);
+  if (read->stream && read->return_progress) {
+    read->call.on_progress = [&writer](const ProgressEvent& progress) {
+      writer.TellProgress(progress);
+    };
+  }
+  SendSign send_sign;
+  if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
+  auto stream = StartChat(host, request, watch, read->call, std::move(send_sign));
+  if (!stream.ok()) {
+    if (writer.begun()) return writer.Fail(stream.status());
+    return SendError(responder, stream.status(), ErrorShape::kOpenAi);
+  }
+  if (read->stream) {
+    writer.Run(stream->get(), verbose);
+  } else {
+    AnswerWhole(host, responder, *read, stream->get(), verbose, wants_logprobs);
+  }
+}
+
+void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadChatCompletion(host, request);
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
+  auto count = CountChatTokens(host, request, read->call);
+  if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kOpenAi);
+  SendJson(responder, {{"input_tokens", *count}}, read->ignored, read->warnings);
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,177 @@
+#include "api/openai/chat_request.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "api/sampling_params.h"
+#include "api/session_name.h"
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Calls of custom tools, in messages that a client sends back, as the model wrote them.
+void CustomCallsToFunctions(ordered_json* messages) {
+  for (ordered_json& message : *messages) {
+    if (!message.is_object() || !message.contains("tool_calls")) continue;
+    for (ordered_json& call : message["tool_calls"]) {
+      if (!call.is_object() || call.value("type", ordered_json()) != "custom") continue;
+      const ordered_json custom = call.value("custom", ordered_json());
+      if (!custom.is_object() || !custom.contains("name")) continue;
+      const ordered_json input = custom.value("input", ordered_json());
+      call["type"] = "function";
+      call["function"] = {
+          {"name", custom["name"]},
+          {"arguments", CustomArguments(input.is_string() ? input.get<std::string>() : "")}};
+      call.erase("custom");
+    }
+  }
+}
+
+void ReadConversation(ApiFields* fields, ChatCompletionRequest* read) {
+  ChatCall* const call = &read->call;
+  const ordered_json* const messages = fields->Value("messages");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    fields->Fail("messages", "must be an array of at least one message");
+    return;
+  }
+  call->chat.messages = *messages;
+  CustomCallsToFunctions(&call->chat.messages);
+  if (const ordered_json* const tools = fields->Value("tools")) {
+    auto catalog = ReadChatTools(*tools);
+    if (!catalog.ok()) return fields->Adopt(catalog.status());
+    read->tools = *std::move(catalog);
+    call->chat.tools = read->tools.functions();
+  }
+  call->tool_choice = ReadToolChoice(fields, read->tools);
+  read->tools.CheckUsable(call->tool_choice.calls_allowed, fields);
+  read->tools.Warn(&read->warnings);
+  fields->Refuse("functions", "is not supported; use tools", ordered_json::array());
+  fields->Refuse("function_call", "is not supported; use tools and tool_choice", "auto");
+  fields->Adopt(CheckCounts(call->chat));
+}
+
+void ReadReasoning(ApiFields* fields, ChatCall* call) {
+  for (const char* name : {"return_reasoning", "include_reasoning"}) {
+    if (const auto show = fields->Bool(name)) call->show_reasoning = *show;
+  }
+  if (const auto format = fields->String("reasoning_format")) {
+    if (*format == "none") {
+      call->separate_reasoning = false;
+    } else if (*format != "auto" && *format != "deepseek") {
+      fields->Fail("reasoning_format", "must be \"auto\", \"deepseek\" or \"none\"");
+    }
+  }
+}
+
+void ReadLogprobs(ApiFields* fields, TurnOptions* turn) {
+  const bool wanted = fields->Bool("logprobs").value_or(false);
+  const auto top = fields->Integer("top_logprobs", 0, kMaxTopLogprobs);
+  if (top.value_or(0) > 0 && !wanted) {
+    return fields->Fail("top_logprobs", "needs logprobs to be true");
+  }
+  if (wanted) turn->top_logprobs = static_cast<int>(top.value_or(0));
+  // llama-server's name for both.
+  const auto n_probs = fields->Integer("n_probs", 0, kMaxTopLogprobs);
+  if (n_probs.value_or(0) > 0) turn->top_logprobs = static_cast<int>(*n_probs);
+  fields->Refuse("post_sampling_probs", "is not supported here; use /completion", false);
+}
+
+// What only OpenAI's own models do.
+void ReadOpenAiOnly(ApiFields* fields) {
+  fields->Refuse("modalities", "can be [\"text\"] only", ordered_json::array({"text"}));
+  fields->Refuse("audio", "is not supported");
+  fields->Refuse("web_search_options", "is not supported");
+  fields->Refuse("verbosity", "is not supported", "medium");
+  fields->Refuse("echo", "is not supported for chats", false);
+  fields->Refuse("best_of", "is not supported; use n", 1);
+  fields->Refuse("return_tokens", "is not supported for chats", false);
+  fields->CannotMatter({"prediction"});  // makes a remote model faster, nothing else
+}
+
+}  // namespace
+
+void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+  ordered_json& variables = call->chat.variables;
+  if (const ordered_json* const given = fields->Value("chat_template_kwargs")) {
+    if (!given->is_object()) return fields->Fail("chat_template_kwargs", "must be an object");
+    variables = *given;
+  }
+  for (const char* name :
+       {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
+    if (variables.contains(name)) {
+      fields->Unsupported("chat_template_kwargs", StrCat("cannot set ", name));
+    }
+  }
+  if (const auto it = variables.find("return_reasoning"); it != variables.end()) {
+    if (!it->is_boolean()) {
+      return fields->Fail("chat_template_kwargs", "has a return_reasoning that is no boolean");
+    }
+    call->show_reasoning = it->get<bool>();
+    variables.erase("return_reasoning");
+  }
+  if (const auto thinking = fields->Bool("enable_thinking")) {
+    if (!variables.contains("enable_thinking")) variables["enable_thinking"] = *thinking;
+  }
+  if (const auto effort = fields->String("reasoning_effort")) {
+    SetReasoningEffort(*effort, &variables);
+  }
+  ReadThoughtLimit(fields, defaults, call);
+  ReadEnding(fields, &call->chat);
+  fields->Refuse("chat_template", "is not supported: the server's template is used");
+}
+
+StreamChoice ReadStreamChoice(ApiFields* fields, std::vector<std::string>* ignored) {
+  StreamChoice choice;
+  choice.stream = fields->Bool("stream").value_or(false);
+  choice.timings_per_token = fields->Bool("timings_per_token").value_or(false);
+  if (const ordered_json* const options = fields->Value("stream_options")) {
+    ApiFields inner(*options, "stream_options.");
+    choice.include_usage = inner.Bool("include_usage").value_or(false);
+    inner.CannotMatter({"include_obfuscation", "continuous_usage_stats"});
+    fields->Adopt(inner.Finish(ignored));
+  }
+  return choice;
+}
+
+void ReadAccountFields(ApiFields* fields) {
+  fields->CannotMatter({"store", "metadata", "user", "service_tier", "safety_identifier",
+                        "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"});
+}
+
+StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
+  ChatCompletionRequest read;
+  ApiFields fields(body);
+  const auto model = fields.String("model");
+  ReadConversation(&fields, &read);
+  ReadTemplateVariables(&fields, host.defaults(), &read.call);
+  ReadReasoning(&fields, &read.call);
+  TurnOptions& turn = read.call.turn;
+  ReadSampling(&fields, host.model(), RulesOf(host), &turn);
+  ReadStops(&fields, &turn);
+  turn.max_tokens = host.defaults().max_tokens;
+  ReadMaxTokens(&fields, /*least=*/1, &turn);
+  ReadLogprobs(&fields, &turn);
+  ReadChoices(&fields, &turn);
+  read.call.answer = ReadAnswerRule(&fields, turn);
+  ReadOpenAiOnly(&fields);
+  ReadForeignFields(&fields);
+  ReadAccountFields(&fields);
+  const StreamChoice stream = ReadStreamChoice(&fields, &read.ignored);
+  read.stream = stream.stream;
+  read.include_usage = stream.include_usage;
+  read.timings_per_token = stream.timings_per_token;
+  read.return_progress = fields.Bool("return_progress").value_or(false);
+  read.verbose = fields.Bool("verbose").value_or(false);
+  const auto slot = ReadSlot(&fields, host, 1);
+  WEFT_ASSIGN_OR_RETURN(read.call.session,
+                        FinishFields(host, request, model, 1, &fields, &read.ignored));
+  if (slot && read.call.session.name.empty()) read.call.session = SlotSession(*slot);
+  return read;
+}
+
+}  // namespace weft::serve

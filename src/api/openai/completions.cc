@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/chat_turn.h"
+#include "api/openai/chat_request.h"
+#include "api/openai/completions_request.h"
+#include "api/openai/routes.h"
+#include "api/reply_json.h"
+#include "api/reply_stream.h"
+#include "api/sse.h"
+#include "api/support.h"
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Prompts of one request that are with the engine at a time. Their answers are read one
+// after the other, so each must fit the queue of a turn that nobody reads.
+constexpr size_t kPromptsAtOnce = 8;
+constexpr int64_t kMaxUnreadTokens = 500;
+
+// How likely its tokens were, in the mean of their logarithms.
+double MeanLogprob(const Reply& reply) {
+  double sum = 0;
+  for (const TokenEvent& token : reply.tokens) sum += token.logprob;
+  return reply.tokens.empty() ? -std::numeric_limits<double>::infinity()
+                              : sum / static_cast<double>(reply.tokens.size());
+}
+
+// The `n` likeliest, the best of them first.
+void KeepBest(size_t n, std::vector<Reply>* replies) {
+  if (replies->size() <= n) return;
+  std::stable_sort(replies->begin(), replies->end(),
+                   [](const Reply& a, const Reply& b) { return MeanLogprob(a) > MeanLogprob(b); });
+  replies->resize(n);
+}
+
+// The answers of one request: prompts in order, each with its choices.
+class CompletionRun {
+ public:
+  CompletionRun(Host& host, const HttpRequest& request, HttpResponder& responder,
+                CompletionRequest read)
+      : host_(host),
+        request_(request),
+        responder_(responder),
+        read_(std::move(read)),
+        watch_(responder),
+        envelope_(host, "cmpl-") {}
+  // Whatever is open is cancelled together, before the end of each is waited for.
+  ~CompletionRun() { watch_.CancelAll(); }
+
+  void AnswerWhole() {
+    ordered_json choices = ordered_json::array();
+    ReplyUsage usage;
+    for (const CompletionRequest::Prompt& prompt : read_.prompts) {
+      auto stream = NextStream(nullptr);
+      if (!stream.ok()) return SendError(responder_, stream.status(), ErrorShape::kOpenAi);
+      auto replies = CollectReplies(stream->get(), read_.turn.n_choices);
+      if (!replies.ok()) return SendError(responder_, replies.status(), ErrorShape::kOpenAi);
+      KeepBest(static_cast<size_t>(read_.n_answers), &*replies);
+      for (const Reply& reply : *replies) {
+        choices.push_back(WholeChoice(prompt, (*stream)->started(), reply, choices.size()));
+      }
+      usage = Sum(usage, (*stream)->usage());
+    }
+    ordered_json body = envelope_.Make("text_completion");
+    body["choices"] = std::move(choices);
+    body["usage"] = OpenAiUsage(usage);
+    body["timings"] = LlamaTimings(usage);
+    SendJson(responder_, body, read_.ignored);
+  }
+
+  void AnswerStreamed() {
+    SseStream sse(responder_, NoticeHeaders(read_.ignored));
+    ReplyUsage usage;
+    for (size_t i = 0; i < read_.prompts.size(); ++i) {
+      auto stream = NextStream(&sse);
+      if (!stream.ok() && !sse.begun()) {
+        return SendError(responder_, stream.status(), ErrorShape::kOpenAi);
+      }
+      Status status = stream.status();
+      if (status.ok() && !StreamPrompt(i, stream->get(), &sse, &status)) return;
+      if (!status.ok()) {
+        sse.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kOpenAi));
+        if (sse.Done()) sse.End();
+        return;
+      }
+      usage = Sum(usage, (*stream)->usage());
+    }
+    ordered_json last = envelope_.Make("text_completion");
+    last["choices"] = ordered_json::array();
+    last["usage"] = OpenAiUsage(usage);
+    last["timings"] = LlamaTimings(usage);
+    if (read_.stream.include_usage && !sse.Data(last)) return;
+    if (sse.Done()) sse.End();
+  }
+
+ private:
+  // The answer to the next prompt; those behind it are submitted already.
+  StatusOr<std::unique_ptr<ReplyStream>> NextStream(SseStream* sse) {
+    const TurnOptions& turn = read_.turn;
+    const bool bounded =
+        turn.max_tokens >= 0 && turn.max_tokens * turn.n_choices <= kMaxUnreadTokens;
+    const size_t at_once = bounded ? kPromptsAtOnce : 1;
+    while (ahead_.size() < at_once && n_submitted_ < read_.prompts.size()) {
+      GenerationRequest generation_request{.domain = request_.domain, .turn = turn};
+      generation_request.turn.tokens = read_.prompts[n_submitted_].tokens;
+      generation_request.turn.label = request_.id;
+      auto generation =
+          StartGeneration(host_, watch_, read_.session, std::move(generation_request));
+      // One that finds no place waits until those before it are answered.
+      if (generation.status().code() == StatusCode::kResourceExhausted && !ahead_.empty()) break;
+      WEFT_RETURN_IF_ERROR(generation.status());
+      ++n_submitted_;
+      ReplyPlan plan{.n_choices = turn.n_choices, .wants_logprobs = turn.top_logprobs >= 0};
+      if (sse != nullptr) {
+        const size_t first_choice = (n_submitted_ - 1) * static_cast<size_t>(turn.n_choices);
+        plan.signs = MakeSigns(host_, [this, sse, first_choice](const ReplyUsage&) {
+          sse->Data(Chunk(first_choice, "", nullptr));
+        });
+      }
+      ahead_.push_back(std::make_unique<ReplyStream>(*std::move(generation), std::move(plan)));
+    }
+    auto stream = std::move(ahead_.front());
+    ahead_.pop_front();
+    WEFT_RETURN_IF_ERROR(stream->Start());
+    return stream;
+  }
+
+  ordered_json WholeChoice(const CompletionRequest::Prompt& prompt, const StartedEvent& started,
+                           const Reply& reply, size_t index) const {
+    LegacyLogprobs logprobs(*host_.model().tokenizer());
+    if (read_.echo) logprobs.AddPrompt(started.prompt_logprobs, prompt.text);
+    logprobs.Add(reply.tokens);
+    const std::string text = reply.Joined(ReplyBlock::Kind::kContent);
+    ordered_json choice = {{"text", read_.echo ? prompt.text + text : text},
+                           {"index", index},
+                           {"logprobs", read_.wants_logprobs ? logprobs.Take() : ordered_json()}};
+    SetFinish(reply.finish, &choice);
+    return choice;
+  }
+
+  ordered_json Chunk(size_t index, std::string_view text, ordered_json logprobs) const {
+    ordered_json chunk = envelope_.Make("text_completion");
+    chunk["choices"] = ordered_json::array({{{"text", text},
+                                             {"index", index},
+                                             {"logprobs", std::move(logprobs)},
+                                             {"finish_reason", nullptr}}});
+    return chunk;
+  }
+
+  // False when the client is gone.
+  bool StreamPrompt(size_t i, ReplyStream* stream, SseStream* sse, Status* status) {
+    const size_t n_choices = static_cast<size_t>(read_.turn.n_choices);
+    std::vector<LegacyLogprobs> logprobs(n_choices, LegacyLogprobs(*host_.model().tokenizer()));
+    for (size_t choice = 0; read_.echo && choice < n_choices; ++choice) {
+      logprobs[choice].AddPrompt(stream->started().prompt_logprobs, read_.prompts[i].text);
+      if (!sse->Data(
+              Chunk(i * n_choices + choice, read_.prompts[i].text, logprobs[choice].Take()))) {
+        return false;
+      }
+    }
+    const bool is_last_prompt = i + 1 == read_.prompts.size();
+    size_t open = n_choices;
+    while (auto piece = stream->Next()) {
+      *status = piece->status;
+      if (!status->ok()) return true;
+      const bool is_end = piece->kind == ReplyPiece::Kind::kEnd;
+      const size_t choice = static_cast<size_t>(piece->choice);
+      logprobs[choice].Add(piece->tokens);
+      ordered_json chunk = Chunk(i * n_choices + choice, piece->text,
+                                 read_.wants_logprobs ? logprobs[choice].Take() : ordered_json());
+      if (is_end) SetFinish(piece->finish, &chunk["choices"][0]);
+      if (is_end) --open;
+      const bool is_last = open == 0 && is_last_prompt && !read_.stream.include_usage;
+      if (is_last || read_.stream.timings_per_token) {
+        chunk["timings"] = LlamaTimings(stream->usage());
+      }
+      if (!sse->Data(chunk)) return false;
+    }
+    return true;
+  }
+
+  Host& host_;
+  const HttpRequest& request_;
+  HttpResponder& responder_;
+  const CompletionRequest read_;
+  GoneWatch watch_;
+  const OpenAiEnvelope envelope_;
+  std::deque<std::unique_ptr<ReplyStream>> ahead_;
+  size_t n_submitted_ = 0;
+};
+
+void HandleEmbeddings(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto body = ParseJson(request.body, {});
+  if (!body.ok()) return SendError(responder, body.status(), ErrorShape::kOpenAi);
+  ApiFields fields(*body);
+  const auto model = fields.String("model");
+  std::vector<std::string> ignored;
+  Status status = fields.Finish(&ignored);
+  if (status.ok()) status = CheckModel(host, model);
+  if (status.ok()) status = NoEmbeddings(host);
+  SendError(responder, status, ErrorShape::kOpenAi);
+}
+
+}  // namespace
+
+void HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadCompletion(host, request);
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
+  const bool stream = read->stream.stream;
+  CompletionRun run(host, request, responder, *std::move(read));
+  if (stream) {
+    run.AnswerStreamed();
+  } else {
+    run.AnswerWhole();
+  }
+}
+
+void RegisterOpenAiApi(Router& router, Host& host) {
+  using Handler = void (*)(Host&, const HttpRequest&, HttpResponder&);
+  const std::pair<const char*, Handler> routes[] = {
+      {"/chat/completions", HandleChatCompletions},
+      {"/chat/completions/input_tokens", HandleChatInputTokens},
+      {"/embeddings", HandleEmbeddings}};
+  const auto add = [&](std::string_view path, Handler handler) {
+    router.Add("POST", path, ErrorShape::kOpenAi,
+               [&host, handler](const HttpRequest& request, HttpResponder& responder) {
+                 handler(host, request, responder);
+               });
+  };
+  for (const auto& [path, handler] : routes) {
+    add(path, handler);
+    add(StrCat("/v1", path), handler);
+  }
+  add("/v1/completions", HandleCompletions);  // "/completions" is llama-server's own
+}
+
+}  // namespace weft::serve

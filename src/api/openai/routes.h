@@ -1,0 +1,23 @@
+// OpenAI's APIs: chat completions, the older completions, embeddings, and what of
+// llama-server is said under the same paths. docs/API.md tells every parameter.
+#ifndef WEFT_API_OPENAI_ROUTES_H_
+#define WEFT_API_OPENAI_ROUTES_H_
+
+#include "host/host.h"
+#include "http/http.h"
+#include "http/router.h"
+
+namespace weft::serve {
+
+// POST /v1/chat/completions, /v1/completions, /v1/embeddings,
+// /v1/chat/completions/input_tokens. `host` outlives the router.
+void RegisterOpenAiApi(Router& router, Host& host);
+
+// The handlers, for RegisterOpenAiApi.
+void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder);
+void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder);
+void HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_OPENAI_ROUTES_H_

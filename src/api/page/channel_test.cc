@@ -1,0 +1,275 @@
+#include "api/page/channel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/strings.h"
+#include "tests/support/api_fixture.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+// A client that keeps a channel open and can be asked from another thread what it has read.
+class Listener : public serve::HttpResponder {
+ public:
+  void Send(int status, std::string_view type, std::string body, serve::HttpHeaders) override {
+    MutexLock lock(&mutex_);
+    status_ = status;
+    text_ = std::move(body);
+    changed_.NotifyAll();
+  }
+  bool Begin(int status, std::string_view type, serve::HttpHeaders) override {
+    MutexLock lock(&mutex_);
+    status_ = status;
+    return !gone_;
+  }
+  bool Write(std::string_view data) override {
+    MutexLock lock(&mutex_);
+    text_.append(data);
+    changed_.NotifyAll();
+    return !gone_;
+  }
+  void End() override {}
+  bool gone() const override {
+    MutexLock lock(&mutex_);
+    return gone_;
+  }
+  void OnGone(std::function<void()> gone) override {
+    MutexLock lock(&mutex_);
+    on_gone_ = std::move(gone);
+  }
+
+  void Leave() {
+    std::function<void()> on_gone;
+    {
+      MutexLock lock(&mutex_);
+      gone_ = true;
+      on_gone = on_gone_;
+    }
+    if (on_gone) on_gone();
+  }
+
+  // Waits until it has read that.
+  void WaitFor(std::string_view text) {
+    MutexLock lock(&mutex_);
+    while (text_.find(text) == std::string::npos) changed_.Wait(&mutex_);
+  }
+
+  int status() const {
+    MutexLock lock(&mutex_);
+    return status_;
+  }
+
+  // The data of all events of that name.
+  std::vector<std::string> Events(std::string_view name) const {
+    MutexLock lock(&mutex_);
+    std::vector<std::string> events;
+    const std::string head = StrCat("event: ", name, "\ndata: ");
+    for (size_t at = 0; (at = text_.find(head, at)) != std::string::npos;) {
+      at += head.size();
+      events.push_back(text_.substr(at, text_.find("\n\n", at) - at));
+    }
+    return events;
+  }
+
+  // What the model said in that chat.
+  std::string Said(std::string_view name) const {
+    std::string said;
+    for (const std::string& event : Events(name)) {
+      const auto json = nlohmann::json::parse(event, nullptr, /*allow_exceptions=*/false);
+      if (!json.is_object() || !json.contains("choices") || json["choices"].empty()) continue;
+      const auto& delta = json["choices"][0]["delta"];
+      if (delta.contains("content") && delta["content"].is_string()) {
+        said += delta["content"].get<std::string>();
+      }
+    }
+    return said;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  CondVar changed_;
+  int status_ WEFT_GUARDED_BY(mutex_) = 0;
+  bool gone_ WEFT_GUARDED_BY(mutex_) = false;
+  std::string text_ WEFT_GUARDED_BY(mutex_);
+  std::function<void()> on_gone_ WEFT_GUARDED_BY(mutex_);
+};
+
+class ChannelTest : public ApiTest {
+ protected:
+  ChannelTest() { serve::RegisterChannelApi(router_, host()); }
+  ~ChannelTest() override {
+    for (const auto& listener : listeners_) listener->Leave();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void Limit(const serve::ChannelLimits& limits) {
+    router_ = serve::Router();
+    serve::RegisterChannelApi(router_, host(), limits);
+  }
+
+  void Ask(std::string_view method, std::string_view path, const Json& body,
+           serve::HttpResponder* responder, std::string_view domain = "") {
+    serve::HttpRequest request;
+    request.method = std::string(method);
+    request.path = std::string(path);
+    request.domain = std::string(domain);
+    if (!body.is_null()) request.body = body.dump();
+    std::vector<std::string> segments;
+    ASSERT_TRUE(serve::SplitPath(path, &segments));
+    serve::Router::Match match = router_.Find(method, segments);
+    ASSERT_NE(match.route, nullptr) << path;
+    request.path_arguments = std::move(match.arguments);
+    match.route->handler(request, *responder);
+  }
+
+  MemoryResponder Ask(std::string_view method, std::string_view path, const Json& body = nullptr,
+                      std::string_view domain = "") {
+    MemoryResponder responder;
+    Ask(method, path, body, &responder, domain);
+    return responder;
+  }
+
+  // Keeps `path` open on a thread of its own until the test ends.
+  Listener& Open(const std::string& path, const std::string& domain = "") {
+    listeners_.push_back(std::make_unique<Listener>());
+    Listener* const listener = listeners_.back().get();
+    threads_.emplace_back([=, this] { Ask("GET", path, nullptr, listener, domain); });
+    listener->WaitFor(": open");
+    return *listener;
+  }
+
+  // Begins a chat on a thread of its own, as its handler stays until the end.
+  void Begin(const std::string& path, const std::string& text) {
+    const Json body = {{"messages", Json::array({Say(text)})}, {"stream", true}};
+    threads_.emplace_back([=, this] { EXPECT_EQ(Ask("POST", path, body).status(), 202); });
+  }
+
+ private:
+  serve::Router router_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(ChannelTest, CarriesManyChats) {
+  Listener& listener = Open("/v1/channels/page");
+  for (int i = 0; i < 8; ++i) {
+    Begin(StrCat("/v1/channels/page/chats/c", i), StrCat("<<slow>>I am number ", i, "."));
+  }
+  for (int i = 0; i < 8; ++i) {
+    const std::string name = StrCat("c", i);
+    listener.WaitFor(StrCat("event: ", name, "\ndata: {\"ended\":true}"));
+    EXPECT_EQ(listener.Said(name), StrCat("I am number ", i, "."));
+    const std::vector<std::string> events = listener.Events(name);
+    ASSERT_GE(events.size(), 2u);
+    EXPECT_EQ(events[events.size() - 2], "[DONE]");
+  }
+  ExpectIdle();
+}
+
+TEST_F(ChannelTest, AnErrorIsAnEventWithItsStatus) {
+  Listener& listener = Open("/v1/channels/page");
+  const auto answer = Ask("POST", "/v1/channels/page/chats/bad", {{"messages", Json::array()}});
+  EXPECT_EQ(answer.status(), 202);
+  listener.WaitFor("\"ended\"");
+  const std::vector<std::string> events = listener.Events("bad");
+  ASSERT_THAT(events, SizeIs(2));
+  const Json error = Json::parse(events[0]);
+  EXPECT_EQ(error["status"], 400);
+  EXPECT_EQ(error["body"]["error"]["param"], "messages");
+}
+
+TEST_F(ChannelTest, StopsOneChatAndNoOther) {
+  Listener& listener = Open("/v1/channels/page");
+  const std::string text(2000, 'x');
+  Begin("/v1/channels/page/chats/long", "<<slow>>" + text);
+  Begin("/v1/channels/page/chats/other", "<<slow>>This one goes on to its end.");
+  listener.WaitFor("event: long");
+  EXPECT_EQ(Ask("DELETE", "/v1/channels/page/chats/long").status(), 200);
+  listener.WaitFor("event: long\ndata: {\"ended\":true}");
+  listener.WaitFor("event: other\ndata: {\"ended\":true}");
+  EXPECT_LT(listener.Said("long").size(), text.size());
+  EXPECT_EQ(listener.Said("other"), "This one goes on to its end.");
+}
+
+TEST_F(ChannelTest, ChatsEndWithTheirChannel) {
+  const int64_t before = host().engine().Stats().turns_cancelled;
+  Listener& listener = Open("/v1/channels/page");
+  Begin("/v1/channels/page/chats/long", "<<slow>>" + std::string(2000, 'x'));
+  listener.WaitFor("event: long");
+  listener.Leave();
+  while (host().engine().Stats().turns_cancelled == before) std::this_thread::yield();
+  while (Ask("POST", "/v1/channels/page/chats/late", {}).status() != 404) {
+    std::this_thread::yield();
+  }
+}
+
+TEST_F(ChannelTest, TheSameChannelOpenedAgainIsANewOne) {
+  Listener& first = Open("/v1/channels/page");
+  Begin("/v1/channels/page/chats/long", "<<slow>>" + std::string(2000, 'x'));
+  first.WaitFor("event: long");
+  Listener& second = Open("/v1/channels/page");
+  Begin("/v1/channels/page/chats/long", "Here.");
+  second.WaitFor("\"ended\"");
+  EXPECT_EQ(second.Said("long"), "Here.");
+  EXPECT_LT(first.Said("long").size(), 2000u);
+}
+
+TEST_F(ChannelTest, OneNameIsOneChatAtATime) {
+  Listener& listener = Open("/v1/channels/page");
+  Begin("/v1/channels/page/chats/a", "<<slow>>" + std::string(2000, 'x'));
+  listener.WaitFor("event: a");
+  const auto answer = Ask("POST", "/v1/channels/page/chats/a", {{"messages", Json::array()}});
+  EXPECT_EQ(answer.status(), 409);
+  EXPECT_THAT(answer.body(), HasSubstr("already"));
+}
+
+TEST_F(ChannelTest, BelongsToOneDomain) {
+  Open("/v1/channels/page", "theirs");
+  const auto answer = Ask("POST", "/v1/channels/page/chats/a", {{"messages", Json::array()}});
+  EXPECT_EQ(answer.status(), 404);
+  EXPECT_THAT(answer.body(), HasSubstr("open it with GET first"));
+}
+
+TEST_F(ChannelTest, RefusesNamesThatWouldBreakTheStream) {
+  EXPECT_EQ(Ask("GET", "/v1/channels/a%0Ab").status(), 400);
+  Open("/v1/channels/page");
+  const Json body = {{"messages", Json::array({Say("hi")})}};
+  EXPECT_EQ(Ask("POST", "/v1/channels/page/chats/a%0Ab", body).status(), 400);
+}
+
+TEST_F(ChannelTest, ThereAreOnlySoMany) {
+  for (int i = 0; i < serve::kMaxChannels; ++i) Open(StrCat("/v1/channels/c", i));
+  const auto answer = Ask("GET", "/v1/channels/more");
+  EXPECT_EQ(answer.status(), 429);
+  EXPECT_THAT(answer.body(), HasSubstr("close one"));
+}
+
+TEST_F(ChannelTest, AKeyHasOnlySoMany) {
+  Limit({.all = 5, .of_one_key = 3});
+  for (int i = 0; i < 3; ++i) Open(StrCat("/v1/channels/c", i), "greedy");
+  const auto own = Ask("GET", "/v1/channels/more", nullptr, "greedy");
+  EXPECT_EQ(own.status(), 429);
+  EXPECT_THAT(own.body(), HasSubstr("all 3 channels"));
+  Open("/v1/channels/c0", "other");
+  Open("/v1/channels/c1", "other");
+  const auto all = Ask("GET", "/v1/channels/c2", nullptr, "other");
+  EXPECT_EQ(all.status(), 429);
+  EXPECT_THAT(all.body(), Not(HasSubstr("5"))) << "how many others have is theirs to know";
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,94 @@
+#include "api/page/page.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "api/ollama/routes.h"
+#include "api/page/page_files.h"
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+// Nothing but what this server serves, no script in the markup, no frame around it.
+constexpr std::string_view kPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'";
+
+std::string_view ContentType(std::string_view name) {
+  static constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
+      {".html", "text/html; charset=utf-8"},
+      {".js", "text/javascript; charset=utf-8"},
+      {".css", "text/css; charset=utf-8"},
+      {".svg", "image/svg+xml"},
+  };
+  for (const auto& [ending, type] : kTypes) {
+    if (name.ends_with(ending)) return type;
+  }
+  return "application/octet-stream";
+}
+
+// Whether one of the tags of If-None-Match is `tag`, as a weak comparison.
+bool Matches(std::string_view if_none_match, std::string_view tag) {
+  for (std::string_view one : StrSplit(if_none_match, ',')) {
+    while (one.starts_with(' ') || one.starts_with('\t')) one.remove_prefix(1);
+    while (one.ends_with(' ') || one.ends_with('\t')) one.remove_suffix(1);
+    if (one.starts_with("W/")) one.remove_prefix(2);
+    if (one == "*" || one == tag) return true;
+  }
+  return false;
+}
+
+void SendFile(const PageFile& file, const HttpRequest& request, HttpResponder& responder) {
+  const std::string tag = StrCat("\"", file.digest, "\"");
+  // The names stay when the files change, so browsers ask each time, and get a 304.
+  HttpHeaders headers = {{"ETag", tag},
+                         {"Cache-Control", "no-cache"},
+                         {"Content-Security-Policy", std::string(kPolicy)},
+                         {"X-Content-Type-Options", "nosniff"},
+                         {"Referrer-Policy", "no-referrer"},
+                         {"Cross-Origin-Opener-Policy", "same-origin"},
+                         {"Cross-Origin-Resource-Policy", "same-origin"}};
+  if (Matches(request.Header("If-None-Match"), tag)) {
+    return responder.Send(304, "", "", std::move(headers));
+  }
+  responder.Send(200, ContentType(file.name), std::string(file.bytes), std::move(headers));
+}
+
+void SendNamed(std::string_view name, const HttpRequest& request, HttpResponder& responder) {
+  for (const PageFile& file : PageFiles()) {
+    if (file.name == name) return SendFile(file, request, responder);
+  }
+  SendError(
+      responder,
+      ToApiError(NotFound("the page has no file ", Printable(name, 100), "; load the page anew")),
+      ErrorShape::kOpenAi);
+}
+
+}  // namespace
+
+void RegisterPage(Router& router) {
+  router.Add({.method = "GET",
+              .pattern = "/",
+              .handler =
+                  [](const HttpRequest& request, HttpResponder& responder) {
+                    if (AnsweredAsOllama(request, responder)) return;
+                    SendNamed("index.html", request, responder);
+                  },
+              .needs_model = false,
+              .is_public = true,
+              .is_quick = true});
+  router.Add({.method = "GET",
+              .pattern = "/page/{file}",
+              .handler =
+                  [](const HttpRequest& request, HttpResponder& responder) {
+                    SendNamed(request.path_arguments[0], request, responder);
+                  },
+              .needs_model = false,
+              .is_public = true,
+              .is_quick = true});
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,81 @@
+// Parts of answers that OpenAI's APIs and llama-server's share: usage, timings,
+// log-probabilities.
+//
+// Functions of their arguments; any thread.
+#ifndef WEFT_API_REPLY_JSON_H_
+#define WEFT_API_REPLY_JSON_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/reply_stream.h"
+#include "host/host.h"
+#include "nlohmann/json.hpp"
+#include "tokenizer/tokenizer.h"
+#include "weft/events.h"
+
+namespace weft::serve {
+
+// What every object of one answer in OpenAI's completions has in common.
+class OpenAiEnvelope {
+ public:
+  OpenAiEnvelope(Host& host, std::string_view id_prefix);
+  nlohmann::ordered_json Make(std::string_view object) const;
+
+ private:
+  const std::string id_;
+  const int64_t created_s_;
+  const std::string model_;
+  const std::string fingerprint_;
+};
+
+// Tells how a choice of OpenAI's ended: `finish_reason`, and beside it a `stop_reason` where
+// that says "length" and the text was in a loop.
+void SetFinish(ReplyFinish finish, nlohmann::ordered_json* choice);
+
+ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
+
+// {prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details{cached_tokens,
+// disk_tokens}, completion_tokens_details{reasoning_tokens}}
+nlohmann::ordered_json OpenAiUsage(const ReplyUsage& usage);
+// llama-server's `timings`, and its `prompt_progress`.
+nlohmann::ordered_json LlamaTimings(const ReplyUsage& usage);
+nlohmann::ordered_json LlamaTimings(const ProgressEvent& progress);  // of the prompt so far
+nlohmann::ordered_json LlamaProgress(const ProgressEvent& progress);
+
+// Of chat completions: {content: [{token, logprob, bytes, top_logprobs}], refusal: null}.
+nlohmann::ordered_json ChatLogprobs(const Tokenizer& tokenizer, std::span<const TokenEvent> tokens);
+// The entries alone, as the Responses API has them.
+nlohmann::ordered_json LogprobEntries(const Tokenizer& tokenizer,
+                                      std::span<const TokenEvent> tokens);
+
+// Of the older completions: four arrays of one length, built token by token.
+class LegacyLogprobs {
+ public:
+  explicit LegacyLogprobs(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  // The prompt, of which `text` is what the answer repeats; the tokenizer may have put
+  // tokens before it and taken a space from its beginning.
+  void AddPrompt(std::span<const StartedEvent::PromptToken> prompt, std::string_view text);
+  void Add(std::span<const TokenEvent> tokens);
+  // What was added since the last call, offsets counted on. null when nothing was.
+  nlohmann::ordered_json Take();
+
+ private:
+  void AddToken(TokenLogprob token, std::span<const TokenLogprob> alternatives, bool has_logprob,
+                int64_t offset);
+
+  const Tokenizer& tokenizer_;
+  nlohmann::ordered_json tokens_ = nlohmann::ordered_json::array();
+  nlohmann::ordered_json token_logprobs_ = nlohmann::ordered_json::array();
+  nlohmann::ordered_json top_logprobs_ = nlohmann::ordered_json::array();
+  nlohmann::ordered_json text_offset_ = nlohmann::ordered_json::array();
+  int64_t offset_ = 0;  // characters of the text so far
+};
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_REPLY_JSON_H_

@@ -1,0 +1,307 @@
+#include "api/reply_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "api/support.h"
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace weft::serve {
+
+struct ReplyStream::Choice {
+  explicit Choice(int index) : index(index) {}
+
+  const int index;
+  std::unique_ptr<ReplyParser> parser;
+  bool has_begun = false;
+  bool in_reasoning = false;
+  int calls_ended = 0;
+  bool cut = false;  // its one call is complete: what comes after is dropped
+  bool done = false;
+  std::vector<TokenEvent> unreported;
+};
+
+ReplyStream::ReplyStream(std::shared_ptr<Generation> generation, ReplyPlan plan)
+    : generation_(std::move(generation)),
+      plan_(std::move(plan)),
+      submitted_us_(NowMicros()),
+      told_us_(submitted_us_) {
+  turn_usage_.prompt_tokens = generation_->prompt_tokens();
+  for (int i = 0; i < plan_.n_choices; ++i) {
+    auto choice = std::make_unique<Choice>(i);
+    if (!plan_.parsers.empty()) {
+      choice->parser = std::move(plan_.parsers[static_cast<size_t>(i)]);
+    }
+    choice->in_reasoning = plan_.reasoning_is_open;
+    choices_.push_back(std::move(choice));
+  }
+}
+
+ReplyStream::~ReplyStream() {
+  if (!ended_) generation_->Cancel();
+}
+
+Status ReplyStream::Start() {
+  std::optional<TurnEvent> event = NextEvent();
+  for (; event && std::holds_alternative<ProgressEvent>(*event); event = NextEvent()) {
+    if (plan_.on_progress) plan_.on_progress(std::get<ProgressEvent>(*event));
+    Told();
+  }
+  if (!event) return Internal("the generation ended without a result");
+  if (const auto* done = std::get_if<DoneEvent>(&*event)) {
+    ended_ = true;
+    if (!done->status.ok()) return done->status;
+    return Unavailable("the request was cancelled before it started");
+  }
+  WEFT_CHECK(std::holds_alternative<StartedEvent>(*event), "a turn begins with Started");
+  started_ = std::get<StartedEvent>(std::move(*event));
+  turn_usage_.prompt_tokens = started_.prompt_tokens;
+  turn_usage_.cached_tokens = started_.cached_tokens;
+  turn_usage_.disk_tokens = started_.disk_tokens;
+  turn_usage_.prompt_us = NowMicros() - submitted_us_;  // until the engine's own number is there
+  Told();                                               // its API begins the answer now
+  return OkStatus();
+}
+
+std::optional<ReplyPiece> ReplyStream::Next() {
+  while (ready_.empty()) {
+    if (ended_) return std::nullopt;
+    std::optional<TurnEvent> event = NextEvent();
+    if (event) {
+      Take(std::move(*event));
+    } else {
+      ended_ = true;
+      EndOpenChoices();
+    }
+  }
+  ReplyPiece piece = std::move(ready_.front());
+  ready_.pop_front();
+  Told();
+  return piece;
+}
+
+// Events may come and tell nothing: of reasoning that is hidden, of text that is held back.
+std::optional<TurnEvent> ReplyStream::NextEvent() {
+  const SignsOfLife& signs = plan_.signs;
+  while (signs.send) {
+    const auto patience = has_told_ ? signs.interval : signs.begin;
+    if (patience.count() <= 0) break;
+    const int64_t left_us = told_us_ + 1000 * patience.count() - NowMicros();
+    if (left_us > 0 && generation_->WaitFor(std::chrono::milliseconds(1 + left_us / 1000))) break;
+    if (left_us > 0) continue;
+    signs.send(usage());
+    Told();
+  }
+  return generation_->Next();
+}
+
+void ReplyStream::Told() {
+  has_told_ = true;
+  told_us_ = NowMicros();
+}
+
+ReplyUsage ReplyStream::usage() const {
+  return {.prompt_tokens = turn_usage_.prompt_tokens,
+          .cached_tokens = turn_usage_.cached_tokens,
+          .disk_tokens = turn_usage_.disk_tokens,
+          .completion_tokens = completion_tokens_,
+          .first_tokens = first_tokens_,
+          .reasoning_tokens = reasoning_tokens_,
+          .queued_us = turn_usage_.queued_us,
+          .prompt_us = turn_usage_.prompt_us,
+          .decode_us = std::max(turn_usage_.decode_us, last_token_us_ - first_token_us_)};
+}
+
+ReplyStream::Choice& ReplyStream::At(int index) {
+  WEFT_CHECK(index >= 0 && index < static_cast<int>(choices_.size()), "a choice of this turn");
+  return *choices_[static_cast<size_t>(index)];
+}
+
+void ReplyStream::Take(TurnEvent event) {
+  if (auto* token = std::get_if<TokenEvent>(&event)) TakeToken(std::move(*token));
+  if (auto* done = std::get_if<DoneEvent>(&event)) TakeDone(std::move(*done));
+}
+
+void ReplyStream::TakeToken(TokenEvent event) {
+  Choice& choice = At(event.choice);
+  last_token_us_ = NowMicros();
+  if (first_token_us_ == 0) first_token_us_ = last_token_us_;
+  ++completion_tokens_;
+  if (!std::exchange(choice.has_begun, true)) ++first_tokens_;
+  if (plan_.context) plan_.context->push_back(event.token);
+  if (choice.cut) return;
+  const std::string text = std::move(event.text);
+  event.text.clear();
+  if (plan_.wants_logprobs) choice.unreported.push_back(std::move(event));
+  const bool was_reasoning = choice.in_reasoning;
+  TakeText(&choice, text);
+  if (was_reasoning || choice.in_reasoning) ++reasoning_tokens_;
+}
+
+void ReplyStream::TakeText(Choice* choice, std::string_view text) {
+  if (text.empty() || choice->cut) return;
+  if (choice->parser != nullptr) {
+    TakeDeltas(choice, choice->parser->Push(text));
+  } else {
+    Emit(choice, {.kind = ReplyPiece::Kind::kContent, .text = std::string(text)});
+  }
+}
+
+void ReplyStream::TakeDeltas(Choice* choice, std::vector<ReplyDelta> deltas) {
+  for (ReplyDelta& delta : deltas) TakeDelta(choice, std::move(delta));
+}
+
+void ReplyStream::TakeDelta(Choice* choice, ReplyDelta delta) {
+  if (choice->cut) return;
+  choice->in_reasoning = delta.kind == ReplyDelta::Kind::kReasoning;
+  ReplyPiece piece{.text = std::move(delta.text), .call = delta.call};
+  switch (delta.kind) {
+    case ReplyDelta::Kind::kReasoning:
+      if (!plan_.show_reasoning) {
+        choice->unreported.clear();  // they would spell what is hidden
+        return;
+      }
+      piece.kind = ReplyPiece::Kind::kReasoning;
+      break;
+    case ReplyDelta::Kind::kContent:
+      piece.kind = ReplyPiece::Kind::kContent;
+      break;
+    case ReplyDelta::Kind::kCallBegin:
+      piece.kind = ReplyPiece::Kind::kCallBegin;
+      piece.name = std::move(delta.name);
+      piece.call_id = delta.id.empty() ? NewId(plan_.call_id_prefix, plan_.call_id_random)
+                                       : std::move(delta.id);
+      break;
+    case ReplyDelta::Kind::kCallArguments:
+      piece.kind = ReplyPiece::Kind::kCallArguments;
+      break;
+    case ReplyDelta::Kind::kCallEnd:
+      piece.kind = ReplyPiece::Kind::kCallEnd;
+      ++choice->calls_ended;
+      break;
+  }
+  Emit(choice, std::move(piece));
+  if (plan_.single_call && choice->calls_ended > 0) {
+    choice->cut = true;
+    if (plan_.n_choices == 1) generation_->Cancel();
+  }
+}
+
+void ReplyStream::TakeDone(DoneEvent done) {
+  Choice& choice = At(done.choice);
+  if (choice.done) return;
+  TakeText(&choice, done.text);
+  if (choice.parser != nullptr) TakeDeltas(&choice, choice.parser->Finish());
+  turn_usage_.prompt_tokens = std::max(turn_usage_.prompt_tokens, done.usage.prompt_tokens);
+  if (done.usage.prompt_us > 0) turn_usage_.prompt_us = done.usage.prompt_us;
+  turn_usage_.decode_us = std::max(turn_usage_.decode_us, done.usage.decode_us);
+  turn_usage_.queued_us = std::max(turn_usage_.queued_us, done.usage.queued_us);
+  choice.done = true;
+  ReplyPiece end{.kind = ReplyPiece::Kind::kEnd};
+  const auto& format_stops = plan_.format_stops;
+  switch (done.reason) {
+    case FinishReason::kStopString:
+      if (std::find(format_stops.begin(), format_stops.end(), done.stop_string) ==
+          format_stops.end()) {
+        end.finish = ReplyFinish::kStopString;
+        end.stop_string = std::move(done.stop_string);
+      }
+      break;
+    case FinishReason::kLength:
+      end.finish = ReplyFinish::kLength;
+      break;
+    case FinishReason::kLoop:
+      end.finish = ReplyFinish::kLoop;
+      break;
+    case FinishReason::kCancelled:
+      if (!choice.cut) {
+        end.status = Unavailable(
+            "the generation was cancelled: its session was closed, or the server stops");
+      }
+      break;
+    case FinishReason::kError:
+      end.status = done.status;
+      break;
+    case FinishReason::kStop:
+      break;
+  }
+  if (choice.calls_ended > 0 && !IsCut(end.finish)) {
+    end.finish = ReplyFinish::kToolCalls;
+  }
+  if (choice.cut) end.finish = ReplyFinish::kToolCalls;
+  Emit(&choice, std::move(end));
+  ended_ = std::all_of(choices_.begin(), choices_.end(), [](const auto& c) { return c->done; });
+}
+
+void ReplyStream::Emit(Choice* choice, ReplyPiece piece) {
+  piece.choice = choice->index;
+  piece.tokens = std::move(choice->unreported);
+  choice->unreported.clear();
+  ready_.push_back(std::move(piece));
+}
+
+void ReplyStream::EndOpenChoices() {
+  for (const auto& choice : choices_) {
+    if (choice->done) continue;
+    choice->done = true;
+    ReplyPiece end{.kind = ReplyPiece::Kind::kEnd};
+    end.status = Internal("the generation ended without a result");
+    Emit(choice.get(), std::move(end));
+  }
+}
+
+std::string Reply::Joined(ReplyBlock::Kind kind) const {
+  std::string text;
+  for (const ReplyBlock& block : blocks) {
+    if (block.kind == kind) text += block.text;
+  }
+  return text;
+}
+
+namespace {
+
+void AddText(ReplyBlock::Kind kind, std::string_view text, Reply* reply) {
+  if (reply->blocks.empty() || reply->blocks.back().kind != kind) {
+    reply->blocks.push_back({.kind = kind});
+  }
+  reply->blocks.back().text += text;
+}
+
+void AddPiece(ReplyPiece piece, Reply* reply) {
+  for (TokenEvent& token : piece.tokens) reply->tokens.push_back(std::move(token));
+  switch (piece.kind) {
+    case ReplyPiece::Kind::kReasoning:
+      return AddText(ReplyBlock::Kind::kReasoning, piece.text, reply);
+    case ReplyPiece::Kind::kContent:
+      return AddText(ReplyBlock::Kind::kContent, piece.text, reply);
+    case ReplyPiece::Kind::kCallBegin:
+      reply->blocks.push_back({.kind = ReplyBlock::Kind::kCall,
+                               .text = "",
+                               .call_id = std::move(piece.call_id),
+                               .name = std::move(piece.name)});
+      return;
+    case ReplyPiece::Kind::kCallArguments:
+      reply->blocks.back().text += piece.text;
+      return;
+    case ReplyPiece::Kind::kCallEnd:
+      return;
+    case ReplyPiece::Kind::kEnd:
+      reply->finish = piece.finish;
+      reply->stop_string = std::move(piece.stop_string);
+  }
+}
+
+}  // namespace
+
+StatusOr<std::vector<Reply>> CollectReplies(ReplyStream* stream, int n_choices) {
+  std::vector<Reply> replies(static_cast<size_t>(n_choices));
+  while (auto piece = stream->Next()) {
+    WEFT_RETURN_IF_ERROR(piece->status);
+    Reply& reply = replies[static_cast<size_t>(piece->choice)];
+    AddPiece(std::move(*piece), &reply);
+  }
+  return replies;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,303 @@
+#include "api/responses/request.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "api/openai/chat_request.h"
+#include "api/sampling_params.h"
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+// A string, or an array of parts that are text, joined.
+StatusOr<std::string> PartsText(const ordered_json& content, std::string_view place) {
+  if (content.is_null()) return std::string();
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) return Misshapen(place, "must be a string or an array of parts");
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string here = StrCat(place, "[", i, "]");
+    const ordered_json& part = content[i];
+    if (!part.is_object()) return Misshapen(here, "must be an object");
+    const std::string type = StringOr(part, "type");
+    const bool is_text = type == "input_text" || type == "output_text" || type == "text" ||
+                         type == "summary_text" || type == "reasoning_text";
+    if (!is_text && type != "refusal") {
+      return Misshapen(
+          here, StrCat("the model reads text only, no part of type \"", Printable(type), "\""));
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::string piece,
+                          NeedString(part, is_text ? "text" : "refusal", here));
+    text += piece;
+  }
+  return text;
+}
+
+// Items of tools that OpenAI's servers run, or that nobody could have called here.
+bool IsOfForeignTool(std::string_view type) {
+  static constexpr std::string_view kTypes[] = {"web_search_call",
+                                                "file_search_call",
+                                                "code_interpreter_call",
+                                                "image_generation_call",
+                                                "computer_call",
+                                                "computer_call_output",
+                                                "local_shell_call",
+                                                "local_shell_call_output",
+                                                "shell_call",
+                                                "shell_call_output",
+                                                "apply_patch_call",
+                                                "apply_patch_call_output",
+                                                "tool_search_call",
+                                                "tool_search_output",
+                                                "mcp_list_tools",
+                                                "mcp_call",
+                                                "mcp_approval_request",
+                                                "mcp_approval_response"};
+  return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
+}
+
+class ItemConverter {
+ public:
+  Status Add(const ordered_json& item, const std::string& place) {
+    if (!item.is_object()) return Misshapen(place, "must be an object");
+    const std::string type = StringOr(item, "type", "message");
+    if (type == "message") return AddMessage(item, place);
+    if (type == "function_call" || type == "custom_tool_call") return AddCall(item, place);
+    if (type == "function_call_output" || type == "custom_tool_call_output") {
+      return AddOutput(item, place);
+    }
+    if (type == "reasoning") return AddReasoning(item, place);
+    if (IsOfForeignTool(type)) {
+      left_out_.Add(type);
+      return OkStatus();
+    }
+    return Misshapen(place, StrCat("items of type \"", Printable(type),
+                                   "\" are not taken: only messages, reasoning, calls of "
+                                   "functions and custom tools and their outputs"));
+  }
+
+  void Push(std::string_view role, std::string text) {
+    Flush();
+    messages_.push_back({{"role", role}, {"content", std::move(text)}});
+  }
+
+  ordered_json Take() {
+    Flush();
+    return std::move(messages_);
+  }
+
+  void Warn(std::vector<std::string>* warnings) const {
+    left_out_.Warn("input that the model cannot read was left out", warnings);
+  }
+
+ private:
+  Status AddMessage(const ordered_json& item, const std::string& place) {
+    WEFT_ASSIGN_OR_RETURN(const std::string role, NeedString(item, "role", place));
+    WEFT_ASSIGN_OR_RETURN(std::string text,
+                          PartsText(item.value("content", ordered_json()), place + ".content"));
+    if (role != "assistant") {
+      if (role != "user" && role != "system" && role != "developer") {
+        return Misshapen(place + ".role", "must be user, assistant, system or developer");
+      }
+      Push(role, std::move(text));
+      return OkStatus();
+    }
+    if (!answer_.is_null() && (answer_.contains("content") || answer_.contains("tool_calls"))) {
+      Flush();
+    }
+    Answer()["content"] = std::move(text);
+    return OkStatus();
+  }
+
+  Status AddReasoning(const ordered_json& item, const std::string& place) {
+    const char* const field =
+        item.contains("content") && !item["content"].is_null() ? "content" : "summary";
+    WEFT_ASSIGN_OR_RETURN(std::string text,
+                          PartsText(item.value(field, ordered_json()), StrCat(place, ".", field)));
+    if (!answer_.is_null()) Flush();
+    if (!text.empty()) Answer()["reasoning_content"] = std::move(text);
+    return OkStatus();
+  }
+
+  Status AddCall(const ordered_json& item, const std::string& place) {
+    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(item, "call_id", place));
+    WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(item, "name", place));
+    const bool is_custom = item["type"] == "custom_tool_call";
+    WEFT_ASSIGN_OR_RETURN(std::string arguments,
+                          NeedString(item, is_custom ? "input" : "arguments", place));
+    if (is_custom) arguments = CustomArguments(arguments);
+    const std::string function = FunctionName(StringOr(item, "namespace"), name);
+    Answer()["tool_calls"].push_back(
+        {{"id", id},
+         {"type", "function"},
+         {"function", {{"name", function}, {"arguments", std::move(arguments)}}}});
+    return OkStatus();
+  }
+
+  Status AddOutput(const ordered_json& item, const std::string& place) {
+    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(item, "call_id", place));
+    ordered_json output = item.value("output", ordered_json());
+    left_out_.AddPictures({"input_image", "input_file"}, "an output", "input_text", &output);
+    WEFT_ASSIGN_OR_RETURN(std::string text, PartsText(output, place + ".output"));
+    Flush();
+    messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
+    return OkStatus();
+  }
+
+  ordered_json& Answer() {
+    if (answer_.is_null()) answer_ = ordered_json{{"role", "assistant"}};
+    return answer_;
+  }
+
+  void Flush() {
+    if (answer_.is_null()) return;
+    if (!answer_.contains("content")) {
+      answer_["content"] = answer_.contains("tool_calls") ? ordered_json() : ordered_json("");
+    }
+    messages_.push_back(std::exchange(answer_, nullptr));
+  }
+
+  ordered_json messages_ = ordered_json::array();
+  ordered_json answer_;  // of the model, not yet complete
+  LeftOut left_out_;
+};
+
+void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
+  const ordered_json* const instructions = fields->Value("instructions");
+  const ordered_json* const input = fields->Value("input");
+  if (input == nullptr) {
+    return fields->Fail("input", "must be a string or an array of items");
+  }
+  auto messages = ItemsToChatMessages(instructions, *input, &read->warnings);
+  if (!messages.ok()) return fields->Adopt(messages.status());
+  ChatCall& call = read->call;
+  call.chat.messages = *std::move(messages);
+  if (const ordered_json* const tools = fields->Value("tools")) {
+    auto catalog = ReadResponsesTools(*tools);
+    if (!catalog.ok()) return fields->Adopt(catalog.status());
+    read->tools = *std::move(catalog);
+    call.chat.tools = read->tools.functions();
+    read->echo["tools"] = *tools;
+  }
+  if (instructions != nullptr) read->echo["instructions"] = *instructions;
+  fields->Adopt(CheckCounts(call.chat));
+}
+
+void ReadCalls(ApiFields* fields, ResponsesRequest* read) {
+  read->call.tool_choice = ReadToolChoice(fields, read->tools);
+  if (const ordered_json* const choice = fields->Value("tool_choice")) {
+    read->echo["tool_choice"] = *choice;
+  }
+  read->echo["parallel_tool_calls"] = !read->call.tool_choice.single_call;
+  fields->Refuse("max_tool_calls", "is not supported: no tools are run here");
+  read->tools.CheckUsable(read->call.tool_choice.calls_allowed, fields);
+  read->tools.Warn(&read->warnings);
+}
+
+void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
+  if (const ordered_json* const reasoning = fields->Value("reasoning")) {
+    ApiFields inner(*reasoning, "reasoning.");
+    if (const auto effort = inner.String("effort")) {
+      SetReasoningEffort(*effort, &read->call.chat.variables);
+      read->echo["reasoning"]["effort"] = *effort;
+    }
+    // A summary is another model's work; the reasoning itself is in the answer.
+    inner.CannotMatter({"summary", "generate_summary"});
+    fields->Adopt(inner.Finish(&read->ignored));
+  }
+  if (const ordered_json* const text = fields->Value("text")) {
+    ApiFields inner(*text, "text.");
+    read->call.answer = ReadFormat(&inner, "format");
+    if (const ordered_json* const format = inner.Value("format")) {
+      read->echo["text"]["format"] = *format;
+    }
+    inner.Refuse("verbosity", "is not supported", "medium");
+    fields->Adopt(inner.Finish(&read->ignored));
+  }
+  const auto top = fields->Integer("top_logprobs", 0, kMaxTopLogprobs);
+  const auto include = fields->Strings("include", 64);
+  read->include_logprobs = include && std::find(include->begin(), include->end(),
+                                                "message.output_text.logprobs") != include->end();
+  if (top.value_or(0) > 0 && !read->include_logprobs) {
+    fields->Fail("top_logprobs", "needs \"message.output_text.logprobs\" in include");
+  }
+  if (read->include_logprobs) read->call.turn.top_logprobs = static_cast<int>(top.value_or(0));
+}
+
+constexpr char kStateless[] =
+    "is not supported: responses are not kept; send the whole conversation as input";
+
+void ReadServerSide(ApiFields* fields) {
+  fields->Refuse("previous_response_id", kStateless);
+  fields->Refuse("conversation", kStateless);
+  fields->Refuse("background", "is not supported: responses are not kept", false);
+  fields->Refuse("truncation", "can be \"disabled\" only", "disabled");
+  fields->Refuse("prompt", "is not supported: no prompts are kept here");
+  fields->CannotMatter({"stream_options"});  // obfuscation against listeners on the wire
+}
+
+}  // namespace
+
+StatusOr<ordered_json> ItemsToChatMessages(const ordered_json* instructions,
+                                           const ordered_json& input,
+                                           std::vector<std::string>* warnings) {
+  ItemConverter converter;
+  if (instructions != nullptr) {
+    if (!instructions->is_string()) return Misshapen("instructions", "must be a string");
+    if (*instructions != "") converter.Push("system", instructions->get<std::string>());
+  }
+  if (input.is_string()) {
+    converter.Push("user", input.get<std::string>());
+    return converter.Take();
+  }
+  if (!input.is_array() || input.empty()) {
+    return Misshapen("input", "must be a string or an array of at least one item");
+  }
+  if (input.size() > kMaxMessages) {
+    return Misshapen("input", StrCat("has more than ", kMaxMessages, " items"));
+  }
+  for (size_t i = 0; i < input.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(converter.Add(input[i], StrCat("input[", i, "]")));
+  }
+  converter.Warn(warnings);
+  return converter.Take();
+}
+
+StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
+  ResponsesRequest read;
+  ApiFields fields(body);
+  const auto model = fields.String("model");
+  ReadConversation(&fields, &read);
+  ReadCalls(&fields, &read);
+  ReadReasoningAndText(&fields, &read);
+  ReadThoughtLimit(&fields, host.defaults(), &read.call);
+  TurnOptions& turn = read.call.turn;
+  ReadSampling(&fields, host.model(), RulesOf(host), &turn);
+  turn.max_tokens = host.defaults().max_tokens;
+  if (const auto most = fields.Integer("max_output_tokens", 1, INT32_MAX)) {
+    turn.max_tokens = *most;
+    read.echo["max_output_tokens"] = *most;
+  }
+  read.stream = fields.Bool("stream").value_or(false);
+  if (const ordered_json* const metadata = fields.Value("metadata")) {
+    read.echo["metadata"] = *metadata;
+  }
+  AddAnswerRule(&fields, turn, &read.call.answer);
+  ReadForeignFields(&fields);
+  read.timings_per_token = fields.Bool("timings_per_token").value_or(false);
+  read.return_progress = fields.Bool("return_progress").value_or(false);
+  ReadServerSide(&fields);
+  ReadAccountFields(&fields);
+  WEFT_ASSIGN_OR_RETURN(read.call.session,
+                        FinishFields(host, request, model, 1, &fields, &read.ignored));
+  return read;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,385 @@
+#include "api/responses/routes.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api/chat_turn.h"
+#include "api/reply_json.h"
+#include "api/reply_stream.h"
+#include "api/responses/request.h"
+#include "api/sse.h"
+#include "api/support.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json UsageJson(const ReplyUsage& usage) {
+  return {{"input_tokens", usage.prompt_tokens},
+          {"input_tokens_details",
+           {{"cached_tokens", usage.cached_tokens}, {"disk_tokens", usage.disk_tokens}}},
+          {"output_tokens", usage.completion_tokens},
+          {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+}
+
+// The response before there is any output.
+ordered_json NewResponse(Host& host, const ResponsesRequest& read) {
+  const SamplingOptions& sampling = read.call.turn.sampling;
+  ordered_json response = {{"id", NewId("resp_")},
+                           {"object", "response"},
+                           {"created_at", NowSeconds()},
+                           {"status", "in_progress"},
+                           {"background", false},
+                           {"error", nullptr},
+                           {"incomplete_details", nullptr},
+                           {"instructions", nullptr},
+                           {"max_output_tokens", nullptr},
+                           {"model", host.model_id()},
+                           {"output", ordered_json::array()},
+                           {"parallel_tool_calls", true},
+                           {"previous_response_id", nullptr},
+                           {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+                           {"store", false},
+                           {"temperature", sampling.temperature},
+                           {"text", {{"format", {{"type", "text"}}}}},
+                           {"tool_choice", "auto"},
+                           {"tools", ordered_json::array()},
+                           {"top_p", sampling.top_p},
+                           {"truncation", "disabled"},
+                           {"usage", nullptr},
+                           {"metadata", ordered_json::object()}};
+  if (!read.echo.is_null()) response.merge_patch(read.echo);
+  return response;
+}
+
+// Sets what is known at the end.
+void Conclude(ReplyFinish finish, const ReplyUsage& usage, ordered_json* response) {
+  const bool cut = IsCut(finish);
+  (*response)["status"] = cut ? "incomplete" : "completed";
+  if (cut) (*response)["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  (*response)["usage"] = UsageJson(usage);
+}
+
+ordered_json TextPart(std::string_view text, ordered_json logprobs) {
+  return {{"type", "output_text"},
+          {"text", text},
+          {"annotations", ordered_json::array()},
+          {"logprobs", std::move(logprobs)}};
+}
+
+// One item of the output, while it grows.
+struct Item {
+  ReplyBlock::Kind kind = ReplyBlock::Kind::kContent;
+  std::string id;
+  std::string text;  // or the arguments
+  std::string call_id;
+  ClientTool tool;  // of a call
+  ordered_json logprobs = ordered_json::array();
+
+  ordered_json Json(const char* status, bool with_text) const {
+    ordered_json parts = ordered_json::array();
+    switch (kind) {
+      case ReplyBlock::Kind::kReasoning:
+        if (with_text) parts.push_back({{"type", "reasoning_text"}, {"text", text}});
+        return {{"id", id},
+                {"type", "reasoning"},
+                {"summary", ordered_json::array()},
+                {"content", std::move(parts)},
+                {"status", status}};
+      case ReplyBlock::Kind::kContent:
+        if (with_text) parts.push_back(TextPart(text, logprobs));
+        return {{"id", id},
+                {"type", "message"},
+                {"status", status},
+                {"role", "assistant"},
+                {"content", std::move(parts)}};
+      case ReplyBlock::Kind::kCall:
+        break;
+    }
+    ordered_json call = {{"id", id},
+                         {"type", is_custom() ? "custom_tool_call" : "function_call"},
+                         {"status", status},
+                         {"call_id", call_id},
+                         {"name", tool.name}};
+    if (!tool.name_space.empty()) call["namespace"] = tool.name_space;
+    call[is_custom() ? "input" : "arguments"] = with_text ? CallText() : std::string();
+    return call;
+  }
+
+  bool is_custom() const {
+    return kind == ReplyBlock::Kind::kCall && tool.kind == ClientTool::Kind::kCustom;
+  }
+  // The arguments, or the one text of a custom tool.
+  std::string CallText() const { return is_custom() ? CustomInput(text) : text; }
+};
+
+std::string ItemId(const Item& item) {
+  if (item.kind == ReplyBlock::Kind::kReasoning) return NewId("rs_");
+  if (item.kind == ReplyBlock::Kind::kContent) return NewId("msg_");
+  return NewId(item.is_custom() ? "ctc_" : "fc_");
+}
+
+// Tells a reply as items that are added, grow and are done, and as events of that. The
+// same for both kinds of answer: without a stream its events go nowhere.
+class ResponseWriter {
+ public:
+  // `sse` null: the answer is wanted whole.
+  ResponseWriter(Host& host, const ResponsesRequest& read, SseStream* sse)
+      : host_(host), read_(read), sse_(sse), response_(NewResponse(host, read)) {}
+
+  // Clients that count events as life hear no comments; this one may come again.
+  void TellAlive() {
+    if (begun_) {
+      ResponseEvent("response.in_progress");
+    } else {
+      Begin();
+    }
+  }
+
+  // Before the answer begins, as llama-server tells it.
+  void TellProgress(const ProgressEvent& progress) {
+    ordered_json extra = {{"prompt_progress", LlamaProgress(progress)}};
+    if (read_.timings_per_token) extra["timings"] = LlamaTimings(progress);
+    if (Begin()) ResponseEvent("response.in_progress", std::move(extra));
+  }
+
+  // The error of a reply that failed; `gone` tells that nobody listens.
+  Status Run(ReplyStream* stream, bool* gone) {
+    *gone = !Begin();
+    while (!*gone) {
+      auto piece = stream->Next();
+      if (!piece) break;
+      if (!piece->status.ok()) return piece->status;
+      if (piece->kind == ReplyPiece::Kind::kEnd) {
+        AddLogprobs(*piece);
+        *gone = !CloseItem(IsCut(piece->finish) ? "incomplete" : "completed");
+        Conclude(piece->finish, stream->usage(), &response_);
+        *gone = *gone ||
+                !ResponseEvent(IsCut(piece->finish) ? "response.incomplete" : "response.completed",
+                               {{"timings", LlamaTimings(stream->usage())}});
+        break;
+      }
+      *gone = !Write(*piece, stream->usage());
+    }
+    return OkStatus();
+  }
+
+  void Fail(const Status& status) {
+    const ApiError error = ToDetailedApiError(status);
+    response_["status"] = "failed";
+    response_["error"] = {{"code", "server_error"}, {"message", error.message}};
+    Event("error", {{"code", error.code.empty() ? error.type : error.code},
+                    {"message", error.message},
+                    {"param", nullptr}});
+    ResponseEvent("response.failed");
+  }
+
+  const ordered_json& response() const { return response_; }
+
+ private:
+  bool Event(const std::string& type, ordered_json rest) {
+    if (sse_ == nullptr) return true;
+    ordered_json data = {{"type", type}, {"sequence_number", sequence_++}};
+    data.update(rest);
+    return sse_->Event(type, data);
+  }
+
+  bool ResponseEvent(const std::string& type, const ordered_json& rest = {}) {
+    ordered_json data = {{"response", response_}};
+    // Clients take this for all there is so far, and add what comes to it.
+    if (open_) data["response"]["output"].push_back(item_.Json("in_progress", true));
+    if (!rest.is_null()) data.update(rest);
+    return Event(type, std::move(data));
+  }
+
+  bool Begin() {
+    if (std::exchange(begun_, true)) return true;
+    return ResponseEvent("response.created") && ResponseEvent("response.in_progress");
+  }
+
+  // An event about the item that is open.
+  bool ItemEvent(const std::string& type, ordered_json rest) {
+    ordered_json data = {{"item_id", item_.id}, {"output_index", response_["output"].size()}};
+    data.update(rest);
+    return Event(type, std::move(data));
+  }
+
+  bool PartEvent(const std::string& type, ordered_json rest) {
+    ordered_json data = {{"content_index", 0}};
+    data.update(rest);
+    return ItemEvent(type, std::move(data));
+  }
+
+  bool OpenItem(Item item) {
+    if (!CloseItem("completed")) return false;
+    item_ = std::move(item);
+    item_.id = ItemId(item_);
+    open_ = true;
+    if (!Event("response.output_item.added", {{"output_index", response_["output"].size()},
+                                              {"item", item_.Json("in_progress", false)}})) {
+      return false;
+    }
+    if (item_.kind == ReplyBlock::Kind::kCall) return true;
+    return PartEvent("response.content_part.added", {{"part", Part("")}});
+  }
+
+  ordered_json Part(std::string_view text) const {
+    if (item_.kind == ReplyBlock::Kind::kReasoning) {
+      return {{"type", "reasoning_text"}, {"text", text}};
+    }
+    return TextPart(text, item_.logprobs);
+  }
+
+  bool CloseItem(const char* status) {
+    if (!open_) return true;
+    open_ = false;
+    if (!CloseText()) return false;
+    ordered_json item = item_.Json(status, true);
+    const bool heard = Event("response.output_item.done",
+                             {{"output_index", response_["output"].size()}, {"item", item}});
+    response_["output"].push_back(std::move(item));
+    return heard;
+  }
+
+  bool CloseText() {
+    switch (item_.kind) {
+      case ReplyBlock::Kind::kCall:
+        if (item_.is_custom()) return TellCustomInput();
+        return ItemEvent("response.function_call_arguments.done",
+                         {{"name", item_.tool.name}, {"arguments", item_.text}});
+      case ReplyBlock::Kind::kReasoning:
+        if (!PartEvent("response.reasoning_text.done", {{"text", item_.text}})) return false;
+        break;
+      case ReplyBlock::Kind::kContent:
+        if (!PartEvent("response.output_text.done",
+                       {{"text", item_.text}, {"logprobs", item_.logprobs}})) {
+          return false;
+        }
+    }
+    return PartEvent("response.content_part.done", {{"part", Part(item_.text)}});
+  }
+
+  // The model writes the text as JSON: it is known when that is complete.
+  bool TellCustomInput() {
+    const std::string input = item_.CallText();
+    if (!input.empty() && !ItemEvent("response.custom_tool_call_input.delta", {{"delta", input}})) {
+      return false;
+    }
+    return ItemEvent("response.custom_tool_call_input.done", {{"input", input}});
+  }
+
+  // The log-probabilities that came with a piece; those of reasoning and of calls belong
+  // to no part that would show them.
+  ordered_json AddLogprobs(const ReplyPiece& piece) {
+    ordered_json added = ordered_json::array();
+    if (!read_.include_logprobs || !open_ || item_.kind != ReplyBlock::Kind::kContent) return added;
+    added = LogprobEntries(*host_.model().tokenizer(), piece.tokens);
+    for (const ordered_json& entry : added) item_.logprobs.push_back(entry);
+    return added;
+  }
+
+  bool Write(const ReplyPiece& piece, const ReplyUsage& usage) {
+    ordered_json delta = {{"delta", piece.text}};
+    if (read_.timings_per_token) delta["timings"] = LlamaTimings(usage);
+    switch (piece.kind) {
+      case ReplyPiece::Kind::kReasoning:
+        return WriteText(ReplyBlock::Kind::kReasoning, "response.reasoning_text.delta", piece,
+                         std::move(delta));
+      case ReplyPiece::Kind::kContent:
+        return WriteText(ReplyBlock::Kind::kContent, "response.output_text.delta", piece,
+                         std::move(delta));
+      case ReplyPiece::Kind::kCallBegin:
+        return OpenItem({.kind = ReplyBlock::Kind::kCall,
+                         .call_id = piece.call_id,
+                         .tool = read_.tools.Find(piece.name)});
+      case ReplyPiece::Kind::kCallArguments:
+        item_.text += piece.text;
+        if (item_.is_custom()) return true;
+        return ItemEvent("response.function_call_arguments.delta", std::move(delta));
+      case ReplyPiece::Kind::kCallEnd:
+        return CloseItem("completed");
+      case ReplyPiece::Kind::kEnd:
+        break;
+    }
+    return true;
+  }
+
+  bool WriteText(ReplyBlock::Kind kind, const std::string& event, const ReplyPiece& piece,
+                 ordered_json data) {
+    if ((!open_ || item_.kind != kind) && !OpenItem({.kind = kind})) return false;
+    item_.text += piece.text;
+    ordered_json logprobs = AddLogprobs(piece);
+    if (kind == ReplyBlock::Kind::kContent) data["logprobs"] = std::move(logprobs);
+    return PartEvent(event, std::move(data));
+  }
+
+  Host& host_;
+  const ResponsesRequest& read_;
+  SseStream* const sse_;
+  ordered_json response_;
+  Item item_;
+  bool begun_ = false;
+  bool open_ = false;
+  int64_t sequence_ = 0;
+};
+
+void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadResponses(host, request);
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
+  GoneWatch watch(responder);
+  SseStream sse(responder, NoticeHeaders(read->ignored, read->warnings));
+  SseStream* const to = read->stream ? &sse : nullptr;
+  ResponseWriter writer(host, *read, to);
+  if (read->stream && read->return_progress) {
+    read->call.on_progress = [&writer](const ProgressEvent& progress) {
+      writer.TellProgress(progress);
+    };
+  }
+  SendSign send_sign;
+  if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
+  auto stream = StartChat(host, request, watch, read->call, std::move(send_sign));
+  if (!stream.ok() && !sse.begun()) {
+    return SendError(responder, stream.status(), ErrorShape::kOpenAi);
+  }
+  bool gone = false;
+  const Status status = stream.ok() ? writer.Run(stream->get(), &gone) : stream.status();
+  if (!read->stream) {
+    if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
+    return SendJson(responder, writer.response(), read->ignored, read->warnings);
+  }
+  if (gone) return;
+  if (!status.ok()) writer.Fail(status);
+  sse.End();
+}
+
+void HandleInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  auto read = ReadResponses(host, request);
+  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
+  auto count = CountChatTokens(host, request, read->call);
+  if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kOpenAi);
+  SendJson(responder, {{"object", "response.input_tokens"}, {"input_tokens", *count}},
+           read->ignored, read->warnings);
+}
+
+}  // namespace
+
+void RegisterResponsesApi(Router& router, Host& host) {
+  for (const char* path : {"/v1/responses", "/responses"}) {
+    router.Add("POST", path, ErrorShape::kOpenAi,
+               [&host](const HttpRequest& request, HttpResponder& responder) {
+                 HandleResponses(host, request, responder);
+               });
+  }
+  for (const char* path : {"/v1/responses/input_tokens", "/responses/input_tokens"}) {
+    router.Add("POST", path, ErrorShape::kOpenAi,
+               [&host](const HttpRequest& request, HttpResponder& responder) {
+                 HandleInputTokens(host, request, responder);
+               });
+  }
+}
+
+}  // namespace weft::serve

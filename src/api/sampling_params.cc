@@ -1,0 +1,291 @@
+#include "api/sampling_params.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/strings.h"
+#include "host/sampling_defaults.h"
+#include "json/json_text.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+constexpr size_t kMaxBiasTextBytes = 256;
+
+template <typename T, typename U>
+void Assign(const std::optional<U>& given, T* target) {
+  if (given) *target = static_cast<T>(*given);
+}
+
+// Fails where two names of one thing are both given and differ.
+std::optional<double> NumberByNames(ApiFields* fields, std::string_view name,
+                                    std::string_view other, double min, double max) {
+  const auto first = fields->Number(name, min, max);
+  const auto second = fields->Number(other, min, max);
+  if (first && second && *first != *second) {
+    fields->Fail(other, StrCat("is another name of ", name, "; give one of them"));
+  }
+  return first ? first : second;
+}
+
+// -infinity for a ban, nothing for what is no bias.
+std::optional<float> BiasValue(const ordered_json& value) {
+  if (value.is_boolean() && !value.get<bool>()) return -std::numeric_limits<float>::infinity();
+  if (!value.is_number()) return std::nullopt;
+  const double number = value.get<double>();
+  if (!std::isfinite(number) || std::abs(number) > 1e6) return std::nullopt;
+  return static_cast<float>(number);
+}
+
+constexpr char kBiasShape[] =
+    "must be an object of token ids and numbers, or an array of [token id or text, number or "
+    "false]";
+
+// The tokens that an entry of the array form names: an id, or those of a text.
+bool BiasTokens(const ordered_json& key, const Model& model, std::vector<int32_t>* tokens) {
+  if (key.is_number_integer()) {
+    const int64_t id = key.get<int64_t>();
+    if (id < 0 || id >= model.n_vocab()) return false;
+    tokens->push_back(static_cast<int32_t>(id));
+    return true;
+  }
+  if (!key.is_string()) return false;
+  const std::string& text = key.get_ref<const std::string&>();
+  if (text.size() > kMaxBiasTextBytes) return false;
+  *tokens = model.Encode(text, false, true);
+  return true;
+}
+
+void AddBias(ApiFields* fields, const Model& model, const ordered_json& key,
+             const ordered_json& value, SamplingOptions* sampling) {
+  std::vector<int32_t> tokens;
+  const auto bias = BiasValue(value);
+  if (!bias || !BiasTokens(key, model, &tokens)) {
+    fields->Fail("logit_bias",
+                 StrCat(kBiasShape, ", with ids below ", model.n_vocab(), "; not ",
+                        Printable(CompactJson(key)), ": ", Printable(CompactJson(value))));
+    return;
+  }
+  for (const int32_t token : tokens) sampling->logit_bias.emplace_back(token, *bias);
+  if (sampling->logit_bias.size() > kMaxLogitBiases) {
+    fields->Fail("logit_bias", StrCat("names more than ", kMaxLogitBiases, " tokens"));
+  }
+}
+
+// llama-server's list of the samplers to use: those that are not in it are off. Of those that
+// there are not here, the ones that do nothing unless a field of their own asks for it are
+// passed over.
+void ReadSamplers(ApiFields* fields, SamplingOptions* sampling) {
+  const ordered_json* const list = fields->Value("samplers");
+  if (list == nullptr) return;
+  static constexpr std::string_view kOurs[] = {"penalties", "top_k", "top_p", "min_p",
+                                               "temperature"};
+  static constexpr std::string_view kIdle[] = {"dry",       "top_n_sigma", "typ_p",
+                                               "typical_p", "xtc",         "adaptive_p"};
+  bool used[std::size(kOurs)] = {};
+  size_t next = 0;
+  if (!list->is_array()) return fields->Fail("samplers", "must be an array of names");
+  for (const ordered_json& entry : *list) {
+    const std::string name = entry.is_string() ? entry.get<std::string>() : "";
+    if (std::find(std::begin(kIdle), std::end(kIdle), name) != std::end(kIdle)) continue;
+    if (name == "infill") {
+      fields->Ignore("samplers.infill");
+      continue;
+    }
+    const auto at = static_cast<size_t>(std::find(std::begin(kOurs), std::end(kOurs), name) -
+                                        std::begin(kOurs));
+    if (at == std::size(kOurs) || at < next) {
+      return fields->Unsupported("samplers",
+                                 StrCat("can have penalties, top_k, top_p, min_p and temperature, "
+                                        "in this order; at fault is ",
+                                        Printable(CompactJson(entry))));
+    }
+    used[at] = true;
+    next = at + 1;
+  }
+  if (!used[0]) {
+    sampling->repetition_penalty = 1;
+    sampling->frequency_penalty = 0;
+    sampling->presence_penalty = 0;
+  }
+  if (!used[1]) sampling->top_k = 0;
+  if (!used[2]) sampling->top_p = 1;
+  if (!used[3]) sampling->min_p = 0;
+  if (!used[4]) sampling->temperature = 1;
+}
+
+}  // namespace
+
+void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampling) {
+  const ordered_json* const biases = fields->Value("logit_bias");
+  if (biases == nullptr) return;
+  if (!biases->is_object() && !biases->is_array()) return fields->Fail("logit_bias", kBiasShape);
+  if (biases->size() > kMaxLogitBiases) {
+    return fields->Fail("logit_bias", StrCat("has ", biases->size(), " entries, at most ",
+                                             kMaxLogitBiases, " are taken"));
+  }
+  for (const auto& [key, value] : biases->items()) {
+    if (!fields->ok()) return;
+    if (biases->is_object()) {
+      int64_t id = 0;
+      const bool is_id = ParseInt64(key, &id);
+      AddBias(fields, model, is_id ? ordered_json(id) : ordered_json(key), value, sampling);
+    } else if (value.is_array() && value.size() == 2) {
+      AddBias(fields, model, value[0], value[1], sampling);
+    } else {
+      fields->Fail("logit_bias", kBiasShape);
+    }
+  }
+}
+
+SamplingRules RulesOf(const Host& host) {
+  return {.defaults = host.defaults().sampling, .end_loops = host.defaults().end_loops};
+}
+
+SamplingRules WideRulesOf(const Host& host) {
+  SamplingRules rules = RulesOf(host);
+  rules.max_temperature = 1e6;
+  rules.max_penalty = 1e6;
+  return rules;
+}
+
+void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& rules,
+                  TurnOptions* turn) {
+  SamplingOptions& sampling = turn->sampling;
+  sampling = rules.defaults;
+  Assign(fields->Number("temperature", 0, rules.max_temperature), &sampling.temperature);
+  if (const auto top_p = fields->Number("top_p", 0, 1)) {
+    // 0 asks for the best token alone, which is what the smallest positive number does.
+    sampling.top_p = *top_p > 0 ? static_cast<float>(*top_p) : std::numeric_limits<float>::min();
+  }
+  if (const auto top_k = fields->Integer("top_k", -1, kMaxInt)) {
+    sampling.top_k = *top_k < 0 ? 0 : static_cast<int>(*top_k);
+  }
+  Assign(fields->Number("min_p", 0, 1), &sampling.min_p);
+  Assign(NumberByNames(fields, "repeat_penalty", "repetition_penalty", 0, 100),
+         &sampling.repetition_penalty);
+  if (sampling.repetition_penalty == 0) sampling.repetition_penalty = 1;  // 0: off
+  const double penalty = rules.max_penalty;
+  Assign(fields->Number("frequency_penalty", -penalty, penalty), &sampling.frequency_penalty);
+  Assign(fields->Number("presence_penalty", -penalty, penalty), &sampling.presence_penalty);
+  Assign(fields->Integer("repeat_last_n", -1, kMaxInt), &sampling.penalty_window);
+  // -1 is llama-server's "draw one".
+  const auto seed = fields->Integer("seed", std::numeric_limits<int64_t>::min(),
+                                    std::numeric_limits<int64_t>::max());
+  if (seed) sampling.seed.reset();
+  if (seed && *seed != -1) sampling.seed = static_cast<uint64_t>(*seed);
+  Assign(fields->Bool("ignore_eos"), &turn->ignore_eos);
+  turn->end_loops = fields->Bool("end_loops").value_or(rules.end_loops);
+  Assign(fields->Integer("min_tokens", 0, kMaxInt), &turn->min_tokens);
+  ReadLogitBias(fields, model, &sampling);
+  ReadSamplers(fields, &sampling);
+}
+
+void ReadStops(ApiFields* fields, TurnOptions* turn) {
+  if (auto stops = fields->Strings("stop", kMaxStopStrings)) {
+    for (std::string& stop : *stops) {
+      if (!stop.empty()) turn->stop_strings.push_back(std::move(stop));
+    }
+  }
+  const ordered_json* const ids = fields->Value("stop_token_ids");
+  if (ids == nullptr) return;
+  if (!ids->is_array() || ids->size() > kMaxStopTokens) {
+    return fields->Fail("stop_token_ids",
+                        StrCat("must be an array of at most ", kMaxStopTokens, " token ids"));
+  }
+  for (const ordered_json& id : *ids) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxInt) {
+      return fields->Fail("stop_token_ids", "must be an array of token ids");
+    }
+    turn->stop_tokens.push_back(id.get<int32_t>());
+  }
+}
+
+void AddEnds(const AnswerEnds& ends, TurnOptions* turn) {
+  if (turn->stop_strings.empty()) turn->stop_strings = ends.texts;
+  AddEndTokens(ends.tokens, turn);
+}
+
+void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn) {
+  const auto newer = fields->Integer("max_completion_tokens", least, kMaxInt);
+  const auto older = fields->Integer("max_tokens", least, kMaxInt);
+  const auto llama = fields->Integer("n_predict", -1, kMaxInt);
+  turn->max_tokens = newer.value_or(older.value_or(llama.value_or(turn->max_tokens)));
+}
+
+void ReadChoices(ApiFields* fields, TurnOptions* turn) {
+  const auto n = fields->Integer("n", 1, kMaxChoices);
+  const auto n_cmpl = fields->Integer("n_cmpl", 1, kMaxChoices);
+  if (n && n_cmpl && *n != *n_cmpl) {
+    fields->Fail("n_cmpl", "is another name of n; give one of them");
+  }
+  turn->n_choices = static_cast<int>(n.value_or(n_cmpl.value_or(1)));
+}
+
+void ReadForeignFields(ApiFields* fields) {
+  static constexpr std::string_view kNoSampler =
+      "is not supported: this server has temperature, top_k, top_p, min_p and the penalties";
+  const std::pair<std::string_view, ordered_json> samplers[] = {
+      {"typical_p", 1.0},
+      {"mirostat", 0},
+      {"dry_multiplier", 0.0},
+      {"xtc_probability", 0.0},
+      {"top_n_sigma", -1},
+      {"dynatemp_range", 0.0},
+      {"min_keep", 0},
+      {"tfs_z", 1.0},
+      {"adaptive_target", -1},
+      {"length_penalty", 1.0},
+      {"use_beam_search", false},
+      {"bad_words", ordered_json::array()}};
+  for (const auto& [name, harmless] : samplers) fields->Refuse(name, kNoSampler, harmless);
+  fields->Refuse("lora", "is not supported: no adapters are loaded", ordered_json::array());
+  if (!fields->Knows("t_max_predict_ms")) {
+    fields->Refuse("t_max_predict_ms", "is for /completion and /infill; use max_tokens", 0);
+  }
+  fields->Refuse("context_shift",
+                 "is not supported: what a model has computed for later tokens depends on those "
+                 "that would be dropped, so that the answer would be another one; an answer ends "
+                 "when the context is full",
+                 false);
+  // The tuning of samplers that are off; where a result is kept, found or put in line.
+  fields->CannotMatter({"typ_p",
+                        "mirostat_tau",
+                        "mirostat_eta",
+                        "dry_base",
+                        "dry_allowed_length",
+                        "dry_penalty_last_n",
+                        "dry_sequence_breakers",
+                        "xtc_threshold",
+                        "dynatemp_exponent",
+                        "adaptive_decay",
+                        "cache_prompt",
+                        "id_slot",
+                        "n_keep",
+                        "n_discard",
+                        "n_cache_reuse",
+                        "n_indent",
+                        "speculative.n_max",
+                        "speculative.n_min",
+                        "speculative.p_min",
+                        "priority",
+                        "backend_sampling"});
+}
+
+void RefuseProgress(ApiFields* fields) {
+  fields->Refuse("return_progress", "is for /v1/chat/completions, /v1/responses and /completion",
+                 false);
+}
+
+}  // namespace weft::serve

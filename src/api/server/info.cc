@@ -1,0 +1,104 @@
+#include "api/server/info.h"
+
+#include <string_view>
+#include <utility>
+
+#include "api/support.h"
+#include "host/model_host.h"
+#include "model/hugging_face_names.h"
+#include "tokenizer/tokenizer.h"
+
+namespace weft::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json TokenText(const Tokenizer& tokenizer, TokenId id) {
+  if (id == kNoToken) return nullptr;
+  return tokenizer.Piece(id, /*render_special=*/true);
+}
+
+// vLLM's: what Hugging Face's tokenizer_config.json says. Evaluations that have no tokenizer of
+// their own begin here.
+Json TokenizerInfo(Host& host) {
+  const Model& model = host.model();
+  const Tokenizer& tokenizer = *model.tokenizer();
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"},
+          {"bos_token", TokenText(tokenizer, tokenizer.bos())},
+          {"eos_token", TokenText(tokenizer, tokenizer.eos())},
+          {"pad_token", TokenText(tokenizer, tokenizer.padding())},
+          {"unk_token", TokenText(tokenizer, tokenizer.unknown())},
+          {"add_bos_token", tokenizer.adds_bos()},
+          {"add_eos_token", tokenizer.adds_eos()},
+          {"model_max_length", model.context_tokens()},
+          {"clean_up_tokenization_spaces", false},
+          {"chat_template", host.chat().chat_template().source()}};
+}
+
+// SGLang's, as are the next.
+Json ModelInfo(Host& host) {
+  const Model& model = host.model();
+  const HuggingFaceNames names = HuggingFaceNamesOf(model.file());
+  return {{"model_path", ModelFileName(model)},
+          {"tokenizer_path", ModelFileName(model)},
+          {"is_generation", true},
+          {"preferred_sampling_params", nullptr},
+          {"weight_version", model.fingerprint()},
+          {"has_image_understanding", false},
+          {"has_audio_understanding", false},
+          {"model_type", names.model_type},
+          {"architectures", Json::array({names.class_name})}};
+}
+
+Json ServerInfo(Host& host) {
+  const Model& model = host.model();
+  const EngineOptions& options = host.engine().options();
+  const EngineStats stats = host.engine().Stats();
+  return {{"model_id", host.model_id()},
+          {"model_path", ModelFileName(model)},
+          {"tokenizer_path", ModelFileName(model)},
+          {"served_model_name", host.model_id()},
+          {"version", WEFT_VERSION},
+          {"status", "ready"},
+          {"tp_size", 1},
+          {"dp_size", 1},
+          {"pp_size", 1},
+          {"is_embedding", false},
+          {"disaggregation_mode", "null"},
+          {"context_length", model.context_tokens()},
+          {"max_running_requests", options.max_running},
+          {"weight_version", model.fingerprint()},
+          {"internal_states", Json::array({{{"num_running_reqs", stats.turns_running},
+                                            {"num_waiting_reqs", stats.turns_queued}}})}};
+}
+
+// vLLM's, as is the next.
+Json Load(Host& host) {
+  const EngineStats stats = host.engine().Stats();
+  return {{"server_load", stats.turns_running + stats.turns_queued}};
+}
+
+Json Version(Host&) { return {{"version", WEFT_VERSION}}; }
+
+}  // namespace
+
+void RegisterInfoApi(Router& router, Host& host) {
+  const auto add = [&](const char* path, Json (*tell)(Host&), bool needs_model) {
+    router.Add(
+        {.method = "GET",
+         .pattern = path,
+         .handler = [&host, tell](const HttpRequest&,
+                                  HttpResponder& responder) { SendJson(responder, tell(host)); },
+         .needs_model = needs_model,
+         .is_quick = true});
+  };
+  add("/tokenizer_info", TokenizerInfo, true);
+  add("/model_info", ModelInfo, true);
+  add("/get_model_info", ModelInfo, true);
+  add("/server_info", ServerInfo, true);
+  add("/get_server_info", ServerInfo, true);
+  add("/load", Load, true);
+  add("/version", Version, false);
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,16 @@
+// What a server tells of itself to the clients of vLLM and SGLang: /tokenizer_info,
+// /server_info, /model_info, /version, /load.
+#ifndef WEFT_API_SERVER_INFO_H_
+#define WEFT_API_SERVER_INFO_H_
+
+#include "host/host.h"
+#include "http/router.h"
+
+namespace weft::serve {
+
+// `host` outlives the router.
+void RegisterInfoApi(Router& router, Host& host);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_SERVER_INFO_H_

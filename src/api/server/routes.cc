@@ -1,0 +1,276 @@
+#include "api/server/routes.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/llama/request.h"
+#include "api/support.h"
+#include "base/strings.h"
+#include "formats/model_facts.h"
+#include "host/model_host.h"
+#include "model/model_spec.h"
+#include "tokenizer/tokenizer.h"
+
+namespace weft::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Ready, or the error that llama-server's clients know.
+void HandleHealth(Host& host, HttpResponder& responder) {
+  if (host.phase() == Phase::kReady) return SendJson(responder, {{"status", "ok"}});
+  ApiError error;
+  error.http_status = 503;
+  error.type = "unavailable_error";
+  error.message = host.phase_reason();
+  SendError(responder, error, ErrorShape::kLlama);
+}
+
+void HandleMetrics(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  constexpr std::string_view kTextFormat = "text/plain; version=0.0.4; charset=utf-8";
+  const HttpHeaders headers = {{"Process-Start-Time-Unix", StrCat(host.created_s())}};
+  if (!request.is_operators) {
+    std::vector<SessionInfo> sessions;
+    if (host.phase() == Phase::kReady) {
+      auto own = host.engine().ListSessions(request.domain);
+      if (own.ok()) sessions = *std::move(own);
+    }
+    return responder.Send(200, kTextFormat, host.metrics().RenderOwn(request.domain, sessions),
+                          headers);
+  }
+  if (host.phase() != Phase::kReady) {
+    return responder.Send(200, kTextFormat, host.metrics().Render(nullptr), headers);
+  }
+  const EngineStats stats = host.engine().Stats();
+  responder.Send(200, kTextFormat, host.metrics().Render(&stats), headers);
+}
+
+// --- models --------------------------------------------------------------------------
+
+// llama-server's numbers for kinds of vocabularies.
+int VocabularyType(std::string_view model_name) {
+  if (model_name == "llama") return 1;
+  return model_name == "bert" ? 3 : 2;
+}
+
+Json Names(const Host& host) {
+  Json names = Json::array({host.model_id()});
+  const std::string name(host.model().name());
+  if (name != host.model_id()) names.push_back(name);
+  for (const std::string& further : host.defaults().further_names) names.push_back(further);
+  return names;
+}
+
+constexpr char kOwner[] = "weft";
+
+// In one object what the clients of OpenAI, llama-server, vLLM and Anthropic look for.
+// `owner`: what is asked looks like llama-server's to some clients, and to others is to be told
+// from it.
+Json ModelObject(Host& host, const char* owner) {
+  const Model& model = host.model();
+  const ModelFacts facts = FactsOf(model.file());
+  return {{"id", host.model_id()},
+          {"object", "model"},
+          {"created", host.created_s()},
+          {"owned_by", owner},
+          {"root", ModelFileName(model)},
+          {"max_model_len", model.context_tokens()},
+          {"aliases", Names(host)},
+          {"tags", Json::array()},
+          {"type", "model"},
+          {"display_name", host.model_id()},
+          {"meta",
+           {{"vocab_type", VocabularyType(model.tokenizer()->model_name())},
+            {"n_vocab", model.n_vocab()},
+            {"n_ctx", model.context_tokens()},
+            {"n_ctx_train", model.spec().context_tokens},
+            {"n_embd", model.spec().d_model},
+            {"n_params", facts.n_parameters},
+            {"size", facts.tensor_bytes},
+            {"title", facts.title},
+            {"quantization", facts.quantization}}}};
+}
+
+void HandleModels(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  // The path without a version is llama-server's alone.
+  const char* const owner = request.path == "/models" ? "llamacpp" : kOwner;
+  const Json local = {{"name", host.model_id()},
+                      {"model", host.model_id()},
+                      {"type", "model"},
+                      {"capabilities", Json::array({"completion"})}};
+  SendJson(responder, {{"object", "list"},
+                       {"data", Json::array({ModelObject(host, owner)})},
+                       {"models", Json::array({local})},
+                       {"has_more", false},
+                       {"first_id", host.model_id()},
+                       {"last_id", host.model_id()}});
+}
+
+void HandleModel(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  const Status status = FindModel(host, request.path_arguments[0]);
+  if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
+  SendJson(responder, ModelObject(host, kOwner));
+}
+
+// --- llama-server's view of the whole --------------------------------------------------
+
+// As a completion has them that says nothing; the web interfaces of llama-server show them.
+Json DefaultParams(Host& host) {
+  LlamaCompletion completion{.stream = true};
+  completion.turn.sampling = host.defaults().sampling;
+  completion.turn.stop_strings = host.defaults().ends.texts;
+  completion.turn.max_tokens = host.defaults().max_tokens;
+  const auto& seed = completion.turn.sampling.seed;
+  return LlamaSettings(completion, seed.has_value() ? Json(*seed) : Json(-1),
+                       *host.model().tokenizer());
+}
+
+// A place for a running turn: which of them a conversation has is of no meaning.
+Json Slot(const Model& model, int id, int64_t task) {
+  return {{"id", id},
+          {"id_task", task},
+          {"n_ctx", model.context_tokens()},
+          {"speculative", false},
+          {"is_processing", task >= 0}};
+}
+
+// How far a turn is. Of another key's nobody is told more than that there is one.
+void AddProgress(const TurnInfo& turn, Json* slot) {
+  (*slot)["n_prompt_tokens"] = turn.prompt_tokens;
+  (*slot)["n_prompt_tokens_processed"] = turn.done_tokens - turn.cached_tokens;
+  (*slot)["n_prompt_tokens_cache"] = turn.cached_tokens;
+  const bool bounded = turn.max_tokens >= 0;
+  (*slot)["next_token"] =
+      Json::array({{{"has_next_token", true},
+                    {"has_new_line", false},
+                    {"n_remain", bounded ? turn.max_tokens - turn.generated_tokens : int64_t{-1}},
+                    {"n_decoded", turn.generated_tokens}}});
+  (*slot)["state"] = NameOf(turn.stage);
+  if (!turn.session_name.empty()) (*slot)["session_id"] = turn.session_name;
+  (*slot)["prompt_progress"] = {{"total", turn.prompt_tokens},
+                                {"cache", turn.cached_tokens},
+                                {"processed", turn.done_tokens},
+                                {"time_ms", turn.prompt_us / 1000},
+                                {"tokens_per_second", turn.PromptTokensPerSecond()},
+                                {"seconds_left", turn.PromptSecondsLeft()}};
+}
+
+void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& responder) {
+  const Model& model = host.model();
+  const Tokenizer& tokenizer = *model.tokenizer();
+  const ChatFormat& chat = host.chat();
+  Json settings = Slot(model, 0, /*task=*/-1);
+  settings["params"] = DefaultParams(host);
+  const auto text = [&](TokenId id) {
+    return id == kNoToken ? std::string() : tokenizer.Piece(id, /*render_special=*/true);
+  };
+  SendJson(responder, {{"default_generation_settings", std::move(settings)},
+                       {"total_slots", host.engine().options().max_running},
+                       {"model_alias", host.model_id()},
+                       {"model_path", ModelFileName(model)},
+                       {"modalities", {{"vision", false}, {"audio", false}}},
+                       {"media_marker", ""},
+                       {"endpoint_slots", options.slots},
+                       {"endpoint_props", false},
+                       {"endpoint_metrics", options.metrics},
+                       {"chat_template", chat.chat_template().source()},
+                       {"chat_template_caps",
+                        {{"supports_tools", chat.template_has_tools()},
+                         {"supports_tool_calls", chat.template_has_tools()},
+                         {"supports_system_role", true},
+                         {"supports_preserve_reasoning", chat.has_reasoning()}}},
+                       {"reply_format", chat.reply_format()},
+                       {"tool_calls", host.defaults().lenient_tool_calls ? "lenient" : "strict"},
+                       {"tool_calls_held", host.defaults().hold_calls},
+                       {"bos_token", text(tokenizer.bos())},
+                       {"eos_token", text(tokenizer.eos())},
+                       {"build_info", "weft-" WEFT_VERSION},
+                       {"is_sleeping", false}});
+}
+
+void HandleSlots(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  std::vector<TurnInfo> turns = host.engine().Turns();
+  std::erase_if(turns, [](const TurnInfo& turn) { return turn.stage == TurnInfo::Stage::kQueued; });
+  const auto total = static_cast<size_t>(host.engine().options().max_running);
+  const auto refuses = request.query.find("fail_on_no_slot");
+  if (refuses != request.query.end() && refuses->second == "1" && turns.size() >= total) {
+    return SendError(responder, ToApiError(Unavailable("no slot is free")), ErrorShape::kLlama);
+  }
+  Json slots = Json::array();
+  for (size_t i = 0; i < total; ++i) {
+    const bool busy = i < turns.size();
+    Json slot =
+        Slot(host.model(), static_cast<int>(i), busy ? static_cast<int64_t>(turns[i].id) : -1);
+    if (busy && turns[i].domain == request.domain) AddProgress(turns[i], &slot);
+    slots.push_back(std::move(slot));
+  }
+  SendJson(responder, slots);
+}
+
+}  // namespace
+
+void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& options) {
+  for (const char* const path : {"/health", "/v1/health"}) {
+    router.Add({.method = "GET",
+                .pattern = path,
+                .shape = ErrorShape::kLlama,
+                .handler = [&host](const HttpRequest&,
+                                   HttpResponder& responder) { HandleHealth(host, responder); },
+                .needs_model = false,
+                .is_public = true,
+                .is_quick = true,
+                .is_watched = true});
+  }
+  if (options.metrics) {
+    router.Add(
+        {.method = "GET",
+         .pattern = "/metrics",
+         .shape = ErrorShape::kLlama,
+         .handler = [&host](const HttpRequest& request,
+                            HttpResponder& responder) { HandleMetrics(host, request, responder); },
+         .needs_model = false,
+         .is_quick = true,
+         .is_operators = true,
+         .is_watched = true});
+  }
+  // Clients look here, often without the key, to find out what they talk to.
+  for (const char* const path : {"/v1/models", "/models"}) {
+    router.Add(
+        {.method = "GET",
+         .pattern = path,
+         .handler = [&host](const HttpRequest& request,
+                            HttpResponder& responder) { HandleModels(host, request, responder); },
+         .is_public = true,
+         .is_quick = true});
+  }
+  router.AddQuick("GET", "/v1/models/{id}", ErrorShape::kOpenAi,
+                  [&host](const HttpRequest& request, HttpResponder& responder) {
+                    HandleModel(host, request, responder);
+                  });
+  router.AddQuick("GET", "/props", ErrorShape::kLlama,
+                  [&host, options](const HttpRequest&, HttpResponder& responder) {
+                    HandleProps(host, options, responder);
+                  });
+  if (options.slots) {
+    router.Add(
+        {.method = "GET",
+         .pattern = "/slots",
+         .shape = ErrorShape::kLlama,
+         .handler = [&host](const HttpRequest& request,
+                            HttpResponder& responder) { HandleSlots(host, request, responder); },
+         .is_quick = true,
+         .is_watched = true});
+  }
+  const auto refuse = [&router](const char* method, const char* path, const char* why) {
+    router.Add(method, path, ErrorShape::kLlama,
+               [why](const HttpRequest&, HttpResponder& responder) {
+                 SendError(responder, ToApiError(Unimplemented(why)), ErrorShape::kLlama);
+               });
+  };
+  if (!options.metrics) refuse("GET", "/metrics", "metrics are turned off here");
+  if (!options.slots) refuse("GET", "/slots", "slots are turned off here");
+  refuse("POST", "/props", "properties cannot be changed while the server runs");
+}
+
+}  // namespace weft::serve

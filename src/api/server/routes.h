@@ -1,0 +1,23 @@
+// What a server tells of itself: /health, /metrics, /v1/models, /props, /slots.
+#ifndef WEFT_API_SERVER_ROUTES_H_
+#define WEFT_API_SERVER_ROUTES_H_
+
+#include <string>
+
+#include "host/host.h"
+#include "http/router.h"
+
+namespace weft::serve {
+
+// What the operator lets be seen; the rest is answered with 501.
+struct ServerApiOptions {
+  bool metrics = true;
+  bool slots = true;
+};
+
+// `host` outlives the router.
+void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& options = {});
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_SERVER_ROUTES_H_

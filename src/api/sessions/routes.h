@@ -1,0 +1,17 @@
+// Conversations by name, in the namespace of the caller's API key: list, make, look at,
+// fork, reset, park, restore, drop.
+#ifndef WEFT_API_SESSIONS_ROUTES_H_
+#define WEFT_API_SESSIONS_ROUTES_H_
+
+#include "host/host.h"
+#include "http/router.h"
+
+namespace weft::serve {
+
+// GET and POST /v1/sessions, GET and DELETE /v1/sessions/{id},
+// POST /v1/sessions/{id}/{fork,reset,park,restore}. `host` outlives the router.
+void RegisterSessionsApi(Router& router, Host& host);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_SESSIONS_ROUTES_H_

@@ -1,0 +1,24 @@
+#include "api/sse.h"
+
+#include <utility>
+
+#include "api/support.h"
+#include "base/strings.h"
+#include "json/json_text.h"
+
+namespace weft::serve {
+
+SseStream::SseStream(HttpResponder& responder, HttpHeaders headers)
+    : AnswerStream(responder, "text/event-stream", std::move(headers)) {}
+
+bool SseStream::Data(const nlohmann::ordered_json& data) {
+  return Write(StrCat("data: ", CompactJson(data), "\n\n"));
+}
+
+bool SseStream::Event(std::string_view name, const nlohmann::ordered_json& data) {
+  return Write(StrCat("event: ", name, "\ndata: ", CompactJson(data), "\n\n"));
+}
+
+bool SseStream::Done() { return Write("data: [DONE]\n\n"); }
+
+}  // namespace weft::serve

@@ -1,0 +1,193 @@
+#include "api/support.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "base/clock.h"
+#include "base/strings.h"
+#include "host/model_host.h"
+#include "json/json_text.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr char kParamUrl[] = "weft/param";
+constexpr char kCodeUrl[] = "weft/code";
+constexpr char kPromptTokensUrl[] = "weft/n_prompt_tokens";
+constexpr char kContextUrl[] = "weft/n_ctx";
+
+// Names longer than this, or more of them, are not listed: a header is no place for them.
+constexpr size_t kMaxIgnoredNames = 32;
+constexpr size_t kMaxIgnoredNameBytes = 64;
+
+void SetPayload(Status* status, const char* url, std::string_view value) {
+  if (!status->ok()) status->SetPayload(url, absl::Cord(std::string(value)));
+}
+
+std::string Payload(const Status& status, const char* url) {
+  const auto payload = status.GetPayload(url);
+  return payload ? std::string(*payload) : std::string();
+}
+
+bool IsHeaderSafe(std::string_view name) {
+  for (const char c : name) {
+    if (c < 0x21 || c > 0x7e || c == ',') return false;
+  }
+  return !name.empty() && name.size() <= kMaxIgnoredNameBytes;
+}
+
+}  // namespace
+
+std::string NewId(std::string_view prefix, int n_random) {
+  static constexpr std::string_view kLetters =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  thread_local std::random_device device;
+  std::uniform_int_distribution<size_t> letter(0, kLetters.size() - 1);
+  std::string id(prefix);
+  for (int i = 0; i < n_random; ++i) id.push_back(kLetters[letter(device)]);
+  return id;
+}
+
+Status WithParam(Status status, std::string_view param) {
+  if (!param.empty()) SetPayload(&status, kParamUrl, param);
+  return status;
+}
+
+Status WithCode(Status status, std::string_view code) {
+  SetPayload(&status, kCodeUrl, code);
+  return status;
+}
+
+Status WithContext(Status status, int64_t n_prompt_tokens, int64_t n_ctx) {
+  SetPayload(&status, kPromptTokensUrl, StrCat(n_prompt_tokens));
+  SetPayload(&status, kContextUrl, StrCat(n_ctx));
+  return status;
+}
+
+ApiError ToDetailedApiError(const Status& status) {
+  ApiError error = ToApiError(status);
+  if (const std::string param = Payload(status, kParamUrl); !param.empty()) error.param = param;
+  if (const std::string code = Payload(status, kCodeUrl); !code.empty()) error.code = code;
+  int64_t number = 0;
+  if (ParseInt64(Payload(status, kPromptTokensUrl), &number)) error.n_prompt_tokens = number;
+  if (ParseInt64(Payload(status, kContextUrl), &number)) {
+    error.n_ctx = number;
+    // llama-server's type and OpenAI's code.
+    error.type = "exceed_context_size_error";
+    error.code = "context_length_exceeded";
+  }
+  return error;
+}
+
+void SendError(HttpResponder& responder, const Status& status, ErrorShape shape) {
+  SendError(responder, ToDetailedApiError(status), shape);
+}
+
+void ApiFields::Refuse(std::string_view name, std::string_view why,
+                       const nlohmann::ordered_json& harmless) {
+  const bool was_ok = ok();
+  JsonFields::Refuse(name, why, harmless);
+  if (was_ok && !ok()) refused_ = true;
+}
+
+void ApiFields::Unsupported(std::string_view name, std::string_view why) {
+  if (ok()) refused_ = true;
+  Fail(name, why);
+}
+
+void ApiFields::Adopt(const Status& status) {
+  if (ok() && adopted_.ok()) adopted_ = status;
+}
+
+Status ApiFields::Finish(std::vector<std::string>* unknown) {
+  const Status status = JsonFields::Finish(unknown);
+  if (!status.ok()) {
+    return WithCode(WithParam(status, failed_field()),
+                    refused_ ? "unsupported_parameter" : "invalid_value");
+  }
+  unknown->insert(unknown->end(), ignored_.begin(), ignored_.end());
+  return adopted_;
+}
+
+Status Misshapen(std::string_view place, std::string_view what) {
+  return WithCode(WithParam(InvalidArgument(place, ": ", what), place), "invalid_value");
+}
+
+StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const char* name,
+                                 std::string_view place) {
+  const auto it = object.find(name);
+  if (it != object.end() && it->is_string()) return it->get<std::string>();
+  return Misshapen(place, StrCat("needs the string \"", name, "\""));
+}
+
+std::string StringOr(const nlohmann::ordered_json& object, const char* name,
+                     std::string_view otherwise) {
+  if (!object.is_object()) return std::string(otherwise);
+  const auto it = object.find(name);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string(otherwise);
+}
+
+void LeftOut::AddPictures(std::initializer_list<std::string_view> types, std::string_view where,
+                          const char* text_type, nlohmann::ordered_json* parts) {
+  if (!parts->is_array()) return;
+  for (nlohmann::ordered_json& part : *parts) {
+    const std::string type = StringOr(part, "type");
+    if (std::find(types.begin(), types.end(), type) == types.end()) continue;
+    Add(StrCat(type, " in ", where));
+    part = {{"type", text_type}, {"text", "[a picture was left out: this model reads text only]"}};
+  }
+}
+
+void LeftOut::Warn(std::string_view what, std::vector<std::string>* warnings) const {
+  if (types_.empty()) return;
+  const std::vector<std::string> types(types_.begin(), types_.end());
+  warnings->push_back(StrCat(what, ": ", StrJoin(types, ", ")));
+}
+
+Status FindModel(Host& host, std::string_view name) {
+  const Model& served = host.model();
+  const auto& names = host.defaults().further_names;
+  if (std::find(names.begin(), names.end(), name) != names.end()) return OkStatus();
+  if (name == host.model_id() || name == served.name() || name == served.path() ||
+      name == ModelFileName(served)) {
+    return OkStatus();
+  }
+  return WithCode(WithParam(NotFound("the model ", Printable(name), " is not served here; use ",
+                                     Printable(host.model_id()), ", or leave \"model\" out"),
+                            "model"),
+                  "model_not_found");
+}
+
+Status CheckModel(Host& host, const std::optional<std::string>& model) {
+  if (!host.defaults().strict_model_name || !model || model->empty()) return OkStatus();
+  return FindModel(host, *model);
+}
+
+Status NoEmbeddings(Host& host) {
+  return Unimplemented("the model ", host.model_id(),
+                       " gives no embeddings: it is a model that generates text; serve an "
+                       "embedding model for this");
+}
+
+HttpHeaders NoticeHeaders(const std::vector<std::string>& ignored,
+                          const std::vector<std::string>& warnings) {
+  HttpHeaders headers;
+  if (!warnings.empty()) headers.emplace_back(kWarningHeader, StrJoin(warnings, "; "));
+  std::vector<std::string> shown;
+  for (const std::string& name : ignored) {
+    if (IsHeaderSafe(name) && shown.size() < kMaxIgnoredNames) shown.push_back(name);
+  }
+  if (!shown.empty()) headers.emplace_back("X-Weft-Ignored", StrJoin(shown, ", "));
+  return headers;
+}
+
+void SendJson(HttpResponder& responder, const nlohmann::ordered_json& body,
+              const std::vector<std::string>& ignored, const std::vector<std::string>& warnings) {
+  responder.Send(200, "application/json", CompactJson(body), NoticeHeaders(ignored, warnings));
+}
+
+int64_t NowSeconds() { return WallClockMicros() / 1'000'000; }
+
+}  // namespace weft::serve

@@ -1,0 +1,100 @@
+// Code points: decoding them from UTF-8, and what class each belongs to.
+//
+// Pure functions over tables built once; callable from any thread.
+#ifndef WEFT_BASE_UNICODE_H_
+#define WEFT_BASE_UNICODE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+// Bits of a code point's class, after its general category. Upper and lower come
+// on top of kLetter; modifier and other letters are neither.
+enum CharClass : uint8_t {
+  kLetter = 1,       // L*
+  kNumber = 2,       // N*
+  kPunctuation = 4,  // P*
+  kSymbol = 8,       // S*
+  kMark = 16,        // M*
+  kSpace = 32,       // the property White_Space
+  kUpper = 64,       // Lu, Lt
+  kLower = 128,      // Ll
+};
+
+namespace unicode_internal {
+// Classes in blocks of 256 code points; equal blocks are stored once.
+struct ClassTable {
+  const uint16_t* block_of;  // [0x1100]
+  const uint8_t* classes;    // [blocks][256]
+};
+const ClassTable& Classes();
+}  // namespace unicode_internal
+
+inline constexpr char32_t kReplacementChar = 0xFFFD;
+inline constexpr char32_t kMaxCodePoint = 0x10FFFF;
+
+// A combination of CharClass bits; 0 for code points in none of the classes.
+inline uint8_t ClassOf(char32_t c) {
+  if (c > kMaxCodePoint) return 0;
+  static const unicode_internal::ClassTable& table = unicode_internal::Classes();
+  return table.classes[table.block_of[c >> 8] * size_t{256} + (c & 255)];
+}
+
+// Han ideographs: the unified blocks with extensions A to F, and compatibility.
+bool IsHan(char32_t c);
+
+// The simple lower-case mapping.
+char32_t ToLower(char32_t c);
+
+// The first code point of the canonical decomposition: a letter without accents.
+char32_t CanonicalBase(char32_t c);
+
+// Control, format, surrogate and private-use code points (Cc, Cf, Cs, Co).
+bool IsControlChar(char32_t c);
+
+struct DecodedChar {
+  char32_t code;
+  uint32_t bytes;
+};
+
+// The character at the start of `text` (not empty), read leniently: overlong forms
+// and surrogates are accepted, as the field's tokenizers do. What is not a
+// sequence at all, or above U+10FFFF, is one byte of U+FFFD.
+DecodedChar DecodeLenient(std::string_view text);
+
+// The same for text that RepairUtf8 has passed; no checks.
+inline DecodedChar DecodeTrusted(const char* p) {
+  const auto* b = reinterpret_cast<const unsigned char*>(p);
+  if (b[0] < 0x80) return {b[0], 1};
+  if (b[0] < 0xE0) return {static_cast<char32_t>((b[0] & 0x1F) << 6 | (b[1] & 0x3F)), 2};
+  if (b[0] < 0xF0) {
+    return {static_cast<char32_t>((b[0] & 0x0F) << 12 | (b[1] & 0x3F) << 6 | (b[2] & 0x3F)), 3};
+  }
+  return {static_cast<char32_t>((b[0] & 0x07) << 18 | (b[1] & 0x3F) << 12 | (b[2] & 0x3F) << 6 |
+                                (b[3] & 0x3F)),
+          4};
+}
+
+void AppendUtf8(char32_t c, std::string* out);
+
+// `text` itself when every character of it decodes to its shortest form (and for
+// surrogates, to themselves); else `*storage`, with the rest replaced as
+// DecodeLenient reads it.
+std::string_view RepairUtf8(std::string_view text, std::string* storage);
+
+// Length of the well-formed character at the start of `text`; 0 when more bytes
+// may still complete one, -1 when the first byte can never be part of one here.
+int StrictCharLength(std::string_view text);
+
+// The length that the lead byte alone announces, 1 for bytes that lead nothing.
+inline size_t AnnouncedLength(char lead) {
+  constexpr uint8_t kLengths[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
+  return kLengths[static_cast<unsigned char>(lead) >> 4];
+}
+
+}  // namespace weft
+
+#endif  // WEFT_BASE_UNICODE_H_

@@ -1,0 +1,175 @@
+#include "cli/bench/bench.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <utility>
+#include <variant>
+
+#include "base/clock.h"
+#include "cli/terminal/output.h"
+#include "engine/random.h"
+#include "kernels/isa.h"
+
+namespace weft::cli {
+namespace {
+
+int64_t PeakRssBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+}  // namespace
+
+nlohmann::json MemoryOf(const EngineStats& stats) {
+  const int64_t accounted = stats.weight_bytes + stats.page_bytes + stats.slot_bytes +
+                            stats.checkpoint_bytes + stats.scratch_bytes;
+  const int64_t resident = ResidentBytes();
+  return {{"weights", stats.weight_bytes},
+          {"pages", stats.page_bytes},
+          {"slots", stats.slot_bytes},
+          {"checkpoints", stats.checkpoint_bytes},
+          {"scratch", stats.scratch_bytes},
+          {"resident", resident},
+          {"resident_ratio", static_cast<double>(resident) / static_cast<double>(accounted)}};
+}
+
+// What a measurement took from the engine: shares of the time by stage, and the rates
+// at which weights and pages were read.
+nlohmann::json StagesOf(const EngineStats& before, const EngineStats& after) {
+  const auto share = [](int64_t part, int64_t whole) {
+    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+  };
+  const int64_t total = after.compute_us - before.compute_us;
+  const int64_t matmul = after.matmul_us - before.matmul_us;
+  const int64_t attention = after.attention_us - before.attention_us;
+  // Bytes per microsecond are megabytes per second.
+  return {{"matmul", share(matmul, total)},
+          {"attention", share(attention, total)},
+          {"rest", share(total - matmul - attention, total)},
+          {"outside_backend", share(after.step_us - before.step_us - total, total)},
+          {"weights_gb_s", share(after.weight_bytes_read - before.weight_bytes_read, matmul) / 1e3},
+          {"kv_gb_s", share(after.kv_bytes_read - before.kv_bytes_read, attention) / 1e3}};
+}
+
+std::vector<int32_t> RandomTokens(const Bench& bench, uint64_t seed, int64_t n) {
+  std::vector<int32_t> tokens;
+  const uint64_t n_vocab = static_cast<uint64_t>(bench.model->n_vocab());
+  for (int64_t i = 0; i < n; ++i) {
+    tokens.push_back(static_cast<int32_t>(RandomBits(seed, static_cast<uint64_t>(i)) % n_vocab));
+  }
+  return tokens;
+}
+
+TurnOptions BenchTurn(std::vector<int32_t> tokens, int64_t max_tokens) {
+  TurnOptions options;
+  options.tokens = std::move(tokens);
+  options.max_tokens = max_tokens;
+  options.sampling = SamplingOptions::Greedy();
+  options.ignore_eos = true;
+  return options;
+}
+
+Timeline Follow(Turn* turn, const std::function<void()>& on_token) {
+  Timeline timeline;
+  while (auto event = turn->Next()) {
+    if (std::holds_alternative<TokenEvent>(*event)) {
+      timeline.token_us.push_back(NowMicros());
+      if (on_token) on_token();
+    }
+    if (const auto* done = std::get_if<DoneEvent>(&*event)) {
+      timeline.status = done->status;
+      timeline.usage = done->usage;
+    }
+  }
+  return timeline;
+}
+
+namespace {
+
+// How fast, and how near to what the machine could do.
+std::string MainText(const nlohmann::json& line) {
+  char numbers[160];
+  const int n = line["sessions"].get<int>();
+  std::snprintf(numbers, sizeof(numbers), "%-8s %3d %-8s %9.1f tok/s",
+                line["work"].get<std::string>().c_str(), n, n == 1 ? "session" : "sessions",
+                line["tokens_per_s"].get<double>());
+  std::string text = numbers;
+  if (line.contains("limit_share")) {
+    std::snprintf(numbers, sizeof(numbers), "  %3.0f %% of the machine's limit",
+                  100 * line["limit_share"].get<double>());
+    text += numbers;
+  }
+  return text;
+}
+
+// Where it went, one line for each; all stay within the columns of a terminal.
+std::vector<std::string> DetailTexts(const nlohmann::json& line) {
+  std::vector<std::string> texts;
+  char numbers[160];
+  if (line.contains("stages")) {
+    const auto& stages = line["stages"];
+    std::snprintf(numbers, sizeof(numbers),
+                  "matmul %.0f %% at %.1f GB/s, attention %.0f %% at %.1f GB/s, rest %.0f %%",
+                  100 * stages["matmul"].get<double>(), stages["weights_gb_s"].get<double>(),
+                  100 * stages["attention"].get<double>(), stages["kv_gb_s"].get<double>(),
+                  100 * stages["rest"].get<double>());
+    texts.emplace_back(numbers);
+  }
+  if (line.contains("ttft_ms_p50")) {
+    std::snprintf(numbers, sizeof(numbers),
+                  "first token p50 %.0f, p90 %.0f, max %.0f ms; all in %.2f s; %ld tokens cached",
+                  line["ttft_ms_p50"].get<double>(), line["ttft_ms_p90"].get<double>(),
+                  line["ttft_ms_max"].get<double>(), line["wall_s"].get<double>(),
+                  line["cached_tokens"].get<long>());
+    texts.emplace_back(numbers);
+  }
+  if (line.contains("gap_ratio")) {
+    std::snprintf(numbers, sizeof(numbers),
+                  "gap alone %.1f ms, beside the prompt p50 %.1f, worst %.1f ms (%.1fx)",
+                  line["gap_alone_ms"].get<double>(), line["gap_ms_p50"].get<double>(),
+                  line["gap_ms_max"].get<double>(), line["gap_ratio"].get<double>());
+    texts.emplace_back(numbers);
+  }
+  if (line.contains("bytes")) {
+    const auto& bytes = line["bytes"];
+    std::snprintf(numbers, sizeof(numbers), "resident %.1f MB, %.2fx what is accounted for",
+                  bytes["resident"].get<double>() / 1e6, bytes["resident_ratio"].get<double>());
+    texts.emplace_back(numbers);
+  }
+  return texts;
+}
+
+}  // namespace
+
+void ShowProgress(std::string_view what) {
+  if (isatty(STDERR_FILENO) != 1) return;
+  std::fprintf(stderr, "\r\033[K%.*s ...", static_cast<int>(what.size()), what.data());
+  std::fflush(stderr);
+}
+
+void EndProgress() {
+  if (isatty(STDERR_FILENO) == 1) std::fputs("\r\033[K", stderr);
+}
+
+void ForgetPeakMemory() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+void Report(const Bench& bench, nlohmann::json line) {
+  EndProgress();
+  line["model"] = bench.model->name();
+  line["threads"] = bench.options.n_threads;
+  line["isa"] = NameOf(PreferredIsa());
+  line["peak_rss_bytes"] = PeakRssBytes();
+  if (bench.flags.json) {
+    PrintJsonLine(line);
+    return;
+  }
+  PrintLine(MainText(line));
+  for (const std::string& detail : DetailTexts(line)) PrintLine("    " + detail);
+  std::fflush(stdout);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "cli/bench/bench.h"
+#include "engine/kv_type.h"
+#include "model/model_spec.h"
+
+namespace weft::cli {
+
+Status BenchPrompt(const Bench& bench) {
+  EngineOptions options = bench.options;
+  options.prefix_cache = false;
+  WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(bench.model, options));
+  std::vector<double> rates;
+  const EngineStats before = engine->Stats();
+  for (int i = 0; i < bench.flags.repeat; ++i) {
+    ShowProgress(StrCat("a prompt of ", bench.flags.prompt, " tokens, run ", i + 1, " of ",
+                        bench.flags.repeat));
+    WEFT_ASSIGN_OR_RETURN(
+        const auto turn,
+        engine->SubmitOnce(
+            "",
+            BenchTurn(RandomTokens(bench, 100 + static_cast<uint64_t>(i), bench.flags.prompt), 1)));
+    const Timeline timeline = Follow(turn.get());
+    WEFT_RETURN_IF_ERROR(timeline.status);
+    rates.push_back(static_cast<double>(bench.flags.prompt) * 1e6 /
+                    static_cast<double>(std::max<int64_t>(1, timeline.usage.prompt_us)));
+  }
+  const double rate = Median(rates);
+  Report(bench, {{"work", "prompt"},
+                 {"sessions", 1},
+                 {"prompt_tokens", bench.flags.prompt},
+                 {"tokens_per_s", rate},
+                 {"limit_tokens_per_s", PromptLimit(bench.cost, bench.limits)},
+                 {"limit_share", rate / PromptLimit(bench.cost, bench.limits)},
+                 {"stages", StagesOf(before, engine->Stats())},
+                 {"bytes", MemoryOf(engine->Stats())}});
+  return OkStatus();
+}
+
+namespace {
+
+// Tokens per second from the moment when every session decodes until the first has its
+// tokens. Those whose prompts are done sooner go on meanwhile.
+StatusOr<double> DecodeRate(const Bench& bench, Engine* engine, int n_sessions, int round) {
+  const std::vector<int32_t> shared = RandomTokens(bench, 7, bench.flags.shared);
+  std::vector<std::shared_ptr<Turn>> turns;
+  for (int s = 0; s < n_sessions; ++s) {
+    std::vector<int32_t> tokens = shared;
+    const int64_t own = std::max<int64_t>(8, bench.flags.depth - bench.flags.shared);
+    const auto seed = 1000 * static_cast<uint64_t>(round) + static_cast<uint64_t>(s) + 1;
+    const std::vector<int32_t> tail = RandomTokens(bench, seed, own);
+    tokens.insert(tokens.end(), tail.begin(), tail.end());
+    // While prompts are computed every step takes a token of one at least.
+    const int64_t most =
+        bench.flags.decode + n_sessions * (static_cast<int64_t>(tokens.size()) + 1);
+    WEFT_ASSIGN_OR_RETURN(auto turn, engine->SubmitOnce("", BenchTurn(tokens, most)));
+    turns.push_back(std::move(turn));
+  }
+  std::vector<Timeline> timelines(turns.size());
+  std::vector<std::thread> readers;
+  std::atomic<int> n_begun = 0;
+  for (size_t s = 0; s < turns.size(); ++s) {
+    readers.emplace_back([&, s] {
+      bool begun = false;
+      int64_t n_together = 0;
+      const auto begin = [&] {
+        if (!std::exchange(begun, true)) ++n_begun;
+      };
+      timelines[s] = Follow(turns[s].get(), [&] {
+        begin();
+        if (n_begun == n_sessions && ++n_together > bench.flags.decode) turns[s]->Cancel();
+      });
+      begin();  // a turn that failed holds up nobody
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+  int64_t begin_us = 0, end_us = INT64_MAX, n_tokens = 0;
+  for (const Timeline& timeline : timelines) {
+    WEFT_RETURN_IF_ERROR(timeline.status);
+    if (timeline.token_us.empty()) {
+      end_us = 0;
+      continue;
+    }
+    begin_us = std::max(begin_us, timeline.token_us.front());
+    end_us = std::min(end_us, timeline.token_us.back());
+  }
+  if (end_us <= begin_us) {
+    return FailedPrecondition(
+        "the sessions did not all decode at once; give fewer --sessions, a smaller --depth or a "
+        "larger --ctx");
+  }
+  for (const Timeline& timeline : timelines) {
+    for (const int64_t us : timeline.token_us) n_tokens += us > begin_us && us <= end_us;
+  }
+  return static_cast<double>(n_tokens) * 1e6 / static_cast<double>(end_us - begin_us);
+}
+
+}  // namespace
+
+Status BenchDecode(const Bench& bench, int n_sessions) {
+  EngineOptions options = bench.options;
+  options.max_running = std::max(options.max_running, n_sessions);
+  options.prefix_cache = bench.flags.shared > 0;
+  WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(bench.model, options));
+  std::vector<double> rates;
+  const EngineStats before = engine->Stats();
+  for (int i = 0; i < bench.flags.repeat; ++i) {
+    ShowProgress(StrCat(n_sessions, " decoding, run ", i + 1, " of ", bench.flags.repeat));
+    WEFT_ASSIGN_OR_RETURN(const double rate, DecodeRate(bench, engine.get(), n_sessions, i));
+    rates.push_back(rate);
+  }
+  const double rate = Median(rates);
+  const ModelSpec& spec = bench.model->spec();
+  double kv_values_per_token = 0;
+  for (const KvLayer& layer : spec.kv_layers) {
+    kv_values_per_token += static_cast<double>(layer.n_heads * (layer.k_dim + layer.v_dim));
+  }
+  constexpr int64_t kBlock = 32;  // values of the longest unit that a type stores
+  const DType kv = KvInfo(options.kv_type).dtype;
+  const double kv_bytes_per_token =
+      kv_values_per_token * static_cast<double>(RowBytes(kv, kBlock)) / kBlock;
+  const double limit = DecodeLimit(bench.cost, bench.limits, n_sessions,
+                                   kv_bytes_per_token * static_cast<double>(bench.flags.depth));
+  Report(bench, {{"work", "decode"},
+                 {"sessions", n_sessions},
+                 {"depth", bench.flags.depth},
+                 {"tokens_per_s", rate},
+                 {"limit_tokens_per_s", limit},
+                 {"limit_share", rate / limit},
+                 {"stages", StagesOf(before, engine->Stats())},
+                 {"bytes", MemoryOf(engine->Stats())}});
+  return OkStatus();
+}
+
+}  // namespace weft::cli

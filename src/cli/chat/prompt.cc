@@ -1,0 +1,68 @@
+#include "cli/chat/prompt.h"
+
+#include <utility>
+
+#include "api/chat_turn.h"
+#include "chat/chat_format.h"
+#include "engine/constraint_mask.h"
+#include "host/reply_mask.h"
+#include "host/sampling_defaults.h"
+#include "tokenizer/tokenizer.h"
+
+namespace weft::cli {
+
+StatusOr<std::unique_ptr<ChatPrompt>> ChatPrompt::Create(std::shared_ptr<const Model> model) {
+  auto format = ChatFormat::Create(std::string(model->chat_template()), model->tokenizer());
+  if (!format.ok()) {
+    return Annotate(format.status(), "the chat template of ", Printable(model->path(), 300), ": ");
+  }
+  return std::unique_ptr<ChatPrompt>(new ChatPrompt(std::move(model), *std::move(format)));
+}
+
+ChatPrompt::ChatPrompt(std::shared_ptr<const Model> model, std::shared_ptr<const ChatFormat> format)
+    : model_(std::move(model)),
+      format_(std::move(format)),
+      encoder_(MakePromptEncoder(model_->tokenizer())) {}
+
+ChatPrompt::~ChatPrompt() = default;
+
+StatusOr<std::string> ChatPrompt::Render(std::string_view system,
+                                         std::span<const ChatMessage> messages,
+                                         bool for_answer) const {
+  ChatRequest request{.add_generation_prompt = for_answer, .variables = variables_};
+  if (!system.empty()) request.messages.push_back({{"role", "system"}, {"content", system}});
+  for (const ChatMessage& message : messages) {
+    request.messages.push_back(
+        {{"role", message.from_model ? "assistant" : "user"}, {"content", message.text}});
+  }
+  WEFT_ASSIGN_OR_RETURN(weft::ChatPrompt prompt, format_->Render(request));
+  return std::move(prompt.text);
+}
+
+void ChatPrompt::SetReasoning(const ReplyFlags& flags) {
+  serve::RequestDefaults defaults;
+  SetReplyDefaults(flags, &defaults);
+  serve::ChatCall call{.thought_tokens = defaults.thought_tokens};
+  serve::SetThinking(defaults, &call);
+  variables_ = std::move(call.chat.variables);
+  thought_tokens_ = defaults.thought_tokens;
+}
+
+Status ChatPrompt::Restrict(std::string_view prompt, const std::optional<ConstraintSpec>& answer,
+                            TurnOptions* options) const {
+  WEFT_ASSIGN_OR_RETURN(options->token_mask, serve::MaskOfReply(*model_, format_.get(), prompt,
+                                                                thought_tokens_, answer));
+  return OkStatus();
+}
+
+void ChatPrompt::AddEnds(TurnOptions* options) const {
+  const AnswerEnds& ends = format_->ends();
+  options->stop_strings.insert(options->stop_strings.end(), ends.texts.begin(), ends.texts.end());
+  serve::AddEndTokens(ends.tokens, options);
+}
+
+std::string ChatPrompt::Piece(TokenId token) const {
+  return model_->tokenizer()->Piece(token, /*render_special=*/true);
+}
+
+}  // namespace weft::cli

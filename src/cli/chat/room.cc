@@ -1,0 +1,372 @@
+#include "cli/chat/room.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::cli {
+namespace {
+
+constexpr char kDomain[] = "";
+constexpr char kDefaultName[] = "chat";
+
+std::string Quoted(const std::string& name) { return StrCat("\"", Printable(name, 128), "\""); }
+
+}  // namespace
+
+StatusOr<std::unique_ptr<ChatRoom>> ChatRoom::Create(Engine* engine,
+                                                     std::shared_ptr<const Model> model,
+                                                     Notify notify) {
+  std::unique_ptr<ChatRoom> room(new ChatRoom(engine, std::move(model), std::move(notify)));
+  WEFT_ASSIGN_OR_RETURN(room->prompt_, ChatPrompt::Create(room->model_));
+  const std::string& state_dir = engine->options().state_dir;
+  if (!state_dir.empty()) {
+    WEFT_ASSIGN_OR_RETURN(room->store_, ChatStore::Open(state_dir));
+  }
+  if (room->prompt_->uses_fallback()) {
+    room->notify_("the model file has no chat template; ChatML is used");
+  }
+  return room;
+}
+
+ChatRoom::ChatRoom(Engine* engine, std::shared_ptr<const Model> model, Notify notify)
+    : engine_(engine), model_(std::move(model)), notify_(std::move(notify)) {}
+
+// --- finding and opening -----------------------------------------------------------------
+
+Conversation* ChatRoom::Find(const std::string& name) {
+  const auto it = open_.find(name);
+  return it == open_.end() ? nullptr : &it->second;
+}
+
+// Whether the engine or the state directory knows the name.
+StatusOr<bool> ChatRoom::Exists(const std::string& name) {
+  const Status found = engine_->FindSession(kDomain, name).status();
+  if (found.code() != StatusCode::kNotFound) {
+    WEFT_RETURN_IF_ERROR(found);
+    return true;
+  }
+  if (store_ == nullptr) return false;
+  WEFT_ASSIGN_OR_RETURN(const auto names, store_->List());
+  return std::binary_search(names.begin(), names.end(), name);
+}
+
+// The wanted name, or with "-2", "-3", ... behind it.
+StatusOr<std::string> ChatRoom::FreeName(const std::string& wanted) {
+  std::string name = wanted;
+  for (int i = 2;; ++i) {
+    WEFT_ASSIGN_OR_RETURN(const bool taken, Exists(name));
+    if (!taken) return name;
+    name = StrCat(wanted, "-", i);
+  }
+}
+
+Conversation* ChatRoom::Add(Conversation conversation) {
+  const std::string name = conversation.name;
+  return &(open_[name] = std::move(conversation));
+}
+
+Status ChatRoom::New(std::string name, const std::string& system) {
+  if (name.empty()) {
+    WEFT_ASSIGN_OR_RETURN(name, FreeName(kDefaultName));
+  }
+  WEFT_ASSIGN_OR_RETURN(const bool taken, Exists(name));
+  if (taken) return AlreadyExists("there is already a conversation named ", Quoted(name));
+  Conversation conversation{.name = name, .system = system};
+  WEFT_ASSIGN_OR_RETURN(conversation.session,
+                        engine_->CreateSession({.name = name, .domain = kDomain}));
+  current_ = Add(std::move(conversation));
+  return OkStatus();
+}
+
+Status ChatRoom::Open(const std::string& name) {
+  if (Find(name) == nullptr) WEFT_RETURN_IF_ERROR(Load(name));
+  current_ = Find(name);
+  return OkStatus();
+}
+
+// Opens what the state directory has under a name: messages, a session, or both.
+Status ChatRoom::Load(const std::string& name) {
+  Conversation conversation{.name = name};
+  const auto session = engine_->FindSession(kDomain, name);
+  StatusOr<StoredChat> stored =
+      store_ != nullptr ? store_->Load(name) : NotFound("there is no state directory");
+  if (!stored.ok() && stored.status().code() != StatusCode::kNotFound) return stored.status();
+  if (stored.ok()) {
+    conversation.system = std::move(stored->system);
+    conversation.messages = std::move(stored->messages);
+    WEFT_ASSIGN_OR_RETURN(conversation.context, UsableContext(*stored));
+  }
+  if (session.ok()) {
+    conversation.session = *session;
+    WEFT_RETURN_IF_ERROR(RestoreSession(&conversation, stored.ok()));
+  } else if (stored.ok()) {
+    WEFT_ASSIGN_OR_RETURN(conversation.session,
+                          engine_->CreateSession({.name = name, .domain = kDomain}));
+  } else {
+    return NotFound("there is no conversation named ", Quoted(name), "; /list shows them all");
+  }
+  Add(std::move(conversation));
+  return OkStatus();
+}
+
+// The tokens of another model mean nothing to this one; they are made anew then.
+StatusOr<ChatContext> ChatRoom::UsableContext(const StoredChat& stored) const {
+  const std::vector<TokenId>& tokens = stored.context.tokens();
+  const bool known = std::all_of(tokens.begin(), tokens.end(), [this](TokenId token) {
+    return token >= 0 && token < model_->n_vocab();
+  });
+  if (known && stored.model_fingerprint == model_->fingerprint()) return stored.context;
+  // What came before the messages is known as tokens alone.
+  if (stored.context.marks().front().n_tokens > 0) {
+    return FailedPrecondition("the conversation ", Quoted(stored.name),
+                              " began with another model, and its first messages are not known");
+  }
+  return ChatContext();
+}
+
+Status ChatRoom::RestoreSession(Conversation* conversation, bool has_messages) {
+  const Status restored = engine_->Restore(conversation->session);
+  if (!restored.ok()) {
+    if (!has_messages || restored.code() != StatusCode::kDataLoss) return restored;
+    notify_(StrCat(Message(restored), "; the model reads the messages of ",
+                   Quoted(conversation->name), " again"));
+    return engine_->Reset(conversation->session);
+  }
+  WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation->session));
+  if (!info.note.empty()) notify_(info.note);
+  if (has_messages || info.n_tokens == 0) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(auto tokens, engine_->Tokens(conversation->session));
+  notify_(StrCat("the messages of ", Quoted(conversation->name),
+                 " are not known; it goes on after its ", tokens.size(), " tokens"));
+  conversation->context = ChatContext(std::move(tokens));
+  return OkStatus();
+}
+
+// --- changing ----------------------------------------------------------------------------
+
+ChatContext ChatRoom::ContextOf(const Conversation& conversation, size_t n_messages) const {
+  const auto messages = std::span(conversation.messages).first(n_messages);
+  // A template may refuse to render nothing; no text is then what there is.
+  std::string text;
+  if (!messages.empty() || !conversation.system.empty()) {
+    auto rendered = prompt_->Render(conversation.system, messages, /*for_answer=*/false);
+    if (rendered.ok()) text = *std::move(rendered);
+  }
+  ChatContext context = conversation.context;
+  context.Become(text, prompt_->encoder());
+  return context;
+}
+
+Status ChatRoom::Fork(std::string name, int64_t n_messages) {
+  const Conversation& from = *current_;
+  const int64_t all = static_cast<int64_t>(from.messages.size());
+  if (n_messages < 0) n_messages = all;
+  if (n_messages > all) {
+    return OutOfRange("there is no message ", n_messages, "; the last one is ", all);
+  }
+  if (n_messages % 2 != 0) {
+    return InvalidArgument("message ", n_messages, " is a question; fork after an answer, ",
+                           n_messages - 1, " or ", n_messages + 1);
+  }
+  if (name.empty()) {
+    WEFT_ASSIGN_OR_RETURN(name, FreeName(from.name));
+  }
+  WEFT_ASSIGN_OR_RETURN(const bool taken, Exists(name));
+  if (taken) return AlreadyExists("there is already a conversation named ", Quoted(name));
+  Conversation fork{.name = name, .system = from.system};
+  fork.messages.assign(from.messages.begin(), from.messages.begin() + n_messages);
+  fork.context = ContextOf(from, static_cast<size_t>(n_messages));
+  WEFT_RETURN_IF_ERROR(engine_->Restore(from.session));
+  WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(from.session));
+  const int64_t n_shared = std::min(CommonTokens(from.context, fork.context), info.n_tokens);
+  WEFT_ASSIGN_OR_RETURN(fork.session,
+                        engine_->Fork(from.session, n_shared, {.name = name, .domain = kDomain}));
+  current_ = Add(std::move(fork));
+  return Store(*current_);
+}
+
+Status ChatRoom::Undo(int64_t n_exchanges) {
+  Conversation& conversation = *current_;
+  const int64_t all = static_cast<int64_t>(conversation.messages.size()) / 2;
+  if (all == 0) return FailedPrecondition("there is nothing to take back");
+  if (n_exchanges > all) {
+    return OutOfRange("cannot take back ", n_exchanges, " exchanges, there are ", all);
+  }
+  WEFT_RETURN_IF_ERROR(engine_->Restore(conversation.session));
+  WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation.session));
+  const size_t n_messages = static_cast<size_t>(all - n_exchanges) * 2;
+  ChatContext context = ContextOf(conversation, n_messages);
+  // A session that cannot be cut holds more than is meant until the next turn.
+  if (info.state == SessionState::kReady) {
+    const int64_t n_kept = std::min(CommonTokens(conversation.context, context), info.n_tokens);
+    WEFT_RETURN_IF_ERROR(engine_->Truncate(conversation.session, n_kept));
+  }
+  conversation.messages.resize(n_messages);
+  conversation.context = std::move(context);
+  return Store(conversation);
+}
+
+StatusOr<std::string> ChatRoom::Render(const Conversation& conversation, size_t first,
+                                       const std::string& question) const {
+  std::vector<ChatMessage> messages(conversation.messages.begin() + static_cast<long>(first),
+                                    conversation.messages.end());
+  messages.push_back({.text = question});
+  return prompt_->Render(conversation.system, messages, /*for_answer=*/true);
+}
+
+StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& question) {
+  Conversation& conversation = *current_;
+  const int64_t all = static_cast<int64_t>(conversation.messages.size()) / 2;
+  if (all == 0) return FailedPrecondition("there is nothing to forget");
+  if (n_exchanges > all) {
+    return OutOfRange("cannot forget ", n_exchanges, " exchanges, there are ", all);
+  }
+  if (n_exchanges == 0) {
+    const int64_t most = model_->context_tokens() - model_->context_tokens() / 4;
+    for (n_exchanges = 1; n_exchanges < all; ++n_exchanges) {
+      WEFT_ASSIGN_OR_RETURN(const std::string text,
+                            Render(conversation, static_cast<size_t>(n_exchanges) * 2, question));
+      const auto tokens = prompt_->encoder().encode(text, /*at_start=*/true);
+      if (std::ssize(tokens) <= most) break;
+    }
+  }
+  conversation.messages.erase(conversation.messages.begin(),
+                              conversation.messages.begin() + n_exchanges * 2);
+  // The next turn has the session hold what is left.
+  conversation.context = ContextOf(conversation, conversation.messages.size());
+  WEFT_RETURN_IF_ERROR(Store(conversation));
+  return n_exchanges;
+}
+
+Status ChatRoom::SetSystem(const std::string& system) {
+  current_->system = system;
+  return Store(*current_);
+}
+
+// --- keeping -----------------------------------------------------------------------------
+
+Status ChatRoom::Store(const Conversation& conversation) {
+  if (store_ == nullptr) return OkStatus();
+  return store_->Save({.name = conversation.name,
+                       .system = conversation.system,
+                       .messages = conversation.messages,
+                       .model_fingerprint = model_->fingerprint(),
+                       .context = conversation.context});
+}
+
+Status ChatRoom::Save() {
+  WEFT_RETURN_IF_ERROR(engine_->Save(current_->session));
+  return Store(*current_);
+}
+
+Status ChatRoom::Park(const std::string& name) {
+  if (name.empty()) return engine_->Park(current_->session);
+  WEFT_ASSIGN_OR_RETURN(const SessionId session, engine_->FindSession(kDomain, name));
+  return engine_->Park(session);
+}
+
+Status ChatRoom::Rename(const std::string& name) {
+  const std::string former = current_->name;
+  if (name == former) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const bool taken, Exists(name));
+  if (taken) return AlreadyExists("there is already a conversation named ", Quoted(name));
+  WEFT_RETURN_IF_ERROR(engine_->Rename(current_->session, name));
+  auto node = open_.extract(former);
+  node.key() = name;
+  node.mapped().name = name;
+  current_ = &open_.insert(std::move(node)).position->second;
+  if (store_ == nullptr) return OkStatus();
+  WEFT_RETURN_IF_ERROR(Store(*current_));
+  return store_->Remove(former);
+}
+
+Status ChatRoom::Drop(const std::string& name) {
+  WEFT_ASSIGN_OR_RETURN(const bool exists, Exists(name));
+  if (!exists) return NotFound("there is no conversation named ", Quoted(name));
+  if (const auto session = engine_->FindSession(kDomain, name); session.ok()) {
+    WEFT_RETURN_IF_ERROR(engine_->Close(*session, /*forget=*/true));
+  }
+  const bool was_current = current_->name == name;
+  open_.erase(name);
+  if (was_current) current_ = open_.empty() ? nullptr : &open_.begin()->second;
+  const Status removed = store_ != nullptr ? store_->Remove(name) : OkStatus();
+  if (current_ == nullptr) WEFT_RETURN_IF_ERROR(New("", ""));
+  return removed;
+}
+
+Status ChatRoom::Leave() {
+  if (store_ == nullptr) return OkStatus();
+  Status first;
+  for (auto& [name, conversation] : open_) {
+    const auto info = engine_->Inspect(conversation.session);
+    if (info.ok() && info->state == SessionState::kReady && info->n_tokens > 0) {
+      first.Update(Annotate(engine_->Park(conversation.session), Quoted(name), ": "));
+    }
+  }
+  return first;
+}
+
+StatusOr<std::vector<ChatRoom::Listed>> ChatRoom::List() {
+  std::map<std::string, Listed> all;
+  WEFT_ASSIGN_OR_RETURN(const auto sessions, engine_->ListSessions(kDomain));
+  for (const SessionInfo& info : sessions) all[info.name].session = info;
+  if (store_ != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(const auto names, store_->List());
+    for (const std::string& name : names) all[name];
+  }
+  std::vector<Listed> list;
+  for (auto& [name, listed] : all) {
+    listed.name = name;
+    listed.conversation = Find(name);
+    listed.is_current = listed.conversation != nullptr && listed.conversation == current_;
+    list.push_back(std::move(listed));
+  }
+  return list;
+}
+
+// --- turns -------------------------------------------------------------------------------
+
+StatusOr<std::shared_ptr<Turn>> ChatRoom::Ask(const std::string& question, TurnOptions options) {
+  Conversation& conversation = *current_;
+  WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation.session));
+  if (info.state == SessionState::kPoisoned) {
+    WEFT_RETURN_IF_ERROR(engine_->Reset(conversation.session));
+    notify_("the state of this conversation was lost; the model reads it again");
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string text, Render(conversation, 0, question));
+  ChatContext context = conversation.context;
+  context.Become(text, prompt_->encoder());
+  options.tokens = context.tokens();
+  options.tokens_are_whole_context = true;
+  prompt_->AddEnds(&options);
+  WEFT_RETURN_IF_ERROR(prompt_->Restrict(text, std::nullopt, &options));
+  WEFT_ASSIGN_OR_RETURN(auto turn, engine_->Submit(conversation.session, options));
+  conversation.messages.push_back({.text = question});
+  conversation.context = std::move(context);
+  answer_.clear();
+  return turn;
+}
+
+Status ChatRoom::Take(const TurnEvent& event) {
+  if (const auto* token = std::get_if<TokenEvent>(&event)) {
+    current_->context.Append(token->token, prompt_->Piece(token->token));
+    answer_ += token->text;
+  }
+  if (const auto* done = std::get_if<DoneEvent>(&event)) return FinishTurn(*done);
+  return OkStatus();
+}
+
+Status ChatRoom::FinishTurn(const DoneEvent& done) {
+  answer_ += done.text;
+  current_->last_turn = done.usage;
+  const bool nothing_said = done.reason == FinishReason::kCancelled && answer_.empty();
+  if (done.reason == FinishReason::kError || nothing_said) {
+    current_->messages.pop_back();
+    current_->context = ContextOf(*current_, current_->messages.size());
+    return done.status;
+  }
+  current_->messages.push_back({.from_model = true, .text = std::exchange(answer_, {})});
+  return Annotate(Store(*current_), "the messages are not saved: ");
+}
+
+}  // namespace weft::cli

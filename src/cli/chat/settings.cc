@@ -1,0 +1,151 @@
+#include "cli/chat/settings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr char kSeed[] = "seed", kMaxTokens[] = "max_tokens", kReasoning[] = "reasoning",
+               kReasoningBudget[] = "reasoning_budget", kDefault[] = "default";
+
+Status NoSuchSetting(std::string_view name) {
+  return InvalidArgument("there is no setting ", Printable(name), "; there are ",
+                         StrJoin(ChatSettings::Names(), ", "));
+}
+
+Status WrongValue(std::string_view name, std::string_view takes) {
+  return InvalidArgument(name, " takes ", takes, ", or 'default'");
+}
+
+const SamplingField* FieldOf(std::string_view name) {
+  const auto fields = SamplingFields();
+  const auto field = std::find_if(fields.begin(), fields.end(),
+                                  [&](const SamplingField& f) { return f.name == name; });
+  return field == fields.end() ? nullptr : &*field;
+}
+
+// A whole number from -1 on.
+Status SetCount(std::string_view name, std::string_view value, int64_t most, int64_t* target) {
+  int64_t number = 0;
+  if (!ParseInt64(value, &number) || number < -1 || number > most) {
+    return WrongValue(name, "a whole number from -1 on");
+  }
+  *target = number;
+  return OkStatus();
+}
+
+Status SetNumber(const SamplingField& field, std::string_view value, SamplingAdvice* said) {
+  const std::string text(value);
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !std::isfinite(number) || !field.Takes(number)) {
+    return WrongValue(field.name, StrCat(field.is_whole ? "a whole number" : "a number", " from ",
+                                         NumberText(field.least), " to ", NumberText(field.most)));
+  }
+  said->*field.value = number;
+  return OkStatus();
+}
+
+// What is used where neither flags nor model say anything.
+double OwnValue(const SamplingField& field) {
+  const SamplingOptions own;
+  const SamplingAdvice advice = {.temperature = own.temperature,
+                                 .top_k = own.top_k,
+                                 .top_p = own.top_p,
+                                 .min_p = own.min_p,
+                                 .repeat_penalty = own.repetition_penalty,
+                                 .repeat_last_n = own.penalty_window,
+                                 .frequency_penalty = own.frequency_penalty,
+                                 .presence_penalty = own.presence_penalty};
+  return (advice.*field.value).value_or(0);
+}
+
+}  // namespace
+
+ChatSettings::ChatSettings(SamplingFlags sampling, ReplyFlags reply, SamplingAdvice of_model)
+    : sampling_(sampling),
+      reply_(reply),
+      first_sampling_(std::move(sampling)),
+      first_reply_(std::move(reply)),
+      of_model_(std::move(of_model)) {}
+
+std::vector<std::string> ChatSettings::Names() {
+  std::vector<std::string> names;
+  for (const SamplingField& field : SamplingFields()) names.emplace_back(field.name);
+  for (const char* const name : {kSeed, kMaxTokens, kReasoning, kReasoningBudget}) {
+    names.emplace_back(name);
+  }
+  return names;
+}
+
+Status ChatSettings::Set(std::string_view name, std::string_view value) {
+  const bool resets = value == kDefault;
+  if (const SamplingField* const field = FieldOf(name)) {
+    if (!resets) return SetNumber(*field, value, &sampling_.said);
+    sampling_.said.*field->value = first_sampling_.said.*field->value;
+    return OkStatus();
+  }
+  if (name == kSeed) {
+    if (!resets) {
+      return SetCount(name, value, std::numeric_limits<int64_t>::max() - 1, &sampling_.seed);
+    }
+    sampling_.seed = first_sampling_.seed;
+  } else if (name == kMaxTokens) {
+    if (!resets) return SetCount(name, value, int64_t{1} << 30, &sampling_.n);
+    sampling_.n = first_sampling_.n;
+  } else if (name == kReasoningBudget) {
+    if (!resets) {
+      return SetCount(name, value, std::numeric_limits<int32_t>::max(), &reply_.reasoning_budget);
+    }
+    reply_.reasoning_budget = first_reply_.reasoning_budget;
+  } else if (name == kReasoning) {
+    if (!resets && value != "on" && value != "off" && value != "auto") {
+      return WrongValue(name, "on, off or auto");
+    }
+    reply_.reasoning = resets ? first_reply_.reasoning : std::string(value);
+  } else {
+    return NoSuchSetting(name);
+  }
+  return OkStatus();
+}
+
+StatusOr<std::string> ChatSettings::ValueOf(std::string_view name) const {
+  if (const SamplingField* const field = FieldOf(name)) {
+    if (const auto& said = sampling_.said.*field->value) return NumberText(*said);
+    if (const auto& advised = of_model_.*field->value) {
+      return NumberText(*advised) + " (the model's)";
+    }
+    return NumberText(OwnValue(*field));
+  }
+  if (name == kSeed) {
+    return sampling_.seed < 0 ? std::string("a new one each time") : StrCat(sampling_.seed);
+  }
+  if (name == kMaxTokens) return StrCat(sampling_.n);
+  if (name == kReasoning) return reply_.reasoning;
+  if (name == kReasoningBudget) return StrCat(reply_.reasoning_budget);
+  return NoSuchSetting(name);
+}
+
+StatusOr<std::string> ChatSettings::Show(std::string_view name) const {
+  WEFT_ASSIGN_OR_RETURN(const std::string value, ValueOf(name));
+  return StrCat(name, " ", value);
+}
+
+std::string ChatSettings::Text() const {
+  constexpr size_t kNameWidth = 20;
+  std::string text;
+  for (std::string name : Names()) {
+    const auto value = ValueOf(name);
+    name.resize(kNameWidth, ' ');
+    StrAppend(&text, name, value.ok() ? *value : "", "\n");
+  }
+  return text;
+}
+
+}  // namespace weft::cli

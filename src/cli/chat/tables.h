@@ -1,0 +1,21 @@
+// What the commands of weft chat show: pure functions from a room's state to text.
+#ifndef WEFT_CLI_CHAT_TABLES_H_
+#define WEFT_CLI_CHAT_TABLES_H_
+
+#include <string>
+#include <vector>
+
+#include "cli/chat/room.h"
+#include "weft/engine.h"
+
+namespace weft::cli {
+
+// Each ends with a newline, and columns stand below one another.
+std::string ListText(const std::vector<ChatRoom::Listed>& list);
+std::string StatsText(const std::vector<ChatRoom::Listed>& list, const EngineStats& stats);
+std::string HistoryText(const Conversation& conversation);
+std::string HelpText();
+
+}  // namespace weft::cli
+
+#endif  // WEFT_CLI_CHAT_TABLES_H_

@@ -1,0 +1,106 @@
+// weft bench: how fast, beside how fast this machine could be.
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "base/clock.h"
+#include "cli/bench/bench.h"
+#include "cli/commands/command.h"
+#include "cli/terminal/output.h"
+#include "kernels/isa.h"
+
+namespace weft::cli {
+namespace {
+
+// What is measured, on what, before the first result.
+void PrintHeader(const Bench& bench, double load_s) {
+  if (bench.flags.json) return;
+  PrintLine(StrCat(Printable(bench.model->name(), 60), ", ",
+                   HumanBytes(static_cast<uint64_t>(bench.model->weight_bytes())), ", context ",
+                   bench.model->context_tokens()));
+  PrintLine(StrCat(bench.options.n_threads, bench.options.n_threads == 1 ? " thread" : " threads",
+                   ", ", bench.flags.model.backend, " ", NameOf(PreferredIsa()),
+                   ", keys and values ", bench.flags.model.kv));
+  char numbers[120];
+  std::snprintf(numbers, sizeof(numbers),
+                "loaded in %.2f s; this machine reads %.1f GB/s and multiplies %.0f GMAC/s", load_s,
+                bench.limits.read_bytes_per_s / 1e9, bench.limits.int8_macs_per_s / 1e9);
+  PrintLine(numbers);
+  std::fflush(stdout);
+}
+
+Status RunBench(const BenchFlags& flags) {
+  Bench bench;
+  bench.flags = flags;
+  WEFT_ASSIGN_OR_RETURN(bench.options, FlaggedEngineOptions(flags.model));
+  if (bench.options.n_threads == 0) {
+    bench.options.n_threads = static_cast<int>(std::thread::hardware_concurrency());
+  }
+  ShowProgress("measuring the machine");
+  bench.limits = MeasureMachineLimits(bench.options.n_threads);
+  EndProgress();
+  ForgetPeakMemory();  // what that took is not the model's
+  const int64_t begin_us = NowMicros();
+  WEFT_ASSIGN_OR_RETURN(bench.model, LoadFlaggedModel(flags.model));
+  const double load_s = static_cast<double>(NowMicros() - begin_us) / 1e6;
+  bench.cost = CostOf(bench.model->file(), bench.model->spec());
+  PrintHeader(bench, load_s);
+  if (flags.burst) WEFT_RETURN_IF_ERROR(BenchBurst(bench));
+  if (flags.fanout) WEFT_RETURN_IF_ERROR(BenchFanout(bench));
+  if (flags.intruder > 0) WEFT_RETURN_IF_ERROR(BenchRhythm(bench));
+  if (flags.burst || flags.fanout || flags.intruder > 0) return FlushStdout();
+  if (flags.prompt > 0) WEFT_RETURN_IF_ERROR(BenchPrompt(bench));
+  for (const int n : flags.sessions) {
+    if (flags.decode > 0) WEFT_RETURN_IF_ERROR(BenchDecode(bench, n));
+  }
+  return FlushStdout();
+}
+
+}  // namespace
+
+CommandBody MakeBenchCommand(CLI::App* app) {
+  auto flags = std::make_shared<BenchFlags>();
+  AddModelFlag(app, &flags->model);
+  AddComputeFlags(app, &flags->model);
+  AddContextFlag(app, &flags->model);
+  const auto tokens = CLI::Range(int64_t{0}, int64_t{1} << 24);
+  app->add_option("--sessions", flags->sessions, "Decode with so many sessions together")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app->add_option("--prompt", flags->prompt, "Tokens of the prompt that is measured (0: none)")
+      ->check(tokens)
+      ->capture_default_str();
+  app->add_option("--decode", flags->decode, "Tokens to decode per session (0: none)")
+      ->check(tokens)
+      ->capture_default_str();
+  app->add_option("--depth", flags->depth, "Tokens of context before decoding is measured")
+      ->check(tokens)
+      ->capture_default_str();
+  app->add_option("--shared", flags->shared, "Of those, tokens that all sessions share")
+      ->check(tokens)
+      ->capture_default_str();
+  app->add_option("--repeat", flags->repeat, "Runs of each measurement; the median is shown")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app->add_flag("--burst", flags->burst,
+                "16 requests of 130 tokens, 4 at a time, 80 ms apart, 64 tokens each");
+  app->add_flag("--fanout", flags->fanout,
+                "8 requests that share 1,300 tokens, 4 at a time, 32 tokens each");
+  app->add_option("--intruder", flags->intruder,
+                  "The worst gap between two tokens of one session while a prompt of so many\n"
+                  "tokens arrives beside it")
+      ->check(tokens);
+  app->add_flag("--json", flags->json, "One JSON object per measurement");
+  app->footer(
+      "\nThe limit is what the machine's read bandwidth (decoding) or its 8-bit multiply-adds\n"
+      "(prompts) would allow; both are measured at the start.\n\nExample:\n"
+      "  weft bench -m model.gguf --sessions 1,8 --threads 2");
+  return [flags] {
+    const Status status = RunBench(*flags);
+    EndProgress();
+    return status;
+  };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,348 @@
+// weft chat: conversations at a terminal, side by side on one engine.
+//
+// Answers and lists go to stdout, what is to be said about them to stderr; both at once,
+// so that a terminal shows them in order and a script can tell them apart.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/chat/command.h"
+#include "cli/chat/line_editor.h"
+#include "cli/chat/room.h"
+#include "cli/chat/settings.h"
+#include "cli/chat/signals.h"
+#include "cli/chat/tables.h"
+#include "cli/chat/text.h"
+#include "cli/commands/command.h"
+#include "cli/flags/model_flags.h"
+#include "cli/flags/reply_flags.h"
+#include "cli/flags/sampling_flags.h"
+#include "cli/terminal/output.h"
+
+namespace weft::cli {
+namespace {
+
+struct ChatFlags {
+  ModelFlags model;
+  SamplingFlags sampling{.n = 2048};  // some models know no end, or do not find it
+  ReplyFlags reply;
+  std::string state_dir;
+  std::string session;
+  std::string system;
+};
+
+void Say(std::string_view text) {
+  const std::string line = ForTerminal(text);
+  std::fprintf(stderr, "[%.*s]\n", static_cast<int>(line.size()), line.data());
+}
+
+void Print(std::string_view text) {
+  const std::string shown = ForTerminal(text);
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
+}
+
+// One run of the command, from the first prompt to the last.
+class ChatLoop {
+ public:
+  ChatLoop(ChatSettings settings, Engine* engine, ChatRoom* room, ChatSignals* signals)
+      : settings_(std::move(settings)), engine_(*engine), room_(*room), signals_(*signals) {
+    room_.SetReasoning(settings_.reply());
+  }
+
+  // Until the user leaves, or nobody reads any more what is printed.
+  Status Run() {
+    const auto editor =
+        LineEditor::Create(&signals_, [this](std::string_view line) { return Complete(line); });
+    if (editor->is_terminal()) Greet();
+    bool interrupted = false;
+    while (!leaving_) {
+      std::string line;
+      const auto result = ReadMessage(editor.get(), &line);
+      if (result == LineEditor::Result::kEnd) break;
+      if (result == LineEditor::Result::kInterrupted) {
+        if (interrupted) break;
+        interrupted = true;
+        Say("Ctrl-C again, or Ctrl-D, leaves");
+        continue;
+      }
+      interrupted = false;
+      if (line.find_first_not_of(" \t\n") == line.npos) continue;
+      const Status status = Obey(line);
+      WEFT_RETURN_IF_ERROR(FlushStdout());
+      if (!status.ok()) Say(Message(status));
+    }
+    return OkStatus();
+  }
+
+ private:
+  void Greet() const {
+    const Model& model = engine_.model();
+    Say(StrCat(Printable(model.name(), 80), ", context of ", model.context_tokens(),
+               " tokens; /help lists the commands, Ctrl-D leaves"));
+  }
+
+  ChatCompletions Complete(std::string_view line) {
+    std::vector<std::string> names;
+    if (const auto list = room_.List(); list.ok()) {
+      for (const ChatRoom::Listed& item : *list) names.push_back(item.name);
+    }
+    return CompleteChatLine(line, names, ChatSettings::Names());
+  }
+
+  // A line that ends with a backslash goes on in the next; what begins with """ does until a line
+  // ends so, and is said as it stands.
+  LineEditor::Result ReadMessage(LineEditor* editor, std::string* message) {
+    std::string prompt = StrCat(Printable(room_.current().name), "> ");
+    MessageLines lines;
+    while (!lines.complete()) {
+      std::string line;
+      const auto result = editor->Read(prompt, &line);
+      if (result == LineEditor::Result::kInterrupted) return result;
+      if (result == LineEditor::Result::kEnd) {
+        // What was begun is said all the same.
+        if (lines.empty()) return result;
+        break;
+      }
+      lines.Add(line);
+      prompt = "... ";
+    }
+    *message = lines.Take();
+    return LineEditor::Result::kLine;
+  }
+
+  Status Obey(const std::string& line) {
+    WEFT_ASSIGN_OR_RETURN(const ChatCommand command, ParseChatLine(line));
+    switch (command.verb) {
+      case ChatVerb::kSay:
+        return Answer(command.text);
+      case ChatVerb::kNew:
+        return Moved(room_.New(command.name, command.text));
+      case ChatVerb::kSwitch:
+      case ChatVerb::kLoad:
+        return Moved(room_.Open(command.name));
+      case ChatVerb::kFork:
+        return Moved(room_.Fork(command.name, command.number));
+      case ChatVerb::kUndo:
+        return Moved(room_.Undo(command.number));
+      case ChatVerb::kTrim:
+        return Trim(command.number);
+      case ChatVerb::kRegenerate:
+        return Regenerate();
+      case ChatVerb::kSet:
+        return Set(command.name, command.text);
+      case ChatVerb::kRename:
+        return Moved(room_.Rename(command.name));
+      case ChatVerb::kDrop:
+        return Moved(room_.Drop(command.name));
+      case ChatVerb::kSystem:
+        return System(command.text);
+      case ChatVerb::kSave:
+        return Done(room_.Save(), "saved");
+      case ChatVerb::kPark:
+        return Done(room_.Park(command.name), "parked");
+      case ChatVerb::kList:
+      case ChatVerb::kStats:
+        return Table(command.verb);
+      case ChatVerb::kHistory:
+        Print(HistoryText(room_.current()));
+        return OkStatus();
+      case ChatVerb::kHelp:
+        Print(HelpText());
+        return OkStatus();
+      case ChatVerb::kQuit:
+        leaving_ = true;
+        return OkStatus();
+    }
+    return OkStatus();
+  }
+
+  // Says where one is now.
+  Status Moved(const Status& status) {
+    WEFT_RETURN_IF_ERROR(status);
+    const Conversation& now = room_.current();
+    Say(StrCat("in ", Printable(now.name, 128), ", ", now.messages.size(), " messages"));
+    return OkStatus();
+  }
+
+  Status Done(const Status& status, std::string_view what) {
+    WEFT_RETURN_IF_ERROR(status);
+    Say(what);
+    return OkStatus();
+  }
+
+  Status System(const std::string& text) {
+    if (!text.empty()) return Done(room_.SetSystem(text), "the system message is changed");
+    const std::string& system = room_.current().system;
+    Print(system.empty() ? "there is no system message\n" : StrCat(system, "\n"));
+    return OkStatus();
+  }
+
+  Status Table(ChatVerb verb) {
+    WEFT_ASSIGN_OR_RETURN(const auto list, room_.List());
+    Print(verb == ChatVerb::kList ? ListText(list) : StatsText(list, engine_.Stats()));
+    return OkStatus();
+  }
+
+  Status Set(const std::string& name, const std::string& value) {
+    if (name.empty()) {
+      Print(settings_.Text());
+      return OkStatus();
+    }
+    if (!value.empty()) {
+      WEFT_RETURN_IF_ERROR(settings_.Set(name, value));
+      room_.SetReasoning(settings_.reply());
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::string shown, settings_.Show(name));
+    Say(shown);
+    return OkStatus();
+  }
+
+  // With the question that did not fit, if there is one.
+  Status Trim(int64_t n_exchanges) {
+    const std::string question = std::exchange(unanswered_, {});
+    WEFT_ASSIGN_OR_RETURN(const int64_t n, room_.Trim(n_exchanges, question));
+    Say(StrCat("forgot the oldest ", n == 1 ? "exchange" : StrCat(n, " exchanges"), "; there are ",
+               room_.current().messages.size(), " messages"));
+    return question.empty() ? OkStatus() : Answer(question);
+  }
+
+  Status Regenerate() {
+    const std::vector<ChatMessage>& messages = room_.current().messages;
+    if (messages.size() < 2) return FailedPrecondition("there is no answer to make anew");
+    const std::string question = messages[messages.size() - 2].text;
+    WEFT_RETURN_IF_ERROR(room_.Undo(1));
+    ++n_regenerated_;  // with the same seed it would be the same
+    return Answer(question);
+  }
+
+  StatusOr<std::shared_ptr<Turn>> Ask(const std::string& question) {
+    TurnOptions options;
+    SamplingFlags sampling = settings_.sampling();
+    if (sampling.seed >= 0) sampling.seed += n_regenerated_;
+    ApplySamplingFlags(sampling, settings_.of_model(), *engine_.model().tokenizer(), &options);
+    auto turn = room_.Ask(question, options);
+    if (turn.status().code() != StatusCode::kOutOfRange || room_.current().messages.empty()) {
+      return turn;
+    }
+    unanswered_ = question;
+    return OutOfRange(Message(turn.status()),
+                      ": /trim forgets the oldest exchanges and asks this "
+                      "again, /undo takes back the last one, /new begins "
+                      "another conversation");
+  }
+
+  Status Answer(const std::string& question) {
+    unanswered_.clear();
+    WEFT_ASSIGN_OR_RETURN(const auto turn, Ask(question));
+    turn->SetReadyCallback([this] { signals_.Wake(); });
+    Status status;
+    bool finished = false;
+    while (true) {
+      while (const auto event = turn->TryNext(&finished)) {
+        ShowEvent(*event, turn.get());
+        status.Update(room_.Take(*event));
+      }
+      if (finished) return status;
+      signals_.Wait();
+      const ChatSignals::Seen seen = signals_.Take();
+      leaving_ = leaving_ || seen.leave;
+      if (seen.interrupt || seen.leave) turn->Cancel();
+    }
+  }
+
+  void ShowEvent(const TurnEvent& event, Turn* turn) {
+    if (const auto* token = std::get_if<TokenEvent>(&event)) {
+      if (token->text.empty()) return;
+      Print(token->text);
+      // An answer that nobody can read is not worth its computation.
+      if (std::fflush(stdout) != 0) turn->Cancel();
+    }
+    const auto* const done = std::get_if<DoneEvent>(&event);
+    if (done == nullptr) return;
+    Print(done->text);
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+    if (done->reason == FinishReason::kCancelled) Say("cancelled");
+    if (done->reason == FinishReason::kLoop) Say("ended: the model repeats itself");
+    if (done->reason == FinishReason::kLength) Say(WhyCut(done->usage));
+  }
+
+  std::string WhyCut(const TurnUsage& usage) const {
+    const int64_t context = engine_.model().context_tokens();
+    if (usage.prompt_tokens + usage.completion_tokens < context) {
+      return StrCat("cut after ", usage.completion_tokens,
+                    " tokens; '/set max_tokens N' or -n say how many there may be");
+    }
+    return StrCat("cut after ", usage.completion_tokens, " tokens, as the context of ", context,
+                  " is full: /trim forgets the oldest exchanges, /undo takes back the last one, "
+                  "/new begins another conversation; --ctx says how long it may be");
+  }
+
+  ChatSettings settings_;
+  Engine& engine_;
+  ChatRoom& room_;
+  ChatSignals& signals_;
+  bool leaving_ = false;
+  std::string unanswered_;  // a question that did not fit, for /trim
+  int64_t n_regenerated_ = 0;
+};
+
+// The conversation to begin with.
+Status EnterRoom(const ChatFlags& flags, ChatRoom* room) {
+  if (flags.session.empty()) return room->New("", flags.system);
+  const Status opened = room->Open(flags.session);
+  if (opened.code() == StatusCode::kNotFound) return room->New(flags.session, flags.system);
+  WEFT_RETURN_IF_ERROR(opened);
+  Say(StrCat("in ", Printable(flags.session, 128), ", ", room->current().messages.size(),
+             " messages"));
+  const bool other = !flags.system.empty() && flags.system != room->current().system;
+  return other ? room->SetSystem(flags.system) : OkStatus();
+}
+
+Status Chat(const ChatFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(EngineOptions options, FlaggedEngineOptions(flags.model));
+  options.state_dir = flags.state_dir;
+  WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
+  // Declared first: the engine may still wake it while it shuts down.
+  WEFT_ASSIGN_OR_RETURN(const auto signals, ChatSignals::Install());
+  WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
+  WEFT_ASSIGN_OR_RETURN(const auto room, ChatRoom::Create(engine.get(), model, Say));
+  WEFT_RETURN_IF_ERROR(EnterRoom(flags, room.get()));
+  ChatLoop loop(ChatSettings(flags.sampling, flags.reply, found.advice), engine.get(), room.get(),
+                signals.get());
+  Status status = loop.Run();
+  status.Update(room->Leave());
+  status.Update(engine->Shutdown(std::chrono::milliseconds(0)));
+  return status;
+}
+
+}  // namespace
+
+CommandBody MakeChatCommand(CLI::App* app) {
+  auto flags = std::make_shared<ChatFlags>();
+  AddModelFlag(app, &flags->model);
+  app->add_option("--state-dir", flags->state_dir,
+                  "Keep conversations in this directory, and find them there again");
+  app->add_option("--session", flags->session,
+                  "Begin with this conversation: a saved one goes on, another is new");
+  app->add_option("--system", flags->system, "System message of the first conversation");
+  AddComputeFlags(app, &flags->model);
+  AddContextFlag(app, &flags->model);
+  AddPredictFlag(app, &flags->sampling);
+  AddSamplingFlags(app, &flags->sampling);
+  AddReplyFlags(app, &flags->reply);
+  app->footer(
+      "\nCtrl-C ends an answer, /help lists the commands, Tab completes them and names. A line\n"
+      "that ends with \\ goes on in the next; lines between \"\"\" and \"\"\" are one message, and "
+      "so\nis what is pasted.\nWithout a terminal, lines are read from stdin and answered on "
+      "stdout.\n\n"
+      "Example:\n  weft chat -m model.gguf --state-dir ~/.weft --session kitchen");
+  return [flags] { return Chat(*flags); };
+}
+
+}  // namespace weft::cli

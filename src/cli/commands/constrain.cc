@@ -1,0 +1,214 @@
+// weft constrain: texts through the masks of a schema, a grammar or a regular expression.
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands/command.h"
+#include "cli/flags/constraint_flags.h"
+#include "cli/flags/model_flags.h"
+#include "cli/flags/sampling_flags.h"
+#include "cli/terminal/output.h"
+#include "constraint/constraint.h"
+#include "constraint/vocabulary_bytes.h"
+#include "engine/constraint_mask.h"
+#include "nlohmann/json.hpp"
+#include "tokenizer/tokenizer.h"
+#include "weft/engine.h"
+
+namespace weft::cli {
+namespace {
+
+using constraint::Constraint;
+using constraint::ConstraintOptions;
+using constraint::ConstraintState;
+using constraint::PropertyOrder;
+using constraint::WhiteSpace;
+
+constexpr int kRefused = 3;
+// Answers that are made together.
+constexpr int64_t kAtOnce = 8;
+
+struct ConstrainFlags {
+  ModelFlags model;
+  ConstraintFlags constraint;
+  int64_t generate = 0;
+  SamplingFlags sampling{.n = 512};
+  std::string prompt;
+  std::string order = "any";
+  std::string white_space = "optional";
+  int64_t most_work = ConstraintOptions{}.most_work;
+  int64_t most_megabytes = ConstraintOptions{}.most_bytes >> 20;
+};
+
+StatusOr<std::shared_ptr<const Constraint>> Compile(
+    const ConstrainFlags& flags, std::shared_ptr<const constraint::TokenTable> table) {
+  ConstraintOptions options;
+  options.property_order = flags.order == "any" ? PropertyOrder::kAny : PropertyOrder::kSchema;
+  options.white_space = flags.white_space == "compact"  ? WhiteSpace::kCompact
+                        : flags.white_space == "spaced" ? WhiteSpace::kSpaced
+                        : flags.white_space == "any"    ? WhiteSpace::kAny
+                                                        : WhiteSpace::kOptionalSpace;
+  options.most_work = flags.most_work;
+  options.most_bytes = flags.most_megabytes << 20;
+  WEFT_ASSIGN_OR_RETURN(const auto spec, ConstraintOf(flags.constraint));
+  switch (spec->kind) {
+    case ConstraintSpec::Kind::kRegex:
+      return Constraint::Regex(spec->text, options, std::move(table));
+    case ConstraintSpec::Kind::kGrammar:
+      return Constraint::FromGrammar(spec->text, options, std::move(table));
+    default:
+      return Constraint::JsonSchema(spec->text, options, std::move(table));
+  }
+}
+
+nlohmann::json WalkText(const Constraint& constraint, const Tokenizer& tokenizer,
+                        const std::string& text) {
+  std::vector<TokenId> tokens = constraint::TokensBehind(tokenizer, text);
+  // Refused where the two differ.
+  if (tokens.empty()) tokens = tokenizer.Encode(text, {});
+  ConstraintState state = constraint.Begin();
+  std::vector<uint32_t> mask(constraint.tokens().mask_words());
+  double sum_us = 0, max_us = 0;
+  int64_t masks = 0;
+  const auto fill = [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    state.FillMask(mask);
+    const double us =
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    sum_us += us;
+    max_us = std::max(max_us, us);
+    ++masks;
+  };
+  nlohmann::json refused_at;
+  for (const TokenId token : tokens) {
+    fill();
+    const auto id = static_cast<size_t>(token);
+    if ((mask[id / 32] >> (id % 32) & 1) != 0 && state.Advance(token)) continue;
+    refused_at = state.text().size() + state.AllowedPrefix(constraint.tokens().Bytes(token));
+    break;
+  }
+  if (refused_at.is_null()) {
+    fill();
+    if (!state.CanEnd()) refused_at = state.text().size();
+  }
+  return {{"accepted", refused_at.is_null()},
+          {"at", refused_at},
+          {"masks", masks},
+          {"mask_us", sum_us / static_cast<double>(masks)},
+          {"max_us", max_us}};
+}
+
+// An answer of the model, and how it ended. Whatever the model is made for, it goes on with the
+// prompt as with any text.
+StatusOr<nlohmann::json> FinishAnswer(Turn* turn) {
+  std::string text;
+  nlohmann::json answer;
+  while (auto event = turn->Next()) {
+    if (const auto* token = std::get_if<TokenEvent>(&*event)) text += token->text;
+    const auto* const done = std::get_if<DoneEvent>(&*event);
+    if (done == nullptr) continue;
+    WEFT_RETURN_IF_ERROR(done->status);
+    text += done->text;
+    const bool is_whole = done->reason == FinishReason::kStop;
+    answer = {{"text", text},
+              {"finish_reason", is_whole ? "stop" : "length"},
+              {"tokens", done->usage.completion_tokens}};
+  }
+  return answer;
+}
+
+Status Generate(const ConstrainFlags& flags, const std::shared_ptr<const Constraint>& constraint,
+                const std::shared_ptr<const Model>& model, const SamplingAdvice& advice) {
+  WEFT_ASSIGN_OR_RETURN(const EngineOptions options, FlaggedEngineOptions(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
+  TurnOptions turn;
+  ApplySamplingFlags(flags.sampling, advice, *model->tokenizer(), &turn);
+  turn.tokens = model->Encode(flags.prompt, /*add_special=*/true, /*parse_special=*/true);
+  // An answer needs something to follow.
+  if (turn.tokens.empty()) turn.tokens = model->Encode("\n", true, true);
+  turn.token_mask = [tokenizer = model->tokenizer(), constraint](int) {
+    return std::make_unique<ConstraintMask>(tokenizer, constraint->Begin());
+  };
+  turn.end_loops = false;
+  const uint64_t seed = turn.sampling.seed.value_or(0);  // counts from here
+  std::deque<std::shared_ptr<Turn>> running;
+  for (int64_t submitted = 0; submitted < flags.generate || !running.empty();) {
+    while (submitted < flags.generate && static_cast<int64_t>(running.size()) < kAtOnce) {
+      turn.sampling.seed = seed + static_cast<uint64_t>(submitted++);
+      WEFT_ASSIGN_OR_RETURN(auto next, engine->SubmitOnce("", turn));
+      running.push_back(std::move(next));
+    }
+    WEFT_ASSIGN_OR_RETURN(const nlohmann::json answer, FinishAnswer(running.front().get()));
+    running.pop_front();
+    PrintJsonLine(answer);
+  }
+  return FlushStdout();
+}
+
+Status Constrain(const ConstrainFlags& flags) {
+  if (flags.constraint.empty()) {
+    return InvalidArgument("give --json-schema FILE, --grammar FILE or --regex R");
+  }
+  if (flags.generate > 0) {
+    WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
+    WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
+    const auto made = Compile(flags, constraint::TableOf(*model->tokenizer()));
+    if (!made.ok()) return WithExitCode(made.status(), kRefused);
+    return Generate(flags, *made, model, found.advice);
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(*file));
+  const auto made = Compile(flags, constraint::TableOf(*tokenizer));
+  if (!made.ok()) return WithExitCode(made.status(), kRefused);
+  std::string line;
+  while (std::getline(std::cin, line)) PrintJsonLine(WalkText(**made, *tokenizer, line));
+  return FlushStdout();
+}
+
+}  // namespace
+
+CommandBody MakeConstrainCommand(CLI::App* app) {
+  auto flags = std::make_shared<ConstrainFlags>();
+  AddModelFlag(app, &flags->model);
+  AddConstraintFlags(app, &flags->constraint);
+  app->add_option("--generate", flags->generate,
+                  "Print so many answers of the model under the constraint, a JSON line each, "
+                  "instead of reading texts")
+      ->check(CLI::Range(1, 1'000'000));
+  app->add_option("-p,--prompt", flags->prompt, "What the answers go on with");
+  AddComputeFlags(app, &flags->model);
+  AddContextFlag(app, &flags->model);
+  AddPredictFlag(app, &flags->sampling);
+  AddSamplingFlags(app, &flags->sampling);
+  app->add_option("--order", flags->order, "Properties in the order of the schema, or in any")
+      ->check(CLI::IsMember({"schema", "any"}))
+      ->capture_default_str();
+  app->add_option(
+         "--white-space", flags->white_space,
+         "Behind commas and colons: a space or none (optional), none (compact), one (spaced); "
+         "or blanks and line ends anywhere (any)")
+      ->check(CLI::IsMember({"optional", "compact", "spaced", "any"}))
+      ->capture_default_str();
+  app->add_option("--most-work", flags->most_work, "Steps of work that compiling may take")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app->add_option("--most-mb", flags->most_megabytes, "Megabytes that compiling may take")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  app->footer(
+      "\nReads texts from stdin, one a line, tokenizes each as the model does, walks it through "
+      "the "
+      "masks and\nprints a JSON line: whether it is accepted, the byte at which it was refused, "
+      "and "
+      "what the masks took.\nA constraint that cannot be enforced exactly is a sentence on stderr "
+      "and "
+      "exit code 3.");
+  return [flags] { return Constrain(*flags); };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,160 @@
+// weft inspect: what a model file holds.
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "cli/commands/command.h"
+#include "cli/flags/model_flags.h"
+#include "cli/terminal/output.h"
+#include "formats/model_file.h"
+#include "kernels/quants.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kShownItems = 6;
+
+struct InspectFlags {
+  std::string path;
+  bool json = false;
+  bool tensors = false;
+  std::string tensor;
+  std::string out;
+};
+
+nlohmann::json ToJson(const MetaValue& value, size_t max_items);
+
+nlohmann::json ArrayToJson(const MetaArray& array, size_t max_items) {
+  auto list = nlohmann::json::array();
+  std::visit(
+      [&](const auto& items) {
+        using Item = typename std::decay_t<decltype(items)>::value_type;
+        for (const auto& item : items) {
+          if (list.size() >= max_items) break;
+          if constexpr (std::is_same_v<Item, MetaArray>) {
+            list.push_back(ArrayToJson(item, max_items));
+          } else {
+            list.push_back(item);
+          }
+        }
+      },
+      array.items);
+  return list;
+}
+
+nlohmann::json ToJson(const MetaValue& value, size_t max_items) {
+  return std::visit(
+      [&](const auto& v) -> nlohmann::json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, MetaArray>) {
+          return ArrayToJson(v, max_items);
+        } else {
+          return v;
+        }
+      },
+      value);
+}
+
+std::string ShowValue(const MetaValue& value) {
+  const nlohmann::json json = ToJson(value, kShownItems);
+  const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string shown = Printable(text, 100);
+  if (const auto* array = std::get_if<MetaArray>(&value)) {
+    if (array->size() > kShownItems) StrAppend(&shown, " ... ", array->size(), " in all");
+  }
+  return shown;
+}
+
+std::vector<int64_t> DimsOf(const TensorInfo& tensor) {
+  return std::vector<int64_t>(tensor.dims, tensor.dims + tensor.n_dims);
+}
+
+void PrintText(const ModelFile& file, bool tensors) {
+  PrintLine(StrCat("file      ", file.path(), " (", HumanBytes(file.file_bytes()), ", GGUF v",
+                   file.version(), ")"));
+  int64_t parameters = 0;
+  for (const TensorInfo& tensor : file.tensors()) parameters += tensor.values();
+  PrintLine(StrCat("tensors   ", file.tensors().size(), " (", parameters, " values)"));
+  PrintLine("metadata");
+  for (const auto& [key, value] : file.metadata()) {
+    PrintLine(StrCat("  ", Printable(key, 200), " = ", ShowValue(value)));
+  }
+  if (!tensors) return;
+  PrintLine("tensors");
+  for (const TensorInfo& tensor : file.tensors()) {
+    PrintLine(StrCat("  ", Printable(tensor.name, 200), "  ", NameOf(tensor.type), "  [",
+                     StrJoin(DimsOf(tensor), ", "), "]"));
+  }
+}
+
+void PrintJson(const ModelFile& file, bool tensors) {
+  nlohmann::json metadata = nlohmann::json::object();
+  for (const auto& [key, value] : file.metadata()) {
+    metadata[std::string(key)] = ToJson(value, SIZE_MAX);
+  }
+  nlohmann::json result = {{"path", file.path()},
+                           {"version", file.version()},
+                           {"file_bytes", file.file_bytes()},
+                           {"metadata", std::move(metadata)}};
+  if (tensors) {
+    auto list = nlohmann::json::array();
+    for (const TensorInfo& tensor : file.tensors()) {
+      list.push_back({{"name", tensor.name},
+                      {"type", NameOf(tensor.type)},
+                      {"dims", DimsOf(tensor)},
+                      {"bytes", tensor.data.size()}});
+    }
+    result["tensors"] = std::move(list);
+  }
+  PrintJsonLine(result);
+}
+
+Status WriteTensor(const ModelFile& file, const std::string& name, const std::string& out) {
+  const int index = file.FindTensor(name);
+  if (index < 0) return NotFound(file.path(), " has no tensor named ", Printable(name));
+  const TensorInfo& tensor = file.tensors()[static_cast<size_t>(index)];
+  if (!CanDequantize(tensor.type)) {
+    return Unimplemented("tensor ", Printable(name), " is of type ", NameOf(tensor.type),
+                         ", which cannot be decoded");
+  }
+  std::vector<float> values(static_cast<size_t>(tensor.values()));
+  for (int64_t row = 0; row < tensor.rows(); ++row) {
+    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
+               values.data() + row * tensor.dims[0]);
+  }
+  WEFT_RETURN_IF_ERROR(file.CheckUnchanged());
+  return WriteFile(out, std::as_bytes(std::span(values)));
+}
+
+Status Inspect(const InspectFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile({.path = flags.path}));
+  if (!flags.tensor.empty()) return WriteTensor(*file, flags.tensor, flags.out);
+  if (flags.json) {
+    PrintJson(*file, flags.tensors);
+  } else {
+    PrintText(*file, flags.tensors);
+  }
+  return FlushStdout();
+}
+
+}  // namespace
+
+CommandBody MakeInspectCommand(CLI::App* app) {
+  auto flags = std::make_shared<InspectFlags>();
+  app->add_option("MODEL", flags->path,
+                  "Model: a GGUF file, or a name as of -m; without it, the built-in model");
+  app->add_flag("--json", flags->json, "One JSON object, arrays whole");
+  app->add_flag("--tensors", flags->tensors, "List the tensors too");
+  CLI::Option* const tensor =
+      app->add_option("--tensor", flags->tensor, "Decode this tensor and write it to --out");
+  CLI::Option* const out =
+      app->add_option("--out", flags->out, "Where to write the tensor: little-endian float32");
+  tensor->needs(out);
+  out->needs(tensor);
+  return [flags] { return Inspect(*flags); };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,60 @@
+// weft pull: getting a model.
+#include <memory>
+#include <string>
+
+#include "base/strings.h"
+#include "cli/commands/command.h"
+#include "cli/flags/model_finder.h"
+#include "cli/terminal/output.h"
+#include "hub/catalogue.h"
+#include "hub/files.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::cli {
+namespace {
+
+struct PullFlags {
+  std::string what;
+  bool json = false;
+};
+
+Status PullModel(const PullFlags& flags) {
+  ModelFinder finder("");
+  WEFT_ASSIGN_OR_RETURN(const std::string path, finder.Pull(flags.what));
+  if (flags.json) {
+    PrintJsonLine({{"name", flags.what}, {"path", path}, {"bytes", hub::FileBytes(path)}});
+  } else {
+    PrintLine(path);
+  }
+  return FlushStdout();
+}
+
+std::string CatalogueLines() {
+  std::string lines;
+  for (const hub::CatalogueEntry& entry : hub::Catalogue()) {
+    StrAppend(&lines, "  weft pull ", entry.name, "    # ", entry.about, ", ",
+              HumanBytes(static_cast<uint64_t>(entry.n_bytes)), ", ", entry.license, "\n");
+  }
+  return lines;
+}
+
+}  // namespace
+
+CommandBody MakePullCommand(CLI::App* app) {
+  auto flags = std::make_shared<PullFlags>();
+  app->add_option("WHAT", flags->what, "Which model; see below")->required();
+  app->add_flag("--json", flags->json, "One JSON object: name, path, bytes");
+  app->footer(StrCat(
+      "\nPrints where the file is. -m of every command takes the same names, and loads what is\n"
+      "not here yet. Without a quantization, Q4_K_M is taken, else Q4_0, else the first. What was\n"
+      "cut off goes on where it was. Files of the hub are kept where its own tools keep them\n"
+      "(HF_HOME, HF_HUB_CACHE), others below ~/.cache/weft (WEFT_CACHE). HF_TOKEN opens what is\n"
+      "private, HF_ENDPOINT names another hub, HF_HUB_OFFLINE=1 forbids to load.\n\nExamples:\n",
+      CatalogueLines(),
+      "  weft pull bartowski/SmolLM2-135M-Instruct-GGUF:Q8_0\n"
+      "  weft pull ollama:qwen3:0.6b\n"
+      "  weft pull https://example.com/model.gguf#sha256=..."));
+  return [flags] { return PullModel(*flags); };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,183 @@
+// weft run: a question in, the model's answer out, as it is made.
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/chat/prompt.h"
+#include "cli/commands/command.h"
+#include "cli/flags/constraint_flags.h"
+#include "cli/flags/model_flags.h"
+#include "cli/flags/reply_flags.h"
+#include "cli/flags/sampling_flags.h"
+#include "cli/terminal/output.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::cli {
+namespace {
+
+// Some models know no end, or do not find it.
+constexpr int64_t kDefaultTokens = 1024;
+
+struct RunFlags {
+  ModelFlags model;
+  SamplingFlags sampling{.n = kDefaultTokens};
+  ReplyFlags reply;
+  ConstraintFlags constraint;
+  bool raw = false;
+  bool json = false;
+  std::string system;
+  std::string prompt;
+};
+
+const char* NameOf(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kStopString:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kLoop:
+      return "loop";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "error";
+}
+
+void PrintJson(const RunFlags& flags, const std::string& text, const std::vector<int32_t>& tokens,
+               uint64_t seed, const DoneEvent& done) {
+  const auto rate = [](int64_t n, int64_t us) { return us > 0 ? n * 1e6 / us : 0.0; };
+  const TurnUsage& usage = done.usage;
+  PrintJsonLine({{"text", text},
+                 {"tokens", tokens},
+                 {"finish_reason", NameOf(done.reason)},
+                 {"seed", seed},
+                 {"prompt_tokens", usage.prompt_tokens},
+                 {"cached_tokens", usage.cached_tokens},
+                 {"completion_tokens", usage.completion_tokens},
+                 {"prompt_tokens_per_s", rate(usage.prompt_tokens, usage.prompt_us)},
+                 {"tokens_per_s", rate(usage.completion_tokens, usage.decode_us)}});
+}
+
+StatusOr<std::string> PromptOf(const RunFlags& flags) {
+  if (flags.prompt.empty() && isatty(STDIN_FILENO) == 1) {
+    return InvalidArgument("there is no prompt; try: weft run \"Why is the sky blue?\"");
+  }
+  WEFT_ASSIGN_OR_RETURN(std::string prompt, TextOrStdin(flags.prompt.empty() ? "-" : flags.prompt));
+  if (prompt.empty()) return InvalidArgument("the prompt is empty");
+  return prompt;
+}
+
+// A question in the form that the model was trained on. A model without a template was trained
+// on text alone, and goes on with that.
+StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
+                              const std::optional<ConstraintSpec>& answer,
+                              const SamplingAdvice& advice,
+                              const std::shared_ptr<const Model>& model) {
+  TurnOptions turn;
+  ApplySamplingFlags(flags.sampling, advice, *model->tokenizer(), &turn);
+  WEFT_ASSIGN_OR_RETURN(const auto chat, ChatPrompt::Create(model));
+  if (flags.raw || model->chat_template().empty()) {
+    turn.tokens = chat->encoder().encode(prompt, /*at_start=*/true);
+    if (answer) {
+      WEFT_ASSIGN_OR_RETURN(turn.token_mask, MakeConstraint(*model, *answer));
+    }
+    return turn;
+  }
+  chat->SetReasoning(flags.reply);
+  const ChatMessage question = {.text = prompt};
+  WEFT_ASSIGN_OR_RETURN(const std::string text,
+                        chat->Render(flags.system, std::span(&question, 1), /*for_answer=*/true));
+  turn.tokens = chat->encoder().encode(text, /*at_start=*/true);
+  chat->AddEnds(&turn);
+  WEFT_RETURN_IF_ERROR(chat->Restrict(text, answer, &turn));
+  return turn;
+}
+
+void TellWhyItEnded(const RunFlags& flags, const DoneEvent& done) {
+  const int64_t said = done.usage.completion_tokens;
+  const bool as_asked = said == flags.sampling.n && said != kDefaultTokens;
+  if (done.reason == FinishReason::kLoop) {
+    std::fputs("weft: ended, as the model repeats itself; --keep-loops lets it\n", stderr);
+  } else if (done.reason == FinishReason::kLength && !as_asked) {
+    std::fprintf(stderr, "weft: cut after %lld tokens; -n and --ctx say how many there may be\n",
+                 static_cast<long long>(said));
+  }
+}
+
+Status Run(const RunFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const std::string prompt, PromptOf(flags));
+  WEFT_ASSIGN_OR_RETURN(const auto answer, ConstraintOf(flags.constraint));
+  WEFT_ASSIGN_OR_RETURN(const EngineOptions options, FlaggedEngineOptions(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
+  WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
+  WEFT_ASSIGN_OR_RETURN(const TurnOptions turn_options,
+                        TurnFor(flags, prompt, answer, found.advice, model));
+  WEFT_ASSIGN_OR_RETURN(const auto turn, engine->SubmitOnce("", turn_options));
+
+  std::string text;
+  std::vector<int32_t> tokens;
+  uint64_t seed = 0;
+  const auto show = [&](const std::string& piece) {
+    text += piece;
+    if (flags.json) return;
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    std::fflush(stdout);
+  };
+  while (auto event = turn->Next()) {
+    if (const auto* started = std::get_if<StartedEvent>(&*event)) seed = started->seed;
+    if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+      tokens.push_back(token->token);
+      show(token->text);
+    }
+    if (const auto* done = std::get_if<DoneEvent>(&*event)) {
+      show(done->text);
+      WEFT_RETURN_IF_ERROR(done->status);
+      if (flags.json) {
+        PrintJson(flags, text, tokens, seed, *done);
+      } else {
+        std::fputc('\n', stdout);
+        std::fflush(stdout);
+        TellWhyItEnded(flags, *done);
+      }
+    }
+  }
+  return FlushStdout();
+}
+
+}  // namespace
+
+CommandBody MakeRunCommand(CLI::App* app) {
+  auto flags = std::make_shared<RunFlags>();
+  AddModelFlag(app, &flags->model);
+  AddComputeFlags(app, &flags->model);
+  AddContextFlag(app, &flags->model);
+  AddPredictFlag(app, &flags->sampling);
+  AddSamplingFlags(app, &flags->sampling);
+  AddReplyFlags(app, &flags->reply);
+  AddConstraintFlags(app, &flags->constraint);
+  app->add_option("--system", flags->system, "System message before the question");
+  app->add_flag("--raw", flags->raw,
+                "Go on with the text of the prompt, as models without a chat template do, instead "
+                "of answering it");
+  app->add_flag("--json", flags->json, "One JSON object with text, tokens and timings");
+  app->add_option("-p,--prompt,PROMPT", flags->prompt,
+                  "What to answer; - or nothing reads it from stdin");
+  app->footer(
+      "\nExamples:\n  weft run \"Why is the sky blue?\"\n"
+      "  git diff | weft run -m model.gguf --system \"Write a commit message\"\n"
+      "  weft run -m model.gguf --raw -n 64 --temp 0 \"The loom\"\n"
+      "  weft run -m model.gguf --regex \"yes|no\" \"Is water wet?\"");
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace weft::cli

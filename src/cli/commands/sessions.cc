@@ -1,0 +1,199 @@
+// weft sessions: the conversations of a running server.
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/strings.h"
+#include "cli/commands/command.h"
+#include "cli/flags/duration_flag.h"
+#include "cli/terminal/output.h"
+#include "http/client.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+struct SessionsFlags {
+  std::string server = "http://127.0.0.1:8080";
+  std::string api_key;
+  bool json = false;
+  std::string id;
+  std::string new_id;
+  int64_t position = -1;
+  int64_t idle_s = 0;
+};
+
+// The message of an answer that is an error.
+Status ErrorOf(const serve::HttpAnswer& answer, const Json& body) {
+  std::string message = StrCat("the server answered ", answer.status);
+  if (body.is_object() && body.contains("error") && body["error"].is_object()) {
+    message = body["error"].value("message", message);
+  }
+  return FailedPrecondition(Printable(message, 500));
+}
+
+// Of the path below /v1/sessions; with a query where there is one.
+StatusOr<Json> CallPath(const SessionsFlags& flags, std::string method, std::string_view path,
+                        const Json& body) {
+  serve::HttpCall call{.server = flags.server,
+                       .method = std::move(method),
+                       .path = StrCat("/v1/sessions", path),
+                       .api_key = flags.api_key};
+  if (!body.is_null()) call.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  WEFT_ASSIGN_OR_RETURN(const serve::HttpAnswer answer, serve::CallHttp(call));
+  Json read = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+  if (answer.status < 200 || answer.status > 299) return ErrorOf(answer, read);
+  if (!read.is_object()) {
+    return Internal("the server's answer is not understood; is ", Printable(flags.server, 200),
+                    " a weft server?");
+  }
+  return read;
+}
+
+StatusOr<Json> Call(const SessionsFlags& flags, std::string method, std::string_view id,
+                    std::string_view action, const Json& body) {
+  std::string path;
+  if (!id.empty()) StrAppend(&path, "/", serve::PercentEncode(id));
+  if (!action.empty()) StrAppend(&path, "/", action);
+  return CallPath(flags, std::move(method), path, body);
+}
+
+int64_t Number(const Json& object, const char* name) {
+  const auto it = object.find(name);
+  return it != object.end() && it->is_number_integer() ? it->get<int64_t>() : 0;
+}
+
+std::string Text(const Json& object, const char* name) {
+  const auto it = object.find(name);
+  return it != object.end() && it->is_string() ? Printable(it->get<std::string>(), 128) : "";
+}
+
+void PrintTitles() {
+  std::printf("%-32s %-9s %9s %9s %7s %10s %8s\n", "ID", "STATE", "TOKENS", "COMPUTED", "PAGES",
+              "BYTES", "IDLE");
+}
+
+void PrintSession(const Json& session) {
+  const std::string bytes = HumanBytes(static_cast<uint64_t>(Number(session, "state_bytes")));
+  const std::string idle = StrCat(Number(session, "idle_ms") / 1000, " s");
+  std::printf("%-32s %-9s %9lld %9lld %7lld %10s %8s", Text(session, "id").c_str(),
+              Text(session, "state").c_str(), static_cast<long long>(Number(session, "tokens")),
+              static_cast<long long>(Number(session, "computed_tokens")),
+              static_cast<long long>(Number(session, "pages")), bytes.c_str(), idle.c_str());
+  const std::string note = Text(session, "note");
+  if (!note.empty()) std::printf("  %s", note.c_str());
+  std::printf("\n");
+}
+
+Status ListSessions(const SessionsFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const Json answer, Call(flags, "GET", "", "", nullptr));
+  const auto data = answer.find("data");
+  if (data == answer.end() || !data->is_array()) {
+    return Internal("the server's list is not understood");
+  }
+  if (!flags.json) PrintTitles();
+  for (const Json& session : *data) {
+    if (flags.json) {
+      PrintJsonLine(session);
+    } else if (session.is_object()) {
+      PrintSession(session);
+    }
+  }
+  return FlushStdout();
+}
+
+// A session, as a line of the list has it.
+Status PrintOne(const SessionsFlags& flags, const Json& session) {
+  if (flags.json) {
+    PrintJsonLine(session);
+  } else {
+    PrintTitles();
+    PrintSession(session);
+  }
+  return FlushStdout();
+}
+
+Status ShowSession(const SessionsFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const Json session, Call(flags, "GET", flags.id, "", nullptr));
+  return PrintOne(flags, session);
+}
+
+Status ForkSession(const SessionsFlags& flags) {
+  Json body = Json::object();
+  if (!flags.new_id.empty()) body["session_id"] = flags.new_id;
+  if (flags.position >= 0) body["position"] = flags.position;
+  WEFT_ASSIGN_OR_RETURN(const Json session, Call(flags, "POST", flags.id, "fork", body));
+  return PrintOne(flags, session);
+}
+
+Status CleanSessions(const SessionsFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const Json answer,
+                        CallPath(flags, "DELETE", StrCat("?idle_seconds=", flags.idle_s), nullptr));
+  if (flags.json) {
+    PrintJsonLine(answer);
+  } else {
+    PrintLine(StrCat(Number(answer, "closed"), " sessions dropped"));
+  }
+  return FlushStdout();
+}
+
+Status Act(const SessionsFlags& flags, const char* method, const char* action, const char* done) {
+  WEFT_ASSIGN_OR_RETURN(const Json answer, Call(flags, method, flags.id, action, nullptr));
+  if (flags.json) {
+    PrintJsonLine(answer);
+  } else {
+    PrintLine(StrCat(Printable(flags.id, 128), " ", done));
+  }
+  return FlushStdout();
+}
+
+}  // namespace
+
+CommandBody MakeSessionsCommand(CLI::App* app) {
+  auto flags = std::make_shared<SessionsFlags>();
+  auto body = std::make_shared<CommandBody>();
+  app->require_subcommand(1);
+  const auto add = [&](const char* name, const char* summary,
+                       std::function<Status(const SessionsFlags&)> run) {
+    CLI::App* const sub = app->add_subcommand(name, summary);
+    sub->add_option("--server", flags->server, "Where the server is")->capture_default_str();
+    sub->add_option("--api-key", flags->api_key, "The key whose sessions these are")
+        ->envname("WEFT_API_KEY");
+    sub->add_flag("--json", flags->json, "One JSON object per session");
+    sub->callback(
+        [flags, body, run = std::move(run)] { *body = [flags, run] { return run(*flags); }; });
+    return sub;
+  };
+  const auto add_one = [&](const char* name, const char* summary,
+                           std::function<Status(const SessionsFlags&)> run) {
+    CLI::App* const sub = add(name, summary, std::move(run));
+    sub->add_option("ID", flags->id, "The session")->required();
+    return sub;
+  };
+  add("list", "All sessions of this key", ListSessions);
+  add_one("show", "One session", ShowSession);
+  CLI::App* const fork =
+      add_one("fork", "A new session that begins as this one does, for free", ForkSession);
+  fork->add_option("NEW", flags->new_id, "Its name (default: one that nobody has)");
+  fork->add_option("--position", flags->position, "Take over so many tokens (default: all)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  add_one("park", "Write it to the state directory and free its memory",
+          [](const SessionsFlags& f) { return Act(f, "POST", "park", "is parked"); });
+  add_one("restore", "Bring it back into memory; its next turn does so by itself",
+          [](const SessionsFlags& f) { return Act(f, "POST", "restore", "is restored"); });
+  add_one("drop", "Forget it, its file too",
+          [](const SessionsFlags& f) { return Act(f, "DELETE", "", "is dropped"); });
+  CLI::App* const clean = add(
+      "clean", "Forget the sessions that were not used for long, their files too", CleanSessions);
+  AddDurationFlag(clean, "--idle", &flags->idle_s, "For how long: 90m, 12h or 7d")->required();
+  app->footer(
+      "\nThe key can also stand in WEFT_API_KEY.\n\nExample:\n"
+      "  weft sessions fork kitchen garden --server http://127.0.0.1:8080");
+  return [body] { return (*body)(); };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,233 @@
+// weft show: a model in short: what it is, what it can, what it takes on this machine.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "chat/chat_format.h"
+#include "cli/commands/command.h"
+#include "cli/flags/model_finder.h"
+#include "cli/serve/models_at_hand.h"
+#include "cli/terminal/output.h"
+#include "engine/box_model.h"
+#include "engine/memory_budget.h"
+#include "host/sampling_defaults.h"
+#include "hub/files.h"
+#include "hub/local_models.h"
+#include "hub/model_advice.h"
+#include "model/model_spec.h"
+#include "nlohmann/json.hpp"
+#include "tokenizer/tokenizer.h"
+
+namespace weft::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ShowFlags {
+  std::string what;
+  std::string models_folder;
+  bool json = false;
+};
+
+struct Chat {
+  bool has_template = false;
+  std::string reply_format;
+  bool tools = false;  // in the model's own form
+  bool reasoning = false;
+  std::string problem;  // empty: none
+};
+
+Chat ReadChat(const ModelFile& file) {
+  Chat chat;
+  const auto source = file.GetStringOr("tokenizer.chat_template", "");
+  chat.has_template = source.ok() && !source->empty();
+  const auto tokenizer = Tokenizer::Load(file);
+  if (!tokenizer.ok()) {
+    chat.problem = Message(tokenizer.status());
+    return chat;
+  }
+  const auto format = ChatFormat::Create(chat.has_template ? std::string(*source) : "", *tokenizer);
+  if (!format.ok()) {
+    chat.problem = Message(format.status());
+    return chat;
+  }
+  chat.reply_format = (*format)->reply_format();
+  chat.tools = (*format)->template_has_tools();
+  chat.reasoning = (*format)->has_reasoning();
+  return chat;
+}
+
+void PrintField(std::string_view name, std::string_view value) {
+  std::string line(name);
+  line.resize(14, ' ');
+  PrintLine(StrCat(line, value));
+}
+
+std::string Bytes(int64_t bytes) { return HumanBytes(static_cast<uint64_t>(bytes)); }
+
+std::string ParametersText(int64_t n) {
+  return n >= 1'000'000'000 ? StrCat(n / 100'000'000 / 10, ".", n / 100'000'000 % 10, " billion")
+                            : StrCat((n + 500'000) / 1'000'000, " million");
+}
+
+struct Shown {
+  std::string name;
+  std::string where;
+  std::shared_ptr<const ModelFile> file;
+  ModelFacts facts;
+  ModelSpec spec;
+  Chat chat;
+  hub::ModelAdvice recommended;
+  int64_t budget_bytes = 0;
+
+  int64_t SessionsOf(int64_t n_tokens) const {
+    return budget_bytes / std::max<int64_t>(1, SessionBytes(spec, n_tokens));
+  }
+};
+
+// Lengths of conversations that the memory is told for: a short one, and the longest.
+std::vector<int64_t> Lengths(const Shown& shown) {
+  constexpr int64_t kShort = 2048;
+  const int64_t most = shown.spec.context_tokens;
+  if (most <= kShort) return {most};
+  return {kShort, most};
+}
+
+std::string SamplingText(const hub::ModelAdvice& recommended) {
+  const std::string by = StrJoin(recommended.by, ", ");
+  return serve::DescribeSampling({}, recommended.advice, by);
+}
+
+void PrintText(const Shown& shown) {
+  PrintField("name", Printable(shown.name, 200));
+  if (!shown.facts.title.empty()) PrintField("title", Printable(shown.facts.title, 200));
+  PrintField("file", StrCat(Printable(shown.file->path(), 400), " (",
+                            Bytes(static_cast<int64_t>(shown.file->file_bytes())), ")"));
+  if (!shown.where.empty()) PrintField("where", shown.where);
+  PrintField("architecture", StrCat(Printable(shown.facts.architecture), ", ",
+                                    ParametersText(shown.facts.n_parameters), " parameters, ",
+                                    shown.facts.quantization));
+  PrintField("context", StrCat(shown.spec.context_tokens, " tokens"));
+  const Chat& chat = shown.chat;
+  if (!chat.problem.empty()) {
+    PrintField("template", StrCat("cannot be used: ", Printable(chat.problem, 300)));
+  } else {
+    PrintField("template", StrCat(chat.has_template ? "its own" : "none, ChatML is used",
+                                  ", replies as ", chat.reply_format));
+    PrintField("tools", chat.tools ? "in its own form" : "in the generic form");
+    PrintField("reasoning", chat.reasoning ? "yes" : "no");
+  }
+  PrintField("sampling", SamplingText(shown.recommended));
+  const SamplingAdvice& advice = shown.recommended.advice;
+  if (!advice.stop.empty()) PrintField("stop", Printable(Json(advice.stop).dump(), 400));
+  if (!advice.left_out.empty()) {
+    PrintField("not used", Printable(StrJoin(advice.left_out, ", "), 400));
+  }
+  for (const int64_t n : Lengths(shown)) {
+    PrintField("memory", StrCat("a session of ", n, " tokens ", Bytes(SessionBytes(shown.spec, n)),
+                                ", ", shown.SessionsOf(n), " of them on this machine now"));
+  }
+}
+
+Json ToJson(const Shown& shown) {
+  Json json = {{"name", shown.name},
+               {"title", shown.facts.title},
+               {"path", shown.file->path()},
+               {"bytes", shown.file->file_bytes()},
+               {"where", shown.where},
+               {"architecture", shown.facts.architecture},
+               {"quantization", shown.facts.quantization},
+               {"parameters", shown.facts.n_parameters},
+               {"context_tokens", shown.spec.context_tokens}};
+  Json chat = {{"own_template", shown.chat.has_template},
+               {"reply_format", shown.chat.reply_format},
+               {"tools", shown.chat.tools},
+               {"reasoning", shown.chat.reasoning}};
+  if (!shown.chat.problem.empty()) chat["error"] = shown.chat.problem;
+  json["chat"] = std::move(chat);
+  Json values = Json::object();
+  for (const SamplingField& field : SamplingFields()) {
+    const std::optional<double>& number = shown.recommended.advice.*field.value;
+    if (!number) continue;
+    Json& value = values[std::string(field.name)];
+    if (field.is_whole) {
+      value = static_cast<int64_t>(*number);
+    } else {
+      value = *number;
+    }
+  }
+  json["sampling"] = {{"by", shown.recommended.by},
+                      {"values", std::move(values)},
+                      {"stop", shown.recommended.advice.stop},
+                      {"not_used", shown.recommended.advice.left_out}};
+  auto memory = Json::array();
+  for (const int64_t n : Lengths(shown)) {
+    memory.push_back({{"tokens", n},
+                      {"bytes", SessionBytes(shown.spec, n)},
+                      {"sessions_now", shown.SessionsOf(n)}});
+  }
+  json["memory"] = std::move(memory);
+  return json;
+}
+
+StatusOr<Shown> Look(const ShowFlags& flags) {
+  Shown shown;
+  hub::LocalModel model;
+  if (flags.what.empty()) {
+    shown.name = kBoxModelName;
+    WEFT_ASSIGN_OR_RETURN(shown.file, OpenBoxModel());
+  } else {
+    const ModelFinder finder(flags.models_folder);
+    model.name = model.path = flags.what;
+    if (hub::FileBytes(flags.what) < 0) {
+      auto found = finder.source().FindLocal(flags.what);
+      if (found.status().code() == StatusCode::kNotFound) {
+        return NotFound(Message(found.status()), ": 'weft list' shows what is, 'weft pull ",
+                        Printable(flags.what, 200), "' tries to get it");
+      }
+      WEFT_RETURN_IF_ERROR(found.status());
+      model = *std::move(found);
+      shown.where = hub::NameOf(model.owner);
+    }
+    shown.name = model.name;
+    WEFT_ASSIGN_OR_RETURN(shown.file, ModelFile::Open(model.path));
+  }
+  shown.facts = FactsOf(*shown.file);
+  WEFT_ASSIGN_OR_RETURN(shown.spec, BuildModelSpec(*shown.file, {}));
+  shown.chat = ReadChat(*shown.file);
+  shown.recommended = hub::AdviceOf(model, *shown.file);
+  shown.budget_bytes = DefaultMemoryBudget();
+  return shown;
+}
+
+Status Show(const ShowFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const Shown shown, Look(flags));
+  if (flags.json) {
+    PrintJsonLine(ToJson(shown));
+  } else {
+    PrintText(shown);
+  }
+  return FlushStdout();
+}
+
+}  // namespace
+
+CommandBody MakeShowCommand(CLI::App* app) {
+  auto flags = std::make_shared<ShowFlags>();
+  app->add_option("NAME", flags->what,
+                  "A model's name, as 'weft list' has it, or its file; without it, the built-in "
+                  "model");
+  AddModelsFolderFlag(app, &flags->models_folder);
+  app->add_flag("--json", flags->json, "One JSON object");
+  app->footer(
+      "\nSessions share the weights; what one takes for itself is told for keys and values kept "
+      "as\n"
+      "f16, and how many fit into half of the memory that is free now. 'weft inspect' shows\n"
+      "everything that the file holds.");
+  return [flags] { return Show(*flags); };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,52 @@
+#include "cli/flags/constraint_flags.h"
+
+#include <iostream>
+
+#include "base/mapped_file.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kMostSourceBytes = size_t{64} << 20;
+
+StatusOr<std::string> SourceText(const std::string& path) {
+  if (path != "-") return ReadFile(path, kMostSourceBytes);
+  std::string line;
+  if (!std::getline(std::cin, line))
+    return InvalidArgument("stdin has no first line to be the schema");
+  return line;
+}
+
+}  // namespace
+
+void AddConstraintFlags(CLI::App* app, ConstraintFlags* flags) {
+  auto* const schema =
+      app->add_option("--json-schema", flags->json_schema,
+                      "A file with a JSON Schema, or the schema itself; - reads a line of stdin");
+  auto* const grammar =
+      app->add_option("--grammar", flags->grammar,
+                      "A file with a grammar in llama-server's notation (GBNF), or Lark's");
+  auto* const regex =
+      app->add_option("--regex", flags->regex, "A regular expression for the whole text");
+  schema->excludes(grammar)->excludes(regex);
+  grammar->excludes(regex);
+}
+
+StatusOr<std::optional<ConstraintSpec>> ConstraintOf(const ConstraintFlags& flags) {
+  if (flags.empty()) return std::nullopt;
+  ConstraintSpec spec;
+  if (!flags.regex.empty()) {
+    spec.kind = ConstraintSpec::Kind::kRegex;
+    spec.text = flags.regex;
+  } else if (!flags.grammar.empty()) {
+    spec.kind = ConstraintSpec::Kind::kGrammar;
+    WEFT_ASSIGN_OR_RETURN(spec.text, SourceText(flags.grammar));
+  } else if (flags.json_schema.starts_with("{")) {
+    spec.text = flags.json_schema;
+  } else {
+    WEFT_ASSIGN_OR_RETURN(spec.text, SourceText(flags.json_schema));
+  }
+  return spec;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,27 @@
+// Flags that say what an answer must be.
+#ifndef WEFT_CLI_FLAGS_CONSTRAINT_FLAGS_H_
+#define WEFT_CLI_FLAGS_CONSTRAINT_FLAGS_H_
+
+#include <optional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "base/status.h"
+#include "weft/constraint.h"
+
+namespace weft::cli {
+
+struct ConstraintFlags {
+  std::string json_schema, grammar, regex;
+
+  bool empty() const { return json_schema.empty() && grammar.empty() && regex.empty(); }
+};
+
+void AddConstraintFlags(CLI::App* app, ConstraintFlags* flags);
+// Reads the file of a schema or a grammar; "-" is the first line of stdin, and what begins with
+// "{" the schema itself. Nothing where nothing was given.
+StatusOr<std::optional<ConstraintSpec>> ConstraintOf(const ConstraintFlags& flags);
+
+}  // namespace weft::cli
+
+#endif  // WEFT_CLI_FLAGS_CONSTRAINT_FLAGS_H_

@@ -1,0 +1,118 @@
+#include "cli/flags/door_flags.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/strings.h"
+#include "cli/flags/bytes_flag.h"
+
+namespace weft::cli {
+namespace {
+
+StatusOr<serve::ApiKeys> LoadKeys(const std::string& path) {
+  if (path.empty()) return serve::ApiKeys();
+  auto keys = serve::ApiKeys::Load(path);
+  if (!keys.ok()) return keys;
+  if (const std::string warning = serve::KeyFileWarning(path); !warning.empty()) {
+    LogLine(warning);
+  }
+  return keys;
+}
+
+void Reload(serve::ApiKeys* keys, std::string_view what) {
+  if (!keys->required()) return;
+  const Status status = keys->Reload();
+  LogLine(status.ok() ? StrCat("read ", keys->size(), " ", what, " anew")
+                      : StrCat("the ", what, " stay as they are: ", Message(status)));
+}
+
+}  // namespace
+
+void AddDoorFlags(CLI::App* app, DoorFlags* flags) {
+  app->add_option("--api-key-file", flags->api_key_file,
+                  "Keys that may ask, one per line, each with an optional name behind it");
+  app->add_option("--metrics-key-file", flags->metrics_key_file,
+                  "Keys that may see the numbers of all in /metrics; without it that is the key of "
+                  "--api-key-file where it is the only one, and others see their own");
+  app->add_option("--cors-origin", flags->cors_origins,
+                  "Let pages of this origin ask from a browser, such as https://page.example "
+                  "(localhost: every page of this machine, *: any at all); may be repeated");
+  app->add_option("--allowed-host", flags->allowed_hosts,
+                  "A further name that clients may call the server by; may be repeated. On "
+                  "127.0.0.1 others than localhost are refused, elsewhere none unless there are "
+                  "some here");
+  app->add_option("--max-connections", flags->max_connections,
+                  "Open connections; one more is answered with 503")
+      ->check(CLI::Range(1, 60000))
+      ->capture_default_str();
+  app->add_option("--max-sessions-per-key", flags->max_sessions_per_key,
+                  "Of --max-sessions, those of one API key (0: an equal share)")
+      ->check(CLI::Range(0, 60000))
+      ->capture_default_str();
+  AddBytesFlag(app, "--max-body", &flags->max_body_bytes,
+               "The largest body of a request (default: 1M and 64 bytes for each token of the "
+               "context)");
+  AddBytesFlag(app, "--request-memory", &flags->request_bytes,
+               "For requests that are read and worked on, half of it for one key or address; one "
+               "more is answered with 503 or 429 (default: 768M)");
+  app->add_option("--metrics", flags->metrics, "Whether /metrics is there: on or off")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
+  app->add_flag("--no-slots", flags->no_slots, "Answer /slots with 501");
+  app->add_flag("--no-ui,--no-webui", flags->no_ui, "Leave out the page for a browser");
+  app->add_flag("--log-text,--verbose", flags->log_text,
+                "Log the text of requests and answers too; without it no log holds any");
+}
+
+StatusOr<serve::FrontDoor::Options> DoorOptions(const DoorFlags& flags, const std::string& host) {
+  serve::FrontDoor::Options options;
+  options.log_text = flags.log_text;
+  options.max_parsed_bytes = static_cast<uint64_t>(flags.request_bytes) / 3 * 2;
+  WEFT_ASSIGN_OR_RETURN(options.keys, LoadKeys(flags.api_key_file));
+  WEFT_ASSIGN_OR_RETURN(options.metrics_keys, LoadKeys(flags.metrics_key_file));
+  WEFT_ASSIGN_OR_RETURN(options.guard,
+                        serve::HttpGuard::Create({.bind_host = host,
+                                                  .allowed_hosts = flags.allowed_hosts,
+                                                  .cors_origins = flags.cors_origins}));
+  return options;
+}
+
+void SetLimits(const DoorFlags& flags, serve::HttpServerOptions* options) {
+  options->max_connections = flags.max_connections;
+  options->max_total_body_bytes = static_cast<uint64_t>(flags.request_bytes) / 3;
+  options->max_share_body_bytes = options->max_total_body_bytes / 2;
+  if (flags.max_body_bytes > 0)
+    options->max_body_bytes = static_cast<uint64_t>(flags.max_body_bytes);
+}
+
+int SessionsPerKey(const DoorFlags& flags, const serve::ApiKeys& keys, int max_sessions) {
+  if (flags.max_sessions_per_key > 0) return flags.max_sessions_per_key;
+  if (keys.size() < 2) return 0;
+  return std::max(1, max_sessions / static_cast<int>(keys.size()));
+}
+
+serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys) {
+  constexpr int kLeastOfOneKey = 2, kMost = 1024;  // each takes a thread
+  const int n_keys = static_cast<int>(std::min<size_t>(keys.size(), kMost));
+  if (n_keys < 2) return {};
+  serve::ChannelLimits limits;
+  limits.of_one_key = std::max(kLeastOfOneKey, serve::kMaxChannels / n_keys);
+  limits.all = std::clamp(limits.of_one_key * n_keys, serve::kMaxChannels, kMost);
+  return limits;
+}
+
+uint64_t MaxBodyBytes(const DoorFlags& flags, int64_t context_tokens) {
+  if (flags.max_body_bytes > 0) return static_cast<uint64_t>(flags.max_body_bytes);
+  return (uint64_t{1} << 20) + 64 * static_cast<uint64_t>(context_tokens);
+}
+
+void ReloadKeys(serve::ApiKeys* keys, serve::ApiKeys* metrics_keys) {
+  if (!keys->required() && !metrics_keys->required()) {
+    LogLine("there is no --api-key-file to read anew");
+  }
+  Reload(keys, "API keys");
+  Reload(metrics_keys, "keys for metrics");
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,47 @@
+// Flags that say who may ask a server over HTTP, and how much of it.
+#ifndef WEFT_CLI_FLAGS_DOOR_FLAGS_H_
+#define WEFT_CLI_FLAGS_DOOR_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "api/front_door.h"
+#include "api/page/channel.h"
+#include "base/status.h"
+#include "http/server.h"
+
+namespace weft::cli {
+
+struct DoorFlags {
+  std::string api_key_file;
+  std::string metrics_key_file;
+  std::vector<std::string> cors_origins;
+  std::vector<std::string> allowed_hosts;
+  int max_connections = 1024;
+  int max_sessions_per_key = 0;  // 0: an equal share for each
+  int64_t max_body_bytes = 0;    // 0: what the context can use
+  int64_t request_bytes = int64_t{768} << 20;
+  bool log_text = false;
+  std::string metrics = "on";
+  bool no_slots = false;
+  bool no_ui = false;
+};
+
+void AddDoorFlags(CLI::App* app, DoorFlags* flags);
+
+// Reads the files of keys; what it says about them goes to the log.
+StatusOr<serve::FrontDoor::Options> DoorOptions(const DoorFlags& flags, const std::string& host);
+void SetLimits(const DoorFlags& flags, serve::HttpServerOptions* options);
+// Of one key; 0 where there are not several.
+int SessionsPerKey(const DoorFlags& flags, const serve::ApiKeys& keys, int max_sessions);
+serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys);
+// Of a body that comes when the model is there.
+uint64_t MaxBodyBytes(const DoorFlags& flags, int64_t context_tokens);
+// Both files, and a line of the log about it.
+void ReloadKeys(serve::ApiKeys* keys, serve::ApiKeys* metrics_keys);
+
+}  // namespace weft::cli
+
+#endif  // WEFT_CLI_FLAGS_DOOR_FLAGS_H_

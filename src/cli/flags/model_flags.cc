@@ -1,0 +1,158 @@
+#include "cli/flags/model_flags.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/mapped_file.h"
+#include "cli/flags/model_finder.h"
+#include "engine/box_model.h"
+#include "engine/kv_type.h"
+#include "hub/model_advice.h"
+#include "model/model_spec.h"
+
+namespace weft::cli {
+namespace {
+
+// Says that a repository is meant, whatever files are here.
+constexpr char kHubPrefix[] = "hf:";
+
+void WarnBeyondTraining(const Model& model) {
+  const int64_t trained = model.spec().context_tokens;
+  if (model.context_tokens() <= trained) return;
+  std::fprintf(stderr,
+               "weft: --ctx %lld is beyond the %lld tokens that the model was trained for: what "
+               "it says behind those may make no sense; without --ctx the context ends there\n",
+               static_cast<long long>(model.context_tokens()), static_cast<long long>(trained));
+}
+
+}  // namespace
+
+void AddModelFlag(CLI::App* app, ModelFlags* flags) {
+  CLI::Option* const model =
+      app->add_option(
+             "-m,--model", flags->path,
+             "Model: a GGUF file, or a name that 'weft pull' takes or 'weft list' shows; what "
+             "is not here is loaded. Without it, a small model that is built in")
+          // More likely a variable without a value than the wish for the built-in model.
+          ->check([](const std::string& path) {
+            return path.empty() ? "the file's name is empty; leave -m out for the built-in model"
+                                : "";
+          });
+  app->add_option_function<std::string>(
+         "--hf,--hf-repo",
+         [flags](const std::string& repo) { flags->path = StrCat(kHubPrefix, repo); },
+         "A model of the hub: owner/repo[:QUANT]; -hf is the same")
+      ->excludes(model);
+  AddModelsFolderFlag(app, &flags->models_folder);
+}
+
+void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags) {
+  app->add_flag("--or-built-in", flags->or_built_in,
+                "Where the model is not here and cannot be loaded, say why and take the one that "
+                "is built in");
+}
+
+void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
+  std::vector<std::string> backends;
+  for (const std::string_view name : BackendNames()) backends.emplace_back(name);
+  std::vector<std::string> kv_types;
+  for (const KvTypeInfo& info : kKvTypes) kv_types.emplace_back(info.name);
+  app->add_option("--backend", flags->backend, "What computes")
+      ->check(CLI::IsMember(backends))
+      ->capture_default_str();
+  app->add_option("--kv", flags->kv, "How keys and values are kept")
+      ->check(CLI::IsMember(kv_types))
+      ->capture_default_str();
+  app->add_option("--threads", flags->threads, "Compute threads (0: one per core)")
+      ->check(CLI::Range(0, 1024));
+}
+
+void AddContextFlag(CLI::App* app, ModelFlags* flags) {
+  app->add_option("--ctx", flags->context,
+                  "Longest context in tokens (0: what the model was trained for)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+}
+
+namespace {
+
+StatusOr<FlaggedModel> OpenNamedModel(const ModelFlags& flags) {
+  FlaggedModel model;
+  hub::LocalModel local;
+  if (flags.path.empty()) {
+    WEFT_ASSIGN_OR_RETURN(model.file, OpenBoxModel());
+  } else if (access(flags.path.c_str(), F_OK) == 0) {
+    // Most often it is a file, for which nobody needs to look elsewhere.
+    WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(flags.path));
+  } else {
+    ModelFinder finder(flags.models_folder);
+    WEFT_ASSIGN_OR_RETURN(const std::string path, finder.Find(flags.path));
+    WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(path));
+    if (flags.path.find("://") == flags.path.npos) model.name = flags.path;
+    // Now that it is here.
+    if (auto found = finder.source().FindLocal(flags.path); found.ok()) local = *std::move(found);
+  }
+  hub::ModelAdvice advice = hub::AdviceOf(local, *model.file);
+  model.advice = std::move(advice.advice);
+  model.advice_by = StrJoin(advice.by, ", ");
+  return model;
+}
+
+}  // namespace
+
+StatusOr<FlaggedModel> OpenFlaggedModel(const ModelFlags& flags) {
+  auto model = OpenNamedModel(flags);
+  if (model.ok() || !flags.or_built_in) return model;
+  std::fprintf(stderr, "weft: the model in the box answers, as %s cannot be had: %s\n",
+               Printable(flags.path, 200).c_str(),
+               Printable(Message(model.status()), 1000).c_str());
+  return OpenNamedModel({});
+}
+
+StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(FlaggedModel model, OpenFlaggedModel(flags));
+  return std::move(model.file);
+}
+
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(auto file, OpenFlaggedFile(flags));
+  return LoadFlaggedModel(flags, std::move(file));
+}
+
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
+                                                        std::shared_ptr<const ModelFile> file) {
+  ModelOptions options;
+  options.backend = flags.backend;
+  options.n_threads = flags.threads;
+  options.context_tokens = flags.context;
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  if (terminal) {
+    options.progress = [](double fraction) {
+      std::fprintf(stderr, "\rloading %3.0f %%", fraction * 100);
+    };
+  }
+  auto model = Model::FromFile(std::move(file), options);
+  if (terminal) std::fprintf(stderr, "\r\033[K");
+  if (model.ok()) WarnBeyondTraining(**model);
+  return model;
+}
+
+StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags) {
+  EngineOptions options;
+  options.n_threads = flags.threads;
+  const auto kv_type = ParseKvType(flags.kv);
+  WEFT_RETURN_IF_ERROR(Annotate(kv_type.status(), "--kv: "));
+  options.kv_type = *kv_type;
+  return options;
+}
+
+StatusOr<std::string> TextOrStdin(const std::string& argument) {
+  if (argument != "-") return argument;
+  return ReadDescriptor(STDIN_FILENO, "stdin", kMaxTextBytes);
+}
+
+}  // namespace weft::cli

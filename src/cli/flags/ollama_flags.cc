@@ -1,0 +1,95 @@
+#include "cli/flags/ollama_flags.h"
+
+#include <utility>
+
+#include "base/strings.h"
+#include "http/guard.h"
+#include "hub/model_name.h"
+#include "hub/model_source.h"
+#include "hub/places.h"
+
+namespace weft::cli {
+namespace {
+
+using Stage = hub::Progress::Stage;
+
+std::string WordsOf(const hub::Progress& progress) {
+  switch (progress.stage) {
+    case Stage::kWaiting:
+      return StrCat("waiting for another program that pulls ", progress.name);
+    case Stage::kChecking:
+      return "verifying sha256 digest";
+    case Stage::kUnpacking:
+      return "unpacking";
+    case Stage::kLoading:
+    case Stage::kPackages:
+      break;
+  }
+  return StrCat("pulling ", progress.name);
+}
+
+}  // namespace
+
+void AddOllamaFlags(CLI::App* app, OllamaFlags* flags) {
+  auto* const listen = app->add_flag(
+      "--ollama", flags->listen,
+      "Listen where Ollama does, too: on 127.0.0.1, port 11434, for programs that know no other "
+      "address (Ollama's API is there on --port in any case)");
+  app->add_option("--ollama-port", flags->port, "In place of 11434 (0: any that is free)")
+      ->needs(listen)
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+}
+
+std::optional<serve::HttpServerOptions::Second> OllamaListener(const OllamaFlags& flags,
+                                                               const std::string& host, int port) {
+  const bool opens_loopback = serve::IsLoopbackHost(host) || host == "0.0.0.0" || host == "::";
+  if (!flags.listen || (port == flags.port && port != 0 && opens_loopback)) return std::nullopt;
+  return serve::HttpServerOptions::Second{
+      .host = "127.0.0.1",
+      .port = flags.port,
+      .way_out =
+          "another program does, most likely Ollama itself; end that one, or leave --ollama out "
+          "and give clients the address of --port"};
+}
+
+StatusOr<std::string> FromOllamaName(std::string_view name) {
+  for (const std::string_view hub : {"hf.co/", "huggingface.co/"}) {
+    if (!name.starts_with(hub)) continue;
+    const std::string of_hub = StrCat("hf:", name.substr(hub.size()));
+    WEFT_RETURN_IF_ERROR(hub::ParseHubName(of_hub).status());
+    return of_hub;
+  }
+  WEFT_ASSIGN_OR_RETURN(const hub::OllamaName parsed, hub::ParseOllamaName(name));
+  if (parsed.host != hub::kOllamaHost) {
+    return InvalidArgument("models come from ", hub::kOllamaHost, " or hf.co here, not from ",
+                           Printable(parsed.host), "; 'weft pull ollama:", Printable(name, 200),
+                           "' may ask it");
+  }
+  return StrCat("ollama:", name);
+}
+
+serve::OllamaPullProgress ToOllamaProgress(const hub::Progress& progress) {
+  return {.status = WordsOf(progress),
+          .digest = progress.sha256.empty() ? "" : StrCat("sha256:", progress.sha256),
+          .total_bytes = progress.total_bytes,
+          .completed_bytes = progress.done_bytes};
+}
+
+serve::OllamaPull PullForOllama(std::string models_folder) {
+  return [models_folder = std::move(models_folder)](
+             const std::string& name,
+             const std::function<void(const serve::OllamaPullProgress&)>& tell,
+             const std::function<bool()>& is_wanted) -> Status {
+    WEFT_ASSIGN_OR_RETURN(const std::string what, FromOllamaName(name));
+    hub::LoadHooks hooks = hub::LoadHooks::Default();
+    hooks.progress = [&tell](const hub::Progress& progress) { tell(ToOllamaProgress(progress)); };
+    hooks.is_cancelled = [&is_wanted] { return !is_wanted(); };
+    hub::Places places = hub::ProcessPlaces();
+    if (!models_folder.empty()) places.models_folder = models_folder;
+    tell({.status = "pulling manifest"});
+    return hub::ModelSource(std::move(places), std::move(hooks)).Pull(what).status();
+  };
+}
+
+}  // namespace weft::cli

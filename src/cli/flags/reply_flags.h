@@ -1,0 +1,24 @@
+// Options of a server about the replies: how long they think, and what becomes of them when the
+// context is full.
+#ifndef WEFT_CLI_FLAGS_REPLY_FLAGS_H_
+#define WEFT_CLI_FLAGS_REPLY_FLAGS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "host/host.h"
+
+namespace weft::cli {
+
+struct ReplyFlags {
+  std::string reasoning = "auto";
+  int64_t reasoning_budget = -1;
+};
+
+void AddReplyFlags(CLI::App* app, ReplyFlags* flags);
+void SetReplyDefaults(const ReplyFlags& flags, serve::RequestDefaults* defaults);
+
+}  // namespace weft::cli
+
+#endif  // WEFT_CLI_FLAGS_REPLY_FLAGS_H_

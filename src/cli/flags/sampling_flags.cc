@@ -1,0 +1,81 @@
+#include "cli/flags/sampling_flags.h"
+
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "base/strings.h"
+#include "host/sampling_defaults.h"
+
+namespace weft::cli {
+
+void AddPredictFlag(CLI::App* app, SamplingFlags* flags) {
+  app->add_option("-n,--predict", flags->n, "Tokens to generate (-1: until the model ends)")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30))
+      ->capture_default_str();
+}
+
+void AddSamplingFlags(CLI::App* app, SamplingFlags* flags) {
+  const auto number = [app](const char* name, std::optional<double>* said, double least,
+                            double most, std::string text) {
+    app->add_option_function<double>(
+           name, [said](double value) { *said = value; }, text)
+        ->check(CLI::Range(least, most));
+  };
+  const auto integer = [app](const char* name, std::optional<double>* said, int least,
+                             std::string text) {
+    app->add_option_function<int>(
+           name, [said](int value) { *said = value; }, text)
+        ->check(CLI::Range(least, std::numeric_limits<int>::max()));
+  };
+  const SamplingOptions own;
+  const auto otherwise = [](auto value) {
+    return StrCat("; default: what the model recommends, else ", NumberText(value), ")");
+  };
+  SamplingAdvice& said = flags->said;
+  number("--temp", &said.temperature, 0, 1e6,
+         "Temperature (0: always the best token" + otherwise(own.temperature));
+  integer("--top-k", &said.top_k, 0, "Sample among the k best (0: all" + otherwise(own.top_k));
+  number("--top-p", &said.top_p, 1e-9, 1,
+         "Sample among the best that reach this probability (1: all" + otherwise(own.top_p));
+  number("--min-p", &said.min_p, 0, 1,
+         "Drop what is less probable than this share of the best (0: off" + otherwise(own.min_p));
+  number("--repeat-penalty", &said.repeat_penalty, 0, 100,
+         "Make what was said less probable (1: off" + otherwise(own.repetition_penalty));
+  integer("--repeat-last-n", &said.repeat_last_n, -1,
+          "Of the last n tokens (-1: of all" + otherwise(own.penalty_window));
+  number("--presence-penalty", &said.presence_penalty, -100, 100,
+         "Lower what was said by so much (0: off" + otherwise(own.presence_penalty));
+  number("--frequency-penalty", &said.frequency_penalty, -100, 100,
+         "Lower it so for each time (0: off" + otherwise(own.frequency_penalty));
+  app->add_option("--seed", flags->seed, "Equal seeds give equal output (-1: a new one)")
+      // The largest number is what the parser makes of everything beyond it.
+      ->check(CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max() - 1))
+      ->capture_default_str();
+  app->add_flag("!--keep-loops", flags->end_loops,
+                "Let an answer that repeats itself over and over go on until the context is full");
+}
+
+SamplingAdvice AdviceWith(const SamplingFlags& flags, const SamplingAdvice& of_model) {
+  SamplingAdvice advice = flags.said;
+  advice.FillFrom(of_model);
+  return advice;
+}
+
+SamplingOptions SamplingWith(const SamplingFlags& flags, const SamplingAdvice& of_model) {
+  SamplingOptions sampling = serve::Advised(SamplingOptions(), AdviceWith(flags, of_model));
+  if (flags.seed >= 0) sampling.seed = static_cast<uint64_t>(flags.seed);
+  return sampling;
+}
+
+void ApplySamplingFlags(const SamplingFlags& flags, const SamplingAdvice& of_model,
+                        const Tokenizer& tokenizer, TurnOptions* options) {
+  options->max_tokens = flags.n;
+  options->sampling = SamplingWith(flags, of_model);
+  options->end_loops = flags.end_loops;
+  const AnswerEnds ends = serve::EndsOf(of_model, tokenizer);
+  options->stop_strings = ends.texts;
+  serve::AddEndTokens(ends.tokens, options);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,138 @@
+#include "cli/help/usage.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/strings.h"
+#include "cli/help/command_tree.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kDescriptionColumn = 30;
+constexpr size_t kLineColumns = 96;
+
+// Breaks between words; every line but the first is indented.
+std::string Fill(std::string_view text) {
+  std::string filled;
+  size_t column = kDescriptionColumn;
+  for (const std::string_view word : StrSplit(text, ' ')) {
+    if (filled.empty()) {
+      filled = word;
+    } else if (column + 1 + word.size() > kLineColumns) {
+      StrAppend(&filled, "\n", std::string(kDescriptionColumn, ' '), word);
+      column = kDescriptionColumn;
+    } else {
+      StrAppend(&filled, " ", word);
+      ++column;
+    }
+    column += word.size();
+  }
+  return filled;
+}
+
+std::string ValueOf(const OptionInfo& info) {
+  if (info.choices.empty()) return info.value;
+  std::string all;
+  for (const std::string& choice : info.choices) StrAppend(&all, all.empty() ? "" : "|", choice);
+  return all;
+}
+
+// Letters to insert, drop or replace.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+// The nearest of `names`, when it is near enough to have been meant; else empty.
+std::string Meant(std::string_view typed, const std::vector<std::string>& names) {
+  std::string nearest;
+  size_t least = 1 + std::max<size_t>(1, typed.size() / 3);
+  for (const std::string& name : names) {
+    const size_t distance = Distance(typed, name);
+    if (distance < least) {
+      least = distance;
+      nearest = name;
+    }
+  }
+  return nearest;
+}
+
+// The command that the words on the command line have led to.
+CommandInfo Reached(const CLI::App& app) {
+  CommandInfo info = DescribeCommand(app);
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    const auto found =
+        std::find_if(info.commands.begin(), info.commands.end(),
+                     [at](const CommandInfo& command) { return command.name == at->get_name(); });
+    if (found == info.commands.end()) break;
+    CommandInfo next = std::move(*found);
+    info = std::move(next);
+  }
+  return info;
+}
+
+std::string UnknownWord(const CommandInfo& command, std::vector<std::string> words) {
+  const auto option = std::find_if(words.begin(), words.end(),
+                                   [](const std::string& word) { return word.starts_with('-'); });
+  std::vector<std::string> names;
+  std::string what;
+  if (option != words.end()) {
+    std::swap(*option, words.front());
+    words.front() = words.front().substr(0, words.front().find('='));
+    for (const OptionInfo& info : command.options) {
+      names.insert(names.end(), info.names.begin(), info.names.end());
+    }
+    what = "there is no option ";
+  } else {
+    for (const CommandInfo& info : command.commands) names.push_back(info.name);
+    what = names.empty() ? "one argument too many: " : "there is no command ";
+  }
+  const std::string meant = Meant(words.front(), names);
+  return StrCat(what, Printable(words.front(), 100), meant.empty() ? "" : "; did you mean ", meant,
+                meant.empty() ? "" : "?");
+}
+
+}  // namespace
+
+std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
+  const OptionInfo info = DescribeOption(*option);
+  std::string left = StrCat("  ", make_option_name(option, is_positional));
+  if (!is_positional && !info.value.empty()) StrAppend(&left, " ", ValueOf(info));
+  if (info.may_repeat) StrAppend(&left, " ...");
+  if (!info.default_value.empty()) StrAppend(&left, " (", info.default_value, ")");
+  if (info.is_required) StrAppend(&left, " REQUIRED");
+  if (info.help.empty()) return StrCat(left, "\n");
+  if (left.size() + 1 < kDescriptionColumn) {
+    left.append(kDescriptionColumn - left.size(), ' ');
+  } else {
+    StrAppend(&left, "\n", std::string(kDescriptionColumn, ' '));
+  }
+  return StrCat(left, Fill(info.help), "\n");
+}
+
+std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error) {
+  const CommandInfo command = Reached(app);
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  const bool is_unknown = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  const std::string what =
+      is_unknown && !words.empty() ? UnknownWord(command, words) : std::string(error.what());
+  return StrCat(command.path, ": ", what, what.ends_with('?') ? " '" : "; '", command.path,
+                " --help' lists ", command.commands.empty() ? "what it takes" : "the commands");
+}
+
+}  // namespace weft::cli

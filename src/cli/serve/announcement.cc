@@ -1,0 +1,61 @@
+#include "cli/serve/announcement.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+
+#include "base/log.h"
+#include "base/strings.h"
+#include "cli/bench/machine_limits.h"
+#include "host/sampling_defaults.h"
+
+namespace weft::cli {
+
+std::string HttpAddress(const std::string& host, int port) {
+  const bool is_ipv6 = host.find(':') != host.npos;
+  return StrCat("http://", is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "", ":", port);
+}
+
+void LogSampling(const SamplingAdvice& flags, const FlaggedModel& model) {
+  LogLine(StrCat("sampling unless a request says otherwise: ",
+                 serve::DescribeSampling(flags, model.advice, model.advice_by)));
+  if (model.advice.left_out.empty()) return;
+  LogLine(StrCat("the model also recommends ", Printable(StrJoin(model.advice.left_out, ", "), 300),
+                 ", which is not used"));
+}
+
+Announcement::Announcement(serve::Host& host, const std::string& address)
+    : host_(host),
+      known_{.pid = getpid(),
+             .address = address,
+             .model = host.model_id(),
+             .started_s = host.created_s()} {
+  std::fprintf(stderr, "listening on %s\n", address.c_str());
+  const std::string folder = RunningServersFolder();
+  if (folder.empty()) return;
+  auto entry = ServerEntry::Make(folder, Now());
+  if (entry.ok()) {
+    entry_ = *std::move(entry);
+  } else {
+    LogLine(StrCat("'weft ps' will not show this server: ", Message(entry.status())));
+  }
+}
+
+void Announcement::Update() {
+  if (entry_ != nullptr) entry_->Update(Now());
+}
+
+RunningServer Announcement::Now() const {
+  // In steps, so that it stays the same, and the entry too, while nobody says anything.
+  constexpr int64_t kStep = int64_t{1} << 20;
+  RunningServer server = known_;
+  const EngineStats stats = host_.engine().Stats();
+  server.sessions = stats.sessions_ready + stats.sessions_running + stats.sessions_parked +
+                    stats.sessions_poisoned;
+  server.running = stats.turns_running;
+  server.memory_bytes = ResidentBytes() / kStep * kStep;
+  return server;
+}
+
+}  // namespace weft::cli

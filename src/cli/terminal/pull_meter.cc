@@ -1,0 +1,98 @@
+#include "cli/terminal/pull_meter.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/clock.h"
+#include "base/strings.h"
+
+namespace weft::cli {
+namespace {
+
+using Stage = hub::Progress::Stage;
+
+constexpr int64_t kSecond = 1'000'000;
+constexpr int64_t kSilentUs = 2 * kSecond;
+constexpr int64_t kLineEveryUs = 5 * kSecond;
+constexpr int64_t kRedrawEveryUs = kSecond / 5;
+constexpr int64_t kRateOverUs = kSecond;
+// How much of the rate's newest second stays behind in the next.
+constexpr double kMemory = 0.7;
+
+}  // namespace
+
+std::string HumanSeconds(int64_t seconds) {
+  if (seconds < 60) return StrCat(seconds, " s");
+  if (seconds < 3600) return StrCat(seconds / 60, " min ", seconds % 60, " s");
+  return StrCat(seconds / 3600, " h ", seconds / 60 % 60, " min");
+}
+
+std::string ProgressLine(const hub::Progress& progress, double bytes_per_s) {
+  const std::string name = Printable(progress.name, 60);
+  if (progress.stage == Stage::kPackages) return StrCat("pip loads ", name);
+  std::string line = name;
+  if (progress.stage == Stage::kWaiting) StrAppend(&line, ": another program loads it");
+  if (progress.stage == Stage::kChecking) StrAppend(&line, ": checking what is here of it");
+  if (progress.stage == Stage::kUnpacking) StrAppend(&line, ": unpacking");
+  StrAppend(&line, line.size() == name.size() ? ": " : ", ");
+  if (progress.total_bytes <= 0) {
+    return StrCat(line,
+                  HumanBytes(static_cast<uint64_t>(std::max<int64_t>(0, progress.done_bytes))));
+  }
+  StrAppend(&line, progress.done_bytes * 100 / progress.total_bytes, " %, ",
+            HumanBytes(static_cast<uint64_t>(progress.done_bytes)), " of ",
+            HumanBytes(static_cast<uint64_t>(progress.total_bytes)));
+  if (bytes_per_s >= 1) {
+    const auto left = static_cast<double>(progress.total_bytes - progress.done_bytes);
+    StrAppend(&line, ", ", HumanBytes(static_cast<uint64_t>(bytes_per_s)), "/s, ",
+              HumanSeconds(static_cast<int64_t>(left / bytes_per_s + 0.5)), " left");
+  }
+  return line;
+}
+
+void PullMeter::Begin(const hub::Progress& progress, int64_t now_us) {
+  End();
+  name_ = progress.name;
+  stage_ = progress.stage;
+  began_us_ = rated_us_ = now_us;
+  rated_bytes_ = progress.done_bytes;
+  bytes_per_s_ = 0;
+  // Where pip draws a line of its own, ours is told once.
+  shown_us_ = terminal_ && stage_ == Stage::kPackages ? 0 : now_us;
+}
+
+void PullMeter::Show(const hub::Progress& progress) {
+  const int64_t now_us = NowMicros();
+  if (progress.name != name_ || progress.stage != stage_) Begin(progress, now_us);
+  if (now_us - rated_us_ >= kRateOverUs) {
+    const double rate = static_cast<double>(progress.done_bytes - rated_bytes_) * kSecond /
+                        static_cast<double>(now_us - rated_us_);
+    bytes_per_s_ = bytes_per_s_ == 0 ? rate : kMemory * bytes_per_s_ + (1 - kMemory) * rate;
+    rated_us_ = now_us;
+    rated_bytes_ = progress.done_bytes;
+  }
+  if (terminal_ && stage_ == Stage::kPackages) {
+    if (shown_us_ == 0) std::fprintf(stderr, "%s\n", ProgressLine(progress, 0).c_str());
+    shown_us_ = now_us;
+    return;
+  }
+  if (now_us - shown_us_ < (terminal_ ? kRedrawEveryUs : kLineEveryUs)) {
+    const bool is_first = !terminal_ && shown_us_ == began_us_ && now_us - began_us_ >= kSilentUs;
+    if (!is_first) return;
+  }
+  shown_us_ = now_us;
+  const std::string line = ProgressLine(progress, bytes_per_s_);
+  if (terminal_) {
+    std::fprintf(stderr, "\r%s\033[K", line.c_str());
+    line_is_open_ = true;
+  } else {
+    std::fprintf(stderr, "weft: %s\n", line.c_str());
+  }
+}
+
+void PullMeter::End() {
+  if (line_is_open_) std::fputs("\r\033[K", stderr);
+  line_is_open_ = false;
+}
+
+}  // namespace weft::cli

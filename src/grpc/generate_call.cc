@@ -1,0 +1,261 @@
+#include "grpc/generate_call.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <variant>
+
+#include "base/strings.h"
+#include "grpc/generate_request.h"
+#include "http/request_log.h"
+
+namespace weft::serve {
+namespace {
+
+namespace pb = mlx::grpc::engine;
+
+// When the client no longer waits, on the engine's clock.
+std::optional<std::chrono::steady_clock::time_point> DeadlineOf(
+    const grpc::CallbackServerContext& context) {
+  const auto left = context.deadline() - std::chrono::system_clock::now();
+  if (left > std::chrono::hours(24 * 365)) return std::nullopt;  // also "never"
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(left);
+}
+
+}  // namespace
+
+// --- the table -----------------------------------------------------------------------
+
+bool CallTable::Add(const std::string& domain, const std::string& id, GenerateCall* call) {
+  MutexLock lock(&mutex_);
+  if (closed_) return false;
+  if (!id.empty() && !by_id_.emplace(Key(domain, id), call).second) return false;
+  calls_.insert(call);
+  return true;
+}
+
+void CallTable::Remove(GenerateCall* call) {
+  MutexLock lock(&mutex_);
+  calls_.erase(call);
+  std::erase_if(by_id_, [call](const auto& entry) { return entry.second == call; });
+  removed_.NotifyAll();
+}
+
+void CallTable::WaitUntilEmpty(std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(&mutex_);
+  while (!calls_.empty() && removed_.WaitUntil(&mutex_, deadline)) continue;
+}
+
+// The lock is held meanwhile, so that the call cannot end before.
+void CallTable::Abort(const std::string& domain, const std::string& id) {
+  MutexLock lock(&mutex_);
+  const auto it = by_id_.find(Key(domain, id));
+  if (it != by_id_.end()) it->second->Abort();
+}
+
+void CallTable::Close() {
+  MutexLock lock(&mutex_);
+  closed_ = true;
+  for (GenerateCall* const call : calls_) call->Cut();
+}
+
+bool CallTable::closed() const {
+  MutexLock lock(&mutex_);
+  return closed_;
+}
+
+int64_t CallTable::size() const {
+  MutexLock lock(&mutex_);
+  return static_cast<int64_t>(calls_.size());
+}
+
+// --- one call --------------------------------------------------------------------------
+
+struct GenerateCall::Progress {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;
+  pb::GenerateComplete complete;  // what it will say, when nothing is streamed
+};
+
+GenerateCall::GenerateCall(const Service& service, grpc::CallbackServerContext* context,
+                           RpcHead head)
+    : RpcCall(context, std::move(head)), service_(service) {
+  ReadMessage();
+}
+
+void GenerateCall::OnMessage(grpc::ByteBuffer* message) {
+  const Status status = Begin(message);
+  if (!status.ok()) End(status);
+}
+
+Status GenerateCall::Begin(grpc::ByteBuffer* message) {
+  pb::GenerateRequest request;
+  WEFT_RETURN_IF_ERROR(ParseMessage(message, &request));
+  SetId(request.request_id());
+  WEFT_ASSIGN_OR_RETURN(request_.turn, TurnOptionsOf(request, service_.host->defaults()));
+  request_.turn.deadline = DeadlineOf(*context());
+  request_.turn.label = request.request_id();
+  request_.turn.end_loops = service_.host->defaults().end_loops;
+  request_.domain = head().domain;
+  request_.finished = [this](const TurnUsage& usage) {
+    tokens_ = {.prompt = usage.prompt_tokens,
+               .cached = usage.cached_tokens,
+               .computed = usage.computed_tokens,
+               .completion = usage.completion_tokens};
+  };
+  streams_ = request.stream();
+  wants_logprobs_ = request_.turn.top_logprobs >= 0;
+  if (head().log_text) {
+    const std::span<const int32_t> tokens = request_.turn.tokens;
+    request_text_ = service_.host->model().Decode(
+        tokens.first(std::min(tokens.size(), kLoggedTextBytes)), /*render_special=*/true);
+  }
+  CallTable& table = *service_.table;
+  if (!table.Add(head().domain, request.request_id(), this)) {
+    if (table.closed()) return Unavailable("the server is shutting down");
+    return AlreadyExists("a request with the id '", Printable(request.request_id()),
+                         "' is running; choose another or abort it");
+  }
+  if (service_.pumps->Post([this] { Run(); })) return OkStatus();
+  table.Remove(this);
+  return ResourceExhausted("too many requests at once; try again later");
+}
+
+void GenerateCall::Run() {
+  const Status status = Generate();
+  service_.table->Remove(this);
+  End(status);  // this may be gone from here on
+}
+
+Status GenerateCall::Generate() {
+  {
+    MutexLock lock(&mutex_);
+    if (aborted_) return OkStatus();
+    if (cancelled_) return Cancelled("the request was cancelled");
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Generation> generation,
+                        service_.host->Generate(std::move(request_)));
+  {
+    MutexLock lock(&mutex_);
+    generation_ = generation.get();
+    if (aborted_ || cancelled_) CancelGeneration();
+  }
+  const Status status = Pump(generation.get());
+  MutexLock lock(&mutex_);
+  generation_ = nullptr;
+  if (aborted_) return OkStatus();
+  return status;
+}
+
+Status GenerateCall::Pump(Generation* generation) {
+  Progress progress;
+  progress.prompt_tokens = generation->prompt_tokens();
+  bool writable = true;
+  while (std::optional<TurnEvent> event = generation->Next()) {
+    if (const auto* started = std::get_if<StartedEvent>(&*event)) {
+      progress.cached_tokens = started->cached_tokens;
+    } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+      ++progress.completion_tokens;
+      if (head().log_text && answer_text_.size() <= kLoggedTextBytes) answer_text_ += token->text;
+      if (!streams_) {
+        progress.complete.add_output_ids(static_cast<uint32_t>(token->token));
+        if (wants_logprobs_) {
+          AddLogprobs(*token, progress.complete.mutable_output_logprobs());
+        }
+      } else if (writable && !WriteChunk(*token, progress)) {
+        writable = false;
+        generation->Cancel();
+      }
+    } else if (writable) {
+      return Complete(std::get<DoneEvent>(*event), &progress);
+    }
+  }
+  return Cancelled("the client does not read");
+}
+
+Status GenerateCall::Complete(const DoneEvent& done, Progress* progress) {
+  WEFT_RETURN_IF_ERROR(done.status);
+  if (done.reason == FinishReason::kCancelled) return Cancelled("the request was cancelled");
+  Response response;
+  pb::GenerateComplete& complete = *response.mutable_complete();
+  complete = std::move(progress->complete);
+  complete.set_finish_reason(IsCut(done.reason) ? "length" : "stop");
+  complete.set_prompt_tokens(static_cast<uint32_t>(progress->prompt_tokens));
+  complete.set_completion_tokens(static_cast<uint32_t>(progress->completion_tokens));
+  complete.set_cached_tokens(static_cast<uint32_t>(progress->cached_tokens));
+  if (done.stop_token >= 0) {
+    complete.set_matched_stop_token_id(static_cast<uint32_t>(done.stop_token));
+  }
+  {
+    MutexLock lock(&mutex_);
+    if (aborted_) return OkStatus();
+  }
+  if (!Write(response)) return Cancelled("the client does not read");
+  return OkStatus();
+}
+
+bool GenerateCall::WriteChunk(const TokenEvent& token, const Progress& progress) {
+  Response response;
+  pb::GenerateStreamChunk& chunk = *response.mutable_chunk();
+  chunk.add_token_ids(static_cast<uint32_t>(token.token));
+  chunk.set_prompt_tokens(static_cast<uint32_t>(progress.prompt_tokens));
+  chunk.set_completion_tokens(static_cast<uint32_t>(progress.completion_tokens));
+  chunk.set_cached_tokens(static_cast<uint32_t>(progress.cached_tokens));
+  if (wants_logprobs_) {
+    AddLogprobs(token, chunk.mutable_output_logprobs());
+  }
+  return Write(response);
+}
+
+bool GenerateCall::Write(const Response& response) {
+  {
+    MutexLock lock(&mutex_);
+    if (cancelled_ || aborted_) return false;
+    write_pending_ = true;
+  }
+  unsent_ = BytesOf(response);
+  StartWrite(&unsent_);
+  const auto deadline = std::chrono::steady_clock::now() + service_.stall_timeout;
+  MutexLock lock(&mutex_);
+  while (write_pending_ && written_.WaitUntil(&mutex_, deadline)) continue;
+  // The message must outlive its write, which cancelling ends.
+  if (write_pending_) context()->TryCancel();
+  while (write_pending_) written_.Wait(&mutex_);
+  return write_ok_;
+}
+
+void GenerateCall::OnWriteDone(bool ok) {
+  MutexLock lock(&mutex_);
+  write_pending_ = false;
+  write_ok_ = ok;
+  written_.NotifyAll();
+}
+
+void GenerateCall::OnCancel() {
+  MutexLock lock(&mutex_);
+  cancelled_ = true;
+  CancelGeneration();
+}
+
+void GenerateCall::Abort() {
+  MutexLock lock(&mutex_);
+  aborted_ = true;
+  CancelGeneration();
+}
+
+void GenerateCall::Cut() {
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    CancelGeneration();
+  }
+  context()->TryCancel();
+}
+
+void GenerateCall::CancelGeneration() {
+  if (generation_ != nullptr) generation_->Cancel();
+}
+
+}  // namespace weft::serve

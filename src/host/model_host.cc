@@ -1,0 +1,216 @@
+#include "host/model_host.h"
+
+#include <new>
+#include <utility>
+
+#include "base/clock.h"
+#include "host/sampling_defaults.h"
+
+namespace weft::serve {
+
+class ModelHost::CountedGeneration : public Generation {
+ public:
+  CountedGeneration(std::shared_ptr<Turn> turn, GenerationRequest request, int64_t submitted_us,
+                    Metrics* metrics, PromptMemory* memory)
+      : turn_(std::move(turn)),
+        request_(std::move(request)),
+        metrics_(*metrics),
+        memory_(*memory),
+        prompt_tokens_(static_cast<int64_t>(request_.turn.tokens.size())),
+        choices_(static_cast<size_t>(request_.turn.n_choices), {.last_us = submitted_us}) {
+    wakeup_ = request_.wakeup != nullptr ? request_.wakeup : std::make_shared<Wakeup>();
+    // It runs on the engine thread, which may outlive this object's interest in it.
+    turn_->SetReadyCallback([wakeup = wakeup_] { wakeup->Advance(); });
+  }
+
+  std::optional<TurnEvent> Next() override {
+    std::optional<TurnEvent> event = std::exchange(next_, std::nullopt);
+    if (!event.has_value()) event = turn_->Next();
+    if (!event.has_value()) return event;
+    if (const auto* token = std::get_if<TokenEvent>(&*event)) {
+      Count(*token);
+    } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
+      Count(*done);
+    }
+    return event;
+  }
+  bool WaitFor(std::chrono::milliseconds patience) override {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (!next_.has_value()) {
+      const uint64_t seen = wakeup_->count();
+      bool at_end = false;
+      next_ = turn_->TryNext(&at_end);
+      if (next_.has_value() || at_end) break;
+      if (!wakeup_->WaitPast(seen, deadline)) return false;
+    }
+    return true;
+  }
+  void Cancel() override { turn_->Cancel(); }
+  int64_t prompt_tokens() const override { return prompt_tokens_; }
+
+ private:
+  struct Choice {
+    int64_t last_us = 0;  // its last token, or the submission
+    std::vector<int32_t> tokens;
+  };
+
+  void Count(const TokenEvent& token) {
+    Choice& choice = choices_[static_cast<size_t>(token.choice)];
+    const int64_t now_us = NowMicros();
+    const double seconds = static_cast<double>(now_us - choice.last_us) * 1e-6;
+    if (choice.tokens.empty()) {
+      metrics_.ObserveFirstToken(seconds);
+    } else {
+      metrics_.ObserveNextToken(seconds);
+    }
+    choice.last_us = now_us;
+    choice.tokens.push_back(token.token);
+  }
+
+  void Count(const DoneEvent& done) {
+    metrics_.CountFinished(done.reason, done.usage);
+    completion_tokens_ += done.usage.completion_tokens;
+    if (++n_done_ == choices_.size()) {
+      TurnUsage usage = done.usage;
+      usage.completion_tokens = completion_tokens_;
+      metrics_.CountOwn(request_.domain, usage);
+      if (request_.finished) request_.finished(usage);
+    }
+    if (request_.prompt_text.empty()) return;
+    memory_.Remember(request_.domain, request_.prompt_text, request_.turn.tokens,
+                     choices_[static_cast<size_t>(done.choice)].tokens);
+  }
+
+  const std::shared_ptr<Turn> turn_;
+  std::shared_ptr<Wakeup> wakeup_;
+  std::optional<TurnEvent> next_;  // taken while waiting
+  const GenerationRequest request_;
+  Metrics& metrics_;
+  PromptMemory& memory_;
+  const int64_t prompt_tokens_;
+  std::vector<Choice> choices_;
+  size_t n_done_ = 0;
+  int64_t completion_tokens_ = 0;
+};
+
+std::string DefaultModelId(std::string_view name) {
+  std::string id;
+  bool is_gap = false;
+  for (const char c : name) {
+    const bool is_kept = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                         (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    if (is_kept) {
+      if (is_gap && !id.empty() && id.back() != '-' && c != '-') id.push_back('-');
+      id.push_back(c);
+    }
+    is_gap = !is_kept;
+  }
+  // Nothing is left of a name in other letters; "." and ".." mean something else in a path.
+  if (id.find_first_not_of("._-") == id.npos) return "model";
+  return id;
+}
+
+ModelHost::ModelHost(Options options)
+    : options_(std::move(options)),
+      created_s_(WallClockMicros() / 1'000'000),
+      model_id_(options_.model_id),
+      defaults_(options_.defaults) {}
+
+ModelHost::~ModelHost() {
+  (void)Drain(std::chrono::milliseconds(0));
+  if (loader_.joinable()) loader_.join();
+}
+
+void ModelHost::StartLoading() {
+  {
+    MutexLock lock(&mutex_);
+    is_loading_ = true;
+  }
+  loader_ = std::thread([this] { Load(); });
+}
+
+void ModelHost::Load() {
+  Status status;
+  try {
+    status = TryLoad();
+  } catch (const std::bad_alloc&) {
+    status = ResourceExhausted("out of memory while loading; use a smaller model or --memory");
+  }
+  // Drain may have come first; then it stays so.
+  Phase loading = Phase::kLoading;
+  phase_.compare_exchange_strong(loading, status.ok() ? Phase::kReady : Phase::kFailed);
+  {
+    MutexLock lock(&mutex_);
+    is_loading_ = false;
+    load_end_.NotifyAll();
+  }
+  if (options_.loaded) options_.loaded(status);
+}
+
+Status ModelHost::TryLoad() {
+  WEFT_ASSIGN_OR_RETURN(model_, options_.load());
+  std::string source = options_.template_source;
+  if (source.empty()) source = std::string(model_->chat_template());
+  auto chat = ChatFormat::Create(std::move(source), model_->tokenizer());
+  if (!chat.ok()) return Annotate(chat.status(), "the chat template: ");
+  chat_ = *std::move(chat);
+  defaults_.ends = EndsOf(defaults_.advice, *model_->tokenizer());
+  PromptMemory::Limits memory_limits = options_.prompt_memory;
+  memory_limits.tokens = model_->context_tokens();
+  memory_ = std::make_unique<PromptMemory>(model_->tokenizer(), memory_limits);
+  if (model_id_.empty()) model_id_ = DefaultModelId(model_->name());
+  WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, options_.engine));
+  return OkStatus();
+}
+
+// Whoever looks after the server is to see at once that it can answer no more.
+Phase ModelHost::phase() const {
+  const Phase phase = phase_.load(std::memory_order_acquire);
+  return phase == Phase::kReady && !model_->CheckFile().ok() ? Phase::kFailed : phase;
+}
+
+std::string ModelHost::phase_reason() const {
+  switch (phase()) {
+    case Phase::kLoading:
+      return "Loading model";
+    case Phase::kReady:
+      return "";
+    case Phase::kDraining:
+      return "the server is shutting down";
+    case Phase::kFailed:
+      return phase_.load(std::memory_order_acquire) == Phase::kReady
+                 ? std::string(Message(model_->CheckFile()))
+                 : "the model could not be loaded; the log of the server says why";
+  }
+  return "";
+}
+
+std::vector<int32_t> ModelHost::EncodeChat(std::string_view domain, std::string_view text) {
+  return memory_->Encode(domain, text);
+}
+
+StatusOr<std::unique_ptr<Generation>> ModelHost::Generate(GenerationRequest request) {
+  if (phase() != Phase::kReady) return Unavailable(phase_reason());
+  const int64_t submitted_us = NowMicros();
+  request.turn.tokens_are_whole_context = true;
+  WEFT_ASSIGN_OR_RETURN(const NamedTurn named,
+                        engine_->SubmitNamed({.name = request.session, .domain = request.domain},
+                                             request.turn, request.policy));
+  return std::unique_ptr<Generation>(std::make_unique<CountedGeneration>(
+      named.turn, std::move(request), submitted_us, &metrics_, memory_.get()));
+}
+
+Status ModelHost::Drain(std::chrono::milliseconds grace) {
+  if (phase_.exchange(Phase::kDraining) == Phase::kFailed) phase_ = Phase::kFailed;
+  {
+    MutexLock lock(&mutex_);
+    while (is_loading_) load_end_.Wait(&mutex_);
+  }
+  return engine_ == nullptr ? OkStatus() : engine_->Shutdown(grace);
+}
+
+std::string ModelFileName(const Model& model) {
+  return model.path().substr(model.path().find_last_of('/') + 1);
+}
+
+}  // namespace weft::serve

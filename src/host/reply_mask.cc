@@ -1,0 +1,179 @@
+#include "host/reply_mask.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/strings.h"
+#include "constraint/constraint_cache.h"
+#include "constraint/vocabulary_bytes.h"
+#include "json/json_text.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+
+// A mark in place of the rest of a character would leave half of it. Models that write no
+// characters at all are not waited for.
+constexpr int64_t kMostOver = 3;
+bool EndsWithinCharacter(std::string_view text) {
+  size_t behind = 0;  // bytes behind the last one that begins a character
+  while (behind < text.size() && behind < 4 &&
+         (static_cast<unsigned char>(text[text.size() - 1 - behind]) & 0xc0) == 0x80) {
+    ++behind;
+  }
+  if (behind == text.size()) return false;
+  const auto first = static_cast<unsigned char>(text[text.size() - 1 - behind]);
+  const size_t wanted = first < 0xc0 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+  return behind < wanted;
+}
+
+void Allow(TokenId token, std::span<uint32_t> allowed) {
+  const auto at = static_cast<size_t>(token);
+  allowed[at / 32] |= uint32_t{1} << (at % 32);
+}
+
+}  // namespace
+
+bool EndsInThought(std::string_view prompt, const ThoughtMarks& marks) {
+  const size_t open = prompt.rfind(marks.open);
+  return open != prompt.npos && prompt.find(marks.close, open) == prompt.npos;
+}
+
+namespace {
+
+// Calls are written as their format has them, but for what the answer insists on.
+constraint::ConstraintOptions Both(constraint::ConstraintOptions calls,
+                                   const constraint::ConstraintOptions& answer) {
+  if (answer.white_space == constraint::WhiteSpace::kCompact) {
+    calls.white_space = answer.white_space;
+  }
+  return calls;
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
+    const Model& model, const ChatFormat& chat, const nlohmann::ordered_json& tools,
+    CallPolicy policy, const ConstraintSpec* answer) {
+  constraint::ConstraintOptions options;
+  std::string key = StrCat("reply ", chat.reply_format(), " ");
+  if (answer != nullptr) {
+    key += KeyOf(*answer);
+    policy.answer = StructureOf(*answer);
+    options = OptionsOf(*answer);
+  }
+  const bool must_call = policy.choice == CallPolicy::Choice::kRequired;
+  for (const bool is_so : {must_call, policy.parallel, policy.may_think, policy.thinks_already}) {
+    key += is_so ? '1' : '0';
+  }
+  key += CompactJson(tools);
+  const auto make = [&](std::shared_ptr<const constraint::TokenTable> table)
+      -> constraint::ConstraintCache::Made {
+    WEFT_ASSIGN_OR_RETURN(const CallStructure reply, chat.CallsOf(tools, policy));
+    return constraint::Constraint::Structured(
+        reply.structure, tools.empty() ? options : Both(reply.options, options), std::move(table));
+  };
+  return model.constraints().Get(key, make);
+}
+
+StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* chat,
+                                       std::string_view prompt, int64_t most_thought_tokens,
+                                       const std::optional<ConstraintSpec>& answer) {
+  const bool may_think = chat != nullptr && chat->has_reasoning();
+  if (!may_think) return answer ? MakeConstraint(model, *answer) : TokenMaskFactory();
+  ReplyRules rules{.marks = chat->thought_marks(), .most_thought_tokens = most_thought_tokens};
+  rules.thinks_already = EndsInThought(prompt, rules.marks);
+  if (answer) {
+    WEFT_ASSIGN_OR_RETURN(const auto reply,
+                          CompileReply(model, *chat, nlohmann::ordered_json::array(),
+                                       {.thinks_already = rules.thinks_already}, &*answer));
+    rules.reply = reply->Begin();
+  }
+  return MaskOf(model.tokenizer(), std::move(rules));
+}
+
+TokenMaskFactory MaskOf(std::shared_ptr<const Tokenizer> tokenizer, ReplyRules rules) {
+  if (!rules.restricts()) return nullptr;
+  return [tokenizer = std::move(tokenizer), rules = std::move(rules)](int) {
+    return std::make_unique<ReplyMask>(tokenizer, rules);
+  };
+}
+
+ReplyMask::ReplyMask(std::shared_ptr<const Tokenizer> tokenizer, ReplyRules rules)
+    : tokenizer_(std::move(tokenizer)),
+      marks_(std::move(rules.marks)),
+      most_tokens_(rules.most_thought_tokens),
+      stage_(marks_.open.empty() || most_tokens_ < 0 ? Stage::kAnswer
+             : rules.thinks_already                  ? Stage::kThinking
+                                                     : Stage::kBefore) {
+  if (rules.reply) {
+    reply_ = std::make_unique<ConstraintMask>(tokenizer_, *std::move(rules.reply));
+  }
+}
+
+void ReplyMask::Look(int32_t token) {
+  if (stage_ == Stage::kEnding) {
+    if (++n_ending_ == ending_.size()) stage_ = Stage::kAnswer;
+    return;
+  }
+  text_ += tokenizer_->Piece(token, /*render_special=*/true);
+  if (stage_ == Stage::kBefore) {
+    const std::string_view said =
+        std::string_view(text_).substr(std::min(text_.find_first_not_of(kSpace), text_.size()));
+    if (said.starts_with(marks_.open)) {
+      text_ = said.substr(marks_.open.size());
+      stage_ = Stage::kThinking;
+    } else if (!marks_.open.starts_with(said)) {
+      stage_ = Stage::kAnswer;
+    }
+    return;
+  }
+  ++n_thought_;
+  if (text_.find(marks_.close) != text_.npos) {
+    stage_ = Stage::kAnswer;
+  } else if (text_.size() > 2 * marks_.close.size() + 4) {
+    text_.erase(0, text_.size() - marks_.close.size() - 4);
+  }
+}
+
+void ReplyMask::Follow(std::span<const int32_t> generated) {
+  for (; n_seen_ < generated.size() && stage_ != Stage::kAnswer; ++n_seen_) {
+    Look(generated[n_seen_]);
+  }
+}
+
+// A reply that has a form of its own says itself what comes behind a thought. Where that allows no
+// end yet, the thought goes on.
+void ReplyMask::BeginEnding(std::span<const int32_t> generated) {
+  const std::string& mark = reply_ == nullptr ? marks_.answer : marks_.close;
+  ending_ = constraint::TokensBehind(*tokenizer_, mark, /*controls=*/true);
+  if (ending_.empty()) {
+    stage_ = Stage::kAnswer;
+  } else if (reply_ == nullptr || reply_->Allows(generated, ending_)) {
+    stage_ = Stage::kEnding;
+  }
+}
+
+void ReplyMask::Apply(std::span<const int32_t> generated, std::span<uint32_t> allowed) {
+  Follow(generated);
+  const bool is_late = stage_ == Stage::kThinking && n_thought_ >= most_tokens_;
+  if (is_late && (!EndsWithinCharacter(text_) || n_thought_ >= most_tokens_ + kMostOver)) {
+    BeginEnding(generated);
+  }
+  if (stage_ == Stage::kEnding) {
+    std::fill(allowed.begin(), allowed.end(), 0u);
+    Allow(ending_[n_ending_], allowed);
+  } else if (reply_ != nullptr) {
+    reply_->Apply(generated, allowed);
+  }
+}
+
+std::vector<int32_t> ReplyMask::Forced(std::span<const int32_t> generated) {
+  Follow(generated);
+  if (reply_ == nullptr || stage_ == Stage::kEnding) return {};
+  return reply_->Forced(generated);
+}
+
+}  // namespace weft::serve

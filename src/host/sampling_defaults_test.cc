@@ -1,0 +1,127 @@
+// What holds where a request says nothing: the operator's word, the model's, Weft's own.
+#include "host/sampling_defaults.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/api_fixture.h"
+#include "tests/support/engine_harness.h"
+
+namespace weft::serve {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(SamplingDefaults, AdviceOverOnesOwn) {
+  const SamplingOptions none = Advised({.temperature = 1, .top_k = 0}, {});
+  EXPECT_EQ(none.temperature, 1);
+  EXPECT_EQ(none.top_k, 0);
+  const SamplingOptions all = Advised({}, {.temperature = 0,
+                                           .top_k = -1,
+                                           .top_p = 0,
+                                           .min_p = 0.5,
+                                           .repeat_penalty = 1.5,
+                                           .repeat_last_n = -1,
+                                           .frequency_penalty = 0.25,
+                                           .presence_penalty = -1});
+  EXPECT_EQ(all.temperature, 0);
+  EXPECT_EQ(all.top_k, 0);
+  EXPECT_GT(all.top_p, 0);
+  EXPECT_LT(all.top_p, 1e-6);
+  EXPECT_EQ(all.min_p, 0.5f);
+  EXPECT_EQ(all.repetition_penalty, 1.5f);
+  EXPECT_EQ(all.penalty_window, -1);
+  EXPECT_EQ(all.frequency_penalty, 0.25f);
+  EXPECT_EQ(all.presence_penalty, -1);
+  EXPECT_EQ(Advised({}, {.repeat_penalty = 0}).repetition_penalty, 1);
+}
+
+TEST(SamplingDefaults, StopsThatAreControlTokensEndAsTokens) {
+  const auto& tokenizer = *testing::TinyModel("llama")->tokenizer();
+  const AnswerEnds ends = EndsOf({.stop = {"<s>", "</s>", "User:"}}, tokenizer);
+  EXPECT_THAT(ends.tokens, ElementsAre(tokenizer.bos()));  // </s> ends anyway
+  EXPECT_THAT(ends.texts, ElementsAre("User:"));
+  TurnOptions turn;
+  AddEndTokens(ends.tokens, &turn);
+  EXPECT_THAT(turn.stop_tokens, ElementsAre(tokenizer.bos()));
+  TurnOptions endless{.ignore_eos = true};
+  AddEndTokens(ends.tokens, &endless);
+  EXPECT_THAT(endless.stop_tokens, IsEmpty());
+}
+
+TEST(SamplingDefaults, SaysWhoSaysWhat) {
+  EXPECT_EQ(DescribeSampling({}, {}, ""),
+            "temperature 0.8, top_k 40, top_p 0.95, min_p 0.05 (Weft's own)");
+  EXPECT_EQ(
+      DescribeSampling({.temperature = 0.5}, {.temperature = 1, .top_k = 3, .top_p = 0.5}, "file"),
+      "temperature 0.5 (flags); top_k 3, top_p 0.5 (file); min_p 0.05 (Weft's own)");
+}
+
+// A server whose model recommends something.
+class AdvisedApiTest : public testing::ApiTest {
+ protected:
+  static void SetUpTestSuite() {
+    RequestDefaults defaults{.advice = {.temperature = 0.25, .stop = {"<stop>", "</s>"}}};
+    defaults.sampling = Advised({}, defaults.advice);
+    SetUpWith("llama", testing::kScriptedContext, defaults);
+  }
+  static Json Ask(const char* path, Json body) {
+    const auto response = Post(path, body);
+    EXPECT_EQ(response.status(), 200) << response.body();
+    return response.json();
+  }
+};
+
+TEST_F(AdvisedApiTest, PropsShowIt) {
+  const Json params = Get("/props")["default_generation_settings"]["params"];
+  EXPECT_EQ(params["temperature"], 0.25);
+  EXPECT_EQ(params["top_k"], 40);
+  EXPECT_EQ(params["stop"], Json::array({"<stop>"}));
+}
+
+TEST_F(AdvisedApiTest, ARequestGoesFirstAndNullIsUnset) {
+  const auto temperature = [&](const Json& given) {
+    Json body = {{"prompt", "x"}, {"n_predict", 1}};
+    if (!given.is_discarded()) body["temperature"] = given;
+    return Ask("/completion", body)["generation_settings"]["temperature"];
+  };
+  EXPECT_EQ(temperature(Json(Json::value_t::discarded)), 0.25);
+  EXPECT_EQ(temperature(nullptr), 0.25);
+  EXPECT_EQ(temperature(0.5), 0.5);
+  EXPECT_EQ(temperature(0), 0);
+}
+
+TEST_F(AdvisedApiTest, AnswersEndAtTheModelsStops) {
+  const Json messages = Json::array({Say("one <stop> two")});
+  const Json chat = Ask("/v1/chat/completions", {{"messages", messages}})["choices"][0];
+  EXPECT_EQ(chat["message"]["content"], "one ");
+  EXPECT_EQ(chat["finish_reason"], "stop");
+  EXPECT_TRUE(chat.value("stop_reason", Json()).is_null()) << chat;  // not the client's
+  const Json anthropic = Ask("/v1/messages", {{"messages", messages}, {"max_tokens", 99}});
+  EXPECT_EQ(anthropic["content"][0]["text"], "one ");
+  EXPECT_EQ(anthropic["stop_reason"], "end_turn");
+  const Json responses = Ask("/v1/responses", {{"input", messages}});
+  EXPECT_EQ(responses["output"][0]["content"][0]["text"], "one ");
+  const Json llama = Ask("/completion", {{"prompt", messages[0]["content"]}});
+  EXPECT_EQ(llama["content"], "one ");
+  const Json completion = Ask("/v1/completions", {{"prompt", messages[0]["content"]}});
+  EXPECT_EQ(completion["choices"][0]["text"], "one ");
+  Json ollama = {{"model", "scripted"}, {"stream", false}, {"messages", messages}};
+  EXPECT_EQ(Ask("/api/chat", ollama)["message"]["content"], "one ");
+  ollama.erase("messages");
+  ollama.update({{"prompt", messages[0]["content"]}, {"raw", true}});
+  EXPECT_EQ(Ask("/api/generate", ollama)["response"], "one ");
+}
+
+TEST_F(AdvisedApiTest, ARequestsOwnStopsTakeTheirPlace) {
+  const Json messages = Json::array({Say("one <stop> two END")});
+  EXPECT_EQ(Ask("/v1/chat/completions",
+                {{"messages", messages}, {"stop", "END"}})["choices"][0]["message"]["content"],
+            "one <stop> two ");
+  EXPECT_EQ(Ask("/completion", {{"prompt", messages[0]["content"]}, {"stop", {"END"}}})["content"],
+            "one <stop> two ");
+}
+
+}  // namespace
+}  // namespace weft::serve

@@ -1,0 +1,141 @@
+#include "http/api_error.h"
+
+#include <utility>
+
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// How long a client that met a full queue should wait: a place is free when any turn
+// ends, and asking costs the server next to nothing.
+constexpr int kRetryAfterS = 1;
+
+struct Kind {
+  int http_status;
+  const char* type;
+  const char* code;
+};
+
+Kind KindOf(StatusCode code) {
+  switch (code) {
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kOutOfRange:
+      return {400, "invalid_request_error", ""};
+    case StatusCode::kUnauthenticated:
+      return {401, "authentication_error", "invalid_api_key"};
+    case StatusCode::kPermissionDenied:
+      return {403, "permission_error", ""};
+    case StatusCode::kNotFound:
+      return {404, "not_found_error", ""};
+    case StatusCode::kFailedPrecondition:
+    case StatusCode::kAlreadyExists:
+      return {409, "conflict_error", ""};
+    case StatusCode::kResourceExhausted:
+      return {429, "capacity_error", "capacity_exhausted"};
+    case StatusCode::kCancelled:
+      return {499, "request_cancelled", ""};  // by the client: nobody reads it
+    case StatusCode::kUnimplemented:
+      return {501, "not_supported_error", ""};
+    case StatusCode::kUnavailable:
+      return {503, "unavailable_error", ""};
+    case StatusCode::kDeadlineExceeded:
+      return {504, "timeout_error", ""};
+    default:
+      return {500, "server_error", ""};
+  }
+}
+
+const char* AnthropicType(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    case 504:
+      return "timeout_error";
+    default:
+      return http_status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+}  // namespace
+
+ApiError MakeError(int status, std::string type, std::string message) {
+  ApiError error;
+  error.http_status = status;
+  error.type = std::move(type);
+  error.message = std::move(message);
+  return error;
+}
+
+ApiError ToApiError(const Status& status) {
+  const Kind kind = KindOf(status.code());
+  ApiError error;
+  error.http_status = kind.http_status;
+  error.message = std::string(Message(status));
+  error.type = kind.type;
+  error.code = kind.code;
+  if (status.code() == StatusCode::kResourceExhausted) error.retry_after_s = kRetryAfterS;
+  return error;
+}
+
+ApiError FullError(const Status& status) {
+  ApiError error = ToApiError(status);
+  error.retry_after_s = kRetryAfterS;
+  return error;
+}
+
+Json ErrorBody(const ApiError& error, ErrorShape shape, std::string_view request_id) {
+  Json body;
+  if (shape == ErrorShape::kAnthropic) {
+    body = {{"type", "error"},
+            {"error", {{"type", AnthropicType(error.http_status)}, {"message", error.message}}}};
+    if (!request_id.empty()) body["request_id"] = request_id;
+    return body;
+  }
+  if (shape == ErrorShape::kOllama) return {{"error", error.message}};
+  if (shape == ErrorShape::kLlama) {
+    body = {{"code", error.http_status}, {"message", error.message}, {"type", error.type}};
+  } else {
+    body = {{"message", error.message},
+            {"type", error.type},
+            {"param", OrNull(error.param)},
+            {"code", OrNull(error.code)}};
+  }
+  if (error.n_prompt_tokens >= 0) body["n_prompt_tokens"] = error.n_prompt_tokens;
+  if (error.n_ctx >= 0) body["n_ctx"] = error.n_ctx;
+  return {{"error", std::move(body)}};
+}
+
+void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape,
+               HttpHeaders headers) {
+  if (error.retry_after_s > 0) {
+    headers.emplace_back("Retry-After", StrCat(error.retry_after_s));
+  }
+  // Messages quote what a client sent, which need not be UTF-8.
+  responder.Send(error.http_status, "application/json",
+                 ErrorBody(error, shape, responder.request_id())
+                     .dump(-1, ' ', false, Json::error_handler_t::replace),
+                 std::move(headers));
+}
+
+HttpHeaders RequestIdHeaders(const std::string& request_id, ErrorShape shape) {
+  HttpHeaders headers = {{"X-Request-Id", request_id}};
+  if (shape == ErrorShape::kAnthropic) headers.emplace_back("request-id", request_id);
+  return headers;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,92 @@
+// One request and its response, where the two threads that work on it meet: the handler,
+// which writes the response, and the connection's I/O thread, which sends it.
+//
+// Shared by both. Each method says whose it is.
+#ifndef WEFT_HTTP_EXCHANGE_H_
+#define WEFT_HTTP_EXCHANGE_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/mutex.h"
+#include "http/http.h"
+
+namespace weft::serve {
+
+class HttpExchange : public HttpResponder {
+ public:
+  struct Options {
+    bool is_head = false;      // the response has no body
+    bool is_http_1_0 = false;  // no chunks: the end of a stream is the connection's
+    bool keep_alive = true;    // as the client wishes
+    size_t max_unsent_bytes = 256 << 10;
+    // Wakes the I/O thread because there is output; any thread.
+    std::function<void()> kick;
+    // Set while the server shuts down: no further request is taken.
+    const std::atomic<bool>* stopping = nullptr;
+  };
+
+  HttpExchange(HttpRequest request, Options options);
+
+  // --- the handler's thread -------------------------------------------------------
+  HttpRequest& request() { return request_; }
+  void Send(int status, std::string_view content_type, std::string body,
+            HttpHeaders headers) override;
+  bool Begin(int status, std::string_view content_type, HttpHeaders headers) override;
+  bool Write(std::string_view data) override;
+  void End() override;
+  void KeepUntilSent(std::shared_ptr<void> what) override;
+  std::string_view request_id() const override { return request_.id; }
+  bool gone() const override { return gone_.load(std::memory_order_acquire); }
+  void OnGone(std::function<void()> gone) override;
+  // The handler has returned. A response that it left out becomes a 500, one that it left
+  // open is cut, so that the client can tell.
+  void HandlerReturned();
+
+  // --- the I/O thread -------------------------------------------------------------
+  // What is to be sent next.
+  std::string TakeOutput();
+  // So much of what was taken has left.
+  void Sent(size_t n_bytes);
+  // Everything was taken, nothing will follow.
+  bool Complete() const;
+  // The connection ends with this response.
+  bool MustClose() const;
+  void MarkGone();
+
+ private:
+  enum class Stage { kNothing, kStreaming, kEnded };
+
+  std::string Head(int status, std::string_view content_type, const HttpHeaders& headers,
+                   std::string_view framing) WEFT_REQUIRES(mutex_);
+  void Append(std::string_view data) WEFT_REQUIRES(mutex_);
+  void Kick();
+
+  HttpRequest request_;
+  const Options options_;
+  std::atomic<bool> gone_{false};
+
+  mutable Mutex mutex_;
+  CondVar sent_or_gone_;
+  Stage stage_ WEFT_GUARDED_BY(mutex_) = Stage::kNothing;
+  std::string output_ WEFT_GUARDED_BY(mutex_);       // not taken yet
+  size_t unsent_bytes_ WEFT_GUARDED_BY(mutex_) = 0;  // not taken, or taken and not sent
+  bool has_body_ WEFT_GUARDED_BY(mutex_) = true;
+  bool chunked_ WEFT_GUARDED_BY(mutex_) = false;
+  bool must_close_ WEFT_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<void> kept_ WEFT_GUARDED_BY(mutex_);
+
+  // Held while the callback runs, so that none runs after HandlerReturned.
+  Mutex callback_mutex_;
+  std::function<void()> on_gone_ WEFT_GUARDED_BY(callback_mutex_);
+};
+
+// "OK", "Not Found", ...
+std::string_view ReasonPhrase(int status);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_HTTP_EXCHANGE_H_

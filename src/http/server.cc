@@ -1,0 +1,314 @@
+#include "http/server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdio>
+#include <exception>
+#include <future>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/strings.h"
+#include "http/connection.h"
+#include "http/handler_pool.h"
+
+namespace weft::serve {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+
+// A client that vanished without a word is found out in about a minute.
+void WatchPeer(tcp::socket* socket) {
+  error_code ignored;
+  socket->set_option(tcp::no_delay(true), ignored);
+  socket->set_option(asio::socket_base::keep_alive(true), ignored);
+  using Seconds = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPIDLE>;
+  using Interval = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPINTVL>;
+  using Count = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPCNT>;
+  socket->set_option(Seconds(30), ignored);
+  socket->set_option(Interval(10), ignored);
+  socket->set_option(Count(3), ignored);
+  // What the kernel takes on its own is not seen to be unread. (It doubles the number.)
+  socket->set_option(asio::socket_base::send_buffer_size(16 << 10), ignored);
+}
+
+// For handlers that wait for nobody: the second answers while the first makes a long list.
+constexpr int kQuickThreads = 2;
+
+// Takes no memory, which is what was missing.
+void LogFailure(const char* what, const std::exception& error) {
+  char line[200];
+  std::snprintf(line, sizeof(line), "%s failed: %s", what, error.what());
+  LogLine(line);
+}
+
+// One address that connections come in by.
+struct Listener {
+  explicit Listener(asio::io_context* io) : acceptor(*io), retry(*io) {}
+
+  // Port 0 becomes the one that was found free.
+  void Open(const tcp::endpoint& endpoint, bool only_ipv6, error_code* error) {
+    acceptor.open(endpoint.protocol(), *error);
+    if (!*error) acceptor.set_option(tcp::acceptor::reuse_address(true), *error);
+    if (!*error && only_ipv6) acceptor.set_option(asio::ip::v6_only(true), *error);
+    if (!*error) acceptor.bind(endpoint, *error);
+    if (!*error) acceptor.listen(asio::socket_base::max_listen_connections, *error);
+  }
+
+  tcp::acceptor acceptor;
+  tcp::endpoint endpoint;  // once it is open
+  asio::steady_timer retry;
+  bool is_second = false;
+};
+
+// The machine has no such address: a name may stand for some that it has not.
+bool IsMissingAddress(const error_code& error) {
+  return error == asio::error::address_family_not_supported ||
+         error == boost::system::errc::address_not_available;
+}
+
+class Server : public HttpServer {
+ public:
+  Server(HttpServerOptions options, HttpServerHooks hooks)
+      : load_(hooks.load != nullptr ? hooks.load : std::make_shared<HttpLoad>()),
+        pool_(options.max_threads, options.max_waiting, &load_->waiting),
+        quick_pool_(kQuickThreads, options.max_waiting),
+        shared_(std::move(options), std::move(hooks)),
+        work_(io_.get_executor()) {
+    shared_.submit = [this](std::shared_ptr<HttpExchange> exchange) {
+      const auto& is_quick = shared_.hooks.is_quick;
+      HandlerPool& pool = is_quick && is_quick(exchange->request()) ? quick_pool_ : pool_;
+      return pool.Post([this, exchange = std::move(exchange)] { Handle(exchange.get()); });
+    };
+  }
+
+  ~Server() override { Shutdown(std::chrono::milliseconds(0)); }
+
+  Status Listen() {
+    const HttpServerOptions& options = shared_.options;
+    WEFT_ASSIGN_OR_RETURN(
+        port_,
+        ListenOn(options.host, options.port, /*is_second=*/false,
+                 "another program does; give --port another one, or 0 for any that is free"));
+    if (options.second) {
+      WEFT_ASSIGN_OR_RETURN(second_port_, ListenOn(options.second->host, options.second->port,
+                                                   /*is_second=*/true, options.second->way_out));
+    }
+    for (const auto& listener : listeners_) Accept(listener.get());
+    thread_ = std::thread([this] { Run(); });
+    return OkStatus();
+  }
+
+  int port() const override { return port_; }
+  int second_port() const override { return second_port_; }
+  void SetMaxBodyBytes(uint64_t bytes) override { shared_.max_body_bytes = bytes; }
+
+  void Shutdown(std::chrono::milliseconds grace) override {
+    MutexLock lock(&shutdown_mutex_);
+    if (!thread_.joinable()) return;
+    const auto deadline = std::chrono::steady_clock::now() + grace;
+    shared_.stopping = true;
+    OnIoThread([this] {
+      error_code ignored;
+      for (const auto& listener : listeners_) {
+        listener->acceptor.close(ignored);
+        listener->retry.cancel();
+      }
+      for (const auto& connection : Connections()) connection->StopWhenIdle();
+    });
+    while (load_->connections > 0 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    OnIoThread([this] {
+      for (const auto& connection : Connections()) connection->Close();
+    });
+    pool_.Stop();
+    quick_pool_.Stop();
+    work_.reset();
+    io_.stop();
+    thread_.join();
+  }
+
+ private:
+  // On every address of `host`; the port.
+  StatusOr<int> ListenOn(const std::string& host, int port, bool is_second,
+                         std::string_view way_out) {
+    error_code error;
+    tcp::resolver resolver(io_);
+    const auto found = resolver.resolve(host, StrCat(port), tcp::resolver::numeric_service, error);
+    if (error || found.empty()) {
+      return InvalidArgument("--host ", Printable(host),
+                             " is no address of this machine: ", error.message());
+    }
+    // Of one free port for several addresses, another one may have some of it in use.
+    constexpr int kTries = 10;
+    std::vector<std::unique_ptr<Listener>> listeners;
+    for (int tries = port == 0 ? kTries : 1; tries > 0; --tries) {
+      error = OpenAll(found, port, &listeners);
+      if (error != asio::error::address_in_use) break;
+    }
+    if (error) {
+      const bool in_use = error == asio::error::address_in_use;
+      return Unavailable("cannot listen on ", Printable(host), " port ", port, ": ",
+                         in_use ? std::string(way_out) : error.message());
+    }
+    const int found_port = listeners.front()->endpoint.port();
+    for (auto& listener : listeners) {
+      listener->is_second = is_second;
+      listeners_.push_back(std::move(listener));
+    }
+    return found_port;
+  }
+
+  // All with one port; at least one.
+  error_code OpenAll(const tcp::resolver::results_type& addresses, int port,
+                     std::vector<std::unique_ptr<Listener>>* listeners) {
+    listeners->clear();
+    error_code missing;
+    for (const auto& address : addresses) {
+      const tcp::endpoint endpoint(address.endpoint().address(), static_cast<uint16_t>(port));
+      const bool is_repeated =
+          std::any_of(listeners->begin(), listeners->end(),
+                      [&](const auto& other) { return other->endpoint == endpoint; });
+      if (is_repeated) continue;
+      auto listener = std::make_unique<Listener>(&io_);
+      error_code error;
+      listener->Open(endpoint, endpoint.address().is_v6() && addresses.size() > 1, &error);
+      if (IsMissingAddress(error)) {
+        missing = error;
+        continue;
+      }
+      if (error) return error;
+      listener->endpoint = listener->acceptor.local_endpoint(error);
+      port = listener->endpoint.port();
+      listeners->push_back(std::move(listener));
+    }
+    return listeners->empty() ? missing : error_code();
+  }
+
+  // Runs `what` between two events and waits for it.
+  void OnIoThread(const std::function<void()>& what) {
+    std::promise<void> done;
+    asio::post(io_, [&] {
+      what();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+
+  void Run() {
+    while (true) {
+      try {
+        io_.run();
+        return;
+      } catch (const std::exception& error) {
+        // Memory for one connection that is not there; its deadline ends it.
+        LogFailure("a connection", error);
+      }
+    }
+  }
+
+  void Accept(Listener* listener) {
+    listener->acceptor.async_accept([this, listener](const error_code& error, tcp::socket socket) {
+      if (!listener->acceptor.is_open()) return;
+      if (!error) {
+        // First, so that a connection for which there is no memory is not the last.
+        Accept(listener);
+        return Add(std::move(socket), listener->is_second);
+      }
+      // Out of descriptors, mostly: those in use will come back.
+      listener->retry.expires_after(std::chrono::milliseconds(100));
+      listener->retry.async_wait([this, listener](const error_code& cancelled) {
+        if (!cancelled) Accept(listener);
+      });
+    });
+  }
+
+  void Add(tcp::socket socket, bool by_second_port) {
+    const auto most = static_cast<size_t>(shared_.options.max_connections);
+    // Even a refusal takes a connection; those must not be without end either.
+    if (connections_.size() >= 2 * most) return;
+    WatchPeer(&socket);
+    const auto connection =
+        std::make_shared<HttpConnection>(std::move(socket), &shared_, by_second_port,
+                                         [this](HttpConnection* closed) { Remove(closed); });
+    const bool refused = connections_.size() >= most;
+    connections_.insert(connection);
+    load_->connections = static_cast<int64_t>(connections_.size());
+    if (!refused) return connection->Start();
+    connection->Refuse(FullError(Unavailable("too many connections are open; try again later")));
+  }
+
+  void Remove(HttpConnection* closed) {
+    connections_.erase(closed->shared_from_this());
+    load_->connections = static_cast<int64_t>(connections_.size());
+  }
+
+  std::set<std::shared_ptr<HttpConnection>> Connections() const { return connections_; }
+
+  // On a thread of the pool.
+  void Handle(HttpExchange* exchange) {
+    if (exchange->gone()) return;
+    try {
+      shared_.hooks.handler(exchange->request(), *exchange);
+    } catch (const std::exception& error) {
+      // Memory that is not there, as anything of ours reports by value.
+      LogFailure(exchange->request().id.c_str(), error);
+    }
+    exchange->HandlerReturned();
+  }
+
+  const std::shared_ptr<HttpLoad> load_;
+  HandlerPool pool_;
+  HandlerPool quick_pool_;
+  ConnectionShared shared_;  // outlives what io_ still holds of connections at its end
+  asio::io_context io_{1};
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  std::set<std::shared_ptr<HttpConnection>> connections_;  // I/O thread
+  int port_ = 0;
+  int second_port_ = 0;
+  Mutex shutdown_mutex_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions options,
+                                                        HttpServerHooks hooks) {
+  auto server = std::make_unique<Server>(std::move(options), std::move(hooks));
+  WEFT_RETURN_IF_ERROR(server->Listen());
+  return std::unique_ptr<HttpServer>(std::move(server));
+}
+
+std::string NewRequestId() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string id;
+  for (int word = 0; word < 2; ++word) {
+    uint64_t bits = random();
+    for (int i = 0; i < 16; ++i, bits >>= 4) id.push_back(kDigits[bits & 15]);
+  }
+  return id;
+}
+
+bool IsSaneRequestId(std::string_view id) {
+  constexpr size_t kMaxIdBytes = 128;
+  return !id.empty() && id.size() <= kMaxIdBytes &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,137 @@
+// A server with a handler that answers as a test's path wishes, and clients of it.
+#ifndef WEFT_HTTP_SERVER_TEST_UTIL_H_
+#define WEFT_HTTP_SERVER_TEST_UTIL_H_
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/mutex.h"
+#include "base/strings.h"
+#include "http/server.h"
+#include "tests/support/socket_client.h"
+
+namespace weft::serve {
+
+using std::chrono::milliseconds;
+using ::weft::testing::kPatienceMs;
+using Client = ::weft::testing::SocketClient;
+
+// Something that happens once.
+class Event {
+ public:
+  void Happen() {
+    MutexLock lock(&mutex_);
+    happened_ = true;
+    changed_.NotifyAll();
+  }
+  bool happened() {
+    MutexLock lock(&mutex_);
+    return happened_;
+  }
+  bool Wait() {
+    const auto deadline = std::chrono::steady_clock::now() + milliseconds(kPatienceMs);
+    MutexLock lock(&mutex_);
+    while (!happened_) {
+      if (!changed_.WaitUntil(&mutex_, deadline)) return happened_;
+    }
+    return true;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool happened_ WEFT_GUARDED_BY(mutex_) = false;
+};
+
+// Answers /echo with what it got, /large with a body of a mebibyte, /stream with chunks
+// without end, /wait when the client is gone or the test says so, /silent not at all.
+class ServerTest : public ::testing::Test {
+ protected:
+  void StartServer(HttpServerOptions options = {}) {
+    options.port = 0;
+    auto server = HttpServer::Start(
+        options, {.admit = [](HttpRequest& q, HttpResponder& r) { return Admit(q, r); },
+                  .handler = [this](HttpRequest& q, HttpResponder& r) { Handle(q, r); },
+                  .others_wait = [this] { return others_wait_.load(); },
+                  .load = load_});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void TearDown() override {
+    release_.Happen();
+    server_.reset();
+  }
+  int port() const { return server_->port(); }
+
+  // X-Key tells whose a request is; "wrong" is nobody's.
+  static bool Admit(HttpRequest& request, HttpResponder& responder) {
+    request.domain = request.Header("X-Key");
+    if (request.domain != "wrong") return true;
+    responder.Send(401, "text/plain", "who are you?\n");
+    return false;
+  }
+  void Handle(const HttpRequest& request, HttpResponder& responder) {
+    ++handled_;
+    came_by_second_port_ = request.by_second_port;
+    if (request.path == "/stream") return Stream(responder);
+    if (request.path == "/wait") return Wait(responder);
+    if (request.path == "/silent") return;
+    if (request.path == "/large") {
+      responder.KeepUntilSent(large_is_kept_);
+      return responder.Send(200, "text/plain", std::string(8 << 20, 'x'));
+    }
+    if (request.path == "/cut") {
+      responder.Begin(200, "text/plain");
+      responder.Write("half");
+      return;
+    }
+    std::string text = StrCat(request.method, " ", request.path);
+    for (const auto& [name, value] : request.query) StrAppend(&text, " ", name, "=", value);
+    StrAppend(&text, " [", request.body, "]\n");
+    responder.Send(200, "text/plain", std::move(text), {{"X-Tag", request.Header("x-tag").data()}});
+  }
+  void Stream(HttpResponder& responder) {
+    if (!responder.Begin(200, "text/plain")) return stream_ended_.Happen();
+    const std::string data(1024, 's');
+    while (responder.Write(data)) streamed_ += data.size();
+    stream_ended_.Happen();
+  }
+  void Wait(HttpResponder& responder) {
+    waiting_.Happen();
+    Event over;
+    responder.OnGone([&] {
+      ++gone_;
+      over.Happen();
+    });
+    std::thread release([&] {
+      release_.Wait();
+      over.Happen();
+    });
+    over.Wait();
+    if (!responder.gone()) responder.Send(200, "text/plain", "waited\n");
+    release_.Happen();
+    release.join();
+    wait_ended_.Happen();
+  }
+
+  const std::shared_ptr<HttpLoad> load_ = std::make_shared<HttpLoad>();
+  std::unique_ptr<HttpServer> server_;
+  std::atomic<int> handled_{0}, gone_{0};
+  std::atomic<size_t> streamed_{0};
+  std::atomic<bool> others_wait_{false}, came_by_second_port_{false};
+  // By the server as long as it has some of /large; 1 where it has none.
+  const std::shared_ptr<int> large_is_kept_ = std::make_shared<int>();
+  Event waiting_, release_, wait_ended_, stream_ended_;
+};
+
+inline constexpr char kGet[] = "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n";
+
+}  // namespace weft::serve
+
+#endif  // WEFT_HTTP_SERVER_TEST_UTIL_H_

@@ -1,0 +1,132 @@
+// The model worker: named and anonymous sessions behind a protocol of JSON lines, one
+// request at a time, as ExecuTorch's control planes drive it.
+//
+//   Worker worker(engine, options, write_line);
+//   worker.Start();
+//   while (...) worker.Handle(line);
+//
+// The warm-resume figures of a "done" line speak of the request's own session, as the
+// protocol defines them: "reused_prompt_tokens" is above zero for the reason
+// "exact_prefix" only. How many tokens of the prompt were really not computed, those
+// found in the prefix index included, stands beside them as "cached_tokens".
+//
+// One thread, but for Stop.
+#ifndef WEFT_WORKER_WORKER_H_
+#define WEFT_WORKER_WORKER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.h"
+#include "chat/chat_format.h"
+#include "formats/sampling_advice.h"
+#include "host/host.h"
+#include "nlohmann/json.hpp"
+#include "weft/engine.h"
+#include "worker/worker_request.h"
+
+namespace weft::serve {
+
+struct WorkerOptions {
+  // One of them is kept for requests without a session.
+  int max_sessions = 16;
+  // False: every request computes its whole prompt (with an engine that has no prefix
+  // cache), to measure what reuse is worth.
+  bool warm_resume = true;
+  std::vector<int32_t> prompt_prefix;  // before every prompt, counted in prompt_tokens
+  std::vector<int32_t> stop_tokens;    // beside the model's own end tokens
+  // Of requests that do not say: over the protocol's own, which are temperature 0 and no cuts.
+  SamplingAdvice advice;
+  std::optional<uint64_t> seed;
+  AnswerEnds ends;
+  bool end_loops = true;
+  // What thoughts are told by; null where the model has no template. Behind so many tokens a
+  // thought is ended; -1: never.
+  std::shared_ptr<const ChatFormat> chat;
+  int64_t thought_tokens = -1;
+  // The first line says that images are not seen, for launchers that ask for it.
+  bool tells_no_images = false;
+};
+
+// How a prompt relates to what its session holds.
+struct WorkerResume {
+  int64_t reused_tokens = 0;
+  const char* reason = "new";  // new, exact_prefix, mismatch, dirty, equal
+};
+WorkerResume PlanResume(std::span<const int32_t> resident, std::span<const int32_t> prompt,
+                        bool dirty);
+
+class Worker {
+ public:
+  // Gets whole lines without their end. An error ends the worker's usefulness.
+  using WriteLine = std::function<Status(std::string_view line)>;
+
+  // `engine` must outlive this, and be nobody else's.
+  Worker(Engine* engine, WorkerOptions options, WriteLine write_line);
+
+  // Writes the line that says the worker is ready.
+  Status Start();
+  // Answers one line; blank ones are ignored. What is wrong with a request is an answer,
+  // so an error here means that answers cannot be written any more.
+  Status Handle(std::string_view line);
+  // Ends the request that runs, and every later one, with an error. Any thread.
+  void Stop();
+
+ private:
+  // `resident` are the tokens that the next prompt may continue: prompt and reply of the
+  // last turn without its end token.
+  struct Session {
+    SessionId id;
+    std::vector<int32_t> resident;
+    bool dirty = false;
+  };
+  // An error answer, with the protocol's code where it has one.
+  struct Failure {
+    std::string error, code, session_id, detail;
+  };
+  struct Reply;
+
+  Status Write(const nlohmann::ordered_json& answer);
+  Status WriteFailure(const Failure& failure);
+  Status Answer(const WorkerRequest& request, const char* done_key);
+  Status Generate(const WorkerRequest& request);
+
+  int max_named() const { return options_.max_sessions - 1; }
+  // The session of that name, made on first use; null with `failure` set.
+  Session* OpenNamed(const std::string& name, Failure* failure);
+  Status Reset(Session* session);
+
+  bool EncodePrompt(const WorkerRequest& request, std::vector<int32_t>* tokens,
+                    Failure* failure) const;
+  bool LimitTokens(const WorkerRequest& request, int64_t prompt_tokens, TurnOptions* turn,
+                   Failure* failure) const;
+  // How its tokens are chosen, and what ends them.
+  void SetSampling(const WorkerRequest& request, TurnOptions* turn) const;
+  // Holds the thought to its limit, and the answer to what the request says it must be.
+  bool Restrict(const WorkerRequest& request, TurnOptions* turn, Failure* failure) const;
+  bool RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Failure* failure,
+               Status* written);
+  nlohmann::ordered_json DoneLine(const Reply& reply, const WorkerResume& resume,
+                                  int64_t total_us) const;
+  void ComputeLastToken(const Session& session);
+
+  Engine& engine_;
+  const WorkerOptions options_;
+  const WriteLine write_line_;
+  std::map<std::string, Session, std::less<>> named_;
+
+  Mutex mutex_;
+  std::shared_ptr<Turn> running_ WEFT_GUARDED_BY(mutex_);
+  bool stopped_ WEFT_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace weft::serve
+
+#endif  // WEFT_WORKER_WORKER_H_
