@@ -28,9 +28,10 @@ ALLOWED = {
     "backend": {"base", "formats", "model", "kernels"},
     "engine": {"base", "formats", "tokenizer", "constraint", "model", "state", "kernels", "backend", "weft"},
     "jinja": {"base"},
-    "chat": {"base", "json", "jinja", "tokenizer", "constraint"},
+    "reply": {"base", "json"},
+    "chat": {"base", "json", "jinja", "reply", "tokenizer", "constraint"},
     "http": {"base", "json"},
-    "host": {"base", "json", "formats", "tokenizer", "constraint", "engine", "chat", "http", "weft"},
+    "host": {"base", "json", "formats", "tokenizer", "constraint", "engine", "reply", "chat", "http", "weft"},
     "weft": set(),
 }
 FRONT_END = ALLOWED["host"] | {"model", "host"}
@@ -63,7 +64,7 @@ ALLOWED["cli"] = set(ALLOWED)
 # Libraries whose headers belong to some folders only: an engine that knows no JSON
 # cannot grow a habit of it.
 CONFINED = {
-    "nlohmann": {"json", "chat", "hub", "http", "host", "api", "grpc", "worker", "cli"},
+    "nlohmann": {"json", "reply", "chat", "hub", "http", "host", "api", "grpc", "worker", "cli"},
     "curl": {"hub"},
     "zlib.h": {"hub", "grpc"},
     "CLI": {"cli"},

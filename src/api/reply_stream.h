@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "chat/reply.h"
 #include "host/host.h"
+#include "reply/reply.h"
 #include "weft/events.h"
 
 namespace weft::serve {

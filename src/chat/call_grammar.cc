@@ -5,10 +5,10 @@
 
 #include "base/strings.h"
 #include "chat/call_text.h"
-#include "chat/call_writer.h"
-#include "chat/parameter_types.h"
-#include "chat/reply_syntax.h"
 #include "chat/template_traits.h"
+#include "reply/call_writer.h"
+#include "reply/parameter_types.h"
+#include "reply/syntax.h"
 
 namespace weft {
 namespace {

@@ -17,11 +17,11 @@
 
 #include "base/strings.h"
 #include "chat/chat_format.h"
-#include "chat/reply_syntax.h"
 #include "constraint/vocabulary_bytes.h"
 #include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "reply/syntax.h"
 #include "tests/support/goldens.h"
 
 namespace weft {

@@ -7,8 +7,8 @@
 
 #include <string>
 
-#include "chat/reply_syntax.h"
 #include "nlohmann/json.hpp"
+#include "reply/syntax.h"
 
 namespace weft {
 

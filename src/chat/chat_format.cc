@@ -8,9 +8,9 @@
 #include "chat/builtin_templates.h"
 #include "chat/call_text.h"
 #include "chat/chat_messages.h"
-#include "chat/reply_syntax.h"
 #include "chat/template_traits.h"
 #include "chat/template_variables.h"
+#include "reply/syntax.h"
 
 namespace weft {
 namespace {

@@ -17,9 +17,9 @@
 
 #include "base/status.h"
 #include "chat/call_grammar.h"
-#include "chat/reply.h"
 #include "chat/template.h"
 #include "nlohmann/json.hpp"
+#include "reply/reply.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft {

@@ -7,9 +7,9 @@
 
 #include "chat/builtin_templates.h"
 #include "chat/chat_format_test_util.h"
-#include "chat/reply_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "reply/reply_test_util.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/goldens.h"
 

@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "chat/reply_syntax.h"
 #include "chat/template_traits.h"
 #include "nlohmann/json.hpp"
+#include "reply/syntax.h"
 
 namespace weft {
 

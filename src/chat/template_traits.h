@@ -10,8 +10,8 @@
 
 #include <string>
 
-#include "chat/reply_syntax.h"
 #include "chat/template.h"
+#include "reply/syntax.h"
 
 namespace weft {
 

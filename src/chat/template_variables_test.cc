@@ -7,9 +7,9 @@
 
 #include "chat/chat_format.h"
 #include "chat/chat_format_test_util.h"
-#include "chat/reply_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "reply/reply_test_util.h"
 
 namespace weft {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "chat/reply_test_util.h"
+#include "reply/reply_test_util.h"
 
 namespace weft {
 namespace {

@@ -1,10 +1,10 @@
-#include "chat/call_markup.h"
+#include "reply/call_markup.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/strings.h"
-#include "chat/text_place.h"
+#include "reply/text_place.h"
 
 namespace weft {
 namespace {

@@ -1,15 +1,15 @@
 // The markup that models put around calls in place of their format's own: fences and tags.
 //
 // Tasks of one parser; see reply_task.h.
-#ifndef WEFT_CHAT_CALL_MARKUP_H_
-#define WEFT_CHAT_CALL_MARKUP_H_
+#ifndef WEFT_REPLY_CALL_MARKUP_H_
+#define WEFT_REPLY_CALL_MARKUP_H_
 
 #include <string>
 
-#include "chat/call_syntax.h"
-#include "chat/parameter_types.h"
-#include "chat/reply_io.h"
-#include "chat/reply_task.h"
+#include "reply/call_syntax.h"
+#include "reply/io.h"
+#include "reply/parameter_types.h"
+#include "reply/task.h"
 
 namespace weft {
 
@@ -35,4 +35,4 @@ ReplyTask<bool> TakeCallMarkup(ReplyIo& io, const ParameterTypes& tools, bool an
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_CALL_MARKUP_H_
+#endif  // WEFT_REPLY_CALL_MARKUP_H_

@@ -4,8 +4,8 @@
 //
 // Sees the text byte by byte, so that it does not depend on how that is cut. A value; one
 // thread at a time.
-#ifndef WEFT_CHAT_TEXT_PLACE_H_
-#define WEFT_CHAT_TEXT_PLACE_H_
+#ifndef WEFT_REPLY_TEXT_PLACE_H_
+#define WEFT_REPLY_TEXT_PLACE_H_
 
 #include <cstddef>
 #include <string>
@@ -68,4 +68,4 @@ class TextPlace {
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_TEXT_PLACE_H_
+#endif  // WEFT_REPLY_TEXT_PLACE_H_

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "chat/call_syntax.h"
-#include "chat/reply_syntax.h"
+#include "reply/call_syntax.h"
+#include "reply/syntax.h"
 
 namespace weft {
 namespace {

@@ -6,16 +6,16 @@
 // it does not.
 //
 // Owned by a ReplyParser; one thread at a time.
-#ifndef WEFT_CHAT_REPLY_IO_H_
-#define WEFT_CHAT_REPLY_IO_H_
+#ifndef WEFT_REPLY_IO_H_
+#define WEFT_REPLY_IO_H_
 
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "chat/reply.h"
-#include "chat/reply_task.h"
+#include "reply/reply.h"
+#include "reply/task.h"
 
 namespace weft {
 
@@ -86,4 +86,4 @@ class ReplyIo {
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_REPLY_IO_H_
+#endif  // WEFT_REPLY_IO_H_

@@ -1,4 +1,4 @@
-#include "chat/reply_io.h"
+#include "reply/io.h"
 
 #include <utility>
 

@@ -11,8 +11,8 @@
 //
 // Await only in expressions of their own (`const bool ok = co_await X(...);`), and pass
 // arguments that outlive the call: GCC 12 destroys some temporaries of others twice.
-#ifndef WEFT_CHAT_REPLY_TASK_H_
-#define WEFT_CHAT_REPLY_TASK_H_
+#ifndef WEFT_REPLY_TASK_H_
+#define WEFT_REPLY_TASK_H_
 
 #include <coroutine>
 #include <exception>
@@ -71,4 +71,4 @@ class [[nodiscard]] ReplyTask {
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_REPLY_TASK_H_
+#endif  // WEFT_REPLY_TASK_H_

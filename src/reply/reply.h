@@ -10,8 +10,8 @@
 //   for (ReplyDelta& delta : parser->Finish()) ...
 //
 // One object per reply; one thread at a time.
-#ifndef WEFT_CHAT_REPLY_H_
-#define WEFT_CHAT_REPLY_H_
+#ifndef WEFT_REPLY_REPLY_H_
+#define WEFT_REPLY_REPLY_H_
 
 #include <string>
 #include <string_view>
@@ -63,4 +63,4 @@ class ReplyParser {
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_REPLY_H_
+#endif  // WEFT_REPLY_REPLY_H_

@@ -1,4 +1,4 @@
-#include "chat/loose_call.h"
+#include "reply/loose_call.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "chat/call_writer.h"
+#include "reply/call_writer.h"
 
 #include <algorithm>
 #include <utility>

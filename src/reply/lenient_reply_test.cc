@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "chat/reply_test_util.h"
 #include "gtest/gtest.h"
+#include "reply/reply_test_util.h"
 
 namespace weft {
 namespace {

@@ -1,5 +1,5 @@
 // Calls as Gemma 4 writes them: call:f{a:1,b:<|"|>x<|"|>,c:[true]}
-#include "chat/call_syntax.h"
+#include "reply/call_syntax.h"
 
 namespace weft {
 namespace {

@@ -3,17 +3,17 @@
 // when it writes earlier turns.
 //
 // Immutable; any thread.
-#ifndef WEFT_CHAT_REPLY_SYNTAX_H_
-#define WEFT_CHAT_REPLY_SYNTAX_H_
+#ifndef WEFT_REPLY_SYNTAX_H_
+#define WEFT_REPLY_SYNTAX_H_
 
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
 
-#include "chat/call_syntax.h"
-#include "chat/parameter_types.h"
-#include "chat/reply.h"
+#include "reply/call_syntax.h"
+#include "reply/parameter_types.h"
+#include "reply/reply.h"
 
 namespace weft {
 
@@ -64,4 +64,4 @@ std::unique_ptr<ReplyParser> MakeHarmonyParser(const ReplyOptions& options);
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_REPLY_SYNTAX_H_
+#endif  // WEFT_REPLY_SYNTAX_H_

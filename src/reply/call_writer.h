@@ -6,13 +6,13 @@
 // can complete the object at any place. Every piece given out settles what ReplyIo holds.
 //
 // A value of a parser; one thread at a time.
-#ifndef WEFT_CHAT_CALL_WRITER_H_
-#define WEFT_CHAT_CALL_WRITER_H_
+#ifndef WEFT_REPLY_CALL_WRITER_H_
+#define WEFT_REPLY_CALL_WRITER_H_
 
 #include <string>
 #include <string_view>
 
-#include "chat/reply_io.h"
+#include "reply/io.h"
 
 namespace weft {
 
@@ -79,4 +79,4 @@ std::string JsonEscaped(std::string_view text);
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_CALL_WRITER_H_
+#endif  // WEFT_REPLY_CALL_WRITER_H_

@@ -1,6 +1,6 @@
 // Calls whose parameters stand between tags:
 // <function=f>\n<parameter=a>\n1\n</parameter>\n</function>
-#include "chat/call_syntax.h"
+#include "reply/call_syntax.h"
 
 namespace weft {
 namespace {

@@ -12,18 +12,18 @@
 // be one.
 //
 // Tasks of one parser; see reply_task.h.
-#ifndef WEFT_CHAT_LOOSE_CALL_H_
-#define WEFT_CHAT_LOOSE_CALL_H_
+#ifndef WEFT_REPLY_LOOSE_CALL_H_
+#define WEFT_REPLY_LOOSE_CALL_H_
 
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "chat/call_syntax.h"
-#include "chat/parameter_types.h"
-#include "chat/reply_io.h"
-#include "chat/reply_task.h"
+#include "reply/call_syntax.h"
+#include "reply/io.h"
+#include "reply/parameter_types.h"
+#include "reply/task.h"
 
 namespace weft {
 
@@ -47,4 +47,4 @@ void GiveOutCalls(const std::vector<LooseCall>& calls, ReplyIo& io);
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_LOOSE_CALL_H_
+#endif  // WEFT_REPLY_LOOSE_CALL_H_

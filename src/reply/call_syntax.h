@@ -6,16 +6,16 @@
 // it visible. The byte that did not fit is not taken.
 //
 // Tasks of one parser; see reply_task.h.
-#ifndef WEFT_CHAT_CALL_SYNTAX_H_
-#define WEFT_CHAT_CALL_SYNTAX_H_
+#ifndef WEFT_REPLY_CALL_SYNTAX_H_
+#define WEFT_REPLY_CALL_SYNTAX_H_
 
 #include <string>
 #include <string_view>
 
-#include "chat/call_writer.h"
-#include "chat/parameter_types.h"
-#include "chat/reply_io.h"
-#include "chat/reply_task.h"
+#include "reply/call_writer.h"
+#include "reply/io.h"
+#include "reply/parameter_types.h"
+#include "reply/task.h"
 
 namespace weft {
 
@@ -91,4 +91,4 @@ ReplyTask<bool> ReadTaggedParameters(ReplyIo& io, CallWriter& call, const TagSyn
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_CALL_SYNTAX_H_
+#endif  // WEFT_REPLY_CALL_SYNTAX_H_

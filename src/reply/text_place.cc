@@ -1,4 +1,4 @@
-#include "chat/text_place.h"
+#include "reply/text_place.h"
 
 #include <algorithm>
 

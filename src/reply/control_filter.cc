@@ -1,4 +1,4 @@
-#include "chat/control_filter.h"
+#include "reply/control_filter.h"
 
 #include <algorithm>
 #include <utility>

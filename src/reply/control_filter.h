@@ -1,14 +1,14 @@
 // Control tokens that no parser has taken for markup, left out of what a reply shows.
 //
 // Owned by its user; one thread at a time.
-#ifndef WEFT_CHAT_CONTROL_FILTER_H_
-#define WEFT_CHAT_CONTROL_FILTER_H_
+#ifndef WEFT_REPLY_CONTROL_FILTER_H_
+#define WEFT_REPLY_CONTROL_FILTER_H_
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "chat/reply.h"
+#include "reply/reply.h"
 
 namespace weft {
 
@@ -18,4 +18,4 @@ std::unique_ptr<ReplyParser> MakeControlFilter(std::unique_ptr<ReplyParser> pars
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_CONTROL_FILTER_H_
+#endif  // WEFT_REPLY_CONTROL_FILTER_H_

@@ -1,4 +1,4 @@
-#include "chat/lenient_parser.h"
+#include "reply/lenient_parser.h"
 
 #include <algorithm>
 #include <optional>
@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "chat/call_markup.h"
-#include "chat/loose_call.h"
-#include "chat/reply_io.h"
-#include "chat/reply_task.h"
-#include "chat/text_place.h"
+#include "reply/call_markup.h"
+#include "reply/io.h"
+#include "reply/loose_call.h"
+#include "reply/task.h"
+#include "reply/text_place.h"
 
 namespace weft {
 namespace {

@@ -1,6 +1,6 @@
 // Calls as Python writes them: f(a=1, b=['x', True]).
 #include "base/unicode.h"
-#include "chat/call_syntax.h"
+#include "reply/call_syntax.h"
 
 namespace weft {
 namespace {

@@ -3,9 +3,9 @@
 #include <utility>
 #include <vector>
 
-#include "chat/control_filter.h"
-#include "chat/lenient_parser.h"
-#include "chat/reply_syntax.h"
+#include "reply/control_filter.h"
+#include "reply/lenient_parser.h"
+#include "reply/syntax.h"
 
 namespace weft {
 namespace {

@@ -3,8 +3,8 @@
 // the schema alone.
 //
 // Immutable; any thread.
-#ifndef WEFT_CHAT_PARAMETER_TYPES_H_
-#define WEFT_CHAT_PARAMETER_TYPES_H_
+#ifndef WEFT_REPLY_PARAMETER_TYPES_H_
+#define WEFT_REPLY_PARAMETER_TYPES_H_
 
 #include <map>
 #include <string>
@@ -50,4 +50,4 @@ class ParameterTypes {
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_PARAMETER_TYPES_H_
+#endif  // WEFT_REPLY_PARAMETER_TYPES_H_

@@ -1,4 +1,4 @@
-#include "chat/reply_syntax.h"
+#include "reply/syntax.h"
 
 namespace weft {
 namespace {

@@ -7,13 +7,13 @@
 // since that is when it is known to be one.
 //
 // Owned by its user; one thread at a time.
-#ifndef WEFT_CHAT_LENIENT_PARSER_H_
-#define WEFT_CHAT_LENIENT_PARSER_H_
+#ifndef WEFT_REPLY_LENIENT_PARSER_H_
+#define WEFT_REPLY_LENIENT_PARSER_H_
 
 #include <memory>
 
-#include "chat/parameter_types.h"
-#include "chat/reply.h"
+#include "reply/parameter_types.h"
+#include "reply/reply.h"
 
 namespace weft {
 
@@ -23,4 +23,4 @@ std::unique_ptr<ReplyParser> MakeLenientParser(std::unique_ptr<ReplyParser> own,
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_LENIENT_PARSER_H_
+#endif  // WEFT_REPLY_LENIENT_PARSER_H_

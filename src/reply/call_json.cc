@@ -1,8 +1,8 @@
 // Calls and values in JSON.
 #include <utility>
 
-#include "chat/call_syntax.h"
 #include "nlohmann/json.hpp"
+#include "reply/call_syntax.h"
 
 namespace weft {
 namespace {

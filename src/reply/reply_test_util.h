@@ -1,6 +1,6 @@
 // A reply, taken apart and put together again, for tests of reply parsers.
-#ifndef WEFT_CHAT_REPLY_TEST_UTIL_H_
-#define WEFT_CHAT_REPLY_TEST_UTIL_H_
+#ifndef WEFT_REPLY_REPLY_TEST_UTIL_H_
+#define WEFT_REPLY_REPLY_TEST_UTIL_H_
 
 #include <memory>
 #include <span>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "chat/reply_syntax.h"
 #include "nlohmann/json.hpp"
+#include "reply/syntax.h"
 
 namespace weft {
 
@@ -87,4 +87,4 @@ inline std::string TakenApart(ReplyParser* parser, std::span<const std::string_v
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_REPLY_TEST_UTIL_H_
+#endif  // WEFT_REPLY_REPLY_TEST_UTIL_H_

@@ -1,10 +1,10 @@
-#include "chat/parameter_types.h"
+#include "reply/parameter_types.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "chat/call_writer.h"
 #include "json/big_integer.h"
+#include "reply/call_writer.h"
 
 namespace weft {
 namespace {
