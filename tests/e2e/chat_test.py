@@ -572,6 +572,7 @@ class TerminalTest(ChatTest):
         self.assertIn("save  set  stats  switch  system", terminal.expect("system"))
         terminal.type("\x03")
         terminal.expect("Ctrl-C again")
+        terminal.expect("garden shed> ")
         terminal.type("\x04")
         self.assertEqual(terminal.end(), 0)
 
