@@ -7,7 +7,7 @@ COMMAND starts a server that has llama-server's API; {model} and {port} in it ar
 attackers keep to the last core, so give the server one less than there are, as in
   'weft=build/release/weft serve -m {model} --port {port} --threads 1'
 One session decodes all the time. In turn nothing runs beside it, then one attack, and so on; an
-attack's rate is divided by the mean of the quiet times before and behind it. The attacks:
+attack's rate is divided by the harmonic mean of the quiet times before and after it. The attacks:
 
   nonsense   bodies that are no JSON or of the wrong shape, and bytes that are no HTTP
   deep       JSON nested beyond any limit
@@ -103,7 +103,10 @@ ATTACKS = (nonsense, deep, large, listed, slow, routes, sessions)
 
 
 def attack(port, kind, seed, until, count):
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # what they compute is not the server's
+    # What attackers compute themselves is not the server's: they have what nobody else wants of
+    # the last core.
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     dice, held, done = random.Random(seed), [], 0
     while time.monotonic() < until:
         try:
@@ -148,7 +151,8 @@ def measure(server, seconds, seed):
             attacker.join()
         time.sleep(0.5)
         after = watched(stream, seconds)
-        results[kind.__name__] = (beside / statistics.mean((quiet, after)), done / (seconds + 1))
+        alone = statistics.harmonic_mean((quiet, after))  # a token takes longer the deeper it is
+        results[kind.__name__] = (beside / alone, done / (seconds + 1))
         print(f"hostile: {kind.__name__}: {quiet:.1f} {beside:.1f} {after:.1f} tokens/s", file=sys.stderr)
         quiet = after
     stream.leave()
