@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/thread_priority.h"
+
 namespace weft::serve {
 namespace {
 
@@ -46,6 +48,7 @@ bool HandlerPool::AddThread() {
 }
 
 void* HandlerPool::ThreadMain(void* pool) {
+  YieldToOthers();  // whatever requests ask for, tokens come first
   static_cast<HandlerPool*>(pool)->Run();
   return nullptr;
 }

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/strings.h"
+#include "base/thread_priority.h"
 #include "http/connection.h"
 #include "http/handler_pool.h"
 
@@ -108,7 +109,10 @@ class Server : public HttpServer {
                                                    /*is_second=*/true, options.second->way_out));
     }
     for (const auto& listener : listeners_) Accept(listener.get());
-    thread_ = std::thread([this] { Run(); });
+    thread_ = std::thread([this] {
+      YieldToOthers();
+      Run();
+    });
     return OkStatus();
   }
 
