@@ -4,7 +4,7 @@
 #   tools/setup.sh GROUP...     build, check, bench, deb, browser, pip
 #
 # Looks before it asks: with everything there it needs neither root nor a network
-# and takes a moment. docs/DEPENDENCIES.md says what each package is for.
+# and takes a moment. docs/EXTENDING.md says what each package is for.
 set -eu
 
 # The library, the binary and the tests.
