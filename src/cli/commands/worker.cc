@@ -268,7 +268,7 @@ CommandBody MakeWorkerCommand(CLI::App* app) {
   AddLauncherFlags(app, flags.get());
   app->footer(
       "\nReads one JSON object per line from stdin and answers on stdout, where nothing else is\n"
-      "written; ends with stdin. docs/WORKER.md tells the lines.");
+      "written; ends with stdin. docs/API.md describes the protocol.");
   return [flags] { return RunWorker(*flags); };
 }
 
