@@ -45,7 +45,7 @@ StatusOr<LlamaCompletion> ReadLlamaCompletion(Host& host, const HttpRequest& req
 StatusOr<LlamaCompletion> ReadLlamaInfill(Host& host, const HttpRequest& request);
 
 // "generation_settings" of an answer, "params" of /props. `seed` is the one in use, -1 for
-// one that is yet to be drawn. Samplers that there are not are told as switched off.
+// one that is yet to be drawn. Unsupported samplers are reported as disabled.
 nlohmann::ordered_json LlamaSettings(const LlamaCompletion& read,
                                      const nlohmann::ordered_json& seed,
                                      const Tokenizer& tokenizer);
