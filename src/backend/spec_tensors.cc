@@ -8,33 +8,14 @@ namespace weft {
 
 namespace {
 
-// Collects indices; an operation that has no overload here does not compile.
-class Collector {
+class Collector : public OperationVisitor {
  public:
+  void Tensor(const auto& part, const Shape&) { Add(part); }
+
   template <typename... Parts>
   void Add(const Parts&... parts) {
     (AddOne(parts), ...);
   }
-
-  void operator()(const Attention& op) {
-    Add(op.q, op.k, op.v, op.out, op.q_norm, op.k_norm, op.v_norm, op.sinks);
-  }
-  void operator()(const LatentAttention& op) {
-    Add(op.q, op.q_a, op.q_b, op.q_a_norm, op.kv_a, op.kv_norm, op.k_b, op.v_b, op.out);
-  }
-  void operator()(const ShortConvolution& op) { Add(op.in, op.convolution, op.out); }
-  void operator()(const GatedDeltaNet& op) {
-    Add(op.qkv, op.gate, op.beta, op.decay, op.beta_decay, op.convolution, op.decay_bias,
-        op.decay_rate, op.norm, op.out);
-  }
-  void operator()(const StateSpace& op) {
-    Add(op.in, op.convolution, op.step_bias, op.rate, op.skip, op.norm, op.out);
-  }
-  void operator()(const DenseFfn& op) { Add(op.gate, op.up, op.down, op.output_gate); }
-  void operator()(const MixtureOfExperts& op) {
-    Add(op.router, op.router_norm, op.selection_bias, op.gate, op.up, op.down);
-  }
-  void operator()(const PerLayerGate& op) { Add(op.gate, op.proj); }
 
   const std::set<int>& indices() const { return indices_; }
 
@@ -62,12 +43,10 @@ std::vector<TensorRef> TensorsOf(const ModelSpec& spec) {
   for (const Layer& layer : spec.layers) {
     for (const Block& block : layer.blocks) {
       collector.Add(block.pre, block.post, block.stream_scale);
-      for (const Path& path : block.paths) {
-        collector.Add(path.pre, path.post);
-        std::visit(collector, path.op);
-      }
+      for (const Path& path : block.paths) collector.Add(path.pre, path.post);
     }
   }
+  VisitOperations(spec, collector);
   std::vector<TensorRef> refs;
   for (const int index : collector.indices()) refs.push_back({index});
   return refs;

@@ -1,7 +1,6 @@
 #include "model/model_spec.h"
 
 #include <string_view>
-#include <type_traits>
 #include <variant>
 
 #include "base/strings.h"
@@ -22,6 +21,13 @@ constexpr Architecture kArchitectures[] = {
 #undef WEFT_ARCHITECTURE
 };
 
+// Whether an operation writes state.
+struct StateWriter : OperationVisitor {
+  void Kv(const KvUse& use) { writes |= use.writes; }
+  void Slot(const SlotUse&) { writes = true; }
+  bool writes = false;
+};
+
 }  // namespace
 
 std::vector<std::string> KnownArchitectures() {
@@ -31,20 +37,12 @@ std::vector<std::string> KnownArchitectures() {
 }
 
 const Path* LastToWriteState(const ModelSpec& spec) {
-  constexpr auto writes = [](const auto& op) {
-    using T = std::decay_t<decltype(op)>;
-    if constexpr (std::is_same_v<T, Attention>) return op.writes_kv;
-    return !std::is_same_v<T, DenseFfn> && !std::is_same_v<T, MixtureOfExperts> &&
-           !std::is_same_v<T, PerLayerGate>;
-  };
   const Path* last = nullptr;
-  for (const Layer& layer : spec.layers) {
-    for (const Block& block : layer.blocks) {
-      for (const Path& path : block.paths) {
-        if (std::visit(writes, path.op)) last = &path;
-      }
-    }
-  }
+  ForEachPath(spec, [&](const Path& path) {
+    StateWriter state;
+    std::visit([&](const auto& op) { op.Visit(spec.d_model, state); }, path.op);
+    if (state.writes) last = &path;
+  });
   return last;
 }
 

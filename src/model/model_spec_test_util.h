@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -95,7 +96,7 @@ inline TinyModel TinyLlama() {
 // Checks everything that a backend relies on without looking: that each reference
 // names a tensor of the shape it is used with, that indices are in range, that sizes
 // fit each other and numbers are finite.
-class SpecJudge {
+class SpecJudge : public OperationVisitor {
  public:
   SpecJudge(const ModelFile& file, const ModelSpec& spec) : file_(file), spec_(spec) {}
 
@@ -104,8 +105,8 @@ class SpecJudge {
     EXPECT_GT(spec_.d_model, 0);
     EXPECT_GT(spec_.context_tokens, 0);
     ExpectShape(spec_.embedding, {spec_.d_model, spec_.n_vocab});
-    Check(spec_.output, spec_.d_model, spec_.n_vocab);
-    Check(spec_.output_norm, spec_.d_model);
+    Tensor(spec_.output, {.n_in = spec_.d_model, .n_out = spec_.n_vocab});
+    Tensor(spec_.output_norm, {.n_in = spec_.d_model});
     EXPECT_TRUE(std::isfinite(spec_.embedding_scale) && std::isfinite(spec_.logit_scale));
     EXPECT_GE(spec_.logit_softcap, 0);
     for (const Rope& rope : spec_.ropes) {
@@ -118,15 +119,95 @@ class SpecJudge {
       const PerLayerInput& input = *spec_.per_layer_input;
       const int64_t n = static_cast<int64_t>(spec_.layers.size()) * input.width;
       ExpectShape(input.table, {n, spec_.n_vocab});
-      Check(input.proj, spec_.d_model, n);
-      Check(input.norm, input.width);
+      Tensor(input.proj, {.n_in = spec_.d_model, .n_out = n});
+      Tensor(input.norm, {.n_in = input.width});
     }
     ASSERT_FALSE(spec_.layers.empty());
     for (const Layer& layer : spec_.layers) {
       EXPECT_FALSE(layer.blocks.empty());
       for (const Block& block : layer.blocks) JudgeBlock(block);
     }
+    VisitOperations(spec_, *this);
   }
+
+  // What an operation says of its parts.
+  void Tensor(const Linear& linear, const Shape& shape) {
+    if (!linear && !shape.needed) return;
+    EXPECT_EQ(linear.n_in, shape.n_in);
+    EXPECT_EQ(linear.n_out, shape.n_out);
+    ASSERT_TRUE(linear);
+    const TensorInfo& info = file_.tensors()[linear.weight.index];
+    EXPECT_EQ(info.dims[0], shape.n_in) << info.name;
+    EXPECT_GE(linear.first_row, 0);
+    EXPECT_LE(linear.first_row + shape.n_out, info.dims[1]) << info.name;
+    EXPECT_EQ(info.dims[2] * info.dims[3], 1) << info.name;
+    Tensor(linear.bias, {.n_in = shape.n_out, .needed = false});
+  }
+  void Tensor(const StackedLinear& stack, const Shape& shape) {
+    if (!stack && !shape.needed) return;
+    EXPECT_EQ(stack.n_in, shape.n_in);
+    EXPECT_EQ(stack.n_out, shape.n_out);
+    EXPECT_EQ(stack.count, shape.count);
+    EXPECT_TRUE(shape.n_used >= 1 && shape.n_used <= shape.count);
+    ASSERT_TRUE(stack);
+    const TensorInfo& info = file_.tensors()[stack.weight.index];
+    EXPECT_EQ(info.dims[0], shape.n_in) << info.name;
+    EXPECT_LE(stack.first_row + shape.n_out, info.dims[1]) << info.name;
+    EXPECT_EQ(info.dims[2], shape.count) << info.name;
+    if (stack.bias) ExpectShape(stack.bias, {shape.n_out, shape.count});
+    Tensor(stack.scale, {.n_in = shape.count, .needed = false});
+  }
+  // Of each group with one weight for all or its own, or of all groups as one.
+  void Tensor(const Norm& norm, const Shape& shape) {
+    if (!norm) return;
+    const int64_t whole = shape.n_in * shape.n_out;
+    EXPECT_TRUE(norm.width == shape.n_in || norm.width == whole) << norm.width;
+    EXPECT_TRUE(norm.epsilon >= 0 && norm.epsilon <= 1);
+    for (const TensorRef values : {norm.weight, norm.bias}) {
+      if (!values) continue;
+      const bool is_vector = file_.tensors()[values.index].rows() == 1;
+      Tensor(values, {.n_in = is_vector ? norm.width : whole});
+    }
+  }
+  // Optional ones lie in one row.
+  void Tensor(TensorRef vector, const Shape& shape) {
+    if (!vector && !shape.needed) return;
+    ASSERT_TRUE(vector);
+    const TensorInfo& info = file_.tensors()[vector.index];
+    EXPECT_EQ(info.values(), shape.n_in) << info.name;
+    if (!shape.needed) ExpectShape(vector, {shape.n_in});
+    EXPECT_EQ(info.type, DType::kF32) << info.name;
+  }
+  void Tensor(const Convolution& convolution, const Shape& shape) {
+    EXPECT_GE(convolution.n_taps, 2);
+    ExpectShape(convolution.kernel, {shape.n_in, shape.n_out});
+    Tensor(convolution.kernel, {.n_in = shape.n_in * shape.n_out});
+    Tensor(convolution.bias, {.n_in = shape.n_out, .needed = false});
+  }
+  void Kv(const KvUse& use) {
+    const KvLayer& kv = KvOf(use.layer);
+    EXPECT_EQ(kv.n_heads, use.n_kv_heads);
+    EXPECT_EQ(kv.k_dim, use.k_dim);
+    EXPECT_EQ(kv.v_dim, use.v_in_k ? 0 : use.v_dim);
+  }
+  void Slot(const SlotUse& use) {
+    ASSERT_GE(use.slot, 0);
+    ASSERT_LT(use.slot, static_cast<int>(spec_.slots.size()));
+    EXPECT_EQ(spec_.slots[use.slot].kind, use.kind);
+    EXPECT_EQ(spec_.slots[use.slot].n_floats, use.n_heads * use.n_rows * use.n_columns);
+  }
+  void UsesRope(int rope, int64_t dim) {
+    if (rope == -1) return;
+    ASSERT_GE(rope, 0);
+    ASSERT_LT(rope, static_cast<int>(spec_.ropes.size()));
+    EXPECT_LE(2 * static_cast<int64_t>(spec_.ropes[rope].frequencies.size()), dim);
+  }
+  void UsesLayerInput(int layer, int64_t width) {
+    ASSERT_TRUE(spec_.per_layer_input);
+    EXPECT_EQ(width, spec_.per_layer_input->width);
+    EXPECT_LT(layer, static_cast<int>(spec_.layers.size()));
+  }
+  void Require(bool holds, std::string_view what) { EXPECT_TRUE(holds) << what; }
 
  private:
   void ExpectShape(TensorRef tensor, std::vector<int64_t> dims) {
@@ -135,50 +216,6 @@ class SpecJudge {
     dims.resize(4, 1);
     const TensorInfo& info = file_.tensors()[tensor.index];
     EXPECT_EQ(std::vector<int64_t>(info.dims, info.dims + 4), dims) << info.name;
-  }
-  void ExpectVector(TensorRef tensor, int64_t n) {
-    if (!tensor) return;
-    ExpectShape(tensor, {n});
-    EXPECT_EQ(file_.tensors()[tensor.index].type, DType::kF32);
-  }
-  void Check(const Linear& linear, int64_t n_in, int64_t n_out) {
-    EXPECT_EQ(linear.n_in, n_in);
-    EXPECT_EQ(linear.n_out, n_out);
-    ASSERT_TRUE(linear);
-    const TensorInfo& info = file_.tensors()[linear.weight.index];
-    EXPECT_EQ(info.dims[0], n_in) << info.name;
-    EXPECT_GE(linear.first_row, 0);
-    EXPECT_LE(linear.first_row + n_out, info.dims[1]) << info.name;
-    EXPECT_EQ(info.dims[2] * info.dims[3], 1) << info.name;
-    ExpectVector(linear.bias, n_out);
-  }
-  void Check(const StackedLinear& stack, int64_t n_in, int64_t n_out, int64_t count) {
-    EXPECT_EQ(stack.n_in, n_in);
-    EXPECT_EQ(stack.n_out, n_out);
-    EXPECT_EQ(stack.count, count);
-    ASSERT_TRUE(stack);
-    const TensorInfo& info = file_.tensors()[stack.weight.index];
-    EXPECT_EQ(info.dims[0], n_in) << info.name;
-    EXPECT_LE(stack.first_row + n_out, info.dims[1]) << info.name;
-    EXPECT_EQ(info.dims[2], count) << info.name;
-    if (stack.bias) ExpectShape(stack.bias, {n_out, count});
-    ExpectVector(stack.scale, count);
-  }
-  void Check(const Norm& norm, int64_t width) {
-    if (!norm) return;
-    EXPECT_EQ(norm.width, width);
-    EXPECT_TRUE(norm.epsilon >= 0 && norm.epsilon <= 1);
-    ExpectVector(norm.weight, width);
-    ExpectVector(norm.bias, width);
-  }
-  void CheckHeads(const Norm& norm, int64_t n_heads, int64_t dim) {
-    if (norm) Check(norm, norm.width == dim ? dim : n_heads * dim);
-  }
-  void CheckRope(int rope, int64_t dim) {
-    if (rope == -1) return;
-    ASSERT_GE(rope, 0);
-    ASSERT_LT(rope, static_cast<int>(spec_.ropes.size()));
-    EXPECT_LE(2 * static_cast<int64_t>(spec_.ropes[rope].frequencies.size()), dim);
   }
   const KvLayer& KvOf(int index) {
     static const KvLayer kNone;
@@ -203,174 +240,17 @@ class SpecJudge {
     for (const int times : seen) EXPECT_EQ(times, 1);
     for (const SlotState& slot : spec_.slots) EXPECT_GT(slot.n_floats, 0);
   }
-  void CheckSlot(int index, SlotKind kind, int64_t n_floats) {
-    ASSERT_GE(index, 0);
-    ASSERT_LT(index, static_cast<int>(spec_.slots.size()));
-    EXPECT_EQ(spec_.slots[index].kind, kind);
-    EXPECT_EQ(spec_.slots[index].n_floats, n_floats);
-  }
-  void CheckConvolution(const Convolution& convolution, int64_t n_channels) {
-    EXPECT_EQ(convolution.n_channels, n_channels);
-    EXPECT_GE(convolution.n_taps, 2);
-    ExpectShape(convolution.kernel, {convolution.n_taps, n_channels});
-    EXPECT_EQ(file_.tensors()[convolution.kernel.index].type, DType::kF32);
-    ExpectVector(convolution.bias, n_channels);
-    CheckSlot(convolution.slot, SlotKind::kConvolution, (convolution.n_taps - 1) * n_channels);
-  }
-  // F32, of any shape.
-  void ExpectValues(TensorRef tensor, int64_t n) {
-    ASSERT_TRUE(tensor);
-    EXPECT_EQ(file_.tensors()[tensor.index].values(), n);
-    EXPECT_EQ(file_.tensors()[tensor.index].type, DType::kF32);
-  }
-
   void JudgeBlock(const Block& block) {
-    Check(block.pre, spec_.d_model);
-    Check(block.post, spec_.d_model);
-    ExpectVector(block.stream_scale, 1);
+    const Shape vector = {.n_in = spec_.d_model, .needed = false};
+    Tensor(block.pre, vector);
+    Tensor(block.post, vector);
+    Tensor(block.stream_scale, {.n_in = 1, .needed = false});
     EXPECT_TRUE(std::isfinite(block.residual_scale));
     EXPECT_FALSE(block.paths.empty());
     for (const Path& path : block.paths) {
-      Check(path.pre, spec_.d_model);
-      Check(path.post, spec_.d_model);
-      std::visit([&](const auto& op) { JudgeOp(op); }, path.op);
+      Tensor(path.pre, vector);
+      Tensor(path.post, vector);
     }
-  }
-
-  void JudgeOp(const Attention& op) {
-    ASSERT_GT(op.n_kv_heads, 0);
-    EXPECT_EQ(op.n_heads % op.n_kv_heads, 0);
-    EXPECT_GT(op.n_heads, 0);
-    EXPECT_GT(op.k_dim, 0);
-    EXPECT_GT(op.v_dim, 0);
-    const KvLayer& kv = KvOf(op.kv_layer);
-    EXPECT_EQ(kv.n_heads, op.n_kv_heads);
-    EXPECT_EQ(kv.k_dim, op.k_dim);
-    EXPECT_EQ(kv.v_dim, op.v_dim);
-    Check(op.q, spec_.d_model, op.n_heads * op.k_dim * (op.gated_query ? 2 : 1));
-    Check(op.out, op.n_heads * op.v_dim, spec_.d_model);
-    if (op.writes_kv) {
-      Check(op.k, spec_.d_model, op.n_kv_heads * op.k_dim);
-      if (op.v_from_k) {
-        EXPECT_FALSE(op.v);
-        EXPECT_EQ(op.k_dim, op.v_dim);
-      } else {
-        Check(op.v, spec_.d_model, op.n_kv_heads * op.v_dim);
-      }
-    }
-    CheckHeads(op.q_norm, op.n_heads, op.k_dim);
-    CheckHeads(op.k_norm, op.n_kv_heads, op.k_dim);
-    CheckHeads(op.v_norm, op.n_kv_heads, op.v_dim);
-    CheckRope(op.rope, op.k_dim);
-    EXPECT_TRUE(std::isfinite(op.scale));
-    EXPECT_GE(op.softcap, 0);
-    ExpectVector(op.sinks, op.n_heads);
-  }
-
-  void JudgeOp(const LatentAttention& op) {
-    const KvLayer& kv = KvOf(op.kv_layer);
-    EXPECT_EQ(kv.n_heads, 1);
-    EXPECT_EQ(kv.k_dim, op.latent_dim + op.rope_dim);
-    EXPECT_EQ(kv.v_dim, 0);
-    const int64_t n_q = op.n_heads * (op.nope_dim + op.rope_dim);
-    if (op.q) {
-      Check(op.q, spec_.d_model, n_q);
-    } else {
-      Check(op.q_a, spec_.d_model, op.q_b.n_in);
-      Check(op.q_a_norm, op.q_b.n_in);
-      Check(op.q_b, op.q_a.n_out, n_q);
-    }
-    Check(op.kv_a, spec_.d_model, op.latent_dim + op.rope_dim);
-    Check(op.kv_norm, op.latent_dim);
-    Check(op.k_b, op.nope_dim, op.latent_dim, op.n_heads);
-    Check(op.v_b, op.latent_dim, op.v_dim, op.n_heads);
-    Check(op.out, op.n_heads * op.v_dim, spec_.d_model);
-    CheckRope(op.rope, op.rope_dim);
-    EXPECT_TRUE(std::isfinite(op.scale));
-  }
-
-  void JudgeOp(const ShortConvolution& op) {
-    const int64_t n = op.convolution.n_channels;
-    Check(op.in, spec_.d_model, 3 * n);
-    CheckConvolution(op.convolution, n);
-    Check(op.out, n, spec_.d_model);
-  }
-
-  void JudgeOp(const GatedDeltaNet& op) {
-    ASSERT_GT(op.n_k_heads, 0);
-    EXPECT_GT(op.n_v_heads, 0);
-    EXPECT_EQ(op.n_v_heads % op.n_k_heads, 0);
-    EXPECT_GT(op.k_dim, 0);
-    EXPECT_GT(op.v_dim, 0);
-    const int64_t n_values = op.n_v_heads * op.v_dim;
-    Check(op.qkv, spec_.d_model, 2 * op.n_k_heads * op.k_dim + n_values);
-    Check(op.gate, spec_.d_model, n_values);
-    if (op.beta_decay) {
-      EXPECT_EQ(op.key_heads, KeyHeads::kInterleaved);
-      Check(op.beta_decay, spec_.d_model, int64_t{2} * op.n_v_heads);
-    } else {
-      Check(op.beta, spec_.d_model, op.n_v_heads);
-      Check(op.decay, spec_.d_model, op.n_v_heads);
-    }
-    CheckConvolution(op.convolution, op.qkv.n_out);
-    ExpectValues(op.decay_bias, op.n_v_heads);
-    ExpectValues(op.decay_rate, op.n_v_heads);
-    EXPECT_TRUE(op.epsilon >= 0 && op.epsilon <= 1);
-    Check(op.norm, op.v_dim);
-    Check(op.out, n_values, spec_.d_model);
-    CheckSlot(op.slot, SlotKind::kDeltaNet, n_values * op.k_dim);
-  }
-
-  void JudgeOp(const StateSpace& op) {
-    ASSERT_GT(op.n_groups, 0);
-    EXPECT_GT(op.n_heads, 0);
-    EXPECT_EQ(op.n_heads % op.n_groups, 0);
-    EXPECT_GT(op.head_dim, 0);
-    EXPECT_GT(op.state_dim, 0);
-    const int64_t inner = op.n_heads * op.head_dim;
-    const int64_t n_channels = inner + 2 * op.n_groups * op.state_dim;
-    Check(op.in, spec_.d_model, inner + n_channels + op.n_heads);
-    CheckConvolution(op.convolution, n_channels);
-    for (const TensorRef values : {op.step_bias, op.rate, op.skip}) {
-      ExpectValues(values, op.n_heads);
-    }
-    if (op.norm) {
-      EXPECT_EQ(op.norm.width, inner / op.n_groups);
-      ExpectValues(op.norm.weight, inner);
-    }
-    Check(op.out, inner, spec_.d_model);
-    CheckSlot(op.slot, SlotKind::kStateSpace, inner * op.state_dim);
-  }
-
-  void JudgeOp(const DenseFfn& op) {
-    EXPECT_GT(op.up.n_out, 0);
-    if (op.gate) Check(op.gate, spec_.d_model, op.up.n_out);
-    Check(op.up, spec_.d_model, op.up.n_out);
-    Check(op.down, op.up.n_out, spec_.d_model);
-    if (op.output_gate) Check(op.output_gate, spec_.d_model, 1);
-  }
-
-  void JudgeOp(const MixtureOfExperts& op) {
-    EXPECT_GE(op.n_used, 1);
-    EXPECT_LE(op.n_used, op.n_experts);
-    ASSERT_GE(op.n_groups, 1);
-    EXPECT_LE(op.n_groups_used, op.n_groups);
-    EXPECT_EQ(op.n_experts % op.n_groups, 0);
-    EXPECT_LE(op.n_used, op.n_groups_used * (op.n_experts / op.n_groups));
-    Check(op.router, spec_.d_model, op.n_experts);
-    Check(op.router_norm, spec_.d_model);
-    ExpectVector(op.selection_bias, op.n_experts);
-    if (op.gate) Check(op.gate, spec_.d_model, op.up.n_out, op.n_experts);
-    Check(op.up, spec_.d_model, op.up.n_out, op.n_experts);
-    Check(op.down, op.up.n_out, spec_.d_model, op.n_experts);
-    EXPECT_TRUE(std::isfinite(op.weight_scale));
-  }
-
-  void JudgeOp(const PerLayerGate& op) {
-    ASSERT_TRUE(spec_.per_layer_input);
-    EXPECT_LT(op.layer, static_cast<int>(spec_.layers.size()));
-    Check(op.gate, spec_.d_model, spec_.per_layer_input->width);
-    Check(op.proj, spec_.per_layer_input->width, spec_.d_model);
   }
 
   const ModelFile& file_;

@@ -210,7 +210,7 @@ void Attend(StepContext* context, const Scan& scan) {
 
 // Norms and rotates one row's keys, and puts keys and values into their tiles.
 //   k: (n_kv_heads, k_dim), v: (n_kv_heads, v_dim); both are overwritten
-void StoreRow(StepContext* context, const BoundAttention& op, int64_t row, float* k, float* v) {
+void StoreRow(StepContext* context, const Bound<Attention>& op, int64_t row, float* k, float* v) {
   const Attention& spec = *op.spec;
   if (spec.v_from_k) std::memcpy(v, k, sizeof(float) * spec.n_kv_heads * spec.v_dim);
   context->compute.NormRow(op.k_norm, k, spec.n_kv_heads * spec.k_dim, k);
@@ -243,7 +243,7 @@ int64_t QueryWidth(const Attention& spec) {
 
 }  // namespace
 
-ScratchWidths WidthsOf(const BoundAttention& op) {
+ScratchWidths WidthsOf(const Bound<Attention>& op) {
   const Attention& spec = *op.spec;
   ScratchWidths widths;
   widths.a = QueryWidth(spec);
@@ -256,7 +256,7 @@ ScratchWidths WidthsOf(const BoundAttention& op) {
 }
 
 //   a: queries (and gates), b: keys, c: values, d: what the heads give
-void RunOp(StepContext* context, const BoundAttention& op, const RowsView& x, const RowsView&,
+void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
   const Attention& spec = *op.spec;
   Compute& compute = context->compute;
@@ -359,7 +359,7 @@ void MultiplyHeads(StepContext* context, const BoundStack& stack, int n_heads, c
 
 }  // namespace
 
-ScratchWidths WidthsOf(const BoundLatentAttention& op) {
+ScratchWidths WidthsOf(const Bound<LatentAttention>& op) {
   const LatentAttention& spec = *op.spec;
   const int64_t q_width = spec.n_heads * (spec.nope_dim + spec.rope_dim);
   const int64_t low_width = op.q_a ? op.q_a.matrix.n_out : 0;
@@ -376,8 +376,8 @@ ScratchWidths WidthsOf(const BoundLatentAttention& op) {
 
 //   a: queries as projected, later what the heads give; b: queries in the latent
 //   space; c: keys; d: low-rank queries, later sums of latents
-void RunOp(StepContext* context, const BoundLatentAttention& op, const RowsView& x, const RowsView&,
-           const RowsView& out) {
+void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsView& x,
+           const RowsView&, const RowsView& out) {
   const LatentAttention& spec = *op.spec;
   Compute& compute = context->compute;
   const int64_t n = context->n_rows();
@@ -434,23 +434,18 @@ void RunOp(StepContext* context, const BoundLatentAttention& op, const RowsView&
 }
 
 int64_t MaxAttentionScratch(const ModelSpec& spec, const KvPages& kv) {
-  int64_t most = 0;
-  const auto cover = [&](int kv_layer, int n_heads) {
-    const int64_t group = n_heads / spec.kv_layers[kv_layer].n_heads;
-    const int64_t n_queries = std::max(kQueriesPerTask, group);
-    most = std::max(most, AttentionScratchFloats(kv.shape(kv_layer), n_queries));
-  };
-  for (const Layer& layer : spec.layers) {
-    for (const Block& block : layer.blocks) {
-      for (const Path& path : block.paths) {
-        if (const auto* op = std::get_if<Attention>(&path.op)) cover(op->kv_layer, op->n_heads);
-        if (const auto* op = std::get_if<LatentAttention>(&path.op)) {
-          cover(op->kv_layer, op->n_heads);
-        }
-      }
+  struct Most : OperationVisitor {
+    explicit Most(const KvPages& kv) : kv(kv) {}
+    void Kv(const KvUse& use) {
+      const int64_t n_queries = std::max<int64_t>(kQueriesPerTask, use.n_heads / use.n_kv_heads);
+      floats = std::max(floats, AttentionScratchFloats(kv.shape(use.layer), n_queries));
     }
-  }
-  return most;
+    const KvPages& kv;
+    int64_t floats = 0;
+  };
+  Most most(kv);
+  VisitOperations(spec, most);
+  return most.floats;
 }
 
 }  // namespace weft::cpu

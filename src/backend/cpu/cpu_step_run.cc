@@ -126,8 +126,11 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
     const BoundPath& path = block.paths[p];
     const RowsView x = normed(path.pre, input, context_->scratch.path_input);
     const RowsView out = p == 0 ? context_->scratch.path_sum : context_->scratch.path_output;
-    std::visit([&](const auto& op) { RunOp(context_, op, x, stream, out); }, path.op);
-    if (path.last_to_write) context_->KeepRowsWithLogits();
+    const auto run = [&](const auto& op) {
+      RunOp(context_, op, x, stream, out);
+      if (op.last_to_write) context_->KeepRowsWithLogits();
+    };
+    std::visit(run, path.op);
     if (context_->n_rows() == 0) return;
     normed(path.post, out, out);
     if (p == 0) continue;

@@ -63,17 +63,18 @@ class Binder {
   BoundStack Of(const StackedLinear& stack);
   BoundNorm Of(const Norm& norm);
   BoundTable Table(TensorRef ref);
-  const float* Vector(TensorRef ref, int64_t* n_values = nullptr);
+  const float* Of(TensorRef ref, int64_t* n_values = nullptr);
 
-  BoundOp Of(const Attention& op);
-  BoundOp Of(const LatentAttention& op);
   BoundConvolution Of(const Convolution& convolution);
-  BoundOp Of(const ShortConvolution& op);
-  BoundOp Of(const GatedDeltaNet& op);
-  BoundOp Of(const StateSpace& op);
-  BoundOp Of(const DenseFfn& op);
-  BoundOp Of(const MixtureOfExperts& op);
-  BoundOp Of(const PerLayerGate& op);
+  struct TensorBinder : OperationVisitor {
+    explicit TensorBinder(Binder* its_binder) : binder(its_binder) {}
+    void Tensor(const auto& part, const Shape&, auto& bound) { bound = binder->Of(part); }
+    Binder* const binder;
+  };
+  // What this backend cannot do of an operation is an error.
+  void CheckOp(const auto& /*op*/) {}
+  void CheckOp(const Attention& op);
+  BoundPath Of(const Path& path);
   BoundBlock Of(const Block& block);
 
   CpuWeights& weights_;
@@ -141,7 +142,7 @@ BoundLinear Binder::Of(const Linear& linear) {
   bound.matrix = {
       Info(linear.weight).type, linear.n_in, linear.n_out,
       Matrices(linear.weight, linear.first_row, linear.n_in, linear.n_out, 1, &member_bytes)};
-  bound.bias = Vector(linear.bias);
+  bound.bias = Of(linear.bias);
   return bound;
 }
 
@@ -151,16 +152,16 @@ BoundStack Binder::Of(const StackedLinear& stack) {
   std::byte* const tiles = Matrices(stack.weight, stack.first_row, stack.n_in, stack.n_out,
                                     stack.count, &bound.member_bytes);
   bound.first = {Info(stack.weight).type, stack.n_in, stack.n_out, tiles};
-  bound.bias = Vector(stack.bias);
-  bound.scale = Vector(stack.scale);
+  bound.bias = Of(stack.bias);
+  bound.scale = Of(stack.scale);
   return bound;
 }
 
 BoundNorm Binder::Of(const Norm& norm) {
   BoundNorm bound;
   bound.spec = norm;
-  bound.weight = Vector(norm.weight, &bound.weight_values);
-  bound.bias = Vector(norm.bias, &bound.weight_values);
+  bound.weight = Of(norm.weight, &bound.weight_values);
+  bound.bias = Of(norm.bias, &bound.weight_values);
   return bound;
 }
 
@@ -170,7 +171,7 @@ BoundTable Binder::Table(TensorRef ref) {
   return {&file_, &tensor};
 }
 
-const float* Binder::Vector(TensorRef ref, int64_t* n_values) {
+const float* Binder::Of(TensorRef ref, int64_t* n_values) {
   if (!ref || !status_.ok()) return nullptr;
   const TensorInfo& tensor = Info(ref);
   if (n_values != nullptr) *n_values = tensor.values();
@@ -188,31 +189,24 @@ const float* Binder::Vector(TensorRef ref, int64_t* n_values) {
   return known->second;
 }
 
-BoundOp Binder::Of(const Attention& op) {
+void Binder::CheckOp(const Attention& op) {
   if (op.gated_query && (op.k_dim != op.v_dim || (op.q_norm && op.q_norm.width != op.k_dim))) {
     Fail(
         Unimplemented("the cpu backend needs gated queries as wide as the values, and their norm "
                       "by head"));
   }
-  return BoundAttention{&op,           Of(op.q),      Of(op.k),      Of(op.v),        Of(op.out),
-                        Of(op.q_norm), Of(op.k_norm), Of(op.v_norm), Vector(op.sinks)};
-}
-
-BoundOp Binder::Of(const LatentAttention& op) {
-  return BoundLatentAttention{&op,        Of(op.q),        Of(op.q_a),     Of(op.q_b), Of(op.kv_a),
-                              Of(op.out), Of(op.q_a_norm), Of(op.kv_norm), Of(op.k_b), Of(op.v_b)};
 }
 
 BoundConvolution Binder::Of(const Convolution& convolution) {
   BoundConvolution bound;
   bound.spec = &convolution;
-  bound.bias = Vector(convolution.bias);
+  bound.bias = Of(convolution.bias);
   const int64_t n_taps = convolution.n_taps, n = convolution.n_channels;
   if (n_taps < 1 || n_taps > kMaxConvolutionTaps) {
     Fail(Unimplemented("the cpu backend has no convolution of ", n_taps, " taps, but of 1 to ",
                        kMaxConvolutionTaps));
   }
-  const float* const kernel = Vector(convolution.kernel);
+  const float* const kernel = Of(convolution.kernel);
   if (!status_.ok()) return bound;
   auto transposed = std::make_unique<float[]>(static_cast<size_t>(n_taps * n));
   for (int64_t c = 0; c < n; ++c) {
@@ -224,61 +218,25 @@ BoundConvolution Binder::Of(const Convolution& convolution) {
   return bound;
 }
 
-BoundOp Binder::Of(const ShortConvolution& op) {
-  return BoundShortConvolution{&op, Of(op.in), Of(op.convolution), Of(op.out)};
-}
-
-BoundOp Binder::Of(const GatedDeltaNet& op) {
-  return BoundGatedDeltaNet{&op,
-                            Of(op.qkv),
-                            Of(op.gate),
-                            Of(op.beta),
-                            Of(op.decay),
-                            Of(op.beta_decay),
-                            Of(op.convolution),
-                            Vector(op.decay_bias),
-                            Vector(op.decay_rate),
-                            Of(op.norm),
-                            Of(op.out)};
-}
-
-BoundOp Binder::Of(const StateSpace& op) {
-  return BoundStateSpace{&op,
-                         Of(op.in),
-                         Of(op.convolution),
-                         Vector(op.step_bias),
-                         Vector(op.rate),
-                         Vector(op.skip),
-                         Of(op.norm),
-                         Of(op.out)};
-}
-
-BoundOp Binder::Of(const DenseFfn& op) {
-  return BoundDenseFfn{&op, Of(op.gate), Of(op.up), Of(op.down), Of(op.output_gate)};
-}
-
-BoundOp Binder::Of(const MixtureOfExperts& op) {
-  return BoundMixture{&op,         Of(op.router), Of(op.router_norm), Vector(op.selection_bias),
-                      Of(op.gate), Of(op.up),     Of(op.down)};
-}
-
-BoundOp Binder::Of(const PerLayerGate& op) {
-  return BoundPerLayerGate{&op, Of(op.gate), Of(op.proj)};
+BoundPath Binder::Of(const Path& path) {
+  const auto bind = [&]<typename Operation>(const Operation& op) -> BoundOp {
+    CheckOp(op);
+    Bound<Operation> bound;
+    bound.spec = &op;
+    bound.last_to_write = &path == last_to_write_;
+    op.Visit(spec_.d_model, TensorBinder(this), bound);
+    return bound;
+  };
+  return {Of(path.pre), std::visit(bind, path.op), Of(path.post)};
 }
 
 BoundBlock Binder::Of(const Block& block) {
   BoundBlock bound;
   bound.pre = Of(block.pre);
-  for (const Path& path : block.paths) {
-    bound.paths.push_back(
-        {Of(path.pre), std::visit([&](const auto& op) { return Of(op); }, path.op), Of(path.post)});
-    if (&path != last_to_write_) continue;
-    bound.paths.back().last_to_write = true;
-    if (auto* op = std::get_if<BoundAttention>(&bound.paths.back().op)) op->last_to_write = true;
-  }
+  for (const Path& path : block.paths) bound.paths.push_back(Of(path));
   bound.post = Of(block.post);
   bound.residual_scale = block.residual_scale;
-  if (const float* scale = Vector(block.stream_scale)) bound.stream_scale = scale[0];
+  if (const float* scale = Of(block.stream_scale)) bound.stream_scale = scale[0];
   return bound;
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -49,73 +50,32 @@ struct BoundNorm {
   explicit operator bool() const { return static_cast<bool>(spec); }
 };
 
-struct BoundAttention {
-  const Attention* spec;
-  BoundLinear q, k, v, out;
-  BoundNorm q_norm, k_norm, v_norm;
-  const float* sinks;
-  bool last_to_write = false;  // as in BoundPath
-};
-
-struct BoundLatentAttention {
-  const LatentAttention* spec;
-  BoundLinear q, q_a, q_b, kv_a, out;
-  BoundNorm q_a_norm, kv_norm;
-  BoundStack k_b, v_b;
-};
-
 struct BoundConvolution {
   const Convolution* spec = nullptr;
   const float* kernel = nullptr;  // (n_taps, n_channels): the file's, transposed
   const float* bias = nullptr;
 };
 
-struct BoundShortConvolution {
-  const ShortConvolution* spec;
-  BoundLinear in;
-  BoundConvolution convolution;
-  BoundLinear out;
+// The form that an operation's tensors have here.
+struct Packed {
+  using Vector = const float*;
+  using Linear = BoundLinear;
+  using Stack = BoundStack;
+  using Norm = BoundNorm;
+  using Convolution = BoundConvolution;
 };
 
-struct BoundGatedDeltaNet {
-  const GatedDeltaNet* spec;
-  BoundLinear qkv, gate, beta, decay, beta_decay;
-  BoundConvolution convolution;
-  const float *decay_bias, *decay_rate;
-  BoundNorm norm;
-  BoundLinear out;
+// An operation over packed tensors, by the names that they have in its spec.
+template <typename Operation>
+struct Bound : Operation::template Tensors<Packed> {
+  const Operation* spec = nullptr;
+  // Nothing after it writes state: here rows without logits end.
+  bool last_to_write = false;
 };
 
-struct BoundStateSpace {
-  const StateSpace* spec;
-  BoundLinear in;
-  BoundConvolution convolution;
-  const float *step_bias, *rate, *skip;
-  BoundNorm norm;
-  BoundLinear out;
-};
-
-struct BoundDenseFfn {
-  const DenseFfn* spec;
-  BoundLinear gate, up, down, output_gate;
-};
-
-struct BoundMixture {
-  const MixtureOfExperts* spec;
-  BoundLinear router;
-  BoundNorm router_norm;
-  const float* selection_bias;
-  BoundStack gate, up, down;
-};
-
-struct BoundPerLayerGate {
-  const PerLayerGate* spec;
-  BoundLinear gate, proj;
-};
-
-using BoundOp =
-    std::variant<BoundAttention, BoundLatentAttention, BoundShortConvolution, BoundGatedDeltaNet,
-                 BoundStateSpace, BoundDenseFfn, BoundMixture, BoundPerLayerGate>;
+template <typename... Operations>
+std::variant<Bound<Operations>...> BindAll(const std::variant<Operations...>&);
+using BoundOp = decltype(BindAll(std::declval<Op>()));
 
 // The most taps of a convolution that this backend takes.
 inline constexpr int64_t kMaxConvolutionTaps = 64;
@@ -124,8 +84,6 @@ struct BoundPath {
   BoundNorm pre;
   BoundOp op;
   BoundNorm post;
-  // Nothing after it writes state: here rows without logits end.
-  bool last_to_write = false;
 };
 
 struct BoundBlock {

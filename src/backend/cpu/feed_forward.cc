@@ -9,7 +9,7 @@ namespace weft::cpu {
 
 // --- dense -----------------------------------------------------------------------------
 
-ScratchWidths WidthsOf(const BoundDenseFfn& op) {
+ScratchWidths WidthsOf(const Bound<DenseFfn>& op) {
   ScratchWidths widths;
   widths.a = op.up.matrix.n_out;
   widths.b = op.gate ? op.gate.matrix.n_out : 0;
@@ -20,7 +20,7 @@ ScratchWidths WidthsOf(const BoundDenseFfn& op) {
 }
 
 //   a: up, then the activated product; b: gate; c: the output gate
-void RunOp(StepContext* context, const BoundDenseFfn& op, const RowsView& x, const RowsView&,
+void RunOp(StepContext* context, const Bound<DenseFfn>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
   const DenseFfn& spec = *op.spec;
   Compute& compute = context->compute;
@@ -58,7 +58,7 @@ void RunOp(StepContext* context, const BoundDenseFfn& op, const RowsView& x, con
 
 // --- per-layer gate ----------------------------------------------------------------------
 
-ScratchWidths WidthsOf(const BoundPerLayerGate& op) {
+ScratchWidths WidthsOf(const Bound<PerLayerGate>& op) {
   ScratchWidths widths;
   widths.a = op.gate.matrix.n_out;
   widths.int8_input = op.gate.matrix.n_in;
@@ -67,7 +67,7 @@ ScratchWidths WidthsOf(const BoundPerLayerGate& op) {
 }
 
 //   a: gate, then the activated product
-void RunOp(StepContext* context, const BoundPerLayerGate& op, const RowsView& x, const RowsView&,
+void RunOp(StepContext* context, const Bound<PerLayerGate>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
   Compute& compute = context->compute;
   const int64_t n = context->n_rows();
@@ -141,8 +141,8 @@ std::vector<int> Candidates(const MixtureOfExperts& spec, const float* scores) {
 }
 
 // Chooses the experts of one row. `scores` are the router's logits, and overwritten.
-void RouteRow(const Compute& compute, const BoundMixture& op, float* scores, int* experts,
-              float* weights) {
+void RouteRow(const Compute& compute, const Bound<MixtureOfExperts>& op, float* scores,
+              int* experts, float* weights) {
   const MixtureOfExperts& spec = *op.spec;
   const VectorKernels& vec = compute.vec();
   if (spec.weights == RouterWeights::kSoftmax) vec.softmax(spec.n_experts, scores);
@@ -166,7 +166,8 @@ void RouteRow(const Compute& compute, const BoundMixture& op, float* scores, int
   for (int i = 0; i < spec.n_used; ++i) weights[i] *= spec.weight_scale;
 }
 
-Routing Route(const Compute& compute, const BoundMixture& op, const RowsView& logits, int64_t n) {
+Routing Route(const Compute& compute, const Bound<MixtureOfExperts>& op, const RowsView& logits,
+              int64_t n) {
   const MixtureOfExperts& spec = *op.spec;
   const int64_t n_pairs = n * spec.n_used;
   Routing routing;
@@ -223,7 +224,7 @@ void AddExpertProducts(const BoundStack& stack, const Routing& routing, const fl
 
 }  // namespace
 
-ScratchWidths WidthsOf(const BoundMixture& op) {
+ScratchWidths WidthsOf(const Bound<MixtureOfExperts>& op) {
   const MixtureOfExperts& spec = *op.spec;
   const int64_t n_used = spec.n_used;
   const int64_t d_in = op.up.first.n_in, d_inner = op.up.first.n_out;
@@ -243,8 +244,8 @@ ScratchWidths WidthsOf(const BoundMixture& op) {
 //   a: up, then the activated product, b: gate (rows by place); c: the router's
 //   input, later what the experts give; d: the router's logits, later the inputs
 //   gathered by place
-void RunOp(StepContext* context, const BoundMixture& op, const RowsView& x, const RowsView& raw,
-           const RowsView& out) {
+void RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out) {
   const MixtureOfExperts& spec = *op.spec;
   Compute& compute = context->compute;
   Scratch& scratch = context->scratch;

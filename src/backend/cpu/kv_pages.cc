@@ -9,21 +9,16 @@ namespace weft::cpu {
 
 namespace {
 
-// Values of a layer's cache. Latent attention's are the first part of its keys;
-// they are held a second time, position major.
-std::vector<int64_t> ValueDims(const ModelSpec& spec) {
-  std::vector<int64_t> dims;
-  for (const KvLayer& layer : spec.kv_layers) dims.push_back(layer.v_dim);
-  for (const Layer& layer : spec.layers) {
-    for (const Block& block : layer.blocks) {
-      for (const Path& path : block.paths) {
-        const auto* latent = std::get_if<LatentAttention>(&path.op);
-        if (latent != nullptr) dims[latent->kv_layer] = latent->latent_dim;
-      }
-    }
+// Values of each layer's cache. Those that are the first part of its keys are held a
+// second time, position major.
+struct ValueDims : OperationVisitor {
+  explicit ValueDims(const ModelSpec& spec) {
+    for (const KvLayer& layer : spec.kv_layers) of_layer.push_back(layer.v_dim);
+    VisitOperations(spec, *this);
   }
-  return dims;
-}
+  void Kv(const KvUse& use) { of_layer[use.layer] = use.v_dim; }
+  std::vector<int64_t> of_layer;
+};
 
 }  // namespace
 
@@ -31,14 +26,14 @@ KvPages::KvPages(const ModelSpec& spec, DType type, int page_tokens)
     : page_tokens_(page_tokens),
       tiles_per_page_(page_tokens / kKvTileTokens),
       layers_(spec.kv_layers.size()) {
-  const std::vector<int64_t> v_dims = ValueDims(spec);
+  const ValueDims v_dims(spec);
   for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
     int64_t bytes = 0;
     for (const int index : spec.kv_groups[group].kv_layers) {
       LayerPlace& place = layers_[index];
       place.group = static_cast<int>(group);
       place.n_heads = spec.kv_layers[index].n_heads;
-      place.shape = {type, spec.kv_layers[index].k_dim, v_dims[index]};
+      place.shape = {type, spec.kv_layers[index].k_dim, v_dims.of_layer[index]};
       place.tile_bytes = KvTileBytes(place.shape);
       place.offset_bytes = bytes;
       bytes += place.n_heads * tiles_per_page_ * place.tile_bytes;

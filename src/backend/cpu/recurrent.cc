@@ -120,26 +120,22 @@ void AdvanceHeads(StepContext* context, const Heads& heads, Fn advance) {
 }  // namespace
 
 std::vector<int64_t> SlotFloats(const ModelSpec& spec) {
-  std::vector<int64_t> n_floats;
-  for (const SlotState& slot : spec.slots) n_floats.push_back(slot.n_floats);
-  for (const Layer& layer : spec.layers) {
-    for (const Block& block : layer.blocks) {
-      for (const Path& path : block.paths) {
-        if (const auto* op = std::get_if<GatedDeltaNet>(&path.op)) {
-          n_floats[op->slot] = op->n_v_heads * StateFloats(op->k_dim, op->v_dim);
-        }
-        if (const auto* op = std::get_if<StateSpace>(&path.op)) {
-          n_floats[op->slot] = op->n_heads * StateFloats(op->state_dim, op->head_dim);
-        }
-      }
+  struct Sizes : OperationVisitor {
+    void Slot(const SlotUse& use) {
+      if (use.kind == SlotKind::kConvolution) return;
+      n_floats[use.slot] = use.n_heads * StateFloats(use.n_rows, use.n_columns);
     }
-  }
-  return n_floats;
+    std::vector<int64_t> n_floats;
+  };
+  Sizes sizes;
+  for (const SlotState& slot : spec.slots) sizes.n_floats.push_back(slot.n_floats);
+  VisitOperations(spec, sizes);
+  return sizes.n_floats;
 }
 
 // --- short convolution -------------------------------------------------------------------
 
-ScratchWidths WidthsOf(const BoundShortConvolution& op) {
+ScratchWidths WidthsOf(const Bound<ShortConvolution>& op) {
   ScratchWidths widths;
   widths.a = op.in.matrix.n_out;
   widths.b = op.out.matrix.n_in;
@@ -149,7 +145,7 @@ ScratchWidths WidthsOf(const BoundShortConvolution& op) {
 }
 
 //   a: b, c, x side by side, then b, c, b x; b: what the convolution gives
-void RunOp(StepContext* context, const BoundShortConvolution& op, const RowsView& x,
+void RunOp(StepContext* context, const Bound<ShortConvolution>& op, const RowsView& x,
            const RowsView&, const RowsView& out) {
   Compute& compute = context->compute;
   const int64_t n = context->n_rows(), width = op.convolution.spec->n_channels;
@@ -179,7 +175,7 @@ void RunOp(StepContext* context, const BoundShortConvolution& op, const RowsView
 
 // --- gated delta net ---------------------------------------------------------------------
 
-ScratchWidths WidthsOf(const BoundGatedDeltaNet& op) {
+ScratchWidths WidthsOf(const Bound<GatedDeltaNet>& op) {
   ScratchWidths widths;
   widths.a = op.qkv.matrix.n_out;
   widths.b = op.qkv.matrix.n_out;
@@ -194,7 +190,7 @@ namespace {
 
 // The gates of one row: [betas, steps, decays] from [betas, decays] as projected, or
 // from both kinds together, by key head, in the last two parts.
-void ComputeGates(const Compute& compute, const BoundGatedDeltaNet& op, float* gates) {
+void ComputeGates(const Compute& compute, const Bound<GatedDeltaNet>& op, float* gates) {
   const GatedDeltaNet& spec = *op.spec;
   const int64_t n = spec.n_v_heads;
   if (op.beta_decay) {
@@ -215,7 +211,7 @@ void ComputeGates(const Compute& compute, const BoundGatedDeltaNet& op, float* g
 
 //   a: q, k, v as projected; b: the same convolved, v overwritten by what the heads
 //   give; c: gate; d: gates of the heads, see ComputeGates
-void RunOp(StepContext* context, const BoundGatedDeltaNet& op, const RowsView& x, const RowsView&,
+void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
   const GatedDeltaNet& spec = *op.spec;
   Compute& compute = context->compute;
@@ -280,7 +276,7 @@ void RunOp(StepContext* context, const BoundGatedDeltaNet& op, const RowsView& x
 
 // --- state space -------------------------------------------------------------------------
 
-ScratchWidths WidthsOf(const BoundStateSpace& op) {
+ScratchWidths WidthsOf(const Bound<StateSpace>& op) {
   ScratchWidths widths;
   widths.a = op.in.matrix.n_out;
   widths.b = op.convolution.spec->n_channels;
@@ -292,7 +288,7 @@ ScratchWidths WidthsOf(const BoundStateSpace& op) {
 
 //   a: z, then x, B and C as projected, then the steps; b: x, B and C convolved, x
 //   overwritten by what the heads give; d: steps and decays
-void RunOp(StepContext* context, const BoundStateSpace& op, const RowsView& x, const RowsView&,
+void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
   const StateSpace& spec = *op.spec;
   Compute& compute = context->compute;

@@ -104,30 +104,30 @@ struct StepContext {
 
 // The operations: out = op(x), rows of d_model. `raw` is the block's input before
 // any norm. WidthsOf says what each takes of the scratch memory.
-void RunOp(StepContext* context, const BoundAttention& op, const RowsView& x, const RowsView& raw,
+void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, const RowsView& raw,
            const RowsView& out);
-void RunOp(StepContext* context, const BoundLatentAttention& op, const RowsView& x,
+void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
-void RunOp(StepContext* context, const BoundShortConvolution& op, const RowsView& x,
+void RunOp(StepContext* context, const Bound<ShortConvolution>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
-void RunOp(StepContext* context, const BoundGatedDeltaNet& op, const RowsView& x,
+void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
-void RunOp(StepContext* context, const BoundStateSpace& op, const RowsView& x, const RowsView& raw,
+void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void RunOp(StepContext* context, const Bound<DenseFfn>& op, const RowsView& x, const RowsView& raw,
            const RowsView& out);
-void RunOp(StepContext* context, const BoundDenseFfn& op, const RowsView& x, const RowsView& raw,
-           const RowsView& out);
-void RunOp(StepContext* context, const BoundMixture& op, const RowsView& x, const RowsView& raw,
-           const RowsView& out);
-void RunOp(StepContext* context, const BoundPerLayerGate& op, const RowsView& x,
+void RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
-ScratchWidths WidthsOf(const BoundAttention& op);
-ScratchWidths WidthsOf(const BoundLatentAttention& op);
-ScratchWidths WidthsOf(const BoundShortConvolution& op);
-ScratchWidths WidthsOf(const BoundGatedDeltaNet& op);
-ScratchWidths WidthsOf(const BoundStateSpace& op);
-ScratchWidths WidthsOf(const BoundDenseFfn& op);
-ScratchWidths WidthsOf(const BoundMixture& op);
-ScratchWidths WidthsOf(const BoundPerLayerGate& op);
+void RunOp(StepContext* context, const Bound<PerLayerGate>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+ScratchWidths WidthsOf(const Bound<Attention>& op);
+ScratchWidths WidthsOf(const Bound<LatentAttention>& op);
+ScratchWidths WidthsOf(const Bound<ShortConvolution>& op);
+ScratchWidths WidthsOf(const Bound<GatedDeltaNet>& op);
+ScratchWidths WidthsOf(const Bound<StateSpace>& op);
+ScratchWidths WidthsOf(const Bound<DenseFfn>& op);
+ScratchWidths WidthsOf(const Bound<MixtureOfExperts>& op);
+ScratchWidths WidthsOf(const Bound<PerLayerGate>& op);
 
 // Queries that a worker takes through one kv head together, at most.
 inline constexpr int64_t kQueriesPerTask = 128;

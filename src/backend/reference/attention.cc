@@ -135,7 +135,7 @@ void StoreRows(const StepContext& context, int kv_layer, const Rows& keys, const
 
 }  // namespace
 
-Rows RunAttention(const StepContext& context, const Attention& op, const Rows& x) {
+Rows RunOp(const StepContext& context, const Attention& op, const Rows& x, const Rows&) {
   const Tensors& tensors = context.tensors;
   Rows q = ApplyLinear(tensors, op.q, x);
   Rows gate(0, 0);
@@ -169,7 +169,7 @@ Rows RunAttention(const StepContext& context, const Attention& op, const Rows& x
   return ApplyLinear(tensors, op.out, y);
 }
 
-Rows RunLatentAttention(const StepContext& context, const LatentAttention& op, const Rows& x) {
+Rows RunOp(const StepContext& context, const LatentAttention& op, const Rows& x, const Rows&) {
   const Tensors& tensors = context.tensors;
   const int64_t n_rows = x.count();
 

@@ -150,7 +150,7 @@ float Softcap(float cap, double value) {
 
 // --- feed-forward ---------------------------------------------------------------------
 
-Rows RunDenseFfn(const StepContext& context, const DenseFfn& op, const Rows& x) {
+Rows RunOp(const StepContext& context, const DenseFfn& op, const Rows& x, const Rows&) {
   const Tensors& tensors = context.tensors;
   Rows up = ApplyLinear(tensors, op.up, x);
   if (op.gate) {
@@ -275,8 +275,7 @@ std::vector<float> RunExpert(const Tensors& tensors, const MixtureOfExperts& op,
 
 }  // namespace
 
-Rows RunMixtureOfExperts(const StepContext& context, const MixtureOfExperts& op, const Rows& x,
-                         const Rows& raw) {
+Rows RunOp(const StepContext& context, const MixtureOfExperts& op, const Rows& x, const Rows& raw) {
   const Tensors& tensors = context.tensors;
   Rows router_input = op.router_norm ? raw : x;
   ApplyNorm(tensors, op.router_norm, &router_input);
@@ -295,7 +294,7 @@ Rows RunMixtureOfExperts(const StepContext& context, const MixtureOfExperts& op,
   return out;
 }
 
-Rows RunPerLayerGate(const StepContext& context, const PerLayerGate& op, const Rows& x) {
+Rows RunOp(const StepContext& context, const PerLayerGate& op, const Rows& x, const Rows&) {
   Rows gate = ApplyLinear(context.tensors, op.gate, x);
   const int64_t width = context.spec.per_layer_input->width;
   for (int64_t i = 0; i < gate.count(); ++i) {
@@ -335,28 +334,6 @@ Rows ComputePerLayerInputs(const StepContext& context, const Rows& embedded) {
   return out;
 }
 
-namespace {
-
-// Calls the function of the operation's kind.
-struct OpRunner {
-  const StepContext& context;
-  const Rows& x;
-  const Rows& raw;
-
-  Rows operator()(const Attention& op) const { return RunAttention(context, op, x); }
-  Rows operator()(const LatentAttention& op) const { return RunLatentAttention(context, op, x); }
-  Rows operator()(const ShortConvolution& op) const { return RunShortConvolution(context, op, x); }
-  Rows operator()(const GatedDeltaNet& op) const { return RunGatedDeltaNet(context, op, x); }
-  Rows operator()(const StateSpace& op) const { return RunStateSpace(context, op, x); }
-  Rows operator()(const DenseFfn& op) const { return RunDenseFfn(context, op, x); }
-  Rows operator()(const MixtureOfExperts& op) const {
-    return RunMixtureOfExperts(context, op, x, raw);
-  }
-  Rows operator()(const PerLayerGate& op) const { return RunPerLayerGate(context, op, x); }
-};
-
-}  // namespace
-
 void RunBlock(const StepContext& context, const Block& block, Rows* stream) {
   Rows h = *stream;
   ApplyNorm(context.tensors, block.pre, &h);
@@ -364,7 +341,7 @@ void RunBlock(const StepContext& context, const Block& block, Rows* stream) {
   for (const Path& path : block.paths) {
     Rows x = h;
     ApplyNorm(context.tensors, path.pre, &x);
-    Rows out = std::visit(OpRunner{context, x, *stream}, path.op);
+    Rows out = std::visit([&](const auto& op) { return RunOp(context, op, x, *stream); }, path.op);
     ApplyNorm(context.tensors, path.post, &out);
     for (size_t i = 0; i < y.values().size(); ++i) y.values()[i] += out.values()[i];
   }

@@ -56,17 +56,16 @@ float Softcap(float cap, double value);
 
 // --- operations: input rows to output rows, all of width d_model ----------------------
 
-Rows RunAttention(const StepContext& context, const Attention& op, const Rows& x);
-Rows RunLatentAttention(const StepContext& context, const LatentAttention& op, const Rows& x);
-// Their rows are taken in order: each changes the state that the next one finds.
-Rows RunShortConvolution(const StepContext& context, const ShortConvolution& op, const Rows& x);
-Rows RunGatedDeltaNet(const StepContext& context, const GatedDeltaNet& op, const Rows& x);
-Rows RunStateSpace(const StepContext& context, const StateSpace& op, const Rows& x);
-Rows RunDenseFfn(const StepContext& context, const DenseFfn& op, const Rows& x);
-// `raw` is the residual stream as the block found it.
-Rows RunMixtureOfExperts(const StepContext& context, const MixtureOfExperts& op, const Rows& x,
-                         const Rows& raw);
-Rows RunPerLayerGate(const StepContext& context, const PerLayerGate& op, const Rows& x);
+// `raw` is the residual stream as the block found it. Rows are taken in order where each
+// changes the state that the next one finds.
+Rows RunOp(const StepContext& context, const Attention& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const LatentAttention& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const ShortConvolution& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const GatedDeltaNet& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const StateSpace& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const DenseFfn& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const MixtureOfExperts& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const PerLayerGate& op, const Rows& x, const Rows& raw);
 
 // --- the whole ------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ Gates ComputeGates(const Tensors& tensors, const GatedDeltaNet& op, const Rows& 
 
 }  // namespace
 
-Rows RunShortConvolution(const StepContext& context, const ShortConvolution& op, const Rows& x) {
+Rows RunOp(const StepContext& context, const ShortConvolution& op, const Rows& x, const Rows&) {
   const Rows in = ApplyLinear(context.tensors, op.in, x);
   const int64_t n = op.convolution.n_channels;
   const Rows b = Columns(in, 0, n), c = Columns(in, n, n);
@@ -142,7 +142,7 @@ Rows RunShortConvolution(const StepContext& context, const ShortConvolution& op,
   return ApplyLinear(context.tensors, op.out, y);
 }
 
-Rows RunGatedDeltaNet(const StepContext& context, const GatedDeltaNet& op, const Rows& x) {
+Rows RunOp(const StepContext& context, const GatedDeltaNet& op, const Rows& x, const Rows&) {
   const Tensors& tensors = context.tensors;
   Rows qkv = ApplyLinear(tensors, op.qkv, x);
   Convolve(context, op.convolution, &qkv);
@@ -181,7 +181,7 @@ Rows RunGatedDeltaNet(const StepContext& context, const GatedDeltaNet& op, const
   return ApplyLinear(tensors, op.out, heads);
 }
 
-Rows RunStateSpace(const StepContext& context, const StateSpace& op, const Rows& x) {
+Rows RunOp(const StepContext& context, const StateSpace& op, const Rows& x, const Rows&) {
   const Tensors& tensors = context.tensors;
   const int64_t inner = op.n_heads * op.head_dim;
   const int64_t n_channels = op.convolution.n_channels;

@@ -207,26 +207,28 @@ class Stage {
 // One head of one value, identity projections: the output of a row is the mean of
 // the values it sees, weighted by exp(scale * q * k).
 Attention ScalarAttention(Weightbox* box, float scale) {
-  return {.kv_layer = 0,
-          .n_heads = 1,
-          .n_kv_heads = 1,
-          .k_dim = 1,
-          .v_dim = 1,
-          .q = box->AddIdentity(1),
-          .k = box->AddIdentity(1),
-          .v = box->AddIdentity(1),
-          .out = box->AddIdentity(1),
-          .scale = scale};
+  Attention op;
+  op.kv_layer = 0;
+  op.n_heads = 1;
+  op.n_kv_heads = 1;
+  op.k_dim = 1;
+  op.v_dim = 1;
+  op.q = box->AddIdentity(1);
+  op.k = box->AddIdentity(1);
+  op.v = box->AddIdentity(1);
+  op.out = box->AddIdentity(1);
+  op.scale = scale;
+  return op;
 }
 
 TEST(AttentionTest, MeansWithinTheWindow) {
   Weightbox box;
   const Attention op = ScalarAttention(&box, 0);  // every visible value counts alike
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1}, /*window=*/2);
-  Rows out = RunAttention(stage.Context(3), op, MakeRows({{1}, {3}, {9}}));
+  Rows out = RunOp(stage.Context(3), op, MakeRows({{1}, {3}, {9}}), Rows(0, 0));
   EXPECT_THAT(std::vector<float>(out.values().begin(), out.values().end()), Near({1, 2, 6}));
   // The next step still sees the last stored position, and no other.
-  out = RunAttention(stage.Context(1, 3), op, MakeRows({{1}}));
+  out = RunOp(stage.Context(1, 3), op, MakeRows({{1}}), Rows(0, 0));
   EXPECT_THAT(RowOf(out, 0), Near({5}));
 }
 
@@ -235,7 +237,7 @@ TEST(AttentionTest, SinksTakeTheirShare) {
   Attention op = ScalarAttention(&box, 0);
   op.sinks = box.AddVector({std::log(2.0f)});
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
-  const Rows out = RunAttention(stage.Context(2), op, MakeRows({{3}, {5}}));
+  const Rows out = RunOp(stage.Context(2), op, MakeRows({{3}, {5}}), Rows(0, 0));
   EXPECT_THAT(RowOf(out, 0), Near({3 / 3.0f}));  // one value beside a sink worth two
   EXPECT_THAT(RowOf(out, 1), Near({8 / 4.0f}));
 }
@@ -245,7 +247,7 @@ TEST(AttentionTest, SoftcapBendsScores) {
   Attention op = ScalarAttention(&box, 1);
   op.softcap = 2;
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
-  const Rows out = RunAttention(stage.Context(2), op, MakeRows({{1}, {4}}));
+  const Rows out = RunOp(stage.Context(2), op, MakeRows({{1}, {4}}), Rows(0, 0));
   const double a = std::exp(2 * std::tanh(4 / 2.0));
   const double b = std::exp(2 * std::tanh(16 / 2.0));
   EXPECT_THAT(RowOf(out, 1), Near({float((a * 1 + b * 4) / (a + b))}));
@@ -257,7 +259,7 @@ TEST(AttentionTest, GatedQueryMultipliesTheResult) {
   op.gated_query = true;
   op.q = {.weight = box.Add({1, 2}, {1, -1}), .n_in = 1, .n_out = 2};
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
-  const Rows out = RunAttention(stage.Context(1), op, MakeRows({{2}}));
+  const Rows out = RunOp(stage.Context(1), op, MakeRows({{2}}), Rows(0, 0));
   EXPECT_THAT(RowOf(out, 0), Near({float(2 / (1 + std::exp(2.0)))}));
 }
 
@@ -272,45 +274,47 @@ TEST(AttentionTest, ValuesFromRawKeysAndSharedCache) {
   reader.writes_kv = false;
   reader.k = reader.v = {};
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
-  EXPECT_THAT(RowOf(RunAttention(stage.Context(1), op, MakeRows({{2}})), 0), Near({10}));
-  EXPECT_THAT(RowOf(RunAttention(stage.Context(1), reader, MakeRows({{77}})), 0), Near({10}));
+  EXPECT_THAT(RowOf(RunOp(stage.Context(1), op, MakeRows({{2}}), Rows(0, 0)), 0), Near({10}));
+  EXPECT_THAT(RowOf(RunOp(stage.Context(1), reader, MakeRows({{77}}), Rows(0, 0)), 0), Near({10}));
 }
 
 TEST(AttentionTest, GroupedHeadsReadTheirOwn) {
   Weightbox box;
   // Four query heads on two key/value heads; values are 1 and 100 times the input.
-  const Attention op{.kv_layer = 0,
-                     .n_heads = 4,
-                     .n_kv_heads = 2,
-                     .k_dim = 1,
-                     .v_dim = 1,
-                     .q = {.weight = box.Add({1, 4}, {1, 1, 1, 1}), .n_in = 1, .n_out = 4},
-                     .k = {.weight = box.Add({1, 2}, {1, 1}), .n_in = 1, .n_out = 2},
-                     .v = {.weight = box.Add({1, 2}, {1, 100}), .n_in = 1, .n_out = 2},
-                     .out = box.AddIdentity(4)};
+  Attention op;
+  op.kv_layer = 0;
+  op.n_heads = 4;
+  op.n_kv_heads = 2;
+  op.k_dim = 1;
+  op.v_dim = 1;
+  op.q = {.weight = box.Add({1, 4}, {1, 1, 1, 1}), .n_in = 1, .n_out = 4};
+  op.k = {.weight = box.Add({1, 2}, {1, 1}), .n_in = 1, .n_out = 2};
+  op.v = {.weight = box.Add({1, 2}, {1, 100}), .n_in = 1, .n_out = 2};
+  op.out = box.AddIdentity(4);
   Stage stage(&box, {.n_heads = 2, .k_dim = 1, .v_dim = 1});
-  const Rows out = RunAttention(stage.Context(1), op, MakeRows({{3}}));
+  const Rows out = RunOp(stage.Context(1), op, MakeRows({{3}}), Rows(0, 0));
   EXPECT_THAT(RowOf(out, 0), Near({3, 3, 300, 300}));
 }
 
 TEST(LatentAttentionTest, AbsorbedHeads) {
   Weightbox box;
   // One token: whatever the scores, each head's sum is the latent value itself.
-  LatentAttention op{.kv_layer = 0,
-                     .n_heads = 2,
-                     .nope_dim = 1,
-                     .rope_dim = 2,
-                     .latent_dim = 1,
-                     .v_dim = 1,
-                     .q_a = box.AddIdentity(1, 2),
-                     .q_b = {.weight = box.Add({1, 6}, {1, 0, 0, 1, 0, 0}), .n_in = 1, .n_out = 6},
-                     .kv_a = {.weight = box.Add({1, 3}, {4, 0, 0}), .n_in = 1, .n_out = 3}};
+  LatentAttention op;
+  op.kv_layer = 0;
+  op.n_heads = 2;
+  op.nope_dim = 1;
+  op.rope_dim = 2;
+  op.latent_dim = 1;
+  op.v_dim = 1;
+  op.q_a = box.AddIdentity(1, 2);
+  op.q_b = {.weight = box.Add({1, 6}, {1, 0, 0, 1, 0, 0}), .n_in = 1, .n_out = 6};
+  op.kv_a = {.weight = box.Add({1, 3}, {4, 0, 0}), .n_in = 1, .n_out = 3};
   op.k_b = {.weight = box.Add({1, 1, 2}, {1, -1}), .n_in = 1, .n_out = 1, .count = 2};
   op.v_b = {.weight = box.Add({1, 1, 2}, {1, 10}), .n_in = 1, .n_out = 1, .count = 2};
   op.out = box.AddIdentity(2);
   op.scale = 0.5;
   Stage stage(&box, {.n_heads = 1, .k_dim = 3, .v_dim = 0});
-  const Rows out = RunLatentAttention(stage.Context(2), op, MakeRows({{1}, {0.5}}));
+  const Rows out = RunOp(stage.Context(2), op, MakeRows({{1}, {0.5}}), Rows(0, 0));
   EXPECT_THAT(RowOf(out, 0), Near({4, 40}));
   // Second row: query +-1 against latents 4 and 2, scale 0.5: scores +-2 and +-1.
   const double e = std::exp(1.0);
@@ -340,7 +344,7 @@ struct Experts {
   float Run(Weightbox* box) {
     Stage stage(box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
     const Rows x = MakeRows({{1}});
-    return RunMixtureOfExperts(stage.Context(1), op, x, x).row(0)[0];
+    return RunOp(stage.Context(1), op, x, x).row(0)[0];
   }
 
   MixtureOfExperts op;
@@ -414,7 +418,7 @@ TEST(MixtureOfExpertsTest, RouterNormReadsTheRawStream) {
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
   const Rows x = MakeRows({{1}});
   const auto run = [&](float raw) {
-    return RunMixtureOfExperts(stage.Context(1), experts.op, x, MakeRows({{raw}})).row(0)[0];
+    return RunOp(stage.Context(1), experts.op, x, MakeRows({{raw}})).row(0)[0];
   };
   const double weight = 1 / (1 + std::exp(-2.0));  // softmax of (1, -1)
   EXPECT_NEAR(run(8), weight, 1e-4);
@@ -428,22 +432,22 @@ float SiluOf(float x) { return x / (1 + std::exp(-x)); }
 TEST(ShortConvolutionTest, GatesAroundTapsThatReachBack) {
   Weightbox box;
   // Two channels, 1 and 10 times the input x: b = 1 and 10, c = 2 and 20, x = 3 and 30.
-  const ShortConvolution op{
-      .in = {.weight = box.Add({1, 6}, {1, 10, 2, 20, 3, 30}), .n_in = 1, .n_out = 6},
-      .convolution = {.kernel = box.Add({3, 2}, {1, 2, 3, 0, 0, 1}),
-                      .bias = box.AddVector({0, 7}),
-                      .n_channels = 2,
-                      .n_taps = 3,
-                      .slot = 1},
-      .out = box.AddIdentity(2)};
+  ShortConvolution op;
+  op.in = {.weight = box.Add({1, 6}, {1, 10, 2, 20, 3, 30}), .n_in = 1, .n_out = 6};
+  op.convolution = {.kernel = box.Add({3, 2}, {1, 2, 3, 0, 0, 1}),
+                    .bias = box.AddVector({0, 7}),
+                    .n_channels = 2,
+                    .n_taps = 3,
+                    .slot = 1};
+  op.out = box.AddIdentity(2);
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
   // b x is 3 x^2 and 300 x^2; the first channel's taps are 1, 2, 3 with the last on
   // the row itself.
-  const Rows first = RunShortConvolution(stage.Context(2), op, MakeRows({{1}, {2}}));
+  const Rows first = RunOp(stage.Context(2), op, MakeRows({{1}, {2}}), Rows(0, 0));
   EXPECT_THAT(RowOf(first, 0), Near({2 * 3 * 3, 20 * 307}));
   EXPECT_THAT(RowOf(first, 1), Near({4 * (2 * 3 + 3 * 12), 40 * 1207}));
   // The next step finds the last two inputs.
-  const Rows second = RunShortConvolution(stage.Context(1, 2), op, MakeRows({{1}}));
+  const Rows second = RunOp(stage.Context(1, 2), op, MakeRows({{1}}), Rows(0, 0));
   EXPECT_THAT(RowOf(second, 0), Near({2 * (3 + 2 * 12 + 3 * 3), 20 * 307}));
 }
 
@@ -453,7 +457,12 @@ GatedDeltaNet TinyDeltaNet(Weightbox* box, KeyHeads key_heads) {
   const int64_t n_channels = 2 * 2 * 2 + 4;
   std::vector<float> kernel;
   for (int64_t c = 0; c < n_channels; ++c) kernel.insert(kernel.end(), {0, 1});
-  GatedDeltaNet op{.n_k_heads = 2, .n_v_heads = 4, .k_dim = 2, .v_dim = 1, .key_heads = key_heads};
+  GatedDeltaNet op;
+  op.n_k_heads = 2;
+  op.n_v_heads = 4;
+  op.k_dim = 2;
+  op.v_dim = 1;
+  op.key_heads = key_heads;
   op.qkv = box->AddIdentity(n_channels);
   op.gate = {.weight = box->Add({n_channels, 4}, std::vector<float>(4 * n_channels, 1)),
              .n_in = n_channels,
@@ -495,12 +504,12 @@ TEST(GatedDeltaNetTest, LearnsWhatItsKeysDoNotYetSay) {
         learnt[h] += 0.5f * (SiluOf(static_cast<float>(h + 1)) - learnt[h]);
         expected[h] = learnt[h] / std::sqrt(2.0f) * gate;
       }
-      const Rows out = RunGatedDeltaNet(stage.Context(1, step), op, MakeRows({row}));
+      const Rows out = RunOp(stage.Context(1, step), op, MakeRows({row}), Rows(0, 0));
       EXPECT_THAT(RowOf(out, 0), Pointwise(::testing::FloatNear(1e-3), expected)) << step;
     }
     // A query of the second key head alone is answered by the value heads that read it.
     std::vector<float> ask = {0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0};
-    const Rows out = RunGatedDeltaNet(stage.Context(1, 2), op, MakeRows({ask}));
+    const Rows out = RunOp(stage.Context(1, 2), op, MakeRows({ask}), Rows(0, 0));
     const bool tiled = key_heads == KeyHeads::kTiled;
     EXPECT_EQ(out.row(0)[0], 0);
     EXPECT_EQ(out.row(0)[tiled ? 2 : 1], 0);
@@ -518,7 +527,7 @@ TEST(GatedDeltaNetTest, FusedGatesBelongToTheirKeyHead) {
   op.beta_decay = {.weight = box.Add({12, 8}, weights), .n_in = 12, .n_out = 8};
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
   const std::vector<float> row = {5, 5, 5, 5, 9, 9, 9, 9, 1, 2, 3, 4};
-  const std::vector<float> out = RowOf(RunGatedDeltaNet(stage.Context(1), op, MakeRows({row})), 0);
+  const std::vector<float> out = RowOf(RunOp(stage.Context(1), op, MakeRows({row}), Rows(0, 0)), 0);
   EXPECT_GT(out[0], 0.1f);
   EXPECT_NEAR(out[1], 0, 1e-6);
   EXPECT_NEAR(out[2], 0, 1e-6);
@@ -532,23 +541,23 @@ TEST(StateSpaceTest, GroupsFeedTheirHeadsAndStatesDecay) {
   const std::vector<float> in = {1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 5, 6, 0, 0, 0, 100};
   std::vector<float> kernel;
   for (int c = 0; c < 8; ++c) kernel.insert(kernel.end(), {0, 1});
-  const StateSpace op{
-      .n_heads = 4,
-      .n_groups = 2,
-      .head_dim = 1,
-      .state_dim = 1,
-      .in = {.weight = box.Add({1, 16}, in), .n_in = 1, .n_out = 16},
-      .convolution = {.kernel = box.Add({2, 8}, kernel), .n_channels = 8, .n_taps = 2, .slot = 0},
-      .step_bias = box.AddVector({0, std::log(std::exp(1.0f) - 1), 0, 0}),
-      .rate = box.Add({1, 4}, {-1, 0, -1, 0}),
-      .skip = box.Add({1, 4}, {0, 0, 1, 0}),
-      .out = box.AddIdentity(4),
-      .slot = 1};
+  StateSpace op;
+  op.n_heads = 4;
+  op.n_groups = 2;
+  op.head_dim = 1;
+  op.state_dim = 1;
+  op.in = {.weight = box.Add({1, 16}, in), .n_in = 1, .n_out = 16};
+  op.convolution = {.kernel = box.Add({2, 8}, kernel), .n_channels = 8, .n_taps = 2, .slot = 0};
+  op.step_bias = box.AddVector({0, std::log(std::exp(1.0f) - 1), 0, 0});
+  op.rate = box.Add({1, 4}, {-1, 0, -1, 0});
+  op.skip = box.Add({1, 4}, {0, 0, 1, 0});
+  op.out = box.AddIdentity(4);
+  op.slot = 1;
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
   const float x = SiluOf(2), b[] = {SiluOf(3), SiluOf(4)}, c[] = {SiluOf(5), SiluOf(6)};
   const float half = std::log(2.0f);  // softplus(0); its decay at rate -1 is 1/2
   const float z = SiluOf(1);
-  const Rows out = RunStateSpace(stage.Context(2), op, MakeRows({{1}, {1}}));
+  const Rows out = RunOp(stage.Context(2), op, MakeRows({{1}, {1}}), Rows(0, 0));
   const float first = b[0] * x * half, third = b[1] * x * half;
   EXPECT_THAT(RowOf(out, 0),
               Pointwise(::testing::FloatNear(1e-3),
@@ -556,7 +565,7 @@ TEST(StateSpaceTest, GroupsFeedTheirHeadsAndStatesDecay) {
                                            (c[1] * third + x) * z, c[1] * b[1] * x * 100 * z}));
   EXPECT_NEAR(out.row(1)[0], c[0] * first * 1.5f * z, 1e-3);
   EXPECT_NEAR(out.row(1)[1], c[0] * b[0] * x * 2 * z, 1e-3);
-  const Rows next = RunStateSpace(stage.Context(1, 2), op, MakeRows({{1}}));
+  const Rows next = RunOp(stage.Context(1, 2), op, MakeRows({{1}}), Rows(0, 0));
   EXPECT_NEAR(next.row(0)[0], c[0] * first * 1.75f * z, 1e-3);
 }
 
@@ -565,21 +574,21 @@ TEST(StateSpaceTest, TheNormComesAfterTheGate) {
   const std::vector<float> in = {1, 2, 3, 4, 1, 1, 0, 0};
   std::vector<float> kernel;
   for (int c = 0; c < 4; ++c) kernel.insert(kernel.end(), {0, 1});
-  StateSpace op{
-      .n_heads = 2,
-      .n_groups = 1,
-      .head_dim = 1,
-      .state_dim = 1,
-      .in = {.weight = box.Add({1, 8}, in), .n_in = 1, .n_out = 8},
-      .convolution = {.kernel = box.Add({2, 4}, kernel), .n_channels = 4, .n_taps = 2, .slot = 0},
-      .step_bias = box.AddVector({0, 0}),
-      .rate = box.Add({1, 2}, {-1, -1}),
-      .skip = box.Add({1, 2}, {0, 0}),
-      .norm = {.kind = NormKind::kRms, .weight = box.Add({2, 1}, {1, 10}), .width = 2},
-      .out = box.AddIdentity(2),
-      .slot = 1};
+  StateSpace op;
+  op.n_heads = 2;
+  op.n_groups = 1;
+  op.head_dim = 1;
+  op.state_dim = 1;
+  op.in = {.weight = box.Add({1, 8}, in), .n_in = 1, .n_out = 8};
+  op.convolution = {.kernel = box.Add({2, 4}, kernel), .n_channels = 4, .n_taps = 2, .slot = 0};
+  op.step_bias = box.AddVector({0, 0});
+  op.rate = box.Add({1, 2}, {-1, -1});
+  op.skip = box.Add({1, 2}, {0, 0});
+  op.norm = {.kind = NormKind::kRms, .weight = box.Add({2, 1}, {1, 10}), .width = 2};
+  op.out = box.AddIdentity(2);
+  op.slot = 1;
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
-  const std::vector<float> out = RowOf(RunStateSpace(stage.Context(1), op, MakeRows({{1}})), 0);
+  const std::vector<float> out = RowOf(RunOp(stage.Context(1), op, MakeRows({{1}}), Rows(0, 0)), 0);
   const float a = SiluOf(3) * SiluOf(1), b = SiluOf(4) * SiluOf(2);
   const float rms = std::sqrt((a * a + b * b) / 2);
   EXPECT_THAT(out, Near({a / rms, 10 * b / rms}));
@@ -587,7 +596,9 @@ TEST(StateSpaceTest, TheNormComesAfterTheGate) {
 
 TEST(BlockTest, PathsAreSummedAndScalesApplied) {
   Weightbox box;
-  DenseFfn ffn{.up = box.AddIdentity(2), .down = box.AddIdentity(2)};
+  DenseFfn ffn;
+  ffn.up = box.AddIdentity(2);
+  ffn.down = box.AddIdentity(2);
   ffn.activation = Activation::kRelu;
   Block block{.paths = {{.op = ffn}, {.op = ffn}}, .residual_scale = 0.5};
   block.post = {.kind = NormKind::kRms, .width = 2, .factor = 4};
@@ -600,13 +611,14 @@ TEST(BlockTest, PathsAreSummedAndScalesApplied) {
 
 TEST(BlockTest, DenseOutputGate) {
   Weightbox box;
-  const DenseFfn ffn{.gate = box.AddIdentity(1),
-                     .up = box.AddIdentity(1),
-                     .down = box.AddIdentity(1),
-                     .activation = Activation::kRelu,
-                     .output_gate = box.AddIdentity(1, 0)};
+  DenseFfn ffn;
+  ffn.gate = box.AddIdentity(1);
+  ffn.up = box.AddIdentity(1);
+  ffn.down = box.AddIdentity(1);
+  ffn.activation = Activation::kRelu;
+  ffn.output_gate = box.AddIdentity(1, 0);
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
-  const Rows out = RunDenseFfn(stage.Context(1), ffn, MakeRows({{3}}));
+  const Rows out = RunOp(stage.Context(1), ffn, MakeRows({{3}}), Rows(0, 0));
   EXPECT_THAT(RowOf(out, 0), Near({4.5}));
 }
 
@@ -656,7 +668,12 @@ class ExecutorPagesTest : public ::testing::Test {
     spec.output = {.weight = spec.embedding, .n_in = 2, .n_out = 3};
     spec.kv_layers = {{.group = 0, .n_heads = 1, .k_dim = 2, .v_dim = 2}};
     spec.kv_groups = {{.kv_layers = {0}}};
-    Attention attention{.kv_layer = 0, .n_heads = 1, .n_kv_heads = 1, .k_dim = 2, .v_dim = 2};
+    Attention attention;
+    attention.kv_layer = 0;
+    attention.n_heads = 1;
+    attention.n_kv_heads = 1;
+    attention.k_dim = 2;
+    attention.v_dim = 2;
     attention.q = attention.k = attention.v = attention.out = box_.AddIdentity(2);
     spec.layers = {{.blocks = {{.paths = {{.op = attention}}}}}};
     box_.Build();

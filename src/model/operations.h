@@ -1,0 +1,496 @@
+// What a model computes with: references to weights, and the operations of a path,
+// each with its equation.
+//
+// An operation is described once: the numbers in its struct, the tensors in a template
+// beside it, and Visit, which goes over both. What has to know all of an operation's
+// parts (which tensors a spec uses, whether they fit, what they cost, a backend's own
+// form of them) is a visitor, and knows no operation by name.
+#ifndef WEFT_MODEL_OPERATIONS_H_
+#define WEFT_MODEL_OPERATIONS_H_
+
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+namespace weft {
+
+// --- references to weights ----------------------------------------------------
+
+// A tensor of the model file, by its index in ModelFile::tensors(). Shapes were
+// checked when the spec was built.
+struct TensorRef {
+  int index = -1;
+  explicit operator bool() const { return index >= 0; }
+  bool operator==(const TensorRef&) const = default;
+};
+
+// out = W x + b. W is rows [first_row, first_row + n_out) of a matrix tensor whose
+// rows are n_in values long (a fused tensor serves several Linears). The bias is a
+// whole F32 vector of n_out values.
+struct Linear {
+  TensorRef weight;
+  TensorRef bias;
+  int64_t first_row = 0;
+  int64_t n_in = 0;
+  int64_t n_out = 0;
+  explicit operator bool() const { return static_cast<bool>(weight); }
+};
+
+// `count` matrices of one 3-D tensor (dims n_in, rows, count): experts, or heads.
+// Member i is rows [first_row, first_row + n_out) of slice i. The bias, if any,
+// has dims (n_out, count); `scale`, if any, one F32 factor per member, applied to
+// the member's output.
+struct StackedLinear {
+  TensorRef weight;
+  TensorRef bias;
+  TensorRef scale;
+  int64_t first_row = 0;
+  int64_t n_in = 0;
+  int64_t n_out = 0;
+  int64_t count = 0;
+  explicit operator bool() const { return static_cast<bool>(weight); }
+};
+
+enum class NormKind { kNone, kRms, kLayer };
+
+// y = x / rms(x) * weight (kRms), or the classic layer norm with its bias
+// (kLayer). `weight` absent means all ones. Applied over groups of `width`
+// values: the whole vector, or each head by itself.
+struct Norm {
+  NormKind kind = NormKind::kNone;
+  TensorRef weight;
+  TensorRef bias;
+  int64_t width = 0;
+  float epsilon = 0;
+  // Multiplies the normalised value (before the weight); 1 for nearly everybody.
+  float factor = 1;
+  explicit operator bool() const { return kind != NormKind::kNone; }
+  bool operator==(const Norm&) const = default;
+};
+
+// --- state of a session ---------------------------------------------------------------
+
+// What an operation keeps of every token.
+struct KvUse {
+  int layer;  // index into ModelSpec::kv_layers
+  int n_heads, n_kv_heads;
+  int64_t k_dim, v_dim;  // per head
+  bool v_in_k;           // a value is the first v_dim of its key
+  bool writes;           // false: reads what another operation stored
+};
+
+// What an operation hands from one token to the next: n_heads states of n_rows rows and
+// n_columns columns.
+enum class SlotKind { kConvolution, kDeltaNet, kStateSpace };
+struct SlotUse {
+  int slot;  // index into ModelSpec::slots
+  SlotKind kind;
+  int64_t n_heads, n_rows, n_columns;
+};
+
+// A short causal convolution of each channel by itself. With u_t the channels'
+// inputs at position t (zero before the first token):
+//   y_t[c] = bias[c] + sum over j in [0, n_taps):  kernel[c][j] * u_{t - (n_taps - 1) + j}[c]
+// The last tap belongs to the position itself. State: the n_taps - 1 latest inputs
+// of every channel.
+struct Convolution {
+  TensorRef kernel;  // F32, n_channels rows of n_taps
+  TensorRef bias;    // F32, one per channel
+  int64_t n_channels = 0;
+  int64_t n_taps = 0;
+  int slot = -1;  // index into ModelSpec::slots; (n_taps - 1) * n_channels floats
+  SlotUse State() const { return {slot, SlotKind::kConvolution, 1, n_taps - 1, n_channels}; }
+};
+
+// --- visiting -------------------------------------------------------------------------
+
+// How large a tensor of an operation has to be.
+struct Shape {
+  int64_t n_in = 1;    // values of a row, of a vector, of a group of a norm
+  int64_t n_out = 1;   // rows; groups of a norm
+  int64_t count = 1;   // members of a stack
+  int64_t n_used = 1;  // members that one row goes through
+  bool needed = true;  // false: may be absent
+};
+
+// The methods that Visit calls; a visitor has its own in place of those that it needs.
+struct OperationVisitor {
+  // `of`: the same tensor of the other forms that Visit was given. Parts are TensorRef (a
+  // vector), Linear, StackedLinear, Norm, Convolution.
+  void Tensor(const auto& /*part*/, const Shape&, auto&... /*of*/) {}
+  void Kv(const KvUse&) {}
+  void Slot(const SlotUse&) {}
+  // The rope turns values of heads of `dim`; -1: none does.
+  void UsesRope(int /*rope*/, int64_t /*dim*/) {}
+  // Reads the layer's run of `width` values of the per-layer inputs.
+  void UsesLayerInput(int /*layer*/, int64_t /*width*/) {}
+  // What has to hold of the numbers.
+  void Require(bool /*holds*/, std::string_view /*what*/) {}
+};
+
+// The form that an operation's tensors have in a spec. A backend has forms of its own, and by
+// Attention::Tensors<ItsForm> and so on the same names for them.
+struct InFile {
+  using Vector = TensorRef;
+  using Linear = weft::Linear;
+  using Stack = StackedLinear;
+  using Norm = weft::Norm;
+  using Convolution = weft::Convolution;
+};
+
+// --- operations -------------------------------------------------------------------
+
+enum class Activation {
+  kSilu,
+  kGeluTanh,
+  kGeluErf,
+  kRelu,
+  kReluSquared,
+  // gpt-oss: g = min(gate, limit), u = clamp(up, -limit, limit);
+  // g * sigmoid(1.702 g) * (u + 1).
+  kClampedSwiglu,
+};
+
+// Softmax attention with grouped heads: query head h reads key/value head
+// h / (n_heads / n_kv_heads).
+//
+// Order: q, k, v = linears of the input; `gated_query`: q holds for each head
+// first its query, then a gate of the same width; norms of q, k, v; rope of q, k; keys and values
+// are stored; scores = scale * q.k, softcap, mask by window; softmax (with a sink:
+// one more term exp(sink[h]) in the denominator); weighted sum of values; times
+// sigmoid(gate); output linear.
+template <typename Form>
+struct AttentionTensors {
+  typename Form::Linear q, k, v, out;          // k and v are empty when !writes_kv
+  typename Form::Norm q_norm, k_norm, v_norm;  // width k_dim/v_dim: per head; or the whole width
+  typename Form::Vector sinks = {};            // F32, one per query head
+};
+struct Attention : AttentionTensors<InFile> {
+  int kv_layer = -1;      // index into ModelSpec::kv_layers
+  bool writes_kv = true;  // false: reads what another layer stored
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int64_t k_dim = 0;  // per head
+  int64_t v_dim = 0;
+  bool v_from_k = false;  // v is the raw k projection (before norm and rope)
+  bool gated_query = false;
+  int rope = -1;      // index into ModelSpec::ropes, -1: none
+  float scale = 1;    // applied to the scores
+  float softcap = 0;  // c * tanh(score / c) when > 0
+
+  template <typename Form>
+  using Tensors = AttentionTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    visitor.Kv({kv_layer, n_heads, n_kv_heads, k_dim, v_dim, false, writes_kv});
+    visitor.UsesRope(rope, k_dim);
+    visitor.Require(n_kv_heads > 0 && n_heads > 0 && n_heads % n_kv_heads == 0,
+                    "as many query heads for each key head");
+    visitor.Require(k_dim > 0 && v_dim > 0, "heads hold values");
+    visitor.Require(!v_from_k || (!v && k_dim == v_dim), "values from keys are as wide");
+    visitor.Require(std::isfinite(scale) && softcap >= 0, "scores are finite");
+    const int64_t n_q = n_heads * k_dim * (gated_query ? 2 : 1);
+    const int64_t n_k = n_kv_heads * k_dim, n_v = n_kv_heads * v_dim;
+    visitor.Tensor(q, {.n_in = d_model, .n_out = n_q}, of.q...);
+    visitor.Tensor(k, {.n_in = d_model, .n_out = n_k, .needed = writes_kv}, of.k...);
+    visitor.Tensor(v, {.n_in = d_model, .n_out = n_v, .needed = writes_kv && !v_from_k}, of.v...);
+    visitor.Tensor(out, {.n_in = n_heads * v_dim, .n_out = d_model}, of.out...);
+    visitor.Tensor(q_norm, {.n_in = k_dim, .n_out = n_heads, .needed = false}, of.q_norm...);
+    visitor.Tensor(k_norm, {.n_in = k_dim, .n_out = n_kv_heads, .needed = false}, of.k_norm...);
+    visitor.Tensor(v_norm, {.n_in = v_dim, .n_out = n_kv_heads, .needed = false}, of.v_norm...);
+    visitor.Tensor(sinks, {.n_in = n_heads, .needed = false}, of.sinks...);
+  }
+};
+
+// Multi-head latent attention in its absorbed form: one shared "key head" of
+// latent_dim + rope_dim values per token, the first latent_dim of which are also
+// the value.
+//
+//   q_h = [nope, rope] per head, from q, or from q_b(q_a_norm(q_a(x)))
+//   [c, k_rope] = kv_a(x);  c = kv_norm(c);  rope on q's and k's rope part
+//   stored: [c, k_rope]
+//   score = scale * ( (k_b[h] q_nope) . c  +  q_rope . k_rope )
+//   o_h = v_b[h] (sum p c);   out(concat o_h)
+template <typename Form>
+struct LatentAttentionTensors {
+  typename Form::Linear q;         // direct, or
+  typename Form::Linear q_a, q_b;  // low-rank, with
+  typename Form::Norm q_a_norm;
+  typename Form::Linear kv_a;  // n_out = latent_dim + rope_dim
+  typename Form::Norm kv_norm;
+  typename Form::Stack k_b;  // per head: nope_dim -> latent_dim
+  typename Form::Stack v_b;  // per head: latent_dim -> v_dim
+  typename Form::Linear out;
+};
+struct LatentAttention : LatentAttentionTensors<InFile> {
+  int kv_layer = -1;  // n_heads 1, k_dim = latent + rope, v_dim 0
+  int n_heads = 0;
+  int64_t nope_dim = 0;  // per query head
+  int64_t rope_dim = 0;
+  int64_t latent_dim = 0;
+  int64_t v_dim = 0;  // per head, after v_b
+  int rope = -1;
+  float scale = 1;
+
+  template <typename Form>
+  using Tensors = LatentAttentionTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    visitor.Kv({kv_layer, n_heads, 1, latent_dim + rope_dim, latent_dim, true, true});
+    visitor.UsesRope(rope, rope_dim);
+    visitor.Require(std::isfinite(scale), "scores are finite");
+    const int64_t n_q = n_heads * (nope_dim + rope_dim);
+    visitor.Tensor(q, {.n_in = d_model, .n_out = n_q, .needed = !q_a}, of.q...);
+    visitor.Tensor(q_a, {.n_in = d_model, .n_out = q_b.n_in, .needed = !q}, of.q_a...);
+    visitor.Tensor(q_b, {.n_in = q_a.n_out, .n_out = n_q, .needed = !q}, of.q_b...);
+    visitor.Tensor(q_a_norm, {.n_in = q_a.n_out, .needed = false}, of.q_a_norm...);
+    visitor.Tensor(kv_a, {.n_in = d_model, .n_out = latent_dim + rope_dim}, of.kv_a...);
+    visitor.Tensor(kv_norm, {.n_in = latent_dim, .needed = false}, of.kv_norm...);
+    visitor.Tensor(k_b, PerHead(nope_dim, latent_dim), of.k_b...);
+    visitor.Tensor(v_b, PerHead(latent_dim, v_dim), of.v_b...);
+    visitor.Tensor(out, {.n_in = n_heads * v_dim, .n_out = d_model}, of.out...);
+  }
+
+ private:
+  Shape PerHead(int64_t n_in, int64_t n_out) const {
+    return {.n_in = n_in, .n_out = n_out, .count = n_heads, .n_used = n_heads};
+  }
+};
+
+// A gated convolution in place of attention:
+//   [b, c, x] = in(h), each n_channels wide
+//   out(c * convolution(b * x))
+template <typename Form>
+struct ShortConvolutionTensors {
+  typename Form::Linear in;  // n_out = 3 * n_channels
+  typename Form::Convolution convolution;
+  typename Form::Linear out;
+};
+struct ShortConvolution : ShortConvolutionTensors<InFile> {
+  template <typename Form>
+  using Tensors = ShortConvolutionTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    const int64_t n = convolution.n_channels;
+    visitor.Tensor(in, {.n_in = d_model, .n_out = 3 * n}, of.in...);
+    visitor.Tensor(convolution, {.n_in = convolution.n_taps, .n_out = n}, of.convolution...);
+    visitor.Slot(convolution.State());
+    visitor.Tensor(out, {.n_in = n, .n_out = d_model}, of.out...);
+  }
+};
+
+// Which key head a value head v of linear attention reads.
+enum class KeyHeads {
+  kTiled,        // v % n_k_heads
+  kInterleaved,  // v / (n_v_heads / n_k_heads)
+};
+
+// Linear attention by the gated delta rule. Per value head a state S of k_dim rows
+// and v_dim columns, zero before the first token.
+//
+//   [q, k, v] = silu(convolution(qkv(h)));  n_k_heads, n_k_heads, n_v_heads heads
+//   q = q / max(|q|, epsilon) / sqrt(k_dim);  k = k / max(|k|, epsilon)    per head
+//   a = exp(decay_rate * softplus(decay(h) + decay_bias));  b = sigmoid(beta(h))
+//   S = a S;  S = S + k (b (v - S^T k))^T;  o = S^T q
+//   out(norm(o) * silu(gate(h)))
+template <typename Form>
+struct GatedDeltaNetTensors {
+  typename Form::Linear qkv, gate;
+  typename Form::Linear beta, decay;  // n_out = n_v_heads each, or
+  typename Form::Linear beta_decay;   // both: for each key head the betas of its (interleaved)
+                                      // value heads, then their decays
+  typename Form::Convolution convolution;
+  typename Form::Vector decay_bias = {}, decay_rate = {};  // F32, one per value head
+  typename Form::Norm norm;                                // over v_dim, per head
+  typename Form::Linear out;
+};
+struct GatedDeltaNet : GatedDeltaNetTensors<InFile> {
+  int n_k_heads = 0;
+  int n_v_heads = 0;  // a multiple of n_k_heads
+  int64_t k_dim = 0;  // per head
+  int64_t v_dim = 0;
+  KeyHeads key_heads = KeyHeads::kTiled;
+  float epsilon = 0;
+  int slot = -1;  // index into ModelSpec::slots; n_v_heads * k_dim * v_dim floats
+
+  template <typename Form>
+  using Tensors = GatedDeltaNetTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    visitor.Slot({slot, SlotKind::kDeltaNet, n_v_heads, k_dim, v_dim});
+    visitor.Require(n_k_heads > 0 && n_v_heads > 0 && n_v_heads % n_k_heads == 0,
+                    "as many value heads for each key head");
+    visitor.Require(k_dim > 0 && v_dim > 0, "heads hold values");
+    visitor.Require(!beta_decay || key_heads == KeyHeads::kInterleaved,
+                    "betas and decays together lie by key head");
+    visitor.Require(epsilon >= 0 && epsilon <= 1, "epsilon is small");
+    const int64_t n_values = n_v_heads * v_dim, n_qkv = 2 * n_k_heads * k_dim + n_values;
+    const Shape gates = {.n_in = d_model, .n_out = n_v_heads, .needed = !beta_decay};
+    visitor.Tensor(qkv, {.n_in = d_model, .n_out = n_qkv}, of.qkv...);
+    visitor.Tensor(gate, {.n_in = d_model, .n_out = n_values}, of.gate...);
+    visitor.Tensor(beta, gates, of.beta...);
+    visitor.Tensor(decay, gates, of.decay...);
+    visitor.Tensor(beta_decay, {.n_in = d_model, .n_out = int64_t{2} * n_v_heads, .needed = !beta},
+                   of.beta_decay...);
+    visitor.Tensor(convolution, {.n_in = convolution.n_taps, .n_out = n_qkv}, of.convolution...);
+    visitor.Slot(convolution.State());
+    visitor.Tensor(decay_bias, {.n_in = n_v_heads}, of.decay_bias...);
+    visitor.Tensor(decay_rate, {.n_in = n_v_heads}, of.decay_rate...);
+    visitor.Tensor(norm, {.n_in = v_dim, .needed = false}, of.norm...);
+    visitor.Tensor(out, {.n_in = n_values, .n_out = d_model}, of.out...);
+  }
+};
+
+// A selective state space (Mamba 2). Per head a state S of state_dim rows and
+// head_dim columns, zero before the first token; head h reads group
+// h / (n_heads / n_groups) of B and C.
+//
+//   [z, xbc, d] = in(h), of d_inner, d_inner + 2 n_groups state_dim, n_heads values,
+//       d_inner = n_heads head_dim
+//   [x, B, C] = silu(convolution(xbc));  n_heads, n_groups, n_groups parts
+//   d = softplus(d + step_bias);  a = exp(d rate)            per head
+//   S = a S + B (d x)^T;  y = S^T C + skip x
+//   out(norm(y * silu(z)))
+template <typename Form>
+struct StateSpaceTensors {
+  typename Form::Linear in;
+  typename Form::Convolution convolution;
+  typename Form::Vector step_bias = {}, rate = {}, skip = {};  // F32, one per head
+  typename Form::Norm norm;  // over d_inner / n_groups values, or absent
+  typename Form::Linear out;
+};
+struct StateSpace : StateSpaceTensors<InFile> {
+  int n_heads = 0;
+  int n_groups = 0;  // divides n_heads
+  int64_t head_dim = 0;
+  int64_t state_dim = 0;
+  int slot = -1;  // index into ModelSpec::slots; n_heads * state_dim * head_dim floats
+
+  template <typename Form>
+  using Tensors = StateSpaceTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    visitor.Slot({slot, SlotKind::kStateSpace, n_heads, state_dim, head_dim});
+    const bool whole = n_groups > 0 && n_heads > 0 && n_heads % n_groups == 0;
+    visitor.Require(whole, "as many heads in each group");
+    visitor.Require(head_dim > 0 && state_dim > 0, "heads hold values");
+    const int64_t inner = n_heads * head_dim, n_channels = inner + 2 * n_groups * state_dim;
+    const int64_t group = whole ? inner / n_groups : 0;
+    visitor.Require(!norm || norm.width == group, "the norm is of a group");
+    visitor.Tensor(in, {.n_in = d_model, .n_out = inner + n_channels + n_heads}, of.in...);
+    visitor.Tensor(convolution, {.n_in = convolution.n_taps, .n_out = n_channels},
+                   of.convolution...);
+    visitor.Slot(convolution.State());
+    visitor.Tensor(step_bias, {.n_in = n_heads}, of.step_bias...);
+    visitor.Tensor(rate, {.n_in = n_heads}, of.rate...);
+    visitor.Tensor(skip, {.n_in = n_heads}, of.skip...);
+    visitor.Tensor(norm, {.n_in = group, .n_out = n_groups, .needed = false}, of.norm...);
+    visitor.Tensor(out, {.n_in = inner, .n_out = d_model}, of.out...);
+  }
+};
+
+// out(act(gate x) * (up x)); without a gate: out(act(up x)). With `output_gate`
+// (one row) the result is multiplied by sigmoid(output_gate . x).
+template <typename Form>
+struct DenseFfnTensors {
+  typename Form::Linear gate, up, down;
+  typename Form::Linear output_gate;
+};
+struct DenseFfn : DenseFfnTensors<InFile> {
+  Activation activation = Activation::kSilu;
+  float limit = 0;  // of kClampedSwiglu
+
+  template <typename Form>
+  using Tensors = DenseFfnTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    visitor.Require(up.n_out > 0, "the inner width is not 0");
+    visitor.Tensor(gate, {.n_in = d_model, .n_out = up.n_out, .needed = false}, of.gate...);
+    visitor.Tensor(up, {.n_in = d_model, .n_out = up.n_out}, of.up...);
+    visitor.Tensor(down, {.n_in = up.n_out, .n_out = d_model}, of.down...);
+    visitor.Tensor(output_gate, {.n_in = d_model, .needed = false}, of.output_gate...);
+  }
+};
+
+enum class RouterWeights {
+  kSoftmax,          // softmax over all experts, before choosing
+  kSigmoid,          // sigmoid of each logit
+  kSoftmaxOfChosen,  // softmax over the logits of the chosen experts only
+};
+
+// Sends each token through the `n_used` best of `n_experts`.
+//
+// Scores are the weights above; `selection_bias` is added for choosing only. With
+// groups, the n_groups_used groups whose two best (biased) scores sum highest
+// compete alone. Ties go to the lower expert. The weights of the chosen are
+// divided by their sum (at least 6.1e-5) if `renormalize`, then multiplied by
+// `weight_scale`. The experts' results are added in the order of choice.
+template <typename Form>
+struct MixtureOfExpertsTensors {
+  typename Form::Linear router;  // n_out = n_experts
+  // When set, the router reads this norm of the block's raw input (before any
+  // norm of block or path) instead of the path's input.
+  typename Form::Norm router_norm;
+  typename Form::Vector selection_bias = {};  // F32, one per expert
+  typename Form::Stack gate, up, down;
+};
+struct MixtureOfExperts : MixtureOfExpertsTensors<InFile> {
+  RouterWeights weights = RouterWeights::kSoftmax;
+  int n_experts = 0;
+  int n_used = 0;
+  int n_groups = 1;
+  int n_groups_used = 1;
+  bool renormalize = false;
+  float weight_scale = 1;
+  Activation activation = Activation::kSilu;
+  float limit = 0;
+
+  template <typename Form>
+  using Tensors = MixtureOfExpertsTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    visitor.Require(n_groups > 0 && n_groups_used <= n_groups && n_experts % n_groups == 0,
+                    "as many experts in each group");
+    visitor.Require(n_used >= 1 && n_used <= n_experts && n_groups > 0 &&
+                        n_used <= n_groups_used * (n_experts / n_groups),
+                    "there are as many experts as are used");
+    visitor.Require(std::isfinite(weight_scale), "weights are finite");
+    const auto experts = [&](int64_t n_in, int64_t n_out, bool needed) {
+      return Shape{n_in, n_out, n_experts, n_used, needed};
+    };
+    visitor.Tensor(router, {.n_in = d_model, .n_out = n_experts}, of.router...);
+    visitor.Tensor(router_norm, {.n_in = d_model, .needed = false}, of.router_norm...);
+    visitor.Tensor(selection_bias, {.n_in = n_experts, .needed = false}, of.selection_bias...);
+    visitor.Tensor(gate, experts(d_model, up.n_out, false), of.gate...);
+    visitor.Tensor(up, experts(d_model, up.n_out, true), of.up...);
+    visitor.Tensor(down, experts(up.n_out, d_model, true), of.down...);
+  }
+};
+
+// proj(act(gate x) * e) where e is this layer's part of the token's per-layer
+// input (see PerLayerInput).
+template <typename Form>
+struct PerLayerGateTensors {
+  typename Form::Linear gate, proj;
+};
+struct PerLayerGate : PerLayerGateTensors<InFile> {
+  int layer = 0;
+  Activation activation = Activation::kGeluTanh;
+
+  template <typename Form>
+  using Tensors = PerLayerGateTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    visitor.UsesLayerInput(layer, gate.n_out);
+    visitor.Tensor(gate, {.n_in = d_model, .n_out = gate.n_out}, of.gate...);
+    visitor.Tensor(proj, {.n_in = gate.n_out, .n_out = d_model}, of.proj...);
+  }
+};
+
+using Op = std::variant<Attention, LatentAttention, ShortConvolution, GatedDeltaNet, StateSpace,
+                        DenseFfn, MixtureOfExperts, PerLayerGate>;
+
+}  // namespace weft
+
+#endif  // WEFT_MODEL_OPERATIONS_H_
