@@ -237,41 +237,36 @@ void TouchPages(StepContext* context, int kv_layer) {
   }
 }
 
-int64_t QueryWidth(const Attention& spec) {
-  return spec.n_heads * spec.k_dim * (spec.gated_query ? 2 : 1);
-}
+struct AttentionScratch {
+  const Bound<Attention>& op;
+  Arena* arena;
+  const Attention& spec = *op.spec;
+  RowsView q = arena->Rows(spec.n_heads * spec.k_dim * (spec.gated_query ? 2 : 1));  // and gates
+  RowsView k = arena->Rows(spec.n_kv_heads * spec.k_dim);
+  RowsView v = arena->Rows(spec.n_kv_heads * spec.v_dim);
+  RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // what they give
+  Int8View input = arena->Int8(op.q.matrix.n_in);
+  Int8View inner = arena->Int8(op.out.matrix.n_in);
+};
 
 }  // namespace
 
-ScratchWidths WidthsOf(const Bound<Attention>& op) {
-  const Attention& spec = *op.spec;
-  ScratchWidths widths;
-  widths.a = QueryWidth(spec);
-  widths.b = spec.n_kv_heads * spec.k_dim;
-  widths.c = spec.n_kv_heads * spec.v_dim;
-  widths.d = spec.n_heads * spec.v_dim;
-  widths.int8_input = op.q.matrix.n_in;
-  widths.int8_inner = op.out.matrix.n_in;
-  return widths;
-}
+void PlanOp(const Bound<Attention>& op, Arena* arena) { AttentionScratch{op, arena}; }
 
-//   a: queries (and gates), b: keys, c: values, d: what the heads give
 void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
   const Attention& spec = *op.spec;
   Compute& compute = context->compute;
-  const RowsView q = View(context->scratch.a, QueryWidth(spec));
-  const RowsView k = View(context->scratch.b, spec.n_kv_heads * spec.k_dim);
-  const RowsView v = View(context->scratch.c, spec.n_kv_heads * spec.v_dim);
-  const RowsView heads = View(context->scratch.d, spec.n_heads * spec.v_dim);
+  Arena arena = context->scratch.ForRows(context->n_rows());
+  const AttentionScratch scratch{op, &arena};
+  const RowsView &q = scratch.q, &k = scratch.k, &v = scratch.v, &heads = scratch.heads;
   const int64_t head_stride = spec.k_dim * (spec.gated_query ? 2 : 1);
 
   // Those of the three that there are, side by side.
   using Projection = std::pair<const BoundLinear*, RowsView>;
   const auto project = [&](std::initializer_list<Projection> projections) {
     const int64_t n = context->n_rows();
-    const ActivationRows input =
-        compute.Input(x, n, {&op.q, &op.k, &op.v}, &context->scratch.int8_input);
+    const ActivationRows input = compute.Input(x, n, {&op.q, &op.k, &op.v}, scratch.input);
     Product products[3];
     size_t n_products = 0;
     for (const auto& [linear, to] : projections) {
@@ -292,15 +287,17 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   if (spec.writes_kv) TouchPages(context, spec.kv_layer);
   if (op.last_to_write && context->has_rows_without_logits()) {
     project({{&op.k, k}, {&op.v, v}});
-    compute.ForEach(context->n_rows(), 2 * (k.width + v.width),
+    compute.ForEach(context->n_rows(), (k.width + v.width) * kNormRotate,
                     [&](int64_t row, int) { store(row); });
     context->KeepRowsWithLogits();
     if (context->n_rows() == 0) return;
     project({{&op.q, q}});
-    compute.ForEach(context->n_rows(), 2 * q.width, [&](int64_t row, int) { prepare_query(row); });
+    compute.ForEach(context->n_rows(), q.width * kNormRotate,
+                    [&](int64_t row, int) { prepare_query(row); });
   } else {
     project({{&op.q, q}, {&op.k, k}, {&op.v, v}});
-    compute.ForEach(context->n_rows(), 2 * (q.width + k.width + v.width), [&](int64_t row, int) {
+    const int64_t width = q.width + k.width + v.width;
+    compute.ForEach(context->n_rows(), width * kNormRotate, [&](int64_t row, int) {
       prepare_query(row);
       if (spec.writes_kv) store(row);
     });
@@ -310,14 +307,14 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   Attend(context, {spec.kv_layer, spec.n_heads, spec.scale, spec.softcap, op.sinks, q.values,
                    q.stride, head_stride, heads.values});
   if (spec.gated_query) {
-    compute.ForEach(n, heads.width * 4, [&](int64_t row, int) {
+    compute.ForEach(n, heads.width * kExp, [&](int64_t row, int) {
       for (int head = 0; head < spec.n_heads; ++head) {
         compute.vec().multiply_sigmoid(q.row(row) + head * head_stride + spec.k_dim, spec.v_dim,
                                        heads.row(row) + head * spec.v_dim);
       }
     });
   }
-  const ActivationRows inner = compute.Input(heads, n, {&op.out}, &context->scratch.int8_inner);
+  const ActivationRows inner = compute.Input(heads, n, {&op.out}, scratch.inner);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
 }
 
@@ -325,18 +322,17 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
 
 namespace {
 
-// One product per head: head h of `x` (n_in values each) to head h of `out`, rows at
-// the given strides.
-void MultiplyHeads(StepContext* context, const BoundStack& stack, int n_heads, const float* x,
-                   int64_t x_head_stride, int64_t x_stride, float* out, int64_t out_head_stride,
-                   int64_t out_stride) {
+// One product per head: head h of `x`, x_head_stride behind the one before it, to head h of
+// `out`. `int8`: rows for each head, in panels of their own.
+void MultiplyHeads(StepContext* context, const BoundStack& stack, int n_heads, const RowsView& x,
+                   int64_t x_head_stride, const Int8View& int8, const RowsView& out,
+                   int64_t out_head_stride) {
   const int64_t n = context->n_rows();
-  const int64_t n_in = stack.first.n_in;
   std::vector<Product> products;
   if (WantsInt8(stack.first)) {
-    context->compute.ForEach(n_heads * n, n_in, [&](int64_t i, int) {
-      context->compute.QuantizeRow(x + i / n * x_head_stride + i % n * x_stride, n_in,
-                                   &context->scratch.int8_inner, i / n * WholePanels(n) + i % n);
+    context->compute.ForEach(n_heads * n, int8.width * kStep, [&](int64_t i, int) {
+      context->compute.QuantizeRow(x.row(i % n) + i / n * x_head_stride, int8,
+                                   i / n * WholePanels(n) + i % n);
     });
   }
   for (int head = 0; head < n_heads; ++head) {
@@ -344,38 +340,40 @@ void MultiplyHeads(StepContext* context, const BoundStack& stack, int n_heads, c
     product.matrix = stack.Member(head);
     if (stack.bias != nullptr) product.bias = stack.bias + head * stack.first.n_out;
     if (stack.scale != nullptr) product.scale = stack.scale[head];
-    product.x.values = x + head * x_head_stride;
-    product.x.values_stride = x_stride;
-    if (WantsInt8(stack.first)) {
-      product.x.int8 = context->scratch.int8_inner.Rows(head * WholePanels(n), n_in);
-    }
+    product.x.values = x.values + head * x_head_stride;
+    product.x.values_stride = x.stride;
+    if (WantsInt8(stack.first)) product.x.int8 = int8.Rows(head * WholePanels(n));
     product.n_rows = n;
-    product.out = out + head * out_head_stride;
-    product.out_stride = out_stride;
+    product.out = out.values + head * out_head_stride;
+    product.out_stride = out.stride;
     products.push_back(product);
   }
   context->compute.Multiply(products);
 }
 
+struct LatentScratch {
+  const Bound<LatentAttention>& op;
+  Arena* arena;
+  const LatentAttention& spec = *op.spec;
+  int64_t int8_heads = spec.n_heads * WholePanels(arena->n_rows());
+  Int8View input = arena->Int8(op.kv_a.matrix.n_in);
+  RowsView low = arena->Rows(op.q_a.matrix.n_out);  // low-rank queries
+  Int8View low_int8 = arena->Int8(op.q_b.matrix.n_in);
+  RowsView q = arena->Rows(spec.n_heads * (spec.nope_dim + spec.rope_dim));  // as projected
+  Int8View q_int8 = arena->Int8(spec.nope_dim, int8_heads);
+  // In the latent space.
+  RowsView queries = arena->Rows(spec.n_heads * (spec.latent_dim + spec.rope_dim));
+  RowsView keys = arena->Rows(spec.latent_dim + spec.rope_dim);
+  RowsView sums = arena->Rows(spec.n_heads * spec.latent_dim);
+  Int8View sums_int8 = arena->Int8(spec.latent_dim, int8_heads);
+  RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // what they give
+  Int8View inner = arena->Int8(op.out.matrix.n_in);
+};
+
 }  // namespace
 
-ScratchWidths WidthsOf(const Bound<LatentAttention>& op) {
-  const LatentAttention& spec = *op.spec;
-  const int64_t q_width = spec.n_heads * (spec.nope_dim + spec.rope_dim);
-  const int64_t low_width = op.q_a ? op.q_a.matrix.n_out : 0;
-  ScratchWidths widths;
-  widths.a = std::max({q_width, spec.n_heads * spec.v_dim});
-  widths.b = spec.n_heads * (spec.latent_dim + spec.rope_dim);
-  widths.c = std::max(spec.latent_dim + spec.rope_dim, low_width);
-  widths.d = std::max(spec.n_heads * spec.latent_dim, low_width);
-  widths.int8_input = op.kv_a.matrix.n_in;
-  widths.int8_inner = std::max({low_width, spec.n_heads * spec.nope_dim,
-                                spec.n_heads * spec.latent_dim, spec.n_heads * spec.v_dim});
-  return widths;
-}
+void PlanOp(const Bound<LatentAttention>& op, Arena* arena) { LatentScratch{op, arena}; }
 
-//   a: queries as projected, later what the heads give; b: queries in the latent
-//   space; c: keys; d: low-rank queries, later sums of latents
 void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsView& x,
            const RowsView&, const RowsView& out) {
   const LatentAttention& spec = *op.spec;
@@ -383,31 +381,27 @@ void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsVie
   const int64_t n = context->n_rows();
   const int64_t q_dim = spec.nope_dim + spec.rope_dim;
   const int64_t k_dim = spec.latent_dim + spec.rope_dim;
-  const RowsView q = View(context->scratch.a, spec.n_heads * q_dim);
-  const RowsView queries = View(context->scratch.b, spec.n_heads * k_dim);
-  const RowsView keys = View(context->scratch.c, k_dim);
-  const RowsView sums = View(context->scratch.d, spec.n_heads * spec.latent_dim);
+  Arena arena = context->scratch.ForRows(n);
+  const LatentScratch scratch{op, &arena};
+  const RowsView &low = scratch.low, &q = scratch.q, &queries = scratch.queries;
+  const RowsView &keys = scratch.keys, &sums = scratch.sums, &heads = scratch.heads;
 
   if (op.q) {
-    const ActivationRows input =
-        compute.Input(x, n, {&op.q, &op.kv_a}, &context->scratch.int8_input);
+    const ActivationRows input = compute.Input(x, n, {&op.q, &op.kv_a}, scratch.input);
     compute.Multiply({MakeProduct(op.q, input, n, q), MakeProduct(op.kv_a, input, n, keys)});
   } else {
-    const RowsView low = View(context->scratch.d, op.q_a.matrix.n_out);
-    const ActivationRows input =
-        compute.Input(x, n, {&op.q_a, &op.kv_a}, &context->scratch.int8_input);
+    const ActivationRows input = compute.Input(x, n, {&op.q_a, &op.kv_a}, scratch.input);
     compute.Multiply({MakeProduct(op.q_a, input, n, low), MakeProduct(op.kv_a, input, n, keys)});
-    compute.ForEach(n, low.width, [&](int64_t row, int) {
+    compute.ForEach(n, low.width * kStep, [&](int64_t row, int) {
       compute.NormRow(op.q_a_norm, low.row(row), low.width, low.row(row));
     });
-    const ActivationRows inner = compute.Input(low, n, {&op.q_b}, &context->scratch.int8_inner);
+    const ActivationRows inner = compute.Input(low, n, {&op.q_b}, scratch.low_int8);
     compute.Multiply({MakeProduct(op.q_b, inner, n, q)});
   }
-  MultiplyHeads(context, op.k_b, spec.n_heads, q.values, q_dim, q.stride, queries.values, k_dim,
-                queries.stride);
+  MultiplyHeads(context, op.k_b, spec.n_heads, q, q_dim, scratch.q_int8, queries, k_dim);
 
   TouchPages(context, spec.kv_layer);
-  compute.ForEach(n, queries.width + k_dim, [&](int64_t row, int) {
+  compute.ForEach(n, (queries.width + k_dim) * kStep, [&](int64_t row, int) {
     for (int head = 0; head < spec.n_heads; ++head) {
       float* const rotated = queries.row(row) + head * k_dim + spec.latent_dim;
       std::memcpy(rotated, q.row(row) + head * q_dim + spec.nope_dim,
@@ -426,10 +420,9 @@ void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsVie
 
   Attend(context, {spec.kv_layer, spec.n_heads, spec.scale, 0, nullptr, queries.values,
                    queries.stride, k_dim, sums.values});
-  const RowsView heads = View(context->scratch.a, spec.n_heads * spec.v_dim);
-  MultiplyHeads(context, op.v_b, spec.n_heads, sums.values, spec.latent_dim, sums.stride,
-                heads.values, spec.v_dim, heads.stride);
-  const ActivationRows inner = compute.Input(heads, n, {&op.out}, &context->scratch.int8_inner);
+  MultiplyHeads(context, op.v_b, spec.n_heads, sums, spec.latent_dim, scratch.sums_int8, heads,
+                spec.v_dim);
+  const ActivationRows inner = compute.Input(heads, n, {&op.out}, scratch.inner);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
 }
 

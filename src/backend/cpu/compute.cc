@@ -7,7 +7,8 @@
 namespace weft::cpu {
 
 ActivationRows Compute::Input(const RowsView& x, int64_t n_rows,
-                              std::initializer_list<const BoundLinear*> linears, Int8Buffer* int8) {
+                              std::initializer_list<const BoundLinear*> linears,
+                              const Int8View& int8) {
   ActivationRows rows;
   rows.values = x.values;
   rows.values_stride = x.stride;
@@ -15,8 +16,8 @@ ActivationRows Compute::Input(const RowsView& x, int64_t n_rows,
     return WantsInt8(linear->matrix);
   });
   if (!wanted) return rows;
-  ForEach(n_rows, x.width, [&](int64_t i, int) { QuantizeRow(x.row(i), x.width, int8, i); });
-  rows.int8 = int8->Rows(0, x.width);
+  ForEach(n_rows, x.width * kStep, [&](int64_t i, int) { QuantizeRow(x.row(i), int8, i); });
+  rows.int8 = int8.Rows(0);
   return rows;
 }
 

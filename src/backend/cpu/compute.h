@@ -11,44 +11,21 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_weights.h"
-#include "base/aligned_buffer.h"
+#include "backend/cpu/scratch.h"
 #include "base/thread_pool.h"
 #include "kernels/matmul.h"
 #include "kernels/vector_ops.h"
 
 namespace weft::cpu {
 
-// `count` rows of `width` floats in scratch memory, `stride` apart.
-struct RowsView {
-  float* values = nullptr;
-  int64_t stride = 0;
-  int64_t width = 0;
-  float* row(int64_t i) const { return values + i * stride; }
-};
-// Rows without gaps.
-inline RowsView View(float* values, int64_t width) { return {values, width, width}; }
-
-// Memory for quantized rows of any width, up to `capacity` values in whole panels.
-class Int8Buffer {
- public:
-  Int8Buffer() = default;
-  explicit Int8Buffer(int64_t capacity)
-      : blocks_(static_cast<size_t>(capacity / (32 * kPanelRows) + 1) * sizeof(ActivationBlock)) {}
-  bool ok() const { return blocks_.data() != nullptr; }
-  int64_t bytes() const { return static_cast<int64_t>(blocks_.size()); }
-
-  // Of rows of n values: the blocks of the panel that holds `row`.
-  ActivationBlock* Panel(int64_t row, int64_t n) {
-    return blocks_.As<ActivationBlock>().data() + row / kPanelRows * (n / 32);
-  }
-  // Those rows from `row`, a multiple of kPanelRows, on.
-  Int8Rows Rows(int64_t row, int64_t n) { return {Panel(row, n)}; }
-
- private:
-  AlignedBuffer blocks_;
-};
-// Rows that begin a panel of their own end at a multiple of its rows.
-inline int64_t WholePanels(int64_t n_rows) { return PanelCount(n_rows) * kPanelRows; }
+// What work on one value costs, in steps of vector work on a float: for ForEach. A row costs
+// the sum of what is done to its values.
+inline constexpr int64_t kStep = 1;        // an addition, a product, a copy, rounding to bytes
+inline constexpr int64_t kDecode = 2;      // out of a stored type
+inline constexpr int64_t kNormRotate = 2;  // through a norm and a rope
+inline constexpr int64_t kExp = 4;         // exp, tanh, sigmoid and what is made of them
+inline constexpr int64_t kConvolve = 6;    // through a few taps
+inline constexpr int64_t kAngle = 50;      // a cosine and a sine in double
 
 // One product of a batch: out = W x + bias, then times `scale`.
 struct Product {
@@ -71,12 +48,12 @@ class Compute {
   StageStats& stats() { return stats_; }
   const StageStats& stats() const { return stats_; }
 
-  // Calls fn(i, worker) for i in [0, n), on the caller alone where `floats_each`
-  // values of work an item would not pay for waking the others.
+  // Calls fn(i, worker) for i in [0, n), on the caller alone where items of `cost_each`
+  // (values times what one costs) would not pay for waking the others.
   template <typename Fn>
-  void ForEach(int64_t n, int64_t floats_each, Fn fn) {
+  void ForEach(int64_t n, int64_t cost_each, Fn fn) {
     const int64_t parts = pool_.n_threads() * int64_t{4};
-    const bool alone = n * floats_each < kFloatsWorthSharing;
+    const bool alone = n * cost_each < kCostWorthSharing;
     pool_.ParallelFor(n, alone ? n : std::max<int64_t>(1, n / parts),
                       [&](int64_t begin, int64_t end, int worker) {
                         for (int64_t i = begin; i < end; ++i) fn(i, worker);
@@ -86,7 +63,7 @@ class Compute {
   // The rows as activations for any of `matrices`: quantized to `int8` where one of
   // them wants that.
   ActivationRows Input(const RowsView& x, int64_t n_rows,
-                       std::initializer_list<const BoundLinear*> linears, Int8Buffer* int8);
+                       std::initializer_list<const BoundLinear*> linears, const Int8View& int8);
 
   // All products side by side: one piece of work for the threads.
   void Multiply(std::span<const Product> products);
@@ -98,9 +75,9 @@ class Compute {
   // is `x`, a copy when it is not.
   void NormRow(const BoundNorm& norm, const float* x, int64_t width, float* out) const;
 
-  // Quantizes n values to row `row` of `to`.
-  void QuantizeRow(const float* values, int64_t n, Int8Buffer* to, int64_t row) const {
-    mat_.quantize_row(values, n, static_cast<int>(row % kPanelRows), to->Panel(row, n));
+  // Quantizes to.width values to row `row` of `to`.
+  void QuantizeRow(const float* values, const Int8View& to, int64_t row) const {
+    mat_.quantize_row(values, to.width, static_cast<int>(row % kPanelRows), to.Panel(row));
   }
 
   template <typename Fn>
@@ -121,7 +98,7 @@ class Compute {
 
  private:
   // A few microseconds of vector work.
-  static constexpr int64_t kFloatsWorthSharing = 32768;
+  static constexpr int64_t kCostWorthSharing = 32768;
 
   void RunTiles(std::span<const Product> products, int64_t begin, int64_t end) const;
 
@@ -133,6 +110,12 @@ class Compute {
 
 inline bool WantsInt8(const PackedMatrix& matrix) {
   return matrix.tiles != nullptr && ActivationFormOf(matrix.type) == ActivationForm::kInt8;
+}
+
+// Rows that are quantized already where `matrix` wants that.
+inline ActivationRows Quantized(const RowsView& x, const PackedMatrix& matrix,
+                                const Int8View& int8) {
+  return {x.values, x.stride, WantsInt8(matrix) ? int8.Rows(0) : Int8Rows()};
 }
 
 inline Product MakeProduct(const BoundLinear& linear, const ActivationRows& x, int64_t n_rows,

@@ -68,7 +68,7 @@ Status CpuStepRun::ComputeInputs() {
 Status CpuStepRun::ReadTable(const BoundTable& table, const RowsView& to) {
   Mutex mutex;
   Status status;
-  compute_.ForEach(context_->n_rows(), table.n_values() * 2, [&](int64_t row, int worker) {
+  compute_.ForEach(context_->n_rows(), table.n_values() * kDecode, [&](int64_t row, int worker) {
     Status read = table.Read(context_->rows[row].token, context_->workspaces[worker].scratch.data(),
                              to.row(row));
     if (read.ok()) return;
@@ -83,7 +83,7 @@ Status CpuStepRun::Embed() {
   WEFT_RETURN_IF_ERROR(ReadTable(weights_.model().embedding, stream));
   const float scale = weights_.spec().embedding_scale;
   if (scale == 1) return OkStatus();
-  compute_.ForEach(context_->n_rows(), stream.width, [&](int64_t row, int) {
+  compute_.ForEach(context_->n_rows(), stream.width * kStep, [&](int64_t row, int) {
     compute_.vec().scale(scale, stream.width, stream.row(row));
   });
   return OkStatus();
@@ -93,17 +93,18 @@ Status CpuStepRun::ComputePerLayerInputs() {
   const PerLayerInput& spec = *weights_.spec().per_layer_input;
   const BoundPerLayerInput& bound = *weights_.model().per_layer_input;
   const RowsView& inputs = context_->scratch.per_layer;
-  const RowsView own = View(context_->scratch.a, inputs.width);
   const int64_t n = context_->n_rows();
-  WEFT_RETURN_IF_ERROR(ReadTable(bound.table, own));
+  Arena arena = context_->scratch.ForRows(n);
+  const PerLayerScratch scratch{weights_.spec(), &arena};
+  WEFT_RETURN_IF_ERROR(ReadTable(bound.table, scratch.table_rows));
   const ActivationRows x =
-      compute_.Input(context_->scratch.stream, n, {&bound.proj}, &context_->scratch.int8_input);
+      compute_.Input(context_->scratch.stream, n, {&bound.proj}, scratch.input);
   compute_.Multiply({MakeProduct(bound.proj, x, n, inputs)});
-  compute_.ForEach(n, inputs.width * 4, [&](int64_t row, int) {
+  compute_.ForEach(n, inputs.width * 4 * kStep, [&](int64_t row, int) {
     float* const out = inputs.row(row);
     compute_.vec().scale(spec.proj_scale, inputs.width, out);
     compute_.NormRow(bound.norm, out, inputs.width, out);
-    compute_.vec().add_scaled(own.row(row), inputs.width, spec.table_scale, out);
+    compute_.vec().add_scaled(scratch.table_rows.row(row), inputs.width, spec.table_scale, out);
     compute_.vec().scale(spec.sum_scale, inputs.width, out);
   });
   return OkStatus();
@@ -116,7 +117,7 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
   // Rows through a norm, or the rows themselves where there is none.
   const auto normed = [&](const BoundNorm& norm, const RowsView& x, const RowsView& to) {
     if (!norm) return x;
-    compute_.ForEach(context_->n_rows(), width, [&](int64_t row, int) {
+    compute_.ForEach(context_->n_rows(), width * kStep, [&](int64_t row, int) {
       compute_.NormRow(norm, x.row(row), width, to.row(row));
     });
     return to;
@@ -134,11 +135,11 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
     if (context_->n_rows() == 0) return;
     normed(path.post, out, out);
     if (p == 0) continue;
-    compute_.ForEach(context_->n_rows(), width, [&](int64_t row, int) {
+    compute_.ForEach(context_->n_rows(), width * kStep, [&](int64_t row, int) {
       compute_.vec().add(out.row(row), width, context_->scratch.path_sum.row(row));
     });
   }
-  compute_.ForEach(context_->n_rows(), 2 * width, [&](int64_t row, int) {
+  compute_.ForEach(context_->n_rows(), width * 2 * kStep, [&](int64_t row, int) {
     float* const sum = context_->scratch.path_sum.row(row);
     if (block.paths.empty()) std::fill_n(sum, width, 0.0f);
     compute_.NormRow(block.post, sum, width, sum);
@@ -154,14 +155,16 @@ void CpuStepRun::ComputeLogits(std::span<float> logits) {
   const int64_t n = context_->n_rows();
   if (n == 0) return;
   const RowsView& x = context_->scratch.block_input;
-  compute_.ForEach(n, x.width, [&](int64_t i, int) {
+  compute_.ForEach(n, x.width * kStep, [&](int64_t i, int) {
     compute_.NormRow(model.output_norm, context_->scratch.stream.row(i), x.width, x.row(i));
   });
   const RowsView out{logits.data(), spec.n_vocab, spec.n_vocab};
-  const ActivationRows input = compute_.Input(x, n, {&model.output}, &context_->scratch.int8_input);
+  Arena arena = context_->scratch.ForRows(n);
+  const LogitsScratch scratch{spec, &arena};
+  const ActivationRows input = compute_.Input(x, n, {&model.output}, scratch.input);
   compute_.Multiply({MakeProduct(model.output, input, n, out)});
   if (spec.logit_scale == 1 && spec.logit_softcap <= 0) return;
-  compute_.ForEach(n, out.width * 4, [&](int64_t i, int) {
+  compute_.ForEach(n, out.width * kExp, [&](int64_t i, int) {
     if (spec.logit_scale != 1) compute_.vec().scale(spec.logit_scale, out.width, out.row(i));
     if (spec.logit_softcap > 0) compute_.vec().softcap(spec.logit_softcap, out.width, out.row(i));
   });

@@ -9,28 +9,33 @@ namespace weft::cpu {
 
 // --- dense -----------------------------------------------------------------------------
 
-ScratchWidths WidthsOf(const Bound<DenseFfn>& op) {
-  ScratchWidths widths;
-  widths.a = op.up.matrix.n_out;
-  widths.b = op.gate ? op.gate.matrix.n_out : 0;
-  widths.c = 1;
-  widths.int8_input = op.up.matrix.n_in;
-  widths.int8_inner = op.down.matrix.n_in;
-  return widths;
-}
+namespace {
 
-//   a: up, then the activated product; b: gate; c: the output gate
+struct DenseScratch {
+  const Bound<DenseFfn>& op;
+  Arena* arena;
+  RowsView up = arena->Rows(op.up.matrix.n_out);  // then the activated product
+  RowsView gate = arena->Rows(op.gate.matrix.n_out);
+  RowsView output_gate = arena->Rows(1);
+  Int8View input = arena->Int8(op.up.matrix.n_in);
+  Int8View inner = arena->Int8(op.down.matrix.n_in);
+};
+
+}  // namespace
+
+void PlanOp(const Bound<DenseFfn>& op, Arena* arena) { DenseScratch{op, arena}; }
+
 void RunOp(StepContext* context, const Bound<DenseFfn>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
   const DenseFfn& spec = *op.spec;
   Compute& compute = context->compute;
   const int64_t n = context->n_rows();
-  const RowsView up = View(context->scratch.a, op.up.matrix.n_out);
-  const RowsView gate = View(context->scratch.b, op.up.matrix.n_out);
-  const RowsView output_gate = View(context->scratch.c, 1);
+  Arena arena = context->scratch.ForRows(n);
+  const DenseScratch scratch{op, &arena};
+  const RowsView &up = scratch.up, &gate = scratch.gate, &output_gate = scratch.output_gate;
 
   const ActivationRows input =
-      compute.Input(x, n, {&op.gate, &op.up, &op.output_gate}, &context->scratch.int8_input);
+      compute.Input(x, n, {&op.gate, &op.up, &op.output_gate}, scratch.input);
   Product products[3] = {MakeProduct(op.up, input, n, up)};
   size_t n_products = 1;
   if (op.gate) products[n_products++] = MakeProduct(op.gate, input, n, gate);
@@ -38,19 +43,16 @@ void RunOp(StepContext* context, const Bound<DenseFfn>& op, const RowsView& x, c
   compute.Multiply(std::span<const Product>(products, n_products));
 
   const bool int8 = WantsInt8(op.down.matrix);
-  compute.ForEach(n, up.width * 4, [&](int64_t row, int) {
+  compute.ForEach(n, up.width * kExp, [&](int64_t row, int) {
     compute.vec().activate(KindOf(spec.activation), op.gate ? gate.row(row) : up.row(row),
                            op.gate ? up.row(row) : nullptr, up.width, spec.limit, up.row(row));
-    if (int8) compute.QuantizeRow(up.row(row), up.width, &context->scratch.int8_inner, row);
+    if (int8) compute.QuantizeRow(up.row(row), scratch.inner, row);
   });
-  ActivationRows inner;
-  inner.values = up.values;
-  inner.values_stride = up.stride;
-  if (int8) inner.int8 = context->scratch.int8_inner.Rows(0, up.width);
+  const ActivationRows inner = Quantized(up, op.down.matrix, scratch.inner);
   compute.Multiply({MakeProduct(op.down, inner, n, out)});
 
   if (!op.output_gate) return;
-  compute.ForEach(n, out.width, [&](int64_t row, int) {
+  compute.ForEach(n, out.width * kStep, [&](int64_t row, int) {
     compute.vec().sigmoid(1, output_gate.row(row));
     compute.vec().scale(*output_gate.row(row), out.width, out.row(row));
   });
@@ -58,28 +60,35 @@ void RunOp(StepContext* context, const Bound<DenseFfn>& op, const RowsView& x, c
 
 // --- per-layer gate ----------------------------------------------------------------------
 
-ScratchWidths WidthsOf(const Bound<PerLayerGate>& op) {
-  ScratchWidths widths;
-  widths.a = op.gate.matrix.n_out;
-  widths.int8_input = op.gate.matrix.n_in;
-  widths.int8_inner = op.proj.matrix.n_in;
-  return widths;
-}
+namespace {
 
-//   a: gate, then the activated product
+struct GateScratch {
+  const Bound<PerLayerGate>& op;
+  Arena* arena;
+  RowsView gate = arena->Rows(op.gate.matrix.n_out);  // then the activated product
+  Int8View input = arena->Int8(op.gate.matrix.n_in);
+  Int8View inner = arena->Int8(op.proj.matrix.n_in);
+};
+
+}  // namespace
+
+void PlanOp(const Bound<PerLayerGate>& op, Arena* arena) { GateScratch{op, arena}; }
+
 void RunOp(StepContext* context, const Bound<PerLayerGate>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
   Compute& compute = context->compute;
   const int64_t n = context->n_rows();
-  const RowsView gate = View(context->scratch.a, op.gate.matrix.n_out);
-  const ActivationRows input = compute.Input(x, n, {&op.gate}, &context->scratch.int8_input);
+  Arena arena = context->scratch.ForRows(n);
+  const GateScratch scratch{op, &arena};
+  const RowsView& gate = scratch.gate;
+  const ActivationRows input = compute.Input(x, n, {&op.gate}, scratch.input);
   compute.Multiply({MakeProduct(op.gate, input, n, gate)});
-  compute.ForEach(n, gate.width * 4, [&](int64_t row, int) {
+  compute.ForEach(n, gate.width * kExp, [&](int64_t row, int) {
     const float* const own = context->scratch.per_layer.row(row) + op.spec->layer * gate.width;
     compute.vec().activate(KindOf(op.spec->activation), gate.row(row), own, gate.width, 0,
                            gate.row(row));
   });
-  const ActivationRows inner = compute.Input(gate, n, {&op.proj}, &context->scratch.int8_inner);
+  const ActivationRows inner = compute.Input(gate, n, {&op.proj}, scratch.inner);
   compute.Multiply({MakeProduct(op.proj, inner, n, out)});
 }
 
@@ -201,103 +210,99 @@ Routing Route(const Compute& compute, const Bound<MixtureOfExperts>& op, const R
 
 // Adds the products of every expert that has pairs. Rows of input and output are
 // places.
-void AddExpertProducts(const BoundStack& stack, const Routing& routing, const float* values,
-                       Int8Buffer* int8, float* out, std::vector<Product>* products) {
-  const int64_t n_in = stack.first.n_in, n_out = stack.first.n_out;
+void AddExpertProducts(const BoundStack& stack, const Routing& routing, const RowsView& x,
+                       const Int8View& int8, const RowsView& out, std::vector<Product>* products) {
   for (size_t expert = 0; expert + 1 < routing.begins.size(); ++expert) {
     const int64_t begin = routing.begins[expert];
     const int64_t count = routing.begins[expert + 1] - begin;
     if (count == 0) continue;
     Product product;
     product.matrix = stack.Member(static_cast<int64_t>(expert));
-    if (stack.bias != nullptr) product.bias = stack.bias + static_cast<int64_t>(expert) * n_out;
+    if (stack.bias != nullptr) {
+      product.bias = stack.bias + static_cast<int64_t>(expert) * out.width;
+    }
     if (stack.scale != nullptr) product.scale = stack.scale[expert];
-    product.x.values = values + begin * n_in;
-    product.x.values_stride = n_in;
-    if (WantsInt8(stack.first)) product.x.int8 = int8->Rows(routing.int8_rows[begin], n_in);
+    product.x.values = x.row(begin);
+    product.x.values_stride = x.stride;
+    if (WantsInt8(stack.first)) product.x.int8 = int8.Rows(routing.int8_rows[begin]);
     product.n_rows = count;
-    product.out = out + begin * n_out;
-    product.out_stride = n_out;
+    product.out = out.row(begin);
+    product.out_stride = out.stride;
     products->push_back(product);
   }
 }
 
+// Rows of `pairs` by place.
+struct ExpertScratch {
+  const Bound<MixtureOfExperts>& op;
+  Arena* arena;
+  int64_t pairs = arena->n_rows() * op.spec->n_used;
+  // Each expert's last panel may hold one row alone.
+  int64_t int8_pairs = pairs + op.spec->n_experts * (kPanelRows - 1);
+  RowsView router_input = arena->Rows(op.router.matrix.n_in);
+  Int8View router_int8 = arena->Int8(op.router.matrix.n_in);
+  RowsView logits = arena->Rows(op.spec->n_experts);
+  RowsView gathered = arena->Rows(op.up.first.n_in, pairs);
+  Int8View input = arena->Int8(op.up.first.n_in, int8_pairs);
+  RowsView up = arena->Rows(op.up.first.n_out, pairs);  // then the activated product
+  RowsView gate = arena->Rows(op.gate.first.n_out, pairs);
+  Int8View inner = arena->Int8(op.down.first.n_in, int8_pairs);
+  RowsView given = arena->Rows(op.down.first.n_out, pairs);
+};
+
 }  // namespace
 
-ScratchWidths WidthsOf(const Bound<MixtureOfExperts>& op) {
-  const MixtureOfExperts& spec = *op.spec;
-  const int64_t n_used = spec.n_used;
-  const int64_t d_in = op.up.first.n_in, d_inner = op.up.first.n_out;
-  ScratchWidths widths;
-  widths.a = n_used * d_inner;
-  widths.b = n_used * d_inner;
-  widths.c = std::max(n_used * op.down.first.n_out, op.router.matrix.n_in);
-  widths.d = std::max<int64_t>(spec.n_experts, n_used * d_in);
-  widths.int8_input = std::max(op.router.matrix.n_in, n_used * d_in);
-  widths.int8_inner = n_used * d_inner;
-  // Each expert's last panel may hold one row alone.
-  const int64_t spare_rows = spec.n_experts * (kPanelRows - 1);
-  widths.int8_spare = spare_rows * std::max(d_in, d_inner);
-  return widths;
-}
+void PlanOp(const Bound<MixtureOfExperts>& op, Arena* arena) { ExpertScratch{op, arena}; }
 
-//   a: up, then the activated product, b: gate (rows by place); c: the router's
-//   input, later what the experts give; d: the router's logits, later the inputs
-//   gathered by place
 void RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out) {
   const MixtureOfExperts& spec = *op.spec;
   Compute& compute = context->compute;
-  Scratch& scratch = context->scratch;
   const int64_t n = context->n_rows();
+  Arena arena = context->scratch.ForRows(n);
+  const ExpertScratch scratch{op, &arena};
 
   RowsView router_input = x;
   if (op.router_norm) {
-    router_input = View(scratch.c, x.width);
-    compute.ForEach(n, x.width, [&](int64_t row, int) {
+    router_input = scratch.router_input;
+    compute.ForEach(n, x.width * kStep, [&](int64_t row, int) {
       compute.NormRow(op.router_norm, raw.row(row), x.width, router_input.row(row));
     });
   }
-  const RowsView logits = View(scratch.d, spec.n_experts);
-  const ActivationRows routed = compute.Input(router_input, n, {&op.router}, &scratch.int8_input);
-  compute.Multiply({MakeProduct(op.router, routed, n, logits)});
-  const Routing routing = Route(compute, op, logits, n);
+  const ActivationRows routed = compute.Input(router_input, n, {&op.router}, scratch.router_int8);
+  compute.Multiply({MakeProduct(op.router, routed, n, scratch.logits)});
+  const Routing routing = Route(compute, op, scratch.logits, n);
 
-  const int64_t n_pairs = n * spec.n_used;
-  const int64_t d_in = op.up.first.n_in, d_inner = op.up.first.n_out;
+  const RowsView &gathered = scratch.gathered, &up = scratch.up, &gate = scratch.gate;
   const bool input_int8 = WantsInt8(op.up.first) || (op.gate && WantsInt8(op.gate.first));
-  compute.ForEach(n_pairs, d_in, [&](int64_t place, int) {
-    float* const to = scratch.d + place * d_in;
-    std::memcpy(to, x.row(routing.sources[place]), sizeof(float) * static_cast<size_t>(d_in));
-    if (input_int8) {
-      compute.QuantizeRow(to, d_in, &scratch.int8_input, routing.int8_rows[place]);
-    }
+  compute.ForEach(scratch.pairs, gathered.width * kStep, [&](int64_t place, int) {
+    float* const to = gathered.row(place);
+    std::memcpy(to, x.row(routing.sources[place]),
+                sizeof(float) * static_cast<size_t>(gathered.width));
+    if (input_int8) compute.QuantizeRow(to, scratch.input, routing.int8_rows[place]);
   });
   std::vector<Product> products;
-  AddExpertProducts(op.up, routing, scratch.d, &scratch.int8_input, scratch.a, &products);
-  if (op.gate) {
-    AddExpertProducts(op.gate, routing, scratch.d, &scratch.int8_input, scratch.b, &products);
-  }
+  AddExpertProducts(op.up, routing, gathered, scratch.input, up, &products);
+  if (op.gate) AddExpertProducts(op.gate, routing, gathered, scratch.input, gate, &products);
   compute.Multiply(products);
 
   const bool inner_int8 = WantsInt8(op.down.first);
-  compute.ForEach(n_pairs, d_inner * 4, [&](int64_t place, int) {
-    float* const up = scratch.a + place * d_inner;
-    compute.vec().activate(KindOf(spec.activation), op.gate ? scratch.b + place * d_inner : up,
-                           op.gate ? up : nullptr, d_inner, spec.limit, up);
+  compute.ForEach(scratch.pairs, up.width * kExp, [&](int64_t place, int) {
+    compute.vec().activate(KindOf(spec.activation), op.gate ? gate.row(place) : up.row(place),
+                           op.gate ? up.row(place) : nullptr, up.width, spec.limit, up.row(place));
     if (inner_int8) {
-      compute.QuantizeRow(up, d_inner, &scratch.int8_inner, routing.int8_rows[place]);
+      compute.QuantizeRow(up.row(place), scratch.inner, routing.int8_rows[place]);
     }
   });
   products.clear();
-  AddExpertProducts(op.down, routing, scratch.a, &scratch.int8_inner, scratch.c, &products);
+  AddExpertProducts(op.down, routing, up, scratch.inner, scratch.given, &products);
   compute.Multiply(products);
 
-  compute.ForEach(n, out.width * spec.n_used, [&](int64_t row, int) {
+  compute.ForEach(n, out.width * spec.n_used * kStep, [&](int64_t row, int) {
     std::fill_n(out.row(row), out.width, 0.0f);
     for (int i = 0; i < spec.n_used; ++i) {
       const int64_t pair = row * spec.n_used + i;
-      compute.vec().add_scaled(scratch.c + routing.places[pair] * out.width, out.width,
+      compute.vec().add_scaled(scratch.given.row(routing.places[pair]), out.width,
                                routing.weights[pair], out.row(row));
     }
   });

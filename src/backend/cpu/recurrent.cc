@@ -48,16 +48,17 @@ void ConvolveRow(const StepContext& context, const BoundConvolution& op, const R
 // Leaves each sequence's latest inputs in its state. Once all rows are convolved.
 void KeepInputs(StepContext* context, const BoundConvolution& op, const RowsView& inputs) {
   const int64_t n_old = op.spec->n_taps - 1, width = op.spec->n_channels;
-  context->compute.ForEach(context->n_sequences(), n_old * width, [&](int64_t sequence, int) {
-    const RowRange rows = RowsOf(*context, sequence);
-    float* const old = StateOf(*context, sequence, op.spec->slot);
-    const int64_t n_kept = std::max<int64_t>(0, n_old - (rows.end - rows.begin));
-    const size_t row_bytes = sizeof(float) * static_cast<size_t>(width);
-    std::memmove(old, old + (n_old - n_kept) * width, static_cast<size_t>(n_kept) * row_bytes);
-    for (int64_t j = n_kept; j < n_old; ++j) {
-      std::memcpy(old + j * width, inputs.row(rows.end - n_old + j), row_bytes);
-    }
-  });
+  context->compute.ForEach(
+      context->n_sequences(), n_old * width * kStep, [&](int64_t sequence, int) {
+        const RowRange rows = RowsOf(*context, sequence);
+        float* const old = StateOf(*context, sequence, op.spec->slot);
+        const int64_t n_kept = std::max<int64_t>(0, n_old - (rows.end - rows.begin));
+        const size_t row_bytes = sizeof(float) * static_cast<size_t>(width);
+        std::memmove(old, old + (n_old - n_kept) * width, static_cast<size_t>(n_kept) * row_bytes);
+        for (int64_t j = n_kept; j < n_old; ++j) {
+          std::memcpy(old + j * width, inputs.row(rows.end - n_old + j), row_bytes);
+        }
+      });
 }
 
 // --- heads -----------------------------------------------------------------------------
@@ -135,58 +136,59 @@ std::vector<int64_t> SlotFloats(const ModelSpec& spec) {
 
 // --- short convolution -------------------------------------------------------------------
 
-ScratchWidths WidthsOf(const Bound<ShortConvolution>& op) {
-  ScratchWidths widths;
-  widths.a = op.in.matrix.n_out;
-  widths.b = op.out.matrix.n_in;
-  widths.int8_input = op.in.matrix.n_in;
-  widths.int8_inner = op.out.matrix.n_in;
-  return widths;
-}
+namespace {
 
-//   a: b, c, x side by side, then b, c, b x; b: what the convolution gives
+struct ConvolutionScratch {
+  const Bound<ShortConvolution>& op;
+  Arena* arena;
+  RowsView in = arena->Rows(op.in.matrix.n_out);      // b, c, x side by side, then b, c, b x
+  RowsView result = arena->Rows(op.out.matrix.n_in);  // what the convolution gives
+  Int8View input = arena->Int8(op.in.matrix.n_in);
+  Int8View inner = arena->Int8(op.out.matrix.n_in);
+};
+
+}  // namespace
+
+void PlanOp(const Bound<ShortConvolution>& op, Arena* arena) { ConvolutionScratch{op, arena}; }
+
 void RunOp(StepContext* context, const Bound<ShortConvolution>& op, const RowsView& x,
            const RowsView&, const RowsView& out) {
   Compute& compute = context->compute;
   const int64_t n = context->n_rows(), width = op.convolution.spec->n_channels;
-  const RowsView in = View(context->scratch.a, 3 * width);
-  const RowsView gated{in.values + 2 * width, in.stride, width};
-  const RowsView result = View(context->scratch.b, width);
-  const ActivationRows input = compute.Input(x, n, {&op.in}, &context->scratch.int8_input);
+  Arena arena = context->scratch.ForRows(n);
+  const ConvolutionScratch scratch{op, &arena};
+  const RowsView &in = scratch.in, &result = scratch.result;
+  const RowsView gated = in.Columns(2 * width, width);
+  const ActivationRows input = compute.Input(x, n, {&op.in}, scratch.input);
   compute.Multiply({MakeProduct(op.in, input, n, in)});
-  compute.ForEach(n, width, [&](int64_t row, int) {
+  compute.ForEach(n, width * kStep, [&](int64_t row, int) {
     compute.vec().multiply(in.row(row), width, gated.row(row));
   });
   const bool int8 = WantsInt8(op.out.matrix);
-  compute.ForEach(n, width * 6, [&](int64_t row, int) {
+  compute.ForEach(n, width * kConvolve, [&](int64_t row, int) {
     ConvolveRow(*context, op.convolution, gated, row, result.row(row));
     compute.vec().multiply(in.row(row) + width, width, result.row(row));
-    if (int8) {
-      compute.QuantizeRow(result.row(row), width, &context->scratch.int8_inner, row);
-    }
+    if (int8) compute.QuantizeRow(result.row(row), scratch.inner, row);
   });
   KeepInputs(context, op.convolution, gated);
-  ActivationRows inner;
-  inner.values = result.values;
-  inner.values_stride = result.stride;
-  if (int8) inner.int8 = context->scratch.int8_inner.Rows(0, width);
+  const ActivationRows inner = Quantized(result, op.out.matrix, scratch.inner);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
 }
 
 // --- gated delta net ---------------------------------------------------------------------
 
-ScratchWidths WidthsOf(const Bound<GatedDeltaNet>& op) {
-  ScratchWidths widths;
-  widths.a = op.qkv.matrix.n_out;
-  widths.b = op.qkv.matrix.n_out;
-  widths.c = op.gate.matrix.n_out;
-  widths.d = 4 * op.spec->n_v_heads;
-  widths.int8_input = op.qkv.matrix.n_in;
-  widths.int8_inner = op.out.matrix.n_in;
-  return widths;
-}
-
 namespace {
+
+struct DeltaNetScratch {
+  const Bound<GatedDeltaNet>& op;
+  Arena* arena;
+  RowsView projected = arena->Rows(op.qkv.matrix.n_out);  // q, k, v
+  RowsView qkv = arena->Rows(op.qkv.matrix.n_out);        // convolved; v, then what the heads give
+  RowsView gate = arena->Rows(op.gate.matrix.n_out);
+  RowsView gates = arena->Rows(int64_t{4} * op.spec->n_v_heads);  // see ComputeGates
+  Int8View input = arena->Int8(op.qkv.matrix.n_in);
+  Int8View inner = arena->Int8(op.out.matrix.n_in);
+};
 
 // The gates of one row: [betas, steps, decays] from [betas, decays] as projected, or
 // from both kinds together, by key head, in the last two parts.
@@ -209,8 +211,8 @@ void ComputeGates(const Compute& compute, const Bound<GatedDeltaNet>& op, float*
 
 }  // namespace
 
-//   a: q, k, v as projected; b: the same convolved, v overwritten by what the heads
-//   give; c: gate; d: gates of the heads, see ComputeGates
+void PlanOp(const Bound<GatedDeltaNet>& op, Arena* arena) { DeltaNetScratch{op, arena}; }
+
 void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
   const GatedDeltaNet& spec = *op.spec;
@@ -218,16 +220,16 @@ void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView&
   const VectorKernels& vec = compute.vec();
   const int64_t n = context->n_rows();
   const int64_t n_keys = spec.n_k_heads * spec.k_dim, n_values = spec.n_v_heads * spec.v_dim;
-  const RowsView projected = View(context->scratch.a, 2 * n_keys + n_values);
-  const RowsView qkv = View(context->scratch.b, projected.width);
-  const RowsView gate = View(context->scratch.c, n_values);
-  const RowsView gates = View(context->scratch.d, int64_t{4} * spec.n_v_heads);
+  Arena arena = context->scratch.ForRows(n);
+  const DeltaNetScratch scratch{op, &arena};
+  const RowsView &projected = scratch.projected, &qkv = scratch.qkv;
+  const RowsView &gate = scratch.gate, &gates = scratch.gates;
   const auto gates_from = [&](int64_t i) {
-    return RowsView{gates.values + i * spec.n_v_heads, gates.stride, spec.n_v_heads};
+    return gates.Columns(i * spec.n_v_heads, spec.n_v_heads);
   };
 
-  const ActivationRows input = compute.Input(
-      x, n, {&op.qkv, &op.gate, &op.beta, &op.decay, &op.beta_decay}, &context->scratch.int8_input);
+  const ActivationRows input =
+      compute.Input(x, n, {&op.qkv, &op.gate, &op.beta, &op.decay, &op.beta_decay}, scratch.input);
   Product products[4] = {MakeProduct(op.qkv, input, n, projected),
                          MakeProduct(op.gate, input, n, gate)};
   size_t n_products = 2;
@@ -240,7 +242,7 @@ void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView&
   compute.Multiply(std::span<const Product>(products, n_products));
 
   const float query_length = static_cast<float>(1 / std::sqrt(static_cast<double>(spec.k_dim)));
-  compute.ForEach(n, qkv.width * 10, [&](int64_t row, int) {
+  compute.ForEach(n, qkv.width * (kConvolve + kExp), [&](int64_t row, int) {
     float* const to = qkv.row(row);
     ConvolveRow(*context, op.convolution, projected, row, to);
     vec.activate(ActivationKind::kSilu, to, nullptr, qkv.width, 0, to);
@@ -252,7 +254,7 @@ void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView&
   });
   KeepInputs(context, op.convolution, projected);
 
-  const RowsView values{qkv.values + 2 * n_keys, qkv.stride, n_values};
+  const RowsView values = qkv.Columns(2 * n_keys, n_values);
   const int64_t group = spec.n_v_heads / spec.n_k_heads;
   AdvanceHeads(context,
                {spec.slot, spec.n_v_heads, spec.k_dim, spec.v_dim, values, gates_from(2).values,
@@ -265,29 +267,33 @@ void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView&
                  vec.advance_delta_net(*job);
                });
 
-  compute.ForEach(n, n_values * 8, [&](int64_t row, int) {
+  compute.ForEach(n, n_values * 2 * kExp, [&](int64_t row, int) {
     float* const heads = values.row(row);
     compute.NormRow(op.norm, heads, n_values, heads);
     vec.activate(ActivationKind::kSilu, gate.row(row), heads, n_values, 0, heads);
   });
-  const ActivationRows inner = compute.Input(values, n, {&op.out}, &context->scratch.int8_inner);
+  const ActivationRows inner = compute.Input(values, n, {&op.out}, scratch.inner);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
 }
 
 // --- state space -------------------------------------------------------------------------
 
-ScratchWidths WidthsOf(const Bound<StateSpace>& op) {
-  ScratchWidths widths;
-  widths.a = op.in.matrix.n_out;
-  widths.b = op.convolution.spec->n_channels;
-  widths.d = 2 * op.spec->n_heads;
-  widths.int8_input = op.in.matrix.n_in;
-  widths.int8_inner = op.out.matrix.n_in;
-  return widths;
-}
+namespace {
 
-//   a: z, then x, B and C as projected, then the steps; b: x, B and C convolved, x
-//   overwritten by what the heads give; d: steps and decays
+struct StateSpaceScratch {
+  const Bound<StateSpace>& op;
+  Arena* arena;
+  RowsView in = arena->Rows(op.in.matrix.n_out);  // z, then x, B and C, then the steps
+  RowsView xbc = arena->Rows(op.convolution.spec->n_channels);  // convolved; x, then the heads'
+  RowsView gates = arena->Rows(int64_t{2} * op.spec->n_heads);  // steps and decays
+  Int8View input = arena->Int8(op.in.matrix.n_in);
+  Int8View inner = arena->Int8(op.out.matrix.n_in);
+};
+
+}  // namespace
+
+void PlanOp(const Bound<StateSpace>& op, Arena* arena) { StateSpaceScratch{op, arena}; }
+
 void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
   const StateSpace& spec = *op.spec;
@@ -296,14 +302,14 @@ void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x,
   const int64_t n = context->n_rows();
   const int64_t inner_width = spec.n_heads * spec.head_dim;
   const int64_t n_channels = op.convolution.spec->n_channels;
-  const RowsView in = View(context->scratch.a, op.in.matrix.n_out);
-  const RowsView projected{in.values + inner_width, in.stride, n_channels};
-  const RowsView xbc = View(context->scratch.b, n_channels);
-  const RowsView gates = View(context->scratch.d, int64_t{2} * spec.n_heads);
+  Arena arena = context->scratch.ForRows(n);
+  const StateSpaceScratch scratch{op, &arena};
+  const RowsView &in = scratch.in, &xbc = scratch.xbc, &gates = scratch.gates;
+  const RowsView projected = in.Columns(inner_width, n_channels);
 
-  const ActivationRows input = compute.Input(x, n, {&op.in}, &context->scratch.int8_input);
+  const ActivationRows input = compute.Input(x, n, {&op.in}, scratch.input);
   compute.Multiply({MakeProduct(op.in, input, n, in)});
-  compute.ForEach(n, n_channels * 10, [&](int64_t row, int) {
+  compute.ForEach(n, n_channels * (kConvolve + kExp), [&](int64_t row, int) {
     float* const to = xbc.row(row);
     ConvolveRow(*context, op.convolution, projected, row, to);
     vec.activate(ActivationKind::kSilu, to, nullptr, n_channels, 0, to);
@@ -312,7 +318,7 @@ void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x,
   });
   KeepInputs(context, op.convolution, projected);
 
-  const RowsView values{xbc.values, xbc.stride, inner_width};
+  const RowsView values = xbc.Columns(0, inner_width);
   const int64_t heads_per_group = spec.n_heads / spec.n_groups;
   AdvanceHeads(context,
                {spec.slot, spec.n_heads, spec.state_dim, spec.head_dim, values,
@@ -325,12 +331,12 @@ void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x,
                  vec.advance_state_space(*job);
                });
 
-  compute.ForEach(n, inner_width * 8, [&](int64_t row, int) {
+  compute.ForEach(n, inner_width * 2 * kExp, [&](int64_t row, int) {
     float* const heads = values.row(row);
     vec.activate(ActivationKind::kSilu, in.row(row), heads, inner_width, 0, heads);
     compute.NormRow(op.norm, heads, inner_width, heads);
   });
-  const ActivationRows inner = compute.Input(values, n, {&op.out}, &context->scratch.int8_inner);
+  const ActivationRows inner = compute.Input(values, n, {&op.out}, scratch.inner);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
 }
 

@@ -5,64 +5,37 @@
 
 namespace weft::cpu {
 
-void ScratchWidths::Cover(const ScratchWidths& other) {
-  a = std::max(a, other.a);
-  b = std::max(b, other.b);
-  c = std::max(c, other.c);
-  d = std::max(d, other.d);
-  int8_input = std::max(int8_input, other.int8_input);
-  int8_inner = std::max(int8_inner, other.int8_inner);
-  int8_spare = std::max(int8_spare, other.int8_spare);
+StreamRows::StreamRows(const ModelSpec& spec, Arena* arena) {
+  for (RowsView* rows : {&stream, &block_input, &path_input, &path_output, &path_sum}) {
+    *rows = arena->Rows(spec.d_model);
+  }
+  if (spec.per_layer_input) per_layer = arena->Rows(spec.per_layer_input->proj.n_out);
 }
 
 StatusOr<Scratch> Scratch::New(const ModelSpec& spec, const BoundModel& model, int64_t max_rows) {
-  ScratchWidths widths;
+  Arena rows(max_rows);
+  StreamRows(spec, &rows);
+  size_t most = 0;
+  const auto plan = [&](auto take) {
+    Arena arena(max_rows);
+    take(&arena);
+    most = std::max(most, arena.bytes());
+  };
   for (const BoundBlock& block : model.blocks) {
     for (const BoundPath& path : block.paths) {
-      widths.Cover(std::visit([](const auto& op) { return WidthsOf(op); }, path.op));
+      std::visit([&](const auto& op) { plan([&](Arena* arena) { PlanOp(op, arena); }); }, path.op);
     }
   }
-  widths.int8_input = std::max(widths.int8_input, spec.d_model);
-  int64_t per_layer_width = 0;
-  if (spec.per_layer_input) {
-    per_layer_width = model.per_layer_input->proj.matrix.n_out;
-    // Decoded table rows.
-    widths.a = std::max(widths.a, per_layer_width);
-  }
+  plan([&](Arena* arena) { LogitsScratch{spec, arena}; });
+  if (spec.per_layer_input) plan([&](Arena* arena) { PerLayerScratch{spec, arena}; });
 
-  // Every region begins at a cache line.
-  const auto round_up = [](int64_t floats) { return (floats + 15) / 16 * 16; };
-  int64_t total = 0;
-  for (const int64_t width : {spec.d_model, spec.d_model, spec.d_model, spec.d_model, spec.d_model,
-                              per_layer_width, widths.a, widths.b, widths.c, widths.d}) {
-    total += round_up(width * max_rows);
-  }
-  Scratch scratch;
-  scratch.floats_ = AlignedBuffer(static_cast<size_t>(total) * sizeof(float));
-  const int64_t int8_rows = WholePanels(max_rows);
-  scratch.int8_input = Int8Buffer(widths.int8_input * int8_rows + widths.int8_spare);
-  scratch.int8_inner = Int8Buffer(widths.int8_inner * int8_rows + widths.int8_spare);
-  if (scratch.floats_.data() == nullptr || !scratch.int8_input.ok() || !scratch.int8_inner.ok()) {
+  AlignedBuffer memory(rows.bytes() + most);
+  if (memory.data() == nullptr) {
     return ResourceExhausted("no memory for steps of ", max_rows, " tokens; use smaller steps");
   }
-  float* next = scratch.floats_.As<float>().data();
-  const auto take = [&](int64_t width) {
-    float* const begin = next;
-    next += round_up(width * max_rows);
-    return begin;
-  };
-  for (RowsView* rows : {&scratch.stream, &scratch.block_input, &scratch.path_input,
-                         &scratch.path_output, &scratch.path_sum}) {
-    *rows = {take(spec.d_model), spec.d_model, spec.d_model};
-  }
-  scratch.per_layer = {take(per_layer_width), per_layer_width, per_layer_width};
-  scratch.a = take(widths.a);
-  scratch.b = take(widths.b);
-  scratch.c = take(widths.c);
-  scratch.d = take(widths.d);
-  scratch.bytes_ = static_cast<int64_t>(scratch.floats_.size()) + scratch.int8_input.bytes() +
-                   scratch.int8_inner.bytes();
-  return scratch;
+  Arena arena(max_rows, memory.As<std::byte>());
+  const StreamRows views(spec, &arena);
+  return Scratch(views, std::move(memory), rows.bytes());
 }
 
 void RopeTables::Fill(const ModelSpec& spec, const std::vector<StepRow>& rows, Compute* compute) {
@@ -73,8 +46,7 @@ void RopeTables::Fill(const ModelSpec& spec, const std::vector<StepRow>& rows, C
     const int64_t n_pairs = static_cast<int64_t>(rope.frequencies.size());
     pairs_[r] = n_pairs;
     values_[r].resize(rows.size() * 2 * rope.frequencies.size());
-    // A cosine and a sine cost about as much as 50 floats of vector work.
-    compute->ForEach(static_cast<int64_t>(rows.size()), n_pairs * 50, [&](int64_t row, int) {
+    compute->ForEach(static_cast<int64_t>(rows.size()), n_pairs * kAngle, [&](int64_t row, int) {
       float* const cosines = values_[r].data() + row * 2 * n_pairs;
       for (int64_t i = 0; i < n_pairs; ++i) {
         const double angle = static_cast<double>(rows[row].position) * rope.frequencies[i];

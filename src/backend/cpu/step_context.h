@@ -4,44 +4,55 @@
 #define WEFT_BACKEND_CPU_STEP_CONTEXT_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/compute.h"
 #include "backend/cpu/cpu_weights.h"
 #include "backend/cpu/kv_pages.h"
+#include "backend/cpu/scratch.h"
 #include "backend/slot_memory.h"
 
 namespace weft::cpu {
 
-// Scratch per row of a step that an operation needs, in floats (a .. d, of its own
-// meaning) and in values to be quantized (input: rows of the width of its input;
-// inner: anything between its linears).
-struct ScratchWidths {
-  int64_t a = 0, b = 0, c = 0, d = 0;
-  int64_t int8_input = 0, int8_inner = 0;
-  int64_t int8_spare = 0;  // values in addition, however many rows
-  void Cover(const ScratchWidths& other);
+// One row per token. d_model wide.
+struct StreamRows {
+  StreamRows(const ModelSpec& spec, Arena* arena);
+  // The residual stream, the block's normalised input, a path's input, a path's output, and
+  // the sum of paths.
+  RowsView stream, block_input, path_input, path_output, path_sum;
+  RowsView per_layer;  // n_layers * width; empty when the model has none
 };
 
-// Memory for steps of up to `max_rows` rows.
-class Scratch {
+// Memory for steps of up to `max_rows` rows: theirs, and what operations, one after the
+// other, take for themselves.
+class Scratch : public StreamRows {
  public:
   // RESOURCE_EXHAUSTED when it cannot be had.
   static StatusOr<Scratch> New(const ModelSpec& spec, const BoundModel& model, int64_t max_rows);
 
-  // One row per token: the residual stream, the block's normalised input, a path's
-  // input, a path's output, and the sum of paths. d_model wide.
-  RowsView stream, block_input, path_input, path_output, path_sum;
-  RowsView per_layer;  // n_layers * width; empty when the model has none
-  // An operation's own.
-  float *a = nullptr, *b = nullptr, *c = nullptr, *d = nullptr;
-  Int8Buffer int8_input, int8_inner;
-
-  int64_t bytes() const { return bytes_; }
+  // All that is not the rows', for `n_rows` of them.
+  Arena ForRows(int64_t n_rows) { return Arena(n_rows, memory_.As<std::byte>().subspan(used_)); }
+  int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
 
  private:
-  AlignedBuffer floats_;
-  int64_t bytes_ = 0;
+  Scratch(const StreamRows& rows, AlignedBuffer memory, size_t used)
+      : StreamRows(rows), memory_(std::move(memory)), used_(used) {}
+  AlignedBuffer memory_;
+  size_t used_;  // by the rows
+};
+
+// What the per-layer inputs take: rows of the table; what the logits do.
+struct PerLayerScratch {
+  const ModelSpec& spec;
+  Arena* arena;
+  RowsView table_rows = arena->Rows(spec.per_layer_input->proj.n_out);
+  Int8View input = arena->Int8(spec.d_model);
+};
+struct LogitsScratch {
+  const ModelSpec& spec;
+  Arena* arena;
+  Int8View input = arena->Int8(spec.d_model);
 };
 
 struct StepRow {
@@ -103,31 +114,31 @@ struct StepContext {
 };
 
 // The operations: out = op(x), rows of d_model. `raw` is the block's input before
-// any norm. WidthsOf says what each takes of the scratch memory.
+// any norm. PlanOp takes what RunOp will of the scratch memory.
 void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, const RowsView& raw,
            const RowsView& out);
+void PlanOp(const Bound<Attention>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<LatentAttention>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<ShortConvolution>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<ShortConvolution>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<GatedDeltaNet>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<StateSpace>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<DenseFfn>& op, const RowsView& x, const RowsView& raw,
            const RowsView& out);
+void PlanOp(const Bound<DenseFfn>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<MixtureOfExperts>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<PerLayerGate>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
-ScratchWidths WidthsOf(const Bound<Attention>& op);
-ScratchWidths WidthsOf(const Bound<LatentAttention>& op);
-ScratchWidths WidthsOf(const Bound<ShortConvolution>& op);
-ScratchWidths WidthsOf(const Bound<GatedDeltaNet>& op);
-ScratchWidths WidthsOf(const Bound<StateSpace>& op);
-ScratchWidths WidthsOf(const Bound<DenseFfn>& op);
-ScratchWidths WidthsOf(const Bound<MixtureOfExperts>& op);
-ScratchWidths WidthsOf(const Bound<PerLayerGate>& op);
+void PlanOp(const Bound<PerLayerGate>& op, Arena* arena);
 
 // Queries that a worker takes through one kv head together, at most.
 inline constexpr int64_t kQueriesPerTask = 128;
