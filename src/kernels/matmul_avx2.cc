@@ -51,7 +51,7 @@ constexpr int GroupsPerSum(const Format& f) {
 }
 
 // Outputs 8 s ... 8 s + 7 of a block of a tile, decoded; exact scales.
-template <DType T>
+template <Format f>
 struct Block {
   __m256i levels[2][8];  // [s][group]; magnitudes if signed
   __m256i signs[2][8];   // signed weights, if signed
@@ -79,9 +79,8 @@ template <int kRight>
 
 // The 8 groups of 8 outputs, whose bytes are the first or second half of each plane
 // vector: `planes` points at that half.
-template <DType T>
+template <Format f>
 [[gnu::always_inline]] inline void LoadLevels(const uint8_t* planes, __m256i* levels) {
-  constexpr Format f = FormatOf(T);
   if constexpr (f.bits == 8) {
     Unroll<8>([&](auto g) { levels[g.value] = Load(planes + 64 * g.value); });
   }
@@ -93,7 +92,8 @@ template <DType T>
     });
   }
   if constexpr (f.table != LevelTable::kNone) {
-    const __m256i table = LoadTable(f.table == LevelTable::kIq4 ? kIq4Levels : kMxfp4Levels);
+    const __m256i table =
+        LoadTable(f.table == LevelTable::kIq4 ? kIq4Levels.values : kMxfp4Levels.values);
     Unroll<8>([&](auto g) { levels[g.value] = _mm256_shuffle_epi8(table, levels[g.value]); });
   }
   if constexpr (f.bits == 5) {
@@ -121,11 +121,11 @@ template <DType T>
   }
 }
 
-template <DType T>
-[[gnu::always_inline]] inline void LoadBlock(const std::byte* levels, Block<T>& block) {
+template <Format f>
+[[gnu::always_inline]] inline void LoadBlock(const std::byte* levels, Block<f>& block) {
   Unroll<2>([&](auto s) {
-    LoadLevels<T>(reinterpret_cast<const uint8_t*>(levels) + 32 * s.value, block.levels[s.value]);
-    if constexpr (IsSigned(FormatOf(T))) {
+    LoadLevels<f>(reinterpret_cast<const uint8_t*>(levels) + 32 * s.value, block.levels[s.value]);
+    if constexpr (IsSigned(f)) {
       Unroll<8>([&](auto g) {
         const __m256i weight =
             _mm256_xor_si256(block.levels[s.value][g.value], _mm256_set1_epi8(-128));
@@ -149,10 +149,9 @@ template <DType T>
 }
 
 // The scales of outputs 8 s ... 8 s + 7.
-template <DType T>
+template <Format f>
 [[gnu::always_inline]] inline void LoadScales(const std::byte* super, const std::byte* meta, int s,
-                                              Block<T>& block) {
-  constexpr Format f = FormatOf(T);
+                                              Block<f>& block) {
   __m256* scale = block.scale[s];
   if constexpr (f.scales == ScaleForm::kF16) {
     scale[0] = LoadHalves(meta + 16 * s);
@@ -208,11 +207,11 @@ template <DType T>
 // Adds the products of groups [kBegin, kEnd) to `sums`, for both halves of the outputs and
 // kRows rows together: loads are what a kernel runs out of first, and what is loaded here is
 // used for all rows, or for both halves.
-template <DType T, int kBegin, int kEnd, int kRows>
-[[gnu::always_inline]] inline void Dot(const Block<T>& block, const ActivationBlock& x,
+template <Format f, int kBegin, int kEnd, int kRows>
+[[gnu::always_inline]] inline void Dot(const Block<f>& block, const ActivationBlock& x,
                                        __m256i (&sums)[kRows][2]) {
   constexpr int kGroups = kEnd - kBegin;
-  constexpr int kStep = GroupsPerSum(FormatOf(T)) < kGroups ? GroupsPerSum(FormatOf(T)) : kGroups;
+  constexpr int kStep = GroupsPerSum(f) < kGroups ? GroupsPerSum(f) : kGroups;
   Unroll<kGroups / kStep>([&](auto step) __attribute__((always_inline)) {
     constexpr int kFirst = kBegin + step.value * kStep;
     __m256i pairs[kRows][2];
@@ -221,13 +220,13 @@ template <DType T, int kBegin, int kEnd, int kRows>
       __m256i levels[2], signs[2];
       Unroll<2>([&](auto s) __attribute__((always_inline)) {
         Settle(levels[s.value] = block.levels[s.value][kGroup]);
-        if constexpr (IsSigned(FormatOf(T))) signs[s.value] = block.signs[s.value][kGroup];
+        if constexpr (IsSigned(f)) signs[s.value] = block.signs[s.value][kGroup];
       });
       Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         const __m256i four = Broadcast4(x.q[kGroup][r.value]);
         Unroll<2>([&](auto s) __attribute__((always_inline)) {
           __m256i signed_four = four;
-          if constexpr (IsSigned(FormatOf(T))) {
+          if constexpr (IsSigned(f)) {
             signed_four = _mm256_sign_epi8(four, signs[s.value]);
           }
           const __m256i products = _mm256_maddubs_epi16(levels[s.value], signed_four);
@@ -245,9 +244,8 @@ template <DType T, int kBegin, int kEnd, int kRows>
   });
 }
 
-template <DType T>
+template <Format f>
 [[gnu::always_inline]] inline __m256i StartOfDot(int32_t negated_sum) {
-  constexpr Format f = FormatOf(T);
   if constexpr (f.offset_shift < 0 || IsSigned(f)) {
     return _mm256_setzero_si256();
   } else {
@@ -256,18 +254,17 @@ template <DType T>
 }
 
 // Adds a block's part of the first kRows rows of a panel to their accumulators.
-template <DType T, int kRows>
-[[gnu::always_inline]] inline void AddBlock(const Block<T>& block, const ActivationBlock& x,
+template <Format f, int kRows>
+[[gnu::always_inline]] inline void AddBlock(const Block<f>& block, const ActivationBlock& x,
                                             __m256 (*acc)[2]) {
-  constexpr Format f = FormatOf(T);
   constexpr int kFirstEnd = f.halves ? 4 : 8;
   __m256i sums[kRows][2];
   Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     const int32_t both = x.half_sums[r.value];
     const int32_t first = static_cast<int16_t>(both & 0xFFFF), second = both >> 16;
-    sums[r.value][0] = sums[r.value][1] = StartOfDot<T>(f.halves ? first : first + second);
+    sums[r.value][0] = sums[r.value][1] = StartOfDot<f>(f.halves ? first : first + second);
   });
-  Dot<T, 0, kFirstEnd>(block, x, sums);
+  Dot<f, 0, kFirstEnd>(block, x, sums);
   Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     const __m256 scale = _mm256_set1_ps(x.scale[r.value]);
     Unroll<2>([&](auto s) __attribute__((always_inline)) {
@@ -281,9 +278,9 @@ template <DType T, int kRows>
   });
   if constexpr (f.halves) {
     Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-      sums[r.value][0] = sums[r.value][1] = StartOfDot<T>(x.half_sums[r.value] >> 16);
+      sums[r.value][0] = sums[r.value][1] = StartOfDot<f>(x.half_sums[r.value] >> 16);
     });
-    Dot<T, 4, 8>(block, x, sums);
+    Dot<f, 4, 8>(block, x, sums);
     Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
       const __m256 scale = _mm256_set1_ps(x.scale[r.value]);
       Unroll<2>([&](auto s) __attribute__((always_inline)) {
@@ -323,9 +320,8 @@ template <int kRows>
   });
 }
 
-template <DType T, int kRows>
+template <Format f, int kRows>
 void Int8Tile(const TileWork& work) {
-  constexpr Format f = FormatOf(T);
   const int64_t n_in = work.w.n_in, blocks = n_in / kBlock;
   const ActivationBlock* const x = work.x.int8.blocks + work.row / kPanelRows * blocks;
   __m256 acc[kRows][2];
@@ -337,12 +333,12 @@ void Int8Tile(const TileWork& work) {
     const std::byte* levels = chunk + kChunkBlocks * MetaBytes(f) + in_chunk * LevelBytes(f);
     Prefetch<LevelBytes(f)>(levels);
     Prefetch<MetaBytes(f)>(meta);
-    Block<T> block;
-    for (int s = 0; s < 2; ++s) LoadScales<T>(work.tile + c * SuperBytes(f), meta, s, block);
-    LoadBlock<T>(levels, block);
+    Block<f> block;
+    for (int s = 0; s < 2; ++s) LoadScales<f>(work.tile + c * SuperBytes(f), meta, s, block);
+    LoadBlock<f>(levels, block);
     for (int r = 0; r < kRows; r += kPanelRows) {
-      AddBlock < T,
-          kRows<kPanelRows ? kRows : kPanelRows>(block, x[r / kPanelRows * blocks + b], acc + r);
+      AddBlock<f, (kRows < kPanelRows ? kRows : kPanelRows)>(block, x[r / kPanelRows * blocks + b],
+                                                             acc + r);
     }
   }
   StoreRows<kRows>(acc, work);

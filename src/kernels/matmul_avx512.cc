@@ -44,7 +44,7 @@ constexpr int RaiseOf(const Format& f) {
 }
 
 // The scales of a block of a tile, exact.
-template <DType T>
+template <Format f>
 struct Scales {
   __m512 scale[2];  // of the half blocks; [0] alone for whole ones
   __m512 start[2];  // -kStart times these, exact: a scale has 18 bits, kStart has 2
@@ -69,16 +69,16 @@ template <int kRight>
 // Group g of a block's levels, decoded: 4 inputs of each output, unsigned, with the
 // offset RaisedOffset. (Planes that several groups share are read again for each: loads
 // are free here.)
-template <DType T, int g>
+template <Format f, int g>
 [[gnu::always_inline]] inline __m512i LoadGroup(const uint8_t* planes) {
-  constexpr Format f = FormatOf(T);
   if constexpr (f.bits == 8) return _mm512_loadu_si512(planes + 64 * g);
   __m512i levels = _mm512_setzero_si512();
   if constexpr (f.bits >= 4) {
     levels = ShiftAnd<g / 4 * 4>(_mm512_loadu_si512(planes + 64 * (g % 4)), 0x0F);
   }
   if constexpr (f.table != LevelTable::kNone) {
-    const __m512i table = LoadTable(f.table == LevelTable::kIq4 ? kIq4Levels : kMxfp4Levels);
+    const __m512i table =
+        LoadTable(f.table == LevelTable::kIq4 ? kIq4Levels.values : kMxfp4Levels.values);
     levels = _mm512_shuffle_epi8(table, levels);
   }
   if constexpr (f.bits == 5) {
@@ -117,10 +117,9 @@ struct Super {
   __m512 min;
 };
 
-template <DType T>
+template <Format f>
 [[gnu::always_inline]] inline void LoadScales(const Super& super, const std::byte* meta,
-                                              Scales<T>& scales) {
-  constexpr Format f = FormatOf(T);
+                                              Scales<f>& scales) {
   if constexpr (f.scales == ScaleForm::kF16) {
     scales.scale[0] = LoadHalves(meta);
     if constexpr (f.mins) {
@@ -166,9 +165,9 @@ template <DType T>
 }
 
 // Where a dot product of the block begins.
-template <DType T, int kHalf>
+template <Format f, int kHalf>
 [[gnu::always_inline]] inline __m512i StartOfDot(const ActivationBlock& x, int row) {
-  switch (RaisedOffset(FormatOf(T))) {
+  switch (RaisedOffset(f)) {
     case 8:
       return _mm512_set1_epi32(x.start8[row]);
     case 32:
@@ -182,9 +181,9 @@ template <DType T, int kHalf>
 
 // scale * (sum - kStart) with one rounding. Powers of two may be so great that kStart
 // times them is none; scales of the other types are halves times small integers.
-template <DType T, int kHalf>
-[[gnu::always_inline]] inline __m512 Scaled(__m512 sum, const Scales<T>& scales) {
-  if constexpr (FormatOf(T).scales == ScaleForm::kE8M0) {
+template <Format f, int kHalf>
+[[gnu::always_inline]] inline __m512 Scaled(__m512 sum, const Scales<f>& scales) {
+  if constexpr (f.scales == ScaleForm::kE8M0) {
     return _mm512_mul_ps(_mm512_sub_ps(sum, _mm512_set1_ps(kStart)), scales.scale[0]);
   } else {
     return _mm512_fmadd_ps(sum, scales.scale[kHalf], scales.start[kHalf]);
@@ -194,21 +193,20 @@ template <DType T, int kHalf>
 // Adds a block's part of kRows rows to their accumulators. Group by group, all rows
 // side by side: the sums of one row wait for each other, those of several do not.
 // `x`: the block in each panel.
-template <DType T, int kRows>
-[[gnu::always_inline]] inline void AddBlock(const uint8_t* planes, const Scales<T>& scales,
+template <Format f, int kRows>
+[[gnu::always_inline]] inline void AddBlock(const uint8_t* planes, const Scales<f>& scales,
                                             const ActivationBlock* const (&x)[3],
                                             __m512 (&acc)[kRows]) {
-  constexpr Format f = FormatOf(T);
   Unroll<f.halves ? 2 : 1>([&](auto half) {
     constexpr int kGroups = f.halves ? 4 : 8;
     __m512i dot[kRows];
     Unroll<kRows>([&](auto r) {
       constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
-      dot[r.value] = StartOfDot<T, half.value>(*x[kPanel], kRow);
+      dot[r.value] = StartOfDot<f, half.value>(*x[kPanel], kRow);
     });
     Unroll<kGroups>([&](auto group) {
       constexpr int g = half.value * kGroups + group.value;
-      const __m512i levels = LoadGroup<T, g>(planes);
+      const __m512i levels = LoadGroup<f, g>(planes);
       Unroll<kRows>([&](auto r) {
         constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
         dot[r.value] = AddProducts(dot[r.value], levels, x[kPanel]->q[g][kRow]);
@@ -216,7 +214,7 @@ template <DType T, int kRows>
     });
     Unroll<kRows>([&](auto r) {
       constexpr int kPanel = r.value / kPanelRows, kRow = r.value % kPanelRows;
-      __m512 part = Scaled<T, half.value>(_mm512_castsi512_ps(dot[r.value]), scales);
+      __m512 part = Scaled<f, half.value>(_mm512_castsi512_ps(dot[r.value]), scales);
       if constexpr (f.mins && !f.halves) {
         part = _mm512_fmadd_ps(_mm512_set1_ps(x[kPanel]->sum[kRow]), scales.min, part);
       }
@@ -252,9 +250,8 @@ template <int kRows>
   });
 }
 
-template <DType T, int kRows>
+template <Format f, int kRows>
 void Int8Tile(const TileWork& work) {
-  constexpr Format f = FormatOf(T);
   const int64_t blocks = work.w.n_in / kBlock;
   // Of the panels: as many as kRows has.
   const ActivationBlock* x[3];
@@ -282,9 +279,9 @@ void Int8Tile(const TileWork& work) {
     const int64_t end = blocks - chunk < kChunkBlocks ? blocks - chunk : kChunkBlocks;
     for (int64_t b = 0; b < end; ++b) {
       Prefetch<LevelBytes(f)>(levels);
-      Scales<T> scales;
-      LoadScales<T>(super, meta, scales);
-      AddBlock<T>(reinterpret_cast<const uint8_t*>(levels), scales, x, acc);
+      Scales<f> scales;
+      LoadScales<f>(super, meta, scales);
+      AddBlock<f>(reinterpret_cast<const uint8_t*>(levels), scales, x, acc);
       meta += MetaBytes(f);
       levels += LevelBytes(f);
       Unroll<3>([&](auto p) { ++x[p.value]; });

@@ -35,6 +35,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/quant_types.h"
 
 namespace weft::matmul_internal {
 
@@ -46,61 +47,17 @@ static constexpr int kChunkBlocks = kChunk / kBlock;
 // A block of activations below this is taken as zero, so that 127 / max is finite.
 static constexpr float kSmallestActivation = 0x1p-110f;
 
-enum class ScaleForm : uint8_t { kFloatWeights, kF16, kE8M0, kSuper };
-enum class LevelTable : uint8_t { kNone, kIq4, kMxfp4 };
-
-struct Format {
-  ScaleForm scales = ScaleForm::kFloatWeights;
-  int bits = 0;  // of a level, in store
-  LevelTable table = LevelTable::kNone;
-  bool halves = false;  // a scale (and a minimum) per 16 inputs instead of 32
-  bool mins = false;    // weight = scale * level + min
-  // No minima: weight = scale * (level - (1 << offset_shift)); -1: no offset.
-  int offset_shift = -1;
+// Levels of the two non-linear types, moved up to be unsigned.
+struct TableLevels {
+  uint8_t values[16];
 };
-
-// Levels of the two non-linear types, moved up to be unsigned: by 128 and by 16.
-static constexpr uint8_t kIq4Levels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                           129, 141, 153, 166, 181, 197, 217, 241};
-static constexpr uint8_t kMxfp4Levels[16] = {16, 17, 18, 19, 20, 22, 24, 28,
-                                             16, 15, 14, 13, 12, 10, 8,  4};
-
-// How `type` is packed. Types without a form of their own are decoded to F32.
-static constexpr Format FormatOf(DType type) {
-  switch (type) {
-    case DType::kQ4_0:
-      return {ScaleForm::kF16, 4, LevelTable::kNone, false, false, 3};
-    case DType::kQ5_0:
-      return {ScaleForm::kF16, 5, LevelTable::kNone, false, false, 4};
-    case DType::kQ8_0:
-      return {ScaleForm::kF16, 8, LevelTable::kNone, false, false, 7};
-    case DType::kIQ4_NL:
-      return {ScaleForm::kF16, 4, LevelTable::kIq4, false, false, 7};
-    case DType::kMXFP4:
-      return {ScaleForm::kE8M0, 4, LevelTable::kMxfp4, false, false, 4};
-    case DType::kQ4_1:
-      return {ScaleForm::kF16, 4, LevelTable::kNone, false, true, -1};
-    case DType::kQ5_1:
-      return {ScaleForm::kF16, 5, LevelTable::kNone, false, true, -1};
-    case DType::kQ4_K:
-      return {ScaleForm::kSuper, 4, LevelTable::kNone, false, true, -1};
-    case DType::kQ5_K:
-      return {ScaleForm::kSuper, 5, LevelTable::kNone, false, true, -1};
-    case DType::kIQ4_XS:
-      return {ScaleForm::kSuper, 4, LevelTable::kIq4, false, false, 7};
-    case DType::kQ6_K:
-      return {ScaleForm::kSuper, 6, LevelTable::kNone, true, false, 5};
-    case DType::kQ3_K:
-      return {ScaleForm::kSuper, 3, LevelTable::kNone, true, false, 2};
-    case DType::kQ2_K:
-      return {ScaleForm::kSuper, 2, LevelTable::kNone, true, true, -1};
-    case DType::kTQ1_0:
-    case DType::kTQ2_0:  // one scale per 256, repeated for its blocks
-      return {ScaleForm::kF16, 2, LevelTable::kNone, false, false, 0};
-    default:
-      return {};
-  }
+static constexpr TableLevels Raised(const int8_t (&values)[16], int by) {
+  TableLevels raised = {};
+  for (int i = 0; i < 16; ++i) raised.values[i] = static_cast<uint8_t>(values[i] + by);
+  return raised;
 }
+static constexpr TableLevels kIq4Levels = Raised(kIQ4Values, 128);
+static constexpr TableLevels kMxfp4Levels = Raised(kFP4Values, 16);
 
 static constexpr bool IsInt8(const Format& f) { return f.scales != ScaleForm::kFloatWeights; }
 

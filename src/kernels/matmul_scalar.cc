@@ -60,8 +60,8 @@ int LevelAt(const Format& f, const uint8_t* planes, int group, int at) {
   int level = 0, shift = 0;
   if (f.bits >= 4) {
     level = (planes[64 * (group % 4) + at] >> (4 * (group / 4))) & 0x0F;
-    if (f.table == LevelTable::kIq4) return kIq4Levels[level];
-    if (f.table == LevelTable::kMxfp4) return kMxfp4Levels[level];
+    if (f.table == LevelTable::kIq4) return kIq4Levels.values[level];
+    if (f.table == LevelTable::kMxfp4) return kMxfp4Levels.values[level];
     planes += 256;
     shift = 4;
   }

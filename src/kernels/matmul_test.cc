@@ -308,7 +308,7 @@ TEST_P(MatmulTest, UnitVectorsGiveBackTheWeights) {
   std::vector<float> weights(static_cast<size_t>(n_out * n_in));
   Dequantize(type(), rows.data(), n_out * n_in, weights.data());
   // With q = 1 and scale 1 by hand: quantize_row would choose q = 127.
-  const bool has_minima = matmul_internal::FormatOf(type()).mins;
+  const bool has_minima = FormatOf(type()).mins;
   for (int64_t i = 0; i < n_in; ++i) {
     std::vector<float> values(static_cast<size_t>(n_in));
     std::vector<ActivationBlock> blocks(static_cast<size_t>(n_in / 32 + 1));

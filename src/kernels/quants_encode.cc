@@ -4,13 +4,13 @@
 // so that searches neither overflow nor underflow whatever the values are. Scales
 // are rounded to what a block can store before the final levels are chosen.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "base/check.h"
 #include "base/half.h"
-#include "kernels/quant_blocks.h"
+#include "kernels/quant_types.h"
 #include "kernels/quants.h"
 #include "kernels/quants_fit.h"
 
@@ -32,18 +32,6 @@ uint16_t SaturatedHalf(float v) { return F32ToF16(Clamp(v, -65504.0f, 65504.0f))
 StoredHalf StoreHalf(float normalized, float factor) {
   const uint16_t bits = SaturatedHalf(normalized * factor + 0.0f);  // no negative zero
   return {bits, F16ToF32(bits) / factor};
-}
-
-void JoinNibbles(const uint8_t levels[32], uint8_t qs[16]) {
-  for (int j = 0; j < 16; ++j) {
-    qs[j] = static_cast<uint8_t>((levels[j] & 15) | (levels[j + 16] & 15) << 4);
-  }
-}
-
-void JoinFifthBits(const uint8_t levels[32], uint8_t qh[4]) {
-  uint32_t bits = 0;
-  for (int i = 0; i < 32; ++i) bits |= static_cast<uint32_t>(levels[i] >> 4) << i;
-  std::memcpy(qh, &bits, sizeof(bits));
 }
 
 template <typename Grid, int kN>
@@ -100,47 +88,14 @@ void EncodeRange(const float* x, const float* w, float factor, uint16_t* d, uint
   RangeIndices<kMax, 32>(x, best, levels);
 }
 
-void EncodeBlock(const float* x, const float* w, float factor, BlockQ4_0* block) {
-  uint8_t levels[32];
-  block->d = EncodeScaled<IntegerGrid<-8, 7>>(x, w, factor, levels);
-  JoinNibbles(levels, block->qs);
-}
-
-void EncodeBlock(const float* x, const float* w, float factor, BlockQ5_0* block) {
-  uint8_t levels[32];
-  block->d = EncodeScaled<IntegerGrid<-16, 15>>(x, w, factor, levels);
-  JoinNibbles(levels, block->qs);
-  JoinFifthBits(levels, block->qh);
-}
-
-void EncodeBlock(const float* x, const float* w, float factor, BlockIQ4_NL* block) {
-  uint8_t levels[32];
-  block->d = EncodeScaled<IQ4Grid>(x, w, factor, levels);
-  JoinNibbles(levels, block->qs);
-}
-
-void EncodeBlock(const float* x, const float* w, float factor, BlockQ4_1* block) {
-  uint8_t levels[32];
-  EncodeRange<15>(x, w, factor, &block->d, &block->m, levels);
-  JoinNibbles(levels, block->qs);
-}
-
-void EncodeBlock(const float* x, const float* w, float factor, BlockQ5_1* block) {
-  uint8_t levels[32];
-  EncodeRange<31>(x, w, factor, &block->d, &block->m, levels);
-  JoinNibbles(levels, block->qs);
-  JoinFifthBits(levels, block->qh);
-}
-
 // With 255 levels a search gains nothing: the largest value gets level 127.
-void EncodeBlock(const float* x, const float*, float factor, BlockQ8_0* block) {
+void Encode255(const float* x, float factor, BlockParts* parts) {
   float largest = 0;
   for (int i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(x[i]));
   const StoredHalf d = StoreHalf(largest / 127.0f, factor);
-  float levels[32];
-  SnapAll<IntegerGrid<-127, 127>, 32>(x, Inverse(d.value), levels);
-  block->d = d.bits;
-  for (int i = 0; i < 32; ++i) block->q[i] = static_cast<int8_t>(levels[i]);
+  parts->scale16[0] = d.bits;
+  LevelIndices<IntegerGrid<-127, 127>, 32>(x, d.value, parts->levels);
+  for (int i = 0; i < 32; ++i) ++parts->levels[i];  // of -128 ... 127
 }
 
 // The FP4 levels in ascending order (positive ones) with the number of each.
@@ -167,10 +122,11 @@ struct FP4Grid {
 constexpr int kLargestExponent = 252;
 
 // Scales are powers of two: the few that can be best are tried.
-void EncodeBlock(const float* x, const float* w, float factor, BlockMXFP4* block) {
+void EncodePowers(const float* x, const float* w, float factor, BlockParts* parts) {
   float largest = 0;
   for (int i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(x[i]));
-  std::memset(block, 0, sizeof(*block));
+  parts->scale8[0] = 0;
+  std::memset(parts->levels, 0, 32);
   if (largest == 0) return;
   const int factor_exponent = std::ilogb(factor);
   const int top = std::ilogb(largest / 12.0f) + 1;  // the smallest that clips nothing
@@ -182,11 +138,9 @@ void EncodeBlock(const float* x, const float* w, float factor, BlockMXFP4* block
     if (error >= best_error) continue;
     best_error = error;
     best_scale = scale;
-    block->e = static_cast<uint8_t>(stored);
+    parts->scale8[0] = static_cast<uint8_t>(stored);
   }
-  uint8_t levels[32];
-  LevelIndices<FP4Grid, 32>(x, best_scale, levels);
-  JoinNibbles(levels, block->qs);
+  LevelIndices<FP4Grid, 32>(x, best_scale, parts->levels);
 }
 
 // --- Blocks of 256 -------------------------------------------------------------
@@ -222,6 +176,12 @@ struct SuperScale {
     for (int s = 0; s < kSubs; ++s) {
       LevelIndices<Grid, kN>(x + s * kN, d.value * static_cast<float>(scales[s]), levels + s * kN);
     }
+  }
+
+  void Store(BlockParts* parts) const {
+    parts->d = d.bits;
+    std::memcpy(parts->scale8, scales, sizeof(scales));
+    std::memcpy(parts->levels, levels, sizeof(levels));
   }
 
  private:
@@ -284,6 +244,14 @@ struct SuperRange {
     }
   }
 
+  void Store(BlockParts* parts) const {
+    parts->d = d.bits;
+    parts->dmin = dmin.bits;
+    std::memcpy(parts->scale8, scales, sizeof(scales));
+    std::memcpy(parts->min8, mins, sizeof(mins));
+    std::memcpy(parts->levels, levels, sizeof(levels));
+  }
+
  private:
   static uint8_t Nearest(float wanted, float unit) {
     return static_cast<uint8_t>(RoundToInt(Clamp(wanted * Inverse(unit), 0, kTop)));
@@ -335,80 +303,31 @@ struct SuperRange {
   }
 };
 
-// Bits 2 p, 2 p + 1 of qs[32 r + j] for value 128 r + 32 p + j.
-void JoinTwoBits(const uint8_t levels[256], int shift, uint8_t qs[64]) {
-  std::memset(qs, 0, 64);
-  for (int i = 0; i < 256; ++i) {
-    qs[i / 128 * 32 + i % 32] |=
-        static_cast<uint8_t>(((levels[i] >> shift) & 3) << (i % 128 / 32 * 2));
+// --- By format -----------------------------------------------------------------
+
+template <LevelTable kTable, int kLow, int kHigh>
+using GridOf = std::conditional_t<kTable == LevelTable::kIq4, IQ4Grid, IntegerGrid<kLow, kHigh>>;
+
+// The parts that store a block best.
+template <Format kFormat>
+void Fit(const float* x, const float* w, float factor, BlockParts* parts) {
+  constexpr int kLevels = 1 << kFormat.bits, kPart = kFormat.halves ? 16 : 32;
+  constexpr int kZero = kFormat.offset_shift < 0 ? 0 : 1 << kFormat.offset_shift;
+  constexpr int kScales = 1 << kFormat.scale_bits;
+  using Grid = GridOf<kFormat.table, -kZero, kLevels - 1 - kZero>;
+  if constexpr (kFormat.scales == ScaleForm::kE8M0) {
+    EncodePowers(x, w, factor, parts);
+  } else if constexpr (kFormat.bits == 8) {
+    Encode255(x, factor, parts);
+  } else if constexpr (kFormat.scales == ScaleForm::kF16 && kFormat.mins) {
+    EncodeRange<kLevels - 1>(x, w, factor, parts->scale16, parts->min16, parts->levels);
+  } else if constexpr (kFormat.scales == ScaleForm::kF16) {
+    parts->scale16[0] = EncodeScaled<Grid>(x, w, factor, parts->levels);
+  } else if constexpr (kFormat.mins) {
+    SuperRange<kLevels - 1, kPart, kScales - 1>(x, w, factor).Store(parts);
+  } else {
+    SuperScale<Grid, kPart, -kScales / 2, kScales / 2 - 1>(x, w, factor).Store(parts);
   }
-}
-
-// Bit k of bits[j] for value 32 k + j.
-void JoinOneBit(const uint8_t levels[256], int shift, uint8_t bits[32]) {
-  std::memset(bits, 0, 32);
-  for (int i = 0; i < 256; ++i) {
-    bits[i % 32] |= static_cast<uint8_t>(((levels[i] >> shift) & 1) << (i / 32));
-  }
-}
-
-// Runs of 2 * kHalf values: the first half in the low nibbles.
-template <int kHalf>
-void JoinNibbleRuns(const uint8_t levels[256], uint8_t qs[128]) {
-  for (int k = 0; k < 128; ++k) {
-    const uint8_t* low = levels + k / kHalf * 2 * kHalf + k % kHalf;
-    qs[k] = static_cast<uint8_t>((low[0] & 15) | (low[kHalf] & 15) << 4);
-  }
-}
-
-void EncodeBlock(const float* x, const float* w, float factor, BlockQ2_K* block) {
-  const SuperRange<3, 16, 15> fit(x, w, factor);
-  for (int s = 0; s < 16; ++s) {
-    block->scales[s] = static_cast<uint8_t>(fit.scales[s] | fit.mins[s] << 4);
-  }
-  JoinTwoBits(fit.levels, 0, block->qs);
-  block->d = fit.d.bits;
-  block->dmin = fit.dmin.bits;
-}
-
-void EncodeBlock(const float* x, const float* w, float factor, BlockQ3_K* block) {
-  const SuperScale<IntegerGrid<-4, 3>, 16, -32, 31> fit(x, w, factor);
-  JoinTwoBits(fit.levels, 0, block->qs);
-  JoinOneBit(fit.levels, 2, block->hmask);
-  PackScalesQ3(fit.scales, block->scales);
-  block->d = fit.d.bits;
-}
-
-void EncodeBlock(const float* x, const float* w, float factor, BlockQ4_K* block) {
-  const SuperRange<15, 32, 63> fit(x, w, factor);
-  block->d = fit.d.bits;
-  block->dmin = fit.dmin.bits;
-  PackScaleMins(fit.scales, fit.mins, block->scales);
-  JoinNibbleRuns<32>(fit.levels, block->qs);
-}
-
-void EncodeBlock(const float* x, const float* w, float factor, BlockQ5_K* block) {
-  const SuperRange<31, 32, 63> fit(x, w, factor);
-  block->d = fit.d.bits;
-  block->dmin = fit.dmin.bits;
-  PackScaleMins(fit.scales, fit.mins, block->scales);
-  JoinOneBit(fit.levels, 4, block->qh);
-  JoinNibbleRuns<32>(fit.levels, block->qs);
-}
-
-void EncodeBlock(const float* x, const float* w, float factor, BlockQ6_K* block) {
-  const SuperScale<IntegerGrid<-32, 31>, 16, -128, 127> fit(x, w, factor);
-  JoinNibbleRuns<64>(fit.levels, block->ql);
-  JoinTwoBits(fit.levels, 4, block->qh);
-  std::memcpy(block->scales, fit.scales, sizeof(block->scales));
-  block->d = fit.d.bits;
-}
-
-void EncodeBlock(const float* x, const float* w, float factor, BlockIQ4_XS* block) {
-  const SuperScale<IQ4Grid, 32, -32, 31> fit(x, w, factor);
-  block->d = fit.d.bits;
-  PackScalesIQ4(fit.scales, block);
-  JoinNibbleRuns<16>(fit.levels, block->qs);
 }
 
 // --- Rows ----------------------------------------------------------------------
@@ -443,14 +362,18 @@ void NormalizeWeights(const float* importance, float* w) {
   for (int i = 0; i < kN; ++i) w[i] = largest > 0 ? std::max(w[i] / largest, kLeast) : 1.0f;
 }
 
-template <typename Block, int kN>
+template <DType kType>
 void EncodeRow(const float* values, int64_t n, const float* importance, std::byte* row) {
-  for (int64_t i = 0; i < n; i += kN, row += sizeof(Block)) {
+  using Type = Quantized<kType>;
+  constexpr int kN = Type::kValues;
+  typename Type::Block block;
+  BlockParts parts;
+  for (int64_t i = 0; i < n; i += kN, row += sizeof(block)) {
     float x[kN], w[kN];
     const float factor = Normalize<kN>(values + i, x);
     NormalizeWeights<kN>(importance != nullptr ? importance + i : nullptr, w);
-    Block block;
-    EncodeBlock(x, w, factor, &block);
+    Fit<Type::kFormat>(x, w, factor, &parts);
+    Type::Write(parts, &block);
     std::memcpy(row, &block, sizeof(block));
   }
 }
@@ -474,35 +397,15 @@ void CopyRow(const float* values, int64_t n, const float*, std::byte* row) {
 
 using Encoder = void (*)(const float* values, int64_t n, const float* importance, std::byte* row);
 
-struct EncoderEntry {
-  DType type;
-  Encoder encode;
-};
-
-constexpr EncoderEntry kEncoders[] = {
-    {DType::kF32, CopyRow},
-    {DType::kF16, ConvertRow<F32ToF16, 0x7BFF>},
-    {DType::kBF16, ConvertRow<F32ToBF16, 0x7F7F>},
-    {DType::kQ4_0, EncodeRow<BlockQ4_0, 32>},
-    {DType::kQ4_1, EncodeRow<BlockQ4_1, 32>},
-    {DType::kQ5_0, EncodeRow<BlockQ5_0, 32>},
-    {DType::kQ5_1, EncodeRow<BlockQ5_1, 32>},
-    {DType::kQ8_0, EncodeRow<BlockQ8_0, 32>},
-    {DType::kQ2_K, EncodeRow<BlockQ2_K, 256>},
-    {DType::kQ3_K, EncodeRow<BlockQ3_K, 256>},
-    {DType::kQ4_K, EncodeRow<BlockQ4_K, 256>},
-    {DType::kQ5_K, EncodeRow<BlockQ5_K, 256>},
-    {DType::kQ6_K, EncodeRow<BlockQ6_K, 256>},
-    {DType::kIQ4_NL, EncodeRow<BlockIQ4_NL, 32>},
-    {DType::kIQ4_XS, EncodeRow<BlockIQ4_XS, 256>},
-    {DType::kMXFP4, EncodeRow<BlockMXFP4, 32>},
-};
-
 Encoder FindEncoder(DType type) {
-  for (const EncoderEntry& entry : kEncoders) {
-    if (entry.type == type) return entry.encode;
-  }
-  return nullptr;
+  if (type == DType::kF32) return CopyRow;
+  if (type == DType::kF16) return ConvertRow<F32ToF16, 0x7BFF>;
+  if (type == DType::kBF16) return ConvertRow<F32ToBF16, 0x7F7F>;
+  Encoder encode = nullptr;
+  WithQuantized(type, [&]<DType kType>() {
+    if constexpr (requires { Quantized<kType>::Write; }) encode = EncodeRow<kType>;
+  });
+  return encode;
 }
 
 }  // namespace

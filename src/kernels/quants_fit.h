@@ -15,7 +15,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/quant_blocks.h"
+#include "kernels/quant_types.h"
 
 namespace weft::quants_internal {
 

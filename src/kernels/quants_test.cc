@@ -1,6 +1,7 @@
 #include "kernels/quants.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -12,7 +13,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/quant_blocks.h"
+#include "kernels/quant_types.h"
 #include "tests/support/goldens.h"
 
 namespace weft {
@@ -334,24 +335,25 @@ TEST(QuantizeTypesTest, WhatIsEncodedCanBeDecoded) {
   EXPECT_FALSE(CanQuantize(DType::kI8));
 }
 
-TEST(QuantizeTypesTest, ScalesOfSubBlocksPackAndUnpack) {
+// Whatever is read out of a block and written again is the same block, and all of it.
+TEST(QuantizeTypesTest, BlocksAreReadAndWritten) {
   std::mt19937 random(12);
-  for (int trial = 0; trial < 1000; ++trial) {
-    uint8_t scales[8], mins[8], packed[12], scales2[8], mins2[8];
-    int8_t q3[16], q3_2[16];
-    for (int k = 0; k < 8; ++k) scales[k] = random() & 63, mins[k] = random() & 63;
-    for (int8_t& s : q3) s = static_cast<int8_t>(static_cast<int>(random() & 63) - 32);
-    PackScaleMins(scales, mins, packed);
-    UnpackScaleMins(packed, scales2, mins2);
-    EXPECT_EQ(std::memcmp(scales, scales2, 8), 0);
-    EXPECT_EQ(std::memcmp(mins, mins2, 8), 0);
-    PackScalesQ3(q3, packed);
-    UnpackScalesQ3(packed, q3_2);
-    EXPECT_EQ(std::memcmp(q3, q3_2, 16), 0);
-    BlockIQ4_XS block = {};
-    PackScalesIQ4(q3, &block);
-    UnpackScalesIQ4(block, q3_2);
-    EXPECT_EQ(std::memcmp(q3, q3_2, 8), 0);
+  for (const EncodeCase& c : kEncodable) {
+    WithQuantized(c.type, [&]<DType kType>() {
+      using Type = Quantized<kType>;
+      typename Type::Block block, written;
+      ASSERT_EQ(sizeof(block), static_cast<size_t>(InfoOf(kType).block_bytes)) << NameOf(kType);
+      ASSERT_EQ(Type::kValues, InfoOf(kType).block_values) << NameOf(kType);
+      for (int trial = 0; trial < 1000; ++trial) {
+        std::array<uint8_t, sizeof(block)> bytes;
+        for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+        std::memcpy(&block, bytes.data(), sizeof(block));
+        BlockParts parts;
+        Type::Read(block, 0, &parts);
+        if constexpr (requires { Type::Write; }) Type::Write(parts, &written);
+        ASSERT_EQ(std::memcmp(&block, &written, sizeof(block)), 0) << NameOf(kType);
+      }
+    });
   }
 }
 
