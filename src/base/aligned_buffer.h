@@ -1,4 +1,4 @@
-// Uninitialised memory aligned to a cache line, for weights, scratch and state.
+// Uninitialised, cache-line-aligned memory for weights, scratch and state.
 #ifndef WEFT_BASE_ALIGNED_BUFFER_H_
 #define WEFT_BASE_ALIGNED_BUFFER_H_
 
@@ -10,9 +10,9 @@ namespace weft {
 
 inline constexpr size_t kCacheLineBytes = 64;
 
-// Owns `size` bytes aligned to 64. Large buffers are aligned to 2 MiB and ask
-// for huge pages. Empty when default-constructed or when the memory could not
-// be had: check `data()` after a construction whose size comes from outside.
+// Owns `size` bytes aligned to 64. Large buffers are aligned to 2 MiB and ask for huge pages. Empty
+// when default-constructed or when allocation failed: check `data()` if the size comes from
+// outside.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
@@ -30,7 +30,7 @@ class AlignedBuffer {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 
-  // The buffer as whole values of T.
+  // Views the buffer as whole values of T.
   template <typename T>
   std::span<T> As() {
     return {reinterpret_cast<T*>(data_), size_ / sizeof(T)};

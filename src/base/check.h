@@ -1,6 +1,6 @@
-// WEFT_CHECK: an invariant of our own. When it is false the program has a bug;
-// it prints the place and aborts. Whatever comes from outside (files, requests,
-// flags) is never checked this way: that is a Status.
+// WEFT_CHECK asserts an internal invariant: if it is false, the program has a bug, prints the
+// location and aborts. Never use it for external input (files, requests, flags); return a Status
+// instead.
 #ifndef WEFT_BASE_CHECK_H_
 #define WEFT_BASE_CHECK_H_
 
@@ -17,7 +17,7 @@ namespace weft {
       ::weft::CheckFailed(__FILE__, __LINE__, #condition, message); \
   } while (false)
 
-// Checked in debug builds only, for places too hot to check always.
+// Checked in debug builds only; for hot paths.
 #ifdef WEFT_DEBUG
 #define WEFT_DCHECK(condition, message) WEFT_CHECK(condition, message)
 #else

@@ -1,5 +1,4 @@
-// Time in microseconds: monotonic for what takes time, wall-clock for what outlives the
-// process.
+// Time in microseconds: monotonic for durations, wall-clock for times that outlive the process.
 #ifndef WEFT_BASE_CLOCK_H_
 #define WEFT_BASE_CLOCK_H_
 
@@ -14,7 +13,7 @@ inline int64_t NowMicros() {
       .count();
 }
 
-// Since 1970. It may jump, also back.
+// Since 1970. May jump, even backwards.
 inline int64_t WallClockMicros() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::system_clock::now().time_since_epoch())

@@ -1,8 +1,7 @@
-// The element types a model file can hold, and how each is laid out in blocks.
+// The element types a model file can hold, and the block layout of each.
 //
-// Values of the enum are the type numbers of the GGUF format. Knowing a type's
-// layout (so that a file can be checked and listed) is not the same as being
-// able to compute with it: see kernels/quants.h for that.
+// Enum values are GGUF type numbers. Knowing a type's layout (enough to check and list a file) does
+// not imply being able to compute with it: see kernels/quants.h for that.
 #ifndef WEFT_BASE_DTYPE_H_
 #define WEFT_BASE_DTYPE_H_
 
@@ -48,12 +47,12 @@ enum class DType : uint32_t {
 
 struct DTypeInfo {
   DType type;
-  std::string_view name;  // as the field writes it: "Q4_K"
+  std::string_view name;  // conventional spelling: "Q4_K"
   int64_t block_values;   // values per block; rows are whole blocks
   int64_t block_bytes;
 };
 
-// Null for a number that is not a type above.
+// Null if `number` is not one of the types above.
 const DTypeInfo* FindDType(uint32_t number);
 const DTypeInfo* FindDTypeByName(std::string_view name);  // any letter case
 

@@ -1,4 +1,4 @@
-// An open file, closed at the end of its owner's life, and reading from a place in it.
+// An open file descriptor, closed by its owner's destructor, and reads at an offset.
 #ifndef WEFT_BASE_FILE_DESCRIPTOR_H_
 #define WEFT_BASE_FILE_DESCRIPTOR_H_
 
@@ -31,8 +31,8 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// Fills `out` from `offset` on, wherever the file's own position is. DATA_LOSS where the
-// file ends before; `name` is for errors.
+// Fills `out` from `offset`, ignoring the file's own position. DATA_LOSS if the file ends too
+// early; `name` is used in errors.
 Status ReadAt(int fd, uint64_t offset, std::span<std::byte> out, std::string_view name);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// A reference to anything that can be called, without owning or copying it: for arguments
-// that are called before the function returns.
+// A non-owning reference to any callable, for arguments that are called before the function
+// returns.
 #ifndef WEFT_BASE_FUNCTION_REF_H_
 #define WEFT_BASE_FUNCTION_REF_H_
 
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// A non-owning reference to a callable; valid as long as the callable is.
+// Valid as long as the callable is.
 template <typename Signature>
 class FunctionRef;
 

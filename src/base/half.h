@@ -1,5 +1,5 @@
-// Conversions between float and the two 16-bit formats, in portable code: the
-// meaning that the vector kernels must reproduce bit for bit.
+// Portable conversions between float and the two 16-bit formats. The vector kernels must match them
+// bit for bit.
 #ifndef WEFT_BASE_HALF_H_
 #define WEFT_BASE_HALF_H_
 
@@ -12,7 +12,7 @@ inline float F16ToF32(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
   const uint32_t exponent = (half >> 10) & 0x1F;
   const uint32_t mantissa = half & 0x3FF;
-  if (exponent == 0x1F) {  // infinity, NaN (made quiet, as the hardware does)
+  if (exponent == 0x1F) {  // infinity, NaN (made quiet, as hardware does)
     return std::bit_cast<float>(sign | 0x7F800000 | (mantissa << 13) | (mantissa ? 0x400000u : 0u));
   }
   if (exponent == 0) {  // zero, subnormal: mantissa * 2^-24 is exact in float

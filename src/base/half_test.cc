@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// The value of a half by the definition of the format.
+// A half's value straight from the format's definition.
 double MeaningOfF16(uint16_t half) {
   const int exponent = (half >> 10) & 0x1F;
   const double mantissa = half & 0x3FF;
@@ -43,12 +43,12 @@ TEST(F16, InfinityAndNaN) {
   }
 }
 
-// Between each two neighbours: below the middle goes down, above goes up, and
-// the middle itself to the even one.
+// Between two neighbours: below the midpoint rounds down, above rounds up, and the midpoint itself
+// goes to the even one.
 TEST(F16, RoundsToNearestEven) {
   for (uint16_t half = 0; half < 0x7BFF; ++half) {
     const float low = F16ToF32(half), high = F16ToF32(static_cast<uint16_t>(half + 1));
-    const float middle = (low + high) / 2;  // exact: one bit more than a half has
+    const float middle = (low + high) / 2;  // exact: needs one bit more than a half has
     const uint16_t even = half & 1 ? half + 1 : half;
     ASSERT_EQ(F32ToF16(middle), even) << half;
     ASSERT_EQ(F32ToF16(-middle), even | 0x8000) << half;
@@ -87,7 +87,7 @@ TEST(BF16, RoundsToNearestEven) {
   EXPECT_EQ(F32ToBF16(-kInf), 0xFF80);
 }
 
-// A NaN whose payload lies only in the bits that are cut must not become infinity.
+// A NaN whose payload lies only in the truncated bits must not become infinity.
 TEST(BF16, NaNStaysNaN) {
   const float nan = std::bit_cast<float>(0x7F800001u);
   EXPECT_TRUE(std::isnan(BF16ToF32(F32ToBF16(nan))));

@@ -1,4 +1,4 @@
-// The memory that free() keeps for later.
+// Memory that free() caches instead of returning to the system.
 #ifndef WEFT_BASE_HEAP_H_
 #define WEFT_BASE_HEAP_H_
 
@@ -8,9 +8,9 @@
 
 namespace weft {
 
-// Gives what was freed back to the system. An allocator keeps it for the threads that had
-// it, so that one large thing after the other, each on another thread, is held many times
-// over. Takes milliseconds; does nothing where the C library has no such call.
+// Returns freed memory to the system. The allocator caches it per thread, so a series of large
+// allocations on different threads would otherwise be held many times over. Takes milliseconds;
+// does nothing where the C library has no such call.
 inline void ReturnFreedMemory() {
 #if defined(__GLIBC__)
   (void)malloc_trim(0);

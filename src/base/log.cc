@@ -29,7 +29,7 @@ std::string Timed(std::string_view line) {
   return StrCat(std::string_view(time, size), fraction, line, "\n");
 }
 
-// What cannot be written is lost.
+// Gives up on an error: unwritable text is lost.
 void WriteAll(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
@@ -39,7 +39,7 @@ void WriteAll(int fd, std::string_view text) {
   }
 }
 
-// Never destroyed: at the process's end its thread may hang in a write that nobody reads.
+// Never destroyed: at exit its thread may hang in a write that nobody reads.
 LogWriter& ProcessLog() {
   static LogWriter* const log = new LogWriter(STDERR_FILENO);
   return *log;
@@ -51,8 +51,8 @@ void LogLine(std::string_view line) { ProcessLog().Write(line); }
 bool FlushLog(std::chrono::milliseconds patience) { return ProcessLog().Flush(patience); }
 
 LogWriter::LogWriter(int fd) : fd_(fd) {
-  // Its thread takes no signals: not those that the process waits for elsewhere, and not
-  // SIGPIPE when the reader is gone.
+  // Its thread takes no signals: neither those the process waits for elsewhere, nor SIGPIPE when
+  // the reader is gone.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -72,7 +72,7 @@ LogWriter::~LogWriter() {
 void LogWriter::Write(std::string_view line) {
   try {
     Add(Timed(line));
-  } catch (const std::bad_alloc&) {  // which may be what the line is about
+  } catch (const std::bad_alloc&) {  // possibly the very condition being logged
     MutexLock lock(&mutex_);
     ++dropped_;
     work_or_end_.NotifyOne();
@@ -81,7 +81,7 @@ void LogWriter::Write(std::string_view line) {
 
 void LogWriter::Add(std::string line) {
   MutexLock lock(&mutex_);
-  // Behind a line that was dropped all are, until the note of it has its place.
+  // Once a line was dropped, drop all further ones until the note about it has its place.
   if (dropped_ > 0 || bytes_ + line.size() > kMaxQueuedBytes) {
     ++dropped_;
     return;

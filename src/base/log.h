@@ -1,8 +1,7 @@
-// Log lines: to stderr, each with the time and written at once, so that lines of several
-// threads do not mix.
+// Log lines on stderr, timestamped and written whole, so that lines of several threads do not mix.
 //
-// Whoever logs never waits for whoever reads the log: a thread of its own writes. Lines that
-// find too many unwritten are dropped, and a line in their place says how many they were.
+// Logging never blocks on the log's reader: a separate thread writes. When too many lines are
+// queued, new ones are dropped and replaced by a line that says how many.
 #ifndef WEFT_BASE_LOG_H_
 #define WEFT_BASE_LOG_H_
 
@@ -17,16 +16,16 @@
 
 namespace weft {
 
-// `line` has no line break; what came from outside was made Printable. Any thread.
+// `line` has no line break; external input in it has gone through Printable. Any thread.
 void LogLine(std::string_view line);
-// Waits until the lines so far are written; false when they are not after `patience`.
+// Waits until all lines so far are written; false if that takes longer than `patience`.
 bool FlushLog(std::chrono::milliseconds patience);
 
-// A log that goes to a file descriptor, which must outlive it. Any thread.
+// A log that writes to a file descriptor, which must outlive it. Any thread.
 class LogWriter {
  public:
   explicit LogWriter(int fd);
-  // Waits until everything is written, for as long as that takes.
+  // Waits until everything is written, however long that takes.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
@@ -41,10 +40,10 @@ class LogWriter {
   const int fd_;
   Mutex mutex_;
   CondVar work_or_end_, all_written_;
-  std::vector<std::string> lines_ WEFT_GUARDED_BY(mutex_);  // to be written
-  size_t bytes_ WEFT_GUARDED_BY(mutex_) = 0;                // of those
-  int64_t dropped_ WEFT_GUARDED_BY(mutex_) = 0;             // behind those
-  bool writing_ WEFT_GUARDED_BY(mutex_) = false;            // some that are no longer in lines_
+  std::vector<std::string> lines_ WEFT_GUARDED_BY(mutex_);  // queued
+  size_t bytes_ WEFT_GUARDED_BY(mutex_) = 0;                // in lines_
+  int64_t dropped_ WEFT_GUARDED_BY(mutex_) = 0;             // after lines_
+  bool writing_ WEFT_GUARDED_BY(mutex_) = false;            // lines already taken out of lines_
   bool ending_ WEFT_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses all of the above
 };

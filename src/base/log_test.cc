@@ -26,7 +26,8 @@ class LogTest : public ::testing::Test {
     to_ = FileDescriptor(fds[1]);
   }
 
-  // The lines without their times, read to the end. REQUIRES: to_ is closed, or will be.
+  // Reads to the end; returns the lines without their timestamps. REQUIRES: to_ is closed, or will
+  // be.
   std::vector<std::string> ReadLines() {
     std::string text;
     char buffer[4096];

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Held in one go: heads of files are read piece by piece. A multiple of any page's size.
+// Chunk size of Hold: file heads are read piece by piece. A multiple of any page size.
 constexpr size_t kHoldBytes = size_t{256} << 10;
 
 uintptr_t PageSize() { return static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)); }
@@ -20,7 +20,7 @@ uintptr_t PageSize() { return static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)); }
 }  // namespace
 
 StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
-  // Not blocking: a pipe without a writer would be waited for before it is refused.
+  // Non-blocking: opening a pipe without a writer would otherwise hang before it is refused.
   FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return ErrnoStatus(errno, StrCat("cannot open ", Printable(path, 300)));
   struct stat info;
@@ -58,12 +58,12 @@ StatusOr<size_t> MappedFile::Hold(size_t n) {
   }
   WEFT_RETURN_IF_ERROR(ReadAt(fd_.get(), held_, std::span(begin, size), path_));
   mprotect(begin, size, PROT_READ);
-  // The last page is whole in memory, also where the file ends inside it.
+  // The last page is complete in memory even if the file ends inside it.
   held_ = end == size_ ? (end + page - 1) / page * page : end;
   return held_;
 }
 
-// Clients are told of it: not in which folder it lies.
+// Clients see this message, so it leaves out the directory.
 Status MappedFile::CheckUnchanged() const {
   const std::string name = Printable(path_.substr(path_.find_last_of('/') + 1), 300);
   struct stat info;
@@ -97,7 +97,7 @@ void MappedFile::WillNeed(std::span<const std::byte> bytes) const {
 
 void MappedFile::Release(std::span<const std::byte> bytes) const {
   const uintptr_t page = PageSize();
-  // What is held would not come back from the file.
+  // Held bytes are private: once released, they would not come back from the file.
   const uintptr_t first = std::max(reinterpret_cast<uintptr_t>(bytes.data()),
                                    reinterpret_cast<uintptr_t>(data_) + held_);
   const uintptr_t begin = (first + page - 1) / page * page;

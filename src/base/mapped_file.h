@@ -1,11 +1,11 @@
 // A whole file mapped read-only into memory.
 //
-// The mapping lives and the file stays open as long as the object. Nothing here locks: a
-// MappedFile may be read from any thread once it is open.
+// The mapping and the open file live as long as the object. Nothing here locks: once open, a
+// MappedFile may be read from any thread.
 //
-// Files in use are replaced by renaming, never rewritten. Whoever cuts the file short all the
-// same gives its readers zeros (MappingGuard), and whoever writes to it other bytes: what was
-// made of bytes() counts only if CheckUnchanged is OK after they were read.
+// Files in use should be replaced by renaming, never rewritten. If one is truncated anyway, its
+// readers see zeros (MappingGuard); if it is overwritten, they see other bytes. So results computed
+// from bytes() are valid only if CheckUnchanged is OK after the bytes were read.
 #ifndef WEFT_BASE_MAPPED_FILE_H_
 #define WEFT_BASE_MAPPED_FILE_H_
 
@@ -28,8 +28,8 @@ namespace weft {
 
 class MappedFile {
  public:
-  // Errors name the path. An empty file maps to an empty span; a directory, a
-  // pipe or a device is refused.
+  // Errors name the path. An empty file maps to an empty span; directories, pipes and devices are
+  // refused.
   static StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
 
   ~MappedFile();
@@ -39,20 +39,20 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // Makes the first `n` bytes, or somewhat more, a copy in memory that no change of the file
-  // reaches. How many it has made so by now. REQUIRES: nobody else reads bytes() yet.
+  // Copies at least the first `n` bytes into private memory, out of reach of later changes to the
+  // file. Returns how many bytes are held so far. REQUIRES: nobody else reads bytes() yet.
   StatusOr<size_t> Hold(size_t n);
 
-  // DATA_LOSS from when the file has changed since it was opened, or could not be read.
+  // DATA_LOSS once the file has changed since it was opened, or could not be read.
   Status CheckUnchanged() const;
 
-  // Copies a part of bytes() to `out`, as long as it, by reading the file: without pages
-  // of the mapping, and with an error where the file has become shorter.
+  // Copies `bytes`, a part of bytes(), to `out` of the same length by reading the file: it touches
+  // no mapped pages, and reports an error if the file has become shorter.
   Status Read(std::span<const std::byte> bytes, std::span<std::byte> out) const;
 
-  // Hints to the kernel; both are advice and cannot fail. `bytes` is a part of
-  // bytes(). WillNeed starts reading it, Release drops the pages that lie wholly
-  // inside it (they are read again from the file when touched).
+  // Hints to the kernel; both are advice and cannot fail. `bytes` is a part of bytes(). WillNeed
+  // starts reading it; Release drops the pages that lie wholly inside it (they are read from the
+  // file again when touched).
   void WillNeed(std::span<const std::byte> bytes) const;
   void Release(std::span<const std::byte> bytes) const;
 
@@ -68,7 +68,7 @@ class MappedFile {
 
   const std::string path_;
   const FileDescriptor fd_;
-  const timespec written_;  // the last time before it was opened
+  const timespec written_;  // modification time when it was opened
   const std::byte* const data_;
   const size_t size_;
   const MappingGuard guard_;
@@ -76,10 +76,10 @@ class MappedFile {
   mutable std::atomic<bool> has_changed_{false};
 };
 
-// Reads a whole file into memory. Errors name the path and the reason; more than
-// `max_bytes` is an error.
+// Reads a whole file into memory. Errors name the path and the reason; more than `max_bytes` is an
+// error.
 StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
-// The same with what is open already, which stays open; `name` is for errors.
+// Reads an open descriptor, which stays open; `name` is used in errors.
 StatusOr<std::string> ReadDescriptor(int fd, std::string_view name, size_t max_bytes);
 
 // Writes `contents` to `path`, replacing it. Not atomic; for command-line output.

@@ -12,8 +12,8 @@
 
 #include "base/aligned_buffer.h"
 
-// The sanitizers' allocators end the program on a hopeless request unless told
-// to return null, as the system's does (tests/support/tsan_defaults.cc tells the other).
+// The sanitizers' allocators abort on an impossible request unless told to return null as the
+// system's allocator does (for tsan see tests/support/tsan_defaults.cc).
 extern "C" const char* __asan_default_options() {  // NOLINT: the sanitizer names it
   return "allocator_may_return_null=1";
 }
@@ -54,7 +54,7 @@ TEST_F(MappedFileTest, MapsTheWholeFile) {
   EXPECT_EQ(AsText((*file)->bytes()), contents);
 }
 
-// Advice may be given about any part and changes nothing that is read.
+// Advice may be given about any part and never changes what is read.
 TEST_F(MappedFileTest, AdviceKeepsTheContents) {
   const std::string contents(100'000, 'x');
   auto file = MappedFile::Open(Write("file", contents));
@@ -98,7 +98,7 @@ TEST_F(MappedFileTest, AFileThatIsCutShortReadsAsZerosAndIsTold) {
   const Status status = (*file)->CheckUnchanged();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(Message(status), AllOf(HasSubstr("file became shorter"), HasSubstr("in use")));
-  // What was read as zeros does not become right again.
+  // Bytes that were read as zeros do not become right again.
   std::filesystem::resize_file(path, 100 * page);
   EXPECT_EQ((*file)->CheckUnchanged().code(), StatusCode::kDataLoss);
 }
@@ -131,7 +131,7 @@ TEST_F(MappedFileTest, TellsWhenTheFileWasWrittenTo) {
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_TRUE((*file)->CheckUnchanged().ok());
   Write("other", "a file of four words");
-  std::filesystem::rename(dir_ + "/other", path);  // that is another file
+  std::filesystem::rename(dir_ + "/other", path);  // a different file
   EXPECT_TRUE((*file)->CheckUnchanged().ok());
 
   auto other = MappedFile::Open(path);
@@ -159,7 +159,7 @@ TEST_F(MappedFileTest, RefusesWhatIsNoRegularFile) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(Message(status), HasSubstr(path));
   }
-  // Nobody writes to this pipe: opening it must not wait for somebody.
+  // Nobody writes to this pipe: opening it must not block.
   const std::string pipe = dir_ + "/pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_EQ(MappedFile::Open(pipe).status().code(), StatusCode::kInvalidArgument);

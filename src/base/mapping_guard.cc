@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// One guarded range, or room for one: the list of them only grows, so that the handler can
-// walk it at any moment.
+// One guarded range, or a free entry. The list only grows, so the handler can walk it at any
+// moment.
 struct MappingGuard::Range {
   static constexpr uintptr_t kNone = UINTPTR_MAX;
 
@@ -23,8 +23,8 @@ struct MappingGuard::Range {
   std::atomic<bool> damaged{false};
   Range* next = nullptr;
 
-  // `begin` is the last to be set and the first to be cleared: whoever finds it the same
-  // before and after has the end that belongs to it.
+  // `begin` is set last and cleared first: if it is the same before and after reading the end, that
+  // end belongs to it.
   bool Contains(uintptr_t address, uintptr_t* range_end) const {
     const uintptr_t first = begin.load();
     *range_end = end.load();
@@ -64,12 +64,12 @@ class MappingGuard::Handler {
     action.sa_sigaction = OnBusError;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
-    // The former one first: a fault may come as soon as the handler is there.
+    // Save the previous handler first: a fault may arrive as soon as ours is installed.
     sigaction(SIGBUS, nullptr, &former_);
     sigaction(SIGBUS, &action, nullptr);
   }
 
-  // In the handler: atomics and system calls alone.
+  // Runs in the signal handler: atomics and system calls only.
   static void OnBusError(int signal, siginfo_t* info, void* context) {
     const int error = errno;
     const bool is_fault = info->si_code > 0;
@@ -85,7 +85,7 @@ class MappingGuard::Handler {
       if (!range->Contains(address, &end)) continue;
       range->damaged = true;
       const uintptr_t begin = address / page_ * page_;
-      // Not mmap(): the sanitizers' one is no mere system call.
+      // Not mmap(): the sanitizers intercept it with more than a system call.
       return syscall(SYS_mmap, begin, end - begin, PROT_READ,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == static_cast<long>(begin);
     }
@@ -98,7 +98,8 @@ class MappingGuard::Handler {
     if (former_.sa_handler != SIG_DFL && former_.sa_handler != SIG_IGN) {
       return former_.sa_handler(signal);
     }
-    // What was sent is sent again, and a fault repeats itself, once this returns.
+    // Reset to the default action: once this returns, the fault repeats; a signal that was sent is
+    // sent again.
     struct sigaction standard = {};
     standard.sa_handler = SIG_DFL;
     sigaction(signal, &standard, nullptr);

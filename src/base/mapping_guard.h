@@ -1,11 +1,11 @@
-// Keeps the process alive when a mapped file can no longer be read: it was cut short, or its
-// disk fails. Reading such a page raises SIGBUS, whose default is the end of the process.
+// Keeps the process alive when a mapped file can no longer be read because it was truncated or its
+// disk fails. Reading such a page raises SIGBUS, which kills the process by default.
 //
-// While a guard lives, such a fault in its range puts pages of zeros from there to the range's
-// end and marks the guard as damaged; the reader goes on, and whoever uses what it has made of
-// the zeros must look at the mark first. A fault elsewhere goes to whoever handled SIGBUS
-// before. The handler is the process's, installed with the first guard; whoever installs
-// another one later calls this one for what is not theirs, or loses the protection.
+// While a guard lives, a fault in its range maps pages of zeros from there to the end of the range
+// and marks the guard as damaged. The reader carries on; check the mark before using anything
+// computed from the zeros. Faults elsewhere go to the previous SIGBUS handler. The handler is
+// process-wide and installed with the first guard; code that installs another one later must chain
+// to this one, or the protection is lost.
 //
 // Any thread.
 #ifndef WEFT_BASE_MAPPING_GUARD_H_
@@ -17,20 +17,20 @@ namespace weft {
 
 class MappingGuard {
  public:
-  // `data` is what mmap returned, or null where there is nothing to guard.
+  // `data` is the result of mmap, or null if there is nothing to guard.
   MappingGuard(const std::byte* data, size_t size);
-  // Before the range is unmapped.
+  // Call before unmapping the range.
   ~MappingGuard();
   MappingGuard(const MappingGuard&) = delete;
   MappingGuard& operator=(const MappingGuard&) = delete;
 
-  // Whether zeros stand where something could not be read.
+  // Whether zeros have replaced anything unreadable.
   bool damaged() const;
 
  private:
   struct Range;
   class Handler;
-  Range* const range_;  // null where there is nothing to guard
+  Range* const range_;  // null if there is nothing to guard
 };
 
 }  // namespace weft

@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kPages = 16;
 const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
-// A file's mapping that lasts as long as the object; the file has no name.
+// A mapping of an unnamed temporary file; lives as long as the object.
 class Mapping {
  public:
   Mapping() {
@@ -102,13 +102,13 @@ TEST(MappingGuardTest, ManyThreadsAtOnce) {
 
 void ExitWithSeven(int) { _exit(7); }
 
-// In processes of their own, which have installed no guard yet.
+// Run in separate processes that have not installed a guard yet.
 class MappingGuardDeathTest : public ::testing::Test {
  protected:
   MappingGuardDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-// What was handled before, a fault in a guarded range, and one in another.
+// Installs `former`, then faults once inside a guarded range and once outside.
 void FaultElsewhere(void (*former)(int)) {
   signal(SIGBUS, former);
   Mapping mapping, other;

@@ -1,5 +1,5 @@
-// std::mutex with clang's thread-safety annotations. std::mutex, because the
-// thread sanitizer understands it without help.
+// std::mutex with clang's thread-safety annotations. (std::mutex because the thread sanitizer
+// understands it without help.)
 #ifndef WEFT_BASE_MUTEX_H_
 #define WEFT_BASE_MUTEX_H_
 
@@ -45,7 +45,7 @@ class WEFT_SCOPED_CAPABILITY MutexLock {
   Mutex* const mutex_;
 };
 
-// Waits may end spuriously: call them in a loop over the condition.
+// Waits may wake spuriously: call them in a loop that checks the condition.
 class CondVar {
  public:
   void Wait(Mutex* mutex) WEFT_REQUIRES(mutex) {
@@ -54,7 +54,7 @@ class CondVar {
     lock.release();
   }
 
-  // False when the deadline passed first.
+  // False if the deadline passed first.
   bool WaitUntil(Mutex* mutex, std::chrono::steady_clock::time_point deadline)
       WEFT_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);

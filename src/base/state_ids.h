@@ -1,5 +1,5 @@
-// Names of the two kinds of state memory: pages of keys and values, and slots of
-// recurrent state. An id is an index into one pool; it says nothing without it.
+// Ids of the two kinds of state memory: pages of keys and values, and slots of recurrent state. An
+// id is an index into one pool and means nothing without it.
 #ifndef WEFT_BASE_STATE_IDS_H_
 #define WEFT_BASE_STATE_IDS_H_
 

@@ -1,13 +1,12 @@
-// Errors are values: absl::Status and absl::StatusOr, with short constructors
-// that join their arguments into the message, and the two macros that pass an
-// error on.
+// Errors are values: absl::Status and absl::StatusOr, with short constructors that join their
+// arguments into the message, and two macros that propagate errors.
 //
 //   return InvalidArgument("tensor ", name, " has ", n, " values, expected ", m);
 //   WEFT_ASSIGN_OR_RETURN(auto file, OpenModelFile(path));
 //   WEFT_RETURN_IF_ERROR(file->Verify());
 //
-// A message is one sentence a user can act on: what was wrong, where, and what
-// to do. It has no trailing full stop.
+// A message is one sentence a user can act on: what was wrong, where, and what to do. No trailing
+// full stop.
 #ifndef WEFT_BASE_STATUS_H_
 #define WEFT_BASE_STATUS_H_
 
@@ -34,7 +33,7 @@ Status MakeStatus(StatusCode code, const Pieces&... pieces) {
   return Status(code, StrCat(pieces...));
 }
 
-// The same error with text put before its message.
+// Prefixes the message of an error.
 template <typename... Pieces>
 Status Annotate(const Status& status, const Pieces&... prefix) {
   if (status.ok()) return status;
@@ -62,8 +61,8 @@ WEFT_DEFINE_STATUS_MAKER_(DeadlineExceeded, kDeadlineExceeded)
 WEFT_DEFINE_STATUS_MAKER_(Aborted, kAborted)
 #undef WEFT_DEFINE_STATUS_MAKER_
 
-// The status of a failed system call: "<what>: No such file or directory",
-// with the code that fits `error_number`.
+// The status of a failed system call: "<what>: No such file or directory", with the code that fits
+// `error_number`.
 Status ErrnoStatus(int error_number, std::string_view what);
 
 }  // namespace weft

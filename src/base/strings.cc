@@ -53,7 +53,7 @@ std::string Printable(std::string_view text, size_t max_bytes) {
     }
     const size_t length = Utf8SequenceLength(text.substr(i));
     const uint8_t byte = static_cast<uint8_t>(text[i]);
-    // U+0080..U+009F are controls too: a terminal may take U+009B for an escape.
+    // U+0080..U+009F are controls too: a terminal may treat U+009B as an escape.
     const bool c1 = byte == 0xC2 && length == 2 && static_cast<uint8_t>(text[i + 1]) < 0xA0;
     if (length == 0 || byte < 0x20 || byte == 0x7F || c1) {
       out.append({'\\', 'x', kHex[byte >> 4], kHex[byte & 15]});

@@ -1,7 +1,7 @@
-// String building without printf and without iostreams.
+// String building without printf or iostreams.
 //
-// StrCat("page ", id, " of ", n) joins text, characters, booleans, integers and
-// floating-point numbers. Everything here is a pure function, callable anywhere.
+// StrCat("page ", id, " of ", n) joins text, characters, booleans, integers and floating-point
+// numbers. Everything here is a pure function, callable anywhere.
 #ifndef WEFT_BASE_STRINGS_H_
 #define WEFT_BASE_STRINGS_H_
 
@@ -65,22 +65,22 @@ std::string StrJoin(const Range& range, std::string_view separator) {
 // Splits at every `separator`; "" gives one empty part.
 std::vector<std::string_view> StrSplit(std::string_view text, char separator);
 
-// A copy that is safe to show: control and invalid UTF-8 bytes become \xNN, and
-// text beyond `max_bytes` is cut with "...". For names that come from files.
+// A copy that is safe to display: control characters and invalid UTF-8 become \xNN, and text beyond
+// `max_bytes` is cut with "...". For names that come from files.
 std::string Printable(std::string_view text, size_t max_bytes = 80);
 
-// A to Z become a to z, whatever the locale; every other byte stays as it is.
+// Maps A-Z to a-z in any locale; every other byte is unchanged.
 constexpr char AsciiLower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 std::string AsciiLower(std::string_view text);
-// Whether they are the same but for the case of A to Z.
+// Ignores the case of A-Z only.
 bool EqualIgnoringCase(std::string_view a, std::string_view b);
 
 // 1536 -> "1.5 KiB".
 std::string HumanBytes(uint64_t bytes);
 
-// Strict parsers: the whole text must be the number. False otherwise.
+// Strict parsers: false unless the whole text is the number.
 bool ParseInt64(std::string_view text, int64_t* value);
 bool ParseDouble(std::string_view text, double* value);
 

@@ -60,7 +60,7 @@ TEST(Printable, EscapesWhatIsNotText) {
   EXPECT_EQ(Printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond U+10FFFF";
 }
 
-// Terminals take C1 controls (U+0080..U+009F) for escape sequences as well.
+// Terminals also treat C1 controls (U+0080..U+009F) as escape sequences.
 TEST(Printable, EscapesC1Controls) {
   EXPECT_EQ(Printable("a\xc2\x9b"
                       "31m"),

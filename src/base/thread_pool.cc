@@ -10,8 +10,8 @@
 namespace weft {
 namespace {
 
-// Long enough to bridge the gap between two stages of a step, short enough that
-// an idle engine gives its cores away: about 50 us.
+// About 50 us: long enough to bridge the gap between two stages of a step, short enough that an
+// idle engine releases its cores.
 constexpr int kSpins = 2000;
 
 inline void CpuRelax() {
@@ -57,15 +57,15 @@ void ThreadPool::RunOnAll(FunctionRef<void(int)> body) {
   body_ = &body;
   running_.store(n_threads_ - 1);
   generation_.fetch_add(1);
-  // A helper raises `sleeping_` before it looks at `generation_` for the last
-  // time, so either it sees the new generation or we see it sleeping.
+  // A helper raises `sleeping_` before its last look at `generation_`, so either it sees the new
+  // generation or we see it sleeping.
   if (sleeping_.load() > 0) {
     { std::lock_guard<std::mutex> lock(sleep_mutex_); }
     wake_.notify_all();
   }
   body(0);
   for (int spins = 0; running_.load() != 0; ++spins) {
-    // A helper that lost its core would otherwise be waited for at full burn.
+    // Yield eventually: a helper may have lost its core.
     if (spins < kSpins) {
       CpuRelax();
     } else {

@@ -1,12 +1,11 @@
-// A fixed set of threads that run one piece of work at a time together.
+// A fixed set of threads that work together on one job at a time.
 //
-// The pool belongs to one caller thread (in Weft: the engine thread), which takes
-// part in the work as worker 0. Between pieces of work the helpers spin for a
-// short while, then sleep, so that back-to-back calls cost a microsecond and an
-// idle pool costs nothing.
+// The pool belongs to one caller thread (in Weft: the engine thread), which takes part as worker 0.
+// Between jobs the helpers spin for a short while, then sleep, so back-to-back calls cost a
+// microsecond and an idle pool costs nothing.
 //
-// Which worker does which part never influences a result: work is cut into
-// parts whose arithmetic is independent (the same-bits rule).
+// Which worker does which part never influences a result: work is cut into parts whose arithmetic
+// is independent (the same-bits rule).
 #ifndef WEFT_BASE_THREAD_POOL_H_
 #define WEFT_BASE_THREAD_POOL_H_
 
@@ -24,8 +23,8 @@ namespace weft {
 
 class ThreadPool {
  public:
-  // `n_threads` counts the caller: 1 starts no thread. 0 means one per core. Where
-  // the system refuses to start so many, the pool has fewer: see n_threads().
+  // `n_threads` counts the caller: 1 starts no thread, 0 means one per core. If the system refuses
+  // to start that many, the pool has fewer: see n_threads().
   explicit ThreadPool(int n_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -33,25 +32,24 @@ class ThreadPool {
 
   int n_threads() const { return n_threads_; }
 
-  // Calls body(worker) once on every worker, 0 being the caller, and returns when
-  // all have returned. Not reentrant. Owner thread only.
+  // Calls body(worker) once on every worker (0 is the caller) and returns when all have returned.
+  // Not reentrant. Owner thread only.
   void RunOnAll(FunctionRef<void(int)> body);
 
-  // Calls body(begin, end, worker) over disjoint ranges that cover [0, n), each
-  // at most `grain` long; ranges are handed out as workers become free.
-  // Owner thread only.
+  // Calls body(begin, end, worker) over disjoint ranges that cover [0, n), each at most `grain`
+  // long; free workers take the next range. Owner thread only.
   void ParallelFor(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t, int)> body);
 
  private:
   void HelperLoop(int worker);
 
-  int n_threads_;  // constant once constructed
+  int n_threads_;  // constant after construction
   std::vector<std::thread> helpers_;
 
-  // Written by the owner before `generation_` advances, read by helpers after.
+  // Written by the owner before it advances `generation_`, read by helpers afterwards.
   const FunctionRef<void(int)>* body_ = nullptr;
   std::atomic<uint64_t> generation_{0};
-  std::atomic<int> running_{0};  // helpers that have not finished the current work
+  std::atomic<int> running_{0};  // helpers that have not finished the current job
   std::atomic<bool> stopping_{false};
 
   std::mutex sleep_mutex_;  // guards nothing but the sleep itself

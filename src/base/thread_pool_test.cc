@@ -50,7 +50,7 @@ TEST_P(ThreadPoolTest, ParallelForCoversEachIndexOnce) {
   }
 }
 
-// Helpers fall asleep between these calls; each must wake them.
+// Helpers fall asleep between these calls; each call must wake them.
 TEST_P(ThreadPoolTest, SleepingHelpersWake) {
   ThreadPool pool(GetParam());
   for (int round = 0; round < 5; ++round) {
@@ -61,7 +61,7 @@ TEST_P(ThreadPoolTest, SleepingHelpersWake) {
   }
 }
 
-// What workers wrote is visible to the caller, and the next piece of work sees it.
+// The caller and the next job see what workers wrote.
 TEST_P(ThreadPoolTest, ResultsAreVisibleToTheNextStage) {
   ThreadPool pool(GetParam());
   std::vector<int64_t> values(4096);

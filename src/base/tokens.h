@@ -1,4 +1,4 @@
-// The one number everybody agrees on: a token id.
+// Token ids.
 #ifndef WEFT_BASE_TOKENS_H_
 #define WEFT_BASE_TOKENS_H_
 
@@ -11,7 +11,7 @@ namespace weft {
 using TokenId = int32_t;
 inline constexpr TokenId kNoToken = -1;
 
-// How many tokens `a` and `b` have in common from the start.
+// Length of the common prefix of `a` and `b`.
 inline int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }

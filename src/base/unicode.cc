@@ -179,8 +179,8 @@ int StrictCharLength(std::string_view text) {
   if (lead < 0x80) return 1;
   if (lead < 0xC2 || lead > 0xF4) return -1;
   const int length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte carries the limits against overlong forms, surrogates and
-  // what lies beyond U+10FFFF.
+  // The limits on the second byte exclude overlong forms, surrogates and code points above
+  // U+10FFFF.
   unsigned low = 0x80;
   unsigned high = 0xBF;
   if (lead == 0xE0) low = 0xA0;

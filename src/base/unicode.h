@@ -1,4 +1,4 @@
-// Code points: decoding them from UTF-8, and what class each belongs to.
+// Code points: decoding from UTF-8, and character classes.
 //
 // Pure functions over tables built once; callable from any thread.
 #ifndef WEFT_BASE_UNICODE_H_
@@ -11,8 +11,8 @@
 
 namespace weft {
 
-// Bits of a code point's class, after its general category. Upper and lower come
-// on top of kLetter; modifier and other letters are neither.
+// Bits for a code point's general category. kUpper and kLower are set in addition to kLetter;
+// modifier and other letters have neither.
 enum CharClass : uint8_t {
   kLetter = 1,       // L*
   kNumber = 2,       // N*
@@ -49,7 +49,7 @@ bool IsHan(char32_t c);
 // The simple lower-case mapping.
 char32_t ToLower(char32_t c);
 
-// The first code point of the canonical decomposition: a letter without accents.
+// The first code point of the canonical decomposition, e.g. a letter without its accents.
 char32_t CanonicalBase(char32_t c);
 
 // Control, format, surrogate and private-use code points (Cc, Cf, Cs, Co).
@@ -60,12 +60,12 @@ struct DecodedChar {
   uint32_t bytes;
 };
 
-// The character at the start of `text` (not empty), read leniently: overlong forms
-// and surrogates are accepted, as the field's tokenizers do. What is not a
-// sequence at all, or above U+10FFFF, is one byte of U+FFFD.
+// The character at the start of `text` (not empty), decoded leniently: overlong forms and
+// surrogates are accepted, as other tokenizers do. Anything that is not a sequence at all, or is
+// above U+10FFFF, is one byte of U+FFFD.
 DecodedChar DecodeLenient(std::string_view text);
 
-// The same for text that RepairUtf8 has passed; no checks.
+// The same without checks, for text that RepairUtf8 has returned.
 inline DecodedChar DecodeTrusted(const char* p) {
   const auto* b = reinterpret_cast<const unsigned char*>(p);
   if (b[0] < 0x80) return {b[0], 1};
@@ -80,16 +80,15 @@ inline DecodedChar DecodeTrusted(const char* p) {
 
 void AppendUtf8(char32_t c, std::string* out);
 
-// `text` itself when every character of it decodes to its shortest form (and for
-// surrogates, to themselves); else `*storage`, with the rest replaced as
-// DecodeLenient reads it.
+// `text` itself if every character in it decodes to its shortest form (surrogates to themselves);
+// otherwise `*storage`, with invalid parts replaced as DecodeLenient reads them.
 std::string_view RepairUtf8(std::string_view text, std::string* storage);
 
-// Length of the well-formed character at the start of `text`; 0 when more bytes
-// may still complete one, -1 when the first byte can never be part of one here.
+// Length of the well-formed character at the start of `text`; 0 if more bytes may still complete
+// one, -1 if the first byte cannot start one here.
 int StrictCharLength(std::string_view text);
 
-// The length that the lead byte alone announces, 1 for bytes that lead nothing.
+// The length announced by the lead byte alone; 1 for bytes that are not lead bytes.
 inline size_t AnnouncedLength(char lead) {
   constexpr uint8_t kLengths[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
   return kLengths[static_cast<unsigned char>(lead) >> 4];

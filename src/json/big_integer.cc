@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Builds the document while it is read. The names of the methods are nlohmann's.
+// Builds the document from parse events. nlohmann dictates the method names.
 class Builder {
  public:
   bool null() { return Add(nullptr); }
@@ -20,7 +20,7 @@ class Builder {
     return Add(NumberAsWritten(value, written));
   }
   bool string(std::string& value) { return Add(std::move(value)); }
-  bool binary(Json::binary_t&) { return false; }  // text has none
+  bool binary(Json::binary_t&) { return false; }  // never occurs in text
   bool start_object(size_t) { return Open(Json::object()); }
   bool start_array(size_t) { return Open(Json::array()); }
   bool end_object() { return Close(); }
@@ -54,7 +54,7 @@ class Builder {
   }
 
   Json root_;
-  std::vector<Json*> open_;  // stable, as only the innermost grows
+  std::vector<Json*> open_;  // stable: only the innermost grows
   Json* member_ = nullptr;
 };
 

@@ -1,8 +1,8 @@
-// JSON that keeps the digits of integers beyond 64 bits, as calls and schemas may have them: ids,
-// hashes, limits. A JSON library makes doubles of them, whose last digits are others.
+// JSON that keeps all digits of integers beyond 64 bits, which occur in calls and schemas as ids,
+// hashes and limits. A JSON library turns them into doubles and loses the last digits.
 //
-// Such an integer is a value of the library's binary kind, which JSON as text has none of.
-// Functions of their arguments; any thread.
+// Such an integer is stored as a value of the library's binary kind, which never occurs in JSON
+// text. Pure functions; any thread.
 #ifndef WEFT_JSON_BIG_INTEGER_H_
 #define WEFT_JSON_BIG_INTEGER_H_
 
@@ -13,16 +13,16 @@
 
 namespace weft {
 
-// A number as it was written, where it is an integer that 64 bits do not hold; else `value`.
+// The number as written if it is an integer that does not fit 64 bits; otherwise `value`.
 nlohmann::ordered_json NumberAsWritten(double value, std::string_view written);
 
 bool IsBigInteger(const nlohmann::ordered_json& value);
-// REQUIRES: it is one
+// REQUIRES: IsBigInteger(value).
 std::string BigIntegerDigits(const nlohmann::ordered_json& value);
-// Whether there is one anywhere in it.
+// Whether `value` contains one at any depth.
 bool HasBigInteger(const nlohmann::ordered_json& value);
 
-// Discarded (is_discarded()) where `text` is no JSON.
+// Discarded (is_discarded()) if `text` is not JSON.
 nlohmann::ordered_json ParseKeepingIntegers(std::string_view text);
 
 }  // namespace weft

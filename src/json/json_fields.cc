@@ -12,13 +12,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Finding a member among those read before takes time in proportion to their number, so
-// that one object of a million members would take hours. This bounds the comparisons of
-// one document to about a second.
+// Looking a member up among those read so far takes linear time, so an object of a million members
+// would take hours. This limits the comparisons for one document to about a second.
 constexpr size_t kMaxComparisons = 20'000'000;
 
-// Builds the document while it is read and stops at the first limit. The names of the
-// methods are nlohmann's.
+// Builds the document from parse events and stops at the first limit. nlohmann dictates the method
+// names.
 class Builder {
  public:
   using number_integer_t = Json::number_integer_t;
@@ -37,7 +36,7 @@ class Builder {
     return Add(NumberAsWritten(value, written)) != nullptr;
   }
   bool string(string_t& value) { return Add(std::move(value)) != nullptr; }
-  bool binary(binary_t&) { return false; }  // text has none
+  bool binary(binary_t&) { return false; }  // never occurs in text
   bool start_object(size_t) { return Open(Json::object()); }
   bool start_array(size_t) { return Open(Json::array()); }
   bool end_object() { return Close(); }
@@ -53,7 +52,7 @@ class Builder {
 
   template <typename Exception>
   bool parse_error(size_t position, const std::string&, const Exception& error) {
-    // 406: a number beyond what a double holds.
+    // Error 406: a number beyond the range of a double.
     if (error.id == 406) return Fail("a number too large for a double", position);
     return Fail("no valid JSON", position);
   }
@@ -104,7 +103,7 @@ class Builder {
 
   const JsonLimits limits_;
   Json root_;
-  // The containers around the place that is read. Stable, as only the innermost grows.
+  // The open containers. Pointers stay valid: only the innermost grows.
   std::vector<Json*> open_;
   Json* member_ = nullptr;
   size_t n_values_ = 0;
@@ -162,7 +161,7 @@ std::optional<int64_t> JsonFields::Integer(std::string_view name, int64_t min, i
   } else if (value->is_number_integer()) {
     number = value->get<int64_t>();
   } else if (value->is_number_float()) {
-    // Clients whose language knows only doubles write 5.0.
+    // Clients in languages that only know doubles write 5.0.
     const double raw = value->get<double>();
     if (std::trunc(raw) == raw && std::abs(raw) < 9e15) number = static_cast<int64_t>(raw);
   }

@@ -1,5 +1,5 @@
-// Reading a JSON body in bounded time and memory, and its fields so that none is
-// silently ignored.
+// Parses a JSON body in bounded time and memory, and reads its fields so that none is silently
+// ignored.
 //
 //   WEFT_ASSIGN_OR_RETURN(const auto body, ParseJson(request.body, {}));
 //   JsonFields fields(body);
@@ -8,7 +8,7 @@
 //   fields.CannotMatter({"store", "metadata", "user"});
 //   WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
 //
-// The first error counts; after it the getters give nothing. One thread.
+// The first error wins; after it all getters return nothing. One thread.
 #ifndef WEFT_JSON_JSON_FIELDS_H_
 #define WEFT_JSON_JSON_FIELDS_H_
 
@@ -28,45 +28,44 @@ namespace weft {
 
 struct JsonLimits {
   int max_depth = 64;
-  size_t max_values = 2'000'000;  // array elements, members and scalars in all
+  size_t max_values = 2'000'000;  // array elements, members and scalars in total
 };
 
-// INVALID_ARGUMENT names the byte where it stops being JSON, or the limit. Duplicate
-// keys: the last one counts. Numbers that no double holds are errors; integers beyond 64 bits
-// keep their digits (chat/big_integer.h).
+// INVALID_ARGUMENT names the byte where the JSON becomes invalid, or the limit exceeded. Of
+// duplicate keys the last one counts. Numbers too large for a double are errors; integers beyond 64
+// bits keep their digits (json/big_integer.h).
 StatusOr<nlohmann::ordered_json> ParseJson(std::string_view text, const JsonLimits& limits);
 
 class JsonFields {
  public:
-  // `object` must outlive this; anything but an object is the first error. `path` is put
-  // before names in errors ("messages[2].").
+  // `object` must outlive this; anything but an object is the first error. `path` prefixes field
+  // names in errors ("messages[2].").
   explicit JsonFields(const nlohmann::ordered_json& object, std::string path = "");
 
-  // Absent and null fields give nothing; a wrong type or a value out of range is an error.
+  // Absent and null fields give nothing; a wrong type or an out-of-range value is an error.
   std::optional<bool> Bool(std::string_view name);
   std::optional<int64_t> Integer(std::string_view name, int64_t min, int64_t max);
   std::optional<double> Number(std::string_view name, double min, double max);
   std::optional<std::string> String(std::string_view name);
-  // A string or an array of strings, as "stop" is.
+  // A string or an array of strings, like "stop".
   std::optional<std::vector<std::string>> Strings(std::string_view name, size_t max_count);
-  // Whatever it is; nullptr when absent or null.
+  // Any type; nullptr if absent or null.
   const nlohmann::ordered_json* Value(std::string_view name);
 
-  // The field, when present and not null and not `harmless`, is an error:
-  // "NAME <why>".
+  // Fails with "NAME <why>" if the field is present, not null and not equal to `harmless`.
   void Refuse(std::string_view name, std::string_view why,
               const nlohmann::ordered_json& harmless = nullptr);
-  // Known, and without influence on what is generated.
+  // Marks fields as known and irrelevant to what is generated.
   void CannotMatter(std::initializer_list<std::string_view> names);
 
   void Fail(std::string_view name, std::string_view what);
   bool ok() const { return status_.ok(); }
-  // Whether somebody has asked for the field.
+  // Whether the field has been read or marked.
   bool Knows(std::string_view name) const { return seen_.contains(name); }
   // The field at fault, for "param".
   const std::string& failed_field() const { return failed_field_; }
-  // The first error. `unknown` gets the names that nobody asked for: they belong to no
-  // API that is served here; the response names them in X-Weft-Ignored.
+  // The first error. `unknown` receives the names nobody asked for: no API served here has them,
+  // and the response lists them in X-Weft-Ignored.
   Status Finish(std::vector<std::string>* unknown);
 
  private:

@@ -1,6 +1,6 @@
-// JSON as text, as it travels: without spaces, in valid UTF-8.
+// Compact JSON text: no spaces, valid UTF-8.
 //
-// Functions of their arguments; any thread.
+// Pure functions; any thread.
 #ifndef WEFT_JSON_JSON_TEXT_H_
 #define WEFT_JSON_JSON_TEXT_H_
 
@@ -10,8 +10,8 @@
 
 namespace weft {
 
-// Bytes that are no UTF-8 become U+FFFD: a token may be half a character. Integers keep all
-// their digits (json/big_integer.h).
+// Invalid UTF-8 becomes U+FFFD: a token may hold half a character. Integers keep all their digits
+// (json/big_integer.h).
 std::string CompactJson(const nlohmann::ordered_json& value);
 
 }  // namespace weft
