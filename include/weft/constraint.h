@@ -1,5 +1,6 @@
-// What an answer must be: a JSON value by a schema, a text by a regular expression or a grammar,
-// or one of a few texts. docs/CONSTRAINTS.md says what is enforced, and how.
+// What an answer must be: a JSON value that follows a schema, text that matches a regular
+// expression or a grammar, or one of a few choices. docs/CONSTRAINTS.md says what is enforced, and
+// how.
 //
 //   WEFT_ASSIGN_OR_RETURN(turn.token_mask,
 //                         MakeConstraint(*model, {.text = R"({"type": "object"})"}));
@@ -20,7 +21,7 @@
 namespace weft {
 
 struct ConstraintSpec {
-  // A text that stands in the answer, or what matches a regular expression.
+  // A literal text in the answer, or a regular expression.
   struct Trigger {
     std::string text;
     bool is_pattern = false;
@@ -28,27 +29,27 @@ struct ConstraintSpec {
   };
   enum class Kind : uint8_t {
     kJsonSchema,
-    kRegex,    // ECMA-262 as far as it is regular; the whole answer matches
-    kGrammar,  // GBNF, the answer being a `root`; or Lark's, a `start`
+    kRegex,    // the regular subset of ECMA-262; matches the whole answer
+    kGrammar,  // GBNF with start rule `root`, or Lark with `start`
     kChoice,   // one of `choices`
   };
   Kind kind = Kind::kJsonSchema;
   std::string text = {};  // the schema, the pattern or the grammar
   std::vector<std::string> choices = {};
-  // Not empty: the answer is free until the first of these, which is where the constraint begins.
+  // If not empty: the answer is free until the first trigger, where the constraint begins.
   std::vector<Trigger> triggers = {};
-  bool any_property_order = false;  // else as the schema lists them
-  bool compact = false;             // no space behind commas and colons; else the model chooses
+  bool any_property_order = false;  // otherwise in the schema's order
+  bool compact = false;             // no space after commas and colons; otherwise the model chooses
 
   bool operator==(const ConstraintSpec&) const = default;
 };
 
-// Makes the masks of a turn's choices, for TurnOptions::token_mask. Compiled once: the model keeps
-// what was compiled last. `begun` is what the prompt has of the answer already.
+// Makes the masks for a turn's choices, to be used as TurnOptions::token_mask. The model caches
+// recently compiled constraints. `begun` is the part of the answer already in the prompt.
 //
-// INVALID_ARGUMENT and UNIMPLEMENTED say in a sentence what cannot be enforced and where it stands;
-// RESOURCE_EXHAUSTED that compiling takes too much. Any thread; it may take 10 ms, and the first
-// of a model half a second.
+// INVALID_ARGUMENT and UNIMPLEMENTED say in one sentence what cannot be enforced and where it is;
+// RESOURCE_EXHAUSTED means that compiling takes too much. Any thread; may take 10 ms, or half a
+// second for a model's first constraint.
 absl::StatusOr<TokenMaskFactory> MakeConstraint(const Model& model, const ConstraintSpec& spec,
                                                 std::string_view begun = "");
 

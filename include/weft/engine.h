@@ -1,17 +1,15 @@
 // The engine: many conversations on one model, advanced together by one thread.
 //
-// Sessions are values with a name for the client and a 64-bit handle inside. Every
-// call names its session; there is no current or default one. A handle carries its
-// engine and a generation, so a closed or foreign one is refused before anything is
-// touched.
+// Sessions have a name for the client and a 64-bit handle inside. Every call names its session;
+// there is no current or default one. A handle carries its engine and a generation, so a closed or
+// foreign one is refused before anything is touched.
 //
-// Threads: every method may be called from any thread. What only looks (FindSession,
-// Inspect, ListSessions, Turns, Stats) reads what the engine published last and never waits
-// for it: that is at most 20 ms old while steps follow each other, as old as the step while
-// one runs, and always holds what every call that has returned, and every turn whose end was
-// read, left behind. Every other call posts to the engine's mailbox and waits for the answer,
-// which comes between two steps; it must not be made from inside a callback that the engine
-// itself runs.
+// Threads: every method may be called from any thread. Read-only calls (FindSession, Inspect,
+// ListSessions, Turns, Stats) read the engine's latest published snapshot and never wait. The
+// snapshot is at most 20 ms old between steps and as old as the current step during one; it always
+// includes the effects of every call that has returned and of every turn whose end was read. Every
+// other call posts to the engine's mailbox and waits for the answer, which comes between two steps;
+// do not make it from a callback that the engine itself runs.
 //
 //   auto engine = Engine::Start(model, {});
 //   auto session = (*engine)->CreateSession({.name = "kitchen"});
@@ -43,7 +41,7 @@ struct SessionId {
 };
 
 enum class SessionState {
-  kReady,     // idle, its state in memory (or droppable to tokens)
+  kReady,     // idle, its state in memory (or reduced to tokens)
   kRunning,   // a turn is queued or running
   kParked,    // its state is in the state directory; the next turn restores it
   kPoisoned,  // a forward failed: reset, fork from an earlier point, or close
@@ -55,28 +53,28 @@ struct SessionInfo {
   std::string name;
   std::string domain;
   SessionState state = SessionState::kReady;
-  int64_t n_tokens = 0;    // what was said so far
-  int64_t n_computed = 0;  // of those, whose state is in memory
-  int64_t pages = 0;       // held, shared ones included
-  // Of these, pages that other sessions hold too, and how many hold the one that most hold.
-  // What the prefix cache and the disk tier keep counts as nobody's.
+  int64_t n_tokens = 0;    // the conversation so far
+  int64_t n_computed = 0;  // how many of those have their state in memory
+  int64_t pages = 0;       // held, including shared ones
+  // How many of these pages other sessions hold too, and how many other sessions hold the most
+  // widely shared one. Pages held by the prefix cache and the disk tier do not count as shared.
   int64_t shared_pages = 0;
   int64_t shared_with = 0;
   int64_t state_bytes = 0;  // of the pages and the slot it holds
-  int64_t slot_bytes = 0;   // of that, recurrent state
-  int64_t idle_us = 0;      // since its last turn, also across restarts
-  bool saved = false;       // the state directory has a file of it
+  int64_t slot_bytes = 0;   // recurrent state's part of that
+  int64_t idle_us = 0;      // since its last turn, across restarts
+  bool saved = false;       // the state directory has a file for it
   std::string note;         // what went wrong with it, e.g. a damaged file
 };
 
-// Counters since the start, and gauges. One consistent snapshot.
+// Counters since the start, and gauges, in one consistent snapshot.
 struct EngineStats {
   // gauges
   int64_t sessions_ready = 0, sessions_running = 0, sessions_parked = 0, sessions_poisoned = 0;
   int64_t turns_queued = 0, turns_running = 0;
   int64_t pages_used = 0, pages_in_index = 0, page_budget = 0;
   int64_t slots_used = 0, checkpoints = 0;
-  // Memory by kind; slots are those of sessions, checkpoints what is kept beside them.
+  // Memory by kind; slots belong to sessions, checkpoints are kept beside them.
   int64_t weight_bytes = 0, page_bytes = 0, slot_bytes = 0, checkpoint_bytes = 0, scratch_bytes = 0;
   int64_t index_nodes = 0;
   // counters
@@ -86,27 +84,27 @@ struct EngineStats {
   int64_t index_evicted_pages = 0, sessions_dropped = 0, parks = 0, restores = 0;
   int64_t evicted_checkpoints = 0;
   int64_t pages_copied = 0, slots_copied = 0, preemptions = 0;
-  // The disk tier: gauges, and counters since the start. disk_tokens are a part of cached_tokens.
-  int64_t save_bytes = 0;  // of copies of sessions whose files are being written
+  // The disk tier: gauges, and counters since the start. disk_tokens are part of cached_tokens.
+  int64_t save_bytes = 0;  // copies of sessions whose files are being written
   int64_t disk_bytes = 0, disk_budget_bytes = 0, disk_blocks = 0;
-  // What is on its way there: blocks, sessions and prompts. 0: all is written that will be.
+  // Blocks, sessions and prompts on their way to disk. 0: everything worth writing is written.
   int64_t disk_pending = 0;
   int64_t disk_tokens = 0, disk_read_bytes = 0, disk_written_bytes = 0;
-  // Bytes that were not written, for want of worth or because an hour had had its share.
+  // Bytes not written because they were not worth it or the hourly limit was reached.
   int64_t disk_skipped_bytes = 0;
   int64_t disk_evicted_blocks = 0, disk_damaged_blocks = 0, disk_failed_writes = 0;
-  // where the backend's time went, and what it had to read; zero where not measured
+  // Time spent in the backend and bytes it read; zero if not measured.
   int64_t compute_us = 0, matmul_us = 0, attention_us = 0;
   int64_t weight_bytes_read = 0, kv_bytes_read = 0;
 };
 
-// A turn that waits or runs.
+// A queued or running turn.
 struct TurnInfo {
   enum class Stage {
-    kQueued,   // for a place, or for its session's file
-    kWaiting,  // for a sibling that computes the same prefix, or for memory
-    kReading,  // its prompt is computed
-    kWriting,  // it samples
+    kQueued,   // waits for a place, or for its session's file
+    kWaiting,  // waits for a sibling that is computing the same prefix, or for memory
+    kReading,  // its prompt is being computed
+    kWriting,  // generating
   };
   uint64_t id = 0;  // in order of submission
   SessionId session;
@@ -114,55 +112,53 @@ struct TurnInfo {
   std::string domain;
   std::string label;  // TurnOptions::label
   Stage stage = Stage::kQueued;
-  int64_t prompt_tokens = 0;  // length of the context at its start
-  int64_t cached_tokens = 0;  // of those, not computed for this turn
-  int64_t done_tokens = 0;    // of the prompt, cached ones included
+  int64_t prompt_tokens = 0;  // context length when it started
+  int64_t cached_tokens = 0;  // prompt tokens not computed for this turn
+  int64_t done_tokens = 0;    // prompt tokens done, including cached ones
   int64_t generated_tokens = 0;
   int64_t max_tokens = -1;  // TurnOptions::max_tokens
-  int64_t queued_us = 0;    // submitted -> first computed row; 0 until there is one
-  int64_t prompt_us = 0;    // first computed row -> last one of the prompt so far
+  int64_t queued_us = 0;    // submission -> first computed row; 0 until there is one
+  int64_t prompt_us = 0;    // first computed row -> latest prompt row
 
-  // Of the prompt, so far; 0 while nothing is known.
+  // Average so far; 0 while unknown.
   double PromptTokensPerSecond() const;
-  // Until the prompt is in, at that rate; 0 where that cannot be told.
+  // Time until the prompt is done at that rate; 0 if unknown.
   double PromptSecondsLeft() const;
 };
 std::string_view NameOf(TurnInfo::Stage stage);
 
-// What becomes of a turn whose session cannot take it now.
+// What to do with a turn whose session cannot take it now.
 struct NamedTurnPolicy {
   enum class Otherwise {
     kRefuse,
-    kAnonymous,  // it runs on an anonymous session of its own
+    kAnonymous,  // run it on an anonymous session of its own
   };
-  // Another turn of it waits or runs: FAILED_PRECONDITION.
+  // Another turn of the session is queued or running: FAILED_PRECONDITION.
   Otherwise busy = Otherwise::kRefuse;
-  // It is poisoned, or its file cannot be read: FAILED_PRECONDITION.
+  // The session is poisoned, or its file cannot be read: FAILED_PRECONDITION.
   Otherwise unusable = Otherwise::kRefuse;
-  // It is new and there are as many sessions as may be: RESOURCE_EXHAUSTED.
+  // The session is new and the limit on sessions is reached: RESOURCE_EXHAUSTED.
   Otherwise full = Otherwise::kRefuse;
-  // Before that, the session of the same domain that was not used for longest is closed,
-  // unless it has a file: one that was promised to be found again keeps its place.
+  // Before applying `full`, close the least recently used session of the domain that has no file. A
+  // session with a file was promised to be found again, so it keeps its place.
   bool close_idle_when_full = true;
 };
 
-// One request on a session. Events are read by one consumer thread; Cancel may come
-// from anywhere. Dropping the last reference cancels what still runs.
+// One request on a session. One consumer thread reads the events; Cancel may be called from
+// anywhere. Dropping the last reference cancels a running turn.
 class Turn {
  public:
   virtual ~Turn() = default;
 
-  // The next event, waiting for it; nullopt after the last.
+  // Waits for the next event; nullopt after the last.
   virtual std::optional<TurnEvent> Next() = 0;
-  // The same without waiting: nullopt when there is none yet; `finished` tells
-  // whether more can come.
+  // Does not wait: nullopt if there is no event yet; `finished` says whether more can come.
   virtual std::optional<TurnEvent> TryNext(bool* finished) = 0;
-  // `ready` is called, on the engine thread and without a lock held, whenever
-  // events come to be available after there were none. It must only wake the
-  // consumer. Set it before the first Next.
+  // `ready` is called on the engine thread, with no lock held, whenever the queue of events becomes
+  // non-empty. It must do nothing but wake the consumer. Set it before the first Next.
   virtual void SetReadyCallback(std::function<void()> ready) = 0;
 
-  // Ends the turn at the next step boundary, wherever it is. Any number of times.
+  // Ends the turn at the next step boundary, whatever its stage. May be called repeatedly.
   virtual void Cancel() = 0;
   virtual SessionId session() const = 0;
 };
@@ -170,58 +166,58 @@ class Turn {
 // A turn, and where it runs.
 struct NamedTurn {
   std::shared_ptr<Turn> turn;
-  bool is_anonymous = false;  // not on the session that was named
+  bool is_anonymous = false;  // true: not on the named session
 };
 
 class Engine {
  public:
-  // Builds the backend's executor, runs a warm-up step that leaves nothing behind,
-  // and starts the engine thread. On failure nothing runs.
+  // Builds the backend's executor, runs a warm-up step that leaves nothing behind, and starts the
+  // engine thread. On failure nothing runs.
   static absl::StatusOr<std::unique_ptr<Engine>> Start(std::shared_ptr<const Model> model,
                                                        const EngineOptions& options);
-  virtual ~Engine() = default;  // as Shutdown(0)
+  virtual ~Engine() = default;  // same as Shutdown(0)
 
   virtual const Model& model() const = 0;
   virtual const EngineOptions& options() const = 0;
 
   // --- sessions -----------------------------------------------------------------
-  // ALREADY_EXISTS when the domain has a session of that name (in memory or parked).
+  // ALREADY_EXISTS if the domain has a session of that name (in memory or parked).
   virtual absl::StatusOr<SessionId> CreateSession(const SessionOptions& options) = 0;
-  // The session of that name; a parked one is found too. NOT_FOUND otherwise.
+  // Finds a session by name, parked ones too. NOT_FOUND otherwise.
   virtual absl::StatusOr<SessionId> FindSession(std::string_view domain, std::string_view name) = 0;
-  // Fork, Truncate and Tokens bring a parked session back first; calls on a session
-  // whose file is just being written wait for that.
+  // Fork, Truncate and Tokens restore a parked session first; calls on a session whose file is
+  // being written wait until it is done.
   //
-  // A new session that holds the first `position` tokens (-1: all). Shares pages;
-  // copies nothing until somebody writes. From a poisoned session only positions
-  // before the failure can be taken.
+  // Fork creates a session that holds the first `position` tokens (-1: all). It shares pages;
+  // nothing is copied until one of the sessions writes. A poisoned session can only be forked at
+  // positions before the failure.
   virtual absl::StatusOr<SessionId> Fork(SessionId session, int64_t position,
                                          const SessionOptions& options) = 0;
-  // Forgets everything after the first `position` tokens.
+  // Discards everything after the first `position` tokens.
   virtual absl::Status Truncate(SessionId session, int64_t position) = 0;
-  virtual absl::Status Reset(SessionId session) = 0;  // as new; heals a poisoned one
+  virtual absl::Status Reset(SessionId session) = 0;  // empties it; heals a poisoned one
   virtual absl::Status Rename(SessionId session, const std::string& name) = 0;
-  // Writes the session to the state directory and frees its memory. Acknowledged
-  // means on disk. FAILED_PRECONDITION while a turn runs.
+  // Writes the session to the state directory and frees its memory. When it returns OK, the session
+  // is on disk. FAILED_PRECONDITION while a turn runs.
   virtual absl::Status Park(SessionId session) = 0;
-  // Brings a parked session's state back; the next turn does so by itself.
+  // Loads a parked session's state; its next turn would do so anyway.
   virtual absl::Status Restore(SessionId session) = 0;
   // Writes the session to the state directory and keeps it in memory.
   virtual absl::Status Save(SessionId session) = 0;
-  // Cancels its turn and frees its memory. With `forget` its file goes too; without,
-  // a saved session can be found again by its name, as it was at its last turn's end. The
-  // handle is dead when this returns; where the file could not be removed, the session is
-  // listed as a parked one.
+  // Cancels the session's turn and frees its memory. With `forget` its file is removed too;
+  // without, a saved session can still be found by its name, as it was after its last turn. The
+  // handle is invalid when this returns; if the file could not be removed, the session is listed as
+  // parked.
   virtual absl::Status Close(SessionId session, bool forget) = 0;
 
-  // Closes the named sessions that have not been used for so long, their files too: of
-  // one domain, or of all (nullopt). Those that run stay. How many there were.
+  // Closes the named sessions that have been idle for at least `idle`, and removes their files: in
+  // one domain, or in all (nullopt). Running sessions stay. Returns how many were closed.
   virtual absl::StatusOr<int64_t> CloseIdle(const std::optional<std::string>& domain,
                                             std::chrono::microseconds idle) = 0;
 
   virtual absl::StatusOr<SessionInfo> Inspect(SessionId session) = 0;
   virtual absl::StatusOr<std::vector<int32_t>> Tokens(SessionId session) = 0;
-  // Of one domain, parked ones included.
+  // The sessions of one domain, including parked ones.
   virtual absl::StatusOr<std::vector<SessionInfo>> ListSessions(std::string_view domain) = 0;
 
   // --- turns --------------------------------------------------------------------
@@ -229,31 +225,30 @@ class Engine {
   // RESOURCE_EXHAUSTED (queue full), OUT_OF_RANGE (longer than the context).
   virtual absl::StatusOr<std::shared_ptr<Turn>> Submit(SessionId session,
                                                        const TurnOptions& options) = 0;
-  // A turn on an anonymous session of its own, which is closed with it.
+  // Runs a turn on its own anonymous session, which is closed afterwards.
   virtual absl::StatusOr<std::shared_ptr<Turn>> SubmitOnce(std::string_view domain,
                                                            const TurnOptions& options) = 0;
 
-  // A turn on the session of that name, in one message to the engine: the session is made
-  // when there is none and brought back when it is parked, and what it holds is matched with
-  // the turn's tokens as by Submit. A turn that is refused leaves no new session behind.
-  // `session.name` empty: as SubmitOnce.
+  // Runs a turn on the named session, in one message to the engine. The session is created if there
+  // is none, restored if it is parked, and its tokens are matched with the turn's as in Submit. A
+  // refused turn leaves no new session behind. With an empty `session.name`, same as SubmitOnce.
   virtual absl::StatusOr<NamedTurn> SubmitNamed(const SessionOptions& session,
                                                 const TurnOptions& options,
                                                 const NamedTurnPolicy& policy) = 0;
-  // Those that run, in order of admission, then those that wait.
+  // Running turns in order of admission, then queued ones.
   virtual std::vector<TurnInfo> Turns() = 0;
 
-  // --- the whole ----------------------------------------------------------------
+  // --- the engine as a whole ---------------------------------------------------------
   virtual EngineStats Stats() = 0;
-  // Turns for which there was no place after the last step. Does not wait for the engine.
+  // Turns without a place after the last step. Does not wait for the engine.
   virtual int64_t TurnsWaiting() const = 0;
-  // Checks every count of pages, index and sessions against each other.
+  // Cross-checks all counts of pages, index and sessions.
   virtual absl::Status CheckIntegrity() = 0;
-  // Forgets every cached prefix that no session holds.
+  // Drops every cached prefix that no session holds.
   virtual absl::Status DropPrefixes() = 0;
 
-  // Stops admitting, lets running turns finish until the deadline, cuts the rest,
-  // parks named sessions when there is a state directory, wakes every waiter.
+  // Stops admitting turns, lets running ones finish until the deadline, cuts off the rest, parks
+  // named sessions if there is a state directory, and wakes every waiter.
   virtual absl::Status Shutdown(std::chrono::milliseconds grace) = 0;
 };
 

@@ -1,8 +1,7 @@
 // A model file, loaded once: tokenizer, and weights packed for a backend.
 //
-// A Model is immutable and shared; engines, tokenizers of a front end and any
-// number of threads may hold it. Loading a second model gives a second Model, and
-// each Engine runs exactly one.
+// A Model is immutable and shared: engines, front ends and any number of threads may hold it.
+// Loading another file gives another Model, and each Engine runs exactly one.
 #ifndef WEFT_MODEL_H_
 #define WEFT_MODEL_H_
 
@@ -30,51 +29,50 @@ struct ModelSpec;
 
 struct ModelOptions {
   std::string backend = "cpu";
-  // In place of `backend`: one of the caller's own. It must outlive the model.
+  // Used instead of `backend`. Must outlive the model.
   const Backend* backend_object = nullptr;
   int n_threads = 0;  // for packing; 0: one per core
-  // The longest context any session will use; 0 means what the model was trained
-  // for. Part of the model, because some choose their rope factors by it.
+  // The longest context any session will use; 0 means the model's training context. It belongs to
+  // the model because some models choose their rope factors by it.
   int64_t context_tokens = 0;
-  // Called with the fraction done while loading; may be empty.
+  // Called with the fraction loaded so far; may be empty.
   std::function<void(double fraction)> progress = {};
 };
 
 class Model {
  public:
-  // Opens, checks and packs the GGUF file at `path`. The error is one sentence
-  // that names the file and what is wrong with it.
+  // Opens, checks and packs the GGUF file at `path`. An error is one sentence that names the file
+  // and what is wrong with it.
   static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& path,
                                                            const ModelOptions& options);
-  // The same for a file already opened, e.g. one embedded in the program.
+  // The same for an open file, e.g. one embedded in the program.
   static absl::StatusOr<std::shared_ptr<const Model>> FromFile(
       std::shared_ptr<const ModelFile> file, const ModelOptions& options);
-  // The small model that comes with the library, for trying things out without a file.
+  // The small model built into the library, for trying things out without a file.
   static absl::StatusOr<std::shared_ptr<const Model>> LoadBuiltIn(const ModelOptions& options);
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
   const std::string& path() const;
-  // general.name, or the file's name without its extension.
+  // general.name, or the file name without its extension.
   const std::string& name() const;
   int64_t n_vocab() const;
-  // The context the model was loaded for.
+  // The context length the model was loaded for.
   int64_t context_tokens() const;
-  // Identifies the weights and how they are used; equal for equal files. Session
-  // files carry it.
+  // Identifies the weights and how they are used; equal for equal files. Session files record it.
   const std::string& fingerprint() const;
   int64_t weight_bytes() const;
-  // DATA_LOSS from when the file was cut short or written to since it was opened: parts of it
-  // are read while the model is used, so nothing more can be computed with it.
+  // DATA_LOSS once the file has been truncated or written to since it was opened: parts of it are
+  // read while the model is in use, so it can compute nothing more.
   absl::Status CheckFile() const;
 
   // --- text -----------------------------------------------------------------
-  // `add_special` puts BOS and the like where the model wants them;
-  // `parse_special` recognises control tokens written in the text.
+  // `add_special` adds BOS and the like as the model wants them; `parse_special` recognises control
+  // tokens written in the text.
   std::vector<int32_t> Encode(std::string_view text, bool add_special, bool parse_special) const;
   std::string Decode(std::span<const int32_t> tokens, bool render_special) const;
-  // The chat template of the file, empty when it has none.
+  // The file's chat template, empty if it has none.
   std::string_view chat_template() const;
 
   // --- for the library's own folders ------------------------------------------
@@ -83,7 +81,7 @@ class Model {
   const ModelSpec& spec() const;
   const Backend& backend() const;
   const std::shared_ptr<const Weights>& weights() const;
-  // Constraints for its vocabulary.
+  // Constraints compiled for its vocabulary.
   constraint::ConstraintCache& constraints() const;
 
  private:

@@ -1,5 +1,5 @@
-// A turn inside the engine: its lanes (one per choice), and what it still owes its
-// consumer. Engine thread only, but for the queue and the cancel flag.
+// A turn inside the engine: its lanes (one per choice) and the results owed to its consumer. Engine
+// thread only, except the queue and the cancel flag.
 #ifndef WEFT_ENGINE_ACTIVE_TURN_H_
 #define WEFT_ENGINE_ACTIVE_TURN_H_
 
@@ -22,9 +22,8 @@
 
 namespace weft {
 
-// One sequence of a turn: a session that is being advanced, and how to choose its
-// next token. Lane 0 runs on the turn's own session; further choices run on forks
-// of it that live as long as the turn.
+// One sequence of a turn: the session being advanced, and how to choose its next token. Lane 0 runs
+// on the turn's own session; further choices run on forks of it that live as long as the turn.
 struct Lane {
   Lane(int choice_index, Session* lane_session, const SamplingOptions& sampling, uint64_t seed,
        std::shared_ptr<const Tokenizer> tokenizer, const TurnOptions& options)
@@ -40,14 +39,14 @@ struct Lane {
   LoopWatch loop_watch;
   std::vector<TokenId> generated;
   std::unique_ptr<TokenMask> mask;
-  std::vector<uint32_t> allowed;  // scratch of the mask
-  bool decoding = false;          // the prompt is in
+  std::vector<uint32_t> allowed;  // scratch for the mask
+  bool decoding = false;          // the prompt is computed
   bool done = false;
-  // A sibling is computing the prefix this lane needs too: the turn it waits for.
+  // Waits for a sibling turn that is computing the prefix this lane needs too.
   bool waits_for_sibling = false;
   // More of its prompt is on disk and being read.
   bool waits_for_disk = false;
-  // Its pages were taken to let others go on; it starts over when there is room.
+  // Its pages were taken so that others could continue; it starts over when there is room.
   bool preempted = false;
   int64_t last_row_us = 0;  // when it last advanced, or was admitted
 
@@ -58,26 +57,26 @@ struct Lane {
 };
 
 struct ActiveTurn {
-  uint64_t serial = 0;  // order of submission
-  TurnOptions options;  // its stop tokens are sorted
+  uint64_t serial = 0;  // submission order
+  TurnOptions options;  // stop_tokens are sorted
   uint64_t seed = 0;
-  Session* session = nullptr;   // null once closed under the turn
-  bool closes_session = false;  // an anonymous session, gone with its turn
+  Session* session = nullptr;   // null once closed during the turn
+  bool closes_session = false;  // an anonymous session, destroyed with its turn
   std::shared_ptr<TurnQueue> queue;
-  // Set by any thread; looked at between steps.
+  // Set by any thread; checked between steps.
   std::shared_ptr<std::atomic<bool>> cancelled;
 
-  std::vector<std::unique_ptr<Lane>> lanes;  // lane 0 from admission on
+  std::vector<std::unique_ptr<Lane>> lanes;  // lane 0 exists from admission on
   bool prompt_done = false;
   bool looked_on_disk = false;
   size_t next_chunk = 0;          // into options.prompt_chunks
   int64_t prompt_rows_taken = 0;  // prompt positions whose logits were delivered
-  int64_t reported_tokens = -1;   // of the prompt, by the last ProgressEvent
-  // How many tokens its prompt begins with like that of another turn, by that one's serial:
-  // both are looked at in every step while they are computed.
+  int64_t reported_tokens = -1;   // prompt tokens, as of the last ProgressEvent
+  // Length of the prompt prefix in common with another turn, by that turn's serial: every step
+  // compares prompts while both are being computed.
   std::map<uint64_t, int64_t> common_with;
-  // What the session was before the turn, to go back to when the prompt does not get
-  // in: its first `tokens_before` tokens, and those that a whole context replaced.
+  // The session before the turn, to restore if the prompt is not completed: its first
+  // `tokens_before` tokens, and those that a whole context replaced.
   int64_t tokens_before = 0;
   std::vector<TokenId> replaced;
   StartedEvent started;
@@ -87,12 +86,12 @@ struct ActiveTurn {
   int64_t first_token_us = 0;
   bool failed = false;           // some lane ended with an error
   bool cut = false;              // some lane was cancelled
-  int64_t stalled_since_us = 0;  // its consumer does not read; 0: it does
+  int64_t stalled_since_us = 0;  // since when its consumer has not been reading; 0: it reads
 
   bool wants_prompt_rows() const {
     return options.prompt_logprobs || static_cast<bool>(options.on_prompt_logits);
   }
-  // Whether a long step has one of its lanes.
+  // Whether one of its lanes is in a long step.
   bool in_step() const {
     for (const auto& lane : lanes) {
       if (lane->session->in_step) return true;

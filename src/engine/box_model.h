@@ -1,5 +1,5 @@
-// The model that lies in the library itself, for commands that are given no -m and for
-// Model::LoadBuiltIn. Who uses neither does not link it.
+// The model embedded in the library, for commands without -m and for Model::LoadBuiltIn. Programs
+// that use neither do not link it.
 //
 // Its bytes are part of the program and live as long as it runs; any thread.
 #ifndef WEFT_ENGINE_BOX_MODEL_H_
@@ -14,10 +14,10 @@
 
 namespace weft {
 
-// How it is called where a path is shown.
+// Shown where a path would be.
 inline constexpr char kBoxModelName[] = "(built-in model)";
 
-// models/box.gguf as it was when the library was built.
+// models/box.gguf as of when the library was built.
 std::span<const std::byte> BoxModelBytes();
 
 StatusOr<std::shared_ptr<const ModelFile>> OpenBoxModel();

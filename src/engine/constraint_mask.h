@@ -1,4 +1,4 @@
-// A constraint as the mask of a turn's choice.
+// Adapts a constraint to the token mask of a turn's choice.
 #ifndef WEFT_ENGINE_CONSTRAINT_MASK_H_
 #define WEFT_ENGINE_CONSTRAINT_MASK_H_
 
@@ -19,32 +19,32 @@
 
 namespace weft {
 
-// Masks of choices that all stand where `state` does.
+// Masks for choices that all start from `state`.
 TokenMaskFactory MaskOf(std::shared_ptr<const Tokenizer> tokenizer,
                         constraint::ConstraintState state);
 
-// The constraint that `spec` describes, from the model's cache.
+// Gets the constraint that `spec` describes from the model's cache.
 StatusOr<std::shared_ptr<const constraint::Constraint>> CompileConstraint(
     const Model& model, const ConstraintSpec& spec);
 
-// The same for what a constraint is compiled of.
+// What a constraint is compiled from.
 constraint::ConstraintOptions OptionsOf(const ConstraintSpec& spec);
 constraint::Structure StructureOf(const ConstraintSpec& spec);
 
-// Says the same as the spec, for caches.
+// Identifies the spec in caches.
 std::string KeyOf(const ConstraintSpec& spec);
 
 class ConstraintMask : public TokenMask {
  public:
-  // `state` is where the answer stands.
+  // `state` is how far the answer has got.
   ConstraintMask(std::shared_ptr<const Tokenizer> tokenizer, constraint::ConstraintState state)
       : tokenizer_(std::move(tokenizer)), state_(std::move(state)) {}
 
   void Apply(std::span<const int32_t> generated, std::span<uint32_t> allowed) override;
-  // The text that must come next, in the tokens of its own encoding, but for the last of them:
-  // what follows may change how the text ends, so that one is left to the model.
+  // The text that must come next, encoded, without its last token: what follows may change how the
+  // text ends, so the model chooses that one.
   std::vector<int32_t> Forced(std::span<const int32_t> generated) override;
-  // Whether these tokens may come next, one after the other.
+  // Whether the tokens `next` may follow, in order.
   bool Allows(std::span<const int32_t> generated, std::span<const int32_t> next);
 
  private:
@@ -53,7 +53,7 @@ class ConstraintMask : public TokenMask {
   const std::shared_ptr<const Tokenizer> tokenizer_;
   constraint::ConstraintState state_;
   size_t n_seen_ = 0;
-  bool lost_ = false;  // the state could not follow: nothing may come from then on
+  bool lost_ = false;  // the state could not follow; from then on nothing is allowed
 };
 
 }  // namespace weft

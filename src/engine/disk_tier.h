@@ -1,11 +1,11 @@
-// The blocks of computed state on disk, as the engine thread sees them: what a prompt can read
-// of them, and what is written, at which pace, within which bounds.
+// The engine thread's view of computed state blocks on disk: what a prompt can read from them, and
+// what is written, how fast and within which limits.
 //
-// The catalogue is here, the files are the worker's. Room in the budget is made before a block
-// is handed over, and the worker works in order, so the disk never holds more than the budget.
-// What is in the worker's hands is bounded too: Ask says kLater, and whoever wants to write
-// keeps it where it is. A write that fails costs that block; after a full disk nothing is
-// written for a while. Engine thread only.
+// The catalogue is here; the files belong to the worker. Room in the budget is made before a block
+// is handed over, and the worker works in order, so the disk never exceeds the budget. The bytes in
+// the worker's hands are bounded too: when Ask returns kLater, the caller keeps the block where it
+// is. A failed write loses that block only; after a full disk nothing is written for a while.
+// Engine thread only.
 #ifndef WEFT_ENGINE_DISK_TIER_H_
 #define WEFT_ENGINE_DISK_TIER_H_
 
@@ -30,12 +30,12 @@ namespace weft {
 class DiskTier {
  public:
   struct Options {
-    std::string path;      // of all models' blocks
-    std::string identity;  // all that the state's bits depend on
+    std::string path;      // directory of all models' blocks
+    std::string identity;  // everything the state's bits depend on
     StateLayout layout;
     std::vector<int64_t> windows;  // per layer group
     bool share_across_domains = false;
-    int64_t budget_bytes = 0;    // 0: the smaller of 10 GB and a tenth of what is free
+    int64_t budget_bytes = 0;    // 0: the smaller of 10 GB and a tenth of the free space
     int64_t bytes_per_hour = 0;  // 0: half of the budget
     std::function<void(const std::string&)> notice;
   };
@@ -51,26 +51,26 @@ class DiskTier {
   static StatusOr<std::unique_ptr<DiskTier>> Open(Options options, Worker* worker,
                                                   PostBack post_back);
 
-  // --- out ------------------------------------------------------------------------------
+  // --- reading --------------------------------------------------------------------------
   BlockMatch Match(std::string_view domain, std::span<const TokenId> tokens,
                    int64_t max_tokens) const {
     return catalog_.Match(TreeName(domain), tokens, max_tokens);
   }
-  // What a block holds, apart from the backend's memory.
+  // A block's contents, outside the backend's memory.
   struct Loaded {
     BlockInfo info;
     std::vector<std::byte> payload;
   };
-  // Reads the blocks before anything that waits to be written, and answers with as many of
-  // them as were good, in order. A damaged one is as if it had never been.
+  // Reads the blocks ahead of queued writes and answers with the intact ones, in order, up to the
+  // first damaged one. A damaged block is forgotten.
   void Read(const std::string& domain, std::span<const Fingerprint> keys,
             std::function<void(std::vector<Loaded>)> done);
-  // Counts as a use of what is about to be read.
+  // Records a use of blocks that are about to be read.
   void Use(const BlockMatch& match);
 
-  // --- in -------------------------------------------------------------------------------
+  // --- writing --------------------------------------------------------------------------
   Fingerprint Root(std::string_view domain) const { return BlockRoot(TreeName(domain)); }
-  // Whether it has the block, or is about to, and the pages of these groups would add nothing.
+  // Whether it has the block, or is about to, and pages of these groups would add nothing.
   bool Has(const Fingerprint& key, uint64_t groups) const {
     const BlockInfo* const info = catalog_.Find(key);
     if (info == nullptr) return false;
@@ -82,20 +82,19 @@ class DiskTier {
   }
   void UseForSession(const Fingerprint& key);
   enum class Answer {
-    kYes,    // it has room, and Write must follow
-    kLater,  // too much is under way
-    kNo,     // not worth what would go for it, or too much was written, or the disk is full
+    kYes,    // room is reserved; Write must follow
+    kLater,  // too much is in flight
+    kNo,     // not worth what would be evicted, hourly limit reached, or disk full
   };
   Answer Ask(BlockInfo info, const std::string& domain);
   void Write(const Fingerprint& key, const std::string& domain, std::vector<std::byte> payload);
-  void Withdraw(const Fingerprint& key);  // in place of Write
-  // Unless a prompt has found it.
+  void Withdraw(const Fingerprint& key);  // instead of Write
+  // Removes the block unless a prompt has used it.
   void RemoveUnused(const Fingerprint& key);
-  // When Ask may say something else than kLater without an answer of the worker's; in the
-  // time of NowMicros.
+  // When Ask may stop returning kLater without an answer from the worker; in NowMicros time.
   int64_t next_write_us() const { return next_write_us_; }
 
-  // Writes down what there is, so that the next start is fast.
+  // Writes an index of all blocks, so that the next start is fast.
   void WriteIndex();
   int64_t PayloadBytes(const BlockInfo& info) const;
   Stats stats() const;
@@ -114,7 +113,7 @@ class DiskTier {
   void Notice(const std::string& text) const;
 
   const Options options_;
-  const std::shared_ptr<BlockFiles> files_;  // the worker's
+  const std::shared_ptr<BlockFiles> files_;  // used by the worker
   Worker* const worker_;
   const PostBack post_back_;
   const int64_t bytes_per_hour_;
@@ -122,10 +121,10 @@ class DiskTier {
   BlockCatalog catalog_;
   int64_t in_flight_bytes_ = 0;
   int64_t next_write_us_ = 0;
-  // What may still be written, and when that was right; refilled as time passes.
+  // Bytes that may still be written, and as of when; refilled over time.
   double allowance_bytes_ = 0;
   int64_t allowance_us_ = 0;
-  int64_t resting_until_us_ = 0;  // after a write that failed
+  int64_t resting_until_us_ = 0;  // after a failed write
   bool told_failure_ = false;
   int64_t changes_ = 0;  // since the index was written
   int64_t index_us_ = 0;

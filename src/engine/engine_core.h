@@ -1,13 +1,11 @@
-// What the engine thread does: sessions, turns, and the step that advances them all.
+// The engine thread's work: sessions, turns, and the step that advances them all.
 //
-// EngineCore owns every piece of mutable model state and belongs to one thread; the
-// public Engine (engine.cc) is a thread, a mailbox and this. Nothing here locks, but
-// for the queues that lead out to consumers.
+// EngineCore owns all mutable model state and belongs to one thread; the public Engine (engine.cc)
+// is a thread, a mailbox and this. Nothing here locks, except the queues to consumers.
 //
-// Life of a turn: Submit puts it into the queue; Admit gives it lane 0 and finds what
-// of its prompt is computed already; long steps compute its prompt and short ones single
-// tokens of all lanes side by side; Sample chooses tokens, until every lane is done; Retire
-// frees the session.
+// Life of a turn: Submit queues it; Admit gives it lane 0 and finds the part of its prompt that is
+// already computed; long steps compute its prompt and short ones single tokens of all lanes side by
+// side; Sample chooses tokens until every lane is done; Retire frees the session.
 #ifndef WEFT_ENGINE_ENGINE_CORE_H_
 #define WEFT_ENGINE_ENGINE_CORE_H_
 
@@ -42,13 +40,13 @@ class EngineCore {
  public:
   // Runs a callback on the engine thread, soon; callable from any thread.
   using PostBack = std::function<void(std::function<void()>)>;
-  // The answer to a call that may have to wait for a file; on the engine thread.
+  // Answers a call that may have to wait for a file; runs on the engine thread.
   template <typename T>
   using ReplyWith = std::function<void(T)>;
   using Reply = ReplyWith<Status>;
 
-  // Builds the executor, runs a warm-up step that leaves nothing behind, and opens the
-  // state directory if there is one.
+  // Builds the executor, runs a warm-up step that leaves nothing behind, and opens the state
+  // directory if there is one.
   static StatusOr<std::unique_ptr<EngineCore>> Create(std::shared_ptr<const Model> model,
                                                       const EngineOptions& options,
                                                       PostBack post_back);
@@ -56,7 +54,7 @@ class EngineCore {
 
   // --- sessions ------------------------------------------------------------------
   StatusOr<SessionId> CreateSession(const SessionOptions& options);
-  // These bring a parked session back first.
+  // These restore a parked session first.
   void Fork(SessionId id, int64_t position, const SessionOptions& options,
             const ReplyWith<StatusOr<SessionId>>& reply);
   void Truncate(SessionId id, int64_t position, const Reply& reply);
@@ -70,15 +68,15 @@ class EngineCore {
   void Rename(SessionId id, const std::string& name, const Reply& reply);
   void Close(SessionId id, bool forget, const Reply& reply);
   int64_t CloseIdle(const std::optional<std::string>& domain, int64_t idle_us);
-  // The end: what has a name gets to the disk. First what is on its way there anyway (until
-  // StillKeeping says no), then ParkAll saves the rest; FileWorkPending tells when that is
-  // done, and AbandonSaves makes it so soon. SaveOutcome names all that is not on disk.
+  // Shutdown: named sessions are saved. First whatever is already on its way to disk (until
+  // StillKeeping returns false), then ParkAll saves the rest. FileWorkPending says whether saving
+  // is done, and AbandonSaves cuts it short. SaveOutcome names everything that is not on disk.
   bool StillKeeping();
   void ParkAll();
   bool FileWorkPending() const { return file_works_ > 0; }
   void AbandonSaves();
   Status SaveOutcome() const;
-  // From now on calls that need a file are refused: nobody would answer them.
+  // From now on calls that need a file are refused: nothing would answer them.
   void CloseStore() { store_closed_ = true; }
 
   // --- turns -----------------------------------------------------------------------
@@ -86,7 +84,7 @@ class EngineCore {
     SessionId session;
     std::shared_ptr<TurnQueue> queue;
     std::shared_ptr<std::atomic<bool>> cancelled;
-    bool is_anonymous = false;  // not on the session that was named
+    bool is_anonymous = false;  // true: not on the named session
   };
   StatusOr<Submitted> Submit(SessionId id, const TurnOptions& options);
   StatusOr<Submitted> SubmitOnce(std::string_view domain, const TurnOptions& options);
@@ -95,39 +93,39 @@ class EngineCore {
                    const NamedTurnPolicy& policy, const ReplyWith<StatusOr<Submitted>>& reply);
 
   // --- the loop ----------------------------------------------------------------------
-  // One round: cancels and deadlines, admission, then a short step or a piece of the long
-  // one, which ends early once `interrupted` says that somebody wants the thread. False when
-  // there was nothing to compute; the thread then sleeps until NextWake or a message.
+  // One round: cancels and deadlines, admission, then a short step or a slice of the long one,
+  // which ends early once `interrupted` returns true. False if there was nothing to compute; the
+  // thread then sleeps until NextWake or a message.
   bool RunOnce(FunctionRef<bool()> interrupted);
   std::chrono::steady_clock::time_point NextWake() const;
-  // Those queued while no place is free.
+  // Turns queued because no place is free.
   int64_t turns_waiting() const;
   bool idle() const { return queued_.empty() && running_.empty(); }
 
-  // No turn is taken from now on.
+  // No turn is admitted from now on.
   void StopAdmitting() { admitting_ = false; }
-  // Ends every turn with the status.
+  // Ends every turn with `status`.
   void CutAll(const Status& status);
 
-  // Also compares what was published with what there is.
+  // Also compares the published view with the actual state.
   Status CheckIntegrity();
   void DropPrefixes();
 
   // --- what readers see (engine_publish.cc) ------------------------------------------
-  // Outlives this.
+  // The view outlives this object.
   std::shared_ptr<const EngineView> view() const { return view_; }
-  // Runs `then` once all that was done so far can be seen: an answer, or a turn's end.
+  // Runs `then` (an answer, or a turn's end) once readers can see everything done so far.
   void AfterPublish(std::function<void()> then) { after_publish_.push_back(std::move(then)); }
   void Publish();
-  // The same where somebody waits for it, or the last time was a while ago.
+  // Publishes if someone waits for it or the last time was a while ago.
   void PublishIfDue();
-  // Sessions whose shared pages may have become others since they were published: so many
-  // of them are looked at each time.
+  // Whether some sessions' sharing of pages may have changed since it was published; each
+  // publication checks a limited number of them.
   bool HasMoreToPublish() const { return n_stale_places_ > 0; }
   // From now on readers are told that the engine has shut down.
   void CloseView() { view_->Close(); }
 
-  // What walks over the table of sessions have cost so far (SessionTable::n_visited).
+  // Session table entries visited so far (SessionTable::n_visited).
   int64_t sessions_visited() const { return sessions_.n_visited(); }
 
   const Model& model() const { return *model_; }
@@ -140,12 +138,12 @@ class EngineCore {
     ActiveTurn* turn;
     Lane* lane;
     int64_t rows = 0;
-    int64_t first_row = 0;  // position of the first of them
+    int64_t first_row = 0;  // position of the first row
     int64_t n_logits = 0;
-    bool ends_prompt = false;  // the last prompt row is among them
+    bool ends_prompt = false;  // includes the last prompt row
     std::span<float> logits;
   };
-  // A step from the plan to its logits, and what its run points to.
+  // A step from its plan to its logits, and the data its run points to.
   struct OpenStep {
     std::vector<StepPart> parts;
     std::vector<StepSequence> sequences;
@@ -168,20 +166,21 @@ class EngineCore {
   Status OpenStore();
   StatusOr<SessionSnapshot> SnapshotOf(const Session& session);
   Status CheckSavable(const Session& session) const;
-  // Calls `then` with the session once no file of it is in use; `with_state`: and it is
-  // in memory, restored if need be. Or with the error, which is then the caller's answer.
+  // Calls `then` with the session once no file of it is in use and, if `with_state`, its state is
+  // in memory (restored if need be); or with the error to answer with.
   void WhenFree(SessionId id, bool with_state, const ReplyWith<StatusOr<Session*>>& then);
   void StartSave(Session* session, bool park, bool free_now, const Reply& reply);
   void FinishSave(SessionId id, bool park, int64_t n_tokens, const Status& status);
   void StartRestore(Session* session, const Reply& reply);
   void RestoreForTurn(Session* session);
   void FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply);
-  // Between the two it has `file_work`. A session that was closed meanwhile is no error.
+  // These bracket file work; `file_work` is set in between. EndFileWork accepts a session closed
+  // meanwhile.
   void BeginFileWork(Session* session);
   void EndFileWork(SessionId id);
   void RenameFile(Session* session, const std::string& old_name, const Reply& reply);
   void CloseNow(Session* session, bool forget, const Reply& reply);
-  // Saves that wait until those before are written: each holds a copy of its session.
+  // Saves wait until earlier ones are written: each holds a copy of its session.
   bool SaveHasRoom(const Session& session) const;
   void PumpSaves();
   void SaveNow(Session* session, bool park, bool free_now, const Reply& reply);
@@ -196,7 +195,7 @@ class EngineCore {
   bool CloseIdleOf(std::string_view domain);
 
   // What readers see.
-  // Something of the session has changed, or is about to: it is published anew.
+  // Notes that the session has changed or is about to; it will be published again.
   void Touch(Session* session);
   void Put(Session* session);
   void PutStalePlaces();
@@ -208,8 +207,8 @@ class EngineCore {
   Status OpenDisk(const std::string& layout);
   void KeepAfterTurn(const ActiveTurn& turn);
   void KeepIfNamed(Session* session);
-  // Its file is to hold these tokens instead of all that it is to hold by now. The session
-  // waits for that.
+  // Makes the session's file hold these tokens instead of whatever is written or queued. The
+  // session waits until it does.
   void WriteInstead(Session* session, std::vector<TokenId> tokens, const Reply& reply);
   void KeepRunning();
   bool PumpDisk();
@@ -222,7 +221,7 @@ class EngineCore {
   void AbandonLoad(Session* session);
   void TellDiskTokens(ActiveTurn* turn, Session* session);
 
-  // Turns, from submission to the end.
+  // Turns, from submission to their end.
   Status ValidateTurn(const Session& session, const TurnOptions& options) const;
   StatusOr<Submitted> Enqueue(Session* session, const TurnOptions& options, bool closes_session);
   bool SweepTurns();
@@ -245,7 +244,7 @@ class EngineCore {
   // The session's tokens [first, first + n), with its pages and its slot.
   static StepSequence SequenceOf(const Session& session, int64_t first, int64_t n);
   struct Candidates {
-    std::vector<StepPart> parts;  // without rows
+    std::vector<StepPart> parts;  // rows not yet assigned
     std::vector<LaneView> views;
   };
   LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
@@ -263,7 +262,7 @@ class EngineCore {
   bool TakeIdleSession();
   bool PreemptFor(const StepPart& part, const std::vector<StepPart>& prepared);
   Status Begin(OpenStep* step);
-  // False when it was interrupted.
+  // False if it was interrupted.
   StatusOr<bool> Advance(OpenStep* step, FunctionRef<bool()> pause);
   void Land(OpenStep* step);
   void RunShortStep(std::vector<StepPart> parts);
@@ -295,7 +294,7 @@ class EngineCore {
   SessionTable sessions_;
   std::unique_ptr<IdleSessions> idle_;
   std::unique_ptr<SessionStore> store_;  // null without a state directory
-  std::unique_ptr<DiskTier> disk_;       // null without one, or without the prefix cache
+  std::unique_ptr<DiskTier> disk_;       // null without a state directory or the prefix cache
   std::unique_ptr<StateKeeper> keeper_;  // null without a state directory
   int64_t kept_running_us_ = 0;
   // Sessions whose state is being read from blocks, by handle.
@@ -303,9 +302,9 @@ class EngineCore {
     uint64_t serial = 0;
     BlockMatch match;
     int64_t max_tokens = 0;
-    int64_t from = 0;         // tokens that were in memory before
-    int64_t computed = 0;     // and are now
-    int64_t pages_asked = 0;  // of the run that is being read
+    int64_t from = 0;         // tokens in memory before
+    int64_t computed = 0;     // tokens in memory now
+    int64_t pages_asked = 0;  // in the run being read
     std::function<void()> done;
   };
   std::map<uint64_t, DiskLoad> loads_;
@@ -318,25 +317,25 @@ class EngineCore {
     Reply reply;
   };
   std::deque<WaitingSave> saves_;
-  int64_t save_bytes_ = 0;  // in the store's hands
+  int64_t save_bytes_ = 0;  // being written by the store
   bool saves_abandoned_ = false;
-  std::vector<std::string> not_saved_;  // names; and why the first was not
+  std::vector<std::string> not_saved_;  // names, and why the first one failed
   Status not_saved_because_;
   bool store_closed_ = false;
   StepPlanner planner_;
 
-  TurnList queued_;   // waiting for admission, in order of submission
-  TurnList running_;  // in order of admission
+  TurnList queued_;   // waiting for admission, in submission order
+  TurnList running_;  // in admission order
   uint64_t next_serial_ = 1;
   bool admitting_ = true;
-  std::unique_ptr<OpenStep> long_step_;  // begun, not ended; may be paused
-  int64_t slice_end_us_ = 0;             // until then it goes on before the next short step
+  std::unique_ptr<OpenStep> long_step_;  // begun but not ended; may be paused
+  int64_t slice_end_us_ = 0;             // when the long step must make way for a short one
   std::vector<float> logits_;            // of short steps
-  EngineStats stats_;                    // the counters; gauges are filled in by Stats()
+  EngineStats stats_;                    // counters; Stats() fills in the gauges
 
   const std::shared_ptr<EngineView> view_;
   std::vector<SessionId> touched_;
-  size_t n_stale_places_ = 0;  // of the session table, from next_stale_place_ on
+  size_t n_stale_places_ = 0;  // session table entries to check, from next_stale_place_ on
   size_t next_stale_place_ = 0;
   int64_t published_us_ = 0;
   std::vector<std::function<void()>> after_publish_;

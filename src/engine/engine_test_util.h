@@ -1,4 +1,4 @@
-// What the tests of the public engine have in common.
+// Shared by the tests of the public engine.
 #ifndef WEFT_ENGINE_ENGINE_TEST_UTIL_H_
 #define WEFT_ENGINE_ENGINE_TEST_UTIL_H_
 
@@ -75,7 +75,7 @@ inline std::vector<int32_t> TokensOf(Engine* engine, SessionId session) {
   return tokens.ok() ? *tokens : std::vector<int32_t>();
 }
 
-// Waits for what the engine is about to do; false after 20 s.
+// Polls until the condition holds; false after 20 s.
 inline bool Eventually(const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!condition()) {
@@ -85,7 +85,7 @@ inline bool Eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// Reads events until the first token: the turn is decoding then.
+// Reads events up to the first token, when the turn is decoding.
 inline void ReadToFirstToken(Turn* turn, TurnOutcome* outcome) {
   while (auto event = turn->Next()) {
     const bool token = std::holds_alternative<TokenEvent>(*event);
@@ -98,19 +98,19 @@ inline void ReadToFirstToken(Turn* turn, TurnOutcome* outcome) {
 MATCHER(IsOk, "") { return arg.ok(); }
 #define EXPECT_OK(expression) EXPECT_THAT(expression, ::weft::IsOk())
 
-// The status of an error: its code, and a part of its sentence.
+// Matches a status by its code and a part of its message.
 MATCHER_P2(IsError, code, part, "") {
   return arg.code() == code && std::string(Message(arg)).find(part) != std::string::npos;
 }
 
-// What a test over several models is called for each: "recurrent_llama" for "recurrent-llama".
+// Names a parameterised test after its model: "recurrent_llama" for "recurrent-llama".
 inline constexpr auto kNameOfModel = [](const auto& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 };
 
-// A folder of the test's own, gone with it.
+// A temporary directory for one test.
 class TestFolder {
  public:
   TestFolder() {

@@ -1,10 +1,10 @@
-// What can be seen of an engine without waiting for it.
+// What readers can see of an engine without waiting for it.
 //
-// The engine thread notes what changed and publishes it as one immutable snapshot, which
-// shares with the one before everything that did not change; readers take the snapshot and
-// keep it as long as they like.
+// The engine thread records changes and publishes them as an immutable snapshot that shares
+// everything unchanged with the previous one; readers take the snapshot and keep it as long as they
+// like.
 //
-// Publish and what comes before it: engine thread. Latest: any thread.
+// EngineView: Latest may be called from any thread, everything else from the engine thread only.
 #ifndef WEFT_ENGINE_ENGINE_VIEW_H_
 #define WEFT_ENGINE_ENGINE_VIEW_H_
 
@@ -27,20 +27,20 @@ class EngineSnapshot {
  public:
   StatusOr<SessionInfo> Inspect(SessionId id) const;
   StatusOr<SessionId> Find(std::string_view domain, std::string_view name) const;
-  // Those with a name, by name.
+  // The named sessions of the domain, by name.
   std::vector<SessionInfo> List(std::string_view domain) const;
   const EngineStats& stats() const { return stats_; }
   const std::vector<TurnInfo>& turns() const { return turns_; }
 
  private:
   friend class EngineView;
-  // `info.idle_us` is filled in when it is read.
+  // `info.idle_us` is filled in when the entry is read.
   struct Entry {
     SessionInfo info;
-    int64_t idle_since_us = 0;  // 0: it runs
+    int64_t idle_since_us = 0;  // 0: running
   };
-  // By place in the session table: so many entries each, and so many of these each. What a
-  // snapshot has is never changed; `version` tells the parts that none has yet.
+  // Entries by place in the session table, in a tree with this fan-out. Parts in a snapshot are
+  // immutable; `version` marks the parts that are in no snapshot yet.
   static constexpr size_t kFanOut = 64;
   template <typename Part>
   struct Group {
@@ -63,14 +63,14 @@ class EngineSnapshot {
 
 class EngineView {
  public:
-  // `tag` as of the engine's SessionTable.
+  // `tag`: see SessionTable.
   explicit EngineView(uint16_t tag);
 
-  // --- engine thread; seen from the next Publish on ------------------------------
+  // --- engine thread; visible from the next Publish on ---------------------------
   // A session is new or has changed. `idle_since_us`: 0 while it runs.
   void Put(const SessionInfo& info, int64_t idle_since_us);
   void Remove(SessionId id);
-  // `stats` but for the numbers of sessions, which are known here.
+  // `stats` without the session counts, which the view fills in.
   void Publish(const EngineStats& stats, std::vector<TurnInfo> turns);
   // From now on readers are told that the engine has shut down.
   void Close();
@@ -81,7 +81,7 @@ class EngineView {
   using Entry = EngineSnapshot::Entry;
   using Block = EngineSnapshot::Block;
 
-  // The place of a session, in parts that no snapshot has.
+  // The session's entry, in parts that are in no snapshot yet.
   std::shared_ptr<const Entry>& At(SessionId id);
   template <typename Part>
   EngineSnapshot::Group<Part>* Own(std::shared_ptr<const EngineSnapshot::Group<Part>>* group) const;
@@ -89,7 +89,7 @@ class EngineView {
   void Count(SessionState state, int64_t n);
   void Swap(std::shared_ptr<const EngineSnapshot> next) WEFT_EXCLUDES(mutex_);
 
-  // What the next snapshot will have, and its number.
+  // The next snapshot and its number.
   EngineSnapshot next_;
   uint64_t version_ = 1;
 

@@ -1,8 +1,8 @@
-// Which sessions nobody uses now, in the order of their last use: whoever wants a session's
-// place or its memory finds the one not used for longest without looking at the others.
+// Sessions not in use, ordered by last use, so that the least recently used one can be found
+// without a scan when a place or memory is needed.
 //
-// An index over fields that others change. Whoever changes a session notes it here; what that
-// means is worked out when somebody asks next. Engine thread only.
+// An index over fields that others change. Call Note after changing a session; the index is updated
+// at the next query. Engine thread only.
 #ifndef WEFT_ENGINE_IDLE_SESSIONS_H_
 #define WEFT_ENGINE_IDLE_SESSIONS_H_
 
@@ -26,30 +26,30 @@ class IdleSessions {
   IdleSessions(const SessionTable* sessions, const StateMemory* memory)
       : sessions_(*sessions), memory_(*memory) {}
 
-  // The session is new, or something of it has changed or is about to.
+  // The session is new, has changed or is about to.
   void Note(Session* session);
-  // REQUIRED before a session that was noted is removed from the table.
+  // REQUIRED before a noted session is removed from the table.
   void Forget(Session* session);
-  // Works out what was noted. Others do that themselves; this bounds what they have to do.
+  // Applies the noted changes. Queries do that too; calling it regularly bounds their work.
   void Settle();
 
-  // Null where there is none. The oldest of the domain that has a name and no file that
-  // somebody counts on: it can be closed, and is gone then.
+  // Null if there is none. The oldest named session of the domain without a file that anyone relies
+  // on: it can be closed, and is then lost.
   Session* OldestToClose(std::string_view domain);
-  // The oldest that holds memory and is not running; its turn may wait in the queue.
+  // The oldest that holds memory and is not running; its turn may be queued.
   Session* OldestWithState();
-  // Those with a name that were not used since, of one domain or of all.
+  // The named sessions not used since `used_us`, of one domain or of all.
   std::vector<Session*> UnusedSince(std::optional<std::string_view> domain, int64_t used_us);
-  // Whether one holds memory whose file is being written or read: it may give that back.
+  // Whether a session that holds memory has file work in progress and so may free it soon.
   bool AnyWithStateAtWork();
 
   // Compares the index with the sessions.
   Status CheckIntegrity();
 
  private:
-  // A bit of Place::orders each.
+  // Each is one bit of Place::orders.
   enum Which : size_t { kToClose, kWithState, kNamed, kNamedOfDomain, kAtWork, kOrders };
-  // Domain (empty in the orders over all), last use, handle. Domains are the sessions' own.
+  // Domain (empty in orders over all domains), last use, handle. The view points into the session.
   using Key = std::tuple<std::string_view, int64_t, uint64_t>;
   using Order = std::map<Key, Session*>;
   using Place = Session::IdlePlace;

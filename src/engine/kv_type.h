@@ -1,5 +1,4 @@
-// What keys and values can be kept as: one row per KvType, for all who need its name or
-// its size.
+// The types in which keys and values can be kept: one row per KvType, with its name and size.
 #ifndef WEFT_ENGINE_KV_TYPE_H_
 #define WEFT_ENGINE_KV_TYPE_H_
 

@@ -1,6 +1,5 @@
-// How other threads speak to the engine: they post work, the engine thread runs it
-// between two steps. The only lock that both sides ever take, held for a push or a
-// swap.
+// How other threads talk to the engine: they post work, and the engine thread runs it between two
+// steps. The only lock that both sides take, held for a push or a swap.
 #ifndef WEFT_ENGINE_MAILBOX_H_
 #define WEFT_ENGINE_MAILBOX_H_
 
@@ -14,13 +13,13 @@
 
 namespace weft {
 
-// A Mailbox may outlive its engine: turns and timers hold it, and posting to a
-// closed one is refused.
+// A Mailbox may outlive its engine: turns and timers hold it, and posting to a closed one is
+// refused.
 class Mailbox {
  public:
   using Message = std::function<void()>;
 
-  // False when the mailbox is closed; the message is dropped then.
+  // False if the mailbox is closed; the message is then dropped.
   bool Post(Message message) WEFT_EXCLUDES(mutex_) {
     {
       MutexLock lock(&mutex_);
@@ -38,17 +37,17 @@ class Mailbox {
     has_mail_.store(false, std::memory_order_relaxed);
     return std::exchange(messages_, {});
   }
-  // Whether there is something to take; soon after it was posted, without a lock.
+  // Whether there is a message, without locking; may lag slightly behind Post.
   bool HasMail() const { return has_mail_.load(std::memory_order_relaxed); }
 
-  // Sleeps until something is posted or the deadline passes.
+  // Sleeps until a message arrives or the deadline passes.
   void WaitUntil(std::chrono::steady_clock::time_point deadline) WEFT_EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     while (messages_.empty() && arrived_.WaitUntil(&mutex_, deadline)) {
     }
   }
 
-  // Refuses further posts; what was posted before is still there to take.
+  // Refuses further posts; earlier messages can still be taken.
   void Close() WEFT_EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     closed_ = true;

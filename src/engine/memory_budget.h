@@ -1,4 +1,4 @@
-// How much memory sessions may take when nobody said.
+// The default memory budget for sessions.
 #ifndef WEFT_ENGINE_MEMORY_BUDGET_H_
 #define WEFT_ENGINE_MEMORY_BUDGET_H_
 
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// Half of what the machine (or its container) can still give, at least 64 MiB.
+// Half of the free memory of the machine (or its container), at least 64 MiB.
 int64_t DefaultMemoryBudget();
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Randomness as a function: equal (seed, position, draw) give equal numbers, on
-// every machine, whatever ran before. No state, any thread.
+// Stateless randomness: equal (seed, position, draw) give equal numbers on every machine, whatever
+// ran before. Any thread.
 #ifndef WEFT_ENGINE_RANDOM_H_
 #define WEFT_ENGINE_RANDOM_H_
 
@@ -25,8 +25,8 @@ inline double RandomUniform(uint64_t seed, uint64_t position) {
   return static_cast<double>(RandomBits(seed, position) >> 11) * 0x1p-53;
 }
 
-// The seed of one of several choices that fork from the same prompt; choice 0
-// keeps the turn's own.
+// The seed for one of several choices that fork from the same prompt; choice 0 keeps the turn's
+// own.
 inline uint64_t ChoiceSeed(uint64_t seed, int choice) {
   return choice == 0 ? seed : MixBits(seed ^ (static_cast<uint64_t>(choice) << 32));
 }

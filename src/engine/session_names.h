@@ -1,8 +1,7 @@
-// Sessions by domain and name, in that order: a value of which a copy costs a pointer, and a
-// change of the copy leaves the other as it is. Finding and changing take the logarithm of how
-// many there are.
+// A persistent map from (domain, name) to session, in that order. Copying costs a pointer, and
+// changing a copy leaves the original unchanged. Lookups and changes take logarithmic time.
 //
-// Any thread, as any value: what copies share is never changed.
+// Thread-compatible like any value: data shared by copies never changes.
 #ifndef WEFT_ENGINE_SESSION_NAMES_H_
 #define WEFT_ENGINE_SESSION_NAMES_H_
 
@@ -19,16 +18,16 @@ namespace weft {
 class SessionNames {
  public:
   std::optional<SessionId> Find(std::string_view domain, std::string_view name) const;
-  // In order of their names.
+  // In name order.
   void ForEachOf(std::string_view domain, FunctionRef<void(SessionId)> visit) const;
-  // In place of the one that has the name.
+  // Replaces the session that has the name, if any.
   void Set(std::string_view domain, std::string_view name, SessionId id);
-  // Nothing where nobody has it.
+  // Does nothing if the name is unused.
   void Remove(std::string_view domain, std::string_view name);
 
  private:
   struct Key;
-  // A treap: ordered by key from left to right and by weight, which is random, from the top.
+  // A treap: ordered by key from left to right and by random weight from the top.
   struct Node;
   using Tree = std::shared_ptr<const Node>;
   struct Halves {
@@ -36,7 +35,7 @@ class SessionNames {
   };
 
   static Tree With(const Tree& tree, Tree left, Tree right);
-  // Without the key itself.
+  // Excludes the key itself.
   static Halves Split(const Tree& tree, const Key& key);
   static Tree Join(const Tree& before, const Tree& after);
   static void Visit(const Tree& tree, std::string_view domain, FunctionRef<void(SessionId)> visit);

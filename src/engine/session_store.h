@@ -1,8 +1,8 @@
-// Session files, written and read beside the engine.
+// Session files, read and written in the background.
 //
-// Every operation is handed to one worker thread, which alone touches the state
-// directory, and answers by a callback on the engine thread. What is written is a
-// snapshot, so the session can go on while its file is made. Engine thread only.
+// Every operation is handed to one worker thread, which alone touches the state directory, and
+// answers through a callback on the engine thread. Files are written from snapshots, so the session
+// can continue meanwhile. Engine thread only.
 #ifndef WEFT_ENGINE_SESSION_STORE_H_
 #define WEFT_ENGINE_SESSION_STORE_H_
 
@@ -23,17 +23,17 @@
 
 namespace weft {
 
-// A session's tokens and state, apart from the engine's memory.
+// A session's tokens and state, outside the engine's memory.
 struct SessionSnapshot {
   std::vector<TokenId> tokens;
   StateMemory::SavedState state;
-  int64_t used_us = 0;  // when it last was, since 1970
+  int64_t used_us = 0;  // last use, since 1970
   std::string note;     // why there is no state, if it was lost
 };
 
 class SessionStore {
  public:
-  // What a file must agree with to be of use here.
+  // What a file must match to be usable.
   struct Identity {
     std::string model;   // Model::fingerprint()
     std::string layout;  // describes backend, KV type and page sizes
@@ -47,21 +47,21 @@ class SessionStore {
                                                       PostBack post_back);
 
   const std::string& path() const { return directory_->path(); }
-  // For more work that must not stand between two steps; in order with this one's.
+  // For other work that must not block a step; runs in order with this store's jobs.
   Worker* worker() { return &worker_; }
 
-  // What the directory holds. Before the first operation only.
+  // The directory's sessions. Call only before the first operation.
   StatusOr<std::vector<SavedSession>> ListAll(std::vector<std::string>* strangers) const {
     return directory_->ListAll(strangers);
   }
-  // What is being saved, and what waits for that, fails soon. Any thread.
+  // Makes running and queued saves fail soon. Any thread.
   void Abandon() { abandoned_ = true; }
 
-  // `done(OK)` means that it is on disk.
+  // `done(OK)` means that the session is on disk.
   void Save(const std::string& domain, const std::string& name, SessionSnapshot snapshot,
             std::function<void(Status)> done);
-  // State that is damaged, or in another layout, is left out and noted; damage in the
-  // head, or another model's file, is an error.
+  // State that is damaged, or in another layout, is dropped and noted; a damaged head, or another
+  // model's file, is an error.
   void Load(const std::string& domain, const std::string& name,
             std::function<void(StatusOr<SessionSnapshot>)> done);
   void Remove(const std::string& domain, const std::string& name, std::function<void(Status)> done);
@@ -74,7 +74,7 @@ class SessionStore {
         identity_(std::move(identity)),
         post_back_(std::move(post_back)) {}
 
-  // On the worker.
+  // On the worker thread.
   SessionHead MakeHead(const std::string& domain, const std::string& name,
                        const SessionSnapshot& snapshot) const;
   StatusOr<SessionSnapshot> LoadNow(const std::string& domain, const std::string& name) const;

@@ -1,17 +1,15 @@
-// The memory of all sessions of an engine: the pools of pages and slots, the prefix
-// index and the backend's memory behind them, under one budget of bytes.
+// The memory of all sessions of an engine: the pools of pages and slots, the prefix index and the
+// backend's memory behind them, under one budget of bytes.
 //
-// Sessions own pages through their tables and a slot; the index owns pages and
-// checkpoints of its own; this class is where they meet. When the budget is used up it
-// evicts prefixes that no session holds; taking memory from sessions is the engine's
-// decision, not made here. Engine thread only.
+// Sessions own pages through their tables, and a slot; the index owns pages and checkpoints; this
+// class connects them. When the budget is used up it evicts prefixes that no session holds; taking
+// memory from sessions is the engine's decision. Engine thread only.
 //
-// A slot is shared and copied before it is written, as a page is: forks and the index
-// take references, and Prepare makes the copy. So a checkpoint is one more reference to
-// a session's slot at the right moment, which is after exactly a whole number of pages:
-// steps must end there (RowsToCheckpoint). A slot cannot be cut: a session that goes
-// back to where it has no exact state starts from the nearest checkpoint before, or, if
-// there is none, from the beginning.
+// Slots, like pages, are shared and copied on write: forks and the index take references, and
+// Prepare makes the copy. So a checkpoint is just a reference to a session's slot taken at the
+// right moment, which is after a whole number of pages: steps must end there (RowsToCheckpoint). A
+// slot cannot be cut: a session that goes back to a position without exact state restarts from the
+// nearest earlier checkpoint or, if there is none, from the beginning.
 #ifndef WEFT_ENGINE_STATE_MEMORY_H_
 #define WEFT_ENGINE_STATE_MEMORY_H_
 
@@ -36,145 +34,143 @@ class StateMemory {
     int64_t budget_bytes = 0;
     bool prefix_cache = true;
     bool share_across_domains = false;
-    double checkpoint_share = 0;    // of the budget, for checkpoints
-    int64_t checkpoint_tokens = 0;  // between two of them; 0: chosen here
+    double checkpoint_share = 0;    // share of the budget
+    int64_t checkpoint_tokens = 0;  // distance between two; 0: automatic
   };
-  // RESOURCE_EXHAUSTED when the budget does not hold a page of every group and a slot.
-  // `executor` must outlive the object.
+  // RESOURCE_EXHAUSTED if the budget does not hold one page of every group and a slot. `executor`
+  // must outlive the object.
   static StatusOr<std::unique_ptr<StateMemory>> Create(const ModelSpec& spec, Executor* executor,
                                                        const Options& options);
 
   int page_tokens() const { return layout_.page_tokens; }
-  // Whether anything computed can be found again by another session.
+  // Whether other sessions can find computed state again.
   bool keeps_prefixes() const {
     return prefix_cache_ && (slots_ == nullptr || max_checkpoints_ > 0);
   }
 
   // --- one session -------------------------------------------------------------
-  // Takes the longest prefix of the session's tokens that the index holds, if it is
-  // longer than what the session has computed; at most `limit` tokens.
+  // Takes the longest prefix of the session's tokens that the index holds, if it is longer than
+  // what the session has computed; at most `limit` tokens.
   void Reuse(Session* session, int64_t limit);
-  // The same from another session, of whose tokens the first `common` are the session's
-  // too: it has the positions of its last page that are not in the index yet.
+  // The same from another session that shares the first `common` tokens: it also has the positions
+  // of its last page, which are not in the index yet.
   void ReuseFrom(const Session& other, int64_t common, Session* session);
-  // Makes room for `n` tokens after session->computed: allocates pages, copies a
-  // shared last page and a shared slot, appends to the tables. RESOURCE_EXHAUSTED when
-  // the budget is used up by what sessions hold. After any error the session's state is as
-  // it was.
+  // Makes room for `n` tokens after session->computed: allocates pages, copies a shared last page
+  // and a shared slot, appends to the tables. RESOURCE_EXHAUSTED if sessions hold the whole budget.
+  // After any error the session's state is unchanged.
   Status Prepare(Session* session, int64_t n);
-  // The prepared tokens are computed: whole new pages and checkpoints go to the index,
-  // pages behind windows go back.
+  // The prepared tokens are computed: adds complete new pages and checkpoints to the index and
+  // frees pages that fell out of their window.
   void Commit(Session* session);
-  // Nothing more is computed for now: the partly filled last page goes to the index too, of
-  // models without recurrent state. When the session goes on it has the page back.
+  // The session pauses: adds its partly filled last page to the index too, for models without
+  // recurrent state. The session takes the page back when it continues.
   void KeepTail(Session* session);
-  // Forgets the state after the first `n_tokens`, and what was prepared. Where there is
-  // none of exactly these any more (a window has given back what would be needed, a slot
-  // went on), the longest known prefix takes its place. Tokens are not touched.
+  // Discards the state after the first `n_tokens`, and anything prepared. If the exact state no
+  // longer exists (a window has freed what would be needed, or a slot moved on), falls back to the
+  // longest known prefix. Does not change the tokens.
   void Truncate(Session* session, int64_t n_tokens);
   void Drop(Session* session) { Truncate(session, 0); }
-  // Gives `to`, which has these tokens and no state, that of `from`'s first `n_tokens`,
+  // Gives `to`, which has these tokens but no state, the state of `from`'s first `n_tokens`,
   // shared; or that of the longest known prefix.
   void Share(const Session& from, int64_t n_tokens, Session* to);
 
   // --- checkpoints of models with recurrent state; no-ops for others ----------------
-  // A turn begins: chooses what it leaves behind for others to start from. Where its
-  // tokens leave a known prefix, at the end of its prompt (a page before it: whoever asks
-  // the same has one token to compute), and every so many tokens between.
+  // Called when a turn begins; chooses its checkpoints for others to start from: where its tokens
+  // leave a known prefix, at the end of its prompt (a page before it, so that an identical prompt
+  // still has tokens to compute), and at regular distances in between.
   void PlanCheckpoints(Session* session) const;
-  // Somebody needs the session's state after its first `n_tokens`, which it has not
-  // reached yet. REQUIRES: a multiple of page_tokens().
+  // Another session needs the state after the first `n_tokens`, which this session has not reached
+  // yet. REQUIRES: a multiple of page_tokens().
   void WantCheckpoint(Session* session, int64_t n_tokens) const;
-  // Rows after which a step of the session must end, at the most.
+  // The most rows a step may compute for the session.
   int64_t RowsToCheckpoint(const Session& session) const;
 
-  // Evicts prefixes until Prepare(session, n) would find room; RESOURCE_EXHAUSTED when
-  // there are not enough of them.
+  // Evicts prefixes until Prepare(session, n) would find room; RESOURCE_EXHAUSTED if there are not
+  // enough.
   Status EvictFor(const Session& session, int64_t n);
-  // Bytes that a session of `n_tokens` cannot do without while its last one is computed.
+  // The least memory in which a session of `n_tokens` can compute its last one.
   int64_t LeastBytes(int64_t n_tokens) const;
-  // Bytes of the session's pages and slot, shared or not; and how many pages.
+  // Bytes of the session's pages and slot, shared or not; and the number of pages.
   int64_t BytesOf(const Session& session) const;
   int64_t SlotBytesOf(const Session& session) const;
   int64_t PagesOf(const Session& session) const;
-  // How many of them other sessions hold too, and how many others hold the one that most do.
+  // How many of its pages other sessions hold too, and how many others hold the most widely shared.
   struct Sharing {
     int64_t pages = 0;
     int64_t sessions = 0;
     bool operator==(const Sharing&) const = default;
   };
   Sharing SharingOf(const Session& session) const;
-  // The session is nobody's conversation: what it holds counts as shared with nobody, until it
-  // is told again with -1. REQUIRES: its pages stay what they are meanwhile.
+  // Marks (n = 1) or unmarks (n = -1) the session as a keeper rather than a conversation: its pages
+  // do not count as shared. REQUIRES: its pages do not change in between.
   void CountAsKeeper(const Session& session, int32_t n);
 
   // --- in and out, for session files ----------------------------------------------
   struct GroupPages {
-    int64_t first_page = 0;  // entries before are absent
+    int64_t first_page = 0;  // earlier entries are absent
     std::vector<std::vector<std::byte>> pages;
   };
   struct SavedCheckpoint {
-    int64_t n_tokens = 0;  // it is after so many
+    int64_t n_tokens = 0;  // the position it belongs to
     std::vector<std::byte> slot;
   };
-  // A session's state apart from the backend's memory.
+  // A session's state, outside the backend's memory.
   struct SavedState {
-    int64_t n_tokens = 0;  // 0: none, and the rest is empty
+    int64_t n_tokens = 0;  // 0: none; everything else is empty
     std::vector<GroupPages> groups;
     std::vector<std::byte> slot;               // empty without recurrent state
     std::vector<SavedCheckpoint> checkpoints;  // ascending
   };
-  // Most checkpoints that go with one session's state.
+  // The most checkpoints saved with one session.
   static constexpr int64_t kMostSavedCheckpoints = 32;
-  // With the session's own state come the fewest of the checkpoints before it that leave
-  // no more than the regular distance between two of them, as far as there are any; where
-  // these are more than kMostSavedCheckpoints, the last ones.
+  // Besides the session's own state, includes the fewest earlier checkpoints that leave no gap
+  // larger than the regular distance, as far as they exist; if these exceed kMostSavedCheckpoints,
+  // the last ones.
   StatusOr<SavedState> ReadState(const Session& session);
-  // The checkpoints go to the prefix index, as far as there is room for them.
-  // REQUIRES: the session holds no state. Leaves none on error.
+  // Adds the checkpoints to the prefix index as far as there is room. REQUIRES: the session holds
+  // no state. Leaves none on error.
   Status WriteState(Session* session, const SavedState& state);
 
   // --- in and out, block by block (state_memory_blocks.cc) --------------------------
-  // Which groups' pages of an entry the session holds, bit by bit; and which every state needs.
+  // Bit masks: the groups whose pages of an entry the session holds; and those every state needs.
   uint64_t GroupsAt(const Session& session, int64_t entry) const;
   uint64_t groups_always_needed() const;
   const std::vector<GroupShape>& shapes() const { return shapes_; }
-  // The entry's pages of these groups, one after the other, as they are after the first
-  // session.computed tokens.
+  // The entry's pages of these groups, concatenated, as of session.computed tokens.
   StatusOr<std::vector<std::byte>> ReadBlock(const Session& session, int64_t entry,
                                              uint64_t groups) const;
   StatusOr<std::vector<std::byte>> ReadSlot(SlotId slot) const;
-  // Of the session's first computed tokens: those that a file of it would have, and the last
-  // that is known.
+  // The checkpoints that a file of the session's computed tokens would have, and the last known
+  // one.
   std::vector<PrefixIndex::Checkpoint> CheckpointsToKeep(const Session& session) const;
-  // Appends the state of `n` tokens from blocks of the entries from session->computed on. With
-  // windows or recurrent state nobody may use it until FinishBlocks has ended it.
-  // RESOURCE_EXHAUSTED as Prepare.
+  // Appends the state of `n` tokens from blocks, starting at the entry of session->computed. With
+  // windows or recurrent state it must not be used before FinishBlocks. RESOURCE_EXHAUSTED as in
+  // Prepare.
   struct BlockPages {
     uint64_t groups = 0;
     std::span<const std::byte> bytes;
   };
   Status AppendBlocks(Session* session, int64_t n, std::span<const BlockPages> blocks);
-  // `slot` is the recurrent state after all that was appended, empty without such.
+  // `slot` is the recurrent state after everything appended; empty if the model has none.
   Status FinishBlocks(Session* session, std::span<const std::byte> slot);
-  // Whether what AppendBlocks leaves is whole without FinishBlocks.
+  // Whether the result of AppendBlocks is usable without FinishBlocks.
   bool blocks_stand_alone() const;
 
-  // --- the whole --------------------------------------------------------------------
-  // Of what somebody holds.
+  // --- all sessions together ------------------------------------------------------------
+  // Memory in use by sessions or the index.
   int64_t used_bytes() const { return page_bytes() + slots_used() * layout_.slot_bytes; }
   int64_t page_bytes() const;
   int64_t slots_used() const { return slots_ != nullptr ? slots_->in_use() : 0; }
   int64_t budget_bytes() const { return budget_bytes_; }
   int64_t free_bytes() const { return budget_bytes_ - used_bytes(); }
   int64_t pages_used() const;
-  // What memory is used for, and what became of it, as the engine tells it. A slot that a
-  // session and a checkpoint share is the session's.
+  // Memory by use, and counters. A slot shared by a session and a checkpoint counts as the
+  // session's.
   void FillStats(EngineStats* stats) const;
   const StateLayout& layout() const { return layout_; }
 
   void DropPrefixes() { index_->ClearAll(); }
-  // Tells the backend which pages and slots are no longer needed.
+  // Tells the backend which pages and slots are free.
   void ReturnFreed();
   // Compares every count with what the sessions and the index hold.
   Status CheckIntegrity(const SessionTable& sessions) const;
@@ -185,10 +181,10 @@ class StateMemory {
   size_t n_groups() const { return pools_.size(); }
   void EnsureTables(Session* session) const;
   std::vector<PageTable*> TablesOf(Session* session) const;
-  // So many pages of every group, and slots.
+  // A number of pages of every group, and of slots.
   using Amount = EvictionWish;
   Amount AmountToPrepare(const Session& session, int64_t n) const;
-  // Of these, what is needed only because one other shares it, which may be the index.
+  // The part that is needed only because one other holder, possibly the index, shares it.
   int64_t BytesToCopy(const Session& session) const;
   void GiveBackTail(Session* session, bool at_any_price);
   void TakeOver(const Session& from, int64_t n_tokens, Session* to) const;
@@ -197,11 +193,11 @@ class StateMemory {
   Status OwnSlot(Session* session);
   Status AppendAll(Session* session, int64_t n);
   Status GrowFor(size_t group, const PageTable& table, size_t first_entry);
-  // Whether its pages are those that the token after `n_tokens` sees; whether the session
-  // can be continued from there with what it holds.
+  // Whether it holds the pages that the token after `n_tokens` attends to; and whether it holds
+  // everything needed to continue from there.
   static bool HoldsPagesAt(const Session& session, int64_t n_tokens);
   bool HoldsStateAt(const Session& session, int64_t n_tokens) const;
-  // Whether a checkpoint is to stay there; whether one is to be taken now.
+  // Whether to keep a checkpoint there; whether to take one now.
   bool IsPlanned(const Session& session, int64_t n_tokens) const;
   bool IsCheckpoint(const Session& session) const;
   int64_t TailStart(const Session& session) const;
@@ -219,8 +215,8 @@ class StateMemory {
   const bool prefix_cache_;
   std::vector<GroupShape> shapes_;
   std::vector<std::unique_ptr<PagePool>> pools_;  // one per group
-  std::vector<int64_t> grown_;                    // per group: pages that the backend has
-  std::vector<std::vector<int32_t>> keepers_;     // per group and page: CountAsKeeper
+  std::vector<int64_t> grown_;                    // per group: pages the backend has
+  std::vector<std::vector<int32_t>> keepers_;     // per group and page: see CountAsKeeper
   std::unique_ptr<SlotPool> slots_;               // null without recurrent state
   int64_t grown_slots_ = 0;
   int64_t checkpoint_tokens_ = 0;  // a multiple of page_tokens(); 0 without recurrent state

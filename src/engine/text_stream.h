@@ -1,8 +1,8 @@
-// The text side of one generated sequence: tokens in, whole characters out, stop
-// strings found across token borders.
+// The text of one generated sequence: tokens in, whole characters out, stop strings found across
+// token boundaries.
 //
-// Text that might be the beginning of a stop string is held back until the next
-// tokens decide. One object per sequence; engine thread only.
+// Text that might begin a stop string is held back until further tokens decide. One object per
+// sequence; engine thread only.
 #ifndef WEFT_ENGINE_TEXT_STREAM_H_
 #define WEFT_ENGINE_TEXT_STREAM_H_
 
@@ -23,32 +23,32 @@ Status ValidateStopStrings(const std::vector<std::string>& stop_strings);
 
 class TextStream {
  public:
-  // REQUIRES: ValidateStopStrings is OK. Of control tokens the `shown` ones are written out,
-  // but for those that end a generation.
+  // REQUIRES: ValidateStopStrings is OK. Control tokens in `shown` appear in the text, except
+  // end-of-generation tokens.
   TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stop_strings,
              std::vector<TokenId> shown);
 
   struct Result {
-    std::string text;                    // may be released now
-    std::optional<std::string> stopped;  // the stop string that was completed
+    std::string text;                    // can be released now
+    std::optional<std::string> stopped;  // the completed stop string
   };
-  // Of several stop strings in the text, the one that begins first counts (the
-  // longest of those that begin together); text from there on is dropped. Without
-  // `may_stop` none begins in this token's text or before it.
+  // Of several stop strings in the text, the one that begins first counts (the longest of those
+  // that begin together); text from there on is dropped. If `may_stop` is false, no stop string may
+  // begin in or before this token's text.
   Result Push(TokenId token, bool may_stop = true);
-  // The end without a stop string: everything that was held back.
+  // Ends without a stop string: returns everything held back.
   std::string Finish();
 
  private:
-  // A stop string, and how much of it the text so far ends with. Knuth, Morris and Pratt:
-  // the cost of a byte does not depend on what may have begun.
+  // A stop string, and how much of it the text currently ends with. Knuth-Morris-Pratt: the cost
+  // per byte does not depend on how many partial matches there are.
   struct Stop {
     explicit Stop(std::string stop_text);
-    // True when the byte completes it.
+    // True if the byte completes it.
     bool Push(char byte);
 
     std::string text;
-    std::vector<uint16_t> shorter;  // by length matched: the next length to try
+    std::vector<uint16_t> shorter;  // by matched length: the next length to try
     size_t matched = 0;
   };
 

@@ -1,11 +1,11 @@
 // The events of one turn on their way from the engine to its consumer.
 //
-// The last Done is delivered by Finish: whoever has read the end of a turn finds its session
-// free, and sees that in what the engine has published.
+// Finish delivers the last Done, so that a consumer that has read the end of a turn finds its
+// session free, in the published view too.
 //
-// The engine pushes and never waits; the consumer pops. The queue knows how full it
-// is, so that the engine can pause a turn whose consumer does not read, and tells
-// the engine (through `on_drained`) when a full queue has become half empty.
+// The engine pushes and never waits; the consumer pops. The queue knows how full it is, so that the
+// engine can pause a turn whose consumer does not read, and tells the engine (through `on_drained`)
+// when a full queue is half empty again.
 #ifndef WEFT_ENGINE_TURN_QUEUE_H_
 #define WEFT_ENGINE_TURN_QUEUE_H_
 
@@ -20,16 +20,16 @@ namespace weft {
 
 class TurnQueue {
  public:
-  // `n_choices` Dones end the turn. `on_drained` is called on the consumer's thread, without
-  // a lock held.
+  // `n_choices` Dones end the turn. `on_drained` is called on the consumer's thread, with no lock
+  // held.
   TurnQueue(size_t capacity, int n_choices, std::function<void()> on_drained)
       : capacity_(capacity), on_drained_(std::move(on_drained)), dones_left_(n_choices) {}
 
   // --- engine thread -------------------------------------------------------
-  // Always takes the event; Full() is a request to send no more for now.
+  // Always takes the event; Full() asks the engine to stop sending for now.
   void Push(TurnEvent event) WEFT_EXCLUDES(mutex_);
   bool Full() const WEFT_EXCLUDES(mutex_);
-  // No event follows but a last Done. Wakes whoever waits.
+  // No event follows except a last Done. Wakes all waiters.
   void Finish() WEFT_EXCLUDES(mutex_);
 
   // --- consumer --------------------------------------------------------------

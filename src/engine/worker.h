@@ -1,5 +1,5 @@
-// One thread that runs jobs in order: the engine's file work (reading and writing
-// session files and blocks of state), so that a disk never stands between two steps.
+// One thread that runs jobs in order: the engine's file work (session files and blocks of state),
+// so that disk access never delays a step.
 #ifndef WEFT_ENGINE_WORKER_H_
 #define WEFT_ENGINE_WORKER_H_
 
@@ -14,7 +14,7 @@ namespace weft {
 class Worker {
  public:
   Worker() : thread_([this] { Loop(); }) {}
-  // Runs what was posted before, then ends.
+  // Runs all posted jobs, then ends.
   ~Worker() {
     {
       MutexLock lock(&mutex_);
@@ -31,7 +31,7 @@ class Worker {
     }
     arrived_.NotifyAll();
   }
-  // Before all that waits: somebody waits for this.
+  // Runs the job before all queued ones, because someone is waiting for it.
   void PostFirst(std::function<void()> job) WEFT_EXCLUDES(mutex_) {
     {
       MutexLock lock(&mutex_);
