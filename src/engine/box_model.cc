@@ -4,7 +4,7 @@
 
 #include "weft/model.h"
 
-// The assembler takes the file as it is; an array in C++ would take the compiler a minute.
+// The assembler embeds the file directly; as a C++ array it would take a minute to compile.
 asm(".pushsection .rodata\n"
     ".balign 64\n"
     ".local weft_box_model_begin, weft_box_model_end\n"
@@ -15,8 +15,9 @@ asm(".pushsection .rodata\n"
     ".byte 0\n"
     ".popsection\n");
 
-// Hidden: code for AArch64 would else read their addresses from a table (the GOT), where linkers
-// have one entry for all that is local to a section, and the model would end where it begins.
+// Hidden visibility: otherwise code for AArch64 would read both addresses from the GOT, where
+// linkers merge all symbols local to a section into one entry, and the model would end where it
+// begins.
 extern "C" {
 [[gnu::visibility("hidden")]] extern const std::byte weft_box_model_begin[];
 [[gnu::visibility("hidden")]] extern const std::byte weft_box_model_end[];

@@ -16,7 +16,7 @@ using constraint::ConstraintState;
 using constraint::Structure;
 using constraint::TokenTable;
 
-// More is taken in several steps.
+// Longer text is forced over several steps.
 constexpr size_t kMostForcedBytes = 256;
 
 Structure WholeOf(const ConstraintSpec& spec) {
@@ -107,9 +107,9 @@ TokenMaskFactory MaskOf(std::shared_ptr<const Tokenizer> tokenizer, ConstraintSt
   };
 }
 
-// The masks allow nothing that the state would not take, but the state can become unable to
-// follow: where the automata reach a limit of theirs behind what was allowed, or where somebody
-// takes tokens without asking.
+// The mask allows only what the state would accept, yet the state can still fail to follow: if an
+// automaton hits one of its limits after allowed tokens, or if tokens are taken without asking the
+// mask.
 void ConstraintMask::Follow(std::span<const int32_t> generated) {
   for (; !lost_ && n_seen_ < generated.size(); ++n_seen_) {
     lost_ = !state_.Advance(generated[n_seen_]);

@@ -12,13 +12,13 @@ namespace weft {
 namespace {
 
 constexpr int64_t kMostDefaultBytes = int64_t{10} * 1000 * 1000 * 1000;
-// In the worker's hands, beside the one block that it may always have.
+// In the worker's hands, besides the one block it may always have.
 constexpr int64_t kMostInFlightBytes = int64_t{8} << 20;
-// Beside a model that computes, whose memory is as slow as it is without us.
+// Moderate, so that writing does not slow down a computing model's memory accesses.
 constexpr int64_t kBytesPerSecond = int64_t{128} << 20;
 constexpr int64_t kRestMicros = 60 * int64_t{1'000'000};
 constexpr int64_t kHourMicros = 3600 * int64_t{1'000'000};
-// The index is written again after so many changes, and not more often than that.
+// The index is rewritten after this many changes, but no more often than this.
 constexpr int64_t kIndexChanges = 64;
 constexpr int64_t kIndexMicros = 30 * int64_t{1'000'000};
 
@@ -89,7 +89,7 @@ int64_t DiskTier::PayloadBytes(const BlockInfo& info) const {
   return bytes;
 }
 
-// --- out --------------------------------------------------------------------------------
+// --- reading ----------------------------------------------------------------------------
 
 void DiskTier::Use(const BlockMatch& match) {
   catalog_.Use(match, NowSeconds());
@@ -107,7 +107,7 @@ void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys
   auto job = std::make_shared<Job>();
   for (const Fingerprint& key : keys) {
     const BlockInfo* const info = catalog_.Find(key);
-    if (info == nullptr) break;  // it went meanwhile
+    if (info == nullptr) break;  // evicted meanwhile
     job->blocks.push_back({.info = *info, .payload = {}});
     job->payload_bytes.push_back(PayloadBytes(*info));
   }
@@ -139,11 +139,11 @@ void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys
       });
 }
 
-// --- in ---------------------------------------------------------------------------------
+// --- writing ----------------------------------------------------------------------------
 
 void DiskTier::UseForSession(const Fingerprint& key) { catalog_.UseForSession(key, NowSeconds()); }
 
-// Prompts leave half of the hour's allowance to sessions.
+// Prompts leave half of the hourly allowance to sessions.
 bool DiskTier::MayWrite(int64_t bytes, bool session) {
   const int64_t now_us = NowMicros();
   const auto most = static_cast<double>(bytes_per_hour_);
@@ -175,7 +175,7 @@ DiskTier::Answer DiskTier::Ask(BlockInfo info, const std::string& domain) {
   }
   in_flight_bytes_ += payload_bytes;
   allowance_bytes_ -= static_cast<double>(payload_bytes);
-  // A tenth of a second's worth may go at once.
+  // Allows bursts of a tenth of a second's worth.
   next_write_us_ =
       std::max(next_write_us_, now_us - 100'000) + payload_bytes * 1'000'000 / kBytesPerSecond;
   return Answer::kYes;
@@ -187,7 +187,7 @@ void DiskTier::Write(const Fingerprint& key, const std::string& domain,
   WEFT_CHECK(info != nullptr, "Ask comes before Write");
   auto bytes = std::make_shared<std::vector<std::byte>>(std::move(payload));
   ++stats_.writes_under_way;
-  // What the worker runs does not touch this object, which may be gone by then.
+  // The worker's job does not touch this object, which may be gone by then.
   const auto finish = [this, alive = std::weak_ptr<bool>(alive_)](const Fingerprint& key, int64_t n,
                                                                   const Status& status) {
     if (!alive.expired()) FinishWrite(key, n, status);
@@ -243,7 +243,7 @@ void DiskTier::WriteIndex() {
   index_us_ = NowMicros();
   if (std::exchange(changes_, 0) == 0) return;
   worker_->Post([files = files_, blocks = catalog_.Blocks()] {
-    // A start without it reads the blocks' own headers.
+    // Without the index, the next start reads each block's header.
     (void)files->WriteIndex(blocks);
   });
 }

@@ -1,5 +1,4 @@
-// The public engine: one thread, its mailbox, and an EngineCore that only that thread
-// touches.
+// The public engine: one thread, its mailbox, and an EngineCore that only that thread touches.
 #include "weft/engine.h"
 
 #include <algorithm>
@@ -159,13 +158,13 @@ class EngineThread : public Engine {
     return Await<Result>([&](const auto& reply) { reply(work()); });
   }
 
-  // The same for work that may answer later, after reading or writing a file: waits until
-  // `ask`, or what it has started there, calls its argument, and readers can see what it did.
+  // The same for work that may answer later, after file access: waits until `ask`, or something it
+  // started there, calls its argument, and readers can see the effects.
   template <typename Result, typename Ask>
   Result Await(Ask ask) {
     WEFT_CHECK(std::this_thread::get_id() != engine_thread_,
                "the engine was called from its own callback");
-    // Shared, as the waiter may be gone before set_value has returned.
+    // Shared: the waiter may be gone before set_value has returned.
     auto promise = std::make_shared<std::promise<Result>>();
     std::future<Result> result = promise->get_future();
     const bool posted = mailbox_->Post([this, &ask, promise] {
@@ -217,15 +216,14 @@ class EngineThread : public Engine {
     SaveSessions();
     core_->CloseStore();
     mailbox_->Close();
-    // What was posted before the close is answered; it finds an engine that admits
-    // nothing.
+    // Messages posted before the close are still answered, by an engine that admits nothing.
     RunMessages();
     core_->CloseView();
     core_.reset();
   }
 
-  // Within save_grace: half of it for what is on its way to the disk anyway, piece by piece,
-  // the rest for whole files.
+  // Takes at most save_grace: half of it for writes already under way, piece by piece, the rest for
+  // whole files.
   void SaveSessions() {
     const auto now = std::chrono::steady_clock::now();
     const auto end = now + options_.save_grace;
@@ -263,15 +261,15 @@ class EngineThread : public Engine {
   const std::shared_ptr<const Model> model_;
   const EngineOptions options_;
   const std::shared_ptr<Mailbox> mailbox_;
-  Mutex join_mutex_;  // whoever shuts down first joins, the others wait for that
+  Mutex join_mutex_;  // the first to shut down joins, the others wait for it
   std::thread thread_ WEFT_GUARDED_BY(join_mutex_);
   std::atomic<int64_t> turns_waiting_{0};
-  std::thread::id engine_thread_;  // set by Launch, when nobody else can call yet
+  std::thread::id engine_thread_;  // set by Launch, before anyone else can call
 
   // Set by the engine thread before Launch returns.
   std::shared_ptr<const EngineView> view_;
 
-  // Engine thread only; the status is read once that is joined.
+  // Engine thread only; the status is read after that thread is joined.
   Status shutdown_status_;
   std::unique_ptr<EngineCore> core_;
   std::optional<std::chrono::steady_clock::time_point> stop_at_;

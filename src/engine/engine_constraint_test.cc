@@ -1,5 +1,5 @@
-// Answers under a constraint: always what it asks for, the same bits whoever runs beside them, and
-// the same with the forced tokens taken together as one by one.
+// Constrained answers: they always conform, have the same bits whatever runs beside them, and are
+// the same whether forced tokens are taken together or one by one.
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,7 +29,7 @@ constexpr char kSchema[] = R"({
   "additionalProperties": false
 })";
 
-// Takes one forced token after the other, each from a row of its own.
+// Takes forced tokens one by one, each from a row of its own.
 class OneByOne : public TokenMask {
  public:
   explicit OneByOne(std::unique_ptr<TokenMask> inner) : inner_(std::move(inner)) {}
@@ -56,7 +56,7 @@ TokenMaskFactory Mask(const Model& model, ConstraintSpec spec) {
   return made.ok() ? *std::move(made) : nullptr;
 }
 
-// Counts the tokens that the model was asked for.
+// Counts the tokens requested from the model.
 class Counting : public TokenMask {
  public:
   Counting(std::unique_ptr<TokenMask> inner, int* asked)
@@ -202,7 +202,7 @@ TEST(EngineConstraint, LogProbabilitiesAreOfTheDrawWhereThatIsAsked) {
     for (const TokenLogprob& each : event.alternatives) {
       sum += std::exp(static_cast<double>(each.logprob));
     }
-    EXPECT_NEAR(sum, 1.0, 1e-3) << i;  // nothing else could come
+    EXPECT_NEAR(sum, 1.0, 1e-3) << i;  // no other token was possible
   }
 }
 
@@ -250,7 +250,7 @@ TEST(EngineConstraint, TheCacheLooksAfterWhatGrows) {
       state->FillMask(mask);
     }
   };
-  // Nobody follows these any more, but they have grown since they came.
+  // Nothing follows these any more, but they have grown since they were compiled.
   std::vector<std::weak_ptr<const constraint::Constraint>> grown;
   for (int i = 0; i < 5; ++i) grown.push_back(get(i));
   for (int i = 0; i < 5; ++i) {
@@ -266,7 +266,7 @@ TEST(EngineConstraint, TheCacheLooksAfterWhatGrows) {
   for (int i = 0; i < 64; ++i) get(4);
   EXPECT_LE(sum(), 4 << 20);
   EXPECT_TRUE(get(0)->Begin().AdvanceText("abc"));
-  // Those that are followed share what there is.
+  // Constraints in use share the cache.
   std::vector<constraint::ConstraintState> states;
   for (int i = 5; i < 13; ++i) states.push_back(get(i)->Begin());
   for (constraint::ConstraintState& state : states) {

@@ -1,6 +1,6 @@
-// Making an engine. Sessions are in engine_sessions.cc, turns in engine_turns.cc and
-// engine_named.cc, the step in engine_step.cc, engine_room.cc and engine_results.cc, what
-// readers see in engine_publish.cc.
+// Building an engine. Sessions are in engine_sessions.cc, turns in engine_turns.cc and
+// engine_named.cc, the step in engine_step.cc, engine_room.cc and engine_results.cc, publishing to
+// readers in engine_publish.cc.
 #include "engine/engine_core.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   executor.n_threads = options.n_threads;
   executor.max_step_tokens = options.max_step_tokens;
   const Model& loaded = core->model();
-  // Room for everybody who decodes, and some rows of a prompt.
+  // Room for every decoding lane and some prompt rows.
   executor.max_beside_tokens = 2 * std::max(32, options.max_running);
   WEFT_ASSIGN_OR_RETURN(core->executor_, loaded.backend().NewExecutor(loaded.weights(), executor));
   core->planner_ = StepPlanner({.max_step_tokens = options.max_step_tokens,
@@ -89,8 +89,8 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   return core;
 }
 
-// Computes a few tokens on a session that is gone afterwards, so that the first real
-// turn meets warm caches, and a backend that cannot compute is found out now.
+// Computes a few tokens on a temporary session, so that the first real turn meets warm caches and a
+// backend that cannot compute is detected now.
 Status EngineCore::WarmUp() {
   WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Create("", ""));
   session->tokens.assign(2, 0);
@@ -115,7 +115,7 @@ Status EngineCore::WarmUp() {
   return status;
 }
 
-// --- the whole --------------------------------------------------------------------------
+// --- checks -----------------------------------------------------------------------------
 
 Status EngineCore::CheckIntegrity() {
   if (disk_ != nullptr) WEFT_RETURN_IF_ERROR(disk_->CheckIntegrity());
@@ -144,7 +144,7 @@ std::chrono::steady_clock::time_point EngineCore::NextWake() const {
     }
   }
   if (const auto us = keeper_ != nullptr ? keeper_->NextWake() : std::nullopt; us.has_value()) {
-    // What is under way wakes the engine by itself.
+    // Work in flight wakes the engine by itself.
     const auto left = std::chrono::microseconds(*us - NowMicros());
     if (left.count() > 0) wake = std::min(wake, std::chrono::steady_clock::now() + left);
   }

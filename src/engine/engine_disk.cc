@@ -1,5 +1,5 @@
-// The disk tier in the life of turns and sessions: what is kept of them when they end or grow,
-// and what is read back when a prompt, or a session that comes back, can use it.
+// The disk tier in the life of turns and sessions: what is kept when they end or grow, and what is
+// read back when a prompt or a restored session can use it.
 #include <algorithm>
 #include <utility>
 
@@ -9,12 +9,12 @@
 namespace weft {
 namespace {
 
-// A prompt as long as that is worth keeping though it was used once.
+// A prompt of this length is worth keeping even if it was used only once.
 constexpr int64_t kLongPromptTokens = 1000;
-// Between two looks at what running turns have computed, and what is new then.
+// Time between two checks of what running turns have computed, and the growth worth keeping.
 constexpr int64_t kGrowthMicros = 2 * int64_t{1'000'000};
 constexpr int64_t kGrowthPages = 8;
-// Read in one go, if that is more than a block.
+// Read at once, unless a single block is larger.
 constexpr int64_t kRunBytes = int64_t{8} << 20;
 
 }  // namespace
@@ -39,10 +39,10 @@ Status EngineCore::OpenDisk(const std::string& layout) {
 
 // --- keeping ----------------------------------------------------------------------------
 
-// A turn has ended; what it computed is still there.
+// Called after a turn has ended, while its computed state still exists.
 void EngineCore::KeepAfterTurn(const ActiveTurn& turn) {
   Session* const session = turn.session;
-  // One that was never admitted changed nothing; of a parked one the tokens are on disk alone.
+  // A turn that was never admitted changed nothing; a parked session's tokens exist only on disk.
   const bool unchanged = turn.usage.prompt_tokens == 0;
   if (keeper_ == nullptr || unchanged || session->state == SessionState::kParked) return;
   ++session->changes;
@@ -53,7 +53,7 @@ void EngineCore::KeepAfterTurn(const ActiveTurn& turn) {
   } else if (turn.usage.prompt_tokens > kLongPromptTokens) {
     keeper_->KeepState(session, session->computed);
   } else if (turn.usage.cached_tokens - turn.usage.disk_tokens >= memory_->page_tokens()) {
-    // Somebody had begun just so: these tokens come back.
+    // An earlier prompt began the same way: these tokens recur.
     keeper_->KeepState(session, turn.usage.cached_tokens);
   }
   keeper_->Pump();
@@ -75,7 +75,7 @@ void EngineCore::WriteInstead(Session* session, std::vector<TokenId> tokens, con
   });
 }
 
-// Long turns are kept while they run, as far as their pages are whole.
+// Keeps the complete pages of long turns while they run.
 void EngineCore::KeepRunning() {
   const int64_t now_us = NowMicros();
   if (now_us - kept_running_us_ < kGrowthMicros) return;
@@ -98,7 +98,7 @@ bool EngineCore::PumpDisk() {
   return keeper_->Pump();
 }
 
-// How many of the tokens that were not computed came from the disk.
+// How many of the reused tokens came from disk.
 void EngineCore::TellDiskTokens(ActiveTurn* turn, Session* session) {
   const int64_t n = std::min(turn->usage.cached_tokens, std::exchange(session->from_disk, 0));
   turn->started.disk_tokens = turn->usage.disk_tokens = n;
@@ -107,7 +107,7 @@ void EngineCore::TellDiskTokens(ActiveTurn* turn, Session* session) {
 
 // --- reading ----------------------------------------------------------------------------
 
-// A turn of which more is on disk than in memory waits until that is read; the others go on.
+// A turn with more of its prompt on disk than in memory waits until that is read; others go on.
 void EngineCore::LookOnDisk() {
   if (disk_ == nullptr) return;
   for (const auto& turn : running_) {
@@ -129,8 +129,8 @@ void EngineCore::EndLookOnDisk(SessionId id) {
   memory_->PlanCheckpoints(session);
 }
 
-// Begins to read what the disk has beyond the session's state; `done` follows when that is in
-// memory, or not to be had. False, and no `done`: there is nothing.
+// Starts reading what the disk has beyond the session's state; calls `done` once it is in memory or
+// has turned out to be unavailable. False, without calling `done`, if there is nothing.
 bool EngineCore::StartLoad(Session* session, int64_t max_tokens, std::function<void()> done) {
   if (disk_ == nullptr) return false;
   DiskLoad load;
@@ -147,7 +147,7 @@ bool EngineCore::StartLoad(Session* session, int64_t max_tokens, std::function<v
   return true;
 }
 
-// Asks for the next blocks.
+// Requests the next blocks.
 void EngineCore::ReadRun(SessionId id) {
   DiskLoad& load = loads_.at(id.value);
   const int64_t page = memory_->page_tokens();
@@ -171,12 +171,12 @@ void EngineCore::ReadRun(SessionId id) {
       });
 }
 
-// Blocks have arrived, fewer than were asked for where one was damaged.
+// Blocks have arrived, fewer than requested if one was damaged.
 void EngineCore::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, size_t n_asked) {
   DiskLoad& load = loads_.at(id.value);
   Session* const session = sessions_.Find(id);
   Touch(session);
-  // Its memory was taken meanwhile, for others.
+  // Its memory was taken for others meanwhile.
   if (session->computed != load.computed) return EndLoad(id);
   const bool whole = blocks.size() == n_asked;
   std::vector<std::byte> slot;
@@ -196,7 +196,7 @@ void EngineCore::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, siz
     }
     if (status.ok() && end == load.match.n_tokens) status = memory_->FinishBlocks(session, slot);
     if (!status.ok()) {
-      // The tokens are there; the state is computed again.
+      // The tokens remain; the state is recomputed.
       if (!memory_->blocks_stand_alone()) memory_->Drop(session);
       return EndLoad(id);
     }
@@ -204,7 +204,7 @@ void EngineCore::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, siz
     if (end == load.match.n_tokens) return EndLoad(id);
     if (whole) return ReadRun(id);
   }
-  // A block was damaged and is forgotten: the same again without it.
+  // A damaged block has been forgotten: try again without it.
   if (!memory_->blocks_stand_alone()) memory_->Drop(session);
   load.match = disk_->Match(session->domain, session->tokens, load.max_tokens);
   load.computed = session->computed;
@@ -213,7 +213,7 @@ void EngineCore::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, siz
   ReadRun(id);
 }
 
-// Whoever waited for it goes on without.
+// Waiters continue without it.
 void EngineCore::AbandonLoad(Session* session) {
   const auto found = loads_.find(session->id.value);
   if (found == loads_.end()) return;

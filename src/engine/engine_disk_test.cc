@@ -1,5 +1,5 @@
-// The disk tier: what a second engine on the same directory finds, to the token and the bit;
-// damage, other models, bounds; and that acknowledged forgetting is not undone.
+// The disk tier: what a second engine finds in the same directory, to the token and the bit;
+// damage, other models, limits; and that acknowledged deletions stay deleted.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -37,11 +37,11 @@ class EngineDiskTest : public ::testing::TestWithParam<const char*> {
   std::vector<TurnOutcome> Alone(const std::vector<TurnOptions>& turns) const {
     return RunAlone(TheModel(), SmallEngine(), turns);
   }
-  // Until what was computed is on disk.
+  // Waits until everything computed is on disk.
   static void Settle(Engine* engine) {
     EXPECT_TRUE(Eventually([&] { return engine->Stats().disk_pending == 0; }));
   }
-  // Runs `work` on an engine in another process, which ends as by kill -9.
+  // Runs `work` on an engine in another process that then dies as if by kill -9.
   template <typename Work>
   void InACrash(Work work) {
     const pid_t child = fork();
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineDiskTest,
                                            "recurrent-gemma3"),
                          kNameOfModel);
 
-// Also not while it is being written.
+// Also while it is being written.
 TEST_P(EngineDiskTest, WhatIsKeptForTheDiskIsSharedWithNobody) {
   auto engine = Start();
   const SessionId session = NewSession(engine.get(), "s");
@@ -150,7 +150,7 @@ TEST_P(EngineDiskTest, ASessionThatGrowsWritesWhatIsNew) {
   EXPECT_LT(engine->Stats().disk_written_bytes - before, before / 2);
 }
 
-// Long prompts need a longer context than the tiny model's; so this one comes twice.
+// Long prompts need a longer context than the tiny model's, so this one is sent twice.
 TEST_P(EngineDiskTest, APromptThatCameTwiceIsKept) {
   const TurnOptions prompt = Greedy(RandomTokens(200, 3), 8);
   const auto alone = Alone({prompt});
@@ -321,7 +321,7 @@ TEST_P(EngineDiskTest, WhatWasForgottenStaysForgottenAfterACrash) {
     EXPECT_OK(engine->Truncate(find("cut"), 50));
     EXPECT_OK(engine->Rename(find("old"), "new"));
     EXPECT_OK(engine->Close(find("deleted"), /*forget=*/true));
-    // At once after the turn, whose tokens are still on their way.
+    // Right after the turn, while its tokens are still being written.
     const SessionId quick = NewSession(engine, "quick");
     RunTurn(engine, quick, turns_[0]);
     EXPECT_OK(engine->Reset(quick));
@@ -356,7 +356,7 @@ TEST_P(EngineDiskTest, AnEmptyFolderAndNoTierAreFineToo) {
   EXPECT_EQ(said.done().usage.disk_tokens, 129) << "from its file";
 }
 
-// A hundred sessions in little memory: those at rest are on disk and come back warm.
+// A hundred sessions in little memory: idle ones move to disk and come back warm.
 TEST_P(EngineDiskTest, SessionsThatMakeRoomAreReadFromTheirBlocks) {
   EngineOptions options = Options();
   const int64_t slot = testing::LayoutOf(*TheModel(), options).slot_bytes;

@@ -1,4 +1,4 @@
-// What ends a turn, and from when on.
+// What ends a turn, and from which token on.
 #include <numeric>
 #include <span>
 #include <vector>
@@ -18,7 +18,7 @@ TurnOutcome SaidOnce(const TurnOptions& options) {
 TEST(EngineEnds, AnyOfManyStopTokensEndsATurn) {
   TurnOptions options = Greedy({5, 6}, 10);
   for (int32_t i = 0; i < static_cast<int32_t>(kMaxStopTokens); ++i) {
-    options.stop_tokens.push_back(400 - i % 100);  // in no order, and more than once
+    options.stop_tokens.push_back(400 - i % 100);  // unsorted, with duplicates
   }
   for (const int32_t stop : {301, 350, 400}) {
     options.token_mask = Script({100, 300, 401, stop, 102});
@@ -31,7 +31,7 @@ TEST(EngineEnds, NothingEndsATurnBeforeMinTokens) {
   TurnOptions options = Greedy({5, 6}, 10);
   options.ignore_eos = false;
   const std::vector<int32_t> free = SaidOnce(options).tokens();
-  // The model would say these, and may not yet.
+  // The model prefers these but may not end yet.
   options.sampling.logit_bias = {{eos, 1000.0f}, {free[0], 500.0f}};
   options.stop_tokens = {free[0]};
   EXPECT_THAT(SaidOnce(options).tokens(), ::testing::ElementsAre(eos));
@@ -44,7 +44,7 @@ TEST(EngineEnds, NothingEndsATurnBeforeMinTokens) {
     EXPECT_NE(late.tokens()[i], eos);
     EXPECT_NE(late.tokens()[i], free[0]);
   }
-  // A choice has its own count.
+  // Each choice has its own count.
   options.n_choices = 2;
   const TurnOutcome both = SaidOnce(options);
   for (const auto& choice : both.choices) EXPECT_THAT(choice.tokens, SizeIs(5));
@@ -78,7 +78,7 @@ TEST(EngineEnds, ALoopEndsATurnUnlessItMayNot) {
   EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(400));
   free = options;
   free.min_tokens = 352;
-  EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(384));  // the first look behind those
+  EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(384));  // the first check after the threshold
   free = options;
   free.ignore_eos = true;
   EXPECT_THAT(SaidOnce(free).tokens(), SizeIs(400));

@@ -1,4 +1,4 @@
-// A backend that fails, and memory that does not suffice.
+// A failing backend, and too little memory.
 #include "backend/backend.h"
 #include "engine/engine_test_util.h"
 #include "engine/random.h"
@@ -10,7 +10,7 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// --- a backend that fails ------------------------------------------------------------------
+// --- a failing backend ---------------------------------------------------------------------
 
 class EngineFaultsTest : public ::testing::Test {
  protected:
@@ -36,7 +36,7 @@ TEST_F(EngineFaultsTest, AFailedForwardPoisonsItsSessionAndNoOther) {
   EXPECT_EQ(StateOf(engine.get(), good), SessionState::kReady);
   EXPECT_EQ(engine->Stats().sessions_poisoned, 1);
   EXPECT_OK(engine->CheckIntegrity());
-  // The engine keeps serving, with the right bits.
+  // The engine keeps serving, with correct bits.
   const std::vector<TurnOptions> turns = {first, Greedy(RandomTokens(5, 3), 10)};
   EXPECT_EQ(RunTurn(engine.get(), good, turns[1]).tokens(),
             RunAlone(TinyModel("llama"), SmallEngine(), turns)[1].tokens());
@@ -89,7 +89,7 @@ TEST_F(EngineFaultsTest, OnlyTheSessionsOfTheFailedStepAreTouched) {
   const SessionId paused = NewSession(engine.get()), failing = NewSession(engine.get());
   const TurnOptions long_turn = Greedy(RandomTokens(20, 1), 100);
   auto turn = SubmitTurn(engine.get(), paused, long_turn);
-  // It waits for its reader, so the next steps are without it.
+  // It waits for its reader, so the next steps do not include it.
   ASSERT_TRUE(Eventually([&] { return engine->Inspect(paused)->n_tokens >= 23; }));
   const int64_t steps = engine->Stats().steps;
   faults().fail_forward = faults().forwards + 1;
@@ -128,7 +128,7 @@ TEST_F(EngineFaultsTest, WhenTheDeviceHasNoMemoryForACopyNoHalfCopiedPageIsUsed)
     const std::vector<TurnOptions> turns = {first, second};
     const auto alone = RunAlone(TinyModel("llama"), SmallEngine(), turns);
     const TurnOutcome outcome = RunTurn(engine.get(), fork, second);
-    if (grow) {  // the idle session lets go of the page, and no copy is needed
+    if (grow) {  // the idle session releases the page, so no copy is needed
       EXPECT_EQ(outcome.tokens(), alone[1].tokens());
       EXPECT_OK(engine->Truncate(fork, 40));
     } else {
@@ -169,7 +169,7 @@ TEST_F(EngineFaultsTest, AnEngineThatCannotComputeDoesNotStart) {
 
 class EnginePressureTest : public ::testing::TestWithParam<const char*> {
  protected:
-  // An engine with room for the pages of `n_pages` * 16 tokens, and two slots.
+  // An engine with room for the pages of `n_pages` * 16 tokens and two slots.
   std::unique_ptr<Engine> Start(int64_t n_pages, EngineOptions options = SmallEngine()) {
     const auto model = TinyModel(GetParam());
     options.memory_bytes = n_pages * testing::PageBytes(*model, options) +
@@ -256,7 +256,7 @@ TEST_P(EnginePressureTest, RunningTurnsAreSetBackAndSayTheSame) {
     turns.back().sampling = SamplingOptions();
     turns.back().sampling.seed = i;
   }
-  // Where this thread is starved, one turn may end before the next arrives; then again.
+  // If this thread is starved, one turn may end before the next arrives; then retry.
   for (int attempt = 0; attempt < 10 && engine->Stats().preemptions == 0; ++attempt) {
     std::vector<std::shared_ptr<Turn>> running;
     for (const TurnOptions& turn : turns) running.push_back(*engine->SubmitOnce("", turn));
@@ -315,7 +315,7 @@ TEST_P(EnginePressureTest, PromptRowsAreGivenOnceEvenWhenTheTurnIsSetBack) {
 TEST_P(EnginePressureTest, TurnsThatTakeEachOthersMemoryAllEnd) {
   EngineOptions options = SmallEngine();
   options.max_running = 4;
-  options.max_step_tokens = 40;  // so that some of them get no rows of a step
+  options.max_step_tokens = 40;  // so that some of them get no rows in a step
   auto engine = Start(5, options);
   for (uint64_t round = 0; round < 40; ++round) {
     std::vector<TurnOptions> turns;
@@ -350,7 +350,7 @@ TEST_P(EnginePressureTest, ATurnThatCanNeverFitFailsAloneAndClearly) {
   EXPECT_THAT(TokensOf(engine.get(), session), SizeIs(0));
   EXPECT_EQ(StateOf(engine.get(), session), SessionState::kReady);
   EXPECT_EQ(engine->Inspect(idle)->n_computed, 30) << "it cost nobody anything";
-  // Small ones are served as before.
+  // Small ones are still served.
   const TurnOptions small = Greedy(RandomTokens(40, 3), 5);
   EXPECT_EQ(RunTurn(engine.get(), session, small).tokens(), Alone(small));
   EXPECT_OK(engine->CheckIntegrity());

@@ -1,8 +1,7 @@
 // Sessions and their files: park, save, restore, rename, close.
 //
-// While a file is read or written the session is marked (file_work), and turns and calls
-// wait for that (WhenFree). The state directory is touched by the store's worker alone;
-// what follows happens here when it answers.
+// While a file is read or written the session is marked (file_work), and turns and calls wait
+// (WhenFree). Only the store's worker touches the state directory; its answers are handled here.
 #include <algorithm>
 #include <utility>
 
@@ -19,12 +18,12 @@ std::string DescribeLayout(const Backend& backend, std::string_view kv_type,
                 StrJoin(layout.page_bytes, ","), ", slot ", layout.slot_bytes);
 }
 
-// Copies of sessions that are being written, beside the one that there may always be.
+// Limits on copies of sessions being written; one copy is always allowed.
 constexpr int64_t kLeastSaveBytes = int64_t{1} << 20;
 constexpr int64_t kMostSaveBytes = int64_t{64} << 20;
 
-// How long ago the session in a file was used. A damaged file tells no time, and what one
-// tells is not trusted.
+// How long ago the session in a file was used. A damaged file has no valid time, and the time in an
+// intact one is clamped, since files are not trusted.
 int64_t IdleMicros(const SavedSession& file) {
   const int64_t now_us = WallClockMicros();
   return file.health.ok() ? now_us - std::clamp<int64_t>(file.updated_us, 0, now_us) : 0;
@@ -32,7 +31,7 @@ int64_t IdleMicros(const SavedSession& file) {
 
 }  // namespace
 
-// Every saved session is there from the start, parked.
+// Every saved session exists from the start, parked.
 Status EngineCore::OpenStore() {
   if (options_.state_dir.empty()) return OkStatus();
   const std::string kv_type(KvInfo(options_.kv_type).name);
@@ -190,7 +189,7 @@ void EngineCore::BeginFileWork(Session* session) {
   session->file_work = true;
 }
 
-// What waited for the file runs next, as if it had been posted now.
+// Runs what waited for the file next, as if just posted.
 void EngineCore::EndFileWork(SessionId id) {
   --file_works_;
   Session* const session = sessions_.Find(id);
@@ -212,11 +211,11 @@ void EngineCore::FinishSave(SessionId id, bool park, int64_t n_tokens, const Sta
     ++stats_.parks;
     if (park) BecomeParked(session);
   }
-  RestoreForTurn(session);  // one that came meanwhile needs what was just put away
+  RestoreForTurn(session);  // a turn that arrived meanwhile needs what was just parked
 }
 
-// Brings a parked session back when a turn of it waits, unless its file is in use: then
-// whoever uses it calls again. A failure ends the turn.
+// Restores a parked session if a turn of it waits, unless its file is in use: whoever uses it will
+// call again. A failure ends the turn.
 void EngineCore::RestoreForTurn(Session* session) {
   if (session->turn == nullptr || session->file_work) return;
   if (session->state == SessionState::kParked) StartRestore(session, [](const Status&) {});
@@ -253,7 +252,7 @@ void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, c
   if (session == nullptr) return reply(NotFound("the session was closed meanwhile"));
   session->restoring = false;
   if (loaded.ok()) {
-    // The backend trusts tokens; a file is not trusted.
+    // The backend trusts its tokens; files are not trusted.
     const auto outside = [&](TokenId token) { return token < 0 || token >= model_->n_vocab(); };
     if (std::any_of(loaded->tokens.begin(), loaded->tokens.end(), outside)) {
       loaded = DataLoss("the session's file has tokens that the model does not know");
@@ -278,7 +277,7 @@ void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, c
     const Status status = memory_->WriteState(session, loaded->state);
     if (status.ok()) break;
     if (status.code() == StatusCode::kResourceExhausted && GiveUpIdleState()) continue;
-    // The tokens are there; the state is computed again.
+    // The tokens remain; the state is recomputed.
     session->note = StrCat("the saved state was not taken: ", Message(status));
     break;
   }
@@ -301,7 +300,7 @@ void EngineCore::ParkAll() {
   std::vector<SessionId> ids;
   sessions_.ForEach([&](Session* session) {
     if (session->state != SessionState::kReady || !CheckSavable(*session).ok()) return;
-    // An empty one replaces its file, so that what was reset does not come back.
+    // An empty session replaces its file, so that a reset session does not come back.
     if (session->tokens.empty() && !session->has_file()) return;
     if (!keeper_->IsKept(*session)) ids.push_back(session->id);
   });
@@ -311,7 +310,7 @@ void EngineCore::ParkAll() {
     StartSave(session, /*park=*/true, /*free_now=*/true, [this, id](const Status& status) {
       const Session* const self = sessions_.Find(id);
       if (status.ok() || self == nullptr) return;
-      // Where the tokens are on disk the state alone is lost, and computed again.
+      // If the tokens are on disk, only the state is lost, and is recomputed.
       if (self->kept && self->kept_version == self->changes) return;
       not_saved_.push_back(StrCat("\"", Printable(self->name), "\""));
       if (not_saved_because_.ok()) not_saved_because_ = status;
@@ -357,13 +356,13 @@ void EngineCore::RenameFile(Session* session, const std::string& old_name, const
   const auto finish = [=, this](const Status& status) {
     EndFileWork(id);
     Session* const self = sessions_.Find(id);
-    // Tokens that were being written may never have got there.
+    // Tokens in flight may never have reached the disk.
     const bool had_none = status.code() == StatusCode::kNotFound && self != nullptr && !self->saved;
     const Status renamed = had_none ? OkStatus() : status;
     if (self != nullptr) {
       if (name.empty() || had_none) self->kept = false;
-      // The old name is still free: names change on this thread alone, and a new
-      // session of that name would have found its file.
+      // The old name is still free: names change on this thread only, and a new session of that
+      // name would have found its file.
       if (!renamed.ok()) (void)sessions_.Rename(self, old_name);
       Touch(self);
       RestoreForTurn(self);
@@ -399,7 +398,7 @@ void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
     if (session->turn->in_step()) AbandonLongStep();
     SweepTurns();
     session = sessions_.Find(id);
-    if (session == nullptr) return reply(OkStatus());  // anonymous: gone with its turn
+    if (session == nullptr) return reply(OkStatus());  // anonymous: destroyed with its turn
   }
   const bool saved = session->saved, has_file = session->has_file();
   const int64_t saved_tokens = session->saved_tokens;
@@ -422,11 +421,11 @@ void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
   ++file_works_;
   store_->Remove(domain, name, [=, this](const Status& status) {
     --file_works_;
-    // Tokens that were being written may never have got there.
+    // Tokens in flight may never have reached the disk.
     if (status.ok() || (!saved && status.code() == StatusCode::kNotFound)) {
       return reply(OkStatus());
     }
-    // It is there still, and can be found. Another of its name will replace its file.
+    // The file still exists and can be found; another session of that name will replace it.
     if (status.code() != StatusCode::kNotFound) {
       (void)list_parked(StrCat("it could not be removed: ", Message(status)));
     }

@@ -1,4 +1,4 @@
-// Sessions and their files: park, save, restore, damage, disks that fail, shutdown.
+// Sessions and their files: park, save, restore, damage, failing disks, shutdown.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -28,7 +28,7 @@ class EngineFilesTest : public ::testing::Test {
     return options;
   }
   std::unique_ptr<Engine> Start() { return StartEngine(Options()); }
-  // The session files, with their paths.
+  // Paths of the session files.
   std::vector<fs::path> Files() const {
     std::vector<fs::path> files;
     for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
@@ -46,7 +46,7 @@ class EngineFilesTest : public ::testing::Test {
     file.put(byte);
   }
 
-  // What a session says next is what its tokens alone lead to.
+  // The session's next answer follows from its tokens alone.
   void ExpectGoesOnFrom(Engine* engine, SessionId session) {
     TurnOptions whole = Greedy(TokensOf(engine, session), 20);
     whole.tokens.insert(whole.tokens.end(), turns_[1].tokens.begin(), turns_[1].tokens.end());
@@ -297,7 +297,7 @@ TEST_F(EngineFilesTest, ATurnCancelledWhileItsSessionIsRestoredLeavesTheSessionW
     (*turn)->Cancel();
     Collect(turn->get());
     EXPECT_OK(engine->Restore(session));
-    if (TokensOf(engine.get(), session).size() != 130) {  // it had begun already
+    if (TokensOf(engine.get(), session).size() != 130) {  // the next turn had already begun
       EXPECT_OK(engine->Truncate(session, 130));
     }
   }
@@ -308,7 +308,7 @@ TEST_F(EngineFilesTest, ATurnCancelledWhileItsSessionIsRestoredLeavesTheSessionW
 
 TEST_F(EngineFilesTest, DamagedStateIsComputedAgainAndSaysSo) {
   EngineOptions options = Options();
-  options.state_disk_bytes = -1;  // its file is all there is
+  options.state_disk_bytes = -1;  // only the session file
   {
     auto engine = StartEngine(options);
     const SessionId session = NewSession(engine.get(), "s");
@@ -392,7 +392,7 @@ TEST_F(EngineFilesTest, AFileWithTokensThatTheModelDoesNotKnowIsRefused) {
               IsError(StatusCode::kDataLoss, "does not know"));
 }
 
-// --- disks that fail ---------------------------------------------------------------------------
+// --- failing disks -----------------------------------------------------------------------------
 
 TEST_F(EngineFilesTest, AVanishedFileIsAClearError) {
   auto engine = Start();
@@ -409,7 +409,7 @@ TEST_F(EngineFilesTest, WhenAFileCannotBeWrittenTheSessionGoesOnUnharmed) {
   auto engine = Start();
   const SessionId session = NewSession(engine.get(), "s");
   RunTurn(engine.get(), session, turns_[0]);
-  // A file where the domain's folder must be: nobody can write there, root included.
+  // A file in place of the domain's directory: nobody can write there, not even root.
   EXPECT_TRUE(Eventually([&] { return !Files().empty(); }));
   EXPECT_TRUE(Eventually([&] { return fs::remove_all(fs::path(folder_.path()) / "@") > 0; }));
   std::ofstream(fs::path(folder_.path()) / "@") << "in the way";
@@ -419,7 +419,7 @@ TEST_F(EngineFilesTest, WhenAFileCannotBeWrittenTheSessionGoesOnUnharmed) {
   EXPECT_THAT(engine->Inspect(session)->note,
               AllOf(HasSubstr("saving failed"), Not(HasSubstr(folder_.path()))));
   EXPECT_EQ(RunTurn(engine.get(), session, turns_[1]).tokens(), alone_[1].tokens());
-  // Shutting down says what was not kept.
+  // Shutdown reports what was not saved.
   EXPECT_FALSE(engine->Shutdown(std::chrono::milliseconds(0)).ok());
 }
 
@@ -435,7 +435,7 @@ TEST_F(EngineFilesTest, AStateDirectoryThatCannotBeUsedStopsTheStart) {
 }
 
 TEST_F(EngineFilesTest, AFullDiskIsAnErrorAndNothingIsLost) {
-  // In a process of its own, whose files cannot grow beyond some size.
+  // In a separate process whose file size is limited.
   const pid_t child = fork();
   if (child == 0) {
     auto engine = Start();
@@ -457,7 +457,7 @@ TEST_F(EngineFilesTest, AFullDiskIsAnErrorAndNothingIsLost) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0) << WEXITSTATUS(status);
   auto engine = Start();
-  // That version is whole, or a later one whose tokens had room.
+  // That version is intact, or a later one whose tokens fitted.
   const SessionId session = *engine->FindSession("", "s");
   EXPECT_GE(engine->Inspect(session)->n_tokens, 130);
   ExpectGoesOnFrom(engine.get(), session);
@@ -583,7 +583,7 @@ TEST_F(EngineFilesTest, ASessionThatCannotBeRemovedStaysInTheList) {
   const SessionId session = NewSession(engine.get(), "s");
   RunTurn(engine.get(), session, turns_[0]);
   EXPECT_OK(engine->Save(session));
-  // A folder in the place of its file cannot be unlinked, by root neither.
+  // A directory in place of its file cannot be unlinked, not even by root.
   const fs::path file = Files()[0];
   fs::remove(file);
   fs::create_directories(file / "x");
@@ -606,7 +606,7 @@ TEST_F(EngineFilesTest, ShutdownWakesWhoeverWaits) {
       [&] { EXPECT_EQ(Collect(queued.get()).done().status.code(), StatusCode::kUnavailable); });
   engine.reset();
   waiter.join();
-  // The handles outlive their engine.
+  // Handles outlive their engine.
   EXPECT_EQ(Collect(stalled.get()).done().status.code(), StatusCode::kUnavailable);
   stalled->Cancel();
   bool finished = false;

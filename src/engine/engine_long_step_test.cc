@@ -1,4 +1,4 @@
-// Prompts that take long: they pause, and whoever needs little does not wait for them.
+// Long prompts pause, and small requests do not wait for them.
 #include "backend/backend.h"
 #include "engine/engine_test_util.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 class EngineLongStepTest : public ::testing::Test {
  protected:
-  // Prompts of hundreds of tokens pass through about a hundred pauses.
+  // Prompts of hundreds of tokens pause about a hundred times.
   static EngineOptions Options() {
     EngineOptions options = SmallEngine();
     options.max_step_tokens = 16;
@@ -16,7 +16,7 @@ class EngineLongStepTest : public ::testing::Test {
   void Start(const EngineOptions& options = Options()) {
     engine_ = StartEngine(options, TinyModel("llama", 1, &backend_));
   }
-  // A prompt that is being computed, slowly.
+  // A prompt being computed slowly.
   std::shared_ptr<Turn> SubmitLong(SessionId session) {
     faults().part_delay_us = 10000;
     const int64_t parts = faults().parts;

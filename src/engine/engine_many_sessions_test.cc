@@ -1,4 +1,4 @@
-// What a request costs does not grow with the number of sessions that are there.
+// The cost of a request does not grow with the number of sessions.
 #include <vector>
 
 #include "engine/engine_core.h"
@@ -8,10 +8,10 @@ namespace weft {
 namespace {
 
 constexpr NamedTurnPolicy kMakesRoom = {.close_idle_when_full = true};
-// Looked at for one request, at most: some places for each of a few publications.
+// Most places visited for one request: a few for each of a few publications.
 constexpr int64_t kFewVisits = 400;
 
-// An engine without a thread of its own.
+// An engine without its own thread.
 class ManySessionsTest : public ::testing::Test {
  protected:
   void Start(EngineOptions options) {
@@ -31,7 +31,7 @@ class ManySessionsTest : public ::testing::Test {
                        [&](auto answer) { submitted = std::move(answer); });
     return submitted;
   }
-  // Until nothing is left to compute.
+  // Runs until nothing is left to compute.
   void Run() {
     while (core_->RunOnce([] { return false; }) || !posted_.empty()) {
       for (const auto& work : std::exchange(posted_, {})) work();
@@ -47,7 +47,7 @@ class ManySessionsTest : public ::testing::Test {
   int64_t CountNamed(const std::string& domain) {
     return std::ssize(core_->view()->Latest()->List(domain));
   }
-  // Places of the table that `work` had looked at.
+  // Session table places that `work` visited.
   int64_t VisitsOf(const std::function<void()>& work) {
     const int64_t before = core_->sessions_visited();
     work();
@@ -68,10 +68,10 @@ TEST_F(ManySessionsTest, ANewNameInAFullTableTakesThePlaceOfTheOldestOfItsDomain
     const std::string domain = i % 2 == 0 ? "a" : "b";
     ASSERT_TRUE(core_->CreateSession({.name = StrCat("old ", i), .domain = domain}).ok());
   }
-  RunNamed("a", "old 0");  // used last by now
+  RunNamed("a", "old 0");  // the most recently used
   while (core_->HasMoreToPublish()) core_->Publish();
   for (int i = 0; i < 20; ++i) {
-    // A neighbour decodes meanwhile, so that the places to look at again are not all at once.
+    // A neighbour decodes meanwhile, so that the places to recheck do not all come at once.
     const auto neighbour = core_->SubmitOnce("b", Greedy({9, 9}, 20));
     ASSERT_TRUE(neighbour.ok()) << neighbour.status();
     const int64_t visits = VisitsOf([&] {

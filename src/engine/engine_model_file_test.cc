@@ -1,5 +1,5 @@
-// A model's file that is cut short, or written to, while it is loaded or in use: a status, and
-// nothing of what was computed since is kept.
+// A model file that is truncated or overwritten while it is loaded or in use: the engine reports a
+// status and keeps nothing computed since.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -106,7 +106,7 @@ TEST_P(ModelFileTest, CutWhileATurnDecodes) {
     ExpectTold(outcome.done().status);
     EXPECT_LT(outcome.tokens().size(), 300u);
 
-    // From now on nothing is computed, for nobody.
+    // From now on nothing is computed for anyone.
     const SessionId other = NewSession(engine.get(), "other");
     ExpectTold(engine->Submit(other, first).status());
     ExpectTold(engine->SubmitOnce("", first).status());
@@ -114,11 +114,11 @@ TEST_P(ModelFileTest, CutWhileATurnDecodes) {
     EXPECT_OK(engine->CheckIntegrity());
     EXPECT_LE(engine->Stats().disk_blocks, blocks + 2) << "pages of the broken turn were kept";
     EXPECT_OK(engine->Shutdown(std::chrono::milliseconds(0)));
-    // Nor from what was put there again under the eyes of the old model.
+    // Nor after the file was restored underneath the old model.
     PutWhole();
     ExpectTold((*model)->CheckFile());
   }
-  // What was said before is as if nothing had happened.
+  // What was said before is unaffected.
   auto model = Load();
   ASSERT_TRUE(model.ok()) << model.status();
   auto engine = StartEngine(options, *model);
@@ -139,11 +139,11 @@ TEST_P(ModelFileTest, WrittenToWhileItIsIdle) {
   auto engine = StartEngine(SmallEngine(), *model);
   const TurnOptions turn = Greedy({5, 6}, 2);
   EXPECT_OK(RunTurn(engine.get(), NewSession(engine.get()), turn).done().status);
-  // Another of its name is no change of it.
+  // Renaming the file and creating another under its name is not a change.
   fs::rename(path_, path_ + ".old");
   PutWhole();
   EXPECT_OK(RunTurn(engine.get(), NewSession(engine.get()), turn).done().status);
-  // As many bytes as before.
+  // The file size stays the same.
   const int fd = open((path_ + ".old").c_str(), O_WRONLY);
   ASSERT_GE(fd, 0);
   EXPECT_EQ(pwrite(fd, "xx", 2, static_cast<off_t>(size_) / 2), 2);

@@ -1,12 +1,12 @@
-// A turn of a session that is known by its name: found, made or brought back, and what
-// becomes of the turn where that cannot be.
+// Turns on named sessions: finding, creating or restoring the session, and what happens to the turn
+// if that fails.
 #include <utility>
 
 #include "engine/engine_core.h"
 
 namespace weft {
 
-// What waits while the session's file is read.
+// A request that waits while the session's file is read.
 struct EngineCore::NamedRequest {
   SessionOptions session;
   TurnOptions turn;
@@ -25,8 +25,8 @@ void EngineCore::SubmitNamed(const SessionOptions& session, const TurnOptions& o
   if (found->state != SessionState::kParked || found->turn != nullptr) {
     return SubmitTo(request, found);
   }
-  // A file that cannot be read is better known now than when the turn runs: its client may
-  // do without the session.
+  // Find out now, not when the turn runs, whether the file is readable: the client may choose to do
+  // without the session.
   WhenFree(found->id, /*with_state=*/true, [=, this](const StatusOr<Session*>& free) {
     if (free.ok()) return SubmitTo(request, *free);
     const StatusCode code = free.status().code();
@@ -75,8 +75,8 @@ void EngineCore::Refuse(const NamedRequest& request, NamedTurnPolicy::Otherwise 
   request.reply(std::move(submitted));
 }
 
-// Of this domain, so that nobody pays for another's sessions. One that has a file keeps its
-// place: it is to be found again.
+// Only in this domain, so that nobody pays for another domain's sessions. A session with a file
+// keeps its place: it must be found again.
 bool EngineCore::CloseIdleOf(std::string_view domain) {
   Session* const oldest = idle_->OldestToClose(domain);
   if (oldest == nullptr) return false;

@@ -1,4 +1,4 @@
-// Turns of sessions that are known by their names.
+// Turns on named sessions.
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -27,7 +27,7 @@ StatusOr<NamedTurn> Submit(Engine* engine, const std::string& name, const TurnOp
   return engine->SubmitNamed({.name = name}, options, policy);
 }
 
-// Runs it to its end.
+// Runs a turn to its end.
 Status RunNamed(Engine* engine, const std::string& name, const NamedTurnPolicy& policy = kRefuse) {
   auto named = Submit(engine, name, Whole({5, 6}, 1), policy);
   if (named.ok()) Collect(named->turn.get());
@@ -77,7 +77,7 @@ TEST(EngineNamedTest, OfManyAtOnceOneHasTheSession) {
     std::vector<std::thread> threads;
     for (auto& turn : turns) {
       threads.emplace_back([&] {
-        // Long enough that none ends before the last has come.
+        // Long enough that none ends before the last has started.
         auto mine = Submit(engine.get(), StrCat("s", round), Whole({5, 6}, 400), kWish);
         ASSERT_TRUE(mine.ok()) << mine.status();
         ++(mine->is_anonymous ? anonymous : named);
@@ -178,7 +178,7 @@ TEST_F(EngineNamedFilesTest, AFileThatCannotBeReadIsToldBeforeTheTurn) {
   {
     auto engine = Start();
     ASSERT_TRUE(RunNamed(engine.get(), "s").ok());
-  }  // parked with its engine's end
+  }  // parked when the engine shuts down
   for (const auto& file : std::filesystem::recursive_directory_iterator(folder_.path())) {
     if (file.is_regular_file() && file.path().extension() != ".lock" && file.file_size() > 0) {
       std::fstream(file.path(), std::ios::in | std::ios::out).write("damaged damaged", 15);

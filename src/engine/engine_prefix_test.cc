@@ -1,5 +1,5 @@
-// What a turn finds computed already: to the token, wherever it comes from, and with the
-// same bits.
+// How much of a prompt a turn finds already computed: to the token, from any source, with the same
+// bits.
 #include "engine/engine_test_util.h"
 
 namespace weft {
@@ -14,7 +14,7 @@ class EnginePrefixTest : public ::testing::TestWithParam<const char*> {
   }
   static std::shared_ptr<const Model> model() { return TinyModel(GetParam()); }
 
-  // The first `common` tokens of a conversation, and others.
+  // The first `common` tokens, then different ones.
   static std::vector<int32_t> Leaving(const std::vector<int32_t>& tokens, int64_t common,
                                       int64_t n_others, uint64_t seed) {
     std::vector<int32_t> other(tokens.begin(), tokens.begin() + common);
@@ -28,7 +28,7 @@ class EnginePrefixTest : public ::testing::TestWithParam<const char*> {
   static void ExpectAsAlone(const TurnOutcome& outcome, const TurnOptions& turn) {
     EXPECT_EQ(outcome.tokens(), RunAlone(model(), SmallEngine(), std::span(&turn, 1))[0].tokens());
   }
-  // Asks once more, and tells how much of it was known.
+  // Runs the turn again and returns how many tokens were cached.
   static int64_t Ask(Engine* engine, const TurnOptions& turn, bool compare = true) {
     const auto running = engine->SubmitOnce("", turn);
     EXPECT_OK(running);
@@ -70,8 +70,8 @@ TEST_P(EnginePrefixTest, AHistoryThatComesBackIsKnownButForTheLastTokenSaid) {
     ExpectAsAlone(outcome, turn);
     history.insert(history.end(), outcome.tokens().begin(), outcome.tokens().end());
   }
-  // One page per page of tokens, and one where the first turns were asked again: the pages
-  // of former ends grew into those of later ones.
+  // One page per page of tokens, and one where the first turns were repeated: partial pages at
+  // earlier ends grew into those of later turns.
   const int64_t pages = engine->Stats().pages_in_index;
   const int64_t groups = std::ssize(model()->spec().kv_groups);
   EXPECT_EQ(pages, groups * ((std::ssize(history) - 1 + kPageTokens - 1) / kPageTokens));
@@ -141,12 +141,12 @@ TEST_P(EnginePrefixTest, ASessionThatGoesOnHasItsLastPageBackAndCopiesNothing) {
     EXPECT_EQ(engine->Stats().pages_copied, 0);
     EXPECT_OK(engine->CheckIntegrity());
   }
-  // Whoever says the same finds it, and the session is as it was.
+  // A turn with the same tokens finds them, and the session is unchanged.
   const std::vector<int32_t> before = said;
   said.push_back(300);
   EXPECT_EQ(Ask(engine.get(), Greedy(said, 3)), std::ssize(before) - 1);
   EXPECT_EQ(TokensOf(engine.get(), session), before);
-  // A fork that leaves in the middle of a page, and what it leaves behind.
+  // A fork that diverges in the middle of a page, and what it leaves behind.
   const auto fork = engine->Fork(session, 37, {});
   ASSERT_TRUE(fork.ok());
   const TurnOptions other = Greedy(RandomTokens(4, 77), 6);
@@ -160,7 +160,7 @@ TEST_P(EnginePrefixTest, ASessionThatGoesOnHasItsLastPageBackAndCopiesNothing) {
 
 TEST_P(EnginePrefixTest, WhereThereIsNoRoomForACopyThePageIsTaken) {
   EngineOptions options = SmallEngine();
-  // Room for exactly one prompt of four pages and what it says.
+  // Room for exactly one prompt of four pages and its answer.
   options.memory_bytes = 4 * testing::PageBytes(*model(), options);
   auto engine = Start(options);
   const TurnOptions first = Greedy(RandomTokens(60, 1), 4);
@@ -187,7 +187,7 @@ TEST_P(EnginePrefixTest, AfterEvictionsWhatIsLeftIsFoundToTheToken) {
                                       : Leaving(prompts[i / 2], k, 70 - k, 200 + i));
     const int64_t cached = Ask(engine.get(), Greedy(prompts.back(), 3), i % 4 == 0);
     EXPECT_LT(cached, 70);
-    // The same again is all there: it was used last.
+    // The same prompt is still complete: it was used last.
     EXPECT_EQ(Ask(engine.get(), Greedy(prompts.back(), 3), false), 69);
     EXPECT_EQ(Ask(engine.get(), Greedy(Leaving(prompts.back(), 66, 3, 3), 1), false), 66);
   }

@@ -1,4 +1,4 @@
-// How far a prompt is, as its turn reports it.
+// Prompt progress as reported by a turn.
 #include "engine/engine_test_util.h"
 
 namespace weft {
@@ -34,10 +34,10 @@ TEST(EngineProgressTest, IsToldFromWhatIsCachedToTheWholePrompt) {
   EXPECT_TRUE(RunTurn(engine.get(), session, options).progress.empty()) << "nobody asked";
 }
 
-// A client that goes away while a long prompt is read, and comes back with the same.
+// A client leaves while a long prompt is computed and comes back with the same one.
 TEST(EngineProgressTest, WhatACancelledPromptHadComputedIsFoundAgain) {
   EngineOptions small = SmallEngine();
-  small.max_pending_events = 4;  // the engine is never further ahead of who reads
+  small.max_pending_events = 4;  // keeps the engine from running ahead of the reader
   small.checkpoint_tokens = 64;
   for (const std::string name : {"llama", "gemma3", "recurrent-llama", "recurrent-gemma3"}) {
     const std::unique_ptr<Engine> engine = StartEngine(small, TinyModel(name));

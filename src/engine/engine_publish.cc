@@ -1,9 +1,9 @@
-// What readers see of the engine: its sessions, its turns and its counts, published for them
-// so that they never wait for it (engine_view.h).
+// Publishes the engine's sessions, turns and counters, so that readers never wait for the engine
+// (engine_view.h).
 //
-// Costs a step little, however many sessions there are: at most every 20 ms while steps
-// follow each other, and then what runs, what changed, and a look at a bounded number of
-// sessions whose pages others may have come to share or let go of.
+// Costs a step little, however many sessions there are: publishes at most every 20 ms while steps
+// follow each other, and then only what runs, what changed, and a limited number of sessions whose
+// page sharing may have changed.
 #include <algorithm>
 #include <utility>
 
@@ -78,7 +78,7 @@ void EngineCore::Publish() {
   for (const auto& then : std::exchange(after_publish_, {})) then();
 }
 
-// The numbers of sessions are the view's.
+// The view fills in the session counts.
 EngineStats EngineCore::Stats() const {
   EngineStats stats = stats_;
   stats.turns_queued = static_cast<int64_t>(queued_.size());
@@ -164,7 +164,7 @@ TurnInfo EngineCore::InfoOf(const ActiveTurn& turn, bool runs) const {
   return info;
 }
 
-// Shared pages become others without a change of the session, and are looked at in turn.
+// Page sharing can change without the session changing; such sessions are rechecked in turn.
 Status EngineCore::CheckPublished() const {
   const auto seen = view_->Latest();
   Status status;

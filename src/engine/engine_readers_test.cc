@@ -1,4 +1,4 @@
-// What is seen of an engine without waiting for it.
+// Reading an engine without waiting for it.
 #include <atomic>
 #include <set>
 #include <thread>
@@ -91,7 +91,7 @@ TEST_F(EngineReadersTest, APromptIsSeenStepByStep) {
     options.prompt_chunks = {50};
     return options;
   }());
-  // One look in every step: what is there before it ends is what the last one left.
+  // One look per step sees what the previous step left.
   std::set<int64_t> seen;
   ASSERT_TRUE(Eventually([&] {
     for (const TurnInfo& info : engine->Turns()) {
@@ -106,7 +106,7 @@ TEST_F(EngineReadersTest, APromptIsSeenStepByStep) {
 TEST_F(EngineReadersTest, WhoeverReadTheEndOfATurnSeesWhatItLeft) {
   auto engine = Start();
   const SessionId session = NewSession(engine.get(), "s");
-  // Something always runs beside it, so that the engine never has nothing to do.
+  // Something always runs beside it, so that the engine is never idle.
   std::atomic<bool> stop{false};
   std::thread beside([&] {
     while (!stop) Collect(engine->SubmitOnce("", Greedy(RandomTokens(30, 9), 30))->get());
@@ -133,7 +133,7 @@ TEST_F(EngineReadersTest, WhateverACallDidIsSeenWhenItReturns) {
   EngineOptions options = SmallEngine();
   options.state_dir = folder.path();
   auto engine = Start(options);
-  // More than are looked at again in one go.
+  // More than one publication rechecks.
   constexpr int kSessions = 200;
   std::vector<SessionId> sessions;
   for (int i = 0; i < kSessions; ++i) {

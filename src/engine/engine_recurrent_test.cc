@@ -1,5 +1,4 @@
-// Sessions of models with recurrent state: slots, checkpoints, and where a session can
-// start again.
+// Sessions of models with recurrent state: slots, checkpoints, and where a session can resume.
 #include <fstream>
 
 #include "engine/engine_test_util.h"
@@ -13,7 +12,7 @@ using ::testing::SizeIs;
 constexpr int64_t kSlot = testing::RecurrentBackend::kSlotBytes;
 constexpr int64_t kPage = 16;
 
-// The last page boundary that leaves a token of `n` to compute.
+// The last page boundary that leaves at least one of `n` tokens to compute.
 int64_t PromptEnd(int64_t n) { return (n - 1) / kPage * kPage; }
 
 class EngineRecurrentTest : public ::testing::TestWithParam<const char*> {
@@ -23,7 +22,7 @@ class EngineRecurrentTest : public ::testing::TestWithParam<const char*> {
   }
   static std::shared_ptr<const Model> model() { return TinyModel(GetParam()); }
 
-  // What a new session says that is told all of this at once.
+  // The answer of a new session that gets all of this at once.
   static std::vector<int32_t> Alone(std::vector<int32_t> context, TurnOptions turn) {
     context.insert(context.end(), turn.tokens.begin(), turn.tokens.end());
     turn.tokens = std::move(context);
@@ -88,7 +87,7 @@ TEST_P(EngineRecurrentTest, AForkAnywhereStartsFromTheNearestCheckpoint) {
   RunTurn(engine.get(), trunk, Greedy(RandomTokens(300, 1), 30));
   const std::vector<int32_t> said = TokensOf(engine.get(), trunk);
   ASSERT_THAT(said, SizeIs(330));
-  // Every 64 tokens, at the end of the prompt, and where the turn ended.
+  // Every 64 tokens, at the end of the prompt, and at the end of the turn.
   const auto nearest = [](int64_t position) {
     int64_t best = position / 64 * 64;
     for (const int64_t checkpoint : {int64_t{288}, int64_t{320}}) {
@@ -123,7 +122,7 @@ TEST_P(EngineRecurrentTest, UndoGoesBackToTheNearestCheckpoint) {
   const TurnOutcome outcome = RunTurn(engine.get(), session, next);
   EXPECT_EQ(outcome.started->cached_tokens, 128);
   EXPECT_EQ(outcome.tokens(), Alone({said.begin(), said.begin() + 150}, next));
-  // A context that leaves what was said is an undo too.
+  // A context that diverges from the conversation is an undo too.
   TurnOptions whole = Greedy({said.begin(), said.begin() + 80}, 10);
   whole.tokens_are_whole_context = true;
   const TurnOutcome again = RunTurn(engine.get(), session, whole);
@@ -154,7 +153,7 @@ TEST_P(EngineRecurrentTest, AHistoryThatComesBackIsFoundWhereItsTurnEnded) {
   auto engine = Start();
   TurnOptions turn = Greedy(RandomTokens(50, 1), 61);
   const TurnOutcome first = Collect(engine->SubmitOnce("", turn)->get());
-  // 110 are computed. Of the checkpoints on the way one is kept, beside the prompt's.
+  // 110 are computed. Of the checkpoints on the way one is kept, besides the prompt's.
   EXPECT_EQ(engine->Stats().checkpoints, 2);
   const auto& reply = first.tokens();
   turn.tokens.insert(turn.tokens.end(), reply.begin(), reply.end());
@@ -193,8 +192,8 @@ TEST_P(EngineRecurrentTest, SiblingsComputeTheirCommonPrefixOnce) {
   std::vector<TurnOptions> turns;
   std::vector<std::shared_ptr<Turn>> running;
   for (uint64_t i = 0; i < 8; ++i) {
-    // They part in the page where they end, so that the first one's own checkpoint serves
-    // those that arrive late too.
+    // They diverge in the page where they end, so the first one's own checkpoint also serves late
+    // arrivals.
     std::vector<int32_t> tokens = RandomTokens(322, 1);
     const auto tail = RandomTokens(10, 40 + i);
     tokens.insert(tokens.end(), tail.begin(), tail.end());
@@ -352,7 +351,7 @@ TEST_P(EngineRecurrentTest, WithoutCheckpointsASessionThatGoesBackStartsOver) {
 
 TEST_P(EngineRecurrentTest, MemoryForOneSessionServesOneSession) {
   EngineOptions options = SmallEngine();
-  // One slot and the pages of 112 tokens: a checkpoint is given up when its session goes on.
+  // One slot and the pages of 112 tokens: a checkpoint is dropped when its session continues.
   options.memory_bytes = 7 * testing::PageBytes(*model(), options) + kSlot;
   options.checkpoint_share = 1;
   auto engine = Start(options);
@@ -408,14 +407,14 @@ TEST_P(EngineRecurrentTest, DamagedStateIsComputedAgainFromTheTokens) {
   const std::vector<TurnOptions> turns = {Greedy(RandomTokens(120, 1), 10),
                                           Greedy(RandomTokens(10, 2), 20)};
   const auto expected = RunAlone(model(), SmallEngine(), turns)[1].tokens();
-  // Without checkpoints the slot's section is the last but for the end mark, a header of
-  // 40 bytes; else that of a checkpoint is.
+  // Without checkpoints the slot's section is the last one before the end mark, a header of 40
+  // bytes; with checkpoints, the last one's section is.
   for (const int64_t checkpoint_tokens : {512, 64}) {
     TestFolder folder;
     EngineOptions options = SmallEngine();
     options.checkpoint_tokens = checkpoint_tokens;
     options.state_dir = folder.path();
-    options.state_disk_bytes = -1;  // its file is all there is
+    options.state_disk_bytes = -1;  // only the session file
     {
       auto engine = Start(options);
       const SessionId session = NewSession(engine.get(), "s");
@@ -455,7 +454,7 @@ class SavedCheckpointsTest : public EngineRecurrentTest {
   }
   static bool windowed() { return std::string_view(GetParam()) == "recurrent-gemma3"; }
 
-  // Forks at the position and goes on: where it started from.
+  // Forks at the position and continues; returns where it resumed.
   int64_t ForkAt(Engine* engine, SessionId session, int64_t position) {
     const auto fork = engine->Fork(session, position, {});
     EXPECT_TRUE(fork.ok()) << fork.status();
@@ -468,7 +467,7 @@ class SavedCheckpointsTest : public EngineRecurrentTest {
 
   TestFolder folder_;
   EngineOptions options_ = SmallEngine();
-  std::vector<int32_t> said_;  // 330, of which 329 are computed
+  std::vector<int32_t> said_;  // 330 tokens, 329 of them computed
 };
 INSTANTIATE_TEST_SUITE_P(Models, SavedCheckpointsTest,
                          ::testing::Values("recurrent-llama", "recurrent-gemma3"),
@@ -480,13 +479,13 @@ TEST_P(SavedCheckpointsTest, ForksAndUndoStartFromThemAfterARestart) {
   EXPECT_OK(engine->Restore(session));
   EXPECT_EQ(engine->Inspect(session)->n_computed, 329);
   if (windowed()) {
-    // The pages that the window still shows are all that the file has.
+    // The file has only the pages still in the window.
     EXPECT_EQ(engine->Stats().checkpoints, 1);
     EXPECT_EQ(ForkAt(engine.get(), session, 325), 320);
     EXPECT_EQ(ForkAt(engine.get(), session, 319), 0);
     return;
   }
-  // Of those at 288 (where the prompt ended) and at 320 (where the turn did) one is enough.
+  // Of the checkpoints at 288 (end of the prompt) and 320 (end of the turn) one is enough.
   EXPECT_EQ(engine->Stats().checkpoints, 5);
   EXPECT_EQ(ForkAt(engine.get(), session, 63), 0);
   EXPECT_EQ(ForkAt(engine.get(), session, 64), 64);

@@ -1,4 +1,4 @@
-// What follows from a step: rows are committed, tokens chosen and told.
+// Processing a step's results: commits rows, chooses tokens and reports them.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Whether nothing that the model says may end the turn with the next token.
+// Whether the next token is still before min_tokens, so that it may not end the turn.
 bool EndsTooEarly(const TurnOptions& options, const Lane& lane) {
   return static_cast<int64_t>(lane.generated.size()) < options.min_tokens;
 }
@@ -24,7 +24,7 @@ void Ban(std::span<const TokenId> tokens, std::span<float> logits) {
 void EngineCore::Consume(StepPart* part) {
   Lane* const lane = part->lane;
   const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
-  // Before the state counts as computed, and others find it in the prefix index.
+  // Before the state counts as computed and others find it in the prefix index.
   if (part->n_logits > 0 && !IsSound(part->logits.last(n_vocab))) {
     Poison({*part}, Internal("the model computed logits that are not finite"));
     return;
@@ -38,7 +38,7 @@ void EngineCore::Consume(StepPart* part) {
   }
   ++part->turn->next_chunk;
   TurnUsage& usage = part->turn->usage;
-  // Not what a turn that was preempted computes again.
+  // Excludes what a preempted turn recomputes.
   usage.computed_tokens =
       std::max(usage.computed_tokens, part->first_row + part->rows - usage.cached_tokens);
   ReportProgress(*part, part->first_row + part->rows);
@@ -46,7 +46,7 @@ void EngineCore::Consume(StepPart* part) {
   if (part->ends_prompt) FinishPrompt(part);
 }
 
-// A turn that was preempted computes again what has been reported.
+// A preempted turn recomputes what has already been reported.
 void EngineCore::ReportProgress(const StepPart& part, int64_t done_tokens) {
   ActiveTurn* const turn = part.turn;
   if (!turn->options.report_progress || done_tokens <= turn->reported_tokens) return;
@@ -70,7 +70,7 @@ void EngineCore::TakePromptRows(StepPart* part) {
     const std::span<const float> row =
         part->logits.subspan(static_cast<size_t>(i) * n_vocab, n_vocab);
     const int64_t position = part->first_row + i;
-    if (position < turn->prompt_rows_taken) continue;  // before it was preempted
+    if (position < turn->prompt_rows_taken) continue;  // delivered before it was preempted
     turn->prompt_rows_taken = position + 1;
     if (options.on_prompt_logits) options.on_prompt_logits(position, row);
     const size_t next = static_cast<size_t>(position) + 1;
@@ -106,8 +106,8 @@ void EngineCore::FinishPrompt(StepPart* part) {
   SampleNext(turn, part->lane, row);
 }
 
-// Every further choice is a fork of the session at the end of the prompt, and samples
-// its first token from the same row.
+// Every further choice is a fork of the session at the end of the prompt and samples its first
+// token from the same row.
 void EngineCore::ForkChoices(ActiveTurn* turn, std::span<const float> logits) {
   Session* const session = turn->session;
   for (int choice = 1; choice < turn->options.n_choices; ++choice) {
@@ -176,7 +176,7 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
   if (lane->mask != nullptr && options.top_logprobs < 0) TakeForced(turn, lane);
 }
 
-// Where the model's own ends may come, so may the turn's.
+// Where the mask allows the model's own end tokens, it also allows the turn's stop tokens.
 void EngineCore::AllowOtherEnds(const TurnOptions& options, Lane* lane) {
   const auto bit = [](TokenId token) { return uint32_t{1} << (token % 32); };
   const auto word = [lane](TokenId token) -> uint32_t& {
@@ -189,8 +189,8 @@ void EngineCore::AllowOtherEnds(const TurnOptions& options, Lane* lane) {
   for (const TokenId token : options.stop_tokens) word(token) |= bit(token);
 }
 
-// They are computed with the token before them, in one step. Nobody has drawn them, so they
-// are not for those who want to know how probable each was.
+// Forced tokens are computed together with the token before them, in one step. They are not drawn,
+// so they are not taken when the client wants each token's probability.
 void EngineCore::TakeForced(ActiveTurn* turn, Lane* lane) {
   if (lane->done) return;
   for (const TokenId token : lane->mask->Forced(lane->generated)) {

@@ -6,14 +6,14 @@
 
 namespace weft {
 
-// Gives every part its pages and slot, in order of admission. A part for which there is no room
-// is left out of the step; its turn fails when nobody can ever give it room.
+// Gives every part its pages and slot, in order of admission. A part without room is left out of
+// the step; its turn fails if room can never be made for it.
 void EngineCore::PrepareParts(std::vector<StepPart>* parts) {
   std::vector<StepPart> prepared;
   for (StepPart& part : *parts) {
-    if (part.lane->preempted) continue;  // an earlier part took its pages just now
+    if (part.lane->preempted) continue;  // an earlier part has just taken its pages
     Status status = MakeRoomFor(part, prepared);
-    // Fewer rows need less at a time: what falls behind a window comes back after each step.
+    // Fewer rows need less at a time: pages that fall out of a window are freed after each step.
     while (status.code() == StatusCode::kResourceExhausted && part.rows > 1 &&
            !OthersWillFreeMemory(part.lane)) {
       part.rows /= 2;
@@ -25,7 +25,7 @@ void EngineCore::PrepareParts(std::vector<StepPart>* parts) {
       prepared.push_back(part);
       continue;
     }
-    // Whoever else holds pages will give them back one day.
+    // Other holders of pages will eventually free them.
     if (status.code() != StatusCode::kResourceExhausted || !OthersWillFreeMemory(part.lane)) {
       EndTurn(part.turn, FinishReason::kError, status);
     }
@@ -42,8 +42,8 @@ bool EngineCore::OthersWillFreeMemory(const Lane* self) {
   return idle_->AnyWithStateAtWork();
 }
 
-// Whoever was preempted comes back once there is room for all of its tokens, and must
-// when nobody else runs.
+// Preempted turns resume once there is room for all of their tokens, and must resume if nothing
+// else runs.
 bool EngineCore::ResumePreempted(bool nobody_runs) {
   bool resumed = false;
   for (const auto& turn : running_) {
@@ -71,14 +71,14 @@ Status EngineCore::MakeRoomFor(const StepPart& part, const std::vector<StepPart>
   }
 }
 
-// First what only waits for the disk.
+// State that only waits to be written goes first.
 bool EngineCore::GiveUpIdleState() {
   return (keeper_ != nullptr && keeper_->ReleaseMemory()) || TakeIdleSession();
 }
 
-// Takes the state of the session that was not used for longest and is not running: to
-// its file when it can have one, else its tokens stay and its next turn computes them
-// again. A session whose turn waits in the queue is not running yet.
+// Takes the state of the least recently used session that is not running: parks it if it can have a
+// file, otherwise drops the state and keeps the tokens, from which the next turn recomputes it. A
+// session whose turn is queued is not running yet.
 bool EngineCore::TakeIdleSession() {
   Session* const oldest = idle_->OldestWithState();
   if (oldest == nullptr) return false;
@@ -87,8 +87,8 @@ bool EngineCore::TakeIdleSession() {
       BecomeParked(oldest);
       return true;
     }
-    // Where too much is being written already its tokens alone are kept: waiting would hold up
-    // those who run.
+    // If too much is being written already, only its tokens are kept: waiting would hold up the
+    // running turns.
     if (saves_.empty() && SaveHasRoom(*oldest)) {
       StartSave(oldest, /*park=*/true, /*free_now=*/true, [](const Status&) {});
     }
@@ -99,9 +99,9 @@ bool EngineCore::TakeIdleSession() {
   return true;
 }
 
-// Takes the pages of a lane that is not in the step yet: the last of those that come
-// after the part's own, or that do not advance now. Its tokens stay: it starts over when
-// there is room, and what it says does not change by that.
+// Takes the pages of a lane that is not in the step yet: the last one that comes after the part's
+// own, or that does not advance now. It keeps its tokens, starts over when there is room, and its
+// output does not change.
 bool EngineCore::PreemptFor(const StepPart& part, const std::vector<StepPart>& prepared) {
   bool after = true;
   for (auto it = running_.rbegin(); it != running_.rend(); ++it) {

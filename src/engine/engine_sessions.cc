@@ -1,4 +1,4 @@
-// Sessions: create, fork, go back, describe. What needs their files is in engine_files.cc.
+// Sessions: create, fork, go back, describe. Calls that need their files are in engine_files.cc.
 #include <utility>
 
 #include "base/clock.h"
@@ -41,8 +41,8 @@ void EngineCore::Fork(SessionId id, int64_t position, const SessionOptions& opti
 
 StatusOr<SessionId> EngineCore::ForkNow(const Session& from, int64_t position,
                                         const SessionOptions& options) {
-  // A running session can be forked too: between two steps it is as consistent as an
-  // idle one, and what it writes from now on it writes to pages of its own.
+  // A running session can be forked too: between two steps it is as consistent as an idle one, and
+  // it writes to its own copies from now on.
   const int64_t n_tokens = static_cast<int64_t>(from.tokens.size());
   const bool poisoned = from.state == SessionState::kPoisoned;
   const int64_t last = poisoned ? from.sound_tokens : n_tokens;
@@ -82,8 +82,8 @@ Status EngineCore::CheckTruncate(const Session& session, int64_t position) {
   return OkStatus();
 }
 
-// Forgets what is after the position, first on disk where the session has a file: what was
-// acknowledged does not come back.
+// Discards everything after the position, first on disk if the session has a file: acknowledged
+// deletions must stay deleted.
 void EngineCore::GoBack(Session* session, int64_t position, const Reply& reply) {
   const SessionId id = session->id;
   const auto apply = [=, this](Session* self) {
@@ -134,7 +134,7 @@ void EngineCore::Reset(SessionId id, const Reply& reply) {
     WriteInstead(session, {}, [=, this](const Status& written) {
       Session* const self = sessions_.Find(id);
       if (written.ok() || self == nullptr) return finish(written, true);
-      // A full disk cannot keep anybody from forgetting.
+      // A full disk must not prevent deletion.
       BeginFileWork(self);
       store_->Remove(domain, name, [=, this](const Status& removed) {
         EndFileWork(id);

@@ -1,4 +1,4 @@
-// Sessions by the public interface: names, handles, forks, the state machine.
+// Sessions through the public interface: names, handles, forks, states.
 #include "engine/engine_test_util.h"
 
 namespace weft {
@@ -40,7 +40,7 @@ TEST(EngineSessionsTest, AClosedHandleIsRefusedByEveryCall) {
   auto engine = StartEngine();
   const SessionId session = NewSession(engine.get(), "x");
   EXPECT_OK(engine->Close(session, true));
-  NewSession(engine.get(), "x");  // takes the place of the closed one
+  NewSession(engine.get(), "x");  // reuses the closed one's place
   const EngineStats before = engine->Stats();
   const auto closed = IsError(StatusCode::kNotFound, "closed");
   EXPECT_THAT(engine->Submit(session, Greedy({5}, 1)).status(), closed);
@@ -89,7 +89,7 @@ TEST(EngineSessionsTest, TwoEnginesOnTwoModelsAtOnceSayWhatEachSaysAlone) {
   EXPECT_EQ(together, alone);
 }
 
-// What the prefix cache keeps is nobody's conversation.
+// Pages kept by the prefix cache belong to no conversation.
 TEST(EngineSessionsTest, PagesAreSharedWithConversationsOnly) {
   for (const char* architecture : {"llama", "gemma3"}) {
     auto engine = StartEngine(SmallEngine(), TinyModel(architecture));
@@ -104,7 +104,7 @@ TEST(EngineSessionsTest, PagesAreSharedWithConversationsOnly) {
     RunTurn(engine.get(), trunk, Greedy(RandomTokens(70, 1), 5));
     ASSERT_GT(engine->Stats().pages_in_index, 0);
     EXPECT_EQ(sharing(trunk), std::pair(false, int64_t{0}));
-    // One that says the same finds it in the cache.
+    // A session with the same tokens finds them in the cache.
     const SessionId twin = NewSession(engine.get(), "twin");
     RunTurn(engine.get(), twin, Greedy(RandomTokens(70, 1), 1));
     EXPECT_EQ(sharing(twin), std::pair(true, int64_t{1}));
@@ -134,7 +134,7 @@ TEST(EngineSessionsTest, AForkSharesPagesAndGoesItsOwnWay) {
     EXPECT_EQ(engine->Inspect(*fork)->shared_with, 1);
     const TurnOptions second = Greedy(RandomTokens(10, 2), 20);
     const auto forked = RunTurn(engine.get(), *fork, second);
-    // What the fork says equals a session that was told the same from the start.
+    // The fork's answer equals that of a session with the same tokens from the start.
     TurnOptions whole = second;
     whole.tokens = first.tokens;
     whole.tokens.insert(whole.tokens.end(), second.tokens.begin(), second.tokens.end());

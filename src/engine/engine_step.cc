@@ -1,5 +1,5 @@
-// The step: which rows it has, and its way through the model. Room for the rows is made in
-// engine_room.cc, what follows from the logits is in engine_results.cc.
+// The step: choosing its rows and running it through the model. Room for the rows is made in
+// engine_room.cc; results are handled in engine_results.cc.
 #include <algorithm>
 #include <utility>
 
@@ -9,16 +9,16 @@
 namespace weft {
 namespace {
 
-// Prompt rows whose logits are wanted are computed in smaller chunks, because a row
-// of logits of a large vocabulary takes half a megabyte.
+// Prompt rows whose logits are wanted are computed in smaller chunks, because one row of logits of
+// a large vocabulary takes half a megabyte.
 constexpr int64_t kLogitChunk = 32;
 
-// A long step that nobody interrupts looks up this often, for deadlines.
+// An uninterrupted long step pauses this often to check deadlines.
 constexpr int64_t kLongestSliceUs = 250000;
 
 }  // namespace
 
-// A short step when one is due, or a piece of the long one.
+// Runs a short step if one is due, otherwise a slice of the long one.
 bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
   SweepTurns();
   Admit();
@@ -42,18 +42,18 @@ bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
   }
   bool resumed = ResumePreempted(/*nobody_runs=*/parts.empty() && long_step_ == nullptr);
   if (parts.empty() && long_step_ == nullptr) {
-    // Those that were planned wait for memory of others that were not. The first in line
-    // can have it of all that come after. Also when somebody was resumed just now: it
-    // might be set back by the same plan, and so on forever.
+    // The planned lanes wait for memory held by lanes that were not planned. The first in line may
+    // take it from all that come after. Do this even if a lane was just resumed: the same plan
+    // might preempt it again, forever.
     parts = PlanFirstLane();
     PrepareParts(&parts);
     resumed = ResumePreempted(/*nobody_runs=*/parts.empty()) || resumed;
   }
-  PublishIfDue();  // who was admitted is seen while the step runs
+  PublishIfDue();  // admitted turns become visible while the step runs
   if (!parts.empty()) {
     RunShortStep(std::move(parts));
   } else if (long_step_ != nullptr) {
-    // Where no short step waits for its end, the slice goes on.
+    // If no short step waits for it, the slice continues.
     AdvanceLongStep(is_due ? NowMicros() + kLongestSliceUs : slice_end_us_, interrupted);
   } else {
     const bool retired = SweepTurns();
@@ -126,7 +126,7 @@ std::vector<EngineCore::StepPart> EngineCore::TakeRows(const Candidates& candida
   return parts;
 }
 
-// Of the lanes that are still ready: a long step that was begun since may have some.
+// Uses only lanes that are still ready: a long step begun meanwhile may have taken some.
 std::vector<EngineCore::StepPart> EngineCore::PlanShortStep(Candidates lanes) const {
   size_t n = 0;
   for (size_t i = 0; i < lanes.parts.size(); ++i) {
@@ -138,7 +138,7 @@ std::vector<EngineCore::StepPart> EngineCore::PlanShortStep(Candidates lanes) co
   lanes.views.resize(n);
   if (n == 0) return {};
   if (long_step_ == nullptr) return TakeRows(lanes, planner_.PlanShort(lanes.views, nullptr));
-  // Whoever has less left than the longest of its prompts need not wait for it.
+  // Prompts with less work left than the step's longest need not wait for it.
   LaneView paused;
   for (const StepPart& part : long_step_->parts) {
     const LaneView view = ViewOf(*part.turn, *part.lane);
@@ -147,7 +147,7 @@ std::vector<EngineCore::StepPart> EngineCore::PlanShortStep(Candidates lanes) co
   return TakeRows(lanes, planner_.PlanShort(lanes.views, &paused));
 }
 
-// The lane that was admitted before all others, alone.
+// Only the lane that was admitted first.
 std::vector<EngineCore::StepPart> EngineCore::PlanFirstLane() const {
   Candidates lanes = ReadyLanes();
   if (lanes.parts.empty()) return {};
@@ -170,7 +170,7 @@ StepSequence EngineCore::SequenceOf(const Session& session, int64_t first, int64
   return sequence;
 }
 
-// The step's sequences and logits, from its parts; begins its run.
+// Sets up the step's sequences and logits from its parts, and begins its run.
 Status EngineCore::Begin(OpenStep* step) {
   const size_t n_vocab = static_cast<size_t>(model_->n_vocab());
   size_t n_logits = 0;
@@ -179,7 +179,7 @@ Status EngineCore::Begin(OpenStep* step) {
     sequence.n_logits = part.n_logits;
     step->sequences.push_back(std::move(sequence));
     n_logits += static_cast<size_t>(part.n_logits);
-    // A lane that starts over after it was preempted computes as a prompt does.
+    // A preempted lane that starts over computes like a prompt.
     if (part.lane->decoding && part.rows == 1) {
       ++step->cost.decode_rows;
     } else {
@@ -215,7 +215,7 @@ StatusOr<bool> EngineCore::Advance(OpenStep* step, FunctionRef<bool()> pause) {
   const int64_t begin_us = NowMicros();
   const int64_t attention_ns = executor_->stage_stats().attention_ns;
   const StatusOr<bool> done = step->run->Advance(pause);
-  // What was computed from a file that has changed meanwhile is not to be used.
+  // Results computed from a file that has changed must not be used.
   WEFT_RETURN_IF_ERROR(model_->CheckFile());
   WEFT_RETURN_IF_ERROR(done.status());
   const int64_t took_us = NowMicros() - begin_us;
@@ -225,7 +225,7 @@ StatusOr<bool> EngineCore::Advance(OpenStep* step, FunctionRef<bool()> pause) {
   return done;
 }
 
-// The step is computed: what follows from it.
+// Handles the results of a completed step.
 void EngineCore::Land(OpenStep* step) {
   const int64_t now_us = NowMicros();
   planner_.Observe(step->cost);
@@ -264,8 +264,9 @@ void EngineCore::BeginLongStep(std::vector<StepPart> parts) {
   if (!status.ok()) Poison(CloseLongStep()->parts, status);
 }
 
-// In any case one part of the model, and none that would not fit: the next takes about as long
-// as the longer of the last two, since attention and feed-forward alternate.
+// Runs at least one part of the model, and none that would exceed the time: the next part is
+// assumed to take as long as the longer of the last two, since attention and feed-forward
+// alternate.
 void EngineCore::AdvanceLongStep(int64_t until_us, FunctionRef<bool()> interrupted) {
   int64_t last_us = NowMicros(), former_part_us = 0;
   const StatusOr<bool> done = Advance(long_step_.get(), [&] {
@@ -283,7 +284,7 @@ void EngineCore::AdvanceLongStep(int64_t until_us, FunctionRef<bool()> interrupt
   }
 }
 
-// Its sessions are free again.
+// Releases its sessions.
 std::unique_ptr<EngineCore::OpenStep> EngineCore::CloseLongStep() {
   long_step_->run.reset();
   for (const StepPart& part : long_step_->parts) part.lane->session->in_step = false;
@@ -295,7 +296,7 @@ bool EngineCore::LongStepIsUnwanted() const {
                                               [](const StepPart& part) { return part.lane->done; });
 }
 
-// Its rows are as if they had not been begun.
+// Its rows count as never begun.
 void EngineCore::AbandonLongStep() {
   const std::unique_ptr<OpenStep> step = CloseLongStep();
   for (const StepPart& part : step->parts) {

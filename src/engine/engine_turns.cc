@@ -1,4 +1,4 @@
-// Turns: from submission through admission to the end.
+// Turns, from submission through admission to the end.
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +19,7 @@ Status ValidateTokens(const std::vector<TokenId>& tokens, int64_t n_vocab, const
   return OkStatus();
 }
 
-// When a turn ends.
+// Checks the options that decide when a turn ends.
 Status ValidateEnds(const TurnOptions& options, int64_t n_vocab) {
   if (options.max_tokens < -1) return InvalidArgument("max_tokens must be >= -1");
   if (options.min_tokens < 0) return InvalidArgument("min_tokens must be >= 0");
@@ -53,7 +53,7 @@ Status EngineCore::RefuseBusy(const Session& session) {
   return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
 }
 
-// All other sessions wait meanwhile: what is too long is refused before it is walked.
+// All other sessions wait meanwhile, so anything too long is refused before it is scanned.
 Status EngineCore::ValidateTurn(const Session& session, const TurnOptions& options) const {
   WEFT_RETURN_IF_ERROR(RefuseBusy(session));
   WEFT_RETURN_IF_ERROR(RefusePoisoned(session));
@@ -64,7 +64,7 @@ Status EngineCore::ValidateTurn(const Session& session, const TurnOptions& optio
   const int64_t context = model_->context_tokens();
   const int64_t needed = total + (options.max_tokens == 0 ? 0 : 1);
   if (needed > context) {
-    // Clients find out by these words that they have to shorten their conversation.
+    // Clients recognise this wording and shorten their conversation.
     return OutOfRange("the prompt of ", total, " tokens exceeds the available context size of ",
                       context, " tokens", total == context ? ": there is no room to generate" : "");
   }
@@ -118,7 +118,7 @@ StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const Turn
   turn->session = session;
   turn->closes_session = closes_session;
   turn->submitted_us = NowMicros();
-  // Drawn below 2^53, so that a reader of JSON that knows only doubles can give it back.
+  // Below 2^53, so that JSON readers that only know doubles can return it unchanged.
   turn->seed = options.sampling.seed.value_or(
       MixBits(static_cast<uint64_t>(turn->submitted_us) ^ (turn->serial << 40)) >> 11);
   turn->queue = std::make_shared<TurnQueue>(static_cast<size_t>(options_.max_pending_events),
@@ -169,8 +169,8 @@ void EngineCore::EndUnwanted(ActiveTurn* turn) {
   }
 }
 
-// Ends what was cancelled, timed out or abandoned by its consumer, and retires what is
-// finished. True when there was any.
+// Ends turns that were cancelled, timed out or abandoned by their consumer, and retires finished
+// ones. True if there were any.
 bool EngineCore::SweepTurns() {
   bool retired = false;
   for (TurnList* list : {&queued_, &running_}) {
@@ -193,9 +193,8 @@ bool EngineCore::SweepTurns() {
   return retired;
 }
 
-// Moves turns from the queue to the running ones: higher priority first, then in
-// order of submission. Whoever was preempted goes on first, or newcomers would take the
-// memory that it waits for.
+// Moves turns from the queue to the running list: higher priority first, then in submission order.
+// Preempted turns resume first, or newcomers would take the memory they wait for.
 void EngineCore::Admit() {
   for (const auto& turn : running_) {
     const bool reads = turn->stalled_since_us == 0;
@@ -212,7 +211,7 @@ void EngineCore::Admit() {
     if (best == queued_.end()) return;
     running_.splice(running_.end(), queued_, best);
     StartTurn(running_.back().get());
-    published_us_ = 0;  // its step may take long
+    published_us_ = 0;  // forces a publication: its step may take long
   }
 }
 
@@ -254,9 +253,8 @@ bool EngineCore::SharesPrefixes(const Session& a, const Session& b) const {
   return a.domain == b.domain || options_.share_prefixes_across_domains;
 }
 
-// Takes the most that is computed already of the session's tokens, but the last one: what
-// the prefix index has, or a running session, which alone has what lies behind its last
-// whole page.
+// Takes the longest computed prefix of the session's tokens, without the last one: from the prefix
+// index, or from a running session, which alone has the positions after its last whole page.
 void EngineCore::ReuseComputed(Session* session) {
   const int64_t limit = static_cast<int64_t>(session->tokens.size()) - 1;
   memory_->Reuse(session, limit);
@@ -273,8 +271,8 @@ void EngineCore::ReuseComputed(Session* session) {
   }
 }
 
-// How many tokens the two begin with alike. REQUIRES: the prompts of both are being computed,
-// so that their tokens stay as they are.
+// Length of the common prefix of two prompts. REQUIRES: both are being computed, so that their
+// tokens do not change.
 int64_t EngineCore::CommonPrompt(ActiveTurn* turn, const ActiveTurn& other) {
   const auto [common, is_new] = turn->common_with.try_emplace(other.serial, 0);
   if (is_new) {
@@ -283,8 +281,8 @@ int64_t EngineCore::CommonPrompt(ActiveTurn* turn, const ActiveTurn& other) {
   return common->second;
 }
 
-// True when an earlier turn is just computing whole pages that this one needs too. It
-// leaves a checkpoint there then, where the model needs one.
+// True if an earlier turn is computing whole pages that this one needs too. In that case it also
+// makes that turn leave a checkpoint there, if the model needs one.
 bool EngineCore::WaitsForSibling(ActiveTurn* turn, TurnList::const_iterator self) const {
   if (!memory_->keeps_prefixes() || turn->prompt_done || turn->wants_prompt_rows()) return false;
   const Session& session = *turn->lanes[0]->session;
@@ -344,7 +342,7 @@ void EngineCore::EndTurn(ActiveTurn* turn, FinishReason reason, const Status& st
                                                  turn->seed, model_->tokenizer(), turn->options));
     turn->tokens_before = static_cast<int64_t>(turn->session->tokens.size());
   }
-  // Choices that were not forked yet end with the first.
+  // Choices not yet forked end with the first.
   const int n_lanes =
       turn->finished() ? turn->options.n_choices : static_cast<int>(turn->lanes.size());
   for (auto& lane : turn->lanes) EndLane(turn, lane.get(), reason, status);
@@ -358,7 +356,7 @@ void EngineCore::EndTurn(ActiveTurn* turn, FinishReason reason, const Status& st
   }
 }
 
-// A prompt that did not get in leaves its session as it was.
+// If its prompt was not completed, leaves the session as it was.
 void EngineCore::RollBackPrompt(ActiveTurn* turn) {
   Session* const session = turn->session;
   if (session->state == SessionState::kPoisoned) return;
@@ -378,7 +376,7 @@ void EngineCore::Retire(ActiveTurn* turn) {
   session->turn = nullptr;
   session->last_used_us = NowMicros();
   if (session->state == SessionState::kRunning) session->state = SessionState::kReady;
-  if (session->restoring) session->state = SessionState::kParked;  // until it is back
+  if (session->restoring) session->state = SessionState::kParked;  // until it is restored
   Touch(session);
   KeepAfterTurn(*turn);
   if (turn->closes_session) DestroySession(session);

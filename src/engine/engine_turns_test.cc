@@ -1,4 +1,4 @@
-// Turns by the public interface: prompts, options, ends, cancels, queues.
+// Turns through the public interface: prompts, options, ends, cancellation, queues.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -44,7 +44,7 @@ TEST_F(EngineTurnsTest, WhatIsAppendedContinuesTheSession) {
     EXPECT_EQ(said.tokens(), alone[i].tokens());
     length += static_cast<int64_t>(turns[i].tokens.size());
     EXPECT_EQ(said.started->prompt_tokens, length);
-    // All but the last token of the turn before is computed, and one is left to compute.
+    // All but the last token of the previous turn is computed; that one is left to compute.
     EXPECT_EQ(said.started->cached_tokens, std::max<int64_t>(0, before - 1));
     EXPECT_EQ(said.done().usage.cached_tokens, said.started->cached_tokens);
     EXPECT_EQ(said.done().usage.prompt_tokens, length);
@@ -101,7 +101,7 @@ TEST_F(EngineTurnsTest, PromptsThatCannotBeTakenAreRefused) {
               IsError(StatusCode::kInvalidArgument, "outside the vocabulary"));
   EXPECT_THAT(Refusal(Greedy({5, -1}, 1)),
               IsError(StatusCode::kInvalidArgument, "outside the vocabulary"));
-  // A session counts with what it holds already.
+  // What a session already holds counts too.
   const SessionId session = NewSession(engine_.get());
   RunTurn(engine_.get(), session, Greedy(RandomTokens(500, 1), 0));
   EXPECT_EQ(engine_->Submit(session, Greedy(RandomTokens(12, 2), 1)).status().code(),
@@ -180,7 +180,7 @@ TEST_F(EngineTurnsTest, AFullContextEndsTheTurn) {
   const TurnOutcome outcome = Once(Greedy(RandomTokens(500, 1), -1));
   EXPECT_EQ(outcome.done().reason, FinishReason::kLength);
   EXPECT_THAT(outcome.tokens(), SizeIs(12));
-  // A prompt may fill it when nothing is to be generated.
+  // A prompt may fill the context if nothing is to be generated.
   EXPECT_OK(Once(Greedy(RandomTokens(512, 2), 0)).done().status);
 }
 
@@ -194,10 +194,10 @@ TEST_F(EngineTurnsTest, EndTokensEndATurnUnlessIgnored) {
   EXPECT_EQ(outcome.done().stop_token, eos);
   EXPECT_THAT(outcome.tokens(), ::testing::ElementsAre(100, 101, eos));
   EXPECT_EQ(outcome.done().usage.completion_tokens, 3);
-  // Ignored, it is banned: a script that allows nothing else leaves nothing.
+  // With ignore_eos it is banned: a script that allows nothing else leaves nothing.
   options.ignore_eos = true;
   EXPECT_THAT(Once(options).done().status, IsError(StatusCode::kFailedPrecondition, "banned"));
-  // An end token that the caller names itself still ends the turn.
+  // An end token that the caller lists itself still ends the turn.
   options.ignore_eos = false;
   options.stop_tokens = {101};
   EXPECT_EQ(Once(options).done().stop_token, 101);
@@ -212,7 +212,7 @@ TEST_F(EngineTurnsTest, AStopStringAcrossTokensIsNeverGivenOut) {
   EXPECT_EQ(outcome.done().stop_string, "</end>");
   EXPECT_EQ(outcome.choices[0].text, "hello </en");
   EXPECT_EQ(outcome.done().usage.completion_tokens, 16);
-  // What was held back for a stop string that did not come is given out at the end.
+  // Text held back for a stop string that did not come is released at the end.
   options.token_mask = Script(Bytes("hello </en"));
   options.max_tokens = 10;
   outcome = Once(options);
@@ -250,7 +250,7 @@ TEST_F(EngineTurnsTest, ChoicesForkAfterThePromptAndReproduce) {
     different.insert(choice.tokens);
   }
   EXPECT_GT(different.size(), 1u);
-  // The first choice is what a turn of one choice says, and is what the session keeps.
+  // The first choice equals the answer of a turn with one choice, and is what the session keeps.
   TurnOptions single = options;
   single.n_choices = 1;
   EXPECT_EQ(RunAlone(TinyModel("llama"), SmallEngine(), std::span(&single, 1))[0].tokens(),
@@ -289,7 +289,7 @@ TEST_F(EngineTurnsTest, LogprobsAreThoseOfTheModel) {
   const TurnOutcome chosen_only = Once(options);
   EXPECT_THAT(chosen_only.choices[0].events[0].alternatives, SizeIs(0));
   EXPECT_EQ(chosen_only.choices[0].events[0].logprob, outcome.choices[0].events[0].logprob);
-  // All of the vocabulary's probabilities add up to one.
+  // The probabilities of the whole vocabulary add up to one.
   options.max_tokens = 1;
   options.on_prompt_logits = [](int64_t, std::span<const float> row) {
     EXPECT_EQ(static_cast<int64_t>(row.size()), testing::kTinyVocab);
@@ -357,7 +357,7 @@ TEST_F(EngineTurnsTest, HigherPriorityIsAdmittedFirst) {
     TurnOptions waiting = Greedy(RandomTokens(10, 2), 1);
     waiting.priority = priority;
     const int index = static_cast<int>(turns.size());
-    waiting.token_mask = [&order, index](int) {  // asked for on the engine thread at admission
+    waiting.token_mask = [&order, index](int) {  // called on the engine thread at admission
       order.push_back(index);
       return nullptr;
     };
@@ -383,7 +383,7 @@ TEST_F(EngineTurnsTest, ADeadlineEndsATurnWhereverItIs) {
   const TurnOutcome late = Collect(second.get());
   EXPECT_FALSE(late.started.has_value());
   EXPECT_EQ(late.done().status.code(), StatusCode::kDeadlineExceeded);
-  // It is paused as nobody reads, and still cut in time.
+  // It is paused because nobody reads, and still ends in time.
   EXPECT_TRUE(Eventually([&] { return engine_->Stats().turns_failed == 2; }));
   EXPECT_EQ(Collect(first.get()).done().status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(StateOf(engine_.get(), session), SessionState::kReady);
@@ -438,7 +438,7 @@ TEST_F(EngineTurnsTest, ATurnCancelledInPrefillLeavesItsSessionAsItWas) {
     EXPECT_LT(usage.cached_tokens + usage.computed_tokens, usage.prompt_tokens);
     EXPECT_EQ(TokensOf(engine_.get(), session), before);
     slow.faults().step_delay_us = 0;
-    // And it goes on from there as if the cancelled turn had never been.
+    // It continues as if the cancelled turn had never existed.
     const std::vector<TurnOptions> turns = {first, Greedy(RandomTokens(5, 3), 10)};
     EXPECT_EQ(RunTurn(engine_.get(), session, turns[1]).tokens(),
               RunAlone(TinyModel("llama"), SmallEngine(), turns)[1].tokens());
@@ -507,7 +507,7 @@ TEST_F(EngineTurnsTest, TheReadyCallbackWakesAConsumerThatPolls) {
   EXPECT_THAT(outcome.tokens(), SizeIs(20));
 }
 
-// --- a consumer that does not read -------------------------------------------------------------
+// --- a stalled consumer ------------------------------------------------------------------------
 
 TEST_F(EngineTurnsTest, AStalledConsumerPausesItsTurnAloneAndResumesItByReading) {
   EngineOptions options = SmallEngine();

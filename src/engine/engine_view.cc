@@ -138,7 +138,7 @@ void EngineView::Put(const SessionInfo& info, int64_t idle_since_us) {
 
 void EngineView::Remove(SessionId id) {
   auto& place = At(id);
-  // The place may have a new session already, or never had this one.
+  // The place may already hold a new session, or may never have held this one.
   if (place != nullptr && place->info.id == id) TakeOut(&place);
 }
 
@@ -163,7 +163,7 @@ void EngineView::Close() {
 void EngineView::Swap(std::shared_ptr<const EngineSnapshot> next) {
   MutexLock lock(&mutex_);
   latest_.swap(next);
-  // The former one, and what only it had, is freed without the lock.
+  // The previous snapshot, and data only it held, is freed outside the lock.
 }
 
 std::shared_ptr<const EngineSnapshot> EngineView::Latest() const {

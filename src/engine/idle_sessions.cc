@@ -88,7 +88,7 @@ std::vector<Session*> IdleSessions::UnusedSince(std::optional<std::string_view> 
 
 bool IdleSessions::AnyWithStateAtWork() {
   Settle();
-  // Nearly always the first: what is written or read is state.
+  // The first almost always qualifies: what is written or read is state.
   return std::ranges::any_of(
       orders_[kAtWork], [this](const auto& entry) { return memory_.BytesOf(*entry.second) > 0; });
 }

@@ -15,8 +15,8 @@ size_t LeastLength(size_t block) {
 
 }  // namespace
 
-// Read backwards, the text's end has the period p over its first n tokens exactly if it has a
-// border of n - p there, which the prefix function of string matching tells for every n.
+// Reversed, the end of the text has period p over its first n tokens if and only if it has a border
+// of length n - p there; the prefix function gives that border for every n.
 bool LoopWatch::EndsInLoop(std::span<const TokenId> text) {
   if (text.size() < kLeastTokens || text.size() % kLookEvery != 0) return false;
   const size_t length = std::min(text.size(), kLongestBlock * kLeastTimes);

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// After how many tokens of a text the watch says that it is in a loop; -1: never.
+// After how many tokens a loop is detected; -1: never.
 int64_t EndOf(const std::vector<TokenId>& text) {
   LoopWatch watch;
   for (size_t n = 1; n <= text.size(); ++n) {
@@ -17,7 +17,7 @@ int64_t EndOf(const std::vector<TokenId>& text) {
   return -1;
 }
 
-// `before` tokens that all differ, then a block again and again.
+// `before` distinct tokens, then a repeating block.
 std::vector<TokenId> Looping(size_t before, size_t block, size_t repeated_tokens) {
   std::vector<TokenId> text(before);
   std::iota(text.begin(), text.end(), 1000);
@@ -27,7 +27,7 @@ std::vector<TokenId> Looping(size_t before, size_t block, size_t repeated_tokens
 
 TEST(LoopWatchTest, EndsWhenABlockFillsEnoughOfTheEnd) {
   EXPECT_EQ(EndOf(Looping(0, 10, 4000)), 256);
-  EXPECT_EQ(EndOf(Looping(1000, 10, 4000)), 1280);  // 280 of the loop: it looks every 32
+  EXPECT_EQ(EndOf(Looping(1000, 10, 4000)), 1280);  // 280 tokens into the loop: it checks every 32
   EXPECT_EQ(EndOf(Looping(0, 100, 4000)), 800);     // 8 times
   EXPECT_EQ(EndOf(Looping(0, 512, 4096)), 4096);
 }
@@ -51,7 +51,7 @@ TEST(LoopWatchTest, TooFewOrTooLongBlocksAreNoLoop) {
   EXPECT_EQ(EndOf(Looping(0, 600, 20000)), -1);
 }
 
-// A counter in the block is what lists and tables have.
+// Lists and tables have a counter in the block.
 TEST(LoopWatchTest, NumberedLinesAreNoLoop) {
   std::vector<TokenId> text;
   for (TokenId line = 0; line < 1000; ++line) {

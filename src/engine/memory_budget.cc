@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
-// One number from a file of the control-group file system; kUnknown for "max".
+// Reads a number from a cgroup file; kUnknown for "max".
 int64_t ReadNumber(const char* path) {
   std::ifstream in(path);
   int64_t value = 0;

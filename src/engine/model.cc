@@ -90,9 +90,9 @@ class Hasher {
 
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
-// Hashes everything that decides what the model computes: tensors, the metadata of
-// architecture and tokenizer, and the context length, which chooses rope factors. What
-// only describes the file (general.*: its name, author, ...) is left out.
+// Hashes everything that determines what the model computes: tensors, the metadata of architecture
+// and tokenizer, and the context length, which chooses rope factors. Purely descriptive metadata
+// (general.*: name, author, ...) is left out.
 std::string ComputeFingerprint(const ModelFile& file, int64_t context_tokens) {
   Hasher hasher;
   for (const auto& [key, value] : file.metadata()) {
@@ -104,7 +104,7 @@ std::string ComputeFingerprint(const ModelFile& file, int64_t context_tokens) {
     hasher.AddText(tensor.name);
     hasher.AddNumber(static_cast<uint32_t>(tensor.type));
     hasher.Add(tensor.dims, sizeof(tensor.dims));
-    // Piece by piece, so that little of the file is in memory at once.
+    // In chunks, so that little of the file is in memory at once.
     for (auto rest = tensor.data; !rest.empty();) {
       const auto piece = rest.first(std::min(rest.size(), kPieceBytes));
       hasher.Add(piece.data(), piece.size());
@@ -131,7 +131,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& path
 absl::StatusOr<std::shared_ptr<const Model>> Model::FromFile(std::shared_ptr<const ModelFile> file,
                                                              const ModelOptions& options) {
   auto model = Build(file, options);
-  // If the file changed meanwhile, whatever else is wrong comes from that.
+  // If the file changed meanwhile, that explains any other error.
   WEFT_RETURN_IF_ERROR(file->CheckUnchanged());
   return model;
 }

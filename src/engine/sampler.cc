@@ -15,16 +15,16 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 constexpr float kAlways = std::numeric_limits<float>::infinity();
 
-// Beyond this many nats below the best, a token's share of the probability is
-// under 1e-17 even for a vocabulary of a million: it is not worth sorting.
+// This many nats below the best, a token's share of the probability is under 1e-17 even with a
+// million tokens: not worth sorting.
 constexpr float kNegligibleNats = 54.0f;
 // How far below the best tokens are sorted at first.
 constexpr float kFirstRankedNats = 4.0f;
 
 constexpr uint32_t kSignBit = 0x80000000;
 
-// The greatest of the values that are numbers, or minus infinity. Vocabularies are
-// large: in lanes, which the compiler makes one register.
+// The greatest value that is not NaN, or minus infinity. Split into lanes, which the compiler
+// vectorises, because vocabularies are large.
 float Greatest(std::span<const float> values) {
   constexpr size_t kLanes = 16;
   std::array<float, kLanes> lanes;
@@ -41,8 +41,8 @@ float Greatest(std::span<const float> values) {
   return max;
 }
 
-// e^x for -87 <= x <= 0, within 2e-7 of it; lane-wise, see Greatest. As the kernels do it:
-// x = n ln 2 + r, and the bits of 1.5 * 2^23 + n end with n.
+// e^x for -87 <= x <= 0, within 2e-7; lane-wise like Greatest. Same method as the kernels: x = n ln
+// 2 + r, and the low bits of 1.5 * 2^23 + n are n.
 inline float ExpOfNegative(float x) {
   const float z = x * 1.44269504f + 12582912.0f;
   const float n = z - 12582912.0f;
@@ -55,7 +55,7 @@ inline float ExpOfNegative(float x) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(z) << 23));
 }
 
-// The sum of exp((logit - max) / temperature), `max` being the greatest.
+// The sum of exp((logit - max) / temperature), where `max` is the greatest logit.
 double TotalWeight(std::span<const float> logits, float max, float temperature) {
   constexpr size_t kLanes = 16, kPart = 1024;
   const auto weight = [&](float logit) {
@@ -76,7 +76,7 @@ double TotalWeight(std::span<const float> logits, float max, float temperature) 
   return total;
 }
 
-// Masks allow nearly all tokens, or nearly none: whole words first.
+// Masks allow nearly all tokens or nearly none, so whole words are tested first.
 void Mask(std::span<const uint32_t> allowed, std::span<float> logits) {
   constexpr size_t kBits = 32;
   for (size_t first = 0; first < logits.size(); first += kBits) {
@@ -129,7 +129,7 @@ Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab) {
 }
 
 bool IsSound(std::span<const float> logits) {
-  // Bits of NaN, infinity and above are those of no number; minus infinity bans a token.
+  // NaN and plus infinity have bits from infinity up; minus infinity is a valid ban.
   constexpr uint32_t kInfinity = 0x7F800000;
   uint32_t broken = 0;
   for (const float logit : logits) {
@@ -162,7 +162,7 @@ std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, double log_
   const auto better = [](const TokenLogprob& a, const TokenLogprob& b) {
     return a.logprob != b.logprob ? a.logprob > b.logprob : a.token < b.token;
   };
-  // A heap whose front is the worst kept so far.
+  // A heap with the worst of the kept entries at the front.
   for (size_t i = 0; i < logits.size(); ++i) {
     const TokenLogprob entry{static_cast<TokenId>(i), logits[i]};
     if (best.size() < static_cast<size_t>(n)) {
@@ -228,7 +228,7 @@ void Sampler::Penalize(std::span<float> logits, std::span<const TokenId> context
   }
 }
 
-// The window may be the whole context, so only what enters and leaves it is looked at.
+// The window may be the whole context, so only the tokens that enter or leave it are processed.
 void Sampler::MoveWindow(std::span<const TokenId> context) {
   size_t n = context.size();
   if (options_.penalty_window > 0) n = std::min(n, static_cast<size_t>(options_.penalty_window));
@@ -251,10 +251,11 @@ void Sampler::MoveWindow(std::span<const TokenId> context) {
   window_end_ = context.size();
 }
 
-// The k best, k below the size of the row; none will join them.
+// Collects the k best, k being smaller than the row; no others join later.
 void Sampler::CollectTopK(size_t k) {
   candidates_.clear();
-  // A heap whose front is the worst kept; most tokens fail the one comparison.
+  // A heap with the worst of the kept candidates at the front; most tokens fail this one
+  // comparison.
   float worst = kNever;
   for (size_t i = 0; i < row_.size(); ++i) {
     if (!(row_[i] > worst)) continue;
@@ -272,12 +273,12 @@ void Sampler::CollectTopK(size_t k) {
   ranked_to_ = rank_until_ = kNever;
 }
 
-// The best, and those near it; all others may join.
+// Collects the best token and those close to it; others may join later.
 void Sampler::BeginRanking() {
   candidates_.clear();
   const float max = Greatest(row_);
   if (max == kNever) return;
-  if (max == kAlways) {  // by a bias: nothing else can be drawn
+  if (max == kAlways) {  // forced by a bias: nothing else can be drawn
     candidates_.push_back({ArgMax(row_), max});
     ranked_to_ = rank_until_ = kNever;
     return;
@@ -289,7 +290,7 @@ void Sampler::BeginRanking() {
   RankMore();
 }
 
-// Lets the next best join; false when all have.
+// Adds the next best candidates; false if there are no more.
 bool Sampler::RankMore() {
   if (ranked_to_ <= rank_until_) return false;
   const float floor = std::max(ranked_to_ - rank_step_, rank_until_);
@@ -342,7 +343,7 @@ void Sampler::CutMinP() {
 
 double Sampler::Weight(const Candidate& candidate) const {
   const double max = static_cast<double>(candidates_[0].logit);
-  // The greedy choice, and one that an infinite bias forces: nothing else can be drawn.
+  // The greedy choice, or one forced by an infinite bias: nothing else can be drawn.
   if (options_.temperature == 0 || !std::isfinite(max)) {
     return candidate.id == candidates_[0].id ? 1 : 0;
   }

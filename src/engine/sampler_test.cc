@@ -32,7 +32,7 @@ TokenId SampleOnce(const SamplingOptions& options, std::vector<float> logits,
   return Sampler(options, seed).Sample(logits, context, position, allowed);
 }
 
-// How often each token is drawn at the positions 0..n-1.
+// How often each token is drawn at positions 0..n-1.
 std::map<TokenId, int> Draws(const SamplingOptions& options, const std::vector<float>& logits,
                              int n, const std::vector<TokenId>& context = {}) {
   std::map<TokenId, int> counts;
@@ -104,7 +104,7 @@ TEST(SamplerTest, LowTemperatureSharpens) {
   EXPECT_GT(counts[1], 980);
 }
 
-// What is counted as the context grows is what a count from scratch says.
+// Incremental counts over a growing context equal counts from scratch.
 TEST(SamplerTest, PenaltiesOfAGrowingContextAreThoseOfTheWhole) {
   std::mt19937 random(3);
   for (const int window : {-1, 1, 5, 64}) {
@@ -133,7 +133,7 @@ TEST(SamplerTest, PenaltiesLookAtTheWindowOnly) {
   SamplingOptions options = SamplingOptions::Greedy();
   options.presence_penalty = 2;
   options.penalty_window = 2;
-  EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {0, 1, 1}), 0);      // 0 is out of the window
+  EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {0, 1, 1}), 0);      // 0 is outside the window
   EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {1, 1, 0}), 0 + 0);  // 3-2 = 1 > 2-2 = 0
   options.frequency_penalty = 1;
   EXPECT_EQ(SampleOnce(options, {3, 2.5f, 0.1f}, {0, 0}), 1);
@@ -222,7 +222,7 @@ TEST(SamplerTest, TheProbabilitiesOfTheDrawAreThoseAfterAllCuts) {
   EXPECT_EQ(sampler.DrawsOf(token, 1).best.size(), 1u);
 }
 
-// The draw by its definition: all tokens sorted, best first, nothing left out.
+// Draws by the definition: sorts all tokens, best first, and leaves none out.
 TokenId DrawBySorting(const std::vector<float>& logits, const SamplingOptions& options,
                       int64_t position, uint64_t seed) {
   std::vector<TokenId> order(logits.size());
@@ -267,7 +267,7 @@ TEST(SamplerTest, ALargeVocabularyIsDrawnFromAsIfItWereSorted) {
           different += SampleOnce(options, logits, {}, position, 11) !=
                        DrawBySorting(logits, options, position, 11);
         }
-        // A draw within rounding of the border between two tokens may fall on either side.
+        // A draw within rounding error of the border between two tokens may fall on either side.
         EXPECT_LE(different, 1) << spread << " " << temperature << " " << top_p << " " << min_p;
       }
     }

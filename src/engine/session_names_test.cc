@@ -36,7 +36,7 @@ void ExpectSame(const SessionNames& names, const Known& known) {
   }
 }
 
-// Against a plain map; copies made on the way stay what they were.
+// Compares with a plain map; earlier copies must not change.
 TEST(SessionNamesTest, KnowsWhatWasSetAndCopiesStay) {
   SessionNames names;
   Known known;
@@ -63,7 +63,7 @@ TEST(SessionNamesTest, KnowsWhatWasSetAndCopiesStay) {
 
 TEST(SessionNamesTest, NamesInOrderAreNoDeepTree) {
   SessionNames names;
-  constexpr uint64_t kMany = 100'000;  // a list so long would overflow the stack
+  constexpr uint64_t kMany = 100'000;  // a list this long would overflow the stack
   for (uint64_t i = 0; i < kMany; ++i) names.Set("", StrCat(kMany + i), {i + 1});
   EXPECT_EQ(IdsOf(names, "").size(), kMany);
   for (uint64_t i = 0; i < kMany; i += 2) names.Remove("", StrCat(kMany + i));

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Supplies a state's parts in the order in which a file asks for them.
+// Supplies a state's parts in the order in which a file is written.
 StateSource SourceOf(const StateMemory::SavedState& state, const std::atomic<bool>& abandoned) {
   return [&state, &abandoned](int group, int64_t page, std::span<std::byte> out) -> Status {
     if (abandoned) return DeadlineExceeded("the time for saving was over");
@@ -23,7 +23,7 @@ StateSource SourceOf(const StateMemory::SavedState& state, const std::atomic<boo
   };
 }
 
-// Collects a file's parts. The head was checked: groups, order and sizes fit.
+// Collects a file's parts. The head has been checked: groups, order and sizes fit.
 StateSink SinkOf(const SessionHead& head, StateMemory::SavedState* state) {
   return [&head, state](int group, int64_t page, std::span<const std::byte> in) -> Status {
     if (group == kSlotPart) {

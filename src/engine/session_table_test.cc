@@ -124,7 +124,7 @@ TEST(SessionTableTest, NamesThatCannotBeShownOrStoredAreRefused) {
   EXPECT_EQ(table.Create("", "del\x7f").status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(table.Create("", std::string_view("a\0b", 3)).status().code(),
             StatusCode::kInvalidArgument);
-  // A domain becomes a folder's name, with the same limits.
+  // A domain becomes a directory name, with the same limits.
   EXPECT_EQ(table.Create(std::string(129, 'd'), "").status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(table.size(), 1);
 }

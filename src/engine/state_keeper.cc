@@ -8,9 +8,9 @@
 namespace weft {
 namespace {
 
-// Between two steps, and one block more.
+// Time limit of one Pump between two steps; it may exceed it by one block.
 constexpr int64_t kPumpMicros = 2000;
-// Prompts that wait hold memory; of more the oldest are given up.
+// Waiting prompts hold memory; beyond this many the oldest are dropped.
 constexpr size_t kMostJobs = 64;
 
 }  // namespace
@@ -40,7 +40,7 @@ void StateKeeper::KeepSession(Session* session) {
   }
   session->keep_again = false;
   if (session->kept && session->kept_version == session->changes) return;
-  // One that never said anything need not be found again.
+  // A session without any tokens need not be found again.
   if (session->tokens.empty() && !session->has_file()) return;
   if (session->saved) session->saved_tokens = session->n_tokens();
   WriteTokens(session, session->tokens,
@@ -98,9 +98,8 @@ void StateKeeper::EndJob(Job* job) {
   jobs_.erase(number);
 }
 
-// Makes a session that shares the state of the first tokens, so that nobody takes it away, to
-// be written from the beginning. What was written of it before is found to be there, so that
-// costs nothing.
+// Creates a session that shares the state of the first tokens, so that nothing evicts it, to be
+// written from the beginning. Blocks written earlier are recognised and cost nothing.
 void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
   LetGo(job);
   job->next_entry = 0;
@@ -143,7 +142,7 @@ void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
 }
 
 void StateKeeper::Forget(Session* session) {
-  // Its last slot stays: a crash may still bring back what is being forgotten.
+  // Its last slot stays: a crash may still bring back what is being discarded.
   (void)ExchangeKeptSlot(session, std::nullopt);
   if (Job* const job = JobOf(session->id)) EndJob(job);
 }
@@ -154,7 +153,7 @@ bool StateKeeper::ReleaseMemory() {
   return any;
 }
 
-// Null: there is nothing of it that could be written any more.
+// Null if nothing of it can be written any more.
 Session* StateKeeper::HolderOf(Job* job) {
   if (job->holder.value == 0) {
     const Session* const owner = sessions_->Find(job->owner);
@@ -223,7 +222,7 @@ StateKeeper::Progress StateKeeper::KeepPage(Job* job, const Session& holder) {
   return Progress::kCopied;
 }
 
-// Recurrent state: after all of the tokens, and the checkpoints before.
+// Recurrent state: after all tokens, and at the earlier checkpoints.
 StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
   if (!holder.slot) return Progress::kDone;
   if (!job->slots.has_value()) {
@@ -247,7 +246,7 @@ StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
   info.tokens.assign(tail.begin(), tail.end());
   info.key = SlotBlockKey(info.parent, tail);
   info.session = job->named;
-  // A checkpoint may have gone since it was chosen.
+  // A checkpoint may have been evicted since it was chosen.
   SlotId slot = n_tokens == job->n_tokens ? holder.slot.id() : kNoSlot;
   for (const auto& checkpoint : memory_->CheckpointsToKeep(holder)) {
     if (slot == kNoSlot && checkpoint.n_tokens == n_tokens) slot = checkpoint.slot;
@@ -264,7 +263,7 @@ StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
   return Progress::kCopied;
 }
 
-// The former one, if no session has it as its last any more.
+// Returns the previous one if no session has it as its last any more.
 std::optional<Fingerprint> StateKeeper::ExchangeKeptSlot(Session* session,
                                                          const std::optional<Fingerprint>& key) {
   const auto former = std::exchange(session->kept_slot, key);
@@ -276,11 +275,11 @@ std::optional<Fingerprint> StateKeeper::ExchangeKeptSlot(Session* session,
   return former;
 }
 
-// The one before is where nobody will start again, unless a fork is there still.
+// Nobody will resume from the previous one, unless a fork is still there.
 void StateKeeper::SetKeptSlot(Session* session, const Fingerprint& key) {
   const std::optional<Fingerprint> former = ExchangeKeptSlot(session, key);
   if (!former.has_value()) return;
-  // As long as the disk has the former tokens alone, a crash brings these back.
+  // While the disk has only the previous tokens, a crash brings those back.
   const bool has_tokens =
       session->keeps_under_way == 0 && session->kept_version == session->changes;
   if (has_tokens) disk_->RemoveUnused(*former);

@@ -9,12 +9,12 @@
 namespace weft {
 namespace {
 
-// Computing so many tokens again takes no noticeable time; computing more does.
+// Recomputing this many tokens takes no noticeable time; recomputing more does.
 constexpr int64_t kLeastCheckpointTokens = 256;
 constexpr int64_t kMostCheckpointTokens = 1024;
 
-// As many tokens apart that checkpoints take no more memory than the pages between them,
-// if that is neither too close nor too far.
+// The distance at which checkpoints take no more memory than the pages between them, within these
+// bounds.
 int64_t CheckpointTokens(const StateLayout& layout, int64_t wanted) {
   if (wanted == 0) {
     int64_t page_bytes = 0;
@@ -161,7 +161,7 @@ Status StateMemory::MakeRoom(const Amount& amount) {
   const int64_t wanted = BytesOf(amount);
   const int64_t missing = wanted - free_bytes();
   if (missing <= 0) return OkStatus();
-  // First as much of each kind as is needed of it.
+  // First free the needed amount of each kind.
   const auto part_of = [&](int64_t count, int64_t bytes) -> int64_t {
     if (count == 0) return 0;
     const double part = static_cast<double>(missing) * static_cast<double>(count * bytes) /
@@ -174,7 +174,7 @@ Status StateMemory::MakeRoom(const Amount& amount) {
   }
   wish.slots = part_of(amount.slots, layout_.slot_bytes);
   index_->EvictLru(wish);
-  // A kind may have nothing left to give; any other helps as well.
+  // One kind may have nothing left to free; any other helps as well.
   const auto missing_of = [&](int64_t bytes) {
     return std::max<int64_t>(0, wanted - free_bytes() + bytes - 1) / bytes;
   };
@@ -195,7 +195,7 @@ Status StateMemory::MakeRoom(const Amount& amount) {
   return OkStatus();
 }
 
-// Makes the pages of the table usable, from an entry on.
+// Makes the table's pages usable, from an entry on.
 Status StateMemory::GrowFor(size_t group, const PageTable& table, size_t first_entry) {
   int64_t needed = grown_[group];
   for (size_t i = first_entry; i < table.pages().size(); ++i) {
@@ -227,7 +227,7 @@ Status StateMemory::AppendAll(Session* session, int64_t n) {
   return OkStatus();
 }
 
-// A slot with memory behind it, its contents undefined.
+// A slot backed by memory, contents undefined.
 StatusOr<PoolRef> StateMemory::NewSlot() {
   WEFT_ASSIGN_OR_RETURN(const SlotId id, slots_->Allocate());
   PoolRef fresh = PoolRef::Adopt(slots_.get(), id);
@@ -238,7 +238,7 @@ StatusOr<PoolRef> StateMemory::NewSlot() {
   return fresh;
 }
 
-// A fresh slot when the session has none, a copy when others hold its slot too.
+// Gives the session a fresh slot if it has none, or a copy if others share its slot.
 Status StateMemory::OwnSlot(Session* session) {
   if (slots_ == nullptr) return OkStatus();
   if (session->slot && slots_->use_count(session->slot.id()) == 1) return OkStatus();
@@ -259,7 +259,7 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
   const Amount amount = AmountToPrepare(*session, n);
   Status status = MakeRoom(amount);
   if (!status.ok() && BytesOf(amount) - BytesToCopy(*session) <= free_bytes()) {
-    // What the index does not have at this place need not be copied.
+    // A tail or checkpoint that the index does not hold here need not be copied.
     GiveBackTail(session, /*at_any_price=*/true);
     index_->ForgetCheckpoint(
         session->domain, std::span(session->tokens).first(static_cast<size_t>(session->computed)));
@@ -268,8 +268,8 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
   WEFT_RETURN_IF_ERROR(status);
   status = OwnSlot(session);
   if (status.ok()) status = AppendAll(session, n);
-  // The backend can refuse what the budget allowed. Positions appended to some groups
-  // only are taken back.
+  // The backend can refuse what the budget allowed. Undo positions already appended to some of the
+  // groups.
   if (!status.ok()) {
     for (PageTable& table : session->tables) table.TruncateTo(session->computed);
     if (session->computed == 0) session->slot.Reset();
@@ -282,18 +282,18 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
 void StateMemory::ReturnFreed() {
   for (size_t g = 0; g < n_groups(); ++g) {
     std::vector<int32_t> freed = pools_[g]->TakeFreed();
-    // The backend never heard of those that it had no memory for.
+    // The backend never had pages for which it had no memory.
     std::erase_if(freed, [&](int32_t page) { return page >= grown_[g]; });
     if (!freed.empty()) executor_->DiscardPages(static_cast<int>(g), freed);
   }
   if (slots_ == nullptr) return;
   for (const SlotId slot : slots_->TakeFreed()) {
-    // A backend that cannot clear says so when the slot is to be used again.
+    // If the backend cannot clear the slot, it reports that when the slot is reused.
     if (slot < grown_slots_) (void)executor_->ClearSlot(slot);
   }
 }
 
-// --- what was computed ------------------------------------------------------------------
+// --- computed state ---------------------------------------------------------------------
 
 void StateMemory::Commit(Session* session) {
   session->computed = session->prepared;
@@ -317,7 +317,7 @@ void StateMemory::AddToIndex(Session* session) {
                  session->slot.id());
   session->indexed = whole;
   if (slots_ == nullptr) return;
-  // One that only marks how far the turn has come goes when the next one is there.
+  // A checkpoint that only marks the turn's progress is dropped when the next one exists.
   const int64_t former =
       std::exchange(session->tail_checkpoint, IsPlanned(*session, whole) ? 0 : whole);
   if (former > 0 && former != whole) {

@@ -1,4 +1,4 @@
-// What the memory of sessions is used for, and whether the books are right.
+// Accounts of session memory, and their integrity checks.
 #include <algorithm>
 #include <numeric>
 
@@ -65,7 +65,7 @@ int64_t StateMemory::pages_used() const {
 
 void StateMemory::FillStats(EngineStats* stats) const {
   const PrefixIndexStats index = index_->Stats();
-  int64_t bytes_of_each = 0;  // a page of every group
+  int64_t bytes_of_each = 0;  // one page of every group
   for (const int64_t page : layout_.page_bytes) bytes_of_each += page;
   stats->pages_used = pages_used();
   stats->pages_in_index = std::accumulate(index.pages.begin(), index.pages.end(), int64_t{0});

@@ -1,4 +1,4 @@
-// The state of sessions in blocks: one page of positions at a time, for the disk tier.
+// Session state in blocks, one page of positions each, for the disk tier.
 #include <algorithm>
 
 #include "base/check.h"
@@ -85,7 +85,7 @@ Status StateMemory::AppendBlocks(Session* session, int64_t n, std::span<const Bl
     Commit(session);
     return OkStatus();
   }
-  // Nothing goes to the index before the last block: what lies before a window was not read.
+  // Nothing goes to the index before the last block: pages before a window were not read.
   session->computed = session->prepared;
   for (PageTable& table : session->tables) table.DropBehindWindow();
   return OkStatus();

@@ -1,4 +1,4 @@
-// The state of a session, out of the backend's memory and back.
+// Copies a session's state out of the backend's memory and back.
 #include <algorithm>
 
 #include "base/check.h"
@@ -10,11 +10,11 @@ std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToSave(const Sessio
   if (slots_ == nullptr || !keeps_prefixes()) return {};
   std::vector<PrefixIndex::Checkpoint> known =
       index_->Checkpoints(session.domain, session.tokens, session.computed - 1);
-  // Where a window has given pages back, the file would not have what the next token sees.
+  // Where a window has freed pages, the file would lack what the next token sees.
   std::erase_if(known, [&](const PrefixIndex::Checkpoint& checkpoint) {
     return !HoldsPagesAt(session, checkpoint.n_tokens);
   });
-  // From the end backwards, each time the farthest that is near enough.
+  // Backwards from the end, each time the farthest that is close enough.
   std::vector<PrefixIndex::Checkpoint> chosen;
   int64_t from = session.computed;
   for (size_t i = known.size(); i-- > 0 && std::ssize(chosen) < kMostSavedCheckpoints;) {
@@ -146,7 +146,8 @@ Status StateMemory::WriteState(Session* session, const SavedState& state) {
   session->computed = session->prepared = state.n_tokens;
   session->indexed = 0;
   if (slots_ == nullptr || !keeps_prefixes()) return OkStatus();
-  // The last ones are the most recently used then. One that has no room is only missing.
+  // Last ones last, so that they become the most recently used. A checkpoint without room is merely
+  // missing.
   for (const SavedCheckpoint& checkpoint : state.checkpoints) {
     if (!TakeCheckpoint(checkpoint, session).ok()) break;
   }

@@ -6,22 +6,22 @@
 namespace weft {
 namespace {
 
-// Rows come in tiles of attention and panels of activations; the least that a long step, and
-// what goes beside decoding, has of a prompt.
+// Rows come in attention tiles and activation panels; the fewest prompt rows in a long step, and
+// beside decoding.
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kMinLongRows = 32;
 constexpr int64_t kMinBesideRows = 4;
-// Before anything was measured.
+// Used before anything is measured.
 constexpr int64_t kUnmeasuredRows = 64;
 constexpr double kUnmeasuredRowUs = 100;
-// A long step is full when it takes this many times a step of decoding: reading the weights
-// once more then costs little.
+// A long step is full when it takes this many decode steps: reading the weights once more then
+// costs little.
 constexpr double kFullSteps = 4;
-// Of the allowance, what a paused step keeps when shorter prompts want all of it.
+// The share of the allowance that a paused step keeps even when shorter prompts want all of it.
 constexpr double kPausedShare = 0.25;
 constexpr double kAgingShare = 0.5;
 constexpr double kSmoothing = 0.2;
-// Fewer rows say more about the fixed cost of a step than about one more row.
+// Smaller steps measure a step's fixed cost rather than the cost per row.
 constexpr int64_t kMeasurableRows = 32;
 constexpr int64_t kMeasurableAttended = 8192;
 
@@ -36,7 +36,7 @@ int64_t Chunk(const LaneView& lane, int64_t room) {
 
 }  // namespace
 
-// What may lie between two steps of decoding.
+// The time available between two decode steps.
 int64_t StepPlanner::AllowanceUs() const {
   const double step_us = static_cast<double>(options_.step_us);
   if (decode_step_us_ == 0) return options_.step_us;
@@ -50,7 +50,7 @@ double StepPlanner::CostUs(int64_t rows, int64_t depth) const {
   return n * (row_us + attended_row_us_ * (static_cast<double>(depth) + n / 2));
 }
 
-// The most rows behind `depth` that take no longer.
+// The most rows after `depth` that take no longer than `us`.
 int64_t StepPlanner::RowsFor(double us, int64_t depth) const {
   if (prompt_row_us_ == 0) return kUnmeasuredRows;
   // a n^2 + b n = us
@@ -60,8 +60,8 @@ int64_t StepPlanner::RowsFor(double us, int64_t depth) const {
   return static_cast<int64_t>(std::min(rows, 1e9));
 }
 
-// As many rows as leave no more than `step_us` between two pauses, and beside decoding a
-// quarter of the allowance: some parts take twice as long as others.
+// As many rows as keep pauses within `step_us` and, beside decoding, within a quarter of the
+// allowance: some parts take twice as long as others.
 int64_t StepPlanner::LongRows(int64_t depth, bool beside_decoding) const {
   const int64_t most = options_.max_step_tokens;
   if (prompt_row_us_ == 0) return beside_decoding ? std::min(kUnmeasuredRows, most) : most;
@@ -71,7 +71,7 @@ int64_t StepPlanner::LongRows(int64_t depth, bool beside_decoding) const {
   return std::min(std::max(rows / kTileRows * kTileRows, kMinLongRows), most);
 }
 
-// Those that decode by how long they waited, prompts by the work that is left.
+// Decoding lanes by waiting time, prompts by remaining work.
 std::vector<size_t> StepPlanner::InOrder(std::span<const LaneView> lanes, bool decoding) const {
   std::vector<size_t> order;
   for (size_t i = 0; i < lanes.size(); ++i) {
@@ -112,7 +112,7 @@ std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) cons
   }
   int64_t taken = 0;
   for (const size_t i : prompts) {
-    // The first need not wait for more rows of others than fill the step.
+    // The first prompt need not wait for more rows of others than fill the step.
     int64_t most = LongRows(lanes[i].depth, beside_decoding);
     if (taken > 0) most = std::min(most, full);
     const int64_t room = most - taken;
@@ -129,7 +129,7 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
   int64_t room = paused != nullptr ? options_.max_beside_tokens : options_.max_step_tokens;
   const std::vector<size_t> decoding = InOrder(lanes, /*decoding=*/true);
   const std::vector<size_t> prompts = InOrder(lanes, /*decoding=*/false);
-  // One row is kept free for prompts, whatever decodes.
+  // One row is reserved for prompts, whatever decodes.
   const int64_t kept = prompts.empty() || room == 1 ? 0 : 1;
   for (const size_t i : decoding) {
     if (room <= kept) break;

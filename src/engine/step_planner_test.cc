@@ -18,7 +18,7 @@ LaneView Prompt(int64_t pending, int priority = 0, int64_t age_us = 0) {
   return {.pending = pending, .priority = priority, .age_us = age_us};
 }
 
-// A row of a prompt costs 0.1 ms and a step of decoding 10 ms: the allowance is 20 ms.
+// A prompt row costs 0.1 ms and a decode step 10 ms: the allowance is 20 ms.
 StepPlanner Measured(const StepPlanner::Options& options) {
   StepPlanner planner(options);
   planner.Observe({.decode_rows = 4, .total_us = 10000});
@@ -62,7 +62,7 @@ TEST(StepPlannerTest, APromptIsNotStarvedByDecodingThatFillsTheStep) {
 
 TEST(StepPlannerTest, WhatFitsIntoTheAllowanceGoesBesideDecoding) {
   const StepPlanner planner = Measured();
-  // 20 ms hold 200 rows.
+  // 200 rows fit into 20 ms.
   const std::vector fits{Decoding(), Prompt(150)};
   EXPECT_THAT(planner.PlanLong(fits), Each(0));
   EXPECT_THAT(planner.PlanShort(fits, nullptr), ElementsAre(1, 150));
@@ -76,7 +76,7 @@ TEST(StepPlannerTest, ALongStepHasNoMoreRowsThanItsPausesLet) {
   EXPECT_THAT(
       Measured({.max_step_tokens = 8192, .pause_points = 49, .step_us = 10000}).PlanLong(alone),
       ElementsAre(4992));
-  // Deep in a prompt a row is dearer: here another 0.1 ms from looking back.
+  // Deep in a prompt a row costs more: here another 0.1 ms of attention.
   StepPlanner planner = Measured({.max_step_tokens = 8192, .pause_points = 49, .step_us = 10000});
   planner.Observe(
       {.prompt_rows = 100, .attended_rows = 100 * 10000, .total_us = 20000, .attention_us = 10000});
@@ -98,10 +98,10 @@ TEST(StepPlannerTest, PromptsAreComputedOneAfterTheOther) {
 TEST(StepPlannerTest, TheLeastWorkLeftGoesFirstAndWaitingBringsALongOneForward) {
   const StepPlanner planner = Measured();
   EXPECT_THAT(planner.PlanLong(std::vector{Prompt(4000), Prompt(450)}), ElementsAre(0, 450));
-  // 400 ms of work, less half of the time it has waited.
+  // 400 ms of work, less half of its waiting time.
   EXPECT_THAT(planner.PlanLong(std::vector{Prompt(4000, 0, 750000), Prompt(450)}),
               ElementsAre(512, 0));
-  // Equally long ones: the first that came.
+  // Among equally long prompts the first to arrive wins.
   EXPECT_THAT(planner.PlanLong(std::vector{Prompt(450, 0, 1000), Prompt(450, 0, 2000)}),
               ElementsAre(0, 450));
 }
@@ -111,7 +111,7 @@ TEST(StepPlannerTest, AShorterPromptDoesNotWaitForAPausedOneAndALongerOneDoes) {
   const LaneView paused = Prompt(4000);
   const std::vector lanes{Prompt(20), Prompt(5000)};
   EXPECT_THAT(planner.PlanShort(lanes, &paused), ElementsAre(20, 0));
-  // However long the paused one has waited: it goes on in between.
+  // However long the paused one has waited, it continues in between.
   LaneView old = paused;
   old.age_us = 3600'000'000;
   EXPECT_THAT(planner.PlanShort(lanes, &old), ElementsAre(20, 0));
@@ -122,7 +122,7 @@ TEST(StepPlannerTest, APausedStepKeepsAShareOfTheTime) {
   EXPECT_EQ(planner.SliceAfter(10000, 4, 0), 20000);
   EXPECT_EQ(planner.SliceAfter(25000, 4, 150), 5000);
   EXPECT_EQ(planner.SliceAfter(30000, 0, 64), 10000);
-  // Beside decoding shorter prompts have the rest: 15 ms.
+  // Beside decoding, shorter prompts get the rest: 15 ms.
   const LaneView paused = Prompt(4000);
   EXPECT_THAT(Measured({.max_beside_tokens = 512, .pause_points = 55})
                   .PlanShort(std::vector{Decoding(), Prompt(300)}, &paused),
@@ -131,7 +131,7 @@ TEST(StepPlannerTest, APausedStepKeepsAShareOfTheTime) {
 
 TEST(StepPlannerTest, TheAllowanceIsBounded) {
   StepPlanner planner({.decode_stretch = 3, .step_us = 50000});
-  EXPECT_EQ(planner.SliceAfter(1000, 1, 0), 50000);  // nothing is measured
+  EXPECT_EQ(planner.SliceAfter(1000, 1, 0), 50000);  // nothing measured yet
   planner.Observe({.decode_rows = 1, .total_us = 200000});
   EXPECT_EQ(planner.SliceAfter(200000, 1, 0), 250000);
 }

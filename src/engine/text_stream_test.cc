@@ -12,13 +12,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Every byte is a token of the vocabulary, so a text can be cut anywhere.
+// Every byte is a token of the vocabulary, so text can be split anywhere.
 std::shared_ptr<const Tokenizer> ByteTokenizer() {
   return testing::TinyModel("llama")->tokenizer();
 }
 
 struct Said {
-  std::vector<std::string> pieces;  // per token, then what Finish gave
+  std::vector<std::string> pieces;  // per token, then the result of Finish
   std::string text;
   std::optional<std::string> stopped;
 };
@@ -56,7 +56,7 @@ TEST(TextStreamTest, AStopStringAcrossTokensIsFoundAndNotGivenOut) {
   EXPECT_EQ(said.stopped, "STOP");
 }
 
-// Against a search of the whole text, with stop strings that overlap themselves and others.
+// Compared with a search of the whole text, with stop strings that overlap themselves and others.
 TEST(TextStreamTest, FindsWhatASearchFinds) {
   uint64_t state = 1;
   const auto random = [&state](uint64_t n) { return (state = MixBits(state)) % n; };
@@ -70,7 +70,7 @@ TEST(TextStreamTest, FindsWhatASearchFinds) {
     const std::vector<std::string> stops = {some(1 + random(7)), some(3 + random(7)),
                                             some(6 + random(4))};
     const std::string text = some(60);
-    // One byte comes at a time, so that what ends first counts.
+    // Bytes arrive one at a time, so the first to complete wins.
     size_t end = std::string::npos, length = 0;
     for (const std::string& stop : stops) {
       const size_t at = text.find(stop);
@@ -148,7 +148,7 @@ TEST(TextStreamTest, RandomTextsAreCutAtTheFirstStopStringAndNowhereElse) {
       for (uint64_t j = 0, m = 1 + draw(5); j < m; ++j) stop += static_cast<char>('a' + draw(2));
       stops.push_back(stop);
     }
-    // A text that arrives byte by byte stops at whatever is complete first.
+    // Text that arrives byte by byte stops at whichever is complete first.
     size_t end = text.size(), begin = text.size();
     for (const std::string& stop : stops) {
       const size_t at = text.find(stop);
