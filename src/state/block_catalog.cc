@@ -9,9 +9,9 @@
 namespace weft {
 namespace {
 
-// What a block of a short prompt that was used once is worth, in seconds of not being used.
+// How many seconds of disuse a block of a short prompt used once is worth.
 constexpr int64_t kWorthSeconds = 3600;
-// Attention to so many positions costs about as much as the rest of a token's work.
+// Attention to this many positions costs about as much as the rest of a token's work.
 constexpr int64_t kCostlyDepth = 8192;
 constexpr int64_t kMostDepthFactor = 4;
 
@@ -69,7 +69,7 @@ void BlockCatalog::ForEachBeginning(const Ordered& blocks, std::span<const Token
     const auto after = blocks.upper_bound(tokens);
     if (after == blocks.begin()) return;
     Block* const block = *std::prev(after);
-    // What begins the tokens with more of them than these would stand behind the block.
+    // A sibling that shares more of the tokens would sort after the block.
     int64_t common = Common(block, tokens);
     if (common == std::ssize(block->info.tokens)) {
       if (visit(block) || common == 0) return;
@@ -98,7 +98,7 @@ BlockCatalog::BlockCatalog(Options options) : options_(std::move(options)) {
 
 BlockCatalog::~BlockCatalog() = default;
 
-// --- what goes first --------------------------------------------------------------------
+// --- eviction order ---------------------------------------------------------------------
 
 int64_t BlockCatalog::KeepUntil(const Block& block) const {
   const BlockInfo& info = block.info;
@@ -110,7 +110,7 @@ int64_t BlockCatalog::KeepUntil(const Block& block) const {
   return info.used_s + (info.session ? 2 * worth : worth);
 }
 
-// Of models with recurrent state the last pages are of no use without a slot after them.
+// For models with recurrent state the last pages are useless without a slot after them.
 bool BlockCatalog::IsEndless(const BlockInfo& info) const {
   if (!options_.slots || info.kind != BlockInfo::Kind::kPage) return false;
   const auto siblings = children_.find(info.parent);
@@ -188,7 +188,7 @@ void BlockCatalog::Erase(const Fingerprint& key) {
   if (pages.empty() && slots.empty()) {
     children_.erase(siblings);
   } else if (was_last_end) {
-    // The pages beside it may be of no use now.
+    // The pages beside it may have become useless.
     for (Block* page : pages) {
       Unplace(page);
       Place(page);
@@ -199,7 +199,7 @@ void BlockCatalog::Erase(const Fingerprint& key) {
   PlaceByKey(parent);
 }
 
-// --- what is there ----------------------------------------------------------------------
+// --- contents ---------------------------------------------------------------------------
 
 BlockCatalog::Victims BlockCatalog::Load(std::vector<BlockInfo> own,
                                          std::vector<ForeignFile> foreign) {
@@ -236,7 +236,7 @@ bool BlockCatalog::Add(BlockInfo info, Victims* victims) {
   int64_t worth_until = block->info.used_s + kWorthSeconds;
   if (block->info.session) worth_until += kWorthSeconds;
   worth_until = std::max(worth_until, KeepUntil(*block));
-  // A former one counts until the new one has taken the place of its file.
+  // A previous block counts until the new one has replaced its file.
   if (!MakeRoom(block->info.bytes, worth_until, block->info.parent, victims)) return false;
   Erase(block->info.key);
   block->serial = next_serial_++;
@@ -312,10 +312,10 @@ void BlockCatalog::UseForSession(const Fingerprint& key, int64_t now_s) {
   Place(found->second.get());
 }
 
-// --- what a prompt can use --------------------------------------------------------------
+// --- matching a prompt ------------------------------------------------------------------
 
-// The blocks of a page that begin as the tokens do, and how far they agree: those first that
-// agree farthest, which stand on both sides of where the tokens would.
+// The page blocks with a common beginning and how far they agree, the longest agreement first; they
+// are on both sides of where the tokens would be inserted.
 std::vector<std::pair<const BlockCatalog::Block*, int64_t>> BlockCatalog::PagesAfter(
     const Fingerprint& parent, std::span<const TokenId> tokens) const {
   std::vector<std::pair<const Block*, int64_t>> found;
@@ -344,7 +344,7 @@ std::vector<std::pair<const BlockCatalog::Block*, int64_t>> BlockCatalog::PagesA
   return found;
 }
 
-// Whether the pages have what the token at `n_tokens` sees.
+// Whether the pages include everything that the token at `n_tokens` sees.
 bool BlockCatalog::SeesEnough(const std::vector<const Block*>& pages, int64_t n_tokens) const {
   const int64_t end = (n_tokens + options_.page_tokens - 1) / options_.page_tokens;
   for (size_t g = 0; g < options_.windows.size(); ++g) {
@@ -363,7 +363,7 @@ BlockMatch BlockCatalog::MatchOf(const std::vector<const Block*>& pages, int64_t
   return match;
 }
 
-// The longest prefix of `pages`, all whole, and a part of the page after them.
+// The longest prefix of `pages`, all complete, plus part of the page after them.
 std::optional<BlockMatch> BlockCatalog::MatchAfter(const Fingerprint& parent,
                                                    std::vector<const Block*> pages,
                                                    std::span<const TokenId> rest) const {
@@ -381,7 +381,7 @@ std::optional<BlockMatch> BlockCatalog::MatchAfter(const Fingerprint& parent,
   return best;
 }
 
-// The longest state that begins with `pages`, all whole, and less than a page of `rest`.
+// The longest state that begins with `pages`, all complete, plus less than a page of `rest`.
 std::optional<BlockMatch> BlockCatalog::MatchSlotAfter(const Fingerprint& parent,
                                                        std::vector<const Block*> pages,
                                                        std::span<const TokenId> rest) const {
@@ -427,7 +427,7 @@ BlockMatch BlockCatalog::Match(std::string_view domain, std::span<const TokenId>
     pages.push_back(found->second.get());
     parents.push_back(found->first);
   }
-  // From the longest prefix backwards, to the first where a session can go on.
+  // From the longest prefix backwards, to the first at which a session can resume.
   while (true) {
     at = pages.size() * page;
     const auto rest = tokens.subspan(at, std::min(page, tokens.size() - at));
@@ -440,7 +440,7 @@ BlockMatch BlockCatalog::Match(std::string_view domain, std::span<const TokenId>
   }
 }
 
-// --- the whole --------------------------------------------------------------------------
+// --- the catalogue as a whole -----------------------------------------------------------
 
 std::string BlockCatalog::PathOf(const Fingerprint& key) const {
   return StrCat(options_.folder, "/", key.ToHex());

@@ -23,7 +23,7 @@ std::vector<TokenId> Tokens(int64_t n, TokenId first = 0) {
   return tokens;
 }
 
-// Adds prompts block by block, as a saver does.
+// Adds prompts block by block, like the state keeper.
 class Store {
  public:
   explicit Store(int64_t budget = 1'000'000, bool slots = false, std::vector<int64_t> windows = {0})
@@ -33,8 +33,8 @@ class Store {
                   .budget_bytes = budget,
                   .folder = "mine"}) {}
 
-  // The pages of the tokens; those before `windowed_from` have no page of group 1. True if all
-  // found room.
+  // Adds the tokens' pages; those before `windowed_from` lack a page of group 1. True if all found
+  // room.
   bool AddPages(std::string_view domain, std::span<const TokenId> tokens, int64_t now = 0,
                 int64_t windowed_from = 0) {
     parent_ = BlockRoot(domain);
@@ -53,7 +53,7 @@ class Store {
     }
     return true;
   }
-  // The recurrent state after the tokens, whose pages are there.
+  // Adds the recurrent state after the tokens, whose pages are already there.
   bool AddSlot(std::string_view domain, std::span<const TokenId> tokens, int64_t now = 0) {
     Fingerprint parent = BlockRoot(domain);
     size_t at = 0;
@@ -145,14 +145,14 @@ TEST(BlockCatalogTest, OnlyWhatIsWrittenIsFound) {
 
 TEST(BlockCatalogTest, AWindowNeedsItsPagesBeforeTheEndOnly) {
   Store store(1'000'000, false, {0, 6});
-  // The window's pages are there from token 12 on.
+  // The window's pages exist from token 12 on.
   EXPECT_TRUE(store.AddPages("", Tokens(24), 0, 12));
   EXPECT_EQ(store.Match("", Tokens(24)), 24);
   EXPECT_EQ(store.Match("", Tokens(24), 17), 17) << "which sees from 12 on";
   EXPECT_EQ(store.Match("", Tokens(24), 16), 0) << "which sees 11";
 }
 
-// The longer block was written when its window's page had gone, the shorter one before.
+// The longer block was written after its window's page was freed, the shorter one before.
 TEST(BlockCatalogTest, ABlockWithMoreGroupsTakesThePlaceOfOneWithFewer) {
   Store store(1'000'000, false, {0, 6});
   EXPECT_TRUE(store.AddPages("", Tokens(12), 0, 8));
@@ -218,7 +218,7 @@ TEST(BlockCatalogTest, UsesASessionAndDepthMakeWorth) {
   EXPECT_EQ(store.Match("", Tokens(4, 300)), 0) << "younger, but used once";
   EXPECT_EQ(store.Match("", Tokens(4, 200)), 4);
   EXPECT_EQ(store.Match("", Tokens(4, 100)), 4);
-  // Worth ends: what was used often long ago makes room.
+  // Worth expires: blocks used often long ago make room.
   EXPECT_TRUE(store.AddPages("", Tokens(12, 500), 100'000));
   EXPECT_EQ(store.Match("", Tokens(4, 100)), 0);
 }
@@ -276,7 +276,7 @@ TEST(BlockCatalogTest, RandomTrafficNeverExceedsTheBudget) {
   }
 }
 
-// Whoever asks does not look at what others have said, however much that is.
+// A look-up does not visit other conversations' blocks, however many there are.
 TEST(BlockCatalogTest, ManyConversationsThatBeginDifferentlyCostNothing) {
   for (const bool slots : {false, true}) {
     Store store(1'000'000'000, slots);

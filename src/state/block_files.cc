@@ -26,7 +26,7 @@ constexpr size_t kFixedBytes = 16;                      // magic, version, bytes
 constexpr uint32_t kMaxBlockMetaBytes = 64 << 10;
 constexpr uint32_t kMaxBlockTokens = 8192;
 constexpr uint64_t kMaxIndexBytes = uint64_t{1} << 30;
-// File systems give whole pages of 4 KiB, and a file's entry and our own take some too.
+// File systems allocate 4 KiB pages; the directory entry and our own records take space too.
 constexpr int64_t kDiskPage = 4096;
 constexpr int64_t kBesideFile = 512;
 
@@ -72,7 +72,7 @@ uint64_t ChecksumOf(std::span<const std::byte> bytes, uint64_t seed = 0) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-// Magic, description and the checksum of both.
+// Magic, description and their checksum.
 std::vector<std::byte> HeaderOf(const BlockInfo& info, std::string_view domain,
                                 int64_t payload_bytes) {
   FieldWriter meta;
@@ -92,7 +92,7 @@ struct Header {
   BlockInfo info;
   int64_t payload_bytes = 0;
   std::string domain;
-  uint64_t bytes = 0;  // of itself
+  uint64_t bytes = 0;  // size of the index itself
   uint64_t checksum = 0;
 };
 
@@ -213,7 +213,7 @@ void BlockFiles::ListOwn(Listing* listing) {
     const auto source = OpenFileSource(folder_.get(), file, PathOf(file));
     auto header = source.ok() ? ReadHeader(**source) : StatusOr<Header>(source.status());
     if (!header.ok() || header->info.key.ToHex() != file) {
-      // A half written one, or damaged: of no use to anybody.
+      // Half written or damaged: useless.
       unlinkat(folder_.get(), file.c_str(), 0);
       continue;
     }
@@ -309,7 +309,7 @@ StatusOr<std::vector<std::byte>> BlockFiles::Read(const BlockInfo& info, std::st
   WEFT_RETURN_IF_ERROR((*source)->Read(header.bytes + payload.size(),
                                        std::as_writable_bytes(std::span(&checksum, 1))));
   if (ChecksumOf(payload, header.checksum) != checksum) return NotABlock("it fails its checksum");
-  // The time of its last use, for when another model is served meanwhile.
+  // Records the last use, in case another model is being served by then.
   (void)utimensat(folder_.get(), name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
   return payload;
 }

@@ -1,12 +1,11 @@
-// The files of blocks: one file each, below a directory for all models, with a folder for each
-// combination of model and form of its state. docs/STATE.md describes the format.
+// The files of blocks: one each, below a directory for all models, with a subdirectory for each
+// combination of model and state layout. docs/STATE.md describes the format.
 //
-// A file is written aside and renamed, without waiting for the disk: what a crash of the
-// machine damages fails its checksum and is as if it were not there. Whether it is what the
-// name says is checked by its contents: prefix, tokens, domain.
+// A file is written under a temporary name and renamed, without waiting for the disk: if a machine
+// crash damages it, its checksum fails and it is treated as absent. Reading verifies that the
+// contents (prefix, tokens, domain) match the name.
 //
-// Threads: belongs to one at a time; its own and foreign processes' are kept apart by the lock
-// of the state directory.
+// Threads: one at a time; the state directory's lock keeps other processes out.
 #ifndef WEFT_STATE_BLOCK_FILES_H_
 #define WEFT_STATE_BLOCK_FILES_H_
 
@@ -26,8 +25,8 @@ namespace weft {
 
 class BlockFiles {
  public:
-  // `path` is the directory of all models' blocks, made if need be; `folder` the one of this
-  // model's in it.
+  // `path` is the directory of all models' blocks, created if missing; `folder` is this model's
+  // directory in it.
   static StatusOr<std::unique_ptr<BlockFiles>> Open(const std::string& path,
                                                     const std::string& folder);
 
@@ -35,21 +34,21 @@ class BlockFiles {
     std::vector<BlockInfo> own;
     std::vector<BlockCatalog::ForeignFile> foreign;
   };
-  // What is there. The folder's index tells most of it in one read; files that it does not know
-  // are opened. What is no whole block is removed.
+  // Lists the blocks. The folder's index covers most of them in one read; other files are opened.
+  // Files that are not intact blocks are removed.
   StatusOr<Listing> List();
-  // Makes the next List fast. Losing it loses nothing but time.
+  // Speeds up the next List. Losing it costs only time.
   Status WriteIndex(const std::vector<BlockInfo>& blocks) const;
 
-  // Of the budget: the file and what the file system and we need beside it.
+  // Its share of the budget: the file, and the overhead of the file system and of our own data.
   static int64_t BytesOf(const BlockInfo& info, std::string_view domain, int64_t payload_bytes);
-  // RESOURCE_EXHAUSTED when the disk is full; nothing of it stays then.
+  // RESOURCE_EXHAUSTED if the disk is full; no partial file remains.
   Status Write(const BlockInfo& info, std::string_view domain,
                std::span<const std::byte> payload) const;
-  // DATA_LOSS for anything but the block of just that prefix with so many bytes.
+  // DATA_LOSS for anything but the block of exactly that prefix and size.
   StatusOr<std::vector<std::byte>> Read(const BlockInfo& info, std::string_view domain,
                                         int64_t payload_bytes) const;
-  // A path of the catalog's.
+  // `path` comes from the catalogue.
   void Remove(const std::string& path) const;
 
   int64_t files_opened() const { return files_opened_; }  // by List
@@ -60,8 +59,8 @@ class BlockFiles {
   void ListOwn(Listing* listing);
   void ListForeign(const std::string& name, Listing* listing) const;
   std::vector<BlockInfo> ReadIndex() const;
-  // One of its own as messages name it, which clients of a server may see: without the place
-  // of the state directory.
+  // A file's name for messages. Clients of a server may see it, so it leaves out the location of
+  // the state directory.
   std::string PathOf(const std::string& file) const;
 
   const std::string folder_name_;

@@ -210,7 +210,7 @@ TEST_F(BlockFilesTest, AFullDiskLeavesNothingOfABlock) {
   EXPECT_TRUE(fs::is_empty(fs::path(path_) / "mine"));
 }
 
-// Killed at any instant, a process leaves whole blocks and nothing else that is listed.
+// Killed at any moment, a process leaves only complete blocks in the listing.
 TEST_F(BlockFilesTest, AKillLeavesWholeBlocks) {
   int64_t seen = 0;
   for (int round = 0; round < 20; ++round) {

@@ -1,5 +1,5 @@
-// The fields of a description in a file, one after the other: little-endian numbers, and texts
-// behind their length. Foreign bytes are read as far as they go.
+// Encoding of a file's description: little-endian numbers and length-prefixed texts. Reading
+// untrusted bytes stops at their end.
 //
 // Threads: an object belongs to one thread at a time.
 #ifndef WEFT_STATE_FIELDS_H_
@@ -39,7 +39,7 @@ class FieldWriter {
   std::vector<std::byte> bytes_;
 };
 
-// After the first field that is not there, everything reads as zero and ok() is false.
+// After the first missing field, everything reads as zero and ok() is false.
 class FieldReader {
  public:
   explicit FieldReader(std::span<const std::byte> bytes) : left_(bytes) {}

@@ -59,7 +59,7 @@ std::unique_ptr<ByteSource> NewMemorySource(std::span<const std::byte> bytes) {
 
 StatusOr<std::unique_ptr<ByteSource>> OpenFileSource(int dir_fd, const std::string& name,
                                                      const std::string& path) {
-  // Without O_NONBLOCK a pipe of that name would make the open wait.
+  // Without O_NONBLOCK, opening a pipe of that name would block.
   FileDescriptor fd(openat(dir_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.ok()) return ErrnoStatus(errno, StrCat("cannot open ", Printable(path, 300)));
   struct stat info;

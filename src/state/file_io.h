@@ -1,7 +1,7 @@
-// The few file operations that session files need, with errors as values.
+// The file operations that session files need, with errors as values.
 //
-//   ByteSource      something that can be read at any offset: a file, or memory.
-//   AtomicFile      a file that appears whole under its name, or not at all.
+//   ByteSource      can be read at any offset: a file, or memory.
+//   AtomicFile      a file that appears complete under its name, or not at all.
 //
 // Threads: an object belongs to one thread at a time.
 #ifndef WEFT_STATE_FILE_IO_H_
@@ -30,18 +30,18 @@ class ByteSource {
 
 // `bytes` must outlive the source.
 std::unique_ptr<ByteSource> NewMemorySource(std::span<const std::byte> bytes);
-// The regular file `name` in the directory `dir_fd`, not through a symbolic link.
-// NOT_FOUND when there is none. `path` names it in messages.
+// Opens the regular file `name` in the directory `dir_fd`, without following symbolic links.
+// NOT_FOUND if there is none. `path` names it in messages.
 StatusOr<std::unique_ptr<ByteSource>> OpenFileSource(int dir_fd, const std::string& name,
                                                      const std::string& path);
 
-// Written aside in the directory of its final name, with mode 0600; Commit makes it
-// durable and gives it its name, in place of what had that name before. Without a
-// successful Commit nothing of it remains and the former file is untouched.
+// Written under a temporary name in the target directory, with mode 0600; Commit makes it durable
+// and renames it, replacing any previous file. Without a successful Commit nothing remains of it
+// and the previous file is untouched.
 class AtomicFile {
  public:
-  // Temporary files are named so; leftovers of a process that died may be removed
-  // by whoever holds the directory's lock.
+  // Prefix of temporary files; the holder of the directory's lock may remove those left by a dead
+  // process.
   static constexpr char kTempPrefix[] = ".tmp-";
 
   // `dir_fd` must stay open as long as the file. `path` names the file in messages.
@@ -52,11 +52,11 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   Status Append(std::span<const std::byte> bytes);
-  // After an error of the last step, making the directory durable, the new file may
-  // be in place or, after a crash, the former one; each is whole.
+  // If the last step, making the directory durable, fails, the new file may be in place or, after a
+  // crash, the previous one; each is complete.
   Status Commit();
-  // The same without waiting for the disk: it outlives the process, but after a crash of the
-  // machine it may have any contents. For what is checked when it is read and can be lost.
+  // The same without waiting for the disk: survives the process, but after a machine crash the file
+  // may have any contents. For data that is verified on reading and can be lost.
   Status CommitLoosely();
 
  private:
@@ -73,7 +73,7 @@ class AtomicFile {
   const int dir_fd_;
   const std::string name_;
   const std::string path_;
-  std::string temp_name_;  // empty once renamed
+  std::string temp_name_;  // empty after renaming
   FileDescriptor fd_;
   std::vector<std::byte> buffer_;
 };
@@ -81,7 +81,7 @@ class AtomicFile {
 // The names in a directory, sorted, without "." and "..".
 StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path);
 
-// fsync of a directory; file systems that cannot do that count as durable.
+// fsync of a directory; succeeds on file systems that do not support it.
 Status SyncDirectory(int dir_fd, const std::string& path);
 
 }  // namespace weft

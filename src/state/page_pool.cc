@@ -61,7 +61,7 @@ std::vector<int32_t> PagePool::TakeFreed() {
   std::vector<int32_t> ids;
   ids.swap(freed_);
   for (const int32_t id : ids) in_freed_[static_cast<size_t>(id)] = false;
-  // Some were handed out again since.
+  // Some have been reallocated since.
   std::erase_if(ids, [this](int32_t id) { return use_count(id) > 0; });
   std::sort(ids.begin(), ids.end());
   return ids;

@@ -1,17 +1,17 @@
-// Reference counts over a pool of numbered things: the pages of one layer group, or
-// the slots of a model. The memory itself is the backend's; this is only the
-// accounting, so an id is handed out, counted and taken back, never touched.
+// Reference counts for a pool of numbered items: the pages of one layer group, or the slots of a
+// model. The memory belongs to the backend; this is only the accounting.
 //
-//   Allocate()  a free id, with one reference; the lowest free id always, so that
-//               what is in use stays low and the memory behind high ids can go back.
-//   Ref, Unref  one more owner, one less. The last Unref frees the id.
-//   TakeFreed() the ids freed since the last call, for Executor::DiscardPages.
-//   Watch()     once, TakeReleased tells that an owner of the id let go and others stayed.
+//   Allocate()  returns the lowest free id with one reference, so that ids in use stay low
+//               and the memory behind high ids can be freed.
+//   Ref, Unref  add and remove an owner. The last Unref frees the id.
+//   TakeFreed() returns the ids freed since the last call, for Executor::DiscardPages.
+//   Watch()     makes TakeReleased report, once, that one owner of the id let go while others
+//               stayed.
 //
-// Owners are page tables, the prefix index and PoolRefs; each can add up what it
-// holds (AddCounts), and CheckIntegrity compares the sum with the counts here.
+// Owners are page tables, the prefix index and PoolRefs; each can add up what it holds (AddCounts),
+// and CheckIntegrity compares the sum with the counts here.
 //
-// Threads: none of this locks; the pools belong to the thread that runs the engine.
+// Threads: nothing here locks; the pools belong to the thread that runs the engine.
 #ifndef WEFT_STATE_PAGE_POOL_H_
 #define WEFT_STATE_PAGE_POOL_H_
 
@@ -29,53 +29,52 @@ namespace weft {
 
 class PagePool {
  public:
-  // At most `budget` ids are in use at a time. `what` names one of them in messages:
-  // "page of layer group 0", "slot".
+  // At most `budget` ids are in use at a time. `what` names an item in messages: "page of layer
+  // group 0", "slot".
   PagePool(std::string what, int32_t budget);
 
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  // RESOURCE_EXHAUSTED when the budget is used up; nothing has changed then. What
-  // the id's memory holds is undefined. The id may be extent() - 1, beyond what the
-  // backend was last told to grow to.
+  // RESOURCE_EXHAUSTED if the budget is used up; nothing has changed then. The contents of the id's
+  // memory are undefined. The id may be extent() - 1, beyond what the backend was last told to grow
+  // to.
   StatusOr<int32_t> Allocate();
 
   // REQUIRES: `id` is in use.
   void Ref(int32_t id);
-  // True when this was the last reference: the id is free now.
-  // REQUIRES: `id` is in use, and the caller owns one of its references.
+  // True if this was the last reference: the id is now free. REQUIRES: `id` is in use, and the
+  // caller owns one of its references.
   bool Unref(int32_t id);
 
-  // References on `id`; 0 when it is free. REQUIRES: 0 <= id < extent().
+  // References to `id`; 0 if it is free. REQUIRES: 0 <= id < extent().
   int32_t use_count(int32_t id) const { return counts_[static_cast<size_t>(id)]; }
 
-  // Ids that became free since the last call and are free still, ascending. Their
-  // contents are not needed any more.
+  // Ids freed since the last call that are still free, ascending. Their contents are no longer
+  // needed.
   std::vector<int32_t> TakeFreed();
 
-  // The next Unref of `id` that leaves an owner is told by TakeReleased, once.
-  // REQUIRES: `id` is in use.
+  // TakeReleased will report the next Unref of `id` that leaves an owner, once. REQUIRES: `id` is
+  // in use.
   void Watch(int32_t id) { watched_[static_cast<size_t>(id)] = true; }
   bool is_watched(int32_t id) const { return watched_[static_cast<size_t>(id)]; }
-  // Of the watched ids those that an owner let go of since the last call.
+  // The watched ids that an owner has released since the last call.
   std::vector<int32_t> TakeReleased() { return std::exchange(released_, {}); }
 
   int32_t in_use() const { return in_use_; }
   int32_t available() const { return in_use_ < budget_ ? budget_ - in_use_ : 0; }
-  int32_t high_water() const { return high_water_; }  // the most that was in use
-  // One more than the highest id handed out so far: the size the backend's memory
-  // must have.
+  int32_t high_water() const { return high_water_; }  // the most ever in use
+  // One more than the highest id issued so far: the size the backend's memory must have.
   int32_t extent() const { return static_cast<int32_t>(counts_.size()); }
 
   int32_t budget() const { return budget_; }
-  // May be less than what is in use: Allocate refuses until enough came back.
+  // May be less than the number in use: Allocate then refuses until enough are freed.
   void set_budget(int32_t budget);
 
   const std::string& what() const { return what_; }
 
-  // INTERNAL unless every count equals the expected one (ids beyond the end of
-  // `expected`: zero) and the free list holds exactly the free ids.
+  // INTERNAL unless every count equals the expected one (zero for ids beyond the end of `expected`)
+  // and the free list holds exactly the free ids.
   Status CheckIntegrity(std::span<const int32_t> expected) const;
 
  private:
@@ -94,13 +93,13 @@ class PagePool {
 // Slots are counted in the same way.
 using SlotPool = PagePool;
 
-// One reference to one id, given back by the destructor. The pool must outlive it.
+// One reference to an id, released by the destructor. The pool must outlive it.
 class PoolRef {
  public:
   PoolRef() = default;
-  // Takes over a reference that the caller owns, such as a fresh allocation's.
+  // Takes over a reference that the caller owns, e.g. from a fresh allocation.
   static PoolRef Adopt(PagePool* pool, int32_t id) { return PoolRef(pool, id); }
-  // One more reference.
+  // Adds a reference.
   static PoolRef Share(PagePool* pool, int32_t id) {
     pool->Ref(id);
     return PoolRef(pool, id);
@@ -119,7 +118,7 @@ class PoolRef {
   ~PoolRef() { Reset(); }
 
   explicit operator bool() const { return pool_ != nullptr; }
-  int32_t id() const { return id_; }  // -1 when empty
+  int32_t id() const { return id_; }  // -1 if empty
   PoolRef Share() const { return pool_ != nullptr ? Share(pool_, id_) : PoolRef(); }
   void Reset() {
     if (pool_ != nullptr) pool_->Unref(id_);
@@ -134,7 +133,7 @@ class PoolRef {
   int32_t id_ = -1;
 };
 
-// Adds one to (*counts)[id], growing it with zeros. What owners' AddCounts are made of.
+// Adds one to (*counts)[id], growing it with zeros. Used by the owners' AddCounts.
 void AddCount(std::vector<int32_t>* counts, int32_t id);
 
 }  // namespace weft

@@ -1,17 +1,17 @@
 // A session's page table for one layer group: which page holds which positions.
 //
-// Entry i holds the positions [i * page_tokens, (i + 1) * page_tokens). The table
-// owns one reference to each page in it and nothing else. Pages are shared between
-// tables and with the prefix index; a page that others hold too is read only, and is
-// replaced by a private copy before this session writes to it:
+// Entry i holds the positions [i * page_tokens, (i + 1) * page_tokens). The table owns one
+// reference to each of its pages and nothing else. Pages are shared between tables and with the
+// prefix index; a shared page is read-only and is replaced by a private copy before this session
+// writes to it:
 //
 //   WEFT_ASSIGN_OR_RETURN(const PageCopy copy, table.MakeWritable());
 //   if (copy.needed()) WEFT_RETURN_IF_ERROR(executor->CopyPage(group, copy.from, ...));
 //   WEFT_RETURN_IF_ERROR(table.Append(n));
 //
-// A group with a window needs no page that no later token can see: DropBefore gives
-// those back, and the first entries are then kNoPage. What is present is always one
-// run that reaches to the last entry.
+// A group with a window does not need pages that no later token can see: DropBefore frees them, and
+// the first entries become kNoPage. The present pages always form one run that reaches the last
+// entry.
 //
 // Threads: as PagePool. The pool must outlive the table.
 #ifndef WEFT_STATE_PAGE_TABLE_H_
@@ -27,20 +27,20 @@
 
 namespace weft {
 
-// What all tables of a layer group have in common.
+// Shared by all tables of a layer group.
 struct GroupShape {
   int page_tokens = 0;
   int64_t window = 0;  // position j is visible to i iff i - j < window; 0: all
 
-  // The first position that the token at `position` can see.
+  // The first position visible to the token at `position`.
   int64_t VisibleFrom(int64_t position) const {
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
-  // Pages that hold the first `n_tokens` positions.
+  // Number of pages that hold the first `n_tokens` positions.
   int64_t PagesFor(int64_t n_tokens) const { return (n_tokens + page_tokens - 1) / page_tokens; }
 };
 
-// Work for the caller: copy the first `n_tokens` positions of a page to another.
+// Work for the caller: copy the first `n_tokens` positions of one page to another.
 struct PageCopy {
   PageId from = kNoPage;
   PageId to = kNoPage;
@@ -55,9 +55,9 @@ class PageTable {
   PageTable(PageTable&& other) noexcept;
   PageTable& operator=(PageTable&& other) noexcept;
 
-  // A table of `n_tokens`, with one more reference to each of `pages`: one per entry,
-  // kNoPage for the first ones where they are absent. The last page may hold more
-  // positions than the table counts. REQUIRES: as many pages as the tokens take.
+  // A table of `n_tokens` that takes a reference to each of `pages`: one per entry, kNoPage for
+  // absent first ones. The last page may hold more positions than the table counts. REQUIRES: as
+  // many pages as the tokens take.
   static PageTable OfPages(PagePool* pool, GroupShape shape, std::span<const PageId> pages,
                            int64_t n_tokens);
 
@@ -67,57 +67,53 @@ class PageTable {
   std::span<const PageId> pages() const { return pages_; }
   int64_t first_present() const { return first_present_; }
   int64_t pages_held() const { return static_cast<int64_t>(pages_.size()) - first_present_; }
-  // Whether the last page is partly filled and exactly one other holds it.
+  // Whether the last page is partly filled and has exactly one other holder.
   bool SharesTailWithOne() const {
     return LastIsPartial() && pages_.back() != kNoPage && pool_->use_count(pages_.back()) == 2;
   }
 
-  // Whether everything is here that the token at position `n_tokens` can see: the
-  // session can be continued from there. REQUIRES: 0 <= n_tokens <= n_tokens().
+  // Whether everything that the token at position `n_tokens` can see is present, so that the
+  // session can continue there. REQUIRES: 0 <= n_tokens <= n_tokens().
   bool Covers(int64_t n_tokens) const;
 
   // Pages that MakeWritable and Append(n) together will allocate.
   int64_t PagesToAppend(int64_t n) const;
 
-  // When the last page is partly filled and shared, replaces it by a fresh one and
-  // says what to copy; the old page stays in use by its other owners, so the copy
-  // must be made before any of them lets go. RESOURCE_EXHAUSTED: nothing changed.
+  // If the last page is partly filled and shared, replaces it by a fresh one and returns what to
+  // copy; the old page remains in use by its other owners, so make the copy before any of them lets
+  // go. RESOURCE_EXHAUSTED: nothing changed.
   StatusOr<PageCopy> MakeWritable();
-  // The copy could not be made: back to the page before. REQUIRES: it is what MakeWritable
-  // just returned, and the other owners hold the page still.
+  // Restores the previous page after a failed copy. REQUIRES: `copy` is what MakeWritable just
+  // returned, and the other owners still hold the page.
   void UndoCopy(const PageCopy& copy);
 
-  // Adds `n` positions, allocating their pages. All or nothing: on
-  // RESOURCE_EXHAUSTED nothing has changed.
-  // REQUIRES: Covers(n_tokens()), and the last page is writable (MakeWritable).
+  // Adds `n` positions, allocating their pages. All or nothing: on RESOURCE_EXHAUSTED nothing has
+  // changed. REQUIRES: Covers(n_tokens()), and the last page is writable (MakeWritable).
   Status Append(int64_t n);
 
-  // Fills an empty table with fresh pages for `n_tokens` positions, those before
-  // entry `first_present` being absent: for a state that is restored without the
-  // pages behind its window. All or nothing, as Append.
-  // REQUIRES: the table is empty, and will cover its end.
+  // Fills an empty table with fresh pages for `n_tokens` positions, leaving entries before
+  // `first_present` absent: for restoring a state without the pages that fell out of its window.
+  // All or nothing, like Append. REQUIRES: the table is empty, and will cover its end.
   Status Refill(int64_t n_tokens, int64_t first_present);
 
-  // A table of the first `n_tokens` positions that shares this one's pages (also
-  // those that are behind its window, as far as present). O(pages), copies nothing.
-  // REQUIRES: 0 <= n_tokens <= n_tokens().
+  // A table of the first `n_tokens` positions that shares this one's pages (including those behind
+  // its window, as far as present). O(pages), copies nothing. REQUIRES: 0 <= n_tokens <=
+  // n_tokens().
   PageTable Share(int64_t n_tokens) const;
 
-  // Gives back the pages that lie wholly before `position`.
-  // REQUIRES: 0 <= position <= n_tokens().
+  // Releases the pages that lie wholly before `position`. REQUIRES: 0 <= position <= n_tokens().
   void DropBefore(int64_t position);
-  // The same for what no token from n_tokens() on can see.
+  // Releases what no token from n_tokens() on can see.
   void DropBehindWindow() { DropBefore(shape_.VisibleFrom(n_tokens_)); }
 
-  // Forgets the positions from `n_tokens` on. Check Covers(n_tokens) first: a table
-  // that does not cover its end cannot be appended to.
-  // REQUIRES: 0 <= n_tokens <= n_tokens().
+  // Discards the positions from `n_tokens` on. Check Covers(n_tokens) first: a table that does not
+  // cover its end cannot be appended to. REQUIRES: 0 <= n_tokens <= n_tokens().
   void TruncateTo(int64_t n_tokens);
-  // Gives back every page: an empty table.
+  // Releases every page, leaving an empty table.
   void Release() { TruncateTo(0); }
 
-  // Exchanges a page for another with the same contents, taking a reference to it.
-  // REQUIRES: the entry is present and whole.
+  // Exchanges a page for another with the same contents, taking a reference to it. REQUIRES: the
+  // entry is present and complete.
   void ReplacePage(int64_t entry, PageId page);
 
   // Adds this table's references to the counts by page id.
@@ -131,7 +127,7 @@ class PageTable {
   PagePool* pool_;
   GroupShape shape_;
   int64_t n_tokens_ = 0;
-  int64_t first_present_ = 0;  // entries before are kNoPage, the others are not
+  int64_t first_present_ = 0;  // entries before it are kNoPage, the others are not
   std::vector<PageId> pages_;  // shape_.PagesFor(n_tokens_) entries
 };
 

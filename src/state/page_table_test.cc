@@ -55,7 +55,7 @@ TEST(PagePoolTest, TakeFreedLeavesOutWhatIsUsedAgain) {
   EXPECT_EQ(*pool.Allocate(), 0);
   EXPECT_THAT(pool.TakeFreed(), ElementsAre(2, 3));
   EXPECT_TRUE(pool.TakeFreed().empty());
-  // Freed, used and freed again between two calls: once in the list.
+  // Freed, used and freed again between two calls: listed once.
   EXPECT_EQ(*pool.Allocate(), 2);
   pool.Unref(2);
   EXPECT_EQ(*pool.Allocate(), 2);
@@ -129,7 +129,7 @@ TEST(PageTableTest, ForkCopiesOnlyThePartlyFilledPageAndOnlyOnWrite) {
   EXPECT_EQ(copy.n_tokens, 2);
   EXPECT_THAT(Pages(fork), ElementsAre(0, 1, 3));
   EXPECT_THAT(Pages(trunk), ElementsAre(0, 1, 2));
-  // Both are alone on their last pages now.
+  // Each is now the only holder of its last page.
   EXPECT_FALSE((*fork.MakeWritable()).needed());
   EXPECT_FALSE((*trunk.MakeWritable()).needed());
   EXPECT_TRUE(fork.Append(1).ok());
@@ -168,10 +168,10 @@ TEST(PageTableTest, MakeWritableWithoutRoomChangesNothing) {
 
 TEST(PageTableTest, WindowGivesBackWhatNobodySees) {
   PagePool pool("page", 100);
-  // The token at position p sees the positions from p - 5 on.
+  // The token at position p sees positions from p - 5 on.
   PageTable table(&pool, {.page_tokens = 4, .window = 6});
   ASSERT_TRUE(table.Append(12).ok());
-  table.DropBehindWindow();  // position 12 sees from 7 on: page 0 goes
+  table.DropBehindWindow();  // position 12 sees positions from 7 on: page 0 goes
   EXPECT_THAT(Pages(table), ElementsAre(kNoPage, 1, 2));
   EXPECT_TRUE(table.Covers(12));
   EXPECT_TRUE(table.Covers(9));   // sees from 4 on

@@ -71,8 +71,8 @@ std::pair<PrefixIndex::Node*, int64_t> PrefixIndex::BestChild(const Node* parent
     });
     return best;
   }
-  // In both directions from where the page would stand, children have less and less in
-  // common with it.
+  // In both directions from where the page would be inserted, children have less and less in common
+  // with it.
   const Node::Children& children = parent->children;
   auto right = children.lower_bound(page);
   auto left = right;
@@ -101,7 +101,7 @@ PrefixIndex::Found PrefixIndex::FindPath(std::string_view domain, std::span<cons
   Found found{KnownPath(domain, tokens, max_tokens), 0};
   const Node* const root = FindRoot(domain);
   const int64_t limit = std::min(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
-  // From the end of what is known upwards.
+  // From the end of the known path upwards.
   while (root != nullptr) {
     const Node* const node = found.path.empty() ? root : found.path.back();
     const int64_t at = node->end(options_.page_tokens);
@@ -119,7 +119,7 @@ PrefixIndex::Found PrefixIndex::FindPath(std::string_view domain, std::span<cons
       found.n_tokens = at;
       return found;
     }
-    // Whatever lies behind a page that is absent here sees it too.
+    // Any position after an absent page in the window would see that page too.
     found.path.resize(static_cast<size_t>(absent >= 0 ? absent : node->depth - 1));
   }
   return found;
@@ -342,7 +342,7 @@ PrefixInsert PrefixIndex::Insert(std::string_view domain, std::span<const TokenI
              "a checkpoint lies at the end of tokens");
   if (options_.slots != nullptr && checkpoint == kNoSlot) n_tokens -= n_tokens % page_tokens;
   int64_t n_pages = (n_tokens + page_tokens - 1) / page_tokens;
-  // Nodes that would hold nothing, and have none below that do, are of no use.
+  // Leave out nodes that would hold nothing and have no descendants that do.
   const auto absent = [&](const PageTable* table) { return table->first_present() >= n_pages; };
   while (n_pages > 0 && checkpoint == kNoSlot && std::ranges::all_of(tables, absent)) --n_pages;
   PrefixInsert result;
@@ -357,7 +357,7 @@ PrefixInsert PrefixIndex::Insert(std::string_view domain, std::span<const TokenI
     const auto page = tokens.subspan(static_cast<size_t>(from), static_cast<size_t>(n));
     const bool ends_here = checkpoint != kNoSlot && entry == n_pages - 1;
     node = PlaceChild(node, page, tables, entry, ends_here, &result);
-    // Of a longer node the table has a part only.
+    // The table has only a part of a longer node.
     if (std::ssize(node->tokens) == n) {
       result.adopted_pages += TakePages(node, tables, entry, adopt && n == page_tokens);
     }
@@ -417,7 +417,7 @@ Status PrefixIndex::Unpin(uint64_t id) {
   Node* end = found->second;
   for (Node* node = end; !node->is_root(); node = node->parent) --node->pins;
   pins_.erase(found);
-  // What lay behind it may have gone meanwhile.
+  // Nodes after it may have been evicted meanwhile.
   EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
   PruneDeadLeaf(end, &freed);
   return OkStatus();

@@ -1,4 +1,4 @@
-// What a PrefixIndex lets go of, and how it checks its books.
+// Eviction from a PrefixIndex, and its integrity checks.
 #include <algorithm>
 #include <unordered_map>
 
@@ -129,11 +129,11 @@ void PrefixIndex::EvictLeaves(const EvictionWish& wish, EvictionWish* freed) {
       if (MayBeSetAside(node, /*windowed=*/false)) SetAside(node, /*windowed=*/false);
       continue;
     }
-    // Without the checkpoint of its child a node may be of no use.
+    // Without its child's checkpoint a node may be useless.
     const Node* parent = PruneDeadLeaf(RemoveLeaf(node, freed), freed);
     it = leaves_.upper_bound(key);
-    // A parent that became a leaf has at least its child's time of use, but a smaller
-    // serial number, so it may lie before what comes next.
+    // A parent that became a leaf was used no earlier than its child but has a smaller serial
+    // number, so it may sort before the next one.
     if (parent != nullptr && parent->is_leaf() && parent->leaf_key() < key) {
       it = leaves_.find(parent->leaf_key());
     }
@@ -231,7 +231,7 @@ void PrefixIndex::GiveBackTail(std::string_view domain, std::span<const TokenId>
   EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
   for (Node* const tail : tails) {
     PruneDeadLeaf(RemoveLeaf(tail, &freed), &freed);
-    --evicted_nodes_;  // it comes back with more
+    --evicted_nodes_;  // not an eviction: it comes back with more
   }
 }
 
@@ -308,7 +308,7 @@ void PrefixIndex::AddSlotCounts(std::vector<int32_t>* counts) const {
   }
 }
 
-// What is set aside is found again by each of its pages, once somebody lets go of one.
+// A node set aside can be found through each of its pages, once another owner lets go of one.
 Status PrefixIndex::CheckAside(const Node* node) const {
   for (size_t g = 0; g < node->pages.size(); ++g) {
     const PageId page = node->pages[g];

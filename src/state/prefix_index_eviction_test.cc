@@ -1,4 +1,4 @@
-// What evictions cost while sessions hold what the index holds, and that they still find all.
+// What evictions cost while sessions hold pages of the index, and that they still find everything.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kPageTokens = 4;
 
-// An index over the pools of a model, and sessions that hold tables.
+// An index over a model's pools, and sessions that hold tables.
 class EvictionTest : public ::testing::TestWithParam<std::vector<int64_t>> {
  protected:
   EvictionTest() {
@@ -72,7 +72,7 @@ TEST_P(EvictionTest, WhatOthersHoldIsLookedAtOnce) {
   EXPECT_LE(once, 4 * kSessions);
   for (int i = 0; i < 50; ++i) Evict(1);
   EXPECT_EQ(Visits(), once);
-  // One that lets go is found at once.
+  // A session that lets go is found at once.
   for (const size_t i : {size_t{100}, size_t{5}, size_t{299}}) {
     const int32_t before = pools_[0]->in_use();
     sessions[i].clear();

@@ -1,4 +1,4 @@
-// The node of a PrefixIndex, for the files that implement it.
+// The node of a PrefixIndex, for its implementation files.
 #ifndef WEFT_STATE_PREFIX_INDEX_NODE_H_
 #define WEFT_STATE_PREFIX_INDEX_NODE_H_
 
@@ -14,12 +14,12 @@
 namespace weft {
 
 struct PrefixIndex::Node {
-  // Children are in the order of their tokens, like words in a dictionary: what begins
-  // alike stands side by side, and what begins another stands before it.
+  // Children are in lexicographic order of their tokens: those with a common beginning are
+  // adjacent, and a prefix comes before its extensions.
   class ByTokens {
    public:
     using is_transparent = void;
-    // `compared` counts the tokens that were looked at.
+    // `compared` counts the compared tokens.
     explicit ByTokens(int64_t* compared) : compared_(compared) {}
     bool operator()(const Node* a, const Node* b) const { return Less(a->tokens, b->tokens); }
     bool operator()(const Node* a, std::span<const TokenId> b) const { return Less(a->tokens, b); }
@@ -40,18 +40,18 @@ struct PrefixIndex::Node {
 
   Node* parent = nullptr;  // null for a root
   Node* root = nullptr;
-  const std::string* domain = nullptr;  // of a root: its key in roots_
-  uint64_t serial = 0;          // its key in nodes_; larger than the parent's; never used again
-  int64_t depth = 0;            // pages from the root; a root has 0
-  std::vector<TokenId> tokens;  // page_tokens of them; a leaf may have fewer, but one
-  std::vector<PageId> pages;    // per group; kNoPage in windowed groups only
+  const std::string* domain = nullptr;  // roots only: its key in roots_
+  uint64_t serial = 0;                  // its key in nodes_; larger than the parent's; never reused
+  int64_t depth = 0;                    // pages from the root; 0 for a root
+  std::vector<TokenId> tokens;          // page_tokens of them; a leaf may have fewer, at least one
+  std::vector<PageId> pages;            // per group; kNoPage in windowed groups only
   SlotId slot = kNoSlot;
   Children children;
   int64_t pins = 0;   // pinned prefixes that pass through this node
   uint64_t used = 0;  // never later than the parent's
   uint64_t window_used = 0;
   uint64_t slot_used = 0;
-  bool aside[2] = {false, false};  // from the leaves, from those with windowed pages
+  bool aside[2] = {false, false};  // from leaves_, from windowed_
 
   bool is_root() const { return parent == nullptr; }
   bool is_leaf() const { return children.empty(); }
@@ -60,8 +60,8 @@ struct PrefixIndex::Node {
     return is_root() ? 0 : (depth - 1) * page_tokens + std::ssize(tokens);
   }
   LruKey leaf_key() const { return {used, serial}; }
-  // Of pages used at the same time the deeper go first: what is left is a shorter
-  // prefix that can still be resumed, not a longer one that cannot.
+  // Of pages used at the same time the deeper go first: that leaves a shorter prefix that can still
+  // be resumed, not a longer one that cannot.
   LruKey window_key() const { return {window_used, ~serial}; }
   LruKey slot_key() const { return {slot_used, serial}; }
 };
@@ -73,7 +73,7 @@ void PrefixIndex::ForEachBeginning(const Node* parent, std::span<const TokenId> 
     const auto after = parent->children.upper_bound(page);
     if (after == parent->children.begin()) return;
     Node* const child = *std::prev(after);
-    // What begins the page with more tokens than these would stand behind the child.
+    // A sibling that shares more of the page would sort after the child.
     int64_t common = Common(child, page);
     if (common == std::ssize(child->tokens)) {
       if (visit(child)) return;

@@ -1,4 +1,4 @@
-// What Match finds in random trees, beside plain lists of everything that was inserted.
+// Compares Match in random trees with plain lists of everything inserted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@ struct Model {
   bool slots = false;
 };
 
-// What a plain list of everything inserted says about the longest resume point: by the
-// tokens to the end of a page, or to where its contents ended.
+// Computes the longest resume point from a plain list of everything inserted: by tokens, to the end
+// of a page or to where its contents ended.
 struct Seen {
   std::vector<bool> present;
   bool checkpoint = false;
@@ -114,9 +114,9 @@ TEST(PrefixIndexPropertyTest, MatchIsTheLongestResumePoint) {
   }
 }
 
-// With evictions: of every sequence that was inserted the index still has a part, which it
-// tells when asked for the sequence itself; and for any other prompt it has the longest
-// that this prompt has in common with one of those parts.
+// With evictions: of every inserted sequence the index still has a part, which it returns when
+// asked for that sequence; and for any other prompt it finds the longest common prefix with any of
+// those parts.
 TEST(PrefixIndexPropertyTest, WhatIsStillHeldIsFoundToTheToken) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
@@ -129,7 +129,7 @@ TEST(PrefixIndexPropertyTest, WhatIsStillHeldIsFoundToTheToken) {
     std::vector<std::vector<TokenId>> inserted;
     const auto random_prompt = [&] {
       std::vector<TokenId> prompt;
-      if (!inserted.empty() && below(3) > 0) {  // one that leaves another somewhere
+      if (!inserted.empty() && below(3) > 0) {  // one that diverges from another
         prompt = inserted[static_cast<size_t>(below(std::ssize(inserted)))];
         prompt.resize(static_cast<size_t>(below(std::ssize(prompt) + 1)));
       }

@@ -58,7 +58,7 @@ class PrefixIndexTest : public ::testing::Test {
     return result;
   }
 
-  // What a session leaves behind that computed the tokens and was closed.
+  // What a session leaves behind after it computed the tokens and was closed.
   void InsertAndClose(std::string_view domain, const std::vector<TokenId>& tokens,
                       bool checkpoint = false) {
     auto tables = NewTables(static_cast<int64_t>(tokens.size()));
@@ -126,17 +126,17 @@ TEST_F(PrefixIndexTest, APartlyFilledPageGrowsInItsPlace) {
   auto tables = NewTables(2);
   EXPECT_EQ(Insert("a", Tokens(2), &tables).new_nodes, 1);
   EXPECT_EQ(pools_[0]->use_count(0), 2);
-  // The session goes on in a copy, as with any page that others hold too.
+  // The session continues in a copy, as with any shared page.
   ASSERT_TRUE(tables[0].MakeWritable()->needed());
   ASSERT_TRUE(tables[0].Append(1).ok());
   EXPECT_EQ(Insert("a", Tokens(3), &tables).new_nodes, 0);
   EXPECT_EQ(pools_[0]->in_use(), 1) << "the index holds the fuller one now";
   EXPECT_EQ(Length("a", Tokens(9)), 3);
-  // What it has already is not added again, and the table keeps a page of its own.
+  // Known contents are not added again, and the table keeps its own page.
   auto shorter = NewTables(2);
   EXPECT_EQ(Insert("a", Tokens(2), &shorter).new_nodes, 0);
   EXPECT_EQ(pools_[0]->use_count(shorter[0].pages()[0]), 1);
-  // Once it is whole it may have children.
+  // Once complete, it may have children.
   InsertAndClose("a", Tokens(6));
   EXPECT_EQ(index_->Stats().nodes, 2);
   EXPECT_EQ(Length("a", Tokens(9)), 6);
@@ -174,12 +174,12 @@ TEST_F(PrefixIndexTest, WhoGoesOnMayHaveItsTailBack) {
   EXPECT_FALSE(give_back(5, false)) << "the tokens are others";
   EXPECT_TRUE(give_back(6, false));
   EXPECT_EQ(Length("a", Tokens(6)), 4);
-  // Others see what is further behind in the page: only when there is no other way.
+  // Other sessions use later positions of the page: only as a last resort.
   Insert("a", Tokens(6), &tables);
   for (PageTable& table : tables) table.TruncateTo(5);
   EXPECT_FALSE(give_back(5, false));
   EXPECT_TRUE(give_back(5, true));
-  // Neither what is pinned nor the way to other prefixes.
+  // Neither pinned pages nor pages on the way to other prefixes.
   Insert("a", Tokens(5), &tables);
   const auto pinned = index_->Pin("a", Tokens(5));
   EXPECT_FALSE(give_back(5, true));
@@ -323,11 +323,11 @@ TEST_F(PrefixIndexTest, PinnedPrefixesStay) {
 }
 
 TEST_F(PrefixIndexTest, WindowedGroupsAllowResumingOnlyWhereTheWindowIsThere) {
-  // The token after p sees 5 positions back: two pages, or one.
+  // A token sees 5 positions back: two pages, or one.
   Build({0, 6});
   InsertAndClose("a", Tokens(16));  // holds windowed pages 2 and 3 only
   EXPECT_EQ(Length("a", Tokens(16)), 16);
-  // As far back into page 2 as its positions and all that they see are in both.
+  // As far back into page 2 as both hold all that its positions see.
   EXPECT_EQ(Length("a", Tokens(15)), 15);
   EXPECT_EQ(Length("a", Tokens(13)), 13);
   EXPECT_EQ(Length("a", Tokens(12)), 0);
@@ -336,7 +336,7 @@ TEST_F(PrefixIndexTest, WindowedGroupsAllowResumingOnlyWhereTheWindowIsThere) {
   const PrefixMatch match = index_->Match("a", Tokens(16), 16);
   EXPECT_EQ(match.tables[1].pages_held(), 2);
   EXPECT_TRUE(match.tables[1].Covers(16));
-  // Another session brings the pages that lacked.
+  // Another session brings the missing pages.
   auto tables = NewTables(16);
   Insert("a", Tokens(16), &tables);
   EXPECT_EQ(Length("a", Tokens(12)), 12);
@@ -390,7 +390,7 @@ TEST_F(PrefixIndexTest, RecurrentModelsResumeAtCheckpointsOnly) {
     EXPECT_EQ(match.checkpoint.id(), 0);
     EXPECT_EQ(slots_.use_count(0), 2);
   }
-  // The checkpoint at 8 was used last, so the one at 16 goes, and what it made useful.
+  // The checkpoint at 8 was used last, so the one at 16 goes, and with it the pages it made useful.
   EXPECT_EQ(Evict({0}, 1).slots, 1);
   EXPECT_EQ(Length("a", Tokens(20)), 8);
   EXPECT_EQ(pools_[0]->in_use(), 2);
@@ -399,7 +399,7 @@ TEST_F(PrefixIndexTest, RecurrentModelsResumeAtCheckpointsOnly) {
 TEST_F(PrefixIndexTest, ACheckpointInTheMiddleOfAPageHasThePagesToThere) {
   Build({0, 6}, true);
   InsertAndClose("a", Tokens(6), true);
-  InsertAndClose("a", Tokens(7));  // without one nobody could start there
+  InsertAndClose("a", Tokens(7));  // without a checkpoint nothing could start there
   EXPECT_EQ(index_->Stats().nodes, 2);
   InsertAndClose("a", Tokens(7), true);
   InsertAndClose("a", Tokens(16), true);

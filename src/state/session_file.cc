@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array<char, 8> kMagic = {'\x89', 'W', 'E', 'F', 'T', 'S', 'E', 'S'};
 constexpr uint32_t kFirstVersion = 1;
-constexpr uint32_t kCheckpointVersion = 2;  // the first with checkpoints
+constexpr uint32_t kCheckpointVersion = 2;  // the first version with checkpoints
 constexpr size_t kFileHeaderBytes = 24;
 constexpr size_t kMaxMetaBytes = size_t{64} << 10;
 
@@ -23,7 +23,7 @@ std::span<const std::byte> BytesOf(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// A file without checkpoints can be read by programs that know none.
+// Older programs can read a file without checkpoints.
 uint32_t VersionFor(const SessionHead& head) {
   return head.checkpoints.empty() ? kFirstVersion : kCheckpointVersion;
 }
@@ -52,7 +52,7 @@ void PutHead(const SessionHead& head, FieldWriter* out) {
   for (const int64_t n_tokens : head.checkpoints) out->Put(n_tokens);
 }
 
-// All but tokens and aux. Gives the number of tokens.
+// Reads all but tokens and aux. Returns the number of tokens.
 std::optional<int64_t> GetHead(std::span<const std::byte> bytes, uint32_t version,
                                SessionHead* head) {
   FieldReader in(bytes);
@@ -89,7 +89,7 @@ std::optional<int64_t> GetHead(std::span<const std::byte> bytes, uint32_t versio
   return n_tokens;
 }
 
-// What is wrong with the head's checkpoints; "" for nothing.
+// What is wrong with the head's checkpoints; "" if nothing.
 std::string WrongWithCheckpoints(const SessionHead& head) {
   if (head.checkpoints.empty()) return "";
   if (head.slot_bytes == 0 || head.page_tokens == 0) {
@@ -108,7 +108,7 @@ std::string WrongWithCheckpoints(const SessionHead& head) {
   return "";
 }
 
-// What is wrong with a head of so many tokens; "" for nothing.
+// What is wrong with a head of this many tokens; "" if nothing.
 std::string WrongWith(const SessionHead& head, int64_t n_tokens) {
   if (head.name.size() > kMaxSessionNameBytes || head.domain.size() > kMaxSessionNameBytes) {
     return StrCat("its name or domain is longer than ", kMaxSessionNameBytes, " bytes");
@@ -174,7 +174,7 @@ Status WriteState(const SessionHead& head, const StateSource& source, SectionWri
 
 // --- reading ------------------------------------------------------------------------
 
-// Gives the version.
+// Returns the version.
 StatusOr<uint32_t> ReadFileHeader(const ByteSource& source) {
   std::array<std::byte, kFileHeaderBytes> bytes{};
   const size_t n = std::min<size_t>(bytes.size(), static_cast<size_t>(source.size()));

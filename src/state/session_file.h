@@ -1,13 +1,13 @@
-// A session as bytes: what a parked or saved conversation is made of, and the file
-// format that keeps it. docs/STATE.md describes the format byte by byte.
+// A session as bytes: the contents of a parked or saved conversation, and its file format.
+// docs/STATE.md describes the format byte by byte.
 //
-// A file has two parts. The head says whose session it is, of which model, and holds
-// its tokens; it is small, and damage there is an error. The state holds pages, the slot
-// and checkpoints; it is large, streamed page by page through callbacks, and can always be
-// computed again from the tokens: damage there costs time, never a conversation.
+// A file has two parts. The head says whose session it is and of which model, and holds its tokens;
+// it is small, and damage to it is an error. The state holds pages, the slot and checkpoints; it is
+// large, streamed page by page through callbacks, and can always be recomputed from the tokens:
+// damage to it costs time, never a conversation.
 //
-// Nothing is trusted that was read: every section has a checksum, every size is
-// checked before memory is taken for it.
+// Nothing read is trusted: every section has a checksum, and every size is checked before memory is
+// allocated for it.
 //
 // Threads: functions are pure; a SessionReader belongs to one thread at a time.
 #ifndef WEFT_STATE_SESSION_FILE_H_
@@ -28,7 +28,7 @@
 
 namespace weft {
 
-// 128 bits that tell two things apart.
+// A 128-bit hash as identity.
 struct Fingerprint {
   uint64_t low = 0;
   uint64_t high = 0;
@@ -41,16 +41,16 @@ Fingerprint FingerprintOf(std::string_view text);
 struct SessionHead {
   std::string domain;
   std::string name;
-  Fingerprint model;       // the weights and what is made of them
-  Fingerprint layout;      // the form in which the backend hands out its state
-  std::string kv_type;     // "f16"; part of the layout, named for messages
+  Fingerprint model;       // the weights and how they are used
+  Fingerprint layout;      // the form of the backend's state
+  std::string kv_type;     // "f16"; part of the layout, named separately for messages
   int64_t created_us = 0;  // since 1970
   int64_t updated_us = 0;
   std::vector<TokenId> tokens;
-  std::string aux;  // the engine's own: sampler state, options
+  std::string aux;  // the engine's own data: sampler state, options
 
-  // The state is that of the first `state_tokens` tokens; 0: there is none, and what
-  // follows is empty too.
+  // The state covers the first `state_tokens` tokens; 0: there is none, and the following fields
+  // are empty too.
   int64_t state_tokens = 0;
   int page_tokens = 0;
   struct Group {
@@ -60,39 +60,39 @@ struct SessionHead {
   };
   std::vector<Group> groups;
   int64_t slot_bytes = 0;  // 0: the model has no recurrent state
-  // Of recurrent state, beside the slot after state_tokens: after how many tokens each
-  // checkpoint is. Ascending, multiples of page_tokens, less than state_tokens.
+  // The positions of further checkpoints of recurrent state, besides the slot after state_tokens.
+  // Ascending, multiples of page_tokens, less than state_tokens.
   std::vector<int64_t> checkpoints;
 
-  // One more than the last page of every group.
+  // One past the last page of every group.
   int64_t end_page() const {
     return page_tokens > 0 ? (state_tokens + page_tokens - 1) / page_tokens : 0;
   }
 };
 
-// What the format allows; the writer refuses more, the reader takes no memory for more.
+// Limits of the format; the writer refuses more, the reader allocates no memory for more.
 inline constexpr int64_t kMaxSessionTokens = int64_t{1} << 26;
 inline constexpr size_t kMaxSessionAuxBytes = size_t{16} << 20;
-inline constexpr size_t kMaxSessionNameBytes = 128;                // of name and domain each
+inline constexpr size_t kMaxSessionNameBytes = 128;                // name and domain each
 inline constexpr int64_t kMaxStatePartBytes = int64_t{512} << 20;  // one page, or the slot
 inline constexpr size_t kMaxSessionGroups = 64;
 inline constexpr size_t kMaxSessionCheckpoints = 1024;
 
-// The group numbers under which the slot and the checkpoints pass through the callbacks.
+// The group numbers that stand for the slot and the checkpoints in the callbacks.
 inline constexpr int kSlotPart = -1;
 inline constexpr int kCheckpointPart = -2;
 
-// Supplies the bytes of a page (entry `page` of the group's table), of the slot, or of
-// checkpoint number `page`.
+// Supplies the bytes of a page (entry `page` of the group's table), of the slot, or of checkpoint
+// number `page`.
 using StateSource = std::function<Status(int group, int64_t page, std::span<std::byte> out)>;
-// Takes them.
+// Receives the same parts.
 using StateSink = std::function<Status(int group, int64_t page, std::span<const std::byte> in)>;
 using ByteSink = std::function<Status(std::span<const std::byte> bytes)>;
 
-// Writes a session's bytes in order. Pages are asked for group by group, in ascending
-// order, then the slot, then the checkpoints. INVALID_ARGUMENT for a head beyond the limits or in
-// contradiction with itself, before anything is written; otherwise the first error of
-// `source` or `sink`. Sections are compressed where that saves 5 % or more.
+// Writes a session's bytes in order. Requests pages group by group, in ascending order, then the
+// slot, then the checkpoints. INVALID_ARGUMENT, before anything is written, for a head that exceeds
+// the limits or is inconsistent; otherwise the first error of `source` or `sink`. Sections are
+// compressed if that saves at least 5 %.
 Status WriteSession(const SessionHead& head, const StateSource& source, const ByteSink& sink);
 
 class SessionReader {
@@ -106,15 +106,15 @@ class SessionReader {
   const SessionHead& head() const { return head_; }
   uint64_t file_bytes() const { return source_->size(); }
 
-  // FAILED_PRECONDITION, naming both sides, unless the file is of this model; of this
-  // layout. A file of the same model and another layout can still give its tokens.
+  // FAILED_PRECONDITION, naming both sides, unless the file matches this model or this layout. A
+  // file of the same model in another layout still provides its tokens.
   Status CheckModel(const Fingerprint& model) const;
   Status CheckLayout(const Fingerprint& layout, std::string_view kv_type) const;
 
-  // Delivers the state, each part once it is verified, in the order of WriteSession.
-  // DATA_LOSS: the state is damaged; what was delivered is to be thrown away, and the
-  // state recomputed from head().tokens. An error of `sink` is returned as it is.
-  // With head().state_tokens == 0 there is nothing to deliver; the end is verified.
+  // Delivers the state, each part once it is verified, in the order of WriteSession. DATA_LOSS: the
+  // state is damaged; discard what was delivered and recompute the state from head().tokens. An
+  // error of `sink` is returned unchanged. If head().state_tokens == 0, delivers nothing and
+  // verifies the end mark.
   Status ReadState(const StateSink& sink) const;
 
  private:

@@ -132,7 +132,7 @@ TEST(SessionFileTest, CheckpointsFollowTheSlot) {
 }
 
 TEST(SessionFileTest, FilesOfTheFirstVersionAreRead) {
-  // Two tokens, a page of zeros and a slot of zeros, as the first version wrote them.
+  // Two tokens, a page of zeros and a slot of zeros, as written by version 1.
   constexpr std::string_view kHex =
       "89574546545345530100000000000000261b737e967ec031010000000100000000000000000000006f00"
       "000000000000350000000000000075bec90d847f670228b52ffd206f65010004020000030000006f6c64"
@@ -193,7 +193,7 @@ TEST(SessionFileTest, CompressesWhereItPays) {
   EXPECT_GT(bytes.size(), (1u << 16));
 }
 
-// Where the head ends: what a session without state has before its end mark.
+// Where the head ends: the bytes before the end mark of a session without state.
 size_t HeadBytes(const SessionHead& head) {
   SessionHead shorter = head;
   size_t sections = 0;
@@ -231,7 +231,7 @@ TEST(SessionFileTest, EveryFlippedBitIsFound) {
       const Status status = ReadParts(**reader, &parts);
       ASSERT_EQ(status.code(), StatusCode::kDataLoss) << "byte " << i;
       EXPECT_THAT(std::string(Message(status)), HasSubstr("50 tokens are intact"));
-      // Whatever came before the damage was right.
+      // Everything before the damage was delivered correctly.
       for (const auto& [key, part] : parts) {
         ASSERT_EQ(part, PartOf(key.first, key.second, part.size()));
       }
@@ -265,7 +265,7 @@ TEST(SessionFileTest, ExchangedSectionsAreFound) {
   head.slot_bytes = 0;
   head.state_tokens = 32;
   auto bytes = *Encode(head);
-  // Both pages' sections, the second one raw (40 + 256 bytes), then the end mark.
+  // The sections of both pages, the second one raw (40 + 256 bytes), then the end mark.
   const size_t begin = HeadBytes(head);
   const size_t middle = bytes.size() - 40 - 296;
   std::rotate(bytes.begin() + static_cast<ptrdiff_t>(begin),
@@ -351,7 +351,8 @@ TEST(SessionFileTest, HeadsThatContradictThemselvesAreNotWritten) {
 }
 
 TEST(SessionFileTest, FingerprintsAreTheirBytesHashes) {
-  EXPECT_EQ(FingerprintOf("").ToHex(), "99aa06d3014798d86001c324468d497f");  // XXH3-128 of nothing
+  EXPECT_EQ(FingerprintOf("").ToHex(),
+            "99aa06d3014798d86001c324468d497f");  // XXH3-128 of the empty string
   EXPECT_NE(FingerprintOf("a"), FingerprintOf("b"));
 }
 

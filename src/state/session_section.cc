@@ -7,7 +7,7 @@ namespace {
 
 // The fastest level: session files are written while a conversation waits.
 constexpr int kZstdLevel = 1;
-// After a state part that did not get smaller, this many are not even tried.
+// After a state part that did not shrink, skip compressing this many.
 constexpr int kPartsUntried = 7;
 
 enum class Encoding : uint32_t { kRaw = 0, kZstd = 1 };
@@ -95,7 +95,7 @@ StatusOr<std::span<const std::byte>> SectionReader::Read(const SectionId& id, ui
   if (source_.size() - offset_ < sizeof(header)) return Cut(id);
   WEFT_RETURN_IF_ERROR(ReadBytes(std::as_writable_bytes(std::span(&header, 1))));
   if (header.stored_bytes > source_.size() - offset_) return Cut(id);
-  // What is stored is raw, or smaller: bounded by the file and by the section's kind.
+  // Stored data is raw, or smaller: bounded by the file and by the section's kind.
   if (header.stored_bytes > max_bytes) return Wrong(id, "has a wrong size");
   stored_.resize(static_cast<size_t>(header.stored_bytes));
   WEFT_RETURN_IF_ERROR(ReadBytes(stored_));

@@ -1,5 +1,5 @@
-// The sections of a session file, each with a header and a checksum: written and read in
-// order. session_file.h is the format's interface; this is a part of it.
+// The sections of a session file, each with a header and a checksum, written and read in order.
+// session_file.h is the format's interface; this is a part of it.
 //
 // Threads: an object belongs to one thread at a time.
 #ifndef WEFT_STATE_SESSION_SECTION_H_
@@ -31,11 +31,11 @@ enum class SectionKind : uint32_t {
   kCheckpoint = 7,  // since version 2
 };
 
-// Which section is meant, and how it is called in messages.
+// Identifies a section, and names it in messages.
 struct SectionId {
   SectionKind kind;
   int64_t group = 0;
-  int64_t page = 0;  // of checkpoints: their number in the description
+  int64_t page = 0;  // for checkpoints: the index in the description
 
   std::string Name() const;
 };
@@ -47,18 +47,18 @@ struct SectionHeader {
   uint32_t page = 0;
   uint64_t raw_bytes = 0;
   uint64_t stored_bytes = 0;
-  uint64_t checksum = 0;  // of the fields before it and the stored bytes
+  uint64_t checksum = 0;  // of the fields above and the stored bytes
 };
 
-// Writes to a sink, which must outlive it. Compresses where that saves 5 % or more.
+// Writes to a sink, which must outlive it. Compresses if that saves at least 5 %.
 class SectionWriter {
  public:
   explicit SectionWriter(const ByteSink& sink) : sink_(sink) {}
-  // The error of the sink.
+  // Returns the sink's error.
   Status Write(const SectionId& id, std::span<const std::byte> raw);
 
  private:
-  // Empty when it does not pay. Valid until the next call.
+  // Empty if it does not pay. Valid until the next call.
   std::span<const std::byte> Compress(std::span<const std::byte> raw);
 
   const ByteSink& sink_;
@@ -67,16 +67,16 @@ class SectionWriter {
   int untried_ = 0;
 };
 
-// Reads from a source, which must outlive it, each section verified: DATA_LOSS for whatever
-// is wrong with one.
+// Reads from a source, which must outlive it. Every section is verified: DATA_LOSS for anything
+// wrong.
 class SectionReader {
  public:
   SectionReader(const ByteSource& source, uint64_t offset) : source_(source), offset_(offset) {}
 
   uint64_t offset() const { return offset_; }
 
-  // The contents of the next section, which must be `id` and hold at least `min_bytes`
-  // and at most `max_bytes`. Valid until the next call.
+  // The contents of the next section, which must be `id` and hold between `min_bytes` and
+  // `max_bytes`. Valid until the next call.
   StatusOr<std::span<const std::byte>> Read(const SectionId& id, uint64_t min_bytes,
                                             uint64_t max_bytes);
 

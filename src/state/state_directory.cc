@@ -119,12 +119,12 @@ Status CreateDirectories(const std::string& path) {
   while (!missing.empty()) {
     const std::filesystem::path each = std::move(missing.back());
     missing.pop_back();
-    // Those above with the user's usual mode, the last one for the user alone.
+    // Parents get the user's usual mode; the last one is private to the user.
     const mode_t mode = missing.empty() ? 0700 : 0777;
     if (mkdir(each.c_str(), mode) != 0 && errno != EEXIST) {
       return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
     }
-    // What is acknowledged in a new directory must not go with its own name.
+    // Make the new directory's own entry durable before acknowledging anything in it.
     const std::string above = each.has_parent_path() ? each.parent_path().string() : ".";
     const FileDescriptor parent(open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (parent.ok()) WEFT_RETURN_IF_ERROR(SyncDirectory(parent.get(), path));
@@ -143,7 +143,7 @@ std::string SafeFileName(std::string_view name) {
 std::optional<std::string> NameOfSafeFile(std::string_view file_name) {
   const bool dense = file_name.starts_with(kBase32Mark);
   auto name = dense ? Base32Decode(file_name.substr(1)) : PercentDecode(file_name);
-  // Only what SafeFileName would have made.
+  // Only names that SafeFileName would produce.
   if (!name.has_value() || SafeFileName(*name) != file_name) return std::nullopt;
   return name;
 }
@@ -169,7 +169,7 @@ Status StateDirectory::RemoveLeftovers() {
   for (const std::string& name : names) {
     if (!DomainOf(name).has_value()) continue;
     const auto domain = OpenDomain(name);
-    if (!domain.ok()) continue;  // said when somebody asks for what is in it
+    if (!domain.ok()) continue;  // reported when someone asks for its contents
     const auto files = NamesIn(domain->get(), path_);
     if (!files.ok()) continue;
     for (const std::string& file : *files) {
@@ -259,7 +259,7 @@ Status StateDirectory::Remove(std::string_view domain, std::string_view name) {
     return ErrnoStatus(errno, StrCat("cannot remove ", Printable(place.path, 300)));
   }
   WEFT_RETURN_IF_ERROR(SyncDirectory(fd.get(), place.path));
-  // Fails as long as the domain has other sessions.
+  // Fails while the domain has other sessions.
   unlinkat(dir_.get(), place.directory.c_str(), AT_REMOVEDIR);
   return OkStatus();
 }

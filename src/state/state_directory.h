@@ -1,15 +1,15 @@
 // A directory of saved sessions, owned by one process at a time.
 //
 //   DIR/lock                      held while the directory is open
-//   DIR/@DOMAIN/NAME.session      one file per session; DOMAIN and NAME encoded so
-//                                 that different names are different files, on file
-//                                 systems that fold case too, and none leads outside
+//   DIR/@DOMAIN/NAME.session      one file per session; DOMAIN and NAME are encoded so that
+//                                 different names give different files, even on file systems
+//                                 that fold case, and none leads outside
 //
-// Save replaces a file atomically and durably: whatever happens, the former version
-// or the new one is there, whole. Directories have mode 0700, files 0600.
+// Save replaces a file atomically and durably: whatever happens, either the previous version or the
+// new one is there, complete. Directories have mode 0700, files 0600.
 //
-// Messages of all but Open may be shown to clients of a server: they name files as above,
-// without DIR.
+// Messages of all methods except Open may be shown to clients of a server: they name files as
+// above, without DIR.
 //
 // Threads: one at a time.
 #ifndef WEFT_STATE_STATE_DIRECTORY_H_
@@ -32,8 +32,8 @@ struct SavedSession {
   std::string domain;
   std::string name;
   int64_t file_bytes = 0;
-  // Why the head cannot be used; what follows is zero then. The state itself is
-  // verified when it is read, not here.
+  // Why the head cannot be used; the following fields are then zero. The state itself is verified
+  // when it is read, not here.
   Status health;
   int64_t n_tokens = 0;
   int64_t state_tokens = 0;
@@ -43,32 +43,31 @@ struct SavedSession {
 
 class StateDirectory {
  public:
-  // Creates the directory where it is missing, takes its lock and removes what an
-  // interrupted Save left. FAILED_PRECONDITION when another process (or object) holds
-  // the lock.
+  // Creates the directory if it is missing, takes its lock and removes what an interrupted Save
+  // left. FAILED_PRECONDITION if another process (or object) holds the lock.
   static StatusOr<std::unique_ptr<StateDirectory>> Open(const std::string& path);
 
   StateDirectory(const StateDirectory&) = delete;
   StateDirectory& operator=(const StateDirectory&) = delete;
 
-  // Writes the session under head.domain and head.name. OK means that it is on disk
-  // and survives a crash. After an error (a full disk is RESOURCE_EXHAUSTED) the
-  // former version, if any, is as it was. Names have 1 to 128 bytes, domains 0 to 128.
+  // Writes the session under head.domain and head.name. OK means that it is on disk and survives a
+  // crash. After an error (a full disk is RESOURCE_EXHAUSTED) the previous version, if any, is
+  // unchanged. Names have 1 to 128 bytes, domains 0 to 128.
   Status Save(const SessionHead& head, const StateSource& source);
 
-  // NOT_FOUND when there is no such session; otherwise as SessionReader::Open, and
-  // FAILED_PRECONDITION for a file that holds another session than its name says.
+  // NOT_FOUND if there is no such session; otherwise as SessionReader::Open, and
+  // FAILED_PRECONDITION for a file that holds a different session than its name says.
   StatusOr<std::unique_ptr<SessionReader>> Load(std::string_view domain,
                                                 std::string_view name) const;
   bool Contains(std::string_view domain, std::string_view name) const;
 
-  // NOT_FOUND when there is no such session.
+  // NOT_FOUND if there is no such session.
   Status Remove(std::string_view domain, std::string_view name);
 
-  // The sessions of one domain, or of all, sorted; damaged ones are marked, files that
-  // are not sessions are left out.
+  // The sessions of one domain, sorted; damaged ones are marked, other files are left out.
   StatusOr<std::vector<SavedSession>> List(std::string_view domain) const;
-  // What looks like a domain and cannot be listed is left out, and told to `strangers`.
+  // The sessions of all domains. Directories that look like domains but cannot be listed are left
+  // out and added to `strangers`.
   StatusOr<std::vector<SavedSession>> ListAll(std::vector<std::string>* strangers = nullptr) const;
 
   const std::string& path() const { return path_; }
@@ -96,8 +95,8 @@ class StateDirectory {
   int64_t leftovers_removed_ = 0;
 };
 
-// Any bytes as a file name of [a-z0-9_-%=] of at most 206 characters for 128 bytes,
-// different for different names, and back (nullopt: not such a file name).
+// Encodes any bytes as a unique file name of [a-z0-9_-%=], at most 206 characters for 128 bytes,
+// and back (nullopt: not such a file name).
 std::string SafeFileName(std::string_view name);
 std::optional<std::string> NameOfSafeFile(std::string_view file_name);
 

@@ -45,7 +45,7 @@ class TempDir {
   std::string path_;
 };
 
-// A session whose every part tells its version.
+// A session whose every part identifies its version.
 SessionHead Versioned(std::string_view name, int64_t version, int64_t page_bytes = 4096) {
   SessionHead head;
   head.name = name;
@@ -72,7 +72,7 @@ Status Save(StateDirectory* directory, std::string_view name, int64_t version) {
   return directory->Save(Versioned(name, version), PagesOf(version));
 }
 
-// The version that is saved, all of it verified; -1 when there is none.
+// The saved version, completely verified; -1 if there is none.
 int64_t SavedVersion(const StateDirectory& directory, std::string_view name) {
   const auto reader = directory.Load("", name);
   if (reader.status().code() == StatusCode::kNotFound) return -1;
@@ -91,7 +91,7 @@ int64_t SavedVersion(const StateDirectory& directory, std::string_view name) {
   return version;
 }
 
-// Runs `body` in a child; its exit code, or -1 when it died of a signal.
+// Runs `body` in a child; returns its exit code, or -1 if a signal killed it.
 int InChild(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());
@@ -348,7 +348,7 @@ TEST(StateDirectoryTest, AFullDiskLeavesTheFormerVersion) {
 TEST(StateDirectoryTest, AReadOnlyDirectoryIsSaidToBeOne) {
   TempDir temp;
   ASSERT_EQ(chmod(temp.path().c_str(), 0777), 0);
-  // The superuser may write anywhere: be somebody else.
+  // The superuser may write anywhere, so become another user.
   const int child = InChild([&] {
     if (geteuid() == 0 && seteuid(65534) != 0) return 1;
     auto directory = StateDirectory::Open(temp / "state");
@@ -375,7 +375,7 @@ TEST(StateDirectoryTest, VanishedFilesAndDirectoriesAreErrors) {
   fs::remove_all(temp / "state/@");
   EXPECT_EQ(directory->Load("", "x").status().code(), StatusCode::kNotFound);
   EXPECT_TRUE(directory->List("")->empty());
-  // What is open can be read to its end, and the directory comes back.
+  // An open file can be read to its end, and the directory is recreated.
   EXPECT_TRUE(open->ReadState([](int, int64_t, auto) { return OkStatus(); }).ok());
   EXPECT_TRUE(Save(directory.get(), "x", 2).ok());
   fs::remove_all(temp / "state");
@@ -400,7 +400,7 @@ TEST(StateDirectoryTest, PathsThatCannotBeDirectories) {
   EXPECT_FALSE(StateDirectory::Open(temp / "file/state").ok());
 }
 
-// A child saves version after version, telling each that is acknowledged.
+// A child saves version after version and reports each acknowledged one.
 [[noreturn]] void SaveForever(const std::string& path, int pipe_fd, int64_t version) {
   auto directory = StateDirectory::Open(path);
   if (!directory.ok()) _exit(1);
@@ -422,7 +422,7 @@ TEST(StateDirectoryTest, NothingAcknowledgedIsLostByKill) {
     const pid_t child = fork();
     if (child == 0) SaveForever(temp / "state", pipes[1], saved);
     close(pipes[1]);
-    // After a few acknowledgements, at any instant of the save that follows.
+    // After a few acknowledgements, at any moment of the save that follows.
     int64_t version = 0;
     for (uint32_t left = random() % 3; left > 0; --left) {
       ASSERT_EQ(read(pipes[0], &version, sizeof(version)), ssize_t{sizeof(version)});

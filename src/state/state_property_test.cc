@@ -1,6 +1,6 @@
-// Random programs over pools, tables and the index, with a memory behind the ids whose
-// every cell says which prefix it belongs to. A page shared too far, written without
-// a copy, freed too early or found in another's domain shows as a wrong cell.
+// Random programs over pools, tables and the index, with simulated memory in which every cell
+// records its prefix. A page shared too far, written without a copy, freed too early or found in
+// another domain shows up as a wrong cell.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Model {
   bool slots = false;
 };
 
-// The state that position `i` of these tokens leaves behind: of all tokens up to it.
+// The state left by position `i`: a hash of all tokens up to it.
 std::vector<uint64_t> StatesOf(uint64_t domain, const std::vector<TokenId>& tokens) {
   std::vector<uint64_t> states;
   uint64_t state = Mix(77, domain);
@@ -105,7 +105,7 @@ class World {
 
   std::vector<TokenId> RandomPrompt() {
     std::vector<TokenId> prompt(static_cast<size_t>(Below(40)));
-    // Mostly zeros, so that prefixes meet.
+    // Mostly zeros, so that prefixes collide.
     for (TokenId& token : prompt) token = Below(12) == 0 ? 1 : 0;
     return prompt;
   }
@@ -151,7 +151,7 @@ class World {
     return memory[index];
   }
 
-  // Computes tokens as the engine would: room first, copies, then the writes.
+  // Computes tokens like the engine: makes room, copies, then writes.
   void Feed(Session* session, const std::vector<TokenId>& tokens) {
     const int64_t n = static_cast<int64_t>(tokens.size());
     if (n > 0 && Below(2) == 0) {
@@ -253,7 +253,7 @@ class World {
     index_->Insert(Domain(session->domain), session->tokens, checkpoint ? size : Below(size + 1),
                    tables, Below(2) == 0, checkpoint.id());
     if (!checkpoint || Below(2) == 0) return;
-    // What was inserted with a checkpoint is found from there on.
+    // A prefix inserted with a checkpoint is found from then on.
     ASSERT_EQ(index_->MatchLength(Domain(session->domain), session->tokens, size) == size,
               Resumable(*session, size));
   }
@@ -329,7 +329,7 @@ class World {
     }
   }
 
-  // Without sessions and pins everything can be had back.
+  // Without sessions and pins everything can be freed.
   void Finish() {
     sessions_.clear();
     for (const auto& pin : pins_) ASSERT_TRUE(index_->Unpin(pin.id).ok());
