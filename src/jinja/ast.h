@@ -1,5 +1,5 @@
-// A parsed template: statements and expressions, immutable once parsed and safe to
-// read from any thread.
+// A parsed template: statements and expressions, immutable after parsing and safe to read from any
+// thread.
 #ifndef WEFT_JINJA_AST_H_
 #define WEFT_JINJA_AST_H_
 
@@ -12,13 +12,13 @@
 
 namespace weft::jinja {
 
-// Where something stands in the template, from 1.
+// A position in the template; both count from 1.
 struct Position {
   uint32_t line = 1;
   uint32_t column = 1;
 };
 
-// A name's number in its template: variables are compared by it.
+// The number of a name in its template; variables are compared by it.
 using Symbol = int32_t;
 
 struct FilterEntry;
@@ -44,7 +44,7 @@ enum class ExprKind : uint8_t {
   kOr,
   kConcat,      // ~
   kArithmetic,  // children[0] ops[0] children[1] ops[1] ..., left to right
-  kCompare,     // the same as a chain of comparisons
+  kCompare,     // the same, as a chain of comparisons
 };
 
 enum class Op : uint8_t {
@@ -78,7 +78,7 @@ struct CallArguments {
 struct Expr {
   ExprKind kind;
   bool negated = false;  // kTest: is not
-  uint16_t depth = 1;    // levels of expressions below, itself included
+  uint16_t depth = 1;    // levels of nested expressions, including itself
   Position at;
   Symbol symbol = -1;  // kName
   std::string name;    // kName, kAttribute, kFilter, kTest
@@ -86,18 +86,18 @@ struct Expr {
   std::vector<ExprPtr> children;
   std::vector<Op> ops;
   std::unique_ptr<CallArguments> arguments;  // kCall, kFilter, kTest
-  // Null when there is none of this name, which is an error only where it is used.
+  // Null if there is none of this name, which is an error only when it is used.
   const FilterEntry* filter = nullptr;
   const TestEntry* test = nullptr;
 };
 
-// What an assignment writes to: a name, ns.attribute, or a tuple of targets.
+// The target of an assignment: a name, ns.attribute, or a tuple of targets.
 struct Target {
   Position at;
   Symbol symbol = -1;
   std::string name;
-  std::string attribute;      // of the namespace `name`
-  std::vector<Target> parts;  // a tuple, when `symbol` is -1
+  std::string attribute;      // of the namespace `symbol`
+  std::vector<Target> parts;  // a tuple, if `symbol` is -1
 };
 
 enum class StmtKind : uint8_t {
@@ -106,12 +106,12 @@ enum class StmtKind : uint8_t {
   kIf,        // branches, orelse
   kFor,       // target in value, condition, body, orelse
   kSet,       // target = value
-  kSetBlock,  // target = the text of body through filters (value, when not null)
+  kSetBlock,  // target = the text of body through filters (value, if not null)
   kMacro,
   kCallBlock,    // value is the call, macro its caller
   kFilterBlock,  // body through filters (value)
   kWith,         // targets, values, body
-  kScope,        // body, with variables of its own
+  kScope,        // body, with its own variables
   kBreak,
   kContinue,
 };
@@ -128,7 +128,7 @@ struct Branch {
 struct Parameter {
   std::string name;
   Symbol symbol;
-  ExprPtr absent;  // the default, may be null
+  ExprPtr absent;  // the default; may be null
 };
 
 struct MacroNode {
@@ -136,7 +136,7 @@ struct MacroNode {
   Symbol symbol = -1;
   std::vector<Parameter> parameters;
   Block body;
-  // Whether the body mentions the names that make a macro accept more.
+  // Whether the body mentions the names that make a macro accept extra arguments.
   bool uses_varargs = false;
   bool uses_kwargs = false;
   bool uses_caller = false;
@@ -158,10 +158,10 @@ struct Stmt {
 };
 
 struct Program {
-  std::string source;  // constants view nothing of it
+  std::string source;  // not referenced by constants
   Block body;
   std::vector<std::string> symbols;
-  // Symbols that the interpreter itself defines; -1 when never mentioned.
+  // Symbols that the interpreter defines; -1 if never mentioned.
   Symbol loop = -1;
   Symbol caller = -1;
   Symbol varargs = -1;

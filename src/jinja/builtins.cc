@@ -1,4 +1,4 @@
-// Arguments, the tables by name, tests and functions.
+// Arguments, tables by name, tests and functions.
 #include "jinja/builtins.h"
 
 #include <algorithm>
@@ -128,7 +128,7 @@ struct LoopMethod : CallableObject {
   StatusOr<Value> Changed(Interpreter* in, std::span<const Value> given) const {
     Value now = in->NewList({given.begin(), given.end()}, ListKind::kTuple);
     if (loop->has_changed && Equal(loop->changed, now, in->meter())) return Value::Bool(false);
-    // A loop that ended keeps nothing: it could be kept by what it keeps.
+    // A finished loop stores nothing: the value could refer back to it.
     if (loop->running) {
       loop->changed = std::move(now);
       loop->has_changed = true;
@@ -187,7 +187,7 @@ bool LoopObject::Attribute(Interpreter* in, std::string_view name, Value* value)
 
 namespace {
 
-// As many numbers as the sandbox of Jinja lets a range have.
+// The most numbers that Jinja's sandbox allows in a range.
 constexpr int64_t kMaxRange = 100000;
 
 StatusOr<Value> Range(Interpreter* in, const Value&, Arguments* args) {
@@ -214,7 +214,7 @@ StatusOr<Value> Range(Interpreter* in, const Value&, Arguments* args) {
   return in->NewList(std::move(numbers), ListKind::kRange);
 }
 
-// The entries of what dict() and namespace() take.
+// The entries from the arguments of dict() and namespace().
 StatusOr<Value> DictFrom(Interpreter* in, Arguments* args) {
   auto dict = std::make_shared<DictObject>(in->meter());
   if (const Value* const first = args->Take("")) {
@@ -270,7 +270,7 @@ StatusOr<Value> StrftimeNow(Interpreter* in, const Value&, Arguments* args) {
   std::tm parts = {};
   if (gmtime_r(&seconds, &parts) == nullptr) return InvalidArgument("the clock is out of range");
   std::string out(format.size() * 32 + 64, '\0');
-  // The space tells an empty result from a buffer that is too small.
+  // The space distinguishes an empty result from a buffer that is too small.
   out.resize(strftime(out.data(), out.size(), (std::string(format) + " ").c_str(), &parts));
   if (out.empty()) return InvalidArgument("the date does not fit");
   out.pop_back();

@@ -1,6 +1,6 @@
-// The filters, tests, methods and functions that templates find defined.
+// The built-in filters, tests, methods and functions.
 //
-// Each is one plain function over the same signature, in a table by name.
+// Each is a plain function with the same signature, in a table by name.
 #ifndef WEFT_JINJA_BUILTINS_H_
 #define WEFT_JINJA_BUILTINS_H_
 
@@ -17,31 +17,31 @@ namespace weft::jinja {
 
 class Interpreter;
 
-// What a call was given. A builtin takes its parameters in order, then calls Finish.
+// The arguments of a call. A builtin takes its parameters in order, then calls Finish.
 class Arguments {
  public:
   std::vector<Value> positional;
   std::vector<std::pair<std::string_view, Value>> keyword;
-  Value kept;  // what the names of keyword arguments may view
+  Value kept;  // owns what the names of keyword arguments may refer to
 
-  // The next parameter: the next positional argument, else the one of this name.
-  // Null when neither was given. Valid as long as this object.
+  // The next parameter: the next positional argument, else the one of this name. Null if neither
+  // was given. Valid as long as this object.
   const Value* Take(std::string_view name);
-  // By name alone.
+  // By name only.
   const Value* TakeKeyword(std::string_view name);
-  // Positional arguments that were not taken yet; takes them.
+  // Takes the remaining positional arguments.
   std::span<const Value> TakeRest();
 
-  // Typed parameters: the default when not given, an error for another type. None
-  // counts as not given where `none_is_absent`.
+  // Typed parameters: the default if not given, an error for another type. None counts as not given
+  // if `none_is_absent`.
   StatusOr<int64_t> TakeInt(std::string_view name, int64_t absent, bool none_is_absent = false);
   StatusOr<bool> TakeBool(std::string_view name, bool absent);
   StatusOr<std::string_view> TakeString(std::string_view name, std::string_view absent,
                                         bool none_is_absent = false);
-  // An error when it was not given.
+  // An error if it was not given.
   StatusOr<const Value*> Require(std::string_view name);
   StatusOr<std::string_view> RequireString(std::string_view name);
-  // An error when something was given that nobody took.
+  // An error if any argument was not taken.
   Status Finish() const;
 
  private:
@@ -49,11 +49,11 @@ class Arguments {
   uint64_t taken_keywords_ = 0;  // bits; the 64th and later count as not taken
 };
 
-// Builds a list no larger than the meter has room for.
+// Builds a list as large as the meter allows.
 class ListBuilder {
  public:
   explicit ListBuilder(Meter* meter) : meter_(meter) {}
-  // False when there is no room; the rest is dropped.
+  // False if there is no room; the value is dropped.
   bool Add(Value value) {
     if (!meter_->Spend() || !meter_->Fits((items_.size() + 1) * sizeof(Value))) return false;
     items_.push_back(std::move(value));
@@ -70,7 +70,7 @@ class ListBuilder {
   std::vector<Value> items_;
 };
 
-// A filter's or method's subject is `self`; functions have none (None).
+// The subject of a filter or method is `self`; for functions it is None.
 using Builtin = StatusOr<Value> (*)(Interpreter* in, const Value& self, Arguments* args);
 
 struct FilterEntry {
@@ -79,7 +79,7 @@ struct FilterEntry {
 };
 struct TestEntry {
   const char* name;
-  Builtin holds;  // the result's truth is the answer
+  Builtin holds;  // holds if the result is true
 };
 struct MethodEntry {
   const char* name;
@@ -90,13 +90,13 @@ struct FunctionEntry {
   Builtin call;
 };
 
-// Null when there is none of this name. The entries live forever.
+// Null if there is none of this name. Entries live forever.
 const FilterEntry* FindFilter(std::string_view name);
 const TestEntry* FindTest(std::string_view name);
 const FunctionEntry* FindFunction(std::string_view name);
 std::span<const FunctionEntry> Functions();
 
-// The tables, a file each.
+// The tables, one file each.
 std::span<const FilterEntry> TextFilters();
 std::span<const FilterEntry> ListFilters();
 std::span<const MethodEntry> StringMethods();
@@ -104,25 +104,25 @@ std::span<const MethodEntry> StringSearchMethods();
 std::span<const MethodEntry> ListMethods();
 std::span<const MethodEntry> DictMethods();
 
-// self.name where Python has a method of this name: a value to call, or an undefined
-// that says so for one that would change `self`. False when there is none.
+// self.name if Python has a method of this name: a callable value, or for methods that would change
+// `self` an undefined value that says so. False if there is none.
 bool FindMethod(const Value& self, const Value& name, Meter* meter, Value* method);
-// Those that change a list and are only to be called at once, never kept. Null for others.
+// Methods that change a list; they can only be called directly, never stored. Null for others.
 const MethodEntry* FindListChange(std::string_view name);
 
 // format % values, and format.format(...).
 StatusOr<Value> FormatPercent(Interpreter* in, std::string_view format, const Value& values);
 StatusOr<Value> FormatBraces(Interpreter* in, std::string_view format, const Arguments& args);
 
-// text.replace(old, replacement, count); a negative count is all.
+// text.replace(old, replacement, count); a negative count means all.
 Value ReplaceText(Interpreter* in, std::string_view text, std::string_view old,
                   std::string_view replacement, int64_t count);
 // text.splitlines(): views of `text`.
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
-// text padded with spaces to a width, on both sides as str.center does.
+// Text padded with spaces on both sides, like str.center.
 Value CenterText(Interpreter* in, std::string_view text, int64_t width, std::string_view fill);
 
-// a op b for the operators that compute; str and list operators included.
+// a op b for arithmetic operators, including those on strings and lists.
 enum class Op : uint8_t;
 StatusOr<Value> Arithmetic(Interpreter* in, Op op, const Value& a, const Value& b);
 StatusOr<bool> CompareOp(Interpreter* in, Op op, const Value& a, const Value& b);

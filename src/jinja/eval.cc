@@ -1,4 +1,4 @@
-// The expressions of the interpreter.
+// Evaluates expressions.
 #include <algorithm>
 #include <limits>
 
@@ -71,7 +71,7 @@ StatusOr<Value> Interpreter::EvalNode(const Expr& e) {
 
 namespace {
 
-// The functions that templates find defined, as values.
+// The predefined functions, as values.
 const Value* FindFunctionValue(std::string_view name) {
   const FunctionEntry* const entry = FindFunction(name);
   if (entry == nullptr) return nullptr;
@@ -147,7 +147,7 @@ StatusOr<Value> Interpreter::Attribute(const Value& owner, const Value& name) {
 
 namespace {
 
-// The code point at `index` of a string; empty when outside.
+// The code point at `index` of a string; empty if out of range.
 std::string_view CharAt(std::string_view text, int64_t index) {
   if (index < 0) index += CountChars(text);
   if (index < 0) return {};
@@ -192,7 +192,7 @@ StatusOr<Value> Interpreter::EvalItem(const Expr& e) {
 
 namespace {
 
-// A slice's start, stop and step, clamped to a length as Python does.
+// A slice's start, stop and step, clamped to the length like Python.
 struct SliceBounds {
   int64_t start;
   int64_t stop;

@@ -1,4 +1,4 @@
-// Expressions from tokens: the half of the parser that statements build on.
+// Parses expressions from tokens; the statement parser builds on it.
 #ifndef WEFT_JINJA_EXPRESSION_PARSER_H_
 #define WEFT_JINJA_EXPRESSION_PARSER_H_
 
@@ -16,8 +16,8 @@
 
 namespace weft::jinja {
 
-// Levels of expressions and statements within each other; parsing, rendering and
-// destroying a template recurse this deep.
+// Nesting limit for expressions and statements; parsing, rendering and destroying a template
+// recurse this deep.
 inline constexpr int kMaxNesting = 150;
 
 class Nested {
@@ -113,7 +113,7 @@ class ExpressionParser {
     e->constant = std::move(value);
     return e;
   }
-  // Text that lives as long as the node.
+  // The node owns the text.
   static ExprPtr ConstantString(std::string text, const Position& at) {
     auto e = NewExpr(ExprKind::kConstant, at);
     e->name = std::move(text);
@@ -197,7 +197,7 @@ class ExpressionParser {
     return chain != nullptr ? ExprPtr(std::move(chain)) : std::move(first);
   }
 
-  // The comparison here, consumed.
+  // Consumes the comparison operator here, if any.
   bool SkipComparison(Op* op) {
     constexpr OpName kOps[] = {{"==", Op::kEqual},  {"!=", Op::kNotEqual},
                                {"<", Op::kLess},    {"<=", Op::kLessEqual},
@@ -352,11 +352,11 @@ class ExpressionParser {
 
   struct TupleOptions {
     bool parenthesized = false;
-    bool conditions = true;          // whether `a if b` may stand in it
+    bool conditions = true;          // whether `a if b` is allowed in it
     std::string_view end_name = {};  // a word that ends it
   };
 
-  // One expression, or several with commas: a tuple.
+  // One expression, or several separated by commas: a tuple.
   StatusOr<ExprPtr> ParseTuple(const TupleOptions& options) {
     auto tuple = NewExpr(ExprKind::kTuple);
     bool comma = false;
@@ -407,7 +407,7 @@ class ExpressionParser {
     return ExprPtr(std::move(attribute));
   }
 
-  // One of the parts of [a:b:c], null when it is left out.
+  // One of the parts of [a:b:c], null if omitted.
   StatusOr<ExprPtr> ParseSlicePart() {
     if (AtOperator(":") || AtOperator("]") || AtOperator(",")) return ExprPtr();
     return ParseExpression();
@@ -456,7 +456,7 @@ class ExpressionParser {
     return ExprPtr(std::move(call));
   }
 
-  // "(a, b=c, *d, **e)", the parenthesis being here.
+  // "(a, b=c, *d, **e)", starting at the parenthesis.
   Status ParseArguments(Expr* call) {
     call->arguments = std::make_unique<CallArguments>();
     CallArguments* const arguments = call->arguments.get();
@@ -521,7 +521,7 @@ class ExpressionParser {
     return name;
   }
 
-  // The filter named here over `subject`, which is null at the start of a block's.
+  // The filter named here, applied to `subject`, which is null at the start of a filter block.
   StatusOr<ExprPtr> ParseFilter(ExprPtr subject) {
     auto filter = NewExpr(ExprKind::kFilter);
     WEFT_ASSIGN_OR_RETURN(filter->name, ParseDottedName());
@@ -538,7 +538,7 @@ class ExpressionParser {
     return e;
   }
 
-  // Whether a test's argument without parentheses begins here.
+  // Whether an unparenthesised test argument begins here.
   bool AtBareArgument() const {
     switch (Current().kind) {
       case TokenKind::kString:

@@ -14,11 +14,11 @@ namespace {
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int kMaxPrecision = 300;
 
-// How one value is to be written: what both notations share.
+// The format of one value; common to both notations.
 struct Spec {
   char fill = ' ';
   char align = 0;  // < > ^ or = (after the sign)
-  char sign = 0;   // + or a space: what positive numbers begin with
+  char sign = 0;   // + or a space: the prefix of positive numbers
   bool alternate = false;
   bool commas = false;
   int64_t width = 0;
@@ -26,7 +26,7 @@ struct Spec {
   char type = 0;
 };
 
-// Digits at the start of `text`, consumed; false when the number is too large.
+// Consumes the digits at the start of `text`; false if the number is too large.
 bool TakeNumber(std::string_view* text, int64_t most, int64_t* number) {
   *number = 0;
   while (!text->empty() && text->front() >= '0' && text->front() <= '9') {
@@ -44,7 +44,7 @@ std::string WithCommas(std::string digits) {
   return digits;
 }
 
-// The digits of a magnitude, with what stands before them ("0x").
+// The digits of a magnitude, with their prefix ("0x").
 std::string Magnitude(uint64_t value, const Spec& spec) {
   char buffer[72];
   const int base = spec.type == 'x' || spec.type == 'X' ? 16

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kVariableBytes = sizeof(std::pair<Symbol, Value>);
 
-// Sets a variable for a scope and puts the old value back.
+// Sets a variable for a scope and restores the old value afterwards.
 template <typename T>
 class Restore {
  public:
@@ -28,7 +28,7 @@ Interpreter::Interpreter(const Program* program, const DictObject* context, int6
     : program_(*program), context_(*context), now_(now), meter_(meter) {}
 
 Interpreter::~Interpreter() {
-  // Values refer to objects, never the other way round but through these two.
+  // Values refer to objects; only these two refer back.
   for (const auto& frame : frames_) {
     meter_->Release(frame->variables.size() * kVariableBytes);
     frame->variables.clear();
@@ -254,7 +254,7 @@ Status Interpreter::RunLoop(const Stmt& s, const Value& iterable, int depth) {
   loop->frame = frame_;
   loop->items = items;
   loop->depth = depth;
-  if (s.recursive) {  // loop(...) needs the scope around it
+  if (s.recursive) {  // loop(...) needs the enclosing scope
     for (Frame* f = frame_; f != nullptr && !f->captured; f = f->parent) f->captured = true;
   }
   const Status status = RunIterations(s, loop, items);
@@ -348,7 +348,7 @@ Status Interpreter::ExecWith(const Stmt& s) {
 
 namespace {
 
-// The keyword arguments that no parameter took, as a dict.
+// The keyword arguments not taken by a parameter, as a dict.
 Value RestOfKeywords(Arguments* args, const std::vector<bool>& used, Meter* meter) {
   auto dict = std::make_shared<DictObject>(meter);
   for (size_t i = 0; i < args->keyword.size(); ++i) {

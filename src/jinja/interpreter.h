@@ -1,8 +1,8 @@
 // Renders one program once.
 //
-// Holds everything a rendering makes: variables, output, namespaces, macros. One
-// object per rendering, one thread. Every error names its place in the template,
-// except the texts that the template itself raises.
+// Owns everything a rendering creates: variables, output, namespaces, macros. One object per
+// rendering, one thread. Every error names its position in the template, except errors that the
+// template itself raises.
 #ifndef WEFT_JINJA_INTERPRETER_H_
 #define WEFT_JINJA_INTERPRETER_H_
 
@@ -20,8 +20,8 @@
 
 namespace weft::jinja {
 
-// Variables of a scope. Scopes that a macro was defined in live as long as the
-// rendering, the others are used again.
+// The variables of a scope. Scopes in which a macro was defined live as long as the rendering, the
+// others are reused.
 struct Frame {
   Frame* parent = nullptr;
   bool captured = false;
@@ -32,7 +32,7 @@ struct LoopObject;
 
 class Interpreter {
  public:
-  // Calls within calls, expressions within expressions.
+  // Nested calls and expressions.
   static constexpr int kMaxDepth = 600;
 
   // All must outlive it. `now` is the local wall clock in seconds since 1970.
@@ -47,17 +47,17 @@ class Interpreter {
 
   StatusOr<Value> Call(const Value& callee, Arguments* args);
   StatusOr<Value> CallMacro(const MacroNode& macro, Frame* frame, Arguments* args);
-  // Runs a recursive loop's body again, over `items`, a level deeper.
+  // Runs a recursive loop's body over `items`, one level deeper.
   StatusOr<Value> CallLoop(const LoopObject& loop, const Value& items);
-  // owner.name and owner[key]. Absence is an undefined value, not an error; an error
-  // only when the owner itself is undefined.
+  // owner.name and owner[key]. A missing attribute is an undefined value; it is an error only if
+  // the owner itself is undefined.
   StatusOr<Value> Attribute(const Value& owner, const Value& name);
   StatusOr<Value> Item(const Value& owner, const Value& key);
-  // The items of anything that can be iterated, as a list. Consumes generators.
+  // The items of any iterable, as a list. Consumes generators.
   StatusOr<Value> Iterate(const Value& value);
-  // An error that is shown exactly as the template words it.
+  // An error shown exactly as the template words it.
   Status Raise(std::string_view text);
-  // Owned by the rendering.
+  // Takes ownership for the duration of the rendering.
   Value Keep(std::unique_ptr<CallableObject> callable);
   Value NewNamespace(NamespaceObject** ns);
   Value NewString(std::string text) { return Value::String(std::move(text), meter_); }
@@ -83,7 +83,7 @@ class Interpreter {
   Status ExecFilterBlock(const Stmt& s);
   Status ExecWith(const Stmt& s);
   Status ExecScope(const Block& block);
-  // What the block prints, in a scope of its own.
+  // What the block prints, in its own scope.
   StatusOr<Value> Capture(const Block& block);
   Status Assign(const Target& target, const Value& value);
 
@@ -112,9 +112,9 @@ class Interpreter {
   StatusOr<Value> EvalArithmetic(const Expr& e);
   StatusOr<Value> EvalCompare(const Expr& e);
   Status EvalArguments(const CallArguments& from, Arguments* to);
-  // A filter chain of a block over what the block printed.
+  // Applies a filter block's chain to what the block printed.
   StatusOr<Value> ApplyBlockFilters(const Expr& chain, Value text);
-  // The same error with its place, once.
+  // The same error with its position, added once.
   Status Locate(const Position& at, const Status& status);
 
   const Program& program_;
@@ -126,14 +126,14 @@ class Interpreter {
   std::vector<Frame*> free_frames_;
   std::vector<std::unique_ptr<Object>> objects_;
   Frame* frame_ = nullptr;      // the current scope
-  TextBuilder* out_ = nullptr;  // where printing goes
-  Value block_text_;            // the subject of a filter block's innermost filter
+  TextBuilder* out_ = nullptr;  // where output goes
+  Value block_text_;            // subject of a filter block's innermost filter
   Flow flow_ = Flow::kNext;
   int depth_ = 0;
   bool located_ = false;
 };
 
-// A function of C++ bound to what it works on: "text".upper.
+// A C++ function bound to its subject: "text".upper.
 struct MethodObject : CallableObject {
   MethodObject(Value self, const MethodEntry* entry, Meter* meter)
       : CallableObject(meter), self(std::move(self)), entry(entry) {}
@@ -171,12 +171,12 @@ struct LoopObject : CallableObject, std::enable_shared_from_this<LoopObject> {
   const char* type_name() const override { return "LoopContext object"; }
 
   const Stmt* statement = nullptr;
-  Frame* frame = nullptr;  // around the loop
+  Frame* frame = nullptr;  // enclosing the loop
   Value items;
   int64_t index = 0;  // from 0
   int depth = 0;
   bool running = true;
-  bool has_changed = false;  // whether `changed` holds the arguments of loop.changed
+  bool has_changed = false;  // whether `changed` holds the last arguments of loop.changed
   Value changed;
 };
 

@@ -40,7 +40,7 @@ bool IsSequence(const Value& v) {
 bool KnownFilter(const Value& v) { return v.is_string() && FindFilter(v.text()) != nullptr; }
 bool KnownTest(const Value& v) { return v.is_string() && FindTest(v.text()) != nullptr; }
 
-// str(x) has letters, all of them of the class.
+// Whether str(x) has letters, all of that case.
 StatusOr<Value> AllCased(Interpreter* in, const Value& self, Arguments* args, bool upper) {
   WEFT_RETURN_IF_ERROR(args->Finish());
   const Value text = ToStr(self, in->meter());

@@ -9,7 +9,7 @@
 namespace weft::jinja {
 namespace {
 
-// One line ending for all, and none at the very end.
+// Normalises line endings and drops one at the very end.
 std::string NormalizeLines(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -74,7 +74,7 @@ class Lexer {
 
   void SkipSpace() { at_ = text_.size() - StripLeft(Rest()).size(); }
 
-  // The text up to the next tag, and the tag.
+  // Lexes the text up to the next tag, and the tag's opening.
   Status LexText() {
     size_t tag = at_;
     while (true) {
@@ -100,7 +100,7 @@ class Lexer {
     return LexInside(print);
   }
 
-  // Text from at_ to `end`, where a tag with this sign stands.
+  // Emits the text from at_ to `end`, where a tag with this sign begins.
   void EmitText(size_t end, char sign, bool strips_line) {
     std::string_view text = std::string_view(text_).substr(at_, end - at_);
     if (sign == '-') {
@@ -115,7 +115,7 @@ class Lexer {
     if (!text.empty()) Add(TokenKind::kText, text);
   }
 
-  // After a tag: what follows it that is not printed. The end mark's sign decides.
+  // Skips what must not be printed after a tag, as the end mark's sign says.
   void FinishTag(size_t end, char sign, bool trims_newline) {
     at_ = end;
     if (sign == '-') {
@@ -129,14 +129,14 @@ class Lexer {
   Status LexComment(char sign) {
     const size_t close = text_.find("#}", at_ + 2);
     if (close == std::string::npos) return Error("this comment is never closed; add #}");
-    // "{#-#}": the sign belongs to the beginning.
+    // "{#-#}": the sign belongs to the opening mark.
     const size_t body = at_ + (sign == '-' || sign == '+' ? 3 : 2);
     const char end_sign = close > body ? text_[close - 1] : '\0';
     FinishTag(close + 2, end_sign, /*trims_newline=*/true);
     return OkStatus();
   }
 
-  // Consumes "raw %}" after a block's beginning.
+  // Consumes "raw %}" after a block's opening mark.
   bool LexRawBegin() {
     std::string_view rest = StripLeft(Rest());
     if (!rest.starts_with("raw")) return false;
@@ -164,10 +164,10 @@ class Lexer {
     return Error("this raw block is never closed; add {% endraw %}");
   }
 
-  // Tokens of an expression or statement, to its end mark.
+  // Lexes an expression or statement up to its end mark.
   Status LexInside(bool print) {
     const std::string_view close = print ? "}}" : "%}";
-    std::string open;  // brackets that wait for their partners
+    std::string open;  // brackets waiting for their partners
     while (true) {
       SkipSpace();
       if (at_ >= text_.size()) {
@@ -222,7 +222,7 @@ class Lexer {
     return OkStatus();
   }
 
-  // The end of digits of `base`, underscores between them, from `from`.
+  // The end of a run of digits in `base`, possibly with underscores between them, from `from`.
   size_t DigitsEnd(size_t from, int base) const {
     const auto is_digit = [&](size_t i) {
       if (i >= text_.size()) return false;
@@ -292,7 +292,7 @@ class Lexer {
     return OkStatus();
   }
 
-  // The escape whose backslash is at *i; leaves *i at its last byte.
+  // Decodes the escape whose backslash is at *i; leaves *i at its last byte.
   bool LexEscape(size_t* i, std::string* out) {
     const char c = text_[++*i];
     constexpr std::string_view kLetters = "abfnrtv\\'\"";
@@ -326,7 +326,7 @@ class Lexer {
     if (!ParseInt(text_.substr(first, digits), 16, &code)) return false;
     if (code > static_cast<int64_t>(kMaxCodePoint)) return false;
     *i += digits;
-    // A surrogate pair written as two escapes, as JSON does, is one character.
+    // Two escapes that form a surrogate pair, as in JSON, are one character.
     if (code >= 0xD800 && code < 0xDC00 && text_.compare(*i + 1, 2, "\\u") == 0) {
       int64_t low = 0;
       if (*i + 7 <= text_.size() && ParseInt(text_.substr(*i + 3, 4), 16, &low) && low >= 0xDC00 &&
@@ -342,7 +342,7 @@ class Lexer {
 
   const std::string text_;
   size_t at_ = 0;
-  // Whether text at at_ is at the beginning of a line as far as stripping goes.
+  // Whether at_ counts as the beginning of a line for stripping.
   bool line_starts_ = true;
   size_t counted_ = 0;
   Position position_;

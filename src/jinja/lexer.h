@@ -1,5 +1,5 @@
-// A template's text as tokens, white space control done: trim_blocks and lstrip_blocks
-// are on, as everywhere chat templates are rendered.
+// Splits a template into tokens and applies white space control: trim_blocks and lstrip_blocks are
+// on, as usual for chat templates.
 #ifndef WEFT_JINJA_LEXER_H_
 #define WEFT_JINJA_LEXER_H_
 
@@ -13,7 +13,7 @@
 namespace weft::jinja {
 
 enum class TokenKind : uint8_t {
-  kText,        // template text, as it is printed
+  kText,        // literal template text, as printed
   kBlockBegin,  // {%
   kBlockEnd,
   kPrintBegin,  // {{
@@ -36,10 +36,10 @@ struct Token {
   bool Is(TokenKind k, std::string_view t) const { return kind == k && text == t; }
 };
 
-// The last token is kEnd. Errors say where.
+// The last token is kEnd. Errors name the position.
 StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
-// "chat template, line 3, column 7: " before an error's text.
+// Prefixes an error with "chat template, line 3, column 7: ".
 Status AtPosition(const Position& at, const Status& status);
 
 }  // namespace weft::jinja

@@ -1,4 +1,4 @@
-// Filters over rows of values.
+// Filters over sequences.
 #include <algorithm>
 #include <unordered_map>
 
@@ -10,7 +10,7 @@
 namespace weft::jinja {
 namespace {
 
-// The path "a.b.0" of an attribute argument, as the keys to follow.
+// The keys along the path "a.b.0" of an attribute argument.
 std::vector<Value> AttributePath(const Value& attribute, std::string_view text) {
   std::vector<Value> path;
   for (const std::string_view part : StrSplit(text, '.')) {
@@ -38,7 +38,8 @@ StatusOr<Value> Follow(Interpreter* in, Value item, const std::vector<Value>& pa
   return item;
 }
 
-// What sorting compares: attributes of the item or itself, case folded unless asked.
+// What sorting compares: attributes of the item, or the item itself; case-folded unless requested
+// otherwise.
 struct SortKey {
   std::vector<std::vector<Value>> paths;  // empty: the item itself
   bool case_sensitive = false;
@@ -98,7 +99,7 @@ StatusOr<std::vector<Keyed>> KeyedItems(Interpreter* in, const Value& self, cons
 
 Status SortItems(Interpreter* in, bool reverse, std::vector<Keyed>* keyed) {
   Status failed;
-  // Stable sorts survive comparisons that contradict themselves.
+  // stable_sort tolerates inconsistent comparisons.
   std::ranges::stable_sort(*keyed, [&](const Keyed& a, const Keyed& b) {
     const StatusOr<int> order = Compare(a.key, b.key, in->meter());
     if (!order.ok()) failed = order.status();
@@ -329,7 +330,7 @@ StatusOr<Value> FilterSlice(Interpreter* in, const Value& self, Arguments* args)
   const std::vector<Value>& items = list.list().items;
   const auto n = static_cast<int64_t>(items.size());
   const int64_t each = n / slices;
-  const int64_t longer = n % slices;  // slices with one more
+  const int64_t longer = n % slices;  // slices with one more item
   ListBuilder out(in->meter());
   int64_t next = 0;
   for (int64_t s = 0; s < slices; ++s) {
@@ -344,7 +345,7 @@ StatusOr<Value> FilterSlice(Interpreter* in, const Value& self, Arguments* args)
 
 // --- filters that apply filters and tests -----------------------------------
 
-// A copy of what is left of the arguments, to be passed on for each item.
+// A copy of the remaining arguments, to be passed on for each item.
 Arguments RestOf(Arguments* args) {
   Arguments rest;
   const std::span<const Value> positional = args->TakeRest();

@@ -1,8 +1,8 @@
-// What one rendering may spend: steps of work and bytes held at a time.
+// The budget of one rendering: steps of work, and bytes held at a time.
 //
-// Running out is sticky: every later Spend and Hold answers false, so that a walk
-// over values may stop at any depth and leave it to the interpreter to report
-// status(). One object per rendering, one thread.
+// Running out is sticky: every later Spend and Hold returns false, so a walk over values may stop
+// at any depth and leave it to the interpreter to report status(). One object per rendering, one
+// thread.
 #ifndef WEFT_JINJA_METER_H_
 #define WEFT_JINJA_METER_H_
 
@@ -19,17 +19,17 @@ class Meter {
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
 
-  // A step is about as much as looking at one value.
+  // A step is about as much work as looking at one value.
   bool Spend(uint64_t steps = 1) {
     steps_ += steps;
     if (steps_ > max_steps_ || failed_) [[unlikely]]
       return FailSteps();
     return true;
   }
-  // Work on so many bytes of text.
+  // For work on this many bytes of text.
   bool SpendBytes(size_t bytes) { return Spend(1 + bytes / 32); }
 
-  // Asks before memory is allocated; Release gives it back.
+  // Call before allocating memory; Release returns it.
   bool Hold(size_t bytes) {
     if (bytes > max_bytes_ - held_) [[unlikely]]
       return FailBytes();
@@ -37,10 +37,10 @@ class Meter {
     return SpendBytes(bytes);
   }
   void Release(size_t bytes) { held_ -= bytes; }
-  // Whether so many more bytes could be held now; fails when not.
+  // Whether this many more bytes could be held now; fails the meter if not.
   bool Fits(size_t bytes) { return bytes <= max_bytes_ - held_ || FailBytes(); }
 
-  // Stops the rendering with an error of the caller's.
+  // Stops the rendering with the caller's error.
   bool Fail(Status status);
   bool ok() const { return !failed_; }
   const Status& status() const { return status_; }

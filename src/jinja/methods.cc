@@ -1,4 +1,4 @@
-// Methods of strings, lists and dicts that change nothing.
+// Non-mutating methods of strings, lists and dicts.
 #include <algorithm>
 
 #include "jinja/builtins.h"
@@ -18,7 +18,7 @@ Value ReplaceText(Interpreter* in, std::string_view text, std::string_view old,
     if (!out.Append(replacement)) break;
     at = found + old.size();
     if (!old.empty()) continue;
-    // Between all code points, and at both ends.
+    // An empty pattern matches between all code points, and at both ends.
     if (at >= text.size()) return out.Finish();
     const size_t bytes = CharBytes(text.substr(at));
     out.Append(text.substr(at, bytes));
@@ -92,7 +92,7 @@ void SplitWhiteSpace(const Value& self, int64_t most, bool from_right, ListBuild
   if (from_right) {
     while (!rest.empty() && most-- != 0) {
       size_t start = rest.size();
-      // Words are found by walking back over what is not white space.
+      // Finds words by walking back over non-space characters.
       std::string_view head = rest;
       while (!head.empty()) {
         size_t at = head.size() - 1;
@@ -234,7 +234,7 @@ StatusOr<Value> RemoveSuffix(Interpreter* in, const Value& self, Arguments* args
   return self.Substring(self.text().substr(0, self.text().size() - suffix.size()));
 }
 
-// ljust, rjust, center: which sides get the padding.
+// ljust, rjust, center: which sides are padded.
 template <bool kLeft, bool kRight>
 StatusOr<Value> JustifyMethod(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_ASSIGN_OR_RETURN(const int64_t width, args->TakeInt("width", 0));

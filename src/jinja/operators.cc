@@ -1,4 +1,4 @@
-// Python's operators over the values of a template.
+// Python's operators on template values.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -118,7 +118,7 @@ StatusOr<Value> Repeat(Interpreter* in, const Value& what, int64_t times) {
   return in->NewList(std::move(out), what.list().kind);
 }
 
-// Sequences: sums, repetitions and formats. Null when the operator has no such meaning.
+// Sequences: concatenation, repetition and formatting. False if the operator has no such meaning.
 bool SequenceArithmetic(Interpreter* in, Op op, const Value& a, const Value& b,
                         StatusOr<Value>* result) {
   const bool a_sequence = a.is_string() || IsRow(a);

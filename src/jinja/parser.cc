@@ -25,8 +25,8 @@ class Parser : private ExpressionParser {
  private:
   using Words = std::initializer_list<std::string_view>;
 
-  // Statements up to a tag that begins with one of `ends`, whose word stays current;
-  // to the end of the template when there are none.
+  // Parses statements up to a tag that begins with one of `ends`, whose word stays current; with no
+  // `ends`, to the end of the template.
   Status ParseBlock(Words ends, Block* block) {
     const Nested nested(&depth_);
     if (depth_ > kMaxNesting) return Error("the template is nested too deep here");
@@ -60,7 +60,7 @@ class Parser : private ExpressionParser {
     }
   }
 
-  // A block, and the tag that ends it: "... {% end %}".
+  // Parses a block and the tag that ends it: "... {% end %}".
   Status ParseBody(std::string_view end, Block* block) {
     WEFT_RETURN_IF_ERROR(ExpectBlockEnd());
     WEFT_RETURN_IF_ERROR(ParseBlock({end}, block));
@@ -151,7 +151,7 @@ class Parser : private ExpressionParser {
   }
 
   struct TargetOptions {
-    bool attributes = false;         // whether ns.x may stand in it
+    bool attributes = false;         // whether ns.x is allowed in it
     std::string_view end_name = {};  // a word that ends it
   };
 
@@ -176,7 +176,7 @@ class Parser : private ExpressionParser {
     return target;
   }
 
-  // A target, or several with commas.
+  // A target, or several separated by commas.
   StatusOr<Target> ParseTarget(const TargetOptions& options) {
     Target tuple;
     tuple.at = Current().at;
@@ -211,7 +211,7 @@ class Parser : private ExpressionParser {
     return OkStatus();
   }
 
-  // "(a, b=1)", the parenthesis being here.
+  // "(a, b=1)", starting at the parenthesis.
   Status ParseSignature(MacroNode* macro) {
     WEFT_RETURN_IF_ERROR(ExpectOperator("("));
     while (!AtOperator(")")) {
@@ -288,7 +288,7 @@ class Parser : private ExpressionParser {
     return OkStatus();
   }
 
-  // What the model writes, marked for training: printed as it is.
+  // Marks the model's output for training; printed unchanged.
   Status ParseGeneration(Block* block) {
     auto s = NewStmt(StmtKind::kScope);
     Advance();
@@ -328,7 +328,7 @@ class Parser : private ExpressionParser {
   Status ParseBreak(Block* block) { return ParseJump(StmtKind::kBreak, block); }
   Status ParseContinue(Block* block) { return ParseJump(StmtKind::kContinue, block); }
 
-  int loops_ = 0;  // around the current statement, within its macro
+  int loops_ = 0;  // loops around the current statement, within its macro
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Templates from text.
+// Parses templates.
 #ifndef WEFT_JINJA_PARSER_H_
 #define WEFT_JINJA_PARSER_H_
 
@@ -12,8 +12,8 @@ namespace weft::jinja {
 
 inline constexpr size_t kMaxTemplateBytes = size_t{512} << 10;
 
-// The template of `source`. Errors name line and column and what was expected;
-// nesting and size are bounded. Other files (include, import, extends) are refused.
+// Parses `source`. Errors name line and column and what was expected; nesting and size are bounded.
+// References to other files (include, import, extends) are refused.
 StatusOr<std::shared_ptr<const Program>> ParseProgram(std::string source);
 
 }  // namespace weft::jinja

@@ -1,4 +1,4 @@
-// Methods of strings that look into them: find, count, startswith, isdigit...
+// String methods that search or test: find, count, startswith, isdigit...
 #include <algorithm>
 
 #include "jinja/builtins.h"
@@ -73,7 +73,7 @@ StatusOr<Value> CountMethod(Interpreter* in, const Value& self, Arguments* args)
   return Value::Int(count);
 }
 
-// startswith and endswith: of a string, or of any in a tuple.
+// startswith and endswith: with a string, or any of a tuple.
 template <bool kStart>
 StatusOr<Value> AffixMethod(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_ASSIGN_OR_RETURN(const Value* const wanted, args->Require("prefix"));
@@ -94,7 +94,7 @@ StatusOr<Value> AffixMethod(Interpreter* in, const Value& self, Arguments* args)
   return Value::Bool(false);
 }
 
-// All code points are of the class, and there is one.
+// Whether the text is not empty and all of its code points are of the class.
 template <bool (*kClass)(char32_t)>
 StatusOr<Value> AllAre(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());

@@ -50,7 +50,7 @@ std::vector<std::string_view> Chars(std::string_view text) {
 
 namespace {
 
-// A search for a long text gets stuck more often: it compares more for each byte it passes.
+// Longer needles cost more: a search compares more per byte it passes.
 uint64_t SearchSteps(size_t passed_bytes, size_t needle_bytes) {
   constexpr size_t kShort = 2, kSetupBytes = 16, kStepBytes = 32, kMostCompared = 256;
   const uint64_t factor =
@@ -77,13 +77,13 @@ size_t FindText(Meter* meter, std::string_view text, std::string_view needle, si
 
 size_t FindLastText(Meter* meter, std::string_view text, std::string_view needle) {
   if (needle.size() > text.size()) return std::string_view::npos;
-  // Forwards in a mirror image, a window at a time, which doubles: linear in how far
-  // from the end it is found.
+  // Searches forwards in a mirror image, in a window that doubles: linear in the distance from the
+  // end.
   const std::string mirrored_needle(needle.rbegin(), needle.rend());
   for (size_t window = needle.size() + 64;; window *= 2) {
     const size_t start = window >= text.size() ? 0 : text.size() - window;
     const std::string_view tail = text.substr(start);
-    // The mirror image takes about as long as a search.
+    // Mirroring takes about as long as a search.
     if (!meter->Spend(2 * SearchSteps(tail.size(), needle.size()))) return std::string_view::npos;
     const std::string mirrored(tail.rbegin(), tail.rend());
     const size_t found = needle.empty() ? 0 : Search(mirrored, mirrored_needle, 0);
@@ -159,7 +159,7 @@ std::string_view StripRight(std::string_view text, std::string_view chars) {
 namespace {
 
 void AppendUpper(char32_t c, std::string* out) {
-  switch (c) {  // the letters whose capital is written with two
+  switch (c) {  // letters whose capital is two letters
     case 0xDF:
       out->append("SS");
       return;
@@ -196,7 +196,7 @@ void AppendLower(char32_t c, std::string* out) {
   }
 }
 
-// Calls change(code point, out) for each; bytes that are no UTF-8 stay.
+// Calls change(code point, out) for each; invalid bytes are copied.
 template <typename Change>
 std::string MapChars(std::string_view text, Change change) {
   std::string out;
@@ -296,7 +296,7 @@ std::string FloatRepr(double value) {
 
 namespace {
 
-// Drops underscores that stand between digits. False when one stands elsewhere.
+// Drops underscores between digits. False if there is one elsewhere.
 bool DropUnderscores(std::string_view text, std::string* out) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') {
@@ -354,7 +354,7 @@ bool ParseFloat(std::string_view text, double* value) {
     const auto result = std::from_chars(rest.data(), rest.data() + rest.size(), parsed);
     if (result.ptr != rest.data() + rest.size()) return false;
     if (result.ec == std::errc::result_out_of_range) {
-      // Too large or too small for a double: as strtod reads it.
+      // Too large or too small for a double: use strtod's result.
       parsed = std::strtod(std::string(rest).c_str(), nullptr);
     } else if (result.ec != std::errc()) {
       return false;
@@ -388,7 +388,7 @@ void AppendEscapedChar(char32_t c, std::string* out) {
   }
 }
 
-// The letter after the backslash in "\n" and the like; 0 when there is none.
+// The letter after the backslash in "\n" and similar; 0 if there is none.
 char ShortEscape(char32_t c, bool json) {
   switch (c) {
     case '\n':

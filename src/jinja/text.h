@@ -1,6 +1,5 @@
-// Python's notion of text over UTF-8: code points, white space, case, and how
-// numbers and strings are written out. Pure functions, callable anywhere. Bytes that
-// are not UTF-8 count as one code point each.
+// Python's text operations on UTF-8: code points, white space, case, and the formatting of numbers
+// and strings. Pure functions, callable anywhere. Invalid bytes count as one code point each.
 #ifndef WEFT_JINJA_TEXT_H_
 #define WEFT_JINJA_TEXT_H_
 
@@ -13,17 +12,17 @@ namespace weft::jinja {
 
 class Meter;
 
-// Bytes of the first code point. REQUIRES: not empty.
+// Length in bytes of the first code point. REQUIRES: not empty.
 size_t CharBytes(std::string_view text);
-// The first code point; U+FFFD for a byte that is none. REQUIRES: not empty.
+// The first code point; U+FFFD for an invalid byte. REQUIRES: not empty.
 char32_t FirstChar(std::string_view text);
 int64_t CountChars(std::string_view text);
-// Byte offset of the n-th code point, the size when there are fewer.
+// Byte offset of the n-th code point, or the size if there are fewer.
 size_t ByteOffset(std::string_view text, int64_t n_chars);
 std::vector<std::string_view> Chars(std::string_view text);
 
-// Where `needle` first occurs at or after `from`, npos when nowhere: in linear time,
-// whatever the texts. `meter` is charged for as far as it was looked for.
+// Where `needle` first occurs at or after `from`, npos if nowhere. Takes linear time for any texts;
+// charges `meter` for the distance searched.
 size_t FindText(Meter* meter, std::string_view text, std::string_view needle, size_t from = 0);
 // Where it last occurs.
 size_t FindLastText(Meter* meter, std::string_view text, std::string_view needle);
@@ -39,14 +38,14 @@ std::string_view StripRight(std::string_view text, std::string_view chars);
 
 std::string ToUpper(std::string_view text);
 std::string ToLower(std::string_view text);
-// Lower case for comparisons: sharp s is two letters.
+// Lower case for comparisons: sharp s becomes two letters.
 std::string CaseFold(std::string_view text);
 std::string Capitalize(std::string_view text);
-// str.title: capitals after everything that is no letter.
+// str.title: capitalises every letter that follows a non-letter.
 std::string TitleCase(std::string_view text);
 std::string SwapCase(std::string_view text);
 
-// The classes behind str.isalpha and its kin, for one code point.
+// The classes behind str.isalpha and similar, for one code point.
 bool IsAlpha(char32_t c);
 bool IsDecimal(char32_t c);
 bool IsNumeric(char32_t c);
@@ -54,19 +53,19 @@ bool IsUpper(char32_t c);
 bool IsLower(char32_t c);
 bool IsPrintable(char32_t c);
 
-// repr(float): shortest digits that read back the same, "1e+16", "nan".
+// repr(float): the shortest digits that parse back to the same value, "1e+16", "nan".
 std::string FloatRepr(double value);
-// repr(str), appended.
+// Appends repr(str).
 void AppendQuoted(std::string_view text, std::string* out);
-// A JSON string, appended.
+// Appends a JSON string.
 void AppendJsonString(std::string_view text, bool ensure_ascii, std::string* out);
 // & < > " ' as HTML entities.
 std::string EscapeHtml(std::string_view text);
-// Percent-encoding as urllib.parse.quote does, "/" kept.
+// Percent-encodes like urllib.parse.quote; keeps "/".
 std::string UrlQuote(std::string_view text);
 
-// int(text, base) and float(text), with white space around and underscores between
-// digits. False when it is none, or beyond 64 bits.
+// int(text, base) and float(text), allowing surrounding white space and underscores between digits.
+// False if the text is not a number or exceeds 64 bits.
 bool ParseInt(std::string_view text, int base, int64_t* value);
 bool ParseFloat(std::string_view text, double* value);
 

@@ -19,7 +19,7 @@ StatusOr<Value> MapText(Interpreter* in, const Value& self, Arguments* args) {
   return in->NewString(kMap(text.text()));
 }
 
-// Unlike str.title, only white space, hyphens and opening brackets begin a word.
+// Unlike str.title, only white space, hyphens and opening brackets start a new word.
 std::string TitleWords(std::string_view text) {
   std::string out;
   while (!text.empty()) {
@@ -145,7 +145,7 @@ StatusOr<Value> FilterUrlEncode(Interpreter* in, const Value& self, Arguments* a
   TextBuilder out(in->meter());
   for (const auto& [key, value] : self.dict().entries) {
     if (out.size() > 0) out.Append('&');
-    // In a query, unlike a path, slashes are quoted and spaces are pluses.
+    // In a query, unlike in a path, slashes are quoted and spaces become pluses.
     for (const Value* part : {&key, &value}) {
       std::string quoted = UrlQuote(ToStr(*part, in->meter()).text());
       for (char& c : quoted) {
@@ -179,7 +179,7 @@ StatusOr<Value> FilterFormat(Interpreter* in, const Value& self, Arguments* args
 
 // --- numbers ----------------------------------------------------------------
 
-// int(x) of a float; false when it has none that fits.
+// int(x) of a float; false if it does not fit.
 bool TruncateFloat(double value, int64_t* whole) {
   if (!(value > -9.3e18 && value < 9.3e18)) return false;
   const double truncated = std::trunc(value);
@@ -228,7 +228,7 @@ StatusOr<Value> FilterAbs(Interpreter* in, const Value& self, Arguments* args) {
   return Value::Int(std::abs(self.integer()));
 }
 
-// round(x, digits) as Python rounds: of the exact binary value, halves to even.
+// round(x, digits) like Python: rounds the exact binary value, halves to even.
 double RoundTo(double value, int64_t digits) {
   if (!std::isfinite(value) || digits > 320) return value;
   if (digits < 0) {
@@ -263,7 +263,7 @@ StatusOr<Value> FilterRound(Interpreter* in, const Value& self, Arguments* args)
   return Value::Float((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
-// --- anything ---------------------------------------------------------------
+// --- any value --------------------------------------------------------------
 
 StatusOr<Value> FilterDefault(Interpreter* in, const Value& self, Arguments* args) {
   const Value* const given = args->Take("default_value");
@@ -315,7 +315,7 @@ Status ReadSeparators(const Value& given, JsonStyle* style) {
 
 StatusOr<Value> FilterToJson(Interpreter* in, const Value& self, Arguments* args) {
   JsonStyle style;
-  // The order of the parameters where chat templates are rendered in Python.
+  // The parameter order used where chat templates are rendered in Python.
   WEFT_ASSIGN_OR_RETURN(style.ensure_ascii, args->TakeBool("ensure_ascii", false));
   const Value* const indent = args->Take("indent");
   const Value* const separators = args->Take("separators");

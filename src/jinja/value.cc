@@ -11,11 +11,11 @@
 namespace weft::jinja {
 namespace {
 
-// What a value in a list, and an entry of a dict, are charged.
+// The bytes charged for a value in a list, and for an entry of a dict.
 constexpr size_t kItemBytes = sizeof(Value);
 constexpr size_t kEntryBytes = sizeof(ValuePair) + 16;
 constexpr size_t kObjectBytes = 64;
-// Dicts with more entries than this keep an index.
+// Larger dicts have an index.
 constexpr size_t kLinearEntries = 12;
 
 struct TextObject : Object {
@@ -23,7 +23,7 @@ struct TextObject : Object {
   std::string text;
 };
 
-// Of what takes `value` as a member.
+// The depth of a container after `value` becomes its member.
 int ItemDepth(const Value& value, int depth, Meter* meter) {
   if (value.is_list() && meter != nullptr) value.list().is_member = true;
   const int deeper = std::max(depth, value.depth() + 1);
@@ -172,8 +172,8 @@ Value Value::Callable(std::shared_ptr<CallableObject> callable) {
   return v;
 }
 
-// What has taken this list as a member must not be made deeper behind its back: then no walk
-// is too deep for the stack, and no list can be within itself.
+// A list must not become deeper than its containers have recorded: that bounds recursive walks, and
+// no list can contain itself.
 Status Value::Append(Value item, Meter* meter) const {
   auto& object = const_cast<ListObject&>(list());
   const int deeper = std::max(object.depth, item.depth() + 1);
@@ -459,7 +459,7 @@ StatusOr<int> Compare(const Value& a, const Value& b, Meter* meter) {
   }
   if (a.is_string() && b.is_string()) {
     meter->SpendBytes(std::min(a.text().size(), b.text().size()));
-    // UTF-8 sorts as its code points do.
+    // UTF-8 sorts in code point order.
     const int order = a.text().compare(b.text());
     return order < 0 ? -1 : order > 0;
   }

@@ -1,12 +1,11 @@
-// The values a template computes with: Python's, as far as Jinja shows them.
+// The values of a template: Python's, as far as Jinja exposes them.
 //
-// A Value is small and cheap to copy. Strings, dicts and lists are immutable once made and
-// shared by reference, but for lists that a template itself appends to or pops from, which
-// can never come to hold themselves; strings may also be views of text that outlives the
-// rendering (the template's, the conversation's). Namespaces and macros can refer to
-// themselves, so the Heap of the rendering owns them and values only point. Nothing
-// here is safe for two threads, but values made before a rendering and without a
-// meter (constants of a template) may be read by many.
+// A Value is small and cheap to copy. Strings, dicts and lists are immutable once made and shared
+// by reference, except lists that a template itself appends to or pops from, which can never
+// contain themselves. Strings may also be views of text that outlives the rendering (the template's
+// or the conversation's). Namespaces and macros can refer to themselves, so the rendering's Heap
+// owns them and values only point to them. Nothing here is thread-safe, but values made before a
+// rendering and without a meter (a template's constants) may be read by many threads.
 #ifndef WEFT_JINJA_VALUE_H_
 #define WEFT_JINJA_VALUE_H_
 
@@ -23,10 +22,10 @@
 
 namespace weft::jinja {
 
-// Lists may hold lists this deep, so that walks over them may recurse.
+// Maximum nesting of lists, so that walks over them may recurse.
 inline constexpr int kMaxValueDepth = 200;
-// What a callable counts as in that. It may hold any list, so what is that deep or deeper is
-// not appended to one.
+// The depth assumed for a callable, which may hold any list: values this deep or deeper cannot be
+// appended to a list that a callable holds.
 inline constexpr int kCallableDepth = 100;
 
 enum class Kind : uint8_t {
@@ -36,7 +35,7 @@ enum class Kind : uint8_t {
   kInt,
   kFloat,
   kString,
-  kList,  // and everything else that is a row of values, see ListKind
+  kList,  // and every other sequence, see ListKind
   kDict,
   kNamespace,
   kCallable,  // macros, methods, functions, `loop`
@@ -44,7 +43,7 @@ enum class Kind : uint8_t {
 
 enum class ListKind : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItems, kGenerator };
 
-// What a value refers to, charged to its rendering as long as it lives.
+// What a value refers to; charged to its rendering while it lives.
 class Object {
  public:
   explicit Object(Meter* meter) : meter_(meter) {}
@@ -53,7 +52,7 @@ class Object {
   virtual ~Object() {
     if (meter_ != nullptr) meter_->Release(held_);
   }
-  // Charges `bytes` more; what does not fit is not charged and fails the meter.
+  // Charges `bytes` more; if they do not fit, charges nothing and fails the meter.
   bool Hold(size_t bytes) {
     if (meter_ == nullptr) return true;
     if (!meter_->Hold(bytes)) return false;
@@ -79,21 +78,21 @@ class Value {
   static Value Bool(bool b);
   static Value Int(int64_t i);
   static Value Float(double d);
-  // An integer beyond 64 bits: is written out with these digits, and computed with as a float.
+  // An integer beyond 64 bits: printed with these digits, computed with as a float.
   static Value BigInt(std::string digits, Meter* meter);
   // A view of text that outlives the rendering.
   static Value Borrowed(std::string_view text);
-  // Takes the string; empty when the meter is spent.
+  // Takes the string; empty if the meter is spent.
   static Value String(std::string text, Meter* meter);
-  // An undefined variable of this name; or, with a type, a missing attribute of one.
-  // Both must outlive the rendering.
+  // An undefined variable of this name; or, with a type, a missing attribute of that type. Both
+  // arguments must outlive the rendering.
   static Value Undefined(std::string_view name, const char* type_name = nullptr);
-  // The same with the name a string value, kept.
+  // The same, keeping `name`, a string value.
   static Value UndefinedAttribute(const Value& name, const char* type_name);
-  // An attribute that exists but is not for templates.
+  // An attribute that exists but is off limits to templates.
   static Value UnsafeAttribute(const Value& name, const char* type_name);
   static Value List(std::vector<Value> items, Meter* meter, ListKind kind = ListKind::kList);
-  // A tuple whose items are also named: grouper, list.
+  // A tuple with named items: grouper, list.
   static Value Group(Value grouper, Value list, Meter* meter);
   static Value Dict(std::shared_ptr<DictObject> dict);
   static Value Namespace(NamespaceObject* ns);
@@ -107,27 +106,27 @@ class Value {
   bool is_string() const { return kind_ == Kind::kString; }
   bool is_list() const { return kind_ == Kind::kList; }
   bool is_dict() const { return kind_ == Kind::kDict; }
-  // Python's bool is an int.
+  // In Python, bool is an int.
   bool is_integral() const { return kind_ == Kind::kBool || kind_ == Kind::kInt; }
   bool is_number() const { return is_integral() || kind_ == Kind::kFloat; }
   bool is_list_of(ListKind kind) const;
 
-  // REQUIRES for each: the kind.
+  // REQUIRES for each: the matching kind.
   int64_t integer() const { return bits_.integer; }  // kBool too
   double number() const {
     return kind_ == Kind::kFloat ? bits_.real : static_cast<double>(bits_.integer);
   }
-  // Of a BigInt; empty for all others.
+  // A BigInt's digits; empty for all others.
   std::string_view digits() const;
   std::string_view text() const { return {static_cast<const char*>(raw_), bits_.size}; }
   const ListObject& list() const { return *static_cast<const ListObject*>(raw_); }
-  // As list.append(item) and list.pop(index). REQUIRES: is_list_of(kList)
+  // Like list.append(item) and list.pop(index). REQUIRES: is_list_of(kList).
   Status Append(Value item, Meter* meter) const;
   StatusOr<Value> Pop(int64_t index) const;
   const DictObject& dict() const { return *static_cast<const DictObject*>(raw_); }
   NamespaceObject* ns() const;
   CallableObject* callable() const;
-  // The address, for values compared by it.
+  // The address, for values compared by identity.
   const void* identity() const { return raw_; }
   // "'x' is undefined". REQUIRES: is_undefined().
   std::string UndefinedMessage() const;
@@ -135,7 +134,7 @@ class Value {
   // A part of this string, sharing its bytes. REQUIRES: is_string(), `part` within text().
   Value Substring(std::string_view part) const;
 
-  // Levels of values within values; 0 for what holds none.
+  // Levels of nested values; 0 for a value that holds none.
   int depth() const;
 
  private:
@@ -147,8 +146,9 @@ class Value {
     double real;
     size_t size;
   } bits_;
-  const void* raw_ = nullptr;        // the object, or a string's (an undefined's name's) first byte
-  const char* type_name_ = nullptr;  // of an undefined: what lacks the attribute
+  const void* raw_ =
+      nullptr;  // the object, or the first byte of a string (or of an undefined's name)
+  const char* type_name_ = nullptr;  // for an undefined: the type that lacks the attribute
   std::shared_ptr<const Object> owner_;
 };
 
@@ -158,11 +158,11 @@ struct ListObject : Object {
   using Object::Object;
   ListKind kind = ListKind::kList;
   bool is_group = false;
-  // A list or a dict has it as a member, and has taken its depth for what it was then.
+  // A list or dict contains this one and has already recorded its depth.
   mutable bool is_member = false;
   int depth = 1;
   std::vector<Value> items;
-  // Generators only: items before it are consumed.
+  // Generators only: the items before it have been consumed.
   mutable size_t next = 0;
 };
 
@@ -181,7 +181,7 @@ struct DictObject : Object {
 
  private:
   int64_t IndexOf(const Value& key, uint64_t hash, Meter* meter) const;
-  std::unordered_multimap<uint64_t, uint32_t> by_hash_;  // only when there are many
+  std::unordered_multimap<uint64_t, uint32_t> by_hash_;  // only if there are many
 };
 
 struct NamespaceObject : Object {
@@ -194,26 +194,26 @@ struct NamespaceObject : Object {
 class Interpreter;
 class Arguments;
 
-// Something a template can call.
+// Something that a template can call.
 struct CallableObject : Object {
   using Object::Object;
   virtual StatusOr<Value> Call(Interpreter* in, Arguments* args) = 0;
-  // False when there is no attribute of this name.
+  // False if there is no attribute of this name.
   virtual bool Attribute(Interpreter* in, std::string_view name, Value* value);
   virtual const char* type_name() const = 0;
 };
 
-// "str object", "None": as Jinja's messages name the type of a value.
+// "str object", "None": the type of a value as named in Jinja's messages.
 const char* TypeName(const Value& value);
 
 // Python's bool(x), x == y, and hash(x) (an error for lists and dicts).
 bool Truth(const Value& value);
 bool Equal(const Value& a, const Value& b, Meter* meter);
 StatusOr<uint64_t> Hash(const Value& value, Meter* meter);
-// x < y as -1, 0, 1; an error where Python has no order.
+// Compares x and y: -1, 0 or 1; an error if Python defines no order.
 StatusOr<int> Compare(const Value& a, const Value& b, Meter* meter);
 
-// Builds a string no larger than the meter has room for; charged while it grows.
+// Builds a string as large as the meter allows; charged as it grows.
 class TextBuilder {
  public:
   explicit TextBuilder(Meter* meter) : meter_(meter) {}
@@ -221,7 +221,7 @@ class TextBuilder {
   TextBuilder& operator=(const TextBuilder&) = delete;
   ~TextBuilder() { meter_->Release(text_.size()); }
 
-  // False when the text grew beyond what may be held; the rest is dropped.
+  // False if the text exceeded the meter; the rest is dropped.
   bool Append(std::string_view text) {
     if (!meter_->Hold(text.size())) return false;
     text_.append(text);
@@ -245,14 +245,14 @@ class TextBuilder {
 // str(x) and repr(x).
 void AppendStr(const Value& value, TextBuilder* out, Meter* meter);
 void AppendRepr(const Value& value, TextBuilder* out, Meter* meter, int depth = 0);
-// str(x) as a value: strings come back as they are.
+// str(x) as a value: strings are returned unchanged.
 Value ToStr(const Value& value, Meter* meter);
 
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
   bool multi_line = false;
-  std::string indent;  // of one level, when multi_line
+  std::string indent;  // per level, if multi_line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
 };
