@@ -9,13 +9,13 @@ constexpr size_t kMaxKeyBytes = 256;
 
 ReplyTask<bool> CopyGemmaValue(ReplyIo& io, CallWriter& call);
 
-// Text between quotes, handed to `call` or, when that is null, into `text`. Quotes are
-// doubled nowhere: the text ends at the next one.
+// Text between quotes, copied to `call` or, if that is null, into `text`. There is no escape for
+// quotes: the text ends at the next one.
 ReplyTask<bool> TakeQuoted(ReplyIo& io, CallWriter* call, std::string* text) {
   const bool quoted = co_await TakeText(io, kQuote);
   if (!quoted) co_return false;
   if (call != nullptr) call->StartString();
-  std::string open;  // a beginning of the quote
+  std::string open;  // a partial end quote
   while (true) {
     const int c = co_await io.Peek();
     if (c < 0) co_return false;
@@ -26,7 +26,7 @@ ReplyTask<bool> TakeQuoted(ReplyIo& io, CallWriter* call, std::string* text) {
     while (!kQuote.starts_with(std::string_view(open).substr(released))) ++released;
     if (released == 0) continue;
     if (call != nullptr) {
-      // What stays open is not given out yet, but StringText settles all that is held.
+      // A partial quote is not emitted yet, but StringText releases all that is held.
       call->StringText(std::string_view(open).substr(0, released));
       io.HoldAgain(std::string_view(open).substr(released));
     } else {

@@ -49,10 +49,10 @@ bool IsJsonNumber(std::string_view text) {
   return text.empty();
 }
 
-// Where the characters of a string go, as JSON text.
+// Receives the characters of a string, as JSON text.
 class StringSink {
  public:
-  // `call` null: they are collected.
+  // If `call` is null, they are collected.
   explicit StringSink(CallWriter* call) : call_(call) {}
   void Text(char c) {
     if (call_ != nullptr) {
@@ -77,7 +77,7 @@ class StringSink {
 
 constexpr std::string_view kReplacement = "\\ufffd";
 
-// Four hexadecimal digits; -1 for others.
+// Four hexadecimal digits; -1 if they are not.
 ReplyTask<int> TakeHex4(ReplyIo& io) {
   int value = 0;
   for (int i = 0; i < 4; ++i) {
@@ -95,7 +95,7 @@ std::string UnicodeEscape(int unit) {
           kHex[unit & 15]};
 }
 
-// After "\u". Halves of a surrogate pair that stand alone are replaced.
+// After "\u". Replaces unpaired surrogates.
 ReplyTask<bool> CopyUnicodeEscape(ReplyIo& io, StringSink& sink) {
   int unit = co_await TakeHex4(io);
   while (unit >= 0xD800 && unit < 0xDC00) {
@@ -135,7 +135,7 @@ ReplyTask<bool> CopyUnicodeEscape(ReplyIo& io, StringSink& sink) {
   co_return true;
 }
 
-// The characters of a string and its closing quote; the opening one was taken.
+// The rest of a string and its closing quote; the opening one was taken.
 ReplyTask<bool> CopyStringRest(ReplyIo& io, StringSink& sink) {
   while (true) {
     const int c = co_await io.Peek();
@@ -191,8 +191,8 @@ ReplyTask<bool> CopySpace(ReplyIo& io, CallWriter& call) {
   co_return true;
 }
 
-// The members of an object or the elements of an array, and the closing bracket. A comma
-// before that is left out.
+// The members of an object or the elements of an array, and the closing bracket. Drops a trailing
+// comma.
 ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
   for (bool first = true;; first = false) {
     co_await CopySpace(io, call);
@@ -229,7 +229,7 @@ ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
   co_return true;
 }
 
-// A string between any quotes that models put around one.
+// A string between any of the quotes that models use.
 ReplyTask<bool> CopyString(ReplyIo& io, CallWriter& call) {
   const int quote = co_await io.Peek();
   io.Take();
@@ -266,7 +266,7 @@ Member MemberNamed(std::string_view key) {
   return Member::kOther;
 }
 
-// Some models quote their arguments: "{\"a\": 1}".
+// Some models put their arguments in quotes: "{\"a\": 1}".
 bool WriteQuotedArguments(const std::string& text, CallWriter& call) {
   const std::string json = ParameterTypes::ToJson(text, ParameterTypes::kObject);
   if (!json.starts_with('{')) return false;
@@ -313,7 +313,7 @@ ReplyTask<bool> ReadMember(ReplyIo& io, CallWriter& call, bool* has_arguments) {
     const bool ok = co_await ReadArguments(io, call);
     co_return ok;
   }
-  CallWriter ignored(&io);  // without a name it gives nothing out
+  CallWriter ignored(&io);  // without a name it emits nothing
   const bool ok = co_await CopyJsonValue(io, ignored);
   co_return ok;
 }
@@ -382,7 +382,7 @@ ReplyTask<bool> TakeJsonScalar(ReplyIo& io, std::string* json) {
         if (*json == python) *json = known_as;
       }
       const bool known = *json == "true" || *json == "false" || *json == "null";
-      // At the end of the text a number may lack digits.
+      // At the end of the text a number may be missing digits.
       co_return c != ReplyIo::kEnd && (known || IsJsonNumber(*json));
     }
     if (json->size() >= kMaxScalarBytes) co_return false;

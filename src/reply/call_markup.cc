@@ -13,13 +13,13 @@ using Kind = CallMarkup::Kind;
 
 constexpr size_t kMaxWordBytes = 32;
 
-// Tags that stand around calls, beside the names of tools.
+// Tags around calls, besides the names of tools.
 constexpr std::string_view kTags[] = {
     "tool_call",    "tool_calls", "toolcall",  "tool",          "tools",          "tool_use",
     "tool_code",    "function",   "functions", "function_call", "function_calls", "call",
     "functioncall", "invoke",     "action",    "xml",           "json",           "response",
     "answer",       "output",     "request",   "assistant"};
-// Those that may name the function within.
+// Tags that may name the function inside.
 constexpr std::string_view kNamingTags[] = {"function", "tool", "tool_call",
                                             "invoke",   "call", "function_call"};
 
@@ -43,7 +43,7 @@ bool IsNamingTag(std::string_view word) {
          std::end(kNamingTags);
 }
 
-// The bytes of a word as long as `may_be` accepts it.
+// Takes bytes of a word while `may_be` accepts it.
 template <typename MayBe>
 ReplyTask<bool> TakeWordWhile(ReplyIo& io, MayBe may_be, std::string* word) {
   while (true) {
@@ -55,7 +55,7 @@ ReplyTask<bool> TakeWordWhile(ReplyIo& io, MayBe may_be, std::string* word) {
   }
 }
 
-// The backticks and the language; what it stands before is only looked at.
+// The backticks and the language; only peeks at what follows.
 ReplyTask<bool> TakeFence(ReplyIo& io, CallMarkup* markup) {
   size_t n = 0;
   int c = co_await io.Peek();
@@ -75,7 +75,7 @@ ReplyTask<bool> TakeFence(ReplyIo& io, CallMarkup* markup) {
   co_return true;
 }
 
-// <|word|>, whose first two bytes were taken.
+// <|word|>, after its first two bytes.
 ReplyTask<bool> TakeBarTag(ReplyIo& io, CallMarkup* markup) {
   std::string word;
   const auto is_short = [](std::string_view prefix) { return prefix.size() <= kMaxWordBytes; };
@@ -86,7 +86,7 @@ ReplyTask<bool> TakeBarTag(ReplyIo& io, CallMarkup* markup) {
   co_return ok;
 }
 
-// </word>, whose first two bytes were taken.
+// </word>, after its first two bytes.
 ReplyTask<bool> TakeCloseTag(ReplyIo& io, const ParameterTypes& tools, bool any_close,
                              CallMarkup* markup) {
   std::string word;
@@ -100,7 +100,7 @@ ReplyTask<bool> TakeCloseTag(ReplyIo& io, const ParameterTypes& tools, bool any_
   co_return ok;
 }
 
-// The name in =NAME> or name="NAME">, quoted or not.
+// The name in =NAME> or name="NAME">, with or without quotes.
 ReplyTask<bool> TakeNaming(ReplyIo& io, const ParameterTypes& tools, CallMarkup* markup) {
   const int quote = co_await io.Peek();
   const bool quoted = quote == '"' || quote == '\'';
@@ -118,7 +118,7 @@ ReplyTask<bool> TakeNaming(ReplyIo& io, const ParameterTypes& tools, CallMarkup*
   co_return ok;
 }
 
-// <word>, <word=NAME>, <word name="NAME">, <NAME>, whose first byte was taken.
+// <word>, <word=NAME>, <word name="NAME">, <NAME>, after the first byte.
 ReplyTask<bool> TakeOpenTag(ReplyIo& io, const ParameterTypes& tools, CallMarkup* markup) {
   std::string word;
   const auto may_be = [&](std::string_view prefix) {

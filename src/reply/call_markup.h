@@ -1,6 +1,6 @@
-// The markup that models put around calls in place of their format's own: fences and tags.
+// Markup that models write around calls instead of their own format's: fences and tags.
 //
-// Tasks of one parser; see reply_task.h.
+// Tasks of one parser; see reply/task.h.
 #ifndef WEFT_REPLY_CALL_MARKUP_H_
 #define WEFT_REPLY_CALL_MARKUP_H_
 
@@ -15,21 +15,21 @@ namespace weft {
 
 struct CallMarkup {
   enum class Kind {
-    kNone,   // no markup of a call
-    kFence,  // three backticks or more, and a language that calls stand in or none
+    kNone,   // not call markup
+    kFence,  // three backticks or more, and no language or one in which calls are written
     kOpen,   // <tool_call>, <xml>, <|im_start|> ...
     kNamed,  // <function=NAME>, <tool name="NAME">, <NAME>
     kClose,  // </tool_call> ...
-    kCut,    // the text ends within one of these
+    kCut,    // the text ends inside one of these
   };
   Kind kind = Kind::kNone;
-  std::string name;                 // of the function for kNamed, of the language for kFence
-  const TagSyntax* tags = nullptr;  // of its parameters
+  std::string name;                 // kNamed: the function; kFence: the language
+  const TagSyntax* tags = nullptr;  // syntax of its parameters
 };
 
-// What begins with the next byte, a backtick or "<". It is held; so is what was taken when
-// there is none, and the byte that did not fit is not taken. True: it is in `markup`, which is
-// not kNone or kCut. `any_close`: end tags of any name are taken.
+// Reads what begins with the next byte, a backtick or "<", and holds it. If it is not markup, holds
+// what was read and does not take the byte that did not fit. True: `markup` is set to something
+// other than kNone or kCut. `any_close`: accepts end tags of any name.
 ReplyTask<bool> TakeCallMarkup(ReplyIo& io, const ParameterTypes& tools, bool any_close,
                                CallMarkup* markup);
 

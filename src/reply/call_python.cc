@@ -1,4 +1,4 @@
-// Calls as Python writes them: f(a=1, b=['x', True]).
+// Calls in Python syntax: f(a=1, b=['x', True]).
 #include "base/unicode.h"
 #include "reply/call_syntax.h"
 
@@ -14,7 +14,7 @@ int HexValue(int c) {
   return -1;
 }
 
-// The `n_digits` of an escape as UTF-8; what is no character is replaced.
+// An escape's `n_digits` as UTF-8; invalid code points are replaced.
 ReplyTask<bool> TakeCodePoint(ReplyIo& io, int n_digits, std::string* text) {
   char32_t code = 0;
   for (int i = 0; i < n_digits; ++i) {
@@ -29,7 +29,7 @@ ReplyTask<bool> TakeCodePoint(ReplyIo& io, int n_digits, std::string* text) {
   co_return true;
 }
 
-// What stands after a backslash, as it reads.
+// Decodes what follows a backslash.
 ReplyTask<bool> TakeEscape(ReplyIo& io, std::string* text) {
   const int c = co_await io.Peek();
   if (c < 0) co_return false;
@@ -42,14 +42,13 @@ ReplyTask<bool> TakeEscape(ReplyIo& io, std::string* text) {
     const int n_digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
     const bool ok = co_await TakeCodePoint(io, n_digits, text);
     co_return ok;
-  } else if (c != '\n') {  // an escaped line break is none
+  } else if (c != '\n') {  // an escaped line break produces nothing
     *text = {'\\', static_cast<char>(c)};
   }
   co_return true;
 }
 
-// Text up to `n_quotes` quotes, which are taken; handed to `call` or, when that is null, into
-// `text`.
+// Copies text up to and including `n_quotes` quotes to `call` or, if that is null, into `text`.
 ReplyTask<bool> TakeUpToQuotes(ReplyIo& io, int quote, int n_quotes, CallWriter* call,
                                std::string* text) {
   while (true) {
@@ -80,7 +79,7 @@ ReplyTask<bool> TakeUpToQuotes(ReplyIo& io, int quote, int n_quotes, CallWriter*
   }
 }
 
-// A quoted text, handed to `call` or, when that is null, into `text`.
+// Copies a quoted string to `call` or, if that is null, into `text`.
 ReplyTask<bool> TakePythonString(ReplyIo& io, CallWriter* call, std::string* text) {
   const int quote = co_await io.Peek();
   if (quote != '"' && quote != '\'') co_return false;
@@ -131,7 +130,7 @@ ReplyTask<bool> TakeKey(ReplyIo& io, CallWriter& call) {
   co_return true;
 }
 
-// A list, tuple or dictionary, whose opening bracket was taken.
+// The rest of a list, tuple or dictionary, after its opening bracket.
 ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
   for (bool first = true;; first = false) {
     co_await TakeSpace(io);

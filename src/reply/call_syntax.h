@@ -1,11 +1,11 @@
-// How calls are written in replies: one reader for each way.
+// Readers for calls in replies, one for each syntax.
 //
-// A reader takes the text of a call from ReplyIo and gives the call out. True: it was
-// one, and nothing is held any more. False: the text goes on in a way that no call does;
-// what was given out is completed, and what is held was no part of it: the caller makes
-// it visible. The byte that did not fit is not taken.
+// A reader takes the text of a call from ReplyIo and emits the call. True: it was one, and nothing
+// is held any more. False: the text continued in a way that no call does; a call already emitted is
+// completed, and the held text was not part of it, so the caller makes it visible. The byte that
+// did not fit is not taken.
 //
-// Tasks of one parser; see reply_task.h.
+// Tasks of one parser; see reply/task.h.
 #ifndef WEFT_REPLY_CALL_SYNTAX_H_
 #define WEFT_REPLY_CALL_SYNTAX_H_
 
@@ -21,52 +21,52 @@ namespace weft {
 
 // --- parts ----------------------------------------------------------------------------
 
-// Takes white space; true.
+// Takes white space; always true.
 ReplyTask<bool> TakeSpace(ReplyIo& io);
 // Takes exactly this text.
 ReplyTask<bool> TakeText(ReplyIo& io, std::string_view text);
-// Takes what comes before the first of `ends`, at most `max_bytes`; the end itself stays.
+// Takes everything before the first of `ends`, at most `max_bytes`; leaves the end itself.
 ReplyTask<bool> TakeBefore(ReplyIo& io, std::string_view ends, size_t max_bytes, std::string* text);
-// Takes a word of letters, digits and +-._ into `json` when it is a number, true, false
-// or null of JSON; Python's words for these are taken for them.
+// Takes a word of letters, digits and +-._ into `json` if it is a JSON number, true, false or null;
+// accepts Python's spellings of these.
 ReplyTask<bool> TakeJsonScalar(ReplyIo& io, std::string* json);
-// A string in quotes, as it reads.
+// Takes a quoted string and unescapes it.
 ReplyTask<bool> TakeJsonString(ReplyIo& io, std::string* text);
-// A JSON value into the arguments. What models get wrong is mended: control characters in
-// strings are escaped, escapes that JSON does not know are taken literally, a comma too
-// many is left out, the braces of an object may be doubled, a text may stand between other
-// quotes: ', ` or """.
+// Copies a JSON value into the arguments. Repairs common mistakes of models: escapes control
+// characters in strings, takes unknown escapes literally, drops superfluous commas, accepts doubled
+// braces around an object, and accepts other quotes around strings: ', ` or """.
 ReplyTask<bool> CopyJsonValue(ReplyIo& io, CallWriter& call);
-// The arguments' object.
+// Copies the arguments' object.
 ReplyTask<bool> CopyJsonObject(ReplyIo& io, CallWriter& call);
 
 // --- calls ----------------------------------------------------------------------------
 
-// {"name": "f", "arguments": {...}}; "tool_name" and "parameters" mean the same. A call without
-// arguments has {}, unless `needs_arguments`.
+// {"name": "f", "arguments": {...}}; accepts "tool_name" and "parameters" too. A call without
+// arguments gets {}, unless `needs_arguments`.
 ReplyTask<bool> ReadJsonCall(ReplyIo& io, bool needs_arguments);
-// A text into the arguments whose opening quotes were taken and whose string was started, to
-// as many quotes at its end; with the escapes of Python.
+// Copies a text with Python escapes into the arguments, up to as many closing quotes. Its opening
+// quotes were taken and its string was started.
 ReplyTask<bool> CopyTextUpTo(ReplyIo& io, CallWriter& call, int quote, int n_quotes);
-// A literal of Python into the arguments, written as JSON.
+// Copies a Python literal into the arguments, converted to JSON.
 ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call);
-// f(a=1, b='x'), with the literals of Python.
+// f(a=1, b='x'), with Python literals.
 ReplyTask<bool> ReadPythonCall(ReplyIo& io);
 // call:f{a:1,b:<|"|>x<|"|>}
 ReplyTask<bool> ReadGemmaCall(ReplyIo& io);
 
-// NAME, then parameters between tags: what stands before and after each.
+// NAME, then parameters between tags: the text before and after each.
 struct TagSyntax {
   std::string_view function_open;  // before the name
-  // Its first byte cannot be in a name. Empty: the name ends at white space or a tag.
+  // Its first byte cannot occur in a name. Empty: the name ends at white space or a tag.
   std::string_view name_end;
-  std::string_view parameter_open;   // before a parameter's name
-  std::string_view key_end;          // after it; its first byte cannot be in the name
-  std::string_view string_mark;      // may follow: before true" or false", whether it is a text
-  std::string_view value_open;       // then, behind white space; empty: the value itself
+  std::string_view parameter_open;  // before a parameter's name
+  std::string_view key_end;         // after it; its first byte cannot occur in the name
+  std::string_view
+      string_mark;  // may follow: before true" or false", which says whether it is a string
+  std::string_view value_open;       // then, after white space; empty: the value follows directly
   std::string_view parameter_close;  // after the value
   std::string_view function_close;
-  // Line breaks beside the tags are part of a value.
+  // Line breaks next to the tags are part of a value.
   bool exact_values = false;
 };
 inline constexpr TagSyntax kFunctionTags = {.function_open = "<function=",
@@ -82,10 +82,9 @@ inline constexpr TagSyntax kInvokeTags = {.function_open = "<invoke name=\"",
                                           .parameter_close = "</parameter>",
                                           .function_close = "</invoke>"};
 
-// The function_open tag was taken already. Values have the types that the tool's schema
-// says.
+// REQUIRES: the function_open tag was taken. Values get the types of the tool's schema.
 ReplyTask<bool> ReadTaggedCall(ReplyIo& io, const TagSyntax& syntax, const ParameterTypes& types);
-// Its parameters and the function_close tag: what stands behind the name of `function`.
+// Reads what follows the name of `function`: its parameters and the function_close tag.
 ReplyTask<bool> ReadTaggedParameters(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
                                      const ParameterTypes& types, std::string_view function);
 

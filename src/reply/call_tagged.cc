@@ -1,5 +1,5 @@
-// Calls whose parameters stand between tags:
-// <function=f>\n<parameter=a>\n1\n</parameter>\n</function>
+// Calls with parameters between tags:
+//   <function=f>\n<parameter=a>\n1\n</parameter>\n</function>
 #include "reply/call_syntax.h"
 
 namespace weft {
@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 256;
 
-// The value of a parameter that is a text for sure, given out as it comes.
+// A parameter's value that is certainly a string; emitted as it arrives.
 ReplyTask<bool> CopyText(ReplyIo& io, CallWriter& call, const TagSyntax& syntax) {
   const std::string_view close = syntax.parameter_close;
   const std::string with_break = (syntax.exact_values ? "" : "\n") + std::string(close);
@@ -17,7 +17,7 @@ ReplyTask<bool> CopyText(ReplyIo& io, CallWriter& call, const TagSyntax& syntax)
   call.StartString();
   int c = co_await io.Peek();
   if (c == '\n' && !syntax.exact_values) io.Take();
-  std::string open;  // a beginning of the end
+  std::string open;  // a partial closing tag
   while (true) {
     c = co_await io.Peek();
     if (c < 0) co_return false;
@@ -35,7 +35,7 @@ ReplyTask<bool> CopyText(ReplyIo& io, CallWriter& call, const TagSyntax& syntax)
   co_return true;
 }
 
-// A value that may be something else than a text: its type shows at its end.
+// A value that may not be a string: its type is known at its end.
 ReplyTask<bool> CopyTyped(ReplyIo& io, CallWriter& call, const TagSyntax& syntax, unsigned types) {
   const std::string_view close = syntax.parameter_close;
   std::string value;
@@ -52,8 +52,8 @@ ReplyTask<bool> CopyTyped(ReplyIo& io, CallWriter& call, const TagSyntax& syntax
   co_return true;
 }
 
-// What stands between a parameter's name and its value. Where that says whether the value
-// is a text, `types` becomes what it says.
+// Reads what is between a parameter's name and its value. If that says whether the value is a
+// string, sets `types` accordingly.
 ReplyTask<bool> ReadValueStart(ReplyIo& io, const TagSyntax& syntax, unsigned* types) {
   const bool key_ended = co_await TakeText(io, syntax.key_end);
   if (!key_ended || syntax.value_open.empty()) co_return key_ended;
@@ -107,7 +107,7 @@ ReplyTask<bool> ReadNamedCall(ReplyIo& io, CallWriter& call, const TagSyntax& sy
 ReplyTask<bool> ReadTaggedParameters(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
                                      const ParameterTypes& types, std::string_view function) {
   call.Open('{');
-  // Both tags that may come begin alike, up to here.
+  // Both possible tags begin alike up to here.
   size_t alike = 0;
   while (syntax.parameter_open[alike] == syntax.function_close[alike]) ++alike;
   while (true) {

@@ -36,7 +36,7 @@ class ControlFilter final : public ReplyParser {
     }
   }
 
-  // Of text that goes on so, what is known to be none of the hidden ones.
+  // Returns the text known not to belong to a hidden text, given more of it.
   std::string Shown(std::string_view text) {
     std::string shown;
     for (const char c : text) {
@@ -62,7 +62,7 @@ class ControlFilter final : public ReplyParser {
   const std::unique_ptr<ReplyParser> parser_;
   const std::vector<std::string> hidden_;
   Kind kind_ = Kind::kContent;  // of the last delta
-  std::string open_;            // the beginning of a hidden one
+  std::string open_;            // a partial hidden text
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Control tokens that no parser has taken for markup, left out of what a reply shows.
+// Removes control tokens that no parser recognised as markup from a reply's text.
 //
 // Owned by its user; one thread at a time.
 #ifndef WEFT_REPLY_CONTROL_FILTER_H_
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// What `parser` gives, without these texts in its content and its reasoning.
+// Wraps `parser` and removes these texts from its content and reasoning.
 std::unique_ptr<ReplyParser> MakeControlFilter(std::unique_ptr<ReplyParser> parser,
                                                std::vector<std::string> hidden);
 

@@ -1,5 +1,5 @@
-// Replies of gpt-oss: messages, each with a header that says its channel and, for calls,
-// whom it is for.
+// Replies of gpt-oss: messages, each with a header that states its channel and, for calls, its
+// recipient.
 //
 //   <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>commentary
 //   to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>
@@ -18,7 +18,7 @@ constexpr std::string_view kStart = "<|start|>";
 constexpr std::string_view kChannel = "<|channel|>";
 constexpr std::string_view kMessage = "<|message|>";
 constexpr std::string_view kEnd = "<|end|>";
-// What a message ends with. The last two begin the next one's header.
+// Message ends. The last two begin the next one's header.
 constexpr std::string_view kEnds[] = {kEnd, "<|call|>", "<|return|>", kStart, kChannel};
 constexpr size_t kMaxHeaderBytes = 512;
 constexpr std::string_view kFunctions = "functions.";
@@ -48,7 +48,7 @@ class HarmonyParser final : public ReplyParser {
   std::vector<ReplyDelta> Finish() override { return io_.Run({}, true); }
 
  private:
-  // Where a message ended.
+  // How a message ended.
   enum class End { kText, kMessage, kHeader };
 
   ReplyTask<bool> ReadReply();
@@ -59,7 +59,7 @@ class HarmonyParser final : public ReplyParser {
   ReplyTask<End> ReadBody(ReplyDelta::Kind kind, bool shows_end);
 
   const ReplyOptions options_;
-  Header header_;  // points into what is held
+  Header header_;  // points into the held text
   ReplyIo io_;
   ReplyTask<bool> task_;
 };
@@ -67,7 +67,7 @@ class HarmonyParser final : public ReplyParser {
 ReplyTask<bool> HarmonyParser::ReadReply() {
   End end = End::kMessage;
   while (end != End::kText) {
-    // What is held is the beginning of a header, if that is where the last message ended.
+    // The held text begins a header, if the last message ended there.
     const bool has_header = co_await TakeHeader();
     if (has_header) {
       end = co_await ReadMessage();
@@ -107,9 +107,9 @@ ReplyTask<bool> HarmonyParser::TakeHeader() {
   co_return true;
 }
 
-// The message whose header is held.
+// Reads the message whose header is held.
 ReplyTask<HarmonyParser::End> HarmonyParser::ReadMessage() {
-  bool visible = false;  // with its markers
+  bool visible = false;  // shown as text, with its markers
   if (!header_.recipient.empty()) {
     if (options_.tools) {
       const bool ok = co_await ReadCall();
@@ -144,9 +144,9 @@ ReplyTask<bool> HarmonyParser::ReadCall() {
   co_return ok;
 }
 
-// Text up to an end marker, which `shows_end` makes visible.
+// Text up to an end marker, which is shown too if `shows_end`.
 ReplyTask<HarmonyParser::End> HarmonyParser::ReadBody(ReplyDelta::Kind kind, bool shows_end) {
-  std::string open;  // the beginning of a marker
+  std::string open;  // a partial marker
   const auto give_out = [&](std::string_view text) {
     if (kind == ReplyDelta::Kind::kReasoning) {
       io_.Reasoning(text);

@@ -1,9 +1,8 @@
-// What a reply parser reads from and writes to: bytes in, deltas out.
+// A reply parser's input and output: bytes in, deltas out.
 //
-// A parser sees one byte after the other and the end, never where the text was cut into
-// pieces, so its deltas, joined, cannot depend on that. Bytes that it took and did not
-// give out yet are held: text that may turn out to be markup, and becomes visible when
-// it does not.
+// A parser sees one byte after another and then the end, never the boundaries of the pieces, so its
+// joined deltas cannot depend on them. Bytes that it took but did not emit yet are held: text that
+// may turn out to be markup, and becomes visible if it does not.
 //
 // Owned by a ReplyParser; one thread at a time.
 #ifndef WEFT_REPLY_IO_H_
@@ -21,8 +20,8 @@ namespace weft {
 
 class ReplyIo {
  public:
-  // What Peek gives instead of a byte: at the end of the text, or when so much is held
-  // that it cannot be markup. Both mean to parsers of markup that it goes no further.
+  // Peek returns these instead of a byte: at the end of the text, or when the held text is too long
+  // to be markup. Both tell parsers of markup to stop.
   static constexpr int kEnd = -1;
   static constexpr int kTooLong = -2;
   static constexpr size_t kMaxHeldBytes = size_t{1} << 20;
@@ -38,19 +37,19 @@ class ReplyIo {
    private:
     ReplyIo* const io_;
   };
-  // The next byte, which stays.
+  // The next byte, without taking it.
   PeekAwaiter Peek() { return PeekAwaiter(this); }
-  // Takes the byte that Peek gave, and holds it.
+  // Takes the byte that Peek returned, and holds it.
   void Take() { held_ += input_[position_++]; }
-  // Takes it without holding it: the parser gives it out or keeps it itself.
+  // Takes it without holding it: the parser emits or keeps it itself.
   void Skip() { ++position_; }
 
   const std::string& held() const { return held_; }
-  // What is held was given out, or was markup.
+  // The held text was emitted, or was markup.
   void Forget() { held_.clear(); }
-  // Of what was just given out together with what is held, this was not.
+  // Holds `text`, the part of the held text that was not just emitted.
   void HoldAgain(std::string_view text) { held_ = text; }
-  // What is held becomes content.
+  // Emits the held text as content.
   void ShowHeld();
 
   void Content(std::string_view text) { Text(ReplyDelta::Kind::kContent, text); }
@@ -62,8 +61,7 @@ class ReplyIo {
   // --- the owner's side ----------------------------------------------------------------
   // `task` is the whole parser; it must outlive this.
   void Start(ReplyTask<bool>* task) { task->StartOn(&stack_); }
-  // Goes on with more text, and gives what became known. Bytes that are no UTF-8 are
-  // replaced.
+  // Continues with more text, and returns the resulting deltas. Replaces invalid UTF-8.
   std::vector<ReplyDelta> Run(std::string_view more, bool at_end);
 
  private:

@@ -15,32 +15,32 @@
 namespace weft {
 namespace {
 
-// Longer white space is text, whatever follows it.
+// Longer white space is text, whatever follows.
 constexpr size_t kMaxSpaceBytes = 4096;
 
 bool IsSpace(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-// Of the end tag or of the fence that the text was cut in.
+// Whether the text was cut inside an end tag or a closing fence.
 bool EndsInClose(std::string_view held) {
   const size_t at = std::min(held.find_first_not_of(" \t\r\n"), held.size());
   return held.substr(at).starts_with("</") || held.substr(at).starts_with('`');
 }
 
-// Looks through content. What the format's own parser has found in between cuts it into
-// stretches, each read by a task of its own; where the text stands is known across them.
+// Scans content for calls. Items found by the format's own parser divide it into stretches, each
+// read by its own task; the text place carries over.
 class ContentScanner {
  public:
   explicit ContentScanner(ParameterTypes tools) : tools_(std::move(tools)) {}
 
   std::vector<ReplyDelta> Push(std::string_view text);
-  // The stretch ends. `call_follows`: with a call of the format's own.
+  // Ends the stretch. `call_follows`: because of a call in the format's own syntax.
   std::vector<ReplyDelta> End(bool call_follows);
-  // A call of the format's own has ended.
+  // A call in the format's own syntax has ended.
   void AfterOwnCall() {
     place_.PassCall();
     after_call_ = true;
   }
-  // Something else than content or calls has ended.
+  // Something other than content or calls has ended.
   void AfterOther() {
     place_ = {};
     after_call_ = in_own_fence_ = has_text_ = false;
@@ -71,7 +71,7 @@ class ContentScanner {
   bool HoldsOnlySpace() const {
     return std::all_of(io().held().begin(), io().held().end(), IsSpace);
   }
-  // With the white space that is held.
+  // Includes held white space.
   TextPlace Here() const {
     TextPlace here = place_;
     here.Pass(io().held());
@@ -81,12 +81,12 @@ class ContentScanner {
   const ParameterTypes tools_;
   std::unique_ptr<Stretch> stretch_;
   bool call_follows_ = false;
-  TextPlace place_;            // of what was given out
-  bool has_text_ = false;      // something was
-  bool after_call_ = false;    // nothing but markup came since
-  int unclosed_ = 0;           // tags that were taken out with a call
-  bool in_own_fence_ = false;  // a fence that was
-  // What is held, beside white space, waiting for a call.
+  TextPlace place_;            // at the end of the emitted text
+  bool has_text_ = false;      // text has been emitted
+  bool after_call_ = false;    // only markup since the last call
+  int unclosed_ = 0;           // opening tags removed with a call
+  bool in_own_fence_ = false;  // inside a fence removed with a call
+  // Held besides white space, waiting for a call.
   int held_tags_ = 0;
   bool held_fence_ = false;
 };
@@ -108,7 +108,7 @@ std::vector<ReplyDelta> ContentScanner::End(bool call_follows) {
   return deltas;
 }
 
-// What is held becomes text.
+// Emits the held text.
 void ContentScanner::ShowHeld() {
   if (io().held().empty()) return;
   place_.Pass(io().held());
@@ -118,7 +118,7 @@ void ContentScanner::ShowHeld() {
   held_fence_ = after_call_ = false;
 }
 
-// What is held goes with the call before it or behind it.
+// Removes the held text along with the call before or after it.
 void ContentScanner::Drop() {
   io().Forget();
   unclosed_ += held_tags_;
@@ -186,8 +186,8 @@ ReplyTask<bool> ContentScanner::Scan() {
   co_return true;
 }
 
-// White space goes with a call behind it. Behind a call it parts the text that follows from
-// the text before.
+// White space before a call is removed with it. After a call it separates the text that follows
+// from the text before.
 ReplyTask<bool> ContentScanner::ScanSpace() {
   const bool drops = after_call_ && !has_text_ && io().held().empty();
   while (true) {
@@ -235,7 +235,7 @@ ReplyTask<bool> ContentScanner::ScanMarkup() {
   co_return true;
 }
 
-// One that begins, or the end of one whose beginning went with a call; text may have come in
+// A fence that opens, or the closing one of a fence removed with a call; there may be text in
 // between.
 void ContentScanner::TakeFence(const CallMarkup& fence, size_t held_before) {
   const bool closes = in_own_fence_ && !holds_opens() && fence.name.empty();
@@ -294,7 +294,7 @@ class LenientParser final : public ReplyParser {
 
  private:
   void Take(ReplyDelta delta, std::vector<ReplyDelta>* out);
-  // Calls of both kinds are counted together.
+  // Calls of both kinds share one numbering.
   void Give(std::vector<ReplyDelta> deltas, std::vector<ReplyDelta>* out);
 
   const std::unique_ptr<ReplyParser> own_;

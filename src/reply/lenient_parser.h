@@ -1,10 +1,9 @@
-// Calls that a reply's own format does not know: a layer over its parser, which looks through
-// the content that this one gives out.
+// A layer over a format's own parser that looks through its content for calls in other formats.
 //
-// Around a call (see loose_call.h) may stand fences and tags (call_markup.h), which go with
-// it, and text, which stays. Whatever is no call stays as it was written, byte for byte. Only
-// what may still become a call is held back; the call is given out when it is complete,
-// since that is when it is known to be one.
+// A call (see loose_call.h) may be surrounded by fences and tags (call_markup.h), which are removed
+// with it, and by text, which stays. Text that is not a call is preserved byte for byte. Only what
+// may still become a call is held back; a call is emitted when it is complete, since only then is
+// it known to be one.
 //
 // Owned by its user; one thread at a time.
 #ifndef WEFT_REPLY_LENIENT_PARSER_H_
@@ -17,7 +16,7 @@
 
 namespace weft {
 
-// `tools`: those that were offered; a call of others is none.
+// `tools`: the offered tools; calls of others are not recognised.
 std::unique_ptr<ReplyParser> MakeLenientParser(std::unique_ptr<ReplyParser> own,
                                                ParameterTypes tools);
 

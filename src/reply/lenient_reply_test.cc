@@ -1,5 +1,5 @@
-// Calls in other shapes than a format's own: which texts are calls, which stay as they are,
-// and what is held back meanwhile.
+// Calls in shapes other than the format's own: which texts are calls, which stay unchanged, and
+// what is held back meanwhile.
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// One source of each format, by the markers that it is recognised by.
+// A template source for each format, containing the markers that identify it.
 constexpr const char* kSources[] = {
     "plain",
     "<tool_call> <think> </think>",
@@ -83,7 +83,7 @@ std::vector<std::string_view> Pieces(std::string_view text, size_t most, Random*
   return pieces;
 }
 
-// The reply whole, as ReplyListener tells it; checked to be the same for many cuts.
+// The whole reply as printed by ReplyListener; checks that it is the same for many cuts.
 std::string Reply(const char* source, std::string_view text, const ReplyOptions& options = kLenient,
                   int rounds = 12) {
   const auto parse = [&](std::span<const std::string_view> pieces) {
@@ -129,7 +129,7 @@ std::vector<Case> ReadCases() {
   return cases;
 }
 
-// The calls and the content of a reply, as the cases say them.
+// The calls and the content of a reply, in the notation of the cases.
 Case Read(const char* source, const std::string& reply) {
   Case read;
   std::string arguments;
@@ -199,7 +199,7 @@ std::vector<std::string> ReadOrdinaryReplies() {
   return replies;
 }
 
-// Ordinary replies without end: prose, programs, documents, of many words and braces.
+// Generates endless ordinary replies: prose, programs and documents with many words and braces.
 class ReplyWriter {
  public:
   explicit ReplyWriter(uint64_t seed) : random_(seed) {}
@@ -237,7 +237,7 @@ class ReplyWriter {
                  "version", "description", "key", "args", "tool_calls", "x", "nested"}) +
            "\"";
   }
-  // JSON whose names are none of the tools'.
+  // JSON without any tool's name.
   std::string Value(int depth) {
     switch (random_.Below(depth > 2 ? 4 : 7)) {
       case 0:
@@ -321,8 +321,7 @@ TEST(LenientReplyTest, ManyMoreOrdinaryRepliesStayAsTheyAre) {
   }
 }
 
-// Pieces of calls and of other replies, put together as they come: the result is the same
-// however they are cut.
+// Random concatenations of calls and other text: the result is the same for all cuts.
 TEST(LenientReplyTest, TheResultDoesNotDependOnTheCuts) {
   std::vector<std::string> parts = ReadOrdinaryReplies();
   for (const Case& c : ReadCases()) parts.push_back(c.reply);
@@ -343,7 +342,7 @@ TEST(LenientReplyTest, TheResultDoesNotDependOnTheCuts) {
   EXPECT_GT(n_calls, 100);
 }
 
-// --- when --------------------------------------------------------------------------------
+// --- timing ------------------------------------------------------------------------------
 
 TEST(LenientReplyTest, OnlyWhatMayBecomeACallIsHeldBack) {
   struct Step {
@@ -384,7 +383,7 @@ TEST(LenientReplyTest, OnlyWhatMayBecomeACallIsHeldBack) {
   }
 }
 
-// It is given out when its last bracket has come, before the fence around it ends.
+// A call is emitted after its last bracket, before the fence around it ends.
 TEST(LenientReplyTest, ACallIsGivenOutWhenItIsComplete) {
   const auto parser = NewParser("plain", kLenient);
   EXPECT_EQ(parser->Push("I look. ```json\n{\"name\": \"add\", \"arguments\": {\"a\": 1}").size(),
@@ -414,7 +413,7 @@ TEST(LenientReplyTest, HoldsLittle) {
   }
 }
 
-// --- what decides ------------------------------------------------------------------------
+// --- conditions --------------------------------------------------------------------------
 
 TEST(LenientReplyTest, WithoutToolsOrWhenStrictNothingElseIsACall) {
   const std::string reply = "```json\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n```";
@@ -424,7 +423,7 @@ TEST(LenientReplyTest, WithoutToolsOrWhenStrictNothingElseIsACall) {
   }
 }
 
-// The format's own calls are found as ever, and both kinds are counted together.
+// The format's own calls are found as before, and both kinds share one numbering.
 TEST(LenientReplyTest, OwnCallsAndOthersStandTogether) {
   const char* const hermes = "<tool_call> <think> </think>";
   EXPECT_EQ(Reply(hermes,
@@ -434,7 +433,7 @@ TEST(LenientReplyTest, OwnCallsAndOthersStandTogether) {
                   "<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>"),
             "R{\"name\": \"add\", \"arguments\": {}}\nCI look.\n<other\na{\"a\": 1}\n>\n"
             "<add\na{\"a\": 1}\n>\n<add\na{}\n>\n");
-  // A fence around an own call goes with it, and so does what comes too much behind.
+  // A fence around the format's own call is removed with it, and so is surplus markup after it.
   EXPECT_EQ(
       Reply(hermes, "```xml\n<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>\n```"),
       "<add\na{}\n>\n");
@@ -442,7 +441,7 @@ TEST(LenientReplyTest, OwnCallsAndOthersStandTogether) {
             "<add\na{}\n>\n");
   EXPECT_EQ(Reply(hermes, "<tool_call>{{\"name\": \"add\", \"arguments\": {}}}</tool_call>"),
             "<add\na{}\n>\n");
-  // What the format itself has no names for.
+  // Names that the format itself does not check.
   EXPECT_EQ(Reply("<|start_header_id|> <|python_tag|>", "{\"name\": \"Bob\", \"parameters\": {}}"),
             "C{\"name\": \"Bob\", \"parameters\": {}}\n");
 }

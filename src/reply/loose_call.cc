@@ -11,7 +11,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxWraps = 4;  // objects around the one with the name
 constexpr size_t kMaxIdBytes = 256;
-// Behind a bracket: what one family's format has before its calls.
+// After a bracket: what one model family writes before its calls.
 constexpr std::string_view kMark = "TOOL_CALLS]";
 
 enum class Member {
@@ -19,7 +19,7 @@ enum class Member {
   kName,
   kArguments,
   kFunction,  // a name, or an object with one
-  kList,      // of calls
+  kList,      // list of calls
   kId,
   kType,
 };
@@ -53,7 +53,7 @@ constexpr Key kKeys[] = {
     {"tool_call_id", Member::kId},
     {"type", Member::kType},
 };
-// What "type" may say.
+// Accepted values of "type".
 constexpr std::string_view kTypes[] = {"function", "tool_use", "tool_call", "function_call",
                                        "tool"};
 
@@ -63,11 +63,11 @@ struct Reader {
   std::vector<LooseCall>* calls;
 };
 
-// A call that is being read.
+// A call being read.
 struct Draft {
   LooseCall call;
   bool lists_calls = false;
-  bool is_python = false;  // quoted as Python does
+  bool is_python = false;  // uses Python quoting
 };
 
 Member MemberOf(std::string_view key) {
@@ -77,7 +77,7 @@ Member MemberOf(std::string_view key) {
   return Member::kNone;
 }
 
-// Arguments that come first are called so: many documents have an "input".
+// The only key accepted for arguments that come first: many documents have an "input".
 constexpr std::string_view kFirstArguments = "arguments";
 
 bool MayBeKey(std::string_view prefix, bool has_name) {
@@ -97,7 +97,7 @@ bool MayBeType(std::string_view prefix) {
   return false;
 }
 
-// A quoted word of which `may_be` accepts every beginning.
+// A quoted word; `may_be` must accept its every prefix.
 template <typename MayBe>
 ReplyTask<bool> TakeWord(ReplyIo& io, MayBe may_be, std::string* word) {
   const int quote = co_await io.Peek();
@@ -146,18 +146,18 @@ ReplyTask<bool> TakeId(ReplyIo& io, std::string* id) {
     id->clear();
     ok = co_await TakeWord(io, is_short, id);
   } else {
-    std::string scalar;  // a number says nothing to anybody
+    std::string scalar;  // a number carries no meaning here
     ok = co_await TakeJsonScalar(io, &scalar);
   }
   co_return ok;
 }
 
-// An object, also as a text that reads so.
+// An object, or a string that contains one.
 ReplyTask<bool> TakeArguments(ReplyIo& io, Draft* draft) {
   const int c = co_await io.Peek();
   bool ok = false;
   if (c == '{') {
-    CallWriter writer(&io);  // without a name it gives nothing out
+    CallWriter writer(&io);  // without a name it emits nothing
     if (draft->is_python) {
       ok = co_await CopyPythonValue(io, writer);
     } else {
@@ -173,7 +173,7 @@ ReplyTask<bool> TakeArguments(ReplyIo& io, Draft* draft) {
   co_return ok;
 }
 
-// A description of a tool is no call of it: its "parameters" are a schema.
+// A tool's description is not a call: its "parameters" are a schema.
 bool IsSchema(const LooseCall& call, const ParameterTypes& tools) {
   if (tools.Declares(call.name, "properties")) return false;
   const Json value = Json::parse(*call.arguments, nullptr, /*allow_exceptions=*/false);
@@ -225,8 +225,8 @@ ReplyTask<bool> ReadMember(const Reader& in, int depth, Draft* draft) {
   co_return ok;
 }
 
-// Where a call has all that it needs, its last brackets may be missing at the end of the
-// reply, and before the end of what it stands in.
+// If a call is otherwise complete, its last brackets may be missing at the end of the reply, or
+// before the end of surrounding markup.
 bool EndsWithout(int c) { return c == ReplyIo::kEnd || c == '`' || c == '<'; }
 
 ReplyTask<bool> ReadObject(const Reader& in, int depth, Draft* draft) {
@@ -268,7 +268,7 @@ ReplyTask<bool> ReadOne(const Reader& in) {
   co_return true;
 }
 
-// At least one call, behind the bracket.
+// At least one call, after the opening bracket.
 ReplyTask<bool> ReadListRest(const Reader& in) {
   bool ok = false;
   for (bool first = true;; first = false) {
@@ -289,7 +289,7 @@ ReplyTask<bool> ReadListRest(const Reader& in) {
   co_return true;
 }
 
-// {"name": the function, "arguments": {...}} where only the arguments were to come.
+// Unwraps {"name": the function, "arguments": {...}} where only the arguments were expected.
 std::string Unwrapped(const std::string& name, std::string arguments) {
   const Json value = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
   if (!value.is_object() || value.value("name", Json()) != name) return arguments;

@@ -1,17 +1,16 @@
-// Calls as models write them that do not keep to their format: JSON objects that name a
-// function and its arguments, under the keys and in the shapes that are seen.
+// Calls by models that ignore their own format: JSON objects that name a function and its
+// arguments, under the keys and in the shapes seen in practice.
 //
 //   {"name": "f", "arguments": {...}}       "tool", "function", "parameters", "input" ... too
 //   {"type": "function", "function": {"name": "f", "arguments": "{...}"}}
 //   {"tool_calls": [{...}, ...]}            or the list alone, or [TOOL_CALLS] and the list
 //   {{"name": "f", "arguments": {...}}}
-//   {'name': 'f', 'arguments': {...}}       with the literals of Python
+//   {'name': 'f', 'arguments': {...}}       with Python literals
 //
-// It is a call only where the name is that of an offered tool and the arguments are an
-// object. A reader sees at the first key, and then at the name's letters, whether it may
-// be one.
+// It is a call only if it names an offered tool and its arguments are an object. A reader can tell
+// from the first key, and then from the letters of the name, whether it may be one.
 //
-// Tasks of one parser; see reply_task.h.
+// Tasks of one parser; see reply/task.h.
 #ifndef WEFT_REPLY_LOOSE_CALL_H_
 #define WEFT_REPLY_LOOSE_CALL_H_
 
@@ -32,17 +31,17 @@ struct LooseCall {
   std::optional<std::string> arguments;  // JSON text of an object
 };
 
-// An object, or a list of them; the next byte is its bracket. True: all are calls of `tools`,
-// which are added to `calls`. Nothing is given out and all stays held, also when false: the
-// byte that did not fit is then not taken.
+// Reads an object or a list of objects, starting at its bracket. True: all are calls of `tools`,
+// and are added to `calls`. Emits nothing and holds everything, even if false, in which case the
+// byte that did not fit is not taken.
 ReplyTask<bool> ReadLooseCalls(ReplyIo& io, const ParameterTypes& tools,
                                std::vector<LooseCall>* calls);
-// The same where markup has named the function: its arguments, as an object, as tagged
-// parameters of `tags`, or within an object that says the name once more.
+// The same after markup that named the function: reads its arguments, as an object, as tagged
+// parameters of `tags`, or inside an object that repeats the name.
 ReplyTask<bool> ReadLooseArguments(ReplyIo& io, const ParameterTypes& tools, const TagSyntax& tags,
                                    LooseCall* call);
 
-// Gives them out; what is held is forgotten.
+// Emits the calls and forgets the held text.
 void GiveOutCalls(const std::vector<LooseCall>& calls, ReplyIo& io);
 
 }  // namespace weft

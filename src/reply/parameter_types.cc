@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxAlternatives = 4;  // anyOf within anyOf
+constexpr int kMaxAlternatives = 4;  // levels of nested anyOf
 constexpr int kMaxValueDepth = 64;
 
 unsigned TypeNamed(std::string_view name) {
@@ -34,7 +34,7 @@ unsigned TypeOfValue(const Json& value) {
       return ParameterTypes::kNumber;
     case Json::value_t::number_integer:
     case Json::value_t::number_unsigned:
-    case Json::value_t::binary:  // one of more digits
+    case Json::value_t::binary:  // an integer of more than 64 bits
       return ParameterTypes::kInteger | ParameterTypes::kNumber;
     case Json::value_t::boolean:
       return ParameterTypes::kBoolean;
@@ -75,7 +75,7 @@ unsigned TypesOf(const Json& schema, int depth) {
   return types != 0 ? types : static_cast<unsigned>(ParameterTypes::kAny);
 }
 
-// Deeper than that, what parses is taken for text: nobody walks it recursively.
+// Deeper values are treated as text, so nothing walks them recursively.
 bool IsShallow(std::string_view text) {
   int depth = 0;
   for (const char c : text) {
@@ -128,13 +128,13 @@ std::string ParameterTypes::ToJson(std::string_view text, unsigned types) {
   if (first == std::string_view::npos) return as_string;
   std::string_view trimmed = text.substr(first);
   trimmed = trimmed.substr(0, trimmed.find_last_not_of(" \t\r\n") + 1);
-  // Python's words, which templates write for these values.
+  // Python's spellings, which templates write for these values.
   if (trimmed == "True") trimmed = "true";
   if (trimmed == "False") trimmed = "false";
   if (trimmed == "None") trimmed = "null";
   const Json value = ParseKeepingIntegers(trimmed);
   if (value.is_discarded() || (TypeOfValue(value) & types) == 0) return as_string;
-  // A quoted text stands for itself where a text may stand.
+  // A quoted text keeps its quotes where a string is allowed.
   return value.is_string() ? as_string : std::string(trimmed);
 }
 

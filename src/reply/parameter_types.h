@@ -1,6 +1,5 @@
-// What the offered tools are called, and the types of their parameters. Reply formats that
-// write values without quotes need the types: whether 5 is a number or a text is known from
-// the schema alone.
+// The names of the offered tools and the types of their parameters. Formats that write values
+// without quotes need the types: only the schema says whether 5 is a number or a string.
 //
 // Immutable; any thread.
 #ifndef WEFT_REPLY_PARAMETER_TYPES_H_
@@ -16,7 +15,7 @@ namespace weft {
 
 class ParameterTypes {
  public:
-  // Bits of the types that a value may have.
+  // Bits for the types that a value may have.
   enum Type : unsigned {
     kString = 1,
     kNumber = 2,
@@ -29,19 +28,19 @@ class ParameterTypes {
   };
 
   ParameterTypes() = default;
-  // Of tools as chat requests have them; what is misshapen has no types.
+  // From the tools of a chat request; malformed parts get no types.
   explicit ParameterTypes(const nlohmann::ordered_json& tools);
 
   bool Offers(std::string_view function) const { return functions_.contains(function); }
-  // Whether the name of some tool begins so.
+  // Whether some tool's name begins with `prefix`.
   bool OffersLike(std::string_view prefix) const;
   // Whether the tool's schema has this parameter.
   bool Declares(std::string_view function, std::string_view parameter) const;
 
-  // A parameter that no schema knows is a string.
+  // A parameter in no schema is a string.
   unsigned Of(std::string_view function, std::string_view parameter) const;
 
-  // `text` as JSON when it is a value of one of the `types`; else the text as a string.
+  // `text` as JSON if it is a value of one of the `types`; otherwise the text as a string.
   static std::string ToJson(std::string_view text, unsigned types);
 
  private:

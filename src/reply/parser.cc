@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Longer white space is text, whatever follows it.
+// Longer white space is text, whatever follows.
 constexpr size_t kMaxSpaceBytes = 4096;
 
 bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
@@ -19,24 +19,24 @@ enum class Mark {
   kEnd,
   kReasoning,    // reasoning begins
   kCall,         // a call begins
-  kCallWithTag,  // a call begins, and its first tag was the marker
-  kBareCall,     // a call may begin, with the byte that comes
-  kClose,        // of a call
-  kSilent,       // markup that says nothing
-  kOther,        // what a reader of its own looks for
+  kCallWithTag,  // a call begins; the marker was its first tag
+  kBareCall,     // a call may begin with the next byte
+  kClose,        // the end of a call
+  kSilent,       // meaningless markup
+  kOther,        // handled by a separate reader
 };
 
 struct Marker {
   std::string_view text;
   Mark mark = Mark::kOther;
-  bool at_start = false;    // only where no text has come yet
-  bool after_call = false;  // only directly behind a call
+  bool at_start = false;    // only if no text has come yet
+  bool after_call = false;  // only directly after a call
 };
 
-// Where a reader of text stands.
+// The state of a text reader.
 struct TextState {
-  bool seen = false;          // text was given out since the last markup
-  bool after_markup = false;  // white space that comes belongs to the markup
+  bool seen = false;          // text has been emitted since the last markup
+  bool after_markup = false;  // white space here belongs to the markup
   bool after_call = false;
 
   void AfterMarkup(bool call) { *this = {.after_markup = true, .after_call = call}; }
@@ -46,7 +46,7 @@ struct TextState {
 struct TextRule {
   std::vector<Marker> markers;
   ReplyDelta::Kind kind = ReplyDelta::Kind::kContent;
-  bool keeps_space = false;  // beside markers too
+  bool keeps_space = false;  // next to markers too
   bool bare_calls = false;
 };
 
@@ -79,7 +79,7 @@ class Parser final : public ReplyParser {
   const bool reasoning_is_open_;
   TextRule content_, reasoning_;
   TextState state_;
-  std::string spaces_;  // that may belong to markup
+  std::string spaces_;  // possibly part of markup
   ReplyIo io_;
   ReplyTask<bool> task_;
 };
@@ -105,7 +105,7 @@ Parser::Parser(std::shared_ptr<const ReplySyntax> syntax, ParameterTypes types,
     reasoning_.keeps_space = true;
   }
   if (options_.tools) {
-    // The layer that knows more shapes knows this one too, and which names were offered.
+    // The lenient layer handles this shape too, and knows the offered names.
     content_.bare_calls = syntax_->bare_calls && !options_.lenient_calls;
     for (size_t i = 0; i < syntax_->opens.size(); ++i) {
       content_.markers.push_back(
@@ -146,7 +146,7 @@ void Parser::GiveOut(const TextRule& rule, std::string_view text) {
   }
 }
 
-// A byte that is no markup.
+// Handles a byte that is not markup.
 void Parser::Release(const TextRule& rule, char c) {
   if (!rule.keeps_space && IsSpace(c)) {
     if (state_.after_markup && !state_.seen) return;
@@ -160,9 +160,9 @@ void Parser::Release(const TextRule& rule, char c) {
   state_.AfterText();
 }
 
-// Gives out text up to a marker. The marker, and the white space before it, are then held.
+// Emits text up to a marker. The marker and the white space before it are then held.
 ReplyTask<Mark> Parser::ReadText(const TextRule& rule) {
-  std::string open;  // the beginning of a marker
+  std::string open;  // a partial marker
   spaces_.clear();
   while (true) {
     const int c = co_await io_.Peek();
@@ -183,7 +183,7 @@ ReplyTask<Mark> Parser::ReadText(const TextRule& rule) {
       co_return marker.mark;
     }
   }
-  // A call's end that the text was cut in is no text.
+  // If the text was cut inside a call's end marker, that part is not text.
   bool cut_close = false;
   for (const Marker& marker : rule.markers) {
     cut_close = cut_close ||
@@ -216,7 +216,7 @@ ReplyTask<bool> Parser::ReadReply() {
   }
 }
 
-// Reasoning up to its end; its opening marker is held, unless the prompt had it.
+// Reads reasoning up to its end; its opening marker is held, unless it was in the prompt.
 ReplyTask<bool> Parser::ReadReasoning() {
   if (options_.separate_reasoning) {
     io_.Forget();
@@ -281,7 +281,7 @@ ReplyTask<bool> Parser::ReadCalls(Mark mark) {
   co_return ok;
 }
 
-// One object, or an array of them; or a tagged call.
+// One object or an array of them; or a tagged call.
 ReplyTask<bool> Parser::ReadJsonCalls(bool needs_arguments) {
   int c = co_await io_.Peek();
   bool ok = false;
@@ -309,8 +309,7 @@ ReplyTask<bool> Parser::ReadJsonCalls(bool needs_arguments) {
   }
 }
 
-// [{"name": ...}, ...] or NAME[CALL_ID]ID[ARGS]{...}, where all but NAME and {...} may be
-// missing.
+// [{"name": ...}, ...] or NAME[CALL_ID]ID[ARGS]{...}, in which only NAME and {...} are mandatory.
 ReplyTask<bool> Parser::ReadMistralCalls() {
   const int first = co_await io_.Peek();
   bool ok = false;
@@ -343,7 +342,7 @@ ReplyTask<bool> Parser::ReadMistralCalls() {
   co_return ok;
 }
 
-// [f(a=1), g()]; some models write an array of JSON objects there.
+// [f(a=1), g()]; some models write an array of JSON objects instead.
 ReplyTask<bool> Parser::ReadPythonCalls() {
   const int first = co_await io_.Peek();
   bool ok = false;
@@ -398,8 +397,8 @@ ReplyTask<bool> Parser::ReadDeepSeekCall() {
   co_return ok;
 }
 
-// functions.NAME:INDEX<|tool_call_argument_begin|>{...}; what stands before the separator is
-// the call's id.
+// functions.NAME:INDEX<|tool_call_argument_begin|>{...}; the text before the separator is the
+// call's id.
 ReplyTask<bool> Parser::ReadKimiCall() {
   CallWriter call(&io_);
   co_await TakeSpace(io_);

@@ -1,9 +1,9 @@
-// What a model's reply is made of: reasoning, content, tool calls; and the parser that
-// takes the generated text apart while it streams.
+// The parts of a model's reply (reasoning, content, tool calls), and the parser that splits
+// generated text into them while it streams.
 //
-// A parser never loses or reorders text: what does not parse as reasoning or as a call
-// becomes content, as it was written. The result, deltas of one kind joined, is the same
-// however the text was cut into pieces.
+// A parser never loses or reorders text: text that does not parse as reasoning or as a call becomes
+// content, unchanged. The result, after joining deltas of one kind, does not depend on how the text
+// was cut into pieces.
 //
 //   auto parser = format->NewReplyParser(prompt, {.tools = true});
 //   for (ReplyDelta& delta : parser->Push(text)) ...
@@ -28,36 +28,35 @@ struct ReplyDelta {
     kCallEnd,        // call; its arguments, joined, are one valid JSON object
   };
   Kind kind = Kind::kContent;
-  std::string text;  // never empty for the kinds that have it
+  std::string text;  // never empty for kinds that have text
   int call = -1;     // 0 for the first call of the reply, and so on
-  std::string name;  // of the function
-  // The id that the model gave the call, where its format has ids; else empty and the
-  // caller makes one up.
+  std::string name;  // the function
+  // The id that the model gave the call, if its format has ids; otherwise empty, and the caller
+  // makes one up.
   std::string id;
 };
 
 struct ReplyOptions {
-  // False: nothing is taken for a call, the markup stays visible. The caller sets it
-  // when the request offers tools and does not forbid them.
+  // False: no calls are recognised and their markup stays visible. Set it if the request offers
+  // tools and does not forbid them.
   bool tools = false;
-  // Calls of offered tools are also recognised in other shapes than the format's own; see
+  // Also recognise calls of offered tools in other shapes than the format's own; see
   // lenient_parser.h.
   bool lenient_calls = false;
-  // False: reasoning is left in the content, with its tags.
+  // False: reasoning stays in the content, with its tags.
   bool separate_reasoning = true;
-  // What the control tokens read that stand in the text. Those that are no markup after all
-  // are left out: nobody wrote them as text.
+  // The texts of the control tokens that may occur in the reply. Those that turn out not to be
+  // markup are removed: the model did not write them as text.
   std::vector<std::string> control_tokens;
 };
 
 class ReplyParser {
  public:
   virtual ~ReplyParser() = default;
-  // The next generated text, control tokens written out.
+  // The next generated text, including the text of control tokens.
   virtual std::vector<ReplyDelta> Push(std::string_view text) = 0;
-  // The end of the reply: whatever was held back. A call that is not complete becomes
-  // visible text; one whose beginning was already given out is completed as far as
-  // valid JSON needs it.
+  // Ends the reply and returns what was held back. An incomplete call becomes visible text; if its
+  // beginning was already emitted, it is completed to valid JSON.
   virtual std::vector<ReplyDelta> Finish() = 0;
 };
 

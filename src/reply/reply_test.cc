@@ -1,4 +1,4 @@
-// Replies of every format: what they are taken apart into, however they are cut.
+// Replies in every format: how they are parsed, for every way of cutting them.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Sources that are recognised as the formats, by the markers they contain.
+// Template sources identified as the formats by their markers.
 constexpr char kHermes[] = "<tool_call> <think> </think>";
 constexpr char kNemotron[] = "<TOOLCALL>";
 constexpr char kQwen[] = "<tool_call> <function= <think> </think>";
@@ -50,8 +50,8 @@ std::unique_ptr<ReplyParser> NewParser(const char* source, const Options& option
       {.tools = options.tools, .separate_reasoning = options.separate}, options.open);
 }
 
-// The reply whole; checked to be the same for every cut in two, byte by byte, and for
-// many random cuts.
+// The parsed reply; checks that it is the same for every cut in two, byte by byte, and for many
+// random cuts.
 std::string Reply(const char* source, std::string_view text, const Options& options = {}) {
   const auto parse = [&](std::span<const std::string_view> pieces) {
     return TakenApart(NewParser(source, options).get(), pieces);
@@ -113,7 +113,7 @@ TEST(ReplyTest, HermesCalls) {
       {kHermes,
        "<tool_call>{\"id\":\"c1\",\"name\":\"f\",\"arguments\":{\"a\":1},\"x\":[2]}</tool_call>",
        "<f #c1\na{\"a\":1}\n>\n"},
-      // The end marker is missing, or cut.
+      // The end marker is missing or cut off.
       {kHermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}\n<tool_call>{\"name\":\"g\"}",
        "<f\na{\"a\":1}\n>\n<g\na{}\n>\n"},
       {kHermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}\n</tool_c",
@@ -150,7 +150,7 @@ TEST(ReplyTest, MalformedCallsBecomeVisible) {
       {kHermes, "<tool_call>{\"name\": \"f", "C<tool_call>{\"name\": \"f\n"},
       {kHermes, "<tool_call>x<tool_call>{\"name\": \"f\"}</tool_call>",
        "C<tool_call>x\n<f\na{}\n>\n"},
-      // What was given out already is completed; what does not fit is visible.
+      // Emitted parts are completed; parts that do not fit are visible.
       {kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"Par",
        "<f\na{\"s\": \"Par\"}\n>\n"},
       {kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, 2",
@@ -205,7 +205,7 @@ TEST(ReplyTest, QwenXmlCalls) {
        "[1]}"
        "</parameter><parameter=l>[1, 2]</parameter><parameter=n>null</parameter></function>",
        "<f\na{\"x\": 1.5, \"b\": true, \"o\": {\"k\": [1]}, \"l\": [1, 2], \"n\": null}\n>\n"},
-      // Values that are not of their type are texts; so is what no schema knows.
+      // Values of another type are strings; so are parameters in no schema.
       {kQwen,
        "<function=f><parameter=i>five</parameter><parameter=u>7</parameter><parameter=e>a</"
        "parameter>"
@@ -318,7 +318,7 @@ TEST(ReplyTest, DeepSeekTaggedCalls) {
        "</｜DSML｜invoke>\n<｜DSML｜invoke name=\"g\">\n\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
        "CSo.\n<f\na{\"i\": \"5\", \"s\": \"\\nline\\n\", \"zzz\": [1, {\"a\": null}]}\n>\n"
        "<g\na{}\n>\n"},
-      // Without the mark the schema decides; what is no JSON is a text after all.
+      // Without the mark the schema decides; text that is not JSON is a string.
       {kDsml,
        "<｜DSML｜invoke name=\"f\"><｜DSML｜parameter name=\"i\">5</｜DSML｜parameter>"
        "<｜DSML｜parameter name=\"s\" string=\"false\">so</｜DSML｜parameter></｜DSML｜invoke>",
@@ -410,7 +410,7 @@ TEST(ReplyTest, HarmonyMessages) {
       "C<|channel|>analysis<|message|>hm<|end|>Hi\n");
 }
 
-// Arguments come while the model writes them, not at their end.
+// Arguments are emitted while the model writes them, not at the end.
 TEST(ReplyTest, ArgumentsStream) {
   const auto parser = NewParser(kHermes, {});
   EXPECT_TRUE(parser->Push("<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": ").empty());
@@ -424,7 +424,7 @@ TEST(ReplyTest, ArgumentsStream) {
   EXPECT_EQ(parser->Push("\"}").back().kind, ReplyDelta::Kind::kCallEnd);
 }
 
-// Neither markup that never ends nor white space is held without bound.
+// Neither unfinished markup nor white space is held without limit.
 TEST(ReplyTest, HoldsLittle) {
   const auto parser = NewParser(kHermes, {});
   std::string given;

@@ -1,4 +1,4 @@
-// A reply, taken apart and put together again, for tests of reply parsers.
+// For tests of reply parsers: parses a reply and prints the result.
 #ifndef WEFT_REPLY_REPLY_TEST_UTIL_H_
 #define WEFT_REPLY_REPLY_TEST_UTIL_H_
 
@@ -14,10 +14,9 @@
 
 namespace weft {
 
-// What a reply says: its deltas with those of one kind that follow each other joined,
-// one a line: R reasoning, C content, < call with name and id, a arguments, > its end.
-// Checks on the way that deltas are well-formed: non-empty texts, calls in order, whose
-// arguments are JSON objects.
+// A reply's deltas, consecutive ones of one kind joined, one per line: R reasoning, C content, <
+// call with name and id, a arguments, > its end. Also checks that deltas are well-formed: non-empty
+// texts, calls in order, with arguments that are JSON objects.
 class ReplyListener {
  public:
   void Take(const std::vector<ReplyDelta>& deltas) {
@@ -77,7 +76,7 @@ class ReplyListener {
   int n_calls_ = 0;
 };
 
-// What `parser` makes of the pieces.
+// Parses the pieces and prints the result.
 inline std::string TakenApart(ReplyParser* parser, std::span<const std::string_view> pieces) {
   ReplyListener listener;
   for (const std::string_view piece : pieces) listener.Take(parser->Push(piece));

@@ -3,7 +3,7 @@
 namespace weft {
 namespace {
 
-// The marks of DeepSeek that say which values are texts.
+// DeepSeek's tags, which say which values are strings.
 constexpr TagSyntax kDsmlTags = {.function_open = "<｜DSML｜invoke name=\"",
                                  .name_end = "\">",
                                  .parameter_open = "<｜DSML｜parameter name=\"",
@@ -75,7 +75,7 @@ ReplySyntax Calls(std::string_view source) {
             .opens = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"},
             .closes = {"```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"}};
   }
-  // Some templates of this family show the form of calls to the model nowhere.
+  // Some templates of this family never show the model how to write calls.
   if (has("<|tool_call_start|>") || (has("List of tools: [") && has("keep_past_thinking"))) {
     return {.name = "lfm2",
             .form = CallForm::kPython,
@@ -125,7 +125,7 @@ std::optional<ReasoningMarkers> Reasoning(std::string_view source) {
   return std::nullopt;
 }
 
-// Markers that stand within calls.
+// Markers that occur inside calls.
 std::vector<std::string_view> InnerMarkers(CallForm form) {
   switch (form) {
     case CallForm::kMistral:

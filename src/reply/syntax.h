@@ -1,6 +1,5 @@
-// The formats of replies: how reasoning and calls are marked in the text that a model
-// generates. Data; recognised from the chat template, which shows the model's own markers
-// when it writes earlier turns.
+// Reply formats: how reasoning and calls are marked in generated text. Data only; recognised from
+// the chat template, which contains the model's own markers because it renders earlier turns.
 //
 // Immutable; any thread.
 #ifndef WEFT_REPLY_SYNTAX_H_
@@ -17,15 +16,15 @@
 
 namespace weft {
 
-// What stands within the markers of calls.
+// The text between the markers of calls.
 enum class CallForm {
-  kJson,      // objects, or an array of them; a tagged call where there is a TagSyntax
+  kJson,      // objects, or an array of them; a tagged call if there is a TagSyntax
   kMistral,   // an array of objects, or NAME[CALL_ID]ID[ARGS]{...}
   kGemma,     // call:NAME{...}
   kPython,    // [NAME(a=1), ...]
-  kDeepSeek,  // NAME, a separator and an object, fenced in older models
+  kDeepSeek,  // NAME, a separator and an object, which older models fence
   kHarmony,   // messages in channels
-  kTagged,    // NAME and tagged parameters, directly behind the marker
+  kTagged,    // NAME and tagged parameters, directly after the marker
   kKimi,      // functions.NAME:INDEX, a separator and an object
   kFenced,    // an array of objects in a fence
 };
@@ -37,21 +36,21 @@ struct ReasoningMarkers {
 struct ReplySyntax {
   std::string_view name;
   CallForm form = CallForm::kJson;
-  // A call begins behind each: the marker of calls, and what it then begins with, for
-  // models that leave the marker out.
+  // A call begins after any of these: the marker of calls, and the text that follows it, for models
+  // that omit the marker.
   std::vector<std::string_view> opens;
-  std::vector<std::string_view> closes;  // what may stand behind a call
-  std::vector<std::string_view> silent;  // markup around text that says nothing of its own
-  // A call may also begin, without a marker, where the reply begins.
+  std::vector<std::string_view> closes;  // may follow a call
+  std::vector<std::string_view> silent;  // markup around text that carries no meaning of its own
+  // A call may also begin without a marker at the start of the reply.
   bool bare_calls = false;
   std::optional<TagSyntax> tags;
   std::optional<ReasoningMarkers> reasoning;
 };
 
-// By the markers that `template_source` contains.
+// Recognises the markers in `template_source`.
 ReplySyntax RecognizeReplySyntax(std::string_view template_source);
 
-// What a parser of `syntax` looks for.
+// The markers that a parser of `syntax` looks for.
 std::vector<std::string_view> MarkersOf(const ReplySyntax& syntax);
 
 // `reasoning_is_open`: the prompt ends within reasoning.
@@ -59,7 +58,7 @@ std::unique_ptr<ReplyParser> MakeReplyParser(std::shared_ptr<const ReplySyntax> 
                                              ParameterTypes types, const ReplyOptions& options,
                                              bool reasoning_is_open);
 
-// For CallForm::kHarmony, where every message has a header; see reply_harmony.cc.
+// For CallForm::kHarmony, where every message has a header; see harmony.cc.
 std::unique_ptr<ReplyParser> MakeHarmonyParser(const ReplyOptions& options);
 
 }  // namespace weft

@@ -1,16 +1,16 @@
-// Coroutines for parsers whose input comes in pieces: a parser is written as if the
-// whole text were there, and is suspended where the text so far ends.
+// Coroutines for parsers whose input arrives in pieces: a parser is written as if the whole text
+// were available, and is suspended where the text so far ends.
 //
 //   ReplyTask<bool> Digits(ReplyIo& io) {
 //     while (IsDigit(co_await io.Peek())) io.Take();
 //     co_return true;
 //   }
 //
-// A task runs when it is awaited and is owned by who awaits it. ReplyIo resumes the
-// innermost one, so depth costs memory and no stack. One thread at a time.
+// A task runs when it is awaited and is owned by its awaiter. ReplyIo resumes the innermost task,
+// so depth costs memory but no stack. One thread at a time.
 //
-// Await only in expressions of their own (`const bool ok = co_await X(...);`), and pass
-// arguments that outlive the call: GCC 12 destroys some temporaries of others twice.
+// Await only in separate statements (`const bool ok = co_await X(...);`), and pass arguments that
+// outlive the call: GCC 12 destroys some temporaries twice otherwise.
 #ifndef WEFT_REPLY_TASK_H_
 #define WEFT_REPLY_TASK_H_
 
@@ -21,7 +21,7 @@
 
 namespace weft {
 
-// The tasks that await each other; the last one runs.
+// Tasks, each awaiting the next; the last one runs.
 using ReplyTaskStack = std::vector<std::coroutine_handle<>>;
 
 class ReplyPromiseBase {

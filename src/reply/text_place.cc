@@ -11,7 +11,7 @@ bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
 constexpr size_t kMaxInfoBytes = 64;
 
-// Of fences that models put calls into; the empty one is no language.
+// Languages of fences in which models write calls; empty: no language.
 constexpr std::string_view kCallLanguages[] = {
     "",          "json",           "jsonc",         "json5",      "jsonl",         "xml",
     "tool",      "tools",          "tool_call",     "tool_calls", "tool-call",     "toolcall",
@@ -37,7 +37,7 @@ bool TextPlace::MayBecomeCallLanguage(std::string_view prefix) {
 bool TextPlace::MayHoldObject() const {
   if (!MayHoldMarkup()) return false;
   if (!IsSpace(last_) && last_ != ':' && last_ != '>') return false;
-  // In an expression, a list or a quotation it is a part of that.
+  // In an expression, a list or a quotation it is part of that.
   constexpr std::string_view kGoesOn = "=([{,+*/&|\"'<$%@#~\\";
   if (last_of_line_ == ':' && (before_last_ == '"' || before_last_ == '\'')) return false;
   return last_of_line_ == 0 || kGoesOn.find(last_of_line_) == std::string_view::npos;
@@ -83,18 +83,18 @@ void TextPlace::PassByte(char c) {
   if (c == '\n') return PassLineEnd();
   if (IsSpace(c)) return;
   at_line_start_ = false;
-  // The sign of a list's item is none of a sum.
+  // A list item's bullet is not an operator.
   const bool is_item = (c == '-' || c == '*') && last_of_line_ == 0;
   before_last_ = last_of_line_;
   last_of_line_ = is_item ? '.' : c;
 }
 
-// Backticks end before `next`.
+// A run of backticks ends before `next`.
 void TextPlace::EndRun(char next) {
   const size_t n = run_;
   run_ = 0;
   if (n == 0) return;
-  if (in_info_ && run_char_ == '`') {  // this was no fence, but code in a line
+  if (in_info_ && run_char_ == '`') {  // inline code, not a fence
     in_info_ = false;
     code_ticks_ = fence_ticks_ == n ? 0 : fence_ticks_;
     fence_ticks_ = 0;
