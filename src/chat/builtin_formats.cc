@@ -1,4 +1,4 @@
-// Templates that are made from what a format writes around the messages of each role.
+// Templates generated from the text that a format writes around each role's messages.
 #include <deque>
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// What stands before and behind a text. {bos} and {eos} are the model's own tokens.
+// The text before and after a message. {bos} and {eos} are the model's own tokens.
 struct Around {
   std::string_view before, behind;
 };
@@ -19,11 +19,11 @@ struct Format {
   std::string_view name;
   std::string_view begin;  // of the conversation
   Around system, user, assistant;
-  std::string_view reply;  // what the next answer begins with
+  std::string_view reply;  // the beginning of the next answer
   bool trims = false;
-  // A system message stands within the user's message that follows it.
+  // A system message goes into the user's message that follows it.
   bool system_in_user = false;
-  // Where the first message is none of the system's.
+  // Used if the first message is not a system message.
   std::string_view without_system = {};
 };
 
@@ -278,7 +278,7 @@ constexpr Format kFormats[] = {
      .reply = "<|begin|>assistant"},
 };
 
-// As an expression: 'text', with the tokens in their places.
+// As an expression: 'text', with the tokens substituted.
 std::string Quoted(std::string_view text) {
   std::string quoted = "'";
   while (!text.empty()) {

@@ -49,7 +49,7 @@ constexpr std::string_view kMistral = R"({{- bos_token -}}
   {%- endif -%}
 {%- endfor -%})";
 
-// Gemma knows no system role: its text goes before the first user's.
+// Gemma has no system role: its text goes before the first user message.
 constexpr std::string_view kGemma = R"({{- bos_token -}}
 {%- set ns = namespace(system='') -%}
 {%- for message in messages -%}

@@ -1,4 +1,4 @@
-// Chat templates by name, for models that bring none.
+// Built-in chat templates by name, for models without one.
 #ifndef WEFT_CHAT_BUILTIN_TEMPLATES_H_
 #define WEFT_CHAT_BUILTIN_TEMPLATES_H_
 
@@ -14,12 +14,12 @@ struct BuiltinTemplate {
   std::string_view source;  // Jinja
 };
 
-// Those that are made from a table of formats; a part of the next.
+// Templates generated from a table of formats; included in BuiltinTemplates.
 std::span<const BuiltinTemplate> GeneratedTemplates();
-// All of them, in the order they are listed to a user. Lives forever; any thread.
+// All of them, in the order in which they are listed to users. Lives forever; any thread.
 std::span<const BuiltinTemplate> BuiltinTemplates();
 
-// The source of the template of this name; the error lists the names there are.
+// The source of the named template; an error lists the valid names.
 StatusOr<std::string_view> FindBuiltinTemplate(std::string_view name);
 
 }  // namespace weft

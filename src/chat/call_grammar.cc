@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 using Parts = std::vector<Structure>;
 
 constexpr size_t kMostKeyBytes = 256;
-// Where parameters are written one by one: of a tool, and of all tools of a request.
+// If parameters are written one by one: limits per tool, and for all tools of a request.
 constexpr size_t kMostParameters = 500, kMostParametersOfAll = 10'000;
 constexpr std::string_view kGemmaQuote = "<|\"|>";
 constexpr char kSpaces[] = "[ \\t\\r\\n]*";
@@ -34,7 +34,7 @@ bool Has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// A regular expression that matches this text.
+// A regular expression that matches exactly this text.
 std::string Escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -48,7 +48,7 @@ struct Tool {
   std::string name;
   Json parameters;  // an object
   constraint::SchemaText schema;
-  Structure arguments;  // an object of JSON
+  Structure arguments;  // as a JSON object
 };
 
 struct Parameter {
@@ -57,12 +57,12 @@ struct Parameter {
   unsigned types = ParameterTypes::kAny;
 };
 
-// A way in which calls begin, and what follows up to the end of the answer.
+// A way for calls to begin, and what follows up to the end of the answer.
 struct Entry {
   std::string marker;   // text
   std::string pattern;  // or a regular expression
   Structure rest;
-  bool bare = false;  // where the answer begins, without a marker
+  bool bare = false;  // at the start of the answer, without a marker
 };
 
 class CallGrammar {
@@ -73,7 +73,7 @@ class CallGrammar {
         controls_(writing.controls),
         policy_(policy),
         types_(tools) {
-    // Of two that a text begins with, the longer one is meant.
+    // If a text begins with two of them, the longer one is meant.
     std::ranges::sort(
         controls_, [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
     loose_ = syntax_.form == CallForm::kFenced;
@@ -108,7 +108,7 @@ class CallGrammar {
 
   // --- parts ---------------------------------------------------------------------------
 
-  // The format's own markup, control tokens in their places.
+  // The format's own markup, with control tokens substituted.
   std::string Encoded(std::string_view text) const {
     std::string out;
     while (!text.empty()) {
@@ -128,10 +128,10 @@ class CallGrammar {
   Structure Markup(const Pieces&... pieces) const {
     return Structure::Literal(Encoded(StrCat(pieces...)));
   }
-  // The name of a tool, or of a parameter, as it is.
+  // The name of a tool or parameter, verbatim.
   static Structure Plain(std::string text) { return Structure::Literal(std::move(text)); }
 
-  // One or, where several calls may be made, more, with `between` before each but the first.
+  // One or, if several calls are allowed, more, with `between` before each except the first.
   Structure OneOrMore(const Structure& first, const Parts& next) const {
     if (!policy_.parallel) return first;
     return Structure::Sequence(
@@ -190,8 +190,8 @@ class CallGrammar {
     return {.schema = tool.schema, .path = std::move(path), .of = StrCat("tool ", tool.name)};
   }
 
-  // The parameters of a tool that a format writes one by one; `unfit` are bytes that no key may
-  // contain there.
+  // The parameters of a tool whose format writes them one by one; no key may contain a byte of
+  // `unfit`.
   StatusOr<std::vector<Parameter>> ParametersOf(const Tool& tool, std::string_view unfit) const {
     const Json& schema = tool.parameters;
     for (const char* const keyword :
@@ -247,7 +247,7 @@ class CallGrammar {
 
   // --- calls in JSON -------------------------------------------------------------------
 
-  // {"name": "f", "arguments": {...}}, with the members that the example has.
+  // {"name": "f", "arguments": {...}}, with the members of the example.
   Structure JsonCall(const Tool& tool) const {
     const bool action = Has(example_, "\"tool_name\"");
     const bool parameters = Has(example_, "\"parameters\":");
@@ -292,13 +292,13 @@ class CallGrammar {
     for (const Tool& tool : tools_) calls.push_back(JsonCall(tool));
     return Structure::OneOf(std::move(calls));
   }
-  // What stands behind the bracket of an array of calls, and its end.
+  // What follows the opening bracket of an array of calls, including its end.
   Structure JsonListRest() const {
     const Structure call = JsonCalls();
     return Structure::Sequence(
         {gap_, OneOrMore(call, {gap_, Plain(","), gap_, call}), gap_, Plain("]")});
   }
-  // Whether the example has an array behind the marker.
+  // Whether the example has an array after the marker.
   bool HasList() const {
     const size_t open = example_.find(syntax_.opens[0]);
     if (open == std::string_view::npos) return false;
@@ -401,7 +401,7 @@ class CallGrammar {
     return {{.marker = open, .rest = OneOrMore(call, {gap_, Markup(open), call})}};
   }
 
-  // --- calls whose parameters stand one by one -----------------------------------------
+  // --- calls with separate parameters --------------------------------------------------
 
   // [f(a=1, b='x')]
   StatusOr<std::vector<Entry>> PythonEntries() const {
@@ -431,7 +431,7 @@ class CallGrammar {
     style.words = ValueStyle::Words::kPythonToo;
     style.strings = ValueStyle::Strings::kPython;
     const Structure comma = Structure::Sequence({Plain(","), space_});
-    Parts alone, behind;  // each as the first one, and behind others
+    Parts alone, behind;  // each as the first, and after others
     for (const Parameter& parameter : parameters) {
       alone.push_back(Structure::Sequence(
           {Plain(parameter.key + "="),
@@ -439,7 +439,7 @@ class CallGrammar {
       const Structure next = Structure::Sequence({comma, alone.back()});
       behind.push_back(parameter.required ? next : Structure::Optional(next));
     }
-    // Blocks keep what follows each of them short, and nothing is deep.
+    // Blocks keep the alternatives after each parameter few and the nesting shallow.
     constexpr size_t kBlock = 25;
     Parts blocks;
     for (size_t begin = 0; begin < behind.size(); begin += kBlock) {
@@ -460,7 +460,7 @@ class CallGrammar {
     return Structure::OneOf(std::move(ways));
   }
 
-  // <function=f><parameter=a>1</parameter></function>, or as the tags are.
+  // <function=f><parameter=a>1</parameter></function>, or with other tags.
   StatusOr<std::vector<Entry>> TaggedEntries() const {
     const TagSyntax& tags = *syntax_.tags;
     const std::string open(syntax_.opens[0]);
@@ -468,7 +468,7 @@ class CallGrammar {
     for (const Tool& tool : tools_) {
       WEFT_ASSIGN_OR_RETURN(const Structure parameters, TaggedParameters(tool));
       Parts parts;
-      // Where the marker of calls is the tag of functions it stands before.
+      // If the marker of calls is the function tag, it is already written.
       if (syntax_.form != CallForm::kTagged) parts.push_back(Markup(tags.function_open));
       parts.push_back(Plain(tool.name));
       parts.push_back(Markup(tags.name_end));
@@ -507,7 +507,7 @@ class CallGrammar {
     return Structure::Sequence(std::move(all));
   }
 
-  // From behind the parameter's name.
+  // From after the parameter's name.
   Structure TaggedValue(const Tool& tool, const Parameter& parameter) const {
     const TagSyntax& tags = *syntax_.tags;
     const SchemaPart part = PartOf(tool, {"properties", parameter.key});
@@ -550,7 +550,7 @@ class CallGrammar {
 
   // Texts that a reader would take for a value of one of these types.
   static std::vector<std::string> NoStrings(unsigned types) {
-    // Behind a NUL nothing is read.
+    // Readers stop at a NUL.
     std::vector<std::string> patterns{StrCat(kAnything, "\\u0000", kAnything)};
     const auto add = [&](unsigned type, std::string_view pattern) {
       if ((types & type) != 0) patterns.push_back(StrCat(kSpaces, pattern, kSpaces));
@@ -619,7 +619,7 @@ class CallGrammar {
             Structure::Sequence({Structure::TextUntil(text, Encoded(entry.marker)), entry.rest}));
       }
     }
-    // Texts between marks of their own.
+    // Texts between their own markers.
     for (size_t i = 0; i + 1 < syntax_.silent.size(); i += 2) {
       ways.push_back(Structure::Sequence(
           {gap_, Markup(syntax_.silent[i]),
@@ -628,7 +628,7 @@ class CallGrammar {
     return Structure::OneOf(std::move(ways));
   }
 
-  // What a reader takes for text, all of it.
+  // All text that a reader takes for content.
   FreeText TextWithoutCalls() const {
     FreeText text;
     if (syntax_.form == CallForm::kFenced) {
@@ -665,7 +665,7 @@ class CallGrammar {
          answer});
   }
 
-  // Messages in channels. A call ends the answer: what stands behind it is another one's.
+  // Messages in channels. A call ends the answer: what follows it belongs to another one.
   Structure Harmony() const {
     const FreeText text{
         .without = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"}};
@@ -703,10 +703,10 @@ class CallGrammar {
   std::vector<std::pair<TokenId, std::string>> controls_;
   const CallPolicy policy_;
   const ParameterTypes types_;
-  bool loose_ = false;  // much white space, as in indented JSON
+  bool loose_ = false;  // ample white space, as in indented JSON
   Structure gap_, space_;
   std::vector<Tool> tools_;
-  size_t n_parameters_ = 0;  // of all
+  size_t n_parameters_ = 0;  // in all tools
 };
 
 }  // namespace

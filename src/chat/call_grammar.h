@@ -1,6 +1,6 @@
-// What a reply may be that calls tools or has an answer of a given form: a structure
-// (constraint/structure.h) in which every call is one of an offered tool, with arguments that its
-// schema allows, as the model's own template writes calls; see docs/CHAT.md.
+// Constrains replies that call tools or have an answer of a given form: a structure
+// (constraint/structure.h) in which every call is to an offered tool, has arguments that its schema
+// allows, and is written as the model's template writes calls; see docs/CHAT.md.
 //
 // Pure functions; any thread.
 #ifndef WEFT_CHAT_CALL_GRAMMAR_H_
@@ -26,33 +26,33 @@ struct ReplySyntax;
 struct CallPolicy {
   enum class Choice : uint8_t {
     kAuto,      // text, or text and calls
-    kRequired,  // calls; offer one tool alone where a certain one must be called
+    kRequired,  // calls; to require a certain tool, offer only that one
   };
   Choice choice = Choice::kAuto;
-  bool parallel = true;  // else at most one call
-  // What stands in the place of free text; with kRequired, nowhere.
+  bool parallel = true;  // false: at most one call
+  // Replaces free text; with kRequired, unused.
   std::optional<constraint::Structure> answer = {};
-  // Reasoning may come first, where the format has it. It is free.
+  // Free reasoning may come first, if the format has it.
   bool may_think = true;
-  bool thinks_already = false;  // the prompt ends within it
+  bool thinks_already = false;  // the prompt ends within reasoning
 };
 
-// For Constraint::Structured.
+// Arguments for Constraint::Structured.
 struct CallStructure {
   constraint::Structure structure;
   constraint::ConstraintOptions options;
 };
 
-// How calls are written: the reader's syntax, two calls as the template (or CallsText) writes
-// them, of kProbedTool and kProbedOther, and the control tokens that stand in its markers.
+// How calls are written: the reader's syntax, two example calls (of kProbedTool and kProbedOther)
+// as written by the template or CallsText, and the control tokens in its markers.
 struct CallWriting {
   const ReplySyntax& syntax;
   std::string_view example;
   std::vector<std::pair<TokenId, std::string>> controls;
 };
 
-// `tools` are those of a request, checked. UNIMPLEMENTED says which tool cannot be called so,
-// and what of it; so does Constraint::Structured of what schemas say.
+// `tools` are a request's, already checked. UNIMPLEMENTED names the tool that cannot be
+// constrained, and why; Constraint::Structured does the same for the contents of schemas.
 StatusOr<CallStructure> MakeCallStructure(const CallWriting& writing,
                                           const nlohmann::ordered_json& tools,
                                           const CallPolicy& policy);

@@ -1,5 +1,5 @@
-// Constrained calls: whatever the structure of a format allows is read by the format's own parser
-// as calls that fit their schemas, and what its template writes is allowed.
+// Constrained calls: whatever a format's structure allows, its own parser reads as calls that fit
+// their schemas, and whatever its template writes is allowed.
 #include "chat/call_grammar.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ using constraint::TokenTable;
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-// How many answers each case walks through; more by hand.
+// How many random answers to generate per case; set the variable to run more by hand.
 int Walks() {
   const char* const chosen = std::getenv("WEFT_CALL_WALKS");
   return chosen != nullptr ? std::atoi(chosen) : 60;
@@ -89,11 +89,11 @@ const Json* ToolNamed(const Json& tools, const std::string& name) {
   return nullptr;
 }
 
-// The keywords that the tools above use; objects have the properties that are listed.
+// Supports the keywords used by the tools above; objects have only the listed properties.
 bool Fits(const Json& value, const Json& schema, const Json& root) {
   const auto is = [&](const std::string& type) {
     if (type == "string") return value.is_string();
-    // One of more digits than fit is read as another number here.
+    // Integers with too many digits are read as doubles here.
     if (type == "integer")
       return value.is_number() && std::floor(value.get<double>()) == value.get<double>();
     if (type == "number") return value.is_number();
@@ -177,10 +177,10 @@ struct CallSetup {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const TokenTable> table;
   std::shared_ptr<const ChatFormat> format;
-  std::vector<TokenId> closing;  // tokens that bring an answer to its end
+  std::vector<TokenId> closing;  // tokens that complete an answer
 };
 
-// A vocabulary of bytes, the format's markers (control tokens where they can be) and some words.
+// A vocabulary of bytes, the format's markers (as control tokens where possible) and some words.
 CallSetup MakeSetup(const std::string& source, bool controls) {
   constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6;
   std::vector<std::string> tokens;
@@ -270,7 +270,7 @@ Answer Parsed(const CallSetup& setup, const Json& tools, const std::string& text
 
 constexpr TokenId kLineBreak = 3 + '\n';
 
-// A random answer, short; nothing where it did not come to an end.
+// A short random answer; nothing if it did not end.
 std::optional<std::string> Walk(const CallSetup& setup, const Constraint& constraint,
                                 std::mt19937* random) {
   ConstraintState state = constraint.Begin();
@@ -279,7 +279,7 @@ std::optional<std::string> Walk(const CallSetup& setup, const Constraint& constr
   const int soon = 20 + static_cast<int>((*random)() % 120);
   std::vector<uint32_t> mask(table.mask_words());
   for (int step = 0; step < 3000; ++step) {
-    // As an engine does: what must come is taken at once, most of the time.
+    // Like an engine: usually take forced text at once.
     if (const std::string forced = state.ForcedText(1000); !forced.empty() && chance(80)) {
       EXPECT_TRUE(state.AdvanceText(forced));
       continue;
@@ -293,7 +293,7 @@ std::optional<std::string> Walk(const CallSetup& setup, const Constraint& constr
       return state.text();
     }
     std::vector<TokenId> choice;
-    // A line break may stand before what closes an answer, and before what goes on with it.
+    // A line break may precede what closes an answer or continues it.
     if (allowed(kLineBreak) && chance(step > soon ? 10 : 3)) {
       choice.push_back(kLineBreak);
     } else if (chance(step > soon ? 60 : 40)) {
@@ -438,7 +438,7 @@ TEST(CallGrammarTest, AutoLeavesTextAloneAndHoldsCallsToTheirSchemas) {
         if (HasFatalFailure()) return;
         with_calls += answer.calls.empty() ? 0 : 1;
         without += answer.calls.empty() ? 1 : 0;
-        // Without a call all is content, but for a format's own marks around it.
+        // Without a call everything is content, except a format's own markers around it.
         if (setup.format->reply_format() == "harmony") continue;
         if (!answer.calls.empty() || setup.format->reply_format() == "command-r7b") {
           ASSERT_TRUE(text->find(answer.content) != text->npos) << *text;
@@ -480,14 +480,14 @@ TEST(CallGrammarTest, WhatTemplatesWriteIsAllowed) {
     ASSERT_TRUE(constraint.ok()) << c.name << ": " << constraint.status();
     for (const Example& example : kExamples) {
       const auto arguments = nlohmann::json::parse(example.arguments);
-      // This template writes lists and objects as Python does, which its reader takes for text.
+      // This template writes lists and objects the Python way, which its reader takes for text.
       const bool nested = std::any_of(arguments.begin(), arguments.end(),
                                       [](const auto& value) { return value.is_structured(); });
       if (c.name == "ByteDance-Seed-OSS" && nested) continue;
       ChatRequest request;
       request.add_generation_prompt = false;
       request.tools = tools;
-      // This template knows no types of its own but objects that any names may be in.
+      // This template declares no types except objects with arbitrary properties.
       if (c.name == "CohereForAI-c4ai-command-r-plus-tool_use") {
         if (nested) continue;
         for (const size_t unreadable : {5, 4, 2}) request.tools.erase(unreadable);
@@ -508,7 +508,7 @@ TEST(CallGrammarTest, WhatTemplatesWriteIsAllowed) {
       const size_t user = prompt->text.rfind("the-user-asks");
       ASSERT_NE(user, std::string::npos) << c.name;
       const std::string tail = prompt->text.substr(user + 13);
-      // Somewhere behind the marks of the turn an answer begins.
+      // The answer begins somewhere after the turn's markers.
       bool found = false;
       std::string longest;
       for (size_t begin = 0; begin < std::min<size_t>(tail.size(), 200) && !found; ++begin) {

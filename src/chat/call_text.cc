@@ -11,14 +11,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// How constants are written; the rest is alike in both.
+// How constants are written; everything else is the same in both.
 struct Dialect {
   std::string_view yes, no, null;
 };
 constexpr Dialect kJson = {"true", "false", "null"};
 constexpr Dialect kPython = {"True", "False", "None"};
 
-// Values are no deeper than what a request may have.
+// Depth is bounded by the request's limit.
 void AppendValue(const Json& value, const Dialect& dialect, std::string* out) {
   const bool object = value.is_object();
   if (object || value.is_array()) {
@@ -48,7 +48,7 @@ std::string Text(const Json& value, const Dialect& dialect) {
   return out;
 }
 
-// Arguments that are no JSON stay the text that they are.
+// Arguments that are not JSON are kept as text.
 std::string ArgumentsText(const Json& arguments) {
   return arguments.is_string() ? arguments.get<std::string>() : JsonText(arguments);
 }

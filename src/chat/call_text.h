@@ -1,5 +1,4 @@
-// Tools and calls as text, for templates that do not show them; docs/CHAT.md describes
-// the form.
+// Tools and calls as text, for templates that do not show them; docs/CHAT.md describes the form.
 //
 // Pure functions; any thread.
 #ifndef WEFT_CHAT_CALL_TEXT_H_
@@ -14,9 +13,9 @@ namespace weft {
 
 // With a space after commas and colons, as templates and models write it.
 std::string JsonText(const nlohmann::ordered_json& value);
-// What the model is told about its tools.
+// The description of the tools for the model.
 std::string ToolsText(const nlohmann::ordered_json& tools, const ReplySyntax& syntax);
-// Calls as the parser of `syntax` reads them back.
+// Calls in the form that the parser of `syntax` reads.
 std::string CallsText(const nlohmann::ordered_json& calls, const ReplySyntax& syntax);
 
 }  // namespace weft

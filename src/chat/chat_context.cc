@@ -16,8 +16,8 @@ bool InsideCharacter(std::string_view rest) {
   return !rest.empty() && (static_cast<unsigned char>(rest.front()) & 0xC0) == 0x80;
 }
 
-// SentencePiece vocabularies may put a space before text that begins or follows a
-// control token, so for them a cut is possible beside control tokens alone.
+// SentencePiece vocabularies may put a space before text at the start or after a control token, so
+// with them the text can only be cut next to control tokens.
 bool MayCut(const Tokenizer& tokenizer, TokenId before, std::string_view rest) {
   if (tokenizer.model_name() != "llama" || tokenizer.IsControl(before)) return true;
   constexpr size_t kLongestControlBytes = 256;
@@ -65,7 +65,7 @@ bool ChatContext::Restore(std::vector<TokenId> tokens, std::vector<Mark> marks) 
 }
 
 size_t ChatContext::MatchingMark(std::string_view rendered, const PromptEncoder& encoder) const {
-  size_t same = 0;  // the last mark up to which the text is the same
+  size_t same = 0;  // the last mark up to which the text is unchanged
   for (; same + 1 < marks_.size(); ++same) {
     const Mark &from = marks_[same], &to = marks_[same + 1];
     if (to.text_bytes > static_cast<int64_t>(rendered.size())) break;

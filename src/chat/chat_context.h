@@ -1,11 +1,10 @@
-// The tokens of a conversation, beside the text that they stand for.
+// The tokens of a conversation, along with the text they stand for.
 //
-// A chat template renders the whole conversation anew for every turn. Encoded anew, an
-// answer seldom gives the tokens that the model made it of, so the model would have to
-// read the conversation again from the first answer on. A ChatContext therefore
-// remembers, at many places, which text its tokens stand for up to there (its length and
-// a hash), keeps its own tokens as far as a new rendering says the same, and has only
-// the rest encoded.
+// A chat template renders the whole conversation again for every turn. Encoding an answer's text
+// seldom gives the tokens that the model generated, so the model would have to recompute everything
+// from the first answer on. A ChatContext therefore records, at many positions, the text its tokens
+// stand for (its length and a hash), keeps its own tokens as far as a new rendering has the same
+// text, and encodes only the rest.
 //
 // A value; one thread at a time.
 #ifndef WEFT_CHAT_CHAT_CONTEXT_H_
@@ -23,42 +22,42 @@
 
 namespace weft {
 
-// How text becomes tokens. Its functions may be called from any thread.
+// How text becomes tokens. The functions may be called from any thread.
 struct PromptEncoder {
-  // `at_start`: nothing comes before the text.
+  // `at_start`: nothing precedes the text.
   std::function<std::vector<TokenId>(std::string_view text, bool at_start)> encode;
-  // Whether encoding `rest` apart from what comes before it, which ends with the token
-  // `before`, gives the tokens that it has there.
+  // Whether `rest` may be encoded separately from what precedes it, which ends with the token
+  // `before`, and give the same tokens.
   std::function<bool(TokenId before, std::string_view rest)> may_cut;
 };
 
-// Of rendered prompts: control tokens are recognised, and the token at the start is
-// there once, whether the template writes it or the tokenizer adds it. Of a text that has
-// clearly more than `most_tokens` only the first ones are given, more than these (0: all are).
+// For rendered prompts: recognises control tokens, and makes sure that the start token occurs once,
+// whether the template writes it or the tokenizer adds it. If a text clearly exceeds `most_tokens`,
+// returns only its first tokens, more than `most_tokens` of them (0: always all).
 PromptEncoder MakePromptEncoder(std::shared_ptr<const Tokenizer> tokenizer,
                                 int64_t most_tokens = 0);
 
 class ChatContext {
  public:
-  // The tokens before this place stand for the first `text_bytes` of the rendered text.
+  // The tokens before this position stand for the first `text_bytes` of the rendered text.
   struct Mark {
     int64_t text_bytes = 0;
     int64_t n_tokens = 0;
-    uint64_t text_hash = 0;  // of the bytes since the mark before, seeded with its hash
+    uint64_t text_hash = 0;  // of the bytes since the previous mark, seeded with its hash
   };
 
   ChatContext() : ChatContext(std::vector<TokenId>()) {}
-  // Tokens whose text is not known stand before everything that is rendered.
+  // `before` are tokens of unknown text that precede everything rendered.
   explicit ChatContext(std::vector<TokenId> before);
-  // What tokens() and marks() of another one gave. False when they do not belong together.
+  // Restores from the tokens() and marks() of another one. False if they do not match.
   bool Restore(std::vector<TokenId> tokens, std::vector<Mark> marks);
 
   const std::vector<TokenId>& tokens() const { return tokens_; }
   const std::vector<Mark>& marks() const { return marks_; }
 
-  // Makes the tokens stand for `rendered`, keeping those that do.
+  // Makes the tokens stand for `rendered`, keeping matching ones.
   void Become(std::string_view rendered, const PromptEncoder& encoder);
-  // The model said `token`, which reads `piece`.
+  // The model generated `token`, whose text is `piece`.
   void Append(TokenId token, std::string_view piece);
 
  private:
@@ -68,7 +67,7 @@ class ChatContext {
   std::vector<Mark> marks_;  // ascending; the first has no text
 };
 
-// How many tokens both begin with.
+// Length of the common prefix in tokens.
 int64_t CommonTokens(const ChatContext& a, const ChatContext& b);
 
 }  // namespace weft

@@ -5,11 +5,11 @@
 namespace weft {
 namespace {
 
-constexpr TokenId kWord = 1000;  // an answer's token, which Bytes never makes
+constexpr TokenId kWord = 1000;  // a token of an answer; Bytes never produces it
 constexpr TokenId kEnd = 2000;
 
-// One token per byte, and a 1 at the start; text may be cut before '<' or after the
-// end token alone when `strict`, as with vocabularies that put a space before every text.
+// One token per byte, and a 1 at the start. If `strict`, text may only be cut before '<' or after
+// the end token, as with vocabularies that put a space before every text.
 PromptEncoder Bytes(bool strict = false) {
   return {.encode =
               [](std::string_view text, bool at_start) {
@@ -24,7 +24,7 @@ PromptEncoder Bytes(bool strict = false) {
               }};
 }
 
-// How many tokens of `context` stay when it becomes `text`.
+// How many tokens of `context` are kept when it becomes `text`.
 int64_t Kept(const ChatContext& context, std::string_view text, const PromptEncoder& encoder) {
   ChatContext next = context;
   next.Become(text, encoder);
@@ -52,19 +52,19 @@ TEST(ChatContextTest, TheNextTurnKeepsTheTokensOfTheAnswer) {
 
 TEST(ChatContextTest, WhatATemplateChangesIsEncodedAnew) {
   ChatContext context = AfterOneAnswer();
-  // The template trims the answer: its last two tokens do not fit any more.
+  // The template trims the answer: its last two tokens no longer match.
   context.Become("<u>hi<a>hello<end><u>x<a>", Bytes());
   ASSERT_EQ(context.tokens().size(), 1 + 8 + 1 + 5 + 7u);
   EXPECT_EQ(context.tokens()[9], kWord);
   EXPECT_EQ(context.tokens()[10], '<');
-  // Another beginning leaves nothing.
+  // A different beginning keeps nothing.
   context.Become("<s>", Bytes());
   EXPECT_EQ(context.tokens(), (std::vector<TokenId>{1, '<', 's', '>'}));
 }
 
 TEST(ChatContextTest, CutsOnlyWhereTheEncoderMay) {
   ChatContext context = AfterOneAnswer();
-  // The text goes on in the middle of a line after "hello", and after "<a>" too; encoded
+  // The text continues in the middle of a line after "hello", and after "<a>" too; encoded as a
   // whole, it has the tokens of the question but none of the answer.
   EXPECT_EQ(Kept(context, "<u>hi<a>hello me<end>", Bytes(true)), 9);
   EXPECT_EQ(Kept(context, "<u>hi<a>hello me<end>", Bytes(false)), 10);

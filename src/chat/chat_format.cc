@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Stands for a moment behind a text that is to be continued, to find its end in what is
-// rendered. Letters and digits, which no template trims or escapes.
+// Appended temporarily to a text that is to be continued, to find its end in the rendered text.
+// Letters and digits, which no template trims or escapes.
 constexpr char kGoesOnHere[] = "WeftGoesOnHere5d1f0c7e";
 
 bool HasTools(const Json& tools) { return tools.is_array() && !tools.empty(); }
@@ -28,7 +28,7 @@ bool HasText(const Json& message, const char* key) {
   return it != message.end() && !ContentText(*it).empty();
 }
 
-// What is still open of `markers` where `text` ends.
+// Whether reasoning is still open at the end of `text`.
 bool EndsInReasoning(std::string_view text, const ReasoningMarkers& markers) {
   const size_t open = text.rfind(markers.open);
   return open != std::string_view::npos && text.find(markers.close, open) == std::string_view::npos;
@@ -49,7 +49,7 @@ class ChatFormatImpl final : public ChatFormat {
     }
     const std::vector<std::string_view> markers = MarkersOf(*syntax_);
     markers_ = ControlTokensIn({markers.begin(), markers.end()});
-    // A reply in the harmony format has several messages, each with an end.
+    // A harmony reply has several messages, each with an end.
     if (syntax_->form != CallForm::kHarmony) FindEnd();
   }
 
@@ -103,17 +103,17 @@ class ChatFormatImpl final : public ChatFormat {
   }
 
  private:
-  // REQUIRES: messages and tools are checked
+  // REQUIRES: messages and tools have been checked.
   StatusOr<ChatPrompt> RenderWhole(const ChatRequest& request) const;
   StatusOr<ChatPrompt> RenderContinued(const ChatRequest& request) const;
   Status AddSystemMessages(const ChatRequest& whole, std::string* text) const;
   ControlTokens ControlTokensIn(const std::vector<std::string>& texts) const;
   void FindEnd();
-  // As the model writes calls.
+  // Example calls as the model writes them.
   std::string TwoCalls() const;
-  // The token of `ids` whose text `text` begins with, the longest of them.
+  // The longest token of `ids` whose text is a prefix of `text`.
   TokenId TokenAt(std::string_view text, const std::vector<TokenId>& ids) const;
-  // Whether the reply goes on inside reasoning that the prompt opens.
+  // Whether the prompt opens reasoning that the reply continues.
   bool OpensReasoning(std::string_view prompt) const {
     if (!syntax_->reasoning) return false;
     const std::string_view open = syntax_->reasoning->open;
@@ -127,7 +127,7 @@ class ChatFormatImpl final : public ChatFormat {
   const std::shared_ptr<const ReplySyntax> syntax_;
   const TemplateTraits traits_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
-  std::vector<TokenId> control_;  // all tokens that are, but those that end a reply
+  std::vector<TokenId> control_;  // all control tokens, except those that end a reply
   ControlTokens markers_;
   AnswerEnds ends_;
 };
@@ -145,7 +145,7 @@ TokenId ChatFormatImpl::TokenAt(std::string_view text, const std::vector<TokenId
 }
 
 std::string ChatFormatImpl::TwoCalls() const {
-  // Calls that the template writes in a form that nobody reads say nothing.
+  // Calls in a form that no reader understands are no use as examples.
   const bool readable = syntax_->bare_calls || syntax_->opens.empty() ||
                         traits_.two_calls.find(syntax_->opens[0]) != std::string::npos;
   if (!traits_.two_calls.empty() && readable) return traits_.two_calls;
@@ -158,7 +158,7 @@ std::string ChatFormatImpl::TwoCalls() const {
 }
 
 void ChatFormatImpl::FindEnd() {
-  constexpr size_t kLeastBytes = 4;  // less would be found in any answer
+  constexpr size_t kLeastBytes = 4;  // shorter texts would occur in any answer
   const std::string_view text = traits_.after_answer;
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == text.npos) return;
@@ -177,12 +177,12 @@ void ChatFormatImpl::FindEnd() {
   std::string stop(text.substr(begin, end - begin));
   stop.erase(stop.find_last_not_of(" \t\r") + 1);
   if (stop.size() < kLeastBytes) return;
-  // The same words within a line are no end.
+  // The same words in the middle of a line do not end the answer.
   if (text.substr(0, begin).find('\n') != text.npos) stop.insert(0, "\n");
   ends_.texts.push_back(std::move(stop));
 }
 
-// Those that are a part of one of the texts.
+// The control tokens that are part of one of the texts.
 ChatFormat::ControlTokens ChatFormatImpl::ControlTokensIn(
     const std::vector<std::string>& texts) const {
   ControlTokens found;
@@ -222,7 +222,8 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const ChatRequest& request) con
   return prompt;
 }
 
-// The conversation as if the last message were complete, cut where its text ends.
+// Renders the conversation as if the last message were complete, then cuts it where that message's
+// text ends.
 StatusOr<ChatPrompt> ChatFormatImpl::RenderContinued(const ChatRequest& request) const {
   ChatRequest whole = request;
   whole.add_generation_prompt = false;
@@ -267,8 +268,8 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderContinued(const ChatRequest& request)
   return prompt;
 }
 
-// Where the template leaves them out behind the beginning of an answer: the prompt that the
-// answer was begun behind, and what came then. `text` is that of all messages of `whole`.
+// If the template drops system messages once an answer has begun: takes the prompt before the
+// answer and appends the answer's beginning. `text` is the rendering of all messages of `whole`.
 Status ChatFormatImpl::AddSystemMessages(const ChatRequest& whole, std::string* text) const {
   ChatRequest asked = whole;
   asked.add_generation_prompt = true;

@@ -1,4 +1,4 @@
-// Chat formats: which templates are recognised as what, and what requests become.
+// Chat formats: which templates are recognised as which format, and how requests are rendered.
 #include "chat/chat_format.h"
 
 #include <array>
@@ -92,7 +92,7 @@ TEST(ChatFormatTest, TemplatesOfTheFieldAreRecognised) {
   }
 }
 
-// A call of the history is rendered as its parser reads it.
+// A call in the history is rendered in the form its parser reads.
 TEST(ChatFormatTest, CallsOfTheHistoryAreReadBack) {
   WEFT_REQUIRE_GOLDENS();
   for (const char* name : {"Qwen-Qwen2.5-7B-Instruct",
@@ -126,7 +126,7 @@ TEST(ChatFormatTest, CallsOfTheHistoryAreReadBack) {
     request.messages.erase(request.messages.begin() + 1, request.messages.end());
     ChatPrompt before = Rendered(*format, request);
     EXPECT_THAT(before.text, HasSubstr("get_weather")) << name;
-    // What the model said begins behind the question, or a header.
+    // The model's reply begins after the question, or after a header.
     const size_t argument = after.rfind("Oslo");
     ASSERT_NE(argument, std::string::npos) << name;
     size_t at = after.rfind("Weather?", argument);
@@ -189,7 +189,7 @@ TEST(ChatFormatTest, ToolsThatATemplateCannotShowAreDescribed) {
   EXPECT_THAT(text, HasSubstr("{\"name\": \"get_weather\", \"description\": \"The weather\""));
   EXPECT_THAT(text, HasSubstr("<|im_start|>assistant\n<tool_call>\n{\"name\": \"get_weather\", "
                               "\"arguments\": {\"city\": \"Oslo\"}}\n</tool_call><|im_end|>"));
-  // Without a system message of the template's own, the first user says it.
+  // If the template has no system role, the first user message carries it.
   StatusOr<std::string_view> phi = FindBuiltinTemplate("mistral");
   ASSERT_TRUE(phi.ok());
   EXPECT_THAT(Rendered(*Format(std::string(*phi)), Request(kToolTurn, true)).text,
@@ -210,7 +210,7 @@ TEST(ChatFormatTest, ArgumentsHaveTheShapeThatTheTemplateTakes) {
               HasSubstr("assistant:get_weather<city=Oslo>|"));
   EXPECT_THAT(text("{{ c.function.name ~ '(' ~ c.function.arguments ~ ')' }}"),
               HasSubstr("assistant:get_weather({\"city\": \"Oslo\"})|"));
-  // What is no JSON stays as it is.
+  // Arguments that are not JSON stay as they are.
   ChatRequest request = Request(kToolTurn, true);
   request.messages[1]["tool_calls"][0]["function"]["arguments"] = "{oops";
   EXPECT_THAT(
@@ -261,7 +261,7 @@ TEST(ChatFormatTest, AMessageThatIsBegunIsContinued) {
   request.messages[1]["content"] = nullptr;
   EXPECT_EQ(Rendered(*format, request).text,
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
-  // Earlier text with the same words is not taken for the end.
+  // Earlier text with the same words is not mistaken for the end.
   request.messages[0]["content"] = "WeftGoesOnHere5d1f0c7e?";
   request.messages[1]["content"] = "Yes, ";
   EXPECT_TRUE(
@@ -282,7 +282,7 @@ TEST(ChatFormatTest, ReasoningThatIsBegunIsContinuedAsReasoning) {
   const ChatPrompt closed = Rendered(*format, request);
   EXPECT_EQ(closed.text, "user:a|assistant:<think>Well, </think>So ");
   EXPECT_FALSE(closed.reasoning_is_open);
-  // Said in so many words, and by another name.
+  // Given explicitly, and under other names.
   for (const char* const name : {"reasoning", "reasoning_text", "thinking"}) {
     request.messages[1] = Json{{"role", "assistant"}, {"content", ""}, {name, "Well, "}};
     request.continuation = Continuation::kAuto;
@@ -334,7 +334,7 @@ TEST(ChatFormatTest, WhatCannotBeContinuedIsRefused) {
       HasSubstr("messages[1]: the chat template does not show this text"));
 }
 
-// With the templates of the field the prompt ends with what was begun, and nothing of it is lost.
+// With real templates the prompt ends with the begun answer, and nothing of it is lost.
 TEST(ChatFormatTest, TemplatesOfTheFieldLetAnAnswerBeContinued) {
   WEFT_REQUIRE_GOLDENS();
   for (const char* name :
@@ -356,7 +356,7 @@ TEST(ChatFormatTest, TemplatesOfTheFieldLetAnAnswerBeContinued) {
   }
 }
 
-// Templates that show one call of a message get one message a call, with its result.
+// Templates that show one call per message get one message per call, each followed by its result.
 TEST(ChatFormatTest, SeveralCallsWhereOneIsShown) {
   const std::string source =
       "{%- for t in tools or [] -%}{{ t.function.name }}{%- endfor -%}"
@@ -411,12 +411,12 @@ TEST(ChatFormatTest, AnAnswerEndsWhereTheTemplateEndsOne) {
                   "' if m.role == 'assistant' else '' }}{%- endfor -%}")
         ->ends();
   };
-  // A text that is no token of this vocabulary.
+  // A text that is not a token of this vocabulary.
   EXPECT_THAT(ends("<|turn_end|>\\n").texts, ::testing::ElementsAre("<|turn_end|>"));
   EXPECT_THAT(ends("<|turn_end|>\\n").tokens, ::testing::IsEmpty());
-  // What the next question begins with, and within a line it is none.
+  // The beginning of the next question, which within a line does not count.
   EXPECT_THAT(ends("", "\\n\\nUser: ").texts, ::testing::ElementsAre("\nUser:"));
-  // A control token that the vocabulary does not know as an end.
+  // A control token that the vocabulary does not know as an end token.
   EXPECT_THAT(ends(" <s>[x]").tokens,
               ::testing::ElementsAre(testing::TinyModel("llama")->tokenizer()->bos()));
   EXPECT_THAT(ends(" <s>[x]").texts, ::testing::IsEmpty());

@@ -1,4 +1,4 @@
-// Formats from the source of a template, and conversations to render with them.
+// Builds formats from template sources, and conversations to render with them.
 #ifndef WEFT_CHAT_CHAT_FORMAT_TEST_UTIL_H_
 #define WEFT_CHAT_CHAT_FORMAT_TEST_UTIL_H_
 

@@ -1,4 +1,4 @@
-// Templates of the field over many conversations, against what Jinja renders.
+// Real templates over many conversations, compared with Jinja's output.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -22,7 +22,7 @@ std::string ReadFile(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-// The text, from a little before where it differs from the other.
+// The text from a little before its first difference to the other.
 std::string Around(const std::string& text, const std::string& other) {
   size_t at = 0;
   while (at < text.size() && at < other.size() && text[at] == other[at]) ++at;
@@ -30,7 +30,7 @@ std::string Around(const std::string& text, const std::string& other) {
   return StrCat("@", at, " \"", Printable(text.substr(from, 200), 400), "\"");
 }
 
-// Empty when `actual` is what `expected` says.
+// Empty if `actual` matches `expected`.
 std::string Difference(const StatusOr<std::string>& actual, const Json& expected) {
   if (expected.contains("rendered")) {
     const auto& text = expected["rendered"].get_ref<const std::string&>();
@@ -38,7 +38,7 @@ std::string Difference(const StatusOr<std::string>& actual, const Json& expected
     if (*actual == text) return "";
     return StrCat("\n  renders ", Around(*actual, text), "\n  expected ", Around(text, *actual));
   }
-  // Jinja's own sandbox lets no template append to its lists; here, as in llama-server, it may.
+  // Jinja's own sandbox forbids templates to append to lists; we allow it, like llama-server.
   if (expected["error"]["kind"] == "SecurityError") return "";
   if (actual.ok()) return StrCat("renders where it should fail with ", expected["error"].dump());
   if (expected["error"]["kind"] != "raise_exception") return "";

@@ -1,4 +1,4 @@
-// The shape of what a client sends.
+// Validates the messages and tools that a client sends.
 #include <algorithm>
 #include <string>
 

@@ -1,4 +1,4 @@
-// Messages in the shape that one template takes.
+// Converts messages to the form that a given template takes.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -16,11 +16,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxArgumentsDepth = 64;
 
-// Parts that clients send are things of their own, such as files; those of an answer were one
-// text.
+// Parts sent by clients are separate items, such as files; the parts of an answer were one text.
 constexpr char kBetweenParts[] = "\n";
 
-// Clients give reasoning back under the name that their last server used.
+// Clients return reasoning under the name that their last server used.
 constexpr const char* kReasoningNames[] = {"reasoning_content", "reasoning", "reasoning_text",
                                            "thinking"};
 
@@ -39,7 +38,7 @@ bool IsShallow(std::string_view json) {
   return true;
 }
 
-// An object, or the text itself where that is none.
+// An object, or the text itself if it is not an object.
 Json ParsedArguments(const Json& arguments) {
   if (arguments.is_null()) return Json::object();
   if (!arguments.is_string()) return arguments;
@@ -50,8 +49,7 @@ Json ParsedArguments(const Json& arguments) {
   return parsed.is_object() ? parsed : arguments;
 }
 
-// Some templates refuse ids that are not nine letters and digits. The same id always
-// becomes the same one.
+// Some templates refuse ids other than nine letters and digits. Equal ids map to equal ids.
 std::string ShortId(const std::string& id) {
   constexpr std::string_view kDigits =
       "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -116,7 +114,7 @@ class Shaper {
     *text += line;
   }
 
-  // System messages that no message of the user's follows before somebody else speaks.
+  // Emits pending system messages if no user message follows before another role speaks.
   void FlushSystem() {
     if (system_.empty()) return;
     out_.push_back({{"role", "user"}, {"content", Content(std::exchange(system_, std::string()))}});
@@ -203,7 +201,7 @@ class Shaper {
       if (!TakePendingCall(shaped)) out_.push_back(std::move(shaped));
       return;
     }
-    // As something that the user says, all results in one message.
+    // As a user message with all results in it.
     FlushCalls();
     text = StrCat("<tool_response>\n", text, "\n</tool_response>");
     if (results_at_ == out_.size() && results_at_ > 0) {
@@ -215,8 +213,8 @@ class Shaper {
     results_at_ = out_.size();
   }
 
-  // Where a template shows one call of a message, each call becomes a message, followed
-  // by its result.
+  // For templates that show one call per message, each call becomes a message followed by its
+  // result.
   bool TakePendingCall(const Json& result) {
     if (pending_.is_null()) return false;
     Json& calls = pending_["tool_calls"];
@@ -236,7 +234,7 @@ class Shaper {
     message["tool_calls"] = Json::array({pending_["tool_calls"][i]});
     out_.push_back(std::move(message));
     pending_["tool_calls"].erase(i);
-    // What was said before the calls was said once.
+    // Text before the calls appears only once.
     pending_["content"] = traits_.null_content ? Json(nullptr) : Content("");
     for (const char* const key : {"reasoning_content", "thinking"}) pending_.erase(key);
     if (pending_["tool_calls"].empty()) pending_ = nullptr;
@@ -249,13 +247,13 @@ class Shaper {
   const TemplateTraits& traits_;
   const ReplySyntax& syntax_;
   Json out_ = Json::array();
-  std::string system_;                        // said to a template that has no place for it
-  Json pending_;                              // a message whose calls are still to be said
-  size_t results_at_ = 0;                     // how many messages there were behind the last result
-  std::map<std::string, std::string> names_;  // of functions, by the id of the call
+  std::string system_;                        // for templates without a system role
+  Json pending_;                              // a message with calls not yet emitted
+  size_t results_at_ = 0;                     // number of messages after the last result
+  std::map<std::string, std::string> names_;  // functions, by call id
 };
 
-// Text that goes before the whole conversation.
+// Puts text before the whole conversation.
 void PutInFront(const std::string& text, const TemplateTraits& traits, Json* messages) {
   const auto content = [&](const std::string& whole) {
     return traits.parts ? Json::array({{{"type", "text"}, {"text", whole}}}) : Json(whole);

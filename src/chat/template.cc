@@ -17,7 +17,7 @@ using jinja::Meter;
 using jinja::Value;
 using Json = nlohmann::ordered_json;
 
-// Values that view the strings of `json`.
+// String values are views into `json`.
 Value ToValue(const Json& json, int depth, Meter* meter);
 
 std::shared_ptr<DictObject> ToDict(const Json& json, int depth, Meter* meter) {

@@ -1,4 +1,4 @@
-// The language, case by case, and what keeps foreign templates in bounds.
+// The template language, case by case, and the limits on untrusted templates.
 #include "chat/template.h"
 
 #include <fstream>
@@ -43,7 +43,7 @@ std::string Repeated(std::string_view text, int times) {
   return out;
 }
 
-// Small templates with what Jinja 3.1 renders for them.
+// Small templates and Jinja 3.1's output for them.
 TEST(Jinja, LanguageCases) {
   std::ifstream file(std::string(WEFT_SOURCE_DIR) + "/src/chat/testdata/language_cases.json");
   ASSERT_TRUE(file.is_open());
@@ -106,7 +106,7 @@ TEST(Jinja, IntegersBeyond64BitsKeepTheirDigits) {
             "True False True True True True True");
 }
 
-// Small limits, so that running into them is quick; the default ones differ in size.
+// Low limits, so that they are reached quickly; the default ones differ only in size.
 Status Attack(const std::string& source) {
   RenderOptions options = FixedOptions();
   options.limits.max_steps = 2'000'000;
@@ -116,7 +116,7 @@ Status Attack(const std::string& source) {
   return Render(source, context, options).status();
 }
 
-// As Python does, but for the errors, which keep a list from being within itself.
+// Like Python, except for errors that keep a list from containing itself.
 TEST(Jinja, ListsAreAppendedToAndPopped) {
   EXPECT_EQ(*Render("{% set ns = namespace(l=[]) %}{% for i in range(3) %}"
                     "{% set _ = ns.l.append(i) %}{% endfor %}{{ ns.l }}{{ ns.l.pop(0) }}"
@@ -130,7 +130,7 @@ TEST(Jinja, ListsAreAppendedToAndPopped) {
   EXPECT_EQ(*Render("{% set l = [1, 2] %}{% for i in l %}{% if i < 4 %}"
                     "{% set _ = l.append(i + 2) %}{% endif %}{{ i }}{% endfor %}"),
             "12345");
-  // Endless, and yet it ends.
+  // An endless loop that must still end.
   EXPECT_FALSE(
       Attack("{% set l = [1] %}{% for i in l if not l.append(1) %}{{ i }}{% endfor %}").ok());
   for (const char* const source :
@@ -260,7 +260,7 @@ TEST(HostileTemplates, LongButFlatTextIsFine) {
   EXPECT_EQ(*Render("{% if 0 %}" + Repeated("{% elif 0 %}", n) + "{% else %}x{% endif %}"), "x");
 }
 
-// What refers to itself must not outlive its rendering (the leak checker looks).
+// Self-referencing values must not outlive their rendering (the leak checker looks).
 TEST(HostileTemplates, CyclesAreFreed) {
   EXPECT_TRUE(Attack("{% set ns = namespace() %}{% set ns.a = [ns, {'x': ns}] %}").ok());
   EXPECT_TRUE(Attack("{% set ns = namespace() %}{% for a in list %}{% set ns.l = loop %}"
@@ -361,7 +361,7 @@ TEST(BuiltinTemplates, FormatsOfTheTable) {
               ::testing::StartsWith("<role>SYSTEM</role>detailed thinking off<|role_end|>"));
 }
 
-// Each says everything, and a name is there once.
+// Each shows all messages, and names are unique.
 TEST(BuiltinTemplates, AllShowTheConversation) {
   std::map<std::string_view, int> names;
   for (const BuiltinTemplate& t : BuiltinTemplates()) {

@@ -20,13 +20,13 @@ constexpr const char* kKey = kProbedKey;
 constexpr const char* kValue = kProbedValue;
 constexpr char kResult[] = "weft-probe-result";
 
-// One template under test.
+// A template under test.
 class Probe {
  public:
   Probe(const ChatTemplate& chat_template, const std::string& bos, const std::string& eos)
       : template_(chat_template), bos_(bos), eos_(eos) {}
 
-  // Empty when it fails.
+  // Empty if rendering fails.
   std::string Render(Json messages, const Json& tools = nullptr, bool begins_reply = true) const {
     RenderOptions options;
     options.wall_clock_s = 0;
@@ -80,7 +80,7 @@ Json Conversation(Json content, const Json& arguments, const char* id) {
                       Result(kTool, id)});
 }
 
-// From the user's text to a little behind the last argument.
+// From the user's text to a little after the last argument.
 std::string AroundCalls(const std::string& text) {
   constexpr size_t kBehind = 64;
   const size_t user = text.rfind(kUser);
@@ -93,7 +93,7 @@ std::string AroundCalls(const std::string& text) {
 constexpr char kShortId[] = "probe0001";
 constexpr char kLongId[] = "call_probe_0001";
 
-// How a call is to be given so that it shows.
+// Finds the form in which a call must be given to be shown.
 void ProbeCalls(const Probe& probe, TemplateTraits* traits) {
   const Json object = {{kKey, kValue}};
   const Json text = object.dump();
@@ -102,8 +102,8 @@ void ProbeCalls(const Probe& probe, TemplateTraits* traits) {
   };
   const std::string with_text = probe.Render(Conversation("", text, kShortId), Tools());
   std::string with_object = probe.Render(Conversation("", object, kShortId), Tools());
-  // Python's way to print a dictionary is no JSON: such a template wants text. (Tools may be
-  // printed in that way all the same.)
+  // Python's way to print a dictionary is not JSON, so such a template wants text. (It may print
+  // tools in that way all the same.)
   const bool printed = Has(with_object, StrCat("'", kKey, "': '", kValue, "'"));
   if (shows_call(with_text) && (!shows_call(with_object) || printed)) {
     traits->string_arguments = true;
@@ -130,7 +130,7 @@ void ProbeCalls(const Probe& probe, TemplateTraits* traits) {
 TemplateTraits::Reasoning ReasoningOf(const std::string& source, const ReplySyntax& syntax) {
   if (Has(source, "reasoning_content")) return TemplateTraits::Reasoning::kReasoningContent;
   if (syntax.form == CallForm::kHarmony) return TemplateTraits::Reasoning::kThinking;
-  // Such a template itself takes old reasoning out of the content.
+  // Such a template removes old reasoning from the content itself.
   if (syntax.reasoning && Has(source, syntax.reasoning->close)) {
     return TemplateTraits::Reasoning::kInline;
   }

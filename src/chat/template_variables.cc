@@ -25,14 +25,14 @@ void AddTemplateVariables(const ChatTemplate& chat_template, const Json& tools, 
   const auto wants = [&](const char* name) {
     return chat_template.Mentions(name) && !context->contains(name);
   };
-  // A few templates know thinking by this name alone; what was said by the other counts.
+  // A few templates only know thinking by this name; the value given under the other name applies.
   if (wants("thinking") && context->contains("enable_thinking")) {
     (*context)["thinking"] = (*context)["enable_thinking"];
   }
   if (wants("enable_thinking")) (*context)["enable_thinking"] = true;
-  // Llama 3.1 and later; without it they tell of a day of 2024.
+  // Llama 3.1 and later; without it they state a date in 2024.
   if (wants("date_string")) (*context)["date_string"] = Date(now, "%d %b %Y");
-  // Firefunction's. No time of day: it would make every prompt a new one.
+  // Firefunction's. No time of day: it would make every prompt different.
   if (wants("datetime")) (*context)["datetime"] = Date(now, "%b %d %Y");
   if (wants("functions")) (*context)["functions"] = tools.empty() ? "" : JsonText(tools);
 }

@@ -1,5 +1,5 @@
-// The variables that templates of the field read beside messages and tools, and that a request
-// need not give: the date, whether to think, the tools as one text.
+// Variables that real templates read besides messages and tools and that requests may omit: the
+// date, whether to think, the tools as text.
 //
 // Pure functions; any thread.
 #ifndef WEFT_CHAT_TEMPLATE_VARIABLES_H_
@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// Adds those that the template mentions and `context` has not. `tools` may be null; `now` is the
-// local wall clock in seconds since 1970.
+// Adds the variables that the template mentions and `context` lacks. `tools` may be null; `now` is
+// the local wall clock in seconds since 1970.
 void AddTemplateVariables(const ChatTemplate& chat_template, const nlohmann::ordered_json& tools,
                           int64_t now, nlohmann::ordered_json* context);
 

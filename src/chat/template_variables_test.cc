@@ -1,4 +1,4 @@
-// What templates are given beside messages and tools, and what is done for those that lack
+// Variables given to templates besides messages and tools, and workarounds for templates that lack
 // something.
 #include "chat/template_variables.h"
 
@@ -28,7 +28,7 @@ TEST(TemplateVariablesTest, ThinkingIsOnWhereATemplateReadsIt) {
   EXPECT_EQ(Rendered(*format, request).text, "Hi|thinks");
   request.variables["enable_thinking"] = false;
   EXPECT_EQ(Rendered(*format, request).text, "Hi");
-  // What the request says counts for those that know another name.
+  // The request's value also applies to templates that use another name.
   const auto other = Format(
       "{%- for m in messages -%}{{ m.content }}{%- endfor -%}"
       "{%- if thinking is not defined -%}|own{%- else -%}|{{ thinking }}{%- endif -%}");
@@ -72,7 +72,7 @@ TEST(TemplateVariablesTest, FirefunctionIsGivenItsFunctions) {
   EXPECT_EQ(parsed("Use functools.cache for it."), "CUse functools.cache for it.\n");
 }
 
-// As llama-server does it.
+// As llama-server does.
 TEST(ChatFormatTest, ASystemMessageThatATemplateRefusesIsTheUsers) {
   WEFT_REQUIRE_GOLDENS();
   const auto gemma = Format(GoldenSource("google-gemma-2-2b-it"));
@@ -84,7 +84,7 @@ TEST(ChatFormatTest, ASystemMessageThatATemplateRefusesIsTheUsers) {
             "<s><start_of_turn>user\nBe brief.\nHi<end_of_turn>\n<start_of_turn>model\nHello"
             "<end_of_turn>\n<start_of_turn>user\nBe long.\nBe kind.\nBye<end_of_turn>\n"
             "<start_of_turn>model\n");
-  // With nobody to say it to it is said all the same.
+  // It is shown even if no user message follows.
   EXPECT_THAT(Rendered(*gemma, Request(R"([{"role": "system", "content": "Be brief."}])")).text,
               HasSubstr("user\nBe brief.<end_of_turn>"));
   EXPECT_THAT(Rendered(*gemma, Request(R"([{"role": "system", "content": "Be brief."},
