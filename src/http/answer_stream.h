@@ -1,6 +1,6 @@
-// A response that is written piece by piece. It begins with the first piece, so whoever finds
-// an error before that can still answer with a plain one. What a piece looks like, the streams
-// made of it say: server-sent events (sse.h), lines of JSON (ndjson.h).
+// A response written piece by piece. It begins with the first piece, so an error found earlier can
+// still be a plain answer. Subclasses define the form of a piece: server-sent events (sse.h), lines
+// of JSON (ndjson.h).
 //
 // Used on the handler's thread; holds a reference to the responder.
 #ifndef WEFT_HTTP_ANSWER_STREAM_H_
@@ -15,7 +15,7 @@ namespace weft::serve {
 
 class AnswerStream {
  public:
-  // Whether it is too late for an answer of another kind.
+  // Whether it is too late for a different answer.
   bool begun() const { return begun_; }
   void End() { responder_.End(); }
 
@@ -24,11 +24,11 @@ class AnswerStream {
   AnswerStream(HttpResponder& responder, std::string_view content_type, HttpHeaders headers)
       : responder_(responder), content_type_(content_type), headers_(std::move(headers)) {
     headers_.emplace_back("Cache-Control", "no-cache");
-    headers_.emplace_back("X-Accel-Buffering", "no");  // proxies: do not collect the pieces
+    headers_.emplace_back("X-Accel-Buffering", "no");  // tells proxies not to buffer
   }
   ~AnswerStream() = default;
 
-  // False when the client is gone: stop what feeds the stream.
+  // False once the client has left: stop feeding the stream.
   bool Write(std::string_view piece) {
     if (!std::exchange(begun_, true) && !responder_.Begin(200, content_type_, headers_)) {
       return false;

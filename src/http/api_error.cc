@@ -9,8 +9,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// How long a client that met a full queue should wait: a place is free when any turn
-// ends, and asking costs the server next to nothing.
+// How long a client should wait after meeting a full queue: a place is free whenever a turn ends,
+// and a retry costs the server next to nothing.
 constexpr int kRetryAfterS = 1;
 
 struct Kind {
@@ -125,7 +125,7 @@ void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape
   if (error.retry_after_s > 0) {
     headers.emplace_back("Retry-After", StrCat(error.retry_after_s));
   }
-  // Messages quote what a client sent, which need not be UTF-8.
+  // Messages quote client input, which need not be UTF-8.
   responder.Send(error.http_status, "application/json",
                  ErrorBody(error, shape, responder.request_id())
                      .dump(-1, ' ', false, Json::error_handler_t::replace),

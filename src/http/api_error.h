@@ -1,4 +1,4 @@
-// An error on its way to a client, before a protocol gives it its shape: OpenAI's
+// An error on its way to a client, before a protocol formats it: OpenAI's
 // {"error":{message,type,param,code}}, Anthropic's {"type":"error","error":{type,message}},
 // llama-server's {"error":{code,message,type}}, Ollama's {"error":message}.
 #ifndef WEFT_HTTP_API_ERROR_H_
@@ -18,28 +18,28 @@ struct ApiError {
   std::string message;
   std::string type;       // OpenAI's: invalid_request_error, authentication_error, ...
   std::string code;       // OpenAI's: context_length_exceeded, ...; may be empty
-  std::string param;      // the field at fault, may be empty
-  int retry_after_s = 0;  // > 0: a Retry-After header
-  int64_t n_prompt_tokens = -1, n_ctx = -1;  // of a prompt that is too long
+  std::string param;      // the field at fault; may be empty
+  int retry_after_s = 0;  // > 0: send a Retry-After header
+  int64_t n_prompt_tokens = -1, n_ctx = -1;  // for a prompt that is too long
 };
 
 ApiError MakeError(int status, std::string type, std::string message);
 
-// INVALID_ARGUMENT and OUT_OF_RANGE 400, NOT_FOUND 404,
-// FAILED_PRECONDITION and ALREADY_EXISTS 409, RESOURCE_EXHAUSTED 429 with Retry-After,
-// UNIMPLEMENTED 501, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, the rest 500.
+// INVALID_ARGUMENT and OUT_OF_RANGE give 400, NOT_FOUND 404, FAILED_PRECONDITION and ALREADY_EXISTS
+// 409, RESOURCE_EXHAUSTED 429 with Retry-After, UNIMPLEMENTED 501, UNAVAILABLE 503,
+// DEADLINE_EXCEEDED 504, all others 500.
 ApiError ToApiError(const Status& status);
-// The same of what is full now and will not be for long: with Retry-After, whatever the code.
+// The same for a temporary shortage: with Retry-After, whatever the code.
 ApiError FullError(const Status& status);
 
 enum class ErrorShape { kOpenAi, kAnthropic, kLlama, kOllama };
 
-// Anthropic's shape has the request's id in it.
+// Anthropic's shape includes the request id.
 nlohmann::ordered_json ErrorBody(const ApiError& error, ErrorShape shape,
                                  std::string_view request_id = "");
 void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape,
                HttpHeaders headers = {});
-// By which clients know the request, in every answer: Anthropic's look for a name of their own.
+// The headers with the request id, in every answer: Anthropic's clients use another name.
 HttpHeaders RequestIdHeaders(const std::string& request_id, ErrorShape shape);
 
 }  // namespace weft::serve

@@ -69,9 +69,9 @@ size_t ByteBudget::n_accounts() const {
 }
 
 uint64_t EstimateParsedBytes(std::string_view json) {
-  // The body, its strings as values, in the chat request, and the rendered prompt.
+  // The body, its strings as values, in the chat request, and in the rendered prompt.
   constexpr uint64_t kCopies = 5;
-  // A value in its list or object, and what the list keeps free to grow.
+  // A value in its list or object, and the list's spare capacity.
   constexpr uint64_t kValueBytes = 96;
   static constexpr auto kBeginsValue = [] {
     std::array<uint8_t, 256> begins = {};
@@ -80,7 +80,7 @@ uint64_t EstimateParsedBytes(std::string_view json) {
   }();
   uint64_t values = 1;
   for (const char c : json) values += kBeginsValue[static_cast<unsigned char>(c)];
-  // Further ones are refused before they become values.
+  // Further values are refused before they are created.
   values = std::min<uint64_t>(values, JsonLimits().max_values);
   return json.size() * kCopies + values * kValueBytes;
 }

@@ -1,5 +1,5 @@
-// Bytes that requests hold while they are read and answered: at most so many in all, and of
-// one account (a key, an address) at most a share, so that nobody can take what all need.
+// Limits the bytes that requests hold while they are read and answered: a total, and a share of it
+// per account (a key or an address), so that no client can starve the others.
 //
 // Any thread. The budget outlives its holds.
 #ifndef WEFT_HTTP_BYTE_BUDGET_H_
@@ -19,12 +19,12 @@ namespace weft::serve {
 
 class ByteBudget {
  public:
-  // `total` is what all hold together, `share` what one account does.
+  // `total` is the limit for all accounts together, `share` the limit for one.
   ByteBudget(uint64_t total, uint64_t share) : total_(total), share_(share) {}
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;
 
-  // What one request holds; given back at its end.
+  // One request's bytes; released by the destructor.
   class Hold {
    public:
     Hold() = default;
@@ -33,12 +33,12 @@ class ByteBudget {
     Hold(Hold&& other) noexcept { *this = std::move(other); }
     Hold& operator=(Hold&& other) noexcept;
 
-    // RESOURCE_EXHAUSTED when the account would hold more than its share, UNAVAILABLE when all
-    // would hold too much; the hold stays as it was then. A request that is the only one is
-    // never refused: it would be so for ever. Larger than the share of its account, it counts
-    // as that, so that others keep theirs.
+    // RESOURCE_EXHAUSTED if the account would exceed its share, UNAVAILABLE if the total would be
+    // exceeded; the hold is then unchanged. A request that is the only one is never refused, or it
+    // would be refused forever. If it exceeds its account's share, it counts as exactly the share,
+    // so that others keep theirs.
     Status Resize(uint64_t bytes);
-    // The same of what is there already: never refused, it counts against what comes next.
+    // The same for bytes that already exist: never refused, but counts against later requests.
     void Take(uint64_t bytes);
 
    private:
@@ -48,7 +48,7 @@ class ByteBudget {
   };
 
   uint64_t held() const;
-  // Those that hold something.
+  // Accounts that hold something.
   size_t n_accounts() const;
 
  private:
@@ -58,10 +58,10 @@ class ByteBudget {
   const uint64_t total_, share_;
   mutable Mutex mutex_;
   uint64_t held_ WEFT_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, uint64_t> of_account_ WEFT_GUARDED_BY(mutex_);  // none is 0
+  std::map<std::string, uint64_t> of_account_ WEFT_GUARDED_BY(mutex_);  // no zero entries
 };
 
-// About how much memory reading `json` and answering takes, from what it consists of.
+// Estimates the memory for parsing `json` and answering it, from its structure.
 uint64_t EstimateParsedBytes(std::string_view json);
 
 }  // namespace weft::serve

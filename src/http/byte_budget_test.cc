@@ -83,7 +83,7 @@ TEST(ByteBudget, ManySmallValuesCountForMoreThanTheirText) {
   for (int i = 0; i < 1000; ++i) values += "[],";
   EXPECT_LT(EstimateParsedBytes(text), 10 * text.size());
   EXPECT_GT(EstimateParsedBytes(values), 50 * values.size());
-  // No more than are read at all.
+  // No more values than are ever read.
   EXPECT_LT(EstimateParsedBytes(std::string(30 << 20, ',')), uint64_t{512} << 20);
 }
 

@@ -45,7 +45,7 @@ StatusOr<Place> ParseServer(std::string_view server) {
   return place;
 }
 
-// Waits for the one operation that `start` begins.
+// Waits for the operation started by `start`.
 error_code Await(boost::asio::io_context* io,
                  const std::function<void(std::function<void(error_code)>)>& start) {
   error_code result;

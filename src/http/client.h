@@ -1,5 +1,4 @@
-// One HTTP request to a server and its answer, for the commands that talk to one. Blocks;
-// any thread.
+// Sends one HTTP request to a server, for commands that talk to a running one. Blocks; any thread.
 #ifndef WEFT_HTTP_CLIENT_H_
 #define WEFT_HTTP_CLIENT_H_
 
@@ -14,10 +13,10 @@ namespace weft::serve {
 struct HttpCall {
   std::string server;  // "http://127.0.0.1:8080"
   std::string method = "GET";
-  std::string path;  // encoded
+  std::string path;  // percent-encoded
   std::string body;  // JSON
   std::string api_key;
-  std::chrono::milliseconds timeout{60'000};  // for the whole
+  std::chrono::milliseconds timeout{60'000};  // for the whole exchange
 };
 
 struct HttpAnswer {
@@ -25,10 +24,11 @@ struct HttpAnswer {
   std::string body;
 };
 
-// UNAVAILABLE when no answer came; an answer of any status is OK.
+// UNAVAILABLE if no answer came; an answer with any HTTP status is OK.
 StatusOr<HttpAnswer> CallHttp(const HttpCall& call);
 
-// Everything but letters, digits and -._~ as %XX: a name as one segment of a path.
+// Encodes everything except letters, digits and -._~ as %XX, so that a name fits into one path
+// segment.
 std::string PercentEncode(std::string_view text);
 
 }  // namespace weft::serve

@@ -20,11 +20,11 @@ namespace {
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-// Of requests that come before the one being answered is done. Beyond, the connection is
-// not read, and so not watched, until that is.
+// For requests that arrive before the current one is answered. Beyond this the connection is not
+// read, and so not watched, until then.
 constexpr size_t kMaxPipelinedBytes = 256 << 10;
-// How long what a client still sends after an error is thrown away: closing on it would
-// reset the connection before the client has read why.
+// How long to discard further input after an error: closing at once would reset the connection
+// before the client has read the reason.
 constexpr std::chrono::seconds kLinger{3};
 
 std::string AddressOf(const HttpConnection::Socket& socket) {
@@ -107,8 +107,8 @@ void HttpConnection::Read() {
 void HttpConnection::OnRead(const error_code& error, size_t n_bytes) {
   is_reading_ = false;
   if (closed_) return;
-  // The end of what a client sends is its end: nobody can tell a half-closed connection
-  // from an abandoned one.
+  // The end of the client's input counts as its departure: a half-closed connection looks like an
+  // abandoned one.
   if (error) return Close();
   if (!is_lingering_) {
     const boost::asio::mutable_buffer place = buffer_.prepare(n_bytes);
@@ -143,7 +143,7 @@ void HttpConnection::ParseBuffered() {
     }
     if (exchange_ != nullptr) return;
     if (parser_->is_done()) return Dispatch();
-    // What a parser leaves unread and needs more of is a line without an end.
+    // If the parser wants more despite this much unread input, it is an endless line.
     if (error && buffer_.size() > shared_.options.max_header_bytes) {
       return RejectParse(http::error::header_limit);
     }
@@ -169,8 +169,8 @@ void HttpConnection::OnHead() {
   }
 }
 
-// Where a body ends must be plain, or what one server takes for its end is the beginning of
-// a request for another.
+// A body's end must be unambiguous: otherwise what one server takes for the end may begin a request
+// for another (request smuggling).
 Status HttpConnection::CheckFraming() const {
   const auto& message = parser_->get();
   const std::string_view length = message[http::field::content_length];
@@ -216,7 +216,7 @@ void HttpConnection::Admit(HttpRequest head) {
     head_ = std::move(head);
     return;
   }
-  // Where the next request begins is not known when the body is not read.
+  // If the body is not read, it is unknown where the next request begins.
   auto exchange = NewExchange(std::move(head), parser_->is_done() && parser_->keep_alive());
   if (shared_.hooks.admit(exchange->request(), *exchange)) {
     head_ = std::move(exchange->request());
@@ -253,8 +253,8 @@ void HttpConnection::RejectParse(const error_code& error) {
   }
 }
 
-// Answers what is being read with an error and ends the connection: where the next request
-// would begin is not known.
+// Answers the request being read with an error and ends the connection, since it is unknown where
+// the next request would begin.
 void HttpConnection::Reject(const ApiError& error) {
   HttpRequest request;
   if (parser_.has_value()) {
@@ -267,7 +267,7 @@ void HttpConnection::Reject(const ApiError& error) {
   SendRejection(error);
 }
 
-// Of what is in exchange_ and reaches no handler.
+// For the request in exchange_, which never reaches a handler.
 void HttpConnection::SendRejection(const ApiError& error) {
   const HttpRequest& request = exchange_->request();
   const auto& hooks = shared_.hooks;
@@ -376,8 +376,8 @@ void HttpConnection::SetDeadline(Clock::duration after) {
 
 void HttpConnection::ClearDeadline() { deadline_.reset(); }
 
-// The timer is left alone when it goes off before the deadline anyway: deadlines move with
-// every write, and mostly away.
+// Leaves the timer alone if it fires before the deadline anyway: deadlines move with every write,
+// mostly further away.
 void HttpConnection::WaitForDeadline() {
   if (closed_ || !deadline_.has_value()) return;
   if (timer_set_to_.has_value() && *timer_set_to_ <= *deadline_) return;
@@ -395,7 +395,7 @@ void HttpConnection::WaitForDeadline() {
   });
 }
 
-// A client that takes little at a time, less than makes room for more, is slow and not
+// A client that takes a little at a time, too little to make room for more, is slow but not
 // stalled.
 void HttpConnection::OnStall() {
   const int untaken = UntakenBytes(), before = std::exchange(untaken_bytes_, untaken);
@@ -418,8 +418,8 @@ int HttpConnection::UntakenBytes() {
 void HttpConnection::OnDeadline() {
   deadline_.reset();
   if (exchange_ != nullptr && is_writing_ && writing_is_exchange_) return OnStall();
-  // A response that nobody reads, what comes after the last one, nothing at all: there is
-  // nobody to tell.
+  // An unread response, input after the last response, or no request at all: there is nobody to
+  // tell.
   if (exchange_ != nullptr || is_lingering_ || !parser_.has_value()) return Close();
   Reject(MakeError(408, "timeout_error",
                    "the request did not arrive in time; send it faster, or less of it"));

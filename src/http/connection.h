@@ -1,7 +1,7 @@
-// One client's connection: requests are read and parsed one after the other, each becomes
-// an HttpExchange, whose output is sent before the next one is begun.
+// A client's connection: requests are read and parsed one after another; each becomes an
+// HttpExchange whose output is sent before the next request begins.
 //
-// Everything happens on the server's one I/O thread.
+// Everything happens on the server's single I/O thread.
 #ifndef WEFT_HTTP_CONNECTION_H_
 #define WEFT_HTTP_CONNECTION_H_
 
@@ -26,7 +26,7 @@
 
 namespace weft::serve {
 
-// What the connections of a server share.
+// Shared by all connections of a server.
 struct ConnectionShared {
   ConnectionShared(HttpServerOptions server_options, HttpServerHooks server_hooks)
       : options(std::move(server_options)),
@@ -36,11 +36,11 @@ struct ConnectionShared {
 
   const HttpServerOptions options;
   const HttpServerHooks hooks;
-  // Hands an exchange to a handler; false when there are too many.
+  // Hands an exchange to a handler; false if there are too many.
   std::function<bool(std::shared_ptr<HttpExchange>)> submit;
   std::atomic<bool> stopping{false};
   std::atomic<uint64_t> max_body_bytes;
-  ByteBudget bodies;  // of all requests held
+  ByteBudget bodies;  // all requests' bodies in memory
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -52,11 +52,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
                  std::function<void(HttpConnection*)> closed);
 
   void Start();
-  // Instead of Start: one error for whatever is asked, and the end.
+  // Instead of Start: answers any request with an error and closes.
   void Refuse(const ApiError& error);
-  // The server is stopping: ends now if nothing is being answered.
+  // The server is stopping: closes now if nothing is being answered.
   void StopWhenIdle();
-  // Ends now.
+  // Closes now.
   void Close();
 
  private:
@@ -86,7 +86,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void WaitForDeadline();
   void OnDeadline();
   void OnStall();
-  // Of what was written, how much the client has not taken yet.
+  // How many of the written bytes the client has not taken yet.
   int UntakenBytes();
 
   Socket socket_;
@@ -95,27 +95,27 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const bool by_second_port_;
   const std::function<void(HttpConnection*)> closed_callback_;
 
-  std::array<char, 16 << 10> incoming_;  // where the outstanding read puts what comes
-  boost::beast::flat_buffer buffer_;     // read and not parsed
-  std::optional<Parser> parser_;         // of the request being read
+  std::array<char, 16 << 10> incoming_;  // target of the outstanding read
+  boost::beast::flat_buffer buffer_;     // read but not parsed
+  std::optional<Parser> parser_;         // for the request being read
   bool head_seen_ = false;
-  HttpRequest head_;                 // of the request whose body is being read
-  Clock::time_point body_deadline_;  // of that body
-  uint64_t max_body_bytes_ = 0;      // of the request being read
+  HttpRequest head_;                 // the request whose body is being read
+  Clock::time_point body_deadline_;  // for reading that body
+  uint64_t max_body_bytes_ = 0;      // for the request being read
   ByteBudget::Hold body_hold_;       // for the body being read or worked on
   const std::string address_;        // the client's
 
   std::shared_ptr<HttpExchange> exchange_;  // being answered; nothing is parsed meanwhile
-  std::string interim_;                     // "100 Continue", to be sent before anything
+  std::string interim_;                     // "100 Continue", sent before anything else
   std::string writing_;                     // being sent
-  size_t written_ = 0;                      // of writing_
+  size_t written_ = 0;                      // how much of writing_ is sent
   bool writing_is_exchange_ = false;
   Clock::time_point stalled_since_;  // while is_writing_
-  int untaken_bytes_ = 0;            // then
+  int untaken_bytes_ = 0;            // at that time
 
   bool is_reading_ = false;
   bool is_writing_ = false;
-  bool is_lingering_ = false;  // everything is sent; what still comes is thrown away
+  bool is_lingering_ = false;  // everything is sent; discards further input
   bool closed_ = false;
   std::optional<Clock::time_point> deadline_;
   std::optional<Clock::time_point> timer_set_to_;

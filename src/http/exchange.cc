@@ -11,7 +11,7 @@
 namespace weft::serve {
 namespace {
 
-// Values may quote what a client sent; none of it may begin a line of its own.
+// Values may quote client input, which must not start a header line of its own.
 void AppendHeader(std::string_view name, std::string_view value, std::string* out) {
   StrAppend(out, name, ": ");
   for (const char c : value) {
@@ -116,7 +116,7 @@ bool HttpExchange::Begin(int status, std::string_view content_type, HttpHeaders 
     if (gone()) return false;
     has_body_ = !options_.is_head;
     chunked_ = !options_.is_http_1_0;
-    // Without chunks only the end of the connection tells where the body ends.
+    // Without chunks, only closing the connection marks the end of the body.
     must_close_ = !chunked_;
     Append(Head(status, content_type, headers, chunked_ ? "Transfer-Encoding: chunked\r\n" : ""));
   }

@@ -1,7 +1,7 @@
-// One request and its response, where the two threads that work on it meet: the handler,
-// which writes the response, and the connection's I/O thread, which sends it.
+// One request and its response, shared by the two threads that work on it: the handler's, which
+// writes the response, and the connection's I/O thread, which sends it.
 //
-// Shared by both. Each method says whose it is.
+// Each section states its thread.
 #ifndef WEFT_HTTP_EXCHANGE_H_
 #define WEFT_HTTP_EXCHANGE_H_
 
@@ -20,12 +20,12 @@ class HttpExchange : public HttpResponder {
  public:
   struct Options {
     bool is_head = false;      // the response has no body
-    bool is_http_1_0 = false;  // no chunks: the end of a stream is the connection's
-    bool keep_alive = true;    // as the client wishes
+    bool is_http_1_0 = false;  // no chunks: closing the connection ends a stream
+    bool keep_alive = true;    // the client's wish
     size_t max_unsent_bytes = 256 << 10;
-    // Wakes the I/O thread because there is output; any thread.
+    // Wakes the I/O thread when there is output; any thread.
     std::function<void()> kick;
-    // Set while the server shuts down: no further request is taken.
+    // Set during server shutdown: no further request is accepted.
     const std::atomic<bool>* stopping = nullptr;
   };
 
@@ -42,16 +42,16 @@ class HttpExchange : public HttpResponder {
   std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return gone_.load(std::memory_order_acquire); }
   void OnGone(std::function<void()> gone) override;
-  // The handler has returned. A response that it left out becomes a 500, one that it left
-  // open is cut, so that the client can tell.
+  // The handler has returned. A missing response becomes a 500; an unfinished one is cut off
+  // visibly to the client.
   void HandlerReturned();
 
   // --- the I/O thread -------------------------------------------------------------
-  // What is to be sent next.
+  // Takes the next output to send.
   std::string TakeOutput();
-  // So much of what was taken has left.
+  // `n_bytes` of the taken output have been sent.
   void Sent(size_t n_bytes);
-  // Everything was taken, nothing will follow.
+  // Everything was taken and nothing will follow.
   bool Complete() const;
   // The connection ends with this response.
   bool MustClose() const;
@@ -73,7 +73,7 @@ class HttpExchange : public HttpResponder {
   CondVar sent_or_gone_;
   Stage stage_ WEFT_GUARDED_BY(mutex_) = Stage::kNothing;
   std::string output_ WEFT_GUARDED_BY(mutex_);       // not taken yet
-  size_t unsent_bytes_ WEFT_GUARDED_BY(mutex_) = 0;  // not taken, or taken and not sent
+  size_t unsent_bytes_ WEFT_GUARDED_BY(mutex_) = 0;  // not taken, or taken but not sent
   bool has_body_ WEFT_GUARDED_BY(mutex_) = true;
   bool chunked_ WEFT_GUARDED_BY(mutex_) = false;
   bool must_close_ WEFT_GUARDED_BY(mutex_) = false;

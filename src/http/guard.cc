@@ -15,8 +15,7 @@ bool IsNumber(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
-// "Name.:8080" -> "name", "[::1]:8080" -> "::1". Empty for what is no host with or without a
-// port.
+// "Name.:8080" -> "name", "[::1]:8080" -> "::1". Empty if it is not a host with or without a port.
 std::string NameOf(std::string_view host) {
   std::string_view name = host, port;
   if (host.starts_with('[')) {
@@ -36,8 +35,8 @@ std::string NameOf(std::string_view host) {
   return AsciiLower(name);
 }
 
-// The part of an origin behind "http://" or "https://", without the port that goes without
-// saying; empty for every other origin, "null" among them.
+// The part of an origin after "http://" or "https://", without the default port; empty for all
+// other origins, including "null".
 std::string AuthorityOf(std::string_view origin) {
   const std::string lower = AsciiLower(origin);
   std::string_view rest = lower;
@@ -50,8 +49,8 @@ std::string AuthorityOf(std::string_view origin) {
   return std::string(rest);
 }
 
-// Whether a page of this origin is one that the server sent under the name in `host`. What
-// scheme a proxy in front of it speaks is not known here.
+// Whether a page of this origin was sent by the server under the name in `host`. The scheme is not
+// compared, since a proxy may change it.
 bool IsSameOrigin(std::string_view origin, std::string_view host) {
   const std::string authority = AuthorityOf(origin);
   if (authority.empty()) return false;
@@ -72,7 +71,7 @@ ApiError Forbidden(std::string message) {
   return MakeError(403, "permission_error", std::move(message));
 }
 
-// "application/json; charset=utf-8" and "application/problem+json" are.
+// Accepts "application/json; charset=utf-8" and "application/problem+json".
 bool IsJson(std::string_view content_type) {
   std::string_view type = content_type.substr(0, content_type.find(';'));
   while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
@@ -152,7 +151,7 @@ std::optional<ApiError> HttpGuard::RefusalOfHost(const HttpRequest& head) const 
     return MakeError(400, "invalid_request_error", "a request has one Host header, not several");
   }
   const std::string_view host = head.Header("Host");
-  // No browser leaves it out.
+  // Browsers always send it.
   if (!checks_host_ || host.empty() || KnowsHost(host)) return std::nullopt;
   return Forbidden(StrCat("this server does not go by the name ", Printable(host, 100),
                           "; where it should, start it with --allowed-host NAME"));

@@ -1,13 +1,13 @@
-// Which requests may come in, by what a browser says about the page that sends them. Any page
-// on the web can make its visitor's browser ask a server on that visitor's own machine, so
-// what such a page may not do is refused here, before a key or a body is looked at:
+// Refuses requests by what a browser says about the page that sends them. Any web page can make its
+// visitor's browser send requests to a server on the visitor's own machine; anything such a page
+// must not do is refused here, before a key or a body is looked at:
 //
-//  - a foreign `Host`: a name that was pointed at this machine only to make the browser
-//    believe that the page and the server are one (DNS rebinding);
-//  - a foreign `Origin`, and a fetch from elsewhere that names none (an image, a form);
-//  - a body that is no JSON: what a page may send without asking first.
+//  - a foreign `Host`: a name pointed at this machine to make the browser believe that the page
+//    and the server are the same site (DNS rebinding);
+//  - a foreign `Origin`, and cross-site fetches without one (an image, a form);
+//  - a body that is not JSON: what a page may send without a preflight.
 //
-// Programs that are no browser send none of these headers and notice nothing.
+// Other programs send none of these headers and are not affected.
 //
 // Immutable; any thread.
 #ifndef WEFT_HTTP_GUARD_H_
@@ -27,24 +27,24 @@ namespace weft::serve {
 class HttpGuard {
  public:
   struct Options {
-    // Where the server listens. On a loopback address `Host` must be a name of it.
+    // The listening address. On a loopback address, `Host` must be one of its names.
     std::string bind_host = "127.0.0.1";
-    // Further names that clients may use. Elsewhere than on loopback any name will do unless
-    // there are some here.
+    // Further names that clients may use. On other addresses than loopback any name is accepted,
+    // unless this lists some.
     std::vector<std::string> allowed_hosts;
-    // Origins whose pages may ask and read: "https://page.example"; "localhost" is every
-    // page of this machine, "*" any at all. The server's own pages always may.
+    // Origins whose pages may send requests and read answers: "https://page.example"; "localhost"
+    // is every page on this machine, "*" is any. The server's own pages are always allowed.
     std::vector<std::string> cors_origins;
   };
 
-  // INVALID_ARGUMENT names a host or an origin that could never be one.
+  // INVALID_ARGUMENT names an invalid host or origin.
   static StatusOr<HttpGuard> Create(const Options& options);
   HttpGuard() : HttpGuard(Options()) {}
 
-  // Why the request may not come in, from its head alone; nothing where it may. A link on
-  // another page may open what needs no key (`is_public`): nobody but the user reads that.
+  // Why the request is refused, judging by its head alone; nothing if it is allowed. A link on
+  // another page may open a public route (`is_public`): only the user reads the result.
   std::optional<ApiError> Refusal(const HttpRequest& head, bool is_public) const;
-  // The headers that let a page read the answer; none for one that may not.
+  // The headers that let a page read the answer; none if it may not.
   HttpHeaders CorsHeaders(const HttpRequest& head) const;
 
  private:
@@ -59,11 +59,11 @@ class HttpGuard {
   bool checks_host_ = true;
   bool any_origin_ = false;           // "*"
   bool local_origins_ = false;        // "localhost"
-  std::vector<std::string> hosts_;    // of --host and --allowed-host, as NameOf has them
+  std::vector<std::string> hosts_;    // from --host and --allowed-host, normalised by NameOf
   std::vector<std::string> origins_;  // in lower case
 };
 
-// Of this machine alone: "localhost", "127.0.0.1" and its kin, "::1", with or without brackets.
+// Names of this machine only: "localhost", 127.0.0.0/8, "::1", with or without brackets.
 bool IsLoopbackHost(std::string_view host);
 
 }  // namespace weft::serve

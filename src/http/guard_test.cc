@@ -19,7 +19,7 @@ HttpGuard Guard(HttpGuard::Options options = {}) {
   return *std::move(guard);
 }
 
-// The status with which a request with these headers is refused; 0 where it may come in.
+// The status with which a request with these headers is refused; 0 if it is accepted.
 int Refused(const HttpGuard& guard, HttpHeaders headers, std::string method = "POST",
             bool has_body = false, bool is_public = false) {
   HttpRequest head;

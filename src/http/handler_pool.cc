@@ -8,8 +8,8 @@
 namespace weft::serve {
 namespace {
 
-// Rendering a chat template takes up to 2 MiB, under a sanitizer up to 8. Address space
-// alone: memory is only taken where the stack was.
+// Rendering a chat template takes up to 2 MiB, under a sanitizer up to 8. This is only address
+// space: memory is used as the stack grows.
 constexpr size_t kStackBytes = size_t{10} << 20;
 
 }  // namespace
@@ -24,7 +24,7 @@ HandlerPool::~HandlerPool() { Stop(); }
 bool HandlerPool::Post(std::function<void()> work) {
   MutexLock lock(&mutex_);
   if (stopping_) return false;
-  // Whoever is idle is counted for what is queued already.
+  // Idle threads are reserved for jobs that are already queued.
   if (queue_.size() >= idle_ && (threads_.size() >= max_threads_ || !AddThread())) {
     if (threads_.empty() || queue_.size() >= idle_ + max_waiting_) return false;
   }
@@ -53,7 +53,7 @@ void* HandlerPool::ThreadMain(void* pool) {
   return nullptr;
 }
 
-// A thread counts as idle from its making on.
+// A thread counts as idle from its creation.
 void HandlerPool::Run() {
   while (true) {
     std::function<void()> work;

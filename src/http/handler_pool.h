@@ -1,7 +1,7 @@
-// The threads that handlers run on: made when they are needed, up to a number; what finds
-// none free waits in a bounded queue.
+// The threads that run handlers: created on demand, up to a limit; further work waits in a bounded
+// queue.
 //
-// Any thread may post. Stop belongs to the owner.
+// Any thread may post. Only the owner calls Stop.
 #ifndef WEFT_HTTP_HANDLER_POOL_H_
 #define WEFT_HTTP_HANDLER_POOL_H_
 
@@ -20,15 +20,15 @@ namespace weft::serve {
 
 class HandlerPool {
  public:
-  // `waiting`, when not null, outlives the pool and always tells how much waits for a thread.
+  // `waiting`, if not null, outlives the pool and always holds the number of waiting jobs.
   HandlerPool(int max_threads, int max_waiting, std::atomic<int64_t>* waiting = nullptr);
-  ~HandlerPool();  // as Stop
+  ~HandlerPool();  // same as Stop
   HandlerPool(const HandlerPool&) = delete;
   HandlerPool& operator=(const HandlerPool&) = delete;
 
-  // False when no thread is free and the queue is full, or after Stop.
+  // False if no thread is free and the queue is full, or after Stop.
   bool Post(std::function<void()> work);
-  // Runs what waits, then joins.
+  // Runs the waiting jobs, then joins.
   void Stop();
 
  private:

@@ -1,5 +1,4 @@
-// How busy an HTTP server is at this moment: written by the server, read by whoever wants to
-// know. Any thread.
+// An HTTP server's current load: written by the server, read by anyone. Any thread.
 #ifndef WEFT_HTTP_LOAD_H_
 #define WEFT_HTTP_LOAD_H_
 
@@ -9,8 +8,8 @@
 namespace weft::serve {
 
 struct HttpLoad {
-  std::atomic<int64_t> connections{0};  // open
-  std::atomic<int64_t> waiting{0};      // requests that wait for a thread
+  std::atomic<int64_t> connections{0};  // open connections
+  std::atomic<int64_t> waiting{0};      // requests waiting for a thread
 };
 
 }  // namespace weft::serve

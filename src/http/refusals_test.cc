@@ -1,4 +1,4 @@
-// What the HTTP server does not take: too much, too slow, no HTTP.
+// Requests that the HTTP server refuses: too large, too slow, not HTTP.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -120,11 +120,11 @@ TEST_F(ServerTest, BodiesThatDoNotEndLeaveOthersTheirShare) {
     ASSERT_TRUE(clients.back()->Say(Unfinished("wrong", 30'000)));
     EXPECT_THAT(clients.back()->Until("you?\n"), StartsWith("HTTP/1.1 401 "));
   }
-  // Those of one key are refused one another, and nobody else.
+  // A key is refused further requests; others are not affected.
   for (int i = 0; i < 3; ++i) {
     clients.push_back(std::make_unique<Client>(port()));
     ASSERT_TRUE(clients.back()->Say(Unfinished("greedy", 30'000)));
-    std::this_thread::sleep_for(milliseconds(50));  // so that they come in this order
+    std::this_thread::sleep_for(milliseconds(50));  // so that they arrive in this order
   }
   const std::string refused = clients.back()->Until("}}");
   EXPECT_THAT(refused, StartsWith("HTTP/1.1 429 "));
@@ -132,7 +132,7 @@ TEST_F(ServerTest, BodiesThatDoNotEndLeaveOthersTheirShare) {
   Client other(port());
   ASSERT_TRUE(other.Say(Unfinished("other", 30'000)) && other.Say("."));
   EXPECT_THAT(other.Until("]\n"), StartsWith("HTTP/1.1 200 "));
-  // Without a key it is the address that counts.
+  // Without a key the address counts.
   Client address(port()), same(port());
   ASSERT_TRUE(address.Say(Unfinished("", 40'000)));
   std::this_thread::sleep_for(milliseconds(50));
@@ -185,7 +185,7 @@ TEST_F(ServerTest, MoreThanCanWaitAreRefused) {
   for (int i = 0; i < 5; ++i) {
     clients.push_back(std::make_unique<Client>(port()));
     ASSERT_TRUE(clients.back()->Say(kGet));
-    std::this_thread::sleep_for(milliseconds(20));  // so that they come in this order
+    std::this_thread::sleep_for(milliseconds(20));  // so that they arrive in this order
   }
   for (size_t i = 2; i < 5; ++i) {
     const std::string answer = clients[i]->Until("\r\n\r\n");

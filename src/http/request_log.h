@@ -1,5 +1,4 @@
-// The line that the log has for every request, whichever way it came in: docs/SERVE.md says
-// what stands there. Any thread.
+// The log line of every request, through any front end; docs/SERVE.md describes it. Any thread.
 #ifndef WEFT_HTTP_REQUEST_LOG_H_
 #define WEFT_HTTP_REQUEST_LOG_H_
 
@@ -12,21 +11,21 @@
 
 namespace weft::serve {
 
-// Of a request's text and of its answer's, each.
+// Limit for the text of a request and of its answer, each.
 inline constexpr size_t kLoggedTextBytes = 4096;
 inline constexpr size_t kLoggedWarningBytes = 1024;
 
 struct LoggedRequest {
   std::string_view method;  // "POST", or "gRPC"
   std::string_view path;
-  std::string status;  // "200", or the name of gRPC's code
+  std::string status;  // "200", or gRPC's status name
   int64_t duration_us = 0;
-  TurnTokens tokens;  // all 0 where there was no turn
+  TurnTokens tokens;  // all 0 if there was no turn
   std::string_view key_name;
   bool gone = false;  // the client went away
   std::string_view id;
-  std::string_view warning;  // what the answer warns of
-  // What was said is logged only where the operator wants it.
+  std::string_view warning;  // the answer's warning
+  // Texts are logged only if the operator wants that.
   bool with_text = false;
   std::string_view request_text, answer_text;
 };

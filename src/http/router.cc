@@ -86,7 +86,7 @@ Router::Match Router::Find(std::string_view method,
                            const std::vector<std::string>& segments) const {
   const std::string_view wanted = method == "HEAD" ? "GET" : method;
   Match match;
-  // A path below one that speaks Anthropic's or Ollama's language is asked for by its clients.
+  // Paths below one in Anthropic's or Ollama's style are requested by their clients.
   if (segments.size() >= 2 && segments[0] == "v1" && segments[1] == "messages") {
     match.shape = ErrorShape::kAnthropic;
   }

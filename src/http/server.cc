@@ -31,7 +31,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
-// A client that vanished without a word is found out in about a minute.
+// Detects a vanished client in about a minute.
 void WatchPeer(tcp::socket* socket) {
   error_code ignored;
   socket->set_option(tcp::no_delay(true), ignored);
@@ -42,25 +42,25 @@ void WatchPeer(tcp::socket* socket) {
   socket->set_option(Seconds(30), ignored);
   socket->set_option(Interval(10), ignored);
   socket->set_option(Count(3), ignored);
-  // What the kernel takes on its own is not seen to be unread. (It doubles the number.)
+  // Data in the kernel's buffer cannot be seen to be unread. (The kernel doubles the number.)
   socket->set_option(asio::socket_base::send_buffer_size(16 << 10), ignored);
 }
 
-// For handlers that wait for nobody: the second answers while the first makes a long list.
+// For handlers that never wait: one can answer while the other builds a long list.
 constexpr int kQuickThreads = 2;
 
-// Takes no memory, which is what was missing.
+// Allocates no memory, which may be what is missing.
 void LogFailure(const char* what, const std::exception& error) {
   char line[200];
   std::snprintf(line, sizeof(line), "%s failed: %s", what, error.what());
   LogLine(line);
 }
 
-// One address that connections come in by.
+// One listening address.
 struct Listener {
   explicit Listener(asio::io_context* io) : acceptor(*io), retry(*io) {}
 
-  // Port 0 becomes the one that was found free.
+  // Port 0 is replaced by the port found free.
   void Open(const tcp::endpoint& endpoint, bool only_ipv6, error_code* error) {
     acceptor.open(endpoint.protocol(), *error);
     if (!*error) acceptor.set_option(tcp::acceptor::reuse_address(true), *error);
@@ -70,12 +70,12 @@ struct Listener {
   }
 
   tcp::acceptor acceptor;
-  tcp::endpoint endpoint;  // once it is open
+  tcp::endpoint endpoint;  // valid once open
   asio::steady_timer retry;
   bool is_second = false;
 };
 
-// The machine has no such address: a name may stand for some that it has not.
+// The machine lacks this address: a name may stand for several.
 bool IsMissingAddress(const error_code& error) {
   return error == asio::error::address_family_not_supported ||
          error == boost::system::errc::address_not_available;
@@ -147,7 +147,7 @@ class Server : public HttpServer {
   }
 
  private:
-  // On every address of `host`; the port.
+  // Listens on every address of `host`; returns the port.
   StatusOr<int> ListenOn(const std::string& host, int port, bool is_second,
                          std::string_view way_out) {
     error_code error;
@@ -157,7 +157,7 @@ class Server : public HttpServer {
       return InvalidArgument("--host ", Printable(host),
                              " is no address of this machine: ", error.message());
     }
-    // Of one free port for several addresses, another one may have some of it in use.
+    // A port that is free on one address may be in use on another.
     constexpr int kTries = 10;
     std::vector<std::unique_ptr<Listener>> listeners;
     for (int tries = port == 0 ? kTries : 1; tries > 0; --tries) {
@@ -177,7 +177,7 @@ class Server : public HttpServer {
     return found_port;
   }
 
-  // All with one port; at least one.
+  // Opens all with the same port; at least one.
   error_code OpenAll(const tcp::resolver::results_type& addresses, int port,
                      std::vector<std::unique_ptr<Listener>>* listeners) {
     listeners->clear();
@@ -203,7 +203,7 @@ class Server : public HttpServer {
     return listeners->empty() ? missing : error_code();
   }
 
-  // Runs `what` between two events and waits for it.
+  // Runs `what` on the I/O thread and waits for it.
   void OnIoThread(const std::function<void()>& what) {
     std::promise<void> done;
     asio::post(io_, [&] {
@@ -219,7 +219,7 @@ class Server : public HttpServer {
         io_.run();
         return;
       } catch (const std::exception& error) {
-        // Memory for one connection that is not there; its deadline ends it.
+        // No memory for one connection; its deadline ends it.
         LogFailure("a connection", error);
       }
     }
@@ -229,11 +229,11 @@ class Server : public HttpServer {
     listener->acceptor.async_accept([this, listener](const error_code& error, tcp::socket socket) {
       if (!listener->acceptor.is_open()) return;
       if (!error) {
-        // First, so that a connection for which there is no memory is not the last.
+        // Before Add, so that running out of memory there does not stop accepting.
         Accept(listener);
         return Add(std::move(socket), listener->is_second);
       }
-      // Out of descriptors, mostly: those in use will come back.
+      // Usually out of descriptors; some will be freed.
       listener->retry.expires_after(std::chrono::milliseconds(100));
       listener->retry.async_wait([this, listener](const error_code& cancelled) {
         if (!cancelled) Accept(listener);
@@ -243,7 +243,7 @@ class Server : public HttpServer {
 
   void Add(tcp::socket socket, bool by_second_port) {
     const auto most = static_cast<size_t>(shared_.options.max_connections);
-    // Even a refusal takes a connection; those must not be without end either.
+    // Even a refusal takes a connection, so these must be limited too.
     if (connections_.size() >= 2 * most) return;
     WatchPeer(&socket);
     const auto connection =
@@ -263,13 +263,13 @@ class Server : public HttpServer {
 
   std::set<std::shared_ptr<HttpConnection>> Connections() const { return connections_; }
 
-  // On a thread of the pool.
+  // On a pool thread.
   void Handle(HttpExchange* exchange) {
     if (exchange->gone()) return;
     try {
       shared_.hooks.handler(exchange->request(), *exchange);
     } catch (const std::exception& error) {
-      // Memory that is not there, as anything of ours reports by value.
+      // Out of memory; our own code reports all other errors by value.
       LogFailure(exchange->request().id.c_str(), error);
     }
     exchange->HandlerReturned();
@@ -278,11 +278,11 @@ class Server : public HttpServer {
   const std::shared_ptr<HttpLoad> load_;
   HandlerPool pool_;
   HandlerPool quick_pool_;
-  ConnectionShared shared_;  // outlives what io_ still holds of connections at its end
+  ConnectionShared shared_;  // outlives the parts of connections that io_ holds at its end
   asio::io_context io_{1};
   std::vector<std::unique_ptr<Listener>> listeners_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  std::set<std::shared_ptr<HttpConnection>> connections_;  // I/O thread
+  std::set<std::shared_ptr<HttpConnection>> connections_;  // I/O thread only
   int port_ = 0;
   int second_port_ = 0;
   Mutex shutdown_mutex_;

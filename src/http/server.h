@@ -1,12 +1,12 @@
-// HTTP/1.1 over TCP: reads requests, hands each to the handler on a thread of a bounded
-// pool, sends what it writes.
+// HTTP/1.1 over TCP: reads requests, hands each to the handler on a thread of a bounded pool, and
+// sends what it writes.
 //
-// One thread does all reading and sending. A request that finds no thread waits in a
-// bounded queue, one more is answered with 503. Those whose handlers wait for nobody have
-// threads and a queue of their own: they are answered also when all others are taken. While a
-// request waits or is worked on, its connection is still read, so that a client that goes away is
-// noticed at once, and a bounded number of bytes of further (pipelined) requests is kept. A client
-// that ends its sending half counts as gone.
+// One thread does all reading and sending. A request that finds no free thread waits in a bounded
+// queue; if that is full it gets 503. Handlers that never wait have their own threads and queue, so
+// they are answered even if all others are taken. While a request waits or is handled, its
+// connection is still read, so that a client's departure is noticed at once; a bounded number of
+// bytes of further (pipelined) requests is kept. A client that shuts down its sending half counts
+// as gone.
 //
 // Any thread may call any method.
 #ifndef WEFT_HTTP_SERVER_H_
@@ -31,56 +31,55 @@ namespace weft::serve {
 struct HttpServerOptions {
   // A name stands for all of its addresses.
   std::string host = "127.0.0.1";
-  int port = 8080;  // 0: any that is free
-  // Listened on as well.
+  int port = 8080;  // 0: any free port
+  // A second address to listen on.
   struct Second {
     std::string host;
     int port = 0;
-    std::string way_out;  // what to do where another program has the port
+    std::string way_out;  // advice if another program uses the port
   };
   std::optional<Second> second;
   int max_threads = 64;
-  int max_waiting = 256;       // requests that wait for a thread
-  int max_connections = 1024;  // one more is answered with 503
+  int max_waiting = 256;       // requests waiting for a thread
+  int max_connections = 1024;  // one more gets 503
   uint32_t max_header_bytes = 64 << 10;
-  uint64_t max_body_bytes = 32 << 20;  // until SetMaxBodyBytes says otherwise
-  // Of all requests that are being read or worked on; one more is answered with 503. Of
-  // those of one key or one address; one more is answered with 429.
+  uint64_t max_body_bytes = 32 << 20;  // until SetMaxBodyBytes changes it
+  // Limits for all requests being read or handled (one more gets 503), and for those of one key or
+  // address (one more gets 429).
   uint64_t max_total_body_bytes = uint64_t{256} << 20;
   uint64_t max_share_body_bytes = uint64_t{128} << 20;
-  size_t max_unsent_bytes = 256 << 10;  // of one response; then its handler waits
-  // What a client may take: for the head of a request, for its body, between two pieces of
-  // that, between two requests, and for reading anything at all of a response.
+  size_t max_unsent_bytes = 256 << 10;  // per response; beyond it the handler waits
+  // Time limits for a client: for a request's head, for its body, between two pieces of a body,
+  // between two requests, and for reading anything of a response.
   std::chrono::milliseconds header_timeout{20'000};
   std::chrono::milliseconds body_timeout{120'000};
   std::chrono::milliseconds body_pause_timeout{15'000};
   std::chrono::milliseconds idle_timeout{75'000};
   std::chrono::milliseconds stall_timeout{60'000};
-  // For reading anything at all while others wait for what this response holds.
+  // For reading anything while others wait for what this response holds.
   std::chrono::milliseconds wanted_stall_timeout{3'000};
 };
 
-// What a server tells about requests that never reach the handler.
+// Reported for requests that never reach the handler.
 struct RejectedRequest {
   std::string id, method, path;
   int status = 0;
 };
 
 struct HttpServerHooks {
-  // Runs on the I/O thread when the head of a request has come, before any of its body is
-  // read; it must not block. It may complete the request with what only it knows: whose it
-  // is, its route. False when it has answered it: then the body is never read. Empty: every
-  // request is read.
+  // Runs on the I/O thread when a request's head has arrived, before any of its body is read; must
+  // not block. It may fill in the owner and the route. False if it has answered the request: its
+  // body is then never read. Empty: every request is read.
   std::function<bool(HttpRequest&, HttpResponder&)> admit;
-  // Runs on a thread of the pool.
+  // Runs on a pool thread.
   std::function<void(HttpRequest&, HttpResponder&)> handler;
-  // Whether the handler of such a request waits for nobody. It is then run on one of a few
-  // threads that are kept for those. Empty: no handler is.
+  // Whether the request's handler never waits. It then runs on one of a few reserved threads.
+  // Empty: no handler does.
   std::function<bool(const HttpRequest&)> is_quick;
-  // Whether others wait for what a response holds that its client does not read. On the I/O
-  // thread; it must not block. Empty: they never do.
+  // Whether others wait for what a response holds that its client does not read. Runs on the I/O
+  // thread; must not block. Empty: they never do.
   std::function<bool()> others_wait;
-  // How the errors of the server itself look for a path. Empty: OpenAI's shape.
+  // The form of the server's own errors for a path. Empty: OpenAI's.
   std::function<ErrorShape(std::string_view path)> shape_of;
   std::function<void(const RejectedRequest&)> rejected;  // may be empty
   std::shared_ptr<HttpLoad> load;                        // may be null
@@ -88,24 +87,24 @@ struct HttpServerHooks {
 
 class HttpServer {
  public:
-  // Listens when it returns.
+  // Listening when it returns.
   static StatusOr<std::unique_ptr<HttpServer>> Start(HttpServerOptions options,
                                                      HttpServerHooks hooks);
-  virtual ~HttpServer() = default;  // as Shutdown(0)
+  virtual ~HttpServer() = default;  // same as Shutdown(0)
 
   virtual int port() const = 0;
-  virtual int second_port() const = 0;  // 0: there is none
-  // Of requests that come from now on.
+  virtual int second_port() const = 0;  // 0 if there is none
+  // Applies to later requests.
   virtual void SetMaxBodyBytes(uint64_t bytes) = 0;
-  // Takes no new connection and no further request on those there are; waits until the
-  // requests being worked on are answered, at most `grace`, then ends their connections
-  // and waits for the handlers, which see their clients gone.
+  // Accepts no new connections and no further requests on existing ones; waits at most `grace`
+  // until current requests are answered, then closes their connections and waits for the handlers,
+  // which see their clients gone.
   virtual void Shutdown(std::chrono::milliseconds grace) = 0;
 };
 
-// 32 random hexadecimal digits: the name of a request that brought none.
+// 32 random hexadecimal digits: the id of a request that brought none.
 std::string NewRequestId();
-// Whether a name from outside is fit for a line of the log and for a header.
+// Whether an external id is safe to use in a log line and a header.
 bool IsSaneRequestId(std::string_view id);
 
 }  // namespace weft::serve

@@ -100,7 +100,7 @@ TEST_F(ServerTest, ClosesWhereTheClientWishes) {
   EXPECT_TRUE(old.Ended());
 }
 
-// What one server reads as a body another one may read as the next request.
+// What one server reads as a body, another may read as the next request.
 TEST_F(ServerTest, IdleConnectionsEnd) {
   StartServer({.header_timeout = milliseconds(100), .idle_timeout = milliseconds(100)});
   Client silent(port());
@@ -311,7 +311,7 @@ TEST_F(ServerTest, ManyClientsComeAndGo) {
       for (int i = 0; i < 40; ++i) {
         Client client(port());
         client.Say(i % 3 == 0 ? "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n" : kGet);
-        if ((i + t) % 5 == 0) continue;  // leaves without a word
+        if ((i + t) % 5 == 0) continue;  // leaves without notice
         const std::string answer = client.Until("\r\n\r\n");
         answered += answer.starts_with("HTTP/1.1 200");
         refused += answer.starts_with("HTTP/1.1 503");

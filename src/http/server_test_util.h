@@ -1,4 +1,4 @@
-// A server with a handler that answers as a test's path wishes, and clients of it.
+// A server whose handler is selected by the request's path, and clients for it.
 #ifndef WEFT_HTTP_SERVER_TEST_UTIL_H_
 #define WEFT_HTTP_SERVER_TEST_UTIL_H_
 
@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 using ::weft::testing::kPatienceMs;
 using Client = ::weft::testing::SocketClient;
 
-// Something that happens once.
+// A one-time event.
 class Event {
  public:
   void Happen() {
@@ -49,8 +49,8 @@ class Event {
   bool happened_ WEFT_GUARDED_BY(mutex_) = false;
 };
 
-// Answers /echo with what it got, /large with a body of a mebibyte, /stream with chunks
-// without end, /wait when the client is gone or the test says so, /silent not at all.
+// /echo returns the request, /large a body of a mebibyte, /stream endless chunks, /wait answers
+// when the client is gone or the test says so, /silent never answers.
 class ServerTest : public ::testing::Test {
  protected:
   void StartServer(HttpServerOptions options = {}) {
@@ -69,7 +69,7 @@ class ServerTest : public ::testing::Test {
   }
   int port() const { return server_->port(); }
 
-  // X-Key tells whose a request is; "wrong" is nobody's.
+  // X-Key names a request's owner; "wrong" is rejected.
   static bool Admit(HttpRequest& request, HttpResponder& responder) {
     request.domain = request.Header("X-Key");
     if (request.domain != "wrong") return true;
@@ -125,7 +125,7 @@ class ServerTest : public ::testing::Test {
   std::atomic<int> handled_{0}, gone_{0};
   std::atomic<size_t> streamed_{0};
   std::atomic<bool> others_wait_{false}, came_by_second_port_{false};
-  // By the server as long as it has some of /large; 1 where it has none.
+  // Use count: shared by the server as long as it holds part of /large, otherwise 1.
   const std::shared_ptr<int> large_is_kept_ = std::make_shared<int>();
   Event waiting_, release_, wait_ended_, stream_ended_;
 };
