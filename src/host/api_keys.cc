@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxFileBytes = size_t{64} << 20;
 constexpr std::string_view kSpaces = " \t\r";
 
-// The first word of `line`, which it loses.
+// Removes and returns the first word of `line`.
 std::string_view TakeWord(std::string_view* line) {
   const size_t start = std::min(line->find_first_not_of(kSpaces), line->size());
   const size_t end = std::min(line->find_first_of(kSpaces, start), line->size());

@@ -1,9 +1,9 @@
-// Who may ask: the keys of a file, one per line, each with an optional name for the logs.
+// Access keys from a file, one per line, each with an optional name for the logs.
 //
 //   # comment
 //   sk-5f0c...   kitchen
 //
-// A value whose copies are one set of keys: what one of them reads anew, all have. Any thread.
+// Copies share one set of keys: reloading one reloads all. Any thread.
 #ifndef WEFT_HOST_API_KEYS_H_
 #define WEFT_HOST_API_KEYS_H_
 
@@ -23,22 +23,22 @@ namespace weft::serve {
 class ApiKeys {
  public:
   struct Owner {
-    std::string domain;  // of sessions and prefixes; says nothing about the key
+    std::string domain;  // of sessions and prefixes; reveals nothing about the key
     std::string name;    // may be empty
   };
 
-  // No keys: everybody may ask, in one domain.
+  // No keys: everybody has access, in one domain.
   ApiKeys() = default;
-  // The error names the line, never what stands there.
+  // Errors name the line but never quote it.
   static StatusOr<ApiKeys> Parse(std::string_view text);
   static StatusOr<ApiKeys> Load(const std::string& path);
-  // Reads the file anew that Load read. Where that cannot be, the keys stay as they are.
+  // Reads the file given to Load again. On failure the keys stay as they are.
   Status Reload();
 
-  // Whether there are any: who has none of them may not ask.
+  // Whether there are any keys: if so, requests need one.
   bool required() const { return shared_ != nullptr; }
   size_t size() const;
-  // Takes as long for every key there is or is not.
+  // Takes the same time whether or not the key exists.
   std::optional<Owner> Find(std::string_view key) const;
 
  private:
@@ -63,8 +63,7 @@ class ApiKeys {
   std::shared_ptr<Shared> shared_;  // null: no keys
 };
 
-// A sentence about a file of keys that others than its owner could read or change; empty when
-// they cannot.
+// A warning if others than its owner can read or change the key file; empty if not.
 std::string KeyFileWarning(const std::string& path);
 
 }  // namespace weft::serve

@@ -47,7 +47,7 @@ TEST(ApiKeys, ErrorsNameTheLineAndNotTheKey) {
   EXPECT_FALSE(ApiKeys().required());
 }
 
-// A file of the test's, gone with it.
+// A temporary key file.
 class KeyFile {
  public:
   explicit KeyFile(std::string_view text) { Write(text); }

@@ -1,5 +1,5 @@
-// What every front end (HTTP, gRPC, the worker) shares: the model, its engine, its chat
-// format, the metrics; and whether all that is loaded, ready, draining or has failed.
+// Shared by all front ends (HTTP, gRPC, the worker): the model, its engine, its chat format and the
+// metrics; and whether they are loading, ready, draining or failed.
 //
 // Owned by the command; front ends hold a reference. Any thread.
 #ifndef WEFT_HOST_HOST_H_
@@ -27,15 +27,15 @@ namespace weft::serve {
 
 enum class Phase { kLoading, kReady, kDraining, kFailed };
 
-// A turn as a front end drives it: events are counted in the metrics as they pass, and
-// the tokens of a chat are remembered for the next request of that conversation.
-// One consumer; Cancel from any thread. Dropping it cancels.
+// A turn as driven by a front end: its events are counted in the metrics as they pass, and a chat's
+// tokens are remembered for the conversation's next request. One consumer; Cancel from any thread.
+// Dropping it cancels.
 class Generation {
  public:
   virtual ~Generation() = default;
   virtual std::optional<TurnEvent> Next() = 0;
-  // Waits at most `patience` for Next to have something to give at once, an event or the
-  // end. False when it has not.
+  // Waits at most `patience` until Next can return at once with an event or the end. False if it
+  // cannot.
   virtual bool WaitFor(std::chrono::milliseconds patience) = 0;
   virtual void Cancel() = 0;
   // The prompt's length as submitted.
@@ -44,55 +44,53 @@ class Generation {
 
 struct GenerationRequest {
   std::string domain;
-  // Empty: an anonymous session, closed with the turn. Else the session of that name in
-  // the domain, made when there is none.
+  // Empty: an anonymous session, closed with the turn. Otherwise the session of that name in the
+  // domain, created if necessary.
   std::string session;
   NamedTurnPolicy policy;
   TurnOptions turn;  // tokens are the whole context
-  // The text that turn.tokens stand for, when they come from PromptMemory: the reply is
-  // then remembered behind it. Empty: not remembered.
+  // The text that turn.tokens stand for, if they come from PromptMemory: the reply is then
+  // remembered after it. Empty: not remembered.
   std::string prompt_text;
-  // Called from the Next that gives the last Done, with the usage of all choices. May be
-  // empty.
+  // Called from the Next that returns the last Done, with the usage of all choices. May be empty.
   std::function<void(const TurnUsage&)> finished;
-  // Advanced whenever Next has something to give; for those who wait for several
-  // generations. May be null.
+  // Advanced whenever Next has something to return; lets a caller wait for several generations. May
+  // be null.
   std::shared_ptr<Wakeup> wakeup;
 };
 
-// What holds for all requests: the operator's word, and where he says nothing the model's.
+// Defaults for all requests: the operator's settings, or else the model's.
 struct RequestDefaults {
-  SamplingOptions sampling;  // of what a request does not mention
-  // The same as it was said, by the operator before the model's makers: for the doors that have
-  // values of their own where nobody says anything.
+  SamplingOptions sampling;  // for parameters a request omits
+  // The same settings as explicitly given, the operator's before the model's: for APIs with
+  // defaults of their own.
   SamplingAdvice advice;
-  // What `advice` ends answers with, made when the model is loaded; its texts do where a request
-  // has none of its own.
+  // The ends of answers in `advice`, resolved when the model is loaded; its texts apply to requests
+  // without stop strings of their own.
   AnswerEnds ends;
-  bool end_loops = true;  // TurnOptions::end_loops
-  // Requests that name another model than the one served are refused. Most agents send
-  // some name that they were configured with.
+  bool end_loops = true;  // see TurnOptions::end_loops
+  // Refuse requests that name a model other than the served one. Off by default: most agents send
+  // some configured name.
   bool strict_model_name = false;
-  // Calls of offered tools are recognised in other shapes than the model's own format too.
+  // Also recognise calls of offered tools in other shapes than the model's own format.
   bool lenient_tool_calls = true;
-  // A call that the model begins in its own format is held to that and to its tool's schema. (What
-  // a request demands is held to in any case.)
+  // Hold calls that the model begins in its own format to that format and to the tool's schema.
+  // (Requirements in a request are always enforced.)
   bool hold_calls = true;
-  // Whether templates that ask for it are told to think, where a request does not say; unset:
-  // they are, but for APIs with another default of their own.
+  // Whether templates that support it are told to think if the request does not say; unset: yes,
+  // except in APIs with another default.
   std::optional<bool> thinking;
-  // Tokens of a thought, behind which it is ended; -1: as many as it takes.
+  // Tokens after which a thought is ended; -1: no limit.
   int64_t thought_tokens = -1;
-  // A request that names a slot (llama-server's id_slot) belongs to the session of that slot.
+  // A request that names a slot (llama-server's id_slot) belongs to that slot's session.
   bool slots_are_sessions = false;
-  // A streamed answer begins after so long at the latest, and then says at least so often
-  // that it is still being worked on (0: no more after the beginning).
+  // A streamed answer begins after at most `stream_begin`, and then signals at least every
+  // `ping_interval` that it is still being worked on (0: only at the beginning).
   std::chrono::milliseconds stream_begin{500};
   std::chrono::milliseconds ping_interval{10'000};
-  // Of a request that says nothing about it, where its API has no number of its own (-1: as
-  // many as fit).
+  // For requests that give none, if their API has no default of its own (-1: as many as fit).
   int64_t max_tokens = -1;
-  std::vector<std::string> further_names;  // of the model, beside its id
+  std::vector<std::string> further_names;  // of the model, besides its id
 };
 
 class Host {
@@ -100,21 +98,21 @@ class Host {
   virtual ~Host() = default;
 
   virtual Phase phase() const = 0;
-  // Why it is not ready: a sentence for /health and errors, for everybody to read.
+  // Why it is not ready: a sentence for /health and errors, readable by everybody.
   virtual std::string phase_reason() const = 0;
 
-  // --- REQUIRES: phase() was kReady or kDraining once -----------------------------
+  // --- REQUIRES: phase() has been kReady or kDraining ------------------------------
   virtual Engine& engine() = 0;
   virtual const Model& model() const = 0;
   virtual const ChatFormat& chat() const = 0;
-  // Tokens of a rendered prompt, those of earlier turns of the same conversation kept as
-  // the model made them (see prompt_memory.h).
+  // Tokens of a rendered prompt; earlier turns of the same conversation keep the tokens that the
+  // model generated (see prompt_memory.h).
   virtual std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) = 0;
-  // UNAVAILABLE while loading or draining; the engine's own refusals otherwise.
+  // UNAVAILABLE while loading or draining; otherwise the engine's own refusals.
   virtual StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) = 0;
 
-  virtual const std::string& model_id() const = 0;  // --alias, or made from the model's name
-  virtual int64_t created_s() const = 0;            // start, seconds since 1970
+  virtual const std::string& model_id() const = 0;  // --alias, or derived from the model's name
+  virtual int64_t created_s() const = 0;            // start time, seconds since 1970
   virtual Metrics& metrics() = 0;
   virtual const RequestDefaults& defaults() const = 0;
 };

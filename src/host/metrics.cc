@@ -48,7 +48,7 @@ std::string_view LabelOf(FinishReason reason) {
   return "error";
 }
 
-// Families made from a snapshot, one line each.
+// Metric families computed from a snapshot, one line each.
 class Snapshot {
  public:
   explicit Snapshot(std::vector<MetricFamily>* out) : out_(*out) {}
@@ -198,7 +198,7 @@ struct Metrics::Impl {
   void AddLlama(const EngineStats& stats, Snapshot* out) const;
 };
 
-// The names of llama-server.
+// llama-server's names.
 void Metrics::Impl::AddLlama(const EngineStats& stats, Snapshot* out) const {
   const double prompt_s = Seconds(prompt_us), decode_s = Seconds(decode_us);
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
@@ -223,7 +223,7 @@ void Metrics::Impl::AddLlama(const EngineStats& stats, Snapshot* out) const {
 }
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
-  // There from the first scrape on, so that a rate over them is one.
+  // Present from the first scrape on, so that rates are correct.
   for (const auto reason : {FinishReason::kStop, FinishReason::kStopString, FinishReason::kLength,
                             FinishReason::kLoop, FinishReason::kCancelled, FinishReason::kError}) {
     impl_->finished.Add({{"reason", std::string(LabelOf(reason))}});

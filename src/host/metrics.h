@@ -1,8 +1,8 @@
-// What /metrics shows: what the front ends count as it passes, and the engine's own
-// numbers as they are when asked.
+// The data for /metrics: counts kept by the front ends, and the engine's own numbers at the time of
+// the request.
 //
-// Names under "weft_" are ours; those under "llamacpp:" are llama-server's, so that its
-// dashboards work. Any thread.
+// Names starting with "weft_" are ours; "llamacpp:" ones are llama-server's, so that its dashboards
+// work. Any thread.
 #ifndef WEFT_HOST_METRICS_H_
 #define WEFT_HOST_METRICS_H_
 
@@ -26,20 +26,20 @@ class Metrics {
 
   // `route` is a route's pattern, never a path: labels must be few.
   void CountRequest(std::string_view route, int status);
-  // Kept up to date by the HTTP server, shown as it is when asked.
+  // Updated by the HTTP server, reported with its current values.
   const std::shared_ptr<HttpLoad>& http_load() const;
 
-  // Of one turn, as its consumer sees it: from submission to the first token, then
+  // For one turn, as seen by its consumer: the time from submission to the first token, then
   // between tokens of one choice.
   void ObserveFirstToken(double seconds);
   void ObserveNextToken(double seconds);
   void CountFinished(FinishReason reason, const TurnUsage& usage);
-  // Of a whole turn of that domain.
+  // Counts a whole turn for its domain.
   void CountOwn(std::string_view domain, const TurnUsage& usage);
 
-  // The Prometheus text format. `stats` null while there is no engine.
+  // The Prometheus text format. `stats` is null while there is no engine.
   std::string Render(const EngineStats* stats) const;
-  // What one domain may know: its own turns, and its sessions as they are.
+  // What one domain may see: its own turns, and the current state of its sessions.
   std::string RenderOwn(std::string_view domain, const std::vector<SessionInfo>& sessions) const;
 
  private:

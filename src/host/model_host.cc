@@ -19,7 +19,7 @@ class ModelHost::CountedGeneration : public Generation {
         prompt_tokens_(static_cast<int64_t>(request_.turn.tokens.size())),
         choices_(static_cast<size_t>(request_.turn.n_choices), {.last_us = submitted_us}) {
     wakeup_ = request_.wakeup != nullptr ? request_.wakeup : std::make_shared<Wakeup>();
-    // It runs on the engine thread, which may outlive this object's interest in it.
+    // Runs on the engine thread, which may outlive this object.
     turn_->SetReadyCallback([wakeup = wakeup_] { wakeup->Advance(); });
   }
 
@@ -50,7 +50,7 @@ class ModelHost::CountedGeneration : public Generation {
 
  private:
   struct Choice {
-    int64_t last_us = 0;  // its last token, or the submission
+    int64_t last_us = 0;  // time of its last token, or of the submission
     std::vector<int32_t> tokens;
   };
 
@@ -105,7 +105,7 @@ std::string DefaultModelId(std::string_view name) {
     }
     is_gap = !is_kept;
   }
-  // Nothing is left of a name in other letters; "." and ".." mean something else in a path.
+  // A name in another script leaves nothing; "." and ".." have a special meaning in paths.
   if (id.find_first_not_of("._-") == id.npos) return "model";
   return id;
 }
@@ -136,7 +136,7 @@ void ModelHost::Load() {
   } catch (const std::bad_alloc&) {
     status = ResourceExhausted("out of memory while loading; use a smaller model or --memory");
   }
-  // Drain may have come first; then it stays so.
+  // If Drain came first, the phase stays kDraining.
   Phase loading = Phase::kLoading;
   phase_.compare_exchange_strong(loading, status.ok() ? Phase::kReady : Phase::kFailed);
   {
@@ -163,7 +163,7 @@ Status ModelHost::TryLoad() {
   return OkStatus();
 }
 
-// Whoever looks after the server is to see at once that it can answer no more.
+// Monitoring must see at once that the server can no longer answer.
 Phase ModelHost::phase() const {
   const Phase phase = phase_.load(std::memory_order_acquire);
   return phase == Phase::kReady && !model_->CheckFile().ok() ? Phase::kFailed : phase;

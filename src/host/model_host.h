@@ -1,14 +1,14 @@
-// The Host of a server: loads the model on a thread of its own, so that a front end can
-// answer "loading" meanwhile, starts the engine on it, and drains it at the end.
+// A server's Host: loads the model on a separate thread, so that a front end can answer "loading"
+// meanwhile, starts the engine on it, and drains it at the end.
 //
 //   ModelHost host({.load = ..., .engine = ..., .loaded = ...});
 //   ... front ends begin to serve with it: "loading" ...
 //   host.StartLoading();
 //   host.Drain(std::chrono::seconds(30));
 //
-// The front ends must be gone before the host. Drain may be called from any thread, a
-// second time with less grace while the first still waits. While the model is loading it
-// waits for that, because loading cannot be cut short.
+// Destroy the front ends before the host. Drain may be called from any thread, and a second time
+// with less grace while the first call still waits. While the model is loading it waits for that,
+// because loading cannot be interrupted.
 #ifndef WEFT_HOST_MODEL_HOST_H_
 #define WEFT_HOST_MODEL_HOST_H_
 
@@ -32,20 +32,20 @@ class ModelHost : public Host {
     // Runs once, on the loading thread.
     std::function<StatusOr<std::shared_ptr<const Model>>()> load;
     EngineOptions engine;
-    // A Jinja template in place of the model's own; empty: the model's.
+    // A Jinja template instead of the model's own; empty: the model's.
     std::string template_source;
     std::string model_id;  // empty: DefaultModelId of the model's name
     RequestDefaults defaults;
-    // Called once, on the loading thread: OK when phase() has become kReady, else why it
-    // has become kFailed.
+    // Called once, on the loading thread: OK if phase() has become kReady, otherwise why it has
+    // become kFailed.
     std::function<void(const Status&)> loaded;
     PromptMemory::Limits prompt_memory;
   };
 
   explicit ModelHost(Options options);
-  ~ModelHost() override;  // as Drain(0)
+  ~ModelHost() override;  // same as Drain(0)
 
-  // Once.
+  // Call once.
   void StartLoading();
 
   Phase phase() const override;
@@ -60,9 +60,9 @@ class ModelHost : public Host {
   Metrics& metrics() override { return metrics_; }
   const RequestDefaults& defaults() const override { return defaults_; }
 
-  // Readiness goes false and nothing more is admitted; running turns finish until the
-  // deadline, the rest is cut, named sessions are parked when there is a state directory.
-  // Waits for all that; the status tells whether every session is safe.
+  // Turns readiness off and admits nothing more; running turns finish until the deadline, the rest
+  // are cut off, and named sessions are parked if there is a state directory. Waits for all of
+  // that; the status says whether every session is safe.
   Status Drain(std::chrono::milliseconds grace);
 
  private:
@@ -79,9 +79,9 @@ class ModelHost : public Host {
   CondVar load_end_;
   bool is_loading_ WEFT_GUARDED_BY(mutex_) = false;
 
-  // Written by the loading thread before phase_ becomes kReady, then constant.
+  // Written by the loading thread before phase_ becomes kReady, constant afterwards.
   std::string model_id_;
-  RequestDefaults defaults_;  // but for `ends`, constant from the beginning
+  RequestDefaults defaults_;  // except for `ends`, constant from the beginning
   std::shared_ptr<const Model> model_;
   std::shared_ptr<const ChatFormat> chat_;
   std::unique_ptr<Engine> engine_;
@@ -89,10 +89,10 @@ class ModelHost : public Host {
   std::thread loader_;
 };
 
-// A name as ids are: letters, digits, '.', '_' and '-'; what stands between those becomes one
-// '-'. Clients put ids into URLs, into command lines and into lists.
+// Converts a name to an id of letters, digits, '.', '_' and '-'; each run of other characters
+// becomes one '-'. Clients put ids into URLs, command lines and lists.
 std::string DefaultModelId(std::string_view name);
-// Without its folder: where files lie here is no client's business.
+// Without its directory: clients need not know where files are stored.
 std::string ModelFileName(const Model& model);
 
 }  // namespace weft::serve

@@ -1,4 +1,4 @@
-// The API key that a request shows, whichever way it came in. A pure function; any thread.
+// The API key presented by a request, through any front end. A pure function; any thread.
 #ifndef WEFT_HOST_PRESENTED_KEY_H_
 #define WEFT_HOST_PRESENTED_KEY_H_
 
@@ -6,8 +6,8 @@
 
 namespace weft::serve {
 
-// That of "Bearer KEY", the word in any case and white space around the key left out; else
-// `x_api_key`. Both are empty where the client sends no such header.
+// The key in "Bearer KEY" (the word in any case, white space ignored), otherwise `x_api_key`. Each
+// argument is empty if the client does not send that header.
 std::string_view ApiKeyOf(std::string_view authorization, std::string_view x_api_key);
 
 }  // namespace weft::serve

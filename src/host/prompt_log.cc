@@ -38,7 +38,7 @@ void PromptLog::Look(std::span<const TurnInfo> turns, int64_t now_us) {
   for (const TurnInfo& turn : turns) {
     const auto known = next_us_.find(turn.id);
     const bool is_known = known != next_us_.end();
-    // One that waits for another, or for memory, in the middle is told of again later.
+    // A prompt that waits midway, for another one or for memory, is logged again later.
     const bool goes_on = is_known && turn.stage == TurnInfo::Stage::kWaiting;
     if (!IsLong(turn) && !goes_on) continue;
     int64_t& due_us = next_us[turn.id];

@@ -1,5 +1,5 @@
-// The log lines of long prompts: one when a prompt begins that takes a while, and one every
-// ten seconds until it is in, so that an operator sees that the server works, and at what.
+// Logs the progress of long prompts: one line when such a prompt begins, and one every ten seconds
+// until it is done, so that an operator sees that the server works, and on what.
 //
 //   PromptLog log(LogLine);
 //   log.Look(engine.Turns(), NowMicros());  // about once a second
@@ -19,14 +19,14 @@
 
 namespace weft::serve {
 
-// A prompt with more tokens to compute than this is long.
+// A prompt with more tokens to compute than this counts as long.
 inline constexpr int64_t kLongPromptTokens = 2000;
 
 class PromptLog {
  public:
   explicit PromptLog(std::function<void(std::string_view)> write) : write_(std::move(write)) {}
 
-  // `turns` are all there are; `now_us` of any clock that only goes forward.
+  // `turns` are all current turns; `now_us` comes from any monotonic clock.
   void Look(std::span<const TurnInfo> turns, int64_t now_us);
 
  private:

@@ -8,7 +8,7 @@
 namespace weft::serve {
 namespace {
 
-// How many bytes both begin with.
+// Length of the common prefix in bytes.
 size_t SharedBytes(std::string_view a, std::string_view b) {
   constexpr size_t kBlock = 4096;
   const size_t most = std::min(a.size(), b.size());
@@ -25,8 +25,8 @@ size_t BytesOf(std::string_view text, const ChatContext& context) {
          context.marks().size() * sizeof(ChatContext::Mark);
 }
 
-// Whether the first text goes on where the second ends, and so do the tokens: then whatever
-// shares something with the second shares as much with the first.
+// Whether the first text and its tokens extend the second's: anything that shares a prefix with the
+// second then shares at least as much with the first.
 bool Continues(std::string_view text, std::span<const TokenId> tokens, std::string_view begin_text,
                std::span<const TokenId> begin_tokens) {
   return text.starts_with(begin_text) && tokens.size() >= begin_tokens.size() &&
@@ -58,7 +58,7 @@ ChatContext PromptMemory::ContextFor(std::string_view domain, std::string_view t
       entries_.splice(entries_.begin(), entries_, best);
     }
   }
-  // Encoding a long text takes a while: not under the lock.
+  // Encoding a long text takes a while, so do it without the lock.
   context.Become(text, encoder_);
   return context;
 }
@@ -75,8 +75,8 @@ void PromptMemory::Remember(std::string_view domain, std::string_view prompt,
                             std::span<const TokenId> prompt_tokens,
                             std::span<const TokenId> reply) {
   ChatContext context = ContextFor(domain, prompt);
-  // Forgotten meanwhile, or another conversation gives the same text other tokens: what
-  // the engine holds cannot be told any more.
+  // It was forgotten meanwhile, or another conversation gives the same text different tokens: what
+  // the engine holds is then unknown.
   if (!std::equal(context.tokens().begin(), context.tokens().end(), prompt_tokens.begin(),
                   prompt_tokens.end())) {
     return;

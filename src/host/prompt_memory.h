@@ -1,11 +1,11 @@
-// The conversations that a front end has seen lately, as text and as the tokens that the
-// model read and wrote, so that a history that a client sends back becomes the tokens
-// which the engine has computed already.
+// Recent conversations of a front end, as text and as the tokens that the model read and wrote, so
+// that the history in a client's next request maps to the tokens that the engine has already
+// computed.
 //
-// A conversation is held once, as far as it has come; its forks are others. Bounded: the one
-// not used for longest is forgotten first, and then merely encoded anew, which gives other
-// tokens where the model had not spelled as the tokenizer would. Domains do not see each
-// other's. Any thread.
+// Each conversation is stored once, up to its current end; forks are stored separately. Bounded:
+// the least recently used one is forgotten first and is then simply encoded again, which gives
+// different tokens where the model's spelling differed from the tokenizer's. Domains cannot see
+// each other's conversations. Any thread.
 #ifndef WEFT_HOST_PROMPT_MEMORY_H_
 #define WEFT_HOST_PROMPT_MEMORY_H_
 
@@ -28,24 +28,22 @@ class PromptMemory {
  public:
   struct Limits {
     size_t contexts_per_domain = 1024;
-    size_t bytes = size_t{64} << 20;  // of all domains together
-    // What a context holds. A prompt that has clearly more is neither encoded to its end nor
-    // remembered. 0: there is no limit.
+    size_t bytes = size_t{64} << 20;  // for all domains together
+    // Size of a context. A prompt that clearly exceeds it is neither encoded to its end nor
+    // remembered. 0: no limit.
     int64_t tokens = 0;
   };
 
   PromptMemory(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits);
 
-  // The tokens of a rendered prompt: those of the remembered conversation that shares
-  // most text with it as far as it does, the rest encoded. More than Limits::tokens are
-  // perhaps not all.
+  // The tokens of a rendered prompt: the longest common part with a remembered conversation keeps
+  // its tokens, the rest is encoded. If there are more than Limits::tokens, they may be incomplete.
   std::vector<TokenId> Encode(std::string_view domain, std::string_view text);
-  // The model continued `prompt`, which Encode gave the tokens `prompt_tokens`, with
-  // `reply`.
+  // The model continued `prompt`, for which Encode returned `prompt_tokens`, with `reply`.
   void Remember(std::string_view domain, std::string_view prompt,
                 std::span<const TokenId> prompt_tokens, std::span<const TokenId> reply);
 
-  size_t size() const;  // contexts held
+  size_t size() const;  // number of stored contexts
 
  private:
   struct Entry {
@@ -55,9 +53,9 @@ class PromptMemory {
     size_t bytes = 0;
   };
 
-  // A copy of the context that shares most with `text`, made to stand for it.
+  // A copy of the context with the longest common text, updated to stand for `text`.
   ChatContext ContextFor(std::string_view domain, std::string_view text);
-  // Puts it first, in place of those of the domain that say the beginning of the same.
+  // Puts it first and removes those of the domain that hold only its beginning.
   void Insert(Entry entry);
   void Trim(std::string_view domain) WEFT_REQUIRES(mutex_);
 
@@ -66,7 +64,7 @@ class PromptMemory {
   const Limits limits_;
 
   mutable Mutex mutex_;
-  std::list<Entry> entries_ WEFT_GUARDED_BY(mutex_);  // the one used last is first
+  std::list<Entry> entries_ WEFT_GUARDED_BY(mutex_);  // most recently used first
   size_t bytes_ WEFT_GUARDED_BY(mutex_) = 0;
 };
 

@@ -20,7 +20,7 @@ class PromptMemoryTest : public ::testing::Test {
   std::vector<TokenId> Plain(std::string_view text) {
     return MakePromptEncoder(tokenizer_).encode(text, /*at_start=*/true);
   }
-  // What a model may say: a text in single bytes, which no encoder gives.
+  // What a model may say: text as single bytes, which no encoder produces.
   std::vector<TokenId> Odd(std::string_view text) { return testing::Bytes(text); }
 
   const std::shared_ptr<const Tokenizer> tokenizer_ = testing::TinyModel("llama")->tokenizer();
@@ -80,7 +80,7 @@ TEST_F(PromptMemoryTest, AConversationIsHeldOnceHoweverLongItIs) {
   std::vector<std::vector<TokenId>> tokens(texts.size());
   for (int turn = 0; turn < 4; ++turn) {
     for (size_t i = 0; i < texts.size(); ++i) {
-      // Behind a control token, as in every template: what follows is encoded apart.
+      // After a control token, as in every template: what follows is encoded separately.
       const std::string question = "</s>what then?\n";
       const std::vector<TokenId> prompt = memory_.Encode("d", texts[i] + question);
       ASSERT_GE(prompt.size(), tokens[i].size());

@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
 
-// A mark in place of the rest of a character would leave half of it. Models that write no
-// characters at all are not waited for.
+// A mark in the middle of a character would leave half of it. But do not wait long for models that
+// write no complete characters.
 constexpr int64_t kMostOver = 3;
 bool EndsWithinCharacter(std::string_view text) {
-  size_t behind = 0;  // bytes behind the last one that begins a character
+  size_t behind = 0;  // bytes after the last one that begins a character
   while (behind < text.size() && behind < 4 &&
          (static_cast<unsigned char>(text[text.size() - 1 - behind]) & 0xc0) == 0x80) {
     ++behind;
@@ -43,7 +43,7 @@ bool EndsInThought(std::string_view prompt, const ThoughtMarks& marks) {
 
 namespace {
 
-// Calls are written as their format has them, but for what the answer insists on.
+// Calls are written in their format's way, except where the answer's options insist.
 constraint::ConstraintOptions Both(constraint::ConstraintOptions calls,
                                    const constraint::ConstraintOptions& answer) {
   if (answer.white_space == constraint::WhiteSpace::kCompact) {
@@ -144,8 +144,8 @@ void ReplyMask::Follow(std::span<const int32_t> generated) {
   }
 }
 
-// A reply that has a form of its own says itself what comes behind a thought. Where that allows no
-// end yet, the thought goes on.
+// A reply with a form of its own determines what follows a thought. If it does not allow an end
+// yet, the thought continues.
 void ReplyMask::BeginEnding(std::span<const int32_t> generated) {
   const std::string& mark = reply_ == nullptr ? marks_.answer : marks_.close;
   ending_ = constraint::TokensBehind(*tokenizer_, mark, /*controls=*/true);

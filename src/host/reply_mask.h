@@ -1,8 +1,7 @@
-// What may come next in a reply: the mask of a turn's choice.
+// Which tokens may come next in a reply: the token mask of a turn's choice.
 //
-// A thought that has become too long is ended: the tokens of the mark that ends it are the only
-// ones that may come, and the answer goes on behind it. A reply that has a form, its thought
-// included, is held to it from its first token.
+// A thought that becomes too long is ended by forcing the tokens of its end mark; the answer
+// follows. A reply with a required form, including its thought, is held to it from its first token.
 //
 // One per choice of a turn; used by the engine's thread.
 #ifndef WEFT_HOST_REPLY_MASK_H_
@@ -25,33 +24,33 @@
 
 namespace weft::serve {
 
-// Whether the text of a prompt ends within a thought.
+// Whether the prompt's text ends within a thought.
 bool EndsInThought(std::string_view prompt, const ThoughtMarks& marks);
 
 struct ReplyRules {
-  // Empty ones: the model does not think, or nobody asks how long.
+  // Empty: the model does not think, or there is no limit on thinking.
   ThoughtMarks marks;
-  // The prompt ends within a thought, whose first tokens come next.
+  // The prompt ends within a thought, which the reply continues.
   bool thinks_already = false;
   int64_t most_thought_tokens = -1;                  // -1: no limit
-  std::optional<constraint::ConstraintState> reply;  // where it begins, if it has a form
+  std::optional<constraint::ConstraintState> reply;  // its initial state, if it has a required form
 
   bool restricts() const { return reply || (most_thought_tokens >= 0 && !marks.open.empty()); }
 };
 
-// What a reply in the model's own format may be: a thought where there may be one, then calls of
-// `tools` as `policy` wants, or what `answer` asks for (null: none). From the model's cache.
+// The allowed replies in the model's own format: a thought where allowed, then calls of `tools` as
+// `policy` requires, or the form in `answer` (null: none). From the model's cache.
 StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
     const Model& model, const ChatFormat& chat, const nlohmann::ordered_json& tools,
     CallPolicy policy, const ConstraintSpec* answer);
 
-// The mask of a reply to a prompt that is there as text. `chat`: null where the model has no
-// format. Null where there is nothing to restrict.
+// The mask for a reply to a prompt given as text. `chat` is null if the model has no format. Null
+// if there is nothing to restrict.
 StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* chat,
                                        std::string_view prompt, int64_t most_thought_tokens,
                                        const std::optional<ConstraintSpec>& answer);
 
-// Null where there is nothing to restrict.
+// Null if there is nothing to restrict.
 TokenMaskFactory MaskOf(std::shared_ptr<const Tokenizer> tokenizer, ReplyRules rules);
 
 class ReplyMask : public TokenMask {
@@ -63,9 +62,9 @@ class ReplyMask : public TokenMask {
 
  private:
   enum class Stage {
-    kBefore,    // the reply may still begin with a thought
-    kThinking,  //
-    kEnding,    // the mark is being said
+    kBefore,  // the reply may still begin with a thought
+    kThinking,
+    kEnding,  // the end mark is being forced
     kAnswer,
   };
 
@@ -77,10 +76,10 @@ class ReplyMask : public TokenMask {
   const ThoughtMarks marks_;
   const int64_t most_tokens_;
   Stage stage_;
-  std::string text_;       // the reply's first, then the thought's last
-  int64_t n_thought_ = 0;  // tokens within it
+  std::string text_;       // the beginning of the reply, then the end of the thought
+  int64_t n_thought_ = 0;  // tokens in the thought
   std::vector<int32_t> ending_;
-  size_t n_ending_ = 0;  // of these, said
+  size_t n_ending_ = 0;  // how many of them have been taken
   size_t n_seen_ = 0;
   std::unique_ptr<ConstraintMask> reply_;
 };

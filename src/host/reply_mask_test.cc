@@ -1,4 +1,4 @@
-// Which tokens a reply may have that thinks first, not for too long, and answers in a given form.
+// Allowed tokens of a reply that first thinks, up to a limit, and then answers in a required form.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -37,7 +37,7 @@ class ReplyMaskTest : public ::testing::Test {
   }
   bool MaySay(char byte) { return May(testing::Bytes(std::string(1, byte))[0]); }
   bool MayEnd() { return May(model_->tokenizer()->eos()); }
-  // Takes what alone may come, as long as one thing alone may.
+  // Takes tokens as long as only one is allowed.
   std::string TakeWhatMustCome() {
     std::string said;
     for (int i = 0; i < 20; ++i) {
@@ -57,7 +57,7 @@ class ReplyMaskTest : public ::testing::Test {
   std::vector<int32_t> generated_;
 };
 
-// A thought, if there is one, and then yes or no.
+// An optional thought, then yes or no.
 constexpr const char* kReply = "(<t>[^<]*</t>)?(yes|no)";
 constexpr const char* kOpenThought = "[^<]*</t>(yes|no)";
 

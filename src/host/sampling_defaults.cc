@@ -8,14 +8,14 @@
 namespace weft::serve {
 namespace {
 
-// Weft's own, as advice: what is shown where nobody else says anything.
+// Weft's own defaults, as advice: used if nobody else gives a value.
 SamplingAdvice OwnAdvice() {
   const SamplingOptions own;
   return {
       .temperature = own.temperature, .top_k = own.top_k, .top_p = own.top_p, .min_p = own.min_p};
 }
 
-// What of `advice` is said by nobody before.
+// The part of `advice` that `before` does not already give.
 SamplingAdvice Remaining(SamplingAdvice advice, const SamplingAdvice& before) {
   for (const SamplingField& field : SamplingFields()) {
     if (before.*field.value) (advice.*field.value).reset();
@@ -33,7 +33,7 @@ SamplingOptions Advised(SamplingOptions own, const SamplingAdvice& advice) {
   set(advice.top_k, &own.top_k);
   if (own.top_k < 0) own.top_k = 0;
   set(advice.top_p, &own.top_p);
-  // 0 asks for the best token alone, which is what the smallest positive number does.
+  // 0 means only the best token, as does the smallest positive number.
   if (own.top_p <= 0) own.top_p = std::numeric_limits<float>::min();
   set(advice.min_p, &own.min_p);
   set(advice.repeat_penalty, &own.repetition_penalty);

@@ -1,8 +1,7 @@
-// What advice about sampling means for turns: over what a caller has of his own, and for the
-// ends of answers. The order is the same wherever a turn comes from: what a request says, what
-// the flags say, what the model's makers say, what the caller has where nobody says anything.
+// Applies sampling advice to turns and to the ends of answers. The precedence is the same wherever
+// a turn comes from: the request, the flags, the model's authors, the caller's own defaults.
 //
-// Functions of their arguments; any thread.
+// Pure functions; any thread.
 #ifndef WEFT_HOST_SAMPLING_DEFAULTS_H_
 #define WEFT_HOST_SAMPLING_DEFAULTS_H_
 
@@ -15,14 +14,14 @@
 
 namespace weft::serve {
 
-// `own`, with what the advice says in place of it.
+// `own`, overridden by the advice.
 SamplingOptions Advised(SamplingOptions own, const SamplingAdvice& advice);
 
-// What ends answers by the advice. A text that is a control token ends as a token, whatever is
-// done with its text; the others are texts.
+// The ends of answers given by the advice. A text that is a control token ends answers as a token,
+// so that its text does not matter; the others are texts.
 AnswerEnds EndsOf(const SamplingAdvice& advice, const Tokenizer& tokenizer);
 
-// Adds tokens that end an answer, in any case but where nothing of the model's is to end it.
+// Adds tokens that end an answer, unless the turn ignores the model's own ends.
 void AddEndTokens(const std::vector<int32_t>& tokens, TurnOptions* turn);
 
 // For the log: "temperature 0.2, top_p 0.9 (catalogue); top_k 40, min_p 0.05 (Weft)".

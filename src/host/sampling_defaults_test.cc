@@ -1,4 +1,4 @@
-// What holds where a request says nothing: the operator's word, the model's, Weft's own.
+// Defaults for values that a request omits: the operator's, the model's, Weft's own.
 #include "host/sampling_defaults.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ TEST(SamplingDefaults, AdviceOverOnesOwn) {
 TEST(SamplingDefaults, StopsThatAreControlTokensEndAsTokens) {
   const auto& tokenizer = *testing::TinyModel("llama")->tokenizer();
   const AnswerEnds ends = EndsOf({.stop = {"<s>", "</s>", "User:"}}, tokenizer);
-  EXPECT_THAT(ends.tokens, ElementsAre(tokenizer.bos()));  // </s> ends anyway
+  EXPECT_THAT(ends.tokens, ElementsAre(tokenizer.bos()));  // </s> ends answers anyway
   EXPECT_THAT(ends.texts, ElementsAre("User:"));
   TurnOptions turn;
   AddEndTokens(ends.tokens, &turn);
@@ -58,7 +58,7 @@ TEST(SamplingDefaults, SaysWhoSaysWhat) {
       "temperature 0.5 (flags); top_k 3, top_p 0.5 (file); min_p 0.05 (Weft's own)");
 }
 
-// A server whose model recommends something.
+// A server whose model has recommendations.
 class AdvisedApiTest : public testing::ApiTest {
  protected:
   static void SetUpTestSuite() {
@@ -97,7 +97,8 @@ TEST_F(AdvisedApiTest, AnswersEndAtTheModelsStops) {
   const Json chat = Ask("/v1/chat/completions", {{"messages", messages}})["choices"][0];
   EXPECT_EQ(chat["message"]["content"], "one ");
   EXPECT_EQ(chat["finish_reason"], "stop");
-  EXPECT_TRUE(chat.value("stop_reason", Json()).is_null()) << chat;  // not the client's
+  EXPECT_TRUE(chat.value("stop_reason", Json()).is_null())
+      << chat;  // not a stop string of the client
   const Json anthropic = Ask("/v1/messages", {{"messages", messages}, {"max_tokens", 99}});
   EXPECT_EQ(anthropic["content"][0]["text"], "one ");
   EXPECT_EQ(anthropic["stop_reason"], "end_turn");

@@ -1,10 +1,10 @@
-// What somebody sleeps on who waits for any of several things: a count that each of them
-// advances when it has something new.
+// An event counter for waiting on any of several sources: each of them advances it when it has
+// something new.
 //
 //   const uint64_t seen = wakeup.count();
-//   if (!look everywhere) wakeup.WaitPast(seen, deadline);
+//   if (!check all sources) wakeup.WaitPast(seen, deadline);
 //
-// Nothing that happens between the look and the wait is missed. Any thread.
+// Events between the check and the wait are not missed. Any thread.
 #ifndef WEFT_HOST_WAKEUP_H_
 #define WEFT_HOST_WAKEUP_H_
 
@@ -26,7 +26,7 @@ class Wakeup {
     ++count_;
     advanced_.NotifyAll();
   }
-  // False when the count is still `seen` at the deadline.
+  // False if the count is still `seen` at the deadline.
   bool WaitPast(uint64_t seen, std::chrono::steady_clock::time_point deadline) {
     MutexLock lock(&mutex_);
     while (count_ == seen) {
