@@ -1,5 +1,5 @@
-// What real coding agents sent, sent again: every request is answered, and streams end as
-// their APIs say.
+// Replays requests recorded from real coding agents: every request is answered, and streams end as
+// their APIs require.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ const char* CountPathOf(const std::string& path) {
   return path == "/v1/messages" ? "/v1/messages/count_tokens" : "/v1/chat/completions/input_tokens";
 }
 
-// Answers are computed for prompts up to here; longer ones are read and counted, which is all
-// that could be refused.
+// Answers are computed for prompts up to this length; longer ones are only read and counted, which
+// covers all possible refusals.
 constexpr int64_t kMaxComputedTokens = testing::kSlowBuild ? 8'000 : 32'000;
 
 void ExpectWholeAnswer(const std::string& path, const MemoryResponder& response) {
@@ -72,7 +72,7 @@ TEST_F(AgentsReplayTest, EveryRequestIsAnswered) {
     ASSERT_EQ(count.status(), 200) << count.body().substr(0, 500);
     const int64_t n_tokens = count.json()["input_tokens"];
     if (request["agent"] == "codex") {
-      // Its helpers are in a namespace, and offered; only the search is not.
+      // Its helpers are in a namespace, and offered; only the search is left out.
       const bool has_search = body["tools"].back()["type"] == "web_search";
       EXPECT_EQ(count.Header("X-Weft-Warning"),
                 has_search ? "tools that this server cannot run were left out: web_search" : "");

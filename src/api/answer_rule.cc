@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// More choices than any menu has; the automaton of all is built before the answer begins.
+// More than any real list; the automaton for all choices is built before the answer begins.
 constexpr size_t kMostChoices = 10'000;
 
 std::optional<AnswerRule> TextRule(ApiFields* fields, const char* name, ConstraintSpec::Kind kind) {
@@ -45,7 +45,7 @@ std::optional<AnswerRule> ChoiceField(ApiFields* fields, const char* name) {
   return AnswerRule{std::move(spec), name};
 }
 
-// The rules that a request has; one is enough.
+// Collects a request's rules; only one is allowed.
 class Rules {
  public:
   explicit Rules(ApiFields* fields) : fields_(*fields) {}
@@ -90,7 +90,7 @@ std::optional<AnswerRule> ReadStructuredOutputs(ApiFields* fields) {
   return rule;
 }
 
-// llama-server's: the kinds of its triggers are numbered.
+// llama-server's triggers, whose kinds are numbers.
 void ReadTriggers(ApiFields* fields, std::vector<ConstraintSpec::Trigger>* triggers) {
   constexpr int kToken = 0, kWord = 1, kPattern = 2;
   static constexpr const char* kField = "grammar_triggers";
@@ -139,7 +139,7 @@ std::optional<AnswerRule> ReadFormat(ApiFields* fields, const char* name) {
     return it == from.end() || it->is_null() ? nullptr : &*it;
   };
   if (type == "json_object") {
-    const ordered_json* const schema = given(*format);  // llama-server's own
+    const ordered_json* const schema = given(*format);  // llama-server's own field
     if (schema == nullptr) return ObjectRule(name);
     auto rule = SchemaRule(*schema, StrCat(name, ".schema"));
     if (!rule) fields->Fail(name, "must have an object as its schema");
@@ -213,7 +213,7 @@ StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const Answ
   auto compiled = CompileConstraint(model, rule.spec);
   if (!compiled.ok()) {
     const Status status = compiled.status();
-    // A client that sends it again would be refused again.
+    // Sending it again would fail again.
     return WithCode(WithParam(InvalidArgument(rule.field, ": ", Message(status)), rule.field),
                     "invalid_value");
   }

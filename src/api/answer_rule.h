@@ -1,6 +1,6 @@
-// What a request says its answer must be, by all the names that APIs have for it.
+// The required form of an answer, as requests give it under the names used by the various APIs.
 //
-// Functions of their arguments; any thread.
+// Pure functions; any thread.
 #ifndef WEFT_API_ANSWER_RULE_H_
 #define WEFT_API_ANSWER_RULE_H_
 
@@ -20,33 +20,33 @@ namespace weft::serve {
 
 struct AnswerRule {
   ConstraintSpec spec;
-  std::string field;  // that says it, for errors
+  std::string field;  // the request field it came from, for errors
 };
 
-// response_format, json_schema and grammar of llama-server, guided_* and structured_outputs of
-// vLLM, regex and ebnf of SGLang. One of them at most; and none beside what would break it
-// (ignore_eos, min_tokens), for which `turn` is looked at.
+// Reads response_format, llama-server's json_schema and grammar, vLLM's guided_* and
+// structured_outputs, SGLang's regex and ebnf. At most one of them is allowed, and none together
+// with options that would break it (ignore_eos, min_tokens), which are looked up in `turn`.
 std::optional<AnswerRule> ReadAnswerRule(ApiFields* fields, const TurnOptions& turn);
 
-// The same at doors whose own field is another one, which `answer` is from.
+// The same for APIs with a field of their own, from which `answer` was read.
 void AddAnswerRule(ApiFields* fields, const TurnOptions& turn, std::optional<AnswerRule>* answer);
 
-// {"type": "text" | "json_object" | "json_schema", ...}: the form that OpenAI's chat completions
-// ("json_schema": {"schema"}), its Responses and Anthropic's messages ("schema") have.
+// {"type": "text" | "json_object" | "json_schema", ...}: as in OpenAI's chat completions
+// ("json_schema": {"schema"}), and in its Responses and Anthropic's messages ("schema").
 std::optional<AnswerRule> ReadFormat(ApiFields* fields, const char* name);
 
-// A schema as an object, or as a text that is one.
+// A schema given as an object or as JSON text.
 std::optional<AnswerRule> SchemaRule(const nlohmann::ordered_json& schema, std::string field);
 // Any JSON object.
 AnswerRule ObjectRule(std::string field);
 
-// Fails where the turn has what a constraint cannot go with.
+// Fails if the turn has options that conflict with a constraint.
 void CheckGoesWith(const TurnOptions& turn, ApiFields* fields);
 
-// Reads the rule of a text that is completed, and holds the turn to it.
+// Reads the rule for a text completion and constrains the turn to it.
 void ReadTextRule(ApiFields* fields, const Model& model, TurnOptions* turn);
 
-// Where an answer begins that goes on behind `begun`. Errors name the rule's field.
+// The state of an answer that continues after `begun`. Errors name the rule's field.
 StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const AnswerRule& rule,
                                                   std::string_view begun);
 

@@ -1,5 +1,5 @@
-// Answers of a given form, through every door that has a name for it. The scripted model says what
-// it is told, as far as it may: what the form does not allow makes the turn fail.
+// Answers of a required form, through every API that has a name for it. The scripted model says
+// what it is told if that is allowed; otherwise the turn fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ class AnswerRuleTest : public testing::ApiTest {
 
   struct Door {
     const char* path;
-    const char* field;  // that says what the answer must be
+    const char* field;  // the field that constrains the answer
     Json value;
   };
   static std::vector<Door> Doors() {

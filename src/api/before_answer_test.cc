@@ -1,5 +1,5 @@
-// What comes before an answer: progress while its prompt is read, and the part of it that the
-// client has begun.
+// What precedes an answer: progress while its prompt is computed, and the part that the client has
+// begun.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST_F(BeforeAnswerTest, ThePromptIsShownWhereItIsAskedFor) {
   Json body = Chat("Hi", {{"verbose", true}});
   const Json whole = Post(kChat, body).json();
   const std::string prompt = whole["__verbose"]["prompt"];
-  // As the tokens are told: those of this model's words begin with a space.
+  // As decoded: this model's word tokens begin with a space.
   EXPECT_THAT(prompt, HasSubstr("<|im_start|> user\n"));
   EXPECT_TRUE(prompt.ends_with("<|im_start|> assistant\n")) << prompt;
   body["stream"] = true;
@@ -77,7 +77,7 @@ TEST_F(BeforeAnswerTest, AnAnswerThatIsBegunIsContinued) {
   EXPECT_TRUE(prompt({{"continue_final_message", false}})
                   .ends_with("It is <|im_end|>\n<|im_start|>assistant\n"));
   EXPECT_EQ(prompt({{"continue_final_message", "content"}}), begun);
-  // Whether a reply would begin is nothing to one that has begun.
+  // add_generation_prompt is irrelevant to a reply that has already begun.
   EXPECT_EQ(prompt({{"add_generation_prompt", true}}), begun);
   EXPECT_EQ(prompt({{"add_generation_prompt", false}}), begun);
   EXPECT_TRUE(prompt({{"add_generation_prompt", false}, {"continue_final_message", false}})
@@ -87,7 +87,7 @@ TEST_F(BeforeAnswerTest, AnAnswerThatIsBegunIsContinued) {
   body["messages"].push_back({{"role", "assistant"}, {"content", "It is "}});
   const Json answer = Post(kChat, body).json();
   EXPECT_EQ(answer["choices"][0]["message"]["content"], "warm.") << "what is new of it";
-  // The complete answer is what the session holds.
+  // The session holds the complete answer.
   body["messages"].back()["content"] = "It is warm.";
   body["messages"].push_back(Say("Good."));
   const Json next = Post(kChat, body).json();

@@ -19,7 +19,7 @@
 
 namespace weft::serve {
 
-// The server's thread adds nothing and only cancels; the handler's thread adds.
+// The server's thread only cancels; the handler's thread adds.
 struct GoneWatch::Shared {
   Mutex mutex;
   bool gone WEFT_GUARDED_BY(mutex) = false;
@@ -56,9 +56,9 @@ void GoneWatch::Add(std::weak_ptr<Generation> generation) {
 
 namespace {
 
-// The handler's hold on a generation. What it does not take to the end is cancelled, and the
-// end, a step away, waited for: what it has cost is counted before the request is logged. (The
-// server's thread, which may cancel too, holds the generation itself and never waits.)
+// The handler's hold on a generation. If it is not read to the end, it is cancelled and its end, a
+// step away, awaited, so that its cost is counted before the request is logged. (The server's
+// thread, which may cancel too, holds the generation itself and never waits.)
 class HeldGeneration final : public Generation {
  public:
   explicit HeldGeneration(std::shared_ptr<Generation> inner) : inner_(std::move(inner)) {}
@@ -68,7 +68,7 @@ class HeldGeneration final : public Generation {
       while (inner_->Next()) {
       }
     } catch (const std::bad_alloc&) {
-      // It ends all the same; what it has cost is not counted.
+      // It ends all the same; its cost is not counted.
     }
   }
   std::optional<TurnEvent> Next() override { return inner_->Next(); }
@@ -113,7 +113,7 @@ namespace {
 
 // "messages[2].content: ..." -> "messages[2].content".
 Status WithPlace(const Status& status) {
-  // A template that takes too much takes it again when it is asked again.
+  // If a template exceeds its limits, it would do so again on a retry.
   if (status.code() == StatusCode::kResourceExhausted) return InvalidArgument(Message(status));
   if (status.code() != StatusCode::kInvalidArgument) return status;
   const std::string_view message = Message(status);
@@ -128,7 +128,7 @@ StatusOr<ChatPrompt> RenderChat(Host& host, const ChatCall& call) {
   return prompt;
 }
 
-// The token that begins a text begins the whole.
+// Concatenates; a start token remains only at the very beginning.
 std::vector<int32_t> Behind(std::vector<int32_t> before, std::span<const int32_t> tokens,
                             const Tokenizer& tokenizer) {
   if (!tokens.empty() && tokens[0] == tokenizer.bos()) tokens = tokens.subspan(1);
@@ -136,7 +136,7 @@ std::vector<int32_t> Behind(std::vector<int32_t> before, std::span<const int32_t
   return before;
 }
 
-// What the client has begun of the answer.
+// The part of the answer that the client has begun.
 std::string BegunContent(const ChatRequest& chat) {
   const bool is_begun =
       chat.continuation == Continuation::kAuto || chat.continuation == Continuation::kContent;
@@ -157,9 +157,9 @@ Status RefuseForHeld(const TurnOptions& turn) {
                    field);
 }
 
-// A reply that may call tools, or has an answer of a given form: each call that is begun is one of
-// a tool, with arguments that fit its schema. Where the schemas cannot be enforced and nobody
-// insists, the reply is free.
+// A reply that may call tools or has a required form: every call that begins is one of an offered
+// tool, with arguments that fit its schema. If the schemas cannot be enforced and enforcement is
+// not required, the reply is free.
 Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
                  const TurnOptions& turn) {
   const ToolChoice& choice = call.tool_choice;
@@ -174,7 +174,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
     return Began(std::nullopt);
   }
   if (call.answer) {
-    // What is wrong with it is told as such.
+    // Report its errors as errors of the answer.
     WEFT_RETURN_IF_ERROR(BeginAnswer(host.model(), *call.answer, "").status());
   }
   const CallPolicy policy{
@@ -196,7 +196,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
   const std::string begun = BegunContent(call.chat);
   if (begun.empty() || state.AdvanceText(begun)) return Began(std::move(state));
   if (call.answer && !choice.must_call) {
-    // The prompt has the marks that come before an answer.
+    // The prompt already has the marks that precede an answer.
     auto answer = BeginAnswer(host.model(), *call.answer, begun);
     if (!answer.ok()) return answer.status();
     return Began(*std::move(answer));
@@ -221,7 +221,7 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   prompt.tools = Callable(prompt.tools, call.tool_choice);
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
-  // What ends an answer of this model, unless the client decides about that itself.
+  // The model's own ends of answers, unless the client sets stop strings.
   std::vector<std::string> own_stops;
   if (turn.stop_strings.empty()) own_stops = host.defaults().ends.texts;
   if (!turn.ignore_eos) {
@@ -230,7 +230,7 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   }
   std::vector<std::string> format_stops;
   for (const std::string& stop : own_stops) {
-    // One that the client gave too is reported as the client's.
+    // A stop string that the client also gave is reported as the client's.
     const auto& stops = turn.stop_strings;
     if (std::find(stops.begin(), stops.end(), stop) != stops.end()) continue;
     if (stops.size() == kMaxStopStrings) break;
@@ -273,7 +273,7 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   for (int i = 0; i < turn.n_choices; ++i) {
     plan.parsers.push_back(host.chat().NewReplyParser(prompt, reply));
   }
-  if (host.chat().reply_format() == "mistral") {  // its templates insist on nine letters
+  if (host.chat().reply_format() == "mistral") {  // its templates require nine letters
     plan.call_id_prefix.clear();
     plan.call_id_random = 9;
   }

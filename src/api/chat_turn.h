@@ -1,7 +1,7 @@
-// From a request that an API has read to a reply that it can tell: renders, encodes,
-// submits, watches for the client to leave.
+// Turns a request that an API has read into a reply: renders, encodes, submits, and watches whether
+// the client leaves.
 //
-// Functions are called on the handler's thread.
+// Call these functions on the handler's thread.
 #ifndef WEFT_API_CHAT_TURN_H_
 #define WEFT_API_CHAT_TURN_H_
 
@@ -25,13 +25,13 @@
 
 namespace weft::serve {
 
-// Cancels generations when the client of a request goes away, whenever that is. One per
-// request, made and used on its handler's thread.
+// Cancels generations when the client of a request leaves, at any time. One per request, created
+// and used on its handler's thread.
 class GoneWatch {
  public:
   explicit GoneWatch(HttpResponder& responder);
   void Add(std::weak_ptr<Generation> generation);
-  // As if the client were gone: at once, all that were added, and those that will be.
+  // Acts as if the client had left: cancels all added generations at once, and future ones too.
   void CancelAll();
   HttpResponder& responder() const { return responder_; }
 
@@ -41,58 +41,59 @@ class GoneWatch {
   const std::shared_ptr<Shared> shared_;
 };
 
-// Submits. A session that is only wished for and cannot be had is done without.
+// Submits. If a session is optional and unavailable, does without it.
 StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& watch,
                                                       const SessionChoice& session,
                                                       GenerationRequest request);
 
 struct ChatCall {
   ChatRequest chat;
-  TurnOptions turn;  // tokens come from the conversation
+  TurnOptions turn;  // without tokens, which come from the conversation
   SessionChoice session;
   ToolChoice tool_choice;
   bool separate_reasoning = true;
   bool show_reasoning = true;
-  int64_t thought_tokens = -1;  // behind so many a thought is ended; -1: never
+  int64_t thought_tokens = -1;  // a longer thought is ended; -1: no limit
   std::string call_id_prefix = "call_";
-  // What the answer must be, behind its thought.
+  // The required form of the answer, after its thought.
   std::optional<AnswerRule> answer;
-  // Tokens that come before the conversation, as an earlier answer's context.
+  // Tokens before the conversation, e.g. an earlier answer's context.
   std::vector<int32_t> before;
-  bool keeps_context = false;  // ReplyPlan::context
-  // Called while StartChat waits for the prompt, on its thread. May be empty.
+  bool keeps_context = false;  // see ReplyPlan::context
+  // Called on the calling thread while StartChat waits for the prompt. May be empty.
   std::function<void(const ProgressEvent&)> on_progress;
 };
 
-// How a streamed answer shows that it is alive. For one that is not streamed `send` is empty.
+// How a streamed answer shows that it is alive. `send` is empty if the answer is not streamed.
 using SendSign = std::function<void(const ReplyUsage&)>;
 SignsOfLife MakeSigns(const Host& host, SendSign send);
 
-// The stream has started: its prompt is computed. Errors name `messages` or `tools` where
-// the chat format does. With `send_sign` the answer may have begun when an error is returned.
+// Returns once the prompt is computed and the stream has started. Errors name `messages` or `tools`
+// if the chat format does. With `send_sign`, the answer may already have begun when an error is
+// returned.
 StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
                                                  GoneWatch& watch, ChatCall call,
                                                  SendSign send_sign);
-// The text of its prompt, control tokens included, as the model is given it.
+// The text of its prompt as the model sees it, including control tokens.
 StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, const ChatCall& call);
 StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call);
 
-// How hard to think, as a variable of the template; "none" turns thinking off. What the
-// client has put into `variables` itself stays.
+// Sets the thinking effort as a template variable; "none" turns thinking off. Does not override
+// `variables` set by the client.
 void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables);
 
-// How long to think, in tokens, by llama-server's names for it; 0 turns thinking off where the
-// template can. Where the request says nothing the operator's word counts. To be called when
-// all variables of the request itself are set.
+// Reads the limit on thinking, in tokens, under llama-server's names; 0 turns thinking off if the
+// template can. If the request has none, the operator's setting applies. Call after all variables
+// of the request itself are set.
 void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
 void SetThinking(const RequestDefaults& defaults, ChatCall* call);
 
-// Whether the reply begins anew or goes on where the last message ends: continue_final_message
-// (a boolean, "content" or "reasoning_content") and add_generation_prompt. As in llama-server a
-// last message of the assistant's is continued unless continue_final_message is false.
+// Whether the reply starts afresh or continues the last message: continue_final_message (a boolean,
+// "content" or "reasoning_content") and add_generation_prompt. As in llama-server, if the last
+// message is the assistant's it is continued unless continue_final_message is false.
 void ReadEnding(ApiFields* fields, ChatRequest* chat);
 
-// More of either than any conversation has are refused: each costs a template its time.
+// Limits that no real conversation reaches: each item costs the template time.
 inline constexpr size_t kMaxMessages = 20'000;
 inline constexpr size_t kMaxTools = 1024;
 Status CheckCounts(const ChatRequest& chat);

@@ -1,5 +1,5 @@
-// Tools that are no plain functions, through each API: what the model is offered, how its
-// calls come back, and what is left out with a warning.
+// Tools that are not plain functions, through each API: what the model is offered, how its calls
+// are reported, and what is left out with a warning.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kResponses[] = "/v1/responses";
 constexpr char kMessages[] = "/v1/messages";
 
-// As the template writes a call of one argument.
+// As the template writes a call with one argument.
 std::string Call(std::string_view name, const Json& arguments) {
   const auto argument = arguments.items().begin();
   return "<tool_call>\n{\"name\": \"" + std::string(name) + "\", \"arguments\": {\"" +
@@ -43,7 +43,7 @@ class ClientToolsTest : public testing::ApiTest {
     body.update(more);
     return body;
   }
-  // What the model is given for the body of a chat completion.
+  // The prompt for the body of a chat completion.
   static std::string Prompt(const Json& body) {
     Json verbose = body;
     verbose["verbose"] = true;
@@ -137,7 +137,7 @@ TEST_F(ClientToolsTest, ACallThatIsSentBackIsTheOneThatTheModelMade) {
        {"call_id", first["output"].back()["call_id"]},
        {"output", "<<say>>" + Call("apply_patch", {{"input", "+ a"}}) + "<</say>>"}});
   const Json second = Post(kResponses, body).json();
-  // All of the first prompt and of its answer was there: the names are the model's again.
+  // The whole first prompt and its answer were cached: the names are again the model's.
   EXPECT_GT(second["usage"]["input_tokens_details"]["cached_tokens"].get<int>(),
             first["usage"]["input_tokens"].get<int>());
   for (const Json& item : second["output"]) body["input"].push_back(item);

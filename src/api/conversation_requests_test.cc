@@ -1,4 +1,4 @@
-// The histories of Anthropic's and OpenAI's newer API as messages for a template.
+// Converts histories of Anthropic's API and OpenAI's newer one to messages for a template.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -12,16 +12,16 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// The part of the context that an answer of unknown length is left.
+// The share of the context reserved for an answer of unknown length.
 constexpr int64_t kAnswerShare = 4;
-// What a request does not name is named as llama-server does, so that prompts are the same.
+// The names that llama-server uses when a request gives none, so that prompts are the same.
 constexpr std::string_view kRepository = "myproject\n";
 constexpr std::string_view kFile = "filename\n";
 constexpr std::string_view kSnippet = "\n\n--- snippet ---\n\n";
 
 void Append(const Tokens& more, Tokens* out) { out->insert(out->end(), more.begin(), more.end()); }
 
-// The other files, and that another one begins.
+// The other files, and the beginning of the current one.
 Tokens Surroundings(const Model& model, const FillInTokens& ids, const FillIn& parts) {
   const auto encode = [&model](std::string_view text) {
     return model.Encode(text, /*add_special=*/false, /*parse_special=*/false);

@@ -1,5 +1,4 @@
-// Filling in the middle: the prompt that asks a model for the text between a prefix and a
-// suffix.
+// Fill-in-the-middle: the prompt that asks a model for the text between a prefix and a suffix.
 //
 // Pure functions; any thread.
 #ifndef WEFT_API_FILL_IN_PROMPT_H_
@@ -22,20 +21,20 @@ struct FillIn {
   };
   std::vector<int32_t> prefix;
   std::vector<int32_t> suffix;
-  // Other files that are of use, the most useful ones last.
+  // Other relevant files, the most relevant ones last.
   std::vector<File> extra;
-  // The prompt gives the repository and the file names, for models that have tokens for that.
+  // Include the repository and file names, if the model has tokens for them.
   bool names_files = false;
 };
 
-// The tokens of `model` that mark prefix, suffix and middle; UNIMPLEMENTED where one is missing.
+// The model's tokens for prefix, suffix and middle; UNIMPLEMENTED if one is missing.
 StatusOr<FillInTokens> NeedFillInTokens(const Model& model);
 
-// The prompt leaves room in the context for `max_tokens` of an answer, but for no more than a
-// quarter of the context; for just that when `max_tokens` is -1.
-// What does not fit is cut where it is farthest from the gap: first the beginning of the extra
-// files, then the end of the suffix and the beginning of the prefix. Of the room, the prefix may
-// take three quarters, or more where the suffix is short.
+// The prompt leaves room in the context for `max_tokens` of an answer, but no more than a quarter
+// of the context; exactly a quarter if `max_tokens` is -1. Text that does not fit is cut where it
+// is farthest from the gap: first the beginning of the extra files, then the end of the suffix and
+// the beginning of the prefix. The prefix may take three quarters of the room, or more if the
+// suffix is short.
 std::vector<int32_t> FillInPrompt(const Model& model, const FillInTokens& ids, FillIn parts,
                                   int64_t max_tokens);
 

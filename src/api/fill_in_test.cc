@@ -1,4 +1,4 @@
-// Filling in the middle, through /infill and a suffix of /v1/completions.
+// Fill-in-the-middle through /infill and the suffix of /v1/completions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kContext = 512;
 
-// A model with the tokens, as Qwen's models of code have them.
+// A model with the tokens, like Qwen's code models.
 class FillInTest : public testing::ApiTest {
  protected:
   static void SetUpTestSuite() { SetUpWith("fill-in-llama", kContext); }
@@ -62,7 +62,7 @@ TEST_F(FillInTest, InfillStreams) {
   EXPECT_EQ(text, "abc");
 }
 
-// What plugins of editors send beside the texts.
+// What editor plugins send besides the texts.
 TEST_F(FillInTest, InfillTakesWhatEditorsSend) {
   const Json body = {{"input_prefix", Script("abc")},
                      {"input_suffix", ""},
@@ -138,10 +138,10 @@ TEST_F(FillInTest, WhatIsTooLongIsCutFarFromTheGap) {
   EXPECT_EQ(*(gap - 1), prefix.back());
   EXPECT_EQ(*(gap + 1), suffix.front());
   EXPECT_NEAR(gap - prompt.begin(), kContext * 3 / 5, 10) << "three quarters of 412";
-  // The suffix gets what a short prefix leaves.
+  // A short prefix leaves more room for the suffix.
   parts.prefix = Encode("a");
   EXPECT_EQ(FillInPrompt(host().model(), Ids(), parts, 100).size(), kContext - 100u);
-  // Of the other files the end is kept.
+  // The end of the other files is kept.
   parts.suffix = Encode("b");
   parts.extra = {{"far", std::string(2 * kContext, 'x')}, {"near", "int near;"}};
   const auto around = FillInPrompt(host().model(), Ids(), parts, -1);
@@ -187,7 +187,7 @@ TEST_F(FillInTest, SamplersThatAreNotListedAreOff) {
   }
 }
 
-// A model that has none of the tokens.
+// A model without these tokens.
 class NoFillInTest : public testing::ApiTest {};
 
 TEST_F(NoFillInTest, IsToldFromAWrongRequest) {

@@ -14,9 +14,9 @@
 namespace weft::serve {
 namespace {
 
-// Of an answer that is made whole: as much may wait for every connection.
+// Largest complete answer that is not charged: every connection may hold this much.
 constexpr size_t kSmallAnswerBytes = 64 << 10;
-// A request that takes so much leaves enough behind to be worth the while of giving it back.
+// After a request of this size it is worth returning freed memory to the system.
 constexpr uint64_t kLargeRequestBytes = 4 << 20;
 
 std::string_view PresentedKey(const HttpRequest& request) {
@@ -32,7 +32,7 @@ ApiError UnauthenticatedError(bool without_key) {
 
 }  // namespace
 
-// The server's responder, with headers of its own and an eye on what passes.
+// Wraps the server's responder: adds headers and records what passes.
 class FrontDoor::CountingResponder : public HttpResponder {
  public:
   // `request` and `options` outlive it.
@@ -46,11 +46,11 @@ class FrontDoor::CountingResponder : public HttpResponder {
     status_ = status;
     Keep(body);
     answer_ = WholeAnswer{std::string(content_type), std::move(body), WithOurs(std::move(headers))};
-    // What is only accepted is still to be worked on.
+    // An accepted request is still being worked on.
     if (status == 202) SendAnswer();
   }
-  // When the handler is done with the request, and what it took is free again: that is given
-  // back, and then the answer ends, so that its client can ask again.
+  // Called when the handler is done with the request and its memory is free again: returns that
+  // memory, then ends the answer, so that the client can ask again.
   void Leave() {
     if (is_large_) ReturnFreedMemory();
     ChargeAnswer(answer_.has_value() ? answer_->body.size() : 0);
@@ -77,14 +77,14 @@ class FrontDoor::CountingResponder : public HttpResponder {
     tokens_.completion += tokens.completion;
   }
 
-  // What became of a client that went away is the client's doing.
+  // A failure after the client has left counts as the client's.
   int status() const { return inner_.gone() && status_ >= 500 ? 499 : status_; }
   const std::string& text() const { return text_; }
   const TurnTokens& tokens() const { return tokens_; }
-  // What the answer warns of; empty where it does not.
+  // The answer's warning; empty if none.
   const std::string& warning() const { return warning_; }
 
-  // What the request will take, about; refused where that is too much.
+  // Charges the estimated memory of the request; refused if it is too much.
   Status Hold(ByteBudget* budget, uint64_t bytes) {
     is_large_ = bytes >= kLargeRequestBytes;
     hold_ = ByteBudget::Hold(budget, request_.Account());
@@ -104,7 +104,8 @@ class FrontDoor::CountingResponder : public HttpResponder {
     WholeAnswer answer = *std::exchange(answer_, std::nullopt);
     inner_.Send(status_, answer.content_type, std::move(answer.body), std::move(answer.headers));
   }
-  // A large answer is charged in place of its request until it has left: clients need not read.
+  // A large answer is charged instead of its request until it has been sent: clients may never read
+  // it.
   void ChargeAnswer(size_t n_bytes) {
     ByteBudget::Hold answer = std::exchange(hold_, {});
     if (n_bytes <= kSmallAnswerBytes) return;
@@ -191,13 +192,13 @@ void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
   const int64_t start_us = NowMicros();
   CountingResponder counting(&responder, request, options_);
   Answer(request, counting);
-  // Only the log asks for it now.
+  // Only the log still needs it.
   if (!options_.log_text) std::string().swap(request.body);
   counting.Leave();
   Finish(request, counting, start_us);
 }
 
-// Counts and logs it.
+// Counts and logs the request.
 void FrontDoor::Finish(const HttpRequest& request, const CountingResponder& responder,
                        int64_t start_us) const {
   host_.metrics().CountRequest(request.route == nullptr ? "none" : request.route->pattern,
@@ -234,7 +235,7 @@ bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) cons
   if (!is_path) {
     return refuse(ToApiError(InvalidArgument("the path of the URL is not well-formed")));
   }
-  // A browser asks without the key whether it may send it.
+  // A browser's preflight request carries no key.
   if (request.method == "OPTIONS") {
     AnswerOptions(segments, responder);
     return false;
@@ -282,7 +283,7 @@ void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
   if (route.needs_model && host_.phase() != Phase::kReady) {
     return SendError(responder, NotReadyError(host_), route.shape);
   }
-  // What has no body takes next to nothing, and is answered however full it is.
+  // A request without a body takes next to nothing, and is always answered.
   if (!request.body.empty()) {
     const uint64_t work_bytes = request.body.size() * uint64_t{route.work_bytes_per_byte};
     const Status status = responder.Hold(&parsed_, EstimateParsedBytes(request.body) + work_bytes);

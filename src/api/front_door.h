@@ -1,8 +1,7 @@
-// What happens to every request before and after its handler: whether it may come in from
-// where it comes, the API key, CORS, the route, 503 while there is no model, the memory that
-// it may take, the request's id in the answer, counting, the log.
+// Handles every request before and after its handler: access checks, API key, CORS, routing, 503
+// while there is no model, memory limits, the request id, metrics and the log.
 //
-// What the head of a request tells is decided before its body is read. Any thread.
+// Decisions that need only the request's head are made before its body is read. Any thread.
 #ifndef WEFT_API_FRONT_DOOR_H_
 #define WEFT_API_FRONT_DOOR_H_
 
@@ -24,34 +23,34 @@ class FrontDoor {
  public:
   struct Options {
     ApiKeys keys;
-    // Of the operator: these see what concerns all keys. None: the only key does, or everybody
-    // where no keys are in use.
+    // The operator's keys: they see data about all keys. If there are none, the only API key does,
+    // or everybody if no keys are in use.
     ApiKeys metrics_keys;
     HttpGuard guard;
-    // The memory that requests in work may take together, counted by what their bodies become
-    // when they are parsed; one more is answered with 503. One key (or address) may take half
-    // of it; one more of its own is answered with 429.
+    // Total memory for requests being handled, estimated from the parsed size of their bodies;
+    // beyond it requests get 503. One key (or address) may use half of it; beyond that its requests
+    // get 429.
     uint64_t max_parsed_bytes = uint64_t{512} << 20;
-    // Also the text of requests and answers goes to the log.
+    // Also log the text of requests and answers.
     bool log_text = false;
   };
 
   // `host` and `router` must outlive it.
   FrontDoor(Options options, const Router* router, Host* host);
 
-  // What a server needs to send its requests through here.
+  // The hooks that make a server send its requests through here.
   HttpServerHooks Hooks();
 
-  // From the head alone: fills in whose request it is, and its route. False when it was
-  // answered here.
+  // Looks at the head alone: fills in the request's owner and route. False if it has answered the
+  // request.
   bool Admit(HttpRequest& request, HttpResponder& responder) const;
-  // REQUIRES: Admit said true.
+  // REQUIRES: Admit returned true.
   void Handle(HttpRequest& request, HttpResponder& responder);
 
  private:
   class CountingResponder;
 
-  // Whether it is to be read and handled; else it is answered.
+  // False if it has answered the request instead of letting it pass.
   bool MayPass(HttpRequest& request, CountingResponder& responder) const;
   bool FindOwner(HttpRequest& request, CountingResponder& responder) const;
   void Answer(HttpRequest& request, CountingResponder& responder);
@@ -65,7 +64,7 @@ class FrontDoor {
   ByteBudget parsed_;
 };
 
-// The status with which a request is refused that needs a model while there is none.
+// The error for a request that needs a model while there is none.
 ApiError NotReadyError(const Host& host);
 
 }  // namespace weft::serve

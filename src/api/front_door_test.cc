@@ -1,4 +1,4 @@
-// What every answer has, whoever gives it: ids, warnings in the log, probes of clients.
+// Common to every answer, whichever handler gives it: ids, warnings in the log, clients' probes.
 #include "api/front_door.h"
 
 #include <gmock/gmock.h>
@@ -85,7 +85,7 @@ TEST_F(FrontDoorTest, AWarningIsInTheLog) {
                         "web_search\""));
 }
 
-// Who watches asks every second; only what fails is worth a line then.
+// Monitoring polls every second; only failures are worth a log line then.
 TEST_F(FrontDoorTest, WhoWatchesIsNotInTheLog) {
   RegisterServerApi(routes_, host());
   RegisterSessionsApi(routes_, host());
@@ -120,7 +120,7 @@ class ChargeTest : public FrontDoorTest {
     add("/answer", 0, [](const HttpRequest& request, HttpResponder& responder) {
       responder.Send(200, "text/plain", std::string(std::stoul(request.body), 'x'));
     });
-    // What another request of the same client is told meanwhile.
+    // What another request of the same client gets meanwhile.
     const auto meanwhile = [this](const HttpRequest&, HttpResponder& responder) {
       MemoryResponder other;
       Answer(std::string(1000, ' ') + "1", &other);
@@ -167,7 +167,7 @@ TEST_F(ChargeTest, WorkThatTakesMoreThanItsBodyIsChargedForIt) {
   EXPECT_EQ(heavy.status(), 429);
 }
 
-// Else the next request is let in while the memory of this one is still in use.
+// Otherwise the next request is admitted while this one's memory is still in use.
 TEST_F(ChargeTest, AnAnswerLeavesWhenWhatItsRequestTookIsFree) {
   MemoryResponder* answer = nullptr;
   int sent_before = -1;
@@ -201,7 +201,7 @@ TEST_F(ChargeTest, AnAnswerLeavesWhenWhatItsRequestTookIsFree) {
   EXPECT_TRUE(stream.ended());
 }
 
-// Clients try whether somebody is there before they send their first request.
+// Clients probe the server before their first request.
 TEST_F(FrontDoorTest, ProbesDoNoHarm) {
   EXPECT_EQ(Ask("HEAD", "/").status(), 200);
   EXPECT_EQ(Ask("GET", "/api/hello").status(), 404);

@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-// A response that is looked at.
+// A response to inspect.
 class Recorder : public HttpResponder {
  public:
   void Send(int code, std::string_view, std::string text, HttpHeaders fields) override {
@@ -43,7 +43,7 @@ class Recorder : public HttpResponder {
 
 class ModelHostTest : public ::testing::Test {
  protected:
-  // Loads the tiny model once `release` is set to its outcome.
+  // Loads the tiny model once `release` is set to the outcome.
   ModelHost::Options Options() {
     ModelHost::Options options;
     options.load = [this]() -> StatusOr<std::shared_ptr<const Model>> {
@@ -301,7 +301,7 @@ TEST_F(ModelHostTest, DrainingAdmitsNothingAndLetsTurnsFinish) {
 
 TEST_F(ModelHostTest, ASecondDrainCutsTheFirstShort) {
   ModelHost::Options options = Options();
-  // A turn whose events nobody reads waits, so that only a deadline ends it.
+  // A turn whose events nobody reads is paused, so only a deadline ends it.
   options.engine.max_pending_events = 4;
   options.engine.stalled_consumer_timeout = std::chrono::hours(1);
   ModelHost host(std::move(options));

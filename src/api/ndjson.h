@@ -1,4 +1,4 @@
-// A response as lines of JSON, one object each, as Ollama streams.
+// A response as lines of JSON, one object each, as in Ollama's streams.
 #ifndef WEFT_API_NDJSON_H_
 #define WEFT_API_NDJSON_H_
 
@@ -16,7 +16,7 @@ class NdjsonStream : public AnswerStream {
   explicit NdjsonStream(HttpResponder& responder, HttpHeaders headers = {})
       : AnswerStream(responder, "application/x-ndjson", std::move(headers)) {}
 
-  // False when the client is gone: stop what feeds the stream.
+  // False once the client has left: stop feeding the stream.
   bool Line(const nlohmann::ordered_json& object) { return Write(CompactJson(object) + "\n"); }
 };
 

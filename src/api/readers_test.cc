@@ -1,4 +1,4 @@
-// Whoever only looks is answered while a step takes its time, over HTTP.
+// Read-only requests are answered over HTTP while a long step runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ class ReadersTest : public ::testing::Test {
   std::unique_ptr<ModelHost> host_;
   Router router_;
   std::unique_ptr<FrontDoor> door_;
-  std::unique_ptr<HttpServer> server_;  // first to go
+  std::unique_ptr<HttpServer> server_;  // destroyed first
 };
 
 TEST_F(ReadersTest, AreAnsweredWhileAStepIsHeldAndEveryHandlerWaits) {
@@ -83,7 +83,7 @@ TEST_F(ReadersTest, AreAnsweredWhileAStepIsHeldAndEveryHandlerWaits) {
   };
   begin("/v1/completions", "POST");
   ASSERT_TRUE(held.WaitForOne());
-  // The threads and the queue of all others are taken.
+  // All other threads and queue places are taken.
   for (int i = 0; i < 3; ++i) begin("/v1/sessions/idle", "DELETE");
   while (held.holds() && host_->metrics().http_load()->waiting < 2) std::this_thread::yield();
 

@@ -1,5 +1,5 @@
-// How long a model thinks, which of several answers are given, and what clients of several APIs
-// read from the chunks of one.
+// How long a model thinks, which of several answers are returned, and what clients of several APIs
+// read from a stream's chunks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST_F(ReplyDetailsTest, AThoughtThatIsTooLongIsEndedAndTheAnswerGoesOn) {
   for (const char* const name :
        {"thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"}) {
     const Json message = Message(Chat(kThought, {{name, 3}}));
-    EXPECT_EQ(message["reasoning_content"], "one") << name;  // a token a letter
+    EXPECT_EQ(message["reasoning_content"], "one") << name;  // one token per letter
     EXPECT_EQ(message["content"], "two three</think>Yes.") << name;
   }
   const Json none = Message(Chat(kThought, {{"thinking_budget_tokens", 0}}));
@@ -51,11 +51,11 @@ TEST_F(ReplyDetailsTest, AThoughtThatIsTooLongIsEndedAndTheAnswerGoesOn) {
     EXPECT_EQ(whole["reasoning_content"], "one two three");
     EXPECT_EQ(whole["content"], "Yes.");
   }
-  // No character is cut.
+  // No character is cut in half.
   EXPECT_EQ(Message(Chat("<think>\u20ac\u20ac</think>Yes.",
                          {{"thinking_budget_tokens", 4}}))["reasoning_content"],
             "\u20ac\u20ac");
-  // No thought, no end of one.
+  // Without a thought there is nothing to end.
   EXPECT_EQ(Message(Chat("A long answer.", {{"thinking_budget_tokens", 2}}))["content"],
             "A long answer.");
   const auto refused =
@@ -63,7 +63,7 @@ TEST_F(ReplyDetailsTest, AThoughtThatIsTooLongIsEndedAndTheAnswerGoesOn) {
   EXPECT_EQ(refused.json()["error"]["param"], "reasoning_budget") << refused.body();
 }
 
-// Of a model that says what it likes, behind a prompt that ends within a thought: twice the same.
+// An unscripted model after a prompt that ends within a thought: the same result twice.
 TEST_F(ReplyDetailsTest, AThoughtThatThePromptOpensIsEndedToo) {
   const Json body = {
       {"messages", Json::array({{{"role", "user"}, {"content", "Why?"}},
@@ -111,8 +111,7 @@ TEST_F(ReplyDetailsTest, APromptIsShownAsItWouldBeAsked) {
   EXPECT_THAT(prompt({{"reasoning_effort", "none"}}), HasSubstr("</think>"));
 }
 
-// Clients of OpenAI's path may join whatever `content` there is, those of llama-server's look for
-// the null.
+// Clients on OpenAI's path may concatenate all `content`; those on llama-server's expect the null.
 TEST_F(ReplyDetailsTest, TheFirstChunkIsWhatItsClientsRead) {
   const Json body = Chat("Hi", {{"stream", true}});
   EXPECT_EQ(Post(kChat, body).Events()[0].json()["choices"][0]["delta"].dump(),
@@ -147,7 +146,7 @@ TEST_F(ReplyDetailsTest, ProgressHasTimingsWhereTheyAreAskedFor) {
   }
 }
 
-// The time of decoding begins with the first token.
+// Decode time starts at the first token.
 TEST_F(ReplyDetailsTest, TheFirstTokenIsNotTimed) {
   for (const auto& [path, body] :
        {std::pair("/v1/chat/completions", Chat("<<slow>>abcd")),
@@ -186,7 +185,7 @@ TEST_F(ReplyDetailsTest, TheLikeliestOfSeveralAreGiven) {
     EXPECT_EQ(answer["choices"][i]["index"], i);
     EXPECT_DOUBLE_EQ(mean(answer["choices"][i]), means[i]);
   }
-  EXPECT_EQ(answer["usage"]["completion_tokens"], 48);  // of all that were made
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 48);  // counts all sampled choices
   best.erase("logprobs");
   const Json bare = Post("/v1/completions", best).json();
   EXPECT_TRUE(bare["choices"][0]["logprobs"].is_null());

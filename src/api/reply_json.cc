@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What JSON has for minus infinity, in OpenAI's API.
+// How OpenAI's API writes minus infinity in JSON.
 constexpr double kImpossible = -9999.0;
 
 double JsonLogprob(float logprob) {
@@ -30,7 +30,7 @@ ordered_json LogprobEntry(const Tokenizer& tokenizer, TokenLogprob token) {
   return {{"token", piece}, {"logprob", JsonLogprob(token.logprob)}, {"bytes", Bytes(piece)}};
 }
 
-// Characters that begin in `text`; the halves of one character add up to one.
+// Characters that begin in `text`; the two halves of a split character count as one in total.
 int64_t CountCharacters(std::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
@@ -48,7 +48,7 @@ OpenAiEnvelope::OpenAiEnvelope(Host& host, std::string_view id_prefix)
     : id_(NewId(id_prefix)),
       created_s_(NowSeconds()),
       model_(host.model_id()),
-      // Clients of llama-server look for the b that its builds begin with.
+      // llama-server's clients expect the leading b of its build numbers.
       fingerprint_(StrCat("b", host.model().fingerprint().substr(0, 12), "-weft")) {}
 
 ordered_json OpenAiEnvelope::Make(std::string_view object) const {
@@ -161,8 +161,8 @@ void LegacyLogprobs::AddToken(TokenLogprob token, std::span<const TokenLogprob> 
     return;
   }
   token_logprobs_.push_back(JsonLogprob(token.logprob));
-  // Different tokens may read the same; the likeliest of them counts. The chosen one is
-  // always there.
+  // Different tokens may have the same text; the likeliest of them counts. The chosen one is always
+  // included.
   ordered_json top = ordered_json::object();
   for (const TokenLogprob& other : alternatives) {
     const std::string text = tokenizer_.Piece(other.token, true);
@@ -179,7 +179,7 @@ void LegacyLogprobs::AddPrompt(std::span<const StartedEvent::PromptToken> prompt
   for (const auto& entry : prompt) {
     all_characters += CountCharacters(tokenizer_.Piece(entry.token.token, true));
   }
-  // What the tokens say beyond the text stands before it.
+  // Tokens beyond the text come before it.
   int64_t at = text_characters - all_characters;
   bool first = true;
   for (const auto& entry : prompt) {

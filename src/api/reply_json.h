@@ -1,7 +1,6 @@
-// Parts of answers that OpenAI's APIs and llama-server's share: usage, timings,
-// log-probabilities.
+// Parts of answers shared by OpenAI's APIs and llama-server's: usage, timings, log-probabilities.
 //
-// Functions of their arguments; any thread.
+// Pure functions; any thread.
 #ifndef WEFT_API_REPLY_JSON_H_
 #define WEFT_API_REPLY_JSON_H_
 
@@ -19,7 +18,7 @@
 
 namespace weft::serve {
 
-// What every object of one answer in OpenAI's completions has in common.
+// The fields common to all objects of one answer in OpenAI's completions.
 class OpenAiEnvelope {
  public:
   OpenAiEnvelope(Host& host, std::string_view id_prefix);
@@ -32,8 +31,8 @@ class OpenAiEnvelope {
   const std::string fingerprint_;
 };
 
-// Tells how a choice of OpenAI's ended: `finish_reason`, and beside it a `stop_reason` where
-// that says "length" and the text was in a loop.
+// Sets how an OpenAI choice ended: `finish_reason` and, if that is "length" because the text was
+// looping, also `stop_reason`.
 void SetFinish(ReplyFinish finish, nlohmann::ordered_json* choice);
 
 ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
@@ -41,27 +40,27 @@ ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
 // {prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details{cached_tokens,
 // disk_tokens}, completion_tokens_details{reasoning_tokens}}
 nlohmann::ordered_json OpenAiUsage(const ReplyUsage& usage);
-// llama-server's `timings`, and its `prompt_progress`.
+// llama-server's `timings` and `prompt_progress`.
 nlohmann::ordered_json LlamaTimings(const ReplyUsage& usage);
-nlohmann::ordered_json LlamaTimings(const ProgressEvent& progress);  // of the prompt so far
+nlohmann::ordered_json LlamaTimings(const ProgressEvent& progress);  // for the prompt so far
 nlohmann::ordered_json LlamaProgress(const ProgressEvent& progress);
 
-// Of chat completions: {content: [{token, logprob, bytes, top_logprobs}], refusal: null}.
+// For chat completions: {content: [{token, logprob, bytes, top_logprobs}], refusal: null}.
 nlohmann::ordered_json ChatLogprobs(const Tokenizer& tokenizer, std::span<const TokenEvent> tokens);
-// The entries alone, as the Responses API has them.
+// Only the entries, as in the Responses API.
 nlohmann::ordered_json LogprobEntries(const Tokenizer& tokenizer,
                                       std::span<const TokenEvent> tokens);
 
-// Of the older completions: four arrays of one length, built token by token.
+// For the older completions: four arrays of equal length, built token by token.
 class LegacyLogprobs {
  public:
   explicit LegacyLogprobs(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // The prompt, of which `text` is what the answer repeats; the tokenizer may have put
-  // tokens before it and taken a space from its beginning.
+  // Adds the prompt. `text` is the text repeated in the answer; the tokenizer may have added tokens
+  // before it and removed a space from its beginning.
   void AddPrompt(std::span<const StartedEvent::PromptToken> prompt, std::string_view text);
   void Add(std::span<const TokenEvent> tokens);
-  // What was added since the last call, offsets counted on. null when nothing was.
+  // What was added since the last call, with offsets continuing. null if nothing was.
   nlohmann::ordered_json Take();
 
  private:
@@ -73,7 +72,7 @@ class LegacyLogprobs {
   nlohmann::ordered_json token_logprobs_ = nlohmann::ordered_json::array();
   nlohmann::ordered_json top_logprobs_ = nlohmann::ordered_json::array();
   nlohmann::ordered_json text_offset_ = nlohmann::ordered_json::array();
-  int64_t offset_ = 0;  // characters of the text so far
+  int64_t offset_ = 0;  // characters of text so far
 };
 
 }  // namespace weft::serve

@@ -17,7 +17,7 @@ struct ReplyStream::Choice {
   bool has_begun = false;
   bool in_reasoning = false;
   int calls_ended = 0;
-  bool cut = false;  // its one call is complete: what comes after is dropped
+  bool cut = false;  // its only call is complete: drop what follows
   bool done = false;
   std::vector<TokenEvent> unreported;
 };
@@ -59,8 +59,8 @@ Status ReplyStream::Start() {
   turn_usage_.prompt_tokens = started_.prompt_tokens;
   turn_usage_.cached_tokens = started_.cached_tokens;
   turn_usage_.disk_tokens = started_.disk_tokens;
-  turn_usage_.prompt_us = NowMicros() - submitted_us_;  // until the engine's own number is there
-  Told();                                               // its API begins the answer now
+  turn_usage_.prompt_us = NowMicros() - submitted_us_;  // until the engine's own number arrives
+  Told();                                               // the API begins its answer now
   return OkStatus();
 }
 
@@ -81,7 +81,7 @@ std::optional<ReplyPiece> ReplyStream::Next() {
   return piece;
 }
 
-// Events may come and tell nothing: of reasoning that is hidden, of text that is held back.
+// Events may arrive without anything to report: hidden reasoning, held-back text.
 std::optional<TurnEvent> ReplyStream::NextEvent() {
   const SignsOfLife& signs = plan_.signs;
   while (signs.send) {
@@ -159,7 +159,7 @@ void ReplyStream::TakeDelta(Choice* choice, ReplyDelta delta) {
   switch (delta.kind) {
     case ReplyDelta::Kind::kReasoning:
       if (!plan_.show_reasoning) {
-        choice->unreported.clear();  // they would spell what is hidden
+        choice->unreported.clear();  // they would reveal the hidden text
         return;
       }
       piece.kind = ReplyPiece::Kind::kReasoning;

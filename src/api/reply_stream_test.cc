@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Kind = ReplyPiece::Kind;
 
-// Gives its events, and a cancelled end once it is cancelled.
+// Returns its events, and a cancelled end once it is cancelled.
 class FakeGeneration : public Generation {
  public:
   explicit FakeGeneration(std::deque<TurnEvent> events) : events_(std::move(events)) {}
@@ -34,7 +34,7 @@ class FakeGeneration : public Generation {
   }
   int64_t prompt_tokens() const override { return 7; }
 
-  // So many waits are in vain.
+  // The first `waits` waits return nothing.
   void DawdleFor(int waits) { waits_ = waits; }
 
   int cancels = 0;
@@ -44,8 +44,8 @@ class FakeGeneration : public Generation {
   std::deque<TurnEvent> events_;
 };
 
-// Text in capitals is reasoning; "!" begins and ends a call of the function "shout" whose
-// arguments are what stands between.
+// Upper-case text is reasoning; "!" begins and ends a call of the function "shout" with the text in
+// between as arguments.
 class FakeParser : public ReplyParser {
  public:
   std::vector<ReplyDelta> Push(std::string_view text) override {
@@ -134,7 +134,7 @@ TEST(ReplyStream, CountsTheTokensOfReasoning) {
       std::move(plan));
   ASSERT_TRUE(stream.Start().ok());
   All(&stream);
-  // The held back one, the one of text, and the one that turned.
+  // The held-back token, the content token, and the one at the transition.
   EXPECT_EQ(stream.usage().reasoning_tokens, 3);
   EXPECT_EQ(stream.usage().completion_tokens, 4);
 }

@@ -1,4 +1,4 @@
-// What is read from every body: sessions, sampling, stops.
+// Fields common to all bodies: sessions, sampling, stops.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ TEST(SessionName, RefusesWhatIsNoName) {
   EXPECT_FALSE(Choose("{}", {{"session_id", "a b"}}).ok());
 }
 
-// The turn that a body asks for, or the error.
+// The turn described by a body, or the error.
 StatusOr<TurnOptions> Read(std::string_view body, std::vector<std::string>* unknown = nullptr) {
   const ordered_json json = Json(body);
   ApiFields fields(json);

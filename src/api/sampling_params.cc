@@ -28,7 +28,7 @@ void Assign(const std::optional<U>& given, T* target) {
   if (given) *target = static_cast<T>(*given);
 }
 
-// Fails where two names of one thing are both given and differ.
+// Fails if both names of a field are given with different values.
 std::optional<double> NumberByNames(ApiFields* fields, std::string_view name,
                                     std::string_view other, double min, double max) {
   const auto first = fields->Number(name, min, max);
@@ -39,7 +39,7 @@ std::optional<double> NumberByNames(ApiFields* fields, std::string_view name,
   return first ? first : second;
 }
 
-// -infinity for a ban, nothing for what is no bias.
+// -infinity for a ban, nothing for an invalid value.
 std::optional<float> BiasValue(const ordered_json& value) {
   if (value.is_boolean() && !value.get<bool>()) return -std::numeric_limits<float>::infinity();
   if (!value.is_number()) return std::nullopt;
@@ -52,7 +52,7 @@ constexpr char kBiasShape[] =
     "must be an object of token ids and numbers, or an array of [token id or text, number or "
     "false]";
 
-// The tokens that an entry of the array form names: an id, or those of a text.
+// The tokens named by an entry of the array form: an id, or those of a text.
 bool BiasTokens(const ordered_json& key, const Model& model, std::vector<int32_t>* tokens) {
   if (key.is_number_integer()) {
     const int64_t id = key.get<int64_t>();
@@ -83,9 +83,8 @@ void AddBias(ApiFields* fields, const Model& model, const ordered_json& key,
   }
 }
 
-// llama-server's list of the samplers to use: those that are not in it are off. Of those that
-// there are not here, the ones that do nothing unless a field of their own asks for it are
-// passed over.
+// llama-server's list of samplers to use: all others are off. Unsupported ones are ignored if they
+// do nothing without a field of their own.
 void ReadSamplers(ApiFields* fields, SamplingOptions* sampling) {
   const ordered_json* const list = fields->Value("samplers");
   if (list == nullptr) return;
@@ -166,7 +165,7 @@ void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& ru
   sampling = rules.defaults;
   Assign(fields->Number("temperature", 0, rules.max_temperature), &sampling.temperature);
   if (const auto top_p = fields->Number("top_p", 0, 1)) {
-    // 0 asks for the best token alone, which is what the smallest positive number does.
+    // 0 means only the best token, as does the smallest positive number.
     sampling.top_p = *top_p > 0 ? static_cast<float>(*top_p) : std::numeric_limits<float>::min();
   }
   if (const auto top_k = fields->Integer("top_k", -1, kMaxInt)) {
@@ -180,7 +179,7 @@ void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& ru
   Assign(fields->Number("frequency_penalty", -penalty, penalty), &sampling.frequency_penalty);
   Assign(fields->Number("presence_penalty", -penalty, penalty), &sampling.presence_penalty);
   Assign(fields->Integer("repeat_last_n", -1, kMaxInt), &sampling.penalty_window);
-  // -1 is llama-server's "draw one".
+  // llama-server: -1 means a random seed.
   const auto seed = fields->Integer("seed", std::numeric_limits<int64_t>::min(),
                                     std::numeric_limits<int64_t>::max());
   if (seed) sampling.seed.reset();
@@ -259,7 +258,7 @@ void ReadForeignFields(ApiFields* fields) {
                  "that would be dropped, so that the answer would be another one; an answer ends "
                  "when the context is full",
                  false);
-  // The tuning of samplers that are off; where a result is kept, found or put in line.
+  // Parameters of disabled samplers; and options for storing, finding or queueing results.
   fields->CannotMatter({"typ_p",
                         "mirostat_tau",
                         "mirostat_eta",

@@ -1,9 +1,8 @@
-// The fields of a request body that say how tokens are chosen and when to stop, by all
-// the names that OpenAI's API, llama-server and vLLM have for them.
+// Request fields that control sampling and stopping, under all names used by OpenAI's API,
+// llama-server and vLLM.
 //
-// What is not given keeps the server's default: the operator's, else the model's own, else that
-// of the engine (weft/options.h), which `weft run` and llama-server have too. Functions of their
-// arguments; any thread.
+// Missing fields keep the server's default: the operator's, else the model's own, else the engine's
+// (weft/options.h), which `weft run` and llama-server use too. Pure functions; any thread.
 #ifndef WEFT_API_SAMPLING_PARAMS_H_
 #define WEFT_API_SAMPLING_PARAMS_H_
 
@@ -17,40 +16,40 @@ namespace weft::serve {
 inline constexpr int64_t kMaxTopLogprobs = 20;
 inline constexpr int64_t kMaxChoices = 16;
 
-// How far a request may go, and where it starts from.
+// A request's limits and its starting values.
 struct SamplingRules {
   SamplingOptions defaults;
   bool end_loops = true;
   // OpenAI's limits.
   double max_temperature = 2;
-  double max_penalty = 2;  // frequency_penalty, presence_penalty; also below zero
+  double max_penalty = 2;  // frequency_penalty, presence_penalty; also the negative limit
 };
 
-// Those that hold where an API has no limits of its own.
+// The rules for APIs without limits of their own.
 SamplingRules RulesOf(const Host& host);
-// Those of APIs whose own servers have none; they keep the arithmetic finite.
+// The rules for APIs whose original servers have no limits; these only keep the arithmetic finite.
 SamplingRules WideRulesOf(const Host& host);
 
-// temperature, top_p, top_k, min_p, the penalties and their window, logit_bias, seed,
-// ignore_eos, min_tokens, end_loops; refuses samplers that the engine does not have.
+// temperature, top_p, top_k, min_p, the penalties and their window, logit_bias, seed, ignore_eos,
+// min_tokens, end_loops; refuses samplers that the engine lacks.
 void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& rules,
                   TurnOptions* turn);
-// stop, of which empty strings are left out; stop_token_ids.
+// stop (ignoring empty strings) and stop_token_ids.
 void ReadStops(ApiFields* fields, TurnOptions* turn);
-// Of completions of a text: what ends them where the request does not say, and in any case. (What
-// ends an answer in a chat, StartChat knows.)
+// For text completions: the ends that apply if the request gives none, and those that always apply.
+// (Chats get theirs in StartChat.)
 void AddEnds(const AnswerEnds& ends, TurnOptions* turn);
-// max_completion_tokens, max_tokens, n_predict: the first that is there, else what the turn has.
-// `least` is the smallest number that makes sense (0: only the prompt is computed).
+// max_completion_tokens, max_tokens, n_predict: the first one present, else the turn's own value.
+// `least` is the smallest meaningful number (0: only the prompt is computed).
 void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn);
-// n, which llama-server calls n_cmpl too.
+// n, which llama-server also calls n_cmpl.
 void ReadChoices(ApiFields* fields, TurnOptions* turn);
 // {"17": -5, ...}, [[17, -5], ["text", false], ...]: false is a ban.
 void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampling);
-// Fields of llama-server and others that would change the output and are not there, and
-// those that cannot change it.
+// Refuses unsupported fields of llama-server and others that would change the output, and accepts
+// those that cannot.
 void ReadForeignFields(ApiFields* fields);
-// return_progress, in APIs that tell nothing before the answer begins.
+// return_progress, in APIs that send nothing before the answer begins.
 void RefuseProgress(ApiFields* fields);
 
 }  // namespace weft::serve

@@ -1,8 +1,8 @@
-// Which session a request belongs to.
+// Chooses the session of a request.
 //
-// In this order: the body's `session_id`; the headers X-ExecuTorch-Session-ID, session_id
-// (with the underscore), x-session-affinity, x-session-id, session-id,
-// x-opencode-session. 1 to 128 printable ASCII characters without spaces.
+// In this order: the body's `session_id`; the headers X-ExecuTorch-Session-ID, session_id (with the
+// underscore), x-session-affinity, x-session-id, session-id, x-opencode-session. 1 to 128 printable
+// ASCII characters without spaces.
 #ifndef WEFT_API_SESSION_NAME_H_
 #define WEFT_API_SESSION_NAME_H_
 
@@ -22,9 +22,9 @@ namespace weft::serve {
 
 struct SessionChoice {
   std::string name;  // empty: an anonymous session
-  // Named in the body: the request runs on this session or not at all. Headers are sent
-  // by agents with every request, side requests that run at the same time included;
-  // there the name is a wish, and a busy session means an anonymous one.
+  // Named in the body: the request runs on this session or not at all. Agents send headers with
+  // every request, including concurrent side requests; so a name in a header is only a preference,
+  // and if the session is busy an anonymous one is used.
   bool required = false;
 };
 
@@ -32,16 +32,15 @@ struct SessionChoice {
 Status ValidateSessionName(std::string_view name);
 // Takes `session_id` from the body.
 StatusOr<SessionChoice> ChooseSession(const HttpRequest& request, JsonFields* body);
-// The end of reading a body, once its API has taken the fields of its own: takes
-// `session_id`, reports what was wrong first, checks that `model` is the one served, and
-// fills `ignored`. Of several prompts none can go on a session: one named in the body is
-// then an error, one named in a header is done without.
+// Finishes reading a body, after its API has read its own fields: takes `session_id`, reports the
+// first error, checks that `model` is the served one, and fills `ignored`. Several prompts cannot
+// continue a session: one named in the body is then an error, one named in a header is not used.
 StatusOr<SessionChoice> FinishFields(Host& host, const HttpRequest& request,
                                      const std::optional<std::string>& model, size_t n_prompts,
                                      ApiFields* fields, std::vector<std::string>* ignored);
 
-// llama-server's `id_slot` of a body: the slot, where slots are sessions and the request has one
-// prompt. The session of a slot is a wish, as that of a header is.
+// llama-server's `id_slot` in a body: the slot, if slots are sessions and the request has one
+// prompt. A slot's session is a preference, like one named in a header.
 std::optional<int64_t> ReadSlot(ApiFields* fields, Host& host, size_t n_prompts);
 SessionChoice SlotSession(int64_t slot);
 

@@ -1,5 +1,5 @@
-// What a stream says while its prompt waits or is computed: at once that it has begun, then
-// again and again that it is alive, in a form that clients count as that.
+// Signs of life while a stream's prompt waits or is computed: immediately that it has begun, then
+// repeatedly that it is alive, in a form that clients count.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using testing::MemoryResponder;
 using testing::SseEvent;
 using Json = nlohmann::ordered_json;
 
-// Counts what was written.
+// Counts writes.
 class CountingResponder : public MemoryResponder {
  public:
   bool Write(std::string_view data) override {
@@ -31,7 +31,7 @@ class CountingResponder : public MemoryResponder {
   int writes = 0;
 };
 
-// Has nothing to tell until so much was written without it.
+// Has nothing to report until that many writes have happened.
 class QuietGeneration : public Generation {
  public:
   QuietGeneration(std::unique_ptr<Generation> inner, const CountingResponder* responder,
@@ -97,7 +97,7 @@ class SignsOfLifeTest : public testing::ApiTest {
     RegisterLlamaApi(quiet_router_, quiet_);
   }
 
-  // The answer to a request whose turn is quiet for so many writes.
+  // The answer to a request whose turn is quiet for that many writes.
   CountingResponder PostQuiet(std::string_view path, Json body, int quiet_writes) {
     body["stream"] = true;
     CountingResponder responder;
@@ -167,7 +167,7 @@ TEST_F(SignsOfLifeTest, MessagesBeginAndThenPing) {
     EXPECT_EQ(events[i].name, "ping");
     EXPECT_EQ(events[i].data, R"({"type":"ping"})");
   }
-  // What Claude Code counts: it never sees a ping.
+  // The event that Claude Code counts: it never sees pings.
   EXPECT_EQ(events[12].name, "message_delta");
   EXPECT_TRUE(events[12].json()["delta"]["stop_reason"].is_null());
   EXPECT_EQ(events[13].name, "ping");
@@ -188,7 +188,7 @@ TEST_F(SignsOfLifeTest, ResponsesSayThatTheyAreInProgress) {
   EXPECT_EQ(events.back().name, "response.completed");
 }
 
-// Some clients take the response of an event for all there is, and add deltas to it.
+// Some clients take an event's response as everything so far, and append deltas to it.
 TEST_F(SignsOfLifeTest, AResponseInProgressHasWhatWasSaidSoFar) {
   const auto answer =
       PostQuiet("/v1/responses", {{"input", Json::array({Say("<<slow>>Hello")})}}, 0);

@@ -13,7 +13,7 @@ class SseStream : public AnswerStream {
  public:
   explicit SseStream(HttpResponder& responder, HttpHeaders headers = {});
 
-  // False when the client is gone: stop what feeds the stream.
+  // False once the client has left: stop feeding the stream.
   bool Data(const nlohmann::ordered_json& data);
   bool Event(std::string_view name, const nlohmann::ordered_json& data);
   // OpenAI's "data: [DONE]".

@@ -18,7 +18,7 @@ constexpr char kCodeUrl[] = "weft/code";
 constexpr char kPromptTokensUrl[] = "weft/n_prompt_tokens";
 constexpr char kContextUrl[] = "weft/n_ctx";
 
-// Names longer than this, or more of them, are not listed: a header is no place for them.
+// Longer names, and more of them, are not listed: headers should stay short.
 constexpr size_t kMaxIgnoredNames = 32;
 constexpr size_t kMaxIgnoredNameBytes = 64;
 

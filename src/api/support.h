@@ -1,7 +1,7 @@
-// Small things that every API in the style of OpenAI and Anthropic needs: ids, errors
-// with the field at fault, the check of `model`, JSON as text.
+// Helpers for all APIs in the style of OpenAI and Anthropic: ids, errors with the field at fault,
+// the check of `model`, JSON as text.
 //
-// Functions of their arguments; any thread.
+// Pure functions; any thread.
 #ifndef WEFT_API_SUPPORT_H_
 #define WEFT_API_SUPPORT_H_
 
@@ -22,32 +22,32 @@
 
 namespace weft::serve {
 
-// `prefix` and `n_random` letters and digits that nobody can guess.
+// `prefix` followed by `n_random` unguessable letters and digits.
 std::string NewId(std::string_view prefix, int n_random = 24);
 
-// What a status alone cannot say to a client: the field at fault, OpenAI's code, and the
-// numbers of a context that was too long. They travel as payloads of the status.
+// Details that a status alone cannot carry: the field at fault, OpenAI's code, and the numbers for
+// a context that is too long. They travel as payloads of the status.
 Status WithParam(Status status, std::string_view param);
 Status WithCode(Status status, std::string_view code);
 Status WithContext(Status status, int64_t n_prompt_tokens, int64_t n_ctx);
-// ToApiError, with these details.
+// Like ToApiError, with these details.
 ApiError ToDetailedApiError(const Status& status);
-// With these details too.
+// Includes these details.
 void SendError(HttpResponder& responder, const Status& status, ErrorShape shape);
 
-// JsonFields whose errors carry the field, and the code "unsupported_parameter" where a
-// value is refused, "invalid_value" where it is wrong.
+// JsonFields whose errors carry the field, and the code "unsupported_parameter" for refused values
+// or "invalid_value" for wrong ones.
 class ApiFields : public JsonFields {
  public:
   using JsonFields::JsonFields;
 
   void Refuse(std::string_view name, std::string_view why,
               const nlohmann::ordered_json& harmless = nullptr);
-  // Fails as Refuse does, whatever the value.
+  // Fails like Refuse, whatever the value.
   void Unsupported(std::string_view name, std::string_view why);
-  // A part of a field that is passed over, for X-Weft-Ignored.
+  // Records an ignored part of a field, for X-Weft-Ignored.
   void Ignore(std::string_view name) { ignored_.emplace_back(name); }
-  // The error of a part of the body that was read by itself; the first one counts.
+  // Takes over the error of a separately read part of the body; the first error counts.
   void Adopt(const Status& status);
   Status Finish(std::vector<std::string>* unknown);
 
@@ -57,42 +57,42 @@ class ApiFields : public JsonFields {
   Status adopted_;
 };
 
-// The error of a part of the body at `place`, and such a part's string.
+// The error for a part of the body at `place`, and a required string member of such a part.
 Status Misshapen(std::string_view place, std::string_view what);
 StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const char* name,
                                  std::string_view place);
 
-// A member that is a string; `otherwise` where there is none, or no object.
+// A string member; `otherwise` if it is missing or `object` is not an object.
 std::string StringOr(const nlohmann::ordered_json& object, const char* name,
                      std::string_view otherwise = "");
 
-// What of a conversation no model here could read anything from. It is told of once.
+// Parts of a conversation that no model here can use. Reported once.
 class LeftOut {
  public:
   void Add(std::string what) { types_.insert(std::move(what)); }
-  // A tool may give a picture where nobody asked for one, and it is sent again with every
-  // request that follows: refused, it would be the end of the conversation. Those of `types`
-  // among `parts` become a part of type `text_type` that says so.
+  // A tool may return an image that nobody asked for, which is then sent again with every later
+  // request: refusing it would end the conversation. Replaces the parts of the given `types` by
+  // parts of type `text_type` that say so.
   void AddPictures(std::initializer_list<std::string_view> types, std::string_view where,
                    const char* text_type, nlohmann::ordered_json* parts);
-  // `what`, and the types; nothing where nothing was left out.
+  // Warns with `what` and the types, if anything was left out.
   void Warn(std::string_view what, std::vector<std::string>* warnings) const;
 
  private:
   std::set<std::string> types_;
 };
 
-// Whether `name` is the served model's id, its own name, or its file.
+// OK if `name` is the served model's id, its own name, or its file.
 Status FindModel(Host& host, std::string_view name);
-// What a request's "model" may be: anything, or, where the operator is strict about it, what
-// FindModel finds, or nothing.
+// Checks a request's "model": any is allowed or, if the operator is strict about it, only names
+// that FindModel accepts, or none.
 Status CheckModel(Host& host, const std::optional<std::string>& model);
 
-// Why a request for embeddings cannot be answered.
+// The reason why embeddings are not supported.
 Status NoEmbeddings(Host& host);
 
-// What an answer says beside itself. `ignored` is listed in X-Weft-Ignored, `warnings` are
-// in X-Weft-Warning, one after the other, and in the log.
+// Headers with notices: X-Weft-Ignored lists `ignored`; X-Weft-Warning holds `warnings` one after
+// another, which are also logged.
 HttpHeaders NoticeHeaders(const std::vector<std::string>& ignored,
                           const std::vector<std::string>& warnings = {});
 inline constexpr char kWarningHeader[] = "X-Weft-Warning";

@@ -1,4 +1,4 @@
-// Calls that a model writes in other shapes than its format's own, as every API tells them.
+// Calls that a model writes in other shapes than its own format, as reported by every API.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using testing::MemoryResponder;
 using testing::SseEvent;
 using Json = nlohmann::ordered_json;
 
-// What a client makes of an answer.
+// An answer as a client understands it.
 struct Told {
   std::vector<std::string> calls;  // NAME ARGUMENTS
   std::string text;
@@ -219,7 +219,7 @@ TEST_F(ToolCallsTest, AStrictServerTakesTheModelsOwnFormatAlone) {
   }
 }
 
-// The vocabulary's token for the beginning of a text, which is no end of one.
+// The vocabulary's token for the beginning of a text, which does not end one.
 TEST_F(ToolCallsTest, ControlTokensNeverReachAClient) {
   const Tokenizer& tokenizer = *host().model().tokenizer();
   const std::string control = tokenizer.Piece(tokenizer.bos(), /*render_special=*/true);
@@ -232,7 +232,7 @@ TEST_F(ToolCallsTest, ControlTokensNeverReachAClient) {
     EXPECT_THAT(OpenAi(control + kFenced + control, stream).calls,
                 ElementsAre("get_weather {\"city\": \"Bonn\"}"));
   }
-  // A client may stop at one, and sees none where it did not.
+  // A client may use one as a stop string, and otherwise never sees one.
   Json body = Chat("a" + control + "b" + control + control + "c", false, false);
   body["stop"] = Json::array({control + control});
   EXPECT_EQ(OpenAiAnswer(Post("/v1/chat/completions", body)).text, "ab");

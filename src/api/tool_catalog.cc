@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of what was left out: a header is no place for more.
+// Limit for the list of left-out tools: headers should stay short.
 constexpr size_t kMaxShownNames = 16;
 
 const Json* MemberOf(const Json& object, const char* name) {
@@ -26,7 +26,7 @@ Json ValueOf(const Json& object, const char* name) {
   return value == nullptr ? Json() : *value;
 }
 
-// As a header may have it.
+// Safe for a header.
 std::string HeaderText(std::string_view text) {
   std::string shown = Printable(text, 64);
   for (char& c : shown) {
@@ -35,7 +35,7 @@ std::string HeaderText(std::string_view text) {
   return shown;
 }
 
-// {"description", "parameters"}, the latter by the name that an API has for them.
+// {"description", "parameters"}, the latter under the API's name for it.
 Json FunctionOf(const Json& tool, const char* parameters) {
   Json function = Json::object();
   if (const Json* const text = MemberOf(tool, "description")) function["description"] = *text;
@@ -45,7 +45,7 @@ Json FunctionOf(const Json& tool, const char* parameters) {
 
 // --- the Responses API -----------------------------------------------------------------
 
-// One tool, by itself or in a namespace.
+// One tool, in a namespace or not.
 Status ReadResponsesTool(const Json& tool, std::string_view name_space, const std::string& place,
                          ToolCatalog* catalog) {
   if (!tool.is_object()) return Misshapen(place, "must be an object");
@@ -91,7 +91,7 @@ std::string CustomInput(std::string_view arguments) {
   const Json value = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
   const Json* const input = MemberOf(value, "input");
   if (input != nullptr && input->is_string()) return input->get<std::string>();
-  // The one text of another name can be nothing else.
+  // A single text under another name can only be this one.
   if (value.is_object() && value.size() == 1 && value.begin()->is_string()) {
     return value.begin()->get<std::string>();
   }
@@ -182,7 +182,7 @@ std::string ToolCatalog::ShownLeftOut() const {
 }
 
 ClientTool ToolCatalog::Find(std::string_view function) const {
-  // Models forget the namespace where the name alone is clear.
+  // Models forget the namespace when the name alone is unambiguous.
   const ClientTool* by_name = nullptr;
   int n_by_name = 0;
   for (const Entry& entry : entries_) {
@@ -227,7 +227,7 @@ StatusOr<ToolCatalog> ReadChatTools(const Json& tools) {
       catalog.OfferAsIs(tools[i]);
     } else if (type == "custom") {
       const Json custom = ValueOf(tools[i], "custom");
-      // Its grammar lies one level deeper than in the Responses API.
+      // Its grammar is nested one level deeper than in the Responses API.
       WEFT_RETURN_IF_ERROR(catalog.OfferCustom(custom, "", StrCat("tools[", i, "].custom"),
                                                ValueOf(ValueOf(custom, "format"), "grammar")));
     } else {

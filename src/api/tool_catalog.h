@@ -1,10 +1,10 @@
-// The tools of a request, whatever API it came through: which of them the model is offered
-// and by which name, how a call is told to the client again, and which were left out.
+// A request's tools, whatever API it came through: which of them the model is offered and under
+// which names, how its calls are reported to the client, and which tools were left out.
 //
-// A template knows functions only. Tools that a client runs itself but that are none (a
-// custom tool of one text, a function in a namespace, an editor whose schema the client
-// takes for known) are offered as functions; those that run on the servers of an API's
-// maker are left out, and the answer says so.
+// Templates only know functions. Tools that the client runs itself but that are not plain functions
+// (a custom tool with one text argument, a function in a namespace, an editor whose schema the
+// client assumes to be known) are offered as functions; tools that run on the API provider's
+// servers are left out, and the answer says so.
 //
 // Values of one request; one thread.
 #ifndef WEFT_API_TOOL_CATALOG_H_
@@ -27,36 +27,36 @@ struct ClientTool {
   };
   Kind kind = Kind::kFunction;
   std::string name;
-  std::string name_space;  // of the Responses API; empty where there is none
+  std::string name_space;  // Responses API only; otherwise empty
 };
 
 class ToolCatalog {
  public:
-  // `function`: {"description", "parameters"}, either of which may be left out; its name is
-  // made from the tool's. An error where the model could not tell it from another one.
+  // `function`: {"description", "parameters"}, both optional; its name is derived from the tool's.
+  // An error if the model could not distinguish it from another one.
   Status Offer(ClientTool tool, std::string_view place, nlohmann::ordered_json function);
-  // Offers a tool of one text: {"name", "description", "format"}. `grammar`, {"syntax",
-  // "definition"} or null, says what the text is like.
+  // Offers a tool that takes one text: {"name", "description", "format"}. `grammar`, {"syntax",
+  // "definition"} or null, describes the text.
   Status OfferCustom(const nlohmann::ordered_json& custom, std::string_view name_space,
                      std::string_view place, const nlohmann::ordered_json& grammar);
-  // An entry as chat completions have it, which the chat format is to check.
+  // An entry in the form of chat completions, which the chat format will check.
   void OfferAsIs(nlohmann::ordered_json entry);
-  // Looks for "strict" in a tool: whether calls of it must fit its schema.
+  // Reads "strict" from a tool: whether its calls must fit its schema.
   Status ReadStrict(const nlohmann::ordered_json& tool, std::string_view place);
   // `name` may be empty.
   void LeaveOut(std::string_view name, std::string_view type);
 
-  // As ChatRequest has them; null where there are none.
+  // In the form of ChatRequest; null if there are none.
   const nlohmann::ordered_json& functions() const { return functions_; }
-  // The tool of a function that the model calls. One that nobody offered is a plain function.
+  // The tool for a function that the model calls. Unknown functions are plain ones.
   ClientTool Find(std::string_view function) const;
   bool WasLeftOut(std::string_view name_or_type) const;
   bool has_strict() const { return has_strict_; }
 
-  // Fails the field "tools" where tools were asked for, may be called, and none could be
-  // offered: an answer that pretends to have used them would be worse than none.
+  // Fails the field "tools" if tools were given and may be called, but none could be offered: an
+  // answer that pretends to have used them would be worse than none.
   void CheckUsable(bool calls_allowed, ApiFields* fields) const;
-  // Says which were left out; nothing where none was.
+  // Adds a warning about the tools left out, if any.
   void Warn(std::vector<std::string>* warnings) const;
 
  private:
@@ -74,25 +74,25 @@ class ToolCatalog {
 
   nlohmann::ordered_json functions_;
   std::vector<Entry> entries_;
-  std::vector<LeftOut> left_out_;  // the first of them
+  std::vector<LeftOut> left_out_;  // the first few of them
   size_t n_left_out_ = 0;
   bool has_strict_ = false;
 };
 
-// Fails the field "tool_choice" where the choice names a tool that was left out.
+// Fails the field "tool_choice" if it names a tool that was left out.
 void RefuseLeftOut(const ToolCatalog& catalog, const nlohmann::ordered_json& choice,
                    ApiFields* fields);
 
-// How the model calls a tool of a namespace.
+// The name under which the model calls a tool in a namespace.
 std::string FunctionName(std::string_view name_space, std::string_view name);
-// A custom tool's text as arguments of its function, and back. Arguments of another shape
+// Converts a custom tool's text to its function's arguments, and back. Arguments of any other shape
 // are taken as the text.
 std::string CustomArguments(std::string_view input);
 std::string CustomInput(std::string_view arguments);
 
-// `tools` of chat completions. Functions are checked by the chat format.
+// `tools` of chat completions. The chat format checks functions.
 StatusOr<ToolCatalog> ReadChatTools(const nlohmann::ordered_json& tools);
-// `tools` of the Responses API: functions, namespaces of them, custom tools.
+// `tools` of the Responses API: functions, namespaces of functions, custom tools.
 StatusOr<ToolCatalog> ReadResponsesTools(const nlohmann::ordered_json& tools);
 
 }  // namespace weft::serve

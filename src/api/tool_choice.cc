@@ -18,7 +18,7 @@ std::string FunctionOf(const ordered_json& tool) {
   return tool.is_object() ? StringOr(tool.value("function", ordered_json()), "name") : "";
 }
 
-// A tool is named at the top (Responses, Anthropic) or below its type (chat completions).
+// A tool is named at the top level (Responses, Anthropic) or below its type (chat completions).
 std::string NameIn(const ordered_json& tool) {
   std::string name = StringOr(tool, "name");
   for (const char* const below : {"function", "custom"}) {
@@ -28,7 +28,7 @@ std::string NameIn(const ordered_json& tool) {
   return FunctionName(StringOr(tool, "namespace"), name);
 }
 
-// Fails where the name is that of no tool that is offered.
+// Fails if no offered tool has that name.
 void AddTool(const ordered_json& tool, const ToolCatalog& tools, ApiFields* fields,
              ToolChoice* choice) {
   RefuseLeftOut(tools, tool, fields);

@@ -1,6 +1,6 @@
-// Which tools an answer may call, and whether it must: tool_choice and its like.
+// Which tools an answer may call, and whether it must: tool_choice and similar fields.
 //
-// Functions of their arguments; any thread.
+// Pure functions; any thread.
 #ifndef WEFT_API_TOOL_CHOICE_H_
 #define WEFT_API_TOOL_CHOICE_H_
 
@@ -14,21 +14,21 @@
 namespace weft::serve {
 
 struct ToolChoice {
-  bool calls_allowed = true;  // else the markup of a call stays text
+  bool calls_allowed = true;  // false: call markup stays text
   bool must_call = false;
-  bool strict = false;       // a tool says that calls of it must fit its schema
-  bool single_call = false;  // not several in one answer
-  // The functions that may be called, as the model knows them; empty: all that are offered.
+  bool strict = false;       // some tool requires its calls to fit its schema
+  bool single_call = false;  // at most one call per answer
+  // The functions that may be called, by the names the model knows; empty: all offered ones.
   std::vector<std::string> only;
 };
 
-// tool_choice of chat completions and of the Responses API ("auto", "none", "required", one tool,
+// tool_choice of chat completions and the Responses API ("auto", "none", "required", one tool,
 // allowed_tools), and parallel_tool_calls.
 ToolChoice ReadToolChoice(ApiFields* fields, const ToolCatalog& tools);
 // tool_choice of Anthropic's messages: {"type": "auto" | "none" | "any" | "tool"}.
 ToolChoice ReadAnthropicToolChoice(ApiFields* fields, const ToolCatalog& tools);
 
-// Of the tools of a request those that may be called.
+// The subset of a request's tools that may be called.
 nlohmann::ordered_json Callable(const nlohmann::ordered_json& tools, const ToolChoice& choice);
 
 }  // namespace weft::serve

@@ -1,5 +1,5 @@
-// Answers that must call a tool, or a certain one, or may: what the scripted model says and may not
-// makes the turn fail.
+// Answers that may or must call tools, or a certain one: if the scripted model says something that
+// is not allowed, the turn fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ std::string Call(std::string_view name, std::string_view arguments) {
 
 const char kBonn[] = R"({"city": "Bonn"})";
 
-// Calls are held to their tools, as a server does it.
+// Calls are held to their tools, as in a server.
 class ToolChoiceTest : public testing::ApiTest {
  protected:
   static void SetUpTestSuite() {
@@ -48,7 +48,7 @@ class ToolChoiceTest : public testing::ApiTest {
     body.update(more);
     return body;
   }
-  // The names of the functions that were called; "refused" where the model might not say it.
+  // The names of the called functions; "refused" if the model was not allowed to say it.
   static std::vector<std::string> Calls(const Json& body) {
     const auto response = Post("/v1/chat/completions", body);
     if (response.status() != 200) return {"refused"};
@@ -110,7 +110,7 @@ TEST_F(ToolChoiceTest, StrictToolsMustBeEnforceable) {
       {"parameters", {{"type", "object"}, {"properties", {{"p", {{"format", "regex"}}}}}}}};
   Json body = Chat(Call("odd", R"({"p": "a"})"));
   body["tools"] = Json::array({Tool("odd", odd)});
-  EXPECT_EQ(Calls(body), Names{"odd"});  // nobody insists
+  EXPECT_EQ(Calls(body), Names{"odd"});  // not required
   Json strict = odd;
   strict["strict"] = true;
   body["tools"] = Json::array({Tool("odd", strict)});
@@ -155,7 +155,7 @@ TEST_F(ToolChoiceTest, WhatKeepsARepliesEndAwayDoesNotGoWithAForm) {
     EXPECT_EQ(refused.status(), 400);
     EXPECT_THAT(refused.body(), HasSubstr("does not go with a reply of a given form"));
   }
-  // Where nobody insists on a form there is none.
+  // Without strictness the form is not enforced.
   EXPECT_EQ(Calls(Chat(Call("weather", R"({"town": 1})"), {{"min_tokens", 5}})), Names{"weather"});
 }
 

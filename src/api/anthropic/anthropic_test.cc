@@ -36,7 +36,7 @@ class AnthropicTest : public testing::ApiTest {
                                      {{"type", "object"},
                                       {"properties", {{"city", {{"type", "string"}}}}}}}}})}};
   }
-  // One word per event: its type, and for blocks their index and kind.
+  // One word per event: its type and, for blocks, their index and kind.
   static std::vector<std::string> Outline(const std::vector<SseEvent>& events) {
     std::vector<std::string> outline;
     for (const SseEvent& event : events) {
@@ -164,7 +164,8 @@ TEST_F(AnthropicTest, ThinkingIsOffWhereNothingIsSaid) {
 
 TEST_F(AnthropicTest, AToolTurnResumesWarm) {
   Json more = Tools();
-  more["thinking"] = {{"type", "adaptive"}};  // else the template says so in the last turn only
+  more["thinking"] = {
+      {"type", "adaptive"}};  // otherwise the template only shows it in the last turn
   Json body = Body(std::string("Well.\n") + kCall, more);
   const Json first = Post(kMessages, body).json();
   body["messages"].push_back({{"role", "assistant"}, {"content", first["content"]}});
@@ -233,7 +234,7 @@ TEST_F(AnthropicTest, AClientThatLeavesEndsItsTurn) {
   ExpectIdle();
 }
 
-// As Anthropic's own API answers.
+// As Anthropic's own API does.
 TEST_F(AnthropicTest, EmptyContentIsRefusedButWhereAnAnswerBegins) {
   const Json user = Say("Hi");
   const auto status = [](Json messages, Json more = Json::object()) {
@@ -263,7 +264,7 @@ TEST_F(AnthropicTest, EmptyContentIsRefusedButWhereAnAnswerBegins) {
   EXPECT_EQ(status(Json::array({user}), {{"system", ""}}), 200);
   EXPECT_EQ(status(Json::array({user, message("assistant", "")})), 200);
   EXPECT_EQ(status(Json::array({user, message("assistant", Json::array())})), 200);
-  // What a model of ours may have said must not end the conversation.
+  // Answers that our models may have given must not end the conversation.
   EXPECT_EQ(status(Json::array({user, message("assistant", text(" ")), user})), 200);
   const Json image = {
       {"type", "image"},

@@ -53,7 +53,7 @@ StatusOr<ordered_json> SystemMessage(const ordered_json& system) {
       const std::string text = StringOr(block, "text");
       if (TypeOf(block) == "text" && !text.empty()) block["text"] = WithoutBillingHeader(text);
     }
-    // What the header has left empty would be an empty line.
+    // Drop a block that is empty without the header.
     blocks.erase(std::remove_if(blocks.begin(), blocks.end(),
                                 [](const ordered_json& block) {
                                   return TypeOf(block) == "text" && block.contains("text") &&
@@ -79,14 +79,14 @@ bool IsOfServerTool(std::string_view type) {
   return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
-// One message of Anthropic's, as one or more of OpenAI's.
+// Converts one of Anthropic's messages to one or more of OpenAI's.
 class MessageConverter {
  public:
-  // `left_out` gets the types of blocks that no model here could read anything from.
+  // `left_out` receives the types of blocks that no model here can use.
   MessageConverter(std::string role, std::string place, ordered_json* out, LeftOut* left_out)
       : role_(std::move(role)), place_(std::move(place)), out_(*out), left_out_(*left_out) {}
 
-  // `may_be_empty`: it is an answer that the client has begun.
+  // `may_be_empty`: it is an answer begun by the client.
   Status Convert(const ordered_json& content, bool may_be_empty) {
     if ((content == "" || content == ordered_json::array()) && !may_be_empty) {
       return Misshapen(place_,
@@ -117,7 +117,7 @@ class MessageConverter {
     const bool is_assistant = role_ == "assistant";
     if (type == "text") return AddText(block, here);
     if (is_assistant && type == "thinking") return AddThinking(block, here);
-    if (is_assistant && type == "redacted_thinking") return OkStatus();  // nobody can read it
+    if (is_assistant && type == "redacted_thinking") return OkStatus();  // unreadable
     if (is_assistant && type == "tool_use") return AddToolUse(block, here);
     if (!is_assistant && type == "tool_result") return AddToolResult(block, here);
     if (is_assistant && IsOfServerTool(type)) {
@@ -133,11 +133,11 @@ class MessageConverter {
 
   Status AddText(const ordered_json& block, const std::string& here) {
     WEFT_ASSIGN_OR_RETURN(const std::string text, NeedString(block, "text", here));
-    // An answer may have been space alone, and is sent again with every request that follows.
+    // An answer may have been only white space, and is sent again with every later request.
     const bool says_nothing =
         role_ == "assistant" ? text.empty() : text.find_first_not_of(" \t\r\n") == text.npos;
     if (says_nothing) return Misshapen(here, "must have text that is not empty or space alone");
-    // Parts of one message were apart for the client; an answer's were one text.
+    // Separate parts of a client's message stay separate; those of an answer were one text.
     if (!text_.empty() && role_ != "assistant") text_ += "\n";
     text_ += text;
     return OkStatus();
@@ -197,7 +197,7 @@ class MessageConverter {
 void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
   ordered_json& variables = call->chat.variables;
   call->thought_tokens = defaults.thought_tokens;
-  // Where nothing is said Anthropic's models do not think.
+  // Without the field, Anthropic's models do not think.
   std::string type = defaults.thinking.value_or(false) ? "enabled" : "disabled";
   if (const ordered_json* const thinking = fields->Value("thinking")) {
     type = TypeOf(*thinking);
@@ -221,7 +221,7 @@ void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* 
     fields->Adopt(inner.Finish(&ignored));
     for (const std::string& name : ignored) fields->Ignore(name);
   }
-  // Its name before it was part of output_config.
+  // Its name before it became part of output_config.
   auto older = ReadFormat(fields, "output_format");
   if (older && call->answer) {
     fields->Fail("output_format", "does not go with output_config.format; give one of them");
@@ -241,7 +241,7 @@ void ReadConversation(ApiFields* fields, MessagesRequest* read) {
   auto converted = ToChatMessages(fields->Value("system"), *messages, &read->warnings);
   if (!converted.ok()) return fields->Adopt(converted.status());
   call->chat.messages = *std::move(converted);
-  // An answer that the client has begun.
+  // An answer begun by the client.
   if (!call->chat.messages.empty() && call->chat.messages.back()["role"] == "assistant") {
     call->chat.continuation = Continuation::kAuto;
   }

@@ -1,5 +1,5 @@
-// The body of an Anthropic message request, read, checked and turned into the
-// conversation that chat templates know.
+// Reads and checks the body of an Anthropic message request and converts it to the conversation
+// format of chat templates.
 #ifndef WEFT_API_ANTHROPIC_REQUEST_H_
 #define WEFT_API_ANTHROPIC_REQUEST_H_
 
@@ -26,16 +26,15 @@ struct MessagesRequest {
 
 StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
 
-// Anthropic's `system` and `messages` as OpenAI's messages: tool results become messages
-// of their own, tool uses calls, thinking reasoning. Blocks about tools that ran on
-// Anthropic's servers, and pictures that tools gave, are left out, and `warnings` says so.
+// Converts Anthropic's `system` and `messages` to OpenAI's messages: tool results become separate
+// messages, tool uses become calls, thinking becomes reasoning. Blocks about tools that ran on
+// Anthropic's servers and images in tool results are left out; `warnings` says so.
 StatusOr<nlohmann::ordered_json> ToChatMessages(const nlohmann::ordered_json* system,
                                                 const nlohmann::ordered_json& messages,
                                                 std::vector<std::string>* warnings);
 
-// Claude Code begins its system prompt with a line of billing data that changes with
-// every request. It says nothing to a model, and would make every prompt new from its
-// first token on.
+// Claude Code begins its system prompt with a line of billing data that changes with every request.
+// It means nothing to a model, and would make every prompt differ from its first token on.
 std::string WithoutBillingHeader(std::string_view system);
 
 }  // namespace weft::serve

@@ -17,8 +17,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Nothing is signed here. But clients take thinking without a signature for the rest of an
-// answer that was cut off, and send it back as text: the session would not find its tokens.
+// Not a real signature. But clients treat thinking without one as part of an answer that was cut
+// off, and send it back as text: the session would not find its tokens.
 constexpr char kSignature[] = "weft";
 
 const char* StopReason(ReplyFinish finish) {
@@ -61,7 +61,7 @@ bool IsBlank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-// --- the whole answer ---------------------------------------------------------------
+// --- whole answers ------------------------------------------------------------------
 
 ordered_json BlockJson(const ReplyBlock& block) {
   switch (block.kind) {
@@ -80,8 +80,8 @@ ordered_json BlockJson(const ReplyBlock& block) {
           {"input", std::move(input)}};
 }
 
-// Blank text beside other blocks is the space between them, and no block: Anthropic
-// refuses such blocks when a client sends the message back.
+// Blank text next to other blocks is only spacing and not a block: Anthropic refuses such blocks
+// when a client sends the message back.
 ordered_json ContentJson(const Reply& reply) {
   ordered_json content = ordered_json::array();
   for (const ReplyBlock& block : reply.blocks) {
@@ -104,10 +104,9 @@ void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& re
   SendJson(responder, message, read.ignored, read.warnings);
 }
 
-// --- the streamed answer ------------------------------------------------------------
+// --- streamed answers ---------------------------------------------------------------
 
-// Blocks are opened and closed one after the other; every method is false when the
-// client is gone.
+// Opens and closes blocks one after another; every method returns false once the client has left.
 class MessageWriter {
  public:
   MessageWriter(Host& host, HttpResponder& responder, const MessagesRequest& read)
@@ -129,10 +128,9 @@ class MessageWriter {
     }
   }
 
-  // Comments are no sign of life to clients that count events, and pings are none to Claude
-  // Code, which gives up after 300 s of them: its SDK keeps them to itself. A message_delta
-  // that changes nothing is one. But LiteLLM takes it for the end, so it comes rarely, where
-  // pings alone would not do.
+  // Clients that count events ignore comments, and Claude Code ignores pings too and gives up after
+  // 300 s: its SDK does not pass them on. A message_delta that changes nothing does count. But
+  // LiteLLM takes it for the end, so it is sent rarely, only when pings would not suffice.
   void TellAlive(const ReplyUsage& usage) {
     if (!has_started_) {
       Start(usage);
@@ -222,7 +220,7 @@ class MessageWriter {
     return true;
   }
 
-  // Space at the beginning of a block waits for the text behind it.
+  // Leading white space of a block waits for the text after it.
   bool WriteText(const std::string& text) {
     if (open_ != Open::kText) {
       space_ += text;

@@ -9,12 +9,12 @@
 namespace weft::serve {
 namespace {
 
-// The schemas of tools that Anthropic defines are not in a request, because its models know
-// them; the models here are told.
+// Requests do not contain the schemas of the tools that Anthropic defines, because its models know
+// them; the models here need them.
 
 using Json = nlohmann::ordered_json;
 
-// Before this day text that is inserted was called as text that replaces is.
+// Before this version, inserted text had the same name as replacement text.
 constexpr std::string_view kInsertTextSince = "20250429";
 constexpr std::string_view kUndoUntil = "20250124";
 
@@ -97,7 +97,7 @@ bool HasDate(std::string_view type, std::string_view prefix, std::string_view* d
   return date->size() == 8 && date->find_first_not_of("0123456789") == date->npos;
 }
 
-// Null for a type that is none of them. The computer is not: what it gives back is pictures.
+// Null for any other type. The computer tool is excluded: it returns images.
 Json DefinedByAnthropic(std::string_view type) {
   std::string_view date;
   if (HasDate(type, "bash_", &date)) return Bash();

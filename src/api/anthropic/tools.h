@@ -1,6 +1,6 @@
 // The tools of Anthropic's API.
 //
-// Functions of their arguments; any thread.
+// Pure functions; any thread.
 #ifndef WEFT_API_ANTHROPIC_TOOLS_H_
 #define WEFT_API_ANTHROPIC_TOOLS_H_
 
@@ -11,7 +11,7 @@
 
 namespace weft::serve {
 
-// `tools` of a request: functions, and those that Anthropic defines and the client runs.
+// A request's `tools`: functions, and tools that Anthropic defines and the client runs.
 StatusOr<ToolCatalog> ReadAnthropicTools(const nlohmann::ordered_json& tools);
 
 }  // namespace weft::serve

@@ -1,4 +1,4 @@
-// POST /completion: llama-server's own form of a completion.
+// POST /completion: llama-server's own completions.
 #include <chrono>
 #include <cmath>
 #include <iterator>
@@ -25,10 +25,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
-// Prompts of one request that are with the engine at a time.
+// Prompts of one request submitted to the engine at a time.
 constexpr size_t kPromptsAtOnce = 32;
 
-// Between two looks at a turn whose client is told nothing meanwhile.
+// How often to check a turn whose client gets no output meanwhile.
 constexpr milliseconds kLook{10'000};
 
 Json ProbabilityEntry(const Tokenizer& tokenizer, TokenLogprob token, bool of_draw) {
@@ -39,7 +39,7 @@ Json ProbabilityEntry(const Tokenizer& tokenizer, TokenLogprob token, bool of_dr
   if (of_draw) {
     entry["prob"] = std::exp(token.logprob);
   } else {
-    // JSON has no infinity; this is what OpenAI's API says instead.
+    // JSON has no infinity; OpenAI's API uses this instead.
     entry["logprob"] = std::isfinite(token.logprob) ? token.logprob : -9999.0f;
   }
   return entry;
@@ -70,8 +70,7 @@ const char* StopType(FinishReason reason) {
   }
 }
 
-// The parts of a result that a client wants: "a/b" is b of a, and stands by itself under
-// that whole name.
+// The result's fields that the client wants: "a/b" means b of a, and appears under that whole name.
 Json Selected(const Json& result, const std::vector<std::string>& wanted) {
   if (wanted.empty()) return result;
   Json selected = Json::object();
@@ -90,7 +89,7 @@ Json Selected(const Json& result, const std::vector<std::string>& wanted) {
   return selected;
 }
 
-// One of the answers to a prompt, while it is made.
+// An answer in progress.
 struct Choice {
   std::string content;
   std::vector<int32_t> tokens;
@@ -101,11 +100,11 @@ struct Choice {
   bool is_late = false;
 };
 
-// What comes of one event. Null where there is nothing.
+// The outcome of one event; fields are null if there is none.
 struct PromptStep {
-  Json piece;        // of a stream
-  Json result;       // of the answer that is complete
-  size_t index = 0;  // that one's, among all of the request's
+  Json piece;        // for a stream
+  Json result;       // of a completed answer
+  size_t index = 0;  // that answer's index among all of the request's
 };
 
 // The answers to one prompt.
@@ -128,7 +127,7 @@ class PromptRun {
     return OkStatus();
   }
 
-  // --- REQUIRES: Start was OK --------------------------------------------------------
+  // --- REQUIRES: Start returned OK ---------------------------------------------------
   bool WaitFor(milliseconds patience) { return generation_->WaitFor(patience); }
   StatusOr<PromptStep> TakeEvent() {
     const auto event = generation_->Next();
@@ -154,7 +153,7 @@ class PromptRun {
     }
     return step;
   }
-  // Of a stream that has nothing to tell.
+  // For a stream with nothing to report.
   Json EmptyPiece() const {
     return Piece(0, "", Json::array(), generation_->prompt_tokens(),
                  choices_[0].usage.completion_tokens);
@@ -182,7 +181,7 @@ class PromptRun {
     ++usage.completion_tokens;
     usage.first_tokens = 1;
     EndInTime(&choice);
-    // An end token is no part of the answer, and completes no text.
+    // An end token is not part of the answer and completes no text.
     if (tokenizer_.IsEndOfGeneration(token.token) && !read_.turn.ignore_eos) return nullptr;
     choice.tokens.push_back(token.token);
     Json entry;
@@ -198,8 +197,7 @@ class PromptRun {
     return piece;
   }
 
-  // t_max_predict_ms: for editors, to which a few lines now are worth more than all of them
-  // later.
+  // t_max_predict_ms: editors prefer a few lines now to all of them later.
   void EndInTime(Choice* choice) {
     if (read_.max_predict_ms == 0 || choice->is_late) return;
     const auto now = std::chrono::steady_clock::now();
@@ -280,7 +278,7 @@ class CompletionRun {
         watch_(responder),
         sse_(responder, NoticeHeaders(read.ignored)),
         results_(read.prompts.size() * static_cast<size_t>(read.turn.n_choices)) {}
-  // Whatever is open is cancelled together, before the end of each is waited for.
+  // Cancels all open prompts together, before waiting for each to end.
   ~CompletionRun() { watch_.CancelAll(); }
 
   void Answer() {
@@ -304,8 +302,8 @@ class CompletionRun {
     }
   }
 
-  // As many prompts as may be with the engine at a time; one that finds no place there waits
-  // until one of the others is answered.
+  // Submits as many prompts as allowed at a time; one that the engine refuses waits until another
+  // is answered.
   Status StartMore() {
     while (n_started_ < read_.prompts.size() && open_.size() < kPromptsAtOnce) {
       PromptRun run(host_, read_, n_started_);
@@ -318,8 +316,8 @@ class CompletionRun {
     return OkStatus();
   }
 
-  // Waits until there is something to take, and takes it. A stream that has nothing to tell
-  // says so.
+  // Waits until there is something to take, and takes it. Streams with nothing to report send a
+  // sign of life.
   Status TakeWhatIsThere() {
     const uint64_t seen = wakeup_->count();
     bool took = false;

@@ -1,4 +1,4 @@
-// llama-server's own completion: what its clients read from an answer.
+// llama-server's own completions: what its clients read from an answer.
 #include "api/llama/routes.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ using ::weft::testing::MemoryResponder;
 using ::weft::testing::ScriptedHost;
 using ::weft::testing::ScriptedModel;
 
-// A generation that has nothing to tell when it is first waited for, and may fail then.
+// A generation that has nothing to report when first waited for, and may fail then.
 class QuietGeneration : public Generation {
  public:
   QuietGeneration(std::unique_ptr<Generation> inner, bool fails)

@@ -47,7 +47,7 @@ void ReadPrompts(ApiFields* fields, const Model& model,
                  std::vector<std::vector<int32_t>>* prompts) {
   const Json* const value = fields->Value("prompt");
   if (value == nullptr) return fields->Fail("prompt", kPromptShape);
-  // Numbers make an array one prompt; without any it is several.
+  // An array that contains numbers is one prompt; otherwise it is several.
   const bool several =
       value->is_array() && !value->empty() &&
       std::none_of(value->begin(), value->end(), [](const Json& part) { return part.is_number(); });
@@ -71,8 +71,8 @@ Json BiasList(const LlamaCompletion& read, const Tokenizer& tokenizer) {
   return list;
 }
 
-// input_prefix and input_suffix, in which control tokens are text; `prompt` is the line that is
-// being written, the end of the prefix.
+// input_prefix and input_suffix, in which control tokens are plain text; `prompt` is the line being
+// written, the end of the prefix.
 FillIn ReadFillIn(ApiFields* fields, const Model& model) {
   FillIn parts{.names_files = true};
   const TextEncoder encode = [&model](std::string_view text, bool) {
@@ -106,7 +106,7 @@ FillIn ReadFillIn(ApiFields* fields, const Model& model) {
   return parts;
 }
 
-// All but the prompt.
+// Everything except the prompt.
 Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, LlamaCompletion* read) {
   const auto model = fields->String("model");
   ReadSampling(fields, host.model(), WideRulesOf(host), &read->turn);
@@ -130,7 +130,7 @@ Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, Llama
     fields->Fail("t_max_predict_ms", "goes with one answer; n must be 1");
   }
   const auto slot = ReadSlot(fields, host, read->prompts.size());
-  fields->CannotMatter({"t_max_prompt_ms"});  // llama-server does nothing with it
+  fields->CannotMatter({"t_max_prompt_ms"});  // unused by llama-server too
   fields->Refuse("image_data", "is not supported: no model here sees images", Json::array());
   ReadForeignFields(fields);
   ReadTextRule(fields, host.model(), &read->turn);
@@ -178,7 +178,7 @@ StatusOr<LlamaCompletion> ReadLlamaInfill(Host& host, const HttpRequest& request
   LlamaCompletion read;
   ApiFields fields(body);
   FillIn parts = ReadFillIn(&fields, host.model());
-  read.prompts.emplace_back();  // made when it is known how long the answer may be
+  read.prompts.emplace_back();  // filled in once the length of the answer is known
   WEFT_RETURN_IF_ERROR(ReadRest(host, request, &fields, &read));
   read.prompts[0] = FillInPrompt(host.model(), tokens, std::move(parts), read.turn.max_tokens);
   return read;

@@ -1,7 +1,7 @@
-// What llama-server's own routes read from a body: texts mixed with tokens, and the body of
-// /completion; and how they tell a request's settings.
+// Reads the bodies of llama-server's own routes (texts mixed with tokens, the body of /completion)
+// and reports a request's settings.
 //
-// Functions of their arguments; any thread.
+// Pure functions; any thread.
 #ifndef WEFT_API_LLAMA_REQUEST_H_
 #define WEFT_API_LLAMA_REQUEST_H_
 
@@ -18,20 +18,20 @@
 
 namespace weft::serve {
 
-// How a text becomes tokens; `at_start`: nothing comes before it.
+// Converts text to tokens; `at_start`: nothing precedes it.
 using TextEncoder = std::function<std::vector<int32_t>(std::string_view text, bool at_start)>;
 
-// A text, or an array of texts and token ids in turn. False for anything else.
+// A text, or an array that mixes texts and token ids. False for anything else.
 bool ReadMixedText(const nlohmann::ordered_json& value, int64_t n_vocab, const TextEncoder& encode,
                    std::vector<int32_t>* tokens);
 
 struct LlamaCompletion {
-  std::vector<std::vector<int32_t>> prompts;  // tokens
+  std::vector<std::vector<int32_t>> prompts;  // as tokens
   TurnOptions turn;                           // without tokens
-  // So long after its first token the answer ends at its next line; 0: never.
+  // This long after its first token the answer ends at the next line break; 0: never.
   int64_t max_predict_ms = 0;
   SessionChoice session;
-  int64_t slot = -1;  // that the session is of; -1: none
+  int64_t slot = -1;  // the slot the session belongs to; -1: none
   bool stream = false;
   bool return_tokens = false;
   bool timings_per_token = false;
@@ -40,12 +40,12 @@ struct LlamaCompletion {
 };
 
 StatusOr<LlamaCompletion> ReadLlamaCompletion(Host& host, const HttpRequest& request);
-// The body of /infill: input_prefix, input_suffix, input_extra and prompt in place of a
-// prompt, else the same.
+// The body of /infill: input_prefix, input_suffix, input_extra and prompt instead of a prompt;
+// otherwise the same.
 StatusOr<LlamaCompletion> ReadLlamaInfill(Host& host, const HttpRequest& request);
 
-// "generation_settings" of an answer, "params" of /props. `seed` is the one in use, -1 for
-// one that is yet to be drawn. Unsupported samplers are reported as disabled.
+// "generation_settings" of an answer, "params" of /props. `seed` is the one in use, or -1 if it is
+// yet to be drawn. Unsupported samplers are reported as disabled.
 nlohmann::ordered_json LlamaSettings(const LlamaCompletion& read,
                                      const nlohmann::ordered_json& seed,
                                      const Tokenizer& tokenizer);

@@ -20,8 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What /tokenize takes: more than any prompt has that fits, and whole documents. A word without
-// an end costs more than its bytes.
+// Limits for /tokenize: more than any prompt that fits, and whole documents. A very long word costs
+// more than its bytes.
 constexpr uint64_t kTokenizedBytes = uint64_t{1} << 20, kTokenizedBytesPerToken = 16;
 
 Status CheckTextBytes(const Model& model, uint64_t n_bytes, const char* field) {
@@ -32,7 +32,7 @@ Status CheckTextBytes(const Model& model, uint64_t n_bytes, const char* field) {
                                  " are tokenized here at once; send it in parts"));
 }
 
-// Of the strings in `content`, which is one or an array with some.
+// Total size of the strings in `content`, a string or an array that contains some.
 uint64_t TextBytes(const Json& content) {
   if (content.is_string()) return content.get_ref<const std::string&>().size();
   if (!content.is_array()) return 0;
@@ -41,7 +41,7 @@ uint64_t TextBytes(const Json& content) {
   return bytes;
 }
 
-// The bytes of a piece: a string where they are UTF-8, else numbers.
+// The bytes of a piece: a string if they are UTF-8, otherwise numbers.
 Json PieceJson(const std::string& piece) {
   std::string repaired;
   if (RepairUtf8(piece, &repaired) == piece) return piece;
@@ -50,7 +50,7 @@ Json PieceJson(const std::string& piece) {
   return bytes;
 }
 
-// What /apply-template reads, and vLLM's /tokenize of a conversation.
+// Reads the body of /apply-template, and of vLLM's /tokenize for a conversation.
 ChatRequest ReadTemplateRequest(ApiFields* fields, const RequestDefaults& defaults) {
   ChatCall call;
   ChatRequest& chat = call.chat;
@@ -63,7 +63,8 @@ ChatRequest ReadTemplateRequest(ApiFields* fields, const RequestDefaults& defaul
   return std::move(chat);
 }
 
-// As text at once: as values, the pieces of a long text take eight times as much.
+// Built as text directly: as JSON values, the pieces of a long text would take eight times the
+// memory.
 std::string WithPieces(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   std::string text = "{\"tokens\":[";
   for (const int32_t id : ids) {
@@ -96,7 +97,7 @@ StatusOr<std::string> LlamaTokenize(Host& host, ApiFields* fields) {
   return CompactJson({{"tokens", ids}});
 }
 
-// As vLLM and SGLang have it: a prompt, or the messages of one.
+// vLLM's and SGLang's form: a prompt, or the messages for one.
 StatusOr<std::string> VllmTokenize(Host& host, ApiFields* fields, bool is_chat) {
   const Model& model = host.model();
   const auto name = fields->String("model");
@@ -166,7 +167,7 @@ StatusOr<std::string> Detokenize(Host& host, const HttpRequest& request) {
   WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
   WEFT_RETURN_IF_ERROR(CheckModel(host, name));
   const std::string text = host.model().Decode(tokens, /*render_special=*/!skips_special);
-  // By the names of llama-server, vLLM and SGLang, whose requests are alike.
+  // Under the names of llama-server, vLLM and SGLang, whose requests look the same.
   return CompactJson({{"content", text}, {"prompt", text}, {"text", text}});
 }
 
@@ -198,7 +199,7 @@ void RegisterLlamaApi(Router& router, Host& host) {
                     },
                 .work_bytes_per_byte = work_bytes_per_byte});
   };
-  // Each byte of a text may be a token, and each token a long text.
+  // Each byte of a text may become a token, and each token a long text.
   add("/tokenize", Tokenize, 80);
   add("/detokenize", Detokenize, 40);
   add("/apply-template", ApplyTemplate, 0);

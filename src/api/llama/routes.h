@@ -12,7 +12,7 @@ namespace weft::serve {
 // `host` outlives the router.
 void RegisterLlamaApi(Router& router, Host& host);
 
-// The handlers of /completion and /infill, which RegisterLlamaApi registers.
+// The handlers of /completion and /infill, registered by RegisterLlamaApi.
 void HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder);
 void HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder);
 

@@ -25,7 +25,7 @@ constexpr size_t kMaxFileBytes = size_t{1} << 30;
 constexpr char kModel[] = "model";
 constexpr char kTokens[] = "tokens";
 
-// Files of one key are another's as little as its sessions are.
+// Files belong to a key, like sessions.
 StatusOr<std::string> PathOf(const HttpRequest& request, const std::string& folder,
                              const std::string& name) {
   const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
@@ -67,7 +67,7 @@ double MillisecondsSince(int64_t start_us) {
   return static_cast<double>(NowMicros() - start_us) / 1000.0;
 }
 
-// The former file or the new one is there, whole.
+// Either the previous file or the complete new one exists at any time.
 Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string aside = StrCat(path, ".", NewId("", 8), ".new");
   std::error_code error;
@@ -104,7 +104,7 @@ StatusOr<Json> Save(Host& host, const HttpRequest& request, const std::string& f
               {"timings", {{"save_ms", MillisecondsSince(start_us)}}}};
 }
 
-// Of a file whose state was computed for this model.
+// The tokens in a file that was saved for this model.
 StatusOr<std::vector<int32_t>> TokensIn(Host& host, const std::string& text) {
   const StatusOr<Json> file = ParseJson(text, {.max_values = kMaxFileBytes});
   const auto damaged = InvalidArgument("filename: is no file of a slot, or a damaged one");
@@ -122,7 +122,7 @@ StatusOr<std::vector<int32_t>> TokensIn(Host& host, const std::string& text) {
   return list.get<std::vector<int32_t>>();
 }
 
-// Empty of what it had.
+// Empties the slot's session.
 Status Erase(Host& host, const HttpRequest& request, int64_t slot, int64_t* n_erased) {
   const StatusOr<SessionId> session = FindSlot(host, request, slot);
   if (session.status().code() == StatusCode::kNotFound) return OkStatus();
@@ -146,7 +146,7 @@ StatusOr<Json> Restore(Host& host, const HttpRequest& request, const std::string
   if (n_restored > 0) {
     GenerationRequest turn{.domain = request.domain, .session = SlotSession(slot).name};
     turn.turn.tokens = std::move(tokens);
-    turn.turn.max_tokens = 0;  // only what they make of the model's state
+    turn.turn.max_tokens = 0;  // only computes the model's state for the tokens
     turn.turn.label = request.id;
     WEFT_ASSIGN_OR_RETURN(const auto generation, host.Generate(std::move(turn)));
     while (const auto event = generation->Next()) {

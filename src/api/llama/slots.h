@@ -1,7 +1,7 @@
-// llama-server's POST /slots/{id}?action=save, restore, erase, over sessions: a request that names
-// a slot (id_slot) and no session belongs to the session of that slot. A file has the tokens of a
-// conversation; what was computed for them is found again in memory or in the state directory, and
-// computed anew where it is not.
+// llama-server's POST /slots/{id}?action=save, restore, erase, implemented with sessions: a request
+// that names a slot (id_slot) and no session belongs to the slot's session. A file holds the tokens
+// of a conversation; their computed state is found in memory or in the state directory, or
+// recomputed.
 //
 // Any thread.
 #ifndef WEFT_API_LLAMA_SLOTS_H_
@@ -15,8 +15,7 @@
 
 namespace weft::serve {
 
-// `folder` is where files are kept; empty: such requests are answered with 501. `host` outlives
-// the router.
+// `folder` is where files are kept; if empty, such requests get 501. `host` outlives the router.
 void RegisterSlotsApi(Router& router, Host& host, const std::string& folder);
 
 }  // namespace weft::serve

@@ -1,4 +1,4 @@
-// Slots that are saved, restored and erased, as clients of llama-server do.
+// Saving, restoring and erasing slots, as clients of llama-server do.
 #include "api/llama/slots.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ class SlotsTest : public testing::ApiTest {
     EXPECT_EQ(response.status(), status) << response.body();
     return response.json();
   }
-  // How many tokens the session of a slot has; -1: there is none.
+  // The number of tokens in a slot's session; -1: there is none.
   static int64_t Tokens(int slot, const char* domain = "") {
     const auto session = host().engine().FindSession(domain, "slot-" + std::to_string(slot));
     return session.ok() ? host().engine().Inspect(*session)->n_tokens : -1;
@@ -66,7 +66,7 @@ TEST_F(SlotsTest, AConversationIsSavedRestoredAndErased) {
   EXPECT_EQ(erased["n_erased"], n_tokens);
   EXPECT_EQ(Tokens(1), -1);
   EXPECT_EQ(Act(1, "erase")["n_erased"], 0);
-  // What would be found without the file is forgotten too.
+  // Also drop what would be found without the file.
   ASSERT_TRUE(host().engine().DropPrefixes().ok());
 
   const Json restored = Act(0, "restore", {{"filename", "one.bin"}});
@@ -77,7 +77,7 @@ TEST_F(SlotsTest, AConversationIsSavedRestoredAndErased) {
   const Json second = Complete(0, "Oslo.");
   EXPECT_EQ(second["content"], "Oslo.");
   EXPECT_LE(second["timings"]["prompt_n"], 1) << "all of it was restored";
-  // The other slot begins anew, and several prompts belong to none.
+  // The other slot starts empty, and several prompts belong to no slot.
   EXPECT_EQ(Tokens(1), -1);
   Post("/completion", {{"prompt", Json::array({"a", "b"})}, {"n_predict", 1}, {"id_slot", 1}});
   EXPECT_EQ(Tokens(1), -1);
@@ -121,7 +121,7 @@ TEST_F(NoSlotsTest, WithoutAFolderItSaysSo) {
   const auto response = Post("/slots/0?action=save", {{"filename", "x"}});
   EXPECT_EQ(response.status(), 501);
   EXPECT_THAT(response.body(), HasSubstr("--slot-save-path"));
-  // A slot is then nothing to hold on to.
+  // A slot then has no session.
   Post("/completion", {{"prompt", "a"}, {"n_predict", 1}, {"id_slot", 0}});
   EXPECT_FALSE(host().engine().FindSession("", "slot-0").ok());
 }

@@ -33,14 +33,14 @@ Json OllamaCall(const std::string& id, int index, const std::string& name,
           {"function", {{"index", index}, {"name", name}, {"arguments", std::move(parsed)}}}};
 }
 
-// What one object of an answer says.
+// The content of one object of an answer.
 struct Said {
   std::string content;
   std::string thinking;
   Json calls = Json::array();
 };
 
-// Makes the objects of one answer.
+// Builds the objects of one answer.
 class OllamaAnswer {
  public:
   OllamaAnswer(Host& host, const OllamaRequest& read, OllamaRoute route)
@@ -69,7 +69,7 @@ class OllamaAnswer {
     if (!entries.empty()) (*object)["logprobs"] = std::move(entries);
   }
 
-  // What the last object says beside its text.
+  // Adds the final statistics to the last object.
   void AddEnd(ReplyFinish finish, const ReplyStream& stream, Json* object) const {
     const ReplyUsage usage = stream.usage();
     (*object)["done"] = true;
@@ -77,7 +77,7 @@ class OllamaAnswer {
     if (finish == ReplyFinish::kLoop) (*object)["stopped_in_loop"] = true;
     if (read_.call.keeps_context) (*object)["context"] = stream.context();
     (*object)["total_duration"] = Nanoseconds(NowMicros() - begin_us_);
-    (*object)["load_duration"] = 0;  // the model is there
+    (*object)["load_duration"] = 0;  // the model is already loaded
     (*object)["prompt_eval_count"] = usage.prompt_tokens;
     // Clients divide by these.
     (*object)["prompt_eval_duration"] = Nanoseconds(std::max<int64_t>(usage.prompt_us, 1));
@@ -117,7 +117,7 @@ void AnswerWhole(const OllamaAnswer& answer, const OllamaRequest& read, HttpResp
   SendJson(responder, object, read.ignored, read.warnings);
 }
 
-// A line for each piece of text, and for each call when it is complete.
+// Writes a line for each piece of text, and for each completed call.
 class OllamaWriter {
  public:
   OllamaWriter(const OllamaAnswer& answer, const OllamaRequest& read, HttpResponder& responder)
@@ -184,12 +184,12 @@ class OllamaWriter {
 
   const OllamaAnswer& answer_;
   NdjsonStream lines_;
-  std::vector<TokenEvent> tokens_;  // not yet told of
+  std::vector<TokenEvent> tokens_;  // not reported yet
   std::string call_id_, call_name_, arguments_;
   int n_calls_ = 0;
 };
 
-// A prompt that is given as it is; its answer is text alone.
+// A raw prompt; its answer is text only.
 StatusOr<std::unique_ptr<ReplyStream>> StartPrompt(Host& host, const HttpRequest& request,
                                                    GoneWatch& watch, const OllamaRequest& read,
                                                    SendSign send_sign) {

@@ -1,4 +1,4 @@
-// What Ollama's clients ask about models: which there are, what they can, getting one.
+// Ollama's routes about models: listing them, their capabilities, pulling one.
 #include <openssl/evp.h>
 
 #include <string>
@@ -25,13 +25,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Clients look at it to see what they may use: the Ollama whose API this is.
+// The Ollama version whose API this implements; clients derive the available features from it.
 constexpr char kSpokenVersion[] = "0.12.11";
 
-// Between two lines about a file that is loaded.
+// Time between two progress lines of a download.
 constexpr int64_t kPullLineUs = 100'000;
 
-// Behind the name there is always a tag.
+// Ollama's names always have a tag.
 std::string WithTag(std::string_view name) {
   return StrCat(name, name.find(':') == name.npos ? ":latest" : "");
 }
@@ -85,11 +85,11 @@ Json MetaJson(const MetaValue& value, bool with_arrays) {
       value);
 }
 
-// The file's own words. Vocabularies are long: they are told where all is asked for.
+// The file's metadata. Vocabularies are long, so they are included only if `verbose`.
 Json ModelInformation(const Model& model, const ModelFacts& facts, bool verbose) {
   Json info = Json::object();
   for (const auto& [key, value] : model.file().metadata()) {
-    if (key == "tokenizer.chat_template") continue;  // has its own place
+    if (key == "tokenizer.chat_template") continue;  // reported in a separate field
     const bool is_short = !key.starts_with("tokenizer.");
     info[std::string(key)] = MetaJson(value, verbose || is_short);
   }
@@ -97,8 +97,7 @@ Json ModelInformation(const Model& model, const ModelFacts& facts, bool verbose)
   return info;
 }
 
-// Of what the file's head says and of its size: for a list nobody wants to read all of a large
-// file.
+// A hash of the file's metadata and size: listing models should not read a whole large file.
 std::string DigestOf(const Model& model, const ModelFacts& facts) {
   const std::string text = StrCat(CompactJson(ModelInformation(model, facts, /*verbose=*/false)),
                                   model.file().file_bytes());
@@ -115,7 +114,7 @@ std::string DigestOf(const Model& model, const ModelFacts& facts) {
   return hex;
 }
 
-// Of the one model, by each of its names: clients look for theirs in the list.
+// Lists the one model under each of its names: clients look for the name they use.
 Json ModelList(Host& host, const Json& rest) {
   std::vector<std::string> names = {host.model_id()};
   for (const std::string& name : host.defaults().further_names) names.push_back(name);
@@ -138,7 +137,7 @@ Json Tags(Host& host) {
 }
 
 Json Running(Host& host) {
-  // It stays, which Ollama tells by a time that is far away.
+  // It stays loaded, which Ollama expresses as a time in the far future.
   constexpr int64_t kFarSeconds = int64_t{100} * 365 * 24 * 3600;
   const Model& model = host.model();
   const ModelFacts facts = FactsOf(model.file());
@@ -163,7 +162,7 @@ Json Capabilities(Host& host) {
   return list;
 }
 
-// What holds where a request says nothing, in the form of a Modelfile.
+// The defaults, in the form of a Modelfile.
 std::string Parameters(Host& host) {
   const SamplingOptions& sampling = host.defaults().sampling;
   std::string text;
@@ -248,7 +247,7 @@ Status MayPull(const HttpRequest& request, const OllamaPull& pull) {
   return OkStatus();
 }
 
-// Lines as the model comes, or one answer at the end.
+// Streams progress lines, or gives one answer at the end.
 void HandlePull(Host& host, const OllamaPull& pull, const HttpRequest& request,
                 HttpResponder& responder) {
   const auto wish = ReadPull(request);
@@ -280,7 +279,7 @@ void HandlePull(Host& host, const OllamaPull& pull, const HttpRequest& request,
   lines.End();
 }
 
-// --- the rest --------------------------------------------------------------------------
+// --- other routes ----------------------------------------------------------------------
 
 void HandleNoEmbeddings(Host& host, const HttpRequest& request, HttpResponder& responder) {
   const auto body = ParseJson(request.body, {});
@@ -319,7 +318,7 @@ void RefuseTheRest(Router& router) {
                 .needs_model = false,
                 .is_quick = true});
   }
-  // Whether it is there is asked with HEAD, before it is sent.
+  // Clients check with HEAD before they upload.
   router.Add({.method = "GET",
               .pattern = "/api/blobs/{digest}",
               .shape = ErrorShape::kOllama,
@@ -338,7 +337,7 @@ void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
     const char* path;
     Json (*what)(Host&);
     bool needs_model;
-    bool is_public;  // as /v1/models: what clients look at first
+    bool is_public;  // like /v1/models: what clients look at first
   };
   const Look looks[] = {{"/api/tags", Tags, true, true},
                         {"/api/version", Version, false, true},
@@ -372,7 +371,7 @@ void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
                });
   }
   RefuseTheRest(router);
-  // Where there is no page.
+  // For builds without the page.
   router.Add({.method = "GET",
               .pattern = "/",
               .shape = ErrorShape::kOllama,

@@ -32,7 +32,7 @@ constexpr char kGenerate[] = "/api/generate";
 constexpr char kCall[] =
     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bonn\"}}\n</tool_call>";
 
-// The lines of a stream; each is an object.
+// The lines of a stream, each an object.
 std::vector<Json> Lines(const MemoryResponder& response) {
   EXPECT_EQ(response.type(), "application/x-ndjson");
   EXPECT_TRUE(response.ended());
@@ -137,7 +137,7 @@ TEST_F(OllamaTest, ThoughtsAreApart) {
 }
 
 TEST_F(OllamaTest, ThinkingSetsTheTemplatesVariable) {
-  // The template ends its prompt within a thought that is empty.
+  // The template ends its prompt with an empty thought.
   const auto count = [](const Json& more) {
     return Post(kChat, Whole("x", more)).json()["prompt_eval_count"].get<int>();
   };
@@ -167,7 +167,7 @@ TEST_F(OllamaTest, CallsHaveObjectsForArguments) {
   EXPECT_EQ(lines.back()["done_reason"], "stop");
 }
 
-// The calls that come back are the tokens that the model wrote.
+// The calls sent back match the tokens that the model wrote.
 TEST_F(OllamaTest, AnswersOfToolsContinueTheConversation) {
   Json body = Whole(kCall, {{"tools", Json::array({WeatherTool()})}, {"session_id", "tools"}});
   const Json first = Post(kChat, body).json();
@@ -370,7 +370,7 @@ TEST_F(OllamaTest, SessionsAreThoseOfTheOthers) {
   EXPECT_THAT(names, AllOf(::testing::Contains("mine"), ::testing::Contains("hers")));
 }
 
-// --- what is asked about models ----------------------------------------------------------
+// --- queries about models ------------------------------------------------------------------
 
 TEST_F(OllamaTest, ListsItsModel) {
   const Json tags = Get("/api/tags")["models"];
@@ -413,7 +413,7 @@ TEST_F(OllamaTest, WhatIsNotDoneHereSaysWhatToDo) {
   }
 }
 
-// What came in where clients of Ollama look, and what they accept.
+// Whether a request with these headers is answered as Ollama's.
 bool IsTakenForOllamas(HttpHeaders headers, bool by_second_port) {
   HttpRequest request{.method = "GET", .path = "/", .headers = std::move(headers)};
   request.by_second_port = by_second_port;

@@ -19,8 +19,8 @@ constexpr std::string_view kLatest = ":latest";
 
 // --- options ---------------------------------------------------------------------------
 
-// Samplers that there are not here. Clients send what was once set for another model, and
-// Ollama has passed over several of them for long.
+// An unsupported sampler: ignored with a warning. Clients send settings made for other models, and
+// Ollama itself has long ignored several of them.
 void PassOver(ApiFields* options, const char* name, const ordered_json& harmless,
               std::vector<std::string>* warnings) {
   const ordered_json* const value = options->Value(name);
@@ -30,7 +30,7 @@ void PassOver(ApiFields* options, const char* name, const ordered_json& harmless
                              "and the penalties"));
 }
 
-// The context is the server's: it is made when the model is loaded.
+// The context size is fixed when the server loads the model.
 void ReadContextSize(ApiFields* options, const Model& model, std::vector<std::string>* warnings) {
   const auto wanted = options->Integer("num_ctx", 0, std::numeric_limits<int64_t>::max());
   if (wanted.value_or(0) <= model.context_tokens()) return;
@@ -46,7 +46,7 @@ void ReadOptions(ApiFields* fields, Host& host, OllamaRequest* read) {
   ReadSampling(&options, host.model(), WideRulesOf(host), turn);
   ReadStops(&options, turn);
   turn->max_tokens = host.defaults().max_tokens;
-  // -1 is without end, -2 until the context is full: there is no other end here.
+  // -1 means unlimited, -2 until the context is full: the same here.
   constexpr int64_t kMaxPredict = std::numeric_limits<int32_t>::max();
   if (const auto most = options.Integer("num_predict", -kMaxPredict, kMaxPredict)) {
     turn->max_tokens = *most > 0 ? *most : -1;
@@ -56,14 +56,14 @@ void ReadOptions(ApiFields* fields, Host& host, OllamaRequest* read) {
   PassOver(&options, "tfs_z", 1.0, &read->warnings);
   PassOver(&options, "mirostat", 0, &read->warnings);
   PassOver(&options, "penalize_newline", true, &read->warnings);
-  // How a model is loaded, and the tuning of samplers that are off.
+  // Model loading options, and parameters of disabled samplers.
   options.CannotMatter({"num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "low_vram",
                         "f16_kv", "logits_all", "vocab_only", "embedding_only", "use_mmap",
                         "use_mlock", "numa", "mirostat_tau", "mirostat_eta"});
   fields->Adopt(options.Finish(&read->ignored));
 }
 
-// --- what both have --------------------------------------------------------------------
+// --- common to both --------------------------------------------------------------------
 
 void ReadThink(ApiFields* fields, Host& host, ChatCall* call) {
   ordered_json& variables = call->chat.variables;
@@ -108,7 +108,7 @@ void ReadOllamaFormat(ApiFields* fields, ChatCall* call) {
   }
 }
 
-// 0, "0", "0s": the model is to be unloaded now.
+// 0, "0", "0s": unload the model now.
 bool IsZeroDuration(const ordered_json& value) {
   if (value.is_number()) return value == 0;
   if (!value.is_string()) return false;
@@ -148,14 +148,14 @@ bool HasPictures(const ordered_json& message) {
   return it != message.end() && !it->is_null() && !it->empty();
 }
 
-// The calls of the last message that had some, which are not answered yet.
+// The unanswered calls of the last message that had any.
 class OpenCalls {
  public:
-  // Gives calls without an id one.
+  // Assigns ids to calls without one.
   void Open(ordered_json* calls) {
     open_.clear();
     for (ordered_json& call : *calls) {
-      if (!call.is_object()) continue;  // the chat format says what is wrong with it
+      if (!call.is_object()) continue;  // the chat format reports the error
       if (StringOr(call, "id").empty()) call["id"] = StrCat("call_", n_named_++);
       const ordered_json function = call.value("function", ordered_json());
       open_.emplace_back(StringOr(call, "id"), StringOr(function, "name"));
@@ -229,7 +229,7 @@ void ReadOllamaContext(ApiFields* fields, const Model& model, ChatCall* call) {
   call->before = context->get<std::vector<int32_t>>();
 }
 
-// The suffix: what comes behind the gap that the answer is to fill.
+// The suffix: the text after the gap that the answer fills.
 void ReadGap(ApiFields* fields, const Model& model, const std::string& prompt,
              const std::string& suffix, OllamaRequest* read) {
   const auto ids = NeedFillInTokens(model);
@@ -240,7 +240,7 @@ void ReadGap(ApiFields* fields, const Model& model, const std::string& prompt,
   read->prompt = FillInPrompt(model, *ids, std::move(parts), read->call.turn.max_tokens);
 }
 
-// What goes with a template alone.
+// Refuses fields that only make sense with a template.
 void RefuseBeside(ApiFields* fields, std::string_view other, bool has_system,
                   const ChatCall& call) {
   const std::string why = StrCat("does not go with ", other);
@@ -288,7 +288,7 @@ StatusOr<OllamaRequest> Read(Host& host, const HttpRequest& request, ReadPrompt 
   WEFT_ASSIGN_OR_RETURN(read.model, ReadOllamaModel(host, &fields));
   ReadShared(&fields, host, &read);
   read_prompt(&fields, &read);
-  // The name was looked at already.
+  // The name was checked already.
   WEFT_ASSIGN_OR_RETURN(read.call.session,
                         FinishFields(host, request, std::nullopt, 1, &fields, &read.ignored));
   return read;

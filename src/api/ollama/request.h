@@ -1,5 +1,5 @@
-// The bodies of Ollama's /api/chat and /api/generate, read, checked and turned into the
-// conversation that chat templates know.
+// Reads and checks the bodies of Ollama's /api/chat and /api/generate and converts them to the
+// conversation format of chat templates.
 #ifndef WEFT_API_OLLAMA_REQUEST_H_
 #define WEFT_API_OLLAMA_REQUEST_H_
 
@@ -19,11 +19,11 @@
 namespace weft::serve {
 
 struct OllamaRequest {
-  std::string model;  // by the name that the client has for it
+  std::string model;  // the name used by the client
   ChatCall call;
-  // In place of a conversation: the tokens of a prompt that no template is put around.
+  // Instead of a conversation: a prompt's tokens, without a template.
   std::optional<std::vector<int32_t>> prompt;
-  // Nothing is asked but that the model be loaded or unloaded, which changes nothing here.
+  // The request only asks to load or unload the model, which has no effect here.
   enum class Probe { kNone, kLoad, kUnload };
   Probe probe = Probe::kNone;
   bool stream = true;
@@ -34,14 +34,14 @@ struct OllamaRequest {
 StatusOr<OllamaRequest> ReadOllamaChat(Host& host, const HttpRequest& request);
 StatusOr<OllamaRequest> ReadOllamaGenerate(Host& host, const HttpRequest& request);
 
-// `model`, or `name`, which it was called once. NOT_FOUND in Ollama's words where it is not the
-// one that is served, whose names are known with and without ":latest".
+// `model`, or `name`, its former name. NOT_FOUND in Ollama's wording unless it is the served model,
+// whose names are accepted with and without ":latest".
 StatusOr<std::string> ReadOllamaModel(Host& host, ApiFields* fields);
 bool IsServedModel(Host& host, std::string_view name);
 
-// Ollama's messages as OpenAI's: a result of a tool, which may tell only the tool's name, gets
-// the id of the call that it answers. Pictures that tools gave are left out, and `warnings` says
-// so; others are an error.
+// Converts Ollama's messages to OpenAI's: a tool result, which may only name the tool, gets the id
+// of the call it answers. Images in tool results are left out, and `warnings` says so; other images
+// are an error.
 StatusOr<nlohmann::ordered_json> FromOllamaMessages(nlohmann::ordered_json messages,
                                                     std::vector<std::string>* warnings);
 

@@ -1,5 +1,4 @@
-// Ollama's API: /api/chat, /api/generate, what its clients ask about the model, and getting
-// another one.
+// Ollama's API: /api/chat, /api/generate, queries about the model, and pulling another one.
 #ifndef WEFT_API_OLLAMA_ROUTES_H_
 #define WEFT_API_OLLAMA_ROUTES_H_
 
@@ -14,32 +13,32 @@
 
 namespace weft::serve {
 
-// How far getting a model is.
+// Progress of pulling a model.
 struct OllamaPullProgress {
   std::string status;
-  std::string digest;  // of the file that is loaded; empty: none is
+  std::string digest;  // of the file being downloaded; empty: none
   int64_t total_bytes = 0;
   int64_t completed_bytes = 0;
 };
 
-// Gets the model of that name, on the handler's thread; blocking. It is given up when `is_wanted`
-// is false, which is asked often.
+// Pulls the named model; blocks the handler's thread. Gives up when `is_wanted`, which is called
+// often, returns false.
 using OllamaPull = std::function<Status(const std::string& name,
                                         const std::function<void(const OllamaPullProgress&)>& tell,
                                         const std::function<bool()>& is_wanted)>;
 
-// `host` outlives the router. Without `pull` no model can be got.
+// `host` outlives the router. Without `pull`, models cannot be pulled.
 void RegisterOllamaApi(Router& router, Host& host, OllamaPull pull = {});
 
-// Ollama says at / that it is there, and some clients look for that; browsers are to see the page.
-// Who came in by the port that Ollama has, or wants JSON, and can do nothing with HTML is
-// answered. False for everybody else, who is not.
+// At "/", Ollama reports that it is running, and some clients check for that; browsers should see
+// the page instead. Answers requests that came through Ollama's port, or that want JSON and cannot
+// use HTML. False for all others, which are not answered.
 bool AnsweredAsOllama(const HttpRequest& request, HttpResponder& responder);
 
-// The handlers that RegisterOllamaApi registers, of what is about models.
+// Registers the routes about models; called by RegisterOllamaApi.
 void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull);
 
-// A time as Ollama writes it; micros since 1970.
+// Formats a time as Ollama does; micros since 1970.
 std::string OllamaTime(int64_t wall_us);
 
 }  // namespace weft::serve

@@ -19,9 +19,9 @@ using nlohmann::ordered_json;
 
 constexpr char kLlamaChatPath[] = "/chat/completions";
 
-// --- the whole answer ---------------------------------------------------------------
+// --- whole answers ------------------------------------------------------------------
 
-// A call that is complete.
+// A completed call.
 ordered_json CallJson(const ToolCatalog& tools, const std::string& id, const std::string& name,
                       const std::string& arguments) {
   if (tools.Find(name).kind == ClientTool::Kind::kCustom) {
@@ -70,7 +70,7 @@ void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionReque
   SendJson(responder, body, read.ignored, read.warnings);
 }
 
-// --- the streamed answer ------------------------------------------------------------
+// --- streamed answers ---------------------------------------------------------------
 
 class ChunkWriter {
  public:
@@ -85,14 +85,14 @@ class ChunkWriter {
 
   bool begun() const { return sse_.begun(); }
 
-  // `verbose`, unless it is null, is shown in the last chunk with a choice.
+  // `verbose`, if not null, is included in the last chunk that has a choice.
   void Run(ReplyStream* stream, const ordered_json& verbose) {
     if (!TellRoles()) return;
     int open = read_.call.turn.n_choices;
     while (auto piece = stream->Next()) {
       if (!piece->status.ok()) return Fail(piece->status);
       if (piece->kind == ReplyPiece::Kind::kEnd) --open;
-      // A call of a custom tool is told at its end, any other before.
+      // A call of a custom tool is reported at its end, any other from its beginning.
       const bool is_told = GatherCustom(*piece) == (piece->kind == ReplyPiece::Kind::kCallEnd);
       ordered_json chunk = PieceChunk(*piece, is_told);
       const bool is_last = open == 0;
@@ -112,8 +112,8 @@ class ChunkWriter {
     if (sse_.Done()) sse_.End();
   }
 
-  // The roles, which come first, and then chunks that say nothing: comments are no sign of
-  // life to clients that count events, and a second role is added to the first by some.
+  // First the roles, then empty chunks: clients that count events ignore comments, and some append
+  // a second role to the first.
   void TellAlive() {
     if (has_told_roles_) {
       sse_.Data(Chunk(0, ordered_json::object()));
@@ -144,8 +144,8 @@ class ChunkWriter {
     return true;
   }
 
-  // Clients of OpenAI's path join whatever content there is, and null is none they can join;
-  // those of llama-server's own look for the null.
+  // Clients on OpenAI's path concatenate all content and cannot handle null; those on
+  // llama-server's own path expect the null.
   ordered_json RoleDelta() const {
     ordered_json delta = {{"role", "assistant"}};
     if (is_llama_) delta["content"] = nullptr;
@@ -165,7 +165,7 @@ class ChunkWriter {
     return {{"tool_calls", ordered_json::array({std::move(entry)})}};
   }
 
-  // Whether the piece is of a call of a custom tool. Its text is known when the JSON around it
+  // Whether the piece belongs to a call of a custom tool. Its text is known once the JSON around it
   // is complete.
   bool GatherCustom(const ReplyPiece& piece) {
     Custom& custom = customs_[piece.choice];
@@ -205,7 +205,7 @@ class ChunkWriter {
     return ordered_json::object();
   }
 
-  // The tokens of pieces that make no chunk of their own go into the next one's.
+  // Tokens of pieces without a chunk of their own are added to the next one.
   ordered_json PieceChunk(const ReplyPiece& piece, bool is_told) {
     std::vector<TokenEvent>& tokens = tokens_[piece.choice];
     tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
@@ -223,7 +223,7 @@ class ChunkWriter {
   }
 
   Host& host_;
-  const bool is_llama_;  // by the path that only llama-server has
+  const bool is_llama_;  // on the path that only llama-server has
   const OpenAiEnvelope envelope_;
   SseStream sse_;
   const ChatCompletionRequest& read_;
@@ -235,8 +235,8 @@ class ChunkWriter {
     std::string name;
     std::string arguments;
   };
-  std::map<int, std::vector<TokenEvent>> tokens_;  // by choice, not yet shown
-  std::map<int, Custom> customs_;                  // by choice: its last call
+  std::map<int, std::vector<TokenEvent>> tokens_;  // by choice, not reported yet
+  std::map<int, Custom> customs_;                  // by choice: its latest call
 };
 
 }  // namespace
@@ -244,7 +244,7 @@ class ChunkWriter {
 void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadChatCompletion(host, request);
   if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
-  // llama-server's look into what became of the messages.
+  // llama-server's report of how the messages were rendered.
   ordered_json verbose;
   if (read->verbose) {
     auto prompt = ChatPromptText(host, request, read->call);

@@ -13,7 +13,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Calls of custom tools, in messages that a client sends back, as the model wrote them.
+// Converts calls of custom tools in the client's messages to the form in which the model wrote
+// them.
 void CustomCallsToFunctions(ordered_json* messages) {
   for (ordered_json& message : *messages) {
     if (!message.is_object() || !message.contains("tool_calls")) continue;
@@ -80,7 +81,7 @@ void ReadLogprobs(ApiFields* fields, TurnOptions* turn) {
   fields->Refuse("post_sampling_probs", "is not supported here; use /completion", false);
 }
 
-// What only OpenAI's own models do.
+// Features of OpenAI's own models only.
 void ReadOpenAiOnly(ApiFields* fields) {
   fields->Refuse("modalities", "can be [\"text\"] only", ordered_json::array({"text"}));
   fields->Refuse("audio", "is not supported");
@@ -89,7 +90,7 @@ void ReadOpenAiOnly(ApiFields* fields) {
   fields->Refuse("echo", "is not supported for chats", false);
   fields->Refuse("best_of", "is not supported; use n", 1);
   fields->Refuse("return_tokens", "is not supported for chats", false);
-  fields->CannotMatter({"prediction"});  // makes a remote model faster, nothing else
+  fields->CannotMatter({"prediction"});  // only speeds up a remote model
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The body of a chat completion, read and checked.
+// Reads and checks the body of a chat completion.
 #ifndef WEFT_API_OPENAI_CHAT_REQUEST_H_
 #define WEFT_API_OPENAI_CHAT_REQUEST_H_
 
@@ -21,16 +21,16 @@ struct ChatCompletionRequest {
   bool include_usage = false;
   bool timings_per_token = false;
   bool return_progress = false;      // while the prompt is computed, in a stream
-  bool verbose = false;              // the answer shows its prompt
-  std::vector<std::string> ignored;  // fields that nobody knows
+  bool verbose = false;              // include the prompt in the answer
+  std::vector<std::string> ignored;  // unknown fields
   std::vector<std::string> warnings;
 };
 
 StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest& request);
 
-// What the template is rendered with, and how the reply begins: chat_template_kwargs,
-// enable_thinking, reasoning_effort, the limits of thoughts, continue_final_message. To be called
-// when the messages are read.
+// Reads the template's variables and how the reply begins: chat_template_kwargs, enable_thinking,
+// reasoning_effort, the limits on thoughts, continue_final_message. Call after the messages have
+// been read.
 void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
 
 // Shared with the older completions.
@@ -41,7 +41,7 @@ struct StreamChoice {
   bool timings_per_token = false;
 };
 StreamChoice ReadStreamChoice(ApiFields* fields, std::vector<std::string>* ignored);
-// Accounts, billing, storage: what a server of one's own has no use for.
+// Accounts, billing, storage: irrelevant to a private server.
 void ReadAccountFields(ApiFields* fields);
 
 }  // namespace weft::serve

@@ -22,12 +22,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Prompts of one request that are with the engine at a time. Their answers are read one
-// after the other, so each must fit the queue of a turn that nobody reads.
+// Prompts of one request submitted to the engine at a time. Their answers are read one after
+// another, so each must fit the queue of an unread turn.
 constexpr size_t kPromptsAtOnce = 8;
 constexpr int64_t kMaxUnreadTokens = 500;
 
-// How likely its tokens were, in the mean of their logarithms.
+// The mean log-probability of its tokens.
 double MeanLogprob(const Reply& reply) {
   double sum = 0;
   for (const TokenEvent& token : reply.tokens) sum += token.logprob;
@@ -35,7 +35,7 @@ double MeanLogprob(const Reply& reply) {
                               : sum / static_cast<double>(reply.tokens.size());
 }
 
-// The `n` likeliest, the best of them first.
+// Keeps the `n` likeliest, best first.
 void KeepBest(size_t n, std::vector<Reply>* replies) {
   if (replies->size() <= n) return;
   std::stable_sort(replies->begin(), replies->end(),
@@ -54,7 +54,7 @@ class CompletionRun {
         read_(std::move(read)),
         watch_(responder),
         envelope_(host, "cmpl-") {}
-  // Whatever is open is cancelled together, before the end of each is waited for.
+  // Cancels all open prompts together, before waiting for each to end.
   ~CompletionRun() { watch_.CancelAll(); }
 
   void AnswerWhole() {
@@ -104,7 +104,7 @@ class CompletionRun {
   }
 
  private:
-  // The answer to the next prompt; those behind it are submitted already.
+  // The answer to the next prompt; later ones are already submitted.
   StatusOr<std::unique_ptr<ReplyStream>> NextStream(SseStream* sse) {
     const TurnOptions& turn = read_.turn;
     const bool bounded =
@@ -116,7 +116,7 @@ class CompletionRun {
       generation_request.turn.label = request_.id;
       auto generation =
           StartGeneration(host_, watch_, read_.session, std::move(generation_request));
-      // One that finds no place waits until those before it are answered.
+      // A prompt that the engine refuses waits until earlier ones are answered.
       if (generation.status().code() == StatusCode::kResourceExhausted && !ahead_.empty()) break;
       WEFT_RETURN_IF_ERROR(generation.status());
       ++n_submitted_;
@@ -157,7 +157,7 @@ class CompletionRun {
     return chunk;
   }
 
-  // False when the client is gone.
+  // False once the client has left.
   bool StreamPrompt(size_t i, ReplyStream* stream, SseStream* sse, Status* status) {
     const size_t n_choices = static_cast<size_t>(read_.turn.n_choices);
     std::vector<LegacyLogprobs> logprobs(n_choices, LegacyLogprobs(*host_.model().tokenizer()));

@@ -19,7 +19,7 @@ using nlohmann::ordered_json;
 using Prompt = CompletionRequest::Prompt;
 
 constexpr size_t kMaxPrompts = 256;
-constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
+constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's default
 
 constexpr char kPromptShape[] =
     "must be a string, an array of strings, an array of token ids, or an array of such arrays";
@@ -34,12 +34,12 @@ bool IsTokens(const ordered_json& value) {
   return true;
 }
 
-// In which control tokens are text.
+// Treats control tokens as plain text.
 std::vector<int32_t> EncodePlain(const Model& model, std::string_view text) {
   return model.Encode(text, /*add_special=*/false, /*parse_special=*/false);
 }
 
-// `encode` turns text into tokens.
+// Encodes text as tokens.
 using EncodePrompt = std::function<std::vector<int32_t>(const std::string& text)>;
 
 bool ReadPrompt(const ordered_json& value, const Model& model, const EncodePrompt& encode,
@@ -77,7 +77,7 @@ void ReadPrompts(ApiFields* fields, const Model& model, const EncodePrompt& enco
   }
 }
 
-// So many are sampled, and the likeliest of them are the answer.
+// This many are sampled, and the likeliest of them returned.
 void ReadBestOf(ApiFields* fields, CompletionRequest* read) {
   TurnOptions& turn = read->turn;
   read->n_answers = turn.n_choices;
@@ -110,7 +110,7 @@ void ReadLegacyFields(ApiFields* fields, CompletionRequest* read) {
   fields->Refuse("post_sampling_probs", "is not supported here; use /completion", false);
 }
 
-// What comes behind the gap that the answer is to fill; the prompts' tokens are those before it.
+// The text after the gap that the answer fills; the prompts' tokens come before the gap.
 void ReadSuffix(ApiFields* fields, const Model& model, const std::string& suffix,
                 CompletionRequest* read) {
   if (suffix.empty() || !fields->ok()) return;

@@ -1,4 +1,4 @@
-// What a request body of POST /v1/completions asks for.
+// Reads the body of POST /v1/completions.
 //
 // Values of one request; one thread.
 #ifndef WEFT_API_OPENAI_COMPLETIONS_REQUEST_H_
@@ -19,8 +19,8 @@ namespace weft::serve {
 struct CompletionRequest {
   struct Prompt {
     std::vector<int32_t> tokens;
-    std::string text;      // what echo repeats
-    bool is_text = false;  // as it was given
+    std::string text;      // repeated by echo
+    bool is_text = false;  // given as text
   };
   std::vector<Prompt> prompts;
   TurnOptions turn;  // without tokens
@@ -28,8 +28,8 @@ struct CompletionRequest {
   StreamChoice stream;
   bool echo = false;
   bool wants_logprobs = false;
-  int n_answers = 1;  // of the turn's choices those that were likeliest, token by token
-  std::vector<std::string> ignored;  // fields that nobody knows
+  int n_answers = 1;  // how many of the turn's choices to return: the likeliest per token
+  std::vector<std::string> ignored;  // unknown fields
 };
 
 // Errors carry the field at fault.

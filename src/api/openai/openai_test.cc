@@ -33,7 +33,7 @@ class OpenAiTest : public testing::ApiTest {
     return body;
   }
 
-  // What a client puts together from a stream; checks what every chunk must have.
+  // A client's view of a stream, put together; also checks what every chunk must have.
   struct Joined {
     std::string content, reasoning, id;
     std::vector<std::string> names, arguments, call_ids;
@@ -97,7 +97,7 @@ TEST_F(OpenAiTest, AnswersWhole) {
   EXPECT_EQ(choice["finish_reason"], "stop");
   EXPECT_TRUE(choice["logprobs"].is_null());
   const Json& usage = body["usage"];
-  EXPECT_EQ(usage["completion_tokens"], 13);  // twelve bytes and the end
+  EXPECT_EQ(usage["completion_tokens"], 13);  // twelve bytes and the end token
   EXPECT_EQ(usage["total_tokens"], usage["prompt_tokens"].get<int>() + 13);
   const Json& timings = body["timings"];
   EXPECT_EQ(timings["prompt_n"].get<int>() + timings["cache_n"].get<int>(),

@@ -1,5 +1,5 @@
-// OpenAI's APIs: chat completions, the older completions, embeddings, and what of
-// llama-server is said under the same paths. docs/API.md tells every parameter.
+// OpenAI's APIs: chat completions, the older completions, embeddings, and llama-server's extensions
+// under the same paths. docs/API.md describes every parameter.
 #ifndef WEFT_API_OPENAI_ROUTES_H_
 #define WEFT_API_OPENAI_ROUTES_H_
 

@@ -25,15 +25,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::steady_clock;
 
-// Events that were not sent yet; beyond it the chats of the channel wait.
+// Unsent events; beyond this the channel's chats wait.
 constexpr size_t kMaxPendingBytes = 256 << 10;
-// How soon the end of the server is noticed, and how often a quiet channel says that it
-// is still there.
+// How soon a server shutdown is noticed, and after how many intervals a quiet channel sends a sign
+// of life.
 constexpr std::chrono::seconds kLook{1};
 constexpr int kQuietLooks = 15;
 
-// One answer on its way: the client has left it when it stops the chat or when the channel
-// closes. Leave from any thread, the rest on the chat's handler's thread.
+// An answer in progress: the client leaves it by stopping the chat or closing the channel. Call
+// Leave from any thread, the rest on the chat's handler thread.
 class Chat {
  public:
   bool gone() const { return gone_.load(std::memory_order_acquire); }
@@ -53,7 +53,7 @@ class Chat {
     }
   }
 
-  // The handler has returned: what the callback refers to is no more.
+  // The handler has returned: the callback's references are no longer valid.
   void Finish() {
     MutexLock lock(&mutex_);
     on_gone_ = nullptr;
@@ -67,7 +67,7 @@ class Chat {
 
 class Channel {
  public:
-  // Null when the channel is closed or has a chat of that name.
+  // Null if the channel is closed or already has a chat of that name.
   std::shared_ptr<Chat> Add(const std::string& name) {
     MutexLock lock(&mutex_);
     if (closed_ || chats_.contains(name)) return nullptr;
@@ -98,7 +98,7 @@ class Channel {
     for (const auto& [name, chat] : chats) chat->Leave();
   }
 
-  // Waits while too much is pending, at most until `chat` is left. False when it was.
+  // Waits while too much is pending, at most until `chat` is left. False if it was.
   bool Push(const Chat& chat, std::string_view frame) {
     MutexLock lock(&mutex_);
     while (pending_.size() > kMaxPendingBytes && !closed_ && !chat.gone()) changed_.Wait(&mutex_);
@@ -107,7 +107,7 @@ class Channel {
     return true;
   }
 
-  // The last frame of a chat, whether it was left or not. Its name is free again.
+  // The last frame of a chat, whether or not it was left. Frees its name.
   void End(const std::string& name, std::string_view frame) {
     MutexLock lock(&mutex_);
     if (closed_) return;
@@ -115,8 +115,8 @@ class Channel {
     chats_.erase(name);
   }
 
-  // What is pending, after waiting for it for a while. False when the channel is closed, or
-  // `draining` and has nothing left to tell.
+  // Waits a while for pending frames and takes them. False if the channel is closed, or if
+  // `draining` and nothing is left.
   bool Take(bool draining, std::string* frames) {
     const auto deadline = steady_clock::now() + kLook;
     MutexLock lock(&mutex_);
@@ -141,15 +141,15 @@ class Channel {
   std::map<std::string, std::shared_ptr<Chat>> chats_ WEFT_GUARDED_BY(mutex_);
 };
 
-// By domain and name.
+// Channels by domain and name.
 class Channels {
  public:
   using Key = std::pair<std::string, std::string>;
 
   explicit Channels(const ChannelLimits& limits) : limits_(limits) {}
 
-  // A client that lost its connection opens its channel anew before the loss is noticed:
-  // the former one is closed. RESOURCE_EXHAUSTED when there are too many.
+  // A client that lost its connection reopens its channel before the loss is noticed, so an
+  // existing channel of that name is closed. RESOURCE_EXHAUSTED if there are too many.
   StatusOr<std::shared_ptr<Channel>> Open(const Key& key) {
     const auto channel = std::make_shared<Channel>();
     std::shared_ptr<Channel> former;
@@ -192,8 +192,8 @@ class Channels {
   std::map<Key, std::shared_ptr<Channel>> channels_ WEFT_GUARDED_BY(mutex_);
 };
 
-// Where a chat's handler writes: its frames become events of the channel. Tokens are noted
-// with the request that began the chat.
+// The chat handler's responder: its frames become events of the channel. Token counts are recorded
+// for the request that began the chat.
 class ChatResponder : public HttpResponder {
  public:
   ChatResponder(std::string_view name, Channel* channel, Chat* chat, HttpResponder* request)
@@ -213,7 +213,7 @@ class ChatResponder : public HttpResponder {
   bool Begin(int /*status*/, std::string_view /*content_type*/, HttpHeaders /*headers*/) override {
     return !gone();
   }
-  // Whole frames, as SseStream writes them.
+  // Receives whole frames, as SseStream writes them.
   bool Write(std::string_view frame) override {
     return channel_.Push(chat_, StrCat(event_, frame));
   }
@@ -229,7 +229,7 @@ class ChatResponder : public HttpResponder {
   HttpResponder& request_;
 };
 
-// Tells the client of a chat that its turn is over, however the handler ended.
+// Tells a chat's client that its turn is over, however the handler ended.
 class ChatEnding {
  public:
   ChatEnding(std::string name, Channel* channel, Chat* chat)
@@ -247,7 +247,7 @@ class ChatEnding {
   Chat& chat_;
 };
 
-// The names in the path, each like a session's.
+// The names in the path must be valid session names.
 Status CheckNames(const HttpRequest& request) {
   for (const std::string& name : request.path_arguments) {
     WEFT_RETURN_IF_ERROR(ValidateSessionName(name));

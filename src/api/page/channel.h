@@ -1,12 +1,12 @@
-// Many chats over one connection: a browser opens about six to a server, and a page shows
-// more conversations than that.
+// Multiplexes many chats over one connection: a browser opens about six connections to a server,
+// and a page shows more conversations than that.
 //
 // GET /v1/channels/{channel} is a stream of server-sent events that stays open. POST
-// /v1/channels/{channel}/chats/{chat} takes the body of a chat completion, is answered with
-// 202 at once, and its answer comes as events of the channel named {chat}. DELETE of the
-// same path ends that chat. When the stream's client goes away, its chats end with it.
+// /v1/channels/{channel}/chats/{chat} takes the body of a chat completion and is answered with 202
+// at once; the answer arrives as events named {chat} on the channel. DELETE of the same path ends
+// that chat. When the stream's client leaves, its chats end with it.
 //
-// Channels of one API key are unknown to every other. Any thread.
+// Channels of one API key are invisible to all others. Any thread.
 #ifndef WEFT_API_PAGE_CHANNEL_H_
 #define WEFT_API_PAGE_CHANNEL_H_
 
@@ -15,7 +15,7 @@
 
 namespace weft::serve {
 
-// Open at the same time; each holds one of the server's threads.
+// Most channels open at a time; each holds one of the server's threads.
 inline constexpr int kMaxChannels = 32;
 
 struct ChannelLimits {

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-// A client that keeps a channel open and can be asked from another thread what it has read.
+// A client that keeps a channel open and can be queried from another thread.
 class Listener : public serve::HttpResponder {
  public:
   void Send(int status, std::string_view type, std::string body, serve::HttpHeaders) override {
@@ -62,7 +62,7 @@ class Listener : public serve::HttpResponder {
     if (on_gone) on_gone();
   }
 
-  // Waits until it has read that.
+  // Waits until it has read `text`.
   void WaitFor(std::string_view text) {
     MutexLock lock(&mutex_);
     while (text_.find(text) == std::string::npos) changed_.Wait(&mutex_);
@@ -73,7 +73,7 @@ class Listener : public serve::HttpResponder {
     return status_;
   }
 
-  // The data of all events of that name.
+  // The data of all events with that name.
   std::vector<std::string> Events(std::string_view name) const {
     MutexLock lock(&mutex_);
     std::vector<std::string> events;
@@ -85,7 +85,7 @@ class Listener : public serve::HttpResponder {
     return events;
   }
 
-  // What the model said in that chat.
+  // The model's text in that chat.
   std::string Said(std::string_view name) const {
     std::string said;
     for (const std::string& event : Events(name)) {
@@ -143,7 +143,7 @@ class ChannelTest : public ApiTest {
     return responder;
   }
 
-  // Keeps `path` open on a thread of its own until the test ends.
+  // Keeps `path` open on a separate thread until the test ends.
   Listener& Open(const std::string& path, const std::string& domain = "") {
     listeners_.push_back(std::make_unique<Listener>());
     Listener* const listener = listeners_.back().get();
@@ -152,7 +152,7 @@ class ChannelTest : public ApiTest {
     return *listener;
   }
 
-  // Begins a chat on a thread of its own, as its handler stays until the end.
+  // Starts a chat on a separate thread, since its handler runs until the end.
   void Begin(const std::string& path, const std::string& text) {
     const Json body = {{"messages", Json::array({Say(text)})}, {"stream", true}};
     threads_.emplace_back([=, this] { EXPECT_EQ(Ask("POST", path, body).status(), 202); });

@@ -11,7 +11,7 @@
 namespace weft::serve {
 namespace {
 
-// Nothing but what this server serves, no script in the markup, no frame around it.
+// Only content from this server, no inline scripts, no framing.
 constexpr std::string_view kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -30,7 +30,7 @@ std::string_view ContentType(std::string_view name) {
   return "application/octet-stream";
 }
 
-// Whether one of the tags of If-None-Match is `tag`, as a weak comparison.
+// Whether one of the tags in If-None-Match weakly equals `tag`.
 bool Matches(std::string_view if_none_match, std::string_view tag) {
   for (std::string_view one : StrSplit(if_none_match, ',')) {
     while (one.starts_with(' ') || one.starts_with('\t')) one.remove_prefix(1);
@@ -43,7 +43,7 @@ bool Matches(std::string_view if_none_match, std::string_view tag) {
 
 void SendFile(const PageFile& file, const HttpRequest& request, HttpResponder& responder) {
   const std::string tag = StrCat("\"", file.digest, "\"");
-  // The names stay when the files change, so browsers ask each time, and get a 304.
+  // File names stay the same when contents change, so browsers revalidate each time and get a 304.
   HttpHeaders headers = {{"ETag", tag},
                          {"Cache-Control", "no-cache"},
                          {"Content-Security-Policy", std::string(kPolicy)},

@@ -1,7 +1,7 @@
-// The page for people at /: the files that web/ builds, embedded in the binary.
+// The web page at /: the files built in web/, embedded in the binary.
 //
-// They are the same for everybody and hold no secret, so they need no API key: what the
-// page asks the APIs for carries the one that its user entered. Any thread.
+// They are the same for everybody and contain no secrets, so they need no API key: the page's own
+// API requests carry the key that the user entered. Any thread.
 #ifndef WEFT_API_PAGE_PAGE_H_
 #define WEFT_API_PAGE_PAGE_H_
 
@@ -9,7 +9,7 @@
 
 namespace weft::serve {
 
-// GET / and /page/{file}. Whoever asks at / as clients of Ollama do is answered as one.
+// GET / and /page/{file}. Requests to / from Ollama's clients get Ollama's answer.
 void RegisterPage(Router& router);
 
 }  // namespace weft::serve

@@ -1,4 +1,4 @@
-// The files of the page as cmake/EmbedPage.cmake found them in web/dist, for page.cc.
+// The page's files as collected from web/dist by cmake/EmbedPage.cmake, for page.cc.
 #ifndef WEFT_API_PAGE_PAGE_FILES_H_
 #define WEFT_API_PAGE_PAGE_FILES_H_
 
@@ -9,11 +9,11 @@ namespace weft::serve {
 
 struct PageFile {
   std::string_view name;    // "index.html", "app.js"
-  std::string_view digest;  // of its bytes: hexadecimal digits
+  std::string_view digest;  // hash of its bytes, in hexadecimal
   std::string_view bytes;
 };
 
-// Constant, there for the life of the process.
+// Constant; lives as long as the process.
 std::span<const PageFile> PageFiles();
 
 }  // namespace weft::serve

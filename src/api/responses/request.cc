@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A string, or an array of parts that are text, joined.
+// A string, or an array of text parts, joined.
 StatusOr<std::string> PartsText(const ordered_json& content, std::string_view place) {
   if (content.is_null()) return std::string();
   if (content.is_string()) return content.get<std::string>();
@@ -39,7 +39,7 @@ StatusOr<std::string> PartsText(const ordered_json& content, std::string_view pl
   return text;
 }
 
-// Items of tools that OpenAI's servers run, or that nobody could have called here.
+// Items of tools that run on OpenAI's servers, or that nobody could have called here.
 bool IsOfForeignTool(std::string_view type) {
   static constexpr std::string_view kTypes[] = {"web_search_call",
                                                 "file_search_call",
@@ -164,7 +164,7 @@ class ItemConverter {
   }
 
   ordered_json messages_ = ordered_json::array();
-  ordered_json answer_;  // of the model, not yet complete
+  ordered_json answer_;  // the model's answer, still incomplete
   LeftOut left_out_;
 };
 
@@ -207,7 +207,7 @@ void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
       SetReasoningEffort(*effort, &read->call.chat.variables);
       read->echo["reasoning"]["effort"] = *effort;
     }
-    // A summary is another model's work; the reasoning itself is in the answer.
+    // Summaries need another model; the answer contains the reasoning itself.
     inner.CannotMatter({"summary", "generate_summary"});
     fields->Adopt(inner.Finish(&read->ignored));
   }
@@ -239,7 +239,7 @@ void ReadServerSide(ApiFields* fields) {
   fields->Refuse("background", "is not supported: responses are not kept", false);
   fields->Refuse("truncation", "can be \"disabled\" only", "disabled");
   fields->Refuse("prompt", "is not supported: no prompts are kept here");
-  fields->CannotMatter({"stream_options"});  // obfuscation against listeners on the wire
+  fields->CannotMatter({"stream_options"});  // obfuscation against eavesdroppers
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The body of a request to the Responses API, read, checked and turned into the
-// conversation that chat templates know.
+// Reads and checks the body of a Responses API request and converts it to the conversation format
+// of chat templates.
 #ifndef WEFT_API_RESPONSES_REQUEST_H_
 #define WEFT_API_RESPONSES_REQUEST_H_
 
@@ -22,7 +22,7 @@ struct ResponsesRequest {
   bool include_logprobs = false;
   bool timings_per_token = false;
   bool return_progress = false;  // while the prompt is computed, in a stream
-  // What a response repeats of its request: instructions, tools, temperature, ...
+  // Fields that the response echoes: instructions, tools, temperature, ...
   nlohmann::ordered_json echo;
   std::vector<std::string> ignored;
   std::vector<std::string> warnings;
@@ -30,9 +30,9 @@ struct ResponsesRequest {
 
 StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request);
 
-// `instructions` and `input` as messages: neighbouring reasoning, text and calls of the
-// model become one message again. Items about tools that ran elsewhere say nothing to a model
-// that does not have them: they are left out, and `warnings` says so.
+// Converts `instructions` and `input` to messages: adjacent reasoning, text and calls of the model
+// are merged into one message. Items about tools that ran elsewhere mean nothing to a model without
+// them: they are left out, and `warnings` says so.
 StatusOr<nlohmann::ordered_json> ItemsToChatMessages(const nlohmann::ordered_json* instructions,
                                                      const nlohmann::ordered_json& input,
                                                      std::vector<std::string>* warnings);

@@ -45,7 +45,7 @@ TEST_F(ResponsesTest, AnswersWhole) {
   EXPECT_EQ(body["object"], "response");
   EXPECT_EQ(body["status"], "completed");
   EXPECT_EQ(body["instructions"], "be kind");
-  EXPECT_EQ(body["store"], false);  // nothing is kept
+  EXPECT_EQ(body["store"], false);  // nothing is stored
   ASSERT_EQ(body["output"].size(), 1u);
   EXPECT_EQ(body["output"][0]["type"], "message");
   EXPECT_EQ(body["output"][0]["content"][0]["text"], "Hello.");
@@ -150,7 +150,7 @@ TEST_F(ResponsesTest, ErrorsNameTheField) {
   }
 }
 
-// What llama-server tells beside OpenAI's own fields.
+// llama-server's additions to OpenAI's fields.
 TEST_F(ResponsesTest, ProgressAndTimingsComeWhereTheyAreAskedFor) {
   const Json more = {{"stream", true}, {"return_progress", true}, {"timings_per_token", true}};
   const auto events = Post(kResponses, Body("Hello", more)).Events();

@@ -26,7 +26,7 @@ ordered_json UsageJson(const ReplyUsage& usage) {
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
 }
 
-// The response before there is any output.
+// The response before any output.
 ordered_json NewResponse(Host& host, const ResponsesRequest& read) {
   const SamplingOptions& sampling = read.call.turn.sampling;
   ordered_json response = {{"id", NewId("resp_")},
@@ -56,7 +56,7 @@ ordered_json NewResponse(Host& host, const ResponsesRequest& read) {
   return response;
 }
 
-// Sets what is known at the end.
+// Sets the final fields.
 void Conclude(ReplyFinish finish, const ReplyUsage& usage, ordered_json* response) {
   const bool cut = IsCut(finish);
   (*response)["status"] = cut ? "incomplete" : "completed";
@@ -71,13 +71,13 @@ ordered_json TextPart(std::string_view text, ordered_json logprobs) {
           {"logprobs", std::move(logprobs)}};
 }
 
-// One item of the output, while it grows.
+// One output item in progress.
 struct Item {
   ReplyBlock::Kind kind = ReplyBlock::Kind::kContent;
   std::string id;
   std::string text;  // or the arguments
   std::string call_id;
-  ClientTool tool;  // of a call
+  ClientTool tool;  // for a call
   ordered_json logprobs = ordered_json::array();
 
   ordered_json Json(const char* status, bool with_text) const {
@@ -113,7 +113,7 @@ struct Item {
   bool is_custom() const {
     return kind == ReplyBlock::Kind::kCall && tool.kind == ClientTool::Kind::kCustom;
   }
-  // The arguments, or the one text of a custom tool.
+  // The arguments, or a custom tool's text.
   std::string CallText() const { return is_custom() ? CustomInput(text) : text; }
 };
 
@@ -123,15 +123,15 @@ std::string ItemId(const Item& item) {
   return NewId(item.is_custom() ? "ctc_" : "fc_");
 }
 
-// Tells a reply as items that are added, grow and are done, and as events of that. The
-// same for both kinds of answer: without a stream its events go nowhere.
+// Reports a reply as items that are added, grow and are done, and as the matching events. The same
+// for both kinds of answer: without a stream the events are discarded.
 class ResponseWriter {
  public:
-  // `sse` null: the answer is wanted whole.
+  // If `sse` is null, the whole answer is returned at once.
   ResponseWriter(Host& host, const ResponsesRequest& read, SseStream* sse)
       : host_(host), read_(read), sse_(sse), response_(NewResponse(host, read)) {}
 
-  // Clients that count events as life hear no comments; this one may come again.
+  // Clients that count events ignore comments; this event may be repeated.
   void TellAlive() {
     if (begun_) {
       ResponseEvent("response.in_progress");
@@ -140,14 +140,14 @@ class ResponseWriter {
     }
   }
 
-  // Before the answer begins, as llama-server tells it.
+  // Before the answer begins, in llama-server's form.
   void TellProgress(const ProgressEvent& progress) {
     ordered_json extra = {{"prompt_progress", LlamaProgress(progress)}};
     if (read_.timings_per_token) extra["timings"] = LlamaTimings(progress);
     if (Begin()) ResponseEvent("response.in_progress", std::move(extra));
   }
 
-  // The error of a reply that failed; `gone` tells that nobody listens.
+  // The error of a failed reply; `gone` is set if the client has left.
   Status Run(ReplyStream* stream, bool* gone) {
     *gone = !Begin();
     while (!*gone) {
@@ -190,7 +190,7 @@ class ResponseWriter {
 
   bool ResponseEvent(const std::string& type, const ordered_json& rest = {}) {
     ordered_json data = {{"response", response_}};
-    // Clients take this for all there is so far, and add what comes to it.
+    // Clients take this as everything so far, and append later deltas.
     if (open_) data["response"]["output"].push_back(item_.Json("in_progress", true));
     if (!rest.is_null()) data.update(rest);
     return Event(type, std::move(data));
@@ -201,7 +201,7 @@ class ResponseWriter {
     return ResponseEvent("response.created") && ResponseEvent("response.in_progress");
   }
 
-  // An event about the item that is open.
+  // An event about the open item.
   bool ItemEvent(const std::string& type, ordered_json rest) {
     ordered_json data = {{"item_id", item_.id}, {"output_index", response_["output"].size()}};
     data.update(rest);
@@ -263,7 +263,7 @@ class ResponseWriter {
     return PartEvent("response.content_part.done", {{"part", Part(item_.text)}});
   }
 
-  // The model writes the text as JSON: it is known when that is complete.
+  // The model writes the text as JSON: it is known once that is complete.
   bool TellCustomInput() {
     const std::string input = item_.CallText();
     if (!input.empty() && !ItemEvent("response.custom_tool_call_input.delta", {{"delta", input}})) {
@@ -272,8 +272,7 @@ class ResponseWriter {
     return ItemEvent("response.custom_tool_call_input.done", {{"input", input}});
   }
 
-  // The log-probabilities that came with a piece; those of reasoning and of calls belong
-  // to no part that would show them.
+  // The log-probabilities of a piece; those of reasoning and calls have no place in the output.
   ordered_json AddLogprobs(const ReplyPiece& piece) {
     ordered_json added = ordered_json::array();
     if (!read_.include_logprobs || !open_ || item_.kind != ReplyBlock::Kind::kContent) return added;

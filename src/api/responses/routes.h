@@ -1,5 +1,5 @@
-// OpenAI's Responses API in its stateless form: POST /v1/responses and
-// /v1/responses/input_tokens. Nothing is kept: the client sends the whole conversation.
+// OpenAI's Responses API in its stateless form: POST /v1/responses and /v1/responses/input_tokens.
+// Nothing is stored: the client sends the whole conversation.
 #ifndef WEFT_API_RESPONSES_ROUTES_H_
 #define WEFT_API_RESPONSES_ROUTES_H_
 

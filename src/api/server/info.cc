@@ -18,8 +18,8 @@ Json TokenText(const Tokenizer& tokenizer, TokenId id) {
   return tokenizer.Piece(id, /*render_special=*/true);
 }
 
-// vLLM's: what Hugging Face's tokenizer_config.json says. Evaluations that have no tokenizer of
-// their own begin here.
+// vLLM's: the contents of Hugging Face's tokenizer_config.json. Evaluation tools without a
+// tokenizer of their own start here.
 Json TokenizerInfo(Host& host) {
   const Model& model = host.model();
   const Tokenizer& tokenizer = *model.tokenizer();
@@ -35,7 +35,7 @@ Json TokenizerInfo(Host& host) {
           {"chat_template", host.chat().chat_template().source()}};
 }
 
-// SGLang's, as are the next.
+// SGLang's, like the next ones.
 Json ModelInfo(Host& host) {
   const Model& model = host.model();
   const HuggingFaceNames names = HuggingFaceNamesOf(model.file());
@@ -72,7 +72,7 @@ Json ServerInfo(Host& host) {
                                             {"num_waiting_reqs", stats.turns_queued}}})}};
 }
 
-// vLLM's, as is the next.
+// vLLM's, like the next one.
 Json Load(Host& host) {
   const EngineStats stats = host.engine().Stats();
   return {{"server_load", stats.turns_running + stats.turns_queued}};

@@ -1,5 +1,5 @@
-// What a server tells of itself to the clients of vLLM and SGLang: /tokenizer_info,
-// /server_info, /model_info, /version, /load.
+// Server information for clients of vLLM and SGLang: /tokenizer_info, /server_info, /model_info,
+// /version, /load.
 #ifndef WEFT_API_SERVER_INFO_H_
 #define WEFT_API_SERVER_INFO_H_
 

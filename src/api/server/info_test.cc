@@ -1,4 +1,4 @@
-// What clients of vLLM and SGLang ask a server about itself and its tokens.
+// Queries by clients of vLLM and SGLang about the server and its tokens.
 #include "api/server/info.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 class InfoTest : public testing::ApiTest {};
 
-// As lm-eval's tokenizer over HTTP goes about it.
+// The procedure of lm-eval's remote tokenizer.
 TEST_F(InfoTest, ATokenizerAtTheOtherEndOfALine) {
   const Json info = Get("/tokenizer_info");
   EXPECT_TRUE(info["tokenizer_class"].is_string());

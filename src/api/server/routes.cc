@@ -48,7 +48,7 @@ void HandleMetrics(Host& host, const HttpRequest& request, HttpResponder& respon
 
 // --- models --------------------------------------------------------------------------
 
-// llama-server's numbers for kinds of vocabularies.
+// llama-server's numbers for vocabulary types.
 int VocabularyType(std::string_view model_name) {
   if (model_name == "llama") return 1;
   return model_name == "bert" ? 3 : 2;
@@ -64,9 +64,8 @@ Json Names(const Host& host) {
 
 constexpr char kOwner[] = "weft";
 
-// In one object what the clients of OpenAI, llama-server, vLLM and Anthropic look for.
-// `owner`: what is asked looks like llama-server's to some clients, and to others is to be told
-// from it.
+// One object with everything that clients of OpenAI, llama-server, vLLM and Anthropic look for.
+// `owner`: some clients expect llama-server's value, others use it to tell us apart.
 Json ModelObject(Host& host, const char* owner) {
   const Model& model = host.model();
   const ModelFacts facts = FactsOf(model.file());
@@ -93,7 +92,7 @@ Json ModelObject(Host& host, const char* owner) {
 }
 
 void HandleModels(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  // The path without a version is llama-server's alone.
+  // The path without a version is only llama-server's.
   const char* const owner = request.path == "/models" ? "llamacpp" : kOwner;
   const Json local = {{"name", host.model_id()},
                       {"model", host.model_id()},
@@ -113,9 +112,9 @@ void HandleModel(Host& host, const HttpRequest& request, HttpResponder& responde
   SendJson(responder, ModelObject(host, kOwner));
 }
 
-// --- llama-server's view of the whole --------------------------------------------------
+// --- llama-server's status routes -------------------------------------------------------
 
-// As a completion has them that says nothing; the web interfaces of llama-server show them.
+// The parameters of a completion that sets none; llama-server's web interfaces show them.
 Json DefaultParams(Host& host) {
   LlamaCompletion completion{.stream = true};
   completion.turn.sampling = host.defaults().sampling;
@@ -126,7 +125,7 @@ Json DefaultParams(Host& host) {
                        *host.model().tokenizer());
 }
 
-// A place for a running turn: which of them a conversation has is of no meaning.
+// A place for a running turn: which one a conversation gets has no meaning.
 Json Slot(const Model& model, int id, int64_t task) {
   return {{"id", id},
           {"id_task", task},
@@ -135,7 +134,7 @@ Json Slot(const Model& model, int id, int64_t task) {
           {"is_processing", task >= 0}};
 }
 
-// How far a turn is. Of another key's nobody is told more than that there is one.
+// A turn's progress. For another key's turn only its existence is shown.
 void AddProgress(const TurnInfo& turn, Json* slot) {
   (*slot)["n_prompt_tokens"] = turn.prompt_tokens;
   (*slot)["n_prompt_tokens_processed"] = turn.done_tokens - turn.cached_tokens;
@@ -234,7 +233,7 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
          .is_operators = true,
          .is_watched = true});
   }
-  // Clients look here, often without the key, to find out what they talk to.
+  // Clients look here, often without the key, to identify the server.
   for (const char* const path : {"/v1/models", "/models"}) {
     router.Add(
         {.method = "GET",

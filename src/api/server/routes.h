@@ -1,4 +1,4 @@
-// What a server tells of itself: /health, /metrics, /v1/models, /props, /slots.
+// The server's own status: /health, /metrics, /v1/models, /props, /slots.
 #ifndef WEFT_API_SERVER_ROUTES_H_
 #define WEFT_API_SERVER_ROUTES_H_
 
@@ -9,7 +9,7 @@
 
 namespace weft::serve {
 
-// What the operator lets be seen; the rest is answered with 501.
+// What the operator allows to be seen; the rest is answered with 501.
 struct ServerApiOptions {
   bool metrics = true;
   bool slots = true;

@@ -43,13 +43,13 @@ StatusOr<Json> List(Host& host, const HttpRequest& request) {
   return Json{{"object", "list"}, {"data", std::move(data)}};
 }
 
-// A body that may be left out.
+// An optional body.
 StatusOr<Json> OptionalBody(const HttpRequest& request) {
   if (request.body.empty()) return Json::object();
   return ParseJson(request.body, {});
 }
 
-// The name that a body gives a new session, or one that nobody has.
+// The body's name for a new session, or an unused one.
 std::string NewName(ApiFields* fields) {
   auto name = fields->String("session_id");
   const auto id = fields->String("id");
@@ -71,11 +71,11 @@ StatusOr<Json> Create(Host& host, const HttpRequest& request) {
   return SessionObject(info);
 }
 
-// Those that have not been used for so long, their files too.
+// Deletes sessions idle for that long, including their files.
 StatusOr<Json> DropIdle(Host& host, const HttpRequest& request) {
   const auto it = request.query.find("idle_seconds");
   int64_t seconds = 0;
-  constexpr int64_t kMostSeconds = int64_t{1} << 40;  // as microseconds still a number
+  constexpr int64_t kMostSeconds = int64_t{1} << 40;  // still a number when in microseconds
   if (it == request.query.end() || !ParseInt64(it->second, &seconds) || seconds < 0 ||
       seconds > kMostSeconds) {
     return WithParam(InvalidArgument("say which sessions: /v1/sessions?idle_seconds=3600 closes "
@@ -121,7 +121,7 @@ Json Outcome(const char* what, const HttpRequest& request) {
   return {{what, true}, {"session_id", request.path_arguments[0]}};
 }
 
-// Resetting and closing what is not there leaves what was asked for.
+// Resetting or closing a session that does not exist succeeds.
 StatusOr<Json> WithSession(Host& host, const HttpRequest& request, const char* what,
                            bool unknown_is_fine, Status (*act)(Engine&, SessionId)) {
   const StatusOr<SessionId> session = Find(host, request);

@@ -1,5 +1,5 @@
-// Conversations by name, in the namespace of the caller's API key: list, make, look at,
-// fork, reset, park, restore, drop.
+// Named conversations in the namespace of the caller's API key: list, create, inspect, fork, reset,
+// park, restore, delete.
 #ifndef WEFT_API_SESSIONS_ROUTES_H_
 #define WEFT_API_SESSIONS_ROUTES_H_
 
