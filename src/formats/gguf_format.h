@@ -1,9 +1,9 @@
-// The constants of the GGUF format that reader and writer share.
+// Constants of the GGUF format, shared by reader and writer.
 //
-// A file is: the four bytes "GGUF", a version (u32), the number of tensors and
-// of metadata entries (u64 each), the metadata (key, type, value), the tensor
-// list (name, dimensions, type, offset), padding up to the alignment, and the
-// tensors' data. Numbers are little-endian, a string is a u64 length and bytes.
+// A file is: the four bytes "GGUF", a version (u32), the number of tensors and of metadata entries
+// (u64 each), the metadata (key, type, value), the tensor list (name, dimensions, type, offset),
+// padding up to the alignment, and the tensors' data. Numbers are little-endian, a string is a u64
+// length and bytes.
 #ifndef WEFT_FORMATS_GGUF_FORMAT_H_
 #define WEFT_FORMATS_GGUF_FORMAT_H_
 
@@ -25,8 +25,8 @@ inline constexpr uint32_t kNewestVersion = 3;
 
 inline constexpr std::string_view kAlignmentKey = "general.alignment";
 inline constexpr uint64_t kDefaultAlignment = 32;
-// Eight, so that every element type is naturally aligned; a mebibyte, because a
-// larger one could only waste space.
+// At least eight, so that every element type is naturally aligned; at most a mebibyte, because more
+// would only waste space.
 inline constexpr uint64_t kMinAlignment = 8;
 inline constexpr uint64_t kMaxAlignment = uint64_t{1} << 20;
 
@@ -59,8 +59,8 @@ inline uint64_t AlignUp(uint64_t offset, uint64_t alignment) {
   return (offset + alignment - 1) & ~(alignment - 1);
 }
 
-// True for a name that may be shown and compared: valid UTF-8 without control
-// characters, of 1 to `max_bytes` bytes.
+// True for a name that is safe to show and compare: valid UTF-8 without control characters, of 1 to
+// `max_bytes` bytes.
 inline bool IsValidName(std::string_view name, size_t max_bytes) {
   return !name.empty() && name.size() <= max_bytes && Printable(name, name.size()) == name;
 }

@@ -14,17 +14,16 @@ namespace {
 
 using gguf::MetaType;
 
-// Arrays in arrays are legal but nothing in the field nests them deeper.
+// Nested arrays are legal, but real files do not nest them deeper.
 constexpr int kMaxArrayDepth = 4;
-// Over all metadata of a file, as they are held: an item may take many times its
-// stored bytes, and a file's size costs nothing where it has holes.
+// For all metadata of a file, as held in memory: an item may take many times its stored bytes, and
+// a sparse file's size costs nothing.
 constexpr uint64_t kMaxArrayBytes = uint64_t{512} << 20;
-// Room made for metadata entries or tensors that the header claims, before any of
-// them was seen.
+// Limit on space reserved for metadata entries or tensors by the header's claim alone.
 constexpr uint64_t kMostReserved = 4096;
-// Smallest encodings, by which counts are checked before anything is allocated:
-// a key of one byte, a type and a one-byte value; a name of one byte, one
-// dimension, a type and an offset; an array's type and count.
+// Smallest encodings, for checking counts before anything is allocated: a key of one byte, a type
+// and a one-byte value; a name of one byte, one dimension, a type and an offset; an array's type
+// and count.
 constexpr uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 constexpr uint64_t kMinArrayBytes = 4 + 8;
@@ -47,7 +46,7 @@ class Parser {
  private:
   uint64_t left() const { return bytes_.size() - position_; }
 
-  // Whether the next `size` bytes are there.
+  // Whether `size` more bytes are available.
   bool Reach(uint64_t size) {
     if (size > left()) return false;
     if (position_ + size <= held_) return true;
@@ -73,7 +72,7 @@ class Parser {
     return true;
   }
 
-  // An error about the key or tensor that is being read.
+  // An error about the key or tensor being read.
   template <typename... Pieces>
   Status Error(const Pieces&... what) const {
     return InvalidArgument(Printable(path_, 300), ": ", place_, ": ", what...);
@@ -96,7 +95,7 @@ class Parser {
   Status ReadBools(uint64_t count, MetaArray* array);
   Status ReadStrings(uint64_t count, MetaArray* array);
   Status ReadArrays(uint64_t count, int depth, MetaArray* array);
-  // `stored_bytes`: of the smallest item in the file; `held_bytes`: of one in memory.
+  // `stored_bytes`: minimum size of an item in the file; `held_bytes`: in memory.
   Status CheckCount(uint64_t count, uint64_t stored_bytes, uint64_t held_bytes);
   StatusOr<MetaType> ReadType();
   Status ReadAlignment();
@@ -109,7 +108,7 @@ class Parser {
   const std::string_view path_;
   const std::span<const std::byte> bytes_;
   const HoldBytes& hold_;
-  uint64_t held_;  // of bytes_, may be read
+  uint64_t held_;  // bytes of bytes_ that may be read
   Status held_status_;
   uint64_t position_ = 0;  // at most bytes_.size()
   std::string place_;      // what is being read, for errors
@@ -135,7 +134,7 @@ Status Parser::ReadHeader() {
   position_ = gguf::kMagic.size();
   uint32_t version;
   if (!Read(&version)) return Truncated();
-  // A big-endian file shows its small version number in the upper half.
+  // A big-endian file has its small version number in the upper half.
   if (version != 0 && (version & 0xFFFF) == 0) {
     return InvalidArgument(shown, " is a big-endian GGUF file, convert it to little-endian");
   }
@@ -367,7 +366,7 @@ Status Parser::ReadAlignment() {
 }
 
 Status Parser::ReadTensorList() {
-  // The metadata has used up bytes since the header was checked.
+  // Reading the metadata has consumed bytes since the header was checked.
   place_ = "the tensor list";
   if (n_tensors_ > left() / kMinTensorBytes) return Truncated();
   contents_.tensors.reserve(std::min(n_tensors_, kMostReserved));
@@ -426,13 +425,13 @@ Status Parser::ReadTensor(TensorInfo* tensor, uint64_t* offset) {
   return OkStatus();
 }
 
-// Whole blocks in each row, and a number of values and of bytes that fit 63 bits.
+// Checks that rows are whole blocks, and that the numbers of values and bytes fit 63 bits.
 Status Parser::CheckShape(const DTypeInfo& type, const TensorInfo& tensor) const {
   if (tensor.dims[0] % type.block_values != 0) {
     return Error("its rows of ", tensor.dims[0], " values are not whole blocks of ",
                  type.block_values, ", as its type ", type.name, " needs");
   }
-  // Every type takes less than 16 bytes a value, so that bytes fit where values do.
+  // Every type takes less than 16 bytes per value, so bytes fit if values do.
   constexpr int64_t kMaxValues = std::numeric_limits<int64_t>::max() / 16;
   int64_t values = 1;
   for (int d = 0; d < tensor.n_dims; ++d) {

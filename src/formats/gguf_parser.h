@@ -1,6 +1,6 @@
-// Reads the bytes of one GGUF file into checked metadata and a tensor list.
+// Parses the bytes of one GGUF file into checked metadata and a tensor list.
 //
-// A pure function; any thread. ModelFile is what others use.
+// A pure function; any thread. Others should use ModelFile.
 #ifndef WEFT_FORMATS_GGUF_PARSER_H_
 #define WEFT_FORMATS_GGUF_PARSER_H_
 
@@ -19,7 +19,7 @@
 
 namespace weft {
 
-// Everything points into the bytes that were parsed.
+// Everything points into the parsed bytes.
 struct GgufContents {
   uint32_t version = 0;
   std::vector<ModelFile::KeyValue> metadata;  // in file order, keys unique
@@ -27,12 +27,12 @@ struct GgufContents {
   std::vector<TensorInfo> tensors;            // in file order, names unique
 };
 
-// Makes sure that the first `n` bytes stay as they are, and tells how many do.
+// Protects at least the first `n` bytes from changes and returns how many are protected.
 using HoldBytes = std::function<StatusOr<size_t>(size_t n)>;
 
-// Memory used is at most a small multiple of the bytes given, whatever counts
-// they claim. `path` is for errors, which are one sentence. Bytes that may change are not
-// looked at before `hold` was called for them; empty: none do.
+// Uses memory of at most a small multiple of the given bytes, whatever counts they claim. `path` is
+// used in errors, each one sentence. If the bytes may change, `hold` is called before they are
+// read; empty: they cannot change.
 StatusOr<GgufContents> ParseGguf(std::string_view path, std::span<const std::byte> bytes,
                                  const HoldBytes& hold = {});
 
@@ -40,8 +40,8 @@ StatusOr<GgufContents> ParseGguf(std::string_view path, std::span<const std::byt
 Status GgufKeyError(std::string_view path, std::string_view key, std::string_view what);
 Status GgufTensorError(std::string_view path, std::string_view tensor, std::string_view what);
 
-// Fills `order` with the positions 0..n-1 sorted by name_of(position). Returns a
-// position whose name another one has too, if there is one.
+// Fills `order` with the positions 0..n-1 sorted by name_of(position). Returns a position with a
+// duplicate name, if there is one.
 template <typename NameOf>
 std::optional<uint32_t> SortByName(size_t n, NameOf name_of, std::vector<uint32_t>* order) {
   order->resize(n);

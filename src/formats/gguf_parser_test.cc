@@ -1,4 +1,4 @@
-// What the reader makes of files that are wrong.
+// Reading invalid files.
 
 #include "formats/gguf_parser.h"
 
@@ -29,13 +29,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Raw;
 
-// Copied to the heap at its exact size: a sanitizer then sees any read beyond it.
+// Copied to the heap at its exact size, so that a sanitizer detects any read beyond it.
 StatusOr<std::shared_ptr<const ModelFile>> Parse(std::string_view bytes) {
   const std::unique_ptr<std::byte[]> copy(new std::byte[bytes.size()]);
   std::memcpy(copy.get(), bytes.data(), bytes.size());
   auto file = ModelFile::FromBytes("m.gguf", {copy.get(), bytes.size()});
   if (file.ok()) testing::TouchAll(**file);
-  // The views would dangle; only the verdict is of interest here.
+  // The views would dangle; only the status matters here.
   if (file.ok()) return std::shared_ptr<const ModelFile>();
   return file;
 }
@@ -264,7 +264,7 @@ INSTANTIATE_TEST_SUITE_P(Header, HostileTest, ::testing::ValuesIn(kHeaderCases),
 INSTANTIATE_TEST_SUITE_P(Metadata, HostileTest, ::testing::ValuesIn(kMetadataCases), CaseName);
 INSTANTIATE_TEST_SUITE_P(Tensor, HostileTest, ::testing::ValuesIn(kTensorCases), CaseName);
 
-// The hostile cases above differ from these in what they name, and in nothing else.
+// Valid variants of the hostile cases above.
 TEST(GgufParser, AcceptsTheirHarmlessSiblings) {
   EXPECT_TRUE(Parse(Raw().Header(0, 0).str()).ok());
   EXPECT_TRUE(Parse(Raw().Header(0, 0, 2).str()).ok());
@@ -278,7 +278,7 @@ TEST(GgufParser, AcceptsTheirHarmlessSiblings) {
   Raw two;
   two.Header(2, 0).Tensor("t", {64, 3, 2, 1}, kQ4_0, 32).Tensor("u", {8}, kF32, 0).Data(32 + 216);
   EXPECT_TRUE(Parse(two.str()).ok());
-  // No padding, no data: nothing is missing.
+  // No padding and no data, but nothing is missing.
   Raw aligned;
   aligned.Header(0, 1).Str("general.alignment").Type(MetaType::kUint32).U32(1 << 20);
   EXPECT_TRUE(Parse(aligned.str()).ok());
@@ -291,8 +291,8 @@ TEST(GgufParser, UnalignedMemoryIsRefused) {
   EXPECT_FALSE(ModelFile::FromBytes("m.gguf", {memory + 1, bytes.size()}).ok());
 }
 
-// The start of a file whose remaining `size` bytes are one hole: it looks large enough
-// for any count, and takes no disk.
+// A file that begins like this and continues with a hole of `size` bytes: it looks large enough for
+// any count, and takes no disk space.
 Status OpenWithHole(const Raw& start, uint64_t size) {
   const std::string folder = StrCat(::testing::TempDir(), "weft_hole_", getpid());
   std::filesystem::create_directories(folder);
@@ -357,7 +357,7 @@ size_t HeaderBytes(std::string_view bytes) {
 
 TEST(GgufParser, EveryTruncationIsRefused) {
   const std::string bytes = SmallFile();
-  // After the last tensor comes padding that may be absent.
+  // The padding after the last tensor may be absent.
   const size_t needed = bytes.size() - 22;
   ASSERT_TRUE(Parse(std::string_view(bytes).substr(0, needed)).ok());
   for (size_t size = 0; size < needed; ++size) {

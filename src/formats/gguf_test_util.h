@@ -1,4 +1,4 @@
-// Builds GGUF bytes by hand, right or wrong, and walks over files that were accepted.
+// Builds valid and invalid GGUF bytes by hand, and walks over accepted files.
 #ifndef WEFT_FORMATS_GGUF_TEST_UTIL_H_
 #define WEFT_FORMATS_GGUF_TEST_UTIL_H_
 
@@ -40,7 +40,7 @@ class Raw {
     for (const uint64_t size : dims) U64(size);
     return U32(type).U64(offset);
   }
-  // Zeros up to the alignment and `data_bytes` more.
+  // Zeros up to the alignment, then `data_bytes` more.
   Raw& Data(size_t data_bytes, size_t alignment = 32) {
     bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment + data_bytes);
     return *this;
@@ -70,7 +70,7 @@ inline uint64_t Touch(const MetaArray& array) {
       array.items);
 }
 
-// Reads every byte that the file hands out, so that a sanitizer sees each access.
+// Reads every byte the file exposes, so that a sanitizer sees each access.
 inline uint64_t TouchAll(const ModelFile& file) {
   uint64_t sum = 0;
   for (const ModelFile::KeyValue& entry : file.metadata()) {
@@ -95,7 +95,7 @@ inline uint64_t TouchAll(const ModelFile& file) {
   return sum;
 }
 
-// The file of bytes that are right; ends the program where they are not.
+// Parses valid bytes; aborts if they are not.
 inline std::shared_ptr<const ModelFile> MustParse(std::string_view bytes) {
   return ModelFile::FromBytes("m.gguf", std::as_bytes(std::span(bytes))).value();
 }

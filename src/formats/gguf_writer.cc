@@ -19,7 +19,7 @@ namespace {
 
 using gguf::MetaType;
 
-// Bytes gathered before they are handed to the system.
+// Bytes buffered before writing.
 constexpr size_t kFlushBytes = size_t{1} << 20;
 
 template <typename T>
@@ -109,8 +109,7 @@ std::string Encode(const MetaValue& value) {
   return out;
 }
 
-// The file being written, under a name of its own until it is complete; removed
-// if it never is.
+// The output file, under a temporary name until complete; removed if it never is.
 class OutputFile {
  public:
   explicit OutputFile(std::string path)
@@ -133,7 +132,7 @@ class OutputFile {
     return buffer_.size() < kFlushBytes ? OkStatus() : Flush();
   }
 
-  // Makes the file appear under its name, complete and on the disk.
+  // Makes the file appear under its name, complete and on disk.
   Status Commit() {
     WEFT_RETURN_IF_ERROR(Flush());
     if (fsync(fd_) != 0) return Error("cannot write ", temporary_);

@@ -1,5 +1,5 @@
-// Writes GGUF version 3 files: for converted models, random-weight models and
-// tests. Values are added first, then Write() streams header and tensors.
+// Writes GGUF version 3 files: for converted models, random-weight models and tests. Add values
+// first; Write() then streams header and tensors.
 //
 // Not thread-safe; one writer, one file.
 #ifndef WEFT_FORMATS_GGUF_WRITER_H_
@@ -20,8 +20,8 @@ namespace weft {
 
 class GgufWriter {
  public:
-  // Metadata, in the order of the calls. A key added twice replaces the first.
-  // "general.alignment" (a power of two; 32 when absent) is obeyed.
+  // Metadata, in the order of the calls. Adding a key again replaces its value. "general.alignment"
+  // (a power of two; default 32) is obeyed.
   void AddUint32(std::string_view key, uint32_t value);
   void AddInt32(std::string_view key, int32_t value);
   void AddUint64(std::string_view key, uint64_t value);
@@ -33,23 +33,23 @@ class GgufWriter {
   void AddUint32Array(std::string_view key, std::span<const uint32_t> values);
   void AddFloat32Array(std::string_view key, std::span<const float> values);
   void AddBoolArray(std::string_view key, const std::vector<bool>& values);
-  // Copies a value as it was read, keeping kind and (64-bit) width semantics.
+  // Copies a value as it was read, preserving its kind and (64-bit) width.
   void AddMeta(std::string_view key, const MetaValue& value);
 
-  // Declares a tensor. `fill(row, bytes)` is called once per row (dims[0] values)
-  // in order, while the file is written, so that a large model never lies in
-  // memory whole. It must set every byte.
+  // Declares a tensor. `fill(row, bytes)` is called once per row (dims[0] values), in order, while
+  // the file is written, so that a large model is never in memory as a whole. It must set every
+  // byte.
   using FillRow = std::function<void(int64_t row, std::span<std::byte> bytes)>;
   void AddTensor(std::string_view name, DType type, std::span<const int64_t> dims, FillRow fill);
-  // A tensor whose bytes are at hand; they must live until Write() or ToBytes().
+  // A tensor whose bytes are in memory; they must live until Write() or ToBytes().
   void AddTensor(std::string_view name, DType type, std::span<const int64_t> dims,
                  std::span<const std::byte> data);
 
-  // Writes the file aside and renames it to `path` when it is complete, so that
-  // `path` never holds half a file. What was added is checked here: an impossible
-  // name, type or shape is an error that names it.
+  // Writes to a temporary file and renames it to `path` when complete, so that `path` never holds a
+  // partial file. Validates everything added: an invalid name, type or shape is an error that names
+  // it.
   Status Write(const std::string& path) const;
-  // The same file in memory. REQUIRES: what was added would pass Write()'s checks.
+  // The same file in memory. REQUIRES: everything added would pass Write()'s checks.
   std::string ToBytes() const;
 
  private:
@@ -57,7 +57,7 @@ class GgufWriter {
     std::string name;
     DType type;
     std::vector<int64_t> dims;
-    FillRow fill;                     // empty: `data` holds all bytes
+    FillRow fill;                     // if empty, `data` holds all bytes
     std::span<const std::byte> data;  // not owned
 
     int64_t values() const;
@@ -68,10 +68,10 @@ class GgufWriter {
   static Status CheckTensor(const Tensor& tensor);
   // Everything before the tensors' data.
   StatusOr<std::string> Header(uint64_t alignment) const;
-  // Hands the file's bytes to `append` in order.
+  // Passes the file's bytes to `append` in order.
   Status Emit(const std::function<Status(std::string_view bytes)>& append) const;
 
-  std::vector<std::pair<std::string, std::string>> metadata_;  // key -> type and value bytes
+  std::vector<std::pair<std::string, std::string>> metadata_;  // key -> encoded type and value
   std::vector<Tensor> tensors_;
 };
 

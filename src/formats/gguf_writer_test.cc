@@ -1,4 +1,4 @@
-// What is written is what is read.
+// Files that are written read back the same.
 
 #include "formats/gguf_writer.h"
 
@@ -57,7 +57,7 @@ TEST(GgufWriter, MetadataSurvives) {
   EXPECT_THAT(*file->GetIntPerLayer("bools", 3), ElementsAre(1, 0, 1));
 }
 
-// Compares through the writer's own encoding, which is one to one.
+// Compares through the writer's own encoding, which is injective.
 TEST(GgufWriter, CopiedValuesAreTheSame) {
   MetaArray numbers, texts, bools, nested;
   numbers.items = std::vector<int64_t>{std::numeric_limits<int64_t>::min(), 5};
@@ -183,7 +183,7 @@ TEST_F(GgufWriterFileTest, FailureKeepsTheOldFileAndLeavesNothing) {
   writer.AddTensor(
       "t", DType::kF32, std::vector<int64_t>{1024, 8192},
       [](int64_t, std::span<std::byte> bytes) { std::memset(bytes.data(), 1, bytes.size()); });
-  // A file size limit stands in for a full disk.
+  // A file size limit simulates a full disk.
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit limited = {rlim_t{4} << 20, before.rlim_max};

@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// The numbers of `general.file_type`.
+// The values of `general.file_type`.
 std::string_view FileTypeName(int64_t number) {
   static const std::map<int64_t, std::string_view> kNames = {
       {0, "F32"},      {1, "F16"},      {2, "Q4_0"},    {3, "Q4_1"},    {7, "Q8_0"},
@@ -44,7 +44,7 @@ ModelFacts FactsOf(const ModelFile& file) {
   const auto type = file.GetIntOr("general.file_type", -1);
   if (type.ok()) facts.quantization = FileTypeName(*type);
   if (facts.quantization.empty() && !bytes.empty()) {
-    // What most of it is made of.
+    // The most common type by bytes.
     facts.quantization = NameOf(std::max_element(bytes.begin(), bytes.end(), [](auto& a, auto& b) {
                                   return a.second < b.second;
                                 })->first);

@@ -1,4 +1,4 @@
-// What a model's head tells about it in short, for lists and for people.
+// A summary of a model from its file's head, for lists and display.
 //
 // A pure function; any thread.
 #ifndef WEFT_FORMATS_MODEL_FACTS_H_
@@ -12,9 +12,9 @@
 namespace weft {
 
 struct ModelFacts {
-  std::string title;  // general.name; empty: it has none
+  std::string title;  // general.name; may be empty
   std::string architecture;
-  std::string quantization;  // as general.file_type has it, else what most of it is made of
+  std::string quantization;  // from general.file_type, else the most common tensor type
   int64_t context_tokens = 0;
   int64_t n_parameters = 0;
   int64_t tensor_bytes = 0;

@@ -11,8 +11,8 @@
 namespace weft {
 namespace {
 
-// Metadata and the list of tensors are copied: ten times the largest in the field. A file's
-// size costs nothing where it has holes.
+// Metadata and the tensor list are copied: ten times the largest in real files. A sparse file's
+// size costs nothing.
 constexpr size_t kMostHeldBytes = size_t{256} << 20;
 
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
@@ -20,7 +20,7 @@ constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 // A path of the form "PREFIX-00002-of-00003.gguf".
 struct SplitName {
   std::string_view prefix;
-  int64_t no;  // counted from 1
+  int64_t no;  // from 1
   int64_t count;
 };
 
@@ -67,8 +67,8 @@ std::optional<double> AsFloat(const MetaValue& value) {
   return std::nullopt;
 }
 
-// The numbers of an array as T; nothing where it holds no numbers, or one that
-// does not fit. Booleans count as 0 and 1 with `bools`.
+// The numbers of an array as T; nothing if it does not hold numbers, or one does not fit. With
+// `bools`, booleans count as 0 and 1.
 template <typename T>
 std::optional<std::vector<T>> NumbersOf(const MetaArray& array, bool floats, bool bools) {
   std::vector<T> out;
@@ -141,7 +141,7 @@ StatusOr<std::shared_ptr<const ModelFile>> ModelFile::FromBytes(std::string name
   return std::shared_ptr<const ModelFile>(std::move(file));
 }
 
-// `mapping`: where the bytes lie, null where they cannot change.
+// `mapping`: the file of the bytes, null if they cannot change.
 Status ModelFile::Parse(std::span<const std::byte> bytes, MappedFile* mapping) {
   HoldBytes hold;
   if (mapping != nullptr) {
@@ -217,7 +217,7 @@ Status ModelFile::CheckPart(const ModelFile& part, int64_t no, int64_t count) co
 Status ModelFile::IndexTensors() {
   const std::optional<uint32_t> duplicate = SortByName(
       tensors_.size(), [&](uint32_t i) { return tensors_[i].name; }, &tensor_order_);
-  // Within a part this was checked already.
+  // Already checked within each part.
   if (duplicate) return TensorError(tensors_[*duplicate].name, "it is in two parts of the model");
   return OkStatus();
 }
@@ -318,7 +318,7 @@ StatusOr<std::span<const std::string_view>> ModelFile::GetStringArray(std::strin
   if (const auto* strings = std::get_if<std::vector<std::string_view>>(&array->items)) {
     return std::span<const std::string_view>(*strings);
   }
-  // Writers cannot tell what an empty array would have held.
+  // Writers cannot express what an empty array would have held.
   if (array->size() == 0) return std::span<const std::string_view>();
   return KeyError(key, "it must be an array of strings");
 }

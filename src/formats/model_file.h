@@ -1,17 +1,13 @@
-// A model file, opened and checked: metadata, and named tensors that lie in
-// mapped memory.
+// A model file, opened and checked: metadata, and named tensors in mapped memory.
 //
-// ModelFile knows bytes and names, no architecture. Everything it hands out was
-// validated when it was opened: offsets, sizes, alignment, types, counts, names.
-// Names (of keys and tensors) are valid UTF-8 without control characters;
-// string values may be any bytes. It is immutable and may be read from any
-// thread; views it returns live as long as it does. Metadata and names stay what
-// they were when it was opened; tensors do as long as nobody writes to the file
-// (CheckUnchanged).
+// ModelFile knows bytes and names but no architectures. Everything it returns was validated when it
+// was opened: offsets, sizes, alignment, types, counts, names. Names (of keys and tensors) are
+// valid UTF-8 without control characters; string values may be any bytes. It is immutable and may
+// be read from any thread; the views it returns live as long as it does. Metadata and names never
+// change after opening; tensors do not as long as nobody writes to the file (CheckUnchanged).
 //
-// A tensor's data begins at a multiple of the file's alignment, which is at
-// least 8 bytes and 32 in practice: wide enough for every element type, not for
-// aligned vector loads.
+// A tensor's data begins at a multiple of the file's alignment, which is at least 8 bytes and 32 in
+// practice: enough for every element type, but not for aligned vector loads.
 #ifndef WEFT_FORMATS_MODEL_FILE_H_
 #define WEFT_FORMATS_MODEL_FILE_H_
 
@@ -30,8 +26,8 @@
 
 namespace weft {
 
-// One metadata value. Integers of every width are held as 64 bits, with their
-// signedness; `MetaArray` keeps the elements in one vector of their widened type.
+// One metadata value. Integers of every width are held as 64 bits with their signedness;
+// `MetaArray` holds the elements in one vector of the widened type.
 struct MetaArray {
   std::variant<std::vector<uint64_t>, std::vector<int64_t>, std::vector<double>, std::vector<bool>,
                std::vector<std::string_view>, std::vector<MetaArray>>
@@ -55,22 +51,22 @@ struct TensorInfo {
 class ModelFile {
  public:
   struct OpenOptions {
-    // Called now and then while a large file is opened; may be empty.
+    // Called from time to time while a large file is opened; may be empty.
     std::function<void(double fraction)> progress;
   };
 
-  // Opens a GGUF file (version 2 or 3), or the first of a split series
-  // "NAME-00001-of-0000N.gguf", whose other parts are found beside it. The error
-  // names the file, the key or tensor, and what is wrong with it.
+  // Opens a GGUF file (version 2 or 3), or the first of a split series "NAME-00001-of-0000N.gguf"
+  // with the other parts beside it. Errors name the file, the key or tensor, and what is wrong with
+  // it.
   static StatusOr<std::shared_ptr<const ModelFile>> Open(const std::string& path,
                                                          const OpenOptions& options);
   static StatusOr<std::shared_ptr<const ModelFile>> Open(const std::string& path) {
     return Open(path, OpenOptions());
   }
 
-  // The same checks over bytes in memory, which must outlive the result. `name`
-  // stands for the path in errors. For embedded models, tests and fuzzing. The
-  // bytes must start at a multiple of 8, and cannot be one of a split series.
+  // The same checks for bytes in memory, which must outlive the result. `name` replaces the path in
+  // errors. For embedded models, tests and fuzzing. The bytes must start at a multiple of 8, and
+  // cannot be part of a split series.
   static StatusOr<std::shared_ptr<const ModelFile>> FromBytes(std::string name,
                                                               std::span<const std::byte> bytes);
 
@@ -80,21 +76,20 @@ class ModelFile {
   uint32_t version() const { return version_; }
 
   // --- metadata -----------------------------------------------------------
-  // In file order; of a split series, the first part's.
+  // In file order; for a split series, the first part's.
   struct KeyValue {
     std::string_view key;
     MetaValue value;
   };
   std::span<const KeyValue> metadata() const { return metadata_; }
-  // Null when the key is absent.
+  // Null if the key is absent.
   const MetaValue* FindMeta(std::string_view key) const;
   bool HasMeta(std::string_view key) const { return FindMeta(key) != nullptr; }
 
-  // Typed access. A missing key is NOT_FOUND, a value of another kind or out of
-  // range is INVALID_ARGUMENT; both name file and key. The *Or forms give the
-  // default when the key is absent, and still an error when it is misshapen.
-  // Integers of any width and signedness are accepted where they fit; a float is
-  // accepted from an integer, never the reverse.
+  // Typed access. A missing key is NOT_FOUND; a value of another kind or out of range is
+  // INVALID_ARGUMENT; both name file and key. The *Or forms return the default for an absent key,
+  // but still an error for a malformed one. Integers of any width and signedness are accepted if
+  // they fit; a float is accepted from an integer, never the reverse.
   StatusOr<int64_t> GetInt(std::string_view key) const;
   StatusOr<int64_t> GetIntOr(std::string_view key, int64_t absent) const;
   StatusOr<double> GetFloat(std::string_view key) const;
@@ -106,8 +101,8 @@ class ModelFile {
   StatusOr<std::vector<int64_t>> GetIntArray(std::string_view key) const;
   StatusOr<std::vector<double>> GetFloatArray(std::string_view key) const;
   StatusOr<std::span<const std::string_view>> GetStringArray(std::string_view key) const;
-  // A scalar or an array of `n` integers (booleans count as 0 and 1): a scalar
-  // stands for n equal values. Several keys of the field come in both forms.
+  // A scalar or an array of `n` integers (booleans count as 0 and 1): a scalar stands for n equal
+  // values. Several keys occur in both forms.
   StatusOr<std::vector<int64_t>> GetIntPerLayer(std::string_view key, int64_t n) const;
 
   // An error about this file's `key`: "<path>: key <key>: <what>".
@@ -116,18 +111,18 @@ class ModelFile {
 
   // --- tensors ------------------------------------------------------------
   std::span<const TensorInfo> tensors() const { return tensors_; }
-  // Index into tensors(), -1 when there is none of that name.
+  // Index into tensors(), -1 if there is none of that name.
   int FindTensor(std::string_view name) const;
 
-  // Copies out.size() bytes of the tensor's data from `offset` on, through the file and
-  // not its mapping. Fails where the file has become shorter or cannot be read.
+  // Copies out.size() bytes of the tensor's data from `offset`, reading the file rather than its
+  // mapping. Fails if the file has become shorter or cannot be read.
   Status Read(const TensorInfo& tensor, int64_t offset, std::span<std::byte> out) const;
 
-  // DATA_LOSS from when the file was written to or cut short since it was opened, or could
-  // not be read: what was made of a tensor's data counts only if this is OK afterwards.
+  // DATA_LOSS once the file has been written to or truncated since it was opened, or could not be
+  // read: results computed from a tensor's data are valid only if this is OK afterwards.
   Status CheckUnchanged() const;
 
-  // Advice to the kernel about a tensor's pages, or those of a part of it; see MappedFile.
+  // Advice to the kernel about the pages of a tensor or a part of it; see MappedFile.
   void WillNeed(const TensorInfo& tensor) const;
   void Release(const TensorInfo& tensor, std::span<const std::byte> bytes) const;
 
@@ -147,8 +142,8 @@ class ModelFile {
   std::vector<std::unique_ptr<MappedFile>> parts_;  // empty after FromBytes
   std::vector<KeyValue> metadata_;
   std::vector<TensorInfo> tensors_;
-  // Positions in the vectors above, sorted by name. Not hash tables: a file
-  // cannot choose names that make a sorted list slow.
+  // Positions in the vectors above, sorted by name. Not hash tables: a malicious file cannot choose
+  // names that slow down a sorted list.
   std::vector<uint32_t> metadata_order_;
   std::vector<uint32_t> tensor_order_;
 };

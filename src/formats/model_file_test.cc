@@ -32,7 +32,7 @@ void ExpectError(const StatusOr<T>& result, StatusCode code, std::string_view ke
   EXPECT_THAT(Message(result.status()), AllOf(HasSubstr("m.gguf"), HasSubstr(key)));
 }
 
-// Every scalar type of the format, and what it is widened to.
+// Every scalar type of the format, and the type it is widened to.
 TEST(ModelFile, ReadsEveryScalarType) {
   Raw raw;
   raw.Header(0, 13, 2);

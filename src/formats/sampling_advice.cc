@@ -14,16 +14,16 @@ namespace {
 constexpr std::string_view kSamplingPrefix = "general.sampling.";
 constexpr double kMostInt = 2147483647;
 
-// A float as a double has digits behind those that somebody wrote.
+// Converting a float to double adds digits that nobody wrote; this removes them.
 double AsWritten(double number) { return std::strtod(NumberText(number).c_str(), nullptr); }
 
-// Of samplers that are not here: what leaves them off, and what only tunes them.
+// For unsupported samplers: values that leave them off, and values that only tune them.
 bool IsHarmless(std::string_view key, double number) {
   if (key == "mirostat" || key == "xtc_probability") return number == 0;
   return key == "mirostat_tau" || key == "mirostat_eta" || key == "xtc_threshold";
 }
 
-// The samplers to use, in order; those that are not named are off.
+// The list of samplers to use, in order; all others are off.
 struct NamedSampler {
   std::string_view name;
   std::optional<double> SamplingAdvice::*value;
@@ -36,7 +36,7 @@ constexpr NamedSampler kSamplers[] = {
     {"min_p", &SamplingAdvice::min_p, 0},
     {"temperature", &SamplingAdvice::temperature, 1},
 };
-// Those that do nothing unless a value of their own asks for it.
+// Samplers that do nothing unless enabled by a value of their own.
 constexpr std::string_view kIdleSamplers[] = {"dry",       "top_n_sigma", "typ_p",
                                               "typical_p", "xtc",         "adaptive_p"};
 

@@ -1,6 +1,6 @@
-// How somebody would have a model sampled: those who made its file, those who pack it under a
-// name, or who runs it. Each value is there only where something is said, so that advice of
-// different people can be put one over the other.
+// Recommended sampling parameters for a model: from the authors of its file, from the packagers of
+// a named model, or from the operator. Values are optional, so that advice from several sources can
+// be layered.
 //
 // Values; any thread.
 #ifndef WEFT_FORMATS_SAMPLING_ADVICE_H_
@@ -19,35 +19,35 @@ namespace weft {
 struct SamplingAdvice {
   std::optional<double> temperature, top_k, top_p, min_p;
   std::optional<double> repeat_penalty, repeat_last_n, frequency_penalty, presence_penalty;
-  std::vector<std::string> stop;  // what ends an answer; empty: nothing is said
-  // What is said and cannot be followed, such as "mirostat 2".
+  std::vector<std::string> stop;  // texts that end an answer; empty: no advice
+  // Advice that cannot be followed, such as "mirostat 2".
   std::vector<std::string> left_out;
 
-  // Whether there is nothing to follow.
+  // Whether there is no advice to follow.
   bool empty() const;
-  // Takes from `other` what is not said here.
+  // Takes the values that are missing here from `other`.
   void FillFrom(const SamplingAdvice& other);
-  // "temperature 0.2, top_p 0.9": the values, without the stops; empty where there is none.
+  // "temperature 0.2, top_p 0.9": the values, without the stops; empty if there are none.
   std::string Text() const;
 };
 
-// One of the values, by the name that OpenAI's, Ollama's and llama-server's requests have for it.
+// One of the values, under its name in OpenAI's, Ollama's and llama-server's requests.
 struct SamplingField {
   std::string_view name;
-  std::string_view key;  // in GGUF files, behind "general.sampling."
+  std::string_view key;  // in GGUF files, after "general.sampling."
   std::optional<double> SamplingAdvice::*value;
   double least, most;
   bool is_whole;
 
-  // Whether a value can be followed.
+  // Whether a value is acceptable.
   bool Takes(double number) const;
 };
 std::span<const SamplingField> SamplingFields();
 
-// As people write it: 0.95 for the float nearest to that.
+// As people write it: 0.95 for the nearest float.
 std::string NumberText(double number);
 
-// What general.sampling.* of the file says. Values that make no sense are left out.
+// The file's general.sampling.* keys. Invalid values are left out.
 SamplingAdvice ReadSamplingAdvice(const ModelFile& file);
 
 }  // namespace weft

@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 
 SamplingAdvice AdviceOfFile(const GgufWriter& writer) {
   const std::string bytes = writer.ToBytes();
-  // Files begin at a multiple of 8.
+  // Files must begin at a multiple of 8.
   std::vector<uint64_t> aligned((bytes.size() + 7) / 8);
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(aligned.data()));
   const auto file =
@@ -36,7 +36,7 @@ TEST(SamplingAdvice, ReadsWhatTheFileSays) {
   EXPECT_EQ(
       advice.Text(),
       "temperature 0.6, top_k 20, top_p 0.95, min_p 0, repeat_penalty 1.05, repeat_last_n -1");
-  EXPECT_EQ(advice.temperature, 0.6);  // and not the double nearest to the float
+  EXPECT_EQ(advice.temperature, 0.6);  // not the double nearest to the float
   EXPECT_THAT(advice.left_out, IsEmpty());
 }
 
