@@ -55,8 +55,8 @@ class PairTable {
   int shift_ = 0;
 };
 
-// Works on symbols: numbers below the vocabulary's size are its tokens, those
-// above are texts that merges pass through without being tokens.
+// Works on symbols: numbers below the vocabulary's size are its tokens; higher ones are
+// intermediate texts of merges that are not tokens.
 class BytePairEncoder : public TextEncoder {
  public:
   explicit BytePairEncoder(const Vocabulary* vocabulary) : vocabulary_(*vocabulary) {}
@@ -122,7 +122,7 @@ class BytePairEncoder : public TextEncoder {
     return symbol;
   }
 
-  // The tokens that can be a whole word, under the bytes of that word.
+  // Collects the tokens that can be a whole word, by the bytes of that word.
   void CollectWords() {
     for (TokenId id = 0; id < vocabulary_.size(); ++id) {
       const std::string_view text = vocabulary_.text(id);
@@ -190,7 +190,7 @@ class BytePairEncoder : public TextEncoder {
   const Vocabulary& vocabulary_;
   int32_t byte_symbols_[256] = {};
   PairTable pairs_;
-  std::deque<std::string> passing_texts_;  // addresses stay
+  std::deque<std::string> passing_texts_;  // addresses must be stable
   StringTable passing_;
   std::deque<std::string> word_texts_;
   StringTable words_;

@@ -1,5 +1,5 @@
-// A set of byte strings with a number each, for finding those that start at a
-// place in a text. Built by one thread, then readable by any.
+// Maps byte strings to numbers and finds those that start at a given place in a text. Built by one
+// thread, then readable by any.
 #ifndef WEFT_TOKENIZER_BYTE_TRIE_H_
 #define WEFT_TOKENIZER_BYTE_TRIE_H_
 
@@ -30,7 +30,7 @@ class ByteTrie {
   bool empty() const { return values_.size() == 1; }
   bool MayStart(char c) const { return starts_[static_cast<unsigned char>(c)]; }
 
-  // The longest string of the set that `text` begins with.
+  // The longest key that is a prefix of `text`.
   Match LongestPrefix(std::string_view text) const {
     Match best;
     uint32_t node = 0;
@@ -43,8 +43,8 @@ class ByteTrie {
   }
 
  private:
-  // Edges in one open-addressed table: parent << 8 | byte -> child. Node 0, the
-  // root, is nobody's child, so a child of 0 marks a free slot.
+  // Edges in one open-addressed table: parent << 8 | byte -> child. Node 0, the root, is nobody's
+  // child, so a child of 0 marks a free slot.
   struct Slot {
     uint64_t edge = 0;
     uint32_t child = 0;
@@ -77,7 +77,7 @@ class ByteTrie {
   }
 
   std::vector<Slot> slots_;
-  std::vector<int32_t> values_;  // by node; -1: no string ends there
+  std::vector<int32_t> values_;  // by node; -1: no key ends there
   bool starts_[256] = {};
 };
 

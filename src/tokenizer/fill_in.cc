@@ -24,7 +24,7 @@ TokenId FindOne(const ModelFile& file, const Tokenizer& tokenizer,
 }  // namespace
 
 FillInTokens FindFillInTokens(const ModelFile& file, const Tokenizer& tokenizer) {
-  // The second key of each is what files were written with before 2024's end.
+  // The second key of each is the one that files used until late 2024.
   return {.prefix = FindOne(file, tokenizer,
                             {"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"},
                             kFillInPrefixTexts),

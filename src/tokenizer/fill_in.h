@@ -1,4 +1,4 @@
-// The tokens with which a model is asked to write what stands between two pieces of text.
+// The tokens that ask a model to write the text between two given pieces.
 //
 // Pure functions; any thread.
 #ifndef WEFT_TOKENIZER_FILL_IN_H_
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// How vocabularies write them. The first that a vocabulary has is meant.
+// Their spellings in vocabularies. The first one that a vocabulary has is used.
 inline constexpr std::string_view kFillInPrefixTexts[] = {
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>",    "<｜fim▁begin｜>",
     "<PRE>",          "▁<PRE>",       "<|code_prefix|>", "<|prefix|>"};
@@ -33,15 +33,15 @@ struct FillInTokens {
   TokenId prefix = kNoToken;
   TokenId suffix = kNoToken;
   TokenId middle = kNoToken;
-  TokenId repository = kNoToken;  // before the name of a repository
-  TokenId file = kNoToken;        // before the name of a file
+  TokenId repository = kNoToken;  // before a repository's name
+  TokenId file = kNoToken;        // before a file's name
 
-  // Whether the model can be asked at all.
+  // Whether the model supports fill-in-the-middle at all.
   bool complete() const { return prefix != kNoToken && suffix != kNoToken && middle != kNoToken; }
 };
 
-// Those that the file names (tokenizer.ggml.fim_pre_token_id and its kin), else those that
-// the vocabulary writes as above. An id that is no token counts as not named.
+// The tokens named by the file (tokenizer.ggml.fim_pre_token_id and similar keys), otherwise those
+// spelled as above. Invalid ids are ignored.
 FillInTokens FindFillInTokens(const ModelFile& file, const Tokenizer& tokenizer);
 
 }  // namespace weft

@@ -1,9 +1,9 @@
-// The heart of byte-pair and SentencePiece encoding: of all neighbouring symbols
-// that may be merged, merge the pair with the least priority number, the leftmost
-// of equals, until no pair is left.
+// The core of byte-pair and SentencePiece encoding: among all neighbouring symbols that may be
+// merged, merge the pair with the lowest priority number, the leftmost of equals, until no pair is
+// left.
 //
-// A word of n symbols costs O(n log n) whatever it is; short words are scanned in
-// place, which is faster than any queue.
+// Any word of n symbols costs O(n log n); short words are scanned in place, which is faster than a
+// queue.
 #ifndef WEFT_TOKENIZER_MERGE_LOOP_H_
 #define WEFT_TOKENIZER_MERGE_LOOP_H_
 
@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// A stretch of the word: where it lies, and a number that the rules give meaning.
+// A symbol: a part of the word, and a number whose meaning the rules define.
 struct MergeSymbol {
   int32_t id;
   uint32_t begin;
@@ -28,14 +28,14 @@ struct MergeCandidate {
   int32_t id = -1;  // of the merged symbol
 };
 
-// Memory reused from word to word; one per encoding call.
+// Memory reused between words; one per encoding call.
 struct MergeScratch {
   std::vector<MergeSymbol> symbols;
   std::vector<MergeCandidate> candidates;
   std::vector<uint32_t> previous;
   std::vector<uint32_t> next;
   std::vector<uint64_t> queue;
-  // Pairs looked up and queue entries handled so far: the work done.
+  // The work done: pairs looked up and queue entries handled so far.
   uint64_t steps = 0;
 };
 
@@ -68,8 +68,8 @@ void MergeShort(MergeScratch* scratch, const Lookup& lookup) {
   symbols.resize(n);
 }
 
-// The symbols stay in place, linked; the queue holds priority << 32 | index of the
-// left symbol. An entry is stale when that symbol's candidate has changed since.
+// The symbols stay in place, linked; the queue holds priority << 32 | index of the left symbol. An
+// entry is stale if that symbol's candidate has changed since.
 template <typename Lookup>
 void MergeLong(MergeScratch* scratch, const Lookup& lookup) {
   std::vector<MergeSymbol>& symbols = scratch->symbols;
@@ -84,7 +84,7 @@ void MergeLong(MergeScratch* scratch, const Lookup& lookup) {
   queue.clear();
   const auto entry = [&](uint32_t i) { return uint64_t{pairs[i].priority} << 32 | i; };
   for (uint32_t i = 0; i < n; ++i) {
-    previous[i] = i - 1;  // of the first: n or more
+    previous[i] = i - 1;  // for the first: n or more
     next[i] = i + 1;
     if (i + 1 == n) break;
     pairs[i] = lookup(symbols[i], symbols[i + 1]);
@@ -124,9 +124,8 @@ void MergeLong(MergeScratch* scratch, const Lookup& lookup) {
 
 }  // namespace merge_internal
 
-// Merges scratch->symbols in place. `lookup(left, right)` gives what the two become
-// and how early, or a candidate of priority kNever.
-// REQUIRES: no symbol is empty.
+// Merges scratch->symbols in place. `lookup(left, right)` returns the merged symbol and its
+// priority, or a candidate of priority kNever. REQUIRES: no symbol is empty.
 template <typename Lookup>
 void MergeSymbols(MergeScratch* scratch, const Lookup& lookup) {
   if (scratch->symbols.size() <= merge_internal::kShortWord) {

@@ -19,7 +19,7 @@ class Rules {
     for (uint32_t rank = 0; rank < 40; ++rank) {
       const auto left = static_cast<int32_t>(random_() % n_symbols);
       const auto right = static_cast<int32_t>(random_() % n_symbols);
-      // Some ranks are shared, so that ties are met.
+      // Some ranks are shared, so that ties occur.
       if (pairs_.emplace(std::pair(left, right), MergeCandidate{rank / 3, n_symbols}).second) {
         ++n_symbols;
       }
@@ -42,7 +42,7 @@ class Rules {
   std::map<std::pair<int32_t, int32_t>, MergeCandidate> pairs_;
 };
 
-// The definition, word for word.
+// The definition, implemented literally.
 std::vector<MergeSymbol> MergeByDefinition(std::vector<MergeSymbol> word, const Rules& rules) {
   for (;;) {
     MergeCandidate best;
@@ -90,7 +90,7 @@ TEST(MergeLoop, EmptyWord) {
 }
 
 TEST(MergeLoop, WorkGrowsLinearly) {
-  // a a -> b, b b -> c, ...: one letter repeated, the worst for naive merging.
+  // a a -> b, b b -> c, ...: one letter repeated, the worst case for naive merging.
   const auto doubling = [](const MergeSymbol& left, const MergeSymbol& right) {
     if (left.id != right.id || left.id >= 8) return MergeCandidate();
     return MergeCandidate{static_cast<uint32_t>(left.id), left.id + 1};

@@ -20,8 +20,8 @@ bool IsAsciiPunctuation(char32_t c) {
          (c >= '{' && c <= '~');
 }
 
-// Positions in one piece of text. Reading at the end gives U+0000 of no class and
-// no bytes, which no rule takes.
+// Positions in one piece of text. Reading at the end returns U+0000 with no class and no bytes,
+// which no rule accepts.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -34,7 +34,7 @@ class Reader {
   size_t size() const { return text_.size(); }
   std::string_view text() const { return text_; }
 
-  // The end of the run of characters that `fits`, starting at `pos`.
+  // The end of the run of characters for which `fits` holds, starting at `pos`.
   template <typename Predicate>
   size_t RunEnd(size_t pos, Predicate fits) const {
     while (pos < text_.size()) {
@@ -49,8 +49,8 @@ class Reader {
   std::string_view text_;
 };
 
-// Cuts `text` where `match(pos)` gives an end beyond pos; what no match covers
-// stays in one piece up to the next match.
+// Splits `text` where `match(pos)` returns an end beyond pos; text not covered by a match stays in
+// one piece up to the next match.
 template <typename Match, typename Emit>
 void CutAtMatches(std::string_view text, Match match, Emit emit) {
   size_t gap = 0;
@@ -84,8 +84,8 @@ size_t MatchRun(const Reader& reader, const RunRules& rules, size_t pos) {
   return count >= rules.min ? at : pos;
 }
 
-// One match of the word alternation. Every method gives the end of what it takes
-// at `pos`, or `pos` when it does not apply.
+// One match of the word alternation. Every method returns the end of what it takes at `pos`, or
+// `pos` if it does not apply.
 class WordScanner {
  public:
   WordScanner(const Reader& reader, const WordRules& rules) : reader_(reader), rules_(rules) {
@@ -160,8 +160,8 @@ class WordScanner {
     return reader_.RunEnd(start, [this](const Char& x) { return IsWordChar(x); });
   }
 
-  // A lead character may itself be a mark, and so part of the word: with the lead
-  // taken is tried first, for either shape of the word.
+  // A lead character may itself be a mark, and so part of the word: for either shape of the word,
+  // try first with the lead taken.
   size_t CasedWord(size_t pos, const Char& c) const {
     const bool leads = MayLead(c);
     for (const bool may_end_upper : {false, true}) {
@@ -178,8 +178,8 @@ class WordScanner {
     return pos;
   }
 
-  // upper* lower+, or with `may_end_upper` upper+ lower*, where letters without
-  // case and marks count as both.
+  // upper* lower+ or, with `may_end_upper`, upper+ lower*, where marks and letters without case
+  // count as both.
   size_t CasedLetters(size_t start, bool may_end_upper) const {
     size_t at = start;
     size_t after_last_both = start;
@@ -230,8 +230,8 @@ class WordScanner {
         end, [slash](const Char& x) { return IsLineEnd(x.code) || (slash && x.code == '/'); });
   }
 
-  // \s*[\r\n]+ ends after the last line end of the run. \s+(?!\S) leaves the last
-  // space to what follows, unless there is but one or nothing follows.
+  // \s*[\r\n]+ ends after the last line end of the run. \s+(?!\S) leaves the last space to what
+  // follows, unless there is only one or nothing follows.
   size_t Spaces(size_t pos) const {
     size_t at = pos;
     size_t last = pos;
@@ -273,7 +273,7 @@ void CutLines(std::string_view text, Emit emit) {
   }
 }
 
-// `number` in groups of three characters from its end.
+// Emits `number` in groups of three characters from its end.
 template <typename Emit>
 void EmitGroupsFromRight(std::string_view number, size_t n_chars, Emit emit) {
   size_t in_group = n_chars % 3 == 0 ? 3 : n_chars % 3;

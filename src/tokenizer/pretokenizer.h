@@ -1,10 +1,9 @@
-// Cuts text into the words that byte-pair merging works on, by the rules that the
-// field's vocabularies name in tokenizer.ggml.pre.
+// Splits text into the words that byte-pair merging works on, by the rules named in
+// tokenizer.ggml.pre.
 //
-// Those rules are published as regular expressions, several of which take
-// quadratic time in a backtracking engine (\s+(?!\S) over a megabyte of spaces).
-// They come from a few families, so each family is one scanner with options that
-// reads every character a bounded number of times.
+// These rules are published as regular expressions, several of which take quadratic time in a
+// backtracking engine (\s+(?!\S) over a megabyte of spaces). They belong to a few families, so each
+// family is one scanner with options that reads every character a bounded number of times.
 //
 // A PreTokenizer is immutable and may be used from any thread.
 #ifndef WEFT_TOKENIZER_PRETOKENIZER_H_
@@ -25,8 +24,8 @@ class CharSet {
   using Ranges = std::vector<std::pair<char32_t, char32_t>>;
 
   CharSet() = default;
-  // All code points with one of `classes`, the characters of `ascii`, and those in
-  // `ranges` (ascending) that are not white space.
+  // All code points in one of `classes`, the characters of `ascii`, and those in `ranges`
+  // (ascending) that are not white space.
   CharSet(uint8_t classes, std::string_view ascii, Ranges ranges = {});
 
   uint8_t classes() const { return classes_; }
@@ -47,19 +46,19 @@ class CharSet {
   Ranges ranges_;
 };
 
-// Runs of one set, everything else in between left whole.
+// Matches runs of one set; everything in between is left whole.
 struct RunRules {
   CharSet set;
   // A white-space character before the run belongs to it: \s?[set]+
   bool space_prefix = false;
-  // The same for a blank alone:  ?[set]+
+  // The same for a space character only:  ?[set]+
   bool blank_prefix = false;
-  // [set]{min,max}; max 0 means without bound.
+  // [set]{min,max}; max 0 means unbounded.
   int min = 1;
   int max = 0;
 };
 
-// The alternation that most vocabularies use; the first that fits wins:
+// The alternation that most vocabularies use; the first match wins:
 //   contractions | words | numbers | punctuation | line ends | spaces
 struct WordRules {
   enum class Contractions {
@@ -68,7 +67,7 @@ struct WordRules {
     kAnyCase,
     kAfterWord,  // any case, as the tail of a word
   };
-  // What may stand before the letters of a word.
+  // What may precede the letters of a word.
   enum class Lead {
     kSpace,             // ' '
     kNotLetterNumber,   // [^\r\n\p{L}\p{N}]
@@ -77,8 +76,8 @@ struct WordRules {
   enum class Letters {
     kLetters,   // \p{L}+
     kAndMarks,  // [\p{L}\p{M}]+
-    // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+, else the same
-    // with + and *: words end before an upper-case letter.
+    // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+, otherwise the same with + and *:
+    // words end before an upper-case letter.
     kCased,
   };
   enum class PunctuationTail { kNone, kLineEnds, kLineEndsAndSlash };
@@ -86,52 +85,51 @@ struct WordRules {
   Contractions contractions = Contractions::kAnyCase;
   Lead lead = Lead::kNotLetterNumber;
   Letters letters = Letters::kLetters;
-  // Numbers of at most so many digits; 0: any; -1: numbers are no alternative.
+  // Most digits in a number; 0: any; -1: numbers are not an alternative.
   int max_digits = 3;
   bool space_before_number = false;
-  // What the punctuation alternative takes: a fixed class, or with 0 whatever is
-  // no space, letter, number or (with kAndMarks) mark.
+  // The punctuation alternative: a fixed class or, if 0, everything that is not a space, letter,
+  // number or (with kAndMarks) mark.
   uint8_t punctuation = 0;
   PunctuationTail tail = PunctuationTail::kLineEnds;
   // \s*[\r\n]+
   bool line_ends = true;
   // One ASCII punctuation character before ASCII letters: [!-~&&punct][A-Za-z]+
   bool ascii_words = false;
-  // Han runs are words of their own, and Han is in no other word.
+  // Runs of Han are separate words, and other words contain no Han.
   bool split_han = false;
 };
 
 class PreTokenizer {
  public:
-  // What a name of tokenizer.ggml.pre stands for.
+  // The meaning of a tokenizer.ggml.pre name.
   struct Spec {
     std::shared_ptr<const PreTokenizer> splitter;
     bool ignore_merges = false;  // a word that is a token is never merged from parts
     bool add_bos = false;        // unless the file says otherwise
-    bool clean_spaces = true;    // detokenizing tidies spaces before punctuation
-    // The text is merged as it stands, with U+2581 for spaces and <0xNN> tokens for
-    // characters without a token, instead of byte by byte in the GPT-2 alphabet.
+    bool clean_spaces = true;    // detokenizing removes spaces before punctuation
+    // The text is merged directly, with U+2581 for spaces and <0xNN> tokens for characters without
+    // a token, instead of byte by byte in the GPT-2 alphabet.
     bool raw_text = false;
     // A run of line feeds that is a token is taken whole.
     bool whole_newlines = false;
   };
-  // False when nobody is known by that name.
+  // False if the name is unknown.
   static bool Find(std::string_view name, Spec* spec);
 
   using WordSink = void (*)(void* context, std::string_view word);
-  // Calls `sink` with every word of `text` in order; together they are the text.
-  // REQUIRES: RepairUtf8 passed `text`.
+  // Calls `sink` with every word of `text` in order; joined, they are the text. REQUIRES: `text`
+  // came from RepairUtf8.
   void Split(std::string_view text, WordSink sink, void* context) const;
 
-  // The steps a rule set is made of, applied in turn, each within the pieces of
-  // the one before.
+  // The stages of a rule set, applied in turn, each to the pieces of the previous one.
   struct Stage {
     enum class Kind {
       kRuns,
       kWords,
       kTrailingSpace,       // \s+$
       kLines,               // [^\n]+|\n+
-      kDigitsFromRight,     // numbers in groups of three, the odd ones first
+      kDigitsFromRight,     // numbers in groups of three from the right
       kAsciiDigitsAtBound,  // \d{1,3}(?=(?:\d{3})*\b)
     };
     Kind kind = Kind::kWords;

@@ -9,8 +9,8 @@
 namespace weft {
 namespace {
 
-// A character inside brackets. Only what is special to some dialect is escaped,
-// because JavaScript refuses other escapes.
+// A character inside brackets. Escapes only what is special in some dialect, because JavaScript
+// rejects other escapes.
 void AppendInClass(char32_t c, std::string* out) {
   if (c < 128 &&
       std::string_view("^$\\.*+?()[]{}|/-").find(static_cast<char>(c)) != std::string_view::npos) {
@@ -26,7 +26,7 @@ void AppendRange(char32_t first, char32_t last, std::string* out) {
   AppendInClass(last, out);
 }
 
-// The code points from `begin` to `end` (exclusive) for which `fits`.
+// The code points from `begin` to `end` (exclusive) for which `fits` holds.
 template <typename Predicate>
 void AppendFitting(char32_t begin, char32_t end, Predicate fits, std::string* out) {
   for (char32_t c = begin; c < end; ++c) {
@@ -37,7 +37,7 @@ void AppendFitting(char32_t begin, char32_t end, Predicate fits, std::string* ou
   }
 }
 
-// What stands between the brackets of a character class.
+// The contents of a character class's brackets.
 std::string InClass(uint8_t classes) {
   std::string out;
   if ((classes & kLetter) != 0) out += "\\p{L}";
@@ -112,7 +112,7 @@ class WordPattern {
     return han;
   }
 
-  // A letter of a word: one of `inside`, and no ideograph where those are split off.
+  // A letter of a word: one of `inside`, and not an ideograph if those are split off.
   std::string Letter(std::string_view inside) const {
     if (!rules_.split_han) return StrCat("[", inside, "]");
     return StrCat("(?:(?!", Han(), ")[", inside, "])");

@@ -1,5 +1,5 @@
-// The rules of a pre-tokenizer written as regular expressions, for programs that know
-// only those: Hugging Face's tokenizer.json.
+// Pre-tokenizer rules as regular expressions, for programs that only know those, i.e. Hugging
+// Face's tokenizer.json.
 //
 // Pure functions; any thread.
 #ifndef WEFT_TOKENIZER_PRETOKENIZER_PATTERN_H_
@@ -12,10 +12,10 @@
 
 namespace weft {
 
-// One pattern per stage, to be applied in turn: each cuts the pieces of the one before
-// at its matches, and what lies between two matches stays a piece. They mean the same
-// to Oniguruma, PCRE2 (with UTF and UCP) and JavaScript (with the flag u), so they use
-// only what the three have in common. Backtracking engines may take quadratic time.
+// One pattern per stage, to be applied in turn: each splits the pieces of the previous stage at its
+// matches, and text between two matches stays one piece. The patterns use only features common to
+// Oniguruma, PCRE2 (with UTF and UCP) and JavaScript (with the flag u), and mean the same in all of
+// them. Backtracking engines may take quadratic time.
 std::vector<std::string> PatternsOf(const PreTokenizer& pre_tokenizer);
 
 }  // namespace weft

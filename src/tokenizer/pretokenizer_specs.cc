@@ -1,6 +1,6 @@
-// Which rules each name of tokenizer.ggml.pre stands for. The patterns are those
-// published with the vocabularies (tokenizer.json); where the field's GGUF
-// vocabularies are defined by a variant of them, it is the variant.
+// The rules for each name in tokenizer.ggml.pre. The patterns are those published with the
+// vocabularies (tokenizer.json); where GGUF vocabularies are defined by a variant of them, the
+// variant is used.
 #include <algorithm>
 #include <initializer_list>
 
@@ -64,8 +64,8 @@ WordRules Llama3Rules(int max_digits) {
   return rules;
 }
 
-// The same with words that end before an upper-case letter and carry their
-// contraction, and a slash in the tail of punctuation.
+// The same, but words end before an upper-case letter and include their contraction, and the tail
+// of punctuation may contain a slash.
 WordRules Gpt4oRules() {
   WordRules rules;
   rules.contractions = Contractions::kAfterWord;
@@ -87,7 +87,7 @@ WordRules DeepSeek3Rules() {
   return rules;
 }
 
-// The cased letters that the DeepSeek LLM pattern lists.
+// The cased letters listed in the DeepSeek LLM pattern.
 CharSet DeepSeekLetters() {
   return CharSet(0, "",
                  {{0x0041, 0x005A},   {0x0061, 0x007A},   {0x00B5, 0x00B5},   {0x00C0, 0x00D6},
@@ -207,7 +207,7 @@ Spec Ufakzeka() {
   return MakeSpec({Words(rules)});
 }
 
-//  ?[^(\s|.,!?…。，、।۔،)]+ : what lies between is left whole.
+//  ?[^(\s|.,!?…。，、।۔،)]+ : the text in between is left whole.
 Spec Bloom(bool single_digits) {
   CharSet::Ranges ranges;
   char32_t next = 0x80;

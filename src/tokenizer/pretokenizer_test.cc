@@ -1,4 +1,4 @@
-// The scanners against the published patterns, run by PCRE2 on random text.
+// The scanners compared with the published patterns, run by PCRE2 on random text.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/pretokenizer.h"
 
@@ -34,7 +34,7 @@ Words Split(std::string_view pre, std::string_view text) {
   return Split(spec, text);
 }
 
-// Cuts each of `pieces` at the matches of `pattern`, keeping what lies between.
+// Splits each of `pieces` at the matches of `pattern`, keeping the text in between.
 Words CutByPattern(const std::string& pattern, const Words& pieces) {
   int error = 0;
   PCRE2_SIZE offset = 0;
@@ -106,7 +106,8 @@ std::vector<Published> AllPublished() {
       {"deepseek-v3", {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", deepseek3}},
       {"deepseek-coder",
        {R"([\r\n])", R"(\s?\p{L}+)",
-        R"(\s?\p{P}+)",  // The field reads all white space beyond ASCII as a vertical tab here.
+        R"(\s?\p{P}+)",  // Other implementations read all non-ASCII white space as a vertical tab
+                         // here.
         "(?:(?!\\s)[\\x{800}-\\x{9FA5}\\x{AC00}-\\x{D7FF}])+", R"(\p{N})"}},
       {"bloom", {R"( ?[^(\s|.,!?…。，、।۔،)]+)"}},
       {"gemma4", {R"([^\n]+|[\n]+)"}},
@@ -116,7 +117,7 @@ std::vector<Published> AllPublished() {
   };
 }
 
-// Characters of every class that some pattern tells apart.
+// Characters of every class that some pattern distinguishes.
 std::string RandomText(std::mt19937* random) {
   static const std::vector<std::string> kChars = {
       " ", " ",      "  ",   "\n", "\r",   "\t", "\u00A0", "\u3000", "\u2028", "a",
@@ -147,7 +148,7 @@ TEST(PreTokenizer, CutsAsThePublishedPatterns) {
   }
 }
 
-// The rules of every name written as patterns cut as the scanners do.
+// Every rule set, written as patterns, splits like its scanner.
 TEST(PreTokenizer, ItsOwnPatternsCutAlike) {
   std::mt19937 random(2);
   for (const std::string_view pre :
@@ -187,7 +188,7 @@ TEST(PreTokenizer, UnknownName) {
   EXPECT_FALSE(PreTokenizer::Find("no-such-rules", &spec));
 }
 
-// Were any rule quadratic, this would not end within hours.
+// If any rule were quadratic, this would take hours.
 TEST(PreTokenizer, HostileTextTakesLinearTime) {
   const std::vector<std::string> units = {" ",   "a",  "A", "\n", " \n", "1",      "'",      "🙂",
                                           "Aあ", "\t", ".", "中", "aB",  "\u0301", "\u200D", "12 "};

@@ -7,17 +7,17 @@
 namespace weft {
 namespace {
 
-// Orders scores as priorities: the highest score has the least number. kNever is
-// what no finite score becomes.
+// Maps scores to priorities: the highest score gets the lowest number. No finite score becomes
+// kNever.
 uint32_t PriorityOf(float score) {
   const auto bits = std::bit_cast<uint32_t>(score);
   return (bits & 0x80000000u) != 0 ? bits : ~(bits | 0x80000000u);
 }
 
-// Neighbours merge when their joined text is a token, the best score first.
+// Merges neighbours whose joined text is a token, best score first.
 //
-// The text is cut before space marks where no token reaches across; merging never
-// crosses such a place, so the words between them are merged on their own.
+// The text is cut before space marks that no token reaches across; merges never cross such a place,
+// so the words in between are merged separately.
 class SentencePieceEncoder : public TextEncoder {
  public:
   explicit SentencePieceEncoder(const Vocabulary* vocabulary) : vocabulary_(*vocabulary) {
@@ -88,7 +88,7 @@ class SentencePieceEncoder : public TextEncoder {
   }
 
   const Vocabulary& vocabulary_;
-  // By the byte before a space mark inside some token.
+  // By byte: whether some token contains it directly before a space mark.
   bool joins_space_[256] = {};
 };
 

@@ -21,10 +21,10 @@ SpecialMatcher::SpecialMatcher(const Vocabulary& vocabulary, bool control)
   }
 }
 
-// Places wait in one list per length of their longest token; the lists are worked
-// off from the longest. A place whose token runs into one already taken waits
-// again with the longest token that still fits. An earlier token is at least as
-// long as the one at hand, so looking at both ends of that finds any overlap.
+// Places wait in one list per length of their longest token; the lists are processed from the
+// longest. If a place's token overlaps one already taken, the place waits again with the longest
+// token that still fits. Tokens taken earlier are at least as long as the current one, so checking
+// both of its ends finds any overlap.
 std::vector<SpecialMatcher::Found> SpecialMatcher::FindAll(std::string_view text) const {
   struct Place {
     size_t begin;

@@ -1,9 +1,9 @@
 // Finds special tokens written out in a text.
 //
-// Where candidates overlap the longest wins, wherever it stands, and of equally
-// long ones the leftmost; the rest of the text is then searched for shorter ones.
-// Tokens that strip take the white space beside them along. Linear in the text,
-// times the longest special token at worst. Immutable; any thread.
+// Where candidates overlap, the longest wins wherever it is, and the leftmost among equally long
+// ones; the remaining text is then searched for shorter ones. Tokens that strip also take adjacent
+// white space. Linear in the text, times the longest special token in the worst case. Immutable;
+// any thread.
 #ifndef WEFT_TOKENIZER_SPECIAL_MATCHER_H_
 #define WEFT_TOKENIZER_SPECIAL_MATCHER_H_
 
@@ -19,16 +19,16 @@ namespace weft {
 
 class SpecialMatcher {
  public:
-  // With `control` all special tokens are searched for; without, only those that
-  // the vocabulary's maker added as ordinary text (user-defined tokens).
+  // With `control`, searches for all special tokens; without, only for those that the vocabulary's
+  // author added as ordinary text (user-defined tokens).
   SpecialMatcher(const Vocabulary& vocabulary, bool control);
 
-  // A stretch of the text: plain, or a token that stands there.
+  // A part of the text: plain, or a token.
   struct Fragment {
     std::string_view text;
     TokenId token = kNoToken;
   };
-  // Plain stretches are never empty; stripped white space is in none.
+  // Plain parts are never empty; stripped white space is in none.
   std::vector<Fragment> Cut(std::string_view text) const;
 
  private:

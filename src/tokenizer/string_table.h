@@ -1,7 +1,7 @@
-// From strings to small numbers: a flat hash table that only grows.
+// Maps strings to small numbers: a flat hash table that only grows.
 //
-// It keeps views, so the bytes must outlive it. Building is for one thread;
-// afterwards Find may be called from any thread.
+// It stores views, so the bytes must outlive it. One thread builds it; afterwards Find may be
+// called from any thread.
 #ifndef WEFT_TOKENIZER_STRING_TABLE_H_
 #define WEFT_TOKENIZER_STRING_TABLE_H_
 
@@ -13,17 +13,17 @@ namespace weft {
 
 class StringTable {
  public:
-  // Room for `n` strings without growing.
+  // Makes room for `n` strings without growing.
   void Reserve(size_t n);
 
-  // Adds a string; false (and no change) when it is already there.
+  // Adds a string; false (and no change) if it is already there.
   bool Insert(std::string_view key, int32_t value);
 
-  // -1 when there is none.
+  // -1 if there is none.
   int32_t Find(std::string_view key) const;
 
   size_t size() const { return size_; }
-  // The longest key in bytes: nothing longer can be found.
+  // Length of the longest key in bytes: nothing longer can be found.
   size_t max_length() const { return max_length_; }
 
  private:
@@ -35,7 +35,7 @@ class StringTable {
   size_t Start(std::string_view key) const;
   void Grow(size_t slots);
 
-  std::vector<Slot> slots_;  // a power of two, at most half full
+  std::vector<Slot> slots_;  // a power of two in size, at most half full
   size_t size_ = 0;
   size_t max_length_ = 0;
 };

@@ -1,5 +1,5 @@
-// What every kind of tokenizer does with a stretch of plain text, special tokens
-// having been taken out. Immutable; any thread.
+// Encodes plain text, after special tokens have been taken out; implemented by every kind of
+// tokenizer. Immutable; any thread.
 #ifndef WEFT_TOKENIZER_TEXT_ENCODER_H_
 #define WEFT_TOKENIZER_TEXT_ENCODER_H_
 
@@ -27,8 +27,8 @@ class TextEncoder {
  public:
   virtual ~TextEncoder() = default;
 
-  // Appends the tokens of `text` to `out`. `at_start`: nothing or a special token
-  // stands before the text.
+  // Appends the tokens of `text` to `out`. `at_start`: nothing, or a special token, precedes the
+  // text.
   virtual void Encode(std::string_view text, bool at_start, EncodeScratch* scratch,
                       std::vector<TokenId>* out) const = 0;
 };

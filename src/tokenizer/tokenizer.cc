@@ -12,8 +12,8 @@
 namespace weft {
 namespace {
 
-// The tidying of a vocabulary trained with clean_up_tokenization_spaces: each rule
-// goes over the whole text before the next.
+// Tidies text for a vocabulary trained with clean_up_tokenization_spaces: each rule processes the
+// whole text before the next.
 std::string RemoveSpaceBeforePunctuation(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -27,7 +27,7 @@ std::string RemoveSpaceBeforePunctuation(std::string_view text) {
 
 std::string RemoveSpacesAroundApostrophe(std::string_view text) {
   std::string out;
-  bool after_removed = false;  // the space before text[i] is gone
+  bool after_removed = false;  // the space before text[i] was removed
   for (size_t i = 0; i < text.size(); ++i) {
     const bool alone = text[i] == '\'' && !after_removed && i > 0 && text[i - 1] == ' ' &&
                        i + 1 < text.size() && text[i + 1] == ' ';
@@ -115,10 +115,10 @@ class Tokenizer::Impl {
   }
 
  private:
-  // False when `text` has more than options.most_tokens, which are then in `begin`. A long
-  // text is looked at in slices, so that neither time nor memory is spent on what cannot fit.
-  // That may give some tokens more at each end of a slice than the whole would; so the count
-  // has to be beyond doubt.
+  // False if `text` has more than options.most_tokens; `begin` then holds the first ones. Long
+  // texts are encoded in slices, so that neither time nor memory is spent on what cannot fit.
+  // Slicing may add some tokens at the slices' ends, so the limit must be exceeded by a clear
+  // margin.
   bool MayFit(std::string_view text, const EncodeOptions& options,
               std::vector<TokenId>* begin) const {
     constexpr size_t kSliceBytes = size_t{64} << 10, kTokensPerCut = 16, kUsualBytes = 8;

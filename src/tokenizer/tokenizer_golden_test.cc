@@ -1,4 +1,4 @@
-// Comparison with the reference data of the field's vocabularies.
+// Compares with reference data for real vocabularies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const std::string& name) {
   return tokenizer.ok() ? *tokenizer : nullptr;
 }
 
-// The vocabularies that the data holds.
+// The vocabularies in the data.
 std::vector<std::string> Names() {
   std::vector<std::string> names;
   constexpr std::string_view kPrefix = "ggml-vocab-";
@@ -77,7 +77,7 @@ std::vector<std::string> Names() {
 void CheckCase(const Tokenizer& tokenizer, const json& item) {
   const std::string text = Base64Decode(item["text_b64"].get<std::string>());
   if (item.contains("llama_cpp_throws")) {
-    // No answer to compare with; whatever comes must be tokens.
+    // No reference to compare with; the result must just be valid tokens.
     for (const TokenId id : tokenizer.Encode(text, {})) EXPECT_LT(id, tokenizer.vocab_size());
     return;
   }

@@ -23,7 +23,7 @@ using Ids = std::vector<TokenId>;
 
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6;
 
-// The tokenizer part of a model file, built up token by token.
+// The tokenizer part of a model file, built token by token.
 struct VocabBuilder {
   std::string model = "llama";
   std::string pre;
@@ -67,7 +67,7 @@ struct VocabBuilder {
     return Tokenizer::Load(**file);
   }
 
-  // Of the model file.
+  // The model file's bytes.
   std::string Bytes() const {
     GgufWriter writer;
     writer.AddString("general.architecture", "llama");
@@ -134,7 +134,7 @@ std::string RandomBytes(std::mt19937* random, size_t n) {
 
 TEST(SentencePiece, MergesTheBestScoreFirst) {
   const auto t = MustLoad(SmallSentencePiece());
-  // "ab" scores better than "bc"; then "▁a" is gone and "abc" is reached, "▁abc" too.
+  // "ab" scores better than "bc"; then "▁a" is impossible, and "abc" and "▁abc" are reached.
   EXPECT_THAT(t->Encode("abc", {}), ElementsAre(t->Find("▁abc")));
   EXPECT_THAT(t->Encode("xabc", {}), ElementsAre(t->Find("▁"), t->Find("<0x78>"), t->Find("abc")));
   EXPECT_THAT(t->Encode("bcb", {}), ElementsAre(t->Find("▁"), t->Find("bc"), t->Find("b")));
@@ -147,7 +147,7 @@ TEST(SentencePiece, SpacesAndSpecials) {
               ElementsAre(1, t->Find("▁a"), t->Find("▁"), t->Find("▁a")));
   EXPECT_THAT(t->Encode("a</s>b", {.parse_special = true}),
               ElementsAre(t->Find("▁a"), 2, t->Find("▁b")));
-  EXPECT_EQ(t->Encode("</s>", {}).size(), 5u);  // typed text is no control token
+  EXPECT_EQ(t->Encode("</s>", {}).size(), 5u);  // user text is never a control token
   EXPECT_EQ(t->Decode(t->Encode("a  a", {}), false), "a  a");
   EXPECT_EQ(t->Decode(Ids{1, t->Find("▁a"), 2}, false), " a");
   EXPECT_EQ(t->Decode(Ids{1, t->Find("▁a"), 2}, true), "<s> a</s>");
@@ -161,7 +161,7 @@ TEST(SentencePiece, WhatHasFarTooManyTokensIsNotEncodedToItsEnd) {
   const size_t some = t->Encode(text, {.parse_special = true, .most_tokens = 1000}).size();
   EXPECT_GT(some, 1000u);
   EXPECT_LT(some, all / 10);
-  // Up to the limit, and somewhat beyond it, nothing changes.
+  // Up to the limit and somewhat beyond it nothing changes.
   for (const int n : {100, 1000, 1100}) {
     const std::string_view begin = std::string_view(text).substr(0, static_cast<size_t>(n));
     EXPECT_EQ(t->Encode(begin, {.most_tokens = 1000}), t->Encode(begin, {}));
@@ -200,8 +200,8 @@ TEST(SentencePiece, EveryByteStringSurvives) {
   std::mt19937 random(3);
   for (int i = 0; i < 300; ++i) {
     const std::string text = RandomBytes(&random, random() % 40);
-    // A space that stands where a broken character announces more bytes is encoded
-    // as the bytes of its mark, as the field does.
+    // A space where a broken character announces more bytes is encoded as the bytes of its mark, as
+    // other implementations do.
     std::string back = t->Decode(t->Encode(text, {}), true);
     for (size_t at; (at = back.find(kSpaceMark)) != std::string::npos;) {
       back.replace(at, kSpaceMark.size(), " ");
@@ -299,11 +299,11 @@ TEST(Specials, OverlapGoesToTheLongerThenTheLeft) {
   b.Add("AB", kUserDefined);
   b.Add("XX", kUserDefined);
   const auto t = MustLoad(b);
-  // BCDE is longer than ABC; what is left of ABC is no token. XXX: the left XX.
+  // BCDE is longer than ABC; the rest of ABC is not a token. XXX: the left XX.
   EXPECT_THAT(t->Encode("ABCDE", {}), ElementsAre(t->Find("A"), t->Find("BCDE")));
   EXPECT_THAT(t->Encode("ABCD", {}), ElementsAre(t->Find("ABC"), t->Find("D")));
   EXPECT_THAT(t->Encode("XXX", {}), ElementsAre(t->Find("XX"), t->Find("X")));
-  // AB fits before the second BCDE although ABC does not.
+  // AB fits before the second BCDE, although ABC does not.
   EXPECT_THAT(t->Encode("ABBCDE", {}), ElementsAre(t->Find("AB"), t->Find("BCDE")));
 }
 
@@ -425,7 +425,7 @@ bool IsWellFormed(std::string_view text) {
   return true;
 }
 
-// The same bytes cut into other tokens give the same text.
+// The same bytes split into different tokens give the same text.
 TEST(StreamDecoder, AnyCutGivesTheSameText) {
   VocabBuilder b = SmallSentencePiece();
   const std::vector<std::string> tokens = {"é(",       "\xC3",     "\xA9",  "\xE2\x82", "\xAC",
@@ -469,7 +469,7 @@ TEST(HostileText, TakesLinearTime) {
   }
 }
 
-// --- files that contradict themselves ---------------------------------------
+// --- inconsistent files -----------------------------------------------------
 
 struct BrokenCase {
   const char* named;  // what the error must name

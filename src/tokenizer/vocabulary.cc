@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
-// Far above any vocabulary in use; it bounds the work a hostile file can cause.
+// Far above any real vocabulary; bounds the work a hostile file can cause.
 constexpr size_t kMaxTokenBytes = 65535;
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
@@ -43,7 +43,7 @@ int HexValue(char c) {
   return -1;
 }
 
-// The byte that "<0xNN>" names, -1 for other texts.
+// The byte named by "<0xNN>", -1 for other texts.
 int NamedByte(std::string_view text) {
   if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
   const int high = HexValue(text[3]);
@@ -64,7 +64,7 @@ std::string SpaceMarksToSpaces(std::string_view text) {
   return out;
 }
 
-// Characters outside the alphabet stand for themselves.
+// Characters outside the alphabet represent themselves.
 std::string BytesOfByteLevel(std::string_view text) {
   std::string out;
   for (size_t pos = 0; pos < text.size();) {
@@ -155,7 +155,7 @@ Status Vocabulary::LoadTokens(const ModelFile& file) {
                                            kMaxTokenBytes, " are allowed"));
     }
     offsets_.push_back(static_cast<uint32_t>(arena_.size()));
-    // Nothing can be written as an empty text; the name only fills the place.
+    // No text contains an empty token; this name is only a placeholder.
     text.empty() ? StrAppend(&arena_, "[EMPTY_", id, "]") : StrAppend(&arena_, text);
     if (arena_.size() > kMaxTextBytes) {
       return file.KeyError(kTokens, "the texts together exceed 1 GiB");
@@ -253,7 +253,7 @@ Status Vocabulary::LoadFlags(const ModelFile& file) {
   struct Flag {
     std::string_view key;
     bool* value;
-    TokenId needed;  // the id without which the flag cannot be followed
+    TokenId needed;  // the id required by the flag
   };
   const Flag flags[] = {
       {"tokenizer.ggml.add_bos_token", &add_bos, bos},
@@ -267,7 +267,7 @@ Status Vocabulary::LoadFlags(const ModelFile& file) {
     if (given) return file.KeyError(flag.key, "is true, but the file names no such token");
     *flag.value = false;
   }
-  // Files of this vocabulary exist that deny it, and the model still wants it.
+  // Some files with this vocabulary say otherwise, but the model wants it.
   if (pre.whole_newlines && bos != kNoToken) add_bos = true;
   WEFT_ASSIGN_OR_RETURN(add_space_prefix,
                         file.GetBoolOr("tokenizer.ggml.add_space_prefix", add_space_prefix));
@@ -288,8 +288,8 @@ void Vocabulary::FindByteTokens() {
   }
 }
 
-// Makes the first of `texts` that is a token a control token, whatever the file
-// calls it, and gives its id.
+// Makes the first of `texts` that is a token a control token, whatever the file calls it, and
+// returns its id.
 TokenId Vocabulary::MarkControl(std::initializer_list<std::string_view> texts) {
   return MarkControl(std::span<const std::string_view>(texts.begin(), texts.size()));
 }
@@ -311,8 +311,8 @@ void Vocabulary::MarkKnownTexts() {
                        "<end_of_utterance>"});
   }
   if (eom == kNoToken) eom = MarkControl({"<|eom_id|>"});
-  // Markers of fill-in-the-middle prompts: prefix, suffix, middle, padding, the
-  // name of a repository and of a file.
+  // Markers for fill-in-the-middle prompts: prefix, suffix, middle, padding, repository name and
+  // file name.
   MarkControl(kFillInPrefixTexts);
   MarkControl(kFillInSuffixTexts);
   MarkControl(kFillInMiddleTexts);
@@ -351,7 +351,7 @@ void Vocabulary::MarkEndOfGeneration(TokenId fill_in_pad, TokenId fill_in_repo,
                                       "[e~["}) {
     end_at(MarkControl({text}));
   }
-  // Channel markers of the harmony format are part of what a client is to see.
+  // Clients should see the channel markers of the harmony format.
   for (const std::string_view text : {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"}) {
     const TokenId id = Find(text);
     if (id != kNoToken) attrs_[id] = kAttrUserDefined;
@@ -366,20 +366,19 @@ void Vocabulary::MarkEndOfGeneration(TokenId fill_in_pad, TokenId fill_in_repo,
     end_of_generation_[Find(text)] = false;
     attrs_[Find(text)] = attrs;
   };
-  // Where messages end with <|end|> and turns with another token, it is no end.
+  // If messages end with <|end|> and turns with another token, <|end|> does not end a turn.
   const bool calls = ends("<|call|>") || ends("<|calls|>");
   if (calls && (ends("<|return|>") || ends("<|flush|>")) && ends("<|end|>")) {
     unmark("<|end|>", kAttrUserDefined);
   }
-  // Gemma 4 has </s> as a piece of HTML.
+  // Gemma 4 uses </s> for HTML.
   if (ends("<|tool_response>") && ends("</s>")) unmark("</s>", kAttrNormal);
   for (TokenId id = 0; id < size(); ++id) {
     if (end_of_generation_[id]) ends_of_generation_.push_back(id);
   }
 }
 
-// The files do not say which special tokens swallow spaces; it goes by the name
-// of the model.
+// The files do not say which special tokens swallow spaces; decided by the model's name.
 void Vocabulary::MarkStripping(const ModelFile& file) {
   const auto text_of = [&](std::string_view key) {
     auto value = file.GetStringOr(key, "");

@@ -1,6 +1,5 @@
-// The tokens of a model file: text, kind, score, and the settings that say how
-// text is turned into them. Validated when loaded, immutable afterwards; may be
-// read from any thread.
+// The tokens of a model file (text, kind, score), and the settings for encoding. Validated when
+// loaded, immutable afterwards; may be read from any thread.
 #ifndef WEFT_TOKENIZER_VOCABULARY_H_
 #define WEFT_TOKENIZER_VOCABULARY_H_
 
@@ -25,8 +24,8 @@ inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
 enum class TokenizerKind { kSentencePiece, kBytePair, kWordPiece };
 
-// What a token is. Several can hold: a token whose text is a known end marker
-// counts as a control token whatever the file calls it.
+// Token attributes; several can hold. A token whose text is a known end marker counts as a control
+// token, whatever the file calls it.
 enum TokenAttr : uint8_t {
   kAttrUnknown = 1,
   kAttrUnused = 2,
@@ -34,7 +33,7 @@ enum TokenAttr : uint8_t {
   kAttrControl = 8,
   kAttrUserDefined = 16,
   kAttrByte = 32,
-  // Recognised in text, the token swallows the white space before or after it.
+  // When recognised in text, the token swallows the white space before or after it.
   kAttrStripLeft = 64,
   kAttrStripRight = 128,
 };
@@ -56,13 +55,13 @@ class Vocabulary {
   uint8_t attrs(TokenId id) const { return attrs_[id]; }
   float score(TokenId id) const { return scores_[id]; }
 
-  // kNoToken when no token is written exactly so.
+  // kNoToken if no token has exactly this spelling.
   TokenId Find(std::string_view text) const { return table_.Find(text); }
   // The token <0xNN>, else the token that is that one byte, else kNoToken.
   TokenId ByteToken(uint8_t byte) const { return byte_tokens_[byte]; }
   size_t max_token_bytes() const { return table_.max_length(); }
 
-  // The bytes the token stands for, whether or not they are to be shown.
+  // The token's bytes, whether or not they should be shown.
   std::string Piece(TokenId id) const;
 
   bool is_end_of_generation(TokenId id) const { return end_of_generation_[id]; }
@@ -71,7 +70,7 @@ class Vocabulary {
   std::string model_name;
   std::string pre_name;
   TokenizerKind kind = TokenizerKind::kSentencePiece;
-  PreTokenizer::Spec pre;  // of kBytePair
+  PreTokenizer::Spec pre;  // kBytePair only
 
   TokenId bos = kNoToken;
   TokenId eos = kNoToken;
@@ -110,13 +109,13 @@ class Vocabulary {
   std::vector<uint8_t> attrs_;
   std::vector<float> scores_;
   std::vector<bool> end_of_generation_;
-  std::vector<TokenId> ends_of_generation_;  // those, ascending
+  std::vector<TokenId> ends_of_generation_;  // the same ids, ascending
   StringTable table_;                        // views into arena_
   TokenId byte_tokens_[256] = {};
 };
 
-// The GPT-2 alphabet: every byte as one printable code point, and back (-1 for
-// code points that stand for no byte).
+// The GPT-2 alphabet: every byte as one printable code point, and back (-1 for code points without
+// a byte).
 char32_t ByteLevelChar(uint8_t byte);
 int ByteLevelByte(char32_t c);
 

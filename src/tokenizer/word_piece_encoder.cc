@@ -5,9 +5,9 @@
 namespace weft {
 namespace {
 
-// BERT's: text is normalized and cut at spaces and around punctuation and Chinese
-// characters; a word becomes the longest tokens it can be cut into from the left,
-// or the unknown token. Tokens that start a word begin with a space mark.
+// BERT's: text is normalised and split at spaces and around punctuation and Chinese characters; a
+// word becomes the longest tokens it can be split into from the left, or the unknown token. Tokens
+// that start a word begin with a space mark.
 class WordPieceEncoder : public TextEncoder {
  public:
   explicit WordPieceEncoder(const Vocabulary* vocabulary) : vocabulary_(*vocabulary) {
@@ -43,7 +43,7 @@ class WordPieceEncoder : public TextEncoder {
   }
 
  private:
-  // The blocks that the original lists, with its gap in extension E.
+  // The blocks listed in the original, including its gap in extension E.
   static bool IsChinese(char32_t c) {
     return IsHan(c) && !(c >= 0x2B820 && c <= 0x2B91F) && !(c >= 0x2CEB0 && c <= 0x2EBEF);
   }
