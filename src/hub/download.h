@@ -1,11 +1,11 @@
-// One file from an address to its place: resumed, checked, and shared by who wants it at once.
+// Downloads one file: resumable, verified, and coordinated between processes that want it at once.
 //
-// The bytes gather in a file aside, which stays when something breaks and is gone on from by
-// the next try, of this process or another. The file gets its name when it is whole and, where
-// its checksum is known, right: what has a name is right. A lock file, locked as the hub's own
-// tools lock theirs, lets one process load while others wait for the same file.
+// The bytes are collected in a partial file, which stays after a failure so that the next attempt,
+// in this process or another, can resume. The file gets its final name when it is complete and, if
+// its checksum is known, verified: a file with a final name is always good. A lock file, locked in
+// the same way as by the hub's own tools, lets one process download while others wait for it.
 //
-// Blocking; any thread, different files at once.
+// Blocks; any thread, different files concurrently.
 #ifndef WEFT_HUB_DOWNLOAD_H_
 #define WEFT_HUB_DOWNLOAD_H_
 
@@ -22,28 +22,28 @@ namespace weft::hub {
 
 struct Progress {
   enum class Stage {
-    kWaiting,   // another process loads the same file
-    kChecking,  // what an earlier try has left
+    kWaiting,   // another process is loading the same file
+    kChecking,  // verifying what an earlier attempt left
     kLoading,
-    kPackages,  // pip loads them; how far it is it does not tell
+    kPackages,  // pip is downloading; it does not report its progress
     kUnpacking,
   };
   Stage stage = Stage::kLoading;
-  std::string name;  // of the file, as a person knows it
+  std::string name;  // of the file, for display
   int64_t done_bytes = 0;
   int64_t total_bytes = 0;
-  std::string sha256;  // of the whole, where that is known
+  std::string sha256;  // of the whole file, if known
 };
 
-// What is different in tests. All may be called from the thread that loads.
+// Hooks, replaced in tests. All may be called from the downloading thread.
 struct LoadHooks {
   std::function<void(const Progress&)> progress;  // may be empty; called often
-  // Bytes that a file in this folder can still take.
+  // Free bytes for files in this folder.
   std::function<StatusOr<int64_t>(const std::string& folder)> free_bytes;
   std::function<void(int ms)> sleep;
-  // Whether nobody wants the file any more: what has arrived of it stays. May be empty.
+  // Whether the download should stop; the partial file is kept. May be empty.
   std::function<bool()> is_cancelled;
-  // Tries in a row that bring nothing, before an error is told.
+  // Consecutive attempts without progress before an error is reported.
   int most_tries = 5;
   // Where pip may draw its own progress; -1: nowhere.
   int tool_output = -1;
@@ -53,37 +53,37 @@ struct LoadHooks {
 
 struct WantedFile {
   std::string url;
-  std::string token;      // for the address's own origin
-  std::string name;       // as a person knows it
-  std::string path;       // where it is to be
-  std::string gathering;  // where its bytes gather: on the same file system as `path`
-  std::string lock;       // the lock's file
+  std::string token;      // sent only to the URL's own origin
+  std::string name;       // for display
+  std::string path;       // destination
+  std::string gathering;  // partial file, on the same file system as `path`
+  std::string lock;       // lock file
   int64_t n_bytes = -1;   // -1: as many as the server says
   Checksum checksum;
 };
 
-// `refusal` makes the sentence of an answer that is an error; see HttpError.
+// Makes the error for an unsuccessful answer; see RefusalOf.
 using RefusalFn = std::function<Status(const HttpAnswer& answer)>;
 
-// Does nothing where `path` is there. Where nothing is known of the file beside its address,
-// `check` decides about the whole file aside before it gets its name; it may be empty.
+// Does nothing if `path` exists. If nothing but the URL is known about the file, `check` validates
+// the complete partial file before it gets its name; it may be empty.
 Status LoadFile(const HttpClient& http, const LoadHooks& hooks, const WantedFile& wanted,
                 const RefusalFn& refusal,
                 const std::function<Status(const std::string& path)>& check);
 
-// A lock on a file of its own, which is created where it is missing; held while it lives.
-// Waits for others; `waiting` is called every 200 ms meanwhile and may be empty.
+// Locks the file `path`, creating it if necessary, while the descriptor lives. Waits for others;
+// calls `waiting`, which may be empty, every 200 ms meanwhile.
 StatusOr<FileDescriptor> LockFile(const std::string& path, const LoadHooks& hooks,
                                   const std::function<void()>& waiting);
 
-// Makes the folder and those above it.
+// Creates the folder and its parents.
 Status MakeFolders(const std::string& folder);
-// Puts a small file in the place of another, whole or not at all, by way of the file `aside`.
+// Replaces a small file atomically, by way of the temporary file `aside`.
 Status ReplaceFile(const std::string& aside, const std::string& path, std::string_view text);
-// RESOURCE_EXHAUSTED where `n_bytes` more do not fit beside a small reserve.
+// RESOURCE_EXHAUSTED if `n_bytes` more do not fit besides a small reserve.
 Status CheckSpace(const LoadHooks& hooks, const std::string& folder, int64_t n_bytes,
                   const std::string& name);
-// The error of a write to `path`; a full disk says what to do.
+// The error for a failed write to `path`; for a full disk it says what to do.
 Status WriteError(int error_number, const std::string& path);
 
 }  // namespace weft::hub

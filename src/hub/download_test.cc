@@ -269,7 +269,7 @@ TEST_F(DownloadTest, RedirectsEnd) {
 TEST_F(DownloadTest, TwoAtOnceShareOne) {
   std::atomic<bool> waited = false;
   TinyHttpServer server([&](const TinyRequest& request) {
-    // Until the other one has met the lock.
+    // Until the other one is waiting for the lock.
     for (int i = 0; i < 500 && !waited; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -295,7 +295,7 @@ TEST_F(DownloadTest, WithoutAChecksumOnlyTheSameFileIsGoneOnWith) {
     const bool same = request.Header("If-Range").empty() || request.Header("If-Range") == tag;
     std::string answer = HttpFile(same ? request : TinyRequest(), now, ++n == 1 ? 5000 : SIZE_MAX);
     answer.insert(answer.find("\r\n") + 2, StrCat("ETag: ", tag, "\r\n"));
-    if (n == 1) {  // from here on it is another one
+    if (n == 1) {  // from here on it is a different file
       now = std::string(2000, 'n');
       tag = "\"two\"";
     }

@@ -57,7 +57,7 @@ std::string PartOf(CURLU* url, CURLUPart part, unsigned flags) {
   return result;
 }
 
-// The address `to` as seen from `from`.
+// The URL `to` resolved relative to `from`.
 std::string Resolved(const std::string& from, const std::string& to) {
   const CurlUrl url(curl_url());
   if (curl_url_set(url.get(), CURLUPART_URL, from.c_str(), 0) != CURLUE_OK) return "";
@@ -77,7 +77,7 @@ bool IsRedirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-// One exchange: what curl tells is put into an answer, a success's body into the sink.
+// One exchange: collects curl's results into an answer, and passes a success's body to the sink.
 struct Exchange {
   CURL* curl = nullptr;
   HttpSink* sink = nullptr;
@@ -105,7 +105,7 @@ size_t TakeHeader(char* data, size_t, size_t n, void* user) {
   const std::string_view line(data, n);
   exchange->header_bytes += n;
   if (exchange->header_bytes > kMostHeaderBytes) return 0;
-  // An interim answer, or that of a proxy, is followed by another head.
+  // An interim answer, or a proxy's, is followed by another head.
   if (line.starts_with("HTTP/")) exchange->answer.head.headers.clear();
   const size_t colon = line.find(':');
   if (colon != line.npos) {
@@ -122,14 +122,14 @@ size_t TakeBody(char* data, size_t, size_t n, void* user) {
   if (!exchange->IsSuccess()) {
     std::string* const body = &exchange->answer.body;
     body->append(data, std::min(n, kMostErrorBytes - std::min(kMostErrorBytes, body->size())));
-    // Nobody wants to read the rest.
+    // No need to read the rest.
     return body->size() < kMostErrorBytes ? n : 0;
   }
   exchange->status = exchange->sink->Add(std::as_bytes(std::span(data, n)));
   return exchange->status.ok() ? n : 0;
 }
 
-// Not 0: the transfer ends.
+// Non-zero ends the transfer.
 int LookWhetherWanted(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return static_cast<const HttpOptions*>(user)->is_cancelled() ? 1 : 0;
 }
@@ -207,7 +207,7 @@ void SetUp(const HttpOptions& options, const HttpRequest& request, const std::st
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers->get());
 }
 
-// For texts: the body as it comes, up to a size.
+// Collects the body as text, up to a size.
 class TextSink : public HttpSink {
  public:
   TextSink(const std::string& url, size_t max_bytes) : url_(url), max_bytes_(max_bytes) {}
@@ -245,7 +245,7 @@ StatusOr<HttpAnswer> HttpClient::Fetch(const HttpRequest& request, HttpSink* sin
     exchange.answer.head.url = url;
     SetUp(options_, request, url, &headers, &exchange);
     const CURLcode code = curl_easy_perform(curl.get());
-    // An answer without a body never came to TakeBody.
+    // An answer without a body never reached TakeBody.
     if (code == CURLE_OK) exchange.ReadHead();
     WEFT_RETURN_IF_ERROR(exchange.status);
     const bool is_error = exchange.began && !exchange.IsSuccess();

@@ -1,9 +1,9 @@
-// Fetching over HTTP and HTTPS: redirects, proxies, and an end to whatever stalls.
+// Fetches over HTTP and HTTPS, with redirects, proxies and timeouts.
 //
-// Proxies are the environment's (https_proxy, no_proxy and the like), certificates the
-// system's or those that SSL_CERT_FILE, REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names. A token is
-// sent to the origin (scheme, host and port) of the address that was asked for, to no other
-// that it redirects to; HTTPS is never left for HTTP.
+// Proxies come from the environment (https_proxy, no_proxy and the like), certificates from the
+// system or from SSL_CERT_FILE, REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE. A token is sent only to the
+// origin (scheme, host and port) of the requested URL, not to redirect targets elsewhere; HTTPS
+// never redirects to HTTP.
 //
 // Immutable; any number of threads. Each call blocks until it is done.
 #ifndef WEFT_HUB_HTTP_CLIENT_H_
@@ -23,10 +23,10 @@ namespace weft::hub {
 
 struct HttpOptions {
   int connect_timeout_s = 20;
-  // A transfer slower than so many bytes in a second, for so many seconds, is given up.
+  // Give up a transfer that stays slower than this for `stall_s` seconds.
   int stall_bytes_per_s = 128;
   int stall_s = 60;
-  // Asked about every second; a transfer that nobody wants is CANCELLED. May be empty.
+  // Polled about every second; if true, the transfer fails with CANCELLED. May be empty.
   std::function<bool()> is_cancelled;
 };
 
@@ -34,22 +34,22 @@ struct HttpRequest {
   std::string url;
   std::string accept;      // empty: anything
   std::string token;       // empty: none
-  int64_t first_byte = 0;  // the range from there on, where it is not 0
-  // With first_byte: only while the file is still the one of this entity tag.
+  int64_t first_byte = 0;  // if not 0, request the range from there on
+  // With first_byte: only if the file still has this entity tag.
   std::string if_range;
 };
 
 struct HttpHead {
   int status = 0;
-  std::string url;                             // where redirects ended
+  std::string url;                             // after redirects
   std::map<std::string, std::string> headers;  // names in lower case
-  int64_t content_bytes = -1;                  // of this answer; -1: not told
+  int64_t content_bytes = -1;                  // of this answer; -1: unknown
 
   std::string_view Header(const std::string& name) const;
 };
 
-// What takes the body of an answer that is a success (2xx). An error of it ends the transfer
-// and is the call's result.
+// Receives the body of a successful answer (2xx). An error from it ends the transfer and becomes
+// the call's result.
 class HttpSink {
  public:
   virtual ~HttpSink() = default;
@@ -59,16 +59,16 @@ class HttpSink {
 
 struct HttpAnswer {
   HttpHead head;
-  std::string body;  // of Fetch with a sink: the start of an error's
+  std::string body;  // Fetch with a sink: the beginning of an error's body
 };
 
 class HttpClient {
  public:
   explicit HttpClient(const HttpOptions& options) : options_(options) {}
 
-  // An answer of any status but a redirect, or an error of the transport: UNAVAILABLE where the
-  // server was not reached, DATA_LOSS where the connection broke, DEADLINE_EXCEEDED where it
-  // stalled, FAILED_PRECONDITION where trying again changes nothing.
+  // An answer with any status except a redirect, or a transport error: UNAVAILABLE if the server
+  // was not reached, DATA_LOSS if the connection broke, DEADLINE_EXCEEDED if it stalled,
+  // FAILED_PRECONDITION if a retry would not help.
   StatusOr<HttpAnswer> Fetch(const HttpRequest& request, HttpSink* sink) const;
   // The same with the body as text; more than `max_bytes` is an error.
   StatusOr<HttpAnswer> FetchText(const HttpRequest& request, size_t max_bytes) const;
@@ -77,11 +77,11 @@ class HttpClient {
   const HttpOptions options_;
 };
 
-// "https://hub.example:8443" of an address, in lower case; empty where it is none.
+// "https://hub.example:8443" of a URL, in lower case; empty if it is not one.
 std::string OriginOf(std::string_view url);
-// "hub.example" of it, for messages.
+// "hub.example" of a URL, for messages.
 std::string HostOf(std::string_view url);
-// A path's bytes as they stand in an address; '/' stays.
+// Percent-encodes a path for a URL; keeps '/'.
 std::string EncodePath(std::string_view path);
 
 }  // namespace weft::hub

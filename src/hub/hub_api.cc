@@ -30,10 +30,10 @@ Status NotUnderstood(const Places& places) {
 
 struct Page {
   Json json;
-  std::string next;  // the address of the next one; empty: none
+  std::string next;  // URL of the next page; empty: none
 };
 
-// The address of `Link: <https://...>; rel="next"`.
+// The URL in `Link: <https://...>; rel="next"`.
 std::string NextOf(const HttpHead& head) {
   const std::string_view link = head.Header("link");
   const size_t begin = link.find('<');
@@ -54,7 +54,7 @@ StatusOr<Page> FetchPage(const HttpClient& http, const Places& places, const Hub
   return page;
 }
 
-// Leaves out what is no file or has a path or checksum that cannot be.
+// Skips entries that are not files or have an invalid path or checksum.
 void AddFiles(const Json& list, std::vector<HubFile>* files) {
   for (const Json& entry : list) {
     if (!entry.is_object() || Text(entry, "type") != "file") continue;
@@ -77,7 +77,7 @@ StatusOr<HubListing> ListHubFiles(const HttpClient& http, const Places& places,
   const std::string api = StrCat(places.hub_endpoint, "/api/models/", name.repo);
   HubListing listing;
   std::string revision = name.revision;
-  // Their slashes are part of a branch's name.
+  // Slashes are part of a branch's name.
   std::string encoded = EncodePath(revision);
   for (size_t at = 0; (at = encoded.find('/', at)) != encoded.npos;) encoded.replace(at, 1, "%2F");
   WEFT_ASSIGN_OR_RETURN(const Page about,
@@ -90,7 +90,7 @@ StatusOr<HubListing> ListHubFiles(const HttpClient& http, const Places& places,
     WEFT_ASSIGN_OR_RETURN(const Page page, FetchPage(http, places, name, url));
     if (!page.json.is_array()) return NotUnderstood(places);
     AddFiles(page.json, &listing.files);
-    // The token goes where the endpoint is, and nowhere that a page names.
+    // The token is sent only to the endpoint, not to wherever a page points.
     if (!page.next.empty() && OriginOf(page.next) != OriginOf(places.hub_endpoint)) {
       return NotUnderstood(places);
     }

@@ -1,10 +1,10 @@
-// What the hub says about a repository: its files with sizes and checksums.
+// Queries the hub about a repository: its files with sizes and checksums.
 //
 //   GET ENDPOINT/api/models/REPO/revision/REVISION            the commit
 //   GET ENDPOINT/api/models/REPO/tree/COMMIT?recursive=true   the files, page by page
 //   GET ENDPOINT/REPO/resolve/COMMIT/PATH                     a file, by way of redirects
 //
-// Any endpoint that speaks the same will do. Blocking; any thread.
+// Works with any endpoint that has this API. Blocks; any thread.
 #ifndef WEFT_HUB_HUB_API_H_
 #define WEFT_HUB_HUB_API_H_
 
@@ -21,7 +21,7 @@
 namespace weft::hub {
 
 struct HubFile {
-  std::string path;  // in the repository; safe, see IsSafePath
+  std::string path;  // in the repository; passes IsSafePath
   int64_t n_bytes = 0;
   Checksum checksum;
 };

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kModels = "models--";
 constexpr int kSnapshotDepth = 8;
 
-// "owner/repo" of "models--owner--repo"; empty where it is something else.
+// "owner/repo" of "models--owner--repo"; empty for other names.
 std::string RepoOf(std::string_view folder) {
   if (!folder.starts_with(kModels)) return "";
   std::string repo(folder.substr(kModels.size()));
@@ -79,7 +79,7 @@ StatusOr<std::string> HubCache::Link(const std::string& repo, const std::string&
 
 Status HubCache::WriteRef(const std::string& repo, const std::string& revision,
                           const std::string& commit) const {
-  // A commit is a name of itself.
+  // A commit needs no ref.
   if (revision == commit) return OkStatus();
   const std::string path = StrCat(FolderOf(repo), "/refs/", revision);
   if (const auto now = ReadFile(path, 4096); now.ok() && TrimmedLine(*now) == commit) {
@@ -138,7 +138,7 @@ StatusOr<int64_t> HubCache::Remove(const std::string& repo,
       std::error_code error;
       if (fs::is_symlink(path, error)) {
         if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, path);
-        // What a link leads to elsewhere is not of this cache.
+        // Link targets outside are not part of this cache.
         if (blob.starts_with(blobs)) dropped.insert(blob);
       } else {
         dropped.insert(blob);
@@ -152,7 +152,7 @@ StatusOr<int64_t> HubCache::Remove(const std::string& repo,
     if (unlink(blob.c_str()) != 0) return ErrnoStatus(errno, blob);
     freed += std::max<int64_t>(0, bytes);
   }
-  // Folders that have become empty, the deepest first; others stay as they are.
+  // Remove empty folders, the deepest first; others stay.
   std::error_code error;
   std::vector<fs::path> folders;
   fs::recursive_directory_iterator it(folder + "/snapshots", error);

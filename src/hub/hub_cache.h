@@ -1,11 +1,11 @@
-// The folder in which the hub's own tools keep what they load, in their layout:
+// The cache of the hub's own tools, in their layout:
 //
 //   models--OWNER--REPO/blobs/CHECKSUM           the bytes
-//   models--OWNER--REPO/refs/REVISION            the commit that a branch was at
+//   models--OWNER--REPO/refs/REVISION            the commit that a branch pointed to
 //   models--OWNER--REPO/snapshots/COMMIT/PATH    symbolic links to the blobs
-//   .locks/models--OWNER--REPO/CHECKSUM.lock     held by who loads a blob
+//   .locks/models--OWNER--REPO/CHECKSUM.lock     held while a blob is downloaded
 //
-// What they have loaded is found here, and the other way round. Holds nothing but the path; any
+// Models that those tools downloaded are found here, and vice versa. Holds only the path; any
 // thread.
 #ifndef WEFT_HUB_HUB_CACHE_H_
 #define WEFT_HUB_HUB_CACHE_H_
@@ -25,28 +25,28 @@ class HubCache {
  public:
   explicit HubCache(std::string root) : root_(std::move(root)) {}
 
-  // Where LoadFile is to put a file of the hub, without its address.
+  // Where LoadFile should put a file of the hub; without its URL.
   WantedFile Place(const std::string& repo, const HubFile& file) const;
-  // Gives a loaded file its name in a snapshot; the path of it.
+  // Links a downloaded file into a snapshot and returns its path there.
   StatusOr<std::string> Link(const std::string& repo, const std::string& commit,
                              const HubFile& file) const;
   Status WriteRef(const std::string& repo, const std::string& revision,
                   const std::string& commit) const;
 
-  // The files of one snapshot that are there.
+  // The files present in one snapshot.
   struct Snapshot {
     std::string repo;
     std::string folder;
-    bool is_main = false;            // what refs/main points to
-    std::vector<std::string> files;  // paths within it, sorted
+    bool is_main = false;            // is the target of refs/main
+    std::vector<std::string> files;  // relative paths, sorted
   };
-  // Of all repositories; of each, main's first and then the newest.
+  // Of all repositories; for each, main's first and then the newest.
   std::vector<Snapshot> Snapshots() const;
-  // What a branch, tag or commit was when it was loaded last; without files where it never was.
+  // The last downloaded state of a branch, tag or commit; without files if there is none.
   Snapshot SnapshotOf(const std::string& repo, const std::string& revision) const;
 
-  // Removes these files from all snapshots of the repository, and the blobs that nothing points
-  // to any more. The bytes that became free.
+  // Removes these files from all snapshots of the repository, and blobs that are no longer used.
+  // Returns the number of bytes freed.
   StatusOr<int64_t> Remove(const std::string& repo, const std::vector<std::string>& files) const;
 
  private:

@@ -33,9 +33,9 @@ class Lister {
   }
 
  private:
-  // A model whose parts are there, unless an earlier folder has led to it.
+  // Adds a model whose parts are present, unless an earlier folder had it.
   void Add(LocalModel model);
-  // Sorts what was added from `first` on, and tells apart what has the same name.
+  // Sorts the models added from `first` on, and disambiguates equal names.
   void Settle(size_t first);
   void AddOwn();
   void AddHub();
@@ -46,7 +46,7 @@ class Lister {
 
   const Places& places_;
   std::vector<LocalModel> models_;
-  std::set<std::string> seen_;  // real paths of what earlier folders have
+  std::set<std::string> seen_;  // real paths already listed
 };
 
 void Lister::Add(LocalModel model) {
@@ -97,7 +97,7 @@ void Lister::AddOwn() {
 
 void Lister::AddHub() {
   const size_t first = models_.size();
-  std::set<std::string> listed;  // repository and file, of a snapshot before
+  std::set<std::string> listed;  // repository and file, from an earlier snapshot
   for (const HubCache::Snapshot& snapshot : HubCache(places_.hub_cache).Snapshots()) {
     for (const FileGroup& group : GroupFiles(snapshot.files)) {
       if (!listed.insert(StrCat(snapshot.repo, ":", group.name)).second) continue;
@@ -112,12 +112,12 @@ void Lister::AddHub() {
   Settle(first);
 }
 
-// Its files are called OWNER_REPO_FILE; beside them, "manifest=OWNER=REPO=TAG.json" tells which
-// repositories there are.
+// Its files are named OWNER_REPO_FILE; "manifest=OWNER=REPO=TAG.json" beside them lists the
+// repositories.
 void Lister::AddLlamaCpp() {
   const size_t first = models_.size();
   const std::vector<std::string> files = FilesBelow(places_.llama_cpp_cache, 0);
-  std::map<std::string, std::string> repos;  // by what the files' names begin with
+  std::map<std::string, std::string> repos;  // by the prefix of the files' names
   for (const std::string& file : files) {
     const std::vector<std::string_view> parts = StrSplit(file, '=');
     if (parts.size() != 4 || parts[0] != "manifest") continue;
@@ -235,7 +235,7 @@ std::vector<size_t> MatchLocalModels(std::span<const LocalModel> all, std::strin
 }
 
 int FindOfRepo(std::span<const LocalModel> all, const HubName& name) {
-  // Who keeps it is asked one after the other: the hub's cache comes first.
+  // Try the owners in turn: the hub's cache comes first.
   for (const Owner owner : {Owner::kHub, Owner::kLlamaCpp, Owner::kLmStudio}) {
     std::vector<FileGroup> groups;
     std::vector<int> positions;

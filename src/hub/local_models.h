@@ -1,7 +1,7 @@
-// The models that are on this machine, whoever has put them there.
+// The models on this machine, whichever program put them there.
 //
-// A list is made anew each time it is asked for, from names alone; only ReadModelFacts opens a
-// file, and reads no more than its head. Blocking; any thread.
+// Every call makes a new list, from names only; only ReadModelFacts opens a file, and reads just
+// its head. Blocks; any thread.
 #ifndef WEFT_HUB_LOCAL_MODELS_H_
 #define WEFT_HUB_LOCAL_MODELS_H_
 
@@ -24,28 +24,28 @@ enum class Owner { kWeft, kHub, kLlamaCpp, kOllama, kLmStudio, kFolder };
 std::string_view NameOf(Owner owner);
 
 struct LocalModel {
-  std::string name;  // by which -m finds it
+  std::string name;  // as accepted by -m
   Owner owner = Owner::kFolder;
-  std::string path;                // the first part
-  std::vector<std::string> parts;  // all of them, `path` among them
+  std::string path;                // of the first part
+  std::vector<std::string> parts;  // all of them, including `path`
   int64_t n_bytes = 0;
-  std::string repo;          // "owner/repo", where that is known
+  std::string repo;          // "owner/repo", if known
   std::string file;          // the first part's path in the repository
-  std::string quantization;  // by the file's name; empty: not told
-  OllamaName ollama;         // of owner kOllama, and of what Weft has from there
+  std::string quantization;  // from the file's name; empty: unknown
+  OllamaName ollama;         // for Owner::kOllama, and for Weft's own downloads from there
   bool is_ollama = false;
-  std::string parameters;       // Ollama's, as JSON
-  std::string ollama_template;  // in Ollama's language
+  std::string parameters;       // Ollama's parameters, as JSON
+  std::string ollama_template;  // in Ollama's template language
 };
 
-// In the order weft, hub, llama.cpp, ollama, lm-studio, folder, each by name. A file that
-// two of them lead to is listed once.
+// In the order weft, hub, llama.cpp, ollama, lm-studio, folder, each sorted by name. A file
+// reachable through two of them is listed once.
 std::vector<LocalModel> ListLocalModels(const Places& places);
 
-// The models of `all` that `name` may mean, as positions: one whose name it is, else those
-// whose name has it as a part, in any letter case.
+// Positions in `all` of the models that `name` may mean: an exact match, otherwise all whose names
+// contain it, ignoring case.
 std::vector<size_t> MatchLocalModels(std::span<const LocalModel> all, std::string_view name);
-// The model of a repository that has the quantization or file wanted; -1: none.
+// The repository's model with the wanted quantization or file; -1: none.
 int FindOfRepo(std::span<const LocalModel> all, const HubName& name);
 int FindOfOllama(std::span<const LocalModel> all, const OllamaName& name);
 

@@ -153,7 +153,7 @@ TEST_F(LocalModelsTest, AFileOfThatNameGoesFirst) {
   const fs::path file = Write("qwen3", "a file");
   AddEverywhere();
   EXPECT_EQ(*Source().Find(file.string()), file.string());
-  // One that is not there is for whoever opens it to tell.
+  // Opening the file will report that it is missing.
   EXPECT_EQ(*Source().Find("missing.gguf"), "missing.gguf");
 }
 

@@ -1,7 +1,7 @@
-// How a model that is here wants to be sampled, whoever says so. What comes with its name (the
-// parameters of Ollama's layers, the catalogue) goes before what its file says.
+// The sampling advice for a local model. Advice attached to its name (the parameters in Ollama's
+// layers, the catalogue) precedes that of its file.
 //
-// Blocking where the model has to be found; any thread.
+// Blocks if the model has to be found; any thread.
 #ifndef WEFT_HUB_MODEL_ADVICE_H_
 #define WEFT_HUB_MODEL_ADVICE_H_
 
@@ -19,13 +19,13 @@ namespace weft::hub {
 
 struct ModelAdvice {
   SamplingAdvice advice;
-  std::vector<std::string> by;  // "ollama", "catalogue", "file": who says something
+  std::vector<std::string> by;  // the sources: "ollama", "catalogue", "file"
 };
 
 ModelAdvice AdviceOf(const LocalModel& model, const ModelFile& file,
                      std::span<const CatalogueEntry> catalogue = Catalogue());
 
-// Of the JSON of Ollama's parameters.
+// Parses Ollama's parameters from JSON.
 SamplingAdvice ParseOllamaParameters(std::string_view json);
 
 }  // namespace weft::hub

@@ -16,14 +16,15 @@ bool IsAlphanumeric(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// A word that may be a folder's name: letters, digits, '-', '_' and '.', none of those at first.
+// A word that may be a folder's name: letters, digits, '-', '_' and '.', starting with a letter or
+// digit.
 bool IsWord(std::string_view text) {
   return !text.empty() && text.size() <= 128 && IsAlphanumeric(text[0]) &&
          std::all_of(text.begin(), text.end(),
                      [](char c) { return IsAlphanumeric(c) || c == '-' || c == '_' || c == '.'; });
 }
 
-// Cuts what follows the first `mark` from `text` and gives it.
+// Removes and returns what follows the first `mark` in `text`.
 std::string_view CutAt(char mark, std::string_view* text) {
   const size_t at = text->find(mark);
   if (at == text->npos) return "";
@@ -59,7 +60,7 @@ std::string Decoded(std::string_view text) {
   return out;
 }
 
-// "owner/repo/resolve/main/file.gguf" and "owner/repo", as the hub's pages are called.
+// "owner/repo/resolve/main/file.gguf" and "owner/repo", as in the URLs of the hub's pages.
 std::optional<HubName> ReadHubPath(std::string_view path) {
   (void)CutAt('?', &path);
   while (path.ends_with('/')) path.remove_suffix(1);

@@ -1,10 +1,10 @@
-// What a person may say where a model is wanted, and what is meant by it.
+// The ways to name a model, and their meanings.
 //
 //   models/tiny.gguf               a file
-//   https://host/path/tiny.gguf    an address; ...#sha256=HEX says what it must be
+//   https://host/path/tiny.gguf    a URL; ...#sha256=HEX gives its checksum
 //   owner/repo[@REVISION][:QUANT]  a repository of the hub; QUANT may be a file's name
 //   ollama:qwen3:0.6b              a model of Ollama
-//   smollm2                        a name of the catalogue, or of a model that is here
+//   smollm2                        a name in the catalogue, or of a local model
 //
 // Pure functions; any thread.
 #ifndef WEFT_HUB_MODEL_NAME_H_
@@ -29,28 +29,28 @@ struct OllamaName {
   std::string model;
   std::string tag = "latest";
 
-  // As Ollama's commands show it: what is usual is left out.
+  // As Ollama's commands show it, without default parts.
   std::string Short() const;
 };
 
 struct ModelName {
   enum class Kind { kFile, kAddress, kHub, kOllama, kPlain };
   Kind kind = Kind::kPlain;
-  std::string text;    // as it was said; of an address without what follows '#'
-  std::string sha256;  // of an address; empty: not told
+  std::string text;    // as given; for a URL, without the '#' part
+  std::string sha256;  // for a URL; may be empty
   HubName hub;
   OllamaName ollama;
 };
 
-// Does not look whether a file of that name is there: `text` may be meant so whatever it looks
-// like. Addresses below `hub_endpoint` are read as what they name there.
+// Does not check whether a file of that name exists, in which case the caller should prefer the
+// file. URLs below `hub_endpoint` are converted to the repositories they name.
 StatusOr<ModelName> ParseModelName(std::string_view text, std::string_view hub_endpoint);
-// The same where only a repository of the hub can be meant.
+// The same for arguments that can only be a repository of the hub.
 StatusOr<HubName> ParseHubName(std::string_view text);
-// Without "ollama:".
+// Without the prefix "ollama:".
 StatusOr<OllamaName> ParseOllamaName(std::string_view text);
 
-// A path within a repository or cache that leads nowhere else.
+// A path within a repository or cache that cannot lead outside.
 bool IsSafePath(std::string_view path);
 
 inline constexpr char kOllamaHost[] = "registry.ollama.ai";

@@ -28,7 +28,7 @@ std::string NamesOf(std::span<const CatalogueEntry> catalogue) {
   return StrJoin(names, ", ");
 }
 
-// "Q4_K_M, Q8_0": what a repository has instead of what was asked for.
+// "Q4_K_M, Q8_0": what a repository offers instead.
 std::string OffersOf(std::span<const FileGroup> groups) {
   std::vector<std::string> names;
   for (const FileGroup& group : groups) {
@@ -51,7 +51,7 @@ StatusOr<FileGroup> ChooseFrom(std::span<const FileGroup> groups, const HubName&
   return NotFound(where, " has no ", Printable(name.wanted), ", it has ", OffersOf(groups));
 }
 
-// Of a file that came from an address which says nothing about it.
+// Checks a file from a URL that gave no checksum.
 Status CheckModel(const std::string& path, const std::string& url) {
   const auto file = ModelFile::Open(path);
   if (file.ok()) return OkStatus();
@@ -62,7 +62,7 @@ Status CheckModel(const std::string& path, const std::string& url) {
                             "kept");
 }
 
-// Of one part of a split model, which alone cannot be read.
+// Checks one part of a split model, which cannot be parsed alone.
 Status CheckMagic(const std::string& path, const std::string& url) {
   char head[4] = {};
   const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -74,7 +74,7 @@ Status CheckMagic(const std::string& path, const std::string& url) {
                             Printable(url, 300), "; nothing was kept");
 }
 
-// Where an address's file is kept below Weft's own folder: "host/path", a query in short.
+// Where a URL's file is stored below Weft's own folder: "host/path", with the query shortened.
 std::string PathOfAddress(const std::string& url) {
   std::string path = url.substr(url.find("://") + 3);
   std::string query;
@@ -90,7 +90,7 @@ std::string PathOfAddress(const std::string& url) {
   return StrCat(folder, "/", name);
 }
 
-// Several names of one file leave no doubt either.
+// Several names of one file are not ambiguous.
 Status CheckUnique(std::span<const LocalModel> all, const std::vector<size_t>& matches,
                    std::string_view what) {
   const auto real = [&](size_t i) { return RealPath(all[i].path); };
@@ -135,12 +135,12 @@ Status ModelSource::Offline(const std::string& what) const {
 
 StatusOr<std::string> ModelSource::Find(std::string_view what) const {
   const std::string text(what);
-  // A file that is there is meant, whatever else its name could mean.
+  // An existing file takes precedence over any other meaning of its name.
   if (access(text.c_str(), F_OK) == 0) return text;
   WEFT_ASSIGN_OR_RETURN(const ModelName name, Parse(what));
   const auto local = FindLocal(what);
   if (local.ok()) return local->path;
-  // Whoever opens it says that it is not there.
+  // Opening the file will report that it is missing.
   if (name.kind == ModelName::Kind::kFile) return text;
   if (local.status().code() != StatusCode::kNotFound) return local.status();
   return PullNamed(name);
@@ -195,7 +195,7 @@ StatusOr<LocalModel> ModelSource::FindLocal(std::string_view what) const {
     index = FindOfOllama(all, name.ollama);
   } else if (name.kind == ModelName::Kind::kPlain && !matches.empty() &&
              FindInCatalogue(catalogue_, what) == nullptr) {
-    // A whole name of the catalogue means that one, whether it is here or not.
+    // A complete name in the catalogue means that entry, whether it is here or not.
     WEFT_RETURN_IF_ERROR(CheckUnique(all, matches, what));
     index = static_cast<int>(matches[0]);
   }
@@ -271,7 +271,7 @@ StatusOr<std::string> ModelSource::PullFromOllama(const OllamaName& name) const 
                            " is a model with an adapter, which cannot be "
                            "run here");
     }
-    // What sees images is not used here, and is large.
+    // Image projectors are not used here, and are large.
     if (layer.kind == "projector") continue;
     const std::string blob = store.BlobPath(layer);
     if (layer.kind == "model") weights = blob;
@@ -317,7 +317,7 @@ StatusOr<std::string> ModelSource::PullAddress(const ModelName& name) const {
           return is_part ? CheckMagic(file, url) : CheckModel(file, url);
         });
   };
-  // Of a split model all parts have the address of the first, but for their number.
+  // All parts of a split model have the first one's URL except for the number.
   const std::vector<std::string> parts = SplitParts(inner);
   if (parts.empty()) {
     WEFT_RETURN_IF_ERROR(load(name.text, path, false));

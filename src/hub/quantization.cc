@@ -20,10 +20,10 @@ std::string InCapitals(std::string_view text) {
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsWord(char c) { return IsDigit(c) || (c >= 'A' && c <= 'Z'); }
 
-// What stands behind the last '/'.
+// The part after the last '/'.
 std::string_view LastPart(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// Whether a run of capitals, digits and '_' is the name of a quantization.
+// Whether a run of upper-case letters, digits and '_' is the name of a quantization.
 bool IsQuantization(std::string_view run) {
   constexpr std::array kWhole = {"F32", "F16", "BF16", "FP32", "FP16", "MXFP4", "MXFP4_MOE"};
   if (std::find(kWhole.begin(), kWhole.end(), run) != kWhole.end()) return true;
@@ -41,7 +41,7 @@ bool IsQuantization(std::string_view run) {
   return true;
 }
 
-// "-00002-of-00005" at the end of a name without its ".gguf".
+// "-00002-of-00005" at the end of a name without ".gguf".
 struct SplitMark {
   std::string_view stem;
   int64_t no = 0;
@@ -86,13 +86,13 @@ std::string QuantizationOf(std::string_view file) {
   if (const auto split = ReadSplitMark(stem)) stem = split->stem;
   const std::string upper = InCapitals(stem);
   const std::string_view text = upper;
-  // The last one that the name has.
+  // The last one in the name.
   for (size_t i = text.size(); i-- > 0;) {
     if (!IsWord(text[i]) || (i > 0 && IsWord(text[i - 1]))) continue;
     size_t end = i;
     while (end < text.size() && (IsWord(text[end]) || text[end] == '_')) ++end;
     if (!IsQuantization(text.substr(i, end - i))) continue;
-    // Some authors' mixtures have a prefix of their own.
+    // Some authors' mixed quantizations have a prefix.
     const size_t begin = text.substr(0, i).ends_with("UD-") ? i - 3 : i;
     return upper.substr(begin, end - begin);
   }
@@ -162,7 +162,7 @@ int ChooseGroup(std::span<const FileGroup> groups, std::string_view wanted) {
   });
   if (index >= 0) return index;
   if ((index = find_quantization(wanted)) >= 0) return index;
-  // What a name ends with, such as "mix" of "model-mix.gguf".
+  // A name's suffix, such as "mix" of "model-mix.gguf".
   const std::string end = InCapitals(wanted);
   return find([&](const FileGroup& g) {
     std::string_view name = StemOf(g.name);

@@ -45,7 +45,7 @@ Status TooOften(const HttpAnswer& answer, const Wish& wish) {
 Status RefusalOf(const HttpAnswer& answer, const Wish& wish) {
   const std::string what = Printable(wish.what, 200);
   const int status = answer.head.status;
-  // The hub answers 401 for what is not there too, and says so aside.
+  // The hub also answers 401 for repositories that do not exist, and says so in a header.
   const std::string_view code = answer.head.Header("x-error-code");
   if (code == "GatedRepo") return Forbidden(wish, what);
   if (status == 401) return Unauthorized(wish, what);

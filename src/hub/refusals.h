@@ -1,5 +1,5 @@
-// What a person is told when a server does not give what was asked for: one sentence for each
-// kind of answer. Pure functions; any thread.
+// Error messages for requests that a server refuses: one sentence for each kind of answer. Pure
+// functions; any thread.
 #ifndef WEFT_HUB_REFUSALS_H_
 #define WEFT_HUB_REFUSALS_H_
 
@@ -13,16 +13,17 @@
 namespace weft::hub {
 
 struct Wish {
-  std::string what;  // "owner/repo", "qwen3:0.6b", an address
-  std::string host;  // who was asked
+  std::string what;  // "owner/repo", "qwen3:0.6b", a URL
+  std::string host;  // the server asked
   bool has_token = false;
-  // How one gets in: behind "it may be private: " and "accept its terms: "; both may be empty.
+  // How to get access: appended to "it may be private: " and "accept its terms: "; both may be
+  // empty.
   std::string how_to_log_in;
   std::string how_to_accept;
 };
 
-// REQUIRES: the answer is no success. NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (asked
-// too often), UNAVAILABLE or FAILED_PRECONDITION.
+// REQUIRES: the answer is not a success. NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (too many
+// requests), UNAVAILABLE or FAILED_PRECONDITION.
 Status RefusalOf(const HttpAnswer& answer, const Wish& wish);
 
 Wish HubWish(const Places& places, const HubName& name);

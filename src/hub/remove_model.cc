@@ -46,7 +46,7 @@ StatusOr<LocalModel> FindToRemove(const ModelSource& source, std::string_view na
     return FailedPrecondition(Printable(model.name, 200), " ", HowToRemove(model));
   }
   if (model.parts.empty()) {
-    // Of an address, whose parts nobody has listed yet.
+    // Downloaded from a URL; its parts have not been listed yet.
     const std::vector<std::string> parts = SplitParts(model.path);
     model.parts = parts.empty() ? std::vector<std::string>{model.path} : parts;
     for (const std::string& part : model.parts) {

@@ -1,6 +1,6 @@
-// Removing a model that Weft or the hub's tools have loaded, and no other.
+// Removes a model that Weft or the hub's tools downloaded; refuses any other.
 //
-// Blocking; one thread at a time per model.
+// Blocks; one thread at a time per model.
 #ifndef WEFT_HUB_REMOVE_MODEL_H_
 #define WEFT_HUB_REMOVE_MODEL_H_
 
@@ -14,10 +14,10 @@
 
 namespace weft::hub {
 
-// The model of that name that may be removed; an error says whose it is otherwise.
+// The named model, if it may be removed; otherwise the error says whose it is.
 StatusOr<LocalModel> FindToRemove(const ModelSource& source, std::string_view name);
 
-// The bytes that became free. REQUIRES: `model` came from FindToRemove.
+// Returns the bytes freed. REQUIRES: `model` came from FindToRemove.
 StatusOr<int64_t> RemoveModel(const Places& places, const LocalModel& model);
 
 }  // namespace weft::hub

@@ -30,7 +30,7 @@ Status ZipReader::Damaged() const {
   return DataLoss(Printable(file_->path(), 300), " is no whole zip archive");
 }
 
-// Little-endian, as this program's machines are.
+// Little-endian, like all machines this program supports.
 template <typename T>
 bool ZipReader::ReadNumber(uint64_t at, T* value) const {
   const std::span<const std::byte> bytes = file_->bytes();

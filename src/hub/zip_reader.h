@@ -1,5 +1,5 @@
-// Members of a zip archive, such as a Python wheel: stored or deflated, below 4 GiB, not
-// encrypted. Bytes of the archive are not trusted: every number is checked before it is used.
+// Reads members of a zip archive, such as a Python wheel: stored or deflated, below 4 GiB, not
+// encrypted. The archive is not trusted: every number is checked before use.
 //
 // One thread at a time.
 #ifndef WEFT_HUB_ZIP_READER_H_
@@ -24,7 +24,7 @@ struct ZipMember {
   uint32_t crc = 0;
   uint64_t packed_bytes = 0;
   uint64_t n_bytes = 0;
-  uint64_t header_at = 0;  // of its local header
+  uint64_t header_at = 0;  // offset of its local header
 };
 
 class ZipReader {
@@ -32,7 +32,7 @@ class ZipReader {
   static StatusOr<ZipReader> Open(const std::string& path);
 
   const std::vector<ZipMember>& members() const { return members_; }
-  // Hands out the member's bytes in pieces and checks them; an error of `take` ends it.
+  // Passes the member's bytes to `take` in pieces and verifies them; an error from `take` ends it.
   Status Read(const ZipMember& member,
               const std::function<Status(std::span<const std::byte>)>& take) const;
 
