@@ -14,11 +14,11 @@ namespace {
 
 namespace pb = mlx::grpc::engine;
 
-// When the client no longer waits, on the engine's clock.
+// The client's deadline, on the engine's clock.
 std::optional<std::chrono::steady_clock::time_point> DeadlineOf(
     const grpc::CallbackServerContext& context) {
   const auto left = context.deadline() - std::chrono::system_clock::now();
-  if (left > std::chrono::hours(24 * 365)) return std::nullopt;  // also "never"
+  if (left > std::chrono::hours(24 * 365)) return std::nullopt;  // includes "never"
   return std::chrono::steady_clock::now() +
          std::chrono::duration_cast<std::chrono::steady_clock::duration>(left);
 }
@@ -47,7 +47,7 @@ void CallTable::WaitUntilEmpty(std::chrono::steady_clock::time_point deadline) {
   while (!calls_.empty() && removed_.WaitUntil(&mutex_, deadline)) continue;
 }
 
-// The lock is held meanwhile, so that the call cannot end before.
+// Holds the lock, so that the call cannot end meanwhile.
 void CallTable::Abort(const std::string& domain, const std::string& id) {
   MutexLock lock(&mutex_);
   const auto it = by_id_.find(Key(domain, id));
@@ -76,7 +76,7 @@ struct GenerateCall::Progress {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
-  pb::GenerateComplete complete;  // what it will say, when nothing is streamed
+  pb::GenerateComplete complete;  // its final message, if nothing is streamed
 };
 
 GenerateCall::GenerateCall(const Service& service, grpc::CallbackServerContext* context,
@@ -126,7 +126,7 @@ Status GenerateCall::Begin(grpc::ByteBuffer* message) {
 void GenerateCall::Run() {
   const Status status = Generate();
   service_.table->Remove(this);
-  End(status);  // this may be gone from here on
+  End(status);  // this may be destroyed from here on
 }
 
 Status GenerateCall::Generate() {
@@ -220,7 +220,7 @@ bool GenerateCall::Write(const Response& response) {
   const auto deadline = std::chrono::steady_clock::now() + service_.stall_timeout;
   MutexLock lock(&mutex_);
   while (write_pending_ && written_.WaitUntil(&mutex_, deadline)) continue;
-  // The message must outlive its write, which cancelling ends.
+  // The message must outlive its write; cancelling ends the write.
   if (write_pending_) context()->TryCancel();
   while (write_pending_) written_.Wait(&mutex_);
   return write_ok_;

@@ -1,7 +1,7 @@
-// One Generate request on its way through the server, and the table of those that run.
+// One Generate request on its way through the server, and the table of running ones.
 //
-// Its events are pumped by one thread of a bounded pool, as Generation::Next waits; the
-// network never waits for that thread, nor the engine for either.
+// A thread of a bounded pool pumps its events, since Generation::Next blocks; the network never
+// waits for that thread, nor the engine for either.
 #ifndef WEFT_GRPC_GENERATE_CALL_H_
 #define WEFT_GRPC_GENERATE_CALL_H_
 
@@ -25,17 +25,17 @@ namespace weft::serve {
 
 class GenerateCall;
 
-// The requests that run, so that Abort and the server's end find them. Any thread.
+// The running requests, so that Abort and shutdown can find them. Any thread.
 class CallTable {
  public:
-  // False when the domain has a running request of that id. An empty id is nobody's.
+  // False if the domain already has a running request with that id. Empty ids never collide.
   bool Add(const std::string& domain, const std::string& id, GenerateCall* call);
   void Remove(GenerateCall* call);
-  // Aborts the request, wherever it is; nothing when there is none.
+  // Aborts the request, whatever its stage; does nothing if there is none.
   void Abort(const std::string& domain, const std::string& id);
-  // Waits until there is none, or the deadline.
+  // Waits until the table is empty, or for the deadline.
   void WaitUntilEmpty(std::chrono::steady_clock::time_point deadline);
-  // Cancels all there are; every later Add is refused.
+  // Cancels all calls and refuses every later Add.
   void Close();
   bool closed() const;
   int64_t size() const;
@@ -52,18 +52,18 @@ class CallTable {
 
 class GenerateCall final : public RpcCall {
  public:
-  // What calls share; outlives them.
+  // Shared by all calls; outlives them.
   struct Service {
     Host* host;
     CallTable* table;
-    HandlerPool* pumps;  // their threads
+    HandlerPool* pumps;  // the calls' threads
     std::chrono::milliseconds stall_timeout;
   };
   GenerateCall(const Service& service, grpc::CallbackServerContext* context, RpcHead head);
 
-  // The client's wish: the stream ends, without a completion and without an error.
+  // At the client's request: the stream ends without a completion or an error.
   void Abort();
-  // The server's: the stream is cut.
+  // At the server's request: the stream is cut off.
   void Cut();
 
   void OnWriteDone(bool ok) override;
@@ -82,7 +82,7 @@ class GenerateCall final : public RpcCall {
   Status Pump(Generation* generation);
   Status Complete(const DoneEvent& done, Progress* progress);
   bool WriteChunk(const TokenEvent& token, const Progress& progress);
-  // Waits until the message is sent. False when the client is gone or does not read.
+  // Waits until the message is sent. False if the client has left or does not read.
   bool Write(const Response& response);
   void CancelGeneration() WEFT_REQUIRES(mutex_);
 

@@ -19,7 +19,7 @@ StatusOr<int32_t> TokenOf(uint32_t id, std::string_view field) {
   return static_cast<int32_t>(id);
 }
 
-// A field where 0 stands for "not given", or a number of its range.
+// A field in which 0 means "not given"; otherwise it must be in its range.
 StatusOr<float> NumberOr(float value, float if_zero, float min, float max, std::string_view field) {
   if (value == 0) return if_zero;
   if (value >= min && value <= max) return value;
@@ -33,7 +33,7 @@ StatusOr<SamplingOptions> SamplingOf(const pb::SamplingParams& params,
   SamplingOptions options = Advised(
       {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .seed = defaults.sampling.seed},
       defaults.advice);
-  // A temperature of 0 means something.
+  // Temperature has presence: 0 is a value.
   if (params.has_temperature()) options.temperature = 0;
   struct Field {
     const char* name;

@@ -1,5 +1,5 @@
-// The gRPC service's messages and the engine's options, one made of the other. Pure
-// functions; any thread.
+// Conversions between the gRPC service's messages and the engine's options. Pure functions; any
+// thread.
 #ifndef WEFT_GRPC_GENERATE_REQUEST_H_
 #define WEFT_GRPC_GENERATE_REQUEST_H_
 
@@ -11,10 +11,10 @@
 
 namespace weft::serve {
 
-// INVALID_ARGUMENT names the field. What only the engine can know (the vocabulary, the
-// context, the ranges of penalties) it checks itself.
-// What a field leaves open (0, where it has no other way) is the server's, by flags and the model's
-// makers, and where they say nothing the protocol's: temperature 1, everything else off.
+// INVALID_ARGUMENT names the field. The engine itself checks what only it knows (the vocabulary,
+// the context, the ranges of penalties). Unset fields (0, for fields without presence) take the
+// server's defaults, from flags and the model's authors, or else the protocol's: temperature 1,
+// everything else off.
 StatusOr<TurnOptions> TurnOptionsOf(const mlx::grpc::engine::GenerateRequest& request,
                                     const RequestDefaults& defaults);
 

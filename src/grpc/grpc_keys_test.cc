@@ -1,4 +1,4 @@
-// Who may ask, and that this is known before anything is read.
+// Access by keys, checked before anything is read.
 #include <grpcpp/generic/generic_stub.h>
 
 #include "grpc/grpc_server_test_util.h"
@@ -8,8 +8,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The message of whoever may not ask is neither read nor parsed: were it, one that is too
-// large would be refused for that.
+// Without access the message is neither read nor parsed: otherwise an oversized one would be
+// refused for its size.
 TEST_F(GrpcServerTest, TheKeyComesBeforeTheMessage) {
   Open({}, {}, "alpha\n");
   const size_t too_large = static_cast<size_t>(MaxMessageBytes(testing::kTinyContext)) + 1;
@@ -20,7 +20,7 @@ TEST_F(GrpcServerTest, TheKeyComesBeforeTheMessage) {
   alpha.AddMetadata("authorization", "Bearer  alpha");
   EXPECT_EQ(Generate(large, &alpha).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 
-  // What is no message at all, neither.
+  // Neither is something that is not a message.
   const std::string garbage = "\xff\xff\xff\xff";
   const grpc::Slice slice(garbage);
   const auto ask = [&](const std::string& method, const char* key) {
@@ -73,7 +73,7 @@ TEST_F(GrpcServerTest, KeysSeparateDomains) {
   auto reader = stub_->Generate(&alpha, Greedy(prompt, 60, "same"));
   pb::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
-  // The other key's request of the same id, and its abort, are its own.
+  // Another key's request with the same id, and its abort, are separate.
   grpc::ClientContext beta;
   beta.AddMetadata("x-api-key", "beta");
   const Outcome other = Generate(Greedy(prompt, 2, "same"), &beta);

@@ -17,20 +17,20 @@ namespace weft::serve {
 namespace {
 
 constexpr const char* kServiceName = "mlx.grpc.engine.MlxEngine";
-// A token is up to five bytes as an id, and most are fewer than these as text.
+// A token takes up to five bytes as an id, and most take fewer as text.
 constexpr int64_t kMessageBytesPerToken = 64;
 constexpr int64_t kLeastMessageBytes = 4 << 20;
 constexpr int64_t kMostMessageBytes = 256 << 20;
-// Of a call whose message nobody has asked for yet.
+// Buffer for a call whose message has not been requested yet.
 constexpr int kUnreadBytes = 1 << 20;
 constexpr size_t kMaxTransportBytes = size_t{1} << 30;
-// Reflection alone is served by threads that wait; it never gets more than these.
+// Only reflection uses blocking threads; it never gets more than these.
 constexpr int kMaxReflectionThreads = 16;
-// What clients that still watch health or hold a stream get to hear the end.
+// Time for clients that watch health or hold a stream to be told of the end.
 constexpr std::chrono::milliseconds kGoodbye{200};
 
-// Gateways ping every 30 seconds, also while nothing runs, and faster ones are welcome.
-// Our own pings find connections that are half open.
+// Gateways ping every 30 seconds, even when idle, and faster pings are accepted. Our own pings
+// detect half-open connections.
 void SetTransport(int64_t context_tokens, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(static_cast<int>(MaxMessageBytes(context_tokens)));
   builder->SetMaxSendMessageSize(static_cast<int>(kMostMessageBytes));
@@ -40,7 +40,7 @@ void SetTransport(int64_t context_tokens, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kUnreadBytes);
-  // A port that somebody has is an error, not shared.
+  // A port in use is an error instead of being shared.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);

@@ -1,14 +1,14 @@
-// The gRPC front end: the engine service that gateways know as MlxEngine, with health
-// checking and reflection.
+// The gRPC front end: the engine service known to gateways as MlxEngine, with health checking and
+// reflection.
 //
-//   // once host.phase() is kReady, so that nobody finds an open port that cannot answer:
+//   // once host.phase() is kReady, so that an open port can always answer:
 //   auto server = GrpcServer::Start(&host, &keys, {.host = "127.0.0.1", .port = 50051});
 //   ...
-//   (*server)->BeginDrain();      // first of all: gateways send no more
-//   host.Drain(grace);            // turns finish or are cut, their streams end
-//   (*server)->Shutdown(grace);   // what is still being sent arrives
+//   (*server)->BeginDrain();      // first: gateways stop sending
+//   host.Drain(grace);            // turns finish or are cut off, their streams end
+//   (*server)->Shutdown(grace);   // pending output is delivered
 //
-// Any thread may call any method; Shutdown and the destructor belong to the owner.
+// Any thread may call any method; Shutdown and the destructor are for the owner.
 #ifndef WEFT_GRPC_GRPC_SERVER_H_
 #define WEFT_GRPC_GRPC_SERVER_H_
 
@@ -25,35 +25,35 @@ namespace weft::serve {
 
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";
-  int port = 50051;  // 0: any that is free
-  // Serves without keys, whoever has to show one over HTTP. REQUIRES: CheckGrpcOpen(host).
+  int port = 50051;  // 0: any free port
+  // Serve without keys, even if HTTP requires them. REQUIRES: CheckGrpcOpen(host).
   bool open = false;
-  // Also the text of requests and answers goes to the log.
+  // Also log the text of requests and answers.
   bool log_text = false;
-  // What a client may take to read a message; then its request is cut.
+  // How long a client may take to read a message before its request is cut off.
   std::chrono::milliseconds stall_timeout{60'000};
 };
 
-// Whether a port without keys may be opened there: INVALID_ARGUMENT unless only this machine
-// can reach it.
+// Whether a port without keys may be opened there: INVALID_ARGUMENT unless only this machine can
+// reach it.
 Status CheckGrpcOpen(const std::string& host);
 
-// How large a message may be: no larger than a prompt that fills the context, written as ids
-// and as text, with room for everything beside it.
+// The maximum message size: a prompt that fills the context, written as ids and as text, plus room
+// for the other fields.
 int64_t MaxMessageBytes(int64_t context_tokens);
 
 class GrpcServer {
  public:
-  // Binds, serves, and logs "gRPC server listening on HOST:PORT". `host` and `keys` must
-  // outlive the server. REQUIRES: host->phase() was kReady.
+  // Binds, serves, and logs "gRPC server listening on HOST:PORT". `host` and `keys` must outlive
+  // the server. REQUIRES: host->phase() has been kReady.
   static StatusOr<std::unique_ptr<GrpcServer>> Start(Host* host, const ApiKeys* keys,
                                                      const GrpcServerOptions& options);
-  virtual ~GrpcServer() = default;  // as Shutdown(0)
+  virtual ~GrpcServer() = default;  // same as Shutdown(0)
 
   virtual int port() const = 0;
-  // Health is NOT_SERVING from now on. Requests are still answered.
+  // Health becomes NOT_SERVING. Requests are still answered.
   virtual void BeginDrain() = 0;
-  // Gives requests so long to end, cuts the rest, wakes everybody who waits and closes the
+  // Waits up to `grace` for requests to end, cuts off the rest, wakes all waiters and closes the
   // port. May be called again.
   virtual void Shutdown(std::chrono::milliseconds grace) = 0;
 };

@@ -1,4 +1,4 @@
-// Requests, their ends, and what is told of the model.
+// Requests, their ends, and information about the model.
 #include <atomic>
 #include <random>
 
@@ -264,7 +264,7 @@ TEST_F(GrpcServerTest, OneFailingRequestTouchesNoOther) {
   ExpectIdle();
 }
 
-// A client whose window is full and that does not read.
+// A client with a full window that does not read.
 TEST_F(GrpcServerTest, SlowReadersStopNobodyAndAreCut) {
   Open({.max_pending_events = 16}, {.stall_timeout = milliseconds(300)});
   grpc::ChannelArguments args;

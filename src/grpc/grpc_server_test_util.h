@@ -1,4 +1,5 @@
-// The service over a real connection, on a tiny model whose steps can be slowed and failed.
+// Tests the service over a real connection, with a tiny model whose steps can be slowed down and
+// made to fail.
 #ifndef WEFT_GRPC_GRPC_SERVER_TEST_UTIL_H_
 #define WEFT_GRPC_GRPC_SERVER_TEST_UTIL_H_
 
@@ -27,11 +28,11 @@ namespace pb = mlx::grpc::engine;
 using std::chrono::milliseconds;
 using Tokens = std::vector<int32_t>;
 
-// What a Generate came to.
+// The result of a Generate call.
 struct Outcome {
   grpc::Status status;
   int chunks = 0;
-  Tokens tokens;  // of the chunks, else of the completion
+  Tokens tokens;  // from the chunks, else from the completion
   std::optional<pb::GenerateComplete> complete;
   pb::OutputLogProbs logprobs;
 };
@@ -151,7 +152,7 @@ class GrpcServerTest : public ::testing::Test {
 
   testing::FaultyBackend backend_;
   ApiKeys keys_;
-  std::string key_;  // that of who looks whether all is idle
+  std::string key_;  // the key used to check that everything is idle
   std::unique_ptr<ModelHost> host_;
   std::unique_ptr<GrpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;

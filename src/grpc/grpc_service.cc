@@ -18,11 +18,11 @@ namespace pb = mlx::grpc::engine;
 using smg::grpc::common::GetTokenizerChunk;
 using smg::grpc::common::GetTokenizerRequest;
 
-// Beyond the turns that the engine takes: finished ones whose clients still read.
+// Besides the turns that the engine takes: finished ones whose clients still read.
 constexpr int kReadingCalls = 64;
 constexpr std::string_view kHealthCheck = "/mlx.grpc.engine.MlxEngine/HealthCheck";
 constexpr int kWaitingForBundle = 256;
-// Ids of one Abort, on a thread that should not be held up.
+// Limit on the ids in one Abort, which runs on a thread that should not be held up.
 constexpr int kMaxAborted = 4096;
 constexpr size_t kBundleChunkBytes = 512 << 10;
 
@@ -33,10 +33,10 @@ std::string_view MetadataOf(const grpc::CallbackServerContext& context, const ch
   return {it->second.data(), it->second.size()};
 }
 
-// Sends a bundle piece by piece, each when the one before is sent; no thread waits.
+// Sends a bundle piece by piece, each after the previous one is sent; blocks no thread.
 class BundleCall final : public RpcCall {
  public:
-  // Makes the bundle, or gets the one there is; waits for that.
+  // Builds the bundle, or returns the existing one; blocks.
   using GetBundle = std::function<StatusOr<std::shared_ptr<const TokenizerBundle>>()>;
 
   BundleCall(HandlerPool* bundlers, GetBundle get_bundle, grpc::CallbackServerContext* context,
@@ -91,7 +91,7 @@ int MostPumps(const EngineOptions& options) {
   return options.max_running + options.max_queued + kReadingCalls;
 }
 
-// Health checks, which need no key and carry nothing, are typed; all others are generic.
+// Health checks, which need no key and carry no data, are typed; all others are generic.
 using E = pb::MlxEngine;
 using MostlyGeneric = E::WithGenericMethod_Generate<E::WithRawCallbackMethod_HealthCheck<
     E::WithGenericMethod_Abort<E::WithGenericMethod_GetModelInfo<
@@ -99,7 +99,7 @@ using MostlyGeneric = E::WithGenericMethod_Generate<E::WithRawCallbackMethod_Hea
 
 }  // namespace
 
-// Reflection lists the services of which gRPC knows a method.
+// Reflection lists only services that have a method known to gRPC.
 class GrpcService::Listing final : public MostlyGeneric {
  public:
   explicit Listing(const GrpcService* service) : service_(*service) {}
@@ -118,7 +118,7 @@ class GrpcService::Listing final : public MostlyGeneric {
   const GrpcService& service_;
 };
 
-// How a call of the method is made once its head was found good.
+// How to create the call of a method once its head has been accepted.
 struct GrpcService::Method {
   std::string_view path;
   RpcCall* (*make)(GrpcService* service, grpc::CallbackServerContext* context, RpcHead head);

@@ -1,5 +1,5 @@
-// The methods of the engine service. Handlers only look and hand on: what waits runs on
-// pools of its own, so that the few threads of gRPC always answer.
+// The methods of the engine service. Handlers only inspect and delegate: blocking work runs on
+// separate pools, so that gRPC's few threads can always answer.
 #ifndef WEFT_GRPC_GRPC_SERVICE_H_
 #define WEFT_GRPC_GRPC_SERVICE_H_
 
@@ -25,7 +25,7 @@ namespace weft::serve {
 class GrpcService final : public grpc::CallbackGenericService {
  public:
   struct Options {
-    // No key is asked for, whatever `keys` says.
+    // Require no key, whatever `keys` says.
     bool open = false;
     bool log_text = false;
     std::chrono::milliseconds stall_timeout{60'000};
@@ -34,14 +34,14 @@ class GrpcService final : public grpc::CallbackGenericService {
   GrpcService(Host* host, const ApiKeys* keys, const Options& options);
   ~GrpcService() override;
 
-  // What is registered beside this, so that the service has its name.
+  // Registered besides this, so that the service is listed under its name.
   grpc::Service* listing();
 
-  // Gives the requests that run so long to end, cancels the rest, refuses later ones, and
-  // joins the pools.
+  // Waits up to `grace` for running requests, cancels the rest, refuses later ones, and joins the
+  // pools.
   void Close(std::chrono::milliseconds grace);
 
-  // Every call, but for health checks, as soon as its head is there.
+  // Handles every call except health checks, as soon as its head has arrived.
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
 
@@ -49,13 +49,13 @@ class GrpcService final : public grpc::CallbackGenericService {
   class Listing;
   struct Method;
 
-  // Whose request it is, by the key in its metadata. UNAUTHENTICATED.
+  // Finds the request's owner by the key in its metadata. UNAUTHENTICATED.
   Status FindOwner(const grpc::CallbackServerContext& context, RpcHead* head) const;
   mlx::grpc::engine::HealthCheckResponse Health() const;
   Status Abort(const RpcHead& head, const mlx::grpc::engine::AbortRequest& request);
   Status GetModelInfo(mlx::grpc::engine::GetModelInfoResponse* response) const;
   Status GetServerInfo(mlx::grpc::engine::GetServerInfoResponse* response) const;
-  // Made at the first request for it, then kept.
+  // Built at the first request for it, then kept.
   StatusOr<std::shared_ptr<const TokenizerBundle>> Bundle();
 
   static const Method kMethods[];
@@ -74,7 +74,7 @@ class GrpcService final : public grpc::CallbackGenericService {
   const GenerateCall::Service generate_{&host_, &calls_, &pumps_, options_.stall_timeout};
 };
 
-// The model's name without spaces: gateways choose parsers by names as Hugging Face has them.
+// The model's name without spaces: gateways choose parsers by Hugging Face names.
 std::string ServedName(std::string_view model_id);
 
 }  // namespace weft::serve

@@ -21,7 +21,7 @@ RpcCall::RpcCall(grpc::CallbackServerContext* context, RpcHead head)
 
 void RpcCall::OnReadDone(bool ok) {
   if (ok) return OnMessage(&message_);
-  // gRPC does not tell which, and has ended a call whose message was too large with this code.
+  // gRPC does not say which; it uses this code if the message was too large.
   End(context_->IsCancelled()
           ? Cancelled("the request was cancelled")
           : ResourceExhausted("the request has no message, or a larger one than any prompt needs"));

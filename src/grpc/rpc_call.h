@@ -1,12 +1,12 @@
 // One call of the engine service, from its head to its end.
 //
-// Calls are taken as gRPC's generic ones, which exist before their message is read: whoever
-// has no key, or names no method, costs the memory of a head. The message is read when the
-// call asks for it, and parsed by its kind. The end of each is a line of the log.
+// Calls are received as gRPC's generic ones, which exist before their message is read: a client
+// without a key or with an unknown method costs only the memory of a head. The message is read when
+// the call asks for it, and parsed by its type. The end of each call is logged.
 //
-// A call is a reactor: gRPC owns it from the moment CreateReactor returns it until OnDone,
-// where it deletes itself. Callbacks come one at a time, on threads of gRPC that must not
-// wait; ReadMessage and End are theirs, or those of whoever they handed the call to.
+// A call is a reactor: gRPC owns it from the moment CreateReactor returns it until OnDone, where it
+// deletes itself. Callbacks come one at a time, on gRPC threads that must not block; ReadMessage
+// and End may be called there, or by the thread to which a callback handed the call.
 #ifndef WEFT_GRPC_RPC_CALL_H_
 #define WEFT_GRPC_RPC_CALL_H_
 
@@ -25,14 +25,14 @@
 
 namespace weft::serve {
 
-// The same status as gRPC has it: codes are equal numbers. A prompt longer than the
-// context is the client's mistake there.
+// Converts a status to gRPC's; the codes are equal numbers. A prompt longer than the context
+// becomes the client's error.
 grpc::Status ToGrpcStatus(const Status& status);
 
-// What is known before the message is.
+// What is known before the message.
 struct RpcHead {
   std::string path;      // "/package.Service/Method"
-  std::string domain;    // whose it is
+  std::string domain;    // the owner
   std::string key_name;  // for the log
   bool log_text = false;
 };
@@ -60,18 +60,19 @@ class RpcCall : public grpc::ServerGenericBidiReactor {
   void OnDone() override { delete this; }
 
  protected:
-  // Once.
+  // Call once.
   void ReadMessage() { StartRead(&message_); }
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
 
-  // The end, logged. The call may be gone when they return, unless a callback runs.
+  // Ends the call and logs it. The call may be gone when these return, unless a callback is
+  // running.
   void End(const Status& status);
   void EndWith(grpc::ByteBuffer response);
 
   const RpcHead& head() const { return head_; }
   grpc::CallbackServerContext* context() const { return context_; }
 
-  // For the log. The id is the client's where that is fit for a line, else one of our own.
+  // For the log: the client's id if it is fit for a log line, otherwise our own.
   void SetId(const std::string& id);
   TurnTokens tokens_;
   std::string request_text_, answer_text_;
@@ -86,7 +87,7 @@ class RpcCall : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer message_, response_;
 };
 
-// A call that is refused by its head.
+// A call refused because of its head.
 class RefusedCall final : public RpcCall {
  public:
   RefusedCall(grpc::CallbackServerContext* context, RpcHead head, const Status& status)
@@ -98,7 +99,7 @@ class RefusedCall final : public RpcCall {
   void OnMessage(grpc::ByteBuffer* message) override {}
 };
 
-// One message, and at once one answer.
+// A call with one message and an immediate answer.
 template <typename Request, typename Response>
 class UnaryCall final : public RpcCall {
  public:

@@ -34,7 +34,7 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
-// One merge of two texts, and its place in the order: the highest score first.
+// A merge of two texts, and its place in the order: highest score first.
 struct Merge {
   float score = 0;
   TokenId merged = kNoToken, left_id = kNoToken, right_id = kNoToken;
@@ -67,7 +67,7 @@ class TokenizerWriter {
     return v_.kind == TokenizerKind::kSentencePiece || v_.pre.raw_text;
   }
 
-  // JSON holds UTF-8 only. A token that is not has no text that leads to it.
+  // JSON holds only UTF-8. No text leads to a token that is not UTF-8.
   std::string Key(TokenId id) const {
     const std::string_view text = v_.text(id);
     return IsUtf8(text) ? std::string(text) : StrCat("[INVALID_UTF8_", id, "]");
@@ -183,9 +183,8 @@ class TokenizerWriter {
     return out;
   }
 
-  // A character that is no token, but whose byte is one, takes part in merges as any
-  // other. Merges name entries of the vocabulary only; a second name for the byte's
-  // token is one.
+  // A character that is not a token, but whose byte is, takes part in merges like any other. Merges
+  // only name vocabulary entries; so the byte's token gets a second name.
   void AddByteAliases(json* vocabulary) {
     for (char c = 0; c < 127; ++c) {
       const std::string_view text(&c, 1);
@@ -202,13 +201,13 @@ class TokenizerWriter {
     return v_.ByteToken(static_cast<uint8_t>(text[0]));
   }
 
-  // Every way to join a token out of two, the best score first.
+  // Every way to join a token from two, best score first.
   std::vector<Merge> MergesOfScores() const {
     std::vector<Merge> merges;
     for (TokenId id = 0; id < v_.size(); ++id) {
       const std::string_view text = v_.text(id);
-      // A token that is found written out is never merged from parts. Space marks are
-      // not looked for: the text has spaces there.
+      // A token that is recognised in text is never merged from parts. Tokens with space marks are
+      // not recognised: the text has spaces there.
       const bool never_merged =
           (v_.attrs(id) & kWrittenOut) != 0 && text.find(kSpaceMark) == std::string_view::npos;
       if (never_merged || !IsUtf8(text)) continue;
@@ -234,7 +233,7 @@ class TokenizerWriter {
                           file_.GetStringArray(kMerges));
     std::vector<Merge> merges;
     for (const std::string_view line : lines) {
-      const size_t space = line.find(' ', 1);  // the tokenizer was loaded: there is one
+      const size_t space = line.find(' ', 1);  // the tokenizer was loaded, so there is one
       Merge merge{.left = line.substr(0, space), .right = line.substr(space + 1)};
       const bool known = IdOf(merge.left) != kNoToken && IdOf(merge.right) != kNoToken &&
                          v_.Find(StrCat(merge.left, merge.right)) != kNoToken;
@@ -248,7 +247,7 @@ class TokenizerWriter {
     return merges;
   }
 
-  // As "left right", which every version reads; as pairs where texts contain spaces.
+  // As "left right", which every version reads; as pairs if texts contain spaces.
   static json MergeList(const std::vector<Merge>& merges) {
     const bool spaces = std::any_of(merges.begin(), merges.end(), [](const Merge& m) {
       return m.left.find(' ') != std::string_view::npos ||

@@ -1,14 +1,13 @@
-// The tokenizer of a model file in the form that Hugging Face's libraries read:
-// tokenizer.json, tokenizer_config.json and config.json, in a zip archive.
+// A model file's tokenizer in the form read by Hugging Face's libraries: tokenizer.json,
+// tokenizer_config.json and config.json, in a zip archive.
 //
-// config.json says whose tokenizer it is: a gateway that does not find it looks for the model
+// config.json identifies the tokenizer's model: a gateway that does not find it looks for the model
 // on a hub.
 //
-// A gateway that tokenizes for itself must come to the very ids that the model was
-// trained with, so what cannot be said in that form is refused. It is only nearly exact for
-// SentencePiece pieces of equal score (the form has a rank for each merge), for runs of
-// line feeds that no merges lead to (Gemma 4), and for white space beyond ASCII beside
-// tokens that swallow it (Phi-3).
+// A gateway that tokenizes must produce exactly the ids the model was trained with, so anything
+// that this form cannot express is refused. It is not quite exact for SentencePiece pieces of equal
+// score (the form ranks every merge), for runs of line feeds that no merges lead to (Gemma 4), and
+// for non-ASCII white space next to tokens that swallow it (Phi-3).
 //
 // Pure functions; any thread. Large vocabularies take about a second.
 #ifndef WEFT_GRPC_TOKENIZER_BUNDLE_H_
@@ -25,16 +24,16 @@ namespace weft::serve {
 
 struct TokenizerBundle {
   std::string zip;
-  std::string sha256;  // of the zip, in lower-case hexadecimal digits
+  std::string sha256;  // of the zip, in lower-case hexadecimal
 };
 
-// `chat_template` may be empty. UNIMPLEMENTED for vocabularies of a kind that no model
-// generates text with (WordPiece).
+// `chat_template` may be empty. UNIMPLEMENTED for vocabularies that no generative model uses
+// (WordPiece).
 StatusOr<TokenizerBundle> BuildTokenizerBundle(const ModelFile& file,
                                                std::string_view chat_template,
                                                int64_t context_tokens);
 
-// tokenizer.json alone.
+// Only tokenizer.json.
 StatusOr<std::string> TokenizerJson(const ModelFile& file);
 
 }  // namespace weft::serve

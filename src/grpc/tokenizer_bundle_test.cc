@@ -1,4 +1,4 @@
-// The archive and what it holds. That its ids are right is tests/e2e/tokenizer_bundle_test.py.
+// The archive and its contents. tests/e2e/tokenizer_bundle_test.py checks that the ids are right.
 #include "grpc/tokenizer_bundle.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ std::string Inflate(std::string_view deflated, size_t size) {
   return out;
 }
 
-// The file that the directory entry at `*at` tells of; `*at` goes to the next entry.
+// The file described by the directory entry at `*at`; advances `*at` to the next entry.
 std::pair<std::string, std::string> ReadEntry(std::string_view zip, size_t* at) {
   EXPECT_EQ(zip.substr(*at, 4), "PK\x01\x02");
   const uint32_t packed = Read(zip, *at + 20, 4), size = Read(zip, *at + 24, 4);
@@ -74,7 +74,7 @@ TEST(ZipWriter, HoldsWhatWasAdded) {
   EXPECT_EQ(at, end);
 }
 
-// A model file with nothing but a vocabulary.
+// A model file with only a vocabulary.
 std::shared_ptr<const ModelFile> FileOf(const std::function<void(GgufWriter*)>& write) {
   const std::string path = StrCat(::testing::TempDir(), "/bundle_test.gguf");
   GgufWriter writer;

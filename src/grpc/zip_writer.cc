@@ -11,10 +11,10 @@ namespace {
 constexpr uint32_t kLocalHeader = 0x04034b50;
 constexpr uint32_t kDirectoryEntry = 0x02014b50;
 constexpr uint32_t kEndOfDirectory = 0x06054b50;
-constexpr uint16_t kVersion = 20;  // the first with deflate
+constexpr uint16_t kVersion = 20;  // the first version with deflate
 constexpr uint16_t kDeflated = 8;
 constexpr uint16_t kMidnight = 0;
-constexpr uint16_t kNewYear1980 = 1 << 5 | 1;  // the first day that zip can name
+constexpr uint16_t kNewYear1980 = 1 << 5 | 1;  // the first date that zip can represent
 // Sizes and offsets are 32-bit numbers; the directory must fit too.
 constexpr uint64_t kMaxArchiveBytes = std::numeric_limits<uint32_t>::max() - (1 << 20);
 
@@ -28,7 +28,7 @@ void Put32(uint32_t value, std::string* out) {
   Put16(static_cast<uint16_t>(value >> 16), out);
 }
 
-// Without zlib's own header and trailer, as zip wants it.
+// Without zlib's own header and trailer, as zip requires.
 StatusOr<std::string> RawDeflate(std::string_view content) {
   constexpr int kRawWindowBits = -15;
   constexpr int kMemoryLevel = 8;
@@ -59,7 +59,7 @@ Status ZipWriter::Add(std::string_view name, std::string_view content) {
   if (archive_.size() + deflated.size() > kMaxArchiveBytes) {
     return ResourceExhausted("the zip archive would be larger than 4 GiB");
   }
-  std::string common;  // of both headers
+  std::string common;  // the part common to both headers
   Put16(kVersion, &common);
   Put16(0, &common);  // no flags
   Put16(kDeflated, &common);

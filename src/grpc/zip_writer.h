@@ -1,5 +1,5 @@
-// A zip archive in memory, of a few files: deflated, with fixed times, so that equal
-// contents give equal bytes. One thread.
+// Builds a zip archive of a few files in memory: deflated, with fixed times, so that equal contents
+// give equal bytes. One thread.
 #ifndef WEFT_GRPC_ZIP_WRITER_H_
 #define WEFT_GRPC_ZIP_WRITER_H_
 
@@ -13,10 +13,10 @@ namespace weft::serve {
 
 class ZipWriter {
  public:
-  // RESOURCE_EXHAUSTED when the archive would pass 4 GiB, which plain zip cannot say.
-  // REQUIRES: `name` is a relative path in ASCII that was not added yet.
+  // RESOURCE_EXHAUSTED if the archive would exceed 4 GiB, the limit of plain zip. REQUIRES: `name`
+  // is a relative ASCII path that has not been added yet.
   Status Add(std::string_view name, std::string_view content);
-  // The archive. REQUIRES: called once, last.
+  // Returns the archive. REQUIRES: called once, last.
   std::string Finish();
 
  private:
