@@ -38,7 +38,7 @@ WorkerResume PlanResume(std::span<const int32_t> resident, std::span<const int32
   return {static_cast<int64_t>(resident.size()), "exact_prefix"};
 }
 
-// What a turn came to.
+// The result of a turn.
 struct Worker::Reply {
   int64_t cached_tokens = 0;
   std::vector<int32_t> tokens;  // without the end token
@@ -208,8 +208,8 @@ Status Worker::Generate(const WorkerRequest& request) {
   const bool warm = is_named && options_.warm_resume;
   const WorkerResume resume =
       warm ? PlanResume(session->resident, turn.tokens, session->dirty) : WorkerResume();
-  // Other turns may still share what they have in common with the session, unless that
-  // is not wanted or its state is not sound.
+  // Other turns may still share the common part of the session, unless that is not wanted or its
+  // state is not sound.
   if (is_named && (session->dirty || !options_.warm_resume)) {
     const Status status = Reset(session);
     if (!status.ok()) {
@@ -263,8 +263,8 @@ bool Worker::Restrict(const WorkerRequest& request, TurnOptions* turn, Failure* 
   return true;
 }
 
-// Writes the text as it comes. False with `failure` set, or `written` when the answers
-// cannot be written.
+// Writes the text as it arrives. False with `failure` set, or with `written` if the answers cannot
+// be written.
 bool Worker::RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Failure* failure,
                      Status* written) {
   auto submitted =
@@ -273,7 +273,7 @@ bool Worker::RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Fa
     const bool invalid = submitted.status().code() == StatusCode::kInvalidArgument;
     const std::string message(Message(submitted.status()));
     *failure = {.error = invalid ? message : "prefill failed", .detail = invalid ? "" : message};
-    // Nothing was touched.
+    // The session is unchanged.
     if (submitted.status().code() != StatusCode::kFailedPrecondition) session->dirty = false;
     return false;
   }
@@ -317,7 +317,7 @@ bool Worker::RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Fa
 
 Json Worker::DoneLine(const Reply& reply, const WorkerResume& resume, int64_t total_us) const {
   const TurnUsage& usage = reply.done.usage;
-  // The session's state may have been given up since, when memory was short.
+  // The session's state may have been dropped since, when memory was short.
   const int64_t reused = std::min(resume.reused_tokens, reply.cached_tokens);
   const int64_t prefilled = usage.prompt_tokens - reused;
   const auto n_tokens = static_cast<int64_t>(reply.tokens.size());
@@ -334,14 +334,14 @@ Json Worker::DoneLine(const Reply& reply, const WorkerResume& resume, int64_t to
                {"prefill_tok_s", Rate(prefilled, usage.prompt_us)},
                {"decode_tok_s", Rate(n_tokens, usage.decode_us)},
                {"cached_tokens", reply.cached_tokens}};
-  // Tokens of which the client saw only a part would put words into its next prompt that
-  // it never read.
+  // If the client saw only a part of the tokens' text, returning all of them would put words it
+  // never read into its next prompt.
   if (reply.done.reason != FinishReason::kStopString) done["generated_token_ids"] = reply.tokens;
   return done;
 }
 
-// The last token of a reply that its length ended is not computed yet. Doing so between
-// requests costs nobody, and the next prompt finds all of the reply.
+// If its length ended a reply, its last token is not computed yet. Computing it between requests
+// costs nobody time, and the next prompt finds the whole reply.
 void Worker::ComputeLastToken(const Session& session) {
   const auto turn = engine_.Submit(session.id, {.max_tokens = 0});
   if (!turn.ok()) return;

@@ -1,16 +1,16 @@
-// The model worker: named and anonymous sessions behind a protocol of JSON lines, one
-// request at a time, as ExecuTorch's control planes drive it.
+// The model worker: named and anonymous sessions behind a protocol of JSON lines, one request at a
+// time, as driven by ExecuTorch's control planes.
 //
 //   Worker worker(engine, options, write_line);
 //   worker.Start();
 //   while (...) worker.Handle(line);
 //
-// The warm-resume figures of a "done" line speak of the request's own session, as the
-// protocol defines them: "reused_prompt_tokens" is above zero for the reason
-// "exact_prefix" only. How many tokens of the prompt were really not computed, those
-// found in the prefix index included, stands beside them as "cached_tokens".
+// The warm-resume figures in a "done" line refer to the request's own session, as the protocol
+// defines them: "reused_prompt_tokens" is above zero only for the reason "exact_prefix". The actual
+// number of prompt tokens that were not computed, including those found in the prefix index, is
+// reported beside them as "cached_tokens".
 //
-// One thread, but for Stop.
+// One thread, except for Stop.
 #ifndef WEFT_WORKER_WORKER_H_
 #define WEFT_WORKER_WORKER_H_
 
@@ -35,27 +35,28 @@
 namespace weft::serve {
 
 struct WorkerOptions {
-  // One of them is kept for requests without a session.
+  // One of them is reserved for requests without a session.
   int max_sessions = 16;
-  // False: every request computes its whole prompt (with an engine that has no prefix
-  // cache), to measure what reuse is worth.
+  // False: every request computes its whole prompt (use an engine without prefix cache), to measure
+  // the benefit of reuse.
   bool warm_resume = true;
-  std::vector<int32_t> prompt_prefix;  // before every prompt, counted in prompt_tokens
-  std::vector<int32_t> stop_tokens;    // beside the model's own end tokens
-  // Of requests that do not say: over the protocol's own, which are temperature 0 and no cuts.
+  std::vector<int32_t> prompt_prefix;  // before every prompt; counted in prompt_tokens
+  std::vector<int32_t> stop_tokens;    // besides the model's own end tokens
+  // For parameters that a request omits; overrides the protocol's defaults (temperature 0, no
+  // cuts).
   SamplingAdvice advice;
   std::optional<uint64_t> seed;
   AnswerEnds ends;
   bool end_loops = true;
-  // What thoughts are told by; null where the model has no template. Behind so many tokens a
-  // thought is ended; -1: never.
+  // Used to recognise thoughts; null if the model has no template. A thought is ended after
+  // `thought_tokens`; -1: never.
   std::shared_ptr<const ChatFormat> chat;
   int64_t thought_tokens = -1;
-  // The first line says that images are not seen, for launchers that ask for it.
+  // The first line says that images are not supported, for launchers that ask.
   bool tells_no_images = false;
 };
 
-// How a prompt relates to what its session holds.
+// How a prompt relates to the tokens in its session.
 struct WorkerResume {
   int64_t reused_tokens = 0;
   const char* reason = "new";  // new, exact_prefix, mismatch, dirty, equal
@@ -65,29 +66,29 @@ WorkerResume PlanResume(std::span<const int32_t> resident, std::span<const int32
 
 class Worker {
  public:
-  // Gets whole lines without their end. An error ends the worker's usefulness.
+  // Receives whole lines without their line end. After an error the worker is useless.
   using WriteLine = std::function<Status(std::string_view line)>;
 
-  // `engine` must outlive this, and be nobody else's.
+  // `engine` must outlive this and have no other users.
   Worker(Engine* engine, WorkerOptions options, WriteLine write_line);
 
   // Writes the line that says the worker is ready.
   Status Start();
-  // Answers one line; blank ones are ignored. What is wrong with a request is an answer,
-  // so an error here means that answers cannot be written any more.
+  // Answers one line; blank ones are ignored. Errors in a request are answers, so an error here
+  // means that answers cannot be written any more.
   Status Handle(std::string_view line);
-  // Ends the request that runs, and every later one, with an error. Any thread.
+  // Ends the running request, and every later one, with an error. Any thread.
   void Stop();
 
  private:
-  // `resident` are the tokens that the next prompt may continue: prompt and reply of the
-  // last turn without its end token.
+  // `resident` are the tokens that the next prompt may continue: prompt and reply of the last turn
+  // without its end token.
   struct Session {
     SessionId id;
     std::vector<int32_t> resident;
     bool dirty = false;
   };
-  // An error answer, with the protocol's code where it has one.
+  // An error answer, with the protocol's code if it has one.
   struct Failure {
     std::string error, code, session_id, detail;
   };
@@ -99,7 +100,7 @@ class Worker {
   Status Generate(const WorkerRequest& request);
 
   int max_named() const { return options_.max_sessions - 1; }
-  // The session of that name, made on first use; null with `failure` set.
+  // The named session, created on first use; null with `failure` set.
   Session* OpenNamed(const std::string& name, Failure* failure);
   Status Reset(Session* session);
 
@@ -107,9 +108,9 @@ class Worker {
                     Failure* failure) const;
   bool LimitTokens(const WorkerRequest& request, int64_t prompt_tokens, TurnOptions* turn,
                    Failure* failure) const;
-  // How its tokens are chosen, and what ends them.
+  // Sets the sampling options and the ends of answers.
   void SetSampling(const WorkerRequest& request, TurnOptions* turn) const;
-  // Holds the thought to its limit, and the answer to what the request says it must be.
+  // Limits the thought, and constrains the answer as the request says.
   bool Restrict(const WorkerRequest& request, TurnOptions* turn, Failure* failure) const;
   bool RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Failure* failure,
                Status* written);

@@ -110,7 +110,7 @@ Status ParseSampling(JsonFields* fields, WorkerRequest* request) {
     return InvalidArgument("top_k must fit in a nonnegative int32");
   }
   if (seed < 0) return InvalidArgument("seed must be nonnegative");
-  // An empty string would stop before the first character; it asks for nothing.
+  // An empty string would stop before the first character; ignore it.
   std::erase(request->stop, "");
   if (temperature) request->temperature = static_cast<float>(*temperature);
   if (top_p) request->top_p = static_cast<float>(*top_p);
@@ -129,7 +129,7 @@ StatusOr<WorkerRequest> ParseWorkerRequest(std::string_view line) {
   WEFT_ASSIGN_OR_RETURN(request.op, ParseOp(fields.String("op").value_or("")));
   request.session_id = fields.String("session_id").value_or("");
   if (request.op == WorkerRequest::Op::kGenerate) {
-    // What is wrong with the prompt or a range comes after wrong types.
+    // Wrong types are reported first, then errors in the prompt or in ranges.
     const Status sampling = ParseSampling(&fields, &request);
     const Status prompt = ParsePrompt(&fields, &request);
     const Status answer = ParseAnswer(&fields, &request);

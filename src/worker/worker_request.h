@@ -1,5 +1,5 @@
-// One line of a worker's client, taken apart: the JSONL protocol of ExecuTorch's model
-// workers. Pure functions; any thread.
+// Parses a line from a worker's client: the JSONL protocol of ExecuTorch's model workers. Pure
+// functions; any thread.
 #ifndef WEFT_WORKER_WORKER_REQUEST_H_
 #define WEFT_WORKER_WORKER_REQUEST_H_
 
@@ -17,28 +17,28 @@ namespace weft::serve {
 
 struct WorkerRequest {
   enum class Op { kGenerate, kOpen, kClose, kReset };
-  // Text to encode, or tokens to take as they are.
+  // Text to encode, or tokens to use as they are.
   using Segment = std::variant<std::string, std::vector<int32_t>>;
 
   Op op = Op::kGenerate;
-  std::string session_id;  // empty: anonymous, for kGenerate only
+  std::string session_id;  // empty: anonymous; kGenerate only
 
-  // Of kGenerate.
+  // kGenerate only.
   std::vector<Segment> prompt;
   int64_t max_new_tokens = -1;  // <= 0: until the context is full
   // Unset: the worker's, see WorkerOptions.
   std::optional<float> temperature, top_p;
   std::optional<int> top_k;  // 0: off
-  uint64_t seed = 0;         // 0: a new one
+  uint64_t seed = 0;         // 0: random
   std::vector<std::string> stop;
-  // From json_schema, grammar or regex: what the answer must be.
+  // The required form of the answer, from json_schema, grammar or regex.
   std::optional<ConstraintSpec> answer;
   // Fields that the protocol does not have; for the log.
   std::vector<std::string> unknown;
 };
 
-// INVALID_ARGUMENT with the protocol's own words where it has some. Token ids are only
-// known to fit 32 bits.
+// INVALID_ARGUMENT, in the protocol's own wording where it has one. Token ids are only checked to
+// fit 32 bits.
 StatusOr<WorkerRequest> ParseWorkerRequest(std::string_view line);
 
 }  // namespace weft::serve

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 using Tokens = std::vector<int32_t>;
 
-// --- the parts without a model ---------------------------------------------------------
+// --- without a model --------------------------------------------------------------------
 
 TEST(WorkerRequest, ReadsEveryField) {
   const auto request = ParseWorkerRequest(
@@ -107,7 +107,7 @@ class WorkerTest : public ::testing::Test {
       return OkStatus();
     });
   }
-  // The format of a model that thinks.
+  // The chat format of a model that thinks.
   static std::shared_ptr<const ChatFormat> Thinking() {
     auto format = ChatFormat::Create(
         "{% for message in messages %}{{ message.content.split('</think>')[-1] }}{% endfor %}"
@@ -116,7 +116,7 @@ class WorkerTest : public ::testing::Test {
     EXPECT_TRUE(format.ok()) << format.status();
     return format.ok() ? *std::move(format) : nullptr;
   }
-  // The last answer to a request; all of them are in lines_.
+  // The last answer to a request; all answers are in lines_.
   Json Ask(const Json& request) {
     lines_.clear();
     EXPECT_TRUE(worker_->Handle(request.dump()).ok());
@@ -152,7 +152,7 @@ TEST_F(WorkerTest, SaysItIsReady) {
   EXPECT_EQ(lines_.at(0), Json({{"ready", true}, {"max_sessions", 3}, {"max_named_sessions", 2}}));
 }
 
-// Without flags and without a model that recommends anything, the protocol's own: greedy.
+// Without flags and recommendations of the model, the protocol's default: greedy.
 TEST_F(WorkerTest, SamplingIsTheRequestsThenTheAdvicesThenTheProtocols) {
   const Json request = {{"max_new_tokens", 24}, {"prompt", "tell"}};
   const auto said = [&](const SamplingAdvice& advice, const Json& more) {
@@ -327,7 +327,7 @@ TEST_F(WorkerTest, TheEndTokenIsNeitherShownNorCounted) {
   EXPECT_EQ(stopped["finish_reason"], "stop");
   EXPECT_EQ(stopped["completion_tokens"], shown.size());
   EXPECT_EQ(shown, Tokens(ids.begin(), std::find(ids.begin(), ids.end(), ids[3])));
-  // It can go on with anything behind what was shown.
+  // It can continue with anything after the shown text.
   const Json next = Generate(Joined(prompt, stopped["generated_token_ids"], 77), "s");
   EXPECT_EQ(next["session_reset_reason"], "exact_prefix");
   EXPECT_EQ(next["reused_prompt_tokens"], prompt.size() + shown.size());
