@@ -23,7 +23,7 @@ namespace {
 constexpr int kOk = 0;
 constexpr int kWrongUsage = 2;
 
-// A command's status; memory that is not there is an error like any other.
+// A command's status; running out of memory is an error like any other.
 Status RunBody(const CommandBody& body) {
   try {
     return body();
@@ -39,8 +39,8 @@ bool IsQuestion(std::string_view word) {
          word.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != word.npos;
 }
 
-// The command line as it is meant: "weft help run" is "weft run --help", weft "Why?" is
-// weft run "Why?", and "-hf", which to the parser were "-h" and "-f", is "--hf".
+// Normalises the command line: "weft help run" is "weft run --help", weft "Why?" is weft run
+// "Why?", and "-hf", which the parser would read as "-h" and "-f", is "--hf".
 std::vector<std::string> MeantArguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   if (arguments.empty()) return {"--help"};
@@ -57,13 +57,13 @@ std::vector<std::string> MeantArguments(int argc, char** argv) {
   return arguments;
 }
 
-// Whoever reads stderr may have stopped reading, as a log's reader does that hangs: the end
-// does not wait for that.
+// The reader of stderr may have stopped reading, e.g. a hung log reader: do not wait for it at
+// exit.
 void PrintLastWord(std::string_view message) {
   constexpr int kPatienceMs = 1000;
   pollfd stderr_end = {.fd = STDERR_FILENO, .events = POLLOUT};
   if (poll(&stderr_end, 1, kPatienceMs) != 1) return;
-  // It may quote what a file says, such as a template, which is not for a terminal to obey.
+  // The message may quote a file, e.g. a template; do not let a terminal interpret that.
   constexpr size_t kMostBytes = 16 << 10;
   std::fprintf(stderr, "weft: %s\n", Printable(message, kMostBytes).c_str());
 }
@@ -72,7 +72,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Weft hosts many conversations on one language model.\n", "weft");
   app.formatter(std::make_shared<HelpFormatter>());  // before the commands, which inherit it
   app.set_version_flag("-v,--version", std::string("weft ") + kVersion);
-  app.require_subcommand(0, 1);  // so that an unknown one is named; none is found below
+  app.require_subcommand(0, 1);  // so that an unknown one is reported; absence is handled below
   app.footer(
       "\n'weft COMMAND --help' explains a command. Exit codes: 0 success, 1 failure with a "
       "sentence\non stderr, 2 wrong usage.");
@@ -82,11 +82,11 @@ int Main(int argc, char** argv) {
     bodies.emplace_back(sub, command.make(sub));
   }
   std::vector<std::string> arguments = MeantArguments(argc, argv);
-  std::reverse(arguments.begin(), arguments.end());  // as the parser wants them
+  std::reverse(arguments.begin(), arguments.end());  // in the parser's order
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
-    // Help and version are "errors" of the parser with code 0.
+    // The parser reports help and version as "errors" with code 0.
     if (error.get_exit_code() == 0) return app.exit(error);
     std::fprintf(stderr, "%s\n", UsageSentence(app, error).c_str());
     return kWrongUsage;
@@ -106,7 +106,7 @@ int Main(int argc, char** argv) {
 }  // namespace weft::cli
 
 int main(int argc, char** argv) {
-  // A reader that goes away is an error of the write, not the end of the process.
+  // If the reader goes away, writing fails instead of killing the process.
   std::signal(SIGPIPE, SIG_IGN);
   return weft::cli::Main(argc, argv);
 }

@@ -37,8 +37,6 @@ nlohmann::json MemoryOf(const EngineStats& stats) {
           {"resident_ratio", static_cast<double>(resident) / static_cast<double>(accounted)}};
 }
 
-// What a measurement took from the engine: shares of the time by stage, and the rates
-// at which weights and pages were read.
 nlohmann::json StagesOf(const EngineStats& before, const EngineStats& after) {
   const auto share = [](int64_t part, int64_t whole) {
     return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
@@ -90,7 +88,7 @@ Timeline Follow(Turn* turn, const std::function<void()>& on_token) {
 
 namespace {
 
-// How fast, and how near to what the machine could do.
+// The speed, and how close it is to the machine's limit.
 std::string MainText(const nlohmann::json& line) {
   char numbers[160];
   const int n = line["sessions"].get<int>();
@@ -106,7 +104,7 @@ std::string MainText(const nlohmann::json& line) {
   return text;
 }
 
-// Where it went, one line for each; all stay within the columns of a terminal.
+// Where the time went, one line each; all fit the width of a terminal.
 std::vector<std::string> DetailTexts(const nlohmann::json& line) {
   std::vector<std::string> texts;
   char numbers[160];

@@ -1,6 +1,6 @@
-// What the measurements of weft bench share; each is one function here, in a file with
-// its kin. Everything goes through the engine in this process: what is measured is what
-// a server would do, without the network.
+// Shared by the measurements of weft bench; each measurement is a function, in a file with related
+// ones. Everything runs through the engine in this process: it measures what a server would do,
+// without the network.
 #ifndef WEFT_CLI_BENCH_BENCH_H_
 #define WEFT_CLI_BENCH_BENCH_H_
 
@@ -45,22 +45,22 @@ Status BenchDecode(const Bench& bench, int n_sessions);
 // bench_requests.cc: many short requests, and many with a common prefix.
 Status BenchBurst(const Bench& bench);
 Status BenchFanout(const Bench& bench);
-// bench_rhythm.cc: how much a session that decodes is held up by a long prompt beside it.
+// bench_rhythm.cc: how much a long prompt delays a session that decodes beside it.
 Status BenchRhythm(const Bench& bench);
 
-// --- for them --------------------------------------------------------------------------
+// --- helpers ----------------------------------------------------------------------------
 
 std::vector<int32_t> RandomTokens(const Bench& bench, uint64_t seed, int64_t n);
 // Greedy; no end token ends it before `max_tokens`.
 TurnOptions BenchTurn(std::vector<int32_t> tokens, int64_t max_tokens);
 
-// When the tokens of one turn came.
+// The times at which a turn's tokens arrived.
 struct Timeline {
   Status status;
   std::vector<int64_t> token_us;
   TurnUsage usage;
 };
-// Reads the turn to its end; `on_token` is called after each of its tokens.
+// Reads the turn to its end; calls `on_token` after each of its tokens.
 Timeline Follow(Turn* turn, const std::function<void()>& on_token = {});
 
 template <typename T>
@@ -69,17 +69,17 @@ T Median(std::vector<T> values) {
   return values[values.size() / 2];
 }
 
-// What a measurement took from the engine: shares of the time by stage, and the rates
-// at which weights and pages were read.
+// The engine's cost for a measurement: shares of the time by stage, and the rates at which weights
+// and pages were read.
 nlohmann::json StagesOf(const EngineStats& before, const EngineStats& after);
-// Bytes by kind as the engine accounts for them, and what the process holds in all.
+// Bytes by kind according to the engine, and the process's total.
 nlohmann::json MemoryOf(const EngineStats& stats);
-// Counts the peak of the process's memory anew, where the system can.
+// Resets the peak of the process's memory, if the system allows it.
 void ForgetPeakMemory();
-// What is being done, on one line of stderr where that is a terminal.
+// Shows the current activity on one line of stderr, if that is a terminal.
 void ShowProgress(std::string_view what);
 void EndProgress();
-// Prints `line` with what is common to all, as JSON or for people.
+// Prints `line` with the common fields, as JSON or as text.
 void Report(const Bench& bench, nlohmann::json line);
 
 }  // namespace weft::cli

@@ -42,8 +42,8 @@ Status BenchPrompt(const Bench& bench) {
 
 namespace {
 
-// Tokens per second from the moment when every session decodes until the first has its
-// tokens. Those whose prompts are done sooner go on meanwhile.
+// Tokens per second from the moment when every session decodes until the first one is done.
+// Sessions whose prompts finish earlier decode meanwhile.
 StatusOr<double> DecodeRate(const Bench& bench, Engine* engine, int n_sessions, int round) {
   const std::vector<int32_t> shared = RandomTokens(bench, 7, bench.flags.shared);
   std::vector<std::shared_ptr<Turn>> turns;
@@ -53,7 +53,7 @@ StatusOr<double> DecodeRate(const Bench& bench, Engine* engine, int n_sessions, 
     const auto seed = 1000 * static_cast<uint64_t>(round) + static_cast<uint64_t>(s) + 1;
     const std::vector<int32_t> tail = RandomTokens(bench, seed, own);
     tokens.insert(tokens.end(), tail.begin(), tail.end());
-    // While prompts are computed every step takes a token of one at least.
+    // While prompts are computed, every step takes at least one prompt token.
     const int64_t most =
         bench.flags.decode + n_sessions * (static_cast<int64_t>(tokens.size()) + 1);
     WEFT_ASSIGN_OR_RETURN(auto turn, engine->SubmitOnce("", BenchTurn(tokens, most)));
@@ -73,7 +73,7 @@ StatusOr<double> DecodeRate(const Bench& bench, Engine* engine, int n_sessions, 
         begin();
         if (n_begun == n_sessions && ++n_together > bench.flags.decode) turns[s]->Cancel();
       });
-      begin();  // a turn that failed holds up nobody
+      begin();  // a failed turn must not hold up the others
     });
   }
   for (std::thread& reader : readers) reader.join();
@@ -118,7 +118,7 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
   for (const KvLayer& layer : spec.kv_layers) {
     kv_values_per_token += static_cast<double>(layer.n_heads * (layer.k_dim + layer.v_dim));
   }
-  constexpr int64_t kBlock = 32;  // values of the longest unit that a type stores
+  constexpr int64_t kBlock = 32;  // values in the largest storage unit of any type
   const DType kv = KvInfo(options.kv_type).dtype;
   const double kv_bytes_per_token =
       kv_values_per_token * static_cast<double>(RowBytes(kv, kBlock)) / kBlock;

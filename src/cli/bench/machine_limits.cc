@@ -24,7 +24,7 @@ double BytesPerValue(const ModelFile& file, TensorRef tensor) {
   return static_cast<double>(info.block_bytes) / static_cast<double>(info.block_values);
 }
 
-// Adds up an op's matrices.
+// Adds up the cost of an op's matrices.
 class CostCounter {
  public:
   CostCounter(const ModelFile& file, ModelCost* cost) : file_(file), cost_(cost) {}

@@ -1,4 +1,4 @@
-// What this machine can do at most, measured when asked for.
+// Measures this machine's maximum performance.
 #ifndef WEFT_CLI_BENCH_MACHINE_LIMITS_H_
 #define WEFT_CLI_BENCH_MACHINE_LIMITS_H_
 
@@ -18,31 +18,31 @@ struct MachineLimits {
 // Takes about a second on `n_threads` threads (0: one per core).
 MachineLimits MeasureMachineLimits(int n_threads);
 
-// What one token costs a model, by its spec: multiply-adds, and bytes of weights that
-// must be read once per step whatever the number of rows.
+// A model's cost per token according to its spec: multiply-adds, and bytes of weights that every
+// step must read once, whatever the number of rows.
 struct ModelCost {
   double macs_per_row = 0;         // without the output matrix
-  double macs_without_logits = 0;  // of a row of which only the state is wanted
-  double output_macs = 0;          // of the output matrix, per row of logits
-  double dense_bytes = 0;          // read by every step, the output matrix included
-  // Experts: bytes of one of them over all layers, how many there are and are used.
+  double macs_without_logits = 0;  // for a row of which only the state is needed
+  double output_macs = 0;          // output matrix, per row of logits
+  double dense_bytes = 0;          // read by every step, including the output matrix
+  // Experts: bytes of one over all layers, how many exist and how many are used.
   double expert_bytes = 0;
   double n_experts = 0;
   double n_used = 0;
 
-  // Bytes of weights that a step of `rows` rows reads, expert choices being random.
+  // Bytes of weights read by a step of `rows` rows, assuming random expert choices.
   double StepBytes(double rows) const;
 };
 ModelCost CostOf(const ModelFile& file, const ModelSpec& spec);
 
-// The tokens per second that the limits allow: `rows` rows per step, all with logits,
-// reading and computing overlapped.
+// The tokens per second that the limits allow: `rows` rows per step, all with logits, with reading
+// and computing overlapped.
 double DecodeLimit(const ModelCost& cost, const MachineLimits& limits, double rows,
                    double kv_bytes_per_row);
-// The same for a prompt, of whose tokens, but for the last, only the state is wanted.
+// The same for a prompt, where all tokens except the last need only the state.
 double PromptLimit(const ModelCost& cost, const MachineLimits& limits);
 
-// What this process has in memory now, mapped files included where they were touched.
+// This process's resident memory, including touched pages of mapped files.
 int64_t ResidentBytes();
 
 }  // namespace weft::cli

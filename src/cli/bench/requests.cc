@@ -12,13 +12,13 @@
 namespace weft::cli {
 namespace {
 
-// The staggered burst and the fan-out, as the comparison with other servers fixes them.
+// The staggered burst and the fan-out, with the parameters of the comparison with other servers.
 constexpr int kBurstRequests = 16, kFanoutRequests = 8, kPlaces = 4;
 constexpr int64_t kBurstPrompt = 130, kBurstTokens = 64;     // about 100 words
 constexpr int64_t kFanoutPrefix = 1300, kFanoutTokens = 32;  // about 1,000 words
 constexpr auto kStagger = std::chrono::milliseconds(80);
 
-// A number of places for requests under way; a request waits for one.
+// A limited number of places for concurrent requests; a request waits for one.
 class Places {
  public:
   explicit Places(int n) : free_(n) {}

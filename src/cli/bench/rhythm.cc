@@ -8,7 +8,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr int64_t kAloneTokens = 24;  // decoded before the intruder comes
+constexpr int64_t kAloneTokens = 24;  // decoded before the long prompt arrives
 
 std::vector<double> GapsMs(const std::vector<int64_t>& token_us, int64_t from_us, int64_t to_us) {
   std::vector<double> gaps;
@@ -20,11 +20,11 @@ std::vector<double> GapsMs(const std::vector<int64_t>& token_us, int64_t from_us
   return gaps;
 }
 
-// A turn that decodes until the intruder is done, and when its tokens came.
+// A turn that decodes until the long prompt is done, and the times of its tokens.
 class Victim {
  public:
   explicit Victim(std::shared_ptr<Turn> turn) : turn_(std::move(turn)) {}
-  // Returns after so many tokens.
+  // Returns after this many tokens.
   Status Read(int64_t n_tokens) {
     while (static_cast<int64_t>(token_us_.size()) < n_tokens) {
       auto event = turn_->Next();

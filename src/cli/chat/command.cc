@@ -14,7 +14,7 @@ std::string_view Trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// Takes the first word off `rest`.
+// Removes and returns the first word of `rest`.
 std::string_view TakeWord(std::string_view* rest) {
   const size_t end = std::min(rest->find_first_of(kBlank), rest->size());
   const std::string_view word = rest->substr(0, end);
@@ -22,7 +22,7 @@ std::string_view TakeWord(std::string_view* rest) {
   return word;
 }
 
-// The arguments of a command: how `rest` becomes the fields.
+// Parses a command's arguments from `rest` into the fields.
 using ArgumentParser = Status (*)(std::string_view rest, ChatCommand* command);
 
 Status ParseNothing(std::string_view rest, ChatCommand* command) {
@@ -30,7 +30,7 @@ Status ParseNothing(std::string_view rest, ChatCommand* command) {
   return InvalidArgument("it takes no arguments");
 }
 
-// Names may contain spaces where nothing follows them.
+// Names may contain spaces if nothing follows them.
 Status ParseOptionalName(std::string_view rest, ChatCommand* command) {
   command->name = std::string(rest);
   return OkStatus();
@@ -70,7 +70,7 @@ Status ParseTemperature(std::string_view rest, ChatCommand* command) {
   return ParseText(rest, command);
 }
 
-// A number alone is the message, not the name.
+// A single number is the message, not the name.
 Status ParseFork(std::string_view rest, ChatCommand* command) {
   const auto is_number = [command](std::string_view word) {
     return ParseInt64(word, &command->number) && command->number >= 0;
@@ -88,7 +88,7 @@ struct Entry {
   ArgumentParser parse;
 };
 
-// What a command's argument is, for completing it.
+// The kind of a command's argument, for completion.
 bool TakesConversation(ChatVerb verb) {
   return verb == ChatVerb::kSwitch || verb == ChatVerb::kLoad || verb == ChatVerb::kPark ||
          verb == ChatVerb::kDrop;
@@ -164,7 +164,7 @@ void MessageLines::Add(std::string_view line) {
   if (n_lines_++ == 0 && line.starts_with(kQuotes)) {
     quoted_ = true;
     line.remove_prefix(kQuotes.size());
-    // Nothing but the quotes: the message begins with the next line.
+    // Only the quotes: the message begins with the next line.
     if (Trim(line).empty()) return;
   }
   if (quoted_) {

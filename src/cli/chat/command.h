@@ -1,5 +1,5 @@
-// What a line typed into weft chat asks for: something said to the model, or a command.
-// Pure functions; callable anywhere.
+// Parses a line typed into weft chat: a message for the model, or a command. Pure functions;
+// callable anywhere.
 #ifndef WEFT_CLI_CHAT_COMMAND_H_
 #define WEFT_CLI_CHAT_COMMAND_H_
 
@@ -36,28 +36,26 @@ enum class ChatVerb {
 
 struct ChatCommand {
   ChatVerb verb = ChatVerb::kSay;
-  // Of a conversation, or of a setting; empty where the command has none, or leaves the choice to
-  // us.
+  // Of a conversation or a setting; empty if the command has none, or leaves the choice to us.
   std::string name;
-  // What is said, a system message, or the value of a setting.
+  // A message, a system message, or the value of a setting.
   std::string text;
-  // Of /undo (1 unless given), /trim (0 unless given: as many as needed) and /fork (-1 unless
-  // given: after the last message).
+  // For /undo (default 1), /trim (default 0: as many as needed) and /fork (default -1: after the
+  // last message).
   int64_t number = -1;
 };
 
-// A line that begins with '/' is a command, and one that begins with "//" says what
-// follows the first '/'. INVALID_ARGUMENT for commands that do not exist, and for
-// arguments that a command does not take.
+// A line that begins with '/' is a command; one that begins with "//" is a message, without the
+// first '/'. INVALID_ARGUMENT for unknown commands and for arguments that a command does not take.
 StatusOr<ChatCommand> ParseChatLine(std::string_view line);
 
-// Gathers the lines of one message.
+// Collects the lines of one message.
 class MessageLines {
  public:
   void Add(std::string_view line);
   bool empty() const { return n_lines_ == 0; }
   bool complete() const { return complete_; }
-  // For ParseChatLine; what stood between quotes is said, whatever it begins with.
+  // For ParseChatLine; quoted text is always a message, whatever it begins with.
   std::string Take();
 
  private:
@@ -66,8 +64,8 @@ class MessageLines {
   bool quoted_ = false, complete_ = false;
 };
 
-// What may stand at the end of `line` in place of its last part, which begins at `begin`:
-// commands, and where one takes the name of a conversation or a setting, those that begin so.
+// Candidates to replace the last part of `line`, which begins at `begin`: commands, or names of
+// conversations or settings where a command takes them.
 struct ChatCompletions {
   size_t begin = 0;
   std::vector<std::string> candidates;
@@ -80,7 +78,7 @@ struct ChatHelp {
   const char* usage;
   const char* summary;
 };
-// Every command, in the order in which /help shows them.
+// All commands, in the order of /help.
 std::span<const ChatHelp> ChatHelpLines();
 
 }  // namespace weft::cli

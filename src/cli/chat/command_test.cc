@@ -90,7 +90,7 @@ TEST(MessageLinesTest, OneLineOrSeveral) {
   EXPECT_EQ(message({"\"\"\"", "one\\", "  two", "\"\"\""}), "one\\\n  two");
   EXPECT_EQ(message({"\"\"\"one", "", "two\"\"\" "}), "one\n\ntwo");
   EXPECT_EQ(message({"\"\"\"all of it\"\"\""}), "all of it");
-  // What is between quotes is no command.
+  // Quoted text is never a command.
   EXPECT_EQ(Parsed(message({"\"\"\"", "/new x", "\"\"\""})).text, "/new x");
   EXPECT_EQ(message({"\"\"\"", "one"}), "(more) one");
   EXPECT_EQ(message({"one\\"}), "(more) one\n");

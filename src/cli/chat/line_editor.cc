@@ -19,14 +19,14 @@
 namespace weft::cli {
 namespace {
 
-// What comes before the next byte of stdin, if anything.
+// An event that precedes the next byte of stdin, if any.
 std::optional<LineEditor::Result> Interruption(const ChatSignals::Seen& seen) {
   if (seen.leave) return LineEditor::Result::kEnd;
   if (seen.interrupt) return LineEditor::Result::kInterrupted;
   return std::nullopt;
 }
 
-// read(2) on stdin; 0 at the end, which an error is too: there is nothing more to read.
+// read(2) on stdin; 0 at the end or after an error, when there is nothing more to read.
 size_t ReadStdin(char* bytes, size_t size) {
   ssize_t n;
   do {
@@ -68,7 +68,7 @@ class PlainReader : public LineEditor {
 
   ChatSignals* const signals_;
   std::string buffer_;
-  size_t searched_ = 0;  // no line ends before this
+  size_t searched_ = 0;  // no line end before this
   bool ended_ = false;
 };
 
@@ -76,8 +76,8 @@ class TerminalEditor : public LineEditor {
  public:
   TerminalEditor(ChatSignals* signals, Complete complete)
       : signals_(signals), complete_(std::move(complete)) {
-    // The editor turns characters into bytes by the locale; without one that knows more
-    // than ASCII there is this one.
+    // The editor uses the locale to convert characters to bytes; this is a fallback if the locale
+    // knows only ASCII.
     std::setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
     history_ = history_winit();
@@ -108,7 +108,7 @@ class TerminalEditor : public LineEditor {
   Result Read(const std::string& prompt, std::string* line) override {
     prompt_ = Widen(prompt);
     interruption_.reset();
-    // Before the prompt, so that a key pressed at once is read as it is at any other time.
+    // Before the prompt, so that a key pressed at once is read like any other.
     el_wset(editor_, EL_PREP_TERM, 1);
     TellTerminal(kMarkPastes);
     int n = 0;
@@ -132,7 +132,7 @@ class TerminalEditor : public LineEditor {
 
  private:
   static constexpr int kHistoryLines = 1000;
-  // Has the terminal put marks around what is pasted.
+  // Make the terminal mark pasted text.
   static constexpr char kMarkPastes[] = "\033[?2004h", kMarkNoPastes[] = "\033[?2004l";
 
   static void TellTerminal(const char* text) {
@@ -158,7 +158,7 @@ class TerminalEditor : public LineEditor {
     return wide;
   }
 
-  // Everything up to the mark of its end: line ends as one knows them, nothing to obey.
+  // Takes everything up to the end mark: normalises line ends, drops control characters.
   static unsigned char Paste(EditLine* editor, wint_t) {
     static constexpr std::wstring_view kEnd = L"\033[201~";
     std::wstring pasted;
@@ -174,12 +174,12 @@ class TerminalEditor : public LineEditor {
         text += L'\n';
         if (i + 1 < pasted.size() && pasted[i + 1] == L'\n') ++i;
       } else if (pasted[i] == L'\t') {
-        text += L"    ";  // the editor would show it as it stands, and the cursor elsewhere
+        text += L"    ";  // the editor would show a tab as is, and misplace the cursor
       } else if (pasted[i] >= L' ' || pasted[i] == L'\n') {
         text += pasted[i];
       }
     }
-    // Who pastes a line with its end wants to see it before it is said.
+    // If a pasted line includes its end, let the user see it before it is sent.
     while (text.ends_with(L'\n')) text.pop_back();
     el_winsertstr(editor, text.c_str());
     return CC_REFRESH;
@@ -198,7 +198,7 @@ class TerminalEditor : public LineEditor {
     for (const std::string& candidate : found.candidates) {
       size_t n = 0;
       while (n < common.size() && n < candidate.size() && common[n] == candidate[n]) ++n;
-      while (n < common.size() && (common[n] & 0xc0) == 0x80) --n;  // not within a character
+      while (n < common.size() && (common[n] & 0xc0) == 0x80) --n;  // not inside a character
       common.resize(n);
     }
     std::string more = common.substr(std::min(common.size(), line.size() - found.begin));
@@ -212,7 +212,7 @@ class TerminalEditor : public LineEditor {
     return CC_REDISPLAY;
   }
 
-  // The editor's source of characters: 1 for one, 0 at the end, -1 when interrupted.
+  // The editor's source of characters: 1 for one, 0 at the end, -1 if interrupted.
   static int ReadCharacter(EditLine* editor, wchar_t* c) {
     TerminalEditor* const self = Of(editor);
     std::string bytes;
@@ -228,7 +228,7 @@ class TerminalEditor : public LineEditor {
     }
   }
 
-  // False when the line is interrupted.
+  // False if the line is interrupted.
   bool WaitForInput() {
     while (true) {
       const bool readable = signals_->Wait(STDIN_FILENO);
@@ -236,7 +236,7 @@ class TerminalEditor : public LineEditor {
       interruption_ = Interruption(seen);
       if (interruption_.has_value()) return false;
       if (seen.resized) el_resize(editor_);
-      if (seen.resumed) {  // whoever had the terminal meanwhile left it in another mode
+      if (seen.resumed) {  // whoever used the terminal meanwhile left it in another mode
         el_wset(editor_, EL_PREP_TERM, 1);
         el_wset(editor_, EL_REFRESH);
       }

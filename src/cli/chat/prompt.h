@@ -1,7 +1,7 @@
-// A conversation of weft chat as the model wants to read it: its chat format, and the
-// tokens of what that renders.
+// Prepares a weft chat conversation for the model: its chat format, and the tokens of the rendered
+// text.
 //
-// Immutable between calls of SetReasoning; then it may be used from any thread.
+// Immutable between calls of SetReasoning; then safe for use from any thread.
 #ifndef WEFT_CLI_CHAT_PROMPT_H_
 #define WEFT_CLI_CHAT_PROMPT_H_
 
@@ -26,7 +26,7 @@ class ChatFormat;
 
 namespace weft::cli {
 
-// What one side said. Questions and answers take turns.
+// One message. Questions and answers alternate.
 struct ChatMessage {
   bool from_model = false;
   std::string text;  // UTF-8
@@ -34,30 +34,28 @@ struct ChatMessage {
 
 class ChatPrompt {
  public:
-  // With the template of the model file, or ChatML where it has none.
+  // Uses the model file's template, or ChatML if it has none.
   static StatusOr<std::unique_ptr<ChatPrompt>> Create(std::shared_ptr<const Model> model);
   ~ChatPrompt();
 
-  // The text of a conversation; with `for_answer` it ends where the model goes on.
-  // `system` may be empty. The error is the template's own, e.g. where it knows no system
-  // message.
+  // The text of a conversation; with `for_answer` it ends where the model continues. `system` may
+  // be empty. Errors come from the template, e.g. if it accepts no system message.
   StatusOr<std::string> Render(std::string_view system, std::span<const ChatMessage> messages,
                                bool for_answer) const;
 
-  // Whether and how long answers begin with a thought, where the template and the model know
-  // of it.
+  // Whether and for how long answers begin with a thought, if the template and the model support
+  // it.
   void SetReasoning(const ReplyFlags& flags);
-  // Has the thought of an answer to `prompt` end in time, and what comes behind it be what
-  // `answer` describes.
+  // Limits the thought in the answer to `prompt`, and constrains what follows it to `answer`.
   Status Restrict(std::string_view prompt, const std::optional<ConstraintSpec>& answer,
                   TurnOptions* options) const;
-  // Has an answer end where the template ends one.
+  // Makes an answer end where the template ends it.
   void AddEnds(TurnOptions* options) const;
 
   const PromptEncoder& encoder() const { return encoder_; }
-  // What a token reads in a rendered text, control tokens included.
+  // A token's text in rendered text, including control tokens.
   std::string Piece(TokenId token) const;
-  // Whether the file has no template.
+  // Whether the file lacks a template.
   bool uses_fallback() const { return model_->chat_template().empty(); }
 
  private:
@@ -66,7 +64,7 @@ class ChatPrompt {
   const std::shared_ptr<const Model> model_;
   const std::shared_ptr<const ChatFormat> format_;
   const PromptEncoder encoder_;
-  nlohmann::ordered_json variables_ = nlohmann::ordered_json::object();  // of the template
+  nlohmann::ordered_json variables_ = nlohmann::ordered_json::object();  // for the template
   int64_t thought_tokens_ = -1;
 };
 

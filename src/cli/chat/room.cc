@@ -50,7 +50,7 @@ StatusOr<bool> ChatRoom::Exists(const std::string& name) {
   return std::binary_search(names.begin(), names.end(), name);
 }
 
-// The wanted name, or with "-2", "-3", ... behind it.
+// The wanted name, with "-2", "-3", ... appended if necessary.
 StatusOr<std::string> ChatRoom::FreeName(const std::string& wanted) {
   std::string name = wanted;
   for (int i = 2;; ++i) {
@@ -109,14 +109,14 @@ Status ChatRoom::Load(const std::string& name) {
   return OkStatus();
 }
 
-// The tokens of another model mean nothing to this one; they are made anew then.
+// The tokens of another model are meaningless for this one and are made again.
 StatusOr<ChatContext> ChatRoom::UsableContext(const StoredChat& stored) const {
   const std::vector<TokenId>& tokens = stored.context.tokens();
   const bool known = std::all_of(tokens.begin(), tokens.end(), [this](TokenId token) {
     return token >= 0 && token < model_->n_vocab();
   });
   if (known && stored.model_fingerprint == model_->fingerprint()) return stored.context;
-  // What came before the messages is known as tokens alone.
+  // The content before the messages is known only as tokens.
   if (stored.context.marks().front().n_tokens > 0) {
     return FailedPrecondition("the conversation ", Quoted(stored.name),
                               " began with another model, and its first messages are not known");
@@ -142,11 +142,11 @@ Status ChatRoom::RestoreSession(Conversation* conversation, bool has_messages) {
   return OkStatus();
 }
 
-// --- changing ----------------------------------------------------------------------------
+// --- modifying ---------------------------------------------------------------------------
 
 ChatContext ChatRoom::ContextOf(const Conversation& conversation, size_t n_messages) const {
   const auto messages = std::span(conversation.messages).first(n_messages);
-  // A template may refuse to render nothing; no text is then what there is.
+  // A template may refuse to render nothing; then there is no text.
   std::string text;
   if (!messages.empty() || !conversation.system.empty()) {
     auto rendered = prompt_->Render(conversation.system, messages, /*for_answer=*/false);
@@ -196,7 +196,7 @@ Status ChatRoom::Undo(int64_t n_exchanges) {
   WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation.session));
   const size_t n_messages = static_cast<size_t>(all - n_exchanges) * 2;
   ChatContext context = ContextOf(conversation, n_messages);
-  // A session that cannot be cut holds more than is meant until the next turn.
+  // A session that cannot be cut holds too much until the next turn.
   if (info.state == SessionState::kReady) {
     const int64_t n_kept = std::min(CommonTokens(conversation.context, context), info.n_tokens);
     WEFT_RETURN_IF_ERROR(engine_->Truncate(conversation.session, n_kept));
@@ -232,7 +232,7 @@ StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& questio
   }
   conversation.messages.erase(conversation.messages.begin(),
                               conversation.messages.begin() + n_exchanges * 2);
-  // The next turn has the session hold what is left.
+  // The next turn cuts the session to match.
   conversation.context = ContextOf(conversation, conversation.messages.size());
   WEFT_RETURN_IF_ERROR(Store(conversation));
   return n_exchanges;
@@ -243,7 +243,7 @@ Status ChatRoom::SetSystem(const std::string& system) {
   return Store(*current_);
 }
 
-// --- keeping -----------------------------------------------------------------------------
+// --- saving ------------------------------------------------------------------------------
 
 Status ChatRoom::Store(const Conversation& conversation) {
   if (store_ == nullptr) return OkStatus();

@@ -1,12 +1,11 @@
 // The conversations of one weft chat, side by side on one engine.
 //
-// A conversation is its messages and a named session of the engine that holds their
-// tokens and state. The messages lead: what the model reads for a turn is made of them,
-// and the session is extended, shortened or computed anew to be just that. With a state
-// directory the messages are written after every change, the session's state by Save,
-// Park and Leave.
+// A conversation is its messages and a named engine session that holds their tokens and state. The
+// messages are authoritative: they determine what the model reads for a turn, and the session is
+// extended, shortened or recomputed to match. With a state directory the messages are written after
+// every change, and the session's state by Save, Park and Leave.
 //
-// One thread. The engine must outlive the room, and is not shut down by it.
+// One thread. The engine must outlive the room; the room does not shut it down.
 #ifndef WEFT_CLI_CHAT_ROOM_H_
 #define WEFT_CLI_CHAT_ROOM_H_
 
@@ -29,7 +28,7 @@ namespace weft::cli {
 struct Conversation {
   std::string name;
   std::string system;
-  std::vector<ChatMessage> messages;  // questions and answers in turn
+  std::vector<ChatMessage> messages;  // alternating questions and answers
   ChatContext context;
   SessionId session;
   std::optional<TurnUsage> last_turn;
@@ -37,54 +36,55 @@ struct Conversation {
 
 class ChatRoom {
  public:
-  // What a user should know although nothing failed.
+  // Reports what a user should know although nothing failed.
   using Notify = std::function<void(std::string_view text)>;
 
   static StatusOr<std::unique_ptr<ChatRoom>> Create(Engine* engine,
                                                     std::shared_ptr<const Model> model,
                                                     Notify notify);
 
-  // The conversation one is in. REQUIRES, as all below but List: a successful New or Open.
+  // The active conversation. REQUIRES (as do all methods below except List): a successful New or
+  // Open.
   const Conversation& current() const { return *current_; }
 
-  // Each of these ends in the conversation that it names.
-  // ALREADY_EXISTS for a name in use; an empty name is replaced by a free one.
+  // On success, each of these makes the named conversation current. ALREADY_EXISTS for a name in
+  // use; an empty name is replaced by a free one.
   Status New(std::string name, const std::string& system);
-  // One that is open, or saved in the state directory; NOT_FOUND otherwise.
+  // Opens one that is already open or saved in the state directory; NOT_FOUND otherwise.
   Status Open(const std::string& name);
-  // A conversation with the first `n_messages` of the current one (-1: all), which must
-  // end with an answer.
+  // Creates a conversation with the first `n_messages` of the current one (-1: all), which must end
+  // with an answer.
   Status Fork(std::string name, int64_t n_messages);
 
-  // Takes back the last `n_exchanges` questions with their answers.
+  // Removes the last `n_exchanges` questions with their answers.
   Status Undo(int64_t n_exchanges);
-  // Forgets the oldest `n_exchanges`, or with 0 as many as leave room for `question` and a quarter
-  // of the context behind it. How many were forgotten.
+  // Removes the oldest `n_exchanges`, or with 0 as many as needed to leave room for `question` and
+  // a quarter of the context after it. Returns how many were removed.
   StatusOr<int64_t> Trim(int64_t n_exchanges, const std::string& question);
   Status SetSystem(const std::string& system);
   void SetReasoning(const ReplyFlags& flags) { prompt_->SetReasoning(flags); }
   Status Save();
   Status Park(const std::string& name);
   Status Rename(const std::string& name);
-  // Forgets a conversation and its files. The current one is followed by another.
+  // Deletes a conversation and its files. If it is the current one, another takes its place.
   Status Drop(const std::string& name);
 
-  // One turn: Ask, then every event of the turn to Take, until its Done. A turn that ends
-  // with an error, or is cancelled before the model said anything, takes its question
-  // back; Take's status is the turn's, or that of writing the messages.
+  // One turn: call Ask, then Take for every event of the turn until its Done. If a turn ends with
+  // an error, or is cancelled before the model said anything, its question is removed. Take returns
+  // the turn's status, or that of writing the messages.
   StatusOr<std::shared_ptr<Turn>> Ask(const std::string& question, TurnOptions options);
   Status Take(const TurnEvent& event);
 
   struct Listed {
     std::string name;
     bool is_current = false;
-    // Of one that is open here; the others lie in the state directory.
+    // Null unless it is open here; others are only in the state directory.
     const Conversation* conversation = nullptr;
     std::optional<SessionInfo> session;
   };
   StatusOr<std::vector<Listed>> List();
 
-  // Writes what is not saved yet. Tries all, and returns the first error.
+  // Saves everything unsaved. Tries all, and returns the first error.
   Status Leave();
 
  private:
@@ -97,9 +97,9 @@ class ChatRoom {
   Status Load(const std::string& name);
   Status RestoreSession(Conversation* conversation, bool has_messages);
   StatusOr<ChatContext> UsableContext(const StoredChat& stored) const;
-  // The context of a conversation when it has its first `n_messages` alone.
+  // The context of a conversation cut to its first `n_messages`.
   ChatContext ContextOf(const Conversation& conversation, size_t n_messages) const;
-  // Those of a conversation's messages from `first` on, with a question behind them.
+  // The conversation's messages from `first` on, followed by a question.
   StatusOr<std::string> Render(const Conversation& conversation, size_t first,
                                const std::string& question) const;
   Status Store(const Conversation& conversation);

@@ -30,7 +30,7 @@ const SamplingField* FieldOf(std::string_view name) {
   return field == fields.end() ? nullptr : &*field;
 }
 
-// A whole number from -1 on.
+// An integer of at least -1.
 Status SetCount(std::string_view name, std::string_view value, int64_t most, int64_t* target) {
   int64_t number = 0;
   if (!ParseInt64(value, &number) || number < -1 || number > most) {
@@ -52,7 +52,7 @@ Status SetNumber(const SamplingField& field, std::string_view value, SamplingAdv
   return OkStatus();
 }
 
-// What is used where neither flags nor model say anything.
+// The default if neither flags nor the model give a value.
 double OwnValue(const SamplingField& field) {
   const SamplingOptions own;
   const SamplingAdvice advice = {.temperature = own.temperature,

@@ -1,4 +1,4 @@
-// How weft chat samples and thinks: the flags to begin with, and /set from then on.
+// How weft chat samples and thinks: set by flags at first, then by /set.
 //
 // A value; one thread.
 #ifndef WEFT_CLI_CHAT_SETTINGS_H_
@@ -17,15 +17,15 @@ namespace weft::cli {
 
 class ChatSettings {
  public:
-  // What the flags say and, below them, the model.
+  // The flags' settings over the model's.
   ChatSettings(SamplingFlags sampling, ReplyFlags reply, SamplingAdvice of_model);
 
-  // INVALID_ARGUMENT says what there is, or which values a setting takes. The value "default"
-  // is what it was in the beginning.
+  // INVALID_ARGUMENT lists the settings, or the values a setting accepts. The value "default"
+  // restores the initial one.
   Status Set(std::string_view name, std::string_view value);
-  // "temperature 0.8": one of them; NOT_FOUND-like errors as of Set.
+  // "temperature 0.8": one setting; errors as in Set.
   StatusOr<std::string> Show(std::string_view name) const;
-  // All of them, a line each.
+  // All settings, one per line.
   std::string Text() const;
   static std::vector<std::string> Names();
 

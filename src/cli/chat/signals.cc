@@ -11,8 +11,8 @@
 namespace weft::cli {
 namespace {
 
-// What a handler may touch. The pipe only wakes; what happened is in the flags, which
-// no full pipe can lose.
+// What a handler may touch. The pipe only wakes the waiter; the flags record what happened, so a
+// full pipe loses nothing.
 std::atomic<int> g_pipe{-1};
 std::atomic<bool> g_seen[NSIG];
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
@@ -40,7 +40,7 @@ ChatSignals::ChatSignals(FileDescriptor read_end, FileDescriptor write_end)
     g_seen[kSignals[i]] = false;
     struct sigaction action = {};
     action.sa_handler = OnSignal;
-    // Nobody else's calls are cut short: whoever waits here waits in poll.
+    // Do not interrupt other system calls; the waiter here waits in poll.
     action.sa_flags = SA_RESTART;
     sigaction(kSignals[i], &action, &former_[i]);
   }

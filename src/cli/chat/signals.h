@@ -1,8 +1,8 @@
-// Signals as something to wait for beside other things: Ctrl-C, a new size of the
-// terminal, the return from the background, the wish that the process end.
+// Waits for signals together with other events: Ctrl-C, a new terminal size, return from the
+// background, requests to end the process.
 //
-// While an object lives, these signals do nothing but wake Wait and be told by Take. At
-// most one object at a time. Wait, Take and fd are for one thread; Wake for any.
+// While an object lives, these signals only wake Wait and are reported by Take. At most one object
+// at a time. Wait, Take and fd are for one thread; Wake for any.
 #ifndef WEFT_CLI_CHAT_SIGNALS_H_
 #define WEFT_CLI_CHAT_SIGNALS_H_
 
@@ -30,10 +30,10 @@ class ChatSignals {
   ChatSignals(const ChatSignals&) = delete;
   ChatSignals& operator=(const ChatSignals&) = delete;
 
-  // Returns when a signal came, or Wake was called, since the last Take; with
-  // `other_fd` also when that can be read or has ended, and only then it is true.
+  // Returns when a signal has arrived or Wake was called since the last Take, or when `other_fd` is
+  // readable or at its end; true only in the last case.
   bool Wait(int other_fd = -1);
-  // What came since the last call.
+  // The signals since the last call.
   Seen Take();
   void Wake();
 

@@ -52,7 +52,7 @@ Json ToJson(const StoredChat& chat) {
           {"marks", std::move(marks)}};
 }
 
-// Reads the fields of an object, and remembers whether one was not as it should be.
+// Reads the fields of an object, and remembers whether any was invalid.
 class FieldReader {
  public:
   explicit FieldReader(const Json& object) : object_(object) { Expect(object.is_object()); }
@@ -65,7 +65,7 @@ class FieldReader {
     Expect(value != nullptr && value->is_string());
     return ok_ ? value->get<std::string>() : std::string();
   }
-  // Null when there is no such array.
+  // Null if there is no such array.
   const Json* Array(const char* name) {
     const Json* const value = Find(name);
     Expect(value != nullptr && value->is_array());

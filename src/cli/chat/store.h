@@ -1,12 +1,12 @@
 // The messages of conversations on disk, beside the sessions of a state directory.
 //
-//   DIR/chat/NAME.json   one file per conversation; NAME encoded as session files are,
+//   DIR/chat/NAME.json   one file per conversation; NAME is encoded as in session files,
 //                        mode 0600, replaced atomically and durably
 //
-// A file holds what was said, word for word, and the tokens that this became with the
-// model it was said to. So a conversation survives without its session file (then its
-// state is computed again), and can go on with another model (then its tokens are made
-// again). Whoever uses a store holds the state directory, whose lock keeps others out.
+// A file holds the exact text of the messages, and their tokens for the model in use. So a
+// conversation survives without its session file (its state is then recomputed), and can continue
+// with another model (its tokens are then made again). The user of a store holds the state
+// directory, whose lock keeps others out.
 //
 // Threads: one at a time.
 #ifndef WEFT_CLI_CHAT_STORE_H_
@@ -27,20 +27,20 @@ struct StoredChat {
   std::string name;
   std::string system;
   std::vector<ChatMessage> messages;
-  // Of the model that `context` was made with.
+  // The model that `context` was made with.
   std::string model_fingerprint;
   ChatContext context;
 };
 
 class ChatStore {
  public:
-  // Creates the folder in the state directory, and removes what an interrupted Save left.
+  // Creates its folder in the state directory, and removes what an interrupted Save left.
   static StatusOr<std::unique_ptr<ChatStore>> Open(const std::string& state_dir);
 
   Status Save(const StoredChat& chat);
   // NOT_FOUND, or DATA_LOSS for a file that does not hold such a conversation.
   StatusOr<StoredChat> Load(const std::string& name) const;
-  // OK when there is none.
+  // OK if there is none.
   Status Remove(const std::string& name);
   // The names, sorted.
   StatusOr<std::vector<std::string>> List() const;

@@ -59,7 +59,7 @@ TEST_F(ChatStoreTest, GivesBackWhatWasSaved) {
               Example(name).context.marks().back().text_hash);
   }
   EXPECT_EQ(*store_->List(), (std::vector<std::string>{".", "../../etc/passwd", "A b", "kitchen"}));
-  // All of it in one folder, for the user alone.
+  // All in one folder, readable only by the user.
   int files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(dir_)) {
     if (!entry.is_regular_file()) continue;

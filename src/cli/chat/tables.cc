@@ -10,7 +10,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Columns as wide as they must be, two spaces apart; the last may hold anything.
+// Columns as wide as necessary, two spaces apart; the last one has any width.
 std::string TableText(const std::vector<Row>& rows) {
   std::vector<size_t> widths;
   for (const Row& row : rows) {
@@ -38,7 +38,7 @@ std::string StateText(const ChatRoom::Listed& item) {
   return item.session ? std::string(NameOf(item.session->state)) : "saved";
 }
 
-// One digit behind the point; "-" when there was nothing to measure.
+// One decimal; "-" if there was nothing to measure.
 std::string RateText(int64_t n, int64_t us) {
   if (n <= 0 || us <= 0) return "-";
   const int64_t tenths = std::llround(static_cast<double>(n) * 1e7 / static_cast<double>(us));
@@ -78,7 +78,7 @@ std::string ListText(const std::vector<ChatRoom::Listed>& list) {
 }
 
 std::string StatsText(const std::vector<ChatRoom::Listed>& list, const EngineStats& stats) {
-  // Cached and speeds are of the last turn; pages are a session's own and shared ones.
+  // Cached tokens and speeds are for the last turn; pages are "own + shared".
   std::vector<Row> rows = {
       {"  name", "state", "tokens", "cached", "pages", "memory", "prompt tokens/s", "tokens/s"}};
   for (const ChatRoom::Listed& item : list) rows.push_back(StatsRow(item));

@@ -1,4 +1,4 @@
-// What the commands of weft chat show: pure functions from a room's state to text.
+// Output of weft chat's commands: pure functions from a room's state to text.
 #ifndef WEFT_CLI_CHAT_TABLES_H_
 #define WEFT_CLI_CHAT_TABLES_H_
 
@@ -10,7 +10,7 @@
 
 namespace weft::cli {
 
-// Each ends with a newline, and columns stand below one another.
+// Each ends with a newline; columns are aligned.
 std::string ListText(const std::vector<ChatRoom::Listed>& list);
 std::string StatsText(const std::vector<ChatRoom::Listed>& list, const EngineStats& stats);
 std::string HistoryText(const Conversation& conversation);

@@ -15,7 +15,7 @@ void AppendEscaped(std::string_view bytes, std::string* out) {
   }
 }
 
-// A control character that a terminal might obey.
+// A control character that a terminal might interpret.
 bool IsObeyed(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) {

@@ -1,4 +1,4 @@
-// weft bench: how fast, beside how fast this machine could be.
+// weft bench: measures speed, compared with this machine's limits.
 #include <cstdio>
 #include <memory>
 #include <thread>
@@ -12,7 +12,7 @@
 namespace weft::cli {
 namespace {
 
-// What is measured, on what, before the first result.
+// What is measured and on what, before the first result.
 void PrintHeader(const Bench& bench, double load_s) {
   if (bench.flags.json) return;
   PrintLine(StrCat(Printable(bench.model->name(), 60), ", ",
@@ -39,7 +39,7 @@ Status RunBench(const BenchFlags& flags) {
   ShowProgress("measuring the machine");
   bench.limits = MeasureMachineLimits(bench.options.n_threads);
   EndProgress();
-  ForgetPeakMemory();  // what that took is not the model's
+  ForgetPeakMemory();  // that measurement's memory is not the model's
   const int64_t begin_us = NowMicros();
   WEFT_ASSIGN_OR_RETURN(bench.model, LoadFlaggedModel(flags.model));
   const double load_s = static_cast<double>(NowMicros() - begin_us) / 1e6;

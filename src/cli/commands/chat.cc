@@ -1,7 +1,7 @@
 // weft chat: conversations at a terminal, side by side on one engine.
 //
-// Answers and lists go to stdout, what is to be said about them to stderr; both at once,
-// so that a terminal shows them in order and a script can tell them apart.
+// Answers and lists go to stdout, messages about them to stderr; both are flushed at once, so that
+// a terminal shows them in order and a script can tell them apart.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -28,7 +28,7 @@ namespace {
 
 struct ChatFlags {
   ModelFlags model;
-  SamplingFlags sampling{.n = 2048};  // some models know no end, or do not find it
+  SamplingFlags sampling{.n = 2048};  // some models produce no end, or fail to find it
   ReplyFlags reply;
   std::string state_dir;
   std::string session;
@@ -53,7 +53,7 @@ class ChatLoop {
     room_.SetReasoning(settings_.reply());
   }
 
-  // Until the user leaves, or nobody reads any more what is printed.
+  // Runs until the user leaves, or the output cannot be written any more.
   Status Run() {
     const auto editor =
         LineEditor::Create(&signals_, [this](std::string_view line) { return Complete(line); });
@@ -93,8 +93,8 @@ class ChatLoop {
     return CompleteChatLine(line, names, ChatSettings::Names());
   }
 
-  // A line that ends with a backslash goes on in the next; what begins with """ does until a line
-  // ends so, and is said as it stands.
+  // A line that ends with a backslash continues on the next one; one that begins with """ continues
+  // until a line ends with """, and is sent verbatim.
   LineEditor::Result ReadMessage(LineEditor* editor, std::string* message) {
     std::string prompt = StrCat(Printable(room_.current().name), "> ");
     MessageLines lines;
@@ -103,7 +103,7 @@ class ChatLoop {
       const auto result = editor->Read(prompt, &line);
       if (result == LineEditor::Result::kInterrupted) return result;
       if (result == LineEditor::Result::kEnd) {
-        // What was begun is said all the same.
+        // Send what was begun.
         if (lines.empty()) return result;
         break;
       }
@@ -160,7 +160,7 @@ class ChatLoop {
     return OkStatus();
   }
 
-  // Says where one is now.
+  // Reports the now current conversation.
   Status Moved(const Status& status) {
     WEFT_RETURN_IF_ERROR(status);
     const Conversation& now = room_.current();
@@ -201,7 +201,7 @@ class ChatLoop {
     return OkStatus();
   }
 
-  // With the question that did not fit, if there is one.
+  // Makes room for the question that did not fit, if there is one.
   Status Trim(int64_t n_exchanges) {
     const std::string question = std::exchange(unanswered_, {});
     WEFT_ASSIGN_OR_RETURN(const int64_t n, room_.Trim(n_exchanges, question));
@@ -258,7 +258,7 @@ class ChatLoop {
     if (const auto* token = std::get_if<TokenEvent>(&event)) {
       if (token->text.empty()) return;
       Print(token->text);
-      // An answer that nobody can read is not worth its computation.
+      // Stop computing an answer that nobody can read.
       if (std::fflush(stdout) != 0) turn->Cancel();
     }
     const auto* const done = std::get_if<DoneEvent>(&event);
@@ -291,7 +291,7 @@ class ChatLoop {
   int64_t n_regenerated_ = 0;
 };
 
-// The conversation to begin with.
+// Opens or creates the first conversation.
 Status EnterRoom(const ChatFlags& flags, ChatRoom* room) {
   if (flags.session.empty()) return room->New("", flags.system);
   const Status opened = room->Open(flags.session);
@@ -308,7 +308,7 @@ Status Chat(const ChatFlags& flags) {
   options.state_dir = flags.state_dir;
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
-  // Declared first: the engine may still wake it while it shuts down.
+  // Declared first: the engine may still wake it during its shutdown.
   WEFT_ASSIGN_OR_RETURN(const auto signals, ChatSignals::Install());
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
   WEFT_ASSIGN_OR_RETURN(const auto room, ChatRoom::Create(engine.get(), model, Say));

@@ -1,9 +1,8 @@
 // The commands of the binary: one file each, one table (commands.cc).
 //
-// A command adds its options to `app` and returns its body, which runs after the
-// command line was parsed. The body's status decides the exit code: OK is 0, an error
-// is one sentence on stderr and 1, or what WithExitCode says. Wrong usage is found by the
-// parser: 2.
+// A command adds its options to `app` and returns its body, which runs after the command line has
+// been parsed. The body's status determines the exit code: OK is 0; an error is one sentence on
+// stderr and 1, or the code given by WithExitCode. The parser handles wrong usage: 2.
 #ifndef WEFT_CLI_COMMANDS_COMMAND_H_
 #define WEFT_CLI_COMMANDS_COMMAND_H_
 
@@ -25,7 +24,7 @@ struct Command {
 
 std::span<const Command> Commands();
 
-// An error that ends the program with a code of its own.
+// An error that ends the program with its own exit code.
 Status WithExitCode(Status status, int code);
 int ExitCodeOf(const Status& status);
 

@@ -1,4 +1,4 @@
-// weft completion and weft manual: the program's own tables, for shells and for man.
+// weft completion and weft manual: the program's own command tables, for shells and for man.
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// weft constrain: texts through the masks of a schema, a grammar or a regular expression.
+// weft constrain: checks texts against the masks of a schema, a grammar or a regular expression.
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -30,7 +30,7 @@ using constraint::PropertyOrder;
 using constraint::WhiteSpace;
 
 constexpr int kRefused = 3;
-// Answers that are made together.
+// Answers generated concurrently.
 constexpr int64_t kAtOnce = 8;
 
 struct ConstrainFlags {
@@ -69,7 +69,7 @@ StatusOr<std::shared_ptr<const Constraint>> Compile(
 nlohmann::json WalkText(const Constraint& constraint, const Tokenizer& tokenizer,
                         const std::string& text) {
   std::vector<TokenId> tokens = constraint::TokensBehind(tokenizer, text);
-  // Refused where the two differ.
+  // Refused if the two differ.
   if (tokens.empty()) tokens = tokenizer.Encode(text, {});
   ConstraintState state = constraint.Begin();
   std::vector<uint32_t> mask(constraint.tokens().mask_words());
@@ -103,8 +103,8 @@ nlohmann::json WalkText(const Constraint& constraint, const Tokenizer& tokenizer
           {"max_us", max_us}};
 }
 
-// An answer of the model, and how it ended. Whatever the model is made for, it goes on with the
-// prompt as with any text.
+// An answer of the model, and how it ended. The prompt is continued as plain text, without a chat
+// template.
 StatusOr<nlohmann::json> FinishAnswer(Turn* turn) {
   std::string text;
   nlohmann::json answer;
@@ -135,7 +135,7 @@ Status Generate(const ConstrainFlags& flags, const std::shared_ptr<const Constra
     return std::make_unique<ConstraintMask>(tokenizer, constraint->Begin());
   };
   turn.end_loops = false;
-  const uint64_t seed = turn.sampling.seed.value_or(0);  // counts from here
+  const uint64_t seed = turn.sampling.seed.value_or(0);  // incremented for each answer
   std::deque<std::shared_ptr<Turn>> running;
   for (int64_t submitted = 0; submitted < flags.generate || !running.empty();) {
     while (submitted < flags.generate && static_cast<int64_t>(running.size()) < kAtOnce) {

@@ -1,4 +1,4 @@
-// weft inspect: what a model file holds.
+// weft inspect: the contents of a model file.
 #include <cinttypes>
 #include <cstdio>
 #include <memory>

@@ -1,4 +1,4 @@
-// weft list: the models that are on this machine.
+// weft list: the models on this machine.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -46,7 +46,7 @@ std::vector<std::string> CellsOf(const Row& row) {
   const std::string size = HumanBytes(static_cast<uint64_t>(row.model.n_bytes));
   const std::string name = Printable(row.model.name, 100);
   const std::string where(hub::NameOf(row.model.owner));
-  // Why, 'weft show' says.
+  // 'weft show' gives the reason.
   if (!row.facts.ok()) return {name, "(cannot be read)", "", size, "", where};
   return {name, Printable(row.facts->architecture, 24), row.facts->quantization,
           size, StrCat(row.facts->context_tokens),      where};

@@ -1,4 +1,4 @@
-// weft logits: the raw logits of every position of a token list.
+// weft logits: the raw logits at every position of a token list.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -16,11 +16,11 @@ namespace weft::cli {
 namespace {
 
 constexpr size_t kMaxTokenFileBytes = size_t{256} << 20;
-// The context is the tokens' number rounded up to this, as other engines allocate it:
-// models with two sets of rope factors choose by the allocated length.
+// The context is the number of tokens rounded up to this, as other engines allocate it: models with
+// two sets of rope factors choose by the allocated length.
 constexpr int64_t kContextUnit = 256;
 constexpr int64_t kMaxStep = 4096;
-// Of the rows of one step, unless the caller chose the chunks.
+// For the rows of one step, unless the caller chose the chunks.
 constexpr int64_t kLogitBytes = int64_t{128} << 20;
 
 struct LogitsFlags {
@@ -52,7 +52,7 @@ StatusOr<std::vector<int32_t>> ReadTokens(const std::string& path) {
   return tokens;
 }
 
-// A file that is written in pieces, and removed unless everything arrived.
+// A file written in pieces, and removed unless it is completed.
 class OutputFile {
  public:
   explicit OutputFile(std::string path) : path_(std::move(path)) {
@@ -83,7 +83,7 @@ class OutputFile {
   }
 
  private:
-  // Not /dev/full and the like.
+  // Only regular files, not /dev/full and the like.
   void Remove() {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(path_, ignored)) std::remove(path_.c_str());

@@ -1,4 +1,4 @@
-// weft ps: which servers run on this machine, with what.
+// weft ps: the servers running on this machine.
 #include <memory>
 #include <string>
 #include <vector>

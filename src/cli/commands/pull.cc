@@ -1,4 +1,4 @@
-// weft pull: getting a model.
+// weft pull: downloads a model.
 #include <memory>
 #include <string>
 

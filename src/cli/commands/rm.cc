@@ -1,4 +1,4 @@
-// weft rm: removing a model that was loaded.
+// weft rm: removes a downloaded model.
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// weft run: a question in, the model's answer out, as it is made.
+// weft run: asks a question and prints the model's answer as it is generated.
 #include <unistd.h>
 
 #include <cstdio>
@@ -20,7 +20,7 @@
 namespace weft::cli {
 namespace {
 
-// Some models know no end, or do not find it.
+// Some models produce no end, or fail to find it.
 constexpr int64_t kDefaultTokens = 1024;
 
 struct RunFlags {
@@ -76,8 +76,8 @@ StatusOr<std::string> PromptOf(const RunFlags& flags) {
   return prompt;
 }
 
-// A question in the form that the model was trained on. A model without a template was trained
-// on text alone, and goes on with that.
+// Formats a question as the model was trained to read it. A model without a template was trained on
+// plain text and continues the prompt.
 StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
                               const std::optional<ConstraintSpec>& answer,
                               const SamplingAdvice& advice,

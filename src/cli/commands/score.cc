@@ -1,4 +1,4 @@
-// weft score: how probable a continuation is after a context, as evaluations ask.
+// weft score: the probability of a continuation after a context, for evaluations.
 #include <deque>
 #include <iostream>
 #include <memory>
@@ -14,7 +14,7 @@
 namespace weft::cli {
 namespace {
 
-// Turns in flight: enough to fill a step, few enough that output flows.
+// Concurrent turns: enough to fill a step, few enough that output flows.
 constexpr size_t kWindow = 8;
 
 struct Pending {
@@ -22,7 +22,7 @@ struct Pending {
   size_t n_context = 0;  // tokens before the continuation
 };
 
-// The tokens of a text that goes on: begun as the model wants, not ended.
+// The tokens of a text to be continued: started as the model wants, not ended.
 std::vector<int32_t> TokensOf(const Model& model, const std::string& text) {
   std::vector<int32_t> tokens = model.Encode(text, /*add_special=*/false, /*parse_special=*/true);
   const Tokenizer& tokenizer = *model.tokenizer();
@@ -30,8 +30,7 @@ std::vector<int32_t> TokensOf(const Model& model, const std::string& text) {
   return tokens;
 }
 
-// What stands before the first token of a text where the model puts nothing there:
-// the end of another text.
+// What precedes a text's first token if the model adds nothing there: the end of another text.
 StatusOr<int32_t> EndOfAnotherText(const Tokenizer& tokenizer) {
   for (const TokenId token : {tokenizer.eos(), tokenizer.eot(), tokenizer.bos()}) {
     if (token != kNoToken) return token;
@@ -53,7 +52,7 @@ StatusOr<Pending> SubmitLine(Engine* engine, const std::string& line, int64_t nu
   const std::vector<int32_t> before = TokensOf(model, context);
   TurnOptions options;
   options.tokens = TokensOf(model, context + json["continuation"].get<std::string>());
-  // Tokens that span the border count to the continuation.
+  // Tokens that span the border count as part of the continuation.
   size_t n_context = static_cast<size_t>(CommonLength(before, options.tokens));
   if (n_context == 0) {
     WEFT_ASSIGN_OR_RETURN(const int32_t end, EndOfAnotherText(*model.tokenizer()));

@@ -1,4 +1,4 @@
-// weft serve: the model behind HTTP, for the clients people already use.
+// weft serve: serves the model over HTTP, for existing clients.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -54,14 +54,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What is still being sent when everything is computed.
+// Time to send remaining output when everything is computed.
 constexpr milliseconds kSendGrace{5000};
-// For named sessions to be saved, however little time the turns had.
+// Minimum time for saving named sessions, however little the turns had.
 constexpr milliseconds kLeastSaveGrace{10'000};
-// For who reads the log to read its last lines.
+// Time for the log's reader to read its last lines.
 constexpr milliseconds kLogGrace{1000};
-// Between two looks for long prompts to tell of, and for sessions that were not used for
-// --session-ttl.
+// Interval for checking long prompts to report, and sessions idle for longer than --session-ttl.
 constexpr int kLookMs = 1000;
 
 struct ServeFlags {
@@ -98,7 +97,7 @@ struct ServeFlags {
   int checkpoint_percent = 50;
 };
 
-// "auto" is 0; else bytes, with K, M, G or T for powers of 1024.
+// "auto" is 0; otherwise bytes, with K, M, G or T for powers of 1024.
 StatusOr<int64_t> ParseByteFlag(std::string_view flag, const std::string& text) {
   if (text == "auto") return 0;
   int64_t bytes = 0;
@@ -121,7 +120,7 @@ StatusOr<std::string> TemplateSource(const ServeFlags& flags) {
   return text;
 }
 
-// Saving may take as long as the turns before it, and is given some seconds in any case.
+// Saving may take as long as the turns before it, and at least some seconds.
 milliseconds SaveGrace(const ServeFlags& flags) {
   return std::max<milliseconds>(std::chrono::seconds(flags.drain_seconds), kLeastSaveGrace);
 }
@@ -153,7 +152,7 @@ serve::HttpServerOptions ServerOptions(const ServeFlags& flags,
   serve::HttpServerOptions options;
   options.host = flags.host;
   options.port = flags.port;
-  // One for each turn that runs or waits, for each channel, and some for all the rest.
+  // One for each running or queued turn, for each channel, and some for the rest.
   options.max_threads = flags.max_running + flags.max_queue + channels.all + 16;
   options.second = OllamaListener(flags.ollama, flags.host, flags.port);
   SetLimits(flags.door, &options);
@@ -169,7 +168,7 @@ serve::GrpcServerOptions GrpcOptions(const ServeFlags& flags) {
   return options;
 }
 
-// How loading ended, for the thread that waits for it.
+// The result of loading, for the thread that waits for it.
 class LoadOutcome {
  public:
   void Set(Status status) {
@@ -206,19 +205,19 @@ void TellLongPrompts(serve::Host* host, serve::PromptLog* log) {
   log->Look(host->engine().Turns(), NowMicros());
 }
 
-// Once: the model's file has changed under the server, which answers no more.
+// Logs once that the model's file has changed and the server can no longer answer.
 void TellFailure(const serve::Host& host, bool* told) {
   if (*told || host.phase() != serve::Phase::kFailed) return;
   *told = true;
   LogLine(StrCat("nothing more can be computed: ", host.phase_reason()));
 }
 
-// Lets what runs come to its end, at once after a second signal.
+// Lets running turns finish; cuts them off after a second signal.
 Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer* server,
              serve::GrpcServer* grpc, serve::PromptLog* prompt_log, ServeSignals* signals) {
   LogLine(StrCat("shutting down: running turns have ", flags.drain_seconds,
                  " s to finish; a second signal ends them at once"));
-  // A service manager that waits for less would kill us among the files.
+  // A service manager with a shorter timeout would kill us while saving.
   TellServiceManager(StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
                             std::chrono::microseconds(std::chrono::seconds(flags.drain_seconds) +
                                                       SaveGrace(flags) + 2 * kSendGrace)
@@ -256,7 +255,7 @@ void CloseExpiredSessions(const ServeFlags& flags, serve::Host* host) {
   }
 }
 
-// Every connection is a descriptor; shells allow fewer by default than the system does.
+// Every connection is a descriptor; shells allow fewer by default than the system.
 void AllowManyDescriptors() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -301,7 +300,7 @@ Status Serve(const ServeFlags& flags) {
   const serve::ChannelLimits channels = ChannelsPerKey(keys);
   engine_options.max_sessions_per_domain = SessionsPerKey(flags.door, keys, flags.max_sessions);
   WEFT_ASSIGN_OR_RETURN(std::string template_source, TemplateSource(flags));
-  // Before anybody is told that there is a server.
+  // Before anything announces the server.
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel model, OpenFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto signals, ServeSignals::Create());
 
@@ -372,7 +371,7 @@ Status Serve(const ServeFlags& flags) {
     LogSampling(flags.sampling.said, model);
   }
   if (!outcome.ended()) {
-    // Loading cannot be cut short, and there is nothing yet that could be lost.
+    // Loading cannot be interrupted, and there is nothing to lose yet.
     LogLine("ended while loading");
     (void)FlushLog(kLogGrace);
     std::fflush(nullptr);
@@ -440,7 +439,7 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
                   "too (default: never)");
   AddContextFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
-  // Of requests that say nothing about it.
+  // Defaults for requests that omit them.
   AddSamplingFlags(app, &flags->sampling);
   app->add_flag("--strict-model-name", flags->strict_model_name,
                 "Refuse requests that name another model with 404; otherwise any name will do");

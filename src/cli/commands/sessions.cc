@@ -27,7 +27,7 @@ struct SessionsFlags {
   int64_t idle_s = 0;
 };
 
-// The message of an answer that is an error.
+// The message of an error answer.
 Status ErrorOf(const serve::HttpAnswer& answer, const Json& body) {
   std::string message = StrCat("the server answered ", answer.status);
   if (body.is_object() && body.contains("error") && body["error"].is_object()) {
@@ -36,7 +36,7 @@ Status ErrorOf(const serve::HttpAnswer& answer, const Json& body) {
   return FailedPrecondition(Printable(message, 500));
 }
 
-// Of the path below /v1/sessions; with a query where there is one.
+// Calls a path below /v1/sessions, possibly with a query.
 StatusOr<Json> CallPath(const SessionsFlags& flags, std::string method, std::string_view path,
                         const Json& body) {
   serve::HttpCall call{.server = flags.server,
@@ -106,7 +106,7 @@ Status ListSessions(const SessionsFlags& flags) {
   return FlushStdout();
 }
 
-// A session, as a line of the list has it.
+// Prints a session like a line of the list.
 Status PrintOne(const SessionsFlags& flags, const Json& session) {
   if (flags.json) {
     PrintJsonLine(session);

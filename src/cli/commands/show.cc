@@ -1,4 +1,4 @@
-// weft show: a model in short: what it is, what it can, what it takes on this machine.
+// weft show: a summary of a model: what it is, what it can do, what it needs on this machine.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -35,7 +35,7 @@ struct ShowFlags {
 struct Chat {
   bool has_template = false;
   std::string reply_format;
-  bool tools = false;  // in the model's own form
+  bool tools = false;  // in the model's own format
   bool reasoning = false;
   std::string problem;  // empty: none
 };
@@ -88,7 +88,7 @@ struct Shown {
   }
 };
 
-// Lengths of conversations that the memory is told for: a short one, and the longest.
+// The conversation lengths for which memory is shown: a short one, and the longest.
 std::vector<int64_t> Lengths(const Shown& shown) {
   constexpr int64_t kShort = 2048;
   const int64_t most = shown.spec.context_tokens;

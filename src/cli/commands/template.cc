@@ -1,4 +1,4 @@
-// weft template.
+// weft template: renders chat templates.
 #include <cstdio>
 #include <memory>
 #include <string>

@@ -43,7 +43,7 @@ struct WorkerFlags {
   int64_t eos_id = -1;
   int64_t max_image_bytes = -1;  // -1: not given
   std::string artifact_mode = "auto";
-  // What launchers of models with drafts and images say, and nobody reads here.
+  // Passed by launchers for models with drafts and images; ignored.
   int dflash_block_length = 0;
   int dflash_n_draft = 0;
   bool dflash_draft_argmax = false;
@@ -51,8 +51,8 @@ struct WorkerFlags {
   std::string pos_embed_path;
 };
 
-// SIGTERM and SIGINT as something that can be waited for. Made before any other thread,
-// so that all of them leave these signals alone.
+// Waits for SIGTERM and SIGINT. Create it before any other thread, so that all of them leave these
+// signals alone.
 class StopSignals {
  public:
   static StatusOr<std::unique_ptr<StopSignals>> Install() {
@@ -69,8 +69,8 @@ class StopSignals {
         new StopSignals(std::move(signals), FileDescriptor(ends[0]), FileDescriptor(ends[1])));
   }
 
-  // Calls `on_stop` on a thread of its own at the first signal, and from then on Wait
-  // gives false. `on_stop` must live until Unwatch.
+  // Calls `on_stop` on a separate thread at the first signal; from then on Wait returns false.
+  // `on_stop` must live until Unwatch.
   void Watch(std::function<void()> on_stop) {
     watcher_ = std::thread([this, on_stop = std::move(on_stop)] {
       pollfd fds[] = {{.fd = signals_.get(), .events = POLLIN},
@@ -84,8 +84,8 @@ class StopSignals {
     watcher_.join();
   }
 
-  // Waits until stdin can be read or has ended; false when a signal came first. The
-  // signal stays to be seen, as nobody reads it.
+  // Waits until stdin is readable or at its end; false if a signal came first. The signal remains
+  // pending, since nobody reads it.
   bool WaitForStdin() const {
     pollfd fds[] = {{.fd = signals_.get(), .events = POLLIN},
                     {.fd = STDIN_FILENO, .events = POLLIN}};
@@ -104,13 +104,13 @@ class StopSignals {
   std::thread watcher_;
 };
 
-// Lines of stdin.
+// Reads lines from stdin.
 class LineReader {
  public:
   explicit LineReader(const StopSignals* signals) : signals_(*signals) {}
 
-  // The next line without its end; nullopt at the end of stdin or after a signal. What
-  // stands after the last line end counts as a line.
+  // The next line without its line end; nullopt at the end of stdin or after a signal. Text after
+  // the last line end counts as a line.
   StatusOr<std::optional<std::string>> Next() {
     while (true) {
       const size_t end = buffer_.find('\n', searched_);
@@ -152,8 +152,8 @@ Status WriteLine(std::string_view line) {
   return OkStatus();
 }
 
-// Prompts come as text: whether the model is asked to think is said in them, and nothing is left
-// to switch off but the thought itself. Its marks are known where the model has a template.
+// Prompts come as text: the prompt itself asks the model to think or not, so only the thought can
+// be limited. Its marks are known if the model has a template.
 Status SetThoughtLimit(const WorkerFlags& flags, const Model& model,
                        serve::WorkerOptions* options) {
   options->thought_tokens = flags.reply.reasoning == "off" ? 0 : flags.reply.reasoning_budget;
@@ -222,7 +222,7 @@ Status RunWorker(const WorkerFlags& flags) {
   return status;
 }
 
-// Those of ExecuTorch's launcher for a model with a draft and images.
+// Flags of ExecuTorch's launcher for models with drafts and images.
 void AddLauncherFlags(CLI::App* app, WorkerFlags* flags) {
   app->add_option("--artifact_mode", flags->artifact_mode,
                   "How the model is run (dflash, with a draft, is not possible here)")
@@ -262,7 +262,7 @@ CommandBody MakeWorkerCommand(CLI::App* app) {
       ->check(CLI::Range(-1, 1 << 30));
   AddComputeFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
-  // Of requests that say nothing about it.
+  // Defaults for requests that omit them.
   AddSamplingFlags(app, &flags->sampling);
   AddReplyFlags(app, &flags->reply);
   AddLauncherFlags(app, flags.get());

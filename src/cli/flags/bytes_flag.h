@@ -1,4 +1,4 @@
-// Numbers of bytes on a command line: "800M", "16G".
+// Byte counts on a command line: "800M", "16G".
 #ifndef WEFT_CLI_FLAGS_BYTES_FLAG_H_
 #define WEFT_CLI_FLAGS_BYTES_FLAG_H_
 
@@ -9,10 +9,10 @@
 
 namespace weft::cli {
 
-// At least 1; K, M, G and T are powers of 1024. False for what is no such number.
+// At least 1; K, M, G and T are powers of 1024. False for an invalid number.
 bool ParseBytes(std::string_view text, int64_t* bytes);
 
-// An option with such a value.
+// Adds an option with such a value.
 void AddBytesFlag(CLI::App* app, const char* name, int64_t* bytes, const char* help);
 
 }  // namespace weft::cli

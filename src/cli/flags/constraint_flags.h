@@ -1,4 +1,4 @@
-// Flags that say what an answer must be.
+// Flags that constrain answers.
 #ifndef WEFT_CLI_FLAGS_CONSTRAINT_FLAGS_H_
 #define WEFT_CLI_FLAGS_CONSTRAINT_FLAGS_H_
 
@@ -18,8 +18,8 @@ struct ConstraintFlags {
 };
 
 void AddConstraintFlags(CLI::App* app, ConstraintFlags* flags);
-// Reads the file of a schema or a grammar; "-" is the first line of stdin, and what begins with
-// "{" the schema itself. Nothing where nothing was given.
+// Reads the file of a schema or a grammar; "-" is the first line of stdin, and text that begins
+// with "{" is the schema itself. Nothing if no flag was given.
 StatusOr<std::optional<ConstraintSpec>> ConstraintOf(const ConstraintFlags& flags);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// Flags that say who may ask a server over HTTP, and how much of it.
+// Flags for access to an HTTP server, and its limits.
 #ifndef WEFT_CLI_FLAGS_DOOR_FLAGS_H_
 #define WEFT_CLI_FLAGS_DOOR_FLAGS_H_
 
@@ -21,7 +21,7 @@ struct DoorFlags {
   std::vector<std::string> allowed_hosts;
   int max_connections = 1024;
   int max_sessions_per_key = 0;  // 0: an equal share for each
-  int64_t max_body_bytes = 0;    // 0: what the context can use
+  int64_t max_body_bytes = 0;    // 0: as much as the context can use
   int64_t request_bytes = int64_t{768} << 20;
   bool log_text = false;
   std::string metrics = "on";
@@ -31,15 +31,15 @@ struct DoorFlags {
 
 void AddDoorFlags(CLI::App* app, DoorFlags* flags);
 
-// Reads the files of keys; what it says about them goes to the log.
+// Reads the key files and logs a summary of them.
 StatusOr<serve::FrontDoor::Options> DoorOptions(const DoorFlags& flags, const std::string& host);
 void SetLimits(const DoorFlags& flags, serve::HttpServerOptions* options);
-// Of one key; 0 where there are not several.
+// Sessions per key; 0 unless there are several keys.
 int SessionsPerKey(const DoorFlags& flags, const serve::ApiKeys& keys, int max_sessions);
 serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys);
-// Of a body that comes when the model is there.
+// For bodies that arrive once the model is loaded.
 uint64_t MaxBodyBytes(const DoorFlags& flags, int64_t context_tokens);
-// Both files, and a line of the log about it.
+// Reloads both files, and logs it.
 void ReloadKeys(serve::ApiKeys* keys, serve::ApiKeys* metrics_keys);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// An option that takes a length of time: 90s, 15m, 12h, 7d, or seconds.
+// An option for a duration: 90s, 15m, 12h, 7d, or seconds.
 #ifndef WEFT_CLI_FLAGS_DURATION_FLAG_H_
 #define WEFT_CLI_FLAGS_DURATION_FLAG_H_
 
@@ -9,7 +9,7 @@
 
 namespace weft::cli {
 
-// `seconds` keeps its value when the option is not given; else it is at least 1.
+// `seconds` keeps its value if the option is absent; otherwise it is at least 1.
 CLI::Option* AddDurationFlag(CLI::App* app, const std::string& name, int64_t* seconds,
                              const std::string& help);
 

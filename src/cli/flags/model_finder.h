@@ -1,6 +1,6 @@
-// What -m and its like say, made into a file: the one place where commands look for models.
+// Resolves -m and similar arguments to a file: the only place where commands look for models.
 //
-// One thread. Loading shows its progress on stderr.
+// One thread. Shows the progress of downloads on stderr.
 #ifndef WEFT_CLI_FLAGS_MODEL_FINDER_H_
 #define WEFT_CLI_FLAGS_MODEL_FINDER_H_
 
@@ -15,7 +15,7 @@ namespace weft::cli {
 
 class ModelFinder {
  public:
-  // `models_folder`: of --models-dir; empty: the environment's.
+  // `models_folder`: from --models-dir; if empty, from the environment.
   explicit ModelFinder(const std::string& models_folder);
 
   // See hub::ModelSource.

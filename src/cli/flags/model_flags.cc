@@ -18,7 +18,7 @@
 namespace weft::cli {
 namespace {
 
-// Says that a repository is meant, whatever files are here.
+// Marks a repository, whatever local files exist.
 constexpr char kHubPrefix[] = "hf:";
 
 void WarnBeyondTraining(const Model& model) {
@@ -38,7 +38,7 @@ void AddModelFlag(CLI::App* app, ModelFlags* flags) {
              "-m,--model", flags->path,
              "Model: a GGUF file, or a name that 'weft pull' takes or 'weft list' shows; what "
              "is not here is loaded. Without it, a small model that is built in")
-          // More likely a variable without a value than the wish for the built-in model.
+          // More likely an unset variable than a request for the built-in model.
           ->check([](const std::string& path) {
             return path.empty() ? "the file's name is empty; leave -m out for the built-in model"
                                 : "";
@@ -86,14 +86,14 @@ StatusOr<FlaggedModel> OpenNamedModel(const ModelFlags& flags) {
   if (flags.path.empty()) {
     WEFT_ASSIGN_OR_RETURN(model.file, OpenBoxModel());
   } else if (access(flags.path.c_str(), F_OK) == 0) {
-    // Most often it is a file, for which nobody needs to look elsewhere.
+    // Usually it is a file, and there is no need to look elsewhere.
     WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(flags.path));
   } else {
     ModelFinder finder(flags.models_folder);
     WEFT_ASSIGN_OR_RETURN(const std::string path, finder.Find(flags.path));
     WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(path));
     if (flags.path.find("://") == flags.path.npos) model.name = flags.path;
-    // Now that it is here.
+    // Found now that it has been downloaded.
     if (auto found = finder.source().FindLocal(flags.path); found.ok()) local = *std::move(found);
   }
   hub::ModelAdvice advice = hub::AdviceOf(local, *model.file);

@@ -1,4 +1,4 @@
-// The options that say which model, and on what: the same for every command.
+// The options for choosing a model and how to run it: the same for every command.
 #ifndef WEFT_CLI_FLAGS_MODEL_FLAGS_H_
 #define WEFT_CLI_FLAGS_MODEL_FLAGS_H_
 
@@ -16,47 +16,47 @@
 namespace weft::cli {
 
 struct ModelFlags {
-  // A file or whatever names a model, see hub::ModelSource; empty: the one that is built in.
+  // A file, or anything else that names a model (see hub::ModelSource); empty: the built-in one.
   std::string path;
-  std::string models_folder;  // of --models-dir
-  bool or_built_in = false;   // the built-in one, where the other cannot be had
+  std::string models_folder;  // from --models-dir
+  bool or_built_in = false;   // fall back to the built-in model if the other is unavailable
   std::string backend = "cpu";
   std::string kv = "f16";
   int threads = 0;
   int64_t context = 0;
 };
 
-// -m alone, for commands that need no more than the file.
+// Only -m, for commands that just need the file.
 void AddModelFlag(CLI::App* app, ModelFlags* flags);
 // --or-built-in.
 void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags);
-// And --backend, --kv, --threads.
+// Also --backend, --kv, --threads.
 void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);
 
-// What -m names: its file, and how it wants to be sampled.
+// The model named by -m: its file, and its sampling advice.
 struct FlaggedModel {
   std::shared_ptr<const ModelFile> file;
-  std::string name;  // that -m has for it; empty for a file and an address
+  std::string name;  // its name for -m; empty for files and URLs
   SamplingAdvice advice;
-  std::string advice_by;  // who gives it, for people to read
+  std::string advice_by;  // the advice's origin, for display
 };
-// Finds it, loading it where it is not here, and opens it; without -m the built-in model.
+// Finds the file, downloading it if necessary, and opens it; without -m the built-in model.
 StatusOr<FlaggedModel> OpenFlaggedModel(const ModelFlags& flags);
 // For commands that do not sample.
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags);
-// Loads it whole, with progress on stderr when that is a terminal.
+// Loads the whole model, with progress on stderr if that is a terminal.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags);
-// The same with a file that is open.
+// The same for an open file.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
                                                         std::shared_ptr<const ModelFile> file);
-// Engine options as the flags say; the rest is the default.
+// Engine options from the flags; the rest are defaults.
 StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags);
 
-// No text, template or conversation that a command reads whole is larger.
+// Limit for texts, templates and conversations that a command reads as a whole.
 inline constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
-// The text of an argument: itself, or all of stdin for "-".
+// The argument itself, or all of stdin for "-".
 StatusOr<std::string> TextOrStdin(const std::string& argument);
 
 }  // namespace weft::cli

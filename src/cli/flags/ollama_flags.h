@@ -1,5 +1,5 @@
-// What `weft serve` does for clients of Ollama beside its API: the port where they look for it,
-// and getting models by the names that they have for them.
+// Support for Ollama's clients in `weft serve` besides the API: listening on Ollama's port, and
+// pulling models by Ollama's names.
 #ifndef WEFT_CLI_FLAGS_OLLAMA_FLAGS_H_
 #define WEFT_CLI_FLAGS_OLLAMA_FLAGS_H_
 
@@ -21,17 +21,18 @@ struct OllamaFlags {
 };
 
 void AddOllamaFlags(CLI::App* app, OllamaFlags* flags);
-// Nothing where it is not wanted, or `host` and `port` open that port already.
+// Nothing if disabled, or if `host` and `port` open that port already.
 std::optional<serve::HttpServerOptions::Second> OllamaListener(const OllamaFlags& flags,
                                                                const std::string& host, int port);
 
-// Blocking; any thread. Loads into Weft's folders, or the hub's; see hub::ModelSource.
+// Blocks; any thread. Downloads into Weft's directories or the hub's; see hub::ModelSource.
 serve::OllamaPull PullForOllama(std::string models_folder);
 
-// What `weft pull` would be told: "qwen3:0.6b" is a model of Ollama, "hf.co/owner/repo:QUANT" one
-// of the hub. Other servers are not asked for whoever asks this one: INVALID_ARGUMENT.
+// The equivalent argument for `weft pull`: "qwen3:0.6b" is an Ollama model,
+// "hf.co/owner/repo:QUANT" one of the hub. Clients cannot make this server contact other servers:
+// INVALID_ARGUMENT.
 StatusOr<std::string> FromOllamaName(std::string_view name);
-// As Ollama words it.
+// In Ollama's wording.
 serve::OllamaPullProgress ToOllamaProgress(const hub::Progress& progress);
 
 }  // namespace weft::cli

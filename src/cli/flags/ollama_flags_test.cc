@@ -15,7 +15,7 @@ TEST(OllamaNameTest, MeansOllamasModelsAndTheHubs) {
   EXPECT_EQ(*FromOllamaName("huggingface.co/owner/repo"), "hf:owner/repo");
 }
 
-// Whoever asks this server is not to make it ask any other.
+// Clients must not be able to make this server contact others.
 TEST(OllamaNameTest, OtherServersAreNotAsked) {
   for (const char* const name : {"localhost:5000/a/b", "internal.example/a/b:c"}) {
     const auto what = FromOllamaName(name);

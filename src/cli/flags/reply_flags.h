@@ -1,5 +1,4 @@
-// Options of a server about the replies: how long they think, and what becomes of them when the
-// context is full.
+// Options about replies: how long they think, and what happens when the context is full.
 #ifndef WEFT_CLI_FLAGS_REPLY_FLAGS_H_
 #define WEFT_CLI_FLAGS_REPLY_FLAGS_H_
 

@@ -49,7 +49,7 @@ void AddSamplingFlags(CLI::App* app, SamplingFlags* flags) {
   number("--frequency-penalty", &said.frequency_penalty, -100, 100,
          "Lower it so for each time (0: off" + otherwise(own.frequency_penalty));
   app->add_option("--seed", flags->seed, "Equal seeds give equal output (-1: a new one)")
-      // The largest number is what the parser makes of everything beyond it.
+      // The parser turns anything larger into the largest number.
       ->check(CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max() - 1))
       ->capture_default_str();
   app->add_flag("!--keep-loops", flags->end_loops,

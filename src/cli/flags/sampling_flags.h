@@ -1,4 +1,4 @@
-// The options that say how to sample: the same for every command that generates.
+// The sampling options: the same for every command that generates.
 #ifndef WEFT_CLI_FLAGS_SAMPLING_FLAGS_H_
 #define WEFT_CLI_FLAGS_SAMPLING_FLAGS_H_
 
@@ -12,7 +12,7 @@
 namespace weft::cli {
 
 struct SamplingFlags {
-  SamplingAdvice said;  // what is given
+  SamplingAdvice said;  // the flags given
   int64_t n = -1;       // tokens to generate
   int64_t seed = -1;    // -1: a new one for each turn
   bool end_loops = true;
@@ -20,11 +20,11 @@ struct SamplingFlags {
 
 void AddPredictFlag(CLI::App* app, SamplingFlags* flags);  // -n
 void AddSamplingFlags(CLI::App* app, SamplingFlags* flags);
-// What the flags say, and the model where they say nothing.
+// The flags' advice, completed by the model's.
 SamplingAdvice AdviceWith(const SamplingFlags& flags, const SamplingAdvice& of_model);
-// That over Weft's own, with the seed.
+// The same over Weft's defaults, with the seed.
 SamplingOptions SamplingWith(const SamplingFlags& flags, const SamplingAdvice& of_model);
-// Puts all of it into the options of a turn: how tokens are chosen, and what ends an answer.
+// Applies all of it to a turn's options: sampling, and the ends of answers.
 void ApplySamplingFlags(const SamplingFlags& flags, const SamplingAdvice& of_model,
                         const Tokenizer& tokenizer, TurnOptions* options);
 

@@ -5,8 +5,8 @@
 namespace weft::cli {
 namespace {
 
-// The parser shows a type as "TEXT", one with limits as "INT:INT in [0 - 8]", and one with
-// choices as "TEXT:{cpu,reference}".
+// The parser shows a type as "TEXT", one with limits as "INT:INT in [0 - 8]", and one with choices
+// as "TEXT:{cpu,reference}".
 void ReadType(std::string_view type, OptionInfo* info) {
   const size_t end = type.find_first_of(": ");
   info->value = std::string(type.substr(0, end));
@@ -20,7 +20,7 @@ void ReadType(std::string_view type, OptionInfo* info) {
   info->is_text = info->value == "TEXT" && info->choices.empty();
 }
 
-// The parser gives a command that has no footer the one of the program, `program_footer`.
+// The parser gives a command without a footer that of the program, `program_footer`.
 CommandInfo Describe(const CLI::App& app, const std::string& parent,
                      const std::string& program_footer) {
   CommandInfo info;
@@ -29,7 +29,7 @@ CommandInfo Describe(const CLI::App& app, const std::string& parent,
   info.summary = app.get_description();
   while (info.summary.ends_with('\n')) info.summary.pop_back();
   if (app.get_footer() != program_footer) info.footer = app.get_footer();
-  // What has no group is hidden from --help.
+  // Items without a group are hidden from --help.
   const auto is_shown = [](const auto* item) { return !item->get_group().empty(); };
   for (const CLI::Option* option : app.get_options(is_shown)) {
     info.options.push_back(DescribeOption(*option));

@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A program with everything that a shell or troff would take for something else.
+// A program with every character that a shell or troff would misinterpret.
 class CommandTreeTest : public testing::Test {
  protected:
   CommandTreeTest() : app_("Looms.\n", "loom") {

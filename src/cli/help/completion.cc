@@ -1,5 +1,5 @@
-// The completions of three shells. Their scripts are complete in themselves: pressing the key
-// runs no program.
+// Completion scripts for three shells. The scripts are self-contained: pressing Tab runs no
+// program.
 #include <algorithm>
 
 #include "base/strings.h"
@@ -18,7 +18,7 @@ std::string Escaped(std::string_view text, std::string_view special) {
   return out;
 }
 
-// One word of a Bourne shell, whatever is in it.
+// Quotes any text as one word for a Bourne shell.
 std::string Quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
@@ -31,7 +31,7 @@ std::string Quoted(std::string_view text) {
   return out + "'";
 }
 
-// "weft sessions fork" -> "_weft_sessions_fork", which is a name in every shell.
+// "weft sessions fork" -> "_weft_sessions_fork", a valid name in every shell.
 std::string FunctionName(const CommandInfo& command) {
   std::string name = "_" + command.path;
   for (char& c : name) {
@@ -40,12 +40,12 @@ std::string FunctionName(const CommandInfo& command) {
   return name;
 }
 
-// "  'a' | 'b') BODY ;;\n" of a case statement; nothing without patterns.
+// "  'a' | 'b') BODY ;;\n" of a case statement; nothing if there are no patterns.
 void AppendCase(std::string* out, const std::vector<std::string>& patterns, std::string_view body) {
   if (!patterns.empty()) StrAppend(out, "    ", StrJoin(patterns, " | "), ") ", body, " ;;\n");
 }
 
-// What follows an option that takes a value. `path option` is what the script looks at.
+// The values of an option. The script matches on `path option`.
 std::string BashValues(const std::vector<const CommandInfo*>& commands) {
   std::string out;
   std::vector<std::string> files, others;
@@ -69,7 +69,7 @@ std::string BashValues(const std::vector<const CommandInfo*>& commands) {
   return out;
 }
 
-// Everything that may come next in a command: commands, options, and what has a place.
+// Everything that may come next in a command: subcommands, options, positional arguments.
 void AppendBashWords(const CommandInfo& command, std::string* out) {
   std::vector<std::string> words;
   bool has_files = false;
@@ -84,7 +84,7 @@ void AppendBashWords(const CommandInfo& command, std::string* out) {
              StrCat("words=", Quoted(StrJoin(words, " ")), has_files ? " files=1" : ""));
 }
 
-// An option as zsh's _arguments takes it: '(-m --model)'{-m,--model=}'[help]:TEXT:_files'.
+// An option in the form of zsh's _arguments: '(-m --model)'{-m,--model=}'[help]:TEXT:_files'.
 std::string ZshSpec(const OptionInfo& option) {
   std::string value;
   if (!option.value.empty()) {
@@ -102,7 +102,7 @@ std::string ZshSpec(const OptionInfo& option) {
     if (!option.value.empty() && name.starts_with("--")) name += "=";
   }
   if (option.may_repeat) {
-    // No option shuts out itself; each name stands alone.
+    // A repeatable option does not exclude itself; each name gets its own spec.
     std::vector<std::string> specs;
     for (const std::string& name : names) specs.push_back(Quoted(StrCat("*", name, help)));
     return StrJoin(specs, " ");
@@ -134,7 +134,8 @@ void AppendZshFunction(const CommandInfo& command, std::string* out) {
 
 std::string FishQuoted(std::string_view text) { return StrCat("'", Escaped(text, "\\'"), "'"); }
 
-// When fish is to offer what belongs to `command`: its words stand there, none of those below.
+// When fish should offer the completions of `command`: its words are present, and none of its
+// subcommands.
 std::string FishCondition(const CommandInfo& command) {
   const std::vector<std::string_view> words = StrSplit(command.path, ' ');
   std::vector<std::string> parts;
@@ -155,7 +156,7 @@ void AppendFishOption(const OptionInfo& option, std::string_view begin, std::str
     const bool is_long = name.starts_with("--");
     StrAppend(&words, is_long ? " -l " : " -s ", name.substr(is_long ? 2 : 1));
   }
-  // -F: a value that may be a file; -x: one that is none.
+  // -F: the value may be a file; -x: it is not.
   if (!option.names.empty() && !option.value.empty()) words += option.is_text ? " -r -F" : " -x";
   if (!option.choices.empty()) StrAppend(&words, " -a ", FishQuoted(StrJoin(option.choices, " ")));
   if (!words.empty()) StrAppend(out, begin, words, " -d ", FishQuoted(option.help), "\n");

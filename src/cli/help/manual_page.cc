@@ -5,7 +5,7 @@
 namespace weft::cli {
 namespace {
 
-// A line of text that troff prints as it is.
+// Escapes a line of text for troff.
 std::string Roff(std::string_view text) {
   std::string out;
   if (text.starts_with('.') || text.starts_with('\'')) out = "\\&";
@@ -39,7 +39,7 @@ std::string Roff(std::string_view text) {
 std::string Bold(std::string_view text) { return StrCat("\\fB", Roff(text), "\\fR"); }
 std::string Italic(std::string_view text) { return StrCat("\\fI", Roff(text), "\\fR"); }
 
-// Paragraphs are filled; lines that begin with a space stay as they are.
+// Fills paragraphs; indented lines are kept as they are.
 void AppendText(std::string_view text, std::string* out) {
   bool is_literal = false;
   bool is_new_paragraph = true;
@@ -72,7 +72,7 @@ void AppendOption(const OptionInfo& option, std::string* out) {
   *out += "\n";
 }
 
-// "weft run [OPTIONS] --model TEXT PROMPT": what has to be there, and that there is more.
+// "weft run [OPTIONS] --model TEXT PROMPT": the required arguments, and that there are options.
 void AppendSynopsis(const CommandInfo& command, std::string* out) {
   StrAppend(out, Bold(command.path), " [", Italic("OPTIONS"), "]");
   for (const OptionInfo& option : command.options) {

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kDescriptionColumn = 30;
 constexpr size_t kLineColumns = 96;
 
-// Breaks between words; every line but the first is indented.
+// Breaks lines between words; indents every line except the first.
 std::string Fill(std::string_view text) {
   std::string filled;
   size_t column = kDescriptionColumn;
@@ -42,7 +42,7 @@ std::string ValueOf(const OptionInfo& info) {
   return all;
 }
 
-// Letters to insert, drop or replace.
+// Edit distance: letters to insert, drop or replace.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -57,7 +57,7 @@ size_t Distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// The nearest of `names`, when it is near enough to have been meant; else empty.
+// The nearest of `names` if it is close enough to be a typo; otherwise empty.
 std::string Meant(std::string_view typed, const std::vector<std::string>& names) {
   std::string nearest;
   size_t least = 1 + std::max<size_t>(1, typed.size() / 3);
@@ -71,7 +71,7 @@ std::string Meant(std::string_view typed, const std::vector<std::string>& names)
   return nearest;
 }
 
-// The command that the words on the command line have led to.
+// The command that the words on the command line lead to.
 CommandInfo Reached(const CLI::App& app) {
   CommandInfo info = DescribeCommand(app);
   for (const CLI::App* at = &app; !at->get_subcommands().empty();) {

@@ -1,5 +1,5 @@
-// What a person reads of the command line itself: the layout of --help, and the sentence
-// about a command line that is wrong. Any thread.
+// Messages about the command line itself: the layout of --help, and the sentence about a wrong
+// command line. Any thread.
 #ifndef WEFT_CLI_HELP_USAGE_H_
 #define WEFT_CLI_HELP_USAGE_H_
 
@@ -9,15 +9,15 @@
 
 namespace weft::cli {
 
-// Each option with what it takes and its default, and behind it its description, in lines
-// that a terminal need not break.
+// Shows each option with its value and default, followed by its description, in lines that fit a
+// terminal.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override;
 };
 
-// What was wrong, what was perhaps meant, and which --help has the rest. `app` is the
-// program whose parse has thrown `error`.
+// Says what was wrong, what was probably meant, and which --help to consult. `app` is the program
+// whose parsing threw `error`.
 std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace weft::cli

@@ -47,7 +47,7 @@ void Announcement::Update() {
 }
 
 RunningServer Announcement::Now() const {
-  // In steps, so that it stays the same, and the entry too, while nobody says anything.
+  // Rounded, so that the entry does not change while the server is idle.
   constexpr int64_t kStep = int64_t{1} << 20;
   RunningServer server = known_;
   const EngineStats stats = host_.engine().Stats();

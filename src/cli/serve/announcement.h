@@ -1,4 +1,4 @@
-// Telling that a server is ready, where it is, and how it samples: on stderr, and to weft ps.
+// Announces that a server is ready, its address and its sampling: on stderr, and to weft ps.
 //
 // One thread.
 #ifndef WEFT_CLI_SERVE_ANNOUNCEMENT_H_
@@ -16,25 +16,25 @@ namespace weft::cli {
 
 std::string HttpAddress(const std::string& host, int port);
 
-// How tokens are chosen where a request does not say, and who says so.
+// Logs the sampling defaults and their origin.
 void LogSampling(const SamplingAdvice& flags, const FlaggedModel& model);
 
-// That a server listens, from when nothing can fail any more: the line on stderr that others wait
-// for, and the entry of weft ps, for as long as this lives.
+// Announces a listening server once nothing can fail any more: the line on stderr that scripts wait
+// for, and the entry in weft ps while this object lives.
 class Announcement {
  public:
   // REQUIRES: `host` is ready, and outlives this.
   Announcement(serve::Host& host, const std::string& address);
 
-  // The entry's figures. To be called now and then.
+  // Updates the entry's figures. Call from time to time.
   void Update();
 
  private:
   RunningServer Now() const;
 
   serve::Host& host_;
-  RunningServer known_;                 // what does not change
-  std::unique_ptr<ServerEntry> entry_;  // null where there is no place for it
+  RunningServer known_;                 // the constant parts
+  std::unique_ptr<ServerEntry> entry_;  // null if there is no place for it
 };
 
 }  // namespace weft::cli

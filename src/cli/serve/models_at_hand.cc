@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kToldTokens = 2048;
 
-// As a shell takes it for one word.
+// Quotes the text as one shell word.
 std::string ShellWord(const std::string& text) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -93,7 +93,7 @@ std::vector<serve::LocalModelCard> ModelsAtHand(const std::string& models_folder
     listed = listed || card.is_served;
     Describe(ModelFile::Open(model.path), &card);
   }
-  // Served from a file that lies in none of the folders.
+  // The served file is in none of the folders.
   if (!listed) {
     const auto file = ModelFile::Open(served_path);
     serve::LocalModelCard card;

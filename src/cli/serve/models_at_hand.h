@@ -1,7 +1,7 @@
-// The models of this machine as the server tells of them: what each is, what it takes, and the
+// The models on this machine as reported by the server: what each is, what it needs, and the
 // command that serves it.
 //
-// Blocking, as it opens the files; any thread.
+// Blocks, since it opens the files; any thread.
 #ifndef WEFT_CLI_SERVE_MODELS_AT_HAND_H_
 #define WEFT_CLI_SERVE_MODELS_AT_HAND_H_
 
@@ -14,15 +14,15 @@
 
 namespace weft::cli {
 
-// What a session keeps of its last `n_tokens` tokens, keys and values as f16.
+// The memory for the last `n_tokens` tokens of a session, with f16 keys and values.
 int64_t SessionBytes(const ModelSpec& spec, int64_t n_tokens);
 
-// "--host" and "--port" as a command has them that listens there, each behind a space; nothing
-// of what is the default.
+// The "--host" and "--port" arguments for a server that listens there, each preceded by a space;
+// defaults are omitted.
 std::string AddressFlags(const std::string& host, int port);
 
-// `models_folder`: of --models-dir. `served_path`: the model's that is served, also that of the
-// one in the box, which is listed too. `flags`: what the command has behind the model.
+// `models_folder`: from --models-dir. `served_path`: of the served model; may be that of the
+// built-in one, which is listed too. `flags`: appended to each command after the model.
 std::vector<serve::LocalModelCard> ModelsAtHand(const std::string& models_folder,
                                                 const std::string& served_path,
                                                 const std::string& flags);

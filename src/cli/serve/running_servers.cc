@@ -30,7 +30,7 @@ std::string FolderIn(const char* variable, const char* below) {
   return value == nullptr || value[0] != '/' ? "" : StrCat(value, below);
 }
 
-// Whether nobody holds the lock. Taking it shows that; it is given back at once.
+// Whether nobody holds the lock. Tested by taking it; it is released at once.
 bool IsFree(const std::string& path) {
   const FileDescriptor lock(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return lock.ok() && flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
@@ -72,13 +72,13 @@ StatusOr<std::unique_ptr<ServerEntry>> ServerEntry::Make(const std::string& fold
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return ErrnoStatus(error.value(), folder);
-  // It tells what this user runs.
+  // It shows what this user runs.
   fs::permissions(folder, fs::perms::owner_all, error);
-  // A number is given again, and other machines may see this folder.
+  // Process ids are reused, and other machines may see this folder.
   const std::string stem = StrCat(folder, "/", server.pid, "-", WallClockMicros());
   const std::string making = stem + ".new";
   FileDescriptor lock(open(making.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  // It is held before it has the name by which it is looked for.
+  // Lock it before it gets the name under which it is found.
   if (!lock.ok() || flock(lock.get(), LOCK_EX | LOCK_NB) != 0 ||
       rename(making.c_str(), (stem + kLockEnd).c_str()) != 0) {
     return ErrnoStatus(errno, making);
@@ -107,7 +107,7 @@ Status ServerEntry::Write(const RunningServer& server) {
 }
 
 void ServerEntry::Update(const RunningServer& server) {
-  // What cannot be written now is written when it changes next.
+  // If it cannot be written now, it is written at the next change.
   if (!(server == said_)) (void)Write(server);
 }
 

@@ -1,11 +1,11 @@
-// The servers that run on this machine, of one user: each has an entry in a folder, and weft ps
+// The current user's running servers on this machine: each has an entry in a directory, and weft ps
 // lists them.
 //
 //   $XDG_RUNTIME_DIR/weft, else $XDG_STATE_HOME/weft/run, else ~/.local/state/weft/run
 //     PID-TIME.lock   held as long as the server lives, however it ends
-//     PID-TIME.json   what it says of itself
+//     PID-TIME.json   the server's description of itself
 //
-// An entry whose lock is free is one of a server that was killed: whoever lists removes it.
+// An entry whose lock is free belongs to a killed server: listing removes it.
 #ifndef WEFT_CLI_SERVE_RUNNING_SERVERS_H_
 #define WEFT_CLI_SERVE_RUNNING_SERVERS_H_
 
@@ -25,25 +25,25 @@ struct RunningServer {
   std::string address;  // "http://127.0.0.1:8080"
   std::string model;
   int64_t started_s = 0;  // seconds since 1970
-  int64_t sessions = 0;   // kept by name
+  int64_t sessions = 0;   // named sessions
   int64_t running = 0;    // turns
   int64_t memory_bytes = 0;
 
   bool operator==(const RunningServer&) const = default;
 };
 
-// Where the entries are; empty where this user has no place for them.
+// The directory of the entries; empty if this user has no place for them.
 std::string RunningServersFolder();
 
-// A server's own entry, gone with this object. One thread.
+// A server's own entry, removed with this object. One thread.
 class ServerEntry {
  public:
-  // With what is known of the server so far.
+  // Creates the entry with what is known so far.
   static StatusOr<std::unique_ptr<ServerEntry>> Make(const std::string& folder,
                                                      const RunningServer& server);
   ~ServerEntry();
 
-  // Written where it differs from what was said last.
+  // Writes the entry if it has changed.
   void Update(const RunningServer& server);
 
  private:
@@ -56,7 +56,7 @@ class ServerEntry {
   RunningServer said_;
 };
 
-// Those that live, the oldest first. Entries of others are removed.
+// The running servers, oldest first. Removes entries of dead ones.
 std::vector<RunningServer> ListRunningServers(const std::string& folder);
 
 }  // namespace weft::cli

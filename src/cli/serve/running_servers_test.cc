@@ -24,7 +24,7 @@ class RunningServersTest : public ::testing::Test {
   ~RunningServersTest() override {
     std::filesystem::remove_all(std::filesystem::path(folder_).parent_path());
   }
-  // The files of the folder.
+  // Number of files in the folder.
   int64_t Files() const {
     return std::distance(std::filesystem::directory_iterator(folder_),
                          std::filesystem::directory_iterator());

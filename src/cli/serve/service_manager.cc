@@ -19,7 +19,7 @@ void TellServiceManager(std::string_view lines) {
   const size_t length = std::strlen(path);
   if (length >= sizeof(address.sun_path)) return;
   std::memcpy(address.sun_path, path, length);
-  // A name of the abstract kind.
+  // An abstract socket name.
   if (path[0] == '@') address.sun_path[0] = '\0';
   const FileDescriptor socket_fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket_fd.ok()) return;

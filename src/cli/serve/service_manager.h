@@ -1,5 +1,5 @@
-// Telling the service manager that started us, such as systemd, how we are: a datagram to the
-// socket that it names in NOTIFY_SOCKET. Any thread.
+// Reports our status to the service manager that started us, e.g. systemd: a datagram to the socket
+// named in NOTIFY_SOCKET. Any thread.
 #ifndef WEFT_CLI_SERVE_SERVICE_MANAGER_H_
 #define WEFT_CLI_SERVE_SERVICE_MANAGER_H_
 
@@ -7,8 +7,7 @@
 
 namespace weft::cli {
 
-// Lines of NAME=VALUE as sd_notify(3) lists them. Nothing happens when nobody asked to be told,
-// or does not listen.
+// Lines of NAME=VALUE as in sd_notify(3). Does nothing if no socket is set or nobody listens.
 void TellServiceManager(std::string_view lines);
 
 }  // namespace weft::cli

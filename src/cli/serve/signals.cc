@@ -57,7 +57,7 @@ ServeSignals::Terminals ServeSignals::OpenTerminals() {
           controlling.ok()};
 }
 
-// A terminal that was closed is none any more, and cannot be opened.
+// A closed terminal is no longer a terminal and cannot be opened.
 ServeSignals::Cause ServeSignals::CauseOf(int signal) const {
   if (signal != SIGHUP) return Cause::kEnd;
   const Terminals now = OpenTerminals();

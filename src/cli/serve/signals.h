@@ -1,7 +1,7 @@
-// What wakes the thread that waits while a server runs: the signals that end it or have it
-// read its keys anew, and what other threads want to say.
+// Wakes the waiting main thread of a server: for signals to end or to reload keys, and for messages
+// from other threads.
 //
-// Made before any other thread, so that all of them leave the signals to it. Wait is for one
+// Create it before any other thread, so that all of them leave the signals to it. Wait is for one
 // thread, Tell for any.
 #ifndef WEFT_CLI_SERVE_SIGNALS_H_
 #define WEFT_CLI_SERVE_SIGNALS_H_
@@ -23,16 +23,16 @@ class ServeSignals {
 
   enum class Cause {
     kEnd,           // SIGTERM, SIGINT
-    kTerminalGone,  // SIGHUP, and a terminal that was there at the start is not any more
-    kReload,        // SIGHUP otherwise, as kill -HUP sends it
+    kTerminalGone,  // SIGHUP after the terminal present at startup has gone
+    kReload,        // any other SIGHUP, e.g. from kill -HUP
     kTold,
     kTimeout,
   };
-  // At most `timeout_ms`, -1 being for ever.
+  // Waits at most `timeout_ms`; -1: forever.
   Cause Wait(int timeout_ms);
 
  private:
-  // Standard input, output and error, and the controlling terminal: which of them are one.
+  // Which of standard input, output, error, and the controlling terminal are terminals.
   using Terminals = std::array<bool, 4>;
 
   ServeSignals(FileDescriptor signal_fd, FileDescriptor event_fd)
@@ -42,7 +42,7 @@ class ServeSignals {
   Cause CauseOf(int signal) const;
 
   const FileDescriptor signal_fd_, event_fd_;
-  const Terminals terminals_ = OpenTerminals();  // at the start
+  const Terminals terminals_ = OpenTerminals();  // at startup
 };
 
 }  // namespace weft::cli

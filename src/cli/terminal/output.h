@@ -1,4 +1,4 @@
-// Standard output: whole lines, JSON, and the errors of writing them.
+// Standard output: whole lines, JSON, and write errors.
 #ifndef WEFT_CLI_TERMINAL_OUTPUT_H_
 #define WEFT_CLI_TERMINAL_OUTPUT_H_
 
@@ -13,11 +13,11 @@ namespace weft::cli {
 
 void PrintText(std::string_view text);
 void PrintLine(std::string_view line);
-// Columns as wide as what stands in them, two spaces between.
+// Columns as wide as their contents, separated by two spaces.
 void PrintTable(const std::vector<std::vector<std::string>>& lines);
-// Text that is not UTF-8 is shown with U+FFFD in its place.
+// Shows invalid UTF-8 as U+FFFD.
 void PrintJsonLine(const nlohmann::json& value);
-// An error when something that was printed did not arrive (a full disk, a closed pipe).
+// An error if printed output was lost (a full disk, a closed pipe).
 Status FlushStdout();
 
 }  // namespace weft::cli

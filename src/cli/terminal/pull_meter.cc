@@ -16,7 +16,7 @@ constexpr int64_t kSilentUs = 2 * kSecond;
 constexpr int64_t kLineEveryUs = 5 * kSecond;
 constexpr int64_t kRedrawEveryUs = kSecond / 5;
 constexpr int64_t kRateOverUs = kSecond;
-// How much of the rate's newest second stays behind in the next.
+// Weight of the previous rate in the moving average, per second.
 constexpr double kMemory = 0.7;
 
 }  // namespace
@@ -57,7 +57,7 @@ void PullMeter::Begin(const hub::Progress& progress, int64_t now_us) {
   began_us_ = rated_us_ = now_us;
   rated_bytes_ = progress.done_bytes;
   bytes_per_s_ = 0;
-  // Where pip draws a line of its own, ours is told once.
+  // While pip draws its own line, show ours only once.
   shown_us_ = terminal_ && stage_ == Stage::kPackages ? 0 : now_us;
 }
 

@@ -1,7 +1,7 @@
-// How far a model's loading is, on stderr: one line that is written anew where that is a
-// terminal, else a line every few seconds.
+// Shows a model download's progress on stderr: one line, redrawn, on a terminal; otherwise a line
+// every few seconds.
 //
-// One thread. Says nothing about what is done within two seconds.
+// One thread. Prints nothing for downloads of less than two seconds.
 #ifndef WEFT_CLI_TERMINAL_PULL_METER_H_
 #define WEFT_CLI_TERMINAL_PULL_METER_H_
 

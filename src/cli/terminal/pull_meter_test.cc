@@ -22,7 +22,7 @@ TEST(ProgressLineTest, SaysWhatIsGoingOn) {
   EXPECT_THAT(ProgressLine({Stage::kWaiting, "m", 0, kMiB}, 0), HasSubstr("another program"));
   EXPECT_THAT(ProgressLine({Stage::kChecking, "m", 0, kMiB}, 0), HasSubstr("checking"));
   EXPECT_EQ(ProgressLine({Stage::kPackages, "p==1", 0, kMiB}, 0), "pip loads p==1");
-  // What a server calls a file is not for a terminal to obey.
+  // A file name from a server must not control the terminal.
   EXPECT_THAT(ProgressLine({Stage::kLoading, "a\033[2J", 0, kMiB}, 0), HasSubstr("\\x1b"));
   EXPECT_THAT(ProgressLine({Stage::kLoading, "m", 2 * kMiB, -1}, 0), HasSubstr("2.0 MiB"));
 }
