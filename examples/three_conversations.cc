@@ -2,8 +2,8 @@
 //
 //   three_conversations MODEL.gguf
 //
-// They take their turns at the same time; then one is forked, one is parked to disk,
-// and a second engine, as after a restart, finds it there and goes on.
+// They run their turns at the same time; then one is forked, one is parked to disk, and a second
+// engine finds it there, as after a restart, and continues it.
 #include <unistd.h>
 
 #include <cstdio>
@@ -18,7 +18,7 @@
 
 namespace {
 
-// Prints why and ends the program.
+// Prints the error and exits.
 [[noreturn]] void Fail(const char* what, const absl::Status& status) {
   std::fprintf(stderr, "%s: %s\n", what, status.ToString().c_str());
   std::exit(1);
@@ -34,7 +34,7 @@ T Check(const char* what, absl::StatusOr<T> result) {
   return *std::move(result);
 }
 
-// Takes what a user said to a session; the answer is read from the turn.
+// Submits a user's message to a session; read the answer from the turn.
 std::shared_ptr<weft::Turn> Say(weft::Engine* engine, weft::SessionId session,
                                 const std::string& text) {
   weft::TurnOptions options;
@@ -45,7 +45,7 @@ std::shared_ptr<weft::Turn> Say(weft::Engine* engine, weft::SessionId session,
   return Check("submit", engine->Submit(session, options));
 }
 
-// Reads a turn to its end and prints what was said.
+// Reads a turn to its end and prints its text.
 void Print(const std::string& who, weft::Turn* turn) {
   std::string text;
   while (auto event = turn->Next()) {
@@ -74,12 +74,12 @@ void Host(const std::shared_ptr<const weft::Model>& model, const weft::EngineOpt
     weft::SessionOptions session;
     session.name = name;
     sessions.push_back(Check("create", engine->CreateSession(session)));
-    // Submitted one after the other; from here on they advance together.
+    // Submitted one after another; from here on they advance together.
     turns.push_back(Say(engine.get(), sessions.back(), "My name is " + name + ". Who are you?"));
   }
   for (size_t i = 0; i < names.size(); ++i) Print(names[i], turns[i].get());
 
-  // A fork holds all that was said so far and shares its memory.
+  // A fork holds the whole conversation so far and shares its memory.
   weft::SessionOptions fork;
   fork.name = "dora";
   const weft::SessionId dora = Check("fork", engine->Fork(sessions[0], -1, fork));
@@ -94,7 +94,7 @@ void Host(const std::shared_ptr<const weft::Model>& model, const weft::EngineOpt
               static_cast<long long>(stats.sessions_ready),
               static_cast<long long>(stats.sessions_parked), static_cast<long long>(stats.steps),
               static_cast<long long>(stats.page_bytes));
-  // Only the parked one is kept.
+  // Keep only the parked one.
   for (const weft::SessionId session : {sessions[0], sessions[2], dora}) {
     Check("close", engine->Close(session, /*forget=*/true));
   }
