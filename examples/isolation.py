@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Isolation that one can read: dozens of conversations with different names run together
-through weft serve, and none hears another's.
+"""See for yourself that conversations are isolated: runs dozens of conversations with different
+names through weft serve at once.
 
-Each conversation tells a name and a colour and is asked for both later. First they are held
-one after the other, each alone. Then, on a fresh server, all at once, and with disturbance:
-every third is forked after its first answer, so that two go on with one name and different
-colours; in every third a client asks for a long answer and leaves in the middle of it. Then
-both runs are compared, token by token, with each token's log-probability and those of its
-nearest rivals: nothing may differ, in no bit.
+Each conversation states a name and a colour and is asked for both later. First the conversations
+run one after another, each alone; then, on a fresh server, all at once and with disturbances:
+every third is forked after its first answer, so that two continue with the same name and different
+colours; in every third a client requests a long answer and leaves in the middle of it. Finally the
+two runs are compared, token by token, with the log-probabilities of each token and its nearest
+alternatives: every bit must be equal.
 
-    examples/isolation.py                           # with the model in the box
-    examples/isolation.py -- -m model.gguf          # what follows -- is for weft serve
-    examples/isolation.py --names -- -m model.gguf  # and every answer must be about its own
+    examples/isolation.py                           # with the built-in model
+    examples/isolation.py -- -m model.gguf          # arguments after -- are for weft serve
+    examples/isolation.py --names -- -m model.gguf  # every answer must recall its own name too
 
---names needs a model that can recall a name. The exit code is 0 when all is as it should be.
+--names needs a model that can recall a name. The exit code is 0 if everything is as expected.
 """
 
 import argparse
@@ -31,16 +31,16 @@ NAMES = """Mira Tom Anna Ben Clara David Ella Felix Grace Hugo Ida Jonas Kate Le
 Paula Rosa Sam Tessa Victor Wanda Xavier Yara Zoe Alma Boris Dora Emil Fiona Gustav Hanna Igor
 Jana Karl Lena Marco Nina Otto Petra Ravi Sofia Theo Ulla Vera Willem Yusuf""".split()
 COLOURS = "red blue green yellow black white brown grey orange purple pink silver".split()
-ALTERNATIVES = 3  # rivals of each token whose log-probabilities are compared too
+ALTERNATIVES = 3  # per token, whose log-probabilities are compared too
 LIMIT_S = 300  # for one answer, on a busy machine
 
 
 @dataclasses.dataclass
 class Conversation:
-    id: str  # of its session
+    id: str  # the session's
     name: str
     colour: str
-    parent: "Conversation | None" = None  # it begins as a fork of this one
+    parent: "Conversation | None" = None  # begins as a fork of this one
     is_disturbed: bool = False  # a client leaves in the middle of an answer
     messages: list = dataclasses.field(default_factory=list)
     tokens: list = dataclasses.field(default_factory=list)  # of each answer
@@ -54,7 +54,7 @@ class Conversation:
 
 
 def make_conversations(count):
-    """`count` conversations, forks among them; a fork stands behind its parent."""
+    """`count` conversations, including forks; a fork comes after its parent."""
     conversations = []
     for i in range(len(NAMES)):
         conversation = Conversation(NAMES[i].lower(), NAMES[i], COLOURS[i % len(COLOURS)],
@@ -68,7 +68,7 @@ def make_conversations(count):
 
 
 class Server:
-    """A weft serve of its own, on a free port, ended when the with block ends."""
+    """A separate weft serve on a free port, stopped at the end of the with block."""
 
     def __init__(self, weft, flags):
         self.process = subprocess.Popen([weft, "serve", "--port", "0", *flags],
@@ -115,7 +115,7 @@ class Server:
             return response.status, json.loads(response.read() or b"null")
 
     def chat(self, conversation, sampling, **fields):
-        """Status and body of the next answer; waits while the session still ends another."""
+        """Status and body of the next answer; waits while the session is still ending another."""
         body = {"messages": conversation.messages, "session_id": conversation.id, "logprobs": True,
                 "top_logprobs": ALTERNATIVES, "reasoning_format": "none", **sampling, **fields}
         while True:
@@ -127,7 +127,7 @@ class Server:
             time.sleep(0.01)
 
     def leave_in_the_middle(self, conversation, sampling):
-        """Asks for a long answer and goes away after a few tokens of it."""
+        """Requests a long answer and leaves after a few tokens."""
         body = {"messages": conversation.messages, "session_id": conversation.id, "stream": True,
                 **sampling, "max_tokens": 2000, "ignore_eos": True}
         with self.open("POST", "/v1/chat/completions", body) as response:
@@ -143,7 +143,7 @@ def say(server, conversation, question, sampling):
 
 
 def run_alone(server, conversations, sampling):
-    """One after the other; what will be a fork is a conversation like the others."""
+    """One after another; future forks are ordinary conversations here."""
     for conversation in conversations:
         for question in conversation.questions():
             say(server, conversation, question, sampling)
@@ -151,8 +151,8 @@ def run_alone(server, conversations, sampling):
 
 
 def run_together(server, conversations, sampling):
-    """All at once, each in a thread. Returns how many answers were under way at a time."""
-    told = {c.id: threading.Event() for c in conversations}  # the first answer is there
+    """All at once, each in a thread. Returns how many answers were in progress at once."""
+    told = {c.id: threading.Event() for c in conversations}  # the first answer has arrived
     forked = {c.parent.id: threading.Event() for c in conversations if c.parent}
     under_way, most, lock, failures = 0, 0, threading.Lock(), []
 
@@ -189,7 +189,7 @@ def run_together(server, conversations, sampling):
                     server.leave_in_the_middle(conversation, sampling)
                     conversation.messages.pop()
                 say(server, conversation, question, sampling)
-        except BaseException as error:  # of any kind: it ends the program, below
+        except BaseException as error:  # any kind; ends the program below
             failures.append(f"{conversation.id}: {error!r}")
         finally:
             with lock:
@@ -210,26 +210,26 @@ def has_word(text, word):
 
 
 def differing_answers(alone, together):
-    """Numbers, from 1, of the answers that are not the same in every bit."""
+    """The numbers, from 1, of the answers that are not bit-identical."""
     pairs = zip(alone.tokens, together.tokens, strict=True)
     return [i + 1 for i, (a, b) in enumerate(pairs) if a != b]
 
 
 def foreign_names(conversation):
-    """Names of others that it was answered."""
+    """Other conversations' names in its answers."""
     text = " ".join(conversation.answers())
     return [n for n in NAMES if n != conversation.name and has_word(text, n)]
 
 
 def forgotten(conversation):
-    """What the last two answers, which were asked for it, do not hold."""
+    """What the last two answers should contain but do not."""
     wanted = zip(("name", "colour"), (conversation.name, conversation.colour),
                  conversation.answers()[-2:])
     return [what for what, value, answer in wanted if not has_word(answer, value)]
 
 
 def report(alone, together, most, check_names):
-    """Prints the table and returns how many conversations are not as they should be."""
+    """Prints the table and returns the number of faulty conversations."""
     print(f"{'conversation':<14}{'boat':<9}{'tokens':>6}  {'alone = together':<18}"
           f"{'others heard':<16}asked for its name, and for its boat")
     bad = 0
@@ -252,7 +252,7 @@ def report(alone, together, most, check_names):
 
 
 def run_both(args):
-    """The conversations held alone, those held together, and how many at a time."""
+    """The conversations run alone, those run together, and how many ran at once."""
     sampling = {"temperature": args.temperature, "seed": 1, "max_tokens": args.tokens}
     alone, together = make_conversations(args.conversations), make_conversations(args.conversations)
     with Server(args.weft, args.flags) as server:

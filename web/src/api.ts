@@ -1,10 +1,10 @@
-// Requests to the server that this page came from. Every one carries the API key that the
-// user entered, if there is one.
+// Requests to the server that this page came from. Each carries the API key that the user entered,
+// if any.
 import { settings } from "./settings";
 
 export class ApiError extends Error {
   constructor(
-    readonly status: number, // 0: nobody answered
+    readonly status: number, // 0: no answer
     message: string,
     readonly retryAfterSeconds = 0,
   ) {
@@ -16,7 +16,7 @@ export function address(path: string): string {
   return new URL(path, document.baseURI).href;
 }
 
-/** What a body of any API of this server says went wrong. */
+/** The error message in a response body, in the form of any of the server's APIs. */
 export function messageOf(body: unknown, status: number): string {
   const error = (body as { error?: { message?: unknown } } | null)?.error;
   return typeof error?.message === "string" ? error.message : `The server answered ${status}.`;
@@ -49,7 +49,7 @@ export async function askJson<T>(path: string, init: RequestInit = {}): Promise<
 }
 
 
-/** Letters and digits that nobody else has. */
+/** Unique letters and digits. */
 export function randomName(length = 12): string {
   const letters = "0123456789abcdefghijklmnopqrstuvwxyz";
   const bytes = crypto.getRandomValues(new Uint8Array(length));
@@ -61,7 +61,7 @@ export interface ServerEvent {
   data: string;
 }
 
-/** The server-sent events of a response, as they come. */
+/** The server-sent events of a response, as they arrive. */
 export async function* eventsOf(response: Response): AsyncGenerator<ServerEvent> {
   if (!response.body) return;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,4 +1,4 @@
-// The page: a bar, the engine's strip, the board of conversations, a line to write to all.
+// The page: a bar, the engine's strip, the board of conversations, and a field to write to all.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 

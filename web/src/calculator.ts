@@ -1,5 +1,5 @@
-// Sums as people write them: + - * / % ^, parentheses, a few functions and constants. Read and
-// computed here; no text of a model is ever run as a program.
+// Evaluates arithmetic as people write it: + - * / % ^, parentheses, a few functions and constants.
+// Parsed and computed here; text from a model is never executed.
 const constants: Record<string, number> = { pi: Math.PI, e: Math.E, tau: 2 * Math.PI };
 const functions: Record<string, (...values: number[]) => number> = {
   abs: Math.abs, sqrt: Math.sqrt, cbrt: Math.cbrt, exp: Math.exp, ln: Math.log, log: Math.log10,
@@ -92,11 +92,11 @@ class Reader {
   }
 }
 
-/** The value as a text; throws an Error that says what is wrong with the sum. */
+/** The value as text; throws an Error that says what is wrong with the expression. */
 export function calculate(expression: string): string {
   if (expression.length > mostCharacters) throw new Error("That is too long.");
   const text = expression.replaceAll("×", "*").replaceAll("÷", "/").replaceAll("−", "-");
-  // 1,000 is a thousand, but min(1,2) has two values.
+  // 1,000 is a thousand, but min(1,2) has two arguments.
   const value = new Reader(text.replace(/(?<!\w\(|[\w.,])(\d{1,3}(?:,\d{3})+)(?![\d,])/g, (n) => n.replaceAll(",", ""))).whole();
   if (!Number.isFinite(value)) throw new Error("That has no value that could be written.");
   return String(Number(value.toPrecision(15)));

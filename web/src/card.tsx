@@ -18,8 +18,8 @@ export function composerId(id: string): string {
   return `say-${id}`;
 }
 
-// The new card whose text field takes the focus as soon as it is drawn: before the next key,
-// or what is typed at once would be taken for shortcuts.
+// The new card whose text field gets the focus as soon as it is drawn: before the next key press,
+// which would otherwise be taken for a shortcut.
 let awaited: string | undefined;
 
 function showField(id: string): boolean {
@@ -29,7 +29,7 @@ function showField(id: string): boolean {
   return field !== null;
 }
 
-/** The conversation that has the board for itself; null where all share it. */
+/** The conversation that fills the board; null if all share it. */
 export const alone = signal<string | null>(null);
 
 export function focusCard(id: string): void {
@@ -42,7 +42,7 @@ export function toggleAlone(id: string): void {
   focusCard(id);
 }
 
-/** Deletes after a while in which it can be undone. */
+/** Deletes after a delay during which it can be undone. */
 export function discard(entry: Entry): void {
   stop(entry);
   if (alone.peek() === entry.peek().id) alone.value = null;
@@ -161,7 +161,7 @@ function Title({ entry, editing, done }: { entry: Entry; editing: boolean; done(
 const lookAgainMs = 500;
 const fewestMsToTell = 1000;
 
-/** What the answer that is being made is at. */
+/** The stage of the answer in progress. */
 function PhaseFacts({ turn }: { turn: Turn }) {
   const [, draw] = useState(0);
   useEffect(() => {
@@ -177,7 +177,7 @@ function PhaseFacts({ turn }: { turn: Turn }) {
   return <>{parts.join(" · ")}</>;
 }
 
-/** What the server holds of the conversation, or does for it. */
+/** The state of the conversation on the server. */
 function SessionFacts({ id }: { id: string }) {
   const session = sessions.value.get(id);
   const turn = running.value.get(id);
@@ -204,8 +204,8 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
   const follows = useRef(true);
   const lastTop = useRef(0);
 
-  // Follows what is written, unless the reader has scrolled away from the end. The card
-  // changes its size, too, when others come and go.
+  // Follows the text as it is written, unless the reader has scrolled away from the end. The card's
+  // size also changes when others come and go.
   const follow = () => {
     const element = scroller.current;
     if (element && follows.current) element.scrollTop = element.scrollHeight;
@@ -273,7 +273,7 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
         onScroll={(event) => {
           const { scrollHeight, scrollTop, clientHeight } = event.currentTarget;
           const end = scrollHeight - clientHeight;
-          // Away is where the reader went up; a card that has shrunk is not.
+          // Only scrolling up counts as leaving; a card that has shrunk does not.
           if (scrollTop >= end - 40) follows.current = true;
           else if (scrollTop < lastTop.current) follows.current = false;
           lastTop.current = scrollTop;

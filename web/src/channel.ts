@@ -1,8 +1,8 @@
-// All answers come over one connection: a browser opens about six to a server, and there
-// are more conversations than that. See "Channels" in docs/API.md.
+// All answers arrive over one connection: a browser opens about six connections to a server, and
+// there are more conversations than that. See "Channels" in docs/API.md.
 import { ApiError, ask, eventsOf, randomName } from "./api";
 
-/** What a chat hears, in order; `ended` is the last, and comes once. */
+/** A chat's callbacks, in order; `ended` comes last, exactly once. */
 export interface ChatEvents {
   chunk(chunk: any): void;
   refused(error: ApiError): void;
@@ -19,7 +19,7 @@ class Channel {
   private abort: AbortController | null = null;
   private idleTimer = 0;
 
-  /** Begins a chat. Rejects when the server does not take it. */
+  /** Starts a chat. Rejects if the server refuses it. */
   async start(name: string, body: object, events: ChatEvents): Promise<void> {
     clearTimeout(this.idleTimer);
     this.chats.set(name, events);
@@ -33,7 +33,7 @@ class Channel {
     }
   }
 
-  /** Ends a chat; it hears `ended` when its turn is over. */
+  /** Stops a chat; `ended` is called when its turn is over. */
   stop(name: string): void {
     ask(`${this.path}/chats/${name}`, { method: "DELETE" }).catch(() => {});
   }
@@ -54,7 +54,7 @@ class Channel {
     try {
       for await (const event of eventsOf(response)) this.tell(event.name, JSON.parse(event.data === "[DONE]" ? "null" : event.data));
     } catch {
-      // Told below.
+      // Reported below.
     }
     if (this.abort !== abort) return;
     this.opening = null;
@@ -79,7 +79,7 @@ class Channel {
     }
   }
 
-  // A channel holds a thread of the server, so one that is not used is given back.
+  // A channel holds a thread of the server, so an unused one is released.
   private forget(name: string): void {
     this.chats.delete(name);
     if (this.chats.size > 0) return;

@@ -1,4 +1,4 @@
-// A block of code: its language, its colours, and a button that copies it.
+// A code block: its language, highlighting, and a copy button.
 import bash from "highlight.js/lib/languages/bash";
 import cpp from "highlight.js/lib/languages/cpp";
 import diff from "highlight.js/lib/languages/diff";
@@ -19,10 +19,10 @@ import { copy } from "./copy";
 import { Icon } from "./icons";
 
 const highlighter = createLowlight({ bash, cpp, diff, go, java, json, python, rust, sql, typescript, xml, yaml });
-// A grammar that knows more than the language: one for both is half the size.
+// A grammar that covers more than the language: sharing one for both halves the size.
 highlighter.registerAlias({ typescript: ["javascript", "js", "jsx", "mjs", "cjs"], bash: ["shell", "console"] });
 
-// Longer ones are shown without colours: they would be drawn anew for each token.
+// Longer ones are not highlighted: they would be redrawn for each token.
 const mostColoured = 20_000;
 
 type Node = ReturnType<typeof highlighter.highlight>["children"][number];
@@ -36,7 +36,7 @@ function coloured(nodes: readonly Node[]): ComponentChildren {
   });
 }
 
-/** `language`: what stands behind the fence. */
+/** `language`: the fence's info string. */
 export function CodeBlock({ text, language }: { text: string; language: string }) {
   const name = language.trim().split(/[\s{,]/)[0].slice(0, 24);
   const drawn = useMemo(() => {

@@ -1,4 +1,4 @@
-// Where one writes: grows with its text, Enter sends, Shift+Enter begins a line.
+// The input field: grows with its text; Enter sends, Shift+Enter starts a new line.
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { Icon } from "./icons";
@@ -12,10 +12,10 @@ interface Props {
   change(text: string): void;
   send(): void;
   stop?(): void;
-  action?: string; // what sending is called, where an arrow does not say enough
+  action?: string; // label for sending, where an arrow is not clear enough
 }
 
-// A touch screen's Enter begins a line; its button sends.
+// On a touch screen Enter starts a new line; the button sends.
 const hasKeyboard = matchMedia("(hover: hover)").matches;
 
 export function Composer(props: Props) {

@@ -1,32 +1,33 @@
-// The conversations of this page: what was said, kept in the browser, one entry each, so
-// that tabs do not overwrite each other's. Their state in the engine is a session of the
-// server with the same name; without it the server computes what was said again.
+// The page's conversations: the messages are stored in the browser, one entry per conversation, so
+// that tabs do not overwrite each other's. Their state in the engine is a server session of the
+// same name; without it the server recomputes the conversation.
 import { batch, computed, signal, type Signal } from "@preact/signals";
 
 import { ask, randomName } from "./api";
 import { settings } from "./settings";
 import type { Call } from "./tools";
 
-/** What an answer took, by the server's count. Of one that called tools, all its requests. */
+/** The cost of an answer as counted by the server; if it called tools, of all its requests. */
 export interface Usage {
-  prompt: number; // of the last request
-  cached: number; // likewise
+  prompt: number; // in the last request
+  cached: number; // in the last request
   completion: number;
   perSecond: number;
-  waitedMs?: number; // for a place; the rest may lack in what older pages kept
+  // Conversations stored by older pages lack this and the following.
+  waitedMs?: number; // in the queue
   readMs?: number;
-  read?: number; // prompt tokens that were computed
-  end?: number; // where the session stands now
+  read?: number; // prompt tokens computed
+  end?: number; // tokens in the session now
 }
 
-/** What a model said before it called tools, and what they gave. */
+/** What a model said before it called tools, and their results. */
 export interface Step {
   text: string;
   reasoning?: string;
   calls: Call[];
 }
 
-/** How much of a prompt has been read. */
+/** Progress of computing a prompt. */
 export interface Progress {
   done: number;
   total: number;
@@ -38,25 +39,25 @@ export interface Message {
   role: "user" | "assistant";
   text: string;
   reasoning?: string;
-  steps?: Step[]; // before the text
-  // Of an answer: how it stands, and what it took.
+  steps?: Step[]; // precede the text
+  // For an answer: its status, and what it took.
   status?: "running" | "done" | "length" | "stopped" | "failed";
   error?: string;
   usage?: Usage;
-  progress?: Progress; // while a long prompt is read
+  progress?: Progress; // while a long prompt is computed
 }
 
 export interface Conversation {
-  id: string; // the session's name, too
-  title: string; // empty: that of its first message
+  id: string; // also the session's name
+  title: string; // empty: derived from the first message
   system: string;
   messages: Message[];
   draft: string;
-  open: boolean; // on the board, not put away
+  open: boolean; // on the board
   color: number; // an index
   order: number;
   forkedFrom?: string; // a title
-  forkedAt?: number; // so many messages it has from there
+  forkedAt?: number; // number of messages taken from there
 }
 
 export type Entry = Signal<Conversation>;
@@ -67,7 +68,7 @@ const prefix = "weft.conversation.";
 export const entries = signal<Entry[]>([]);
 export const opened = computed(() => entries.value.filter((entry) => entry.value.open));
 export const putAway = computed(() => entries.value.filter((entry) => !entry.value.open));
-/** A sentence when the browser keeps nothing more. */
+/** A warning if the browser can store nothing more. */
 export const storageTrouble = signal("");
 
 const longestTitle = 48;
@@ -76,7 +77,7 @@ function shortened(text: string): string {
   return text.length > longestTitle ? `${text.slice(0, longestTitle - 1).trimEnd()}…` : text;
 }
 
-/** What it is about: what was said first, in a fork what was first said there. */
+/** Its topic: the first message, or in a fork the first one after the fork. */
 function subjectOf({ messages, forkedAt }: Conversation): string {
   const said = messages.slice(forkedAt ?? 0).find((message) => message.role === "user");
   return said?.text.slice(0, 2000).replace(/\s+/g, " ").trim() ?? "";
@@ -87,8 +88,8 @@ export function titleOf(conversation: Conversation): string {
   return title || shortened(subjectOf(conversation)) || (forkedFrom ? `Fork of ${forkedFrom}` : "New conversation");
 }
 
-// Where several begin alike for longer than one sees of them ("You are an agent. Your task is
-// to ..."), what they differ in is told.
+// Where several titles share a beginning longer than the visible part ("You are an agent. Your task
+// is to ..."), show the part that differs.
 const seenOfATitle = 20;
 
 function titlesOf(all: readonly Conversation[]): string[] {
@@ -121,12 +122,12 @@ const titles = computed(() => {
   const all = entries.value.map((entry) => entry.value);
   const list = titlesOf(all);
   const next = new Map(all.map(({ id }, i) => [id, list[i]]));
-  // The same map where nothing has changed, or each token would draw all of them.
+  // Return the same map if nothing has changed, or each token would redraw all of them.
   const same = next.size === formerTitles.size && [...next].every(([id, title]) => formerTitles.get(id) === title);
   return same ? formerTitles : (formerTitles = next);
 });
 
-/** The title as it is shown: no other conversation of the page has the same. */
+/** The displayed title, unique on the page. */
 export function shownTitle(conversation: Conversation): string {
   return titles.value.get(conversation.id) ?? titleOf(conversation);
 }
@@ -135,10 +136,10 @@ export function find(id: string): Entry | undefined {
   return entries.value.find((entry) => entry.peek().id === id);
 }
 
-// --- keeping -------------------------------------------------------------------------
+// --- storage -------------------------------------------------------------------------
 
 const dirty = new Set<Entry>();
-const forgotten = new Set<string>(); // an answer may still be on its way
+const forgotten = new Set<string>(); // an answer may still be arriving
 let saveTimer = 0;
 
 export function saveNow(): void {
@@ -172,7 +173,7 @@ function parse(text: string | null): Conversation | null {
   }
 }
 
-// What ran when the page was left was stopped by that.
+// Turns that were running when the page was left have been stopped by that.
 function settled(conversation: Conversation): Conversation {
   const messages = conversation.messages.map((message) =>
     message.status === "running" ? { ...message, status: "stopped" as const } : message,
@@ -195,7 +196,7 @@ export function loadAll(): void {
   entries.value = sorted(found);
 }
 
-// Another tab of this page has changed, begun or deleted one.
+// Another tab of this page has changed, added or deleted a conversation.
 addEventListener("storage", (event) => {
   if (!event.key?.startsWith(prefix)) return;
   const entry = find(event.key.slice(prefix.length));
@@ -210,7 +211,7 @@ addEventListener("storage", (event) => {
 });
 addEventListener("pagehide", saveNow);
 
-// --- changing ------------------------------------------------------------------------
+// --- changes -------------------------------------------------------------------------
 
 export function update(entry: Entry, part: Partial<Conversation>): void {
   entry.value = { ...entry.peek(), ...part };
@@ -256,7 +257,7 @@ export function begin(part: Partial<Conversation> = {}, after?: Entry): Entry {
   return entry;
 }
 
-/** Takes it off the page; `forget` ends it for good. */
+/** Removes it from the page; `forget` deletes it for good. */
 export function remove(entry: Entry): void {
   entries.value = entries.peek().filter((other) => other !== entry);
 }
@@ -265,13 +266,13 @@ export function restore(entry: Entry): void {
   entries.value = sorted([...entries.peek(), entry]);
 }
 
-/** Ends what was removed, here and on the server. */
+/** Deletes a removed conversation, here and on the server. */
 export function forget(entry: Entry): void {
   const { id } = entry.peek();
   forgotten.add(id);
   dirty.delete(entry);
   localStorage.removeItem(prefix + id);
   ask(`v1/sessions/${id}`, { method: "DELETE", keepalive: true }).catch(() => {
-    // Gone with the server, or it will make room for others when it must.
+    // The server is gone, or will evict the session when it needs room.
   });
 }

@@ -1,6 +1,6 @@
 import { tell } from "./notice";
 
-/** To the clipboard. Browsers have one only on pages of this machine or behind HTTPS. */
+/** Copies to the clipboard, which browsers offer only to local and HTTPS pages. */
 export function copy(text: string): void {
   navigator.clipboard.writeText(text).then(
     () => tell("Copied."),

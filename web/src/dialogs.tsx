@@ -1,4 +1,4 @@
-// What opens above the page: settings, several conversations at once, the keys.
+// Dialogs over the page: settings, starting several conversations, keyboard shortcuts.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
@@ -21,7 +21,8 @@ function Dialog({ title, children }: { title: string; children: ComponentChildre
     element.current?.showModal();
     (element.current?.querySelector<HTMLElement>("[data-first]") ?? element.current)?.focus();
   }, []);
-  // At once, not when the browser says later that it has closed: the next key is the page's.
+  // At once, not when the browser later reports that it has closed: the next key press belongs to
+  // the page.
   const leave = () => {
     element.current?.close();
     dialog.value = null;
@@ -144,7 +145,7 @@ function SettingsDialog() {
   );
 }
 
-// Null: what is proposed for the model at hand.
+// Null: the prompts proposed for the current model.
 const several = signal<string | null>(null);
 
 function SeveralDialog() {

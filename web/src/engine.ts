@@ -1,5 +1,5 @@
-// The numbers of the engine, asked for while somebody looks: /health says how the server
-// is, /metrics what it does, /v1/sessions what each conversation holds.
+// The engine's figures, polled while the page is visible: /health for the server's status, /metrics
+// for its activity, /v1/sessions for what each conversation holds.
 import { computed, effect, signal } from "@preact/signals";
 
 import { ApiError, ask, askJson } from "./api";
@@ -13,8 +13,8 @@ export interface Session {
   state: "ready" | "running" | "parked" | "poisoned";
   tokens: number;
   pages: number;
-  shared_pages: number; // that other sessions hold too
-  shared_with: number; // sessions
+  shared_pages: number; // also held by other sessions
+  shared_with: number; // number of other sessions
   state_bytes: number;
   idle_ms: number;
   note?: string;
@@ -27,27 +27,27 @@ export interface Model {
     n_params: number;
     size: number;
     n_vocab: number;
-    title: string; // empty: its file has none
-    quantization: string; // likewise
+    title: string; // empty: the file has none
+    quantization: string; // empty: unknown
   };
 }
 
-/** What requests get that say nothing else, and what the model is made for. */
+/** The defaults for requests, and the model's capabilities. */
 export interface Props {
   default_generation_settings: { params: { temperature: number; top_p: number } };
   chat_template_caps: { supports_tools: boolean; supports_preserve_reasoning: boolean };
 }
 
-/** Names of /metrics, with labels as in `weft_pages{kind="used"}`, and their values. */
+/** Names in /metrics, with labels as in `weft_pages{kind="used"}`, and their values. */
 export type Metrics = ReadonlyMap<string, number>;
 
-/** What happened between two looks. The rates are over the time in which the engine computed, not
- *  over that between the looks, in which it may have had nothing to do. */
+/** The activity between two polls. Rates refer to the time in which the engine computed, not to
+ *  the time between the polls, during which it may have been idle. */
 export interface Rates {
   tokens: number; // generated per second
   prompt: number; // prompt tokens computed per second
-  stepMs: number; // of the last steps; 0: there were none
-  busy: number; // the part of the time in which it computed
+  stepMs: number; // in recent steps; 0: there were none
+  busy: number; // the fraction of time spent computing
 }
 
 export const health = signal<Health>("unknown");
@@ -59,8 +59,8 @@ export const sessions = signal<ReadonlyMap<string, Session>>(new Map());
 export const history = signal<Rates[]>([]);
 const nothing: Rates = { tokens: 0, prompt: 0, stepMs: 0, busy: 0 };
 export const rates = computed<Rates>(() => history.value.at(-1) ?? nothing);
-/** Those of the last look that found tokens. (A look may fall between a step's tokens and its end,
- *  and the next then finds time alone.) */
+/** The rates of the last poll that found tokens. (If a poll falls between a step's tokens and its
+ *  end, the next one finds only time.) */
 export const lastRates = computed<Rates>(
   () => history.value.findLast(({ tokens, prompt }) => tokens > 0 || prompt > 0) ?? nothing,
 );
@@ -79,7 +79,7 @@ export function parseMetrics(text: string): Metrics {
   return values;
 }
 
-/** `change`: by how much a number of /metrics has grown within `seconds`. */
+/** `change`: how much a number in /metrics has grown within `seconds`. */
 export function ratesOf(change: (name: string) => number, seconds: number): Rates {
   const computing = change("weft_step_seconds_sum");
   const steps = change("weft_step_seconds_count");
@@ -98,11 +98,11 @@ function takeMetrics(values: Metrics): void {
   const now = performance.now();
   metrics.value = values;
   const seconds = former ? (now - former.at) / 1000 : 0;
-  // What happened between two looks in quick succession belongs to the next one.
+  // Two polls in quick succession are merged into one interval.
   if (former && seconds <= 0.2) return;
   const change = (name: string) => (values.get(name) ?? 0) - (former?.values.get(name) ?? 0);
   const steps = change("weft_step_seconds_count");
-  // A server that was started again counts from zero.
+  // A restarted server counts from zero.
   if (former && steps >= 0) {
     history.value = [...history.value, ratesOf(change, seconds)].slice(-historyLength);
   }
@@ -132,7 +132,7 @@ async function look(): Promise<void> {
 let timer = 0;
 let looking = false;
 
-/** Looks now, and then again and again. */
+/** Polls now, and then repeatedly. */
 export async function watch(): Promise<void> {
   clearTimeout(timer);
   if (looking) return;

@@ -1,4 +1,4 @@
-// The engine at a glance: a strip of six numbers above the board, and a panel with all.
+// The engine at a glance: a strip of six figures above the board, and a panel with all of them.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
@@ -44,7 +44,7 @@ function allMemory(): number {
   return memoryKinds.reduce((sum, [kind]) => sum + memory(kind), 0);
 }
 
-/** The last minute of one of the rates, as a line. */
+/** A line chart of one of the rates over the last minute. */
 function Trend({ of, tall }: { of: keyof Rates; tall?: boolean }) {
   const values = history.value.map((entry) => entry[of]);
   const most = Math.max(...values, 1e-9);
@@ -64,7 +64,7 @@ function Trend({ of, tall }: { of: keyof Rates; tall?: boolean }) {
   );
 }
 
-/** Parts of a whole; what is missing to `whole` stays empty. */
+/** Parts of a whole; the rest of `whole` stays empty. */
 function Bar({ parts, whole }: { parts: [name: string, value: number][]; whole: number }) {
   return (
     <span class="bar" aria-hidden="true">
@@ -84,7 +84,7 @@ interface TileProps {
   unit?: string;
   detail: string;
   about?: string;
-  extra?: boolean; // left out where there is little room
+  extra?: boolean; // omitted where space is short
   children?: ComponentChildren;
 }
 
@@ -102,7 +102,7 @@ function Tile({ label, value, unit, detail, about, extra, children }: TileProps)
   );
 }
 
-/** Of the prompt tokens so far, those that had not to be computed. */
+/** The prompt tokens so far that did not have to be computed. */
 function cachedShare(): [number, number] {
   const cached = metric("weft_cached_tokens_total");
   return [cached, cached + metric("weft_prompt_tokens_total")];
@@ -114,7 +114,7 @@ function sessionCount(state: Session["state"]): number {
 
 export function EngineStrip() {
   if (health.value !== "ready" || metrics.value.size === 0) return null;
-  // What there was stays while nothing is computed: nobody looks in the very second.
+  // The last rates stay visible while the engine is idle: nobody looks at exactly the right second.
   const last = lastRates.value;
   const isIdle = rates.value.busy === 0;
   const reads = last.tokens === 0 && last.prompt > 0;
@@ -184,7 +184,7 @@ function Row({ name, children, mark }: { name: string; children: ComponentChildr
   );
 }
 
-/** Pages that the prefix cache alone holds beside the session are its own here. */
+/** Pages shared only with the prefix cache count as the session's own here. */
 export function pagesText({ pages, shared_pages, shared_with }: Session): string {
   const all = plural(pages, "page");
   if (shared_pages === 0) return all;

@@ -1,4 +1,4 @@
-// Conversations as files: JSON with everything, Markdown to read.
+// Exports conversations as files: complete as JSON, readable as Markdown.
 import { type Conversation, titleOf } from "./conversations";
 
 function download(name: string, type: string, text: string): void {

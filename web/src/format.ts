@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formats numbers for display.
 
 export function count(value: number): string {
   if (value >= 1e9) return `${(value / 1e9).toFixed(1)} G`;

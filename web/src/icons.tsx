@@ -1,4 +1,4 @@
-// The few pictures of the page, drawn in the colour of the text.
+// The page's few icons, drawn in the text colour.
 const paths = {
   plus: "M8 3v10M3 8h10",
   send: "M8 13V3.5M3.5 8 8 3.5 12.5 8",

@@ -1,14 +1,14 @@
-// What a model writes, as elements. `marked` reads the Markdown, and of what it finds the kinds
-// below become elements of their own, with no attribute but those that stand here. No text of a
-// model is ever given to the browser as markup: HTML is shown as it was written, a picture is a
-// link to it, and of links only those that lead to the web or to a mailbox are any.
+// Renders a model's text as elements. `marked` parses the Markdown; the kinds of tokens below
+// become elements, with no attributes except those given here. Text from a model is never passed to
+// the browser as markup: HTML is shown verbatim, an image becomes a link to it, and only links to
+// the web or to a mailbox are clickable.
 import { Lexer, type Token, type Tokens } from "marked";
 import type { ComponentChildren, VNode } from "preact";
 import { useMemo } from "preact/hooks";
 
 import { CodeBlock } from "./code";
 
-// Those that models write. Names that are not here stay as they are.
+// Entities that models write. Unknown names stay as they are.
 const named: Record<string, string> = {
   amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", reg: "®", trade: "™",
   hellip: "…", mdash: "—", ndash: "–", lsquo: "‘", rsquo: "’", ldquo: "“", rdquo: "”", laquo: "«",
@@ -25,10 +25,10 @@ function plain(text: string): string {
   });
 }
 
-/** The address as the browser would open it; null where a link may not lead there. */
+/** The URL as the browser would open it; null if links to it are not allowed. */
 export function safeAddress(href: string): string | null {
   try {
-    const { protocol, href: whole } = new URL(plain(href)); // without a base: relative ones lead nowhere
+    const { protocol, href: whole } = new URL(plain(href)); // no base: relative links are invalid
     return ["http:", "https:", "mailto:"].includes(protocol) ? whole : null;
   } catch {
     return null;
@@ -110,7 +110,7 @@ function block(token: Tokens.Generic): ComponentChildren {
       return null;
     case "paragraph":
       return <p>{inlines(token.tokens)}</p>;
-    case "heading": // the page's own headings are above
+    case "heading": // the page's own headings rank above
       return <p class={`heading level-${token.depth}`} role="heading" aria-level={Math.min(6, token.depth + 3)}>{inlines(token.tokens)}</p>;
     case "list":
       return <ListOf list={token as Tokens.List} />;
@@ -129,18 +129,18 @@ function block(token: Tokens.Generic): ComponentChildren {
   }
 }
 
-/** Drawn anew only when its text, or where its links lead, has changed: of an answer that is
- *  being written that is the last one. */
+/** Redrawn only if its text or its link targets have changed: while an answer is written, only the
+ *  last block. */
 function Block({ token, links }: { token: Token; links: string }): VNode {
   return useMemo(() => <>{block(token as Tokens.Generic)}</>, [token.type, token.raw, links]);
 }
 
-// What takes long to read or to draw, and is no text for people: quotes and lists that are nested
-// deeper than anybody does, as a model writes them that cannot stop.
+// Text that takes long to parse or draw and that nobody reads: extremely nested quotes and lists,
+// as written by a model that cannot stop.
 const tooDeep = /^(?:[ \t]*>){40}|^[ \t]{80,}(?:[-*+]|\d+[.)])[ \t]/m;
 const tooLong = 300_000;
 
-// Where it cannot be read it is shown as it is.
+// If it cannot be parsed, it is shown as plain text.
 function read(text: string): { tokens: Token[]; links: string } {
   try {
     if (text.length > tooLong || tooDeep.test(text)) throw new RangeError();

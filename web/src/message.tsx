@@ -1,4 +1,4 @@
-// One message of a conversation, and what can be done with it.
+// One message of a conversation, and the actions on it.
 import { useMemo } from "preact/hooks";
 
 import { type Entry, type Message, type Progress, type Step, update } from "./conversations";
@@ -46,7 +46,7 @@ function Reading({ done, total, perSecond }: Progress) {
   );
 }
 
-/** What a model said before it called tools, the calls, and what came back. */
+/** What a model said before it called tools, the calls, and their results. */
 function StepView({ step }: { step: Step }) {
   return (
     <>
@@ -67,7 +67,7 @@ function StepView({ step }: { step: Step }) {
   );
 }
 
-/** Drawn anew only when it has changed, as every token draws the conversation. */
+/** Redrawn only if it has changed, because every token redraws the conversation. */
 export function MessageView(props: Props) {
   return useMemo(() => <Drawn {...props} />, [props.entry, props.message, props.isLast]);
 }
@@ -116,7 +116,7 @@ function Drawn({ entry, message, isLast, focus }: Props) {
   );
 }
 
-/** The system prompt of a conversation, which is settled once it has begun. */
+/** A conversation's system prompt, which is fixed once the conversation has begun. */
 export function SystemPrompt({ entry }: { entry: Entry }) {
   const { system, messages } = entry.value;
   if (!system && messages.length > 0) return null;

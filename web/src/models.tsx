@@ -1,5 +1,5 @@
-// The model that is served, and those that could be: what each is, what it takes, and what a
-// change costs. A server has one model as long as it runs, so a change is a command to type.
+// The served model and those that could be served: what each is, what it needs, and what switching
+// costs. A server keeps its model as long as it runs, so switching means typing a command.
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
@@ -16,7 +16,7 @@ export interface LocalModel {
   bytes: number;
   served: boolean;
   command: string;
-  error?: string; // and none of the following
+  error?: string; // if set, the following are absent
   title?: string;
   quantization?: string;
   parameters?: number;
@@ -28,7 +28,7 @@ export function nameOf({ id, meta }: Model): string {
   return meta.title || id;
 }
 
-/** What it is, in a line. */
+/** A one-line summary of the model. */
 export function facts({ meta }: Model): string[] {
   return [
     `${count(meta.n_params)} parameters`,
@@ -66,7 +66,7 @@ function LocalFacts({ of }: { of: LocalModel }) {
   return <>{parts.join(" · ")}</>;
 }
 
-/** What it takes to serve another one, with nothing left out. */
+/** All that is needed to serve another model. */
 function Cost({ of }: { of: LocalModel }) {
   const known = entries.value.map((entry) => sessions.value.get(entry.value.id)).filter((session) => session !== undefined);
   const tokens = known.reduce((sum, session) => sum + session.tokens, 0);

@@ -1,4 +1,4 @@
-// One line at the bottom that says what has just happened, with a way back.
+// A line at the bottom that says what has just happened, with an undo button.
 import { signal } from "@preact/signals";
 
 interface Notice {
@@ -11,7 +11,7 @@ const showMs = 6000;
 let timer = 0;
 let settle: (() => void) | undefined;
 
-/** `settled` is called when the way back is closed. */
+/** `settled` is called when undo is no longer possible. */
 export function tell(text: string, undo?: () => void, settled?: () => void): void {
   end();
   notice.value = { text, undo };

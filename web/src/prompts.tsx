@@ -1,4 +1,4 @@
-// What the page proposes to say, chosen for the model at hand by measuring: see "What it
+// The prompts that the page proposes, chosen for the current model by measurement: see "What it
 // proposes" in docs/PAGE.md.
 import { computed } from "@preact/signals";
 
@@ -13,15 +13,15 @@ export interface Prompt {
 export interface Proposed {
   prompts: Prompt[];
   several: string[]; // one conversation each
-  then: string; // to ask all of them
+  then: string; // a question for all of them
 }
 
 interface PromptSet extends Proposed {
-  title?: string; // a pattern of the model's title; without one: any
+  title?: string; // a pattern for the model's title; absent: any
   mostParameters?: number;
 }
 
-/** The first set that the model fits; the last one fits all. */
+/** The first set that matches the model; the last one matches all. */
 export function choose(title: string, parameters: number): Proposed {
   const all: PromptSet[] = sets;
   const fits = (set: PromptSet) =>

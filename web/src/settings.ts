@@ -1,4 +1,4 @@
-// What the user has set, kept in the browser.
+// The user's settings, stored in the browser.
 import { effect, signal } from "@preact/signals";
 
 export type Theme = "system" | "light" | "dark";
@@ -8,13 +8,13 @@ export interface Settings {
   engineOpen: boolean;
   apiKey: string;
   model: string; // empty: whichever is served
-  system: string; // of conversations begun from now on
-  // Empty: the server's own.
+  system: string; // for new conversations
+  // Empty: the server's default.
   temperature: string;
   topP: string;
   maxTokens: string;
-  seed: string; // empty: another one each time
-  tools: string[]; // names of those that are switched on
+  seed: string; // empty: random
+  tools: string[]; // names of the enabled tools
 }
 
 export const noSettings: Settings = {
@@ -47,11 +47,11 @@ export function change(part: Partial<Settings>): void {
   try {
     localStorage.setItem(place, JSON.stringify(settings.value));
   } catch {
-    // A browser that keeps nothing: they hold until the page is left.
+    // If the browser cannot store them, they apply until the page is left.
   }
 }
 
-// Other tabs of this page.
+// Changes from other tabs of this page.
 addEventListener("storage", (event) => {
   if (event.key === place) settings.value = load();
 });
@@ -67,7 +67,7 @@ function number(text: string): number | undefined {
   return text.trim() === "" || !Number.isFinite(value) ? undefined : value;
 }
 
-/** The fields of a request for a chat; those that are not set are left out. */
+/** The fields for a chat request; unset ones are omitted. */
 export function samplingFields(): Record<string, number | string | undefined> {
   const { model, temperature, topP, maxTokens, seed } = settings.value;
   return {

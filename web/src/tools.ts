@@ -1,5 +1,5 @@
-// Tools that run in this page when a model calls them: they see nothing of it and nothing of the
-// network, and give back a text.
+// Tools that run in this page when a model calls them: they have no access to the page or the
+// network, and return text.
 import { calculate } from "./calculator";
 import { settings } from "./settings";
 
@@ -13,11 +13,11 @@ export interface Call {
 
 interface Tool {
   name: string;
-  label: string; // for people
+  label: string; // for display
   about: string;
   parameters: Record<string, { type: "string"; description: string }>;
   required: string[];
-  run(values: Record<string, string>): string; // throws an Error with a sentence
+  run(values: Record<string, string>): string; // throws an Error with a sentence for the model
 }
 
 function clock(format = "time"): string {
@@ -57,7 +57,7 @@ export function labelOf(name: string): string {
   return tools.find((tool) => tool.name === name)?.label ?? name;
 }
 
-/** As a request has them; undefined where none is switched on. */
+/** In the form of a request; undefined if none is enabled. */
 export function offered(): object[] | undefined {
   const list = switchedOn();
   if (list.length === 0) return undefined;
@@ -79,7 +79,7 @@ function valuesOf(tool: Tool, text: string): Record<string, string> {
   }
   const values: Record<string, string> = {};
   for (const [name, value] of Object.entries(given)) {
-    // Of a sum like 7 models write a number.
+    // For arithmetic such as "7", models pass a number.
     if (typeof value === "string" || typeof value === "number") values[name] = String(value);
   }
   for (const name of tool.required) {
@@ -88,7 +88,7 @@ function valuesOf(tool: Tool, text: string): Record<string, string> {
   return values;
 }
 
-/** The call with its result. What goes wrong is a result too: the model may do better then. */
+/** The call with its result. Errors are results too: they let the model correct itself. */
 export function run(call: Call): Call {
   try {
     const tool = switchedOn().find(({ name }) => name === call.name);

@@ -1,5 +1,4 @@
-// Asking the model: one turn of a conversation at a time, any number of conversations
-// together.
+// Asks the model: one turn at a time per conversation, any number of conversations at once.
 import { type Signal, signal } from "@preact/signals";
 
 import { ApiError, ask, askJson, randomName } from "./api";
@@ -19,10 +18,10 @@ import {
 import { samplingFields, settings } from "./settings";
 import { type Call, offered, run as runTool } from "./tools";
 
-/** The conversations that have a turn, by id. */
+/** The conversations with a running turn, by id. */
 export const running = signal<ReadonlyMap<string, Turn>>(new Map());
 
-/** What a turn is at, since when, and how fast it writes (0: not known yet). */
+/** A turn's stage, since when, and its speed (0: not known yet). */
 export interface Phase {
   name: "waiting" | "reading" | "writing";
   since: number; // performance.now()
@@ -30,13 +29,13 @@ export interface Phase {
 }
 
 const showEveryMs = 40;
-/** Fewer tokens are read before one could look. */
+/** Shorter prompts are done before anyone could look. */
 const fewestTokensToShow = 500;
 const measureEveryMs = 400;
 const busyWaitMs = 250;
 const mostBusyWaits = 12;
 const mostFullWaits = 120;
-/** A model that calls tools again and again is stopped. */
+/** Limits models that keep calling tools. */
 const mostSteps = 8;
 
 function wait(ms: number): Promise<void> {
@@ -67,7 +66,7 @@ function sentSteps(steps: readonly Step[]): SentMessage[] {
   ]);
 }
 
-/** The request's messages: what has text, two of one side joined. */
+/** The request's messages: those with text, adjacent ones of one role joined. */
 function history(conversation: Conversation, until: string): SentMessage[] {
   const result: SentMessage[] = [];
   if (conversation.system.trim()) result.push({ role: "system", content: conversation.system });
@@ -103,7 +102,7 @@ export class Turn {
   private chat = "";
   private stopped = false;
   private showTimer = 0;
-  private tokens = 0; // of this request, as they come
+  private tokens = 0; // of this request, so far
 
   constructor(
     private readonly entry: Entry,
@@ -126,7 +125,7 @@ export class Turn {
     this.show({ status: this.stopped ? "stopped" : this.finish, usage: this.usage });
   }
 
-  /** One request, again and again while the server is busy. */
+  /** One request, retried while the server is busy. */
   private async request(): Promise<ApiError | null> {
     let busyWaits = 0;
     let fullWaits = 0;
@@ -147,7 +146,7 @@ export class Turn {
     return null;
   }
 
-  /** Runs the tools that were called; whether the model is to be asked with their results. */
+  /** Runs the called tools; returns whether to ask the model again with their results. */
   private goesOn(): boolean {
     const calls = this.calls.filter(({ name }) => name);
     if (calls.length === 0 || this.stopped || this.finish !== "done") return false;
@@ -159,7 +158,7 @@ export class Turn {
     return this.steps.length < mostSteps;
   }
 
-  /** The error of one that gave nothing. */
+  /** The error of a request without an answer. */
   private async attempt(): Promise<ApiError | null> {
     const conversation = this.entry.peek();
     this.refusal = null;
@@ -197,14 +196,14 @@ export class Turn {
     return refusal;
   }
 
-  /** A session whose computation failed is begun anew; the history is sent anyway. */
+  /** Resets a session whose computation failed; the history is sent anyway. */
   private async heal(): Promise<void> {
     const path = `v1/sessions/${this.entry.peek().id}`;
     try {
       const session = await askJson<{ state: string }>(path);
       if (session.state !== "running") await ask(`${path}/reset`, { method: "POST" });
     } catch {
-      // The next attempt tells.
+      // The next attempt will report the problem.
     }
   }
 
@@ -214,7 +213,7 @@ export class Turn {
     }
   }
 
-  // Each chunk that says something is a token, or rarely a few; the server's own count comes last.
+  // Each chunk with content is one token, rarely a few; the server's own count comes last.
   private measure(): void {
     this.enter("writing");
     const phase = this.phase.peek();
@@ -278,7 +277,7 @@ export class Turn {
       text: this.text,
       reasoning: this.reasoning || undefined,
       steps: this.steps.length > 0 ? [...this.steps] : undefined,
-      // Not kept with what was said.
+      // Not stored with the messages.
       progress: this.text || this.reasoning || part.status ? undefined : this.progress,
       ...part,
     });
@@ -314,7 +313,7 @@ export function stopAll(): void {
   for (const turn of running.peek().values()) turn.stop();
 }
 
-/** Another answer in the place of the last one. */
+/** Replaces the last answer by another one. */
 export function retry(entry: Entry): void {
   if (running.peek().has(entry.peek().id)) return;
   const messages = entry.peek().messages;
@@ -322,8 +321,8 @@ export function retry(entry: Entry): void {
   if (last >= 0) void answer(entry, messages.slice(0, last + 1));
 }
 
-/** A new conversation with all that was said up to this message. One that the user said is
- *  left out and put into the new one's composer, to be said differently. */
+/** A new conversation with everything up to this message. A message of the user's is left out and
+ *  put into the new conversation's input field, to be rephrased. */
 export function fork(entry: Entry, message: Message): Entry {
   const from = entry.peek();
   const at = from.messages.findIndex((other) => other.id === message.id);
@@ -345,8 +344,8 @@ export function fork(entry: Entry, message: Message): Entry {
   return made;
 }
 
-// The server's session is forked as well where it can be: the two share their pages from
-// the beginning. Where it cannot, the first answer finds them in the prefix cache.
+// Forks the server's session too, if possible: the two share their pages from the beginning. If
+// not, the first answer finds them in the prefix cache.
 function shareState(from: string, to: string, messages: Message[]): void {
   const usage = messages.at(-1)?.usage;
   if (!usage) return;
@@ -355,7 +354,7 @@ function shareState(from: string, to: string, messages: Message[]): void {
   ask(`v1/sessions/${from}/fork`, { method: "POST", body }).catch(() => {});
 }
 
-/** One new conversation for each text, all begun together. */
+/** Starts one new conversation for each text, all at once. */
 export function sendSeveral(texts: string[]): Entry[] {
   return texts.map((text) => {
     const entry = begin({ system: settings.peek().system });
