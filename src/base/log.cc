@@ -117,9 +117,9 @@ void LogWriter::Run() {
     }
     for (const std::string& line : lines) WriteAll(fd_, line);
     if (dropped == 0) continue;
-    WriteAll(fd_, Timed(StrCat(dropped,
-                               " lines of the log were dropped: they were not read fast "
-                               "enough")));
+    WriteAll(
+        fd_,
+        Timed(StrCat(dropped, " log lines were dropped because the log was not read fast enough")));
   }
 }
 

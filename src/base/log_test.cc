@@ -79,7 +79,7 @@ TEST_F(LogTest, LinesOfManyThreadsAreWhole) {
 
 TEST_F(LogTest, WhoLogsDoesNotWaitForWhoReads) {
   constexpr int64_t kLines = 5000;
-  constexpr char kDropped[] = " lines of the log were dropped";
+  constexpr char kDropped[] = " log lines were dropped";
   const std::string filling(1000, 'x');
   std::vector<std::string> lines;
   {

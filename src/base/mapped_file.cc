@@ -77,10 +77,10 @@ Status MappedFile::CheckUnchanged() const {
   if (!has_changed_) return OkStatus();
   if (static_cast<size_t>(info.st_size) < size_) {
     return DataLoss(name, " became shorter while it was in use: it had ", size_, " bytes and has ",
-                    info.st_size, "; put the whole file there and start again");
+                    info.st_size, "; restore the whole file and restart");
   }
   return DataLoss(name, is_same ? " could not be read" : " was written to",
-                  " while it was in use; start again, and replace such a file by renaming another");
+                  " while it was in use; restart, and in future replace the file by renaming");
 }
 
 Status MappedFile::Read(std::span<const std::byte> bytes, std::span<std::byte> out) const {

@@ -74,8 +74,8 @@ int Main(int argc, char** argv) {
   app.set_version_flag("-v,--version", std::string("weft ") + kVersion);
   app.require_subcommand(0, 1);  // so that an unknown one is reported; absence is handled below
   app.footer(
-      "\n'weft COMMAND --help' explains a command. Exit codes: 0 success, 1 failure with a "
-      "sentence\non stderr, 2 wrong usage.");
+      "\n'weft COMMAND --help' explains a command. Exit codes: 0 success, 1 failure with a\n"
+      "sentence on stderr, 2 wrong usage.");
   std::vector<std::pair<CLI::App*, CommandBody>> bodies;
   for (const Command& command : Commands()) {
     CLI::App* const sub = app.add_subcommand(command.name, command.summary);
@@ -98,7 +98,7 @@ int Main(int argc, char** argv) {
     PrintLastWord(Message(status));
     return ExitCodeOf(status);
   }
-  std::fputs("weft: say which command; 'weft --help' lists them\n", stderr);
+  std::fputs("weft: a command is required; 'weft --help' lists them\n", stderr);
   return kWrongUsage;
 }
 

@@ -118,7 +118,7 @@ void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys
       const Fingerprint bad = job->blocks[job->n_good].info.key;
       if (catalog_.Find(bad) != nullptr) {
         ++stats_.damaged_blocks;
-        Notice(StrCat("a block of saved state is damaged and is computed again: ",
+        Notice(StrCat("a block of saved state is damaged and will be recomputed: ",
                       Message(job->status)));
         Remove(bad);
       }
@@ -207,7 +207,7 @@ void DiskTier::FinishWrite(const Fingerprint& key, int64_t bytes, const Status& 
     ++stats_.failed_writes;
     resting_until_us_ = NowMicros() + kRestMicros;
     if (!std::exchange(told_failure_, true)) {
-      Notice(StrCat("computed state is not kept on disk for now: ", Message(status)));
+      Notice(StrCat("computed state is not being written to disk for now: ", Message(status)));
     }
     return;
   }

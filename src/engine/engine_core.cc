@@ -104,7 +104,8 @@ Status EngineCore::WarmUp() {
       const Step step{.sequences = std::span(&sequence, 1)};
       WEFT_RETURN_IF_ERROR(executor_->Forward(step, logits));
       memory_->Commit(session);
-      if (!std::isfinite(logits[0])) return Internal("the model computes no finite logits");
+      if (!std::isfinite(logits[0]))
+        return Internal("the model computes logits that are not finite");
     }
     return OkStatus();
   };

@@ -295,7 +295,8 @@ TEST_P(EngineDiskTest, AFullDiskCostsTheSavingAloneAndIsTold) {
     if (!Eventually([&] { return !engine->Inspect(session)->note.empty(); })) _exit(4);
     if (RunTurn(engine.get(), session, turns_[1]).tokens() != alone[1].tokens()) _exit(5);
     int told = 0;
-    for (const std::string& notice : notices()) told += notice.find("not kept") != notice.npos;
+    for (const std::string& notice : notices())
+      told += notice.find("not being written") != notice.npos;
     if (told != 1) _exit(6);
     if (!engine->Reset(session).ok()) _exit(7);
     const Status down = engine->Shutdown(std::chrono::milliseconds(0));

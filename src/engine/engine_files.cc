@@ -73,7 +73,7 @@ Status EngineCore::CheckSavable(const Session& session) const {
     return FailedPrecondition("only a session with a name can be saved; rename it first");
   }
   WEFT_RETURN_IF_ERROR(RefuseBusy(session));
-  if (session.file_work) return FailedPrecondition("this session is just being saved");
+  if (session.file_work) return FailedPrecondition("this session is being saved");
   if (session.state == SessionState::kPoisoned) {
     return FailedPrecondition("a poisoned session is not saved; reset it first");
   }
@@ -149,7 +149,7 @@ void EngineCore::PumpSaves() {
       continue;
     }
     EndFileWork(save.id);
-    save.reply(DeadlineExceeded("the time for saving was over"));
+    save.reply(DeadlineExceeded("the time for saving ran out"));
   }
 }
 
@@ -255,7 +255,7 @@ void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, c
     // The backend trusts its tokens; files are not trusted.
     const auto outside = [&](TokenId token) { return token < 0 || token >= model_->n_vocab(); };
     if (std::any_of(loaded->tokens.begin(), loaded->tokens.end(), outside)) {
-      loaded = DataLoss("the session's file has tokens that the model does not know");
+      loaded = DataLoss("the session's file has tokens that are not in the model's vocabulary");
     }
   }
   if (!loaded.ok()) {
@@ -278,7 +278,7 @@ void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, c
     if (status.ok()) break;
     if (status.code() == StatusCode::kResourceExhausted && GiveUpIdleState()) continue;
     // The tokens remain; the state is recomputed.
-    session->note = StrCat("the saved state was not taken: ", Message(status));
+    session->note = StrCat("the saved state could not be used: ", Message(status));
     break;
   }
   session->from_disk += session->computed;

@@ -389,7 +389,7 @@ TEST_F(EngineFilesTest, AFileWithTokensThatTheModelDoesNotKnowIsRefused) {
   }
   auto engine = Start();
   EXPECT_THAT(engine->Restore(*engine->FindSession("", "s")),
-              IsError(StatusCode::kDataLoss, "does not know"));
+              IsError(StatusCode::kDataLoss, "not in the model's vocabulary"));
 }
 
 // --- failing disks -----------------------------------------------------------------------------

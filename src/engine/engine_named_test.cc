@@ -134,7 +134,7 @@ TEST(EngineNamedTest, TheLongestIdleOneOfTheDomainMakesRoom) {
   EXPECT_THAT(RunNamed(engine.get(), "new", policy), full);
   const SessionOptions other = {.name = "s", .domain = "other"};
   EXPECT_THAT(engine->SubmitNamed(other, Whole({5, 6}, 1), kRefuse).status(),
-              IsError(StatusCode::kResourceExhausted, "no further session"))
+              IsError(StatusCode::kResourceExhausted, "no room for another session"))
       << "nobody pays for another's sessions";
   auto wish = engine->SubmitNamed(other, Whole({5, 6}, 1), kWish);
   ASSERT_TRUE(wish.ok()) << wish.status();

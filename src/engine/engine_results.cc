@@ -159,7 +159,7 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
       lane->sampler.Sample(logits, tokens, static_cast<int64_t>(tokens.size()), lane->allowed);
   if (token == kNoToken) {
     EndLane(turn, lane, FinishReason::kError,
-            FailedPrecondition("no token may come next: every one is banned or masked"));
+            FailedPrecondition("no token may come next: all are banned or masked"));
     return;
   }
   if (!raw.empty()) {

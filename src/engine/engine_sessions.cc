@@ -26,7 +26,7 @@ Status RefuseWhileRunning(const Session& session, std::string_view what) {
 
 Status EngineCore::RefusePoisoned(const Session& session) {
   if (session.state != SessionState::kPoisoned) return OkStatus();
-  return FailedPrecondition("this session is poisoned: a forward failed after token ",
+  return FailedPrecondition("this session is poisoned: a forward pass failed after token ",
                             session.sound_tokens,
                             "; reset it, fork it from an earlier point, or close it");
 }

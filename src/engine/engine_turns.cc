@@ -72,7 +72,7 @@ Status EngineCore::ValidateTurn(const Session& session, const TurnOptions& optio
     return ResourceExhausted(
         "the state of ", total, " tokens needs ", HumanBytes(static_cast<uint64_t>(least)),
         ", more than the memory for all sessions, ",
-        HumanBytes(static_cast<uint64_t>(memory_->budget_bytes())), "; give --memory more");
+        HumanBytes(static_cast<uint64_t>(memory_->budget_bytes())), "; increase --memory");
   }
   WEFT_RETURN_IF_ERROR(ValidateTokens(options.tokens, n_vocab, "token"));
   WEFT_RETURN_IF_ERROR(ValidateEnds(options, n_vocab));
@@ -164,7 +164,7 @@ void EngineCore::EndUnwanted(ActiveTurn* turn) {
   } else if (const int64_t patience_us = StallPatienceUs();
              now_us - turn->stalled_since_us > patience_us) {
     EndTurn(turn, FinishReason::kError,
-            ResourceExhausted("the turn was cut: its consumer did not read for ",
+            ResourceExhausted("the turn was cut off: its consumer did not read for ",
                               patience_us / 1000, " ms"));
   }
 }

@@ -98,7 +98,7 @@ Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab) {
   if (!finite(options.temperature) || options.temperature < 0) {
     return InvalidArgument("temperature must be a finite number >= 0");
   }
-  if (options.top_k < 0) return InvalidArgument("top_k must be >= 0 (0 turns it off)");
+  if (options.top_k < 0) return InvalidArgument("top_k must be >= 0 (0 disables it)");
   if (!finite(options.top_p) || options.top_p <= 0 || options.top_p > 1) {
     return InvalidArgument("top_p must be finite and in (0, 1]");
   }
@@ -106,7 +106,7 @@ Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab) {
     return InvalidArgument("min_p must be in [0, 1]");
   }
   if (!finite(options.repetition_penalty) || options.repetition_penalty <= 0) {
-    return InvalidArgument("repetition_penalty must be a finite number > 0 (1 turns it off)");
+    return InvalidArgument("repetition_penalty must be a finite number > 0 (1 disables it)");
   }
   if (!finite(options.frequency_penalty) || !finite(options.presence_penalty)) {
     return InvalidArgument("frequency_penalty and presence_penalty must be finite");

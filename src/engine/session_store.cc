@@ -11,7 +11,7 @@ namespace {
 // Supplies a state's parts in the order in which a file is written.
 StateSource SourceOf(const StateMemory::SavedState& state, const std::atomic<bool>& abandoned) {
   return [&state, &abandoned](int group, int64_t page, std::span<std::byte> out) -> Status {
-    if (abandoned) return DeadlineExceeded("the time for saving was over");
+    if (abandoned) return DeadlineExceeded("the time for saving ran out");
     const auto part = [&]() -> const std::vector<std::byte>& {
       if (group == kSlotPart) return state.slot;
       if (group == kCheckpointPart) return state.checkpoints[static_cast<size_t>(page)].slot;

@@ -64,10 +64,11 @@ StatusOr<Session*> SessionTable::Create(std::string_view domain, std::string_vie
   const auto own = of_domain_.find(domain);
   if (own != of_domain_.end() && own->second >= max_per_domain_) {
     return ResourceExhausted("there are already ", own->second,
-                             " sessions, the most allowed; close one first");
+                             " sessions, which is the limit; close one first");
   }
   if (n_sessions_ >= max_sessions_) {
-    return ResourceExhausted("no further session has a place now; close one, or try again later");
+    return ResourceExhausted(
+        "there is no room for another session now; close one, or try again later");
   }
   return Insert(domain, name, /*counted=*/true);
 }

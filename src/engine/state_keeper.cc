@@ -56,7 +56,7 @@ void StateKeeper::FinishTokens(SessionId id, uint64_t version, const Status& sta
     session->kept = true;
     session->kept_version = version;
   } else {
-    session->note = StrCat("it is not on disk as it is now: ", Message(status));
+    session->note = StrCat("its current state is not on disk: ", Message(status));
     touched_(session);
   }
   const bool idle = session->turn == nullptr && session->state == SessionState::kReady;

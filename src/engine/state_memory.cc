@@ -67,7 +67,7 @@ StatusOr<std::unique_ptr<StateMemory>> StateMemory::Create(const ModelSpec& spec
     return ResourceExhausted(
         "the memory budget of ", HumanBytes(options.budget_bytes),
         " does not hold one page of every layer group and the recurrent state (",
-        HumanBytes(static_cast<uint64_t>(least)), "); give --memory more");
+        HumanBytes(static_cast<uint64_t>(least)), "); increase --memory");
   }
   return std::unique_ptr<StateMemory>(new StateMemory(spec, executor, options));
 }

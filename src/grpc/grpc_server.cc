@@ -123,8 +123,8 @@ StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Host* host, const ApiKey
   auto server = std::make_unique<ServerImpl>(host, keys, options);
   WEFT_RETURN_IF_ERROR(server->Listen(options));
   if (!keys->required() && !IsLoopbackHost(options.host)) {
-    LogLine(StrCat("whoever reaches ", Printable(options.host, 100), ":", server->port(),
-                   " may ask over gRPC, as there is no --api-key-file"));
+    LogLine(StrCat("anyone who can reach ", Printable(options.host, 100), ":", server->port(),
+                   " has access over gRPC, because there is no --api-key-file"));
   }
   return server;
 }

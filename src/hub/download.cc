@@ -43,7 +43,7 @@ std::string FolderOf(const std::string& path) { return fs::path(path).parent_pat
 
 Status CheckWanted(const LoadHooks& hooks) {
   if (!hooks.is_cancelled || !hooks.is_cancelled()) return OkStatus();
-  return Cancelled("nobody waits for the model any more; what has arrived is kept");
+  return Cancelled("the download is no longer wanted; the part received so far is kept");
 }
 
 // The partial file and what is known about it. Add receives the bytes in order.
@@ -136,13 +136,14 @@ Status Gathering::TakeTotal(int64_t total) {
   if (total < 0) {
     return FailedPrecondition(Printable(HostOf(wanted_.url), 200), " does not say how large ",
                               Printable(wanted_.name, 200),
-                              " is: load it with another program and name its path");
+                              " is: download it with another program and give its path");
   }
   if (wanted_.n_bytes >= 0 && total != wanted_.n_bytes) {
     is_spoilt_ = true;
-    return FailedPrecondition(Printable(wanted_.name, 200), " should have ", wanted_.n_bytes,
-                              " bytes, but ", Printable(HostOf(wanted_.url), 200), " has ", total,
-                              ": it is being changed there, or not what it says; nothing was kept");
+    return FailedPrecondition(
+        Printable(wanted_.name, 200), " should have ", wanted_.n_bytes, " bytes, but ",
+        Printable(HostOf(wanted_.url), 200), " has ", total,
+        ": it is being changed there, or its size is wrong; nothing was kept");
   }
   if (have_ > 0 && total_ >= 0 && total != total_) {
     return DataLoss(Printable(wanted_.name, 200), " has changed on the server: try again");
@@ -160,9 +161,9 @@ Status Gathering::Begin(const HttpHead& head) {
     if (!range.starts_with("bytes ") || dash == range.npos || slash == range.npos ||
         !ParseInt64(range.substr(6, dash - 6), &first) ||
         !ParseInt64(range.substr(slash + 1), &total) || first != have_) {
-      return FailedPrecondition(Printable(HostOf(head.url), 200), " answers with another part of ",
+      return FailedPrecondition(Printable(HostOf(head.url), 200), " answered with another part of ",
                                 Printable(wanted_.name, 200),
-                                " than was asked for: a proxy may be in the way");
+                                " than requested: a proxy may be in the way");
     }
     return TakeTotal(total);
   }
@@ -184,7 +185,7 @@ Status Gathering::Add(std::span<const std::byte> bytes) {
     is_spoilt_ = true;
     return FailedPrecondition(Printable(HostOf(wanted_.url), 200), " sends more of ",
                               Printable(wanted_.name, 200), " than the ", total_,
-                              " bytes that it has: nothing was kept");
+                              " bytes it should have: nothing was kept");
   }
   digest_->Update(bytes);
   while (!bytes.empty()) {
@@ -241,7 +242,7 @@ Status Fill(const HttpClient& http, const LoadHooks& hooks, const WantedFile& wa
         if (head.status != 429 && head.status < 500) return status;
       } else if (!file->IsWhole()) {
         status = DataLoss("the connection to ", Printable(HostOf(wanted.url), 200),
-                          " ended in the middle: try again, what has arrived is kept");
+                          " broke off: try again, the part received so far is kept");
       }
     } else if (!MayPass(status)) {
       return status;
@@ -292,8 +293,8 @@ Status ReplaceFile(const std::string& aside, const std::string& path, std::strin
 Status WriteError(int error_number, const std::string& path) {
   if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG) {
     return ResourceExhausted("the disk is full at ", Printable(path, 300),
-                             ": make room ('weft list' shows sizes, 'weft rm' removes) and try "
-                             "again, what has arrived is kept");
+                             ": free some space ('weft list' shows sizes, 'weft rm' removes "
+                             "models) and try again; the part received so far is kept");
   }
   return ErrnoStatus(error_number, StrCat("cannot write ", Printable(path, 300)));
 }
@@ -303,12 +304,12 @@ Status CheckSpace(const LoadHooks& hooks, const std::string& folder, int64_t n_b
   const auto free = hooks.free_bytes(folder);
   // If the file system does not say, writing will tell.
   if (!free.ok() || *free >= n_bytes + kReserveBytes) return OkStatus();
-  return ResourceExhausted(
-      Printable(name, 200), " needs ", HumanBytes(static_cast<uint64_t>(n_bytes)), " more, but ",
-      Printable(folder, 300), " has ",
-      HumanBytes(static_cast<uint64_t>(std::max<int64_t>(0, *free))),
-      " left: make room ('weft list' shows sizes, 'weft rm' removes) or set HF_HOME and WEFT_CACHE "
-      "to a larger disk");
+  return ResourceExhausted(Printable(name, 200), " needs ",
+                           HumanBytes(static_cast<uint64_t>(n_bytes)), " more, but ",
+                           Printable(folder, 300), " has ",
+                           HumanBytes(static_cast<uint64_t>(std::max<int64_t>(0, *free))),
+                           " left: free some space ('weft list' shows sizes, 'weft rm' removes "
+                           "models) or set HF_HOME and WEFT_CACHE to a larger disk");
 }
 
 StatusOr<FileDescriptor> LockFile(const std::string& path, const LoadHooks& hooks,
@@ -366,9 +367,8 @@ Status LoadFile(const HttpClient& http, const LoadHooks& hooks, const WantedFile
     unlink(wanted.gathering.c_str());
     return FailedPrecondition(
         Printable(wanted.name, 200), " as ", Printable(HostOf(wanted.url), 200),
-        " sent it is not what it should "
-        "be (its checksum is ",
-        digest, ", not ", wanted.checksum.hex, "): nothing was kept; try again, or another source");
+        " sent it is not the expected file (its checksum is ", digest, ", not ",
+        wanted.checksum.hex, "): nothing was kept; try again, or use another source");
   }
   WEFT_RETURN_IF_ERROR(file.Sync());
   if (check) {

@@ -181,7 +181,7 @@ TEST_F(DownloadTest, StalledConnectionsAreGivenUp) {
   const Status status = Load(server);
   done = true;
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("next to nothing"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("almost nothing"));
 }
 
 TEST_F(DownloadTest, TheDiskIsLookedAtFirst) {
@@ -196,8 +196,8 @@ TEST_F(DownloadTest, TheDiskIsLookedAtFirst) {
 
 TEST_F(DownloadTest, AnswersThatAreErrorsAreSentences) {
   const std::pair<int, const char*> kCases[] = {
-      {401, "only to who logs in"}, {403, "refuses"},      {404, "check the name"},
-      {418, "not understood"},      {429, "in 7 seconds"}, {503, "trouble of its own (503)"}};
+      {401, "only to logged-in users"}, {403, "refuses"},      {404, "check the name"},
+      {418, "unexpected answer"},       {429, "in 7 seconds"}, {503, "server error (503)"}};
   for (const auto& [status, says] : kCases) {
     slept_ms_ = 0;
     TinyHttpServer server([status = status](const TinyRequest&) {
@@ -257,7 +257,7 @@ TEST_F(DownloadTest, TheTokenStaysWithItsHost) {
 TEST_F(DownloadTest, RedirectsEnd) {
   TinyHttpServer server(
       [](const TinyRequest&) { return HttpText(302, "Location: /round\r\n", ""); });
-  EXPECT_THAT(std::string(Load(server).message()), HasSubstr("without an end"));
+  EXPECT_THAT(std::string(Load(server).message()), HasSubstr("endlessly"));
   TinyHttpServer nowhere([](const TinyRequest&) { return HttpText(302, "", ""); });
   EXPECT_THAT(std::string(Load(nowhere).message()), HasSubstr("to nowhere"));
   TinyHttpServer local(

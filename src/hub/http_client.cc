@@ -31,7 +31,7 @@ using CurlUrl = std::unique_ptr<CURLU, FreeUrl>;
 
 void InitializeCurl() {
   static const CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
-  WEFT_CHECK(code == CURLE_OK, "libcurl does not start");
+  WEFT_CHECK(code == CURLE_OK, "libcurl could not be initialised");
 }
 
 std::string Lower(std::string_view text) {
@@ -147,22 +147,23 @@ Status TransportError(CURLcode code, const std::string& url, const HttpOptions& 
                          "): check the network and the proxy (https_proxy); 'weft list' shows the "
                          "models that are here already");
     case CURLE_ABORTED_BY_CALLBACK:
-      return Cancelled("nobody waits for ", host, " any more; what has arrived is kept");
+      return Cancelled("nobody is waiting for ", host,
+                       " any more; the part received so far is kept");
     case CURLE_OPERATION_TIMEDOUT:
-      return DeadlineExceeded(host, " has sent next to nothing for ", options.stall_s,
-                              " seconds: try again, what has arrived is kept");
+      return DeadlineExceeded(host, " has sent almost nothing for ", options.stall_s,
+                              " seconds: try again, the part received so far is kept");
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_ISSUER_ERROR:
       return FailedPrecondition(
           "the certificate of ", host, " cannot be trusted (", reason,
-          "): install ca-certificates, or name your authority's file in SSL_CERT_FILE");
+          "): install ca-certificates, or set SSL_CERT_FILE to your authority's certificate");
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
-      return FailedPrecondition("this is no address to load from: ", Printable(url, 200));
+      return FailedPrecondition("this is not a URL for downloading: ", Printable(url, 200));
     default:
       return DataLoss("the connection to ", host, " broke (", reason,
-                      "): try again, what has arrived is kept");
+                      "): try again, the part received so far is kept");
   }
 }
 
@@ -215,7 +216,7 @@ class TextSink : public HttpSink {
   Status Add(std::span<const std::byte> bytes) override {
     if (bytes.size() > max_bytes_ - text.size()) {
       return FailedPrecondition("the answer of ", Printable(HostOf(url_), 200), " is longer than ",
-                                HumanBytes(max_bytes_), ": it is no list of files");
+                                HumanBytes(max_bytes_), ": it is not a list of files");
     }
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return OkStatus();
@@ -255,11 +256,11 @@ StatusOr<HttpAnswer> HttpClient::Fetch(const HttpRequest& request, HttpSink* sin
     const std::string next = location.empty() ? "" : Resolved(url, location);
     if (next.empty() || redirects == kMostRedirects) {
       return FailedPrecondition(Printable(HostOf(url), 200),
-                                " redirects without an end or to nowhere: check the address");
+                                " redirects endlessly or to nowhere: check the URL");
     }
     if (url.starts_with("https:") && !next.starts_with("https:")) {
       return FailedPrecondition(Printable(HostOf(url), 200),
-                                " redirects to an address without encryption, which is refused");
+                                " redirects to an unencrypted URL, which is refused");
     }
     url = next;
   }

@@ -140,9 +140,9 @@ TEST_F(LocalModelsTest, ModelsAreFoundByAPartOfTheirName) {
     ASSERT_TRUE(path.ok()) << what << ": " << path.status();
     EXPECT_THAT(*path, HasSubstr(file)) << what;
   }
-  EXPECT_THAT(
-      std::string(source.Find("tiny").status().message()),
-      AllOf(HasSubstr("o/tiny-GGUF:Q4_K_M"), HasSubstr("o/tiny-GGUF:Q8_0"), HasSubstr("say more")));
+  EXPECT_THAT(std::string(source.Find("tiny").status().message()),
+              AllOf(HasSubstr("o/tiny-GGUF:Q4_K_M"), HasSubstr("o/tiny-GGUF:Q8_0"),
+                    HasSubstr("give more")));
   EXPECT_THAT(std::string(source.Find("nothing").status().message()),
               AllOf(HasSubstr("weft list"), HasSubstr("smollm2"), HasSubstr("owner/repo")));
   EXPECT_THAT(std::string(source.Find("o/tiny-GGUF:Q2_K").status().message()),
@@ -191,7 +191,7 @@ TEST_F(LocalModelsTest, OthersModelsAreNotRemoved) {
            {"ollama:qwen3:0.6b", "ollama rm qwen3:0.6b"},
            {"pub/repo:Q6_K", "LM Studio"},
            {"a/b:Q4_0", "llama.cpp"},
-           {"sub/own", "a file of yours"}}) {
+           {"sub/own", "your own file"}}) {
     EXPECT_THAT(std::string(FindToRemove(Source(), name).status().message()), HasSubstr(says));
   }
   EXPECT_EQ(Names().size(), 8u);

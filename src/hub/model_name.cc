@@ -94,8 +94,8 @@ StatusOr<ModelName> ReadAddress(std::string_view text, std::string_view hub_endp
   host = host.substr(0, host.find('/'));
   if (host.find('@') != host.npos) {
     return InvalidArgument(
-        "an address with a name and a password in it would be seen in lists and "
-        "files: load it with another program and name its path");
+        "a URL with a user name and password would appear in lists and files: download it with "
+        "another program and give its path");
   }
   if (!fragment.empty()) {
     std::string hex;
@@ -103,10 +103,8 @@ StatusOr<ModelName> ReadAddress(std::string_view text, std::string_view hub_endp
     std::transform(hex.begin(), hex.end(), hex.begin(),
                    [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c; });
     if (!IsHex(hex, 64)) {
-      return InvalidArgument(
-          "an address may end with #sha256= and 64 hexadecimal digits, not with "
-          "#",
-          Printable(fragment));
+      return InvalidArgument("a URL may end with #sha256= and 64 hexadecimal digits, not with #",
+                             Printable(fragment));
     }
     name.sha256 = hex;
   }
@@ -144,7 +142,7 @@ StatusOr<HubName> ParseHubName(std::string_view text) {
   const std::string shown = Printable(text, 200);
   const auto wrong = [&] {
     return InvalidArgument(
-        "a model of the hub is called owner/repo or owner/repo:QUANT, such as "
+        "a model of the hub is named owner/repo or owner/repo:QUANT, such as "
         "bartowski/SmolLM2-135M-Instruct-GGUF:Q4_K_M, not ",
         shown);
   };
@@ -185,9 +183,7 @@ StatusOr<OllamaName> ParseOllamaName(std::string_view text) {
   if (parts.size() > 3 || !IsWord(host) || !IsWord(name.space) || !IsWord(name.model) ||
       !IsWord(name.tag)) {
     return InvalidArgument(
-        "a model of Ollama is called as it is there, such as ollama:qwen3:0.6b, "
-        "not ollama:",
-        shown);
+        "a model of Ollama has its name there, such as ollama:qwen3:0.6b, not ollama:", shown);
   }
   return name;
 }

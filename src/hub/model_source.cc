@@ -43,8 +43,8 @@ StatusOr<FileGroup> ChooseFrom(std::span<const FileGroup> groups, const HubName&
                                const std::string& where) {
   if (groups.empty()) {
     return NotFound(where,
-                    " holds no GGUF file: look for a repository of the same model whose "
-                    "name ends with GGUF");
+                    " contains no GGUF file: look for a repository of the same model whose name "
+                    "ends with GGUF");
   }
   const int index = ChooseGroup(groups, name.wanted);
   if (index >= 0) return groups[static_cast<size_t>(index)];
@@ -56,10 +56,8 @@ Status CheckModel(const std::string& path, const std::string& url) {
   const auto file = ModelFile::Open(path);
   if (file.ok()) return OkStatus();
   return FailedPrecondition("what ", Printable(HostOf(url), 200),
-                            " sent is no GGUF model that can be read: check that ",
-                            Printable(url, 300),
-                            " is the address of the file and not of a page about it; nothing was "
-                            "kept");
+                            " sent is not a readable GGUF model: check that ", Printable(url, 300),
+                            " is the URL of the file and not of a page about it; nothing was kept");
 }
 
 // Checks one part of a split model, which cannot be parsed alone.
@@ -70,8 +68,9 @@ Status CheckMagic(const std::string& path, const std::string& url) {
       std::string_view(head, sizeof(head)) == "GGUF") {
     return OkStatus();
   }
-  return FailedPrecondition("what ", Printable(HostOf(url), 200), " sent is no GGUF model: check ",
-                            Printable(url, 300), "; nothing was kept");
+  return FailedPrecondition("what ", Printable(HostOf(url), 200),
+                            " sent is not a GGUF model: check ", Printable(url, 300),
+                            "; nothing was kept");
 }
 
 // Where a URL's file is stored below Weft's own folder: "host/path", with the query shortened.
@@ -106,7 +105,7 @@ Status CheckUnique(std::span<const LocalModel> all, const std::vector<size_t>& m
     names.push_back(StrCat("and ", matches.size() - names.size(), " more"));
   }
   return InvalidArgument(Printable(what), " may be ", StrJoin(names, ", "),
-                         ": say more of the name");
+                         ": give more of the name");
 }
 
 HttpOptions UntilCancelled(HttpOptions http, const LoadHooks& hooks) {
@@ -129,8 +128,8 @@ StatusOr<ModelName> ModelSource::Parse(std::string_view what) const {
 
 Status ModelSource::Offline(const std::string& what) const {
   return FailedPrecondition(Printable(what, 200),
-                            " is not here, and HF_HUB_OFFLINE forbids to load it: unset that, or "
-                            "name a model that 'weft list' shows");
+                            " is not here, and HF_HUB_OFFLINE prevents downloading it: unset that, "
+                            "or name a model that 'weft list' shows");
 }
 
 StatusOr<std::string> ModelSource::Find(std::string_view what) const {
@@ -150,7 +149,7 @@ StatusOr<std::string> ModelSource::Pull(std::string_view what) const {
   WEFT_ASSIGN_OR_RETURN(const ModelName name, Parse(what));
   if (name.kind == ModelName::Kind::kFile) {
     return InvalidArgument(Printable(what, 200),
-                           " is a file: nothing is to be loaded; give it to -m as it is");
+                           " is a file, so there is nothing to download; use it with -m directly");
   }
   return PullNamed(name);
 }
@@ -218,10 +217,10 @@ StatusOr<std::string> ModelSource::FindPlain(const std::string& name) const {
     if (places_.offline && FileBytes(CataloguePath(places_, *entry)) < 0) return Offline(name);
     return LoadFromCatalogue(hooks_, places_, *entry);
   }
-  return NotFound("there is no file ", Printable(name, 200),
-                  ", no model here has that in its name ('weft "
-                  "list' shows them), and the catalogue has only ",
-                  NamesOf(catalogue_), "; owner/repo means one of the hub");
+  return NotFound(
+      "there is no file ", Printable(name, 200),
+      ", no local model has that in its name ('weft list' shows them), and the catalogue has only ",
+      NamesOf(catalogue_), "; owner/repo names a model of the hub");
 }
 
 StatusOr<std::string> ModelSource::PullFromHub(const HubName& name) const {
@@ -268,8 +267,7 @@ StatusOr<std::string> ModelSource::PullFromOllama(const OllamaName& name) const 
   for (const OllamaLayer& layer : layers) {
     if (layer.kind == "adapter") {
       return Unimplemented("ollama:", name.Short(),
-                           " is a model with an adapter, which cannot be "
-                           "run here");
+                           " is a model with an adapter, which is not supported");
     }
     // Image projectors are not used here, and are large.
     if (layer.kind == "projector") continue;
@@ -297,7 +295,7 @@ StatusOr<std::string> ModelSource::PullFromOllama(const OllamaName& name) const 
 StatusOr<std::string> ModelSource::PullAddress(const ModelName& name) const {
   const std::string inner = PathOfAddress(name.text);
   if (!IsSafePath(inner)) {
-    return InvalidArgument("this is no address of a file: ", Printable(name.text, 200));
+    return InvalidArgument("this is not the URL of a file: ", Printable(name.text, 200));
   }
   const std::string path = StrCat(places_.own, "/files/", inner);
   if (places_.offline && FileBytes(path) < 0) return Offline(name.text);
@@ -324,7 +322,7 @@ StatusOr<std::string> ModelSource::PullAddress(const ModelName& name) const {
     return path;
   }
   if (!name.sha256.empty()) {
-    return InvalidArgument("a split model has no single checksum: leave #sha256= out");
+    return InvalidArgument("a split model has no single checksum: omit #sha256=");
   }
   const std::string first = inner.substr(inner.rfind('/') + 1);
   for (const std::string& part : parts) {

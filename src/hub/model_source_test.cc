@@ -211,7 +211,7 @@ TEST_F(ModelSourceTest, AddressesAreCheckedAsModels) {
   EXPECT_EQ(store_.n_requests(), n);
   EXPECT_NE(*Source().Find(url + "?v=2"), *path);
   EXPECT_THAT(std::string(PullError(store_.url() + "/a/page.gguf").message()),
-              HasSubstr("no GGUF model"));
+              HasSubstr("not a readable GGUF model"));
   EXPECT_THAT(std::string(PullError(StrCat(url, "?v=3#sha256=", std::string(64, '0'))).message()),
               HasSubstr("checksum"));
   EXPECT_TRUE(Source().Pull(StrCat(url, "?v=3#sha256=", Sha256Hex(TinyModel()))).ok());
@@ -269,7 +269,8 @@ TEST_F(CatalogueTest, AnotherFileIsNotKept) {
   EXPECT_THAT(std::string(Source().Find("tiny").status().message()),
               AllOf(HasSubstr("is not tiny"), HasSubstr("nothing was kept")));
   WritePython("printf 'PK junk' > $folder/x.whl");
-  EXPECT_THAT(std::string(Source().Find("tiny").status().message()), HasSubstr("no whole zip"));
+  EXPECT_THAT(std::string(Source().Find("tiny").status().message()),
+              HasSubstr("not a complete zip"));
   EXPECT_FALSE(fs::exists(CataloguePath(places_, catalogue_[0])));
 }
 
@@ -307,7 +308,7 @@ TEST_F(CatalogueTest, WhatPipSaysIsPassedOn) {
   WritePython(
       "echo 'WARNING: old' >&2; echo 'ERROR: No matching distribution' >&2; echo tail >&2; exit 1");
   EXPECT_THAT(std::string(Source().Find("tiny").status().message()),
-              HasSubstr("pip cannot load one==1 (ERROR: No matching distribution)"));
+              HasSubstr("pip cannot download one==1 (ERROR: No matching distribution)"));
   WritePython("echo 'python3: No module named pip' >&2; exit 1");
   EXPECT_THAT(std::string(Source().Find("tiny").status().message()),
               HasSubstr("install python3-pip"));

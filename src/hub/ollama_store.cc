@@ -44,7 +44,7 @@ bool ReadLayer(const Json& json, OllamaLayer* layer) {
 
 StatusOr<std::vector<OllamaLayer>> ParseOllamaManifest(std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto wrong = [] { return FailedPrecondition("this is no manifest of a model of Ollama"); };
+  const auto wrong = [] { return FailedPrecondition("this is not a manifest of an Ollama model"); };
   if (!json.is_object()) return wrong();
   const auto list = json.find("layers");
   if (list == json.end() || !list->is_array() || list->size() > kMostLayers) return wrong();

@@ -10,9 +10,9 @@ Status Unauthorized(const Wish& wish, const std::string& what) {
                             "valid and may read it");
   }
   if (wish.how_to_log_in.empty()) {
-    return PermissionDenied(wish.host, " gives ", what,
-                            " only to who logs in: load it with a program that can, and name its "
-                            "path");
+    return PermissionDenied(
+        wish.host, " gives ", what,
+        " only to logged-in users: download it with a program that can log in, and give its path");
   }
   return PermissionDenied(wish.host, " does not show ", what,
                           ": check the name; if it is private or behind terms, ",
@@ -22,7 +22,7 @@ Status Unauthorized(const Wish& wish, const std::string& what) {
 Status Forbidden(const Wish& wish, const std::string& what) {
   if (wish.how_to_accept.empty()) {
     return PermissionDenied(wish.host, " refuses ", what,
-                            ": load it with a program that may, and name its path");
+                            ": download it with a program that has access, and give its path");
   }
   return PermissionDenied(wish.host, " refuses ", what, wish.has_token ? " to your token: " : ": ",
                           wish.how_to_accept);
@@ -34,10 +34,10 @@ Status TooOften(const HttpAnswer& answer, const Wish& wish) {
   if (ParseInt64(answer.head.Header("retry-after"), &seconds) && seconds > 0) {
     when = StrCat("in ", seconds, " seconds");
   }
-  return ResourceExhausted(wish.host, " was asked too often from here (429): try again ", when,
-                           wish.how_to_log_in.empty() || wish.has_token
-                               ? ""
-                               : "; with a token in HF_TOKEN it allows more");
+  return ResourceExhausted(
+      wish.host, " received too many requests from here (429): try again ", when,
+      wish.how_to_log_in.empty() || wish.has_token ? ""
+                                                   : "; with a token in HF_TOKEN it allows more");
 }
 
 }  // namespace
@@ -57,27 +57,27 @@ Status RefusalOf(const HttpAnswer& answer, const Wish& wish) {
   if (status == 429) return TooOften(answer, wish);
   if (status == 407) {
     return PermissionDenied(
-        "the proxy wants a name and a password (407): put them into "
-        "https_proxy, as in http://name:password@proxy:8080");
+        "the proxy requires a user name and password (407): put them into https_proxy, as in "
+        "http://name:password@proxy:8080");
   }
   if (status >= 500) {
-    return Unavailable(wish.host, " has trouble of its own (", status, "): try again later");
+    return Unavailable(wish.host, " has a server error (", status, "): try again later");
   }
   return FailedPrecondition(wish.host, " answers ", status, " for ", what,
-                            ", which is not understood: check the name");
+                            ", an unexpected answer: check the name");
 }
 
 Wish HubWish(const Places& places, const HubName& name) {
   const std::string page = StrCat(places.hub_endpoint, "/", name.repo);
-  return {
-      .what = name.repo,
-      .host = HostOf(places.hub_endpoint),
-      .has_token = !places.hub_token.empty(),
-      .how_to_log_in =
-          StrCat("put a token of yours (", places.hub_endpoint, "/settings/tokens) into HF_TOKEN"),
-      .how_to_accept = StrCat("accept its terms at ", page,
-                              places.hub_token.empty() ? ", and put a token of yours into HF_TOKEN"
-                                                       : " with the account that the token is of")};
+  return {.what = name.repo,
+          .host = HostOf(places.hub_endpoint),
+          .has_token = !places.hub_token.empty(),
+          .how_to_log_in = StrCat("put one of your tokens (", places.hub_endpoint,
+                                  "/settings/tokens) into HF_TOKEN"),
+          .how_to_accept =
+              StrCat("accept its terms at ", page,
+                     places.hub_token.empty() ? ", and put one of your tokens into HF_TOKEN"
+                                              : " with the token's account")};
 }
 
 Wish OllamaWish(const OllamaName& name, const std::string& registry) {

@@ -24,7 +24,7 @@ std::string HowToRemove(const LocalModel& model) {
     case Owner::kLlamaCpp:
       return StrCat("belongs to llama.cpp: remove ", Printable(model.path, 300), " yourself");
     default:
-      return StrCat("is a file of yours: remove ", Printable(model.path, 300), " yourself");
+      return StrCat("is your own file: remove ", Printable(model.path, 300), " yourself");
   }
 }
 
@@ -33,14 +33,14 @@ std::string HowToRemove(const LocalModel& model) {
 StatusOr<LocalModel> FindToRemove(const ModelSource& source, std::string_view name) {
   auto found = source.FindLocal(name);
   if (found.status().code() == StatusCode::kNotFound) {
-    return NotFound("there is no model ", Printable(name, 200), " here: 'weft list' shows them");
+    return NotFound("there is no model ", Printable(name, 200),
+                    " here: 'weft list' shows the models");
   }
   WEFT_RETURN_IF_ERROR(found.status());
   LocalModel model = *std::move(found);
   if (model.owner == Owner::kHub && model.file.empty()) {
     return InvalidArgument(
-        "a model is removed from all revisions at once: leave @ and what "
-        "follows out");
+        "a model is removed from all revisions at once: omit @ and what follows");
   }
   if (model.owner != Owner::kWeft && model.owner != Owner::kHub) {
     return FailedPrecondition(Printable(model.name, 200), " ", HowToRemove(model));

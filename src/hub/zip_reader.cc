@@ -27,7 +27,7 @@ struct EndInflate {
 }  // namespace
 
 Status ZipReader::Damaged() const {
-  return DataLoss(Printable(file_->path(), 300), " is no whole zip archive");
+  return DataLoss(Printable(file_->path(), 300), " is not a complete zip archive");
 }
 
 // Little-endian, like all machines this program supports.
@@ -127,7 +127,7 @@ Status ZipReader::Read(const ZipMember& member,
       WEFT_RETURN_IF_ERROR(give(std::span(buffer).first(buffer.size() - stream.avail_out)));
     }
   } else {
-    return Unimplemented(Printable(member.name, 200), " is packed in a way that is not known here");
+    return Unimplemented(Printable(member.name, 200), " is compressed with an unsupported method");
   }
   if (n_bytes != member.n_bytes || crc != member.crc) return Damaged();
   return OkStatus();

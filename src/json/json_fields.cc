@@ -66,7 +66,7 @@ class Builder {
  private:
   Json* Add(Json value) {
     if (++n_values_ > limits_.max_values) {
-      Fail(StrCat("more than the ", limits_.max_values, " values that are allowed"));
+      Fail(StrCat("more than the ", limits_.max_values, " values allowed"));
       return nullptr;
     }
     Json* place = &root_;
@@ -78,7 +78,7 @@ class Builder {
   }
   bool Open(Json value) {
     if (static_cast<int>(open_.size()) >= limits_.max_depth) {
-      return Fail(StrCat("nested deeper than the ", limits_.max_depth, " levels that are allowed"));
+      return Fail(StrCat("nested deeper than the ", limits_.max_depth, " levels allowed"));
     }
     Json* const place = Add(std::move(value));
     if (place == nullptr) return false;

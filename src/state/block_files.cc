@@ -96,7 +96,7 @@ struct Header {
   uint64_t checksum = 0;
 };
 
-Status NotABlock(std::string_view why) { return DataLoss("it is no whole block: ", why); }
+Status NotABlock(std::string_view why) { return DataLoss("it is not a complete block: ", why); }
 
 StatusOr<Header> ReadHeader(const ByteSource& source) {
   std::array<std::byte, kFixedBytes> fixed{};
@@ -112,7 +112,7 @@ StatusOr<Header> ReadHeader(const ByteSource& source) {
   Header header;
   header.bytes = fixed.size() + meta_bytes + sizeof(uint64_t);
   if (meta_bytes > kMaxBlockMetaBytes || header.bytes > source.size()) {
-    return NotABlock("its description is cut");
+    return NotABlock("its description is cut off");
   }
   std::vector<std::byte> all(static_cast<size_t>(header.bytes));
   WEFT_RETURN_IF_ERROR(source.Read(0, all));
@@ -301,7 +301,7 @@ StatusOr<std::vector<std::byte>> BlockFiles::Read(const BlockInfo& info, std::st
       found.first_token != info.first_token || found.tokens != info.tokens ||
       found.groups != info.groups || header.domain != domain ||
       header.payload_bytes != payload_bytes) {
-    return NotABlock("it is another block than its name says");
+    return NotABlock("it is a different block than its name says");
   }
   std::vector<std::byte> payload(static_cast<size_t>(payload_bytes));
   WEFT_RETURN_IF_ERROR((*source)->Read(header.bytes, payload));

@@ -93,7 +93,7 @@ std::optional<int64_t> GetHead(std::span<const std::byte> bytes, uint32_t versio
 std::string WrongWithCheckpoints(const SessionHead& head) {
   if (head.checkpoints.empty()) return "";
   if (head.slot_bytes == 0 || head.page_tokens == 0) {
-    return "it has checkpoints of no recurrent state";
+    return "it has checkpoints but no recurrent state";
   }
   if (head.checkpoints.size() > kMaxSessionCheckpoints) {
     return StrCat("it has ", head.checkpoints.size(), " checkpoints");
@@ -190,7 +190,7 @@ StatusOr<uint32_t> ReadFileHeader(const ByteSource& source) {
     return DataLoss("its header fails its checksum");
   }
   if (version < kFirstVersion || version > kCheckpointVersion || reserved != 0) {
-    return Unimplemented("it has format version ", version, ", this program reads versions ",
+    return Unimplemented("it has format version ", version, "; this program reads versions ",
                          kFirstVersion, " to ", kCheckpointVersion,
                          "; use the program that wrote it, or a newer one");
   }
@@ -310,7 +310,7 @@ Status SessionReader::ReadState(const StateSink& sink) const {
   const auto end = sections.Read({SectionKind::kEnd}, 0, 0);
   if (!end.ok()) return Damaged(end.status());
   if (sections.offset() != source_->size()) {
-    return Damaged(DataLoss("the file goes on after its end mark"));
+    return Damaged(DataLoss("the file continues after its end mark"));
   }
   return OkStatus();
 }

@@ -273,7 +273,7 @@ TEST(SessionFileTest, ExchangedSectionsAreFound) {
   Parts parts;
   const Status status = ReadParts(**OpenBytes(bytes), &parts);
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(Message(status)), HasSubstr("not where it belongs"));
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("out of place"));
 }
 
 TEST(SessionFileTest, UnknownVersionsAreRefusedByNumber) {

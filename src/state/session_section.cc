@@ -102,7 +102,7 @@ StatusOr<std::span<const std::byte>> SectionReader::Read(const SectionId& id, ui
   if (header.checksum != ChecksumOf(header, stored_)) return Wrong(id, "fails its checksum");
   if (header.kind != static_cast<uint32_t>(id.kind) || header.group != id.group ||
       header.page != id.page) {
-    return Wrong(id, "is not where it belongs");
+    return Wrong(id, "is out of place");
   }
   if (header.raw_bytes < min_bytes || header.raw_bytes > max_bytes) {
     return Wrong(id, "has a wrong size");

@@ -75,7 +75,7 @@ class PipeTest(ChatTest):
         self.assertTrue(result.out.endswith(b"\n"))
         self.assertGreater(len(result.out), 1)
         self.assertNotIn(b"im_end", result.out)
-        self.assertIn("[cut after 16 tokens; ", result.err)
+        self.assertIn("[cut off after 16 tokens; ", result.err)
         self.assertEqual(self.chat("hello").out, result.out)
 
     def test_nothing_said_is_success(self):
@@ -90,7 +90,7 @@ class PipeTest(ChatTest):
     def test_mistakes_are_told_and_nothing_ends(self):
         result = self.chat("/nwe", "/switch nowhere", "/undo", "/fork 7", "/save", "/park",
                            "/fork x y", "/drop nowhere", "/load nowhere", "/new chat", "/list")
-        for part in ["no command /nwe", 'no conversation named "nowhere"', "nothing to take back",
+        for part in ["no command /nwe", 'no conversation named "nowhere"', "nothing to undo",
                      "no message 7", "--state-dir", "/fork:", 'already a conversation named "chat"']:
             self.assertIn(part, result.err)
         self.assertEqual(list(table(result.text)), ["chat"])
@@ -189,15 +189,15 @@ class PipeTest(ChatTest):
         flags = ("--temp", 0, "--ctx", 96, "-n", 16)
         lines = [f"question number {i} of those that fill it" for i in range(6)]
         result = self.chat(*lines, "/trim", "/history", flags=flags)
-        refused = [line for line in result.err.splitlines() if "/trim forgets" in line]
+        refused = [line for line in result.err.splitlines() if "/trim removes" in line]
         self.assertTrue(refused, result)
         for way in ("/undo", "/new"):
             self.assertIn(way, refused[-1])
-        self.assertRegex(result.err, r"\[forgot the oldest (exchange|\d exchanges); there are \d messages\]")
+        self.assertRegex(result.err, r"\[removed the oldest (exchange|\d exchanges); there are \d messages\]")
         # The question that did not fit was asked again, behind what was left.
         self.assertIn(f" you: {lines[-1]}\n", result.text)
         self.assertNotIn(lines[0], result.text)
-        self.assertNotIn("exceeds", result.err.split("forgot the oldest")[1])
+        self.assertNotIn("exceeds", result.err.split("removed the oldest")[1])
 
     def test_an_answer_that_fills_the_context_says_what_to_do(self):
         result = self.chat("hello", flags=("--temp", 0, "--ctx", 64, "-n", -1, "--keep-loops"))
@@ -214,7 +214,7 @@ class PipeTest(ChatTest):
             self.assertIn("system: x", history)
             self.assertEqual(len(short), 3)
         result = self.chat("/trim", "one", "/trim 2", "/trim 0")
-        for part in ("nothing to forget", "cannot forget 2 exchanges", "a number from 1 on"):
+        for part in ("nothing to trim", "cannot remove 2 exchanges", "must be at least 1"):
             self.assertIn(part, result.err)
 
     def test_settings(self):
@@ -245,7 +245,7 @@ class PipeTest(ChatTest):
         self.assertEqual(self.chat("hello", "/regenerate", flags=(*hot, 5)).text, first + second)
         result = self.chat("hello", "/regenerate", "/history", flags=(*hot, 5))
         self.assertEqual(sum(" you: " in line for line in result.text.splitlines()), 1)
-        self.assertIn("no answer to make anew", self.chat("/regenerate").err)
+        self.assertIn("no answer to regenerate", self.chat("/regenerate").err)
 
     def test_lines_between_quotes_are_one_message(self):
         text = self.chat('"""', "first\\", "", "/new third", '"""', "/history").text
@@ -370,10 +370,10 @@ class StateTest(ChatTest):
         self.chat("one", flags=flags)
         (pathlib.Path(self.state.name) / "chat" / "k.json").unlink()
         result = self.chat("two", "/list", flags=flags)
-        self.assertIn('the messages of "k" are not known', result.err)
+        self.assertIn('the messages of "k" are unknown', result.err)
         self.assertEqual(table(result.text)["k"]["messages"], "2")
         result = self.chat("three", flags=flags)
-        self.assertNotIn("not known", result.err)
+        self.assertNotIn("are unknown", result.err)
         self.assertEqual(len(self.saved("k")), 4)
 
     def test_a_damaged_session_file_costs_time_alone(self):
@@ -508,7 +508,7 @@ class TerminalTest(ChatTest):
         terminal.expect("Ctrl-C again")
         terminal.expect("chat> ")
         terminal.type("/history\n")
-        terminal.expect("nothing was said yet")
+        terminal.expect("no messages yet")
         terminal.expect("chat> ")
         terminal.type("\x03")
         terminal.expect("Ctrl-C again")
@@ -526,13 +526,13 @@ class TerminalTest(ChatTest):
         terminal = self.open(*GREEDY)
         terminal.expect("chat> ")
         terminal.type("/system wörlds\x1b[D\x7f\n")  # back over s, and d gone
-        terminal.expect("is changed")
+        terminal.expect("has been changed")
         terminal.expect("chat> ")
         terminal.type("/system\n")
         terminal.expect("wörls")
         terminal.expect("chat> ")
         terminal.type("\x1b[A\x1b[A\n")  # the line before the last, again
-        terminal.expect("is changed")
+        terminal.expect("has been changed")
         terminal.type("/quit\n")
         self.assertEqual(terminal.end(), 0)
 
@@ -547,7 +547,7 @@ class TerminalTest(ChatTest):
         terminal = self.open(*GREEDY)
         self.assertIn("\x1b[?2004h", terminal.expect("chat> "))
         terminal.type("say \x1b[200~one\r/new two\n\tthr\x07ee\r\x1b[201~!\n")
-        terminal.expect("cut after")
+        terminal.expect("cut off after")
         terminal.expect("chat> ")
         terminal.type("/history\n")
         said = terminal.expect("2 model: ")
@@ -588,7 +588,7 @@ class TerminalTest(ChatTest):
         terminal = self.open(*self.stateful("--session", "k"))
         terminal.expect("k> ")
         terminal.type("one\n")
-        terminal.expect("cut after")
+        terminal.expect("cut off after")
         terminal.expect("k> ")
         os.kill(terminal.process, signal.SIGTERM)
         self.assertEqual(terminal.end(), 0)

@@ -160,7 +160,7 @@ class HelpTest(CliTest):
         self.fail("run", stdin="", says="the prompt is empty")
         for command in ("tokenize", "detokenize", "logits"):
             self.misuse(command)  # the model would be the one in the box, but there is nothing to do
-        self.misuse("run", "-m", "", "x", says="leave -m out")
+        self.misuse("run", "-m", "", "x", says="omit -m")
         self.misuse("run", "-m", self.llama, "x", "--no-such-flag", says="--no-such-flag")
         self.misuse("inspect", self.llama, "--no-such-flag", says="--no-such-flag")
         self.misuse("tokenize", "-m", self.llama, "two", "texts", says="texts")
@@ -474,7 +474,7 @@ class RunTest(CliTest):
 
     def test_a_cut_that_nobody_asked_for_is_told(self):
         cut = self.succeed("run", "-m", self.llama, "--ctx", 64, "--temp", 2, "--seed", 1, TEXT)
-        self.assertRegex(cut.err, r"^weft: cut after \d+ tokens; -n")
+        self.assertRegex(cut.err, r"^weft: cut off after \d+ tokens; -n")
         self.assertEqual(self.succeed("run", "-m", self.llama, "-n", 3, TEXT).err, "")
 
     def test_equal_seeds_give_equal_output(self):

@@ -183,7 +183,7 @@ class PullOverHttpTest(HubTest):
 
 class PullTest(HubTest):
     def test_pull_list_show_run_and_rm(self):
-        self.assertIn("no models are here", self.succeed("list").text)
+        self.assertIn("no models found", self.succeed("list").text)
         path = pathlib.Path(self.succeed("pull", REPO).text.strip())
         self.assertEqual(path, self.repo / "snapshots" / COMMIT / "tiny-Q4_0.gguf")
         self.assertEqual(path.read_bytes(), self.q4)
@@ -298,7 +298,7 @@ class PullTest(HubTest):
         self.assertEqual({row["name"] for row in result.json_lines}, {"q4", "f32"})
         self.succeed("tokenize", "-m", "q4", "--models-dir", self.models, "--json", "x")
         self.succeed("tokenize", "-m", "f32", "--json", "x", WEFT_MODELS_DIR=str(self.models))
-        self.refused("tokenize", "-m", "4", "x", says="no model here")
+        self.refused("tokenize", "-m", "4", "x", says="no local model")
         (self.home / "damaged.gguf").write_bytes(self.q4[:1000])
         self.assertIn("cannot be read", self.succeed("list", "--models-dir", self.home).text)
 
@@ -366,9 +366,9 @@ class MakeRunTest(HubTest):
     def test_without_an_index_the_model_in_the_box_answers_and_says_why(self):
         said, model = self.served(PIP_NO_INDEX="1", PIP_FIND_LINKS="")
         self.assertEqual(model, "weft-box")
-        told = [line for line in said.splitlines() if "in the box" in line]
+        told = [line for line in said.splitlines() if "using the built-in model" in line]
         self.assertEqual(len(told), 1, said)
-        self.assertRegex(told[0], "^weft: the model in the box answers, as smollm2 cannot be had: .*pip")
+        self.assertRegex(told[0], "^weft: using the built-in model, because smollm2 is unavailable: .*pip")
 
     def test_offline_the_model_in_the_box_answers(self):
         said, model = self.served(HF_HUB_OFFLINE="1")
@@ -378,7 +378,7 @@ class MakeRunTest(HubTest):
     def test_the_model_that_is_named(self):
         for name in (REPO, REPO + ":F32", f"{self.hub.url}/{REPO}", self.models / "q4.gguf"):
             said, model = self.served(name)
-            self.assertNotIn("in the box", said)
+            self.assertNotIn("using the built-in model", said)
             if str(name).startswith(REPO):
                 self.assertEqual(model, name)
             self.assertNotEqual(model, "weft-box")

@@ -105,19 +105,19 @@ class KeysTest(serve_test.ServeTest):
             for connection in connections:
                 connection.close()
 
-    def test_keys_are_read_anew(self):
+    def test_keys_are_reloaded(self):
         keys = self.keys("old\n")
         with self.serve("--api-key-file", keys) as server:
             server.ready()
             self.assertNotIn("can read the keys", server.log)
             keys.write_text("new\n")
             server.signal(signal.SIGHUP)
-            server.until(lambda: "read 1 API keys anew" in server.log, "not read")
+            server.until(lambda: "reloaded 1 API keys" in server.log, "not reloaded")
             self.assertEqual(server.ask("GET", "/props", x_api_key="old").status, 401)
             self.assertEqual(server.ask("GET", "/props", x_api_key="new").status, 200)
             keys.write_text("# gone\n")
             server.signal(signal.SIGHUP)
-            server.until(lambda: "the API keys stay as they are" in server.log, "not told")
+            server.until(lambda: "the API keys are unchanged" in server.log, "not told")
             self.assertEqual(server.ask("GET", "/props", x_api_key="new").status, 200)
             self.assertEqual(server.ask("GET", "/props").status, 401)
             self.assertEqual(server.end(), 0, server.log)

@@ -204,7 +204,7 @@ class LifeTest(ServeTest):
     def test_what_cannot_be_is_refused_with_its_reason(self):
         result = weft("serve", "-m", self.model, "--port", 0, "--context-shift")
         self.assertEqual(result.code, 2, result)
-        self.assertIn("the context is not shifted here", result.err)
+        self.assertIn("shifting the context is not supported", result.err)
         result = weft("serve", "-m", self.model, "--port", 0, "--reasoning", "maybe")
         self.assertEqual(result.code, 2, result)
 
@@ -235,7 +235,7 @@ class LifeTest(ServeTest):
             port = int(re.search(r"127\.0\.0\.1:(\d+) for clients of Ollama", server.log)[1])
             taken = weft("serve", "-m", self.model, "--port", 0, "--ollama", "--ollama-port", port)
             self.assertEqual(taken.code, 1, taken)
-            self.assertIn("leave --ollama out", taken.err)
+            self.assertIn("omit --ollama", taken.err)
             self.assertEqual(len(taken.err.splitlines()), 1, taken)
             own, server.port = server.port, port
             self.assertEqual(server.ask("GET", "/", Accept="*/*").body, b"Ollama is running")
@@ -268,7 +268,7 @@ class LifeTest(ServeTest):
                 return result.json_lines
 
             self.assertEqual(listed(), [])
-            self.assertIn("no server runs here", weft("ps", env=env).text)
+            self.assertIn("no server is running", weft("ps", env=env).text)
             with Server(self.model, "--alias", "one", env=env) as one, \
                     Server(self.model, "--alias", "two", env=env) as two:
                 one.ready()
@@ -662,8 +662,8 @@ class SessionsTest(ServeTest):
             server.ready()
             params = server.ask("GET", "/props").json["default_generation_settings"]["params"]
             self.assertEqual((params["temperature"], params["top_k"]), (0, 9))
-            server.until(lambda: "xtc_probability 0.5, which is not used" in server.log, "advice")
-            self.assertIn("sampling unless a request says otherwise: top_k 9 (flags); "
+            server.until(lambda: "xtc_probability 0.5, which is not supported" in server.log, "advice")
+            self.assertIn("default sampling: top_k 9 (flags); "
                           "temperature 0 (file); top_p 0.95, min_p 0.05 (Weft's own)", server.log)
 
     def test_the_operator_says_what_requests_leave_open(self):

@@ -92,7 +92,7 @@ class WorkerTest(unittest.TestCase):
         self.assertEqual(worker.ready["max_named_sessions"], worker.ready["max_sessions"] - 1)
         self.assertNotIn("supports_cancel", worker.ready)
         self.assertEqual(worker.close(), (0, []))
-        self.assertIn("/no/such/tokenizer.json is not read", "".join(worker.log))
+        self.assertIn("/no/such/tokenizer.json is ignored", "".join(worker.log))
 
     def test_thoughts_and_sampling_are_what_the_flags_say(self):
         template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"

@@ -134,7 +134,7 @@ std::vector<std::string> DetailTexts(const nlohmann::json& line) {
   }
   if (line.contains("bytes")) {
     const auto& bytes = line["bytes"];
-    std::snprintf(numbers, sizeof(numbers), "resident %.1f MB, %.2fx what is accounted for",
+    std::snprintf(numbers, sizeof(numbers), "resident %.1f MB, %.2fx the accounted memory",
                   bytes["resident"].get<double>() / 1e6, bytes["resident_ratio"].get<double>());
     texts.emplace_back(numbers);
   }

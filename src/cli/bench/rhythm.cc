@@ -28,7 +28,7 @@ class Victim {
   Status Read(int64_t n_tokens) {
     while (static_cast<int64_t>(token_us_.size()) < n_tokens) {
       auto event = turn_->Next();
-      if (!event) return FailedPrecondition("the context is too short: give --ctx more");
+      if (!event) return FailedPrecondition("the context is too short: increase --ctx");
       Take(*event);
     }
     return OkStatus();
@@ -80,7 +80,7 @@ Status BenchRhythm(const Bench& bench) {
     alone.push_back(Median(GapsMs(victim.token_us(), 0, arrival_us)));
     const std::vector<double> beside = GapsMs(victim.token_us(), arrival_us, done_us);
     if (beside.empty()) {
-      return FailedPrecondition("the prompt was done between two tokens; give --intruder more");
+      return FailedPrecondition("the prompt was done between two tokens; increase --intruder");
     }
     middle.push_back(Median(beside));
     worst.push_back(beside.back());

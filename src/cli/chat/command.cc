@@ -55,7 +55,7 @@ Status ParseCount(std::string_view rest, ChatCommand* command) {
   command->number = 1;
   if (rest.empty()) return OkStatus();
   if (!ParseInt64(rest, &command->number) || command->number < 1) {
-    return InvalidArgument("how many exchanges is a number from 1 on");
+    return InvalidArgument("the number of exchanges must be at least 1");
   }
   return OkStatus();
 }
@@ -79,7 +79,7 @@ Status ParseFork(std::string_view rest, ChatCommand* command) {
   command->name = std::string(TakeWord(&rest));
   command->number = -1;
   if (rest.empty() || is_number(rest)) return OkStatus();
-  return InvalidArgument("the message is a number, as /history shows them");
+  return InvalidArgument("the message must be a number as shown by /history");
 }
 
 struct Entry {
@@ -119,24 +119,25 @@ constexpr Entry kEntries[] = {
 
 constexpr ChatHelp kHelp[] = {
     {"/new [NAME] [SYSTEM...]", "start another conversation, with a system message"},
-    {"/list", "the conversations; * is the one you are in"},
-    {"/switch NAME", "go on with that one"},
-    {"/fork [NAME] [MESSAGE]", "branch off after that message, and go on with the branch"},
-    {"/undo [N]", "take back the last N exchanges"},
-    {"/regenerate", "answer the last question anew"},
-    {"/trim [N]", "forget the oldest N exchanges, or as many as a full context needs"},
-    {"/system [TEXT]", "show the system message, or change it"},
-    {"/history", "the messages and their numbers"},
-    {"/set [NAME [VALUE]]", "show the settings, or change one; 'default' takes a change back"},
+    {"/list", "list the conversations; * marks the current one"},
+    {"/switch NAME", "switch to that conversation"},
+    {"/fork [NAME] [MESSAGE]", "branch off after that message, and switch to the branch"},
+    {"/undo [N]", "remove the last N exchanges"},
+    {"/regenerate", "answer the last question again"},
+    {"/trim [N]", "remove the oldest N exchanges, or as many as needed when the context is full"},
+    {"/system [TEXT]", "show or change the system message"},
+    {"/history", "show the messages and their numbers"},
+    {"/set [NAME [VALUE]]",
+     "show the settings, or change one; 'default' restores the initial value"},
     {"/temp [T]", "show or change the temperature"},
     {"/save", "write this conversation to the state directory"},
-    {"/load NAME", "bring a saved conversation into memory, and go on with it"},
-    {"/park [NAME]", "write it, and free its memory until it is used again"},
-    {"/rename NAME", "call this conversation so"},
-    {"/drop NAME", "forget that conversation and its files"},
-    {"/stats", "tokens, memory and speed"},
+    {"/load NAME", "load a saved conversation, and switch to it"},
+    {"/park [NAME]", "save a conversation, and free its memory until it is used again"},
+    {"/rename NAME", "rename this conversation"},
+    {"/drop NAME", "delete that conversation and its files"},
+    {"/stats", "show tokens, memory and speed"},
     {"/help", "this list"},
-    {"/quit", "leave; so do Ctrl-D, and Ctrl-C twice"},
+    {"/quit", "leave; Ctrl-D, or Ctrl-C twice, does the same"},
 };
 
 }  // namespace

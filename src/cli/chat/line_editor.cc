@@ -91,7 +91,7 @@ class TerminalEditor : public LineEditor {
     el_wset(editor_, EL_PROMPT, &TerminalEditor::Prompt);
     el_wset(editor_, EL_GETCFN, &TerminalEditor::ReadCharacter);
     el_wset(editor_, EL_HIST, history_w, history_);
-    el_wset(editor_, EL_ADDFN, L"weft-paste", L"Take what is pasted", &TerminalEditor::Paste);
+    el_wset(editor_, EL_ADDFN, L"weft-paste", L"Insert pasted text", &TerminalEditor::Paste);
     el_wset(editor_, EL_BIND, L"\\e[200~", L"weft-paste", nullptr);
     el_wset(editor_, EL_ADDFN, L"weft-complete", L"Complete", &TerminalEditor::CompleteWord);
     el_wset(editor_, EL_BIND, L"^I", L"weft-complete", nullptr);

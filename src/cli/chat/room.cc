@@ -119,7 +119,7 @@ StatusOr<ChatContext> ChatRoom::UsableContext(const StoredChat& stored) const {
   // The content before the messages is known only as tokens.
   if (stored.context.marks().front().n_tokens > 0) {
     return FailedPrecondition("the conversation ", Quoted(stored.name),
-                              " began with another model, and its first messages are not known");
+                              " was begun with another model, and its first messages are unknown");
   }
   return ChatContext();
 }
@@ -128,7 +128,7 @@ Status ChatRoom::RestoreSession(Conversation* conversation, bool has_messages) {
   const Status restored = engine_->Restore(conversation->session);
   if (!restored.ok()) {
     if (!has_messages || restored.code() != StatusCode::kDataLoss) return restored;
-    notify_(StrCat(Message(restored), "; the model reads the messages of ",
+    notify_(StrCat(Message(restored), "; the model recomputes the messages of ",
                    Quoted(conversation->name), " again"));
     return engine_->Reset(conversation->session);
   }
@@ -137,7 +137,7 @@ Status ChatRoom::RestoreSession(Conversation* conversation, bool has_messages) {
   if (has_messages || info.n_tokens == 0) return OkStatus();
   WEFT_ASSIGN_OR_RETURN(auto tokens, engine_->Tokens(conversation->session));
   notify_(StrCat("the messages of ", Quoted(conversation->name),
-                 " are not known; it goes on after its ", tokens.size(), " tokens"));
+                 " are unknown; it continues after its ", tokens.size(), " tokens"));
   conversation->context = ChatContext(std::move(tokens));
   return OkStatus();
 }
@@ -188,9 +188,9 @@ Status ChatRoom::Fork(std::string name, int64_t n_messages) {
 Status ChatRoom::Undo(int64_t n_exchanges) {
   Conversation& conversation = *current_;
   const int64_t all = static_cast<int64_t>(conversation.messages.size()) / 2;
-  if (all == 0) return FailedPrecondition("there is nothing to take back");
+  if (all == 0) return FailedPrecondition("there is nothing to undo");
   if (n_exchanges > all) {
-    return OutOfRange("cannot take back ", n_exchanges, " exchanges, there are ", all);
+    return OutOfRange("cannot undo ", n_exchanges, " exchanges, there are ", all);
   }
   WEFT_RETURN_IF_ERROR(engine_->Restore(conversation.session));
   WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation.session));
@@ -217,9 +217,9 @@ StatusOr<std::string> ChatRoom::Render(const Conversation& conversation, size_t 
 StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& question) {
   Conversation& conversation = *current_;
   const int64_t all = static_cast<int64_t>(conversation.messages.size()) / 2;
-  if (all == 0) return FailedPrecondition("there is nothing to forget");
+  if (all == 0) return FailedPrecondition("there is nothing to trim");
   if (n_exchanges > all) {
-    return OutOfRange("cannot forget ", n_exchanges, " exchanges, there are ", all);
+    return OutOfRange("cannot remove ", n_exchanges, " exchanges, there are ", all);
   }
   if (n_exchanges == 0) {
     const int64_t most = model_->context_tokens() - model_->context_tokens() / 4;
@@ -331,7 +331,7 @@ StatusOr<std::shared_ptr<Turn>> ChatRoom::Ask(const std::string& question, TurnO
   WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation.session));
   if (info.state == SessionState::kPoisoned) {
     WEFT_RETURN_IF_ERROR(engine_->Reset(conversation.session));
-    notify_("the state of this conversation was lost; the model reads it again");
+    notify_("the state of this conversation was lost; the model recomputes it");
   }
   WEFT_ASSIGN_OR_RETURN(const std::string text, Render(conversation, 0, question));
   ChatContext context = conversation.context;
@@ -366,7 +366,7 @@ Status ChatRoom::FinishTurn(const DoneEvent& done) {
     return done.status;
   }
   current_->messages.push_back({.from_model = true, .text = std::exchange(answer_, {})});
-  return Annotate(Store(*current_), "the messages are not saved: ");
+  return Annotate(Store(*current_), "the messages could not be saved: ");
 }
 
 }  // namespace weft::cli

@@ -34,7 +34,7 @@ const SamplingField* FieldOf(std::string_view name) {
 Status SetCount(std::string_view name, std::string_view value, int64_t most, int64_t* target) {
   int64_t number = 0;
   if (!ParseInt64(value, &number) || number < -1 || number > most) {
-    return WrongValue(name, "a whole number from -1 on");
+    return WrongValue(name, "an integer of at least -1");
   }
   *target = number;
   return OkStatus();
@@ -124,7 +124,7 @@ StatusOr<std::string> ChatSettings::ValueOf(std::string_view name) const {
     return NumberText(OwnValue(*field));
   }
   if (name == kSeed) {
-    return sampling_.seed < 0 ? std::string("a new one each time") : StrCat(sampling_.seed);
+    return sampling_.seed < 0 ? std::string("random each time") : StrCat(sampling_.seed);
   }
   if (name == kMaxTokens) return StrCat(sampling_.n);
   if (name == kReasoning) return reply_.reasoning;

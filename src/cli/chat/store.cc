@@ -127,7 +127,7 @@ StatusOr<StoredChat> FromJson(const Json& json) {
   FieldReader reader(json);
   const Json* const version = reader.Find("version");
   if (version != nullptr && version->is_number_integer() && *version != kFileVersion) {
-    return FailedPrecondition("its version is ", version->dump(), ", this program reads ",
+    return FailedPrecondition("its version is ", version->dump(), "; this program reads ",
                               kFileVersion);
   }
   reader.Expect(version != nullptr && version->is_number_integer());

@@ -104,7 +104,7 @@ std::string HistoryText(const Conversation& conversation) {
     const ChatMessage& message = conversation.messages[i];
     StrAppend(&text, i + 1, message.from_model ? " model: " : " you: ", message.text, "\n");
   }
-  return text.empty() ? "nothing was said yet\n" : text;
+  return text.empty() ? "no messages yet\n" : text;
 }
 
 std::string HelpText() {

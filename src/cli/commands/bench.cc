@@ -64,11 +64,11 @@ CommandBody MakeBenchCommand(CLI::App* app) {
   AddComputeFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
   const auto tokens = CLI::Range(int64_t{0}, int64_t{1} << 24);
-  app->add_option("--sessions", flags->sessions, "Decode with so many sessions together")
+  app->add_option("--sessions", flags->sessions, "Numbers of sessions that decode together")
       ->delimiter(',')
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app->add_option("--prompt", flags->prompt, "Tokens of the prompt that is measured (0: none)")
+  app->add_option("--prompt", flags->prompt, "Length of the measured prompt in tokens (0: none)")
       ->check(tokens)
       ->capture_default_str();
   app->add_option("--decode", flags->decode, "Tokens to decode per session (0: none)")
@@ -77,10 +77,10 @@ CommandBody MakeBenchCommand(CLI::App* app) {
   app->add_option("--depth", flags->depth, "Tokens of context before decoding is measured")
       ->check(tokens)
       ->capture_default_str();
-  app->add_option("--shared", flags->shared, "Of those, tokens that all sessions share")
+  app->add_option("--shared", flags->shared, "How many of those tokens all sessions share")
       ->check(tokens)
       ->capture_default_str();
-  app->add_option("--repeat", flags->repeat, "Runs of each measurement; the median is shown")
+  app->add_option("--repeat", flags->repeat, "Runs per measurement; the median is shown")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app->add_flag("--burst", flags->burst,
@@ -88,13 +88,14 @@ CommandBody MakeBenchCommand(CLI::App* app) {
   app->add_flag("--fanout", flags->fanout,
                 "8 requests that share 1,300 tokens, 4 at a time, 32 tokens each");
   app->add_option("--intruder", flags->intruder,
-                  "The worst gap between two tokens of one session while a prompt of so many\n"
+                  "The worst gap between two tokens of a session while a prompt of this many\n"
                   "tokens arrives beside it")
       ->check(tokens);
   app->add_flag("--json", flags->json, "One JSON object per measurement");
   app->footer(
-      "\nThe limit is what the machine's read bandwidth (decoding) or its 8-bit multiply-adds\n"
-      "(prompts) would allow; both are measured at the start.\n\nExample:\n"
+      "\nThe limit is set by the machine's read bandwidth (decoding) or its 8-bit multiply-adds\n"
+      "(prompts); both are measured at the start.\n\n"
+      "Example:\n"
       "  weft bench -m model.gguf --sessions 1,8 --threads 2");
   return [flags] {
     const Status status = RunBench(*flags);

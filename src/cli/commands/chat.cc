@@ -66,7 +66,7 @@ class ChatLoop {
       if (result == LineEditor::Result::kInterrupted) {
         if (interrupted) break;
         interrupted = true;
-        Say("Ctrl-C again, or Ctrl-D, leaves");
+        Say("press Ctrl-C again, or Ctrl-D, to leave");
         continue;
       }
       interrupted = false;
@@ -175,7 +175,7 @@ class ChatLoop {
   }
 
   Status System(const std::string& text) {
-    if (!text.empty()) return Done(room_.SetSystem(text), "the system message is changed");
+    if (!text.empty()) return Done(room_.SetSystem(text), "the system message has been changed");
     const std::string& system = room_.current().system;
     Print(system.empty() ? "there is no system message\n" : StrCat(system, "\n"));
     return OkStatus();
@@ -205,14 +205,14 @@ class ChatLoop {
   Status Trim(int64_t n_exchanges) {
     const std::string question = std::exchange(unanswered_, {});
     WEFT_ASSIGN_OR_RETURN(const int64_t n, room_.Trim(n_exchanges, question));
-    Say(StrCat("forgot the oldest ", n == 1 ? "exchange" : StrCat(n, " exchanges"), "; there are ",
+    Say(StrCat("removed the oldest ", n == 1 ? "exchange" : StrCat(n, " exchanges"), "; there are ",
                room_.current().messages.size(), " messages"));
     return question.empty() ? OkStatus() : Answer(question);
   }
 
   Status Regenerate() {
     const std::vector<ChatMessage>& messages = room_.current().messages;
-    if (messages.size() < 2) return FailedPrecondition("there is no answer to make anew");
+    if (messages.size() < 2) return FailedPrecondition("there is no answer to regenerate");
     const std::string question = messages[messages.size() - 2].text;
     WEFT_RETURN_IF_ERROR(room_.Undo(1));
     ++n_regenerated_;  // with the same seed it would be the same
@@ -230,9 +230,8 @@ class ChatLoop {
     }
     unanswered_ = question;
     return OutOfRange(Message(turn.status()),
-                      ": /trim forgets the oldest exchanges and asks this "
-                      "again, /undo takes back the last one, /new begins "
-                      "another conversation");
+                      ": /trim removes the oldest exchanges and asks this again, /undo removes the "
+                      "last one, /new starts another conversation");
   }
 
   Status Answer(const std::string& question) {
@@ -267,19 +266,20 @@ class ChatLoop {
     std::fputc('\n', stdout);
     std::fflush(stdout);
     if (done->reason == FinishReason::kCancelled) Say("cancelled");
-    if (done->reason == FinishReason::kLoop) Say("ended: the model repeats itself");
+    if (done->reason == FinishReason::kLoop) Say("ended because the model repeats itself");
     if (done->reason == FinishReason::kLength) Say(WhyCut(done->usage));
   }
 
   std::string WhyCut(const TurnUsage& usage) const {
     const int64_t context = engine_.model().context_tokens();
     if (usage.prompt_tokens + usage.completion_tokens < context) {
-      return StrCat("cut after ", usage.completion_tokens,
-                    " tokens; '/set max_tokens N' or -n say how many there may be");
+      return StrCat("cut off after ", usage.completion_tokens,
+                    " tokens; change the limit with '/set max_tokens N' or -n");
     }
-    return StrCat("cut after ", usage.completion_tokens, " tokens, as the context of ", context,
-                  " is full: /trim forgets the oldest exchanges, /undo takes back the last one, "
-                  "/new begins another conversation; --ctx says how long it may be");
+    return StrCat("cut off after ", usage.completion_tokens, " tokens, because the context of ",
+                  context,
+                  " is full: /trim removes the oldest exchanges, /undo removes the last one, /new "
+                  "starts another conversation; --ctx sets its size");
   }
 
   ChatSettings settings_;
@@ -327,9 +327,9 @@ CommandBody MakeChatCommand(CLI::App* app) {
   auto flags = std::make_shared<ChatFlags>();
   AddModelFlag(app, &flags->model);
   app->add_option("--state-dir", flags->state_dir,
-                  "Keep conversations in this directory, and find them there again");
+                  "Save conversations in this directory, and load them from there");
   app->add_option("--session", flags->session,
-                  "Begin with this conversation: a saved one goes on, another is new");
+                  "Start with this conversation: a saved one is continued, otherwise it is new");
   app->add_option("--system", flags->system, "System message of the first conversation");
   AddComputeFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
@@ -338,10 +338,11 @@ CommandBody MakeChatCommand(CLI::App* app) {
   AddReplyFlags(app, &flags->reply);
   app->footer(
       "\nCtrl-C ends an answer, /help lists the commands, Tab completes them and names. A line\n"
-      "that ends with \\ goes on in the next; lines between \"\"\" and \"\"\" are one message, and "
-      "so\nis what is pasted.\nWithout a terminal, lines are read from stdin and answered on "
-      "stdout.\n\n"
-      "Example:\n  weft chat -m model.gguf --state-dir ~/.weft --session kitchen");
+      "that ends with \\ continues on the next; lines between \"\"\" and \"\"\" are one\n"
+      "message, and so is pasted text. Without a terminal, lines are read from stdin and\n"
+      "answered on stdout.\n\n"
+      "Example:\n"
+      "  weft chat -m model.gguf --state-dir ~/.weft --session kitchen");
   return [flags] { return Chat(*flags); };
 }
 

@@ -16,7 +16,7 @@ CommandBody MakeCompletionCommand(CLI::App* app) {
       ->check(CLI::IsMember(std::vector<std::string>{"bash", "zsh", "fish"}))
       ->required();
   app->footer(
-      "\n'make install' and the package put these where the shells look. Without them:\n"
+      "\n'make install' and the package install these for the shells. Without them:\n"
       "  bash: source <(weft completion bash)\n"
       "  zsh:  source <(weft completion zsh)\n"
       "  fish: weft completion fish | source");

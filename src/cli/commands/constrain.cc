@@ -177,37 +177,34 @@ CommandBody MakeConstrainCommand(CLI::App* app) {
   AddModelFlag(app, &flags->model);
   AddConstraintFlags(app, &flags->constraint);
   app->add_option("--generate", flags->generate,
-                  "Print so many answers of the model under the constraint, a JSON line each, "
-                  "instead of reading texts")
+                  "Instead of reading texts, generate this many constrained answers and print each "
+                  "as a JSON line")
       ->check(CLI::Range(1, 1'000'000));
-  app->add_option("-p,--prompt", flags->prompt, "What the answers go on with");
+  app->add_option("-p,--prompt", flags->prompt, "The text that the answers continue");
   AddComputeFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);
-  app->add_option("--order", flags->order, "Properties in the order of the schema, or in any")
+  app->add_option("--order", flags->order, "Order of properties: as in the schema, or any")
       ->check(CLI::IsMember({"schema", "any"}))
       ->capture_default_str();
-  app->add_option(
-         "--white-space", flags->white_space,
-         "Behind commas and colons: a space or none (optional), none (compact), one (spaced); "
-         "or blanks and line ends anywhere (any)")
+  app->add_option("--white-space", flags->white_space,
+                  "White space after commas and colons: a space or none (optional), none "
+                  "(compact), one space (spaced); or spaces and line ends anywhere (any)")
       ->check(CLI::IsMember({"optional", "compact", "spaced", "any"}))
       ->capture_default_str();
-  app->add_option("--most-work", flags->most_work, "Steps of work that compiling may take")
+  app->add_option("--most-work", flags->most_work, "Limit on the steps of work for compiling")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app->add_option("--most-mb", flags->most_megabytes, "Megabytes that compiling may take")
+  app->add_option("--most-mb", flags->most_megabytes,
+                  "Limit on the memory for compiling, in megabytes")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   app->footer(
-      "\nReads texts from stdin, one a line, tokenizes each as the model does, walks it through "
-      "the "
-      "masks and\nprints a JSON line: whether it is accepted, the byte at which it was refused, "
-      "and "
-      "what the masks took.\nA constraint that cannot be enforced exactly is a sentence on stderr "
-      "and "
-      "exit code 3.");
+      "\nReads texts from stdin, one per line, tokenizes each with the model's tokenizer, checks\n"
+      "it against the masks and prints a JSON line: whether it is accepted, the byte at which\n"
+      "it was refused, and the cost of the masks. A constraint that cannot be enforced exactly\n"
+      "gives an error on stderr and exit code 3.");
   return [flags] { return Constrain(*flags); };
 }
 

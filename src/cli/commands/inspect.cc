@@ -145,9 +145,9 @@ Status Inspect(const InspectFlags& flags) {
 CommandBody MakeInspectCommand(CLI::App* app) {
   auto flags = std::make_shared<InspectFlags>();
   app->add_option("MODEL", flags->path,
-                  "Model: a GGUF file, or a name as of -m; without it, the built-in model");
-  app->add_flag("--json", flags->json, "One JSON object, arrays whole");
-  app->add_flag("--tensors", flags->tensors, "List the tensors too");
+                  "Model: a GGUF file, or a name as for -m (default: the built-in model)");
+  app->add_flag("--json", flags->json, "Print one JSON object, with complete arrays");
+  app->add_flag("--tensors", flags->tensors, "Also list the tensors");
   CLI::Option* const tensor =
       app->add_option("--tensor", flags->tensor, "Decode this tensor and write it to --out");
   CLI::Option* const out =

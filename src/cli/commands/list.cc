@@ -65,8 +65,8 @@ Status ListModels(const ListFlags& flags) {
   }
   if (rows.empty()) {
     PrintLine(flags.name.empty()
-                  ? "no models are here; 'weft pull --help' says how to get one"
-                  : StrCat("no model here has ", Printable(flags.name), " in its name"));
+                  ? "no models found; 'weft pull --help' explains how to get one"
+                  : StrCat("no local model has ", Printable(flags.name), " in its name"));
     return FlushStdout();
   }
   std::vector<std::vector<std::string>> lines = {
@@ -80,14 +80,12 @@ Status ListModels(const ListFlags& flags) {
 
 CommandBody MakeListCommand(CLI::App* app) {
   auto flags = std::make_shared<ListFlags>();
-  app->add_option("NAME", flags->name, "Only those that have this in their name");
+  app->add_option("NAME", flags->name, "List only models whose name contains this");
   AddModelsFolderFlag(app, &flags->models_folder);
-  app->add_flag("--json", flags->json, "One JSON object per model");
+  app->add_flag("--json", flags->json, "Print one JSON object per model");
   app->footer(
-      "\n-m NAME of every command takes a model by its name here, or by a part of it that no "
-      "other\n"
-      "has. WHERE says whose folder it is in: weft, the hub's cache, llama.cpp, ollama, "
-      "lm-studio,\n"
+      "\nEvery command accepts these names for -m, or any unique part of one. WHERE says which\n"
+      "program's folder the model is in: weft, the hub's cache, llama.cpp, ollama, lm-studio,\n"
       "or the folder of --models-dir (or WEFT_MODELS_DIR).");
   return [flags] { return ListModels(*flags); };
 }

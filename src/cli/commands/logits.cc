@@ -40,7 +40,7 @@ StatusOr<std::vector<int32_t>> ReadTokens(const std::string& path) {
     if (it == json.end()) return InvalidArgument(path, " is an object without \"tokens\"");
     list = &*it;
   }
-  if (!list->is_array()) return InvalidArgument(path, " holds no array of token ids");
+  if (!list->is_array()) return InvalidArgument(path, " does not contain an array of token ids");
   std::vector<int32_t> tokens;
   for (const auto& item : *list) {
     if (!item.is_number_integer() || item < 0 || item > INT32_MAX) {
@@ -48,7 +48,7 @@ StatusOr<std::vector<int32_t>> ReadTokens(const std::string& path) {
     }
     tokens.push_back(item.get<int32_t>());
   }
-  if (tokens.empty()) return InvalidArgument(path, " holds no tokens");
+  if (tokens.empty()) return InvalidArgument(path, " contains no tokens");
   return tokens;
 }
 
@@ -133,15 +133,16 @@ CommandBody MakeLogitsCommand(CLI::App* app) {
   flags->model.kv = "f32";
   AddModelFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
-  app->add_option("--tokens", flags->tokens_path,
-                  "JSON file: an array of token ids, or an object with \"tokens\"; nothing is "
-                  "added to them")
+  app->add_option(
+         "--tokens", flags->tokens_path,
+         "JSON file: an array of token ids, or an object with \"tokens\"; used exactly as given")
       ->required();
   app->add_option("--out", flags->out_path,
-                  "Where to write: little-endian float32, one row of the vocabulary per token")
+                  "Output file: little-endian float32, one row of the vocabulary per token")
       ->required();
-  app->add_option("--chunk", flags->chunks,
-                  "Compute in chunks of N tokens (several: in turn); the result is the same")
+  app->add_option(
+         "--chunk", flags->chunks,
+         "Compute in chunks of N tokens (several sizes are used in turn); the result is the same")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, kMaxStep));
   return [flags] { return Logits(*flags); };

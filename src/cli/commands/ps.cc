@@ -28,8 +28,7 @@ Status Ps(const PsFlags& flags) {
   const std::string folder = RunningServersFolder();
   if (folder.empty()) {
     return FailedPrecondition(
-        "neither XDG_RUNTIME_DIR nor XDG_STATE_HOME nor HOME is set, where "
-        "servers are found");
+        "cannot find servers: none of XDG_RUNTIME_DIR, XDG_STATE_HOME and HOME is set");
   }
   const int64_t now_s = WallClockMicros() / 1'000'000;
   std::vector<std::vector<std::string>> lines = {
@@ -55,7 +54,7 @@ Status Ps(const PsFlags& flags) {
     if (lines.size() > 1) {
       PrintTable(lines);
     } else {
-      PrintLine("no server runs here; 'weft serve' starts one");
+      PrintLine("no server is running; 'weft serve' starts one");
     }
   }
   return FlushStdout();
@@ -65,10 +64,10 @@ Status Ps(const PsFlags& flags) {
 
 CommandBody MakePsCommand(CLI::App* app) {
   auto flags = std::make_shared<PsFlags>();
-  app->add_flag("--json", flags->json, "One JSON object per server");
+  app->add_flag("--json", flags->json, "Print one JSON object per server");
   app->footer(
-      "\nThe servers of this user that are ready: where they listen, the model, sessions that are\n"
-      "kept by name, turns that run, the memory that the process has, and since when it runs.");
+      "\nLists this user's running servers once they are ready: address, model, number of named\n"
+      "sessions, running turns, memory of the process, and uptime.");
   return [flags] { return Ps(*flags); };
 }
 

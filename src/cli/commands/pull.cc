@@ -42,14 +42,16 @@ std::string CatalogueLines() {
 
 CommandBody MakePullCommand(CLI::App* app) {
   auto flags = std::make_shared<PullFlags>();
-  app->add_option("WHAT", flags->what, "Which model; see below")->required();
-  app->add_flag("--json", flags->json, "One JSON object: name, path, bytes");
+  app->add_option("WHAT", flags->what, "The model; see below")->required();
+  app->add_flag("--json", flags->json, "Print one JSON object: name, path, bytes");
   app->footer(StrCat(
-      "\nPrints where the file is. -m of every command takes the same names, and loads what is\n"
-      "not here yet. Without a quantization, Q4_K_M is taken, else Q4_0, else the first. What was\n"
-      "cut off goes on where it was. Files of the hub are kept where its own tools keep them\n"
-      "(HF_HOME, HF_HUB_CACHE), others below ~/.cache/weft (WEFT_CACHE). HF_TOKEN opens what is\n"
-      "private, HF_ENDPOINT names another hub, HF_HUB_OFFLINE=1 forbids to load.\n\nExamples:\n",
+      "\nPrints the path of the file. Every command accepts the same names for -m, and downloads\n"
+      "a model that is not here yet. Without a quantization, takes Q4_K_M, else Q4_0, else the\n"
+      "first. Interrupted downloads are resumed. Files from the hub are stored in the cache of\n"
+      "its own tools (HF_HOME, HF_HUB_CACHE), others below ~/.cache/weft (WEFT_CACHE). HF_TOKEN\n"
+      "gives access to private models, HF_ENDPOINT selects another hub, HF_HUB_OFFLINE=1\n"
+      "disables downloads.\n\n"
+      "Examples:\n",
       CatalogueLines(),
       "  weft pull bartowski/SmolLM2-135M-Instruct-GGUF:Q8_0\n"
       "  weft pull ollama:qwen3:0.6b\n"

@@ -22,7 +22,7 @@ struct RemoveFlags {
 
 StatusOr<bool> Ask(const std::string& question) {
   if (isatty(STDIN_FILENO) != 1) {
-    return FailedPrecondition("nobody can be asked here whether to remove it: say --yes");
+    return FailedPrecondition("cannot ask for confirmation without a terminal: use --yes");
   }
   std::fprintf(stderr, "%s [y/N] ", question.c_str());
   const int c = std::getchar();
@@ -53,11 +53,11 @@ Status Remove(const RemoveFlags& flags) {
 
 CommandBody MakeRmCommand(CLI::App* app) {
   auto flags = std::make_shared<RemoveFlags>();
-  app->add_option("NAME", flags->name, "The model, as 'weft list' calls it")->required();
-  app->add_flag("--yes,-y", flags->yes, "Do not ask");
+  app->add_option("NAME", flags->name, "The model's name, as shown by 'weft list'")->required();
+  app->add_flag("--yes,-y", flags->yes, "Do not ask for confirmation");
   app->footer(
-      "\nRemoves from the hub's cache and Weft's own folder. What belongs to Ollama, LM Studio,\n"
-      "llama.cpp or stands in a folder of yours is never touched.");
+      "\nRemoves models from the hub's cache and Weft's own folder. Never touches files of\n"
+      "Ollama, LM Studio or llama.cpp, or files in your own folders.");
   return [flags] { return Remove(*flags); };
 }
 

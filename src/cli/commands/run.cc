@@ -106,9 +106,11 @@ void TellWhyItEnded(const RunFlags& flags, const DoneEvent& done) {
   const int64_t said = done.usage.completion_tokens;
   const bool as_asked = said == flags.sampling.n && said != kDefaultTokens;
   if (done.reason == FinishReason::kLoop) {
-    std::fputs("weft: ended, as the model repeats itself; --keep-loops lets it\n", stderr);
+    std::fputs(
+        "weft: ended because the model repeats itself; use --keep-loops to let it continue\n",
+        stderr);
   } else if (done.reason == FinishReason::kLength && !as_asked) {
-    std::fprintf(stderr, "weft: cut after %lld tokens; -n and --ctx say how many there may be\n",
+    std::fprintf(stderr, "weft: cut off after %lld tokens; -n and --ctx set the limit\n",
                  static_cast<long long>(said));
   }
 }
@@ -167,13 +169,14 @@ CommandBody MakeRunCommand(CLI::App* app) {
   AddConstraintFlags(app, &flags->constraint);
   app->add_option("--system", flags->system, "System message before the question");
   app->add_flag("--raw", flags->raw,
-                "Go on with the text of the prompt, as models without a chat template do, instead "
-                "of answering it");
-  app->add_flag("--json", flags->json, "One JSON object with text, tokens and timings");
+                "Continue the text of the prompt, as models without a chat template do, instead of "
+                "answering it");
+  app->add_flag("--json", flags->json, "Print one JSON object with text, tokens and timings");
   app->add_option("-p,--prompt,PROMPT", flags->prompt,
-                  "What to answer; - or nothing reads it from stdin");
+                  "The question or text; - or nothing reads stdin");
   app->footer(
-      "\nExamples:\n  weft run \"Why is the sky blue?\"\n"
+      "\nExamples:\n"
+      "  weft run \"Why is the sky blue?\"\n"
       "  git diff | weft run -m model.gguf --system \"Write a commit message\"\n"
       "  weft run -m model.gguf --raw -n 64 --temp 0 \"The loom\"\n"
       "  weft run -m model.gguf --regex \"yes|no\" \"Is water wet?\"");

@@ -36,8 +36,7 @@ StatusOr<int32_t> EndOfAnotherText(const Tokenizer& tokenizer) {
     if (token != kNoToken) return token;
   }
   return InvalidArgument(
-      "the model has no token that could stand before the continuation; give a "
-      "\"context\"");
+      "the model has no token to put before the continuation; give a \"context\"");
 }
 
 StatusOr<Pending> SubmitLine(Engine* engine, const std::string& line, int64_t number) {
@@ -111,9 +110,9 @@ CommandBody MakeScoreCommand(CLI::App* app) {
   AddComputeFlags(app, flags.get());
   AddContextFlag(app, flags.get());
   app->footer(
-      "\nReads one JSON object per line from stdin: {\"context\": \"...\", \"continuation\": "
-      "\"...\"}\nand prints one per line: {\"logprob\": sum over the continuation's tokens, "
-      "\"is_greedy\": whether\neach was the model's first choice, \"tokens\": their number}.");
+      "\nReads one JSON object per line from stdin: {\"context\": \"...\", \"continuation\":\n"
+      "\"...\"} and prints one per line: {\"logprob\": sum over the continuation's tokens,\n"
+      "\"is_greedy\": whether each was the model's first choice, \"tokens\": number of tokens}.");
   return [flags] { return Score(*flags); };
 }
 

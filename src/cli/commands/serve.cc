@@ -103,7 +103,7 @@ StatusOr<int64_t> ParseByteFlag(std::string_view flag, const std::string& text) 
   int64_t bytes = 0;
   if (!ParseBytes(text, &bytes)) {
     return InvalidArgument(flag, " ", Printable(text),
-                           " is no number of bytes; write 800M, 16G or auto");
+                           " is not a number of bytes; write 800M, 16G or auto");
   }
   return bytes;
 }
@@ -250,8 +250,7 @@ void CloseExpiredSessions(const ServeFlags& flags, serve::Host* host) {
   const auto closed =
       host->engine().CloseIdle(std::nullopt, std::chrono::seconds(flags.session_ttl_s));
   if (closed.ok() && *closed > 0) {
-    LogLine(
-        StrCat("closed ", *closed, " sessions that were not used for ", flags.session_ttl_s, " s"));
+    LogLine(StrCat("closed ", *closed, " sessions not used for ", flags.session_ttl_s, " s"));
   }
 }
 
@@ -265,8 +264,8 @@ void AllowManyDescriptors() {
 
 void WarnWhenOpenToAll(const ServeFlags& flags) {
   if (serve::IsLoopbackHost(flags.host) || !flags.door.api_key_file.empty()) return;
-  LogLine(StrCat("whoever reaches ", Printable(flags.host, 100),
-                 " may ask, as there is no --api-key-file"));
+  LogLine(StrCat("anyone who can reach ", Printable(flags.host, 100),
+                 " has access, because there is no --api-key-file"));
 }
 
 std::vector<std::string> FurtherNames(const ServeFlags& flags) {
@@ -383,107 +382,109 @@ Status Serve(const ServeFlags& flags) {
 void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   AddModelFlag(app, &flags->model);
   AddOrBuiltInFlag(app, &flags->model);
-  app->add_option("--host", flags->host, "Address to listen on; 0.0.0.0 is every one")
+  app->add_option("--host", flags->host, "Address to listen on; 0.0.0.0 means all addresses")
       ->capture_default_str();
-  app->add_option("--port", flags->port, "Port to listen on (0: any that is free)")
+  app->add_option("--port", flags->port, "Port to listen on (0: any free port)")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  auto* const grpc_port =
-      app->add_option("--grpc-port", flags->grpc_port,
-                      "Port of the gRPC service for gateways, opened when the model is ready (0: "
-                      "any that is free; not given: none)")
-          ->check(CLI::Range(0, 65535));
+  auto* const grpc_port = app->add_option("--grpc-port", flags->grpc_port,
+                                          "Port of the gRPC service for gateways, opened when the "
+                                          "model is ready (0: any free port; default: none)")
+                              ->check(CLI::Range(0, 65535));
   app->add_option("--grpc-host", flags->grpc_host,
-                  "Address to listen on for gRPC (default: that of --host)")
+                  "Address to listen on for gRPC (default: as --host)")
       ->needs(grpc_port);
   app->add_flag("--grpc-open", flags->grpc_open,
-                "Ask for no key over gRPC, for gateways on this machine that send none; only "
-                "where the address of gRPC is 127.0.0.1 or another of this machine alone")
+                "Require no key over gRPC, for local gateways that send none; only allowed if gRPC "
+                "listens on 127.0.0.1 or another address that only this machine can reach")
       ->needs(grpc_port);
   AddOllamaFlags(app, &flags->ollama);
-  app->add_option(
-         "--alias", flags->aliases,
-         "Name of the model for clients (default: the one that -m has for it, of a file its "
-         "own); further ones, behind commas, are known too")
+  app->add_option("--alias", flags->aliases,
+                  "Name of the model for clients (default: its name for -m, or the one in the "
+                  "file); may list further names, separated by commas")
       ->delimiter(',');
-  app->add_option("-n,--n-predict,--predict", flags->n_predict,
-                  "Tokens to generate where a request and its API do not say (-1: until the model "
-                  "ends)")
+  app->add_option(
+         "-n,--n-predict,--predict", flags->n_predict,
+         "Tokens to generate if neither the request nor its API says (-1: until the model ends)")
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30))
       ->capture_default_str();
   app->add_option("--state-dir", flags->state_dir,
-                  "Keep named sessions in this directory, and find them there after a restart");
+                  "Save named sessions in this directory, and restore them after a restart");
   app->add_option("--slot-save-path", flags->slot_save_path,
                   "Let clients of llama-server save, restore and erase slots, with files in this "
                   "directory; a request with an id_slot then belongs to that slot's session")
       ->check(CLI::ExistingDirectory);
   app->add_option("--memory", flags->memory,
-                  "For the state of all sessions, such as 800M or 16G (auto: half of what is free)")
+                  "Memory for the state of all sessions, such as 800M or 16G (auto: half of the "
+                  "free memory)")
       ->capture_default_str();
-  app->add_option("--state-disk", flags->state_disk,
-                  "For computed state in --state-dir, such as 2G: what sessions and prompts that "
-                  "come back need not compute again after a restart; the least useful goes first "
-                  "(auto: the smaller of 10 GB and a tenth of what is free; 0: none)")
+  app->add_option(
+         "--state-disk", flags->state_disk,
+         "Disk space for computed state in --state-dir, such as 2G, which saves recurring sessions "
+         "and prompts from being recomputed after a restart; the least useful state is removed "
+         "first (auto: the smaller of 10 GB and a tenth of the free space; 0: none)")
       ->capture_default_str();
-  app->add_option("--max-running", flags->max_running, "Turns that run together")
+  app->add_option("--max-running", flags->max_running, "Maximum number of turns that run together")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app->add_option("--max-queue", flags->max_queue, "Turns that wait; one more is answered with 429")
+  app->add_option("--max-queue", flags->max_queue,
+                  "Maximum number of waiting turns; further ones get 429")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  app->add_option("--max-sessions", flags->max_sessions, "Sessions that are kept by name")
+  app->add_option("--max-sessions", flags->max_sessions, "Maximum number of named sessions")
       ->check(CLI::Range(1, 60000))
       ->capture_default_str();
   AddDurationFlag(app, "--session-ttl", &flags->session_ttl_s,
-                  "Forget sessions that were not used for so long, such as 12h or 7d, their files "
-                  "too (default: never)");
+                  "Delete sessions, including their files, that have not been used for this long, "
+                  "such as 12h or 7d (default: never)");
   AddContextFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
   // Defaults for requests that omit them.
   AddSamplingFlags(app, &flags->sampling);
   app->add_flag("--strict-model-name", flags->strict_model_name,
-                "Refuse requests that name another model with 404; otherwise any name will do");
-  app->add_option("--tool-calls", flags->tool_calls,
-                  "Which replies are calls of tools: lenient takes JSON that names an offered tool "
-                  "too, in a fence, in tags or bare; strict only the model's own format")
+                "Refuse requests that name another model with 404; otherwise any name is accepted");
+  app->add_option(
+         "--tool-calls", flags->tool_calls,
+         "Which replies count as tool calls: lenient also accepts JSON that names an offered tool, "
+         "in a fence, in tags or bare; strict accepts only the model's own format")
       ->check(CLI::IsMember({"lenient", "strict"}))
       ->capture_default_str();
   app->add_flag("--free-tool-calls", flags->free_tool_calls,
-                "Let models write calls as they like; otherwise one that is begun in the model's "
-                "own format becomes a call of an offered tool, with arguments that fit its schema");
+                "Do not constrain calls; by default, a call begun in the model's own format is "
+                "forced to be a call of an offered tool, with arguments that fit its schema");
   AddReplyFlags(app, &flags->reply);
   auto* const file = app->add_option("--template,--chat-template-file", flags->template_file,
-                                     "A chat template (Jinja) in place of the model's own");
+                                     "A chat template (Jinja) to use instead of the model's own");
   app->add_option("--builtin,--chat-template", flags->builtin_template,
                   "A built-in chat template, such as chatml")
       ->excludes(file);
   app->add_option("--drain-seconds", flags->drain_seconds,
-                  "How long running turns may take to finish after SIGTERM; saving sessions may "
-                  "take as long again, and at least 10 s")
+                  "Seconds for running turns to finish after SIGTERM; saving sessions may take as "
+                  "long again, at least 10 s")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
-  app->add_option(
-         "--sse-ping-interval", flags->sse_ping_seconds,
-         "Seconds after which a stream that has nothing to tell shows that it is alive, so "
-         "that clients do not give up a long prompt (0: never after its beginning)")
+  app->add_option("--sse-ping-interval", flags->sse_ping_seconds,
+                  "Seconds after which a silent stream sends a keep-alive, so that clients do not "
+                  "give up during a long prompt (0: only at its beginning)")
       ->check(CLI::Range(0, 3600))
       ->capture_default_str();
   app->add_flag("--share-prefixes", flags->share_prefixes,
-                "Share cached prefixes between API keys too; timing may then tell one key what "
-                "another has asked");
-  app->add_option("--step-ms", flags->step_ms,
-                  "How long work on a prompt keeps others waiting before it pauses for them; "
-                  "decoding sessions wait no longer than twice their own step and this")
+                "Share cached prefixes between API keys; response times may then reveal to one key "
+                "what another has asked");
+  app->add_option(
+         "--step-ms", flags->step_ms,
+         "How long work on a prompt may keep others waiting before it pauses, in milliseconds; "
+         "decoding sessions wait no longer than this plus twice their own step")
       ->check(CLI::Range(1, 10000))
       ->type_name("MS")
       ->capture_default_str();
   app->add_option("--checkpoint-tokens", flags->checkpoint_tokens,
-                  "Tokens between two checkpoints of models with recurrent state, which cannot "
-                  "start again elsewhere (0: 256 to 1024, by their size)")
+                  "Tokens between two checkpoints of models with recurrent state, which can only "
+                  "resume at checkpoints (0: 256 to 1024, depending on their size)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 26))
       ->capture_default_str();
   app->add_option("--checkpoint-percent", flags->checkpoint_percent,
-                  "Of the sessions' memory, how much checkpoints may take (0: none are kept)")
+                  "Share of the sessions' memory for checkpoints (0: no checkpoints)")
       ->check(CLI::Range(0, 100))
       ->capture_default_str();
   AddDoorFlags(app, &flags->door);
@@ -497,11 +498,11 @@ CommandBody MakeServeCommand(CLI::App* app) {
   app->footer(
       "\nSpeaks OpenAI's chat completions, completions and responses, Anthropic's messages,\n"
       "Ollama's API and llama-server's own routes. GET /health answers 200 once the model is\n"
-      "ready, GET /metrics has numbers for Prometheus, /v1/sessions (or 'weft sessions') the\n"
-      "conversations by name.\n"
-      "The address itself is a page for a browser: conversations side by side, and the engine.\n"
-      "SIGTERM and SIGINT let running turns finish and keep named sessions in --state-dir, and so\n"
-      "does closing the terminal; SIGHUP reads the --api-key-file anew.\n\n"
+      "ready, GET /metrics has metrics for Prometheus, /v1/sessions (or 'weft sessions')\n"
+      "manages named conversations. The address itself serves a web page with conversations\n"
+      "side by side and a view of the engine. SIGTERM, SIGINT and closing the terminal let\n"
+      "running turns finish and save named sessions in --state-dir; SIGHUP reloads the\n"
+      "--api-key-file.\n\n"
       "Examples:\n"
       "  weft serve -m model.gguf --state-dir ~/.weft\n"
       "  weft serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt --max-running 64\n"

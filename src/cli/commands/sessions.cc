@@ -48,7 +48,7 @@ StatusOr<Json> CallPath(const SessionsFlags& flags, std::string method, std::str
   Json read = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
   if (answer.status < 200 || answer.status > 299) return ErrorOf(answer, read);
   if (!read.is_object()) {
-    return Internal("the server's answer is not understood; is ", Printable(flags.server, 200),
+    return Internal("cannot understand the server's answer; is ", Printable(flags.server, 200),
                     " a weft server?");
   }
   return read;
@@ -93,7 +93,7 @@ Status ListSessions(const SessionsFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const Json answer, Call(flags, "GET", "", "", nullptr));
   const auto data = answer.find("data");
   if (data == answer.end() || !data->is_array()) {
-    return Internal("the server's list is not understood");
+    return Internal("cannot understand the server's list");
   }
   if (!flags.json) PrintTitles();
   for (const Json& session : *data) {
@@ -160,10 +160,10 @@ CommandBody MakeSessionsCommand(CLI::App* app) {
   const auto add = [&](const char* name, const char* summary,
                        std::function<Status(const SessionsFlags&)> run) {
     CLI::App* const sub = app->add_subcommand(name, summary);
-    sub->add_option("--server", flags->server, "Where the server is")->capture_default_str();
-    sub->add_option("--api-key", flags->api_key, "The key whose sessions these are")
+    sub->add_option("--server", flags->server, "The server's address")->capture_default_str();
+    sub->add_option("--api-key", flags->api_key, "The API key that owns the sessions")
         ->envname("WEFT_API_KEY");
-    sub->add_flag("--json", flags->json, "One JSON object per session");
+    sub->add_flag("--json", flags->json, "Print one JSON object per session");
     sub->callback(
         [flags, body, run = std::move(run)] { *body = [flags, run] { return run(*flags); }; });
     return sub;
@@ -174,24 +174,28 @@ CommandBody MakeSessionsCommand(CLI::App* app) {
     sub->add_option("ID", flags->id, "The session")->required();
     return sub;
   };
-  add("list", "All sessions of this key", ListSessions);
+  add("list", "List the sessions of this key", ListSessions);
   add_one("show", "One session", ShowSession);
-  CLI::App* const fork =
-      add_one("fork", "A new session that begins as this one does, for free", ForkSession);
-  fork->add_option("NEW", flags->new_id, "Its name (default: one that nobody has)");
-  fork->add_option("--position", flags->position, "Take over so many tokens (default: all)")
+  CLI::App* const fork = add_one(
+      "fork", "Create a session with the same beginning, without recomputation", ForkSession);
+  fork->add_option("NEW", flags->new_id, "Name of the new session (default: an unused one)");
+  fork->add_option("--position", flags->position, "Copy this many tokens (default: all)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  add_one("park", "Write it to the state directory and free its memory",
+  add_one("park", "Save a session to the state directory and free its memory",
           [](const SessionsFlags& f) { return Act(f, "POST", "park", "is parked"); });
-  add_one("restore", "Bring it back into memory; its next turn does so by itself",
+  add_one("restore", "Load a session into memory again; its next turn would do so automatically",
           [](const SessionsFlags& f) { return Act(f, "POST", "restore", "is restored"); });
-  add_one("drop", "Forget it, its file too",
+  add_one("drop", "Delete a session and its file",
           [](const SessionsFlags& f) { return Act(f, "DELETE", "", "is dropped"); });
-  CLI::App* const clean = add(
-      "clean", "Forget the sessions that were not used for long, their files too", CleanSessions);
-  AddDurationFlag(clean, "--idle", &flags->idle_s, "For how long: 90m, 12h or 7d")->required();
+  CLI::App* const clean =
+      add("clean", "Delete sessions that have not been used for a while, and their files",
+          CleanSessions);
+  AddDurationFlag(clean, "--idle", &flags->idle_s,
+                  "Minimum time since their last use: 90m, 12h or 7d")
+      ->required();
   app->footer(
-      "\nThe key can also stand in WEFT_API_KEY.\n\nExample:\n"
+      "\nThe key can also be given in WEFT_API_KEY.\n\n"
+      "Example:\n"
       "  weft sessions fork kitchen garden --server http://127.0.0.1:8080");
   return [body] { return (*body)(); };
 }

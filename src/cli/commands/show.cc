@@ -117,7 +117,7 @@ void PrintText(const Shown& shown) {
   } else {
     PrintField("template", StrCat(chat.has_template ? "its own" : "none, ChatML is used",
                                   ", replies as ", chat.reply_format));
-    PrintField("tools", chat.tools ? "in its own form" : "in the generic form");
+    PrintField("tools", chat.tools ? "in its own format" : "in the generic format");
     PrintField("reasoning", chat.reasoning ? "yes" : "no");
   }
   PrintField("sampling", SamplingText(shown.recommended));
@@ -128,7 +128,7 @@ void PrintText(const Shown& shown) {
   }
   for (const int64_t n : Lengths(shown)) {
     PrintField("memory", StrCat("a session of ", n, " tokens ", Bytes(SessionBytes(shown.spec, n)),
-                                ", ", shown.SessionsOf(n), " of them on this machine now"));
+                                ", ", shown.SessionsOf(n), " of them fit on this machine now"));
   }
 }
 
@@ -185,8 +185,9 @@ StatusOr<Shown> Look(const ShowFlags& flags) {
     if (hub::FileBytes(flags.what) < 0) {
       auto found = finder.source().FindLocal(flags.what);
       if (found.status().code() == StatusCode::kNotFound) {
-        return NotFound(Message(found.status()), ": 'weft list' shows what is, 'weft pull ",
-                        Printable(flags.what, 200), "' tries to get it");
+        return NotFound(Message(found.status()),
+                        ": 'weft list' shows the local models, 'weft pull ",
+                        Printable(flags.what, 200), "' tries to download it");
       }
       WEFT_RETURN_IF_ERROR(found.status());
       model = *std::move(found);
@@ -217,16 +218,15 @@ Status Show(const ShowFlags& flags) {
 
 CommandBody MakeShowCommand(CLI::App* app) {
   auto flags = std::make_shared<ShowFlags>();
-  app->add_option("NAME", flags->what,
-                  "A model's name, as 'weft list' has it, or its file; without it, the built-in "
-                  "model");
+  app->add_option(
+      "NAME", flags->what,
+      "A model's name, as shown by 'weft list', or its file (default: the built-in model)");
   AddModelsFolderFlag(app, &flags->models_folder);
-  app->add_flag("--json", flags->json, "One JSON object");
+  app->add_flag("--json", flags->json, "Print one JSON object");
   app->footer(
-      "\nSessions share the weights; what one takes for itself is told for keys and values kept "
-      "as\n"
-      "f16, and how many fit into half of the memory that is free now. 'weft inspect' shows\n"
-      "everything that the file holds.");
+      "\nSessions share the weights; the memory of each is given for f16 keys and values, with\n"
+      "the number of sessions that fit into half of the free memory. 'weft inspect' shows the\n"
+      "whole contents of the file.");
   return [flags] { return Show(*flags); };
 }
 

@@ -77,9 +77,9 @@ StatusOr<Json> ReadConversation(const std::string& path, const Source& source) {
     conversation["messages"] = std::move(messages);
   }
   if (!conversation.is_object()) {
-    return InvalidArgument(Printable(path, 200),
-                           " is no conversation: it must be a JSON object with messages, or an "
-                           "array of messages");
+    return InvalidArgument(
+        Printable(path, 200),
+        " is not a conversation: it must be a JSON object with messages, or an array of messages");
   }
   if (!conversation.contains("bos_token")) conversation["bos_token"] = source.bos;
   if (!conversation.contains("eos_token")) conversation["eos_token"] = source.eos;
@@ -110,15 +110,14 @@ CommandBody MakeTemplateCommand(CLI::App* app) {
   auto flags = std::make_shared<TemplateFlags>();
   AddModelFlag(app, &flags->model);
   auto* const file = app->add_option("--template", flags->file,
-                                     "A Jinja file, instead of the template of the model");
-  app->add_option("--builtin", flags->builtin,
-                  "A template by name, such as chatml, instead of the model's")
+                                     "A Jinja file to use instead of the model's template");
+  app->add_option("--builtin", flags->builtin, "A built-in template to use instead, such as chatml")
       ->excludes(file);
   app->add_option("--input", flags->input,
-                  "A JSON file with a conversation to render: an object with messages and whatever "
-                  "else the template knows, or an array of messages; - reads stdin. Without it, "
-                  "the template itself is printed");
-  app->add_flag("--json", flags->json, "One JSON object instead of the text alone");
+                  "A JSON file with a conversation to render: an object with messages and other "
+                  "template variables, or an array of messages; - reads stdin. Without it, the "
+                  "template itself is printed");
+  app->add_flag("--json", flags->json, "Print one JSON object instead of just the text");
   return [flags] { return Template(*flags); };
 }
 

@@ -68,16 +68,16 @@ CommandBody MakeTokenizeCommand(CLI::App* app) {
   app->add_flag("--no-special", flags->no_special,
                 "Treat control tokens written in the text (<|im_end|>) as plain text");
   app->add_flag("--add-bos", flags->add_bos,
-                "Put the tokens around the text that the model wants there (BOS, EOS)");
-  app->add_flag("--json", flags->json, "One JSON object with tokens and their pieces");
-  app->add_option("TEXT", flags->text, "The text; - reads it from stdin")->required();
+                "Add the tokens that the model expects around the text (BOS, EOS)");
+  app->add_flag("--json", flags->json, "Print one JSON object with tokens and their pieces");
+  app->add_option("TEXT", flags->text, "The text; - reads stdin")->required();
   return [flags] { return Tokenize(*flags); };
 }
 
 CommandBody MakeDetokenizeCommand(CLI::App* app) {
   auto flags = std::make_shared<DetokenizeFlags>();
   AddModelFlag(app, &flags->model);
-  app->add_flag("--json", flags->json, "One JSON object with the text");
+  app->add_flag("--json", flags->json, "Print one JSON object with the text");
   app->add_option("IDS", flags->ids, "Token ids")->required();
   return [flags] { return Detokenize(*flags); };
 }

@@ -188,7 +188,7 @@ StatusOr<serve::WorkerOptions> WorkerOptionsOf(const WorkerFlags& flags,
 void NoteUnreadFiles(const WorkerFlags& flags) {
   for (const std::string& path : {flags.tokenizer_path, flags.data_path, flags.pos_embed_path}) {
     if (path.empty() || path == flags.model.path) continue;
-    std::fprintf(stderr, "weft worker: %s is not read: weights and tokenizer come from %s\n",
+    std::fprintf(stderr, "weft worker: %s is ignored: weights and tokenizer come from %s\n",
                  Printable(path, 300).c_str(), Printable(flags.model.path, 300).c_str());
   }
 }
@@ -225,13 +225,13 @@ Status RunWorker(const WorkerFlags& flags) {
 // Flags of ExecuTorch's launcher for models with drafts and images.
 void AddLauncherFlags(CLI::App* app, WorkerFlags* flags) {
   app->add_option("--artifact_mode", flags->artifact_mode,
-                  "How the model is run (dflash, with a draft, is not possible here)")
+                  "How to run the model (dflash, with a draft model, is not supported)")
       ->check(CLI::IsMember({"auto", "autoregressive"}))
       ->capture_default_str();
   app->add_option("--max_image_bytes", flags->max_image_bytes,
-                  "Accepted: the first line then says that images are not seen")
+                  "Accepted; the first line then says that images are not supported")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  constexpr char kNotRead[] = "Accepted and not read";
+  constexpr char kNotRead[] = "Accepted and ignored";
   app->add_option("--dflash_block_length", flags->dflash_block_length, kNotRead);
   app->add_option("--dflash_n_draft", flags->dflash_n_draft, kNotRead);
   app->add_option("--dflash_draft_argmax", flags->dflash_draft_argmax, kNotRead);
@@ -243,22 +243,22 @@ void AddLauncherFlags(CLI::App* app, WorkerFlags* flags) {
 
 CommandBody MakeWorkerCommand(CLI::App* app) {
   auto flags = std::make_shared<WorkerFlags>();
-  app->add_option("--model_path", flags->model.path, "Model: a GGUF file, or a name as of -m")
+  app->add_option("--model_path", flags->model.path, "Model: a GGUF file, or a name as for -m")
       ->required();
   app->add_option("--tokenizer_path", flags->tokenizer_path,
-                  "Accepted and not read: the tokenizer is in the model file");
+                  "Accepted and ignored: the tokenizer is in the model file");
   app->add_option("--data_path", flags->data_path,
-                  "Accepted and not read: the weights are in the model file");
+                  "Accepted and ignored: the weights are in the model file");
   app->add_option("--max_sessions", flags->max_sessions,
-                  "Sessions held, one of them for requests without a name")
+                  "Number of sessions, including one for requests without a name")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app->add_option("--warm_resume", flags->warm_resume,
-                  "Keep what was computed for a session's next prompt (false: to compare)")
+                  "Reuse computed state for a session's next prompt (false: for comparison)")
       ->capture_default_str();
-  app->add_option("--bos_id", flags->bos_id, "Token put before every prompt (-1: none)")
+  app->add_option("--bos_id", flags->bos_id, "Token to insert before every prompt (-1: none)")
       ->check(CLI::Range(-1, 1 << 30));
-  app->add_option("--eos_id", flags->eos_id, "Token that ends a reply beside the model's own")
+  app->add_option("--eos_id", flags->eos_id, "Additional token that ends a reply")
       ->check(CLI::Range(-1, 1 << 30));
   AddComputeFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
@@ -267,8 +267,8 @@ CommandBody MakeWorkerCommand(CLI::App* app) {
   AddReplyFlags(app, &flags->reply);
   AddLauncherFlags(app, flags.get());
   app->footer(
-      "\nReads one JSON object per line from stdin and answers on stdout, where nothing else is\n"
-      "written; ends with stdin. docs/API.md describes the protocol.");
+      "\nReads one JSON object per line from stdin and writes only answers to stdout; ends at the\n"
+      "end of stdin. docs/API.md describes the protocol.");
   return [flags] { return RunWorker(*flags); };
 }
 

@@ -24,7 +24,7 @@ void AddBytesFlag(CLI::App* app, const char* name, int64_t* bytes, const char* h
          [name, bytes](const std::string& text) {
            if (ParseBytes(text, bytes)) return;
            throw CLI::ValidationError(
-               name, StrCat(Printable(text), " is no number of bytes; write 800K, 20M or 1G"));
+               name, StrCat(Printable(text), " is not a number of bytes; write 800K, 20M or 1G"));
          },
          help)
       ->type_name("BYTES");

@@ -13,7 +13,7 @@ StatusOr<std::string> SourceText(const std::string& path) {
   if (path != "-") return ReadFile(path, kMostSourceBytes);
   std::string line;
   if (!std::getline(std::cin, line))
-    return InvalidArgument("stdin has no first line to be the schema");
+    return InvalidArgument("stdin is empty; its first line must be the schema");
   return line;
 }
 
@@ -25,9 +25,9 @@ void AddConstraintFlags(CLI::App* app, ConstraintFlags* flags) {
                       "A file with a JSON Schema, or the schema itself; - reads a line of stdin");
   auto* const grammar =
       app->add_option("--grammar", flags->grammar,
-                      "A file with a grammar in llama-server's notation (GBNF), or Lark's");
-  auto* const regex =
-      app->add_option("--regex", flags->regex, "A regular expression for the whole text");
+                      "A file with a grammar in llama-server's (GBNF) or Lark's notation");
+  auto* const regex = app->add_option("--regex", flags->regex,
+                                      "A regular expression that the whole text must match");
   schema->excludes(grammar)->excludes(regex);
   grammar->excludes(regex);
 }

@@ -23,46 +23,46 @@ StatusOr<serve::ApiKeys> LoadKeys(const std::string& path) {
 void Reload(serve::ApiKeys* keys, std::string_view what) {
   if (!keys->required()) return;
   const Status status = keys->Reload();
-  LogLine(status.ok() ? StrCat("read ", keys->size(), " ", what, " anew")
-                      : StrCat("the ", what, " stay as they are: ", Message(status)));
+  LogLine(status.ok() ? StrCat("reloaded ", keys->size(), " ", what)
+                      : StrCat("the ", what, " are unchanged: ", Message(status)));
 }
 
 }  // namespace
 
 void AddDoorFlags(CLI::App* app, DoorFlags* flags) {
   app->add_option("--api-key-file", flags->api_key_file,
-                  "Keys that may ask, one per line, each with an optional name behind it");
+                  "Accepted API keys, one per line, each followed by an optional name");
   app->add_option("--metrics-key-file", flags->metrics_key_file,
-                  "Keys that may see the numbers of all in /metrics; without it that is the key of "
-                  "--api-key-file where it is the only one, and others see their own");
+                  "Keys that see everybody's metrics in /metrics; by default the key of "
+                  "--api-key-file does if it is the only one, otherwise each key sees its own");
   app->add_option("--cors-origin", flags->cors_origins,
-                  "Let pages of this origin ask from a browser, such as https://page.example "
-                  "(localhost: every page of this machine, *: any at all); may be repeated");
-  app->add_option("--allowed-host", flags->allowed_hosts,
-                  "A further name that clients may call the server by; may be repeated. On "
-                  "127.0.0.1 others than localhost are refused, elsewhere none unless there are "
-                  "some here");
+                  "Accept browser requests from pages of this origin, such as https://page.example "
+                  "(localhost: every page on this machine, *: any page); may be repeated");
+  app->add_option(
+      "--allowed-host", flags->allowed_hosts,
+      "An additional host name for the server; may be repeated. On 127.0.0.1 only localhost and "
+      "these names are accepted; elsewhere any name is, unless this option is given");
   app->add_option("--max-connections", flags->max_connections,
-                  "Open connections; one more is answered with 503")
+                  "Maximum number of open connections; further ones get 503")
       ->check(CLI::Range(1, 60000))
       ->capture_default_str();
   app->add_option("--max-sessions-per-key", flags->max_sessions_per_key,
-                  "Of --max-sessions, those of one API key (0: an equal share)")
+                  "Maximum number of sessions per API key (0: an equal share of --max-sessions)")
       ->check(CLI::Range(0, 60000))
       ->capture_default_str();
-  AddBytesFlag(app, "--max-body", &flags->max_body_bytes,
-               "The largest body of a request (default: 1M and 64 bytes for each token of the "
-               "context)");
+  AddBytesFlag(
+      app, "--max-body", &flags->max_body_bytes,
+      "Maximum size of a request body (default: 1M plus 64 bytes per token of the context)");
   AddBytesFlag(app, "--request-memory", &flags->request_bytes,
-               "For requests that are read and worked on, half of it for one key or address; one "
-               "more is answered with 503 or 429 (default: 768M)");
-  app->add_option("--metrics", flags->metrics, "Whether /metrics is there: on or off")
+               "Memory for requests being read and handled, half of it per key or address; further "
+               "ones get 503 or 429 (default: 768M)");
+  app->add_option("--metrics", flags->metrics, "Whether to serve /metrics: on or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
   app->add_flag("--no-slots", flags->no_slots, "Answer /slots with 501");
-  app->add_flag("--no-ui,--no-webui", flags->no_ui, "Leave out the page for a browser");
+  app->add_flag("--no-ui,--no-webui", flags->no_ui, "Do not serve the web page");
   app->add_flag("--log-text,--verbose", flags->log_text,
-                "Log the text of requests and answers too; without it no log holds any");
+                "Also log the text of requests and answers, which is never logged otherwise");
 }
 
 StatusOr<serve::FrontDoor::Options> DoorOptions(const DoorFlags& flags, const std::string& host) {
@@ -109,7 +109,7 @@ uint64_t MaxBodyBytes(const DoorFlags& flags, int64_t context_tokens) {
 
 void ReloadKeys(serve::ApiKeys* keys, serve::ApiKeys* metrics_keys) {
   if (!keys->required() && !metrics_keys->required()) {
-    LogLine("there is no --api-key-file to read anew");
+    LogLine("there is no --api-key-file to reload");
   }
   Reload(keys, "API keys");
   Reload(metrics_keys, "keys for metrics");

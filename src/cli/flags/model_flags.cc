@@ -25,8 +25,8 @@ void WarnBeyondTraining(const Model& model) {
   const int64_t trained = model.spec().context_tokens;
   if (model.context_tokens() <= trained) return;
   std::fprintf(stderr,
-               "weft: --ctx %lld is beyond the %lld tokens that the model was trained for: what "
-               "it says behind those may make no sense; without --ctx the context ends there\n",
+               "weft: --ctx %lld exceeds the %lld tokens that the model was trained for: text "
+               "beyond that may make no sense; without --ctx the context ends there\n",
                static_cast<long long>(model.context_tokens()), static_cast<long long>(trained));
 }
 
@@ -34,27 +34,25 @@ void WarnBeyondTraining(const Model& model) {
 
 void AddModelFlag(CLI::App* app, ModelFlags* flags) {
   CLI::Option* const model =
-      app->add_option(
-             "-m,--model", flags->path,
-             "Model: a GGUF file, or a name that 'weft pull' takes or 'weft list' shows; what "
-             "is not here is loaded. Without it, a small model that is built in")
+      app->add_option("-m,--model", flags->path,
+                      "Model: a GGUF file, or a name accepted by 'weft pull' or shown by 'weft "
+                      "list'; downloaded if not here yet (default: a small built-in model)")
           // More likely an unset variable than a request for the built-in model.
           ->check([](const std::string& path) {
-            return path.empty() ? "the file's name is empty; leave -m out for the built-in model"
-                                : "";
+            return path.empty() ? "the file's name is empty; omit -m for the built-in model" : "";
           });
   app->add_option_function<std::string>(
          "--hf,--hf-repo",
          [flags](const std::string& repo) { flags->path = StrCat(kHubPrefix, repo); },
-         "A model of the hub: owner/repo[:QUANT]; -hf is the same")
+         "A model from the hub: owner/repo[:QUANT]; also -hf")
       ->excludes(model);
   AddModelsFolderFlag(app, &flags->models_folder);
 }
 
 void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags) {
-  app->add_flag("--or-built-in", flags->or_built_in,
-                "Where the model is not here and cannot be loaded, say why and take the one that "
-                "is built in");
+  app->add_flag(
+      "--or-built-in", flags->or_built_in,
+      "If the model is not here and cannot be downloaded, say why and use the built-in one");
 }
 
 void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
@@ -65,7 +63,7 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   app->add_option("--backend", flags->backend, "What computes")
       ->check(CLI::IsMember(backends))
       ->capture_default_str();
-  app->add_option("--kv", flags->kv, "How keys and values are kept")
+  app->add_option("--kv", flags->kv, "Data type of keys and values")
       ->check(CLI::IsMember(kv_types))
       ->capture_default_str();
   app->add_option("--threads", flags->threads, "Compute threads (0: one per core)")
@@ -74,7 +72,7 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
 
 void AddContextFlag(CLI::App* app, ModelFlags* flags) {
   app->add_option("--ctx", flags->context,
-                  "Longest context in tokens (0: what the model was trained for)")
+                  "Longest context in tokens (0: the model's training context)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
 }
 
@@ -107,7 +105,7 @@ StatusOr<FlaggedModel> OpenNamedModel(const ModelFlags& flags) {
 StatusOr<FlaggedModel> OpenFlaggedModel(const ModelFlags& flags) {
   auto model = OpenNamedModel(flags);
   if (model.ok() || !flags.or_built_in) return model;
-  std::fprintf(stderr, "weft: the model in the box answers, as %s cannot be had: %s\n",
+  std::fprintf(stderr, "weft: using the built-in model, because %s is unavailable: %s\n",
                Printable(flags.path, 200).c_str(),
                Printable(Message(model.status()), 1000).c_str());
   return OpenNamedModel({});

@@ -16,7 +16,7 @@ using Stage = hub::Progress::Stage;
 std::string WordsOf(const hub::Progress& progress) {
   switch (progress.stage) {
     case Stage::kWaiting:
-      return StrCat("waiting for another program that pulls ", progress.name);
+      return StrCat("waiting for another program that is pulling ", progress.name);
     case Stage::kChecking:
       return "verifying sha256 digest";
     case Stage::kUnpacking:
@@ -31,11 +31,11 @@ std::string WordsOf(const hub::Progress& progress) {
 }  // namespace
 
 void AddOllamaFlags(CLI::App* app, OllamaFlags* flags) {
-  auto* const listen = app->add_flag(
-      "--ollama", flags->listen,
-      "Listen where Ollama does, too: on 127.0.0.1, port 11434, for programs that know no other "
-      "address (Ollama's API is there on --port in any case)");
-  app->add_option("--ollama-port", flags->port, "In place of 11434 (0: any that is free)")
+  auto* const listen =
+      app->add_flag("--ollama", flags->listen,
+                    "Also listen on Ollama's address, 127.0.0.1 port 11434, for programs that know "
+                    "no other one (Ollama's API is always available on --port)");
+  app->add_option("--ollama-port", flags->port, "Port to use instead of 11434 (0: any free port)")
       ->needs(listen)
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
@@ -49,8 +49,8 @@ std::optional<serve::HttpServerOptions::Second> OllamaListener(const OllamaFlags
       .host = "127.0.0.1",
       .port = flags.port,
       .way_out =
-          "another program does, most likely Ollama itself; end that one, or leave --ollama out "
-          "and give clients the address of --port"};
+          "another program, most likely Ollama itself, uses it; stop that one, or omit --ollama "
+          "and give clients the address with --port"};
 }
 
 StatusOr<std::string> FromOllamaName(std::string_view name) {
@@ -62,9 +62,9 @@ StatusOr<std::string> FromOllamaName(std::string_view name) {
   }
   WEFT_ASSIGN_OR_RETURN(const hub::OllamaName parsed, hub::ParseOllamaName(name));
   if (parsed.host != hub::kOllamaHost) {
-    return InvalidArgument("models come from ", hub::kOllamaHost, " or hf.co here, not from ",
+    return InvalidArgument("models come from ", hub::kOllamaHost, " or hf.co, not from ",
                            Printable(parsed.host), "; 'weft pull ollama:", Printable(name, 200),
-                           "' may ask it");
+                           "' can download from it");
   }
   return StrCat("ollama:", name);
 }

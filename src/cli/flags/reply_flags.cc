@@ -6,13 +6,13 @@ namespace weft::cli {
 
 void AddReplyFlags(CLI::App* app, ReplyFlags* flags) {
   app->add_option("--reasoning", flags->reasoning,
-                  "Whether templates that know of it have models think, where a request does not "
-                  "say: on, off, or as the API has it (auto)")
+                  "Whether models think, if the template supports it and the request does not say: "
+                  "on, off, or the API's default (auto)")
       ->check(CLI::IsMember({"on", "off", "auto"}))
       ->capture_default_str();
   app->add_option("--reasoning-budget", flags->reasoning_budget,
-                  "Tokens of a thought, where a request does not say; then it is ended and the "
-                  "answer goes on (-1: as many as it takes; 0: none)")
+                  "Limit on the tokens of a thought if the request gives none; a longer one is "
+                  "ended and the answer follows (-1: no limit; 0: no thought)")
       ->check(CLI::Range(int64_t{-1}, int64_t{std::numeric_limits<int32_t>::max()}))
       ->capture_default_str();
   app->add_flag_callback(
@@ -20,13 +20,13 @@ void AddReplyFlags(CLI::App* app, ReplyFlags* flags) {
       [] {
         throw CLI::ValidationError(
             "--context-shift",
-            "the context is not shifted here: what a model has computed for later tokens depends "
-            "on those that would be dropped, so that answers would be others than without it. "
-            "Leave it out; an answer ends when the context is full (--ctx)");
+            "shifting the context is not supported: the state of later tokens depends on the "
+            "dropped ones, so it would change answers. Omit the option; an answer ends when the "
+            "context is full (--ctx)");
       },
-      "Refused, with the reason: an answer ends when the context is full");
+      "Not supported: an answer ends when the context is full");
   app->add_flag_callback(
-      "--no-context-shift", [] {}, "What happens anyway; for command lines of llama-server");
+      "--no-context-shift", [] {}, "Always the case; accepted for command lines of llama-server");
 }
 
 void SetReplyDefaults(const ReplyFlags& flags, serve::RequestDefaults* defaults) {

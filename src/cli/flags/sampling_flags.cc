@@ -30,30 +30,34 @@ void AddSamplingFlags(CLI::App* app, SamplingFlags* flags) {
   };
   const SamplingOptions own;
   const auto otherwise = [](auto value) {
-    return StrCat("; default: what the model recommends, else ", NumberText(value), ")");
+    return StrCat("; default: the model's recommendation, else ", NumberText(value), ")");
   };
   SamplingAdvice& said = flags->said;
   number("--temp", &said.temperature, 0, 1e6,
-         "Temperature (0: always the best token" + otherwise(own.temperature));
-  integer("--top-k", &said.top_k, 0, "Sample among the k best (0: all" + otherwise(own.top_k));
+         "Temperature (0: always choose the best token" + otherwise(own.temperature));
+  integer("--top-k", &said.top_k, 0,
+          "Sample from the k best tokens (0: all" + otherwise(own.top_k));
   number("--top-p", &said.top_p, 1e-9, 1,
-         "Sample among the best that reach this probability (1: all" + otherwise(own.top_p));
+         "Sample from the best tokens that together reach this probability (1: all" +
+             otherwise(own.top_p));
   number("--min-p", &said.min_p, 0, 1,
-         "Drop what is less probable than this share of the best (0: off" + otherwise(own.min_p));
+         "Drop tokens less probable than this fraction of the best one (0: off" +
+             otherwise(own.min_p));
   number("--repeat-penalty", &said.repeat_penalty, 0, 100,
-         "Make what was said less probable (1: off" + otherwise(own.repetition_penalty));
+         "Make repeated tokens less probable (1: off" + otherwise(own.repetition_penalty));
   integer("--repeat-last-n", &said.repeat_last_n, -1,
-          "Of the last n tokens (-1: of all" + otherwise(own.penalty_window));
-  number("--presence-penalty", &said.presence_penalty, -100, 100,
-         "Lower what was said by so much (0: off" + otherwise(own.presence_penalty));
+          "How many recent tokens the penalties look at (-1: all" + otherwise(own.penalty_window));
+  number(
+      "--presence-penalty", &said.presence_penalty, -100, 100,
+      "Lower the logits of repeated tokens by this much (0: off" + otherwise(own.presence_penalty));
   number("--frequency-penalty", &said.frequency_penalty, -100, 100,
-         "Lower it so for each time (0: off" + otherwise(own.frequency_penalty));
-  app->add_option("--seed", flags->seed, "Equal seeds give equal output (-1: a new one)")
+         "Lower them by this much for each occurrence (0: off" + otherwise(own.frequency_penalty));
+  app->add_option("--seed", flags->seed, "Equal seeds give equal output (-1: random)")
       // The parser turns anything larger into the largest number.
       ->check(CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max() - 1))
       ->capture_default_str();
   app->add_flag("!--keep-loops", flags->end_loops,
-                "Let an answer that repeats itself over and over go on until the context is full");
+                "Let an answer that keeps repeating itself continue until the context is full");
 }
 
 SamplingAdvice AdviceWith(const SamplingFlags& flags, const SamplingAdvice& of_model) {

@@ -132,7 +132,7 @@ std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error) {
   const std::string what =
       is_unknown && !words.empty() ? UnknownWord(command, words) : std::string(error.what());
   return StrCat(command.path, ": ", what, what.ends_with('?') ? " '" : "; '", command.path,
-                " --help' lists ", command.commands.empty() ? "what it takes" : "the commands");
+                " --help' lists ", command.commands.empty() ? "its options" : "the commands");
 }
 
 }  // namespace weft::cli

@@ -46,7 +46,7 @@ class UsageTest : public testing::Test {
 TEST_F(UsageTest, NamesWhatIsUnknownAndWhatIsNear) {
   EXPECT_EQ(Sentence("loom weave --widht 3"),
             "loom weave: there is no option --widht; did you mean --width? 'loom weave --help' "
-            "lists what it takes");
+            "lists its options");
   EXPECT_THAT(Sentence("loom weave --width=3 --kid=plain"), HasSubstr("did you mean --kind?"));
   EXPECT_EQ(Sentence("loom weav"),
             "loom: there is no command weav; did you mean weave? 'loom --help' lists the commands");
@@ -57,15 +57,15 @@ TEST_F(UsageTest, NamesWhatIsUnknownAndWhatIsNear) {
 
 TEST_F(UsageTest, GuessesNothingFarAway) {
   EXPECT_EQ(Sentence("loom weave --colour red"),
-            "loom weave: there is no option --colour; 'loom weave --help' lists what it takes");
+            "loom weave: there is no option --colour; 'loom weave --help' lists its options");
   EXPECT_EQ(Sentence("loom weave silk"),
-            "loom weave: one argument too many: silk; 'loom weave --help' lists what it takes");
+            "loom weave: one argument too many: silk; 'loom weave --help' lists its options");
 }
 
 TEST_F(UsageTest, SaysWhatAValueMayBe) {
   EXPECT_EQ(Sentence("loom weave --width 9"),
-            "loom weave: --width: Value 9 not in range 1 to 8; 'loom weave --help' lists what it "
-            "takes");
+            "loom weave: --width: Value 9 not in range 1 to 8; 'loom weave --help' lists its "
+            "options");
   EXPECT_THAT(Sentence("loom weave --kind satin"), HasSubstr("not in {plain,twill}"));
   EXPECT_THAT(Sentence("loom weave --width"), HasSubstr("--width"));
 }

@@ -18,11 +18,11 @@ std::string HttpAddress(const std::string& host, int port) {
 }
 
 void LogSampling(const SamplingAdvice& flags, const FlaggedModel& model) {
-  LogLine(StrCat("sampling unless a request says otherwise: ",
-                 serve::DescribeSampling(flags, model.advice, model.advice_by)));
+  LogLine(
+      StrCat("default sampling: ", serve::DescribeSampling(flags, model.advice, model.advice_by)));
   if (model.advice.left_out.empty()) return;
   LogLine(StrCat("the model also recommends ", Printable(StrJoin(model.advice.left_out, ", "), 300),
-                 ", which is not used"));
+                 ", which is not supported"));
 }
 
 Announcement::Announcement(serve::Host& host, const std::string& address)
@@ -38,7 +38,7 @@ Announcement::Announcement(serve::Host& host, const std::string& address)
   if (entry.ok()) {
     entry_ = *std::move(entry);
   } else {
-    LogLine(StrCat("'weft ps' will not show this server: ", Message(entry.status())));
+    LogLine(StrCat("'weft ps' will not list this server: ", Message(entry.status())));
   }
 }
 

@@ -31,8 +31,9 @@ std::string ProgressLine(const hub::Progress& progress, double bytes_per_s) {
   const std::string name = Printable(progress.name, 60);
   if (progress.stage == Stage::kPackages) return StrCat("pip loads ", name);
   std::string line = name;
-  if (progress.stage == Stage::kWaiting) StrAppend(&line, ": another program loads it");
-  if (progress.stage == Stage::kChecking) StrAppend(&line, ": checking what is here of it");
+  if (progress.stage == Stage::kWaiting)
+    StrAppend(&line, ": waiting for another program that is downloading it");
+  if (progress.stage == Stage::kChecking) StrAppend(&line, ": checking the partial download");
   if (progress.stage == Stage::kUnpacking) StrAppend(&line, ": unpacking");
   StrAppend(&line, line.size() == name.size() ? ": " : ", ");
   if (progress.total_bytes <= 0) {
