@@ -25,7 +25,7 @@ std::optional<AnswerRule> SchemaField(ApiFields* fields, const char* name) {
   const ordered_json* const schema = fields->Value(name);
   if (schema == nullptr || *schema == "") return std::nullopt;
   auto rule = SchemaRule(*schema, name);
-  if (!rule) fields->Fail(name, "must be a JSON Schema: an object, or the text of one");
+  if (!rule) fields->Fail(name, "must be a JSON Schema, given as an object or as JSON text");
   return rule;
 }
 
@@ -52,7 +52,8 @@ class Rules {
   void Add(std::optional<AnswerRule> rule) {
     if (!rule) return;
     if (rule_) {
-      fields_.Fail(rule->field, StrCat("does not go with ", rule_->field, "; give one of them"));
+      fields_.Fail(rule->field,
+                   StrCat("cannot be combined with ", rule_->field, "; use only one of them"));
       return;
     }
     rule_ = std::move(rule);
@@ -77,8 +78,8 @@ std::optional<AnswerRule> ReadStructuredOutputs(ApiFields* fields) {
   if (inner.Bool("json_object").value_or(false)) rules.Add(ObjectRule("json_object"));
   const bool compact = inner.Bool("disable_any_whitespace").value_or(false);
   inner.Refuse("structural_tag", "is not supported; use tools, or a grammar");
-  inner.Refuse("whitespace_pattern", "is not supported; disable_any_whitespace is");
-  inner.Refuse("disable_additional_properties", "is not supported; say it in the schema", false);
+  inner.Refuse("whitespace_pattern", "is not supported; use disable_any_whitespace");
+  inner.Refuse("disable_additional_properties", "is not supported; put it into the schema", false);
   std::vector<std::string> ignored;
   fields->Adopt(inner.Finish(&ignored));
   for (const std::string& name : ignored) fields->Ignore(name);
@@ -98,7 +99,7 @@ void ReadTriggers(ApiFields* fields, std::vector<ConstraintSpec::Trigger>* trigg
   const ordered_json* const list = fields->Value(kField);
   if (!lazy) return;
   if (list == nullptr || !list->is_array() || list->empty()) {
-    return fields->Fail(kField, "must be a list of what a lazy grammar waits for");
+    return fields->Fail(kField, "must be a list of triggers for the lazy grammar");
   }
   for (const ordered_json& each : *list) {
     const ordered_json type =
@@ -161,7 +162,7 @@ std::optional<AnswerRule> ReadFormat(ApiFields* fields, const char* name) {
 
 void CheckGoesWith(const TurnOptions& turn, ApiFields* fields) {
   static constexpr std::string_view kEnds =
-      "does not go with an answer of a given form, which ends where the form is complete";
+      "cannot be combined with an answer of a required form, which ends when the form is complete";
   if (turn.ignore_eos) fields->Fail("ignore_eos", kEnds);
   if (turn.min_tokens > 0) fields->Fail("min_tokens", kEnds);
 }
@@ -183,7 +184,7 @@ std::optional<AnswerRule> ReadAnswerRule(ApiFields* fields, const TurnOptions& t
   ReadTriggers(fields, &triggers);
   auto rule = rules.Take();
   if (!triggers.empty() && (!rule || rule->spec.kind != ConstraintSpec::Kind::kGrammar)) {
-    fields->Fail("grammar_lazy", "goes with a grammar, and there is none");
+    fields->Fail("grammar_lazy", "requires a grammar, and there is none");
   } else if (!triggers.empty()) {
     rule->spec.triggers = std::move(triggers);
   }
@@ -194,7 +195,7 @@ std::optional<AnswerRule> ReadAnswerRule(ApiFields* fields, const TurnOptions& t
 void AddAnswerRule(ApiFields* fields, const TurnOptions& turn, std::optional<AnswerRule>* answer) {
   auto rule = ReadAnswerRule(fields, turn);
   if (rule && *answer) {
-    fields->Fail(rule->field, StrCat("does not go with ", (*answer)->field));
+    fields->Fail(rule->field, StrCat("cannot be combined with ", (*answer)->field));
   } else if (rule) {
     *answer = std::move(rule);
   }
@@ -220,8 +221,8 @@ StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const Answ
   constraint::ConstraintState state = (*compiled)->Begin();
   if (!begun.empty() && !state.AdvanceText(begun)) {
     return WithParam(
-        InvalidArgument("the answer that is begun cannot be continued to what ", rule.field,
-                        " asks for, from byte ", state.AllowedPrefix(begun), " on"),
+        InvalidArgument("the begun answer cannot be continued to match what ", rule.field,
+                        " requires, from byte ", state.AllowedPrefix(begun), " on"),
         "messages");
   }
   return state;

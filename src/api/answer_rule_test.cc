@@ -168,13 +168,13 @@ TEST_F(AnswerRuleTest, ALazyGrammarWaitsForItsTrigger) {
 TEST_F(AnswerRuleTest, OneFormAtATime) {
   const auto both = Chat("x", {{"regex", "x"}, {"grammar", "root ::= \"x\""}});
   EXPECT_EQ(both.status(), 400);
-  EXPECT_THAT(both.body(), HasSubstr("regex does not go with grammar"));
+  EXPECT_THAT(both.body(), HasSubstr("regex cannot be combined with grammar"));
   for (const Json& more : {Json{{"ignore_eos", true}}, Json{{"min_tokens", 3}}}) {
     Json body = more;
     body["response_format"] = {{"type", "json_object"}};
     const auto response = Chat("{}", body);
     EXPECT_EQ(response.status(), 400);
-    EXPECT_THAT(response.body(), HasSubstr("an answer of a given form"));
+    EXPECT_THAT(response.body(), HasSubstr("an answer of a required form"));
   }
 }
 

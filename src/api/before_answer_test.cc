@@ -104,7 +104,7 @@ TEST_F(BeforeAnswerTest, AnAnswerThatIsBegunIsContinued) {
   EXPECT_EQ(refused.json()["error"]["param"], "continue_final_message");
   body.erase("continue_final_message");
   body["messages"].back() = {{"role", "assistant"}, {"content", "So"}};
-  EXPECT_THAT(Post(kChat, body).body(), HasSubstr("two messages of the assistant's"));
+  EXPECT_THAT(Post(kChat, body).body(), HasSubstr("two assistant messages"));
 }
 
 TEST_F(BeforeAnswerTest, AnAnswerThatIsBegunIsContinuedForAnthropicsClientsToo) {

@@ -152,8 +152,8 @@ using Began = StatusOr<std::optional<constraint::ConstraintState>>;
 Status RefuseForHeld(const TurnOptions& turn) {
   const char* const field = turn.ignore_eos ? "ignore_eos" : "min_tokens";
   return WithParam(InvalidArgument(field,
-                                   " does not go with a reply of a given form, which ends where "
-                                   "the form is complete"),
+                                   " cannot be combined with a reply of a required form, which "
+                                   "ends when the form is complete"),
                    field);
 }
 
@@ -202,8 +202,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
     return Began(*std::move(answer));
   }
   if (!must_hold) return Began(std::nullopt);
-  return WithParam(InvalidArgument("the answer that is begun is not what is asked for"),
-                   "messages");
+  return WithParam(InvalidArgument("the begun answer does not have the required form"), "messages");
 }
 
 }  // namespace
@@ -321,7 +320,7 @@ void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCa
        {"thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"}) {
     const auto given = fields->Integer(name, -1, std::numeric_limits<int32_t>::max());
     if (given && most && *given != *most) {
-      fields->Fail(name, "is another name of thinking_budget_tokens; give one of them");
+      fields->Fail(name, "is another name for thinking_budget_tokens; use only one of them");
     }
     if (!most) most = given;
   }
@@ -374,15 +373,14 @@ void ReadEnding(ApiFields* fields, ChatRequest* chat) {
   const bool is_begun = messages.is_array() && !messages.empty() && IsAssistants(messages.back()) &&
                         messages.back().value("tool_calls", nlohmann::ordered_json()).empty();
   if (must_go_on && !is_begun) {
-    return fields->Fail("continue_final_message",
-                        "needs a last message of the assistant's, without calls");
+    return fields->Fail("continue_final_message", "needs a final assistant message without calls");
   }
   chat->continuation = go_on.value_or(is_begun ? Continuation::kAuto : Continuation::kNone);
   chat->add_generation_prompt = begin.value_or(true);
   if (chat->continuation != Continuation::kNone && messages.size() > 1 &&
       IsAssistants(messages[messages.size() - 2])) {
     fields->Fail("messages",
-                 "ends with two messages of the assistant's: make them one, which is continued, or "
+                 "ends with two assistant messages: merge them to have the result continued, or "
                  "set continue_final_message to false");
   }
 }

@@ -57,7 +57,7 @@ void KeepEnd(int64_t n, Tokens* tokens) {
 StatusOr<FillInTokens> NeedFillInTokens(const Model& model) {
   const FillInTokens ids = FindFillInTokens(model.file(), *model.tokenizer());
   if (ids.complete()) return ids;
-  return Unimplemented("the model cannot fill in the middle: its vocabulary has no ",
+  return Unimplemented("the model does not support fill-in-the-middle: its vocabulary has no ",
                        ids.prefix == kNoToken   ? "prefix"
                        : ids.suffix == kNoToken ? "suffix"
                                                 : "middle",

@@ -194,7 +194,7 @@ TEST_F(NoFillInTest, IsToldFromAWrongRequest) {
   const auto infill = Post("/infill", {{"input_prefix", "a"}, {"input_suffix", "b"}});
   EXPECT_EQ(infill.status(), 501);
   EXPECT_EQ(infill.json()["error"]["type"], "not_supported_error");
-  EXPECT_THAT(infill.body(), HasSubstr("cannot fill in the middle"));
+  EXPECT_THAT(infill.body(), HasSubstr("does not support fill-in-the-middle"));
   const auto completion = Post("/v1/completions", {{"prompt", "a"}, {"suffix", "b"}});
   EXPECT_EQ(completion.status(), 400);
   EXPECT_EQ(completion.json()["error"]["param"], "suffix");

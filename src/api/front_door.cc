@@ -27,7 +27,7 @@ ApiError UnauthenticatedError(bool without_key) {
   return ToApiError(absl::UnauthenticatedError(
       without_key ? "this server needs an API key: send it as \"Authorization: Bearer KEY\" or as "
                     "\"x-api-key: KEY\""
-                  : "this API key is not known here"));
+                  : "this API key is not valid"));
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ TEST_F(ModelHostTest, AFailedLoadTellsTheOperatorWhyAndClientsThatItFailed) {
   EXPECT_EQ(Message(Load(&host, NotFound("cannot open /srv/secret/a.gguf"))),
             "cannot open /srv/secret/a.gguf");
   EXPECT_EQ(host.phase(), Phase::kFailed);
-  EXPECT_EQ(host.phase_reason(), "the model could not be loaded; the log of the server says why");
+  EXPECT_EQ(host.phase_reason(), "the model could not be loaded; see the server's log");
   EXPECT_TRUE(host.Drain(milliseconds(0)).ok());
   EXPECT_EQ(host.phase(), Phase::kFailed);
 }

@@ -34,7 +34,7 @@ std::optional<double> NumberByNames(ApiFields* fields, std::string_view name,
   const auto first = fields->Number(name, min, max);
   const auto second = fields->Number(other, min, max);
   if (first && second && *first != *second) {
-    fields->Fail(other, StrCat("is another name of ", name, "; give one of them"));
+    fields->Fail(other, StrCat("is another name for ", name, "; use only one of them"));
   }
   return first ? first : second;
 }
@@ -106,8 +106,8 @@ void ReadSamplers(ApiFields* fields, SamplingOptions* sampling) {
                                         std::begin(kOurs));
     if (at == std::size(kOurs) || at < next) {
       return fields->Unsupported("samplers",
-                                 StrCat("can have penalties, top_k, top_p, min_p and temperature, "
-                                        "in this order; at fault is ",
+                                 StrCat("can contain penalties, top_k, top_p, min_p and "
+                                        "temperature, in this order; the invalid one is ",
                                         Printable(CompactJson(entry))));
     }
     used[at] = true;
@@ -227,14 +227,14 @@ void ReadChoices(ApiFields* fields, TurnOptions* turn) {
   const auto n = fields->Integer("n", 1, kMaxChoices);
   const auto n_cmpl = fields->Integer("n_cmpl", 1, kMaxChoices);
   if (n && n_cmpl && *n != *n_cmpl) {
-    fields->Fail("n_cmpl", "is another name of n; give one of them");
+    fields->Fail("n_cmpl", "is another name for n; use only one of them");
   }
   turn->n_choices = static_cast<int>(n.value_or(n_cmpl.value_or(1)));
 }
 
 void ReadForeignFields(ApiFields* fields) {
   static constexpr std::string_view kNoSampler =
-      "is not supported: this server has temperature, top_k, top_p, min_p and the penalties";
+      "is not supported: this server supports temperature, top_k, top_p, min_p and the penalties";
   const std::pair<std::string_view, ordered_json> samplers[] = {
       {"typical_p", 1.0},
       {"mirostat", 0},
@@ -251,12 +251,12 @@ void ReadForeignFields(ApiFields* fields) {
   for (const auto& [name, harmless] : samplers) fields->Refuse(name, kNoSampler, harmless);
   fields->Refuse("lora", "is not supported: no adapters are loaded", ordered_json::array());
   if (!fields->Knows("t_max_predict_ms")) {
-    fields->Refuse("t_max_predict_ms", "is for /completion and /infill; use max_tokens", 0);
+    fields->Refuse("t_max_predict_ms",
+                   "is only available in /completion and /infill; use max_tokens", 0);
   }
   fields->Refuse("context_shift",
-                 "is not supported: what a model has computed for later tokens depends on those "
-                 "that would be dropped, so that the answer would be another one; an answer ends "
-                 "when the context is full",
+                 "is not supported: the state of later tokens depends on the dropped ones, so it "
+                 "would change the answer; an answer ends when the context is full",
                  false);
   // Parameters of disabled samplers; and options for storing, finding or queueing results.
   fields->CannotMatter({"typ_p",
@@ -283,8 +283,8 @@ void ReadForeignFields(ApiFields* fields) {
 }
 
 void RefuseProgress(ApiFields* fields) {
-  fields->Refuse("return_progress", "is for /v1/chat/completions, /v1/responses and /completion",
-                 false);
+  fields->Refuse("return_progress",
+                 "is only available in /v1/chat/completions, /v1/responses and /completion", false);
 }
 
 }  // namespace weft::serve

@@ -44,7 +44,7 @@ StatusOr<SessionChoice> FinishFields(Host& host, const HttpRequest& request,
                                      ApiFields* fields, std::vector<std::string>* ignored) {
   auto session = ChooseSession(request, fields);
   if (session.ok() && session->required && n_prompts > 1) {
-    fields->Fail("session_id", "goes with one prompt, not with several");
+    fields->Fail("session_id", "cannot be used with several prompts");
   }
   WEFT_RETURN_IF_ERROR(fields->Finish(ignored));
   WEFT_RETURN_IF_ERROR(session.status());

@@ -155,7 +155,7 @@ Status FindModel(Host& host, std::string_view name) {
     return OkStatus();
   }
   return WithCode(WithParam(NotFound("the model ", Printable(name), " is not served here; use ",
-                                     Printable(host.model_id()), ", or leave \"model\" out"),
+                                     Printable(host.model_id()), ", or omit \"model\""),
                             "model"),
                   "model_not_found");
 }
@@ -166,9 +166,9 @@ Status CheckModel(Host& host, const std::optional<std::string>& model) {
 }
 
 Status NoEmbeddings(Host& host) {
-  return Unimplemented("the model ", host.model_id(),
-                       " gives no embeddings: it is a model that generates text; serve an "
-                       "embedding model for this");
+  return Unimplemented(
+      "the model ", host.model_id(),
+      " provides no embeddings: it is a text generation model; serve an embedding model for this");
 }
 
 HttpHeaders NoticeHeaders(const std::vector<std::string>& ignored,

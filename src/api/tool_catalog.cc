@@ -108,8 +108,8 @@ Status ToolCatalog::Offer(ClientTool tool, std::string_view place, Json function
     const bool is_same =
         other.tool.name_space == entry.tool.name_space && other.tool.kind == entry.tool.kind;
     if (is_same) continue;
-    return Misshapen(place, StrCat("has the same name for the model as another tool, ",
-                                   Printable(entry.function), "; rename one of them"));
+    return Misshapen(place, StrCat("has the same name as another tool, ", Printable(entry.function),
+                                   "; rename one of them"));
   }
   Json named = {{"name", entry.function}};
   named.update(function);
@@ -196,9 +196,9 @@ ClientTool ToolCatalog::Find(std::string_view function) const {
 
 void ToolCatalog::CheckUsable(bool calls_allowed, ApiFields* fields) const {
   if (!calls_allowed || left_out_.empty() || !functions_.empty()) return;
-  fields->Unsupported("tools", StrCat("has nothing that can be called: ", ShownLeftOut(),
-                                      " cannot be run by this server; leave tools out, or set "
-                                      "tool_choice to none, for an answer without them"));
+  fields->Unsupported("tools", StrCat("contains nothing that can be called: ", ShownLeftOut(),
+                                      " cannot be run by this server; omit tools, or set "
+                                      "tool_choice to none, to get an answer without them"));
 }
 
 void ToolCatalog::Warn(std::vector<std::string>* warnings) const {

@@ -153,7 +153,7 @@ TEST_F(ToolChoiceTest, WhatKeepsARepliesEndAwayDoesNotGoWithAForm) {
     body["tool_choice"] = "required";
     const auto refused = Post("/v1/chat/completions", body);
     EXPECT_EQ(refused.status(), 400);
-    EXPECT_THAT(refused.body(), HasSubstr("does not go with a reply of a given form"));
+    EXPECT_THAT(refused.body(), HasSubstr("cannot be combined with a reply of a required form"));
   }
   // Without strictness the form is not enforced.
   EXPECT_EQ(Calls(Chat(Call("weather", R"({"town": 1})"), {{"min_tokens", 5}})), Names{"weather"});

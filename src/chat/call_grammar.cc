@@ -159,7 +159,7 @@ class CallGrammar {
       } else if (parameters->is_object()) {
         read.parameters = *parameters;
       } else {
-        return Unimplemented("tool ", read.name, ": parameters are no object");
+        return Unimplemented("tool ", read.name, ": parameters is not an object");
       }
       if (const auto found = read.parameters.find("properties"); found != read.parameters.end()) {
         n_parameters_ += found->size();
@@ -199,23 +199,23 @@ class CallGrammar {
           "$recursiveRef", "dependentRequired", "dependentSchemas", "dependencies",
           "patternProperties", "propertyNames", "minProperties", "maxProperties"}) {
       if (schema.contains(keyword)) {
-        return Unimplemented("tool ", tool.name, ": ", keyword,
-                             " of all parameters cannot be enforced where they are written one by "
-                             "one");
+        return Unimplemented(
+            "tool ", tool.name, ": ", keyword,
+            " of all parameters cannot be enforced in a format that writes them one by one");
       }
     }
     const auto properties = schema.find("properties");
     std::vector<Parameter> parameters;
     if (properties != schema.end()) {
       if (!properties->is_object())
-        return Unimplemented("tool ", tool.name, ": properties are no object");
+        return Unimplemented("tool ", tool.name, ": properties is not an object");
       if (properties->size() > kMostParameters) {
         return Unimplemented("tool ", tool.name, ": it has ", properties->size(),
-                             " parameters; calls of this format can have ", kMostParameters);
+                             " parameters; calls in this format can have ", kMostParameters);
       }
       if (n_parameters_ > kMostParametersOfAll) {
         return Unimplemented("the tools have ", n_parameters_,
-                             " parameters together; calls of this format can have ",
+                             " parameters in total; calls in this format can have ",
                              kMostParametersOfAll);
       }
       for (const auto& [key, value] : properties->items()) {
@@ -230,7 +230,7 @@ class CallGrammar {
     }
     const auto needed = schema.find("required");
     if (needed == schema.end()) return parameters;
-    if (!needed->is_array()) return Unimplemented("tool ", tool.name, ": required is no list");
+    if (!needed->is_array()) return Unimplemented("tool ", tool.name, ": required is not a list");
     std::map<std::string_view, Parameter*> by_key;
     for (Parameter& parameter : parameters) by_key.emplace(parameter.key, &parameter);
     for (const Json& name : *needed) {
@@ -238,7 +238,7 @@ class CallGrammar {
           name.is_string() ? by_key.find(name.get_ref<const std::string&>()) : by_key.end();
       if (found == by_key.end()) {
         return Unimplemented("tool ", tool.name,
-                             ": required names a parameter that properties do not describe");
+                             ": required names a parameter that properties does not describe");
       }
       found->second->required = true;
     }

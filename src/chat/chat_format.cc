@@ -237,7 +237,7 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderContinued(const ChatRequest& request)
   }
   bool in_reasoning = request.continuation == Continuation::kReasoning;
   if (in_reasoning && HasText(last, "content")) {
-    return InvalidArgument(place, ".content: reasoning with content behind it is complete");
+    return InvalidArgument(place, ".content: reasoning that is followed by content is complete");
   }
   if (request.continuation == Continuation::kAuto) {
     in_reasoning = !HasText(last, "content") && !ReasoningText(last).empty();

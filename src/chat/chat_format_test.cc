@@ -303,7 +303,7 @@ TEST(ChatFormatTest, ReasoningThatIsBegunIsContinuedAsReasoning) {
   EXPECT_TRUE(Rendered(*format, request).reasoning_is_open);
   request.messages[1]["content"] = "So ";
   EXPECT_THAT(std::string(Message(format->Render(request).status())),
-              HasSubstr("messages[1].content: reasoning with content behind it is complete"));
+              HasSubstr("messages[1].content: reasoning that is followed by content is complete"));
   request.continuation = Continuation::kAuto;
   request.messages[1] = Json{{"role", "assistant"}, {"content", "<think>Hm"}};
   EXPECT_TRUE(Rendered(*format, request).reasoning_is_open);

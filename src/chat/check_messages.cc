@@ -35,8 +35,8 @@ Status CheckParts(const Json& parts, const std::string& role, const std::string&
       if (kind.starts_with("input_")) kind.remove_prefix(6);
       kind = kind.substr(0, kind.find('_'));
       return InvalidArgument(here, ": ", Printable(kind), " input is not supported: this server ",
-                             "takes text alone; send the text of a part of type '", Printable(type),
-                             "' or leave it out");
+                             "accepts only text; send the text of a part of type '",
+                             Printable(type), "' or omit it");
     }
     if (!Member(part, "text").is_string()) {
       return InvalidArgument(here, ".text: a text part must have its text as a string");

@@ -129,14 +129,14 @@ Status Parser::ReadHeader() {
                                std::min<size_t>(bytes_.size(), gguf::kMagic.size()));
   if (start != gguf::kMagic) {
     return InvalidArgument(shown, " is not a GGUF model file: it starts with \"", Printable(start),
-                           "\" where \"GGUF\" should stand");
+                           "\" instead of \"GGUF\"");
   }
   position_ = gguf::kMagic.size();
   uint32_t version;
   if (!Read(&version)) return Truncated();
   // A big-endian file has its small version number in the upper half.
   if (version != 0 && (version & 0xFFFF) == 0) {
-    return InvalidArgument(shown, " is a big-endian GGUF file, convert it to little-endian");
+    return InvalidArgument(shown, " is a big-endian GGUF file; convert it to little-endian");
   }
   if (version < gguf::kOldestVersion) {
     return InvalidArgument(shown, " has GGUF version ", version,

@@ -273,7 +273,7 @@ Status GgufWriter::CheckTensor(const Tensor& tensor) {
   }
   const auto bytes = static_cast<uint64_t>(RowBytes(tensor.type, values));
   if (!tensor.fill && tensor.data.size() != bytes) {
-    return error("it was given ", tensor.data.size(), " bytes of data where ", bytes,
+    return error("it was given ", tensor.data.size(), " bytes of data instead of ", bytes,
                  " are needed");
   }
   return OkStatus();

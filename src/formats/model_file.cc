@@ -218,7 +218,8 @@ Status ModelFile::IndexTensors() {
   const std::optional<uint32_t> duplicate = SortByName(
       tensors_.size(), [&](uint32_t i) { return tensors_[i].name; }, &tensor_order_);
   // Already checked within each part.
-  if (duplicate) return TensorError(tensors_[*duplicate].name, "it is in two parts of the model");
+  if (duplicate)
+    return TensorError(tensors_[*duplicate].name, "it occurs in two parts of the model");
   return OkStatus();
 }
 

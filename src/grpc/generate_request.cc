@@ -15,7 +15,7 @@ namespace pb = mlx::grpc::engine;
 constexpr uint32_t kMaxId = std::numeric_limits<int32_t>::max();
 
 StatusOr<int32_t> TokenOf(uint32_t id, std::string_view field) {
-  if (id > kMaxId) return InvalidArgument(field, " holds ", id, ", which is no token id");
+  if (id > kMaxId) return InvalidArgument(field, " holds ", id, ", which is not a token id");
   return static_cast<int32_t>(id);
 }
 

@@ -109,9 +109,9 @@ class ServerImpl : public GrpcServer {
 
 Status CheckGrpcOpen(const std::string& host) {
   if (IsLoopbackHost(host)) return OkStatus();
-  return InvalidArgument("--grpc-open serves without keys, which is for this machine alone, and ",
-                         Printable(host, 100),
-                         " can be reached from others; add --grpc-host 127.0.0.1");
+  return InvalidArgument(
+      "--grpc-open serves without keys, which is only allowed on this machine, and ",
+      Printable(host, 100), " can be reached from other machines; add --grpc-host 127.0.0.1");
 }
 
 int64_t MaxMessageBytes(int64_t context_tokens) {

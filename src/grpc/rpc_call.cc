@@ -24,7 +24,7 @@ void RpcCall::OnReadDone(bool ok) {
   // gRPC does not say which; it uses this code if the message was too large.
   End(context_->IsCancelled()
           ? Cancelled("the request was cancelled")
-          : ResourceExhausted("the request has no message, or a larger one than any prompt needs"));
+          : ResourceExhausted("the request has no message, or one larger than any prompt needs"));
 }
 
 void RpcCall::End(const Status& status) {

@@ -239,7 +239,7 @@ class TokenizerWriter {
                          v_.Find(StrCat(merge.left, merge.right)) != kNoToken;
       if (!known) {
         return Unimplemented("the merge '", Printable(line),
-                             "' is not between tokens of the vocabulary, which tokenizer.json "
+                             "' does not join tokens of the vocabulary, which tokenizer.json "
                              "cannot express; give the client the model's own tokenizer.json");
       }
       merges.push_back(merge);

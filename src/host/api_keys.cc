@@ -47,12 +47,13 @@ StatusOr<ApiKeys::Table> ApiKeys::ParseTable(std::string_view text) {
     const bool sane =
         std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7F; });
     if (!sane) {
-      return InvalidArgument("line ", number,
-                             ": a key has only visible ASCII characters, then may come its name");
+      return InvalidArgument(
+          "line ", number,
+          ": a key consists of visible ASCII characters, optionally followed by its name");
     }
     Owner owner{.name = std::string(TakeWord(&line))};
     if (!TakeWord(&line).empty()) {
-      return InvalidArgument("line ", number, ": after a key comes at most one word, its name");
+      return InvalidArgument("line ", number, ": a key is followed by at most one word, its name");
     }
     static constexpr char kDigits[] = "0123456789abcdef";
     const Digest domain = DigestOf("domain of ", key);
@@ -62,7 +63,7 @@ StatusOr<ApiKeys::Table> ApiKeys::ParseTable(std::string_view text) {
     }
     keys.push_back({.digest = DigestOf("key ", key), .owner = std::move(owner)});
   }
-  if (keys.empty()) return InvalidArgument("there is no key in it; write one per line");
+  if (keys.empty()) return InvalidArgument("it contains no keys; write one per line");
   return keys;
 }
 

@@ -72,7 +72,7 @@ TEST(ApiKeys, AreReadAnewInAllCopies) {
   EXPECT_EQ(copy.Find("two")->name, "second");
   EXPECT_EQ(copy.size(), 2u);
   file.Write("# none is left\n");
-  EXPECT_THAT(std::string(Message(keys->Reload())), HasSubstr("there is no key"));
+  EXPECT_THAT(std::string(Message(keys->Reload())), HasSubstr("it contains no keys"));
   EXPECT_TRUE(copy.Find("two").has_value()) << "the server is not opened to all";
   EXPECT_TRUE(ApiKeys().Reload().ok());
 }

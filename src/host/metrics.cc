@@ -92,27 +92,27 @@ class Snapshot {
 double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
 void AddEngine(const EngineStats& stats, Snapshot* out) {
-  out->Gauge("weft_turns_queued", "Turns that wait for a place.", stats.turns_queued);
-  out->Gauge("weft_turns_running", "Turns that advance with every step.", stats.turns_running);
+  out->Gauge("weft_turns_queued", "Turns waiting for a place.", stats.turns_queued);
+  out->Gauge("weft_turns_running", "Turns advancing with every step.", stats.turns_running);
   out->Gauges("weft_sessions", "Sessions by state.", "state",
               {{"ready", stats.sessions_ready},
                {"running", stats.sessions_running},
                {"parked", stats.sessions_parked},
                {"poisoned", stats.sessions_poisoned}});
-  out->Gauges("weft_pages", "Pages of keys and values by what holds them.", "kind",
+  out->Gauges("weft_pages", "Pages of keys and values by holder.", "kind",
               {{"used", stats.pages_used},
                {"in_index", stats.pages_in_index},
                {"budget", stats.page_budget}});
-  out->Gauges("weft_bytes", "Bytes of memory by what they are for.", "kind",
+  out->Gauges("weft_bytes", "Bytes of memory by use.", "kind",
               {{"weights", stats.weight_bytes},
                {"pages", stats.page_bytes},
                {"slots", stats.slot_bytes},
                {"checkpoints", stats.checkpoint_bytes},
                {"scratch", stats.scratch_bytes}});
-  out->Gauge("weft_checkpoints", "Copies of recurrent state that sessions can start from.",
+  out->Gauge("weft_checkpoints", "Copies of recurrent state that sessions can resume from.",
              stats.checkpoints);
   out->Gauge("weft_index_nodes", "Nodes of the prefix index.", stats.index_nodes);
-  out->Summary("weft_step_seconds", "Steps of the engine and the time they took.", stats.steps,
+  out->Summary("weft_step_seconds", "Engine steps and their duration.", stats.steps,
                Seconds(stats.step_us));
   out->Counter("weft_prompt_tokens_total", "Prompt tokens that were computed.",
                stats.prompt_tokens);
@@ -125,18 +125,18 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
                stats.turns_refused);
   out->Counter("weft_turns_failed_total", "Turns that ended with an error.", stats.turns_failed);
   out->Counter("weft_turns_cancelled_total", "Turns that were cancelled.", stats.turns_cancelled);
-  out->Counter("weft_index_evicted_pages_total", "Pages of cached prefixes given up for others.",
+  out->Counter("weft_index_evicted_pages_total", "Pages of cached prefixes evicted.",
                stats.index_evicted_pages);
-  out->Counter("weft_evicted_checkpoints_total",
-               "Checkpoints of recurrent state given up for others.", stats.evicted_checkpoints);
+  out->Counter("weft_evicted_checkpoints_total", "Checkpoints of recurrent state evicted.",
+               stats.evicted_checkpoints);
   out->Counter("weft_sessions_dropped_total",
-               "Idle sessions whose state was given up and will be computed again.",
+               "Idle sessions whose state was dropped and will be recomputed.",
                stats.sessions_dropped);
   out->Counter("weft_parks_total", "Sessions written to the state directory.", stats.parks);
   out->Counter("weft_restores_total", "Sessions read from the state directory.", stats.restores);
   out->Counter("weft_pages_copied_total", "Shared pages copied before a write.",
                stats.pages_copied);
-  out->Gauge("weft_save_bytes", "Bytes of copies of sessions whose files are being written.",
+  out->Gauge("weft_save_bytes", "Bytes of session copies whose files are being written.",
              stats.save_bytes);
   out->Gauges("weft_state_disk_bytes", "Bytes of the blocks of state in the state directory.",
               "kind", {{"used", stats.disk_bytes}, {"budget", stats.disk_budget_bytes}});
@@ -149,14 +149,13 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
   out->Counter("weft_state_disk_read_bytes_total", "Bytes of state read from blocks.",
                stats.disk_read_bytes);
   out->Counter("weft_state_disk_skipped_bytes_total",
-               "Bytes of state that were not written: of too little use, or the hour's share was "
-               "used up, or the disk refused.",
+               "Bytes of state not written: not worth it, hourly limit reached, or write failed.",
                stats.disk_skipped_bytes);
   out->Counter("weft_state_disk_evicted_blocks_total", "Blocks removed to make room for others.",
                stats.disk_evicted_blocks);
-  out->Counter("weft_state_disk_damaged_blocks_total", "Blocks that were found damaged.",
+  out->Counter("weft_state_disk_damaged_blocks_total", "Blocks found damaged.",
                stats.disk_damaged_blocks);
-  out->Counter("weft_state_disk_failed_writes_total", "Blocks that the disk refused.",
+  out->Counter("weft_state_disk_failed_writes_total", "Blocks that could not be written.",
                stats.disk_failed_writes);
   out->Counter("weft_preemptions_total", "Running turns that had to wait for memory.",
                stats.preemptions);
@@ -174,7 +173,7 @@ struct Metrics::Impl {
   prometheus::Family<prometheus::Counter>& finished =
       prometheus::BuildCounter()
           .Name("weft_choices_finished_total")
-          .Help("Choices of turns that ended, by the reason.")
+          .Help("Finished choices of turns, by reason.")
           .Register(registry);
   prometheus::Histogram& first_token =
       Hist("weft_time_to_first_token_seconds", "From a turn's submission to its first token.",
@@ -216,8 +215,8 @@ void Metrics::Impl::AddLlama(const EngineStats& stats, Snapshot* out) const {
              rate(stats.prompt_tokens, prompt_s));
   out->Gauge("llamacpp:predicted_tokens_seconds", "Generated tokens per second, on average.",
              rate(stats.generated_tokens, decode_s));
-  out->Gauge("llamacpp:requests_processing", "Turns that run.", stats.turns_running);
-  out->Gauge("llamacpp:requests_deferred", "Turns that wait.", stats.turns_queued);
+  out->Gauge("llamacpp:requests_processing", "Running turns.", stats.turns_running);
+  out->Gauge("llamacpp:requests_deferred", "Waiting turns.", stats.turns_queued);
   out->Gauge("llamacpp:n_busy_slots_per_decode", "Generated tokens per step, on average.",
              rate(stats.generated_tokens, static_cast<double>(stats.steps)));
 }
@@ -294,7 +293,7 @@ std::string Metrics::Render(const EngineStats* stats) const {
   std::vector<MetricFamily> families = impl_->registry.Collect();
   Snapshot snapshot(&families);
   const HttpLoad& load = *impl_->http_load;
-  snapshot.Gauge("weft_http_waiting_requests", "Requests that wait for a thread.",
+  snapshot.Gauge("weft_http_waiting_requests", "Requests waiting for a thread.",
                  static_cast<double>(load.waiting));
   snapshot.Gauge("weft_http_connections", "Open connections.",
                  static_cast<double>(load.connections));

@@ -180,7 +180,7 @@ std::string ModelHost::phase_reason() const {
     case Phase::kFailed:
       return phase_.load(std::memory_order_acquire) == Phase::kReady
                  ? std::string(Message(model_->CheckFile()))
-                 : "the model could not be loaded; the log of the server says why";
+                 : "the model could not be loaded; see the server's log";
   }
   return "";
 }

@@ -36,10 +36,10 @@ Status ByteBudget::Check(uint64_t of_account, uint64_t from, uint64_t to) const 
   if (to <= from) return OkStatus();
   const uint64_t more = to - from;
   if (of_account > from && of_account + more > share_) {
-    return ResourceExhausted("too many of your large requests are in work; try again later");
+    return ResourceExhausted("too many of your large requests are in progress; try again later");
   }
   if (held_ > from && held_ + more > total_) {
-    return Unavailable("the server holds too many large requests; try again later");
+    return Unavailable("the server has too many large requests in progress; try again later");
   }
   return OkStatus();
 }

@@ -37,7 +37,7 @@ StatusOr<Place> ParseServer(std::string_view server) {
   if (place.host.empty() || place.host.find('/') != place.host.npos ||
       !ParseInt64(place.port, &port) || port < 1 || port > 65535) {
     return InvalidArgument("--server ", Printable(server, 200),
-                           " is no address; write it as http://HOST:PORT");
+                           " is not a server address; write it as http://HOST:PORT");
   }
   if (place.host.front() == '[' && place.host.back() == ']') {
     place.host = place.host.substr(1, place.host.size() - 2);

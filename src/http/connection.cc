@@ -176,14 +176,13 @@ Status HttpConnection::CheckFraming() const {
   const std::string_view length = message[http::field::content_length];
   if (message.count(http::field::content_length) > 1 ||
       length.find_first_not_of("0123456789") != length.npos) {
-    return InvalidArgument("a request has one Content-Length, which is a number");
+    return InvalidArgument("a request must have one Content-Length, a number");
   }
   const size_t n_codings = message.count(http::field::transfer_encoding);
   if (n_codings == 0) return OkStatus();
   if (n_codings > 1 || message.version() < 11 ||
       !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")) {
-    return InvalidArgument(
-        "the only Transfer-Encoding that is read here is \"chunked\", once and alone");
+    return InvalidArgument("the only supported Transfer-Encoding is a single \"chunked\"");
   }
   return OkStatus();
 }
@@ -241,15 +240,14 @@ void HttpConnection::RejectParse(const error_code& error) {
   if (error == http::error::body_limit) {
     Reject(MakeError(413, "request_too_large",
                      StrCat("the body is larger than the ", max_body_bytes_,
-                            " bytes that are allowed; where the server is yours, --max-body allows "
-                            "more")));
+                            " bytes allowed; the operator can raise the limit with --max-body")));
   } else if (error == http::error::header_limit) {
     Reject(MakeError(431, "invalid_request_error",
                      StrCat("the head of the request is longer than the ",
                             shared_.options.max_header_bytes, " bytes that are allowed")));
   } else {
     Reject(MakeError(400, "invalid_request_error",
-                     StrCat("this is no valid HTTP request: ", error.message())));
+                     StrCat("this is not a valid HTTP request: ", error.message())));
   }
 }
 

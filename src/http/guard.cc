@@ -114,7 +114,7 @@ StatusOr<HttpGuard> HttpGuard::Create(const Options& options) {
   for (const std::string& host : options.allowed_hosts) {
     if (NameOf(host).empty() || host.find_first_of("/ *") != host.npos) {
       return InvalidArgument("--allowed-host ", Printable(host, 100),
-                             " is no name of a host; write it as in a URL, such as gpu.example");
+                             " is not a host name; write it as in a URL, such as gpu.example");
     }
   }
   for (const std::string& origin : options.cors_origins) {
@@ -124,7 +124,7 @@ StatusOr<HttpGuard> HttpGuard::Create(const Options& options) {
                            origin.find_first_of("/ ", scheme + 3) == origin.npos;
     if (!is_word && !is_origin) {
       return InvalidArgument("--cors-origin ", Printable(origin, 100),
-                             " is no origin; write it as https://page.example or "
+                             " is not an origin; write it as https://page.example or "
                              "http://127.0.0.1:3000, or localhost, or *");
     }
   }
@@ -148,13 +148,13 @@ bool HttpGuard::ListsOrigin(std::string_view origin) const {
 
 std::optional<ApiError> HttpGuard::RefusalOfHost(const HttpRequest& head) const {
   if (Count(head, "host") > 1) {
-    return MakeError(400, "invalid_request_error", "a request has one Host header, not several");
+    return MakeError(400, "invalid_request_error", "a request must have exactly one Host header");
   }
   const std::string_view host = head.Header("Host");
   // Browsers always send it.
   if (!checks_host_ || host.empty() || KnowsHost(host)) return std::nullopt;
-  return Forbidden(StrCat("this server does not go by the name ", Printable(host, 100),
-                          "; where it should, start it with --allowed-host NAME"));
+  return Forbidden(StrCat("this server does not accept the host name ", Printable(host, 100),
+                          "; to allow it, start the server with --allowed-host NAME"));
 }
 
 std::optional<ApiError> HttpGuard::RefusalOfOrigin(const HttpRequest& head, bool is_public) const {
@@ -164,9 +164,9 @@ std::optional<ApiError> HttpGuard::RefusalOfOrigin(const HttpRequest& head, bool
     const bool may = Count(head, "origin") == 1 &&
                      (IsSameOrigin(origin, head.Header("Host")) || ListsOrigin(origin));
     if (may) return std::nullopt;
-    return Forbidden(StrCat("pages of ", Printable(origin, 100),
-                            " may not ask this server; where they should, start it with "
-                            "--cors-origin ORIGIN"));
+    return Forbidden(
+        StrCat("pages of ", Printable(origin, 100),
+               " may not use this server; to allow them, start it with --cors-origin ORIGIN"));
   }
   const std::string_view site = head.Header("Sec-Fetch-Site");
   if (site.empty() || site == "same-origin" || site == "none") return std::nullopt;
@@ -174,7 +174,7 @@ std::optional<ApiError> HttpGuard::RefusalOfOrigin(const HttpRequest& head, bool
                        head.Header("Sec-Fetch-Mode") == "navigate" &&
                        head.Header("Sec-Fetch-Dest") == "document";
   if (is_public && is_link) return std::nullopt;
-  return Forbidden("pages of other sites may not ask this server without telling their origin");
+  return Forbidden("pages of other sites may not use this server without stating their origin");
 }
 
 std::optional<ApiError> HttpGuard::RefusalOfBody(const HttpRequest& head) const {
@@ -183,9 +183,10 @@ std::optional<ApiError> HttpGuard::RefusalOfBody(const HttpRequest& head) const 
   if (IsJson(type)) return std::nullopt;
   const bool from_page = Count(head, "origin") > 0 || Count(head, "sec-fetch-site") > 0;
   if (!from_page && (type.empty() || IsFormOfCurl(type))) return std::nullopt;
-  return MakeError(415, "invalid_request_error",
-                   StrCat("bodies are JSON here; send the header Content-Type: application/json",
-                          type.empty() ? "" : " in place of ", Printable(type, 100)));
+  return MakeError(
+      415, "invalid_request_error",
+      StrCat("request bodies must be JSON; send the header Content-Type: application/json",
+             type.empty() ? "" : " instead of ", Printable(type, 100)));
 }
 
 std::optional<ApiError> HttpGuard::Refusal(const HttpRequest& head, bool is_public) const {

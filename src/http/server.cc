@@ -101,9 +101,8 @@ class Server : public HttpServer {
   Status Listen() {
     const HttpServerOptions& options = shared_.options;
     WEFT_ASSIGN_OR_RETURN(
-        port_,
-        ListenOn(options.host, options.port, /*is_second=*/false,
-                 "another program does; give --port another one, or 0 for any that is free"));
+        port_, ListenOn(options.host, options.port, /*is_second=*/false,
+                        "another program uses it; choose another --port, or 0 for any free one"));
     if (options.second) {
       WEFT_ASSIGN_OR_RETURN(second_port_, ListenOn(options.second->host, options.second->port,
                                                    /*is_second=*/true, options.second->way_out));
@@ -155,7 +154,7 @@ class Server : public HttpServer {
     const auto found = resolver.resolve(host, StrCat(port), tcp::resolver::numeric_service, error);
     if (error || found.empty()) {
       return InvalidArgument("--host ", Printable(host),
-                             " is no address of this machine: ", error.message());
+                             " is not an address of this machine: ", error.message());
     }
     // A port that is free on one address may be in use on another.
     constexpr int kTries = 10;

@@ -398,7 +398,7 @@ StatusOr<Value> Interpreter::EvalCondition(const Expr& e) {
 StatusOr<Value> Interpreter::EvalSign(const Expr& e) {
   WEFT_ASSIGN_OR_RETURN(const Value operand, Eval(*e.children[0]));
   if (operand.is_undefined()) return InvalidArgument(operand.UndefinedMessage());
-  if (!operand.is_number()) return InvalidArgument("a ", TypeName(operand), " has no sign");
+  if (!operand.is_number()) return InvalidArgument("a ", TypeName(operand), " cannot have a sign");
   const bool negate = e.kind == ExprKind::kNegate;
   if (operand.kind() == Kind::kFloat) {
     return Value::Float(negate ? -operand.number() : operand.number());

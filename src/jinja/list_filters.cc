@@ -162,7 +162,7 @@ StatusOr<Value> Extreme(Interpreter* in, const Value& self, Arguments* args, int
   WEFT_ASSIGN_OR_RETURN(const SortKey key, SortKey::Take(args, true));
   WEFT_RETURN_IF_ERROR(args->Finish());
   WEFT_ASSIGN_OR_RETURN(const std::vector<Keyed> keyed, KeyedItems(in, self, key));
-  if (keyed.empty()) return Value::Undefined("the extreme of nothing");
+  if (keyed.empty()) return Value::Undefined("the minimum or maximum of an empty sequence");
   const Keyed* best = &keyed[0];
   for (const Keyed& k : keyed) {
     WEFT_ASSIGN_OR_RETURN(const int order, Compare(k.key, best->key, in->meter()));
@@ -212,7 +212,7 @@ StatusOr<Value> FilterFirst(Interpreter* in, const Value& self, Arguments* args)
     WEFT_ASSIGN_OR_RETURN(const Value items, in->Iterate(self));
     if (!items.list().items.empty()) return items.list().items[0];
   }
-  return Value::Undefined("the first item of nothing");
+  return Value::Undefined("the first item of an empty sequence");
 }
 
 StatusOr<Value> FilterLast(Interpreter* in, const Value& self, Arguments* args) {
@@ -222,7 +222,7 @@ StatusOr<Value> FilterLast(Interpreter* in, const Value& self, Arguments* args) 
   }
   WEFT_ASSIGN_OR_RETURN(const Value items, in->Iterate(self));
   if (!items.list().items.empty()) return items.list().items.back();
-  return Value::Undefined("the last item of nothing");
+  return Value::Undefined("the last item of an empty sequence");
 }
 
 StatusOr<Value> FilterList(Interpreter* in, const Value& self, Arguments* args) {

@@ -20,7 +20,7 @@ StatusOr<WorkerRequest::Op> ParseOp(const std::string& name) {
   if (name == "open") return WorkerRequest::Op::kOpen;
   if (name == "close") return WorkerRequest::Op::kClose;
   if (name == "reset") return WorkerRequest::Op::kReset;
-  return InvalidArgument("op '", Printable(name), "' is none of open, close, reset");
+  return InvalidArgument("op '", Printable(name), "' is not one of open, close, reset");
 }
 
 StatusOr<WorkerRequest::Segment> ParseIds(const Json& ids, std::string_view where) {
@@ -75,14 +75,15 @@ Status ParsePrompt(JsonFields* fields, WorkerRequest* request) {
 Status ParseAnswer(JsonFields* fields, WorkerRequest* request) {
   const auto take = [&](ConstraintSpec::Kind kind, const char* name, std::string text) {
     if (request->answer) {
-      fields->Fail(name, "does not go with another one of json_schema, grammar and regex");
+      fields->Fail(name, "cannot be combined with another one of json_schema, grammar and regex");
     }
     request->answer = ConstraintSpec{.kind = kind, .text = std::move(text)};
   };
   if (const Json* const schema = fields->Value("json_schema")) {
     const bool is_text = schema->is_string();
     if (!is_text && !schema->is_object()) {
-      return InvalidArgument("json_schema must be a JSON Schema: an object, or the text of one");
+      return InvalidArgument(
+          "json_schema must be a JSON Schema, given as an object or as JSON text");
     }
     take(ConstraintSpec::Kind::kJsonSchema, "json_schema",
          is_text ? schema->get<std::string>() : schema->dump());

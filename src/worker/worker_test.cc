@@ -67,7 +67,7 @@ TEST(WorkerRequest, SaysWhatIsWrong) {
       {R"({"prompt_segments":[{"text":"a"},{"image":{}}]})", "prompt_segments[1] is an image"},
       {R"({"op":"open"})", "session_id required for op"},
       {R"({"op":"close","session_id":""})", "session_id required for op"},
-      {R"({"op":"pause","session_id":"a"})", "op 'pause' is none of"},
+      {R"({"op":"pause","session_id":"a"})", "op 'pause' is not one of"},
       {R"({"op":1})", "op must be a string"},
   };
   for (const auto& [line, message] : cases) {
@@ -231,7 +231,8 @@ TEST_F(WorkerTest, AnswersAreWhatTheRequestSaysTheyMustBe) {
     EXPECT_TRUE(answer == "a" || answer == 1) << answer;
   }
   EXPECT_THAT(text({{"regex", "(a"}}), HasSubstr("regular expression"));
-  EXPECT_THAT(text({{"regex", "a"}, {"grammar", "root ::= \"a\""}}), HasSubstr("does not go with"));
+  EXPECT_THAT(text({{"regex", "a"}, {"grammar", "root ::= \"a\""}}),
+              HasSubstr("cannot be combined with"));
   EXPECT_THAT(text({{"json_schema", 7}}), HasSubstr("json_schema must be"));
 }
 

@@ -296,7 +296,7 @@ class LifeTest(ServeTest):
             result = weft("serve", "-m", self.model, "--port", other.getsockname()[1])
         self.assertEqual(result.code, 1, result)
         self.assertIn("cannot listen", result.err)
-        self.assertIn("give --port another", result.err)
+        self.assertIn("choose another --port", result.err)
 
     def test_drains_and_comes_back_warm(self):
         prompt = [5 + i % 300 for i in range(200)]

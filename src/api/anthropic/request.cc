@@ -31,8 +31,8 @@ StatusOr<std::string> TextOf(const ordered_json& content, std::string_view place
     const std::string here = StrCat(place, "[", i, "]");
     const std::string type = TypeOf(content[i]);
     if (type != "text") {
-      return Misshapen(
-          here, StrCat("only text is taken here, not a block of type \"", Printable(type), "\""));
+      return Misshapen(here, StrCat("only text is accepted here, not a block of type \"",
+                                    Printable(type), "\""));
     }
     WEFT_ASSIGN_OR_RETURN(std::string text, NeedString(content[i], "text", here));
     texts.push_back(std::move(text));
@@ -89,9 +89,9 @@ class MessageConverter {
   // `may_be_empty`: it is an answer begun by the client.
   Status Convert(const ordered_json& content, bool may_be_empty) {
     if ((content == "" || content == ordered_json::array()) && !may_be_empty) {
-      return Misshapen(place_,
-                       "must have content that is not empty; only a last message of the "
-                       "assistant's may have none");
+      return Misshapen(
+          place_,
+          "must have content that is not empty; only a final assistant message may be empty");
     }
     if (content.is_string()) {
       out_.push_back({{"role", role_}, {"content", content}});
@@ -128,7 +128,7 @@ class MessageConverter {
       return Misshapen(here, StrCat(type, " input is not supported: the model reads text only"));
     }
     return Misshapen(here, StrCat("a block of type \"", Printable(type),
-                                  "\" is not taken from a \"", role_, "\""));
+                                  "\" is not accepted from a \"", role_, "\""));
   }
 
   Status AddText(const ordered_json& block, const std::string& here) {
@@ -136,7 +136,8 @@ class MessageConverter {
     // An answer may have been only white space, and is sent again with every later request.
     const bool says_nothing =
         role_ == "assistant" ? text.empty() : text.find_first_not_of(" \t\r\n") == text.npos;
-    if (says_nothing) return Misshapen(here, "must have text that is not empty or space alone");
+    if (says_nothing)
+      return Misshapen(here, "must have text that is not empty or only white space");
     // Separate parts of a client's message stay separate; those of an answer were one text.
     if (!text_.empty() && role_ != "assistant") text_ += "\n";
     text_ += text;
@@ -224,7 +225,8 @@ void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* 
   // Its name before it became part of output_config.
   auto older = ReadFormat(fields, "output_format");
   if (older && call->answer) {
-    fields->Fail("output_format", "does not go with output_config.format; give one of them");
+    fields->Fail("output_format",
+                 "cannot be combined with output_config.format; use only one of them");
   }
   if (older) call->answer = std::move(older);
 }

@@ -67,7 +67,7 @@ Json TextEditor(std::string_view date) {
       {"new_str", Text(has_insert_text ? "str_replace: the text in its place"
                                        : "str_replace: the text in its place; insert: the text "
                                          "to insert")},
-      {"insert_line", Whole("insert: the line behind which to insert; 0 is the beginning")}};
+      {"insert_line", Whole("insert: the line after which to insert; 0 is the beginning")}};
   if (has_insert_text) properties["insert_text"] = Text("insert: the text to insert");
   return Function("Shows, creates and edits text files.", std::move(properties),
                   Json::array({"command", "path"}));
@@ -83,7 +83,7 @@ Json Memory() {
        {"file_text", Text("create: the content of the file")},
        {"old_str", Text("str_replace: the text to replace; it must occur exactly once")},
        {"new_str", Text("str_replace: the text in its place")},
-       {"insert_line", Whole("insert: the line behind which to insert; 0 is the beginning")},
+       {"insert_line", Whole("insert: the line after which to insert; 0 is the beginning")},
        {"insert_text", Text("insert: the text to insert")},
        {"old_path", Text("rename: the present path")},
        {"new_path", Text("rename: the new path")}},

@@ -127,7 +127,7 @@ Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, Llama
   const auto limit_ms = fields->Integer("t_max_predict_ms", INT32_MIN, INT32_MAX);
   read->max_predict_ms = std::max<int64_t>(limit_ms.value_or(0), 0);
   if (read->max_predict_ms > 0 && read->turn.n_choices > 1) {
-    fields->Fail("t_max_predict_ms", "goes with one answer; n must be 1");
+    fields->Fail("t_max_predict_ms", "supports only one answer; n must be 1");
   }
   const auto slot = ReadSlot(fields, host, read->prompts.size());
   fields->CannotMatter({"t_max_prompt_ms"});  // unused by llama-server too

@@ -29,7 +29,7 @@ Status CheckTextBytes(const Model& model, uint64_t n_bytes, const char* field) {
       kTokenizedBytes, kTokenizedBytesPerToken * static_cast<uint64_t>(model.context_tokens()));
   if (n_bytes <= most) return OkStatus();
   return Misshapen(field, StrCat("has ", n_bytes, " bytes of text, and at most ", most,
-                                 " are tokenized here at once; send it in parts"));
+                                 " are tokenized in one request; send the text in parts"));
 }
 
 // Total size of the strings in `content`, a string or an array that contains some.
@@ -139,7 +139,8 @@ StatusOr<std::string> Tokenize(Host& host, const HttpRequest& request) {
   const bool is_vllm = is_chat || (body.is_object() && body.contains("prompt"));
   if (!is_vllm) return LlamaTokenize(host, &fields);
   if (body.contains("content")) {
-    fields.Fail("content", "is llama-server's, prompt and messages are vLLM's: give one of them");
+    fields.Fail("content",
+                "is llama-server's, prompt and messages are vLLM's: use only one of them");
   }
   return VllmTokenize(host, &fields, is_chat);
 }

@@ -33,9 +33,9 @@ StatusOr<std::string> PathOf(const HttpRequest& request, const std::string& fold
            c == '_' || c == '-';
   });
   if (name.empty() || name.size() > kMaxFileNameBytes || name.front() == '.' || !is_plain) {
-    return Misshapen("filename", StrCat("must be 1 to ", kMaxFileNameBytes,
-                                        " letters, digits, '_', '-' and '.', which does not "
-                                        "come first"));
+    return Misshapen("filename",
+                     StrCat("must be 1 to ", kMaxFileNameBytes,
+                            " letters, digits, '_', '-' and '.', not beginning with '.'"));
   }
   return StrCat(folder, "/", name, request.domain.empty() ? "" : ".", request.domain);
 }
@@ -107,10 +107,10 @@ StatusOr<Json> Save(Host& host, const HttpRequest& request, const std::string& f
 // The tokens in a file that was saved for this model.
 StatusOr<std::vector<int32_t>> TokensIn(Host& host, const std::string& text) {
   const StatusOr<Json> file = ParseJson(text, {.max_values = kMaxFileBytes});
-  const auto damaged = InvalidArgument("filename: is no file of a slot, or a damaged one");
+  const auto damaged = InvalidArgument("filename: is not the file of a slot, or is damaged");
   if (!file.ok() || !file->is_object() || !file->contains(kTokens)) return damaged;
   if (StringOr(*file, kModel) != host.model().fingerprint()) {
-    return InvalidArgument("filename: is of a conversation with another model");
+    return InvalidArgument("filename: belongs to a conversation with another model");
   }
   const Json& list = (*file)[kTokens];
   const int64_t n_vocab = host.model().n_vocab();
@@ -138,7 +138,7 @@ StatusOr<Json> Restore(Host& host, const HttpRequest& request, const std::string
   std::string name;
   WEFT_ASSIGN_OR_RETURN(const std::string path, ReadPath(request, folder, &name));
   const StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
-  if (!text.ok()) return InvalidArgument("filename: there is no such file that can be read");
+  if (!text.ok()) return InvalidArgument("filename: there is no such file, or it cannot be read");
   WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, TokensIn(host, *text));
   int64_t n_erased = 0;
   WEFT_RETURN_IF_ERROR(Erase(host, request, slot, &n_erased));
@@ -175,17 +175,18 @@ StatusOr<Json> Act(Host& host, const HttpRequest& request, const std::string& fo
 }  // namespace
 
 void RegisterSlotsApi(Router& router, Host& host, const std::string& folder) {
-  router.Add("POST", "/slots/{id}", ErrorShape::kLlama,
-             [&host, folder](const HttpRequest& request, HttpResponder& responder) {
-               StatusOr<Json> answer =
-                   folder.empty() ? Unimplemented(
-                                        "slots are not saved here: start the server with "
-                                        "--slot-save-path DIR, or keep a session by its name with "
-                                        "/v1/sessions/{id}/park and /restore")
-                                  : Act(host, request, folder);
-               if (!answer.ok()) return SendError(responder, answer.status(), ErrorShape::kLlama);
-               SendJson(responder, *answer);
-             });
+  router.Add(
+      "POST", "/slots/{id}", ErrorShape::kLlama,
+      [&host, folder](const HttpRequest& request, HttpResponder& responder) {
+        StatusOr<Json> answer =
+            folder.empty()
+                ? Unimplemented(
+                      "saving slots is disabled: start the server with --slot-save-path DIR, or "
+                      "save a named session with /v1/sessions/{id}/park and /restore")
+                : Act(host, request, folder);
+        if (!answer.ok()) return SendError(responder, answer.status(), ErrorShape::kLlama);
+        SendJson(responder, *answer);
+      });
 }
 
 }  // namespace weft::serve

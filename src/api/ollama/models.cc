@@ -240,10 +240,10 @@ StatusOr<PullWish> ReadPull(const HttpRequest& request) {
 Status MayPull(const HttpRequest& request, const OllamaPull& pull) {
   if (!request.is_operators) {
     return absl::PermissionDeniedError(
-        "one of several keys cannot load models here; whoever runs the server can, with 'weft "
-        "pull NAME'");
+        "models cannot be downloaded with one of several keys; the operator of the server can use "
+        "'weft pull NAME'");
   }
-  if (!pull) return Unimplemented("this server loads no models; 'weft pull NAME' does");
+  if (!pull) return Unimplemented("this server does not download models; use 'weft pull NAME'");
   return OkStatus();
 }
 
@@ -297,16 +297,16 @@ void RefuseTheRest(Router& router) {
   };
   static constexpr Refused kRefused[] = {
       {"POST", "/api/create",
-       "models are not made here: 'weft-quantize' makes a file smaller, and 'weft serve -m FILE "
-       "--alias NAME' serves it by a name of yours"},
+       "models cannot be created here: 'weft-quantize' makes a file smaller, and 'weft serve -m "
+       "FILE --alias NAME' serves it under a name of your choice"},
       {"POST", "/api/copy",
-       "models are not copied here: 'weft serve --alias NAME,OTHER' gives one several names"},
+       "models cannot be copied here: 'weft serve --alias NAME,OTHER' gives a model several names"},
       {"DELETE", "/api/delete",
-       "models are not removed through the server, which may be using them: 'weft rm NAME' does"},
-      {"POST", "/api/push", "models are not published from here; the hub's own tools do that"},
+       "models cannot be removed through the server, which may be using them: use 'weft rm NAME'"},
+      {"POST", "/api/push", "models cannot be published from here; use the hub's own tools"},
       {"POST", "/api/blobs/{digest}",
-       "files are not taken here: put them where the server is, and start it with 'weft serve -m "
-       "FILE'"}};
+       "files cannot be uploaded: put them on the server's machine, and start it with 'weft serve "
+       "-m FILE'"}};
   for (const Refused& refused : kRefused) {
     router.Add({.method = refused.method,
                 .pattern = refused.path,
@@ -324,7 +324,7 @@ void RefuseTheRest(Router& router) {
               .shape = ErrorShape::kOllama,
               .handler =
                   [](const HttpRequest&, HttpResponder& responder) {
-                    SendError(responder, NotFound("no files are kept here"), ErrorShape::kOllama);
+                    SendError(responder, NotFound("no files are stored here"), ErrorShape::kOllama);
                   },
               .needs_model = false,
               .is_quick = true});

@@ -251,7 +251,7 @@ TEST_F(OllamaTest, RawIsNotPutIntoATemplate) {
        {Json{{"system", "x"}}, Json{{"suffix", "x"}}, Json{{"context", Json::array({5})}}}) {
     Json both = body;
     both.update(other);
-    EXPECT_THAT(ErrorOf(Post(kGenerate, both), 400), HasSubstr("does not go with raw"));
+    EXPECT_THAT(ErrorOf(Post(kGenerate, both), 400), HasSubstr("cannot be combined with raw"));
   }
 }
 

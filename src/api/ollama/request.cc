@@ -26,7 +26,7 @@ void PassOver(ApiFields* options, const char* name, const ordered_json& harmless
   const ordered_json* const value = options->Value(name);
   if (value == nullptr || *value == harmless) return;
   warnings->push_back(StrCat("options.", name,
-                             " was passed over: this server has temperature, top_k, top_p, min_p "
+                             " was ignored: this server supports temperature, top_k, top_p, min_p "
                              "and the penalties"));
 }
 
@@ -34,8 +34,8 @@ void PassOver(ApiFields* options, const char* name, const ordered_json& harmless
 void ReadContextSize(ApiFields* options, const Model& model, std::vector<std::string>* warnings) {
   const auto wanted = options->Integer("num_ctx", 0, std::numeric_limits<int64_t>::max());
   if (wanted.value_or(0) <= model.context_tokens()) return;
-  warnings->push_back(StrCat("options.num_ctx of ", *wanted, " was passed over: the context is of ",
-                             model.context_tokens(), " tokens, which --ctx of the server decides"));
+  warnings->push_back(StrCat("options.num_ctx of ", *wanted, " was ignored: the context has ",
+                             model.context_tokens(), " tokens, as set by the server's --ctx"));
 }
 
 void ReadOptions(ApiFields* fields, Host& host, OllamaRequest* read) {
@@ -75,9 +75,9 @@ void ReadThink(ApiFields* fields, Host& host, ChatCall* call) {
     }
     const bool wanted = *think != false;
     if (wanted && !host.chat().has_reasoning()) {
-      return fields->Unsupported(
-          "think", StrCat("cannot be asked of ", host.model_id(),
-                          ", which is no model that thinks; leave it out, or set it to false"));
+      return fields->Unsupported("think",
+                                 StrCat("is not supported by ", host.model_id(),
+                                        ", which does not think; omit it, or set it to false"));
     }
     variables["enable_thinking"] = wanted;
     if (is_level) SetReasoningEffort(think->get<std::string>(), &variables);
@@ -134,10 +134,10 @@ void ReadShared(ApiFields* fields, Host& host, OllamaRequest* read) {
   ReadOllamaLogprobs(fields, &read->call.turn);
   ReadOllamaFormat(fields, &read->call);
   AddAnswerRule(fields, read->call.turn, &read->call.answer);
-  fields->Refuse("truncate",
-                 "is not supported: nothing is left out of a conversation; shorten it where it is "
-                 "too long",
-                 false);
+  fields->Refuse(
+      "truncate",
+      "is not supported: conversations are never truncated; shorten yours if it is too long",
+      false);
   fields->Refuse("shift", "is not supported: an answer ends when the context is full", false);
 }
 
@@ -225,7 +225,7 @@ void ReadOllamaContext(ApiFields* fields, const Model& model, ChatCall* call) {
                       return id.is_number_integer() && id.get<int64_t>() >= 0 &&
                              id.get<int64_t>() < model.n_vocab();
                     });
-  if (!fits) return fields->Fail("context", "must be the array that an earlier answer had");
+  if (!fits) return fields->Fail("context", "must be the array from an earlier answer");
   call->before = context->get<std::vector<int32_t>>();
 }
 
@@ -243,7 +243,7 @@ void ReadGap(ApiFields* fields, const Model& model, const std::string& prompt,
 // Refuses fields that only make sense with a template.
 void RefuseBeside(ApiFields* fields, std::string_view other, bool has_system,
                   const ChatCall& call) {
-  const std::string why = StrCat("does not go with ", other);
+  const std::string why = StrCat("cannot be combined with ", other);
   if (has_system) fields->Unsupported("system", why);
   if (!call.before.empty()) fields->Unsupported("context", why);
 }
@@ -257,12 +257,12 @@ void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {
   const bool raw = fields->Bool("raw").value_or(false);
   ReadOllamaContext(fields, model, call);
   fields->Refuse("template",
-                 "is not supported: this server does not know the language of Ollama's templates; "
-                 "send the prompt as the model is to see it, with raw",
+                 "is not supported: this server does not implement Ollama's template language; use "
+                 "raw, and send the prompt exactly as the model should see it",
                  "");
   fields->Refuse("images", "are not supported: the model reads text only", ordered_json::array());
   ReadProbe(fields, prompt.empty() && suffix.empty(), read);
-  if (raw && !suffix.empty()) fields->Unsupported("suffix", "does not go with raw");
+  if (raw && !suffix.empty()) fields->Unsupported("suffix", "cannot be combined with raw");
   if (raw || !suffix.empty()) {
     RefuseBeside(fields, raw ? "raw" : "suffix", !system.empty(), *call);
   }
@@ -316,8 +316,7 @@ StatusOr<std::string> ReadOllamaModel(Host& host, ApiFields* fields) {
   const auto model = fields->String("model");
   const auto name = fields->String("name");
   const std::string wanted = model.value_or(name.value_or(""));
-  if (wanted.empty())
-    fields->Fail("model", "must name a model; /api/tags has those of this server");
+  if (wanted.empty()) fields->Fail("model", "must name a model; /api/tags lists this server's");
   if (!fields->ok()) {
     std::vector<std::string> unused;
     return fields->Finish(&unused);

@@ -109,7 +109,7 @@ void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, C
   }
   if (const auto it = variables.find("return_reasoning"); it != variables.end()) {
     if (!it->is_boolean()) {
-      return fields->Fail("chat_template_kwargs", "has a return_reasoning that is no boolean");
+      return fields->Fail("chat_template_kwargs", "has a return_reasoning that is not a boolean");
     }
     call->show_reasoning = it->get<bool>();
     variables.erase("return_reasoning");

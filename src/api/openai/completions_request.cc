@@ -117,10 +117,10 @@ void ReadSuffix(ApiFields* fields, const Model& model, const std::string& suffix
   const auto ids = NeedFillInTokens(model);
   if (!ids.ok())
     return fields->Unsupported("suffix", StrCat("cannot be used: ", Message(ids.status())));
-  if (read->echo) return fields->Unsupported("echo", "does not go with suffix");
+  if (read->echo) return fields->Unsupported("echo", "cannot be combined with suffix");
   const std::vector<int32_t> behind = EncodePlain(model, suffix);
   for (Prompt& prompt : read->prompts) {
-    if (!prompt.is_text) return fields->Fail("prompt", "must be text where there is a suffix");
+    if (!prompt.is_text) return fields->Fail("prompt", "must be text if there is a suffix");
     prompt.tokens = FillInPrompt(
         model, *ids, {.prefix = std::move(prompt.tokens), .suffix = behind}, read->turn.max_tokens);
   }
@@ -152,7 +152,8 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
   ReadAccountFields(&fields);
   read.stream = ReadStreamChoice(&fields, &read.ignored);
   if (read.stream.stream && read.n_answers < read.turn.n_choices) {
-    fields.Fail("best_of", "cannot be more than n in a stream: it is known last which are best");
+    fields.Fail("best_of",
+                "cannot be more than n in a stream: the best answers are known only at the end");
   }
   WEFT_ASSIGN_OR_RETURN(read.session, FinishFields(host, request, model, read.prompts.size(),
                                                    &fields, &read.ignored));

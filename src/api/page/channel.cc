@@ -181,10 +181,10 @@ class Channels {
                       [&](const auto& channel) { return channel.first.first == domain; });
     if (of_domain >= limits_.of_one_key) {
       return ResourceExhausted("all ", limits_.of_one_key,
-                               " channels are open; close one, or try later");
+                               " channels are open; close one, or try again later");
     }
     if (static_cast<int>(channels_.size()) < limits_.all) return OkStatus();
-    return ResourceExhausted("no further channel can be opened now; try later");
+    return ResourceExhausted("no further channel can be opened now; try again later");
   }
 
   const ChannelLimits limits_;
@@ -300,8 +300,7 @@ void HandleChat(Host& host, Channels& channels, const HttpRequest& request,
   if (chat == nullptr) {
     return SendError(responder,
                      FailedPrecondition("the channel has a chat \"", name,
-                                        "\" already; wait for its end or take another "
-                                        "name"),
+                                        "\" already; wait for its end or use another name"),
                      ErrorShape::kOpenAi);
   }
   const ChatEnding ending(name, channel.get(), chat.get());

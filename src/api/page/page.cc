@@ -63,7 +63,7 @@ void SendNamed(std::string_view name, const HttpRequest& request, HttpResponder&
   }
   SendError(
       responder,
-      ToApiError(NotFound("the page has no file ", Printable(name, 100), "; load the page anew")),
+      ToApiError(NotFound("the page has no file ", Printable(name, 100), "; reload the page")),
       ErrorShape::kOpenAi);
 }
 

@@ -78,8 +78,8 @@ class ItemConverter {
       return OkStatus();
     }
     return Misshapen(place, StrCat("items of type \"", Printable(type),
-                                   "\" are not taken: only messages, reasoning, calls of "
-                                   "functions and custom tools and their outputs"));
+                                   "\" are not accepted: only messages, reasoning, calls of "
+                                   "functions and custom tools, and their outputs"));
   }
 
   void Push(std::string_view role, std::string text) {
@@ -231,14 +231,14 @@ void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
 }
 
 constexpr char kStateless[] =
-    "is not supported: responses are not kept; send the whole conversation as input";
+    "is not supported: responses are not stored; send the whole conversation as input";
 
 void ReadServerSide(ApiFields* fields) {
   fields->Refuse("previous_response_id", kStateless);
   fields->Refuse("conversation", kStateless);
-  fields->Refuse("background", "is not supported: responses are not kept", false);
+  fields->Refuse("background", "is not supported: responses are not stored", false);
   fields->Refuse("truncation", "can be \"disabled\" only", "disabled");
-  fields->Refuse("prompt", "is not supported: no prompts are kept here");
+  fields->Refuse("prompt", "is not supported: no prompts are stored here");
   fields->CannotMatter({"stream_options"});  // obfuscation against eavesdroppers
 }
 

@@ -117,7 +117,7 @@ TEST_F(InfoTest, MoreTextThanIsTokenizedAtOnceIsRefused) {
                            Json{{"prompt", more}}, Json{{"messages", messages}}}) {
     const auto answer = Post("/tokenize", body);
     EXPECT_EQ(answer.status(), 400);
-    EXPECT_THAT(answer.body(), HasSubstr("at most 1048576 are tokenized here at once"));
+    EXPECT_THAT(answer.body(), HasSubstr("at most 1048576 are tokenized in one request"));
   }
 }
 

@@ -28,10 +28,10 @@ Json CardObject(const LocalModelCard& card) {
 void HandleLocalModels(const ListLocalModels& list, const HttpRequest& request,
                        HttpResponder& responder) {
   if (!request.is_operators) {
-    return SendError(responder,
-                     MakeError(403, "permission_error",
-                               "which models are on this machine is for its operator to see"),
-                     ErrorShape::kOpenAi);
+    return SendError(
+        responder,
+        MakeError(403, "permission_error", "only the operator may list the models on this machine"),
+        ErrorShape::kOpenAi);
   }
   Json data = Json::array();
   for (const LocalModelCard& card : list()) data.push_back(CardObject(card));

@@ -78,8 +78,8 @@ StatusOr<Json> DropIdle(Host& host, const HttpRequest& request) {
   constexpr int64_t kMostSeconds = int64_t{1} << 40;  // still a number when in microseconds
   if (it == request.query.end() || !ParseInt64(it->second, &seconds) || seconds < 0 ||
       seconds > kMostSeconds) {
-    return WithParam(InvalidArgument("say which sessions: /v1/sessions?idle_seconds=3600 closes "
-                                     "those that were not used for an hour"),
+    return WithParam(InvalidArgument("specify which sessions: /v1/sessions?idle_seconds=3600 "
+                                     "closes those not used for an hour"),
                      "idle_seconds");
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t closed,

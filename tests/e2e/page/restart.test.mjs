@@ -83,7 +83,7 @@ describe("what stays", () => {
     await page.goto(server.url);
     await page.getByLabel("This server asks for an API key.").fill("wrong");
     await page.getByRole("button", { name: "Use" }).click();
-    await page.getByLabel("This API key is not known here.").fill("sesame");
+    await page.getByLabel("This API key is not valid.").fill("sesame");
     await page.getByRole("button", { name: "Use" }).click();
     await page.waitForSelector('[data-health="ready"]');
     await page.getByRole("button", { name: "Settings" }).click();
