@@ -240,7 +240,7 @@ TEST_F(LlamaCompletionTest, EveryPromptHasAsManyAnswersAsAreAskedFor) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(tokens[i], answers[i]["tokens"]) << i;
   body["stream"] = false;
   body["n_cmpl"] = 3;
-  EXPECT_THAT(Complete(model_->host(), body).body(), HasSubstr("n_cmpl is another name of n"));
+  EXPECT_THAT(Complete(model_->host(), body).body(), HasSubstr("n_cmpl is another name for n"));
   body.erase("n");
   EXPECT_EQ(Complete(model_->host(), body).json().size(), 6u);
   body["n_cmpl"] = 17;
