@@ -231,7 +231,7 @@ def forgotten(conversation):
 def report(alone, together, most, check_names):
     """Prints the table and returns the number of faulty conversations."""
     print(f"{'conversation':<14}{'boat':<9}{'tokens':>6}  {'alone = together':<18}"
-          f"{'others heard':<16}asked for its name, and for its boat")
+          f"{'other names':<16}answers about its name and its boat")
     bad = 0
     for a, b in zip(alone, together, strict=True):
         differing, foreign = differing_answers(a, b), foreign_names(b)
@@ -240,14 +240,14 @@ def report(alone, together, most, check_names):
         same = "answers " + ",".join(map(str, differing)) if differing else "same bits"
         heard = (", ".join(foreign) or "none") if check_names else "-"
         said = " | ".join(" ".join(text.split())[:36] for text in b.answers()[-2:])
-        mark = " (left in the middle)" if b.is_disturbed else ""
+        mark = " (client left)" if b.is_disturbed else ""
         print(f"{b.id:<14}{b.colour:<9}{sum(map(len, b.tokens)):>6}  {same:<18}{heard:<16}{said}"
               f"{mark}{'  FORGOT ' + ', '.join(lost) if lost else ''}")
     print(f"\n{len(together)} conversations, {most} at a time, "
           f"{sum(c.parent is not None for c in together)} of them forks, "
           f"{sum(c.is_disturbed for c in together)} with a client that left: "
-          f"{bad or 'none'} {'is' if bad == 1 else 'are'} not as {'it' if bad == 1 else 'they'} "
-          "would be alone" + (", or not about its own." if check_names else "."))
+          + (f"{bad} differ from their runs alone" if bad else "all equal to their runs alone")
+          + (" or mix up names." if bad and check_names else "."))
     return bad
 
 
@@ -265,13 +265,13 @@ def run_both(args):
 def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weft", default="build/release/weft", help="the program")
+    parser.add_argument("--weft", default="build/release/weft", help="path of the weft binary")
     parser.add_argument("--conversations", type=int, default=48)
-    parser.add_argument("--tokens", type=int, default=40, help="of an answer at most")
+    parser.add_argument("--tokens", type=int, default=40, help="limit per answer")
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--names", action="store_true",
-                        help="answers must hold their own name and colour, and no other name")
-    parser.add_argument("flags", nargs="*", help="for weft serve, behind --: -m FILE ...")
+                        help="answers must contain their own name and colour, and no other name")
+    parser.add_argument("flags", nargs="*", help="flags for weft serve, after --: -m FILE ...")
     args = parser.parse_args(arguments)
     if not 2 <= args.conversations <= len(make_conversations(None)):
         parser.error(f"--conversations is 2 to {len(make_conversations(None))}")

@@ -34,7 +34,7 @@ class IsolationTest(unittest.TestCase):
     def test_attention(self):
         self.assertRegex(self.check("tiny-llama", "--temperature", "1"),
                          r"48 conversations, \d+ at a time, 12 of them forks, "
-                         r"12 with a client that left: none are not as they would be alone")
+                         r"12 with a client that left: all equal to their runs alone")
 
     def test_recurrent_state(self):
         self.check("tiny-lfm2", "--conversations", "24")
