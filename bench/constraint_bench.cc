@@ -1,17 +1,20 @@
 // What masks take, over the values of MaskBench's schemas and a model's vocabulary.
 //
-//   constraint_bench MODEL.gguf CASES.jsonl[.zst] [EVERY]
+//   constraint_bench MODEL.gguf CASES.jsonl[.zst] [EVERY] [--slowest N]
 //
 // Without arguments the model is $WEFT_BENCH_MODEL and the cases are those of the reference data.
 // CASES has an object a line: "schema", and "tests" with "data" and "valid". Of them every
-// EVERY-th is walked, token by token, a mask before each. Times are those of the processor, so
-// that who else uses the machine counts little.
+// EVERY-th is walked, token by token, a mask before each. With --slowest, the N cases with the
+// longest masks are listed: the time, the line in CASES, and before what the mask was made. Times
+// are those of the processor, so that who else uses the machine counts little.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/mapped_file.h"
@@ -67,8 +70,15 @@ std::string Written(const JsonValue& value) {
   return out;
 }
 
+struct Slowest {
+  double time = 0;
+  size_t line = 0;
+  std::string before;
+};
+
 struct Times {
   std::vector<double> compile, first, all;
+  std::vector<Slowest> slowest;  // a case each
 };
 
 void Walk(const Constraint& constraint, const Tokenizer& tokenizer, const std::string& text,
@@ -79,6 +89,11 @@ void Walk(const Constraint& constraint, const Tokenizer& tokenizer, const std::s
     const double begin = ProcessorTime();
     state.FillMask(mask);
     times->all.push_back(ProcessorTime() - begin);
+    Slowest& slowest = times->slowest.back();
+    if (times->all.back() > slowest.time) {
+      slowest.time = times->all.back();
+      slowest.before = state.text();
+    }
     if (fresh && state.length() == 0) times->first.push_back(times->all.back());
     if (!state.Advance(token)) break;
   }
@@ -98,7 +113,23 @@ void Print(const char* name, std::vector<double>* values) {
               values->back());
 }
 
+void PrintSlowest(std::vector<Slowest> slowest, size_t count) {
+  constexpr size_t kShown = 60;
+  std::ranges::sort(slowest, std::greater{}, &Slowest::time);
+  slowest.resize(std::min(slowest.size(), count));
+  for (const Slowest& one : slowest) {
+    const size_t from = one.before.size() - std::min(one.before.size(), kShown);
+    std::printf("%10.1f us  line %zu  behind %s\n", one.time, one.line,
+                Printable(one.before.substr(from)).c_str());
+  }
+}
+
 int Main(int argc, char** argv) {
+  size_t most_listed = 0;
+  if (argc > 2 && std::string_view(argv[argc - 2]) == "--slowest") {
+    most_listed = static_cast<size_t>(std::max(0, std::atoi(argv[argc - 1])));
+    argc -= 2;
+  }
   const char* chosen = std::getenv("WEFT_BENCH_MODEL");
   const std::string model = argc > 1 ? argv[1] : chosen != nullptr ? chosen : "";
   const std::string path = argc > 2 ? argv[2] : testing::GoldensDir() + kReferenceCases;
@@ -132,6 +163,7 @@ int Main(int argc, char** argv) {
       ++refused;
       continue;
     }
+    times.slowest.push_back({.line = i + 1});
     bool fresh = true;
     for (const JsonValue& test : one->Find("tests")->items) {
       const JsonValue* data = test.Find("data");
@@ -144,6 +176,7 @@ int Main(int argc, char** argv) {
   Print("compile", &times.compile);
   Print("first", &times.first);
   Print("masks", &times.all);
+  PrintSlowest(std::move(times.slowest), most_listed);
   return 0;
 }
 

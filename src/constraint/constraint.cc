@@ -30,6 +30,11 @@ std::unique_ptr<Grammar> EmptyGrammar(const ConstraintOptions& options) {
   return grammar;
 }
 
+// What a text of so many bytes may take: in steps of the machine, and in searches for ways to the
+// end.
+int64_t MostSteps(size_t bytes) { return 1'000'000 + 4'096 * static_cast<int64_t>(bytes); }
+int64_t MostSearch(size_t bytes) { return 500'000 + 1'000 * static_cast<int64_t>(bytes); }
+
 }  // namespace
 
 Constraint::Constraint(std::unique_ptr<const Grammar> grammar, const ConstraintOptions& options,
@@ -162,7 +167,7 @@ StatusOr<ConstraintState> Constraint::Restore(std::string_view serialized) const
   if (ended == 1) {
     if (steps == 0 || sizes.back() != 0 || !state.CanEnd()) return broken();
     state.ended_ = true;
-    state.steps_.push_back({kDeadState, 0});
+    state.steps_.push_back({kDeadState, 0, state.Spent()});
   }
   return state;
 }
@@ -174,6 +179,11 @@ ConstraintState::ConstraintState(std::shared_ptr<const Constraint> constraint)
   walker.RenewWhereFull();
   start_ = walker.machine().start();
   generation_ = walker.generation();
+}
+
+// Whether more text of `bytes` may not take so many steps, by itself or behind what was taken.
+bool ConstraintState::IsTooMuch(int64_t steps, size_t bytes) const {
+  return steps > MostSteps(bytes) || Spent() + steps > MostSteps(text_.size() + bytes);
 }
 
 // REQUIRES: the walker's lock is held.
@@ -195,6 +205,7 @@ void ConstraintState::WalkAgain() const {
   const int64_t before = machine.bytes();
   generation_ = walker.generation();
   start_ = machine.start();
+  machine.BeginCount(MostSearch(text_.size()));
   StateId state = start_;
   size_t at = 0;
   for (Step& step : steps_) {
@@ -215,18 +226,21 @@ bool ConstraintState::AdvanceBytes(std::string_view bytes) {
   // Once more with fresh automata where the old ones were full in the middle.
   for (int attempt = 0; attempt < 2; ++attempt) {
     Refresh();
+    Machine& machine = walker.machine();
+    machine.BeginCount(MostSearch(bytes.size()));
     StateId state = Current();
     for (const char c : bytes) {
-      state = walker.machine().Step(state, static_cast<uint8_t>(c));
+      state = machine.Step(state, static_cast<uint8_t>(c));
+      if (IsTooMuch(machine.spent(), bytes.size())) state = kDeadState;
       if (state == kDeadState) break;
     }
     if (state != kDeadState) {
       text_.append(bytes);
-      steps_.push_back({state, static_cast<uint32_t>(bytes.size())});
+      steps_.push_back({state, static_cast<uint32_t>(bytes.size()), Spent() + machine.spent()});
       walker.Publish();
       return true;
     }
-    if (!walker.machine().exhausted()) return false;
+    if (!machine.exhausted()) return false;
   }
   return false;
 }
@@ -257,6 +271,7 @@ size_t ConstraintState::Read(std::string_view text, std::string* bytes, StateId*
     return from;
   };
   bytes->clear();
+  machine.BeginCount(MostSearch(text.size()));
   *state = Current();
   for (size_t at = 0; at < text.size();) {
     const std::string_view rest = text.substr(at);
@@ -272,6 +287,7 @@ size_t ConstraintState::Read(std::string_view text, std::string* bytes, StateId*
       break;
     }
     if (next == kDeadState && piece[0] != kControlLead) next = step(*state, piece);
+    if (IsTooMuch(machine.spent(), text.size())) next = kDeadState;
     if (next == kDeadState) return at;
     *state = next;
     bytes->append(piece);
@@ -303,7 +319,7 @@ bool ConstraintState::Advance(TokenId token) {
   if (tokens.IsEnd(token)) {
     if (!CanEnd()) return false;
     ended_ = true;
-    steps_.push_back({kDeadState, 0});
+    steps_.push_back({kDeadState, 0, Spent()});
     return true;
   }
   const std::string_view bytes = tokens.Bytes(token);
@@ -348,8 +364,11 @@ std::string ConstraintState::ForcedText(size_t most) const {
   MutexLock lock(&walker.mutex());
   Refresh();
   Machine& machine = walker.machine();
+  machine.BeginCount(MostSearch(0));
   StateId state = Current();
-  while (text.size() < most && !machine.Accepts(state)) {
+  while (text.size() < most && !machine.Accepts(state) &&
+         !IsTooMuch(machine.spent(), text.size())) {
+    machine.Count(static_cast<int64_t>(machine.Threads(state).size()));
     const ByteSet first = machine.FirstBytes(state);
     if (first.Count() != 1 || machine.exhausted()) break;
     int byte = 0;

@@ -150,8 +150,11 @@ class ConstraintState {
   struct Step {
     int32_t state = 0;  // behind it; valid in the walker's generation `generation_`
     uint32_t bytes = 0;
+    int64_t spent = 0;  // what the text up to here takes, in the machine's steps
   };
   explicit ConstraintState(std::shared_ptr<const Constraint> constraint);
+  int64_t Spent() const { return steps_.empty() ? 0 : steps_.back().spent; }
+  bool IsTooMuch(int64_t steps, size_t bytes) const;
   int32_t Current() const { return steps_.empty() ? start_ : steps_.back().state; }
   bool AdvanceBytes(std::string_view bytes);
   // How far `text` can be read, control tokens written out; what is read, and where it leads.

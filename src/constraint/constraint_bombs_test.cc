@@ -1,5 +1,6 @@
 // Schemas, patterns and grammars that are small and would take forever: refused, or served
 // within the bounds. The bounds are on steps of work and on memory, so they hold on any machine.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -274,6 +275,93 @@ TEST(ConstraintBombs, LongAnswersAreNotWalkedAgainAndAgain) {
   state.FillMask(mask);
   EXPECT_THAT(mask, ::testing::Each(0u));
   EXPECT_FALSE(state.CanEnd());
+}
+
+// All texts of the letters a and b of up to 13 characters.
+std::shared_ptr<const TokenTable> LettersTable() {
+  static const auto table = [] {
+    std::vector<std::string> bytes{""};
+    for (size_t i = 0; bytes.size() < (1u << 14) - 1; ++i) {
+      bytes.push_back(bytes[i] + "a");
+      bytes.push_back(bytes[i] + "b");
+    }
+    bytes.push_back("");
+    const auto end = static_cast<TokenId>(bytes.size()) - 1;
+    return std::make_shared<const TokenTable>(std::move(bytes), std::vector<TokenId>{end});
+  }();
+  return table;
+}
+
+TEST(ConstraintBombs, MasksThatTakeTooMuchAreEmptyWhateverIsKnown) {
+  // Every token leads to a state of its own, of up to 900 parts.
+  const std::string pattern = "(a|b)*a(a|b){900}";
+  const std::string text = Times("aab", 200);
+  std::vector<uint32_t> mask(LettersTable()->mask_words()), other(mask);
+  size_t empty = 0;
+  const auto warm = Constraint::Regex(pattern, {}, LettersTable());
+  ASSERT_TRUE(warm.ok()) << warm.status();
+  ConstraintState state = (*warm)->Begin();
+  for (size_t at = 0; at <= text.size(); at += 30) {
+    // The second time, where others walked before.
+    const auto cold = Constraint::Regex(pattern, {}, LettersTable());
+    ASSERT_TRUE(cold.ok());
+    ConstraintState alone = (*cold)->Begin();
+    ASSERT_TRUE(alone.AdvanceText(text.substr(0, at))) << at;
+    const int64_t before = (*cold)->work();
+    alone.FillMask(mask);
+    EXPECT_LE((*cold)->work() - before, 3 * Masker::kMostSteps) << at;
+    ASSERT_TRUE(state.AdvanceText(text.substr(state.text().size(), at - state.text().size())));
+    for (const TokenId token : {TokenId{3000}, TokenId{9000}}) {
+      ConstraintState ahead = state;
+      if (ahead.Advance(token)) ahead.FillMask(other);
+    }
+    state.FillMask(other);
+    EXPECT_EQ(mask, other) << at;
+    const auto parked = (*warm)->Restore(state.Serialize());
+    ASSERT_TRUE(parked.ok());
+    parked->FillMask(other);
+    EXPECT_EQ(mask, other) << at;
+    empty += std::ranges::count(mask, 0u) == static_cast<int64_t>(mask.size());
+  }
+  EXPECT_GT(empty, 0u);
+  EXPECT_LT(empty, 20u);
+}
+
+TEST(ConstraintBombs, TextsThatTakeTooMuchEnd) {
+  // Behind every letter, the others may come in any order.
+  const auto option = [](int i) { return StrCat("(r", i % 30, ")?"); };
+  const auto rule = [](int i) { return StrCat("r", i, " ::= [a-c]+ [b-d]? r", (i + 1) % 30, "?"); };
+  const auto made = Constraint::FromGrammar(
+      StrCat("root ::= ", Listed(600, " ", option), "\n", Listed(30, "\n", rule)), {},
+      SharedTable());
+  if (!made.ok()) return;
+  ConstraintState state = (*made)->Begin();
+  std::vector<uint32_t> mask(BombTable().mask_words());
+  for (int i = 0; i < 200; ++i) {
+    const int64_t before = (*made)->work();
+    state.FillMask(mask);
+    const bool taken = state.AdvanceText("bc");
+    EXPECT_LE((*made)->work() - before, 3 * Masker::kMostSteps);
+    if (!taken) break;
+  }
+}
+
+TEST(ConstraintBombs, NothingIsFollowedDownTheStackTooFar) {
+  for (const int count : {1'000, 10'000, 100'000}) {
+    Serves(Source::kRegex, Times("a?b?", count), "ab");
+    Serves(Source::kRegex, Times("a*b*", count), "ab");
+    Serves(Source::kSchema, PatternSchema(Times("a?[b-d]?", count)), "\"ab");
+    Serves(Source::kGrammar, "root ::= " + Times("\"a\"? \"b\"? ", count), "ab");
+    Serves(Source::kGrammar, "root ::= " + Times("[a-z]? ", count), "ab");
+    const auto rule = [](int i) {
+      return StrCat(i == 0 ? "root" : StrCat("r", i), " ::= r", i + 1);
+    };
+    Serves(Source::kGrammar, StrCat(Listed(count, "\n", rule), "\nr", count, " ::= \"a\""), "a");
+    const auto behind = [](int i) {
+      return StrCat(i == 0 ? "root" : StrCat("r", i), " ::= \"a\" r", i + 1, " \"b\"?");
+    };
+    Serves(Source::kGrammar, StrCat(Listed(count, "\n", behind), "\nr", count, " ::= \"a\""), "a");
+  }
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ namespace {
 
 constexpr int kMostGroupDepth = 200;
 constexpr int64_t kMostRuleRepeats = 100'000;
+// What a rule counts for, in steps of work, besides what it is made of.
+constexpr int64_t kRuleWork = 8;
 
 class GbnfReader {
  public:
@@ -20,7 +22,11 @@ class GbnfReader {
 
   StatusOr<RuleId> Read() {
     SkipSpace(/*lines=*/true);
-    while (at_ < text_.size()) WEFT_RETURN_IF_ERROR(ReadRule());
+    while (at_ < text_.size()) {
+      grammar_.pool().Charge(kRuleWork);
+      if (grammar_.pool().exhausted()) return TooMuchToCompile();
+      WEFT_RETURN_IF_ERROR(ReadRule());
+    }
     const auto root = rules_.find("root");
     if (root == rules_.end()) return InvalidArgument("there is no rule root");
     for (const auto& [name, rule] : rules_) {
@@ -104,6 +110,8 @@ class GbnfReader {
   StatusOr<std::vector<Symbol>> ReadSequence(int depth) {
     std::vector<Symbol> symbols;
     for (; at_ < text_.size(); SkipSpace(depth > 0)) {
+      grammar_.pool().Charge(1);
+      if (grammar_.pool().exhausted()) return TooMuchToCompile();
       const char c = text_[at_];
       if (c == '|' || c == ')' || c == '\n' || c == '\r') break;
       Symbol symbol;

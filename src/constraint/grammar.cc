@@ -7,6 +7,8 @@ namespace weft::constraint {
 namespace {
 
 constexpr size_t kMostPrefixWithWanted = 12;
+// So many terminals that may be left out, one behind the other, are made one.
+constexpr size_t kLongRow = 16;
 
 }  // namespace
 
@@ -24,7 +26,31 @@ RuleId Grammar::AddRule(const std::string& name) {
   return rule;
 }
 
-void Grammar::AddAlternative(RuleId rule, const std::vector<Symbol>& symbols) {
+// A long row of terminals that may be left out would be a thread for each.
+std::vector<Symbol> Grammar::WithoutLongRows(const std::vector<Symbol>& symbols) {
+  std::vector<Symbol> some;
+  size_t row = 0;  // that `some` ends with
+  const auto close = [&] {
+    if (row >= kLongRow) {
+      RegexId all = kEmpty;
+      for (; row > 0; --row, some.pop_back()) all = pool_.Concat(some.back().index, all);
+      some.push_back(Terminal(all));
+    }
+    row = 0;
+  };
+  for (const Symbol& symbol : symbols) {
+    const bool optional =
+        symbol.kind == Symbol::Kind::kTerminal && pool_.AcceptsEmpty(symbol.index);
+    if (!optional) close();
+    some.push_back(symbol);
+    row += optional;
+  }
+  close();
+  return some;
+}
+
+void Grammar::AddAlternative(RuleId rule, const std::vector<Symbol>& listed) {
+  const std::vector<Symbol> symbols = WithoutLongRows(listed);
   rules_[static_cast<size_t>(rule)].push_back(static_cast<int32_t>(code_.size()));
   for (const Symbol& symbol : symbols) {
     const auto here = static_cast<int32_t>(code_.size());

@@ -151,6 +151,7 @@ class Grammar {
   int64_t bytes() const;
 
  private:
+  std::vector<Symbol> WithoutLongRows(const std::vector<Symbol>& symbols);
   bool SymbolIsProductive(const Symbol& symbol) const;
   bool ObjectIsProductive(const ObjectSpec& object) const;
   bool ArrayIsProductive(const ArraySpec& array) const;

@@ -10,7 +10,13 @@ namespace {
 // A text that needs more calls between two bytes is not read.
 constexpr int kMostCallDepth = 1000;
 constexpr size_t kMostThreads = 20000;
-constexpr size_t kMostVisited = 100'000;
+constexpr size_t kMostVisited = 20'000;
+// A derivative that takes more steps is not taken.
+constexpr int64_t kMostDerivative = 50'000;
+// Nor is a step by one byte that takes more in all its threads.
+constexpr int64_t kMostStep = 100'000;
+// Steps by one byte that take less are not metered.
+constexpr int64_t kDearStep = 256;
 // A way to the end that takes longer to find, in the middle of an answer, is not taken.
 constexpr int64_t kMostSearch = 100'000;
 constexpr int32_t kManySeen = INT_MAX;
@@ -37,6 +43,7 @@ Machine::Machine(const Grammar* grammar, int64_t most_bytes)
     : grammar_(*grammar), pool_(grammar->pool()), most_bytes_(most_bytes) {
   pool_.SetLimits(INT64_MAX, most_bytes);
   pool_.SetMostSearch(kMostSearch);
+  pool_.SetMostStep(kMostDerivative);
   states_.push_back({});
   continuations_.push_back({.bottom = true});
   Building building;
@@ -70,7 +77,7 @@ ContinuationId Machine::Push(Spot to, ContinuationId then) {
 }
 
 // All stacks of both.
-ContinuationId Machine::Join(ContinuationId a, ContinuationId b) {
+ContinuationId Machine::Join(ContinuationId a, ContinuationId b, int depth) {
   if (a == b) return a;
   if (a > b) std::swap(a, b);
   const uint64_t hash = MixHash(static_cast<uint64_t>(a), static_cast<uint64_t>(b));
@@ -79,6 +86,7 @@ ContinuationId Machine::Join(ContinuationId a, ContinuationId b) {
     return join[0] == a && join[1] == b;
   });
   if (known >= 0) return joins_[static_cast<size_t>(known)][2];
+  if (depth > kMostCallDepth) exhausted_ = true;
   if (exhausted()) return a;
   const Continuation left = continuations_[static_cast<size_t>(a)];
   const Continuation right = continuations_[static_cast<size_t>(b)];
@@ -90,11 +98,13 @@ ContinuationId Machine::Join(ContinuationId a, ContinuationId b) {
   std::vector<Frame> joined;
   for (const Frame& frame : frames) {
     if (!joined.empty() && joined.back().to == frame.to) {
-      joined.back().then = Join(joined.back().then, frame.then);
+      joined.back().then = Join(joined.back().then, frame.then, depth + 1);
     } else {
       joined.push_back(frame);
     }
   }
+  if (search_left_ != INT64_MAX) search_left_ -= 1 + static_cast<int64_t>(frames.size());
+  if (search_left_ < 0) exhausted_ = true;
   const ContinuationId id = InternContinuation(std::move(joined), left.bottom || right.bottom);
   join_index_.Add(hash, static_cast<int32_t>(joins_.size()));
   joins_.push_back({a, b, id});
@@ -355,6 +365,7 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
   if (state == kDeadState) return kDeadState;
   const State from = states_[static_cast<size_t>(state)];
   Building building;
+  pool_.meter().BeginAside();
   ByteSet edges, may_come;
   edges.Add(0);
   for (int64_t i = from.first; i < from.first + from.count; ++i) {
@@ -364,6 +375,13 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
     may_come = may_come | first;
     if (!first.Has(byte)) continue;
     AddThread(pool_.Derive(thread.regex, byte), thread.behind, thread.then, &building);
+    if (pool_.meter().aside() > kMostStep) break;
+  }
+  const auto entered = static_cast<int64_t>(building.visited.size() + building.threads.size());
+  int64_t steps = pool_.meter().EndAside() + from.count + entered;
+  if (steps > kMostStep) {
+    steps = StepMeter::kTooMuch;
+    building = {};
   }
   const StateId next = Intern(&building);
   if (exhausted()) return kDeadState;
@@ -371,6 +389,11 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
   while (!edges.Has(first)) --first;
   while (end < 256 && !edges.Has(end)) ++end;
   State& s = states_[static_cast<size_t>(state)];
+  if (steps > kDearStep) {
+    s.dear = true;
+    Spend(64);
+    meter_.Learn(state, first, end - 1, steps);
+  }
   const bool is_only = s.only_first > s.only_last;
   if (s.row < 0 && is_only && may_come.Has(byte)) {
     s.only_first = static_cast<uint8_t>(first);
@@ -394,12 +417,14 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
 
 StateId Machine::WithThreads(std::vector<ParserThread> threads, bool accepts) {
   Building building{.threads = std::move(threads), .accepts = accepts};
+  Count(static_cast<int64_t>(building.threads.size()));
   return Intern(&building);
 }
 
 StateId Machine::After(const ParserThread& thread) {
   Building building;
   Enter(thread.behind, thread.then, &building);
+  Count(static_cast<int64_t>(building.visited.size() + building.threads.size()));
   return Intern(&building);
 }
 

@@ -16,6 +16,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "constraint/grammar.h"
@@ -49,13 +50,15 @@ class Machine {
   StateId start() const { return start_; }
   StateId Step(StateId state, uint8_t byte) {
     const State& s = states_[static_cast<size_t>(state)];
+    StateId known = -1;
     if (s.row >= 0) {
-      const StateId known = rows_[static_cast<size_t>(s.row)][byte];
-      if (known >= 0) return known;
+      known = rows_[static_cast<size_t>(s.row)][byte];
     } else if (byte >= s.only_first && byte <= s.only_last) {
-      return s.only;
+      known = s.only;
     }
-    return StepMissing(state, byte);
+    if (known < 0) return StepMissing(state, byte);
+    if (s.dear) meter_.Pass(state, byte);
+    return known;
   }
   bool Accepts(StateId state) const { return states_[static_cast<size_t>(state)].accepts; }
   std::span<const ParserThread> Threads(StateId state) const {
@@ -68,6 +71,30 @@ class Machine {
   StateId After(const ParserThread& thread);
   ByteSet FirstBytes(StateId state);
 
+  // Counts from here on. Searches for ways to the end may take `most_search` steps together:
+  // beyond that, the machine is exhausted.
+  void BeginCount(int64_t most_search) {
+    pool_.AllowSearch(most_search);
+    search_left_ = most_search;
+    ResetCount(0);
+  }
+  // Steps since then, those of a StepMeter and those that Count was told; each costly one once
+  // since the last ResetCount.
+  int64_t spent() const { return meter_.spent() + pool_.meter().spent(); }
+  void Count(int64_t steps) { meter_.Spend(steps); }
+  void ResetCount(int64_t spent) {
+    meter_.Reset(spent);
+    pool_.meter().Reset(0);
+  }
+
+  // Whether it was marked otherwise before.
+  bool Mark(StateId state, uint32_t mark) {
+    uint32_t& known = states_[static_cast<size_t>(state)].mark;
+    if (known == mark) return false;
+    known = mark;
+    return true;
+  }
+
   RegexPool& pool() { return pool_; }
   int64_t bytes() const { return bytes_ + pool_.bytes(); }
   // A limit was reached: states that follow are dead though they should not be.
@@ -79,9 +106,11 @@ class Machine {
     int32_t count = 0;
     int32_t row = -1;
     bool accepts = false;
+    bool dear = false;  // some of its steps are known to the meter
     // As a regular expression's: the one range of bytes that was taken so far, if it is one.
     uint8_t only_first = 1, only_last = 0;
     StateId only = kDeadState;
+    uint32_t mark = 0;
   };
   struct Frame {
     Spot to;
@@ -123,7 +152,7 @@ class Machine {
   uint32_t InternProgress(const ObjectProgress& progress);
   ContinuationId Push(Spot to, ContinuationId then);
   ContinuationId InternContinuation(std::vector<Frame> frames, bool bottom);
-  ContinuationId Join(ContinuationId a, ContinuationId b);
+  ContinuationId Join(ContinuationId a, ContinuationId b, int depth = 0);
   void Spend(size_t bytes) {
     bytes_ += static_cast<int64_t>(bytes);
     if (bytes_ + pool_.bytes() > most_bytes_) exhausted_ = true;
@@ -134,6 +163,8 @@ class Machine {
   int64_t most_bytes_;
   int64_t bytes_ = 0;
   bool exhausted_ = false;
+  StepMeter meter_;
+  int64_t search_left_ = INT64_MAX;
   std::vector<State> states_;
   std::vector<ParserThread> threads_;
   std::deque<std::array<StateId, 256>> rows_;

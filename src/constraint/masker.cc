@@ -1,6 +1,7 @@
 #include "constraint/masker.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace weft::constraint {
 namespace {
@@ -9,8 +10,13 @@ namespace {
 constexpr int kWideBytes = 64;
 // A walk that keeps more automaton states than this for one position asks for no slice.
 constexpr size_t kMostFrontier = 64;
+// What all searches for ways to the end may take in a mask.
+constexpr int64_t kMostMaskSearch = 500'000;
 // Fewer characters than this, of one byte each, make no likeness.
 constexpr int kLikeBytes = 48;
+
+// An entry of a plan, and a search by bytes, count as so many steps.
+constexpr int64_t kEntry = 64;
 
 // Leading bytes that are followed alike, their first continuation, and how many more come.
 struct LeadRange {
@@ -42,6 +48,8 @@ int Masker::SliceRoom(RegexId regex, bool is_last, const TokenTable::Slice& slic
     bool fits = true;
     const auto take = [&](RegexId from, int first, int last, std::vector<RegexId>* out,
                           bool whole) {
+      machine_.Count(kFreshState);
+      fits = fits && !IsTooMuch();
       const ByteSet edges = pool.Edges(from);
       for (int byte = first; fits && byte <= last; ++byte) {
         if (byte != first && !edges.Has(byte) && (byte >= 0x80 || slice.bytes.Has(byte - 1)))
@@ -111,10 +119,15 @@ RegexId Masker::FindBehindText(RegexId regex, bool is_last) {
 
 RegexId Masker::BehindText(RegexId regex, bool is_last) {
   const int32_t key = WideIndex(regex, is_last);
-  if (const auto it = behind_text_.find(key); it != behind_text_.end()) return it->second;
+  if (const auto it = behind_text_.find(key); it != behind_text_.end()) {
+    RecallPart(it->second.second);
+    return it->second.first;
+  }
+  Part part(this);
+  machine_.Count(kEntry);
   const RegexId behind = FindBehindText(regex, is_last);
-  behind_text_[key] = behind;
-  bytes_ += 32;
+  behind_text_[key] = {behind, part.Close()};
+  bytes_ += 40;
   return behind;
 }
 
@@ -145,8 +158,10 @@ void Masker::WalkTerminal(RegexId regex, size_t trie_index, int room, Wide* wide
   regexes_.resize(TokenTable::kMostTokenBytes + 1);
   regexes_[0] = regex;
   const auto end = static_cast<int32_t>(trie.size());
+  int64_t entries = 0;
   for (int32_t at = 0; at < end;) {
     const TrieNode& node = trie[static_cast<size_t>(at)];
+    ++entries;
     if (node.depth + node.height <= room) {
       at = node.next;
       continue;
@@ -156,6 +171,8 @@ void Masker::WalkTerminal(RegexId regex, size_t trie_index, int room, Wide* wide
       at = node.next;
       continue;
     }
+    const bool stays = next == regexes_[node.depth - 1u];
+    if (!stays && !Visit(pool.Mark(next, part_))) return;
     regexes_[node.depth] = next;
     for (TokenId id = node.token; id != kNoToken; id = tokens_.Next(trie_index, id)) {
       SetBit(wide->mask, id);
@@ -167,6 +184,7 @@ void Masker::WalkTerminal(RegexId regex, size_t trie_index, int room, Wide* wide
     }
     at = next == kEmpty ? node.next : at + 1;
   }
+  machine_.Count(entries / kEntriesOfStep);
 }
 
 // Where the terminal goes other ways than `wide->like`: what becomes of the tokens there. False
@@ -190,14 +208,17 @@ bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, Wide* wi
     }
   };
   const auto end = static_cast<int32_t>(trie.size());
+  int64_t entries = 0;
   for (int32_t at = 0; at < end;) {
     const TrieNode& node = trie[static_cast<size_t>(at)];
+    ++entries;
     const RegexId next = pool.Derive(regexes_[node.depth - 1u], node.byte);
     const RegexId other = pool.Derive(other_regexes_[node.depth - 1u], node.byte);
     if (next == other) {
       at = node.next;
       continue;
     }
+    if (!Visit(pool.Mark(next, part_)) || !Visit(pool.Mark(other, part_))) return true;
     own(at, next != kNothing);
     const bool leaf = node.next == at + 1;
     if (next == kNothing || next == kEmpty || other == kEmpty) {
@@ -211,6 +232,7 @@ bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, Wide* wi
     other_regexes_[node.depth] = other == kEmpty ? kNothing : other;
     at = next == kNothing || next == kEmpty ? node.next : at + 1;
   }
+  machine_.Count(entries / kEntriesOfStep);
   return true;
 }
 
@@ -291,8 +313,13 @@ void Masker::FillBySlices(RegexId regex, bool is_last, Wide* wide) {
 const Masker::Wide& Masker::WideOf(RegexId regex, bool is_last) {
   const auto [it, added] = wides_.try_emplace(WideIndex(regex, is_last));
   Wide& wide = it->second;
-  if (!added) return wide;
+  if (!added) {
+    RecallPart(0);
+    return wide;
+  }
   bytes_ += 64;
+  Part part(this);
+  machine_.Count(kEntry);
   if (!FillByCounting(regex, is_last, &wide) && !FillByLikeness(regex, is_last, &wide)) {
     FillBySlices(regex, is_last, &wide);
   }
@@ -300,6 +327,7 @@ const Masker::Wide& Masker::WideOf(RegexId regex, bool is_last) {
   wide.usable = !wide.mask.empty();
   bytes_ += static_cast<int64_t>(wide.mask.size() * 4 + wide.crossings.size() * sizeof(Crossing) +
                                  wide.own.size() * sizeof(TokenId));
+  wide.steps = part.Close(/*count=*/false);
   return wide;
 }
 
@@ -310,33 +338,41 @@ void Masker::WalkState(StateId state, const TokenTrie& trie, int32_t first, int3
                        const Found& found) {
   states_.resize(TokenTable::kMostTokenBytes + 1);
   states_[static_cast<size_t>(base)] = state;
+  int64_t entries = 0;
   for (int32_t at = first; at < end;) {
     const TrieNode& node = trie[static_cast<size_t>(at)];
+    ++entries;
     const StateId next = machine_.Step(states_[node.depth - 1u], node.byte);
     if (next == kDeadState) {
       at = node.next;
       continue;
     }
+    if (!Visit(machine_.Mark(next, part_))) return;
     states_[node.depth] = next;
     if (node.token != kNoToken) found(node.token);
     ++at;
   }
+  machine_.Count(entries / kEntriesOfStep);
 }
 
-int32_t Masker::Keep(std::vector<TokenId> list) {
+int32_t Masker::Keep(std::vector<TokenId> list, int64_t steps) {
   bytes_ += 64 + static_cast<int64_t>(list.size() * sizeof(TokenId));
-  lists_.push_back(std::move(list));
+  lists_.push_back({std::move(list), steps});
   return static_cast<int32_t>(lists_.size()) - 1;
 }
 
 int32_t Masker::ListBehind(RegexId regex, bool is_last, StateId after) {
   const uint64_t key = static_cast<uint64_t>(regex) << 32 | static_cast<uint32_t>(after);
-  if (const auto it = behind_.find(key); it != behind_.end()) return it->second;
-  const Wide& wide = WideOf(regex, is_last);
+  if (const auto it = behind_.find(key); it != behind_.end()) {
+    RecallPart(lists_[static_cast<size_t>(it->second)].steps);
+    return it->second;
+  }
+  Part part(this);
+  const Wide& wide = wides_.at(WideIndex(regex, is_last));
   std::vector<TokenId> list;
   if (wide.like != kNothing) {
     const auto model = static_cast<size_t>(ListBehind(wide.like, is_last, after));
-    for (const TokenId id : lists_[model]) {
+    for (const TokenId id : lists_[model].tokens) {
       if (!std::ranges::binary_search(wide.own, id)) list.push_back(id);
     }
   }
@@ -348,25 +384,31 @@ int32_t Masker::ListBehind(RegexId regex, bool is_last, StateId after) {
         list.push_back(id);
     });
   }
-  return behind_[key] = Keep(std::move(list));
+  machine_.Count(static_cast<int64_t>(list.size()) / 8);
+  return behind_[key] = Keep(std::move(list), part.Close());
 }
 
 int32_t Masker::ListOf(StateId state) {
+  Part part(this);
   std::vector<TokenId> list;
   const TokenTrie& trie = tokens_.all();
   WalkState(state, trie, 0, static_cast<int32_t>(trie.size()), 0, [&](TokenId first) {
     for (TokenId id = first; id != kNoToken; id = tokens_.NextTwin(id)) list.push_back(id);
   });
-  return Keep(std::move(list));
+  return Keep(std::move(list), part.Close());
 }
 
 const Masker::Plan& Masker::PlanOf(StateId state) {
   if (const auto it = plans_.find(state); it != plans_.end()) return it->second;
   Plan plan;
+  Part part(this);
   std::vector<ParserThread> narrow;
+  std::unordered_set<int32_t> counted;
   const auto span = machine_.Threads(state);
   const std::vector<ParserThread> threads(span.begin(), span.end());
   for (const ParserThread& thread : threads) {
+    machine_.Count(kEntry);
+    if (IsTooMuch()) break;
     if (machine_.pool().FirstBytes(thread.regex).Count() < kWideBytes) {
       narrow.push_back(thread);
       continue;
@@ -374,7 +416,16 @@ const Masker::Plan& Masker::PlanOf(StateId state) {
     const StateId after = machine_.After(thread);
     // What cannot be followed any more is not what nothing follows.
     const bool is_last = after != kDeadState && machine_.Threads(after).empty();
-    if (WideOf(thread.regex, is_last).usable) {
+    const bool usable = WideOf(thread.regex, is_last).usable;
+    // Each counts once, and so does what it is like.
+    for (RegexId regex = thread.regex;
+         regex != kNothing && counted.insert(WideIndex(regex, is_last)).second;) {
+      const Wide& wide = wides_.at(WideIndex(regex, is_last));
+      machine_.Count(wide.steps);
+      regex = wide.like;
+    }
+    if (IsTooMuch()) break;
+    if (usable) {
       plan.wide.emplace_back(WideIndex(thread.regex, is_last),
                              ListBehind(thread.regex, is_last, after));
     } else {
@@ -382,12 +433,18 @@ const Masker::Plan& Masker::PlanOf(StateId state) {
     }
   }
   if (!narrow.empty()) plan.narrow = ListOf(machine_.WithThreads(std::move(narrow), false));
-  bytes_ += 96;
+  plan.steps = part.Close();
+  bytes_ += 104;
   return plans_.emplace(state, std::move(plan)).first->second;
 }
 
 void Masker::Fill(StateId state, std::span<uint32_t> out) {
+  machine_.BeginCount(kMostMaskSearch);
   const Plan& plan = PlanOf(state);
+  if (plan.steps > kMostSteps) {
+    std::ranges::fill(out, 0u);
+    return;
+  }
   bool filled = false;
   for (const auto& [wide, list] : plan.wide) {
     const std::vector<uint32_t>& mask = wides_.at(wide).mask;
@@ -397,11 +454,11 @@ void Masker::Fill(StateId state, std::span<uint32_t> out) {
       for (size_t w = 0; w < mask.size(); ++w) out[w] |= mask[w];
     }
     filled = true;
-    for (const TokenId id : lists_[static_cast<size_t>(list)]) SetBit(out, id);
+    for (const TokenId id : lists_[static_cast<size_t>(list)].tokens) SetBit(out, id);
   }
   if (!filled) std::ranges::fill(out, 0u);
   if (plan.narrow >= 0) {
-    for (const TokenId id : lists_[static_cast<size_t>(plan.narrow)]) SetBit(out, id);
+    for (const TokenId id : lists_[static_cast<size_t>(plan.narrow)].tokens) SetBit(out, id);
   }
   if (machine_.Accepts(state)) {
     for (const TokenId id : tokens_.ends()) SetBit(out, id);

@@ -18,10 +18,40 @@ constexpr int32_t kMostEscapeBytes = 6;
 // Unions of more parts are looked up by byte, from the time on that this is worth it.
 constexpr int32_t kLargeUnion = 48;
 constexpr int kAskedOften = 8;
+// Derivatives that take fewer steps are not metered.
+constexpr int64_t kDearDerivative = 64;
+// Of a union, no more rows of parts that may be left out are looked through for others' tails.
+constexpr size_t kMostRows = 16;
 // What may stand behind a backslash within quotes, and what it means.
 constexpr std::string_view kEscapes = "ntrbf\\'\"", kMeanings = "\n\t\r\b\f\\'\"";
 
 }  // namespace
+
+int32_t StepMeter::DearOf(int32_t state) const {
+  return index_.Find(MixHash(9, static_cast<uint64_t>(state)),
+                     [&](int32_t i) { return dear_[static_cast<size_t>(i)].state == state; });
+}
+
+void StepMeter::Learn(int32_t state, int first, int last, int64_t steps) {
+  const int32_t known = DearOf(state);
+  const auto id = static_cast<int32_t>(dear_.size());
+  dear_.push_back({state, static_cast<uint8_t>(first), static_cast<uint8_t>(last), steps});
+  if (known < 0) {
+    index_.Add(MixHash(9, static_cast<uint64_t>(state)), id);
+  } else {
+    dear_.back().next = std::exchange(dear_[static_cast<size_t>(known)].next, id);
+  }
+  Pass(state, static_cast<uint8_t>(first));
+}
+
+void StepMeter::Pass(int32_t state, uint8_t byte) {
+  for (int32_t i = DearOf(state); i >= 0; i = dear_[static_cast<size_t>(i)].next) {
+    Dear& dear = dear_[static_cast<size_t>(i)];
+    if (byte < dear.first || byte > dear.last) continue;
+    if (aside_ >= 0 || std::exchange(dear.passed, resets_) != resets_) Spend(dear.steps);
+    return;
+  }
+}
 
 RegexPool::RegexPool() {
   Intern({.kind = Kind::kNothing, .life = Life::kDead}, 1);
@@ -137,11 +167,95 @@ void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
       }
       break;
   }
+  if (n->kind == Kind::kConcat && node(n->a).nullable) LinkOptions(n);
   if (n->life == Life::kUnknown && (n->nullable || !n->has_boolean)) n->life = Life::kAlive;
+  if (n->life == Life::kUnknown) {
+    const auto alive = [&](RegexId part) { return node(part).life == Life::kAlive; };
+    const bool known = n->kind == Kind::kOr       ? std::ranges::any_of(list, alive)
+                       : n->kind == Kind::kConcat ? alive(n->a) && alive(n->b)
+                                                  : n->kind == Kind::kRepeat && alive(n->a);
+    if (known) n->life = Life::kAlive;
+  }
   n->exact &= !n->has_boolean;
   if (!n->nullable) EstimateLeast(n, list);
   n->edges = InternSet(edges);
   n->first = InternSet(first);
+}
+
+// Of a sequence whose first part may be left out.
+void RegexPool::LinkOptions(Node* n) {
+  Options made{.length = 1, .end = n->b, .jump = n->b};
+  const bool plain = IsPlainOption(n->a);
+  if (plain) made.plain_end = n->b;
+  if (const int32_t behind = node(n->b).options; behind >= 0) {
+    const Options rest = options_[static_cast<size_t>(behind)];
+    made.length = rest.length + 1;
+    made.end = rest.end;
+    if (plain && rest.plain_end != kNothing) made.plain_end = rest.plain_end;
+    // As in a skip list: from any of them, every other can be reached in few jumps.
+    const int32_t far = OptionsOf(rest.jump);
+    if (far > 0) {
+      const RegexId farther = options_[static_cast<size_t>(node(rest.jump).options)].jump;
+      if (rest.length - far == far - OptionsOf(farther)) made.jump = farther;
+    }
+  }
+  n->options = static_cast<int32_t>(options_.size());
+  options_.push_back(made);
+  Spend(0, sizeof(Options));
+}
+
+// Whether what may follow any byte of it may be left out, and is a part of it.
+bool RegexPool::IsPlainOption(RegexId id) const {
+  const Node& n = node(id);
+  if (n.kind == Kind::kRepeat) return n.b == 0 && node(n.a).kind == Kind::kBytes;
+  if (n.kind != Kind::kOr || n.b != 2) return false;
+  const auto parts = Parts(n);
+  return parts[0] == kEmpty && node(parts[1]).kind == Kind::kBytes;
+}
+
+// Whether `tail` is what is left of `row` where its first parts are left out.
+bool RegexPool::IsTailOf(RegexId row, RegexId tail) const {
+  const int32_t length = OptionsOf(tail);
+  while (OptionsOf(row) > length) {
+    const RegexId jump = options_[static_cast<size_t>(node(row).options)].jump;
+    row = OptionsOf(jump) >= length ? jump : node(row).b;
+  }
+  return row == tail;
+}
+
+// Leaves out of a union what is a part of another.
+void RegexPool::DropTails(std::vector<RegexId>* parts) const {
+  struct Row {
+    int32_t length;
+    RegexId end, id;
+  };
+  const auto row_of = [&](RegexId id) {
+    const int32_t at = node(id).options;
+    if (at < 0) return Row{0, id, id};
+    const Options& options = options_[static_cast<size_t>(at)];
+    return Row{options.length, options.end, id};
+  };
+  // The longest ones, where there are too many.
+  std::array<Row, kMostRows> longest;
+  size_t count = 0;
+  for (const RegexId part : *parts) {
+    if (node(part).options < 0) continue;
+    const Row row = row_of(part);
+    if (count < kMostRows) {
+      longest[count++] = row;
+    } else if (Row* least = &*std::ranges::min_element(longest, {}, &Row::length);
+               least->length < row.length) {
+      *least = row;
+    }
+  }
+  if (count == 0 || parts->size() == 1) return;
+  const std::span rows(longest.data(), count);
+  std::erase_if(*parts, [&](RegexId part) {
+    const Row tail = row_of(part);
+    return std::ranges::any_of(rows, [&](const Row& row) {
+      return row.length > tail.length && row.end == tail.end && IsTailOf(row.id, part);
+    });
+  });
 }
 
 // Of a node that does not accept the empty text.
@@ -268,12 +382,18 @@ RegexId RegexPool::Concat(RegexId first, RegexId second) {
   if (first == kNothing || second == kNothing) return kNothing;
   if (first == kEmpty) return second;
   if (second == kEmpty) return first;
-  if (node(first).kind == Kind::kConcat) {
-    const RegexId head = node(first).a, tail = node(first).b;
-    return Concat(head, Concat(tail, second));
-  }
-  const Node n{.kind = Kind::kConcat, .a = first, .b = second};
-  return Intern(n, MixHash(static_cast<uint64_t>(first), static_cast<uint64_t>(second)));
+  if (node(first).kind != Kind::kConcat) return InternConcat(first, second);
+  std::vector<RegexId> heads;
+  for (; node(first).kind == Kind::kConcat; first = node(first).b) heads.push_back(node(first).a);
+  Spend(static_cast<int64_t>(heads.size()) / 4, 0);
+  RegexId all = InternConcat(first, second);
+  for (; !heads.empty() && all != kNothing; heads.pop_back()) all = InternConcat(heads.back(), all);
+  return all;
+}
+
+RegexId RegexPool::InternConcat(RegexId head, RegexId tail) {
+  const Node n{.kind = Kind::kConcat, .a = head, .b = tail};
+  return Intern(n, MixHash(static_cast<uint64_t>(head), static_cast<uint64_t>(tail)));
 }
 
 RegexId RegexPool::Concat(std::initializer_list<RegexId> parts) {
@@ -326,6 +446,7 @@ RegexId RegexPool::Or(std::vector<RegexId> parts) {
       return part != swallowing_ && part != kEmpty && !node(part).has_boolean;
     });
   }
+  DropTails(&flat);
   return InternParts(Kind::kOr, std::move(flat));
 }
 
@@ -446,10 +567,13 @@ std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
         }
       }
       large.by_byte = std::move(made);
+      unmetered_ += size;
       Spend(size, static_cast<int64_t>(sizeof(PartsByByte)) + 8 * size);
     }
     if (large.by_byte != nullptr) return (*large.by_byte)[byte];
-    Spend(static_cast<int64_t>(all.size()) / 8, 0);
+    const auto looked_through = static_cast<int64_t>(all.size()) / 8;
+    unmetered_ += looked_through;
+    Spend(looked_through, 0);
   }
   std::vector<RegexId> some;
   for (const RegexId part : all) {
@@ -497,7 +621,7 @@ RegexId RegexPool::DeriveRespelled(const Node& n, uint8_t byte) {
 RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
   const Node n = node(id);
   Spend(1, 0);
-  if (exhausted_ || !MayBegin(id).Has(byte)) return kNothing;
+  if (exhausted_ || work_ > step_end_ || !MayBegin(id).Has(byte)) return kNothing;
   switch (n.kind) {
     case Kind::kNothing:
     case Kind::kEmpty:
@@ -508,10 +632,8 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
       if (static_cast<uint8_t>(texts_[static_cast<size_t>(n.a)]) != byte) return kNothing;
       return Literal(std::string_view(texts_).substr(static_cast<size_t>(n.a) + 1,
                                                      static_cast<size_t>(n.b) - 1));
-    case Kind::kConcat: {
-      const RegexId head = Concat(RawDerive(n.a, byte), n.b);
-      return node(n.a).nullable ? Or({head, RawDerive(n.b, byte)}) : head;
-    }
+    case Kind::kConcat:
+      return node(n.a).nullable ? DeriveOptions(id, byte) : Concat(RawDerive(n.a, byte), n.b);
     case Kind::kOr:
     case Kind::kAnd: {
       std::vector<RegexId> parts;
@@ -542,9 +664,45 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
   return kNothing;
 }
 
+// Of a sequence whose first part, and perhaps others behind it, may be left out.
+RegexId RegexPool::DeriveOptions(RegexId id, uint8_t byte) {
+  std::vector<RegexId> parts;
+  int64_t passed = 0;
+  while (node(id).options >= 0 && MayBegin(id).Has(byte)) {
+    const Node n = node(id);
+    ++passed;
+    if (!MayBegin(n.a).Has(byte)) {
+      id = n.b;
+      continue;
+    }
+    parts.push_back(Concat(RawDerive(n.a, byte), n.b));
+    // What is left behind any later one of them is a part of what is left behind this one.
+    const RegexId plain_end = options_[static_cast<size_t>(n.options)].plain_end;
+    id = plain_end != kNothing ? plain_end : n.b;
+    if (exhausted_) return kNothing;
+  }
+  Spend(passed / 4, 0);
+  parts.push_back(RawDerive(id, byte));
+  return Or(std::move(parts));
+}
+
+// False where it takes too many steps.
+bool RegexPool::TryDerive(RegexId id, uint8_t byte, RegexId* next) {
+  step_end_ = most_step_ == INT64_MAX ? INT64_MAX : work_ + most_step_;
+  *next = RawDerive(id, byte);
+  return work_ <= std::exchange(step_end_, INT64_MAX);
+}
+
 RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
   if (id == kNothing || id == kEmpty) return kNothing;
-  RegexId next = RawDerive(id, byte);
+  RegexId next = kNothing;
+  int64_t steps = unmetered_ - work_;
+  if (TryDerive(id, byte, &next)) {
+    steps += work_ - unmetered_;
+  } else {
+    next = kNothing;
+    steps = StepMeter::kTooMuch;
+  }
   if (!IsLive(next)) next = kNothing;
   if (exhausted_) return kNothing;
   Node& n = nodes_[static_cast<size_t>(id)];
@@ -552,6 +710,11 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
   int first = byte, end = byte + 1;
   while (!edges.Has(first)) --first;
   while (end < 256 && !edges.Has(end)) ++end;
+  if (steps > kDearDerivative) {
+    n.dear = true;
+    Spend(0, 64);
+    meter_.Learn(id, first, end - 1, steps);
+  }
   const bool is_only = n.only_first > n.only_last;
   if (n.row < 0 && is_only && MayBegin(id).Has(byte)) {
     n.only_first = static_cast<uint8_t>(first);
@@ -606,6 +769,7 @@ class RegexPool::LifeSearch {
   }
 
  private:
+  static constexpr size_t kFew = 24;
   struct Reached {
     RegexId id = kNothing;
     size_t from = 0;     // who led there
@@ -622,22 +786,41 @@ class RegexPool::LifeSearch {
     std::ranges::push_heap(open_);
   }
 
-  void Reach(RegexId id, size_t from, int64_t bytes) {
+  // Whether it was not seen before.
+  bool See(RegexId id) {
     const auto at = static_cast<size_t>(id);
     if (at >= seen_.size()) seen_.resize(at + at / 2 + 64);
-    if (seen_[at]) return;
+    const bool fresh = !seen_[at];
     seen_[at] = true;
+    return fresh;
+  }
+
+  void Reach(RegexId id, size_t from, int64_t bytes) {
+    if (reached_.size() < kFew) {
+      if (std::ranges::find(reached_, id, &Reached::id) != reached_.end()) return;
+    } else {
+      // Most searches end before.
+      if (reached_.size() == kFew) {
+        for (const Reached& one : reached_) See(one.id);
+      }
+      if (!See(id)) return;
+    }
     reached_.push_back({id, from, bytes});
     Push(reached_.size() - 1);
   }
 
   // Takes a way on. Whether it leads to the end.
   bool Follow(size_t at, int byte) {
+    const int64_t before = pool_.work_;
     pool_.Spend(1, 0);
-    if (pool_.work_ - begin_ > pool_.most_search_) SetLife(reached_[0].id, Life::kDead);
-    gave_up_ = pool_.exhausted_ || pool_.work_ - begin_ > pool_.most_search_;
+    RegexId next = kNothing;
+    const bool found = pool_.TryDerive(reached_[at].id, static_cast<uint8_t>(byte), &next);
+    if (pool_.search_left_ != INT64_MAX) pool_.search_left_ -= pool_.work_ - before;
+    if (pool_.search_left_ < 0) pool_.exhausted_ = true;
+    const bool too_long = !found || pool_.work_ - begin_ > pool_.most_search_;
+    if (too_long) SetLife(reached_[0].id, Life::kDead);
+    gave_up_ = pool_.exhausted_ || too_long;
     if (gave_up_) return false;
-    const RegexId next = pool_.RawDerive(reached_[at].id, static_cast<uint8_t>(byte));
     const Life life = pool_.node(next).life;
     if (life == Life::kUnknown) Reach(next, at, reached_[at].bytes + 1);
     if (life != Life::kAlive) return false;

@@ -12,6 +12,7 @@
 #ifndef WEFT_CONSTRAINT_REGEX_H_
 #define WEFT_CONSTRAINT_REGEX_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -21,6 +22,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "constraint/byte_set.h"
@@ -37,6 +39,47 @@ inline constexpr int32_t kUnlimited = -1;
 struct Multiple {
   int64_t modulus = 1;
   int32_t decimals = 0;
+};
+
+// Counts the steps that something takes, as if nothing of it were known already: what a text or
+// mask takes must not depend on who asked before. Steps that cost little are not counted here;
+// those who take them count them themselves.
+class StepMeter {
+ public:
+  static constexpr int64_t kTooMuch = int64_t{1} << 40;
+
+  int64_t spent() const { return spent_; }
+  void Spend(int64_t steps) {
+    int64_t& sum = aside_ < 0 ? spent_ : aside_;
+    sum = std::min(sum + steps, kTooMuch);
+  }
+  void Reset(int64_t spent) {
+    spent_ = spent;
+    ++resets_;
+  }
+  // What is spent between these two is no part of spent(), and each costly step of it counts.
+  void BeginAside() { aside_ = 0; }
+  int64_t aside() const { return aside_; }
+  int64_t EndAside() { return std::exchange(aside_, -1); }
+  // A step of `state` by bytes of a range takes so many.
+  void Learn(int32_t state, int first, int last, int64_t steps);
+  // That step is taken. Since the last Reset, it counts once.
+  void Pass(int32_t state, uint8_t byte);
+
+ private:
+  struct Dear {
+    int32_t state = 0;
+    uint8_t first = 0, last = 0;
+    int64_t steps = 0;
+    uint64_t passed = 0;  // behind so many Resets
+    int32_t next = -1;    // of the same state
+  };
+  int32_t DearOf(int32_t state) const;
+
+  int64_t spent_ = 0, aside_ = -1;
+  uint64_t resets_ = 1;
+  std::vector<Dear> dear_;
+  HashIndex index_;  // the first of each state
 };
 
 class RegexPool {
@@ -74,13 +117,15 @@ class RegexPool {
   // What may follow `byte`; kNothing where nothing can be accepted after it.
   RegexId Derive(RegexId id, uint8_t byte) {
     const Node& n = nodes_[static_cast<size_t>(id)];
+    RegexId known = -1;
     if (n.row >= 0) {
-      const RegexId known = rows_[static_cast<size_t>(n.row)][byte];
-      if (known >= 0) return known;
+      known = rows_[static_cast<size_t>(n.row)][byte];
     } else if (byte >= n.only_first && byte <= n.only_last) {
-      return n.only;
+      known = n.only;
     }
-    return DeriveMissing(id, byte);
+    if (known < 0) return DeriveMissing(id, byte);
+    if (n.dear) meter_.Pass(id, byte);
+    return known;
   }
   bool AcceptsEmpty(RegexId id) const { return nodes_[static_cast<size_t>(id)].nullable; }
   // Whether any text is accepted.
@@ -103,6 +148,19 @@ class RegexPool {
   }
   // Steps after which the search for a way to the end is given up: there is none then.
   void SetMostSearch(int64_t most) { most_search_ = most; }
+  // What is to be done now may search for so many steps, all searches together.
+  void AllowSearch(int64_t most) { search_left_ = most; }
+  // Gives up a derivative that takes more steps than this.
+  void SetMostStep(int64_t most) { most_step_ = most; }
+  // Whether it was marked otherwise before.
+  bool Mark(RegexId id, uint32_t mark) {
+    uint32_t& known = nodes_[static_cast<size_t>(id)].mark;
+    if (known == mark) return false;
+    known = mark;
+    return true;
+  }
+  StepMeter& meter() { return meter_; }
+  const StepMeter& meter() const { return meter_; }
   bool exhausted() const { return exhausted_; }
   int64_t work() const { return work_; }
   int64_t bytes() const { return bytes_; }
@@ -136,6 +194,7 @@ class RegexPool {
     int32_t edges = -1;  // in sets_
     int32_t first = -1;  // likewise: the bytes that may begin it, as far as its parts say
     bool exact = true;   // no byte of `first` leads to kNothing
+    bool dear = false;   // some derivatives of it are known to meter_
     // The one range of bytes that was derived by so far, if it is one, and where it leads: most
     // states of a long text are passed once, and need no row.
     uint8_t only_first = 1, only_last = 0;
@@ -144,10 +203,30 @@ class RegexPool {
     // No text of fewer bytes is accepted; there may be none of so many. What one may begin with,
     // -1 where that is not known.
     int32_t least = 0, hint = -1;
+    int32_t options = -1;  // in options_
+    uint32_t mark = 0;
+  };
+  // Of a sequence that begins with a row of parts that may be left out.
+  struct Options {
+    int32_t length = 0;                       // of the row
+    RegexId end = kNothing, jump = kNothing;  // what is behind it; a tail of it that is far away
+    // What is behind the first of them, as far as these leave, behind any byte, a part of
+    // themselves that may be left out.
+    RegexId plain_end = kNothing;
   };
 
   RegexId Intern(const Node& node, uint64_t hash, std::span<const int32_t> list = {});
   int32_t InternSet(const ByteSet& set);
+  RegexId InternConcat(RegexId head, RegexId tail);
+  void LinkOptions(Node* node);
+  int32_t OptionsOf(RegexId id) const {
+    const int32_t options = node(id).options;
+    return options < 0 ? 0 : options_[static_cast<size_t>(options)].length;
+  }
+  bool IsPlainOption(RegexId id) const;
+  bool IsTailOf(RegexId row, RegexId tail) const;
+  void DropTails(std::vector<RegexId>* parts) const;
+  RegexId DeriveOptions(RegexId id, uint8_t byte);
   RegexId InternParts(Kind kind, std::vector<RegexId> parts);
   RegexId AnyOfSorted(std::span<const std::string> texts, size_t from);
   bool SameNode(const Node& node, const Node& other, std::span<const int32_t> list) const;
@@ -156,6 +235,7 @@ class RegexPool {
   void EstimateLeast(Node* node, std::span<const int32_t> list) const;
   RegexId DeriveMissing(RegexId id, uint8_t byte);
   RegexId RawDerive(RegexId id, uint8_t byte);
+  bool TryDerive(RegexId id, uint8_t byte, RegexId* next);
   RegexId DeriveMultiple(const Node& node, uint8_t byte);
   RegexId MultipleState(int32_t multiple, int64_t remainder, int32_t digits);
   RegexId DeriveRespelled(const Node& n, uint8_t byte);
@@ -171,6 +251,7 @@ class RegexPool {
   std::vector<int32_t> lists_;
   std::string texts_;
   std::vector<ByteSet> sets_;
+  std::vector<Options> options_;
   std::deque<std::array<int32_t, 256>> rows_;
   std::vector<Multiple> multiples_;
   // The parts of large unions that are often asked for, by the bytes with which they may begin.
@@ -184,6 +265,9 @@ class RegexPool {
   RegexId swallowing_ = kNothing;
   int64_t work_ = 0, bytes_ = 0;
   int64_t most_work_ = INT64_MAX, most_bytes_ = INT64_MAX, most_search_ = INT64_MAX;
+  StepMeter meter_;
+  int64_t unmetered_ = 0;  // work that depends on what was asked before
+  int64_t most_step_ = INT64_MAX, step_end_ = INT64_MAX, search_left_ = INT64_MAX;
   bool exhausted_ = false;
 };
 
