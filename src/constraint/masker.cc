@@ -15,6 +15,8 @@ constexpr int64_t kMostMaskSearch = 500'000;
 // Fewer characters than this, of one byte each, make no likeness.
 constexpr int kLikeBytes = 48;
 
+// A leaf that leads elsewhere counts as so many entries: whether to a fresh state is not looked at.
+constexpr int64_t kLeafEntries = 7;
 // An entry of a plan, and a search by bytes, count as so many steps.
 constexpr int64_t kEntry = 64;
 
@@ -171,13 +173,17 @@ void Masker::WalkTerminal(RegexId regex, size_t trie_index, int room, Wide* wide
       at = node.next;
       continue;
     }
+    const bool leaf = node.next == at + 1;
     const bool stays = next == regexes_[node.depth - 1u];
-    if (!stays && !Visit(pool.Mark(next, part_))) return;
+    if (leaf) {
+      entries += stays ? 0 : kLeafEntries;
+    } else if (!stays && !Visit(pool.Mark(next, part_))) {
+      return;
+    }
     regexes_[node.depth] = next;
     for (TokenId id = node.token; id != kNoToken; id = tokens_.Next(trie_index, id)) {
       SetBit(wide->mask, id);
     }
-    const bool leaf = node.next == at + 1;
     if (!leaf && pool.AcceptsEmpty(next)) {
       wide->crossings.push_back({trie_index, at});
       wide->ends_once &= next == kEmpty;
@@ -347,7 +353,11 @@ void Masker::WalkState(StateId state, const TokenTrie& trie, int32_t first, int3
       at = node.next;
       continue;
     }
-    if (!Visit(machine_.Mark(next, part_))) return;
+    if (node.next == at + 1) {
+      entries += kLeafEntries;
+    } else if (!Visit(machine_.Mark(next, part_))) {
+      return;
+    }
     states_[node.depth] = next;
     if (node.token != kNoToken) found(node.token);
     ++at;

@@ -35,7 +35,7 @@ class Masker {
   Masker(Machine* machine, const TokenTable* tokens) : machine_(*machine), tokens_(*tokens) {}
 
   // What a mask may take, in steps (see Machine::spent): some milliseconds.
-  static constexpr int64_t kMostSteps = 2'000'000;
+  static constexpr int64_t kMostSteps = 1'000'000;
 
   // Bit `id % 32` of word `id / 32` says whether token `id` may come next. Where the machine is
   // exhausted, or the mask takes too much, none may.
