@@ -92,8 +92,9 @@ class BlockCatalog {
   Victims Load(std::vector<BlockInfo> own, std::vector<ForeignFile> foreign);
 
   // Makes room for the block and adds it as not yet written: nothing finds it. False if there is no
-  // room beside more useful blocks. Never evicts the parent. Replaces a block with the same key but
-  // pages of fewer groups. REQUIRES: no other block has this key, not even one being written.
+  // room beside more useful blocks. Never evicts the parent. Replaces a block with the same key
+  // that holds the pages of fewer groups. REQUIRES: there is no other block with this key, and it
+  // is not being written.
   bool Add(BlockInfo info, Victims* victims);
   // From now on prompts find the block. Removes partial blocks that it supersedes.
   void SetWritten(const Fingerprint& key, Victims* victims);
