@@ -137,10 +137,10 @@ def fact_thread(rng, n_facts):
         if untold and rng.random() < (0.65 if told else 0.85):
             group = [untold.pop(0) for _ in range(min(len(untold), rng.choice([1, 1, 1, 2, 2, 3])))]
             clauses = [fill(current[i].kind.say[phrasing[i][0]], current[i].fields) for i in group]
-            if len(group) == 1 and rng.random() < 0.05:  # told and asked at once
-                i = group[0]
+            if rng.random() < 0.1:  # told and asked at once
+                i = rng.choice(group)
                 question = fill(current[i].kind.ask[phrasing[i][1]], current[i].fields)
-                text = sentence(clauses[0]) + " " + sentence(question, "?")
+                text = told_text(rng, clauses) + " " + sentence(question, "?")
                 turns.append(exchange(rng, text, answer([current[i]])))
             else:
                 turns.append(tell(rng, [current[i] for i in group], clauses))
@@ -302,6 +302,8 @@ def system_message(rng, tools):
 
 def story_turn(rng):
     animal, other = rng.sample(lex.STORY_ANIMALS, 2)
+    if rng.random() < 0.4:
+        animal = invented.one_of(rng, lex.ANIMALS)
     adjective = rng.choice(lex.STORY_ADJECTIVES)
     wish = rng.choice(["Tell me a story about a {a}.", "Tell a short story about a {a} named {n}.",
                        "Can you tell me a story?", "I want a story about a {a} called {n}.",
@@ -376,7 +378,7 @@ def extra_threads(rng, tools, chance):
     some(0.35, lambda: small_talk_turn(rng), 2)
     some(0.5, lambda: stranger_turn(rng), 3)
     some(0.15, lambda: echo_turn(rng), 2)
-    some(0.08, lambda: story_turn(rng), 1)
+    some(0.1, lambda: story_turn(rng), 1)
     some(0.9 if tools else 0.06, lambda: tool_turn(rng, tools), 2)
     if rng.random() < 0.2 * chance:
         threads.append(list_thread(rng))
@@ -390,8 +392,10 @@ def make_dialogue(rng, level):
     if level.max_facts == 1 and rng.random() < 0.35:
         return sum((rng.choice([echo_turn, echo_turn, stranger_turn])(rng) for _ in range(rng.randint(1, 3))), [])
     tools = {}
-    if rng.random() < 0.2 * level.extras:
+    if rng.random() < 0.3 * level.extras:
         tools = {tool.name: tool for tool in calls.some_tools(rng)}
+        if rng.random() < 0.4:  # nothing but calls
+            return system_message(rng, tools) + sum((tool_turn(rng, tools) for _ in range(rng.randint(1, 3))), [])
     threads = extra_threads(rng, tools, level.extras)
     if not threads or rng.random() < 0.75:
         threads.append(fact_thread(rng, rng.randint(level.min_facts, level.max_facts)))

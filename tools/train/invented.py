@@ -4,6 +4,9 @@ it is, so almost all that is told in training is made up. Nothing held out is ev
 import held_out
 
 _HELD_OUT = held_out.values()
+# The beginnings of words that a vocabulary has whole: only a token that was copied in training
+# is copied later, so some words begin with these.
+_BEGINNINGS = []
 _ONSETS = ("b c d f g h j k l m n p r s t v w z br ch cl cr dr fl fr gl gr kl kr pl pr qu sc sh sk sl "
            "sn sp st str sw th tr ts ph rh wh y x zh ng kw").split()
 _VOWELS = "a e i o u a e i o u a e i o u ai au ea ee ei ia ie io oa oe oo ou ue ui y".split()
@@ -35,6 +38,15 @@ def _accented(rng, word):
     return word[:at] + rng.choice(_ACCENTED) + word[at + rng.randint(0, 1):]
 
 
+def begin_like(beginnings):
+    """From now on some words begin like this."""
+    _BEGINNINGS[:] = beginnings
+
+
+def _begun(rng):
+    return rng.choice(_BEGINNINGS) + _syllables(rng, rng.choice([0, 1, 1, 2]))
+
+
 def _draw(rng, make):
     while True:
         word = make(rng)
@@ -44,7 +56,9 @@ def _draw(rng, make):
 
 def _one_name(rng):
     chance = rng.random()
-    if chance < 0.62:
+    if chance < 0.12 and _BEGINNINGS:
+        word = _begun(rng)
+    elif chance < 0.62:
         word = _syllables(rng, rng.choice([1, 2, 2, 2, 3, 3, 4]))
     elif chance < 0.82:
         word = _letters(rng, _LETTERS, 2, 10)
@@ -73,7 +87,10 @@ def name(rng):
 
 def word(rng):
     """In small letters, of one to four syllables."""
-    if rng.random() < 0.85:
+    chance = rng.random()
+    if chance < 0.35 and _BEGINNINGS:
+        return _draw(rng, _begun)
+    if chance < 0.9:
         return _draw(rng, lambda r: _syllables(r, r.choice([1, 2, 2, 3, 3, 4])))
     return _draw(rng, lambda r: _letters(r, _LETTERS, 3, 9))
 

@@ -86,6 +86,10 @@ class Tokenizer:
     def __len__(self):
         return len(self.tokens)
 
+    def beginnings(self):
+        """Of words of small letters, behind their space."""
+        return [t[1:] for t in self.tokens if re.fullmatch("\u0120[a-z]+", t)]
+
     def encode_word(self, word):
         ids = self._cache.get(word)
         if ids is None:
