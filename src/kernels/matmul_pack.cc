@@ -21,10 +21,8 @@ void Store16(std::byte* p, uint16_t value) { std::memcpy(p, &value, sizeof(value
 template <DType kType>
 void ReadChunk(const std::byte* p, int n_parts, BlockParts* chunk) {
   using Type = Quantized<kType>;
-  typename Type::Block block;
-  for (int b = 0; b < n_parts; b += Type::kValues / kBlock, p += sizeof(block)) {
-    std::memcpy(&block, p, sizeof(block));
-    Type::Read(block, b, chunk);
+  for (int b = 0; b < n_parts; b += Type::kValues / kBlock, p += sizeof(typename Type::Block)) {
+    Type::Read(BlockAt<kType>(p), b, chunk);
   }
 }
 

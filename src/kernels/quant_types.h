@@ -3,8 +3,8 @@
 // packing and the choice of kernels follow from that (quants.cc, quants_encode.cc,
 // matmul_pack.cc, matmul_dispatch.inc).
 //
-// Blocks in a file are packed without gaps and may begin at any address: copy one into a
-// struct (std::memcpy) before using its fields. Numbers are little-endian; halves are IEEE
+// Blocks in a file are packed without gaps and may begin at any address, and so may the
+// structs here: BlockAt looks at one where it lies. Numbers are little-endian; halves are IEEE
 // binary16 bit patterns, see base/half.h. "x[i]" is value i of the block.
 //
 // The functions are for files that are built for any machine; kernels of one instruction set
@@ -12,6 +12,7 @@
 #ifndef WEFT_KERNELS_QUANT_TYPES_H_
 #define WEFT_KERNELS_QUANT_TYPES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -60,20 +61,22 @@ struct BlockParts {
 // --- fields that several types have -------------------------------------------------
 
 // 4-bit levels of a run of 2 kHalf values: the low nibble of qs[j] is x[j]'s, the high one
-// x[j + kHalf]'s. `n` values, run after run.
-template <int kHalf>
-inline void SplitNibbles(const uint8_t* qs, int n, uint8_t* levels) {
-  for (int k = 0; k < n / 2; ++k) {
-    uint8_t* const low = levels + k / kHalf * 2 * kHalf + k % kHalf;
-    low[0] = qs[k] & 15;
-    low[kHalf] = qs[k] >> 4;
+// x[j + kHalf]'s. kN values, run after run.
+template <int kHalf, int kN>
+inline void SplitNibbles(const uint8_t* __restrict qs, uint8_t* __restrict levels) {
+  for (int run = 0; run < kN; run += 2 * kHalf, qs += kHalf, levels += 2 * kHalf) {
+    for (int j = 0; j < kHalf; ++j) {
+      levels[j] = qs[j] & 15;
+      levels[j + kHalf] = qs[j] >> 4;
+    }
   }
 }
-template <int kHalf>
-inline void JoinNibbles(const uint8_t* levels, int n, uint8_t* qs) {
-  for (int k = 0; k < n / 2; ++k) {
-    const uint8_t* const low = levels + k / kHalf * 2 * kHalf + k % kHalf;
-    qs[k] = static_cast<uint8_t>((low[0] & 15) | (low[kHalf] & 15) << 4);
+template <int kHalf, int kN>
+inline void JoinNibbles(const uint8_t* levels, uint8_t* qs) {
+  for (int run = 0; run < kN; run += 2 * kHalf, qs += kHalf, levels += 2 * kHalf) {
+    for (int j = 0; j < kHalf; ++j) {
+      qs[j] = static_cast<uint8_t>((levels[j] & 15) | (levels[j + kHalf] & 15) << 4);
+    }
   }
 }
 
@@ -91,30 +94,38 @@ inline void JoinFifthBits(const uint8_t levels[32], uint8_t qh[4]) {
 
 // Two bits of 256 values, in two runs of 128: x[128 r + 32 p + j] is bits 2 p, 2 p + 1 of
 // qs[32 r + j], p = 0..3, j = 0..31. Bits `shift` and above of the levels.
-inline void AddTwoBits(const uint8_t qs[64], int shift, uint8_t levels[256]) {
-  for (int i = 0; i < 256; ++i) {
-    levels[i] |=
-        static_cast<uint8_t>(((qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3) << shift);
+inline void AddTwoBits(const uint8_t* __restrict qs, int shift, uint8_t* __restrict levels) {
+  for (int part = 0; part < 8; ++part, levels += 32) {
+    const uint8_t* const from = qs + part / 4 * 32;
+    for (int j = 0; j < 32; ++j) {
+      levels[j] |= static_cast<uint8_t>(((from[j] >> (part % 4 * 2)) & 3) << shift);
+    }
   }
 }
-inline void JoinTwoBits(const uint8_t levels[256], int shift, uint8_t qs[64]) {
+inline void JoinTwoBits(const uint8_t* levels, int shift, uint8_t* qs) {
   std::memset(qs, 0, 64);
-  for (int i = 0; i < 256; ++i) {
-    qs[i / 128 * 32 + i % 32] |=
-        static_cast<uint8_t>(((levels[i] >> shift) & 3) << (i % 128 / 32 * 2));
+  for (int part = 0; part < 8; ++part, levels += 32) {
+    uint8_t* const to = qs + part / 4 * 32;
+    for (int j = 0; j < 32; ++j) {
+      to[j] |= static_cast<uint8_t>(((levels[j] >> shift) & 3) << (part % 4 * 2));
+    }
   }
 }
 
 // One bit of 256 values: bit k of bits[j] is x[32 k + j]'s. Bit `shift` of the levels.
-inline void AddOneBit(const uint8_t bits[32], int shift, uint8_t levels[256]) {
-  for (int i = 0; i < 256; ++i) {
-    levels[i] |= static_cast<uint8_t>(((bits[i % 32] >> (i / 32)) & 1) << shift);
+inline void AddOneBit(const uint8_t* __restrict bits, int shift, uint8_t* __restrict levels) {
+  for (int k = 0; k < 8; ++k, levels += 32) {
+    for (int j = 0; j < 32; ++j) {
+      levels[j] |= static_cast<uint8_t>(((bits[j] >> k) & 1) << shift);
+    }
   }
 }
-inline void JoinOneBit(const uint8_t levels[256], int shift, uint8_t bits[32]) {
+inline void JoinOneBit(const uint8_t* levels, int shift, uint8_t* bits) {
   std::memset(bits, 0, 32);
-  for (int i = 0; i < 256; ++i) {
-    bits[i % 32] |= static_cast<uint8_t>(((levels[i] >> shift) & 1) << (i / 32));
+  for (int k = 0; k < 8; ++k, levels += 32) {
+    for (int j = 0; j < 32; ++j) {
+      bits[j] |= static_cast<uint8_t>(((levels[j] >> shift) & 1) << k);
+    }
   }
 }
 
@@ -157,7 +168,7 @@ struct Blocks32 {
   static constexpr int kScaleBytes = kForm.scales == ScaleForm::kE8M0 ? 1 : 2;
   static constexpr int kFifthBits = kScaleBytes + (kForm.mins ? 2 : 0);
   static constexpr int kLevels = kFifthBits + (kForm.bits == 5 ? 4 : 0);
-  struct Block {
+  struct [[gnu::packed, gnu::may_alias]] Block {
     uint8_t bytes[kLevels + (kForm.bits == 8 ? 32 : 16)];
   };
   static void Read(const Block& block, int b, BlockParts* parts) {
@@ -168,7 +179,7 @@ struct Blocks32 {
     if constexpr (kForm.bits == 8) {
       for (int i = 0; i < 32; ++i) levels[i] = block.bytes[kLevels + i] ^ 0x80;  // + 128
     } else {
-      SplitNibbles<16>(block.bytes + kLevels, 32, levels);
+      SplitNibbles<16, 32>(block.bytes + kLevels, levels);
       if (kForm.bits == 5) AddFifthBits(block.bytes + kFifthBits, levels);
     }
   }
@@ -180,7 +191,7 @@ struct Blocks32 {
     if constexpr (kForm.bits == 8) {
       for (int i = 0; i < 32; ++i) block->bytes[kLevels + i] = parts.levels[i] ^ 0x80;
     } else {
-      JoinNibbles<16>(parts.levels, 32, block->bytes + kLevels);
+      JoinNibbles<16, 32>(parts.levels, block->bytes + kLevels);
       if (kForm.bits == 5) JoinFifthBits(parts.levels, block->bytes + kFifthBits);
     }
   }
@@ -188,24 +199,26 @@ struct Blocks32 {
 
 template <>
 struct Quantized<DType::kQ4_0>
-    : Blocks32<{.scales = ScaleForm::kF16, .bits = 4, .offset_shift = 3}> {};
+    : Blocks32<Format{.scales = ScaleForm::kF16, .bits = 4, .offset_shift = 3}> {};
 template <>
-struct Quantized<DType::kQ4_1> : Blocks32<{.scales = ScaleForm::kF16, .bits = 4, .mins = true}> {};
+struct Quantized<DType::kQ4_1>
+    : Blocks32<Format{.scales = ScaleForm::kF16, .bits = 4, .mins = true}> {};
 template <>
 struct Quantized<DType::kQ5_0>
-    : Blocks32<{.scales = ScaleForm::kF16, .bits = 5, .offset_shift = 4}> {};
+    : Blocks32<Format{.scales = ScaleForm::kF16, .bits = 5, .offset_shift = 4}> {};
 template <>
-struct Quantized<DType::kQ5_1> : Blocks32<{.scales = ScaleForm::kF16, .bits = 5, .mins = true}> {};
+struct Quantized<DType::kQ5_1>
+    : Blocks32<Format{.scales = ScaleForm::kF16, .bits = 5, .mins = true}> {};
 template <>
 struct Quantized<DType::kQ8_0>
-    : Blocks32<{.scales = ScaleForm::kF16, .bits = 8, .offset_shift = 7}> {};
+    : Blocks32<Format{.scales = ScaleForm::kF16, .bits = 8, .offset_shift = 7}> {};
 template <>
 struct Quantized<DType::kIQ4_NL>
-    : Blocks32<{
+    : Blocks32<Format{
           .scales = ScaleForm::kF16, .bits = 4, .table = LevelTable::kIq4, .offset_shift = 7}> {};
 template <>
 struct Quantized<DType::kMXFP4>
-    : Blocks32<{
+    : Blocks32<Format{
           .scales = ScaleForm::kE8M0, .bits = 4, .table = LevelTable::kMxfp4, .offset_shift = 4}> {
 };
 
@@ -216,7 +229,7 @@ struct Quantized<DType::kQ2_K> {
   static constexpr Format kFormat = {
       .scales = ScaleForm::kSuper, .bits = 2, .halves = true, .mins = true, .scale_bits = 4};
   static constexpr int kValues = 256;
-  struct Block {
+  struct [[gnu::packed, gnu::may_alias]] Block {
     uint8_t scales[16];  // scale in the low nibble, minimum in the high one
     uint8_t qs[64];
     uint16_t d, dmin;
@@ -246,7 +259,7 @@ struct Quantized<DType::kQ3_K> {
   static constexpr Format kFormat = {
       .scales = ScaleForm::kSuper, .bits = 3, .halves = true, .offset_shift = 2, .scale_bits = 6};
   static constexpr int kValues = 256;
-  struct Block {
+  struct [[gnu::packed, gnu::may_alias]] Block {
     uint8_t hmask[32];  // third bits
     uint8_t qs[64];     // low two bits
     // Scale k, plus 32, has its lower four bits in nibble k / 8 of scales[k % 8], and its
@@ -283,7 +296,7 @@ struct Quantized<DType::kQ4_K> {
   static constexpr Format kFormat = {
       .scales = ScaleForm::kSuper, .bits = 4, .mins = true, .scale_bits = 6};
   static constexpr int kValues = 256;
-  struct Block {
+  struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d, dmin;
     uint8_t scales[12];  // see UnpackScaleMins
     uint8_t qs[128];     // runs of 64 nibbles
@@ -292,13 +305,13 @@ struct Quantized<DType::kQ4_K> {
     parts->d = block.d;
     parts->dmin = block.dmin;
     UnpackScaleMins(block.scales, parts->scale8, parts->min8);
-    SplitNibbles<32>(block.qs, 256, parts->levels);
+    SplitNibbles<32, 256>(block.qs, parts->levels);
   }
   static void Write(const BlockParts& parts, Block* block) {
     block->d = parts.d;
     block->dmin = parts.dmin;
     PackScaleMins(parts.scale8, parts.min8, block->scales);
-    JoinNibbles<32>(parts.levels, 256, block->qs);
+    JoinNibbles<32, 256>(parts.levels, block->qs);
   }
 };
 
@@ -307,7 +320,7 @@ struct Quantized<DType::kQ5_K> {
   static constexpr Format kFormat = {
       .scales = ScaleForm::kSuper, .bits = 5, .mins = true, .scale_bits = 6};
   static constexpr int kValues = 256;
-  struct Block {
+  struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d, dmin;
     uint8_t scales[12];  // see UnpackScaleMins
     uint8_t qh[32];      // fifth bits
@@ -317,14 +330,14 @@ struct Quantized<DType::kQ5_K> {
     parts->d = block.d;
     parts->dmin = block.dmin;
     UnpackScaleMins(block.scales, parts->scale8, parts->min8);
-    SplitNibbles<32>(block.qs, 256, parts->levels);
+    SplitNibbles<32, 256>(block.qs, parts->levels);
     AddOneBit(block.qh, 4, parts->levels);
   }
   static void Write(const BlockParts& parts, Block* block) {
     block->d = parts.d;
     block->dmin = parts.dmin;
     PackScaleMins(parts.scale8, parts.min8, block->scales);
-    JoinNibbles<32>(parts.levels, 256, block->qs);
+    JoinNibbles<32, 256>(parts.levels, block->qs);
     JoinOneBit(parts.levels, 4, block->qh);
   }
 };
@@ -334,7 +347,7 @@ struct Quantized<DType::kQ6_K> {
   static constexpr Format kFormat = {
       .scales = ScaleForm::kSuper, .bits = 6, .halves = true, .offset_shift = 5, .scale_bits = 8};
   static constexpr int kValues = 256;
-  struct Block {
+  struct [[gnu::packed, gnu::may_alias]] Block {
     uint8_t ql[128];  // low four bits, runs of 128 nibbles
     uint8_t qh[64];   // upper two
     int8_t scales[16];
@@ -342,13 +355,13 @@ struct Quantized<DType::kQ6_K> {
   };
   static void Read(const Block& block, int, BlockParts* parts) {
     std::memcpy(parts->scale8, block.scales, sizeof(block.scales));
-    SplitNibbles<64>(block.ql, 256, parts->levels);
+    SplitNibbles<64, 256>(block.ql, parts->levels);
     AddTwoBits(block.qh, 4, parts->levels);
     parts->d = block.d;
   }
   static void Write(const BlockParts& parts, Block* block) {
     std::memcpy(block->scales, parts.scale8, sizeof(block->scales));
-    JoinNibbles<64>(parts.levels, 256, block->ql);
+    JoinNibbles<64, 256>(parts.levels, block->ql);
     JoinTwoBits(parts.levels, 4, block->qh);
     block->d = parts.d;
   }
@@ -362,7 +375,7 @@ struct Quantized<DType::kIQ4_XS> {
                                      .offset_shift = 7,
                                      .scale_bits = 6};
   static constexpr int kValues = 256;
-  struct Block {
+  struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d;
     // Of scale k, plus 32: its upper two bits are bits 2 k, 2 k + 1, the lower four
     // nibble k % 2 of scales_low[k / 2].
@@ -377,7 +390,7 @@ struct Quantized<DType::kIQ4_XS> {
       const int high = (block.scales_high >> (2 * k)) & 3;
       parts->scale8[k] = static_cast<uint8_t>((low | high << 4) - 32);
     }
-    SplitNibbles<16>(block.qs, 256, parts->levels);
+    SplitNibbles<16, 256>(block.qs, parts->levels);
   }
   static void Write(const BlockParts& parts, Block* block) {
     block->d = parts.d;
@@ -388,7 +401,7 @@ struct Quantized<DType::kIQ4_XS> {
       block->scales_low[k / 2] |= static_cast<uint8_t>((scale & 15) << (4 * (k % 2)));
       block->scales_high |= static_cast<uint16_t>((scale >> 4) << (2 * k));
     }
-    JoinNibbles<16>(parts.levels, 256, block->qs);
+    JoinNibbles<16, 256>(parts.levels, block->qs);
   }
 };
 
@@ -405,28 +418,32 @@ template <>
 struct Quantized<DType::kTQ1_0> : Ternary {
   // A byte b holds up to five base-3 digits. It stands for the fraction b / 256 rounded up;
   // its digit k (0 first) is the k-th after the point in base 3: ((b * 3^k mod 256) * 3) / 256.
-  struct Block {
+  struct [[gnu::packed, gnu::may_alias]] Block {
     uint8_t qs[48];  // x[32 k + j]: digit k of qs[j]; x[160 + 16 k + j]: digit k of qs[32 + j]
     uint8_t qh[4];   // x[240 + 4 k + j]: digit k of qh[j], k = 0..3
     uint16_t d;
   };
-  static uint8_t Digit(uint8_t byte, int k) {
-    constexpr uint8_t kPowers[] = {1, 3, 9, 27, 81};
-    const auto rest = static_cast<uint8_t>(byte * kPowers[k]);
-    return static_cast<uint8_t>((rest * 3) >> 8);
+  // Digits 0 ... kDigits - 1 of kBytes bytes.
+  template <int kBytes, int kDigits>
+  static void AddDigits(const uint8_t* __restrict bytes, uint8_t* __restrict levels) {
+    for (int k = 0, power = 1; k < kDigits; ++k, power *= 3, levels += kBytes) {
+      for (int j = 0; j < kBytes; ++j) {
+        const auto rest = static_cast<uint8_t>(bytes[j] * power);
+        levels[j] = static_cast<uint8_t>((rest * 3) >> 8);
+      }
+    }
   }
   static void Read(const Block& block, int, BlockParts* parts) {
-    uint8_t* const levels = parts->levels;
-    for (int i = 0; i < 160; ++i) levels[i] = Digit(block.qs[i % 32], i / 32);
-    for (int i = 0; i < 80; ++i) levels[160 + i] = Digit(block.qs[32 + i % 16], i / 16);
-    for (int i = 0; i < 16; ++i) levels[240 + i] = Digit(block.qh[i % 4], i / 4);
+    AddDigits<32, 5>(block.qs, parts->levels);
+    AddDigits<16, 5>(block.qs + 32, parts->levels + 160);
+    AddDigits<4, 4>(block.qh, parts->levels + 240);
     SetScale(block.d, parts);
   }
 };
 
 template <>
 struct Quantized<DType::kTQ2_0> : Ternary {
-  struct Block {
+  struct [[gnu::packed, gnu::may_alias]] Block {
     uint8_t qs[64];
     uint16_t d;
   };
@@ -436,6 +453,12 @@ struct Quantized<DType::kTQ2_0> : Ternary {
     SetScale(block.d, parts);
   }
 };
+
+// The block at any address.
+template <DType kType>
+const typename Quantized<kType>::Block& BlockAt(const std::byte* p) {
+  return *reinterpret_cast<const typename Quantized<kType>::Block*>(p);
+}
 
 // --- all of them ------------------------------------------------------------------
 

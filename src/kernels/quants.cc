@@ -12,13 +12,18 @@
 namespace weft {
 namespace {
 
-// What level `level` of a type means.
-template <Format kFormat>
-inline float ValueOf(uint8_t level) {
-  if constexpr (kFormat.table == LevelTable::kIq4) return kIQ4Values[level];
-  if constexpr (kFormat.table == LevelTable::kMxfp4) return kFP4Values[level];
-  constexpr int kZero = kFormat.offset_shift < 0 ? 0 : 1 << kFormat.offset_shift;
-  return static_cast<float>(level - kZero);
+// out[i] = scale * what level i means.
+template <Format kFormat, int kN>
+inline void ScaleLevels(const uint8_t* levels, float scale, float* out) {
+  if constexpr (kFormat.table == LevelTable::kNone) {
+    constexpr int kZero = kFormat.offset_shift < 0 ? 0 : 1 << kFormat.offset_shift;
+    for (int i = 0; i < kN; ++i) out[i] = scale * static_cast<float>(levels[i] - kZero);
+  } else {
+    const int8_t* const table = kFormat.table == LevelTable::kIq4 ? kIQ4Values : kFP4Values;
+    float scaled[16];
+    for (int k = 0; k < 16; ++k) scaled[k] = scale * static_cast<float>(table[k]);
+    for (int i = 0; i < kN; ++i) out[i] = scaled[levels[i]];
+  }
 }
 
 // The scale of part `s` of a block.
@@ -39,15 +44,11 @@ void DecodeRow(const std::byte* row, int64_t n, float* out) {
   using Type = Quantized<kType>;
   constexpr Format kFormat = Type::kFormat;
   constexpr int kPart = kFormat.halves ? 16 : 32;
-  typename Type::Block block;
   BlockParts parts;
-  for (int64_t i = 0; i < n; i += Type::kValues, row += sizeof(block)) {
-    std::memcpy(&block, row, sizeof(block));
-    Type::Read(block, 0, &parts);
+  for (int64_t i = 0; i < n; i += Type::kValues, row += sizeof(typename Type::Block)) {
+    Type::Read(BlockAt<kType>(row), 0, &parts);
     for (int s = 0; s < Type::kValues / kPart; ++s, out += kPart) {
-      const uint8_t* const levels = parts.levels + s * kPart;
-      const float scale = ScaleOf<kFormat>(parts, s);
-      for (int j = 0; j < kPart; ++j) out[j] = scale * ValueOf<kFormat>(levels[j]);
+      ScaleLevels<kFormat, kPart>(parts.levels + s * kPart, ScaleOf<kFormat>(parts, s), out);
       if constexpr (kFormat.mins) {
         const float min = kFormat.scales == ScaleForm::kF16
                               ? F16ToF32(parts.min16[s])

@@ -251,7 +251,9 @@ struct AttentionScratch {
 
 }  // namespace
 
-void PlanOp(const Bound<Attention>& op, Arena* arena) { AttentionScratch{op, arena}; }
+void PlanOp(const Bound<Attention>& op, Arena* arena) {
+  static_cast<void>(AttentionScratch{op, arena});
+}
 
 void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
@@ -372,7 +374,9 @@ struct LatentScratch {
 
 }  // namespace
 
-void PlanOp(const Bound<LatentAttention>& op, Arena* arena) { LatentScratch{op, arena}; }
+void PlanOp(const Bound<LatentAttention>& op, Arena* arena) {
+  static_cast<void>(LatentScratch{op, arena});
+}
 
 void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsView& x,
            const RowsView&, const RowsView& out) {

@@ -23,7 +23,7 @@ struct DenseScratch {
 
 }  // namespace
 
-void PlanOp(const Bound<DenseFfn>& op, Arena* arena) { DenseScratch{op, arena}; }
+void PlanOp(const Bound<DenseFfn>& op, Arena* arena) { static_cast<void>(DenseScratch{op, arena}); }
 
 void RunOp(StepContext* context, const Bound<DenseFfn>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
@@ -72,7 +72,9 @@ struct GateScratch {
 
 }  // namespace
 
-void PlanOp(const Bound<PerLayerGate>& op, Arena* arena) { GateScratch{op, arena}; }
+void PlanOp(const Bound<PerLayerGate>& op, Arena* arena) {
+  static_cast<void>(GateScratch{op, arena});
+}
 
 void RunOp(StepContext* context, const Bound<PerLayerGate>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
@@ -252,7 +254,9 @@ struct ExpertScratch {
 
 }  // namespace
 
-void PlanOp(const Bound<MixtureOfExperts>& op, Arena* arena) { ExpertScratch{op, arena}; }
+void PlanOp(const Bound<MixtureOfExperts>& op, Arena* arena) {
+  static_cast<void>(ExpertScratch{op, arena});
+}
 
 void RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out) {

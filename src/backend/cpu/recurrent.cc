@@ -149,7 +149,9 @@ struct ConvolutionScratch {
 
 }  // namespace
 
-void PlanOp(const Bound<ShortConvolution>& op, Arena* arena) { ConvolutionScratch{op, arena}; }
+void PlanOp(const Bound<ShortConvolution>& op, Arena* arena) {
+  static_cast<void>(ConvolutionScratch{op, arena});
+}
 
 void RunOp(StepContext* context, const Bound<ShortConvolution>& op, const RowsView& x,
            const RowsView&, const RowsView& out) {
@@ -211,7 +213,9 @@ void ComputeGates(const Compute& compute, const Bound<GatedDeltaNet>& op, float*
 
 }  // namespace
 
-void PlanOp(const Bound<GatedDeltaNet>& op, Arena* arena) { DeltaNetScratch{op, arena}; }
+void PlanOp(const Bound<GatedDeltaNet>& op, Arena* arena) {
+  static_cast<void>(DeltaNetScratch{op, arena});
+}
 
 void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {
@@ -292,7 +296,9 @@ struct StateSpaceScratch {
 
 }  // namespace
 
-void PlanOp(const Bound<StateSpace>& op, Arena* arena) { StateSpaceScratch{op, arena}; }
+void PlanOp(const Bound<StateSpace>& op, Arena* arena) {
+  static_cast<void>(StateSpaceScratch{op, arena});
+}
 
 void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x, const RowsView&,
            const RowsView& out) {

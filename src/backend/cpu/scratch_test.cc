@@ -48,7 +48,7 @@ TEST(ArenaDeathTest, MoreThanPlannedIsAMistake) {
   const Views planned{&plan};
   AlignedBuffer memory(plan.bytes());
   Arena arena(planned.arena->n_rows() + 20, memory.As<std::byte>());
-  EXPECT_DEATH((Views{&arena}), "planned");
+  EXPECT_DEATH(static_cast<void>(Views{&arena}), "planned");
 }
 
 }  // namespace

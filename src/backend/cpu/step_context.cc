@@ -26,8 +26,9 @@ StatusOr<Scratch> Scratch::New(const ModelSpec& spec, const BoundModel& model, i
       std::visit([&](const auto& op) { plan([&](Arena* arena) { PlanOp(op, arena); }); }, path.op);
     }
   }
-  plan([&](Arena* arena) { LogitsScratch{spec, arena}; });
-  if (spec.per_layer_input) plan([&](Arena* arena) { PerLayerScratch{spec, arena}; });
+  plan([&](Arena* arena) { static_cast<void>(LogitsScratch{spec, arena}); });
+  if (spec.per_layer_input)
+    plan([&](Arena* arena) { static_cast<void>(PerLayerScratch{spec, arena}); });
 
   AlignedBuffer memory(rows.bytes() + most);
   if (memory.data() == nullptr) {
