@@ -53,35 +53,13 @@ struct PackedMatrix {
 
 // 32 quantized activations of each of 4 rows, as quantize_row writes them: everything
 // that a kernel wants of them, in the order in which it does, from one address on.
-//
-// Offsets and minima of the weights need the sums of q. Levels that are stored as
-// unsigned, `offset` too large, give a dot product that is too large by offset times the
-// sum: it starts at minus that. And it starts at kStartBits above: the integer
-// kStartBits + n is, as a float, 1.5 * 2^23 + n, so that a sum |n| < 2^22 needs no
-// conversion.
 inline constexpr int kPanelRows = 4;
-inline constexpr int32_t kStartBits = 0x4B400000;
-inline constexpr float kStart = 0x1.8p23f;
 struct alignas(64) ActivationBlock {
   int8_t q[8][kPanelRows][4];  // [group][row][input of the group]
   float scale[kPanelRows];
-  float sum[kPanelRows];  // minus the sum of q
-  // Where a dot product begins whose levels are too large by 8, by 128, or by 32 where
-  // weights have a scale per 16 inputs.
-  int32_t start8[kPanelRows], start128[kPanelRows], half_start32[2][kPanelRows];
+  float sum[kPanelRows];          // minus the sum of q
+  int32_t starts[4][kPanelRows];  // of dot products, see matmul_format.h
   int32_t half_sums[kPanelRows];  // two int16: minus the sums of 16 q each, the first one low
-
-  // Sets all but q, given the sums of the first and the last 16 q of a row.
-  void SetSums(int row, float row_scale, int32_t first, int32_t last) {
-    scale[row] = row_scale;
-    sum[row] = static_cast<float>(-(first + last));
-    start8[row] = kStartBits - 8 * (first + last);
-    start128[row] = kStartBits - 128 * (first + last);
-    half_start32[0][row] = kStartBits - 32 * first;
-    half_start32[1][row] = kStartBits - 32 * last;
-    half_sums[row] = static_cast<int32_t>((static_cast<uint32_t>(-last) << 16) |
-                                          (static_cast<uint32_t>(-first) & 0xFFFF));
-  }
 };
 
 // Rows of quantized activations, all of one width n (a multiple of 32), in panels of

@@ -3,7 +3,6 @@
 #include <immintrin.h>
 
 #include <cstring>
-#include <utility>
 
 #include "kernels/matmul_drive.h"
 #include "kernels/matmul_format.h"
@@ -11,26 +10,6 @@
 
 namespace weft::matmul_internal {
 namespace {
-
-// Bytes that a kernel asks for ahead of the block it works on.
-constexpr int64_t kPrefetchBytes = 8192;
-
-template <int N>
-struct Int {
-  static constexpr int value = N;
-};
-
-template <typename F, int... I>
-[[gnu::always_inline]] inline void UnrollOver(F&& f, std::integer_sequence<int, I...>) {
-  (f(Int<I>()), ...);
-}
-
-// f(Int<0>()), ..., f(Int<N - 1>()): loops whose index is a constant in every build
-// mode.
-template <int N, typename F>
-[[gnu::always_inline]] inline void Unroll(F&& f) {
-  UnrollOver(f, std::make_integer_sequence<int, N>());
-}
 
 // Levels of 8 bits would overflow the 16-bit sums of products as unsigned bytes.
 // They are taken as signed weights instead: |weight| times the activation with the
@@ -298,15 +277,6 @@ template <Format f, int kRows>
   }
 }
 
-// Asks for the kBytes that lie kPrefetchBytes beyond p. (A plain loop: GCC drops
-// prefetches from functions that it does not inline at once.)
-template <int kBytes>
-[[gnu::always_inline]] inline void Prefetch(const std::byte* p) {
-  for (int line = 0; line < (kBytes + 63) / 64; ++line) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchBytes + 64 * line), _MM_HINT_T1);
-  }
-}
-
 // Inlined, so that the accumulators need no address while they are summed.
 template <int kRows>
 [[gnu::always_inline]] inline void StoreRows(const __m256 (&acc)[kRows][2], const TileWork& work) {
@@ -343,8 +313,6 @@ void Int8Tile(const TileWork& work) {
   }
   StoreRows<kRows>(acc, work);
 }
-
-enum class FloatForm { kF32, kF16, kBF16 };
 
 // Eight weights, from their address on.
 template <FloatForm F>
@@ -418,14 +386,9 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
           magnitude, _mm256_and_si256(_mm256_castps_si256(v[i]), _mm256_set1_epi32(0x7FFFFFFF)));
     }
     const int32_t max_bits = MaxLanes(magnitude);
+    if (SetUnscaled(block, row, static_cast<uint32_t>(max_bits))) continue;
     float max;
     std::memcpy(&max, &max_bits, sizeof(max));
-    const bool finite = max_bits < 0x7F800000;
-    if (!finite || max < kSmallestActivation) {
-      for (auto& group : block->q) std::memset(group[row], 0, sizeof(group[row]));
-      block->SetSums(row, finite ? 0.0f : __builtin_nanf(""), 0, 0);
-      continue;
-    }
     const __m256 inverse = _mm256_set1_ps(127.0f / max);
     __m256i rounded[4];
     for (int i = 0; i < 4; ++i) {
@@ -435,7 +398,7 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
     }
     const int32_t low_sum = SumLanes(_mm256_add_epi32(rounded[0], rounded[1]));
     const int32_t high_sum = SumLanes(_mm256_add_epi32(rounded[2], rounded[3]));
-    block->SetSums(row, max / 127.0f, low_sum, high_sum);
+    SetSums(block, row, max / 127.0f, low_sum, high_sum);
   }
 }
 

@@ -3,7 +3,6 @@
 #include <immintrin.h>
 
 #include <cstring>
-#include <utility>
 
 #include "kernels/matmul_drive.h"
 #include "kernels/matmul_format.h"
@@ -11,26 +10,6 @@
 
 namespace weft::matmul_internal {
 namespace {
-
-// Bytes that a kernel asks for ahead of the block it works on.
-constexpr int64_t kPrefetchBytes = 8192;
-
-template <int N>
-struct Int {
-  static constexpr int value = N;
-};
-
-template <typename F, int... I>
-[[gnu::always_inline]] inline void UnrollOver(F&& f, std::integer_sequence<int, I...>) {
-  (f(Int<I>()), ...);
-}
-
-// f(Int<0>()), ..., f(Int<N - 1>()): loops over registers, whose index is a constant
-// in every build mode.
-template <int N, typename F>
-[[gnu::always_inline]] inline void Unroll(F&& f) {
-  UnrollOver(f, std::make_integer_sequence<int, N>());
-}
 
 // The offset that the levels of a type have in the registers here: one of those for
 // which the activations say where a dot product starts.
@@ -169,11 +148,11 @@ template <Format f, int kHalf>
 [[gnu::always_inline]] inline __m512i StartOfDot(const ActivationBlock& x, int row) {
   switch (RaisedOffset(f)) {
     case 8:
-      return _mm512_set1_epi32(x.start8[row]);
+      return _mm512_set1_epi32(x.starts[kStart8][row]);
     case 32:
-      return _mm512_set1_epi32(x.half_start32[kHalf][row]);
+      return _mm512_set1_epi32(x.starts[kStart32First + kHalf][row]);
     case 128:
-      return _mm512_set1_epi32(x.start128[row]);
+      return _mm512_set1_epi32(x.starts[kStart128][row]);
     default:
       return _mm512_set1_epi32(kStartBits);
   }
@@ -232,15 +211,6 @@ template <Format f, int kRows>
   }
 }
 
-// Asks for the kBytes that lie kPrefetchBytes beyond p. (A plain loop: GCC drops
-// prefetches from functions that it does not inline at once.)
-template <int kBytes>
-[[gnu::always_inline]] inline void Prefetch(const std::byte* p) {
-  for (int line = 0; line < (kBytes + 63) / 64; ++line) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetchBytes + 64 * line), _MM_HINT_T1);
-  }
-}
-
 template <int kRows>
 [[gnu::always_inline]] inline void StoreRows(const __m512 (&acc)[kRows], const TileWork& work) {
   const __mmask16 mask = static_cast<__mmask16>((1u << work.lanes) - 1);
@@ -290,8 +260,6 @@ void Int8Tile(const TileWork& work) {
   StoreRows<kRows>(acc, work);
 }
 
-enum class FloatForm { kF32, kF16, kBF16 };
-
 template <FloatForm F>
 [[gnu::always_inline]] inline __m512 LoadFloats(const std::byte* tile, int64_t i) {
   if constexpr (F == FloatForm::kF32) return _mm512_loadu_ps(tile + 4 * kLanes * i);
@@ -334,14 +302,9 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
     const __m512i magnitude[2] = {_mm512_and_si512(_mm512_castps_si512(v[0]), magnitude_bits),
                                   _mm512_and_si512(_mm512_castps_si512(v[1]), magnitude_bits)};
     const int32_t max_bits = _mm512_reduce_max_epi32(_mm512_max_epi32(magnitude[0], magnitude[1]));
+    if (SetUnscaled(block, row, static_cast<uint32_t>(max_bits))) continue;
     float max;
     std::memcpy(&max, &max_bits, sizeof(max));
-    const bool finite = max_bits < 0x7F800000;
-    if (!finite || max < kSmallestActivation) {
-      for (auto& group : block->q) std::memset(group[row], 0, sizeof(group[row]));
-      block->SetSums(row, finite ? 0.0f : __builtin_nanf(""), 0, 0);
-      continue;
-    }
     const __m512 inverse = _mm512_set1_ps(127.0f / max);
     constexpr int kToEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     const __m512i low = _mm512_cvt_roundps_epi32(_mm512_mul_ps(v[0], inverse), kToEven);
@@ -350,7 +313,7 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
     StoreBytes(high, row, block->q + 4);
     const int32_t low_sum = _mm512_reduce_add_epi32(low);
     const int32_t high_sum = _mm512_reduce_add_epi32(high);
-    block->SetSums(row, max / 127.0f, low_sum, high_sum);
+    SetSums(block, row, max / 127.0f, low_sum, high_sum);
   }
 }
 

@@ -1,15 +1,50 @@
-// The loops over rows and tiles around the vector kernels of one instruction set.
+// What the vector kernels of all instruction sets share: the loops over rows and tiles around
+// them, loops that are unrolled, prefetching.
 // Static for the reason given in matmul_format.h.
 #ifndef WEFT_KERNELS_MATMUL_DRIVE_H_
 #define WEFT_KERNELS_MATMUL_DRIVE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/matmul.h"
 #include "kernels/matmul_format.h"
 
 namespace weft::matmul_internal {
+
+template <int N>
+struct Int {
+  static constexpr int value = N;
+};
+
+template <typename F, int... I>
+[[gnu::always_inline]] static inline void UnrollOver(F&& f, std::integer_sequence<int, I...>) {
+  (f(Int<I>()), ...);
+}
+
+// f(Int<0>()), ..., f(Int<N - 1>()): loops over registers, whose index is a constant in every
+// build mode.
+template <int N, typename F>
+[[gnu::always_inline]] static inline void Unroll(F&& f) {
+  UnrollOver(f, std::make_integer_sequence<int, N>());
+}
+
+// Bytes that a kernel asks for ahead of the block it works on.
+static constexpr int64_t kPrefetchBytes = 8192;
+
+// Asks for the kBytes that lie kPrefetchBytes beyond p. (A plain loop: GCC drops
+// prefetches from functions that it does not inline at once.)
+template <int kBytes>
+[[gnu::always_inline]] static inline void Prefetch(const std::byte* p) {
+  constexpr int kToRead = 0, kSecondCache = 2;
+  for (int line = 0; line < (kBytes + 63) / 64; ++line) {
+    __builtin_prefetch(p + kPrefetchBytes + 64 * line, kToRead, kSecondCache);
+  }
+}
+
+// How weights that stay floats are stored in a tile.
+enum class FloatForm { kF32, kF16, kBF16 };
 
 // The part of a product that one call of a tile function computes: n_rows rows, at
 // most as many as the function is made for, by the first `lanes` (1..16) outputs of a

@@ -33,8 +33,10 @@
 #define WEFT_KERNELS_MATMUL_FORMAT_H_
 
 #include <cstdint>
+#include <cstring>
 
 #include "base/dtype.h"
+#include "kernels/matmul.h"
 #include "kernels/quant_types.h"
 
 namespace weft::matmul_internal {
@@ -44,8 +46,9 @@ static constexpr int kBlock = 32;   // inputs
 static constexpr int kChunk = 256;  // inputs
 static constexpr int kChunkBlocks = kChunk / kBlock;
 
-// A block of activations below this is taken as zero, so that 127 / max is finite.
-static constexpr float kSmallestActivation = 0x1p-110f;
+// The bits of 2^-110: a block of activations below is taken as zero, so that 127 / max is
+// finite.
+static constexpr uint32_t kSmallestActivationBits = 17u << 23;
 
 // Levels of the two non-linear types, moved up to be unsigned.
 struct TableLevels {
@@ -58,6 +61,40 @@ static constexpr TableLevels Raised(const int8_t (&values)[16], int by) {
 }
 static constexpr TableLevels kIq4Levels = Raised(kIQ4Values, 128);
 static constexpr TableLevels kMxfp4Levels = Raised(kFP4Values, 16);
+
+// Offsets and minima of the weights need the sums of q. Levels that are stored as
+// unsigned, `offset` too large, give a dot product that is too large by offset times the
+// sum: it starts at minus that. And it starts at kStartBits above: the integer
+// kStartBits + n is, as a float, 1.5 * 2^23 + n, so that a sum |n| < 2^22 needs no
+// conversion.
+static constexpr int32_t kStartBits = 0x4B400000;
+static constexpr float kStart = 0x1.8p23f;
+// ActivationBlock::starts: for levels that are too large by 8, by 128, or by 32 where weights
+// have a scale per 16 inputs.
+enum StartOf { kStart8, kStart128, kStart32First, kStart32Second };
+
+// Sets all of a row of a block but q, given the sums of its first and its last 16 q.
+static inline void SetSums(ActivationBlock* block, int row, float scale, int32_t first,
+                           int32_t last) {
+  block->scale[row] = scale;
+  block->sum[row] = static_cast<float>(-(first + last));
+  block->starts[kStart8][row] = kStartBits - 8 * (first + last);
+  block->starts[kStart128][row] = kStartBits - 128 * (first + last);
+  block->starts[kStart32First][row] = kStartBits - 32 * first;
+  block->starts[kStart32Second][row] = kStartBits - 32 * last;
+  block->half_sums[row] = static_cast<int32_t>((static_cast<uint32_t>(-last) << 16) |
+                                               (static_cast<uint32_t>(-first) & 0xFFFF));
+}
+
+// The row of a block whose greatest magnitude has these bits, where it is too small for
+// 127 / max or not finite; false where it is neither.
+static inline bool SetUnscaled(ActivationBlock* block, int row, uint32_t max_bits) {
+  const bool finite = max_bits < 0x7F800000;
+  if (finite && max_bits >= kSmallestActivationBits) return false;
+  for (auto& group : block->q) std::memset(group[row], 0, sizeof(group[row]));
+  SetSums(block, row, finite ? 0.0f : __builtin_nanf(""), 0, 0);
+  return true;
+}
 
 static constexpr bool IsInt8(const Format& f) { return f.scales != ScaleForm::kFloatWeights; }
 

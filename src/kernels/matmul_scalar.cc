@@ -27,13 +27,8 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
     for (int i = 0; i < kBlock; ++i) {
       max_bits = std::max(max_bits, std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF);
     }
+    if (SetUnscaled(block, row, max_bits)) continue;
     const float max = std::bit_cast<float>(max_bits);
-    const bool finite = max_bits < 0x7F800000;
-    if (!finite || max < kSmallestActivation) {
-      for (auto& group : block->q) std::memset(group[row], 0, sizeof(group[row]));
-      block->SetSums(row, finite ? 0.0f : std::bit_cast<float>(0x7FC00000), 0, 0);
-      continue;
-    }
     const float inverse = 127.0f / max;
     int32_t half_sums[2] = {0, 0};
     for (int i = 0; i < kBlock; ++i) {
@@ -41,7 +36,7 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
       block->q[i / 4][row][i % 4] = q;
       half_sums[i / 16] += q;
     }
-    block->SetSums(row, max / 127.0f, half_sums[0], half_sums[1]);
+    SetSums(block, row, max / 127.0f, half_sums[0], half_sums[1]);
   }
 }
 

@@ -312,11 +312,11 @@ TEST_P(MatmulTest, UnitVectorsGiveBackTheWeights) {
   for (int64_t i = 0; i < n_in; ++i) {
     std::vector<float> values(static_cast<size_t>(n_in));
     std::vector<ActivationBlock> blocks(static_cast<size_t>(n_in / 32 + 1));
-    for (ActivationBlock& block : blocks) block.SetSums(0, 1.0f, 0, 0);
+    for (ActivationBlock& block : blocks) matmul_internal::SetSums(&block, 0, 1.0f, 0, 0);
     values[i] = 1.0f;
     ActivationBlock& block = blocks[i / 32];
     block.q[i % 32 / 4][0][i % 4] = 1;
-    block.SetSums(0, 1.0f, i % 32 < 16, i % 32 >= 16);
+    matmul_internal::SetSums(&block, 0, 1.0f, i % 32 < 16, i % 32 >= 16);
     const ActivationRows x = {values.data(), n_in, {blocks.data()}};
     const std::vector<float> out = Product(kernels, packed.matrix, x, 1);
     for (int64_t o = 0; o < n_out; ++o) {
@@ -395,10 +395,14 @@ TEST(QuantizeRowTest, MeaningOfScalesLevelsAndSums) {
     EXPECT_EQ(q(1), 64);  // 63.5, to even
     EXPECT_EQ(q(20), 32);
     EXPECT_EQ(block.sum[kRow], 127 - 64 - 32);
-    EXPECT_EQ(block.start8[kRow], kStartBits + 8 * (127 - 64 - 32));
-    EXPECT_EQ(block.start128[kRow], kStartBits + 128 * (127 - 64 - 32));
-    EXPECT_EQ(block.half_start32[0][kRow], kStartBits + 32 * (127 - 64));
-    EXPECT_EQ(block.half_start32[1][kRow], kStartBits - 32 * 32);
+    EXPECT_EQ(block.starts[matmul_internal::kStart8][kRow],
+              matmul_internal::kStartBits + 8 * (127 - 64 - 32));
+    EXPECT_EQ(block.starts[matmul_internal::kStart128][kRow],
+              matmul_internal::kStartBits + 128 * (127 - 64 - 32));
+    EXPECT_EQ(block.starts[matmul_internal::kStart32First][kRow],
+              matmul_internal::kStartBits + 32 * (127 - 64));
+    EXPECT_EQ(block.starts[matmul_internal::kStart32Second][kRow],
+              matmul_internal::kStartBits - 32 * 32);
     EXPECT_EQ(static_cast<int16_t>(block.half_sums[kRow] & 0xFFFF), 127 - 64);
     EXPECT_EQ(block.half_sums[kRow] >> 16, -32);
 
@@ -414,7 +418,7 @@ TEST(QuantizeRowTest, MeaningOfScalesLevelsAndSums) {
       EXPECT_TRUE(std::isnan(block.scale[kRow])) << NameOf(isa);
       EXPECT_EQ(q(8), 0);
       EXPECT_EQ(block.sum[kRow], 0);
-      EXPECT_EQ(block.start8[kRow], kStartBits);
+      EXPECT_EQ(block.starts[matmul_internal::kStart8][kRow], matmul_internal::kStartBits);
     }
   }
 }
