@@ -196,8 +196,8 @@ def load_model(path):
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True, help="directory of vocab.json and checkpoints")
-    parser.add_argument("--steps", type=int, default=6000, help="at the full rate")
-    parser.add_argument("--decay-steps", type=int, default=2000, help="the last ones, at a falling rate")
+    parser.add_argument("--steps", type=int, default=13500, help="at the full rate")
+    parser.add_argument("--decay-steps", type=int, default=1700, help="the last ones, at a falling rate")
     parser.add_argument("--decay-now", action="store_true", help="begin the last steps now")
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--lr", type=float, default=0.02)
@@ -207,9 +207,9 @@ def parse_args():
     parser.add_argument("--save-every-s", type=float, default=120)
     parser.add_argument("--bf16", action="store_true", help="products in bfloat16 (AVX-512 machines)")
     parser.add_argument("--compile", action="store_true", help="by torch.compile (needs a C++ compiler)")
-    parser.add_argument("--d-model", type=int, default=128)
-    parser.add_argument("--d-ff", type=int, default=256)
-    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--d-model", type=int, default=96)
+    parser.add_argument("--d-ff", type=int, default=224)
+    parser.add_argument("--heads", type=int, default=3)
     parser.add_argument("--layers", default="CCACACA", help="C: convolution, A: attention")
     return parser.parse_args()
 
