@@ -47,7 +47,7 @@ TEST_F(BeforeAnswerTest, ProgressComesBeforeTheAnswerWhereItIsAskedFor) {
   body["stream"] = false;
   EXPECT_FALSE(Post(kChat, body).json().contains("prompt_progress"));
   EXPECT_THAT(Post("/v1/completions", {{"prompt", "x"}, {"return_progress", true}}).body(),
-              HasSubstr("return_progress is for /v1/chat/completions"));
+              HasSubstr("return_progress is only available in /v1/chat/completions"));
 }
 
 TEST_F(BeforeAnswerTest, ThePromptIsShownWhereItIsAskedFor) {
