@@ -106,7 +106,7 @@ function Trouble() {
         }}
       >
         <label for="key">
-          {settings.value.apiKey ? "This API key is not known here." : "This server asks for an API key."}
+          {settings.value.apiKey ? "This API key is not valid." : "This server asks for an API key."}
         </label>
         <input id="key" type="password" autocomplete="off" placeholder="Key" autofocus />
         <button class="primary">Use</button>
