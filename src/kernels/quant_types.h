@@ -222,8 +222,6 @@ struct Quantized<DType::kMXFP4>
           .scales = ScaleForm::kE8M0, .bits = 4, .table = LevelTable::kMxfp4, .offset_shift = 4}> {
 };
 
-// The others have blocks of 256.
-
 template <>
 struct Quantized<DType::kQ2_K> {
   static constexpr Format kFormat = {
@@ -479,12 +477,21 @@ static constexpr bool WithQuantized(DType type, Fn fn) {
   return WithQuantized(type, fn, QuantizedTypes());
 }
 
+struct Formats {
+  Format of[64];  // by the type's number
+};
+template <DType... kTypes>
+static constexpr Formats AllFormats(TypeList<kTypes...> /*all*/) {
+  Formats formats = {};
+  ((formats.of[static_cast<uint32_t>(kTypes)] = Quantized<kTypes>::kFormat), ...);
+  return formats;
+}
+static constexpr Formats kFormats = AllFormats(QuantizedTypes());
+
 // How `type` is quantized, and packed for products. Types that are not quantized are
 // kFloatWeights.
-static constexpr Format FormatOf(DType type) {
-  Format format;
-  WithQuantized(type, [&]<DType kType>() { format = Quantized<kType>::kFormat; });
-  return format;
+static constexpr const Format& FormatOf(DType type) {
+  return kFormats.of[static_cast<uint32_t>(type)];
 }
 
 }  // namespace weft
