@@ -310,7 +310,7 @@ TEST_F(OllamaTest, WhatItCannotDoIsRefused) {
               HasSubstr("format must be"));
   EXPECT_EQ(Post(kGenerate, Generate("x", {{"format", ""}})).status(), 200);
   EXPECT_THAT(ErrorOf(Post(kGenerate, Generate("x", {{"template", "{{ .Prompt }}"}})), 400),
-              HasSubstr("with raw"));
+              HasSubstr("use raw"));
   EXPECT_THAT(ErrorOf(Post(kGenerate, Generate("x", {{"images", Json::array({"aGk="})}})), 400),
               HasSubstr("text only"));
   EXPECT_THAT(ErrorOf(Post(kGenerate, Generate("x", {{"suffix", "y"}})), 400),
@@ -409,7 +409,7 @@ TEST_F(OllamaTest, WhatIsNotDoneHereSaysWhatToDo) {
   }
   for (const char* const path : {"/api/embed", "/api/embeddings"}) {
     EXPECT_THAT(ErrorOf(Post(path, {{"model", "scripted"}, {"input", "x"}}), 501),
-                HasSubstr("gives no embeddings"));
+                HasSubstr("provides no embeddings"));
   }
 }
 
