@@ -53,9 +53,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   WEFT_CHECK(serve::Depth(*parsed) <= serve::kLimits.max_depth, "a limit did not hold");
   // What was read can be written and read again.
-  const std::string written = CompactJson(*parsed);
+  const std::string written = weft::CompactJson(*parsed);
   const auto again = ParseJson(written, serve::kLimits);
-  WEFT_CHECK(again.ok() && CompactJson(*again) == written, "reading twice differs");
+  WEFT_CHECK(again.ok() && weft::CompactJson(*again) == written, "reading twice differs");
   serve::ReadFields(*parsed);
   return 0;
 }
