@@ -29,7 +29,7 @@ REFUSED = 3
 
 def schemas():
     lines = subprocess.run(["zstd", "-dc", str(SCHEMAS)], capture_output=True, check=True).stdout
-    lines = lines.decode().splitlines()
+    lines = lines.decode().rstrip("\n").split("\n")
     # Spread over all of them.
     step = max(1, len(lines) // max(1, -(-ANSWERS // EACH)))
     for line in lines[::step]:
@@ -107,7 +107,8 @@ def main():
                 continue
             kind = jsonschema.validators.validator_for(case["schema"])
             validator = kind(case["schema"])
-            for line in done.stdout.decode().splitlines():
+            # splitlines() would also cut at U+2028 and its kin, which stand in strings as they are.
+            for line in done.stdout.decode().rstrip("\n").split("\n"):
                 answer = json.loads(line)
                 if answer["finish_reason"] != "stop":
                     cut += 1
