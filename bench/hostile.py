@@ -6,8 +6,9 @@
 COMMAND starts a server that has llama-server's API; {model} and {port} in it are replaced. The
 attackers keep to the last core, so give the server one less than there are, as in
   'weft=build/release/weft serve -m {model} --port {port} --threads 1'
-One session decodes all the time. In turn nothing runs beside it, then one attack, and so on; an
-attack's rate is divided by the harmonic mean of the quiet times before and after it. The attacks:
+For each attack one session decodes, first alone, then beside the attack, then alone again; a token
+takes longer the deeper it is, so the rate alone is read off the line between the two quiet times,
+at the attack's depth. The attacks:
 
   nonsense   bodies that are no JSON or of the wrong shape, and bytes that are no HTTP
   deep       JSON nested beyond any limit
@@ -117,26 +118,31 @@ def attack(port, kind, seed, until, count):
     count.put(done)
 
 
-def rate(stream, begin, end):
-    if stream.error or not stream.is_alive():
-        sys.exit(f"hostile: the conversation ended: {stream.error}")
-    return sum(begin <= t <= end for t in list(stream.times)) / (end - begin)
-
-
 def watched(stream, seconds):
-    begin = time.monotonic()
+    """Seconds per token, and the depth at which they were measured, from now on."""
+    first = len(stream.times)
     time.sleep(seconds)
-    return rate(stream, begin, begin + seconds)
+    last = len(stream.times)
+    if stream.error or not stream.is_alive() or first == last:
+        sys.exit(f"hostile: the conversation ended: {stream.error}")
+    return seconds / (last - first), (first + last) / 2
+
+
+def at_depth(depth, before, after):
+    """Seconds per token at `depth`: a line through two measurements, as attention costs."""
+    (a, x), (b, y) = before, after
+    return a + (b - a) * (depth - x) / (y - x)
 
 
 def measure(server, seconds, seed):
     """For each attack its share of the quiet rate, and how many requests it made."""
     results = {}
-    stream = Stream(server, words(seed, 20), 1_000_000, options={"end_loops": False})
-    while not stream.times and not stream.error:
-        time.sleep(0.01)
-    quiet = watched(stream, seconds)
-    for kind in ATTACKS:
+    for number, kind in enumerate(ATTACKS):
+        # A conversation of its own: small models reach the end of their context soon.
+        stream = Stream(server, words(seed + number, 20), 1_000_000, options={"end_loops": False})
+        while not stream.times and not stream.error:
+            time.sleep(0.01)
+        quiet = watched(stream, seconds)
         count = multiprocessing.Queue()
         until = time.monotonic() + seconds + 1
         attackers = [multiprocessing.Process(target=attack,
@@ -145,17 +151,17 @@ def measure(server, seconds, seed):
         for attacker in attackers:
             attacker.start()
         time.sleep(1)
-        beside = watched(stream, seconds)
+        beside, depth = watched(stream, seconds)
         done = sum(count.get() for _ in attackers)
         for attacker in attackers:
             attacker.join()
         time.sleep(0.5)
         after = watched(stream, seconds)
-        alone = statistics.harmonic_mean((quiet, after))  # a token takes longer the deeper it is
-        results[kind.__name__] = (beside / alone, done / (seconds + 1))
-        print(f"hostile: {kind.__name__}: {quiet:.1f} {beside:.1f} {after:.1f} tokens/s", file=sys.stderr)
-        quiet = after
-    stream.leave()
+        stream.leave()
+        alone = at_depth(depth, quiet, after)
+        results[kind.__name__] = (alone / beside, done / (seconds + 1))
+        print(f"hostile: {kind.__name__}: {1 / alone:.1f} tokens/s alone, {1 / beside:.1f} beside",
+              file=sys.stderr)
     return results
 
 
