@@ -33,8 +33,12 @@ ModelFacts FactsOf(const ModelFile& file) {
   };
   facts.title = text("general.name");
   facts.architecture = text("general.architecture");
-  const auto context = file.GetIntOr(facts.architecture + ".context_length", 0);
-  if (context.ok()) facts.context_tokens = *context;
+  const auto number = [&](std::string_view key) {
+    const auto value = file.GetIntOr(StrCat(facts.architecture, ".", key), 0);
+    return value.ok() ? *value : 0;
+  };
+  facts.context_tokens = number("context_length");
+  facts.embedding_length = number("embedding_length");
   std::map<DType, size_t> bytes;
   for (const TensorInfo& tensor : file.tensors()) {
     facts.n_parameters += tensor.values();

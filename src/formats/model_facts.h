@@ -16,6 +16,7 @@ struct ModelFacts {
   std::string architecture;
   std::string quantization;  // from general.file_type, else the most common tensor type
   int64_t context_tokens = 0;
+  int64_t embedding_length = 0;
   int64_t n_parameters = 0;
   int64_t tensor_bytes = 0;
 };

@@ -107,6 +107,19 @@ TEST_F(LocalModelsTest, EveryProgramsFoldersAreRead) {
   EXPECT_EQ(all[6].parts.size(), 2u);
 }
 
+// "team/coder:q4" reads like a repository of the hub.
+TEST_F(LocalModelsTest, OllamasModelsWithANamespaceAreFoundAsOllamaNamesThem) {
+  AddToOllama("ollama", "registry.ollama.ai/team/coder/q4", "weights", "{}");
+  for (const char* what : {"team/coder:q4", "Team/Coder:Q4", "ollama:team/coder:q4"}) {
+    const auto model = Source().FindLocal(what);
+    ASSERT_TRUE(model.ok()) << what << ": " << model.status();
+    EXPECT_EQ(model->owner, Owner::kOllama);
+  }
+  EXPECT_FALSE(Source().FindLocal("team/coder").ok()) << "its tag is not latest";
+  AddToHub("models--team--coder", std::string(40, 'a'), "coder-Q4_0.gguf", "one");
+  EXPECT_EQ(Source().FindLocal("team/coder:Q4_0")->owner, Owner::kHub);
+}
+
 TEST_F(LocalModelsTest, NewerSnapshotsGoBeforeOlderAndAreNotListedTwice) {
   AddToHub("models--o--r", std::string(40, 'a'), "m-Q4_0.gguf", "old");
   AddToHub("models--o--r", std::string(40, 'b'), "m-Q4_0.gguf", "newer");

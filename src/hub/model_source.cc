@@ -190,6 +190,9 @@ StatusOr<LocalModel> ModelSource::FindLocal(std::string_view what) const {
     index = static_cast<int>(matches[0]);
   } else if (name.kind == ModelName::Kind::kHub) {
     index = FindOfRepo(all, name.hub);
+    // Ollama's models with a namespace look like repositories: "team/coder:q4".
+    const auto ollama = ParseOllamaName(what);
+    if (index < 0 && ollama.ok()) index = FindOfOllama(all, *ollama);
   } else if (name.kind == ModelName::Kind::kOllama) {
     index = FindOfOllama(all, name.ollama);
   } else if (name.kind == ModelName::Kind::kPlain && !matches.empty() &&

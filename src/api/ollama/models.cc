@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // The Ollama version whose API this implements; clients derive the available features from it.
-constexpr char kSpokenVersion[] = "0.12.11";
+constexpr char kSpokenVersion[] = "0.32.15";
 
 // Time between two progress lines of a download.
 constexpr int64_t kPullLineUs = 100'000;
@@ -127,13 +127,26 @@ Json ModelList(Host& host, const Json& rest) {
   return {{"models", std::move(list)}};
 }
 
+Json Capabilities(Host& host) {
+  Json list = Json::array({"completion"});
+  if (host.chat().template_has_tools()) list.push_back("tools");
+  const Model& model = host.model();
+  if (FindFillInTokens(model.file(), *model.tokenizer()).complete()) list.push_back("insert");
+  if (host.chat().has_reasoning()) list.push_back("thinking");
+  return list;
+}
+
 Json Tags(Host& host) {
   const Model& model = host.model();
   const ModelFacts facts = FactsOf(model.file());
+  Json details = Details(facts);
+  details["context_length"] = facts.context_tokens;
+  details["embedding_length"] = facts.embedding_length;
   return ModelList(host, {{"modified_at", OllamaTime(host.created_s() * 1'000'000)},
                           {"size", model.file().file_bytes()},
                           {"digest", DigestOf(model, facts)},
-                          {"details", Details(facts)}});
+                          {"details", std::move(details)},
+                          {"capabilities", Capabilities(host)}});
 }
 
 Json Running(Host& host) {
@@ -152,15 +165,6 @@ Json Running(Host& host) {
 Json Version(Host&) { return {{"version", kSpokenVersion}, {"weft", WEFT_VERSION}}; }
 
 // --- /api/show -------------------------------------------------------------------------
-
-Json Capabilities(Host& host) {
-  Json list = Json::array({"completion"});
-  if (host.chat().template_has_tools()) list.push_back("tools");
-  const Model& model = host.model();
-  if (FindFillInTokens(model.file(), *model.tokenizer()).complete()) list.push_back("insert");
-  if (host.chat().has_reasoning()) list.push_back("thinking");
-  return list;
-}
 
 // The defaults, in the form of a Modelfile.
 std::string Parameters(Host& host) {

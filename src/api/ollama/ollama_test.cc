@@ -381,6 +381,9 @@ TEST_F(OllamaTest, ListsItsModel) {
   EXPECT_THAT(std::string(tags[0]["digest"]), MatchesRegex("[0-9a-f]{64}"));
   EXPECT_EQ(tags[0]["details"]["format"], "gguf");
   EXPECT_EQ(tags[0]["details"]["family"], "llama");
+  EXPECT_GT(tags[0]["details"]["context_length"], 0);
+  EXPECT_GT(tags[0]["details"]["embedding_length"], 0);
+  EXPECT_EQ(tags[0]["capabilities"][0], "completion");
   const Json running = Get("/api/ps")["models"];
   EXPECT_EQ(running[0]["digest"], tags[0]["digest"]);
   EXPECT_EQ(running[0]["context_length"], testing::kScriptedContext);
