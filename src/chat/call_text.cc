@@ -4,49 +4,12 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "json/big_integer.h"
+#include "json/json_text.h"
 
 namespace weft {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// How constants are written; everything else is the same in both.
-struct Dialect {
-  std::string_view yes, no, null;
-};
-constexpr Dialect kJson = {"true", "false", "null"};
-constexpr Dialect kPython = {"True", "False", "None"};
-
-// Depth is bounded by the request's limit.
-void AppendValue(const Json& value, const Dialect& dialect, std::string* out) {
-  const bool object = value.is_object();
-  if (object || value.is_array()) {
-    *out += object ? '{' : '[';
-    bool first = true;
-    for (const auto& [key, member] : value.items()) {
-      if (!first) *out += ", ";
-      first = false;
-      if (object) StrAppend(out, Json(key).dump(), ": ");
-      AppendValue(member, dialect, out);
-    }
-    *out += object ? '}' : ']';
-  } else if (value.is_boolean()) {
-    *out += value.get<bool>() ? dialect.yes : dialect.no;
-  } else if (value.is_null()) {
-    *out += dialect.null;
-  } else if (IsBigInteger(value)) {
-    *out += BigIntegerDigits(value);
-  } else {
-    *out += value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
-  }
-}
-
-std::string Text(const Json& value, const Dialect& dialect) {
-  std::string out;
-  AppendValue(value, dialect, &out);
-  return out;
-}
 
 // Arguments that are not JSON are kept as text.
 std::string ArgumentsText(const Json& arguments) {
@@ -57,7 +20,7 @@ std::string PythonCall(const Json& function) {
   std::vector<std::string> arguments;
   if (function["arguments"].is_object()) {
     for (const auto& [key, value] : function["arguments"].items()) {
-      arguments.push_back(StrCat(key, "=", Text(value, kPython)));
+      arguments.push_back(StrCat(key, "=", StyledJson(value, JsonStyle::kPython)));
     }
   }
   return StrCat(function["name"].get<std::string>(), "(", StrJoin(arguments, ", "), ")");
@@ -93,7 +56,7 @@ std::string TaggedCall(const Json& function, const TagSyntax& tags) {
 
 std::string GemmaValue(const Json& value) {
   if (value.is_string()) return StrCat("<|\"|>", value.get<std::string>(), "<|\"|>");
-  return Text(value, kJson);
+  return JsonText(value);
 }
 
 std::string GemmaCall(const Json& function) {
@@ -108,7 +71,7 @@ std::string GemmaCall(const Json& function) {
 
 }  // namespace
 
-std::string JsonText(const Json& value) { return Text(value, kJson); }
+std::string JsonText(const Json& value) { return StyledJson(value, JsonStyle::kSpaced); }
 
 std::string CallsText(const Json& calls, const ReplySyntax& syntax) {
   std::vector<std::string> texts;
