@@ -58,14 +58,10 @@ ReplyTask<bool> TakeKey(ReplyIo& io, CallWriter& call) {
 
 ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
   for (bool first = true;; first = false) {
-    co_await TakeSpace(io);
-    const int c = co_await io.Peek();
-    if (c == closer) break;
-    if (!first) {
-      const bool comma = co_await TakeText(io, ",");
-      if (!comma) co_return false;
-      co_await TakeSpace(io);
-    }
+    bool more = false;
+    const bool fits = co_await TakeToElement(io, closer, first, /*may_trail=*/false, &more);
+    if (!fits) co_return false;
+    if (!more) break;
     if (closer == '}') {
       const bool has_key = co_await TakeKey(io, call);
       if (!has_key) co_return false;
@@ -75,7 +71,6 @@ ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
     const bool ok = co_await CopyGemmaValue(io, call);
     if (!ok) co_return false;
   }
-  io.Take();
   call.Close();
   co_return true;
 }

@@ -359,6 +359,23 @@ ReplyTask<bool> TakeText(ReplyIo& io, std::string_view text) {
   co_return true;
 }
 
+ReplyTask<bool> TakeToElement(ReplyIo& io, char closer, bool first, bool may_trail, bool* more) {
+  *more = false;
+  co_await TakeSpace(io);
+  int c = co_await io.Peek();
+  bool may_close = true;
+  if (!first && c != closer) {
+    const bool comma = co_await TakeText(io, ",");
+    if (!comma) co_return false;
+    co_await TakeSpace(io);
+    c = co_await io.Peek();
+    may_close = may_trail;
+  }
+  *more = c != closer || !may_close;
+  if (!*more) io.Take();
+  co_return true;
+}
+
 ReplyTask<bool> TakeBefore(ReplyIo& io, std::string_view ends, size_t max_bytes,
                            std::string* text) {
   while (true) {

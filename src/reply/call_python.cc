@@ -133,16 +133,10 @@ ReplyTask<bool> TakeKey(ReplyIo& io, CallWriter& call) {
 // The rest of a list, tuple or dictionary, after its opening bracket.
 ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
   for (bool first = true;; first = false) {
-    co_await TakeSpace(io);
-    int c = co_await io.Peek();
-    if (!first && c == ',') {
-      io.Take();
-      co_await TakeSpace(io);
-      c = co_await io.Peek();
-    } else if (!first && c != closer) {
-      co_return false;
-    }
-    if (c == closer) break;
+    bool more = false;
+    const bool fits = co_await TakeToElement(io, closer, first, /*may_trail=*/true, &more);
+    if (!fits) co_return false;
+    if (!more) break;
     if (closer == '}') {
       const bool has_key = co_await TakeKey(io, call);
       if (!has_key) co_return false;
@@ -152,7 +146,6 @@ ReplyTask<bool> CopyBracketRest(ReplyIo& io, CallWriter& call, char closer) {
     const bool ok = co_await CopyPythonValue(io, call);
     if (!ok) co_return false;
   }
-  io.Take();
   call.Close();
   co_return true;
 }
@@ -165,16 +158,10 @@ ReplyTask<bool> ReadNamedArguments(ReplyIo& io, CallWriter& call) {
   if (!open) co_return false;
   call.Open('{');
   for (bool first = true;; first = false) {
-    co_await TakeSpace(io);
-    int c = co_await io.Peek();
-    if (!first && c == ',') {
-      io.Take();
-      co_await TakeSpace(io);
-      c = co_await io.Peek();
-    } else if (!first && c != ')') {
-      co_return false;
-    }
-    if (c == ')') break;
+    bool more = false;
+    const bool fits = co_await TakeToElement(io, ')', first, /*may_trail=*/true, &more);
+    if (!fits) co_return false;
+    if (!more) break;
     std::string key;
     const bool has_key = co_await TakeBefore(io, "=,()[]{}'\" \n\t", kMaxKeyBytes, &key);
     if (!has_key || key.empty()) co_return false;
@@ -186,7 +173,6 @@ ReplyTask<bool> ReadNamedArguments(ReplyIo& io, CallWriter& call) {
     const bool ok = co_await CopyPythonValue(io, call);
     if (!ok) co_return false;
   }
-  io.Take();
   call.Close();
   co_return true;
 }

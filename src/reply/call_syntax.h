@@ -25,6 +25,10 @@ namespace weft {
 ReplyTask<bool> TakeSpace(ReplyIo& io);
 // Takes exactly this text.
 ReplyTask<bool> TakeText(ReplyIo& io, std::string_view text);
+// Takes what precedes an element within brackets: white space, and a comma before all but the
+// first. `more` becomes false where the closer, taken too, stands instead of an element; behind a
+// comma only if `may_trail`.
+ReplyTask<bool> TakeToElement(ReplyIo& io, char closer, bool first, bool may_trail, bool* more);
 // Takes everything before the first of `ends`, at most `max_bytes`; leaves the end itself.
 ReplyTask<bool> TakeBefore(ReplyIo& io, std::string_view ends, size_t max_bytes, std::string* text);
 // Takes a word of letters, digits and +-._ into `json` if it is a JSON number, true, false or null;
