@@ -24,60 +24,32 @@ double BytesPerValue(const ModelFile& file, TensorRef tensor) {
   return static_cast<double>(info.block_bytes) / static_cast<double>(info.block_values);
 }
 
-// Adds up the cost of an op's matrices.
-class CostCounter {
+// Adds up the cost of an operation's matrices; all else is small.
+class CostCounter : public OperationVisitor {
  public:
   CostCounter(const ModelFile& file, ModelCost* cost) : file_(file), cost_(cost) {}
 
-  void operator()(const Attention& op) {
-    for (const Linear* linear : {&op.q, &op.k, &op.v, &op.out}) Add(*linear);
+  using OperationVisitor::Tensor;
+  void Tensor(const Linear& linear, const Shape&) {
+    if (linear) Add(linear.weight, linear.n_in * linear.n_out, 1, 1);
   }
-  void operator()(const LatentAttention& op) {
-    for (const Linear* linear : {&op.q, &op.q_a, &op.q_b, &op.kv_a, &op.out}) Add(*linear);
-    for (const StackedLinear* heads : {&op.k_b, &op.v_b}) {
-      AddDense(heads->weight, static_cast<double>(heads->count * heads->n_in * heads->n_out));
-    }
-  }
-  void operator()(const ShortConvolution& op) {
-    Add(op.in);
-    Add(op.out);
-  }
-  void operator()(const GatedDeltaNet& op) {
-    for (const Linear* linear : {&op.qkv, &op.gate, &op.beta, &op.decay, &op.beta_decay, &op.out}) {
-      Add(*linear);
-    }
-  }
-  void operator()(const StateSpace& op) {
-    Add(op.in);
-    Add(op.out);
-  }
-  void operator()(const DenseFfn& op) {
-    for (const Linear* linear : {&op.gate, &op.up, &op.down}) Add(*linear);
-  }
-  void operator()(const MixtureOfExperts& op) {
-    Add(op.router);
-    cost_->n_experts = op.n_experts;
-    cost_->n_used = op.n_used;
-    for (const StackedLinear* experts : {&op.gate, &op.up, &op.down}) {
-      if (!*experts) continue;
-      const double values = static_cast<double>(experts->n_in * experts->n_out);
-      cost_->macs_per_row += values * op.n_used;
-      cost_->expert_bytes += values * BytesPerValue(file_, experts->weight);
-    }
-  }
-  void operator()(const PerLayerGate& op) {
-    Add(op.gate);
-    Add(op.proj);
+  void Tensor(const StackedLinear& stack, const Shape& shape) {
+    if (stack) Add(stack.weight, stack.n_in * stack.n_out, shape.count, shape.n_used);
   }
 
  private:
-  void Add(const Linear& linear) {
-    if (linear) AddDense(linear.weight, static_cast<double>(linear.n_in * linear.n_out));
-  }
-  void AddDense(TensorRef weight, double values) {
-    if (!weight) return;
-    cost_->macs_per_row += values;
-    cost_->dense_bytes += values * BytesPerValue(file_, weight);
+  // `count` matrices of which a row goes through `n_used`.
+  void Add(TensorRef weight, int64_t n_values, int64_t count, int64_t n_used) {
+    const double values = static_cast<double>(n_values);
+    const double bytes = values * BytesPerValue(file_, weight);
+    cost_->macs_per_row += values * static_cast<double>(n_used);
+    if (n_used == count) {  // every step reads all
+      cost_->dense_bytes += bytes * static_cast<double>(count);
+      return;
+    }
+    cost_->n_experts = static_cast<double>(count);
+    cost_->n_used = static_cast<double>(n_used);
+    cost_->expert_bytes += bytes;
   }
 
   const ModelFile& file_;
@@ -128,20 +100,17 @@ ModelCost CostOf(const ModelFile& file, const ModelSpec& spec) {
   ModelCost cost;
   CostCounter counter(file, &cost);
   const Path* const last = LastToWriteState(spec);
-  for (const Layer& layer : spec.layers) {
-    for (const Block& block : layer.blocks) {
-      for (const Path& path : block.paths) {
-        std::visit(counter, path.op);
-        if (&path != last) continue;
-        cost.macs_without_logits = cost.macs_per_row;
-        const auto* attention = std::get_if<Attention>(&path.op);
-        if (attention == nullptr) continue;
-        for (const Linear* linear : {&attention->q, &attention->out}) {
-          cost.macs_without_logits -= static_cast<double>(linear->n_in * linear->n_out);
-        }
-      }
+  ForEachPath(spec, [&](const Path& path) {
+    std::visit([&](const auto& op) { op.Visit(spec.d_model, counter); }, path.op);
+    if (&path != last) return;
+    cost.macs_without_logits = cost.macs_per_row;
+    const auto* attention = std::get_if<Attention>(&path.op);
+    if (attention == nullptr) return;
+    // Only its keys and values are needed.
+    for (const Linear* linear : {&attention->q, &attention->out}) {
+      cost.macs_without_logits -= static_cast<double>(linear->n_in * linear->n_out);
     }
-  }
+  });
   if (last == nullptr) cost.macs_without_logits = cost.macs_per_row;
   cost.output_macs = static_cast<double>(spec.output.n_in * spec.output.n_out);
   cost.dense_bytes += cost.output_macs * BytesPerValue(file, spec.output.weight);

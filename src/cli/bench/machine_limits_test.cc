@@ -1,0 +1,56 @@
+#include "cli/bench/machine_limits.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string_view>
+
+#include "base/strings.h"
+#include "tools/make_model.h"
+
+namespace weft::cli {
+namespace {
+
+// Whether a step multiplies by it.
+bool IsMatrix(const TensorInfo& tensor, bool tied) {
+  if (tensor.name == "token_embd.weight") return tied;
+  // Kernels of convolutions, and vectors of values for every head.
+  for (const std::string_view other :
+       {"conv.weight", "conv1d.weight", "ssm_a", "ssm_d", "norm.weight"}) {
+    if (tensor.name.ends_with(other)) return false;
+  }
+  return tensor.n_dims > 1;
+}
+
+TEST(CostOf, CountsEveryMatrixOfTheFile) {
+  const std::string path = StrCat(::testing::TempDir(), "weft_cost_", getpid(), ".gguf");
+  int n_shapes = 0;
+  for (const tools::ModelShape& shape : tools::KnownShapes()) {
+    if (!shape.name.starts_with("tiny-")) continue;
+    ++n_shapes;
+    ASSERT_TRUE(tools::MakeModel(shape, {.type = "Q8_0"}, path).ok());
+    const auto file = ModelFile::Open(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    const auto spec = BuildModelSpec(**file, {});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    double bytes = 0, macs = 0;
+    for (const TensorInfo& tensor : (*file)->tensors()) {
+      if (!IsMatrix(tensor, shape.tied)) continue;
+      bytes += static_cast<double>(tensor.data.size());
+      const int64_t n_used = tensor.n_dims == 3 ? shape.experts_used : 1;
+      macs += static_cast<double>(tensor.dims[0] * tensor.dims[1] * n_used);
+    }
+    const ModelCost cost = CostOf(**file, *spec);
+    EXPECT_NEAR(cost.StepBytes(1e6), bytes, 1) << shape.name << ": all experts are read";
+    EXPECT_EQ(cost.macs_per_row + cost.output_macs, macs) << shape.name;
+    EXPECT_EQ(cost.n_experts, shape.experts) << shape.name;
+    EXPECT_LE(cost.macs_without_logits, cost.macs_per_row) << shape.name;
+    EXPECT_EQ(cost.StepBytes(1) < bytes - 1, shape.experts > 0) << shape.name;
+  }
+  EXPECT_GT(n_shapes, 2);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace weft::cli
