@@ -88,8 +88,7 @@ CommandBody MakeBenchCommand(CLI::App* app) {
   app->add_flag("--fanout", flags->fanout,
                 "8 requests that share 1,300 tokens, 4 at a time, 32 tokens each");
   app->add_option("--intruder", flags->intruder,
-                  "The worst gap between two tokens of a session while a prompt of this many\n"
-                  "tokens arrives beside it")
+                  "Worst gap between two tokens while a prompt of so many tokens arrives")
       ->check(tokens);
   app->add_flag("--json", flags->json, "One JSON object per measurement");
   app->footer(
