@@ -18,14 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kChat[] = "/v1/chat/completions";
 
-class BeforeAnswerTest : public testing::ApiTest {
- protected:
-  static Json Chat(std::string_view say, Json more = Json::object()) {
-    Json body = {{"messages", Json::array({Say(say)})}};
-    body.update(more);
-    return body;
-  }
-};
+class BeforeAnswerTest : public testing::ApiTest {};
 
 TEST_F(BeforeAnswerTest, ProgressComesBeforeTheAnswerWhereItIsAskedFor) {
   Json body = Chat("Hi", {{"stream", true}, {"return_progress", true}});

@@ -33,13 +33,13 @@ std::string Call(std::string_view name, const Json& arguments) {
 
 class ClientToolsTest : public testing::ApiTest {
  protected:
-  static Json Ask(std::string_view say, Json tools, Json more = Json::object()) {
+  static Json Ask(std::string_view say, Json tools, const Json& more = Json::object()) {
     Json body = {{"input", Say(say)["content"]}, {"tools", std::move(tools)}};
     body.update(more);
     return body;
   }
-  static Json Messages(std::string_view say, Json tools, Json more = Json::object()) {
-    Json body = {{"messages", Json::array({Say(say)})}, {"tools", std::move(tools)}};
+  static Json Messages(std::string_view say, Json tools, const Json& more = Json::object()) {
+    Json body = Chat(say, {{"tools", std::move(tools)}});
     body.update(more);
     return body;
   }

@@ -13,7 +13,6 @@
 namespace weft::serve {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::SseEvent;
@@ -24,8 +23,8 @@ constexpr char kThought[] = "<think>one two three</think>Yes.";
 
 class ReplyDetailsTest : public testing::ApiTest {
  protected:
-  static Json Chat(std::string_view say, Json more = Json::object()) {
-    Json body = {{"messages", Json::array({Say(say)})}, {"max_tokens", 100}};
+  static Json Chat(std::string_view say, const Json& more = Json::object()) {
+    Json body = ApiTest::Chat(say, {{"max_tokens", 100}});
     body.update(more);
     return body;
   }

@@ -33,7 +33,7 @@ constexpr char kOtherName[] =
 class ToolCallsTest : public testing::ApiTest {
  protected:
   static Json Chat(std::string_view say, bool stream, bool tools) {
-    Json body = {{"messages", Json::array({Say(say)})}, {"stream", stream}};
+    Json body = ApiTest::Chat(say, {{"stream", stream}});
     if (tools) body["tools"] = Json::array({WeatherTool()});
     return body;
   }

@@ -31,7 +31,7 @@ class ToolChoiceTest : public testing::ApiTest {
     SetUpWith("llama", testing::kScriptedContext, {.hold_calls = true});
   }
 
-  static Json Tool(std::string_view name, Json more = Json::object()) {
+  static Json Tool(std::string_view name, const Json& more = Json::object()) {
     Json function = {{"name", name},
                      {"parameters",
                       {{"type", "object"},
@@ -41,10 +41,9 @@ class ToolChoiceTest : public testing::ApiTest {
     function.update(more);
     return {{"type", "function"}, {"function", std::move(function)}};
   }
-  static Json Chat(std::string_view say, Json more = Json::object()) {
-    Json body = {{"messages", Json::array({Say(say)})},
-                 {"tools", Json::array({Tool("weather"), Tool("clock")})},
-                 {"max_tokens", 400}};
+  static Json Chat(std::string_view say, const Json& more = Json::object()) {
+    Json body = ApiTest::Chat(
+        say, {{"tools", Json::array({Tool("weather"), Tool("clock")})}, {"max_tokens", 400}});
     body.update(more);
     return body;
   }

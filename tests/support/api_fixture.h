@@ -110,6 +110,16 @@ class ApiTest : public ::testing::Test {
     return {{"role", "user"}, {"content", "<<say>>" + std::string(text) + "<</say>>"}};
   }
 
+  // A body for a chat in which the model says `say`; `more` replaces fields.
+  static Json Chat(std::string_view say, const Json& more = Json::object()) {
+    Json body = {{"messages", Json::array({Say(say)})}};
+    body.update(more);
+    return body;
+  }
+
+  // What WeatherTool's caller writes, in the format of the scripted model.
+  static constexpr char kWeatherCall[] =
+      "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bonn\"}}\n</tool_call>";
   static Json WeatherTool() {
     return {
         {"type", "function"},

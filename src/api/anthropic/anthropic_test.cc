@@ -19,13 +19,11 @@ using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
 constexpr char kMessages[] = "/v1/messages";
-constexpr char kCall[] =
-    "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bonn\"}}\n</tool_call>";
 
 class AnthropicTest : public testing::ApiTest {
  protected:
-  static Json Body(std::string_view say, Json more = Json::object()) {
-    Json body = {{"model", "scripted"}, {"max_tokens", 500}, {"messages", Json::array({Say(say)})}};
+  static Json Body(std::string_view say, const Json& more = Json::object()) {
+    Json body = Chat(say, {{"model", "scripted"}, {"max_tokens", 500}});
     body.update(more);
     return body;
   }
@@ -75,8 +73,8 @@ TEST_F(AnthropicTest, AnswersWhole) {
 TEST_F(AnthropicTest, BlocksInTheirOrder) {
   Json more = Tools();
   more["thinking"] = {{"type", "enabled"}, {"budget_tokens", 1024}};
-  const std::string say =
-      std::string("<think>\nWhere?\n</think>\n\nLet me see.\n") + kCall + "\n" + kCall;
+  const std::string say = std::string("<think>\nWhere?\n</think>\n\nLet me see.\n") + kWeatherCall +
+                          "\n" + kWeatherCall;
   const Json body = Post(kMessages, Body(say, more)).json();
   ASSERT_EQ(body["content"].size(), 4u) << body;
   EXPECT_EQ(body["content"][0]["type"], "thinking");
@@ -91,8 +89,8 @@ TEST_F(AnthropicTest, StreamsBlocksOneAfterTheOther) {
   Json more = Tools();
   more["stream"] = true;
   more["thinking"] = {{"type", "adaptive"}};
-  const std::string say =
-      std::string("<think>\nWhere?\n</think>\n\nLet me see.\n") + kCall + "\n" + kCall;
+  const std::string say = std::string("<think>\nWhere?\n</think>\n\nLet me see.\n") + kWeatherCall +
+                          "\n" + kWeatherCall;
   const auto response = Post(kMessages, Body(say, more));
   ASSERT_EQ(response.status(), 200) << response.body();
   EXPECT_TRUE(response.ended());
@@ -131,12 +129,12 @@ TEST_F(AnthropicTest, StreamsBlocksOneAfterTheOther) {
 }
 
 TEST_F(AnthropicTest, BlankTextBesideOtherBlocksIsNoBlock) {
-  const Json body = Post(kMessages, Body(std::string("\n\n") + kCall, Tools())).json();
+  const Json body = Post(kMessages, Body(std::string("\n\n") + kWeatherCall, Tools())).json();
   ASSERT_EQ(body["content"].size(), 1u) << body;
   EXPECT_EQ(body["content"][0]["type"], "tool_use");
   Json more = Tools();
   more["stream"] = true;
-  EXPECT_EQ(Outline(Post(kMessages, Body(std::string("\n\n") + kCall, more)).Events())[2],
+  EXPECT_EQ(Outline(Post(kMessages, Body(std::string("\n\n") + kWeatherCall, more)).Events())[2],
             "content_block_start 0 tool_use");
 }
 
@@ -151,10 +149,8 @@ TEST_F(AnthropicTest, StopsAsAsked) {
 }
 
 TEST_F(AnthropicTest, ThinkingIsOffWhereNothingIsSaid) {
-  const auto count = [&](Json more) {
-    return Post("/v1/messages/count_tokens", Body("x", std::move(more)))
-        .json()["input_tokens"]
-        .get<int>();
+  const auto count = [&](const Json& more) {
+    return Post("/v1/messages/count_tokens", Body("x", more)).json()["input_tokens"].get<int>();
   };
   const int on = count({{"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}}});
   const int off = count({{"thinking", {{"type", "disabled"}}}});
@@ -166,7 +162,7 @@ TEST_F(AnthropicTest, AToolTurnResumesWarm) {
   Json more = Tools();
   more["thinking"] = {
       {"type", "adaptive"}};  // otherwise the template only shows it in the last turn
-  Json body = Body(std::string("Well.\n") + kCall, more);
+  Json body = Body(std::string("Well.\n") + kWeatherCall, more);
   const Json first = Post(kMessages, body).json();
   body["messages"].push_back({{"role", "assistant"}, {"content", first["content"]}});
   body["messages"].push_back(
@@ -237,7 +233,7 @@ TEST_F(AnthropicTest, AClientThatLeavesEndsItsTurn) {
 // As Anthropic's own API does.
 TEST_F(AnthropicTest, EmptyContentIsRefusedButWhereAnAnswerBegins) {
   const Json user = Say("Hi");
-  const auto status = [](Json messages, Json more = Json::object()) {
+  const auto status = [](Json messages, const Json& more = Json::object()) {
     Json body = {{"model", "m"}, {"max_tokens", 50}, {"messages", std::move(messages)}};
     body.update(more);
     const auto response = Post(kMessages, body);

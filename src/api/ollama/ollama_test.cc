@@ -29,8 +29,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kChat[] = "/api/chat";
 constexpr char kGenerate[] = "/api/generate";
-constexpr char kCall[] =
-    "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bonn\"}}\n</tool_call>";
 
 // The lines of a stream, each an object.
 std::vector<Json> Lines(const MemoryResponder& response) {
@@ -55,7 +53,7 @@ std::vector<std::string> KeysOf(const Json& object) {
 class OllamaTest : public testing::ApiTest {
  protected:
   static Json Chat(std::string_view say, const Json& more = Json::object()) {
-    Json body = {{"model", "scripted"}, {"messages", Json::array({Say(say)})}};
+    Json body = ApiTest::Chat(say, {{"model", "scripted"}});
     body.update(more);
     return body;
   }
@@ -63,7 +61,7 @@ class OllamaTest : public testing::ApiTest {
     more["stream"] = false;
     return Chat(say, more);
   }
-  static Json Generate(std::string_view say, Json more = Json::object()) {
+  static Json Generate(std::string_view say, const Json& more = Json::object()) {
     Json body = {{"model", "scripted"}, {"prompt", StrCat("<<say>>", say, "<</say>>")}};
     body["stream"] = false;
     body.update(more);
@@ -147,7 +145,7 @@ TEST_F(OllamaTest, ThinkingSetsTheTemplatesVariable) {
 
 TEST_F(OllamaTest, CallsHaveObjectsForArguments) {
   const Json tools = {{"tools", Json::array({WeatherTool()})}};
-  const std::string say = StrCat("Let me see.\n", kCall, "\n", kCall);
+  const std::string say = StrCat("Let me see.\n", kWeatherCall, "\n", kWeatherCall);
   const Json message = Post(kChat, Whole(say, tools)).json()["message"];
   ASSERT_EQ(message["tool_calls"].size(), 2u) << message;
   EXPECT_EQ(message["tool_calls"][1]["function"].dump(),
@@ -169,7 +167,8 @@ TEST_F(OllamaTest, CallsHaveObjectsForArguments) {
 
 // The calls sent back match the tokens that the model wrote.
 TEST_F(OllamaTest, AnswersOfToolsContinueTheConversation) {
-  Json body = Whole(kCall, {{"tools", Json::array({WeatherTool()})}, {"session_id", "tools"}});
+  Json body =
+      Whole(kWeatherCall, {{"tools", Json::array({WeatherTool()})}, {"session_id", "tools"}});
   const Json first = Post(kChat, body).json();
   body["messages"].push_back(first["message"]);
   for (Json& call : body["messages"][1]["tool_calls"]) call.erase("id");

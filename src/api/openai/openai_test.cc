@@ -13,7 +13,6 @@
 namespace weft::serve {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::MemoryResponder;
 using testing::SseEvent;
@@ -22,17 +21,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kComplete[] = "/v1/completions";
-constexpr char kCall[] =
-    "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bonn\"}}\n</tool_call>";
 
 class OpenAiTest : public testing::ApiTest {
  protected:
-  static Json Chat(std::string_view say, Json more = Json::object()) {
-    Json body = {{"messages", Json::array({Say(say)})}};
-    body.update(more);
-    return body;
-  }
-
   // A client's view of a stream, put together; also checks what every chunk must have.
   struct Joined {
     std::string content, reasoning, id;
@@ -130,7 +121,7 @@ TEST_F(OpenAiTest, AStreamWithoutUsageHasAChoiceInEveryChunk) {
 
 TEST_F(OpenAiTest, CallsTools) {
   const Json tools = {{"tools", Json::array({WeatherTool()})}};
-  const Json message = Post(kChat, Chat(kCall, tools)).json()["choices"][0]["message"];
+  const Json message = Post(kChat, Chat(kWeatherCall, tools)).json()["choices"][0]["message"];
   EXPECT_TRUE(message["content"].is_null());
   ASSERT_EQ(message["tool_calls"].size(), 1u) << message;
   const Json& call = message["tool_calls"][0];
@@ -142,8 +133,8 @@ TEST_F(OpenAiTest, CallsTools) {
 
 TEST_F(OpenAiTest, StreamsCallsWithThinkingAndText) {
   Json more = {{"tools", Json::array({WeatherTool()})}, {"stream", true}};
-  const std::string say =
-      std::string("<think>\nWhere?\n</think>\n\nLet me see.\n") + kCall + "\n" + kCall;
+  const std::string say = std::string("<think>\nWhere?\n</think>\n\nLet me see.\n") + kWeatherCall +
+                          "\n" + kWeatherCall;
   const Joined joined = Join(Post(kChat, Chat(say, more)));
   EXPECT_THAT(joined.reasoning, HasSubstr("Where?"));
   EXPECT_THAT(joined.content, StartsWith("Let me see."));
@@ -155,7 +146,7 @@ TEST_F(OpenAiTest, StreamsCallsWithThinkingAndText) {
 
 TEST_F(OpenAiTest, OnlyOneCallWhereNoMoreAreWanted) {
   const Json more = {{"tools", Json::array({WeatherTool()})}, {"parallel_tool_calls", false}};
-  const Json body = Post(kChat, Chat(std::string(kCall) + "\n" + kCall, more)).json();
+  const Json body = Post(kChat, Chat(std::string(kWeatherCall) + "\n" + kWeatherCall, more)).json();
   EXPECT_EQ(body["choices"][0]["message"]["tool_calls"].size(), 1u);
   EXPECT_EQ(body["choices"][0]["finish_reason"], "tool_calls");
   ExpectIdle();
@@ -164,7 +155,7 @@ TEST_F(OpenAiTest, OnlyOneCallWhereNoMoreAreWanted) {
 TEST_F(OpenAiTest, WithoutToolsMarkupIsText) {
   for (const Json& more :
        {Json::object(), Json{{"tools", Json::array({WeatherTool()})}, {"tool_choice", "none"}}}) {
-    const Json choice = Post(kChat, Chat(kCall, more)).json()["choices"][0];
+    const Json choice = Post(kChat, Chat(kWeatherCall, more)).json()["choices"][0];
     EXPECT_FALSE(choice["message"].contains("tool_calls"));
     EXPECT_THAT(std::string(choice["message"]["content"]), HasSubstr("get_weather"));
     EXPECT_EQ(choice["finish_reason"], "stop");

@@ -12,19 +12,15 @@ namespace weft::serve {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using testing::MemoryResponder;
 using testing::SseEvent;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
 constexpr char kResponses[] = "/v1/responses";
-constexpr char kCall[] =
-    "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bonn\"}}\n</tool_call>";
 
 class ResponsesTest : public testing::ApiTest {
  protected:
-  static Json Body(std::string_view say, Json more = Json::object()) {
+  static Json Body(std::string_view say, const Json& more = Json::object()) {
     Json body = {{"input", Say(say)["content"]}};
     body.update(more);
     return body;
@@ -55,7 +51,7 @@ TEST_F(ResponsesTest, AnswersWhole) {
 }
 
 TEST_F(ResponsesTest, ReasoningTextAndCallsAreItems) {
-  const std::string say = std::string("<think>\nWhere?\n</think>\n\nLet me see.\n") + kCall;
+  const std::string say = std::string("<think>\nWhere?\n</think>\n\nLet me see.\n") + kWeatherCall;
   const Json body = Post(kResponses, Body(say, Tools())).json();
   ASSERT_EQ(body["output"].size(), 3u) << body;
   EXPECT_EQ(body["output"][0]["type"], "reasoning");
@@ -81,7 +77,7 @@ TEST_F(ResponsesTest, ReasoningTextAndCallsAreItems) {
 TEST_F(ResponsesTest, StreamsEventsInTheirOrder) {
   Json more = Tools();
   more["stream"] = true;
-  const std::string say = std::string("<think>\nW\n</think>\n\nS\n") + kCall;
+  const std::string say = std::string("<think>\nW\n</think>\n\nS\n") + kWeatherCall;
   const auto response = Post(kResponses, Body(say, more));
   ASSERT_EQ(response.status(), 200) << response.body();
   EXPECT_TRUE(response.ended());
