@@ -213,10 +213,10 @@ StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const Answ
                                                   std::string_view begun) {
   auto compiled = CompileConstraint(model, rule.spec);
   if (!compiled.ok()) {
-    const Status status = compiled.status();
     // Sending it again would fail again.
-    return WithCode(WithParam(InvalidArgument(rule.field, ": ", Message(status)), rule.field),
-                    "invalid_value");
+    return WithCode(
+        WithParam(InvalidArgument(rule.field, ": ", Message(compiled.status())), rule.field),
+        "invalid_value");
   }
   constraint::ConstraintState state = (*compiled)->Begin();
   if (!begun.empty() && !state.AdvanceText(begun)) {

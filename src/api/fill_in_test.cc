@@ -137,7 +137,7 @@ TEST_F(FillInTest, WhatIsTooLongIsCutFarFromTheGap) {
   const auto gap = std::find(prompt.begin(), prompt.end(), Ids().suffix);
   EXPECT_EQ(*(gap - 1), prefix.back());
   EXPECT_EQ(*(gap + 1), suffix.front());
-  EXPECT_NEAR(gap - prompt.begin(), kContext * 3 / 5, 10) << "three quarters of 412";
+  EXPECT_NEAR(gap - prompt.begin(), kContext * 0.6, 10) << "three quarters of 412";
   // A short prefix leaves more room for the suffix.
   parts.prefix = Encode("a");
   EXPECT_EQ(FillInPrompt(host().model(), Ids(), parts, 100).size(), kContext - 100u);

@@ -112,6 +112,7 @@ TEST(ReplyStream, TakesAReplyApart) {
   EXPECT_EQ(stream.started().cached_tokens, 3);
   const auto pieces = All(&stream);
   std::vector<Kind> kinds;
+  kinds.reserve(pieces.size());
   for (const auto& piece : pieces) kinds.push_back(piece.kind);
   EXPECT_THAT(kinds, ElementsAre(Kind::kReasoning, Kind::kContent, Kind::kCallBegin,
                                  Kind::kCallArguments, Kind::kCallEnd, Kind::kContent, Kind::kEnd));

@@ -16,7 +16,6 @@ namespace weft::serve {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::ElementsAre;
 using testing::MemoryResponder;
 using testing::SseEvent;
 using Json = nlohmann::ordered_json;

@@ -9,10 +9,7 @@
 namespace weft {
 namespace {
 
-using ::testing::Contains;
-using ::testing::Each;
 using ::testing::IsEmpty;
-using ::testing::Lt;
 using ::testing::SizeIs;
 
 constexpr int kPage = 4;

@@ -144,7 +144,7 @@ class ResponseWriter {
   void TellProgress(const ProgressEvent& progress) {
     ordered_json extra = {{"prompt_progress", LlamaProgress(progress)}};
     if (read_.timings_per_token) extra["timings"] = LlamaTimings(progress);
-    if (Begin()) ResponseEvent("response.in_progress", std::move(extra));
+    if (Begin()) ResponseEvent("response.in_progress", extra);
   }
 
   // The error of a failed reply; `gone` is set if the client has left.
@@ -181,7 +181,7 @@ class ResponseWriter {
   const ordered_json& response() const { return response_; }
 
  private:
-  bool Event(const std::string& type, ordered_json rest) {
+  bool Event(const std::string& type, const ordered_json& rest) {
     if (sse_ == nullptr) return true;
     ordered_json data = {{"type", type}, {"sequence_number", sequence_++}};
     data.update(rest);
@@ -193,7 +193,7 @@ class ResponseWriter {
     // Clients take this as everything so far, and append later deltas.
     if (open_) data["response"]["output"].push_back(item_.Json("in_progress", true));
     if (!rest.is_null()) data.update(rest);
-    return Event(type, std::move(data));
+    return Event(type, data);
   }
 
   bool Begin() {
@@ -202,16 +202,16 @@ class ResponseWriter {
   }
 
   // An event about the open item.
-  bool ItemEvent(const std::string& type, ordered_json rest) {
+  bool ItemEvent(const std::string& type, const ordered_json& rest) {
     ordered_json data = {{"item_id", item_.id}, {"output_index", response_["output"].size()}};
     data.update(rest);
-    return Event(type, std::move(data));
+    return Event(type, data);
   }
 
-  bool PartEvent(const std::string& type, ordered_json rest) {
+  bool PartEvent(const std::string& type, const ordered_json& rest) {
     ordered_json data = {{"content_index", 0}};
     data.update(rest);
-    return ItemEvent(type, std::move(data));
+    return ItemEvent(type, data);
   }
 
   bool OpenItem(Item item) {
@@ -298,7 +298,7 @@ class ResponseWriter {
       case ReplyPiece::Kind::kCallArguments:
         item_.text += piece.text;
         if (item_.is_custom()) return true;
-        return ItemEvent("response.function_call_arguments.delta", std::move(delta));
+        return ItemEvent("response.function_call_arguments.delta", delta);
       case ReplyPiece::Kind::kCallEnd:
         return CloseItem("completed");
       case ReplyPiece::Kind::kEnd:
@@ -313,7 +313,7 @@ class ResponseWriter {
     item_.text += piece.text;
     ordered_json logprobs = AddLogprobs(piece);
     if (kind == ReplyBlock::Kind::kContent) data["logprobs"] = std::move(logprobs);
-    return PartEvent(event, std::move(data));
+    return PartEvent(event, data);
   }
 
   Host& host_;
