@@ -39,16 +39,16 @@ WorkerResume PlanResume(std::span<const int32_t> resident, std::span<const int32
 }
 
 // The result of a turn.
-struct Worker::Reply {
+struct JsonlWorker::Outcome {
   int64_t cached_tokens = 0;
   std::vector<int32_t> tokens;  // without the end token
   DoneEvent done;
 };
 
-Worker::Worker(Engine* engine, WorkerOptions options, WriteLine write_line)
+JsonlWorker::JsonlWorker(Engine* engine, WorkerOptions options, WriteLine write_line)
     : engine_(*engine), options_(std::move(options)), write_line_(std::move(write_line)) {}
 
-Status Worker::Start() {
+Status JsonlWorker::Start() {
   Json ready = {{"ready", true},
                 {"max_sessions", options_.max_sessions},
                 {"max_named_sessions", max_named()}};
@@ -56,11 +56,11 @@ Status Worker::Start() {
   return Write(ready);
 }
 
-Status Worker::Write(const Json& answer) {
+Status JsonlWorker::Write(const Json& answer) {
   return write_line_(answer.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-Status Worker::WriteFailure(const Failure& failure) {
+Status JsonlWorker::WriteFailure(const Failure& failure) {
   Json answer = {{"error", failure.error}};
   if (!failure.code.empty()) answer["code"] = failure.code;
   if (!failure.session_id.empty()) answer["session_id"] = failure.session_id;
@@ -68,7 +68,7 @@ Status Worker::WriteFailure(const Failure& failure) {
   return Write(answer);
 }
 
-Status Worker::Handle(std::string_view line) {
+Status JsonlWorker::Handle(std::string_view line) {
   if (line.find_first_not_of(" \t\r\n") == std::string_view::npos) return OkStatus();
   {
     MutexLock lock(&mutex_);
@@ -111,11 +111,11 @@ Status Worker::Handle(std::string_view line) {
   return OkStatus();
 }
 
-Status Worker::Answer(const WorkerRequest& request, const char* done_key) {
+Status JsonlWorker::Answer(const WorkerRequest& request, const char* done_key) {
   return Write({{done_key, true}, {"session_id", request.session_id}});
 }
 
-void Worker::Stop() {
+void JsonlWorker::Stop() {
   MutexLock lock(&mutex_);
   stopped_ = true;
   if (running_ != nullptr) running_->Cancel();
@@ -123,7 +123,7 @@ void Worker::Stop() {
 
 // --- sessions ------------------------------------------------------------------------
 
-Worker::Session* Worker::OpenNamed(const std::string& name, Failure* failure) {
+JsonlWorker::Session* JsonlWorker::OpenNamed(const std::string& name, Failure* failure) {
   const auto it = named_.find(name);
   if (it != named_.end()) return &it->second;
   *failure = {.error = "cannot open session", .session_id = name};
@@ -142,7 +142,7 @@ Worker::Session* Worker::OpenNamed(const std::string& name, Failure* failure) {
   return &named_.emplace(name, Session{.id = *id, .resident = {}}).first->second;
 }
 
-Status Worker::Reset(Session* session) {
+Status JsonlWorker::Reset(Session* session) {
   const Status status = engine_.Reset(session->id);
   session->dirty = !status.ok();
   if (status.ok()) session->resident.clear();
@@ -151,8 +151,8 @@ Status Worker::Reset(Session* session) {
 
 // --- generating ------------------------------------------------------------------------
 
-bool Worker::EncodePrompt(const WorkerRequest& request, std::vector<int32_t>* tokens,
-                          Failure* failure) const {
+bool JsonlWorker::EncodePrompt(const WorkerRequest& request, std::vector<int32_t>* tokens,
+                               Failure* failure) const {
   const Model& model = engine_.model();
   *tokens = options_.prompt_prefix;
   for (const WorkerRequest::Segment& segment : request.prompt) {
@@ -176,8 +176,8 @@ bool Worker::EncodePrompt(const WorkerRequest& request, std::vector<int32_t>* to
   return false;
 }
 
-bool Worker::LimitTokens(const WorkerRequest& request, int64_t prompt_tokens, TurnOptions* turn,
-                         Failure* failure) const {
+bool JsonlWorker::LimitTokens(const WorkerRequest& request, int64_t prompt_tokens,
+                              TurnOptions* turn, Failure* failure) const {
   const int64_t room = engine_.model().context_tokens() - prompt_tokens;
   if (room <= 0) {
     failure->error = "prompt fills the context window; no room to generate";
@@ -188,7 +188,7 @@ bool Worker::LimitTokens(const WorkerRequest& request, int64_t prompt_tokens, Tu
   return true;
 }
 
-Status Worker::Generate(const WorkerRequest& request) {
+Status JsonlWorker::Generate(const WorkerRequest& request) {
   const int64_t begin_us = NowMicros();
   Failure failure;
   const bool is_named = !request.session_id.empty();
@@ -218,23 +218,23 @@ Status Worker::Generate(const WorkerRequest& request) {
     }
   }
 
-  Reply reply;
+  Outcome outcome;
   Status written;
   session->dirty = true;
-  if (!RunTurn(session, turn, &reply, &failure, &written)) {
+  if (!RunTurn(session, turn, &outcome, &failure, &written)) {
     WEFT_RETURN_IF_ERROR(written);
     return WriteFailure(failure);
   }
-  const bool trimmed = reply.done.reason == FinishReason::kStopString;
+  const bool trimmed = outcome.done.reason == FinishReason::kStopString;
   session->dirty = trimmed;
   session->resident = turn.tokens;
-  session->resident.insert(session->resident.end(), reply.tokens.begin(), reply.tokens.end());
-  WEFT_RETURN_IF_ERROR(Write(DoneLine(reply, resume, NowMicros() - begin_us)));
-  if (warm && IsCut(reply.done.reason)) ComputeLastToken(*session);
+  session->resident.insert(session->resident.end(), outcome.tokens.begin(), outcome.tokens.end());
+  WEFT_RETURN_IF_ERROR(Write(DoneLine(outcome, resume, NowMicros() - begin_us)));
+  if (warm && IsCut(outcome.done.reason)) ComputeLastToken(*session);
   return OkStatus();
 }
 
-void Worker::SetSampling(const WorkerRequest& request, TurnOptions* turn) const {
+void JsonlWorker::SetSampling(const WorkerRequest& request, TurnOptions* turn) const {
   turn->stop_tokens = options_.stop_tokens;
   AddEndTokens(options_.ends.tokens, turn);
   turn->stop_strings = request.stop.empty() ? options_.ends.texts : request.stop;
@@ -248,7 +248,8 @@ void Worker::SetSampling(const WorkerRequest& request, TurnOptions* turn) const 
   if (request.seed != 0) sampling.seed = request.seed;
 }
 
-bool Worker::Restrict(const WorkerRequest& request, TurnOptions* turn, Failure* failure) const {
+bool JsonlWorker::Restrict(const WorkerRequest& request, TurnOptions* turn,
+                           Failure* failure) const {
   if (options_.thought_tokens < 0 && !request.answer) return true;
   const Model& model = engine_.model();
   std::string prompt;
@@ -265,8 +266,8 @@ bool Worker::Restrict(const WorkerRequest& request, TurnOptions* turn, Failure* 
 
 // Writes the text as it arrives. False with `failure` set, or with `written` if the answers cannot
 // be written.
-bool Worker::RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Failure* failure,
-                     Status* written) {
+bool JsonlWorker::RunTurn(Session* session, const TurnOptions& turn, Outcome* outcome,
+                          Failure* failure, Status* written) {
   auto submitted =
       session->id == SessionId() ? engine_.SubmitOnce("", turn) : engine_.Submit(session->id, turn);
   if (!submitted.ok()) {
@@ -288,13 +289,13 @@ bool Worker::RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Fa
     std::string text;
     if (const auto* start = std::get_if<StartedEvent>(&*event)) {
       started = true;
-      reply->cached_tokens = start->cached_tokens;
+      outcome->cached_tokens = start->cached_tokens;
     } else if (auto* token = std::get_if<TokenEvent>(&*event)) {
-      reply->tokens.push_back(token->token);
+      outcome->tokens.push_back(token->token);
       text = std::move(token->text);
     } else {
-      reply->done = std::get<DoneEvent>(*std::move(event));
-      text = reply->done.text;
+      outcome->done = std::get<DoneEvent>(*std::move(event));
+      text = outcome->done.text;
     }
     if (!text.empty() && written->ok()) {
       *written = Write({{"token", text}});
@@ -305,26 +306,27 @@ bool Worker::RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Fa
     MutexLock lock(&mutex_);
     running_ = nullptr;
   }
-  if (reply->done.reason == FinishReason::kStop) reply->tokens.pop_back();
-  if (reply->done.reason == FinishReason::kCancelled) {
+  if (outcome->done.reason == FinishReason::kStop) outcome->tokens.pop_back();
+  if (outcome->done.reason == FinishReason::kCancelled) {
     failure->error = "the worker is shutting down";
-  } else if (reply->done.reason == FinishReason::kError) {
+  } else if (outcome->done.reason == FinishReason::kError) {
     *failure = {.error = started ? "decode failed" : "prefill failed",
-                .detail = std::string(Message(reply->done.status))};
+                .detail = std::string(Message(outcome->done.status))};
   }
   return failure->error.empty() && written->ok();
 }
 
-Json Worker::DoneLine(const Reply& reply, const WorkerResume& resume, int64_t total_us) const {
-  const TurnUsage& usage = reply.done.usage;
+Json JsonlWorker::DoneLine(const Outcome& outcome, const WorkerResume& resume,
+                           int64_t total_us) const {
+  const TurnUsage& usage = outcome.done.usage;
   // The session's state may have been dropped since, when memory was short.
-  const int64_t reused = std::min(resume.reused_tokens, reply.cached_tokens);
+  const int64_t reused = std::min(resume.reused_tokens, outcome.cached_tokens);
   const int64_t prefilled = usage.prompt_tokens - reused;
-  const auto n_tokens = static_cast<int64_t>(reply.tokens.size());
+  const auto n_tokens = static_cast<int64_t>(outcome.tokens.size());
   Json done = {{"done", true},
                {"prompt_tokens", usage.prompt_tokens},
                {"completion_tokens", n_tokens},
-               {"finish_reason", IsCut(reply.done.reason) ? "length" : "stop"},
+               {"finish_reason", IsCut(outcome.done.reason) ? "length" : "stop"},
                {"reused_prompt_tokens", reused},
                {"prefilled_prompt_tokens", prefilled},
                {"session_reset_reason", resume.reason},
@@ -333,16 +335,17 @@ Json Worker::DoneLine(const Reply& reply, const WorkerResume& resume, int64_t to
                {"total_ms", Millis(total_us)},
                {"prefill_tok_s", Rate(prefilled, usage.prompt_us)},
                {"decode_tok_s", Rate(n_tokens, usage.decode_us)},
-               {"cached_tokens", reply.cached_tokens}};
+               {"cached_tokens", outcome.cached_tokens}};
   // If the client saw only a part of the tokens' text, returning all of them would put words it
   // never read into its next prompt.
-  if (reply.done.reason != FinishReason::kStopString) done["generated_token_ids"] = reply.tokens;
+  if (outcome.done.reason != FinishReason::kStopString)
+    done["generated_token_ids"] = outcome.tokens;
   return done;
 }
 
 // If its length ended a reply, its last token is not computed yet. Computing it between requests
 // costs nobody time, and the next prompt finds the whole reply.
-void Worker::ComputeLastToken(const Session& session) {
+void JsonlWorker::ComputeLastToken(const Session& session) {
   const auto turn = engine_.Submit(session.id, {.max_tokens = 0});
   if (!turn.ok()) return;
   while ((*turn)->Next()) continue;

@@ -1,7 +1,7 @@
 // The model worker: named and anonymous sessions behind a protocol of JSON lines, one request at a
 // time, as driven by ExecuTorch's control planes.
 //
-//   Worker worker(engine, options, write_line);
+//   JsonlWorker worker(engine, options, write_line);
 //   worker.Start();
 //   while (...) worker.Handle(line);
 //
@@ -64,13 +64,13 @@ struct WorkerResume {
 WorkerResume PlanResume(std::span<const int32_t> resident, std::span<const int32_t> prompt,
                         bool dirty);
 
-class Worker {
+class JsonlWorker {
  public:
   // Receives whole lines without their line end. After an error the worker is useless.
   using WriteLine = std::function<Status(std::string_view line)>;
 
   // `engine` must outlive this and have no other users.
-  Worker(Engine* engine, WorkerOptions options, WriteLine write_line);
+  JsonlWorker(Engine* engine, WorkerOptions options, WriteLine write_line);
 
   // Writes the line that says the worker is ready.
   Status Start();
@@ -92,7 +92,7 @@ class Worker {
   struct Failure {
     std::string error, code, session_id, detail;
   };
-  struct Reply;
+  struct Outcome;
 
   Status Write(const nlohmann::ordered_json& answer);
   Status WriteFailure(const Failure& failure);
@@ -112,9 +112,9 @@ class Worker {
   void SetSampling(const WorkerRequest& request, TurnOptions* turn) const;
   // Limits the thought, and constrains the answer as the request says.
   bool Restrict(const WorkerRequest& request, TurnOptions* turn, Failure* failure) const;
-  bool RunTurn(Session* session, const TurnOptions& turn, Reply* reply, Failure* failure,
+  bool RunTurn(Session* session, const TurnOptions& turn, Outcome* outcome, Failure* failure,
                Status* written);
-  nlohmann::ordered_json DoneLine(const Reply& reply, const WorkerResume& resume,
+  nlohmann::ordered_json DoneLine(const Outcome& outcome, const WorkerResume& resume,
                                   int64_t total_us) const;
   void ComputeLastToken(const Session& session);
 

@@ -102,7 +102,7 @@ class WorkerTest : public ::testing::Test {
     auto started = Engine::Start(std::move(model), engine);
     ASSERT_TRUE(started.ok()) << started.status();
     engine_ = *std::move(started);
-    worker_ = std::make_unique<Worker>(engine_.get(), options, [this](std::string_view line) {
+    worker_ = std::make_unique<JsonlWorker>(engine_.get(), options, [this](std::string_view line) {
       lines_.push_back(Json::parse(line));
       return OkStatus();
     });
@@ -137,7 +137,7 @@ class WorkerTest : public ::testing::Test {
 
   std::vector<Json> lines_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<JsonlWorker> worker_;
 };
 
 Tokens Joined(Tokens left, const Json& right, int32_t last) {

@@ -204,7 +204,7 @@ Status RunWorker(const WorkerFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(serve::WorkerOptions options, WorkerOptionsOf(flags, found.advice, *model));
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, engine_options));
 
-  serve::Worker worker(engine.get(), std::move(options), WriteLine);
+  serve::JsonlWorker worker(engine.get(), std::move(options), WriteLine);
   signals->Watch([&worker] { worker.Stop(); });
   Status status = worker.Start();
   LineReader lines(signals.get());
