@@ -118,11 +118,11 @@ enum class StmtKind : uint8_t {
 
 struct Stmt;
 using StmtPtr = std::unique_ptr<const Stmt>;
-using Block = std::vector<StmtPtr>;
+using Statements = std::vector<StmtPtr>;
 
 struct Branch {
   ExprPtr condition;
-  Block body;
+  Statements body;
 };
 
 struct Parameter {
@@ -135,7 +135,7 @@ struct MacroNode {
   std::string name;
   Symbol symbol = -1;
   std::vector<Parameter> parameters;
-  Block body;
+  Statements body;
   // Whether the body mentions the names that make a macro accept extra arguments.
   bool uses_varargs = false;
   bool uses_kwargs = false;
@@ -152,14 +152,14 @@ struct Stmt {
   Target target;
   std::vector<std::pair<Target, ExprPtr>> assignments;  // kWith
   std::vector<Branch> branches;
-  Block body;
-  Block orelse;
+  Statements body;
+  Statements orelse;
   std::unique_ptr<MacroNode> macro;
 };
 
 struct Program {
   std::string source;  // not referenced by constants
-  Block body;
+  Statements body;
   std::vector<std::string> symbols;
   // Symbols that the interpreter defines; -1 if never mentioned.
   Symbol loop = -1;

@@ -144,7 +144,7 @@ Status Interpreter::Raise(std::string_view text) {
   return InvalidArgument(text);
 }
 
-Status Interpreter::ExecBlock(const Block& block) {
+Status Interpreter::ExecBlock(const Statements& block) {
   for (const StmtPtr& s : block) {
     WEFT_RETURN_IF_ERROR(Exec(*s));
     if (flow_ != Flow::kNext) break;
@@ -285,7 +285,7 @@ Status Interpreter::RunIterations(const Stmt& s, const std::shared_ptr<LoopObjec
   return status;
 }
 
-Status Interpreter::ExecScope(const Block& block) {
+Status Interpreter::ExecScope(const Statements& block) {
   if (block.empty()) return OkStatus();
   Frame* const outer = frame_;
   Frame* const inner = NewFrame(outer);
@@ -296,7 +296,7 @@ Status Interpreter::ExecScope(const Block& block) {
   return status;
 }
 
-StatusOr<Value> Interpreter::Capture(const Block& block) {
+StatusOr<Value> Interpreter::Capture(const Statements& block) {
   TextBuilder text(meter_);
   const Restore<TextBuilder*> into(&out_, &text);
   WEFT_RETURN_IF_ERROR(ExecScope(block));

@@ -69,7 +69,7 @@ class Interpreter {
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
   // --- statements (interpreter.cc) ------------------------------------------
-  Status ExecBlock(const Block& block);
+  Status ExecBlock(const Statements& block);
   Status Exec(const Stmt& s);
   Status ExecStatement(const Stmt& s);
   Status ExecIf(const Stmt& s);
@@ -82,9 +82,9 @@ class Interpreter {
   Status ExecCallBlock(const Stmt& s);
   Status ExecFilterBlock(const Stmt& s);
   Status ExecWith(const Stmt& s);
-  Status ExecScope(const Block& block);
+  Status ExecScope(const Statements& block);
   // What the block prints, in its own scope.
-  StatusOr<Value> Capture(const Block& block);
+  StatusOr<Value> Capture(const Statements& block);
   Status Assign(const Target& target, const Value& value);
 
   // --- variables ------------------------------------------------------------

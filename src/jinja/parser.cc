@@ -27,7 +27,7 @@ class Parser : private ExpressionParser {
 
   // Parses statements up to a tag that begins with one of `ends`, whose word stays current; with no
   // `ends`, to the end of the template.
-  Status ParseBlock(Words ends, Block* block) {
+  Status ParseBlock(Words ends, Statements* block) {
     const Nested nested(&depth_);
     if (depth_ > kMaxNesting) return Error("the template is nested too deep here");
     while (true) {
@@ -61,7 +61,7 @@ class Parser : private ExpressionParser {
   }
 
   // Parses a block and the tag that ends it: "... {% end %}".
-  Status ParseBody(std::string_view end, Block* block) {
+  Status ParseBody(std::string_view end, Statements* block) {
     WEFT_RETURN_IF_ERROR(ExpectBlockEnd());
     WEFT_RETURN_IF_ERROR(ParseBlock({end}, block));
     Advance();
@@ -75,15 +75,15 @@ class Parser : private ExpressionParser {
     return s;
   }
 
-  Status ParsePrint(Block* block) {
+  Status ParsePrint(Statements* block) {
     auto print = NewStmt(StmtKind::kPrint);
     WEFT_ASSIGN_OR_RETURN(print->value, ParseTuple({}));
     block->push_back(std::move(print));
     return OkStatus();
   }
 
-  Status ParseStatement(Block* block) {
-    using Parse = Status (Parser::*)(Block*);
+  Status ParseStatement(Statements* block) {
+    using Parse = Status (Parser::*)(Statements*);
     static constexpr std::pair<std::string_view, Parse> kStatements[] = {
         {"if", &Parser::ParseIf},
         {"for", &Parser::ParseFor},
@@ -108,7 +108,7 @@ class Parser : private ExpressionParser {
     return Error(StrCat("unknown statement '", Printable(Current().text), "'"));
   }
 
-  Status ParseIf(Block* block) {
+  Status ParseIf(Statements* block) {
     auto s = NewStmt(StmtKind::kIf);
     do {  // at "if" or "elif"
       Advance();
@@ -127,7 +127,7 @@ class Parser : private ExpressionParser {
     return ExpectBlockEnd();
   }
 
-  Status ParseFor(Block* block) {
+  Status ParseFor(Statements* block) {
     auto s = NewStmt(StmtKind::kFor);
     Advance();
     WEFT_ASSIGN_OR_RETURN(s->target, ParseTarget({.end_name = "in"}));
@@ -193,7 +193,7 @@ class Parser : private ExpressionParser {
     return tuple;
   }
 
-  Status ParseSet(Block* block) {
+  Status ParseSet(Statements* block) {
     auto s = NewStmt(StmtKind::kSet);
     Advance();
     WEFT_ASSIGN_OR_RETURN(s->target, ParseTarget({.attributes = true}));
@@ -238,7 +238,7 @@ class Parser : private ExpressionParser {
     return status;
   }
 
-  Status ParseMacro(Block* block) {
+  Status ParseMacro(Statements* block) {
     auto s = NewStmt(StmtKind::kMacro);
     Advance();
     s->macro = std::make_unique<MacroNode>();
@@ -250,7 +250,7 @@ class Parser : private ExpressionParser {
     return OkStatus();
   }
 
-  Status ParseCallBlock(Block* block) {
+  Status ParseCallBlock(Statements* block) {
     auto s = NewStmt(StmtKind::kCallBlock);
     Advance();
     s->macro = std::make_unique<MacroNode>();
@@ -264,7 +264,7 @@ class Parser : private ExpressionParser {
     return OkStatus();
   }
 
-  Status ParseFilterBlock(Block* block) {
+  Status ParseFilterBlock(Statements* block) {
     auto s = NewStmt(StmtKind::kFilterBlock);
     Advance();
     WEFT_ASSIGN_OR_RETURN(s->value, ParseFilterChain());
@@ -273,7 +273,7 @@ class Parser : private ExpressionParser {
     return OkStatus();
   }
 
-  Status ParseWith(Block* block) {
+  Status ParseWith(Statements* block) {
     auto s = NewStmt(StmtKind::kWith);
     Advance();
     while (Current().kind != TokenKind::kBlockEnd) {
@@ -289,7 +289,7 @@ class Parser : private ExpressionParser {
   }
 
   // Marks the model's output for training; printed unchanged.
-  Status ParseGeneration(Block* block) {
+  Status ParseGeneration(Statements* block) {
     auto s = NewStmt(StmtKind::kScope);
     Advance();
     WEFT_RETURN_IF_ERROR(ParseBody("endgeneration", &s->body));
@@ -297,7 +297,7 @@ class Parser : private ExpressionParser {
     return OkStatus();
   }
 
-  Status ParseNamedBlock(Block* block) {
+  Status ParseNamedBlock(Statements* block) {
     auto s = NewStmt(StmtKind::kScope);
     Advance();
     WEFT_ASSIGN_OR_RETURN(const std::string name, ExpectName());
@@ -309,7 +309,7 @@ class Parser : private ExpressionParser {
     return ExpectBlockEnd();
   }
 
-  Status ParsePrintStatement(Block* block) {
+  Status ParsePrintStatement(Statements* block) {
     do {  // unlike in {{ }}, commas do not make a tuple
       Advance();
       auto print = NewStmt(StmtKind::kPrint);
@@ -319,14 +319,14 @@ class Parser : private ExpressionParser {
     return ExpectBlockEnd();
   }
 
-  Status ParseJump(StmtKind kind, Block* block) {
+  Status ParseJump(StmtKind kind, Statements* block) {
     if (loops_ == 0) return Error("there is no loop around this statement");
     block->push_back(NewStmt(kind));
     Advance();
     return ExpectBlockEnd();
   }
-  Status ParseBreak(Block* block) { return ParseJump(StmtKind::kBreak, block); }
-  Status ParseContinue(Block* block) { return ParseJump(StmtKind::kContinue, block); }
+  Status ParseBreak(Statements* block) { return ParseJump(StmtKind::kBreak, block); }
+  Status ParseContinue(Statements* block) { return ParseJump(StmtKind::kContinue, block); }
 
   int loops_ = 0;  // loops around the current statement, within its macro
 };
