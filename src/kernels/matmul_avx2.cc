@@ -31,7 +31,7 @@ constexpr int GroupsPerSum(const Format& f) {
 
 // Outputs 8 s ... 8 s + 7 of a block of a tile, decoded; exact scales.
 template <Format f>
-struct Block {
+struct DecodedBlock {
   __m256i levels[2][8];  // [s][group]; magnitudes if signed
   __m256i signs[2][8];   // signed weights, if signed
   __m256 scale[2][2];    // [s][half block]
@@ -101,7 +101,7 @@ template <Format f>
 }
 
 template <Format f>
-[[gnu::always_inline]] inline void LoadBlock(const std::byte* levels, Block<f>& block) {
+[[gnu::always_inline]] inline void LoadBlock(const std::byte* levels, DecodedBlock<f>& block) {
   Unroll<2>([&](auto s) {
     LoadLevels<f>(reinterpret_cast<const uint8_t*>(levels) + 32 * s.value, block.levels[s.value]);
     if constexpr (IsSigned(f)) {
@@ -130,7 +130,7 @@ template <Format f>
 // The scales of outputs 8 s ... 8 s + 7.
 template <Format f>
 [[gnu::always_inline]] inline void LoadScales(const std::byte* super, const std::byte* meta, int s,
-                                              Block<f>& block) {
+                                              DecodedBlock<f>& block) {
   __m256* scale = block.scale[s];
   if constexpr (f.scales == ScaleForm::kF16) {
     scale[0] = LoadHalves(meta + 16 * s);
@@ -187,7 +187,7 @@ template <Format f>
 // kRows rows together: loads are what a kernel runs out of first, and what is loaded here is
 // used for all rows, or for both halves.
 template <Format f, int kBegin, int kEnd, int kRows>
-[[gnu::always_inline]] inline void Dot(const Block<f>& block, const ActivationBlock& x,
+[[gnu::always_inline]] inline void Dot(const DecodedBlock<f>& block, const ActivationBlock& x,
                                        __m256i (&sums)[kRows][2]) {
   constexpr int kGroups = kEnd - kBegin;
   constexpr int kStep = GroupsPerSum(f) < kGroups ? GroupsPerSum(f) : kGroups;
@@ -234,7 +234,7 @@ template <Format f>
 
 // Adds a block's part of the first kRows rows of a panel to their accumulators.
 template <Format f, int kRows>
-[[gnu::always_inline]] inline void AddBlock(const Block<f>& block, const ActivationBlock& x,
+[[gnu::always_inline]] inline void AddBlock(const DecodedBlock<f>& block, const ActivationBlock& x,
                                             __m256 (*acc)[2]) {
   constexpr int kFirstEnd = f.halves ? 4 : 8;
   __m256i sums[kRows][2];
@@ -303,7 +303,7 @@ void Int8Tile(const TileWork& work) {
     const std::byte* levels = chunk + kChunkBlocks * MetaBytes(f) + in_chunk * LevelBytes(f);
     Prefetch<LevelBytes(f)>(levels);
     Prefetch<MetaBytes(f)>(meta);
-    Block<f> block;
+    DecodedBlock<f> block;
     for (int s = 0; s < 2; ++s) LoadScales<f>(work.tile + c * SuperBytes(f), meta, s, block);
     LoadBlock<f>(levels, block);
     for (int r = 0; r < kRows; r += kPanelRows) {

@@ -41,7 +41,7 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
 }
 
 // A block of a tile, decoded.
-struct Block {
+struct DecodedBlock {
   int16_t levels[kBlock][kLanes];  // offset taken off
   float scale[2][kLanes];          // of the half blocks; [0] alone for whole ones
   // Minima of whole blocks, negated as the sums of the activations are. For half
@@ -69,7 +69,7 @@ int LevelAt(const Format& f, const uint8_t* planes, int group, int at) {
   return level;
 }
 
-void DecodeLevels(const Format& f, const std::byte* levels, Block* block) {
+void DecodeLevels(const Format& f, const std::byte* levels, DecodedBlock* block) {
   const auto* planes = reinterpret_cast<const uint8_t*>(levels);
   const int offset = f.offset_shift < 0 ? 0 : 1 << f.offset_shift;
   for (int i = 0; i < kBlock; ++i) {
@@ -90,7 +90,8 @@ float HalfPowerOfTwo(uint8_t e) {
   return std::bit_cast<float>(e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23);
 }
 
-void DecodeScales(const Format& f, const std::byte* super, const std::byte* meta, Block* block) {
+void DecodeScales(const Format& f, const std::byte* super, const std::byte* meta,
+                  DecodedBlock* block) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(meta);
   for (int l = 0; l < kLanes; ++l) {
     if (f.scales == ScaleForm::kF16) {
@@ -124,7 +125,8 @@ void DecodeScales(const Format& f, const std::byte* super, const std::byte* meta
 }
 
 // Adds a block's part of one row to 16 accumulators: the order of all kernels.
-void AddBlock(const Format& f, const Block& block, const ActivationBlock& x, int row, float* acc) {
+void AddBlock(const Format& f, const DecodedBlock& block, const ActivationBlock& x, int row,
+              float* acc) {
   int32_t dot[2][kLanes] = {};
   for (int i = 0; i < kBlock; ++i) {
     int32_t* part = dot[f.halves ? i / 16 : 0];
@@ -150,7 +152,7 @@ void Int8Tile(const PackedMatrix& w, const std::byte* tile, const Int8Rows& x, i
               int n_rows, float (*acc)[kLanes]) {
   const Format f = FormatOf(w.type);
   const int64_t blocks = w.n_in / kBlock;
-  Block block;
+  DecodedBlock block;
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t c = b / kChunkBlocks, in_chunk = b % kChunkBlocks;
     const std::byte* meta = tile + ChunkOffset(f, w.n_in, c);
