@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/server/routes.h"
+#include "base/strings.h"
 #include "tests/support/api_fixture.h"
 
 namespace weft::serve {
@@ -198,7 +199,8 @@ TEST_F(ToolCallsTest, AStrictServerTakesTheModelsOwnFormatAlone) {
     Router router;
     RegisterOpenAiApi(router, *server);
     RegisterServerApi(router, *server);
-    const auto ask = [&](const char* method, std::vector<std::string> path, const Json& body) {
+    const auto ask = [&](const char* method, const std::vector<std::string>& path,
+                         const Json& body) {
       HttpRequest request;
       request.method = method;
       request.body = body.dump();
@@ -226,10 +228,10 @@ TEST_F(ToolCallsTest, ControlTokensNeverReachAClient) {
   ASSERT_FALSE(control.empty());
   for (const bool stream : {false, true}) {
     for (const bool tools : {false, true}) {
-      const Told told = OpenAi("a" + control + "b " + control + control + "c", stream, tools);
+      const Told told = OpenAi(StrCat("a", control, "b ", control, control, "c"), stream, tools);
       EXPECT_EQ(told.text, "ab c");
     }
-    EXPECT_THAT(OpenAi(control + kFenced + control, stream).calls,
+    EXPECT_THAT(OpenAi(StrCat(control, kFenced, control), stream).calls,
                 ElementsAre("get_weather {\"city\": \"Bonn\"}"));
   }
   // A client may use one as a stop string, and otherwise never sees one.

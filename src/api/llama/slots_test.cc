@@ -36,7 +36,7 @@ class SlotsTest : public testing::ApiTest {
     return Post("/completion", {{"prompt", prompt}, {"id_slot", slot}}, {}, std::move(domain))
         .json();
   }
-  static Json Act(int slot, const std::string& action, Json body = Json::object(),
+  static Json Act(int slot, const std::string& action, const Json& body = Json::object(),
                   std::string domain = "", int status = 200) {
     const auto response =
         Post("/slots/" + std::to_string(slot) + "?action=" + action, body, {}, std::move(domain));
