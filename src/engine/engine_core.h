@@ -230,6 +230,7 @@ class EngineCore {
   void Admit();
   void StartTurn(ActiveTurn* turn);
   void ReuseComputed(Session* session);
+  void PlanCheckpoints(Session* session);
   bool SharesPrefixes(const Session& a, const Session& b) const;
   void RefreshSiblingWaits();
   static int64_t CommonPrompt(ActiveTurn* turn, const ActiveTurn& other);

@@ -126,7 +126,7 @@ void EngineCore::EndLookOnDisk(SessionId id) {
   Session* const session = sessions_.Find(id);
   if (session == nullptr || session->turn == nullptr || session->turn->lanes.empty()) return;
   session->turn->lanes[0]->waits_for_disk = false;
-  memory_->PlanCheckpoints(session);
+  PlanCheckpoints(session);
 }
 
 // Starts reading what the disk has beyond the session's state; calls `done` once it is in memory or

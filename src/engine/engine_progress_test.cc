@@ -57,9 +57,16 @@ TEST(EngineProgressTest, WhatACancelledPromptHadComputedIsFoundAgain) {
     EXPECT_EQ(rest.done().reason, FinishReason::kCancelled);
     const auto& last = rest.progress.empty() ? outcome.progress.back() : rest.progress.back();
     EXPECT_LT(last.done_tokens, 480);
-    const int64_t apart = name.starts_with("recurrent") ? small.checkpoint_tokens : 1;
     const TurnOutcome again = Collect(engine->SubmitOnce("", options)->get());
-    EXPECT_EQ(again.started->cached_tokens, last.done_tokens / apart * apart) << name;
+    if (name.starts_with("recurrent")) {
+      // A step that was given up halfway takes the state after the one before along.
+      EXPECT_GE(again.started->cached_tokens,
+                last.done_tokens / small.checkpoint_tokens * small.checkpoint_tokens)
+          << name;
+      EXPECT_LE(again.started->cached_tokens, last.done_tokens) << name;
+    } else {
+      EXPECT_EQ(again.started->cached_tokens, last.done_tokens) << name;
+    }
     EXPECT_EQ(again.tokens(), RunAlone(TinyModel(name), small, std::span(&options, 1))[0].tokens());
     EXPECT_OK(engine->CheckIntegrity());
   }

@@ -10,10 +10,7 @@ namespace {
 using ::testing::SizeIs;
 
 constexpr int64_t kSlot = testing::RecurrentBackend::kSlotBytes;
-constexpr int64_t kPage = 16;
-
-// The last page boundary that leaves at least one of `n` tokens to compute.
-int64_t PromptEnd(int64_t n) { return (n - 1) / kPage * kPage; }
+constexpr TokenId kControl = 1;
 
 class EngineRecurrentTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -87,15 +84,15 @@ TEST_P(EngineRecurrentTest, AForkAnywhereStartsFromTheNearestCheckpoint) {
   RunTurn(engine.get(), trunk, Greedy(RandomTokens(300, 1), 30));
   const std::vector<int32_t> said = TokensOf(engine.get(), trunk);
   ASSERT_THAT(said, SizeIs(330));
-  // Every 64 tokens, at the end of the prompt, and at the end of the turn.
+  // Every 64 tokens, at the end of the prompt, and at the end of the turn and its last whole page.
   const auto nearest = [](int64_t position) {
     int64_t best = position / 64 * 64;
-    for (const int64_t checkpoint : {int64_t{288}, int64_t{320}}) {
+    for (const int64_t checkpoint : {299, 320, 329}) {
       if (position >= checkpoint) best = std::max(best, checkpoint);
     }
-    return position >= 329 ? 329 : best;
+    return best;
   };
-  for (const int64_t position : {1, 63, 64, 65, 200, 287, 288, 300, 319, 320, 325, 329, 330}) {
+  for (const int64_t position : {1, 63, 64, 65, 200, 298, 299, 300, 319, 320, 325, 329, 330}) {
     const auto fork = engine->Fork(trunk, position, {});
     ASSERT_TRUE(fork.ok()) << fork.status();
     EXPECT_EQ(engine->Inspect(*fork)->n_computed, nearest(position)) << position;
@@ -133,14 +130,14 @@ TEST_P(EngineRecurrentTest, UndoGoesBackToTheNearestCheckpoint) {
   EXPECT_OK(engine->CheckIntegrity());
 }
 
-TEST_P(EngineRecurrentTest, TheSamePromptAgainLeavesLessThanAPageToCompute) {
+TEST_P(EngineRecurrentTest, TheSamePromptAgainLeavesOneTokenToCompute) {
   for (const int64_t length : {int64_t{17}, int64_t{63}, int64_t{64}, int64_t{65}, int64_t{300}}) {
     auto engine = Start();
     const TurnOptions turn = Greedy(RandomTokens(length, 1), 5);
     const TurnOutcome first = Collect(engine->SubmitOnce("", turn)->get());
     EXPECT_EQ(first.started->cached_tokens, 0);
     const TurnOutcome second = Collect(engine->SubmitOnce("", turn)->get());
-    EXPECT_EQ(second.started->cached_tokens, PromptEnd(length));
+    EXPECT_EQ(second.started->cached_tokens, length - 1);
     EXPECT_EQ(second.tokens(), first.tokens());
     EXPECT_EQ(first.tokens(), Alone({}, turn));
     EXPECT_EQ(Collect(engine->SubmitOnce("other", turn)->get()).started->cached_tokens, 0)
@@ -153,15 +150,73 @@ TEST_P(EngineRecurrentTest, AHistoryThatComesBackIsFoundWhereItsTurnEnded) {
   auto engine = Start();
   TurnOptions turn = Greedy(RandomTokens(50, 1), 61);
   const TurnOutcome first = Collect(engine->SubmitOnce("", turn)->get());
-  // 110 are computed. Of the checkpoints on the way one is kept, besides the prompt's.
-  EXPECT_EQ(engine->Stats().checkpoints, 2);
+  // 110 are computed. Of the checkpoints on the way one is kept, besides the prompt's and the last.
+  EXPECT_EQ(engine->Stats().checkpoints, 3);
   const auto& reply = first.tokens();
   turn.tokens.insert(turn.tokens.end(), reply.begin(), reply.end());
   const auto more = RandomTokens(20, 2);
   turn.tokens.insert(turn.tokens.end(), more.begin(), more.end());
   const TurnOutcome second = Collect(engine->SubmitOnce("", turn)->get());
-  EXPECT_EQ(second.started->cached_tokens, 96);
+  EXPECT_EQ(second.started->cached_tokens, 110);
   EXPECT_EQ(second.tokens(), Alone({}, turn));
+}
+
+// The prompts of an agent: messages begin with a control token and two tokens for the role.
+class AgentPrompt {
+ public:
+  void Add(int64_t n, uint64_t seed) {
+    start_ = std::ssize(tokens_) + 1;
+    tokens_.insert(tokens_.end(), {kControl, 301, 302});
+    const auto text = RandomTokens(n, seed);
+    tokens_.insert(tokens_.end(), text.begin(), text.end());
+  }
+  void AddReply(const std::vector<int32_t>& reply) {
+    tokens_.insert(tokens_.end(), reply.begin(), reply.end());
+  }
+  std::vector<int32_t> WithHeader(const std::vector<int32_t>& header = {kControl, 303, 304}) const {
+    std::vector<int32_t> prompt = tokens_;
+    prompt.insert(prompt.end(), header.begin(), header.end());
+    return prompt;
+  }
+  int64_t size() const { return std::ssize(tokens_); }
+  int64_t start() const { return start_; }  // of the last message
+
+ private:
+  std::vector<int32_t> tokens_;
+  int64_t start_ = 0;
+};
+
+TEST_P(EngineRecurrentTest, TheTurnsOfAnAgentHitWhatTheyHaveInCommonToTheToken) {
+  auto engine = Start();
+  const auto ask = [&](std::vector<int32_t> prompt, int64_t n) {
+    const TurnOptions turn = Greedy(std::move(prompt), n);
+    const TurnOutcome outcome = Collect(engine->SubmitOnce("", turn)->get());
+    EXPECT_EQ(outcome.tokens(), Alone({}, turn));
+    EXPECT_OK(engine->CheckIntegrity());
+    return outcome;
+  };
+  AgentPrompt agent;
+  agent.Add(200, 1);
+  int64_t computed = 0;
+  for (uint64_t i = 0; i < 4; ++i) {
+    const AgentPrompt before = agent;
+    agent.Add(30 + static_cast<int64_t>(i) * 13, 10 + i);
+    const auto prompt = agent.WithHeader();
+    const TurnOutcome outcome = ask(prompt, 7 + static_cast<int64_t>(i) * 5);
+    EXPECT_EQ(outcome.started->cached_tokens, computed);
+    // The same prompt again, and with another header: it leaves after the control token.
+    EXPECT_EQ(ask(prompt, 2).started->cached_tokens, std::ssize(prompt) - 2);
+    EXPECT_EQ(ask(agent.WithHeader({kControl, 305, 306, 307, 308, 309}), 2).started->cached_tokens,
+              agent.size() + 1);
+    // Another last message of the same role.
+    AgentPrompt other = before;
+    other.Add(50, 100 + i);
+    // In later turns the last turn's end lies 2 tokens before that, and serves.
+    EXPECT_EQ(ask(other.WithHeader(), 2).started->cached_tokens, agent.start() - (i > 0 ? 2 : 0));
+    agent.AddReply({kControl, 303, 304});
+    agent.AddReply(outcome.tokens());
+    computed = agent.size() - 1;
+  }
 }
 
 TEST_P(EngineRecurrentTest, WhereKnownPrefixesPartACheckpointIsKept) {
@@ -180,7 +235,7 @@ TEST_P(EngineRecurrentTest, WhereKnownPrefixesPartACheckpointIsKept) {
   };
   EXPECT_EQ(cached(10), 0);
   EXPECT_EQ(cached(11), 0) << "nobody knew yet that the first 170 would come again";
-  EXPECT_EQ(cached(12), 160);
+  EXPECT_EQ(cached(12), 170);
 }
 
 TEST_P(EngineRecurrentTest, SiblingsComputeTheirCommonPrefixOnce) {
@@ -192,9 +247,10 @@ TEST_P(EngineRecurrentTest, SiblingsComputeTheirCommonPrefixOnce) {
   std::vector<TurnOptions> turns;
   std::vector<std::shared_ptr<Turn>> running;
   for (uint64_t i = 0; i < 8; ++i) {
-    // They diverge in the page where they end, so the first one's own checkpoint also serves late
-    // arrivals.
-    std::vector<int32_t> tokens = RandomTokens(322, 1);
+    // They diverge where the last message starts, so the first one's own checkpoint also serves
+    // late arrivals.
+    std::vector<int32_t> tokens = RandomTokens(321, 1);
+    tokens.push_back(kControl);
     const auto tail = RandomTokens(10, 40 + i);
     tokens.insert(tokens.end(), tail.begin(), tail.end());
     turns.push_back(Greedy(tokens, 4));
@@ -203,7 +259,7 @@ TEST_P(EngineRecurrentTest, SiblingsComputeTheirCommonPrefixOnce) {
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(Collect(running[i].get()).tokens(), Alone({}, turns[i]));
   }
-  EXPECT_EQ(engine->Stats().prompt_tokens - computed_before, 8 * 332 - 7 * 320);
+  EXPECT_EQ(engine->Stats().prompt_tokens - computed_before, 8 * 332 - 7 * 322);
   EXPECT_OK(engine->CheckIntegrity());
 }
 
@@ -271,17 +327,18 @@ TEST_P(EngineRecurrentTest, AFailedForwardLeavesTheCheckpointsToForkFrom) {
     const SessionId bad = *engine->Fork(session, -1, {});
     (nan ? backend.faults().nan_forward : backend.faults().fail_forward) =
         backend.faults().forwards + 1;
-    EXPECT_EQ(RunTurn(engine.get(), bad, Greedy(RandomTokens(5, 2), 10)).done().reason,
+    // Too few tokens for a checkpoint, so that they are one step.
+    EXPECT_EQ(RunTurn(engine.get(), bad, Greedy(RandomTokens(3, 2), 10)).done().reason,
               FinishReason::kError);
     EXPECT_EQ(StateOf(engine.get(), bad), SessionState::kPoisoned);
     EXPECT_OK(engine->CheckIntegrity());
     for (const int64_t position : {100, 150}) {
       const auto fork = engine->Fork(bad, position, {});
       ASSERT_TRUE(fork.ok()) << fork.status();
-      EXPECT_EQ(engine->Inspect(*fork)->n_computed, position == 150 ? 144
-                                                    : nan           ? 96
+      EXPECT_EQ(engine->Inspect(*fork)->n_computed, position == 150 ? 150
+                                                    : nan           ? 100
                                                                     : 64)
-          << "the first fork's turn left a checkpoint at 96";
+          << "the first fork's turn left a checkpoint at 100";
       const TurnOptions next = Greedy(RandomTokens(5, 3), 10);
       EXPECT_EQ(RunTurn(engine.get(), *fork, next).tokens(),
                 Alone({first.tokens.begin(), first.tokens.begin() + position}, next));
@@ -485,14 +542,14 @@ TEST_P(SavedCheckpointsTest, ForksAndUndoStartFromThemAfterARestart) {
     EXPECT_EQ(ForkAt(engine.get(), session, 319), 0);
     return;
   }
-  // Of the checkpoints at 288 (end of the prompt) and 320 (end of the turn) one is enough.
+  // Of those at the ends of pages, the fewest that leave no gap of more than 64.
   EXPECT_EQ(engine->Stats().checkpoints, 5);
   EXPECT_EQ(ForkAt(engine.get(), session, 63), 0);
   EXPECT_EQ(ForkAt(engine.get(), session, 64), 64);
   EXPECT_EQ(ForkAt(engine.get(), session, 200), 192);
-  EXPECT_EQ(ForkAt(engine.get(), session, 255), 192);
+  EXPECT_EQ(ForkAt(engine.get(), session, 255), 200) << "where the fork before left";
   EXPECT_EQ(ForkAt(engine.get(), session, 329), 329);
-  EXPECT_EQ(ForkAt(engine.get(), session, 325), 288);
+  EXPECT_EQ(ForkAt(engine.get(), session, 325), 320);
   EXPECT_OK(engine->Truncate(session, 150));
   EXPECT_EQ(engine->Inspect(session)->n_computed, 128);
   const TurnOptions next = Greedy(RandomTokens(5, 2), 20);
@@ -510,7 +567,7 @@ TEST_P(SavedCheckpointsTest, ARenamedAndParkedSessionKeepsThem) {
     EXPECT_OK(engine->Restore(session));
   }
   auto engine = Start(options_);
-  EXPECT_EQ(ForkAt(engine.get(), *engine->FindSession("", "u"), 325), windowed() ? 320 : 288);
+  EXPECT_EQ(ForkAt(engine.get(), *engine->FindSession("", "u"), 325), 320);
 }
 
 TEST_P(SavedCheckpointsTest, OnlyThoseThatHaveRoomComeBack) {
@@ -520,7 +577,7 @@ TEST_P(SavedCheckpointsTest, OnlyThoseThatHaveRoomComeBack) {
   const SessionId session = *engine->FindSession("", "s");
   EXPECT_OK(engine->Restore(session));
   EXPECT_EQ(engine->Stats().checkpoints, windowed() ? 1 : 2);
-  EXPECT_EQ(ForkAt(engine.get(), session, 325), windowed() ? 320 : 288);
+  EXPECT_EQ(ForkAt(engine.get(), session, 325), 320);
   options_.checkpoint_share = 0;
   engine.reset();
   engine = Start(options_);

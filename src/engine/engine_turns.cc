@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "engine/engine_core.h"
+#include "engine/message_starts.h"
 #include "engine/random.h"
 
 namespace weft {
@@ -237,7 +238,7 @@ void EngineCore::StartTurn(ActiveTurn* turn) {
     memory_->Truncate(session, reusable);
     ReuseComputed(session);
   }
-  memory_->PlanCheckpoints(session);
+  PlanCheckpoints(session);
   auto lane = std::make_unique<Lane>(0, session, options.sampling, ChoiceSeed(turn->seed, 0),
                                      model_->tokenizer(), options);
   lane->last_row_us = NowMicros();
@@ -271,6 +272,13 @@ void EngineCore::ReuseComputed(Session* session) {
   }
 }
 
+void EngineCore::PlanCheckpoints(Session* session) {
+  const Tokenizer& tokenizer = *model_->tokenizer();
+  const std::vector<int64_t> marks = MessageStarts(
+      session->tokens, [&tokenizer](TokenId token) { return tokenizer.IsControl(token); });
+  memory_->PlanCheckpoints(session, marks);
+}
+
 // Length of the common prefix of two prompts. REQUIRES: both are being computed, so that their
 // tokens do not change.
 int64_t EngineCore::CommonPrompt(ActiveTurn* turn, const ActiveTurn& other) {
@@ -292,10 +300,10 @@ bool EngineCore::WaitsForSibling(ActiveTurn* turn, TurnList::const_iterator self
     if (other.prompt_done || other.finished() || other.lanes[0]->waits_for_sibling) continue;
     Session& leader = *other.lanes[0]->session;
     if (!SharesPrefixes(leader, session)) continue;
-    const int64_t common =
-        std::min(CommonPrompt(turn, other), static_cast<int64_t>(session.tokens.size()) - 1) /
-        page * page;
-    if (common <= session.computed || leader.computed >= common) continue;
+    const int64_t common = memory_->HandOverAt(
+        std::min(CommonPrompt(turn, other), static_cast<int64_t>(session.tokens.size()) - 1));
+    // Less than a page is not worth a wait.
+    if (common / page * page <= session.computed || leader.computed >= common) continue;
     memory_->WantCheckpoint(&leader, common);
     return true;
   }

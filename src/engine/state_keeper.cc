@@ -109,6 +109,7 @@ void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
   if (!holder.ok()) return;
   (*holder)->holds_for_disk = true;
   (*holder)->tokens.assign(session.tokens.begin(), session.tokens.begin() + n_tokens);
+  (*holder)->checkpoints_wanted = session.checkpoints_wanted;
   memory_->Share(session, n_tokens, *holder);
   memory_->CountAsKeeper(**holder, 1);
   job->n_tokens = (*holder)->computed;

@@ -13,6 +13,9 @@ namespace {
 constexpr int64_t kLeastCheckpointTokens = 256;
 constexpr int64_t kMostCheckpointTokens = 1024;
 
+// Planned checkpoints that save fewer tokens than this are not worth a step and a slot.
+constexpr int64_t kLeastGain = 4;
+
 // The distance at which checkpoints take no more memory than the pages between them, within these
 // bounds.
 int64_t CheckpointTokens(const StateLayout& layout, int64_t wanted) {
@@ -304,44 +307,55 @@ void StateMemory::Commit(Session* session) {
 }
 
 void StateMemory::KeepTail(Session* session) {
-  if (slots_ != nullptr || !keeps_prefixes() || session->computed <= session->indexed) return;
+  if (!keeps_prefixes() || session->computed <= session->indexed) return;
+  if (slots_ != nullptr && session->prepared != session->computed) return;
   index_->Insert(session->domain, session->tokens, session->computed, TablesOf(session),
-                 /*adopt=*/true);
+                 /*adopt=*/true, session->slot.id());
   session->indexed = session->computed;
-}
-
-void StateMemory::AddToIndex(Session* session) {
-  const int64_t whole = session->computed / page_tokens() * page_tokens();
-  const std::vector<PageTable*> tables = TablesOf(session);
-  index_->Insert(session->domain, session->tokens, whole, tables, /*adopt=*/true,
-                 session->slot.id());
-  session->indexed = whole;
   if (slots_ == nullptr) return;
-  // A checkpoint that only marks the turn's progress is dropped when the next one exists.
-  const int64_t former =
-      std::exchange(session->tail_checkpoint, IsPlanned(*session, whole) ? 0 : whole);
-  if (former > 0 && former != whole) {
-    index_->ForgetCheckpoint(session->domain,
-                             std::span(session->tokens).first(static_cast<size_t>(former)));
-  }
+  // The one that marks the turn's progress stays: a history that comes back may end a little
+  // earlier, for example where a stop string cut the text.
+  const int64_t former = std::exchange(session->tail_checkpoint, 0);
+  if (former > 0 && session->computed - former < kLeastGain) ForgetCheckpoint(*session, former);
   index_->LimitCheckpoints(max_checkpoints_);
 }
 
-// From here on every whole page may be the session's last.
-int64_t StateMemory::TailStart(const Session& session) const {
-  const int64_t n_tokens = static_cast<int64_t>(session.tokens.size());
-  return std::max<int64_t>(0, n_tokens - 1) / page_tokens() * page_tokens();
+void StateMemory::ForgetCheckpoint(const Session& session, int64_t n_tokens) {
+  index_->ForgetCheckpoint(session.domain,
+                           std::span(session.tokens).first(static_cast<size_t>(n_tokens)));
 }
 
-void StateMemory::PlanCheckpoints(Session* session) const {
+void StateMemory::AddToIndex(Session* session) {
+  const int64_t n =
+      slots_ != nullptr ? session->computed : session->computed / page_tokens() * page_tokens();
+  const std::vector<PageTable*> tables = TablesOf(session);
+  index_->Insert(session->domain, session->tokens, n, tables, /*adopt=*/true, session->slot.id());
+  session->indexed = n;
+  if (slots_ == nullptr) return;
+  // A checkpoint that only marks the turn's progress is dropped when the next one exists.
+  const int64_t former = std::exchange(session->tail_checkpoint, IsPlanned(*session, n) ? 0 : n);
+  if (former > 0 && former != n) ForgetCheckpoint(*session, former);
+  index_->LimitCheckpoints(max_checkpoints_);
+}
+
+void StateMemory::PlanCheckpoints(Session* session, std::span<const int64_t> marks) const {
   if (slots_ == nullptr || !keeps_prefixes()) return;
   session->tail_checkpoint = 0;
-  const int64_t end = TailStart(*session);
-  session->checkpoints_wanted = {index_->KnownLength(session->domain, session->tokens, end), end};
+  const int64_t end = std::ssize(session->tokens) - 1;
+  std::vector<int64_t> positions(marks.begin(), marks.end());
+  positions.push_back(index_->KnownLength(session->domain, session->tokens, end));
+  positions.push_back(end);
+  std::sort(positions.begin(), positions.end());
+  session->checkpoints_wanted.clear();
+  int64_t last = session->computed;
+  for (const int64_t position : positions) {
+    if (position - last < kLeastGain || position > end) continue;
+    session->checkpoints_wanted.push_back(position);
+    last = position;
+  }
 }
 
 void StateMemory::WantCheckpoint(Session* session, int64_t n_tokens) const {
-  WEFT_CHECK(n_tokens % page_tokens() == 0, "checkpoints lie at the ends of pages");
   std::vector<int64_t>& wanted = session->checkpoints_wanted;
   if (slots_ != nullptr && std::find(wanted.begin(), wanted.end(), n_tokens) == wanted.end()) {
     wanted.push_back(n_tokens);
@@ -356,15 +370,15 @@ bool StateMemory::IsPlanned(const Session& session, int64_t n_tokens) const {
 
 bool StateMemory::IsCheckpoint(const Session& session) const {
   const int64_t n = session.computed;
-  return n > 0 && n % page_tokens() == 0 && (n >= TailStart(session) || IsPlanned(session, n));
+  // What a turn generates may end after any whole page.
+  const bool progress = n % page_tokens() == 0 && n >= std::ssize(session.tokens);
+  return n > 0 && (progress || IsPlanned(session, n));
 }
 
 int64_t StateMemory::RowsToCheckpoint(const Session& session) const {
   if (slots_ == nullptr || !keeps_prefixes()) return std::numeric_limits<int64_t>::max();
   const int64_t from = session.computed;
   int64_t next = (from / checkpoint_tokens_ + 1) * checkpoint_tokens_;
-  const int64_t tail = std::max(TailStart(session), (from / page_tokens() + 1) * page_tokens());
-  next = std::min(next, tail);
   for (const int64_t wanted : session.checkpoints_wanted) {
     if (wanted > from) next = std::min(next, wanted);
   }

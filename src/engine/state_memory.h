@@ -7,9 +7,9 @@
 //
 // Slots, like pages, are shared and copied on write: forks and the index take references, and
 // Prepare makes the copy. So a checkpoint is just a reference to a session's slot taken at the
-// right moment, which is after a whole number of pages: steps must end there (RowsToCheckpoint). A
-// slot cannot be cut: a session that goes back to a position without exact state restarts from the
-// nearest earlier checkpoint or, if there is none, from the beginning.
+// right moment: steps must end there (RowsToCheckpoint). A slot cannot be cut: a session that goes
+// back to a position without exact state restarts from the nearest earlier checkpoint or, if there
+// is none, from the beginning.
 #ifndef WEFT_ENGINE_STATE_MEMORY_H_
 #define WEFT_ENGINE_STATE_MEMORY_H_
 
@@ -62,8 +62,8 @@ class StateMemory {
   // The prepared tokens are computed: adds complete new pages and checkpoints to the index and
   // frees pages that fell out of their window.
   void Commit(Session* session);
-  // The session pauses: adds its partly filled last page to the index too, for models without
-  // recurrent state. The session takes the page back when it continues.
+  // The session pauses: adds its partly filled last page to the index too, with a checkpoint for
+  // models with recurrent state. Without one, the session takes the page back when it continues.
   void KeepTail(Session* session);
   // Discards the state after the first `n_tokens`, and anything prepared. If the exact state no
   // longer exists (a window has freed what would be needed, or a slot moved on), falls back to the
@@ -76,11 +76,17 @@ class StateMemory {
 
   // --- checkpoints of models with recurrent state; no-ops for others ----------------
   // Called when a turn begins; chooses its checkpoints for others to start from: where its tokens
-  // leave a known prefix, at the end of its prompt (a page before it, so that an identical prompt
-  // still has tokens to compute), and at regular distances in between.
-  void PlanCheckpoints(Session* session) const;
+  // leave a known prefix, at `marks` (positions where other prompts are likely to leave this one),
+  // before its last token, which an identical prompt must compute, and at regular distances in
+  // between. Of several that lie close together it takes the first.
+  void PlanCheckpoints(Session* session, std::span<const int64_t> marks) const;
+  // Where another session with these first tokens should start: exactly there with recurrent state,
+  // else after the last whole page, because the rest need not wait for a step of its own.
+  int64_t HandOverAt(int64_t common) const {
+    return slots_ != nullptr ? common : common / page_tokens() * page_tokens();
+  }
   // Another session needs the state after the first `n_tokens`, which this session has not reached
-  // yet. REQUIRES: a multiple of page_tokens().
+  // yet.
   void WantCheckpoint(Session* session, int64_t n_tokens) const;
   // The most rows a step may compute for the session.
   int64_t RowsToCheckpoint(const Session& session) const;
@@ -140,8 +146,8 @@ class StateMemory {
   StatusOr<std::vector<std::byte>> ReadBlock(const Session& session, int64_t entry,
                                              uint64_t groups) const;
   StatusOr<std::vector<std::byte>> ReadSlot(SlotId slot) const;
-  // The checkpoints that a file of the session's computed tokens would have, and the last known
-  // one.
+  // The checkpoints that a file of the session's computed tokens would have, the last of those that
+  // were planned, and the last known one.
   std::vector<PrefixIndex::Checkpoint> CheckpointsToKeep(const Session& session) const;
   // Appends the state of `n` tokens from blocks, starting at the entry of session->computed. With
   // windows or recurrent state it must not be used before FinishBlocks. RESOURCE_EXHAUSTED as in
@@ -200,8 +206,8 @@ class StateMemory {
   // Whether to keep a checkpoint there; whether to take one now.
   bool IsPlanned(const Session& session, int64_t n_tokens) const;
   bool IsCheckpoint(const Session& session) const;
-  int64_t TailStart(const Session& session) const;
   void AddToIndex(Session* session);
+  void ForgetCheckpoint(const Session& session, int64_t n_tokens);
   std::vector<PrefixIndex::Checkpoint> CheckpointsToSave(const Session& session) const;
   StatusOr<PoolRef> NewSlot();
   Status FillFrom(const SavedState& state, Session* session);

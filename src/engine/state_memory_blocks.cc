@@ -56,8 +56,17 @@ std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToKeep(const Sessio
   std::vector<PrefixIndex::Checkpoint> chosen = CheckpointsToSave(session);
   const auto known = index_->Checkpoints(session.domain, session.tokens, session.computed);
   if (known.empty() || !HoldsPagesAt(session, known.back().n_tokens)) return chosen;
-  const bool has_last = !chosen.empty() && chosen.back().n_tokens == known.back().n_tokens;
-  if (!has_last) chosen.push_back(known.back());
+  chosen.push_back(known.back());
+  const auto& wanted = session.checkpoints_wanted;
+  for (size_t i = known.size() - 1; i-- > 0;) {
+    if (std::find(wanted.begin(), wanted.end(), known[i].n_tokens) == wanted.end()) continue;
+    if (HoldsPagesAt(session, known[i].n_tokens)) chosen.push_back(known[i]);
+    break;
+  }
+  const auto at = [](const PrefixIndex::Checkpoint& checkpoint) { return checkpoint.n_tokens; };
+  std::ranges::sort(chosen, {}, at);
+  const auto same = std::ranges::unique(chosen, {}, at);
+  chosen.erase(same.begin(), same.end());
   return chosen;
 }
 
@@ -100,10 +109,10 @@ Status StateMemory::FinishBlocks(Session* session, std::span<const std::byte> sl
       return status;
     }
   }
-  const bool whole = session->computed % page_tokens() == 0;
-  if (keeps_prefixes() && session->computed >= page_tokens() && (slots_ == nullptr || whole)) {
+  const int64_t n =
+      slots_ != nullptr ? session->computed : session->computed / page_tokens() * page_tokens();
+  if (keeps_prefixes() && n > 0) {
     const std::vector<PageTable*> tables = TablesOf(session);
-    const int64_t n = session->computed / page_tokens() * page_tokens();
     index_->Insert(session->domain, session->tokens, n, tables, /*adopt=*/true, session->slot.id());
     session->indexed = n;
     if (slots_ != nullptr) index_->LimitCheckpoints(max_checkpoints_);

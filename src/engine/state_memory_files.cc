@@ -10,9 +10,10 @@ std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToSave(const Sessio
   if (slots_ == nullptr || !keeps_prefixes()) return {};
   std::vector<PrefixIndex::Checkpoint> known =
       index_->Checkpoints(session.domain, session.tokens, session.computed - 1);
-  // Where a window has freed pages, the file would lack what the next token sees.
+  // Where a window has freed pages, the file would lack what the next token sees. Files have
+  // checkpoints at the ends of pages only.
   std::erase_if(known, [&](const PrefixIndex::Checkpoint& checkpoint) {
-    return !HoldsPagesAt(session, checkpoint.n_tokens);
+    return checkpoint.n_tokens % page_tokens() != 0 || !HoldsPagesAt(session, checkpoint.n_tokens);
   });
   // Backwards from the end, each time the farthest that is close enough.
   std::vector<PrefixIndex::Checkpoint> chosen;

@@ -189,16 +189,41 @@ int64_t PrefixIndex::MatchLength(std::string_view domain, std::span<const TokenI
 
 int64_t PrefixIndex::KnownLength(std::string_view domain, std::span<const TokenId> tokens,
                                  int64_t max_tokens) const {
-  return static_cast<int64_t>(KnownPath(domain, tokens, max_tokens).size()) * options_.page_tokens;
+  const std::vector<Node*> path = KnownPath(domain, tokens, max_tokens);
+  const Node* const node = path.empty() ? FindRoot(domain) : path.back();
+  if (node == nullptr) return 0;
+  const int64_t at = node->end(options_.page_tokens);
+  const int64_t limit = std::min(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
+  const auto page =
+      tokens.subspan(static_cast<size_t>(at),
+                     static_cast<size_t>(std::min<int64_t>(limit - at, options_.page_tokens)));
+  // The child with the most in common is next to where the page would be inserted.
+  const auto right = node->children.lower_bound(page);
+  int64_t common = right != node->children.end() ? Common(*right, page) : 0;
+  if (right != node->children.begin()) common = std::max(common, Common(*std::prev(right), page));
+  return at + common;
 }
 
 std::vector<PrefixIndex::Checkpoint> PrefixIndex::Checkpoints(std::string_view domain,
                                                               std::span<const TokenId> tokens,
                                                               int64_t max_tokens) const {
   std::vector<Checkpoint> found;
-  for (const Node* node : KnownPath(domain, tokens, max_tokens)) {
-    if (node->slot != kNoSlot) found.push_back({node->depth * options_.page_tokens, node->slot});
-  }
+  const int64_t limit = std::min(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
+  const auto add = [&](const Node* parent) {
+    const int64_t at = parent->end(options_.page_tokens);
+    const int64_t n = std::min<int64_t>(limit - at, options_.page_tokens);
+    const auto first = std::ssize(found);
+    ForEachBeginning(parent, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(n)),
+                     [&](const Node* child) {
+                       if (child->slot != kNoSlot) {
+                         found.push_back({child->end(options_.page_tokens), child->slot});
+                       }
+                       return false;
+                     });
+    std::reverse(found.begin() + first, found.end());
+  };
+  if (const Node* const root = FindRoot(domain)) add(root);
+  for (const Node* node : KnownPath(domain, tokens, max_tokens)) add(node);
   return found;
 }
 

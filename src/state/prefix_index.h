@@ -111,7 +111,7 @@ class PrefixIndex {
   int64_t MatchLength(std::string_view domain, std::span<const TokenId> tokens,
                       int64_t max_tokens) const;
 
-  // The length in known whole pages, whether or not a session can resume there.
+  // How many of the first `max_tokens` are known, whether or not a session can resume there.
   int64_t KnownLength(std::string_view domain, std::span<const TokenId> tokens,
                       int64_t max_tokens) const;
 

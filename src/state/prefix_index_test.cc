@@ -429,9 +429,12 @@ TEST_F(PrefixIndexTest, WhatIsKnownMayReachFurtherThanWhereASessionCanStart) {
   Build({0}, true);
   InsertAndClose("a", Tokens(8), true);
   InsertAndClose("a", Tokens(16), true);
-  EXPECT_EQ(index_->KnownLength("a", Tokens(15), 15), 12);
+  EXPECT_EQ(index_->KnownLength("a", Tokens(15), 15), 15);
   EXPECT_EQ(Length("a", Tokens(15)), 8);
-  EXPECT_EQ(index_->KnownLength("a", Tokens(15), 5), 4);
+  EXPECT_EQ(index_->KnownLength("a", Tokens(15), 5), 5);
+  std::vector<TokenId> leaving = Tokens(16);
+  leaving[9] = 99;
+  EXPECT_EQ(index_->KnownLength("a", leaving, 15), 9);
   EXPECT_EQ(index_->KnownLength("b", Tokens(15), 15), 0);
 }
 
