@@ -49,8 +49,9 @@ struct EngineOptions {
   // sessions to their tokens.
   std::string state_dir = {};
   // `state_dir` also holds, in blocks, the computed state of sessions and of prompts that recur or
-  // are long, so that it need not be computed again after a restart. This limits its bytes; the
-  // least useful blocks go first. 0: the smaller of 10 GB and a tenth of the free space; -1: none,
+  // are long, so that it need not be computed again after a restart. This limits its bytes and
+  // those of session files; the least useful blocks go first, and a session that does not fit
+  // without any is not parked. 0: the smaller of 10 GB and a tenth of the free space; -1: none,
   // only tokens are stored.
   int64_t state_disk_bytes = 0;
   // Most bytes of such state written per hour, half of them for prompts; 0: half of its budget.

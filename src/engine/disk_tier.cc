@@ -16,6 +16,8 @@ constexpr int64_t kMostDefaultBytes = int64_t{10} * 1000 * 1000 * 1000;
 constexpr int64_t kMostInFlightBytes = int64_t{8} << 20;
 // Moderate, so that writing does not slow down a computing model's memory accesses.
 constexpr int64_t kBytesPerSecond = int64_t{128} << 20;
+// Left free for files of tokens.
+constexpr int64_t kMostSpareBytes = int64_t{1} << 20;
 constexpr int64_t kRestMicros = 60 * int64_t{1'000'000};
 constexpr int64_t kHourMicros = 3600 * int64_t{1'000'000};
 // The index is rewritten after this many changes, but no more often than this.
@@ -60,11 +62,13 @@ StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(Options options, Worker* work
     int64_t there = FreeBytes(options.path);
     for (const BlockInfo& info : listing.own) there += info.bytes;
     for (const auto& file : listing.foreign) there += file.bytes;
+    there += options.file_bytes;
     catalog.budget_bytes = std::min(kMostDefaultBytes, there / 10);
   }
   std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), std::move(files),
                                               std::move(catalog), worker, std::move(post_back)));
   tier->RemoveFiles(tier->catalog_.Load(std::move(listing.own), std::move(listing.foreign)));
+  tier->SetFileBytes(tier->options_.file_bytes);
   return tier;
 }
 
@@ -239,6 +243,27 @@ void DiskTier::RemoveUnused(const Fingerprint& key) {
   if (info != nullptr && info->uses == 0) Remove(key);
 }
 
+void DiskTier::SetFileBytes(int64_t bytes) {
+  file_bytes_ = bytes;
+  // Blocks in the worker's hands cannot give way, and tokens do not wait.
+  const int64_t spare = std::min(kMostSpareBytes, catalog_.budget_bytes() / 16);
+  BlockCatalog::Victims victims;
+  catalog_.SetOtherBytes(bytes + spare, &victims);
+  RemoveFiles(std::move(victims));
+}
+
+Status DiskTier::MakeRoomForFile(int64_t bytes) {
+  BlockCatalog::Victims victims;
+  const bool fits = catalog_.MakeRoomForOthers(bytes, &victims);
+  RemoveFiles(std::move(victims));
+  if (fits) return OkStatus();
+  return ResourceExhausted(
+      "the session's file of ", HumanBytes(static_cast<uint64_t>(bytes)),
+      " does not fit on the disk: ", HumanBytes(static_cast<uint64_t>(file_bytes_)), " of ",
+      HumanBytes(static_cast<uint64_t>(catalog_.budget_bytes())),
+      " hold other sessions' files; delete some or increase --state-disk");
+}
+
 void DiskTier::WriteIndex() {
   index_us_ = NowMicros();
   if (std::exchange(changes_, 0) == 0) return;
@@ -250,7 +275,8 @@ void DiskTier::WriteIndex() {
 
 DiskTier::Stats DiskTier::stats() const {
   Stats stats = stats_;
-  stats.bytes = catalog_.bytes();
+  stats.bytes = catalog_.bytes() + file_bytes_;
+  stats.file_bytes = file_bytes_;
   stats.budget_bytes = catalog_.budget_bytes();
   stats.blocks = catalog_.size();
   stats.evicted_blocks = catalog_.evicted();

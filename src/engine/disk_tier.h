@@ -37,10 +37,11 @@ class DiskTier {
     bool share_across_domains = false;
     int64_t budget_bytes = 0;    // 0: the smaller of 10 GB and a tenth of the free space
     int64_t bytes_per_hour = 0;  // 0: half of the budget
+    int64_t file_bytes = 0;      // see SetFileBytes
     std::function<void(const std::string&)> notice;
   };
   struct Stats {
-    int64_t bytes = 0, budget_bytes = 0, blocks = 0, evicted_blocks = 0;
+    int64_t bytes = 0, file_bytes = 0, budget_bytes = 0, blocks = 0, evicted_blocks = 0;
     int64_t written_bytes = 0, read_bytes = 0, skipped_bytes = 0;
     int64_t damaged_blocks = 0, failed_writes = 0;
     int64_t writes_under_way = 0;
@@ -91,6 +92,10 @@ class DiskTier {
   void Withdraw(const Fingerprint& key);  // instead of Write
   // Removes the block unless a prompt has used it.
   void RemoveUnused(const Fingerprint& key);
+  // Session files count towards the budget; blocks give way to them.
+  void SetFileBytes(int64_t bytes);
+  // RESOURCE_EXHAUSTED if a new file of so many bytes would not fit beside the others.
+  Status MakeRoomForFile(int64_t bytes);
   // When Ask may stop returning kLater without an answer from the worker; in NowMicros time.
   int64_t next_write_us() const { return next_write_us_; }
 
@@ -119,6 +124,7 @@ class DiskTier {
   const int64_t bytes_per_hour_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   BlockCatalog catalog_;
+  int64_t file_bytes_ = 0;
   int64_t in_flight_bytes_ = 0;
   int64_t next_write_us_ = 0;
   // Bytes that may still be written, and as of when; refilled over time.

@@ -29,8 +29,10 @@ Status EngineCore::OpenDisk(const std::string& layout) {
     disk.share_across_domains = options_.share_prefixes_across_domains;
     disk.budget_bytes = options_.state_disk_bytes;
     disk.bytes_per_hour = options_.state_disk_bytes_per_hour;
+    disk.file_bytes = store_->file_bytes();
     disk.notice = options_.on_notice;
     WEFT_ASSIGN_OR_RETURN(disk_, DiskTier::Open(std::move(disk), store_->worker(), post_back_));
+    store_->WatchFileBytes([disk = disk_.get()](int64_t bytes) { disk->SetFileBytes(bytes); });
   }
   keeper_ = std::make_unique<StateKeeper>(memory_.get(), &sessions_, store_.get(), disk_.get(),
                                           [this](Session* session) { Touch(session); });

@@ -266,6 +266,62 @@ TEST_P(EngineDiskTest, TheBoundHoldsUnderRandomTraffic) {
   EXPECT_OK(engine->CheckIntegrity());
 }
 
+TEST_P(EngineDiskTest, ParkedSessionsCountWithinTheBound) {
+  EngineOptions options = Options();
+  const int64_t slot = testing::LayoutOf(*TheModel(), options).slot_bytes;
+  options.state_disk_bytes = 5 * (10 * testing::PageBytes(*TheModel(), options) + slot + 12000);
+  options.state_disk_bytes_per_hour = kLarge;
+  auto engine = StartEngine(options, TheModel());
+  const auto check = [&] {
+    int64_t bytes = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
+      const bool counts = entry.path().extension() == ".session" ||
+                          entry.path().string().find("/blocks/") != std::string::npos;
+      if (!counts || entry.path().filename() == "index") continue;
+      std::error_code gone;
+      const auto size = fs::file_size(entry.path(), gone);  // fails for folders too
+      if (!gone) bytes += static_cast<int64_t>((size + 4095) / 4096 * 4096);
+    }
+    const EngineStats stats = engine->Stats();
+    EXPECT_LE(bytes, options.state_disk_bytes);
+    EXPECT_LE(stats.disk_bytes, options.state_disk_bytes);
+    EXPECT_LE(stats.disk_file_bytes, stats.disk_bytes);
+    EXPECT_OK(engine->CheckIntegrity());
+  };
+  std::vector<SessionId> parked;
+  Status refused;
+  SessionId last;
+  for (uint64_t i = 0; refused.ok() && i < 20; ++i) {
+    last = NewSession(engine.get(), StrCat("s", i));
+    RunTurn(engine.get(), last, Greedy(RandomTokens(120, i), 3));
+    Settle(engine.get());
+    const int64_t before = engine->Stats().disk_file_bytes;
+    refused = engine->Park(last);
+    if (refused.ok()) {
+      parked.push_back(last);
+      EXPECT_GT(engine->Stats().disk_file_bytes, before);
+    }
+    check();
+  }
+  EXPECT_THAT(refused, IsError(StatusCode::kResourceExhausted, "does not fit on the disk"));
+  ASSERT_GE(parked.size(), 2U);
+  EXPECT_GT(engine->Stats().disk_evicted_blocks, 0) << "prefixes give way first";
+  // It is as it was, and fits once another one is gone.
+  EXPECT_EQ(StateOf(engine.get(), last), SessionState::kReady);
+  const TurnOutcome next = RunTurn(engine.get(), last, turns_[1]);
+  EXPECT_EQ(next.started->cached_tokens, 122);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_OK(engine->Close(parked.back(), /*forget=*/true));
+    parked.pop_back();
+  }
+  EXPECT_OK(engine->Park(last));
+  check();
+  engine.reset();
+  engine = StartEngine(options, TheModel());
+  EXPECT_GT(engine->Stats().disk_file_bytes, 0);
+  check();
+}
+
 TEST_P(EngineDiskTest, AnHourHasItsShareOfWrites) {
   EngineOptions options = Options();
   const int64_t slot = testing::LayoutOf(*TheModel(), options).slot_bytes;

@@ -159,6 +159,15 @@ void EngineCore::SaveNow(Session* session, bool park, bool free_now, const Reply
     EndFileWork(session->id);
     return reply(snapshot.status());
   }
+  if (disk_ != nullptr && snapshot->state.n_tokens > 0) {
+    const Status fits = disk_->MakeRoomForFile(SessionStore::BytesOfFile(*snapshot));
+    if (!fits.ok() && !free_now) {
+      EndFileWork(session->id);
+      return reply(fits);
+    }
+    // Nobody asked for the state, only that the tokens are safe.
+    if (!fits.ok()) snapshot->state = {};
+  }
   const int64_t bytes = memory_->BytesOf(*session);
   if (free_now) {
     memory_->Drop(session);

@@ -19,6 +19,7 @@ constexpr size_t kStalePlacesWhenIdle = 1024;
 
 void AddDiskStats(const DiskTier::Stats& disk, EngineStats* stats) {
   stats->disk_bytes = disk.bytes;
+  stats->disk_file_bytes = disk.file_bytes;
   stats->disk_pending += disk.writes_under_way;
   stats->disk_budget_bytes = disk.budget_bytes;
   stats->disk_blocks = disk.blocks;

@@ -8,6 +8,9 @@
 namespace weft {
 namespace {
 
+// File systems allocate blocks of this size.
+int64_t OnDisk(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
 // Supplies a state's parts in the order in which a file is written.
 StateSource SourceOf(const StateMemory::SavedState& state, const std::atomic<bool>& abandoned) {
   return [&state, &abandoned](int group, int64_t page, std::span<std::byte> out) -> Status {
@@ -47,6 +50,43 @@ StatusOr<std::unique_ptr<SessionStore>> SessionStore::Open(const std::string& pa
       new SessionStore(std::move(directory), std::move(identity), std::move(post_back)));
 }
 
+// --- bytes ------------------------------------------------------------------------------
+
+int64_t SessionStore::BytesOfFile(const SessionSnapshot& snapshot) {
+  // Sections, description, names.
+  constexpr int64_t kSectionBytes = 64, kHeadBytes = 4096;
+  int64_t bytes = kHeadBytes + std::ssize(snapshot.tokens) * int64_t{sizeof(TokenId)};
+  const auto add = [&bytes](const std::vector<std::byte>& part) {
+    bytes += std::ssize(part) + kSectionBytes;
+  };
+  for (const auto& group : snapshot.state.groups) {
+    for (const auto& page : group.pages) add(page);
+  }
+  add(snapshot.state.slot);
+  for (const auto& checkpoint : snapshot.state.checkpoints) add(checkpoint.slot);
+  return OnDisk(bytes);
+}
+
+void SessionStore::AddFileBytes(int64_t bytes) {
+  file_bytes_ += bytes;
+  if (changed_) changed_(file_bytes_);
+}
+
+void SessionStore::SetFile(const std::string& domain, const std::string& name, int64_t bytes) {
+  int64_t& known = files_[{domain, name}];
+  const int64_t former = std::exchange(known, OnDisk(bytes));
+  if (known == 0) files_.erase({domain, name});
+  AddFileBytes(OnDisk(bytes) - former);
+}
+
+StatusOr<std::vector<SavedSession>> SessionStore::ListAll(std::vector<std::string>* strangers) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<SavedSession> saved, directory_->ListAll(strangers));
+  for (const SavedSession& file : saved) SetFile(file.domain, file.name, file.file_bytes);
+  return saved;
+}
+
+// --- files ------------------------------------------------------------------------------
+
 SessionHead SessionStore::MakeHead(const std::string& domain, const std::string& name,
                                    const SessionSnapshot& snapshot) const {
   SessionHead head;
@@ -76,10 +116,18 @@ SessionHead SessionStore::MakeHead(const std::string& domain, const std::string&
 void SessionStore::Save(const std::string& domain, const std::string& name,
                         SessionSnapshot snapshot, std::function<void(Status)> done) {
   auto shared = std::make_shared<SessionSnapshot>(std::move(snapshot));
-  worker_.Post([this, domain, name, shared, done = std::move(done)] {
+  // Until the new file has replaced the former one, both are there.
+  const int64_t most = BytesOfFile(*shared);
+  AddFileBytes(most);
+  worker_.Post([this, domain, name, shared, most, done = std::move(done)] {
     const Status status =
         directory_->Save(MakeHead(domain, name, *shared), SourceOf(shared->state, abandoned_));
-    post_back_([done, status] { done(status); });
+    const int64_t bytes = directory_->FileBytes(domain, name);
+    post_back_([this, domain, name, most, bytes, done, status] {
+      SetFile(domain, name, bytes);
+      AddFileBytes(-most);
+      done(status);
+    });
   });
 }
 
@@ -121,7 +169,11 @@ void SessionStore::Remove(const std::string& domain, const std::string& name,
                           std::function<void(Status)> done) {
   worker_.Post([this, domain, name, done = std::move(done)] {
     const Status status = directory_->Remove(domain, name);
-    post_back_([done, status] { done(status); });
+    const int64_t bytes = directory_->FileBytes(domain, name);
+    post_back_([this, domain, name, bytes, done, status] {
+      SetFile(domain, name, bytes);
+      done(status);
+    });
   });
 }
 
@@ -135,9 +187,19 @@ Status SessionStore::RenameNow(const std::string& domain, const std::string& fro
 
 void SessionStore::Rename(const std::string& domain, const std::string& from, const std::string& to,
                           std::function<void(Status)> done) {
-  worker_.Post([this, domain, from, to, done = std::move(done)] {
+  const auto found = files_.find({domain, from});
+  const int64_t most = found != files_.end() ? found->second : 0;
+  AddFileBytes(most);
+  worker_.Post([this, domain, from, to, most, done = std::move(done)] {
     const Status status = RenameNow(domain, from, to);
-    post_back_([done, status] { done(status); });
+    const int64_t from_bytes = directory_->FileBytes(domain, from);
+    const int64_t to_bytes = directory_->FileBytes(domain, to);
+    post_back_([this, domain, from, to, most, from_bytes, to_bytes, done, status] {
+      SetFile(domain, from, from_bytes);
+      SetFile(domain, to, to_bytes);
+      AddFileBytes(-most);
+      done(status);
+    });
   });
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,11 +52,15 @@ class SessionStore {
   Worker* worker() { return &worker_; }
 
   // The directory's sessions. Call only before the first operation.
-  StatusOr<std::vector<SavedSession>> ListAll(std::vector<std::string>* strangers) const {
-    return directory_->ListAll(strangers);
-  }
+  StatusOr<std::vector<SavedSession>> ListAll(std::vector<std::string>* strangers);
   // Makes running and queued saves fail soon. Any thread.
   void Abandon() { abandoned_ = true; }
+
+  // At most as many bytes does the file of the snapshot take on disk.
+  static int64_t BytesOfFile(const SessionSnapshot& snapshot);
+  // Bytes of all files, including those being written. Whenever that changes, `changed` is told.
+  int64_t file_bytes() const { return file_bytes_; }
+  void WatchFileBytes(std::function<void(int64_t)> changed) { changed_ = std::move(changed); }
 
   // `done(OK)` means that the session is on disk.
   void Save(const std::string& domain, const std::string& name, SessionSnapshot snapshot,
@@ -79,11 +84,17 @@ class SessionStore {
                        const SessionSnapshot& snapshot) const;
   StatusOr<SessionSnapshot> LoadNow(const std::string& domain, const std::string& name) const;
   Status RenameNow(const std::string& domain, const std::string& from, const std::string& to);
+  // On the engine thread.
+  void AddFileBytes(int64_t bytes);
+  void SetFile(const std::string& domain, const std::string& name, int64_t bytes);
 
   const std::unique_ptr<StateDirectory> directory_;
   const Identity identity_;
   const PostBack post_back_;
   std::atomic<bool> abandoned_{false};
+  std::map<std::pair<std::string, std::string>, int64_t> files_;  // bytes by domain and name
+  int64_t file_bytes_ = 0;
+  std::function<void(int64_t)> changed_;
   Worker worker_;  // last, so that it ends first
 };
 

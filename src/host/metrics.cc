@@ -138,8 +138,11 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
                stats.pages_copied);
   out->Gauge("weft_save_bytes", "Bytes of session copies whose files are being written.",
              stats.save_bytes);
-  out->Gauges("weft_state_disk_bytes", "Bytes of the blocks of state in the state directory.",
-              "kind", {{"used", stats.disk_bytes}, {"budget", stats.disk_budget_bytes}});
+  out->Gauges("weft_state_disk_bytes",
+              "Bytes in the state directory: used, of these session files, and the limit.", "kind",
+              {{"used", stats.disk_bytes},
+               {"session_files", stats.disk_file_bytes},
+               {"budget", stats.disk_budget_bytes}});
   out->Gauge("weft_state_disk_blocks", "Blocks of state in the state directory.",
              stats.disk_blocks);
   out->Gauge("weft_state_disk_pending", "Blocks, sessions and prompts on their way to the disk.",

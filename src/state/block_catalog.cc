@@ -144,10 +144,10 @@ void BlockCatalog::UnplaceByKey(const Fingerprint& key) {
 
 bool BlockCatalog::MakeRoom(int64_t bytes, int64_t worth_until, const Fingerprint& parent,
                             Victims* victims) {
-  if (bytes > options_.budget_bytes) return false;
+  if (bytes > std::max<int64_t>(0, room())) return false;
   std::vector<std::pair<int64_t, uint64_t>> spared;
   bool fits = true;
-  while (fits && bytes_ + bytes > options_.budget_bytes) {
+  while (fits && bytes_ + bytes > room()) {
     if (order_.empty() || order_.begin()->first > worth_until) {
       fits = false;
       break;
@@ -171,6 +171,15 @@ bool BlockCatalog::MakeRoom(int64_t bytes, int64_t worth_until, const Fingerprin
   }
   for (const auto& place : spared) order_.insert(place);
   return fits;
+}
+
+void BlockCatalog::SetOtherBytes(int64_t bytes, Victims* victims) {
+  other_bytes_ = bytes;
+  (void)MakeRoom(0, INT64_MAX, {}, victims);
+}
+
+bool BlockCatalog::MakeRoomForOthers(int64_t bytes, Victims* victims) {
+  return MakeRoom(bytes, INT64_MAX, {}, victims);
 }
 
 void BlockCatalog::Erase(const Fingerprint& key) {

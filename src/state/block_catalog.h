@@ -83,6 +83,13 @@ class BlockCatalog {
   explicit BlockCatalog(Options options);
   ~BlockCatalog();
 
+  // Bytes that count towards the budget but are not the catalogue's: session files. Evicts blocks
+  // that no longer fit.
+  void SetOtherBytes(int64_t bytes, Victims* victims);
+  // Evicts blocks until so many more of the other bytes have room. False, evicting nothing, if they
+  // would not have it without any blocks; or if blocks being written are in the way.
+  bool MakeRoomForOthers(int64_t bytes, Victims* victims);
+
   // The directory's contents at startup, in any order; victims if it exceeds the budget.
   struct ForeignFile {
     std::string path;
@@ -161,6 +168,7 @@ class BlockCatalog {
   void Unplace(Block* block);  // removes it from the order
   void PlaceByKey(const Fingerprint& key);
   void UnplaceByKey(const Fingerprint& key);
+  int64_t room() const { return options_.budget_bytes - other_bytes_; }
   bool MakeRoom(int64_t bytes, int64_t worth_until, const Fingerprint& parent, Victims* victims);
   void Erase(const Fingerprint& key);
   std::vector<std::pair<const Block*, int64_t>> PagesAfter(const Fingerprint& parent,
@@ -184,6 +192,7 @@ class BlockCatalog {
   Order order_;
   uint64_t next_serial_ = 1;
   int64_t bytes_ = 0;
+  int64_t other_bytes_ = 0;
   int64_t evicted_ = 0;
   mutable int64_t visits_ = 0;
 };

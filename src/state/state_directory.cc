@@ -249,6 +249,17 @@ bool StateDirectory::Contains(std::string_view domain, std::string_view name) co
   return fd.ok() && faccessat(fd->get(), place->file.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+int64_t StateDirectory::FileBytes(std::string_view domain, std::string_view name) const {
+  const auto place = PlaceOf(domain, name);
+  if (!place.ok()) return 0;
+  const auto fd = OpenDomain(place->directory);
+  struct stat info {};
+  if (!fd.ok() || fstatat(fd->get(), place->file.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    return 0;
+  }
+  return static_cast<int64_t>(info.st_size);
+}
+
 Status StateDirectory::Remove(std::string_view domain, std::string_view name) {
   WEFT_ASSIGN_OR_RETURN(const Place place, PlaceOf(domain, name));
   if (!Contains(domain, name)) {

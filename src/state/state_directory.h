@@ -60,6 +60,8 @@ class StateDirectory {
   StatusOr<std::unique_ptr<SessionReader>> Load(std::string_view domain,
                                                 std::string_view name) const;
   bool Contains(std::string_view domain, std::string_view name) const;
+  // Bytes of the session's file; 0 if there is none.
+  int64_t FileBytes(std::string_view domain, std::string_view name) const;
 
   // NOT_FOUND if there is no such session.
   Status Remove(std::string_view domain, std::string_view name);
