@@ -397,6 +397,31 @@ TEST(LenientReplyTest, ACallIsGivenOutWhenItIsComplete) {
   EXPECT_TRUE(parser->Finish().empty());
 }
 
+// What looks like a call may prove to be text as late as at its last bracket, so until then nothing
+// of it may have been emitted.
+TEST(LenientReplyTest, AnObjectMayProveToBeTextUpToItsLastBracket) {
+  constexpr std::string_view kCall = R"({"name": "add", "arguments": {"a": 1, "b": 2})";
+  const std::vector<std::pair<std::string, std::string>> replies = {
+      {std::string(kCall), R"(, "result": 3})"},
+      {std::string(kCall), " and so on"},
+      {R"({"name": "add", "parameters": {"type": "object", )", R"("properties": {}}})"},
+      {'[' + std::string(kCall) + '}', R"(, {"name": "subtract", "arguments": {}}])"},
+      {R"({"name": "add", "arguments": {"a": 1, )", ""},
+  };
+  for (const auto& [begin, end] : replies) {
+    const auto parser = NewParser("plain", kLenient);
+    EXPECT_TRUE(parser->Push(begin).empty()) << begin;
+    std::string text;
+    std::vector<ReplyDelta> deltas = parser->Push(end);
+    for (ReplyDelta& delta : parser->Finish()) deltas.push_back(std::move(delta));
+    for (const ReplyDelta& delta : deltas) {
+      EXPECT_EQ(delta.kind, ReplyDelta::Kind::kContent) << begin;
+      text += delta.text;
+    }
+    EXPECT_EQ(text, begin + end);
+  }
+}
+
 TEST(LenientReplyTest, HoldsLittle) {
   for (const char* const head : {"{\"name\": \"write_file\", \"arguments\": {\"content\": \"",
                                  "<function=write_file><parameter=content>"}) {

@@ -8,7 +8,13 @@
 //   {'name': 'f', 'arguments': {...}}       with Python literals
 //
 // It is a call only if it names an offered tool and its arguments are an object. A reader can tell
-// from the first key, and then from the letters of the name, whether it may be one.
+// from the first key, and then from the letters of the name, whether it may be one. Whether it is
+// one shows no earlier than at the last bracket, so no arguments are emitted before, other than in
+// a format's own syntax, whose marker says that a call follows. Up to there the object may prove to
+// be text, all of it: a member that no call has may follow the arguments ("result", in a log), the
+// arguments may contain "properties" (a tool's description), the next object of a list may be no
+// call, and a reply may end within the arguments (an example that is broken off on purpose). The id
+// may come last too.
 //
 // Tasks of one parser; see reply/task.h.
 #ifndef WEFT_REPLY_LOOSE_CALL_H_
