@@ -266,6 +266,47 @@ TEST_P(EngineDiskTest, TheBoundHoldsUnderRandomTraffic) {
   EXPECT_OK(engine->CheckIntegrity());
 }
 
+// After a restart, other prompts also start where they are likely to leave the one that was kept.
+TEST_P(EngineDiskTest, APromptThatLeavesEarlierIsFoundToo) {
+  constexpr TokenId kControl = 1;
+  const auto join = [](std::vector<std::vector<int32_t>> parts) {
+    std::vector<int32_t> tokens;
+    for (const auto& part : parts) tokens.insert(tokens.end(), part.begin(), part.end());
+    return tokens;
+  };
+  const auto system = join({{kControl, 305}, RandomTokens(150, 1)});
+  const auto user = join({{kControl, 301, 302}, RandomTokens(90, 2)});
+  const std::vector<int32_t> header = {kControl, 303, 304};
+  const auto long_system = join({system, {kControl, 306}, RandomTokens(20, 3)});
+  {
+    auto engine = Start();
+    // Two prompts share the system message without its end.
+    Collect(engine->SubmitOnce("", Greedy(join({long_system, RandomTokens(5, 9)}), 1))->get());
+    RunTurn(engine.get(), NewSession(engine.get(), "s"), Greedy(join({system, user, header}), 30));
+    Settle(engine.get());
+  }
+  const auto ask = [&](const std::vector<int32_t>& prompt) {
+    auto engine = Start();
+    const TurnOptions turn = Greedy(prompt, 5);
+    const TurnOutcome outcome = Collect(engine->SubmitOnce("", turn)->get());
+    EXPECT_EQ(outcome.tokens(), Alone({turn})[0].tokens());
+    EXPECT_OK(engine->CheckIntegrity());
+    return outcome.started->cached_tokens;
+  };
+  const int64_t start = std::ssize(system) + 1;
+  const bool slots = std::string_view(GetParam()).starts_with("recurrent");
+  // The last message is another one.
+  const auto other = join({system, {kControl, 301, 302}, RandomTokens(40, 4), header});
+  // With windows, too, the page in which a checkpoint lies is kept without its window.
+  const bool windowed = std::string_view(GetParam()).ends_with("gemma3");
+  if (!slots || !windowed) {
+    EXPECT_GE(ask(other), slots ? start - 1 : start + 2);
+  }
+  // The reply was written otherwise.
+  const auto next = join({system, user, {kControl, 307}, RandomTokens(10, 5)});
+  EXPECT_GE(ask(next), start + std::ssize(user));
+}
+
 TEST_P(EngineDiskTest, ParkedSessionsCountWithinTheBound) {
   EngineOptions options = Options();
   const int64_t slot = testing::LayoutOf(*TheModel(), options).slot_bytes;

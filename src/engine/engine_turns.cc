@@ -273,6 +273,7 @@ void EngineCore::ReuseComputed(Session* session) {
 }
 
 void EngineCore::PlanCheckpoints(Session* session) {
+  if (memory_->blocks_stand_alone()) return;  // any position is as good as another
   const Tokenizer& tokenizer = *model_->tokenizer();
   const std::vector<int64_t> marks = MessageStarts(
       session->tokens, [&tokenizer](TokenId token) { return tokenizer.IsControl(token); });

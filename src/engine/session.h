@@ -38,8 +38,9 @@ struct Session {
   PoolRef slot;
   // How many tokens' state the prefix index already holds.
   int64_t indexed = 0;
-  // Positions of the latest turn at which to keep a checkpoint in addition to the regular ones, and
-  // the last one that only marks the turn's progress (0: none).
+  // Positions of the latest turn at which others are likely to start, at which to keep a checkpoint
+  // in addition to the regular ones; and the last one that only marks the turn's progress (0:
+  // none).
   std::vector<int64_t> checkpoints_wanted;
   int64_t tail_checkpoint = 0;
 

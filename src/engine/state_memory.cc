@@ -339,7 +339,7 @@ void StateMemory::AddToIndex(Session* session) {
 }
 
 void StateMemory::PlanCheckpoints(Session* session, std::span<const int64_t> marks) const {
-  if (slots_ == nullptr || !keeps_prefixes()) return;
+  if (!keeps_prefixes() || blocks_stand_alone()) return;
   session->tail_checkpoint = 0;
   const int64_t end = std::ssize(session->tokens) - 1;
   std::vector<int64_t> positions(marks.begin(), marks.end());
@@ -348,6 +348,7 @@ void StateMemory::PlanCheckpoints(Session* session, std::span<const int64_t> mar
   std::sort(positions.begin(), positions.end());
   session->checkpoints_wanted.clear();
   int64_t last = session->computed;
+  if (last > 0) session->checkpoints_wanted.push_back(last);  // it left the others here
   for (const int64_t position : positions) {
     if (position - last < kLeastGain || position > end) continue;
     session->checkpoints_wanted.push_back(position);

@@ -74,7 +74,8 @@ class StateMemory {
   // shared; or that of the longest known prefix.
   void Share(const Session& from, int64_t n_tokens, Session* to);
 
-  // --- checkpoints of models with recurrent state; no-ops for others ----------------
+  // --- checkpoints of models with recurrent state ------------------------------------
+  // Other models take none; the positions tell the disk which windows are worth keeping.
   // Called when a turn begins; chooses its checkpoints for others to start from: where its tokens
   // leave a known prefix, at `marks` (positions where other prompts are likely to leave this one),
   // before its last token, which an identical prompt must compute, and at regular distances in
@@ -138,7 +139,8 @@ class StateMemory {
   Status WriteState(Session* session, const SavedState& state);
 
   // --- in and out, block by block (state_memory_blocks.cc) --------------------------
-  // Bit masks: the groups whose pages of an entry the session holds; and those every state needs.
+  // Bit masks: the groups whose pages of an entry the session holds, or for windows in which others
+  // are likely to start, the prefix index; and those every state needs.
   uint64_t GroupsAt(const Session& session, int64_t entry) const;
   uint64_t groups_always_needed() const;
   const std::vector<GroupShape>& shapes() const { return shapes_; }
@@ -146,8 +148,8 @@ class StateMemory {
   StatusOr<std::vector<std::byte>> ReadBlock(const Session& session, int64_t entry,
                                              uint64_t groups) const;
   StatusOr<std::vector<std::byte>> ReadSlot(SlotId slot) const;
-  // The checkpoints that a file of the session's computed tokens would have, the last of those that
-  // were planned, and the last known one.
+  // The checkpoints that a file of the session's computed tokens would have, the first and the last
+  // of those that were planned, and the last known one.
   std::vector<PrefixIndex::Checkpoint> CheckpointsToKeep(const Session& session) const;
   // Appends the state of `n` tokens from blocks, starting at the entry of session->computed. With
   // windows or recurrent state it must not be used before FinishBlocks. RESOURCE_EXHAUSTED as in
@@ -201,6 +203,8 @@ class StateMemory {
   Status GrowFor(size_t group, const PageTable& table, size_t first_entry);
   // Whether it holds the pages that the token after `n_tokens` attends to; and whether it holds
   // everything needed to continue from there.
+  // The page of an entry, from the session or else from the prefix index.
+  PageId PageAt(const Session& session, size_t group, int64_t entry) const;
   static bool HoldsPagesAt(const Session& session, int64_t n_tokens);
   bool HoldsStateAt(const Session& session, int64_t n_tokens) const;
   // Whether to keep a checkpoint there; whether to take one now.

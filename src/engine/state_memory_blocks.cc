@@ -5,6 +5,12 @@
 #include "engine/state_memory.h"
 
 namespace weft {
+namespace {
+
+// After a position where others are likely to leave, so many tokens may still be the same.
+constexpr int64_t kLikelyMore = 8;
+
+}  // namespace
 
 uint64_t StateMemory::groups_always_needed() const {
   uint64_t groups = 0;
@@ -19,12 +25,29 @@ bool StateMemory::blocks_stand_alone() const {
          std::ranges::all_of(shapes_, [](const GroupShape& shape) { return shape.window == 0; });
 }
 
+PageId StateMemory::PageAt(const Session& session, size_t group, int64_t entry) const {
+  const auto pages = session.tables[group].pages();
+  if (entry < std::ssize(pages) && pages[static_cast<size_t>(entry)] != kNoPage) {
+    return pages[static_cast<size_t>(entry)];
+  }
+  const int64_t end = (entry + 1) * page_tokens();
+  const auto is_seen = [&](int64_t position) {
+    // The next tokens, such as the header of a message, may still be the same.
+    return end > shapes_[group].VisibleFrom(position) &&
+           entry * page_tokens() < position + kLikelyMore;
+  };
+  if (end > session.computed || std::ranges::none_of(session.checkpoints_wanted, is_seen)) {
+    return kNoPage;
+  }
+  const auto known =
+      index_->PagesAtEnd(session.domain, std::span(session.tokens).first(static_cast<size_t>(end)));
+  return known.empty() ? kNoPage : known[group];
+}
+
 uint64_t StateMemory::GroupsAt(const Session& session, int64_t entry) const {
   uint64_t groups = 0;
   for (size_t g = 0; g < session.tables.size(); ++g) {
-    const auto pages = session.tables[g].pages();
-    const bool there = entry < std::ssize(pages) && pages[static_cast<size_t>(entry)] != kNoPage;
-    if (there) groups |= uint64_t{1} << g;
+    if (PageAt(session, g, entry) != kNoPage) groups |= uint64_t{1} << g;
   }
   return groups;
 }
@@ -38,8 +61,7 @@ StatusOr<std::vector<std::byte>> StateMemory::ReadBlock(const Session& session, 
     if ((groups >> g & 1) == 0) continue;
     const size_t at = bytes.size();
     bytes.resize(at + static_cast<size_t>(layout_.page_bytes[g]));
-    WEFT_RETURN_IF_ERROR(executor_->ReadPage(static_cast<int>(g),
-                                             session.tables[g].pages()[static_cast<size_t>(entry)],
+    WEFT_RETURN_IF_ERROR(executor_->ReadPage(static_cast<int>(g), PageAt(session, g, entry),
                                              n_tokens, std::span(bytes).subspan(at)));
   }
   return bytes;
@@ -58,11 +80,11 @@ std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToKeep(const Sessio
   if (known.empty() || !HoldsPagesAt(session, known.back().n_tokens)) return chosen;
   chosen.push_back(known.back());
   const auto& wanted = session.checkpoints_wanted;
-  for (size_t i = known.size() - 1; i-- > 0;) {
-    if (std::find(wanted.begin(), wanted.end(), known[i].n_tokens) == wanted.end()) continue;
-    if (HoldsPagesAt(session, known[i].n_tokens)) chosen.push_back(known[i]);
-    break;
+  std::vector<PrefixIndex::Checkpoint> planned;
+  for (const PrefixIndex::Checkpoint& checkpoint : known) {
+    if (std::ranges::count(wanted, checkpoint.n_tokens) > 0) planned.push_back(checkpoint);
   }
+  if (!planned.empty()) chosen.insert(chosen.end(), {planned.front(), planned.back()});
   const auto at = [](const PrefixIndex::Checkpoint& checkpoint) { return checkpoint.n_tokens; };
   std::ranges::sort(chosen, {}, at);
   const auto same = std::ranges::unique(chosen, {}, at);

@@ -204,6 +204,13 @@ int64_t PrefixIndex::KnownLength(std::string_view domain, std::span<const TokenI
   return at + common;
 }
 
+std::vector<PageId> PrefixIndex::PagesAtEnd(std::string_view domain,
+                                            std::span<const TokenId> tokens) const {
+  const std::vector<Node*> path = KnownPath(domain, tokens, std::ssize(tokens));
+  const bool known = !path.empty() && path.back()->end(options_.page_tokens) == std::ssize(tokens);
+  return known ? path.back()->pages : std::vector<PageId>();
+}
+
 std::vector<PrefixIndex::Checkpoint> PrefixIndex::Checkpoints(std::string_view domain,
                                                               std::span<const TokenId> tokens,
                                                               int64_t max_tokens) const {

@@ -115,6 +115,10 @@ class PrefixIndex {
   int64_t KnownLength(std::string_view domain, std::span<const TokenId> tokens,
                       int64_t max_tokens) const;
 
+  // The pages of a known whole page of tokens, the last of these, by group; kNoPage where it has
+  // none, and empty if it does not know all of them. Takes no references.
+  std::vector<PageId> PagesAtEnd(std::string_view domain, std::span<const TokenId> tokens) const;
+
   // The checkpoints after up to `max_tokens` of `tokens`, ascending; takes no references.
   struct Checkpoint {
     int64_t n_tokens = 0;
