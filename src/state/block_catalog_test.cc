@@ -253,6 +253,29 @@ TEST(BlockCatalogTest, WhatLostItsBeginningIsFoundAgainWhenThatIsThereAgain) {
   EXPECT_EQ(store.Match("", Tokens(12)), 12);
 }
 
+TEST(BlockCatalogTest, BlocksGiveWayToOtherBytes) {
+  Store store(1000);
+  EXPECT_TRUE(store.AddPages("a", Tokens(40)));
+  EXPECT_EQ(store->bytes(), 1000);
+  BlockCatalog::Victims victims;
+  EXPECT_FALSE(store->MakeRoomForOthers(1001, &victims));
+  EXPECT_THAT(victims, IsEmpty()) << "it would not fit anyway";
+  EXPECT_TRUE(store->MakeRoomForOthers(250, &victims));
+  EXPECT_THAT(victims, SizeIs(3));
+  EXPECT_EQ(store.Match("a", Tokens(40)), 28) << "the ends of prefixes go first";
+  store->SetOtherBytes(450, &victims);
+  EXPECT_THAT(victims, SizeIs(5));
+  EXPECT_EQ(store->bytes(), 500);
+  EXPECT_TRUE(store->MakeRoomForOthers(550, &victims));
+  EXPECT_FALSE(store->MakeRoomForOthers(551, &victims));
+  // More than there is; nothing is left of the blocks, and none is added.
+  store->SetOtherBytes(2000, &victims);
+  EXPECT_EQ(store->bytes(), 0);
+  EXPECT_FALSE(store.AddPages("a", Tokens(4)));
+  store->SetOtherBytes(0, &victims);
+  EXPECT_TRUE(store.AddPages("a", Tokens(4)));
+}
+
 TEST(BlockCatalogTest, RandomTrafficNeverExceedsTheBudget) {
   for (const bool slots : {false, true}) {
     std::mt19937_64 random(7);

@@ -438,6 +438,30 @@ TEST_F(PrefixIndexTest, WhatIsKnownMayReachFurtherThanWhereASessionCanStart) {
   EXPECT_EQ(index_->KnownLength("b", Tokens(15), 15), 0);
 }
 
+TEST_F(PrefixIndexTest, ListsCheckpointsWhereverTheyLieInAPage) {
+  Build({0}, true);
+  for (const int64_t n : {8, 14, 5, 13, 16, 3}) InsertAndClose("a", Tokens(n), true);
+  std::vector<int64_t> found;
+  for (const auto& checkpoint : index_->Checkpoints("a", Tokens(20), 15)) {
+    EXPECT_NE(checkpoint.slot, kNoSlot);
+    found.push_back(checkpoint.n_tokens);
+  }
+  EXPECT_THAT(found, ElementsAre(3, 5, 8, 13, 14));
+}
+
+TEST_F(PrefixIndexTest, ShowsThePagesThatItHasOfAWindow) {
+  Build({0, 4});
+  auto tables = NewTables(8);
+  Insert("a", Tokens(8), &tables);
+  InsertAndClose("a", Tokens(16));
+  EXPECT_THAT(index_->PagesAtEnd("a", Tokens(4)),
+              ElementsAre(tables[0].pages()[0], tables[1].pages()[0]));
+  EXPECT_EQ(index_->PagesAtEnd("a", Tokens(12))[1], kNoPage);
+  EXPECT_NE(index_->PagesAtEnd("a", Tokens(12))[0], kNoPage);
+  EXPECT_TRUE(index_->PagesAtEnd("a", Tokens(20)).empty());
+  EXPECT_TRUE(index_->PagesAtEnd("b", Tokens(4)).empty());
+}
+
 TEST_F(PrefixIndexTest, AForgottenCheckpointTakesWhatItMadeUsefulAlong) {
   Build({0}, true);
   InsertAndClose("a", Tokens(8), true);
