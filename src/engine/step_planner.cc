@@ -17,6 +17,9 @@ constexpr double kUnmeasuredRowUs = 100;
 // A long step is full when it takes this many decode steps: reading the weights once more then
 // costs little.
 constexpr double kFullSteps = 4;
+// Steps take up to a fifth longer than their average; the gaps that users see should keep within
+// the bound all the same.
+constexpr double kMargin = 0.8;
 // The share of the allowance that a paused step keeps even when shorter prompts want all of it.
 constexpr double kPausedShare = 0.25;
 constexpr double kAgingShare = 0.5;
@@ -38,10 +41,12 @@ int64_t Chunk(const LaneView& lane, int64_t room) {
 
 // The time available between two decode steps.
 int64_t StepPlanner::AllowanceUs() const {
-  const double step_us = static_cast<double>(options_.step_us);
-  if (decode_step_us_ == 0) return options_.step_us;
-  const double stretch = std::max(1.0, options_.decode_stretch) - 1.0;
-  return static_cast<int64_t>(std::min(stretch * decode_step_us_, decode_step_us_ + step_us));
+  double bound_us = static_cast<double>(options_.step_us);
+  if (decode_step_us_ > 0) {
+    const double stretch = std::max(1.0, options_.decode_stretch) - 1.0;
+    bound_us = std::min(stretch * decode_step_us_, decode_step_us_ + bound_us);
+  }
+  return static_cast<int64_t>(kMargin * bound_us);
 }
 
 double StepPlanner::CostUs(int64_t rows, int64_t depth) const {
