@@ -220,6 +220,7 @@ void DiskTier::FinishWrite(const Fingerprint& key, int64_t bytes, const Status& 
   BlockCatalog::Victims victims;
   catalog_.SetWritten(key, &victims);
   RemoveFiles(std::move(victims));
+  SetFileBytes(file_bytes_);  // it may have been in the way of a file
   ++changes_;
   const int64_t now_us = NowMicros();
   if (changes_ >= kIndexChanges && now_us - index_us_ >= kIndexMicros) WriteIndex();

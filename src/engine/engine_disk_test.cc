@@ -259,9 +259,12 @@ TEST_P(EngineDiskTest, TheBoundHoldsUnderRandomTraffic) {
       if (!ignored) bytes += static_cast<int64_t>((size + 4095) / 4096 * 4096);
     }
     ASSERT_LE(bytes, options.state_disk_bytes);
-    ASSERT_LE(engine->Stats().disk_bytes, options.state_disk_bytes);
+    // Tokens do not wait for blocks that are being written.
+    const EngineStats stats = engine->Stats();
+    ASSERT_LE(stats.disk_bytes - stats.disk_file_bytes, options.state_disk_bytes);
   }
   Settle(engine.get());
+  EXPECT_LE(engine->Stats().disk_bytes, options.state_disk_bytes);
   EXPECT_GT(engine->Stats().disk_evicted_blocks, 0);
   EXPECT_OK(engine->CheckIntegrity());
 }
@@ -355,6 +358,7 @@ TEST_P(EngineDiskTest, ParkedSessionsCountWithinTheBound) {
     EXPECT_OK(engine->Close(parked.back(), /*forget=*/true));
     parked.pop_back();
   }
+  Settle(engine.get());
   EXPECT_OK(engine->Park(last));
   check();
   engine.reset();

@@ -54,7 +54,7 @@ StatusOr<std::unique_ptr<SessionStore>> SessionStore::Open(const std::string& pa
 
 int64_t SessionStore::BytesOfFile(const SessionSnapshot& snapshot) {
   // Sections, description, names.
-  constexpr int64_t kSectionBytes = 64, kHeadBytes = 4096;
+  constexpr int64_t kSectionBytes = 64, kHeadBytes = 2048;
   int64_t bytes = kHeadBytes + std::ssize(snapshot.tokens) * int64_t{sizeof(TokenId)};
   const auto add = [&bytes](const std::vector<std::byte>& part) {
     bytes += std::ssize(part) + kSectionBytes;

@@ -13,8 +13,10 @@ namespace {
 constexpr int64_t kLeastCheckpointTokens = 256;
 constexpr int64_t kMostCheckpointTokens = 1024;
 
-// Planned checkpoints that save fewer tokens than this are not worth a step and a slot.
-constexpr int64_t kLeastGain = 4;
+// A planned checkpoint costs a step and the copy of a slot. It is worth that so many tokens after
+// the state that exists already, and so many after another one that is taken anyway.
+constexpr int64_t kLeastGain = 16;
+constexpr int64_t kLeastApart = 4;
 
 // The distance at which checkpoints take no more memory than the pages between them, within these
 // bounds.
@@ -316,7 +318,7 @@ void StateMemory::KeepTail(Session* session) {
   // The one that marks the turn's progress stays: a history that comes back may end a little
   // earlier, for example where a stop string cut the text.
   const int64_t former = std::exchange(session->tail_checkpoint, 0);
-  if (former > 0 && session->computed - former < kLeastGain) ForgetCheckpoint(*session, former);
+  if (former > 0 && session->computed - former < kLeastApart) ForgetCheckpoint(*session, former);
   index_->LimitCheckpoints(max_checkpoints_);
 }
 
@@ -347,12 +349,13 @@ void StateMemory::PlanCheckpoints(Session* session, std::span<const int64_t> mar
   positions.push_back(end);
   std::sort(positions.begin(), positions.end());
   session->checkpoints_wanted.clear();
-  int64_t last = session->computed;
-  if (last > 0) session->checkpoints_wanted.push_back(last);  // it left the others here
+  // It left the others here.
+  if (session->computed > 0) session->checkpoints_wanted.push_back(session->computed);
+  int64_t next = session->computed + kLeastGain;
   for (const int64_t position : positions) {
-    if (position - last < kLeastGain || position > end) continue;
+    if (position < next || position > end) continue;
     session->checkpoints_wanted.push_back(position);
-    last = position;
+    next = position + kLeastApart;
   }
 }
 

@@ -85,10 +85,14 @@ std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToKeep(const Sessio
     if (std::ranges::count(wanted, checkpoint.n_tokens) > 0) planned.push_back(checkpoint);
   }
   if (!planned.empty()) chosen.insert(chosen.end(), {planned.front(), planned.back()});
-  const auto at = [](const PrefixIndex::Checkpoint& checkpoint) { return checkpoint.n_tokens; };
-  std::ranges::sort(chosen, {}, at);
-  const auto same = std::ranges::unique(chosen, {}, at);
-  chosen.erase(same.begin(), same.end());
+  const auto before = [](const PrefixIndex::Checkpoint& a, const PrefixIndex::Checkpoint& b) {
+    return a.n_tokens < b.n_tokens;
+  };
+  const auto same = [](const PrefixIndex::Checkpoint& a, const PrefixIndex::Checkpoint& b) {
+    return a.n_tokens == b.n_tokens;
+  };
+  std::sort(chosen.begin(), chosen.end(), before);
+  chosen.erase(std::unique(chosen.begin(), chosen.end(), same), chosen.end());
   return chosen;
 }
 

@@ -104,7 +104,9 @@ TEST_P(SharingTest, OneSessionAfterAnother) {
   const TurnRecord record = RunAndCompare(a, Greedy(MakeTokens(*model_, 5, 3), 8));
   // Only what is new was computed.
   EXPECT_EQ(record.started->cached_tokens, before.n_computed);
-  EXPECT_EQ(engine_->Stats().pages_copied, 0);
+  // A checkpoint of recurrent state in the middle of a page keeps that page, too.
+  const EngineStats stats = engine_->Stats();
+  EXPECT_LE(stats.pages_copied, stats.slots_copied * n_groups());
 }
 
 TEST_P(SharingTest, AForkOfALongSessionCopiesNoMoreThanItsLastPage) {
