@@ -177,7 +177,7 @@ class StateMemory {
   void FillStats(EngineStats* stats) const;
   const StateLayout& layout() const { return layout_; }
 
-  void DropPrefixes() { index_->ClearAll(); }
+  void DropPrefixes() { index_->Clear(); }
   // Tells the backend which pages and slots are free.
   void ReturnFreed();
   // Compares every count with what the sessions and the index hold.

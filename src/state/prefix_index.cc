@@ -1,4 +1,4 @@
-// Finding, adding and pinning. Eviction and accounting are in prefix_index_eviction.cc.
+// Finding and adding. Eviction and accounting are in prefix_index_eviction.cc.
 #include "state/prefix_index.h"
 
 #include <algorithm>
@@ -430,29 +430,6 @@ void PrefixIndex::Use(const Found& found) {
     end->slot_used = clock_;
     checkpointed_.emplace(end->slot_key(), end);
   }
-}
-
-// --- pinning ------------------------------------------------------------------------
-
-PrefixIndex::Pinned PrefixIndex::Pin(std::string_view domain, std::span<const TokenId> tokens) {
-  const Found found = FindPath(domain, tokens, std::ssize(tokens));
-  if (found.path.empty()) return {};
-  for (Node* node : found.path) ++node->pins;
-  const uint64_t id = next_pin_++;
-  pins_.emplace(id, found.path.back());
-  return {id, found.n_tokens};
-}
-
-Status PrefixIndex::Unpin(uint64_t id) {
-  const auto found = pins_.find(id);
-  if (found == pins_.end()) return NotFound("no prefix is pinned under the number ", id);
-  Node* end = found->second;
-  for (Node* node = end; !node->is_root(); node = node->parent) --node->pins;
-  pins_.erase(found);
-  // Nodes after it may have been evicted meanwhile.
-  EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
-  PruneDeadLeaf(end, &freed);
-  return OkStatus();
 }
 
 }  // namespace weft

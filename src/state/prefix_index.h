@@ -25,7 +25,7 @@
 // another inserted, unless the operator enabled sharing; then there is one tree for all.
 //
 // Eviction is least recently used by a counter, not by time, so that the same operations always
-// evict the same nodes. Only EvictLru and Clear evict, and neither evicts pinned prefixes.
+// evict the same nodes.
 //
 // Threads: as PagePool. The pools must outlive the index.
 #ifndef WEFT_STATE_PREFIX_INDEX_H_
@@ -84,7 +84,7 @@ struct EvictionWish {
 };
 
 struct PrefixIndexStats {
-  int64_t domains = 0, nodes = 0, checkpoints = 0, pins = 0;
+  int64_t domains = 0, nodes = 0, checkpoints = 0;
   int64_t lone_checkpoints = 0;  // whose slot has no other holder
   std::vector<int64_t> pages;    // per group
   int64_t memory_bytes = 0;      // of the index itself, roughly; excludes pages
@@ -152,19 +152,8 @@ class PrefixIndex {
   // Releases the checkpoint after exactly these tokens, if any: its owner has a better one, or
   // needs the memory.
   void ForgetCheckpoint(std::string_view domain, std::span<const TokenId> tokens);
-  // Releases the least recently used checkpoints until at most `most` are left, not counting pinned
-  // ones.
+  // Releases the least recently used checkpoints until at most `most` are left.
   void LimitCheckpoints(int64_t most);
-
-  // Keeps the longest resume point of `tokens`, with all of its pages and its checkpoint, until
-  // Unpin. Pins are counted. id 0: nothing was found and nothing is pinned.
-  struct Pinned {
-    uint64_t id = 0;
-    int64_t n_tokens = 0;
-  };
-  Pinned Pin(std::string_view domain, std::span<const TokenId> tokens);
-  // NOT_FOUND for an id that is not pinned.
-  Status Unpin(uint64_t id);
 
   // Evicts the least recently used until the wish is fulfilled or nothing left would help: leaves
   // first (freeing their pages of every group), then windowed pages and checkpoints of older resume
@@ -172,10 +161,8 @@ class PrefixIndex {
   // stay. Returns how much was freed, possibly more than wished for.
   EvictionWish EvictLru(const EvictionWish& wish);
 
-  // Drops the domain's prefixes (with sharing: all of them) except pinned ones. Returns the number
-  // of nodes dropped.
-  int64_t Clear(std::string_view domain);
-  int64_t ClearAll();
+  // Drops all prefixes of all domains. Returns the number of nodes dropped.
+  int64_t Clear();
 
   PrefixIndexStats Stats() const;
 
@@ -274,7 +261,6 @@ class PrefixIndex {
   // Removes a leaf that holds nothing or at which nothing can resume, and then its parents
   // likewise. Returns the first node that stays, or null if that is the root.
   Node* PruneDeadLeaf(Node* node, EvictionWish* freed);
-  int64_t ClearTree(const Node* root);  // null: all trees
 
   std::string_view TreeName(std::string_view domain) const {
     return options_.share_across_domains ? std::string_view() : domain;
@@ -287,14 +273,12 @@ class PrefixIndex {
   int64_t max_window_ = 0;
   uint64_t clock_ = 0;
   uint64_t next_serial_ = 1;
-  uint64_t next_pin_ = 1;
   std::unordered_map<std::string, std::unique_ptr<Node>> roots_;
   std::unordered_map<uint64_t, std::unique_ptr<Node>> nodes_;  // all except the roots, by serial
   LruOrder leaves_;    // nodes without children, by last use; excludes those set aside
   LruOrder windowed_;  // nodes with windowed pages, by last use as visible pages; excludes those
                        // set aside
   LruOrder checkpointed_;  // nodes with checkpoints, by last use as resume points
-  std::unordered_map<uint64_t, Node*> pins_;
   // Per group and page, how many nodes hold it (nodes that share a page have a common beginning);
   // and the number of pages held.
   std::vector<std::vector<int32_t>> holders_;

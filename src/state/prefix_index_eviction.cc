@@ -30,7 +30,7 @@ void PrefixIndex::DropCheckpoint(Node* node, EvictionWish* freed) {
 }
 
 PrefixIndex::Node* PrefixIndex::RemoveLeaf(Node* node, EvictionWish* freed) {
-  WEFT_CHECK(node->is_leaf() && node->pins == 0 && !node->is_root(), "a loose leaf");
+  WEFT_CHECK(node->is_leaf() && !node->is_root(), "a loose leaf");
   for (const bool windowed : {false, true}) PutBack(node, windowed);
   for (size_t g = 0; g < node->pages.size(); ++g) DropPage(node, g, freed);
   if (node->slot != kNoSlot) ++evicted_checkpoints_;
@@ -50,8 +50,7 @@ PrefixIndex::Node* PrefixIndex::RemoveLeaf(Node* node, EvictionWish* freed) {
 }
 
 PrefixIndex::Node* PrefixIndex::PruneDeadLeaf(Node* node, EvictionWish* freed) {
-  while (node != nullptr && node->is_leaf() && node->pins == 0 &&
-         (HoldsNothing(node) || !IsResumePoint(node))) {
+  while (node != nullptr && node->is_leaf() && (HoldsNothing(node) || !IsResumePoint(node))) {
     node = RemoveLeaf(node, freed);
   }
   return node;
@@ -124,7 +123,7 @@ void PrefixIndex::EvictLeaves(const EvictionWish& wish, EvictionWish* freed) {
     const LruKey key = it->first;
     Node* node = it->second;
     ++eviction_visits_;
-    if (node->pins > 0 || !EvictingHelps(node, wish, *freed)) {
+    if (!EvictingHelps(node, wish, *freed)) {
       ++it;
       if (MayBeSetAside(node, /*windowed=*/false)) SetAside(node, /*windowed=*/false);
       continue;
@@ -154,7 +153,7 @@ void PrefixIndex::EvictWindowed(const EvictionWish& wish, EvictionWish* freed) {
       if (!wants(g)) continue;
       wanting = true;
       const PageId page = node->pages[g];
-      if (node->pins > 0 || page == kNoPage || !IsLone(g, page)) continue;
+      if (page == kNoPage || !IsLone(g, page)) continue;
       DropPage(node, g, freed);
       dropped = true;
     }
@@ -172,9 +171,7 @@ void PrefixIndex::EvictCheckpoints(const EvictionWish& wish, EvictionWish* freed
   for (auto it = checkpointed_.begin(); it != checkpointed_.end() && freed->slots < wish.slots;) {
     const LruKey key = it->first;
     Node* node = it->second;
-    if (node->pins == 0 && options_.slots->use_count(node->slot) == 1) {
-      EvictCheckpoint(node, freed);
-    }
+    if (options_.slots->use_count(node->slot) == 1) EvictCheckpoint(node, freed);
     it = checkpointed_.upper_bound(key);
   }
 }
@@ -190,14 +187,14 @@ void PrefixIndex::LimitCheckpoints(int64_t most) {
   for (auto it = checkpointed_.begin();
        it != checkpointed_.end() && static_cast<int64_t>(checkpointed_.size()) > most;) {
     const LruKey key = it->first;
-    if (it->second->pins == 0) EvictCheckpoint(it->second, &freed);
+    EvictCheckpoint(it->second, &freed);
     it = checkpointed_.upper_bound(key);
   }
 }
 
 void PrefixIndex::ForgetCheckpoint(std::string_view domain, std::span<const TokenId> tokens) {
   Node* const end = FindEnd(domain, tokens);
-  if (end == nullptr || end->pins > 0) return;
+  if (end == nullptr) return;
   EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
   DropCheckpoint(end, &freed);
   PruneDeadLeaf(end, &freed);
@@ -213,7 +210,7 @@ void PrefixIndex::GiveBackTail(std::string_view domain, std::span<const TokenId>
   const auto is_tail = [&](const Node* node) {
     for (size_t g = 0; g < tables.size(); ++g) {
       const PageId last = tables[g]->pages().back();
-      if (last != kNoPage && node->pages[g] == last) return node->is_leaf() && node->pins == 0;
+      if (last != kNoPage && node->pages[g] == last) return node->is_leaf();
     }
     return false;
   };
@@ -246,29 +243,22 @@ EvictionWish PrefixIndex::EvictLru(const EvictionWish& wish) {
   return freed;
 }
 
-int64_t PrefixIndex::ClearTree(const Node* root) {
+int64_t PrefixIndex::Clear() {
   std::vector<Node*> leaves;
   for (const auto& [serial, node] : nodes_) {
-    if (node->is_leaf() && (root == nullptr || node->root == root)) leaves.push_back(node.get());
+    if (node->is_leaf()) leaves.push_back(node.get());
   }
   EvictionWish freed;
   freed.pages.resize(options_.groups.size());
   int64_t removed = 0;
   for (Node* node : leaves) {
-    while (node != nullptr && node->is_leaf() && node->pins == 0) {
+    while (node != nullptr && node->is_leaf()) {
       node = RemoveLeaf(node, &freed);
       ++removed;
     }
   }
   return removed;
 }
-
-int64_t PrefixIndex::Clear(std::string_view domain) {
-  const Node* root = FindRoot(domain);
-  return root != nullptr ? ClearTree(root) : 0;
-}
-
-int64_t PrefixIndex::ClearAll() { return ClearTree(nullptr); }
 
 // --- accounting ---------------------------------------------------------------------
 
@@ -280,7 +270,6 @@ PrefixIndexStats PrefixIndex::Stats() const {
   for (const auto& [key, node] : checkpointed_) {
     if (options_.slots->use_count(node->slot) == 1) ++stats.lone_checkpoints;
   }
-  stats.pins = static_cast<int64_t>(pins_.size());
   stats.pages = n_pages_;
   // A node, its two arrays, and its entries in the hash table, its parent and one order.
   const size_t node_bytes = sizeof(Node) + 5 * 16 + 48 +
@@ -373,7 +362,6 @@ Status PrefixIndex::CheckNode(const Node* node) const {
 
 Status PrefixIndex::CheckTotals() const {
   std::unordered_map<const Node*, size_t> children;
-  std::unordered_map<const Node*, int64_t> pins;
   std::vector<std::vector<int32_t>> holders(options_.groups.size());
   size_t leaves = 0, windowed = 0, checkpoints = 0;
   for (const auto& [serial, node] : nodes_) {
@@ -388,12 +376,9 @@ Status PrefixIndex::CheckTotals() const {
     }
     windowed += has_windowed && !node->aside[true] ? 1 : 0;
   }
-  for (const auto& [id, node] : pins_) {
-    for (const Node* n = node; !n->is_root(); n = n->parent) ++pins[n];
-  }
   for (const auto& [serial, node] : nodes_) {
-    if (node->children.size() != children[node.get()] || node->pins != pins[node.get()]) {
-      return Internal("prefix index node ", node->serial, " miscounts its children or pins");
+    if (node->children.size() != children[node.get()]) {
+      return Internal("prefix index node ", node->serial, " miscounts its children");
     }
   }
   for (const auto& [domain, root] : roots_) {

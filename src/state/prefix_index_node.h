@@ -47,7 +47,6 @@ struct PrefixIndex::Node {
   std::vector<PageId> pages;            // per group; kNoPage in windowed groups only
   SlotId slot = kNoSlot;
   Children children;
-  int64_t pins = 0;   // pinned prefixes that pass through this node
   uint64_t used = 0;  // never later than the parent's
   uint64_t window_used = 0;
   uint64_t slot_used = 0;

@@ -179,11 +179,7 @@ TEST_F(PrefixIndexTest, WhoGoesOnMayHaveItsTailBack) {
   for (PageTable& table : tables) table.TruncateTo(5);
   EXPECT_FALSE(give_back(5, false));
   EXPECT_TRUE(give_back(5, true));
-  // Neither pinned pages nor pages on the way to other prefixes.
-  Insert("a", Tokens(5), &tables);
-  const auto pinned = index_->Pin("a", Tokens(5));
-  EXPECT_FALSE(give_back(5, true));
-  EXPECT_TRUE(index_->Unpin(pinned.id).ok());
+  // No pages on the way to other prefixes.
   EXPECT_EQ(index_->Stats().evicted_nodes, 0);
   InsertAndClose("a", Tokens(9));
   PrefixMatch match = index_->Match("a", Tokens(9), 6);
@@ -236,7 +232,7 @@ TEST_F(PrefixIndexTest, AMatchOutlivesTheNodes) {
   Build({0});
   InsertAndClose("a", Tokens(8));
   const PrefixMatch match = index_->Match("a", Tokens(8), 8);
-  EXPECT_EQ(index_->ClearAll(), 2);
+  EXPECT_EQ(index_->Clear(), 2);
   EXPECT_EQ(pools_[0]->in_use(), 2);
   EXPECT_EQ(pools_[0]->use_count(match.tables[0].pages()[1]), 1);
 }
@@ -248,10 +244,7 @@ TEST_F(PrefixIndexTest, DomainsDoNotSeeEachOther) {
   EXPECT_EQ(Length("", Tokens(8)), 0);
   InsertAndClose("b", Tokens(8));
   EXPECT_EQ(pools_[0]->in_use(), 4);
-  EXPECT_EQ(index_->Clear("a"), 2);
-  EXPECT_EQ(Length("a", Tokens(8)), 0);
-  EXPECT_EQ(Length("b", Tokens(8)), 8);
-  EXPECT_EQ(index_->Stats().domains, 1);
+  EXPECT_EQ(index_->Stats().domains, 2);
 }
 
 TEST_F(PrefixIndexTest, DomainsShareWhenTheOperatorSaysSo) {
@@ -301,25 +294,6 @@ TEST_F(PrefixIndexTest, DoesNotEvictWhatWouldFreeNothing) {
   InsertAndClose("a", Tokens(4, 50));
   EXPECT_THAT(Evict({10}).pages, ElementsAre(1));
   EXPECT_EQ(Length("a", Tokens(8)), 8);
-}
-
-TEST_F(PrefixIndexTest, PinnedPrefixesStay) {
-  Build({0, 5}, true);
-  InsertAndClose("a", Tokens(8), true);
-  InsertAndClose("a", Tokens(12), true);
-  const auto pinned = index_->Pin("a", Tokens(11));
-  EXPECT_EQ(pinned.n_tokens, 8);
-  const auto again = index_->Pin("a", Tokens(8));
-  EXPECT_EQ(index_->Pin("a", Tokens(8, 77)).id, 0u);
-  Evict({100, 100}, 100);
-  EXPECT_EQ(Length("a", Tokens(12)), 8);
-  EXPECT_EQ(index_->ClearAll(), 0);
-  EXPECT_TRUE(index_->Unpin(pinned.id).ok());
-  EXPECT_EQ(index_->Unpin(pinned.id).code(), StatusCode::kNotFound);
-  EXPECT_EQ(index_->ClearAll(), 0);
-  EXPECT_TRUE(index_->Unpin(again.id).ok());
-  EXPECT_EQ(index_->ClearAll(), 2);
-  EXPECT_EQ(slots_.in_use(), 0);
 }
 
 TEST_F(PrefixIndexTest, WindowedGroupsAllowResumingOnlyWhereTheWindowIsThere) {
@@ -474,10 +448,6 @@ TEST_F(PrefixIndexTest, AForgottenCheckpointTakesWhatItMadeUsefulAlong) {
   EXPECT_EQ(Length("a", Tokens(15)), 0);
   EXPECT_EQ(Length("a", Tokens(16)), 16) << "the way to it stays";
   EXPECT_EQ(pools_[0]->in_use(), 4);
-  const auto pinned = index_->Pin("a", Tokens(16));
-  index_->ForgetCheckpoint("a", Tokens(16));
-  EXPECT_EQ(Length("a", Tokens(16)), 16) << "it is pinned";
-  EXPECT_TRUE(index_->Unpin(pinned.id).ok());
   index_->ForgetCheckpoint("a", Tokens(16));
   EXPECT_EQ(slots_.in_use() + pools_[0]->in_use(), 0);
   EXPECT_EQ(index_->Stats().evicted_checkpoints, 0);
@@ -507,7 +477,7 @@ TEST_F(PrefixIndexTest, LongPrefixesNeedNoRecursion) {
   pools_[0]->set_budget(1 << 20);
   InsertAndClose("a", Tokens(kPageTokens * 50000));
   EXPECT_EQ(Length("a", Tokens(kPageTokens * 50000)), kPageTokens * 50000);
-  EXPECT_EQ(index_->ClearAll(), 50000);
+  EXPECT_EQ(index_->Clear(), 50000);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ void PutHead(const SessionHead& head, FieldWriter* out) {
   for (const int64_t n_tokens : head.checkpoints) out->Put(n_tokens);
 }
 
-// Reads all but tokens and aux. Returns the number of tokens.
+// Reads all but the tokens. Returns the number of tokens.
 std::optional<int64_t> GetHead(std::span<const std::byte> bytes, uint32_t version,
                                SessionHead* head) {
   FieldReader in(bytes);
@@ -210,10 +210,7 @@ Status ReadHead(uint32_t version, SectionReader* sections, SessionHead* head) {
                         sections->Read({SectionKind::kTokens}, token_bytes, token_bytes));
   head->tokens.resize(n);
   if (n > 0) std::memcpy(head->tokens.data(), tokens.data(), token_bytes);
-  WEFT_ASSIGN_OR_RETURN(const auto aux,
-                        sections->Read({SectionKind::kAux}, 0, kMaxSessionAuxBytes));
-  head->aux.assign(reinterpret_cast<const char*>(aux.data()), aux.size());
-  return OkStatus();
+  return sections->Read({SectionKind::kReserved}, 0, kMaxReservedBytes).status();
 }
 
 }  // namespace
@@ -241,17 +238,13 @@ Status WriteSession(const SessionHead& head, const StateSource& source, const By
       !wrong.empty()) {
     return InvalidArgument("cannot save session ", Printable(head.name), ": ", wrong);
   }
-  if (head.aux.size() > kMaxSessionAuxBytes) {
-    return InvalidArgument("cannot save session ", Printable(head.name), ": its sampler state has ",
-                           head.aux.size(), " bytes");
-  }
   WEFT_RETURN_IF_ERROR(WriteFileHeader(VersionFor(head), sink));
   SectionWriter writer(sink);
   FieldWriter meta;
   PutHead(head, &meta);
   WEFT_RETURN_IF_ERROR(writer.Write({SectionKind::kMeta}, meta.bytes()));
   WEFT_RETURN_IF_ERROR(writer.Write({SectionKind::kTokens}, std::as_bytes(std::span(head.tokens))));
-  WEFT_RETURN_IF_ERROR(writer.Write({SectionKind::kAux}, BytesOf(head.aux)));
+  WEFT_RETURN_IF_ERROR(writer.Write({SectionKind::kReserved}, {}));
   WEFT_RETURN_IF_ERROR(WriteState(head, source, &writer));
   return writer.Write({SectionKind::kEnd}, {});
 }

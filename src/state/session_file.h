@@ -47,7 +47,6 @@ struct SessionHead {
   int64_t created_us = 0;  // since 1970
   int64_t updated_us = 0;
   std::vector<TokenId> tokens;
-  std::string aux;  // the engine's own data: sampler state, options
 
   // The state covers the first `state_tokens` tokens; 0: there is none, and the following fields
   // are empty too.
@@ -72,7 +71,7 @@ struct SessionHead {
 
 // Limits of the format; the writer refuses more, the reader allocates no memory for more.
 inline constexpr int64_t kMaxSessionTokens = int64_t{1} << 26;
-inline constexpr size_t kMaxSessionAuxBytes = size_t{16} << 20;
+inline constexpr size_t kMaxReservedBytes = size_t{16} << 20;
 inline constexpr size_t kMaxSessionNameBytes = 128;                // name and domain each
 inline constexpr int64_t kMaxStatePartBytes = int64_t{512} << 20;  // one page, or the slot
 inline constexpr size_t kMaxSessionGroups = 64;

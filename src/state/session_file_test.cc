@@ -28,7 +28,6 @@ SessionHead SmallHead() {
   head.created_us = 1'700'000'000'000'000;
   head.updated_us = 1'700'000'000'000'001;
   for (int i = 0; i < 50; ++i) head.tokens.push_back(i * 7);
-  head.aux = std::string("seed\0 and more", 14);
   head.state_tokens = 46;
   head.page_tokens = 16;
   head.groups = {{256, 0}, {128, 1}};
@@ -87,7 +86,6 @@ void ExpectSameHead(const SessionHead& a, const SessionHead& b) {
   EXPECT_EQ(a.created_us, b.created_us);
   EXPECT_EQ(a.updated_us, b.updated_us);
   EXPECT_EQ(a.tokens, b.tokens);
-  EXPECT_EQ(a.aux, b.aux);
   EXPECT_EQ(a.state_tokens, b.state_tokens);
   EXPECT_EQ(a.page_tokens, b.page_tokens);
   EXPECT_EQ(a.groups, b.groups);
@@ -347,7 +345,6 @@ TEST(SessionFileTest, HeadsThatContradictThemselvesAreNotWritten) {
     head->slot_bytes = 0;
   }));
   EXPECT_TRUE(refused([](SessionHead* head) { head->name = std::string(129, 'x'); }));
-  EXPECT_TRUE(refused([](SessionHead* head) { head->aux.resize(kMaxSessionAuxBytes + 1); }));
 }
 
 TEST(SessionFileTest, FingerprintsAreTheirBytesHashes) {

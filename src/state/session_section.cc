@@ -45,8 +45,8 @@ std::string SectionId::Name() const {
       return "description";
     case SectionKind::kTokens:
       return "token list";
-    case SectionKind::kAux:
-      return "sampler state";
+    case SectionKind::kReserved:
+      return "reserved section";
     case SectionKind::kPage:
       return StrCat("page ", page, " of layer group ", group);
     case SectionKind::kSlot:

@@ -24,7 +24,7 @@ namespace weft {
 enum class SectionKind : uint32_t {
   kMeta = 1,
   kTokens = 2,
-  kAux = 3,
+  kReserved = 3,  // empty; read and ignored
   kPage = 4,
   kSlot = 5,
   kEnd = 6,

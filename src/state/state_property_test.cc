@@ -94,7 +94,8 @@ class World {
       case 9:
         return Evict();
       default:
-        return PinOrClear();
+        if (Below(8) == 0) index_->Clear();
+        return;
     }
   }
 
@@ -270,20 +271,6 @@ class World {
     }
   }
 
-  void PinOrClear() {
-    if (Below(8) == 0) {
-      index_->Clear(Domain(static_cast<int>(Below(2))));
-    } else if (pins_.size() > 3 || (!pins_.empty() && Below(2) == 0)) {
-      ASSERT_TRUE(index_->Unpin(pins_.back().id).ok());
-      pins_.pop_back();
-    } else {
-      const int domain = static_cast<int>(Below(2));
-      const auto tokens = RandomPrompt();
-      const auto pinned = index_->Pin(Domain(domain), tokens);
-      if (pinned.id != 0) pins_.push_back({pinned.id, domain, tokens, pinned.n_tokens});
-    }
-  }
-
   void Check() {
     ASSERT_EQ(Message(index_->CheckIntegrity()), "");
     for (size_t g = 0; g < pools_.size(); ++g) {
@@ -306,9 +293,6 @@ class World {
     ASSERT_EQ(Message(slots_.CheckIntegrity(slot_counts)), "");
     for (const SlotId slot : slots_.TakeFreed()) SlotMemory(slot) = kGarbage;
     for (const auto& session : sessions_) CheckContents(*session);
-    for (const auto& pin : pins_) {
-      ASSERT_GE(index_->MatchLength(Domain(pin.domain), pin.tokens, 1000), pin.n_tokens);
-    }
   }
 
   void CheckContents(const Session& session) {
@@ -329,23 +313,15 @@ class World {
     }
   }
 
-  // Without sessions and pins everything can be freed.
+  // Without sessions everything can be freed.
   void Finish() {
     sessions_.clear();
-    for (const auto& pin : pins_) ASSERT_TRUE(index_->Unpin(pin.id).ok());
     index_->EvictLru({std::vector<int64_t>(pools_.size(), 1 << 20), 1 << 20});
     ASSERT_EQ(Message(index_->CheckIntegrity()), "");
     for (const auto& pool : pools_) ASSERT_EQ(pool->in_use(), 0);
     ASSERT_EQ(index_->Stats().nodes, 0);
     ASSERT_EQ(slots_.in_use(), 0);
   }
-
-  struct PinRecord {
-    uint64_t id;
-    int domain;
-    std::vector<TokenId> tokens;
-    int64_t n_tokens;
-  };
 
   const Model model_;
   std::mt19937_64 random_;
@@ -355,7 +331,6 @@ class World {
   std::vector<std::unique_ptr<Session>> sessions_;
   std::vector<std::vector<uint64_t>> memory_;  // per group, by page and offset
   std::vector<uint64_t> slot_memory_;
-  std::vector<PinRecord> pins_;
 };
 
 TEST(StatePropertyTest, RandomProgramsKeepEverySessionsContents) {

@@ -80,7 +80,7 @@ void ReadWhole(std::span<const std::byte> bytes) {
   Require(written.ok() && next == parts.size());
   const auto second = SessionReader::Open(NewMemorySource(again));
   Require(second.ok() && (*second)->head().tokens == head.tokens &&
-          (*second)->head().name == head.name && (*second)->head().aux == head.aux);
+          (*second)->head().name == head.name);
 }
 
 }  // namespace
