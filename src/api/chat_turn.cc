@@ -272,9 +272,9 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
   for (int i = 0; i < turn.n_choices; ++i) {
     plan.parsers.push_back(host.chat().NewReplyParser(prompt, reply));
   }
-  if (host.chat().reply_format() == "mistral") {  // its templates require nine letters
+  if (const int length = host.chat().call_id_length(); length > 0) {
     plan.call_id_prefix.clear();
-    plan.call_id_random = 9;
+    plan.call_id_random = length;
   }
   WEFT_ASSIGN_OR_RETURN(auto generation,
                         StartGeneration(host, watch, call.session, std::move(generation_request)));

@@ -87,6 +87,7 @@ class ChatFormatImpl final : public ChatFormat {
   const AnswerEnds& ends() const override { return ends_; }
   const ChatTemplate& chat_template() const override { return *template_; }
   std::string_view reply_format() const override { return syntax_->name; }
+  int call_id_length() const override { return syntax_->call_id_length; }
   bool template_has_tools() const override { return traits_.tools; }
   bool has_reasoning() const override {
     return syntax_->reasoning.has_value() || syntax_->form == CallForm::kHarmony;

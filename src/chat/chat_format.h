@@ -104,6 +104,8 @@ class ChatFormat {
   // "hermes", "qwen-xml", "seed-xml", "minimax-xml", "llama3", "mistral", "gemma4", "lfm2",
   // "harmony", "deepseek", "functools" or "generic"; for logs and /props.
   virtual std::string_view reply_format() const = 0;
+  // How many letters the template requires of a call's id; 0: any id will do.
+  virtual int call_id_length() const = 0;
   // The template itself renders tools; otherwise the generic form is used.
   virtual bool template_has_tools() const = 0;
   // Replies can contain separable reasoning.

@@ -83,7 +83,10 @@ ReplySyntax Calls(std::string_view source) {
             .closes = {"<|tool_call_end|>"}};
   }
   if (has("[TOOL_CALLS]")) {
-    return {.name = "mistral", .form = CallForm::kMistral, .opens = {"[TOOL_CALLS]"}};
+    return {.name = "mistral",
+            .form = CallForm::kMistral,
+            .opens = {"[TOOL_CALLS]"},
+            .call_id_length = 9};
   }
   if (has("<seed:tool_call>")) {
     ReplySyntax seed = Json("seed-xml", "<seed:tool_call>", "</seed:tool_call>");

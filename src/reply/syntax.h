@@ -43,6 +43,7 @@ struct ReplySyntax {
   std::vector<std::string_view> silent;  // markup around text that carries no meaning of its own
   // A call may also begin without a marker at the start of the reply.
   bool bare_calls = false;
+  int call_id_length = 0;  // letters that the template requires of a call's id; 0: any id will do
   std::optional<TagSyntax> tags;
   std::optional<ReasoningMarkers> reasoning;
 };
