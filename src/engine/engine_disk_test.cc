@@ -15,7 +15,6 @@ namespace weft {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr int64_t kLarge = int64_t{1} << 30;

@@ -6,7 +6,6 @@
 namespace weft {
 namespace {
 
-using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 

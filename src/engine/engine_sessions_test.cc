@@ -4,7 +4,6 @@
 namespace weft {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 TEST(EngineSessionsTest, CreateFindRenameClose) {

@@ -9,7 +9,6 @@
 namespace weft {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 class EngineTurnsTest : public ::testing::Test {
