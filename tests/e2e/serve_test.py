@@ -330,8 +330,10 @@ class LifeTest(ServeTest):
                 self.assertEqual(server.end(), 0, server.log)
 
     def test_who_waits_is_told_that_it_is_alive_and_who_looks_does_not_wait(self):
-        with self.serve("--max-running", "1", "--sse-ping-interval", "1") as server, \
-                contextlib.ExitStack() as fillers:
+        # The context is so long that no filler reaches its end while somebody waits.
+        model = make_model(self.dir / "long.gguf", "tiny-llama", "Q8_0", "--context", 200000)
+        flags = ("--ctx", 200000, "--max-running", 1, "--sse-ping-interval", 1)
+        with Server(model, *flags) as server, contextlib.ExitStack() as fillers:
             server.ready()
             for _ in range(6):
                 body = {"prompt": "x", "n_predict": -1, "ignore_eos": True, "stream": True}
@@ -360,6 +362,7 @@ class LifeTest(ServeTest):
     def assertIdleButFor(self, server, session):
         server.until(lambda: server.metric("weft_turns_running") == 0, "turns still run")
         self.assertEqual(server.ask("GET", f"/v1/sessions/{session}").json["state"], "ready")
+
     def test_a_kill_loses_neither_sessions_nor_prompts(self):
         prompt = [5 + i % 300 for i in range(200)]
         chat = {"messages": [{"role": "user", "content": "Once upon a time. " * 12}],
