@@ -11,12 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "base/tokens.h"
-#include "engine/loop_watch.h"
-#include "engine/sampler.h"
-#include "engine/session.h"
-#include "engine/text_stream.h"
+#include "engine/sampling/loop_watch.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/text_stream.h"
+#include "engine/sessions/session.h"
 #include "engine/turn_queue.h"
+#include "engine/turn_stages.h"
 #include "weft/events.h"
 #include "weft/options.h"
 
@@ -40,16 +42,15 @@ struct Lane {
   std::vector<TokenId> generated;
   std::unique_ptr<TokenMask> mask;
   std::vector<uint32_t> allowed;  // scratch for the mask
-  bool decoding = false;          // the prompt is computed
-  bool done = false;
-  // Waits for a sibling turn that is computing the prefix this lane needs too.
-  bool waits_for_sibling = false;
-  // More of its prompt is on disk and being read.
-  bool waits_for_disk = false;
-  // Its pages were taken so that others could continue; it starts over when there is room.
-  bool preempted = false;
+  Staged<LaneStage> stage{LaneStage::kReady};
   int64_t last_row_us = 0;  // when it last advanced, or was admitted
 
+  bool done() const { return stage == LaneStage::kDone; }
+  bool in_step() const { return session->stage == SessionStage::kInStep; }
+  // Whether the next step may compute rows of it.
+  bool is_ready() const { return stage == LaneStage::kReady && !in_step(); }
+  // The prompt is computed: what is pending are tokens that it has chosen.
+  bool is_decoding() const { return !generated.empty(); }
   // Rows to compute before it can choose its next token.
   int64_t pending() const {
     return static_cast<int64_t>(session->tokens.size()) - session->computed;
@@ -60,14 +61,15 @@ struct ActiveTurn {
   uint64_t serial = 0;  // submission order
   TurnOptions options;  // stop_tokens are sorted
   uint64_t seed = 0;
-  Session* session = nullptr;   // null once closed during the turn
+  Staged<TurnStage> stage{TurnStage::kQueued};
+  TurnFate fate = TurnFate::kFinished;  // so far
+  Session* session = nullptr;
   bool closes_session = false;  // an anonymous session, destroyed with its turn
   std::shared_ptr<TurnQueue> queue;
   // Set by any thread; checked between steps.
   std::shared_ptr<std::atomic<bool>> cancelled;
 
   std::vector<std::unique_ptr<Lane>> lanes;  // lane 0 exists from admission on
-  bool prompt_done = false;
   bool looked_on_disk = false;
   size_t next_chunk = 0;          // into options.prompt_chunks
   int64_t prompt_rows_taken = 0;  // prompt positions whose logits were delivered
@@ -84,26 +86,28 @@ struct ActiveTurn {
   int64_t submitted_us = 0;
   int64_t first_row_us = 0;
   int64_t first_token_us = 0;
-  bool failed = false;           // some lane ended with an error
-  bool cut = false;              // some lane was cancelled
   int64_t stalled_since_us = 0;  // since when its consumer has not been reading; 0: it reads
 
   bool wants_prompt_rows() const {
     return options.prompt_logprobs || static_cast<bool>(options.on_prompt_logits);
   }
+  bool is_stalled() const { return stalled_since_us > 0; }
+  // Whether its consumer has no room for what another step would bring.
+  bool is_held_up() const { return is_stalled() || queue->Full(); }
+  bool is_prompt_computed() const { return first_token_us > 0; }
+  bool has_ended() const { return stage == TurnStage::kEnded; }
   // Whether one of its lanes is in a long step.
-  bool in_step() const {
-    for (const auto& lane : lanes) {
-      if (lane->session->in_step) return true;
-    }
-    return false;
-  }
-  bool finished() const {
-    for (const auto& lane : lanes) {
-      if (!lane->done) return false;
-    }
-    return !lanes.empty();
-  }
+  bool in_step() const;
+
+  // Ends one lane, and the turn with its last one; both tell the consumer. Nothing happens to what
+  // has ended already.
+  void EndLane(Lane* lane, FinishReason reason, const Status& status,
+               const std::string& stop_string = "");
+  // Ends all choices, also those that have no lane yet.
+  void End(FinishReason reason, const Status& status);
+
+ private:
+  void Finish(FinishReason reason);
 };
 
 }  // namespace weft

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,14 +25,14 @@
 #include "backend/backend.h"
 #include "base/status.h"
 #include "engine/active_turn.h"
-#include "engine/disk_tier.h"
-#include "engine/engine_view.h"
-#include "engine/idle_sessions.h"
-#include "engine/session_store.h"
-#include "engine/session_table.h"
-#include "engine/state_keeper.h"
-#include "engine/state_memory.h"
+#include "engine/sessions/engine_view.h"
+#include "engine/sessions/idle_sessions.h"
+#include "engine/sessions/session_table.h"
+#include "engine/sessions/state_memory.h"
 #include "engine/step_planner.h"
+#include "engine/storage/disk_tier.h"
+#include "engine/storage/session_store.h"
+#include "engine/storage/state_keeper.h"
 #include "weft/engine.h"
 
 namespace weft {
@@ -73,7 +74,7 @@ class EngineCore {
   // is done, and AbandonSaves cuts it short. SaveOutcome names everything that is not on disk.
   bool StillKeeping();
   void ParkAll();
-  bool FileWorkPending() const { return file_works_ > 0; }
+  bool FileWorkPending() const { return !at_work_.empty(); }
   void AbandonSaves();
   Status SaveOutcome() const;
   // From now on calls that need a file are refused: nothing would answer them.
@@ -174,9 +175,9 @@ class EngineCore {
   void StartRestore(Session* session, const Reply& reply);
   void RestoreForTurn(Session* session);
   void FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply);
-  // These bracket file work; `file_work` is set in between. EndFileWork accepts a session closed
+  // These bracket file work. EndFileWork accepts a session closed
   // meanwhile.
-  void BeginFileWork(Session* session);
+  void BeginFileWork(Session* session, FileWork work);
   void EndFileWork(SessionId id);
   void RenameFile(Session* session, const std::string& old_name, const Reply& reply);
   void CloseNow(Session* session, bool forget, const Reply& reply);
@@ -201,7 +202,7 @@ class EngineCore {
   void PutStalePlaces();
   EngineStats Stats() const;
   std::vector<TurnInfo> TurnInfos() const;
-  TurnInfo InfoOf(const ActiveTurn& turn, bool runs) const;
+  TurnInfo InfoOf(const ActiveTurn& turn) const;
   Status CheckPublished() const;
   // The disk tier (engine_disk.cc).
   Status OpenDisk(const std::string& layout);
@@ -235,9 +236,6 @@ class EngineCore {
   void RefreshSiblingWaits();
   static int64_t CommonPrompt(ActiveTurn* turn, const ActiveTurn& other);
   bool WaitsForSibling(ActiveTurn* turn, TurnList::const_iterator self) const;
-  void EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status,
-               const std::string& stop_string = "");
-  void EndTurn(ActiveTurn* turn, FinishReason reason, const Status& status);
   void RollBackPrompt(ActiveTurn* turn);
   void Retire(ActiveTurn* turn);
 
@@ -249,7 +247,6 @@ class EngineCore {
     std::vector<LaneView> views;
   };
   LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
-  static bool IsReady(const Lane& lane);
   Candidates ReadyLanes() const;
   static std::vector<StepPart> TakeRows(const Candidates& candidates,
                                         const std::vector<int64_t>& rows);
@@ -310,7 +307,8 @@ class EngineCore {
   };
   std::map<uint64_t, DiskLoad> loads_;
   uint64_t next_load_ = 0;
-  int file_works_ = 0;
+  // Sessions with file work, by handle; and closed ones whose file is being removed.
+  std::multiset<uint64_t> at_work_;
   struct WaitingSave {
     SessionId id;
     bool park = false;

@@ -46,10 +46,10 @@ void EngineCore::KeepAfterTurn(const ActiveTurn& turn) {
   Session* const session = turn.session;
   // A turn that was never admitted changed nothing; a parked session's tokens exist only on disk.
   const bool unchanged = turn.usage.prompt_tokens == 0;
-  if (keeper_ == nullptr || unchanged || session->state == SessionState::kParked) return;
+  if (keeper_ == nullptr || unchanged || session->is_parked()) return;
   ++session->changes;
   session->kept_tokens = 0;
-  if (session->state == SessionState::kPoisoned) return;
+  if (session->stage == SessionStage::kPoisoned) return;
   if (!session->name.empty()) {
     keeper_->KeepSession(session);
   } else if (turn.usage.prompt_tokens > kLongPromptTokens) {
@@ -69,7 +69,7 @@ void EngineCore::WriteInstead(Session* session, std::vector<TokenId> tokens, con
   const SessionId id = session->id;
   keeper_->Forget(session);
   session->keep_again = false;
-  BeginFileWork(session);
+  BeginFileWork(session, FileWork::kChanging);
   keeper_->WriteTokens(session, std::move(tokens), [this, id, reply](const Status& status) {
     EndFileWork(id);
     reply(status);
@@ -85,7 +85,7 @@ void EngineCore::KeepRunning() {
   const int64_t page = memory_->page_tokens();
   for (const auto& turn : running_) {
     Session* const session = turn->session;
-    if (session == nullptr || session->file_work || turn->lanes.empty()) continue;
+    if (session->is_at_work()) continue;
     const int64_t whole = session->computed / page * page;
     const int64_t least = session->name.empty() ? kLongPromptTokens : 0;
     if (whole <= least || whole - session->kept_tokens < kGrowthPages * page) continue;
@@ -113,21 +113,26 @@ void EngineCore::TellDiskTokens(ActiveTurn* turn, Session* session) {
 void EngineCore::LookOnDisk() {
   if (disk_ == nullptr) return;
   for (const auto& turn : running_) {
-    if (turn->looked_on_disk || turn->finished() || turn->prompt_done) continue;
+    if (turn->looked_on_disk || turn->stage != TurnStage::kReading) continue;
     Lane& lane = *turn->lanes[0];
-    if (lane.waits_for_sibling || lane.preempted || turn->session->file_work) continue;
+    if (lane.stage != LaneStage::kReady || turn->session->is_at_work()) continue;
     turn->looked_on_disk = true;
     if (turn->wants_prompt_rows()) continue;
     const SessionId id = turn->session->id;
-    lane.waits_for_disk =
-        StartLoad(lane.session, lane.session->n_tokens() - 1, [this, id] { EndLookOnDisk(id); });
+    if (StartLoad(lane.session, lane.session->n_tokens() - 1, [this, id] { EndLookOnDisk(id); })) {
+      lane.stage.Become(LaneStage::kWaitsForDisk);
+    }
   }
 }
 
 void EngineCore::EndLookOnDisk(SessionId id) {
   Session* const session = sessions_.Find(id);
   if (session == nullptr || session->turn == nullptr || session->turn->lanes.empty()) return;
-  session->turn->lanes[0]->waits_for_disk = false;
+  Lane& lane = *session->turn->lanes[0];
+  if (lane.stage != LaneStage::kWaitsForDisk) return;
+  lane.stage.Become(LaneStage::kReady);
+  // Others may have computed more of it meanwhile.
+  ReuseComputed(session);
   PlanCheckpoints(session);
 }
 
@@ -143,7 +148,7 @@ bool EngineCore::StartLoad(Session* session, int64_t max_tokens, std::function<v
   load.max_tokens = max_tokens;
   load.from = load.computed = session->computed;
   load.done = std::move(done);
-  BeginFileWork(session);
+  BeginFileWork(session, FileWork::kLoading);
   loads_[session->id.value] = std::move(load);
   ReadRun(session->id);
   return true;

@@ -1,7 +1,7 @@
 // A failing backend, and too little memory.
 #include "backend/backend.h"
 #include "engine/engine_test_util.h"
-#include "engine/random.h"
+#include "engine/sampling/random.h"
 
 namespace weft {
 namespace {

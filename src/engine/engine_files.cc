@@ -1,6 +1,6 @@
 // Sessions and their files: park, save, restore, rename, close.
 //
-// While a file is read or written the session is marked (file_work), and turns and calls wait
+// While a file is read or written the session says so (FileWork), and turns and calls wait
 // (WhenFree). Only the store's worker touches the state directory; its answers are handled here.
 #include <algorithm>
 #include <utility>
@@ -50,8 +50,6 @@ Status EngineCore::OpenStore() {
       strangers.push_back(StrCat(Printable(file.name), ": ", Message(session.status())));
       continue;
     }
-    (*session)->state = SessionState::kParked;
-    (*session)->saved = true;
     (*session)->saved_tokens = file.n_tokens;
     (*session)->note = std::string(Message(file.health));
     (*session)->last_used_us = NowMicros() - IdleMicros(file);
@@ -73,8 +71,8 @@ Status EngineCore::CheckSavable(const Session& session) const {
     return FailedPrecondition("only a session with a name can be saved; rename it first");
   }
   WEFT_RETURN_IF_ERROR(RefuseBusy(session));
-  if (session.file_work) return FailedPrecondition("this session is being saved");
-  if (session.state == SessionState::kPoisoned) {
+  if (session.is_at_work()) return FailedPrecondition("this session is being saved");
+  if (session.stage == SessionStage::kPoisoned) {
     return FailedPrecondition("a poisoned session is not saved; reset it first");
   }
   return OkStatus();
@@ -94,11 +92,11 @@ void EngineCore::WhenFree(SessionId id, bool with_state,
   const auto found = sessions_.Get(id);
   if (!found.ok()) return then(found.status());
   Session* const session = *found;
-  if (session->file_work) {
+  if (session->is_at_work()) {
     session->after_file_work.push_back([=, this] { WhenFree(id, with_state, then); });
     return;
   }
-  if (with_state && session->state == SessionState::kParked) {
+  if (with_state && session->is_parked()) {
     StartRestore(session, [=, this](const Status& status) {
       status.ok() ? WhenFree(id, with_state, then) : then(status);
     });
@@ -110,7 +108,7 @@ void EngineCore::WhenFree(SessionId id, bool with_state,
 void EngineCore::Park(SessionId id, const Reply& reply) {
   WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& session) {
     if (!session.ok()) return reply(session.status());
-    if ((*session)->state == SessionState::kParked) return reply(OkStatus());
+    if ((*session)->is_parked()) return reply(OkStatus());
     const Status status = CheckSavable(**session);
     if (!status.ok()) return reply(status);
     StartSave(*session, /*park=*/true, /*free_now=*/false, reply);
@@ -122,7 +120,7 @@ void EngineCore::Save(SessionId id, const Reply& reply) {
     if (!session.ok()) return reply(session.status());
     const Status status = CheckSavable(**session);
     if (!status.ok()) return reply(status);
-    if ((*session)->state == SessionState::kParked) return reply(OkStatus());
+    if ((*session)->is_parked()) return reply(OkStatus());
     StartSave(*session, /*park=*/false, /*free_now=*/false, reply);
   });
 }
@@ -133,7 +131,7 @@ bool EngineCore::SaveHasRoom(const Session& session) const {
 }
 
 void EngineCore::StartSave(Session* session, bool park, bool free_now, const Reply& reply) {
-  BeginFileWork(session);
+  BeginFileWork(session, FileWork::kSaving);
   saves_.push_back({session->id, park, free_now, reply});
   PumpSaves();
 }
@@ -183,8 +181,7 @@ void EngineCore::SaveNow(Session* session, bool park, bool free_now, const Reply
                  save_bytes_ -= bytes;
                  Session* const self = sessions_.Find(id);
                  if (self != nullptr && status.ok()) {
-                   self->kept = true;
-                   self->kept_version = version;
+                   self->SetKept(version);
                  }
                  FinishSave(id, park, n_tokens, status);
                  reply(status);
@@ -192,19 +189,19 @@ void EngineCore::SaveNow(Session* session, bool park, bool free_now, const Reply
                });
 }
 
-void EngineCore::BeginFileWork(Session* session) {
-  ++file_works_;
+void EngineCore::BeginFileWork(Session* session, FileWork work) {
+  session->file_work.Become(work);
+  at_work_.insert(session->id.value);
   Touch(session);
-  session->file_work = true;
 }
 
 // Runs what waited for the file next, as if just posted.
 void EngineCore::EndFileWork(SessionId id) {
-  --file_works_;
+  at_work_.erase(at_work_.find(id.value));
   Session* const session = sessions_.Find(id);
   if (session == nullptr) return;
   Touch(session);
-  session->file_work = false;
+  session->file_work.Become(FileWork::kNone);
   for (auto& waiting : session->after_file_work) post_back_(std::move(waiting));
   session->after_file_work.clear();
 }
@@ -215,7 +212,7 @@ void EngineCore::FinishSave(SessionId id, bool park, int64_t n_tokens, const Sta
   if (!status.ok()) {
     session->note = StrCat("saving failed: ", Message(status));
   } else {
-    session->saved = true;
+    session->on_disk.Become(OnDisk::kSaved);
     session->saved_tokens = n_tokens;
     ++stats_.parks;
     if (park) BecomeParked(session);
@@ -226,19 +223,20 @@ void EngineCore::FinishSave(SessionId id, bool park, int64_t n_tokens, const Sta
 // Restores a parked session if a turn of it waits, unless its file is in use: whoever uses it will
 // call again. A failure ends the turn.
 void EngineCore::RestoreForTurn(Session* session) {
-  if (session->turn == nullptr || session->file_work) return;
-  if (session->state == SessionState::kParked) StartRestore(session, [](const Status&) {});
+  if (session->is_at_work()) return;
+  if (session->stage == SessionStage::kAwaited) StartRestore(session, [](const Status&) {});
 }
 
 void EngineCore::BecomeParked(Session* session) {
   Touch(session);
   memory_->Drop(session);
   memory_->ReturnFreed();
-  session->saved = true;
+  session->on_disk.Become(OnDisk::kSaved);
   session->saved_tokens = session->n_tokens();
   session->tokens = {};
   session->note.clear();
-  session->state = SessionState::kParked;
+  const bool has_turn = session->stage == SessionStage::kQueued;
+  session->stage.Become(has_turn ? SessionStage::kAwaited : SessionStage::kParked);
 }
 
 void EngineCore::Restore(SessionId id, const Reply& reply) {
@@ -248,8 +246,7 @@ void EngineCore::Restore(SessionId id, const Reply& reply) {
 
 void EngineCore::StartRestore(Session* session, const Reply& reply) {
   const SessionId id = session->id;
-  BeginFileWork(session);
-  session->restoring = true;
+  BeginFileWork(session, FileWork::kRestoring);
   store_->Load(session->domain, session->name, [this, id, reply](StatusOr<SessionSnapshot> loaded) {
     EndFileWork(id);
     FinishRestore(id, std::move(loaded), reply);
@@ -259,7 +256,6 @@ void EngineCore::StartRestore(Session* session, const Reply& reply) {
 void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply) {
   Session* const session = sessions_.Find(id);
   if (session == nullptr) return reply(NotFound("the session was closed meanwhile"));
-  session->restoring = false;
   if (loaded.ok()) {
     // The backend trusts its tokens; files are not trusted.
     const auto outside = [&](TokenId token) { return token < 0 || token >= model_->n_vocab(); };
@@ -270,17 +266,17 @@ void EngineCore::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, c
   if (!loaded.ok()) {
     session->note = std::string(Message(loaded.status()));
     if (session->turn != nullptr) {
-      EndTurn(session->turn, FinishReason::kError, loaded.status());
+      session->turn->End(FinishReason::kError, loaded.status());
       SweepTurns();
     }
     return reply(loaded.status());
   }
   session->tokens = std::move(loaded->tokens);
   session->note = std::move(loaded->note);
-  session->state = session->turn != nullptr ? SessionState::kRunning : SessionState::kReady;
+  const bool has_turn = session->stage == SessionStage::kAwaited;
+  session->stage.Become(has_turn ? SessionStage::kQueued : SessionStage::kReady);
   session->last_used_us = NowMicros();
-  session->kept = true;
-  session->kept_version = ++session->changes;
+  session->SetKept(++session->changes);
   ++stats_.restores;
   while (loaded->state.n_tokens > 0) {
     const Status status = memory_->WriteState(session, loaded->state);
@@ -308,19 +304,19 @@ void EngineCore::ParkAll() {
   keeper_->ReleaseMemory();
   std::vector<SessionId> ids;
   sessions_.ForEach([&](Session* session) {
-    if (session->state != SessionState::kReady || !CheckSavable(*session).ok()) return;
+    if (session->stage != SessionStage::kReady || !CheckSavable(*session).ok()) return;
     // An empty session replaces its file, so that a reset session does not come back.
     if (session->tokens.empty() && !session->has_file()) return;
     if (!keeper_->IsKept(*session)) ids.push_back(session->id);
   });
   for (const SessionId id : ids) {
     Session* const session = sessions_.Find(id);
-    if (session == nullptr || session->file_work) continue;
+    if (session == nullptr || session->is_at_work()) continue;
     StartSave(session, /*park=*/true, /*free_now=*/true, [this, id](const Status& status) {
       const Session* const self = sessions_.Find(id);
       if (status.ok() || self == nullptr) return;
       // If the tokens are on disk, only the state is lost, and is recomputed.
-      if (self->kept && self->kept_version == self->changes) return;
+      if (self->is_kept()) return;
       not_saved_.push_back(StrCat("\"", Printable(self->name), "\""));
       if (not_saved_because_.ok()) not_saved_because_ = status;
     });
@@ -346,7 +342,7 @@ void EngineCore::Rename(SessionId id, const std::string& name, const Reply& repl
     if (!found.ok()) return reply(found.status());
     Session* const session = *found;
     const std::string old_name = session->name;
-    if (session->saved && name.empty()) {
+    if (session->is_saved() && name.empty()) {
       return reply(InvalidArgument("a saved session needs a name"));
     }
     const Status status = sessions_.Rename(session, name);
@@ -361,15 +357,16 @@ void EngineCore::Rename(SessionId id, const std::string& name, const Reply& repl
 void EngineCore::RenameFile(Session* session, const std::string& old_name, const Reply& reply) {
   const SessionId id = session->id;
   const std::string name = session->name;
-  BeginFileWork(session);
+  BeginFileWork(session, FileWork::kChanging);
   const auto finish = [=, this](const Status& status) {
     EndFileWork(id);
     Session* const self = sessions_.Find(id);
     // Tokens in flight may never have reached the disk.
-    const bool had_none = status.code() == StatusCode::kNotFound && self != nullptr && !self->saved;
+    const bool had_none =
+        status.code() == StatusCode::kNotFound && self != nullptr && !self->is_saved();
     const Status renamed = had_none ? OkStatus() : status;
     if (self != nullptr) {
-      if (name.empty() || had_none) self->kept = false;
+      if (name.empty() || had_none) self->on_disk.Become(OnDisk::kNothing);
       // The old name is still free: names change on this thread only, and a new session of that
       // name would have found its file.
       if (!renamed.ok()) (void)sessions_.Rename(self, old_name);
@@ -401,15 +398,15 @@ int64_t EngineCore::CloseIdle(const std::optional<std::string>& domain, int64_t 
 }
 
 void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
+  const SessionId id = session->id;
   if (session->turn != nullptr) {
-    const SessionId id = session->id;
-    EndTurn(session->turn, FinishReason::kCancelled, OkStatus());
+    session->turn->End(FinishReason::kCancelled, OkStatus());
     if (session->turn->in_step()) AbandonLongStep();
     SweepTurns();
     session = sessions_.Find(id);
     if (session == nullptr) return reply(OkStatus());  // anonymous: destroyed with its turn
   }
-  const bool saved = session->saved, has_file = session->has_file();
+  const bool saved = session->is_saved(), has_file = session->has_file();
   const int64_t saved_tokens = session->saved_tokens;
   const int64_t last_used_us = session->last_used_us;
   const std::string domain = session->domain, name = session->name;
@@ -418,8 +415,6 @@ void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
   if (!has_file) return reply(OkStatus());
   const auto list_parked = [=, this](const std::string& note) -> Status {
     WEFT_ASSIGN_OR_RETURN(Session* const parked, sessions_.CreateSaved(domain, name));
-    parked->state = SessionState::kParked;
-    parked->saved = true;
     parked->saved_tokens = saved_tokens;
     parked->last_used_us = last_used_us;
     parked->note = note;
@@ -427,9 +422,9 @@ void EngineCore::CloseNow(Session* session, bool forget, const Reply& reply) {
     return OkStatus();
   };
   if (saved && !forget) return reply(list_parked(""));
-  ++file_works_;
+  at_work_.insert(id.value);
   store_->Remove(domain, name, [=, this](const Status& status) {
-    --file_works_;
+    EndFileWork(id);
     // Tokens in flight may never have reached the disk.
     if (status.ok() || (!saved && status.code() == StatusCode::kNotFound)) {
       return reply(OkStatus());

@@ -22,7 +22,7 @@ void EngineCore::SubmitNamed(const SessionOptions& session, const TurnOptions& o
       std::make_shared<const NamedRequest>(NamedRequest{session, options, policy, reply});
   Session* const found = sessions_.FindByName(session.domain, session.name);
   if (found == nullptr) return SubmitToNew(request);
-  if (found->state != SessionState::kParked || found->turn != nullptr) {
+  if (found->stage != SessionStage::kParked) {
     return SubmitTo(request, found);
   }
   // Find out now, not when the turn runs, whether the file is readable: the client may choose to do
@@ -46,7 +46,7 @@ void EngineCore::SubmitTo(const std::shared_ptr<const NamedRequest>& request, Se
   if (session->turn != nullptr) {
     return Refuse(*request, policy.busy, RefuseBusy(*session));
   }
-  if (session->state == SessionState::kPoisoned) {
+  if (session->stage == SessionStage::kPoisoned) {
     return Refuse(*request, policy.unusable, RefusePoisoned(*session));
   }
   request->reply(Enqueue(session, request->turn, /*closes_session=*/false));

@@ -42,11 +42,11 @@ void EngineCore::Touch(Session* session) {
 
 void EngineCore::Put(Session* session) {
   session->is_touched = false;
-  if (session->holds_for_disk) return;
+  if (session->role == SessionRole::kHolder) return;
   const SessionInfo info = InfoOf(*session);
   session->published_shared_pages = info.shared_pages;
   session->published_shared_with = info.shared_with;
-  view_->Put(info, session->state == SessionState::kRunning ? 0 : session->last_used_us);
+  view_->Put(info, info.state == SessionState::kRunning ? 0 : session->last_used_us);
 }
 
 void EngineCore::PutStalePlaces() {
@@ -106,7 +106,7 @@ SessionInfo EngineCore::InfoOf(const Session& session) const {
   info.id = session.id;
   info.name = session.name;
   info.domain = session.domain;
-  info.state = session.state;
+  info.state = PublicState(session.stage);
   info.n_tokens = session.n_tokens();
   info.note = session.note;
   info.n_computed = session.computed;
@@ -116,19 +116,19 @@ SessionInfo EngineCore::InfoOf(const Session& session) const {
   info.shared_with = sharing.sessions;
   info.state_bytes = memory_->BytesOf(session);
   info.slot_bytes = memory_->SlotBytesOf(session);
-  info.saved = session.saved;
+  info.saved = session.is_saved();
   return info;
 }
 
 std::vector<TurnInfo> EngineCore::TurnInfos() const {
   std::vector<TurnInfo> infos;
   infos.reserve(running_.size() + queued_.size());
-  for (const auto& turn : running_) infos.push_back(InfoOf(*turn, /*runs=*/true));
-  for (const auto& turn : queued_) infos.push_back(InfoOf(*turn, /*runs=*/false));
+  for (const auto& turn : running_) infos.push_back(InfoOf(*turn));
+  for (const auto& turn : queued_) infos.push_back(InfoOf(*turn));
   return infos;
 }
 
-TurnInfo EngineCore::InfoOf(const ActiveTurn& turn, bool runs) const {
+TurnInfo EngineCore::InfoOf(const ActiveTurn& turn) const {
   TurnInfo info;
   info.id = turn.serial;
   info.session = turn.session->id;
@@ -137,7 +137,7 @@ TurnInfo EngineCore::InfoOf(const ActiveTurn& turn, bool runs) const {
   info.label = turn.options.label;
   info.max_tokens = turn.options.max_tokens;
   info.queued_us = turn.usage.queued_us;
-  if (!runs || turn.lanes.empty()) {
+  if (turn.lanes.empty()) {
     info.prompt_tokens = static_cast<int64_t>(turn.options.tokens.size());
     if (!turn.options.tokens_are_whole_context) info.prompt_tokens += turn.session->n_tokens();
     return info;
@@ -145,7 +145,7 @@ TurnInfo EngineCore::InfoOf(const ActiveTurn& turn, bool runs) const {
   const Lane& first = *turn.lanes[0];
   info.prompt_tokens = turn.usage.prompt_tokens;
   info.cached_tokens = turn.usage.cached_tokens;
-  if (turn.prompt_done) {
+  if (turn.is_prompt_computed()) {
     info.stage = TurnInfo::Stage::kWriting;
     info.done_tokens = info.prompt_tokens;
     info.prompt_us = turn.usage.prompt_us;
@@ -154,7 +154,8 @@ TurnInfo EngineCore::InfoOf(const ActiveTurn& turn, bool runs) const {
     }
     return info;
   }
-  const bool waits = first.waits_for_sibling || first.waits_for_disk || first.preempted;
+  const bool waits = first.stage.IsAnyOf(LaneStage::kWaitsForSibling, LaneStage::kWaitsForDisk,
+                                         LaneStage::kPreempted);
   info.stage = waits ? TurnInfo::Stage::kWaiting : TurnInfo::Stage::kReading;
   info.done_tokens = first.session->computed;
   if (turn.first_row_us > 0) {
@@ -171,7 +172,7 @@ Status EngineCore::CheckPublished() const {
   Status status;
   int64_t n_sessions = 0;
   sessions_.ForEach([&](Session* session) {
-    if (session->holds_for_disk) return;
+    if (session->role == SessionRole::kHolder) return;
     ++n_sessions;
     const SessionInfo now = InfoOf(*session);
     const auto info = seen->Inspect(session->id);

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "engine/engine_core.h"
-#include "engine/random.h"
+#include "engine/sampling/random.h"
 
 namespace weft {
 namespace {
@@ -30,8 +30,8 @@ void EngineCore::Consume(StepPart* part) {
     return;
   }
   memory_->Commit(lane->session);
-  if (lane->done) return;
-  if (lane->decoding) {
+  if (lane->done()) return;
+  if (lane->is_decoding()) {
     // A lane that was preempted computes several rows before it samples again.
     if (part->ends_prompt) SampleNext(part->turn, lane, part->logits);
     return;
@@ -89,13 +89,13 @@ void EngineCore::TakePromptRows(StepPart* part) {
 void EngineCore::FinishPrompt(StepPart* part) {
   ActiveTurn* const turn = part->turn;
   const int64_t now_us = NowMicros();
-  turn->prompt_done = true;
+  turn->stage.Become(TurnStage::kWriting);
   turn->first_token_us = now_us;
   turn->usage.prompt_us = now_us - turn->first_row_us;
   turn->queue->Push(std::move(turn->started));
   turn->started = StartedEvent();
   if (turn->options.max_tokens == 0) {
-    EndTurn(turn, FinishReason::kLength, OkStatus());
+    turn->End(FinishReason::kLength, OkStatus());
     return;
   }
   const std::span<float> row = part->logits.last(static_cast<size_t>(model_->n_vocab()));
@@ -113,11 +113,11 @@ void EngineCore::ForkChoices(ActiveTurn* turn, std::span<const float> logits) {
   for (int choice = 1; choice < turn->options.n_choices; ++choice) {
     auto fork = sessions_.CreateForTurn(session->domain);
     if (!fork.ok()) {
-      EndTurn(turn, FinishReason::kError, fork.status());
+      turn->End(FinishReason::kError, fork.status());
       return;
     }
     (*fork)->tokens = session->tokens;
-    (*fork)->state = SessionState::kRunning;
+    (*fork)->stage.Become(SessionStage::kRunning);
     (*fork)->turn = turn;
     memory_->Share(*session, session->computed, *fork);
     auto lane =
@@ -158,8 +158,8 @@ void EngineCore::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
   const TokenId token =
       lane->sampler.Sample(logits, tokens, static_cast<int64_t>(tokens.size()), lane->allowed);
   if (token == kNoToken) {
-    EndLane(turn, lane, FinishReason::kError,
-            FailedPrecondition("no token may come next: all are banned or masked"));
+    turn->EndLane(lane, FinishReason::kError,
+                  FailedPrecondition("no token may come next: all are banned or masked"));
     return;
   }
   if (!raw.empty()) {
@@ -192,7 +192,7 @@ void EngineCore::AllowOtherEnds(const TurnOptions& options, Lane* lane) {
 // Forced tokens are computed together with the token before them, in one step. They are not drawn,
 // so they are not taken when the client wants each token's probability.
 void EngineCore::TakeForced(ActiveTurn* turn, Lane* lane) {
-  if (lane->done) return;
+  if (lane->done()) return;
   for (const TokenId token : lane->mask->Forced(lane->generated)) {
     const bool ends_too_early = EndsTooEarly(turn->options, *lane) && IsStopToken(*turn, token);
     if (ends_too_early || lane->sampler.Bans(token)) return;
@@ -200,7 +200,7 @@ void EngineCore::TakeForced(ActiveTurn* turn, Lane* lane) {
     event.choice = lane->choice;
     event.token = token;
     ApplyToken(turn, lane, token, std::move(event));
-    if (lane->done) return;
+    if (lane->done()) return;
   }
 }
 
@@ -214,29 +214,28 @@ void EngineCore::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEv
   const bool too_early = EndsTooEarly(turn->options, *lane);
   lane->session->tokens.push_back(token);
   lane->generated.push_back(token);
-  lane->decoding = true;
   ++stats_.generated_tokens;
   if (IsStopToken(*turn, token)) {
     turn->queue->Push(std::move(event));
-    EndLane(turn, lane, FinishReason::kStop, OkStatus());
+    turn->EndLane(lane, FinishReason::kStop, OkStatus());
     return;
   }
   TextStream::Result text = lane->text.Push(token, /*may_stop=*/!too_early);
   event.text = std::move(text.text);
   turn->queue->Push(std::move(event));
   if (text.stopped) {
-    EndLane(turn, lane, FinishReason::kStopString, OkStatus(), *text.stopped);
+    turn->EndLane(lane, FinishReason::kStopString, OkStatus(), *text.stopped);
     return;
   }
   const int64_t limit = turn->options.max_tokens;
   const bool full = static_cast<int64_t>(lane->session->tokens.size()) >= model_->context_tokens();
   if (full || (limit > 0 && static_cast<int64_t>(lane->generated.size()) >= limit)) {
-    EndLane(turn, lane, FinishReason::kLength, OkStatus());
+    turn->EndLane(lane, FinishReason::kLength, OkStatus());
     return;
   }
   const bool may_loop = !turn->options.end_loops || turn->options.ignore_eos || too_early;
   if (!may_loop && lane->loop_watch.EndsInLoop(lane->generated)) {
-    EndLane(turn, lane, FinishReason::kLoop, OkStatus());
+    turn->EndLane(lane, FinishReason::kLoop, OkStatus());
   }
 }
 

@@ -11,7 +11,8 @@ namespace weft {
 void EngineCore::PrepareParts(std::vector<StepPart>* parts) {
   std::vector<StepPart> prepared;
   for (StepPart& part : *parts) {
-    if (part.lane->preempted) continue;  // an earlier part has just taken its pages
+    if (part.lane->stage == LaneStage::kPreempted)
+      continue;  // an earlier part has just taken its pages
     Status status = MakeRoomFor(part, prepared);
     // Fewer rows need less at a time: pages that fall out of a window are freed after each step.
     while (status.code() == StatusCode::kResourceExhausted && part.rows > 1 &&
@@ -27,7 +28,7 @@ void EngineCore::PrepareParts(std::vector<StepPart>* parts) {
     }
     // Other holders of pages will eventually free them.
     if (status.code() != StatusCode::kResourceExhausted || !OthersWillFreeMemory(part.lane)) {
-      EndTurn(part.turn, FinishReason::kError, status);
+      part.turn->End(FinishReason::kError, status);
     }
   }
   *parts = std::move(prepared);
@@ -36,7 +37,7 @@ void EngineCore::PrepareParts(std::vector<StepPart>* parts) {
 bool EngineCore::OthersWillFreeMemory(const Lane* self) {
   for (const auto& turn : running_) {
     for (const auto& lane : turn->lanes) {
-      if (lane.get() != self && !lane->done && memory_->BytesOf(*lane->session) > 0) return true;
+      if (lane.get() != self && !lane->done() && memory_->BytesOf(*lane->session) > 0) return true;
     }
   }
   return idle_->AnyWithStateAtWork();
@@ -48,10 +49,10 @@ bool EngineCore::ResumePreempted(bool nobody_runs) {
   bool resumed = false;
   for (const auto& turn : running_) {
     for (const auto& lane : turn->lanes) {
-      if (!lane->preempted || lane->done) continue;
+      if (lane->stage != LaneStage::kPreempted) continue;
       if (!nobody_runs && !memory_->EvictFor(*lane->session, lane->pending() + 1).ok()) continue;
-      lane->preempted = false;
-      if (!turn->wants_prompt_rows() || lane->decoding) {
+      lane->stage.Become(LaneStage::kReady);
+      if (!turn->wants_prompt_rows() || lane->is_decoding()) {
         memory_->Reuse(lane->session, lane->session->n_tokens() - 1);
       }
       resumed = true;
@@ -105,18 +106,19 @@ bool EngineCore::TakeIdleSession() {
 bool EngineCore::PreemptFor(const StepPart& part, const std::vector<StepPart>& prepared) {
   bool after = true;
   for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
-    const bool paused = (*it)->stalled_since_us > 0 || (*it)->queue->Full();
+    const bool paused = (*it)->is_held_up();
     for (auto lane = (*it)->lanes.rbegin(); lane != (*it)->lanes.rend(); ++lane) {
       if (lane->get() == part.lane) {
         after = false;
         continue;
       }
-      if ((*lane)->session->in_step || (!after && !paused && !(*lane)->done)) continue;
+      if ((*lane)->in_step() || (!after && !paused && !(*lane)->done())) continue;
       const bool in_step = std::any_of(prepared.begin(), prepared.end(),
                                        [&](const StepPart& p) { return p.lane == lane->get(); });
       if (in_step || memory_->BytesOf(*(*lane)->session) == 0) continue;
+      AbandonLoad((*lane)->session);
       memory_->Drop((*lane)->session);
-      (*lane)->preempted = !(*lane)->done;
+      if (!(*lane)->done()) (*lane)->stage.Become(LaneStage::kPreempted);
       ++stats_.preemptions;
       return true;
     }

@@ -16,7 +16,7 @@ StatusOr<SessionId> EngineCore::CreateSession(const SessionOptions& options) {
 namespace {
 
 Status RefuseWhileRunning(const Session& session, std::string_view what) {
-  if (session.state == SessionState::kRunning || session.turn != nullptr) {
+  if (session.turn != nullptr) {
     return FailedPrecondition("cannot ", what, " a session while a turn of it runs");
   }
   return OkStatus();
@@ -25,7 +25,7 @@ Status RefuseWhileRunning(const Session& session, std::string_view what) {
 }  // namespace
 
 Status EngineCore::RefusePoisoned(const Session& session) {
-  if (session.state != SessionState::kPoisoned) return OkStatus();
+  if (session.stage != SessionStage::kPoisoned) return OkStatus();
   return FailedPrecondition("this session is poisoned: a forward pass failed after token ",
                             session.sound_tokens,
                             "; reset it, fork it from an earlier point, or close it");
@@ -44,7 +44,7 @@ StatusOr<SessionId> EngineCore::ForkNow(const Session& from, int64_t position,
   // A running session can be forked too: between two steps it is as consistent as an idle one, and
   // it writes to its own copies from now on.
   const int64_t n_tokens = static_cast<int64_t>(from.tokens.size());
-  const bool poisoned = from.state == SessionState::kPoisoned;
+  const bool poisoned = from.stage == SessionStage::kPoisoned;
   const int64_t last = poisoned ? from.sound_tokens : n_tokens;
   if (position < 0) position = last;
   if (position > last) {
@@ -102,8 +102,7 @@ void EngineCore::GoBack(Session* session, int64_t position, const Reply& reply) 
     Session* const self = sessions_.Find(id);
     if (status.ok() && self != nullptr) {
       apply(self);
-      self->kept = true;
-      self->kept_version = self->changes;
+      self->SetKept(self->changes);
     }
     reply(Annotate(status, "the session is as it was, because its file could not be changed: "));
   });
@@ -124,10 +123,9 @@ void EngineCore::Reset(SessionId id, const Reply& reply) {
       Session* const self = sessions_.Find(id);
       if (done.ok() && self != nullptr) {
         ResetNow(self);
-        self->kept = has_file;
-        self->saved = self->saved && has_file;
         self->saved_tokens = 0;
-        self->kept_version = self->changes;
+        self->SetKept(self->changes);
+        if (!has_file) self->on_disk.Become(OnDisk::kNothing);
       }
       reply(Annotate(done, "the session is as it was, because its file could not be changed: "));
     };
@@ -135,11 +133,12 @@ void EngineCore::Reset(SessionId id, const Reply& reply) {
       Session* const self = sessions_.Find(id);
       if (written.ok() || self == nullptr) return finish(written, true);
       // A full disk must not prevent deletion.
-      BeginFileWork(self);
+      BeginFileWork(self, FileWork::kChanging);
       store_->Remove(domain, name, [=, this](const Status& removed) {
         EndFileWork(id);
         const bool gone = removed.ok() || removed.code() == StatusCode::kNotFound;
         finish(gone ? OkStatus() : written, false);
+        if (Session* const still = sessions_.Find(id)) RestoreForTurn(still);
       });
     });
   });
@@ -151,7 +150,10 @@ void EngineCore::ResetNow(Session* session) {
   session->tokens.clear();
   session->note.clear();
   ++session->changes;
-  session->state = session->turn != nullptr ? SessionState::kRunning : SessionState::kReady;
+  if (session->stage == SessionStage::kAwaited) session->stage.Become(SessionStage::kQueued);
+  if (session->stage.IsAnyOf(SessionStage::kParked, SessionStage::kPoisoned)) {
+    session->stage.Become(SessionStage::kReady);
+  }
   Touch(session);
 }
 

@@ -72,11 +72,11 @@ LaneView EngineCore::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   view.pending = lane.pending();
   view.depth = lane.session->computed;
   view.max_chunk = memory_->RowsToCheckpoint(*lane.session);
-  view.decoding = lane.decoding && view.pending == 1;
+  view.decoding = lane.is_decoding() && view.pending == 1;
   view.priority = turn.options.priority;
   view.waited_us = now_us - lane.last_row_us;
   view.age_us = now_us - turn.submitted_us;
-  if (turn.prompt_done) return view;
+  if (turn.is_prompt_computed()) return view;
   const auto& chunks = turn.options.prompt_chunks;
   if (!chunks.empty()) {
     view.max_chunk = std::min(view.max_chunk, chunks[turn.next_chunk % chunks.size()]);
@@ -86,18 +86,13 @@ LaneView EngineCore::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   return view;
 }
 
-bool EngineCore::IsReady(const Lane& lane) {
-  return !lane.done && !lane.waits_for_sibling && !lane.waits_for_disk && !lane.preempted &&
-         !lane.session->in_step;
-}
-
 // In order of admission.
 EngineCore::Candidates EngineCore::ReadyLanes() const {
   Candidates candidates;
   for (const auto& turn : running_) {
-    if (turn->stalled_since_us > 0 || turn->queue->Full()) continue;
+    if (turn->is_held_up()) continue;
     for (const auto& lane : turn->lanes) {
-      if (!IsReady(*lane)) continue;
+      if (!lane->is_ready()) continue;
       candidates.views.push_back(ViewOf(*turn, *lane));
       candidates.parts.push_back({.turn = turn.get(), .lane = lane.get()});
     }
@@ -114,7 +109,7 @@ std::vector<EngineCore::StepPart> EngineCore::TakeRows(const Candidates& candida
     part.rows = rows[i];
     part.first_row = part.lane->session->computed;
     part.ends_prompt = rows[i] == candidates.views[i].pending;
-    if (part.lane->decoding) {
+    if (part.lane->is_decoding()) {
       part.n_logits = part.ends_prompt ? 1 : 0;
     } else if (part.turn->wants_prompt_rows()) {
       part.n_logits = part.rows;
@@ -130,7 +125,7 @@ std::vector<EngineCore::StepPart> EngineCore::TakeRows(const Candidates& candida
 std::vector<EngineCore::StepPart> EngineCore::PlanShortStep(Candidates lanes) const {
   size_t n = 0;
   for (size_t i = 0; i < lanes.parts.size(); ++i) {
-    if (!IsReady(*lanes.parts[i].lane)) continue;
+    if (!lanes.parts[i].lane->is_ready()) continue;
     lanes.parts[n] = lanes.parts[i];
     lanes.views[n++] = lanes.views[i];
   }
@@ -180,7 +175,7 @@ Status EngineCore::Begin(OpenStep* step) {
     step->sequences.push_back(std::move(sequence));
     n_logits += static_cast<size_t>(part.n_logits);
     // A preempted lane that starts over computes like a prompt.
-    if (part.lane->decoding && part.rows == 1) {
+    if (part.lane->is_decoding() && part.rows == 1) {
       ++step->cost.decode_rows;
     } else {
       step->cost.prompt_rows += part.rows;
@@ -259,7 +254,9 @@ void EngineCore::BeginLongStep(std::vector<StepPart> parts) {
   PrepareParts(&parts);
   if (parts.empty()) return;
   long_step_ = std::make_unique<OpenStep>(OpenStep{.parts = std::move(parts)});
-  for (const StepPart& part : long_step_->parts) part.lane->session->in_step = true;
+  for (const StepPart& part : long_step_->parts) {
+    part.lane->session->stage.Become(SessionStage::kInStep);
+  }
   const Status status = Begin(long_step_.get());
   if (!status.ok()) Poison(CloseLongStep()->parts, status);
 }
@@ -287,13 +284,16 @@ void EngineCore::AdvanceLongStep(int64_t until_us, FunctionRef<bool()> interrupt
 // Releases its sessions.
 std::unique_ptr<EngineCore::OpenStep> EngineCore::CloseLongStep() {
   long_step_->run.reset();
-  for (const StepPart& part : long_step_->parts) part.lane->session->in_step = false;
+  for (const StepPart& part : long_step_->parts) {
+    part.lane->session->stage.Become(SessionStage::kRunning);
+  }
   return std::move(long_step_);
 }
 
 bool EngineCore::LongStepIsUnwanted() const {
-  return long_step_ != nullptr && std::all_of(long_step_->parts.begin(), long_step_->parts.end(),
-                                              [](const StepPart& part) { return part.lane->done; });
+  return long_step_ != nullptr &&
+         std::all_of(long_step_->parts.begin(), long_step_->parts.end(),
+                     [](const StepPart& part) { return part.lane->done(); });
 }
 
 // Its rows count as never begun.
@@ -310,8 +310,8 @@ void EngineCore::Poison(const std::vector<StepPart>& parts, const Status& status
     Session* const session = part.lane->session;
     memory_->Truncate(session, part.first_row);
     session->sound_tokens = part.first_row;
-    session->state = SessionState::kPoisoned;
-    EndTurn(part.turn, FinishReason::kError, status);
+    session->stage.Become(SessionStage::kPoisoned);
+    part.turn->End(FinishReason::kError, status);
   }
 }
 

@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "engine/engine_core.h"
-#include "engine/message_starts.h"
-#include "engine/random.h"
+#include "engine/sampling/random.h"
+#include "engine/sessions/message_starts.h"
 
 namespace weft {
 
@@ -127,11 +127,9 @@ StatusOr<EngineCore::Submitted> EngineCore::Enqueue(Session* session, const Turn
                                             [post_back = post_back_] { post_back([] {}); });
   turn->cancelled = std::make_shared<std::atomic<bool>>(false);
   session->turn = turn.get();
-  if (session->state == SessionState::kParked) {
-    RestoreForTurn(session);
-  } else {
-    session->state = SessionState::kRunning;
-  }
+  const bool is_parked = session->stage == SessionStage::kParked;
+  session->stage.Become(is_parked ? SessionStage::kAwaited : SessionStage::kQueued);
+  RestoreForTurn(session);
   Touch(session);
   Submitted submitted{.session = session->id, .queue = turn->queue, .cancelled = turn->cancelled};
   queued_.push_back(std::move(turn));
@@ -151,22 +149,22 @@ int64_t EngineCore::StallPatienceUs() const {
 }
 
 void EngineCore::EndUnwanted(ActiveTurn* turn) {
-  if (turn->finished()) return;
+  if (turn->has_ended()) return;
   const int64_t now_us = NowMicros();
   if (turn->cancelled->load()) {
-    EndTurn(turn, FinishReason::kCancelled, OkStatus());
+    turn->End(FinishReason::kCancelled, OkStatus());
   } else if (turn->options.deadline &&
              *turn->options.deadline <= std::chrono::steady_clock::now()) {
-    EndTurn(turn, FinishReason::kError, DeadlineExceeded("the turn's deadline passed"));
+    turn->End(FinishReason::kError, DeadlineExceeded("the turn's deadline passed"));
   } else if (!turn->queue->Full()) {
     turn->stalled_since_us = 0;
   } else if (turn->stalled_since_us == 0) {
     turn->stalled_since_us = now_us;
   } else if (const int64_t patience_us = StallPatienceUs();
              now_us - turn->stalled_since_us > patience_us) {
-    EndTurn(turn, FinishReason::kError,
-            ResourceExhausted("the turn was cut off: its consumer did not read for ",
-                              patience_us / 1000, " ms"));
+    turn->End(FinishReason::kError,
+              ResourceExhausted("the turn was cut off: its consumer did not read for ",
+                                patience_us / 1000, " ms"));
   }
 }
 
@@ -182,7 +180,7 @@ bool EngineCore::SweepTurns() {
     for (auto it = list->begin(); it != list->end();) {
       ActiveTurn* const turn = it->get();
       // The long step ends first: others may be in it.
-      if (turn->finished() && !turn->in_step()) {
+      if (turn->has_ended() && !turn->in_step()) {
         Retire(turn);
         it = list->erase(it);
         retired = true;
@@ -198,15 +196,15 @@ bool EngineCore::SweepTurns() {
 // Preempted turns resume first, or newcomers would take the memory they wait for.
 void EngineCore::Admit() {
   for (const auto& turn : running_) {
-    const bool reads = turn->stalled_since_us == 0;
+    if (turn->is_stalled()) continue;
     for (const auto& lane : turn->lanes) {
-      if (reads && lane->preempted && !lane->done) return;
+      if (lane->stage == LaneStage::kPreempted) return;
     }
   }
   while (!queued_.empty() && static_cast<int>(running_.size()) < options_.max_running) {
     auto best = queued_.end();
     for (auto it = queued_.begin(); it != queued_.end(); ++it) {
-      if ((*it)->session->file_work) continue;
+      if ((*it)->session->stage != SessionStage::kQueued || (*it)->session->is_at_work()) continue;
       if (best == queued_.end() || (*it)->options.priority > (*best)->options.priority) best = it;
     }
     if (best == queued_.end()) return;
@@ -219,6 +217,8 @@ void EngineCore::Admit() {
 void EngineCore::StartTurn(ActiveTurn* turn) {
   Session* const session = turn->session;
   const TurnOptions& options = turn->options;
+  turn->stage.Become(TurnStage::kReading);
+  session->stage.Become(SessionStage::kRunning);
   std::vector<TokenId>& tokens = session->tokens;
   if (options.tokens_are_whole_context) {
     const int64_t shared = CommonLength(tokens, options.tokens);
@@ -262,7 +262,7 @@ void EngineCore::ReuseComputed(Session* session) {
   for (const auto& turn : running_) {
     for (const auto& lane : turn->lanes) {
       const Session& other = *lane->session;
-      if (other.computed <= session->computed || other.state == SessionState::kPoisoned ||
+      if (other.computed <= session->computed || other.stage == SessionStage::kPoisoned ||
           !SharesPrefixes(other, *session)) {
         continue;
       }
@@ -293,12 +293,13 @@ int64_t EngineCore::CommonPrompt(ActiveTurn* turn, const ActiveTurn& other) {
 // True if an earlier turn is computing whole pages that this one needs too. In that case it also
 // makes that turn leave a checkpoint there, if the model needs one.
 bool EngineCore::WaitsForSibling(ActiveTurn* turn, TurnList::const_iterator self) const {
-  if (!memory_->keeps_prefixes() || turn->prompt_done || turn->wants_prompt_rows()) return false;
+  if (!memory_->keeps_prefixes() || turn->wants_prompt_rows()) return false;
   const Session& session = *turn->lanes[0]->session;
   const int64_t page = memory_->page_tokens();
   for (auto it = running_.begin(); it != self; ++it) {
     const ActiveTurn& other = **it;
-    if (other.prompt_done || other.finished() || other.lanes[0]->waits_for_sibling) continue;
+    if (other.stage != TurnStage::kReading) continue;
+    if (other.lanes[0]->stage == LaneStage::kWaitsForSibling) continue;
     Session& leader = *other.lanes[0]->session;
     if (!SharesPrefixes(leader, session)) continue;
     const int64_t common = memory_->HandOverAt(
@@ -314,61 +315,23 @@ bool EngineCore::WaitsForSibling(ActiveTurn* turn, TurnList::const_iterator self
 void EngineCore::RefreshSiblingWaits() {
   for (auto it = running_.begin(); it != running_.end(); ++it) {
     ActiveTurn& turn = **it;
-    if (turn.prompt_done || turn.finished() || turn.in_step()) continue;
+    if (turn.stage != TurnStage::kReading || turn.in_step()) continue;
     Lane& lane = *turn.lanes[0];
-    const bool waited = lane.waits_for_sibling;
-    lane.waits_for_sibling = WaitsForSibling(&turn, it);
-    if (waited && !lane.waits_for_sibling) ReuseComputed(lane.session);
+    const bool waited = lane.stage == LaneStage::kWaitsForSibling;
+    if (!waited && lane.stage != LaneStage::kReady) continue;
+    const bool waits = WaitsForSibling(&turn, it);
+    if (waits == waited) continue;
+    lane.stage.Become(waits ? LaneStage::kWaitsForSibling : LaneStage::kReady);
+    if (!waits) ReuseComputed(lane.session);
   }
 }
 
 // --- ends ----------------------------------------------------------------------------
 
-void EngineCore::EndLane(ActiveTurn* turn, Lane* lane, FinishReason reason, const Status& status,
-                         const std::string& stop_string) {
-  if (lane->done) return;
-  lane->done = true;
-  if (reason == FinishReason::kError) turn->failed = true;
-  if (reason == FinishReason::kCancelled) turn->cut = true;
-  DoneEvent done;
-  done.choice = lane->choice;
-  done.reason = reason;
-  done.status = status;
-  done.stop_string = stop_string;
-  if (reason == FinishReason::kStop && !lane->generated.empty()) {
-    done.stop_token = lane->generated.back();
-  }
-  if (reason != FinishReason::kStopString) done.text = lane->text.Finish();
-  done.usage = turn->usage;
-  done.usage.completion_tokens = static_cast<int64_t>(lane->generated.size());
-  if (turn->first_token_us > 0) done.usage.decode_us = NowMicros() - turn->first_token_us;
-  turn->queue->Push(std::move(done));
-}
-
-void EngineCore::EndTurn(ActiveTurn* turn, FinishReason reason, const Status& status) {
-  if (turn->lanes.empty()) {  // it was never admitted
-    turn->lanes.push_back(std::make_unique<Lane>(0, turn->session, turn->options.sampling,
-                                                 turn->seed, model_->tokenizer(), turn->options));
-    turn->tokens_before = static_cast<int64_t>(turn->session->tokens.size());
-  }
-  // Choices not yet forked end with the first.
-  const int n_lanes =
-      turn->finished() ? turn->options.n_choices : static_cast<int>(turn->lanes.size());
-  for (auto& lane : turn->lanes) EndLane(turn, lane.get(), reason, status);
-  for (int choice = n_lanes; choice < turn->options.n_choices; ++choice) {
-    DoneEvent done;
-    done.choice = choice;
-    done.reason = reason;
-    done.status = status;
-    done.usage = turn->usage;
-    turn->queue->Push(std::move(done));
-  }
-}
-
 // If its prompt was not completed, leaves the session as it was.
 void EngineCore::RollBackPrompt(ActiveTurn* turn) {
   Session* const session = turn->session;
-  if (session->state == SessionState::kPoisoned) return;
+  if (session->stage == SessionStage::kPoisoned) return;
   memory_->Truncate(session, std::min(session->computed, turn->tokens_before));
   session->tokens.resize(static_cast<size_t>(turn->tokens_before));
   session->tokens.insert(session->tokens.end(), turn->replaced.begin(), turn->replaced.end());
@@ -377,24 +340,30 @@ void EngineCore::RollBackPrompt(ActiveTurn* turn) {
 void EngineCore::Retire(ActiveTurn* turn) {
   AbandonLoad(turn->session);
   for (const auto& lane : turn->lanes) {
-    if (lane->session->state != SessionState::kPoisoned) memory_->KeepTail(lane->session);
+    if (lane->session->stage != SessionStage::kPoisoned) memory_->KeepTail(lane->session);
   }
-  if (!turn->prompt_done) RollBackPrompt(turn);
+  if (!turn->lanes.empty() && !turn->is_prompt_computed()) RollBackPrompt(turn);
   for (size_t i = 1; i < turn->lanes.size(); ++i) DestroySession(turn->lanes[i]->session);
   Session* const session = turn->session;
   session->turn = nullptr;
   session->last_used_us = NowMicros();
-  if (session->state == SessionState::kRunning) session->state = SessionState::kReady;
-  if (session->restoring) session->state = SessionState::kParked;  // until it is restored
+  if (session->stage == SessionStage::kAwaited) session->stage.Become(SessionStage::kParked);
+  if (session->stage.IsAnyOf(SessionStage::kQueued, SessionStage::kRunning)) {
+    session->stage.Become(SessionStage::kReady);
+  }
   Touch(session);
   KeepAfterTurn(*turn);
   if (turn->closes_session) DestroySession(session);
-  if (turn->failed) {
-    ++stats_.turns_failed;
-  } else if (turn->cut) {
-    ++stats_.turns_cancelled;
-  } else {
-    ++stats_.turns_finished;
+  switch (turn->fate) {
+    case TurnFate::kFinished:
+      ++stats_.turns_finished;
+      break;
+    case TurnFate::kCancelled:
+      ++stats_.turns_cancelled;
+      break;
+    case TurnFate::kFailed:
+      ++stats_.turns_failed;
+      break;
   }
   memory_->ReturnFreed();
   AfterPublish([queue = turn->queue] { queue->Finish(); });
@@ -402,7 +371,7 @@ void EngineCore::Retire(ActiveTurn* turn) {
 
 void EngineCore::CutAll(const Status& status) {
   for (TurnList* list : {&queued_, &running_}) {
-    for (auto& turn : *list) EndTurn(turn.get(), FinishReason::kError, status);
+    for (auto& turn : *list) turn->End(FinishReason::kError, status);
   }
   SweepTurns();
 }

@@ -1,6 +1,6 @@
 #include "tests/property/oracle.h"
 
-#include "engine/random.h"
+#include "engine/sampling/random.h"
 
 namespace weft::testing {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/random.h"
+#include "engine/sampling/random.h"
 #include "state/state_directory.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/slow_build.h"

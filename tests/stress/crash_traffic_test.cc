@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/random.h"
+#include "engine/sampling/random.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/slow_build.h"
 

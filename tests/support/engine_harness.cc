@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/random.h"
+#include "engine/sampling/random.h"
 #include "tests/support/wrapped_run.h"
 #include "tools/make_model.h"
 

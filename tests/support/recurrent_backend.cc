@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/random.h"
+#include "engine/sampling/random.h"
 #include "tests/support/wrapped_run.h"
 
 namespace weft::testing {

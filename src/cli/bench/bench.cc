@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "cli/terminal/output.h"
-#include "engine/random.h"
+#include "engine/sampling/random.h"
 #include "kernels/isa.h"
 
 namespace weft::cli {

@@ -1,0 +1,392 @@
+#include "engine/sampling/sampler.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "engine/sampling/random.h"
+
+namespace weft {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+constexpr float kAlways = std::numeric_limits<float>::infinity();
+
+// This many nats below the best, a token's share of the probability is under 1e-17 even with a
+// million tokens: not worth sorting.
+constexpr float kNegligibleNats = 54.0f;
+// How far below the best tokens are sorted at first.
+constexpr float kFirstRankedNats = 4.0f;
+
+constexpr uint32_t kSignBit = 0x80000000;
+
+// The greatest value that is not NaN, or minus infinity. Split into lanes, which the compiler
+// vectorises, because vocabularies are large.
+float Greatest(std::span<const float> values) {
+  constexpr size_t kLanes = 16;
+  std::array<float, kLanes> lanes;
+  lanes.fill(kNever);
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const float value = values[i + lane];
+      lanes[lane] = value > lanes[lane] ? value : lanes[lane];
+    }
+  }
+  float max = *std::max_element(lanes.begin(), lanes.end());
+  for (; i < values.size(); ++i) max = values[i] > max ? values[i] : max;
+  return max;
+}
+
+// e^x for -87 <= x <= 0, within 2e-7; lane-wise like Greatest. Same method as the kernels: x = n ln
+// 2 + r, and the low bits of 1.5 * 2^23 + n are n.
+inline float ExpOfNegative(float x) {
+  const float z = x * 1.44269504f + 12582912.0f;
+  const float n = z - 12582912.0f;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 0.00139262134663f * r + 0.00836320297158f;
+  p = p * r + 0.0416665544377f;
+  p = p * r + 0.16666576846f;
+  p = p * r + 0.5f;
+  const float y = 1.0f + (p * (r * r) + r);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(z) << 23));
+}
+
+// The sum of exp((logit - max) / temperature), where `max` is the greatest logit.
+double TotalWeight(std::span<const float> logits, float max, float temperature) {
+  constexpr size_t kLanes = 16, kPart = 1024;
+  const auto weight = [&](float logit) {
+    const float x = (logit - max) / temperature;
+    return ExpOfNegative(x > -87.0f ? x : -87.0f);
+  };
+  double total = 0;
+  size_t i = 0;
+  while (i + kLanes <= logits.size()) {
+    const size_t end = std::min(i + kPart, logits.size() / kLanes * kLanes);
+    std::array<float, kLanes> lanes = {};
+    for (; i < end; i += kLanes) {
+      for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += weight(logits[i + lane]);
+    }
+    for (const float lane : lanes) total += static_cast<double>(lane);
+  }
+  for (; i < logits.size(); ++i) total += static_cast<double>(weight(logits[i]));
+  return total;
+}
+
+// Masks allow nearly all tokens or nearly none, so whole words are tested first.
+void Mask(std::span<const uint32_t> allowed, std::span<float> logits) {
+  constexpr size_t kBits = 32;
+  for (size_t first = 0; first < logits.size(); first += kBits) {
+    const uint32_t word = allowed[first / kBits];
+    if (word == ~uint32_t{0}) continue;
+    const std::span<float> part = logits.subspan(first, std::min(kBits, logits.size() - first));
+    if (word == 0) {
+      std::fill(part.begin(), part.end(), kNever);
+      continue;
+    }
+    for (size_t i = 0; i < part.size(); ++i) part[i] = word >> i & 1 ? part[i] : kNever;
+  }
+}
+
+}  // namespace
+
+Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab) {
+  const auto finite = [](float value) { return std::isfinite(value); };
+  if (!finite(options.temperature) || options.temperature < 0) {
+    return InvalidArgument("temperature must be a finite number >= 0");
+  }
+  if (options.top_k < 0) return InvalidArgument("top_k must be >= 0 (0 disables it)");
+  if (!finite(options.top_p) || options.top_p <= 0 || options.top_p > 1) {
+    return InvalidArgument("top_p must be finite and in (0, 1]");
+  }
+  if (!finite(options.min_p) || options.min_p < 0 || options.min_p > 1) {
+    return InvalidArgument("min_p must be in [0, 1]");
+  }
+  if (!finite(options.repetition_penalty) || options.repetition_penalty <= 0) {
+    return InvalidArgument("repetition_penalty must be a finite number > 0 (1 disables it)");
+  }
+  if (!finite(options.frequency_penalty) || !finite(options.presence_penalty)) {
+    return InvalidArgument("frequency_penalty and presence_penalty must be finite");
+  }
+  if (options.penalty_window < -1) {
+    return InvalidArgument("penalty_window must be >= -1 (-1: the whole context)");
+  }
+  if (options.logit_bias.size() > kMaxLogitBiases) {
+    return InvalidArgument("logit_bias has ", options.logit_bias.size(), " entries, at most ",
+                           kMaxLogitBiases, " are taken");
+  }
+  for (const auto& [token, bias] : options.logit_bias) {
+    if (token < 0 || token >= n_vocab) {
+      return InvalidArgument("logit_bias names token ", token, ", but the vocabulary has ", n_vocab,
+                             " tokens");
+    }
+    if (std::isnan(bias)) return InvalidArgument("logit_bias of token ", token, " is not a number");
+  }
+  return OkStatus();
+}
+
+bool IsSound(std::span<const float> logits) {
+  // NaN and plus infinity have bits from infinity up; minus infinity is a valid ban.
+  constexpr uint32_t kInfinity = 0x7F800000;
+  uint32_t broken = 0;
+  for (const float logit : logits) {
+    const auto bits = std::bit_cast<uint32_t>(logit);
+    const bool is_number = (bits & ~kSignBit) < kInfinity;
+    broken |= is_number || bits == (kInfinity | kSignBit) ? 0 : 1;
+  }
+  return broken == 0 && Greatest(logits) > kNever;
+}
+
+TokenId ArgMax(std::span<const float> logits) {
+  const float max = Greatest(logits);
+  if (max == kNever) return kNoToken;
+  return static_cast<TokenId>(std::find(logits.begin(), logits.end(), max) - logits.begin());
+}
+
+double LogSumExp(std::span<const float> logits) {
+  const float max = Greatest(logits);
+  if (max == kNever) return kNever;
+  double sum = 0;
+  for (const float logit : logits) {
+    if (logit - max > -kNegligibleNats) sum += std::exp(static_cast<double>(logit - max));
+  }
+  return static_cast<double>(max) + std::log(sum);
+}
+
+std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, double log_sum_exp, int n) {
+  std::vector<TokenLogprob> best;
+  if (n <= 0) return best;
+  const auto better = [](const TokenLogprob& a, const TokenLogprob& b) {
+    return a.logprob != b.logprob ? a.logprob > b.logprob : a.token < b.token;
+  };
+  // A heap with the worst of the kept entries at the front.
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const TokenLogprob entry{static_cast<TokenId>(i), logits[i]};
+    if (best.size() < static_cast<size_t>(n)) {
+      best.push_back(entry);
+      std::push_heap(best.begin(), best.end(), better);
+    } else if (better(entry, best.front())) {
+      std::pop_heap(best.begin(), best.end(), better);
+      best.back() = entry;
+      std::push_heap(best.begin(), best.end(), better);
+    }
+  }
+  std::sort_heap(best.begin(), best.end(), better);
+  for (TokenLogprob& entry : best) {
+    entry.logprob = static_cast<float>(static_cast<double>(entry.logprob) - log_sum_exp);
+  }
+  return best;
+}
+
+Sampler::Sampler(SamplingOptions options, uint64_t seed)
+    : options_(std::move(options)), seed_(seed) {}
+
+TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> context, int64_t position,
+                        std::span<const uint32_t> allowed) {
+  for (const auto& [token, bias] : options_.logit_bias) {
+    logits[static_cast<size_t>(token)] += bias;
+  }
+  Penalize(logits, context);
+  if (!allowed.empty()) Mask(allowed, logits);
+  if (options_.temperature == 0) {
+    const TokenId best = ArgMax(logits);
+    candidates_.clear();
+    if (best != kNoToken) candidates_.push_back({best, logits[static_cast<size_t>(best)]});
+    ranked_to_ = rank_until_ = kNever;
+    total_weight_ = 1;
+    return best;
+  }
+  row_ = logits;
+  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) < logits.size()) {
+    CollectTopK(static_cast<size_t>(options_.top_k));
+  } else {
+    BeginRanking();
+  }
+  if (candidates_.empty()) return kNoToken;
+  CutTopP();
+  CutMinP();
+  return Draw(position);
+}
+
+void Sampler::Penalize(std::span<float> logits, std::span<const TokenId> context) {
+  const bool repetition = options_.repetition_penalty != 1.0f;
+  const bool counts = options_.frequency_penalty != 0 || options_.presence_penalty != 0;
+  if ((!repetition && !counts) || options_.penalty_window == 0) return;
+  MoveWindow(context);
+  for (const Count& count : window_) {
+    float& logit = logits[static_cast<size_t>(count.token)];
+    if (logit > 0) {
+      logit /= options_.repetition_penalty;
+    } else {
+      logit *= options_.repetition_penalty;
+    }
+    logit -=
+        static_cast<float>(count.times) * options_.frequency_penalty + options_.presence_penalty;
+  }
+}
+
+// The window may be the whole context, so only the tokens that enter or leave it are processed.
+void Sampler::MoveWindow(std::span<const TokenId> context) {
+  size_t n = context.size();
+  if (options_.penalty_window > 0) n = std::min(n, static_cast<size_t>(options_.penalty_window));
+  const size_t begin = context.size() - n;
+  for (size_t i = std::max(window_end_, begin); i < context.size(); ++i) {
+    const auto [place, is_new] = places_.try_emplace(context[i], window_.size());
+    if (is_new) window_.push_back({.token = context[i]});
+    ++window_[place->second].times;
+  }
+  for (size_t i = window_begin_; i < std::min(window_end_, begin); ++i) {
+    const auto place = places_.find(context[i]);
+    Count& count = window_[place->second];
+    if (--count.times > 0) continue;
+    count = window_.back();
+    places_[count.token] = place->second;
+    window_.pop_back();
+    places_.erase(place);
+  }
+  window_begin_ = begin;
+  window_end_ = context.size();
+}
+
+// Collects the k best, k being smaller than the row; no others join later.
+void Sampler::CollectTopK(size_t k) {
+  candidates_.clear();
+  // A heap with the worst of the kept candidates at the front; most tokens fail this one
+  // comparison.
+  float worst = kNever;
+  for (size_t i = 0; i < row_.size(); ++i) {
+    if (!(row_[i] > worst)) continue;
+    const Candidate candidate{static_cast<TokenId>(i), row_[i]};
+    if (candidates_.size() == k) {
+      std::pop_heap(candidates_.begin(), candidates_.end(), Better);
+      candidates_.back() = candidate;
+    } else {
+      candidates_.push_back(candidate);
+    }
+    std::push_heap(candidates_.begin(), candidates_.end(), Better);
+    if (candidates_.size() == k) worst = candidates_.front().logit;
+  }
+  std::sort_heap(candidates_.begin(), candidates_.end(), Better);
+  ranked_to_ = rank_until_ = kNever;
+}
+
+// Collects the best token and those close to it; others may join later.
+void Sampler::BeginRanking() {
+  candidates_.clear();
+  const float max = Greatest(row_);
+  if (max == kNever) return;
+  if (max == kAlways) {  // forced by a bias: nothing else can be drawn
+    candidates_.push_back({ArgMax(row_), max});
+    ranked_to_ = rank_until_ = kNever;
+    return;
+  }
+  const float unit = std::max(1.0f, options_.temperature);
+  ranked_to_ = std::nextafter(max, kAlways);
+  rank_until_ = std::max(max - kNegligibleNats * unit, std::numeric_limits<float>::lowest());
+  rank_step_ = kFirstRankedNats * unit;
+  RankMore();
+}
+
+// Adds the next best candidates; false if there are no more.
+bool Sampler::RankMore() {
+  if (ranked_to_ <= rank_until_) return false;
+  const float floor = std::max(ranked_to_ - rank_step_, rank_until_);
+  const auto n = static_cast<ptrdiff_t>(candidates_.size());
+  for (size_t i = 0; i < row_.size(); ++i) {
+    if (row_[i] >= floor && row_[i] < ranked_to_) {
+      candidates_.push_back({static_cast<TokenId>(i), row_[i]});
+    }
+  }
+  std::sort(candidates_.begin() + n, candidates_.end(), Better);
+  ranked_to_ = floor;
+  rank_step_ *= 2;
+  return true;
+}
+
+// Keeps the smallest set of best candidates whose probability reaches top_p.
+void Sampler::CutTopP() {
+  if (options_.top_p >= 1) return;
+  const float max = candidates_[0].logit;
+  const auto weight = [&](const Candidate& c) {
+    return std::exp(static_cast<double>(c.logit) - static_cast<double>(max));
+  };
+  double total = 0;
+  if (ranked_to_ > rank_until_) {
+    total = TotalWeight(row_, max, 1);
+  } else {
+    for (const Candidate& c : candidates_) total += weight(c);
+  }
+  const double wanted = static_cast<double>(options_.top_p) * total;
+  double sum = 0;
+  size_t n = 0;
+  do {
+    while (n < candidates_.size() && sum < wanted) sum += weight(candidates_[n++]);
+  } while (sum < wanted && RankMore());
+  candidates_.resize(n);
+  ranked_to_ = rank_until_;
+}
+
+// Keeps the candidates at least min_p times as probable as the best.
+void Sampler::CutMinP() {
+  if (options_.min_p <= 0) return;
+  const float floor = candidates_[0].logit + std::log(options_.min_p);
+  while (ranked_to_ > floor && RankMore()) {
+  }
+  size_t n = 1;
+  while (n < candidates_.size() && candidates_[n].logit >= floor) ++n;
+  candidates_.resize(n);
+  ranked_to_ = rank_until_;
+}
+
+double Sampler::Weight(const Candidate& candidate) const {
+  const double max = static_cast<double>(candidates_[0].logit);
+  // The greedy choice, or one forced by an infinite bias: nothing else can be drawn.
+  if (options_.temperature == 0 || !std::isfinite(max)) {
+    return candidate.id == candidates_[0].id ? 1 : 0;
+  }
+  return std::exp((static_cast<double>(candidate.logit) - max) /
+                  static_cast<double>(options_.temperature));
+}
+
+TokenId Sampler::Draw(int64_t position) {
+  total_weight_ = 0;
+  if (ranked_to_ > rank_until_) {
+    total_weight_ = TotalWeight(row_, candidates_[0].logit, options_.temperature);
+  } else {
+    for (const Candidate& c : candidates_) total_weight_ += Weight(c);
+  }
+  double remaining = RandomUniform(seed_, static_cast<uint64_t>(position)) * total_weight_;
+  size_t i = 0;
+  do {
+    for (; i < candidates_.size(); ++i) {
+      remaining -= Weight(candidates_[i]);
+      if (remaining < 0) return candidates_[i].id;
+    }
+  } while (RankMore());
+  return candidates_.back().id;
+}
+
+bool Sampler::Bans(TokenId token) const {
+  return std::any_of(options_.logit_bias.begin(), options_.logit_bias.end(), [&](const auto& bias) {
+    return bias.first == token && std::isinf(bias.second) && bias.second < 0;
+  });
+}
+
+Sampler::Draws Sampler::DrawsOf(TokenId token, int n) {
+  while (candidates_.size() < static_cast<size_t>(n) && RankMore()) {
+  }
+  Draws draws;
+  for (const Candidate& c : candidates_) {
+    const double weight = Weight(c);
+    const auto logprob = static_cast<float>(std::log(weight / total_weight_));
+    if (c.id == token) draws.logprob = logprob;
+    const bool is_among_best = static_cast<int>(draws.best.size()) < n;
+    if (weight > 0 && is_among_best) draws.best.push_back({c.id, logprob});
+  }
+  return draws;
+}
+
+}  // namespace weft

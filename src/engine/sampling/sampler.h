@@ -1,0 +1,107 @@
+// Chooses a token from a row of logits.
+//
+// The chain, in order: logit bias, penalties over the last tokens of the context, token mask; then,
+// unless greedy (temperature 0): top-k, top-p, min-p, temperature, and one draw that is a function
+// of (seed, position). Ties go to the lower token id everywhere, so equal logits give equal tokens.
+//
+// A Sampler holds options, scratch and counts of the context, but no randomness and no history: it
+// can be dropped and recreated at any position without changing the output. Engine thread only.
+#ifndef WEFT_ENGINE_SAMPLING_SAMPLER_H_
+#define WEFT_ENGINE_SAMPLING_SAMPLER_H_
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tokens.h"
+#include "weft/events.h"
+#include "weft/options.h"
+
+namespace weft {
+
+// INVALID_ARGUMENT names the field at fault.
+Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab);
+
+class Sampler {
+ public:
+  // REQUIRES: ValidateSampling(options) is OK. `seed` is the choice's own.
+  Sampler(SamplingOptions options, uint64_t seed);
+
+  // Chooses the token for `position`, which follows `context` (all tokens before it). `logits` is
+  // the model's row; it is modified in place. Unless `allowed` is empty, bit `id % 32` of its word
+  // `id / 32` says whether token `id` may be chosen. Returns kNoToken if nothing may, which only a
+  // mask or bans can cause. REQUIRES: each context extends the one of the previous call.
+  TokenId Sample(std::span<float> logits, std::span<const TokenId> context, int64_t position,
+                 std::span<const uint32_t> allowed);
+
+  // The probability with which the last Sample chose `token` (its result), and the `n` most
+  // probable candidates, best first. REQUIRES: the row of that call is still there.
+  struct Draws {
+    float logprob = 0;
+    std::vector<TokenLogprob> best;
+  };
+  Draws DrawsOf(TokenId token, int n);
+  // Whether the bias rules the token out.
+  bool Bans(TokenId token) const;
+
+ private:
+  struct Candidate {
+    TokenId id;
+    float logit;
+  };
+  // Orders by logit, best first; ties by id.
+  static bool Better(const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  }
+
+  // How often a token occurs in the penalty window.
+  struct Count {
+    TokenId token = kNoToken;
+    int64_t times = 0;
+  };
+
+  void Penalize(std::span<float> logits, std::span<const TokenId> context);
+  void MoveWindow(std::span<const TokenId> context);
+  void CollectTopK(size_t k);
+  void BeginRanking();
+  bool RankMore();
+  void CutTopP();
+  void CutMinP();
+  // Proportional to the probability of being drawn; 1 for the best candidate.
+  double Weight(const Candidate& candidate) const;
+  TokenId Draw(int64_t position);
+
+  const SamplingOptions options_;
+  const uint64_t seed_;
+  // State for the current row. Candidates are ordered best first; those below `ranked_to_` are
+  // added on demand, which with a large vocabulary is rarely needed.
+  std::span<const float> row_;
+  std::vector<Candidate> candidates_;
+  float ranked_to_ = 0;   // every logit at or above this is a candidate
+  float rank_until_ = 0;  // no logit below this becomes one
+  float rank_step_ = 0;
+  double total_weight_ = 0;  // of all tokens that can be drawn
+  // The context window that penalties count; empty if there are none.
+  size_t window_begin_ = 0, window_end_ = 0;
+  std::vector<Count> window_;                   // unordered
+  std::unordered_map<TokenId, size_t> places_;  // index into window_, by token
+};
+
+// The token with the largest logit, the lowest id among ties. kNoToken if none is above minus
+// infinity.
+TokenId ArgMax(std::span<const float> logits);
+
+// Whether a token can be chosen from the row: no NaN or plus infinity, and not all minus infinity.
+bool IsSound(std::span<const float> logits);
+
+// log(sum(exp(logits))), summed in index order in double precision.
+double LogSumExp(std::span<const float> logits);
+
+// The row's `n` best tokens with their log-probabilities, best first.
+std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, double log_sum_exp, int n);
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_SAMPLING_SAMPLER_H_

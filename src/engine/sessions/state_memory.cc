@@ -1,0 +1,421 @@
+#include "engine/sessions/state_memory.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+// Recomputing this many tokens takes no noticeable time; recomputing more does.
+constexpr int64_t kLeastCheckpointTokens = 256;
+constexpr int64_t kMostCheckpointTokens = 1024;
+
+// A planned checkpoint costs a step and the copy of a slot. It is worth that so many tokens after
+// the state that exists already, and so many after another one that is taken anyway.
+constexpr int64_t kLeastGain = 16;
+constexpr int64_t kLeastApart = 4;
+
+// The distance at which checkpoints take no more memory than the pages between them, within these
+// bounds.
+int64_t CheckpointTokens(const StateLayout& layout, int64_t wanted) {
+  if (wanted == 0) {
+    int64_t page_bytes = 0;
+    for (const int64_t bytes : layout.page_bytes) page_bytes += bytes;
+    wanted = layout.slot_bytes / std::max<int64_t>(1, page_bytes) * layout.page_tokens;
+    wanted = std::clamp(wanted, kLeastCheckpointTokens, kMostCheckpointTokens);
+  }
+  return (wanted + layout.page_tokens - 1) / layout.page_tokens * layout.page_tokens;
+}
+
+int32_t MostIds(int64_t budget_bytes, int64_t bytes) {
+  return static_cast<int32_t>(
+      std::min<int64_t>(budget_bytes / bytes, std::numeric_limits<int32_t>::max()));
+}
+
+}  // namespace
+
+StateMemory::StateMemory(const ModelSpec& spec, Executor* executor, const Options& options)
+    : executor_(executor),
+      layout_(executor->layout()),
+      budget_bytes_(options.budget_bytes),
+      prefix_cache_(options.prefix_cache) {
+  PrefixIndexOptions index;
+  index.page_tokens = layout_.page_tokens;
+  index.share_across_domains = options.share_across_domains;
+  for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
+    shapes_.push_back({.page_tokens = layout_.page_tokens, .window = spec.kv_groups[g].window});
+    pools_.push_back(std::make_unique<PagePool>(StrCat("page of layer group ", g),
+                                                MostIds(budget_bytes_, layout_.page_bytes[g])));
+    index.groups.push_back({.pool = pools_.back().get(), .window = spec.kv_groups[g].window});
+  }
+  if (layout_.slot_bytes > 0) {
+    slots_ = std::make_unique<SlotPool>("slot", MostIds(budget_bytes_, layout_.slot_bytes));
+    index.slots = slots_.get();
+    checkpoint_tokens_ = CheckpointTokens(layout_, options.checkpoint_tokens);
+    const double share = options.checkpoint_share * static_cast<double>(budget_bytes_);
+    max_checkpoints_ = static_cast<int64_t>(share) / layout_.slot_bytes;
+  }
+  index_ = std::make_unique<PrefixIndex>(std::move(index));
+  grown_.resize(n_groups());
+  keepers_.resize(n_groups());
+}
+
+StatusOr<std::unique_ptr<StateMemory>> StateMemory::Create(const ModelSpec& spec,
+                                                           Executor* executor,
+                                                           const Options& options) {
+  int64_t least = executor->layout().slot_bytes;
+  for (const int64_t bytes : executor->layout().page_bytes) least += bytes;
+  if (options.budget_bytes < least) {
+    return ResourceExhausted(
+        "the memory budget of ", HumanBytes(options.budget_bytes),
+        " does not hold one page of every layer group and the recurrent state (",
+        HumanBytes(static_cast<uint64_t>(least)), "); increase --memory");
+  }
+  return std::unique_ptr<StateMemory>(new StateMemory(spec, executor, options));
+}
+
+void StateMemory::EnsureTables(Session* session) const {
+  if (!session->tables.empty()) return;
+  for (size_t g = 0; g < n_groups(); ++g) {
+    session->tables.emplace_back(pools_[g].get(), shapes_[g]);
+  }
+}
+
+std::vector<PageTable*> StateMemory::TablesOf(Session* session) const {
+  std::vector<PageTable*> tables;
+  for (PageTable& table : session->tables) tables.push_back(&table);
+  return tables;
+}
+
+void StateMemory::Reuse(Session* session, int64_t limit) {
+  if (!prefix_cache_ || limit <= session->computed) return;
+  if (index_->MatchLength(session->domain, session->tokens, limit) <= session->computed) return;
+  PrefixMatch match = index_->Match(session->domain, session->tokens, limit);
+  session->tables = std::move(match.tables);
+  session->slot = std::move(match.checkpoint);
+  session->computed = session->prepared = session->indexed = match.n_tokens;
+}
+
+void StateMemory::TakeOver(const Session& from, int64_t n_tokens, Session* to) const {
+  to->tables.clear();
+  for (const PageTable& table : from.tables) to->tables.push_back(table.Share(n_tokens));
+  for (PageTable& table : to->tables) table.DropBehindWindow();
+  if (n_tokens > 0) to->slot = from.slot.Share();
+  to->computed = to->prepared = n_tokens;
+  to->indexed = std::min(from.indexed, n_tokens / page_tokens() * page_tokens());
+}
+
+void StateMemory::ReuseFrom(const Session& other, int64_t common, Session* session) {
+  const int64_t n_tokens = std::min(common, other.computed);
+  if (!prefix_cache_ || n_tokens <= session->computed || !HoldsStateAt(other, n_tokens)) return;
+  TakeOver(other, n_tokens, session);
+}
+
+// --- room -----------------------------------------------------------------------------
+
+StateMemory::Amount StateMemory::AmountToPrepare(const Session& session, int64_t n) const {
+  Amount amount;
+  for (size_t g = 0; g < n_groups(); ++g) {
+    amount.pages.push_back(session.tables.empty() ? shapes_[g].PagesFor(n)
+                                                  : session.tables[g].PagesToAppend(n));
+  }
+  const bool owns = session.slot && slots_->use_count(session.slot.id()) == 1;
+  amount.slots = slots_ != nullptr && !owns ? 1 : 0;
+  return amount;
+}
+
+int64_t StateMemory::BytesToCopy(const Session& session) const {
+  int64_t bytes = 0;
+  for (size_t g = 0; g < session.tables.size(); ++g) {
+    if (session.tables[g].SharesTailWithOne()) bytes += layout_.page_bytes[g];
+  }
+  const bool shares_slot = session.slot && slots_->use_count(session.slot.id()) == 2;
+  return bytes + (shares_slot ? layout_.slot_bytes : 0);
+}
+
+void StateMemory::GiveBackTail(Session* session, bool at_any_price) {
+  const auto shares = [](const PageTable& table) { return table.SharesTailWithOne(); };
+  if (std::none_of(session->tables.begin(), session->tables.end(), shares)) return;
+  const auto tokens = std::span(session->tokens).first(static_cast<size_t>(session->computed));
+  index_->GiveBackTail(session->domain, tokens, TablesOf(session), at_any_price);
+}
+
+int64_t StateMemory::BytesOf(const Amount& amount) const {
+  int64_t bytes = amount.slots * layout_.slot_bytes;
+  for (size_t g = 0; g < n_groups(); ++g) bytes += amount.pages[g] * layout_.page_bytes[g];
+  return bytes;
+}
+
+Status StateMemory::EvictFor(const Session& session, int64_t n) {
+  return MakeRoom(AmountToPrepare(session, n));
+}
+
+int64_t StateMemory::LeastBytes(int64_t n_tokens) const {
+  int64_t bytes = n_tokens > 0 ? layout_.slot_bytes : 0;
+  for (size_t g = 0; g < n_groups() && n_tokens > 0; ++g) {
+    const int64_t gone = shapes_[g].VisibleFrom(n_tokens - 1) / page_tokens();
+    bytes += (shapes_[g].PagesFor(n_tokens) - gone) * layout_.page_bytes[g];
+  }
+  return bytes;
+}
+
+Status StateMemory::MakeRoom(const Amount& amount) {
+  const int64_t wanted = BytesOf(amount);
+  const int64_t missing = wanted - free_bytes();
+  if (missing <= 0) return OkStatus();
+  // First free the needed amount of each kind.
+  const auto part_of = [&](int64_t count, int64_t bytes) -> int64_t {
+    if (count == 0) return 0;
+    const double part = static_cast<double>(missing) * static_cast<double>(count * bytes) /
+                        static_cast<double>(wanted);
+    return static_cast<int64_t>(part) / bytes + 1;
+  };
+  EvictionWish wish;
+  for (size_t g = 0; g < n_groups(); ++g) {
+    wish.pages.push_back(part_of(amount.pages[g], layout_.page_bytes[g]));
+  }
+  wish.slots = part_of(amount.slots, layout_.slot_bytes);
+  index_->EvictLru(wish);
+  // One kind may have nothing left to free; any other helps as well.
+  const auto missing_of = [&](int64_t bytes) {
+    return std::max<int64_t>(0, wanted - free_bytes() + bytes - 1) / bytes;
+  };
+  for (size_t g = 0; g < n_groups(); ++g) {
+    EvictionWish rest{std::vector<int64_t>(n_groups())};
+    rest.pages[g] = missing_of(layout_.page_bytes[g]);
+    index_->EvictLru(rest);
+  }
+  if (slots_ != nullptr) {
+    index_->EvictLru({std::vector<int64_t>(n_groups()), missing_of(layout_.slot_bytes)});
+  }
+  if (wanted > free_bytes()) {
+    return ResourceExhausted(
+        "the memory for sessions is used up: ", HumanBytes(static_cast<uint64_t>(used_bytes())),
+        " of ", HumanBytes(static_cast<uint64_t>(budget_bytes_)), " are held and ",
+        HumanBytes(static_cast<uint64_t>(wanted)), " more are needed");
+  }
+  return OkStatus();
+}
+
+// Makes the table's pages usable, from an entry on.
+Status StateMemory::GrowFor(size_t group, const PageTable& table, size_t first_entry) {
+  int64_t needed = grown_[group];
+  for (size_t i = first_entry; i < table.pages().size(); ++i) {
+    needed = std::max<int64_t>(needed, table.pages()[i] + 1);
+  }
+  if (needed == grown_[group]) return OkStatus();
+  WEFT_RETURN_IF_ERROR(executor_->GrowPages(static_cast<int>(group), needed));
+  grown_[group] = needed;
+  return OkStatus();
+}
+
+Status StateMemory::AppendAll(Session* session, int64_t n) {
+  for (size_t g = 0; g < n_groups(); ++g) {
+    PageTable& table = session->tables[g];
+    const size_t last = table.pages().empty() ? 0 : table.pages().size() - 1;
+    WEFT_ASSIGN_OR_RETURN(const PageCopy copy, table.MakeWritable());
+    Status status = GrowFor(g, table, last);
+    if (status.ok() && copy.needed()) {
+      ++pages_copied_;
+      status = executor_->CopyPage(static_cast<int>(g), copy.from, copy.to, copy.n_tokens);
+    }
+    if (!status.ok()) {
+      table.UndoCopy(copy);
+      return status;
+    }
+    WEFT_RETURN_IF_ERROR(table.Append(n));
+    WEFT_RETURN_IF_ERROR(GrowFor(g, table, last));
+  }
+  return OkStatus();
+}
+
+// A slot backed by memory, contents undefined.
+StatusOr<PoolRef> StateMemory::NewSlot() {
+  WEFT_ASSIGN_OR_RETURN(const SlotId id, slots_->Allocate());
+  PoolRef fresh = PoolRef::Adopt(slots_.get(), id);
+  if (id >= grown_slots_) {
+    WEFT_RETURN_IF_ERROR(executor_->GrowSlots(id + 1));
+    grown_slots_ = id + 1;
+  }
+  return fresh;
+}
+
+// Gives the session a fresh slot if it has none, or a copy if others share its slot.
+Status StateMemory::OwnSlot(Session* session) {
+  if (slots_ == nullptr) return OkStatus();
+  if (session->slot && slots_->use_count(session->slot.id()) == 1) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(PoolRef fresh, NewSlot());
+  if (session->slot) {
+    ++slots_copied_;
+    WEFT_RETURN_IF_ERROR(executor_->CopySlot(session->slot.id(), fresh.id()));
+  } else {
+    WEFT_RETURN_IF_ERROR(executor_->ClearSlot(fresh.id()));
+  }
+  session->slot = std::move(fresh);
+  return OkStatus();
+}
+
+Status StateMemory::Prepare(Session* session, int64_t n) {
+  EnsureTables(session);
+  if (n > 0) GiveBackTail(session, /*at_any_price=*/false);
+  const Amount amount = AmountToPrepare(*session, n);
+  Status status = MakeRoom(amount);
+  if (!status.ok() && BytesOf(amount) - BytesToCopy(*session) <= free_bytes()) {
+    // A tail or checkpoint that the index does not hold here need not be copied.
+    GiveBackTail(session, /*at_any_price=*/true);
+    index_->ForgetCheckpoint(
+        session->domain, std::span(session->tokens).first(static_cast<size_t>(session->computed)));
+    status = MakeRoom(AmountToPrepare(*session, n));
+  }
+  WEFT_RETURN_IF_ERROR(status);
+  status = OwnSlot(session);
+  if (status.ok()) status = AppendAll(session, n);
+  // The backend can refuse what the budget allowed. Undo positions already appended to some of the
+  // groups.
+  if (!status.ok()) {
+    for (PageTable& table : session->tables) table.TruncateTo(session->computed);
+    if (session->computed == 0) session->slot.Reset();
+    return status;
+  }
+  session->prepared = session->computed + n;
+  return OkStatus();
+}
+
+void StateMemory::ReturnFreed() {
+  for (size_t g = 0; g < n_groups(); ++g) {
+    std::vector<int32_t> freed = pools_[g]->TakeFreed();
+    // The backend never had pages for which it had no memory.
+    std::erase_if(freed, [&](int32_t page) { return page >= grown_[g]; });
+    if (!freed.empty()) executor_->DiscardPages(static_cast<int>(g), freed);
+  }
+  if (slots_ == nullptr) return;
+  for (const SlotId slot : slots_->TakeFreed()) {
+    // If the backend cannot clear the slot, it reports that when the slot is reused.
+    if (slot < grown_slots_) (void)executor_->ClearSlot(slot);
+  }
+}
+
+// --- computed state ---------------------------------------------------------------------
+
+void StateMemory::Commit(Session* session) {
+  session->computed = session->prepared;
+  const int64_t whole = session->computed / page_tokens() * page_tokens();
+  const bool due = slots_ == nullptr ? whole > session->indexed : IsCheckpoint(*session);
+  if (keeps_prefixes() && due) AddToIndex(session);
+  for (PageTable& table : session->tables) table.DropBehindWindow();
+}
+
+void StateMemory::KeepTail(Session* session) {
+  if (!keeps_prefixes() || session->computed <= session->indexed) return;
+  if (slots_ != nullptr && session->prepared != session->computed) return;
+  index_->Insert(session->domain, session->tokens, session->computed, TablesOf(session),
+                 /*adopt=*/true, session->slot.id());
+  session->indexed = session->computed;
+  if (slots_ == nullptr) return;
+  // The one that marks the turn's progress stays: a history that comes back may end a little
+  // earlier, for example where a stop string cut the text.
+  const int64_t former = std::exchange(session->tail_checkpoint, 0);
+  if (former > 0 && session->computed - former < kLeastApart) ForgetCheckpoint(*session, former);
+  index_->LimitCheckpoints(max_checkpoints_);
+}
+
+void StateMemory::ForgetCheckpoint(const Session& session, int64_t n_tokens) {
+  index_->ForgetCheckpoint(session.domain,
+                           std::span(session.tokens).first(static_cast<size_t>(n_tokens)));
+}
+
+void StateMemory::AddToIndex(Session* session) {
+  const int64_t n =
+      slots_ != nullptr ? session->computed : session->computed / page_tokens() * page_tokens();
+  const std::vector<PageTable*> tables = TablesOf(session);
+  index_->Insert(session->domain, session->tokens, n, tables, /*adopt=*/true, session->slot.id());
+  session->indexed = n;
+  if (slots_ == nullptr) return;
+  // A checkpoint that only marks the turn's progress is dropped when the next one exists.
+  const int64_t former = std::exchange(session->tail_checkpoint, IsPlanned(*session, n) ? 0 : n);
+  if (former > 0 && former != n) ForgetCheckpoint(*session, former);
+  index_->LimitCheckpoints(max_checkpoints_);
+}
+
+void StateMemory::PlanCheckpoints(Session* session, std::span<const int64_t> marks) const {
+  if (!keeps_prefixes() || blocks_stand_alone()) return;
+  session->tail_checkpoint = 0;
+  const int64_t end = std::ssize(session->tokens) - 1;
+  std::vector<int64_t> positions(marks.begin(), marks.end());
+  positions.push_back(index_->KnownLength(session->domain, session->tokens, end));
+  positions.push_back(end);
+  std::sort(positions.begin(), positions.end());
+  session->checkpoints_wanted.clear();
+  // It left the others here.
+  if (session->computed > 0) session->checkpoints_wanted.push_back(session->computed);
+  int64_t next = session->computed + kLeastGain;
+  for (const int64_t position : positions) {
+    if (position < next || position > end) continue;
+    session->checkpoints_wanted.push_back(position);
+    next = position + kLeastApart;
+  }
+}
+
+void StateMemory::WantCheckpoint(Session* session, int64_t n_tokens) const {
+  std::vector<int64_t>& wanted = session->checkpoints_wanted;
+  if (slots_ != nullptr && std::find(wanted.begin(), wanted.end(), n_tokens) == wanted.end()) {
+    wanted.push_back(n_tokens);
+  }
+}
+
+bool StateMemory::IsPlanned(const Session& session, int64_t n_tokens) const {
+  const auto& wanted = session.checkpoints_wanted;
+  return n_tokens % checkpoint_tokens_ == 0 ||
+         std::find(wanted.begin(), wanted.end(), n_tokens) != wanted.end();
+}
+
+bool StateMemory::IsCheckpoint(const Session& session) const {
+  const int64_t n = session.computed;
+  // What a turn generates may end after any whole page.
+  const bool progress = n % page_tokens() == 0 && n >= std::ssize(session.tokens);
+  return n > 0 && (progress || IsPlanned(session, n));
+}
+
+int64_t StateMemory::RowsToCheckpoint(const Session& session) const {
+  if (slots_ == nullptr || !keeps_prefixes()) return std::numeric_limits<int64_t>::max();
+  const int64_t from = session.computed;
+  int64_t next = (from / checkpoint_tokens_ + 1) * checkpoint_tokens_;
+  for (const int64_t wanted : session.checkpoints_wanted) {
+    if (wanted > from) next = std::min(next, wanted);
+  }
+  return next - from;
+}
+
+// --- going back and sharing -----------------------------------------------------------
+
+bool StateMemory::HoldsPagesAt(const Session& session, int64_t n_tokens) {
+  return std::all_of(session.tables.begin(), session.tables.end(),
+                     [n_tokens](const PageTable& table) { return table.Covers(n_tokens); });
+}
+
+bool StateMemory::HoldsStateAt(const Session& session, int64_t n_tokens) const {
+  const bool exact = n_tokens == session.computed && session.prepared == session.computed;
+  return (slots_ == nullptr || exact) && HoldsPagesAt(session, n_tokens);
+}
+
+void StateMemory::Truncate(Session* session, int64_t n_tokens) {
+  n_tokens = std::min(n_tokens, session->computed);
+  const int64_t kept = HoldsStateAt(*session, n_tokens) ? n_tokens : 0;
+  for (PageTable& table : session->tables) table.TruncateTo(kept);
+  if (kept == 0) session->slot.Reset();
+  session->computed = session->prepared = kept;
+  session->indexed = std::min(session->indexed, kept / page_tokens() * page_tokens());
+  Reuse(session, n_tokens);
+}
+
+void StateMemory::Share(const Session& from, int64_t n_tokens, Session* to) {
+  WEFT_CHECK(to->computed == 0, "sharing state with a session that has its own");
+  n_tokens = std::min(n_tokens, from.computed);
+  if (HoldsStateAt(from, n_tokens)) TakeOver(from, n_tokens, to);
+  Reuse(to, n_tokens);
+}
+
+}  // namespace weft

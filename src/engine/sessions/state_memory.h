@@ -1,0 +1,241 @@
+// The memory of all sessions of an engine: the pools of pages and slots, the prefix index and the
+// backend's memory behind them, under one budget of bytes.
+//
+// Sessions own pages through their tables, and a slot; the index owns pages and checkpoints; this
+// class connects them. When the budget is used up it evicts prefixes that no session holds; taking
+// memory from sessions is the engine's decision. Engine thread only.
+//
+// Slots, like pages, are shared and copied on write: forks and the index take references, and
+// Prepare makes the copy. So a checkpoint is just a reference to a session's slot taken at the
+// right moment: steps must end there (RowsToCheckpoint). A slot cannot be cut: a session that goes
+// back to a position without exact state restarts from the nearest earlier checkpoint or, if there
+// is none, from the beginning.
+#ifndef WEFT_ENGINE_SESSIONS_STATE_MEMORY_H_
+#define WEFT_ENGINE_SESSIONS_STATE_MEMORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/status.h"
+#include "engine/sessions/session.h"
+#include "engine/sessions/session_table.h"
+#include "model/model_spec.h"
+#include "state/page_pool.h"
+#include "state/prefix_index.h"
+
+namespace weft {
+
+class StateMemory {
+ public:
+  struct Options {
+    int64_t budget_bytes = 0;
+    bool prefix_cache = true;
+    bool share_across_domains = false;
+    double checkpoint_share = 0;    // share of the budget
+    int64_t checkpoint_tokens = 0;  // distance between two; 0: automatic
+  };
+  // RESOURCE_EXHAUSTED if the budget does not hold one page of every group and a slot. `executor`
+  // must outlive the object.
+  static StatusOr<std::unique_ptr<StateMemory>> Create(const ModelSpec& spec, Executor* executor,
+                                                       const Options& options);
+
+  int page_tokens() const { return layout_.page_tokens; }
+  // Whether other sessions can find computed state again.
+  bool keeps_prefixes() const {
+    return prefix_cache_ && (slots_ == nullptr || max_checkpoints_ > 0);
+  }
+
+  // --- one session -------------------------------------------------------------
+  // Takes the longest prefix of the session's tokens that the index holds, if it is longer than
+  // what the session has computed; at most `limit` tokens.
+  void Reuse(Session* session, int64_t limit);
+  // The same from another session that shares the first `common` tokens: it also has the positions
+  // of its last page, which are not in the index yet.
+  void ReuseFrom(const Session& other, int64_t common, Session* session);
+  // Makes room for `n` tokens after session->computed: allocates pages, copies a shared last page
+  // and a shared slot, appends to the tables. RESOURCE_EXHAUSTED if sessions hold the whole budget.
+  // After any error the session's state is unchanged.
+  Status Prepare(Session* session, int64_t n);
+  // The prepared tokens are computed: adds complete new pages and checkpoints to the index and
+  // frees pages that fell out of their window.
+  void Commit(Session* session);
+  // The session pauses: adds its partly filled last page to the index too, with a checkpoint for
+  // models with recurrent state. Without one, the session takes the page back when it continues.
+  void KeepTail(Session* session);
+  // Discards the state after the first `n_tokens`, and anything prepared. If the exact state no
+  // longer exists (a window has freed what would be needed, or a slot moved on), falls back to the
+  // longest known prefix. Does not change the tokens.
+  void Truncate(Session* session, int64_t n_tokens);
+  void Drop(Session* session) { Truncate(session, 0); }
+  // Gives `to`, which has these tokens but no state, the state of `from`'s first `n_tokens`,
+  // shared; or that of the longest known prefix.
+  void Share(const Session& from, int64_t n_tokens, Session* to);
+
+  // --- checkpoints of models with recurrent state ------------------------------------
+  // Other models take none; the positions tell the disk which windows are worth keeping.
+  // Called when a turn begins; chooses its checkpoints for others to start from: where its tokens
+  // leave a known prefix, at `marks` (positions where other prompts are likely to leave this one),
+  // before its last token, which an identical prompt must compute, and at regular distances in
+  // between. Of several that lie close together it takes the first.
+  void PlanCheckpoints(Session* session, std::span<const int64_t> marks) const;
+  // Where another session with these first tokens should start: exactly there with recurrent state,
+  // else after the last whole page, because the rest need not wait for a step of its own.
+  int64_t HandOverAt(int64_t common) const {
+    return slots_ != nullptr ? common : common / page_tokens() * page_tokens();
+  }
+  // Another session needs the state after the first `n_tokens`, which this session has not reached
+  // yet.
+  void WantCheckpoint(Session* session, int64_t n_tokens) const;
+  // The most rows a step may compute for the session.
+  int64_t RowsToCheckpoint(const Session& session) const;
+
+  // Evicts prefixes until Prepare(session, n) would find room; RESOURCE_EXHAUSTED if there are not
+  // enough.
+  Status EvictFor(const Session& session, int64_t n);
+  // The least memory in which a session of `n_tokens` can compute its last one.
+  int64_t LeastBytes(int64_t n_tokens) const;
+  // Bytes of the session's pages and slot, shared or not; and the number of pages.
+  int64_t BytesOf(const Session& session) const;
+  int64_t SlotBytesOf(const Session& session) const;
+  int64_t PagesOf(const Session& session) const;
+  // How many of its pages other sessions hold too, and how many others hold the most widely shared.
+  struct Sharing {
+    int64_t pages = 0;
+    int64_t sessions = 0;
+    bool operator==(const Sharing&) const = default;
+  };
+  Sharing SharingOf(const Session& session) const;
+  // Marks (n = 1) or unmarks (n = -1) the session as a keeper rather than a conversation: its pages
+  // do not count as shared. REQUIRES: its pages do not change in between.
+  void CountAsKeeper(const Session& session, int32_t n);
+
+  // --- in and out, for session files ----------------------------------------------
+  struct GroupPages {
+    int64_t first_page = 0;  // earlier entries are absent
+    std::vector<std::vector<std::byte>> pages;
+  };
+  struct SavedCheckpoint {
+    int64_t n_tokens = 0;  // the position it belongs to
+    std::vector<std::byte> slot;
+  };
+  // A session's state, outside the backend's memory.
+  struct SavedState {
+    int64_t n_tokens = 0;  // 0: none; everything else is empty
+    std::vector<GroupPages> groups;
+    std::vector<std::byte> slot;               // empty without recurrent state
+    std::vector<SavedCheckpoint> checkpoints;  // ascending
+  };
+  // The most checkpoints saved with one session.
+  static constexpr int64_t kMostSavedCheckpoints = 32;
+  // Besides the session's own state, includes the fewest earlier checkpoints that leave no gap
+  // larger than the regular distance, as far as they exist; if these exceed kMostSavedCheckpoints,
+  // the last ones.
+  StatusOr<SavedState> ReadState(const Session& session);
+  // Adds the checkpoints to the prefix index as far as there is room. REQUIRES: the session holds
+  // no state. Leaves none on error.
+  Status WriteState(Session* session, const SavedState& state);
+
+  // --- in and out, block by block (state_memory_blocks.cc) --------------------------
+  // Bit masks: the groups whose pages of an entry the session holds, or for windows in which others
+  // are likely to start, the prefix index; and those every state needs.
+  uint64_t GroupsAt(const Session& session, int64_t entry) const;
+  uint64_t groups_always_needed() const;
+  const std::vector<GroupShape>& shapes() const { return shapes_; }
+  // The entry's pages of these groups, concatenated, as of session.computed tokens.
+  StatusOr<std::vector<std::byte>> ReadBlock(const Session& session, int64_t entry,
+                                             uint64_t groups) const;
+  StatusOr<std::vector<std::byte>> ReadSlot(SlotId slot) const;
+  // The checkpoints that a file of the session's computed tokens would have, the first and the last
+  // of those that were planned, and the last known one.
+  std::vector<PrefixIndex::Checkpoint> CheckpointsToKeep(const Session& session) const;
+  // Appends the state of `n` tokens from blocks, starting at the entry of session->computed. With
+  // windows or recurrent state it must not be used before FinishBlocks. RESOURCE_EXHAUSTED as in
+  // Prepare.
+  struct BlockPages {
+    uint64_t groups = 0;
+    std::span<const std::byte> bytes;
+  };
+  Status AppendBlocks(Session* session, int64_t n, std::span<const BlockPages> blocks);
+  // `slot` is the recurrent state after everything appended; empty if the model has none.
+  Status FinishBlocks(Session* session, std::span<const std::byte> slot);
+  // Whether the result of AppendBlocks is usable without FinishBlocks.
+  bool blocks_stand_alone() const;
+
+  // --- all sessions together ------------------------------------------------------------
+  // Memory in use by sessions or the index.
+  int64_t used_bytes() const { return page_bytes() + slots_used() * layout_.slot_bytes; }
+  int64_t page_bytes() const;
+  int64_t slots_used() const { return slots_ != nullptr ? slots_->in_use() : 0; }
+  int64_t budget_bytes() const { return budget_bytes_; }
+  int64_t free_bytes() const { return budget_bytes_ - used_bytes(); }
+  int64_t pages_used() const;
+  // Memory by use, and counters. A slot shared by a session and a checkpoint counts as the
+  // session's.
+  void FillStats(EngineStats* stats) const;
+  const StateLayout& layout() const { return layout_; }
+
+  void DropPrefixes() { index_->Clear(); }
+  // Tells the backend which pages and slots are free.
+  void ReturnFreed();
+  // Compares every count with what the sessions and the index hold.
+  Status CheckIntegrity(const SessionTable& sessions) const;
+
+ private:
+  StateMemory(const ModelSpec& spec, Executor* executor, const Options& options);
+
+  size_t n_groups() const { return pools_.size(); }
+  void EnsureTables(Session* session) const;
+  std::vector<PageTable*> TablesOf(Session* session) const;
+  // A number of pages of every group, and of slots.
+  using Amount = EvictionWish;
+  Amount AmountToPrepare(const Session& session, int64_t n) const;
+  // The part that is needed only because one other holder, possibly the index, shares it.
+  int64_t BytesToCopy(const Session& session) const;
+  void GiveBackTail(Session* session, bool at_any_price);
+  void TakeOver(const Session& from, int64_t n_tokens, Session* to) const;
+  int64_t BytesOf(const Amount& amount) const;
+  Status MakeRoom(const Amount& amount);
+  Status OwnSlot(Session* session);
+  Status AppendAll(Session* session, int64_t n);
+  Status GrowFor(size_t group, const PageTable& table, size_t first_entry);
+  // Whether it holds the pages that the token after `n_tokens` attends to; and whether it holds
+  // everything needed to continue from there.
+  // The page of an entry, from the session or else from the prefix index.
+  PageId PageAt(const Session& session, size_t group, int64_t entry) const;
+  static bool HoldsPagesAt(const Session& session, int64_t n_tokens);
+  bool HoldsStateAt(const Session& session, int64_t n_tokens) const;
+  // Whether to keep a checkpoint there; whether to take one now.
+  bool IsPlanned(const Session& session, int64_t n_tokens) const;
+  bool IsCheckpoint(const Session& session) const;
+  void AddToIndex(Session* session);
+  void ForgetCheckpoint(const Session& session, int64_t n_tokens);
+  std::vector<PrefixIndex::Checkpoint> CheckpointsToSave(const Session& session) const;
+  StatusOr<PoolRef> NewSlot();
+  Status FillFrom(const SavedState& state, Session* session);
+  Status TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* session);
+  Status CheckFits(const SavedState& state) const;
+  Status CheckSession(const Session& session) const;
+
+  Executor* const executor_;
+  const StateLayout layout_;
+  const int64_t budget_bytes_;
+  const bool prefix_cache_;
+  std::vector<GroupShape> shapes_;
+  std::vector<std::unique_ptr<PagePool>> pools_;  // one per group
+  std::vector<int64_t> grown_;                    // per group: pages the backend has
+  std::vector<std::vector<int32_t>> keepers_;     // per group and page: see CountAsKeeper
+  std::unique_ptr<SlotPool> slots_;               // null without recurrent state
+  int64_t grown_slots_ = 0;
+  int64_t checkpoint_tokens_ = 0;  // a multiple of page_tokens(); 0 without recurrent state
+  int64_t max_checkpoints_ = 0;
+  std::unique_ptr<PrefixIndex> index_;
+  int64_t pages_copied_ = 0;
+  int64_t slots_copied_ = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_SESSIONS_STATE_MEMORY_H_

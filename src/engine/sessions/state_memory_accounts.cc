@@ -1,0 +1,130 @@
+// Accounts of session memory, and their integrity checks.
+#include <algorithm>
+#include <numeric>
+
+#include "engine/sessions/state_memory.h"
+
+namespace weft {
+
+int64_t StateMemory::BytesOf(const Session& session) const {
+  int64_t bytes = SlotBytesOf(session);
+  for (size_t g = 0; g < session.tables.size(); ++g) {
+    bytes += session.tables[g].pages_held() * layout_.page_bytes[g];
+  }
+  return bytes;
+}
+
+int64_t StateMemory::SlotBytesOf(const Session& session) const {
+  return session.slot ? layout_.slot_bytes : 0;
+}
+
+int64_t StateMemory::PagesOf(const Session& session) const {
+  int64_t pages = 0;
+  for (const PageTable& table : session.tables) pages += table.pages_held();
+  return pages;
+}
+
+StateMemory::Sharing StateMemory::SharingOf(const Session& session) const {
+  Sharing sharing;
+  for (size_t g = 0; g < session.tables.size(); ++g) {
+    const PageTable& table = session.tables[g];
+    for (const PageId page : table.pages().subspan(static_cast<size_t>(table.first_present()))) {
+      const auto i = static_cast<size_t>(page);
+      const int32_t kept = i < keepers_[g].size() ? keepers_[g][i] : 0;
+      const int64_t others = pools_[g]->use_count(page) - index_->HoldersOf(g, page) - kept - 1;
+      if (others <= 0) continue;
+      ++sharing.pages;
+      sharing.sessions = std::max(sharing.sessions, others);
+    }
+  }
+  return sharing;
+}
+
+void StateMemory::CountAsKeeper(const Session& session, int32_t n) {
+  for (size_t g = 0; g < session.tables.size(); ++g) {
+    const PageTable& table = session.tables[g];
+    for (const PageId page : table.pages().subspan(static_cast<size_t>(table.first_present()))) {
+      const auto i = static_cast<size_t>(page);
+      if (keepers_[g].size() <= i) keepers_[g].resize(i + 1);
+      keepers_[g][i] += n;
+    }
+  }
+}
+
+int64_t StateMemory::page_bytes() const {
+  int64_t bytes = 0;
+  for (size_t g = 0; g < n_groups(); ++g) bytes += pools_[g]->in_use() * layout_.page_bytes[g];
+  return bytes;
+}
+
+int64_t StateMemory::pages_used() const {
+  int64_t pages = 0;
+  for (const auto& pool : pools_) pages += pool->in_use();
+  return pages;
+}
+
+void StateMemory::FillStats(EngineStats* stats) const {
+  const PrefixIndexStats index = index_->Stats();
+  int64_t bytes_of_each = 0;  // one page of every group
+  for (const int64_t page : layout_.page_bytes) bytes_of_each += page;
+  stats->pages_used = pages_used();
+  stats->pages_in_index = std::accumulate(index.pages.begin(), index.pages.end(), int64_t{0});
+  stats->page_budget =
+      bytes_of_each == 0 ? 0 : budget_bytes_ / bytes_of_each * static_cast<int64_t>(n_groups());
+  stats->page_bytes = page_bytes();
+  stats->checkpoint_bytes = index.lone_checkpoints * layout_.slot_bytes;
+  stats->slots_used = slots_used();
+  stats->slot_bytes = stats->slots_used * layout_.slot_bytes - stats->checkpoint_bytes;
+  stats->checkpoints = index.checkpoints;
+  stats->evicted_checkpoints = index.evicted_checkpoints;
+  stats->index_nodes = index.nodes;
+  stats->index_evicted_pages = index.evicted_pages;
+  stats->pages_copied = pages_copied_;
+  stats->slots_copied = slots_copied_;
+}
+
+Status StateMemory::CheckSession(const Session& session) const {
+  for (const PageTable& table : session.tables) {
+    WEFT_RETURN_IF_ERROR(table.CheckIntegrity());
+    if (table.n_tokens() != session.prepared) {
+      return Internal("a session prepared ", session.prepared, " tokens, but a table holds ",
+                      table.n_tokens());
+    }
+  }
+  if (session.prepared != session.computed && session.stage != SessionStage::kInStep) {
+    return Internal("a session is prepared for tokens that nobody computes");
+  }
+  if (session.computed > static_cast<int64_t>(session.tokens.size())) {
+    return Internal("a session computed more tokens than it has");
+  }
+  const bool needs_slot = slots_ != nullptr && session.prepared > 0;
+  if (needs_slot != static_cast<bool>(session.slot)) {
+    return Internal("a session that prepared ", session.prepared, " tokens ",
+                    needs_slot ? "has no slot" : "holds a slot");
+  }
+  return OkStatus();
+}
+
+Status StateMemory::CheckIntegrity(const SessionTable& sessions) const {
+  Status status = index_->CheckIntegrity();
+  sessions.ForEach([&](Session* session) {
+    if (status.ok()) status = CheckSession(*session);
+  });
+  for (size_t g = 0; g < n_groups() && status.ok(); ++g) {
+    std::vector<int32_t> counts;
+    index_->AddPageCounts(static_cast<int>(g), &counts);
+    sessions.ForEach([&](Session* session) {
+      if (!session->tables.empty()) session->tables[g].AddCounts(&counts);
+    });
+    status = pools_[g]->CheckIntegrity(counts);
+  }
+  if (slots_ == nullptr || !status.ok()) return status;
+  std::vector<int32_t> counts;
+  index_->AddSlotCounts(&counts);
+  sessions.ForEach([&](Session* session) {
+    if (session->slot) AddCount(&counts, session->slot.id());
+  });
+  return slots_->CheckIntegrity(counts);
+}
+
+}  // namespace weft

@@ -1,0 +1,287 @@
+#include "engine/storage/disk_tier.h"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kMostDefaultBytes = int64_t{10} * 1000 * 1000 * 1000;
+// In the worker's hands, besides the one block it may always have.
+constexpr int64_t kMostInFlightBytes = int64_t{8} << 20;
+// Moderate, so that writing does not slow down a computing model's memory accesses.
+constexpr int64_t kBytesPerSecond = int64_t{128} << 20;
+// Left free for files of tokens.
+constexpr int64_t kMostSpareBytes = int64_t{1} << 20;
+constexpr int64_t kRestMicros = 60 * int64_t{1'000'000};
+constexpr int64_t kHourMicros = 3600 * int64_t{1'000'000};
+// The index is rewritten after this many changes, but no more often than this.
+constexpr int64_t kIndexChanges = 64;
+constexpr int64_t kIndexMicros = 30 * int64_t{1'000'000};
+
+int64_t NowSeconds() { return WallClockMicros() / 1'000'000; }
+
+int64_t FreeBytes(const std::string& path) {
+  struct statvfs info;
+  if (statvfs(path.c_str(), &info) != 0) return kMostDefaultBytes;
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+}  // namespace
+
+DiskTier::DiskTier(Options options, std::unique_ptr<BlockFiles> files,
+                   BlockCatalog::Options catalog, Worker* worker, PostBack post_back)
+    : options_(std::move(options)),
+      files_(std::move(files)),
+      worker_(worker),
+      post_back_(std::move(post_back)),
+      bytes_per_hour_(options_.bytes_per_hour > 0 ? options_.bytes_per_hour
+                                                  : catalog.budget_bytes / 2),
+      catalog_(std::move(catalog)),
+      allowance_bytes_(static_cast<double>(bytes_per_hour_)),
+      allowance_us_(NowMicros()),
+      index_us_(allowance_us_) {}
+
+StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(Options options, Worker* worker,
+                                                   PostBack post_back) {
+  const std::string folder = FingerprintOf(options.identity).ToHex();
+  WEFT_ASSIGN_OR_RETURN(auto files, BlockFiles::Open(options.path, folder));
+  WEFT_ASSIGN_OR_RETURN(BlockFiles::Listing listing, files->List());
+  BlockCatalog::Options catalog;
+  catalog.page_tokens = options.layout.page_tokens;
+  catalog.windows = options.windows;
+  catalog.slots = options.layout.slot_bytes > 0;
+  catalog.folder = folder;
+  catalog.budget_bytes = options.budget_bytes;
+  if (catalog.budget_bytes == 0) {
+    int64_t there = FreeBytes(options.path);
+    for (const BlockInfo& info : listing.own) there += info.bytes;
+    for (const auto& file : listing.foreign) there += file.bytes;
+    there += options.file_bytes;
+    catalog.budget_bytes = std::min(kMostDefaultBytes, there / 10);
+  }
+  std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), std::move(files),
+                                              std::move(catalog), worker, std::move(post_back)));
+  tier->RemoveFiles(tier->catalog_.Load(std::move(listing.own), std::move(listing.foreign)));
+  tier->SetFileBytes(tier->options_.file_bytes);
+  return tier;
+}
+
+void DiskTier::Notice(const std::string& text) const {
+  if (options_.notice) options_.notice(text);
+}
+
+void DiskTier::RemoveFiles(BlockCatalog::Victims victims) {
+  if (victims.empty()) return;
+  changes_ += std::ssize(victims);
+  worker_->Post([files = files_, victims = std::move(victims)] {
+    for (const std::string& path : victims) files->Remove(path);
+  });
+}
+
+int64_t DiskTier::PayloadBytes(const BlockInfo& info) const {
+  if (info.kind == BlockInfo::Kind::kSlot) return options_.layout.slot_bytes;
+  int64_t bytes = 0;
+  for (size_t g = 0; g < options_.layout.page_bytes.size(); ++g) {
+    if ((info.groups >> g & 1) != 0) bytes += options_.layout.page_bytes[g];
+  }
+  return bytes;
+}
+
+// --- reading ----------------------------------------------------------------------------
+
+void DiskTier::Use(const BlockMatch& match) {
+  catalog_.Use(match, NowSeconds());
+  ++changes_;
+}
+
+void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys,
+                    std::function<void(std::vector<Loaded>)> done) {
+  struct Job {
+    std::vector<Loaded> blocks;
+    std::vector<int64_t> payload_bytes;
+    size_t n_good = 0;  // a page of a model without attention holds no bytes
+    Status status;
+  };
+  auto job = std::make_shared<Job>();
+  for (const Fingerprint& key : keys) {
+    const BlockInfo* const info = catalog_.Find(key);
+    if (info == nullptr) break;  // evicted meanwhile
+    job->blocks.push_back({.info = *info, .payload = {}});
+    job->payload_bytes.push_back(PayloadBytes(*info));
+  }
+  const auto answer = [this, alive = std::weak_ptr<bool>(alive_), job, done = std::move(done)] {
+    if (alive.expired()) return;
+    for (const Loaded& block : job->blocks) stats_.read_bytes += std::ssize(block.payload);
+    if (job->n_good < job->blocks.size()) {
+      const Fingerprint bad = job->blocks[job->n_good].info.key;
+      if (catalog_.Find(bad) != nullptr) {
+        ++stats_.damaged_blocks;
+        Notice(StrCat("a block of saved state is damaged and will be recomputed: ",
+                      Message(job->status)));
+        Remove(bad);
+      }
+      job->blocks.resize(job->n_good);
+    }
+    done(std::move(job->blocks));
+  };
+  worker_->PostFirst(
+      [files = files_, job, tree = TreeName(domain), answer, post_back = post_back_] {
+        for (size_t i = 0; i < job->blocks.size(); ++i) {
+          auto payload = files->Read(job->blocks[i].info, tree, job->payload_bytes[i]);
+          job->status = payload.status();
+          if (!payload.ok()) break;
+          job->blocks[i].payload = *std::move(payload);
+          ++job->n_good;
+        }
+        post_back(answer);
+      });
+}
+
+// --- writing ----------------------------------------------------------------------------
+
+void DiskTier::UseForSession(const Fingerprint& key) { catalog_.UseForSession(key, NowSeconds()); }
+
+// Prompts leave half of the hourly allowance to sessions.
+bool DiskTier::MayWrite(int64_t bytes, bool session) {
+  const int64_t now_us = NowMicros();
+  const auto most = static_cast<double>(bytes_per_hour_);
+  allowance_bytes_ =
+      std::min(most, allowance_bytes_ + most * static_cast<double>(now_us - allowance_us_) /
+                                            static_cast<double>(kHourMicros));
+  allowance_us_ = now_us;
+  const double reserve = session ? 0 : most / 2;
+  return allowance_bytes_ - reserve >= static_cast<double>(bytes);
+}
+
+DiskTier::Answer DiskTier::Ask(BlockInfo info, const std::string& domain) {
+  const int64_t payload_bytes = PayloadBytes(info);
+  const int64_t now_us = NowMicros();
+  if (now_us < resting_until_us_ || !MayWrite(payload_bytes, info.session)) {
+    stats_.skipped_bytes += payload_bytes;
+    return Answer::kNo;
+  }
+  const bool busy = in_flight_bytes_ > 0 && in_flight_bytes_ + payload_bytes > kMostInFlightBytes;
+  if (busy || now_us < next_write_us_) return Answer::kLater;
+  info.bytes = BlockFiles::BytesOf(info, TreeName(domain), payload_bytes);
+  info.used_s = NowSeconds();
+  BlockCatalog::Victims victims;
+  const bool added = catalog_.Add(std::move(info), &victims);
+  RemoveFiles(std::move(victims));
+  if (!added) {
+    stats_.skipped_bytes += payload_bytes;
+    return Answer::kNo;
+  }
+  in_flight_bytes_ += payload_bytes;
+  allowance_bytes_ -= static_cast<double>(payload_bytes);
+  // Allows bursts of a tenth of a second's worth.
+  next_write_us_ =
+      std::max(next_write_us_, now_us - 100'000) + payload_bytes * 1'000'000 / kBytesPerSecond;
+  return Answer::kYes;
+}
+
+void DiskTier::Write(const Fingerprint& key, const std::string& domain,
+                     std::vector<std::byte> payload) {
+  const BlockInfo* const info = catalog_.Find(key);
+  WEFT_CHECK(info != nullptr, "Ask comes before Write");
+  auto bytes = std::make_shared<std::vector<std::byte>>(std::move(payload));
+  ++stats_.writes_under_way;
+  // The worker's job does not touch this object, which may be gone by then.
+  const auto finish = [this, alive = std::weak_ptr<bool>(alive_)](const Fingerprint& key, int64_t n,
+                                                                  const Status& status) {
+    if (!alive.expired()) FinishWrite(key, n, status);
+  };
+  worker_->Post([files = files_, info = *info, tree = TreeName(domain), bytes, finish,
+                 post_back = post_back_] {
+    const Status status = files->Write(info, tree, *bytes);
+    post_back([finish, key = info.key, n = std::ssize(*bytes), status] { finish(key, n, status); });
+  });
+}
+
+void DiskTier::FinishWrite(const Fingerprint& key, int64_t bytes, const Status& status) {
+  in_flight_bytes_ -= bytes;
+  --stats_.writes_under_way;
+  if (!status.ok()) {
+    Remove(key);
+    ++stats_.failed_writes;
+    resting_until_us_ = NowMicros() + kRestMicros;
+    if (!std::exchange(told_failure_, true)) {
+      Notice(StrCat("computed state is not being written to disk for now: ", Message(status)));
+    }
+    return;
+  }
+  told_failure_ = false;
+  stats_.written_bytes += bytes;
+  BlockCatalog::Victims victims;
+  catalog_.SetWritten(key, &victims);
+  RemoveFiles(std::move(victims));
+  SetFileBytes(file_bytes_);  // it may have been in the way of a file
+  ++changes_;
+  const int64_t now_us = NowMicros();
+  if (changes_ >= kIndexChanges && now_us - index_us_ >= kIndexMicros) WriteIndex();
+}
+
+void DiskTier::Remove(const Fingerprint& key) {
+  if (catalog_.Find(key) == nullptr) return;
+  catalog_.Remove(key);
+  RemoveFiles({catalog_.PathOf(key)});
+}
+
+void DiskTier::Withdraw(const Fingerprint& key) {
+  const BlockInfo* const info = catalog_.Find(key);
+  WEFT_CHECK(info != nullptr, "Ask comes before Withdraw");
+  in_flight_bytes_ -= PayloadBytes(*info);
+  catalog_.Remove(key);
+}
+
+void DiskTier::RemoveUnused(const Fingerprint& key) {
+  const BlockInfo* const info = catalog_.Find(key);
+  if (info != nullptr && info->uses == 0) Remove(key);
+}
+
+void DiskTier::SetFileBytes(int64_t bytes) {
+  file_bytes_ = bytes;
+  // Blocks in the worker's hands cannot give way, and tokens do not wait.
+  const int64_t spare = std::min(kMostSpareBytes, catalog_.budget_bytes() / 16);
+  BlockCatalog::Victims victims;
+  catalog_.SetOtherBytes(bytes + spare, &victims);
+  RemoveFiles(std::move(victims));
+}
+
+Status DiskTier::MakeRoomForFile(int64_t bytes) {
+  BlockCatalog::Victims victims;
+  const bool fits = catalog_.MakeRoomForOthers(bytes, &victims);
+  RemoveFiles(std::move(victims));
+  if (fits) return OkStatus();
+  return ResourceExhausted(
+      "the session's file of ", HumanBytes(static_cast<uint64_t>(bytes)),
+      " does not fit on the disk: ", HumanBytes(static_cast<uint64_t>(file_bytes_)), " of ",
+      HumanBytes(static_cast<uint64_t>(catalog_.budget_bytes())),
+      " hold other sessions' files; delete some or increase --state-disk");
+}
+
+void DiskTier::WriteIndex() {
+  index_us_ = NowMicros();
+  if (std::exchange(changes_, 0) == 0) return;
+  worker_->Post([files = files_, blocks = catalog_.Blocks()] {
+    // Without the index, the next start reads each block's header.
+    (void)files->WriteIndex(blocks);
+  });
+}
+
+DiskTier::Stats DiskTier::stats() const {
+  Stats stats = stats_;
+  stats.bytes = catalog_.bytes() + file_bytes_;
+  stats.file_bytes = file_bytes_;
+  stats.budget_bytes = catalog_.budget_bytes();
+  stats.blocks = catalog_.size();
+  stats.evicted_blocks = catalog_.evicted();
+  return stats;
+}
+
+}  // namespace weft

@@ -1,0 +1,142 @@
+// The engine thread's view of computed state blocks on disk: what a prompt can read from them, and
+// what is written, how fast and within which limits.
+//
+// The catalogue is here; the files belong to the worker. Room in the budget is made before a block
+// is handed over, and the worker works in order, so the disk never exceeds the budget. The bytes in
+// the worker's hands are bounded too: when Ask returns kLater, the caller keeps the block where it
+// is. A failed write loses that block only; after a full disk nothing is written for a while.
+// Engine thread only.
+#ifndef WEFT_ENGINE_STORAGE_DISK_TIER_H_
+#define WEFT_ENGINE_STORAGE_DISK_TIER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/status.h"
+#include "base/tokens.h"
+#include "engine/storage/worker.h"
+#include "state/block_catalog.h"
+#include "state/block_files.h"
+
+namespace weft {
+
+class DiskTier {
+ public:
+  struct Options {
+    std::string path;      // directory of all models' blocks
+    std::string identity;  // everything the state's bits depend on
+    StateLayout layout;
+    std::vector<int64_t> windows;  // per layer group
+    bool share_across_domains = false;
+    int64_t budget_bytes = 0;    // 0: the smaller of 10 GB and a tenth of the free space
+    int64_t bytes_per_hour = 0;  // 0: half of the budget
+    int64_t file_bytes = 0;      // see SetFileBytes
+    std::function<void(const std::string&)> notice;
+  };
+  struct Stats {
+    int64_t bytes = 0, file_bytes = 0, budget_bytes = 0, blocks = 0, evicted_blocks = 0;
+    int64_t written_bytes = 0, read_bytes = 0, skipped_bytes = 0;
+    int64_t damaged_blocks = 0, failed_writes = 0;
+    int64_t writes_under_way = 0;
+  };
+  using PostBack = std::function<void(std::function<void()>)>;
+
+  // `worker` must outlive the object.
+  static StatusOr<std::unique_ptr<DiskTier>> Open(Options options, Worker* worker,
+                                                  PostBack post_back);
+
+  // --- reading --------------------------------------------------------------------------
+  BlockMatch Match(std::string_view domain, std::span<const TokenId> tokens,
+                   int64_t max_tokens) const {
+    return catalog_.Match(TreeName(domain), tokens, max_tokens);
+  }
+  // A block's contents, outside the backend's memory.
+  struct Loaded {
+    BlockInfo info;
+    std::vector<std::byte> payload;
+  };
+  // Reads the blocks ahead of queued writes and answers with the intact ones, in order, up to the
+  // first damaged one. A damaged block is forgotten.
+  void Read(const std::string& domain, std::span<const Fingerprint> keys,
+            std::function<void(std::vector<Loaded>)> done);
+  // Records a use of blocks that are about to be read.
+  void Use(const BlockMatch& match);
+
+  // --- writing --------------------------------------------------------------------------
+  Fingerprint Root(std::string_view domain) const { return BlockRoot(TreeName(domain)); }
+  // Whether it has the block, or is about to, and pages of these groups would add nothing.
+  bool Has(const Fingerprint& key, uint64_t groups) const {
+    const BlockInfo* const info = catalog_.Find(key);
+    if (info == nullptr) return false;
+    const bool adds = (info->groups & ~groups) == 0 && (groups & ~info->groups) != 0;
+    return !adds || !catalog_.IsWritten(key);
+  }
+  bool Covers(const Fingerprint& parent, std::span<const TokenId> tokens, uint64_t groups) const {
+    return catalog_.Covers(parent, tokens, groups);
+  }
+  void UseForSession(const Fingerprint& key);
+  enum class Answer {
+    kYes,    // room is reserved; Write must follow
+    kLater,  // too much is in flight
+    kNo,     // not worth what would be evicted, hourly limit reached, or disk full
+  };
+  Answer Ask(BlockInfo info, const std::string& domain);
+  void Write(const Fingerprint& key, const std::string& domain, std::vector<std::byte> payload);
+  void Withdraw(const Fingerprint& key);  // instead of Write
+  // Removes the block unless a prompt has used it.
+  void RemoveUnused(const Fingerprint& key);
+  // Session files count towards the budget; blocks give way to them.
+  void SetFileBytes(int64_t bytes);
+  // RESOURCE_EXHAUSTED if a new file of so many bytes would not fit beside the others.
+  Status MakeRoomForFile(int64_t bytes);
+  // When Ask may stop returning kLater without an answer from the worker; in NowMicros time.
+  int64_t next_write_us() const { return next_write_us_; }
+
+  // Writes an index of all blocks, so that the next start is fast.
+  void WriteIndex();
+  int64_t PayloadBytes(const BlockInfo& info) const;
+  Stats stats() const;
+  Status CheckIntegrity() const { return catalog_.CheckIntegrity(); }
+
+ private:
+  DiskTier(Options options, std::unique_ptr<BlockFiles> files, BlockCatalog::Options catalog,
+           Worker* worker, PostBack post_back);
+  std::string TreeName(std::string_view domain) const {
+    return options_.share_across_domains ? std::string() : std::string(domain);
+  }
+  void Remove(const Fingerprint& key);
+  void RemoveFiles(BlockCatalog::Victims victims);
+  void FinishWrite(const Fingerprint& key, int64_t bytes, const Status& status);
+  bool MayWrite(int64_t bytes, bool session);
+  void Notice(const std::string& text) const;
+
+  const Options options_;
+  const std::shared_ptr<BlockFiles> files_;  // used by the worker
+  Worker* const worker_;
+  const PostBack post_back_;
+  const int64_t bytes_per_hour_;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  BlockCatalog catalog_;
+  int64_t file_bytes_ = 0;
+  int64_t in_flight_bytes_ = 0;
+  int64_t next_write_us_ = 0;
+  // Bytes that may still be written, and as of when; refilled over time.
+  double allowance_bytes_ = 0;
+  int64_t allowance_us_ = 0;
+  int64_t resting_until_us_ = 0;  // after a failed write
+  bool told_failure_ = false;
+  int64_t changes_ = 0;  // since the index was written
+  int64_t index_us_ = 0;
+  Stats stats_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_STORAGE_DISK_TIER_H_

@@ -1,0 +1,206 @@
+#include "engine/storage/session_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace weft {
+namespace {
+
+// File systems allocate blocks of this size.
+int64_t AllocatedBytes(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+// Supplies a state's parts in the order in which a file is written.
+StateSource SourceOf(const StateMemory::SavedState& state, const std::atomic<bool>& abandoned) {
+  return [&state, &abandoned](int group, int64_t page, std::span<std::byte> out) -> Status {
+    if (abandoned) return DeadlineExceeded("the time for saving ran out");
+    const auto part = [&]() -> const std::vector<std::byte>& {
+      if (group == kSlotPart) return state.slot;
+      if (group == kCheckpointPart) return state.checkpoints[static_cast<size_t>(page)].slot;
+      const auto& pages = state.groups[static_cast<size_t>(group)];
+      return pages.pages[static_cast<size_t>(page - pages.first_page)];
+    };
+    std::copy(part().begin(), part().end(), out.begin());
+    return OkStatus();
+  };
+}
+
+// Collects a file's parts. The head has been checked: groups, order and sizes fit.
+StateSink SinkOf(const SessionHead& head, StateMemory::SavedState* state) {
+  return [&head, state](int group, int64_t page, std::span<const std::byte> in) -> Status {
+    if (group == kSlotPart) {
+      state->slot.assign(in.begin(), in.end());
+    } else if (group == kCheckpointPart) {
+      state->checkpoints.push_back(
+          {head.checkpoints[static_cast<size_t>(page)], {in.begin(), in.end()}});
+    } else {
+      state->groups[static_cast<size_t>(group)].pages.emplace_back(in.begin(), in.end());
+    }
+    return OkStatus();
+  };
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<SessionStore>> SessionStore::Open(const std::string& path,
+                                                           Identity identity, PostBack post_back) {
+  WEFT_ASSIGN_OR_RETURN(auto directory, StateDirectory::Open(path));
+  return std::unique_ptr<SessionStore>(
+      new SessionStore(std::move(directory), std::move(identity), std::move(post_back)));
+}
+
+// --- bytes ------------------------------------------------------------------------------
+
+int64_t SessionStore::BytesOfFile(const SessionSnapshot& snapshot) {
+  // Sections, description, names.
+  constexpr int64_t kSectionBytes = 64, kHeadBytes = 2048;
+  int64_t bytes = kHeadBytes + std::ssize(snapshot.tokens) * int64_t{sizeof(TokenId)};
+  const auto add = [&bytes](const std::vector<std::byte>& part) {
+    bytes += std::ssize(part) + kSectionBytes;
+  };
+  for (const auto& group : snapshot.state.groups) {
+    for (const auto& page : group.pages) add(page);
+  }
+  add(snapshot.state.slot);
+  for (const auto& checkpoint : snapshot.state.checkpoints) add(checkpoint.slot);
+  return AllocatedBytes(bytes);
+}
+
+void SessionStore::AddFileBytes(int64_t bytes) {
+  file_bytes_ += bytes;
+  if (changed_) changed_(file_bytes_);
+}
+
+void SessionStore::SetFile(const std::string& domain, const std::string& name, int64_t bytes) {
+  int64_t& known = files_[{domain, name}];
+  const int64_t former = std::exchange(known, AllocatedBytes(bytes));
+  if (known == 0) files_.erase({domain, name});
+  AddFileBytes(AllocatedBytes(bytes) - former);
+}
+
+StatusOr<std::vector<SavedSession>> SessionStore::ListAll(std::vector<std::string>* strangers) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<SavedSession> saved, directory_->ListAll(strangers));
+  for (const SavedSession& file : saved) SetFile(file.domain, file.name, file.file_bytes);
+  return saved;
+}
+
+// --- files ------------------------------------------------------------------------------
+
+SessionHead SessionStore::MakeHead(const std::string& domain, const std::string& name,
+                                   const SessionSnapshot& snapshot) const {
+  SessionHead head;
+  head.domain = domain;
+  head.name = name;
+  head.model = FingerprintOf(identity_.model);
+  head.layout = FingerprintOf(identity_.layout);
+  head.kv_type = identity_.kv_type;
+  head.created_us = WallClockMicros();
+  head.updated_us = snapshot.used_us;
+  head.tokens = snapshot.tokens;
+  const StateMemory::SavedState& state = snapshot.state;
+  head.state_tokens = state.n_tokens;
+  if (state.n_tokens == 0) return head;
+  head.page_tokens = identity_.sizes.page_tokens;
+  for (size_t g = 0; g < state.groups.size(); ++g) {
+    head.groups.push_back(
+        {.page_bytes = identity_.sizes.page_bytes[g], .first_page = state.groups[g].first_page});
+  }
+  head.slot_bytes = static_cast<int64_t>(state.slot.size());
+  for (const StateMemory::SavedCheckpoint& checkpoint : state.checkpoints) {
+    head.checkpoints.push_back(checkpoint.n_tokens);
+  }
+  return head;
+}
+
+void SessionStore::Save(const std::string& domain, const std::string& name,
+                        SessionSnapshot snapshot, std::function<void(Status)> done) {
+  auto shared = std::make_shared<SessionSnapshot>(std::move(snapshot));
+  // Until the new file has replaced the former one, both are there.
+  const int64_t most = BytesOfFile(*shared);
+  AddFileBytes(most);
+  worker_.Post([this, domain, name, shared, most, done = std::move(done)] {
+    const Status status =
+        directory_->Save(MakeHead(domain, name, *shared), SourceOf(shared->state, abandoned_));
+    const int64_t bytes = directory_->FileBytes(domain, name);
+    post_back_([this, domain, name, most, bytes, done, status] {
+      SetFile(domain, name, bytes);
+      AddFileBytes(-most);
+      done(status);
+    });
+  });
+}
+
+StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain,
+                                                const std::string& name) const {
+  WEFT_ASSIGN_OR_RETURN(const auto reader, directory_->Load(domain, name));
+  WEFT_RETURN_IF_ERROR(reader->CheckModel(FingerprintOf(identity_.model)));
+  const SessionHead& head = reader->head();
+  SessionSnapshot snapshot;
+  snapshot.tokens = head.tokens;
+  snapshot.used_us = head.updated_us;
+  if (head.state_tokens == 0) return snapshot;
+  Status status = reader->CheckLayout(FingerprintOf(identity_.layout), identity_.kv_type);
+  if (status.ok()) {
+    for (const SessionHead::Group& group : head.groups) {
+      snapshot.state.groups.push_back({.first_page = group.first_page});
+    }
+    status = reader->ReadState(SinkOf(head, &snapshot.state));
+  }
+  if (status.ok()) {
+    snapshot.state.n_tokens = head.state_tokens;
+  } else {
+    snapshot.state = {};
+    snapshot.note = StrCat("the saved state is not usable and is recomputed from the tokens: ",
+                           Message(status));
+  }
+  return snapshot;
+}
+
+void SessionStore::Load(const std::string& domain, const std::string& name,
+                        std::function<void(StatusOr<SessionSnapshot>)> done) {
+  worker_.Post([this, domain, name, done = std::move(done)] {
+    auto loaded = std::make_shared<StatusOr<SessionSnapshot>>(LoadNow(domain, name));
+    post_back_([done, loaded] { done(std::move(*loaded)); });
+  });
+}
+
+void SessionStore::Remove(const std::string& domain, const std::string& name,
+                          std::function<void(Status)> done) {
+  worker_.Post([this, domain, name, done = std::move(done)] {
+    const Status status = directory_->Remove(domain, name);
+    const int64_t bytes = directory_->FileBytes(domain, name);
+    post_back_([this, domain, name, bytes, done, status] {
+      SetFile(domain, name, bytes);
+      done(status);
+    });
+  });
+}
+
+Status SessionStore::RenameNow(const std::string& domain, const std::string& from,
+                               const std::string& to) {
+  WEFT_ASSIGN_OR_RETURN(const SessionSnapshot snapshot, LoadNow(domain, from));
+  WEFT_RETURN_IF_ERROR(
+      directory_->Save(MakeHead(domain, to, snapshot), SourceOf(snapshot.state, abandoned_)));
+  return directory_->Remove(domain, from);
+}
+
+void SessionStore::Rename(const std::string& domain, const std::string& from, const std::string& to,
+                          std::function<void(Status)> done) {
+  const auto found = files_.find({domain, from});
+  const int64_t most = found != files_.end() ? found->second : 0;
+  AddFileBytes(most);
+  worker_.Post([this, domain, from, to, most, done = std::move(done)] {
+    const Status status = RenameNow(domain, from, to);
+    const int64_t from_bytes = directory_->FileBytes(domain, from);
+    const int64_t to_bytes = directory_->FileBytes(domain, to);
+    post_back_([this, domain, from, to, most, from_bytes, to_bytes, done, status] {
+      SetFile(domain, from, from_bytes);
+      SetFile(domain, to, to_bytes);
+      AddFileBytes(-most);
+      done(status);
+    });
+  });
+}
+
+}  // namespace weft

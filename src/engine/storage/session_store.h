@@ -1,0 +1,103 @@
+// Session files, read and written in the background.
+//
+// Every operation is handed to one worker thread, which alone touches the state directory, and
+// answers through a callback on the engine thread. Files are written from snapshots, so the session
+// can continue meanwhile. Engine thread only.
+#ifndef WEFT_ENGINE_STORAGE_SESSION_STORE_H_
+#define WEFT_ENGINE_STORAGE_SESSION_STORE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tokens.h"
+#include "engine/sessions/state_memory.h"
+#include "engine/storage/worker.h"
+#include "state/session_file.h"
+#include "state/state_directory.h"
+
+namespace weft {
+
+// A session's tokens and state, outside the engine's memory.
+struct SessionSnapshot {
+  std::vector<TokenId> tokens;
+  StateMemory::SavedState state;
+  int64_t used_us = 0;  // last use, since 1970
+  std::string note;     // why there is no state, if it was lost
+};
+
+class SessionStore {
+ public:
+  // What a file must match to be usable.
+  struct Identity {
+    std::string model;   // Model::fingerprint()
+    std::string layout;  // describes backend, KV type and page sizes
+    std::string kv_type;
+    StateLayout sizes;
+  };
+  // Runs a callback on the engine thread.
+  using PostBack = std::function<void(std::function<void()>)>;
+
+  static StatusOr<std::unique_ptr<SessionStore>> Open(const std::string& path, Identity identity,
+                                                      PostBack post_back);
+
+  const std::string& path() const { return directory_->path(); }
+  // For other work that must not block a step; runs in order with this store's jobs.
+  Worker* worker() { return &worker_; }
+
+  // The directory's sessions. Call only before the first operation.
+  StatusOr<std::vector<SavedSession>> ListAll(std::vector<std::string>* strangers);
+  // Makes running and queued saves fail soon. Any thread.
+  void Abandon() { abandoned_ = true; }
+
+  // At most as many bytes does the file of the snapshot take on disk.
+  static int64_t BytesOfFile(const SessionSnapshot& snapshot);
+  // Bytes of all files, including those being written. Whenever that changes, `changed` is told.
+  int64_t file_bytes() const { return file_bytes_; }
+  void WatchFileBytes(std::function<void(int64_t)> changed) { changed_ = std::move(changed); }
+
+  // `done(OK)` means that the session is on disk.
+  void Save(const std::string& domain, const std::string& name, SessionSnapshot snapshot,
+            std::function<void(Status)> done);
+  // State that is damaged, or in another layout, is dropped and noted; a damaged head, or another
+  // model's file, is an error.
+  void Load(const std::string& domain, const std::string& name,
+            std::function<void(StatusOr<SessionSnapshot>)> done);
+  void Remove(const std::string& domain, const std::string& name, std::function<void(Status)> done);
+  void Rename(const std::string& domain, const std::string& from, const std::string& to,
+              std::function<void(Status)> done);
+
+ private:
+  SessionStore(std::unique_ptr<StateDirectory> directory, Identity identity, PostBack post_back)
+      : directory_(std::move(directory)),
+        identity_(std::move(identity)),
+        post_back_(std::move(post_back)) {}
+
+  // On the worker thread.
+  SessionHead MakeHead(const std::string& domain, const std::string& name,
+                       const SessionSnapshot& snapshot) const;
+  StatusOr<SessionSnapshot> LoadNow(const std::string& domain, const std::string& name) const;
+  Status RenameNow(const std::string& domain, const std::string& from, const std::string& to);
+  // On the engine thread.
+  void AddFileBytes(int64_t bytes);
+  void SetFile(const std::string& domain, const std::string& name, int64_t bytes);
+
+  const std::unique_ptr<StateDirectory> directory_;
+  const Identity identity_;
+  const PostBack post_back_;
+  std::atomic<bool> abandoned_{false};
+  std::map<std::pair<std::string, std::string>, int64_t> files_;  // bytes by domain and name
+  int64_t file_bytes_ = 0;
+  std::function<void(int64_t)> changed_;
+  Worker worker_;  // last, so that it ends first
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_STORAGE_SESSION_STORE_H_

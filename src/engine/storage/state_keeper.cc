@@ -1,0 +1,305 @@
+#include "engine/storage/state_keeper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace weft {
+namespace {
+
+// Time limit of one Pump between two steps; it may exceed it by one block.
+constexpr int64_t kPumpMicros = 2000;
+// Waiting prompts hold memory; beyond this many the oldest are dropped.
+constexpr size_t kMostJobs = 64;
+
+}  // namespace
+
+// --- tokens -----------------------------------------------------------------------------
+
+void StateKeeper::WriteTokens(Session* session, std::vector<TokenId> tokens,
+                              std::function<void(const Status&)> done) {
+  SessionSnapshot snapshot;
+  snapshot.tokens = std::move(tokens);
+  snapshot.used_us = WallClockMicros() - (NowMicros() - session->last_used_us);
+  ++session->keeps_under_way;
+  ++token_writes_;
+  store_->Save(session->domain, session->name, std::move(snapshot),
+               [this, id = session->id, done = std::move(done)](const Status& status) {
+                 --token_writes_;
+                 if (Session* const self = sessions_->Find(id)) --self->keeps_under_way;
+                 done(status);
+               });
+}
+
+void StateKeeper::KeepSession(Session* session) {
+  KeepState(session, session->computed);
+  if (session->keeps_under_way > 0) {
+    session->keep_again = true;
+    return;
+  }
+  session->keep_again = false;
+  if (session->is_kept()) return;
+  // A session without any tokens need not be found again.
+  if (session->tokens.empty() && !session->has_file()) return;
+  if (session->is_saved()) session->saved_tokens = session->n_tokens();
+  WriteTokens(session, session->tokens,
+              [this, id = session->id, version = session->changes](const Status& status) {
+                FinishTokens(id, version, status);
+              });
+}
+
+void StateKeeper::FinishTokens(SessionId id, uint64_t version, const Status& status) {
+  Session* const session = sessions_->Find(id);
+  if (session == nullptr) return;
+  if (status.ok()) {
+    session->SetKept(version);
+  } else {
+    session->note = StrCat("its current state is not on disk: ", Message(status));
+    touched_(session);
+  }
+  const bool idle = session->stage == SessionStage::kReady;
+  if (std::exchange(session->keep_again, false) && idle && status.ok()) KeepSession(session);
+}
+
+bool StateKeeper::IsKept(const Session& session) const {
+  if (!session.is_kept() || session.keeps_under_way > 0) return false;
+  if (session.computed == 0) return true;
+  return disk_ != nullptr &&
+         disk_->Match(session.domain, session.tokens, session.computed).n_tokens >=
+             session.computed;
+}
+
+// --- state ------------------------------------------------------------------------------
+
+StateKeeper::Job* StateKeeper::JobOf(SessionId owner) {
+  const auto found = job_of_.find(owner.value);
+  return found == job_of_.end() ? nullptr : &jobs_.at(found->second);
+}
+
+StateKeeper::Job* StateKeeper::NewJob(SessionId owner) {
+  if (jobs_.size() >= kMostJobs && !of_prompts_.empty()) EndJob(&jobs_.at(*of_prompts_.begin()));
+  const uint64_t number = ++next_job_;
+  job_of_[owner.value] = number;
+  Job* const job = &jobs_[number];
+  job->number = number;
+  job->owner = owner;
+  return job;
+}
+
+void StateKeeper::EndJob(Job* job) {
+  LetGo(job);
+  const uint64_t number = job->number;
+  of_prompts_.erase(number);
+  job_of_.erase(job->owner.value);
+  jobs_.erase(number);
+}
+
+// Creates a session that shares the state of the first tokens, so that nothing evicts it, to be
+// written from the beginning. Blocks written earlier are recognised and cost nothing.
+void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
+  LetGo(job);
+  job->next_entry = 0;
+  job->parent = disk_->Root(session.domain);
+  job->slots.reset();
+  auto holder = sessions_->CreateHolder(session.domain);
+  if (!holder.ok()) return;
+  (*holder)->tokens.assign(session.tokens.begin(), session.tokens.begin() + n_tokens);
+  (*holder)->checkpoints_wanted = session.checkpoints_wanted;
+  memory_->Share(session, n_tokens, *holder);
+  memory_->CountAsKeeper(**holder, 1);
+  job->n_tokens = (*holder)->computed;
+  job->holder = (*holder)->id;
+  holding_.insert(job->number);
+}
+
+void StateKeeper::LetGo(Job* job) {
+  if (Session* const holder = sessions_->Find(job->holder)) {
+    memory_->CountAsKeeper(*holder, -1);
+    memory_->Drop(holder);
+    sessions_->Remove(holder);
+  }
+  job->holder = {};
+  holding_.erase(job->number);
+}
+
+void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
+  n_tokens = std::min(n_tokens, session->computed);
+  if (disk_ == nullptr || n_tokens == 0) return;
+  Job* job = JobOf(session->id);
+  if (job == nullptr) job = NewJob(session->id);
+  job->named = !session->name.empty();
+  if (job->named) {
+    of_prompts_.erase(job->number);
+  } else {
+    of_prompts_.insert(job->number);
+  }
+  job->domain = session->domain;
+  Hold(*session, n_tokens, job);
+}
+
+void StateKeeper::Forget(Session* session) {
+  // Its last slot stays: a crash may still bring back what is being discarded.
+  (void)ExchangeKeptSlot(session, std::nullopt);
+  if (Job* const job = JobOf(session->id)) EndJob(job);
+}
+
+bool StateKeeper::ReleaseMemory() {
+  const bool any = !holding_.empty();
+  while (!holding_.empty()) LetGo(&jobs_.at(*holding_.begin()));
+  return any;
+}
+
+// Null if nothing of it can be written any more.
+Session* StateKeeper::HolderOf(Job* job) {
+  if (job->holder.value == 0) {
+    const Session* const owner = sessions_->Find(job->owner);
+    if (!job->named || owner == nullptr || owner->turn != nullptr || owner->computed == 0) {
+      return nullptr;
+    }
+    Hold(*owner, owner->computed, job);
+  }
+  Session* const holder = sessions_->Find(job->holder);
+  return holder != nullptr && holder->computed >= job->n_tokens ? holder : nullptr;
+}
+
+bool StateKeeper::Pump() {
+  if (jobs_.empty()) return false;
+  bool any = false;
+  const int64_t end_us = NowMicros() + kPumpMicros;
+  while (!jobs_.empty() && NowMicros() < end_us) {
+    Job* const job = &jobs_.begin()->second;
+    const Progress progress = Advance(job);
+    if (progress == Progress::kLater) break;
+    any = true;
+    if (progress == Progress::kDone) EndJob(job);
+  }
+  if (any) memory_->ReturnFreed();
+  return any;
+}
+
+std::optional<int64_t> StateKeeper::NextWake() const {
+  if (jobs_.empty()) return std::nullopt;
+  return disk_->next_write_us();
+}
+
+StateKeeper::Progress StateKeeper::Advance(Job* job) {
+  const Session* const holder = HolderOf(job);
+  if (holder == nullptr || job->n_tokens == 0) return Progress::kDone;
+  const int64_t page = memory_->page_tokens();
+  if (job->next_entry * page < job->n_tokens) return KeepPage(job, *holder);
+  return KeepSlot(job, *holder);
+}
+
+StateKeeper::Progress StateKeeper::KeepPage(Job* job, const Session& holder) {
+  const int64_t page = memory_->page_tokens();
+  const uint64_t needed = memory_->groups_always_needed();
+  BlockInfo info;
+  info.parent = job->parent;
+  info.first_token = job->next_entry * page;
+  const int64_t n = std::min(page, job->n_tokens - info.first_token);
+  const auto tokens = std::span(holder.tokens)
+                          .subspan(static_cast<size_t>(info.first_token), static_cast<size_t>(n));
+  info.tokens.assign(tokens.begin(), tokens.end());
+  info.key = PageBlockKey(info.parent, tokens);
+  info.groups = memory_->GroupsAt(holder, job->next_entry);
+  info.session = job->named;
+  if ((info.groups & needed) != needed) return Progress::kDone;
+  const Fingerprint key = info.key;
+  if (disk_->Has(key, info.groups) ||
+      (n < page && disk_->Covers(info.parent, tokens, info.groups))) {
+    if (job->named) disk_->UseForSession(key);
+  } else {
+    const auto read = [&] { return memory_->ReadBlock(holder, job->next_entry, info.groups); };
+    const Progress progress = KeepBlock(*job, info, read);
+    if (progress != Progress::kCopied) return progress;
+  }
+  if (n == page) job->parent = key;
+  ++job->next_entry;
+  return Progress::kCopied;
+}
+
+// Recurrent state: after all tokens, and at the earlier checkpoints.
+StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
+  if (!holder.slot) return Progress::kDone;
+  if (!job->slots.has_value()) {
+    job->slots = memory_->CheckpointsToKeep(holder);
+    const bool has_end = !job->slots->empty() && job->slots->back().n_tokens == job->n_tokens;
+    if (job->named && !has_end) job->slots->push_back({job->n_tokens, holder.slot.id()});
+  }
+  if (job->slots->empty()) return Progress::kDone;
+  const int64_t n_tokens = job->slots->back().n_tokens;
+  const int64_t page = memory_->page_tokens();
+  BlockInfo info;
+  info.kind = BlockInfo::Kind::kSlot;
+  info.parent = disk_->Root(job->domain);
+  const std::span<const TokenId> tokens(holder.tokens);
+  for (; info.first_token + page <= n_tokens; info.first_token += page) {
+    info.parent = PageBlockKey(info.parent, tokens.subspan(static_cast<size_t>(info.first_token),
+                                                           static_cast<size_t>(page)));
+  }
+  const auto tail = tokens.subspan(static_cast<size_t>(info.first_token),
+                                   static_cast<size_t>(n_tokens - info.first_token));
+  info.tokens.assign(tail.begin(), tail.end());
+  info.key = SlotBlockKey(info.parent, tail);
+  info.session = job->named;
+  // A checkpoint may have been evicted since it was chosen.
+  SlotId slot = n_tokens == job->n_tokens ? holder.slot.id() : kNoSlot;
+  for (const auto& checkpoint : memory_->CheckpointsToKeep(holder)) {
+    if (slot == kNoSlot && checkpoint.n_tokens == n_tokens) slot = checkpoint.slot;
+  }
+  if (slot != kNoSlot && !disk_->Has(info.key, 0)) {
+    const Progress progress = KeepBlock(*job, info, [&] { return memory_->ReadSlot(slot); });
+    if (progress != Progress::kCopied) return progress;
+  }
+  Session* const owner = sessions_->Find(job->owner);
+  if (job->named && n_tokens == job->n_tokens && owner != nullptr) {
+    SetKeptSlot(owner, info.key);
+  }
+  job->slots->pop_back();
+  return Progress::kCopied;
+}
+
+// Returns the previous one if no session has it as its last any more.
+std::optional<Fingerprint> StateKeeper::ExchangeKeptSlot(Session* session,
+                                                         const std::optional<Fingerprint>& key) {
+  const auto former = std::exchange(session->kept_slot, key);
+  if (key.has_value()) ++kept_slots_[{key->low, key->high}];
+  if (!former.has_value()) return std::nullopt;
+  const auto found = kept_slots_.find({former->low, former->high});
+  if (--found->second > 0) return std::nullopt;
+  kept_slots_.erase(found);
+  return former;
+}
+
+// Nobody will resume from the previous one, unless a fork is still there.
+void StateKeeper::SetKeptSlot(Session* session, const Fingerprint& key) {
+  const std::optional<Fingerprint> former = ExchangeKeptSlot(session, key);
+  if (!former.has_value()) return;
+  // While the disk has only the previous tokens, a crash brings those back.
+  const bool has_tokens =
+      session->keeps_under_way == 0 && session->kept_version == session->changes;
+  if (has_tokens) disk_->RemoveUnused(*former);
+}
+
+StateKeeper::Progress StateKeeper::KeepBlock(
+    const Job& job, BlockInfo info, const std::function<StatusOr<std::vector<std::byte>>()>& read) {
+  const Fingerprint key = info.key;
+  switch (disk_->Ask(std::move(info), job.domain)) {
+    case DiskTier::Answer::kLater:
+      return Progress::kLater;
+    case DiskTier::Answer::kNo:
+      return Progress::kDone;
+    case DiskTier::Answer::kYes:
+      break;
+  }
+  auto payload = read();
+  if (!payload.ok()) {
+    disk_->Withdraw(key);
+    return Progress::kDone;
+  }
+  disk_->Write(key, job.domain, *std::move(payload));
+  return Progress::kCopied;
+}
+
+}  // namespace weft

@@ -1,0 +1,113 @@
+// Writes computed state to disk in the background: tokens of named sessions immediately after each
+// change, and blocks of their state and of worthwhile prompts as the write rate allows. So a crash
+// loses no conversation and little computation.
+//
+// Blocks are copied out of the engine's memory between two steps, a few at a time. Until its turn
+// comes, the state is held by a separate session that shares the pages; if memory is short, that is
+// given up first. Engine thread only.
+#ifndef WEFT_ENGINE_STORAGE_STATE_KEEPER_H_
+#define WEFT_ENGINE_STORAGE_STATE_KEEPER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/sessions/session_table.h"
+#include "engine/sessions/state_memory.h"
+#include "engine/storage/disk_tier.h"
+#include "engine/storage/session_store.h"
+
+namespace weft {
+
+class StateKeeper {
+ public:
+  // `disk` may be null: then only tokens are kept. All must outlive the object; answers from
+  // `store` after its destruction are ignored. `touched` is called with sessions whose description
+  // changed.
+  StateKeeper(StateMemory* memory, SessionTable* sessions, SessionStore* store, DiskTier* disk,
+              std::function<void(Session*)> touched)
+      : memory_(memory),
+        sessions_(sessions),
+        store_(store),
+        disk_(disk),
+        touched_(std::move(touched)) {}
+
+  // A named session changed and has no running turn.
+  void KeepSession(Session* session);
+  // The state of the first `n_tokens`, as far as it is computed, is worth keeping.
+  void KeepState(Session* session, int64_t n_tokens);
+  // The session changes or goes away: unwritten state is dropped.
+  void Forget(Session* session);
+  // Makes the session's file hold exactly these tokens, in order with its other writes.
+  void WriteTokens(Session* session, std::vector<TokenId> tokens,
+                   std::function<void(const Status&)> done);
+
+  // Copies what the write rate allows now. True if that was anything.
+  bool Pump();
+  // When there may be more to do, in NowMicros time, unless that depends on an answer.
+  std::optional<int64_t> NextWake() const;
+  // Releases all held state. False if there was none.
+  bool ReleaseMemory();
+
+  // Sessions and prompts whose state is not all handed over, and tokens not yet written.
+  int64_t pending() const { return static_cast<int64_t>(jobs_.size()) + token_writes_; }
+  bool writes_tokens() const { return token_writes_ > 0; }
+  // Whether all of an idle session is on disk.
+  bool IsKept(const Session& session) const;
+
+ private:
+  struct Job {
+    uint64_t number = 0;  // key in jobs_
+    SessionId owner;
+    bool named = false;
+    std::string domain;
+    SessionId holder;  // value 0: released; a named session's next attempt takes a new one
+    int64_t n_tokens = 0;
+    int64_t next_entry = 0;
+    Fingerprint parent;
+    std::optional<std::vector<PrefixIndex::Checkpoint>> slots;  // still to be written
+  };
+  enum class Progress { kCopied, kLater, kDone };
+
+  Job* JobOf(SessionId owner);
+  Job* NewJob(SessionId owner);
+  void EndJob(Job* job);
+  void Hold(const Session& session, int64_t n_tokens, Job* job);
+  void LetGo(Job* job);
+  Session* HolderOf(Job* job);
+  Progress Advance(Job* job);
+  Progress KeepPage(Job* job, const Session& holder);
+  Progress KeepSlot(Job* job, const Session& holder);
+  Progress KeepBlock(const Job& job, BlockInfo info,
+                     const std::function<StatusOr<std::vector<std::byte>>()>& read);
+  std::optional<Fingerprint> ExchangeKeptSlot(Session* session,
+                                              const std::optional<Fingerprint>& key);
+  void SetKeptSlot(Session* session, const Fingerprint& key);
+  void FinishTokens(SessionId id, uint64_t version, const Status& status);
+
+  StateMemory* const memory_;
+  SessionTable* const sessions_;
+  SessionStore* const store_;
+  DiskTier* const disk_;
+  const std::function<void(Session*)> touched_;
+  // All jobs in order of arrival, jobs by owner, the jobs of prompts, and those that hold memory.
+  std::map<uint64_t, Job> jobs_;
+  uint64_t next_job_ = 0;
+  std::unordered_map<uint64_t, uint64_t> job_of_;
+  std::set<uint64_t> of_prompts_;
+  std::set<uint64_t> holding_;
+  int64_t token_writes_ = 0;
+  // How many sessions have each recurrent state as their last.
+  std::map<std::pair<uint64_t, uint64_t>, int> kept_slots_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_STORAGE_STATE_KEEPER_H_
