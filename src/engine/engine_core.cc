@@ -1,53 +1,20 @@
-// Building an engine. Sessions are in engine_sessions.cc, turns in engine_turns.cc and
-// engine_named.cc, the step in engine_step.cc, engine_room.cc and engine_results.cc, publishing to
-// readers in engine_publish.cc.
 #include "engine/engine_core.h"
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <utility>
 
 #include "base/clock.h"
 #include "engine/kv_type.h"
 #include "engine/memory_budget.h"
+#include "weft/model.h"
 
 namespace weft {
 namespace {
 
 std::atomic<uint16_t> next_engine_tag{1};
 
-}  // namespace
-
-std::string_view NameOf(SessionState state) {
-  switch (state) {
-    case SessionState::kReady:
-      return "ready";
-    case SessionState::kRunning:
-      return "running";
-    case SessionState::kParked:
-      return "parked";
-    case SessionState::kPoisoned:
-      return "poisoned";
-  }
-  return "unknown";
-}
-
-EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& options,
-                       PostBack post_back)
-    : model_(std::move(model)),
-      options_(options),
-      post_back_(std::move(post_back)),
-      sessions_(next_engine_tag.fetch_add(1), options.max_sessions,
-                options.max_sessions_per_domain),
-      planner_({}),
-      view_(std::make_shared<EngineView>(sessions_.tag())) {}
-
-EngineCore::~EngineCore() = default;
-
-StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const Model> model,
-                                                         const EngineOptions& options,
-                                                         PostBack post_back) {
+Status ValidateOptions(const EngineOptions& options) {
   if (options.max_running < 1 || options.max_queued < 0 || options.max_sessions < 1) {
     return InvalidArgument("max_running and max_sessions must be at least 1, max_queued 0");
   }
@@ -59,97 +26,204 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
     return InvalidArgument(
         "checkpoint_share must be between 0 and 1, checkpoint_tokens at least 0");
   }
-  std::unique_ptr<EngineCore> core(new EngineCore(std::move(model), options, std::move(post_back)));
+  return OkStatus();
+}
+
+ExecutorOptions ExecutorOptionsOf(const EngineOptions& options) {
   ExecutorOptions executor;
   executor.kv_type = KvInfo(options.kv_type).dtype;
   executor.page_tokens = options.page_tokens;
   executor.n_threads = options.n_threads;
   executor.max_step_tokens = options.max_step_tokens;
-  const Model& loaded = core->model();
   // Room for every decoding lane and some prompt rows.
   executor.max_beside_tokens = 2 * std::max(32, options.max_running);
-  WEFT_ASSIGN_OR_RETURN(core->executor_, loaded.backend().NewExecutor(loaded.weights(), executor));
-  core->planner_ = StepPlanner({.max_step_tokens = options.max_step_tokens,
-                                .max_beside_tokens = core->executor_->max_beside_tokens(),
-                                .pause_points = core->executor_->pause_points(),
-                                .decode_stretch = options.decode_stretch,
-                                .step_us = options.step_ms * int64_t{1000}});
+  return executor;
+}
+
+StateMemory::Options MemoryOptionsOf(const EngineOptions& options) {
   StateMemory::Options memory;
   memory.budget_bytes = options.memory_bytes > 0 ? options.memory_bytes : DefaultMemoryBudget();
   memory.prefix_cache = options.prefix_cache;
   memory.share_across_domains = options.share_prefixes_across_domains;
   memory.checkpoint_share = options.checkpoint_share;
   memory.checkpoint_tokens = options.checkpoint_tokens;
-  WEFT_ASSIGN_OR_RETURN(core->memory_,
-                        StateMemory::Create(loaded.spec(), core->executor_.get(), memory));
-  core->idle_ = std::make_unique<IdleSessions>(&core->sessions_, core->memory_.get());
+  return memory;
+}
+
+StepPlanner::Options PlannerOptionsOf(const EngineOptions& options, const Executor& executor) {
+  return {.max_step_tokens = options.max_step_tokens,
+          .max_beside_tokens = executor.max_beside_tokens(),
+          .pause_points = executor.pause_points(),
+          .decode_stretch = options.decode_stretch,
+          .step_us = options.step_ms * int64_t{1000}};
+}
+
+SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& options) {
+  SessionFiles::Options files;
+  files.path = options.state_dir;
+  // Reads the whole model file.
+  if (!files.path.empty()) files.model = model.fingerprint();
+  files.backend = model.backend().name();
+  files.kv_type = KvInfo(options.kv_type).name;
+  files.n_vocab = model.n_vocab();
+  files.disk_bytes = options.state_disk_bytes;
+  files.disk_bytes_per_hour = options.state_disk_bytes_per_hour;
+  files.share_across_domains = options.share_prefixes_across_domains;
+  files.on_notice = options.on_notice;
+  return files;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const Model> model,
+                                                         const EngineOptions& options,
+                                                         PostBack post_back) {
+  WEFT_RETURN_IF_ERROR(ValidateOptions(options));
+  WEFT_ASSIGN_OR_RETURN(auto executor,
+                        model->backend().NewExecutor(model->weights(), ExecutorOptionsOf(options)));
+  WEFT_ASSIGN_OR_RETURN(
+      auto memory, StateMemory::Create(model->spec(), executor.get(), MemoryOptionsOf(options)));
+  std::unique_ptr<EngineCore> core(
+      new EngineCore(std::move(model), options, post_back, std::move(executor), std::move(memory)));
   WEFT_RETURN_IF_ERROR(Annotate(core->WarmUp(), "the warm-up step failed: "));
-  WEFT_RETURN_IF_ERROR(core->OpenStore());
-  WEFT_RETURN_IF_ERROR(loaded.CheckFile());
+  WEFT_RETURN_IF_ERROR(core->files_.Open());
+  WEFT_RETURN_IF_ERROR(core->model_->CheckFile());
   return core;
 }
 
-// Computes a few tokens on a temporary session, so that the first real turn meets warm caches and a
-// backend that cannot compute is detected now.
+EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& options,
+                       const PostBack& post_back, std::unique_ptr<Executor> executor,
+                       std::unique_ptr<StateMemory> memory)
+    : model_(std::move(model)),
+      options_(options),
+      executor_(std::move(executor)),
+      memory_(std::move(memory)),
+      table_(next_engine_tag.fetch_add(1), options.max_sessions, options.max_sessions_per_domain),
+      idle_(&table_, memory_.get()),
+      publisher_(&table_, memory_.get(), &idle_),
+      files_(session_parts(), FileOptionsOf(*model_, options_), post_back),
+      sessions_(session_parts(), &files_),
+      disk_(memory_.get(), &table_, &files_),
+      turns_(turn_parts(), [post_back] { post_back([] {}); }),
+      named_(&sessions_, &files_, &turns_),
+      room_(memory_.get(), &idle_, &files_, &turns_.running()),
+      writer_(model_.get(), memory_.get(), &sessions_),
+      steps_({.model = model_.get(),
+              .executor = executor_.get(),
+              .memory = memory_.get(),
+              .running = &turns_.running(),
+              .room = &room_,
+              .writer = &writer_,
+              .disk = &disk_},
+             PlannerOptionsOf(options_, *executor_)) {
+  files_.OnFailedRestore([this](Session* session, const Status& status) {
+    session->turn->End(FinishReason::kError, status);
+    Sweep();
+  });
+  sessions_.OnCloseDuringTurn([this](Session* session) {
+    session->turn->End(FinishReason::kCancelled, OkStatus());
+    steps_.AbandonFor(*session->turn);
+    Sweep();
+  });
+}
+
+SessionFiles::Parts EngineCore::session_parts() {
+  return {.sessions = &table_, .memory = memory_.get(), .idle = &idle_, .publisher = &publisher_};
+}
+
+TurnScheduler::Parts EngineCore::turn_parts() {
+  return {.model = model_.get(),
+          .options = &options_,
+          .memory = memory_.get(),
+          .publisher = &publisher_,
+          .files = &files_,
+          .sessions = &sessions_,
+          .disk = &disk_};
+}
+
+// On a temporary session.
 Status EngineCore::WarmUp() {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Create("", ""));
+  WEFT_ASSIGN_OR_RETURN(Session* const session, table_.Create("", ""));
   session->tokens.assign(2, 0);
-  const auto run = [&]() -> Status {
-    std::vector<float> logits(static_cast<size_t>(model_->n_vocab()));
-    for (int i = 0; i < 2; ++i) {
-      const int64_t position = session->computed;
-      WEFT_RETURN_IF_ERROR(memory_->Prepare(session, 1));
-      StepSequence sequence = SequenceOf(*session, position, 1);
-      sequence.n_logits = 1;
-      const Step step{.sequences = std::span(&sequence, 1)};
-      WEFT_RETURN_IF_ERROR(executor_->Forward(step, logits));
-      memory_->Commit(session);
-      if (!std::isfinite(logits[0]))
-        return Internal("the model computes logits that are not finite");
-    }
-    return OkStatus();
-  };
-  const Status status = run();
-  DestroySession(session);
+  const Status status = steps_.WarmUp(session);
+  sessions_.Destroy(session);
   memory_->DropPrefixes();
   memory_->ReturnFreed();
   return status;
 }
 
-// --- checks -----------------------------------------------------------------------------
+StatusOr<EngineCore::Submitted> EngineCore::Submit(SessionId id, const TurnOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
+  return turns_.Submit(session, options, /*closes_session=*/false);
+}
+
+// --- the loop ---------------------------------------------------------------------------
+
+bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
+  Sweep();
+  turns_.Admit();
+  turns_.RefreshWaits();
+  disk_.KeepRunning(turns_.running());
+  const bool kept = files_.Pump();
+  const bool resumed = steps_.Plan();
+  PublishIfDue();  // admitted turns become visible while the step runs
+  const bool ran = steps_.Run(interrupted);
+  const bool retired = Sweep();
+  if (ran) return true;
+  memory_->ReturnFreed();
+  return resumed || retired || kept;
+}
+
+// Ends what nobody wants and retires what has ended. True if there was anything to retire.
+bool EngineCore::Sweep() {
+  turns_.EndUnwanted();
+  steps_.AbandonIfUnwanted();
+  return turns_.RetireEnded();
+}
+
+void EngineCore::CutAll(const Status& status) {
+  turns_.EndAll(status);
+  Sweep();
+}
+
+std::chrono::steady_clock::time_point EngineCore::NextWake() const {
+  const auto now = std::chrono::steady_clock::now();
+  auto wake = turns_.NextWake(now + std::chrono::seconds(1));
+  if (const auto us = files_.NextWake(); us.has_value()) {
+    // Work in flight wakes the engine by itself.
+    const auto left = std::chrono::microseconds(*us - NowMicros());
+    if (left.count() > 0) wake = std::min(wake, now + left);
+  }
+  return wake;
+}
+
+// --- what readers see -------------------------------------------------------------------
+
+void EngineCore::Publish() {
+  EngineStats stats;
+  stats.weight_bytes = model_->weight_bytes();
+  memory_->FillStats(&stats);
+  files_.FillStats(&stats);
+  turns_.FillStats(&stats);
+  steps_.FillStats(&stats);
+  stats.disk_tokens = disk_.disk_tokens();
+  stats.generated_tokens = writer_.generated_tokens();
+  stats.preemptions = room_.preemptions();
+  publisher_.Publish(stats, turns_.Describe(), turns_.RunningSessions(), turns_.idle());
+}
 
 Status EngineCore::CheckIntegrity() {
-  if (disk_ != nullptr) WEFT_RETURN_IF_ERROR(disk_->CheckIntegrity());
-  WEFT_RETURN_IF_ERROR(memory_->CheckIntegrity(sessions_));
-  WEFT_RETURN_IF_ERROR(idle_->CheckIntegrity());
+  WEFT_RETURN_IF_ERROR(files_.CheckIntegrity());
+  WEFT_RETURN_IF_ERROR(memory_->CheckIntegrity(table_));
+  WEFT_RETURN_IF_ERROR(idle_.CheckIntegrity());
   Publish();
-  return CheckPublished();
+  return publisher_.CheckIntegrity();
 }
 
 void EngineCore::DropPrefixes() {
   memory_->DropPrefixes();
   memory_->ReturnFreed();
-  n_stale_places_ = sessions_.n_places();
-}
-
-std::chrono::steady_clock::time_point EngineCore::NextWake() const {
-  auto wake = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  for (const TurnList* list : {&queued_, &running_}) {
-    for (const auto& turn : *list) {
-      if (turn->options.deadline) wake = std::min(wake, *turn->options.deadline);
-      if (turn->stalled_since_us > 0) {
-        const auto left = std::chrono::microseconds(turn->stalled_since_us - NowMicros()) +
-                          std::chrono::microseconds(StallPatienceUs());
-        wake = std::min(wake, std::chrono::steady_clock::now() + left);
-      }
-    }
-  }
-  if (const auto us = keeper_ != nullptr ? keeper_->NextWake() : std::nullopt; us.has_value()) {
-    // Work in flight wakes the engine by itself.
-    const auto left = std::chrono::microseconds(*us - NowMicros());
-    if (left.count() > 0) wake = std::min(wake, std::chrono::steady_clock::now() + left);
-  }
-  return wake;
+  publisher_.SharingChanged();
 }
 
 }  // namespace weft

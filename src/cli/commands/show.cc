@@ -11,7 +11,7 @@
 #include "cli/flags/model_finder.h"
 #include "cli/serve/models_at_hand.h"
 #include "cli/terminal/output.h"
-#include "engine/box_model.h"
+#include "engine/loading/box_model.h"
 #include "engine/memory_budget.h"
 #include "host/sampling_defaults.h"
 #include "hub/files.h"

@@ -8,7 +8,7 @@
 
 #include "base/strings.h"
 #include "cli/flags/model_finder.h"
-#include "engine/box_model.h"
+#include "engine/loading/box_model.h"
 #include "formats/model_facts.h"
 #include "http/server.h"
 #include "hub/local_models.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "base/tokens.h"
 #include "engine/sessions/session_stages.h"
 #include "state/page_pool.h"
@@ -99,6 +100,10 @@ struct Session {
   int64_t from_disk = 0;
   int64_t last_used_us = 0;
 };
+
+// Why nothing may begin on the session: it has a turn, or it is poisoned.
+Status RefuseBusy(const Session& session);
+Status RefusePoisoned(const Session& session);
 
 }  // namespace weft
 

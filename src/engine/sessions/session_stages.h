@@ -2,6 +2,7 @@
 #ifndef WEFT_ENGINE_SESSIONS_SESSION_STAGES_H_
 #define WEFT_ENGINE_SESSIONS_SESSION_STAGES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 

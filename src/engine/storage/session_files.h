@@ -1,0 +1,192 @@
+// Sessions and their files: parked, saved and restored, kept while they change, loaded again from
+// blocks, and given up when memory is short.
+//
+// While a file is read or written, its session says so (FileWork), and turns and calls wait
+// (WhenFree). Only the store's worker touches the state directory; its answers arrive on the engine
+// thread. Without a state directory nothing is kept and whatever needs a file is refused. Engine
+// thread only.
+#ifndef WEFT_ENGINE_STORAGE_SESSION_FILES_H_
+#define WEFT_ENGINE_STORAGE_SESSION_FILES_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/sessions/idle_sessions.h"
+#include "engine/sessions/publisher.h"
+#include "engine/sessions/session_table.h"
+#include "engine/sessions/state_memory.h"
+#include "engine/storage/disk_tier.h"
+#include "engine/storage/file_works.h"
+#include "engine/storage/session_store.h"
+#include "engine/storage/state_keeper.h"
+#include "engine/storage/state_loader.h"
+
+namespace weft {
+
+class SessionFiles {
+ public:
+  struct Options {
+    std::string path;     // the state directory; empty: none
+    std::string model;    // Model::fingerprint()
+    std::string backend;  // its name
+    std::string kv_type;
+    int64_t n_vocab = 0;
+    // As in EngineOptions.
+    int64_t disk_bytes = 0;
+    int64_t disk_bytes_per_hour = 0;
+    bool share_across_domains = false;
+    std::function<void(const std::string&)> on_notice;
+  };
+  // What the files act on. All must outlive the object.
+  struct Parts {
+    SessionTable* sessions = nullptr;
+    StateMemory* memory = nullptr;
+    IdleSessions* idle = nullptr;
+    Publisher* publisher = nullptr;
+  };
+  // Answers a call that may have to wait for a file.
+  template <typename T>
+  using ReplyWith = std::function<void(T)>;
+  using Reply = ReplyWith<Status>;
+  using PostBack = FileWorks::PostBack;
+
+  SessionFiles(const Parts& parts, Options options, PostBack post_back);
+  // Opens the state directory. Every saved session exists from then on, parked.
+  Status Open();
+  // `ended` is called when a session cannot be restored for the turn that waits for it.
+  void OnFailedRestore(std::function<void(Session*, const Status&)> ended) {
+    on_failed_restore_ = std::move(ended);
+  }
+
+  // --- waiting ----------------------------------------------------------------------
+  // Calls `then` with the session once no file of it is in use and, if `with_state`, its state is
+  // in memory (restored if need be); or with the error to answer with.
+  void WhenFree(SessionId id, bool with_state, const ReplyWith<StatusOr<Session*>>& then);
+  // Restores the session if a turn of it waits for that, unless its file is in use: whoever uses it
+  // calls again.
+  void RestoreForTurn(Session* session);
+
+  // --- calls --------------------------------------------------------------------------
+  void Park(SessionId id, const Reply& reply);
+  void Save(SessionId id, const Reply& reply);
+  void Restore(SessionId id, const Reply& reply);
+
+  // --- what happens to a session happens to its file ----------------------------------
+  // Whether what changes the session has to change a file too.
+  bool HasFile(const Session& session) const { return keeper_ != nullptr && session.has_file(); }
+  // Makes the file hold these tokens instead of whatever is written or queued. The session waits
+  // until it does. REQUIRES of these three: HasFile, and no file work.
+  void Rewrite(Session* session, std::vector<TokenId> tokens, const Reply& reply);
+  // The same with no tokens; removes the file where even that cannot be written.
+  void Empty(Session* session, const std::function<void(const Status&, bool has_file)>& reply);
+  // The session has its new name already, and gets the old one back if the file cannot follow. A
+  // session without a name has no file.
+  void Rename(Session* session, const std::string& old_name, const Reply& reply);
+  // The session goes away: what is being loaded or waits to be written is dropped.
+  void Forget(Session* session);
+  // A session that has been destroyed, after Forget.
+  struct Closed {
+    SessionId id;
+    std::string domain, name;
+    bool is_saved = false;
+    int64_t saved_tokens = 0;
+    int64_t last_used_us = 0;
+  };
+  static Closed DescribeForClose(const Session& session);
+  // REQUIRES: it had a file. That is removed, or with `listed` found again, as a parked session.
+  void CloseFile(const Closed& closed, bool listed, const Reply& reply);
+
+  // --- keeping ------------------------------------------------------------------------
+  // A session that has no running turn has changed: if it has a name, its tokens are written.
+  void KeepChanged(Session* session);
+  // The computed state of the first tokens is worth keeping.
+  void KeepState(Session* session, int64_t n_tokens);
+  bool keeps() const { return keeper_ != nullptr; }
+  bool has_blocks() const { return disk_ != nullptr; }
+  // Copies to disk what the write rate allows now. True if that was anything.
+  bool Pump() { return keeper_ != nullptr && keeper_->Pump(); }
+  // See StateKeeper::NextWake.
+  std::optional<int64_t> NextWake() const;
+  // See StateLoader.
+  bool StartLoad(Session* session, int64_t max_tokens, std::function<void()> done);
+  void AbandonLoad(Session* session);
+
+  // --- memory -------------------------------------------------------------------------
+  // Frees memory that no running turn needs: state that only waits to be written, then the state of
+  // the least recently used session that is not running. That one is parked if it can have a file;
+  // otherwise it keeps its tokens, from which its next turn recomputes the state. False if there
+  // was nothing.
+  bool GiveUpIdleState();
+
+  // --- shutdown -------------------------------------------------------------------------
+  // Whether something is still on its way to disk.
+  bool StillKeeping();
+  // Saves the rest.
+  void ParkAll();
+  bool FileWorkPending() const { return works_.any(); }
+  // Cuts saving short.
+  void AbandonSaves();
+  // Names everything that is not on disk.
+  Status SaveOutcome() const;
+  // From now on calls that need a file are refused: nothing would answer them.
+  void CloseStore() { store_closed_ = true; }
+
+  void FillStats(EngineStats* stats) const;
+  Status CheckIntegrity() const;
+
+ private:
+  struct WaitingSave {
+    SessionId id;
+    bool park = false;
+    bool free_now = false;
+    Reply reply;
+  };
+
+  Status OpenBlocks(const std::string& layout);
+  Status CheckSavable(const Session& session) const;
+  StatusOr<SessionSnapshot> SnapshotOf(const Session& session);
+  void StartSave(Session* session, bool park, bool free_now, const Reply& reply);
+  bool SaveHasRoom(const Session& session) const;
+  void PumpSaves();
+  void SaveNow(Session* session, const WaitingSave& save);
+  void FinishSave(SessionId id, bool park, int64_t n_tokens, const Status& status);
+  void BecomeParked(Session* session);
+  void StartRestore(Session* session, const Reply& reply);
+  void FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply);
+  void TakeRestored(Session* session, SessionSnapshot loaded);
+  Status ListParked(const Closed& closed, const std::string& note);
+  bool TakeIdleSession();
+
+  SessionTable* const sessions_;
+  StateMemory* const memory_;
+  IdleSessions* const idle_;
+  Publisher* const publisher_;
+  const Options options_;
+  const PostBack post_back_;
+  std::function<void(Session*, const Status&)> on_failed_restore_;
+  FileWorks works_;
+  // All null without a state directory; no blocks without the prefix cache.
+  std::unique_ptr<SessionStore> store_;
+  std::unique_ptr<DiskTier> disk_;
+  std::unique_ptr<StateKeeper> keeper_;
+  std::unique_ptr<StateLoader> loader_;
+
+  // Saves wait until earlier ones are written: each holds a copy of its session.
+  std::deque<WaitingSave> saves_;
+  int64_t save_bytes_ = 0;  // being written by the store
+  bool saves_abandoned_ = false;
+  bool store_closed_ = false;
+  std::vector<std::string> not_saved_;  // names, and why the first one failed
+  Status not_saved_because_;
+  int64_t parks_ = 0, restores_ = 0, dropped_ = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_STORAGE_SESSION_FILES_H_

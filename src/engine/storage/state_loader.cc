@@ -1,0 +1,125 @@
+#include "engine/storage/state_loader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft {
+namespace {
+
+// Read at once, unless a single block is larger.
+constexpr int64_t kRunBytes = int64_t{8} << 20;
+
+}  // namespace
+
+bool StateLoader::Start(Session* session, int64_t max_tokens, std::function<void()> done) {
+  Load load;
+  load.match = disk_->Match(session->domain, session->tokens, max_tokens);
+  if (load.match.n_tokens <= session->computed) return false;
+  disk_->Use(load.match);
+  load.serial = ++next_load_;
+  load.max_tokens = max_tokens;
+  load.from = load.computed = session->computed;
+  load.done = std::move(done);
+  works_->Begin(session, FileWork::kLoading);
+  loads_[session->id.value] = std::move(load);
+  ReadRun(session->id);
+  return true;
+}
+
+// Requests the next blocks.
+void StateLoader::ReadRun(SessionId id) {
+  Load& load = loads_.at(id.value);
+  const int64_t page = memory_->page_tokens();
+  const int64_t run =
+      std::max<int64_t>(1, kRunBytes / std::max<int64_t>(1, memory_->LeastBytes(1)));
+  std::vector<Fingerprint> keys;
+  const int64_t first = load.computed / page;
+  const int64_t n_pages = std::ssize(load.match.pages);
+  for (int64_t i = first; i < std::min(first + run, n_pages); ++i) {
+    keys.push_back(load.match.pages[static_cast<size_t>(i)]);
+  }
+  load.pages_asked = std::ssize(keys);
+  const bool last = first + load.pages_asked == n_pages;
+  if (last && load.match.slot.has_value()) keys.push_back(*load.match.slot);
+  disk_->Read(
+      sessions_.Find(id)->domain, keys,
+      [this, id, serial = load.serial, n = keys.size()](std::vector<DiskTier::Loaded> blocks) {
+        const auto found = loads_.find(id.value);
+        if (found == loads_.end() || found->second.serial != serial) return;
+        TakeRun(id, std::move(blocks), n);
+      });
+}
+
+// Blocks have arrived, fewer than requested if one was damaged.
+void StateLoader::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, size_t n_asked) {
+  Load& load = loads_.at(id.value);
+  Session* const session = sessions_.Find(id);
+  publisher_->Touch(session);
+  // Its memory was taken for others meanwhile.
+  if (session->computed != load.computed) return End(id);
+  const bool whole = blocks.size() == n_asked;
+  if (whole || (memory_->blocks_stand_alone() && !blocks.empty())) {
+    if (!Append(session, &load, std::move(blocks), whole).ok()) {
+      // The tokens remain; the state is recomputed.
+      if (!memory_->blocks_stand_alone()) memory_->Drop(session);
+      return End(id);
+    }
+    if (load.computed == load.match.n_tokens) return End(id);
+    if (whole) return ReadRun(id);
+  }
+  TryWithoutDamage(session, &load);
+}
+
+Status StateLoader::Append(Session* session, Load* load, std::vector<DiskTier::Loaded> blocks,
+                           bool whole) {
+  std::vector<std::byte> slot;
+  if (whole && std::ssize(blocks) > load->pages_asked) {
+    slot = std::move(blocks.back().payload);
+    blocks.pop_back();
+  }
+  const int64_t first = load->computed / memory_->page_tokens();
+  const int64_t end =
+      std::min((first + std::ssize(blocks)) * memory_->page_tokens(), load->match.n_tokens);
+  std::vector<StateMemory::BlockPages> pages;
+  for (const auto& block : blocks) pages.push_back({block.info.groups, block.payload});
+  Status status = memory_->AppendBlocks(session, end - load->computed, pages);
+  while (status.code() == StatusCode::kResourceExhausted && make_room_()) {
+    status = memory_->AppendBlocks(session, end - load->computed, pages);
+  }
+  if (status.ok() && end == load->match.n_tokens) status = memory_->FinishBlocks(session, slot);
+  if (status.ok()) load->computed = end;
+  return status;
+}
+
+// A damaged block has been forgotten: matches again without it.
+void StateLoader::TryWithoutDamage(Session* session, Load* load) {
+  const SessionId id = session->id;
+  if (!memory_->blocks_stand_alone()) memory_->Drop(session);
+  load->match = disk_->Match(session->domain, session->tokens, load->max_tokens);
+  load->computed = session->computed;
+  load->from = std::min(load->from, load->computed);
+  if (load->match.n_tokens <= load->computed) return End(id);
+  ReadRun(id);
+}
+
+void StateLoader::Abandon(Session* session) {
+  const auto found = loads_.find(session->id.value);
+  if (found == loads_.end()) return;
+  const bool begun = session->computed != found->second.from;
+  if (begun && !memory_->blocks_stand_alone()) memory_->Drop(session);
+  loads_.erase(found);
+  works_->End(session->id);
+}
+
+void StateLoader::End(SessionId id) {
+  const auto found = loads_.find(id.value);
+  if (found == loads_.end()) return;
+  const Load load = std::move(found->second);
+  loads_.erase(found);
+  Session* const session = sessions_.Find(id);
+  session->from_disk += std::max<int64_t>(0, session->computed - load.from);
+  works_->End(id);
+  load.done();
+}
+
+}  // namespace weft

@@ -1,0 +1,58 @@
+#include "engine/turns/active_turn.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace weft {
+
+bool ActiveTurn::in_step() const {
+  return std::any_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->in_step(); });
+}
+
+void ActiveTurn::Finish(FinishReason reason) {
+  if (reason == FinishReason::kError) fate = TurnFate::kFailed;
+  if (reason == FinishReason::kCancelled) fate = std::max(fate, TurnFate::kCancelled);
+}
+
+void ActiveTurn::EndLane(Lane* lane, FinishReason reason, const Status& status,
+                         const std::string& stop_string) {
+  if (lane->done()) return;
+  lane->stage.Become(LaneStage::kDone);
+  Finish(reason);
+  DoneEvent done;
+  done.choice = lane->choice;
+  done.reason = reason;
+  done.status = status;
+  done.stop_string = stop_string;
+  if (reason == FinishReason::kStop && !lane->generated.empty()) {
+    done.stop_token = lane->generated.back();
+  }
+  if (reason != FinishReason::kStopString) done.text = lane->text.Finish();
+  done.usage = usage;
+  done.usage.completion_tokens = static_cast<int64_t>(lane->generated.size());
+  if (first_token_us > 0) done.usage.decode_us = NowMicros() - first_token_us;
+  queue->Push(std::move(done));
+  const auto is_done = [](const auto& any) { return any->done(); };
+  if (std::all_of(lanes.begin(), lanes.end(), is_done)) stage.Become(TurnStage::kEnded);
+}
+
+void ActiveTurn::End(FinishReason reason, const Status& status) {
+  if (stage == TurnStage::kEnded) return;
+  Finish(reason);
+  const int n_lanes = static_cast<int>(lanes.size());
+  if (n_lanes == 0) stage.Become(TurnStage::kEnded);
+  for (auto& lane : lanes) EndLane(lane.get(), reason, status);
+  // Choices that have no lane yet end with the others.
+  for (int choice = n_lanes; choice < options.n_choices; ++choice) {
+    DoneEvent done;
+    done.choice = choice;
+    done.reason = reason;
+    done.status = status;
+    done.usage = usage;
+    queue->Push(std::move(done));
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,111 @@
+// A turn inside the engine: its lanes (one per choice) and the results owed to its consumer. Engine
+// thread only, except the queue and the cancel flag.
+#ifndef WEFT_ENGINE_TURNS_ACTIVE_TURN_H_
+#define WEFT_ENGINE_TURNS_ACTIVE_TURN_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tokens.h"
+#include "engine/sampling/loop_watch.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/text_stream.h"
+#include "engine/sessions/session.h"
+#include "engine/turns/turn_queue.h"
+#include "engine/turns/turn_stages.h"
+#include "weft/events.h"
+#include "weft/options.h"
+
+namespace weft {
+
+// One sequence of a turn: the session being advanced, and how to choose its next token. Lane 0 runs
+// on the turn's own session; further choices run on forks of it that live as long as the turn.
+struct Lane {
+  Lane(int choice_index, Session* lane_session, const SamplingOptions& sampling, uint64_t seed,
+       std::shared_ptr<const Tokenizer> tokenizer, const TurnOptions& options)
+      : choice(choice_index),
+        session(lane_session),
+        sampler(sampling, seed),
+        text(std::move(tokenizer), options.stop_strings, options.shown_control_tokens) {}
+
+  const int choice;
+  Session* const session;
+  Sampler sampler;
+  TextStream text;
+  LoopWatch loop_watch;
+  std::vector<TokenId> generated;
+  std::unique_ptr<TokenMask> mask;
+  std::vector<uint32_t> allowed;  // scratch for the mask
+  Staged<LaneStage> stage{LaneStage::kReady};
+  int64_t last_row_us = 0;  // when it last advanced, or was admitted
+
+  bool done() const { return stage == LaneStage::kDone; }
+  bool in_step() const { return session->stage == SessionStage::kInStep; }
+  // Whether the next step may compute rows of it.
+  bool is_ready() const { return stage == LaneStage::kReady && !in_step(); }
+  // The prompt is computed: what is pending are tokens that it has chosen.
+  bool is_decoding() const { return !generated.empty(); }
+  // Rows to compute before it can choose its next token.
+  int64_t pending() const {
+    return static_cast<int64_t>(session->tokens.size()) - session->computed;
+  }
+};
+
+struct ActiveTurn {
+  uint64_t serial = 0;  // submission order
+  TurnOptions options;  // stop_tokens are sorted
+  uint64_t seed = 0;
+  Staged<TurnStage> stage{TurnStage::kQueued};
+  TurnFate fate = TurnFate::kFinished;  // so far
+  Session* session = nullptr;
+  bool closes_session = false;  // an anonymous session, destroyed with its turn
+  std::shared_ptr<TurnQueue> queue;
+  // Set by any thread; checked between steps.
+  std::shared_ptr<std::atomic<bool>> cancelled;
+
+  std::vector<std::unique_ptr<Lane>> lanes;  // lane 0 exists from admission on
+  bool looked_on_disk = false;
+  size_t next_chunk = 0;          // into options.prompt_chunks
+  int64_t prompt_rows_taken = 0;  // prompt positions whose logits were delivered
+  int64_t reported_tokens = -1;   // prompt tokens, as of the last ProgressEvent
+  // The session before the turn, to restore if the prompt is not completed: its first
+  // `tokens_before` tokens, and those that a whole context replaced.
+  int64_t tokens_before = 0;
+  std::vector<TokenId> replaced;
+  StartedEvent started;
+  TurnUsage usage;
+  int64_t submitted_us = 0;
+  int64_t first_row_us = 0;
+  int64_t first_token_us = 0;
+  int64_t stalled_since_us = 0;  // since when its consumer has not been reading; 0: it reads
+
+  bool wants_prompt_rows() const {
+    return options.prompt_logprobs || static_cast<bool>(options.on_prompt_logits);
+  }
+  bool is_stalled() const { return stalled_since_us > 0; }
+  // Whether its consumer has no room for what another step would bring.
+  bool is_held_up() const { return is_stalled() || queue->Full(); }
+  bool is_prompt_computed() const { return first_token_us > 0; }
+  bool has_ended() const { return stage == TurnStage::kEnded; }
+  // Whether one of its lanes is in a long step.
+  bool in_step() const;
+
+  // Ends one lane, and the turn with its last one; both tell the consumer. Nothing happens to what
+  // has ended already.
+  void EndLane(Lane* lane, FinishReason reason, const Status& status,
+               const std::string& stop_string = "");
+  // Ends all choices, also those that have no lane yet.
+  void End(FinishReason reason, const Status& status);
+
+ private:
+  void Finish(FinishReason reason);
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_TURNS_ACTIVE_TURN_H_

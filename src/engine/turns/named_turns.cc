@@ -1,0 +1,74 @@
+#include "engine/turns/named_turns.h"
+
+#include <utility>
+
+namespace weft {
+
+// A request that waits while the session's file is read.
+struct NamedTurns::Request {
+  SessionOptions session;
+  TurnOptions turn;
+  NamedTurnPolicy policy;
+  Reply reply;
+};
+
+void NamedTurns::Submit(const SessionOptions& session, const TurnOptions& options,
+                        const NamedTurnPolicy& policy, const Reply& reply) {
+  if (session.name.empty()) return reply(turns_->SubmitOnce(session.domain, options));
+  auto request = std::make_shared<const Request>(Request{session, options, policy, reply});
+  Session* const found = sessions_->FindByName(session.domain, session.name);
+  if (found == nullptr) return SubmitToNew(request);
+  if (found->stage != SessionStage::kParked) {
+    return SubmitTo(request, found);
+  }
+  // Find out now, not when the turn runs, whether the file is readable: the client may choose to do
+  // without the session.
+  files_->WhenFree(found->id, /*with_state=*/true, [=, this](const StatusOr<Session*>& free) {
+    if (free.ok()) return SubmitTo(request, *free);
+    const StatusCode code = free.status().code();
+    if (code == StatusCode::kUnavailable) return request->reply(free.status());
+    if (code == StatusCode::kNotFound &&
+        sessions_->FindByName(request->session.domain, request->session.name) == nullptr) {
+      return SubmitToNew(request);  // it was closed meanwhile
+    }
+    Refuse(*request, request->policy.unusable,
+           FailedPrecondition("the saved session cannot be used until it is reset or deleted: ",
+                              Message(free.status())));
+  });
+}
+
+void NamedTurns::SubmitTo(const std::shared_ptr<const Request>& request, Session* session) {
+  const NamedTurnPolicy& policy = request->policy;
+  if (session->turn != nullptr) {
+    return Refuse(*request, policy.busy, RefuseBusy(*session));
+  }
+  if (session->stage == SessionStage::kPoisoned) {
+    return Refuse(*request, policy.unusable, RefusePoisoned(*session));
+  }
+  request->reply(turns_->Submit(session, request->turn, /*closes_session=*/false));
+}
+
+void NamedTurns::SubmitToNew(const std::shared_ptr<const Request>& request) {
+  const SessionOptions& named = request->session;
+  auto session = sessions_->CreateNamed(named.domain, named.name);
+  if (session.status().code() == StatusCode::kResourceExhausted) {
+    if (request->policy.close_idle_when_full && sessions_->CloseOldestOf(named.domain)) {
+      session = sessions_->CreateNamed(named.domain, named.name);
+    }
+    if (!session.ok()) return Refuse(*request, request->policy.full, session.status());
+  }
+  if (!session.ok()) return request->reply(session.status());
+  auto submitted = turns_->Submit(*session, request->turn, /*closes_session=*/false);
+  if (!submitted.ok()) sessions_->Destroy(*session);
+  request->reply(std::move(submitted));
+}
+
+void NamedTurns::Refuse(const Request& request, NamedTurnPolicy::Otherwise otherwise,
+                        const Status& status) {
+  if (otherwise == NamedTurnPolicy::Otherwise::kRefuse) return request.reply(status);
+  auto submitted = turns_->SubmitOnce(request.session.domain, request.turn);
+  if (submitted.ok()) submitted->is_anonymous = true;
+  request.reply(std::move(submitted));
+}
+
+}  // namespace weft

@@ -1,0 +1,191 @@
+#include "engine/turns/step_planner.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft {
+namespace {
+
+// Rows come in attention tiles and activation panels; the fewest prompt rows in a long step, and
+// beside decoding.
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kMinLongRows = 32;
+constexpr int64_t kMinBesideRows = 4;
+// Used before anything is measured.
+constexpr int64_t kUnmeasuredRows = 64;
+constexpr double kUnmeasuredRowUs = 100;
+// A long step is full when it takes this many decode steps: reading the weights once more then
+// costs little.
+constexpr double kFullSteps = 4;
+// Steps take up to a fifth longer than their average; the gaps that users see should keep within
+// the bound all the same.
+constexpr double kMargin = 0.8;
+// The share of the allowance that a paused step keeps even when shorter prompts want all of it.
+constexpr double kPausedShare = 0.25;
+constexpr double kAgingShare = 0.5;
+constexpr double kSmoothing = 0.2;
+// Smaller steps measure a step's fixed cost rather than the cost per row.
+constexpr int64_t kMeasurableRows = 32;
+constexpr int64_t kMeasurableAttended = 8192;
+
+void Smooth(double* average, double sample) {
+  *average = *average == 0 ? sample : *average + kSmoothing * (sample - *average);
+}
+
+int64_t Chunk(const LaneView& lane, int64_t room) {
+  const int64_t rows = std::min(lane.pending, room);
+  return lane.max_chunk > 0 ? std::min(rows, lane.max_chunk) : rows;
+}
+
+}  // namespace
+
+// The time available between two decode steps.
+int64_t StepPlanner::AllowanceUs() const {
+  double bound_us = static_cast<double>(options_.step_us);
+  if (decode_step_us_ > 0) {
+    const double stretch = std::max(1.0, options_.decode_stretch) - 1.0;
+    bound_us = std::min(stretch * decode_step_us_, decode_step_us_ + bound_us);
+  }
+  return static_cast<int64_t>(kMargin * bound_us);
+}
+
+double StepPlanner::CostUs(int64_t rows, int64_t depth) const {
+  const double row_us = prompt_row_us_ > 0 ? prompt_row_us_ : kUnmeasuredRowUs;
+  const double n = static_cast<double>(rows);
+  return n * (row_us + attended_row_us_ * (static_cast<double>(depth) + n / 2));
+}
+
+// The most rows after `depth` that take no longer than `us`.
+int64_t StepPlanner::RowsFor(double us, int64_t depth) const {
+  if (prompt_row_us_ == 0) return kUnmeasuredRows;
+  // a n^2 + b n = us
+  const double a = attended_row_us_ / 2;
+  const double b = prompt_row_us_ + attended_row_us_ * static_cast<double>(depth);
+  const double rows = 2 * us / (b + std::sqrt(b * b + 4 * a * us));
+  return static_cast<int64_t>(std::min(rows, 1e9));
+}
+
+// As many rows as keep pauses within `step_us` and, beside decoding, within a quarter of the
+// allowance: some parts take twice as long as others.
+int64_t StepPlanner::LongRows(int64_t depth, bool beside_decoding) const {
+  const int64_t most = options_.max_step_tokens;
+  if (prompt_row_us_ == 0) return beside_decoding ? std::min(kUnmeasuredRows, most) : most;
+  double part_us = static_cast<double>(options_.step_us);
+  if (beside_decoding) part_us = std::min(part_us, static_cast<double>(AllowanceUs()) / 4);
+  const int64_t rows = RowsFor(part_us * (options_.pause_points + 1), depth);
+  return std::min(std::max(rows / kTileRows * kTileRows, kMinLongRows), most);
+}
+
+// Decoding lanes by waiting time, prompts by remaining work.
+std::vector<size_t> StepPlanner::InOrder(std::span<const LaneView> lanes, bool decoding) const {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    if (lanes[i].decoding == decoding) order.push_back(i);
+  }
+  std::vector<double> distance(lanes.size());
+  for (const size_t i : order) {
+    const LaneView& lane = lanes[i];
+    distance[i] = decoding ? -static_cast<double>(lane.waited_us)
+                           : CostUs(lane.pending, lane.depth) -
+                                 kAgingShare * static_cast<double>(lane.age_us);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (lanes[a].priority != lanes[b].priority) return lanes[a].priority > lanes[b].priority;
+    return distance[a] < distance[b];
+  });
+  return order;
+}
+
+std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) const {
+  std::vector<int64_t> rows(lanes.size(), 0);
+  const std::vector<size_t> prompts = InOrder(lanes, /*decoding=*/false);
+  if (prompts.empty()) return rows;
+  const bool beside_decoding = prompts.size() < lanes.size();
+  double work_us = 0;
+  int64_t pending = 0;
+  for (const size_t i : prompts) {
+    work_us += CostUs(lanes[i].pending, lanes[i].depth);
+    pending += lanes[i].pending;
+  }
+  const bool fits = pending <= kMinBesideRows || work_us <= static_cast<double>(AllowanceUs());
+  if (beside_decoding && fits) return rows;
+
+  int64_t full = kUnmeasuredRows;
+  if (prompt_row_us_ > 0 && decode_step_us_ > 0) {
+    full = static_cast<int64_t>(std::min(kFullSteps * decode_step_us_ / prompt_row_us_, 1e9));
+    full = std::max(full, kMinLongRows);
+  }
+  int64_t taken = 0;
+  for (const size_t i : prompts) {
+    // The first prompt need not wait for more rows of others than fill the step.
+    int64_t most = LongRows(lanes[i].depth, beside_decoding);
+    if (taken > 0) most = std::min(most, full);
+    const int64_t room = most - taken;
+    if (room <= 0) break;
+    rows[i] = Chunk(lanes[i], room);
+    taken += rows[i];
+  }
+  return rows;
+}
+
+std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
+                                            const LaneView* paused) const {
+  std::vector<int64_t> rows(lanes.size(), 0);
+  int64_t room = paused != nullptr ? options_.max_beside_tokens : options_.max_step_tokens;
+  const std::vector<size_t> decoding = InOrder(lanes, /*decoding=*/true);
+  const std::vector<size_t> prompts = InOrder(lanes, /*decoding=*/false);
+  // One row is reserved for prompts, whatever decodes.
+  const int64_t kept = prompts.empty() || room == 1 ? 0 : 1;
+  for (const size_t i : decoding) {
+    if (room <= kept) break;
+    rows[i] = 1;
+    --room;
+  }
+  if (decoding.empty() && paused == nullptr) return rows;
+
+  double budget_us = 1e18;
+  if (!decoding.empty()) {
+    budget_us = static_cast<double>(AllowanceUs()) * (paused != nullptr ? 1 - kPausedShare : 1);
+  }
+  const double paused_us = paused != nullptr ? CostUs(paused->pending, paused->depth) : 1e18;
+  bool first = true;
+  for (const size_t i : prompts) {
+    const LaneView& lane = lanes[i];
+    const bool sooner =
+        paused == nullptr || lane.priority > paused->priority ||
+        (lane.priority == paused->priority && CostUs(lane.pending, lane.depth) < paused_us);
+    if (!sooner) continue;
+    const int64_t affordable = std::max(RowsFor(budget_us, lane.depth), first ? kMinBesideRows : 0);
+    rows[i] = Chunk(lane, std::min(room, affordable));
+    if (rows[i] == 0) break;
+    room -= rows[i];
+    budget_us = std::max(0.0, budget_us - CostUs(rows[i], lane.depth));
+    first = false;
+  }
+  return rows;
+}
+
+int64_t StepPlanner::SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const {
+  double slice_us = static_cast<double>(AllowanceUs());
+  if (decode_rows == 0) {
+    slice_us = static_cast<double>(short_us) * kPausedShare / (1 - kPausedShare);
+  } else if (prompt_rows > 0) {
+    slice_us *= kPausedShare;
+  }
+  return static_cast<int64_t>(slice_us);
+}
+
+void StepPlanner::Observe(const StepCost& cost) {
+  if (cost.prompt_rows == 0) {
+    if (cost.decode_rows > 0) Smooth(&decode_step_us_, static_cast<double>(cost.total_us));
+    return;
+  }
+  if (cost.decode_rows > 0 || cost.prompt_rows < kMeasurableRows) return;
+  const double rest_us = static_cast<double>(cost.total_us - cost.attention_us);
+  Smooth(&prompt_row_us_, std::max(rest_us / static_cast<double>(cost.prompt_rows), 0.01));
+  if (cost.attended_rows < kMeasurableAttended) return;
+  Smooth(&attended_row_us_,
+         static_cast<double>(cost.attention_us) / static_cast<double>(cost.attended_rows));
+}
+
+}  // namespace weft

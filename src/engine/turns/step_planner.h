@@ -1,0 +1,84 @@
+// Decides how many rows each running sequence gets, and who goes first.
+//
+// There are two kinds of step. A *short* one has a row for every decoding sequence and a few prompt
+// rows; a *long* one has only prompts and pauses between two parts of the model, so that short
+// steps can run in the meantime. Judging by the times measured so far, no decoding sequence waits
+// longer for its next row than twice a decode step plus `step_us`. The time left for prompts in
+// between is the allowance; a paused step gets at least a quarter of it, so that it always
+// completes.
+//
+// Prompts are computed one after the other, least remaining work first; waiting advances a prompt
+// at half the rate at which work is done, so that a stream of short ones cannot starve a long one.
+// A prompt with less work left than the paused step's does not wait for it: its rows go into short
+// steps.
+//
+// Plans decide when rows are computed, never their results. Engine thread only.
+#ifndef WEFT_ENGINE_TURNS_STEP_PLANNER_H_
+#define WEFT_ENGINE_TURNS_STEP_PLANNER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace weft {
+
+// A running sequence as the planner sees it.
+struct LaneView {
+  bool decoding = false;  // exactly one row is pending
+  int64_t pending = 0;    // rows it could compute now; at least 1
+  int64_t depth = 0;      // rows already computed
+  int priority = 0;       // higher first
+  int64_t waited_us = 0;  // since its last computed row (or its admission)
+  int64_t age_us = 0;     // since its turn was submitted
+  int64_t max_chunk = 0;  // a smaller chunk size it asks for; 0: any
+};
+
+// The measured cost of a step.
+struct StepCost {
+  int64_t decode_rows = 0;
+  int64_t prompt_rows = 0;
+  int64_t attended_rows = 0;  // prompts only: sum over rows of the positions each attends to
+  int64_t total_us = 0;
+  int64_t attention_us = 0;  // 0 if the backend does not measure it
+};
+
+class StepPlanner {
+ public:
+  struct Options {
+    int64_t max_step_tokens = 512;
+    int64_t max_beside_tokens = 64;  // rows of a short step while a long one is paused
+    int pause_points = 0;            // in a long step
+    double decode_stretch = 3.0;     // most that prompts may stretch a decode step
+    int64_t step_us = 50000;
+  };
+  explicit StepPlanner(const Options& options) : options_(options) {}
+
+  // Rows per lane in a long step, 0 for those left out. All 0 if there are no prompts or they fit
+  // into short steps.
+  std::vector<int64_t> PlanLong(std::span<const LaneView> lanes) const;
+  // Rows per lane in a short step. `paused`: the prompt of the paused long step, null if there is
+  // none.
+  std::vector<int64_t> PlanShort(std::span<const LaneView> lanes, const LaneView* paused) const;
+  // How long a paused step continues after a short step of this duration.
+  int64_t SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const;
+
+  void Observe(const StepCost& cost);
+
+ private:
+  int64_t AllowanceUs() const;
+  double CostUs(int64_t rows, int64_t depth) const;
+  int64_t RowsFor(double us, int64_t depth) const;
+  int64_t LongRows(int64_t depth, bool beside_decoding) const;
+  std::vector<size_t> InOrder(std::span<const LaneView> lanes, bool decoding) const;
+
+  Options options_;
+  // Smoothed measurements; 0 until there is one.
+  double decode_step_us_ = 0;   // one step of pure decoding
+  double prompt_row_us_ = 0;    // one prompt row without its attention
+  double attended_row_us_ = 0;  // attending to one more position
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_TURNS_STEP_PLANNER_H_

@@ -1,0 +1,155 @@
+#include "engine/turns/step_planner.h"
+
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+LaneView Decoding(int64_t waited_us = 0) {
+  return {.decoding = true, .pending = 1, .waited_us = waited_us};
+}
+LaneView Prompt(int64_t pending, int priority = 0, int64_t age_us = 0) {
+  return {.pending = pending, .priority = priority, .age_us = age_us};
+}
+
+// A prompt row costs 0.1 ms and a decode step 10 ms: the allowance is 16 ms.
+StepPlanner Measured(const StepPlanner::Options& options) {
+  StepPlanner planner(options);
+  planner.Observe({.decode_rows = 4, .total_us = 10000});
+  planner.Observe({.prompt_rows = 100, .total_us = 10000});
+  return planner;
+}
+StepPlanner Measured() { return Measured({.pause_points = 55}); }
+
+TEST(StepPlannerTest, APromptAloneGetsAWholeLongStep) {
+  const StepPlanner planner(StepPlanner::Options{});
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(2000)}), ElementsAre(512));
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(100)}), ElementsAre(100));
+  EXPECT_THAT(planner.PlanShort(std::vector{Prompt(100)}, nullptr), ElementsAre(0));
+}
+
+TEST(StepPlannerTest, EveryDecodingSequenceGetsItsRowThoseThatWaitedLongestFirst) {
+  const StepPlanner planner({.max_step_tokens = 8});
+  EXPECT_THAT(planner.PlanShort(std::vector{Decoding(), Decoding()}, nullptr), ElementsAre(1, 1));
+  EXPECT_THAT(planner.PlanLong(std::vector{Decoding(), Decoding()}), Each(0));
+  std::vector<LaneView> many;
+  for (int i = 0; i < 20; ++i) many.push_back(Decoding(i));
+  const auto rows = planner.PlanShort(many, nullptr);
+  EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{0}), 8);
+  EXPECT_EQ(std::accumulate(rows.begin() + 12, rows.end(), int64_t{0}), 8);
+}
+
+TEST(StepPlannerTest, AStepBesideAPausedOneHasFewerRows) {
+  const StepPlanner planner({.max_beside_tokens = 4});
+  const LaneView paused = Prompt(5000);
+  const std::vector<LaneView> many(20, Decoding());
+  const auto rows = planner.PlanShort(many, &paused);
+  EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{0}), 4);
+}
+
+TEST(StepPlannerTest, APromptIsNotStarvedByDecodingThatFillsTheStep) {
+  const StepPlanner planner({.max_step_tokens = 4});
+  std::vector<LaneView> lanes(6, Decoding());
+  lanes.push_back(Prompt(3));
+  EXPECT_EQ(planner.PlanShort(lanes, nullptr).back(), 1);
+}
+
+TEST(StepPlannerTest, WhatFitsIntoTheAllowanceGoesBesideDecoding) {
+  const StepPlanner planner = Measured();
+  // 160 rows fit into 16 ms.
+  const std::vector fits{Decoding(), Prompt(150)};
+  EXPECT_THAT(planner.PlanLong(fits), Each(0));
+  EXPECT_THAT(planner.PlanShort(fits, nullptr), ElementsAre(1, 150));
+  const std::vector more{Decoding(), Prompt(150), Prompt(151)};
+  EXPECT_THAT(planner.PlanLong(more), ElementsAre(0, 150, 151));
+}
+
+TEST(StepPlannerTest, ALongStepHasNoMoreRowsThanItsPausesLet) {
+  // 51 parts of at most 10 ms each: 5,000 rows; with two parts 100 ms and 1,000 rows.
+  const std::vector alone{Prompt(100000)};
+  EXPECT_THAT(
+      Measured({.max_step_tokens = 8192, .pause_points = 49, .step_us = 10000}).PlanLong(alone),
+      ElementsAre(4992));
+  // Deep in a prompt a row costs more: here another 0.1 ms of attention.
+  StepPlanner planner = Measured({.max_step_tokens = 8192, .pause_points = 49, .step_us = 10000});
+  planner.Observe(
+      {.prompt_rows = 100, .attended_rows = 100 * 10000, .total_us = 20000, .attention_us = 10000});
+  LaneView deep = Prompt(100000);
+  deep.depth = 10000;
+  const auto rows = planner.PlanLong(std::vector{deep});
+  EXPECT_GT(rows[0], 2000);
+  EXPECT_LT(rows[0], 2500);
+}
+
+TEST(StepPlannerTest, PromptsAreComputedOneAfterTheOther) {
+  const StepPlanner planner = Measured();
+  // 40 ms of rows fill a step.
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(450), Prompt(500)}), ElementsAre(450, 0));
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(500), Prompt(100), Prompt(350)}),
+              ElementsAre(0, 100, 300));
+}
+
+TEST(StepPlannerTest, TheLeastWorkLeftGoesFirstAndWaitingBringsALongOneForward) {
+  const StepPlanner planner = Measured();
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(4000), Prompt(450)}), ElementsAre(0, 450));
+  // 400 ms of work, less half of its waiting time.
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(4000, 0, 750000), Prompt(450)}),
+              ElementsAre(512, 0));
+  // Among equally long prompts the first to arrive wins.
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(450, 0, 1000), Prompt(450, 0, 2000)}),
+              ElementsAre(0, 450));
+}
+
+TEST(StepPlannerTest, AShorterPromptDoesNotWaitForAPausedOneAndALongerOneDoes) {
+  const StepPlanner planner = Measured();
+  const LaneView paused = Prompt(4000);
+  const std::vector lanes{Prompt(20), Prompt(5000)};
+  EXPECT_THAT(planner.PlanShort(lanes, &paused), ElementsAre(20, 0));
+  // However long the paused one has waited, it continues in between.
+  LaneView old = paused;
+  old.age_us = 3600'000'000;
+  EXPECT_THAT(planner.PlanShort(lanes, &old), ElementsAre(20, 0));
+}
+
+TEST(StepPlannerTest, APausedStepKeepsAShareOfTheTime) {
+  const StepPlanner planner = Measured();
+  EXPECT_EQ(planner.SliceAfter(10000, 4, 0), 16000);
+  EXPECT_EQ(planner.SliceAfter(25000, 4, 150), 4000);
+  EXPECT_EQ(planner.SliceAfter(30000, 0, 64), 10000);
+  // Beside decoding, shorter prompts get the rest: 12 ms.
+  const LaneView paused = Prompt(4000);
+  EXPECT_THAT(Measured({.max_beside_tokens = 512, .pause_points = 55})
+                  .PlanShort(std::vector{Decoding(), Prompt(300)}, &paused),
+              ElementsAre(1, 120));
+}
+
+TEST(StepPlannerTest, TheAllowanceIsBounded) {
+  StepPlanner planner({.decode_stretch = 3, .step_us = 50000});
+  EXPECT_EQ(planner.SliceAfter(1000, 1, 0), 40000);  // nothing measured yet
+  planner.Observe({.decode_rows = 1, .total_us = 200000});
+  EXPECT_EQ(planner.SliceAfter(200000, 1, 0), 200000);
+}
+
+TEST(StepPlannerTest, PriorityBeatsLength) {
+  const StepPlanner planner({.max_step_tokens = 100});
+  EXPECT_THAT(planner.PlanLong(std::vector{Prompt(100), Prompt(500, 1)}), ElementsAre(0, 100));
+  const LaneView paused = Prompt(10);
+  EXPECT_THAT(planner.PlanShort(std::vector{Prompt(50, 1), Prompt(50)}, &paused),
+              ElementsAre(50, 0));
+}
+
+TEST(StepPlannerTest, AChunkLimitOfTheCallerHolds) {
+  const StepPlanner planner({.max_step_tokens = 100});
+  LaneView lane = Prompt(50);
+  lane.max_chunk = 7;
+  EXPECT_THAT(planner.PlanLong(std::vector{lane}), ElementsAre(7));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,96 @@
+#include "engine/turns/step_room.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft {
+
+void StepRoom::Prepare(std::vector<StepPart>* parts) {
+  std::vector<StepPart> prepared;
+  for (StepPart& part : *parts) {
+    if (part.lane->stage == LaneStage::kPreempted)
+      continue;  // an earlier part has just taken its pages
+    Status status = MakeRoomFor(part, prepared);
+    // Fewer rows need less at a time: pages that fall out of a window are freed after each step.
+    while (status.code() == StatusCode::kResourceExhausted && part.rows > 1 &&
+           !OthersWillFreeMemory(part.lane)) {
+      part.rows /= 2;
+      part.ends_prompt = false;
+      part.n_logits = part.n_logits > 1 ? part.rows : 0;
+      status = MakeRoomFor(part, prepared);
+    }
+    if (status.ok()) {
+      prepared.push_back(part);
+      continue;
+    }
+    // Other holders of pages will eventually free them.
+    if (status.code() != StatusCode::kResourceExhausted || !OthersWillFreeMemory(part.lane)) {
+      part.turn->End(FinishReason::kError, status);
+    }
+  }
+  *parts = std::move(prepared);
+}
+
+bool StepRoom::OthersWillFreeMemory(const Lane* self) const {
+  for (const auto& turn : running_) {
+    for (const auto& lane : turn->lanes) {
+      if (lane.get() != self && !lane->done() && memory_->BytesOf(*lane->session) > 0) return true;
+    }
+  }
+  return idle_->AnyWithStateAtWork();
+}
+
+bool StepRoom::ResumePreempted(bool nobody_runs) {
+  bool resumed = false;
+  for (const auto& turn : running_) {
+    for (const auto& lane : turn->lanes) {
+      if (lane->stage != LaneStage::kPreempted) continue;
+      if (!nobody_runs && !memory_->EvictFor(*lane->session, lane->pending() + 1).ok()) continue;
+      lane->stage.Become(LaneStage::kReady);
+      if (!turn->wants_prompt_rows() || lane->is_decoding()) {
+        memory_->Reuse(lane->session, lane->session->n_tokens() - 1);
+      }
+      resumed = true;
+      if (nobody_runs) return true;
+    }
+  }
+  return resumed;
+}
+
+Status StepRoom::MakeRoomFor(const StepPart& part, const std::vector<StepPart>& prepared) {
+  while (true) {
+    const Status status = memory_->Prepare(part.session(), part.rows);
+    if (status.code() != StatusCode::kResourceExhausted) return status;
+    if (files_->GiveUpIdleState()) continue;
+    if (PreemptFor(part, prepared)) continue;
+    return status;
+  }
+}
+
+// Takes the pages of a lane that is not in the step yet: the last one that comes after the part's
+// own, or that does not advance now. It keeps its tokens, starts over when there is room, and its
+// output does not change.
+bool StepRoom::PreemptFor(const StepPart& part, const std::vector<StepPart>& prepared) {
+  bool after = true;
+  for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
+    const bool paused = (*it)->is_held_up();
+    for (auto lane = (*it)->lanes.rbegin(); lane != (*it)->lanes.rend(); ++lane) {
+      if (lane->get() == part.lane) {
+        after = false;
+        continue;
+      }
+      if ((*lane)->in_step() || (!after && !paused && !(*lane)->done())) continue;
+      const bool in_step = std::any_of(prepared.begin(), prepared.end(),
+                                       [&](const StepPart& p) { return p.lane == lane->get(); });
+      if (in_step || memory_->BytesOf(*(*lane)->session) == 0) continue;
+      files_->AbandonLoad((*lane)->session);
+      memory_->Drop((*lane)->session);
+      if (!(*lane)->done()) (*lane)->stage.Become(LaneStage::kPreempted);
+      ++preemptions_;
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace weft

@@ -1,0 +1,332 @@
+#include "engine/turns/step_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace weft {
+namespace {
+
+// Prompt rows whose logits are wanted are computed in smaller chunks, because one row of logits of
+// a large vocabulary takes half a megabyte.
+constexpr int64_t kLogitChunk = 32;
+
+// An uninterrupted long step pauses this often to check deadlines.
+constexpr int64_t kLongestSliceUs = 250000;
+
+}  // namespace
+
+bool StepRunner::Plan() {
+  short_is_due_ = ShortStepIsDue();
+  Candidates lanes;
+  if (short_is_due_) lanes = ReadyLanes();
+  if (long_step_ == nullptr) {
+    BeginLong(TakeRows(lanes, planner_.PlanLong(lanes.views)));
+    short_is_due_ = ShortStepIsDue();
+  }
+  short_parts_.clear();
+  if (short_is_due_) {
+    short_parts_ = PlanShort(std::move(lanes));
+    parts_.room->Prepare(&short_parts_);
+  }
+  bool resumed = parts_.room->ResumePreempted(/*nobody_runs=*/HasNothingToRun());
+  if (HasNothingToRun()) {
+    short_parts_ = PlanFirstLane();
+    parts_.room->Prepare(&short_parts_);
+    resumed = parts_.room->ResumePreempted(/*nobody_runs=*/HasNothingToRun()) || resumed;
+  }
+  return resumed;
+}
+
+bool StepRunner::Run(FunctionRef<bool()> interrupted) {
+  if (HasNothingToRun()) return false;
+  if (!short_parts_.empty()) {
+    RunShort();
+  } else {
+    // If no short step waits for it, the slice continues.
+    AdvanceLong(short_is_due_ ? NowMicros() + kLongestSliceUs : slice_end_us_, interrupted);
+  }
+  return true;
+}
+
+// --- plan ----------------------------------------------------------------------------
+
+bool StepRunner::ShortStepIsDue() const {
+  return long_step_ == nullptr || NowMicros() >= slice_end_us_;
+}
+
+LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
+  const int64_t now_us = NowMicros();
+  LaneView view;
+  view.pending = lane.pending();
+  view.depth = lane.session->computed;
+  view.max_chunk = parts_.memory->RowsToCheckpoint(*lane.session);
+  view.decoding = lane.is_decoding() && view.pending == 1;
+  view.priority = turn.options.priority;
+  view.waited_us = now_us - lane.last_row_us;
+  view.age_us = now_us - turn.submitted_us;
+  if (turn.is_prompt_computed()) return view;
+  const auto& chunks = turn.options.prompt_chunks;
+  if (!chunks.empty()) {
+    view.max_chunk = std::min(view.max_chunk, chunks[turn.next_chunk % chunks.size()]);
+  } else if (turn.wants_prompt_rows()) {
+    view.max_chunk = std::min(view.max_chunk, kLogitChunk);
+  }
+  return view;
+}
+
+// In order of admission.
+StepRunner::Candidates StepRunner::ReadyLanes() const {
+  Candidates candidates;
+  for (const auto& turn : *parts_.running) {
+    if (turn->is_held_up()) continue;
+    for (const auto& lane : turn->lanes) {
+      if (!lane->is_ready()) continue;
+      candidates.views.push_back(ViewOf(*turn, *lane));
+      candidates.parts.push_back({.turn = turn.get(), .lane = lane.get()});
+    }
+  }
+  return candidates;
+}
+
+std::vector<StepPart> StepRunner::TakeRows(const Candidates& candidates,
+                                           const std::vector<int64_t>& rows) {
+  std::vector<StepPart> parts;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] == 0) continue;
+    StepPart part = candidates.parts[i];
+    part.rows = rows[i];
+    part.first_row = part.lane->session->computed;
+    part.ends_prompt = rows[i] == candidates.views[i].pending;
+    if (part.lane->is_decoding()) {
+      part.n_logits = part.ends_prompt ? 1 : 0;
+    } else if (part.turn->wants_prompt_rows()) {
+      part.n_logits = part.rows;
+    } else if (part.ends_prompt && part.turn->options.max_tokens != 0) {
+      part.n_logits = 1;
+    }
+    parts.push_back(part);
+  }
+  return parts;
+}
+
+// Uses only lanes that are still ready: a long step begun meanwhile may have taken some.
+std::vector<StepPart> StepRunner::PlanShort(Candidates lanes) const {
+  size_t n = 0;
+  for (size_t i = 0; i < lanes.parts.size(); ++i) {
+    if (!lanes.parts[i].lane->is_ready()) continue;
+    lanes.parts[n] = lanes.parts[i];
+    lanes.views[n++] = lanes.views[i];
+  }
+  lanes.parts.resize(n);
+  lanes.views.resize(n);
+  if (n == 0) return {};
+  if (long_step_ == nullptr) return TakeRows(lanes, planner_.PlanShort(lanes.views, nullptr));
+  // Prompts with less work left than the step's longest need not wait for it.
+  LaneView paused;
+  for (const StepPart& part : long_step_->parts) {
+    const LaneView view = ViewOf(*part.turn, *part.lane);
+    if (view.pending > paused.pending) paused = view;
+  }
+  return TakeRows(lanes, planner_.PlanShort(lanes.views, &paused));
+}
+
+// Only the lane that was admitted first.
+std::vector<StepPart> StepRunner::PlanFirstLane() const {
+  Candidates lanes = ReadyLanes();
+  if (lanes.parts.empty()) return {};
+  lanes.parts.resize(1);
+  lanes.views.resize(1);
+  std::vector<int64_t> rows = planner_.PlanLong(lanes.views);
+  if (rows[0] == 0) rows = planner_.PlanShort(lanes.views, nullptr);
+  return TakeRows(lanes, rows);
+}
+
+// --- compute ----------------------------------------------------------------------------
+
+StepSequence StepRunner::SequenceOf(const Session& session, int64_t first, int64_t n) {
+  StepSequence sequence;
+  sequence.tokens =
+      std::span(session.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+  sequence.position = first;
+  for (const PageTable& table : session.tables) sequence.page_tables.push_back(table.pages());
+  sequence.slot = session.slot.id();
+  return sequence;
+}
+
+// Sets up the step's sequences and logits from its parts, and begins its run.
+Status StepRunner::Begin(OpenStep* step) {
+  const size_t n_vocab = static_cast<size_t>(parts_.model->n_vocab());
+  size_t n_logits = 0;
+  for (const StepPart& part : step->parts) {
+    StepSequence sequence = SequenceOf(*part.session(), part.first_row, part.rows);
+    sequence.n_logits = part.n_logits;
+    step->sequences.push_back(std::move(sequence));
+    n_logits += static_cast<size_t>(part.n_logits);
+    // A preempted lane that starts over computes like a prompt.
+    if (part.lane->is_decoding() && part.rows == 1) {
+      ++step->cost.decode_rows;
+    } else {
+      step->cost.prompt_rows += part.rows;
+      step->cost.attended_rows += part.rows * (part.first_row + part.rows / 2);
+    }
+  }
+  if (step->logits.size() < n_logits * n_vocab) step->logits.resize(n_logits * n_vocab);
+  const std::span<float> logits = std::span(step->logits).first(n_logits * n_vocab);
+  size_t at = 0;
+  for (StepPart& part : step->parts) {
+    const size_t n = static_cast<size_t>(part.n_logits) * n_vocab;
+    part.logits = logits.subspan(at, n);
+    at += n;
+  }
+  const int64_t begin_us = NowMicros();
+  for (const StepPart& part : step->parts) {
+    if (part.turn->first_row_us == 0) NoteFirstRow(part, begin_us);
+  }
+  WEFT_ASSIGN_OR_RETURN(step->run,
+                        parts_.executor->Begin(Step{.sequences = step->sequences}, logits));
+  return OkStatus();
+}
+
+void StepRunner::NoteFirstRow(const StepPart& part, int64_t begin_us) {
+  ActiveTurn* const turn = part.turn;
+  turn->first_row_us = begin_us;
+  turn->usage.queued_us = begin_us - turn->submitted_us;
+  turn->started.cached_tokens = part.first_row;
+  turn->usage.cached_tokens = part.first_row;
+  parts_.disk->TellDiskTokens(turn);
+  cached_tokens_ += part.first_row;
+  TurnWriter::ReportProgress(part, part.first_row);
+}
+
+StatusOr<bool> StepRunner::Advance(OpenStep* step, FunctionRef<bool()> pause) {
+  const int64_t begin_us = NowMicros();
+  const int64_t attention_ns = parts_.executor->stage_stats().attention_ns;
+  const StatusOr<bool> done = step->run->Advance(pause);
+  // Results computed from a file that has changed must not be used.
+  WEFT_RETURN_IF_ERROR(parts_.model->CheckFile());
+  WEFT_RETURN_IF_ERROR(done.status());
+  const int64_t took_us = NowMicros() - begin_us;
+  step->cost.total_us += took_us;
+  step->cost.attention_us += (parts_.executor->stage_stats().attention_ns - attention_ns) / 1000;
+  step_us_ += took_us;
+  return done;
+}
+
+// Hands on the results of a step that has ended, or its failure.
+void StepRunner::Land(OpenStep* step, const Status& status) {
+  step->run.reset();
+  if (!status.ok()) {
+    for (const StepPart& part : step->parts) parts_.writer->Fail(part, status);
+    return;
+  }
+  const int64_t now_us = NowMicros();
+  planner_.Observe(step->cost);
+  ++steps_;
+  prompt_tokens_ += step->cost.prompt_rows;
+  for (StepPart& part : step->parts) part.lane->last_row_us = now_us;
+  for (StepPart& part : step->parts) parts_.writer->Take(&part);
+}
+
+void StepRunner::RunShort() {
+  const int64_t begin_us = NowMicros();
+  OpenStep step{.parts = std::exchange(short_parts_, {}), .logits = std::move(logits_)};
+  Status status = Begin(&step);
+  if (status.ok()) status = Advance(&step, [] { return false; }).status();
+  Land(&step, status);
+  logits_ = std::move(step.logits);
+  const int64_t now_us = NowMicros();
+  slice_end_us_ =
+      now_us + planner_.SliceAfter(now_us - begin_us, step.cost.decode_rows, step.cost.prompt_rows);
+}
+
+// Computes a row at a time, so that the first real turn meets warm caches and a backend that cannot
+// compute is detected now.
+Status StepRunner::WarmUp(Session* session) {
+  std::vector<float> logits(static_cast<size_t>(parts_.model->n_vocab()));
+  for (int64_t position = 0; position < std::ssize(session->tokens); ++position) {
+    WEFT_RETURN_IF_ERROR(parts_.memory->Prepare(session, 1));
+    StepSequence sequence = SequenceOf(*session, position, 1);
+    sequence.n_logits = 1;
+    const Step step{.sequences = std::span(&sequence, 1)};
+    WEFT_RETURN_IF_ERROR(parts_.executor->Forward(step, logits));
+    parts_.memory->Commit(session);
+    if (!std::isfinite(logits[0])) return Internal("the model computes logits that are not finite");
+  }
+  return OkStatus();
+}
+
+// --- the long step -----------------------------------------------------------------------
+
+void StepRunner::BeginLong(std::vector<StepPart> parts) {
+  parts_.room->Prepare(&parts);
+  if (parts.empty()) return;
+  long_step_ = std::make_unique<OpenStep>(OpenStep{.parts = std::move(parts)});
+  for (const StepPart& part : long_step_->parts) {
+    part.session()->stage.Become(SessionStage::kInStep);
+  }
+  const Status status = Begin(long_step_.get());
+  if (!status.ok()) Land(CloseLong().get(), status);
+}
+
+// Runs at least one part of the model, and none that would exceed the time: the next part is
+// assumed to take as long as the longer of the last two, since attention and feed-forward
+// alternate.
+void StepRunner::AdvanceLong(int64_t until_us, FunctionRef<bool()> interrupted) {
+  int64_t last_us = NowMicros(), former_part_us = 0;
+  const StatusOr<bool> done = Advance(long_step_.get(), [&] {
+    const int64_t now_us = NowMicros();
+    const int64_t part_us = now_us - std::exchange(last_us, now_us);
+    const int64_t next_us = std::max(part_us, std::exchange(former_part_us, part_us));
+    return interrupted() || now_us + next_us > until_us;
+  });
+  if (done.ok() && !*done) return;
+  Land(CloseLong().get(), done.status());
+}
+
+// Releases its sessions.
+std::unique_ptr<StepRunner::OpenStep> StepRunner::CloseLong() {
+  long_step_->run.reset();
+  for (const StepPart& part : long_step_->parts) {
+    part.session()->stage.Become(SessionStage::kRunning);
+  }
+  return std::move(long_step_);
+}
+
+void StepRunner::AbandonIfUnwanted() {
+  if (long_step_ == nullptr) return;
+  const auto is_done = [](const StepPart& part) { return part.lane->done(); };
+  if (std::all_of(long_step_->parts.begin(), long_step_->parts.end(), is_done)) AbandonLong();
+}
+
+void StepRunner::AbandonFor(const ActiveTurn& turn) {
+  if (turn.in_step()) AbandonLong();
+}
+
+void StepRunner::AbandonLong() {
+  const std::unique_ptr<OpenStep> step = CloseLong();
+  for (const StepPart& part : step->parts) {
+    parts_.memory->Truncate(part.session(), part.first_row);
+  }
+}
+
+void StepRunner::FillStats(EngineStats* stats) const {
+  stats->steps = steps_;
+  stats->step_us = step_us_;
+  stats->prompt_tokens = prompt_tokens_;
+  stats->cached_tokens = cached_tokens_;
+  size_t n_logits = logits_.capacity();
+  if (long_step_ != nullptr) n_logits += long_step_->logits.capacity();
+  stats->scratch_bytes =
+      parts_.executor->scratch_bytes() + static_cast<int64_t>(n_logits * sizeof(float));
+  const StageStats stages = parts_.executor->stage_stats();
+  stats->compute_us = stages.total_ns / 1000;
+  stats->matmul_us = stages.matmul_ns / 1000;
+  stats->attention_us = stages.attention_ns / 1000;
+  stats->weight_bytes_read = stages.weight_bytes;
+  stats->kv_bytes_read = stages.kv_bytes;
+}
+
+}  // namespace weft

@@ -1,0 +1,124 @@
+// Runs steps, from the plan to the logits: decides which lanes get how many rows (StepPlanner),
+// makes room for them (StepRoom), computes them, and hands the results on (TurnWriter).
+//
+// A short step is computed in one go. A long one stays open between two calls, so that short ones
+// can run while it pauses.
+//
+// Why a plan may be followed by a second one. Rows are planned by waiting time and remaining work,
+// but memory is given in the order of admission: a lane may take it only from later ones. Both
+// orders are needed. By work alone, two lanes could take memory from each other forever; by
+// admission alone, short prompts would wait for long ones. So a plan can consist of late lanes that
+// all wait for memory which earlier lanes hold that were not planned. Only the first ready lane is
+// certain to make progress. It may take memory from every later lane; those before it wait for
+// their consumers, and can be made to start over, or for the disk, which ends by itself; and its
+// turn ends if nobody will free enough. Therefore, if a plan found no room at all, that one lane is
+// planned alone, and then something is computed, a turn has ended, or the disk will wake the
+// engine: a third plan is never needed. Knowing this before planning would mean trying the
+// allocation, which is what the first plan does. Lanes resumed in between do not make the second
+// one superfluous: they may be the very ones that the same plan preempts again.
+//
+// Speculation and vectors as input would enter here: more rows per lane in TakeRows, what they
+// contain in StepPart, their verification in TurnWriter. Engine thread only.
+#ifndef WEFT_ENGINE_TURNS_STEP_RUNNER_H_
+#define WEFT_ENGINE_TURNS_STEP_RUNNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/function_ref.h"
+#include "base/status.h"
+#include "engine/sessions/state_memory.h"
+#include "engine/turns/step_part.h"
+#include "engine/turns/step_planner.h"
+#include "engine/turns/step_room.h"
+#include "engine/turns/turn_disk.h"
+#include "engine/turns/turn_scheduler.h"
+#include "engine/turns/turn_writer.h"
+#include "weft/model.h"
+
+namespace weft {
+
+class StepRunner {
+ public:
+  // What steps act on. All must outlive the object.
+  struct Parts {
+    const Model* model = nullptr;
+    Executor* executor = nullptr;
+    StateMemory* memory = nullptr;
+    const TurnList* running = nullptr;
+    StepRoom* room = nullptr;
+    TurnWriter* writer = nullptr;
+    TurnDisk* disk = nullptr;
+  };
+  StepRunner(const Parts& parts, const StepPlanner::Options& planner)
+      : parts_(parts), planner_(planner) {}
+
+  // Begins a long step if there is none and prompts need one, and prepares a short one if it is
+  // due. True if a preempted lane was resumed.
+  bool Plan();
+  // Runs what was planned: the short step, otherwise a slice of the long one, which ends early once
+  // `interrupted` returns true. False if there was nothing to compute.
+  bool Run(FunctionRef<bool()> interrupted);
+
+  // Ends the long step if nobody wants its results any more. Its rows count as never begun.
+  void AbandonIfUnwanted();
+  // The same whoever wants them, if the turn takes part in it.
+  void AbandonFor(const ActiveTurn& turn);
+
+  // Computes a few tokens of the session, which must not fail. Leaves them to the caller.
+  Status WarmUp(Session* session);
+  void FillStats(EngineStats* stats) const;
+
+ private:
+  // A step from its plan to its logits, and the data its run points to.
+  struct OpenStep {
+    std::vector<StepPart> parts;
+    std::vector<StepSequence> sequences;
+    std::vector<float> logits;
+    std::unique_ptr<StepRun> run;
+    StepCost cost;
+  };
+  struct Candidates {
+    std::vector<StepPart> parts;  // rows not yet assigned
+    std::vector<LaneView> views;
+  };
+
+  // --- plan ---
+  bool ShortStepIsDue() const;
+  bool HasNothingToRun() const { return short_parts_.empty() && long_step_ == nullptr; }
+  LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
+  Candidates ReadyLanes() const;
+  static std::vector<StepPart> TakeRows(const Candidates& candidates,
+                                        const std::vector<int64_t>& rows);
+  std::vector<StepPart> PlanShort(Candidates lanes) const;
+  std::vector<StepPart> PlanFirstLane() const;
+
+  // --- compute ---
+  // The session's tokens [first, first + n), with its pages and its slot.
+  static StepSequence SequenceOf(const Session& session, int64_t first, int64_t n);
+  Status Begin(OpenStep* step);
+  void NoteFirstRow(const StepPart& part, int64_t begin_us);
+  // False if it was interrupted.
+  StatusOr<bool> Advance(OpenStep* step, FunctionRef<bool()> pause);
+  void Land(OpenStep* step, const Status& status);
+  void RunShort();
+  void BeginLong(std::vector<StepPart> parts);
+  void AdvanceLong(int64_t until_us, FunctionRef<bool()> interrupted);
+  std::unique_ptr<OpenStep> CloseLong();
+  void AbandonLong();
+
+  const Parts parts_;
+  StepPlanner planner_;
+  std::unique_ptr<OpenStep> long_step_;  // begun but not ended; may be paused
+  std::vector<StepPart> short_parts_;    // prepared for the next Run
+  bool short_is_due_ = false;
+  int64_t slice_end_us_ = 0;   // when the long step must make way for a short one
+  std::vector<float> logits_;  // of short steps
+  int64_t steps_ = 0, step_us_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_TURNS_STEP_RUNNER_H_

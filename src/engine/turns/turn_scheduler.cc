@@ -1,0 +1,480 @@
+#include "engine/turns/turn_scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/sampling/random.h"
+#include "engine/sessions/message_starts.h"
+#include "weft/model.h"
+
+namespace weft {
+namespace {
+
+Status ValidateTokens(const std::vector<TokenId>& tokens, int64_t n_vocab, const char* kind) {
+  for (const TokenId token : tokens) {
+    if (token < 0 || token >= n_vocab) {
+      return InvalidArgument(kind, " ", token, " is outside the vocabulary of ", n_vocab);
+    }
+  }
+  return OkStatus();
+}
+
+// Checks the options that decide when a turn ends.
+Status ValidateEnds(const TurnOptions& options, int64_t n_vocab) {
+  if (options.max_tokens < -1) return InvalidArgument("max_tokens must be >= -1");
+  if (options.min_tokens < 0) return InvalidArgument("min_tokens must be >= 0");
+  if (options.max_tokens >= 0 && options.min_tokens > options.max_tokens) {
+    return InvalidArgument("min_tokens of ", options.min_tokens, " is more than max_tokens of ",
+                           options.max_tokens);
+  }
+  if (options.stop_tokens.size() > kMaxStopTokens) {
+    return InvalidArgument("too many stop tokens: ", options.stop_tokens.size(), ", at most ",
+                           kMaxStopTokens);
+  }
+  WEFT_RETURN_IF_ERROR(ValidateTokens(options.stop_tokens, n_vocab, "stop token"));
+  return ValidateStopStrings(options.stop_strings);
+}
+
+Status ValidateChunks(const std::vector<int64_t>& chunks) {
+  if (chunks.size() > kMaxPromptChunks) {
+    return InvalidArgument("too many prompt chunks: ", chunks.size(), ", at most ",
+                           kMaxPromptChunks);
+  }
+  for (const int64_t chunk : chunks) {
+    if (chunk < 1) return InvalidArgument("a prompt chunk must hold at least 1 token");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+TurnScheduler::TurnScheduler(const Parts& parts, std::function<void()> wake)
+    : parts_(parts),
+      wake_(std::move(wake)),
+      prompts_(parts.options->share_prefixes_across_domains) {}
+
+// --- submission -------------------------------------------------------------------------
+
+// All other sessions wait meanwhile, so anything too long is refused before it is scanned.
+Status TurnScheduler::Validate(const Session& session, const TurnOptions& options) const {
+  WEFT_RETURN_IF_ERROR(RefuseBusy(session));
+  WEFT_RETURN_IF_ERROR(RefusePoisoned(session));
+  WEFT_RETURN_IF_ERROR(CheckSize(session, options));
+  const int64_t n_vocab = parts_.model->n_vocab();
+  WEFT_RETURN_IF_ERROR(ValidateTokens(options.tokens, n_vocab, "token"));
+  WEFT_RETURN_IF_ERROR(ValidateEnds(options, n_vocab));
+  const int most_choices = parts_.options->max_running;
+  if (options.n_choices < 1 || options.n_choices > most_choices) {
+    return InvalidArgument("n must be between 1 and ", most_choices);
+  }
+  if (options.top_logprobs < -1 || options.top_logprobs > 100) {
+    return InvalidArgument("top_logprobs must be between 0 and 100 (-1: none)");
+  }
+  WEFT_RETURN_IF_ERROR(ValidateChunks(options.prompt_chunks));
+  return ValidateSampling(options.sampling, n_vocab);
+}
+
+Status TurnScheduler::CheckSize(const Session& session, const TurnOptions& options) const {
+  int64_t total = static_cast<int64_t>(options.tokens.size());
+  if (!options.tokens_are_whole_context) total += session.n_tokens();
+  if (total == 0) return InvalidArgument("empty prompt: there is no token to start from");
+  const int64_t context = parts_.model->context_tokens();
+  const int64_t needed = total + (options.max_tokens == 0 ? 0 : 1);
+  if (needed > context) {
+    // Clients recognise this wording and shorten their conversation.
+    return OutOfRange("the prompt of ", total, " tokens exceeds the available context size of ",
+                      context, " tokens", total == context ? ": there is no room to generate" : "");
+  }
+  const int64_t budget = parts_.memory->budget_bytes();
+  if (const int64_t least = parts_.memory->LeastBytes(total); least > budget) {
+    return ResourceExhausted("the state of ", total, " tokens needs ",
+                             HumanBytes(static_cast<uint64_t>(least)),
+                             ", more than the memory for all sessions, ",
+                             HumanBytes(static_cast<uint64_t>(budget)), "; increase --memory");
+  }
+  return OkStatus();
+}
+
+StatusOr<SubmittedTurn> TurnScheduler::SubmitOnce(std::string_view domain,
+                                                  const TurnOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(Session* const session, parts_.sessions->CreateForTurn(domain));
+  auto submitted = Submit(session, options, /*closes_session=*/true);
+  if (!submitted.ok()) parts_.sessions->Destroy(session);
+  return submitted;
+}
+
+StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, const TurnOptions& options,
+                                              bool closes_session) {
+  if (!accepting_) return Unavailable("the engine is shutting down");
+  WEFT_RETURN_IF_ERROR(parts_.model->CheckFile());
+  WEFT_RETURN_IF_ERROR(Validate(*session, options));
+  const EngineOptions& limits = *parts_.options;
+  const int64_t n_queued = static_cast<int64_t>(queued_.size());
+  const int64_t places = limits.max_running - static_cast<int64_t>(running_.size());
+  if (n_queued >= limits.max_queued + std::max<int64_t>(0, places)) {
+    ++refused_;
+    return ResourceExhausted("the queue is full: ", running_.size(), " turns run and ", n_queued,
+                             " wait; try again later");
+  }
+  auto turn = std::make_unique<ActiveTurn>();
+  turn->serial = next_serial_++;
+  turn->options = options;
+  std::sort(turn->options.stop_tokens.begin(), turn->options.stop_tokens.end());
+  turn->session = session;
+  turn->closes_session = closes_session;
+  turn->submitted_us = NowMicros();
+  // Below 2^53, so that JSON readers that only know doubles can return it unchanged.
+  turn->seed = options.sampling.seed.value_or(
+      MixBits(static_cast<uint64_t>(turn->submitted_us) ^ (turn->serial << 40)) >> 11);
+  turn->queue = std::make_shared<TurnQueue>(static_cast<size_t>(limits.max_pending_events),
+                                            options.n_choices, wake_);
+  turn->cancelled = std::make_shared<std::atomic<bool>>(false);
+  session->turn = turn.get();
+  const bool is_parked = session->stage == SessionStage::kParked;
+  session->stage.Become(is_parked ? SessionStage::kAwaited : SessionStage::kQueued);
+  parts_.files->RestoreForTurn(session);
+  parts_.publisher->Touch(session);
+  SubmittedTurn submitted{
+      .session = session->id, .queue = turn->queue, .cancelled = turn->cancelled};
+  queued_.push_back(std::move(turn));
+  return submitted;
+}
+
+int64_t TurnScheduler::waiting() const {
+  return static_cast<int>(running_.size()) < parts_.options->max_running
+             ? 0
+             : static_cast<int64_t>(queued_.size());
+}
+
+// --- admission --------------------------------------------------------------------------
+
+void TurnScheduler::Admit() {
+  for (const auto& turn : running_) {
+    if (turn->is_stalled()) continue;
+    for (const auto& lane : turn->lanes) {
+      if (lane->stage == LaneStage::kPreempted) return;
+    }
+  }
+  while (!queued_.empty() && static_cast<int>(running_.size()) < parts_.options->max_running) {
+    auto best = queued_.end();
+    for (auto it = queued_.begin(); it != queued_.end(); ++it) {
+      const Session& session = *(*it)->session;
+      if (session.stage != SessionStage::kQueued || session.is_at_work()) continue;
+      if (best == queued_.end() || (*it)->options.priority > (*best)->options.priority) best = it;
+    }
+    if (best == queued_.end()) return;
+    running_.splice(running_.end(), queued_, best);
+    Start(running_.back().get());
+    parts_.publisher->SetDue();  // its step may take long
+  }
+}
+
+void TurnScheduler::Start(ActiveTurn* turn) {
+  Session* const session = turn->session;
+  const TurnOptions& options = turn->options;
+  turn->stage.Become(TurnStage::kReading);
+  session->stage.Become(SessionStage::kRunning);
+  TakePrompt(turn);
+  auto lane = std::make_unique<Lane>(0, session, options.sampling, ChoiceSeed(turn->seed, 0),
+                                     parts_.model->tokenizer(), options);
+  lane->last_row_us = NowMicros();
+  if (options.token_mask) lane->mask = options.token_mask(0);
+  turn->lanes.push_back(std::move(lane));
+  if (parts_.memory->keeps_prefixes()) prompts_.Add(turn, session->domain, session->tokens);
+  parts_.publisher->Touch(session);
+  turn->started.seed = turn->seed;
+  turn->started.prompt_tokens = static_cast<int64_t>(session->tokens.size());
+  turn->usage.prompt_tokens = turn->started.prompt_tokens;
+}
+
+// The session's tokens become the prompt, with the state of whatever is computed of it.
+void TurnScheduler::TakePrompt(ActiveTurn* turn) {
+  Session* const session = turn->session;
+  const TurnOptions& options = turn->options;
+  std::vector<TokenId>& tokens = session->tokens;
+  if (options.tokens_are_whole_context) {
+    const int64_t shared = CommonLength(tokens, options.tokens);
+    turn->replaced.assign(tokens.begin() + shared, tokens.end());
+    parts_.memory->Truncate(session, shared);
+    tokens.resize(static_cast<size_t>(shared));
+  }
+  turn->tokens_before = static_cast<int64_t>(tokens.size());
+  const size_t from = options.tokens_are_whole_context ? tokens.size() : 0;
+  tokens.insert(tokens.end(), options.tokens.begin() + static_cast<ptrdiff_t>(from),
+                options.tokens.end());
+  // The last token is always computed: its logits choose the first new one.
+  const int64_t reusable = static_cast<int64_t>(tokens.size()) - 1;
+  if (turn->wants_prompt_rows()) {
+    parts_.memory->Drop(session);
+  } else {
+    parts_.memory->Truncate(session, reusable);
+    ReuseComputed(session);
+  }
+  PlanCheckpoints(session);
+}
+
+bool TurnScheduler::SharesPrefixes(const Session& a, const Session& b) const {
+  return a.domain == b.domain || parts_.options->share_prefixes_across_domains;
+}
+
+// Takes the longest computed prefix of the session's tokens, without the last one: from the prefix
+// index, or from a running session, which alone has the positions after its last whole page.
+void TurnScheduler::ReuseComputed(Session* session) {
+  const int64_t limit = static_cast<int64_t>(session->tokens.size()) - 1;
+  parts_.memory->Reuse(session, limit);
+  for (const auto& turn : running_) {
+    for (const auto& lane : turn->lanes) {
+      const Session& other = *lane->session;
+      if (other.computed <= session->computed || other.stage == SessionStage::kPoisoned ||
+          !SharesPrefixes(other, *session)) {
+        continue;
+      }
+      const int64_t common = std::min(CommonLength(other.tokens, session->tokens), limit);
+      parts_.memory->ReuseFrom(other, common, session);
+    }
+  }
+}
+
+void TurnScheduler::PlanCheckpoints(Session* session) {
+  if (parts_.memory->blocks_stand_alone()) return;  // any position is as good as another
+  const Tokenizer& tokenizer = *parts_.model->tokenizer();
+  const std::vector<int64_t> marks = MessageStarts(
+      session->tokens, [&tokenizer](TokenId token) { return tokenizer.IsControl(token); });
+  parts_.memory->PlanCheckpoints(session, marks);
+}
+
+// --- waits ------------------------------------------------------------------------------
+
+void TurnScheduler::RefreshWaits() {
+  for (const auto& turn : running_) {
+    if (turn->stage == TurnStage::kReading) {
+      RefreshSiblingWait(turn.get());
+    } else {
+      prompts_.Remove(turn.get());
+    }
+  }
+  for (const auto& turn : running_) {
+    parts_.disk->LookFor(turn.get(), [this](Session* session) {
+      // Others may have computed more of it meanwhile.
+      ReuseComputed(session);
+      PlanCheckpoints(session);
+    });
+  }
+}
+
+void TurnScheduler::RefreshSiblingWait(ActiveTurn* turn) {
+  Lane& lane = *turn->lanes[0];
+  const bool waited = lane.stage == LaneStage::kWaitsForSibling;
+  if (!waited && !lane.is_ready()) return;
+  const bool waits = WaitsForSibling(*turn);
+  if (waits == waited) return;
+  lane.stage.Become(waits ? LaneStage::kWaitsForSibling : LaneStage::kReady);
+  if (!waits) ReuseComputed(lane.session);
+}
+
+// True if an earlier turn is computing whole pages that this one needs too. In that case it also
+// makes that turn leave a checkpoint there, if the model needs one.
+bool TurnScheduler::WaitsForSibling(const ActiveTurn& turn) const {
+  const StateMemory& memory = *parts_.memory;
+  if (!memory.keeps_prefixes() || turn.wants_prompt_rows()) return false;
+  const Session& session = *turn.lanes[0]->session;
+  const int64_t page = memory.page_tokens();
+  return prompts_.AnyEarlier(&turn, [&](ActiveTurn* earlier, int64_t in_common) {
+    if (earlier->stage != TurnStage::kReading) return false;
+    if (earlier->lanes[0]->stage == LaneStage::kWaitsForSibling) return false;
+    Session* const leader = earlier->lanes[0]->session;
+    const int64_t common =
+        memory.HandOverAt(std::min(in_common, static_cast<int64_t>(session.tokens.size()) - 1));
+    // Less than a page is not worth a wait.
+    if (common / page * page <= session.computed || leader->computed >= common) return false;
+    memory.WantCheckpoint(leader, common);
+    return true;
+  });
+}
+
+// --- ends -------------------------------------------------------------------------------
+
+int64_t TurnScheduler::StallPatienceUs() const {
+  auto patience = parts_.options->stalled_consumer_timeout;
+  if (waiting() > 0) patience = std::min(patience, parts_.options->stalled_while_others_wait);
+  return patience.count() * 1000;
+}
+
+void TurnScheduler::EndUnwanted() {
+  for (TurnList* list : {&queued_, &running_}) {
+    for (const auto& turn : *list) EndIfUnwanted(turn.get());
+  }
+}
+
+void TurnScheduler::EndIfUnwanted(ActiveTurn* turn) {
+  if (turn->has_ended()) return;
+  const int64_t now_us = NowMicros();
+  if (turn->cancelled->load()) {
+    turn->End(FinishReason::kCancelled, OkStatus());
+  } else if (turn->options.deadline &&
+             *turn->options.deadline <= std::chrono::steady_clock::now()) {
+    turn->End(FinishReason::kError, DeadlineExceeded("the turn's deadline passed"));
+  } else if (!turn->queue->Full()) {
+    turn->stalled_since_us = 0;
+  } else if (!turn->is_stalled()) {
+    turn->stalled_since_us = now_us;
+  } else if (const int64_t patience_us = StallPatienceUs();
+             now_us - turn->stalled_since_us > patience_us) {
+    turn->End(FinishReason::kError,
+              ResourceExhausted("the turn was cut off: its consumer did not read for ",
+                                patience_us / 1000, " ms"));
+  }
+}
+
+void TurnScheduler::EndAll(const Status& status) {
+  for (TurnList* list : {&queued_, &running_}) {
+    for (auto& turn : *list) turn->End(FinishReason::kError, status);
+  }
+}
+
+bool TurnScheduler::RetireEnded() {
+  bool retired = false;
+  for (TurnList* list : {&queued_, &running_}) {
+    for (auto it = list->begin(); it != list->end();) {
+      ActiveTurn* const turn = it->get();
+      if (turn->has_ended() && !turn->in_step()) {
+        Retire(turn);
+        it = list->erase(it);
+        retired = true;
+      } else {
+        ++it;
+      }
+    }
+  }
+  return retired;
+}
+
+// If its prompt was not completed, leaves the session as it was.
+void TurnScheduler::RollBackPrompt(ActiveTurn* turn) {
+  Session* const session = turn->session;
+  if (turn->lanes.empty() || turn->is_prompt_computed()) return;
+  if (session->stage == SessionStage::kPoisoned) return;
+  parts_.memory->Truncate(session, std::min(session->computed, turn->tokens_before));
+  session->tokens.resize(static_cast<size_t>(turn->tokens_before));
+  session->tokens.insert(session->tokens.end(), turn->replaced.begin(), turn->replaced.end());
+}
+
+void TurnScheduler::Retire(ActiveTurn* turn) {
+  Session* const session = turn->session;
+  prompts_.Remove(turn);
+  parts_.files->AbandonLoad(session);
+  for (const auto& lane : turn->lanes) {
+    if (lane->session->stage != SessionStage::kPoisoned) parts_.memory->KeepTail(lane->session);
+  }
+  RollBackPrompt(turn);
+  for (size_t i = 1; i < turn->lanes.size(); ++i) parts_.sessions->Destroy(turn->lanes[i]->session);
+  session->turn = nullptr;
+  session->last_used_us = NowMicros();
+  if (session->stage == SessionStage::kAwaited) session->stage.Become(SessionStage::kParked);
+  if (session->stage.IsAnyOf(SessionStage::kQueued, SessionStage::kRunning)) {
+    session->stage.Become(SessionStage::kReady);
+  }
+  parts_.publisher->Touch(session);
+  parts_.disk->KeepAfter(*turn);
+  if (turn->closes_session) parts_.sessions->Destroy(session);
+  Count(turn->fate);
+  parts_.memory->ReturnFreed();
+  parts_.publisher->AfterPublish([queue = turn->queue] { queue->Finish(); });
+}
+
+void TurnScheduler::Count(TurnFate fate) {
+  switch (fate) {
+    case TurnFate::kFinished:
+      ++finished_;
+      break;
+    case TurnFate::kCancelled:
+      ++cancelled_;
+      break;
+    case TurnFate::kFailed:
+      ++failed_;
+      break;
+  }
+}
+
+// --- what others see --------------------------------------------------------------------
+
+std::chrono::steady_clock::time_point TurnScheduler::NextWake(
+    std::chrono::steady_clock::time_point latest) const {
+  for (const TurnList* list : {&queued_, &running_}) {
+    for (const auto& turn : *list) {
+      if (turn->options.deadline) latest = std::min(latest, *turn->options.deadline);
+      if (turn->is_stalled()) {
+        const auto left = std::chrono::microseconds(turn->stalled_since_us - NowMicros()) +
+                          std::chrono::microseconds(StallPatienceUs());
+        latest = std::min(latest, std::chrono::steady_clock::now() + left);
+      }
+    }
+  }
+  return latest;
+}
+
+std::vector<TurnInfo> TurnScheduler::Describe() const {
+  std::vector<TurnInfo> infos;
+  infos.reserve(running_.size() + queued_.size());
+  for (const auto& turn : running_) infos.push_back(InfoOf(*turn));
+  for (const auto& turn : queued_) infos.push_back(InfoOf(*turn));
+  return infos;
+}
+
+TurnInfo TurnScheduler::InfoOf(const ActiveTurn& turn) {
+  TurnInfo info;
+  info.id = turn.serial;
+  info.session = turn.session->id;
+  info.session_name = turn.session->name;
+  info.domain = turn.session->domain;
+  info.label = turn.options.label;
+  info.max_tokens = turn.options.max_tokens;
+  info.queued_us = turn.usage.queued_us;
+  if (turn.lanes.empty()) {
+    info.prompt_tokens = static_cast<int64_t>(turn.options.tokens.size());
+    if (!turn.options.tokens_are_whole_context) info.prompt_tokens += turn.session->n_tokens();
+    return info;
+  }
+  const Lane& first = *turn.lanes[0];
+  info.prompt_tokens = turn.usage.prompt_tokens;
+  info.cached_tokens = turn.usage.cached_tokens;
+  if (turn.is_prompt_computed()) {
+    info.stage = TurnInfo::Stage::kWriting;
+    info.done_tokens = info.prompt_tokens;
+    info.prompt_us = turn.usage.prompt_us;
+    for (const auto& lane : turn.lanes) {
+      info.generated_tokens += static_cast<int64_t>(lane->generated.size());
+    }
+    return info;
+  }
+  const bool waits = first.stage.IsAnyOf(LaneStage::kWaitsForSibling, LaneStage::kWaitsForDisk,
+                                         LaneStage::kPreempted);
+  info.stage = waits ? TurnInfo::Stage::kWaiting : TurnInfo::Stage::kReading;
+  info.done_tokens = first.session->computed;
+  if (turn.first_row_us > 0) {
+    info.prompt_us = first.last_row_us - turn.first_row_us;
+  } else {
+    info.cached_tokens = info.done_tokens;
+  }
+  return info;
+}
+
+std::vector<Session*> TurnScheduler::RunningSessions() const {
+  std::vector<Session*> sessions;
+  for (const auto& turn : running_) {
+    for (const auto& lane : turn->lanes) sessions.push_back(lane->session);
+  }
+  return sessions;
+}
+
+void TurnScheduler::FillStats(EngineStats* stats) const {
+  stats->turns_queued = static_cast<int64_t>(queued_.size());
+  stats->turns_running = static_cast<int64_t>(running_.size());
+  stats->turns_finished = finished_;
+  stats->turns_cancelled = cancelled_;
+  stats->turns_failed = failed_;
+  stats->turns_refused = refused_;
+}
+
+}  // namespace weft

@@ -1,0 +1,122 @@
+// Turns from their submission to their end: a queue, a limited number of places, and who waits for
+// whom.
+//
+// A turn is checked and queued (Submit), gets a place and takes over what is computed of its prompt
+// already (Admit), waits while another computes a beginning that it needs too or the disk has more
+// (RefreshWaits), and ends: by itself, because it is unwanted (EndUnwanted), or because the
+// engine ends. Retired turns release their sessions and places. Steps advance turns in between.
+// Engine thread only.
+#ifndef WEFT_ENGINE_TURNS_TURN_SCHEDULER_H_
+#define WEFT_ENGINE_TURNS_TURN_SCHEDULER_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/sessions/publisher.h"
+#include "engine/sessions/state_memory.h"
+#include "engine/storage/live_sessions.h"
+#include "engine/turns/active_turn.h"
+#include "engine/turns/prompts_under_way.h"
+#include "engine/turns/turn_disk.h"
+#include "weft/engine.h"
+
+namespace weft {
+
+// In order of submission while they wait, of admission once they run.
+using TurnList = std::list<std::unique_ptr<ActiveTurn>>;
+
+// A turn as whoever submitted it gets it.
+struct SubmittedTurn {
+  SessionId session;
+  std::shared_ptr<TurnQueue> queue;
+  std::shared_ptr<std::atomic<bool>> cancelled;
+  bool is_anonymous = false;  // true: not on the named session
+};
+
+class TurnScheduler {
+ public:
+  // What turns act on. All must outlive the object.
+  struct Parts {
+    const Model* model = nullptr;
+    const EngineOptions* options = nullptr;
+    StateMemory* memory = nullptr;
+    Publisher* publisher = nullptr;
+    SessionFiles* files = nullptr;
+    LiveSessions* sessions = nullptr;
+    TurnDisk* disk = nullptr;
+  };
+  // `wake` makes the engine look again; any thread may call it.
+  TurnScheduler(const Parts& parts, std::function<void()> wake);
+
+  // Queues a turn, or says why not. `closes_session`: the session is destroyed with it.
+  StatusOr<SubmittedTurn> Submit(Session* session, const TurnOptions& options, bool closes_session);
+  // The same on a session of its own.
+  StatusOr<SubmittedTurn> SubmitOnce(std::string_view domain, const TurnOptions& options);
+  // From now on no turn is accepted.
+  void StopAccepting() { accepting_ = false; }
+
+  // Ends turns that were cancelled, timed out or abandoned by their consumer.
+  void EndUnwanted();
+  // Ends all.
+  void EndAll(const Status& status);
+  // Retires ended turns, but none that is part of a long step: others may be too. True if there
+  // were any.
+  bool RetireEnded();
+  // Gives free places to waiting turns: higher priority first, then in order of submission.
+  // Preempted turns resume first, or newcomers would take the memory they wait for.
+  void Admit();
+  // Lets prompts wait while an earlier turn computes a beginning that they need too, or while more
+  // of them is read from disk, and continue from there.
+  void RefreshWaits();
+
+  const TurnList& running() const { return running_; }
+  bool idle() const { return queued_.empty() && running_.empty(); }
+  // Turns queued because no place is free.
+  int64_t waiting() const;
+  // When a deadline or a consumer's patience ends; at most `latest`.
+  std::chrono::steady_clock::time_point NextWake(
+      std::chrono::steady_clock::time_point latest) const;
+
+  // For readers: running turns first.
+  std::vector<TurnInfo> Describe() const;
+  std::vector<Session*> RunningSessions() const;
+  void FillStats(EngineStats* stats) const;
+
+ private:
+  Status Validate(const Session& session, const TurnOptions& options) const;
+  Status CheckSize(const Session& session, const TurnOptions& options) const;
+  int64_t StallPatienceUs() const;
+  void EndIfUnwanted(ActiveTurn* turn);
+  void Start(ActiveTurn* turn);
+  void TakePrompt(ActiveTurn* turn);
+  void RefreshSiblingWait(ActiveTurn* turn);
+  bool WaitsForSibling(const ActiveTurn& turn) const;
+  bool SharesPrefixes(const Session& a, const Session& b) const;
+  void ReuseComputed(Session* session);
+  void PlanCheckpoints(Session* session);
+  void RollBackPrompt(ActiveTurn* turn);
+  void Retire(ActiveTurn* turn);
+  void Count(TurnFate fate);
+  static TurnInfo InfoOf(const ActiveTurn& turn);
+
+  const Parts parts_;
+  const std::function<void()> wake_;
+  TurnList queued_;
+  TurnList running_;
+  PromptsUnderWay prompts_;  // of running turns that read
+  uint64_t next_serial_ = 1;
+  bool accepting_ = true;
+  int64_t finished_ = 0, cancelled_ = 0, failed_ = 0, refused_ = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_TURNS_TURN_SCHEDULER_H_

@@ -1,0 +1,254 @@
+#include "engine/turns/turn_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/sampling/random.h"
+
+namespace weft {
+namespace {
+
+// Whether the next token is still before min_tokens, so that it may not end the turn.
+bool EndsTooEarly(const TurnOptions& options, const Lane& lane) {
+  return static_cast<int64_t>(lane.generated.size()) < options.min_tokens;
+}
+
+void Ban(std::span<const TokenId> tokens, std::span<float> logits) {
+  for (const TokenId token : tokens) logits[static_cast<size_t>(token)] = -INFINITY;
+}
+
+}  // namespace
+
+void TurnWriter::Take(StepPart* part) {
+  Lane* const lane = part->lane;
+  const size_t n_vocab = static_cast<size_t>(model_.n_vocab());
+  // Before the state counts as computed and others find it in the prefix index.
+  if (part->n_logits > 0 && !IsSound(part->logits.last(n_vocab))) {
+    Fail(*part, Internal("the model computed logits that are not finite"));
+    return;
+  }
+  memory_->Commit(lane->session);
+  if (lane->done()) return;
+  if (lane->is_decoding()) {
+    // A lane that was preempted computes several rows before it samples again.
+    if (part->ends_prompt) SampleNext(part->turn, lane, part->logits);
+    return;
+  }
+  ++part->turn->next_chunk;
+  TurnUsage& usage = part->turn->usage;
+  // Excludes what a preempted turn recomputes.
+  usage.computed_tokens =
+      std::max(usage.computed_tokens, part->first_row + part->rows - usage.cached_tokens);
+  ReportProgress(*part, part->first_row + part->rows);
+  if (part->turn->wants_prompt_rows()) TakePromptRows(part);
+  if (part->ends_prompt) FinishPrompt(part);
+}
+
+void TurnWriter::Fail(const StepPart& part, const Status& status) {
+  Session* const session = part.session();
+  memory_->Truncate(session, part.first_row);
+  session->sound_tokens = part.first_row;
+  session->stage.Become(SessionStage::kPoisoned);
+  part.turn->End(FinishReason::kError, status);
+}
+
+// A preempted turn recomputes what has already been reported.
+void TurnWriter::ReportProgress(const StepPart& part, int64_t done_tokens) {
+  ActiveTurn* const turn = part.turn;
+  if (!turn->options.report_progress || done_tokens <= turn->reported_tokens) return;
+  turn->reported_tokens = done_tokens;
+  turn->queue->Push(ProgressEvent{.prompt_tokens = part.lane->session->n_tokens(),
+                                  .cached_tokens = turn->usage.cached_tokens,
+                                  .done_tokens = done_tokens,
+                                  .elapsed_us = NowMicros() - turn->first_row_us});
+}
+
+void TurnWriter::TakePromptRows(StepPart* part) {
+  ActiveTurn* const turn = part->turn;
+  const TurnOptions& options = turn->options;
+  const std::vector<TokenId>& tokens = part->lane->session->tokens;
+  const size_t n_vocab = static_cast<size_t>(model_.n_vocab());
+  auto& out = turn->started.prompt_logprobs;
+  if (options.prompt_logprobs && out.empty()) {
+    out.push_back({.token = {.token = tokens[0], .logprob = 0}});
+  }
+  for (int64_t i = 0; i < part->rows; ++i) {
+    const std::span<const float> row =
+        part->logits.subspan(static_cast<size_t>(i) * n_vocab, n_vocab);
+    const int64_t position = part->first_row + i;
+    if (position < turn->prompt_rows_taken) continue;  // delivered before it was preempted
+    turn->prompt_rows_taken = position + 1;
+    if (options.on_prompt_logits) options.on_prompt_logits(position, row);
+    const size_t next = static_cast<size_t>(position) + 1;
+    if (!options.prompt_logprobs || next >= tokens.size()) continue;
+    const double log_sum = LogSumExp(row);
+    StartedEvent::PromptToken entry;
+    entry.token.token = tokens[next];
+    entry.token.logprob =
+        static_cast<float>(static_cast<double>(row[static_cast<size_t>(tokens[next])]) - log_sum);
+    entry.alternatives = TopLogprobs(row, log_sum, options.top_logprobs);
+    entry.is_greedy = ArgMax(row) == tokens[next];
+    out.push_back(std::move(entry));
+  }
+}
+
+void TurnWriter::FinishPrompt(StepPart* part) {
+  ActiveTurn* const turn = part->turn;
+  const int64_t now_us = NowMicros();
+  turn->stage.Become(TurnStage::kWriting);
+  turn->first_token_us = now_us;
+  turn->usage.prompt_us = now_us - turn->first_row_us;
+  turn->queue->Push(std::move(turn->started));
+  turn->started = StartedEvent();
+  if (turn->options.max_tokens == 0) {
+    turn->End(FinishReason::kLength, OkStatus());
+    return;
+  }
+  const std::span<float> row = part->logits.last(static_cast<size_t>(model_.n_vocab()));
+  if (turn->options.n_choices > 1) {
+    ForkChoices(turn, row);
+    return;
+  }
+  SampleNext(turn, part->lane, row);
+}
+
+// Every further choice is a fork of the session at the end of the prompt and samples its first
+// token from the same row.
+void TurnWriter::ForkChoices(ActiveTurn* turn, std::span<const float> logits) {
+  Session* const session = turn->session;
+  for (int choice = 1; choice < turn->options.n_choices; ++choice) {
+    auto fork = sessions_->CreateForTurn(session->domain);
+    if (!fork.ok()) {
+      turn->End(FinishReason::kError, fork.status());
+      return;
+    }
+    (*fork)->tokens = session->tokens;
+    (*fork)->stage.Become(SessionStage::kRunning);
+    (*fork)->turn = turn;
+    memory_->Share(*session, session->computed, *fork);
+    auto lane =
+        std::make_unique<Lane>(choice, *fork, turn->options.sampling,
+                               ChoiceSeed(turn->seed, choice), model_.tokenizer(), turn->options);
+    if (turn->options.token_mask) lane->mask = turn->options.token_mask(choice);
+    lane->last_row_us = NowMicros();
+    turn->lanes.push_back(std::move(lane));
+  }
+  std::vector<float> row;
+  for (auto& lane : turn->lanes) {
+    row.assign(logits.begin(), logits.end());
+    SampleNext(turn, lane.get(), row);
+  }
+}
+
+void TurnWriter::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logits) {
+  const TurnOptions& options = turn->options;
+  TokenEvent event;
+  event.choice = lane->choice;
+  const bool of_draw = options.top_logprobs >= 0 && options.logprobs_of_draw;
+  double log_sum = 0;
+  std::vector<float> raw;
+  if (options.top_logprobs >= 0 && !of_draw) {
+    log_sum = LogSumExp(logits);
+    event.alternatives = TopLogprobs(logits, log_sum, options.top_logprobs);
+    raw.assign(logits.begin(), logits.end());
+  }
+  const TokenId token = Choose(options, lane, logits);
+  if (token == kNoToken) {
+    turn->EndLane(lane, FinishReason::kError,
+                  FailedPrecondition("no token may come next: all are banned or masked"));
+    return;
+  }
+  if (!raw.empty()) {
+    event.logprob =
+        static_cast<float>(static_cast<double>(raw[static_cast<size_t>(token)]) - log_sum);
+  }
+  if (of_draw) {
+    Sampler::Draws draws = lane->sampler.DrawsOf(token, options.top_logprobs);
+    event.logprob = draws.logprob;
+    event.alternatives = std::move(draws.best);
+  }
+  event.token = token;
+  ApplyToken(turn, lane, token, std::move(event));
+  if (lane->mask != nullptr && options.top_logprobs < 0) TakeForced(turn, lane);
+}
+
+// kNoToken if all are banned or masked. Changes the logits.
+TokenId TurnWriter::Choose(const TurnOptions& options, Lane* lane, std::span<float> logits) {
+  const std::vector<TokenId>& tokens = lane->session->tokens;
+  const bool too_early = EndsTooEarly(options, *lane);
+  if (options.ignore_eos || too_early) Ban(model_.tokenizer()->EndsOfGeneration(), logits);
+  if (too_early) Ban(options.stop_tokens, logits);
+  if (lane->mask) {
+    lane->allowed.assign((logits.size() + 31) / 32, ~uint32_t{0});
+    lane->mask->Apply(lane->generated, lane->allowed);
+    AllowOtherEnds(options, lane);
+  }
+  return lane->sampler.Sample(logits, tokens, static_cast<int64_t>(tokens.size()), lane->allowed);
+}
+
+// Where the mask allows the model's own end tokens, it also allows the turn's stop tokens.
+void TurnWriter::AllowOtherEnds(const TurnOptions& options, Lane* lane) {
+  const auto bit = [](TokenId token) { return uint32_t{1} << (token % 32); };
+  const auto word = [lane](TokenId token) -> uint32_t& {
+    return lane->allowed[static_cast<size_t>(token) / 32];
+  };
+  const std::vector<TokenId>& ends = model_.tokenizer()->EndsOfGeneration();
+  const bool may_end = std::any_of(ends.begin(), ends.end(),
+                                   [&](TokenId token) { return (word(token) & bit(token)) != 0; });
+  if (!may_end) return;
+  for (const TokenId token : options.stop_tokens) word(token) |= bit(token);
+}
+
+// Forced tokens are computed together with the token before them, in one step. They are not drawn,
+// so they are not taken when the client wants each token's probability.
+void TurnWriter::TakeForced(ActiveTurn* turn, Lane* lane) {
+  if (lane->done()) return;
+  for (const TokenId token : lane->mask->Forced(lane->generated)) {
+    const bool ends_too_early = EndsTooEarly(turn->options, *lane) && IsStopToken(*turn, token);
+    if (ends_too_early || lane->sampler.Bans(token)) return;
+    TokenEvent event;
+    event.choice = lane->choice;
+    event.token = token;
+    ApplyToken(turn, lane, token, std::move(event));
+    if (lane->done()) return;
+  }
+}
+
+bool TurnWriter::IsStopToken(const ActiveTurn& turn, TokenId token) const {
+  const std::vector<TokenId>& stops = turn.options.stop_tokens;
+  if (std::binary_search(stops.begin(), stops.end(), token)) return true;
+  return !turn.options.ignore_eos && model_.tokenizer()->IsEndOfGeneration(token);
+}
+
+void TurnWriter::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event) {
+  const bool too_early = EndsTooEarly(turn->options, *lane);
+  lane->session->tokens.push_back(token);
+  lane->generated.push_back(token);
+  ++generated_tokens_;
+  if (IsStopToken(*turn, token)) {
+    turn->queue->Push(std::move(event));
+    turn->EndLane(lane, FinishReason::kStop, OkStatus());
+    return;
+  }
+  TextStream::Result text = lane->text.Push(token, /*may_stop=*/!too_early);
+  event.text = std::move(text.text);
+  turn->queue->Push(std::move(event));
+  if (text.stopped) {
+    turn->EndLane(lane, FinishReason::kStopString, OkStatus(), *text.stopped);
+    return;
+  }
+  const int64_t limit = turn->options.max_tokens;
+  const bool full = static_cast<int64_t>(lane->session->tokens.size()) >= model_.context_tokens();
+  if (full || (limit > 0 && static_cast<int64_t>(lane->generated.size()) >= limit)) {
+    turn->EndLane(lane, FinishReason::kLength, OkStatus());
+    return;
+  }
+  const bool may_loop = !turn->options.end_loops || turn->options.ignore_eos || too_early;
+  if (!may_loop && lane->loop_watch.EndsInLoop(lane->generated)) {
+    turn->EndLane(lane, FinishReason::kLoop, OkStatus());
+  }
+}
+
+}  // namespace weft
