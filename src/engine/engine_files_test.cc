@@ -151,7 +151,9 @@ TEST_F(EngineFilesTest, SessionsThatWereNotUsedForLongAreForgottenAlsoAcrossARes
     head.groups.clear();
     EXPECT_OK((*directory)->Save(head, nullptr));
   }
-  auto engine = Start();
+  EngineOptions options = Options();
+  options.max_pending_events = 8;  // nobody reads: the turn pauses and does not end
+  auto engine = StartEngine(options);
   const SessionId running = NewSession(engine.get(), "running", "d");
   const auto turn = engine->Submit(running, Greedy(RandomTokens(10, 1), 100'000));
   NewSession(engine.get(), "other", "another domain");
