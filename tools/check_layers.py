@@ -17,6 +17,7 @@ import sys
 # does not know them.
 ALLOWED = {
     "base": set(),
+    "async": {"base"},
     "json": {"base"},
     "formats": {"base"},
     "hub": {"base", "formats"},
@@ -37,8 +38,8 @@ ALLOWED = {
     "jinja": {"base"},
     "reply": {"base", "json"},
     "chat": {"base", "json", "jinja", "reply", "tokenizer", "constraint"},
-    "http": {"base", "json"},
-    "host": {"base", "json", "formats", "tokenizer", "constraint", "engine", "reply", "chat", "http", "weft"},
+    "http": {"base", "async", "json"},
+    "host": {"base", "async", "json", "formats", "tokenizer", "constraint", "engine", "reply", "chat", "http", "weft"},
     "weft": set(),
 }
 FRONT_END = ALLOWED["host"] | {"model", "host"}

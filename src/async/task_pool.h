@@ -1,0 +1,109 @@
+// A few threads that run what is to be done now: work that is posted, and tasks that have waited
+// and can go on. Tasks that wait hold none of them.
+//
+// Threads are created on demand, up to a limit, and leave when they have had nothing to do for a
+// while. They run at a lower priority than the engine's.
+//
+// Any thread may call any method, except Stop, which is the owner's.
+#ifndef WEFT_ASYNC_TASK_POOL_H_
+#define WEFT_ASYNC_TASK_POOL_H_
+
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace weft {
+
+class TaskPool {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Of a timer: its time, and a number.
+  using TimerKey = std::pair<Clock::time_point, uint64_t>;
+
+  struct Options {
+    int max_threads = 1;
+    // How many of them may run posted work at a time. The rest are for tasks that go on, so that
+    // long work delays none of those.
+    int max_posted = 1;
+    int max_waiting = 256;  // posted work without a thread
+    // If not null: outlives the pool, and always holds the number of such works.
+    std::atomic<int64_t>* waiting = nullptr;
+  };
+
+  explicit TaskPool(const Options& options);
+  ~TaskPool();  // same as Stop
+  TaskPool(const TaskPool&) = delete;
+  TaskPool& operator=(const TaskPool&) = delete;
+
+  // False if too much is waiting, or after Stop.
+  bool Post(std::function<void()> work);
+  // Goes on with a task, before any posted work.
+  void Resume(std::coroutine_handle<> task);
+  // Calls `expired` on one of the threads, unless removed before.
+  TimerKey AddTimer(Clock::time_point when, std::function<void()> expired);
+  void RemoveTimer(const TimerKey& key);
+  // Runs everything that was posted, then joins. REQUIRES: no task still waits here.
+  void Stop();
+
+  // The one whose thread this is; null for all other threads.
+  static TaskPool* Current();
+
+  // `co_await pool.Enter()`: the task goes on here.
+  struct Entry {
+    TaskPool* pool;
+    bool await_ready() const noexcept { return pool == Current(); }
+    void await_suspend(std::coroutine_handle<> task) const { pool->Resume(task); }
+    void await_resume() const noexcept {}
+  };
+  Entry Enter() { return {this}; }
+
+ private:
+  using Work = std::function<void()>;
+
+  static void* ThreadMain(void* pool);
+  void Run();
+  // The next thing to do; empty if there is nothing. `is_posted` says which limit it counts for.
+  Work Take(bool* is_posted) WEFT_REQUIRES(mutex_);
+  void TakeExpired() WEFT_REQUIRES(mutex_);
+  // False if the thread should end.
+  bool WaitForWork() WEFT_REQUIRES(mutex_);
+  // Wakes or creates a thread for what was just added.
+  void Wake() WEFT_REQUIRES(mutex_);
+  bool AddThread() WEFT_REQUIRES(mutex_);
+  void LeaveThread() WEFT_REQUIRES(mutex_);
+  // How many further posted works could begin now.
+  size_t FreePlaces() const WEFT_REQUIRES(mutex_);
+  void TellWaiting() WEFT_REQUIRES(mutex_);
+
+  const size_t max_threads_;
+  const size_t max_posted_;
+  const size_t max_waiting_;
+  std::atomic<int64_t>* const waiting_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Work> resumed_ WEFT_GUARDED_BY(mutex_);
+  std::deque<Work> posted_ WEFT_GUARDED_BY(mutex_);
+  std::map<TimerKey, Work> timers_ WEFT_GUARDED_BY(mutex_);
+  uint64_t last_timer_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::vector<pthread_t> threads_ WEFT_GUARDED_BY(mutex_);
+  std::vector<pthread_t> ended_ WEFT_GUARDED_BY(mutex_);  // not joined yet
+  size_t idle_ WEFT_GUARDED_BY(mutex_) = 0;               // threads without work
+  size_t n_posted_running_ WEFT_GUARDED_BY(mutex_) = 0;
+  bool stopping_ WEFT_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ASYNC_TASK_POOL_H_
