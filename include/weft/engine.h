@@ -9,7 +9,7 @@
 // snapshot is at most 20 ms old between steps and as old as the current step during one; it always
 // includes the effects of every call that has returned and of every turn whose end was read. Every
 // other call posts to the engine's mailbox and waits for the answer, which comes between two steps;
-// do not make it from a callback that the engine itself runs.
+// do not make it from a callback that the engine itself runs. Calls that take `done` do not wait.
 //
 //   auto engine = Engine::Start(model, {});
 //   auto session = (*engine)->CreateSession({.name = "kitchen"});
@@ -238,6 +238,27 @@ class Engine {
                                                 const NamedTurnPolicy& policy) = 0;
   // Running turns in order of admission, then queued ones.
   virtual std::vector<TurnInfo> Turns() = 0;
+
+  // --- without waiting ------------------------------------------------------------
+  // The same calls for programs that hold no thread per request: they return at once, and `done`
+  // is called with the answer, on the engine thread, or on the caller's if the engine has shut
+  // down. It must do nothing but wake somebody or copy.
+  template <typename T>
+  using Done = std::function<void(T)>;
+
+  virtual void CreateSession(const SessionOptions& options,
+                             Done<absl::StatusOr<SessionId>> done) = 0;
+  virtual void Fork(SessionId session, int64_t position, const SessionOptions& options,
+                    Done<absl::StatusOr<SessionId>> done) = 0;
+  virtual void Reset(SessionId session, Done<absl::Status> done) = 0;
+  virtual void Park(SessionId session, Done<absl::Status> done) = 0;
+  virtual void Restore(SessionId session, Done<absl::Status> done) = 0;
+  virtual void Close(SessionId session, bool forget, Done<absl::Status> done) = 0;
+  virtual void CloseIdle(const std::optional<std::string>& domain, std::chrono::microseconds idle,
+                         Done<absl::StatusOr<int64_t>> done) = 0;
+  virtual void Tokens(SessionId session, Done<absl::StatusOr<std::vector<int32_t>>> done) = 0;
+  virtual void SubmitNamed(const SessionOptions& session, const TurnOptions& options,
+                           const NamedTurnPolicy& policy, Done<absl::StatusOr<NamedTurn>> done) = 0;
 
   // --- the engine as a whole ---------------------------------------------------------
   virtual EngineStats Stats() = 0;

@@ -120,13 +120,48 @@ class EngineThread : public Engine {
   }
   StatusOr<NamedTurn> SubmitNamed(const SessionOptions& session, const TurnOptions& options,
                                   const NamedTurnPolicy& policy) override {
-    auto submitted = Await<StatusOr<EngineCore::Submitted>>(
-        [&](const auto& reply) { core_->SubmitNamed(session, options, policy, reply); });
-    WEFT_RETURN_IF_ERROR(submitted.status());
-    NamedTurn named{.is_anonymous = submitted->is_anonymous};
-    WEFT_ASSIGN_OR_RETURN(named.turn, Wrap(std::move(submitted)));
-    return named;
+    return WrapNamed(Await<StatusOr<EngineCore::Submitted>>(
+        [&](const auto& reply) { core_->SubmitNamed(session, options, policy, reply); }));
   }
+
+  void CreateSession(const SessionOptions& options, Done<StatusOr<SessionId>> done) override {
+    Ask([this, options](const auto& reply) { reply(core_->CreateSession(options)); },
+        std::move(done));
+  }
+  void Fork(SessionId session, int64_t position, const SessionOptions& options,
+            Done<StatusOr<SessionId>> done) override {
+    Ask([=, this](const auto& reply) { core_->Fork(session, position, options, reply); },
+        std::move(done));
+  }
+  void Reset(SessionId session, Done<Status> done) override {
+    Ask([=, this](const auto& reply) { core_->Reset(session, reply); }, std::move(done));
+  }
+  void Park(SessionId session, Done<Status> done) override {
+    Ask([=, this](const auto& reply) { core_->Park(session, reply); }, std::move(done));
+  }
+  void Restore(SessionId session, Done<Status> done) override {
+    Ask([=, this](const auto& reply) { core_->Restore(session, reply); }, std::move(done));
+  }
+  void Close(SessionId session, bool forget, Done<Status> done) override {
+    Ask([=, this](const auto& reply) { core_->Close(session, forget, reply); }, std::move(done));
+  }
+  void CloseIdle(const std::optional<std::string>& domain, std::chrono::microseconds idle,
+                 Done<StatusOr<int64_t>> done) override {
+    Ask([=, this](const auto& reply) { reply(core_->CloseIdle(domain, idle.count())); },
+        std::move(done));
+  }
+  void Tokens(SessionId session, Done<StatusOr<std::vector<int32_t>>> done) override {
+    Ask([=, this](const auto& reply) { core_->Tokens(session, reply); }, std::move(done));
+  }
+  void SubmitNamed(const SessionOptions& session, const TurnOptions& options,
+                   const NamedTurnPolicy& policy, Done<StatusOr<NamedTurn>> done) override {
+    Ask([=, this](const auto& reply) { core_->SubmitNamed(session, options, policy, reply); },
+        Done<StatusOr<EngineCore::Submitted>>(
+            [this, done = std::move(done)](StatusOr<EngineCore::Submitted> submitted) {
+              done(WrapNamed(std::move(submitted)));
+            }));
+  }
+
   std::vector<TurnInfo> Turns() override { return view_->Latest()->turns(); }
   EngineStats Stats() override { return view_->Latest()->stats(); }
   Status CheckIntegrity() override {
@@ -158,29 +193,44 @@ class EngineThread : public Engine {
     return Await<Result>([&](const auto& reply) { reply(work()); });
   }
 
-  // The same for work that may answer later, after file access: waits until `ask`, or something it
-  // started there, calls its argument, and readers can see the effects.
-  template <typename Result, typename Ask>
-  Result Await(Ask ask) {
+  // The same for work that may answer later, after file access.
+  template <typename Result, typename Work>
+  Result Await(Work work) {
     WEFT_CHECK(std::this_thread::get_id() != engine_thread_,
                "the engine was called from its own callback");
     // Shared: the waiter may be gone before set_value has returned.
     auto promise = std::make_shared<std::promise<Result>>();
     std::future<Result> result = promise->get_future();
-    const bool posted = mailbox_->Post([this, &ask, promise] {
-      const std::function<void(Result)> reply = [this, promise](Result value) {
-        auto shared = std::make_shared<Result>(std::move(value));
-        core_->AfterPublish([promise, shared] { promise->set_value(std::move(*shared)); });
-      };
-      ask(reply);
-    });
-    if (!posted) return Result(Unavailable("the engine has shut down"));
+    Ask([&work](const auto& reply) { work(reply); },
+        Done<Result>([promise](Result value) { promise->set_value(std::move(value)); }));
     return result.get();
+  }
+
+  // Runs `work` on the engine thread, between two steps. `done` is called with its result when
+  // `work`, or something it started there, has called its argument, and readers can see the
+  // effects.
+  template <typename Result, typename Work>
+  void Ask(Work work, std::function<void(Result)> done) {
+    const bool posted = mailbox_->Post([this, work = std::move(work), done] {
+      const std::function<void(Result)> reply = [this, done](Result value) {
+        auto shared = std::make_shared<Result>(std::move(value));
+        core_->AfterPublish([done, shared] { done(std::move(*shared)); });
+      };
+      work(reply);
+    });
+    if (!posted) done(Result(Unavailable("the engine has shut down")));
   }
 
   StatusOr<std::shared_ptr<Turn>> Wrap(StatusOr<EngineCore::Submitted> submitted) {
     if (!submitted.ok()) return submitted.status();
     return std::shared_ptr<Turn>(std::make_shared<TurnHandle>(*std::move(submitted), mailbox_));
+  }
+
+  StatusOr<NamedTurn> WrapNamed(StatusOr<EngineCore::Submitted> submitted) {
+    WEFT_RETURN_IF_ERROR(submitted.status());
+    NamedTurn named{.is_anonymous = submitted->is_anonymous};
+    WEFT_ASSIGN_OR_RETURN(named.turn, Wrap(std::move(submitted)));
+    return named;
   }
 
   void Main(std::promise<Status>* built) {

@@ -2,7 +2,10 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "backend/backend.h"
 #include "engine/engine_test_util.h"
@@ -52,6 +55,34 @@ TEST(EngineNamedTest, TheSessionIsMadeOnceAndGoesOnWhereItWas) {
   ASSERT_TRUE(nameless.ok());
   Collect(nameless->turn.get());
   EXPECT_THAT(engine->ListSessions("").value(), SizeIs(1));
+}
+
+TEST(EngineNamedTest, CallsNeedNotWait) {
+  auto engine = StartEngine();
+  const auto caller = std::this_thread::get_id();
+  std::promise<StatusOr<NamedTurn>> submitted;
+  engine->SubmitNamed({.name = "kitchen"}, Whole({5, 6}, 3), kRefuse,
+                      [&](StatusOr<NamedTurn> turn) {
+                        EXPECT_NE(std::this_thread::get_id(), caller);
+                        EXPECT_TRUE(engine->FindSession("", "kitchen").ok()) << "readers see it";
+                        submitted.set_value(std::move(turn));
+                      });
+  const StatusOr<NamedTurn> named = submitted.get_future().get();
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(Collect(named->turn.get()).tokens().size(), 3u);
+  const SessionId session = named->turn->session();
+  std::promise<StatusOr<std::vector<int32_t>>> tokens;
+  engine->Tokens(session, [&](auto answer) { tokens.set_value(std::move(answer)); });
+  EXPECT_THAT(*tokens.get_future().get(), SizeIs(5));
+  std::promise<Status> reset;
+  engine->Reset(session, [&](Status status) { reset.set_value(std::move(status)); });
+  EXPECT_OK(reset.get_future().get());
+  EXPECT_THAT(TokensOf(engine.get(), session), SizeIs(0));
+
+  EXPECT_OK(engine->Shutdown(std::chrono::milliseconds(0)));
+  Status late;
+  engine->Reset(session, [&](Status status) { late = std::move(status); });
+  EXPECT_EQ(late.code(), StatusCode::kUnavailable) << "or nobody answers any more";
 }
 
 TEST(EngineNamedTest, OneThatRunsIsBusy) {
