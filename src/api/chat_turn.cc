@@ -1,9 +1,7 @@
 #include "api/chat_turn.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
-#include <new>
 #include <optional>
 #include <span>
 #include <utility>
@@ -19,76 +17,54 @@
 
 namespace weft::serve {
 
-// The server's thread only cancels; the handler's thread adds.
-struct GoneWatch::Shared {
-  Mutex mutex;
-  bool gone WEFT_GUARDED_BY(mutex) = false;
-  std::vector<std::weak_ptr<Generation>> generations WEFT_GUARDED_BY(mutex);
+RequestTurns::RequestTurns(HttpResponder& responder)
+    : responder_(responder), on_cancellation_(responder.cancellation(), [this] { CancelAll(); }) {}
 
-  void CancelAll() {
-    std::vector<std::weak_ptr<Generation>> cancelled;
-    {
-      MutexLock lock(&mutex);
-      gone = true;
-      cancelled.swap(generations);
-    }
-    for (const auto& weak : cancelled) {
-      if (const auto generation = weak.lock()) generation->Cancel();
-    }
-  }
-};
+RequestTurns::~RequestTurns() { CancelAll(); }
 
-GoneWatch::GoneWatch(HttpResponder& responder)
-    : responder_(responder), shared_(std::make_shared<Shared>()) {
-  responder.OnGone([shared = shared_] { shared->CancelAll(); });
-}
-
-void GoneWatch::CancelAll() { shared_->CancelAll(); }
-
-void GoneWatch::Add(std::weak_ptr<Generation> generation) {
+void RequestTurns::CancelAll() {
+  std::vector<std::shared_ptr<Generation>> generations;
   {
-    MutexLock lock(&shared_->mutex);
-    shared_->generations.push_back(std::move(generation));
-    if (!shared_->gone) return;
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    generations = generations_;
   }
-  shared_->CancelAll();
+  for (const auto& generation : generations) generation->Cancel();
 }
 
-namespace {
+void RequestTurns::Add(std::shared_ptr<Generation> generation) {
+  {
+    MutexLock lock(&mutex_);
+    std::erase_if(generations_, [](const auto& other) { return other->has_ended(); });
+    generations_.push_back(generation);
+    if (!cancelled_) return;
+  }
+  generation->Cancel();
+}
 
-// The handler's hold on a generation. If it is not read to the end, it is cancelled and its end, a
-// step away, awaited, so that its cost is counted before the request is logged. (The server's
-// thread, which may cancel too, holds the generation itself and never waits.)
-class HeldGeneration final : public Generation {
- public:
-  explicit HeldGeneration(std::shared_ptr<Generation> inner) : inner_(std::move(inner)) {}
-  ~HeldGeneration() override {
-    inner_->Cancel();
-    try {
-      while (inner_->Next()) {
-      }
-    } catch (const std::bad_alloc&) {
-      // It ends all the same; its cost is not counted.
+Task<void> RequestTurns::End() {
+  CancelAll();
+  std::vector<std::shared_ptr<Generation>> generations;
+  {
+    MutexLock lock(&mutex_);
+    generations.swap(generations_);
+  }
+  for (const auto& generation : generations) {
+    bool has_more = true;
+    while (has_more) {
+      const std::optional<TurnEvent> event = co_await generation->Next();
+      has_more = event.has_value();
     }
   }
-  std::optional<TurnEvent> Next() override { return inner_->Next(); }
-  bool WaitFor(std::chrono::milliseconds patience) override { return inner_->WaitFor(patience); }
-  void Cancel() override { inner_->Cancel(); }
-  int64_t prompt_tokens() const override { return inner_->prompt_tokens(); }
+}
 
- private:
-  const std::shared_ptr<Generation> inner_;
-};
-
-}  // namespace
-
-StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& watch,
-                                                      const SessionChoice& session,
-                                                      GenerationRequest request) {
+Task<StatusOr<std::shared_ptr<Generation>>> StartGeneration(Host& host, RequestTurns& turns,
+                                                            const SessionChoice& session,
+                                                            GenerationRequest request) {
   const int64_t n_tokens = static_cast<int64_t>(request.turn.tokens.size());
   request.turn.tokens_are_whole_context = true;
   request.session = session.name;
-  request.finished = [&responder = watch.responder()](const TurnUsage& usage) {
+  request.finished = [&responder = turns.responder()](const TurnUsage& usage) {
     responder.NoteTokens({.prompt = usage.prompt_tokens,
                           .cached = usage.cached_tokens,
                           .disk = usage.disk_tokens,
@@ -99,14 +75,28 @@ StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& wat
     constexpr auto kAnonymous = NamedTurnPolicy::Otherwise::kAnonymous;
     request.policy = {.busy = kAnonymous, .unusable = kAnonymous, .full = kAnonymous};
   }
-  auto generation = host.Generate(std::move(request));
+  auto generating = host.Generate(std::move(request));
+  StatusOr<std::unique_ptr<Generation>> generation = co_await generating;
   if (!generation.ok()) {
-    if (generation.status().code() != StatusCode::kOutOfRange) return generation.status();
-    return WithContext(generation.status(), n_tokens, host.model().context_tokens());
+    if (generation.status().code() != StatusCode::kOutOfRange) co_return generation.status();
+    co_return WithContext(generation.status(), n_tokens, host.model().context_tokens());
   }
   std::shared_ptr<Generation> shared = *std::move(generation);
-  watch.Add(shared);
-  return std::shared_ptr<Generation>(std::make_shared<HeldGeneration>(std::move(shared)));
+  turns.Add(shared);
+  co_return shared;
+}
+
+Task<StatusOr<std::unique_ptr<ReplyStream>>> StartReply(Host& host, RequestTurns& turns,
+                                                        const SessionChoice& session,
+                                                        GenerationRequest request, ReplyPlan plan) {
+  plan.to = &turns.responder();
+  auto starting = StartGeneration(host, turns, session, std::move(request));
+  StatusOr<std::shared_ptr<Generation>> generation = co_await starting;
+  if (!generation.ok()) co_return generation.status();
+  auto stream = std::make_unique<ReplyStream>(*std::move(generation), std::move(plan));
+  const Status started = co_await stream->Start();
+  if (!started.ok()) co_return started;
+  co_return stream;
 }
 
 namespace {
@@ -213,9 +203,16 @@ SignsOfLife MakeSigns(const Host& host, SendSign send) {
           .interval = host.defaults().ping_interval};
 }
 
-StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
-                                                 GoneWatch& watch, ChatCall call,
-                                                 SendSign send_sign) {
+namespace {
+
+// A chat that is ready to be submitted.
+struct PreparedChat {
+  GenerationRequest request;
+  ReplyPlan plan;
+};
+
+StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatCall call,
+                                   SendSign send_sign) {
   WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderChat(host, call));
   prompt.tools = Callable(prompt.tools, call.tool_choice);
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
@@ -276,11 +273,22 @@ StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& 
     plan.call_id_prefix.clear();
     plan.call_id_random = length;
   }
-  WEFT_ASSIGN_OR_RETURN(auto generation,
-                        StartGeneration(host, watch, call.session, std::move(generation_request)));
-  auto stream = std::make_unique<ReplyStream>(std::move(generation), std::move(plan));
-  WEFT_RETURN_IF_ERROR(stream->Start());
-  return stream;
+  return PreparedChat{std::move(generation_request), std::move(plan)};
+}
+
+}  // namespace
+
+Task<StatusOr<std::unique_ptr<ReplyStream>>> StartChat(Host& host, const HttpRequest& request,
+                                                       RequestTurns& turns, ChatCall call,
+                                                       SendSign send_sign) {
+  const SessionChoice session = call.session;
+  StatusOr<PreparedChat> prepared =
+      PrepareChat(host, request, std::move(call), std::move(send_sign));
+  if (!prepared.ok()) co_return prepared.status();
+  auto starting =
+      StartReply(host, turns, session, std::move(prepared->request), std::move(prepared->plan));
+  StatusOr<std::unique_ptr<ReplyStream>> stream = co_await starting;
+  co_return stream;
 }
 
 namespace {

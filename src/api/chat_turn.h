@@ -1,7 +1,5 @@
 // Turns a request that an API has read into a reply: renders, encodes, submits, and watches whether
 // the client leaves.
-//
-// Call these functions on the handler's thread.
 #ifndef WEFT_API_CHAT_TURN_H_
 #define WEFT_API_CHAT_TURN_H_
 
@@ -9,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +17,8 @@
 #include "api/session_name.h"
 #include "api/support.h"
 #include "api/tool_choice.h"
+#include "async/task.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "chat/chat_format.h"
 #include "host/host.h"
@@ -25,26 +26,38 @@
 
 namespace weft::serve {
 
-// Cancels generations when the client of a request leaves, at any time. One per request, created
-// and used on its handler's thread.
-class GoneWatch {
+// The generations of one request, which are cancelled when its client leaves. Used by its handler.
+class RequestTurns {
  public:
-  explicit GoneWatch(HttpResponder& responder);
-  void Add(std::weak_ptr<Generation> generation);
-  // Acts as if the client had left: cancels all added generations at once, and future ones too.
-  void CancelAll();
+  explicit RequestTurns(HttpResponder& responder);
+  ~RequestTurns();  // cancels
+
+  void Add(std::shared_ptr<Generation> generation);
+  // Call last, unless an exception ends the handler: cancels what was not read to its end, and
+  // waits for that end, a step away, so that its cost is counted before the request is logged.
+  Task<void> End();
   HttpResponder& responder() const { return responder_; }
 
  private:
-  struct Shared;
+  // Cancels all generations, and future ones too.
+  void CancelAll() WEFT_EXCLUDES(mutex_);
+
   HttpResponder& responder_;
-  const std::shared_ptr<Shared> shared_;
+  Mutex mutex_;
+  bool cancelled_ WEFT_GUARDED_BY(mutex_) = false;
+  std::vector<std::shared_ptr<Generation>> generations_ WEFT_GUARDED_BY(mutex_);
+  // Last, so that it is over before the rest goes.
+  const std::stop_callback<std::function<void()>> on_cancellation_;
 };
 
 // Submits. If a session is optional and unavailable, does without it.
-StatusOr<std::shared_ptr<Generation>> StartGeneration(Host& host, GoneWatch& watch,
-                                                      const SessionChoice& session,
-                                                      GenerationRequest request);
+Task<StatusOr<std::shared_ptr<Generation>>> StartGeneration(Host& host, RequestTurns& turns,
+                                                            const SessionChoice& session,
+                                                            GenerationRequest request);
+// The same, and waits until the prompt is computed and the stream has started.
+Task<StatusOr<std::unique_ptr<ReplyStream>>> StartReply(Host& host, RequestTurns& turns,
+                                                        const SessionChoice& session,
+                                                        GenerationRequest request, ReplyPlan plan);
 
 struct ChatCall {
   ChatRequest chat;
@@ -60,7 +73,7 @@ struct ChatCall {
   // Tokens before the conversation, e.g. an earlier answer's context.
   std::vector<int32_t> before;
   bool keeps_context = false;  // see ReplyPlan::context
-  // Called on the calling thread while StartChat waits for the prompt. May be empty.
+  // Called while StartChat waits for the prompt. May be empty.
   std::function<void(const ProgressEvent&)> on_progress;
 };
 
@@ -71,9 +84,9 @@ SignsOfLife MakeSigns(const Host& host, SendSign send);
 // Returns once the prompt is computed and the stream has started. Errors name `messages` or `tools`
 // if the chat format does. With `send_sign`, the answer may already have begun when an error is
 // returned.
-StatusOr<std::unique_ptr<ReplyStream>> StartChat(Host& host, const HttpRequest& request,
-                                                 GoneWatch& watch, ChatCall call,
-                                                 SendSign send_sign);
+Task<StatusOr<std::unique_ptr<ReplyStream>>> StartChat(Host& host, const HttpRequest& request,
+                                                       RequestTurns& turns, ChatCall call,
+                                                       SendSign send_sign);
 // The text of its prompt as the model sees it, including control tokens.
 StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, const ChatCall& call);
 StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call);

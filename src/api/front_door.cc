@@ -1,6 +1,7 @@
 #include "api/front_door.h"
 
 #include <optional>
+#include <stop_token>
 #include <utility>
 
 #include "api/support.h"
@@ -65,10 +66,11 @@ class FrontDoor::CountingResponder : public HttpResponder {
     Keep(data);
     return inner_.Write(data);
   }
+  Task<void> Room() override { return inner_.Room(); }
   void End() override { ended_ = true; }
   std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return inner_.gone(); }
-  void OnGone(std::function<void()> gone) override { inner_.OnGone(std::move(gone)); }
+  std::stop_token cancellation() const override { return inner_.cancellation(); }
   void NoteTokens(const TurnTokens& tokens) override {
     tokens_.prompt += tokens.prompt;
     tokens_.cached += tokens.cached;
@@ -156,7 +158,7 @@ HttpServerHooks FrontDoor::Hooks() {
     return Admit(request, responder);
   };
   hooks.handler = [this](HttpRequest& request, HttpResponder& responder) {
-    Handle(request, responder);
+    return Handle(request, responder);
   };
   hooks.is_quick = [](const HttpRequest& request) {
     return request.route != nullptr && request.route->is_quick;
@@ -188,10 +190,10 @@ bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
   return false;
 }
 
-void FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
+Task<void> FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
   const int64_t start_us = NowMicros();
   CountingResponder counting(&responder, request, options_);
-  Answer(request, counting);
+  co_await Answer(request, counting);
   // Only the log still needs it.
   if (!options_.log_text) std::string().swap(request.body);
   counting.Leave();
@@ -278,18 +280,27 @@ bool FrontDoor::FindOwner(HttpRequest& request, CountingResponder& responder) co
   return true;
 }
 
-void FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
+Task<void> FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
   const Route& route = *request.route;
   if (route.needs_model && host_.phase() != Phase::kReady) {
-    return SendError(responder, NotReadyError(host_), route.shape);
+    SendError(responder, NotReadyError(host_), route.shape);
+  } else if (!Charge(request, responder)) {
+    co_return;
+  } else if (route.task) {
+    co_await route.task(request, responder);
+  } else {
+    route.handler(request, responder);
   }
+}
+
+bool FrontDoor::Charge(const HttpRequest& request, CountingResponder& responder) {
   // A request without a body takes next to nothing, and is always answered.
-  if (!request.body.empty()) {
-    const uint64_t work_bytes = request.body.size() * uint64_t{route.work_bytes_per_byte};
-    const Status status = responder.Hold(&parsed_, EstimateParsedBytes(request.body) + work_bytes);
-    if (!status.ok()) return SendError(responder, FullError(status), route.shape);
-  }
-  route.handler(request, responder);
+  if (request.body.empty()) return true;
+  const Route& route = *request.route;
+  const uint64_t work_bytes = request.body.size() * uint64_t{route.work_bytes_per_byte};
+  const Status status = responder.Hold(&parsed_, EstimateParsedBytes(request.body) + work_bytes);
+  if (!status.ok()) SendError(responder, FullError(status), route.shape);
+  return status.ok();
 }
 
 void FrontDoor::AnswerOptions(const std::vector<std::string>& segments,

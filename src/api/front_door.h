@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "async/task.h"
 #include "host/api_keys.h"
 #include "host/host.h"
 #include "http/byte_budget.h"
@@ -45,7 +46,7 @@ class FrontDoor {
   // request.
   bool Admit(HttpRequest& request, HttpResponder& responder) const;
   // REQUIRES: Admit returned true.
-  void Handle(HttpRequest& request, HttpResponder& responder);
+  Task<void> Handle(HttpRequest& request, HttpResponder& responder);
 
  private:
   class CountingResponder;
@@ -53,7 +54,9 @@ class FrontDoor {
   // False if it has answered the request instead of letting it pass.
   bool MayPass(HttpRequest& request, CountingResponder& responder) const;
   bool FindOwner(HttpRequest& request, CountingResponder& responder) const;
-  void Answer(HttpRequest& request, CountingResponder& responder);
+  Task<void> Answer(HttpRequest& request, CountingResponder& responder);
+  // False if it has refused the request because of the memory it takes.
+  bool Charge(const HttpRequest& request, CountingResponder& responder);
   void AnswerOptions(const std::vector<std::string>& segments, CountingResponder& responder) const;
   void Finish(const HttpRequest& request, const CountingResponder& responder,
               int64_t start_us) const;

@@ -37,7 +37,7 @@ class FrontDoorTest : public testing::ApiTest {
     HttpRequest request{.method = method, .path = path, .id = "req_1"};
     if (!body.is_null()) request.body = body.dump();
     MemoryResponder responder;
-    if (door.Admit(request, responder)) door.Handle(request, responder);
+    if (door.Admit(request, responder)) testing::Await(door.Handle(request, responder));
     return responder;
   }
 
@@ -137,7 +137,7 @@ class ChargeTest : public FrontDoorTest {
     HttpRequest request{.method = "POST", .path = std::move(path), .body = std::move(body)};
     request.address = std::move(address);
     ASSERT_TRUE(door_->Admit(request, *responder));
-    door_->Handle(request, *responder);
+    testing::Await(door_->Handle(request, *responder));
   }
 
   std::unique_ptr<FrontDoor> door_;

@@ -5,6 +5,7 @@
 
 #include <future>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,12 +15,14 @@
 #include "api/server/routes.h"
 #include "base/strings.h"
 #include "engine/engine_test_util.h"
+#include "tests/support/await.h"
 #include "tests/support/engine_harness.h"
 
 namespace weft::serve {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::Await;
 using ::testing::HasSubstr;
 
 // A response to inspect.
@@ -34,7 +37,7 @@ class Recorder : public HttpResponder {
   bool Write(std::string_view) override { return false; }
   void End() override {}
   bool gone() const override { return false; }
-  void OnGone(std::function<void()>) override {}
+  std::stop_token cancellation() const override { return {}; }
 
   int status = 0;
   std::string body;
@@ -72,7 +75,7 @@ class ModelHostTest : public ::testing::Test {
   };
   static Outcome Read(Generation* generation) {
     Outcome outcome;
-    while (auto event = generation->Next()) {
+    while (auto event = Await(generation->Next())) {
       if (const auto* started = std::get_if<StartedEvent>(&*event)) {
         outcome.cached_tokens = started->cached_tokens;
       } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
@@ -107,7 +110,7 @@ TEST_F(ModelHostTest, UntilItIsLoadedRequestsAreTurnedAway) {
   const auto ask = [&](const char* method, const char* path) {
     HttpRequest request{.method = method, .path = path, .id = "id"};
     Recorder recorder;
-    if (door.Admit(request, recorder)) door.Handle(request, recorder);
+    if (door.Admit(request, recorder)) Await(door.Handle(request, recorder));
     return recorder;
   };
   host.StartLoading();
@@ -120,7 +123,7 @@ TEST_F(ModelHostTest, UntilItIsLoadedRequestsAreTurnedAway) {
   EXPECT_THAT(refused.body, HasSubstr(R"("type":"overloaded_error","message":"Loading model")"));
   EXPECT_EQ(refused.headers.Header("retry-after"), "1");
   EXPECT_EQ(ask("GET", "/metrics").status, 200);
-  EXPECT_EQ(host.Generate(Request("", {5}, 1)).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Await(host.Generate(Request("", {5}, 1))).status().code(), StatusCode::kUnavailable);
 
   release_.set_value(OkStatus());
   EXPECT_TRUE(loaded_.get_future().get().ok());
@@ -149,12 +152,12 @@ TEST_F(ModelHostTest, ANamedSessionGoesOnWhereItWas) {
   ModelHost host(Options());
   ASSERT_TRUE(Load(&host).ok());
   std::vector<int32_t> tokens = testing::RandomTokens(40, 1);
-  auto first = host.Generate(Request("kitchen", tokens, 5));
+  auto first = Await(host.Generate(Request("kitchen", tokens, 5)));
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ((*first)->prompt_tokens(), 40);
   for (const int32_t token : Read(first->get()).tokens) tokens.push_back(token);
   tokens.push_back(7);
-  auto second = host.Generate(Request("kitchen", tokens, 1));
+  auto second = Await(host.Generate(Request("kitchen", tokens, 1)));
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_GE(Read(second->get()).cached_tokens, 44);
   EXPECT_TRUE(host.engine().FindSession("", "kitchen").ok());
@@ -163,9 +166,9 @@ TEST_F(ModelHostTest, ANamedSessionGoesOnWhereItWas) {
 TEST_F(ModelHostTest, ASessionThatRunsIsBusy) {
   ModelHost host(Options());
   ASSERT_TRUE(Load(&host).ok());
-  auto first = host.Generate(Request("kitchen", {5, 6}, 100000));
+  auto first = Await(host.Generate(Request("kitchen", {5, 6}, 100000)));
   ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(host.Generate(Request("kitchen", {5, 6}, 1)).status().code(),
+  EXPECT_EQ(Await(host.Generate(Request("kitchen", {5, 6}, 1))).status().code(),
             StatusCode::kFailedPrecondition);
   (*first)->Cancel();
   EXPECT_EQ(Read(first->get()).done.reason, FinishReason::kCancelled);
@@ -174,7 +177,7 @@ TEST_F(ModelHostTest, ASessionThatRunsIsBusy) {
 TEST_F(ModelHostTest, ARefusedTurnLeavesNoSessionBehind) {
   ModelHost host(Options());
   ASSERT_TRUE(Load(&host).ok());
-  EXPECT_FALSE(host.Generate(Request("kitchen", {-1}, 1)).ok());
+  EXPECT_FALSE(Await(host.Generate(Request("kitchen", {-1}, 1))).ok());
   EXPECT_EQ(host.engine().FindSession("", "kitchen").status().code(), StatusCode::kNotFound);
 }
 
@@ -184,10 +187,10 @@ TEST_F(ModelHostTest, NamesThatNobodyClosesDoNotFillTheTable) {
   ModelHost host(std::move(options));
   ASSERT_TRUE(Load(&host).ok());
   for (int i = 0; i < 10; ++i) {
-    auto named = host.Generate(Request(StrCat("s", i), {5, 6}, 1));
+    auto named = Await(host.Generate(Request(StrCat("s", i), {5, 6}, 1)));
     ASSERT_TRUE(named.ok()) << named.status();
     Read(named->get());
-    auto anonymous = host.Generate(Request("", {5, 6}, 1));
+    auto anonymous = Await(host.Generate(Request("", {5, 6}, 1)));
     ASSERT_TRUE(anonymous.ok()) << anonymous.status();
     Read(anonymous->get());
   }
@@ -196,16 +199,17 @@ TEST_F(ModelHostTest, NamesThatNobodyClosesDoNotFillTheTable) {
 
   GenerationRequest other = Request("s", {5, 6}, 1);
   other.domain = "other";
-  EXPECT_TRUE(host.Generate(Request("fills", {5, 6}, 1)).ok());
+  EXPECT_TRUE(Await(host.Generate(Request("fills", {5, 6}, 1))).ok());
   EXPECT_EQ(host.engine().ListSessions("")->size(), 3u);
-  EXPECT_EQ(host.Generate(std::move(other)).status().code(), StatusCode::kResourceExhausted)
+  EXPECT_EQ(Await(host.Generate(std::move(other))).status().code(), StatusCode::kResourceExhausted)
       << "nobody pays for another key's sessions";
   GenerationRequest nameless = Request("", {5, 6}, 1);
   nameless.domain = "other";
-  EXPECT_TRUE(host.Generate(nameless).ok()) << "nor is anybody kept from asking by them";
+  EXPECT_TRUE(Await(host.Generate(nameless)).ok()) << "nor is anybody kept from asking by them";
   Recorder client;
-  GoneWatch watch(client);
-  const auto wished = StartGeneration(host, watch, {.name = "s", .required = false}, nameless);
+  RequestTurns turns(client);
+  const SessionChoice wish{.name = "s", .required = false};
+  const auto wished = Await(StartGeneration(host, turns, wish, nameless));
   EXPECT_TRUE(wished.ok()) << "a name that is only wished for is done without";
 }
 
@@ -217,7 +221,7 @@ TEST_F(ModelHostTest, ASessionThatHasAFileKeepsItsPlace) {
   ModelHost host(std::move(options));
   ASSERT_TRUE(Load(&host).ok());
   const auto use = [&](const char* name) {
-    auto turn = host.Generate(Request(name, {5, 6}, 1));
+    auto turn = Await(host.Generate(Request(name, {5, 6}, 1)));
     if (turn.ok()) Read(turn->get());
     return turn.status();
   };
@@ -245,25 +249,25 @@ TEST_F(ModelHostTest, ASavedSessionThatCannotBeReadIsBusyUntilItIsReset) {
   };
   {
     const auto host = start(testing::TinyModel("llama", 2));
-    auto first = host->Generate(Request("kitchen", {5, 6}, 1));
+    auto first = Await(host->Generate(Request("kitchen", {5, 6}, 1)));
     ASSERT_TRUE(first.ok()) << first.status();
     Read(first->get());
     ASSERT_TRUE(host->Drain(std::chrono::minutes(1)).ok());
   }
   const auto host = start(testing::TinyModel("llama"));
-  const Status refused = host->Generate(Request("kitchen", {5, 6}, 1)).status();
+  const Status refused = Await(host->Generate(Request("kitchen", {5, 6}, 1))).status();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Message(refused)), HasSubstr("reset or deleted: session kitchen"));
 
   Recorder client;
-  GoneWatch watch(client);
-  const auto wished =
-      StartGeneration(*host, watch, {.name = "kitchen", .required = false}, Request("", {5, 6}, 1));
+  RequestTurns turns(client);
+  const SessionChoice wish{.name = "kitchen", .required = false};
+  const auto wished = Await(StartGeneration(*host, turns, wish, Request("", {5, 6}, 1)));
   ASSERT_TRUE(wished.ok()) << wished.status();
   EXPECT_EQ(Read(wished->get()).done.reason, FinishReason::kLength);
 
   EXPECT_TRUE(host->engine().Reset(*host->engine().FindSession("", "kitchen")).ok());
-  auto again = host->Generate(Request("kitchen", {5, 6}, 1));
+  auto again = Await(host->Generate(Request("kitchen", {5, 6}, 1)));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(Read(again->get()).done.reason, FinishReason::kLength);
 }
@@ -278,7 +282,7 @@ TEST_F(ModelHostTest, AHistoryThatComesBackKeepsTheTokensOfTheReply) {
   const std::vector<int32_t> reply = testing::Bytes("abc");
   request.turn.token_mask = testing::Script(reply);
   std::vector<int32_t> expected = request.turn.tokens;
-  auto generation = host.Generate(std::move(request));
+  auto generation = Await(host.Generate(std::move(request)));
   ASSERT_TRUE(generation.ok()) << generation.status();
   EXPECT_EQ(Read(generation->get()).tokens, reply);
   expected.insert(expected.end(), reply.begin(), reply.end());
@@ -289,11 +293,11 @@ TEST_F(ModelHostTest, AHistoryThatComesBackKeepsTheTokensOfTheReply) {
 TEST_F(ModelHostTest, DrainingAdmitsNothingAndLetsTurnsFinish) {
   ModelHost host(Options());
   ASSERT_TRUE(Load(&host).ok());
-  auto running = host.Generate(Request("", {5, 6}, 50));
+  auto running = Await(host.Generate(Request("", {5, 6}, 50)));
   ASSERT_TRUE(running.ok()) << running.status();
   EXPECT_TRUE(host.Drain(std::chrono::minutes(1)).ok());
   EXPECT_EQ(host.phase(), Phase::kDraining);
-  EXPECT_EQ(host.Generate(Request("", {5}, 1)).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Await(host.Generate(Request("", {5}, 1))).status().code(), StatusCode::kUnavailable);
   const Outcome outcome = Read(running->get());
   EXPECT_EQ(outcome.done.reason, FinishReason::kLength);
   EXPECT_EQ(outcome.tokens.size(), 50u);
@@ -306,7 +310,7 @@ TEST_F(ModelHostTest, ASecondDrainCutsTheFirstShort) {
   options.engine.stalled_consumer_timeout = std::chrono::hours(1);
   ModelHost host(std::move(options));
   ASSERT_TRUE(Load(&host).ok());
-  auto running = host.Generate(Request("", {5, 6}, 400));
+  auto running = Await(host.Generate(Request("", {5, 6}, 400)));
   ASSERT_TRUE(running.ok()) << running.status();
   auto first =
       std::async(std::launch::async, [&host] { return host.Drain(std::chrono::hours(1)); });

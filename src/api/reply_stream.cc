@@ -42,17 +42,18 @@ ReplyStream::~ReplyStream() {
   if (!ended_) generation_->Cancel();
 }
 
-Status ReplyStream::Start() {
-  std::optional<TurnEvent> event = NextEvent();
-  for (; event && std::holds_alternative<ProgressEvent>(*event); event = NextEvent()) {
+Task<Status> ReplyStream::Start() {
+  std::optional<TurnEvent> event = co_await NextEvent();
+  while (event && std::holds_alternative<ProgressEvent>(*event)) {
     if (plan_.on_progress) plan_.on_progress(std::get<ProgressEvent>(*event));
     Told();
+    event = co_await NextEvent();
   }
-  if (!event) return Internal("the generation ended without a result");
+  if (!event) co_return Internal("the generation ended without a result");
   if (const auto* done = std::get_if<DoneEvent>(&*event)) {
     ended_ = true;
-    if (!done->status.ok()) return done->status;
-    return Unavailable("the request was cancelled before it started");
+    if (!done->status.ok()) co_return done->status;
+    co_return Unavailable("the request was cancelled before it started");
   }
   WEFT_CHECK(std::holds_alternative<StartedEvent>(*event), "a turn begins with Started");
   started_ = std::get<StartedEvent>(std::move(*event));
@@ -61,13 +62,13 @@ Status ReplyStream::Start() {
   turn_usage_.disk_tokens = started_.disk_tokens;
   turn_usage_.prompt_us = NowMicros() - submitted_us_;  // until the engine's own number arrives
   Told();                                               // the API begins its answer now
-  return OkStatus();
+  co_return OkStatus();
 }
 
-std::optional<ReplyPiece> ReplyStream::Next() {
+Task<std::optional<ReplyPiece>> ReplyStream::Next() {
   while (ready_.empty()) {
-    if (ended_) return std::nullopt;
-    std::optional<TurnEvent> event = NextEvent();
+    if (ended_) co_return std::nullopt;
+    std::optional<TurnEvent> event = co_await NextEvent();
     if (event) {
       Take(std::move(*event));
     } else {
@@ -78,22 +79,29 @@ std::optional<ReplyPiece> ReplyStream::Next() {
   ReplyPiece piece = std::move(ready_.front());
   ready_.pop_front();
   Told();
-  return piece;
+  co_return piece;
 }
 
 // Events may arrive without anything to report: hidden reasoning, held-back text.
-std::optional<TurnEvent> ReplyStream::NextEvent() {
+Task<std::optional<TurnEvent>> ReplyStream::NextEvent() {
   const SignsOfLife& signs = plan_.signs;
+  if (plan_.to != nullptr) co_await plan_.to->Room();
   while (signs.send) {
     const auto patience = has_told_ ? signs.interval : signs.begin;
     if (patience.count() <= 0) break;
     const int64_t left_us = told_us_ + 1000 * patience.count() - NowMicros();
-    if (left_us > 0 && generation_->WaitFor(std::chrono::milliseconds(1 + left_us / 1000))) break;
-    if (left_us > 0) continue;
+    if (left_us > 0) {
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::microseconds(left_us);
+      const bool is_ready = co_await generation_->WaitUntil(deadline);
+      if (is_ready) break;
+      continue;
+    }
     signs.send(usage());
     Told();
+    if (plan_.to != nullptr) co_await plan_.to->Room();
   }
-  return generation_->Next();
+  std::optional<TurnEvent> event = co_await generation_->Next();
+  co_return event;
 }
 
 void ReplyStream::Told() {
@@ -294,14 +302,15 @@ void AddPiece(ReplyPiece piece, Reply* reply) {
 
 }  // namespace
 
-StatusOr<std::vector<Reply>> CollectReplies(ReplyStream* stream, int n_choices) {
+Task<StatusOr<std::vector<Reply>>> CollectReplies(ReplyStream* stream, int n_choices) {
   std::vector<Reply> replies(static_cast<size_t>(n_choices));
-  while (auto piece = stream->Next()) {
-    WEFT_RETURN_IF_ERROR(piece->status);
+  while (true) {
+    std::optional<ReplyPiece> piece = co_await stream->Next();
+    if (!piece) co_return replies;
+    if (!piece->status.ok()) co_return piece->status;
     Reply& reply = replies[static_cast<size_t>(piece->choice)];
     AddPiece(std::move(*piece), &reply);
   }
-  return replies;
 }
 
 }  // namespace weft::serve

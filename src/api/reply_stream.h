@@ -2,11 +2,12 @@
 // with the ids, counts and times that every API reports.
 //
 //   ReplyStream stream(generation, plan);
-//   WEFT_RETURN_IF_ERROR(stream.Start());        // until here an error is a plain answer
-//   while (auto piece = stream.Next()) { ... }   // ends with one kEnd per choice
+//   const Status status = co_await stream.Start();  // until here an error is a plain answer
+//   while (true) {
+//     auto piece = co_await stream.Next();           // the last ones are one kEnd per choice
+//     if (!piece) break;
 //
-// One consumer thread. The generation is shared with the code that cancels it when the client
-// leaves.
+// One task reads it. The generation is shared with the code that cancels it when the client leaves.
 #ifndef WEFT_API_REPLY_STREAM_H_
 #define WEFT_API_REPLY_STREAM_H_
 
@@ -20,8 +21,10 @@
 #include <string_view>
 #include <vector>
 
+#include "async/task.h"
 #include "base/status.h"
 #include "host/host.h"
+#include "http/http.h"
 #include "reply/reply.h"
 #include "weft/events.h"
 
@@ -66,7 +69,7 @@ struct ReplyUsage {
 // Keep-alive signals while a stream has nothing to report: clients and proxies give up after
 // minutes, and a long prompt takes longer.
 struct SignsOfLife {
-  // Called on the consumer's thread with the usage so far. Empty: no signals.
+  // Called by Start and Next with the usage so far. Empty: no signals.
   std::function<void(const ReplyUsage&)> send;
   // When to send the first one, and then after how much silence to repeat (0: never).
   std::chrono::milliseconds begin{500};
@@ -87,6 +90,8 @@ struct ReplyPlan {
   // Called by Start while the prompt is computed, if the turn reports progress.
   std::function<void(const ProgressEvent&)> on_progress;
   SignsOfLife signs;
+  // If not null: where the reply is written to. Nothing is read while it has no room.
+  HttpResponder* to = nullptr;
   // The prompt's tokens, to which the reply's are appended. Only with one choice.
   std::optional<std::vector<int32_t>> context;
   std::string call_id_prefix = "call_";
@@ -99,11 +104,11 @@ class ReplyStream {
   ~ReplyStream();  // cancels the generation if it still runs
 
   // Waits until the prompt is computed, and returns the error of a turn that failed before.
-  Status Start();
+  Task<Status> Start();
   // REQUIRES: Start returned OK.
   const StartedEvent& started() const { return started_; }
   // Waits for the next piece; nullopt after the last choice's kEnd.
-  std::optional<ReplyPiece> Next();
+  Task<std::optional<ReplyPiece>> Next();
   // So far; final after the last kEnd.
   ReplyUsage usage() const;
   // If the plan keeps it: the tokens of the prompt and the reply so far, including its end token.
@@ -112,7 +117,7 @@ class ReplyStream {
  private:
   struct Choice;
 
-  std::optional<TurnEvent> NextEvent();
+  Task<std::optional<TurnEvent>> NextEvent();
   void Told();
   Choice& At(int index);
   void Take(TurnEvent event);
@@ -162,7 +167,7 @@ struct Reply {
 };
 
 // One per choice; or the error of the first choice that failed.
-StatusOr<std::vector<Reply>> CollectReplies(ReplyStream* stream, int n_choices);
+Task<StatusOr<std::vector<Reply>>> CollectReplies(ReplyStream* stream, int n_choices);
 
 }  // namespace weft::serve
 

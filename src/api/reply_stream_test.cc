@@ -9,11 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "async/signal.h"
+#include "tests/support/await.h"
+
 namespace weft::serve {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::weft::testing::Await;
 using Kind = ReplyPiece::Kind;
 
 // Returns its events, and a cancelled end once it is cancelled.
@@ -21,26 +25,29 @@ class FakeGeneration : public Generation {
  public:
   explicit FakeGeneration(std::deque<TurnEvent> events) : events_(std::move(events)) {}
 
-  bool WaitFor(std::chrono::milliseconds) override { return waits_ == 0 || waits_-- == 0; }
-  std::optional<TurnEvent> Next() override {
+  std::optional<TurnEvent> TryNext(bool* ended) override {
+    if (dawdles_) return std::nullopt;
+    *ended = events_.size() <= 1;
     if (events_.empty()) return std::nullopt;
     TurnEvent event = std::move(events_.front());
     events_.pop_front();
     return event;
   }
+  Signal& ready() override { return ready_; }
   void Cancel() override {
     ++cancels;
     events_ = {DoneEvent{.reason = FinishReason::kCancelled, .usage = {.prompt_tokens = 7}}};
   }
   int64_t prompt_tokens() const override { return 7; }
 
-  // The first `waits` waits return nothing.
-  void DawdleFor(int waits) { waits_ = waits; }
+  // While it dawdles it has nothing.
+  void Dawdle(bool dawdles) { dawdles_ = dawdles; }
 
   int cancels = 0;
 
  private:
-  int waits_ = 0;
+  bool dawdles_ = false;
+  Signal ready_;
   std::deque<TurnEvent> events_;
 };
 
@@ -96,7 +103,7 @@ ReplyPlan PlanWithParser(int n_choices = 1) {
 
 std::vector<ReplyPiece> All(ReplyStream* stream) {
   std::vector<ReplyPiece> pieces;
-  while (auto piece = stream->Next()) pieces.push_back(std::move(*piece));
+  while (auto piece = Await(stream->Next())) pieces.push_back(std::move(*piece));
   return pieces;
 }
 
@@ -108,7 +115,7 @@ TEST(ReplyStream, TakesAReplyApart) {
   ReplyStream stream(
       Events({Started(), Token("Ab"), Token("!x"), Token("!"), Done(FinishReason::kStop)}),
       PlanWithParser());
-  ASSERT_TRUE(stream.Start().ok());
+  ASSERT_TRUE(Await(stream.Start()).ok());
   EXPECT_EQ(stream.started().cached_tokens, 3);
   const auto pieces = All(&stream);
   std::vector<Kind> kinds;
@@ -133,7 +140,7 @@ TEST(ReplyStream, CountsTheTokensOfReasoning) {
   ReplyStream stream(
       Events({Started(), Token(""), Token("A"), Token("b"), Token("c"), Done(FinishReason::kStop)}),
       std::move(plan));
-  ASSERT_TRUE(stream.Start().ok());
+  ASSERT_TRUE(Await(stream.Start()).ok());
   All(&stream);
   // The held-back token, the content token, and the one at the transition.
   EXPECT_EQ(stream.usage().reasoning_tokens, 3);
@@ -146,8 +153,8 @@ TEST(ReplyStream, HidesReasoningThatIsNotWanted) {
   plan.wants_logprobs = true;
   ReplyStream stream(Events({Started(), Token("AB"), Token("c"), Done(FinishReason::kStop)}),
                      std::move(plan));
-  ASSERT_TRUE(stream.Start().ok());
-  auto replies = CollectReplies(&stream, 1);
+  ASSERT_TRUE(Await(stream.Start()).ok());
+  auto replies = Await(CollectReplies(&stream, 1));
   ASSERT_TRUE(replies.ok());
   EXPECT_EQ(replies->front().Joined(ReplyBlock::Kind::kReasoning), "");
   EXPECT_EQ(replies->front().Joined(ReplyBlock::Kind::kContent), "c.");
@@ -160,8 +167,8 @@ TEST(ReplyStream, EndsAfterTheFirstCallWhereOnlyOneIsWanted) {
   auto generation =
       Events({Started(), Token("!x!ab!y!"), Token("more"), Done(FinishReason::kStop)});
   ReplyStream stream(generation, std::move(plan));
-  ASSERT_TRUE(stream.Start().ok());
-  auto replies = CollectReplies(&stream, 1);
+  ASSERT_TRUE(Await(stream.Start()).ok());
+  auto replies = Await(CollectReplies(&stream, 1));
   ASSERT_TRUE(replies.ok()) << replies.status();
   EXPECT_EQ(generation->cancels, 1);
   ASSERT_EQ(replies->front().blocks.size(), 1u);
@@ -176,7 +183,7 @@ TEST(ReplyStream, TellsTheClientsStopStringsFromTheFormats) {
     DoneEvent done = Done(FinishReason::kStopString);
     done.stop_string = "END";
     ReplyStream stream(Events({Started(), Token("a"), done}), std::move(plan));
-    ASSERT_TRUE(stream.Start().ok());
+    ASSERT_TRUE(Await(stream.Start()).ok());
     const auto pieces = All(&stream);
     EXPECT_EQ(pieces.back().finish, is_format ? ReplyFinish::kStop : ReplyFinish::kStopString);
     EXPECT_EQ(pieces.back().stop_string, is_format ? "" : "END");
@@ -186,7 +193,7 @@ TEST(ReplyStream, TellsTheClientsStopStringsFromTheFormats) {
 TEST(ReplyStream, LengthIsToldThoughACallWasComplete) {
   ReplyStream stream(Events({Started(), Token("!x!"), Done(FinishReason::kLength)}),
                      PlanWithParser());
-  ASSERT_TRUE(stream.Start().ok());
+  ASSERT_TRUE(Await(stream.Start()).ok());
   EXPECT_EQ(All(&stream).back().finish, ReplyFinish::kLength);
 }
 
@@ -196,7 +203,7 @@ TEST(ReplyStream, GivesEveryTokenToOnePiece) {
   ReplyStream stream(
       Events({Started(), Token(""), Token("ab"), Token("c"), Token(""), Done(FinishReason::kStop)}),
       std::move(plan));
-  ASSERT_TRUE(stream.Start().ok());
+  ASSERT_TRUE(Await(stream.Start()).ok());
   const auto pieces = All(&stream);
   ASSERT_EQ(pieces.size(), 3u);
   EXPECT_EQ(pieces[0].tokens.size(), 2u);
@@ -209,8 +216,8 @@ TEST(ReplyStream, TellsChoicesApart) {
       Events({Started(), Token("a", 0), Token("b", 1), Token("c", 1), Done(FinishReason::kStop, 1),
               Token("d", 0), Done(FinishReason::kLength, 0)}),
       {.n_choices = 2});
-  ASSERT_TRUE(stream.Start().ok());
-  auto replies = CollectReplies(&stream, 2);
+  ASSERT_TRUE(Await(stream.Start()).ok());
+  auto replies = Await(CollectReplies(&stream, 2));
   ASSERT_TRUE(replies.ok());
   EXPECT_EQ((*replies)[0].Joined(ReplyBlock::Kind::kContent), "ad");
   EXPECT_EQ((*replies)[1].Joined(ReplyBlock::Kind::kContent), "bc");
@@ -222,12 +229,12 @@ TEST(ReplyStream, TellsWhenThereIsNothingToTell) {
   ReplyPlan plan;
   plan.signs.begin = plan.signs.interval = std::chrono::milliseconds(1);
   auto generation = Events({Started(), Token("a"), Done(FinishReason::kStop)});
-  generation->DawdleFor(1'000'000'000);
+  generation->Dawdle(true);
   plan.signs.send = [&quiet, generation](const ReplyUsage&) {
-    if (++quiet == 3) generation->DawdleFor(0);
+    if (++quiet == 3) generation->Dawdle(false);
   };
   ReplyStream stream(generation, std::move(plan));
-  ASSERT_TRUE(stream.Start().ok());
+  ASSERT_TRUE(Await(stream.Start()).ok());
   EXPECT_GE(quiet, 3);
   EXPECT_EQ(All(&stream).size(), 2u);
 }
@@ -236,14 +243,14 @@ TEST(ReplyStream, AFailureBeforeTheStartIsThatOfStart) {
   DoneEvent done = Done(FinishReason::kError);
   done.status = DeadlineExceeded("too late");
   ReplyStream stream(Events({done}), {});
-  EXPECT_EQ(stream.Start().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Await(stream.Start()).code(), StatusCode::kDeadlineExceeded);
 }
 
 TEST(ReplyStream, AFailureInTheMiddleIsThatOfTheEnd) {
   DoneEvent done = Done(FinishReason::kError);
   done.status = Internal("the device was lost");
   ReplyStream stream(Events({Started(), Token("a"), done}), {});
-  ASSERT_TRUE(stream.Start().ok());
+  ASSERT_TRUE(Await(stream.Start()).ok());
   const auto pieces = All(&stream);
   ASSERT_EQ(pieces.size(), 2u);
   EXPECT_THAT(std::string(Message(pieces[1].status)), HasSubstr("lost"));
@@ -251,28 +258,28 @@ TEST(ReplyStream, AFailureInTheMiddleIsThatOfTheEnd) {
 
 TEST(ReplyStream, ATurnCutFromOutsideIsAnError) {
   ReplyStream stream(Events({Started(), Token("a"), Done(FinishReason::kCancelled)}), {});
-  ASSERT_TRUE(stream.Start().ok());
-  EXPECT_EQ(CollectReplies(&stream, 1).status().code(), StatusCode::kUnavailable);
+  ASSERT_TRUE(Await(stream.Start()).ok());
+  EXPECT_EQ(Await(CollectReplies(&stream, 1)).status().code(), StatusCode::kUnavailable);
 }
 
 TEST(ReplyStream, EventsThatStopWithoutAnEndAreAnError) {
   ReplyStream stream(Events({Started(), Token("a")}), {});
-  ASSERT_TRUE(stream.Start().ok());
-  EXPECT_EQ(CollectReplies(&stream, 1).status().code(), StatusCode::kInternal);
+  ASSERT_TRUE(Await(stream.Start()).ok());
+  EXPECT_EQ(Await(CollectReplies(&stream, 1)).status().code(), StatusCode::kInternal);
 }
 
 TEST(ReplyStream, CancelsWhatIsNotReadToItsEnd) {
   auto generation = Events({Started(), Token("a"), Token("b"), Done(FinishReason::kStop)});
   {
     ReplyStream stream(generation, {});
-    ASSERT_TRUE(stream.Start().ok());
-    stream.Next();
+    ASSERT_TRUE(Await(stream.Start()).ok());
+    Await(stream.Next());
   }
   EXPECT_EQ(generation->cancels, 1);
   auto finished = Events({Started(), Done(FinishReason::kStop)});
   {
     ReplyStream stream(finished, {});
-    ASSERT_TRUE(stream.Start().ok());
+    ASSERT_TRUE(Await(stream.Start()).ok());
     All(&stream);
   }
   EXPECT_EQ(finished->cancels, 0);

@@ -39,16 +39,13 @@ class QuietGeneration : public Generation {
         responder_(*responder),
         quiet_writes_(quiet_writes),
         fails_(fails) {}
-  std::optional<TurnEvent> Next() override {
-    if (!fails_) return inner_->Next();
-    if (std::exchange(failed_, true)) return std::nullopt;
+  std::optional<TurnEvent> TryNext(bool* ended) override {
+    if (responder_.writes < quiet_writes_) return std::nullopt;
+    if (!fails_) return inner_->TryNext(ended);
+    *ended = true;
     return DoneEvent{.reason = FinishReason::kError, .status = Unavailable("it failed")};
   }
-  bool WaitFor(milliseconds patience) override {
-    if (responder_.writes >= quiet_writes_) return inner_->WaitFor(patience);
-    std::this_thread::sleep_for(patience);
-    return false;
-  }
+  Signal& ready() override { return inner_->ready(); }
   void Cancel() override { inner_->Cancel(); }
   int64_t prompt_tokens() const override { return inner_->prompt_tokens(); }
 
@@ -57,18 +54,18 @@ class QuietGeneration : public Generation {
   const CountingResponder& responder_;
   const int quiet_writes_;
   const bool fails_;
-  bool failed_ = false;
 };
 
 class QuietHost : public testing::ScriptedHost {
  public:
   explicit QuietHost(Host& inner) : ScriptedHost(inner) { defaults_ = inner.defaults(); }
 
-  StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) override {
-    if (refuses) return ResourceExhausted("the queue is full");
-    WEFT_ASSIGN_OR_RETURN(auto inner, ScriptedHost::Generate(std::move(request)));
-    return std::unique_ptr<Generation>(
-        std::make_unique<QuietGeneration>(std::move(inner), responder, quiet_writes, fails));
+  Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) override {
+    if (refuses) co_return ResourceExhausted("the queue is full");
+    auto generating = ScriptedHost::Generate(std::move(request));
+    StatusOr<std::unique_ptr<Generation>> inner = co_await generating;
+    if (!inner.ok()) co_return inner.status();
+    co_return std::make_unique<QuietGeneration>(*std::move(inner), responder, quiet_writes, fails);
   }
   const RequestDefaults& defaults() const override { return defaults_; }
   void SetIntervals(milliseconds begin, milliseconds interval) {
@@ -105,7 +102,7 @@ class SignsOfLifeTest : public testing::ApiTest {
     HttpRequest request{.method = "POST", .path = std::string(path), .body = body.dump()};
     std::vector<std::string> segments;
     EXPECT_TRUE(SplitPath(path, &segments));
-    quiet_router_.Find("POST", segments).route->handler(request, responder);
+    testing::RunHandler(*quiet_router_.Find("POST", segments).route, request, responder);
     return responder;
   }
   static Json Chat() { return {{"messages", Json::array({Say("Hi")})}, {"max_tokens", 20}}; }

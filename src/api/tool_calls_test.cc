@@ -205,7 +205,7 @@ TEST_F(ToolCallsTest, AStrictServerTakesTheModelsOwnFormatAlone) {
       request.method = method;
       request.body = body.dump();
       MemoryResponder responder;
-      router.Find(method, path).route->handler(request, responder);
+      testing::RunHandler(*router.Find(method, path).route, request, responder);
       return responder;
     };
     const Told fenced = OpenAiAnswer(

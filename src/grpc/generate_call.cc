@@ -47,6 +47,11 @@ void CallTable::WaitUntilEmpty(std::chrono::steady_clock::time_point deadline) {
   while (!calls_.empty() && removed_.WaitUntil(&mutex_, deadline)) continue;
 }
 
+void CallTable::WaitUntilEmpty() {
+  MutexLock lock(&mutex_);
+  while (!calls_.empty()) removed_.Wait(&mutex_);
+}
+
 // Holds the lock, so that the call cannot end meanwhile.
 void CallTable::Abort(const std::string& domain, const std::string& id) {
   MutexLock lock(&mutex_);
@@ -118,42 +123,52 @@ Status GenerateCall::Begin(grpc::ByteBuffer* message) {
     return AlreadyExists("a request with the id '", Printable(request.request_id()),
                          "' is running; choose another or abort it");
   }
-  if (service_.pumps->Post([this] { Run(); })) return OkStatus();
+  const bool may_run = table.size() <= service_.max_calls;
+  if (may_run && service_.pool->Post([this] { StartTask(Run()); })) return OkStatus();
   table.Remove(this);
   return ResourceExhausted("too many requests at once; try again later");
 }
 
-void GenerateCall::Run() {
-  const Status status = Generate();
+Task<void> GenerateCall::Run() {
+  const Status status = co_await Generate();
   service_.table->Remove(this);
   End(status);  // this may be destroyed from here on
 }
 
-Status GenerateCall::Generate() {
-  {
-    MutexLock lock(&mutex_);
-    if (aborted_) return OkStatus();
-    if (cancelled_) return Cancelled("the request was cancelled");
-  }
-  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Generation> generation,
-                        service_.host->Generate(std::move(request_)));
-  {
-    MutexLock lock(&mutex_);
-    generation_ = generation.get();
-    if (aborted_ || cancelled_) CancelGeneration();
-  }
-  const Status status = Pump(generation.get());
+std::optional<Status> GenerateCall::EndedBefore() {
   MutexLock lock(&mutex_);
-  generation_ = nullptr;
   if (aborted_) return OkStatus();
-  return status;
+  if (cancelled_) return Cancelled("the request was cancelled");
+  return std::nullopt;
 }
 
-Status GenerateCall::Pump(Generation* generation) {
+Task<Status> GenerateCall::Generate() {
+  const std::optional<Status> before = EndedBefore();
+  if (before.has_value()) co_return *before;
+  auto generating = service_.host->Generate(std::move(request_));
+  StatusOr<std::unique_ptr<Generation>> generation = co_await generating;
+  if (!generation.ok()) co_return generation.status();
+  {
+    MutexLock lock(&mutex_);
+    generation_ = generation->get();
+    if (aborted_ || cancelled_) CancelGeneration();
+  }
+  Status status = co_await Pump(generation->get());
+  {
+    MutexLock lock(&mutex_);
+    generation_ = nullptr;
+    if (aborted_) status = OkStatus();
+  }
+  co_return status;
+}
+
+Task<Status> GenerateCall::Pump(Generation* generation) {
   Progress progress;
   progress.prompt_tokens = generation->prompt_tokens();
   bool writable = true;
-  while (std::optional<TurnEvent> event = generation->Next()) {
+  while (true) {
+    const std::optional<TurnEvent> event = co_await generation->Next();
+    if (!event.has_value()) break;
     if (const auto* started = std::get_if<StartedEvent>(&*event)) {
       progress.cached_tokens = started->cached_tokens;
     } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
@@ -164,20 +179,21 @@ Status GenerateCall::Pump(Generation* generation) {
         if (wants_logprobs_) {
           AddLogprobs(*token, progress.complete.mutable_output_logprobs());
         }
-      } else if (writable && !WriteChunk(*token, progress)) {
-        writable = false;
-        generation->Cancel();
+      } else if (writable) {
+        writable = co_await WriteChunk(*token, progress);
+        if (!writable) generation->Cancel();
       }
     } else if (writable) {
-      return Complete(std::get<DoneEvent>(*event), &progress);
+      const Status status = co_await Complete(std::get<DoneEvent>(*event), &progress);
+      co_return status;
     }
   }
-  return Cancelled("the client does not read");
+  co_return Cancelled("the client does not read");
 }
 
-Status GenerateCall::Complete(const DoneEvent& done, Progress* progress) {
-  WEFT_RETURN_IF_ERROR(done.status);
-  if (done.reason == FinishReason::kCancelled) return Cancelled("the request was cancelled");
+Task<Status> GenerateCall::Complete(const DoneEvent& done, Progress* progress) {
+  if (!done.status.ok()) co_return done.status;
+  if (done.reason == FinishReason::kCancelled) co_return Cancelled("the request was cancelled");
   Response response;
   pb::GenerateComplete& complete = *response.mutable_complete();
   complete = std::move(progress->complete);
@@ -188,15 +204,14 @@ Status GenerateCall::Complete(const DoneEvent& done, Progress* progress) {
   if (done.stop_token >= 0) {
     complete.set_matched_stop_token_id(static_cast<uint32_t>(done.stop_token));
   }
-  {
-    MutexLock lock(&mutex_);
-    if (aborted_) return OkStatus();
-  }
-  if (!Write(response)) return Cancelled("the client does not read");
-  return OkStatus();
+  const std::optional<Status> before = EndedBefore();
+  if (before.has_value() && before->ok()) co_return OkStatus();
+  const bool is_written = co_await Write(response);
+  if (!is_written) co_return Cancelled("the client does not read");
+  co_return OkStatus();
 }
 
-bool GenerateCall::WriteChunk(const TokenEvent& token, const Progress& progress) {
+Task<bool> GenerateCall::WriteChunk(const TokenEvent& token, const Progress& progress) {
   Response response;
   pb::GenerateStreamChunk& chunk = *response.mutable_chunk();
   chunk.add_token_ids(static_cast<uint32_t>(token.token));
@@ -206,31 +221,46 @@ bool GenerateCall::WriteChunk(const TokenEvent& token, const Progress& progress)
   if (wants_logprobs_) {
     AddLogprobs(token, chunk.mutable_output_logprobs());
   }
-  return Write(response);
+  const bool is_written = co_await Write(response);
+  co_return is_written;
 }
 
-bool GenerateCall::Write(const Response& response) {
-  {
-    MutexLock lock(&mutex_);
-    if (cancelled_ || aborted_) return false;
-    write_pending_ = true;
-  }
+Task<bool> GenerateCall::Write(const Response& response) {
+  if (!BeginWrite()) co_return false;
   unsent_ = BytesOf(response);
   StartWrite(&unsent_);
   const auto deadline = std::chrono::steady_clock::now() + service_.stall_timeout;
-  MutexLock lock(&mutex_);
-  while (write_pending_ && written_.WaitUntil(&mutex_, deadline)) continue;
+  bool is_in_time = true;
+  while (is_in_time && IsWriting()) is_in_time = co_await written_.WaitUntil(deadline);
   // The message must outlive its write; cancelling ends the write.
-  if (write_pending_) context()->TryCancel();
-  while (write_pending_) written_.Wait(&mutex_);
+  if (IsWriting()) context()->TryCancel();
+  while (IsWriting()) co_await written_.Wait();
+  co_return HasWritten();
+}
+
+bool GenerateCall::BeginWrite() {
+  MutexLock lock(&mutex_);
+  write_pending_ = !cancelled_ && !aborted_;
+  return write_pending_;
+}
+
+bool GenerateCall::IsWriting() {
+  MutexLock lock(&mutex_);
+  return write_pending_;
+}
+
+bool GenerateCall::HasWritten() {
+  MutexLock lock(&mutex_);
   return write_ok_;
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
-  MutexLock lock(&mutex_);
-  write_pending_ = false;
-  write_ok_ = ok;
-  written_.NotifyAll();
+  {
+    MutexLock lock(&mutex_);
+    write_pending_ = false;
+    write_ok_ = ok;
+  }
+  written_.Notify();
 }
 
 void GenerateCall::OnCancel() {

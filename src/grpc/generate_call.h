@@ -1,7 +1,6 @@
 // One Generate request on its way through the server, and the table of running ones.
 //
-// A thread of a bounded pool pumps its events, since Generation::Next blocks; the network never
-// waits for that thread, nor the engine for either.
+// A task sends its events on, and holds no thread while it waits for one or for the network.
 #ifndef WEFT_GRPC_GENERATE_CALL_H_
 #define WEFT_GRPC_GENERATE_CALL_H_
 
@@ -11,15 +10,18 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "async/signal.h"
+#include "async/task.h"
+#include "async/task_pool.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "grpc/rpc_call.h"
 #include "host/host.h"
-#include "http/handler_pool.h"
 
 namespace weft::serve {
 
@@ -33,8 +35,9 @@ class CallTable {
   void Remove(GenerateCall* call);
   // Aborts the request, whatever its stage; does nothing if there is none.
   void Abort(const std::string& domain, const std::string& id);
-  // Waits until the table is empty, or for the deadline.
+  // Waits until the table is empty, the first at most until the deadline.
   void WaitUntilEmpty(std::chrono::steady_clock::time_point deadline);
+  void WaitUntilEmpty();
   // Cancels all calls and refuses every later Add.
   void Close();
   bool closed() const;
@@ -56,7 +59,8 @@ class GenerateCall final : public RpcCall {
   struct Service {
     Host* host;
     CallTable* table;
-    HandlerPool* pumps;  // the calls' threads
+    TaskPool* pool;
+    int64_t max_calls;  // at a time
     std::chrono::milliseconds stall_timeout;
   };
   GenerateCall(const Service& service, grpc::CallbackServerContext* context, RpcHead head);
@@ -74,16 +78,21 @@ class GenerateCall final : public RpcCall {
   struct Progress;
 
   void OnMessage(grpc::ByteBuffer* message) override;
-  // Puts the request into the table and onto a thread.
+  // Puts the request into the table and onto the pool.
   Status Begin(grpc::ByteBuffer* message);
-  // Runs it to its end, on that thread.
-  void Run();
-  Status Generate();
-  Status Pump(Generation* generation);
-  Status Complete(const DoneEvent& done, Progress* progress);
-  bool WriteChunk(const TokenEvent& token, const Progress& progress);
+  // Runs it to its end.
+  Task<void> Run();
+  // Why it cannot be run any more; nullopt: it can.
+  std::optional<Status> EndedBefore();
+  Task<Status> Generate();
+  Task<Status> Pump(Generation* generation);
+  Task<Status> Complete(const DoneEvent& done, Progress* progress);
+  Task<bool> WriteChunk(const TokenEvent& token, const Progress& progress);
   // Waits until the message is sent. False if the client has left or does not read.
-  bool Write(const Response& response);
+  Task<bool> Write(const Response& response);
+  bool BeginWrite();
+  bool IsWriting();
+  bool HasWritten();
   void CancelGeneration() WEFT_REQUIRES(mutex_);
 
   const Service& service_;
@@ -92,8 +101,8 @@ class GenerateCall final : public RpcCall {
   bool wants_logprobs_ = false;
   grpc::ByteBuffer unsent_;  // while it is being written
 
+  Signal written_;
   Mutex mutex_;
-  CondVar written_;
   Generation* generation_ WEFT_GUARDED_BY(mutex_) = nullptr;  // while it runs
   bool write_pending_ WEFT_GUARDED_BY(mutex_) = false;
   bool write_ok_ WEFT_GUARDED_BY(mutex_) = true;

@@ -20,6 +20,8 @@ using smg::grpc::common::GetTokenizerRequest;
 
 // Besides the turns that the engine takes: finished ones whose clients still read.
 constexpr int kReadingCalls = 64;
+// For all calls: they only send on what the engine has computed.
+constexpr int kThreads = 2;
 constexpr std::string_view kHealthCheck = "/mlx.grpc.engine.MlxEngine/HealthCheck";
 constexpr int kWaitingForBundle = 256;
 // Limit on the ids in one Abort, which runs on a thread that should not be held up.
@@ -39,7 +41,7 @@ class BundleCall final : public RpcCall {
   // Builds the bundle, or returns the existing one; blocks.
   using GetBundle = std::function<StatusOr<std::shared_ptr<const TokenizerBundle>>()>;
 
-  BundleCall(HandlerPool* bundlers, GetBundle get_bundle, grpc::CallbackServerContext* context,
+  BundleCall(TaskPool* bundlers, GetBundle get_bundle, grpc::CallbackServerContext* context,
              RpcHead head)
       : RpcCall(context, std::move(head)),
         bundlers_(*bundlers),
@@ -80,14 +82,14 @@ class BundleCall final : public RpcCall {
     StartWrite(&unsent_);
   }
 
-  HandlerPool& bundlers_;
+  TaskPool& bundlers_;
   const GetBundle get_bundle_;
   std::shared_ptr<const TokenizerBundle> bundle_;
   size_t sent_ = 0;
   grpc::ByteBuffer unsent_;
 };
 
-int MostPumps(const EngineOptions& options) {
+int MostCalls(const EngineOptions& options) {
   return options.max_running + options.max_queued + kReadingCalls;
 }
 
@@ -167,8 +169,12 @@ GrpcService::GrpcService(Host* host, const ApiKeys* keys, const Options& options
       keys_(*keys),
       options_(options),
       listing_(std::make_unique<Listing>(this)),
-      pumps_(MostPumps(host->engine().options()), /*max_waiting=*/0),
-      bundlers_(/*max_threads=*/1, kWaitingForBundle) {}
+      pool_({.max_threads = kThreads,
+             .max_posted = kThreads,
+             .max_waiting = MostCalls(host->engine().options())}),
+      bundlers_({.max_threads = 1, .max_waiting = kWaitingForBundle}),
+      generate_{&host_, &calls_, &pool_, MostCalls(host->engine().options()),
+                options_.stall_timeout} {}
 
 GrpcService::~GrpcService() = default;
 
@@ -177,7 +183,8 @@ grpc::Service* GrpcService::listing() { return listing_.get(); }
 void GrpcService::Close(std::chrono::milliseconds grace) {
   calls_.WaitUntilEmpty(std::chrono::steady_clock::now() + grace);
   calls_.Close();
-  pumps_.Stop();
+  calls_.WaitUntilEmpty();
+  pool_.Stop();
   bundlers_.Stop();
 }
 

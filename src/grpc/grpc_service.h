@@ -1,5 +1,5 @@
-// The methods of the engine service. Handlers only inspect and delegate: blocking work runs on
-// separate pools, so that gRPC's few threads can always answer.
+// The methods of the engine service. Handlers only inspect and delegate: longer work runs on
+// threads of its own, so that gRPC's few can always answer.
 #ifndef WEFT_GRPC_GRPC_SERVICE_H_
 #define WEFT_GRPC_GRPC_SERVICE_H_
 
@@ -11,13 +11,13 @@
 #include <string>
 #include <string_view>
 
+#include "async/task_pool.h"
 #include "base/mutex.h"
 #include "grpc/generate_call.h"
 #include "grpc/rpc_call.h"
 #include "grpc/tokenizer_bundle.h"
 #include "host/api_keys.h"
 #include "host/host.h"
-#include "http/handler_pool.h"
 #include "mlx_engine.grpc.pb.h"
 
 namespace weft::serve {
@@ -38,7 +38,7 @@ class GrpcService final : public grpc::CallbackGenericService {
   grpc::Service* listing();
 
   // Waits up to `grace` for running requests, cancels the rest, refuses later ones, and joins the
-  // pools.
+  // threads.
   void Close(std::chrono::milliseconds grace);
 
   // Handles every call except health checks, as soon as its head has arrived.
@@ -69,9 +69,9 @@ class GrpcService final : public grpc::CallbackGenericService {
   Mutex bundle_mutex_;
   std::shared_ptr<const TokenizerBundle> bundle_ WEFT_GUARDED_BY(bundle_mutex_);
   // Last, so that they are joined first.
-  HandlerPool pumps_;
-  HandlerPool bundlers_;
-  const GenerateCall::Service generate_{&host_, &calls_, &pumps_, options_.stall_timeout};
+  TaskPool pool_;
+  TaskPool bundlers_;
+  const GenerateCall::Service generate_;
 };
 
 // The model's name without spaces: gateways choose parsers by Hugging Face names.

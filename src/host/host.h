@@ -10,16 +10,18 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "async/signal.h"
+#include "async/task.h"
 #include "base/status.h"
 #include "chat/chat_format.h"
 #include "formats/sampling_advice.h"
 #include "host/metrics.h"
 #include "host/prompt_memory.h"
-#include "host/wakeup.h"
 #include "weft/engine.h"
 #include "weft/model.h"
 
@@ -28,18 +30,35 @@ namespace weft::serve {
 enum class Phase { kLoading, kReady, kDraining, kFailed };
 
 // A turn as driven by a front end: its events are counted in the metrics as they pass, and a chat's
-// tokens are remembered for the conversation's next request. One consumer; Cancel from any thread.
-// Dropping it cancels.
+// tokens are remembered for the conversation's next request. One task reads it; Cancel from any
+// thread. Dropping it cancels.
 class Generation {
  public:
   virtual ~Generation() = default;
-  virtual std::optional<TurnEvent> Next() = 0;
-  // Waits at most `patience` until Next can return at once with an event or the end. False if it
-  // cannot.
-  virtual bool WaitFor(std::chrono::milliseconds patience) = 0;
+
+  // Waits for the next event; nullopt after the last.
+  Task<std::optional<TurnEvent>> Next();
+  // Waits until Next can return at once, with an event or the end. False if it cannot at the
+  // deadline.
+  Task<bool> WaitUntil(std::optional<Signal::TimePoint> deadline);
+  // Whether it can now.
+  bool IsReady();
+  // Whether Next has returned the last event.
+  bool has_ended() const { return ended_ && !next_.has_value(); }
+
   virtual void Cancel() = 0;
   // The prompt's length as submitted.
   virtual int64_t prompt_tokens() const = 0;
+
+  // --- for Next ---------------------------------------------------------------------
+  // The next event if there is one; `ended` is set when no event follows it.
+  virtual std::optional<TurnEvent> TryNext(bool* ended) = 0;
+  // Notified when TryNext has something new.
+  virtual Signal& ready() = 0;
+
+ private:
+  std::optional<TurnEvent> next_;  // taken, but not returned yet
+  bool ended_ = false;             // no event follows it
 };
 
 struct GenerationRequest {
@@ -52,11 +71,11 @@ struct GenerationRequest {
   // The text that turn.tokens stand for, if they come from PromptMemory: the reply is then
   // remembered after it. Empty: not remembered.
   std::string prompt_text;
-  // Called from the Next that returns the last Done, with the usage of all choices. May be empty.
+  // Called when the last Done is taken, with the usage of all choices. May be empty.
   std::function<void(const TurnUsage&)> finished;
-  // Advanced whenever Next has something to return; lets a caller wait for several generations. May
+  // Notified whenever Next has something to return; lets a task wait for several generations. May
   // be null.
-  std::shared_ptr<Wakeup> wakeup;
+  std::shared_ptr<Signal> ready;
 };
 
 // Defaults for all requests: the operator's settings, or else the model's.
@@ -100,6 +119,8 @@ class Host {
   virtual Phase phase() const = 0;
   // Why it is not ready: a sentence for /health and errors, readable by everybody.
   virtual std::string phase_reason() const = 0;
+  // Requested when phase() has become kDraining.
+  virtual std::stop_token draining() const = 0;
 
   // --- REQUIRES: phase() has been kReady or kDraining ------------------------------
   virtual Engine& engine() = 0;
@@ -109,7 +130,7 @@ class Host {
   // model generated (see prompt_memory.h).
   virtual std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) = 0;
   // UNAVAILABLE while loading or draining; otherwise the engine's own refusals.
-  virtual StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) = 0;
+  virtual Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) = 0;
 
   virtual const std::string& model_id() const = 0;  // --alias, or derived from the model's name
   virtual int64_t created_s() const = 0;            // start time, seconds since 1970

@@ -8,6 +8,24 @@
 
 namespace weft::serve {
 
+bool Generation::IsReady() {
+  if (!next_.has_value() && !ended_) next_ = TryNext(&ended_);
+  return next_.has_value() || ended_;
+}
+
+Task<bool> Generation::WaitUntil(std::optional<Signal::TimePoint> deadline) {
+  while (!IsReady()) {
+    const bool is_in_time = co_await ready().WaitUntil(deadline);
+    if (!is_in_time) co_return IsReady();
+  }
+  co_return true;
+}
+
+Task<std::optional<TurnEvent>> Generation::Next() {
+  (void)co_await WaitUntil(std::nullopt);
+  co_return std::exchange(next_, std::nullopt);
+}
+
 class ModelHost::CountedGeneration : public Generation {
  public:
   CountedGeneration(std::shared_ptr<Turn> turn, GenerationRequest request, int64_t submitted_us,
@@ -18,14 +36,16 @@ class ModelHost::CountedGeneration : public Generation {
         memory_(*memory),
         prompt_tokens_(static_cast<int64_t>(request_.turn.tokens.size())),
         choices_(static_cast<size_t>(request_.turn.n_choices), {.last_us = submitted_us}) {
-    wakeup_ = request_.wakeup != nullptr ? request_.wakeup : std::make_shared<Wakeup>();
+    ready_ = request_.ready != nullptr ? request_.ready : std::make_shared<Signal>();
     // Runs on the engine thread, which may outlive this object.
-    turn_->SetReadyCallback([wakeup = wakeup_] { wakeup->Advance(); });
+    turn_->SetReadyCallback(ready_->Notifier());
   }
 
-  std::optional<TurnEvent> Next() override {
-    std::optional<TurnEvent> event = std::exchange(next_, std::nullopt);
-    if (!event.has_value()) event = turn_->Next();
+  void Cancel() override { turn_->Cancel(); }
+  int64_t prompt_tokens() const override { return prompt_tokens_; }
+  Signal& ready() override { return *ready_; }
+  std::optional<TurnEvent> TryNext(bool* ended) override {
+    std::optional<TurnEvent> event = turn_->TryNext(ended);
     if (!event.has_value()) return event;
     if (const auto* token = std::get_if<TokenEvent>(&*event)) {
       Count(*token);
@@ -34,19 +54,6 @@ class ModelHost::CountedGeneration : public Generation {
     }
     return event;
   }
-  bool WaitFor(std::chrono::milliseconds patience) override {
-    const auto deadline = std::chrono::steady_clock::now() + patience;
-    while (!next_.has_value()) {
-      const uint64_t seen = wakeup_->count();
-      bool at_end = false;
-      next_ = turn_->TryNext(&at_end);
-      if (next_.has_value() || at_end) break;
-      if (!wakeup_->WaitPast(seen, deadline)) return false;
-    }
-    return true;
-  }
-  void Cancel() override { turn_->Cancel(); }
-  int64_t prompt_tokens() const override { return prompt_tokens_; }
 
  private:
   struct Choice {
@@ -82,8 +89,7 @@ class ModelHost::CountedGeneration : public Generation {
   }
 
   const std::shared_ptr<Turn> turn_;
-  std::shared_ptr<Wakeup> wakeup_;
-  std::optional<TurnEvent> next_;  // taken while waiting
+  std::shared_ptr<Signal> ready_;
   const GenerationRequest request_;
   Metrics& metrics_;
   PromptMemory& memory_;
@@ -189,19 +195,23 @@ std::vector<int32_t> ModelHost::EncodeChat(std::string_view domain, std::string_
   return memory_->Encode(domain, text);
 }
 
-StatusOr<std::unique_ptr<Generation>> ModelHost::Generate(GenerationRequest request) {
-  if (phase() != Phase::kReady) return Unavailable(phase_reason());
+Task<StatusOr<std::unique_ptr<Generation>>> ModelHost::Generate(GenerationRequest request) {
+  if (phase() != Phase::kReady) co_return Unavailable(phase_reason());
   const int64_t submitted_us = NowMicros();
   request.turn.tokens_are_whole_context = true;
-  WEFT_ASSIGN_OR_RETURN(const NamedTurn named,
-                        engine_->SubmitNamed({.name = request.session, .domain = request.domain},
-                                             request.turn, request.policy));
-  return std::unique_ptr<Generation>(std::make_unique<CountedGeneration>(
-      named.turn, std::move(request), submitted_us, &metrics_, memory_.get()));
+  const SessionOptions session{.name = request.session, .domain = request.domain};
+  const auto submit = [&](std::function<void(StatusOr<NamedTurn>)> done) {
+    engine_->SubmitNamed(session, request.turn, request.policy, std::move(done));
+  };
+  StatusOr<NamedTurn> named = co_await AnswerOf<StatusOr<NamedTurn>>(submit);
+  if (!named.ok()) co_return named.status();
+  co_return std::make_unique<CountedGeneration>(std::move(named->turn), std::move(request),
+                                                submitted_us, &metrics_, memory_.get());
 }
 
 Status ModelHost::Drain(std::chrono::milliseconds grace) {
   if (phase_.exchange(Phase::kDraining) == Phase::kFailed) phase_ = Phase::kFailed;
+  draining_.request_stop();
   {
     MutexLock lock(&mutex_);
     while (is_loading_) load_end_.Wait(&mutex_);

@@ -16,11 +16,13 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "async/task.h"
 #include "base/mutex.h"
 #include "host/host.h"
 
@@ -50,11 +52,12 @@ class ModelHost : public Host {
 
   Phase phase() const override;
   std::string phase_reason() const override;
+  std::stop_token draining() const override { return draining_.get_token(); }
   Engine& engine() override { return *engine_; }
   const Model& model() const override { return *model_; }
   const ChatFormat& chat() const override { return *chat_; }
   std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) override;
-  StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) override;
+  Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) override;
   const std::string& model_id() const override { return model_id_; }
   int64_t created_s() const override { return created_s_; }
   Metrics& metrics() override { return metrics_; }
@@ -75,6 +78,7 @@ class ModelHost : public Host {
   const int64_t created_s_;
   Metrics metrics_;
   std::atomic<Phase> phase_{Phase::kLoading};
+  std::stop_source draining_;
   mutable Mutex mutex_;
   CondVar load_end_;
   bool is_loading_ WEFT_GUARDED_BY(mutex_) = false;

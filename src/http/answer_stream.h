@@ -2,7 +2,7 @@
 // still be a plain answer. Subclasses define the form of a piece: server-sent events (sse.h), lines
 // of JSON (ndjson.h).
 //
-// Used on the handler's thread; holds a reference to the responder.
+// Used by the handler; holds a reference to the responder.
 #ifndef WEFT_HTTP_ANSWER_STREAM_H_
 #define WEFT_HTTP_ANSWER_STREAM_H_
 

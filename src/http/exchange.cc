@@ -138,9 +138,16 @@ bool HttpExchange::Write(std::string_view data) {
     }
   }
   if (kick) Kick();
-  MutexLock lock(&mutex_);
-  while (unsent_bytes_ > options_.max_unsent_bytes && !gone()) sent_or_gone_.Wait(&mutex_);
   return !gone();
+}
+
+bool HttpExchange::IsFull() const {
+  MutexLock lock(&mutex_);
+  return unsent_bytes_ > options_.max_unsent_bytes && !gone();
+}
+
+Task<void> HttpExchange::Room() {
+  while (IsFull()) co_await sent_or_gone_.Wait();
 }
 
 void HttpExchange::End() {
@@ -158,20 +165,7 @@ void HttpExchange::KeepUntilSent(std::shared_ptr<void> what) {
   if (!gone()) kept_ = std::move(what);
 }
 
-void HttpExchange::OnGone(std::function<void()> gone_callback) {
-  MutexLock lock(&callback_mutex_);
-  if (gone()) {
-    gone_callback();
-  } else {
-    on_gone_ = std::move(gone_callback);
-  }
-}
-
-void HttpExchange::HandlerReturned() {
-  {
-    MutexLock lock(&callback_mutex_);
-    on_gone_ = nullptr;
-  }
+void HttpExchange::HandlerEnded() {
   bool nothing;
   {
     MutexLock lock(&mutex_);
@@ -195,10 +189,15 @@ std::string HttpExchange::TakeOutput() {
 }
 
 void HttpExchange::Sent(size_t n_bytes) {
-  MutexLock lock(&mutex_);
-  unsent_bytes_ -= std::min(n_bytes, unsent_bytes_);
-  if (stage_ == Stage::kEnded && unsent_bytes_ == 0) kept_.reset();
-  sent_or_gone_.NotifyAll();
+  bool makes_room;
+  {
+    MutexLock lock(&mutex_);
+    const size_t before = unsent_bytes_;
+    unsent_bytes_ -= std::min(n_bytes, unsent_bytes_);
+    if (stage_ == Stage::kEnded && unsent_bytes_ == 0) kept_.reset();
+    makes_room = before > options_.max_unsent_bytes && unsent_bytes_ <= options_.max_unsent_bytes;
+  }
+  if (makes_room) sent_or_gone_.Notify();
 }
 
 bool HttpExchange::Complete() const {
@@ -217,10 +216,9 @@ void HttpExchange::MarkGone() {
     gone_.store(true, std::memory_order_release);
     output_.clear();
     kept_.reset();
-    sent_or_gone_.NotifyAll();
   }
-  MutexLock lock(&callback_mutex_);
-  if (on_gone_) std::exchange(on_gone_, nullptr)();
+  sent_or_gone_.Notify();
+  gone_source_.request_stop();
 }
 
 }  // namespace weft::serve

@@ -1,5 +1,5 @@
-// One request and its response, shared by the two threads that work on it: the handler's, which
-// writes the response, and the connection's I/O thread, which sends it.
+// One request and its response, shared by the two that work on it: the handler, which writes the
+// response, and the connection's I/O thread, which sends it.
 //
 // Each section states its thread.
 #ifndef WEFT_HTTP_EXCHANGE_H_
@@ -8,9 +8,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
+#include "async/signal.h"
+#include "async/task.h"
 #include "base/mutex.h"
 #include "http/http.h"
 
@@ -31,20 +34,21 @@ class HttpExchange : public HttpResponder {
 
   HttpExchange(HttpRequest request, Options options);
 
-  // --- the handler's thread -------------------------------------------------------
+  // --- the handler ----------------------------------------------------------------
   HttpRequest& request() { return request_; }
   void Send(int status, std::string_view content_type, std::string body,
             HttpHeaders headers) override;
   bool Begin(int status, std::string_view content_type, HttpHeaders headers) override;
   bool Write(std::string_view data) override;
+  Task<void> Room() override;
   void End() override;
   void KeepUntilSent(std::shared_ptr<void> what) override;
   std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return gone_.load(std::memory_order_acquire); }
-  void OnGone(std::function<void()> gone) override;
-  // The handler has returned. A missing response becomes a 500; an unfinished one is cut off
+  std::stop_token cancellation() const override { return gone_source_.get_token(); }
+  // The handler has ended. A missing response becomes a 500; an unfinished one is cut off
   // visibly to the client.
-  void HandlerReturned();
+  void HandlerEnded();
 
   // --- the I/O thread -------------------------------------------------------------
   // Takes the next output to send.
@@ -63,14 +67,16 @@ class HttpExchange : public HttpResponder {
   std::string Head(int status, std::string_view content_type, const HttpHeaders& headers,
                    std::string_view framing) WEFT_REQUIRES(mutex_);
   void Append(std::string_view data) WEFT_REQUIRES(mutex_);
+  bool IsFull() const;
   void Kick();
 
   HttpRequest request_;
   const Options options_;
   std::atomic<bool> gone_{false};
+  std::stop_source gone_source_;
+  Signal sent_or_gone_;
 
   mutable Mutex mutex_;
-  CondVar sent_or_gone_;
   Stage stage_ WEFT_GUARDED_BY(mutex_) = Stage::kNothing;
   std::string output_ WEFT_GUARDED_BY(mutex_);       // not taken yet
   size_t unsent_bytes_ WEFT_GUARDED_BY(mutex_) = 0;  // not taken, or taken but not sent
@@ -78,10 +84,6 @@ class HttpExchange : public HttpResponder {
   bool chunked_ WEFT_GUARDED_BY(mutex_) = false;
   bool must_close_ WEFT_GUARDED_BY(mutex_) = false;
   std::shared_ptr<void> kept_ WEFT_GUARDED_BY(mutex_);
-
-  // Held while the callback runs, so that none runs after HandlerReturned.
-  Mutex callback_mutex_;
-  std::function<void()> on_gone_ WEFT_GUARDED_BY(callback_mutex_);
 };
 
 // "OK", "Not Found", ...

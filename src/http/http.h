@@ -1,8 +1,8 @@
 // HTTP/1.1 as seen by handlers: a fully read request, and a responder to write to.
 //
-// Handlers run on the server's thread pool and may block: on a turn's next event, or in Write while
-// the client reads slowly. This is the back-pressure: a blocked handler stops reading its turn, and
-// the engine pauses just that turn.
+// Handlers run on a few threads, which they must not block. Those that wait are tasks: for a turn's
+// next event, or for room while the client reads slowly. This is the back-pressure: a handler that
+// waits for room does not read its turn, and the engine pauses just that turn.
 #ifndef WEFT_HTTP_HTTP_H_
 #define WEFT_HTTP_HTTP_H_
 
@@ -10,10 +10,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "async/task.h"
 
 namespace weft::serve {
 
@@ -57,9 +60,9 @@ struct TurnTokens {
   int64_t completion = 0;
 };
 
-// One per request, used on its handler's thread unless stated otherwise. Call either Send, or
-// Begin, any number of Write, and End. A handler that returns without either has a bug (500). Once
-// the client has left, everything is a no-op.
+// One per request, used by its handler unless stated otherwise. Call either Send, or Begin, any
+// number of Write, and End. A handler that ends without either has a bug (500). Once the client has
+// left, everything is a no-op.
 class HttpResponder {
  public:
   virtual ~HttpResponder() = default;
@@ -68,16 +71,18 @@ class HttpResponder {
                     HttpHeaders headers = {}) = 0;
   // Begins a streamed (chunked) response. False if the client has left.
   virtual bool Begin(int status, std::string_view content_type, HttpHeaders headers = {}) = 0;
-  // Waits while too many bytes are unsent. False if the client has left, or has not read for so
-  // long that it counts as gone.
+  // Does not wait: a handler that writes much waits for Room now and then. False if the client has
+  // left, or has not read for so long that it counts as gone.
   virtual bool Write(std::string_view data) = 0;
+  // Waits while too many bytes are unsent and the client is there.
+  virtual Task<void> Room() { co_return; }
   virtual void End() = 0;
 
   virtual bool gone() const = 0;  // any thread
-  // `gone` is called once, on a server thread, if the client leaves before the response is
-  // complete; at once if it has left already. It must not block: it cancels a turn. Cleared when
-  // the handler returns.
-  virtual void OnGone(std::function<void()> gone) = 0;
+  // The request's cancellation: requested when the client leaves before the response is complete,
+  // also because the server shuts down. Callbacks run on a server thread and must not block: they
+  // cancel turns. Any thread.
+  virtual std::stop_token cancellation() const = 0;
 
   // Keeps `what`, the resources of the answer, until the answer is sent or the client has left.
   virtual void KeepUntilSent(std::shared_ptr<void> what) {}
@@ -89,7 +94,9 @@ class HttpResponder {
   virtual void NoteTokens(const TurnTokens& tokens) {}
 };
 
+// A handler that waits for nobody, and one that may. Both arguments live until it has ended.
 using HttpHandler = std::function<void(const HttpRequest&, HttpResponder&)>;
+using HttpTask = std::function<Task<void>(const HttpRequest&, HttpResponder&)>;
 
 }  // namespace weft::serve
 

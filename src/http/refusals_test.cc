@@ -179,7 +179,7 @@ TEST_F(ServerTest, ASlowSenderIsNotWaitedForLong) {
 TEST_F(ServerTest, MoreThanCanWaitAreRefused) {
   StartServer({.max_threads = 1, .max_waiting = 2});
   Client busy(port());
-  ASSERT_TRUE(busy.Say("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"));
+  ASSERT_TRUE(busy.Say("GET /hold HTTP/1.1\r\nHost: h\r\n\r\n"));
   ASSERT_TRUE(waiting_.Wait());
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 5; ++i) {

@@ -73,6 +73,14 @@ void Router::Add(std::string_view method, std::string_view pattern, ErrorShape s
        .handler = std::move(handler)});
 }
 
+void Router::AddTask(std::string_view method, std::string_view pattern, ErrorShape shape,
+                     HttpTask task) {
+  Add({.method = std::string(method),
+       .pattern = std::string(pattern),
+       .shape = shape,
+       .task = std::move(task)});
+}
+
 void Router::AddQuick(std::string_view method, std::string_view pattern, ErrorShape shape,
                       HttpHandler handler) {
   Add({.method = std::string(method),

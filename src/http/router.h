@@ -24,13 +24,15 @@ struct Route {
   std::string pattern;
   // The form of errors found before the handler runs.
   ErrorShape shape = ErrorShape::kOpenAi;
+  // One of the two: `task` if it may wait.
   HttpHandler handler;
+  HttpTask task;
   // The server itself answers 503 until the model is loaded, and while draining.
   bool needs_model = true;
   // Accessible without an API key.
   bool is_public = false;
-  // The handler waits for neither the engine nor a client: it runs on threads reserved for such
-  // handlers, so that it is answered whatever the others wait for.
+  // A `handler` that is short: it runs on threads reserved for such handlers, so that it is
+  // answered whatever the others do.
   bool is_quick = false;
   // For operators. If operator keys exist, only they are accepted, and they need not be API keys
   // too.
@@ -53,7 +55,8 @@ class Router {
   void Add(Route route);
   void Add(std::string_view method, std::string_view pattern, ErrorShape shape,
            HttpHandler handler);
-  // The same for a handler that never waits (is_quick).
+  void AddTask(std::string_view method, std::string_view pattern, ErrorShape shape, HttpTask task);
+  // For a handler that is short (is_quick).
   void AddQuick(std::string_view method, std::string_view pattern, ErrorShape shape,
                 HttpHandler handler);
   // `segments` are the percent-decoded parts of the path between slashes, so that %2F is part of a

@@ -17,12 +17,12 @@
 #include <utility>
 #include <vector>
 
+#include "async/task_pool.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "base/thread_priority.h"
 #include "http/connection.h"
-#include "http/handler_pool.h"
 
 namespace weft::serve {
 namespace {
@@ -85,14 +85,19 @@ class Server : public HttpServer {
  public:
   Server(HttpServerOptions options, HttpServerHooks hooks)
       : load_(hooks.load != nullptr ? hooks.load : std::make_shared<HttpLoad>()),
-        pool_(options.max_threads, options.max_waiting, &load_->waiting),
-        quick_pool_(kQuickThreads, options.max_waiting),
+        pool_(PoolOptions(options, load_.get())),
+        quick_pool_({.max_threads = kQuickThreads,
+                     .max_posted = kQuickThreads,
+                     .max_waiting = options.max_waiting}),
         shared_(std::move(options), std::move(hooks)),
         work_(io_.get_executor()) {
     shared_.submit = [this](std::shared_ptr<HttpExchange> exchange) {
       const auto& is_quick = shared_.hooks.is_quick;
-      HandlerPool& pool = is_quick && is_quick(exchange->request()) ? quick_pool_ : pool_;
-      return pool.Post([this, exchange = std::move(exchange)] { Handle(exchange.get()); });
+      const bool quick = is_quick && is_quick(exchange->request());
+      TaskPool& pool = quick ? quick_pool_ : pool_;
+      return pool.Post([this, exchange = std::move(exchange)] {
+        if (!exchange->gone()) StartTask(Handle(exchange));
+      });
     };
   }
 
@@ -138,6 +143,10 @@ class Server : public HttpServer {
     OnIoThread([this] {
       for (const auto& connection : Connections()) connection->Close();
     });
+    {
+      MutexLock handled_lock(&handled_mutex_);
+      while (n_handled_ > 0) all_handled_.Wait(&handled_mutex_);
+    }
     pool_.Stop();
     quick_pool_.Stop();
     work_.reset();
@@ -262,21 +271,48 @@ class Server : public HttpServer {
 
   std::set<std::shared_ptr<HttpConnection>> Connections() const { return connections_; }
 
-  // On a pool thread.
-  void Handle(HttpExchange* exchange) {
-    if (exchange->gone()) return;
+  // One handled request, counted until its handler has let go of everything.
+  class Handled {
+   public:
+    explicit Handled(Server* server) : server_(*server) {
+      MutexLock lock(&server_.handled_mutex_);
+      ++server_.n_handled_;
+    }
+    ~Handled() {
+      MutexLock lock(&server_.handled_mutex_);
+      if (--server_.n_handled_ == 0) server_.all_handled_.NotifyAll();
+    }
+    Handled(const Handled&) = delete;
+    Handled& operator=(const Handled&) = delete;
+
+   private:
+    Server& server_;
+  };
+
+  Task<void> Handle(std::shared_ptr<HttpExchange> exchange) {
+    const Handled handled(this);
     try {
-      shared_.hooks.handler(exchange->request(), *exchange);
+      Task<void> task = shared_.hooks.handler(exchange->request(), *exchange);
+      co_await task;
     } catch (const std::exception& error) {
       // Out of memory; our own code reports all other errors by value.
       LogFailure(exchange->request().id.c_str(), error);
     }
-    exchange->HandlerReturned();
+    exchange->HandlerEnded();
+  }
+
+  static TaskPool::Options PoolOptions(const HttpServerOptions& options, HttpLoad* load) {
+    const int n_cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const int n_beginning = options.max_threads > 0 ? options.max_threads : n_cores;
+    return {.max_threads = n_beginning + 1,
+            .max_posted = n_beginning,
+            .max_waiting = options.max_waiting,
+            .waiting = &load->waiting};
   }
 
   const std::shared_ptr<HttpLoad> load_;
-  HandlerPool pool_;
-  HandlerPool quick_pool_;
+  TaskPool pool_;
+  TaskPool quick_pool_;
   ConnectionShared shared_;  // outlives the parts of connections that io_ holds at its end
   asio::io_context io_{1};
   std::vector<std::unique_ptr<Listener>> listeners_;
@@ -286,6 +322,10 @@ class Server : public HttpServer {
   int second_port_ = 0;
   Mutex shutdown_mutex_;
   std::thread thread_;
+
+  Mutex handled_mutex_;
+  CondVar all_handled_;
+  int64_t n_handled_ WEFT_GUARDED_BY(handled_mutex_) = 0;
 };
 
 }  // namespace

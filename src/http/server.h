@@ -1,12 +1,11 @@
-// HTTP/1.1 over TCP: reads requests, hands each to the handler on a thread of a bounded pool, and
-// sends what it writes.
+// HTTP/1.1 over TCP: reads requests, hands each to its handler, and sends what that writes.
 //
-// One thread does all reading and sending. A request that finds no free thread waits in a bounded
-// queue; if that is full it gets 503. Handlers that never wait have their own threads and queue, so
-// they are answered even if all others are taken. While a request waits or is handled, its
-// connection is still read, so that a client's departure is noticed at once; a bounded number of
-// bytes of further (pipelined) requests is kept. A client that shuts down its sending half counts
-// as gone.
+// One thread does all reading and sending; a few run the handlers, which hold none of them while
+// they wait. A request that finds no free thread waits in a bounded queue; if that is full it gets
+// 503. Handlers that are quick have their own threads and queue, so they are answered even if all
+// others are taken. While a request waits or is handled, its connection is still read, so that a
+// client's departure is noticed at once; a bounded number of bytes of further (pipelined) requests
+// is kept. A client that shuts down its sending half counts as gone.
 //
 // Any thread may call any method.
 #ifndef WEFT_HTTP_SERVER_H_
@@ -39,7 +38,9 @@ struct HttpServerOptions {
     std::string way_out;  // advice if another program uses the port
   };
   std::optional<Second> second;
-  int max_threads = 64;
+  // Requests that begin at a time: one thread each. One more is for those that go on. 0: one per
+  // core.
+  int max_threads = 0;
   int max_waiting = 256;       // requests waiting for a thread
   int max_connections = 1024;  // one more gets 503
   uint32_t max_header_bytes = 64 << 10;
@@ -48,7 +49,7 @@ struct HttpServerOptions {
   // address (one more gets 429).
   uint64_t max_total_body_bytes = uint64_t{256} << 20;
   uint64_t max_share_body_bytes = uint64_t{128} << 20;
-  size_t max_unsent_bytes = 256 << 10;  // per response; beyond it the handler waits
+  size_t max_unsent_bytes = 256 << 10;  // per response; beyond it handlers wait for room
   // Time limits for a client: for a request's head, for its body, between two pieces of a body,
   // between two requests, and for reading anything of a response.
   std::chrono::milliseconds header_timeout{20'000};
@@ -71,10 +72,10 @@ struct HttpServerHooks {
   // not block. It may fill in the owner and the route. False if it has answered the request: its
   // body is then never read. Empty: every request is read.
   std::function<bool(HttpRequest&, HttpResponder&)> admit;
-  // Runs on a pool thread.
-  std::function<void(HttpRequest&, HttpResponder&)> handler;
-  // Whether the request's handler never waits. It then runs on one of a few reserved threads.
-  // Empty: no handler does.
+  // Begins on one of the handlers' threads; both arguments live until it has ended.
+  std::function<Task<void>(HttpRequest&, HttpResponder&)> handler;
+  // Whether the request's handler is quick. It then runs on one of a few reserved threads. Empty:
+  // none is.
   std::function<bool(const HttpRequest&)> is_quick;
   // Whether others wait for what a response holds that its client does not read. Runs on the I/O
   // thread; must not block. Empty: they never do.
@@ -98,7 +99,7 @@ class HttpServer {
   virtual void SetMaxBodyBytes(uint64_t bytes) = 0;
   // Accepts no new connections and no further requests on existing ones; waits at most `grace`
   // until current requests are answered, then closes their connections and waits for the handlers,
-  // which see their clients gone.
+  // which are cancelled.
   virtual void Shutdown(std::chrono::milliseconds grace) = 0;
 };
 

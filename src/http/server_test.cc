@@ -132,10 +132,24 @@ TEST_F(ServerTest, AClientThatEndsSendingCountsAsGone) {
   EXPECT_EQ(gone_, 1);
 }
 
+TEST_F(ServerTest, HandlersThatWaitHoldNoThread) {
+  StartServer({.max_threads = 1});
+  constexpr int kWaiting = 100;
+  std::vector<std::unique_ptr<Client>> waiting;
+  for (int i = 0; i < kWaiting; ++i) {
+    waiting.push_back(std::make_unique<Client>(port()));
+    ASSERT_TRUE(waiting.back()->Say("GET /stream HTTP/1.1\r\nHost: h\r\n\r\n"));
+    EXPECT_THAT(waiting.back()->Until("\r\n\r\n"), HasSubstr("200 OK"));
+  }
+  Client other(port());
+  ASSERT_TRUE(other.Say(kGet));
+  EXPECT_THAT(other.Until("]\n"), HasSubstr("200 OK"));
+}
+
 TEST_F(ServerTest, ARequestWhoseClientLeavesWhileItWaitsIsNeverHandled) {
   StartServer({.max_threads = 1});
   Client busy(port());
-  ASSERT_TRUE(busy.Say("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"));
+  ASSERT_TRUE(busy.Say("GET /hold HTTP/1.1\r\nHost: h\r\n\r\n"));
   ASSERT_TRUE(waiting_.Wait());
   {
     Client waits(port());
@@ -144,7 +158,7 @@ TEST_F(ServerTest, ARequestWhoseClientLeavesWhileItWaitsIsNeverHandled) {
   }
   std::this_thread::sleep_for(milliseconds(50));
   release_.Happen();
-  EXPECT_THAT(busy.Until("waited\n"), HasSubstr("200 OK"));
+  EXPECT_THAT(busy.Until("held\n"), HasSubstr("200 OK"));
   Client next(port());
   ASSERT_TRUE(next.Say(kGet));
   EXPECT_THAT(next.Until("]\n"), HasSubstr("200 OK"));
@@ -186,7 +200,7 @@ TEST_F(ServerTest, AnAddressOfAnotherMachineIsAnErrorWithAReason) {
   EXPECT_THAT(std::string(Message(server.status())), HasSubstr("cannot listen on 192.0.2.1"));
 }
 
-TEST_F(ServerTest, ASlowReaderHoldsItsHandlerAndNobodyElse) {
+TEST_F(ServerTest, ASlowReaderIsWaitedForAndNobodyElse) {
   StartServer({.max_unsent_bytes = 64 << 10});
   Client slow(port(), {.receive_buffer = 4096});
   ASSERT_TRUE(slow.Say("GET /stream HTTP/1.1\r\nHost: h\r\n\r\n"));

@@ -7,10 +7,13 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "async/signal.h"
+#include "async/task.h"
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "http/server.h"
@@ -50,14 +53,15 @@ class Event {
 };
 
 // /echo returns the request, /large a body of a mebibyte, /stream endless chunks, /wait answers
-// when the client is gone or the test says so, /silent never answers.
+// when the client is gone or the test says so, /hold does too but keeps its thread, /silent never
+// answers.
 class ServerTest : public ::testing::Test {
  protected:
   void StartServer(HttpServerOptions options = {}) {
     options.port = 0;
     auto server = HttpServer::Start(
         options, {.admit = [](HttpRequest& q, HttpResponder& r) { return Admit(q, r); },
-                  .handler = [this](HttpRequest& q, HttpResponder& r) { Handle(q, r); },
+                  .handler = [this](HttpRequest& q, HttpResponder& r) { return Handle(q, r); },
                   .others_wait = [this] { return others_wait_.load(); },
                   .load = load_});
     ASSERT_TRUE(server.ok()) << server.status();
@@ -76,12 +80,24 @@ class ServerTest : public ::testing::Test {
     responder.Send(401, "text/plain", "who are you?\n");
     return false;
   }
-  void Handle(const HttpRequest& request, HttpResponder& responder) {
+  Task<void> Handle(const HttpRequest& request, HttpResponder& responder) {
     ++handled_;
     came_by_second_port_ = request.by_second_port;
     if (request.path == "/stream") return Stream(responder);
     if (request.path == "/wait") return Wait(responder);
+    return AnswerAtOnce(request, responder);
+  }
+  Task<void> AnswerAtOnce(const HttpRequest& request, HttpResponder& responder) {
+    Answer(request, responder);
+    co_return;
+  }
+  void Answer(const HttpRequest& request, HttpResponder& responder) {
     if (request.path == "/silent") return;
+    if (request.path == "/hold") {
+      waiting_.Happen();
+      release_.Wait();
+      return responder.Send(200, "text/plain", "held\n");
+    }
     if (request.path == "/large") {
       responder.KeepUntilSent(large_is_kept_);
       return responder.Send(200, "text/plain", std::string(8 << 20, 'x'));
@@ -96,24 +112,29 @@ class ServerTest : public ::testing::Test {
     StrAppend(&text, " [", request.body, "]\n");
     responder.Send(200, "text/plain", std::move(text), {{"X-Tag", request.Header("x-tag").data()}});
   }
-  void Stream(HttpResponder& responder) {
-    if (!responder.Begin(200, "text/plain")) return stream_ended_.Happen();
+  Task<void> Stream(HttpResponder& responder) {
+    bool is_there = responder.Begin(200, "text/plain");
     const std::string data(1024, 's');
-    while (responder.Write(data)) streamed_ += data.size();
+    while (is_there) {
+      is_there = responder.Write(data);
+      if (is_there) streamed_ += data.size();
+      co_await responder.Room();
+    }
     stream_ended_.Happen();
   }
-  void Wait(HttpResponder& responder) {
+  Task<void> Wait(HttpResponder& responder) {
     waiting_.Happen();
-    Event over;
-    responder.OnGone([&] {
+    Signal over;
+    const auto leave = [&] {
       ++gone_;
-      over.Happen();
-    });
+      over.Notify();
+    };
+    const std::stop_callback<decltype(leave)> on_gone(responder.cancellation(), leave);
     std::thread release([&] {
       release_.Wait();
-      over.Happen();
+      over.Notify();
     });
-    over.Wait();
+    co_await over.Wait();
     if (!responder.gone()) responder.Send(200, "text/plain", "waited\n");
     release_.Happen();
     release.join();

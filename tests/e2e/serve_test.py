@@ -746,6 +746,34 @@ class OverloadTest(ServeTest):
             self.assertEqual(server.complete("and on").status, 200)
             self.assertEqual(server.end(), 0, server.log[-2000:])
 
+    def test_400_streams_are_held_by_a_few_threads(self):
+        streams = 400
+        with self.serve("--max-running", 8, "--max-queue", streams) as server:
+            server.ready()
+            body = json.dumps({"prompt": [5] * 20, "n_predict": 100000, "ignore_eos": True,
+                               "stream": True})
+            request = (f"POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                       f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                       f"{body}").encode()
+            with contextlib.ExitStack() as stack:
+                clients = [stack.enter_context(
+                    socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S))
+                    for _ in range(streams)]
+                for client in clients:
+                    client.sendall(request)
+                # None of them reads on after its beginning: the running ones become slow.
+                for client in clients:
+                    self.assertTrue(client.recv(100).startswith(b"HTTP/1.1 200 "))
+                status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+                threads = int(re.search(r"^Threads:\s+(\d+)$", status, re.MULTILINE)[1])
+                self.assertLessEqual(threads, os.cpu_count() + 8)
+                # Whoever comes now is answered.
+                self.assertEqual(server.ask("GET", "/health").status, 200)
+                self.assertEqual(
+                    server.ask("POST", "/tokenize", {"content": "The loom"}).status, 200)
+            self.assertIdle(server)
+            self.assertEqual(server.end(), 0, server.log[-2000:])
+
 
 if __name__ == "__main__":
     unittest.main()

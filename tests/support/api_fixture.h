@@ -79,7 +79,7 @@ class ApiTest : public ::testing::Test {
     serve::Router::Match match = router_->Find("POST", segments);
     ASSERT_NE(match.route, nullptr) << path;
     request.path_arguments = std::move(match.arguments);
-    match.route->handler(request, *responder);
+    RunHandler(*match.route, request, *responder);
     EXPECT_EQ(responder->answers(), 1) << path;
   }
 
@@ -92,7 +92,7 @@ class ApiTest : public ::testing::Test {
     const serve::Router::Match match = router_->Find("GET", segments);
     if (match.route == nullptr) return nullptr;
     MemoryResponder responder;
-    match.route->handler(request, responder);
+    RunHandler(*match.route, request, responder);
     EXPECT_EQ(responder.status(), 200) << path;
     return responder.json();
   }

@@ -3,15 +3,17 @@
 #ifndef WEFT_TESTS_SUPPORT_MEMORY_RESPONDER_H_
 #define WEFT_TESTS_SUPPORT_MEMORY_RESPONDER_H_
 
-#include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "http/http.h"
+#include "http/router.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/await.h"
 
 namespace weft::testing {
 
@@ -53,15 +55,12 @@ class MemoryResponder : public serve::HttpResponder {
   void KeepUntilSent(std::shared_ptr<void> what) override { kept_ = std::move(what); }
   // The client has read everything.
   void BeRead() { kept_.reset(); }
-  void OnGone(std::function<void()> gone) override {
-    on_gone_ = std::move(gone);
-    if (gone_) on_gone_();
-  }
+  std::stop_token cancellation() const override { return gone_source_.get_token(); }
 
   // The client goes away.
   void Leave() {
     gone_ = true;
-    if (on_gone_) on_gone_();
+    gone_source_.request_stop();
   }
 
   int status() const { return status_; }
@@ -92,7 +91,7 @@ class MemoryResponder : public serve::HttpResponder {
   serve::HttpHeaders headers_;
   bool ended_ = false;
   bool gone_ = false;
-  std::function<void()> on_gone_;
+  std::stop_source gone_source_;
   std::shared_ptr<void> kept_;
 };
 
@@ -109,6 +108,16 @@ inline std::vector<SseEvent> MemoryResponder::Events() const {
     if (line.empty()) events.push_back(std::exchange(event, {}));
   }
   return events;
+}
+
+// Runs a route's handler to its end.
+inline void RunHandler(const serve::Route& route, const serve::HttpRequest& request,
+                       serve::HttpResponder& responder) {
+  if (route.task) {
+    Await(route.task(request, responder));
+  } else {
+    route.handler(request, responder);
+  }
 }
 
 }  // namespace weft::testing

@@ -142,7 +142,7 @@ StatusOr<std::unique_ptr<ScriptedModel>> ScriptedModel::Start(
   return model;
 }
 
-StatusOr<std::unique_ptr<serve::Generation>> ScriptedHost::Generate(
+Task<StatusOr<std::unique_ptr<serve::Generation>>> ScriptedHost::Generate(
     serve::GenerationRequest request) {
   const std::string prompt =
       request.prompt_text.empty() ? model().Decode(request.turn.tokens, true) : request.prompt_text;

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,13 +31,15 @@ class ScriptedHost : public serve::Host {
 
   serve::Phase phase() const override { return inner_.phase(); }
   std::string phase_reason() const override { return inner_.phase_reason(); }
+  std::stop_token draining() const override { return inner_.draining(); }
   Engine& engine() override { return inner_.engine(); }
   const Model& model() const override { return inner_.model(); }
   const ChatFormat& chat() const override { return inner_.chat(); }
   std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) override {
     return inner_.EncodeChat(domain, text);
   }
-  StatusOr<std::unique_ptr<serve::Generation>> Generate(serve::GenerationRequest request) override;
+  Task<StatusOr<std::unique_ptr<serve::Generation>>> Generate(
+      serve::GenerationRequest request) override;
   const std::string& model_id() const override { return inner_.model_id(); }
   int64_t created_s() const override { return inner_.created_s(); }
   serve::Metrics& metrics() override { return inner_.metrics(); }

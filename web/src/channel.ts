@@ -79,7 +79,7 @@ class Channel {
     }
   }
 
-  // A channel holds a thread of the server, so an unused one is released.
+  // The server keeps few channels open, so an unused one is released.
   private forget(name: string): void {
     this.chats.delete(name);
     if (this.chats.size > 0) return;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "api/anthropic/request.h"
 #include "api/chat_turn.h"
@@ -92,15 +94,14 @@ ordered_json ContentJson(const Reply& reply) {
 }
 
 void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& read,
-                 ReplyStream* stream) {
-  auto replies = CollectReplies(stream, 1);
+                 const ReplyStream& stream, const StatusOr<std::vector<Reply>>& replies) {
   if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kAnthropic);
   const Reply& reply = replies->front();
   ordered_json message = EmptyMessage(host);
   message["content"] = ContentJson(reply);
   message["stop_reason"] = StopReason(reply.finish);
   message["stop_sequence"] = StopSequence(reply.finish, reply.stop_string);
-  message["usage"] = UsageJson(stream->usage());
+  message["usage"] = UsageJson(stream.usage());
   SendJson(responder, message, read.ignored, read.warnings);
 }
 
@@ -116,15 +117,11 @@ class MessageWriter {
 
   bool begun() const { return sse_.begun(); }
 
-  void Run(ReplyStream* stream) {
-    if (!Start(stream->usage())) return;
-    while (auto piece = stream->Next()) {
-      if (!piece->status.ok()) return Fail(piece->status);
-      if (piece->kind == ReplyPiece::Kind::kEnd) {
-        if (Finish(*piece, stream->usage())) sse_.End();
-        return;
-      }
-      if (!Write(*piece)) return;
+  Task<void> Run(ReplyStream* stream) {
+    bool goes_on = Start(stream->usage());
+    while (goes_on) {
+      const std::optional<ReplyPiece> piece = co_await stream->Next();
+      goes_on = piece.has_value() && Take(*piece, stream->usage());
     }
   }
 
@@ -150,6 +147,17 @@ class MessageWriter {
 
  private:
   enum class Open { kNothing, kThinking, kText, kToolUse };
+
+  // False after the last piece.
+  bool Take(const ReplyPiece& piece, const ReplyUsage& usage) {
+    if (!piece.status.ok()) {
+      Fail(piece.status);
+      return false;
+    }
+    if (piece.kind != ReplyPiece::Kind::kEnd) return Write(piece);
+    if (Finish(piece, usage)) sse_.End();
+    return false;
+  }
 
   // About every 100 seconds.
   int64_t SignsPerDelta() const {
@@ -254,23 +262,34 @@ class MessageWriter {
   std::string space_;
 };
 
-void HandleMessages(Host& host, const HttpRequest& request, HttpResponder& responder) {
+Task<void> AnswerMessages(Host& host, const HttpRequest& request, HttpResponder& responder,
+                          RequestTurns& turns) {
   auto read = ReadMessages(host, request);
-  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kAnthropic);
-  GoneWatch watch(responder);
+  if (!read.ok()) {
+    SendError(responder, read.status(), ErrorShape::kAnthropic);
+    co_return;
+  }
   MessageWriter writer(host, responder, *read);
   SendSign send_sign;
   if (read->stream) send_sign = [&writer](const ReplyUsage& usage) { writer.TellAlive(usage); };
-  auto stream = StartChat(host, request, watch, read->call, std::move(send_sign));
-  if (!stream.ok()) {
-    if (writer.begun()) return writer.Fail(stream.status());
-    return SendError(responder, stream.status(), ErrorShape::kAnthropic);
-  }
-  if (read->stream) {
-    writer.Run(stream->get());
+  auto starting = StartChat(host, request, turns, read->call, std::move(send_sign));
+  auto stream = co_await starting;
+  if (!stream.ok() && writer.begun()) {
+    writer.Fail(stream.status());
+  } else if (!stream.ok()) {
+    SendError(responder, stream.status(), ErrorShape::kAnthropic);
+  } else if (read->stream) {
+    co_await writer.Run(stream->get());
   } else {
-    AnswerWhole(host, responder, *read, stream->get());
+    const auto replies = co_await CollectReplies(stream->get(), 1);
+    AnswerWhole(host, responder, *read, **stream, replies);
   }
+}
+
+Task<void> HandleMessages(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  RequestTurns turns(responder);
+  co_await AnswerMessages(host, request, responder, turns);
+  co_await turns.End();
 }
 
 void HandleCountTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
@@ -284,10 +303,10 @@ void HandleCountTokens(Host& host, const HttpRequest& request, HttpResponder& re
 }  // namespace
 
 void RegisterAnthropicApi(Router& router, Host& host) {
-  router.Add("POST", "/v1/messages", ErrorShape::kAnthropic,
-             [&host](const HttpRequest& request, HttpResponder& responder) {
-               HandleMessages(host, request, responder);
-             });
+  router.AddTask("POST", "/v1/messages", ErrorShape::kAnthropic,
+                 [&host](const HttpRequest& request, HttpResponder& responder) {
+                   return HandleMessages(host, request, responder);
+                 });
   router.Add("POST", "/v1/messages/count_tokens", ErrorShape::kAnthropic,
              [&host](const HttpRequest& request, HttpResponder& responder) {
                HandleCountTokens(host, request, responder);

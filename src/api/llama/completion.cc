@@ -4,6 +4,7 @@
 #include <iterator>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,8 +16,9 @@
 #include "api/reply_json.h"
 #include "api/sse.h"
 #include "api/support.h"
+#include "async/signal.h"
+#include "async/task.h"
 #include "base/strings.h"
-#include "host/wakeup.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::serve {
@@ -27,9 +29,6 @@ using std::chrono::milliseconds;
 
 // Prompts of one request submitted to the engine at a time.
 constexpr size_t kPromptsAtOnce = 32;
-
-// How often to check a turn whose client gets no output meanwhile.
-constexpr milliseconds kLook{10'000};
 
 Json ProbabilityEntry(const Tokenizer& tokenizer, TokenLogprob token, bool of_draw) {
   const std::string piece = tokenizer.Piece(token.token, /*render_special=*/true);
@@ -117,41 +116,25 @@ class PromptRun {
         tokenizer_(*host.model().tokenizer()),
         choices_(static_cast<size_t>(read.turn.n_choices)) {}
 
-  Status Start(const HttpRequest& request, GoneWatch& watch, std::shared_ptr<Wakeup> wakeup) {
-    GenerationRequest generation{
-        .domain = request.domain, .turn = read_.turn, .wakeup = std::move(wakeup)};
-    generation.turn.tokens = read_.prompts[index_];
-    generation.turn.label = request.id;
-    WEFT_ASSIGN_OR_RETURN(generation_,
-                          StartGeneration(host_, watch, read_.session, std::move(generation)));
-    return OkStatus();
+  // `ready` is notified when there is an event to take.
+  Task<Status> Start(const HttpRequest& request, RequestTurns& turns,
+                     const std::shared_ptr<Signal>& ready) {
+    GenerationRequest wanted{.domain = request.domain, .turn = read_.turn, .ready = ready};
+    wanted.turn.tokens = read_.prompts[index_];
+    wanted.turn.label = request.id;
+    auto starting = StartGeneration(host_, turns, read_.session, std::move(wanted));
+    StatusOr<std::shared_ptr<Generation>> generation = co_await starting;
+    if (generation.ok()) generation_ = *std::move(generation);
+    co_return generation.status();
   }
 
   // --- REQUIRES: Start returned OK ---------------------------------------------------
-  bool WaitFor(milliseconds patience) { return generation_->WaitFor(patience); }
-  StatusOr<PromptStep> TakeEvent() {
-    const auto event = generation_->Next();
-    if (!event.has_value()) return Cancelled("the request was cancelled");
-    PromptStep step;
-    if (const auto* progress = std::get_if<ProgressEvent>(&*event)) {
-      step.piece = Piece(0, "", Json::array(), progress->prompt_tokens, 0);
-      step.piece["prompt_progress"] = LlamaProgress(*progress);
-      if (read_.timings_per_token) step.piece["timings"] = LlamaTimings(*progress);
-    } else if (const auto* started = std::get_if<StartedEvent>(&*event)) {
-      for (Choice& choice : choices_) {
-        choice.usage.prompt_tokens = started->prompt_tokens;
-        choice.usage.cached_tokens = started->cached_tokens;
-        choice.usage.disk_tokens = started->disk_tokens;
-      }
-      seed_ = started->seed;
-    } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
-      step.piece = Take(*token);
-    } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
-      WEFT_RETURN_IF_ERROR(End(*done));
-      step.result = Result(choices_[static_cast<size_t>(done->choice)]);
-      step.index = IndexOf(done->choice);
-    }
-    return step;
+  bool IsReady() { return generation_->IsReady(); }
+  // REQUIRES: IsReady.
+  Task<StatusOr<PromptStep>> TakeEvent() {
+    const std::optional<TurnEvent> event = co_await generation_->Next();
+    if (!event.has_value()) co_return Cancelled("the request was cancelled");
+    co_return Take(*event);
   }
   // For a stream with nothing to report.
   Json EmptyPiece() const {
@@ -161,6 +144,28 @@ class PromptRun {
   bool ended() const { return n_ended_ == choices_.size(); }
 
  private:
+  StatusOr<PromptStep> Take(const TurnEvent& event) {
+    PromptStep step;
+    if (const auto* progress = std::get_if<ProgressEvent>(&event)) {
+      step.piece = Piece(0, "", Json::array(), progress->prompt_tokens, 0);
+      step.piece["prompt_progress"] = LlamaProgress(*progress);
+      if (read_.timings_per_token) step.piece["timings"] = LlamaTimings(*progress);
+    } else if (const auto* started = std::get_if<StartedEvent>(&event)) {
+      for (Choice& choice : choices_) {
+        choice.usage.prompt_tokens = started->prompt_tokens;
+        choice.usage.cached_tokens = started->cached_tokens;
+        choice.usage.disk_tokens = started->disk_tokens;
+      }
+      seed_ = started->seed;
+    } else if (const auto* token = std::get_if<TokenEvent>(&event)) {
+      step.piece = TakeToken(*token);
+    } else if (const auto* done = std::get_if<DoneEvent>(&event)) {
+      WEFT_RETURN_IF_ERROR(End(*done));
+      step.result = Result(choices_[static_cast<size_t>(done->choice)]);
+      step.index = IndexOf(done->choice);
+    }
+    return step;
+  }
   size_t IndexOf(int choice) const {
     return index_ * choices_.size() + static_cast<size_t>(choice);
   }
@@ -174,7 +179,7 @@ class PromptRun {
             {"tokens_evaluated", n_prompt}};
   }
 
-  Json Take(const TokenEvent& token) {
+  Json TakeToken(const TokenEvent& token) {
     Choice& choice = choices_[static_cast<size_t>(token.choice)];
     ReplyUsage& usage = choice.usage;
     choice.content += token.text;
@@ -270,88 +275,85 @@ class PromptRun {
 class CompletionRun {
  public:
   CompletionRun(Host& host, const LlamaCompletion& read, const HttpRequest& request,
-                HttpResponder& responder)
+                HttpResponder& responder, RequestTurns& turns)
       : host_(host),
         read_(read),
         request_(request),
         responder_(responder),
-        watch_(responder),
+        turns_(turns),
         sse_(responder, NoticeHeaders(read.ignored)),
         results_(read.prompts.size() * static_cast<size_t>(read.turn.n_choices)) {}
-  // Cancels all open prompts together, before waiting for each to end.
-  ~CompletionRun() { watch_.CancelAll(); }
 
-  void Answer() {
-    const Status status = Run();
+  Task<void> Answer() {
+    const Status status = co_await Run();
     if (!status.ok() && !sse_.begun()) {
-      return SendError(responder_, status, ErrorShape::kLlama);
-    }
-    if (read_.stream) {
+      SendError(responder_, status, ErrorShape::kLlama);
+    } else if (read_.stream) {
       if (!status.ok()) sse_.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kLlama));
-      return sse_.End();
+      sse_.End();
+    } else {
+      SendJson(responder_, results_.size() == 1 ? results_[0] : Json(results_), read_.ignored);
     }
-    SendJson(responder_, results_.size() == 1 ? results_[0] : Json(results_), read_.ignored);
   }
 
  private:
-  Status Run() {
+  Task<Status> Run() {
     while (true) {
-      WEFT_RETURN_IF_ERROR(StartMore());
-      if (open_.empty()) return OkStatus();
-      WEFT_RETURN_IF_ERROR(TakeWhatIsThere());
+      Status status = co_await StartMore();
+      if (!status.ok() || open_.empty()) co_return status;
+      status = co_await TakeWhatIsThere();
+      if (!status.ok()) co_return status;
     }
   }
 
   // Submits as many prompts as allowed at a time; one that the engine refuses waits until another
   // is answered.
-  Status StartMore() {
+  Task<Status> StartMore() {
     while (n_started_ < read_.prompts.size() && open_.size() < kPromptsAtOnce) {
       PromptRun run(host_, read_, n_started_);
-      const Status status = run.Start(request_, watch_, wakeup_);
+      const Status status = co_await run.Start(request_, turns_, ready_);
       if (status.code() == StatusCode::kResourceExhausted && !open_.empty()) break;
-      WEFT_RETURN_IF_ERROR(status);
+      if (!status.ok()) co_return status;
       open_.push_back(std::move(run));
       ++n_started_;
     }
-    return OkStatus();
+    co_return OkStatus();
   }
 
-  // Waits until there is something to take, and takes it. Streams with nothing to report send a
-  // sign of life.
-  Status TakeWhatIsThere() {
-    const uint64_t seen = wakeup_->count();
+  // Takes what is there, or else waits for it. Streams with nothing to report send a sign of life.
+  Task<Status> TakeWhatIsThere() {
+    co_await responder_.Room();
     bool took = false;
     for (auto run = open_.begin(); run != open_.end();) {
-      const milliseconds patience = open_.size() == 1 ? Patience() : milliseconds(0);
-      if (run->WaitFor(patience)) {
+      if (run->IsReady()) {
         took = true;
-        WEFT_RETURN_IF_ERROR(TakeEvent(&*run));
-      } else if (open_.size() == 1) {
-        return TellAlive();
+        StatusOr<PromptStep> step = co_await run->TakeEvent();
+        if (!step.ok()) co_return step.status();
+        const Status told = Tell(*std::move(step));
+        if (!told.ok()) co_return told;
       }
       run = run->ended() ? open_.erase(run) : std::next(run);
     }
-    if (took || wakeup_->WaitPast(seen, std::chrono::steady_clock::now() + Patience())) {
-      return OkStatus();
-    }
-    return TellAlive();
+    if (took) co_return OkStatus();
+    const auto deadline = SignDue();
+    const bool is_in_time = co_await ready_->WaitUntil(deadline);
+    co_return is_in_time ? OkStatus() : TellAlive();
   }
 
-  milliseconds Patience() const {
+  // When a stream with nothing to report sends a sign of life; nullopt: never.
+  std::optional<Signal::TimePoint> SignDue() const {
     const RequestDefaults& defaults = host_.defaults();
-    const milliseconds wanted = sse_.begun() ? defaults.ping_interval : defaults.stream_begin;
-    return read_.stream && wanted.count() > 0 ? wanted : kLook;
+    const milliseconds patience = sse_.begun() ? defaults.ping_interval : defaults.stream_begin;
+    if (!read_.stream || patience.count() <= 0) return std::nullopt;
+    return std::chrono::steady_clock::now() + patience;
   }
 
   Status TellAlive() {
-    const bool wanted = !sse_.begun() || host_.defaults().ping_interval.count() > 0;
-    if (!read_.stream || !wanted) return OkStatus();
     if (!sse_.Data(open_.front().EmptyPiece())) return Cancelled("the client is gone");
     return OkStatus();
   }
 
-  Status TakeEvent(PromptRun* run) {
-    WEFT_ASSIGN_OR_RETURN(PromptStep step, run->TakeEvent());
+  Status Tell(PromptStep step) {
     if (!step.piece.is_null() && !sse_.Data(step.piece)) return Cancelled("the client is gone");
     if (step.result.is_null()) return OkStatus();
     if (!read_.stream) {
@@ -366,28 +368,36 @@ class CompletionRun {
   const LlamaCompletion& read_;
   const HttpRequest& request_;
   HttpResponder& responder_;
-  GoneWatch watch_;
+  RequestTurns& turns_;
   SseStream sse_;
-  const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();
+  const std::shared_ptr<Signal> ready_ = std::make_shared<Signal>();
   std::list<PromptRun> open_;
   size_t n_started_ = 0;
   std::vector<Json> results_;
 };
 
-void Answer(Host& host, const StatusOr<LlamaCompletion>& read, const HttpRequest& request,
-            HttpResponder& responder) {
-  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kLlama);
-  CompletionRun(host, *read, request, responder).Answer();
+Task<void> Answer(Host& host, const StatusOr<LlamaCompletion>& read, const HttpRequest& request,
+                  HttpResponder& responder) {
+  if (!read.ok()) {
+    SendError(responder, read.status(), ErrorShape::kLlama);
+    co_return;
+  }
+  RequestTurns turns(responder);
+  CompletionRun run(host, *read, request, responder, turns);
+  co_await run.Answer();
+  co_await turns.End();
 }
 
 }  // namespace
 
-void HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  Answer(host, ReadLlamaCompletion(host, request), request, responder);
+Task<void> HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  const auto read = ReadLlamaCompletion(host, request);
+  co_await Answer(host, read, request, responder);
 }
 
-void HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  Answer(host, ReadLlamaInfill(host, request), request, responder);
+Task<void> HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  const auto read = ReadLlamaInfill(host, request);
+  co_await Answer(host, read, request, responder);
 }
 
 }  // namespace weft::serve

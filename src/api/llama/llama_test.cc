@@ -26,38 +26,49 @@ using ::weft::testing::MemoryResponder;
 using ::weft::testing::ScriptedHost;
 using ::weft::testing::ScriptedModel;
 
-// A generation that has nothing to report when first waited for, and may fail then.
+// A generation that has nothing to report for a while, and may fail then.
 class QuietGeneration : public Generation {
  public:
   QuietGeneration(std::unique_ptr<Generation> inner, bool fails)
-      : inner_(std::move(inner)), fails_(fails) {}
-  std::optional<TurnEvent> Next() override {
-    if (!fails_) return inner_->Next();
-    if (std::exchange(failed_, true)) return std::nullopt;
+      : inner_(std::move(inner)), fails_(fails), speaker_([this] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+          is_quiet_ = false;
+          inner_->ready().Notify();
+        }) {}
+  ~QuietGeneration() override { speaker_.join(); }
+  std::optional<TurnEvent> TryNext(bool* ended) override {
+    if (is_quiet_) return std::nullopt;
+    if (!fails_) return inner_->TryNext(ended);
+    *ended = true;
     return DoneEvent{.reason = FinishReason::kError, .status = Unavailable("it failed")};
   }
-  bool WaitFor(std::chrono::milliseconds patience) override {
-    return std::exchange(waited_, true) && inner_->WaitFor(patience);
-  }
+  Signal& ready() override { return inner_->ready(); }
   void Cancel() override { inner_->Cancel(); }
   int64_t prompt_tokens() const override { return inner_->prompt_tokens(); }
 
  private:
   const std::unique_ptr<Generation> inner_;
   const bool fails_;
-  bool failed_ = false;
-  bool waited_ = false;
+  std::atomic<bool> is_quiet_{true};
+  std::thread speaker_;
 };
 
 class QuietHost : public ScriptedHost {
  public:
-  QuietHost(Host& inner, bool fails) : ScriptedHost(inner), fails_(fails) {}
-  StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest request) override {
-    WEFT_ASSIGN_OR_RETURN(auto inner, ScriptedHost::Generate(std::move(request)));
-    return std::unique_ptr<Generation>(std::make_unique<QuietGeneration>(std::move(inner), fails_));
+  QuietHost(Host& inner, bool fails) : ScriptedHost(inner), fails_(fails) {
+    defaults_ = inner.defaults();
+    defaults_.stream_begin = std::chrono::milliseconds(1);
   }
+  Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) override {
+    auto generating = ScriptedHost::Generate(std::move(request));
+    StatusOr<std::unique_ptr<Generation>> inner = co_await generating;
+    if (!inner.ok()) co_return inner.status();
+    co_return std::make_unique<QuietGeneration>(*std::move(inner), fails_);
+  }
+  const RequestDefaults& defaults() const override { return defaults_; }
 
  private:
+  RequestDefaults defaults_;
   const bool fails_;
 };
 
@@ -75,7 +86,7 @@ class LlamaCompletionTest : public ::testing::Test {
     HttpRequest request;
     request.body = body.dump();
     MemoryResponder responder;
-    HandleLlamaCompletion(host, request, responder);
+    testing::Await(HandleLlamaCompletion(host, request, responder));
     return responder;
   }
 
@@ -87,7 +98,7 @@ class LlamaCompletionTest : public ::testing::Test {
     HttpRequest request;
     request.body = body.dump();
     MemoryResponder responder;
-    router.Find("POST", segments).route->handler(request, responder);
+    testing::RunHandler(*router.Find("POST", segments).route, request, responder);
     return responder;
   }
 

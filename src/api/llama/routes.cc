@@ -204,15 +204,15 @@ void RegisterLlamaApi(Router& router, Host& host) {
   add("/tokenize", Tokenize, 80);
   add("/detokenize", Detokenize, 40);
   add("/apply-template", ApplyTemplate, 0);
-  router.Add("POST", "/infill", ErrorShape::kLlama,
-             [&host](const HttpRequest& request, HttpResponder& responder) {
-               HandleLlamaInfill(host, request, responder);
-             });
+  router.AddTask("POST", "/infill", ErrorShape::kLlama,
+                 [&host](const HttpRequest& request, HttpResponder& responder) {
+                   return HandleLlamaInfill(host, request, responder);
+                 });
   for (const char* const path : {"/completion", "/completions"}) {
-    router.Add("POST", path, ErrorShape::kLlama,
-               [&host](const HttpRequest& request, HttpResponder& responder) {
-                 HandleLlamaCompletion(host, request, responder);
-               });
+    router.AddTask("POST", path, ErrorShape::kLlama,
+                   [&host](const HttpRequest& request, HttpResponder& responder) {
+                     return HandleLlamaCompletion(host, request, responder);
+                   });
   }
 }
 

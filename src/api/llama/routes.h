@@ -13,8 +13,8 @@ namespace weft::serve {
 void RegisterLlamaApi(Router& router, Host& host);
 
 // The handlers of /completion and /infill, registered by RegisterLlamaApi.
-void HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder);
-void HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder);
+Task<void> HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder);
+Task<void> HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder);
 
 }  // namespace weft::serve
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -10,6 +12,8 @@
 #include <vector>
 
 #include "api/support.h"
+#include "async/signal.h"
+#include "async/task.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
@@ -82,26 +86,37 @@ Status WriteWhole(const std::string& path, const std::string& text) {
   return Internal("filename: the file cannot be written; the server's log says why");
 }
 
-StatusOr<Json> Save(Host& host, const HttpRequest& request, const std::string& folder,
-                    int64_t slot) {
+using Tokens = std::vector<int32_t>;
+
+// The tokens of the slot's session; none if there is no session.
+Task<StatusOr<Tokens>> TokensOf(Host& host, const HttpRequest& request, int64_t slot) {
+  const StatusOr<SessionId> session = FindSlot(host, request, slot);
+  if (session.status().code() == StatusCode::kNotFound) co_return Tokens();
+  if (!session.ok()) co_return session.status();
+  const auto ask = [&](std::function<void(StatusOr<Tokens>)> done) {
+    host.engine().Tokens(*session, std::move(done));
+  };
+  StatusOr<Tokens> tokens = co_await AnswerOf<StatusOr<Tokens>>(ask);
+  co_return tokens;
+}
+
+Task<StatusOr<Json>> Save(Host& host, const HttpRequest& request, const std::string& folder,
+                          int64_t slot) {
   const int64_t start_us = NowMicros();
   std::string name;
-  WEFT_ASSIGN_OR_RETURN(const std::string path, ReadPath(request, folder, &name));
-  std::vector<int32_t> tokens;
-  const StatusOr<SessionId> session = FindSlot(host, request, slot);
-  if (session.ok()) {
-    WEFT_ASSIGN_OR_RETURN(tokens, host.engine().Tokens(*session));
-  } else if (session.status().code() != StatusCode::kNotFound) {
-    return session.status();
-  }
+  const StatusOr<std::string> path = ReadPath(request, folder, &name);
+  if (!path.ok()) co_return path.status();
+  const StatusOr<Tokens> tokens = co_await TokensOf(host, request, slot);
+  if (!tokens.ok()) co_return tokens.status();
   const std::string text =
-      Json{{kModel, host.model().fingerprint()}, {kTokens, tokens}}.dump() + "\n";
-  WEFT_RETURN_IF_ERROR(WriteWhole(path, text));
-  return Json{{"id_slot", slot},
-              {"filename", name},
-              {"n_saved", tokens.size()},
-              {"n_written", text.size()},
-              {"timings", {{"save_ms", MillisecondsSince(start_us)}}}};
+      Json{{kModel, host.model().fingerprint()}, {kTokens, *tokens}}.dump() + "\n";
+  const Status written = WriteWhole(*path, text);
+  if (!written.ok()) co_return written;
+  co_return Json{{"id_slot", slot},
+                 {"filename", name},
+                 {"n_saved", tokens->size()},
+                 {"n_written", text.size()},
+                 {"timings", {{"save_ms", MillisecondsSince(start_us)}}}};
 }
 
 // The tokens in a file that was saved for this model.
@@ -122,71 +137,111 @@ StatusOr<std::vector<int32_t>> TokensIn(Host& host, const std::string& text) {
   return list.get<std::vector<int32_t>>();
 }
 
-// Empties the slot's session.
-Status Erase(Host& host, const HttpRequest& request, int64_t slot, int64_t* n_erased) {
+// Empties the slot's session; returns how many tokens it had.
+Task<StatusOr<int64_t>> Erase(Host& host, const HttpRequest& request, int64_t slot) {
   const StatusOr<SessionId> session = FindSlot(host, request, slot);
-  if (session.status().code() == StatusCode::kNotFound) return OkStatus();
-  WEFT_RETURN_IF_ERROR(session.status());
-  WEFT_ASSIGN_OR_RETURN(const SessionInfo info, host.engine().Inspect(*session));
-  *n_erased = info.n_tokens;
-  return host.engine().Close(*session, /*forget=*/true);
+  if (session.status().code() == StatusCode::kNotFound) co_return 0;
+  if (!session.ok()) co_return session.status();
+  const StatusOr<SessionInfo> info = host.engine().Inspect(*session);
+  if (!info.ok()) co_return info.status();
+  const auto close = [&](std::function<void(Status)> done) {
+    host.engine().Close(*session, /*forget=*/true, std::move(done));
+  };
+  const Status closed = co_await AnswerOf<Status>(close);
+  if (!closed.ok()) co_return closed;
+  co_return info->n_tokens;
 }
 
-StatusOr<Json> Restore(Host& host, const HttpRequest& request, const std::string& folder,
-                       int64_t slot) {
-  const int64_t start_us = NowMicros();
-  std::string name;
-  WEFT_ASSIGN_OR_RETURN(const std::string path, ReadPath(request, folder, &name));
+// The tokens in the file at `path`; `n_read` is its size.
+StatusOr<Tokens> ReadSaved(Host& host, const std::string& path, size_t* n_read) {
   const StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
   if (!text.ok()) return InvalidArgument("filename: there is no such file, or it cannot be read");
-  WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, TokensIn(host, *text));
-  int64_t n_erased = 0;
-  WEFT_RETURN_IF_ERROR(Erase(host, request, slot, &n_erased));
-  const size_t n_restored = tokens.size();
-  if (n_restored > 0) {
-    GenerationRequest turn{.domain = request.domain, .session = SlotSession(slot).name};
-    turn.turn.tokens = std::move(tokens);
-    turn.turn.max_tokens = 0;  // only computes the model's state for the tokens
-    turn.turn.label = request.id;
-    WEFT_ASSIGN_OR_RETURN(const auto generation, host.Generate(std::move(turn)));
-    while (const auto event = generation->Next()) {
-      if (const auto* done = std::get_if<DoneEvent>(&*event)) WEFT_RETURN_IF_ERROR(done->status);
-    }
-  }
-  return Json{{"id_slot", slot},
-              {"filename", name},
-              {"n_restored", n_restored},
-              {"n_read", text->size()},
-              {"timings", {{"restore_ms", MillisecondsSince(start_us)}}}};
+  *n_read = text->size();
+  return TokensIn(host, *text);
 }
 
-StatusOr<Json> Act(Host& host, const HttpRequest& request, const std::string& folder) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t slot, SlotOf(host, request));
+// Computes the model's state for the tokens.
+Task<Status> Compute(Host& host, const HttpRequest& request, int64_t slot, Tokens tokens) {
+  GenerationRequest turn{.domain = request.domain, .session = SlotSession(slot).name};
+  turn.turn.tokens = std::move(tokens);
+  turn.turn.max_tokens = 0;
+  turn.turn.label = request.id;
+  auto generating = host.Generate(std::move(turn));
+  StatusOr<std::unique_ptr<Generation>> generation = co_await generating;
+  if (!generation.ok()) co_return generation.status();
+  while (true) {
+    const std::optional<TurnEvent> event = co_await (*generation)->Next();
+    if (!event) co_return OkStatus();
+    const auto* const done = std::get_if<DoneEvent>(&*event);
+    if (done != nullptr && !done->status.ok()) co_return done->status;
+  }
+}
+
+Task<StatusOr<Json>> Restore(Host& host, const HttpRequest& request, const std::string& folder,
+                             int64_t slot) {
+  const int64_t start_us = NowMicros();
+  std::string name;
+  const StatusOr<std::string> path = ReadPath(request, folder, &name);
+  if (!path.ok()) co_return path.status();
+  size_t n_read = 0;
+  StatusOr<Tokens> tokens = ReadSaved(host, *path, &n_read);
+  if (!tokens.ok()) co_return tokens.status();
+  const StatusOr<int64_t> n_erased = co_await Erase(host, request, slot);
+  if (!n_erased.ok()) co_return n_erased.status();
+  const size_t n_restored = tokens->size();
+  if (n_restored > 0) {
+    Task<Status> computing = Compute(host, request, slot, *std::move(tokens));
+    const Status computed = co_await computing;
+    if (!computed.ok()) co_return computed;
+  }
+  co_return Json{{"id_slot", slot},
+                 {"filename", name},
+                 {"n_restored", n_restored},
+                 {"n_read", n_read},
+                 {"timings", {{"restore_ms", MillisecondsSince(start_us)}}}};
+}
+
+Task<StatusOr<Json>> TellErased(Host& host, const HttpRequest& request, int64_t slot) {
+  const StatusOr<int64_t> n_erased = co_await Erase(host, request, slot);
+  if (!n_erased.ok()) co_return n_erased.status();
+  co_return Json{{"id_slot", slot}, {"n_erased", *n_erased}};
+}
+
+Task<StatusOr<Json>> Refuse(Status status) { co_return status; }
+
+Task<StatusOr<Json>> Act(Host& host, const HttpRequest& request, const std::string& folder) {
+  if (folder.empty()) {
+    return Refuse(
+        Unimplemented("saving slots is disabled: start the server with --slot-save-path DIR, or "
+                      "save a named session with /v1/sessions/{id}/park and /restore"));
+  }
+  const StatusOr<int64_t> slot = SlotOf(host, request);
+  if (!slot.ok()) return Refuse(slot.status());
   const auto it = request.query.find("action");
   const std::string_view action = it == request.query.end() ? std::string_view() : it->second;
-  if (action == "save") return Save(host, request, folder, slot);
-  if (action == "restore") return Restore(host, request, folder, slot);
-  if (action != "erase") return InvalidArgument("action: must be save, restore or erase");
-  int64_t n_erased = 0;
-  WEFT_RETURN_IF_ERROR(Erase(host, request, slot, &n_erased));
-  return Json{{"id_slot", slot}, {"n_erased", n_erased}};
+  if (action == "save") return Save(host, request, folder, *slot);
+  if (action == "restore") return Restore(host, request, folder, *slot);
+  if (action == "erase") return TellErased(host, request, *slot);
+  return Refuse(InvalidArgument("action: must be save, restore or erase"));
+}
+
+Task<void> HandleSlot(Host& host, const HttpRequest& request, HttpResponder& responder,
+                      const std::string& folder) {
+  const StatusOr<Json> answer = co_await Act(host, request, folder);
+  if (answer.ok()) {
+    SendJson(responder, *answer);
+  } else {
+    SendError(responder, answer.status(), ErrorShape::kLlama);
+  }
 }
 
 }  // namespace
 
 void RegisterSlotsApi(Router& router, Host& host, const std::string& folder) {
-  router.Add(
-      "POST", "/slots/{id}", ErrorShape::kLlama,
-      [&host, folder](const HttpRequest& request, HttpResponder& responder) {
-        StatusOr<Json> answer =
-            folder.empty()
-                ? Unimplemented(
-                      "saving slots is disabled: start the server with --slot-save-path DIR, or "
-                      "save a named session with /v1/sessions/{id}/park and /restore")
-                : Act(host, request, folder);
-        if (!answer.ok()) return SendError(responder, answer.status(), ErrorShape::kLlama);
-        SendJson(responder, *answer);
-      });
+  router.AddTask("POST", "/slots/{id}", ErrorShape::kLlama,
+                 [&host, folder](const HttpRequest& request, HttpResponder& responder) {
+                   return HandleSlot(host, request, responder, folder);
+                 });
 }
 
 }  // namespace weft::serve

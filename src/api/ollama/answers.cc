@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -100,8 +101,7 @@ void AnswerProbe(const OllamaAnswer& answer, const OllamaRequest& read, HttpResp
 }
 
 void AnswerWhole(const OllamaAnswer& answer, const OllamaRequest& read, HttpResponder& responder,
-                 ReplyStream* stream) {
-  auto replies = CollectReplies(stream, 1);
+                 const ReplyStream& stream, const StatusOr<std::vector<Reply>>& replies) {
   if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kOllama);
   const Reply& reply = replies->front();
   Said said{.content = reply.Joined(ReplyBlock::Kind::kContent),
@@ -113,7 +113,7 @@ void AnswerWhole(const OllamaAnswer& answer, const OllamaRequest& read, HttpResp
   }
   Json object = answer.Object(std::move(said));
   answer.AddLogprobs(reply.tokens, &object);
-  answer.AddEnd(reply.finish, *stream, &object);
+  answer.AddEnd(reply.finish, stream, &object);
   SendJson(responder, object, read.ignored, read.warnings);
 }
 
@@ -125,18 +125,11 @@ class OllamaWriter {
 
   bool begun() const { return lines_.begun(); }
 
-  void Run(ReplyStream* stream) {
-    while (auto piece = stream->Next()) {
-      if (!piece->status.ok()) return Fail(piece->status);
-      tokens_.insert(tokens_.end(), piece->tokens.begin(), piece->tokens.end());
-      if (piece->kind == ReplyPiece::Kind::kEnd) {
-        Json last = answer_.Object({});
-        TakeLogprobs(&last);
-        answer_.AddEnd(piece->finish, *stream, &last);
-        if (lines_.Line(last)) lines_.End();
-        return;
-      }
-      if (!Write(*piece)) return;
+  Task<void> Run(ReplyStream* stream) {
+    bool goes_on = true;
+    while (goes_on) {
+      const std::optional<ReplyPiece> piece = co_await stream->Next();
+      goes_on = piece.has_value() && Take(*piece, *stream);
     }
   }
 
@@ -148,6 +141,21 @@ class OllamaWriter {
   }
 
  private:
+  // False after the last piece.
+  bool Take(const ReplyPiece& piece, const ReplyStream& stream) {
+    if (!piece.status.ok()) {
+      Fail(piece.status);
+      return false;
+    }
+    tokens_.insert(tokens_.end(), piece.tokens.begin(), piece.tokens.end());
+    if (piece.kind != ReplyPiece::Kind::kEnd) return Write(piece);
+    Json last = answer_.Object({});
+    TakeLogprobs(&last);
+    answer_.AddEnd(piece.finish, stream, &last);
+    if (lines_.Line(last)) lines_.End();
+    return false;
+  }
+
   bool Write(const ReplyPiece& piece) {
     switch (piece.kind) {
       case ReplyPiece::Kind::kReasoning:
@@ -190,41 +198,55 @@ class OllamaWriter {
 };
 
 // A raw prompt; its answer is text only.
-StatusOr<std::unique_ptr<ReplyStream>> StartPrompt(Host& host, const HttpRequest& request,
-                                                   GoneWatch& watch, const OllamaRequest& read,
-                                                   SendSign send_sign) {
+Task<StatusOr<std::unique_ptr<ReplyStream>>> StartPrompt(Host& host, const HttpRequest& request,
+                                                         RequestTurns& turns,
+                                                         const OllamaRequest& read,
+                                                         SendSign send_sign) {
   GenerationRequest generation_request{.domain = request.domain, .turn = read.call.turn};
   generation_request.turn.tokens = *read.prompt;
   generation_request.turn.label = request.id;
   ReplyPlan plan{.wants_logprobs = read.call.turn.top_logprobs >= 0};
   plan.signs = MakeSigns(host, std::move(send_sign));
-  WEFT_ASSIGN_OR_RETURN(auto generation, StartGeneration(host, watch, read.call.session,
-                                                         std::move(generation_request)));
-  auto stream = std::make_unique<ReplyStream>(std::move(generation), std::move(plan));
-  WEFT_RETURN_IF_ERROR(stream->Start());
-  return stream;
+  return StartReply(host, turns, read.call.session, std::move(generation_request), std::move(plan));
 }
 
-void AnswerTurn(Host& host, const HttpRequest& request, HttpResponder& responder,
-                const StatusOr<OllamaRequest>& read, OllamaRoute route) {
-  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOllama);
-  const OllamaAnswer answer(host, *read, route);
-  if (read->probe != OllamaRequest::Probe::kNone) return AnswerProbe(answer, *read, responder);
-  GoneWatch watch(responder);
-  OllamaWriter writer(answer, *read, responder);
+Task<void> AnswerRead(Host& host, const HttpRequest& request, HttpResponder& responder,
+                      RequestTurns& turns, const OllamaRequest& read, const OllamaAnswer& answer) {
+  OllamaWriter writer(answer, read, responder);
   SendSign send_sign;
-  if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
-  auto stream = read->prompt ? StartPrompt(host, request, watch, *read, std::move(send_sign))
-                             : StartChat(host, request, watch, read->call, std::move(send_sign));
-  if (!stream.ok()) {
-    if (writer.begun()) return writer.Fail(stream.status());
-    return SendError(responder, stream.status(), ErrorShape::kOllama);
-  }
-  if (read->stream) {
-    writer.Run(stream->get());
+  if (read.stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
+  auto starting = read.prompt ? StartPrompt(host, request, turns, read, std::move(send_sign))
+                              : StartChat(host, request, turns, read.call, std::move(send_sign));
+  auto stream = co_await starting;
+  if (!stream.ok() && writer.begun()) {
+    writer.Fail(stream.status());
+  } else if (!stream.ok()) {
+    SendError(responder, stream.status(), ErrorShape::kOllama);
+  } else if (read.stream) {
+    co_await writer.Run(stream->get());
   } else {
-    AnswerWhole(answer, *read, responder, stream->get());
+    const auto replies = co_await CollectReplies(stream->get(), 1);
+    AnswerWhole(answer, read, responder, **stream, replies);
   }
+}
+
+Task<void> AnswerTurn(Host& host, const HttpRequest& request, HttpResponder& responder,
+                      OllamaRoute route) {
+  const StatusOr<OllamaRequest> read = route == OllamaRoute::kChat
+                                           ? ReadOllamaChat(host, request)
+                                           : ReadOllamaGenerate(host, request);
+  if (!read.ok()) {
+    SendError(responder, read.status(), ErrorShape::kOllama);
+    co_return;
+  }
+  const OllamaAnswer answer(host, *read, route);
+  if (read->probe != OllamaRequest::Probe::kNone) {
+    AnswerProbe(answer, *read, responder);
+    co_return;
+  }
+  RequestTurns turns(responder);
+  co_await AnswerRead(host, request, responder, turns, *read, answer);
+  co_await turns.End();
 }
 
 bool Accepts(const HttpRequest& request, std::string_view type) {
@@ -251,16 +273,14 @@ bool AnsweredAsOllama(const HttpRequest& request, HttpResponder& responder) {
 }
 
 void RegisterOllamaApi(Router& router, Host& host, OllamaPull pull) {
-  router.Add("POST", "/api/chat", ErrorShape::kOllama,
-             [&host](const HttpRequest& request, HttpResponder& responder) {
-               AnswerTurn(host, request, responder, ReadOllamaChat(host, request),
-                          OllamaRoute::kChat);
-             });
-  router.Add("POST", "/api/generate", ErrorShape::kOllama,
-             [&host](const HttpRequest& request, HttpResponder& responder) {
-               AnswerTurn(host, request, responder, ReadOllamaGenerate(host, request),
-                          OllamaRoute::kGenerate);
-             });
+  const auto add = [&](const char* path, OllamaRoute route) {
+    router.AddTask("POST", path, ErrorShape::kOllama,
+                   [&host, route](const HttpRequest& request, HttpResponder& responder) {
+                     return AnswerTurn(host, request, responder, route);
+                   });
+  };
+  add("/api/chat", OllamaRoute::kChat);
+  add("/api/generate", OllamaRoute::kGenerate);
   RegisterOllamaModels(router, host, std::move(pull));
 }
 

@@ -1,6 +1,7 @@
 // Ollama's routes about models: listing them, their capabilities, pulling one.
 #include <openssl/evp.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -12,6 +13,8 @@
 #include "api/ollama/request.h"
 #include "api/ollama/routes.h"
 #include "api/support.h"
+#include "async/task.h"
+#include "async/task_pool.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/strings.h"
@@ -28,6 +31,8 @@ using Json = nlohmann::ordered_json;
 // The Ollama version whose API this implements; clients derive the available features from it.
 constexpr char kSpokenVersion[] = "0.32.15";
 
+// At a time; each holds a thread.
+constexpr int kMaxPulls = 4;
 // Time between two progress lines of a download.
 constexpr int64_t kPullLineUs = 100'000;
 
@@ -252,10 +257,13 @@ Status MayPull(const HttpRequest& request, const OllamaPull& pull) {
 }
 
 // Streams progress lines, or gives one answer at the end.
-void HandlePull(Host& host, const OllamaPull& pull, const HttpRequest& request,
-                HttpResponder& responder) {
+Task<void> HandlePull(Host& host, const OllamaPull& pull, TaskPool& pullers,
+                      const HttpRequest& request, HttpResponder& responder) {
   const auto wish = ReadPull(request);
-  if (!wish.ok()) return SendError(responder, wish.status(), ErrorShape::kOllama);
+  if (!wish.ok()) {
+    SendError(responder, wish.status(), ErrorShape::kOllama);
+    co_return;
+  }
   const bool is_served = host.phase() == Phase::kReady && IsServedModel(host, wish->name);
   NdjsonStream lines(responder, NoticeHeaders(wish->ignored));
   int64_t told_us = 0;
@@ -273,14 +281,20 @@ void HandlePull(Host& host, const OllamaPull& pull, const HttpRequest& request,
   if (!is_served) {
     status = MayPull(request, pull);
     if (status.ok()) {
-      status = pull(wish->name, tell, [&responder] { return !responder.gone(); });
+      co_await pullers.Enter();
+      const auto is_wanted = [&responder] { return !responder.gone(); };
+      status = pull(wish->name, tell, is_wanted);
     }
   }
-  if (!status.ok() && !lines.begun()) return SendError(responder, status, ErrorShape::kOllama);
-  if (!wish->stream) return SendJson(responder, {{"status", "success"}}, wish->ignored);
-  lines.Line(status.ok() ? Json{{"status", "success"}}
-                         : ErrorBody(ToDetailedApiError(status), ErrorShape::kOllama));
-  lines.End();
+  if (!status.ok() && !lines.begun()) {
+    SendError(responder, status, ErrorShape::kOllama);
+  } else if (!wish->stream) {
+    SendJson(responder, {{"status", "success"}}, wish->ignored);
+  } else {
+    lines.Line(status.ok() ? Json{{"status", "success"}}
+                           : ErrorBody(ToDetailedApiError(status), ErrorShape::kOllama));
+    lines.End();
+  }
 }
 
 // --- other routes ----------------------------------------------------------------------
@@ -360,14 +374,16 @@ void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
              [&host](const HttpRequest& request, HttpResponder& responder) {
                HandleShow(host, request, responder);
              });
-  router.Add(
-      {.method = "POST",
-       .pattern = "/api/pull",
-       .shape = ErrorShape::kOllama,
-       .handler = [&host, pull = std::move(pull)](
-                      const HttpRequest& request,
-                      HttpResponder& responder) { HandlePull(host, pull, request, responder); },
-       .needs_model = false});
+  const auto pullers = std::make_shared<TaskPool>(TaskPool::Options{.max_threads = kMaxPulls});
+  router.Add({.method = "POST",
+              .pattern = "/api/pull",
+              .shape = ErrorShape::kOllama,
+              .task =
+                  [&host, pull = std::move(pull), pullers](const HttpRequest& request,
+                                                           HttpResponder& responder) {
+                    return HandlePull(host, pull, *pullers, request, responder);
+                  },
+              .needs_model = false});
   for (const char* const path : {"/api/embed", "/api/embeddings"}) {
     router.Add("POST", path, ErrorShape::kOllama,
                [&host](const HttpRequest& request, HttpResponder& responder) {

@@ -452,7 +452,7 @@ class OllamaPullTest : public OllamaTest {
     HttpRequest request{.method = "POST", .path = "/api/pull", .body = body.dump()};
     request.is_operators = is_operators;
     MemoryResponder responder(leaves_at_write);
-    router_.Find("POST", {"api", "pull"}).route->handler(request, responder);
+    testing::RunHandler(*router_.Find("POST", {"api", "pull"}).route, request, responder);
     EXPECT_EQ(responder.answers(), 1);
     return responder;
   }

@@ -21,7 +21,7 @@ struct OllamaPullProgress {
   int64_t completed_bytes = 0;
 };
 
-// Pulls the named model; blocks the handler's thread. Gives up when `is_wanted`, which is called
+// Pulls the named model; blocks its thread, one of a few for this. Gives up when `is_wanted`, which is called
 // often, returns false.
 using OllamaPull = std::function<Status(const std::string& name,
                                         const std::function<void(const OllamaPullProgress&)>& tell,

@@ -1,5 +1,6 @@
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,9 +50,8 @@ ordered_json MessageJson(const Reply& reply, const ToolCatalog& tools, bool show
 }
 
 void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionRequest& read,
-                 ReplyStream* stream, const ordered_json& verbose, bool wants_logprobs) {
-  const int n_choices = read.call.turn.n_choices;
-  auto replies = CollectReplies(stream, n_choices);
+                 const ReplyStream& stream, const StatusOr<std::vector<Reply>>& replies,
+                 const ordered_json& verbose, bool wants_logprobs) {
   if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kOpenAi);
   ordered_json choices = ordered_json::array();
   for (const Reply& reply : *replies) {
@@ -64,8 +64,8 @@ void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionReque
   }
   ordered_json body = OpenAiEnvelope(host, "chatcmpl-").Make("chat.completion");
   body["choices"] = std::move(choices);
-  body["usage"] = OpenAiUsage(stream->usage());
-  body["timings"] = LlamaTimings(stream->usage());
+  body["usage"] = OpenAiUsage(stream.usage());
+  body["timings"] = LlamaTimings(stream.usage());
   if (!verbose.is_null()) body["__verbose"] = verbose;
   SendJson(responder, body, read.ignored, read.warnings);
 }
@@ -86,11 +86,16 @@ class ChunkWriter {
   bool begun() const { return sse_.begun(); }
 
   // `verbose`, if not null, is included in the last chunk that has a choice.
-  void Run(ReplyStream* stream, const ordered_json& verbose) {
-    if (!TellRoles()) return;
+  Task<void> Run(ReplyStream* stream, const ordered_json& verbose) {
+    if (!TellRoles()) co_return;
     int open = read_.call.turn.n_choices;
-    while (auto piece = stream->Next()) {
-      if (!piece->status.ok()) return Fail(piece->status);
+    while (true) {
+      std::optional<ReplyPiece> piece = co_await stream->Next();
+      if (!piece) break;
+      if (!piece->status.ok()) {
+        Fail(piece->status);
+        co_return;
+      }
       if (piece->kind == ReplyPiece::Kind::kEnd) --open;
       // A call of a custom tool is reported at its end, any other from its beginning.
       const bool is_told = GatherCustom(*piece) == (piece->kind == ReplyPiece::Kind::kCallEnd);
@@ -100,14 +105,14 @@ class ChunkWriter {
         chunk["timings"] = LlamaTimings(stream->usage());
       }
       if (is_last && !verbose.is_null()) chunk["__verbose"] = verbose;
-      if (is_told && !sse_.Data(chunk)) return;
+      if (is_told && !sse_.Data(chunk)) co_return;
     }
     if (read_.include_usage) {
       ordered_json last = envelope_.Make("chat.completion.chunk");
       last["choices"] = ordered_json::array();
       last["usage"] = OpenAiUsage(stream->usage());
       last["timings"] = LlamaTimings(stream->usage());
-      if (!sse_.Data(last)) return;
+      if (!sse_.Data(last)) co_return;
     }
     if (sse_.Done()) sse_.End();
   }
@@ -239,20 +244,30 @@ class ChunkWriter {
   std::map<int, Custom> customs_;                  // by choice: its latest call
 };
 
-}  // namespace
+// Adds the prompt's text if it is wanted. False if it has answered with an error.
+bool TellPrompt(Host& host, const HttpRequest& request, HttpResponder& responder,
+                const ChatCompletionRequest& read, ordered_json* verbose) {
+  if (!read.verbose) return true;
+  auto prompt = ChatPromptText(host, request, read.call);
+  if (prompt.ok()) {
+    (*verbose)["prompt"] = *std::move(prompt);
+  } else {
+    SendError(responder, prompt.status(), ErrorShape::kOpenAi);
+  }
+  return prompt.ok();
+}
 
-void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
+Task<void> AnswerChat(Host& host, const HttpRequest& request, HttpResponder& responder,
+                      RequestTurns& turns) {
   auto read = ReadChatCompletion(host, request);
-  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
+  if (!read.ok()) {
+    SendError(responder, read.status(), ErrorShape::kOpenAi);
+    co_return;
+  }
   // llama-server's report of how the messages were rendered.
   ordered_json verbose;
-  if (read->verbose) {
-    auto prompt = ChatPromptText(host, request, read->call);
-    if (!prompt.ok()) return SendError(responder, prompt.status(), ErrorShape::kOpenAi);
-    verbose["prompt"] = *std::move(prompt);
-  }
+  if (!TellPrompt(host, request, responder, *read, &verbose)) co_return;
   const bool wants_logprobs = read->call.turn.top_logprobs >= 0;
-  GoneWatch watch(responder);
   ChunkWriter writer(host, request, responder, *read, wants_logprobs);
   if (read->stream && read->return_progress) {
     read->call.on_progress = [&writer](const ProgressEvent& progress) {
@@ -261,16 +276,26 @@ void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder
   }
   SendSign send_sign;
   if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
-  auto stream = StartChat(host, request, watch, read->call, std::move(send_sign));
-  if (!stream.ok()) {
-    if (writer.begun()) return writer.Fail(stream.status());
-    return SendError(responder, stream.status(), ErrorShape::kOpenAi);
-  }
-  if (read->stream) {
-    writer.Run(stream->get(), verbose);
+  auto starting = StartChat(host, request, turns, read->call, std::move(send_sign));
+  auto stream = co_await starting;
+  if (!stream.ok() && writer.begun()) {
+    writer.Fail(stream.status());
+  } else if (!stream.ok()) {
+    SendError(responder, stream.status(), ErrorShape::kOpenAi);
+  } else if (read->stream) {
+    co_await writer.Run(stream->get(), verbose);
   } else {
-    AnswerWhole(host, responder, *read, stream->get(), verbose, wants_logprobs);
+    const auto replies = co_await CollectReplies(stream->get(), read->call.turn.n_choices);
+    AnswerWhole(host, responder, *read, **stream, replies, verbose, wants_logprobs);
   }
+}
+
+}  // namespace
+
+Task<void> HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  RequestTurns turns(responder);
+  co_await AnswerChat(host, request, responder, turns);
+  co_await turns.End();
 }
 
 void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {

@@ -47,24 +47,28 @@ void KeepBest(size_t n, std::vector<Reply>* replies) {
 class CompletionRun {
  public:
   CompletionRun(Host& host, const HttpRequest& request, HttpResponder& responder,
-                CompletionRequest read)
+                RequestTurns& turns, CompletionRequest read)
       : host_(host),
         request_(request),
         responder_(responder),
+        turns_(turns),
         read_(std::move(read)),
-        watch_(responder),
         envelope_(host, "cmpl-") {}
-  // Cancels all open prompts together, before waiting for each to end.
-  ~CompletionRun() { watch_.CancelAll(); }
 
-  void AnswerWhole() {
+  Task<void> AnswerWhole() {
     ordered_json choices = ordered_json::array();
     ReplyUsage usage;
     for (const CompletionRequest::Prompt& prompt : read_.prompts) {
-      auto stream = NextStream(nullptr);
-      if (!stream.ok()) return SendError(responder_, stream.status(), ErrorShape::kOpenAi);
-      auto replies = CollectReplies(stream->get(), read_.turn.n_choices);
-      if (!replies.ok()) return SendError(responder_, replies.status(), ErrorShape::kOpenAi);
+      auto stream = co_await NextStream(nullptr);
+      if (!stream.ok()) {
+        SendError(responder_, stream.status(), ErrorShape::kOpenAi);
+        co_return;
+      }
+      auto replies = co_await CollectReplies(stream->get(), read_.turn.n_choices);
+      if (!replies.ok()) {
+        SendError(responder_, replies.status(), ErrorShape::kOpenAi);
+        co_return;
+      }
       KeepBest(static_cast<size_t>(read_.n_answers), &*replies);
       for (const Reply& reply : *replies) {
         choices.push_back(WholeChoice(prompt, (*stream)->started(), reply, choices.size()));
@@ -78,20 +82,24 @@ class CompletionRun {
     SendJson(responder_, body, read_.ignored);
   }
 
-  void AnswerStreamed() {
+  Task<void> AnswerStreamed() {
     SseStream sse(responder_, NoticeHeaders(read_.ignored));
     ReplyUsage usage;
     for (size_t i = 0; i < read_.prompts.size(); ++i) {
-      auto stream = NextStream(&sse);
+      auto stream = co_await NextStream(&sse);
       if (!stream.ok() && !sse.begun()) {
-        return SendError(responder_, stream.status(), ErrorShape::kOpenAi);
+        SendError(responder_, stream.status(), ErrorShape::kOpenAi);
+        co_return;
       }
       Status status = stream.status();
-      if (status.ok() && !StreamPrompt(i, stream->get(), &sse, &status)) return;
+      if (status.ok()) {
+        const bool is_there = co_await StreamPrompt(i, stream->get(), &sse, &status);
+        if (!is_there) co_return;
+      }
       if (!status.ok()) {
         sse.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kOpenAi));
         if (sse.Done()) sse.End();
-        return;
+        co_return;
       }
       usage = Sum(usage, (*stream)->usage());
     }
@@ -99,13 +107,13 @@ class CompletionRun {
     last["choices"] = ordered_json::array();
     last["usage"] = OpenAiUsage(usage);
     last["timings"] = LlamaTimings(usage);
-    if (read_.stream.include_usage && !sse.Data(last)) return;
+    if (read_.stream.include_usage && !sse.Data(last)) co_return;
     if (sse.Done()) sse.End();
   }
 
  private:
   // The answer to the next prompt; later ones are already submitted.
-  StatusOr<std::unique_ptr<ReplyStream>> NextStream(SseStream* sse) {
+  Task<StatusOr<std::unique_ptr<ReplyStream>>> NextStream(SseStream* sse) {
     const TurnOptions& turn = read_.turn;
     const bool bounded =
         turn.max_tokens >= 0 && turn.max_tokens * turn.n_choices <= kMaxUnreadTokens;
@@ -114,13 +122,14 @@ class CompletionRun {
       GenerationRequest generation_request{.domain = request_.domain, .turn = turn};
       generation_request.turn.tokens = read_.prompts[n_submitted_].tokens;
       generation_request.turn.label = request_.id;
-      auto generation =
-          StartGeneration(host_, watch_, read_.session, std::move(generation_request));
+      auto starting = StartGeneration(host_, turns_, read_.session, std::move(generation_request));
+      auto generation = co_await starting;
       // A prompt that the engine refuses waits until earlier ones are answered.
       if (generation.status().code() == StatusCode::kResourceExhausted && !ahead_.empty()) break;
-      WEFT_RETURN_IF_ERROR(generation.status());
+      if (!generation.ok()) co_return generation.status();
       ++n_submitted_;
       ReplyPlan plan{.n_choices = turn.n_choices, .wants_logprobs = turn.top_logprobs >= 0};
+      plan.to = &responder_;
       if (sse != nullptr) {
         const size_t first_choice = (n_submitted_ - 1) * static_cast<size_t>(turn.n_choices);
         plan.signs = MakeSigns(host_, [this, sse, first_choice](const ReplyUsage&) {
@@ -131,8 +140,9 @@ class CompletionRun {
     }
     auto stream = std::move(ahead_.front());
     ahead_.pop_front();
-    WEFT_RETURN_IF_ERROR(stream->Start());
-    return stream;
+    const Status started = co_await stream->Start();
+    if (!started.ok()) co_return started;
+    co_return stream;
   }
 
   ordered_json WholeChoice(const CompletionRequest::Prompt& prompt, const StartedEvent& started,
@@ -158,21 +168,23 @@ class CompletionRun {
   }
 
   // False once the client has left.
-  bool StreamPrompt(size_t i, ReplyStream* stream, SseStream* sse, Status* status) {
+  Task<bool> StreamPrompt(size_t i, ReplyStream* stream, SseStream* sse, Status* status) {
     const size_t n_choices = static_cast<size_t>(read_.turn.n_choices);
     std::vector<LegacyLogprobs> logprobs(n_choices, LegacyLogprobs(*host_.model().tokenizer()));
     for (size_t choice = 0; read_.echo && choice < n_choices; ++choice) {
       logprobs[choice].AddPrompt(stream->started().prompt_logprobs, read_.prompts[i].text);
       if (!sse->Data(
               Chunk(i * n_choices + choice, read_.prompts[i].text, logprobs[choice].Take()))) {
-        return false;
+        co_return false;
       }
     }
     const bool is_last_prompt = i + 1 == read_.prompts.size();
     size_t open = n_choices;
-    while (auto piece = stream->Next()) {
+    while (true) {
+      std::optional<ReplyPiece> piece = co_await stream->Next();
+      if (!piece) break;
       *status = piece->status;
-      if (!status->ok()) return true;
+      if (!status->ok()) co_return true;
       const bool is_end = piece->kind == ReplyPiece::Kind::kEnd;
       const size_t choice = static_cast<size_t>(piece->choice);
       logprobs[choice].Add(piece->tokens);
@@ -184,16 +196,16 @@ class CompletionRun {
       if (is_last || read_.stream.timings_per_token) {
         chunk["timings"] = LlamaTimings(stream->usage());
       }
-      if (!sse->Data(chunk)) return false;
+      if (!sse->Data(chunk)) co_return false;
     }
-    return true;
+    co_return true;
   }
 
   Host& host_;
   const HttpRequest& request_;
   HttpResponder& responder_;
+  RequestTurns& turns_;
   const CompletionRequest read_;
-  GoneWatch watch_;
   const OpenAiEnvelope envelope_;
   std::deque<std::unique_ptr<ReplyStream>> ahead_;
   size_t n_submitted_ = 0;
@@ -213,35 +225,44 @@ void HandleEmbeddings(Host& host, const HttpRequest& request, HttpResponder& res
 
 }  // namespace
 
-void HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
+Task<void> HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadCompletion(host, request);
-  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
-  const bool stream = read->stream.stream;
-  CompletionRun run(host, request, responder, *std::move(read));
-  if (stream) {
-    run.AnswerStreamed();
-  } else {
-    run.AnswerWhole();
+  if (!read.ok()) {
+    SendError(responder, read.status(), ErrorShape::kOpenAi);
+    co_return;
   }
+  const bool stream = read->stream.stream;
+  RequestTurns turns(responder);
+  CompletionRun run(host, request, responder, turns, *std::move(read));
+  if (stream) {
+    co_await run.AnswerStreamed();
+  } else {
+    co_await run.AnswerWhole();
+  }
+  co_await turns.End();
 }
 
 void RegisterOpenAiApi(Router& router, Host& host) {
   using Handler = void (*)(Host&, const HttpRequest&, HttpResponder&);
-  const std::pair<const char*, Handler> routes[] = {
-      {"/chat/completions", HandleChatCompletions},
-      {"/chat/completions/input_tokens", HandleChatInputTokens},
-      {"/embeddings", HandleEmbeddings}};
+  using Waiting = Task<void> (*)(Host&, const HttpRequest&, HttpResponder&);
   const auto add = [&](std::string_view path, Handler handler) {
     router.Add("POST", path, ErrorShape::kOpenAi,
                [&host, handler](const HttpRequest& request, HttpResponder& responder) {
                  handler(host, request, responder);
                });
   };
-  for (const auto& [path, handler] : routes) {
-    add(path, handler);
-    add(StrCat("/v1", path), handler);
+  const auto add_task = [&](std::string_view path, Waiting handler) {
+    router.AddTask("POST", path, ErrorShape::kOpenAi,
+                   [&host, handler](const HttpRequest& request, HttpResponder& responder) {
+                     return handler(host, request, responder);
+                   });
+  };
+  for (const char* const version : {"", "/v1"}) {
+    add_task(StrCat(version, "/chat/completions"), HandleChatCompletions);
+    add(StrCat(version, "/chat/completions/input_tokens"), HandleChatInputTokens);
+    add(StrCat(version, "/embeddings"), HandleEmbeddings);
   }
-  add("/v1/completions", HandleCompletions);  // "/completions" is llama-server's own
+  add_task("/v1/completions", HandleCompletions);  // "/completions" is llama-server's own
 }
 
 }  // namespace weft::serve

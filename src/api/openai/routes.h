@@ -3,6 +3,7 @@
 #ifndef WEFT_API_OPENAI_ROUTES_H_
 #define WEFT_API_OPENAI_ROUTES_H_
 
+#include "async/task.h"
 #include "host/host.h"
 #include "http/http.h"
 #include "http/router.h"
@@ -14,9 +15,9 @@ namespace weft::serve {
 void RegisterOpenAiApi(Router& router, Host& host);
 
 // The handlers, for RegisterOpenAiApi.
-void HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder);
+Task<void> HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder);
 void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder);
-void HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder);
+Task<void> HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder);
 
 }  // namespace weft::serve
 

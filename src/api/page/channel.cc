@@ -1,12 +1,12 @@
 #include "api/page/channel.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +15,8 @@
 #include "api/openai/routes.h"
 #include "api/session_name.h"
 #include "api/support.h"
+#include "async/signal.h"
+#include "async/task.h"
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "json/json_text.h"
@@ -27,42 +29,25 @@ using std::chrono::steady_clock;
 
 // Unsent events; beyond this the channel's chats wait.
 constexpr size_t kMaxPendingBytes = 256 << 10;
-// How soon a server shutdown is noticed, and after how many intervals a quiet channel sends a sign
-// of life.
-constexpr std::chrono::seconds kLook{1};
-constexpr int kQuietLooks = 15;
+// After this much silence a channel sends a sign of life.
+constexpr std::chrono::seconds kQuiet{15};
 
-// An answer in progress: the client leaves it by stopping the chat or closing the channel. Call
-// Leave from any thread, the rest on the chat's handler thread.
+// An answer in progress: the client leaves it by stopping the chat or closing the channel. Any
+// thread.
 class Chat {
  public:
-  bool gone() const { return gone_.load(std::memory_order_acquire); }
-
+  bool gone() const { return gone_.get_token().stop_requested(); }
+  std::stop_token cancellation() const { return gone_.get_token(); }
   void Leave() {
-    gone_.store(true, std::memory_order_release);
-    MutexLock lock(&mutex_);
-    if (on_gone_) std::exchange(on_gone_, nullptr)();
+    gone_.request_stop();
+    room_or_gone_.Notify();
   }
-
-  void OnGone(std::function<void()> callback) {
-    MutexLock lock(&mutex_);
-    if (gone()) {
-      callback();
-    } else {
-      on_gone_ = std::move(callback);
-    }
-  }
-
-  // The handler has returned: the callback's references are no longer valid.
-  void Finish() {
-    MutexLock lock(&mutex_);
-    on_gone_ = nullptr;
-  }
+  // Notified when the channel has room again or the chat is left; its handler waits for it.
+  Signal& room_or_gone() { return room_or_gone_; }
 
  private:
-  std::atomic<bool> gone_{false};
-  Mutex mutex_;  // held while the callback runs
-  std::function<void()> on_gone_ WEFT_GUARDED_BY(mutex_);
+  std::stop_source gone_;
+  Signal room_or_gone_;
 };
 
 class Channel {
@@ -83,8 +68,6 @@ class Channel {
       chat = it->second;
     }
     chat->Leave();
-    MutexLock lock(&mutex_);
-    changed_.NotifyAll();
   }
 
   void Close() {
@@ -93,49 +76,59 @@ class Channel {
       MutexLock lock(&mutex_);
       closed_ = true;
       chats.swap(chats_);
-      changed_.NotifyAll();
     }
+    changed_.Notify();
     for (const auto& [name, chat] : chats) chat->Leave();
   }
 
-  // Waits while too much is pending, at most until `chat` is left. False if it was.
+  // False if the chat was left.
   bool Push(const Chat& chat, std::string_view frame) {
-    MutexLock lock(&mutex_);
-    while (pending_.size() > kMaxPendingBytes && !closed_ && !chat.gone()) changed_.Wait(&mutex_);
-    if (closed_ || chat.gone()) return false;
-    Append(frame);
+    {
+      MutexLock lock(&mutex_);
+      if (closed_ || chat.gone()) return false;
+      pending_.append(frame);
+    }
+    changed_.Notify();
     return true;
+  }
+
+  // Waits while too much is pending, at most until `chat` is left.
+  Task<void> Room(Chat& chat) {
+    while (IsFull() && !chat.gone()) co_await chat.room_or_gone().Wait();
   }
 
   // The last frame of a chat, whether or not it was left. Frees its name.
   void End(const std::string& name, std::string_view frame) {
-    MutexLock lock(&mutex_);
-    if (closed_) return;
-    Append(frame);
-    chats_.erase(name);
+    {
+      MutexLock lock(&mutex_);
+      if (closed_) return;
+      pending_.append(frame);
+      chats_.erase(name);
+    }
+    changed_.Notify();
   }
 
-  // Waits a while for pending frames and takes them. False if the channel is closed, or if
-  // `draining` and nothing is left.
+  // Takes the pending frames. False if the channel is closed, or if `draining` and nothing is left.
   bool Take(bool draining, std::string* frames) {
-    const auto deadline = steady_clock::now() + kLook;
     MutexLock lock(&mutex_);
-    while (pending_.empty() && !closed_ && !(draining && chats_.empty())) {
-      if (!changed_.WaitUntil(&mutex_, deadline)) break;
-    }
     *frames = std::exchange(pending_, {});
-    changed_.NotifyAll();
+    if (frames->size() > kMaxPendingBytes) {
+      for (const auto& [name, chat] : chats_) chat->room_or_gone().Notify();
+    }
     return !closed_ && !(draining && chats_.empty() && frames->empty());
   }
 
+  // Notified when Take may have something new.
+  Signal& changed() { return changed_; }
+
  private:
-  void Append(std::string_view frame) WEFT_REQUIRES(mutex_) {
-    pending_.append(frame);
-    changed_.NotifyAll();
+  bool IsFull() {
+    MutexLock lock(&mutex_);
+    return pending_.size() > kMaxPendingBytes && !closed_;
   }
 
+  Signal changed_;
   Mutex mutex_;
-  CondVar changed_;
   std::string pending_ WEFT_GUARDED_BY(mutex_);
   bool closed_ WEFT_GUARDED_BY(mutex_) = false;
   std::map<std::string, std::shared_ptr<Chat>> chats_ WEFT_GUARDED_BY(mutex_);
@@ -218,8 +211,9 @@ class ChatResponder : public HttpResponder {
     return channel_.Push(chat_, StrCat(event_, frame));
   }
   void End() override {}
+  Task<void> Room() override { return channel_.Room(chat_); }
   bool gone() const override { return chat_.gone(); }
-  void OnGone(std::function<void()> gone) override { chat_.OnGone(std::move(gone)); }
+  std::stop_token cancellation() const override { return chat_.cancellation(); }
   void NoteTokens(const TurnTokens& tokens) override { request_.NoteTokens(tokens); }
 
  private:
@@ -232,19 +226,14 @@ class ChatResponder : public HttpResponder {
 // Tells a chat's client that its turn is over, however the handler ended.
 class ChatEnding {
  public:
-  ChatEnding(std::string name, Channel* channel, Chat* chat)
-      : name_(std::move(name)), channel_(*channel), chat_(*chat) {}
-  ~ChatEnding() {
-    chat_.Finish();
-    channel_.End(name_, StrCat("event: ", name_, "\ndata: {\"ended\":true}\n\n"));
-  }
+  ChatEnding(std::string name, Channel* channel) : name_(std::move(name)), channel_(*channel) {}
+  ~ChatEnding() { channel_.End(name_, StrCat("event: ", name_, "\ndata: {\"ended\":true}\n\n")); }
   ChatEnding(const ChatEnding&) = delete;
   ChatEnding& operator=(const ChatEnding&) = delete;
 
  private:
   const std::string name_;
   Channel& channel_;
-  Chat& chat_;
 };
 
 // The names in the path must be valid session names.
@@ -259,54 +248,85 @@ Channels::Key KeyOf(const HttpRequest& request) {
   return {request.domain, request.path_arguments[0]};
 }
 
-void HandleOpen(Host& host, Channels& channels, const HttpRequest& request,
-                HttpResponder& responder) {
-  const Status status = CheckNames(request);
-  if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
-  if (request.method == "HEAD") return responder.Send(200, "text/event-stream", "");
-  const auto opened = channels.Open(KeyOf(request));
-  if (!opened.ok()) return SendError(responder, opened.status(), ErrorShape::kOpenAi);
-  const std::shared_ptr<Channel>& channel = *opened;
-  responder.OnGone([channel] { channel->Close(); });
+// Writes what the channel's chats say, until its client leaves or the server shuts down.
+Task<void> Serve(Host& host, Channel& channel, HttpResponder& responder) {
+  const std::function<void()> look = channel.changed().Notifier();
+  const std::stop_callback<std::function<void()>> on_draining(host.draining(), look);
   const HttpHeaders headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-  bool open = responder.Begin(200, "text/event-stream", headers) && responder.Write(": open\n\n");
+  bool is_open =
+      responder.Begin(200, "text/event-stream", headers) && responder.Write(": open\n\n");
   std::string frames;
-  for (int quiet = 0; open && channel->Take(host.phase() == Phase::kDraining, &frames);) {
-    quiet = frames.empty() ? quiet + 1 : 0;
-    if (quiet == kQuietLooks) {
-      frames = ": still open\n\n";
-      quiet = 0;
+  while (is_open && channel.Take(host.phase() == Phase::kDraining, &frames)) {
+    if (!frames.empty()) {
+      is_open = responder.Write(frames);
+      co_await responder.Room();
+      continue;
     }
-    if (!frames.empty()) open = responder.Write(frames);
+    const auto quiet_until = steady_clock::now() + kQuiet;
+    const bool has_changed = co_await channel.changed().WaitUntil(quiet_until);
+    if (!has_changed) is_open = responder.Write(": still open\n\n");
   }
+}
+
+Task<void> HandleOpen(Host& host, Channels& channels, const HttpRequest& request,
+                      HttpResponder& responder) {
+  const Status status = CheckNames(request);
+  if (!status.ok()) {
+    SendError(responder, status, ErrorShape::kOpenAi);
+    co_return;
+  }
+  if (request.method == "HEAD") {
+    responder.Send(200, "text/event-stream", "");
+    co_return;
+  }
+  const auto opened = channels.Open(KeyOf(request));
+  if (!opened.ok()) {
+    SendError(responder, opened.status(), ErrorShape::kOpenAi);
+    co_return;
+  }
+  const std::shared_ptr<Channel> channel = *opened;
+  const std::function<void()> close = [channel] { channel->Close(); };
+  const std::stop_callback<std::function<void()>> on_gone(responder.cancellation(), close);
+  co_await Serve(host, *channel, responder);
   channel->Close();
   channels.Drop(KeyOf(request), channel);
   responder.End();
 }
 
-void HandleChat(Host& host, Channels& channels, const HttpRequest& request,
-                HttpResponder& responder) {
-  const Status status = CheckNames(request);
-  if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
-  const auto channel = channels.Find(KeyOf(request));
+// A chat of an open channel; or why it cannot be begun.
+StatusOr<std::shared_ptr<Chat>> AddChat(const std::shared_ptr<Channel>& channel,
+                                        const HttpRequest& request) {
   if (channel == nullptr) {
-    return SendError(responder,
-                     NotFound("there is no channel \"", request.path_arguments[0],
-                              "\"; open it with GET first and keep it open"),
-                     ErrorShape::kOpenAi);
+    return NotFound("there is no channel \"", request.path_arguments[0],
+                    "\"; open it with GET first and keep it open");
   }
   const std::string& name = request.path_arguments[1];
-  const auto chat = channel->Add(name);
+  auto chat = channel->Add(name);
   if (chat == nullptr) {
-    return SendError(responder,
-                     FailedPrecondition("the channel has a chat \"", name,
-                                        "\" already; wait for its end or use another name"),
-                     ErrorShape::kOpenAi);
+    return FailedPrecondition("the channel has a chat \"", name,
+                              "\" already; wait for its end or use another name");
   }
-  const ChatEnding ending(name, channel.get(), chat.get());
+  return chat;
+}
+
+Task<void> HandleChat(Host& host, Channels& channels, const HttpRequest& request,
+                      HttpResponder& responder) {
+  const Status status = CheckNames(request);
+  if (!status.ok()) {
+    SendError(responder, status, ErrorShape::kOpenAi);
+    co_return;
+  }
+  const std::shared_ptr<Channel> channel = channels.Find(KeyOf(request));
+  const auto chat = AddChat(channel, request);
+  if (!chat.ok()) {
+    SendError(responder, chat.status(), ErrorShape::kOpenAi);
+    co_return;
+  }
+  const std::string& name = request.path_arguments[1];
+  const ChatEnding ending(name, channel.get());
   responder.Send(202, "application/json", CompactJson({{"chat", name}}));
-  ChatResponder answer(name, channel.get(), chat.get(), &responder);
-  HandleChatCompletions(host, request, answer);
+  ChatResponder answer(name, channel.get(), chat->get(), &responder);
+  co_await HandleChatCompletions(host, request, answer);
 }
 
 void HandleStop(Channels& channels, const HttpRequest& request, HttpResponder& responder) {
@@ -322,14 +342,14 @@ void HandleStop(Channels& channels, const HttpRequest& request, HttpResponder& r
 
 void RegisterChannelApi(Router& router, Host& host, const ChannelLimits& limits) {
   const auto channels = std::make_shared<Channels>(limits);
-  router.Add("GET", "/v1/channels/{channel}", ErrorShape::kOpenAi,
-             [&host, channels](const HttpRequest& request, HttpResponder& responder) {
-               HandleOpen(host, *channels, request, responder);
-             });
-  router.Add("POST", "/v1/channels/{channel}/chats/{chat}", ErrorShape::kOpenAi,
-             [&host, channels](const HttpRequest& request, HttpResponder& responder) {
-               HandleChat(host, *channels, request, responder);
-             });
+  router.AddTask("GET", "/v1/channels/{channel}", ErrorShape::kOpenAi,
+                 [&host, channels](const HttpRequest& request, HttpResponder& responder) {
+                   return HandleOpen(host, *channels, request, responder);
+                 });
+  router.AddTask("POST", "/v1/channels/{channel}/chats/{chat}", ErrorShape::kOpenAi,
+                 [&host, channels](const HttpRequest& request, HttpResponder& responder) {
+                   return HandleChat(host, *channels, request, responder);
+                 });
   router.AddQuick("DELETE", "/v1/channels/{channel}/chats/{chat}", ErrorShape::kOpenAi,
                   [channels](const HttpRequest& request, HttpResponder& responder) {
                     HandleStop(*channels, request, responder);

@@ -15,7 +15,7 @@
 
 namespace weft::serve {
 
-// Most channels open at a time; each holds one of the server's threads.
+// Most channels open at a time.
 inline constexpr int kMaxChannels = 32;
 
 struct ChannelLimits {

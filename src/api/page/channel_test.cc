@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -47,19 +47,14 @@ class Listener : public serve::HttpResponder {
     MutexLock lock(&mutex_);
     return gone_;
   }
-  void OnGone(std::function<void()> gone) override {
-    MutexLock lock(&mutex_);
-    on_gone_ = std::move(gone);
-  }
+  std::stop_token cancellation() const override { return gone_source_.get_token(); }
 
   void Leave() {
-    std::function<void()> on_gone;
     {
       MutexLock lock(&mutex_);
       gone_ = true;
-      on_gone = on_gone_;
     }
-    if (on_gone) on_gone();
+    gone_source_.request_stop();
   }
 
   // Waits until it has read `text`.
@@ -105,7 +100,7 @@ class Listener : public serve::HttpResponder {
   int status_ WEFT_GUARDED_BY(mutex_) = 0;
   bool gone_ WEFT_GUARDED_BY(mutex_) = false;
   std::string text_ WEFT_GUARDED_BY(mutex_);
-  std::function<void()> on_gone_ WEFT_GUARDED_BY(mutex_);
+  std::stop_source gone_source_;
 };
 
 class ChannelTest : public ApiTest {
@@ -133,7 +128,7 @@ class ChannelTest : public ApiTest {
     serve::Router::Match match = router_.Find(method, segments);
     ASSERT_NE(match.route, nullptr) << path;
     request.path_arguments = std::move(match.arguments);
-    match.route->handler(request, *responder);
+    RunHandler(*match.route, request, *responder);
   }
 
   MemoryResponder Ask(std::string_view method, std::string_view path, const Json& body = nullptr,

@@ -37,7 +37,7 @@ class PageTest : public ::testing::Test {
     EXPECT_TRUE(match.route->is_public) << path;
     EXPECT_FALSE(match.route->needs_model) << path;
     request.path_arguments = std::move(match.arguments);
-    match.route->handler(request, responder);
+    testing::RunHandler(*match.route, request, responder);
     return responder;
   }
 

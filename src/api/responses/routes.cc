@@ -1,5 +1,6 @@
 #include "api/responses/routes.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -148,12 +149,12 @@ class ResponseWriter {
   }
 
   // The error of a failed reply; `gone` is set if the client has left.
-  Status Run(ReplyStream* stream, bool* gone) {
+  Task<Status> Run(ReplyStream* stream, bool* gone) {
     *gone = !Begin();
     while (!*gone) {
-      auto piece = stream->Next();
+      const std::optional<ReplyPiece> piece = co_await stream->Next();
       if (!piece) break;
-      if (!piece->status.ok()) return piece->status;
+      if (!piece->status.ok()) co_return piece->status;
       if (piece->kind == ReplyPiece::Kind::kEnd) {
         AddLogprobs(*piece);
         *gone = !CloseItem(IsCut(piece->finish) ? "incomplete" : "completed");
@@ -165,7 +166,7 @@ class ResponseWriter {
       }
       *gone = !Write(*piece, stream->usage());
     }
-    return OkStatus();
+    co_return OkStatus();
   }
 
   void Fail(const Status& status) {
@@ -326,10 +327,13 @@ class ResponseWriter {
   int64_t sequence_ = 0;
 };
 
-void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& responder) {
+Task<void> AnswerResponse(Host& host, const HttpRequest& request, HttpResponder& responder,
+                          RequestTurns& turns) {
   auto read = ReadResponses(host, request);
-  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
-  GoneWatch watch(responder);
+  if (!read.ok()) {
+    SendError(responder, read.status(), ErrorShape::kOpenAi);
+    co_return;
+  }
   SseStream sse(responder, NoticeHeaders(read->ignored, read->warnings));
   SseStream* const to = read->stream ? &sse : nullptr;
   ResponseWriter writer(host, *read, to);
@@ -340,19 +344,25 @@ void HandleResponses(Host& host, const HttpRequest& request, HttpResponder& resp
   }
   SendSign send_sign;
   if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
-  auto stream = StartChat(host, request, watch, read->call, std::move(send_sign));
-  if (!stream.ok() && !sse.begun()) {
-    return SendError(responder, stream.status(), ErrorShape::kOpenAi);
-  }
+  auto starting = StartChat(host, request, turns, read->call, std::move(send_sign));
+  auto stream = co_await starting;
   bool gone = false;
-  const Status status = stream.ok() ? writer.Run(stream->get(), &gone) : stream.status();
-  if (!read->stream) {
-    if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
-    return SendJson(responder, writer.response(), read->ignored, read->warnings);
+  Status status = stream.status();
+  if (status.ok()) status = co_await writer.Run(stream->get(), &gone);
+  if (!status.ok() && !sse.begun()) {
+    SendError(responder, status, ErrorShape::kOpenAi);
+  } else if (!read->stream) {
+    SendJson(responder, writer.response(), read->ignored, read->warnings);
+  } else if (!gone) {
+    if (!status.ok()) writer.Fail(status);
+    sse.End();
   }
-  if (gone) return;
-  if (!status.ok()) writer.Fail(status);
-  sse.End();
+}
+
+Task<void> HandleResponses(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  RequestTurns turns(responder);
+  co_await AnswerResponse(host, request, responder, turns);
+  co_await turns.End();
 }
 
 void HandleInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
@@ -368,10 +378,10 @@ void HandleInputTokens(Host& host, const HttpRequest& request, HttpResponder& re
 
 void RegisterResponsesApi(Router& router, Host& host) {
   for (const char* path : {"/v1/responses", "/responses"}) {
-    router.Add("POST", path, ErrorShape::kOpenAi,
-               [&host](const HttpRequest& request, HttpResponder& responder) {
-                 HandleResponses(host, request, responder);
-               });
+    router.AddTask("POST", path, ErrorShape::kOpenAi,
+                   [&host](const HttpRequest& request, HttpResponder& responder) {
+                     return HandleResponses(host, request, responder);
+                   });
   }
   for (const char* path : {"/v1/responses/input_tokens", "/responses/input_tokens"}) {
     router.Add("POST", path, ErrorShape::kOpenAi,

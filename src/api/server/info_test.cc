@@ -71,7 +71,7 @@ TEST_F(InfoTest, ModelsAtHandAreForTheOperator) {
     request.is_operators = is_operators;
     request.path_arguments = match.arguments;
     testing::MemoryResponder responder;
-    match.route->handler(request, responder);
+    testing::RunHandler(*match.route, request, responder);
     return responder;
   };
   EXPECT_EQ(ask("local", false).status(), 403);

@@ -1,6 +1,7 @@
 #include "api/sessions/routes.h"
 
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 
 #include "api/session_name.h"
 #include "api/support.h"
+#include "async/signal.h"
+#include "async/task.h"
 #include "base/strings.h"
 
 namespace weft::serve {
@@ -59,20 +62,44 @@ std::string NewName(ApiFields* fields) {
   return *std::move(name);
 }
 
-StatusOr<Json> Create(Host& host, const HttpRequest& request) {
+// What a body asks for.
+struct Wish {
+  std::string name;  // for the new session
+  int64_t position = -1;
+};
+
+StatusOr<Wish> ReadWish(const HttpRequest& request, bool with_position) {
   WEFT_ASSIGN_OR_RETURN(const Json body, OptionalBody(request));
   ApiFields fields(body);
-  const std::string name = NewName(&fields);
+  Wish wish{.name = NewName(&fields)};
+  if (with_position) {
+    wish.position =
+        fields.Integer("position", -1, std::numeric_limits<int64_t>::max()).value_or(-1);
+  }
   std::vector<std::string> ignored;
   WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
-  WEFT_ASSIGN_OR_RETURN(const SessionId session,
-                        host.engine().CreateSession({.name = name, .domain = request.domain}));
-  WEFT_ASSIGN_OR_RETURN(const SessionInfo info, host.engine().Inspect(session));
+  return wish;
+}
+
+StatusOr<Json> Describe(Host& host, const StatusOr<SessionId>& session) {
+  WEFT_RETURN_IF_ERROR(session.status());
+  WEFT_ASSIGN_OR_RETURN(const SessionInfo info, host.engine().Inspect(*session));
   return SessionObject(info);
 }
 
+Task<StatusOr<Json>> Create(Host& host, const HttpRequest& request) {
+  const StatusOr<Wish> wish = ReadWish(request, /*with_position=*/false);
+  if (!wish.ok()) co_return wish.status();
+  const SessionOptions options{.name = wish->name, .domain = request.domain};
+  const auto create = [&](std::function<void(StatusOr<SessionId>)> done) {
+    host.engine().CreateSession(options, std::move(done));
+  };
+  const StatusOr<SessionId> session = co_await AnswerOf<StatusOr<SessionId>>(create);
+  co_return Describe(host, session);
+}
+
 // Deletes sessions idle for that long, including their files.
-StatusOr<Json> DropIdle(Host& host, const HttpRequest& request) {
+StatusOr<std::chrono::seconds> ReadIdle(const HttpRequest& request) {
   const auto it = request.query.find("idle_seconds");
   int64_t seconds = 0;
   constexpr int64_t kMostSeconds = int64_t{1} << 40;  // still a number when in microseconds
@@ -82,9 +109,18 @@ StatusOr<Json> DropIdle(Host& host, const HttpRequest& request) {
                                      "closes those not used for an hour"),
                      "idle_seconds");
   }
-  WEFT_ASSIGN_OR_RETURN(const int64_t closed,
-                        host.engine().CloseIdle(request.domain, std::chrono::seconds(seconds)));
-  return Json{{"closed", closed}};
+  return std::chrono::seconds(seconds);
+}
+
+Task<StatusOr<Json>> DropIdle(Host& host, const HttpRequest& request) {
+  const StatusOr<std::chrono::seconds> idle = ReadIdle(request);
+  if (!idle.ok()) co_return idle.status();
+  const auto close = [&](std::function<void(StatusOr<int64_t>)> done) {
+    host.engine().CloseIdle(request.domain, *idle, std::move(done));
+  };
+  const StatusOr<int64_t> closed = co_await AnswerOf<StatusOr<int64_t>>(close);
+  if (!closed.ok()) co_return closed.status();
+  co_return Json{{"closed", *closed}};
 }
 
 StatusOr<SessionId> Find(Host& host, const HttpRequest& request) {
@@ -94,27 +130,22 @@ StatusOr<SessionId> Find(Host& host, const HttpRequest& request) {
 }
 
 StatusOr<Json> Show(Host& host, const HttpRequest& request) {
-  WEFT_ASSIGN_OR_RETURN(const SessionId session, Find(host, request));
-  WEFT_ASSIGN_OR_RETURN(const SessionInfo info, host.engine().Inspect(session));
-  return SessionObject(info);
+  return Describe(host, Find(host, request));
 }
 
-StatusOr<Json> Fork(Host& host, const HttpRequest& request) {
-  WEFT_ASSIGN_OR_RETURN(const Json body, OptionalBody(request));
-  ApiFields fields(body);
-  const std::string name = NewName(&fields);
-  const int64_t position =
-      fields.Integer("position", -1, std::numeric_limits<int64_t>::max()).value_or(-1);
-  std::vector<std::string> ignored;
-  WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
-  WEFT_ASSIGN_OR_RETURN(const SessionId session, Find(host, request));
-  WEFT_ASSIGN_OR_RETURN(
-      const SessionId fork,
-      host.engine().Fork(session, position, {.name = name, .domain = request.domain}));
-  WEFT_ASSIGN_OR_RETURN(const SessionInfo info, host.engine().Inspect(fork));
-  Json object = SessionObject(info);
-  object["forked_from"] = request.path_arguments[0];
-  return object;
+Task<StatusOr<Json>> Fork(Host& host, const HttpRequest& request) {
+  const StatusOr<Wish> wish = ReadWish(request, /*with_position=*/true);
+  if (!wish.ok()) co_return wish.status();
+  const StatusOr<SessionId> session = Find(host, request);
+  if (!session.ok()) co_return session.status();
+  const SessionOptions options{.name = wish->name, .domain = request.domain};
+  const auto fork = [&](std::function<void(StatusOr<SessionId>)> done) {
+    host.engine().Fork(*session, wish->position, options, std::move(done));
+  };
+  const StatusOr<SessionId> forked = co_await AnswerOf<StatusOr<SessionId>>(fork);
+  StatusOr<Json> object = Describe(host, forked);
+  if (object.ok()) (*object)["forked_from"] = request.path_arguments[0];
+  co_return object;
 }
 
 Json Outcome(const char* what, const HttpRequest& request) {
@@ -122,58 +153,77 @@ Json Outcome(const char* what, const HttpRequest& request) {
 }
 
 // Resetting or closing a session that does not exist succeeds.
-StatusOr<Json> WithSession(Host& host, const HttpRequest& request, const char* what,
-                           bool unknown_is_fine, Status (*act)(Engine&, SessionId)) {
+using Done = std::function<void(Status)>;
+
+Task<StatusOr<Json>> WithSession(Host& host, const HttpRequest& request, const char* what,
+                                 bool unknown_is_fine, void (*act)(Engine&, SessionId, Done)) {
   const StatusOr<SessionId> session = Find(host, request);
-  if (session.status().code() == StatusCode::kNotFound && unknown_is_fine) {
-    return Outcome(what, request);
+  Status status = session.status();
+  if (status.ok()) {
+    const auto ask = [&](Done done) { act(host.engine(), *session, std::move(done)); };
+    status = co_await AnswerOf<Status>(ask);
   }
-  WEFT_RETURN_IF_ERROR(session.status());
-  const Status status = act(host.engine(), *session);
-  // It was closed between the two calls.
-  const bool vanished = status.code() == StatusCode::kNotFound && unknown_is_fine;
-  if (!vanished) WEFT_RETURN_IF_ERROR(status);
-  return Outcome(what, request);
+  // It is unknown, or was closed between the two calls.
+  const bool is_fine = status.code() == StatusCode::kNotFound && unknown_is_fine;
+  if (!status.ok() && !is_fine) co_return status;
+  co_return Outcome(what, request);
 }
 
-StatusOr<Json> Reset(Host& host, const HttpRequest& request) {
-  return WithSession(host, request, "reset", true,
-                     [](Engine& engine, SessionId id) -> Status { return engine.Reset(id); });
-}
-StatusOr<Json> Drop(Host& host, const HttpRequest& request) {
-  return WithSession(host, request, "closed", true, [](Engine& engine, SessionId id) -> Status {
-    return engine.Close(id, /*forget=*/true);
+Task<StatusOr<Json>> Reset(Host& host, const HttpRequest& request) {
+  return WithSession(host, request, "reset", true, [](Engine& engine, SessionId id, Done done) {
+    engine.Reset(id, std::move(done));
   });
 }
-StatusOr<Json> Park(Host& host, const HttpRequest& request) {
-  return WithSession(host, request, "parked", false,
-                     [](Engine& engine, SessionId id) -> Status { return engine.Park(id); });
+Task<StatusOr<Json>> Drop(Host& host, const HttpRequest& request) {
+  return WithSession(host, request, "closed", true, [](Engine& engine, SessionId id, Done done) {
+    engine.Close(id, /*forget=*/true, std::move(done));
+  });
 }
-StatusOr<Json> Restore(Host& host, const HttpRequest& request) {
-  return WithSession(host, request, "restored", false,
-                     [](Engine& engine, SessionId id) -> Status { return engine.Restore(id); });
+Task<StatusOr<Json>> Park(Host& host, const HttpRequest& request) {
+  return WithSession(host, request, "parked", false, [](Engine& engine, SessionId id, Done done) {
+    engine.Park(id, std::move(done));
+  });
+}
+Task<StatusOr<Json>> Restore(Host& host, const HttpRequest& request) {
+  return WithSession(host, request, "restored", false, [](Engine& engine, SessionId id, Done done) {
+    engine.Restore(id, std::move(done));
+  });
+}
+
+void Respond(const StatusOr<Json>& answer, HttpResponder& responder) {
+  if (answer.ok()) return SendJson(responder, *answer);
+  SendError(responder, answer.status(), ErrorShape::kOpenAi);
+}
+
+using Action = Task<StatusOr<Json>> (*)(Host&, const HttpRequest&);
+
+Task<void> Act(Host& host, const HttpRequest& request, HttpResponder& responder, Action action) {
+  const StatusOr<Json> answer = co_await action(host, request);
+  Respond(answer, responder);
 }
 
 }  // namespace
 
 void RegisterSessionsApi(Router& router, Host& host) {
-  using Action = StatusOr<Json> (*)(Host&, const HttpRequest&);
-  const auto add = [&](const char* method, const char* path, Action action) {
-    router.Add({.method = method,
+  using Look = StatusOr<Json> (*)(Host&, const HttpRequest&);
+  const auto add_look = [&](const char* path, Look look) {
+    router.Add({.method = "GET",
                 .pattern = path,
-                .handler =
-                    [&host, action](const HttpRequest& request, HttpResponder& responder) {
-                      const StatusOr<Json> answer = action(host, request);
-                      if (answer.ok()) return SendJson(responder, *answer);
-                      SendError(responder, answer.status(), ErrorShape::kOpenAi);
-                    },
-                .is_quick = std::string_view(method) == "GET",
-                .is_watched = action == &List});
+                .handler = [&host, look](const HttpRequest& request,
+                                         HttpResponder& r) { Respond(look(host, request), r); },
+                .is_quick = true,
+                .is_watched = look == &List});
   };
-  add("GET", "/v1/sessions", List);
+  const auto add = [&](const char* method, const char* path, Action action) {
+    router.AddTask(method, path, ErrorShape::kOpenAi,
+                   [&host, action](const HttpRequest& request, HttpResponder& responder) {
+                     return Act(host, request, responder, action);
+                   });
+  };
+  add_look("/v1/sessions", List);
   add("POST", "/v1/sessions", Create);
   add("DELETE", "/v1/sessions", DropIdle);
-  add("GET", "/v1/sessions/{id}", Show);
+  add_look("/v1/sessions/{id}", Show);
   add("DELETE", "/v1/sessions/{id}", Drop);
   add("POST", "/v1/sessions/{id}/fork", Fork);
   add("POST", "/v1/sessions/{id}/reset", Reset);

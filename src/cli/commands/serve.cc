@@ -147,13 +147,10 @@ StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
   return options;
 }
 
-serve::HttpServerOptions ServerOptions(const ServeFlags& flags,
-                                       const serve::ChannelLimits& channels) {
+serve::HttpServerOptions ServerOptions(const ServeFlags& flags) {
   serve::HttpServerOptions options;
   options.host = flags.host;
   options.port = flags.port;
-  // One for each running or queued turn, for each channel, and some for the rest.
-  options.max_threads = flags.max_running + flags.max_queue + channels.all + 16;
   options.second = OllamaListener(flags.ollama, flags.host, flags.port);
   SetLimits(flags.door, &options);
   return options;
@@ -332,7 +329,7 @@ Status Serve(const ServeFlags& flags) {
   serve::RegisterOllamaApi(router, host, PullForOllama(flags.model.models_folder));
   serve::FrontDoor door(std::move(door_options), &router, &host);
   WEFT_ASSIGN_OR_RETURN(const auto server,
-                        serve::HttpServer::Start(ServerOptions(flags, channels), door.Hooks()));
+                        serve::HttpServer::Start(ServerOptions(flags), door.Hooks()));
   host.StartLoading();
 
   std::unique_ptr<serve::GrpcServer> grpc;

@@ -80,6 +80,7 @@ StatusOr<serve::FrontDoor::Options> DoorOptions(const DoorFlags& flags, const st
 
 void SetLimits(const DoorFlags& flags, serve::HttpServerOptions* options) {
   options->max_connections = flags.max_connections;
+  options->max_waiting = flags.max_connections;
   options->max_total_body_bytes = static_cast<uint64_t>(flags.request_bytes) / 3;
   options->max_share_body_bytes = options->max_total_body_bytes / 2;
   if (flags.max_body_bytes > 0)
@@ -93,7 +94,7 @@ int SessionsPerKey(const DoorFlags& flags, const serve::ApiKeys& keys, int max_s
 }
 
 serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys) {
-  constexpr int kLeastOfOneKey = 2, kMost = 1024;  // each takes a thread
+  constexpr int kLeastOfOneKey = 2, kMost = 1024;
   const int n_keys = static_cast<int>(std::min<size_t>(keys.size(), kMost));
   if (n_keys < 2) return {};
   serve::ChannelLimits limits;
