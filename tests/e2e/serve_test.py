@@ -442,6 +442,15 @@ class LifeTest(ServeTest):
                 self.assertIn(b'"error"', events.splitlines()[-2], "the end says why")
             self.assertEqual(server.process.wait(TIMEOUT_S), 0, server.log)
 
+    def test_an_open_channel_ends_with_the_server(self):
+        with self.serve() as server:
+            server.ready()
+            with server.open("GET", "/v1/channels/page") as stream:
+                self.assertEqual(stream.readline(), b": open\n")
+                server.signal()
+                stream.read()  # raises if it is cut off
+            self.assertEqual(server.process.wait(TIMEOUT_S), 0, server.log)
+
 
 class HttpTest(ServeTest):
     @classmethod
