@@ -1,6 +1,11 @@
 // Requests, their ends, and information about the model.
 #include <atomic>
+#include <filesystem>
+#include <iterator>
+#include <memory>
 #include <random>
+#include <thread>
+#include <vector>
 
 #include "grpc/grpc_server_test_util.h"
 #include "grpc/grpc_service.h"
@@ -217,6 +222,31 @@ TEST_F(GrpcServerTest, AFullQueueIsResourceExhausted) {
   EXPECT_EQ(complete + refused, 6);
   EXPECT_GE(complete, 1);
   EXPECT_GE(refused, 1);
+  ExpectIdle();
+}
+
+TEST_F(GrpcServerTest, CallsThatWaitHoldNoThread) {
+  constexpr int kCalls = 100, kFewThreads = 16;
+  Open({.max_running = 4, .max_queued = kCalls});
+  backend_.faults().step_delay_us = 5'000;
+  const Tokens prompt = testing::RandomTokens(10, 7);
+  const auto n_threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+  };
+  EXPECT_TRUE(Generate(Greedy(prompt, 1)).complete.has_value());  // gRPC's own are there now
+  const auto before = n_threads();
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<pb::GenerateResponse>> reader;
+  };
+  std::vector<Call> calls(kCalls);
+  for (Call& call : calls) call.reader = stub_->Generate(&call.context, Greedy(prompt, 400));
+  while (ActiveRequests() < kCalls) std::this_thread::yield();
+  EXPECT_LE(n_threads(), before + kFewThreads);
+  for (Call& call : calls) call.context.TryCancel();
+  for (Call& call : calls) {
+    EXPECT_EQ(call.reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
   ExpectIdle();
 }
 
