@@ -21,8 +21,8 @@ struct OllamaPullProgress {
   int64_t completed_bytes = 0;
 };
 
-// Pulls the named model; blocks its thread, one of a few for this. Gives up when `is_wanted`, which is called
-// often, returns false.
+// Pulls the named model; blocks its thread, one of a few for this. Gives up when `is_wanted`, which
+// is called often, returns false.
 using OllamaPull = std::function<Status(const std::string& name,
                                         const std::function<void(const OllamaPullProgress&)>& tell,
                                         const std::function<bool()>& is_wanted)>;
