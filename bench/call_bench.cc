@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "chat/chat_format.h"
+#include "chat/openai_form.h"
 #include "constraint/constraint.h"
 #include "constraint/vocabulary_bytes.h"
 #include "formats/model_file.h"
@@ -63,15 +64,15 @@ Status Run(int argc, char** argv) {
   WEFT_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(*file));
   WEFT_ASSIGN_OR_RETURN(const auto source, file->GetStringOr("tokenizer.chat_template", ""));
   WEFT_ASSIGN_OR_RETURN(const auto format, ChatFormat::Create(std::string(source), tokenizer));
-  Json tools = Json::parse(kTools);
+  Json offered = Json::parse(kTools);
   if (argc > 2) {
     std::ifstream in(argv[2]);
     const Json request = Json::parse(in, nullptr, /*allow_exceptions=*/false);
     if (!request.contains("tools")) return InvalidArgument("the request has no tools");
-    tools = request["tools"];
-    const size_t most = argc > 3 ? static_cast<size_t>(std::atoi(argv[3])) : tools.size();
-    while (tools.size() > most) tools.erase(tools.size() - 1);
+    offered = request["tools"];
   }
+  WEFT_ASSIGN_OR_RETURN(ToolList tools, ReadOpenAiTools(offered));
+  if (argc > 3) tools.resize(std::min(tools.size(), static_cast<size_t>(std::atoi(argv[3]))));
   auto begin = Clock::now();
   const auto table = constraint::TableOf(*tokenizer);
   std::printf("%s, %zu tools; table of %d tokens: %.1f ms\n",
@@ -99,12 +100,16 @@ Status Run(int argc, char** argv) {
     if (argc > 2) continue;
     ChatRequest request;
     request.add_generation_prompt = false;
-    request.messages = Json::parse(
-        R"([{"role": "user", "content": "the-user-asks"}, {"role": "assistant", "content": "",
-             "tool_calls": [{"id": "abc123def", "type": "function", "function": {"name":
-             "write_file", "arguments": {"path": "src/main.cc", "content":
-             "#include <cstdio>\n\nint main() {\n  std::puts(\"Hello, <world>\");\n}\n",
-             "line": 12}}}]}])");
+    request.conversation.messages = {
+        {.parts = {"the-user-asks"}},
+        {.role = Role::kAssistant,
+         .calls = {{.id = "abc123def",
+                    .name = "write_file",
+                    .arguments = {{"path", "src/main.cc"},
+                                  {"content",
+                                   "#include <cstdio>\n\nint main() {\n  "
+                                   "std::puts(\"Hello, <world>\");\n}\n"},
+                                  {"line", 12}}}}}};
     WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, format->Render(request));
     const size_t open = prompt.text.find("<tool_call>", prompt.text.rfind("the-user-asks"));
     if (open == prompt.text.npos) continue;

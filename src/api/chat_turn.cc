@@ -9,7 +9,6 @@
 
 #include "base/mutex.h"
 #include "base/strings.h"
-#include "chat/chat_messages.h"
 #include "constraint/constraint_cache.h"
 #include "host/reply_mask.h"
 #include "host/sampling_defaults.h"
@@ -101,15 +100,12 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartReply(Host& host, RequestTurns
 
 namespace {
 
-// "messages[2].content: ..." -> "messages[2].content".
 Status WithPlace(const Status& status) {
   // If a template exceeds its limits, it would do so again on a retry.
   if (status.code() == StatusCode::kResourceExhausted) return InvalidArgument(Message(status));
   if (status.code() != StatusCode::kInvalidArgument) return status;
   const std::string_view message = Message(status);
-  if (!message.starts_with("messages") && !message.starts_with("tools")) return status;
-  return WithCode(WithParam(status, message.substr(0, message.find_first_of(": "))),
-                  "invalid_value");
+  return message.starts_with("messages") ? AtPlace(status) : status;
 }
 
 StatusOr<ChatPrompt> RenderChat(Host& host, const ChatCall& call) {
@@ -130,12 +126,9 @@ std::vector<int32_t> Behind(std::vector<int32_t> before, std::span<const int32_t
 std::string BegunContent(const ChatRequest& chat) {
   const bool is_begun =
       chat.continuation == Continuation::kAuto || chat.continuation == Continuation::kContent;
-  if (!is_begun || chat.messages.empty()) return "";
-  const auto content = chat.messages.back().find("content");
-  return content == chat.messages.back().end() ? "" : ContentText(*content);
+  const std::vector<ChatMessage>& messages = chat.conversation.messages;
+  return is_begun && !messages.empty() ? TextOf(messages.back()) : "";
 }
-
-bool HasTools(const ChatRequest& chat) { return chat.tools.is_array() && !chat.tools.empty(); }
 
 using Began = StatusOr<std::optional<constraint::ConstraintState>>;
 
@@ -153,10 +146,9 @@ Status RefuseForHeld(const TurnOptions& turn) {
 Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
                  const TurnOptions& turn) {
   const ToolChoice& choice = call.tool_choice;
-  const bool may_call = choice.calls_allowed && HasTools(call.chat);
-  const nlohmann::ordered_json tools =
-      may_call ? Callable(call.chat.tools, choice) : nlohmann::ordered_json::array();
-  const bool insists = may_call && (choice.must_call || choice.strict || !choice.only.empty());
+  const ToolList tools = choice.calls_allowed ? prompt.tools : ToolList();
+  const bool insists =
+      !tools.empty() && (choice.must_call || choice.strict || !choice.only.empty());
   const bool must_hold = insists || call.answer;
   if (!must_hold && (tools.empty() || !host.defaults().hold_calls)) return Began(std::nullopt);
   if (turn.ignore_eos || turn.min_tokens > 0) {
@@ -237,7 +229,7 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   AddEndTokens(host.chat().ends().tokens, &turn);
   turn.tokens = host.EncodeChat(request.domain, prompt.text);
   if (call.before.empty()) {
-    generation_request.prompt_text = prompt.text;
+    generation_request.prompt_text = std::move(prompt.text);
   } else {
     turn.tokens = Behind(std::move(call.before), turn.tokens, *host.model().tokenizer());
   }
@@ -262,7 +254,7 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   plan.on_progress = std::move(call.on_progress);
   plan.signs = MakeSigns(host, std::move(send_sign));
   if (call.keeps_context) plan.context = turn.tokens;
-  const ReplyOptions reply{.tools = call.tool_choice.calls_allowed && HasTools(call.chat),
+  const ReplyOptions reply{.tools = call.tool_choice.calls_allowed && !prompt.tools.empty(),
                            .lenient_calls = host.defaults().lenient_tool_calls,
                            .separate_reasoning = call.separate_reasoning,
                            .control_tokens = std::move(control.texts)};
@@ -364,10 +356,6 @@ std::optional<Continuation> ReadContinuation(ApiFields* fields) {
   return Continuation::kNone;
 }
 
-bool IsAssistants(const nlohmann::ordered_json& message) {
-  return message.is_object() && message.value("role", nlohmann::ordered_json()) == "assistant";
-}
-
 }  // namespace
 
 void ReadEnding(ApiFields* fields, ChatRequest* chat) {
@@ -377,32 +365,32 @@ void ReadEnding(ApiFields* fields, ChatRequest* chat) {
   if (begin.value_or(false) && must_go_on) {
     return fields->Fail("continue_final_message", "and add_generation_prompt cannot both be true");
   }
-  const nlohmann::ordered_json& messages = chat->messages;
-  const bool is_begun = messages.is_array() && !messages.empty() && IsAssistants(messages.back()) &&
-                        messages.back().value("tool_calls", nlohmann::ordered_json()).empty();
+  const std::vector<ChatMessage>& messages = chat->conversation.messages;
+  const bool is_begun = !messages.empty() && messages.back().role == Role::kAssistant &&
+                        messages.back().calls.empty();
   if (must_go_on && !is_begun) {
     return fields->Fail("continue_final_message", "needs a final assistant message without calls");
   }
   chat->continuation = go_on.value_or(is_begun ? Continuation::kAuto : Continuation::kNone);
   chat->add_generation_prompt = begin.value_or(true);
   if (chat->continuation != Continuation::kNone && messages.size() > 1 &&
-      IsAssistants(messages[messages.size() - 2])) {
+      messages[messages.size() - 2].role == Role::kAssistant) {
     fields->Fail("messages",
                  "ends with two assistant messages: merge them to have the result continued, or "
                  "set continue_final_message to false");
   }
 }
 
-Status CheckCounts(const ChatRequest& chat) {
-  const auto check = [](const nlohmann::ordered_json& list, std::string_view name, size_t most) {
-    if (list.size() <= most) return OkStatus();
-    return WithCode(WithParam(InvalidArgument(name, " has ", list.size(), " entries, at most ",
-                                              most, " are taken"),
-                              name),
-                    "invalid_value");
+Status CheckCounts(const Conversation& conversation) {
+  const auto check = [](size_t n, std::string_view name, size_t most) {
+    if (n <= most) return OkStatus();
+    return WithCode(
+        WithParam(InvalidArgument(name, " has ", n, " entries, at most ", most, " are taken"),
+                  name),
+        "invalid_value");
   };
-  WEFT_RETURN_IF_ERROR(check(chat.messages, "messages", kMaxMessages));
-  return check(chat.tools, "tools", kMaxTools);
+  WEFT_RETURN_IF_ERROR(check(conversation.messages.size(), "messages", kMaxMessages));
+  return check(conversation.tools.size(), "tools", kMaxTools);
 }
 
 }  // namespace weft::serve

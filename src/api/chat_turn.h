@@ -81,8 +81,8 @@ struct ChatCall {
 using SendSign = std::function<void(const ReplyUsage&)>;
 SignsOfLife MakeSigns(const Host& host, SendSign send);
 
-// Returns once the prompt is computed and the stream has started. Errors name `messages` or `tools`
-// if the chat format does. With `send_sign`, the answer may already have begun when an error is
+// Returns once the prompt is computed and the stream has started. Errors name `messages` if the
+// chat format does. With `send_sign`, the answer may already have begun when an error is
 // returned.
 Task<StatusOr<std::unique_ptr<ReplyStream>>> StartChat(Host& host, const HttpRequest& request,
                                                        RequestTurns& turns, ChatCall call,
@@ -109,7 +109,7 @@ void ReadEnding(ApiFields* fields, ChatRequest* chat);
 // Limits that no real conversation reaches: each item costs the template time.
 inline constexpr size_t kMaxMessages = 20'000;
 inline constexpr size_t kMaxTools = 1024;
-Status CheckCounts(const ChatRequest& chat);
+Status CheckCounts(const Conversation& conversation);
 
 }  // namespace weft::serve
 

@@ -230,7 +230,7 @@ TEST(ToolCatalogTest, TheTextOfACustomCall) {
   EXPECT_EQ(CustomInput(R"({"patch": "a"})"), "a");
   EXPECT_EQ(CustomInput(R"({"a": 1, "b": 2})"), R"({"a": 1, "b": 2})");
   EXPECT_EQ(CustomInput("{\"inp"), "{\"inp");
-  EXPECT_EQ(CustomInput(CustomArguments("x \"y\"")), "x \"y\"");
+  EXPECT_EQ(CustomInput(CustomArguments("x \"y\"").dump()), "x \"y\"");
 }
 
 TEST_F(ClientToolsTest, APictureThatAToolGaveIsNotTheEnd) {
@@ -324,8 +324,8 @@ TEST(AnthropicToolsTest, HaveTheSchemasOfTheirDays) {
     auto catalog = ReadAnthropicTools(Json::array({{{"type", type}, {"name", name}}}));
     EXPECT_TRUE(catalog.ok()) << catalog.status();
     EXPECT_EQ(catalog->functions().size(), 1u) << type;
-    EXPECT_EQ(catalog->functions()[0]["function"]["name"], name);
-    return catalog->functions()[0]["function"]["parameters"]["properties"];
+    EXPECT_EQ(catalog->functions()[0]->name, name);
+    return (*catalog->functions()[0]->parameters())["properties"];
   };
   for (const char* type : {"bash_20241022", "bash_20250124"}) {
     const Json bash = properties(type, "bash");

@@ -15,12 +15,30 @@ using ::testing::HasSubstr;
 
 ordered_json Json(std::string_view text) { return *ParseJson(text, {}); }
 
+// Messages in OpenAI's form.
+ordered_json Shown(const std::vector<ChatMessage>& messages) {
+  ordered_json shown = ordered_json::array();
+  for (const ChatMessage& message : messages) {
+    EXPECT_LE(message.parts.size(), 1u);
+    EXPECT_TRUE(message.fields.is_null());
+    ordered_json& one = shown.emplace_back(ordered_json{{"role", NameOf(message.role)}});
+    if (message.role == Role::kTool) one["tool_call_id"] = message.call_id;
+    one["content"] = TextOf(message);
+    if (!message.reasoning.empty()) one["reasoning_content"] = message.reasoning;
+    for (const ToolCall& call : message.calls) {
+      one["tool_calls"].push_back(
+          {{"id", call.id}, {"name", call.name}, {"arguments", call.arguments}});
+    }
+  }
+  return shown;
+}
+
 std::string FromAnthropic(std::string_view system, std::string_view messages) {
   const ordered_json given = system.empty() ? ordered_json() : Json(system);
   std::vector<std::string> warnings;
   auto converted = ToChatMessages(system.empty() ? nullptr : &given, Json(messages), &warnings);
   if (!converted.ok()) return std::string(Message(converted.status()));
-  return converted->dump();
+  return Shown(*converted).dump();
 }
 
 TEST(AnthropicMessages, StringsStayMessages) {
@@ -29,8 +47,7 @@ TEST(AnthropicMessages, StringsStayMessages) {
 }
 
 TEST(AnthropicMessages, ToolUseAndItsResults) {
-  EXPECT_EQ(
-      FromAnthropic("", R"([
+  EXPECT_EQ(FromAnthropic("", R"([
       {"role":"user","content":[{"type":"text","text":"weather?"}]},
       {"role":"assistant","content":[
         {"type":"thinking","thinking":"hm","signature":"s"},
@@ -42,13 +59,13 @@ TEST(AnthropicMessages, ToolUseAndItsResults) {
         {"type":"tool_result","tool_use_id":"t2","content":[{"type":"text","text":"a"},
                                                             {"type":"text","text":"b"}]},
         {"type":"text","text":"and?"}]}])"),
-      R"([{"role":"user","content":"weather?"},)"
-      R"({"role":"assistant","content":"let me see","reasoning_content":"hm","tool_calls":[)"
-      R"({"id":"t1","type":"function","function":{"name":"get","arguments":"{\"city\":\"Bonn\"}"}},)"
-      R"({"id":"t2","type":"function","function":{"name":"get","arguments":"{}"}}]},)"
-      R"({"role":"tool","tool_call_id":"t1","content":"rain"},)"
-      R"({"role":"tool","tool_call_id":"t2","content":"a\nb"},)"
-      R"({"role":"user","content":"and?"}])");
+            R"([{"role":"user","content":"weather?"},)"
+            R"({"role":"assistant","content":"let me see","reasoning_content":"hm","tool_calls":[)"
+            R"({"id":"t1","name":"get","arguments":{"city":"Bonn"}},)"
+            R"({"id":"t2","name":"get","arguments":{}}]},)"
+            R"({"role":"tool","tool_call_id":"t1","content":"rain"},)"
+            R"({"role":"tool","tool_call_id":"t2","content":"a\nb"},)"
+            R"({"role":"user","content":"and?"}])");
 }
 
 TEST(AnthropicMessages, TheBillingHeaderDoesNotReachThePrompt) {
@@ -75,6 +92,9 @@ TEST(AnthropicMessages, ErrorsNameThePlace) {
                                     {"role":"assistant","content":[{"type":"tool_use","id":"a",
                                      "name":"b","input":"no object"}]}])"),
               HasSubstr("messages[1].content[0]: needs the object"));
+  EXPECT_THAT(FromAnthropic("", R"([{"role":"assistant","content":[{"type":"tool_use","id":"a",
+                                     "name":"","input":{}}]}])"),
+              HasSubstr("messages[0].content[0].name: "));
   EXPECT_THAT(FromAnthropic(R"([{"type":"image"}])", R"([{"role":"user","content":"x"}])"),
               HasSubstr("system[0]"));
 }
@@ -83,7 +103,7 @@ std::string FromItems(std::string_view input) {
   std::vector<std::string> warnings;
   auto converted = ItemsToChatMessages(nullptr, Json(input), &warnings);
   if (!converted.ok()) return std::string(Message(converted.status()));
-  return converted->dump();
+  return Shown(*converted).dump();
 }
 
 TEST(ResponsesItems, AnAnswerIsOneMessageAgain) {
@@ -97,9 +117,9 @@ TEST(ResponsesItems, AnAnswerIsOneMessageAgain) {
       {"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"sun"}]},
       {"type":"message","role":"assistant","content":"done"}])"),
             R"([{"role":"user","content":"weather?"},)"
-            R"({"role":"assistant","reasoning_content":"hm","content":"let me see","tool_calls":[)"
-            R"({"id":"c1","type":"function","function":{"name":"get","arguments":"{}"}},)"
-            R"({"id":"c2","type":"function","function":{"name":"get","arguments":"{}"}}]},)"
+            R"({"role":"assistant","content":"let me see","reasoning_content":"hm","tool_calls":[)"
+            R"({"id":"c1","name":"get","arguments":{}},)"
+            R"({"id":"c2","name":"get","arguments":{}}]},)"
             R"({"role":"tool","tool_call_id":"c1","content":"rain"},)"
             R"({"role":"tool","tool_call_id":"c2","content":"sun"},)"
             R"({"role":"assistant","content":"done"}])");
@@ -108,7 +128,7 @@ TEST(ResponsesItems, AnAnswerIsOneMessageAgain) {
 TEST(ResponsesItems, InstructionsComeFirst) {
   const ordered_json instructions = "be kind";
   std::vector<std::string> warnings;
-  EXPECT_EQ(ItemsToChatMessages(&instructions, "hi", &warnings)->dump(),
+  EXPECT_EQ(Shown(*ItemsToChatMessages(&instructions, "hi", &warnings)).dump(),
             R"([{"role":"system","content":"be kind"},{"role":"user","content":"hi"}])");
 }
 
@@ -119,6 +139,8 @@ TEST(ResponsesItems, ErrorsNameThePlace) {
               HasSubstr("input[0].content[0]: "));
   EXPECT_THAT(FromItems(R"([{"type":"function_call","call_id":"a","name":"b"}])"),
               HasSubstr("arguments"));
+  EXPECT_THAT(FromItems(R"([{"type":"function_call","call_id":"a","name":"","arguments":"{}"}])"),
+              HasSubstr("input[0].name: "));
 }
 
 }  // namespace

@@ -102,17 +102,23 @@ void ApiFields::Adopt(const Status& status) {
 }
 
 Status ApiFields::Finish(std::vector<std::string>* unknown) {
+  if (!adopted_.ok()) return adopted_;  // nothing failed before it
   const Status status = JsonFields::Finish(unknown);
   if (!status.ok()) {
     return WithCode(WithParam(status, failed_field()),
                     refused_ ? "unsupported_parameter" : "invalid_value");
   }
   unknown->insert(unknown->end(), ignored_.begin(), ignored_.end());
-  return adopted_;
+  return OkStatus();
+}
+
+Status AtPlace(const Status& status) {
+  const std::string_view message = Message(status);
+  return WithCode(WithParam(status, message.substr(0, message.find(':'))), "invalid_value");
 }
 
 Status Misshapen(std::string_view place, std::string_view what) {
-  return WithCode(WithParam(InvalidArgument(place, ": ", what), place), "invalid_value");
+  return AtPlace(InvalidArgument(place, ": ", what));
 }
 
 StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const char* name,
@@ -122,22 +128,32 @@ StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const cha
   return Misshapen(place, StrCat("needs the string \"", name, "\""));
 }
 
-std::string StringOr(const nlohmann::ordered_json& object, const char* name,
-                     std::string_view otherwise) {
-  if (!object.is_object()) return std::string(otherwise);
+const nlohmann::ordered_json& ValueIn(const nlohmann::ordered_json& object, std::string_view name) {
+  static const nlohmann::ordered_json null;
+  if (!object.is_object()) return null;
   const auto it = object.find(name);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string(otherwise);
+  return it == object.end() ? null : *it;
 }
 
-void LeftOut::AddPictures(std::initializer_list<std::string_view> types, std::string_view where,
-                          const char* text_type, nlohmann::ordered_json* parts) {
-  if (!parts->is_array()) return;
-  for (nlohmann::ordered_json& part : *parts) {
-    const std::string type = StringOr(part, "type");
+std::string StringOr(const nlohmann::ordered_json& object, const char* name,
+                     std::string_view otherwise) {
+  const nlohmann::ordered_json& value = ValueIn(object, name);
+  return value.is_string() ? value.get<std::string>() : std::string(otherwise);
+}
+
+const nlohmann::ordered_json& LeftOut::AddPictures(std::initializer_list<std::string_view> types,
+                                                   std::string_view where, const char* text_type,
+                                                   const nlohmann::ordered_json& parts,
+                                                   nlohmann::ordered_json* copy) {
+  for (size_t i = 0; parts.is_array() && i < parts.size(); ++i) {
+    const std::string type = StringOr(parts[i], "type");
     if (std::find(types.begin(), types.end(), type) == types.end()) continue;
     Add(StrCat(type, " in ", where));
-    part = {{"type", text_type}, {"text", "[a picture was left out: this model reads text only]"}};
+    if (copy->is_null()) *copy = parts;
+    (*copy)[i] = {{"type", text_type},
+                  {"text", "[a picture was left out: this model reads text only]"}};
   }
+  return copy->is_null() ? parts : *copy;
 }
 
 void LeftOut::Warn(std::string_view what, std::vector<std::string>* warnings) const {

@@ -57,11 +57,16 @@ class ApiFields : public JsonFields {
   Status adopted_;
 };
 
+// An error whose message begins with the place at fault ("messages[2].content: ..."), as one of
+// that place.
+Status AtPlace(const Status& status);
 // The error for a part of the body at `place`, and a required string member of such a part.
 Status Misshapen(std::string_view place, std::string_view what);
 StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const char* name,
                                  std::string_view place);
 
+// A member; null if it is missing or `object` is not an object.
+const nlohmann::ordered_json& ValueIn(const nlohmann::ordered_json& object, std::string_view name);
 // A string member; `otherwise` if it is missing or `object` is not an object.
 std::string StringOr(const nlohmann::ordered_json& object, const char* name,
                      std::string_view otherwise = "");
@@ -71,10 +76,12 @@ class LeftOut {
  public:
   void Add(std::string what) { types_.insert(std::move(what)); }
   // A tool may return an image that nobody asked for, which is then sent again with every later
-  // request: refusing it would end the conversation. Replaces the parts of the given `types` by
-  // parts of type `text_type` that say so.
-  void AddPictures(std::initializer_list<std::string_view> types, std::string_view where,
-                   const char* text_type, nlohmann::ordered_json* parts);
+  // request: refusing it would end the conversation. Returns `parts`; or, if there are any of the
+  // given `types`, `*copy` with parts of type `text_type` in their places that say so.
+  const nlohmann::ordered_json& AddPictures(std::initializer_list<std::string_view> types,
+                                            std::string_view where, const char* text_type,
+                                            const nlohmann::ordered_json& parts,
+                                            nlohmann::ordered_json* copy);
   // Warns with `what` and the types, if anything was left out.
   void Warn(std::string_view what, std::vector<std::string>* warnings) const;
 

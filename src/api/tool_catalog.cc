@@ -5,7 +5,7 @@
 
 #include "api/chat_turn.h"
 #include "base/strings.h"
-#include "json/json_text.h"
+#include "chat/openai_form.h"
 
 namespace weft::serve {
 namespace {
@@ -14,17 +14,6 @@ using Json = nlohmann::ordered_json;
 
 // Limit for the list of left-out tools: headers should stay short.
 constexpr size_t kMaxShownNames = 16;
-
-const Json* MemberOf(const Json& object, const char* name) {
-  if (!object.is_object()) return nullptr;
-  const auto it = object.find(name);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
-Json ValueOf(const Json& object, const char* name) {
-  const Json* const value = MemberOf(object, name);
-  return value == nullptr ? Json() : *value;
-}
 
 // Safe for a header.
 std::string HeaderText(std::string_view text) {
@@ -38,8 +27,10 @@ std::string HeaderText(std::string_view text) {
 // {"description", "parameters"}, the latter under the API's name for it.
 Json FunctionOf(const Json& tool, const char* parameters) {
   Json function = Json::object();
-  if (const Json* const text = MemberOf(tool, "description")) function["description"] = *text;
-  if (const Json* const schema = MemberOf(tool, parameters)) function["parameters"] = *schema;
+  const Json& text = ValueIn(tool, "description");
+  const Json& schema = ValueIn(tool, parameters);
+  if (!text.is_null()) function["description"] = text;
+  if (!schema.is_null()) function["parameters"] = schema;
   return function;
 }
 
@@ -51,7 +42,7 @@ Status ReadResponsesTool(const Json& tool, std::string_view name_space, const st
   if (!tool.is_object()) return Misshapen(place, "must be an object");
   const std::string type = StringOr(tool, "type");
   if (type == "custom") {
-    return catalog->OfferCustom(tool, name_space, place, ValueOf(tool, "format"));
+    return catalog->OfferCustom(tool, name_space, place, ValueIn(tool, "format"));
   }
   if (type != "function") {
     if (type.empty()) return Misshapen(place, "needs the string \"type\"");
@@ -67,13 +58,11 @@ Status ReadResponsesTool(const Json& tool, std::string_view name_space, const st
 
 Status ReadNamespace(const Json& space, const std::string& place, ToolCatalog* catalog) {
   WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(space, "name", place));
-  const Json* const tools = MemberOf(space, "tools");
-  if (tools == nullptr || !tools->is_array()) {
-    return Misshapen(place, "needs the array \"tools\"");
-  }
-  for (size_t i = 0; i < tools->size(); ++i) {
+  const Json& tools = ValueIn(space, "tools");
+  if (!tools.is_array()) return Misshapen(place, "needs the array \"tools\"");
+  for (size_t i = 0; i < tools.size(); ++i) {
     WEFT_RETURN_IF_ERROR(
-        ReadResponsesTool((*tools)[i], name, StrCat(place, ".tools[", i, "]"), catalog));
+        ReadResponsesTool(tools[i], name, StrCat(place, ".tools[", i, "]"), catalog));
   }
   return OkStatus();
 }
@@ -85,12 +74,12 @@ std::string FunctionName(std::string_view name_space, std::string_view name) {
   return StrCat(name_space, name_space.ends_with("__") ? "" : "__", name);
 }
 
-std::string CustomArguments(std::string_view input) { return CompactJson(Json{{"input", input}}); }
+Json CustomArguments(std::string_view input) { return {{"input", input}}; }
 
 std::string CustomInput(std::string_view arguments) {
   const Json value = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
-  const Json* const input = MemberOf(value, "input");
-  if (input != nullptr && input->is_string()) return input->get<std::string>();
+  const Json& input = ValueIn(value, "input");
+  if (input.is_string()) return input.get<std::string>();
   // A single text under another name can only be this one.
   if (value.is_object() && value.size() == 1 && value.begin()->is_string()) {
     return value.begin()->get<std::string>();
@@ -113,7 +102,7 @@ Status ToolCatalog::Offer(ClientTool tool, std::string_view place, Json function
   }
   Json named = {{"name", entry.function}};
   named.update(function);
-  OfferAsIs({{"type", "function"}, {"function", std::move(named)}});
+  WEFT_RETURN_IF_ERROR(OfferAsIs({{"type", "function"}, {"function", std::move(named)}}, place));
   entries_.push_back(std::move(entry));
   return OkStatus();
 }
@@ -142,13 +131,19 @@ Status ToolCatalog::OfferCustom(const Json& custom, std::string_view name_space,
                place, std::move(function));
 }
 
-void ToolCatalog::OfferAsIs(Json entry) {
-  if (functions_.is_null()) functions_ = Json::array();
-  functions_.push_back(std::move(entry));
+Status ToolCatalog::OfferAsIs(Json entry, std::string_view place) {
+  auto tool = ReadOpenAiTool(std::move(entry), std::string(place));
+  if (!tool.ok()) return AtPlace(tool.status());
+  functions_.push_back(*std::move(tool));
+  return OkStatus();
+}
+
+bool ToolCatalog::Offers(std::string_view function) const {
+  return std::ranges::any_of(functions_, [&](const auto& tool) { return tool->name == function; });
 }
 
 Status ToolCatalog::ReadStrict(const Json& tool, std::string_view place) {
-  const Json strict = ValueOf(tool, "strict");
+  const Json& strict = ValueIn(tool, "strict");
   if (!strict.is_null() && !strict.is_boolean()) {
     return Misshapen(StrCat(place, ".strict"), "must be true or false");
   }
@@ -209,7 +204,7 @@ void ToolCatalog::Warn(std::vector<std::string>* warnings) const {
 void RefuseLeftOut(const ToolCatalog& catalog, const Json& choice, ApiFields* fields) {
   const std::string type = StringOr(choice, "type");
   for (const std::string& name :
-       {StringOr(choice, "name"), StringOr(ValueOf(choice, "function"), "name"), type}) {
+       {StringOr(choice, "name"), StringOr(ValueIn(choice, "function"), "name"), type}) {
     if (name.empty() || !catalog.WasLeftOut(name)) continue;
     return fields->Unsupported("tool_choice",
                                StrCat("names ", name, ", a tool that this server cannot run"));
@@ -222,14 +217,14 @@ StatusOr<ToolCatalog> ReadChatTools(const Json& tools) {
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string type = StringOr(tools[i], "type");
     if (type.empty() || type == "function") {
-      const Json function = ValueOf(tools[i], "function");
+      const Json& function = ValueIn(tools[i], "function");
       WEFT_RETURN_IF_ERROR(catalog.ReadStrict(function, StrCat("tools[", i, "].function")));
-      catalog.OfferAsIs(tools[i]);
+      WEFT_RETURN_IF_ERROR(catalog.OfferAsIs(tools[i], StrCat("tools[", i, "]")));
     } else if (type == "custom") {
-      const Json custom = ValueOf(tools[i], "custom");
+      const Json& custom = ValueIn(tools[i], "custom");
       // Its grammar is nested one level deeper than in the Responses API.
       WEFT_RETURN_IF_ERROR(catalog.OfferCustom(custom, "", StrCat("tools[", i, "].custom"),
-                                               ValueOf(ValueOf(custom, "format"), "grammar")));
+                                               ValueIn(ValueIn(custom, "format"), "grammar")));
     } else {
       catalog.LeaveOut(StringOr(tools[i], "name"), type);
     }

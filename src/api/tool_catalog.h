@@ -16,6 +16,7 @@
 
 #include "api/support.h"
 #include "base/status.h"
+#include "chat/conversation.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::serve {
@@ -39,15 +40,15 @@ class ToolCatalog {
   // "definition"} or null, describes the text.
   Status OfferCustom(const nlohmann::ordered_json& custom, std::string_view name_space,
                      std::string_view place, const nlohmann::ordered_json& grammar);
-  // An entry in the form of chat completions, which the chat format will check.
-  void OfferAsIs(nlohmann::ordered_json entry);
+  // A function in the form of chat completions.
+  Status OfferAsIs(nlohmann::ordered_json entry, std::string_view place);
   // Reads "strict" from a tool: whether its calls must fit its schema.
   Status ReadStrict(const nlohmann::ordered_json& tool, std::string_view place);
   // `name` may be empty.
   void LeaveOut(std::string_view name, std::string_view type);
 
-  // In the form of ChatRequest; null if there are none.
-  const nlohmann::ordered_json& functions() const { return functions_; }
+  const ToolList& functions() const { return functions_; }
+  bool Offers(std::string_view function) const;
   // The tool for a function that the model calls. Unknown functions are plain ones.
   ClientTool Find(std::string_view function) const;
   bool WasLeftOut(std::string_view name_or_type) const;
@@ -72,7 +73,7 @@ class ToolCatalog {
 
   std::string ShownLeftOut() const;
 
-  nlohmann::ordered_json functions_;
+  ToolList functions_;
   std::vector<Entry> entries_;
   std::vector<LeftOut> left_out_;  // the first few of them
   size_t n_left_out_ = 0;
@@ -85,12 +86,12 @@ void RefuseLeftOut(const ToolCatalog& catalog, const nlohmann::ordered_json& cho
 
 // The name under which the model calls a tool in a namespace.
 std::string FunctionName(std::string_view name_space, std::string_view name);
-// Converts a custom tool's text to its function's arguments, and back. Arguments of any other shape
-// are taken as the text.
-std::string CustomArguments(std::string_view input);
+// The arguments for a custom tool's text, and the text of written ones. Arguments of any other
+// shape are taken as the text.
+nlohmann::ordered_json CustomArguments(std::string_view input);
 std::string CustomInput(std::string_view arguments);
 
-// `tools` of chat completions. The chat format checks functions.
+// `tools` of chat completions.
 StatusOr<ToolCatalog> ReadChatTools(const nlohmann::ordered_json& tools);
 // `tools` of the Responses API: functions, namespaces of functions, custom tools.
 StatusOr<ToolCatalog> ReadResponsesTools(const nlohmann::ordered_json& tools);

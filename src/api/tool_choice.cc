@@ -14,10 +14,6 @@ constexpr std::string_view kShape =
     "must be \"auto\", \"none\", \"required\", a tool such as {\"type\":\"function\", "
     "\"function\":{\"name\":...}}, or one of type allowed_tools";
 
-std::string FunctionOf(const ordered_json& tool) {
-  return tool.is_object() ? StringOr(tool.value("function", ordered_json()), "name") : "";
-}
-
 // A tool is named at the top level (Responses, Anthropic) or below its type (chat completions).
 std::string NameIn(const ordered_json& tool) {
   std::string name = StringOr(tool, "name");
@@ -34,11 +30,7 @@ void AddTool(const ordered_json& tool, const ToolCatalog& tools, ApiFields* fiel
   RefuseLeftOut(tools, tool, fields);
   const std::string name = NameIn(tool);
   if (name.empty()) return fields->Fail("tool_choice", kShape);
-  const ordered_json& offered = tools.functions();
-  const bool is_offered =
-      std::any_of(offered.begin(), offered.end(),
-                  [&](const ordered_json& each) { return FunctionOf(each) == name; });
-  if (!is_offered) {
+  if (!tools.Offers(name)) {
     return fields->Fail("tool_choice",
                         StrCat("names ", Printable(name), ", which is not in tools"));
   }
@@ -107,14 +99,11 @@ ToolChoice ReadAnthropicToolChoice(ApiFields* fields, const ToolCatalog& tools) 
   return choice;
 }
 
-ordered_json Callable(const ordered_json& tools, const ToolChoice& choice) {
-  if (choice.only.empty() || !tools.is_array()) return tools;
-  ordered_json callable = ordered_json::array();
-  for (const ordered_json& tool : tools) {
-    const std::string name = FunctionOf(tool);
-    const bool is_chosen =
-        std::find(choice.only.begin(), choice.only.end(), name) != choice.only.end();
-    if (is_chosen) callable.push_back(tool);
+ToolList Callable(const ToolList& tools, const ToolChoice& choice) {
+  if (choice.only.empty()) return tools;
+  ToolList callable;
+  for (const auto& tool : tools) {
+    if (std::ranges::count(choice.only, tool->name) > 0) callable.push_back(tool);
   }
   return callable;
 }

@@ -9,7 +9,7 @@
 
 #include "api/support.h"
 #include "api/tool_catalog.h"
-#include "nlohmann/json.hpp"
+#include "chat/conversation.h"
 
 namespace weft::serve {
 
@@ -29,7 +29,7 @@ ToolChoice ReadToolChoice(ApiFields* fields, const ToolCatalog& tools);
 ToolChoice ReadAnthropicToolChoice(ApiFields* fields, const ToolCatalog& tools);
 
 // The subset of a request's tools that may be called.
-nlohmann::ordered_json Callable(const nlohmann::ordered_json& tools, const ToolChoice& choice);
+ToolList Callable(const ToolList& tools, const ToolChoice& choice);
 
 }  // namespace weft::serve
 

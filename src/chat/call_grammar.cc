@@ -44,7 +44,7 @@ std::string Escaped(std::string_view text) {
   return out;
 }
 
-struct Tool {
+struct HeldTool {
   std::string name;
   Json parameters;  // an object
   constraint::SchemaText schema;
@@ -67,12 +67,12 @@ struct Entry {
 
 class CallGrammar {
  public:
-  CallGrammar(const CallWriting& writing, const Json& tools, const CallPolicy& policy)
+  CallGrammar(const CallWriting& writing, const ToolList& tools, const CallPolicy& policy)
       : syntax_(writing.syntax),
         example_(writing.example),
         controls_(writing.controls),
         policy_(policy),
-        types_(tools) {
+        types_(TypesOfParameters(tools)) {
     // If a text begins with two of them, the longer one is meant.
     std::ranges::sort(
         controls_, [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
@@ -81,7 +81,7 @@ class CallGrammar {
     space_ = loose_ ? gap_ : Structure::Pattern(" ?");
   }
 
-  StatusOr<CallStructure> Make(const Json& tools) {
+  StatusOr<CallStructure> Make(const ToolList& tools) {
     WEFT_RETURN_IF_ERROR(ReadTools(tools));
     CallStructure made;
     if (syntax_.form == CallForm::kHarmony) {
@@ -142,24 +142,19 @@ class CallGrammar {
 
   // --- tools ---------------------------------------------------------------------------
 
-  Status ReadTools(const Json& tools) {
-    for (const Json& tool : tools) {
-      const Json& function = tool.at("function");
-      Tool read{.name = function.at("name").get<std::string>()};
+  Status ReadTools(const ToolList& tools) {
+    for (const auto& tool : tools) {
+      HeldTool read{.name = tool->name};
       const auto unfit = [](char c) {
         return static_cast<unsigned char>(c) <= ' ' || Has("\"'<>{}()[]", {&c, 1});
       };
-      if (read.name.empty() || read.name.size() > CallWriter::kMaxNameBytes ||
-          std::ranges::any_of(read.name, unfit)) {
+      if (read.name.size() > CallWriter::kMaxNameBytes || std::ranges::any_of(read.name, unfit)) {
         return Unimplemented("tool ", Printable(read.name), ": calls cannot have this name");
       }
-      const auto parameters = function.find("parameters");
-      if (parameters == function.end() || parameters->is_null()) {
-        read.parameters = {{"type", "object"}, {"properties", Json::object()}};
-      } else if (parameters->is_object()) {
+      if (const Json* const parameters = tool->parameters()) {
         read.parameters = *parameters;
       } else {
-        return Unimplemented("tool ", read.name, ": parameters is not an object");
+        read.parameters = {{"type", "object"}, {"properties", Json::object()}};
       }
       if (const auto found = read.parameters.find("properties"); found != read.parameters.end()) {
         n_parameters_ += found->size();
@@ -186,13 +181,14 @@ class CallGrammar {
     return style;
   }
 
-  static SchemaPart PartOf(const Tool& tool, std::vector<std::string> path) {
+  static SchemaPart PartOf(const HeldTool& tool, std::vector<std::string> path) {
     return {.schema = tool.schema, .path = std::move(path), .of = StrCat("tool ", tool.name)};
   }
 
   // The parameters of a tool whose format writes them one by one; no key may contain a byte of
   // `unfit`.
-  StatusOr<std::vector<Parameter>> ParametersOf(const Tool& tool, std::string_view unfit) const {
+  StatusOr<std::vector<Parameter>> ParametersOf(const HeldTool& tool,
+                                                std::string_view unfit) const {
     const Json& schema = tool.parameters;
     for (const char* const keyword :
          {"allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "$ref", "$dynamicRef",
@@ -248,7 +244,7 @@ class CallGrammar {
   // --- calls in JSON -------------------------------------------------------------------
 
   // {"name": "f", "arguments": {...}}, with the members of the example.
-  Structure JsonCall(const Tool& tool) const {
+  Structure JsonCall(const HeldTool& tool) const {
     const bool action = Has(example_, "\"tool_name\"");
     const bool parameters = Has(example_, "\"parameters\":");
     Parts parts{Plain("{")};
@@ -289,7 +285,7 @@ class CallGrammar {
   }
   Structure JsonCalls() const {
     Parts calls;
-    for (const Tool& tool : tools_) calls.push_back(JsonCall(tool));
+    for (const HeldTool& tool : tools_) calls.push_back(JsonCall(tool));
     return Structure::OneOf(std::move(calls));
   }
   // What follows the opening bracket of an array of calls, including its end.
@@ -332,7 +328,7 @@ class CallGrammar {
       return {{.marker = open, .rest = Structure::Sequence({gap_, Plain("["), JsonListRest()})}};
     }
     Parts calls;
-    for (const Tool& tool : tools_) {
+    for (const HeldTool& tool : tools_) {
       Parts parts{Plain(tool.name)};
       if (Has(example_, "[CALL_ID]")) {
         parts.push_back(Markup("[CALL_ID]"));
@@ -350,7 +346,7 @@ class CallGrammar {
     const bool fenced = Has(example_, "```json");
     constexpr std::string_view kSeparator = "<｜tool▁sep｜>";
     Parts calls;
-    for (const Tool& tool : tools_) {
+    for (const HeldTool& tool : tools_) {
       Parts parts{Markup(syntax_.opens[1])};
       if (fenced) {
         parts.push_back(Markup("function", kSeparator));
@@ -372,7 +368,7 @@ class CallGrammar {
 
   std::vector<Entry> KimiEntries() const {
     Parts calls;
-    for (const Tool& tool : tools_) {
+    for (const HeldTool& tool : tools_) {
       calls.push_back(Structure::Sequence(
           {Markup(syntax_.opens[1]), Plain(StrCat("functions.", tool.name, ":")),
            Structure::Pattern("0|[1-9][0-9]{0,3}"), Markup("<|tool_call_argument_begin|>"),
@@ -392,7 +388,7 @@ class CallGrammar {
   std::vector<Entry> GemmaEntries() const {
     Parts calls;
     const Structure close = Markup(syntax_.closes[0]);
-    for (const Tool& tool : tools_) {
+    for (const HeldTool& tool : tools_) {
       calls.push_back(
           Structure::Sequence({Plain(StrCat("call:", tool.name)), tool.arguments, close}));
     }
@@ -413,7 +409,7 @@ class CallGrammar {
            .rest = Structure::Sequence({gap_, Plain("["), JsonListRest(), gap_, close})}};
     }
     Parts calls;
-    for (const Tool& tool : tools_) {
+    for (const HeldTool& tool : tools_) {
       WEFT_ASSIGN_OR_RETURN(const Structure arguments, PythonArguments(tool));
       calls.push_back(Structure::Sequence({Plain(tool.name + "("), arguments, Plain(")")}));
     }
@@ -424,7 +420,7 @@ class CallGrammar {
                                       Plain("]"), gap_, close})}};
   }
 
-  StatusOr<Structure> PythonArguments(const Tool& tool) const {
+  StatusOr<Structure> PythonArguments(const HeldTool& tool) const {
     WEFT_ASSIGN_OR_RETURN(const std::vector<Parameter> parameters,
                           ParametersOf(tool, "=,()[]{}'\" \n\t\r"));
     ValueStyle style = JsonStyle();
@@ -465,7 +461,7 @@ class CallGrammar {
     const TagSyntax& tags = *syntax_.tags;
     const std::string open(syntax_.opens[0]);
     Parts calls;
-    for (const Tool& tool : tools_) {
+    for (const HeldTool& tool : tools_) {
       WEFT_ASSIGN_OR_RETURN(const Structure parameters, TaggedParameters(tool));
       Parts parts;
       // If the marker of calls is the function tag, it is already written.
@@ -494,7 +490,7 @@ class CallGrammar {
         {.marker = open, .rest = OneOrMore(block, {gap_, Markup(open), block})}};
   }
 
-  StatusOr<Structure> TaggedParameters(const Tool& tool) const {
+  StatusOr<Structure> TaggedParameters(const HeldTool& tool) const {
     const TagSyntax& tags = *syntax_.tags;
     WEFT_ASSIGN_OR_RETURN(const std::vector<Parameter> parameters,
                           ParametersOf(tool, tags.key_end.substr(0, 1)));
@@ -508,7 +504,7 @@ class CallGrammar {
   }
 
   // From after the parameter's name.
-  Structure TaggedValue(const Tool& tool, const Parameter& parameter) const {
+  Structure TaggedValue(const HeldTool& tool, const Parameter& parameter) const {
     const TagSyntax& tags = *syntax_.tags;
     const SchemaPart part = PartOf(tool, {"properties", parameter.key});
     const bool marked = !tags.string_mark.empty();
@@ -643,7 +639,7 @@ class CallGrammar {
       text.unlike.push_back(StrCat(kSpaces, Escaped(syntax_.reasoning->open), kAnything));
     }
     if (syntax_.bare_calls) {
-      for (const Tool& tool : tools_) {
+      for (const HeldTool& tool : tools_) {
         text.unlike.push_back(StrCat(kSpaces, "\\{", kSpaces, "\"name\"", kSpaces, ":", kSpaces,
                                      "\"", Escaped(tool.name), "\"", kAnything));
       }
@@ -677,7 +673,7 @@ class CallGrammar {
     const Structure kind =
         Structure::Optional(Structure::OneOf({Plain(" json"), Markup(" <|constrain|>json")}));
     Parts last;
-    for (const Tool& tool : tools_) {
+    for (const HeldTool& tool : tools_) {
       const std::string to = StrCat(" to=functions.", tool.name);
       last.push_back(Structure::Sequence(
           {Structure::OneOf({Structure::Sequence({Plain(to), Markup("<|channel|>commentary")}),
@@ -705,13 +701,19 @@ class CallGrammar {
   const ParameterTypes types_;
   bool loose_ = false;  // ample white space, as in indented JSON
   Structure gap_, space_;
-  std::vector<Tool> tools_;
+  std::vector<HeldTool> tools_;
   size_t n_parameters_ = 0;  // in all tools
 };
 
 }  // namespace
 
-StatusOr<CallStructure> MakeCallStructure(const CallWriting& writing, const Json& tools,
+ParameterTypes TypesOfParameters(const ToolList& tools) {
+  ParameterTypes types;
+  for (const auto& tool : tools) types.Add(tool->name, tool->parameters());
+  return types;
+}
+
+StatusOr<CallStructure> MakeCallStructure(const CallWriting& writing, const ToolList& tools,
                                           const CallPolicy& policy) {
   return CallGrammar(writing, tools, policy).Make(tools);
 }

@@ -15,9 +15,10 @@
 
 #include "base/status.h"
 #include "base/tokens.h"
+#include "chat/conversation.h"
 #include "constraint/constraint.h"
 #include "constraint/structure.h"
-#include "nlohmann/json.hpp"
+#include "reply/parameter_types.h"
 
 namespace weft {
 
@@ -51,11 +52,12 @@ struct CallWriting {
   std::vector<std::pair<TokenId, std::string>> controls;
 };
 
-// `tools` are a request's, already checked. UNIMPLEMENTED names the tool that cannot be
-// constrained, and why; Constraint::Structured does the same for the contents of schemas.
-StatusOr<CallStructure> MakeCallStructure(const CallWriting& writing,
-                                          const nlohmann::ordered_json& tools,
+// UNIMPLEMENTED names the tool that cannot be constrained, and why; Constraint::Structured does the
+// same for the contents of schemas.
+StatusOr<CallStructure> MakeCallStructure(const CallWriting& writing, const ToolList& tools,
                                           const CallPolicy& policy);
+// For the parser of replies that call `tools`.
+ParameterTypes TypesOfParameters(const ToolList& tools);
 
 }  // namespace weft
 

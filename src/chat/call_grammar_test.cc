@@ -17,6 +17,7 @@
 
 #include "base/strings.h"
 #include "chat/chat_format.h"
+#include "chat/openai_form.h"
 #include "constraint/vocabulary_bytes.h"
 #include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
@@ -81,6 +82,8 @@ constexpr char kTools[] = R"([
 ])";
 
 Json Tools() { return Json::parse(kTools); }
+
+ToolList ToolsOf(const Json& tools) { return *ReadOpenAiTools(tools); }
 
 const Json* ToolNamed(const Json& tools, const std::string& name) {
   for (const Json& tool : tools) {
@@ -238,7 +241,7 @@ CallSetup MakeSetup(const std::string& source, bool controls) {
 
 StatusOr<std::shared_ptr<const Constraint>> Calls(const CallSetup& setup, const Json& tools,
                                                   const CallPolicy& policy) {
-  WEFT_ASSIGN_OR_RETURN(CallStructure calls, setup.format->CallsOf(tools, policy));
+  WEFT_ASSIGN_OR_RETURN(CallStructure calls, setup.format->CallsOf(ToolsOf(tools), policy));
   return Constraint::Structured(calls.structure, calls.options, setup.table);
 }
 
@@ -251,7 +254,7 @@ struct Answer {
 
 Answer Parsed(const CallSetup& setup, const Json& tools, const std::string& text, bool open) {
   ChatPrompt prompt;
-  prompt.tools = tools;
+  prompt.tools = ToolsOf(tools);
   prompt.reasoning_is_open = open;
   const auto parser = setup.format->NewReplyParser(prompt, {.tools = true});
   Answer answer;
@@ -486,22 +489,19 @@ TEST(CallGrammarTest, WhatTemplatesWriteIsAllowed) {
       if (c.name == "ByteDance-Seed-OSS" && nested) continue;
       ChatRequest request;
       request.add_generation_prompt = false;
-      request.tools = tools;
+      ToolList& offered = request.conversation.tools = ToolsOf(tools);
       // This template declares no types except objects with arbitrary properties.
       if (c.name == "CohereForAI-c4ai-command-r-plus-tool_use") {
         if (nested) continue;
-        for (const size_t unreadable : {5, 4, 2}) request.tools.erase(unreadable);
+        for (const int unreadable : {5, 4, 2}) offered.erase(offered.begin() + unreadable);
       }
-      request.messages = Json::array();
-      request.messages.push_back({{"role", "user"}, {"content", "the-user-asks"}});
-      Json call = {{"id", "abc123def"}, {"type", "function"}};
-      call["function"] = {{"name", example.name}, {"arguments", example.arguments}};
-      request.messages.push_back({{"role", "assistant"}, {"content", ""}});
-      request.messages.back()["tool_calls"] = Json::array({call});
-      request.messages.push_back({{"role", "tool"},
-                                  {"tool_call_id", "abc123def"},
-                                  {"name", example.name},
-                                  {"content", "its result"}});
+      request.conversation.messages = {
+          {.parts = {"the-user-asks"}},
+          {.role = Role::kAssistant,
+           .calls = {{.id = "abc123def",
+                      .name = example.name,
+                      .arguments = CallArguments(example.arguments)}}},
+          {.role = Role::kTool, .parts = {"its result"}, .call_id = "abc123def"}};
       request.render.wall_clock_s = 0;
       const auto prompt = setup.format->Render(request);
       ASSERT_TRUE(prompt.ok()) << c.name << ": " << prompt.status();

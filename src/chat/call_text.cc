@@ -16,36 +16,35 @@ std::string ArgumentsText(const Json& arguments) {
   return arguments.is_string() ? arguments.get<std::string>() : JsonText(arguments);
 }
 
-std::string PythonCall(const Json& function) {
+std::string PythonCall(const ToolCall& call) {
   std::vector<std::string> arguments;
-  if (function["arguments"].is_object()) {
-    for (const auto& [key, value] : function["arguments"].items()) {
+  if (call.arguments.is_object()) {
+    for (const auto& [key, value] : call.arguments.items()) {
       arguments.push_back(StrCat(key, "=", StyledJson(value, JsonStyle::kPython)));
     }
   }
-  return StrCat(function["name"].get<std::string>(), "(", StrJoin(arguments, ", "), ")");
+  return StrCat(call.name, "(", StrJoin(arguments, ", "), ")");
 }
 
-std::string JsonCall(const Json& function, std::string_view arguments_key) {
-  return StrCat("{\"name\": ", function["name"].dump(), ", \"", arguments_key,
-                "\": ", ArgumentsText(function["arguments"]), "}");
+std::string JsonCall(const ToolCall& call, std::string_view arguments_key) {
+  return StrCat("{\"name\": ", Json(call.name).dump(), ", \"", arguments_key,
+                "\": ", ArgumentsText(call.arguments), "}");
 }
 
-std::string DeepSeekCall(const Json& function) {
-  return StrCat("<｜tool▁call▁begin｜>", function["name"].get<std::string>(), "<｜tool▁sep｜>",
-                ArgumentsText(function["arguments"]), "<｜tool▁call▁end｜>");
+std::string DeepSeekCall(const ToolCall& call) {
+  return StrCat("<｜tool▁call▁begin｜>", call.name, "<｜tool▁sep｜>", ArgumentsText(call.arguments),
+                "<｜tool▁call▁end｜>");
 }
 
-std::string KimiCall(const Json& function, size_t index) {
-  return StrCat("<|tool_call_begin|>functions.", function["name"].get<std::string>(), ":", index,
-                "<|tool_call_argument_begin|>", ArgumentsText(function["arguments"]),
-                "<|tool_call_end|>");
+std::string KimiCall(const ToolCall& call, size_t index) {
+  return StrCat("<|tool_call_begin|>functions.", call.name, ":", index,
+                "<|tool_call_argument_begin|>", ArgumentsText(call.arguments), "<|tool_call_end|>");
 }
 
-std::string TaggedCall(const Json& function, const TagSyntax& tags) {
-  std::string text = StrCat(tags.function_open, function["name"].get<std::string>(), tags.name_end);
-  if (function["arguments"].is_object()) {
-    for (const auto& [key, value] : function["arguments"].items()) {
+std::string TaggedCall(const ToolCall& call, const TagSyntax& tags) {
+  std::string text = StrCat(tags.function_open, call.name, tags.name_end);
+  if (call.arguments.is_object()) {
+    for (const auto& [key, value] : call.arguments.items()) {
       StrAppend(&text, "\n", tags.parameter_open, key, tags.key_end, "\n", tags.value_open,
                 value.is_string() ? value.get<std::string>() : JsonText(value),
                 tags.parameter_close);
@@ -59,58 +58,56 @@ std::string GemmaValue(const Json& value) {
   return JsonText(value);
 }
 
-std::string GemmaCall(const Json& function) {
+std::string GemmaCall(const ToolCall& call) {
   std::vector<std::string> arguments;
-  if (function["arguments"].is_object()) {
-    for (const auto& [key, value] : function["arguments"].items()) {
+  if (call.arguments.is_object()) {
+    for (const auto& [key, value] : call.arguments.items()) {
       arguments.push_back(StrCat(key, ":", GemmaValue(value)));
     }
   }
-  return StrCat("call:", function["name"].get<std::string>(), "{", StrJoin(arguments, ","), "}");
+  return StrCat("call:", call.name, "{", StrJoin(arguments, ","), "}");
 }
 
 }  // namespace
 
 std::string JsonText(const Json& value) { return StyledJson(value, JsonStyle::kSpaced); }
 
-std::string CallsText(const Json& calls, const ReplySyntax& syntax) {
+std::string CallsText(std::span<const ToolCall> calls, const ReplySyntax& syntax) {
   std::vector<std::string> texts;
-  for (const Json& call : calls) {
-    const Json& function = call["function"];
+  for (const ToolCall& call : calls) {
     switch (syntax.form) {
       case CallForm::kPython:
-        texts.push_back(PythonCall(function));
+        texts.push_back(PythonCall(call));
         break;
       case CallForm::kDeepSeek:
-        texts.push_back(DeepSeekCall(function));
+        texts.push_back(DeepSeekCall(call));
         break;
       case CallForm::kGemma:
-        texts.push_back(StrCat(syntax.opens[0], GemmaCall(function), syntax.closes[0]));
+        texts.push_back(StrCat(syntax.opens[0], GemmaCall(call), syntax.closes[0]));
         break;
       case CallForm::kHarmony:
-        texts.push_back(StrCat("<|channel|>commentary to=functions.",
-                               function["name"].get<std::string>(), " <|constrain|>json<|message|>",
-                               ArgumentsText(function["arguments"])));
+        texts.push_back(StrCat("<|channel|>commentary to=functions.", call.name,
+                               " <|constrain|>json<|message|>", ArgumentsText(call.arguments)));
         break;
       case CallForm::kMistral:
-        texts.push_back(JsonCall(function, "arguments"));
+        texts.push_back(JsonCall(call, "arguments"));
         break;
       case CallForm::kTagged:
-        texts.push_back(TaggedCall(function, *syntax.tags));
+        texts.push_back(TaggedCall(call, *syntax.tags));
         break;
       case CallForm::kKimi:
-        texts.push_back(KimiCall(function, texts.size()));
+        texts.push_back(KimiCall(call, texts.size()));
         break;
       case CallForm::kFenced:
-        texts.push_back(StrCat("{\"tool_name\": ", function["name"].dump(),
-                               ", \"parameters\": ", ArgumentsText(function["arguments"]), "}"));
+        texts.push_back(StrCat("{\"tool_name\": ", Json(call.name).dump(),
+                               ", \"parameters\": ", ArgumentsText(call.arguments), "}"));
         break;
       case CallForm::kJson:
         if (syntax.bare_calls || syntax.closes.empty()) {
-          texts.push_back(JsonCall(function, syntax.bare_calls ? "parameters" : "arguments"));
+          texts.push_back(JsonCall(call, syntax.bare_calls ? "parameters" : "arguments"));
         } else {
-          texts.push_back(StrCat(syntax.opens[0], "\n", JsonCall(function, "arguments"), "\n",
-                                 syntax.closes[0]));
+          texts.push_back(
+              StrCat(syntax.opens[0], "\n", JsonCall(call, "arguments"), "\n", syntax.closes[0]));
         }
         break;
     }
@@ -133,14 +130,13 @@ std::string CallsText(const Json& calls, const ReplySyntax& syntax) {
   }
 }
 
-std::string ToolsText(const Json& tools, const ReplySyntax& syntax) {
+std::string ToolsText(const ToolList& tools, const ReplySyntax& syntax) {
   std::string text = "You can call these functions, described in JSON, one a line:\n<tools>\n";
-  for (const Json& tool : tools) StrAppend(&text, JsonText(tool["function"]), "\n");
-  const Json example = {
-      {{"function",
-        {{"name", "NAME"}, {"arguments", {{"first_argument", "text"}, {"second_argument", 2}}}}}}};
+  for (const auto& tool : tools) StrAppend(&text, JsonText(tool->function()), "\n");
+  const ToolCall example{.name = "NAME",
+                         .arguments = {{"first_argument", "text"}, {"second_argument", 2}}};
   StrAppend(&text, "</tools>\n\nTo call a function named NAME, answer exactly like this:\n",
-            CallsText(example, syntax),
+            CallsText({&example, 1}, syntax),
             "\n\nTo call several, write one call after the other. Their results are given to you "
             "between <tool_response> and </tool_response>. When no function is needed, answer "
             "in plain text.");

@@ -4,8 +4,10 @@
 #ifndef WEFT_CHAT_CALL_TEXT_H_
 #define WEFT_CHAT_CALL_TEXT_H_
 
+#include <span>
 #include <string>
 
+#include "chat/conversation.h"
 #include "nlohmann/json.hpp"
 #include "reply/syntax.h"
 
@@ -14,9 +16,9 @@ namespace weft {
 // With a space after commas and colons, as templates and models write it.
 std::string JsonText(const nlohmann::ordered_json& value);
 // The description of the tools for the model.
-std::string ToolsText(const nlohmann::ordered_json& tools, const ReplySyntax& syntax);
+std::string ToolsText(const ToolList& tools, const ReplySyntax& syntax);
 // Calls in the form that the parser of `syntax` reads.
-std::string CallsText(const nlohmann::ordered_json& calls, const ReplySyntax& syntax);
+std::string CallsText(std::span<const ToolCall> calls, const ReplySyntax& syntax);
 
 }  // namespace weft
 

@@ -7,7 +7,8 @@
 #include "base/strings.h"
 #include "chat/builtin_templates.h"
 #include "chat/call_text.h"
-#include "chat/chat_messages.h"
+#include "chat/conversation_view.h"
+#include "chat/json_value.h"
 #include "chat/template_traits.h"
 #include "chat/template_variables.h"
 #include "reply/syntax.h"
@@ -21,12 +22,7 @@ using Json = nlohmann::ordered_json;
 // Letters and digits, which no template trims or escapes.
 constexpr char kGoesOnHere[] = "WeftGoesOnHere5d1f0c7e";
 
-bool HasTools(const Json& tools) { return tools.is_array() && !tools.empty(); }
-
-bool HasText(const Json& message, const char* key) {
-  const auto it = message.find(key);
-  return it != message.end() && !ContentText(*it).empty();
-}
+using Messages = std::vector<const ChatMessage*>;
 
 // Whether reasoning is still open at the end of `text`.
 bool EndsInReasoning(std::string_view text, const ReasoningMarkers& markers) {
@@ -54,15 +50,19 @@ class ChatFormatImpl final : public ChatFormat {
   }
 
   StatusOr<ChatPrompt> Render(const ChatRequest& request) const override {
-    WEFT_RETURN_IF_ERROR(CheckMessages(request.messages));
-    WEFT_RETURN_IF_ERROR(CheckTools(request.tools));
-    return request.continuation == Continuation::kNone ? RenderWhole(request)
-                                                       : RenderContinued(request);
+    if (request.conversation.messages.empty()) {
+      return InvalidArgument("messages: there must be at least one");
+    }
+    Messages messages;
+    for (const ChatMessage& message : request.conversation.messages) messages.push_back(&message);
+    return request.continuation == Continuation::kNone
+               ? RenderWhole(messages, request, request.add_generation_prompt)
+               : RenderContinued(std::move(messages), request);
   }
 
   std::unique_ptr<ReplyParser> NewReplyParser(const ChatPrompt& prompt,
                                               const ReplyOptions& options) const override {
-    return MakeReplyParser(syntax_, ParameterTypes(prompt.tools), options,
+    return MakeReplyParser(syntax_, TypesOfParameters(prompt.tools), options,
                            prompt.reasoning_is_open);
   }
 
@@ -74,8 +74,7 @@ class ChatFormatImpl final : public ChatFormat {
     return tokens;
   }
 
-  StatusOr<CallStructure> CallsOf(const Json& tools, const CallPolicy& policy) const override {
-    WEFT_RETURN_IF_ERROR(CheckTools(tools));
+  StatusOr<CallStructure> CallsOf(const ToolList& tools, const CallPolicy& policy) const override {
     const std::string example = TwoCalls();
     CallWriting writing{.syntax = *syntax_, .example = example};
     for (size_t i = 0; i < markers_.ids.size(); ++i) {
@@ -104,10 +103,12 @@ class ChatFormatImpl final : public ChatFormat {
   }
 
  private:
-  // REQUIRES: messages and tools have been checked.
-  StatusOr<ChatPrompt> RenderWhole(const ChatRequest& request) const;
-  StatusOr<ChatPrompt> RenderContinued(const ChatRequest& request) const;
-  Status AddSystemMessages(const ChatRequest& whole, std::string* text) const;
+  // These render `messages` with everything else of `request`.
+  StatusOr<ChatPrompt> RenderWhole(const Messages& messages, const ChatRequest& request,
+                                   bool begins_reply) const;
+  StatusOr<ChatPrompt> RenderContinued(Messages messages, const ChatRequest& request) const;
+  Status AddSystemMessages(const Messages& messages, const ChatRequest& request,
+                           std::string* text) const;
   ControlTokens ControlTokensIn(const std::vector<std::string>& texts) const;
   void FindEnd();
   // Example calls as the model writes them.
@@ -150,10 +151,9 @@ std::string ChatFormatImpl::TwoCalls() const {
   const bool readable = syntax_->bare_calls || syntax_->opens.empty() ||
                         traits_.two_calls.find(syntax_->opens[0]) != std::string::npos;
   if (!traits_.two_calls.empty() && readable) return traits_.two_calls;
-  Json calls = Json::array();
+  std::vector<ToolCall> calls;
   for (const char* const name : {kProbedTool, kProbedOther}) {
-    const Json call = {{"function", {{"name", name}, {"arguments", {{kProbedKey, kProbedValue}}}}}};
-    calls.push_back(call);
+    calls.push_back({.name = name, .arguments = {{kProbedKey, kProbedValue}}});
   }
   return CallsText(calls, *syntax_);
 }
@@ -201,61 +201,60 @@ ChatFormat::ControlTokens ChatFormatImpl::ControlTokensIn(
   return found;
 }
 
-StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const ChatRequest& request) const {
-  Json context = request.variables.is_object() ? request.variables : Json::object();
-  context["messages"] = ShapeMessages(request.messages, request.tools, traits_, *syntax_);
-  const bool shows_tools = HasTools(request.tools) && traits_.tools;
-  context.erase("tools");
-  if (shows_tools || !traits_.omits_no_tools) {
-    context["tools"] = shows_tools ? request.tools : Json(nullptr);
-  }
-  context["add_generation_prompt"] = request.add_generation_prompt;
-  context["bos_token"] = bos_;
-  context["eos_token"] = eos_;
-  if (!context.contains("documents")) context["documents"] = nullptr;
-  static const Json kNone;
-  AddTemplateVariables(*template_, HasTools(request.tools) ? request.tools : kNone,
-                       WallClock(request.render), &context);
-  ChatPrompt prompt;
-  WEFT_ASSIGN_OR_RETURN(prompt.text, template_->Render(context, request.render));
-  prompt.reasoning_is_open = request.add_generation_prompt && OpensReasoning(prompt.text);
-  if (HasTools(request.tools)) prompt.tools = request.tools;
+StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const Messages& messages,
+                                                 const ChatRequest& request,
+                                                 bool begins_reply) const {
+  const ToolList& tools = request.conversation.tools;
+  const ConversationView view(messages, tools, traits_, *syntax_);
+  const Json missing =
+      MissingVariables(*template_, request.variables, tools, WallClock(request.render));
+  const auto add = [&](jinja::DictObject* variables, jinja::Meter* meter) {
+    const auto set = [&](const char* name, jinja::Value value) {
+      variables->Set(jinja::Value::Borrowed(name), std::move(value), meter);
+    };
+    SetMembers(missing, /*depth=*/0, meter, variables);
+    view.AddTo(variables, meter);
+    set("add_generation_prompt", jinja::Value::Bool(begins_reply));
+    set("bos_token", jinja::Value::Borrowed(bos_));
+    set("eos_token", jinja::Value::Borrowed(eos_));
+  };
+  ChatPrompt prompt{.tools = tools};
+  WEFT_ASSIGN_OR_RETURN(prompt.text, template_->Render(request.variables, request.render, add));
+  prompt.reasoning_is_open = begins_reply && OpensReasoning(prompt.text);
   return prompt;
 }
 
 // Renders the conversation as if the last message were complete, then cuts it where that message's
 // text ends.
-StatusOr<ChatPrompt> ChatFormatImpl::RenderContinued(const ChatRequest& request) const {
-  ChatRequest whole = request;
-  whole.add_generation_prompt = false;
-  Json& last = whole.messages.back();
-  const std::string place = StrCat("messages[", whole.messages.size() - 1, "]");
-  if (last["role"] != "assistant") {
+StatusOr<ChatPrompt> ChatFormatImpl::RenderContinued(Messages messages,
+                                                     const ChatRequest& request) const {
+  ChatMessage last = *messages.back();
+  const std::string place = StrCat("messages[", messages.size() - 1, "]");
+  if (last.role != Role::kAssistant) {
     return InvalidArgument(place, ".role: only a message of role 'assistant' can be continued");
   }
-  if (const auto calls = last.find("tool_calls"); calls != last.end() && !calls->empty()) {
+  if (!last.calls.empty()) {
     return InvalidArgument(place, ".tool_calls: a message with calls is complete; answer them");
   }
+  std::string said = TextOf(last);
   bool in_reasoning = request.continuation == Continuation::kReasoning;
-  if (in_reasoning && HasText(last, "content")) {
+  if (in_reasoning && !said.empty()) {
     return InvalidArgument(place, ".content: reasoning that is followed by content is complete");
   }
   if (request.continuation == Continuation::kAuto) {
-    in_reasoning = !HasText(last, "content") && !ReasoningText(last).empty();
+    in_reasoning = said.empty() && !last.reasoning.empty();
   }
   if (in_reasoning) {
     if (!syntax_->reasoning) {
       return InvalidArgument(place, ".content: with this model only content can be continued");
     }
-    std::string begun = ReasoningText(last);
-    EraseReasoning(&last);
-    last["reasoning_content"] = StrCat(begun, kGoesOnHere);
+    last.reasoning += kGoesOnHere;
   } else {
-    const std::string said = last.contains("content") ? ContentText(last["content"]) : "";
     in_reasoning = syntax_->reasoning && EndsInReasoning(said, *syntax_->reasoning);
-    last["content"] = StrCat(said, kGoesOnHere);
+    last.parts = {said += kGoesOnHere};
   }
-  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderWhole(whole));
+  messages.back() = &last;
+  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderWhole(messages, request, /*begins_reply=*/false));
   const size_t end = prompt.text.rfind(kGoesOnHere);
   if (end == std::string::npos) {
     return InvalidArgument(place, ": the chat template does not show this text, so that it ",
@@ -263,28 +262,26 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderContinued(const ChatRequest& request)
   }
   prompt.text.resize(end);
   if (!traits_.system_before_answer) {
-    WEFT_RETURN_IF_ERROR(AddSystemMessages(whole, &prompt.text));
+    messages.pop_back();
+    WEFT_RETURN_IF_ERROR(AddSystemMessages(messages, request, &prompt.text));
   }
   prompt.reasoning_is_open = in_reasoning || OpensReasoning(prompt.text);
   return prompt;
 }
 
-// If the template drops system messages once an answer has begun: takes the prompt before the
-// answer and appends the answer's beginning. `text` is the rendering of all messages of `whole`.
-Status ChatFormatImpl::AddSystemMessages(const ChatRequest& whole, std::string* text) const {
-  ChatRequest asked = whole;
-  asked.add_generation_prompt = true;
-  asked.messages.erase(asked.messages.size() - 1);
-  const auto is_system = [](const Json& message) {
-    return message["role"] == "system" || message["role"] == "developer";
-  };
-  ChatRequest without = asked;
-  Json& others = without.messages;
-  others.erase(std::remove_if(others.begin(), others.end(), is_system), others.end());
-  if (others.empty() || others.size() == asked.messages.size()) return OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const ChatPrompt plain, RenderWhole(without));
+// If the template drops system messages once an answer has begun: takes the prompt for `messages`,
+// which precede the answer, and appends the answer's beginning. `text` is the rendering with it.
+Status ChatFormatImpl::AddSystemMessages(const Messages& messages, const ChatRequest& request,
+                                         std::string* text) const {
+  Messages others = messages;
+  std::erase_if(others, [](const ChatMessage* message) {
+    return message->role == Role::kSystem || message->role == Role::kDeveloper;
+  });
+  if (others.empty() || others.size() == messages.size()) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const ChatPrompt plain,
+                        RenderWhole(others, request, /*begins_reply=*/true));
   if (!text->starts_with(plain.text)) return OkStatus();
-  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderWhole(asked));
+  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderWhole(messages, request, /*begins_reply=*/true));
   *text = std::move(prompt.text) + text->substr(plain.text.size());
   return OkStatus();
 }

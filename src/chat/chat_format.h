@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "chat/call_grammar.h"
+#include "chat/conversation.h"
 #include "chat/template.h"
 #include "nlohmann/json.hpp"
 #include "reply/reply.h"
@@ -33,15 +34,11 @@ enum class Continuation {
 };
 
 struct ChatRequest {
-  // In the form of OpenAI's chat completions: role, content (text, null or parts of type text),
-  // reasoning_content, tool_calls, tool_call_id, name.
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  // [{"type":"function","function":{"name","description","parameters"}}]; null or empty: none.
-  nlohmann::ordered_json tools;
+  Conversation conversation;
   bool add_generation_prompt = true;
   // Unless this is kNone, add_generation_prompt is ignored.
   Continuation continuation = Continuation::kNone;
-  // Further template variables, e.g. enable_thinking, reasoning_effort.
+  // Further template variables, an object, e.g. enable_thinking, reasoning_effort.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
   RenderOptions render;
 };
@@ -50,8 +47,8 @@ struct ChatPrompt {
   std::string text;
   // The prompt ends inside a reasoning block: the reply starts with reasoning, or continues it.
   bool reasoning_is_open = false;
-  // The request's tools: a parser may need their schemas.
-  nlohmann::ordered_json tools;
+  // The tools that the reply may call: a parser may need their schemas.
+  ToolList tools;
 };
 
 // What ends an answer, besides the vocabulary's own end tokens.
@@ -74,7 +71,7 @@ class ChatFormat {
       std::string template_source, std::shared_ptr<const Tokenizer> tokenizer);
   virtual ~ChatFormat() = default;
 
-  // INVALID_ARGUMENT says which message or tool is malformed, or what the template itself rejects.
+  // INVALID_ARGUMENT says which message cannot be continued, or what the template itself rejects.
   // Tools that the template cannot express are put into the system message in a documented generic
   // form (docs/CHAT.md).
   virtual StatusOr<ChatPrompt> Render(const ChatRequest& request) const = 0;
@@ -90,10 +87,10 @@ class ChatFormat {
   };
   virtual ControlTokens ControlTokensFor(const std::vector<std::string>& stop_strings) const = 0;
 
-  // The replies allowed when calling `tools` (those of the request) under `policy`: each call is to
-  // one of them, in this format, with arguments that fit its schema. UNIMPLEMENTED, here or from
-  // Constraint::Structured, says which tool cannot be held to its schema, and why.
-  virtual StatusOr<CallStructure> CallsOf(const nlohmann::ordered_json& tools,
+  // The replies allowed when calling `tools` under `policy`: each call is to one of them, in this
+  // format, with arguments that fit its schema. UNIMPLEMENTED, here or from Constraint::Structured,
+  // says which tool cannot be held to its schema, and why.
+  virtual StatusOr<CallStructure> CallsOf(const ToolList& tools,
                                           const CallPolicy& policy) const = 0;
 
   // What the template writes between an answer and the next question, unless that begins with a

@@ -21,11 +21,10 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::string Refusal(const char* messages, const char* tools = "null") {
-  ChatRequest request = Request(messages);
-  request.tools = Json::parse(tools);
-  const auto prompt = Format("")->Render(request);
-  EXPECT_EQ(prompt.status().code(), StatusCode::kInvalidArgument);
-  return std::string(Message(prompt.status()));
+  const Status status = ReadOpenAiMessages(Json::parse(messages)).status();
+  const Status of_tools = ReadOpenAiTools(Json::parse(tools)).status();
+  EXPECT_NE(status.ok(), of_tools.ok());
+  return std::string(Message(status.ok() ? of_tools : status));
 }
 
 constexpr char kToolTurn[] = R"([
@@ -119,11 +118,12 @@ TEST(ChatFormatTest, CallsOfTheHistoryAreReadBack) {
                            "CohereForAI-c4ai-command-r-plus-tool_use"}) {
     const auto format = Format(GoldenSource(name));
     ChatRequest request = Request(kToolTurn, /*with_tools=*/true);
-    request.messages.push_back({{"role", "assistant"}, {"content", "It rains."}});
-    request.messages.push_back({{"role", "user"}, {"content", "And tomorrow?"}});
+    std::vector<ChatMessage>& messages = request.conversation.messages;
+    messages.push_back({.role = Role::kAssistant, .parts = {"It rains."}});
+    messages.push_back({.parts = {"And tomorrow?"}});
     const std::string after = Rendered(*format, request).text;
     EXPECT_THAT(after, HasSubstr("rain")) << name;
-    request.messages.erase(request.messages.begin() + 1, request.messages.end());
+    messages.erase(messages.begin() + 1, messages.end());
     ChatPrompt before = Rendered(*format, request);
     EXPECT_THAT(before.text, HasSubstr("get_weather")) << name;
     // The model's reply begins after the question, or after a header.
@@ -212,7 +212,7 @@ TEST(ChatFormatTest, ArgumentsHaveTheShapeThatTheTemplateTakes) {
               HasSubstr("assistant:get_weather({\"city\": \"Oslo\"})|"));
   // Arguments that are not JSON stay as they are.
   ChatRequest request = Request(kToolTurn, true);
-  request.messages[1]["tool_calls"][0]["function"]["arguments"] = "{oops";
+  request.conversation.messages[1].calls[0].arguments = "{oops";
   EXPECT_THAT(
       Rendered(*Format(head + "{{ c.function.name }}{{ c.function.arguments|tojson }}" + tail),
                request)
@@ -258,12 +258,13 @@ TEST(ChatFormatTest, AMessageThatIsBegunIsContinued) {
   const ChatPrompt prompt = Rendered(*format, request);
   EXPECT_EQ(prompt.text, "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nIt is ");
   EXPECT_FALSE(prompt.reasoning_is_open);
-  request.messages[1]["content"] = nullptr;
+  std::vector<ChatMessage>& messages = request.conversation.messages;
+  messages[1].parts.clear();
   EXPECT_EQ(Rendered(*format, request).text,
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
   // Earlier text with the same words is not mistaken for the end.
-  request.messages[0]["content"] = "WeftGoesOnHere5d1f0c7e?";
-  request.messages[1]["content"] = "Yes, ";
+  messages[0].parts = {"WeftGoesOnHere5d1f0c7e?"};
+  messages[1].parts = {"Yes, "};
   EXPECT_TRUE(
       Rendered(*format, request).text.ends_with("7e?<|im_end|>\n<|im_start|>assistant\nYes, "));
 }
@@ -274,40 +275,40 @@ TEST(ChatFormatTest, ReasoningThatIsBegunIsContinuedAsReasoning) {
       "{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}|{%- endfor -%}");
   ChatRequest request = Request(R"([{"role": "user", "content": "a"},
       {"role": "assistant", "content": "", "reasoning_content": "Well, "}])");
+  std::vector<ChatMessage>& messages = request.conversation.messages;
   request.continuation = Continuation::kAuto;
   const ChatPrompt open = Rendered(*format, request);
   EXPECT_EQ(open.text, "user:a|assistant:<think>Well, ");
   EXPECT_TRUE(open.reasoning_is_open);
-  request.messages[1]["content"] = "So ";
+  messages[1].parts = {"So "};
   const ChatPrompt closed = Rendered(*format, request);
   EXPECT_EQ(closed.text, "user:a|assistant:<think>Well, </think>So ");
   EXPECT_FALSE(closed.reasoning_is_open);
   // Given explicitly, and under other names.
   for (const char* const name : {"reasoning", "reasoning_text", "thinking"}) {
-    request.messages[1] = Json{{"role", "assistant"}, {"content", ""}, {name, "Well, "}};
+    messages[1] = MessageOf({{"role", "assistant"}, {"content", ""}, {name, "Well, "}});
     request.continuation = Continuation::kAuto;
     EXPECT_EQ(Rendered(*format, request).text, open.text) << name;
     request.continuation = Continuation::kReasoning;
     EXPECT_EQ(Rendered(*format, request).text, open.text) << name;
   }
-  request.messages[1] =
-      Json{{"role", "assistant"}, {"content", ""}, {"reasoning_content", "Well, "}};
+  messages[1] = {.role = Role::kAssistant, .reasoning = "Well, "};
   request.continuation = Continuation::kReasoning;
   EXPECT_EQ(Rendered(*format, request).text, open.text);
   request.continuation = Continuation::kContent;
   EXPECT_EQ(Rendered(*format, request).text, "user:a|assistant:<think>Well, </think>");
   EXPECT_FALSE(Rendered(*format, request).reasoning_is_open);
-  request.messages[1].erase("reasoning_content");
+  messages[1].reasoning.clear();
   request.continuation = Continuation::kReasoning;
   EXPECT_EQ(Rendered(*format, request).text, "user:a|assistant:<think>");
   EXPECT_TRUE(Rendered(*format, request).reasoning_is_open);
-  request.messages[1]["content"] = "So ";
+  messages[1].parts = {"So "};
   EXPECT_THAT(std::string(Message(format->Render(request).status())),
               HasSubstr("messages[1].content: reasoning that is followed by content is complete"));
   request.continuation = Continuation::kAuto;
-  request.messages[1] = Json{{"role", "assistant"}, {"content", "<think>Hm"}};
+  messages[1].parts = {"<think>Hm"};
   EXPECT_TRUE(Rendered(*format, request).reasoning_is_open);
-  request.messages[1]["content"] = "<think>Hm</think>";
+  messages[1].parts = {"<think>Hm</think>"};
   EXPECT_FALSE(Rendered(*format, request).reasoning_is_open);
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "chat/chat_format.h"
+#include "chat/openai_form.h"
 #include "gtest/gtest.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/goldens.h"
@@ -26,14 +27,29 @@ inline std::string GoldenSource(const std::string& name) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
+// In OpenAI's form, as are the arguments below.
+inline ToolList ToolsOf(const nlohmann::ordered_json& tools) {
+  auto read = ReadOpenAiTools(tools);
+  EXPECT_TRUE(read.ok()) << read.status();
+  return read.ok() ? *std::move(read) : ToolList();
+}
+
+inline ChatMessage MessageOf(const nlohmann::ordered_json& message) {
+  auto read = ReadOpenAiMessage(message, "message");
+  EXPECT_TRUE(read.ok()) << read.status();
+  return read.ok() ? *std::move(read) : ChatMessage();
+}
+
 inline ChatRequest Request(const char* messages, bool with_tools = false) {
   ChatRequest request;
-  request.messages = nlohmann::ordered_json::parse(messages);
+  auto read = ReadOpenAiMessages(nlohmann::ordered_json::parse(messages));
+  EXPECT_TRUE(read.ok()) << read.status();
+  if (read.ok()) request.conversation.messages = *std::move(read);
   if (with_tools) {
-    request.tools =
+    request.conversation.tools = ToolsOf(
         nlohmann::ordered_json::parse(R"([{"type": "function", "function": {"name": "get_weather",
       "description": "The weather", "parameters": {"type": "object",
-      "properties": {"city": {"type": "string", "description": "Where"}}}}}])");
+      "properties": {"city": {"type": "string", "description": "Where"}}}}}])"));
   }
   request.render.wall_clock_s = 0;
   return request;

@@ -14,6 +14,7 @@
 #define WEFT_CHAT_TEMPLATE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,8 +26,10 @@
 namespace weft {
 
 namespace jinja {
+struct DictObject;
+class Meter;
 struct Program;
-}
+}  // namespace jinja
 
 struct RenderLimits {
   // A step is about one expression, or 32 bytes of text; a long conversation takes a few hundred
@@ -60,8 +63,10 @@ class ChatTemplate {
   // whatever else the template may use. It must not change meanwhile. Errors that the template
   // raises (raise_exception) are INVALID_ARGUMENT with exactly the template's text; other errors
   // name their position in the template. Exceeding a limit: RESOURCE_EXHAUSTED.
-  StatusOr<std::string> Render(const nlohmann::ordered_json& context,
-                               const RenderOptions& options) const;
+  // `add` may set variables that are not JSON, which take precedence.
+  using AddVariables = std::function<void(jinja::DictObject* variables, jinja::Meter* meter)>;
+  StatusOr<std::string> Render(const nlohmann::ordered_json& context, const RenderOptions& options,
+                               const AddVariables& add = nullptr) const;
 
   const std::string& source() const;
   // Whether the template mentions a variable of this name anywhere: a hint about what it can use

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string_view>
 
+#include "chat/conversation.h"
 #include "chat/template_variables.h"
 #include "nlohmann/json.hpp"
 
@@ -27,14 +29,17 @@ class Probe {
       : template_(chat_template), bos_(bos), eos_(eos) {}
 
   // Empty if rendering fails.
-  std::string Render(Json messages, const Json& tools = nullptr, bool begins_reply = true) const {
+  std::string Render(Json messages, const ToolList& tools = {}, bool begins_reply = true) const {
     RenderOptions options;
     options.wall_clock_s = 0;
     options.limits = {.max_steps = 2'000'000, .max_bytes = size_t{32} << 20};
-    Json context = {
-        {"messages", std::move(messages)},       {"tools", tools},    {"documents", nullptr},
-        {"add_generation_prompt", begins_reply}, {"bos_token", bos_}, {"eos_token", eos_}};
-    AddTemplateVariables(template_, tools, *options.wall_clock_s, &context);
+    Json context = {{"messages", std::move(messages)},
+                    {"tools", nullptr},
+                    {"add_generation_prompt", begins_reply},
+                    {"bos_token", bos_},
+                    {"eos_token", eos_}};
+    for (const auto& tool : tools) context["tools"].push_back(tool->definition);
+    context.update(MissingVariables(template_, context, tools, *options.wall_clock_s));
     auto text = template_.Render(context, options);
     return text.ok() ? *std::move(text) : std::string();
   }
@@ -52,14 +57,16 @@ bool Has(const std::string& text, std::string_view part) {
 
 Json User(Json content = kUser) { return {{"role", "user"}, {"content", std::move(content)}}; }
 
-Json Tools() {
+ToolList Tools() {
   const Json parameters = {
       {"type", "object"},
       {"properties", {{kKey, {{"type", "string"}, {"description", "A value"}}}}},
       {"required", {kKey}}};
-  return Json::array(
-      {{{"type", "function"},
-        {"function", {{"name", kTool}, {"description", "A tool"}, {"parameters", parameters}}}}});
+  return {std::make_shared<const Tool>(Tool{
+      .name = kTool,
+      .definition = {{"type", "function"},
+                     {"function",
+                      {{"name", kTool}, {"description", "A tool"}, {"parameters", parameters}}}}})};
 }
 
 Json Call(const char* name, const char* id, Json arguments) {
@@ -72,7 +79,7 @@ Json Result(const char* name, const char* id) {
   return {{"role", "tool"}, {"tool_call_id", id}, {"name", name}, {"content", kResult}};
 }
 
-Json Conversation(Json content, const Json& arguments, const char* id) {
+Json Called(Json content, const Json& arguments, const char* id) {
   return Json::array({User(),
                       {{"role", "assistant"},
                        {"content", std::move(content)},
@@ -100,8 +107,8 @@ void ProbeCalls(const Probe& probe, TemplateTraits* traits) {
   const auto shows_call = [](const std::string& rendered) {
     return Has(rendered, kTool) && Has(rendered, kValue);
   };
-  const std::string with_text = probe.Render(Conversation("", text, kShortId), Tools());
-  std::string with_object = probe.Render(Conversation("", object, kShortId), Tools());
+  const std::string with_text = probe.Render(Called("", text, kShortId), Tools());
+  std::string with_object = probe.Render(Called("", object, kShortId), Tools());
   // Python's way to print a dictionary is not JSON, so such a template wants text. (It may print
   // tools in that way all the same.)
   const bool printed = Has(with_object, StrCat("'", kKey, "': '", kValue, "'"));
@@ -110,15 +117,15 @@ void ProbeCalls(const Probe& probe, TemplateTraits* traits) {
     with_object = with_text;
   }
   const Json& arguments = traits->string_arguments ? text : object;
-  const std::string with_null = probe.Render(Conversation(nullptr, arguments, kShortId), Tools());
+  const std::string with_null = probe.Render(Called(nullptr, arguments, kShortId), Tools());
   traits->null_content =
       shows_call(with_null) && Has(with_null, "None") == Has(with_object, "None");
   traits->calls = shows_call(with_object) || traits->null_content;
   traits->results = Has(with_object, kResult) || Has(with_null, kResult);
   if (!traits->calls) return;
   const Json content = traits->null_content ? Json(nullptr) : Json("");
-  traits->short_ids = !shows_call(probe.Render(Conversation(content, arguments, kLongId), Tools()));
-  Json two = Conversation(content, arguments, kShortId);
+  traits->short_ids = !shows_call(probe.Render(Called(content, arguments, kLongId), Tools()));
+  Json two = Called(content, arguments, kShortId);
   two[1]["tool_calls"].push_back(Call(kOtherTool, "probe0002", arguments));
   two.push_back(Result(kOtherTool, "probe0002"));
   const std::string both = probe.Render(two, Tools());
@@ -162,7 +169,7 @@ TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySynta
   const Json ended = Json::array({{{"role", "system"}, {"content", kSystem}},
                                   User(),
                                   {{"role", "assistant"}, {"content", kValue}}});
-  traits.system_before_answer = Has(probe.Render(ended, nullptr, /*begins_reply=*/false), kSystem);
+  traits.system_before_answer = Has(probe.Render(ended, {}, /*begins_reply=*/false), kSystem);
   traits.developer = Has(chat_template.source(), "developer") && shows_message("developer");
   if (!Has(probe.Render(Json::array({User()})), kUser)) {
     const Json parts = Json::array({{{"type", "text"}, {"text", kUser}}});

@@ -2,7 +2,9 @@
 
 #include <ctime>
 #include <string>
+#include <vector>
 
+#include "base/strings.h"
 #include "chat/call_text.h"
 
 namespace weft {
@@ -18,23 +20,32 @@ std::string Date(int64_t now, const char* format) {
   return {text, std::strftime(text, sizeof(text), format, &parts)};
 }
 
+std::string AsJson(const ToolList& tools) {
+  std::vector<std::string> texts;
+  for (const auto& tool : tools) texts.push_back(JsonText(tool->definition));
+  return tools.empty() ? "" : StrCat("[", StrJoin(texts, ", "), "]");
+}
+
 }  // namespace
 
-void AddTemplateVariables(const ChatTemplate& chat_template, const Json& tools, int64_t now,
-                          Json* context) {
+Json MissingVariables(const ChatTemplate& chat_template, const Json& given, const ToolList& tools,
+                      int64_t now) {
+  Json missing = Json::object();
   const auto wants = [&](const char* name) {
-    return chat_template.Mentions(name) && !context->contains(name);
+    return chat_template.Mentions(name) && !given.contains(name);
   };
   // A few templates only know thinking by this name; the value given under the other name applies.
-  if (wants("thinking") && context->contains("enable_thinking")) {
-    (*context)["thinking"] = (*context)["enable_thinking"];
+  if (wants("thinking") && given.contains("enable_thinking")) {
+    missing["thinking"] = given["enable_thinking"];
   }
-  if (wants("enable_thinking")) (*context)["enable_thinking"] = true;
+  if (wants("enable_thinking")) missing["enable_thinking"] = true;
   // Llama 3.1 and later; without it they state a date in 2024.
-  if (wants("date_string")) (*context)["date_string"] = Date(now, "%d %b %Y");
+  if (wants("date_string")) missing["date_string"] = Date(now, "%d %b %Y");
   // Firefunction's. No time of day: it would make every prompt different.
-  if (wants("datetime")) (*context)["datetime"] = Date(now, "%b %d %Y");
-  if (wants("functions")) (*context)["functions"] = tools.empty() ? "" : JsonText(tools);
+  if (wants("datetime")) missing["datetime"] = Date(now, "%b %d %Y");
+  if (wants("functions")) missing["functions"] = AsJson(tools);
+  if (wants("documents")) missing["documents"] = nullptr;
+  return missing;
 }
 
 }  // namespace weft

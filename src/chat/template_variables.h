@@ -7,15 +7,17 @@
 
 #include <cstdint>
 
+#include "chat/conversation.h"
 #include "chat/template.h"
 #include "nlohmann/json.hpp"
 
 namespace weft {
 
-// Adds the variables that the template mentions and `context` lacks. `tools` may be null; `now` is
-// the local wall clock in seconds since 1970.
-void AddTemplateVariables(const ChatTemplate& chat_template, const nlohmann::ordered_json& tools,
-                          int64_t now, nlohmann::ordered_json* context);
+// The variables that the template mentions and `given`, an object, lacks. `now` is the local wall
+// clock in seconds since 1970.
+nlohmann::ordered_json MissingVariables(const ChatTemplate& chat_template,
+                                        const nlohmann::ordered_json& given, const ToolList& tools,
+                                        int64_t now);
 
 }  // namespace weft
 

@@ -142,7 +142,9 @@ TEST(ChatFormatTest, IntegersBeyond64BitsKeepTheirDigits) {
         {"name": "get_weather", "arguments": "{\"id\": 123456789012345678901, \"u\": 18446744073709551615}"}}]}])";
   ChatRequest request = Request(kCall, /*with_tools=*/true);
   request.add_generation_prompt = false;
-  request.tools[0]["function"]["parameters"]["properties"]["city"]["maximum"] = UINT64_MAX;
+  Json tool = request.conversation.tools[0]->definition;
+  tool["function"]["parameters"]["properties"]["city"]["maximum"] = UINT64_MAX;
+  request.conversation.tools = ToolsOf(Json::array({tool}));
   for (const char* const source :
        {"",
         "{%- for t in tools or [] -%}{{ t|tojson }}{%- endfor -%}{%- for m in messages -%}"
@@ -161,10 +163,10 @@ TEST(ChatFormatTest, RefusalsOfTheAssistantAreRead) {
       {"role": "user", "content": "b"}])"))
                   .text,
               HasSubstr("assistant\nI will not.<|im_end|>"));
-  const auto refused = format->Render(
-      Request(R"([{"role": "user", "content": [{"type": "refusal", "refusal": "No."}]}])"));
+  const auto refused = ReadOpenAiMessages(
+      Json::parse(R"([{"role": "user", "content": [{"type": "refusal", "refusal": "No."}]}])"));
   EXPECT_THAT(std::string(Message(refused.status())), HasSubstr("messages[0].content[0]: refusal"));
-  const auto empty = format->Render(Request(
+  const auto empty = ReadOpenAiMessages(Json::parse(
       R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "refusal"}]}])"));
   EXPECT_THAT(std::string(Message(empty.status())), HasSubstr("messages[1].content[0].refusal"));
 }

@@ -54,9 +54,11 @@ constraint::ConstraintOptions Both(constraint::ConstraintOptions calls,
 
 }  // namespace
 
-StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
-    const Model& model, const ChatFormat& chat, const nlohmann::ordered_json& tools,
-    CallPolicy policy, const ConstraintSpec* answer) {
+StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(const Model& model,
+                                                                     const ChatFormat& chat,
+                                                                     const ToolList& tools,
+                                                                     CallPolicy policy,
+                                                                     const ConstraintSpec* answer) {
   constraint::ConstraintOptions options;
   std::string key = StrCat("reply ", chat.reply_format(), " ");
   if (answer != nullptr) {
@@ -68,7 +70,7 @@ StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
   for (const bool is_so : {must_call, policy.parallel, policy.may_think, policy.thinks_already}) {
     key += is_so ? '1' : '0';
   }
-  key += CompactJson(tools);
+  for (const auto& tool : tools) key += CompactJson(tool->definition);
   const auto make = [&](std::shared_ptr<const constraint::TokenTable> table)
       -> constraint::ConstraintCache::Made {
     WEFT_ASSIGN_OR_RETURN(const CallStructure reply, chat.CallsOf(tools, policy));
@@ -86,9 +88,9 @@ StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* cha
   ReplyRules rules{.marks = chat->thought_marks(), .most_thought_tokens = most_thought_tokens};
   rules.thinks_already = EndsInThought(prompt, rules.marks);
   if (answer) {
-    WEFT_ASSIGN_OR_RETURN(const auto reply,
-                          CompileReply(model, *chat, nlohmann::ordered_json::array(),
-                                       {.thinks_already = rules.thinks_already}, &*answer));
+    WEFT_ASSIGN_OR_RETURN(
+        const auto reply,
+        CompileReply(model, *chat, ToolList(), {.thinks_already = rules.thinks_already}, &*answer));
     rules.reply = reply->Begin();
   }
   return MaskOf(model.tokenizer(), std::move(rules));

@@ -18,7 +18,6 @@
 #include "chat/chat_format.h"
 #include "constraint/constraint.h"
 #include "engine/constraint_mask.h"
-#include "nlohmann/json.hpp"
 #include "tokenizer/tokenizer.h"
 #include "weft/options.h"
 
@@ -40,9 +39,11 @@ struct ReplyRules {
 
 // The allowed replies in the model's own format: a thought where allowed, then calls of `tools` as
 // `policy` requires, or the form in `answer` (null: none). From the model's cache.
-StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
-    const Model& model, const ChatFormat& chat, const nlohmann::ordered_json& tools,
-    CallPolicy policy, const ConstraintSpec* answer);
+StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(const Model& model,
+                                                                     const ChatFormat& chat,
+                                                                     const ToolList& tools,
+                                                                     CallPolicy policy,
+                                                                     const ConstraintSpec* answer);
 
 // The mask for a reply to a prompt given as text. `chat` is null if the model has no format. Null
 // if there is nothing to restrict.

@@ -56,7 +56,7 @@ Json Tools() {
 
 std::unique_ptr<ReplyParser> NewParser(const char* source, const ReplyOptions& options) {
   return MakeReplyParser(std::make_shared<const ReplySyntax>(RecognizeReplySyntax(source)),
-                         ParameterTypes(Tools()), options, /*reasoning_is_open=*/false);
+                         TypesOf(Tools()), options, /*reasoning_is_open=*/false);
 }
 
 constexpr ReplyOptions kLenient = {.tools = true, .lenient_calls = true};
@@ -476,7 +476,7 @@ TEST(LenientReplyTest, ASchemaIsAnArgumentOnlyWhereTheToolTakesOne) {
   tools.push_back(Tool("make_form", {{"type", "string"}, {"properties", "object"}}));
   const auto parser =
       MakeReplyParser(std::make_shared<const ReplySyntax>(RecognizeReplySyntax("plain")),
-                      ParameterTypes(tools), kLenient, /*reasoning_is_open=*/false);
+                      TypesOf(tools), kLenient, /*reasoning_is_open=*/false);
   const std::string_view reply =
       R"({"name": "make_form", "parameters": {"type": "object", "properties": {"a": 1}}})";
   EXPECT_EQ(TakenApart(parser.get(), std::array{reply}),

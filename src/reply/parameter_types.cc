@@ -88,20 +88,12 @@ bool IsShallow(std::string_view text) {
 
 }  // namespace
 
-ParameterTypes::ParameterTypes(const Json& tools) {
-  if (!tools.is_array()) return;
-  for (const Json& tool : tools) {
-    const Json* const function = Member(tool, "function");
-    if (function == nullptr) continue;
-    const Json* const name = Member(*function, "name");
-    if (name == nullptr || !name->is_string()) continue;
-    auto& types = functions_[name->get<std::string>()];
-    const Json* const parameters = Member(*function, "parameters");
-    if (parameters == nullptr) continue;
-    const Json* const properties = Member(*parameters, "properties");
-    if (properties == nullptr || !properties->is_object()) continue;
-    for (const auto& [key, schema] : properties->items()) types[key] = TypesOf(schema, 0);
-  }
+void ParameterTypes::Add(std::string_view function, const Json* parameters) {
+  auto& types = functions_[std::string(function)];
+  if (parameters == nullptr) return;
+  const Json* const properties = Member(*parameters, "properties");
+  if (properties == nullptr || !properties->is_object()) return;
+  for (const auto& [key, schema] : properties->items()) types[key] = TypesOf(schema, 0);
 }
 
 bool ParameterTypes::OffersLike(std::string_view prefix) const {

@@ -1,7 +1,7 @@
 // The names of the offered tools and the types of their parameters. Formats that write values
 // without quotes need the types: only the schema says whether 5 is a number or a string.
 //
-// Immutable; any thread.
+// Once filled, any thread.
 #ifndef WEFT_REPLY_PARAMETER_TYPES_H_
 #define WEFT_REPLY_PARAMETER_TYPES_H_
 
@@ -27,9 +27,9 @@ class ParameterTypes {
     kAny = 127,
   };
 
-  ParameterTypes() = default;
-  // From the tools of a chat request; malformed parts get no types.
-  explicit ParameterTypes(const nlohmann::ordered_json& tools);
+  // `parameters` is the function's JSON Schema, null if there is none; malformed parts get no
+  // types.
+  void Add(std::string_view function, const nlohmann::ordered_json* parameters);
 
   bool Offers(std::string_view function) const { return functions_.contains(function); }
   // Whether some tool's name begins with `prefix`.

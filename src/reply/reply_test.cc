@@ -46,7 +46,7 @@ struct Options {
 
 std::unique_ptr<ReplyParser> NewParser(const char* source, const Options& options) {
   return MakeReplyParser(
-      std::make_shared<const ReplySyntax>(RecognizeReplySyntax(source)), ParameterTypes(Tools()),
+      std::make_shared<const ReplySyntax>(RecognizeReplySyntax(source)), TypesOf(Tools()),
       {.tools = options.tools, .separate_reasoning = options.separate}, options.open);
 }
 

@@ -10,9 +10,22 @@
 
 #include "base/check.h"
 #include "nlohmann/json.hpp"
+#include "reply/parameter_types.h"
 #include "reply/syntax.h"
 
 namespace weft {
+
+// Of tools in OpenAI's form.
+inline ParameterTypes TypesOf(const nlohmann::ordered_json& tools) {
+  ParameterTypes types;
+  for (const auto& tool : tools) {
+    const auto& function = tool["function"];
+    const auto parameters = function.find("parameters");
+    types.Add(function["name"].get_ref<const std::string&>(),
+              parameters == function.end() ? nullptr : &*parameters);
+  }
+  return types;
+}
 
 // A reply's deltas, consecutive ones of one kind joined, one per line: R reasoning, C content, <
 // call with name and id, a arguments, > its end. Also checks that deltas are well-formed: non-empty

@@ -43,9 +43,13 @@ const std::vector<std::shared_ptr<const ReplySyntax>>& Syntaxes() {
 }
 
 const ParameterTypes& Types() {
-  static const auto* const types =
-      new ParameterTypes(nlohmann::ordered_json::parse(R"([{"function": {"name": "f",
-    "parameters": {"properties": {"a": {"type": "string"}, "i": {"type": "integer"}, "any": {}}}}}])"));
+  static const auto* const types = [] {
+    const auto parameters = nlohmann::ordered_json::parse(
+        R"({"properties": {"a": {"type": "string"}, "i": {"type": "integer"}, "any": {}}})");
+    auto* const filled = new ParameterTypes;
+    filled->Add("f", &parameters);
+    return filled;
+  }();
   return *types;
 }
 

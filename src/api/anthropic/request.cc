@@ -8,7 +8,6 @@
 #include "api/anthropic/tools.h"
 #include "api/sampling_params.h"
 #include "base/strings.h"
-#include "json/json_text.h"
 
 namespace weft::serve {
 namespace {
@@ -20,13 +19,12 @@ constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 
 std::string TypeOf(const ordered_json& block) { return StringOr(block, "type"); }
 
-// A string, or an array of text blocks, joined by `separator`.
-StatusOr<std::string> TextOf(const ordered_json& content, std::string_view place,
-                             std::string_view separator) {
-  if (content.is_null()) return std::string();
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) return Misshapen(place, "must be a string or an array of blocks");
+// A string, or an array of text blocks.
+StatusOr<std::vector<std::string>> TextsOf(const ordered_json& content, std::string_view place) {
   std::vector<std::string> texts;
+  if (content.is_null()) return texts;
+  if (content.is_string()) return std::vector{content.get<std::string>()};
+  if (!content.is_array()) return Misshapen(place, "must be a string or an array of blocks");
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string here = StrCat(place, "[", i, "]");
     const std::string type = TypeOf(content[i]);
@@ -37,32 +35,19 @@ StatusOr<std::string> TextOf(const ordered_json& content, std::string_view place
     WEFT_ASSIGN_OR_RETURN(std::string text, NeedString(content[i], "text", here));
     texts.push_back(std::move(text));
   }
-  return StrJoin(texts, separator);
+  return texts;
 }
 
-StatusOr<ordered_json> SystemMessage(const ordered_json& system) {
-  for (size_t i = 0; system.is_array() && i < system.size(); ++i) {
-    if (TypeOf(system[i]) == "text" && StringOr(system[i], "text", "?").empty()) {
+StatusOr<std::string> SystemText(const ordered_json& system) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<std::string> texts, TextsOf(system, "system"));
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (system.is_array() && texts[i].empty()) {
       return Misshapen(StrCat("system[", i, "]"), "must have text that is not empty");
     }
+    texts[i] = WithoutBillingHeader(texts[i]);
   }
-  ordered_json blocks =
-      system.is_string() ? ordered_json::array({{{"type", "text"}, {"text", system}}}) : system;
-  if (blocks.is_array()) {
-    for (ordered_json& block : blocks) {
-      const std::string text = StringOr(block, "text");
-      if (TypeOf(block) == "text" && !text.empty()) block["text"] = WithoutBillingHeader(text);
-    }
-    // Drop a block that is empty without the header.
-    blocks.erase(std::remove_if(blocks.begin(), blocks.end(),
-                                [](const ordered_json& block) {
-                                  return TypeOf(block) == "text" && block.contains("text") &&
-                                         block["text"] == "";
-                                }),
-                 blocks.end());
-  }
-  WEFT_ASSIGN_OR_RETURN(std::string text, TextOf(blocks, "system", "\n\n"));
-  return ordered_json{{"role", "system"}, {"content", std::move(text)}};
+  std::erase(texts, "");  // what was only the header
+  return StrJoin(texts, "\n\n");
 }
 
 // Blocks of tools that Anthropic's servers run.
@@ -79,12 +64,12 @@ bool IsOfServerTool(std::string_view type) {
   return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
-// Converts one of Anthropic's messages to one or more of OpenAI's.
+// Converts one of Anthropic's messages to one or more.
 class MessageConverter {
  public:
   // `left_out` receives the types of blocks that no model here can use.
-  MessageConverter(std::string role, std::string place, ordered_json* out, LeftOut* left_out)
-      : role_(std::move(role)), place_(std::move(place)), out_(*out), left_out_(*left_out) {}
+  MessageConverter(Role role, std::string place, std::vector<ChatMessage>* out, LeftOut* left_out)
+      : role_(role), place_(std::move(place)), out_(*out), left_out_(*left_out) {}
 
   // `may_be_empty`: it is an answer begun by the client.
   Status Convert(const ordered_json& content, bool may_be_empty) {
@@ -94,7 +79,7 @@ class MessageConverter {
           "must have content that is not empty; only a final assistant message may be empty");
     }
     if (content.is_string()) {
-      out_.push_back({{"role", role_}, {"content", content}});
+      out_.push_back({.role = role_, .parts = {content.get<std::string>()}});
       return OkStatus();
     }
     if (!content.is_array()) {
@@ -103,8 +88,9 @@ class MessageConverter {
     for (size_t i = 0; i < content.size(); ++i) {
       WEFT_RETURN_IF_ERROR(AddBlock(content[i], StrCat(place_, ".content[", i, "]")));
     }
-    if (role_ == "assistant") {
-      FinishAssistant();
+    if (role_ == Role::kAssistant) {
+      answer_.parts = {std::move(text_)};
+      out_.push_back(std::move(answer_));
     } else {
       FlushText();
     }
@@ -114,7 +100,7 @@ class MessageConverter {
  private:
   Status AddBlock(const ordered_json& block, const std::string& here) {
     const std::string type = TypeOf(block);
-    const bool is_assistant = role_ == "assistant";
+    const bool is_assistant = role_ == Role::kAssistant;
     if (type == "text") return AddText(block, here);
     if (is_assistant && type == "thinking") return AddThinking(block, here);
     if (is_assistant && type == "redacted_thinking") return OkStatus();  // unreadable
@@ -128,71 +114,65 @@ class MessageConverter {
       return Misshapen(here, StrCat(type, " input is not supported: the model reads text only"));
     }
     return Misshapen(here, StrCat("a block of type \"", Printable(type),
-                                  "\" is not accepted from a \"", role_, "\""));
+                                  "\" is not accepted from a \"", NameOf(role_), "\""));
   }
 
   Status AddText(const ordered_json& block, const std::string& here) {
     WEFT_ASSIGN_OR_RETURN(const std::string text, NeedString(block, "text", here));
     // An answer may have been only white space, and is sent again with every later request.
     const bool says_nothing =
-        role_ == "assistant" ? text.empty() : text.find_first_not_of(" \t\r\n") == text.npos;
+        role_ == Role::kAssistant ? text.empty() : text.find_first_not_of(" \t\r\n") == text.npos;
     if (says_nothing)
       return Misshapen(here, "must have text that is not empty or only white space");
     // Separate parts of a client's message stay separate; those of an answer were one text.
-    if (!text_.empty() && role_ != "assistant") text_ += "\n";
+    if (!text_.empty() && role_ != Role::kAssistant) text_ += "\n";
     text_ += text;
     return OkStatus();
   }
 
   Status AddThinking(const ordered_json& block, const std::string& here) {
     WEFT_ASSIGN_OR_RETURN(const std::string text, NeedString(block, "thinking", here));
-    reasoning_ += text;
+    answer_.reasoning += text;
     return OkStatus();
   }
 
   Status AddToolUse(const ordered_json& block, const std::string& here) {
-    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(block, "id", here));
-    WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(block, "name", here));
+    ToolCall call;
+    WEFT_ASSIGN_OR_RETURN(call.id, NeedString(block, "id", here));
+    WEFT_ASSIGN_OR_RETURN(call.name, NeedString(block, "name", here));
+    if (call.name.empty()) return Misshapen(here + ".name", "must not be empty");
     const auto input = block.find("input");
     if (input == block.end() || !input->is_object()) {
       return Misshapen(here, "needs the object \"input\"");
     }
-    calls_.push_back({{"id", id},
-                      {"type", "function"},
-                      {"function", {{"name", name}, {"arguments", CompactJson(*input)}}}});
+    call.arguments = *input;
+    answer_.calls.push_back(std::move(call));
     return OkStatus();
   }
 
   Status AddToolResult(const ordered_json& block, const std::string& here) {
-    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(block, "tool_use_id", here));
-    ordered_json content = block.value("content", ordered_json());
-    left_out_.AddPictures({"image", "document"}, "tool_result", "text", &content);
-    WEFT_ASSIGN_OR_RETURN(std::string text, TextOf(content, here + ".content", "\n"));
+    WEFT_ASSIGN_OR_RETURN(std::string id, NeedString(block, "tool_use_id", here));
+    ordered_json copy;
+    const ordered_json& content = left_out_.AddPictures({"image", "document"}, "tool_result",
+                                                        "text", ValueIn(block, "content"), &copy);
+    WEFT_ASSIGN_OR_RETURN(const auto texts, TextsOf(content, here + ".content"));
     FlushText();
-    out_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
+    out_.push_back(
+        {.role = Role::kTool, .parts = {StrJoin(texts, "\n")}, .call_id = std::move(id)});
     return OkStatus();
   }
 
   void FlushText() {
     if (text_.empty()) return;
-    out_.push_back({{"role", role_}, {"content", std::exchange(text_, std::string())}});
+    out_.push_back({.role = role_, .parts = {std::exchange(text_, std::string())}});
   }
 
-  void FinishAssistant() {
-    ordered_json message = {{"role", role_}};
-    message["content"] = text_.empty() && !calls_.empty() ? ordered_json() : ordered_json(text_);
-    if (!reasoning_.empty()) message["reasoning_content"] = reasoning_;
-    if (!calls_.empty()) message["tool_calls"] = calls_;
-    out_.push_back(std::move(message));
-  }
-
-  const std::string role_;
+  const Role role_;
   const std::string place_;
-  ordered_json& out_;
+  std::vector<ChatMessage>& out_;
   LeftOut& left_out_;
   std::string text_;
-  std::string reasoning_;
-  ordered_json calls_ = ordered_json::array();
+  ChatMessage answer_{.role = Role::kAssistant};  // what it has besides text
 };
 
 void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
@@ -242,18 +222,19 @@ void ReadConversation(ApiFields* fields, MessagesRequest* read) {
   }
   auto converted = ToChatMessages(fields->Value("system"), *messages, &read->warnings);
   if (!converted.ok()) return fields->Adopt(converted.status());
-  call->chat.messages = *std::move(converted);
+  Conversation& conversation = call->chat.conversation;
+  conversation.messages = *std::move(converted);
   // An answer begun by the client.
-  if (!call->chat.messages.empty() && call->chat.messages.back()["role"] == "assistant") {
+  if (!conversation.messages.empty() && conversation.messages.back().role == Role::kAssistant) {
     call->chat.continuation = Continuation::kAuto;
   }
   if (const ordered_json* const tools = fields->Value("tools")) {
     auto catalog = ReadAnthropicTools(*tools);
     if (!catalog.ok()) return fields->Adopt(catalog.status());
     read->tools = *std::move(catalog);
-    call->chat.tools = read->tools.functions();
+    conversation.tools = read->tools.functions();
   }
-  fields->Adopt(CheckCounts(call->chat));
+  fields->Adopt(CheckCounts(conversation));
 }
 
 }  // namespace
@@ -265,24 +246,26 @@ std::string WithoutBillingHeader(std::string_view system) {
   return std::string(system.substr(end + 1));
 }
 
-StatusOr<ordered_json> ToChatMessages(const ordered_json* system, const ordered_json& messages,
-                                      std::vector<std::string>* warnings) {
+StatusOr<std::vector<ChatMessage>> ToChatMessages(const ordered_json* system,
+                                                  const ordered_json& messages,
+                                                  std::vector<std::string>* warnings) {
   LeftOut left_out;
-  ordered_json out = ordered_json::array();
+  std::vector<ChatMessage> out;
   if (system != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(ordered_json message, SystemMessage(*system));
-    if (message["content"] != "") out.push_back(std::move(message));
+    WEFT_ASSIGN_OR_RETURN(std::string text, SystemText(*system));
+    if (!text.empty()) out.push_back({.role = Role::kSystem, .parts = {std::move(text)}});
   }
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string place = StrCat("messages[", i, "]");
     if (!messages[i].is_object()) return Misshapen(place, "must be an object");
-    WEFT_ASSIGN_OR_RETURN(const std::string role, NeedString(messages[i], "role", place));
-    if (role != "user" && role != "assistant" && role != "system") {
+    WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(messages[i], "role", place));
+    const auto role = RoleNamed(name);
+    if (role != Role::kUser && role != Role::kAssistant && role != Role::kSystem) {
       return Misshapen(place + ".role", "must be \"user\" or \"assistant\"");
     }
-    MessageConverter converter(role, place, &out, &left_out);
-    const bool is_begun = i + 1 == messages.size() && role == "assistant";
-    WEFT_RETURN_IF_ERROR(converter.Convert(messages[i].value("content", ordered_json()), is_begun));
+    MessageConverter converter(*role, place, &out, &left_out);
+    const bool is_begun = i + 1 == messages.size() && role == Role::kAssistant;
+    WEFT_RETURN_IF_ERROR(converter.Convert(ValueIn(messages[i], "content"), is_begun));
   }
   left_out.Warn("blocks that the model cannot read were left out", warnings);
   return out;

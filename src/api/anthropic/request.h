@@ -1,5 +1,4 @@
-// Reads and checks the body of an Anthropic message request and converts it to the conversation
-// format of chat templates.
+// Reads and checks the body of an Anthropic message request.
 #ifndef WEFT_API_ANTHROPIC_REQUEST_H_
 #define WEFT_API_ANTHROPIC_REQUEST_H_
 
@@ -26,12 +25,12 @@ struct MessagesRequest {
 
 StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
 
-// Converts Anthropic's `system` and `messages` to OpenAI's messages: tool results become separate
-// messages, tool uses become calls, thinking becomes reasoning. Blocks about tools that ran on
+// Converts Anthropic's `system` and `messages`: tool results become separate messages, tool uses
+// become calls, thinking becomes reasoning. Blocks about tools that ran on
 // Anthropic's servers and images in tool results are left out; `warnings` says so.
-StatusOr<nlohmann::ordered_json> ToChatMessages(const nlohmann::ordered_json* system,
-                                                const nlohmann::ordered_json& messages,
-                                                std::vector<std::string>* warnings);
+StatusOr<std::vector<ChatMessage>> ToChatMessages(const nlohmann::ordered_json* system,
+                                                  const nlohmann::ordered_json& messages,
+                                                  std::vector<std::string>* warnings);
 
 // Claude Code begins its system prompt with a line of billing data that changes with every request.
 // It means nothing to a model, and would make every prompt differ from its first token on.

@@ -12,6 +12,7 @@
 #include "api/support.h"
 #include "base/strings.h"
 #include "base/unicode.h"
+#include "chat/openai_form.h"
 #include "json/json_text.h"
 #include "tokenizer/tokenizer.h"
 
@@ -53,14 +54,22 @@ Json PieceJson(const std::string& piece) {
 // Reads the body of /apply-template, and of vLLM's /tokenize for a conversation.
 ChatRequest ReadTemplateRequest(ApiFields* fields, const RequestDefaults& defaults) {
   ChatCall call;
-  ChatRequest& chat = call.chat;
-  if (const Json* const messages = fields->Value("messages")) chat.messages = *messages;
-  if (const Json* const tools = fields->Value("tools")) chat.tools = *tools;
-  ReadTemplateVariables(fields, defaults, &call);
-  if (!chat.messages.is_array() || chat.messages.empty()) {
+  const Json* const messages = fields->Value("messages");
+  const Json* const tools = fields->Value("tools");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields->Fail("messages", "must be an array of messages");
+    return {};
   }
-  return std::move(chat);
+  auto read = ReadOpenAiMessages(*messages);
+  auto offered = ReadOpenAiTools(tools == nullptr ? Json() : *tools);
+  for (const Status& status : {read.status(), offered.status()}) {
+    if (!status.ok()) fields->Adopt(AtPlace(status));
+  }
+  if (read.ok() && offered.ok()) {
+    call.chat.conversation = {.messages = *std::move(read), .tools = *std::move(offered)};
+  }
+  ReadTemplateVariables(fields, defaults, &call);
+  return std::move(call.chat);
 }
 
 // Built as text directly: as JSON values, the pieces of a long text would take eight times the

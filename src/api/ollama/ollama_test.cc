@@ -193,16 +193,16 @@ TEST(FromOllamaMessages, FindsTheCallOfEachResult) {
        {{"role", "tool"}, {"tool_name", "other"}, {"content", "4"}}});
   const auto read = FromOllamaMessages(messages, &warnings);
   ASSERT_TRUE(read.ok()) << read.status();
-  const Json& out = *read;
+  const std::vector<ChatMessage>& out = *read;
   std::vector<std::string> ids;
-  for (const Json& one : out[0]["tool_calls"]) ids.push_back(one["id"]);
-  EXPECT_EQ(out[1]["tool_call_id"], ids[1]);
-  EXPECT_EQ(out[1]["name"], "b");
-  EXPECT_EQ(out[2]["tool_call_id"], ids[0]);
-  EXPECT_EQ(out[3]["tool_call_id"], ids[2]);
-  EXPECT_EQ(out[5]["tool_call_id"], out[4]["tool_calls"][0]["id"]);
-  EXPECT_EQ(out[4]["tool_calls"][0]["id"], "call_3") << "no id comes twice";
-  EXPECT_FALSE(out[2].contains("images"));
+  for (const ToolCall& one : out[0].calls) ids.push_back(one.id);
+  EXPECT_EQ(out[1].call_id, ids[1]);
+  EXPECT_EQ(out[1].fields["name"], "b");
+  EXPECT_EQ(out[2].call_id, ids[0]);
+  EXPECT_EQ(out[3].call_id, ids[2]);
+  EXPECT_EQ(out[5].call_id, out[4].calls[0].id);
+  EXPECT_EQ(out[4].calls[0].id, "call_3") << "no id comes twice";
+  EXPECT_FALSE(out[2].fields.contains("images"));
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("images of a tool")));
 }
 

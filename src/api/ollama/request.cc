@@ -9,6 +9,7 @@
 #include "api/tool_catalog.h"
 #include "base/strings.h"
 #include "chat/chat_context.h"
+#include "chat/openai_form.h"
 
 namespace weft::serve {
 namespace {
@@ -152,28 +153,26 @@ bool HasPictures(const ordered_json& message) {
 class OpenCalls {
  public:
   // Assigns ids to calls without one.
-  void Open(ordered_json* calls) {
+  void Open(std::vector<ToolCall>* calls) {
     open_.clear();
-    for (ordered_json& call : *calls) {
-      if (!call.is_object()) continue;  // the chat format reports the error
-      if (StringOr(call, "id").empty()) call["id"] = StrCat("call_", n_named_++);
-      const ordered_json function = call.value("function", ordered_json());
-      open_.emplace_back(StringOr(call, "id"), StringOr(function, "name"));
+    for (ToolCall& call : *calls) {
+      if (call.id.empty()) call.id = StrCat("call_", n_named_++);
+      open_.emplace_back(call.id, call.name);
     }
   }
-  void Answer(ordered_json* result) {
-    const std::string name = StringOr(*result, "tool_name");
-    const std::string id = StringOr(*result, "tool_call_id");
+  // `name`: the tool's, or empty.
+  void Answer(const std::string& name, ChatMessage* result) {
+    const std::string& id = result->call_id;
     auto it = std::find_if(open_.begin(), open_.end(), [&](const auto& call) {
       return id.empty() ? call.second == name : call.first == id;
     });
     if (it == open_.end() && id.empty()) it = open_.begin();
     if (it != open_.end()) {
-      (*result)["tool_call_id"] = it->first;
+      result->call_id = it->first;
       open_.erase(it);
     }
-    if (!name.empty()) (*result)["name"] = name;
-    result->erase("tool_name");
+    if (!name.empty()) result->fields["name"] = name;
+    result->fields.erase("tool_name");
   }
 
  private:
@@ -191,17 +190,17 @@ void ReadOllamaConversation(ApiFields* fields, OllamaRequest* read) {
   if (!is_empty) {
     auto converted = FromOllamaMessages(*messages, &read->warnings);
     if (!converted.ok()) return fields->Adopt(converted.status());
-    chat.messages = *std::move(converted);
+    chat.conversation.messages = *std::move(converted);
   }
   if (const ordered_json* const tools = fields->Value("tools")) {
     auto catalog = ReadChatTools(*tools);
     if (!catalog.ok()) return fields->Adopt(catalog.status());
-    chat.tools = catalog->functions();
+    chat.conversation.tools = catalog->functions();
     catalog->CheckUsable(/*calls_allowed=*/true, fields);
     catalog->Warn(&read->warnings);
   }
   if (!is_empty) ReadEnding(fields, &chat);
-  fields->Adopt(CheckCounts(chat));
+  fields->Adopt(CheckCounts(chat.conversation));
   ReadProbe(fields, is_empty, read);
 }
 
@@ -274,9 +273,9 @@ void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {
     ReadGap(fields, model, prompt, suffix, read);
   } else {
     call->keeps_context = true;
-    ordered_json& messages = call->chat.messages;
-    if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
-    messages.push_back({{"role", "user"}, {"content", prompt}});
+    std::vector<ChatMessage>& messages = call->chat.conversation.messages;
+    if (!system.empty()) messages.push_back({.role = Role::kSystem, .parts = {system}});
+    messages.push_back({.parts = {prompt}});
   }
 }
 
@@ -325,29 +324,30 @@ StatusOr<std::string> ReadOllamaModel(Host& host, ApiFields* fields) {
   return wanted;
 }
 
-StatusOr<ordered_json> FromOllamaMessages(ordered_json messages,
-                                          std::vector<std::string>* warnings) {
+StatusOr<std::vector<ChatMessage>> FromOllamaMessages(const ordered_json& messages,
+                                                      std::vector<std::string>* warnings) {
   LeftOut left_out;
   OpenCalls calls;
+  std::vector<ChatMessage> out;
   for (size_t i = 0; i < messages.size(); ++i) {
-    ordered_json& message = messages[i];
     const std::string place = StrCat("messages[", i, "]");
-    if (!message.is_object()) return Misshapen(place, "must be an object");
-    const bool is_result = StringOr(message, "role") == "tool";
-    if (HasPictures(message)) {
+    auto message = ReadOpenAiMessage(messages[i], place);
+    if (!message.ok()) return AtPlace(message.status());
+    const bool is_result = message->role == Role::kTool;
+    if (HasPictures(messages[i])) {
       if (!is_result) {
         return Misshapen(StrCat(place, ".images"),
                          "pictures are not supported: the model reads text only");
       }
       left_out.Add("images of a tool");
     }
-    message.erase("images");
-    if (is_result) calls.Answer(&message);
-    const auto own = message.find("tool_calls");
-    if (own != message.end() && own->is_array()) calls.Open(&*own);
+    message->fields.erase("images");
+    if (is_result) calls.Answer(StringOr(messages[i], "tool_name"), &*message);
+    if (!message->calls.empty()) calls.Open(&message->calls);
+    out.push_back(*std::move(message));
   }
   left_out.Warn("parts that the model cannot read were left out", warnings);
-  return messages;
+  return out;
 }
 
 }  // namespace weft::serve

@@ -1,5 +1,4 @@
-// Reads and checks the bodies of Ollama's /api/chat and /api/generate and converts them to the
-// conversation format of chat templates.
+// Reads and checks the bodies of Ollama's /api/chat and /api/generate.
 #ifndef WEFT_API_OLLAMA_REQUEST_H_
 #define WEFT_API_OLLAMA_REQUEST_H_
 
@@ -39,11 +38,11 @@ StatusOr<OllamaRequest> ReadOllamaGenerate(Host& host, const HttpRequest& reques
 StatusOr<std::string> ReadOllamaModel(Host& host, ApiFields* fields);
 bool IsServedModel(Host& host, std::string_view name);
 
-// Converts Ollama's messages to OpenAI's: a tool result, which may only name the tool, gets the id
-// of the call it answers. Images in tool results are left out, and `warnings` says so; other images
+// Reads Ollama's messages, an array: a tool result, which may only name the tool, gets the id of
+// the call it answers. Images in tool results are left out, and `warnings` says so; other images
 // are an error.
-StatusOr<nlohmann::ordered_json> FromOllamaMessages(nlohmann::ordered_json messages,
-                                                    std::vector<std::string>* warnings);
+StatusOr<std::vector<ChatMessage>> FromOllamaMessages(const nlohmann::ordered_json& messages,
+                                                      std::vector<std::string>* warnings);
 
 }  // namespace weft::serve
 

@@ -7,30 +7,12 @@
 #include "api/sampling_params.h"
 #include "api/session_name.h"
 #include "base/strings.h"
+#include "chat/openai_form.h"
 
 namespace weft::serve {
 namespace {
 
 using nlohmann::ordered_json;
-
-// Converts calls of custom tools in the client's messages to the form in which the model wrote
-// them.
-void CustomCallsToFunctions(ordered_json* messages) {
-  for (ordered_json& message : *messages) {
-    if (!message.is_object() || !message.contains("tool_calls")) continue;
-    for (ordered_json& call : message["tool_calls"]) {
-      if (!call.is_object() || call.value("type", ordered_json()) != "custom") continue;
-      const ordered_json custom = call.value("custom", ordered_json());
-      if (!custom.is_object() || !custom.contains("name")) continue;
-      const ordered_json input = custom.value("input", ordered_json());
-      call["type"] = "function";
-      call["function"] = {
-          {"name", custom["name"]},
-          {"arguments", CustomArguments(input.is_string() ? input.get<std::string>() : "")}};
-      call.erase("custom");
-    }
-  }
-}
 
 void ReadConversation(ApiFields* fields, ChatCompletionRequest* read) {
   ChatCall* const call = &read->call;
@@ -39,20 +21,22 @@ void ReadConversation(ApiFields* fields, ChatCompletionRequest* read) {
     fields->Fail("messages", "must be an array of at least one message");
     return;
   }
-  call->chat.messages = *messages;
-  CustomCallsToFunctions(&call->chat.messages);
+  Conversation& conversation = call->chat.conversation;
+  auto converted = ReadOpenAiMessages(*messages);
+  if (!converted.ok()) return fields->Adopt(AtPlace(converted.status()));
+  conversation.messages = *std::move(converted);
   if (const ordered_json* const tools = fields->Value("tools")) {
     auto catalog = ReadChatTools(*tools);
     if (!catalog.ok()) return fields->Adopt(catalog.status());
     read->tools = *std::move(catalog);
-    call->chat.tools = read->tools.functions();
+    conversation.tools = read->tools.functions();
   }
   call->tool_choice = ReadToolChoice(fields, read->tools);
   read->tools.CheckUsable(call->tool_choice.calls_allowed, fields);
   read->tools.Warn(&read->warnings);
   fields->Refuse("functions", "is not supported; use tools", ordered_json::array());
   fields->Refuse("function_call", "is not supported; use tools and tool_choice", "auto");
-  fields->Adopt(CheckCounts(call->chat));
+  fields->Adopt(CheckCounts(conversation));
 }
 
 void ReadReasoning(ApiFields* fields, ChatCall* call) {

@@ -82,12 +82,12 @@ class ItemConverter {
                                    "functions and custom tools, and their outputs"));
   }
 
-  void Push(std::string_view role, std::string text) {
+  void Push(Role role, std::string text) {
     Flush();
-    messages_.push_back({{"role", role}, {"content", std::move(text)}});
+    messages_.push_back({.role = role, .parts = {std::move(text)}});
   }
 
-  ordered_json Take() {
+  std::vector<ChatMessage> Take() {
     Flush();
     return std::move(messages_);
   }
@@ -98,73 +98,68 @@ class ItemConverter {
 
  private:
   Status AddMessage(const ordered_json& item, const std::string& place) {
-    WEFT_ASSIGN_OR_RETURN(const std::string role, NeedString(item, "role", place));
+    WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(item, "role", place));
     WEFT_ASSIGN_OR_RETURN(std::string text,
-                          PartsText(item.value("content", ordered_json()), place + ".content"));
-    if (role != "assistant") {
-      if (role != "user" && role != "system" && role != "developer") {
-        return Misshapen(place + ".role", "must be user, assistant, system or developer");
-      }
-      Push(role, std::move(text));
+                          PartsText(ValueIn(item, "content"), place + ".content"));
+    const auto role = RoleNamed(name);
+    if (!role || *role == Role::kTool) {
+      return Misshapen(place + ".role", "must be user, assistant, system or developer");
+    }
+    if (*role != Role::kAssistant) {
+      Push(*role, std::move(text));
       return OkStatus();
     }
-    if (!answer_.is_null() && (answer_.contains("content") || answer_.contains("tool_calls"))) {
-      Flush();
-    }
-    Answer()["content"] = std::move(text);
+    if (answer_ && (!answer_->parts.empty() || !answer_->calls.empty())) Flush();
+    Answer().parts = {std::move(text)};
     return OkStatus();
   }
 
   Status AddReasoning(const ordered_json& item, const std::string& place) {
-    const char* const field =
-        item.contains("content") && !item["content"].is_null() ? "content" : "summary";
+    const char* const field = ValueIn(item, "content").is_null() ? "summary" : "content";
     WEFT_ASSIGN_OR_RETURN(std::string text,
-                          PartsText(item.value(field, ordered_json()), StrCat(place, ".", field)));
-    if (!answer_.is_null()) Flush();
-    if (!text.empty()) Answer()["reasoning_content"] = std::move(text);
+                          PartsText(ValueIn(item, field), StrCat(place, ".", field)));
+    Flush();
+    if (!text.empty()) Answer().reasoning = std::move(text);
     return OkStatus();
   }
 
   Status AddCall(const ordered_json& item, const std::string& place) {
-    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(item, "call_id", place));
+    ToolCall call;
+    WEFT_ASSIGN_OR_RETURN(call.id, NeedString(item, "call_id", place));
     WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(item, "name", place));
+    call.name = FunctionName(StringOr(item, "namespace"), name);
+    if (call.name.empty()) return Misshapen(place + ".name", "must not be empty");
     const bool is_custom = item["type"] == "custom_tool_call";
-    WEFT_ASSIGN_OR_RETURN(std::string arguments,
+    WEFT_ASSIGN_OR_RETURN(const std::string text,
                           NeedString(item, is_custom ? "input" : "arguments", place));
-    if (is_custom) arguments = CustomArguments(arguments);
-    const std::string function = FunctionName(StringOr(item, "namespace"), name);
-    Answer()["tool_calls"].push_back(
-        {{"id", id},
-         {"type", "function"},
-         {"function", {{"name", function}, {"arguments", std::move(arguments)}}}});
+    call.arguments = is_custom ? CustomArguments(text) : CallArguments(text);
+    Answer().calls.push_back(std::move(call));
     return OkStatus();
   }
 
   Status AddOutput(const ordered_json& item, const std::string& place) {
-    WEFT_ASSIGN_OR_RETURN(const std::string id, NeedString(item, "call_id", place));
-    ordered_json output = item.value("output", ordered_json());
-    left_out_.AddPictures({"input_image", "input_file"}, "an output", "input_text", &output);
+    WEFT_ASSIGN_OR_RETURN(std::string id, NeedString(item, "call_id", place));
+    ordered_json copy;
+    const ordered_json& output = left_out_.AddPictures(
+        {"input_image", "input_file"}, "an output", "input_text", ValueIn(item, "output"), &copy);
     WEFT_ASSIGN_OR_RETURN(std::string text, PartsText(output, place + ".output"));
     Flush();
-    messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(text)}});
+    messages_.push_back(
+        {.role = Role::kTool, .parts = {std::move(text)}, .call_id = std::move(id)});
     return OkStatus();
   }
 
-  ordered_json& Answer() {
-    if (answer_.is_null()) answer_ = ordered_json{{"role", "assistant"}};
-    return answer_;
+  ChatMessage& Answer() {
+    if (!answer_) answer_ = ChatMessage{.role = Role::kAssistant};
+    return *answer_;
   }
 
   void Flush() {
-    if (answer_.is_null()) return;
-    if (!answer_.contains("content")) {
-      answer_["content"] = answer_.contains("tool_calls") ? ordered_json() : ordered_json("");
-    }
-    messages_.push_back(std::exchange(answer_, nullptr));
+    if (answer_) messages_.push_back(*std::exchange(answer_, std::nullopt));
   }
 
-  ordered_json messages_ = ordered_json::array();
-  ordered_json answer_;  // the model's answer, still incomplete
+  std::vector<ChatMessage> messages_;
+  std::optional<ChatMessage> answer_;  // the model's answer, still incomplete
   LeftOut left_out_;
 };
 
@@ -176,17 +171,17 @@ void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
   }
   auto messages = ItemsToChatMessages(instructions, *input, &read->warnings);
   if (!messages.ok()) return fields->Adopt(messages.status());
-  ChatCall& call = read->call;
-  call.chat.messages = *std::move(messages);
+  Conversation& conversation = read->call.chat.conversation;
+  conversation.messages = *std::move(messages);
   if (const ordered_json* const tools = fields->Value("tools")) {
     auto catalog = ReadResponsesTools(*tools);
     if (!catalog.ok()) return fields->Adopt(catalog.status());
     read->tools = *std::move(catalog);
-    call.chat.tools = read->tools.functions();
+    conversation.tools = read->tools.functions();
     read->echo["tools"] = *tools;
   }
   if (instructions != nullptr) read->echo["instructions"] = *instructions;
-  fields->Adopt(CheckCounts(call.chat));
+  fields->Adopt(CheckCounts(conversation));
 }
 
 void ReadCalls(ApiFields* fields, ResponsesRequest* read) {
@@ -244,16 +239,16 @@ void ReadServerSide(ApiFields* fields) {
 
 }  // namespace
 
-StatusOr<ordered_json> ItemsToChatMessages(const ordered_json* instructions,
-                                           const ordered_json& input,
-                                           std::vector<std::string>* warnings) {
+StatusOr<std::vector<ChatMessage>> ItemsToChatMessages(const ordered_json* instructions,
+                                                       const ordered_json& input,
+                                                       std::vector<std::string>* warnings) {
   ItemConverter converter;
   if (instructions != nullptr) {
     if (!instructions->is_string()) return Misshapen("instructions", "must be a string");
-    if (*instructions != "") converter.Push("system", instructions->get<std::string>());
+    if (*instructions != "") converter.Push(Role::kSystem, instructions->get<std::string>());
   }
   if (input.is_string()) {
-    converter.Push("user", input.get<std::string>());
+    converter.Push(Role::kUser, input.get<std::string>());
     return converter.Take();
   }
   if (!input.is_array() || input.empty()) {

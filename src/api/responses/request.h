@@ -1,5 +1,4 @@
-// Reads and checks the body of a Responses API request and converts it to the conversation format
-// of chat templates.
+// Reads and checks the body of a Responses API request.
 #ifndef WEFT_API_RESPONSES_REQUEST_H_
 #define WEFT_API_RESPONSES_REQUEST_H_
 
@@ -33,9 +32,9 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
 // Converts `instructions` and `input` to messages: adjacent reasoning, text and calls of the model
 // are merged into one message. Items about tools that ran elsewhere mean nothing to a model without
 // them: they are left out, and `warnings` says so.
-StatusOr<nlohmann::ordered_json> ItemsToChatMessages(const nlohmann::ordered_json* instructions,
-                                                     const nlohmann::ordered_json& input,
-                                                     std::vector<std::string>* warnings);
+StatusOr<std::vector<ChatMessage>> ItemsToChatMessages(const nlohmann::ordered_json* instructions,
+                                                       const nlohmann::ordered_json& input,
+                                                       std::vector<std::string>* warnings);
 
 }  // namespace weft::serve
 

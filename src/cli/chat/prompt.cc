@@ -26,15 +26,14 @@ ChatPrompt::ChatPrompt(std::shared_ptr<const Model> model, std::shared_ptr<const
 
 ChatPrompt::~ChatPrompt() = default;
 
-StatusOr<std::string> ChatPrompt::Render(std::string_view system,
-                                         std::span<const ChatMessage> messages,
-                                         bool for_answer) const {
-  ChatRequest request{.add_generation_prompt = for_answer, .variables = variables_};
-  if (!system.empty()) request.messages.push_back({{"role", "system"}, {"content", system}});
-  for (const ChatMessage& message : messages) {
-    request.messages.push_back(
-        {{"role", message.from_model ? "assistant" : "user"}, {"content", message.text}});
+StatusOr<std::string> ChatPrompt::Render(const std::string& system,
+                                         std::vector<ChatMessage> messages, bool for_answer) const {
+  if (!system.empty()) {
+    messages.insert(messages.begin(), {.role = Role::kSystem, .parts = {system}});
   }
+  const ChatRequest request{.conversation = {.messages = std::move(messages)},
+                            .add_generation_prompt = for_answer,
+                            .variables = variables_};
   WEFT_ASSIGN_OR_RETURN(weft::ChatPrompt prompt, format_->Render(request));
   return std::move(prompt.text);
 }

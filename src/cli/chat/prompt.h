@@ -8,12 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "chat/chat_context.h"
+#include "chat/conversation.h"
 #include "cli/flags/reply_flags.h"
 #include "nlohmann/json.hpp"
 #include "weft/constraint.h"
@@ -26,12 +27,6 @@ class ChatFormat;
 
 namespace weft::cli {
 
-// One message. Questions and answers alternate.
-struct ChatMessage {
-  bool from_model = false;
-  std::string text;  // UTF-8
-};
-
 class ChatPrompt {
  public:
   // Uses the model file's template, or ChatML if it has none.
@@ -40,7 +35,7 @@ class ChatPrompt {
 
   // The text of a conversation; with `for_answer` it ends where the model continues. `system` may
   // be empty. Errors come from the template, e.g. if it accepts no system message.
-  StatusOr<std::string> Render(std::string_view system, std::span<const ChatMessage> messages,
+  StatusOr<std::string> Render(const std::string& system, std::vector<ChatMessage> messages,
                                bool for_answer) const;
 
   // Whether and for how long answers begin with a thought, if the template and the model support

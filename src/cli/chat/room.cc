@@ -33,7 +33,7 @@ ChatRoom::ChatRoom(Engine* engine, std::shared_ptr<const Model> model, Notify no
 
 // --- finding and opening -----------------------------------------------------------------
 
-Conversation* ChatRoom::Find(const std::string& name) {
+OpenChat* ChatRoom::Find(const std::string& name) {
   const auto it = open_.find(name);
   return it == open_.end() ? nullptr : &it->second;
 }
@@ -60,7 +60,7 @@ StatusOr<std::string> ChatRoom::FreeName(const std::string& wanted) {
   }
 }
 
-Conversation* ChatRoom::Add(Conversation conversation) {
+OpenChat* ChatRoom::Add(OpenChat conversation) {
   const std::string name = conversation.name;
   return &(open_[name] = std::move(conversation));
 }
@@ -71,7 +71,7 @@ Status ChatRoom::New(std::string name, const std::string& system) {
   }
   WEFT_ASSIGN_OR_RETURN(const bool taken, Exists(name));
   if (taken) return AlreadyExists("there is already a conversation named ", Quoted(name));
-  Conversation conversation{.name = name, .system = system};
+  OpenChat conversation{.name = name, .system = system};
   WEFT_ASSIGN_OR_RETURN(conversation.session,
                         engine_->CreateSession({.name = name, .domain = kDomain}));
   current_ = Add(std::move(conversation));
@@ -86,7 +86,7 @@ Status ChatRoom::Open(const std::string& name) {
 
 // Opens what the state directory has under a name: messages, a session, or both.
 Status ChatRoom::Load(const std::string& name) {
-  Conversation conversation{.name = name};
+  OpenChat conversation{.name = name};
   const auto session = engine_->FindSession(kDomain, name);
   StatusOr<StoredChat> stored =
       store_ != nullptr ? store_->Load(name) : NotFound("there is no state directory");
@@ -124,7 +124,7 @@ StatusOr<ChatContext> ChatRoom::UsableContext(const StoredChat& stored) const {
   return ChatContext();
 }
 
-Status ChatRoom::RestoreSession(Conversation* conversation, bool has_messages) {
+Status ChatRoom::RestoreSession(OpenChat* conversation, bool has_messages) {
   const Status restored = engine_->Restore(conversation->session);
   if (!restored.ok()) {
     if (!has_messages || restored.code() != StatusCode::kDataLoss) return restored;
@@ -144,12 +144,14 @@ Status ChatRoom::RestoreSession(Conversation* conversation, bool has_messages) {
 
 // --- modifying ---------------------------------------------------------------------------
 
-ChatContext ChatRoom::ContextOf(const Conversation& conversation, size_t n_messages) const {
-  const auto messages = std::span(conversation.messages).first(n_messages);
+ChatContext ChatRoom::ContextOf(const OpenChat& conversation, size_t n_messages) const {
+  std::vector<ChatMessage> messages(
+      conversation.messages.begin(),
+      conversation.messages.begin() + static_cast<std::ptrdiff_t>(n_messages));
   // A template may refuse to render nothing; then there is no text.
   std::string text;
   if (!messages.empty() || !conversation.system.empty()) {
-    auto rendered = prompt_->Render(conversation.system, messages, /*for_answer=*/false);
+    auto rendered = prompt_->Render(conversation.system, std::move(messages), /*for_answer=*/false);
     if (rendered.ok()) text = *std::move(rendered);
   }
   ChatContext context = conversation.context;
@@ -158,7 +160,7 @@ ChatContext ChatRoom::ContextOf(const Conversation& conversation, size_t n_messa
 }
 
 Status ChatRoom::Fork(std::string name, int64_t n_messages) {
-  const Conversation& from = *current_;
+  const OpenChat& from = *current_;
   const int64_t all = static_cast<int64_t>(from.messages.size());
   if (n_messages < 0) n_messages = all;
   if (n_messages > all) {
@@ -173,7 +175,7 @@ Status ChatRoom::Fork(std::string name, int64_t n_messages) {
   }
   WEFT_ASSIGN_OR_RETURN(const bool taken, Exists(name));
   if (taken) return AlreadyExists("there is already a conversation named ", Quoted(name));
-  Conversation fork{.name = name, .system = from.system};
+  OpenChat fork{.name = name, .system = from.system};
   fork.messages.assign(from.messages.begin(), from.messages.begin() + n_messages);
   fork.context = ContextOf(from, static_cast<size_t>(n_messages));
   WEFT_RETURN_IF_ERROR(engine_->Restore(from.session));
@@ -186,7 +188,7 @@ Status ChatRoom::Fork(std::string name, int64_t n_messages) {
 }
 
 Status ChatRoom::Undo(int64_t n_exchanges) {
-  Conversation& conversation = *current_;
+  OpenChat& conversation = *current_;
   const int64_t all = static_cast<int64_t>(conversation.messages.size()) / 2;
   if (all == 0) return FailedPrecondition("there is nothing to undo");
   if (n_exchanges > all) {
@@ -206,16 +208,16 @@ Status ChatRoom::Undo(int64_t n_exchanges) {
   return Store(conversation);
 }
 
-StatusOr<std::string> ChatRoom::Render(const Conversation& conversation, size_t first,
+StatusOr<std::string> ChatRoom::Render(const OpenChat& conversation, size_t first,
                                        const std::string& question) const {
   std::vector<ChatMessage> messages(conversation.messages.begin() + static_cast<long>(first),
                                     conversation.messages.end());
-  messages.push_back({.text = question});
-  return prompt_->Render(conversation.system, messages, /*for_answer=*/true);
+  messages.push_back({.parts = {question}});
+  return prompt_->Render(conversation.system, std::move(messages), /*for_answer=*/true);
 }
 
 StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& question) {
-  Conversation& conversation = *current_;
+  OpenChat& conversation = *current_;
   const int64_t all = static_cast<int64_t>(conversation.messages.size()) / 2;
   if (all == 0) return FailedPrecondition("there is nothing to trim");
   if (n_exchanges > all) {
@@ -245,7 +247,7 @@ Status ChatRoom::SetSystem(const std::string& system) {
 
 // --- saving ------------------------------------------------------------------------------
 
-Status ChatRoom::Store(const Conversation& conversation) {
+Status ChatRoom::Store(const OpenChat& conversation) {
   if (store_ == nullptr) return OkStatus();
   return store_->Save({.name = conversation.name,
                        .system = conversation.system,
@@ -327,7 +329,7 @@ StatusOr<std::vector<ChatRoom::Listed>> ChatRoom::List() {
 // --- turns -------------------------------------------------------------------------------
 
 StatusOr<std::shared_ptr<Turn>> ChatRoom::Ask(const std::string& question, TurnOptions options) {
-  Conversation& conversation = *current_;
+  OpenChat& conversation = *current_;
   WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation.session));
   if (info.state == SessionState::kPoisoned) {
     WEFT_RETURN_IF_ERROR(engine_->Reset(conversation.session));
@@ -341,7 +343,7 @@ StatusOr<std::shared_ptr<Turn>> ChatRoom::Ask(const std::string& question, TurnO
   prompt_->AddEnds(&options);
   WEFT_RETURN_IF_ERROR(prompt_->Restrict(text, std::nullopt, &options));
   WEFT_ASSIGN_OR_RETURN(auto turn, engine_->Submit(conversation.session, options));
-  conversation.messages.push_back({.text = question});
+  conversation.messages.push_back({.parts = {question}});
   conversation.context = std::move(context);
   answer_.clear();
   return turn;
@@ -365,7 +367,7 @@ Status ChatRoom::FinishTurn(const DoneEvent& done) {
     current_->context = ContextOf(*current_, current_->messages.size());
     return done.status;
   }
-  current_->messages.push_back({.from_model = true, .text = std::exchange(answer_, {})});
+  current_->messages.push_back({.role = Role::kAssistant, .parts = {std::exchange(answer_, {})}});
   return Annotate(Store(*current_), "the messages could not be saved: ");
 }
 

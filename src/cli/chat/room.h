@@ -25,7 +25,8 @@
 
 namespace weft::cli {
 
-struct Conversation {
+// A conversation that is open here.
+struct OpenChat {
   std::string name;
   std::string system;
   std::vector<ChatMessage> messages;  // alternating questions and answers
@@ -45,7 +46,7 @@ class ChatRoom {
 
   // The active conversation. REQUIRES (as do all methods below except List): a successful New or
   // Open.
-  const Conversation& current() const { return *current_; }
+  const OpenChat& current() const { return *current_; }
 
   // On success, each of these makes the named conversation current. ALREADY_EXISTS for a name in
   // use; an empty name is replaced by a free one.
@@ -79,7 +80,7 @@ class ChatRoom {
     std::string name;
     bool is_current = false;
     // Null unless it is open here; others are only in the state directory.
-    const Conversation* conversation = nullptr;
+    const OpenChat* conversation = nullptr;
     std::optional<SessionInfo> session;
   };
   StatusOr<std::vector<Listed>> List();
@@ -90,19 +91,19 @@ class ChatRoom {
  private:
   ChatRoom(Engine* engine, std::shared_ptr<const Model> model, Notify notify);
 
-  Conversation* Find(const std::string& name);
+  OpenChat* Find(const std::string& name);
   StatusOr<bool> Exists(const std::string& name);
   StatusOr<std::string> FreeName(const std::string& wanted);
-  Conversation* Add(Conversation conversation);
+  OpenChat* Add(OpenChat conversation);
   Status Load(const std::string& name);
-  Status RestoreSession(Conversation* conversation, bool has_messages);
+  Status RestoreSession(OpenChat* conversation, bool has_messages);
   StatusOr<ChatContext> UsableContext(const StoredChat& stored) const;
   // The context of a conversation cut to its first `n_messages`.
-  ChatContext ContextOf(const Conversation& conversation, size_t n_messages) const;
+  ChatContext ContextOf(const OpenChat& conversation, size_t n_messages) const;
   // The conversation's messages from `first` on, followed by a question.
-  StatusOr<std::string> Render(const Conversation& conversation, size_t first,
+  StatusOr<std::string> Render(const OpenChat& conversation, size_t first,
                                const std::string& question) const;
-  Status Store(const Conversation& conversation);
+  Status Store(const OpenChat& conversation);
   Status FinishTurn(const DoneEvent& done);
 
   Engine* const engine_;
@@ -110,8 +111,8 @@ class ChatRoom {
   const Notify notify_;
   std::unique_ptr<ChatPrompt> prompt_;
   std::unique_ptr<ChatStore> store_;  // null without a state directory
-  std::map<std::string, Conversation> open_;
-  Conversation* current_ = nullptr;
+  std::map<std::string, OpenChat> open_;
+  OpenChat* current_ = nullptr;
   std::string answer_;  // of the running turn
 };
 

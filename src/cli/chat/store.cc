@@ -21,8 +21,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kSuffix = ".json";
 constexpr int64_t kFileVersion = 1;
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
-constexpr const char* kUser = "user";
-constexpr const char* kAssistant = "assistant";
 
 std::string FileOf(const std::string& name) { return StrCat(SafeFileName(name), kSuffix); }
 
@@ -40,8 +38,7 @@ StatusOr<std::vector<std::string>> FilesIn(const std::string& path) {
 Json ToJson(const StoredChat& chat) {
   Json messages = Json::array(), marks = Json::array();
   for (const ChatMessage& message : chat.messages) {
-    messages.push_back(
-        {{"role", message.from_model ? kAssistant : kUser}, {"content", message.text}});
+    messages.push_back({{"role", NameOf(message.role)}, {"content", TextOf(message)}});
   }
   for (const ChatContext::Mark& mark : chat.context.marks()) {
     marks.push_back({mark.text_bytes, mark.n_tokens, mark.text_hash});
@@ -92,10 +89,11 @@ std::vector<ChatMessage> ReadMessages(FieldReader* reader) {
   if (array == nullptr) return messages;
   for (const Json& item : *array) {
     FieldReader fields(item);
-    const std::string role = fields.String("role");
-    messages.push_back({.from_model = role == kAssistant, .text = fields.String("content")});
-    const bool in_turn = messages.back().from_model == (messages.size() % 2 == 0);
-    reader->Expect(fields.ok() && (role == kUser || role == kAssistant) && in_turn);
+    // Questions and answers alternate.
+    const Role role = messages.size() % 2 == 0 ? Role::kUser : Role::kAssistant;
+    fields.Expect(fields.String("role") == NameOf(role));
+    messages.push_back({.role = role, .parts = {fields.String("content")}});
+    reader->Expect(fields.ok());
   }
   return messages;
 }

@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 #include "chat/chat_context.h"
-#include "cli/chat/prompt.h"
+#include "chat/conversation.h"
 #include "state/file_io.h"
 
 namespace weft::cli {
@@ -26,7 +26,7 @@ namespace weft::cli {
 struct StoredChat {
   std::string name;
   std::string system;
-  std::vector<ChatMessage> messages;
+  std::vector<ChatMessage> messages;  // texts only
   // The model that `context` was made with.
   std::string model_fingerprint;
   ChatContext context;

@@ -30,7 +30,8 @@ class ChatStoreTest : public testing::Test {
     StoredChat chat;
     chat.name = name;
     chat.system = "Be brief.";
-    chat.messages = {{.text = "hi \"there\"\n\x1b"}, {.from_model = true, .text = "na\xC3\xAFve"}};
+    chat.messages = {{.parts = {"hi \"there\"\n\x1b"}},
+                     {.role = Role::kAssistant, .parts = {"na\xC3\xAFve"}}};
     chat.model_fingerprint = "abc";
     chat.context = ChatContext({5, 6});
     chat.context.Append(7, "\xFF");
@@ -49,10 +50,10 @@ TEST_F(ChatStoreTest, GivesBackWhatWasSaved) {
     EXPECT_EQ(chat->name, name);
     EXPECT_EQ(chat->system, "Be brief.");
     ASSERT_EQ(chat->messages.size(), 2u);
-    EXPECT_EQ(chat->messages[0].text, "hi \"there\"\n\x1b");
-    EXPECT_FALSE(chat->messages[0].from_model);
-    EXPECT_EQ(chat->messages[1].text, "na\xC3\xAFve");
-    EXPECT_TRUE(chat->messages[1].from_model);
+    EXPECT_EQ(TextOf(chat->messages[0]), "hi \"there\"\n\x1b");
+    EXPECT_EQ(chat->messages[0].role, Role::kUser);
+    EXPECT_EQ(TextOf(chat->messages[1]), "na\xC3\xAFve");
+    EXPECT_EQ(chat->messages[1].role, Role::kAssistant);
     EXPECT_EQ(chat->model_fingerprint, "abc");
     EXPECT_EQ(chat->context.tokens(), (std::vector<TokenId>{5, 6, 7}));
     EXPECT_EQ(chat->context.marks().back().text_hash,

@@ -97,12 +97,13 @@ std::string StatsText(const std::vector<ChatRoom::Listed>& list, const EngineSta
   return text;
 }
 
-std::string HistoryText(const Conversation& conversation) {
+std::string HistoryText(const OpenChat& conversation) {
   std::string text;
   if (!conversation.system.empty()) StrAppend(&text, "system: ", conversation.system, "\n");
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     const ChatMessage& message = conversation.messages[i];
-    StrAppend(&text, i + 1, message.from_model ? " model: " : " you: ", message.text, "\n");
+    StrAppend(&text, i + 1,
+              message.role == Role::kAssistant ? " model: " : " you: ", TextOf(message), "\n");
   }
   return text.empty() ? "no messages yet\n" : text;
 }

@@ -13,7 +13,7 @@ namespace weft::cli {
 // Each ends with a newline; columns are aligned.
 std::string ListText(const std::vector<ChatRoom::Listed>& list);
 std::string StatsText(const std::vector<ChatRoom::Listed>& list, const EngineStats& stats);
-std::string HistoryText(const Conversation& conversation);
+std::string HistoryText(const OpenChat& conversation);
 std::string HelpText();
 
 }  // namespace weft::cli

@@ -163,7 +163,7 @@ class ChatLoop {
   // Reports the now current conversation.
   Status Moved(const Status& status) {
     WEFT_RETURN_IF_ERROR(status);
-    const Conversation& now = room_.current();
+    const OpenChat& now = room_.current();
     Say(StrCat("in ", Printable(now.name, 128), ", ", now.messages.size(), " messages"));
     return OkStatus();
   }
@@ -213,7 +213,7 @@ class ChatLoop {
   Status Regenerate() {
     const std::vector<ChatMessage>& messages = room_.current().messages;
     if (messages.size() < 2) return FailedPrecondition("there is no answer to regenerate");
-    const std::string question = messages[messages.size() - 2].text;
+    const std::string question = TextOf(messages[messages.size() - 2]);
     WEFT_RETURN_IF_ERROR(room_.Undo(1));
     ++n_regenerated_;  // with the same seed it would be the same
     return Answer(question);

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -93,9 +92,8 @@ StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
     return turn;
   }
   chat->SetReasoning(flags.reply);
-  const ChatMessage question = {.text = prompt};
   WEFT_ASSIGN_OR_RETURN(const std::string text,
-                        chat->Render(flags.system, std::span(&question, 1), /*for_answer=*/true));
+                        chat->Render(flags.system, {{.parts = {prompt}}}, /*for_answer=*/true));
   turn.tokens = chat->encoder().encode(text, /*at_start=*/true);
   chat->AddEnds(&turn);
   WEFT_RETURN_IF_ERROR(chat->Restrict(text, answer, &turn));
