@@ -4,7 +4,6 @@ evaluations ask for, clients that leave."""
 
 import concurrent.futures
 import json
-import socket
 import unittest
 
 from serve_test import ServeTest
@@ -90,15 +89,7 @@ class LikelihoodTest(ServeTest):
 
 
 class LeavingTest(ServeTest):
-    LONG = {"max_tokens": 20000, "ignore_eos": True, "temperature": 0}
-
-    def leave(self, server, path, body):
-        """A connection whose request is sent, and nothing read."""
-        data = json.dumps(body).encode()
-        connection = socket.create_connection(("127.0.0.1", server.port))
-        connection.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" %
-                           (path.encode(), len(data), data))
-        return connection
+    LONG = {"max_tokens": 190000, "ignore_eos": True}
 
     def test_a_client_that_leaves_ends_its_turn_and_no_other(self):
         chat = {"messages": [{"role": "user", "content": "x"}], **self.LONG}
@@ -106,14 +97,14 @@ class LeavingTest(ServeTest):
                     ("/v1/chat/completions", {**chat, "stream": True}),
                     ("/v1/completions", {"prompt": "x", **self.LONG}),
                     ("/v1/messages", chat), ("/v1/messages", {**chat, "stream": True}),
-                    ("/v1/responses", {"input": "x", "max_output_tokens": 20000,
+                    ("/v1/responses", {"input": "x", "max_output_tokens": 190000,
                                        "ignore_eos": True})]
-        with self.serve("--max-running", 1, "--ctx", 32768) as server:
+        with self.serve(*self.ROOM, "--max-running", 1) as server:
             server.ready()
             for path, body in requests:
-                first = self.leave(server, path, body)
+                first = server.send(path, body)
                 server.until(lambda: server.metric("weft_turns_running") == 1, "nothing runs")
-                queued = self.leave(server, path, body)
+                queued = server.send(path, body)
                 server.until(lambda: server.metric("weft_turns_queued") == 1, "nothing waits")
                 queued.close()
                 server.until(lambda: server.metric("weft_turns_queued") == 0, "it still waits")

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -57,6 +58,9 @@ message ListServiceResponse { repeated ServiceResponse service = 1; }
 message ServerReflectionResponse { oneof r { ListServiceResponse list_services_response = 6; } }
 """
 SERVING, NOT_SERVING = 1, 2
+# An answer that comes to no end while somebody waits, and the context that it needs.
+ENDLESS = {"max_tokens": 190000, "ignore_eos": True, "temperature": 1}
+ROOM = ("--ctx", 200000)
 
 
 def generate_messages(folder):
@@ -212,34 +216,36 @@ class GrpcTest(unittest.TestCase):
         self.assertEqual(code, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
     def test_abort_and_deadline(self):
-        self.ask("Abort", request_ids=["never seen", "never seen"])
-        long = dict(stream=True, request_id="long", sampling={"max_tokens": 2000,
-                                                              "ignore_eos": True})
-        call = self.generate(self.request(**long))
+        server = Server(self.model, *ROOM)
+        self.addCleanup(server.stop)
+        self.ask("Abort", server, request_ids=["never seen", "never seen"])
+        call = self.generate(self.request(stream=True, request_id="long", sampling=ENDLESS), server)
         next(call)
-        code, _ = self.refusal(self.generate(self.request(request_id="long")))
+        code, _ = self.refusal(self.generate(self.request(request_id="long"), server))
         self.assertEqual(code, grpc.StatusCode.ALREADY_EXISTS)
-        self.ask("Abort", request_ids=["long"])
+        self.ask("Abort", server, request_ids=["long"])
         self.assertFalse(any(answer.HasField("complete") for answer in call))
-        self.ask("Abort", request_ids=["long"])
+        self.ask("Abort", server, request_ids=["long"])
 
-        # The context ends it after less than a second, so that it needs company.
-        calls = [self.generate(self.request(stream=True, sampling=long["sampling"]), timeout=0.05)
-                 for _ in range(8)]
-        codes = {self.refusal(call)[0] for call in calls}
-        self.assertEqual(codes, {grpc.StatusCode.DEADLINE_EXCEEDED})
+        call = self.generate(self.request(stream=True, sampling=ENDLESS), server, timeout=0.5)
+        self.assertEqual(self.refusal(call)[0], grpc.StatusCode.DEADLINE_EXCEEDED)
+        self.until_idle(server)
 
     def test_dropped_streams_end(self):
-        calls = [self.generate(self.request(stream=True, sampling={"max_tokens": 2000,
-                                                                   "ignore_eos": True}))
+        server = Server(self.model, *ROOM)
+        self.addCleanup(server.stop)
+        calls = [self.generate(self.request(stream=True, sampling=ENDLESS), server)
                  for _ in range(8)]
         for call in calls:
             next(call)
             call.cancel()
-        for _ in range(1000):
-            if self.ask("GetServerInfo").active_requests == 0:
-                break
-        self.assertEqual(self.ask("GetServerInfo").active_requests, 0)
+        self.until_idle(server)
+
+    def until_idle(self, server):
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.ask("GetServerInfo", server).active_requests > 0:
+            self.assertLess(time.monotonic(), deadline, "requests of nobody still run")
+            time.sleep(0.02)
 
     def test_tokenizer(self):
         call = self.server.channel.unary_stream(
@@ -361,20 +367,19 @@ class GrpcTest(unittest.TestCase):
         self.assertEqual(weft("serve", "-m", self.model, "--grpc-open").code, 2)
 
     def test_shutdown_while_requests_run(self):
-        server = Server(self.model, "--drain-seconds", 0, "--max-running", 1)
+        server = Server(self.model, *ROOM, "--drain-seconds", 0, "--max-running", 1)
         watch = server.channel.unary_stream(
             "/grpc.health.v1.Health/Watch",
             request_serializer=self.health.HealthCheckRequest.SerializeToString,
             response_deserializer=self.health.HealthCheckResponse.FromString)(
                 self.health.HealthCheckRequest(service=SERVICE), timeout=TIMEOUT_S)
         self.assertEqual(next(watch).status, SERVING)
-        calls = [self.generate(self.request(stream=True, sampling={"max_tokens": 2000,
-                                                                   "ignore_eos": True}), server)
-                 for _ in range(6)]
+        request = self.request(stream=True, sampling=ENDLESS)
+        calls = [self.generate(request, server)]
         next(calls[0])
+        calls += [self.generate(request, server) for _ in range(5)]
         server.process.send_signal(signal.SIGTERM)
-        ends = [self.end_of(call) for call in calls]
-        self.assertIn(False, ends)
+        self.assertEqual([self.end_of(call) for call in calls], [False] * 6)
         self.assertEqual([status.status for status in self.until_error(watch)][:1], [NOT_SERVING])
         self.assertEqual(server.stop(), 0, server.log)
 

@@ -199,7 +199,7 @@ class LimitsTest(serve_test.ServeTest):
             self.assertLess(grown, 10 * len(text), "of a body of 30 MB")
 
     def test_more_than_is_held_at_once_is_refused(self):
-        with self.serve("--max-body", "64M", "--request-memory", "60M") as server:
+        with self.serve(*self.ROOM, "--max-body", "64M", "--request-memory", "60M") as server:
             server.ready()
             body = json.dumps({"prompt": "x", "n_predict": 1, "stop": ["y" * 1_000_000] * 4})
             answers = []
@@ -208,9 +208,8 @@ class LimitsTest(serve_test.ServeTest):
                 answers.append(server.ask("POST", "/completion", body))
 
             # One that answers slowly holds what it needs meanwhile.
-            with server.open("POST", "/completion", {
-                    "prompt": "x", "n_predict": 4000, "stream": True, "ignore_eos": True,
-                    "unknown": "z" * 3_000_000}) as stream:
+            with server.open("POST", "/completion",
+                             {**self.ENDLESS, "unknown": "z" * 3_000_000}) as stream:
                 stream.readline()
                 threads = [threading.Thread(target=ask) for _ in range(3)]
                 for thread in threads:
@@ -225,18 +224,10 @@ class LimitsTest(serve_test.ServeTest):
                     self.assertEqual(answer.headers["Retry-After"], "1")
 
     def test_a_stream_that_is_not_read_gives_its_place_to_who_waits(self):
-        with self.serve("--max-running", 2, "--max-queue", 8) as server:
+        with self.serve(*self.ROOM, "--max-running", 2, "--max-queue", 8) as server:
             server.ready()
-            body = json.dumps({"prompt": "x", "n_predict": 4000, "ignore_eos": True,
-                               "stream": True, "n_probs": 20})
-            stalled = []
-            for i in range(2):
-                client = socket.socket()
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                client.connect(("127.0.0.1", server.port))
-                client.sendall(f"POST /completion HTTP/1.1\r\nHost: localhost\r\nX-Session-Id: s{i}"
-                               f"\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-                stalled.append(client)
+            stalled = [server.send("/completion", {**self.ENDLESS, "n_probs": 20}, x_session_id=f"s{i}")
+                       for i in range(2)]
             server.until(lambda: server.metric("weft_turns_running") == 2, "they do not run")
             self.assertEqual(server.complete("and I", n=3).status, 200)
             server.until(lambda: server.log.count(" gone ") >= 1, "none was cut")

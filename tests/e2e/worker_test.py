@@ -8,7 +8,6 @@ import signal
 import subprocess
 import tempfile
 import threading
-import time
 import unittest
 
 from weft_process import TIMEOUT_S, WEFT, add_metadata, make_model, weft
@@ -25,9 +24,11 @@ class Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines = queue.Queue()
         self.log = []
-        for stream, put in ((self.process.stdout, self.lines.put),
-                            (self.process.stderr, self.log.append)):
-            threading.Thread(target=self.read, args=(stream, put), daemon=True).start()
+        self.readers = [threading.Thread(target=self.read, args=(stream, put), daemon=True)
+                        for stream, put in ((self.process.stdout, self.lines.put),
+                                            (self.process.stderr, self.log.append))]
+        for reader in self.readers:
+            reader.start()
         self.ready = self.next()
 
     @staticmethod
@@ -56,15 +57,17 @@ class Worker:
     def close(self):
         """Closes stdin; the exit code, and lines that nobody asked for."""
         self.process.stdin.close()
-        code = self.process.wait(timeout=TIMEOUT_S)
-        return code, self.unread()
+        return self.end()
 
-    def unread(self):
-        time.sleep(0.05)
+    def end(self):
+        """Once it has ended: the exit code, and lines that nobody has read."""
+        code = self.process.wait(timeout=TIMEOUT_S)
+        for reader in self.readers:
+            reader.join(TIMEOUT_S)
         lines = []
         while not self.lines.empty():
             lines.append(self.lines.get())
-        return lines
+        return code, lines
 
 
 class WorkerTest(unittest.TestCase):
@@ -232,14 +235,15 @@ class WorkerTest(unittest.TestCase):
     def test_sigterm(self):
         idle = self.start()
         idle.process.send_signal(signal.SIGTERM)
-        self.assertEqual(idle.process.wait(timeout=5), 0)
+        self.assertEqual(idle.end(), (0, []))
 
         busy = self.start()
         busy.send(json.dumps({"prompt": PROMPT, "max_new_tokens": 1000, "stop": ["\u0000none"]}))
         self.assertIn("token", busy.next())
         busy.process.send_signal(signal.SIGTERM)
-        self.assertEqual(busy.process.wait(timeout=5), 0)
-        last = [json.loads(line) for line in busy.unread()][-1]
+        code, lines = busy.end()
+        self.assertEqual(code, 0)
+        last = json.loads(lines[-1])
         self.assertTrue("error" in last or "done" in last, last)
 
     def test_a_reader_that_is_gone_ends_the_worker(self):
