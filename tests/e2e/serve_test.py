@@ -317,12 +317,12 @@ class LifeTest(ServeTest):
         prompt = [5 + i % 300 for i in range(200)]
         with tempfile.TemporaryDirectory(dir=self.dir) as state:
             flags = (*self.ROOM, "--state-dir", state)
-            with self.serve(*flags, "--drain-seconds", 100) as server:
+            with self.serve(*flags, "--drain-seconds", 600) as server:
                 server.ready()
                 first = server.complete(prompt, session_id="kitchen")
                 self.assertEqual(first.status, 200, first)
                 # More than fits between it and its reader: it ends when it is read, and not before.
-                story = {**self.ENDLESS, "n_predict": 4000, "n_probs": 20}
+                story = {**self.ENDLESS, "n_predict": 2500, "n_probs": 20}
                 with server.send("/completion", story) as connection:
                     stream = http.client.HTTPResponse(connection)
                     stream.begin()
@@ -334,6 +334,7 @@ class LifeTest(ServeTest):
                     refused = server.complete("x")
                     self.assertEqual(refused.status, 503, refused)
                     self.assertIn("Retry-After", refused.headers)
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
                     events = stream.read()
                 self.assertIn(b'"stop":true', events.splitlines()[-2], "the stream was cut")
                 self.assertEqual(server.process.wait(TIMEOUT_S), 0, server.log)
