@@ -222,6 +222,41 @@ TEST(HostileTemplates, RunOutOfStepsOrMemory) {
   }
 }
 
+// What reads each character costs more than what copies them.
+TEST(HostileTemplates, WorkOnEveryCharacterCounts) {
+  const char* const kCalls[] = {"text.upper()",      "text.lower()",
+                                "text.casefold()",   "text.capitalize()",
+                                "text.title()",      "text.swapcase()",
+                                "text.split()",      "text.rsplit()",
+                                "text.splitlines()", "text.isalpha()",
+                                "text.isalnum()",    "text.islower()",
+                                "digits.isdigit()",  "digits.isnumeric()",
+                                "space.isspace()",   "title.istitle()",
+                                "space.strip()",     "space.lstrip()",
+                                "space.rstrip()",    "text.strip('a')",
+                                "text.lstrip('ba')", "text.rstrip('a')",
+                                "text|upper",        "text|lower",
+                                "text|title",        "text|capitalize",
+                                "space|trim",        "text|trim('a')",
+                                "text|wordcount",    "text|urlencode",
+                                "text|indent",       "text|reverse",
+                                "text[::-1]",        "text[::2]",
+                                "space|int",         "space|float",
+                                "[text, 'b']|sort",  "[text, 'b']|unique|list"};
+  for (const std::string call : kCalls) {
+    const Status status =
+        Attack(StrCat("{% set space = ' ' * 100000 %}{% set digits = '1' * 100000 %}"
+                      "{% set title = 'Aa ' * 33333 %}{% for i in range(100) %}"
+                      "{% set q = ",
+                      call, " %}{% endfor %}"));
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << call << ": " << Message(status);
+  }
+  // A message with hardly any white space around it is stripped for next to nothing.
+  const Status cheap =
+      Attack("{% for i in range(100) %}{% set q = (text|trim).strip() %}{% endfor %}");
+  EXPECT_TRUE(cheap.ok()) << cheap;
+}
+
 TEST(HostileTemplates, EndlessValuesAreErrors) {
   EXPECT_THAT(ErrorOf("{{ 2 ** 9223372036854775807 }}"), HasSubstr("does not fit 64 bits"));
   EXPECT_THAT(ErrorOf("{% set ns = namespace() %}{% set ns.ns = ns %}{{ ns }}"),

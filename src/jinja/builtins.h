@@ -120,6 +120,9 @@ Value ReplaceText(Interpreter* in, std::string_view text, std::string_view old,
 // text.splitlines(): views of `text`.
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
 // Text padded with spaces on both sides, like str.center.
+// Without white space, or without characters that are in `chars`, at the ends.
+StatusOr<Value> StripText(Interpreter* in, const Value& self, const Value* chars, bool left,
+                          bool right);
 Value CenterText(Interpreter* in, std::string_view text, int64_t width, std::string_view fill);
 
 // a op b for arithmetic operators, including those on strings and lists.

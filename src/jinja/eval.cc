@@ -253,6 +253,7 @@ StatusOr<Value> SliceString(Interpreter* in, const Value& text, const Value& sta
     return text.Substring(all.substr(from, bytes));
   }
   if (!in->meter()->Fits(all.size() * sizeof(std::string_view))) return Value();
+  in->meter()->SpendChars(all.size());
   const std::vector<std::string_view> chars = Chars(all);
   std::string out;
   ForSlice(bounds, [&](int64_t i) { out += chars[i]; });

@@ -64,6 +64,7 @@ struct SortKey {
 
   Value Fold(Interpreter* in, Value value) const {
     if (case_sensitive || !value.is_string()) return value;
+    in->meter()->SpendChars(value.text().size());
     return in->NewString(ToLower(value.text()));
   }
 
@@ -251,6 +252,7 @@ StatusOr<Value> FilterReverse(Interpreter* in, const Value& self, Arguments* arg
   WEFT_RETURN_IF_ERROR(args->Finish());
   if (self.is_string()) {
     if (!in->meter()->Fits(self.text().size() * sizeof(std::string_view))) return Value();
+    in->meter()->SpendChars(self.text().size());
     std::vector<std::string_view> chars = Chars(self.text());
     std::ranges::reverse(chars);
     return in->NewString(StrJoin(chars, ""));

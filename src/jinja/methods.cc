@@ -48,7 +48,25 @@ std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) 
   return lines;
 }
 
+StatusOr<Value> StripText(Interpreter* in, const Value& self, const Value* chars, bool left,
+                          bool right) {
+  std::string_view text = self.text();
+  size_t factor = 1;
+  if (chars == nullptr || chars->is_none()) {
+    if (left) text = StripLeft(text);
+    if (right) text = StripRight(text);
+  } else {
+    factor += chars->text().size() / 8;
+    if (!in->meter()->SpendBytes(text.size() * factor)) return in->meter()->status();
+    if (left) text = StripLeft(text, chars->text());
+    if (right) text = StripRight(text, chars->text());
+  }
+  in->meter()->SpendChars((self.text().size() - text.size()) * factor);
+  return self.Substring(text);
+}
+
 Value CenterText(Interpreter* in, std::string_view text, int64_t width, std::string_view fill) {
+  in->meter()->SpendBytes(text.size());
   const int64_t n = CountChars(text);
   const int64_t missing = width > n ? width - n : 0;
   const int64_t left = missing / 2 + (missing & width & 1);
@@ -64,7 +82,7 @@ namespace {
 template <std::string (*kMap)(std::string_view)>
 StatusOr<Value> MapText(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
-  in->meter()->SpendBytes(self.text().size());
+  in->meter()->SpendChars(self.text().size());
   return in->NewString(kMap(self.text()));
 }
 
@@ -72,19 +90,10 @@ template <bool kLeft, bool kRight>
 StatusOr<Value> StripMethod(Interpreter* in, const Value& self, Arguments* args) {
   const Value* const chars = args->Take("");
   WEFT_RETURN_IF_ERROR(args->Finish());
-  std::string_view text = self.text();
-  in->meter()->Spend(1 + text.size() / 8);
-  if (chars == nullptr || chars->is_none()) {
-    if (kLeft) text = StripLeft(text);
-    if (kRight) text = StripRight(text);
-    return self.Substring(text);
+  if (chars != nullptr && !chars->is_none() && !chars->is_string()) {
+    return InvalidArgument("strip takes a string of characters");
   }
-  if (!chars->is_string()) return InvalidArgument("strip takes a string of characters");
-  in->meter()->SpendBytes(text.size() * (1 + chars->text().size() / 8));
-  if (!in->meter()->ok()) return in->meter()->status();
-  if (kLeft) text = StripLeft(text, chars->text());
-  if (kRight) text = StripRight(text, chars->text());
-  return self.Substring(text);
+  return StripText(in, self, chars, kLeft, kRight);
 }
 
 void SplitWhiteSpace(const Value& self, int64_t most, bool from_right, ListBuilder* parts) {
@@ -153,6 +162,7 @@ StatusOr<Value> SplitMethod(Interpreter* in, const Value& self, Arguments* args)
   in->meter()->SpendBytes(self.text().size());
   ListBuilder parts(in->meter());
   if (separator == nullptr || separator->is_none()) {
+    in->meter()->SpendChars(self.text().size());
     SplitWhiteSpace(self, most, kFromRight, &parts);
   } else if (!separator->is_string() || separator->text().empty()) {
     return InvalidArgument("split needs a separator that is a string and not empty");
@@ -166,6 +176,7 @@ StatusOr<Value> SplitLinesMethod(Interpreter* in, const Value& self, Arguments* 
   WEFT_ASSIGN_OR_RETURN(const bool keep_ends, args->TakeBool("keepends", false));
   WEFT_RETURN_IF_ERROR(args->Finish());
   if (!in->meter()->Fits(self.text().size() * sizeof(std::string_view))) return Value();
+  in->meter()->SpendChars(self.text().size());
   ListBuilder lines(in->meter());
   for (const std::string_view line : SplitLines(self.text(), keep_ends)) {
     lines.Add(self.Substring(line));
@@ -242,6 +253,7 @@ StatusOr<Value> JustifyMethod(Interpreter* in, const Value& self, Arguments* arg
   WEFT_RETURN_IF_ERROR(args->Finish());
   if (CountChars(fill) != 1) return InvalidArgument("the fill must be one character");
   if (kLeft && kRight) return CenterText(in, self.text(), width, fill);
+  in->meter()->SpendBytes(self.text().size());
   const int64_t n = CountChars(self.text());
   const int64_t missing = width > n ? width - n : 0;
   TextBuilder out(in->meter());
@@ -255,6 +267,7 @@ StatusOr<Value> ZeroFill(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_ASSIGN_OR_RETURN(const int64_t width, args->TakeInt("width", 0));
   WEFT_RETURN_IF_ERROR(args->Finish());
   const std::string_view text = self.text();
+  in->meter()->SpendBytes(text.size());
   const int64_t n = CountChars(text);
   const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
   TextBuilder out(in->meter());

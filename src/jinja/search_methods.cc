@@ -98,7 +98,7 @@ StatusOr<Value> AffixMethod(Interpreter* in, const Value& self, Arguments* args)
 template <bool (*kClass)(char32_t)>
 StatusOr<Value> AllAre(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
-  in->meter()->SpendBytes(self.text().size());
+  in->meter()->SpendChars(self.text().size());
   std::string_view rest = self.text();
   if (rest.empty()) return Value::Bool(false);
   for (; !rest.empty(); rest.remove_prefix(CharBytes(rest))) {
@@ -112,7 +112,7 @@ bool IsAlphaNumeric(char32_t c) { return IsAlpha(c) || IsNumeric(c); }
 template <bool kUpper>
 StatusOr<Value> IsCase(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
-  in->meter()->SpendBytes(self.text().size());
+  in->meter()->SpendChars(self.text().size());
   bool any = false;
   for (std::string_view rest = self.text(); !rest.empty(); rest.remove_prefix(CharBytes(rest))) {
     const char32_t c = FirstChar(rest);
@@ -124,7 +124,7 @@ StatusOr<Value> IsCase(Interpreter* in, const Value& self, Arguments* args) {
 
 StatusOr<Value> IsTitle(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
-  in->meter()->SpendBytes(self.text().size());
+  in->meter()->SpendChars(self.text().size());
   bool any = false;
   bool inside = false;
   for (std::string_view rest = self.text(); !rest.empty(); rest.remove_prefix(CharBytes(rest))) {
@@ -138,7 +138,7 @@ StatusOr<Value> IsTitle(Interpreter* in, const Value& self, Arguments* args) {
 
 StatusOr<Value> IsAscii(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
-  in->meter()->SpendBytes(self.text().size());
+  in->meter()->SpendChars(self.text().size());
   return Value::Bool(std::ranges::all_of(
       self.text(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
 }

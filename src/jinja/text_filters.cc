@@ -15,7 +15,7 @@ template <std::string (*kMap)(std::string_view)>
 StatusOr<Value> MapText(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
   const Value text = ToStr(self, in->meter());
-  in->meter()->SpendBytes(text.text().size());
+  in->meter()->SpendChars(text.text().size());
   return in->NewString(kMap(text.text()));
 }
 
@@ -54,10 +54,10 @@ StatusOr<Value> FilterTrim(Interpreter* in, const Value& self, Arguments* args) 
   const Value* const chars = args->Take("chars");
   WEFT_RETURN_IF_ERROR(args->Finish());
   const Value text = ToStr(self, in->meter());
-  if (chars == nullptr || chars->is_none()) return text.Substring(Strip(text.text()));
-  if (!chars->is_string()) return InvalidArgument("'chars' must be a string");
-  in->meter()->SpendBytes(text.text().size() * (1 + chars->text().size() / 8));
-  return text.Substring(StripRight(StripLeft(text.text(), chars->text()), chars->text()));
+  if (chars != nullptr && !chars->is_none() && !chars->is_string()) {
+    return InvalidArgument("'chars' must be a string");
+  }
+  return StripText(in, text, chars, /*left=*/true, /*right=*/true);
 }
 
 StatusOr<Value> FilterReplace(Interpreter* in, const Value& self, Arguments* args) {
@@ -84,6 +84,8 @@ StatusOr<Value> FilterIndent(Interpreter* in, const Value& self, Arguments* args
   } else {
     return InvalidArgument("'width' must be an integer or a string");
   }
+  if (!in->meter()->Fits(self.text().size())) return Value();
+  in->meter()->SpendChars(self.text().size());
   const std::string text = StrCat(self.text(), "\n");
   TextBuilder out(in->meter());
   bool at_first = true;
@@ -108,6 +110,7 @@ StatusOr<Value> FilterTruncate(Interpreter* in, const Value& self, Arguments* ar
   if (length < n_end || leeway < 0 || leeway > (1 << 20)) {
     return InvalidArgument("truncate cannot cut to ", length, " characters");
   }
+  in->meter()->SpendBytes(self.text().size());
   if (length > (int64_t{1} << 40) || CountChars(self.text()) <= length + leeway) return self;
   std::string_view kept = self.text().substr(0, ByteOffset(self.text(), length - n_end));
   if (!kill_words) kept = kept.substr(0, kept.rfind(' '));
@@ -123,6 +126,7 @@ StatusOr<Value> FilterCenter(Interpreter* in, const Value& self, Arguments* args
 StatusOr<Value> FilterWordCount(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
   const Value text = ToStr(self, in->meter());
+  in->meter()->SpendChars(text.text().size());
   int64_t words = 0;
   bool inside = false;
   for (std::string_view rest = text.text(); !rest.empty(); rest.remove_prefix(CharBytes(rest))) {
@@ -141,13 +145,18 @@ StatusOr<Value> FilterSafe(Interpreter* in, const Value& self, Arguments* args) 
 
 StatusOr<Value> FilterUrlEncode(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
-  if (!self.is_dict()) return in->NewString(UrlQuote(ToStr(self, in->meter()).text()));
+  const auto quote = [in](const Value& value) {
+    const Value text = ToStr(value, in->meter());
+    in->meter()->SpendChars(text.text().size());
+    return UrlQuote(text.text());
+  };
+  if (!self.is_dict()) return in->NewString(quote(self));
   TextBuilder out(in->meter());
   for (const auto& [key, value] : self.dict().entries) {
     if (out.size() > 0) out.Append('&');
     // In a query, unlike in a path, slashes are quoted and spaces become pluses.
     for (const Value* part : {&key, &value}) {
-      std::string quoted = UrlQuote(ToStr(*part, in->meter()).text());
+      std::string quoted = quote(*part);
       for (char& c : quoted) {
         if (c == '/') c = '\1';
       }
@@ -202,6 +211,7 @@ StatusOr<Value> FilterInt(Interpreter* in, const Value& self, Arguments* args) {
     return TruncateFloat(self.number(), &whole) ? Value::Int(whole) : absent;
   }
   if (!self.is_string()) return absent;
+  in->meter()->SpendChars(self.text().size());
   if (ParseInt(self.text(), static_cast<int>(std::clamp<int64_t>(base, -1, 99)), &whole)) {
     return Value::Int(whole);
   }
@@ -215,6 +225,7 @@ StatusOr<Value> FilterFloat(Interpreter* in, const Value& self, Arguments* args)
   if (self.is_undefined()) return InvalidArgument(self.UndefinedMessage());
   double real = 0;
   if (self.is_number()) return Value::Float(self.number());
+  if (self.is_string()) in->meter()->SpendChars(self.text().size());
   if (self.is_string() && ParseFloat(self.text(), &real)) return Value::Float(real);
   return given != nullptr ? *given : Value::Float(0);
 }
