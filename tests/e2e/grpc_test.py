@@ -368,6 +368,7 @@ class GrpcTest(unittest.TestCase):
 
     def test_shutdown_while_requests_run(self):
         server = Server(self.model, *ROOM, "--drain-seconds", 0, "--max-running", 1)
+        self.addCleanup(server.stop)
         watch = server.channel.unary_stream(
             "/grpc.health.v1.Health/Watch",
             request_serializer=self.health.HealthCheckRequest.SerializeToString,
