@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
@@ -39,15 +40,24 @@ bool IsQuestion(std::string_view word) {
          word.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != word.npos;
 }
 
+// Whether an option in the place of a command belongs to "weft run": a model or a prompt.
+bool IsOptionOfRun(std::string_view word) {
+  constexpr std::string_view kOptions[] = {"-m",   "--model",   "-hf", "-hfr",
+                                           "--hf", "--hf-repo", "-p",  "--prompt"};
+  const std::string_view name = word.substr(0, word.find('='));
+  return std::find(std::begin(kOptions), std::end(kOptions), name) != std::end(kOptions);
+}
+
 // Normalises the command line: "weft help run" is "weft run --help", weft "Why?" is weft run
-// "Why?", and "-hf", which the parser would read as "-h" and "-f", is "--hf".
+// "Why?", as is weft -m MODEL "Why?", and "-hf", which the parser would read as "-h" and "-f", is
+// "--hf".
 std::vector<std::string> MeantArguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   if (arguments.empty()) return {"--help"};
   if (arguments[0] == "help") {
     arguments.erase(arguments.begin());
     arguments.push_back("--help");
-  } else if (IsQuestion(arguments[0])) {
+  } else if (IsQuestion(arguments[0]) || IsOptionOfRun(arguments[0])) {
     arguments.insert(arguments.begin(), "run");
   }
   const auto options_end = std::find(arguments.begin(), arguments.end(), "--");

@@ -145,13 +145,15 @@ void Lister::AddOllama(const std::string& folder, Owner owner) {
   const size_t first = models_.size();
   const OllamaStore store(folder);
   for (const OllamaStore::Model& model : store.Models()) {
+    std::vector<std::string> kinds;
+    for (const OllamaLayer& layer : model.layers) kinds.push_back(layer.kind);
     Add({.name = StrCat("ollama:", model.name.Short()),
          .owner = owner,
          .parts = {store.BlobPath(*model.Find("model"))},
          .ollama = model.name,
          .is_ollama = true,
          .parameters = store.TextOf(model, "params"),
-         .ollama_template = store.TextOf(model, "template")});
+         .ollama_kinds = std::move(kinds)});
   }
   Settle(first);
 }

@@ -34,8 +34,8 @@ struct LocalModel {
   std::string quantization;  // from the file's name; empty: unknown
   OllamaName ollama;         // for Owner::kOllama, and for Weft's own downloads from there
   bool is_ollama = false;
-  std::string parameters;       // Ollama's parameters, as JSON
-  std::string ollama_template;  // in Ollama's template language
+  std::string parameters;                 // Ollama's parameters, as JSON
+  std::vector<std::string> ollama_kinds;  // what else Ollama has for it: "template", "system" ...
 };
 
 // In the order weft, hub, llama.cpp, ollama, lm-studio, folder, each sorted by name. A file

@@ -114,6 +114,7 @@ TEST_F(LocalModelsTest, OllamasModelsWithANamespaceAreFoundAsOllamaNamesThem) {
     const auto model = Source().FindLocal(what);
     ASSERT_TRUE(model.ok()) << what << ": " << model.status();
     EXPECT_EQ(model->owner, Owner::kOllama);
+    EXPECT_THAT(model->ollama_kinds, ElementsAre("model", "params"));
   }
   EXPECT_FALSE(Source().FindLocal("team/coder").ok()) << "its tag is not latest";
   AddToHub("models--team--coder", std::string(40, 'a'), "coder-Q4_0.gguf", "one");

@@ -1,6 +1,7 @@
 #include "hub/model_advice.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/strings.h"
 #include "nlohmann/json.hpp"
@@ -17,6 +18,28 @@ void ReadStopTexts(const Json& value, SamplingAdvice* advice) {
   for (const Json& stop : list) {
     if (!stop.is_string() || stop.get_ref<const std::string&>().empty()) continue;
     if (advice->stop.size() < kMostStops) advice->stop.push_back(stop.get<std::string>());
+  }
+}
+
+// What an Ollama model has besides weights and parameters, and what it is called when it is not
+// followed.
+struct OllamaExtra {
+  std::string_view kind, text;
+};
+constexpr OllamaExtra kOllamaExtras[] = {{"adapter", "an adapter"},
+                                         {"projector", "a projector for images"},
+                                         {"system", "a system message"},
+                                         {"messages", "messages to begin with"},
+                                         {"template", "a template in Ollama's language"}};
+
+void AddOllamaExtras(const LocalModel& model, const ModelFile& file, SamplingAdvice* advice) {
+  const auto own = file.GetStringOr("tokenizer.chat_template", "");
+  for (const OllamaExtra& extra : kOllamaExtras) {
+    const auto& kinds = model.ollama_kinds;
+    if (std::find(kinds.begin(), kinds.end(), extra.kind) == kinds.end()) continue;
+    // The file's own template says the same.
+    if (extra.kind == "template" && own.ok() && !own->empty()) continue;
+    advice->left_out.emplace_back(extra.text);
   }
 }
 
@@ -55,6 +78,7 @@ ModelAdvice AdviceOf(const LocalModel& model, const ModelFile& file,
   const CatalogueEntry* const entry = FindInCatalogue(catalogue, model.name);
   if (model.owner == Owner::kWeft && entry != nullptr) add(entry->sampling, "catalogue");
   add(ReadSamplingAdvice(file), "file");
+  AddOllamaExtras(model, file, &result.advice);
   return result;
 }
 

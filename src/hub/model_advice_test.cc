@@ -66,5 +66,17 @@ TEST_F(AdviceOfTest, WhatComesWithTheNameGoesFirst) {
             "temperature 0.9, top_k 64");
 }
 
+TEST_F(AdviceOfTest, WhatOllamaHasBesidesIsNotFollowedSilently) {
+  EXPECT_THAT(AdviceOf({.name = "x",
+                        .owner = Owner::kOllama,
+                        .parameters = R"({"mirostat":2})",
+                        .ollama_kinds = {"model", "template", "system", "params", "license"}},
+                       *file_)
+                  .advice.left_out,
+              ElementsAre("mirostat 2", "a system message", "a template in Ollama's language"));
+  EXPECT_THAT(AdviceOf({.ollama_kinds = {"model", "params", "config"}}, *file_).advice.left_out,
+              IsEmpty());
+}
+
 }  // namespace
 }  // namespace weft::hub

@@ -97,6 +97,8 @@ class PipeTest(ChatTest):
 
     def test_help_names_the_commands(self):
         text = self.chat("/help").text
+        for line in text.splitlines():
+            self.assertLessEqual(len(line), 100, line)
         for command in ["new", "list", "switch", "fork", "undo", "save", "load", "stats", "help"]:
             self.assertIn(f"/{command}", text)
 

@@ -88,6 +88,13 @@ class HelpTest(CliTest):
         self.assertEqual(self.succeed("help").text, self.succeed("--help").text)
         self.assertEqual(self.succeed("help", "run").text, self.succeed("run", "--help").text)
 
+    def test_a_model_and_a_question_need_no_command(self):
+        asked = self.succeed("run", "-m", self.llama, "-n", 4, "--temp", 0, "Why?").text
+        for words in (["-m", self.llama], [f"--model={self.llama}"]):
+            self.assertEqual(self.succeed(*words, "-n", 4, "--temp", 0, "Why?").text, asked)
+        self.assertEqual(self.succeed("-p", "Why?", "-m", self.llama, "-n", 4, "--temp", 0).text, asked)
+        self.misuse("--modle", self.llama, "Why?", says="--modle")
+
     def commands(self, *path):
         """Every command with its flags, as --help has them: ("sessions", "fork"): {"--json"}."""
         text = self.succeed(*path, "--help").text

@@ -203,6 +203,8 @@ class PullTest(HubTest):
         by_path = self.succeed("tokenize", "-m", path, "--json", "The loom").json
         for flags in (["-m", REPO], ["-hf", REPO + ":q4_0"], ["-m", "tiny"], ["--hf-repo", REPO]):
             self.assertEqual(self.succeed("tokenize", *flags, "--json", "The loom").json, by_path)
+            self.assertEqual(self.succeed("show", *flags).text, shown)
+            self.succeed("inspect", *flags)
         self.succeed("inspect", "tiny")
         self.succeed("template", "-hf", REPO + ":Q4_0", "--builtin", "chatml")
         self.assertEqual(len(self.hub.requests), asked, "what is here needs no network")

@@ -124,7 +124,7 @@ constexpr ChatHelp kHelp[] = {
     {"/fork [NAME] [MESSAGE]", "branch off after that message, and switch to the branch"},
     {"/undo [N]", "remove the last N exchanges"},
     {"/regenerate", "answer the last question again"},
-    {"/trim [N]", "remove the oldest N exchanges, or as many as needed when the context is full"},
+    {"/trim [N]", "remove the oldest N exchanges, or as many as must go"},
     {"/system [TEXT]", "show or change the system message"},
     {"/history", "show the messages and their numbers"},
     {"/set [NAME [VALUE]]",

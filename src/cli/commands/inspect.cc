@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kShownItems = 6;
 
 struct InspectFlags {
-  std::string path;
+  ModelFlags model;
   bool json = false;
   bool tensors = false;
   std::string tensor;
@@ -130,7 +130,7 @@ Status WriteTensor(const ModelFile& file, const std::string& name, const std::st
 }
 
 Status Inspect(const InspectFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile({.path = flags.path}));
+  WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
   if (!flags.tensor.empty()) return WriteTensor(*file, flags.tensor, flags.out);
   if (flags.json) {
     PrintJson(*file, flags.tensors);
@@ -144,8 +144,7 @@ Status Inspect(const InspectFlags& flags) {
 
 CommandBody MakeInspectCommand(CLI::App* app) {
   auto flags = std::make_shared<InspectFlags>();
-  app->add_option("MODEL", flags->path,
-                  "Model: a GGUF file, or a name as for -m (default: the built-in model)");
+  AddModelFlag(app, &flags->model, "MODEL");
   app->add_flag("--json", flags->json, "Print one JSON object, with complete arrays");
   app->add_flag("--tensors", flags->tensors, "Also list the tensors");
   CLI::Option* const tensor =

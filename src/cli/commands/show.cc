@@ -9,6 +9,7 @@
 #include "chat/chat_format.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_finder.h"
+#include "cli/flags/model_flags.h"
 #include "cli/serve/models_at_hand.h"
 #include "cli/terminal/output.h"
 #include "engine/loading/box_model.h"
@@ -27,8 +28,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ShowFlags {
-  std::string what;
-  std::string models_folder;
+  ModelFlags model;
   bool json = false;
 };
 
@@ -176,18 +176,18 @@ Json ToJson(const Shown& shown) {
 StatusOr<Shown> Look(const ShowFlags& flags) {
   Shown shown;
   hub::LocalModel model;
-  if (flags.what.empty()) {
+  if (flags.model.path.empty()) {
     shown.name = kBoxModelName;
     WEFT_ASSIGN_OR_RETURN(shown.file, OpenBoxModel());
   } else {
-    const ModelFinder finder(flags.models_folder);
-    model.name = model.path = flags.what;
-    if (hub::FileBytes(flags.what) < 0) {
-      auto found = finder.source().FindLocal(flags.what);
+    const ModelFinder finder(flags.model.models_folder);
+    model.name = model.path = flags.model.path;
+    if (hub::FileBytes(flags.model.path) < 0) {
+      auto found = finder.source().FindLocal(flags.model.path);
       if (found.status().code() == StatusCode::kNotFound) {
         return NotFound(Message(found.status()),
                         ": 'weft list' shows the local models, 'weft pull ",
-                        Printable(flags.what, 200), "' tries to download it");
+                        Printable(flags.model.path, 200), "' tries to download it");
       }
       WEFT_RETURN_IF_ERROR(found.status());
       model = *std::move(found);
@@ -218,10 +218,10 @@ Status Show(const ShowFlags& flags) {
 
 CommandBody MakeShowCommand(CLI::App* app) {
   auto flags = std::make_shared<ShowFlags>();
-  app->add_option(
-      "NAME", flags->what,
+  AddModelFlag(app, &flags->model, "NAME");
+  // Nothing is downloaded to look at it.
+  app->get_option("--model")->description(
       "A model's name, as shown by 'weft list', or its file (default: the built-in model)");
-  AddModelsFolderFlag(app, &flags->models_folder);
   app->add_flag("--json", flags->json, "Print one JSON object");
   app->footer(
       "\nSessions share the weights; the memory of each is given for f16 keys and values, with\n"

@@ -32,9 +32,10 @@ void WarnBeyondTraining(const Model& model) {
 
 }  // namespace
 
-void AddModelFlag(CLI::App* app, ModelFlags* flags) {
+void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional) {
   CLI::Option* const model =
-      app->add_option("-m,--model", flags->path,
+      app->add_option(positional.empty() ? "-m,--model" : StrCat("-m,--model,", positional),
+                      flags->path,
                       "Model: a GGUF file, or a name accepted by 'weft pull' or shown by 'weft "
                       "list'; downloaded if not here yet (default: a small built-in model)")
           // More likely an unset variable than a request for the built-in model.

@@ -26,8 +26,9 @@ struct ModelFlags {
   int64_t context = 0;
 };
 
-// Only -m, for commands that just need the file.
-void AddModelFlag(CLI::App* app, ModelFlags* flags);
+// Only -m and -hf, for commands that just need the file. With `positional`, such as "NAME", the
+// model may also be given without -m.
+void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional = "");
 // --or-built-in.
 void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags);
 // Also --backend, --kv, --threads.
