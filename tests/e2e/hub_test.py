@@ -203,7 +203,9 @@ class PullTest(HubTest):
         by_path = self.succeed("tokenize", "-m", path, "--json", "The loom").json
         for flags in (["-m", REPO], ["-hf", REPO + ":q4_0"], ["-m", "tiny"], ["--hf-repo", REPO]):
             self.assertEqual(self.succeed("tokenize", *flags, "--json", "The loom").json, by_path)
-            self.assertEqual(self.succeed("show", *flags).text, shown)
+            # Another amount of memory may be free now.
+            self.assertEqual(self.succeed("show", *flags).text.split("memory")[0],
+                             shown.split("memory")[0])
             self.succeed("inspect", *flags)
         self.succeed("inspect", "tiny")
         self.succeed("template", "-hf", REPO + ":Q4_0", "--builtin", "chatml")

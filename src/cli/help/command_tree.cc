@@ -1,5 +1,7 @@
 #include "cli/help/command_tree.h"
 
+#include <utility>
+
 #include "base/strings.h"
 
 namespace weft::cli {
@@ -33,6 +35,12 @@ CommandInfo Describe(const CLI::App& app, const std::string& parent,
   const auto is_shown = [](const auto* item) { return !item->get_group().empty(); };
   for (const CLI::Option* option : app.get_options(is_shown)) {
     info.options.push_back(DescribeOption(*option));
+    if (!option->get_positional() || info.options.back().names.empty()) continue;
+    // One that may also be given without its name, as in "run PROMPT", is two.
+    OptionInfo positional = info.options.back();
+    positional.names.clear();
+    positional.value = option->get_name(/*positional=*/true);
+    info.options.push_back(std::move(positional));
   }
   for (const CLI::App* sub : app.get_subcommands(is_shown)) {
     info.commands.push_back(Describe(*sub, info.path, program_footer));

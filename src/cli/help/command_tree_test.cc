@@ -23,6 +23,7 @@ class CommandTreeTest : public testing::Test {
     weave->add_option("--width", width_, "Ends")->check(CLI::Range(1, 8))->capture_default_str();
     weave->add_flag("--quiet", quiet_, "Say nothing");
     weave->add_option("PATTERNS", patterns_, "Drafts");
+    weave->add_option("-r,--reed,REED", reed_, "The reed");
     CLI::App* const cloth = app_.add_subcommand("cloth", "Cloths");
     cloth->add_subcommand("list", "All of them");
     app_.add_subcommand("secret", "For nobody")->group("");
@@ -30,7 +31,7 @@ class CommandTreeTest : public testing::Test {
   }
 
   CLI::App app_;
-  std::string yarn_, kind_ = "twill";
+  std::string yarn_, reed_, kind_ = "twill";
   int width_ = 4;
   bool quiet_ = false;
   std::vector<std::string> patterns_;
@@ -45,7 +46,7 @@ TEST_F(CommandTreeTest, EverythingIsRead) {
   EXPECT_EQ(root_.commands[0].footer, "");
 
   const std::vector<OptionInfo>& options = root_.commands[0].options;
-  ASSERT_EQ(options.size(), 6u);
+  ASSERT_EQ(options.size(), 8u);
   EXPECT_THAT(options[0].names, ElementsAre("-h", "--help"));
   EXPECT_EQ(options[0].value, "");
   EXPECT_THAT(options[1].names, ElementsAre("-y", "--yarn"));
@@ -60,6 +61,9 @@ TEST_F(CommandTreeTest, EverythingIsRead) {
   EXPECT_TRUE(options[5].names.empty());
   EXPECT_EQ(options[5].value, "PATTERNS");
   EXPECT_TRUE(options[5].may_repeat && options[5].is_text);
+  EXPECT_THAT(options[6].names, ElementsAre("-r", "--reed"));
+  EXPECT_TRUE(options[7].names.empty());
+  EXPECT_EQ(options[7].value, "REED");
 }
 
 TEST_F(CommandTreeTest, BashGetsWords) {
@@ -98,7 +102,7 @@ TEST_F(CommandTreeTest, TheManualKeepsWhatTroffWouldObey) {
   const std::string page = ManualPage(root_, "1.2.3");
   EXPECT_THAT(page, HasSubstr(".TH LOOM 1 \"\" \"loom 1.2.3\" \"User Commands\"\n"));
   EXPECT_THAT(page, HasSubstr("\\fBloom weave\\fR [\\fIOPTIONS\\fR] \\fB\\-\\-yarn\\fR "
-                              "\\fITEXT\\fR [\\fIPATTERNS\\fR ...]\n"));
+                              "\\fITEXT\\fR [\\fIPATTERNS\\fR ...] [\\fIREED\\fR]\n"));
   EXPECT_THAT(page, HasSubstr(".SS loom cloth list\n"));
   EXPECT_THAT(page, HasSubstr("What [of]; don\\(aqt say \\(aqa\\eb\\(aq.\n"));
   EXPECT_THAT(page, HasSubstr("\\fB\\-\\-kind\\fR \\fIplain|twill\\fR\nKind. Default: twill.\n"));
