@@ -107,6 +107,8 @@ class SessionFiles {
   void KeepChanged(Session* session);
   // The computed state of the first tokens is worth keeping.
   void KeepState(Session* session, int64_t n_tokens);
+  // The session found its first `n_tokens` in memory: whatever the disk has of them was of use too.
+  void UseBlocks(const Session& session, int64_t n_tokens);
   bool keeps() const { return keeper_ != nullptr; }
   bool has_blocks() const { return disk_ != nullptr; }
   // Copies to disk what the write rate allows now. True if that was anything.

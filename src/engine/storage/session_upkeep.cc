@@ -119,6 +119,10 @@ void SessionFiles::KeepState(Session* session, int64_t n_tokens) {
   if (keeper_ != nullptr) keeper_->KeepState(session, n_tokens);
 }
 
+void SessionFiles::UseBlocks(const Session& session, int64_t n_tokens) {
+  if (disk_ != nullptr) disk_->Use(disk_->Match(session.domain, session.tokens, n_tokens));
+}
+
 std::optional<int64_t> SessionFiles::NextWake() const {
   return keeper_ != nullptr ? keeper_->NextWake() : std::nullopt;
 }

@@ -26,13 +26,21 @@ void TurnDisk::KeepAfter(const ActiveTurn& turn) {
   if (session->stage == SessionStage::kPoisoned) return;
   if (!session->name.empty()) {
     files_->KeepChanged(session);
-  } else if (turn.usage.prompt_tokens > kLongPromptTokens) {
-    files_->KeepState(session, session->computed);
-  } else if (turn.usage.cached_tokens - turn.usage.disk_tokens >= memory_.page_tokens()) {
-    // An earlier prompt began the same way: these tokens recur.
-    files_->KeepState(session, turn.usage.cached_tokens);
+  } else {
+    KeepPrompt(session, turn.usage);
   }
   files_->Pump();
+}
+
+void TurnDisk::KeepPrompt(Session* session, const TurnUsage& usage) {
+  // Reading from the disk has counted as a use already.
+  if (usage.disk_tokens == 0) files_->UseBlocks(*session, usage.cached_tokens);
+  if (usage.prompt_tokens > kLongPromptTokens) {
+    files_->KeepState(session, session->computed);
+  } else if (usage.cached_tokens - usage.disk_tokens >= memory_.page_tokens()) {
+    // An earlier prompt began the same way: these tokens recur.
+    files_->KeepState(session, usage.cached_tokens);
+  }
 }
 
 void TurnDisk::KeepRunning(const std::list<std::unique_ptr<ActiveTurn>>& running) {

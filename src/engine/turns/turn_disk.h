@@ -34,6 +34,9 @@ class TurnDisk {
   int64_t disk_tokens() const { return disk_tokens_; }
 
  private:
+  // What of a turn without a session name is worth keeping.
+  void KeepPrompt(Session* session, const TurnUsage& usage);
+
   const StateMemory& memory_;
   const SessionTable& sessions_;
   SessionFiles* const files_;
