@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kLarge = int64_t{1} << 30;
+constexpr int64_t kAmple = int64_t{1} << 30;
 constexpr int64_t kLong = 1100;  // more than the 1,000 tokens that are worth keeping at once
 constexpr int64_t kPages = kLong / 16;
 
@@ -22,7 +22,7 @@ class EngineDiskPromptsTest : public ::testing::Test {
     EngineOptions options = SmallEngine();
     options.state_dir = folder_.path();
     options.state_disk_bytes = disk_bytes_;
-    options.state_disk_bytes_per_hour = kLarge;
+    options.state_disk_bytes_per_hour = kAmple;
     return StartEngine(options, LongModel());
   }
   static TurnUsage Ask(Engine* engine, uint64_t prompt, int64_t n_tokens) {
@@ -34,7 +34,7 @@ class EngineDiskPromptsTest : public ::testing::Test {
   }
 
   const TestFolder folder_;
-  int64_t disk_bytes_ = kLarge;
+  int64_t disk_bytes_ = kAmple;
 };
 
 TEST_F(EngineDiskPromptsTest, ALongOneIsKeptAtOnce) {

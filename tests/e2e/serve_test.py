@@ -369,6 +369,8 @@ class LifeTest(ServeTest):
                 slot, = server.ask("GET", "/slots").json
                 self.assertTrue(slot["is_processing"])
                 self.assertIn(slot["state"], ("reading", "writing"))
+                self.assertEqual(slot["prompt_progress"].keys(), {
+                    "total", "cache", "processed", "time_ms", "tokens_per_second", "seconds_left"})
                 self.assertGreater(server.metric("weft_turns_queued"), 0)
                 fillers.close()
                 self.assertIn("event: message_stop", response.read().decode())
@@ -382,6 +384,7 @@ class LifeTest(ServeTest):
         prompt = [5 + i % 300 for i in range(200)]
         chat = {"messages": [{"role": "user", "content": "Once upon a time. " * 12}],
                 "max_tokens": 4}
+        message = {**chat, "messages": [{"role": "user", "content": "Twice upon a time. " * 12}]}
         with tempfile.TemporaryDirectory(dir=self.dir) as state:
             flags = ("--state-dir", state, "--state-disk", "50M")
             with self.serve(*flags) as server:
@@ -389,8 +392,9 @@ class LifeTest(ServeTest):
                 self.assertEqual(server.complete(prompt, session_id="kitchen").status, 200)
                 self.assertEqual(server.complete(prompt, session_id="hall").status, 200)
                 for _ in range(2):
-                    answer = server.ask("POST", "/v1/chat/completions", chat)
-                    self.assertEqual(answer.status, 200, answer)
+                    for path, body in (("/v1/chat/completions", chat), ("/v1/messages", message)):
+                        answer = server.ask("POST", path, body)
+                        self.assertEqual(answer.status, 200, answer)
                 self.assertEqual(server.ask("POST", "/v1/sessions/hall/reset").status, 200)
                 server.until(lambda: b"weft_state_disk_pending 0" in
                              server.ask("GET", "/metrics").body, "it is never written")
@@ -406,6 +410,9 @@ class LifeTest(ServeTest):
                 details = usage["prompt_tokens_details"]
                 self.assertGreaterEqual(details["cached_tokens"], usage["prompt_tokens"] - 40)
                 self.assertEqual(details["disk_tokens"], details["cached_tokens"], details)
+                usage = server.ask("POST", "/v1/messages", message).json["usage"]
+                self.assertGreater(usage["disk_tokens"], 0, usage)
+                self.assertLessEqual(usage["disk_tokens"], usage["cache_read_input_tokens"])
                 again = server.complete(prompt + [7], session_id="kitchen").json
                 self.assertGreaterEqual(again["timings"]["cache_disk_n"], len(prompt))
                 metrics = server.ask("GET", "/metrics").body.decode()

@@ -46,6 +46,7 @@ ordered_json UsageJson(const ReplyUsage& usage) {
   return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", usage.cached_tokens},
+          {"disk_tokens", usage.disk_tokens},
           {"output_tokens", usage.completion_tokens}};
 }
 
