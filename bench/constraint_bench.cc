@@ -1,11 +1,12 @@
 // What masks take, over the values of MaskBench's schemas and a model's vocabulary.
 //
-//   constraint_bench MODEL.gguf CASES.jsonl[.zst] [EVERY] [--slowest N]
+//   constraint_bench MODEL.gguf CASES.jsonl[.zst] [EVERY] [--slowest N] [--refused]
 //
 // Without arguments the model is $WEFT_BENCH_MODEL and the cases are those of the reference data.
 // CASES has an object a line: "schema", and "tests" with "data" and "valid". Of them every
 // EVERY-th is walked, token by token, a mask before each. With --slowest, the N cases with the
-// longest masks are listed: the time, the line in CASES, and before what the mask was made. Times
+// longest masks are listed: the time, the line in CASES, and before what the mask was made; with
+// --refused, the schemas that are refused, with the sentence that says why. Times
 // are those of the processor, so that who else uses the machine counts little.
 #include <algorithm>
 #include <cstdio>
@@ -79,6 +80,7 @@ struct Slowest {
 struct Times {
   std::vector<double> compile, first, all;
   std::vector<Slowest> slowest;  // a case each
+  int64_t empty = 0;             // masks that took too much
 };
 
 void Walk(const Constraint& constraint, const Tokenizer& tokenizer, const std::string& text,
@@ -89,6 +91,7 @@ void Walk(const Constraint& constraint, const Tokenizer& tokenizer, const std::s
     const double begin = ProcessorTime();
     state.FillMask(mask);
     times->all.push_back(ProcessorTime() - begin);
+    times->empty += std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
     Slowest& slowest = times->slowest.back();
     if (times->all.back() > slowest.time) {
       slowest.time = times->all.back();
@@ -126,6 +129,8 @@ void PrintSlowest(std::vector<Slowest> slowest, size_t count) {
 
 int Main(int argc, char** argv) {
   size_t most_listed = 0;
+  const bool lists_refused = std::string_view(argv[argc - 1]) == "--refused";
+  if (lists_refused) --argc;
   if (argc > 2 && std::string_view(argv[argc - 2]) == "--slowest") {
     most_listed = static_cast<size_t>(std::max(0, std::atoi(argv[argc - 1])));
     argc -= 2;
@@ -161,6 +166,10 @@ int Main(int argc, char** argv) {
     times.compile.push_back(ProcessorTime() - begin);
     if (!constraint.ok()) {
       ++refused;
+      if (lists_refused) {
+        const std::string why(constraint.status().message());
+        std::printf("line %zu is refused: %s\n", i + 1, why.c_str());
+      }
       continue;
     }
     times.slowest.push_back({.line = i + 1});
@@ -173,6 +182,8 @@ int Main(int argc, char** argv) {
     }
   }
   std::printf("refused  %9lld\n", static_cast<long long>(refused));
+  std::printf("empty    %9lld masks, which would have taken more than they may\n",
+              static_cast<long long>(times.empty));
   Print("compile", &times.compile);
   Print("first", &times.first);
   Print("masks", &times.all);

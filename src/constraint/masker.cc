@@ -12,6 +12,8 @@ constexpr int kWideBytes = 64;
 constexpr size_t kMostFrontier = 64;
 // What all searches for ways to the end may take in a mask.
 constexpr int64_t kMostMaskSearch = 500'000;
+// Bytes of a character, at most.
+constexpr int kMostUtf8 = 4;
 // Fewer characters than this, of one byte each, make no likeness.
 constexpr int kLikeBytes = 48;
 
@@ -48,6 +50,7 @@ int Masker::SliceRoom(RegexId regex, bool is_last, const TokenTable::Slice& slic
   for (int length = 0; length < TokenTable::kSliceLength; ++length) {
     std::vector<RegexId> next;
     bool fits = true;
+    const int ahead = TokenTable::kSliceLength - length - 1;  // in characters
     const auto take = [&](RegexId from, int first, int last, std::vector<RegexId>* out,
                           bool whole) {
       machine_.Count(kFreshState);
@@ -57,7 +60,8 @@ int Masker::SliceRoom(RegexId regex, bool is_last, const TokenTable::Slice& slic
         if (byte != first && !edges.Has(byte) && (byte >= 0x80 || slice.bytes.Has(byte - 1)))
           continue;
         if (byte < 0x80 && !slice.bytes.Has(byte)) continue;
-        const RegexId to = pool.Derive(from, static_cast<uint8_t>(byte));
+        RegexId to = pool.Derive(from, static_cast<uint8_t>(byte));
+        if (whole && to != kNothing) to = Near(to, (slice.utf8 ? kMostUtf8 : 1) * ahead);
         fits = to != kNothing && (is_last || !(whole && pool.AcceptsEmpty(to))) && to != kEmpty;
         if (fits && std::ranges::find(*out, to) == out->end()) out->push_back(to);
       }
@@ -168,12 +172,13 @@ void Masker::WalkTerminal(RegexId regex, size_t trie_index, int room, Wide* wide
       at = node.next;
       continue;
     }
-    const RegexId next = pool.Derive(regexes_[node.depth - 1u], node.byte);
+    RegexId next = pool.Derive(regexes_[node.depth - 1u], node.byte);
     if (next == kNothing) {
       at = node.next;
       continue;
     }
     const bool leaf = node.next == at + 1;
+    if (!leaf) next = Near(next, node.height);
     const bool stays = next == regexes_[node.depth - 1u];
     if (leaf) {
       entries += stays ? 0 : kLeafEntries;
@@ -186,7 +191,6 @@ void Masker::WalkTerminal(RegexId regex, size_t trie_index, int room, Wide* wide
     }
     if (!leaf && pool.AcceptsEmpty(next)) {
       wide->crossings.push_back({trie_index, at});
-      wide->ends_once &= next == kEmpty;
     }
     at = next == kEmpty ? node.next : at + 1;
   }
@@ -272,7 +276,7 @@ bool Masker::FillByLikeness(RegexId regex, bool is_last, Wide* wide) {
   const RegexId like = MostlyBehindText(regex);
   if (like == kNothing || like == regex || BehindText(like, is_last) != like) return false;
   const Wide& model = WideOf(like, is_last);
-  if (!model.usable || !(is_last || model.ends_once) || model.like != kNothing) return false;
+  if (!model.usable || model.like != kNothing) return false;
   wide->like = like;
   wide->mask = model.mask;
   for (size_t trie = 0; trie <= tokens_.rest(); ++trie) {
@@ -284,6 +288,35 @@ bool Masker::FillByLikeness(RegexId regex, bool is_last, Wide* wide) {
   std::ranges::sort(wide->own);
   wide->own.erase(std::unique(wide->own.begin(), wide->own.end()), wide->own.end());
   return true;
+}
+
+RegexId Masker::Near(RegexId regex, int bytes) {
+  constexpr auto kNear = TokenTable::kNear;
+  for (size_t near = 0; near < kNear.size(); ++near) {
+    if (bytes <= kNear[near]) return machine_.pool().Relaxed(regex, near);
+  }
+  return regex;
+}
+
+bool Masker::FillByRelaxing(RegexId regex, bool is_last, Wide* wide) {
+  for (size_t near = TokenTable::kNear.size(); near-- > 0;) {
+    const RegexId like = machine_.pool().Relaxed(regex, near);
+    if (like == regex || !WideOf(like, is_last).usable) continue;
+    wide->like = like;
+    wide->beyond = static_cast<int>(near);
+    wide->mask = wides_.at(WideIndex(like, is_last)).mask;
+    const std::vector<uint32_t>& beyond = tokens_.BeyondMask(near);
+    for (size_t w = 0; w < beyond.size(); ++w) wide->mask[w] &= ~beyond[w];
+    WalkTerminal(regex, tokens_.beyond(near), 0, wide);
+    return true;
+  }
+  return false;
+}
+
+bool Masker::IsOwn(const Wide& wide, TokenId id) const {
+  if (wide.beyond < 0) return std::ranges::binary_search(wide.own, id);
+  const auto word = static_cast<size_t>(id) / 32;
+  return (tokens_.BeyondMask(static_cast<size_t>(wide.beyond))[word] >> (id % 32) & 1) != 0;
 }
 
 void Masker::FillBySlices(RegexId regex, bool is_last, Wide* wide) {
@@ -326,7 +359,8 @@ const Masker::Wide& Masker::WideOf(RegexId regex, bool is_last) {
   bytes_ += 64;
   Part part(this);
   machine_.Count(kEntry);
-  if (!FillByCounting(regex, is_last, &wide) && !FillByLikeness(regex, is_last, &wide)) {
+  if (!FillByCounting(regex, is_last, &wide) && !FillByLikeness(regex, is_last, &wide) &&
+      !FillByRelaxing(regex, is_last, &wide)) {
     FillBySlices(regex, is_last, &wide);
   }
   if (is_last) wide.crossings.clear();
@@ -383,7 +417,7 @@ int32_t Masker::ListBehind(RegexId regex, bool is_last, StateId after) {
   if (wide.like != kNothing) {
     const auto model = static_cast<size_t>(ListBehind(wide.like, is_last, after));
     for (const TokenId id : lists_[model].tokens) {
-      if (!std::ranges::binary_search(wide.own, id)) list.push_back(id);
+      if (!IsOwn(wide, id)) list.push_back(id);
     }
   }
   for (const Crossing& crossing : wide.crossings) {

@@ -5,11 +5,13 @@
 // terminal and go on behind it, which do. All other threads allow few tokens; they are walked
 // together. Each of the three is kept, so most masks are put together from known parts.
 //
-// A terminal's mask is found in the first of three ways that will do:
+// A terminal's mask is found in the first of these ways that will do:
 // - It only counts characters (any string, or one of some length): then all texts of a length
 //   are alike, and only what stands behind them in tokens is walked.
 // - It soon comes to such a terminal (a name that is none of those listed): then only the tokens
 //   by which they differ are walked.
+// - It counts something and is far from the limit (see RegexPool::Relaxed): then only long tokens
+//   are walked.
 // - Otherwise as many slices of the vocabulary as it takes whole are, and the others are walked.
 //
 // What a mask takes is counted, part by part, each as if it were made first: so the same masks have
@@ -72,12 +74,13 @@ class Masker {
   };
   struct Wide {
     bool usable = false;
-    bool ends_once = true;  // where it may end, nothing more of it may come
     std::vector<uint32_t> mask;
     std::vector<Crossing> crossings;
-    // Ends where this terminal ends too, but for the tokens of `own`, which are sorted.
+    // Ends where this terminal ends too, but for the tokens of `own`, which are sorted, or those of
+    // more than kNear[beyond] bytes.
     RegexId like = kNothing;
     std::vector<TokenId> own;
+    int beyond = -1;
     int64_t steps = 0;  // without those of `like`
   };
   struct List {
@@ -108,6 +111,10 @@ class Masker {
   const Wide& WideOf(RegexId regex, bool is_last);
   bool FillByCounting(RegexId regex, bool is_last, Wide* wide);
   bool FillByLikeness(RegexId regex, bool is_last, Wide* wide);
+  bool FillByRelaxing(RegexId regex, bool is_last, Wide* wide);
+  // A state of a walk below which there are so many bytes, or one that is as good.
+  RegexId Near(RegexId regex, int bytes);
+  bool IsOwn(const Wide& wide, TokenId id) const;
   void FillBySlices(RegexId regex, bool is_last, Wide* wide);
   // What is left of a terminal behind a character of text, if that is the same behind each;
   // kNothing otherwise.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "constraint/characters.h"
@@ -12,8 +13,8 @@
 namespace weft::constraint {
 namespace {
 
-constexpr int32_t kBeforePoint = -1;
-constexpr int32_t kManyBytes = 1 << 30;
+// How many recent derivatives are kept.
+constexpr size_t kRecent = 4096;
 constexpr int32_t kMostEscapeBytes = 6;
 // Unions of more parts are looked up by byte, from the time on that this is worth it.
 constexpr int32_t kLargeUnion = 48;
@@ -24,6 +25,26 @@ constexpr int64_t kDearDerivative = 64;
 constexpr size_t kMostRows = 16;
 // What may stand behind a backslash within quotes, and what it means.
 constexpr std::string_view kEscapes = "ntrbf\\'\"", kMeanings = "\n\t\r\b\f\\'\"";
+
+// How a byte of a text is written between quotation marks.
+std::string SpellingOf(char c, RegexPool::Escapes escapes) {
+  if (escapes == RegexPool::Escapes::kJson) return Spell({&c, 1}, Spelling::kJson);
+  const size_t at = c == '\'' ? std::string_view::npos : kMeanings.find(c);
+  return at == std::string_view::npos ? std::string(1, c) : std::string{'\\', kEscapes[at]};
+}
+
+const ByteSet& EscapedBytes(RegexPool::Escapes escapes) {
+  const auto escaped = [](RegexPool::Escapes how) {
+    ByteSet set;
+    for (int byte = 0; byte < 0x80; ++byte) {
+      if (SpellingOf(static_cast<char>(byte), how).size() > 1) set.Add(byte);
+    }
+    return set;
+  };
+  static const ByteSet json = escaped(RegexPool::Escapes::kJson);
+  static const ByteSet python = escaped(RegexPool::Escapes::kPython);
+  return escapes == RegexPool::Escapes::kJson ? json : python;
+}
 
 }  // namespace
 
@@ -87,16 +108,6 @@ bool RegexPool::SameNode(const Node& n, const Node& other, std::span<const int32
            std::memcmp(texts_.data() + n.a, texts_.data() + other.a, static_cast<size_t>(n.b)) == 0;
   }
   return n.a == other.a && n.b == other.b && n.c == other.c && n.d == other.d;
-}
-
-// Whether the number may end here.
-bool RegexPool::IsMultiple(const Node& n) const {
-  const Multiple& multiple = multiples_[static_cast<size_t>(n.a)];
-  int64_t remainder = n.b | static_cast<int64_t>(n.c) << 31;
-  for (int32_t i = std::max(n.d, 0); i < multiple.decimals; ++i) {
-    remainder = static_cast<int64_t>(static_cast<__int128>(remainder) * 10 % multiple.modulus);
-  }
-  return n.d != 0 && remainder == 0;
 }
 
 // What follows from a node's parts.
@@ -166,6 +177,14 @@ void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
         edges.Add(c + 1);
       }
       break;
+    case Kind::kSpelled: {
+      const ByteSet& escaped = EscapedBytes(static_cast<Escapes>(n->b));
+      take(n->a);
+      if (!(first & escaped).IsEmpty()) first = (first & ~escaped) | ByteSet::Of('\\');
+      edges = edges | escaped.Edges() | ByteSet::Of('\\') | ByteSet::Of('\\' + 1);
+      n->nullable = node(n->a).nullable;
+      break;
+    }
   }
   if (n->kind == Kind::kConcat && node(n->a).nullable) LinkOptions(n);
   if (n->life == Life::kUnknown && (n->nullable || !n->has_boolean)) n->life = Life::kAlive;
@@ -178,6 +197,7 @@ void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
   }
   n->exact &= !n->has_boolean;
   if (!n->nullable) EstimateLeast(n, list);
+  n->farthest = FarthestOf(*n, list);
   n->edges = InternSet(edges);
   n->first = InternSet(first);
 }
@@ -295,6 +315,16 @@ void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list) const {
       const int32_t json = node(n->a).least - 1;
       least = json / kMostEscapeBytes + (n->b != 0 ? 1 : 0);
       n->hint = json == 0 && n->b != 0 ? n->b : node(n->a).hint;
+      break;
+    }
+    case Kind::kMultiple:
+      least = EstimateMultiple(n);
+      break;
+    case Kind::kSpelled: {
+      least = node(n->a).least;
+      const int32_t hint = node(n->a).hint;
+      const bool escaped = hint >= 0 && EscapedBytes(static_cast<Escapes>(n->b)).Has(hint);
+      n->hint = escaped ? '\\' : hint;
       break;
     }
     default:
@@ -507,49 +537,6 @@ RegexId RegexPool::Repeat(RegexId part, int32_t least, int32_t most) {
                         static_cast<uint64_t>(most)));
 }
 
-RegexId RegexPool::Multiples(const Multiple& multiple) {
-  multiples_.push_back(multiple);
-  const auto index = static_cast<int32_t>(multiples_.size()) - 1;
-  return MultipleState(index, 0, kBeforePoint);
-}
-
-RegexId RegexPool::MultipleState(int32_t multiple, int64_t remainder, int32_t digits) {
-  // Before the point there are always digits that lead to a multiple; after it only as many
-  // as count, and they must make up for what is missing.
-  const Multiple& m = multiples_[static_cast<size_t>(multiple)];
-  if (digits != kBeforePoint) {
-    __int128 scale = 1;
-    for (int32_t i = digits; i < m.decimals; ++i) scale *= 10;
-    const __int128 over = remainder * scale % m.modulus;
-    if (over != 0 && m.modulus - over >= scale) return kNothing;
-  }
-  const Node n{.kind = Kind::kMultiple,
-               .a = multiple,
-               .b = static_cast<int32_t>(remainder & 0x7FFFFFFF),
-               .c = static_cast<int32_t>(remainder >> 31),
-               .d = digits};
-  return Intern(n,
-                MixHash(MixHash(static_cast<uint64_t>(multiple), static_cast<uint64_t>(remainder)),
-                        static_cast<uint64_t>(digits)));
-}
-
-RegexId RegexPool::DeriveMultiple(const Node& n, uint8_t byte) {
-  const Multiple multiple = multiples_[static_cast<size_t>(n.a)];
-  const int64_t remainder = n.b | static_cast<int64_t>(n.c) << 31;
-  if (byte == '.') {
-    return n.d == kBeforePoint ? MultipleState(n.a, remainder, 0) : kNothing;
-  }
-  if (byte < '0' || byte > '9') return kNothing;
-  if (n.d == multiple.decimals) {
-    if (byte != '0') return kNothing;
-    // The last digit that counts was read (or there is none): only zeros follow.
-    return remainder == 0 ? Repeat(Byte('0'), 0, kUnlimited) : kNothing;
-  }
-  const auto next = static_cast<int64_t>((static_cast<__int128>(remainder) * 10 + (byte - '0')) %
-                                         multiple.modulus);
-  return MultipleState(n.a, next, n.d == kBeforePoint ? kBeforePoint : n.d + 1);
-}
-
 // Of a union: those that may begin with the byte.
 std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
   const std::span<const int32_t> all = Parts(node(id));
@@ -618,10 +605,56 @@ RegexId RegexPool::DeriveRespelled(const Node& n, uint8_t byte) {
   return Respelled(rest, n.b, false);
 }
 
+RegexId RegexPool::Spelled(RegexId texts, Escapes escapes) {
+  if (texts == kNothing || texts == kEmpty) return texts;
+  const Node n{.kind = Kind::kSpelled, .a = texts, .b = static_cast<int32_t>(escapes)};
+  return Intern(n, MixHash(static_cast<uint64_t>(texts), static_cast<uint64_t>(escapes)));
+}
+
+RegexId RegexPool::DeriveSpelled(const Node& n, uint8_t byte) {
+  const auto escapes = static_cast<Escapes>(n.b);
+  const ByteSet escaped = EscapedBytes(escapes);
+  if (byte != '\\') {
+    return escaped.Has(byte) ? kNothing : Spelled(RawDerive(n.a, byte), escapes);
+  }
+  std::vector<RegexId> parts;
+  for (int meant = 0; meant < 0x80; ++meant) {
+    if (!escaped.Has(meant) || !MayBegin(n.a).Has(meant)) continue;
+    const std::string spelling = SpellingOf(static_cast<char>(meant), escapes);
+    parts.push_back(Concat(Literal(std::string_view(spelling).substr(1)),
+                           Spelled(RawDerive(n.a, static_cast<uint8_t>(meant)), escapes)));
+  }
+  return Or(std::move(parts));
+}
+
 RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
-  const Node n = node(id);
   Spend(1, 0);
   if (exhausted_ || work_ > step_end_ || !MayBegin(id).Has(byte)) return kNothing;
+  const Node& n = node(id);
+  const bool is_dear = n.kind == Kind::kOr || n.kind == Kind::kAnd ||
+                       (n.kind == Kind::kConcat && node(n.a).nullable);
+  if (!is_dear) return RawDeriveAnew(id, byte);
+  if (recent_.entries.empty()) {
+    recent_.entries.resize(kRecent);
+    Spend(0, static_cast<int64_t>(kRecent * sizeof(Recent::Entry)));
+  }
+  const uint64_t hash = MixHash(static_cast<uint64_t>(id), byte);
+  const size_t slot = static_cast<size_t>(hash ^ hash >> 32) % kRecent;
+  if (const Recent::Entry& known = recent_.entries[slot]; known.id == id && known.byte == byte) {
+    Spend(known.steps, 0);
+    return exhausted_ || work_ > step_end_ ? kNothing : known.to;
+  }
+  const int64_t before = work_ - unmetered_;
+  const RegexId to = RawDeriveAnew(id, byte);
+  if (!exhausted_ && work_ <= step_end_) {
+    const auto steps = static_cast<int32_t>(work_ - unmetered_ - before);
+    recent_.entries[slot] = {.id = id, .to = to, .steps = steps, .byte = byte};
+  }
+  return to;
+}
+
+RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
+  const Node n = node(id);
   switch (n.kind) {
     case Kind::kNothing:
     case Kind::kEmpty:
@@ -660,6 +693,8 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
       return DeriveMultiple(n, byte);
     case Kind::kRespelled:
       return DeriveRespelled(n, byte);
+    case Kind::kSpelled:
+      return DeriveSpelled(n, byte);
   }
   return kNothing;
 }
@@ -689,7 +724,9 @@ RegexId RegexPool::DeriveOptions(RegexId id, uint8_t byte) {
 // False where it takes too many steps.
 bool RegexPool::TryDerive(RegexId id, uint8_t byte, RegexId* next) {
   step_end_ = most_step_ == INT64_MAX ? INT64_MAX : work_ + most_step_;
-  *next = RawDerive(id, byte);
+  // The state's own row keeps it.
+  Spend(1, 0);
+  *next = exhausted_ || !MayBegin(id).Has(byte) ? kNothing : RawDeriveAnew(id, byte);
   return work_ <= std::exchange(step_end_, INT64_MAX);
 }
 
@@ -842,6 +879,28 @@ class RegexPool::LifeSearch {
 bool RegexPool::IsLive(RegexId id) {
   const Life life = node(id).life;
   return life == Life::kUnknown ? LifeSearch(this, id).Run() : life == Life::kAlive;
+}
+
+bool RegexPool::Settle(RegexId id, size_t most_states, int64_t most_work) {
+  const int64_t end = work_ + most_work;
+  std::unordered_set<RegexId> seen{id};
+  for (std::vector<RegexId> todo{id}; !todo.empty();) {
+    const RegexId from = todo.back();
+    todo.pop_back();
+    const ByteSet edges = Edges(from), first = MayBegin(from);
+    bool fresh = true;
+    for (int byte = 0; byte < 256; ++byte) {
+      fresh |= edges.Has(byte);
+      if (!fresh || !first.Has(byte)) continue;
+      fresh = false;
+      const RegexId to = Derive(from, static_cast<uint8_t>(byte));
+      if (exhausted_ || work_ > end) return false;
+      if (to == kNothing || !seen.insert(to).second) continue;
+      if (seen.size() > most_states) return false;
+      todo.push_back(to);
+    }
+  }
+  return true;
 }
 
 bool RegexPool::Accepts(RegexId id, std::string_view text) {

@@ -39,6 +39,7 @@ inline constexpr int32_t kUnlimited = -1;
 struct Multiple {
   int64_t modulus = 1;
   int32_t decimals = 0;
+  bool operator==(const Multiple&) const = default;
 };
 
 // Counts the steps that something takes, as if nothing of it were known already: what a text or
@@ -102,17 +103,33 @@ class RegexPool {
   RegexId Repeat(RegexId part, int32_t least, int32_t most);
   RegexId Optional(RegexId part) { return Or({part, kEmpty}); }
   RegexId Multiples(const Multiple& multiple);
+  // What all those it is made of have in common, at least: the smallest number, in the smallest of
+  // their decimal units, that is a multiple of each. 1 where there are fewer than two.
+  int64_t CommonMultiple(RegexId id) const;
   // From now on unions leave out what is beside `all`, but for complements and intersections.
   // REQUIRES: whatever else is in a union with `all` is a part of it.
   void Swallow(RegexId all) { swallowing_ = all; }
   // Whether any of what is repeated at the beginning of `all` may come, and then anything that
   // may come now. False where it is not known.
   bool TakesAllText(RegexId id) const;
+  // An expression that cannot be told from `id` by texts of few bytes, no more than kNear[near]: up
+  // to there both accept the same, and may go on behind the same. In it, what may be repeated so
+  // often that such a text does not come to the limit has none, and what must be repeated more
+  // often need not be: so states that differ by what they have counted so far become one.
+  static constexpr std::array<int32_t, 2> kNear = {16, 32};
+  RegexId Relaxed(RegexId id, size_t near) {
+    const RegexId known = nodes_[static_cast<size_t>(id)].relaxed[near];
+    return known >= 0 ? known : Relax(id, near);
+  }
   // Of a language of JSON strings that spells every text in one way (see characters.h): the
   // texts themselves, as they read.
   RegexId Unquoted(RegexId json);
   // The same between quotes, with the escapes that JSON and Python have in common, and \'.
   RegexId Requoted(RegexId json, char quote);
+  // Of a language of texts: how they are written between quotation marks, each in one way, with
+  // the escapes of JSON or of Python.
+  enum class Escapes : uint8_t { kJson, kPython };
+  RegexId Spelled(RegexId texts, Escapes escapes);
 
   // What may follow `byte`; kNothing where nothing can be accepted after it.
   RegexId Derive(RegexId id, uint8_t byte) {
@@ -130,9 +147,17 @@ class RegexPool {
   bool AcceptsEmpty(RegexId id) const { return nodes_[static_cast<size_t>(id)].nullable; }
   // Whether any text is accepted.
   bool IsLive(RegexId id);
+  // Makes the whole automaton, so that it is known of each state whether there is a way to the end.
+  // False where that takes more states or steps of work than this.
+  bool Settle(RegexId id, size_t most_states, int64_t most_work);
   bool Accepts(RegexId id, std::string_view text);
   // The bytes that may come first.
   ByteSet FirstBytes(RegexId id);
+  // The bytes that its texts may contain, and those they may end with; perhaps some more.
+  struct ByteUse {
+    ByteSet any, last;
+  };
+  ByteUse BytesUsed(RegexId id, int depth = 0) const;
   // These and perhaps some that may not: known without any work.
   const ByteSet& MayBegin(RegexId id) const {
     return sets_[static_cast<size_t>(nodes_[static_cast<size_t>(id)].first)];
@@ -167,6 +192,7 @@ class RegexPool {
 
  private:
   class LifeSearch;
+  static constexpr int32_t kManyBytes = 1 << 30;
   enum class Kind : uint8_t {
     kNothing,
     kEmpty,
@@ -178,7 +204,8 @@ class RegexPool {
     kNot,
     kRepeat,
     kMultiple,
-    kRespelled
+    kRespelled,
+    kSpelled
   };
   enum class Life : uint8_t { kUnknown, kAlive, kDead };
   struct Node {
@@ -189,7 +216,8 @@ class RegexPool {
     // kBytes: a set. kLiteral: offset and length in texts_. kConcat: two parts. kOr, kAnd:
     // offset and count in lists_. kNot: a part. kRepeat: part, least, most. kMultiple: index in
     // multiples_, remainder (two halves), digits after the point or -1 before it. kRespelled: the
-    // rest of a JSON string, the quote at the end or 0, whether a backslash was read.
+    // rest of a JSON string, the quote at the end or 0, whether a backslash was read. kSpelled:
+    // the rest of a text, its Escapes.
     int32_t a = 0, b = 0, c = 0, d = 0;
     int32_t edges = -1;  // in sets_
     int32_t first = -1;  // likewise: the bytes that may begin it, as far as its parts say
@@ -203,6 +231,11 @@ class RegexPool {
     // No text of fewer bytes is accepted; there may be none of so many. What one may begin with,
     // -1 where that is not known.
     int32_t least = 0, hint = -1;
+    // Behind any beginning, no more bytes than these are needed to come to an end; kManyBytes where
+    // that is not known. Known ones have no intersections or complements, and their `least` is
+    // exact.
+    int32_t farthest = 0;
+    std::array<RegexId, kNear.size()> relaxed = {-1, -1};
     int32_t options = -1;  // in options_
     uint32_t mark = 0;
   };
@@ -233,13 +266,21 @@ class RegexPool {
   void Complete(Node* node, std::span<const int32_t> list);
   bool IsMultiple(const Node& node) const;
   void EstimateLeast(Node* node, std::span<const int32_t> list) const;
+  int64_t EstimateMultiple(Node* node) const;
+  int32_t FarthestOf(const Node& node, std::span<const int32_t> list) const;
+  RegexId Relax(RegexId id, size_t near);
+  RegexId RelaxPlain(RegexId id, size_t near, int depth);
+  RegexId RelaxBoth(RegexId id, size_t near);
+  int64_t CharactersLeft(RegexId id) const;
   RegexId DeriveMissing(RegexId id, uint8_t byte);
   RegexId RawDerive(RegexId id, uint8_t byte);
+  RegexId RawDeriveAnew(RegexId id, uint8_t byte);
   bool TryDerive(RegexId id, uint8_t byte, RegexId* next);
   RegexId DeriveMultiple(const Node& node, uint8_t byte);
   RegexId MultipleState(int32_t multiple, int64_t remainder, int32_t digits);
   RegexId DeriveRespelled(const Node& n, uint8_t byte);
   RegexId Respelled(RegexId json_rest, int32_t quote, bool escaped);
+  RegexId DeriveSpelled(const Node& n, uint8_t byte);
   std::vector<RegexId> PartsWith(RegexId id, uint8_t byte);
   void Spend(int64_t work, int64_t bytes);
   const Node& node(RegexId id) const { return nodes_[static_cast<size_t>(id)]; }
@@ -247,7 +288,22 @@ class RegexPool {
     return {lists_.data() + n.a, static_cast<size_t>(n.b)};
   }
 
+  // Some of the derivatives that were taken last, with the steps that they count: unions and
+  // intersections have their parts in common. A copy begins without any.
+  struct Recent {
+    struct Entry {
+      RegexId id = -1, to = kNothing;
+      int32_t steps = 0;
+      uint8_t byte = 0;
+    };
+    Recent() = default;
+    Recent(const Recent& /*other*/) {}
+    Recent& operator=(const Recent& /*other*/) { return *this; }
+    std::vector<Entry> entries;
+  };
+
   std::vector<Node> nodes_;
+  Recent recent_;
   std::vector<int32_t> lists_;
   std::string texts_;
   std::vector<ByteSet> sets_;

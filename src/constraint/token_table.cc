@@ -148,6 +148,20 @@ void TokenTable::MakeSlices(std::span<const Entry> sorted) {
   tries_.push_back(MakeTrie(longer, nullptr));
   tries_.push_back(MakeTrie(rest, nullptr));
   MakeTails(longer, rest);
+  MakeBeyond(sorted);
+}
+
+void TokenTable::MakeBeyond(std::span<const Entry> sorted) {
+  for (const int32_t bytes : kNear) {
+    std::vector<Entry> list;
+    std::vector<uint32_t>& mask = beyond_.emplace_back(mask_words());
+    for (const Entry& entry : sorted) {
+      if (entry.text.size() <= static_cast<size_t>(bytes)) continue;
+      list.push_back(entry);
+      SetBit(&mask, entry.id);
+    }
+    tries_.push_back(MakeTrie(list, nullptr));
+  }
 }
 
 void TokenTable::MakeTails(std::span<const Entry> longer, std::span<const Entry> rest) {

@@ -27,6 +27,7 @@
 
 #include "base/tokens.h"
 #include "constraint/byte_set.h"
+#include "constraint/regex.h"
 
 namespace weft::constraint {
 
@@ -55,6 +56,8 @@ class TokenTable {
   static constexpr int kSliceLength = 16;
   // Tokens that begin with more characters of text have no tail.
   static constexpr int kMostLead = 64;
+  // Tokens of more bytes are those of trie beyond(near).
+  static constexpr auto kNear = RegexPool::kNear;
 
   struct Slice {
     // A token of the slice is made of these bytes and, where `utf8`, whole other characters.
@@ -93,12 +96,15 @@ class TokenTable {
 
   // Tries by number: one for each slice; of longer texts; of what is no text; then, once more, of
   // tails, by the characters that lead to them, and of tokens that have no tail and are not among
-  // long_texts().
+  // long_texts(); then, once more, of all tokens of more than so many bytes.
   const TokenTrie& trie(size_t i) const { return tries_[i]; }
   size_t longer() const { return slices_.size(); }
   size_t rest() const { return slices_.size() + 1; }
   size_t tails(int lead) const { return slices_.size() + 2 + static_cast<size_t>(lead); }
-  size_t far() const { return tries_.size() - 1; }
+  size_t far() const { return tails(kMostLead) + 1; }
+  size_t beyond(size_t near) const { return far() + 1 + near; }
+  // The tokens of that trie.
+  const std::vector<uint32_t>& BeyondMask(size_t near) const { return beyond_[near]; }
   // The token behind `id` among those at one node of trie `i`, kNoToken behind the last. In a
   // trie of tails these are the tokens with one tail, elsewhere those of the same bytes.
   TokenId Next(size_t i, TokenId id) const {
@@ -116,6 +122,7 @@ class TokenTable {
   static TokenTrie MakeTrie(std::span<const Entry> sorted, std::vector<TokenId>* chain);
   void MakeSlices(std::span<const Entry> sorted);
   void MakeTails(std::span<const Entry> longer, std::span<const Entry> rest);
+  void MakeBeyond(std::span<const Entry> sorted);
 
   std::vector<std::string> bytes_;
   std::vector<TokenId> ends_;
@@ -125,6 +132,7 @@ class TokenTable {
   std::vector<Slice> slices_;
   std::vector<std::vector<uint32_t>> texts_;
   std::vector<LongText> long_texts_;
+  std::vector<std::vector<uint32_t>> beyond_;
   std::vector<TokenTrie> tries_;
 };
 
