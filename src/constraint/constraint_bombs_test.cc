@@ -8,7 +8,7 @@
 
 #include "base/strings.h"
 #include "constraint/constraint.h"
-#include "constraint/gbnf.h"
+#include "constraint/lark.h"
 #include "constraint/machine.h"
 #include "constraint/masker.h"
 #include "constraint/pattern.h"
@@ -48,7 +48,7 @@ bool Serves(Source source, std::string_view text, std::string_view answer) {
   if (source == Source::kSchema) {
     status = CompileSchema(text, options, &grammar);
   } else if (source == Source::kGrammar) {
-    const auto root = AddGbnf(text, &grammar);
+    const auto root = AddGrammar(text, &grammar);
     status = root.ok() ? grammar.Finish(*root) : root.status();
   } else {
     const auto regex = WholeTextsMatching(&grammar.pool(), text);
@@ -344,6 +344,33 @@ TEST(ConstraintBombs, TextsThatTakeTooMuchEnd) {
     EXPECT_LE((*made)->work() - before, 5 * Masker::kMostSteps);
     if (!taken) break;
   }
+}
+
+TEST(ConstraintBombs, ManyRules) {
+  for (const int count : {1'000, 10'000, 100'000}) {
+    const auto gbnf = [](int i) { return StrCat(i == 0 ? "root" : StrCat("r", i), " ::= \"a\""); };
+    const auto lark = [](int i) { return StrCat(i == 0 ? "start" : StrCat("r", i), ": \"a\""); };
+    EXPECT_EQ(Serves(Source::kGrammar, Listed(count, "\n", gbnf), "a"), count < 10'000);
+    EXPECT_EQ(Serves(Source::kGrammar, Listed(count, "\n", lark), "a"), count < 10'000);
+  }
+  EXPECT_FALSE(Serves(Source::kGrammar, "start: " + Times("\"a\" ", 100'000), "a"));
+}
+
+TEST(ConstraintBombs, NumbersOfSeveralMultiples) {
+  // Few enough to be followed.
+  EXPECT_TRUE(Serves(Source::kSchema,
+                     R"({"type":"integer","allOf":[{"multipleOf":6},)"
+                     R"({"multipleOf":10}],"not":{"multipleOf":7}})",
+                     "90"));
+  const auto many = [](std::string_view bounds) {
+    return StrCat(R"({"type":"integer","multipleOf":13.5,"not":{"anyOf":[)",
+                  R"({"multipleOf":2},{"multipleOf":13},{"multipleOf":5},{"multipleOf":7},)",
+                  R"({"multipleOf":11},{"multipleOf":37}]})", bounds, "}");
+  };
+  EXPECT_FALSE(Serves(Source::kSchema, many(""), "27"));
+  EXPECT_FALSE(Serves(Source::kSchema, many(R"(,"minimum":1)"), "27"));
+  // A large one by itself is always to be reached.
+  EXPECT_TRUE(Serves(Source::kSchema, R"({"type":"integer","multipleOf":1000000007})", "1000"));
 }
 
 TEST(ConstraintBombs, NothingIsFollowedDownTheStackTooFar) {

@@ -263,6 +263,17 @@ TEST(SchemaTest, WhiteSpaceIsAsAsked) {
   EXPECT_EQ(Taken("true", all, {.white_space = WhiteSpace::kAny}), all);
 }
 
+TEST(SchemaTest, WhatStringsContainCountsInDraft7) {
+  constexpr char kDraft7[] = R"({"$schema":"http://json-schema.org/draft-07/schema#",)";
+  const Texts all{R"("eyJmb28iOiAiYmFyIn0K")", R"("ab==")", R"("a===")", R"("x%yz")", "7"};
+  EXPECT_EQ(Taken(StrCat(kDraft7, R"("contentEncoding":"base64"})"), all),
+            (Texts{all[0], all[1], all[4]}));
+  EXPECT_EQ(Taken(R"({"contentEncoding":"base64"})", all), all);
+  const auto refused = Schema(StrCat(kDraft7, R"("contentMediaType":"application/json"})"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("contentMediaType at #"));
+}
+
 TEST(RegexTest, TheWholeTextMatches) {
   const auto made = Constraint::Regex("^(a|bc){2,3}\\d?$", {}, SmallTable());
   ASSERT_TRUE(made.ok()) << made.status();

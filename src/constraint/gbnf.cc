@@ -14,7 +14,7 @@ namespace {
 constexpr int kMostGroupDepth = 200;
 constexpr int64_t kMostRuleRepeats = 100'000;
 // What a rule counts for, in steps of work, besides what it is made of.
-constexpr int64_t kRuleWork = 8;
+constexpr int64_t kRuleWork = 32;
 
 class GbnfReader {
  public:

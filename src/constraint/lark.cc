@@ -18,6 +18,9 @@ namespace {
 
 constexpr int kMostDepth = 200;
 constexpr int64_t kMostRepeats = 100'000;
+// What a definition, and each of its items, counts for, in steps of work, besides what it is made
+// of.
+constexpr int64_t kDefinitionWork = 64, kItemWork = 8;
 
 // What %import common.NAME means.
 const std::map<std::string, std::string, std::less<>>& CommonTerminals() {
@@ -83,10 +86,12 @@ bool IsTerminalName(std::string_view name) {
 
 class LarkReader {
  public:
-  explicit LarkReader(std::string_view text) : text_(text) {}
+  LarkReader(std::string_view text, RegexPool* pool) : text_(text), pool_(*pool) {}
 
   Status Read() {
     for (SkipLines(); at_ < text_.size(); SkipLines()) {
+      pool_.Charge(kDefinitionWork);
+      if (pool_.exhausted()) return TooMuchToCompile();
       if (Take("%")) {
         WEFT_RETURN_IF_ERROR(ReadStatement());
       } else {
@@ -241,6 +246,8 @@ class LarkReader {
       }
       const char c = Next();
       if (at_ >= text_.size() || c == '\n' || c == '|' || c == ')' || c == ']') return OkStatus();
+      pool_.Charge(kItemWork);
+      if (pool_.exhausted()) return TooMuchToCompile();
       Node node;
       node.at = at_;
       WEFT_RETURN_IF_ERROR(ReadItem(&node, depth));
@@ -345,6 +352,7 @@ class LarkReader {
   }
 
   const std::string_view text_;
+  RegexPool& pool_;
   size_t at_ = 0;
 };
 
@@ -542,7 +550,7 @@ bool IsLark(std::string_view text) {
 }
 
 StatusOr<RuleId> AddLark(std::string_view text, Grammar* grammar) {
-  LarkReader reader(text);
+  LarkReader reader(text, &grammar->pool());
   WEFT_RETURN_IF_ERROR(reader.Read());
   return LarkCompiler(reader, grammar).Compile();
 }

@@ -98,6 +98,7 @@ class SchemaCompiler {
   Status RestrictByKeywords(const JsonValue& schema, bool exactly, Scalars* scalars);
   Status RestrictNumber(const JsonValue& schema, bool exactly, Scalars* scalars);
   Status RestrictString(const JsonValue& schema, Scalars* scalars);
+  Status RestrictContent(const JsonValue& schema, Scalars* scalars);
   Status CombineScalars(const JsonValue& schema, bool exactly, Scalars* scalars);
   StatusOr<Scalars> ScalarsOf(const Conjunction& conjunction);
   Scalars AllScalars() const;
@@ -193,6 +194,7 @@ class SchemaCompiler {
   std::deque<JsonValue> made_;
   std::map<Conjunction, bool> empty_;
   std::set<const JsonValue*> checked_;
+  const JsonValue* last_multiple_ = nullptr;  // the last schema that was read with a multipleOf
   int search_depth_ = 0;
   int64_t steps_ = 0;
   JsonValue true_schema_, false_schema_;

@@ -113,10 +113,11 @@ StatusOr<SchemaDocument> SchemaDocument::Read(std::string_view text) {
   document.root_ = std::make_unique<const JsonValue>(std::move(root));
   if (const std::string* dialect = TextMember(document.root(), "$schema")) {
     document.is_draft4_ = dialect->find("draft-04") != std::string::npos;
+    document.is_draft7_ = dialect->find("draft-07") != std::string::npos;
     document.lacks_if_ = document.is_draft4_ || dialect->find("draft-06") != std::string::npos;
     document.ref_stands_alone_ = document.is_draft4_ ||
                                  dialect->find("draft-06") != std::string::npos ||
-                                 dialect->find("draft-07") != std::string::npos;
+                                 document.is_draft7_;
   }
   document.Collect(document.root(), {"", &document.root()});
   return document;

@@ -26,6 +26,8 @@ class SchemaDocument {
   // Whether the dialect has the keyword: what it has not is a remark.
   bool Knows(std::string_view keyword) const {
     if (keyword == "if") return !lacks_if_;
+    if (keyword == "contentEncoding" || keyword == "contentMediaType")
+      return is_draft7_;  // remarks before and behind it
     return !is_draft4_ ||
            (keyword != "const" && keyword != "contains" && keyword != "propertyNames");
   }
@@ -50,6 +52,7 @@ class SchemaDocument {
   std::unique_ptr<const JsonValue> root_;
   bool ref_stands_alone_ = false;
   bool is_draft4_ = false;
+  bool is_draft7_ = false;
   bool lacks_if_ = false;                              // draft 6 too
   std::map<std::string, const JsonValue*> resources_;  // by their address, "#anchor" included
   std::unordered_map<const JsonValue*, Scope> scopes_;

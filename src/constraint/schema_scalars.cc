@@ -8,6 +8,18 @@
 #include "constraint/schema_compiler_impl.h"
 
 namespace weft::constraint {
+namespace {
+
+// A number that is to be, or not to be, a multiple of several others, with many remainders in all,
+// is followed from the beginning to all ends when it is compiled: in the middle of an answer there
+// would be no time to look for one.
+constexpr int64_t kMostRemainders = 100'000;
+constexpr size_t kMostNumberStates = 4'000;
+constexpr int64_t kMostNumberWork = 150'000;
+
+constexpr char kBase64[] = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$";
+
+}  // namespace
 
 Scalars SchemaCompiler::AllScalars() const { return {true, true, true, any_number_, any_string_}; }
 
@@ -40,6 +52,12 @@ StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
   for (const Literal& literal : conjunction) {
     WEFT_ASSIGN_OR_RETURN(const Scalars one, ScalarsOf(*literal.schema, !literal.negated));
     all = Both(all, literal.negated ? Opposite(one) : one);
+  }
+  if (last_multiple_ != nullptr && pool().CommonMultiple(all.number) > kMostRemainders &&
+      !pool().Settle(all.number, kMostNumberStates, kMostNumberWork) && !pool().exhausted()) {
+    return Refuse(*last_multiple_, "multipleOf",
+                  "together with the other multiples that a number must be, or must not be, it "
+                  "leaves too many remainders to follow");
   }
   if (!pool().IsLive(all.number)) all.number = kNothing;
   if (!pool().IsLive(all.string)) all.string = kNothing;
@@ -183,6 +201,7 @@ Status SchemaCompiler::RestrictNumber(const JsonValue& schema, bool exactly, Sca
     if (multiples == kNothing)
       return Refuse(schema, "multipleOf", "it must be positive, of at most 17 digits");
     restrict(multiples);
+    last_multiple_ = &schema;
   }
   return OkStatus();
 }
@@ -219,6 +238,7 @@ Status SchemaCompiler::RestrictString(const JsonValue& schema, Scalars* scalars)
   } else if (least > 0 || most != kUnlimited) {
     restrict(QuotedJson(&pool(), from, to));
   }
+  WEFT_RETURN_IF_ERROR(RestrictContent(schema, scalars));
   const JsonValue* format = schema.Find("format");
   if (format != nullptr && options_.formats && format->Is(JsonKind::kString)) {
     if (IsUnenforceableFormat(format->text)) {
@@ -229,6 +249,19 @@ Status SchemaCompiler::RestrictString(const JsonValue& schema, Scalars* scalars)
       restrict(matching);
     }
   }
+  return OkStatus();
+}
+
+// Draft 7 says what a string's content is; in the others that is a remark.
+Status SchemaCompiler::RestrictContent(const JsonValue& schema, Scalars* scalars) {
+  const JsonValue* type = FindKnown(schema, "contentMediaType");
+  if (type != nullptr && type->text == "application/json") {
+    return Refuse(schema, "contentMediaType", "that a string contains JSON cannot be enforced");
+  }
+  const JsonValue* encoding = FindKnown(schema, "contentEncoding");
+  if (encoding == nullptr || AsciiLower(encoding->text) != "base64") return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const RegexId matching, PatternOf(schema, "contentEncoding", kBase64));
+  scalars->string = Both(*scalars, {.string = matching}).string;
   return OkStatus();
 }
 
