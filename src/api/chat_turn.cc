@@ -162,6 +162,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
   const CallPolicy policy{
       .choice = choice.must_call ? CallPolicy::Choice::kRequired : CallPolicy::Choice::kAuto,
       .parallel = !choice.single_call,
+      .grammars = choice.grammars,
       .may_think = host.chat().has_reasoning(),
       .thinks_already = prompt.reasoning_is_open};
   const auto compiled = CompileReply(host.model(), host.chat(), tools, policy,

@@ -65,7 +65,10 @@ class ClientToolsTest : public testing::ApiTest {
     return {{"type", "custom"},
             {"name", "apply_patch"},
             {"description", "Edits files"},
-            {"format", {{"type", "grammar"}, {"syntax", "lark"}, {"definition", "start: line+"}}}};
+            {"format",
+             {{"type", "grammar"},
+              {"syntax", "lark"},
+              {"definition", "start: line+\nline: /.+/ \"\\n\"?"}}}};
   }
 };
 
@@ -267,7 +270,8 @@ TEST_F(ClientToolsTest, CustomToolsInChats) {
       {"custom",
        {{"name", "apply_patch"},
         {"format",
-         {{"type", "grammar"}, {"grammar", {{"syntax", "lark"}, {"definition", "start: a"}}}}}}}};
+         {{"type", "grammar"},
+          {"grammar", {{"syntax", "lark"}, {"definition", "start: /[+-].*/"}}}}}}}};
   Json body = Messages(
       Call("apply_patch", {{"input", "+a"}}) + "\n" + Call("get_weather", {{"city", "Bonn"}}),
       Json::array({custom, WeatherTool()}));

@@ -111,15 +111,20 @@ Status ToolCatalog::OfferCustom(const Json& custom, std::string_view name_space,
                                 std::string_view place, const Json& grammar) {
   WEFT_ASSIGN_OR_RETURN(std::string name, NeedString(custom, "name", place));
   std::string what = "The whole input of the tool, as plain text.";
+  const std::string syntax = StringOr(grammar, "syntax");
   const std::string definition = StringOr(grammar, "definition");
   if (!definition.empty()) {
-    const std::string syntax = StringOr(grammar, "syntax");
-    StrAppend(&what, " It must follow this ", syntax.empty() ? "" : StrCat(syntax, " "),
-              "grammar:\n", definition);
+    if (syntax != "lark" && syntax != "regex") {
+      return Misshapen(StrCat(place, ".format"), "needs the syntax \"lark\" or \"regex\"");
+    }
+    StrAppend(&what, " It must follow this ", syntax, " grammar:\n", definition);
+    has_strict_ = true;
   }
   Json input = {{"type", "string"}, {"description", std::move(what)}};
-  if (!definition.empty() && StringOr(grammar, "syntax") == "regex") {
+  if (syntax == "regex") {
     input["pattern"] = StrCat("^(?:", definition, ")$");
+  } else if (!definition.empty()) {
+    grammars_[FunctionName(name_space, name)] = definition;
   }
   Json function = FunctionOf(custom, "");
   function["parameters"] = {{"type", "object"},

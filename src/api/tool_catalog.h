@@ -10,6 +10,7 @@
 #ifndef WEFT_API_TOOL_CATALOG_H_
 #define WEFT_API_TOOL_CATALOG_H_
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,8 +37,8 @@ class ToolCatalog {
   // `function`: {"description", "parameters"}, both optional; its name is derived from the tool's.
   // An error if the model could not distinguish it from another one.
   Status Offer(ClientTool tool, std::string_view place, nlohmann::ordered_json function);
-  // Offers a tool that takes one text: {"name", "description", "format"}. `grammar`, {"syntax",
-  // "definition"} or null, describes the text.
+  // Offers a tool that takes one text: {"name", "description", "format"}. `grammar`, {"syntax":
+  // "lark" | "regex", "definition"} or null, is what the text must match, as if it were strict.
   Status OfferCustom(const nlohmann::ordered_json& custom, std::string_view name_space,
                      std::string_view place, const nlohmann::ordered_json& grammar);
   // A function in the form of chat completions.
@@ -53,6 +54,9 @@ class ToolCatalog {
   ClientTool Find(std::string_view function) const;
   bool WasLeftOut(std::string_view name_or_type) const;
   bool has_strict() const { return has_strict_; }
+  // What the texts of custom tools must match, by the functions' names; regular expressions are
+  // in the functions' schemas instead.
+  const std::map<std::string, std::string>& grammars() const { return grammars_; }
 
   // Fails the field "tools" if tools were given and may be called, but none could be offered: an
   // answer that pretends to have used them would be worse than none.
@@ -78,6 +82,7 @@ class ToolCatalog {
   std::vector<LeftOut> left_out_;  // the first few of them
   size_t n_left_out_ = 0;
   bool has_strict_ = false;
+  std::map<std::string, std::string> grammars_;
 };
 
 // Fails the field "tool_choice" if it names a tool that was left out.

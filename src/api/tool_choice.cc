@@ -55,7 +55,7 @@ void ReadAllowedTools(const ordered_json& value, const ToolCatalog& tools, ApiFi
 }  // namespace
 
 ToolChoice ReadToolChoice(ApiFields* fields, const ToolCatalog& tools) {
-  ToolChoice choice{.strict = tools.has_strict()};
+  ToolChoice choice{.strict = tools.has_strict(), .grammars = tools.grammars()};
   choice.single_call = !fields->Bool("parallel_tool_calls").value_or(true);
   const ordered_json* const value = fields->Value("tool_choice");
   if (value == nullptr || *value == "auto") return choice;

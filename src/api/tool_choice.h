@@ -4,6 +4,7 @@
 #ifndef WEFT_API_TOOL_CHOICE_H_
 #define WEFT_API_TOOL_CHOICE_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct ToolChoice {
   bool must_call = false;
   bool strict = false;       // some tool requires its calls to fit its schema
   bool single_call = false;  // at most one call per answer
+  // The grammars of texts that functions take, by the names the model knows.
+  std::map<std::string, std::string> grammars = {};
   // The functions that may be called, by the names the model knows; empty: all offered ones.
   std::vector<std::string> only;
 };

@@ -123,6 +123,48 @@ TEST_F(ToolChoiceTest, StrictToolsMustBeEnforceable) {
   EXPECT_THAT(named.body(), HasSubstr("odd"));
 }
 
+// {"type": "grammar", ...} in chat completions is nested one level deeper than in responses.
+Json CustomTool(const Json& grammar, bool nested) {
+  Json format = {{"type", "grammar"}};
+  if (nested) {
+    format["grammar"] = grammar;
+    return {{"type", "custom"}, {"custom", {{"name", "add"}, {"format", format}}}};
+  }
+  format.update(grammar);
+  return {{"type", "custom"}, {"name", "add"}, {"format", format}};
+}
+
+TEST_F(ToolChoiceTest, ACustomToolsTextMatchesItsGrammar) {
+  const Json sums = {{"syntax", "lark"},
+                     {"definition", "start: line+\nline: /[0-9]+/ \"\\n\"? \"\\\"\"?"}};
+  const Json digits = {{"syntax", "regex"}, {"definition", "[0-9]+\\n?"}};
+  const auto status = [](const Json& grammar, const std::string& input) {
+    Json body = Chat(Call("add", Json{{"input", input}}.dump()));
+    body["tools"] = Json::array({CustomTool(grammar, true)});
+    const auto chat = Post("/v1/chat/completions", body);
+    body["input"] = body["messages"][0]["content"];
+    body.erase("messages");
+    body["max_output_tokens"] = body["max_tokens"];
+    body.erase("max_tokens");
+    body["tools"] = Json::array({CustomTool(grammar, false)});
+    const auto response = Post("/v1/responses", body);
+    EXPECT_EQ(chat.status(), response.status()) << response.body();
+    if (chat.status() == 200) {
+      EXPECT_EQ(chat.json()["choices"][0]["message"]["tool_calls"][0]["custom"]["input"], input);
+      EXPECT_EQ(response.json()["output"][0]["input"], input) << response.body();
+    }
+    return chat.status();
+  };
+  EXPECT_EQ(status(sums, "12\n3\""), 200);
+  EXPECT_EQ(status(digits, "12\n"), 200);
+  EXPECT_NE(status(sums, "12\n\n"), 200);
+  EXPECT_NE(status(digits, "12x"), 200);
+  // What cannot be enforced is refused.
+  EXPECT_EQ(status({{"syntax", "lark"}, {"definition", "start: word"}}, "12"), 400);
+  EXPECT_EQ(status({{"syntax", "regex"}, {"definition", "(a)\\1"}}, "12"), 400);
+  EXPECT_EQ(status({{"syntax", "ebnf"}, {"definition", "root ::= [0-9]"}}, "12"), 400);
+}
+
 TEST_F(ToolChoiceTest, StrictIsReadAtEveryDoor) {
   const Json odd = {{"type", "object"}, {"properties", {{"p", {{"format", "regex"}}}}}};
   for (const Json& strict : {Json(true), Json(false), Json()}) {

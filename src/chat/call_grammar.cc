@@ -18,6 +18,7 @@ using constraint::kUnlimited;
 using constraint::RawStrings;
 using constraint::SchemaPart;
 using constraint::Structure;
+using constraint::TextStyle;
 using constraint::ValueKinds;
 using constraint::ValueStyle;
 using Json = nlohmann::ordered_json;
@@ -49,6 +50,7 @@ struct HeldTool {
   Json parameters;  // an object
   constraint::SchemaText schema;
   Structure arguments;  // as a JSON object
+  std::string grammar;  // of the text that is its one parameter; may be empty
 };
 
 struct Parameter {
@@ -90,7 +92,6 @@ class CallGrammar {
     }
     if (syntax_.form == CallForm::kGemma) {
       made.options.white_space = constraint::WhiteSpace::kCompact;
-      made.options.property_order = constraint::PropertyOrder::kAny;  // templates sort them
     } else if (loose_) {
       made.options.white_space = constraint::WhiteSpace::kAny;
     }
@@ -162,6 +163,10 @@ class CallGrammar {
       read.schema = JsonText(read.parameters);
       read.arguments =
           Structure::Value(PartOf(read, {}), ValueStyleOfArguments(), ValueKinds::kObjects);
+      if (const auto found = policy_.grammars.find(read.name); found != policy_.grammars.end()) {
+        read.grammar = found->second;
+        read.arguments = TextArguments(read);
+      }
       tools_.push_back(std::move(read));
     }
     if (tools_.empty() && (required() || !policy_.answer)) {
@@ -173,12 +178,33 @@ class CallGrammar {
   ValueStyle ValueStyleOfArguments() const {
     ValueStyle style = JsonStyle();
     if (syntax_.form == CallForm::kGemma) {
+      style.any_order = true;  // templates sort them
       style.words = ValueStyle::Words::kPythonToo;
       style.strings = ValueStyle::Strings::kQuoted;
       style.quote = Encoded(kGemmaQuote);
       style.quote_text = kGemmaQuote;
     }
     return style;
+  }
+
+  static std::string KeyOfText(const HeldTool& tool) {
+    return tool.parameters.at("properties").begin().key();
+  }
+  // The arguments of a tool that takes a text.
+  Structure TextArguments(const HeldTool& tool) const {
+    const std::string key = KeyOfText(tool);
+    if (syntax_.form == CallForm::kGemma) {
+      const Structure quote = Markup(kGemmaQuote);
+      return Structure::Sequence(
+          {Plain(StrCat("{", key, ":")), quote,
+           Structure::FromGrammar(tool.grammar, {.without = std::string(kGemmaQuote)}), quote,
+           Plain("}")});
+    }
+    const Structure around = loose_ ? gap_ : Plain("");
+    return Structure::Sequence(
+        {Plain("{"), around, Plain(StrCat(Json(key).dump(), ":")), space_, Plain("\""),
+         Structure::FromGrammar(tool.grammar, {.escapes = TextStyle::Escapes::kJson}), Plain("\""),
+         around, Plain("}")});
   }
 
   static SchemaPart PartOf(const HeldTool& tool, std::vector<std::string> path) {
@@ -429,9 +455,14 @@ class CallGrammar {
     const Structure comma = Structure::Sequence({Plain(","), space_});
     Parts alone, behind;  // each as the first, and after others
     for (const Parameter& parameter : parameters) {
-      alone.push_back(Structure::Sequence(
-          {Plain(parameter.key + "="),
-           Structure::Value(PartOf(tool, {"properties", parameter.key}), style)}));
+      const Structure value =
+          tool.grammar.empty()
+              ? Structure::Value(PartOf(tool, {"properties", parameter.key}), style)
+              : Structure::Sequence(
+                    {Plain("\""),
+                     Structure::FromGrammar(tool.grammar, {.escapes = TextStyle::Escapes::kPython}),
+                     Plain("\"")});
+      alone.push_back(Structure::Sequence({Plain(parameter.key + "="), value}));
       const Structure next = Structure::Sequence({comma, alone.back()});
       behind.push_back(parameter.required ? next : Structure::Optional(next));
     }
@@ -519,6 +550,15 @@ class CallGrammar {
       return parts;
     };
     const std::string close = Encoded(tags.parameter_close);
+    if (!tool.grammar.empty()) {
+      Parts parts = start("true");
+      const Structure line = Plain(tags.exact_values ? "" : "\n");
+      parts.insert(parts.end(), {line,
+                                 Structure::FromGrammar(
+                                     tool.grammar, {.without = std::string(tags.parameter_close)}),
+                                 line, Structure::Literal(close)});
+      return Structure::Sequence(std::move(parts));
+    }
     RawStrings strings{
         .schema = part, .close = close, .close_text = std::string(tags.parameter_close)};
     const bool breaks = Has(example_, StrCat(tags.key_end, "\n", kProbedValue));

@@ -7,6 +7,7 @@
 #define WEFT_CHAT_CALL_GRAMMAR_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +32,8 @@ struct CallPolicy {
   };
   Choice choice = Choice::kAuto;
   bool parallel = true;  // false: at most one call
+  // Tools whose one parameter is a text, by name: the grammar of that text.
+  std::map<std::string, std::string> grammars = {};
   // Replaces free text; with kRequired, unused.
   std::optional<constraint::Structure> answer = {};
   // Free reasoning may come first, if the format has it.

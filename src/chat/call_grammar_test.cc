@@ -595,6 +595,95 @@ TEST(CallGrammarTest, AnAnswerOfAGivenFormStandsWhereTheFormatHasItsAnswer) {
   }
 }
 
+// Edits of files as a coding agent's custom tool takes them.
+constexpr char kPatches[] = R"(start: begin hunk~1..2 end
+begin: "*** Begin" LF
+end: "*** End" LF?
+hunk: "*** File: " filename LF line~1..3
+filename: /(.{1,9})/
+line: ("+" | "-" | " ") /(.{0,24})/ LF -> line
+%import common.LF
+)";
+
+Json ToolOfText() {
+  return Json::parse(R"([{"type": "function", "function": {"name": "patch", "parameters": {
+    "type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}}}])");
+}
+
+TEST(CallGrammarTest, TextsOfToolsMatchTheirGrammars) {
+  const Json tools = ToolOfText();
+  const CallPolicy policy{.choice = CallPolicy::Choice::kRequired,
+                          .parallel = false,
+                          .grammars = {{"patch", kPatches}},
+                          .may_think = false};
+  std::mt19937 random(5);
+  std::string seen;
+  for (const Case& c : Cases()) {
+    for (const bool controls : {false, true}) {
+      SCOPED_TRACE(StrCat(c.name, controls ? ", control tokens" : ""));
+      const CallSetup setup = MakeSetup(c.source, controls);
+      const auto grammar = Constraint::FromGrammar(kPatches, {}, setup.table);
+      ASSERT_TRUE(grammar.ok()) << grammar.status();
+      const auto constraint = Calls(setup, tools, policy);
+      ASSERT_TRUE(constraint.ok()) << constraint.status();
+      for (int walk = 0; walk < Walks(); ++walk) {
+        const auto text = Walk(setup, **constraint, &random);
+        ASSERT_TRUE(text.has_value());
+        const Answer answer = Parsed(setup, tools, *text, false);
+        ASSERT_EQ(answer.calls.size(), 1u) << *text;
+        const Json arguments = Json::parse(answer.calls[0].second, nullptr, false);
+        ASSERT_TRUE(arguments.is_object() && arguments.contains("input")) << *text;
+        ASSERT_TRUE(arguments["input"].is_string()) << *text;
+        const auto input = arguments["input"].get<std::string>();
+        ConstraintState state = (*grammar)->Begin();
+        ASSERT_TRUE(state.AdvanceText(input) && state.CanEnd()) << input << "\nof\n" << *text;
+        seen += input;
+      }
+    }
+  }
+  for (const char* const special : {"\"", "\\", "'", "<", "\t"})
+    EXPECT_THAT(seen, HasSubstr(special));
+}
+
+TEST(CallGrammarTest, AGrammarThatCouldContainWhatEndsItsTextIsRefused) {
+  const auto made = [](const char* grammar) {
+    return Calls(MakeSetup("<tool_call> <arg_key> <think>", true), ToolOfText(),
+                 {.grammars = {{"patch", grammar}}});
+  };
+  const auto refused = made("start: word+\nword: /[a-z<\\/_>]+/");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("might contain </arg_value>"));
+  // Within one terminal it is left out.
+  const auto left_out = made("start: /[a-z<\\/_>]+/");
+  ASSERT_TRUE(left_out.ok()) << left_out.status();
+  const std::string before = "<tool_call>patch<arg_key>input</arg_key><arg_value>";
+  ConstraintState state = (*left_out)->Begin();
+  ASSERT_TRUE(state.AdvanceText(before + "</arg_valu</b")) << state.AllowedPrefix(before);
+  ASSERT_TRUE(state.AdvanceText("</arg_value></tool_call>"));
+  EXPECT_TRUE(state.CanEnd());
+}
+
+TEST(CallGrammarTest, AnAnswerBesideGemmasCallsKeepsTheOrderOfItsSchema) {
+  const CallSetup setup = MakeSetup("<|tool_call> <|channel>thought <channel|>", true);
+  const auto made = Calls(setup, Tools(),
+                          {.answer = constraint::Structure::Value(
+                               {.schema = R"({"properties": {"b": {"const": 1}, "a": {"const": 2}},
+                          "required": ["a", "b"], "additionalProperties": false})"})});
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto accepts = [&](const char* text) {
+    ConstraintState state = (*made)->Begin();
+    return state.AdvanceText(text) && state.CanEnd();
+  };
+  EXPECT_TRUE(accepts(R"({"b":1,"a":2})"));
+  EXPECT_FALSE(accepts(R"({"a":2,"b":1})"));
+  constexpr char kCall[] = "<|tool_call>call:get_weather{%s}<tool_call|>";
+  for (const std::string order : {"days:3,city:<|\"|>x<|\"|>", "city:<|\"|>x<|\"|>,days:3"}) {
+    std::string call = kCall;
+    call.replace(call.find("%s"), 2, order);
+    EXPECT_TRUE(accepts(call.c_str())) << call;
+  }
+}
+
 TEST(CallGrammarTest, WhatCannotBeEnforcedIsRefusedByName) {
   const CallSetup tagged = MakeSetup("<tool_call> <arg_key> <think>", true);
   const auto refusal = [&](const char* name, const char* parameters) {

@@ -344,7 +344,7 @@ void Grammar::LayOut(const JsonLayout& layout) {
   }
 }
 
-Status Grammar::Finish(RuleId start, const JsonLayout& layout, bool schema_order) {
+Status Grammar::Finish(RuleId start, const JsonLayout& layout) {
   for (const ArraySpec& array : arrays_) {
     if (array.prefix.size() > kMostPrefixWithWanted && array.need > 0) {
       return Unimplemented("contains beside more than ", kMostPrefixWithWanted,
@@ -352,7 +352,6 @@ Status Grammar::Finish(RuleId start, const JsonLayout& layout, bool schema_order
     }
   }
   start_ = start;
-  schema_order_ = schema_order;
   LayOut(layout);
   FindProductive();
   if (!IsProductive(start)) return InvalidArgument("nothing can ever satisfy it");

@@ -59,6 +59,7 @@ struct PropertySpec {
 struct ObjectSpec {
   std::vector<int32_t> properties;  // in `properties`; named ones first, in their order
   int32_t named = 0;                // how many of them are not `many`
+  bool in_order = false;            // they come as they are listed, those that are `many` last
   int32_t least = 0;
   int32_t most = kUnlimited;
   int32_t place = -1;  // of kObject in code; then kEnd, then a kProperty for each
@@ -117,9 +118,16 @@ class Grammar {
   Symbol Array(ArraySpec array);
   Symbol Distinct(DistinctSpec distinct);
 
+  // Rules are numbered from 0.
+  RuleId n_rules() const { return static_cast<RuleId>(rules_.size()); }
+  // REQUIRES: there is a terminal at the place.
+  void SetTerminal(int32_t place, RegexId regex) {
+    code_[static_cast<size_t>(place)].index = regex;
+  }
+
   // Removes what can never be completed, and checks what is left. No rule may call itself
   // before it has read something.
-  Status Finish(RuleId start, const JsonLayout& layout = {}, bool schema_order = false);
+  Status Finish(RuleId start, const JsonLayout& layout = {});
 
   // For the parser.
   const Symbol& At(int32_t place) const { return code_[static_cast<size_t>(place)]; }
@@ -139,7 +147,6 @@ class Grammar {
   RegexId object_close() const { return object_close_; }
   RegexId object_close_empty() const { return object_close_empty_; }
   RegexId array_close_empty() const { return array_close_empty_; }
-  bool schema_order() const { return schema_order_; }
   RegexId before_first() const { return before_first_; }
   // The place that calls the start rule.
   int32_t start_place() const { return start_place_; }
@@ -178,7 +185,6 @@ class Grammar {
   RegexId array_open_ = kNothing, array_close_ = kNothing, separator_ = kNothing;
   RegexId object_open_ = kNothing, object_close_ = kNothing;
   RegexId array_close_empty_ = kNothing, object_close_empty_ = kNothing;
-  bool schema_order_ = false;
   RegexId before_first_ = kEmpty;
   RuleId start_ = kNoRule;
   int32_t start_place_ = -1;

@@ -240,7 +240,7 @@ void Machine::EnterObject(Spot spot, const ObjectSpec& object, ContinuationId th
     const int64_t count = progress.count + 1;
     if (object.most != kUnlimited && count + needed - (property.required ? 1 : 0) > object.most)
       continue;
-    if (grammar_.schema_order()) {
+    if (object.in_order) {
       if (property.many ? needed > 0 : static_cast<int64_t>(i) <= progress.last || !in_turn)
         continue;
       if (!any_many && count + possible < object.least) continue;
@@ -260,7 +260,7 @@ void Machine::EnterProperty(Spot spot, const Symbol& symbol, ContinuationId then
   if (!property.many) {
     progress.seen[static_cast<size_t>(property.slot) / 64] |= 1ull << (property.slot % 64);
   }
-  if (grammar_.schema_order()) progress.last = property.many ? kManySeen : property.slot;
+  if (object.in_order) progress.last = property.many ? kManySeen : property.slot;
   EnterRule(property.value, {object.place, InternProgress(progress)}, then, out);
 }
 

@@ -315,8 +315,7 @@ Status SchemaCompiler::Compile() {
   if (!possible) return InvalidArgument("nothing can ever satisfy it");
   const RuleId start = RuleOf(std::move(root));
   WEFT_RETURN_IF_ERROR(FillQueued());
-  return grammar_.Finish(start, LayoutOf(&pool(), options_.white_space),
-                         options_.property_order == PropertyOrder::kSchema);
+  return grammar_.Finish(start, LayoutOf(&pool(), options_.white_space));
 }
 
 StatusOr<RuleId> SchemaCompiler::Add(const JsonValue& schema, ValueKinds kinds) {

@@ -127,17 +127,26 @@ StatusOr<std::optional<Conjunction>> SchemaCompiler::ValueOf(const Facts& facts,
 StatusOr<std::vector<KeyClass>> SchemaCompiler::FreeKeys(const Facts& facts) {
   std::vector<std::string> listed;
   for (const std::string& name : NamesOf(facts)) listed.push_back(Quoted(name));
-  RegexId all = any_string_;
-  if (!listed.empty()) all = pool().AndNot(all, pool().AnyOf(std::move(listed)));
-  if (!facts.names.empty()) {
-    WEFT_ASSIGN_OR_RETURN(const Scalars names, ScalarsOf(facts.names));
-    all = pool().And({all, names.string});
-  }
+  // What matches a pattern is a string: one needs no more than that.
   struct Class {
+    std::vector<RegexId> is, is_not;
     RegexId keys;
     std::set<std::string> matching;
   };
-  std::vector<Class> classes{{all, {}}};
+  const auto finish = [&](Class* part) {
+    std::vector<RegexId> parts = part->is;
+    if (parts.empty()) parts.push_back(any_string_);
+    for (const RegexId other : part->is_not) parts.push_back(pool().Not(other));
+    part->keys = pool().And(parts);
+  };
+  Class all;
+  if (!listed.empty()) all.is_not.push_back(pool().AnyOf(std::move(listed)));
+  if (!facts.names.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const Scalars names, ScalarsOf(facts.names));
+    if (names.string != any_string_) all.is.push_back(names.string);
+  }
+  finish(&all);
+  std::vector<Class> classes{all};
   std::set<std::string> patterns;
   for (const JsonValue* layer : facts.layers) {
     const JsonValue* own = layer->Find("patternProperties");
@@ -147,11 +156,14 @@ StatusOr<std::vector<KeyClass>> SchemaCompiler::FreeKeys(const Facts& facts) {
       WEFT_ASSIGN_OR_RETURN(const RegexId keys, PatternOf(*layer, "patternProperties", pattern));
       std::vector<Class> split;
       for (const Class& part : classes) {
-        Class with{pool().And({part.keys, keys}), part.matching};
+        Class with = part, without = part;
+        with.is.push_back(keys);
         with.matching.insert(pattern);
-        const Class without{pool().AndNot(part.keys, keys), part.matching};
-        if (pool().IsLive(with.keys)) split.push_back(std::move(with));
-        if (pool().IsLive(without.keys)) split.push_back(without);
+        without.is_not.push_back(keys);
+        for (Class* const one : {&with, &without}) {
+          finish(one);
+          if (pool().IsLive(one->keys)) split.push_back(std::move(*one));
+        }
       }
       if (split.size() > kMostKeyClasses)
         return Refuse(*layer, "patternProperties", "there are too many that overlap");
@@ -210,6 +222,7 @@ Status SchemaCompiler::AddObject(RuleId rule, const Facts& facts) {
                     "more names than one that are not listed as required cannot be counted");
     }
   }
+  object.in_order = !style_.any_order && options_.property_order == PropertyOrder::kSchema;
   grammar_.AddAlternative(rule, {grammar_.Object(std::move(object), properties)});
   return OkStatus();
 }

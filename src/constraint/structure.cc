@@ -7,7 +7,6 @@
 #include "constraint/characters.h"
 #include "constraint/constraint.h"
 #include "constraint/grammar.h"
-#include "constraint/lark.h"
 #include "constraint/pattern.h"
 #include "constraint/schema_compiler.h"
 #include "constraint/token_table.h"
@@ -22,8 +21,9 @@ Structure Structure::Pattern(std::string regex) {
   return Structure(Node{.kind = Kind::kPattern, .text = std::move(regex)});
 }
 
-Structure Structure::FromGrammar(std::string grammar) {
-  return Structure(Node{.kind = Kind::kGrammar, .text = std::move(grammar)});
+Structure Structure::FromGrammar(std::string grammar, TextStyle style) {
+  return Structure(
+      Node{.kind = Kind::kGrammar, .text = std::move(grammar), .written = std::move(style)});
 }
 
 Structure Structure::Value(SchemaPart schema, ValueStyle style, ValueKinds kinds) {
@@ -79,8 +79,7 @@ class StructureCompiler {
     const RuleId start = grammar_.AddRule();
     WEFT_ASSIGN_OR_RETURN(const Symbol all, SymbolOf(structure));
     grammar_.AddAlternative(start, {all});
-    return grammar_.Finish(start, LayoutOf(&pool_, options_.white_space),
-                           options_.property_order == PropertyOrder::kSchema);
+    return grammar_.Finish(start, LayoutOf(&pool_, options_.white_space));
   }
 
   std::vector<int32_t> controls() {
@@ -113,7 +112,7 @@ class StructureCompiler {
         return grammar_.Terminal(pattern);
       }
       case Kind::kGrammar: {
-        const auto root = AddGrammar(node.text, &grammar_);
+        const auto root = AddWrittenGrammar(node.text, node.written, &grammar_);
         if (!root.ok()) return Annotate(root.status(), "grammar: ");
         return grammar_.Call(*root);
       }

@@ -18,11 +18,11 @@
 
 #include "base/status.h"
 #include "constraint/regex.h"
+#include "constraint/written_grammar.h"
 
 namespace weft::constraint {
 
 struct ConstraintOptions;
-class Grammar;
 
 // How the values of a schema are written, where not as JSON writes them.
 struct ValueStyle {
@@ -47,6 +47,8 @@ struct ValueStyle {
   bool short_numbers = false;
   // Objects have no properties but those listed, unless the schema says that there may be others.
   bool closed_objects = false;
+  // Properties come in any order, whatever the options say.
+  bool any_order = false;
 };
 
 // The text of a schema, shared by its copies; what has copies is read once for a structure.
@@ -102,7 +104,7 @@ class Structure {
   // The whole text must match.
   static Structure Pattern(std::string regex);
   // GBNF, or Lark's notation.
-  static Structure FromGrammar(std::string grammar);
+  static Structure FromGrammar(std::string grammar, TextStyle style = {});
   static Structure Value(SchemaPart schema, ValueStyle style = {},
                          ValueKinds kinds = ValueKinds::kAll);
   static Structure Strings(RawStrings strings);
@@ -139,6 +141,7 @@ class Structure {
     ValueStyle style;
     ValueKinds kinds = ValueKinds::kAll;
     RawStrings strings;
+    TextStyle written;  // of a grammar
     FreeText free;
     std::vector<Structure> parts;
     int32_t least = 0, most = 0;

@@ -71,6 +71,9 @@ StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(const Model
     key += is_so ? '1' : '0';
   }
   for (const auto& tool : tools) key += CompactJson(tool->definition);
+  for (const auto& [name, grammar] : policy.grammars) {
+    StrAppend(&key, "\n", name, " ", grammar.size(), " ", grammar);
+  }
   const auto make = [&](std::shared_ptr<const constraint::TokenTable> table)
       -> constraint::ConstraintCache::Made {
     WEFT_ASSIGN_OR_RETURN(const CallStructure reply, chat.CallsOf(tools, policy));
