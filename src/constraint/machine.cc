@@ -390,9 +390,8 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
   while (end < 256 && !edges.Has(end)) ++end;
   State& s = states_[static_cast<size_t>(state)];
   if (steps > kDearStep) {
-    s.dear = true;
-    Spend(64);
-    meter_.Learn(state, first, end - 1, steps);
+    Spend(40);
+    s.dear = meter_.Learn(s.dear, first, end - 1, steps);
   }
   const bool is_only = s.only_first > s.only_last;
   if (s.row < 0 && is_only && may_come.Has(byte)) {

@@ -57,7 +57,7 @@ class Machine {
       known = s.only;
     }
     if (known < 0) return StepMissing(state, byte);
-    if (s.dear) meter_.Pass(state, byte);
+    if (s.dear >= 0) meter_.Pass(s.dear, byte);
     return known;
   }
   bool Accepts(StateId state) const { return states_[static_cast<size_t>(state)].accepts; }
@@ -106,7 +106,7 @@ class Machine {
     int32_t count = 0;
     int32_t row = -1;
     bool accepts = false;
-    bool dear = false;  // some of its steps are known to the meter
+    int32_t dear = -1;  // its costly steps, in meter_
     // As a regular expression's: the one range of bytes that was taken so far, if it is one.
     uint8_t only_first = 1, only_last = 0;
     StateId only = kDeadState;

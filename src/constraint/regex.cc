@@ -48,25 +48,15 @@ const ByteSet& EscapedBytes(RegexPool::Escapes escapes) {
 
 }  // namespace
 
-int32_t StepMeter::DearOf(int32_t state) const {
-  return index_.Find(MixHash(9, static_cast<uint64_t>(state)),
-                     [&](int32_t i) { return dear_[static_cast<size_t>(i)].state == state; });
-}
-
-void StepMeter::Learn(int32_t state, int first, int last, int64_t steps) {
-  const int32_t known = DearOf(state);
+int32_t StepMeter::Learn(int32_t known, int first, int last, int64_t steps) {
   const auto id = static_cast<int32_t>(dear_.size());
-  dear_.push_back({state, static_cast<uint8_t>(first), static_cast<uint8_t>(last), steps});
-  if (known < 0) {
-    index_.Add(MixHash(9, static_cast<uint64_t>(state)), id);
-  } else {
-    dear_.back().next = std::exchange(dear_[static_cast<size_t>(known)].next, id);
-  }
-  Pass(state, static_cast<uint8_t>(first));
+  dear_.push_back({static_cast<uint8_t>(first), static_cast<uint8_t>(last), steps, 0, known});
+  Pass(id, static_cast<uint8_t>(first));
+  return id;
 }
 
-void StepMeter::Pass(int32_t state, uint8_t byte) {
-  for (int32_t i = DearOf(state); i >= 0; i = dear_[static_cast<size_t>(i)].next) {
+void StepMeter::Pass(int32_t known, uint8_t byte) {
+  for (int32_t i = known; i >= 0; i = dear_[static_cast<size_t>(i)].next) {
     Dear& dear = dear_[static_cast<size_t>(i)];
     if (byte < dear.first || byte > dear.last) continue;
     if (aside_ >= 0 || std::exchange(dear.passed, resets_) != resets_) Spend(dear.steps);
@@ -638,8 +628,8 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
     recent_.entries.resize(kRecent);
     Spend(0, static_cast<int64_t>(kRecent * sizeof(Recent::Entry)));
   }
-  const uint64_t hash = MixHash(static_cast<uint64_t>(id), byte);
-  const size_t slot = static_cast<size_t>(hash ^ hash >> 32) % kRecent;
+  const uint64_t hash = MixHash(0, static_cast<uint64_t>(id) << 8 | byte);
+  const size_t slot = static_cast<size_t>(hash >> 40) % kRecent;
   if (const Recent::Entry& known = recent_.entries[slot]; known.id == id && known.byte == byte) {
     Spend(known.steps, 0);
     return exhausted_ || work_ > step_end_ ? kNothing : known.to;
@@ -748,9 +738,8 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
   while (!edges.Has(first)) --first;
   while (end < 256 && !edges.Has(end)) ++end;
   if (steps > kDearDerivative) {
-    n.dear = true;
-    Spend(0, 64);
-    meter_.Learn(id, first, end - 1, steps);
+    Spend(0, 40);
+    n.dear = meter_.Learn(n.dear, first, end - 1, steps);
   }
   const bool is_only = n.only_first > n.only_last;
   if (n.row < 0 && is_only && MayBegin(id).Has(byte)) {

@@ -62,25 +62,22 @@ class StepMeter {
   void BeginAside() { aside_ = 0; }
   int64_t aside() const { return aside_; }
   int64_t EndAside() { return std::exchange(aside_, -1); }
-  // A step of `state` by bytes of a range takes so many.
-  void Learn(int32_t state, int first, int last, int64_t steps);
+  // Of one more costly step of a state, by bytes of a range; it is taken now. `known` are those
+  // that were learned of the state before, or -1; now they are what is returned.
+  int32_t Learn(int32_t known, int first, int last, int64_t steps);
   // That step is taken. Since the last Reset, it counts once.
-  void Pass(int32_t state, uint8_t byte);
+  void Pass(int32_t known, uint8_t byte);
 
  private:
   struct Dear {
-    int32_t state = 0;
     uint8_t first = 0, last = 0;
     int64_t steps = 0;
     uint64_t passed = 0;  // behind so many Resets
     int32_t next = -1;    // of the same state
   };
-  int32_t DearOf(int32_t state) const;
-
   int64_t spent_ = 0, aside_ = -1;
   uint64_t resets_ = 1;
   std::vector<Dear> dear_;
-  HashIndex index_;  // the first of each state
 };
 
 class RegexPool {
@@ -141,7 +138,7 @@ class RegexPool {
       known = n.only;
     }
     if (known < 0) return DeriveMissing(id, byte);
-    if (n.dear) meter_.Pass(id, byte);
+    if (n.dear >= 0) meter_.Pass(n.dear, byte);
     return known;
   }
   bool AcceptsEmpty(RegexId id) const { return nodes_[static_cast<size_t>(id)].nullable; }
@@ -222,7 +219,6 @@ class RegexPool {
     int32_t edges = -1;  // in sets_
     int32_t first = -1;  // likewise: the bytes that may begin it, as far as its parts say
     bool exact = true;   // no byte of `first` leads to kNothing
-    bool dear = false;   // some derivatives of it are known to meter_
     // The one range of bytes that was derived by so far, if it is one, and where it leads: most
     // states of a long text are passed once, and need no row.
     uint8_t only_first = 1, only_last = 0;
@@ -237,6 +233,7 @@ class RegexPool {
     int32_t farthest = 0;
     std::array<RegexId, kNear.size()> relaxed = {-1, -1};
     int32_t options = -1;  // in options_
+    int32_t dear = -1;     // its costly derivatives, in meter_
     uint32_t mark = 0;
   };
   // Of a sequence that begins with a row of parts that may be left out.
