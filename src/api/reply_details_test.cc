@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "api/reply_json.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/engine_harness.h"
 
@@ -143,6 +144,9 @@ TEST_F(ReplyDetailsTest, ProgressHasTimingsWhereTheyAreAskedFor) {
     }
     EXPECT_GE(n_progress, 2) << path;
   }
+  const ProgressEvent begins = {
+      .prompt_tokens = 9, .cached_tokens = 4, .done_tokens = 4, .elapsed_us = 7};
+  EXPECT_EQ(LlamaTimings(begins)["prompt_ms"], 0.0);
 }
 
 // Decode time starts at the first token.

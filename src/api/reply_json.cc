@@ -126,9 +126,11 @@ ordered_json LlamaProgress(const ProgressEvent& progress) {
 }
 
 ordered_json LlamaTimings(const ProgressEvent& progress) {
+  // Before the first token is computed it has taken no time, whatever the clock says.
+  const bool computed = progress.done_tokens > progress.cached_tokens;
   return LlamaTimings(ReplyUsage{.prompt_tokens = progress.done_tokens,
                                  .cached_tokens = progress.cached_tokens,
-                                 .prompt_us = progress.elapsed_us});
+                                 .prompt_us = computed ? progress.elapsed_us : 0});
 }
 
 ordered_json LogprobEntries(const Tokenizer& tokenizer, std::span<const TokenEvent> tokens) {
