@@ -282,6 +282,8 @@ class EngineThread : public Engine {
       mailbox_->WaitUntil(std::min(core_->NextWake(), keep_end));
       RunMessages();
     }
+    // Files with tokens stand behind blocks of state, which can be recomputed.
+    if (std::chrono::steady_clock::now() >= keep_end) core_->StopKeeping();
     core_->ParkAll();
     while (core_->FileWorkPending()) {
       mailbox_->WaitUntil(std::min(core_->NextWake(), end));

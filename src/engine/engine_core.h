@@ -113,6 +113,7 @@ class EngineCore {
   // Ends every turn with `status`.
   void CutAll(const Status& status);
   bool StillKeeping() { return files_.StillKeeping(); }
+  void StopKeeping() { files_.StopKeeping(); }
   void ParkAll() { files_.ParkAll(); }
   bool FileWorkPending() const { return files_.FileWorkPending(); }
   void AbandonSaves() { files_.AbandonSaves(); }

@@ -197,8 +197,9 @@ void DiskTier::Write(const Fingerprint& key, const std::string& domain,
     if (!alive.expired()) FinishWrite(key, n, status);
   };
   worker_->Post([files = files_, info = *info, tree = TreeName(domain), bytes, finish,
-                 post_back = post_back_] {
-    const Status status = files->Write(info, tree, *bytes);
+                 given_up = given_up_, post_back = post_back_] {
+    const Status status =
+        *given_up ? Cancelled("its write was given up") : files->Write(info, tree, *bytes);
     post_back([finish, key = info.key, n = std::ssize(*bytes), status] { finish(key, n, status); });
   });
 }
@@ -206,6 +207,7 @@ void DiskTier::Write(const Fingerprint& key, const std::string& domain,
 void DiskTier::FinishWrite(const Fingerprint& key, int64_t bytes, const Status& status) {
   in_flight_bytes_ -= bytes;
   --stats_.writes_under_way;
+  if (*given_up_ && !status.ok()) return Remove(key);
   if (!status.ok()) {
     Remove(key);
     ++stats_.failed_writes;

@@ -9,6 +9,7 @@
 #ifndef WEFT_ENGINE_STORAGE_DISK_TIER_H_
 #define WEFT_ENGINE_STORAGE_DISK_TIER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -90,6 +91,8 @@ class DiskTier {
   Answer Ask(BlockInfo info, const std::string& domain);
   void Write(const Fingerprint& key, const std::string& domain, std::vector<std::byte> payload);
   void Withdraw(const Fingerprint& key);  // instead of Write
+  // Blocks that the worker has not begun to write are not written, and what is lost is recomputed.
+  void GiveUpWrites() { *given_up_ = true; }
   // Removes the block unless a prompt has used it.
   void RemoveUnused(const Fingerprint& key);
   // Session files count towards the budget; blocks give way to them.
@@ -122,6 +125,7 @@ class DiskTier {
   Worker* const worker_;
   const PostBack post_back_;
   const int64_t bytes_per_hour_;
+  const std::shared_ptr<std::atomic<bool>> given_up_ = std::make_shared<std::atomic<bool>>(false);
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   BlockCatalog catalog_;
   int64_t file_bytes_ = 0;

@@ -129,6 +129,8 @@ class SessionFiles {
   // --- shutdown -------------------------------------------------------------------------
   // Whether something is still on its way to disk.
   bool StillKeeping();
+  // Gives up what the disk is too slow for: blocks of state, behind which files with tokens wait.
+  void StopKeeping();
   // Saves the rest.
   void ParkAll();
   bool FileWorkPending() const { return works_.any(); }

@@ -195,8 +195,13 @@ void SessionFiles::ParkAll() {
   if (disk_ != nullptr) disk_->WriteIndex();
 }
 
+void SessionFiles::StopKeeping() {
+  if (disk_ != nullptr) disk_->GiveUpWrites();
+}
+
 void SessionFiles::AbandonSaves() {
   if (std::exchange(saves_abandoned_, true) || store_ == nullptr) return;
+  StopKeeping();
   store_->Abandon();
   PumpSaves();
 }
