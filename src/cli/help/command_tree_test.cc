@@ -69,7 +69,8 @@ TEST_F(CommandTreeTest, EverythingIsRead) {
 TEST_F(CommandTreeTest, BashGetsWords) {
   const std::string script = BashCompletion(root_);
   EXPECT_THAT(script, HasSubstr("'loom weave --kind') words='plain twill' ;;"));
-  EXPECT_THAT(script, HasSubstr("'loom weave -y' | 'loom weave --yarn') files=1 ;;"));
+  EXPECT_THAT(script, HasSubstr("'loom weave -y' | 'loom weave --yarn' | 'loom weave -r' | "
+                                "'loom weave --reed') files=1 ;;"));
   EXPECT_THAT(script, HasSubstr("'loom weave --width') return ;;"));
   EXPECT_THAT(script, HasSubstr("'loom') words='weave cloth -h --help' ;;"));
   EXPECT_THAT(script, HasSubstr("'loom cloth') words='list -h --help' ;;"));
