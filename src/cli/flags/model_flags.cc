@@ -10,8 +10,8 @@
 #include "backend/backend.h"
 #include "base/mapped_file.h"
 #include "cli/flags/model_finder.h"
-#include "engine/loading/box_model.h"
 #include "engine/kv_type.h"
+#include "engine/loading/box_model.h"
 #include "hub/model_advice.h"
 #include "model/model_spec.h"
 
