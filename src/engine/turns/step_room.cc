@@ -8,8 +8,8 @@ namespace weft {
 void StepRoom::Prepare(std::vector<StepPart>* parts) {
   std::vector<StepPart> prepared;
   for (StepPart& part : *parts) {
-    if (part.lane->stage == LaneStage::kPreempted)
-      continue;  // an earlier part has just taken its pages
+    // An earlier part has just taken its pages, or ended the turn of both.
+    if (!part.lane->is_ready()) continue;
     Status status = MakeRoomFor(part, prepared);
     // Fewer rows need less at a time: pages that fall out of a window are freed after each step.
     while (status.code() == StatusCode::kResourceExhausted && part.rows > 1 &&

@@ -71,6 +71,28 @@ TEST(StepRunnerTest, TheFirstLaneAlwaysGoesOn) {
   EXPECT_GT(parts.room->preemptions(), 0);
 }
 
+// Three choices whose prompt fills the memory: the first finds no room for another token and ends
+// the turn, after it has taken the others' pages. Those must not be computed beside the newcomer.
+TEST(StepRoomTest, ChoicesOfATurnThatHasEndedTakeNoPartInTheStep) {
+  EngineOptions options = SmallEngine();
+  TurnParts probe(options);
+  options.memory_bytes = probe.memory->LeastBytes(128);
+  TurnParts parts(options);
+  TurnOptions three = Greedy(RandomTokens(128, 1), 7);
+  three.n_choices = 3;
+  const SubmittedTurn first = parts.Submit(three);
+  while (parts.Find(first)->stage != TurnStage::kWriting) ASSERT_TRUE(parts.Step());
+  const SubmittedTurn last = parts.Submit(Greedy(RandomTokens(10, 2), 3));
+  parts.Step();
+  EXPECT_EQ(parts.Find(first), nullptr);
+  while (parts.Find(last) != nullptr && parts.Find(last)->lanes[0]->generated.empty()) {
+    ASSERT_TRUE(parts.Step());
+  }
+  ASSERT_NE(parts.Find(last), nullptr) << "it was ended by the step of the others";
+  EXPECT_EQ(parts.Find(last)->session->computed, 10);
+  EXPECT_OK(parts.memory->CheckIntegrity(*parts.table));
+}
+
 TEST(StepRoomTest, TakesMemoryFromTheLastAndGivesItBackWhenThereIsRoom) {
   EngineOptions options = SmallEngine();
   TurnParts probe(options);
