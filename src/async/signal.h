@@ -4,7 +4,7 @@
 //   while (!queue.TryPop(&item)) co_await signal.Wait();
 //
 // One task waits; any thread notifies, and never blocks. The task goes on where it waited, so it
-// must run on an TaskPool.
+// must run on a TaskPool.
 #ifndef WEFT_ASYNC_SIGNAL_H_
 #define WEFT_ASYNC_SIGNAL_H_
 

@@ -11,6 +11,20 @@
 namespace weft {
 namespace {
 
+EngineOptions With(const TestFolder& folder) {
+  EngineOptions options = SmallEngine();
+  options.state_dir = folder.path();
+  return options;
+}
+
+// A session of 20 tokens whose state is in its file alone.
+Session* ParkedSession(SessionParts* parts) {
+  Session* const session = parts->Named("a");
+  parts->Fill(session, 20);
+  EXPECT_OK(parts->Ask([&](const auto& reply) { parts->files->Park(session->id, reply); }));
+  return session;
+}
+
 TEST(LiveSessionsTest, AForkSharesAndGoingBackDoesNotReachIt) {
   SessionParts parts;
   Session* const from = parts.Named("a");
@@ -47,12 +61,8 @@ TEST(LiveSessionsTest, APoisonedSessionIsForkedWhereItIsSoundAndHealedByReset) {
 
 TEST(LiveSessionsTest, ResetReachesTheFile) {
   TestFolder folder;
-  EngineOptions options = SmallEngine();
-  options.state_dir = folder.path();
-  SessionParts parts(options);
-  Session* const session = parts.Named("a");
-  parts.Fill(session, 20);
-  EXPECT_OK(parts.Ask([&](const auto& reply) { parts.files->Park(session->id, reply); }));
+  SessionParts parts(With(folder));
+  Session* const session = ParkedSession(&parts);
   EXPECT_OK(parts.Ask([&](const auto& reply) { parts.sessions->Reset(session->id, reply); }));
   EXPECT_EQ(session->stage, SessionStage::kReady);
   EXPECT_EQ(session->on_disk, OnDisk::kSaved);
@@ -63,12 +73,8 @@ TEST(LiveSessionsTest, ResetReachesTheFile) {
 // Neither can be written or removed: where its file was is a folder.
 TEST(LiveSessionsTest, ATurnThatArrivesDuringAFailedResetIsNotForgotten) {
   TestFolder folder;
-  EngineOptions options = SmallEngine();
-  options.state_dir = folder.path();
-  SessionParts parts(options);
-  Session* const session = parts.Named("a");
-  parts.Fill(session, 20);
-  EXPECT_OK(parts.Ask([&](const auto& reply) { parts.files->Park(session->id, reply); }));
+  SessionParts parts(With(folder));
+  Session* const session = ParkedSession(&parts);
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
     if (entry.is_regular_file() && entry.path().extension() == ".session") {
