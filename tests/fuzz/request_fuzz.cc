@@ -46,6 +46,7 @@ class IdleHost : public Host {
 
   Phase phase() const override { return Phase::kReady; }
   std::string phase_reason() const override { return ""; }
+  std::stop_token draining() const override { return {}; }
   Engine& engine() override {
     WEFT_CHECK(false, "reading a request needs no engine");
     __builtin_unreachable();
@@ -53,8 +54,8 @@ class IdleHost : public Host {
   const Model& model() const override { return *model_; }
   const ChatFormat& chat() const override { return *chat_; }
   std::vector<int32_t> EncodeChat(std::string_view, std::string_view) override { return {}; }
-  StatusOr<std::unique_ptr<Generation>> Generate(GenerationRequest) override {
-    return Unimplemented("nothing runs");
+  Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest) override {
+    co_return Unimplemented("nothing runs");
   }
   const std::string& model_id() const override { return id_; }
   int64_t created_s() const override { return 0; }
