@@ -14,6 +14,8 @@ at the attack's depth. The attacks:
   deep       JSON nested beyond any limit
   large      chats of 20 MB that no context can hold
   listed     the longest lists that a request may have: biases, stop tokens, stop strings
+  unlisted   the same requests with the lists under names that mean nothing: what is left is what
+             their tokens cost
   slow       bodies that never come, 64 at a time
   routes     /metrics, /slots, /v1/sessions and the like, without a pause
   sessions   a new session name with every request, one token each
@@ -70,11 +72,15 @@ def large(port, _dice, _):
          json.dumps({"messages": [{"role": "user", "content": content}]}))
 
 
-def listed(port, dice, _):
+def listed(port, dice, _, prefix=""):
     post(port, "/completion", json.dumps({
-        "prompt": "a", "n_predict": 4, "logit_bias": [[i, -1] for i in range(4000)],
-        "stop_token_ids": list(range(20_000, 24_000)),
-        "stop": ["".join(dice.choices("abcdef", k=1000)) for _ in range(60)]}))
+        "prompt": "a", "n_predict": 4, prefix + "logit_bias": [[i, -1] for i in range(4000)],
+        prefix + "stop_token_ids": list(range(20_000, 24_000)),
+        prefix + "stop": ["".join(dice.choices("abcdef", k=1000)) for _ in range(60)]}))
+
+
+def unlisted(port, dice, held):
+    listed(port, dice, held, "no_")
 
 
 def slow(port, _dice, held):
@@ -100,7 +106,7 @@ def sessions(port, dice, _):
                                           "session_id": f"s{dice.randrange(1 << 60)}"}))
 
 
-ATTACKS = (nonsense, deep, large, listed, slow, routes, sessions)
+ATTACKS = (nonsense, deep, large, listed, unlisted, slow, routes, sessions)
 
 
 def attack(port, kind, seed, until, count):
