@@ -85,7 +85,8 @@ struct EngineStats {
   int64_t evicted_checkpoints = 0;
   int64_t pages_copied = 0, slots_copied = 0, preemptions = 0;
   // The disk tier: gauges, and counters since the start. disk_tokens are part of cached_tokens.
-  int64_t save_bytes = 0;  // copies of sessions whose files are being written
+  int64_t save_bytes = 0;          // copies of sessions whose files are being written
+  int64_t file_written_bytes = 0;  // of session files
   // disk_bytes are those of blocks and of session files.
   int64_t disk_bytes = 0, disk_file_bytes = 0, disk_budget_bytes = 0, disk_blocks = 0;
   // Blocks, sessions and prompts on their way to disk. 0: everything worth writing is written.

@@ -75,6 +75,7 @@ TEST_F(EngineFilesTest, AParkedSessionHoldsNoMemoryAndGoesOnWithItsNextTurn) {
     EXPECT_EQ(info->n_tokens, 130);
     EXPECT_EQ(info->pages, 0);
     EXPECT_EQ(engine->Stats().pages_used, 0);
+    EXPECT_GT(engine->Stats().file_written_bytes, 130) << "whatever the file holds is counted";
     EXPECT_EQ(*engine->FindSession("d", "s"), session);
     EXPECT_THAT(*engine->ListSessions("d"), SizeIs(1));
     const TurnOutcome said = RunTurn(engine.get(), session, turns_[1]);

@@ -138,6 +138,8 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
                stats.pages_copied);
   out->Gauge("weft_save_bytes", "Bytes of session copies whose files are being written.",
              stats.save_bytes);
+  out->Counter("weft_session_files_written_bytes_total", "Bytes of session files written.",
+               stats.file_written_bytes);
   out->Gauges("weft_state_disk_bytes",
               "Bytes in the state directory: used, of these session files, and the limit.", "kind",
               {{"used", stats.disk_bytes},

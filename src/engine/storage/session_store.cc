@@ -126,6 +126,7 @@ void SessionStore::Save(const std::string& domain, const std::string& name,
     post_back_([this, domain, name, most, bytes, done, status] {
       SetFile(domain, name, bytes);
       AddFileBytes(-most);
+      if (status.ok()) written_bytes_ += bytes;
       done(status);
     });
   });
@@ -198,6 +199,7 @@ void SessionStore::Rename(const std::string& domain, const std::string& from, co
       SetFile(domain, from, from_bytes);
       SetFile(domain, to, to_bytes);
       AddFileBytes(-most);
+      if (status.ok()) written_bytes_ += to_bytes;
       done(status);
     });
   });

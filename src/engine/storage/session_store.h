@@ -61,6 +61,8 @@ class SessionStore {
   // Bytes of all files, including those being written. Whenever that changes, `changed` is told.
   int64_t file_bytes() const { return file_bytes_; }
   void WatchFileBytes(std::function<void(int64_t)> changed) { changed_ = std::move(changed); }
+  // Bytes of the files that were written since the store was opened.
+  int64_t written_bytes() const { return written_bytes_; }
 
   // `done(OK)` means that the session is on disk.
   void Save(const std::string& domain, const std::string& name, SessionSnapshot snapshot,
@@ -94,6 +96,7 @@ class SessionStore {
   std::atomic<bool> abandoned_{false};
   std::map<std::pair<std::string, std::string>, int64_t> files_;  // bytes by domain and name
   int64_t file_bytes_ = 0;
+  int64_t written_bytes_ = 0;
   std::function<void(int64_t)> changed_;
   Worker worker_;  // last, so that it ends first
 };

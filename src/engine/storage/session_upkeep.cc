@@ -220,6 +220,7 @@ void SessionFiles::FillStats(EngineStats* stats) const {
   stats->restores = restores_;
   stats->sessions_dropped = dropped_;
   stats->save_bytes = save_bytes_;
+  if (store_ != nullptr) stats->file_written_bytes = store_->written_bytes();
   if (keeper_ != nullptr) stats->disk_pending = keeper_->pending();
   if (disk_ == nullptr) return;
   const DiskTier::Stats disk = disk_->stats();
