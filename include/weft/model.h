@@ -31,6 +31,7 @@ struct ModelOptions {
   std::string backend = "cpu";
   // Used instead of `backend`. Must outlive the model.
   const Backend* backend_object = nullptr;
+  int device = 0;     // of the backend's, which are numbered from 0
   int n_threads = 0;  // for packing; 0: one per core
   // The longest context any session will use; 0 means the model's training context. It belongs to
   // the model because some models choose their rope factors by it.

@@ -2,9 +2,12 @@
 
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "backend/checks.h"
+#include "backend/reference/reference_state.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -30,6 +33,29 @@ TEST(BackendRegistryTest, FindsEveryNameAndListsThemOtherwise) {
   EXPECT_THAT(std::string(Message(none.status())), HasSubstr("abacus\\x0"));
 }
 
+TEST(BackendRegistryTest, EveryBackendHasDevicesAndNamesThem) {
+  for (const std::string_view name : BackendNames()) {
+    const Backend& backend = **FindBackend(name);
+    if (!backend.Available().ok()) continue;
+    ASSERT_GE(backend.device_count(), 1);
+    for (int device = 0; device < backend.device_count(); ++device) {
+      const auto memory = backend.MemoryOf(device);
+      ASSERT_TRUE(memory.ok()) << memory.status();
+      EXPECT_GT(memory->free_bytes, 0);
+      EXPECT_LE(memory->free_bytes, memory->total_bytes);
+    }
+    for (const int device : {-1, backend.device_count()}) {
+      for (const Status& status : {backend.MemoryOf(device).status(),
+                                   backend.Load(nullptr, {}, {.device = device}).status()}) {
+        EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+        EXPECT_THAT(
+            std::string(Message(status)),
+            AllOf(HasSubstr(std::string(name)), HasSubstr("0"), HasSubstr(std::to_string(device))));
+      }
+    }
+  }
+}
+
 // A step of two sequences over a model with a full and a windowed group, which is
 // in order; every case below spoils one thing.
 //
@@ -44,7 +70,10 @@ struct World {
                       {.group = 1, .n_heads = 1, .k_dim = 8, .v_dim = 8}};
     spec.kv_groups = {{.window = 0, .kv_layers = {0}}, {.window = 6, .kv_layers = {1}}};
     spec.slots = {{.kind = SlotKind::kConvolution, .n_floats = 4}};
-    layout.page_tokens = 4;
+    state = std::make_unique<ReferenceState>(spec, DType::kF32, 4);
+    EXPECT_TRUE(state->GrowPages(0, 10).ok());
+    EXPECT_TRUE(state->GrowPages(1, 8).ok());
+    EXPECT_TRUE(state->GrowSlots(3).ok());
   }
 
   Status Validate() {
@@ -57,14 +86,12 @@ struct World {
       sequences[s].page_tables.assign(tables[s].begin(), tables[s].end());
     }
     if (n_sequences < 2) sequences.resize(n_sequences);
-    return ValidateStep(spec, layout, n_pages, n_slots, max_step_tokens, {.sequences = sequences},
-                        n_logit_values);
+    std::vector<float> logits(n_logit_values);
+    return ValidateStep(spec, *state, max_step_tokens, {.sequences = sequences, .logits = logits});
   }
 
   ModelSpec spec;
-  StateLayout layout;
-  std::vector<int64_t> n_pages{10, 8};
-  int64_t n_slots = 3;
+  std::unique_ptr<StateStore> state;
   int64_t max_step_tokens = 8;
   size_t n_logit_values = 300;
   size_t n_sequences = 2;

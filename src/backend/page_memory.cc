@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/host_memory.h"
 
 namespace weft {
 
@@ -21,11 +22,6 @@ constexpr int64_t kSlabBytes = int64_t{32} << 20;
 
 int64_t SystemPageBytes() {
   static const int64_t bytes = sysconf(_SC_PAGESIZE);
-  return bytes;
-}
-
-int64_t MachineBytes() {
-  static const int64_t bytes = sysconf(_SC_PHYS_PAGES) * SystemPageBytes();
   return bytes;
 }
 
@@ -55,9 +51,9 @@ PageMemory::~PageMemory() {
 
 Status PageMemory::Grow(int64_t n_pages) {
   if (n_pages <= this->n_pages()) return OkStatus();
-  if (n_pages > MachineBytes() / stride_bytes_ || n_pages > std::numeric_limits<PageId>::max()) {
+  if (n_pages > HostMemoryBytes() / stride_bytes_ || n_pages > std::numeric_limits<PageId>::max()) {
     return ResourceExhausted("cannot have ", n_pages, " pages of ", HumanBytes(stride_bytes_),
-                             ": the machine has ", HumanBytes(MachineBytes()),
+                             ": the machine has ", HumanBytes(HostMemoryBytes()),
                              " of memory; use a shorter context or fewer sessions");
   }
   const size_t had = slabs_.size();

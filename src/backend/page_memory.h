@@ -5,8 +5,8 @@
 // KvGroup, or all slots. Pages never move, so a pointer is good until the object dies.
 // Page contents are undefined after Grow and after Discard.
 //
-// Threads: Grow, Touch and Discard belong to the executor's owner; page() may be
-// called by its helper threads too while none of those runs.
+// Threads: Grow, Touch and Discard belong to the engine's thread; page() may be called by
+// helper threads too while none of those runs.
 #ifndef WEFT_BACKEND_PAGE_MEMORY_H_
 #define WEFT_BACKEND_PAGE_MEMORY_H_
 
@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/backend.h"
+#include "base/state_ids.h"
 #include "base/status.h"
 
 namespace weft {

@@ -29,10 +29,12 @@ Status ValidateOptions(const EngineOptions& options) {
   return OkStatus();
 }
 
+StateOptions StateOptionsOf(const EngineOptions& options) {
+  return {.kv_type = KvInfo(options.kv_type).dtype, .page_tokens = options.page_tokens};
+}
+
 ExecutorOptions ExecutorOptionsOf(const EngineOptions& options) {
   ExecutorOptions executor;
-  executor.kv_type = KvInfo(options.kv_type).dtype;
-  executor.page_tokens = options.page_tokens;
   executor.n_threads = options.n_threads;
   executor.max_step_tokens = options.max_step_tokens;
   // Room for every decoding lane and some prompt rows.
@@ -40,9 +42,13 @@ ExecutorOptions ExecutorOptionsOf(const EngineOptions& options) {
   return executor;
 }
 
-StateMemory::Options MemoryOptionsOf(const EngineOptions& options) {
+StatusOr<StateMemory::Options> MemoryOptionsOf(const Model& model, const EngineOptions& options) {
   StateMemory::Options memory;
-  memory.budget_bytes = options.memory_bytes > 0 ? options.memory_bytes : DefaultMemoryBudget();
+  memory.budget_bytes = options.memory_bytes;
+  if (memory.budget_bytes <= 0) {
+    WEFT_ASSIGN_OR_RETURN(memory.budget_bytes,
+                          DefaultMemoryBudget(model.backend(), model.weights()->device()));
+  }
   memory.prefix_cache = options.prefix_cache;
   memory.share_across_domains = options.share_prefixes_across_domains;
   memory.checkpoint_share = options.checkpoint_share;
@@ -79,12 +85,16 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
                                                          const EngineOptions& options,
                                                          PostBack post_back) {
   WEFT_RETURN_IF_ERROR(ValidateOptions(options));
-  WEFT_ASSIGN_OR_RETURN(auto executor,
-                        model->backend().NewExecutor(model->weights(), ExecutorOptionsOf(options)));
-  WEFT_ASSIGN_OR_RETURN(
-      auto memory, StateMemory::Create(model->spec(), executor.get(), MemoryOptionsOf(options)));
-  std::unique_ptr<EngineCore> core(
-      new EngineCore(std::move(model), options, post_back, std::move(executor), std::move(memory)));
+  const Backend& backend = model->backend();
+  WEFT_ASSIGN_OR_RETURN(auto store, backend.NewState(*model->weights(), StateOptionsOf(options)));
+  WEFT_ASSIGN_OR_RETURN(auto executor, backend.NewExecutor(model->weights(), store.get(),
+                                                           ExecutorOptionsOf(options)));
+  WEFT_ASSIGN_OR_RETURN(const auto memory_options, MemoryOptionsOf(*model, options));
+  WEFT_ASSIGN_OR_RETURN(auto memory,
+                        StateMemory::Create(model->spec(), store.get(), memory_options));
+  std::unique_ptr<EngineCore> core(new EngineCore(std::move(model), options, post_back,
+                                                  std::move(store), std::move(executor),
+                                                  std::move(memory)));
   WEFT_RETURN_IF_ERROR(Annotate(core->WarmUp(), "the warm-up step failed: "));
   WEFT_RETURN_IF_ERROR(core->files_.Open());
   WEFT_RETURN_IF_ERROR(core->model_->CheckFile());
@@ -92,10 +102,11 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
 }
 
 EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& options,
-                       const PostBack& post_back, std::unique_ptr<Executor> executor,
-                       std::unique_ptr<StateMemory> memory)
+                       const PostBack& post_back, std::unique_ptr<StateStore> store,
+                       std::unique_ptr<Executor> executor, std::unique_ptr<StateMemory> memory)
     : model_(std::move(model)),
       options_(options),
+      store_(std::move(store)),
       executor_(std::move(executor)),
       memory_(std::move(memory)),
       table_(next_engine_tag.fetch_add(1), options.max_sessions, options.max_sessions_per_domain),

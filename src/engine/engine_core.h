@@ -57,8 +57,8 @@ class EngineCore {
   using Reply = SessionFiles::Reply;
   using Submitted = SubmittedTurn;
 
-  // Builds the executor, runs a warm-up step that leaves nothing behind, and opens the state
-  // directory if there is one.
+  // Builds the store and the executor, runs a warm-up step that leaves nothing behind, and opens
+  // the state directory if there is one.
   static StatusOr<std::unique_ptr<EngineCore>> Create(std::shared_ptr<const Model> model,
                                                       const EngineOptions& options,
                                                       PostBack post_back);
@@ -140,8 +140,8 @@ class EngineCore {
 
  private:
   EngineCore(std::shared_ptr<const Model> model, const EngineOptions& options,
-             const PostBack& post_back, std::unique_ptr<Executor> executor,
-             std::unique_ptr<StateMemory> memory);
+             const PostBack& post_back, std::unique_ptr<StateStore> store,
+             std::unique_ptr<Executor> executor, std::unique_ptr<StateMemory> memory);
   Status WarmUp();
   bool Sweep();
   SessionFiles::Parts session_parts();
@@ -149,6 +149,7 @@ class EngineCore {
 
   const std::shared_ptr<const Model> model_;
   const EngineOptions options_;
+  const std::unique_ptr<StateStore> store_;
   const std::unique_ptr<Executor> executor_;
   const std::unique_ptr<StateMemory> memory_;
   SessionTable table_;

@@ -32,13 +32,13 @@ class SessionParts {
  public:
   explicit SessionParts(const EngineOptions& options = SmallEngine())
       : options(options), model(TinyModel("llama")) {
+    store = *model->backend().NewState(*model->weights(), {.page_tokens = options.page_tokens});
     ExecutorOptions wanted;
-    wanted.page_tokens = options.page_tokens;
     wanted.n_threads = 1;
     wanted.max_step_tokens = options.max_step_tokens;
-    executor = *model->backend().NewExecutor(model->weights(), wanted);
+    executor = *model->backend().NewExecutor(model->weights(), store.get(), wanted);
     memory =
-        *StateMemory::Create(model->spec(), executor.get(), {.budget_bytes = options.memory_bytes});
+        *StateMemory::Create(model->spec(), store.get(), {.budget_bytes = options.memory_bytes});
     table = std::make_unique<SessionTable>(uint16_t{1}, options.max_sessions);
     idle = std::make_unique<IdleSessions>(table.get(), memory.get());
     publisher = std::make_unique<Publisher>(table.get(), memory.get(), idle.get());
@@ -100,6 +100,7 @@ class SessionParts {
   const EngineOptions options;
   const std::shared_ptr<const Model> model;
   const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  std::unique_ptr<StateStore> store;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<StateMemory> memory;
   std::unique_ptr<SessionTable> table;

@@ -1,45 +1,12 @@
 #include "engine/memory_budget.h"
 
 #include <algorithm>
-#include <fstream>
-#include <limits>
-#include <string>
 
 namespace weft {
-namespace {
 
-constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
-
-// Reads a number from a cgroup file; kUnknown for "max".
-int64_t ReadNumber(const char* path) {
-  std::ifstream in(path);
-  int64_t value = 0;
-  return in >> value ? value : kUnknown;
-}
-
-int64_t AvailableInSystem() {
-  std::ifstream in("/proc/meminfo");
-  std::string key, unit;
-  int64_t kib = 0;
-  while (in >> key >> kib) {
-    if (key == "MemAvailable:") return kib * 1024;
-    std::getline(in, unit);
-  }
-  return int64_t{2} << 30;
-}
-
-int64_t AvailableInContainer() {
-  const int64_t limit = ReadNumber("/sys/fs/cgroup/memory.max");
-  const int64_t used = ReadNumber("/sys/fs/cgroup/memory.current");
-  if (limit == kUnknown || used == kUnknown) return kUnknown;
-  return std::max<int64_t>(0, limit - used);
-}
-
-}  // namespace
-
-int64_t DefaultMemoryBudget() {
-  const int64_t available = std::min(AvailableInSystem(), AvailableInContainer());
-  return std::max<int64_t>(available / 2, int64_t{64} << 20);
+StatusOr<int64_t> DefaultMemoryBudget(const Backend& backend, int device) {
+  WEFT_ASSIGN_OR_RETURN(const MemoryInfo memory, backend.MemoryOf(device));
+  return std::max<int64_t>(memory.free_bytes / 2, int64_t{64} << 20);
 }
 
 }  // namespace weft

@@ -4,10 +4,13 @@
 
 #include <cstdint>
 
+#include "backend/backend.h"
+#include "base/status.h"
+
 namespace weft {
 
-// Half of the free memory of the machine (or its container), at least 64 MiB.
-int64_t DefaultMemoryBudget();
+// Half of the device's free memory, at least 64 MiB.
+StatusOr<int64_t> DefaultMemoryBudget(const Backend& backend, int device);
 
 }  // namespace weft
 

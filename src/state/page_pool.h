@@ -4,7 +4,7 @@
 //   Allocate()  returns the lowest free id with one reference, so that ids in use stay low
 //               and the memory behind high ids can be freed.
 //   Ref, Unref  add and remove an owner. The last Unref frees the id.
-//   TakeFreed() returns the ids freed since the last call, for Executor::DiscardPages.
+//   TakeFreed() returns the ids freed since the last call, for StateStore::DiscardPages.
 //   Watch()     makes TakeReleased report, once, that one owner of the id let go while others
 //               stayed.
 //

@@ -6,7 +6,7 @@
 // writes to it:
 //
 //   WEFT_ASSIGN_OR_RETURN(const PageCopy copy, table.MakeWritable());
-//   if (copy.needed()) WEFT_RETURN_IF_ERROR(executor->CopyPage(group, copy.from, ...));
+//   if (copy.needed()) WEFT_RETURN_IF_ERROR(store->CopyPage(group, copy.from, ...));
 //   WEFT_RETURN_IF_ERROR(table.Append(n));
 //
 // A group with a window does not need pages that no later token can see: DropBefore frees them, and

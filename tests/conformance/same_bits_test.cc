@@ -108,7 +108,7 @@ TEST_P(SameBitsTest, PagesAnywhereOfAnySize) {
   bool drop = false;
   for (const int page_tokens : capabilities().page_tokens) {
     RunnerOptions options;
-    options.executor.page_tokens = page_tokens;
+    options.state.page_tokens = page_tokens;
     options.page_seed = 40 + page_tokens;
     options.drop_behind_window = drop = !drop;
     ExpectWhole(cut, options, StrCat("pages of ", page_tokens, drop ? ", dropping" : ""));
@@ -160,7 +160,7 @@ TEST_P(SameBitsTest, ForkedAndMoved) {
   constexpr size_t kSplit = 37;  // inside a page
   for (const DType kv_type : capabilities().kv_types) {
     RunnerOptions options;
-    options.executor.kv_type = kv_type;
+    options.state.kv_type = kv_type;
     const auto expected = RunTokens(model_, tokens, {}, options);
     if (expected.status().code() == StatusCode::kInvalidArgument) continue;  // rows too short
     ASSERT_TRUE(expected.ok()) << expected.status();

@@ -119,17 +119,15 @@ void Program::ChooseOptions() {
 }
 
 void Program::ChooseMemory() {
-  ExecutorOptions executor;
-  executor.kv_type = KvInfo(options_.kv_type).dtype;
-  executor.page_tokens = options_.page_tokens;
-  executor.n_threads = 1;
-  executor.max_step_tokens = 4;
-  auto probe = model_->backend().NewExecutor(model_->weights(), executor);
+  StateOptions state;
+  state.kv_type = KvInfo(options_.kv_type).dtype;
+  state.page_tokens = options_.page_tokens;
+  const auto probe = model_->backend().NewState(*model_->weights(), state);
   if (!probe.ok() && options_.kv_type == KvType::kQ8_0) {  // heads not made of whole blocks
     options_.kv_type = KvType::kBF16;
     return ChooseMemory();
   }
-  if (!probe.ok()) return Expect(probe.status(), "an executor");
+  if (!probe.ok()) return Expect(probe.status(), "a store of state");
   layout_ = (*probe)->layout();
   options_.memory_bytes = int64_t{64} << 20;
   if (Chance(60)) {

@@ -13,7 +13,6 @@
 
 #include "base/check.h"
 #include "engine/sampling/random.h"
-#include "tests/support/wrapped_run.h"
 #include "tools/make_model.h"
 
 namespace weft::testing {
@@ -64,19 +63,44 @@ tools::ModelShape TinyShape(std::string_view architecture) {
           .fill_in = fill_in};
 }
 
-class FaultyExecutor : public Executor {
+class FaultyState : public WrappedState {
+ public:
+  FaultyState(std::unique_ptr<StateStore> inner, std::shared_ptr<Faults> faults)
+      : WrappedState(std::move(inner)), faults_(std::move(faults)) {}
+
+  Status GrowPages(int group, int64_t n_pages) override {
+    if (faults_->fail_grow) return ResourceExhausted("the device is out of memory");
+    return WrappedState::GrowPages(group, n_pages);
+  }
+  Status CopyPage(int group, PageId from, PageId to, int n_tokens) override {
+    if (faults_->fail_copy) return Internal("the copy failed");
+    return WrappedState::CopyPage(group, from, to, n_tokens);
+  }
+  Status GrowSlots(int64_t n_slots) override {
+    if (faults_->fail_grow) return ResourceExhausted("the device is out of memory");
+    return WrappedState::GrowSlots(n_slots);
+  }
+  Status CopySlot(SlotId from, SlotId to) override {
+    if (faults_->fail_copy) return Internal("the copy failed");
+    return WrappedState::CopySlot(from, to);
+  }
+
+ private:
+  const std::shared_ptr<Faults> faults_;
+};
+
+class FaultyExecutor : public WrappedExecutor {
  public:
   FaultyExecutor(std::unique_ptr<Executor> inner, std::shared_ptr<Faults> faults)
-      : inner_(std::move(inner)), faults_(std::move(faults)) {}
+      : WrappedExecutor(std::move(inner)), faults_(std::move(faults)) {}
 
-  const StateLayout& layout() const override { return inner_->layout(); }
-  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step, std::span<float> logits) override {
+  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step) override {
     const int64_t n = ++faults_->forwards;
     if (const int64_t us = faults_->step_delay_us; us > 0) {
       std::this_thread::sleep_for(std::chrono::microseconds(us));
     }
-    WEFT_ASSIGN_OR_RETURN(auto run, inner_->Begin(step, logits));
-    const auto after = [faults = faults_, n, logits](Status status) -> Status {
+    WEFT_ASSIGN_OR_RETURN(auto run, WrappedExecutor::Begin(step));
+    const auto after = [faults = faults_, n, logits = step.logits](Status status) -> Status {
       WEFT_RETURN_IF_ERROR(status);
       if (n == faults->fail_forward) return Internal("the device was lost");
       if (n == faults->nan_forward) std::fill(logits.begin(), logits.end(), NAN);
@@ -97,45 +121,8 @@ class FaultyExecutor : public Executor {
     };
     return std::make_unique<WrappedRun>(std::move(run), after, between, before);
   }
-  int64_t max_beside_tokens() const override { return inner_->max_beside_tokens(); }
-  int pause_points() const override { return inner_->pause_points(); }
-  Status GrowPages(int group, int64_t n_pages) override {
-    if (faults_->fail_grow) return ResourceExhausted("the device is out of memory");
-    return inner_->GrowPages(group, n_pages);
-  }
-  void DiscardPages(int group, std::span<const PageId> pages) override {
-    inner_->DiscardPages(group, pages);
-  }
-  Status CopyPage(int group, PageId from, PageId to, int n_tokens) override {
-    if (faults_->fail_copy) return Internal("the copy failed");
-    return inner_->CopyPage(group, from, to, n_tokens);
-  }
-  Status ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) override {
-    return inner_->ReadPage(group, page, n_tokens, out);
-  }
-  Status WritePage(int group, PageId page, std::span<const std::byte> in) override {
-    return inner_->WritePage(group, page, in);
-  }
-  Status GrowSlots(int64_t n_slots) override {
-    if (faults_->fail_grow) return ResourceExhausted("the device is out of memory");
-    return inner_->GrowSlots(n_slots);
-  }
-  Status ClearSlot(SlotId slot) override { return inner_->ClearSlot(slot); }
-  Status CopySlot(SlotId from, SlotId to) override {
-    if (faults_->fail_copy) return Internal("the copy failed");
-    return inner_->CopySlot(from, to);
-  }
-  Status ReadSlot(SlotId slot, std::span<std::byte> out) override {
-    return inner_->ReadSlot(slot, out);
-  }
-  Status WriteSlot(SlotId slot, std::span<const std::byte> in) override {
-    return inner_->WriteSlot(slot, in);
-  }
-  int64_t state_bytes() const override { return inner_->state_bytes(); }
-  int64_t scratch_bytes() const override { return inner_->scratch_bytes(); }
 
  private:
-  const std::unique_ptr<Executor> inner_;
   const std::shared_ptr<Faults> faults_;
 };
 
@@ -190,20 +177,20 @@ std::shared_ptr<const Model> TinyModel(std::string_view architecture, uint64_t s
   return *std::move(model);
 }
 
-FaultyBackend::FaultyBackend(const Backend* inner)
-    : inner_(inner != nullptr ? inner : *FindBackend("cpu")) {}
-
-StatusOr<std::shared_ptr<const Weights>> FaultyBackend::Load(std::shared_ptr<const ModelFile> file,
-                                                             ModelSpec spec,
-                                                             const LoadOptions& options) const {
-  return inner_->Load(std::move(file), std::move(spec), options);
+StatusOr<std::unique_ptr<StateStore>> FaultyBackend::NewState(const Weights& weights,
+                                                              const StateOptions& options) const {
+  WEFT_ASSIGN_OR_RETURN(auto inner, WrappedBackend::NewState(weights, options));
+  return std::make_unique<FaultyState>(std::move(inner), faults_);
 }
 
 StatusOr<std::unique_ptr<Executor>> FaultyBackend::NewExecutor(
-    std::shared_ptr<const Weights> weights, const ExecutorOptions& options) const {
+    std::shared_ptr<const Weights> weights, StateStore* state,
+    const ExecutorOptions& options) const {
   if (faults_->fail_executor) return Internal("there is no such device");
-  WEFT_ASSIGN_OR_RETURN(auto inner, inner_->NewExecutor(std::move(weights), options));
-  return std::unique_ptr<Executor>(std::make_unique<FaultyExecutor>(std::move(inner), faults_));
+  WEFT_ASSIGN_OR_RETURN(
+      auto inner, WrappedBackend::NewExecutor(std::move(weights),
+                                              static_cast<FaultyState*>(state)->inner(), options));
+  return std::make_unique<FaultyExecutor>(std::move(inner), faults_);
 }
 
 HeldSteps::HeldSteps(Faults* faults) : faults_(*faults) {
@@ -230,12 +217,11 @@ void HeldSteps::Release() {
 }
 
 StateLayout LayoutOf(const Model& model, const EngineOptions& options) {
-  ExecutorOptions executor;
-  executor.kv_type = options.kv_type == KvType::kF32 ? DType::kF32 : DType::kF16;
-  executor.page_tokens = options.page_tokens;
-  executor.n_threads = 1;
-  const auto made = model.backend().NewExecutor(model.weights(), executor);
-  WEFT_CHECK(made.ok(), "an executor of the tiny model");
+  StateOptions state;
+  state.kv_type = options.kv_type == KvType::kF32 ? DType::kF32 : DType::kF16;
+  state.page_tokens = options.page_tokens;
+  const auto made = model.backend().NewState(*model.weights(), state);
+  WEFT_CHECK(made.ok(), "state of the tiny model");
   return (*made)->layout();
 }
 

@@ -15,6 +15,7 @@
 
 #include "backend/backend.h"
 #include "base/tokens.h"
+#include "tests/support/wrapped_backend.h"
 #include "weft/engine.h"
 
 namespace weft::testing {
@@ -52,21 +53,18 @@ struct Faults {
 };
 
 // The cpu backend, or another, with faults.
-class FaultyBackend : public Backend {
+class FaultyBackend : public WrappedBackend {
  public:
-  explicit FaultyBackend(const Backend* inner = nullptr);
+  using WrappedBackend::WrappedBackend;
   Faults& faults() { return *faults_; }
 
-  std::string_view name() const override { return inner_->name(); }
-  const BackendCapabilities& capabilities() const override { return inner_->capabilities(); }
-  StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
-                                                ModelSpec spec,
-                                                const LoadOptions& options) const override;
+  StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
+                                                 const StateOptions& options) const override;
   StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
+                                                  StateStore* state,
                                                   const ExecutorOptions& options) const override;
 
  private:
-  const Backend* const inner_;
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
 };
 

@@ -19,8 +19,10 @@ StatusOr<LoadedModel> LoadModel(std::string_view backend, const std::string& pat
 StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::New(const LoadedModel& model,
                                                         const RunnerOptions& options) {
   std::unique_ptr<ModelRunner> runner(new ModelRunner(model, options));
-  WEFT_ASSIGN_OR_RETURN(runner->executor_,
-                        model.backend->NewExecutor(model.weights, options.executor));
+  WEFT_ASSIGN_OR_RETURN(runner->state_, model.backend->NewState(*model.weights, options.state));
+  WEFT_ASSIGN_OR_RETURN(
+      runner->executor_,
+      model.backend->NewExecutor(model.weights, runner->state_.get(), options.executor));
   WEFT_RETURN_IF_ERROR(runner->FillPools());
   return runner;
 }
@@ -28,18 +30,18 @@ StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::New(const LoadedModel& model
 Status ModelRunner::FillPools() {
   std::mt19937_64 random(options_.page_seed);
   for (size_t group = 0; group < spec().kv_groups.size(); ++group) {
-    WEFT_RETURN_IF_ERROR(executor_->GrowPages(static_cast<int>(group), options_.pool_pages));
+    WEFT_RETURN_IF_ERROR(state_->GrowPages(static_cast<int>(group), options_.pool_pages));
     std::vector<PageId> ids(options_.pool_pages);
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<PageId>(ids.size() - 1 - i);
     if (options_.page_seed != 0) std::shuffle(ids.begin(), ids.end(), random);
     free_pages_.push_back(std::move(ids));
   }
   if (spec().slots.empty()) return OkStatus();
-  WEFT_RETURN_IF_ERROR(executor_->GrowSlots(options_.pool_slots));
+  WEFT_RETURN_IF_ERROR(state_->GrowSlots(options_.pool_slots));
   // What an earlier session may have left.
-  const std::vector<std::byte> used(executor_->layout().slot_bytes, std::byte{0x3C});
+  const std::vector<std::byte> used(state_->layout().slot_bytes, std::byte{0x3C});
   for (SlotId slot = static_cast<SlotId>(options_.pool_slots) - 1; slot >= 0; --slot) {
-    if (options_.page_seed != 0) WEFT_RETURN_IF_ERROR(executor_->WriteSlot(slot, used));
+    if (options_.page_seed != 0) WEFT_RETURN_IF_ERROR(state_->WriteSlot(slot, used));
     free_slots_.push_back(slot);
   }
   if (options_.page_seed != 0) std::shuffle(free_slots_.begin(), free_slots_.end(), random);
@@ -52,14 +54,14 @@ int ModelRunner::Add() {
   if (!free_slots_.empty()) {
     sequence.slot = free_slots_.back();
     free_slots_.pop_back();
-    if (!executor_->ClearSlot(sequence.slot).ok()) sequence.slot = kNoSlot;
+    if (!state_->ClearSlot(sequence.slot).ok()) sequence.slot = kNoSlot;
   }
   sequences_.push_back(std::move(sequence));
   return static_cast<int>(sequences_.size()) - 1;
 }
 
 int ModelRunner::TokensInPage(const Sequence& sequence, size_t i) const {
-  const int64_t page_tokens = executor_->layout().page_tokens;
+  const int64_t page_tokens = state_->layout().page_tokens;
   const int64_t first = static_cast<int64_t>(i) * page_tokens;
   return static_cast<int>(std::clamp<int64_t>(sequence.position - first, 0, page_tokens));
 }
@@ -74,16 +76,16 @@ StatusOr<int> ModelRunner::Fork(int from) {
     for (size_t i = 0; i < source.tables[group].size(); ++i) {
       const PageId page = source.tables[group][i];
       if (page == kNoPage) continue;
-      WEFT_RETURN_IF_ERROR(executor_->CopyPage(static_cast<int>(group), page, copy.tables[group][i],
-                                               TokensInPage(source, i)));
+      WEFT_RETURN_IF_ERROR(state_->CopyPage(static_cast<int>(group), page, copy.tables[group][i],
+                                            TokensInPage(source, i)));
     }
   }
-  if (copy.slot != kNoSlot) WEFT_RETURN_IF_ERROR(executor_->CopySlot(source.slot, copy.slot));
+  if (copy.slot != kNoSlot) WEFT_RETURN_IF_ERROR(state_->CopySlot(source.slot, copy.slot));
   return to;
 }
 
 Status ModelRunner::Extend(Sequence* sequence, int64_t n_tokens) {
-  const int64_t page_tokens = executor_->layout().page_tokens;
+  const int64_t page_tokens = state_->layout().page_tokens;
   const size_t need = (sequence->position + n_tokens + page_tokens - 1) / page_tokens;
   for (size_t group = 0; group < sequence->tables.size(); ++group) {
     while (sequence->tables[group].size() < need) {
@@ -96,7 +98,7 @@ Status ModelRunner::Extend(Sequence* sequence, int64_t n_tokens) {
 }
 
 void ModelRunner::DropBehindWindow(Sequence* sequence) {
-  const int64_t page_tokens = executor_->layout().page_tokens;
+  const int64_t page_tokens = state_->layout().page_tokens;
   for (size_t group = 0; group < sequence->tables.size(); ++group) {
     const int64_t window = spec().kv_groups[group].window;
     if (window == 0) continue;
@@ -105,7 +107,7 @@ void ModelRunner::DropBehindWindow(Sequence* sequence) {
     for (int64_t i = 0; i < first_seen / page_tokens; ++i) {
       PageId& page = sequence->tables[group][i];
       if (page == kNoPage) continue;
-      executor_->DiscardPages(static_cast<int>(group), {&page, 1});
+      state_->DiscardPages(static_cast<int>(group), {&page, 1});
       free_pages_[group].push_back(std::exchange(page, kNoPage));
     }
   }
@@ -127,7 +129,8 @@ StatusOr<std::vector<float>> ModelRunner::Step(std::span<const Part> parts,
     n_logits += entry.n_logits;
   }
   std::vector<float> logits(n_logits * spec().n_vocab);
-  WEFT_ASSIGN_OR_RETURN(const auto run, executor_->Begin({.sequences = sequences}, logits));
+  WEFT_ASSIGN_OR_RETURN(const auto run,
+                        executor_->Begin({.sequences = sequences, .logits = logits}));
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool done, run->Advance([&] { return between != nullptr; }));
     if (done) break;
@@ -162,18 +165,18 @@ StatusOr<int> ModelRunner::MoveTo(int from, ModelRunner* other) {
   copy.position = source.position;
   for (size_t group = 0; group < source.tables.size(); ++group) {
     const int g = static_cast<int>(group);
-    std::vector<std::byte> bytes(executor_->layout().page_bytes[group]);
+    std::vector<std::byte> bytes(state_->layout().page_bytes[group]);
     for (size_t i = 0; i < source.tables[group].size(); ++i) {
       const PageId page = source.tables[group][i];
       if (page == kNoPage) continue;
-      WEFT_RETURN_IF_ERROR(executor_->ReadPage(g, page, TokensInPage(source, i), bytes));
-      WEFT_RETURN_IF_ERROR(other->executor_->WritePage(g, copy.tables[group][i], bytes));
+      WEFT_RETURN_IF_ERROR(state_->ReadPage(g, page, TokensInPage(source, i), bytes));
+      WEFT_RETURN_IF_ERROR(other->state_->WritePage(g, copy.tables[group][i], bytes));
     }
   }
   if (source.slot != kNoSlot) {
-    std::vector<std::byte> bytes(executor_->layout().slot_bytes);
-    WEFT_RETURN_IF_ERROR(executor_->ReadSlot(source.slot, bytes));
-    WEFT_RETURN_IF_ERROR(other->executor_->WriteSlot(copy.slot, bytes));
+    std::vector<std::byte> bytes(state_->layout().slot_bytes);
+    WEFT_RETURN_IF_ERROR(state_->ReadSlot(source.slot, bytes));
+    WEFT_RETURN_IF_ERROR(other->state_->WriteSlot(copy.slot, bytes));
   }
   return to;
 }

@@ -25,7 +25,8 @@ StatusOr<LoadedModel> LoadModel(std::string_view backend, const std::string& pat
                                 int64_t context_tokens);
 
 struct RunnerOptions {
-  ExecutorOptions executor{.kv_type = DType::kF32, .n_threads = 1, .max_step_tokens = 512};
+  StateOptions state{.kv_type = DType::kF32};
+  ExecutorOptions executor{.n_threads = 1, .max_step_tokens = 512};
   // 0: pages and slots are given in the order of their ids; else in an order drawn from
   // it, the slots after use.
   uint64_t page_seed = 0;
@@ -64,10 +65,11 @@ class ModelRunner {
                                     std::span<const int64_t> chunks = {});
 
   // Writes every page (and the slot) of the sequence out, and into a new sequence
-  // of `other`, whose executor must have the same layout.
+  // of `other`, whose store must have the same layout.
   StatusOr<int> MoveTo(int sequence, ModelRunner* other);
 
   SlotId SlotOf(int sequence) const { return sequences_[sequence].slot; }
+  StateStore& state() { return *state_; }
   Executor& executor() { return *executor_; }
   const ModelSpec& spec() const { return model_.weights->spec(); }
 
@@ -88,6 +90,7 @@ class ModelRunner {
 
   const LoadedModel model_;
   const RunnerOptions options_;
+  std::unique_ptr<StateStore> state_;
   std::unique_ptr<Executor> executor_;
   std::vector<std::vector<PageId>> free_pages_;  // per group, the next one last
   std::vector<SlotId> free_slots_;               // likewise

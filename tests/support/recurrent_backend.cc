@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "engine/sampling/random.h"
-#include "tests/support/wrapped_run.h"
 
 namespace weft::testing {
 namespace {
@@ -18,6 +17,7 @@ class RecurrentWeights : public Weights {
     spec_.slots.push_back({SlotKind::kConvolution, RecurrentBackend::kSlotBytes / 4});
   }
   const ModelSpec& spec() const override { return spec_; }
+  int device() const override { return inner_->device(); }
   int64_t memory_bytes() const override { return inner_->memory_bytes(); }
   const std::shared_ptr<const Weights>& inner() const { return inner_; }
 
@@ -26,22 +26,64 @@ class RecurrentWeights : public Weights {
   ModelSpec spec_;
 };
 
-class RecurrentExecutor : public Executor {
+struct Slot {
+  int64_t n_tokens = -1;  // -1: undefined
+  uint64_t history = 0;
+};
+
+class RecurrentState : public WrappedState {
  public:
-  RecurrentExecutor(std::unique_ptr<Executor> inner, int64_t n_vocab)
-      : inner_(std::move(inner)),
-        layout_(inner_->layout()),
-        n_vocab_(static_cast<size_t>(n_vocab)) {
+  explicit RecurrentState(std::unique_ptr<StateStore> inner) : WrappedState(std::move(inner)) {
     layout_.slot_bytes = RecurrentBackend::kSlotBytes;
   }
+  bool Exists(SlotId slot) const { return slot >= 0 && static_cast<size_t>(slot) < slots_.size(); }
+  // REQUIRES: it exists.
+  Slot& At(SlotId slot) { return slots_[static_cast<size_t>(slot)]; }
 
-  const StateLayout& layout() const override { return layout_; }
+  int64_t n_slots() const override { return static_cast<int64_t>(slots_.size()); }
+  Status GrowSlots(int64_t n_slots) override {
+    slots_.resize(std::max(slots_.size(), static_cast<size_t>(n_slots)));
+    return OkStatus();
+  }
+  Status ClearSlot(SlotId slot) override {
+    if (!Exists(slot)) return Internal("slot ", slot, " is cleared");
+    At(slot) = {.n_tokens = 0};
+    return OkStatus();
+  }
+  Status CopySlot(SlotId from, SlotId to) override {
+    if (!Exists(from) || !Exists(to)) return Internal("slot ", from, " is copied to ", to);
+    At(to) = At(from);
+    return OkStatus();
+  }
+  Status ReadSlot(SlotId slot, std::span<std::byte> out) const override {
+    if (!Exists(slot)) return Internal("slot ", slot, " is read");
+    std::memset(out.data(), 0, out.size());
+    std::memcpy(out.data(), &slots_[static_cast<size_t>(slot)], sizeof(Slot));
+    return OkStatus();
+  }
+  Status WriteSlot(SlotId slot, std::span<const std::byte> in) override {
+    if (!Exists(slot)) return Internal("slot ", slot, " is written");
+    std::memcpy(&At(slot), in.data(), sizeof(Slot));
+    return OkStatus();
+  }
+  int64_t held_bytes() const override {
+    return WrappedState::held_bytes() + n_slots() * layout_.slot_bytes;
+  }
 
-  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step, std::span<float> logits) override {
+ private:
+  std::vector<Slot> slots_;
+};
+
+class RecurrentExecutor : public WrappedExecutor {
+ public:
+  RecurrentExecutor(std::unique_ptr<Executor> inner, RecurrentState* state, int64_t n_vocab)
+      : WrappedExecutor(std::move(inner)), state_(*state), n_vocab_(static_cast<size_t>(n_vocab)) {}
+
+  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step) override {
     std::vector<SlotId> seen;
     for (const StepSequence& sequence : step.sequences) {
-      if (!Exists(sequence.slot)) return Internal("a step on slot ", sequence.slot);
-      const Slot& slot = slots_[static_cast<size_t>(sequence.slot)];
+      if (!state_.Exists(sequence.slot)) return Internal("a step on slot ", sequence.slot);
+      const Slot& slot = state_.At(sequence.slot);
       if (slot.n_tokens != sequence.position) {
         return Internal("slot ", sequence.slot, " is after ", slot.n_tokens, " tokens, not ",
                         sequence.position);
@@ -51,80 +93,24 @@ class RecurrentExecutor : public Executor {
       }
       seen.push_back(sequence.slot);
     }
-    WEFT_ASSIGN_OR_RETURN(auto run, inner_->Begin(step, logits));
+    WEFT_ASSIGN_OR_RETURN(auto run, WrappedExecutor::Begin(step));
     // Neither state holds from here on, until the step has ended.
     std::vector<Slot> before;
     for (const SlotId id : seen) {
-      Slot& slot = slots_[static_cast<size_t>(id)];
-      before.push_back(std::exchange(slot, Slot{.n_tokens = -1}));
+      before.push_back(std::exchange(state_.At(id), Slot{.n_tokens = -1}));
     }
     return std::make_unique<WrappedRun>(
-        std::move(run), [this, step, logits, before = std::move(before)](const Status& status) {
-          Finish(step, before, status, logits);
+        std::move(run), [this, step, before = std::move(before)](const Status& status) {
+          Finish(step, before, status);
           return status;
         });
   }
-  int64_t max_beside_tokens() const override { return inner_->max_beside_tokens(); }
-  int pause_points() const override { return inner_->pause_points(); }
-  Status GrowPages(int group, int64_t n_pages) override {
-    return inner_->GrowPages(group, n_pages);
-  }
-  void DiscardPages(int group, std::span<const PageId> pages) override {
-    inner_->DiscardPages(group, pages);
-  }
-  Status CopyPage(int group, PageId from, PageId to, int n_tokens) override {
-    return inner_->CopyPage(group, from, to, n_tokens);
-  }
-  Status ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) override {
-    return inner_->ReadPage(group, page, n_tokens, out);
-  }
-  Status WritePage(int group, PageId page, std::span<const std::byte> in) override {
-    return inner_->WritePage(group, page, in);
-  }
-
-  Status GrowSlots(int64_t n_slots) override {
-    slots_.resize(std::max(slots_.size(), static_cast<size_t>(n_slots)));
-    return OkStatus();
-  }
-  Status ClearSlot(SlotId slot) override {
-    if (!Exists(slot)) return Internal("slot ", slot, " is cleared");
-    slots_[static_cast<size_t>(slot)] = {.n_tokens = 0};
-    return OkStatus();
-  }
-  Status CopySlot(SlotId from, SlotId to) override {
-    if (!Exists(from) || !Exists(to)) return Internal("slot ", from, " is copied to ", to);
-    slots_[static_cast<size_t>(to)] = slots_[static_cast<size_t>(from)];
-    return OkStatus();
-  }
-  Status ReadSlot(SlotId slot, std::span<std::byte> out) override {
-    if (!Exists(slot)) return Internal("slot ", slot, " is read");
-    std::memset(out.data(), 0, out.size());
-    std::memcpy(out.data(), &slots_[static_cast<size_t>(slot)], sizeof(Slot));
-    return OkStatus();
-  }
-  Status WriteSlot(SlotId slot, std::span<const std::byte> in) override {
-    if (!Exists(slot)) return Internal("slot ", slot, " is written");
-    std::memcpy(&slots_[static_cast<size_t>(slot)], in.data(), sizeof(Slot));
-    return OkStatus();
-  }
-
-  int64_t state_bytes() const override {
-    return inner_->state_bytes() + static_cast<int64_t>(slots_.size()) * layout_.slot_bytes;
-  }
-  int64_t scratch_bytes() const override { return inner_->scratch_bytes(); }
 
  private:
-  struct Slot {
-    int64_t n_tokens = -1;  // -1: undefined
-    uint64_t history = 0;
-  };
-
-  bool Exists(SlotId slot) const { return slot >= 0 && static_cast<size_t>(slot) < slots_.size(); }
-
   // The slots of a step that has ended, from what they were before.
-  void Finish(const Step& step, const std::vector<Slot>& before, const Status& status,
-              std::span<float> logits) {
+  void Finish(const Step& step, const std::vector<Slot>& before, const Status& status) {
     if (!status.ok()) return;
+    std::span<float> logits = step.logits;
     for (size_t s = 0; s < before.size(); ++s) {
       const StepSequence& sequence = step.sequences[s];
       const int64_t n_rows = static_cast<int64_t>(sequence.tokens.size());
@@ -137,7 +123,7 @@ class RecurrentExecutor : public Executor {
         logits = logits.subspan(n_vocab_);
       }
       slot.n_tokens += n_rows;
-      slots_[static_cast<size_t>(sequence.slot)] = slot;
+      state_.At(sequence.slot) = slot;
     }
   }
 
@@ -149,27 +135,33 @@ class RecurrentExecutor : public Executor {
     }
   }
 
-  const std::unique_ptr<Executor> inner_;
-  StateLayout layout_;
+  RecurrentState& state_;
   const size_t n_vocab_;
-  std::vector<Slot> slots_;
 };
 
 }  // namespace
 
 StatusOr<std::shared_ptr<const Weights>> RecurrentBackend::Load(
     std::shared_ptr<const ModelFile> file, ModelSpec spec, const LoadOptions& options) const {
-  WEFT_ASSIGN_OR_RETURN(auto inner, inner_->Load(std::move(file), std::move(spec), options));
+  WEFT_ASSIGN_OR_RETURN(auto inner,
+                        WrappedBackend::Load(std::move(file), std::move(spec), options));
   return std::make_shared<const RecurrentWeights>(std::move(inner));
 }
 
+StatusOr<std::unique_ptr<StateStore>> RecurrentBackend::NewState(
+    const Weights& weights, const StateOptions& options) const {
+  const auto& inner = static_cast<const RecurrentWeights&>(weights).inner();
+  WEFT_ASSIGN_OR_RETURN(auto state, WrappedBackend::NewState(*inner, options));
+  return std::make_unique<RecurrentState>(std::move(state));
+}
+
 StatusOr<std::unique_ptr<Executor>> RecurrentBackend::NewExecutor(
-    std::shared_ptr<const Weights> weights, const ExecutorOptions& options) const {
+    std::shared_ptr<const Weights> weights, StateStore* state,
+    const ExecutorOptions& options) const {
   const auto& inner = static_cast<const RecurrentWeights&>(*weights).inner();
-  WEFT_ASSIGN_OR_RETURN(auto executor, inner_->NewExecutor(inner, options));
-  const int64_t n_vocab = weights->spec().n_vocab;
-  return std::unique_ptr<Executor>(
-      std::make_unique<RecurrentExecutor>(std::move(executor), n_vocab));
+  auto* const slots = static_cast<RecurrentState*>(state);
+  WEFT_ASSIGN_OR_RETURN(auto executor, WrappedBackend::NewExecutor(inner, slots->inner(), options));
+  return std::make_unique<RecurrentExecutor>(std::move(executor), slots, weights->spec().n_vocab);
 }
 
 }  // namespace weft::testing

@@ -12,27 +12,25 @@
 #include <cstdint>
 #include <memory>
 
-#include "backend/backend.h"
+#include "tests/support/wrapped_backend.h"
 
 namespace weft::testing {
 
-class RecurrentBackend : public Backend {
+class RecurrentBackend : public WrappedBackend {
  public:
   static constexpr int64_t kSlotBytes = 8192;
 
-  // `inner` must outlive the object and whatever it makes.
-  explicit RecurrentBackend(const Backend* inner) : inner_(inner) {}
+  using WrappedBackend::WrappedBackend;
 
   std::string_view name() const override { return "recurrent"; }
-  const BackendCapabilities& capabilities() const override { return inner_->capabilities(); }
   StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override;
+  StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
+                                                 const StateOptions& options) const override;
   StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
+                                                  StateStore* state,
                                                   const ExecutorOptions& options) const override;
-
- private:
-  const Backend* const inner_;
 };
 
 }  // namespace weft::testing

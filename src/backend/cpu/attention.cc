@@ -118,8 +118,8 @@ std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, int64_t window, int64_t
 
 void RunTask(const StepContext& context, const Scan& scan, const AttentionTask& task,
              Workspace* work) {
-  const KvShape& shape = context.kv.shape(scan.kv_layer);
-  const int64_t window = context.spec.kv_groups[context.kv.group(scan.kv_layer)].window;
+  const KvShape& shape = context.state.shape(scan.kv_layer);
+  const int64_t window = context.spec.kv_groups[context.state.group(scan.kv_layer)].window;
   const auto first_seen = [&](int64_t position) {
     return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
   };
@@ -134,8 +134,8 @@ void RunTask(const StepContext& context, const Scan& scan, const AttentionTask& 
   for (const RowBlock& block : task.blocks) {
     const int64_t n_tiles = block.last / kKvTileTokens + 1 - job.first_tile;
     for (int64_t tile = 0; tile < n_tiles; ++tile) {
-      tiles[tile] = context.kv.Tile(scan.kv_layer, task.kv_head, block.table,
-                                    (job.first_tile + tile) * kKvTileTokens);
+      tiles[tile] = context.state.Tile(scan.kv_layer, task.kv_head, block.table,
+                                       (job.first_tile + tile) * kKvTileTokens);
     }
     for (int64_t row = block.begin; row < block.end; ++row) {
       for (int64_t head = task.head_begin; head < task.head_end; ++head) {
@@ -173,10 +173,10 @@ void Attend(StepContext* context, const Scan& scan) {
   const int64_t window = context->spec.kv_groups[layer.group].window;
   std::vector<RowBlock> blocks = SplitRows(*context, scan.kv_layer, heads_per_kv_head);
   const std::vector<BlockGroup> groups =
-      GroupBlocks(context->kv.page_tokens(), window, most_rows,
+      GroupBlocks(context->state.page_tokens(), window, most_rows,
                   (n_tasks_wanted + layer.n_heads - 1) / layer.n_heads, &blocks);
   SizeWorkspaces(context, groups, heads_per_kv_head);
-  const int64_t tile_bytes = KvTileBytes(context->kv.shape(scan.kv_layer));
+  const int64_t tile_bytes = KvTileBytes(context->state.shape(scan.kv_layer));
   for (const BlockGroup& group : groups) {
     context->compute.stats().kv_bytes += group.n_read * layer.n_heads * tile_bytes / kKvTileTokens;
   }
@@ -219,20 +219,20 @@ void StoreRow(StepContext* context, const Bound<Attention>& op, int64_t row, flo
   const auto table = context->TableOf(spec.kv_layer, context->rows[row].sequence);
   for (int head = 0; head < spec.n_kv_heads; ++head) {
     context->Rotate(spec.rope, row, k + head * spec.k_dim);
-    context->compute.vec().store_kv(context->kv.shape(spec.kv_layer), k + head * spec.k_dim,
+    context->compute.vec().store_kv(context->state.shape(spec.kv_layer), k + head * spec.k_dim,
                                     v + head * spec.v_dim,
                                     static_cast<int>(position % kKvTileTokens),
-                                    context->kv.Tile(spec.kv_layer, head, table, position));
+                                    context->state.Tile(spec.kv_layer, head, table, position));
   }
 }
 
 void TouchPages(StepContext* context, int kv_layer) {
-  const int group = context->kv.group(kv_layer);
-  const int64_t page_tokens = context->kv.page_tokens();
+  const int group = context->state.group(kv_layer);
+  const int64_t page_tokens = context->state.page_tokens();
   for (const StepSequence& sequence : context->step->sequences) {
     const int64_t last = sequence.position + static_cast<int64_t>(sequence.tokens.size()) - 1;
     for (int64_t i = sequence.position / page_tokens; i <= last / page_tokens; ++i) {
-      context->kv.Touch(group, sequence.page_tables[group][i]);
+      context->state.TouchPage(group, sequence.page_tables[group][i]);
     }
   }
 }
@@ -417,9 +417,9 @@ void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsVie
     context->Rotate(spec.rope, row, key + spec.latent_dim);
     const int64_t position = context->rows[row].position;
     const auto table = context->TableOf(spec.kv_layer, context->rows[row].sequence);
-    compute.vec().store_kv(context->kv.shape(spec.kv_layer), key, key,
+    compute.vec().store_kv(context->state.shape(spec.kv_layer), key, key,
                            static_cast<int>(position % kKvTileTokens),
-                           context->kv.Tile(spec.kv_layer, 0, table, position));
+                           context->state.Tile(spec.kv_layer, 0, table, position));
   });
 
   Attend(context, {spec.kv_layer, spec.n_heads, spec.scale, 0, nullptr, queries.values,
@@ -430,17 +430,17 @@ void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsVie
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
 }
 
-int64_t MaxAttentionScratch(const ModelSpec& spec, const KvPages& kv) {
+int64_t MaxAttentionScratch(const ModelSpec& spec, const CpuState& state) {
   struct Most : OperationVisitor {
-    explicit Most(const KvPages& kv) : kv(kv) {}
+    explicit Most(const CpuState& state) : state(state) {}
     void Kv(const KvUse& use) {
       const int64_t n_queries = std::max<int64_t>(kQueriesPerTask, use.n_heads / use.n_kv_heads);
-      floats = std::max(floats, AttentionScratchFloats(kv.shape(use.layer), n_queries));
+      floats = std::max(floats, AttentionScratchFloats(state.shape(use.layer), n_queries));
     }
-    const KvPages& kv;
+    const CpuState& state;
     int64_t floats = 0;
   };
-  Most most(kv);
+  Most most(state);
   VisitOperations(spec, most);
   return most.floats;
 }

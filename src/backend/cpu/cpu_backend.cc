@@ -1,12 +1,12 @@
 #include "backend/cpu/cpu_backend.h"
 
-#include <algorithm>
-#include <cstring>
-#include <new>
 #include <utility>
 
+#include "backend/checks.h"
 #include "backend/cpu/cpu_executor.h"
+#include "backend/cpu/cpu_state.h"
 #include "backend/cpu/cpu_weights.h"
+#include "base/host_memory.h"
 
 namespace weft {
 
@@ -28,38 +28,40 @@ class CpuBackendImpl : public Backend {
   std::string_view name() const override { return "cpu"; }
   const BackendCapabilities& capabilities() const override { return Capabilities(); }
 
+  Status Available() const override { return OkStatus(); }
+  int device_count() const override { return 1; }
+  StatusOr<MemoryInfo> MemoryOf(int device) const override {
+    WEFT_RETURN_IF_ERROR(CheckDevice(*this, device));
+    return MemoryInfo{.total_bytes = HostMemoryBytes(), .free_bytes = FreeHostMemoryBytes()};
+  }
+
   StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {
+    WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
     WEFT_ASSIGN_OR_RETURN(
         std::shared_ptr<const Weights> weights,
         cpu::CpuWeights::Load(std::move(file), std::move(spec), options, PreferredIsa()));
     return weights;
   }
 
+  StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
+                                                 const StateOptions& options) const override {
+    WEFT_ASSIGN_OR_RETURN(const StateOptions chosen, CheckedOptions(*this, options));
+    return std::make_unique<cpu::CpuState>(weights.spec(), chosen.kv_type, chosen.page_tokens);
+  }
+
   StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
+                                                  StateStore* state,
                                                   const ExecutorOptions& options) const override {
-    ExecutorOptions chosen = options;
-    if (chosen.page_tokens == 0) chosen.page_tokens = Capabilities().page_tokens.front();
-    if (std::ranges::count(Capabilities().kv_types, chosen.kv_type) == 0) {
-      return InvalidArgument("the cpu backend stores no keys and values as ",
-                             NameOf(chosen.kv_type), "; it has f32, f16, bf16 and q8_0");
-    }
-    if (std::ranges::count(Capabilities().page_tokens, chosen.page_tokens) == 0) {
-      return InvalidArgument("the cpu backend has no pages of ", chosen.page_tokens,
-                             " tokens; it has ", StrJoin(Capabilities().page_tokens, ", "));
-    }
-    if (chosen.max_step_tokens < 1 || chosen.max_step_tokens > Capabilities().max_step_tokens) {
-      return InvalidArgument("steps of ", chosen.max_step_tokens,
-                             " tokens: the cpu backend takes 1 to ",
-                             Capabilities().max_step_tokens);
-    }
-    if (chosen.n_threads < 0 || chosen.n_threads > kMaxThreads) {
-      return InvalidArgument(chosen.n_threads, " threads: the cpu backend takes 1 to ", kMaxThreads,
-                             ", or 0 for one per core");
+    WEFT_RETURN_IF_ERROR(CheckOptions(*this, options));
+    if (options.n_threads < 0 || options.n_threads > kMaxThreads) {
+      return InvalidArgument(options.n_threads, " threads: the cpu backend takes 1 to ",
+                             kMaxThreads, ", or 0 for one per core");
     }
     return cpu::CpuExecutor::New(
-        std::static_pointer_cast<const cpu::CpuWeights>(std::move(weights)), chosen);
+        std::static_pointer_cast<const cpu::CpuWeights>(std::move(weights)),
+        static_cast<cpu::CpuState*>(state), options);
   }
 
  private:

@@ -504,7 +504,7 @@ TEST_F(CpuBackendTest, AllInstructionSetsGiveTheSameBits) {
   for (const Made* made : {&Floats(), &Quantized()}) {
     for (const DType kv_type : KvTypes()) {
       RunnerOptions options;
-      options.executor.kv_type = kv_type;
+      options.state.kv_type = kv_type;
       const std::vector<float> scalar = Run(Load(*made, Isa::kScalar), options);
       for (const Isa isa : AvailableIsas()) {
         EXPECT_EQ(MaxDifference(Run(Load(*made, isa), options), scalar), 0)
@@ -519,10 +519,10 @@ TEST_F(CpuBackendTest, TheSameBitsHoweverItIsRun) {
     const LoadedModel model = Load(*made);
     for (const DType kv_type : KvTypes()) {
       RunnerOptions options;
-      options.executor.kv_type = kv_type;
+      options.state.kv_type = kv_type;
       const std::vector<float> whole = Run(model, options);
       for (const int page_tokens : CpuBackend()->capabilities().page_tokens) {
-        options.executor.page_tokens = page_tokens;
+        options.state.page_tokens = page_tokens;
         options.executor.n_threads = 1 + page_tokens / 16 % 4;
         options.page_seed = static_cast<uint64_t>(page_tokens);
         options.drop_behind_window = page_tokens == 16;
@@ -653,7 +653,7 @@ TEST_F(CpuBackendTest, NarrowKvTypesStayClose) {
   const std::vector<float> wide = Run(model);
   const auto difference = [&](DType kv_type) {
     RunnerOptions options;
-    options.executor.kv_type = kv_type;
+    options.state.kv_type = kv_type;
     return testing::MeanKl(wide, Run(model, options), kVocab);
   };
   EXPECT_LE(difference(DType::kF16), 1e-3);
@@ -692,12 +692,18 @@ TEST_F(CpuBackendTest, RefusesWhatItCannotCompute) {
 
 TEST_F(CpuBackendTest, RefusesOptionsOutsideItsCapabilities) {
   const LoadedModel model = Load(Floats());
-  const auto refused = [&](const ExecutorOptions& options) {
-    return CpuBackend()->NewExecutor(model.weights, options).status().code() ==
+  const auto refused_state = [&](const StateOptions& options) {
+    return CpuBackend()->NewState(*model.weights, options).status().code() ==
            StatusCode::kInvalidArgument;
   };
-  EXPECT_TRUE(refused({.kv_type = DType::kQ4_0}));
-  EXPECT_TRUE(refused({.page_tokens = 24}));
+  EXPECT_TRUE(refused_state({.kv_type = DType::kQ4_0}));
+  EXPECT_TRUE(refused_state({.page_tokens = 24}));
+  const auto state = CpuBackend()->NewState(*model.weights, {});
+  ASSERT_TRUE(state.ok()) << state.status();
+  const auto refused = [&](const ExecutorOptions& options) {
+    return CpuBackend()->NewExecutor(model.weights, state->get(), options).status().code() ==
+           StatusCode::kInvalidArgument;
+  };
   EXPECT_TRUE(refused({.max_step_tokens = 0}));
   EXPECT_TRUE(refused({.max_step_tokens = int64_t{1} << 40}));
   EXPECT_TRUE(refused({.n_threads = -1}));
@@ -718,7 +724,7 @@ TEST_F(CpuBackendTest, PagesReadTheSameWhateverTheyHeldBefore) {
   const LoadedModel model = Load(Floats());
   for (const DType kv_type : CpuBackend()->capabilities().kv_types) {
     RunnerOptions options;
-    options.executor.kv_type = kv_type;
+    options.state.kv_type = kv_type;
     options.pool_pages = 4;
     auto clean = ModelRunner::New(model, options), dirty = ModelRunner::New(model, options);
     ASSERT_TRUE(clean.ok() && dirty.ok());
@@ -726,20 +732,20 @@ TEST_F(CpuBackendTest, PagesReadTheSameWhateverTheyHeldBefore) {
     std::vector<std::vector<std::byte>> pages;
     for (const bool fill : {false, true}) {
       ModelRunner& runner = fill ? **dirty : **clean;
-      Executor& executor = runner.executor();
-      const auto& page_bytes = executor.layout().page_bytes;
+      StateStore& state = runner.state();
+      const auto& page_bytes = state.layout().page_bytes;
       for (int group = 0; fill && group < static_cast<int>(page_bytes.size()); ++group) {
         const std::vector<std::byte> noise(static_cast<size_t>(page_bytes[group]), std::byte{0xFF});
         for (PageId page = 0; page < 4; ++page) {
-          ASSERT_TRUE(executor.WritePage(group, page, noise).ok());
+          ASSERT_TRUE(state.WritePage(group, page, noise).ok());
         }
       }
       ASSERT_TRUE(runner.Feed(runner.Add(), tokens).ok());
       for (int group = 0; group < static_cast<int>(page_bytes.size()); ++group) {
         std::vector<std::byte> page(static_cast<size_t>(page_bytes[group]), std::byte{1});
-        ASSERT_TRUE(executor.ReadPage(group, 0, 20, page).ok());
+        ASSERT_TRUE(state.ReadPage(group, 0, 20, page).ok());
         pages.push_back(page);
-        ASSERT_TRUE(executor.ReadPage(group, 0, 0, page).ok());
+        ASSERT_TRUE(state.ReadPage(group, 0, 0, page).ok());
         EXPECT_TRUE(std::ranges::all_of(page, [](std::byte b) { return b == std::byte{0}; }));
       }
     }
@@ -762,32 +768,16 @@ TEST_F(CpuBackendTest, SlotsReadTheSameWhereverTheyLie) {
     const std::vector<int64_t> chunks = {5, 1, 9};
     ASSERT_TRUE(
         (*runner)->Feed(sequence, Tokens(20), seed == 0 ? std::vector<int64_t>() : chunks).ok());
-    Executor& executor = (*runner)->executor();
-    std::vector<std::byte> bytes(static_cast<size_t>(executor.layout().slot_bytes));
-    ASSERT_TRUE(executor.ReadSlot((*runner)->SlotOf(sequence), bytes).ok());
+    StateStore& state = (*runner)->state();
+    std::vector<std::byte> bytes(static_cast<size_t>(state.layout().slot_bytes));
+    ASSERT_TRUE(state.ReadSlot((*runner)->SlotOf(sequence), bytes).ok());
     slots.push_back(bytes);
-    const int64_t held = executor.state_bytes();
-    ASSERT_TRUE(executor.ClearSlot((*runner)->SlotOf(sequence)).ok());
-    EXPECT_LE(executor.state_bytes(), held - executor.layout().slot_bytes);
+    const int64_t held = state.held_bytes();
+    ASSERT_TRUE(state.ClearSlot((*runner)->SlotOf(sequence)).ok());
+    EXPECT_LE(state.held_bytes(), held - state.layout().slot_bytes);
   }
   EXPECT_EQ(slots[0], slots[1]);
   EXPECT_TRUE(std::ranges::any_of(slots[0], [](std::byte b) { return b != std::byte{0}; }));
-}
-
-TEST_F(CpuBackendTest, RefusesPagesThatAreNotThere) {
-  const LoadedModel model = Load(Floats());
-  auto executor = CpuBackend()->NewExecutor(model.weights, {.n_threads = 1});
-  ASSERT_TRUE(executor.ok()) << executor.status();
-  ASSERT_TRUE((*executor)->GrowPages(0, 2).ok());
-  std::vector<std::byte> page(static_cast<size_t>((*executor)->layout().page_bytes[0]));
-  EXPECT_TRUE((*executor)->ReadPage(0, 1, 3, page).ok());
-  EXPECT_FALSE((*executor)->GrowPages(2, 1).ok());
-  EXPECT_FALSE((*executor)->ReadPage(0, 2, 3, page).ok());
-  EXPECT_FALSE((*executor)->ReadPage(0, 1, 33, page).ok());
-  EXPECT_FALSE((*executor)->ReadPage(0, 1, 3, std::span(page).first(8)).ok());
-  EXPECT_FALSE((*executor)->WritePage(-1, 0, page).ok());
-  EXPECT_FALSE((*executor)->CopyPage(0, 0, 5, 3).ok());
-  EXPECT_FALSE((*executor)->GrowPages(0, int64_t{1} << 50).ok());
 }
 
 TEST_F(CpuBackendTest, StageStatisticsGrowWithSteps) {

@@ -5,11 +5,13 @@
 #include <system_error>
 #include <utility>
 
+#include "backend/checks.h"
 #include "backend/cpu/cpu_step_run.h"
 
 namespace weft::cpu {
 
 StatusOr<std::unique_ptr<Executor>> CpuExecutor::New(std::shared_ptr<const CpuWeights> weights,
+                                                     CpuState* state,
                                                      const ExecutorOptions& options) {
   try {
     WEFT_ASSIGN_OR_RETURN(Scratch scratch,
@@ -18,7 +20,7 @@ StatusOr<std::unique_ptr<Executor>> CpuExecutor::New(std::shared_ptr<const CpuWe
     WEFT_ASSIGN_OR_RETURN(Scratch beside,
                           Scratch::New(weights->spec(), weights->model(), beside_rows));
     std::unique_ptr<CpuExecutor> executor(
-        new CpuExecutor(std::move(weights), options, std::move(scratch), std::move(beside)));
+        new CpuExecutor(std::move(weights), state, options, std::move(scratch), std::move(beside)));
     for (const Workspace& workspace : executor->workspaces_) {
       if (workspace.scratch.data() == nullptr) {
         return ResourceExhausted("no memory for the threads' scratch; use fewer threads");
@@ -32,26 +34,23 @@ StatusOr<std::unique_ptr<Executor>> CpuExecutor::New(std::shared_ptr<const CpuWe
   }
 }
 
-CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, const ExecutorOptions& options,
-                         Scratch scratch, Scratch beside)
+CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, CpuState* state,
+                         const ExecutorOptions& options, Scratch scratch, Scratch beside)
     : weights_(std::move(weights)),
+      state_(*state),
       max_step_tokens_(options.max_step_tokens),
       max_beside_tokens_(std::min(options.max_beside_tokens, options.max_step_tokens)),
-      kv_(weights_->spec(), options.kv_type, options.page_tokens),
-      slots_(SlotFloats(weights_->spec())),
       scratch_(std::move(scratch)),
       beside_scratch_(std::move(beside)),
       compute_(options.n_threads, weights_->isa()),
       workspaces_(static_cast<size_t>(compute_.n_threads())),
-      context_{weights_->spec(), compute_, scratch_, kv_, slots_, workspaces_},
-      beside_{weights_->spec(), compute_, beside_scratch_, kv_, slots_, workspaces_} {
-  layout_.page_tokens = options.page_tokens;
-  layout_.page_bytes = kv_.page_bytes();
-  layout_.slot_bytes = slots_.slot_bytes();
+      context_{weights_->spec(), compute_, scratch_, state_, workspaces_},
+      beside_{weights_->spec(), compute_, beside_scratch_, state_, workspaces_} {
   scratch_bytes_ = scratch_.bytes() + beside_scratch_.bytes();
   const BoundModel& model = weights_->model();
-  int64_t bytes = std::max(model.embedding.row_bytes(), MaxAttentionScratch(weights_->spec(), kv_) *
-                                                            static_cast<int64_t>(sizeof(float)));
+  int64_t bytes =
+      std::max(model.embedding.row_bytes(),
+               MaxAttentionScratch(weights_->spec(), state_) * static_cast<int64_t>(sizeof(float)));
   if (model.per_layer_input) bytes = std::max(bytes, model.per_layer_input->table.row_bytes());
   for (Workspace& workspace : workspaces_) {
     workspace.scratch = AlignedBuffer(static_cast<size_t>(bytes));
@@ -59,15 +58,14 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, const Execut
   }
 }
 
-StatusOr<std::unique_ptr<StepRun>> CpuExecutor::Begin(const Step& step, std::span<float> logits) {
+StatusOr<std::unique_ptr<StepRun>> CpuExecutor::Begin(const Step& step) {
   const bool is_beside = context_.in_use;
   if (is_beside && beside_.in_use) {
     return FailedPrecondition("a step beside the paused one has not ended");
   }
-  WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), layout_, kv_.n_pages(), slots_.n_slots(),
-                                    is_beside ? max_beside_tokens_ : max_step_tokens_, step,
-                                    logits.size()));
-  return CpuStepRun::Begin(*weights_, is_beside ? &beside_ : &context_, step, logits);
+  WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_,
+                                    is_beside ? max_beside_tokens_ : max_step_tokens_, step));
+  return CpuStepRun::Begin(*weights_, is_beside ? &beside_ : &context_, step);
 }
 
 }  // namespace weft::cpu

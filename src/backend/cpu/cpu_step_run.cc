@@ -10,10 +10,9 @@
 namespace weft::cpu {
 
 StatusOr<std::unique_ptr<StepRun>> CpuStepRun::Begin(const CpuWeights& weights,
-                                                     StepContext* context, const Step& step,
-                                                     std::span<float> logits) {
+                                                     StepContext* context, const Step& step) {
   try {
-    std::unique_ptr<CpuStepRun> run(new CpuStepRun(weights, context, step, logits));
+    std::unique_ptr<CpuStepRun> run(new CpuStepRun(weights, context, step));
     context->Begin(run->step_);
     return std::unique_ptr<StepRun>(std::move(run));
   } catch (const std::bad_alloc&) {
@@ -21,13 +20,8 @@ StatusOr<std::unique_ptr<StepRun>> CpuStepRun::Begin(const CpuWeights& weights,
   }
 }
 
-CpuStepRun::CpuStepRun(const CpuWeights& weights, StepContext* context, const Step& step,
-                       std::span<float> logits)
-    : weights_(weights),
-      context_(context),
-      compute_(context->compute),
-      step_(step),
-      logits_(logits) {
+CpuStepRun::CpuStepRun(const CpuWeights& weights, StepContext* context, const Step& step)
+    : weights_(weights), context_(context), compute_(context->compute), step_(step) {
   context_->in_use = true;
 }
 
@@ -50,7 +44,7 @@ StatusOr<bool> CpuStepRun::ComputeUntil(FunctionRef<bool()> pause) {
     if (context_->n_rows() > 0) RunBlock(block);
     if (next_block_ < blocks.size() && pause()) return false;
   }
-  ComputeLogits(logits_);
+  ComputeLogits();
   return true;
 }
 
@@ -59,7 +53,7 @@ Status CpuStepRun::ComputeInputs() {
   ++compute_.stats().steps;
   compute_.stats().rows += context_->n_rows();
   if (context_->spec.slots.size() > 0) {
-    for (const StepSequence& sequence : step_.sequences) context_->slots.Touch(sequence.slot);
+    for (const StepSequence& sequence : step_.sequences) context_->state.TouchSlot(sequence.slot);
   }
   WEFT_RETURN_IF_ERROR(Embed());
   return weights_.model().per_layer_input ? ComputePerLayerInputs() : OkStatus();
@@ -148,7 +142,7 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
   });
 }
 
-void CpuStepRun::ComputeLogits(std::span<float> logits) {
+void CpuStepRun::ComputeLogits() {
   const ModelSpec& spec = weights_.spec();
   const BoundModel& model = weights_.model();
   context_->KeepRowsWithLogits();
@@ -158,7 +152,7 @@ void CpuStepRun::ComputeLogits(std::span<float> logits) {
   compute_.ForEach(n, x.width * kStep, [&](int64_t i, int) {
     compute_.NormRow(model.output_norm, context_->scratch.stream.row(i), x.width, x.row(i));
   });
-  const RowsView out{logits.data(), spec.n_vocab, spec.n_vocab};
+  const RowsView out{step_.logits.data(), spec.n_vocab, spec.n_vocab};
   Arena arena = context_->scratch.ForRows(n);
   const LogitsScratch scratch{spec, &arena};
   const ActivationRows input = compute_.Input(x, n, {&model.output}, scratch.input);

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
 
 #include "backend/backend.h"
 #include "backend/cpu/compute.h"
@@ -19,14 +18,13 @@ class CpuStepRun : public StepRun {
  public:
   // REQUIRES: the step is valid; the context is not in use. It is until the run is gone.
   static StatusOr<std::unique_ptr<StepRun>> Begin(const CpuWeights& weights, StepContext* context,
-                                                  const Step& step, std::span<float> logits);
+                                                  const Step& step);
   ~CpuStepRun() override { context_->in_use = false; }
 
   StatusOr<bool> Advance(FunctionRef<bool()> pause) override;
 
  private:
-  CpuStepRun(const CpuWeights& weights, StepContext* context, const Step& step,
-             std::span<float> logits);
+  CpuStepRun(const CpuWeights& weights, StepContext* context, const Step& step);
 
   StatusOr<bool> ComputeUntil(FunctionRef<bool()> pause);
   Status ComputeInputs();
@@ -35,13 +33,12 @@ class CpuStepRun : public StepRun {
   Status Embed();
   Status ComputePerLayerInputs();
   void RunBlock(const BoundBlock& block);
-  void ComputeLogits(std::span<float> logits);
+  void ComputeLogits();
 
   const CpuWeights& weights_;
   StepContext* const context_;
   Compute& compute_;
   const Step step_;
-  const std::span<float> logits_;
   size_t next_block_ = 0;
 };
 

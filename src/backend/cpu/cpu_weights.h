@@ -127,6 +127,7 @@ class CpuWeights : public Weights {
                                                           const LoadOptions& options, Isa isa);
 
   const ModelSpec& spec() const override { return spec_; }
+  int device() const override { return 0; }
   int64_t memory_bytes() const override { return memory_bytes_; }
 
   const BoundModel& model() const { return model_; }

@@ -22,7 +22,7 @@ RowRange RowsOf(const StepContext& context, int64_t sequence) {
 }
 
 float* StateOf(const StepContext& context, int64_t sequence, int slot_index) {
-  return context.slots.State(context.step->sequences[sequence].slot, slot_index);
+  return context.state.SlotValues(context.step->sequences[sequence].slot, slot_index);
 }
 
 // --- convolution -----------------------------------------------------------------------

@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "backend/cpu/compute.h"
+#include "backend/cpu/cpu_state.h"
 #include "backend/cpu/cpu_weights.h"
-#include "backend/cpu/kv_pages.h"
 #include "backend/cpu/scratch.h"
-#include "backend/slot_memory.h"
 
 namespace weft::cpu {
 
@@ -87,8 +86,7 @@ struct StepContext {
   const ModelSpec& spec;
   Compute& compute;
   Scratch& scratch;
-  KvPages& kv;
-  SlotMemory& slots;                   // one state per SlotState of the spec, SlotFloats() long
+  CpuState& state;
   std::vector<Workspace>& workspaces;  // one per thread
   const Step* step = nullptr;
   std::vector<StepRow> rows;
@@ -109,7 +107,7 @@ struct StepContext {
   void Rotate(int rope, int64_t row, float* head) const;
   // The sequence's page table of a KvLayer's group.
   std::span<const PageId> TableOf(int kv_layer, int sequence) const {
-    return step->sequences[sequence].page_tables[kv.group(kv_layer)];
+    return step->sequences[sequence].page_tables[state.group(kv_layer)];
   }
 };
 
@@ -143,11 +141,7 @@ void PlanOp(const Bound<PerLayerGate>& op, Arena* arena);
 // Queries that a worker takes through one kv head together, at most.
 inline constexpr int64_t kQueriesPerTask = 128;
 // The most scratch floats that any attention job of the spec needs.
-int64_t MaxAttentionScratch(const ModelSpec& spec, const KvPages& kv);
-
-// The floats that each SlotState takes here: convolutions keep rows of inputs, heads
-// their states as the kernels lay them out.
-std::vector<int64_t> SlotFloats(const ModelSpec& spec);
+int64_t MaxAttentionScratch(const ModelSpec& spec, const CpuState& state);
 
 }  // namespace weft::cpu
 

@@ -45,8 +45,8 @@ History LoadHistory(const StepContext& context, int kv_layer, int sequence) {
   History history{first, Rows(count, layer.n_heads * layer.k_dim),
                   Rows(count, layer.n_heads * layer.v_dim)};
   for (int64_t i = 0; i < count; ++i) {
-    context.kv->Load(kv_layer, TableOf(context, kv_layer, sequence), first + i, history.keys.row(i),
-                     history.values.row(i));
+    context.state->Load(kv_layer, TableOf(context, kv_layer, sequence), first + i,
+                        history.keys.row(i), history.values.row(i));
   }
   return history;
 }
@@ -128,8 +128,8 @@ void SplitRuns(const Rows& x, int64_t first_width, int64_t second_width, Rows* f
 
 void StoreRows(const StepContext& context, int kv_layer, const Rows& keys, const Rows& values) {
   for (int64_t i = 0; i < keys.count(); ++i) {
-    context.kv->Store(kv_layer, TableOf(context, kv_layer, context.rows[i].sequence),
-                      context.rows[i].position, keys.row(i), values.row(i));
+    context.state->Store(kv_layer, TableOf(context, kv_layer, context.rows[i].sequence),
+                         context.rows[i].position, keys.row(i), values.row(i));
   }
 }
 

@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/reference/kv_store.h"
+#include "backend/reference/reference_state.h"
 #include "backend/reference/tensors.h"
-#include "backend/slot_memory.h"
 #include "model/model_spec.h"
 
 namespace weft::reference {
@@ -32,8 +31,7 @@ struct StepContext {
   const Tensors& tensors;
   const Step& step;
   std::vector<RowOrigin> rows;  // in the order of sequences and tokens
-  KvStore* kv = nullptr;
-  SlotMemory* slots = nullptr;  // one state per SlotState of the spec
+  ReferenceState* state = nullptr;
   Rows per_layer_inputs{0, 0};  // when the spec has them: [rows][n_layers * width]
 };
 

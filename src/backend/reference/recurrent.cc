@@ -15,8 +15,8 @@ double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::
 // The floats of one state of the sequence that row `i` belongs to, about to change.
 float* StateOf(const StepContext& context, int64_t i, int slot_index) {
   const SlotId slot = context.step.sequences[context.rows[i].sequence].slot;
-  context.slots->Touch(slot);
-  return context.slots->State(slot, slot_index);
+  context.state->TouchSlot(slot);
+  return context.state->SlotValues(slot, slot_index);
 }
 
 // In place, row after row. State: the n_taps - 1 latest inputs, oldest first.

@@ -4,11 +4,12 @@
 #include <new>
 #include <utility>
 
+#include "backend/checks.h"
 #include "backend/reference/blocks.h"
-#include "backend/reference/kv_store.h"
+#include "backend/reference/reference_state.h"
 #include "backend/reference/tensors.h"
-#include "backend/slot_memory.h"
 #include "backend/spec_tensors.h"
+#include "base/host_memory.h"
 
 namespace weft {
 
@@ -20,6 +21,7 @@ class ReferenceWeights : public Weights {
       : file_(std::move(file)), spec_(std::move(spec)) {}
 
   const ModelSpec& spec() const override { return spec_; }
+  int device() const override { return 0; }
   int64_t memory_bytes() const override { return 0; }
   const ModelFile& file() const { return *file_; }
 
@@ -42,24 +44,15 @@ const BackendCapabilities& Capabilities() {
 
 class ReferenceExecutor : public Executor {
  public:
-  ReferenceExecutor(std::shared_ptr<const ReferenceWeights> weights, const ExecutorOptions& options)
-      : weights_(std::move(weights)),
-        max_step_tokens_(options.max_step_tokens),
-        kv_(weights_->spec(), options.kv_type, options.page_tokens),
-        slots_(FloatsOfSlots(weights_->spec())) {
-    layout_.page_tokens = options.page_tokens;
-    layout_.page_bytes = kv_.page_bytes();
-    layout_.slot_bytes = slots_.slot_bytes();
-  }
+  ReferenceExecutor(std::shared_ptr<const ReferenceWeights> weights, ReferenceState* state,
+                    int64_t max_step_tokens)
+      : weights_(std::move(weights)), state_(state), max_step_tokens_(max_step_tokens) {}
 
-  const StateLayout& layout() const override { return layout_; }
-
-  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step, std::span<float> logits) override {
-    WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), layout_, kv_.n_pages(), slots_.n_slots(),
-                                      max_step_tokens_, step, logits.size()));
-    return RunInOneGo([this, step, logits]() -> Status {
+  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step) override {
+    WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), *state_, max_step_tokens_, step));
+    return RunInOneGo([this, step]() -> Status {
       try {
-        Compute(step, logits);
+        Compute(step);
       } catch (const std::bad_alloc&) {
         return ResourceExhausted("out of memory during a step; use smaller steps");
       }
@@ -68,44 +61,13 @@ class ReferenceExecutor : public Executor {
   }
 
   int64_t max_beside_tokens() const override { return max_step_tokens_; }
-
-  Status GrowPages(int group, int64_t n_pages) override { return kv_.Grow(group, n_pages); }
-  void DiscardPages(int group, std::span<const PageId> pages) override {
-    kv_.Discard(group, pages);
-  }
-  Status CopyPage(int group, PageId from, PageId to, int n_tokens) override {
-    return kv_.Copy(group, from, to, n_tokens);
-  }
-  Status ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) override {
-    return kv_.Read(group, page, n_tokens, out);
-  }
-  Status WritePage(int group, PageId page, std::span<const std::byte> in) override {
-    return kv_.Write(group, page, in);
-  }
-
-  Status GrowSlots(int64_t n_slots) override { return slots_.Grow(n_slots); }
-  Status ClearSlot(SlotId slot) override { return slots_.Clear(slot); }
-  Status CopySlot(SlotId from, SlotId to) override { return slots_.Copy(from, to); }
-  Status ReadSlot(SlotId slot, std::span<std::byte> out) override { return slots_.Read(slot, out); }
-  Status WriteSlot(SlotId slot, std::span<const std::byte> in) override {
-    return slots_.Write(slot, in);
-  }
-
-  int64_t state_bytes() const override { return kv_.held_bytes() + slots_.held_bytes(); }
   int64_t scratch_bytes() const override { return 0; }  // none is held between steps
 
  private:
-  static std::vector<int64_t> FloatsOfSlots(const ModelSpec& spec) {
-    std::vector<int64_t> n_floats;
-    for (const SlotState& slot : spec.slots) n_floats.push_back(slot.n_floats);
-    return n_floats;
-  }
-
-  void Compute(const Step& step, std::span<float> logits) {
+  void Compute(const Step& step) {
     const ModelSpec& spec = weights_->spec();
     const reference::Tensors tensors(weights_->file());
-    reference::StepContext context{
-        .spec = spec, .tensors = tensors, .step = step, .kv = &kv_, .slots = &slots_};
+    reference::StepContext context{.spec = spec, .tensors = tensors, .step = step, .state = state_};
     for (size_t s = 0; s < step.sequences.size(); ++s) {
       int64_t position = step.sequences[s].position;
       for (const TokenId token : step.sequences[s].tokens) {
@@ -118,14 +80,12 @@ class ReferenceExecutor : public Executor {
       for (const Block& block : layer.blocks) RunBlock(context, block, &stream);
     }
     reference::Rows result = ComputeLogits(context, stream);
-    std::ranges::copy(result.values(), logits.begin());
+    std::ranges::copy(result.values(), step.logits.begin());
   }
 
   const std::shared_ptr<const ReferenceWeights> weights_;
+  ReferenceState* const state_;
   const int64_t max_step_tokens_;
-  StateLayout layout_;
-  KvStore kv_;
-  SlotMemory slots_;
 };
 
 class ReferenceBackendImpl : public Backend {
@@ -133,34 +93,36 @@ class ReferenceBackendImpl : public Backend {
   std::string_view name() const override { return "reference"; }
   const BackendCapabilities& capabilities() const override { return Capabilities(); }
 
+  Status Available() const override { return OkStatus(); }
+  int device_count() const override { return 1; }
+  StatusOr<MemoryInfo> MemoryOf(int device) const override {
+    WEFT_RETURN_IF_ERROR(CheckDevice(*this, device));
+    return MemoryInfo{.total_bytes = HostMemoryBytes(), .free_bytes = FreeHostMemoryBytes()};
+  }
+
   StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {
+    WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
     WEFT_RETURN_IF_ERROR(CheckWeightTypes(*file, spec));
     if (options.progress) options.progress(1);
     return std::make_shared<const ReferenceWeights>(std::move(file), std::move(spec));
   }
 
+  StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
+                                                 const StateOptions& options) const override {
+    WEFT_ASSIGN_OR_RETURN(const StateOptions chosen, CheckedOptions(*this, options));
+    WEFT_RETURN_IF_ERROR(ReferenceState::Check(weights.spec(), chosen.kv_type));
+    return std::make_unique<ReferenceState>(weights.spec(), chosen.kv_type, chosen.page_tokens);
+  }
+
   StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
+                                                  StateStore* state,
                                                   const ExecutorOptions& options) const override {
-    ExecutorOptions chosen = options;
-    if (chosen.page_tokens == 0) chosen.page_tokens = Capabilities().page_tokens.front();
-    if (std::ranges::count(Capabilities().kv_types, chosen.kv_type) == 0) {
-      return InvalidArgument("the reference backend stores no keys and values as ",
-                             NameOf(chosen.kv_type));
-    }
-    if (std::ranges::count(Capabilities().page_tokens, chosen.page_tokens) == 0) {
-      return InvalidArgument("the reference backend has no pages of ", chosen.page_tokens,
-                             " tokens; it has ", StrJoin(Capabilities().page_tokens, ", "));
-    }
-    if (chosen.max_step_tokens < 1 || chosen.max_step_tokens > Capabilities().max_step_tokens) {
-      return InvalidArgument("steps of ", chosen.max_step_tokens,
-                             " tokens: the reference backend takes 1 to ",
-                             Capabilities().max_step_tokens);
-    }
-    WEFT_RETURN_IF_ERROR(KvStore::Check(weights->spec(), chosen.kv_type));
+    WEFT_RETURN_IF_ERROR(CheckOptions(*this, options));
     return std::make_unique<ReferenceExecutor>(
-        std::static_pointer_cast<const ReferenceWeights>(std::move(weights)), chosen);
+        std::static_pointer_cast<const ReferenceWeights>(std::move(weights)),
+        static_cast<ReferenceState*>(state), options.max_step_tokens);
   }
 };
 

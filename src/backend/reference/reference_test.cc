@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/reference/blocks.h"
-#include "backend/reference/kv_store.h"
+#include "backend/reference/reference_state.h"
 #include "backend/reference/reference_backend.h"
 #include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
@@ -170,10 +170,10 @@ class Stage {
     spec_.kv_groups = {{.window = window, .kv_layers = {0}}};
     spec_.n_vocab = 4;
     tensors_ = &box->Build();
-    kv_ = std::make_unique<KvStore>(spec_, DType::kF32, 4);
-    EXPECT_TRUE(kv_->Grow(0, 2).ok());
-    slots_ = std::make_unique<SlotMemory>(std::vector<int64_t>{16, 16});
-    EXPECT_TRUE(slots_->Grow(2).ok());
+    spec_.slots = {{SlotKind::kConvolution, 16}, {SlotKind::kConvolution, 16}};
+    state_ = std::make_unique<ReferenceState>(spec_, DType::kF32, 4);
+    EXPECT_TRUE(state_->GrowPages(0, 2).ok());
+    EXPECT_TRUE(state_->GrowSlots(2).ok());
   }
 
   ModelSpec& spec() { return spec_; }
@@ -187,8 +187,7 @@ class Stage {
     sequences_[0].page_tables = {table_};
     sequences_[0].slot = 1;
     step_ = {.sequences = sequences_};
-    StepContext context{
-        .spec = spec_, .tensors = *tensors_, .step = step_, .kv = kv_.get(), .slots = slots_.get()};
+    StepContext context{.spec = spec_, .tensors = *tensors_, .step = step_, .state = state_.get()};
     for (int64_t i = 0; i < n; ++i) context.rows.push_back({0, position + i, 0});
     return context;
   }
@@ -196,8 +195,7 @@ class Stage {
  private:
   ModelSpec spec_;
   const Tensors* tensors_;
-  std::unique_ptr<KvStore> kv_;
-  std::unique_ptr<SlotMemory> slots_;
+  std::unique_ptr<ReferenceState> state_;
   std::vector<PageId> table_{1, 0};
   std::vector<TokenId> tokens_;
   std::vector<StepSequence> sequences_;
@@ -624,7 +622,7 @@ TEST(BlockTest, DenseOutputGate) {
 
 // --- keys and values ------------------------------------------------------------------
 
-TEST(KvStoreTest, KeepsWhatTheTypeKeeps) {
+TEST(ReferenceStateTest, KeepsWhatTheTypeKeeps) {
   ModelSpec spec;
   spec.kv_layers = {{.group = 0, .n_heads = 2, .k_dim = 32, .v_dim = 16},
                     {.group = 0, .n_heads = 1, .k_dim = 32, .v_dim = 0}};
@@ -634,10 +632,10 @@ TEST(KvStoreTest, KeepsWhatTheTypeKeeps) {
   for (size_t i = 0; i < value.size(); ++i) value[i] = std::cos(static_cast<float>(i));
   for (size_t i = 0; i < key2.size(); ++i) key2[i] = static_cast<float>(i) / 7;
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
-    ASSERT_TRUE(KvStore::Check(spec, type).ok());
-    KvStore store(spec, type, 4);
-    EXPECT_EQ(store.page_bytes()[0], 4 * RowBytes(type, 128));
-    ASSERT_TRUE(store.Grow(0, 3).ok());
+    ASSERT_TRUE(ReferenceState::Check(spec, type).ok());
+    ReferenceState store(spec, type, 4);
+    EXPECT_EQ(store.layout().page_bytes[0], 4 * RowBytes(type, 128));
+    ASSERT_TRUE(store.GrowPages(0, 3).ok());
     const std::vector<PageId> table = {2, 0};
     store.Store(0, table, 5, key, value);
     store.Store(1, table, 5, key2, {});
@@ -653,7 +651,7 @@ TEST(KvStoreTest, KeepsWhatTheTypeKeeps) {
     for (size_t i = 0; i < got_value.size(); ++i) EXPECT_NEAR(got_value[i], value[i], 0.01);
   }
   spec.kv_layers[1].k_dim = 31;
-  const Status status = KvStore::Check(spec, DType::kQ8_0);
+  const Status status = ReferenceState::Check(spec, DType::kQ8_0);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(Message(status)), HasSubstr("blocks of 32"));
 }
@@ -680,11 +678,13 @@ class ExecutorPagesTest : public ::testing::Test {
     auto weights = backend_->Load(box_.file(), spec, {});
     ASSERT_TRUE(weights.ok()) << weights.status();
     weights_ = *std::move(weights);
-    auto executor = backend_->NewExecutor(
-        weights_, {.kv_type = DType::kF32, .page_tokens = 2, .max_step_tokens = 4});
+    auto state = backend_->NewState(*weights_, {.kv_type = DType::kF32, .page_tokens = 2});
+    ASSERT_TRUE(state.ok()) << state.status();
+    state_ = *std::move(state);
+    auto executor = backend_->NewExecutor(weights_, state_.get(), {.max_step_tokens = 4});
     ASSERT_TRUE(executor.ok()) << executor.status();
     executor_ = *std::move(executor);
-    ASSERT_TRUE(executor_->GrowPages(0, 4).ok());
+    ASSERT_TRUE(state_->GrowPages(0, 4).ok());
   }
 
   // One step of one sequence whose page table is `table`; the last row's logits.
@@ -693,44 +693,45 @@ class ExecutorPagesTest : public ::testing::Test {
     StepSequence sequence{
         .tokens = tokens, .position = position, .page_tables = {table}, .n_logits = 1};
     std::vector<float> logits(3);
-    WEFT_RETURN_IF_ERROR(executor_->Forward({.sequences = {&sequence, 1}}, logits));
+    WEFT_RETURN_IF_ERROR(executor_->Forward({.sequences = {&sequence, 1}, .logits = logits}));
     return logits;
   }
 
   Weightbox box_;
   const Backend* backend_ = ReferenceBackend();
   std::shared_ptr<const Weights> weights_;
+  std::unique_ptr<StateStore> state_;
   std::unique_ptr<Executor> executor_;
 };
 
 TEST_F(ExecutorPagesTest, ReadsWritesAndCopies) {
-  EXPECT_EQ(executor_->layout().page_bytes[0], 2 * 4 * 4);
+  EXPECT_EQ(state_->layout().page_bytes[0], 2 * 4 * 4);
   ASSERT_TRUE(Run({0, 1, 2}, 0, {3, 1}).ok());
   std::vector<std::byte> bytes(32, std::byte{0xAA});
-  ASSERT_TRUE(executor_->ReadPage(0, 1, 1, bytes).ok());
+  ASSERT_TRUE(state_->ReadPage(0, 1, 1, bytes).ok());
   std::vector<float> values(8);
   std::memcpy(values.data(), bytes.data(), 32);
   EXPECT_THAT(values, ElementsAre(5, 6, 5, 6, 0, 0, 0, 0));  // zero beyond the token
 
   const auto expected = Run({1}, 3, {3, 1});
-  ASSERT_TRUE(executor_->CopyPage(0, 3, 0, 2).ok());
-  ASSERT_TRUE(executor_->WritePage(0, 2, bytes).ok());
+  ASSERT_TRUE(state_->CopyPage(0, 3, 0, 2).ok());
+  ASSERT_TRUE(state_->WritePage(0, 2, bytes).ok());
   const auto copied = Run({1}, 3, {0, 2});
   ASSERT_TRUE(expected.ok() && copied.ok());
   EXPECT_EQ(*expected, *copied);
 }
 
 TEST_F(ExecutorPagesTest, HoldsWhatIsWrittenAndGivesItBack) {
-  EXPECT_EQ(executor_->state_bytes(), 0);
+  EXPECT_EQ(state_->held_bytes(), 0);
   ASSERT_TRUE(Run({0, 1, 2}, 0, {3, 1}).ok());
-  const int64_t two_pages = executor_->state_bytes();
+  const int64_t two_pages = state_->held_bytes();
   EXPECT_GE(two_pages, 2 * 32);
   const std::vector<PageId> one = {3};
-  executor_->DiscardPages(0, one);
-  EXPECT_EQ(executor_->state_bytes(), two_pages / 2);
+  state_->DiscardPages(0, one);
+  EXPECT_EQ(state_->held_bytes(), two_pages / 2);
   const std::vector<PageId> rest = {0, 1, 2, 3};
-  executor_->DiscardPages(0, rest);
-  EXPECT_EQ(executor_->state_bytes(), 0);
+  state_->DiscardPages(0, rest);
+  EXPECT_EQ(state_->held_bytes(), 0);
 }
 
 TEST_F(ExecutorPagesTest, RefusesWhatDoesNotExist) {
@@ -738,32 +739,37 @@ TEST_F(ExecutorPagesTest, RefusesWhatDoesNotExist) {
   const auto refused = [](const Status& status) {
     return status.code() == StatusCode::kInvalidArgument;
   };
-  EXPECT_TRUE(refused(executor_->GrowPages(1, 1)));
-  EXPECT_TRUE(refused(executor_->CopyPage(0, 0, 4, 1)));
-  EXPECT_TRUE(refused(executor_->CopyPage(0, -1, 0, 1)));
-  EXPECT_TRUE(refused(executor_->CopyPage(0, 0, 1, 3)));
-  EXPECT_TRUE(refused(executor_->ReadPage(0, 4, 1, bytes)));
-  EXPECT_TRUE(refused(executor_->ReadPage(0, 0, 3, bytes)));
-  EXPECT_TRUE(refused(executor_->ReadPage(0, 0, 1, std::span(bytes).first(31))));
-  EXPECT_TRUE(refused(executor_->WritePage(0, 0, std::span(bytes).first(31))));
-  EXPECT_TRUE(refused(executor_->WritePage(-1, 0, bytes)));
-  EXPECT_EQ(executor_->GrowPages(0, int64_t{1} << 40).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(refused(state_->GrowPages(1, 1)));
+  EXPECT_TRUE(refused(state_->CopyPage(0, 0, 4, 1)));
+  EXPECT_TRUE(refused(state_->CopyPage(0, -1, 0, 1)));
+  EXPECT_TRUE(refused(state_->CopyPage(0, 0, 1, 3)));
+  EXPECT_TRUE(refused(state_->ReadPage(0, 4, 1, bytes)));
+  EXPECT_TRUE(refused(state_->ReadPage(0, 0, 3, bytes)));
+  EXPECT_TRUE(refused(state_->ReadPage(0, 0, 1, std::span(bytes).first(31))));
+  EXPECT_TRUE(refused(state_->WritePage(0, 0, std::span(bytes).first(31))));
+  EXPECT_TRUE(refused(state_->WritePage(-1, 0, bytes)));
+  EXPECT_EQ(state_->GrowPages(0, int64_t{1} << 40).code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(refused(Run({0}, 0, {4}).status()));
   EXPECT_TRUE(refused(Run({0, 0, 0, 0, 0}, 0, {0, 1, 2}).status()));  // more than max_step_tokens
   EXPECT_TRUE(refused(Run({3}, 0, {0}).status()));
-  EXPECT_EQ(executor_->state_bytes(), 0);  // nothing was touched
+  EXPECT_EQ(state_->held_bytes(), 0);  // nothing was touched
 }
 
 TEST_F(ExecutorPagesTest, RefusesOptionsItDoesNotAdvertise) {
-  const auto code = [&](ExecutorOptions options) {
-    return backend_->NewExecutor(weights_, options).status().code();
+  const auto code = [&](StateOptions options) {
+    return backend_->NewState(*weights_, options).status().code();
+  };
+  const auto code_of_step = [&](int64_t max_step_tokens) {
+    return backend_->NewExecutor(weights_, state_.get(), {.max_step_tokens = max_step_tokens})
+        .status()
+        .code();
   };
   EXPECT_EQ(code({.kv_type = DType::kQ4_0}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.kv_type = DType::kQ8_0}), StatusCode::kInvalidArgument);  // rows of 2
   EXPECT_EQ(code({.page_tokens = 3}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.page_tokens = -16}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({.max_step_tokens = 0}), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code({.max_step_tokens = int64_t{1} << 40}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of_step(0), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of_step(int64_t{1} << 40), StatusCode::kInvalidArgument);
 }
 
 TEST(ReferenceBackendTest, RefusesTypesItCannotDecode) {

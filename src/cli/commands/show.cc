@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "base/strings.h"
 #include "chat/chat_format.h"
 #include "cli/commands/command.h"
@@ -200,7 +201,7 @@ StatusOr<Shown> Look(const ShowFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(shown.spec, BuildModelSpec(*shown.file, {}));
   shown.chat = ReadChat(*shown.file);
   shown.recommended = hub::AdviceOf(model, *shown.file);
-  shown.budget_bytes = DefaultMemoryBudget();
+  WEFT_ASSIGN_OR_RETURN(shown.budget_bytes, DefaultMemoryBudget(**FindBackend("cpu"), 0));
   return shown;
 }
 

@@ -144,6 +144,8 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
   if (impl->backend == nullptr) {
     WEFT_ASSIGN_OR_RETURN(impl->backend, FindBackend(options.backend));
   }
+  WEFT_RETURN_IF_ERROR(Annotate(impl->backend->Available(), "the ", impl->backend->name(),
+                                " backend cannot be used here: "));
   WEFT_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::Load(*file));
   impl->constraints = std::make_unique<constraint::ConstraintCache>(impl->tokenizer);
   if (options.context_tokens < 0) return InvalidArgument("the context length must be positive");
@@ -160,6 +162,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
                         file->GetStringOr("tokenizer.chat_template", ""));
   impl->chat_template = std::string(chat_template);
   LoadOptions load;
+  load.device = options.device;
   load.n_threads = options.n_threads;
   load.progress = options.progress;
   WEFT_ASSIGN_OR_RETURN(impl->weights, impl->backend->Load(file, std::move(spec), load));

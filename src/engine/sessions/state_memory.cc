@@ -37,9 +37,9 @@ int32_t MostIds(int64_t budget_bytes, int64_t bytes) {
 
 }  // namespace
 
-StateMemory::StateMemory(const ModelSpec& spec, Executor* executor, const Options& options)
-    : executor_(executor),
-      layout_(executor->layout()),
+StateMemory::StateMemory(const ModelSpec& spec, StateStore* store, const Options& options)
+    : store_(store),
+      layout_(store->layout()),
       budget_bytes_(options.budget_bytes),
       prefix_cache_(options.prefix_cache) {
   PrefixIndexOptions index;
@@ -59,22 +59,20 @@ StateMemory::StateMemory(const ModelSpec& spec, Executor* executor, const Option
     max_checkpoints_ = static_cast<int64_t>(share) / layout_.slot_bytes;
   }
   index_ = std::make_unique<PrefixIndex>(std::move(index));
-  grown_.resize(n_groups());
   keepers_.resize(n_groups());
 }
 
-StatusOr<std::unique_ptr<StateMemory>> StateMemory::Create(const ModelSpec& spec,
-                                                           Executor* executor,
+StatusOr<std::unique_ptr<StateMemory>> StateMemory::Create(const ModelSpec& spec, StateStore* store,
                                                            const Options& options) {
-  int64_t least = executor->layout().slot_bytes;
-  for (const int64_t bytes : executor->layout().page_bytes) least += bytes;
+  int64_t least = store->layout().slot_bytes;
+  for (const int64_t bytes : store->layout().page_bytes) least += bytes;
   if (options.budget_bytes < least) {
     return ResourceExhausted(
         "the memory budget of ", HumanBytes(options.budget_bytes),
         " does not hold one page of every layer group and the recurrent state (",
         HumanBytes(static_cast<uint64_t>(least)), "); increase --memory");
   }
-  return std::unique_ptr<StateMemory>(new StateMemory(spec, executor, options));
+  return std::unique_ptr<StateMemory>(new StateMemory(spec, store, options));
 }
 
 void StateMemory::EnsureTables(Session* session) const {
@@ -202,14 +200,13 @@ Status StateMemory::MakeRoom(const Amount& amount) {
 
 // Makes the table's pages usable, from an entry on.
 Status StateMemory::GrowFor(size_t group, const PageTable& table, size_t first_entry) {
-  int64_t needed = grown_[group];
+  const int64_t had = store_->n_pages(static_cast<int>(group));
+  int64_t needed = had;
   for (size_t i = first_entry; i < table.pages().size(); ++i) {
     needed = std::max<int64_t>(needed, table.pages()[i] + 1);
   }
-  if (needed == grown_[group]) return OkStatus();
-  WEFT_RETURN_IF_ERROR(executor_->GrowPages(static_cast<int>(group), needed));
-  grown_[group] = needed;
-  return OkStatus();
+  if (needed == had) return OkStatus();
+  return store_->GrowPages(static_cast<int>(group), needed);
 }
 
 Status StateMemory::AppendAll(Session* session, int64_t n) {
@@ -220,7 +217,7 @@ Status StateMemory::AppendAll(Session* session, int64_t n) {
     Status status = GrowFor(g, table, last);
     if (status.ok() && copy.needed()) {
       ++pages_copied_;
-      status = executor_->CopyPage(static_cast<int>(g), copy.from, copy.to, copy.n_tokens);
+      status = store_->CopyPage(static_cast<int>(g), copy.from, copy.to, copy.n_tokens);
     }
     if (!status.ok()) {
       table.UndoCopy(copy);
@@ -236,10 +233,7 @@ Status StateMemory::AppendAll(Session* session, int64_t n) {
 StatusOr<PoolRef> StateMemory::NewSlot() {
   WEFT_ASSIGN_OR_RETURN(const SlotId id, slots_->Allocate());
   PoolRef fresh = PoolRef::Adopt(slots_.get(), id);
-  if (id >= grown_slots_) {
-    WEFT_RETURN_IF_ERROR(executor_->GrowSlots(id + 1));
-    grown_slots_ = id + 1;
-  }
+  if (id >= store_->n_slots()) WEFT_RETURN_IF_ERROR(store_->GrowSlots(id + 1));
   return fresh;
 }
 
@@ -250,9 +244,9 @@ Status StateMemory::OwnSlot(Session* session) {
   WEFT_ASSIGN_OR_RETURN(PoolRef fresh, NewSlot());
   if (session->slot) {
     ++slots_copied_;
-    WEFT_RETURN_IF_ERROR(executor_->CopySlot(session->slot.id(), fresh.id()));
+    WEFT_RETURN_IF_ERROR(store_->CopySlot(session->slot.id(), fresh.id()));
   } else {
-    WEFT_RETURN_IF_ERROR(executor_->ClearSlot(fresh.id()));
+    WEFT_RETURN_IF_ERROR(store_->ClearSlot(fresh.id()));
   }
   session->slot = std::move(fresh);
   return OkStatus();
@@ -286,15 +280,16 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
 
 void StateMemory::ReturnFreed() {
   for (size_t g = 0; g < n_groups(); ++g) {
+    const int group = static_cast<int>(g);
     std::vector<int32_t> freed = pools_[g]->TakeFreed();
     // The backend never had pages for which it had no memory.
-    std::erase_if(freed, [&](int32_t page) { return page >= grown_[g]; });
-    if (!freed.empty()) executor_->DiscardPages(static_cast<int>(g), freed);
+    std::erase_if(freed, [&](int32_t page) { return page >= store_->n_pages(group); });
+    if (!freed.empty()) store_->DiscardPages(group, freed);
   }
   if (slots_ == nullptr) return;
   for (const SlotId slot : slots_->TakeFreed()) {
     // If the backend cannot clear the slot, it reports that when the slot is reused.
-    if (slot < grown_slots_) (void)executor_->ClearSlot(slot);
+    if (slot < store_->n_slots()) (void)store_->ClearSlot(slot);
   }
 }
 

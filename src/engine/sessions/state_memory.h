@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/state_store.h"
 #include "base/status.h"
 #include "engine/sessions/session.h"
 #include "engine/sessions/session_table.h"
@@ -37,9 +37,9 @@ class StateMemory {
     double checkpoint_share = 0;    // share of the budget
     int64_t checkpoint_tokens = 0;  // distance between two; 0: automatic
   };
-  // RESOURCE_EXHAUSTED if the budget does not hold one page of every group and a slot. `executor`
+  // RESOURCE_EXHAUSTED if the budget does not hold one page of every group and a slot. `store`
   // must outlive the object.
-  static StatusOr<std::unique_ptr<StateMemory>> Create(const ModelSpec& spec, Executor* executor,
+  static StatusOr<std::unique_ptr<StateMemory>> Create(const ModelSpec& spec, StateStore* store,
                                                        const Options& options);
 
   int page_tokens() const { return layout_.page_tokens; }
@@ -184,7 +184,7 @@ class StateMemory {
   Status CheckIntegrity(const SessionTable& sessions) const;
 
  private:
-  StateMemory(const ModelSpec& spec, Executor* executor, const Options& options);
+  StateMemory(const ModelSpec& spec, StateStore* store, const Options& options);
 
   size_t n_groups() const { return pools_.size(); }
   void EnsureTables(Session* session) const;
@@ -219,16 +219,14 @@ class StateMemory {
   Status CheckFits(const SavedState& state) const;
   Status CheckSession(const Session& session) const;
 
-  Executor* const executor_;
+  StateStore* const store_;
   const StateLayout layout_;
   const int64_t budget_bytes_;
   const bool prefix_cache_;
   std::vector<GroupShape> shapes_;
   std::vector<std::unique_ptr<PagePool>> pools_;  // one per group
-  std::vector<int64_t> grown_;                    // per group: pages the backend has
   std::vector<std::vector<int32_t>> keepers_;     // per group and page: see CountAsKeeper
   std::unique_ptr<SlotPool> slots_;               // null without recurrent state
-  int64_t grown_slots_ = 0;
   int64_t checkpoint_tokens_ = 0;  // a multiple of page_tokens(); 0 without recurrent state
   int64_t max_checkpoints_ = 0;
   std::unique_ptr<PrefixIndex> index_;

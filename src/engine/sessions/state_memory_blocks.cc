@@ -61,15 +61,15 @@ StatusOr<std::vector<std::byte>> StateMemory::ReadBlock(const Session& session, 
     if ((groups >> g & 1) == 0) continue;
     const size_t at = bytes.size();
     bytes.resize(at + static_cast<size_t>(layout_.page_bytes[g]));
-    WEFT_RETURN_IF_ERROR(executor_->ReadPage(static_cast<int>(g), PageAt(session, g, entry),
-                                             n_tokens, std::span(bytes).subspan(at)));
+    WEFT_RETURN_IF_ERROR(store_->ReadPage(static_cast<int>(g), PageAt(session, g, entry), n_tokens,
+                                          std::span(bytes).subspan(at)));
   }
   return bytes;
 }
 
 StatusOr<std::vector<std::byte>> StateMemory::ReadSlot(SlotId slot) const {
   std::vector<std::byte> bytes(static_cast<size_t>(layout_.slot_bytes));
-  WEFT_RETURN_IF_ERROR(executor_->ReadSlot(slot, bytes));
+  WEFT_RETURN_IF_ERROR(store_->ReadSlot(slot, bytes));
   return bytes;
 }
 
@@ -107,8 +107,8 @@ Status StateMemory::AppendBlocks(Session* session, int64_t n, std::span<const Bl
       const auto size = static_cast<size_t>(layout_.page_bytes[g]);
       WEFT_CHECK(at + size <= blocks[i].bytes.size(), "a block holds its groups' pages");
       const Status status =
-          executor_->WritePage(static_cast<int>(g), session->tables[g].pages()[entry],
-                               blocks[i].bytes.subspan(at, size));
+          store_->WritePage(static_cast<int>(g), session->tables[g].pages()[entry],
+                            blocks[i].bytes.subspan(at, size));
       if (!status.ok()) {
         Drop(session);
         return status;
@@ -129,7 +129,7 @@ Status StateMemory::AppendBlocks(Session* session, int64_t n, std::span<const Bl
 Status StateMemory::FinishBlocks(Session* session, std::span<const std::byte> slot) {
   if (blocks_stand_alone()) return OkStatus();
   if (slots_ != nullptr) {
-    const Status status = executor_->WriteSlot(session->slot.id(), slot);
+    const Status status = store_->WriteSlot(session->slot.id(), slot);
     if (!status.ok()) {
       Drop(session);
       return status;

@@ -40,19 +40,19 @@ StatusOr<StateMemory::SavedState> StateMemory::ReadState(const Session& session)
     for (int64_t i = table.first_present(); i < n_pages; ++i) {
       const int64_t tokens = std::min<int64_t>(page_tokens(), session.computed - i * page_tokens());
       std::vector<std::byte> bytes(static_cast<size_t>(layout_.page_bytes[g]));
-      WEFT_RETURN_IF_ERROR(executor_->ReadPage(static_cast<int>(g),
-                                               table.pages()[static_cast<size_t>(i)],
-                                               static_cast<int>(tokens), bytes));
+      WEFT_RETURN_IF_ERROR(store_->ReadPage(static_cast<int>(g),
+                                            table.pages()[static_cast<size_t>(i)],
+                                            static_cast<int>(tokens), bytes));
       state.groups[g].pages.push_back(std::move(bytes));
     }
   }
   if (slots_ != nullptr) {
     state.slot.resize(static_cast<size_t>(layout_.slot_bytes));
-    WEFT_RETURN_IF_ERROR(executor_->ReadSlot(session.slot.id(), state.slot));
+    WEFT_RETURN_IF_ERROR(store_->ReadSlot(session.slot.id(), state.slot));
   }
   for (const PrefixIndex::Checkpoint& checkpoint : CheckpointsToSave(session)) {
     std::vector<std::byte> bytes(static_cast<size_t>(layout_.slot_bytes));
-    WEFT_RETURN_IF_ERROR(executor_->ReadSlot(checkpoint.slot, bytes));
+    WEFT_RETURN_IF_ERROR(store_->ReadSlot(checkpoint.slot, bytes));
     state.checkpoints.push_back({checkpoint.n_tokens, std::move(bytes)});
   }
   return state;
@@ -102,12 +102,12 @@ Status StateMemory::FillFrom(const SavedState& state, Session* session) {
     WEFT_RETURN_IF_ERROR(GrowFor(g, table, static_cast<size_t>(group.first_page)));
     for (size_t i = 0; i < group.pages.size(); ++i) {
       const PageId page = table.pages()[static_cast<size_t>(group.first_page) + i];
-      WEFT_RETURN_IF_ERROR(executor_->WritePage(static_cast<int>(g), page, group.pages[i]));
+      WEFT_RETURN_IF_ERROR(store_->WritePage(static_cast<int>(g), page, group.pages[i]));
     }
   }
   if (slots_ == nullptr) return OkStatus();
   WEFT_RETURN_IF_ERROR(OwnSlot(session));
-  return executor_->WriteSlot(session->slot.id(), state.slot);
+  return store_->WriteSlot(session->slot.id(), state.slot);
 }
 
 Status StateMemory::TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* session) {
@@ -119,7 +119,7 @@ Status StateMemory::TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* s
   one_slot.slots = 1;
   WEFT_RETURN_IF_ERROR(MakeRoom(one_slot));
   WEFT_ASSIGN_OR_RETURN(const PoolRef slot, NewSlot());
-  WEFT_RETURN_IF_ERROR(executor_->WriteSlot(slot.id(), checkpoint.slot));
+  WEFT_RETURN_IF_ERROR(store_->WriteSlot(slot.id(), checkpoint.slot));
   const std::vector<PageTable*> tables = TablesOf(session);
   index_->Insert(session->domain, session->tokens, n, tables, /*adopt=*/true, slot.id());
   index_->LimitCheckpoints(max_checkpoints_);

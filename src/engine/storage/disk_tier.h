@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/state_store.h"
 #include "base/status.h"
 #include "base/tokens.h"
 #include "engine/storage/worker.h"

@@ -185,8 +185,8 @@ Status StepRunner::Begin(OpenStep* step) {
   for (const StepPart& part : step->parts) {
     if (part.turn->first_row_us == 0) NoteFirstRow(part, begin_us);
   }
-  WEFT_ASSIGN_OR_RETURN(step->run,
-                        parts_.executor->Begin(Step{.sequences = step->sequences}, logits));
+  WEFT_ASSIGN_OR_RETURN(
+      step->run, parts_.executor->Begin(Step{.sequences = step->sequences, .logits = logits}));
   return OkStatus();
 }
 
@@ -250,8 +250,8 @@ Status StepRunner::WarmUp(Session* session) {
     WEFT_RETURN_IF_ERROR(parts_.memory->Prepare(session, 1));
     StepSequence sequence = SequenceOf(*session, position, 1);
     sequence.n_logits = 1;
-    const Step step{.sequences = std::span(&sequence, 1)};
-    WEFT_RETURN_IF_ERROR(parts_.executor->Forward(step, logits));
+    WEFT_RETURN_IF_ERROR(
+        parts_.executor->Forward({.sequences = std::span(&sequence, 1), .logits = logits}));
     parts_.memory->Commit(session);
     if (!std::isfinite(logits[0])) return Internal("the model computes logits that are not finite");
   }

@@ -1,31 +1,32 @@
-// Keys and values of all sequences, by page id, in the plainest layout there is.
+// Keys, values and recurrent state of all sequences, in the plainest layout there is.
 //
 // A page of a group holds its positions one after the other; a position holds, for
 // each KvLayer of the group in order, the key row (n_heads * k_dim values) and the
 // value row (n_heads * v_dim values), each encoded in the KV type. What is read
-// back is what the encoding kept. One owner thread.
-#ifndef WEFT_BACKEND_REFERENCE_KV_STORE_H_
-#define WEFT_BACKEND_REFERENCE_KV_STORE_H_
+// back is what the encoding kept. A slot's states are as long as the spec says.
+#ifndef WEFT_BACKEND_REFERENCE_REFERENCE_STATE_H_
+#define WEFT_BACKEND_REFERENCE_REFERENCE_STATE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "backend/backend.h"
-#include "backend/page_memory.h"
+#include "backend/host_state.h"
 #include "base/dtype.h"
+#include "base/state_ids.h"
 #include "base/status.h"
 #include "model/model_spec.h"
 
 namespace weft {
 
-class KvStore {
+class ReferenceState final : public HostState {
  public:
   // An error when rows of the spec are not whole blocks of the type.
   static Status Check(const ModelSpec& spec, DType type);
 
-  // REQUIRES: Check(spec, type) is OK; `spec` outlives the store.
-  KvStore(const ModelSpec& spec, DType type, int page_tokens);
+  // REQUIRES: Check(spec, type) is OK.
+  ReferenceState(const ModelSpec& spec, DType type, int page_tokens);
 
   // One position of one KvLayer. `table` is the sequence's page table of the
   // layer's group; ids were checked. `value` is empty where the layer has no values.
@@ -33,18 +34,6 @@ class KvStore {
              std::span<const float> key, std::span<const float> value);
   void Load(int kv_layer, std::span<const PageId> table, int64_t position, std::span<float> key,
             std::span<float> value) const;
-
-  // The executor's page calls; see backend.h.
-  Status Grow(int group, int64_t n_pages);
-  void Discard(int group, std::span<const PageId> pages);
-  Status Copy(int group, PageId from, PageId to, int n_tokens);
-  Status Read(int group, PageId page, int n_tokens, std::span<std::byte> out) const;
-  Status Write(int group, PageId page, std::span<const std::byte> in);
-
-  // Per group.
-  const std::vector<int64_t>& page_bytes() const { return page_bytes_; }
-  std::vector<int64_t> n_pages() const;
-  int64_t held_bytes() const;
 
  private:
   struct LayerPlace {
@@ -54,19 +43,19 @@ class KvStore {
     int64_t n_key, n_value;  // values of a row
   };
 
-  std::byte* Position(int group, PageId page, int64_t slot) const {
-    return memory_[group].page(page) + slot * token_bytes_[group];
+  void CopyTokens(int group, const std::byte* from, std::byte* to, int n_tokens) const override;
+  void ClearFrom(int group, int n_tokens, std::byte* page) const override;
+  // Where the layer's part of a position begins.
+  std::byte* At(const LayerPlace& place, std::span<const PageId> table, int64_t position) const {
+    return page(place.group, table[position / page_tokens()]) +
+           position % page_tokens() * token_bytes_[place.group] + place.offset_bytes;
   }
-  Status CheckPage(int group, PageId page) const;
 
   const DType type_;
-  const int page_tokens_;
   std::vector<LayerPlace> layers_;    // per KvLayer
   std::vector<int64_t> token_bytes_;  // per group
-  std::vector<int64_t> page_bytes_;
-  std::vector<PageMemory> memory_;
 };
 
 }  // namespace weft
 
-#endif  // WEFT_BACKEND_REFERENCE_KV_STORE_H_
+#endif  // WEFT_BACKEND_REFERENCE_REFERENCE_STATE_H_

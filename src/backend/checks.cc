@@ -1,0 +1,192 @@
+#include "backend/checks.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "base/state_ids.h"
+#include "base/tokens.h"
+
+namespace weft {
+
+Status CheckDevice(const Backend& backend, int device) {
+  const int n = backend.device_count();
+  if (device >= 0 && device < n) return OkStatus();
+  if (n == 1)
+    return InvalidArgument("the ", backend.name(), " backend has one device, 0, and no ", device);
+  return InvalidArgument("the ", backend.name(), " backend has devices 0 to ", n - 1, ", no ",
+                         device);
+}
+
+StatusOr<StateOptions> CheckedOptions(const Backend& backend, StateOptions options) {
+  const BackendCapabilities& has = backend.capabilities();
+  if (options.page_tokens == 0) options.page_tokens = has.page_tokens.front();
+  if (std::ranges::count(has.kv_types, options.kv_type) == 0) {
+    std::vector<std::string_view> names;
+    for (const DType type : has.kv_types) names.push_back(NameOf(type));
+    return InvalidArgument("the ", backend.name(), " backend stores no keys and values as ",
+                           NameOf(options.kv_type), "; it has ", StrJoin(names, ", "));
+  }
+  if (std::ranges::count(has.page_tokens, options.page_tokens) == 0) {
+    return InvalidArgument("the ", backend.name(), " backend has no pages of ", options.page_tokens,
+                           " tokens; it has ", StrJoin(has.page_tokens, ", "));
+  }
+  return options;
+}
+
+Status CheckOptions(const Backend& backend, const ExecutorOptions& options) {
+  const int64_t most = backend.capabilities().max_step_tokens;
+  if (options.max_step_tokens >= 1 && options.max_step_tokens <= most) return OkStatus();
+  return InvalidArgument("steps of ", options.max_step_tokens, " tokens: the ", backend.name(),
+                         " backend takes 1 to ", most);
+}
+
+namespace {
+
+class StepValidator {
+ public:
+  StepValidator(const ModelSpec& spec, const StateStore& state, const Step& step)
+      : spec_(spec), state_(state), page_tokens_(state.layout().page_tokens), step_(step) {}
+
+  Status CheckSequences(int64_t max_step_tokens) const {
+    if (step_.sequences.empty()) return InvalidArgument("a step needs at least one sequence");
+    int64_t n_tokens = 0;
+    int64_t n_logits = 0;
+    for (size_t s = 0; s < step_.sequences.size(); ++s) {
+      WEFT_RETURN_IF_ERROR(CheckSequence(s));
+      n_tokens += static_cast<int64_t>(step_.sequences[s].tokens.size());
+      n_logits += step_.sequences[s].n_logits;
+    }
+    if (n_tokens > max_step_tokens) {
+      return InvalidArgument("a step of ", n_tokens, " tokens is larger than the executor's ",
+                             max_step_tokens);
+    }
+    if (step_.logits.size() != static_cast<size_t>(n_logits * spec_.n_vocab)) {
+      return InvalidArgument("the step asks for ", n_logits, " rows of ", spec_.n_vocab,
+                             " logits, the buffer holds ", step_.logits.size(), " values");
+    }
+    return OkStatus();
+  }
+
+  // The pages of one group: all there, inside the pool, and those that are written
+  // named once in the whole step.
+  Status CheckGroup(size_t group) const {
+    const int64_t n_pages = state_.n_pages(static_cast<int>(group));
+    std::vector<bool> written(static_cast<size_t>(n_pages), false);
+    for (size_t s = 0; s < step_.sequences.size(); ++s) {
+      const Range range = VisibleEntries(group, s);
+      const auto& table = step_.sequences[s].page_tables[group];
+      if (static_cast<int64_t>(table.size()) < range.end) {
+        return PageError(group, s, "its page table has ", table.size(), " entries, needs ",
+                         range.end);
+      }
+      for (int64_t i = range.begin; i < range.end; ++i) {
+        if (table[i] < 0 || table[i] >= n_pages) {
+          return PageError(group, s, "entry ", i, " is page ", table[i], " of a pool of ", n_pages);
+        }
+        if (i < range.first_written) continue;
+        if (written[table[i]]) {
+          return PageError(group, s, "page ", table[i], " is written twice in one step");
+        }
+        written[table[i]] = true;
+      }
+    }
+    for (size_t s = 0; s < step_.sequences.size(); ++s) {
+      const Range range = VisibleEntries(group, s);
+      const auto& table = step_.sequences[s].page_tables[group];
+      for (int64_t i = range.begin; i < range.first_written; ++i) {
+        if (written[table[i]]) {
+          return PageError(group, s, "page ", table[i], " is read while it is written");
+        }
+      }
+    }
+    return OkStatus();
+  }
+
+  Status CheckSlots() const {
+    if (spec_.slots.empty()) return OkStatus();
+    const int64_t n_slots = state_.n_slots();
+    std::vector<SlotId> slots;
+    for (size_t s = 0; s < step_.sequences.size(); ++s) {
+      const SlotId slot = step_.sequences[s].slot;
+      if (slot < 0 || slot >= n_slots) {
+        return InvalidArgument("sequence ", s, " of the step: slot ", slot, " of a pool of ",
+                               n_slots);
+      }
+      slots.push_back(slot);
+    }
+    std::sort(slots.begin(), slots.end());
+    const auto twice = std::adjacent_find(slots.begin(), slots.end());
+    if (twice != slots.end()) {
+      return InvalidArgument("two sequences of the step share slot ", *twice);
+    }
+    return OkStatus();
+  }
+
+ private:
+  // Page table entries [begin, end) that the sequence can see; those from
+  // `first_written` on are written.
+  struct Range {
+    int64_t begin, first_written, end;
+  };
+
+  Range VisibleEntries(size_t group, size_t s) const {
+    const StepSequence& sequence = step_.sequences[s];
+    const int64_t window = spec_.kv_groups[group].window;
+    const int64_t first_seen =
+        window > 0 ? std::max<int64_t>(0, sequence.position - (window - 1)) : 0;
+    const int64_t last = sequence.position + static_cast<int64_t>(sequence.tokens.size()) - 1;
+    return {first_seen / page_tokens_, sequence.position / page_tokens_, last / page_tokens_ + 1};
+  }
+
+  Status CheckSequence(size_t s) const {
+    const StepSequence& sequence = step_.sequences[s];
+    const int64_t n_tokens = static_cast<int64_t>(sequence.tokens.size());
+    if (n_tokens == 0) return InvalidArgument("sequence ", s, " of the step has no tokens");
+    if (sequence.position < 0 ||
+        sequence.position > std::numeric_limits<int64_t>::max() - n_tokens) {
+      return InvalidArgument("sequence ", s, " of the step: position ", sequence.position,
+                             " is out of range");
+    }
+    if (sequence.n_logits < 0 || sequence.n_logits > n_tokens) {
+      return InvalidArgument("sequence ", s, " of the step wants ", sequence.n_logits,
+                             " logits of ", n_tokens, " tokens");
+    }
+    for (const TokenId token : sequence.tokens) {
+      if (token < 0 || token >= spec_.n_vocab) {
+        return InvalidArgument("sequence ", s, " of the step: token ", token,
+                               " is not in the vocabulary of ", spec_.n_vocab);
+      }
+    }
+    if (sequence.page_tables.size() != spec_.kv_groups.size()) {
+      return InvalidArgument("sequence ", s, " of the step has ", sequence.page_tables.size(),
+                             " page tables, the model has ", spec_.kv_groups.size());
+    }
+    return OkStatus();
+  }
+
+  template <typename... Pieces>
+  Status PageError(size_t group, size_t s, const Pieces&... pieces) const {
+    return InvalidArgument("sequence ", s, " of the step, page group ", group, ": ", pieces...);
+  }
+
+  const ModelSpec& spec_;
+  const StateStore& state_;
+  const int page_tokens_;
+  const Step& step_;
+};
+
+}  // namespace
+
+Status ValidateStep(const ModelSpec& spec, const StateStore& state, int64_t max_step_tokens,
+                    const Step& step) {
+  const StepValidator validator(spec, state, step);
+  WEFT_RETURN_IF_ERROR(validator.CheckSequences(max_step_tokens));
+  for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
+    WEFT_RETURN_IF_ERROR(validator.CheckGroup(group));
+  }
+  return validator.CheckSlots();
+}
+
+}  // namespace weft

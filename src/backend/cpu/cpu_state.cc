@@ -1,0 +1,68 @@
+#include "backend/cpu/cpu_state.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "model/operations.h"
+
+namespace weft::cpu {
+
+namespace {
+
+// Values of each layer's cache. Those that are the first part of its keys are held a
+// second time, position major.
+struct ValueDims : OperationVisitor {
+  explicit ValueDims(const ModelSpec& spec) {
+    for (const KvLayer& layer : spec.kv_layers) of_layer.push_back(layer.v_dim);
+    VisitOperations(spec, *this);
+  }
+  void Kv(const KvUse& use) { of_layer[use.layer] = use.v_dim; }
+  std::vector<int64_t> of_layer;
+};
+
+}  // namespace
+
+CpuState::CpuState(const ModelSpec& spec, DType type, int page_tokens)
+    : HostState(page_tokens, SlotFloats(spec)),
+      tiles_per_page_(page_tokens / kKvTileTokens),
+      layers_(spec.kv_layers.size()) {
+  const ValueDims v_dims(spec);
+  for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
+    int64_t bytes = 0;
+    for (const int index : spec.kv_groups[group].kv_layers) {
+      LayerPlace& place = layers_[index];
+      place.group = static_cast<int>(group);
+      place.n_heads = spec.kv_layers[index].n_heads;
+      place.shape = {type, spec.kv_layers[index].k_dim, v_dims.of_layer[index]};
+      place.tile_bytes = KvTileBytes(place.shape);
+      place.offset_bytes = bytes;
+      bytes += place.n_heads * tiles_per_page_ * place.tile_bytes;
+    }
+    layers_of_group_.push_back(spec.kv_groups[group].kv_layers);
+    AddGroup(bytes);
+  }
+}
+
+void CpuState::CopyTokens(int group, const std::byte* from, std::byte* to, int n_tokens) const {
+  const int64_t n_tiles = (n_tokens + kKvTileTokens - 1) / kKvTileTokens;
+  for (const int index : layers_of_group_[group]) {
+    const LayerPlace& place = layers_[index];
+    for (int head = 0; head < place.n_heads; ++head) {
+      const int64_t at = place.offset_bytes + head * tiles_per_page_ * place.tile_bytes;
+      std::memcpy(to + at, from + at, static_cast<size_t>(n_tiles * place.tile_bytes));
+    }
+  }
+}
+
+void CpuState::ClearFrom(int group, int n_tokens, std::byte* page) const {
+  for (const int index : layers_of_group_[group]) {
+    const LayerPlace& place = layers_[index];
+    for (int64_t i = 0; i < place.n_heads * tiles_per_page_; ++i) {
+      const int64_t kept = n_tokens - i % tiles_per_page_ * kKvTileTokens;
+      ClearKvTail(place.shape, static_cast<int>(std::clamp<int64_t>(kept, 0, kKvTileTokens)),
+                  page + place.offset_bytes + i * place.tile_bytes);
+    }
+  }
+}
+
+}  // namespace weft::cpu
