@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "backend/state_store.h"
+#include "base/best_tokens.h"
 #include "base/dtype.h"
 #include "base/function_ref.h"
 #include "base/state_ids.h"
@@ -41,6 +42,7 @@ struct BackendCapabilities {
   std::vector<int> page_tokens;      // allowed page sizes, the preferred one first
   std::vector<SlotKind> slot_kinds;  // recurrent states it can advance
   int64_t max_step_tokens = 0;       // rows of one step
+  int64_t max_best = 0;              // the most that StepSequence::n_best may be; 0: none
   bool same_bits = false;
 };
 
@@ -101,16 +103,23 @@ struct StepSequence {
   SlotId slot = kNoSlot;  // required when the spec has slots
   // Which of the tokens' logits are wanted: the last `n_logits` of them.
   int64_t n_logits = 0;
+  // If not 0, only the best tokens of each such row are, so many: what a greedy or a top-k draw
+  // chooses from, so that a device need not send a vocabulary to the host.
+  int64_t n_best = 0;
 };
 
 // A step, and where its results go. Each kind of result has a span of its own, which the step
-// fills in the order of sequences and rows, and a sequence says which it wants: another kind
-// (the last hidden rows, a row's best tokens, a token drawn on the device) is a member of
-// StepSequence, a span here, a line in ValidateStep and, where not every backend has it, a
-// capability. Vectors as input, in place of tokens, would be a member of StepSequence too.
+// fills in the order of sequences and rows, and a sequence says which it wants. Another kind (the
+// last hidden rows, a token drawn on the device by seed and position) is a member of StepSequence,
+// a span here, a check in ValidateStep and, where not every backend has it, a capability. Vectors
+// as input, in place of tokens, would be a member of StepSequence too.
 struct Step {
   std::span<const StepSequence> sequences;  // at least one; no two share a written page
-  std::span<float> logits = {};             // n_vocab floats for each wanted row
+  std::span<float> logits = {};             // n_vocab floats for each row without n_best
+  // For each row with n_best so many tokens, as FindBest orders them. Where a row is not sound, or
+  // has fewer tokens above minus infinity, the first that there is not has a logit of NaN, and
+  // what follows is undefined.
+  std::span<TokenLogit> best = {};
 };
 
 // A step on its way through the model. Where and when it is computed is the backend's choice:

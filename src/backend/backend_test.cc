@@ -83,22 +83,27 @@ struct World {
       sequences[s].position = positions[s];
       sequences[s].slot = slots[s];
       sequences[s].n_logits = n_logits[s];
+      sequences[s].n_best = n_best[s];
       sequences[s].page_tables.assign(tables[s].begin(), tables[s].end());
     }
     if (n_sequences < 2) sequences.resize(n_sequences);
     std::vector<float> logits(n_logit_values);
-    return ValidateStep(spec, *state, max_step_tokens, {.sequences = sequences, .logits = logits});
+    std::vector<TokenLogit> best(n_best_tokens);
+    return ValidateStep(spec, *state, {.tokens = max_step_tokens, .best = 50},
+                        {.sequences = sequences, .logits = logits, .best = best});
   }
 
   ModelSpec spec;
   std::unique_ptr<StateStore> state;
   int64_t max_step_tokens = 8;
   size_t n_logit_values = 300;
+  size_t n_best_tokens = 0;
   size_t n_sequences = 2;
   std::vector<std::vector<TokenId>> tokens{{1, 2, 3, 4, 5, 99}, {0, 7}};
   std::vector<int64_t> positions{0, 9};
   std::vector<SlotId> slots{2, 0};
   std::vector<int64_t> n_logits{1, 2};
+  std::vector<int64_t> n_best{0, 0};
   std::vector<std::vector<std::vector<PageId>>> tables{{{9, 0}, {7, 0}},
                                                        {{3, 4, 5}, {kNoPage, 4, 5}}};
   std::vector<StepSequence> sequences;
@@ -115,7 +120,13 @@ TEST(ValidateStepTest, AcceptsWhatIsInOrder) {
   world.tables[0] = {{3, 4, 6, 7, 8}, {kNoPage, 4, 6, 7, 0}};
   world.tables[1] = {{3, 4, 5}, {3, 4, 5}};
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+  // Of some rows only the best.
+  world.n_best = {0, 50};
+  world.n_best_tokens = 100;
+  world.n_logit_values = 100;
+  EXPECT_TRUE(world.Validate().ok()) << world.Validate();
   // No logits at all are a step too.
+  world.n_best_tokens = 0;
   world.n_logits = {0, 0};
   world.n_logit_values = 0;
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
@@ -146,6 +157,9 @@ TEST(ValidateStepTest, RefusesWhatIsNot) {
       {"more logits than tokens", [](World& w) { w.n_logits[1] = 3; }, "wants 3 logits of 2"},
       {"buffer too small", [](World& w) { w.n_logit_values = 299; }, "holds 299"},
       {"buffer too large", [](World& w) { w.n_logit_values = 400; }, "holds 400"},
+      {"negative best", [](World& w) { w.n_best[0] = -1; }, "wants the -1 best"},
+      {"more best than there may be", [](World& w) { w.n_best[0] = 51; }, "at most 50"},
+      {"no room for the best", [](World& w) { w.n_best[1] = 3; }, "asks for 6 best tokens"},
       {"a table missing", [](World& w) { w.tables[0].pop_back(); }, "has 1 page tables"},
       {"a table too many", [](World& w) { w.tables[0].push_back({}); }, "has 3 page tables"},
       {"table too short",

@@ -49,18 +49,24 @@ class StepValidator {
   StepValidator(const ModelSpec& spec, const StateStore& state, const Step& step)
       : spec_(spec), state_(state), page_tokens_(state.layout().page_tokens), step_(step) {}
 
-  Status CheckSequences(int64_t max_step_tokens) const {
+  Status CheckSequences(const StepLimits& limits) const {
     if (step_.sequences.empty()) return InvalidArgument("a step needs at least one sequence");
     int64_t n_tokens = 0;
-    int64_t n_logits = 0;
+    int64_t n_logits = 0, n_best = 0;
     for (size_t s = 0; s < step_.sequences.size(); ++s) {
-      WEFT_RETURN_IF_ERROR(CheckSequence(s));
-      n_tokens += static_cast<int64_t>(step_.sequences[s].tokens.size());
-      n_logits += step_.sequences[s].n_logits;
+      WEFT_RETURN_IF_ERROR(CheckSequence(s, limits));
+      const StepSequence& sequence = step_.sequences[s];
+      n_tokens += static_cast<int64_t>(sequence.tokens.size());
+      if (sequence.n_best == 0) n_logits += sequence.n_logits;
+      n_best += sequence.n_logits * sequence.n_best;
     }
-    if (n_tokens > max_step_tokens) {
+    if (n_tokens > limits.tokens) {
       return InvalidArgument("a step of ", n_tokens, " tokens is larger than the executor's ",
-                             max_step_tokens);
+                             limits.tokens);
+    }
+    if (step_.best.size() != static_cast<size_t>(n_best)) {
+      return InvalidArgument("the step asks for ", n_best, " best tokens, the buffer holds ",
+                             step_.best.size());
     }
     if (step_.logits.size() != static_cast<size_t>(n_logits * spec_.n_vocab)) {
       return InvalidArgument("the step asks for ", n_logits, " rows of ", spec_.n_vocab,
@@ -140,7 +146,7 @@ class StepValidator {
     return {first_seen / page_tokens_, sequence.position / page_tokens_, last / page_tokens_ + 1};
   }
 
-  Status CheckSequence(size_t s) const {
+  Status CheckSequence(size_t s, const StepLimits& limits) const {
     const StepSequence& sequence = step_.sequences[s];
     const int64_t n_tokens = static_cast<int64_t>(sequence.tokens.size());
     if (n_tokens == 0) return InvalidArgument("sequence ", s, " of the step has no tokens");
@@ -152,6 +158,10 @@ class StepValidator {
     if (sequence.n_logits < 0 || sequence.n_logits > n_tokens) {
       return InvalidArgument("sequence ", s, " of the step wants ", sequence.n_logits,
                              " logits of ", n_tokens, " tokens");
+    }
+    if (sequence.n_best < 0 || sequence.n_best > std::min(limits.best, spec_.n_vocab)) {
+      return InvalidArgument("sequence ", s, " of the step wants the ", sequence.n_best,
+                             " best tokens of ", spec_.n_vocab, ", at most ", limits.best);
     }
     for (const TokenId token : sequence.tokens) {
       if (token < 0 || token >= spec_.n_vocab) {
@@ -179,14 +189,19 @@ class StepValidator {
 
 }  // namespace
 
-Status ValidateStep(const ModelSpec& spec, const StateStore& state, int64_t max_step_tokens,
+Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLimits& limits,
                     const Step& step) {
   const StepValidator validator(spec, state, step);
-  WEFT_RETURN_IF_ERROR(validator.CheckSequences(max_step_tokens));
+  WEFT_RETURN_IF_ERROR(validator.CheckSequences(limits));
   for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
     WEFT_RETURN_IF_ERROR(validator.CheckGroup(group));
   }
   return validator.CheckSlots();
+}
+
+void PutBest(std::span<const float> logits, std::span<TokenLogit> best) {
+  const size_t n = IsSound(logits) ? FindBest(logits, best) : 0;
+  if (n < best.size()) best[n] = {kNoToken, std::numeric_limits<float>::quiet_NaN()};
 }
 
 }  // namespace weft

@@ -3,9 +3,11 @@
 #define WEFT_BACKEND_CHECKS_H_
 
 #include <cstdint>
+#include <span>
 
 #include "backend/backend.h"
 #include "backend/state_store.h"
+#include "base/best_tokens.h"
 #include "base/status.h"
 #include "model/model_spec.h"
 
@@ -18,8 +20,15 @@ Status CheckOptions(const Backend& backend, const ExecutorOptions& options);
 
 // Sizes, page tables long enough, ids inside the pools, tokens inside the vocabulary, no page
 // written by two sequences, room for the results.
-Status ValidateStep(const ModelSpec& spec, const StateStore& state, int64_t max_step_tokens,
+struct StepLimits {
+  int64_t tokens = 0;
+  int64_t best = 0;  // BackendCapabilities::max_best
+};
+Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLimits& limits,
                     const Step& step);
+
+// Writes the best tokens of a row as Step::best has them.
+void PutBest(std::span<const float> logits, std::span<TokenLogit> best);
 
 }  // namespace weft
 

@@ -63,6 +63,98 @@ TEST(EngineDeviceTest, TheBudgetIsHalfOfTheDevicesFreeMemory) {
             (int64_t{150} << 20) / testing::PageBytes(*model, options));
 }
 
+// Counts the sequences that want whole rows, and those that want the best tokens.
+class CountsResults : public WrappedBackend {
+ public:
+  explicit CountsResults(bool has_best)
+      : capabilities_(has_best ? WrappedBackend::capabilities()
+                               : testing::WithoutBest(WrappedBackend::capabilities())) {}
+  const BackendCapabilities& capabilities() const override { return capabilities_; }
+  StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
+                                                  StateStore* state,
+                                                  const ExecutorOptions& options) const override {
+    class Counting : public WrappedExecutor {
+     public:
+      Counting(std::unique_ptr<Executor> inner, const CountsResults* counts)
+          : WrappedExecutor(std::move(inner)), counts_(*counts) {}
+      StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step) override {
+        for (const StepSequence& sequence : step.sequences) {
+          if (sequence.n_logits > 0) ++(sequence.n_best > 0 ? counts_.best : counts_.whole);
+        }
+        return WrappedExecutor::Begin(step);
+      }
+
+     private:
+      const CountsResults& counts_;
+    };
+    WEFT_ASSIGN_OR_RETURN(auto executor,
+                          WrappedBackend::NewExecutor(std::move(weights), state, options));
+    return std::make_unique<Counting>(std::move(executor), this);
+  }
+
+  mutable std::atomic<int> best{0}, whole{0};
+
+ private:
+  const BackendCapabilities capabilities_;
+};
+
+TEST(EngineDeviceTest, TheBestTokensAreAskedForWhereTheyAreEnough) {
+  TurnOptions drawn = Greedy(RandomTokens(10, 1), 20);
+  drawn.sampling = SamplingOptions();
+  drawn.sampling.seed = 5;
+  TurnOptions ends = drawn;
+  ends.ignore_eos = false;
+  ends.min_tokens = 5;
+  ends.stop_tokens = {300, 301};
+  TurnOptions choices = drawn;
+  choices.n_choices = 3;
+  TurnOptions penalties = drawn;
+  penalties.sampling.repetition_penalty = 1.2f;
+  TurnOptions all = drawn;
+  all.sampling.top_k = 0;
+  TurnOptions masked = drawn;
+  masked.token_mask = Script({70, 71, 72});
+  TurnOptions logprobs = drawn;
+  logprobs.top_logprobs = 2;
+  TurnOptions of_draw = logprobs;
+  of_draw.logprobs_of_draw = true;
+  TurnOptions prompt = drawn;
+  prompt.prompt_logprobs = true;
+  struct Case {
+    TurnOptions turn;
+    bool best, whole;
+  };
+  const std::vector<Case> cases = {
+      {Greedy(RandomTokens(10, 1), 20), true, false},
+      {drawn, true, false},
+      {ends, true, false},
+      {choices, true, false},
+      {penalties, false, true},
+      {all, false, true},
+      {masked, false, true},
+      {logprobs, false, true},
+      {of_draw, false, true},
+      {prompt, true, true},
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    std::vector<std::vector<int32_t>> said;
+    for (const bool has_best : {true, false}) {
+      const CountsResults backend(has_best);
+      const auto engine = StartEngine(SmallEngine(), TinyModel("llama", 1, &backend));
+      backend.best = backend.whole = 0;
+      const TurnOutcome outcome = RunTurn(engine.get(), NewSession(engine.get()), cases[i].turn);
+      EXPECT_OK(outcome.done().status);
+      for (const ChoiceOutcome& choice : outcome.choices) said.push_back(choice.tokens);
+      EXPECT_EQ(backend.best > 0, has_best && cases[i].best) << i;
+      EXPECT_EQ(backend.whole > 0, !has_best || cases[i].whole) << i;
+    }
+    const size_t n = said.size() / 2;
+    EXPECT_TRUE(std::equal(said.begin(), said.begin() + static_cast<ptrdiff_t>(n),
+                           said.begin() + static_cast<ptrdiff_t>(n)))
+        << i;
+  }
+}
+
 // A device: a thread that computes the parts of open runs, the last one begun first, whether or
 // not somebody waits for them. Between two parts it takes calls. What it computes with is the
 // cpu backend, which allows one caller at a time.
@@ -201,6 +293,9 @@ class DeviceExecutor : public WrappedExecutor {
   StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step) override {
     WEFT_ASSIGN_OR_RETURN(auto run, device_.Ask([&] { return WrappedExecutor::Begin(step); }));
     return std::make_unique<DeviceRun>(&device_, std::move(run));
+  }
+  int64_t scratch_bytes() const override {
+    return device_.Ask([&] { return WrappedExecutor::scratch_bytes(); });
   }
   StageStats stage_stats() const override { return {}; }
 

@@ -200,6 +200,10 @@ class FaultyBackend : public WrappedBackend {
  public:
   FaultyBackend(Fault fault, const Backend* real) : WrappedBackend(real), fault_(fault) {}
 
+  const BackendCapabilities& capabilities() const override {
+    return fault_ == Fault::kSwappedLogits ? without_best_ : WrappedBackend::capabilities();
+  }
+
   StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
                                                  const StateOptions& options) const override {
     WEFT_ASSIGN_OR_RETURN(auto state, WrappedBackend::NewState(weights, options));
@@ -217,6 +221,7 @@ class FaultyBackend : public WrappedBackend {
 
  private:
   const Fault fault_;
+  const BackendCapabilities without_best_ = WithoutBest(WrappedBackend::capabilities());
 };
 
 }  // namespace

@@ -100,10 +100,13 @@ class FaultyExecutor : public WrappedExecutor {
       std::this_thread::sleep_for(std::chrono::microseconds(us));
     }
     WEFT_ASSIGN_OR_RETURN(auto run, WrappedExecutor::Begin(step));
-    const auto after = [faults = faults_, n, logits = step.logits](Status status) -> Status {
+    const auto after = [faults = faults_, n, step](Status status) -> Status {
       WEFT_RETURN_IF_ERROR(status);
       if (n == faults->fail_forward) return Internal("the device was lost");
-      if (n == faults->nan_forward) std::fill(logits.begin(), logits.end(), NAN);
+      if (n == faults->nan_forward) {
+        std::fill(step.logits.begin(), step.logits.end(), NAN);
+        std::fill(step.best.begin(), step.best.end(), TokenLogit{0, NAN});
+      }
       return OkStatus();
     };
     const auto between = [faults = faults_] {

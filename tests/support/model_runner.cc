@@ -115,8 +115,14 @@ void ModelRunner::DropBehindWindow(Sequence* sequence) {
 
 StatusOr<std::vector<float>> ModelRunner::Step(std::span<const Part> parts,
                                                const std::function<void()>& between) {
+  WEFT_ASSIGN_OR_RETURN(Results results, StepFor(parts, between));
+  return std::move(results.logits);
+}
+
+StatusOr<ModelRunner::Results> ModelRunner::StepFor(std::span<const Part> parts,
+                                                    const std::function<void()>& between) {
   std::vector<StepSequence> sequences;
-  int64_t n_logits = 0;
+  int64_t n_logits = 0, n_best = 0;
   for (const Part& part : parts) {
     Sequence& sequence = sequences_[part.sequence];
     WEFT_RETURN_IF_ERROR(Extend(&sequence, static_cast<int64_t>(part.tokens.size())));
@@ -126,11 +132,14 @@ StatusOr<std::vector<float>> ModelRunner::Step(std::span<const Part> parts,
     entry.page_tables.assign(sequence.tables.begin(), sequence.tables.end());
     entry.slot = sequence.slot;
     entry.n_logits = part.n_logits;
-    n_logits += entry.n_logits;
+    entry.n_best = part.n_best;
+    if (part.n_best == 0) n_logits += entry.n_logits;
+    n_best += entry.n_logits * entry.n_best;
   }
-  std::vector<float> logits(n_logits * spec().n_vocab);
-  WEFT_ASSIGN_OR_RETURN(const auto run,
-                        executor_->Begin({.sequences = sequences, .logits = logits}));
+  Results results{std::vector<float>(n_logits * spec().n_vocab), std::vector<TokenLogit>(n_best)};
+  WEFT_ASSIGN_OR_RETURN(
+      const auto run,
+      executor_->Begin({.sequences = sequences, .logits = results.logits, .best = results.best}));
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool done, run->Advance([&] { return between != nullptr; }));
     if (done) break;
@@ -141,7 +150,7 @@ StatusOr<std::vector<float>> ModelRunner::Step(std::span<const Part> parts,
     sequence.position += static_cast<int64_t>(part.tokens.size());
     if (options_.drop_behind_window) DropBehindWindow(&sequence);
   }
-  return logits;
+  return results;
 }
 
 StatusOr<std::vector<float>> ModelRunner::Feed(int sequence, std::span<const TokenId> tokens,

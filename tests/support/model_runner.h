@@ -53,11 +53,18 @@ class ModelRunner {
     int sequence;
     std::span<const TokenId> tokens;
     int64_t n_logits = static_cast<int64_t>(tokens.size());
+    int64_t n_best = 0;  // in place of whole rows, so many of their best tokens
   };
   // One step. Logits, row after row in the order of parts and tokens. With `between` it
   // pauses wherever it can, and calls that: a Step of other sequences, say.
   StatusOr<std::vector<float>> Step(std::span<const Part> parts,
                                     const std::function<void()>& between = {});
+  // The same, and the best tokens where they are wanted.
+  struct Results {
+    std::vector<float> logits;
+    std::vector<TokenLogit> best;
+  };
+  StatusOr<Results> StepFor(std::span<const Part> parts, const std::function<void()>& between = {});
 
   // Feeds all tokens to the sequence, `chunks[i]` at a time, the last size again
   // and again; an empty list is one step. All tokens' logits.

@@ -20,9 +20,10 @@ class RecurrentBackend : public WrappedBackend {
  public:
   static constexpr int64_t kSlotBytes = 8192;
 
-  using WrappedBackend::WrappedBackend;
+  explicit RecurrentBackend(const Backend* inner) : WrappedBackend(inner) {}
 
   std::string_view name() const override { return "recurrent"; }
+  const BackendCapabilities& capabilities() const override { return capabilities_; }
   StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override;
@@ -31,6 +32,9 @@ class RecurrentBackend : public WrappedBackend {
   StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
                                                   StateStore* state,
                                                   const ExecutorOptions& options) const override;
+
+ private:
+  const BackendCapabilities capabilities_ = WithoutBest(WrappedBackend::capabilities());
 };
 
 }  // namespace weft::testing

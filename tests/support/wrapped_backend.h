@@ -99,6 +99,12 @@ class WrappedExecutor : public Executor {
   const std::unique_ptr<Executor> inner_;
 };
 
+// For tests that change rows of logits, from which the best would have to be found anew.
+inline BackendCapabilities WithoutBest(BackendCapabilities capabilities) {
+  capabilities.max_best = 0;
+  return capabilities;
+}
+
 class WrappedBackend : public Backend {
  public:
   // `inner`, by default the cpu backend, must outlive the object and whatever it makes.

@@ -18,6 +18,7 @@ const BackendCapabilities& Capabilities() {
       .page_tokens = {32, 16, 64, 128},
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 8192,
+      .max_best = cpu::kMaxBest,
       .same_bits = true,
   };
   return capabilities;

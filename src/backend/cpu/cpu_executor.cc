@@ -44,8 +44,8 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, CpuState* st
       beside_scratch_(std::move(beside)),
       compute_(options.n_threads, weights_->isa()),
       workspaces_(static_cast<size_t>(compute_.n_threads())),
-      context_{weights_->spec(), compute_, scratch_, state_, workspaces_},
-      beside_{weights_->spec(), compute_, beside_scratch_, state_, workspaces_} {
+      context_{weights_->spec(), compute_, scratch_, state_, workspaces_, logits_},
+      beside_{weights_->spec(), compute_, beside_scratch_, state_, workspaces_, logits_} {
   scratch_bytes_ = scratch_.bytes() + beside_scratch_.bytes();
   const BoundModel& model = weights_->model();
   int64_t bytes =
@@ -63,8 +63,8 @@ StatusOr<std::unique_ptr<StepRun>> CpuExecutor::Begin(const Step& step) {
   if (is_beside && beside_.in_use) {
     return FailedPrecondition("a step beside the paused one has not ended");
   }
-  WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_,
-                                    is_beside ? max_beside_tokens_ : max_step_tokens_, step));
+  const StepLimits limits{is_beside ? max_beside_tokens_ : max_step_tokens_, kMaxBest};
+  WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   return CpuStepRun::Begin(*weights_, is_beside ? &beside_ : &context_, step);
 }
 

@@ -13,6 +13,9 @@
 
 namespace weft::cpu {
 
+// BackendCapabilities::max_best. Beyond, whole rows are no dearer.
+inline constexpr int64_t kMaxBest = 512;
+
 class CpuExecutor : public Executor {
  public:
   // REQUIRES: the options are within the backend's capabilities.
@@ -24,7 +27,9 @@ class CpuExecutor : public Executor {
   int pause_points() const override {
     return static_cast<int>(weights_->model().blocks.size()) - 1;
   }
-  int64_t scratch_bytes() const override { return scratch_bytes_; }
+  int64_t scratch_bytes() const override {
+    return scratch_bytes_ + static_cast<int64_t>(logits_.capacity() * sizeof(float));
+  }
   StageStats stage_stats() const override { return compute_.stats(); }
 
  private:
@@ -39,6 +44,7 @@ class CpuExecutor : public Executor {
   Scratch scratch_, beside_scratch_;
   Compute compute_;
   std::vector<Workspace> workspaces_;
+  std::vector<float> logits_;  // of either context's step: none pauses while it needs them
   StepContext context_;
   StepContext beside_;  // of a step while another is paused
 };

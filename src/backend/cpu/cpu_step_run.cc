@@ -4,7 +4,9 @@
 #include <new>
 #include <utility>
 #include <variant>
+#include <vector>
 
+#include "backend/checks.h"
 #include "base/mutex.h"
 
 namespace weft::cpu {
@@ -152,15 +154,50 @@ void CpuStepRun::ComputeLogits() {
   compute_.ForEach(n, x.width * kStep, [&](int64_t i, int) {
     compute_.NormRow(model.output_norm, context_->scratch.stream.row(i), x.width, x.row(i));
   });
-  const RowsView out{step_.logits.data(), spec.n_vocab, spec.n_vocab};
+  // All into the step's buffer where whole rows are wanted, else into memory of our own; that is
+  // one product in any case, because it reads the largest matrix.
+  const bool whole = step_.best.empty();
+  if (!whole) context_->logits.resize(static_cast<size_t>(n * spec.n_vocab));
+  const RowsView out{whole ? step_.logits.data() : context_->logits.data(), spec.n_vocab,
+                     spec.n_vocab};
   Arena arena = context_->scratch.ForRows(n);
   const LogitsScratch scratch{spec, &arena};
   const ActivationRows input = compute_.Input(x, n, {&model.output}, scratch.input);
   compute_.Multiply({MakeProduct(model.output, input, n, out)});
-  if (spec.logit_scale == 1 && spec.logit_softcap <= 0) return;
-  compute_.ForEach(n, out.width * kExp, [&](int64_t i, int) {
-    if (spec.logit_scale != 1) compute_.vec().scale(spec.logit_scale, out.width, out.row(i));
-    if (spec.logit_softcap > 0) compute_.vec().softcap(spec.logit_softcap, out.width, out.row(i));
+  if (spec.logit_scale != 1 || spec.logit_softcap > 0) {
+    compute_.ForEach(n, out.width * kExp, [&](int64_t i, int) {
+      if (spec.logit_scale != 1) compute_.vec().scale(spec.logit_scale, out.width, out.row(i));
+      if (spec.logit_softcap > 0) compute_.vec().softcap(spec.logit_softcap, out.width, out.row(i));
+    });
+  }
+  if (!whole) PutResults(out);
+}
+
+// The rows where they are wanted, whole or the best of them.
+void CpuStepRun::PutResults(const RowsView& rows) {
+  struct Place {
+    TokenLogit* best;  // null: the whole row
+    int64_t n_best;
+    float* logits;
+  };
+  std::vector<Place> places;
+  TokenLogit* best = step_.best.data();
+  float* logits = step_.logits.data();
+  for (const StepSequence& sequence : step_.sequences) {
+    for (int64_t i = 0; i < sequence.n_logits; ++i) {
+      places.push_back({sequence.n_best > 0 ? best : nullptr, sequence.n_best, logits});
+      best += sequence.n_best;
+      if (sequence.n_best == 0) logits += rows.width;
+    }
+  }
+  compute_.ForEach(std::ssize(places), rows.width * kStep, [&](int64_t i, int) {
+    const Place& place = places[static_cast<size_t>(i)];
+    const std::span<const float> row(rows.row(i), static_cast<size_t>(rows.width));
+    if (place.best == nullptr) {
+      std::ranges::copy(row, place.logits);
+    } else {
+      PutBest(row, {place.best, static_cast<size_t>(place.n_best)});
+    }
   });
 }
 

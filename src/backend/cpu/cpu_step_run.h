@@ -34,6 +34,7 @@ class CpuStepRun : public StepRun {
   Status ComputePerLayerInputs();
   void RunBlock(const BoundBlock& block);
   void ComputeLogits();
+  void PutResults(const RowsView& rows);
 
   const CpuWeights& weights_;
   StepContext* const context_;

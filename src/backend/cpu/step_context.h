@@ -88,6 +88,7 @@ struct StepContext {
   Scratch& scratch;
   CpuState& state;
   std::vector<Workspace>& workspaces;  // one per thread
+  std::vector<float>& logits;          // rows of which the best are wanted, until these are found
   const Step* step = nullptr;
   std::vector<StepRow> rows;
   std::vector<int64_t> first_rows;  // per sequence, and the end

@@ -37,6 +37,7 @@ const BackendCapabilities& Capabilities() {
       .page_tokens = {16, 1, 2, 4, 8, 32, 64, 128, 256},
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 8192,
+      .max_best = 512,
       .same_bits = true,
   };
   return capabilities;
@@ -45,11 +46,11 @@ const BackendCapabilities& Capabilities() {
 class ReferenceExecutor : public Executor {
  public:
   ReferenceExecutor(std::shared_ptr<const ReferenceWeights> weights, ReferenceState* state,
-                    int64_t max_step_tokens)
-      : weights_(std::move(weights)), state_(state), max_step_tokens_(max_step_tokens) {}
+                    const StepLimits& limits)
+      : weights_(std::move(weights)), state_(state), limits_(limits) {}
 
   StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step) override {
-    WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), *state_, max_step_tokens_, step));
+    WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), *state_, limits_, step));
     return RunInOneGo([this, step]() -> Status {
       try {
         Compute(step);
@@ -60,7 +61,7 @@ class ReferenceExecutor : public Executor {
     });
   }
 
-  int64_t max_beside_tokens() const override { return max_step_tokens_; }
+  int64_t max_beside_tokens() const override { return limits_.tokens; }
   int64_t scratch_bytes() const override { return 0; }  // none is held between steps
 
  private:
@@ -79,13 +80,32 @@ class ReferenceExecutor : public Executor {
     for (const Layer& layer : spec.layers) {
       for (const Block& block : layer.blocks) RunBlock(context, block, &stream);
     }
-    reference::Rows result = ComputeLogits(context, stream);
-    std::ranges::copy(result.values(), step.logits.begin());
+    const reference::Rows result = ComputeLogits(context, stream);
+    PutResults(result, step);
+  }
+
+  // The rows where they are wanted, whole or the best of them.
+  static void PutResults(const reference::Rows& rows, const Step& step) {
+    int64_t row = 0;
+    std::span<float> logits = step.logits;
+    std::span<TokenLogit> best = step.best;
+    for (const StepSequence& sequence : step.sequences) {
+      const size_t n_best = static_cast<size_t>(sequence.n_best);
+      for (int64_t i = 0; i < sequence.n_logits; ++i, ++row) {
+        if (n_best > 0) {
+          PutBest(rows.row(row), best.first(n_best));
+          best = best.subspan(n_best);
+        } else {
+          std::ranges::copy(rows.row(row), logits.begin());
+          logits = logits.subspan(rows.row(row).size());
+        }
+      }
+    }
   }
 
   const std::shared_ptr<const ReferenceWeights> weights_;
   ReferenceState* const state_;
-  const int64_t max_step_tokens_;
+  const StepLimits limits_;
 };
 
 class ReferenceBackendImpl : public Backend {
@@ -122,7 +142,8 @@ class ReferenceBackendImpl : public Backend {
     WEFT_RETURN_IF_ERROR(CheckOptions(*this, options));
     return std::make_unique<ReferenceExecutor>(
         std::static_pointer_cast<const ReferenceWeights>(std::move(weights)),
-        static_cast<ReferenceState*>(state), options.max_step_tokens);
+        static_cast<ReferenceState*>(state),
+        StepLimits{options.max_step_tokens, Capabilities().max_best});
   }
 };
 

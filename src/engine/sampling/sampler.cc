@@ -21,26 +21,6 @@ constexpr float kNegligibleNats = 54.0f;
 // How far below the best tokens are sorted at first.
 constexpr float kFirstRankedNats = 4.0f;
 
-constexpr uint32_t kSignBit = 0x80000000;
-
-// The greatest value that is not NaN, or minus infinity. Split into lanes, which the compiler
-// vectorises, because vocabularies are large.
-float Greatest(std::span<const float> values) {
-  constexpr size_t kLanes = 16;
-  std::array<float, kLanes> lanes;
-  lanes.fill(kNever);
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const float value = values[i + lane];
-      lanes[lane] = value > lanes[lane] ? value : lanes[lane];
-    }
-  }
-  float max = *std::max_element(lanes.begin(), lanes.end());
-  for (; i < values.size(); ++i) max = values[i] > max ? values[i] : max;
-  return max;
-}
-
 // e^x for -87 <= x <= 0, within 2e-7; lane-wise like Greatest. Same method as the kernels: x = n ln
 // 2 + r, and the low bits of 1.5 * 2^23 + n are n.
 inline float ExpOfNegative(float x) {
@@ -128,24 +108,6 @@ Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab) {
   return OkStatus();
 }
 
-bool IsSound(std::span<const float> logits) {
-  // NaN and plus infinity have bits from infinity up; minus infinity is a valid ban.
-  constexpr uint32_t kInfinity = 0x7F800000;
-  uint32_t broken = 0;
-  for (const float logit : logits) {
-    const auto bits = std::bit_cast<uint32_t>(logit);
-    const bool is_number = (bits & ~kSignBit) < kInfinity;
-    broken |= is_number || bits == (kInfinity | kSignBit) ? 0 : 1;
-  }
-  return broken == 0 && Greatest(logits) > kNever;
-}
-
-TokenId ArgMax(std::span<const float> logits) {
-  const float max = Greatest(logits);
-  if (max == kNever) return kNoToken;
-  return static_cast<TokenId>(std::find(logits.begin(), logits.end(), max) - logits.begin());
-}
-
 double LogSumExp(std::span<const float> logits) {
   const float max = Greatest(logits);
   if (max == kNever) return kNever;
@@ -184,6 +146,26 @@ std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, double log_
 Sampler::Sampler(SamplingOptions options, uint64_t seed)
     : options_(std::move(options)), seed_(seed) {}
 
+int64_t Sampler::BestNeeded(int64_t n_vocab) const {
+  if (!options_.logit_bias.empty() || Penalizes()) return 0;
+  if (options_.temperature == 0) return 1;
+  return options_.top_k < n_vocab ? options_.top_k : 0;
+}
+
+TokenId Sampler::SampleBest(std::span<const TokenLogit> best, int64_t position,
+                            FunctionRef<bool(TokenId)> is_banned) {
+  const size_t wanted = options_.temperature == 0 ? 1 : static_cast<size_t>(options_.top_k);
+  candidates_.clear();
+  for (const TokenLogit& candidate : best) {
+    if (candidates_.size() == wanted || !(candidate.logit > kNever)) break;
+    if (!is_banned(candidate.token)) candidates_.push_back(candidate);
+  }
+  if (candidates_.empty()) return kNoToken;
+  if (options_.temperature == 0) return candidates_[0].token;
+  ranked_to_ = rank_until_ = kNever;
+  return ChooseFromCandidates(position);
+}
+
 TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> context, int64_t position,
                         std::span<const uint32_t> allowed) {
   for (const auto& [token, bias] : options_.logit_bias) {
@@ -206,15 +188,23 @@ TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> contex
     BeginRanking();
   }
   if (candidates_.empty()) return kNoToken;
+  return ChooseFromCandidates(position);
+}
+
+TokenId Sampler::ChooseFromCandidates(int64_t position) {
   CutTopP();
   CutMinP();
   return Draw(position);
 }
 
-void Sampler::Penalize(std::span<float> logits, std::span<const TokenId> context) {
+bool Sampler::Penalizes() const {
   const bool repetition = options_.repetition_penalty != 1.0f;
   const bool counts = options_.frequency_penalty != 0 || options_.presence_penalty != 0;
-  if ((!repetition && !counts) || options_.penalty_window == 0) return;
+  return (repetition || counts) && options_.penalty_window != 0;
+}
+
+void Sampler::Penalize(std::span<float> logits, std::span<const TokenId> context) {
+  if (!Penalizes()) return;
   MoveWindow(context);
   for (const Count& count : window_) {
     float& logit = logits[static_cast<size_t>(count.token)];
@@ -253,23 +243,8 @@ void Sampler::MoveWindow(std::span<const TokenId> context) {
 
 // Collects the k best, k being smaller than the row; no others join later.
 void Sampler::CollectTopK(size_t k) {
-  candidates_.clear();
-  // A heap with the worst of the kept candidates at the front; most tokens fail this one
-  // comparison.
-  float worst = kNever;
-  for (size_t i = 0; i < row_.size(); ++i) {
-    if (!(row_[i] > worst)) continue;
-    const Candidate candidate{static_cast<TokenId>(i), row_[i]};
-    if (candidates_.size() == k) {
-      std::pop_heap(candidates_.begin(), candidates_.end(), Better);
-      candidates_.back() = candidate;
-    } else {
-      candidates_.push_back(candidate);
-    }
-    std::push_heap(candidates_.begin(), candidates_.end(), Better);
-    if (candidates_.size() == k) worst = candidates_.front().logit;
-  }
-  std::sort_heap(candidates_.begin(), candidates_.end(), Better);
+  candidates_.resize(k);
+  candidates_.resize(FindBest(row_, candidates_));
   ranked_to_ = rank_until_ = kNever;
 }
 
@@ -300,7 +275,7 @@ bool Sampler::RankMore() {
       candidates_.push_back({static_cast<TokenId>(i), row_[i]});
     }
   }
-  std::sort(candidates_.begin() + n, candidates_.end(), Better);
+  std::sort(candidates_.begin() + n, candidates_.end(), IsBetter);
   ranked_to_ = floor;
   rank_step_ *= 2;
   return true;
@@ -310,14 +285,14 @@ bool Sampler::RankMore() {
 void Sampler::CutTopP() {
   if (options_.top_p >= 1) return;
   const float max = candidates_[0].logit;
-  const auto weight = [&](const Candidate& c) {
+  const auto weight = [&](const TokenLogit& c) {
     return std::exp(static_cast<double>(c.logit) - static_cast<double>(max));
   };
   double total = 0;
   if (ranked_to_ > rank_until_) {
     total = TotalWeight(row_, max, 1);
   } else {
-    for (const Candidate& c : candidates_) total += weight(c);
+    for (const TokenLogit& c : candidates_) total += weight(c);
   }
   const double wanted = static_cast<double>(options_.top_p) * total;
   double sum = 0;
@@ -341,11 +316,11 @@ void Sampler::CutMinP() {
   ranked_to_ = rank_until_;
 }
 
-double Sampler::Weight(const Candidate& candidate) const {
+double Sampler::Weight(const TokenLogit& candidate) const {
   const double max = static_cast<double>(candidates_[0].logit);
   // The greedy choice, or one forced by an infinite bias: nothing else can be drawn.
   if (options_.temperature == 0 || !std::isfinite(max)) {
-    return candidate.id == candidates_[0].id ? 1 : 0;
+    return candidate.token == candidates_[0].token ? 1 : 0;
   }
   return std::exp((static_cast<double>(candidate.logit) - max) /
                   static_cast<double>(options_.temperature));
@@ -356,17 +331,17 @@ TokenId Sampler::Draw(int64_t position) {
   if (ranked_to_ > rank_until_) {
     total_weight_ = TotalWeight(row_, candidates_[0].logit, options_.temperature);
   } else {
-    for (const Candidate& c : candidates_) total_weight_ += Weight(c);
+    for (const TokenLogit& c : candidates_) total_weight_ += Weight(c);
   }
   double remaining = RandomUniform(seed_, static_cast<uint64_t>(position)) * total_weight_;
   size_t i = 0;
   do {
     for (; i < candidates_.size(); ++i) {
       remaining -= Weight(candidates_[i]);
-      if (remaining < 0) return candidates_[i].id;
+      if (remaining < 0) return candidates_[i].token;
     }
   } while (RankMore());
-  return candidates_.back().id;
+  return candidates_.back().token;
 }
 
 bool Sampler::Bans(TokenId token) const {
@@ -379,12 +354,12 @@ Sampler::Draws Sampler::DrawsOf(TokenId token, int n) {
   while (candidates_.size() < static_cast<size_t>(n) && RankMore()) {
   }
   Draws draws;
-  for (const Candidate& c : candidates_) {
+  for (const TokenLogit& c : candidates_) {
     const double weight = Weight(c);
     const auto logprob = static_cast<float>(std::log(weight / total_weight_));
-    if (c.id == token) draws.logprob = logprob;
+    if (c.token == token) draws.logprob = logprob;
     const bool is_among_best = static_cast<int>(draws.best.size()) < n;
-    if (weight > 0 && is_among_best) draws.best.push_back({c.id, logprob});
+    if (weight > 0 && is_among_best) draws.best.push_back({c.token, logprob});
   }
   return draws;
 }

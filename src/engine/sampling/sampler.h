@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/best_tokens.h"
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "base/tokens.h"
 #include "weft/events.h"
@@ -36,6 +38,14 @@ class Sampler {
   TokenId Sample(std::span<float> logits, std::span<const TokenId> context, int64_t position,
                  std::span<const uint32_t> allowed);
 
+  // How many of a row's best tokens are enough to choose from; 0: the whole row is needed, because
+  // of penalties, biases or the lack of a top-k.
+  int64_t BestNeeded(int64_t n_vocab) const;
+  // Chooses what Sample would from the whole row, from its best tokens, best first: BestNeeded()
+  // and as many more as `is_banned` may exclude.
+  TokenId SampleBest(std::span<const TokenLogit> best, int64_t position,
+                     FunctionRef<bool(TokenId)> is_banned);
+
   // The probability with which the last Sample chose `token` (its result), and the `n` most
   // probable candidates, best first. REQUIRES: the row of that call is still there.
   struct Draws {
@@ -47,30 +57,23 @@ class Sampler {
   bool Bans(TokenId token) const;
 
  private:
-  struct Candidate {
-    TokenId id;
-    float logit;
-  };
-  // Orders by logit, best first; ties by id.
-  static bool Better(const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-  }
-
   // How often a token occurs in the penalty window.
   struct Count {
     TokenId token = kNoToken;
     int64_t times = 0;
   };
 
+  bool Penalizes() const;
   void Penalize(std::span<float> logits, std::span<const TokenId> context);
   void MoveWindow(std::span<const TokenId> context);
   void CollectTopK(size_t k);
   void BeginRanking();
   bool RankMore();
+  TokenId ChooseFromCandidates(int64_t position);
   void CutTopP();
   void CutMinP();
   // Proportional to the probability of being drawn; 1 for the best candidate.
-  double Weight(const Candidate& candidate) const;
+  double Weight(const TokenLogit& candidate) const;
   TokenId Draw(int64_t position);
 
   const SamplingOptions options_;
@@ -78,7 +81,7 @@ class Sampler {
   // State for the current row. Candidates are ordered best first; those below `ranked_to_` are
   // added on demand, which with a large vocabulary is rarely needed.
   std::span<const float> row_;
-  std::vector<Candidate> candidates_;
+  std::vector<TokenLogit> candidates_;
   float ranked_to_ = 0;   // every logit at or above this is a candidate
   float rank_until_ = 0;  // no logit below this becomes one
   float rank_step_ = 0;
@@ -88,13 +91,6 @@ class Sampler {
   std::vector<Count> window_;                   // unordered
   std::unordered_map<TokenId, size_t> places_;  // index into window_, by token
 };
-
-// The token with the largest logit, the lowest id among ties. kNoToken if none is above minus
-// infinity.
-TokenId ArgMax(std::span<const float> logits);
-
-// Whether a token can be chosen from the row: no NaN or plus infinity, and not all minus infinity.
-bool IsSound(std::span<const float> logits);
 
 // log(sum(exp(logits))), summed in index order in double precision.
 double LogSumExp(std::span<const float> logits);

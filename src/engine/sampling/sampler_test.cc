@@ -97,6 +97,57 @@ TEST(SamplerTest, MinPDropsTheImprobable) {
   EXPECT_EQ(Draws(options, logits, 500).size(), 2u);
 }
 
+// From the best tokens alone, banned ones among them, as from the whole row.
+TEST(SamplerTest, TheBestTokensAreEnoughWhereItSaysSo) {
+  constexpr int64_t kVocab = 300;
+  std::mt19937 random(9);
+  const std::vector<TokenId> banned = {3, 17, 250};
+  const auto is_banned = [&](TokenId token) {
+    return std::binary_search(banned.begin(), banned.end(), token);
+  };
+  for (int round = 0; round < 400; ++round) {
+    SamplingOptions options;
+    options.temperature = round % 5 == 0 ? 0 : 0.25f * static_cast<float>(1 + random() % 8);
+    options.top_k = static_cast<int>(1 + random() % 60);
+    options.top_p = random() % 2 == 0 ? 1 : 0.9f;
+    options.min_p = random() % 2 == 0 ? 0 : 0.1f;
+    Sampler sampler(options, random());
+    const int64_t needed = sampler.BestNeeded(kVocab);
+    ASSERT_EQ(needed, round % 5 == 0 ? 1 : options.top_k);
+    std::vector<float> row(kVocab);
+    for (float& logit : row) logit = static_cast<float>(random() % 200) / 20;
+    for (const TokenId token : banned) {
+      if (random() % 2 == 0) row[static_cast<size_t>(token)] = 20;
+    }
+    if (round % 7 == 0) {  // fewer than are wanted may come next
+      std::fill(row.begin() + 20, row.end(), -std::numeric_limits<float>::infinity());
+    }
+    std::vector<TokenLogit> best(static_cast<size_t>(needed) + banned.size());
+    const size_t found = FindBest(row, best);
+    if (found < best.size()) best[found].logit = std::numeric_limits<float>::quiet_NaN();
+    for (const TokenId token : banned) {
+      row[static_cast<size_t>(token)] = -std::numeric_limits<float>::infinity();
+    }
+    const TokenId from_best = sampler.SampleBest(best, round, is_banned);
+    EXPECT_EQ(from_best, sampler.Sample(row, {}, round, {})) << round;
+  }
+  SamplingOptions options;
+  options.top_k = 5;
+  options.logit_bias = {{1, 2.0f}};
+  EXPECT_EQ(Sampler(options, 1).BestNeeded(kVocab), 0);
+  options.logit_bias.clear();
+  options.frequency_penalty = 0.5f;
+  EXPECT_EQ(Sampler(options, 1).BestNeeded(kVocab), 0);
+  options.penalty_window = 0;
+  EXPECT_EQ(Sampler(options, 1).BestNeeded(kVocab), 5);
+  options.top_k = 0;
+  EXPECT_EQ(Sampler(options, 1).BestNeeded(kVocab), 0);
+  options.top_k = kVocab;
+  EXPECT_EQ(Sampler(options, 1).BestNeeded(kVocab), 0);
+  options.temperature = 0;
+  EXPECT_EQ(Sampler(options, 1).BestNeeded(kVocab), 1);
+}
+
 TEST(SamplerTest, LowTemperatureSharpens) {
   SamplingOptions options = Plain();
   options.temperature = 0.1f;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/best_tokens.h"
 #include "engine/turns/active_turn.h"
 
 namespace weft {
@@ -20,7 +21,11 @@ struct StepPart {
   int64_t first_row = 0;  // position of the first row
   int64_t n_logits = 0;
   bool ends_prompt = false;  // includes the last row that the lane has
-  std::span<float> logits;   // of the last n_logits rows, once computed
+  // What is wanted of the last n_logits rows, and there once they are computed: their logits, or
+  // of each the n_best best tokens.
+  int64_t n_best = 0;
+  std::span<float> logits;
+  std::span<const TokenLogit> best;
 
   Session* session() const { return lane->session; }
 };

@@ -92,7 +92,7 @@ StepRunner::Candidates StepRunner::ReadyLanes() const {
 }
 
 std::vector<StepPart> StepRunner::TakeRows(const Candidates& candidates,
-                                           const std::vector<int64_t>& rows) {
+                                           const std::vector<int64_t>& rows) const {
   std::vector<StepPart> parts;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] == 0) continue;
@@ -106,6 +106,11 @@ std::vector<StepPart> StepRunner::TakeRows(const Candidates& candidates,
       part.n_logits = part.rows;
     } else if (part.ends_prompt && part.turn->options.max_tokens != 0) {
       part.n_logits = 1;
+    }
+    // Not of rows that the prompt's readers want.
+    if (part.n_logits > 0 && (part.lane->is_decoding() || !part.turn->wants_prompt_rows())) {
+      const int64_t n_best = parts_.writer->BestNeeded(*part.turn, *part.lane);
+      if (n_best <= max_best_) part.n_best = n_best;
     }
     parts.push_back(part);
   }
@@ -159,12 +164,14 @@ StepSequence StepRunner::SequenceOf(const Session& session, int64_t first, int64
 // Sets up the step's sequences and logits from its parts, and begins its run.
 Status StepRunner::Begin(OpenStep* step) {
   const size_t n_vocab = static_cast<size_t>(parts_.model->n_vocab());
-  size_t n_logits = 0;
+  size_t n_logits = 0, n_best = 0;
   for (const StepPart& part : step->parts) {
     StepSequence sequence = SequenceOf(*part.session(), part.first_row, part.rows);
     sequence.n_logits = part.n_logits;
+    sequence.n_best = part.n_best;
     step->sequences.push_back(std::move(sequence));
-    n_logits += static_cast<size_t>(part.n_logits);
+    if (part.n_best == 0) n_logits += static_cast<size_t>(part.n_logits);
+    n_best += static_cast<size_t>(part.n_logits * part.n_best);
     // A preempted lane that starts over computes like a prompt.
     if (part.lane->is_decoding() && part.rows == 1) {
       ++step->cost.decode_rows;
@@ -175,18 +182,23 @@ Status StepRunner::Begin(OpenStep* step) {
   }
   if (step->logits.size() < n_logits * n_vocab) step->logits.resize(n_logits * n_vocab);
   const std::span<float> logits = std::span(step->logits).first(n_logits * n_vocab);
-  size_t at = 0;
+  step->best.resize(n_best);
+  size_t at = 0, best_at = 0;
   for (StepPart& part : step->parts) {
-    const size_t n = static_cast<size_t>(part.n_logits) * n_vocab;
+    const size_t n = part.n_best == 0 ? static_cast<size_t>(part.n_logits) * n_vocab : 0;
     part.logits = logits.subspan(at, n);
     at += n;
+    part.best =
+        std::span(step->best).subspan(best_at, static_cast<size_t>(part.n_logits * part.n_best));
+    best_at += part.best.size();
   }
   const int64_t begin_us = NowMicros();
   for (const StepPart& part : step->parts) {
     if (part.turn->first_row_us == 0) NoteFirstRow(part, begin_us);
   }
   WEFT_ASSIGN_OR_RETURN(
-      step->run, parts_.executor->Begin(Step{.sequences = step->sequences, .logits = logits}));
+      step->run, parts_.executor->Begin(
+                     Step{.sequences = step->sequences, .logits = logits, .best = step->best}));
   return OkStatus();
 }
 

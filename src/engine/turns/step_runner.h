@@ -53,7 +53,9 @@ class StepRunner {
     TurnDisk* disk = nullptr;
   };
   StepRunner(const Parts& parts, const StepPlanner::Options& planner)
-      : parts_(parts), planner_(planner) {}
+      : parts_(parts),
+        max_best_(parts.model->backend().capabilities().max_best),
+        planner_(planner) {}
 
   // Begins a long step if there is none and prompts need one, and prepares a short one if it is
   // due. True if a preempted lane was resumed.
@@ -77,6 +79,7 @@ class StepRunner {
     std::vector<StepPart> parts;
     std::vector<StepSequence> sequences;
     std::vector<float> logits;
+    std::vector<TokenLogit> best;
     std::unique_ptr<StepRun> run;
     StepCost cost;
   };
@@ -90,8 +93,8 @@ class StepRunner {
   bool HasNothingToRun() const { return short_parts_.empty() && long_step_ == nullptr; }
   LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
   Candidates ReadyLanes() const;
-  static std::vector<StepPart> TakeRows(const Candidates& candidates,
-                                        const std::vector<int64_t>& rows);
+  std::vector<StepPart> TakeRows(const Candidates& candidates,
+                                 const std::vector<int64_t>& rows) const;
   std::vector<StepPart> PlanShort(Candidates lanes) const;
   std::vector<StepPart> PlanFirstLane() const;
 
@@ -110,6 +113,7 @@ class StepRunner {
   void AbandonLong();
 
   const Parts parts_;
+  const int64_t max_best_;
   StepPlanner planner_;
   std::unique_ptr<OpenStep> long_step_;  // begun but not ended; may be paused
   std::vector<StepPart> short_parts_;    // prepared for the next Run

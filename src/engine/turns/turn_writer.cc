@@ -21,11 +21,32 @@ void Ban(std::span<const TokenId> tokens, std::span<float> logits) {
 
 }  // namespace
 
+int64_t TurnWriter::BestNeeded(const ActiveTurn& turn, const Lane& lane) const {
+  const TurnOptions& options = turn.options;
+  if (options.token_mask || options.top_logprobs >= 0) return 0;
+  int64_t n = lane.sampler.BestNeeded(model_.n_vocab());
+  if (n == 0) return 0;
+  const bool too_early = EndsTooEarly(options, lane);
+  if (options.ignore_eos || too_early) n += std::ssize(model_.tokenizer()->EndsOfGeneration());
+  if (too_early) n += std::ssize(options.stop_tokens);
+  return n < model_.n_vocab() ? n : 0;
+}
+
+TurnWriter::Row TurnWriter::RowAt(const StepPart& part, int64_t i) const {
+  const auto n_best = static_cast<size_t>(part.n_best);
+  if (n_best > 0) return {.best = part.best.subspan(static_cast<size_t>(i) * n_best, n_best)};
+  const auto n_vocab = static_cast<size_t>(model_.n_vocab());
+  return {.logits = part.logits.subspan(static_cast<size_t>(i) * n_vocab, n_vocab)};
+}
+
+bool TurnWriter::IsSound(const Row& row) {
+  return row.best.empty() ? weft::IsSound(row.logits) : !std::isnan(row.best[0].logit);
+}
+
 void TurnWriter::Take(StepPart* part) {
   Lane* const lane = part->lane;
-  const size_t n_vocab = static_cast<size_t>(model_.n_vocab());
   // Before the state counts as computed and others find it in the prefix index.
-  if (part->n_logits > 0 && !IsSound(part->logits.last(n_vocab))) {
+  if (part->n_logits > 0 && !IsSound(LastRow(*part))) {
     Fail(*part, Internal("the model computed logits that are not finite"));
     return;
   }
@@ -33,7 +54,7 @@ void TurnWriter::Take(StepPart* part) {
   if (lane->done()) return;
   if (lane->is_decoding()) {
     // A lane that was preempted computes several rows before it samples again.
-    if (part->ends_prompt) SampleNext(part->turn, lane, part->logits);
+    if (part->ends_prompt) SampleNext(part->turn, lane, LastRow(*part));
     return;
   }
   ++part->turn->next_chunk;
@@ -106,7 +127,7 @@ void TurnWriter::FinishPrompt(StepPart* part) {
     turn->End(FinishReason::kLength, OkStatus());
     return;
   }
-  const std::span<float> row = part->logits.last(static_cast<size_t>(model_.n_vocab()));
+  const Row row = LastRow(*part);
   if (turn->options.n_choices > 1) {
     ForkChoices(turn, row);
     return;
@@ -116,7 +137,7 @@ void TurnWriter::FinishPrompt(StepPart* part) {
 
 // Every further choice is a fork of the session at the end of the prompt and samples its first
 // token from the same row.
-void TurnWriter::ForkChoices(ActiveTurn* turn, std::span<const float> logits) {
+void TurnWriter::ForkChoices(ActiveTurn* turn, const Row& row) {
   Session* const session = turn->session;
   for (int choice = 1; choice < turn->options.n_choices; ++choice) {
     auto fork = sessions_->CreateForTurn(session->domain);
@@ -135,14 +156,14 @@ void TurnWriter::ForkChoices(ActiveTurn* turn, std::span<const float> logits) {
     lane->last_row_us = NowMicros();
     turn->lanes.push_back(std::move(lane));
   }
-  std::vector<float> row;
+  std::vector<float> logits;
   for (auto& lane : turn->lanes) {
-    row.assign(logits.begin(), logits.end());
-    SampleNext(turn, lane.get(), row);
+    logits.assign(row.logits.begin(), row.logits.end());
+    SampleNext(turn, lane.get(), {.logits = logits, .best = row.best});
   }
 }
 
-void TurnWriter::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logits) {
+void TurnWriter::SampleNext(ActiveTurn* turn, Lane* lane, const Row& row) {
   const TurnOptions& options = turn->options;
   TokenEvent event;
   event.choice = lane->choice;
@@ -150,11 +171,11 @@ void TurnWriter::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
   double log_sum = 0;
   std::vector<float> raw;
   if (options.top_logprobs >= 0 && !of_draw) {
-    log_sum = LogSumExp(logits);
-    event.alternatives = TopLogprobs(logits, log_sum, options.top_logprobs);
-    raw.assign(logits.begin(), logits.end());
+    log_sum = LogSumExp(row.logits);
+    event.alternatives = TopLogprobs(row.logits, log_sum, options.top_logprobs);
+    raw.assign(row.logits.begin(), row.logits.end());
   }
-  const TokenId token = Choose(options, lane, logits);
+  const TokenId token = Choose(options, lane, row);
   if (token == kNoToken) {
     turn->EndLane(lane, FinishReason::kError,
                   FailedPrecondition("no token may come next: all are banned or masked"));
@@ -175,9 +196,19 @@ void TurnWriter::SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logit
 }
 
 // kNoToken if all are banned or masked. Changes the logits.
-TokenId TurnWriter::Choose(const TurnOptions& options, Lane* lane, std::span<float> logits) {
+TokenId TurnWriter::Choose(const TurnOptions& options, Lane* lane, const Row& row) {
   const std::vector<TokenId>& tokens = lane->session->tokens;
+  const auto position = static_cast<int64_t>(tokens.size());
   const bool too_early = EndsTooEarly(options, *lane);
+  const std::span<float> logits = row.logits;
+  if (!row.best.empty()) {
+    return lane->sampler.SampleBest(row.best, position, [&](TokenId token) {
+      const bool ends = model_.tokenizer()->IsEndOfGeneration(token);
+      const auto& stops = options.stop_tokens;
+      return (ends && (options.ignore_eos || too_early)) ||
+             (too_early && std::binary_search(stops.begin(), stops.end(), token));
+    });
+  }
   if (options.ignore_eos || too_early) Ban(model_.tokenizer()->EndsOfGeneration(), logits);
   if (too_early) Ban(options.stop_tokens, logits);
   if (lane->mask) {
@@ -185,7 +216,7 @@ TokenId TurnWriter::Choose(const TurnOptions& options, Lane* lane, std::span<flo
     lane->mask->Apply(lane->generated, lane->allowed);
     AllowOtherEnds(options, lane);
   }
-  return lane->sampler.Sample(logits, tokens, static_cast<int64_t>(tokens.size()), lane->allowed);
+  return lane->sampler.Sample(logits, tokens, position, lane->allowed);
 }
 
 // Where the mask allows the model's own end tokens, it also allows the turn's stop tokens.

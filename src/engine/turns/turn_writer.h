@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/best_tokens.h"
 #include "base/status.h"
 #include "engine/sessions/state_memory.h"
 #include "engine/storage/live_sessions.h"
@@ -23,6 +24,8 @@ class TurnWriter {
   TurnWriter(const Model* model, StateMemory* memory, LiveSessions* sessions)
       : model_(*model), memory_(memory), sessions_(sessions) {}
 
+  // How many of a row's best tokens are enough for the lane's next one; 0: it takes the whole row.
+  int64_t BestNeeded(const ActiveTurn& turn, const Lane& lane) const;
   // The part is computed.
   void Take(StepPart* part);
   // The part's forward failed, which leaves its state undefined from the step on: poisons the
@@ -36,9 +39,18 @@ class TurnWriter {
  private:
   void TakePromptRows(StepPart* part);
   void FinishPrompt(StepPart* part);
-  void ForkChoices(ActiveTurn* turn, std::span<const float> logits);
-  void SampleNext(ActiveTurn* turn, Lane* lane, std::span<float> logits);
-  TokenId Choose(const TurnOptions& options, Lane* lane, std::span<float> logits);
+  // What is there to choose a token from: one of them is empty.
+  struct Row {
+    std::span<float> logits = {};
+    std::span<const TokenLogit> best = {};
+  };
+  void ForkChoices(ActiveTurn* turn, const Row& row);
+  void SampleNext(ActiveTurn* turn, Lane* lane, const Row& row);
+  TokenId Choose(const TurnOptions& options, Lane* lane, const Row& row);
+  // Of the rows that are wanted.
+  Row RowAt(const StepPart& part, int64_t i) const;
+  Row LastRow(const StepPart& part) const { return RowAt(part, part.n_logits - 1); }
+  static bool IsSound(const Row& row);
   void ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event);
   void TakeForced(ActiveTurn* turn, Lane* lane);
   void AllowOtherEnds(const TurnOptions& options, Lane* lane);
