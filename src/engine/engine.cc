@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -19,7 +21,7 @@ namespace {
 // The consumer's end of a turn.
 class TurnHandle : public Turn {
  public:
-  TurnHandle(EngineCore::Submitted submitted, std::shared_ptr<Mailbox> mailbox)
+  TurnHandle(SubmittedTurn submitted, std::shared_ptr<Mailbox> mailbox)
       : submitted_(std::move(submitted)), mailbox_(std::move(mailbox)) {}
   ~TurnHandle() override {
     submitted_.queue->SetReadyCallback(nullptr);
@@ -39,7 +41,7 @@ class TurnHandle : public Turn {
   SessionId session() const override { return submitted_.session; }
 
  private:
-  const EngineCore::Submitted submitted_;
+  const SubmittedTurn submitted_;
   const std::shared_ptr<Mailbox> mailbox_;
 };
 
@@ -66,7 +68,7 @@ class EngineThread : public Engine {
   int64_t TurnsWaiting() const override { return turns_waiting_; }
 
   StatusOr<SessionId> CreateSession(const SessionOptions& options) override {
-    return Call([&] { return core_->CreateSession(options); });
+    return Call([&] { return core_->sessions().Create(options); });
   }
   StatusOr<SessionId> FindSession(std::string_view domain, std::string_view name) override {
     return view_->Latest()->Find(domain, name);
@@ -74,39 +76,43 @@ class EngineThread : public Engine {
   StatusOr<SessionId> Fork(SessionId session, int64_t position,
                            const SessionOptions& options) override {
     return Await<StatusOr<SessionId>>(
-        [&](const auto& reply) { core_->Fork(session, position, options, reply); });
+        [&](const auto& reply) { core_->sessions().Fork(session, position, options, reply); });
   }
   Status Truncate(SessionId session, int64_t position) override {
-    return Await<Status>([&](const auto& reply) { core_->Truncate(session, position, reply); });
+    return Await<Status>(
+        [&](const auto& reply) { core_->sessions().Truncate(session, position, reply); });
   }
   Status Reset(SessionId session) override {
-    return Await<Status>([&](const auto& reply) { core_->Reset(session, reply); });
+    return Await<Status>([&](const auto& reply) { core_->sessions().Reset(session, reply); });
   }
   Status Rename(SessionId session, const std::string& name) override {
-    return Await<Status>([&](const auto& reply) { core_->Rename(session, name, reply); });
+    return Await<Status>(
+        [&](const auto& reply) { core_->sessions().Rename(session, name, reply); });
   }
   Status Park(SessionId session) override {
-    return Await<Status>([&](const auto& reply) { core_->Park(session, reply); });
+    return Await<Status>([&](const auto& reply) { core_->files().Park(session, reply); });
   }
   Status Restore(SessionId session) override {
-    return Await<Status>([&](const auto& reply) { core_->Restore(session, reply); });
+    return Await<Status>([&](const auto& reply) { core_->files().Restore(session, reply); });
   }
   Status Save(SessionId session) override {
-    return Await<Status>([&](const auto& reply) { core_->Save(session, reply); });
+    return Await<Status>([&](const auto& reply) { core_->files().Save(session, reply); });
   }
   Status Close(SessionId session, bool forget) override {
-    return Await<Status>([&](const auto& reply) { core_->Close(session, forget, reply); });
+    return Await<Status>(
+        [&](const auto& reply) { core_->sessions().Close(session, forget, reply); });
   }
   StatusOr<int64_t> CloseIdle(const std::optional<std::string>& domain,
                               std::chrono::microseconds idle) override {
-    return Call([&] { return StatusOr<int64_t>(core_->CloseIdle(domain, idle.count())); });
+    return Call(
+        [&] { return StatusOr<int64_t>(core_->sessions().CloseIdle(domain, idle.count())); });
   }
   StatusOr<SessionInfo> Inspect(SessionId session) override {
     return view_->Latest()->Inspect(session);
   }
   StatusOr<std::vector<int32_t>> Tokens(SessionId session) override {
     return Await<StatusOr<std::vector<int32_t>>>(
-        [&](const auto& reply) { core_->Tokens(session, reply); });
+        [&](const auto& reply) { core_->sessions().Tokens(session, reply); });
   }
   StatusOr<std::vector<SessionInfo>> ListSessions(std::string_view domain) override {
     return view_->Latest()->List(domain);
@@ -116,48 +122,50 @@ class EngineThread : public Engine {
   }
   StatusOr<std::shared_ptr<Turn>> SubmitOnce(std::string_view domain,
                                              const TurnOptions& options) override {
-    return Wrap(Call([&] { return core_->SubmitOnce(domain, options); }));
+    return Wrap(Call([&] { return core_->turns().SubmitOnce(domain, options); }));
   }
   StatusOr<NamedTurn> SubmitNamed(const SessionOptions& session, const TurnOptions& options,
                                   const NamedTurnPolicy& policy) override {
-    return WrapNamed(Await<StatusOr<EngineCore::Submitted>>(
-        [&](const auto& reply) { core_->SubmitNamed(session, options, policy, reply); }));
+    return WrapNamed(Await<StatusOr<SubmittedTurn>>(
+        [&](const auto& reply) { core_->named().Submit(session, options, policy, reply); }));
   }
 
   void CreateSession(const SessionOptions& options, Done<StatusOr<SessionId>> done) override {
-    Ask([this, options](const auto& reply) { reply(core_->CreateSession(options)); },
+    Ask([this, options](const auto& reply) { reply(core_->sessions().Create(options)); },
         std::move(done));
   }
   void Fork(SessionId session, int64_t position, const SessionOptions& options,
             Done<StatusOr<SessionId>> done) override {
-    Ask([=, this](const auto& reply) { core_->Fork(session, position, options, reply); },
+    Ask([=, this](const auto& reply) { core_->sessions().Fork(session, position, options, reply); },
         std::move(done));
   }
   void Reset(SessionId session, Done<Status> done) override {
-    Ask([=, this](const auto& reply) { core_->Reset(session, reply); }, std::move(done));
+    Ask([=, this](const auto& reply) { core_->sessions().Reset(session, reply); }, std::move(done));
   }
   void Park(SessionId session, Done<Status> done) override {
-    Ask([=, this](const auto& reply) { core_->Park(session, reply); }, std::move(done));
+    Ask([=, this](const auto& reply) { core_->files().Park(session, reply); }, std::move(done));
   }
   void Restore(SessionId session, Done<Status> done) override {
-    Ask([=, this](const auto& reply) { core_->Restore(session, reply); }, std::move(done));
+    Ask([=, this](const auto& reply) { core_->files().Restore(session, reply); }, std::move(done));
   }
   void Close(SessionId session, bool forget, Done<Status> done) override {
-    Ask([=, this](const auto& reply) { core_->Close(session, forget, reply); }, std::move(done));
+    Ask([=, this](const auto& reply) { core_->sessions().Close(session, forget, reply); },
+        std::move(done));
   }
   void CloseIdle(const std::optional<std::string>& domain, std::chrono::microseconds idle,
                  Done<StatusOr<int64_t>> done) override {
-    Ask([=, this](const auto& reply) { reply(core_->CloseIdle(domain, idle.count())); },
+    Ask([=, this](const auto& reply) { reply(core_->sessions().CloseIdle(domain, idle.count())); },
         std::move(done));
   }
   void Tokens(SessionId session, Done<StatusOr<std::vector<int32_t>>> done) override {
-    Ask([=, this](const auto& reply) { core_->Tokens(session, reply); }, std::move(done));
+    Ask([=, this](const auto& reply) { core_->sessions().Tokens(session, reply); },
+        std::move(done));
   }
   void SubmitNamed(const SessionOptions& session, const TurnOptions& options,
                    const NamedTurnPolicy& policy, Done<StatusOr<NamedTurn>> done) override {
-    Ask([=, this](const auto& reply) { core_->SubmitNamed(session, options, policy, reply); },
-        Done<StatusOr<EngineCore::Submitted>>(
-            [this, done = std::move(done)](StatusOr<EngineCore::Submitted> submitted) {
+    Ask([=, this](const auto& reply) { core_->named().Submit(session, options, policy, reply); },
+        Done<StatusOr<SubmittedTurn>>(
+            [this, done = std::move(done)](StatusOr<SubmittedTurn> submitted) {
               done(WrapNamed(std::move(submitted)));
             }));
   }
@@ -177,7 +185,7 @@ class EngineThread : public Engine {
   Status Shutdown(std::chrono::milliseconds grace) override {
     const auto deadline = std::chrono::steady_clock::now() + grace;
     mailbox_->Post([this, deadline] {
-      core_->StopAdmitting();
+      core_->turns().StopAccepting();
       stop_at_ = std::min(stop_at_.value_or(deadline), deadline);
     });
     MutexLock lock(&join_mutex_);
@@ -214,19 +222,19 @@ class EngineThread : public Engine {
     const bool posted = mailbox_->Post([this, work = std::move(work), done] {
       const std::function<void(Result)> reply = [this, done](Result value) {
         auto shared = std::make_shared<Result>(std::move(value));
-        core_->AfterPublish([done, shared] { done(std::move(*shared)); });
+        core_->publisher().AfterPublish([done, shared] { done(std::move(*shared)); });
       };
       work(reply);
     });
     if (!posted) done(Result(Unavailable("the engine has shut down")));
   }
 
-  StatusOr<std::shared_ptr<Turn>> Wrap(StatusOr<EngineCore::Submitted> submitted) {
+  StatusOr<std::shared_ptr<Turn>> Wrap(StatusOr<SubmittedTurn> submitted) {
     if (!submitted.ok()) return submitted.status();
     return std::shared_ptr<Turn>(std::make_shared<TurnHandle>(*std::move(submitted), mailbox_));
   }
 
-  StatusOr<NamedTurn> WrapNamed(StatusOr<EngineCore::Submitted> submitted) {
+  StatusOr<NamedTurn> WrapNamed(StatusOr<SubmittedTurn> submitted) {
     WEFT_RETURN_IF_ERROR(submitted.status());
     NamedTurn named{.is_anonymous = submitted->is_anonymous};
     WEFT_ASSIGN_OR_RETURN(named.turn, Wrap(std::move(submitted)));
@@ -243,32 +251,32 @@ class EngineThread : public Engine {
       return;
     }
     core_ = *std::move(core);
-    view_ = core_->view();
+    view_ = core_->publisher().view();
     core_->Publish();
     built->set_value(OkStatus());
     while (!ShouldStop()) {
       RunMessages();
       const bool advanced = core_->RunOnce([this] { return mailbox_->HasMail(); });
-      turns_waiting_ = core_->turns_waiting();
+      turns_waiting_ = core_->turns().waiting();
       if (advanced || ShouldStop()) {
         core_->PublishIfDue();
         continue;
       }
       core_->Publish();
-      if (core_->HasMoreToPublish()) continue;
+      if (core_->publisher().HasMore()) continue;
       CheckWhenIdle();
       const auto wake = core_->NextWake();
       mailbox_->WaitUntil(stop_at_ ? std::min(*stop_at_, wake) : wake);
     }
-    core_->StopAdmitting();
+    core_->turns().StopAccepting();
     core_->CutAll(Unavailable("the engine is shutting down"));
     core_->Publish();
     SaveSessions();
-    core_->CloseStore();
+    core_->files().CloseStore();
     mailbox_->Close();
     // Messages posted before the close are still answered, by an engine that admits nothing.
     RunMessages();
-    core_->CloseView();
+    core_->publisher().Close();
     core_.reset();
   }
 
@@ -278,19 +286,19 @@ class EngineThread : public Engine {
     const auto now = std::chrono::steady_clock::now();
     const auto end = now + options_.save_grace;
     const auto keep_end = now + options_.save_grace / 2;
-    while (core_->StillKeeping() && std::chrono::steady_clock::now() < keep_end) {
+    while (core_->files().StillKeeping() && std::chrono::steady_clock::now() < keep_end) {
       mailbox_->WaitUntil(std::min(core_->NextWake(), keep_end));
       RunMessages();
     }
     // Files with tokens stand behind blocks of state, which can be recomputed.
-    if (std::chrono::steady_clock::now() >= keep_end) core_->StopKeeping();
-    core_->ParkAll();
-    while (core_->FileWorkPending()) {
+    if (std::chrono::steady_clock::now() >= keep_end) core_->files().StopKeeping();
+    core_->files().ParkAll();
+    while (core_->files().FileWorkPending()) {
       mailbox_->WaitUntil(std::min(core_->NextWake(), end));
       RunMessages();
-      if (std::chrono::steady_clock::now() >= end) core_->AbandonSaves();
+      if (std::chrono::steady_clock::now() >= end) core_->files().AbandonSaves();
     }
-    shutdown_status_ = core_->SaveOutcome();
+    shutdown_status_ = core_->files().SaveOutcome();
   }
 
   void RunMessages() {
@@ -307,7 +315,7 @@ class EngineThread : public Engine {
 
   bool ShouldStop() const {
     if (!stop_at_) return false;
-    return core_->idle() || std::chrono::steady_clock::now() >= *stop_at_;
+    return core_->turns().idle() || std::chrono::steady_clock::now() >= *stop_at_;
   }
 
   const std::shared_ptr<const Model> model_;

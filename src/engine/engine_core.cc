@@ -163,7 +163,7 @@ Status EngineCore::WarmUp() {
   return status;
 }
 
-StatusOr<EngineCore::Submitted> EngineCore::Submit(SessionId id, const TurnOptions& options) {
+StatusOr<SubmittedTurn> EngineCore::Submit(SessionId id, const TurnOptions& options) {
   WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
   return turns_.Submit(session, options, /*closes_session=*/false);
 }

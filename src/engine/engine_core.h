@@ -22,9 +22,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,11 +48,6 @@ class EngineCore {
  public:
   // Runs a callback on the engine thread, soon; callable from any thread.
   using PostBack = SessionFiles::PostBack;
-  // Answers a call that may have to wait for a file; runs on the engine thread.
-  template <typename T>
-  using ReplyWith = SessionFiles::ReplyWith<T>;
-  using Reply = SessionFiles::Reply;
-  using Submitted = SubmittedTurn;
 
   // Builds the store and the executor, runs a warm-up step that leaves nothing behind, and opens
   // the state directory if there is one.
@@ -63,41 +55,25 @@ class EngineCore {
                                                       const EngineOptions& options,
                                                       PostBack post_back);
 
-  // --- sessions (live_sessions.h, session_files.h) ---------------------------------
-  StatusOr<SessionId> CreateSession(const SessionOptions& options) {
-    return sessions_.Create(options);
-  }
-  void Fork(SessionId id, int64_t position, const SessionOptions& options,
-            const ReplyWith<StatusOr<SessionId>>& reply) {
-    sessions_.Fork(id, position, options, reply);
-  }
-  void Truncate(SessionId id, int64_t position, const Reply& reply) {
-    sessions_.Truncate(id, position, reply);
-  }
-  void Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<TokenId>>>& reply) {
-    sessions_.Tokens(id, reply);
-  }
-  void Reset(SessionId id, const Reply& reply) { sessions_.Reset(id, reply); }
-  void Rename(SessionId id, const std::string& name, const Reply& reply) {
-    sessions_.Rename(id, name, reply);
-  }
-  void Close(SessionId id, bool forget, const Reply& reply) { sessions_.Close(id, forget, reply); }
-  int64_t CloseIdle(const std::optional<std::string>& domain, int64_t idle_us) {
-    return sessions_.CloseIdle(domain, idle_us);
-  }
-  void Park(SessionId id, const Reply& reply) { files_.Park(id, reply); }
-  void Save(SessionId id, const Reply& reply) { files_.Save(id, reply); }
-  void Restore(SessionId id, const Reply& reply) { files_.Restore(id, reply); }
+  // --- the parts, for calls that concern one of them -----------------------------------
+  LiveSessions& sessions() { return sessions_; }
+  SessionFiles& files() { return files_; }
+  TurnScheduler& turns() { return turns_; }
+  NamedTurns& named() { return named_; }
+  Publisher& publisher() { return publisher_; }
+  const SessionTable& table() const { return table_; }
 
-  // --- turns (turn_scheduler.h, named_turns.h) ------------------------------------------
-  StatusOr<Submitted> Submit(SessionId id, const TurnOptions& options);
-  StatusOr<Submitted> SubmitOnce(std::string_view domain, const TurnOptions& options) {
-    return turns_.SubmitOnce(domain, options);
+  // --- what concerns several -------------------------------------------------------------
+  StatusOr<SubmittedTurn> Submit(SessionId id, const TurnOptions& options);
+  // Ends every turn with `status`.
+  void CutAll(const Status& status);
+  void Publish();
+  void PublishIfDue() {
+    if (publisher_.IsDue()) Publish();
   }
-  void SubmitNamed(const SessionOptions& session, const TurnOptions& options,
-                   const NamedTurnPolicy& policy, const ReplyWith<StatusOr<Submitted>>& reply) {
-    named_.Submit(session, options, policy, reply);
-  }
+  // Also compares the published view with the actual state.
+  Status CheckIntegrity();
+  void DropPrefixes();
 
   // --- the loop ----------------------------------------------------------------------
   // One round: cancels and deadlines, admission, then a short step or a slice of the long one,
@@ -105,38 +81,6 @@ class EngineCore {
   // thread then sleeps until NextWake or a message.
   bool RunOnce(FunctionRef<bool()> interrupted);
   std::chrono::steady_clock::time_point NextWake() const;
-  int64_t turns_waiting() const { return turns_.waiting(); }
-  bool idle() const { return turns_.idle(); }
-
-  // --- shutdown: turns first, then named sessions are saved (session_files.h) --------------
-  void StopAdmitting() { turns_.StopAccepting(); }
-  // Ends every turn with `status`.
-  void CutAll(const Status& status);
-  bool StillKeeping() { return files_.StillKeeping(); }
-  void StopKeeping() { files_.StopKeeping(); }
-  void ParkAll() { files_.ParkAll(); }
-  bool FileWorkPending() const { return files_.FileWorkPending(); }
-  void AbandonSaves() { files_.AbandonSaves(); }
-  Status SaveOutcome() const { return files_.SaveOutcome(); }
-  void CloseStore() { files_.CloseStore(); }
-
-  // --- what readers see (publisher.h) -----------------------------------------------------
-  // The view outlives this object.
-  std::shared_ptr<const EngineView> view() const { return publisher_.view(); }
-  void AfterPublish(std::function<void()> then) { publisher_.AfterPublish(std::move(then)); }
-  void Publish();
-  void PublishIfDue() {
-    if (publisher_.IsDue()) Publish();
-  }
-  bool HasMoreToPublish() const { return publisher_.HasMore(); }
-  void CloseView() { publisher_.Close(); }
-
-  // --- the engine as a whole ----------------------------------------------------------------
-  // Also compares the published view with the actual state.
-  Status CheckIntegrity();
-  void DropPrefixes();
-  // Session table entries visited so far (SessionTable::n_visited).
-  int64_t sessions_visited() const { return table_.n_visited(); }
 
  private:
   EngineCore(std::shared_ptr<const Model> model, const EngineOptions& options,

@@ -23,12 +23,12 @@ class ManySessionsTest : public ::testing::Test {
     core_->Publish();
   }
 
-  StatusOr<EngineCore::Submitted> Submit(const std::string& domain, const std::string& name,
-                                         int64_t n_tokens = 1) {
-    StatusOr<EngineCore::Submitted> submitted = Internal("no answer");
+  StatusOr<SubmittedTurn> Submit(const std::string& domain, const std::string& name,
+                                 int64_t n_tokens = 1) {
+    StatusOr<SubmittedTurn> submitted = Internal("no answer");
     const TurnOptions turn = Greedy({5, 6, 7}, n_tokens);
-    core_->SubmitNamed({.name = name, .domain = domain}, turn, kMakesRoom,
-                       [&](auto answer) { submitted = std::move(answer); });
+    core_->named().Submit({.name = name, .domain = domain}, turn, kMakesRoom,
+                          [&](auto answer) { submitted = std::move(answer); });
     return submitted;
   }
   // Runs until nothing is left to compute.
@@ -45,13 +45,13 @@ class ManySessionsTest : public ::testing::Test {
     Run();
   }
   int64_t CountNamed(const std::string& domain) {
-    return std::ssize(core_->view()->Latest()->List(domain));
+    return std::ssize(core_->publisher().view()->Latest()->List(domain));
   }
   // Session table places that `work` visited.
   int64_t VisitsOf(const std::function<void()>& work) {
-    const int64_t before = core_->sessions_visited();
+    const int64_t before = core_->table().n_visited();
     work();
-    return core_->sessions_visited() - before;
+    return core_->table().n_visited() - before;
   }
 
   std::vector<std::function<void()>> posted_;
@@ -66,13 +66,13 @@ TEST_F(ManySessionsTest, ANewNameInAFullTableTakesThePlaceOfTheOldestOfItsDomain
   Start(options);
   for (int i = 0; i < kTable; ++i) {
     const std::string domain = i % 2 == 0 ? "a" : "b";
-    ASSERT_TRUE(core_->CreateSession({.name = StrCat("old ", i), .domain = domain}).ok());
+    ASSERT_TRUE(core_->sessions().Create({.name = StrCat("old ", i), .domain = domain}).ok());
   }
   RunNamed("a", "old 0");  // the most recently used
-  while (core_->HasMoreToPublish()) core_->Publish();
+  while (core_->publisher().HasMore()) core_->Publish();
   for (int i = 0; i < 20; ++i) {
     // A neighbour decodes meanwhile, so that the places to recheck do not all come at once.
-    const auto neighbour = core_->SubmitOnce("b", Greedy({9, 9}, 20));
+    const auto neighbour = core_->turns().SubmitOnce("b", Greedy({9, 9}, 20));
     ASSERT_TRUE(neighbour.ok()) << neighbour.status();
     const int64_t visits = VisitsOf([&] {
       ASSERT_TRUE(Submit("a", StrCat("new ", i)).ok());
@@ -83,7 +83,7 @@ TEST_F(ManySessionsTest, ANewNameInAFullTableTakesThePlaceOfTheOldestOfItsDomain
   }
   EXPECT_EQ(CountNamed("a") + CountNamed("b"), kTable);
   EXPECT_EQ(CountNamed("b"), kTable / 2);
-  const auto seen = core_->view()->Latest();
+  const auto seen = core_->publisher().view()->Latest();
   EXPECT_TRUE(seen->Find("a", "old 0").ok());
   EXPECT_FALSE(seen->Find("a", "old 2").ok());
   EXPECT_FALSE(seen->Find("a", "old 40").ok());
@@ -99,9 +99,9 @@ TEST_F(ManySessionsTest, WhereMemoryIsShortTheOldestGivesItsOwn) {
   options.memory_bytes = kSessions * testing::PageBytes(*TinyModel("llama"), options);
   Start(options);
   for (int i = 0; i < kSessions; ++i) RunNamed("", StrCat("old ", i));
-  while (core_->HasMoreToPublish()) core_->Publish();
+  while (core_->publisher().HasMore()) core_->Publish();
   const auto pages = [&](int i) {
-    const auto seen = core_->view()->Latest();
+    const auto seen = core_->publisher().view()->Latest();
     return seen->Inspect(*seen->Find("", StrCat("old ", i)))->pages;
   };
   for (int i = 0; i < 20; ++i) {
@@ -124,10 +124,11 @@ TEST_F(ManySessionsTest, ClosingWhatIsIdleLooksAtNoOthers) {
   options.max_sessions = kSessions;
   Start(options);
   for (int i = 0; i < kSessions; ++i) {
-    ASSERT_TRUE(core_->CreateSession({.name = StrCat(i), .domain = i < 10 ? "a" : "b"}).ok());
+    ASSERT_TRUE(core_->sessions().Create({.name = StrCat(i), .domain = i < 10 ? "a" : "b"}).ok());
   }
-  EXPECT_EQ(VisitsOf([&] { EXPECT_EQ(core_->CloseIdle(std::nullopt, 3600'000'000), 0); }), 0);
-  EXPECT_EQ(VisitsOf([&] { EXPECT_EQ(core_->CloseIdle("a", 0), 10); }), 0);
+  EXPECT_EQ(
+      VisitsOf([&] { EXPECT_EQ(core_->sessions().CloseIdle(std::nullopt, 3600'000'000), 0); }), 0);
+  EXPECT_EQ(VisitsOf([&] { EXPECT_EQ(core_->sessions().CloseIdle("a", 0), 10); }), 0);
   core_->Publish();
   EXPECT_EQ(CountNamed("a"), 0);
   EXPECT_EQ(CountNamed("b"), kSessions - 10);

@@ -137,15 +137,17 @@ class Server : public HttpServer {
       }
       for (const auto& connection : Connections()) connection->StopWhenIdle();
     });
-    while (load_->connections > 0 && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    {
+      MutexLock count_lock(&count_mutex_);
+      while (n_connections_ > 0 && none_left_.WaitUntil(&count_mutex_, deadline)) {
+      }
     }
     OnIoThread([this] {
       for (const auto& connection : Connections()) connection->Close();
     });
     {
-      MutexLock handled_lock(&handled_mutex_);
-      while (n_handled_ > 0) all_handled_.Wait(&handled_mutex_);
+      MutexLock count_lock(&count_mutex_);
+      while (n_handled_ > 0) none_left_.Wait(&count_mutex_);
     }
     pool_.Stop();
     quick_pool_.Stop();
@@ -259,14 +261,21 @@ class Server : public HttpServer {
                                          [this](HttpConnection* closed) { Remove(closed); });
     const bool refused = connections_.size() >= most;
     connections_.insert(connection);
-    load_->connections = static_cast<int64_t>(connections_.size());
+    CountConnections();
     if (!refused) return connection->Start();
     connection->Refuse(FullError(Unavailable("too many connections are open; try again later")));
   }
 
   void Remove(HttpConnection* closed) {
     connections_.erase(closed->shared_from_this());
+    CountConnections();
+  }
+
+  void CountConnections() {
     load_->connections = static_cast<int64_t>(connections_.size());
+    MutexLock lock(&count_mutex_);
+    n_connections_ = std::ssize(connections_);
+    if (n_connections_ == 0) none_left_.NotifyAll();
   }
 
   std::set<std::shared_ptr<HttpConnection>> Connections() const { return connections_; }
@@ -275,12 +284,12 @@ class Server : public HttpServer {
   class Handled {
    public:
     explicit Handled(Server* server) : server_(*server) {
-      MutexLock lock(&server_.handled_mutex_);
+      MutexLock lock(&server_.count_mutex_);
       ++server_.n_handled_;
     }
     ~Handled() {
-      MutexLock lock(&server_.handled_mutex_);
-      if (--server_.n_handled_ == 0) server_.all_handled_.NotifyAll();
+      MutexLock lock(&server_.count_mutex_);
+      if (--server_.n_handled_ == 0) server_.none_left_.NotifyAll();
     }
     Handled(const Handled&) = delete;
     Handled& operator=(const Handled&) = delete;
@@ -323,9 +332,10 @@ class Server : public HttpServer {
   Mutex shutdown_mutex_;
   std::thread thread_;
 
-  Mutex handled_mutex_;
-  CondVar all_handled_;
-  int64_t n_handled_ WEFT_GUARDED_BY(handled_mutex_) = 0;
+  Mutex count_mutex_;
+  CondVar none_left_;  // one of the counts has come to 0
+  int64_t n_connections_ WEFT_GUARDED_BY(count_mutex_) = 0;
+  int64_t n_handled_ WEFT_GUARDED_BY(count_mutex_) = 0;
 };
 
 }  // namespace

@@ -223,10 +223,17 @@ bool TurnScheduler::SharesPrefixes(const Session& a, const Session& b) const {
 void TurnScheduler::ReuseComputed(Session* session) {
   const int64_t limit = static_cast<int64_t>(session->tokens.size()) - 1;
   parts_.memory->Reuse(session, limit);
+  // Whoever goes on with another token than this session has nothing to add, which one comparison
+  // tells.
+  const auto goes_on_alike = [&](const Session& other) {
+    const auto next = static_cast<size_t>(session->computed);
+    return other.computed > session->computed && other.tokens[next] == session->tokens[next];
+  };
   for (const auto& turn : running_) {
     for (const auto& lane : turn->lanes) {
       const Session& other = *lane->session;
-      if (other.computed <= session->computed || other.stage == SessionStage::kPoisoned ||
+      if (session->computed >= limit) return;
+      if (!goes_on_alike(other) || other.stage == SessionStage::kPoisoned ||
           !SharesPrefixes(other, *session)) {
         continue;
       }
