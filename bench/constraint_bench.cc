@@ -20,9 +20,9 @@
 
 #include "base/mapped_file.h"
 #include "base/strings.h"
-#include "constraint/characters.h"
 #include "constraint/constraint.h"
-#include "constraint/json_value.h"
+#include "constraint/regex/characters.h"
+#include "constraint/schema/json_value.h"
 #include "constraint/vocabulary_bytes.h"
 #include "formats/model_file.h"
 #include "tests/support/goldens.h"

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "constraint/lark.h"
-#include "constraint/pattern.h"
-#include "constraint/schema_compiler.h"
+#include "constraint/grammar/lark.h"
+#include "constraint/regex/pattern.h"
+#include "constraint/schema/schema_compiler.h"
 #include "constraint/structure.h"
 #include "constraint/walker.h"
 

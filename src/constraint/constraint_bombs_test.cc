@@ -8,11 +8,11 @@
 
 #include "base/strings.h"
 #include "constraint/constraint.h"
-#include "constraint/lark.h"
+#include "constraint/grammar/lark.h"
 #include "constraint/machine.h"
 #include "constraint/masker.h"
-#include "constraint/pattern.h"
-#include "constraint/schema_compiler.h"
+#include "constraint/regex/pattern.h"
+#include "constraint/schema/schema_compiler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

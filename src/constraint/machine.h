@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "constraint/grammar.h"
-#include "constraint/hash_index.h"
+#include "constraint/grammar/grammar.h"
+#include "constraint/regex/hash_index.h"
 
 namespace weft::constraint {
 

@@ -6,9 +6,9 @@
 
 #include "base/mapped_file.h"
 #include "base/strings.h"
-#include "constraint/characters.h"
 #include "constraint/constraint.h"
-#include "constraint/json_value.h"
+#include "constraint/regex/characters.h"
+#include "constraint/schema/json_value.h"
 #include "gtest/gtest.h"
 #include "tests/support/goldens.h"
 #include "tests/support/unpacked.h"

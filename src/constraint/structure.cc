@@ -4,11 +4,11 @@
 #include <map>
 #include <string_view>
 
-#include "constraint/characters.h"
 #include "constraint/constraint.h"
-#include "constraint/grammar.h"
-#include "constraint/pattern.h"
-#include "constraint/schema_compiler.h"
+#include "constraint/grammar/grammar.h"
+#include "constraint/regex/characters.h"
+#include "constraint/regex/pattern.h"
+#include "constraint/schema/schema_compiler.h"
 #include "constraint/token_table.h"
 
 namespace weft::constraint {

@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "base/tokens.h"
-#include "constraint/byte_set.h"
-#include "constraint/regex.h"
+#include "constraint/regex/byte_set.h"
+#include "constraint/regex/regex.h"
 
 namespace weft::constraint {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "constraint/grammar.h"
+#include "constraint/grammar/grammar.h"
 #include "constraint/machine.h"
 #include "constraint/masker.h"
 

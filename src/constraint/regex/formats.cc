@@ -1,0 +1,115 @@
+#include "constraint/regex/formats.h"
+
+#include <map>
+
+#include "base/strings.h"
+
+namespace weft::constraint {
+namespace {
+
+// The last second of a day in UTC when it is one too many, as clocks show it whose offset is of
+// whole or half hours.
+std::string LeapSeconds() {
+  const auto digits = [](int n) { return StrCat(n / 10, n % 10); };
+  std::string all;
+  for (int hour = 0; hour < 24; ++hour) {
+    const std::string same = digits(hour), ahead = digits((hour + 1) % 24);
+    const std::string behind = digits(23 - hour);
+    StrAppend(&all, all.empty() ? "" : "|", same, ":(59:60(\\.\\d+)?(\\+", ahead, "|-", behind,
+              "):00|29:60(\\.\\d+)?(\\+", same, "|-", behind, "):30)");
+  }
+  return all;
+}
+
+std::map<std::string, std::string, std::less<>> MakeFormats() {
+  const std::string leap =
+      "(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29";
+  const std::string date =
+      "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|"
+      "1\\d|"
+      "2[0-8]))|" +
+      leap + ")";
+  const std::string offset = "([Zz]|[+-]([01]\\d|2[0-3]):[0-5]\\d)";
+  const std::string time = "((([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?" + offset +
+                           ")|23:59:60(\\.\\d+)?[Zz]|" + LeapSeconds() + ")";
+  const std::string duration =
+      "P(\\d+W|(\\d+Y(\\d+M(\\d+D)?)?|\\d+M(\\d+D)?|\\d+D)(T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|"
+      "\\d+S))?|"
+      "T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))";
+  const std::string label = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+  const std::string hostname = label + "(\\." + label + ")*";
+  const std::string octet = "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
+  const std::string ipv4 = octet + "(\\." + octet + "){3}";
+  const std::string h = "[0-9A-Fa-f]{1,4}";
+  const std::string low = "(" + h + ":" + h + "|" + ipv4 + ")";
+  const std::string ipv6 = "((" + h + ":){6}" + low + "|::(" + h + ":){5}" + low + "|(" + h +
+                           ")?::(" + h + ":){4}" + low + "|((" + h + ":){0,1}" + h + ")?::(" + h +
+                           ":){3}" + low + "|((" + h + ":){0,2}" + h + ")?::(" + h + ":){2}" + low +
+                           "|((" + h + ":){0,3}" + h + ")?::" + h + ":" + low + "|((" + h +
+                           ":){0,4}" + h + ")?::" + low + "|((" + h + ":){0,5}" + h + ")?::" + h +
+                           "|((" + h + ":){0,6}" + h + ")?::)";
+  const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
+  const std::string email = "(" + atom + "(\\." + atom + ")*|\"([ !#-\\[\\]-~]|\\\\[ -~])*\")@(" +
+                            hostname + "|\\[" + ipv4 + "\\]|\\[IPv6:" + ipv6 + "\\])";
+  // RFC 3986, and with every other character for its international form.
+  const auto uri = [&](const std::string& more, bool reference) {
+    const std::string escaped = "%[0-9A-Fa-f]{2}";
+    const std::string plain = "[A-Za-z0-9._~!$&'()*+,;=" + more + "-]";
+    const std::string pchar = "(" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=:@" + more + "-])";
+    const std::string authority = "((" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=:" + more +
+                                  "-])*@)?(\\[(" + ipv6 +
+                                  "|v[0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\\]|(" + escaped +
+                                  "|" + plain + ")*)(:\\d*)?";
+    const std::string rest = "(\\?(" + pchar + "|[/?])*)?(#(" + pchar + "|[/?])*)?";
+    const std::string hier = "(//" + authority + "(/" + pchar + "*)*|/(" + pchar + "+(/" + pchar +
+                             "*)*)?|" + pchar + "+(/" + pchar + "*)*|)";
+    const std::string absolute = "[A-Za-z][A-Za-z0-9+.-]*:" + hier + rest;
+    if (!reference) return absolute;
+    const std::string no_colon = "(" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=@" + more + "-])";
+    return "(" + absolute + "|(//" + authority + "(/" + pchar + "*)*|/(" + pchar + "+(/" + pchar +
+           "*)*)?|" + no_colon + "+(/" + pchar + "*)*|)" + rest + ")";
+  };
+  const std::string beyond =
+      "\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}\\u{10000}-\\u{EFFFD}";
+  const std::string pointer = "(/([^/~]|~[01])*)*";
+  const std::string uuid = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}";
+  const std::string variable =
+      "([A-Za-z0-9_]|%[0-9A-Fa-f]{2})(\\.?([A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*(:[1-9]\\d{0,3}|\\*)?";
+  std::map<std::string, std::string, std::less<>> formats = {
+      {"date-time", date + "[Tt]" + time},
+      {"date", date},
+      {"time", time},
+      {"duration", duration},
+      {"hostname", "(?=.{1,253}$)" + hostname},
+      {"ipv4", ipv4},
+      {"ipv6", ipv6},
+      {"email", email},
+      {"uuid", uuid},
+      {"uri", uri("", false)},
+      {"uri-reference", uri("", true)},
+      {"iri", uri(beyond, false)},
+      {"iri-reference", uri(beyond, true)},
+      {"uri-template",
+       "([^\\s\"'<>\\\\^`{|}]|\\{[+#./;?&=,!@|]?" + variable + "(," + variable + ")*\\})*"},
+      {"json-pointer", pointer},
+      {"relative-json-pointer", "(0|[1-9]\\d*)(#|" + pointer + ")"},
+  };
+  for (auto& [name, pattern] : formats) pattern = "^(" + pattern + ")$";
+  return formats;
+}
+
+}  // namespace
+
+const std::string& FormatPattern(std::string_view name) {
+  static const auto* const formats =
+      new std::map<std::string, std::string, std::less<>>(MakeFormats());
+  static const std::string none;
+  const auto it = formats->find(name);
+  return it == formats->end() ? none : it->second;
+}
+
+bool IsUnenforceableFormat(std::string_view name) {
+  return name == "regex" || name == "idn-hostname" || name == "idn-email";
+}
+
+}  // namespace weft::constraint

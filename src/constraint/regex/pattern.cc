@@ -1,0 +1,243 @@
+#include "constraint/regex/pattern.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "constraint/regex/pattern_parser.h"
+
+namespace weft::constraint {
+namespace {
+
+using Kind = PatternNode::Kind;
+
+// From a pattern's parts to an expression of what they and all that follows accept. In a JSON
+// string the assertions ^ and $ are the quotation marks, which no character is spelled with.
+class PatternBuilder {
+ public:
+  PatternBuilder(RegexPool* pool, Spelling spelling) : pool_(pool), spelling_(spelling) {
+    // Behind the match of a pattern anything may come.
+    anything_ = pool_->Anything();
+  }
+
+  StatusOr<RegexId> Build(const PatternNode& node, RegexId rest, bool at_begin) {
+    switch (node.kind) {
+      case Kind::kSet:
+        return pool_->Concat(OneOf(pool_, node.set, spelling_), rest);
+      case Kind::kSequence:
+        return BuildSequence(node, rest, at_begin);
+      case Kind::kChoice: {
+        std::vector<RegexId> parts;
+        for (const PatternNode& part : node.parts) {
+          WEFT_ASSIGN_OR_RETURN(const RegexId built, Build(part, rest, at_begin));
+          parts.push_back(built);
+        }
+        return pool_->Or(std::move(parts));
+      }
+      case Kind::kRepeat: {
+        if (node.least == 1 && node.most == 1) return Build(node.parts[0], rest, at_begin);
+        WEFT_ASSIGN_OR_RETURN(const RegexId body, BuildAlone(node.parts[0]));
+        return pool_->Concat(pool_->Repeat(body, node.least, node.most), rest);
+      }
+      case Kind::kBegin:
+        if (spelling_ == Spelling::kJson) return pool_->Concat(pool_->Byte('"'), rest);
+        if (!at_begin) return Unimplemented("^ behind the beginning is not supported");
+        return rest;
+      case Kind::kEnd:
+        if (spelling_ == Spelling::kJson) {
+          return pool_->Concat(pool_->Byte('"'), rest == anything_ ? kEmpty : rest);
+        }
+        if (rest != kEmpty) return Unimplemented("$ before the end is not supported");
+        return rest;
+      case Kind::kAhead:
+      case Kind::kNotAhead: {
+        WEFT_ASSIGN_OR_RETURN(const RegexId ahead, Build(node.parts[0], anything_, at_begin));
+        return pool_->And({node.kind == Kind::kAhead ? ahead : pool_->Not(ahead), rest});
+      }
+    }
+    return kNothing;
+  }
+
+  // What is repeated stands alone: nothing in it may speak of its surroundings.
+  StatusOr<RegexId> BuildAlone(const PatternNode& node) {
+    switch (node.kind) {
+      case Kind::kAhead:
+      case Kind::kNotAhead:
+        return Unimplemented("look-ahead inside of a repetition is not supported");
+      case Kind::kBegin:
+      case Kind::kEnd:
+        return Unimplemented("^ and $ inside of a repetition are not supported");
+      case Kind::kSequence: {
+        RegexId all = kEmpty;
+        for (size_t i = node.parts.size(); i-- > 0;) {
+          WEFT_ASSIGN_OR_RETURN(const RegexId part, BuildAlone(node.parts[i]));
+          all = pool_->Concat(part, all);
+        }
+        return all;
+      }
+      case Kind::kChoice: {
+        std::vector<RegexId> parts;
+        for (const PatternNode& part : node.parts) {
+          WEFT_ASSIGN_OR_RETURN(const RegexId built, BuildAlone(part));
+          parts.push_back(built);
+        }
+        return pool_->Or(std::move(parts));
+      }
+      case Kind::kRepeat: {
+        WEFT_ASSIGN_OR_RETURN(const RegexId body, BuildAlone(node.parts[0]));
+        return pool_->Repeat(body, node.least, node.most);
+      }
+      case Kind::kSet:
+        return OneOf(pool_, node.set, spelling_);
+    }
+    return kNothing;
+  }
+
+ private:
+  StatusOr<RegexId> BuildSequence(const PatternNode& node, RegexId rest, bool at_begin) {
+    for (size_t i = node.parts.size(); i-- > 0;) {
+      bool begin = at_begin;
+      for (size_t j = 0; j < i; ++j) begin = begin && node.parts[j].kind >= Kind::kBegin;
+      WEFT_ASSIGN_OR_RETURN(rest, Build(node.parts[i], rest, begin));
+    }
+    return rest;
+  }
+
+  RegexPool* pool_;
+  Spelling spelling_;
+  RegexId anything_;
+};
+
+StatusOr<PatternNode> ParsePattern(std::string_view pattern) {
+  if (pattern.size() > kMostPatternBytes) {
+    return Unimplemented("patterns of more than ", kMostPatternBytes, " bytes are not supported");
+  }
+  return PatternParser(pattern).Parse();
+}
+
+bool BeginsAnchored(const PatternNode& node) {
+  if (node.kind == Kind::kBegin) return true;
+  return node.kind == Kind::kSequence && !node.parts.empty() && BeginsAnchored(node.parts[0]);
+}
+
+bool LooksAhead(const PatternNode& node) {
+  return node.kind == Kind::kAhead || node.kind == Kind::kNotAhead ||
+         std::ranges::any_of(node.parts, LooksAhead);
+}
+
+// A group of one part is that part.
+PatternNode& Bare(PatternNode* node) {
+  while (node->parts.size() == 1 &&
+         (node->kind == Kind::kSequence ||
+          (node->kind == Kind::kRepeat && node->least == 1 && node->most == 1))) {
+    node = &node->parts[0];
+  }
+  return *node;
+}
+
+enum class Fit : uint8_t { kUnknown, kNever, kFits };
+
+// Makes a pattern such as ^[a-z][a-z0-9]*$ match texts of so many characters only, by the
+// bounds of its one part that has no fixed length.
+Fit FitLength(PatternNode* node, int32_t least, int32_t most) {
+  auto& parts = node->parts;
+  if (node->kind != Kind::kSequence || parts.size() < 3 || parts.front().kind != Kind::kBegin ||
+      parts.back().kind != Kind::kEnd) {
+    return Fit::kUnknown;
+  }
+  PatternNode* free = nullptr;
+  int64_t fixed = 0;
+  for (size_t i = 1; i + 1 < parts.size(); ++i) {
+    PatternNode& part = Bare(&parts[i]);
+    if (part.kind == Kind::kSet) {
+      ++fixed;
+    } else if (part.kind != Kind::kRepeat || Bare(&part.parts[0]).kind != Kind::kSet) {
+      return Fit::kUnknown;
+    } else if (part.least == part.most) {
+      fixed += part.least;
+    } else if (free != nullptr) {
+      return Fit::kUnknown;
+    } else {
+      free = &part;
+    }
+  }
+  if (most != kUnlimited && fixed > most) return Fit::kNever;
+  if (free == nullptr) return fixed < least ? Fit::kNever : Fit::kFits;
+  free->least = static_cast<int32_t>(std::max<int64_t>(free->least, least - fixed));
+  if (most != kUnlimited) {
+    const auto room = static_cast<int32_t>(most - fixed);
+    free->most = free->most == kUnlimited ? room : std::min(free->most, room);
+  }
+  return free->most != kUnlimited && free->least > free->most ? Fit::kNever : Fit::kFits;
+}
+
+// Whether nothing in it speaks of its surroundings.
+bool StandsAlone(const PatternNode& node) {
+  return node.kind < Kind::kBegin && std::ranges::all_of(node.parts, StandsAlone);
+}
+
+}  // namespace
+
+StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern, int32_t least,
+                                      int32_t most) {
+  WEFT_ASSIGN_OR_RETURN(PatternNode node, ParsePattern(pattern));
+  if (least > 0 || most != kUnlimited) {
+    const Fit fit = FitLength(&node, least, most);
+    if (fit == Fit::kNever) return kNothing;
+    if (fit == Fit::kUnknown) {
+      WEFT_ASSIGN_OR_RETURN(const RegexId matching, JsonStringsMatching(pool, pattern));
+      return pool->And({QuotedJson(pool, least, most), matching});
+    }
+  }
+  PatternBuilder builder(pool, Spelling::kJson);
+  const RegexId unit = OneOf(pool, CharSet::All(), Spelling::kJson), quote = pool->Byte('"');
+  const RegexId any = pool->Repeat(unit, 0, kUnlimited);
+  const RegexId before = pool->Repeat(pool->Or({unit, quote}), 0, kUnlimited);
+  std::vector<RegexId> plain, others;
+  const size_t choices = node.kind == Kind::kChoice ? node.parts.size() : 1;
+  for (size_t i = 0; i < choices; ++i) {
+    const PatternNode& part = node.kind == Kind::kChoice ? node.parts[i] : node;
+    std::span<const PatternNode> parts(&part, 1);
+    if (part.kind == Kind::kSequence) parts = part.parts;
+    const bool begins = !parts.empty() && parts.front().kind == Kind::kBegin;
+    if (begins) parts = parts.subspan(1);
+    const bool ends = !parts.empty() && parts.back().kind == Kind::kEnd;
+    if (ends) parts = parts.first(parts.size() - 1);
+    if (std::ranges::all_of(parts, StandsAlone)) {
+      RegexId all = ends ? quote : pool->Concat(any, quote);
+      for (size_t j = parts.size(); j-- > 0;) {
+        WEFT_ASSIGN_OR_RETURN(const RegexId one, builder.BuildAlone(parts[j]));
+        all = pool->Concat(one, all);
+      }
+      plain.push_back(pool->Concat(quote, begins ? all : pool->Concat(any, all)));
+      continue;
+    }
+    WEFT_ASSIGN_OR_RETURN(const RegexId match, builder.Build(part, pool->Anything(), true));
+    others.push_back(BeginsAnchored(part) ? match : pool->Concat(before, match));
+  }
+  // Where there are assertions inside, what they leave may be no string.
+  if (!others.empty()) {
+    plain.push_back(pool->And({pool->Concat({quote, any, quote}), pool->Or(std::move(others))}));
+  }
+  return pool->Or(std::move(plain));
+}
+
+StatusOr<RegexId> WholeTextsMatching(RegexPool* pool, std::string_view pattern) {
+  WEFT_ASSIGN_OR_RETURN(const PatternNode node, ParsePattern(pattern));
+  WEFT_ASSIGN_OR_RETURN(const RegexId match,
+                        PatternBuilder(pool, Spelling::kPlain).Build(node, kEmpty, true));
+  if (!LooksAhead(node)) return match;
+  // Complements are of texts, not of bytes.
+  const RegexId text = pool->Repeat(OneOf(pool, CharSet::All(), Spelling::kPlain), 0, kUnlimited);
+  return pool->And({text, match});
+}
+
+StatusOr<CharSet> ReadCharClass(std::string_view text, size_t* at) {
+  PatternParser parser(text.substr(*at + 1));
+  WEFT_ASSIGN_OR_RETURN(CharSet set, parser.ParseClass());
+  *at += 1 + parser.at();
+  return set;
+}
+
+}  // namespace weft::constraint

@@ -1,0 +1,329 @@
+// Regular languages over bytes, closed under union, intersection and complement.
+//
+// A RegexPool owns expressions; equal ones have one id. The derivative of an expression by a
+// byte is the expression of what may follow that byte, so an id is also the state of a
+// deterministic automaton that is built as far as it is walked, and no further. A state from
+// which nothing can be accepted any more is always kNothing, complements and intersections
+// included: whoever holds another id knows that there is a way to the end.
+//
+// A pool can be copied; ids mean the same in the copy. One thread at a time. Work and memory are
+// counted; past the limits every operation gives kNothing and `exhausted()` is true: check it
+// before believing a result.
+#ifndef WEFT_CONSTRAINT_REGEX_REGEX_H_
+#define WEFT_CONSTRAINT_REGEX_REGEX_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "constraint/regex/byte_set.h"
+#include "constraint/regex/hash_index.h"
+
+namespace weft::constraint {
+
+using RegexId = int32_t;
+inline constexpr RegexId kNothing = 0;  // accepts no text
+inline constexpr RegexId kEmpty = 1;    // accepts the empty text only
+inline constexpr int32_t kUnlimited = -1;
+
+// The decimal numbers, without a sign, that are multiples of modulus / 10^decimals.
+struct Multiple {
+  int64_t modulus = 1;
+  int32_t decimals = 0;
+  bool operator==(const Multiple&) const = default;
+};
+
+// Counts the steps that something takes, as if nothing of it were known already: what a text or
+// mask takes must not depend on who asked before. Steps that cost little are not counted here;
+// those who take them count them themselves.
+class StepMeter {
+ public:
+  static constexpr int64_t kTooMuch = int64_t{1} << 40;
+
+  int64_t spent() const { return spent_; }
+  void Spend(int64_t steps) {
+    int64_t& sum = aside_ < 0 ? spent_ : aside_;
+    sum = std::min(sum + steps, kTooMuch);
+  }
+  void Reset(int64_t spent) {
+    spent_ = spent;
+    ++resets_;
+  }
+  // What is spent between these two is no part of spent(), and each costly step of it counts.
+  void BeginAside() { aside_ = 0; }
+  int64_t aside() const { return aside_; }
+  int64_t EndAside() { return std::exchange(aside_, -1); }
+  // Of one more costly step of a state, by bytes of a range; it is taken now. `known` are those
+  // that were learned of the state before, or -1; now they are what is returned.
+  int32_t Learn(int32_t known, int first, int last, int64_t steps);
+  // That step is taken. Since the last Reset, it counts once.
+  void Pass(int32_t known, uint8_t byte);
+
+ private:
+  struct Dear {
+    uint8_t first = 0, last = 0;
+    int64_t steps = 0;
+    uint64_t passed = 0;  // behind so many Resets
+    int32_t next = -1;    // of the same state
+  };
+  int64_t spent_ = 0, aside_ = -1;
+  uint64_t resets_ = 1;
+  std::vector<Dear> dear_;
+};
+
+class RegexPool {
+ public:
+  RegexPool();
+
+  RegexId Anything();  // every text
+  RegexId Bytes(const ByteSet& set);
+  RegexId Byte(uint8_t byte) { return Bytes(ByteSet::Of(byte)); }
+  RegexId Literal(std::string_view text);
+  // One of these texts. What they begin with in common is read once, however many they are.
+  RegexId AnyOf(std::vector<std::string> texts);
+  RegexId Concat(RegexId first, RegexId second);
+  RegexId Concat(std::initializer_list<RegexId> parts);
+  RegexId Or(std::vector<RegexId> parts);
+  RegexId And(const std::vector<RegexId>& parts);
+  RegexId Not(RegexId part);
+  RegexId AndNot(RegexId part, RegexId without) { return And({part, Not(without)}); }
+  // REQUIRES: 0 <= least, and least <= most or most == kUnlimited.
+  RegexId Repeat(RegexId part, int32_t least, int32_t most);
+  RegexId Optional(RegexId part) { return Or({part, kEmpty}); }
+  RegexId Multiples(const Multiple& multiple);
+  // What all those it is made of have in common, at least: the smallest number, in the smallest of
+  // their decimal units, that is a multiple of each. 1 where there are fewer than two.
+  int64_t CommonMultiple(RegexId id) const;
+  // From now on unions leave out what is beside `all`, but for complements and intersections.
+  // REQUIRES: whatever else is in a union with `all` is a part of it.
+  void Swallow(RegexId all) { swallowing_ = all; }
+  // Whether any of what is repeated at the beginning of `all` may come, and then anything that
+  // may come now. False where it is not known.
+  bool TakesAllText(RegexId id) const;
+  // An expression that cannot be told from `id` by texts of few bytes, no more than kNear[near]: up
+  // to there both accept the same, and may go on behind the same. In it, what may be repeated so
+  // often that such a text does not come to the limit has none, and what must be repeated more
+  // often need not be: so states that differ by what they have counted so far become one.
+  static constexpr std::array<int32_t, 2> kNear = {16, 32};
+  RegexId Relaxed(RegexId id, size_t near) {
+    const RegexId known = nodes_[static_cast<size_t>(id)].relaxed[near];
+    return known >= 0 ? known : Relax(id, near);
+  }
+  // Of a language of JSON strings that spells every text in one way (see characters.h): the
+  // texts themselves, as they read.
+  RegexId Unquoted(RegexId json);
+  // The same between quotes, with the escapes that JSON and Python have in common, and \'.
+  RegexId Requoted(RegexId json, char quote);
+  // Of a language of texts: how they are written between quotation marks, each in one way, with
+  // the escapes of JSON or of Python.
+  enum class Escapes : uint8_t { kJson, kPython };
+  RegexId Spelled(RegexId texts, Escapes escapes);
+
+  // What may follow `byte`; kNothing where nothing can be accepted after it.
+  RegexId Derive(RegexId id, uint8_t byte) {
+    const Node& n = nodes_[static_cast<size_t>(id)];
+    RegexId known = -1;
+    if (n.row >= 0) {
+      known = rows_[static_cast<size_t>(n.row)][byte];
+    } else if (byte >= n.only_first && byte <= n.only_last) {
+      known = n.only;
+    }
+    if (known < 0) return DeriveMissing(id, byte);
+    if (n.dear >= 0) meter_.Pass(n.dear, byte);
+    return known;
+  }
+  bool AcceptsEmpty(RegexId id) const { return nodes_[static_cast<size_t>(id)].nullable; }
+  // Whether any text is accepted.
+  bool IsLive(RegexId id);
+  // Makes the whole automaton, so that it is known of each state whether there is a way to the end.
+  // False where that takes more states or steps of work than this.
+  bool Settle(RegexId id, size_t most_states, int64_t most_work);
+  bool Accepts(RegexId id, std::string_view text);
+  // The bytes that may come first.
+  ByteSet FirstBytes(RegexId id);
+  // The bytes that its texts may contain, and those they may end with; perhaps some more.
+  struct ByteUse {
+    ByteSet any, last;
+  };
+  ByteUse BytesUsed(RegexId id, int depth = 0) const;
+  // These and perhaps some that may not: known without any work.
+  const ByteSet& MayBegin(RegexId id) const {
+    return sets_[static_cast<size_t>(nodes_[static_cast<size_t>(id)].first)];
+  }
+  // The bytes at which a range begins whose members all have one derivative.
+  ByteSet Edges(RegexId id) const;
+
+  // Work that was done for the sake of these languages elsewhere, in steps.
+  void Charge(int64_t work) { Spend(work, 0); }
+  void SetLimits(int64_t most_work, int64_t most_bytes) {
+    most_work_ = most_work;
+    most_bytes_ = most_bytes;
+  }
+  // Steps after which the search for a way to the end is given up: there is none then.
+  void SetMostSearch(int64_t most) { most_search_ = most; }
+  // What is to be done now may search for so many steps, all searches together.
+  void AllowSearch(int64_t most) { search_left_ = most; }
+  // Gives up a derivative that takes more steps than this.
+  void SetMostStep(int64_t most) { most_step_ = most; }
+  // Whether it was marked otherwise before.
+  bool Mark(RegexId id, uint32_t mark) {
+    uint32_t& known = nodes_[static_cast<size_t>(id)].mark;
+    if (known == mark) return false;
+    known = mark;
+    return true;
+  }
+  StepMeter& meter() { return meter_; }
+  const StepMeter& meter() const { return meter_; }
+  bool exhausted() const { return exhausted_; }
+  int64_t work() const { return work_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  class LifeSearch;
+  static constexpr int32_t kManyBytes = 1 << 30;
+  enum class Kind : uint8_t {
+    kNothing,
+    kEmpty,
+    kBytes,
+    kLiteral,
+    kConcat,
+    kOr,
+    kAnd,
+    kNot,
+    kRepeat,
+    kMultiple,
+    kRespelled,
+    kSpelled
+  };
+  enum class Life : uint8_t { kUnknown, kAlive, kDead };
+  struct Node {
+    Kind kind = Kind::kNothing;
+    bool nullable = false;
+    bool has_boolean = false;  // intersections or complements inside: it may be dead unseen
+    Life life = Life::kUnknown;
+    // kBytes: a set. kLiteral: offset and length in texts_. kConcat: two parts. kOr, kAnd:
+    // offset and count in lists_. kNot: a part. kRepeat: part, least, most. kMultiple: index in
+    // multiples_, remainder (two halves), digits after the point or -1 before it. kRespelled: the
+    // rest of a JSON string, the quote at the end or 0, whether a backslash was read. kSpelled:
+    // the rest of a text, its Escapes.
+    int32_t a = 0, b = 0, c = 0, d = 0;
+    int32_t edges = -1;  // in sets_
+    int32_t first = -1;  // likewise: the bytes that may begin it, as far as its parts say
+    bool exact = true;   // no byte of `first` leads to kNothing
+    // The one range of bytes that was derived by so far, if it is one, and where it leads: most
+    // states of a long text are passed once, and need no row.
+    uint8_t only_first = 1, only_last = 0;
+    RegexId only = kNothing;
+    int32_t row = -1;  // in rows_
+    // No text of fewer bytes is accepted; there may be none of so many. What one may begin with,
+    // -1 where that is not known.
+    int32_t least = 0, hint = -1;
+    // Behind any beginning, no more bytes than these are needed to come to an end; kManyBytes where
+    // that is not known. Known ones have no intersections or complements, and their `least` is
+    // exact.
+    int32_t farthest = 0;
+    std::array<RegexId, kNear.size()> relaxed = {-1, -1};
+    int32_t options = -1;  // in options_
+    int32_t dear = -1;     // its costly derivatives, in meter_
+    uint32_t mark = 0;
+  };
+  // Of a sequence that begins with a row of parts that may be left out.
+  struct Options {
+    int32_t length = 0;                       // of the row
+    RegexId end = kNothing, jump = kNothing;  // what is behind it; a tail of it that is far away
+    // What is behind the first of them, as far as these leave, behind any byte, a part of
+    // themselves that may be left out.
+    RegexId plain_end = kNothing;
+  };
+
+  RegexId Intern(const Node& node, uint64_t hash, std::span<const int32_t> list = {});
+  int32_t InternSet(const ByteSet& set);
+  RegexId InternConcat(RegexId head, RegexId tail);
+  void LinkOptions(Node* node);
+  int32_t OptionsOf(RegexId id) const {
+    const int32_t options = node(id).options;
+    return options < 0 ? 0 : options_[static_cast<size_t>(options)].length;
+  }
+  bool IsPlainOption(RegexId id) const;
+  bool IsTailOf(RegexId row, RegexId tail) const;
+  void DropTails(std::vector<RegexId>* parts) const;
+  RegexId DeriveOptions(RegexId id, uint8_t byte);
+  RegexId InternParts(Kind kind, std::vector<RegexId> parts);
+  RegexId AnyOfSorted(std::span<const std::string> texts, size_t from);
+  bool SameNode(const Node& node, const Node& other, std::span<const int32_t> list) const;
+  void Complete(Node* node, std::span<const int32_t> list);
+  bool IsMultiple(const Node& node) const;
+  void EstimateLeast(Node* node, std::span<const int32_t> list) const;
+  int64_t EstimateMultiple(Node* node) const;
+  int32_t FarthestOf(const Node& node, std::span<const int32_t> list) const;
+  RegexId Relax(RegexId id, size_t near);
+  RegexId RelaxPlain(RegexId id, size_t near, int depth);
+  RegexId RelaxBoth(RegexId id, size_t near);
+  int64_t CharactersLeft(RegexId id) const;
+  RegexId DeriveMissing(RegexId id, uint8_t byte);
+  RegexId RawDerive(RegexId id, uint8_t byte);
+  RegexId RawDeriveAnew(RegexId id, uint8_t byte);
+  bool TryDerive(RegexId id, uint8_t byte, RegexId* next);
+  RegexId DeriveMultiple(const Node& node, uint8_t byte);
+  RegexId MultipleState(int32_t multiple, int64_t remainder, int32_t digits);
+  RegexId DeriveRespelled(const Node& n, uint8_t byte);
+  RegexId Respelled(RegexId json_rest, int32_t quote, bool escaped);
+  RegexId DeriveSpelled(const Node& n, uint8_t byte);
+  std::vector<RegexId> PartsWith(RegexId id, uint8_t byte);
+  void Spend(int64_t work, int64_t bytes);
+  const Node& node(RegexId id) const { return nodes_[static_cast<size_t>(id)]; }
+  std::span<const int32_t> Parts(const Node& n) const {
+    return {lists_.data() + n.a, static_cast<size_t>(n.b)};
+  }
+
+  // Some of the derivatives that were taken last, with the steps that they count: unions and
+  // intersections have their parts in common. A copy begins without any.
+  struct Recent {
+    struct Entry {
+      RegexId id = -1, to = kNothing;
+      int32_t steps = 0;
+      uint8_t byte = 0;
+    };
+    Recent() = default;
+    Recent(const Recent& /*other*/) {}
+    Recent& operator=(const Recent& /*other*/) { return *this; }
+    std::vector<Entry> entries;
+  };
+
+  std::vector<Node> nodes_;
+  Recent recent_;
+  std::vector<int32_t> lists_;
+  std::string texts_;
+  std::vector<ByteSet> sets_;
+  std::vector<Options> options_;
+  std::deque<std::array<int32_t, 256>> rows_;
+  std::vector<Multiple> multiples_;
+  // The parts of large unions that are often asked for, by the bytes with which they may begin.
+  using PartsByByte = std::array<std::vector<RegexId>, 256>;
+  struct LargeUnion {
+    int asked = 0;
+    std::shared_ptr<const PartsByByte> by_byte;
+  };
+  std::unordered_map<RegexId, LargeUnion> large_unions_;
+  HashIndex node_index_, set_index_;
+  RegexId swallowing_ = kNothing;
+  int64_t work_ = 0, bytes_ = 0;
+  int64_t most_work_ = INT64_MAX, most_bytes_ = INT64_MAX, most_search_ = INT64_MAX;
+  StepMeter meter_;
+  int64_t unmetered_ = 0;  // work that depends on what was asked before
+  int64_t most_step_ = INT64_MAX, step_end_ = INT64_MAX, search_left_ = INT64_MAX;
+  bool exhausted_ = false;
+};
+
+}  // namespace weft::constraint
+
+#endif  // WEFT_CONSTRAINT_REGEX_REGEX_H_

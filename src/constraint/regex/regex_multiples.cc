@@ -1,0 +1,139 @@
+// Decimal numbers that are multiples of others.
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "constraint/regex/regex.h"
+
+namespace weft::constraint {
+namespace {
+
+constexpr int32_t kBeforePoint = -1;
+constexpr int64_t kMostModulusDigits = 18;
+constexpr int64_t kMostCommonMultiple = 1'000'000'000'000;
+
+}  // namespace
+
+// Whether the number may end here.
+bool RegexPool::IsMultiple(const Node& n) const {
+  const Multiple& multiple = multiples_[static_cast<size_t>(n.a)];
+  int64_t remainder = n.b | static_cast<int64_t>(n.c) << 31;
+  for (int32_t i = std::max(n.d, 0); i < multiple.decimals; ++i) {
+    remainder = static_cast<int64_t>(static_cast<__int128>(remainder) * 10 % multiple.modulus);
+  }
+  return n.d != 0 && remainder == 0;
+}
+
+// Before the point, the fewest digits that lead to a multiple say how to go on.
+int64_t RegexPool::EstimateMultiple(Node* n) const {
+  if (n->d != kBeforePoint) return 1;
+  const Multiple& multiple = multiples_[static_cast<size_t>(n->a)];
+  int64_t modulus = multiple.modulus;
+  for (int32_t i = 0; i < multiple.decimals; ++i) modulus /= std::gcd(modulus, int64_t{10});
+  const int64_t remainder = n->b | static_cast<int64_t>(n->c) << 31;
+  __int128 scale = 1;
+  for (int64_t digits = 1; digits <= kMostModulusDigits; ++digits) {
+    scale *= 10;
+    const __int128 missing = (modulus - remainder % modulus * scale % modulus) % modulus;
+    if (missing >= scale) continue;
+    n->hint = static_cast<int32_t>('0' + missing / (scale / 10));
+    return multiple.decimals > 0 ? std::min<int64_t>(digits, 2) : digits;
+  }
+  return 1;
+}
+
+RegexId RegexPool::Multiples(const Multiple& multiple) {
+  const auto known = std::ranges::find(multiples_, multiple);
+  const auto index = static_cast<int32_t>(known - multiples_.begin());
+  if (known == multiples_.end()) multiples_.push_back(multiple);
+  return MultipleState(index, 0, kBeforePoint);
+}
+
+int64_t RegexPool::CommonMultiple(RegexId id) const {
+  std::set<int32_t> found;
+  std::set<RegexId> seen{id};
+  for (std::vector<RegexId> todo{id}; !todo.empty();) {
+    const Node& n = node(todo.back());
+    todo.pop_back();
+    const auto visit = [&](RegexId part) {
+      if (seen.insert(part).second) todo.push_back(part);
+    };
+    switch (n.kind) {
+      case Kind::kMultiple:
+        found.insert(n.a);
+        break;
+      case Kind::kConcat:
+        visit(n.a);
+        visit(n.b);
+        break;
+      case Kind::kOr:
+      case Kind::kAnd:
+        for (const RegexId part : Parts(n)) visit(part);
+        break;
+      case Kind::kNot:
+      case Kind::kRepeat:
+      case Kind::kRespelled:
+      case Kind::kSpelled:
+        visit(n.a);
+        break;
+      default:
+        break;
+    }
+  }
+  int32_t decimals = 0;
+  for (const int32_t one : found) {
+    decimals = std::max(decimals, multiples_[static_cast<size_t>(one)].decimals);
+  }
+  __int128 common = 1;
+  for (const int32_t one : found) {
+    const Multiple& multiple = multiples_[static_cast<size_t>(one)];
+    __int128 modulus = multiple.modulus;
+    for (int32_t i = multiple.decimals; i < decimals; ++i) modulus *= 10;
+    if (modulus > kMostCommonMultiple) return kMostCommonMultiple;
+    common = common /
+             std::gcd(static_cast<int64_t>(common), static_cast<int64_t>(modulus % common)) *
+             modulus;
+    if (common > kMostCommonMultiple) return kMostCommonMultiple;
+  }
+  return found.size() < 2 ? 1 : static_cast<int64_t>(common);
+}
+
+RegexId RegexPool::MultipleState(int32_t multiple, int64_t remainder, int32_t digits) {
+  // Before the point there are always digits that lead to a multiple; after it only as many
+  // as count, and they must make up for what is missing.
+  const Multiple& m = multiples_[static_cast<size_t>(multiple)];
+  if (digits != kBeforePoint) {
+    __int128 scale = 1;
+    for (int32_t i = digits; i < m.decimals; ++i) scale *= 10;
+    const __int128 over = remainder * scale % m.modulus;
+    if (over != 0 && m.modulus - over >= scale) return kNothing;
+  }
+  const Node n{.kind = Kind::kMultiple,
+               .a = multiple,
+               .b = static_cast<int32_t>(remainder & 0x7FFFFFFF),
+               .c = static_cast<int32_t>(remainder >> 31),
+               .d = digits};
+  return Intern(n,
+                MixHash(MixHash(static_cast<uint64_t>(multiple), static_cast<uint64_t>(remainder)),
+                        static_cast<uint64_t>(digits)));
+}
+
+RegexId RegexPool::DeriveMultiple(const Node& n, uint8_t byte) {
+  const Multiple multiple = multiples_[static_cast<size_t>(n.a)];
+  const int64_t remainder = n.b | static_cast<int64_t>(n.c) << 31;
+  if (byte == '.') {
+    return n.d == kBeforePoint ? MultipleState(n.a, remainder, 0) : kNothing;
+  }
+  if (byte < '0' || byte > '9') return kNothing;
+  if (n.d == multiple.decimals) {
+    if (byte != '0') return kNothing;
+    // The last digit that counts was read (or there is none): only zeros follow.
+    return remainder == 0 ? Repeat(Byte('0'), 0, kUnlimited) : kNothing;
+  }
+  const auto next = static_cast<int64_t>((static_cast<__int128>(remainder) * 10 + (byte - '0')) %
+                                         multiple.modulus);
+  return MultipleState(n.a, next, n.d == kBeforePoint ? kBeforePoint : n.d + 1);
+}
+
+}  // namespace weft::constraint

@@ -1,0 +1,435 @@
+#include "constraint/schema/schema_compiler.h"
+
+#include <algorithm>
+
+#include "constraint/regex/characters.h"
+#include "constraint/regex/numbers.h"
+#include "constraint/schema/schema_compiler_impl.h"
+
+namespace weft::constraint {
+namespace {
+
+constexpr int64_t kMostCount = 1'000'000'000;
+constexpr int32_t kMostBlanks = 40;
+
+// The part of the document, null where there is none.
+const JsonValue* PartAt(const SchemaDocument& document, const std::vector<std::string>& path) {
+  const JsonValue* at = &document.root();
+  for (const std::string& name : path) {
+    at = at->Find(name);
+    if (at == nullptr) return nullptr;
+  }
+  return at;
+}
+
+}  // namespace
+
+JsonLayout LayoutOf(RegexPool* pool, WhiteSpace white_space) {
+  JsonLayout layout;
+  const RegexId comma = pool->Byte(','), colon = pool->Byte(':'), space = pool->Byte(' ');
+  switch (white_space) {
+    case WhiteSpace::kCompact:
+      layout.separator = comma;
+      layout.colon = colon;
+      break;
+    case WhiteSpace::kSpaced:
+      layout.separator = pool->Concat(comma, space);
+      layout.colon = pool->Concat(colon, space);
+      break;
+    case WhiteSpace::kOptionalSpace:
+      layout.separator = pool->Concat(comma, pool->Optional(space));
+      layout.colon = pool->Concat(colon, pool->Optional(space));
+      break;
+    case WhiteSpace::kAny: {
+      ByteSet blank;
+      for (const char c : {' ', '\t', '\r', '\n'}) blank.Add(c);
+      const RegexId blanks = pool->Repeat(pool->Bytes(blank), 0, kMostBlanks);
+      layout.separator = pool->Concat({blanks, comma, blanks});
+      layout.colon = pool->Concat({blanks, colon, blanks});
+      layout.before_first = layout.before_close = blanks;
+      break;
+    }
+  }
+  return layout;
+}
+
+SchemaCompiler::SchemaCompiler(const SchemaDocument& document, const ConstraintOptions& options,
+                               Grammar* grammar, ValueStyle style)
+    : document_(document), options_(options), style_(std::move(style)), grammar_(*grammar) {
+  any_number_ = AnyNumber(&pool());
+  any_string_ = QuotedJson(&pool(), 0, kUnlimited);
+  // Behind the match of a pattern the rest of the string is free, whatever else may match.
+  pool().Swallow(pool().Derive(any_string_, '"'));
+  true_schema_.kind = JsonKind::kTrue;
+  false_schema_.kind = JsonKind::kFalse;
+}
+
+Status SchemaCompiler::Refuse(const JsonValue& at, std::string_view keyword,
+                              std::string_view why) const {
+  const std::string path = document_.PathOf(at);
+  return Unimplemented(keyword, " at ",
+                       path.empty() ? "a value of enum or const" : Printable(path, 200), ": ", why);
+}
+
+StatusOr<int64_t> SchemaCompiler::Count(const JsonValue& schema, std::string_view keyword,
+                                        int64_t otherwise) {
+  const JsonValue* value = schema.Find(keyword);
+  if (value == nullptr) return otherwise;
+  const auto decimal = value->Is(JsonKind::kNumber) ? ReadDecimal(value->text) : std::nullopt;
+  int64_t count = 0;
+  if (!decimal || decimal->negative || !decimal->fraction.empty() ||
+      (!decimal->whole.empty() && !ParseInt64(decimal->whole, &count))) {
+    return Refuse(schema, keyword, "it must be a count");
+  }
+  if (count > kMostCount) return Refuse(schema, keyword, "nothing counts so far");
+  return count;
+}
+
+StatusOr<const JsonValue*> SchemaCompiler::ReferenceOf(const JsonValue& schema) {
+  for (const std::string_view keyword : {"$ref", "$dynamicRef", "$recursiveRef"}) {
+    const JsonValue* reference = schema.Find(keyword);
+    if (reference == nullptr) continue;
+    if (!reference->Is(JsonKind::kString)) return Refuse(schema, keyword, "it must be a string");
+    if (keyword != "$ref" && document_.has_dynamic_choice()) {
+      return Refuse(schema, keyword, "which schema it means cannot be told in advance");
+    }
+    const std::string& name = reference->text;
+    return document_.Resolve(schema, name);
+  }
+  return nullptr;
+}
+
+// What nothing else looks at, and what would be enforced in part only.
+Status SchemaCompiler::CheckKeywords(const JsonValue& schema) {
+  if (!checked_.insert(&schema).second) return OkStatus();
+  const auto has = [&](std::string_view keyword) { return schema.Find(keyword) != nullptr; };
+  if (has("$ref") + has("$dynamicRef") + has("$recursiveRef") > 1) {
+    return Refuse(schema, "$dynamicRef", "beside another reference it is not supported");
+  }
+  if (document_.ref_stands_alone() && has("$ref")) return OkStatus();
+  for (const std::string_view keyword : {"unevaluatedProperties", "unevaluatedItems"}) {
+    const JsonValue* value = schema.Find(keyword);
+    if (value == nullptr || SaysNothing(*value)) continue;
+    for (const std::string_view other :
+         {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef", "$recursiveRef",
+          "dependentSchemas", "dependencies", "contains"}) {
+      if (has(other))
+        return Refuse(schema, keyword, StrCat("beside ", other, " it is not supported"));
+    }
+  }
+  const auto must_be = [&](std::string_view keyword, JsonKind kind, std::string_view what) {
+    const JsonValue* value = schema.Find(keyword);
+    return value == nullptr || value->Is(kind)
+               ? OkStatus()
+               : Refuse(schema, keyword, StrCat("it must be ", what));
+  };
+  for (const std::string_view keyword :
+       {"allOf", "anyOf", "oneOf", "enum", "required", "prefixItems"}) {
+    WEFT_RETURN_IF_ERROR(must_be(keyword, JsonKind::kArray, "a list"));
+  }
+  for (const std::string_view keyword : {"properties", "patternProperties", "dependentRequired",
+                                         "dependentSchemas", "dependencies"}) {
+    WEFT_RETURN_IF_ERROR(must_be(keyword, JsonKind::kObject, "an object"));
+  }
+  const auto all_strings = [](const JsonValue& list) {
+    return std::ranges::all_of(list.items,
+                               [](const JsonValue& item) { return item.Is(JsonKind::kString); });
+  };
+  if (has("required") && !all_strings(*schema.Find("required"))) {
+    return Refuse(schema, "required", "it must be a list of names");
+  }
+  for (const std::string_view keyword : {"dependentRequired", "dependencies"}) {
+    if (!has(keyword)) continue;
+    for (const auto& [name, needs] : schema.Find(keyword)->members) {
+      if (!all_strings(needs)) return Refuse(schema, keyword, "it must have lists of names");
+    }
+  }
+  for (const std::string_view keyword : {"additionalProperties", "additionalItems", "contains",
+                                         "not", "if", "then", "else", "propertyNames"}) {
+    const JsonValue* value = schema.Find(keyword);
+    if (value != nullptr && !value->IsBool() && !value->Is(JsonKind::kObject)) {
+      return Refuse(schema, keyword, "it must be a schema");
+    }
+  }
+  return OkStatus();
+}
+
+const JsonValue& SchemaCompiler::SchemaOf(const JsonValue& value) {
+  if (const auto it = schemas_of_values_.find(&value); it != schemas_of_values_.end())
+    return *it->second;
+  using Kind = JsonKind;
+  const auto text = [](std::string t) {
+    return JsonValue{.kind = Kind::kString, .text = std::move(t)};
+  };
+  JsonValue schema{.kind = Kind::kObject};
+  const auto only = [](const JsonValue& v) {
+    JsonValue inner{.kind = Kind::kObject};
+    inner.members.push_back({"enum", JsonValue{.kind = Kind::kArray, .items = {v}}});
+    return inner;
+  };
+  if (value.Is(Kind::kObject)) {
+    JsonValue properties{.kind = Kind::kObject}, required{.kind = Kind::kArray};
+    for (const auto& [name, member] : value.members) {
+      properties.members.push_back({name, only(member)});
+      required.items.push_back(text(name));
+    }
+    schema.members = {{"type", text("object")},
+                      {"properties", properties},
+                      {"required", required},
+                      {"additionalProperties", false_schema_}};
+  } else {
+    JsonValue prefix{.kind = Kind::kArray};
+    for (const JsonValue& item : value.items) prefix.items.push_back(only(item));
+    const JsonValue size{.kind = Kind::kNumber, .text = StrCat(value.items.size())};
+    schema.members = {
+        {"type", text("array")}, {"prefixItems", prefix}, {"minItems", size}, {"maxItems", size}};
+  }
+  made_.push_back(std::move(schema));
+  schemas_of_values_[&value] = &made_.back();
+  return made_.back();
+}
+
+StatusOr<bool> SchemaCompiler::Tidy(Conjunction* conjunction) {
+  Conjunction tidy;
+  for (Literal literal : *conjunction) {
+    // A schema that is nothing but a reference is what it refers to.
+    for (int i = 0; i < 100 && literal.schema->Is(JsonKind::kObject); ++i) {
+      if (literal.schema->Find("$ref") == nullptr ||
+          !(document_.ref_stands_alone() || literal.schema->members.size() == 1)) {
+        break;
+      }
+      WEFT_ASSIGN_OR_RETURN(literal.schema, ReferenceOf(*literal.schema));
+    }
+    const bool says_true = SaysNothing(*literal.schema),
+               says_false = literal.schema->Is(JsonKind::kFalse);
+    if (literal.negated ? says_false : says_true) continue;
+    if (literal.negated ? says_true : says_false) return false;
+    if (std::ranges::find(tidy, literal) != tidy.end()) continue;
+    if (std::ranges::find(tidy, Literal{literal.schema, !literal.negated}) != tidy.end())
+      return false;
+    tidy.push_back(literal);
+  }
+  *conjunction = std::move(tidy);
+  return true;
+}
+
+RuleId SchemaCompiler::RuleOf(Conjunction conjunction) {
+  Conjunction key = conjunction;
+  std::ranges::sort(key);
+  const auto [it, added] = rules_.try_emplace(std::move(key), kNoRule);
+  if (added) {
+    it->second = grammar_.AddRule();
+    queue_.emplace_back(it->second, std::move(conjunction));
+  }
+  return it->second;
+}
+
+RegexId SchemaCompiler::Written(RegexId strings, bool is_key) {
+  if (strings == kNothing) return kNothing;
+  const auto without = [&](RegexId all, const std::string& text) {
+    if (text.empty()) return all;
+    const RegexId any = pool().Anything();
+    return pool().AndNot(all, pool().Concat({any, pool().Literal(text), any}));
+  };
+  RegexId written = strings;
+  switch (style_.strings) {
+    case ValueStyle::Strings::kJson:
+      // Where every string will do it may be spelled in every way.
+      if (!is_key && strings == any_string_) written = AnySpellingJson(&pool());
+      break;
+    case ValueStyle::Strings::kPython:
+      written = pool().Or({pool().Requoted(strings, '"'), pool().Requoted(strings, '\'')});
+      break;
+    case ValueStyle::Strings::kQuoted: {
+      const RegexId raw = pool().Unquoted(strings);
+      const RegexId quote = pool().Literal(style_.quote);
+      written = pool().Concat({quote, without(raw, style_.quote_text), quote});
+      if (!is_key) break;
+      ByteSet first = ByteSet::Range(0x21, 0x7E), more = ByteSet::Range(0x20, 0x7E);
+      ByteSet special;
+      for (const char c : std::string_view(":,{}[]<\"")) special.Add(c);
+      first = first & ~special, more = more & ~special;
+      const RegexId word =
+          pool().Concat(pool().Bytes(first), pool().Repeat(pool().Bytes(more), 0, 200));
+      written = pool().Or({written, pool().And({raw, word})});
+      break;
+    }
+  }
+  if (style_.without.empty() && written == strings) return strings;
+  written = without(written, style_.without);
+  return pool().IsLive(written) ? written : kNothing;
+}
+
+RegexId SchemaCompiler::ShortNumbers() {
+  constexpr int32_t kMostDigits = 20;
+  const auto byte = [&](char c) { return pool().Byte(static_cast<uint8_t>(c)); };
+  const RegexId digit = pool().Bytes(ByteSet::Range('0', '9'));
+  const RegexId digits = pool().Repeat(digit, 1, kMostDigits);
+  const RegexId sign = pool().Optional(pool().Or({byte('+'), byte('-')}));
+  return pool().Concat(
+      {pool().Optional(byte('-')), digits, pool().Optional(pool().Concat(byte('.'), digits)),
+       pool().Optional(
+           pool().Concat({pool().Or({byte('e'), byte('E')}), sign, pool().Repeat(digit, 1, 2)}))});
+}
+
+bool SchemaCompiler::IsClosed(const JsonValue& layer) const {
+  return style_.closed_objects && layer.Find("properties") != nullptr &&
+         layer.Find("patternProperties") == nullptr && AdditionalOf(layer) == nullptr;
+}
+
+Status SchemaCompiler::FillRule(RuleId rule, const Conjunction& conjunction, ValueKinds kinds,
+                                bool outside) {
+  if (kinds != ValueKinds::kObjects) {
+    WEFT_ASSIGN_OR_RETURN(const Scalars scalars, ScalarsOf(conjunction));
+    std::vector<RegexId> parts;
+    const bool python = style_.words == ValueStyle::Words::kPythonToo ||
+                        (outside && style_.words == ValueStyle::Words::kPythonTooOutside);
+    const auto word = [&](std::string_view json, std::string_view in_python) {
+      parts.push_back(pool().Literal(json));
+      if (python) parts.push_back(pool().Literal(in_python));
+    };
+    if (scalars.null) word("null", "None");
+    if (scalars.yes) word("true", "True");
+    if (scalars.no) word("false", "False");
+    if (scalars.number != kNothing && style_.short_numbers) {
+      const RegexId number = pool().And({scalars.number, ShortNumbers()});
+      if (pool().IsLive(number)) parts.push_back(number);
+    } else {
+      parts.push_back(scalars.number);
+    }
+    if (kinds != ValueKinds::kNoStrings) parts.push_back(Written(scalars.string, false));
+    const RegexId all = pool().Or(std::move(parts));
+    if (all != kNothing) grammar_.AddAlternative(rule, {grammar_.Terminal(all)});
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Facts> objects, Expand(conjunction, Container::kObject));
+  for (const Facts& facts : objects) WEFT_RETURN_IF_ERROR(AddObject(rule, facts));
+  if (kinds == ValueKinds::kObjects) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Facts> arrays, Expand(conjunction, Container::kArray));
+  for (const Facts& facts : arrays) WEFT_RETURN_IF_ERROR(AddArray(rule, facts));
+  return OkStatus();
+}
+
+Status SchemaCompiler::Compile() {
+  Conjunction root{{&document_.root(), false}};
+  WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&root));
+  if (!possible) return InvalidArgument("nothing can ever satisfy it");
+  const RuleId start = RuleOf(std::move(root));
+  WEFT_RETURN_IF_ERROR(FillQueued());
+  return grammar_.Finish(start, LayoutOf(&pool(), options_.white_space));
+}
+
+StatusOr<RuleId> SchemaCompiler::Add(const JsonValue& schema, ValueKinds kinds) {
+  const RuleId rule = grammar_.AddRule();
+  Conjunction root{{&schema, false}};
+  WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&root));
+  if (!possible) return rule;  // without alternatives
+  WEFT_RETURN_IF_ERROR(FillRule(rule, root, kinds, /*outside=*/true));
+  WEFT_RETURN_IF_ERROR(FillQueued());
+  return rule;
+}
+
+StatusOr<RegexId> SchemaCompiler::StringsOf(const JsonValue& schema) {
+  Conjunction root{{&schema, false}};
+  WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&root));
+  if (!possible) return kNothing;
+  WEFT_ASSIGN_OR_RETURN(const Scalars scalars, ScalarsOf(root));
+  return scalars.string == kNothing ? kNothing : pool().Unquoted(scalars.string);
+}
+
+Status SchemaCompiler::FillQueued() {
+  while (!queue_.empty()) {
+    const auto [rule, conjunction] = std::move(queue_.front());
+    queue_.pop_front();
+    WEFT_RETURN_IF_ERROR(FillRule(rule, conjunction, ValueKinds::kAll, /*outside=*/false));
+    if (pool().exhausted() || grammar_.bytes() > options_.most_bytes) {
+      return TooMuchToCompile();
+    }
+  }
+  return OkStatus();
+}
+
+namespace {
+
+// Reading a text is a step for so many bytes, and one for each value.
+constexpr size_t kBytesOfStep = 16;
+
+Status ChargeForReading(std::string_view json, RegexPool* pool) {
+  int64_t steps = 1;
+  bool in_string = false, escaped = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    steps += i % kBytesOfStep == 0;
+    if (escaped || c == '\\') {
+      escaped = !escaped;
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (!in_string) {
+      steps += c == ',' || c == ':' || c == '[' || c == '{';
+    }
+    if (steps < 1000) continue;
+    pool->Charge(std::exchange(steps, 0));
+    if (pool->exhausted()) return TooMuchToCompile();
+  }
+  pool->Charge(steps);
+  return pool->exhausted() ? TooMuchToCompile() : OkStatus();
+}
+
+StatusOr<SchemaDocument> ReadSchema(std::string_view text, RegexPool* pool) {
+  WEFT_RETURN_IF_ERROR(ChargeForReading(text, pool));
+  return SchemaDocument::Read(text);
+}
+
+}  // namespace
+
+Status CompileSchema(std::string_view schema, const ConstraintOptions& options, Grammar* grammar) {
+  WEFT_ASSIGN_OR_RETURN(const SchemaDocument document, ReadSchema(schema, &grammar->pool()));
+  return SchemaCompiler(document, options, grammar).Compile();
+}
+
+StatusOr<const SchemaDocument*> SchemaDocuments::Get(const SchemaText& text, RegexPool* pool) {
+  std::unique_ptr<const SchemaDocument>& known = read_[&*text];
+  if (known == nullptr) {
+    WEFT_ASSIGN_OR_RETURN(SchemaDocument document, ReadSchema(*text, pool));
+    known = std::make_unique<const SchemaDocument>(std::move(document));
+  }
+  return known.get();
+}
+
+namespace {
+
+// What `use` makes of a compiler and a part of the schema; an error says whose it is.
+template <typename Result, typename Use>
+StatusOr<Result> WithPart(const SchemaPart& part, const ValueStyle& style,
+                          const ConstraintOptions& options, SchemaDocuments* documents,
+                          Grammar* grammar, const Use& use) {
+  const auto apply = [&]() -> StatusOr<Result> {
+    WEFT_ASSIGN_OR_RETURN(const SchemaDocument* const document,
+                          documents->Get(part.schema, &grammar->pool()));
+    const JsonValue* const at = PartAt(*document, part.path);
+    if (at == nullptr) return InvalidArgument("the schema lacks ", StrJoin(part.path, "/"));
+    SchemaCompiler compiler(*document, options, grammar, style);
+    return use(&compiler, *at);
+  };
+  StatusOr<Result> result = apply();
+  if (!result.ok() && !part.of.empty()) return Annotate(result.status(), part.of, ": ");
+  return result;
+}
+
+}  // namespace
+
+StatusOr<RuleId> AddSchema(const SchemaPart& part, const ValueStyle& style, ValueKinds kinds,
+                           const ConstraintOptions& options, SchemaDocuments* documents,
+                           Grammar* grammar) {
+  return WithPart<RuleId>(
+      part, style, options, documents, grammar,
+      [&](SchemaCompiler* compiler, const JsonValue& at) { return compiler->Add(at, kinds); });
+}
+
+StatusOr<RegexId> StringsOfSchema(const SchemaPart& part, const ConstraintOptions& options,
+                                  SchemaDocuments* documents, Grammar* grammar) {
+  return WithPart<RegexId>(
+      part, {}, options, documents, grammar,
+      [](SchemaCompiler* compiler, const JsonValue& at) { return compiler->StringsOf(at); });
+}
+
+}  // namespace weft::constraint
