@@ -20,7 +20,9 @@ ALLOWED = {
     "async": {"base"},
     "json": {"base"},
     "formats": {"base"},
-    "hub": {"base", "formats"},
+    "hub/names": {"base", "formats"},
+    "hub/net": {"base", "hub/names"},
+    "hub": {"base", "formats", "hub/names", "hub/net"},
     "tokenizer": {"base", "formats"},
     "constraint/regex": {"base"},
     "constraint/grammar": {"base", "constraint/regex"},
@@ -64,7 +66,7 @@ ALLOWED |= {
 EVERYTHING = set(ALLOWED)
 ALLOWED |= {
     "cli/help": {"base"},
-    "cli/terminal": {"base", "hub"},
+    "cli/terminal": {"base", "hub", "hub/net"},
     "cli/flags": EVERYTHING | {"cli/terminal"},
     "cli/bench": EVERYTHING | {"cli/terminal", "cli/flags"},
     "cli/chat": EVERYTHING | {"cli/terminal", "cli/flags"},

@@ -13,7 +13,7 @@
 
 #include "base/mapped_file.h"
 #include "hub/files.h"
-#include "hub/zip_reader.h"
+#include "hub/net/zip_reader.h"
 
 extern char** environ;
 

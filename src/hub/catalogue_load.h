@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "hub/catalogue.h"
-#include "hub/download.h"
+#include "hub/names/catalogue.h"
+#include "hub/net/download.h"
 #include "hub/places.h"
 
 namespace weft::hub {

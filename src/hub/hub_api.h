@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "hub/digest.h"
-#include "hub/http_client.h"
-#include "hub/model_name.h"
+#include "hub/names/digest.h"
+#include "hub/names/model_name.h"
+#include "hub/net/http_client.h"
 #include "hub/places.h"
 
 namespace weft::hub {

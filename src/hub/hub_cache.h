@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "hub/download.h"
 #include "hub/hub_api.h"
+#include "hub/net/download.h"
 
 namespace weft::hub {
 

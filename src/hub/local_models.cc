@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "formats/model_file.h"
-#include "hub/catalogue.h"
 #include "hub/catalogue_load.h"
 #include "hub/files.h"
 #include "hub/hub_cache.h"
+#include "hub/names/catalogue.h"
+#include "hub/names/quantization.h"
 #include "hub/ollama_store.h"
-#include "hub/quantization.h"
 
 namespace weft::hub {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "formats/model_facts.h"
-#include "hub/model_name.h"
+#include "hub/names/model_name.h"
 #include "hub/places.h"
 
 namespace weft::hub {

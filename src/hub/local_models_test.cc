@@ -7,8 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "hub/digest.h"
 #include "hub/model_source.h"
+#include "hub/names/digest.h"
 #include "hub/remove_model.h"
 
 namespace weft::hub {

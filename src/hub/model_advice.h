@@ -12,8 +12,8 @@
 
 #include "formats/model_file.h"
 #include "formats/sampling_advice.h"
-#include "hub/catalogue.h"
 #include "hub/local_models.h"
+#include "hub/names/catalogue.h"
 
 namespace weft::hub {
 

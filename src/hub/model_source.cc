@@ -12,8 +12,8 @@
 #include "hub/catalogue_load.h"
 #include "hub/files.h"
 #include "hub/hub_cache.h"
+#include "hub/names/quantization.h"
 #include "hub/ollama_store.h"
-#include "hub/quantization.h"
 #include "hub/refusals.h"
 
 namespace weft::hub {

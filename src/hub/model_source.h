@@ -12,12 +12,12 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "hub/catalogue.h"
-#include "hub/download.h"
-#include "hub/http_client.h"
 #include "hub/hub_api.h"
 #include "hub/local_models.h"
-#include "hub/model_name.h"
+#include "hub/names/catalogue.h"
+#include "hub/names/model_name.h"
+#include "hub/net/download.h"
+#include "hub/net/http_client.h"
 #include "hub/places.h"
 
 namespace weft::hub {

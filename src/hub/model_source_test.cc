@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hub/catalogue_load.h"
-#include "hub/zip_reader.h"
+#include "hub/net/zip_reader.h"
 #include "tests/support/tiny_http_server.h"
 
 namespace weft::hub {

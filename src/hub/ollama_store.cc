@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/mapped_file.h"
-#include "hub/digest.h"
 #include "hub/files.h"
+#include "hub/names/digest.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::hub {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "hub/model_name.h"
+#include "hub/names/model_name.h"
 
 namespace weft::hub {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "hub/http_client.h"
-#include "hub/model_name.h"
+#include "hub/names/model_name.h"
+#include "hub/net/http_client.h"
 #include "hub/places.h"
 
 namespace weft::hub {

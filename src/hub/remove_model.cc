@@ -9,8 +9,8 @@
 
 #include "hub/files.h"
 #include "hub/hub_cache.h"
+#include "hub/names/quantization.h"
 #include "hub/ollama_store.h"
-#include "hub/quantization.h"
 
 namespace weft::hub {
 namespace {

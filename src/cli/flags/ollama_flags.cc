@@ -4,8 +4,8 @@
 
 #include "base/strings.h"
 #include "http/guard.h"
-#include "hub/model_name.h"
 #include "hub/model_source.h"
+#include "hub/names/model_name.h"
 #include "hub/places.h"
 
 namespace weft::cli {

@@ -11,7 +11,7 @@
 #include "api/ollama/routes.h"
 #include "base/status.h"
 #include "http/server.h"
-#include "hub/download.h"
+#include "hub/net/download.h"
 
 namespace weft::cli {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "hub/download.h"
+#include "hub/net/download.h"
 
 namespace weft::cli {
 

@@ -1,4 +1,4 @@
-#include "hub/http_client.h"
+#include "hub/net/http_client.h"
 
 #include <curl/curl.h>
 

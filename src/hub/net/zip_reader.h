@@ -2,8 +2,8 @@
 // encrypted. The archive is not trusted: every number is checked before use.
 //
 // One thread at a time.
-#ifndef WEFT_HUB_ZIP_READER_H_
-#define WEFT_HUB_ZIP_READER_H_
+#ifndef WEFT_HUB_NET_ZIP_READER_H_
+#define WEFT_HUB_NET_ZIP_READER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -49,4 +49,4 @@ class ZipReader {
 
 }  // namespace weft::hub
 
-#endif  // WEFT_HUB_ZIP_READER_H_
+#endif  // WEFT_HUB_NET_ZIP_READER_H_

@@ -1,4 +1,4 @@
-#include "hub/quantization.h"
+#include "hub/names/quantization.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

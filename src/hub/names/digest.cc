@@ -1,4 +1,4 @@
-#include "hub/digest.h"
+#include "hub/names/digest.h"
 
 #include <openssl/evp.h>
 

@@ -1,7 +1,7 @@
 // The model files of a repository: a file's quantization by its name, which files are parts of one
 // model, and the default choice. Pure functions; any thread.
-#ifndef WEFT_HUB_QUANTIZATION_H_
-#define WEFT_HUB_QUANTIZATION_H_
+#ifndef WEFT_HUB_NAMES_QUANTIZATION_H_
+#define WEFT_HUB_NAMES_QUANTIZATION_H_
 
 #include <cstddef>
 #include <span>
@@ -45,4 +45,4 @@ bool EqualsIgnoringCase(std::string_view a, std::string_view b);
 
 }  // namespace weft::hub
 
-#endif  // WEFT_HUB_QUANTIZATION_H_
+#endif  // WEFT_HUB_NAMES_QUANTIZATION_H_

@@ -1,8 +1,8 @@
 // The models with a short name. Every entry has been fetched by a test.
 //
 // Constants; any thread.
-#ifndef WEFT_HUB_CATALOGUE_H_
-#define WEFT_HUB_CATALOGUE_H_
+#ifndef WEFT_HUB_NAMES_CATALOGUE_H_
+#define WEFT_HUB_NAMES_CATALOGUE_H_
 
 #include <cstdint>
 #include <span>
@@ -42,4 +42,4 @@ const CatalogueEntry* FindInCatalogue(std::span<const CatalogueEntry> catalogue,
 
 }  // namespace weft::hub
 
-#endif  // WEFT_HUB_CATALOGUE_H_
+#endif  // WEFT_HUB_NAMES_CATALOGUE_H_

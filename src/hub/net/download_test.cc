@@ -1,4 +1,4 @@
-#include "hub/download.h"
+#include "hub/net/download.h"
 
 #include <unistd.h>
 

@@ -6,8 +6,8 @@
 // never redirects to HTTP.
 //
 // Immutable; any number of threads. Each call blocks until it is done.
-#ifndef WEFT_HUB_HTTP_CLIENT_H_
-#define WEFT_HUB_HTTP_CLIENT_H_
+#ifndef WEFT_HUB_NET_HTTP_CLIENT_H_
+#define WEFT_HUB_NET_HTTP_CLIENT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -86,4 +86,4 @@ std::string EncodePath(std::string_view path);
 
 }  // namespace weft::hub
 
-#endif  // WEFT_HUB_HTTP_CLIENT_H_
+#endif  // WEFT_HUB_NET_HTTP_CLIENT_H_

@@ -1,11 +1,11 @@
-#include "hub/model_name.h"
+#include "hub/names/model_name.h"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "hub/digest.h"
+#include "hub/names/digest.h"
 
 namespace weft::hub {
 namespace {

@@ -1,6 +1,6 @@
-#include "hub/catalogue.h"
+#include "hub/names/catalogue.h"
 
-#include "hub/quantization.h"
+#include "hub/names/quantization.h"
 
 namespace weft::hub {
 

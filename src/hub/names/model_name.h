@@ -7,8 +7,8 @@
 //   smollm2                        a name in the catalogue, or of a local model
 //
 // Pure functions; any thread.
-#ifndef WEFT_HUB_MODEL_NAME_H_
-#define WEFT_HUB_MODEL_NAME_H_
+#ifndef WEFT_HUB_NAMES_MODEL_NAME_H_
+#define WEFT_HUB_NAMES_MODEL_NAME_H_
 
 #include <string>
 #include <string_view>
@@ -57,4 +57,4 @@ inline constexpr char kOllamaHost[] = "registry.ollama.ai";
 
 }  // namespace weft::hub
 
-#endif  // WEFT_HUB_MODEL_NAME_H_
+#endif  // WEFT_HUB_NAMES_MODEL_NAME_H_

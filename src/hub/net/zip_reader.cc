@@ -1,4 +1,4 @@
-#include "hub/zip_reader.h"
+#include "hub/net/zip_reader.h"
 
 #include <zlib.h>
 

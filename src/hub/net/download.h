@@ -6,8 +6,8 @@
 // the same way as by the hub's own tools, lets one process download while others wait for it.
 //
 // Blocks; any thread, different files concurrently.
-#ifndef WEFT_HUB_DOWNLOAD_H_
-#define WEFT_HUB_DOWNLOAD_H_
+#ifndef WEFT_HUB_NET_DOWNLOAD_H_
+#define WEFT_HUB_NET_DOWNLOAD_H_
 
 #include <cstdint>
 #include <functional>
@@ -15,8 +15,8 @@
 
 #include "base/file_descriptor.h"
 #include "base/status.h"
-#include "hub/digest.h"
-#include "hub/http_client.h"
+#include "hub/names/digest.h"
+#include "hub/net/http_client.h"
 
 namespace weft::hub {
 
@@ -88,4 +88,4 @@ Status WriteError(int error_number, const std::string& path);
 
 }  // namespace weft::hub
 
-#endif  // WEFT_HUB_DOWNLOAD_H_
+#endif  // WEFT_HUB_NET_DOWNLOAD_H_

@@ -1,6 +1,6 @@
 // Checksums of files as used by hubs.
-#ifndef WEFT_HUB_DIGEST_H_
-#define WEFT_HUB_DIGEST_H_
+#ifndef WEFT_HUB_NAMES_DIGEST_H_
+#define WEFT_HUB_NAMES_DIGEST_H_
 
 #include <cstddef>
 #include <memory>
@@ -46,4 +46,4 @@ std::string Sha256Hex(std::string_view text);
 
 }  // namespace weft::hub
 
-#endif  // WEFT_HUB_DIGEST_H_
+#endif  // WEFT_HUB_NAMES_DIGEST_H_

@@ -1,4 +1,4 @@
-#include "hub/download.h"
+#include "hub/net/download.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "hub/quantization.h"
+#include "hub/names/quantization.h"
 
 #include <algorithm>
 #include <array>
