@@ -49,9 +49,10 @@ ALLOWED = {
     "weft": set(),
 }
 FRONT_END = ALLOWED["host"] | {"model", "host"}
-API = FRONT_END | {"api"}
+API = FRONT_END | {"api", "api/fields"}
 ALLOWED |= {
-    "api": FRONT_END,
+    "api/fields": FRONT_END,
+    "api": FRONT_END | {"api/fields"},
     "api/anthropic": API,
     "api/ollama": API,
     "api/openai": API,

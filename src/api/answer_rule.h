@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "base/status.h"
 #include "constraint/constraint.h"
 #include "nlohmann/json.hpp"

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "api/answer_rule.h"
+#include "api/fields/session_name.h"
+#include "api/fields/support.h"
 #include "api/reply_stream.h"
-#include "api/session_name.h"
-#include "api/support.h"
 #include "api/tool_choice.h"
 #include "async/task.h"
 #include "base/mutex.h"

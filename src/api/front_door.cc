@@ -4,7 +4,7 @@
 #include <stop_token>
 #include <utility>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "base/clock.h"
 #include "base/heap.h"
 #include "base/log.h"

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "http/answer_stream.h"
 #include "json/json_text.h"
 #include "nlohmann/json.hpp"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "base/strings.h"
 
 namespace weft::serve {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "base/check.h"
 #include "base/clock.h"
 

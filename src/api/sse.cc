@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "base/strings.h"
 #include "json/json_text.h"
 

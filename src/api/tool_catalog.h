@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "base/status.h"
 #include "chat/conversation.h"
 #include "nlohmann/json.hpp"

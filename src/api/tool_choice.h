@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "api/tool_catalog.h"
 #include "chat/conversation.h"
 

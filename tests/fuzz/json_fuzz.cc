@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "base/check.h"
 #include "json/json_fields.h"
 #include "json/json_text.h"

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "api/anthropic/request.h"
+#include "api/fields/support.h"
 #include "api/llama/request.h"
 #include "api/ollama/request.h"
 #include "api/openai/chat_request.h"
 #include "api/openai/completions_request.h"
 #include "api/responses/request.h"
-#include "api/support.h"
 #include "base/check.h"
 #include "chat/chat_format.h"
 #include "json/json_text.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "api/anthropic/tools.h"
-#include "api/sampling_params.h"
+#include "api/fields/sampling_params.h"
 #include "base/strings.h"
 
 namespace weft::serve {

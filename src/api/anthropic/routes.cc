@@ -10,9 +10,9 @@
 
 #include "api/anthropic/request.h"
 #include "api/chat_turn.h"
+#include "api/fields/support.h"
 #include "api/reply_stream.h"
 #include "api/sse.h"
-#include "api/support.h"
 
 namespace weft::serve {
 namespace {

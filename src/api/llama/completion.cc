@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "api/chat_turn.h"
+#include "api/fields/support.h"
 #include "api/llama/request.h"
 #include "api/llama/routes.h"
 #include "api/reply_json.h"
 #include "api/sse.h"
-#include "api/support.h"
 #include "async/signal.h"
 #include "async/task.h"
 #include "base/strings.h"

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "api/answer_rule.h"
-#include "api/fill_in_prompt.h"
-#include "api/sampling_params.h"
-#include "api/session_name.h"
-#include "api/support.h"
+#include "api/fields/fill_in_prompt.h"
+#include "api/fields/sampling_params.h"
+#include "api/fields/session_name.h"
+#include "api/fields/support.h"
 #include "base/strings.h"
 #include "chat/chat_context.h"
 #include "tokenizer/tokenizer.h"

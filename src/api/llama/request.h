@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/session_name.h"
+#include "api/fields/session_name.h"
 #include "host/host.h"
 #include "http/http.h"
 #include "nlohmann/json.hpp"

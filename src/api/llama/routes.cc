@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "api/chat_turn.h"
+#include "api/fields/support.h"
 #include "api/llama/request.h"
 #include "api/openai/chat_request.h"
-#include "api/support.h"
 #include "base/strings.h"
 #include "base/unicode.h"
 #include "chat/openai_form.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "async/signal.h"
 #include "async/task.h"
 #include "base/clock.h"

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "api/session_name.h"
+#include "api/fields/session_name.h"
 #include "host/host.h"
 #include "http/router.h"
 

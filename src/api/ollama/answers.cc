@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "api/chat_turn.h"
+#include "api/fields/support.h"
 #include "api/ndjson.h"
 #include "api/ollama/request.h"
 #include "api/reply_json.h"
 #include "api/reply_stream.h"
-#include "api/support.h"
 #include "base/clock.h"
 #include "base/strings.h"
 

@@ -9,10 +9,10 @@
 #include <variant>
 #include <vector>
 
+#include "api/fields/support.h"
 #include "api/ndjson.h"
 #include "api/ollama/request.h"
 #include "api/ollama/routes.h"
-#include "api/support.h"
 #include "async/task.h"
 #include "async/task_pool.h"
 #include "base/check.h"

@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "api/fill_in_prompt.h"
-#include "api/sampling_params.h"
+#include "api/fields/fill_in_prompt.h"
+#include "api/fields/sampling_params.h"
 #include "api/tool_catalog.h"
 #include "base/strings.h"
 #include "chat/chat_context.h"

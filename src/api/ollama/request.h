@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "api/chat_turn.h"
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "base/status.h"
 #include "host/host.h"
 #include "http/http.h"

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "api/chat_turn.h"
+#include "api/fields/support.h"
 #include "api/openai/chat_request.h"
 #include "api/openai/routes.h"
 #include "api/reply_json.h"
 #include "api/reply_stream.h"
 #include "api/sse.h"
-#include "api/support.h"
 
 namespace weft::serve {
 namespace {

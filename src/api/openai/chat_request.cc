@@ -4,8 +4,8 @@
 #include <string_view>
 #include <utility>
 
-#include "api/sampling_params.h"
-#include "api/session_name.h"
+#include "api/fields/sampling_params.h"
+#include "api/fields/session_name.h"
 #include "base/strings.h"
 #include "chat/openai_form.h"
 

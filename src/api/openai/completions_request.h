@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "api/fields/session_name.h"
 #include "api/openai/chat_request.h"
-#include "api/session_name.h"
 #include "base/status.h"
 #include "host/host.h"
 #include "http/http.h"

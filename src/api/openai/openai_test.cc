@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "tests/support/api_fixture.h"
 
 namespace weft::serve {

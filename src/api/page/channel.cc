@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "api/fields/session_name.h"
+#include "api/fields/support.h"
 #include "api/openai/routes.h"
-#include "api/session_name.h"
-#include "api/support.h"
 #include "async/signal.h"
 #include "async/task.h"
 #include "base/mutex.h"

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "api/fields/sampling_params.h"
 #include "api/openai/chat_request.h"
-#include "api/sampling_params.h"
 #include "base/strings.h"
 
 namespace weft::serve {

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "api/chat_turn.h"
+#include "api/fields/support.h"
 #include "api/reply_json.h"
 #include "api/reply_stream.h"
 #include "api/responses/request.h"
 #include "api/sse.h"
-#include "api/support.h"
 
 namespace weft::serve {
 namespace {

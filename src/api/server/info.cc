@@ -3,7 +3,7 @@
 #include <string_view>
 #include <utility>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "host/model_host.h"
 #include "model/hugging_face_names.h"
 #include "tokenizer/tokenizer.h"

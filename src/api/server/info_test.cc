@@ -6,9 +6,9 @@
 
 #include <string>
 
+#include "api/fields/support.h"
 #include "api/server/local_models.h"
 #include "api/server/routes.h"
-#include "api/support.h"
 #include "formats/model_facts.h"
 #include "host/model_host.h"
 #include "tests/support/api_fixture.h"

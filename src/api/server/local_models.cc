@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 
 namespace weft::serve {
 namespace {

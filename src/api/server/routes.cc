@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "api/fields/support.h"
 #include "api/llama/request.h"
-#include "api/support.h"
 #include "base/strings.h"
 #include "formats/model_facts.h"
 #include "host/model_host.h"

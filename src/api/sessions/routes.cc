@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "api/session_name.h"
-#include "api/support.h"
+#include "api/fields/session_name.h"
+#include "api/fields/support.h"
 #include "async/signal.h"
 #include "async/task.h"
 #include "base/strings.h"

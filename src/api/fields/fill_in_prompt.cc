@@ -1,4 +1,4 @@
-#include "api/fill_in_prompt.h"
+#include "api/fields/fill_in_prompt.h"
 
 #include <algorithm>
 #include <string_view>

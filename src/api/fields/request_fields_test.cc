@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "api/sampling_params.h"
-#include "api/session_name.h"
-#include "api/support.h"
+#include "api/fields/sampling_params.h"
+#include "api/fields/session_name.h"
+#include "api/fields/support.h"
 #include "json/json_text.h"
 #include "tests/support/engine_harness.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "api/fill_in_prompt.h"
+#include "api/fields/fill_in_prompt.h"
 #include "tests/support/api_fixture.h"
 #include "tokenizer/tokenizer.h"
 

@@ -1,4 +1,4 @@
-#include "api/support.h"
+#include "api/fields/support.h"
 
 #include <algorithm>
 #include <random>

@@ -1,4 +1,4 @@
-#include "api/session_name.h"
+#include "api/fields/session_name.h"
 
 #include <algorithm>
 

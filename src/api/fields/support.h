@@ -2,8 +2,8 @@
 // the check of `model`, JSON as text.
 //
 // Pure functions; any thread.
-#ifndef WEFT_API_SUPPORT_H_
-#define WEFT_API_SUPPORT_H_
+#ifndef WEFT_API_FIELDS_SUPPORT_H_
+#define WEFT_API_FIELDS_SUPPORT_H_
 
 #include <initializer_list>
 #include <optional>
@@ -112,4 +112,4 @@ int64_t NowSeconds();  // since 1970
 
 }  // namespace weft::serve
 
-#endif  // WEFT_API_SUPPORT_H_
+#endif  // WEFT_API_FIELDS_SUPPORT_H_

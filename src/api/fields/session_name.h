@@ -3,8 +3,8 @@
 // In this order: the body's `session_id`; the headers X-ExecuTorch-Session-ID, session_id (with the
 // underscore), x-session-affinity, x-session-id, session-id, x-opencode-session. 1 to 128 printable
 // ASCII characters without spaces.
-#ifndef WEFT_API_SESSION_NAME_H_
-#define WEFT_API_SESSION_NAME_H_
+#ifndef WEFT_API_FIELDS_SESSION_NAME_H_
+#define WEFT_API_FIELDS_SESSION_NAME_H_
 
 #include <cstddef>
 #include <optional>
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "base/status.h"
 #include "host/host.h"
 #include "http/http.h"
@@ -46,4 +46,4 @@ SessionChoice SlotSession(int64_t slot);
 
 }  // namespace weft::serve
 
-#endif  // WEFT_API_SESSION_NAME_H_
+#endif  // WEFT_API_FIELDS_SESSION_NAME_H_

@@ -1,8 +1,8 @@
 // Fill-in-the-middle: the prompt that asks a model for the text between a prefix and a suffix.
 //
 // Pure functions; any thread.
-#ifndef WEFT_API_FILL_IN_PROMPT_H_
-#define WEFT_API_FILL_IN_PROMPT_H_
+#ifndef WEFT_API_FIELDS_FILL_IN_PROMPT_H_
+#define WEFT_API_FIELDS_FILL_IN_PROMPT_H_
 
 #include <cstdint>
 #include <string>
@@ -40,4 +40,4 @@ std::vector<int32_t> FillInPrompt(const Model& model, const FillInTokens& ids, F
 
 }  // namespace weft::serve
 
-#endif  // WEFT_API_FILL_IN_PROMPT_H_
+#endif  // WEFT_API_FIELDS_FILL_IN_PROMPT_H_

@@ -3,10 +3,10 @@
 //
 // Missing fields keep the server's default: the operator's, else the model's own, else the engine's
 // (weft/options.h), which `weft run` and llama-server use too. Pure functions; any thread.
-#ifndef WEFT_API_SAMPLING_PARAMS_H_
-#define WEFT_API_SAMPLING_PARAMS_H_
+#ifndef WEFT_API_FIELDS_SAMPLING_PARAMS_H_
+#define WEFT_API_FIELDS_SAMPLING_PARAMS_H_
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "nlohmann/json.hpp"
 #include "weft/model.h"
 #include "weft/options.h"
@@ -54,4 +54,4 @@ void RefuseProgress(ApiFields* fields);
 
 }  // namespace weft::serve
 
-#endif  // WEFT_API_SAMPLING_PARAMS_H_
+#endif  // WEFT_API_FIELDS_SAMPLING_PARAMS_H_

@@ -1,4 +1,4 @@
-#include "api/sampling_params.h"
+#include "api/fields/sampling_params.h"
 
 #include <algorithm>
 #include <cmath>
