@@ -76,6 +76,10 @@ struct TurnUsage {
   int64_t queued_us = 0;          // submission -> first computed row
   int64_t prompt_us = 0;          // first computed row -> first token
   int64_t decode_us = 0;          // first token -> last
+  // Guesses that steps computed, and those of them that were right.
+  int64_t guessed_tokens = 0, accepted_guesses = 0;
+  // Tokens of TurnOptions::prediction that the answer has, and those that it does not have.
+  int64_t kept_prediction = 0, lost_prediction = 0;
 };
 
 struct DoneEvent {

@@ -23,8 +23,17 @@ inline constexpr size_t kMaxStopTokens = 4096;
 inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 inline constexpr size_t kMaxPromptChunks = 65536;
+inline constexpr size_t kMaxPredictionTokens = 131072;
 
 enum class KvType { kF32, kF16, kBF16, kQ8_0 };
+
+// Whether a step may compute guesses of what an answer says next, and verify them. Guesses never
+// change what is said, nor any probability or state; only how fast.
+enum class Speculation {
+  kOff,
+  kLookup,  // guesses are text: of the conversation, its domain's others, and
+            // TurnOptions::prediction
+};
 
 struct EngineOptions {
   int n_threads = 0;  // compute threads including the engine's own; 0: one per core
@@ -78,6 +87,9 @@ struct EngineOptions {
   // none, and a session that goes back recomputes from its first token.
   int64_t checkpoint_tokens = 0;
   double checkpoint_share = 0.5;
+  // With a backend whose results depend on the rows of a step, nothing is guessed.
+  Speculation speculation = Speculation::kLookup;
+  int max_guesses = 16;  // of one answer in one step
 };
 
 struct SessionOptions {
@@ -122,6 +134,13 @@ class TokenMask {
 };
 using TokenMaskFactory = std::function<std::unique_ptr<TokenMask>(int choice)>;
 
+// Limits on the guesses for one turn.
+struct SpeculationOptions {
+  int most = -1;                // in a step; 0: none; -1: EngineOptions::max_guesses
+  int least = 0;                // fewer are not worth offering
+  float least_probability = 0;  // of being right, by which a guess is cut
+};
+
 struct TurnOptions {
   std::vector<int32_t> tokens = {};
   // False: `tokens` are appended to the session. True: they are the whole context; the session
@@ -153,6 +172,13 @@ struct TurnOptions {
   bool prompt_logprobs = false;
   bool report_progress = false;  // ProgressEvents, while the prompt is computed
   TokenMaskFactory token_mask = {};
+  SpeculationOptions speculation = {};
+  // What the answer is expected to contain, for example the file that it changes a little.
+  std::vector<int32_t> prediction = {};
+  // Guesses what the choice says after `generated`, before any other source is asked; these guesses
+  // are always verified if there is room. Called on the engine thread before each step; must return
+  // quickly.
+  std::function<std::vector<int32_t>(int choice, std::span<const int32_t> generated)> guess = {};
 
   int priority = 0;        // higher first
   std::string label = {};  // shown in TurnInfo, to help find a request there

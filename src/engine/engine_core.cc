@@ -21,6 +21,7 @@ Status ValidateOptions(const EngineOptions& options) {
   if (options.max_step_tokens < 1 || options.max_pending_events < 1 || options.step_ms < 1) {
     return InvalidArgument("max_step_tokens, max_pending_events and step_ms must be at least 1");
   }
+  if (options.max_guesses < 0) return InvalidArgument("max_guesses must be at least 0");
   if (!(options.checkpoint_share >= 0 && options.checkpoint_share <= 1) ||
       options.checkpoint_tokens < 0) {
     return InvalidArgument(
@@ -62,6 +63,14 @@ StepPlanner::Options PlannerOptionsOf(const EngineOptions& options, const Execut
           .pause_points = executor.pause_points(),
           .decode_stretch = options.decode_stretch,
           .step_us = options.step_ms * int64_t{1000}};
+}
+
+Speculator::Options SpeculatorOptionsOf(const Model& model, const EngineOptions& options) {
+  const bool guesses = options.speculation != Speculation::kOff;
+  const bool same_bits = model.backend().capabilities().same_bits;
+  return {.most = guesses && same_bits ? options.max_guesses : 0,
+          .share_texts = options.prefix_cache,
+          .share_across_domains = options.share_prefixes_across_domains};
 }
 
 SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& options) {
@@ -119,13 +128,15 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
       named_(&sessions_, &files_, &turns_),
       room_(memory_.get(), &idle_, &files_, &turns_.running()),
       writer_(model_.get(), memory_.get(), &sessions_),
+      speculator_(SpeculatorOptionsOf(*model_, options_)),
       steps_({.model = model_.get(),
               .executor = executor_.get(),
               .memory = memory_.get(),
               .running = &turns_.running(),
               .room = &room_,
               .writer = &writer_,
-              .disk = &disk_},
+              .disk = &disk_,
+              .speculator = &speculator_},
              PlannerOptionsOf(options_, *executor_)) {
   files_.OnFailedRestore([this](Session* session, const Status& status) {
     session->turn->End(FinishReason::kError, status);
@@ -218,7 +229,8 @@ void EngineCore::Publish() {
   turns_.FillStats(&stats);
   steps_.FillStats(&stats);
   stats.disk_tokens = disk_.disk_tokens();
-  stats.generated_tokens = writer_.generated_tokens();
+  writer_.FillStats(&stats);
+  stats.guess_bytes = speculator_.memory_bytes();
   stats.preemptions = room_.preemptions();
   publisher_.Publish(stats, turns_.Describe(), turns_.RunningSessions(), turns_.idle());
 }
@@ -232,6 +244,7 @@ Status EngineCore::CheckIntegrity() {
 }
 
 void EngineCore::DropPrefixes() {
+  speculator_.ForgetTexts();
   memory_->DropPrefixes();
   memory_->ReturnFreed();
   publisher_.SharingChanged();

@@ -32,6 +32,7 @@
 #include "engine/sessions/publisher.h"
 #include "engine/sessions/session_table.h"
 #include "engine/sessions/state_memory.h"
+#include "engine/speculation/speculator.h"
 #include "engine/storage/live_sessions.h"
 #include "engine/storage/session_files.h"
 #include "engine/turns/named_turns.h"
@@ -106,6 +107,7 @@ class EngineCore {
   NamedTurns named_;
   StepRoom room_;
   TurnWriter writer_;
+  Speculator speculator_;
   StepRunner steps_;
 };
 

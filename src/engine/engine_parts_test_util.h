@@ -16,6 +16,7 @@
 #include "engine/sessions/publisher.h"
 #include "engine/sessions/session_table.h"
 #include "engine/sessions/state_memory.h"
+#include "engine/speculation/speculator.h"
 #include "engine/storage/live_sessions.h"
 #include "engine/storage/session_files.h"
 #include "engine/turns/step_room.h"
@@ -136,7 +137,8 @@ class TurnParts : public SessionParts {
                                                            .running = &turns->running(),
                                                            .room = room.get(),
                                                            .writer = writer.get(),
-                                                           .disk = disk.get()},
+                                                           .disk = disk.get(),
+                                                           .speculator = &speculator},
                                          planner);
   }
   ~TurnParts() {
@@ -181,6 +183,7 @@ class TurnParts : public SessionParts {
   std::unique_ptr<TurnScheduler> turns;
   std::unique_ptr<StepRoom> room;
   std::unique_ptr<TurnWriter> writer;
+  Speculator speculator{{.most = 16}};
   std::unique_ptr<StepRunner> steps;
 };
 

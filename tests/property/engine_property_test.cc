@@ -45,14 +45,15 @@ void RunPrograms(std::string_view model_name, int64_t programs) {
   std::printf(
       "%s: %lld programs, %lld operations, %lld turns (%lld cancelled, %lld out of memory), "
       "%lld tokens, %lld tokens from the cache, %lld forks, %lld restores, %lld restarts, "
-      "%lld preemptions, %lld idle sessions dropped; %.1f s\n",
+      "%lld preemptions, %lld idle sessions dropped, %lld of %lld guesses right; %.1f s\n",
       std::string(model_name).c_str(), static_cast<long long>(programs),
       static_cast<long long>(counts.operations), static_cast<long long>(counts.turns),
       static_cast<long long>(counts.cancelled), static_cast<long long>(counts.out_of_memory),
       static_cast<long long>(counts.tokens), static_cast<long long>(counts.cached_tokens),
       static_cast<long long>(counts.forks), static_cast<long long>(counts.restores),
       static_cast<long long>(counts.restarts), static_cast<long long>(counts.preemptions),
-      static_cast<long long>(counts.dropped), seconds.count());
+      static_cast<long long>(counts.dropped), static_cast<long long>(counts.accepted_guesses),
+      static_cast<long long>(counts.guessed_tokens), seconds.count());
 }
 
 TEST(EnginePropertyTest, Llama) { RunPrograms("llama", kPrograms); }

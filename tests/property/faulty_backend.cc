@@ -41,7 +41,7 @@ class FaultyState : public WrappedState {
       slot_aliases_[to] = from;
       return OkStatus();
     }
-    if (fault_ == Fault::kLateCheckpoint) copied_from_[to] = from;
+    if (fault_ == Fault::kLateCheckpoint || fault_ == Fault::kGuessesStay) copied_from_[to] = from;
     return WrappedState::CopySlot(from, to);
   }
   Status WriteSlot(SlotId slot, std::span<const std::byte> in) override {
@@ -105,6 +105,7 @@ class FaultyExecutor : public WrappedExecutor {
         std::move(run), [this, copy, logits = step.logits](const Status& status) -> Status {
           WEFT_RETURN_IF_ERROR(status);
           if (fault_ == Fault::kSwappedLogits) SwapLogits(copy->sequences, logits);
+          if (fault_ == Fault::kLateGuess) RepeatLogits(copy->sequences, logits);
           return MakeCheckpointsLate(copy->sequences);
         });
   }
@@ -172,10 +173,21 @@ class FaultyExecutor : public WrappedExecutor {
   Status MakeCheckpointsLate(const std::vector<StepSequence>& sequences) {
     for (const StepSequence& sequence : sequences) {
       const SlotId from = state_.TakeSource(sequence.slot);
-      if (from == kNoSlot || sequence.tokens.size() != 1) continue;
+      if (from == kNoSlot) continue;
+      const bool guesses = sequence.n_logits > 1;
+      if (fault_ == Fault::kGuessesStay ? !guesses : sequence.tokens.size() != 1) continue;
       WEFT_RETURN_IF_ERROR(state_.inner()->CopySlot(sequence.slot, from));
     }
     return OkStatus();
+  }
+
+  void RepeatLogits(const std::vector<StepSequence>& sequences, std::span<float> logits) {
+    for (const StepSequence& sequence : sequences) {
+      const auto rows = logits.first(static_cast<size_t>(sequence.n_logits) * n_vocab_);
+      logits = logits.subspan(rows.size());
+      if (sequence.n_logits < 2) continue;
+      std::copy_backward(rows.begin(), rows.end() - static_cast<ptrdiff_t>(n_vocab_), rows.end());
+    }
   }
 
   void SwapLogits(const std::vector<StepSequence>& sequences, std::span<float> logits) {

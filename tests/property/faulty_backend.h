@@ -23,6 +23,8 @@ enum class Fault {
   kStaleSlot,         // some slots that are restored are not written
   kLateCheckpoint,    // what was copied from is a token further than it should be
   kSwappedSlots,      // two sequences of a step advance each other's slots
+  kGuessesStay,       // a slot that is gone back to has seen the guesses
+  kLateGuess,         // the logits after a guess are those after the row before it
 };
 
 // Weights are loaded and steps are run by `real` (null: the cpu backend), which must

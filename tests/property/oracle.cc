@@ -20,6 +20,7 @@ std::string KeyOf(KvType kv_type, const std::vector<int32_t>& context, const Tur
   AppendBytes(&key, kv_type);
   AppendBytes(&key, sampling.temperature == 0 ? uint64_t{0} : seed);
   AppendBytes(&key, options.max_tokens);
+  AppendBytes(&key, options.min_tokens);
   AppendBytes(&key, options.ignore_eos);
   AppendBytes(&key, options.top_logprobs);
   key += options.label;  // says which mask it is
@@ -36,6 +37,8 @@ std::string KeyOf(KvType kv_type, const std::vector<int32_t>& context, const Tur
   }
   AppendBytes(&key, options.stop_tokens.size());
   for (const int32_t token : options.stop_tokens) AppendBytes(&key, token);
+  AppendBytes(&key, options.stop_strings.size());
+  for (const std::string& stop : options.stop_strings) key += stop + '\0';
   for (const int32_t token : context) AppendBytes(&key, token);
   return key;
 }
@@ -49,6 +52,7 @@ StatusOr<Engine*> Oracle::EngineOf(KvType kv_type) {
     options.n_threads = 1;
     options.kv_type = kv_type;
     options.prefix_cache = false;
+    options.speculation = Speculation::kOff;
     options.memory_bytes = int64_t{256} << 20;
     options.max_running = 1;
     WEFT_ASSIGN_OR_RETURN(engine, Engine::Start(model_, options));
@@ -69,6 +73,8 @@ StatusOr<ChoiceRecord> Oracle::Ask(KvType kv_type, const std::vector<int32_t>& c
   alone.sampling = options.sampling;
   alone.sampling.seed = seed;
   alone.stop_tokens = options.stop_tokens;
+  alone.stop_strings = options.stop_strings;
+  alone.min_tokens = options.min_tokens;
   alone.ignore_eos = options.ignore_eos;
   alone.top_logprobs = options.top_logprobs;
   alone.label = options.label;

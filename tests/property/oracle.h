@@ -1,5 +1,5 @@
 // What a conversation says when nothing else is there: an engine with one thread, no
-// prefix cache and one turn at a time, given the whole context at once.
+// prefix cache, no guesses and one turn at a time, given the whole context at once.
 #ifndef WEFT_TESTS_PROPERTY_ORACLE_H_
 #define WEFT_TESTS_PROPERTY_ORACLE_H_
 

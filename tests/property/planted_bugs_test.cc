@@ -60,6 +60,12 @@ TEST(PlantedBugsTest, SlotShared) { ExpectFound(Fault::kSlotShared, "qwen35"); }
 TEST(PlantedBugsTest, StaleSlot) { ExpectFound(Fault::kStaleSlot, "mamba2"); }
 TEST(PlantedBugsTest, LateCheckpoint) { ExpectFound(Fault::kLateCheckpoint, "qwen35"); }
 TEST(PlantedBugsTest, SwappedSlots) { ExpectFound(Fault::kSwappedSlots, "lfm2"); }
+TEST(PlantedBugsTest, LateGuess) { ExpectFound(Fault::kLateGuess, "qwen3moe"); }
+TEST(PlantedBugsTest, LateGuessUnderWindows) { ExpectFound(Fault::kLateGuess, "gemma3"); }
+TEST(PlantedBugsTest, GuessesStayInSlots) { ExpectFound(Fault::kGuessesStay, "qwen35"); }
+TEST(PlantedBugsTest, GuessesStayInCheckedSlots) {
+  ExpectFound(Fault::kGuessesStay, "recurrent-qwen3");
+}
 TEST(PlantedBugsTest, LateCheckpointWithCheckedSlots) {
   ExpectFound(Fault::kLateCheckpoint, "recurrent-qwen3");
 }

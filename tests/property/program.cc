@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "engine/kv_type.h"
+#include "engine/sampling/random.h"
 #include "tests/support/engine_harness.h"
 
 namespace weft::testing {
@@ -38,6 +39,8 @@ void ProgramCounts::Add(const ProgramCounts& other) {
   restarts += other.restarts;
   preemptions += other.preemptions;
   dropped += other.dropped;
+  guessed_tokens += other.guessed_tokens;
+  accepted_guesses += other.accepted_guesses;
 }
 
 Program::Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t seed)
@@ -113,6 +116,8 @@ void Program::ChooseOptions() {
   options_.max_pending_events = Chance(20) ? Uniform(1, 4) : 1024;
   options_.checkpoint_tokens = Chance(50) ? 0 : Uniform(1, 100);
   options_.checkpoint_share = Uniform(0, 10) / 10.0;
+  options_.speculation = Chance(85) ? Speculation::kLookup : Speculation::kOff;
+  options_.max_guesses = Chance(50) ? Uniform(1, 4) : Uniform(5, 24);
   if (dir_ == nullptr && Chance(70)) dir_ = std::make_unique<TempDir>();
   options_.state_dir = dir_ != nullptr ? dir_->path() : "";
   ChooseMemory();
@@ -152,7 +157,8 @@ void Program::Start() {
        options_.max_running, ", memory ", options_.memory_bytes, " of ", BytesFor(1), " per page",
        options_.prefix_cache ? ", prefixes" : "", ", checkpoints every ",
        options_.checkpoint_tokens, " in ", options_.checkpoint_share,
-       options_.state_dir.empty() ? "" : ", files", ", events ", options_.max_pending_events);
+       options_.state_dir.empty() ? "" : ", files", ", events ", options_.max_pending_events,
+       ", guesses ", options_.speculation == Speculation::kOff ? 0 : options_.max_guesses);
   auto engine = Engine::Start(model_, options_);
   Expect(engine.status(), "start");
   if (engine.ok()) engine_ = *std::move(engine);
@@ -252,7 +258,7 @@ TurnOptions Program::NewTurn(const Sess& session, Tokens* context) {
   context->insert(context->end(), fresh.begin(), fresh.end());
   turn.tokens = turn.tokens_are_whole_context ? *context : fresh;
 
-  turn.max_tokens = Uniform(0, 10);
+  turn.max_tokens = Chance(80) ? Uniform(0, 10) : Uniform(11, 40);
   turn.top_logprobs = 2;
   turn.ignore_eos = Chance(30);
   turn.priority = Chance(80) ? 0 : Uniform(-1, 1);
@@ -282,14 +288,55 @@ TurnOptions Program::NewTurn(const Sess& session, Tokens* context) {
     for (int i = 0; i < 40; ++i) turn.stop_tokens.push_back(Uniform(3, 500));
   }
   if (Chance(15)) {
+    for (int i = Uniform(1, 3); i > 0; --i) {
+      std::string stop(1, static_cast<char>(Uniform('a', 'z')));
+      if (Chance(50)) stop += static_cast<char>(Uniform('a', 'z'));
+      turn.stop_strings.push_back(std::move(stop));
+    }
+  }
+  if (Chance(10)) turn.min_tokens = Uniform(0, static_cast<int>(turn.max_tokens));
+  if (Chance(15)) {
     const int rule = Uniform(0, static_cast<int>(masks_.size()) - 1);
     turn.token_mask = masks_[static_cast<size_t>(rule)];
     turn.label = StrCat("rule ", rule);
     turn.ignore_eos = false;  // it ends when it is complete
     turn.max_tokens = Uniform(0, 30);
+    turn.min_tokens = 0;
     if (Chance(60)) turn.top_logprobs = -1;  // then what is forced is computed together
   }
+  AddGuesses(*context, &turn);
   return turn;
+}
+
+// Guesses by somebody who knows what will be said, and lies: never, now and then, or always.
+void Program::AddGuesses(const Tokens& context, TurnOptions* turn) {
+  if (turn->max_tokens == 0 || Chance(45)) return;
+  turn->speculation.least = Chance(80) ? 0 : Uniform(1, 4);
+  if (Chance(20)) {
+    turn->prediction = NewTokens({}, 0, Uniform(1, 40));
+    return;
+  }
+  std::vector<Tokens> answers;
+  for (int choice = 0; choice < turn->n_choices; ++choice) {
+    const auto alone = oracle_->Ask(options_.kv_type, context, *turn, choice);
+    answers.push_back(alone.ok() ? alone->Tokens() : Tokens());
+  }
+  static constexpr int kLies[] = {0, 5, 20, 50, 100};
+  const uint64_t lies = static_cast<uint64_t>(kLies[Uniform(0, 4)]);
+  const uint64_t seed = random_();
+  const int32_t n_vocab = static_cast<int32_t>(model_->n_vocab());
+  turn->guess = [=](int choice, std::span<const int32_t> generated) {
+    const Tokens& answer = answers[static_cast<size_t>(choice)];
+    Tokens guess;
+    for (size_t at = generated.size(); at < generated.size() + 24; ++at) {
+      // What follows the end is a lie in any case.
+      const uint64_t dice = MixBits(seed ^ (at << 8) ^ (generated.size() << 32));
+      const bool lie = at >= answer.size() || dice % 100 < lies;
+      const auto other = static_cast<int32_t>((dice >> 8) % static_cast<uint64_t>(n_vocab));
+      guess.push_back(lie ? other : answer[at]);
+    }
+    return guess;
+  };
 }
 
 // --- turns -------------------------------------------------------------------------------
@@ -688,6 +735,8 @@ void Program::CountPressure() {
   const EngineStats stats = engine_->Stats();
   counts_.preemptions += stats.preemptions;
   counts_.dropped += stats.sessions_dropped;
+  counts_.guessed_tokens += stats.guessed_tokens;
+  counts_.accepted_guesses += stats.accepted_guesses;
 }
 
 // --- the end ---------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ namespace weft::testing {
 struct ProgramCounts {
   int64_t operations = 0, turns = 0, tokens = 0, cancelled = 0, out_of_memory = 0;
   int64_t cached_tokens = 0, forks = 0, restores = 0, restarts = 0, preemptions = 0, dropped = 0;
+  int64_t guessed_tokens = 0, accepted_guesses = 0;
   void Add(const ProgramCounts& other);
 };
 
@@ -86,6 +87,7 @@ class Program {
   std::string NewName();
   Tokens NewTokens(const Sess& session, int64_t at, int n);
   TurnOptions NewTurn(const Sess& session, Tokens* context);
+  void AddGuesses(const Tokens& context, TurnOptions* turn);
 
   // Operations.
   void Create();

@@ -41,6 +41,8 @@ struct Session {
   // Models with recurrent state only, once something is computed. Shared with forks and the prefix
   // index, like pages, and copied before writing.
   PoolRef slot;
+  // The slot before a step that computes guesses, while it runs.
+  PoolRef slot_before_guesses;
   // How many tokens' state the prefix index already holds.
   int64_t indexed = 0;
   // Positions of the latest turn at which others are likely to start, at which to keep a checkpoint

@@ -278,6 +278,16 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
   return OkStatus();
 }
 
+bool StateMemory::PrepareGuessed(Session* session, int64_t n, int64_t spare_bytes) {
+  if (slots_ != nullptr && !session->slot) return false;
+  if (slots_ != nullptr) session->slot_before_guesses = session->slot.Share();
+  if (BytesToPrepare(*session, n) + spare_bytes <= free_bytes() && Prepare(session, n).ok()) {
+    return true;
+  }
+  session->slot_before_guesses.Reset();
+  return false;
+}
+
 void StateMemory::ReturnFreed() {
   for (size_t g = 0; g < n_groups(); ++g) {
     const int group = static_cast<int>(g);
@@ -296,11 +306,32 @@ void StateMemory::ReturnFreed() {
 // --- computed state ---------------------------------------------------------------------
 
 void StateMemory::Commit(Session* session) {
+  session->slot_before_guesses.Reset();
   session->computed = session->prepared;
   const int64_t whole = session->computed / page_tokens() * page_tokens();
   const bool due = slots_ == nullptr ? whole > session->indexed : IsCheckpoint(*session);
   if (keeps_prefixes() && due) AddToIndex(session);
   for (PageTable& table : session->tables) table.DropBehindWindow();
+}
+
+void StateMemory::CommitFirst(Session* session, int64_t n) {
+  if (session->computed + n == session->prepared) return Commit(session);
+  if (slots_ != nullptr) return GoBackBeforeGuesses(session);
+  for (PageTable& table : session->tables) table.TruncateTo(session->computed + n);
+  session->prepared = session->computed + n;
+  Commit(session);
+}
+
+void StateMemory::GoBackBeforeGuesses(Session* session) {
+  for (PageTable& table : session->tables) table.TruncateTo(session->computed);
+  session->prepared = session->computed;
+  session->slot = std::move(session->slot_before_guesses);
+}
+
+// Checkpoints of what a turn generates lie at the ends of whole pages.
+int64_t StateMemory::RowsToGuess(const Session& session) const {
+  if (slots_ == nullptr || !keeps_prefixes()) return std::numeric_limits<int64_t>::max();
+  return std::min(RowsToCheckpoint(session), page_tokens() - session.computed % page_tokens());
 }
 
 void StateMemory::KeepTail(Session* session) {
@@ -397,6 +428,7 @@ bool StateMemory::HoldsStateAt(const Session& session, int64_t n_tokens) const {
 }
 
 void StateMemory::Truncate(Session* session, int64_t n_tokens) {
+  if (session->slot_before_guesses) GoBackBeforeGuesses(session);
   n_tokens = std::min(n_tokens, session->computed);
   const int64_t kept = HoldsStateAt(*session, n_tokens) ? n_tokens : 0;
   for (PageTable& table : session->tables) table.TruncateTo(kept);

@@ -9,7 +9,7 @@
 // Prepare makes the copy. So a checkpoint is just a reference to a session's slot taken at the
 // right moment: steps must end there (RowsToCheckpoint). A slot cannot be cut: a session that goes
 // back to a position without exact state restarts from the nearest earlier checkpoint or, if there
-// is none, from the beginning.
+// is none, from the beginning. A step with guesses therefore advances a copy (PrepareGuessed).
 #ifndef WEFT_ENGINE_SESSIONS_STATE_MEMORY_H_
 #define WEFT_ENGINE_SESSIONS_STATE_MEMORY_H_
 
@@ -62,6 +62,20 @@ class StateMemory {
   // The prepared tokens are computed: adds complete new pages and checkpoints to the index and
   // frees pages that fell out of their window.
   void Commit(Session* session);
+  // As Prepare, for rows of which the last ones are guesses; but takes only memory that is free,
+  // and leaves `spare_bytes` of it. False if there is not enough, and then nothing has changed.
+  // With recurrent state the step works on a copy of the slot. REQUIRES: n <=
+  // RowsToGuess(*session).
+  bool PrepareGuessed(Session* session, int64_t n, int64_t spare_bytes);
+  // Of the prepared tokens only the first `n` are the session's; the others' state is discarded.
+  // Recurrent state cannot be cut: then the session goes back to where it was before Prepare, and
+  // computes the n tokens again. Commit takes all.
+  void CommitFirst(Session* session, int64_t n);
+  // The most rows of a step with guesses, so that its state can be kept where it is without them.
+  int64_t RowsToGuess(const Session& session) const;
+  int64_t BytesToPrepare(const Session& session, int64_t n) const {
+    return BytesOf(AmountToPrepare(session, n));
+  }
   // The session pauses: adds its partly filled last page to the index too, with a checkpoint for
   // models with recurrent state. Without one, the session takes the page back when it continues.
   void KeepTail(Session* session);
@@ -195,6 +209,7 @@ class StateMemory {
   // The part that is needed only because one other holder, possibly the index, shares it.
   int64_t BytesToCopy(const Session& session) const;
   void GiveBackTail(Session* session, bool at_any_price);
+  static void GoBackBeforeGuesses(Session* session);
   void TakeOver(const Session& from, int64_t n_tokens, Session* to) const;
   int64_t BytesOf(const Amount& amount) const;
   Status MakeRoom(const Amount& amount);

@@ -32,6 +32,13 @@ void ActiveTurn::EndLane(Lane* lane, FinishReason reason, const Status& status,
   if (reason != FinishReason::kStopString) done.text = lane->text.Finish();
   done.usage = usage;
   done.usage.completion_tokens = static_cast<int64_t>(lane->generated.size());
+  if (lane->guesses != nullptr) {
+    done.usage.guessed_tokens = lane->guesses->computed();
+    done.usage.accepted_guesses = lane->guesses->accepted();
+    const int64_t n_predicted = std::ssize(options.prediction);
+    done.usage.kept_prediction = std::min(lane->guesses->predicted(), n_predicted);
+    done.usage.lost_prediction = n_predicted - done.usage.kept_prediction;
+  }
   if (first_token_us > 0) done.usage.decode_us = NowMicros() - first_token_us;
   queue->Push(std::move(done));
   const auto is_done = [](const auto& any) { return any->done(); };

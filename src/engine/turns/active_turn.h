@@ -16,6 +16,7 @@
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/text_stream.h"
 #include "engine/sessions/session.h"
+#include "engine/speculation/guesses.h"
 #include "engine/turns/turn_queue.h"
 #include "engine/turns/turn_stages.h"
 #include "weft/events.h"
@@ -41,6 +42,11 @@ struct Lane {
   std::vector<TokenId> generated;
   std::unique_ptr<TokenMask> mask;
   std::vector<uint32_t> allowed;  // scratch for the mask
+  // What it may say next; null until it is asked for the first time, and without speculation.
+  std::unique_ptr<Guesses> guesses;
+  // Where wrong guesses took recurrent state back to, behind tokens that it has chosen since: the
+  // next step computes those again.
+  int64_t goes_back_to = -1;
   Staged<LaneStage> stage{LaneStage::kReady};
   int64_t last_row_us = 0;  // when it last advanced, or was admitted
 
@@ -50,6 +56,10 @@ struct Lane {
   bool is_ready() const { return stage == LaneStage::kReady && !in_step(); }
   // The prompt is computed: what is pending are tokens that it has chosen.
   bool is_decoding() const { return !generated.empty(); }
+  // What is pending is what the next token needs, and nothing that was never computed before.
+  bool needs_only_next() const {
+    return is_decoding() && (pending() == 1 || session->computed == goes_back_to);
+  }
   // Rows to compute before it can choose its next token.
   int64_t pending() const {
     return static_cast<int64_t>(session->tokens.size()) - session->computed;

@@ -138,8 +138,8 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
   const int64_t kept = prompts.empty() || room == 1 ? 0 : 1;
   for (const size_t i : decoding) {
     if (room <= kept) break;
-    rows[i] = 1;
-    --room;
+    rows[i] = std::min(lanes[i].pending, room - kept);
+    room -= rows[i];
   }
   if (decoding.empty() && paused == nullptr) return rows;
 
@@ -162,7 +162,25 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
     budget_us = std::max(0.0, budget_us - CostUs(rows[i], lane.depth));
     first = false;
   }
+  AddGuesses(lanes, room, /*only_sure=*/paused != nullptr || !prompts.empty(), &rows);
   return rows;
+}
+
+// To the lanes that have all their pending rows in the step.
+void StepPlanner::AddGuesses(std::span<const LaneView> lanes, int64_t room, bool only_sure,
+                             std::vector<int64_t>* rows) const {
+  std::vector<size_t> owners;
+  std::vector<GuessOffer> offers;
+  bool any = false;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    if (!lanes[i].decoding || (*rows)[i] < lanes[i].pending) continue;
+    owners.push_back(i);
+    offers.push_back(lanes[i].guesses);
+    any = any || !offers.back().gains.empty();
+  }
+  if (!any) return;
+  const std::vector<int64_t> taken = guess_planner_.Plan(offers, room, only_sure);
+  for (size_t i = 0; i < owners.size(); ++i) (*rows)[owners[i]] += taken[i];
 }
 
 int64_t StepPlanner::SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const {
@@ -177,7 +195,9 @@ int64_t StepPlanner::SliceAfter(int64_t short_us, int64_t decode_rows, int64_t p
 
 void StepPlanner::Observe(const StepCost& cost) {
   if (cost.prompt_rows == 0) {
-    if (cost.decode_rows > 0) Smooth(&decode_step_us_, static_cast<double>(cost.total_us));
+    if (cost.decode_rows == 0) return;
+    guess_planner_.Observe(cost.decode_rows, cost.guessed_rows, cost.total_us);
+    if (cost.guessed_rows == 0) Smooth(&decode_step_us_, static_cast<double>(cost.total_us));
     return;
   }
   if (cost.decode_rows > 0 || cost.prompt_rows < kMeasurableRows) return;

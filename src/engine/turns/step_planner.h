@@ -12,6 +12,8 @@
 // A prompt with less work left than the paused step's does not wait for it: its rows go into short
 // steps.
 //
+// A short step without prompts may also compute guesses (GuessPlanner).
+//
 // Plans decide when rows are computed, never their results. Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_STEP_PLANNER_H_
 #define WEFT_ENGINE_TURNS_STEP_PLANNER_H_
@@ -21,22 +23,26 @@
 #include <span>
 #include <vector>
 
+#include "engine/speculation/guess_planner.h"
+
 namespace weft {
 
 // A running sequence as the planner sees it.
 struct LaneView {
-  bool decoding = false;  // exactly one row is pending
+  bool decoding = false;  // it writes, and has no more rows pending than its next token needs
   int64_t pending = 0;    // rows it could compute now; at least 1
   int64_t depth = 0;      // rows already computed
   int priority = 0;       // higher first
   int64_t waited_us = 0;  // since its last computed row (or its admission)
   int64_t age_us = 0;     // since its turn was submitted
   int64_t max_chunk = 0;  // a smaller chunk size it asks for; 0: any
+  GuessOffer guesses;     // after its pending rows
 };
 
 // The measured cost of a step.
 struct StepCost {
   int64_t decode_rows = 0;
+  int64_t guessed_rows = 0;  // beyond one for each decoding lane
   int64_t prompt_rows = 0;
   int64_t attended_rows = 0;  // prompts only: sum over rows of the positions each attends to
   int64_t total_us = 0;
@@ -57,8 +63,8 @@ class StepPlanner {
   // Rows per lane in a long step, 0 for those left out. All 0 if there are no prompts or they fit
   // into short steps.
   std::vector<int64_t> PlanLong(std::span<const LaneView> lanes) const;
-  // Rows per lane in a short step. `paused`: the prompt of the paused long step, null if there is
-  // none.
+  // Rows per lane in a short step; those beyond the pending ones are for its guesses. `paused`: the
+  // prompt of the paused long step, null if there is none.
   std::vector<int64_t> PlanShort(std::span<const LaneView> lanes, const LaneView* paused) const;
   // How long a paused step continues after a short step of this duration.
   int64_t SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const;
@@ -71,8 +77,11 @@ class StepPlanner {
   int64_t RowsFor(double us, int64_t depth) const;
   int64_t LongRows(int64_t depth, bool beside_decoding) const;
   std::vector<size_t> InOrder(std::span<const LaneView> lanes, bool decoding) const;
+  void AddGuesses(std::span<const LaneView> lanes, int64_t room, bool only_sure,
+                  std::vector<int64_t>* rows) const;
 
   Options options_;
+  GuessPlanner guess_planner_;
   // Smoothed measurements; 0 until there is one.
   double decode_step_us_ = 0;   // one step of pure decoding
   double prompt_row_us_ = 0;    // one prompt row without its attention

@@ -45,6 +45,28 @@ TEST(StepPlannerTest, EveryDecodingSequenceGetsItsRowThoseThatWaitedLongestFirst
   EXPECT_EQ(std::accumulate(rows.begin() + 12, rows.end(), int64_t{0}), 8);
 }
 
+TEST(StepPlannerTest, GuessesGetRowsWhereNoPromptIsUnderWay) {
+  const StepPlanner planner = Measured();
+  const std::vector<float> gains = {0.95f, 0.9f, 0.85f};
+  LaneView guessing = Decoding();
+  guessing.guesses.gains = gains;
+  EXPECT_THAT(planner.PlanShort(std::vector{guessing}, nullptr), ElementsAre(4));
+  EXPECT_THAT(planner.PlanShort(std::vector{guessing, Prompt(2)}, nullptr), ElementsAre(1, 2));
+  const LaneView paused = Prompt(5000);
+  EXPECT_THAT(planner.PlanShort(std::vector{guessing}, &paused), ElementsAre(1));
+  EXPECT_THAT(planner.PlanLong(std::vector{guessing}), ElementsAre(0));
+}
+
+// Recurrent state that went back computes a few rows again.
+TEST(StepPlannerTest, ADecodingSequenceMayNeedSeveralRows) {
+  const StepPlanner planner({.max_step_tokens = 8});
+  LaneView behind = Decoding();
+  behind.pending = 5;
+  EXPECT_THAT(planner.PlanShort(std::vector{behind, Decoding()}, nullptr), ElementsAre(5, 1));
+  EXPECT_THAT(planner.PlanShort(std::vector{behind, behind}, nullptr), ElementsAre(5, 3));
+  EXPECT_THAT(planner.PlanLong(std::vector{behind}), ElementsAre(0));
+}
+
 TEST(StepPlannerTest, AStepBesideAPausedOneHasFewerRows) {
   const StepPlanner planner({.max_beside_tokens = 4});
   const LaneView paused = Prompt(5000);

@@ -7,9 +7,19 @@ namespace weft {
 
 void StepRoom::Prepare(std::vector<StepPart>* parts) {
   std::vector<StepPart> prepared;
+  int64_t needed = 0;  // bytes, without any guesses
+  for (const StepPart& part : *parts) {
+    needed += memory_->BytesToPrepare(*part.session(), part.rows - part.guesses);
+  }
   for (StepPart& part : *parts) {
     // An earlier part has just taken its pages, or ended the turn of both.
     if (!part.lane->is_ready()) continue;
+    // Guesses take no memory from anybody.
+    if (part.guesses > 0 && memory_->PrepareGuessed(part.session(), part.rows, needed)) {
+      prepared.push_back(std::move(part));
+      continue;
+    }
+    part.DropGuesses();
     Status status = MakeRoomFor(part, prepared);
     // Fewer rows need less at a time: pages that fall out of a window are freed after each step.
     while (status.code() == StatusCode::kResourceExhausted && part.rows > 1 &&
@@ -20,7 +30,7 @@ void StepRoom::Prepare(std::vector<StepPart>* parts) {
       status = MakeRoomFor(part, prepared);
     }
     if (status.ok()) {
-      prepared.push_back(part);
+      prepared.push_back(std::move(part));
       continue;
     }
     // Other holders of pages will eventually free them.

@@ -24,8 +24,9 @@ class StepRoom {
   StepRoom(StateMemory* memory, IdleSessions* idle, SessionFiles* files, const TurnList* running)
       : memory_(memory), idle_(idle), files_(files), running_(*running) {}
 
-  // Gives every part its pages and slot. A part without room gets fewer rows or is left out of the
-  // step; its turn ends if room can never be made for it. REQUIRES: in order of admission.
+  // Gives every part its pages and slot. A part without room loses its guesses, then gets fewer
+  // rows or is left out of the step; its turn ends if room can never be made for it. REQUIRES: in
+  // order of admission.
   void Prepare(std::vector<StepPart>* parts);
   // Preempted lanes become ready once there is room for all of their tokens; one must if nothing
   // else runs. True if any did.

@@ -16,6 +16,22 @@ constexpr int64_t kLogitChunk = 32;
 // An uninterrupted long step pauses this often to check deadlines.
 constexpr int64_t kLongestSliceUs = 250000;
 
+// What comes before the guesses from texts: the caller's own, and the only text that the mask
+// allows. (Without log-probabilities that text is not even drawn: TurnWriter::TakeForced.)
+Guesses::Given GivenGuess(const TurnOptions& options, int64_t n_vocab, Lane* lane) {
+  Guesses::Given given;
+  if (options.guess) {
+    given = {GuessSource::kCaller, options.guess(lane->choice, lane->generated)};
+    const auto is_none = [n_vocab](TokenId token) { return token < 0 || token >= n_vocab; };
+    given.tokens.erase(std::find_if(given.tokens.begin(), given.tokens.end(), is_none),
+                       given.tokens.end());
+  }
+  if (given.tokens.empty() && lane->mask != nullptr && options.top_logprobs >= 0) {
+    given = {GuessSource::kGrammar, lane->mask->Forced(lane->generated)};
+  }
+  return given;
+}
+
 }  // namespace
 
 bool StepRunner::Plan() {
@@ -63,7 +79,7 @@ LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   view.pending = lane.pending();
   view.depth = lane.session->computed;
   view.max_chunk = parts_.memory->RowsToCheckpoint(*lane.session);
-  view.decoding = lane.is_decoding() && view.pending == 1;
+  view.decoding = lane.needs_only_next();
   view.priority = turn.options.priority;
   view.waited_us = now_us - lane.last_row_us;
   view.age_us = now_us - turn.submitted_us;
@@ -77,6 +93,26 @@ LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   return view;
 }
 
+// As many as could be drawn in the step, and kept.
+void StepRunner::OfferGuesses(const ActiveTurn& turn, Lane* lane, LaneView* view) const {
+  Speculator* const speculator = parts_.speculator;
+  if (speculator->most() == 0 || !view->decoding) return;
+  const Session& session = *lane->session;
+  const int64_t n_tokens = std::ssize(session.tokens);
+  const int64_t n_said = std::ssize(lane->generated);
+  int64_t most = std::min(speculator->most(), parts_.model->context_tokens() - 1 - n_tokens);
+  most = std::min(most, parts_.memory->RowsToGuess(session) - view->pending);
+  if (turn.options.max_tokens > 0) most = std::min(most, turn.options.max_tokens - 1 - n_said);
+  if (lane->guesses == nullptr) {
+    // Further choices have the first one's prompt.
+    const int64_t known = lane->choice == 0 ? turn.usage.cached_tokens : n_tokens;
+    lane->guesses = speculator->Begin(session.domain, session.tokens, known, n_said, turn.options);
+  }
+  lane->guesses->Offer(session.tokens, most,
+                       [&] { return GivenGuess(turn.options, parts_.model->n_vocab(), lane); });
+  view->guesses = {.gains = lane->guesses->gains(), .pace = lane->guesses->pace()};
+}
+
 // In order of admission.
 StepRunner::Candidates StepRunner::ReadyLanes() const {
   Candidates candidates;
@@ -85,6 +121,7 @@ StepRunner::Candidates StepRunner::ReadyLanes() const {
     for (const auto& lane : turn->lanes) {
       if (!lane->is_ready()) continue;
       candidates.views.push_back(ViewOf(*turn, *lane));
+      OfferGuesses(*turn, lane.get(), &candidates.views.back());
       candidates.parts.push_back({.turn = turn.get(), .lane = lane.get()});
     }
   }
@@ -97,10 +134,14 @@ std::vector<StepPart> StepRunner::TakeRows(const Candidates& candidates,
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] == 0) continue;
     StepPart part = candidates.parts[i];
+    const LaneView& view = candidates.views[i];
     part.rows = rows[i];
     part.first_row = part.lane->session->computed;
-    part.ends_prompt = rows[i] == candidates.views[i].pending;
-    if (part.lane->is_decoding()) {
+    part.ends_prompt = rows[i] >= view.pending;
+    part.is_decoding = view.decoding;
+    if (rows[i] > view.pending) {
+      part.TakeGuesses(rows[i] - view.pending);
+    } else if (part.lane->is_decoding()) {
       part.n_logits = part.ends_prompt ? 1 : 0;
     } else if (part.turn->wants_prompt_rows()) {
       part.n_logits = part.rows;
@@ -166,15 +207,17 @@ Status StepRunner::Begin(OpenStep* step) {
   const size_t n_vocab = static_cast<size_t>(parts_.model->n_vocab());
   size_t n_logits = 0, n_best = 0;
   for (const StepPart& part : step->parts) {
-    StepSequence sequence = SequenceOf(*part.session(), part.first_row, part.rows);
+    StepSequence sequence = SequenceOf(*part.session(), part.first_row, part.rows - part.guesses);
+    if (part.guesses > 0) sequence.tokens = part.tokens;
     sequence.n_logits = part.n_logits;
     sequence.n_best = part.n_best;
     step->sequences.push_back(std::move(sequence));
     if (part.n_best == 0) n_logits += static_cast<size_t>(part.n_logits);
     n_best += static_cast<size_t>(part.n_logits * part.n_best);
     // A preempted lane that starts over computes like a prompt.
-    if (part.lane->is_decoding() && part.rows == 1) {
+    if (part.is_decoding) {
       ++step->cost.decode_rows;
+      step->cost.guessed_rows += part.rows - 1;
     } else {
       step->cost.prompt_rows += part.rows;
       step->cost.attended_rows += part.rows * (part.first_row + part.rows / 2);
@@ -239,7 +282,29 @@ void StepRunner::Land(OpenStep* step, const Status& status) {
   ++steps_;
   prompt_tokens_ += step->cost.prompt_rows;
   for (StepPart& part : step->parts) part.lane->last_row_us = now_us;
-  for (StepPart& part : step->parts) parts_.writer->Take(&part);
+  for (StepPart& part : step->parts) {
+    parts_.writer->Take(&part);
+    if (part.lane->done()) EndGuesses(part);
+  }
+}
+
+// The lane has ended. Its session is left as it would be had nothing been guessed, and its answer
+// to others to guess from.
+void StepRunner::EndGuesses(const StepPart& part) {
+  Session* const session = part.session();
+  if (part.lane->guesses == nullptr || session->stage == SessionStage::kPoisoned) return;
+  parts_.speculator->End(session->domain, part.lane->generated);
+  const int64_t n = part.first_row + part.kept_rows - session->computed;
+  if (part.guesses == 0 || n <= 0) return;
+  // Without memory for it the next turn computes it.
+  if (!parts_.memory->Prepare(session, n).ok()) return;
+  const StepSequence sequence = SequenceOf(*session, session->computed, n);
+  const Status status = parts_.executor->Forward({.sequences = std::span(&sequence, 1)});
+  if (status.ok()) {
+    parts_.memory->Commit(session);
+  } else {
+    parts_.writer->Fail(part, status);
+  }
 }
 
 void StepRunner::RunShort() {

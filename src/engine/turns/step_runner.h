@@ -17,8 +17,10 @@
 // allocation, which is what the first plan does. Lanes resumed in between do not make the second
 // one superfluous: they may be the very ones that the same plan preempts again.
 //
-// Speculation and vectors as input would enter here: more rows per lane in TakeRows, what they
-// contain in StepPart, their verification in TurnWriter. Engine thread only.
+// A lane that writes offers guesses of what it will say (OfferGuesses); the plan says how many rows
+// they get, StepPart holds them, TurnWriter verifies them. Only short steps compute guesses.
+//
+// Vectors as input would enter in TakeRows and StepPart. Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_STEP_RUNNER_H_
 #define WEFT_ENGINE_TURNS_STEP_RUNNER_H_
 
@@ -30,6 +32,7 @@
 #include "base/function_ref.h"
 #include "base/status.h"
 #include "engine/sessions/state_memory.h"
+#include "engine/speculation/speculator.h"
 #include "engine/turns/step_part.h"
 #include "engine/turns/step_planner.h"
 #include "engine/turns/step_room.h"
@@ -51,6 +54,7 @@ class StepRunner {
     StepRoom* room = nullptr;
     TurnWriter* writer = nullptr;
     TurnDisk* disk = nullptr;
+    Speculator* speculator = nullptr;
   };
   StepRunner(const Parts& parts, const StepPlanner::Options& planner)
       : parts_(parts),
@@ -92,6 +96,7 @@ class StepRunner {
   bool ShortStepIsDue() const;
   bool HasNothingToRun() const { return short_parts_.empty() && long_step_ == nullptr; }
   LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
+  void OfferGuesses(const ActiveTurn& turn, Lane* lane, LaneView* view) const;
   Candidates ReadyLanes() const;
   std::vector<StepPart> TakeRows(const Candidates& candidates,
                                  const std::vector<int64_t>& rows) const;
@@ -106,6 +111,7 @@ class StepRunner {
   // False if it was interrupted.
   StatusOr<bool> Advance(OpenStep* step, FunctionRef<bool()> pause);
   void Land(OpenStep* step, const Status& status);
+  void EndGuesses(const StepPart& part);
   void RunShort();
   void BeginLong(std::vector<StepPart> parts);
   void AdvanceLong(int64_t until_us, FunctionRef<bool()> interrupted);

@@ -157,7 +157,9 @@ TEST(TurnWriterTest, LogitsThatAreNotFiniteAreAFailure) {
   parts.writer->Take(&planned[0]);
   EXPECT_EQ(active->session->stage, SessionStage::kPoisoned);
   EXPECT_TRUE(active->has_ended());
-  EXPECT_EQ(parts.writer->generated_tokens(), 0);
+  EngineStats stats;
+  parts.writer->FillStats(&stats);
+  EXPECT_EQ(stats.generated_tokens, 0);
 }
 
 TEST(TurnWriterTest, ChoicesForkWhereThePromptEnds) {

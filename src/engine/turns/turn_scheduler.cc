@@ -63,6 +63,7 @@ Status TurnScheduler::Validate(const Session& session, const TurnOptions& option
   WEFT_RETURN_IF_ERROR(CheckSize(session, options));
   const int64_t n_vocab = parts_.model->n_vocab();
   WEFT_RETURN_IF_ERROR(ValidateTokens(options.tokens, n_vocab, "token"));
+  WEFT_RETURN_IF_ERROR(ValidateTokens(options.prediction, n_vocab, "token of the prediction"));
   WEFT_RETURN_IF_ERROR(ValidateEnds(options, n_vocab));
   const int most_choices = parts_.options->max_running;
   if (options.n_choices < 1 || options.n_choices > most_choices) {
@@ -76,6 +77,10 @@ Status TurnScheduler::Validate(const Session& session, const TurnOptions& option
 }
 
 Status TurnScheduler::CheckSize(const Session& session, const TurnOptions& options) const {
+  if (options.prediction.size() > kMaxPredictionTokens) {
+    return InvalidArgument("the prediction has ", options.prediction.size(), " tokens, at most ",
+                           kMaxPredictionTokens, " are taken");
+  }
   int64_t total = static_cast<int64_t>(options.tokens.size());
   if (!options.tokens_are_whole_context) total += session.n_tokens();
   if (total == 0) return InvalidArgument("empty prompt: there is no token to start from");

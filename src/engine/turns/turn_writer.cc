@@ -44,6 +44,7 @@ bool TurnWriter::IsSound(const Row& row) {
 }
 
 void TurnWriter::Take(StepPart* part) {
+  if (part->lane->is_decoding() && part->n_logits > 0) return TakeDecoded(part);
   Lane* const lane = part->lane;
   // Before the state counts as computed and others find it in the prefix index.
   if (part->n_logits > 0 && !IsSound(LastRow(*part))) {
@@ -52,11 +53,8 @@ void TurnWriter::Take(StepPart* part) {
   }
   memory_->Commit(lane->session);
   if (lane->done()) return;
-  if (lane->is_decoding()) {
-    // A lane that was preempted computes several rows before it samples again.
-    if (part->ends_prompt) SampleNext(part->turn, lane, LastRow(*part));
-    return;
-  }
+  // A lane that was preempted computes many rows before it samples again.
+  if (lane->is_decoding()) return;
   ++part->turn->next_chunk;
   TurnUsage& usage = part->turn->usage;
   // Excludes what a preempted turn recomputes.
@@ -65,6 +63,46 @@ void TurnWriter::Take(StepPart* part) {
   ReportProgress(*part, part->first_row + part->rows);
   if (part->turn->wants_prompt_rows()) TakePromptRows(part);
   if (part->ends_prompt) FinishPrompt(part);
+}
+
+// Rows count as computed only up to the last one after which a token was drawn, so that the session
+// holds the same state as without guesses.
+void TurnWriter::TakeDecoded(StepPart* part) {
+  Lane* const lane = part->lane;
+  const std::vector<TokenId>& tokens = lane->session->tokens;
+  const int64_t first = part->rows - part->n_logits;  // the first row with logits
+  if (lane->guesses != nullptr) lane->guesses->CountStep(part->guesses);
+  guessed_tokens_ += part->guesses;
+  int64_t row = first;
+  for (int64_t next = first; next < part->rows;) {
+    const Row drawn_from = RowAt(*part, next - first);
+    if (!IsSound(drawn_from)) {
+      if (next == first) {
+        return Fail(*part, Internal("the model computed logits that are not finite"));
+      }
+      break;  // the next step computes the row again, and finds the same
+    }
+    if (next > first) {
+      lane->guesses->CountAccepted(next - row);
+      accepted_guesses_ += next - row;
+    }
+    row = next;
+    // Before others find it in the prefix index.
+    if (row + 1 == part->rows) memory_->Commit(lane->session);
+    if (lane->done()) break;
+    SampleNext(part->turn, lane, drawn_from);
+    // Forced tokens may be guessed ones too.
+    next = std::ssize(tokens) - 1 - part->first_row;
+    const bool guessed = part->guesses > 0 && !lane->done() && next < part->rows &&
+                         std::equal(tokens.begin() + part->first_row + row, tokens.end(),
+                                    part->tokens.begin() + row);
+    if (!guessed) break;
+  }
+  if (row + 1 < part->rows) memory_->CommitFirst(lane->session, row + 1);
+  part->kept_rows = row + 1;
+  const int64_t last = part->first_row + part->kept_rows;
+  const bool behind = lane->session->computed < last && std::ssize(tokens) == last + 1;
+  lane->goes_back_to = behind ? lane->session->computed : -1;
 }
 
 void TurnWriter::Fail(const StepPart& part, const Status& status) {
@@ -257,6 +295,7 @@ void TurnWriter::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEv
   const bool too_early = EndsTooEarly(turn->options, *lane);
   lane->session->tokens.push_back(token);
   lane->generated.push_back(token);
+  if (lane->guesses != nullptr) lane->guesses->Push(lane->session->tokens);
   ++generated_tokens_;
   if (IsStopToken(*turn, token)) {
     turn->queue->Push(std::move(event));
@@ -280,6 +319,12 @@ void TurnWriter::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEv
   if (!may_loop && lane->loop_watch.EndsInLoop(lane->generated)) {
     turn->EndLane(lane, FinishReason::kLoop, OkStatus());
   }
+}
+
+void TurnWriter::FillStats(EngineStats* stats) const {
+  stats->generated_tokens = generated_tokens_;
+  stats->guessed_tokens = guessed_tokens_;
+  stats->accepted_guesses = accepted_guesses_;
 }
 
 }  // namespace weft

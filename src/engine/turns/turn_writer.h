@@ -1,6 +1,9 @@
 // Turns the results of a step into what turns are about: tokens, text and events. Commits the rows,
-// chooses the next token of each lane that has logits, and ends lanes that are done. Engine thread
-// only.
+// chooses the next token of each lane that has logits, and ends lanes that are done.
+//
+// Guesses are verified here, and nothing else ever sees them: after each row a token is drawn as it
+// would be without them, and the next row counts only if that token is the one it was computed for.
+// Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_TURN_WRITER_H_
 #define WEFT_ENGINE_TURNS_TURN_WRITER_H_
 
@@ -13,6 +16,7 @@
 #include "engine/sessions/state_memory.h"
 #include "engine/storage/live_sessions.h"
 #include "engine/turns/step_part.h"
+#include "weft/engine.h"
 #include "weft/events.h"
 #include "weft/model.h"
 
@@ -34,9 +38,10 @@ class TurnWriter {
   // So many of the prompt's tokens are done. Says so to who asked, once.
   static void ReportProgress(const StepPart& part, int64_t done_tokens);
 
-  int64_t generated_tokens() const { return generated_tokens_; }
+  void FillStats(EngineStats* stats) const;
 
  private:
+  void TakeDecoded(StepPart* part);
   void TakePromptRows(StepPart* part);
   void FinishPrompt(StepPart* part);
   // What is there to choose a token from: one of them is empty.
@@ -59,7 +64,7 @@ class TurnWriter {
   const Model& model_;
   StateMemory* const memory_;
   LiveSessions* const sessions_;
-  int64_t generated_tokens_ = 0;
+  int64_t generated_tokens_ = 0, guessed_tokens_ = 0, accepted_guesses_ = 0;
 };
 
 }  // namespace weft

@@ -1,0 +1,128 @@
+#include "engine/speculation/guesses.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft {
+namespace {
+
+// Positions added to an index in one step: a long text must not delay it.
+constexpr int64_t kMostIndexed = 2048;
+// A match of this length in the conversation is not looked for elsewhere.
+constexpr int64_t kLongMatch = 16;
+constexpr double kPaceSmoothing = 0.2;
+
+}  // namespace
+
+Guesses::Guesses(const SpeculationOptions& options, std::span<const TokenId> prediction,
+                 std::shared_ptr<SharedText> shared)
+    : options_(options), prediction_(prediction), shared_(std::move(shared)) {
+  prediction_index_.Extend(prediction_, std::ssize(prediction_));
+  if (!prediction_.empty()) prediction_follower_.StartAtBeginning();
+  if (shared_ != nullptr) shared_cuts_ = shared_->cuts;
+}
+
+void Guesses::Offer(std::span<const TokenId> text, int64_t most,
+                    const std::function<Given()>& given) {
+  if (options_.most >= 0) most = std::min<int64_t>(most, options_.most);
+  if (offered_after_ == std::ssize(text) && offered_most_ == most) return;
+  offered_after_ = std::ssize(text);
+  offered_most_ = most;
+  right_ = 0;
+  tokens_.clear();
+  source_ = GuessSource::kNone;
+  length_ = -1;
+  if (most > 0) {
+    Given first = given();
+    if (!first.tokens.empty()) {
+      source_ = first.source;
+      length_ = kLongMatch;
+      tokens_ = std::move(first.tokens);
+    } else {
+      LookInTexts(text, most);
+    }
+  }
+  Judge(most);
+}
+
+void Guesses::LookInTexts(std::span<const TokenId> text, int64_t most) {
+  own_index_.Extend(text, kMostIndexed);
+  if (!prediction_.empty()) {
+    Take(GuessSource::kPrediction, prediction_follower_.Next(prediction_, prediction_index_, text),
+         prediction_, most);
+  }
+  Take(GuessSource::kOwnText, own_follower_.Next(text, own_index_, text), text, most);
+  if (shared_ == nullptr || length_ >= kLongMatch) return;
+  NoteCuts();
+  shared_->index.Extend(shared_->tokens, kMostIndexed);
+  Take(GuessSource::kSharedText, shared_follower_.Next(shared_->tokens, shared_->index, text),
+       shared_->tokens, most);
+}
+
+// The conversation goes on with the guess itself, so that a rhythm is guessed beyond its end.
+void Guesses::Take(GuessSource source, const NgramIndex::Match& match,
+                   std::span<const TokenId> from, int64_t most) {
+  if (match.next < 0 || match.length <= length_) return;
+  source_ = source;
+  length_ = match.length;
+  std::vector<TokenId> tokens;
+  for (int64_t at = match.next; std::ssize(tokens) < most; ++at) {
+    TokenId token = kNoToken;
+    if (at < std::ssize(from)) {
+      token = from[static_cast<size_t>(at)];
+    } else if (source == GuessSource::kOwnText) {
+      token = tokens[static_cast<size_t>(at - std::ssize(from))];
+    }
+    if (token == kNoToken) break;
+    tokens.push_back(token);
+  }
+  tokens_ = std::move(tokens);
+}
+
+void Guesses::Judge(int64_t most) {
+  gains_.clear();
+  float gain = 1;
+  for (int64_t i = 0; i < std::min(most, std::ssize(tokens_)); ++i) {
+    const float share =
+        i == 0 ? acceptance_.First(source_, length_) : acceptance_.Next(source_, length_);
+    if (source_ != GuessSource::kCaller && share < options_.least_probability) break;
+    gain *= share;
+    gains_.push_back(source_ == GuessSource::kCaller ? kSure : gain);
+  }
+  if (std::ssize(gains_) < options_.least) gains_.clear();
+}
+
+void Guesses::NoteCuts() {
+  if (shared_ == nullptr || shared_->cuts == shared_cuts_) return;
+  shared_cuts_ = shared_->cuts;
+  shared_follower_.Forget();
+}
+
+void Guesses::Push(std::span<const TokenId> text) {
+  const TokenId token = text.back();
+  if (right_ >= 0 && right_ < std::ssize(tokens_)) {
+    const bool right = tokens_[static_cast<size_t>(right_)] == token;
+    acceptance_.Note(source_, length_, /*is_first=*/right_ == 0, right);
+    right_ = right ? right_ + 1 : -1;
+  }
+  if (!prediction_.empty()) {
+    prediction_follower_.Follow(prediction_, token);
+    // At once, so that what is counted depends on the text alone.
+    prediction_follower_.Next(prediction_, prediction_index_, text);
+  }
+  own_follower_.Follow(text, token);
+  NoteCuts();
+  if (shared_ != nullptr) shared_follower_.Follow(shared_->tokens, token);
+}
+
+void Guesses::CountStep(int64_t computed) {
+  pace_ += kPaceSmoothing * (std::exchange(brought_, 1) - pace_);
+  computed_ += computed;
+}
+
+void Guesses::CountAccepted(int64_t n) {
+  brought_ += static_cast<double>(n);
+  accepted_ += n;
+}
+
+}  // namespace weft

@@ -1,0 +1,91 @@
+// What one answer may say next: the guessed tokens that its next step verifies.
+//
+// Guesses change when tokens are computed, never which: each is accepted only where the sampler has
+// drawn that token from the model's own logits (TurnWriter). Engine thread only.
+#ifndef WEFT_ENGINE_SPECULATION_GUESSES_H_
+#define WEFT_ENGINE_SPECULATION_GUESSES_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/tokens.h"
+#include "engine/speculation/acceptance.h"
+#include "engine/speculation/ngram_index.h"
+#include "engine/speculation/shared_texts.h"
+#include "engine/speculation/text_follower.h"
+#include "weft/options.h"
+
+namespace weft {
+
+class Guesses {
+ public:
+  // A gain above any that is counted on: verified whatever it costs.
+  static constexpr float kSure = 2;
+
+  // `shared`: the domain's text; null if there is none. `prediction` must outlive the object.
+  Guesses(const SpeculationOptions& options, std::span<const TokenId> prediction,
+          std::shared_ptr<SharedText> shared);
+
+  // Asks the sources what follows `text`, at most `most` tokens, unless they were asked already.
+  // `given` comes before all others: a caller's guess, or what a constraint leaves.
+  struct Given {
+    GuessSource source = GuessSource::kNone;
+    std::vector<TokenId> tokens = {};
+  };
+  void Offer(std::span<const TokenId> text, int64_t most, const std::function<Given()>& given);
+
+  std::span<const TokenId> tokens() const { return tokens_; }
+  // By guess: how likely it is that it and all before it are right. Never increases.
+  std::span<const float> gains() const { return gains_; }
+
+  // The text has one more token.
+  void Push(std::span<const TokenId> text);
+  // A step has computed so many guesses; so many of them were drawn.
+  void CountStep(int64_t computed);
+  void CountAccepted(int64_t n);
+
+  // Tokens that a step brought lately, on average.
+  double pace() const { return pace_; }
+  int64_t computed() const { return computed_; }
+  int64_t accepted() const { return accepted_; }
+  // Tokens of the prediction that the answer has.
+  int64_t predicted() const { return prediction_follower_.kept(); }
+
+ private:
+  void LookInTexts(std::span<const TokenId> text, int64_t most);
+  // Takes the match as the guess if it is longer than what there is.
+  void Take(GuessSource source, const NgramIndex::Match& match, std::span<const TokenId> from,
+            int64_t most);
+  void Judge(int64_t most);
+  void NoteCuts();
+
+  const SpeculationOptions options_;
+  const std::span<const TokenId> prediction_;
+  NgramIndex prediction_index_;
+  TextFollower prediction_follower_;
+  NgramIndex own_index_;
+  TextFollower own_follower_;
+  const std::shared_ptr<SharedText> shared_;
+  TextFollower shared_follower_;
+  int64_t shared_cuts_ = 0;
+
+  Acceptance acceptance_;
+  // The guess, after how many tokens it was made, and how far it has turned out right since; -1:
+  // not to its end.
+  std::vector<TokenId> tokens_;
+  std::vector<float> gains_;
+  GuessSource source_ = GuessSource::kNone;
+  int64_t length_ = 0;
+  int64_t offered_after_ = -1, offered_most_ = 0;
+  int64_t right_ = 0;
+  double pace_ = 1;
+  double brought_ = 1;  // by the latest step
+  int64_t computed_ = 0, accepted_ = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_SPECULATION_GUESSES_H_

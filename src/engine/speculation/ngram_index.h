@@ -1,0 +1,60 @@
+// Where a text has said before what it, or another text, says now: an index of its n-grams.
+//
+// The index does not hold the text, only positions in it: 16 bytes per token. A look-up tries a few
+// of the latest places where the last tokens stand and costs microseconds, however long the text.
+// One thread.
+#ifndef WEFT_ENGINE_SPECULATION_NGRAM_INDEX_H_
+#define WEFT_ENGINE_SPECULATION_NGRAM_INDEX_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/tokens.h"
+
+namespace weft {
+
+class NgramIndex {
+ public:
+  // Longer matches count as equally long.
+  static constexpr int64_t kLongestMatch = 32;
+  static constexpr int64_t kShortestMatch = 3;
+
+  struct Match {
+    int64_t next = -1;   // position of the token that followed; -1: none
+    int64_t length = 0;  // tokens before it that are the same
+  };
+
+  // Adds at most `most` of the text's positions that are not indexed yet. REQUIRES: the text begins
+  // with that of the former call.
+  void Extend(std::span<const TokenId> text, int64_t most);
+  // The place after which `text` goes on as after the last tokens of `context`: the longest match
+  // wins; of several, the most frequent next token; of those, the latest. `text` is the indexed
+  // one; `context` may be the same.
+  Match Find(std::span<const TokenId> text, std::span<const TokenId> context) const;
+  void Clear();
+  // Bytes that it holds.
+  int64_t memory_bytes() const;
+
+ private:
+  // The n-grams of one length: the latest place by hash, and by place the one before.
+  struct Grams {
+    int64_t n = 0;
+    std::vector<int32_t> latest = {};
+    std::vector<int32_t> former = {};
+  };
+
+  static void Add(std::span<const TokenId> text, int64_t at, Grams* grams);
+  static Match FindAmong(const Grams& grams, std::span<const TokenId> text,
+                         std::span<const TokenId> context);
+  void MakeRoom(std::span<const TokenId> text);
+
+  std::array<Grams, 2> grams_ = {Grams{.n = 8}, Grams{.n = kShortestMatch}};
+  int64_t size_ = 0;  // positions indexed
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_SPECULATION_NGRAM_INDEX_H_

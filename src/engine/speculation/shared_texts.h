@@ -1,0 +1,56 @@
+// What was lately read and written in each isolation domain: text that other answers of the same
+// domain may repeat, as agents do with a file that a sibling has just read.
+//
+// A domain's text is never seen by another, unless they share prefixes too. Texts and their indexes
+// are bounded; the beginning of a long text goes first, then the domain used least recently.
+// Engine thread only.
+#ifndef WEFT_ENGINE_SPECULATION_SHARED_TEXTS_H_
+#define WEFT_ENGINE_SPECULATION_SHARED_TEXTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/tokens.h"
+#include "engine/speculation/ngram_index.h"
+
+namespace weft {
+
+struct SharedText {
+  std::vector<TokenId> tokens;  // passages, each followed by kNoToken
+  NgramIndex index;
+  int64_t cuts = 0;  // how often its beginning was dropped: then places in it have changed
+  uint64_t used = 0;
+};
+
+class SharedTexts {
+ public:
+  static constexpr int64_t kMostTokens = int64_t{1} << 17;  // of a domain
+  static constexpr int64_t kMostTokensOfAll = int64_t{1} << 20;
+  static constexpr size_t kMostDomains = 256;
+
+  // The domain's text, perhaps empty. Whoever holds it may read it until the next call of Add, also
+  // after it was dropped here.
+  std::shared_ptr<SharedText> Of(std::string_view domain);
+  // Adds a passage.
+  void Add(std::string_view domain, std::span<const TokenId> passage);
+  void Clear();
+
+  int64_t memory_bytes() const;
+
+ private:
+  void DropLeastUsed();
+
+  std::unordered_map<std::string, std::shared_ptr<SharedText>> texts_;
+  int64_t n_tokens_ = 0;  // of all
+  uint64_t clock_ = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_SPECULATION_SHARED_TEXTS_H_

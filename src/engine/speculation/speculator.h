@@ -1,0 +1,51 @@
+// Speculation of an engine: whether and how much its answers guess ahead, and the texts that they
+// may guess from. Engine thread only.
+#ifndef WEFT_ENGINE_SPECULATION_SPECULATOR_H_
+#define WEFT_ENGINE_SPECULATION_SPECULATOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/tokens.h"
+#include "engine/speculation/guesses.h"
+#include "engine/speculation/shared_texts.h"
+#include "weft/options.h"
+
+namespace weft {
+
+class Speculator {
+ public:
+  struct Options {
+    int64_t most = 0;  // guesses in a step and answer; 0: none are made
+    bool share_texts = true;
+    bool share_across_domains = false;
+  };
+  explicit Speculator(const Options& options) : options_(options) {}
+
+  int64_t most() const { return options_.most; }
+
+  // An answer begins: `text` is its prompt, of which the first `known` tokens were known before,
+  // and the `said` tokens that it has said. Others of the domain may guess from it.
+  std::unique_ptr<Guesses> Begin(std::string_view domain, std::span<const TokenId> text,
+                                 int64_t known, int64_t said, const TurnOptions& turn);
+  // An answer ended; `said` is what it said.
+  void End(std::string_view domain, std::span<const TokenId> said);
+  // Prefixes are dropped, and so are these texts.
+  void ForgetTexts() { texts_.Clear(); }
+  int64_t memory_bytes() const { return texts_.memory_bytes(); }
+
+ private:
+  std::string_view TextName(std::string_view domain) const {
+    return options_.share_across_domains ? std::string_view() : domain;
+  }
+
+  const Options options_;
+  SharedTexts texts_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_SPECULATION_SPECULATOR_H_
