@@ -87,7 +87,11 @@ ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b) {
           .reasoning_tokens = a.reasoning_tokens + b.reasoning_tokens,
           .queued_us = std::max(a.queued_us, b.queued_us),
           .prompt_us = a.prompt_us + b.prompt_us,
-          .decode_us = a.decode_us + b.decode_us};
+          .decode_us = a.decode_us + b.decode_us,
+          .guessed_tokens = a.guessed_tokens + b.guessed_tokens,
+          .accepted_guesses = a.accepted_guesses + b.accepted_guesses,
+          .kept_prediction = a.kept_prediction + b.kept_prediction,
+          .lost_prediction = a.lost_prediction + b.lost_prediction};
 }
 
 ordered_json OpenAiUsage(const ReplyUsage& usage) {
@@ -96,7 +100,10 @@ ordered_json OpenAiUsage(const ReplyUsage& usage) {
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
           {"prompt_tokens_details",
            {{"cached_tokens", usage.cached_tokens}, {"disk_tokens", usage.disk_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+          {"completion_tokens_details",
+           {{"reasoning_tokens", usage.reasoning_tokens},
+            {"accepted_prediction_tokens", usage.kept_prediction},
+            {"rejected_prediction_tokens", usage.lost_prediction}}}};
 }
 
 ordered_json LlamaTimings(const ReplyUsage& usage) {
@@ -105,17 +112,22 @@ ordered_json LlamaTimings(const ReplyUsage& usage) {
   const double predicted_ms = static_cast<double>(usage.decode_us) / 1000.0;
   // From the first token to the last: the first one came with the prompt.
   const int64_t timed_n = std::max<int64_t>(usage.completion_tokens - usage.first_tokens, 0);
-  return {{"cache_n", usage.cached_tokens},
-          {"cache_disk_n", usage.disk_tokens},
-          {"queued_ms", static_cast<double>(usage.queued_us) / 1000.0},
-          {"prompt_n", prompt_n},
-          {"prompt_ms", prompt_ms},
-          {"prompt_per_token_ms", Each(prompt_n, prompt_ms)},
-          {"prompt_per_second", PerSecond(prompt_n, prompt_ms)},
-          {"predicted_n", usage.completion_tokens},
-          {"predicted_ms", predicted_ms},
-          {"predicted_per_token_ms", Each(timed_n, predicted_ms)},
-          {"predicted_per_second", PerSecond(timed_n, predicted_ms)}};
+  ordered_json timings = {{"cache_n", usage.cached_tokens},
+                          {"cache_disk_n", usage.disk_tokens},
+                          {"queued_ms", static_cast<double>(usage.queued_us) / 1000.0},
+                          {"prompt_n", prompt_n},
+                          {"prompt_ms", prompt_ms},
+                          {"prompt_per_token_ms", Each(prompt_n, prompt_ms)},
+                          {"prompt_per_second", PerSecond(prompt_n, prompt_ms)},
+                          {"predicted_n", usage.completion_tokens},
+                          {"predicted_ms", predicted_ms},
+                          {"predicted_per_token_ms", Each(timed_n, predicted_ms)},
+                          {"predicted_per_second", PerSecond(timed_n, predicted_ms)}};
+  if (usage.guessed_tokens > 0) {
+    timings["draft_n"] = usage.guessed_tokens;
+    timings["draft_n_accepted"] = usage.accepted_guesses;
+  }
+  return timings;
 }
 
 ordered_json LlamaProgress(const ProgressEvent& progress) {

@@ -38,7 +38,8 @@ void SetFinish(ReplyFinish finish, nlohmann::ordered_json* choice);
 ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
 
 // {prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details{cached_tokens,
-// disk_tokens}, completion_tokens_details{reasoning_tokens}}
+// disk_tokens}, completion_tokens_details{reasoning_tokens, accepted_prediction_tokens,
+// rejected_prediction_tokens}}
 nlohmann::ordered_json OpenAiUsage(const ReplyUsage& usage);
 // llama-server's `timings` and `prompt_progress`.
 nlohmann::ordered_json LlamaTimings(const ReplyUsage& usage);

@@ -118,7 +118,11 @@ ReplyUsage ReplyStream::usage() const {
           .reasoning_tokens = reasoning_tokens_,
           .queued_us = turn_usage_.queued_us,
           .prompt_us = turn_usage_.prompt_us,
-          .decode_us = std::max(turn_usage_.decode_us, last_token_us_ - first_token_us_)};
+          .decode_us = std::max(turn_usage_.decode_us, last_token_us_ - first_token_us_),
+          .guessed_tokens = turn_usage_.guessed_tokens,
+          .accepted_guesses = turn_usage_.accepted_guesses,
+          .kept_prediction = turn_usage_.kept_prediction,
+          .lost_prediction = turn_usage_.lost_prediction};
 }
 
 ReplyStream::Choice& ReplyStream::At(int index) {
@@ -205,6 +209,10 @@ void ReplyStream::TakeDone(DoneEvent done) {
   if (done.usage.prompt_us > 0) turn_usage_.prompt_us = done.usage.prompt_us;
   turn_usage_.decode_us = std::max(turn_usage_.decode_us, done.usage.decode_us);
   turn_usage_.queued_us = std::max(turn_usage_.queued_us, done.usage.queued_us);
+  turn_usage_.guessed_tokens += done.usage.guessed_tokens;
+  turn_usage_.accepted_guesses += done.usage.accepted_guesses;
+  turn_usage_.kept_prediction += done.usage.kept_prediction;
+  turn_usage_.lost_prediction += done.usage.lost_prediction;
   choice.done = true;
   ReplyPiece end{.kind = ReplyPiece::Kind::kEnd};
   const auto& format_stops = plan_.format_stops;

@@ -64,6 +64,10 @@ struct ReplyUsage {
   int64_t queued_us = 0;  // from submission to the first computed row
   int64_t prompt_us = 0;
   int64_t decode_us = 0;
+  int64_t guessed_tokens = 0;  // computed ahead, and how many of them were right
+  int64_t accepted_guesses = 0;
+  int64_t kept_prediction = 0;  // of the request's prediction, and the rest of it
+  int64_t lost_prediction = 0;
 };
 
 // Keep-alive signals while a stream has nothing to report: clients and proxies give up after

@@ -108,7 +108,8 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
                {"pages", stats.page_bytes},
                {"slots", stats.slot_bytes},
                {"checkpoints", stats.checkpoint_bytes},
-               {"scratch", stats.scratch_bytes}});
+               {"scratch", stats.scratch_bytes},
+               {"guesses", stats.guess_bytes}});
   out->Gauge("weft_checkpoints", "Copies of recurrent state that sessions can resume from.",
              stats.checkpoints);
   out->Gauge("weft_index_nodes", "Nodes of the prefix index.", stats.index_nodes);
@@ -121,6 +122,10 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
   out->Counter("weft_disk_tokens_total", "Prompt tokens whose state was read from the disk.",
                stats.disk_tokens);
   out->Counter("weft_generated_tokens_total", "Tokens that were sampled.", stats.generated_tokens);
+  out->Counter("weft_guessed_tokens_total",
+               "Tokens that were guessed and computed ahead (speculation).", stats.guessed_tokens);
+  out->Counter("weft_accepted_guesses_total", "Guessed tokens that turned out right.",
+               stats.accepted_guesses);
   out->Counter("weft_turns_refused_total", "Turns refused because the queue was full.",
                stats.turns_refused);
   out->Counter("weft_turns_failed_total", "Turns that ended with an error.", stats.turns_failed);

@@ -86,7 +86,8 @@ TEST(SamplingParams, ReadsEveryFieldByAllItsNames) {
   const TurnOptions turn = *Read(R"({"temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,
       "repetition_penalty":1.5,"frequency_penalty":-1,"presence_penalty":2,"repeat_last_n":7,
       "seed":12,"ignore_eos":true,"min_tokens":2,"stop":["a","b"],"stop_token_ids":[4,5],
-      "max_tokens":3,"max_completion_tokens":4})");
+      "max_tokens":3,"max_completion_tokens":4,"speculative.n_max":5,"speculative.n_min":2,
+      "speculative.p_min":0.75})");
   EXPECT_EQ(turn.sampling.temperature, 0);
   EXPECT_EQ(turn.sampling.top_p, 0.5f);
   EXPECT_EQ(turn.sampling.top_k, 0);
@@ -101,6 +102,9 @@ TEST(SamplingParams, ReadsEveryFieldByAllItsNames) {
   EXPECT_THAT(turn.stop_tokens, ElementsAre(4, 5));
   EXPECT_EQ(turn.max_tokens, 4);
   EXPECT_EQ(turn.min_tokens, 2);
+  EXPECT_EQ(turn.speculation.most, 5);
+  EXPECT_EQ(turn.speculation.least, 2);
+  EXPECT_EQ(turn.speculation.least_probability, 0.75f);
   EXPECT_TRUE(turn.end_loops);
   EXPECT_FALSE(Read(R"({"end_loops":false})")->end_loops);
   EXPECT_FALSE(Read(R"({"seed":-1})")->sampling.seed.has_value());

@@ -189,6 +189,9 @@ void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& ru
   Assign(fields->Integer("min_tokens", 0, kMaxInt), &turn->min_tokens);
   ReadLogitBias(fields, model, &sampling);
   ReadSamplers(fields, &sampling);
+  Assign(fields->Integer("speculative.n_max", -1, kMaxInt), &turn->speculation.most);
+  Assign(fields->Integer("speculative.n_min", 0, kMaxInt), &turn->speculation.least);
+  Assign(fields->Number("speculative.p_min", 0, 1), &turn->speculation.least_probability);
 }
 
 void ReadStops(ApiFields* fields, TurnOptions* turn) {
@@ -259,27 +262,10 @@ void ReadForeignFields(ApiFields* fields) {
                  "would change the answer; an answer ends when the context is full",
                  false);
   // Parameters of disabled samplers; and options for storing, finding or queueing results.
-  fields->CannotMatter({"typ_p",
-                        "mirostat_tau",
-                        "mirostat_eta",
-                        "dry_base",
-                        "dry_allowed_length",
-                        "dry_penalty_last_n",
-                        "dry_sequence_breakers",
-                        "xtc_threshold",
-                        "dynatemp_exponent",
-                        "adaptive_decay",
-                        "cache_prompt",
-                        "id_slot",
-                        "n_keep",
-                        "n_discard",
-                        "n_cache_reuse",
-                        "n_indent",
-                        "speculative.n_max",
-                        "speculative.n_min",
-                        "speculative.p_min",
-                        "priority",
-                        "backend_sampling"});
+  fields->CannotMatter({"typ_p", "mirostat_tau", "mirostat_eta", "dry_base", "dry_allowed_length",
+                        "dry_penalty_last_n", "dry_sequence_breakers", "xtc_threshold",
+                        "dynatemp_exponent", "adaptive_decay", "cache_prompt", "id_slot", "n_keep",
+                        "n_discard", "n_cache_reuse", "n_indent", "priority", "backend_sampling"});
 }
 
 void RefuseProgress(ApiFields* fields) {

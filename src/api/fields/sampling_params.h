@@ -31,7 +31,7 @@ SamplingRules RulesOf(const Host& host);
 SamplingRules WideRulesOf(const Host& host);
 
 // temperature, top_p, top_k, min_p, the penalties and their window, logit_bias, seed, ignore_eos,
-// min_tokens, end_loops; refuses samplers that the engine lacks.
+// min_tokens, end_loops, speculative.*; refuses samplers that the engine lacks.
 void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& rules,
                   TurnOptions* turn);
 // stop (ignoring empty strings) and stop_token_ids.

@@ -221,6 +221,8 @@ class PromptRun {
     choice.usage.queued_us = done.usage.queued_us;
     choice.usage.prompt_us = done.usage.prompt_us;
     choice.usage.decode_us = done.usage.decode_us;
+    choice.usage.guessed_tokens = done.usage.guessed_tokens;
+    choice.usage.accepted_guesses = done.usage.accepted_guesses;
     if (done.reason == FinishReason::kCancelled && choice.is_late) {
       choice.done.reason = FinishReason::kLength;
       return OkStatus();

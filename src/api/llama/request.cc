@@ -217,6 +217,9 @@ Json LlamaSettings(const LlamaCompletion& read, const Json& seed, const Tokenize
           {"samplers", {"penalties", "top_k", "top_p", "min_p", "temperature"}},
           {"stream", read.stream},
           {"timings_per_token", read.timings_per_token},
+          {"speculative.n_max", read.turn.speculation.most},
+          {"speculative.n_min", read.turn.speculation.least},
+          {"speculative.p_min", read.turn.speculation.least_probability},
           {"n", read.turn.n_choices}};
 }
 

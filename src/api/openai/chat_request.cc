@@ -74,7 +74,39 @@ void ReadOpenAiOnly(ApiFields* fields) {
   fields->Refuse("echo", "is not supported for chats", false);
   fields->Refuse("best_of", "is not supported; use n", 1);
   fields->Refuse("return_tokens", "is not supported for chats", false);
-  fields->CannotMatter({"prediction"});  // only speeds up a remote model
+}
+
+// {"type": "content", "content": text or text parts}
+void ReadPrediction(ApiFields* fields, const Model& model, TurnOptions* turn) {
+  const ordered_json* const given = fields->Value("prediction");
+  if (given == nullptr) return;
+  static constexpr std::string_view kShape =
+      "must be {\"type\": \"content\", \"content\": a text or an array of text parts}";
+  const auto is = [](const ordered_json& value, const char* name, std::string_view text) {
+    return value.is_object() && value.contains(name) && value[name] == text;
+  };
+  if (!is(*given, "type", "content") || !given->contains("content")) {
+    return fields->Fail("prediction", kShape);
+  }
+  const ordered_json& content = (*given)["content"];
+  std::string text;
+  if (content.is_string()) {
+    text = content.get<std::string>();
+  } else if (content.is_array()) {
+    for (const ordered_json& part : content) {
+      if (!is(part, "type", "text") || !part.contains("text") || !part["text"].is_string()) {
+        return fields->Fail("prediction", kShape);
+      }
+      text += part["text"].get_ref<const std::string&>();
+    }
+  } else {
+    return fields->Fail("prediction", kShape);
+  }
+  turn->prediction = model.Encode(text, /*add_special=*/false, /*parse_special=*/false);
+  if (turn->prediction.size() > kMaxPredictionTokens) {
+    fields->Fail("prediction", StrCat("has ", turn->prediction.size(), " tokens, at most ",
+                                      kMaxPredictionTokens, " are taken"));
+  }
 }
 
 }  // namespace
@@ -142,6 +174,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ReadMaxTokens(&fields, /*least=*/1, &turn);
   ReadLogprobs(&fields, &turn);
   ReadChoices(&fields, &turn);
+  ReadPrediction(&fields, host.model(), &turn);
   read.call.answer = ReadAnswerRule(&fields, turn);
   ReadOpenAiOnly(&fields);
   ReadForeignFields(&fields);

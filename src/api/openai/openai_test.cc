@@ -236,6 +236,39 @@ TEST_F(OpenAiTest, LogprobsOfEveryTokenOfTheText) {
   EXPECT_EQ(streamed, logprobs["content"]);
 }
 
+TEST_F(OpenAiTest, APredictionIsCountedAndChangesNothing) {
+  const Json plain = Post(kChat, Chat("Hello there.")).json();
+  const Json& none = plain["usage"]["completion_tokens_details"];
+  EXPECT_EQ(none["accepted_prediction_tokens"], 0);
+  EXPECT_EQ(none["rejected_prediction_tokens"], 0);
+  const auto details = [&](Json content) {
+    const Json prediction = {{"type", "content"}, {"content", std::move(content)}};
+    const Json body = Post(kChat, Chat("Hello there.", {{"prediction", prediction}})).json();
+    EXPECT_EQ(body["choices"], plain["choices"]);
+    EXPECT_EQ(body["usage"]["completion_tokens"], plain["usage"]["completion_tokens"]);
+    return body["usage"]["completion_tokens_details"];
+  };
+  const Json right = details("Hello there.");
+  EXPECT_GT(right["accepted_prediction_tokens"], 2);
+  EXPECT_EQ(right["rejected_prediction_tokens"], 0);
+  const Json parts =
+      Json::array({{{"type", "text"}, {"text", "Hello "}}, {{"type", "text"}, {"text", "there."}}});
+  EXPECT_EQ(details(parts), right);
+  const Json wrong = details("0123456789");
+  EXPECT_EQ(wrong["accepted_prediction_tokens"], 0);
+  EXPECT_GT(wrong["rejected_prediction_tokens"], 0);
+  const Json malformed[] = {"Hello",
+                            {{"type", "content"}},
+                            {{"type", "text"}, {"content", "Hello"}},
+                            {{"type", "content"}, {"content", 7}},
+                            {{"type", "content"}, {"content", Json::array({"Hello"})}}};
+  for (const Json& prediction : malformed) {
+    const auto response = Post(kChat, Chat("Hello there.", {{"prediction", prediction}}));
+    EXPECT_EQ(response.status(), 400) << prediction;
+    EXPECT_EQ(response.json()["error"]["param"], "prediction");
+  }
+}
+
 TEST_F(OpenAiTest, TheSecondTurnFindsTheFirst) {
   Json messages = Json::array({Say("first answer")});
   const Json first = Post(kChat, {{"messages", messages}}).json();

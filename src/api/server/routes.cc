@@ -126,11 +126,11 @@ Json DefaultParams(Host& host) {
 }
 
 // A place for a running turn: which one a conversation gets has no meaning.
-Json Slot(const Model& model, int id, int64_t task) {
+Json Slot(Host& host, int id, int64_t task) {
   return {{"id", id},
           {"id_task", task},
-          {"n_ctx", model.context_tokens()},
-          {"speculative", false},
+          {"n_ctx", host.model().context_tokens()},
+          {"speculative", host.engine().options().speculation != Speculation::kOff},
           {"is_processing", task >= 0}};
 }
 
@@ -159,7 +159,7 @@ void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& res
   const Model& model = host.model();
   const Tokenizer& tokenizer = *model.tokenizer();
   const ChatFormat& chat = host.chat();
-  Json settings = Slot(model, 0, /*task=*/-1);
+  Json settings = Slot(host, 0, /*task=*/-1);
   settings["params"] = DefaultParams(host);
   const auto text = [&](TokenId id) {
     return id == kNoToken ? std::string() : tokenizer.Piece(id, /*render_special=*/true);
@@ -199,8 +199,7 @@ void HandleSlots(Host& host, const HttpRequest& request, HttpResponder& responde
   Json slots = Json::array();
   for (size_t i = 0; i < total; ++i) {
     const bool busy = i < turns.size();
-    Json slot =
-        Slot(host.model(), static_cast<int>(i), busy ? static_cast<int64_t>(turns[i].id) : -1);
+    Json slot = Slot(host, static_cast<int>(i), busy ? static_cast<int64_t>(turns[i].id) : -1);
     if (busy && turns[i].domain == request.domain) AddProgress(turns[i], &slot);
     slots.push_back(std::move(slot));
   }

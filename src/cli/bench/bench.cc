@@ -117,6 +117,11 @@ std::vector<std::string> DetailTexts(const nlohmann::json& line) {
                   100 * stages["rest"].get<double>());
     texts.emplace_back(numbers);
   }
+  if (line.contains("guessed_tokens") && line["guessed_tokens"].get<long>() > 0) {
+    std::snprintf(numbers, sizeof(numbers), "%ld of %ld guesses were right",
+                  line["accepted_guesses"].get<long>(), line["guessed_tokens"].get<long>());
+    texts.emplace_back(numbers);
+  }
   if (line.contains("ttft_ms_p50")) {
     std::snprintf(numbers, sizeof(numbers),
                   "first token p50 %.0f, p90 %.0f, max %.0f ms; all in %.2f s; %ld tokens cached",

@@ -21,7 +21,7 @@
 namespace weft::cli {
 
 struct BenchFlags {
-  ModelFlags model;
+  ModelFlags model = {.speculate = "off"};  // random text loops, and loops are easily guessed
   std::vector<int> sessions = {1, 4, 8};
   int64_t prompt = 512, decode = 64, depth = 0, shared = 0;
   int64_t intruder = 0;

@@ -124,14 +124,18 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
       kv_values_per_token * static_cast<double>(RowBytes(kv, kBlock)) / kBlock;
   const double limit = DecodeLimit(bench.cost, bench.limits, n_sessions,
                                    kv_bytes_per_token * static_cast<double>(bench.flags.depth));
+  const EngineStats after = engine->Stats();
   Report(bench, {{"work", "decode"},
                  {"sessions", n_sessions},
                  {"depth", bench.flags.depth},
                  {"tokens_per_s", rate},
                  {"limit_tokens_per_s", limit},
                  {"limit_share", rate / limit},
-                 {"stages", StagesOf(before, engine->Stats())},
-                 {"bytes", MemoryOf(engine->Stats())}});
+                 {"speculate", bench.flags.model.speculate},
+                 {"guessed_tokens", after.guessed_tokens - before.guessed_tokens},
+                 {"accepted_guesses", after.accepted_guesses - before.accepted_guesses},
+                 {"stages", StagesOf(before, after)},
+                 {"bytes", MemoryOf(after)}});
   return OkStatus();
 }
 

@@ -62,6 +62,7 @@ CommandBody MakeBenchCommand(CLI::App* app) {
   auto flags = std::make_shared<BenchFlags>();
   AddModelFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
+  AddSpeculationFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
   const auto tokens = CLI::Range(int64_t{0}, int64_t{1} << 24);
   app->add_option("--sessions", flags->sessions, "Numbers of sessions that decode together")

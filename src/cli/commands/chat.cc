@@ -332,6 +332,7 @@ CommandBody MakeChatCommand(CLI::App* app) {
                   "Start with this conversation: a saved one is continued, otherwise it is new");
   app->add_option("--system", flags->system, "System message of the first conversation");
   AddComputeFlags(app, &flags->model);
+  AddSpeculationFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);

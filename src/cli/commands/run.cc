@@ -62,6 +62,8 @@ void PrintJson(const RunFlags& flags, const std::string& text, const std::vector
                  {"prompt_tokens", usage.prompt_tokens},
                  {"cached_tokens", usage.cached_tokens},
                  {"completion_tokens", usage.completion_tokens},
+                 {"guessed_tokens", usage.guessed_tokens},
+                 {"accepted_guesses", usage.accepted_guesses},
                  {"prompt_tokens_per_s", rate(usage.prompt_tokens, usage.prompt_us)},
                  {"tokens_per_s", rate(usage.completion_tokens, usage.decode_us)}});
 }
@@ -160,6 +162,7 @@ CommandBody MakeRunCommand(CLI::App* app) {
   auto flags = std::make_shared<RunFlags>();
   AddModelFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
+  AddSpeculationFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);

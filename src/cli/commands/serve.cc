@@ -436,6 +436,7 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
                   "such as 12h or 7d (default: never)");
   AddContextFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
+  AddSpeculationFlags(app, &flags->model);
   // Defaults for requests that omit them.
   AddSamplingFlags(app, &flags->sampling);
   app->add_flag("--strict-model-name", flags->strict_model_name,

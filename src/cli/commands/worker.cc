@@ -261,6 +261,7 @@ CommandBody MakeWorkerCommand(CLI::App* app) {
   app->add_option("--eos_id", flags->eos_id, "Additional token that ends a reply")
       ->check(CLI::Range(-1, 1 << 30));
   AddComputeFlags(app, &flags->model);
+  AddSpeculationFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
   // Defaults for requests that omit them.
   AddSamplingFlags(app, &flags->sampling);

@@ -77,6 +77,19 @@ void AddContextFlag(CLI::App* app, ModelFlags* flags) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
 }
 
+void AddSpeculationFlags(CLI::App* app, ModelFlags* flags) {
+  app->add_option("--speculate", flags->speculate,
+                  "Guess what comes next and verify several tokens in one step, which changes no "
+                  "answer, only its speed: off; lookup guesses from text that was there before; "
+                  "auto uses whatever there is, today lookup")
+      ->check(CLI::IsMember({"off", "lookup", "auto"}))
+      ->capture_default_str();
+  app->add_option("--speculate-max", flags->speculate_max,
+                  "Most tokens to guess at a time for one answer")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+}
+
 namespace {
 
 StatusOr<FlaggedModel> OpenNamedModel(const ModelFlags& flags) {
@@ -146,6 +159,8 @@ StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags) {
   const auto kv_type = ParseKvType(flags.kv);
   WEFT_RETURN_IF_ERROR(Annotate(kv_type.status(), "--kv: "));
   options.kv_type = *kv_type;
+  options.speculation = flags.speculate == "off" ? Speculation::kOff : Speculation::kLookup;
+  options.max_guesses = flags.speculate_max;
   return options;
 }
 

@@ -24,6 +24,8 @@ struct ModelFlags {
   std::string kv = "f16";
   int threads = 0;
   int64_t context = 0;
+  std::string speculate = "lookup";
+  int speculate_max = EngineOptions().max_guesses;
 };
 
 // Only -m and -hf, for commands that just need the file. With `positional`, such as "NAME", the
@@ -34,6 +36,8 @@ void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags);
 // Also --backend, --kv, --threads.
 void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);
+// --speculate, --speculate-max.
+void AddSpeculationFlags(CLI::App* app, ModelFlags* flags);
 
 // The model named by -m: its file, and its sampling advice.
 struct FlaggedModel {
