@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "tools/make_encoder.h"
 #include "tools/make_model.h"
 
 namespace {
@@ -21,6 +22,12 @@ std::string Examples() {
                     std::string(kNameWidth - std::min(kNameWidth, shape.name.size()), ' '),
                     shape.description, " (", shape.architecture, ", ", shape.layers, " layers of ",
                     shape.embd, ", vocabulary ", shape.vocab, ")\n");
+  }
+  for (const weft::tools::EncoderShape& shape : weft::tools::KnownEncoders()) {
+    weft::StrAppend(&text, "  ", shape.name,
+                    std::string(kNameWidth - std::min(kNameWidth, shape.name.size()), ' '),
+                    "for tests (", shape.architecture, ", ", shape.layers, " layers of ",
+                    shape.embd, ", an encoder, whose sizes are fixed)\n");
   }
   return text +
          "\nTypes with blocks of 256 need rows of a multiple of 256; other rows (gemma3-1b's of\n"
@@ -82,6 +89,17 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (const auto* const encoder = weft::tools::FindEncoder(shape_name); encoder != nullptr) {
+    const auto made = weft::tools::MakeEncoder(*encoder, options, out);
+    if (!made.ok()) {
+      std::fprintf(stderr, "weft-make-model: %s\n",
+                   std::string(weft::Message(made.status())).c_str());
+      return 1;
+    }
+    std::fprintf(stderr, "wrote %s: %.6f billion weights\n", out.c_str(),
+                 static_cast<double>(made->parameters) * 1e-9);
+    return 0;
   }
   weft::StatusOr<ModelShape> shape = weft::tools::FindShape(shape_name);
   if (!shape.ok()) {

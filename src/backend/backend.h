@@ -106,13 +106,18 @@ struct StepSequence {
   // If not 0, only the best tokens of each such row are, so many: what a greedy or a top-k draw
   // chooses from, so that a device need not send a vocabulary to the host.
   int64_t n_best = 0;
+  // And whose vectors: what is behind the output norm.
+  int64_t n_vectors = 0;
+
+  // The last rows of which anything is wanted.
+  int64_t n_wanted() const { return n_logits > n_vectors ? n_logits : n_vectors; }
 };
 
 // A step, and where its results go. Each kind of result has a span of its own, which the step
-// fills in the order of sequences and rows, and a sequence says which it wants. Another kind (the
-// last hidden rows, a token drawn on the device by seed and position) is a member of StepSequence,
-// a span here, a check in ValidateStep and, where not every backend has it, a capability. Vectors
-// as input, in place of tokens, would be a member of StepSequence too.
+// fills in the order of sequences and rows, and a sequence says which it wants. Another kind (a
+// token drawn on the device by seed and position) is a member of StepSequence, a span here, a check
+// in ValidateStep and, where not every backend has it, a capability. Vectors as input, in place of
+// tokens, would be a member of StepSequence too.
 struct Step {
   std::span<const StepSequence> sequences;  // at least one; no two share a written page
   std::span<float> logits = {};             // n_vocab floats for each row without n_best
@@ -120,6 +125,7 @@ struct Step {
   // has fewer tokens above minus infinity, the first that there is not has a logit of NaN, and
   // what follows is undefined.
   std::span<TokenLogit> best = {};
+  std::span<float> vectors = {};  // d_model floats for each wanted row
 };
 
 // A step on its way through the model. Where and when it is computed is the backend's choice:

@@ -66,6 +66,8 @@ TEST(BackendRegistryTest, EveryBackendHasDevicesAndNamesThem) {
 struct World {
   World() {
     spec.n_vocab = 100;
+    spec.d_model = 30;
+    spec.output = {.weight = {0}, .n_in = 30, .n_out = 100};
     spec.kv_layers = {{.group = 0, .n_heads = 1, .k_dim = 8, .v_dim = 8},
                       {.group = 1, .n_heads = 1, .k_dim = 8, .v_dim = 8}};
     spec.kv_groups = {{.window = 0, .kv_layers = {0}}, {.window = 6, .kv_layers = {1}}};
@@ -84,13 +86,15 @@ struct World {
       sequences[s].slot = slots[s];
       sequences[s].n_logits = n_logits[s];
       sequences[s].n_best = n_best[s];
+      sequences[s].n_vectors = n_vectors[s];
       sequences[s].page_tables.assign(tables[s].begin(), tables[s].end());
     }
     if (n_sequences < 2) sequences.resize(n_sequences);
-    std::vector<float> logits(n_logit_values);
+    std::vector<float> logits(n_logit_values), vectors(n_vector_values);
     std::vector<TokenLogit> best(n_best_tokens);
-    return ValidateStep(spec, *state, {.tokens = max_step_tokens, .best = 50},
-                        {.sequences = sequences, .logits = logits, .best = best});
+    return ValidateStep(
+        spec, *state, {.tokens = max_step_tokens, .best = 50},
+        {.sequences = sequences, .logits = logits, .best = best, .vectors = vectors});
   }
 
   ModelSpec spec;
@@ -98,12 +102,14 @@ struct World {
   int64_t max_step_tokens = 8;
   size_t n_logit_values = 300;
   size_t n_best_tokens = 0;
+  size_t n_vector_values = 0;
   size_t n_sequences = 2;
   std::vector<std::vector<TokenId>> tokens{{1, 2, 3, 4, 5, 99}, {0, 7}};
   std::vector<int64_t> positions{0, 9};
   std::vector<SlotId> slots{2, 0};
   std::vector<int64_t> n_logits{1, 2};
   std::vector<int64_t> n_best{0, 0};
+  std::vector<int64_t> n_vectors{0, 0};
   std::vector<std::vector<std::vector<PageId>>> tables{{{9, 0}, {7, 0}},
                                                        {{3, 4, 5}, {kNoPage, 4, 5}}};
   std::vector<StepSequence> sequences;
@@ -130,6 +136,11 @@ TEST(ValidateStepTest, AcceptsWhatIsInOrder) {
   world.n_logits = {0, 0};
   world.n_logit_values = 0;
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+  // Vectors need no output.
+  world.n_vectors = {6, 1};
+  world.n_vector_values = 7 * 30;
+  world.spec.output = {};
+  EXPECT_TRUE(world.Validate().ok()) << world.Validate();
   // Without recurrent state slots do not matter.
   world.spec.slots.clear();
   world.slots = {kNoSlot, kNoSlot};
@@ -155,6 +166,18 @@ TEST(ValidateStepTest, RefusesWhatIsNot) {
       {"step too large", [](World& w) { w.max_step_tokens = 7; }, "8 tokens is larger"},
       {"negative logits", [](World& w) { w.n_logits[0] = -1; }, "wants -1 logits"},
       {"more logits than tokens", [](World& w) { w.n_logits[1] = 3; }, "wants 3 logits of 2"},
+      {"more vectors than tokens", [](World& w) { w.n_vectors[1] = 3; }, "wants 3 vectors of 2"},
+      {"no room for vectors", [](World& w) { w.n_vectors[1] = 1; }, "1 vectors of 30 values"},
+      {"logits of a model without", [](World& w) { w.spec.output = {}; }, "model without them"},
+      {"a part of a text",
+       [](World& w) { w.spec.layers = {{{{.paths = {{.op = BidirectionalAttention()}}}}}}; },
+       "position 9, but the model needs whole texts"},
+      {"beyond the learned positions",
+       [](World& w) {
+         w.spec.positions = {0};
+         w.spec.context_tokens = 10;
+       },
+       "ends at position 11, but the model has 10 learned"},
       {"buffer too small", [](World& w) { w.n_logit_values = 299; }, "holds 299"},
       {"buffer too large", [](World& w) { w.n_logit_values = 400; }, "holds 400"},
       {"negative best", [](World& w) { w.n_best[0] = -1; }, "wants the -1 best"},

@@ -52,13 +52,14 @@ class StepValidator {
   Status CheckSequences(const StepLimits& limits) const {
     if (step_.sequences.empty()) return InvalidArgument("a step needs at least one sequence");
     int64_t n_tokens = 0;
-    int64_t n_logits = 0, n_best = 0;
+    int64_t n_logits = 0, n_best = 0, n_vectors = 0;
     for (size_t s = 0; s < step_.sequences.size(); ++s) {
       WEFT_RETURN_IF_ERROR(CheckSequence(s, limits));
       const StepSequence& sequence = step_.sequences[s];
       n_tokens += static_cast<int64_t>(sequence.tokens.size());
       if (sequence.n_best == 0) n_logits += sequence.n_logits;
       n_best += sequence.n_logits * sequence.n_best;
+      n_vectors += sequence.n_vectors;
     }
     if (n_tokens > limits.tokens) {
       return InvalidArgument("a step of ", n_tokens, " tokens is larger than the executor's ",
@@ -71,6 +72,10 @@ class StepValidator {
     if (step_.logits.size() != static_cast<size_t>(n_logits * spec_.n_vocab)) {
       return InvalidArgument("the step asks for ", n_logits, " rows of ", spec_.n_vocab,
                              " logits, the buffer holds ", step_.logits.size(), " values");
+    }
+    if (step_.vectors.size() != static_cast<size_t>(n_vectors * spec_.d_model)) {
+      return InvalidArgument("the step asks for ", n_vectors, " vectors of ", spec_.d_model,
+                             " values, the buffer holds ", step_.vectors.size());
     }
     return OkStatus();
   }
@@ -163,6 +168,22 @@ class StepValidator {
       return InvalidArgument("sequence ", s, " of the step wants the ", sequence.n_best,
                              " best tokens of ", spec_.n_vocab, ", at most ", limits.best);
     }
+    if (sequence.n_vectors < 0 || sequence.n_vectors > n_tokens) {
+      return InvalidArgument("sequence ", s, " of the step wants ", sequence.n_vectors,
+                             " vectors of ", n_tokens, " tokens");
+    }
+    if (sequence.n_logits > 0 && !spec_.output) {
+      return InvalidArgument("sequence ", s, " of the step wants logits of a model without them");
+    }
+    if (needs_whole_texts_ && sequence.position != 0) {
+      return InvalidArgument("sequence ", s, " of the step begins at position ", sequence.position,
+                             ", but the model needs whole texts");
+    }
+    if (spec_.positions && sequence.position + n_tokens > spec_.context_tokens) {
+      return InvalidArgument("sequence ", s, " of the step ends at position ",
+                             sequence.position + n_tokens, ", but the model has ",
+                             spec_.context_tokens, " learned positions");
+    }
     for (const TokenId token : sequence.tokens) {
       if (token < 0 || token >= spec_.n_vocab) {
         return InvalidArgument("sequence ", s, " of the step: token ", token,
@@ -182,6 +203,7 @@ class StepValidator {
   }
 
   const ModelSpec& spec_;
+  const bool needs_whole_texts_ = NeedsWholeTexts(spec_);
   const StateStore& state_;
   const int page_tokens_;
   const Step& step_;

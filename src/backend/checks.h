@@ -19,7 +19,7 @@ StatusOr<StateOptions> CheckedOptions(const Backend& backend, StateOptions optio
 Status CheckOptions(const Backend& backend, const ExecutorOptions& options);
 
 // Sizes, page tables long enough, ids inside the pools, tokens inside the vocabulary, no page
-// written by two sequences, room for the results.
+// written by two sequences, texts whole where the model sees what follows, room for the results.
 struct StepLimits {
   int64_t tokens = 0;
   int64_t best = 0;  // BackendCapabilities::max_best

@@ -35,14 +35,18 @@ class Collector : public OperationVisitor {
 
 std::vector<TensorRef> TensorsOf(const ModelSpec& spec) {
   Collector collector;
-  collector.Add(spec.embedding, spec.output_norm, spec.output);
+  collector.Add(spec.embedding, spec.positions, spec.token_types.table, spec.input_norm,
+                spec.output_norm, spec.output);
+  if (spec.text_vector) {
+    for (const HeadLayer& layer : spec.text_vector->head) collector.Add(layer.linear, layer.norm);
+  }
   if (spec.per_layer_input) {
     collector.Add(spec.per_layer_input->table, spec.per_layer_input->proj,
                   spec.per_layer_input->norm);
   }
   for (const Layer& layer : spec.layers) {
     for (const Block& block : layer.blocks) {
-      collector.Add(block.pre, block.post, block.stream_scale);
+      collector.Add(block.pre, block.post, block.stream_scale, block.stream_norm);
       for (const Path& path : block.paths) collector.Add(path.pre, path.post);
     }
   }

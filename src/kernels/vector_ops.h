@@ -63,6 +63,9 @@ struct AttentionQuery {
   const std::byte* const* tiles = nullptr;
   int64_t first = 0, last = 0;
   float sink = -INFINITY;  // a logit that takes its share of the softmax and adds nothing
+  // Taken from the score of each position, for its distance from the query's own.
+  float slope = 0;
+  int64_t position = 0;  // read where the slope is not 0
 };
 
 struct AttentionJob {

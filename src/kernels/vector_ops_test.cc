@@ -280,6 +280,8 @@ struct Queries {
   std::vector<float> sinks;
   float scale = 0.3f;
   float softcap = 0;
+  float slope = 0;
+  std::vector<int64_t> positions;  // with a slope
 };
 
 // Query i of `heads` per position sees its window; positions ascend.
@@ -293,6 +295,17 @@ Queries MakeQueries(const KvShape& shape, int64_t from, int64_t to, int64_t head
     }
   }
   queries.values = RandomValues(static_cast<int64_t>(queries.first.size()) * shape.k_dim, 23);
+  return queries;
+}
+
+// The same, seeing what follows too, and less of what is further away.
+Queries SeeingBothWays(Queries queries, float slope, int64_t n_tokens, int64_t reach) {
+  queries.slope = slope;
+  queries.positions = queries.last;
+  for (size_t i = 0; i < queries.last.size(); ++i) {
+    queries.first[i] = reach > 0 ? std::max<int64_t>(0, queries.positions[i] - reach) : 0;
+    queries.last[i] = std::min(n_tokens - 1, reach > 0 ? queries.positions[i] + reach : n_tokens);
+  }
   return queries;
 }
 
@@ -312,6 +325,8 @@ std::vector<float> Attend(const VectorKernels& vec, const KvShape& shape, const 
     attending[i].first = queries.first[begin + i];
     attending[i].last = queries.last[begin + i];
     if (sinks) attending[i].sink = queries.sinks[begin + i];
+    attending[i].slope = queries.slope;
+    if (queries.slope != 0) attending[i].position = queries.positions[begin + i];
   }
   job.queries = attending;
   job.scale = queries.scale;
@@ -335,6 +350,7 @@ std::vector<float> AttendExactly(const KvShape& shape, const KvHistory& history,
       }
       score *= queries.scale;
       if (queries.softcap > 0) score = queries.softcap * std::tanh(score / queries.softcap);
+      if (queries.slope != 0) score -= double{queries.slope} * std::abs(j - queries.positions[i]);
       scores.push_back(score);
       largest = std::max(largest, score);
     }
@@ -412,6 +428,22 @@ TEST_P(PerIsa, AttentionDoesNotDependOnTheJob) {
       }
       EXPECT_TRUE(SameBits(whole, parts)) << NameOf(c.type) << " in jobs of " << step;
     }
+  }
+}
+
+TEST_P(PerIsa, AttentionBothWaysFallsWithTheDistance) {
+  const KvShape shape{DType::kF32, 24, 40};
+  const KvHistory history(shape, kHistory, vec(), 1);
+  for (const int64_t reach : {0, 20}) {
+    const Queries queries =
+        SeeingBothWays(MakeQueries(shape, 0, kHistory, 2, 0), 0.0625f, kHistory, reach);
+    const size_t n = queries.first.size();
+    const std::vector<float> out = Attend(vec(), shape, history, queries, 0, n, false);
+    const std::vector<float> exact = AttendExactly(shape, history, queries, false);
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], exact[i], 5e-6) << reach;
+    EXPECT_TRUE(SameBits(out, Attend(Scalar(), shape, history, queries, 0, n, false)));
+    const std::vector<float> last(out.end() - shape.v_dim, out.end());
+    EXPECT_TRUE(SameBits(last, Attend(vec(), shape, history, queries, n - 1, n, false)));
   }
 }
 

@@ -21,6 +21,20 @@ constexpr Architecture kArchitectures[] = {
 #undef WEFT_ARCHITECTURE
 };
 
+struct Pooled {
+  std::string_view name;
+  Pooling pooling;
+};
+constexpr Pooled kPoolings[] = {{"none", Pooling::kNone},
+                                {"mean", Pooling::kMean},
+                                {"cls", Pooling::kFirst},
+                                {"last", Pooling::kLast}};
+
+struct WholeTextFinder : OperationVisitor {
+  void WholeText() { found = true; }
+  bool found = false;
+};
+
 // Whether an operation writes state.
 struct StateWriter : OperationVisitor {
   void Kv(const KvUse& use) { writes |= use.writes; }
@@ -46,12 +60,41 @@ const Path* LastToWriteState(const ModelSpec& spec) {
   return last;
 }
 
+bool NeedsWholeTexts(const ModelSpec& spec) {
+  WholeTextFinder finder;
+  VisitOperations(spec, finder);
+  return finder.found;
+}
+
+std::string PurposeOf(const ModelSpec& spec) {
+  if (!spec.text_vector) return "text";
+  if (spec.text_vector->scores) return "scores of pairs of texts (reranking)";
+  const std::string vectors =
+      StrCat("vectors of texts (embeddings; pooling ", NameOf(spec.text_vector->pooling), ")");
+  return spec.output ? StrCat("text, and ", vectors) : vectors;
+}
+
+std::string_view NameOf(Pooling pooling) {
+  for (const Pooled& known : kPoolings) {
+    if (known.pooling == pooling) return known.name;
+  }
+  return "";
+}
+
+std::optional<Pooling> FindPooling(std::string_view name) {
+  for (const Pooled& known : kPoolings) {
+    if (known.name == name) return known.pooling;
+  }
+  return std::nullopt;
+}
+
 StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const std::string_view name, file.GetString("general.architecture"));
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.name != name) continue;
     SpecBuilder builder(file, options, name);
     architecture.build(builder);
+    builder.ReadTextVector();
     return builder.Finish();
   }
   return Unimplemented(Printable(file.path(), 300), ": the architecture '", Printable(name),

@@ -7,12 +7,13 @@
 //
 // The shape of every model here:
 //
-//   x = embedding(token) * embedding_scale
+//   x = input_norm(embedding(token) * embedding_scale + positions[p] + token_types[t])
 //   for layer in layers: for block in layer.blocks:
 //     h = block.pre(x)
 //     y = sum over paths p:  p.post(p.op(p.pre(h)))
-//     x = (x + block.residual_scale * block.post(y)) * block.stream_scale
-//   logits = softcap(output(output_norm(x)) * logit_scale)
+//     x = block.stream_norm((x + block.residual_scale * block.post(y)) * block.stream_scale)
+//   vector = output_norm(x)
+//   logits = softcap(output(vector) * logit_scale)
 //
 // A norm that is absent is the identity. An ordinary transformer layer is two
 // blocks of one path each: attention, feed-forward. Paths side by side are a
@@ -29,6 +30,7 @@
 #include "base/status.h"
 #include "formats/model_file.h"
 #include "model/operations.h"
+#include "model/text_vector.h"
 
 namespace weft {
 
@@ -91,6 +93,7 @@ struct Block {
   Norm post;
   float residual_scale = 1;
   TensorRef stream_scale;  // one F32 value that multiplies the whole stream; absent: 1
+  Norm stream_norm;        // of the stream behind the block
 };
 
 struct Layer {
@@ -112,6 +115,19 @@ struct PerLayerInput {
   float sum_scale = 1;
 };
 
+// A row of the table for each token, by its type. Where a model takes pairs of texts: how many
+// separators come before it, at most the last type, so that the two are told apart. Else 0.
+struct TokenTypes {
+  TensorRef table;  // n_types rows of d_model
+  int64_t n_types = 0;
+  int64_t separator = -1;  // a token id; -1: every token is of type 0
+  explicit operator bool() const { return static_cast<bool>(table); }
+  // The type of the token after one of type `type`.
+  int64_t TypeAfter(int64_t token, int64_t type) const {
+    return token == separator && type + 1 < n_types ? type + 1 : type;
+  }
+};
+
 struct ModelSpec {
   std::string architecture;  // as the file names it; for messages only
   std::string name;          // general.name, may be empty
@@ -121,12 +137,18 @@ struct ModelSpec {
 
   TensorRef embedding;  // n_vocab rows of d_model
   float embedding_scale = 1;
+  TensorRef positions;     // context_tokens rows of d_model, where positions are learned
+  TokenTypes token_types;  // where tokens have them
+  Norm input_norm;
   std::optional<PerLayerInput> per_layer_input;
   std::vector<Layer> layers;
   Norm output_norm;
-  Linear output;          // may name the embedding's tensor (tied)
+  Linear output;          // may name the embedding's tensor (tied); absent: no logits
   float logit_scale = 1;  // multiplies the logits
   float logit_softcap = 0;
+
+  // What a text becomes, where the model was made for that.
+  std::optional<TextVector> text_vector;
 
   std::vector<Rope> ropes;
   std::vector<KvLayer> kv_layers;
@@ -166,6 +188,16 @@ void VisitOperations(const ModelSpec& spec, Visitor&& visitor) {
 // The path of `spec` whose operation writes state (pages or slots) last; null when none
 // does. Rows that nobody asks logits of need no more than it writes for them.
 const Path* LastToWriteState(const ModelSpec& spec);
+
+// Whether some operation sees what follows a token: all rows of a text are then in one step,
+// and begin at position 0.
+bool NeedsWholeTexts(const ModelSpec& spec);
+// What the model is for, in words.
+std::string PurposeOf(const ModelSpec& spec);
+// Whether a session keeps anything of its tokens.
+inline bool KeepsState(const ModelSpec& spec) {
+  return !spec.kv_layers.empty() || !spec.slots.empty();
+}
 
 // The registered architectures' names, sorted.
 std::vector<std::string> KnownArchitectures();

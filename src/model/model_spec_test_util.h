@@ -105,7 +105,15 @@ class SpecJudge : public OperationVisitor {
     EXPECT_GT(spec_.d_model, 0);
     EXPECT_GT(spec_.context_tokens, 0);
     ExpectShape(spec_.embedding, {spec_.d_model, spec_.n_vocab});
-    Tensor(spec_.output, {.n_in = spec_.d_model, .n_out = spec_.n_vocab});
+    Tensor(
+        spec_.output,
+        {.n_in = spec_.d_model, .n_out = spec_.n_vocab, .needed = !spec_.text_vector.has_value()});
+    if (spec_.positions) ExpectShape(spec_.positions, {spec_.d_model, spec_.context_tokens});
+    if (spec_.token_types) {
+      ExpectShape(spec_.token_types.table, {spec_.d_model, spec_.token_types.n_types});
+    }
+    Tensor(spec_.input_norm, {.n_in = spec_.d_model});
+    JudgeHead();
     Tensor(spec_.output_norm, {.n_in = spec_.d_model});
     EXPECT_TRUE(std::isfinite(spec_.embedding_scale) && std::isfinite(spec_.logit_scale));
     EXPECT_GE(spec_.logit_softcap, 0);
@@ -240,11 +248,22 @@ class SpecJudge : public OperationVisitor {
     for (const int times : seen) EXPECT_EQ(times, 1);
     for (const SlotState& slot : spec_.slots) EXPECT_GT(slot.n_floats, 0);
   }
+  void JudgeHead() {
+    if (!spec_.text_vector) return;
+    int64_t width = spec_.d_model;
+    for (const HeadLayer& layer : spec_.text_vector->head) {
+      Tensor(layer.linear, {.n_in = width, .n_out = layer.linear.n_out});
+      width = layer.linear.n_out;
+      Tensor(layer.norm, {.n_in = width});
+    }
+    EXPECT_TRUE(!spec_.text_vector->scores || !spec_.text_vector->head.empty());
+  }
   void JudgeBlock(const Block& block) {
     const Shape vector = {.n_in = spec_.d_model, .needed = false};
     Tensor(block.pre, vector);
     Tensor(block.post, vector);
     Tensor(block.stream_scale, {.n_in = 1, .needed = false});
+    Tensor(block.stream_norm, vector);
     EXPECT_TRUE(std::isfinite(block.residual_scale));
     EXPECT_FALSE(block.paths.empty());
     for (const Path& path : block.paths) {

@@ -1,5 +1,4 @@
-// What a model computes with: references to weights, and the operations of a path,
-// each with its equation.
+// The operations of a path, each with its equation.
 //
 // An operation is described once: the numbers in its struct, the tensors in a template
 // beside it, and Visit, which goes over both. What has to know all of an operation's
@@ -10,134 +9,12 @@
 
 #include <cmath>
 #include <cstdint>
-#include <string_view>
 #include <variant>
+#include <vector>
+
+#include "model/operation_parts.h"
 
 namespace weft {
-
-// --- references to weights ----------------------------------------------------
-
-// A tensor of the model file, by its index in ModelFile::tensors(). Shapes were
-// checked when the spec was built.
-struct TensorRef {
-  int index = -1;
-  explicit operator bool() const { return index >= 0; }
-  bool operator==(const TensorRef&) const = default;
-};
-
-// out = W x + b. W is rows [first_row, first_row + n_out) of a matrix tensor whose
-// rows are n_in values long (a fused tensor serves several Linears). The bias is a
-// whole F32 vector of n_out values.
-struct Linear {
-  TensorRef weight;
-  TensorRef bias;
-  int64_t first_row = 0;
-  int64_t n_in = 0;
-  int64_t n_out = 0;
-  explicit operator bool() const { return static_cast<bool>(weight); }
-};
-
-// `count` matrices of one 3-D tensor (dims n_in, rows, count): experts, or heads.
-// Member i is rows [first_row, first_row + n_out) of slice i. The bias, if any,
-// has dims (n_out, count); `scale`, if any, one F32 factor per member, applied to
-// the member's output.
-struct StackedLinear {
-  TensorRef weight;
-  TensorRef bias;
-  TensorRef scale;
-  int64_t first_row = 0;
-  int64_t n_in = 0;
-  int64_t n_out = 0;
-  int64_t count = 0;
-  explicit operator bool() const { return static_cast<bool>(weight); }
-};
-
-enum class NormKind { kNone, kRms, kLayer };
-
-// y = x / rms(x) * weight (kRms), or the classic layer norm with its bias
-// (kLayer). `weight` absent means all ones. Applied over groups of `width`
-// values: the whole vector, or each head by itself.
-struct Norm {
-  NormKind kind = NormKind::kNone;
-  TensorRef weight;
-  TensorRef bias;
-  int64_t width = 0;
-  float epsilon = 0;
-  // Multiplies the normalised value (before the weight); 1 for nearly everybody.
-  float factor = 1;
-  explicit operator bool() const { return kind != NormKind::kNone; }
-  bool operator==(const Norm&) const = default;
-};
-
-// --- state of a session ---------------------------------------------------------------
-
-// What an operation keeps of every token.
-struct KvUse {
-  int layer;  // index into ModelSpec::kv_layers
-  int n_heads, n_kv_heads;
-  int64_t k_dim, v_dim;  // per head
-  bool v_in_k;           // a value is the first v_dim of its key
-  bool writes;           // false: reads what another operation stored
-};
-
-// What an operation hands from one token to the next: n_heads states of n_rows rows and
-// n_columns columns.
-enum class SlotKind { kConvolution, kDeltaNet, kStateSpace };
-struct SlotUse {
-  int slot;  // index into ModelSpec::slots
-  SlotKind kind;
-  int64_t n_heads, n_rows, n_columns;
-};
-
-// A short causal convolution of each channel by itself. With u_t the channels'
-// inputs at position t (zero before the first token):
-//   y_t[c] = bias[c] + sum over j in [0, n_taps):  kernel[c][j] * u_{t - (n_taps - 1) + j}[c]
-// The last tap belongs to the position itself. State: the n_taps - 1 latest inputs
-// of every channel.
-struct Convolution {
-  TensorRef kernel;  // F32, n_channels rows of n_taps
-  TensorRef bias;    // F32, one per channel
-  int64_t n_channels = 0;
-  int64_t n_taps = 0;
-  int slot = -1;  // index into ModelSpec::slots; (n_taps - 1) * n_channels floats
-  SlotUse State() const { return {slot, SlotKind::kConvolution, 1, n_taps - 1, n_channels}; }
-};
-
-// --- visiting -------------------------------------------------------------------------
-
-// How large a tensor of an operation has to be.
-struct Shape {
-  int64_t n_in = 1;    // values of a row, of a vector, of a group of a norm
-  int64_t n_out = 1;   // rows; groups of a norm
-  int64_t count = 1;   // members of a stack
-  int64_t n_used = 1;  // members that one row goes through
-  bool needed = true;  // false: may be absent
-};
-
-// The methods that Visit calls; a visitor has its own in place of those that it needs.
-struct OperationVisitor {
-  // `of`: the same tensor of the other forms that Visit was given. Parts are TensorRef (a
-  // vector), Linear, StackedLinear, Norm, Convolution.
-  void Tensor(const auto& /*part*/, const Shape&, auto&... /*of*/) {}
-  void Kv(const KvUse&) {}
-  void Slot(const SlotUse&) {}
-  // The rope turns values of heads of `dim`; -1: none does.
-  void UsesRope(int /*rope*/, int64_t /*dim*/) {}
-  // Reads the layer's run of `width` values of the per-layer inputs.
-  void UsesLayerInput(int /*layer*/, int64_t /*width*/) {}
-  // What has to hold of the numbers.
-  void Require(bool /*holds*/, std::string_view /*what*/) {}
-};
-
-// The form that an operation's tensors have in a spec. A backend has forms of its own, and by
-// Attention::Tensors<ItsForm> and so on the same names for them.
-struct InFile {
-  using Vector = TensorRef;
-  using Linear = weft::Linear;
-  using Stack = StackedLinear;
-  using Norm = weft::Norm;
-  using Convolution = weft::Convolution;
-};
 
 // --- operations -------------------------------------------------------------------
 
@@ -200,6 +77,50 @@ struct Attention : AttentionTensors<InFile> {
     visitor.Tensor(k_norm, {.n_in = k_dim, .n_out = n_kv_heads, .needed = false}, of.k_norm...);
     visitor.Tensor(v_norm, {.n_in = v_dim, .n_out = n_kv_heads, .needed = false}, of.v_norm...);
     visitor.Tensor(sinks, {.n_in = n_heads, .needed = false}, of.sinks...);
+  }
+};
+
+// Softmax attention among all tokens of a text, those that follow included. Keys and values
+// live as long as the step: nothing of a text is kept, and all of its rows are in one step.
+//
+// Order: q, k, v = linears of the input; norms of q and k; rope of q and k; the score of
+// tokens i and j is scale * q_i.k_j - slopes[h] |i - j|, seen where |i - j| <= reach;
+// softmax; weighted sum of values; output linear.
+template <typename Form>
+struct BidirectionalAttentionTensors {
+  typename Form::Linear q, k, v, out;
+  typename Form::Norm q_norm, k_norm;  // per head, or over the whole width
+};
+struct BidirectionalAttention : BidirectionalAttentionTensors<InFile> {
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int64_t k_dim = 0;  // per head
+  int64_t v_dim = 0;
+  int64_t reach = -1;  // how far a token sees in both directions; -1: to the ends
+  int rope = -1;       // index into ModelSpec::ropes, -1: none
+  float scale = 1;
+  std::vector<float> slopes;  // one per query head; none: distances do not count
+
+  template <typename Form>
+  using Tensors = BidirectionalAttentionTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    visitor.WholeText();
+    visitor.UsesRope(rope, k_dim);
+    visitor.Require(n_kv_heads > 0 && n_heads > 0 && n_heads % n_kv_heads == 0,
+                    "as many query heads for each key head");
+    visitor.Require(k_dim > 0 && v_dim > 0, "heads hold values");
+    visitor.Require(reach >= -1, "a token sees itself");
+    visitor.Require(std::isfinite(scale), "scores are finite");
+    visitor.Require(slopes.empty() || static_cast<int>(slopes.size()) == n_heads,
+                    "each query head has a slope");
+    const int64_t n_k = n_kv_heads * k_dim, n_v = n_kv_heads * v_dim;
+    visitor.Tensor(q, {.n_in = d_model, .n_out = n_heads * k_dim}, of.q...);
+    visitor.Tensor(k, {.n_in = d_model, .n_out = n_k}, of.k...);
+    visitor.Tensor(v, {.n_in = d_model, .n_out = n_v}, of.v...);
+    visitor.Tensor(out, {.n_in = n_heads * v_dim, .n_out = d_model}, of.out...);
+    visitor.Tensor(q_norm, {.n_in = k_dim, .n_out = n_heads, .needed = false}, of.q_norm...);
+    visitor.Tensor(k_norm, {.n_in = k_dim, .n_out = n_kv_heads, .needed = false}, of.k_norm...);
   }
 };
 
@@ -489,7 +410,7 @@ struct PerLayerGate : PerLayerGateTensors<InFile> {
 };
 
 using Op = std::variant<Attention, LatentAttention, ShortConvolution, GatedDeltaNet, StateSpace,
-                        DenseFfn, MixtureOfExperts, PerLayerGate>;
+                        DenseFfn, MixtureOfExperts, PerLayerGate, BidirectionalAttention>;
 
 }  // namespace weft
 

@@ -165,6 +165,13 @@ bool SpecBuilder::BoolOr(std::string_view key, bool absent) {
   return absent;
 }
 
+std::string_view SpecBuilder::StringOr(std::string_view key, std::string_view absent) {
+  const StatusOr<std::string_view> value = file_.GetStringOr(Key(key), absent);
+  if (value.ok()) return *value;
+  Fail(value.status());
+  return absent;
+}
+
 void SpecBuilder::CheckHeads(const Dims& dims, HeadCounts head_counts) {
   for (size_t layer = 0; ok() && layer < dims.n_heads.size(); ++layer) {
     const int64_t n_heads = dims.n_heads[layer], n_kv_heads = dims.n_kv_heads[layer];
@@ -177,6 +184,16 @@ void SpecBuilder::CheckHeads(const Dims& dims, HeadCounts head_counts) {
 }
 
 Dims SpecBuilder::ReadDims(HeadCounts head_counts) {
+  Dims dims = ReadSizes(head_counts);
+  if (!BoolOr("attention.causal", true)) {
+    Fail(Unimplemented(Message(file_.KeyError(
+        Key("attention.causal"), "is false, but this architecture is known here as causal"))));
+  }
+  dims.epsilon = static_cast<float>(Float("attention.layer_norm_rms_epsilon", 0, 1));
+  return dims;
+}
+
+Dims SpecBuilder::ReadSizes(HeadCounts head_counts) {
   Dims dims;
   // Every layer has at least one tensor, so a file cannot ask for more loops than it
   // has entries.
@@ -188,11 +205,6 @@ Dims SpecBuilder::ReadDims(HeadCounts head_counts) {
   dims.d_model = Int("embedding_length", 1);
   spec_.d_model = dims.d_model;
   spec_.context_tokens = Int("context_length", 1, kMaxContext);
-  if (!BoolOr("attention.causal", true)) {
-    Fail(Unimplemented(Message(
-        file_.KeyError(Key("attention.causal"), "is false; only causal models are supported"))));
-  }
-
   const int64_t least = head_counts == HeadCounts::kMayBeZero ? 0 : 1;
   dims.n_heads = IntsOr("attention.head_count", n_blocks, 0, least, kMaxHeads);
   if (!HasKey("attention.head_count")) FailKey("attention.head_count", "is missing");
@@ -212,11 +224,11 @@ Dims SpecBuilder::ReadDims(HeadCounts head_counts) {
       FailKey("attention.head_count", StrCat("leaves ", dims.k_dim, " values per head"));
     }
   }
-  dims.epsilon = static_cast<float>(Float("attention.layer_norm_rms_epsilon", 0, 1));
   return dims;
 }
 
-std::vector<bool> SpecBuilder::ReadWindowPattern(int64_t n_layers, int64_t period_if_absent) {
+std::vector<bool> SpecBuilder::ReadWindowPattern(int64_t n_layers, int64_t period_if_absent,
+                                                 bool first_sees_all) {
   const std::string_view key = "attention.sliding_window_pattern";
   std::vector<bool> windowed(n_layers, false);
   const MetaValue* value = file_.FindMeta(Key(key));
@@ -229,7 +241,8 @@ std::vector<bool> SpecBuilder::ReadWindowPattern(int64_t n_layers, int64_t perio
   }
   const int64_t period = IntOr(key, period_if_absent, 0);
   for (int64_t layer = 0; layer < n_layers; ++layer) {
-    windowed[layer] = period == 0 || layer % period < period - 1;
+    const int64_t in_period = period == 0 ? 0 : layer % period;
+    windowed[layer] = period == 0 || in_period != (first_sees_all ? 0 : period - 1);
   }
   return windowed;
 }

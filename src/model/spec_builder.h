@@ -111,13 +111,18 @@ class SpecBuilder {
   // A factor: finite and not absurd. Absent and 0 both mean `absent`.
   float ScaleOr(std::string_view key, float absent);
   bool BoolOr(std::string_view key, bool absent);
+  std::string_view StringOr(std::string_view key, std::string_view absent);
 
-  // Block count, widths, heads, epsilon, context length.
+  // Block count, widths, heads, epsilon, context length. Of a causal model.
   Dims ReadDims(HeadCounts head_counts = HeadCounts::kAlways);
+  // The same of a model whose tokens see those that follow, with the epsilon of such norms.
+  Dims ReadEncoderDims(NormKind norms);
   // For each layer whether it attends to a window alone, from
   // attention.sliding_window_pattern: an array says it layer by layer, a number p
-  // means every p-th layer sees all and the others a window (0: all layers a window).
-  std::vector<bool> ReadWindowPattern(int64_t n_layers, int64_t period_if_absent);
+  // means every p-th layer sees all and the others a window (0: all layers a window): the last
+  // of p layers or the first.
+  std::vector<bool> ReadWindowPattern(int64_t n_layers, int64_t period_if_absent,
+                                      bool first_sees_all = false);
   RopeScaling ReadRopeScaling();
   RopeShape ReadRopeShape(RopePairs pairs, const Dims& dims);
   // Divisors of the frequencies from rope_factors_long or _short, whichever suits the
@@ -145,6 +150,9 @@ class SpecBuilder {
                           int64_t n_out, int64_t count);
   Norm RmsNorm(const std::string& name, int64_t width, float epsilon);
   Norm OptionalRmsNorm(const std::string& name, int64_t width, float epsilon);
+  // With the file's bias, if it has one.
+  Norm LayerNorm(const std::string& name, int64_t width, float epsilon);
+  Norm OptionalLayerNorm(const std::string& name, int64_t width, float epsilon);
   // The values of an F32 vector of at least n finite non-zero values; empty when
   // the file has no such tensor.
   std::vector<float> OptionalDivisors(const std::string& full_name, int64_t n);
@@ -155,6 +163,12 @@ class SpecBuilder {
   // Embedding, final norm and output (the embedding's own matrix where the file
   // has none), and the vocabulary's size.
   void ReadEnds(const Dims& dims, const std::string& norm = "output_norm");
+  // The embedding without an output; learned positions, token types and the norm of their
+  // sum, where the file has them.
+  void ReadEncoderInput(const Dims& dims);
+  // What a text becomes, where the file says so (pooling_type), with the head in its tensors.
+  // After the architecture's own parts.
+  void ReadTextVector();
   int AddRope(const Rope& rope);
   // Registers what one layer stores, in the group of its window.
   int AddKvLayer(int64_t window, int64_t n_heads, int64_t k_dim, int64_t v_dim);
@@ -164,6 +178,9 @@ class SpecBuilder {
   // q, k, v (in one matrix or three) and output of a layer that stores its own
   // keys and values; scale 1/sqrt(k_dim).
   Attention MakeAttention(int64_t layer, const Dims& dims, const AttentionShape& shape);
+  // The same among all tokens of a text. `reach`: shape.window counts in both directions.
+  BidirectionalAttention MakeBidirectionalAttention(int64_t layer, const Dims& dims,
+                                                    const AttentionShape& shape);
   // Kernel and, where the file has one, bias; with its own slot.
   Convolution MakeConvolution(const std::string& name, int64_t n_channels, int64_t n_taps);
   // ssm_in, ssm_conv1d, ssm_out and what lies between; with its own slots.
@@ -187,6 +204,17 @@ class SpecBuilder {
 
  private:
   std::string Key(std::string_view key) const;
+  // Of both kinds of models; without the epsilon.
+  Dims ReadSizes(HeadCounts head_counts);
+  // The embedding as a matrix, and the vocabulary's size.
+  Linear ReadEmbedding(const Dims& dims);
+  // q, k, v (in one matrix or three), output, and norms of q and k.
+  template <typename AttentionOp>
+  void ReadAttentionTensors(int64_t layer, const Dims& dims, const AttentionShape& shape,
+                            AttentionOp* attention);
+  void AddHeadLayer(const std::string& name, int64_t n_in, int64_t n_out,
+                    HeadActivation activation);
+  void ReadClassifier();
   // The tensor's index if it exists with these dimensions (`want` padded by ones).
   int Find(const std::string& full_name, std::vector<int64_t> want, bool needs_f32);
   void CheckHeads(const Dims& dims, HeadCounts head_counts);

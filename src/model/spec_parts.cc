@@ -8,11 +8,11 @@
 
 namespace weft {
 
-void SpecBuilder::ReadEnds(const Dims& dims, const std::string& norm) {
+Linear SpecBuilder::ReadEmbedding(const Dims& dims) {
   const int index = file_.FindTensor("token_embd.weight");
   if (index < 0) {
     FailTensor("token_embd.weight", "is missing");
-    return;
+    return {};
   }
   spec_.n_vocab = file_.tensors()[index].dims[1];
   if (spec_.n_vocab < 1 || spec_.n_vocab > std::numeric_limits<int32_t>::max()) {
@@ -20,6 +20,12 @@ void SpecBuilder::ReadEnds(const Dims& dims, const std::string& norm) {
   }
   const Linear embedding = MatrixRows("token_embd", dims.d_model, spec_.n_vocab, 0, spec_.n_vocab);
   spec_.embedding = embedding.weight;
+  return embedding;
+}
+
+void SpecBuilder::ReadEnds(const Dims& dims, const std::string& norm) {
+  const Linear embedding = ReadEmbedding(dims);
+  if (!embedding) return;
   spec_.output_norm = RmsNorm(norm, dims.d_model, dims.epsilon);
   spec_.output =
       HasTensor("output.weight") ? Matrix("output", dims.d_model, spec_.n_vocab) : embedding;
@@ -86,6 +92,37 @@ AttentionShape SpecBuilder::ShapeOf(const Dims& dims, int64_t layer) const {
           .norms = HeadNorms::kNone};
 }
 
+template <typename AttentionOp>
+void SpecBuilder::ReadAttentionTensors(int64_t layer, const Dims& dims, const AttentionShape& shape,
+                                       AttentionOp* attention) {
+  const int64_t n_q = shape.n_heads * shape.k_dim * (shape.gated_query ? 2 : 1);
+  const int64_t n_k = shape.n_kv_heads * shape.k_dim;
+  const int64_t n_v = shape.n_kv_heads * shape.v_dim;
+  const std::string fused = LayerName(layer, "attn_qkv");
+  if (HasTensor(fused + ".weight")) {
+    const int64_t n_rows = n_q + n_k + n_v;
+    attention->q = MatrixRows(fused, dims.d_model, n_rows, 0, n_q);
+    attention->k = MatrixRows(fused, dims.d_model, n_rows, n_q, n_k);
+    attention->v = MatrixRows(fused, dims.d_model, n_rows, n_q + n_k, n_v);
+  } else {
+    attention->q = Matrix(LayerName(layer, "attn_q"), dims.d_model, n_q);
+    attention->k = Matrix(LayerName(layer, "attn_k"), dims.d_model, n_k);
+    attention->v = Matrix(LayerName(layer, "attn_v"), dims.d_model, n_v);
+  }
+  attention->out =
+      Matrix(LayerName(layer, "attn_output"), shape.n_heads * shape.v_dim, dims.d_model);
+
+  const std::string q_norm = LayerName(layer, "attn_q_norm"),
+                    k_norm = LayerName(layer, "attn_k_norm");
+  if (shape.norms == HeadNorms::kAlways) {
+    attention->q_norm = RmsNorm(q_norm, shape.k_dim, dims.epsilon);
+    attention->k_norm = RmsNorm(k_norm, shape.k_dim, dims.epsilon);
+  } else if (shape.norms == HeadNorms::kIfAny) {
+    attention->q_norm = OptionalRmsNorm(q_norm, shape.k_dim, dims.epsilon);
+    attention->k_norm = OptionalRmsNorm(k_norm, shape.k_dim, dims.epsilon);
+  }
+}
+
 Attention SpecBuilder::MakeAttention(int64_t layer, const Dims& dims, const AttentionShape& shape) {
   Attention attention;
   attention.kv_layer = AddKvLayer(shape.window, shape.n_kv_heads, shape.k_dim, shape.v_dim);
@@ -97,32 +134,21 @@ Attention SpecBuilder::MakeAttention(int64_t layer, const Dims& dims, const Atte
   attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.k_dim)));
   attention.gated_query = shape.gated_query;
 
-  const int64_t n_q = shape.n_heads * shape.k_dim * (shape.gated_query ? 2 : 1);
-  const int64_t n_k = shape.n_kv_heads * shape.k_dim;
-  const int64_t n_v = shape.n_kv_heads * shape.v_dim;
-  const std::string fused = LayerName(layer, "attn_qkv");
-  if (HasTensor(fused + ".weight")) {
-    const int64_t n_rows = n_q + n_k + n_v;
-    attention.q = MatrixRows(fused, dims.d_model, n_rows, 0, n_q);
-    attention.k = MatrixRows(fused, dims.d_model, n_rows, n_q, n_k);
-    attention.v = MatrixRows(fused, dims.d_model, n_rows, n_q + n_k, n_v);
-  } else {
-    attention.q = Matrix(LayerName(layer, "attn_q"), dims.d_model, n_q);
-    attention.k = Matrix(LayerName(layer, "attn_k"), dims.d_model, n_k);
-    attention.v = Matrix(LayerName(layer, "attn_v"), dims.d_model, n_v);
-  }
-  attention.out =
-      Matrix(LayerName(layer, "attn_output"), shape.n_heads * shape.v_dim, dims.d_model);
+  ReadAttentionTensors(layer, dims, shape, &attention);
+  return attention;
+}
 
-  const std::string q_norm = LayerName(layer, "attn_q_norm"),
-                    k_norm = LayerName(layer, "attn_k_norm");
-  if (shape.norms == HeadNorms::kAlways) {
-    attention.q_norm = RmsNorm(q_norm, shape.k_dim, dims.epsilon);
-    attention.k_norm = RmsNorm(k_norm, shape.k_dim, dims.epsilon);
-  } else if (shape.norms == HeadNorms::kIfAny) {
-    attention.q_norm = OptionalRmsNorm(q_norm, shape.k_dim, dims.epsilon);
-    attention.k_norm = OptionalRmsNorm(k_norm, shape.k_dim, dims.epsilon);
-  }
+BidirectionalAttention SpecBuilder::MakeBidirectionalAttention(int64_t layer, const Dims& dims,
+                                                               const AttentionShape& shape) {
+  BidirectionalAttention attention;
+  attention.n_heads = static_cast<int>(shape.n_heads);
+  attention.n_kv_heads = static_cast<int>(shape.n_kv_heads);
+  attention.k_dim = shape.k_dim;
+  attention.v_dim = shape.v_dim;
+  attention.rope = shape.rope;
+  attention.reach = shape.window > 0 ? shape.window / 2 : -1;
+  attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.k_dim)));
+  ReadAttentionTensors(layer, dims, shape, &attention);
   return attention;
 }
 

@@ -145,6 +145,7 @@ void RunTask(const StepContext& context, const Scan& scan, const AttentionTask& 
         query.tiles = tiles;
         query.last = context.rows[row].position;
         query.first = first_seen(query.last);
+        query.slope = 0;
         query.sink = scan.sinks != nullptr ? scan.sinks[head] : -INFINITY;
       }
     }
@@ -152,17 +153,6 @@ void RunTask(const StepContext& context, const Scan& scan, const AttentionTask& 
   }
   job.queries = std::span(work->queries).first(n_queries);
   context.compute.vec().attend(job, work->scratch.As<float>().data());
-}
-
-// Makes room for the jobs, so that no worker has to.
-void SizeWorkspaces(StepContext* context, const std::vector<BlockGroup>& groups,
-                    int64_t heads_per_kv_head) {
-  int64_t n_tiles = 0;
-  for (const BlockGroup& group : groups) n_tiles = std::max(n_tiles, group.n_tiles);
-  for (Workspace& work : context->workspaces) {
-    work.tiles.resize(std::max(work.tiles.size(), static_cast<size_t>(n_tiles)));
-    work.queries.resize(static_cast<size_t>(std::max(kQueriesPerTask, heads_per_kv_head)));
-  }
 }
 
 void Attend(StepContext* context, const Scan& scan) {
@@ -175,7 +165,9 @@ void Attend(StepContext* context, const Scan& scan) {
   const std::vector<BlockGroup> groups =
       GroupBlocks(context->state.page_tokens(), window, most_rows,
                   (n_tasks_wanted + layer.n_heads - 1) / layer.n_heads, &blocks);
-  SizeWorkspaces(context, groups, heads_per_kv_head);
+  int64_t most_tiles = 0;
+  for (const BlockGroup& group : groups) most_tiles = std::max(most_tiles, group.n_tiles);
+  SizeWorkspaces(context, most_tiles, heads_per_kv_head);
   const int64_t tile_bytes = KvTileBytes(context->state.shape(scan.kv_layer));
   for (const BlockGroup& group : groups) {
     context->compute.stats().kv_bytes += group.n_read * layer.n_heads * tile_bytes / kKvTileTokens;
@@ -287,11 +279,11 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   const auto store = [&](int64_t row) { StoreRow(context, op, row, k.row(row), v.row(row)); };
 
   if (spec.writes_kv) TouchPages(context, spec.kv_layer);
-  if (op.last_to_write && context->has_rows_without_logits()) {
+  if (op.last_to_write && context->has_unwanted_rows()) {
     project({{&op.k, k}, {&op.v, v}});
     compute.ForEach(context->n_rows(), (k.width + v.width) * kNormRotate,
                     [&](int64_t row, int) { store(row); });
-    context->KeepRowsWithLogits();
+    context->KeepWantedRows();
     if (context->n_rows() == 0) return;
     project({{&op.q, q}});
     compute.ForEach(context->n_rows(), q.width * kNormRotate,
@@ -442,6 +434,13 @@ int64_t MaxAttentionScratch(const ModelSpec& spec, const CpuState& state) {
   };
   Most most(state);
   VisitOperations(spec, most);
+  ForEachPath(spec, [&](const Path& path) {
+    const auto* op = std::get_if<BidirectionalAttention>(&path.op);
+    if (op == nullptr) return;
+    const int64_t n_queries = std::max<int64_t>(kQueriesPerTask, op->n_heads / op->n_kv_heads);
+    const KvShape shape = {DType::kF32, op->k_dim, op->v_dim};
+    most.floats = std::max(most.floats, AttentionScratchFloats(shape, n_queries));
+  });
   return most.floats;
 }
 

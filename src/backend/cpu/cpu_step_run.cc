@@ -46,7 +46,7 @@ StatusOr<bool> CpuStepRun::ComputeUntil(FunctionRef<bool()> pause) {
     if (context_->n_rows() > 0) RunBlock(block);
     if (next_block_ < blocks.size() && pause()) return false;
   }
-  ComputeLogits();
+  ComputeOutputs();
   return true;
 }
 
@@ -61,12 +61,19 @@ Status CpuStepRun::ComputeInputs() {
   return weights_.model().per_layer_input ? ComputePerLayerInputs() : OkStatus();
 }
 
-Status CpuStepRun::ReadTable(const BoundTable& table, const RowsView& to) {
+namespace {
+
+constexpr auto kTokenOf = [](const StepRow& row) -> int64_t { return row.token; };
+
+}  // namespace
+
+Status CpuStepRun::ReadTable(const BoundTable& table, FunctionRef<int64_t(const StepRow&)> index,
+                             const RowsView& to) {
   Mutex mutex;
   Status status;
   compute_.ForEach(context_->n_rows(), table.n_values() * kDecode, [&](int64_t row, int worker) {
-    Status read = table.Read(context_->rows[row].token, context_->workspaces[worker].scratch.data(),
-                             to.row(row));
+    Status read = table.Read(index(context_->rows[row]),
+                             context_->workspaces[worker].scratch.data(), to.row(row));
     if (read.ok()) return;
     MutexLock lock(&mutex);
     if (status.ok()) status = std::move(read);
@@ -76,11 +83,33 @@ Status CpuStepRun::ReadTable(const BoundTable& table, const RowsView& to) {
 
 Status CpuStepRun::Embed() {
   const RowsView& stream = context_->scratch.stream;
-  WEFT_RETURN_IF_ERROR(ReadTable(weights_.model().embedding, stream));
+  WEFT_RETURN_IF_ERROR(ReadTable(weights_.model().embedding, kTokenOf, stream));
   const float scale = weights_.spec().embedding_scale;
-  if (scale == 1) return OkStatus();
-  compute_.ForEach(context_->n_rows(), stream.width * kStep, [&](int64_t row, int) {
-    compute_.vec().scale(scale, stream.width, stream.row(row));
+  if (scale != 1) {
+    compute_.ForEach(context_->n_rows(), stream.width * kStep, [&](int64_t row, int) {
+      compute_.vec().scale(scale, stream.width, stream.row(row));
+    });
+  }
+  return AddPositionsAndTypes();
+}
+
+Status CpuStepRun::AddPositionsAndTypes() {
+  const BoundModel& model = weights_.model();
+  const RowsView &stream = context_->scratch.stream, &added = context_->scratch.path_input;
+  if (model.positions) {
+    WEFT_RETURN_IF_ERROR(ReadTable(
+        *model.positions, [](const StepRow& row) { return row.position; }, added));
+  } else if (model.token_types == nullptr && !model.input_norm) {
+    return OkStatus();
+  }
+  compute_.ForEach(context_->n_rows(), stream.width * 3 * kStep, [&](int64_t row, int) {
+    float* const x = stream.row(row);
+    if (model.positions) compute_.vec().add(added.row(row), stream.width, x);
+    if (model.token_types != nullptr) {
+      compute_.vec().add(model.token_types + context_->rows[row].type * stream.width, stream.width,
+                         x);
+    }
+    compute_.NormRow(model.input_norm, x, stream.width, x);
   });
   return OkStatus();
 }
@@ -92,7 +121,7 @@ Status CpuStepRun::ComputePerLayerInputs() {
   const int64_t n = context_->n_rows();
   Arena arena = context_->scratch.ForRows(n);
   const PerLayerScratch scratch{weights_.spec(), &arena};
-  WEFT_RETURN_IF_ERROR(ReadTable(bound.table, scratch.table_rows));
+  WEFT_RETURN_IF_ERROR(ReadTable(bound.table, kTokenOf, scratch.table_rows));
   const ActivationRows x =
       compute_.Input(context_->scratch.stream, n, {&bound.proj}, scratch.input);
   compute_.Multiply({MakeProduct(bound.proj, x, n, inputs)});
@@ -125,7 +154,7 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
     const RowsView out = p == 0 ? context_->scratch.path_sum : context_->scratch.path_output;
     const auto run = [&](const auto& op) {
       RunOp(context_, op, x, stream, out);
-      if (op.last_to_write) context_->KeepRowsWithLogits();
+      if (op.last_to_write) context_->KeepWantedRows();
     };
     std::visit(run, path.op);
     if (context_->n_rows() == 0) return;
@@ -141,25 +170,64 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
     compute_.NormRow(block.post, sum, width, sum);
     compute_.vec().add_scaled(sum, width, block.residual_scale, stream.row(row));
     if (block.stream_scale != 1) compute_.vec().scale(block.stream_scale, width, stream.row(row));
+    compute_.NormRow(block.stream_norm, stream.row(row), width, stream.row(row));
   });
 }
 
-void CpuStepRun::ComputeLogits() {
-  const ModelSpec& spec = weights_.spec();
-  const BoundModel& model = weights_.model();
-  context_->KeepRowsWithLogits();
+// The wanted rows behind the output norm: vectors, and what gives logits.
+void CpuStepRun::ComputeOutputs() {
+  context_->KeepWantedRows();
   const int64_t n = context_->n_rows();
   if (n == 0) return;
   const RowsView& x = context_->scratch.block_input;
   compute_.ForEach(n, x.width * kStep, [&](int64_t i, int) {
-    compute_.NormRow(model.output_norm, context_->scratch.stream.row(i), x.width, x.row(i));
+    compute_.NormRow(weights_.model().output_norm, context_->scratch.stream.row(i), x.width,
+                     x.row(i));
   });
-  // All into the step's buffer where whole rows are wanted, else into memory of our own; that is
-  // one product in any case, because it reads the largest matrix.
+  float* vectors = step_.vectors.data();
+  int64_t n_logits = 0;
+  for (int64_t s = 0; s < context_->n_sequences(); ++s) {
+    const StepSequence& sequence = step_.sequences[static_cast<size_t>(s)];
+    const int64_t end = context_->first_rows[s + 1];
+    for (int64_t row = end - sequence.n_vectors; row < end; ++row, vectors += x.width) {
+      std::copy_n(x.row(row), x.width, vectors);
+    }
+    n_logits += sequence.n_logits;
+  }
+  if (n_logits > 0) ComputeLogits(x, n_logits);
+}
+
+// All go into the step's buffer where whole rows are wanted, else into memory of our own. Rows that
+// follow each other are one product in any case, because it reads the largest matrix.
+void CpuStepRun::ComputeLogits(const RowsView& vectors, int64_t n_logits) {
+  const int64_t n_vocab = weights_.spec().n_vocab;
   const bool whole = step_.best.empty();
-  if (!whole) context_->logits.resize(static_cast<size_t>(n * spec.n_vocab));
-  const RowsView out{whole ? step_.logits.data() : context_->logits.data(), spec.n_vocab,
-                     spec.n_vocab};
+  if (!whole) context_->logits.resize(static_cast<size_t>(n_logits * n_vocab));
+  float* const begin = whole ? step_.logits.data() : context_->logits.data();
+  float* out = begin;
+  int64_t first = 0, n_together = 0;
+  const auto compute_together = [&] {
+    if (n_together > 0) ComputeLogitsOf(vectors, first, n_together, out);
+    out += n_together * n_vocab;
+    n_together = 0;
+  };
+  for (int64_t s = 0; s < context_->n_sequences(); ++s) {
+    const StepSequence& sequence = step_.sequences[static_cast<size_t>(s)];
+    if (sequence.n_logits == 0) continue;
+    const int64_t row = context_->first_rows[s + 1] - sequence.n_logits;
+    if (row != first + n_together) compute_together();
+    if (n_together == 0) first = row;
+    n_together += sequence.n_logits;
+  }
+  compute_together();
+  if (!whole) PutResults({begin, n_vocab, n_vocab});
+}
+
+void CpuStepRun::ComputeLogitsOf(const RowsView& vectors, int64_t first, int64_t n, float* logits) {
+  const ModelSpec& spec = weights_.spec();
+  const BoundModel& model = weights_.model();
+  const RowsView x{vectors.row(first), vectors.stride, vectors.width};
+  const RowsView out{logits, spec.n_vocab, spec.n_vocab};
   Arena arena = context_->scratch.ForRows(n);
   const LogitsScratch scratch{spec, &arena};
   const ActivationRows input = compute_.Input(x, n, {&model.output}, scratch.input);
@@ -170,7 +238,6 @@ void CpuStepRun::ComputeLogits() {
       if (spec.logit_softcap > 0) compute_.vec().softcap(spec.logit_softcap, out.width, out.row(i));
     });
   }
-  if (!whole) PutResults(out);
 }
 
 // The rows where they are wanted, whole or the best of them.

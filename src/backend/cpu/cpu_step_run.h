@@ -28,12 +28,17 @@ class CpuStepRun : public StepRun {
 
   StatusOr<bool> ComputeUntil(FunctionRef<bool()> pause);
   Status ComputeInputs();
-  // The table's row of each token, as floats.
-  Status ReadTable(const BoundTable& table, const RowsView& to);
+  // The table's row of each row of the step, index(row), as floats.
+  Status ReadTable(const BoundTable& table, FunctionRef<int64_t(const StepRow&)> index,
+                   const RowsView& to);
   Status Embed();
+  Status AddPositionsAndTypes();
   Status ComputePerLayerInputs();
   void RunBlock(const BoundBlock& block);
-  void ComputeLogits();
+  void ComputeOutputs();
+  void ComputeLogits(const RowsView& vectors, int64_t n_logits);
+  // Of rows [first, first + n) of `vectors`.
+  void ComputeLogitsOf(const RowsView& vectors, int64_t first, int64_t n, float* logits);
   void PutResults(const RowsView& rows);
 
   const CpuWeights& weights_;

@@ -237,12 +237,16 @@ BoundBlock Binder::Of(const Block& block) {
   bound.post = Of(block.post);
   bound.residual_scale = block.residual_scale;
   if (const float* scale = Of(block.stream_scale)) bound.stream_scale = scale[0];
+  bound.stream_norm = Of(block.stream_norm);
   return bound;
 }
 
 Status Binder::Bind() {
   BoundModel& model = weights_.model_;
   model.embedding = Table(spec_.embedding);
+  if (spec_.positions) model.positions = Table(spec_.positions);
+  model.token_types = Of(spec_.token_types.table);
+  model.input_norm = Of(spec_.input_norm);
   if (spec_.per_layer_input) {
     const PerLayerInput& input = *spec_.per_layer_input;
     model.per_layer_input = {Table(input.table), Of(input.proj), Of(input.norm)};

@@ -92,6 +92,7 @@ struct BoundBlock {
   BoundNorm post;
   float residual_scale = 1;
   float stream_scale = 1;
+  BoundNorm stream_norm;
 };
 
 // Rows of a table in the file, read and decoded one by one.
@@ -112,6 +113,9 @@ struct BoundPerLayerInput {
 
 struct BoundModel {
   BoundTable embedding;
+  std::optional<BoundTable> positions;
+  const float* token_types = nullptr;  // rows of d_model
+  BoundNorm input_norm;
   std::optional<BoundPerLayerInput> per_layer_input;
   std::vector<BoundBlock> blocks;  // of all layers, in order
   BoundNorm output_norm;

@@ -62,26 +62,28 @@ void StepContext::Begin(const Step& new_step) {
   step = &new_step;
   rows.clear();
   first_rows = {0};
-  n_logits = 0;
+  n_wanted = 0;
   for (size_t s = 0; s < new_step.sequences.size(); ++s) {
     const StepSequence& sequence = new_step.sequences[s];
     int64_t position = sequence.position;
+    int64_t type = 0;
     for (const TokenId token : sequence.tokens) {
-      rows.push_back({static_cast<int>(s), position++, token});
+      rows.push_back({static_cast<int>(s), position++, token, type});
+      type = spec.token_types.TypeAfter(token, type);
     }
     first_rows.push_back(n_rows());
-    n_logits += sequence.n_logits;
+    n_wanted += sequence.n_wanted();
   }
   ropes.Fill(spec, rows, &compute);
 }
 
-void StepContext::KeepRowsWithLogits() {
-  if (!has_rows_without_logits()) return;
+void StepContext::KeepWantedRows() {
+  if (!has_unwanted_rows()) return;
   int64_t n_kept = 0;
   for (int64_t s = 0; s < n_sequences(); ++s) {
     const int64_t end = first_rows[s + 1];
     first_rows[s] = n_kept;
-    for (int64_t row = end - step->sequences[s].n_logits; row < end; ++row, ++n_kept) {
+    for (int64_t row = end - step->sequences[s].n_wanted(); row < end; ++row, ++n_kept) {
       if (row == n_kept) continue;
       rows[n_kept] = rows[row];
       for (const RowsView* view : {&scratch.stream, &scratch.block_input, &scratch.path_input,
@@ -93,6 +95,13 @@ void StepContext::KeepRowsWithLogits() {
   first_rows.back() = n_kept;
   rows.resize(static_cast<size_t>(n_kept));
   ropes.Fill(spec, rows, &compute);
+}
+
+void SizeWorkspaces(StepContext* context, int64_t n_tiles, int64_t heads_per_kv_head) {
+  for (Workspace& work : context->workspaces) {
+    work.tiles.resize(std::max(work.tiles.size(), static_cast<size_t>(n_tiles)));
+    work.queries.resize(static_cast<size_t>(std::max(kQueriesPerTask, heads_per_kv_head)));
+  }
 }
 
 void StepContext::Rotate(int rope, int64_t row, float* head) const {

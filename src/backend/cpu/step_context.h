@@ -58,6 +58,7 @@ struct StepRow {
   int sequence;
   int64_t position;
   TokenId token;
+  int64_t type;  // see TokenTypes
 };
 
 // Cosines and sines of every row's position, per rope of the spec.
@@ -92,16 +93,17 @@ struct StepContext {
   const Step* step = nullptr;
   std::vector<StepRow> rows;
   std::vector<int64_t> first_rows;  // per sequence, and the end
-  int64_t n_logits = 0;             // rows whose logits are wanted
+  int64_t n_wanted = 0;             // rows of which anything is wanted
   RopeTables ropes;
-  bool in_use = false;  // by a run
+  AlignedBuffer text_tiles;  // of one operation; grows
+  bool in_use = false;       // by a run
 
   // Makes the rows those of `new_step`.
   void Begin(const Step& new_step);
-  // Drops the rows whose logits nobody wants, here and in the scratch memory's rows.
+  // Drops the rows of which nobody wants anything, here and in the scratch memory's rows.
   // Once no state is left to write for them.
-  void KeepRowsWithLogits();
-  bool has_rows_without_logits() const { return n_rows() > n_logits; }
+  void KeepWantedRows();
+  bool has_unwanted_rows() const { return n_rows() > n_wanted; }
 
   int64_t n_rows() const { return static_cast<int64_t>(rows.size()); }
   int64_t n_sequences() const { return static_cast<int64_t>(step->sequences.size()); }
@@ -138,9 +140,14 @@ void PlanOp(const Bound<MixtureOfExperts>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<PerLayerGate>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
 void PlanOp(const Bound<PerLayerGate>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<BidirectionalAttention>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<BidirectionalAttention>& op, Arena* arena);
 
 // Queries that a worker takes through one kv head together, at most.
 inline constexpr int64_t kQueriesPerTask = 128;
+// Makes room for attention jobs that see so many tiles, so that no worker has to.
+void SizeWorkspaces(StepContext* context, int64_t n_tiles, int64_t heads_per_kv_head);
 // The most scratch floats that any attention job of the spec needs.
 int64_t MaxAttentionScratch(const ModelSpec& spec, const CpuState& state);
 

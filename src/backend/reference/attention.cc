@@ -230,4 +230,59 @@ Rows RunOp(const StepContext& context, const LatentAttention& op, const Rows& x,
   return ApplyLinear(tensors, op.out, heads);
 }
 
+namespace {
+
+// One query head over the rows [begin, end) of its text.
+void AttendBothWays(const BidirectionalAttention& op, const Rows& keys, const Rows& values,
+                    int64_t begin, int64_t end, int64_t row, int head, std::span<const float> q,
+                    std::span<float> out) {
+  const int kv_head = head / (op.n_heads / op.n_kv_heads);
+  std::vector<double> scores;
+  for (int64_t j = begin; j < end; ++j) {
+    double score = op.scale * Dot(keys.row(j).subspan(kv_head * op.k_dim, op.k_dim), q);
+    if (!op.slopes.empty()) score -= op.slopes[head] * static_cast<double>(std::abs(j - row));
+    scores.push_back(score);
+  }
+  const double largest = *std::ranges::max_element(scores);
+  double denominator = 0;
+  std::vector<double> sum(op.v_dim);
+  for (int64_t j = begin; j < end; ++j) {
+    const double weight = std::exp(scores[j - begin] - largest);
+    denominator += weight;
+    const auto value = values.row(j).subspan(kv_head * op.v_dim, op.v_dim);
+    for (int64_t d = 0; d < op.v_dim; ++d) sum[d] += weight * value[d];
+  }
+  for (int64_t d = 0; d < op.v_dim; ++d) out[d] = static_cast<float>(sum[d] / denominator);
+}
+
+}  // namespace
+
+Rows RunOp(const StepContext& context, const BidirectionalAttention& op, const Rows& x,
+           const Rows&) {
+  const Tensors& tensors = context.tensors;
+  Rows q = ApplyLinear(tensors, op.q, x);
+  Rows k = ApplyLinear(tensors, op.k, x);
+  const Rows v = ApplyLinear(tensors, op.v, x);
+  ApplyNorm(tensors, op.q_norm, &q);
+  ApplyNorm(tensors, op.k_norm, &k);
+  RotateHeads(context, op.rope, op.k_dim, 0, &q);
+  RotateHeads(context, op.rope, op.k_dim, 0, &k);
+  Rows heads(x.count(), op.n_heads * op.v_dim);
+  int64_t first = 0;  // of the text
+  for (const StepSequence& text : context.step.sequences) {
+    const int64_t end = first + static_cast<int64_t>(text.tokens.size());
+    for (int64_t i = first; i < end; ++i) {
+      const int64_t begin_seen = op.reach < 0 ? first : std::max(first, i - op.reach);
+      const int64_t end_seen = op.reach < 0 ? end : std::min(end, i + op.reach + 1);
+      for (int h = 0; h < op.n_heads; ++h) {
+        AttendBothWays(op, k, v, begin_seen, end_seen, i, h,
+                       q.row(i).subspan(h * op.k_dim, op.k_dim),
+                       heads.row(i).subspan(h * op.v_dim, op.v_dim));
+      }
+    }
+    first = end;
+  }
+  return ApplyLinear(tensors, op.out, heads);
+}
+
 }  // namespace weft::reference

@@ -10,16 +10,16 @@ namespace weft::reference {
 
 namespace {
 
-// The rows of `x`, only the last of each sequence that its n_logits names.
-Rows WantedRows(const Step& step, const Rows& x) {
-  int64_t n_wanted = 0;
-  for (const StepSequence& sequence : step.sequences) n_wanted += sequence.n_logits;
-  Rows wanted(n_wanted, x.width());
+// The rows of `x`, only the last of each sequence, as many as `n_wanted` says.
+Rows WantedRows(const Step& step, const Rows& x, int64_t StepSequence::*n_wanted) {
+  int64_t count = 0;
+  for (const StepSequence& sequence : step.sequences) count += sequence.*n_wanted;
+  Rows wanted(count, x.width());
   int64_t from = 0;
   int64_t to = 0;
   for (const StepSequence& sequence : step.sequences) {
-    from += static_cast<int64_t>(sequence.tokens.size()) - sequence.n_logits;
-    for (int64_t i = 0; i < sequence.n_logits; ++i, ++from, ++to) {
+    from += static_cast<int64_t>(sequence.tokens.size()) - sequence.*n_wanted;
+    for (int64_t i = 0; i < sequence.*n_wanted; ++i, ++from, ++to) {
       std::ranges::copy(x.row(from), wanted.row(to).begin());
     }
   }
@@ -311,11 +311,20 @@ Rows RunOp(const StepContext& context, const PerLayerGate& op, const Rows& x, co
 Rows Embed(const StepContext& context) {
   const ModelSpec& spec = context.spec;
   Rows out(static_cast<int64_t>(context.rows.size()), spec.d_model);
+  const auto add = [&](TensorRef table, int64_t index, size_t i) {
+    if (!table) return;
+    const std::vector<float> row = context.tensors.Row(table, index);
+    for (size_t j = 0; j < row.size(); ++j) out.row(i)[j] += row[j];
+  };
   for (size_t i = 0; i < context.rows.size(); ++i) {
-    const std::vector<float> row = context.tensors.Row(spec.embedding, context.rows[i].token);
+    const RowOrigin& origin = context.rows[i];
+    const std::vector<float> row = context.tensors.Row(spec.embedding, origin.token);
     std::ranges::transform(row, out.row(i).begin(),
                            [&](float v) { return v * spec.embedding_scale; });
+    add(spec.positions, origin.position, i);
+    add(spec.token_types.table, origin.type, i);
   }
+  ApplyNorm(context.tensors, spec.input_norm, &out);
   return out;
 }
 
@@ -352,14 +361,20 @@ void RunBlock(const StepContext& context, const Block& block, Rows* stream) {
     v += block.residual_scale * y.values()[i];
     if (!scale.empty()) v *= scale[0];
   }
+  ApplyNorm(context.tensors, block.stream_norm, stream);
 }
 
-Rows ComputeLogits(const StepContext& context, const Rows& stream) {
-  Rows h = WantedRows(context.step, stream);
-  ApplyNorm(context.tensors, context.spec.output_norm, &h);
-  Rows logits = ApplyLinear(context.tensors, context.spec.output, h);
+Rows ComputeOutputs(const StepContext& context, const Rows& stream) {
+  const ModelSpec& spec = context.spec;
+  Rows vectors = WantedRows(context.step, stream, &StepSequence::n_vectors);
+  ApplyNorm(context.tensors, spec.output_norm, &vectors);
+  std::ranges::copy(vectors.values(), context.step.vectors.begin());
+  Rows h = WantedRows(context.step, stream, &StepSequence::n_logits);
+  if (h.count() == 0) return h;
+  ApplyNorm(context.tensors, spec.output_norm, &h);
+  Rows logits = ApplyLinear(context.tensors, spec.output, h);
   for (float& v : logits.values()) {
-    v = Softcap(context.spec.logit_softcap, double{v} * context.spec.logit_scale);
+    v = Softcap(spec.logit_softcap, double{v} * spec.logit_scale);
   }
   return logits;
 }

@@ -23,6 +23,7 @@ struct RowOrigin {
   int sequence = 0;  // index into Step::sequences
   int64_t position = 0;
   TokenId token = 0;
+  int64_t type = 0;  // see TokenTypes
 };
 
 // What the blocks of one step share.
@@ -64,16 +65,19 @@ Rows RunOp(const StepContext& context, const StateSpace& op, const Rows& x, cons
 Rows RunOp(const StepContext& context, const DenseFfn& op, const Rows& x, const Rows& raw);
 Rows RunOp(const StepContext& context, const MixtureOfExperts& op, const Rows& x, const Rows& raw);
 Rows RunOp(const StepContext& context, const PerLayerGate& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const BidirectionalAttention& op, const Rows& x,
+           const Rows& raw);
 
 // --- the whole ------------------------------------------------------------------------
 
-// Scaled embeddings of the step's rows.
+// Scaled embeddings of the step's rows, with what positions and types add.
 Rows Embed(const StepContext& context);
 Rows ComputePerLayerInputs(const StepContext& context, const Rows& embedded);
 // Sends the residual stream through one block, in place.
 void RunBlock(const StepContext& context, const Block& block, Rows* stream);
-// From the residual stream to logits.
-Rows ComputeLogits(const StepContext& context, const Rows& stream);
+// From the residual stream to the vectors that the step wants, where it wants them; and to the
+// logits of the rows that it wants any of.
+Rows ComputeOutputs(const StepContext& context, const Rows& stream);
 
 }  // namespace weft::reference
 

@@ -71,8 +71,10 @@ class ReferenceExecutor : public Executor {
     reference::StepContext context{.spec = spec, .tensors = tensors, .step = step, .state = state_};
     for (size_t s = 0; s < step.sequences.size(); ++s) {
       int64_t position = step.sequences[s].position;
+      int64_t type = 0;
       for (const TokenId token : step.sequences[s].tokens) {
-        context.rows.push_back({static_cast<int>(s), position++, token});
+        context.rows.push_back({static_cast<int>(s), position++, token, type});
+        type = spec.token_types.TypeAfter(token, type);
       }
     }
     reference::Rows stream = Embed(context);
@@ -80,8 +82,7 @@ class ReferenceExecutor : public Executor {
     for (const Layer& layer : spec.layers) {
       for (const Block& block : layer.blocks) RunBlock(context, block, &stream);
     }
-    const reference::Rows result = ComputeLogits(context, stream);
-    PutResults(result, step);
+    PutResults(ComputeOutputs(context, stream), step);
   }
 
   // The rows where they are wanted, whole or the best of them.

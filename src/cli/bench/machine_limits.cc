@@ -112,6 +112,7 @@ ModelCost CostOf(const ModelFile& file, const ModelSpec& spec) {
     }
   });
   if (last == nullptr) cost.macs_without_logits = cost.macs_per_row;
+  if (!spec.output) return cost;
   cost.output_macs = static_cast<double>(spec.output.n_in * spec.output.n_out);
   cost.dense_bytes += cost.output_macs * BytesPerValue(file, spec.output.weight);
   return cost;

@@ -1,0 +1,139 @@
+// What operations (operations.h) are made of: references to weights, norms, convolutions,
+// what they keep of tokens; and the visitor that goes over them.
+#ifndef WEFT_MODEL_OPERATION_PARTS_H_
+#define WEFT_MODEL_OPERATION_PARTS_H_
+
+#include <cstdint>
+#include <string_view>
+
+namespace weft {
+
+// --- references to weights ----------------------------------------------------
+
+// A tensor of the model file, by its index in ModelFile::tensors(). Shapes were
+// checked when the spec was built.
+struct TensorRef {
+  int index = -1;
+  explicit operator bool() const { return index >= 0; }
+  bool operator==(const TensorRef&) const = default;
+};
+
+// out = W x + b. W is rows [first_row, first_row + n_out) of a matrix tensor whose
+// rows are n_in values long (a fused tensor serves several Linears). The bias is a
+// whole F32 vector of n_out values.
+struct Linear {
+  TensorRef weight;
+  TensorRef bias;
+  int64_t first_row = 0;
+  int64_t n_in = 0;
+  int64_t n_out = 0;
+  explicit operator bool() const { return static_cast<bool>(weight); }
+};
+
+// `count` matrices of one 3-D tensor (dims n_in, rows, count): experts, or heads.
+// Member i is rows [first_row, first_row + n_out) of slice i. The bias, if any,
+// has dims (n_out, count); `scale`, if any, one F32 factor per member, applied to
+// the member's output.
+struct StackedLinear {
+  TensorRef weight;
+  TensorRef bias;
+  TensorRef scale;
+  int64_t first_row = 0;
+  int64_t n_in = 0;
+  int64_t n_out = 0;
+  int64_t count = 0;
+  explicit operator bool() const { return static_cast<bool>(weight); }
+};
+
+enum class NormKind { kNone, kRms, kLayer };
+
+// y = x / rms(x) * weight (kRms), or the classic layer norm with its bias
+// (kLayer). `weight` absent means all ones. Applied over groups of `width`
+// values: the whole vector, or each head by itself.
+struct Norm {
+  NormKind kind = NormKind::kNone;
+  TensorRef weight;
+  TensorRef bias;
+  int64_t width = 0;
+  float epsilon = 0;
+  // Multiplies the normalised value (before the weight); 1 for nearly everybody.
+  float factor = 1;
+  explicit operator bool() const { return kind != NormKind::kNone; }
+  bool operator==(const Norm&) const = default;
+};
+
+// --- state of a session ---------------------------------------------------------------
+
+// What an operation keeps of every token.
+struct KvUse {
+  int layer;  // index into ModelSpec::kv_layers
+  int n_heads, n_kv_heads;
+  int64_t k_dim, v_dim;  // per head
+  bool v_in_k;           // a value is the first v_dim of its key
+  bool writes;           // false: reads what another operation stored
+};
+
+// What an operation hands from one token to the next: n_heads states of n_rows rows and
+// n_columns columns.
+enum class SlotKind { kConvolution, kDeltaNet, kStateSpace };
+struct SlotUse {
+  int slot;  // index into ModelSpec::slots
+  SlotKind kind;
+  int64_t n_heads, n_rows, n_columns;
+};
+
+// A short causal convolution of each channel by itself. With u_t the channels'
+// inputs at position t (zero before the first token):
+//   y_t[c] = bias[c] + sum over j in [0, n_taps):  kernel[c][j] * u_{t - (n_taps - 1) + j}[c]
+// The last tap belongs to the position itself. State: the n_taps - 1 latest inputs
+// of every channel.
+struct Convolution {
+  TensorRef kernel;  // F32, n_channels rows of n_taps
+  TensorRef bias;    // F32, one per channel
+  int64_t n_channels = 0;
+  int64_t n_taps = 0;
+  int slot = -1;  // index into ModelSpec::slots; (n_taps - 1) * n_channels floats
+  SlotUse State() const { return {slot, SlotKind::kConvolution, 1, n_taps - 1, n_channels}; }
+};
+
+// --- visiting -------------------------------------------------------------------------
+
+// How large a tensor of an operation has to be.
+struct Shape {
+  int64_t n_in = 1;    // values of a row, of a vector, of a group of a norm
+  int64_t n_out = 1;   // rows; groups of a norm
+  int64_t count = 1;   // members of a stack
+  int64_t n_used = 1;  // members that one row goes through
+  bool needed = true;  // false: may be absent
+};
+
+// The methods that Visit calls; a visitor has its own in place of those that it needs.
+struct OperationVisitor {
+  // `of`: the same tensor of the other forms that Visit was given. Parts are TensorRef (a
+  // vector), Linear, StackedLinear, Norm, Convolution.
+  void Tensor(const auto& /*part*/, const Shape&, auto&... /*of*/) {}
+  void Kv(const KvUse&) {}
+  void Slot(const SlotUse&) {}
+  // The rope turns values of heads of `dim`; -1: none does.
+  void UsesRope(int /*rope*/, int64_t /*dim*/) {}
+  // Reads the layer's run of `width` values of the per-layer inputs.
+  void UsesLayerInput(int /*layer*/, int64_t /*width*/) {}
+  // It sees the whole text of a row, what follows the row included.
+  void WholeText() {}
+  // What has to hold of the numbers.
+  void Require(bool /*holds*/, std::string_view /*what*/) {}
+};
+
+// The form that an operation's tensors have in a spec. A backend has forms of its own, and by
+// Attention::Tensors<ItsForm> and so on the same names for them.
+struct InFile {
+  using Vector = TensorRef;
+  using Linear = weft::Linear;
+  using Stack = StackedLinear;
+  using Norm = weft::Norm;
+  using Convolution = weft::Convolution;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_MODEL_OPERATION_PARTS_H_
