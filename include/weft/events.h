@@ -41,6 +41,9 @@ struct StartedEvent {
     bool is_greedy = false;  // the model's own first choice here
   };
   std::vector<PromptToken> prompt_logprobs;
+  // Of a turn that asked for its text's vector: that, or the scores, or without pooling one for
+  // each token.
+  std::vector<std::vector<float>> vectors;
 };
 
 struct TokenEvent {

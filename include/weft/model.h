@@ -26,6 +26,14 @@ namespace constraint {
 class ConstraintCache;
 }
 struct ModelSpec;
+class TextHead;
+
+// What a model can be asked for.
+struct ModelUses {
+  bool text = false;     // to go on with a text
+  bool vectors = false;  // what a text is about, as a vector (an embedding)
+  bool scores = false;   // how well the texts of a pair go together
+};
 
 struct ModelOptions {
   std::string backend = "cpu";
@@ -36,6 +44,9 @@ struct ModelOptions {
   // The longest context any session will use; 0 means the model's training context. It belongs to
   // the model because some models choose their rope factors by it.
   int64_t context_tokens = 0;
+  // Which rows a text's vector is made of: "mean", "cls" (the first), "last", "none" (each is a
+  // vector). Empty: as the file says, and no vectors if it says nothing.
+  std::string pooling = {};
   // Called with the fraction loaded so far; may be empty.
   std::function<void(double fraction)> progress = {};
 };
@@ -68,6 +79,14 @@ class Model {
   // read while the model is in use, so it can compute nothing more.
   absl::Status CheckFile() const;
 
+  ModelUses uses() const;
+  // What it is for, in words: "text", "vectors of texts (mean)".
+  std::string purpose() const;
+  // How it pools the rows of a text, as in ModelOptions; empty where it gives no vectors. And the
+  // values of a vector.
+  std::string_view pooling() const;
+  int64_t vector_width() const;
+
   // --- text -----------------------------------------------------------------
   // `add_special` adds BOS and the like as the model wants them; `parse_special` recognises control
   // tokens written in the text.
@@ -82,6 +101,8 @@ class Model {
   const ModelSpec& spec() const;
   const Backend& backend() const;
   const std::shared_ptr<const Weights>& weights() const;
+  // Null where the model gives no vectors.
+  const TextHead* text_head() const;
   // Constraints compiled for its vocabulary.
   constraint::ConstraintCache& constraints() const;
 

@@ -147,6 +147,8 @@ struct TurnOptions {
   // keeps their common prefix and discards the rest.
   bool tokens_are_whole_context = false;
 
+  // Answers with the text's vector (ModelUses), in StartedEvent. Needs max_tokens 0.
+  bool vector = false;
   int64_t max_tokens = -1;  // to generate; -1: until the context is full; 0: none
   // Until this many tokens are generated only max_tokens may end the turn: end and stop tokens are
   // banned, and stop strings that begin are ordinary text.

@@ -34,6 +34,17 @@ StateOptions StateOptionsOf(const EngineOptions& options) {
   return {.kv_type = KvInfo(options.kv_type).dtype, .page_tokens = options.page_tokens};
 }
 
+// Steps that hold the longest text, where the model needs all of one in a step.
+EngineOptions WithWholeTexts(const Model& model, const EngineOptions& options) {
+  EngineOptions larger = options;
+  if (NeedsWholeTexts(model.spec())) {
+    const int64_t longest =
+        std::min(model.context_tokens(), model.backend().capabilities().max_step_tokens);
+    larger.max_step_tokens = std::max(options.max_step_tokens, longest);
+  }
+  return larger;
+}
+
 ExecutorOptions ExecutorOptionsOf(const EngineOptions& options) {
   ExecutorOptions executor;
   executor.n_threads = options.n_threads;
@@ -81,7 +92,8 @@ SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& opt
   files.backend = model.backend().name();
   files.kv_type = KvInfo(options.kv_type).name;
   files.n_vocab = model.n_vocab();
-  files.disk_bytes = options.state_disk_bytes;
+  // -1: none, only tokens are stored.
+  files.disk_bytes = KeepsState(model.spec()) ? options.state_disk_bytes : -1;
   files.disk_bytes_per_hour = options.state_disk_bytes_per_hour;
   files.share_across_domains = options.share_prefixes_across_domains;
   files.on_notice = options.on_notice;
@@ -91,9 +103,10 @@ SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& opt
 }  // namespace
 
 StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const Model> model,
-                                                         const EngineOptions& options,
+                                                         const EngineOptions& wanted,
                                                          PostBack post_back) {
-  WEFT_RETURN_IF_ERROR(ValidateOptions(options));
+  WEFT_RETURN_IF_ERROR(ValidateOptions(wanted));
+  const EngineOptions options = WithWholeTexts(*model, wanted);
   const Backend& backend = model->backend();
   WEFT_ASSIGN_OR_RETURN(auto store, backend.NewState(*model->weights(), StateOptionsOf(options)));
   WEFT_ASSIGN_OR_RETURN(auto executor, backend.NewExecutor(model->weights(), store.get(),

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "engine/sampling/random.h"
+#include "tools/make_encoder.h"
 #include "tools/make_model.h"
 
 namespace weft::testing {
@@ -154,7 +155,9 @@ std::string TinyModelFile(std::string_view architecture, uint64_t seed) {
   tools::MakeModelOptions options;
   options.type = "Q8_0";
   options.seed = seed;
-  const auto made = tools::MakeModel(TinyShape(architecture), options, path);
+  const tools::EncoderShape* const encoder = tools::FindEncoder(architecture);
+  const auto made = encoder != nullptr ? tools::MakeEncoder(*encoder, options, path)
+                                       : tools::MakeModel(TinyShape(architecture), options, path);
   WEFT_CHECK(made.ok(), std::string(Message(made.status())).c_str());
   return path;
 }

@@ -26,7 +26,8 @@ inline constexpr int64_t kTinyContext = 512;
 inline constexpr int64_t kTinyWindow = 32;
 
 // The model file of a few layers of 64 channels, with a vocabulary of bytes (id 3 +
-// byte) and pieces. `architecture` is "llama" or "gemma3" (5 of 6 layers windowed).
+// byte) and pieces. `architecture` is "llama" or "gemma3" (5 of 6 layers windowed), or the name
+// of an encoder (tools/make_encoder.h).
 // Made once per process, removed at its end.
 std::string TinyModelFile(std::string_view architecture, uint64_t seed = 1);
 

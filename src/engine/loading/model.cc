@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "backend/text_head.h"
 #include "constraint/constraint_cache.h"
 #include "formats/model_file.h"
 #include "model/model_spec.h"
@@ -20,6 +21,7 @@ struct Model::Impl {
   const Backend* backend = nullptr;
   std::shared_ptr<const Weights> weights;
   std::unique_ptr<constraint::ConstraintCache> constraints;
+  std::unique_ptr<const TextHead> text_head;
   std::string name;
   std::string chat_template;
   int64_t context_tokens = 0;
@@ -87,6 +89,31 @@ class Hasher {
 
   XXH3_state_t* const state_;
 };
+
+// Applies ModelOptions::pooling.
+Status SetPooling(const std::string& name, ModelSpec* spec) {
+  if (name.empty()) return OkStatus();
+  const std::optional<Pooling> pooling = FindPooling(name);
+  if (!pooling) {
+    return InvalidArgument("there is no pooling ", Printable(name),
+                           "; there are mean, cls, last and none");
+  }
+  if (spec->text_vector && spec->text_vector->scores) {
+    return InvalidArgument("the model gives scores of pairs of texts, which are not pooled as ",
+                           name);
+  }
+  if (!spec->text_vector) spec->text_vector.emplace();
+  spec->text_vector->pooling = *pooling;
+  return OkStatus();
+}
+
+// Learned positions end.
+Status CheckPositions(const ModelSpec& spec, int64_t context_tokens) {
+  if (!spec.positions || context_tokens <= spec.context_tokens) return OkStatus();
+  return InvalidArgument(
+      "a context of ", context_tokens,
+      " tokens is longer than the positions that the model has learned: ", spec.context_tokens);
+}
 
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
@@ -156,6 +183,11 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
     return InvalidArgument(file->path(), ": the tokenizer has ", impl->tokenizer->vocab_size(),
                            " tokens, but the embedding has rows for ", spec.n_vocab);
   }
+  WEFT_RETURN_IF_ERROR(SetPooling(options.pooling, &spec));
+  WEFT_RETURN_IF_ERROR(CheckPositions(spec, options.context_tokens));
+  if (spec.text_vector) {
+    WEFT_ASSIGN_OR_RETURN(impl->text_head, TextHead::Load(*file, spec));
+  }
   impl->context_tokens = options.context_tokens > 0 ? options.context_tokens : spec.context_tokens;
   impl->name = NameOfFile(*file);
   WEFT_ASSIGN_OR_RETURN(const std::string_view chat_template,
@@ -175,6 +207,25 @@ int64_t Model::n_vocab() const { return spec().n_vocab; }
 int64_t Model::context_tokens() const { return impl_->context_tokens; }
 int64_t Model::weight_bytes() const { return impl_->weights->memory_bytes(); }
 absl::Status Model::CheckFile() const { return impl_->file->CheckUnchanged(); }
+
+ModelUses Model::uses() const {
+  const ModelSpec& spec = this->spec();
+  const bool scores = spec.text_vector && spec.text_vector->scores;
+  // A head for scores stands in place of the one for text.
+  return {.text = static_cast<bool>(spec.output) && !scores,
+          .vectors = spec.text_vector && !scores,
+          .scores = scores};
+}
+
+std::string_view Model::pooling() const {
+  return impl_->text_head != nullptr ? NameOf(impl_->text_head->pooling()) : "";
+}
+
+int64_t Model::vector_width() const {
+  return impl_->text_head != nullptr ? impl_->text_head->width() : 0;
+}
+
+std::string Model::purpose() const { return PurposeOf(spec()); }
 
 const std::string& Model::fingerprint() const {
   std::call_once(impl_->fingerprint_once, [this] {
@@ -199,6 +250,7 @@ const std::shared_ptr<const Tokenizer>& Model::tokenizer() const { return impl_-
 const ModelSpec& Model::spec() const { return impl_->weights->spec(); }
 const Backend& Model::backend() const { return *impl_->backend; }
 const std::shared_ptr<const Weights>& Model::weights() const { return impl_->weights; }
+const TextHead* Model::text_head() const { return impl_->text_head.get(); }
 constraint::ConstraintCache& Model::constraints() const { return *impl_->constraints; }
 
 }  // namespace weft

@@ -41,7 +41,7 @@ StateMemory::StateMemory(const ModelSpec& spec, StateStore* store, const Options
     : store_(store),
       layout_(store->layout()),
       budget_bytes_(options.budget_bytes),
-      prefix_cache_(options.prefix_cache) {
+      prefix_cache_(options.prefix_cache && KeepsState(spec)) {
   PrefixIndexOptions index;
   index.page_tokens = layout_.page_tokens;
   index.share_across_domains = options.share_across_domains;

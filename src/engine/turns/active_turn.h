@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/text_head.h"
 #include "base/status.h"
 #include "base/tokens.h"
 #include "engine/sampling/loop_watch.h"
@@ -87,6 +88,9 @@ struct ActiveTurn {
   // `tokens_before` tokens, and those that a whole context replaced.
   int64_t tokens_before = 0;
   std::vector<TokenId> replaced;
+  TextPooler pooler;  // of options.vector
+  // All rows of the prompt are pooled, not the last alone.
+  bool pools_all_rows = false;
   StartedEvent started;
   TurnUsage usage;
   int64_t submitted_us = 0;
@@ -94,9 +98,10 @@ struct ActiveTurn {
   int64_t first_token_us = 0;
   int64_t stalled_since_us = 0;  // since when its consumer has not been reading; 0: it reads
 
-  bool wants_prompt_rows() const {
+  bool wants_prompt_logits() const {
     return options.prompt_logprobs || static_cast<bool>(options.on_prompt_logits);
   }
+  bool wants_prompt_rows() const { return wants_prompt_logits() || pools_all_rows; }
   bool is_stalled() const { return stalled_since_us > 0; }
   // Whether its consumer has no room for what another step would bring.
   bool is_held_up() const { return is_stalled() || queue->Full(); }

@@ -14,11 +14,14 @@ constexpr int64_t kMinBesideRows = 4;
 // Used before anything is measured.
 constexpr int64_t kUnmeasuredRows = 64;
 constexpr double kUnmeasuredRowUs = 100;
+// A step of whole texts is full with this many: models that take them decode nothing.
+constexpr int64_t kFullWholeRows = 256;
 // A long step is full when it takes this many decode steps: reading the weights once more then
 // costs little.
 constexpr double kFullSteps = 4;
 // Steps take longer than their average now and then, above all beside a long step, which leaves
-// nothing of theirs in the caches; the gaps that users see should keep within the bound all the same.
+// nothing of theirs in the caches; the gaps that users see should keep within the bound all the
+// same.
 constexpr double kMargin = 0.65;
 // The share of the allowance that a paused step keeps even when shorter prompts want all of it.
 constexpr double kPausedShare = 0.25;
@@ -33,6 +36,7 @@ void Smooth(double* average, double sample) {
 }
 
 int64_t Chunk(const LaneView& lane, int64_t room) {
+  if (lane.whole) return lane.pending <= room ? lane.pending : 0;
   const int64_t rows = std::min(lane.pending, room);
   return lane.max_chunk > 0 ? std::min(rows, lane.max_chunk) : rows;
 }
@@ -110,7 +114,7 @@ std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) cons
   const bool fits = pending <= kMinBesideRows || work_us <= static_cast<double>(AllowanceUs());
   if (beside_decoding && fits) return rows;
 
-  int64_t full = kUnmeasuredRows;
+  int64_t full = lanes[prompts[0]].whole ? kFullWholeRows : kUnmeasuredRows;
   if (prompt_row_us_ > 0 && decode_step_us_ > 0) {
     full = static_cast<int64_t>(std::min(kFullSteps * decode_step_us_ / prompt_row_us_, 1e9));
     full = std::max(full, kMinLongRows);
@@ -120,6 +124,8 @@ std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) cons
     // The first prompt need not wait for more rows of others than fill the step.
     int64_t most = LongRows(lanes[i].depth, beside_decoding);
     if (taken > 0) most = std::min(most, full);
+    // Nothing comes of a part of a text.
+    if (taken == 0 && lanes[i].whole) most = options_.max_step_tokens;
     const int64_t room = most - taken;
     if (room <= 0) break;
     rows[i] = Chunk(lanes[i], room);

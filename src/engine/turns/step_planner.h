@@ -36,6 +36,7 @@ struct LaneView {
   int64_t waited_us = 0;  // since its last computed row (or its admission)
   int64_t age_us = 0;     // since its turn was submitted
   int64_t max_chunk = 0;  // a smaller chunk size it asks for; 0: any
+  bool whole = false;     // its rows are computed in one step, or none of them
   GuessOffer guesses;     // after its pending rows
 };
 

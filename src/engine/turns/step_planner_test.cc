@@ -151,6 +151,19 @@ TEST(StepPlannerTest, APausedStepKeepsAShareOfTheTime) {
               ElementsAre(1, 97));
 }
 
+TEST(StepPlannerTest, AWholeTextIsTakenTogetherOrNotAtAll) {
+  const auto text = [](int64_t rows) { return LaneView{.pending = rows, .whole = true}; };
+  const StepPlanner planner{StepPlanner::Options()};
+  // A step is full with 256 rows of texts, and a longer text has one of its own.
+  EXPECT_THAT(planner.PlanLong(std::vector{text(100), text(100), text(100)}),
+              ElementsAre(100, 100, 0));
+  EXPECT_THAT(planner.PlanLong(std::vector{text(500)}), ElementsAre(500));
+  EXPECT_THAT(planner.PlanLong(std::vector{text(500), text(300)}), ElementsAre(0, 300));
+  // Beside a paused step those go that fit.
+  const LaneView paused = text(500);
+  EXPECT_THAT(planner.PlanShort(std::vector{text(60), text(200)}, &paused), ElementsAre(60, 0));
+}
+
 TEST(StepPlannerTest, TheAllowanceIsBounded) {
   StepPlanner planner({.decode_stretch = 3, .step_us = 50000});
   EXPECT_EQ(planner.SliceAfter(1000, 1, 0), 32500);  // nothing measured yet

@@ -27,6 +27,7 @@ void StepRoom::Prepare(std::vector<StepPart>* parts) {
       part.rows /= 2;
       part.ends_prompt = false;
       part.n_logits = part.n_logits > 1 ? part.rows : 0;
+      part.n_vectors = part.n_vectors > 1 ? part.rows : 0;
       status = MakeRoomFor(part, prepared);
     }
     if (status.ok()) {

@@ -81,13 +81,14 @@ LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   view.max_chunk = parts_.memory->RowsToCheckpoint(*lane.session);
   view.decoding = lane.needs_only_next();
   view.priority = turn.options.priority;
+  view.whole = needs_whole_texts_;
   view.waited_us = now_us - lane.last_row_us;
   view.age_us = now_us - turn.submitted_us;
   if (turn.is_prompt_computed()) return view;
   const auto& chunks = turn.options.prompt_chunks;
   if (!chunks.empty()) {
     view.max_chunk = std::min(view.max_chunk, chunks[turn.next_chunk % chunks.size()]);
-  } else if (turn.wants_prompt_rows()) {
+  } else if (turn.wants_prompt_logits()) {
     view.max_chunk = std::min(view.max_chunk, kLogitChunk);
   }
   return view;
@@ -143,7 +144,9 @@ std::vector<StepPart> StepRunner::TakeRows(const Candidates& candidates,
       part.TakeGuesses(rows[i] - view.pending);
     } else if (part.lane->is_decoding()) {
       part.n_logits = part.ends_prompt ? 1 : 0;
-    } else if (part.turn->wants_prompt_rows()) {
+    } else if (part.turn->options.vector) {
+      part.n_vectors = part.turn->pools_all_rows ? part.rows : part.ends_prompt ? 1 : 0;
+    } else if (part.turn->wants_prompt_logits()) {
       part.n_logits = part.rows;
     } else if (part.ends_prompt && part.turn->options.max_tokens != 0) {
       part.n_logits = 1;
@@ -204,16 +207,18 @@ StepSequence StepRunner::SequenceOf(const Session& session, int64_t first, int64
 
 // Sets up the step's sequences and logits from its parts, and begins its run.
 Status StepRunner::Begin(OpenStep* step) {
-  const size_t n_vocab = static_cast<size_t>(parts_.model->n_vocab());
-  size_t n_logits = 0, n_best = 0;
+  const ModelSpec& spec = parts_.model->spec();
+  size_t n_logits = 0, n_best = 0, n_vectors = 0;
   for (const StepPart& part : step->parts) {
     StepSequence sequence = SequenceOf(*part.session(), part.first_row, part.rows - part.guesses);
     if (part.guesses > 0) sequence.tokens = part.tokens;
     sequence.n_logits = part.n_logits;
     sequence.n_best = part.n_best;
+    sequence.n_vectors = part.n_vectors;
     step->sequences.push_back(std::move(sequence));
     if (part.n_best == 0) n_logits += static_cast<size_t>(part.n_logits);
     n_best += static_cast<size_t>(part.n_logits * part.n_best);
+    n_vectors += static_cast<size_t>(part.n_vectors);
     // A preempted lane that starts over computes like a prompt.
     if (part.is_decoding) {
       ++step->cost.decode_rows;
@@ -223,10 +228,12 @@ Status StepRunner::Begin(OpenStep* step) {
       step->cost.attended_rows += part.rows * (part.first_row + part.rows / 2);
     }
   }
+  const auto n_vocab = static_cast<size_t>(spec.n_vocab), width = static_cast<size_t>(spec.d_model);
   if (step->logits.size() < n_logits * n_vocab) step->logits.resize(n_logits * n_vocab);
+  step->vectors.resize(n_vectors * width);
   const std::span<float> logits = std::span(step->logits).first(n_logits * n_vocab);
   step->best.resize(n_best);
-  size_t at = 0, best_at = 0;
+  size_t at = 0, best_at = 0, vectors_at = 0;
   for (StepPart& part : step->parts) {
     const size_t n = part.n_best == 0 ? static_cast<size_t>(part.n_logits) * n_vocab : 0;
     part.logits = logits.subspan(at, n);
@@ -234,14 +241,18 @@ Status StepRunner::Begin(OpenStep* step) {
     part.best =
         std::span(step->best).subspan(best_at, static_cast<size_t>(part.n_logits * part.n_best));
     best_at += part.best.size();
+    const size_t n_values = static_cast<size_t>(part.n_vectors) * width;
+    part.vectors = std::span(step->vectors).subspan(vectors_at, n_values);
+    vectors_at += n_values;
   }
   const int64_t begin_us = NowMicros();
   for (const StepPart& part : step->parts) {
     if (part.turn->first_row_us == 0) NoteFirstRow(part, begin_us);
   }
-  WEFT_ASSIGN_OR_RETURN(
-      step->run, parts_.executor->Begin(
-                     Step{.sequences = step->sequences, .logits = logits, .best = step->best}));
+  WEFT_ASSIGN_OR_RETURN(step->run, parts_.executor->Begin(Step{.sequences = step->sequences,
+                                                               .logits = logits,
+                                                               .best = step->best,
+                                                               .vectors = step->vectors}));
   return OkStatus();
 }
 
@@ -319,18 +330,21 @@ void StepRunner::RunShort() {
       now_us + planner_.SliceAfter(now_us - begin_us, step.cost.decode_rows, step.cost.prompt_rows);
 }
 
-// Computes a row at a time, so that the first real turn meets warm caches and a backend that cannot
-// compute is detected now.
+// Computes a row at a time, where texts need not be whole, so that the first real turn meets warm
+// caches and a backend that cannot compute is detected now.
 Status StepRunner::WarmUp(Session* session) {
-  std::vector<float> logits(static_cast<size_t>(parts_.model->n_vocab()));
-  for (int64_t position = 0; position < std::ssize(session->tokens); ++position) {
-    WEFT_RETURN_IF_ERROR(parts_.memory->Prepare(session, 1));
-    StepSequence sequence = SequenceOf(*session, position, 1);
-    sequence.n_logits = 1;
-    WEFT_RETURN_IF_ERROR(
-        parts_.executor->Forward({.sequences = std::span(&sequence, 1), .logits = logits}));
+  const ModelSpec& spec = parts_.model->spec();
+  const int64_t n_rows = needs_whole_texts_ ? std::ssize(session->tokens) : 1;
+  std::vector<float> values(static_cast<size_t>(spec.output ? spec.n_vocab : spec.d_model));
+  for (int64_t position = 0; position < std::ssize(session->tokens); position += n_rows) {
+    WEFT_RETURN_IF_ERROR(parts_.memory->Prepare(session, n_rows));
+    StepSequence sequence = SequenceOf(*session, position, n_rows);
+    Step step{.sequences = std::span(&sequence, 1)};
+    (spec.output ? sequence.n_logits : sequence.n_vectors) = 1;
+    (spec.output ? step.logits : step.vectors) = values;
+    WEFT_RETURN_IF_ERROR(parts_.executor->Forward(step));
     parts_.memory->Commit(session);
-    if (!std::isfinite(logits[0])) return Internal("the model computes logits that are not finite");
+    if (!std::isfinite(values[0])) return Internal("the model computes values that are not finite");
   }
   return OkStatus();
 }

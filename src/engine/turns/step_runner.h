@@ -59,6 +59,7 @@ class StepRunner {
   StepRunner(const Parts& parts, const StepPlanner::Options& planner)
       : parts_(parts),
         max_best_(parts.model->backend().capabilities().max_best),
+        needs_whole_texts_(NeedsWholeTexts(parts.model->spec())),
         planner_(planner) {}
 
   // Begins a long step if there is none and prompts need one, and prepares a short one if it is
@@ -82,7 +83,7 @@ class StepRunner {
   struct OpenStep {
     std::vector<StepPart> parts;
     std::vector<StepSequence> sequences;
-    std::vector<float> logits;
+    std::vector<float> logits, vectors;
     std::vector<TokenLogit> best;
     std::unique_ptr<StepRun> run;
     StepCost cost;
@@ -120,6 +121,7 @@ class StepRunner {
 
   const Parts parts_;
   const int64_t max_best_;
+  const bool needs_whole_texts_;
   StepPlanner planner_;
   std::unique_ptr<OpenStep> long_step_;  // begun but not ended; may be paused
   std::vector<StepPart> short_parts_;    // prepared for the next Run

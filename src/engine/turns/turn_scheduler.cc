@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "engine/sampling/random.h"
 #include "engine/sessions/message_starts.h"
+#include "engine/turns/turn_use.h"
 #include "weft/model.h"
 
 namespace weft {
@@ -60,6 +61,7 @@ TurnScheduler::TurnScheduler(const Parts& parts, std::function<void()> wake)
 Status TurnScheduler::Validate(const Session& session, const TurnOptions& options) const {
   WEFT_RETURN_IF_ERROR(RefuseBusy(session));
   WEFT_RETURN_IF_ERROR(RefusePoisoned(session));
+  WEFT_RETURN_IF_ERROR(CheckUse(*parts_.model, options));
   WEFT_RETURN_IF_ERROR(CheckSize(session, options));
   const int64_t n_vocab = parts_.model->n_vocab();
   WEFT_RETURN_IF_ERROR(ValidateTokens(options.tokens, n_vocab, "token"));
@@ -91,6 +93,7 @@ Status TurnScheduler::CheckSize(const Session& session, const TurnOptions& optio
     return OutOfRange("the prompt of ", total, " tokens exceeds the available context size of ",
                       context, " tokens", total == context ? ": there is no room to generate" : "");
   }
+  WEFT_RETURN_IF_ERROR(CheckWholeText(*parts_.model, total, parts_.options->max_step_tokens));
   const int64_t budget = parts_.memory->budget_bytes();
   if (const int64_t least = parts_.memory->LeastBytes(total); least > budget) {
     return ResourceExhausted("the state of ", total, " tokens needs ",
@@ -126,6 +129,7 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, const TurnOption
   turn->serial = next_serial_++;
   turn->options = options;
   std::sort(turn->options.stop_tokens.begin(), turn->options.stop_tokens.end());
+  turn->pools_all_rows = PoolsAllRows(*parts_.model, options);
   turn->session = session;
   turn->closes_session = closes_session;
   turn->submitted_us = NowMicros();

@@ -47,8 +47,9 @@ void TurnWriter::Take(StepPart* part) {
   if (part->lane->is_decoding() && part->n_logits > 0) return TakeDecoded(part);
   Lane* const lane = part->lane;
   // Before the state counts as computed and others find it in the prefix index.
-  if (part->n_logits > 0 && !IsSound(LastRow(*part))) {
-    Fail(*part, Internal("the model computed logits that are not finite"));
+  if ((part->n_logits > 0 && !IsSound(LastRow(*part))) ||
+      (part->n_vectors > 0 && !weft::IsSound(part->vectors))) {
+    Fail(*part, Internal("the model computed values that are not finite"));
     return;
   }
   memory_->Commit(lane->session);
@@ -61,7 +62,11 @@ void TurnWriter::Take(StepPart* part) {
   usage.computed_tokens =
       std::max(usage.computed_tokens, part->first_row + part->rows - usage.cached_tokens);
   ReportProgress(*part, part->first_row + part->rows);
-  if (part->turn->wants_prompt_rows()) TakePromptRows(part);
+  if (part->turn->options.vector) {
+    PoolRows(part);
+  } else if (part->turn->wants_prompt_logits()) {
+    TakePromptRows(part);
+  }
   if (part->ends_prompt) FinishPrompt(part);
 }
 
@@ -122,6 +127,19 @@ void TurnWriter::ReportProgress(const StepPart& part, int64_t done_tokens) {
                                   .cached_tokens = turn->usage.cached_tokens,
                                   .done_tokens = done_tokens,
                                   .elapsed_us = NowMicros() - turn->first_row_us});
+}
+
+void TurnWriter::PoolRows(StepPart* part) {
+  ActiveTurn* const turn = part->turn;
+  const TextHead& head = *model_.text_head();
+  const auto width = static_cast<size_t>(model_.spec().d_model);
+  for (int64_t i = 0; i < part->n_vectors; ++i) {
+    const int64_t position = part->first_row + part->rows - part->n_vectors + i;
+    if (position < turn->prompt_rows_taken) continue;  // taken before it was preempted
+    turn->prompt_rows_taken = position + 1;
+    turn->pooler.Add(head.pooling(), part->vectors.subspan(static_cast<size_t>(i) * width, width));
+  }
+  if (part->ends_prompt) turn->started.vectors = turn->pooler.Finish(head);
 }
 
 void TurnWriter::TakePromptRows(StepPart* part) {

@@ -42,6 +42,8 @@ class TurnWriter {
 
  private:
   void TakeDecoded(StepPart* part);
+  // For the turn's vector.
+  void PoolRows(StepPart* part);
   void TakePromptRows(StepPart* part);
   void FinishPrompt(StepPart* part);
   // What is there to choose a token from: one of them is empty.

@@ -1,0 +1,37 @@
+#include "engine/turns/turn_use.h"
+
+#include "backend/backend.h"
+#include "backend/text_head.h"
+
+namespace weft {
+
+Status CheckUse(const Model& model, const TurnOptions& options) {
+  const ModelUses uses = model.uses();
+  if (!options.vector) {
+    if (uses.text) return OkStatus();
+    return InvalidArgument("this model writes no text: it is for ", model.purpose());
+  }
+  if (!uses.vectors && !uses.scores) {
+    return InvalidArgument("this model gives no vectors of texts (embeddings): it is for ",
+                           model.purpose());
+  }
+  if (options.max_tokens != 0 || options.n_choices != 1 || options.prompt_logprobs ||
+      options.on_prompt_logits) {
+    return InvalidArgument(
+        "a turn for a vector generates nothing: it needs max_tokens 0, one choice, and no logits "
+        "of its prompt");
+  }
+  return OkStatus();
+}
+
+Status CheckWholeText(const Model& model, int64_t n_tokens, int64_t max_step_tokens) {
+  if (n_tokens <= max_step_tokens || !NeedsWholeTexts(model.spec())) return OkStatus();
+  return OutOfRange("the text of ", n_tokens, " tokens is longer than a step of ", max_step_tokens,
+                    ", and this model needs all of a text in one; send it in parts");
+}
+
+bool PoolsAllRows(const Model& model, const TurnOptions& options) {
+  return options.vector && model.text_head()->pooling() != Pooling::kLast;
+}
+
+}  // namespace weft
