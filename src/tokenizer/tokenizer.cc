@@ -218,6 +218,7 @@ TokenId Tokenizer::bos() const { return impl_->vocabulary().bos; }
 TokenId Tokenizer::eos() const { return impl_->vocabulary().eos; }
 TokenId Tokenizer::eot() const { return impl_->vocabulary().eot; }
 TokenId Tokenizer::unknown() const { return impl_->vocabulary().unknown; }
+TokenId Tokenizer::separator() const { return impl_->vocabulary().separator; }
 TokenId Tokenizer::padding() const { return impl_->vocabulary().padding; }
 bool Tokenizer::adds_bos() const { return impl_->vocabulary().add_bos; }
 bool Tokenizer::adds_eos() const { return impl_->vocabulary().add_eos; }

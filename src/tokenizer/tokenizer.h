@@ -67,6 +67,7 @@ class Tokenizer {
   TokenId eot() const;
   TokenId unknown() const;
   TokenId padding() const;
+  TokenId separator() const;  // between the texts of a pair
   bool adds_bos() const;
   bool adds_eos() const;
   // "llama", "gpt2", "bert": tokenizer.ggml.model; and tokenizer.ggml.pre.

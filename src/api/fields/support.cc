@@ -181,12 +181,6 @@ Status CheckModel(Host& host, const std::optional<std::string>& model) {
   return FindModel(host, *model);
 }
 
-Status NoEmbeddings(Host& host) {
-  return Unimplemented(
-      "the model ", host.model_id(),
-      " provides no embeddings: it is a text generation model; serve an embedding model for this");
-}
-
 HttpHeaders NoticeHeaders(const std::vector<std::string>& ignored,
                           const std::vector<std::string>& warnings) {
   HttpHeaders headers;

@@ -95,9 +95,6 @@ Status FindModel(Host& host, std::string_view name);
 // that FindModel accepts, or none.
 Status CheckModel(Host& host, const std::optional<std::string>& model);
 
-// The reason why embeddings are not supported.
-Status NoEmbeddings(Host& host);
-
 // Headers with notices: X-Weft-Ignored lists `ignored`; X-Weft-Warning holds `warnings` one after
 // another, which are also logged.
 HttpHeaders NoticeHeaders(const std::vector<std::string>& ignored,

@@ -217,6 +217,19 @@ void RegisterLlamaApi(Router& router, Host& host) {
                  [&host](const HttpRequest& request, HttpResponder& responder) {
                    return HandleLlamaInfill(host, request, responder);
                  });
+  for (const char* const path : {"/embedding", "/embeddings"}) {
+    router.AddTask("POST", path, ErrorShape::kLlama,
+                   [&host](const HttpRequest& request, HttpResponder& responder) {
+                     return HandleLlamaEmbedding(host, request, responder);
+                   });
+  }
+  for (const char* const path :
+       {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"}) {
+    router.AddTask("POST", path, ErrorShape::kOpenAi,
+                   [&host](const HttpRequest& request, HttpResponder& responder) {
+                     return HandleRerank(host, request, responder);
+                   });
+  }
   for (const char* const path : {"/completion", "/completions"}) {
     router.AddTask("POST", path, ErrorShape::kLlama,
                    [&host](const HttpRequest& request, HttpResponder& responder) {

@@ -1,5 +1,5 @@
 // llama-server's own routes: /completion (and /completions), /tokenize, /detokenize,
-// /apply-template.
+// /apply-template, /embedding, /rerank.
 #ifndef WEFT_API_LLAMA_ROUTES_H_
 #define WEFT_API_LLAMA_ROUTES_H_
 
@@ -12,9 +12,11 @@ namespace weft::serve {
 // `host` outlives the router.
 void RegisterLlamaApi(Router& router, Host& host);
 
-// The handlers of /completion and /infill, registered by RegisterLlamaApi.
+// The handlers of /completion, /infill, /embedding and /rerank, registered by RegisterLlamaApi.
 Task<void> HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder);
 Task<void> HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder);
+Task<void> HandleLlamaEmbedding(Host& host, const HttpRequest& request, HttpResponder& responder);
+Task<void> HandleRerank(Host& host, const HttpRequest& request, HttpResponder& responder);
 
 }  // namespace weft::serve
 

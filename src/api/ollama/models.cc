@@ -133,9 +133,11 @@ Json ModelList(Host& host, const Json& rest) {
 }
 
 Json Capabilities(Host& host) {
-  Json list = Json::array({"completion"});
-  if (host.chat().template_has_tools()) list.push_back("tools");
   const Model& model = host.model();
+  if (!model.uses().text) return Json::array({"embedding"});
+  Json list = Json::array({"completion"});
+  if (model.uses().vectors) list.push_back("embedding");
+  if (host.chat().template_has_tools()) list.push_back("tools");
   if (FindFillInTokens(model.file(), *model.tokenizer()).complete()) list.push_back("insert");
   if (host.chat().has_reasoning()) list.push_back("thinking");
   return list;
@@ -299,14 +301,6 @@ Task<void> HandlePull(Host& host, const OllamaPull& pull, TaskPool& pullers,
 
 // --- other routes ----------------------------------------------------------------------
 
-void HandleNoEmbeddings(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  const auto body = ParseJson(request.body, {});
-  if (!body.ok()) return SendError(responder, body.status(), ErrorShape::kOllama);
-  ApiFields fields(*body);
-  const auto name = ReadOllamaModel(host, &fields);
-  SendError(responder, name.ok() ? NoEmbeddings(host) : name.status(), ErrorShape::kOllama);
-}
-
 void RefuseTheRest(Router& router) {
   struct Refused {
     const char* method;
@@ -385,10 +379,10 @@ void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
                   },
               .needs_model = false});
   for (const char* const path : {"/api/embed", "/api/embeddings"}) {
-    router.Add("POST", path, ErrorShape::kOllama,
-               [&host](const HttpRequest& request, HttpResponder& responder) {
-                 HandleNoEmbeddings(host, request, responder);
-               });
+    router.AddTask("POST", path, ErrorShape::kOllama,
+                   [&host](const HttpRequest& request, HttpResponder& responder) {
+                     return HandleOllamaEmbed(host, request, responder);
+                   });
   }
   RefuseTheRest(router);
   // For builds without the page.

@@ -410,8 +410,8 @@ TEST_F(OllamaTest, WhatIsNotDoneHereSaysWhatToDo) {
     EXPECT_NE(ErrorOf(Post(path, Json::object()), 501), "") << path;
   }
   for (const char* const path : {"/api/embed", "/api/embeddings"}) {
-    EXPECT_THAT(ErrorOf(Post(path, {{"model", "scripted"}, {"input", "x"}}), 501),
-                HasSubstr("provides no embeddings"));
+    EXPECT_THAT(ErrorOf(Post(path, {{"model", "scripted"}, {"input", "x"}}), 400),
+                HasSubstr("gives no embeddings"));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "async/task.h"
 #include "base/status.h"
 #include "host/host.h"
 #include "http/http.h"
@@ -37,6 +38,9 @@ bool AnsweredAsOllama(const HttpRequest& request, HttpResponder& responder);
 
 // Registers the routes about models; called by RegisterOllamaApi.
 void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull);
+
+// The handler of /api/embed and of /api/embeddings, its former form.
+Task<void> HandleOllamaEmbed(Host& host, const HttpRequest& request, HttpResponder& responder);
 
 // Formats a time as Ollama does; micros since 1970.
 std::string OllamaTime(int64_t wall_us);

@@ -211,18 +211,6 @@ class CompletionRun {
   size_t n_submitted_ = 0;
 };
 
-void HandleEmbeddings(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  auto body = ParseJson(request.body, {});
-  if (!body.ok()) return SendError(responder, body.status(), ErrorShape::kOpenAi);
-  ApiFields fields(*body);
-  const auto model = fields.String("model");
-  std::vector<std::string> ignored;
-  Status status = fields.Finish(&ignored);
-  if (status.ok()) status = CheckModel(host, model);
-  if (status.ok()) status = NoEmbeddings(host);
-  SendError(responder, status, ErrorShape::kOpenAi);
-}
-
 }  // namespace
 
 Task<void> HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
@@ -260,9 +248,10 @@ void RegisterOpenAiApi(Router& router, Host& host) {
   for (const char* const version : {"", "/v1"}) {
     add_task(StrCat(version, "/chat/completions"), HandleChatCompletions);
     add(StrCat(version, "/chat/completions/input_tokens"), HandleChatInputTokens);
-    add(StrCat(version, "/embeddings"), HandleEmbeddings);
   }
-  add_task("/v1/completions", HandleCompletions);  // "/completions" is llama-server's own
+  // Without the version these are llama-server's own.
+  add_task("/v1/completions", HandleCompletions);
+  add_task("/v1/embeddings", HandleEmbeddings);
 }
 
 }  // namespace weft::serve

@@ -344,8 +344,9 @@ TEST_F(OpenAiTest, OtherErrorsAreOpenAis) {
   EXPECT_GT(error["n_prompt_tokens"], 9000);
 
   const auto embeddings = Post("/v1/embeddings", {{"input", "x"}});
-  EXPECT_EQ(embeddings.status(), 501);
-  EXPECT_THAT(std::string(embeddings.json()["error"]["message"]), HasSubstr("embedding"));
+  EXPECT_EQ(embeddings.status(), 400);
+  EXPECT_THAT(std::string(embeddings.json()["error"]["message"]),
+              HasSubstr("gives no embeddings: it is for text; --pooling"));
 }
 
 TEST_F(OpenAiTest, AFailureBeforeTheFirstTokenIsAnAnswerAndLaterAnEvent) {

@@ -17,6 +17,8 @@ void RegisterOpenAiApi(Router& router, Host& host);
 // The handlers, for RegisterOpenAiApi.
 Task<void> HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder);
 void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder);
+// Also of llama-server's "/embeddings", where the body is OpenAI's.
+Task<void> HandleEmbeddings(Host& host, const HttpRequest& request, HttpResponder& responder);
 Task<void> HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder);
 
 }  // namespace weft::serve

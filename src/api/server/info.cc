@@ -41,7 +41,7 @@ Json ModelInfo(Host& host) {
   const HuggingFaceNames names = HuggingFaceNamesOf(model.file());
   return {{"model_path", ModelFileName(model)},
           {"tokenizer_path", ModelFileName(model)},
-          {"is_generation", true},
+          {"is_generation", model.uses().text},
           {"preferred_sampling_params", nullptr},
           {"weight_version", model.fingerprint()},
           {"has_image_understanding", false},
@@ -63,7 +63,7 @@ Json ServerInfo(Host& host) {
           {"tp_size", 1},
           {"dp_size", 1},
           {"pp_size", 1},
-          {"is_embedding", false},
+          {"is_embedding", !model.uses().text},
           {"disaggregation_mode", "null"},
           {"context_length", model.context_tokens()},
           {"max_running_requests", options.max_running},

@@ -91,13 +91,22 @@ Json ModelObject(Host& host, const char* owner) {
             {"quantization", facts.quantization}}}};
 }
 
+Json Capabilities(const Model& model) {
+  const ModelUses uses = model.uses();
+  Json list = Json::array();
+  if (uses.text) list.push_back("completion");
+  if (uses.vectors) list.push_back("embedding");
+  if (uses.scores) list.push_back("rerank");
+  return list;
+}
+
 void HandleModels(Host& host, const HttpRequest& request, HttpResponder& responder) {
   // The path without a version is only llama-server's.
   const char* const owner = request.path == "/models" ? "llamacpp" : kOwner;
   const Json local = {{"name", host.model_id()},
                       {"model", host.model_id()},
                       {"type", "model"},
-                      {"capabilities", Json::array({"completion"})}};
+                      {"capabilities", Capabilities(host.model())}};
   SendJson(responder, {{"object", "list"},
                        {"data", Json::array({ModelObject(host, owner)})},
                        {"models", Json::array({local})},

@@ -123,7 +123,7 @@ test("errors are the client's own classes", async () => {
   await assert.rejects(ask({ messages: [user("x".repeat(9000))] }), (error) =>
     error instanceof OpenAI.BadRequestError && error.code === "context_length_exceeded");
   await assert.rejects(
-    client.embeddings.create({ model, input: "x" }), (error) => error.status === 501);
+    client.embeddings.create({ model, input: "x" }), (error) => error.status === 400);
 });
 
 test("a failure in the middle of a stream is thrown", async () => {

@@ -1,0 +1,185 @@
+#include "api/text_vectors.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "api/chat_turn.h"
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+// Of one request: enough to fill a step, and few enough that others find a place.
+constexpr size_t kTextsAtOnce = 16;
+
+// The events of one text's turn, to the end.
+Task<Status> TakeResult(Generation* generation, TextResults* results) {
+  Status status = Internal("the turn ended without a result");
+  while (true) {
+    std::optional<TurnEvent> event = co_await generation->Next();
+    if (!event) break;
+    if (auto* started = std::get_if<StartedEvent>(&*event)) {
+      results->texts.push_back(std::move(started->vectors));
+      status = OkStatus();
+    } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
+      if (!done->status.ok()) status = done->status;
+      if (done->reason == FinishReason::kCancelled) status = Cancelled("the request was cancelled");
+      results->prompt_tokens += done->usage.prompt_tokens;
+      results->cached_tokens += done->usage.cached_tokens;
+      results->queued_us = std::max(results->queued_us, done->usage.queued_us);
+      results->prompt_us += done->usage.prompt_us;
+    }
+  }
+  co_return status;
+}
+
+Task<Status> TakeAll(Host& host, const HttpRequest& request, RequestTurns& turns,
+                     std::vector<std::vector<int32_t>> texts, TextResults* results) {
+  std::deque<std::shared_ptr<Generation>> ahead;
+  size_t n_submitted = 0;
+  while (results->texts.size() < texts.size()) {
+    while (ahead.size() < kTextsAtOnce && n_submitted < texts.size()) {
+      GenerationRequest generation_request{.domain = request.domain};
+      generation_request.turn.tokens = texts[n_submitted];
+      generation_request.turn.vector = true;
+      generation_request.turn.max_tokens = 0;
+      generation_request.turn.label = request.id;
+      auto starting = StartGeneration(host, turns, {}, std::move(generation_request));
+      auto generation = co_await starting;
+      // A text that finds no place waits until earlier ones are done.
+      if (generation.status().code() == StatusCode::kResourceExhausted && !ahead.empty()) break;
+      if (!generation.ok()) co_return generation.status();
+      ahead.push_back(*std::move(generation));
+      ++n_submitted;
+    }
+    auto taking = TakeResult(ahead.front().get(), results);
+    const Status status = co_await taking;
+    if (!status.ok()) co_return status;
+    ahead.pop_front();
+  }
+  co_return OkStatus();
+}
+
+bool IsTokens(const nlohmann::ordered_json& value) {
+  if (!value.is_array() || value.empty()) return false;
+  return std::all_of(value.begin(), value.end(), [](const nlohmann::ordered_json& id) {
+    return id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= INT32_MAX;
+  });
+}
+
+bool ReadText(const nlohmann::ordered_json& value, const Model& model,
+              std::vector<std::vector<int32_t>>* texts) {
+  if (value.is_string()) {
+    texts->push_back(EncodeText(model, value.get_ref<const std::string&>()));
+  } else if (IsTokens(value)) {
+    texts->push_back(value.get<std::vector<int32_t>>());
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Task<StatusOr<TextResults>> ComputeTexts(Host& host, const HttpRequest& request,
+                                         HttpResponder& responder,
+                                         std::vector<std::vector<int32_t>> texts) {
+  TextResults results;
+  RequestTurns turns(responder);
+  auto taking = TakeAll(host, request, turns, std::move(texts), &results);
+  const Status status = co_await taking;
+  co_await turns.End();
+  if (!status.ok()) co_return status;
+  co_return results;
+}
+
+Status CheckGivesVectors(Host& host) {
+  if (host.model().uses().vectors) return OkStatus();
+  const char* const hint = host.model().uses().text ? "; --pooling makes the server give them" : "";
+  return InvalidArgument("the model ", host.model_id(), " gives no embeddings: it is for ",
+                         host.model().purpose(), hint);
+}
+
+Status CheckGivesScores(Host& host) {
+  if (host.model().uses().scores) return OkStatus();
+  return InvalidArgument("the model ", host.model_id(), " does not rank documents: it is for ",
+                         host.model().purpose());
+}
+
+std::vector<int32_t> EncodeText(const Model& model, std::string_view text) {
+  return model.Encode(text, /*add_special=*/true, /*parse_special=*/false);
+}
+
+void ReadTexts(ApiFields* fields, std::string_view name, const Model& model,
+               std::vector<std::vector<int32_t>>* texts) {
+  constexpr char kShape[] =
+      "must be a string, an array of strings, an array of token ids, or an array of such arrays";
+  const nlohmann::ordered_json* const value = fields->Value(name);
+  if (value == nullptr) return fields->Fail(name, kShape);
+  if (ReadText(*value, model, texts)) return;
+  if (!value->is_array() || value->empty()) return fields->Fail(name, kShape);
+  if (value->size() > kMaxTexts) {
+    return fields->Fail(
+        name, StrCat("has ", value->size(), " texts, and at most ", kMaxTexts, " are taken"));
+  }
+  for (const nlohmann::ordered_json& entry : *value) {
+    if (!ReadText(entry, model, texts)) return fields->Fail(name, kShape);
+  }
+}
+
+std::vector<float> UnitVector(std::span<const float> vector, int64_t dimensions) {
+  if (dimensions > 0) vector = vector.first(static_cast<size_t>(dimensions));
+  double sum = 0;
+  for (const float value : vector) sum += static_cast<double>(value) * static_cast<double>(value);
+  const double factor = sum > 0 ? 1 / std::sqrt(sum) : 0;
+  std::vector<float> unit;
+  unit.reserve(vector.size());
+  for (const float value : vector) {
+    unit.push_back(static_cast<float>(static_cast<double>(value) * factor));
+  }
+  return unit;
+}
+
+void AppendVectorJson(std::span<const float> vector, std::string* json) {
+  *json += '[';
+  for (const float value : vector) {
+    if (json->back() != '[') *json += ',';
+    if (!std::isfinite(value)) {
+      *json += "null";
+      continue;
+    }
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof(digits), value);
+    json->append(digits, end.ptr);
+  }
+  *json += ']';
+}
+
+std::string Base64Of(std::span<const float> vector) {
+  static constexpr char kLetters[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes(vector.size() * sizeof(float), '\0');
+  if (!vector.empty()) std::memcpy(bytes.data(), vector.data(), bytes.size());
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t n = std::min<size_t>(3, bytes.size() - i);
+    uint32_t bits = 0;
+    for (size_t j = 0; j < 3; ++j) {
+      bits = bits << 8 | (j < n ? static_cast<unsigned char>(bytes[i + j]) : 0u);
+    }
+    for (size_t j = 0; j < 4; ++j) {
+      text += j <= n ? kLetters[bits >> (18 - 6 * j) & 63] : '=';
+    }
+  }
+  return text;
+}
+
+}  // namespace weft::serve

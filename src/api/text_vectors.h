@@ -1,0 +1,63 @@
+// What the routes for embeddings and for reranking share: texts in, vectors or scores out.
+//
+// A text is a turn of its own on an anonymous session, so that it takes its place among
+// conversations; a request has a few of them under way at a time.
+#ifndef WEFT_API_TEXT_VECTORS_H_
+#define WEFT_API_TEXT_VECTORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/support.h"
+#include "async/task.h"
+#include "base/status.h"
+#include "host/host.h"
+#include "http/http.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::serve {
+
+// Of one request.
+inline constexpr size_t kMaxTexts = 2048;
+
+// What a text has become: its vector, or one for each token, or its scores.
+using TextResult = std::vector<std::vector<float>>;
+struct TextResults {
+  std::vector<TextResult> texts;  // in the order of the request
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t queued_us = 0;  // the longest
+  int64_t prompt_us = 0;  // of all
+};
+
+// Of each list of tokens. Cancelled when the client leaves.
+Task<StatusOr<TextResults>> ComputeTexts(Host& host, const HttpRequest& request,
+                                         HttpResponder& responder,
+                                         std::vector<std::vector<int32_t>> texts);
+
+// INVALID_ARGUMENT unless the model gives vectors, or scores.
+Status CheckGivesVectors(Host& host);
+Status CheckGivesScores(Host& host);
+
+// A text as the model wants it, in which control tokens are plain text.
+std::vector<int32_t> EncodeText(const Model& model, std::string_view text);
+// Reads a field that holds one or several texts, each a string or an array of token ids.
+void ReadTexts(ApiFields* fields, std::string_view name, const Model& model,
+               std::vector<std::vector<int32_t>>* texts);
+
+// The first `dimensions` values (0: all), divided by their length.
+std::vector<float> UnitVector(std::span<const float> vector, int64_t dimensions);
+
+// "[0.5,-1]", each value as short as it can be to be read back the same; what is not finite is
+// null.
+void AppendVectorJson(std::span<const float> vector, std::string* json);
+// The values as little-endian floats.
+std::string Base64Of(std::span<const float> vector);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_TEXT_VECTORS_H_
