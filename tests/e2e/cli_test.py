@@ -18,7 +18,8 @@ import unittest
 
 from weft_process import WEFT, add_metadata, make_model, read_floats, weft
 
-COMMANDS = ["run", "inspect", "tokenize", "detokenize", "logits", "score", "constrain"]
+COMMANDS = ["run", "inspect", "tokenize", "detokenize", "logits", "score", "embed",
+            "constrain"]
 TEXT = "The weft travels; the warp stays. 12 + 34 = 46"
 # Of the model file, beside the vocabulary of tiny-llama.
 VOCABULARY = 1024
@@ -77,7 +78,8 @@ class HelpTest(CliTest):
             self.assertIn(command, overview)
             text = self.succeed(command, "--help").text
             self.assertIn("Usage: weft " + command, text)
-            self.assertIn("--json" if command not in ("logits", "score") else "--threads", text)
+            flag = "--threads" if command in ("logits", "score", "embed") else "--json"
+            self.assertIn(flag, text)
 
     def test_the_version(self):
         self.assertRegex(self.succeed("--version").text, r"^weft \d+\.\d+\.\d+")

@@ -44,6 +44,7 @@ CommandBody MakeConstrainCommand(CLI::App* app);
 CommandBody MakeTokenizeCommand(CLI::App* app);
 CommandBody MakeDetokenizeCommand(CLI::App* app);
 CommandBody MakeLogitsCommand(CLI::App* app);
+CommandBody MakeEmbedCommand(CLI::App* app);
 CommandBody MakeScoreCommand(CLI::App* app);
 CommandBody MakeTemplateCommand(CLI::App* app);
 CommandBody MakeCompletionCommand(CLI::App* app);

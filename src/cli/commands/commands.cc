@@ -24,6 +24,7 @@ constexpr Command kCommands[] = {
     {"constrain", "Try out a JSON Schema, a grammar or a regular expression", MakeConstrainCommand},
     {"logits", "Write a model's raw logits for given tokens", MakeLogitsCommand},
     {"bench", "Measure speed, compared with the machine's limits", MakeBenchCommand},
+    {"embed", "Compute the vectors of texts (embeddings)", MakeEmbedCommand},
     {"score", "Compute log-likelihoods of continuations, for evaluations", MakeScoreCommand},
     {"template", "Show or try out a chat template", MakeTemplateCommand},
     {"completion", "Print a shell completion script", MakeCompletionCommand},

@@ -11,6 +11,7 @@
 #include "cli/terminal/output.h"
 #include "formats/model_file.h"
 #include "kernels/quants.h"
+#include "model/model_spec.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {
@@ -72,12 +73,22 @@ std::vector<int64_t> DimsOf(const TensorInfo& tensor) {
   return std::vector<int64_t>(tensor.dims, tensor.dims + tensor.n_dims);
 }
 
+// What the model is for, or why it cannot be run here.
+std::string PurposeOrError(const ModelFile& file, bool* can_run) {
+  const StatusOr<ModelSpec> spec = BuildModelSpec(file, {});
+  *can_run = spec.ok();
+  return spec.ok() ? PurposeOf(*spec) : std::string(Message(spec.status()));
+}
+
 void PrintText(const ModelFile& file, bool tensors) {
   PrintLine(StrCat("file      ", file.path(), " (", HumanBytes(file.file_bytes()), ", GGUF v",
                    file.version(), ")"));
   int64_t parameters = 0;
   for (const TensorInfo& tensor : file.tensors()) parameters += tensor.values();
   PrintLine(StrCat("tensors   ", file.tensors().size(), " (", parameters, " values)"));
+  bool can_run = false;
+  const std::string purpose = PurposeOrError(file, &can_run);
+  PrintLine(StrCat(can_run ? "for       " : "cannot be run here: ", purpose));
   PrintLine("metadata");
   for (const auto& [key, value] : file.metadata()) {
     PrintLine(StrCat("  ", Printable(key, 200), " = ", ShowValue(value)));
@@ -99,6 +110,9 @@ void PrintJson(const ModelFile& file, bool tensors) {
                            {"version", file.version()},
                            {"file_bytes", file.file_bytes()},
                            {"metadata", std::move(metadata)}};
+  bool can_run = false;
+  std::string purpose = PurposeOrError(file, &can_run);
+  result[can_run ? "purpose" : "cannot_run"] = std::move(purpose);
   if (tensors) {
     auto list = nlohmann::json::array();
     for (const TensorInfo& tensor : file.tensors()) {

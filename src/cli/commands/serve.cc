@@ -435,6 +435,7 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
                   "Delete sessions, including their files, that have not been used for this long, "
                   "such as 12h or 7d (default: never)");
   AddContextFlag(app, &flags->model);
+  AddPoolingFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
   AddSpeculationFlags(app, &flags->model);
   // Defaults for requests that omit them.

@@ -90,6 +90,13 @@ void AddSpeculationFlags(CLI::App* app, ModelFlags* flags) {
       ->capture_default_str();
 }
 
+void AddPoolingFlag(CLI::App* app, ModelFlags* flags) {
+  app->add_option("--pooling", flags->pooling,
+                  "Which rows a text's vector is made of (default: as the model's file says; a "
+                  "model whose file says nothing gives no vectors)")
+      ->check(CLI::IsMember({"mean", "cls", "last", "none"}));
+}
+
 namespace {
 
 StatusOr<FlaggedModel> OpenNamedModel(const ModelFlags& flags) {
@@ -141,6 +148,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
   options.backend = flags.backend;
   options.n_threads = flags.threads;
   options.context_tokens = flags.context;
+  options.pooling = flags.pooling;
   const bool terminal = isatty(STDERR_FILENO) == 1;
   if (terminal) {
     options.progress = [](double fraction) {

@@ -26,6 +26,7 @@ struct ModelFlags {
   int64_t context = 0;
   std::string speculate = "lookup";
   int speculate_max = EngineOptions().max_guesses;
+  std::string pooling;  // empty: as the file says
 };
 
 // Only -m and -hf, for commands that just need the file. With `positional`, such as "NAME", the
@@ -38,6 +39,7 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);
 // --speculate, --speculate-max.
 void AddSpeculationFlags(CLI::App* app, ModelFlags* flags);
+void AddPoolingFlag(CLI::App* app, ModelFlags* flags);
 
 // The model named by -m: its file, and its sampling advice.
 struct FlaggedModel {
