@@ -1,9 +1,6 @@
 // weft embed: the vectors of texts.
-#include <unistd.h>
-
-#include <charconv>
-#include <cmath>
-#include <cstdio>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <fstream>
 #include <iostream>
