@@ -6,9 +6,9 @@
 
 #include "api/fields/support.h"
 #include "base/clock.h"
-#include "base/heap.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/system.h"
 #include "host/presented_key.h"
 #include "http/request_log.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/thread_priority.h"
+#include "base/system.h"
 
 namespace weft {
 namespace {

@@ -4,9 +4,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <future>
-#include <iterator>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -14,6 +12,7 @@
 
 #include "async/signal.h"
 #include "async/task.h"
+#include "base/system.h"
 
 namespace weft {
 namespace {
@@ -30,10 +29,6 @@ class Gate {
   std::promise<void> opened_;
   std::shared_future<void> future_ = opened_.get_future().share();
 };
-
-int64_t ThreadsOfThisProcess() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
-}
 
 TEST(TaskPool, RunsWhatIsPostedBeforeItStops) {
   std::atomic<int> ran{0};
@@ -86,15 +81,15 @@ TEST(TaskPool, TasksThatWaitHoldNoThread) {
   std::vector<std::unique_ptr<Signal>> signals;
   for (int i = 0; i < kTasks; ++i) signals.push_back(std::make_unique<Signal>());
   std::atomic<int> n_waiting{0}, n_ended{0};
-  const int64_t before = ThreadsOfThisProcess();
+  const int before = CountThreads();
   TaskPool pool({.max_threads = 4, .max_posted = 3, .max_waiting = kTasks});
   for (const auto& signal : signals) {
     ASSERT_TRUE(pool.Post([&, s = signal.get()] { StartTask(Join(s, &n_waiting, &n_ended)); }));
   }
   while (n_waiting < kTasks) std::this_thread::yield();
-  EXPECT_LE(ThreadsOfThisProcess(), before + 4);
+  EXPECT_LE(CountThreads(), before + 4);
   // The idle ones leave; one stays.
-  while (ThreadsOfThisProcess() > before + 1) std::this_thread::yield();
+  while (CountThreads() > before + 1) std::this_thread::yield();
   for (const auto& signal : signals) signal->Notify();
   while (n_ended < kTasks) std::this_thread::yield();
 }

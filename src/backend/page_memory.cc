@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/host_memory.h"
+#include "base/system.h"
 
 namespace weft {
 
@@ -91,7 +91,7 @@ void PageMemory::Touch(PageId id) {
 
 void PageMemory::Zero(PageId id) {
   WEFT_CHECK(id >= 0 && id < n_pages(), "page id out of range");
-  if (madvise(page(id), stride_bytes_, MADV_DONTNEED) != 0) {
+  if (!DiscardPages(page(id), stride_bytes_)) {
     std::memset(page(id), 0, stride_bytes_);
     return;
   }
@@ -115,7 +115,7 @@ void PageMemory::Discard(std::span<const PageId> ids) {
     for (end = begin + 1; end < held.size(); ++end) {
       if (page(held[end]) != first + static_cast<int64_t>(end - begin) * stride_bytes_) break;
     }
-    madvise(first, static_cast<int64_t>(end - begin) * stride_bytes_, MADV_DONTNEED);
+    DiscardPages(first, static_cast<int64_t>(end - begin) * stride_bytes_);
   }
 }
 

@@ -1,8 +1,8 @@
 #include "base/aligned_buffer.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
+
+#include "base/system.h"
 
 namespace weft {
 namespace {
@@ -16,7 +16,7 @@ AlignedBuffer::AlignedBuffer(size_t size) {
   if (rounded < size) return;
   void* memory = std::aligned_alloc(alignment, rounded);
   if (memory == nullptr) return;
-  if (alignment == kHugePageBytes) madvise(memory, rounded, MADV_HUGEPAGE);
+  if (alignment == kHugePageBytes) PreferHugePages(memory, rounded);
   data_ = static_cast<std::byte*>(memory);
   size_ = size;
 }

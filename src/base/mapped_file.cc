@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/system.h"
+
 namespace weft {
 namespace {
 
@@ -39,7 +41,8 @@ StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) 
     }
     data = static_cast<const std::byte*>(mapping);
   }
-  return std::unique_ptr<MappedFile>(new MappedFile(path, std::move(fd), info.st_mtim, data, size));
+  return std::unique_ptr<MappedFile>(
+      new MappedFile(path, std::move(fd), ModifiedAt(info), data, size));
 }
 
 MappedFile::~MappedFile() {
@@ -70,9 +73,9 @@ Status MappedFile::CheckUnchanged() const {
   if (fstat(fd_.get(), &info) != 0) {
     return ErrnoStatus(errno, StrCat("cannot read ", name));
   }
+  const timespec modified = ModifiedAt(info);
   const bool is_same = static_cast<size_t>(info.st_size) == size_ &&
-                       info.st_mtim.tv_sec == written_.tv_sec &&
-                       info.st_mtim.tv_nsec == written_.tv_nsec;
+                       modified.tv_sec == written_.tv_sec && modified.tv_nsec == written_.tv_nsec;
   if (!is_same || guard_.damaged()) has_changed_ = true;
   if (!has_changed_) return OkStatus();
   if (static_cast<size_t>(info.st_size) < size_) {

@@ -1,14 +1,14 @@
 #include "base/mapping_guard.h"
 
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <mutex>
+
+#include "base/system.h"
 
 namespace weft {
 
@@ -85,9 +85,7 @@ class MappingGuard::Handler {
       if (!range->Contains(address, &end)) continue;
       range->damaged = true;
       const uintptr_t begin = address / page_ * page_;
-      // Not mmap(): the sanitizers intercept it with more than a system call.
-      return syscall(SYS_mmap, begin, end - begin, PROT_READ,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == static_cast<long>(begin);
+      return MapZeros(begin, end - begin);
     }
     return false;
   }

@@ -1,7 +1,11 @@
 #include "base/strings.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <cstdint>
+#include <cstdlib>
+#include <string>
 
 namespace weft {
 
@@ -103,6 +107,26 @@ bool ParseWhole(std::string_view text, T* value) {
 }  // namespace
 
 bool ParseInt64(std::string_view text, int64_t* value) { return ParseWhole(text, value); }
+
+#if defined(__cpp_lib_to_chars)
 bool ParseDouble(std::string_view text, double* value) { return ParseWhole(text, value); }
+#else
+// libc++ before LLVM 20 reads no floating-point numbers. strtod takes more than from_chars does:
+// leading space, plus signs, hexadecimal digits.
+bool ParseDouble(std::string_view text, double* value) {
+  const std::string magnitude(text.starts_with('-') ? text.substr(1) : text);
+  const bool is_number = magnitude.find_first_not_of("0123456789.eE+-") == std::string::npos &&
+                         !magnitude.starts_with('+') && !magnitude.starts_with('-');
+  if (!is_number && magnitude != "inf" && magnitude != "nan") return false;
+  char* end = nullptr;
+  errno = 0;
+  const double parsed = std::strtod(magnitude.c_str(), &end);
+  if (magnitude.empty() || end != magnitude.c_str() + magnitude.size() || errno == ERANGE) {
+    return false;
+  }
+  *value = text.starts_with('-') ? -parsed : parsed;
+  return true;
+}
+#endif
 
 }  // namespace weft

@@ -97,7 +97,7 @@ TEST(ParseDouble, TakesWholeNumbersOnly) {
   double value = 0;
   EXPECT_TRUE(ParseDouble("-2.5e-3", &value));
   EXPECT_EQ(value, -2.5e-3);
-  for (const char* text : {"", "1.0 ", "1.0f", "1,0", "1e999"}) {
+  for (const char* text : {"", "1.0 ", " 1.0", "+1", "-+1", "1.0f", "0x1p3", "1,0", "1e999"}) {
     EXPECT_FALSE(ParseDouble(text, &value)) << text;
   }
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/system.h"
 #include "formats/gguf_format.h"
 
 namespace weft {
@@ -135,7 +136,7 @@ class OutputFile {
   // Makes the file appear under its name, complete and on disk.
   Status Commit() {
     WEFT_RETURN_IF_ERROR(Flush());
-    if (fsync(fd_) != 0) return Error("cannot write ", temporary_);
+    if (SyncFile(fd_) != 0) return Error("cannot write ", temporary_);
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return Error("cannot create ", path_);
     close(std::exchange(fd_, -1));
     return OkStatus();

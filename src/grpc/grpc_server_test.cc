@@ -1,12 +1,11 @@
 // Requests, their ends, and information about the model.
 #include <atomic>
-#include <filesystem>
-#include <iterator>
 #include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "base/system.h"
 #include "grpc/grpc_server_test_util.h"
 #include "grpc/grpc_service.h"
 #include "grpc/tokenizer_bundle.h"
@@ -230,11 +229,8 @@ TEST_F(GrpcServerTest, CallsThatWaitHoldNoThread) {
   Open({.max_running = 4, .max_queued = kCalls});
   backend_.faults().step_delay_us = 5'000;
   const Tokens prompt = testing::RandomTokens(10, 7);
-  const auto n_threads = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
-  };
   EXPECT_TRUE(Generate(Greedy(prompt, 1)).complete.has_value());  // gRPC's own are there now
-  const auto before = n_threads();
+  const auto before = CountThreads();
   struct Call {
     grpc::ClientContext context;
     std::unique_ptr<grpc::ClientReader<pb::GenerateResponse>> reader;
@@ -242,7 +238,7 @@ TEST_F(GrpcServerTest, CallsThatWaitHoldNoThread) {
   std::vector<Call> calls(kCalls);
   for (Call& call : calls) call.reader = stub_->Generate(&call.context, Greedy(prompt, 400));
   while (ActiveRequests() < kCalls) std::this_thread::yield();
-  EXPECT_LE(n_threads(), before + kFewThreads);
+  EXPECT_LE(CountThreads(), before + kFewThreads);
   for (Call& call : calls) call.context.TryCancel();
   for (Call& call : calls) {
     EXPECT_EQ(call.reader->Finish().error_code(), grpc::StatusCode::CANCELLED);

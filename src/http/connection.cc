@@ -1,8 +1,5 @@
 #include "http/connection.h"
 
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
-
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
@@ -12,6 +9,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "base/system.h"
 #include "http/router.h"
 
 namespace weft::serve {
@@ -408,10 +406,7 @@ void HttpConnection::OnStall() {
   SetDeadline(std::min<Clock::duration>(options.stall_timeout - stalled, kLook));
 }
 
-int HttpConnection::UntakenBytes() {
-  int bytes = 0;
-  return ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
-}
+int HttpConnection::UntakenBytes() { return UnacknowledgedBytes(socket_.native_handle()); }
 
 void HttpConnection::OnDeadline() {
   deadline_.reset();

@@ -21,7 +21,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/strings.h"
-#include "base/thread_priority.h"
+#include "base/system.h"
 #include "http/connection.h"
 
 namespace weft::serve {
@@ -32,16 +32,10 @@ using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
 // Detects a vanished client in about a minute.
-void WatchPeer(tcp::socket* socket) {
+void SetUp(tcp::socket* socket) {
   error_code ignored;
   socket->set_option(tcp::no_delay(true), ignored);
-  socket->set_option(asio::socket_base::keep_alive(true), ignored);
-  using Seconds = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPIDLE>;
-  using Interval = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPINTVL>;
-  using Count = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPCNT>;
-  socket->set_option(Seconds(30), ignored);
-  socket->set_option(Interval(10), ignored);
-  socket->set_option(Count(3), ignored);
+  WatchPeer(socket->native_handle(), /*idle_s=*/30, /*interval_s=*/10, /*n_probes=*/3);
   // Data in the kernel's buffer cannot be seen to be unread. (The kernel doubles the number.)
   socket->set_option(asio::socket_base::send_buffer_size(16 << 10), ignored);
 }
@@ -255,7 +249,7 @@ class Server : public HttpServer {
     const auto most = static_cast<size_t>(shared_.options.max_connections);
     // Even a refusal takes a connection, so these must be limited too.
     if (connections_.size() >= 2 * most) return;
-    WatchPeer(&socket);
+    SetUp(&socket);
     const auto connection =
         std::make_shared<HttpConnection>(std::move(socket), &shared_, by_second_port,
                                          [this](HttpConnection* closed) { Remove(closed); });

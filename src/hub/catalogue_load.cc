@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/mapped_file.h"
+#include "base/system.h"
 #include "hub/files.h"
 #include "hub/net/zip_reader.h"
 
@@ -205,7 +206,7 @@ Status Loader::Unpack(const CatalogueSource& source, const std::vector<std::stri
                 [](const ZipMember* a, const ZipMember* b) { return a->name < b->name; });
       for (const ZipMember* member : members) WEFT_RETURN_IF_ERROR(zip.Read(*member, take));
     }
-    if (fsync(out.get()) != 0) return WriteError(errno, gathering);
+    if (SyncFile(out.get()) != 0) return WriteError(errno, gathering);
     const std::string hex = digest.Finish();
     if (hex == entry_.sha256) return OkStatus();
     return DataLoss("its checksum is ", hex, ", not ", entry_.sha256);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -350,15 +351,13 @@ bool ParseFloat(std::string_view text, double* value) {
     parsed = std::numeric_limits<double>::infinity();
   } else if (lower == "nan") {
     parsed = std::numeric_limits<double>::quiet_NaN();
-  } else {
-    const auto result = std::from_chars(rest.data(), rest.data() + rest.size(), parsed);
-    if (result.ptr != rest.data() + rest.size()) return false;
-    if (result.ec == std::errc::result_out_of_range) {
-      // Too large or too small for a double: use strtod's result.
-      parsed = std::strtod(std::string(rest).c_str(), nullptr);
-    } else if (result.ec != std::errc()) {
-      return false;
-    }
+  } else if (!ParseDouble(rest, &parsed)) {
+    // Perhaps too large or too small for a double: use strtod's result.
+    if (rest.find_first_not_of("0123456789.eE+-") != std::string_view::npos) return false;
+    const std::string number(rest);
+    char* end = nullptr;
+    parsed = std::strtod(number.c_str(), &end);
+    if (end != number.c_str() + number.size()) return false;
   }
   *value = negative ? -parsed : parsed;
   return true;

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/system.h"
 
 namespace weft {
 namespace {
@@ -122,7 +123,7 @@ Status AtomicFile::Flush() {
 
 Status AtomicFile::Commit() {
   WEFT_RETURN_IF_ERROR(Flush());
-  if (fsync(fd_.get()) != 0) return Failed(errno, "make durable");
+  if (SyncFile(fd_.get()) != 0) return Failed(errno, "make durable");
   WEFT_RETURN_IF_ERROR(PutInPlace());
   return SyncDirectory(dir_fd_, path_);
 }
@@ -167,7 +168,7 @@ StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path) 
 }
 
 Status SyncDirectory(int dir_fd, const std::string& path) {
-  if (fsync(dir_fd) == 0 || errno == EINVAL || errno == ENOTSUP) return OkStatus();
+  if (SyncFile(dir_fd) == 0 || errno == EINVAL || errno == ENOTSUP) return OkStatus();
   return ErrnoStatus(errno,
                      StrCat("cannot make the directory of ", Printable(path, 300), " durable"));
 }

@@ -5,15 +5,13 @@ import concurrent.futures
 import errno
 import http.client
 import json
-import os
-import pathlib
 import random
 import socket
 import time
 import unittest
 
 import serve_test
-from weft_process import TIMEOUT_S
+from weft_process import TIMEOUT_S, descriptor_count, peak_kib, resident_kib
 
 POSTS = ("/completion", "/completions", "/infill", "/tokenize", "/detokenize", "/apply-template",
          "/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens",
@@ -47,13 +45,6 @@ def no_http(dice):
 
 
 class AttackTest(serve_test.ServeTest):
-    def kib(self, server, what):
-        text = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
-        return int(text.split(f"{what}:")[1].split()[0])
-
-    def descriptors(self, server):
-        return len(os.listdir(f"/proc/{server.process.pid}/fd"))
-
     def send_raw(self, server, dice):
         """The status of the answer; None where there is none but the end."""
         with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
@@ -112,15 +103,15 @@ class AttackTest(serve_test.ServeTest):
             before = server.complete("The loom", n=12)
             self.assertEqual(before.status, 200, before)
             self.send_many(server, 0, 500)  # what is made once is made now
-            n_descriptors = self.descriptors(server)
-            resident_kb = self.kib(server, "VmRSS")
+            n_descriptors = descriptor_count(server.process)
+            resident_kb = resident_kib(server.process)
             with concurrent.futures.ThreadPoolExecutor(8) as pool:
                 statuses = set.union(*pool.map(lambda seed: self.send_many(server, seed, 1625),
                                                range(1, 9)))
             self.assertLessEqual({400, 404, 405, 431}, statuses)
-            server.until(lambda: self.descriptors(server) <= n_descriptors + 8,
+            server.until(lambda: descriptor_count(server.process) <= n_descriptors + 8,
                          "connections stay open")
-            self.assertLess(self.kib(server, "VmRSS") - resident_kb, 64 << 10)
+            self.assertLess(resident_kib(server.process) - resident_kb, 64 << 10)
             after = server.complete("The loom", n=12)
             self.assertEqual(after.json["content"], before.json["content"])
             self.assertEqual(server.end(), 0, server.log[-2000:])
@@ -130,11 +121,11 @@ class AttackTest(serve_test.ServeTest):
         with self.serve("--max-body", "8M") as server:
             server.ready()
             self.assertEqual(server.complete("The loom", n=2).status, 200)
-            resident_kb = self.kib(server, "VmRSS")
+            resident_kb = resident_kib(server.process)
             body = json.dumps({"prompt": "x", "stop": [[]] * 600_000})
             for _ in range(8):
                 self.assertEqual(server.ask("POST", "/completion", body).status, 400)
-            self.assertLess(self.kib(server, "VmRSS") - resident_kb, 32 << 10)
+            self.assertLess(resident_kib(server.process) - resident_kb, 32 << 10)
 
     def test_hostile_bodies_and_readers_take_at_most_twice_their_budget(self):
         budget = 96 << 20
@@ -147,7 +138,7 @@ class AttackTest(serve_test.ServeTest):
             good = {"x_api_key": "good"}
             ask = ("/completion", {"prompt": "x", "n_predict": 2})
             self.assertEqual(server.ask("POST", *ask, **good).status, 200)
-            base_kb = self.kib(server, "VmRSS")
+            base_kb = resident_kib(server.process)
             many = json.dumps({"prompt": "x", "stop": [[]] * 600_000}).encode()
             deep = b'{"prompt":' + b"[" * 60 + b"{}," * 600_000 + b"{}" + b"]" * 60 + b"}"
             long = json.dumps({"messages": [{"role": "user", "content": "x" * 6_000_000}]}).encode()
@@ -186,7 +177,7 @@ class AttackTest(serve_test.ServeTest):
                 statuses = [attacked.result() for attacked in alone + both]
             self.assertLessEqual(set(statuses) - {None}, {200, 400, 413, 429, 503})
             self.assertTrue({429, 503} & set(statuses), set(statuses))
-            peak_kb = self.kib(server, "VmHWM")
+            peak_kb = peak_kib(server.process)
             print(f"resident {base_kb} KiB, at most {peak_kb} KiB: "
                   f"{(peak_kb - base_kb) * 1024 / budget:.2f} of the budget; "
                   f"{ {s: statuses.count(s) for s in set(statuses)} }")

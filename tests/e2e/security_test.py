@@ -15,7 +15,7 @@ import time
 import unittest
 
 import serve_test
-from weft_process import TIMEOUT_S, WEFT
+from weft_process import TIMEOUT_S, WEFT, peak_kib
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 
@@ -168,8 +168,7 @@ class KeysTest(serve_test.ServeTest):
 
 class LimitsTest(serve_test.ServeTest):
     def peak_bytes(self, server):
-        status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) << 10
+        return peak_kib(server.process) << 10
 
     def test_a_body_is_as_large_as_the_context_can_use(self):
         with self.serve() as server:

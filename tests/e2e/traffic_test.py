@@ -20,7 +20,7 @@ import threading
 import time
 
 from serve_test import Server
-from weft_process import TIMEOUT_S, make_model
+from weft_process import TIMEOUT_S, make_model, resident_kib
 
 LARGE = b'{"prompt": "' + b"x" * (33 << 20) + b'"}'
 KEYS = ("key-one", "key-two", "key-three")
@@ -209,18 +209,12 @@ class Traffic:
             self.fault(f"{method} {path}: {answer} instead of {status}")
 
 
-def resident_mib(process):
-    status = pathlib.Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) / 1024
-
-
 def watch(server, traffic, seconds):
     """The process's size, in MiB, at forty moments."""
     sizes = []
     end = time.monotonic() + seconds
     while time.monotonic() < end and not traffic.stop.wait(seconds / 40):
-        sizes.append(resident_mib(server.process))
+        sizes.append(resident_kib(server.process) / 1024)
     return sizes
 
 

@@ -43,6 +43,48 @@ def weft(*args, stdin=b"", env=None):
     return Result(args, done)
 
 
+def resident_kib(process):
+    return _kib(process, "VmRSS")
+
+
+def peak_kib(process):
+    """The most that the process had in memory; where nobody knows, what it has."""
+    return _kib(process, "VmHWM")
+
+
+def thread_count(process):
+    status = _status(process)
+    if status is not None:
+        return int(status["Threads"])
+    listed = subprocess.run(["ps", "-M", "-p", str(process.pid)], capture_output=True, check=True)
+    return len(listed.stdout.splitlines()) - 1
+
+
+def descriptor_count(process):
+    folder = f"/proc/{process.pid}/fd"
+    if os.path.isdir(folder):
+        return len(os.listdir(folder))
+    listed = subprocess.run(["lsof", "-p", str(process.pid)], capture_output=True, check=True)
+    return len(listed.stdout.splitlines()) - 1
+
+
+def _status(process):
+    """What Linux says of a process; None elsewhere."""
+    path = pathlib.Path(f"/proc/{process.pid}/status")
+    if not path.exists():
+        return None
+    return dict(line.split(":", 1) for line in path.read_text().splitlines())
+
+
+def _kib(process, name):
+    status = _status(process)
+    if status is not None:
+        return int(status[name].split()[0])
+    shown = subprocess.run(["ps", "-o", "rss=", "-p", str(process.pid)], capture_output=True,
+                           check=True)
+    return int(shown.stdout)
+
+
 def make_model(path, shape="tiny-llama", kind="F32", *options):
     subprocess.run([MAKE_MODEL, "--shape", shape, "--type", kind, "--out", str(path),
                     *map(str, options)], check=True, capture_output=True, timeout=TIMEOUT_S)

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/system.h"
 #include "engine/sampling/random.h"
 #include "state/state_directory.h"
 #include "tests/support/engine_harness.h"
@@ -93,7 +94,7 @@ class CrashParkTest : public ::testing::TestWithParam<const char*> {
   // One life of the child; what it acknowledged goes to acknowledged_.
   void Round(uint64_t seed) {
     int ends[2];
-    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    ASSERT_EQ(MakePipe(ends), 0);
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) Child(model_, dir_, ends[1], seed, current_);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/system.h"
 #include "engine/sampling/random.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/slow_build.h"
@@ -153,7 +154,7 @@ class CrashTrafficTest : public ::testing::TestWithParam<const char*> {
   // One life of the child; what it told is in kept_, forks_ and lives_.
   void Round(uint64_t seed) {
     int ends[2];
-    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    ASSERT_EQ(MakePipe(ends), 0);
     oracle_.Stop();
     const pid_t child = fork();
     ASSERT_GE(child, 0);

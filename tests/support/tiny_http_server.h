@@ -4,6 +4,7 @@
 #define WEFT_TESTS_SUPPORT_TINY_HTTP_SERVER_H_
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -45,7 +46,8 @@ class TinyHttpServer {
   using Handler = std::function<std::string(const TinyRequest&)>;
 
   explicit TinyHttpServer(Handler handler) : handler_(std::move(handler)) {
-    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    listener_ = socket(AF_INET, SOCK_STREAM, 0);
+    fcntl(listener_, F_SETFD, FD_CLOEXEC);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -72,8 +74,9 @@ class TinyHttpServer {
  private:
   void Accept() {
     for (;;) {
-      const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      const int fd = accept(listener_, nullptr, nullptr);
       if (fd < 0) return;
+      fcntl(fd, F_SETFD, FD_CLOEXEC);
       threads_.emplace_back([this, fd] {
         Serve(fd);
         close(fd);

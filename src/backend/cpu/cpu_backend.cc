@@ -6,7 +6,7 @@
 #include "backend/cpu/cpu_executor.h"
 #include "backend/cpu/cpu_state.h"
 #include "backend/cpu/cpu_weights.h"
-#include "base/host_memory.h"
+#include "base/system.h"
 
 namespace weft {
 

@@ -9,7 +9,7 @@
 #include "backend/reference/reference_state.h"
 #include "backend/reference/tensors.h"
 #include "backend/spec_tensors.h"
-#include "base/host_memory.h"
+#include "base/system.h"
 
 namespace weft {
 

@@ -1,33 +1,23 @@
 #include "cli/bench/bench.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
 #include <utility>
 #include <variant>
 
 #include "base/clock.h"
+#include "base/system.h"
 #include "cli/terminal/output.h"
 #include "engine/sampling/random.h"
 #include "kernels/isa.h"
 
 namespace weft::cli {
-namespace {
-
-int64_t PeakRssBytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
-}
-
-}  // namespace
 
 nlohmann::json MemoryOf(const EngineStats& stats) {
   const int64_t accounted = stats.weight_bytes + stats.page_bytes + stats.slot_bytes +
                             stats.checkpoint_bytes + stats.scratch_bytes;
-  const int64_t resident = ResidentBytes();
+  const int64_t resident = ResidentMemoryBytes();
   return {{"weights", stats.weight_bytes},
           {"pages", stats.page_bytes},
           {"slots", stats.slot_bytes},
@@ -158,14 +148,12 @@ void EndProgress() {
   if (isatty(STDERR_FILENO) == 1) std::fputs("\r\033[K", stderr);
 }
 
-void ForgetPeakMemory() { std::ofstream("/proc/self/clear_refs") << "5"; }
-
 void Report(const Bench& bench, nlohmann::json line) {
   EndProgress();
   line["model"] = bench.model->name();
   line["threads"] = bench.options.n_threads;
   line["isa"] = NameOf(PreferredIsa());
-  line["peak_rss_bytes"] = PeakRssBytes();
+  line["peak_rss_bytes"] = PeakMemoryBytes();
   if (bench.flags.json) {
     PrintJsonLine(line);
     return;

@@ -74,8 +74,6 @@ T Median(std::vector<T> values) {
 nlohmann::json StagesOf(const EngineStats& before, const EngineStats& after);
 // Bytes by kind according to the engine, and the process's total.
 nlohmann::json MemoryOf(const EngineStats& stats);
-// Resets the peak of the process's memory, if the system allows it.
-void ForgetPeakMemory();
 // Shows the current activity on one line of stderr, if that is a terminal.
 void ShowProgress(std::string_view what);
 void EndProgress();

@@ -1,11 +1,8 @@
 #include "cli/bench/machine_limits.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <variant>
 
@@ -81,13 +78,6 @@ MachineLimits MeasureMachineLimits(int n_threads) {
   on_all(&limits.int8_macs_per_s,
          [](int) { return MeasureInt8MacsPerSecond(PreferredIsa(), kSeconds); });
   return limits;
-}
-
-int64_t ResidentBytes() {
-  int64_t total = 0, resident = 0;
-  std::ifstream statm("/proc/self/statm");
-  statm >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 double ModelCost::StepBytes(double rows) const {

@@ -42,9 +42,6 @@ double DecodeLimit(const ModelCost& cost, const MachineLimits& limits, double ro
 // The same for a prompt, where all tokens except the last need only the state.
 double PromptLimit(const ModelCost& cost, const MachineLimits& limits);
 
-// This process's resident memory, including touched pages of mapped files.
-int64_t ResidentBytes();
-
 }  // namespace weft::cli
 
 #endif  // WEFT_CLI_BENCH_MACHINE_LIMITS_H_

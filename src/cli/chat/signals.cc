@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/system.h"
+
 namespace weft::cli {
 namespace {
 
@@ -28,7 +30,8 @@ void OnSignal(int number) {
 
 StatusOr<std::unique_ptr<ChatSignals>> ChatSignals::Install() {
   int ends[2];
-  if (pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0) return ErrnoStatus(errno, "cannot make a pipe");
+  if (MakePipe(ends) != 0) return ErrnoStatus(errno, "cannot make a pipe");
+  for (const int end : ends) (void)fcntl(end, F_SETFL, O_NONBLOCK);
   return std::unique_ptr<ChatSignals>(
       new ChatSignals(FileDescriptor(ends[0]), FileDescriptor(ends[1])));
 }

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/system.h"
 #include "cli/bench/bench.h"
 #include "cli/commands/command.h"
 #include "cli/terminal/output.h"

@@ -1,8 +1,6 @@
 // weft worker: JSON lines on stdin and stdout, for ExecuTorch's control planes.
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/strings.h"
+#include "base/system.h"
 #include "chat/chat_format.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
@@ -61,10 +60,10 @@ class StopSignals {
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    FileDescriptor signals(signalfd(-1, &set, SFD_CLOEXEC));
+    FileDescriptor signals(OpenSignals(set));
     if (signals.get() < 0) return ErrnoStatus(errno, "cannot wait for signals");
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "cannot make a pipe");
+    if (MakePipe(ends) != 0) return ErrnoStatus(errno, "cannot make a pipe");
     return std::unique_ptr<StopSignals>(
         new StopSignals(std::move(signals), FileDescriptor(ends[0]), FileDescriptor(ends[1])));
   }

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "cli/bench/machine_limits.h"
+#include "base/system.h"
 #include "host/sampling_defaults.h"
 
 namespace weft::cli {
@@ -54,7 +54,7 @@ RunningServer Announcement::Now() const {
   server.sessions = stats.sessions_ready + stats.sessions_running + stats.sessions_parked +
                     stats.sessions_poisoned;
   server.running = stats.turns_running;
-  server.memory_bytes = ResidentBytes() / kStep * kStep;
+  server.memory_bytes = ResidentMemoryBytes() / kStep * kStep;
   return server;
 }
 

@@ -1,5 +1,6 @@
 #include "cli/serve/service_manager.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -21,12 +22,12 @@ void TellServiceManager(std::string_view lines) {
   std::memcpy(address.sun_path, path, length);
   // An abstract socket name.
   if (path[0] == '@') address.sun_path[0] = '\0';
-  const FileDescriptor socket_fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const FileDescriptor socket_fd(socket(AF_UNIX, SOCK_DGRAM, 0));
   if (!socket_fd.ok()) return;
+  (void)fcntl(socket_fd.get(), F_SETFD, FD_CLOEXEC);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
-  [[maybe_unused]] const ssize_t sent =
-      sendto(socket_fd.get(), lines.data(), lines.size(), MSG_NOSIGNAL,
-             reinterpret_cast<const sockaddr*>(&address), size);
+  [[maybe_unused]] const ssize_t sent = sendto(socket_fd.get(), lines.data(), lines.size(), 0,
+                                               reinterpret_cast<const sockaddr*>(&address), size);
 }
 
 }  // namespace weft::cli

@@ -3,13 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <iterator>
+
+#include "base/system.h"
 
 namespace weft::cli {
 
@@ -20,32 +19,33 @@ StatusOr<std::unique_ptr<ServeSignals>> ServeSignals::Create() {
   if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) {
     return Internal("cannot block signals");
   }
-  FileDescriptor signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
-  FileDescriptor event_fd(eventfd(0, EFD_CLOEXEC));
-  if (!signal_fd.ok() || !event_fd.ok()) return ErrnoStatus(errno, "cannot wait for signals");
-  return std::unique_ptr<ServeSignals>(new ServeSignals(std::move(signal_fd), std::move(event_fd)));
+  FileDescriptor signal_fd(OpenSignals(signals));
+  int ends[2];
+  if (!signal_fd.ok() || MakePipe(ends) != 0) return ErrnoStatus(errno, "cannot wait for signals");
+  FileDescriptor told_fd(ends[0]), tell_fd(ends[1]);
+  // A full pipe has been told enough.
+  (void)fcntl(tell_fd.get(), F_SETFL, O_NONBLOCK);
+  return std::unique_ptr<ServeSignals>(
+      new ServeSignals(std::move(signal_fd), std::move(told_fd), std::move(tell_fd)));
 }
 
 void ServeSignals::Tell() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(event_fd_.get(), &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = write(tell_fd_.get(), ".", 1);
 }
 
 ServeSignals::Cause ServeSignals::Wait(int timeout_ms) {
   while (true) {
     pollfd fds[] = {{.fd = signal_fd_.get(), .events = POLLIN},
-                    {.fd = event_fd_.get(), .events = POLLIN}};
+                    {.fd = told_fd_.get(), .events = POLLIN}};
     const int n = poll(fds, std::size(fds), timeout_ms);
     if (n == 0) return Cause::kTimeout;
     if (n < 0) continue;
     if ((fds[0].revents & POLLIN) != 0) {
-      signalfd_siginfo info = {};
-      [[maybe_unused]] const ssize_t n_read = read(signal_fd_.get(), &info, sizeof(info));
-      return CauseOf(static_cast<int>(info.ssi_signo));
+      return CauseOf(TakeSignal(signal_fd_.get()));
     }
     if ((fds[1].revents & POLLIN) != 0) {
-      uint64_t count;
-      [[maybe_unused]] const ssize_t n_read = read(event_fd_.get(), &count, sizeof(count));
+      char tells[64];
+      [[maybe_unused]] const ssize_t n_read = read(told_fd_.get(), tells, sizeof(tells));
       return Cause::kTold;
     }
   }

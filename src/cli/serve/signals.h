@@ -35,13 +35,15 @@ class ServeSignals {
   // Which of standard input, output, error, and the controlling terminal are terminals.
   using Terminals = std::array<bool, 4>;
 
-  ServeSignals(FileDescriptor signal_fd, FileDescriptor event_fd)
-      : signal_fd_(std::move(signal_fd)), event_fd_(std::move(event_fd)) {}
+  ServeSignals(FileDescriptor signal_fd, FileDescriptor told_fd, FileDescriptor tell_fd)
+      : signal_fd_(std::move(signal_fd)),
+        told_fd_(std::move(told_fd)),
+        tell_fd_(std::move(tell_fd)) {}
 
   static Terminals OpenTerminals();
   Cause CauseOf(int signal) const;
 
-  const FileDescriptor signal_fd_, event_fd_;
+  const FileDescriptor signal_fd_, told_fd_, tell_fd_;
   const Terminals terminals_ = OpenTerminals();  // at startup
 };
 

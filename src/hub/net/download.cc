@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "base/system.h"
 
 namespace weft::hub {
 namespace {
@@ -200,7 +201,7 @@ Status Gathering::Add(std::span<const std::byte> bytes) {
 }
 
 Status Gathering::Sync() {
-  if (fsync(fd_.get()) != 0) return WriteError(errno, wanted_.gathering);
+  if (SyncFile(fd_.get()) != 0) return WriteError(errno, wanted_.gathering);
   unlink(TagPath().c_str());
   return OkStatus();
 }

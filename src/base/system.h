@@ -1,0 +1,86 @@
+// What operating systems do differently, each in a file of its own: system_linux.cc,
+// system_macos.cc. No other file asks which system it is built for.
+//
+// Any thread, unless said otherwise.
+#ifndef WEFT_BASE_SYSTEM_H_
+#define WEFT_BASE_SYSTEM_H_
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft {
+
+// --- memory -----------------------------------------------------------------------
+
+// What the machine has.
+int64_t HostMemoryBytes();
+// What programs may still take without swapping, in the machine and in this process's container.
+int64_t FreeHostMemoryBytes();
+// What the process has in memory, touched pages of mapped files included, now and at most since its
+// start or since ForgetPeakMemory, which does nothing on systems that cannot forget.
+int64_t ResidentMemoryBytes();
+int64_t PeakMemoryBytes();
+void ForgetPeakMemory();
+
+// Returns freed memory to the system. The allocator caches it per thread, so a series of large
+// allocations on different threads would otherwise be held many times over. Takes milliseconds;
+// does nothing where the C library has no such call.
+void ReturnFreedMemory();
+
+// Asks for huge pages, where there are any, for memory that nobody has touched yet.
+void PreferHugePages(void* begin, size_t bytes);
+
+// Gives whole pages of private anonymous memory back; they read as zeros from then on. False where
+// the system refuses: then nothing has changed.
+bool DiscardPages(void* begin, size_t bytes);
+
+// Maps zeros for reading in place of whatever is mapped there. May be called in a signal handler.
+bool MapZeros(uintptr_t begin, size_t bytes);
+
+// --- processors and threads -------------------------------------------------------
+
+// What an AArch64 processor has beyond the least of them; nothing on others.
+struct ArmFeatures {
+  bool dot_products = false;     // of bytes: FEAT_DotProd
+  bool matrix_products = false;  // of bytes: FEAT_I8MM
+};
+ArmFeatures FindArmFeatures();
+
+// The calling thread's share of a contended core becomes about a third of an ordinary thread's.
+void YieldToOthers();
+// How many threads the process has.
+int CountThreads();
+
+// --- files and descriptors --------------------------------------------------------
+
+// Has the disk itself keep what was written to the file. As fsync: 0, or -1 and errno.
+int SyncFile(int fd);
+// When the file's content was last changed.
+timespec ModifiedAt(const struct stat& info);
+// A pipe whose ends programs started later do not inherit. As pipe: 0, or -1 and errno.
+int MakePipe(int (&ends)[2]);
+
+// --- signals ----------------------------------------------------------------------
+
+// A descriptor that is readable, for poll, while one of `signals` has come and was not taken.
+// REQUIRES: they are blocked in every thread. -1 and errno if there is none.
+int OpenSignals(const sigset_t& signals);
+// Takes the next signal from such a descriptor, waiting for it: its number, or 0.
+int TakeSignal(int fd);
+
+// --- sockets ----------------------------------------------------------------------
+
+// Has the system ask an idle peer after `idle_s`, then `n_probes` times every `interval_s`,
+// whether it is still there, and end the connection of one that is silent. What the system refuses
+// is left as it is.
+void WatchPeer(int socket, int idle_s, int interval_s, int n_probes);
+// Bytes that the peer has not acknowledged yet; 0 if unknown.
+int UnacknowledgedBytes(int socket);
+
+}  // namespace weft
+
+#endif  // WEFT_BASE_SYSTEM_H_
