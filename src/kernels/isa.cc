@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include "base/system.h"
 #endif
 
 namespace weft {
@@ -36,6 +38,10 @@ std::vector<Isa> FindIsas() {
 #if defined(__x86_64__)
   if (HasAvx2()) found.push_back(Isa::kAvx2);
   if (HasAvx512()) found.push_back(Isa::kAvx512);
+#elif defined(__aarch64__)
+  const ArmFeatures features = FindArmFeatures();
+  if (features.dot_products) found.push_back(Isa::kNeon);
+  if (features.dot_products && features.matrix_products) found.push_back(Isa::kI8mm);
 #endif
   return found;
 }
@@ -61,6 +67,10 @@ std::string_view NameOf(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kNeon:
+      return "neon";
+    case Isa::kI8mm:
+      return "i8mm";
   }
   return "?";
 }

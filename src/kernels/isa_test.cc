@@ -16,6 +16,7 @@ TEST(IsaTest, ScalarIsAlwaysThereAndNamesDiffer) {
   for (Isa isa : AvailableIsas()) names.emplace(NameOf(isa));
   EXPECT_EQ(names.size(), AvailableIsas().size());
   EXPECT_EQ(NameOf(Isa::kAvx512), "avx512");
+  EXPECT_EQ(NameOf(Isa::kI8mm), "i8mm");
 }
 
 // The choice is made once per process, so every case is a process of its own: it

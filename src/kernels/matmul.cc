@@ -14,6 +14,11 @@ const MatmulKernels& MatmulKernelsFor(Isa isa) {
       return matmul_internal::kAvx2Kernels;
     case Isa::kAvx512:
       return matmul_internal::kAvx512Kernels;
+#elif defined(__aarch64__)
+    case Isa::kNeon:
+      return matmul_internal::kNeonKernels;
+    case Isa::kI8mm:
+      return matmul_internal::kI8mmKernels;
 #endif
     default:
       WEFT_CHECK(false, "no kernels for this instruction set");

@@ -46,6 +46,9 @@ peak::Burst BurstOf(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx512) return peak::Avx512Burst();
   if (isa == Isa::kAvx2) return peak::Avx2Burst();
+#elif defined(__aarch64__)
+  if (isa == Isa::kI8mm) return peak::I8mmBurst();
+  if (isa == Isa::kNeon) return peak::NeonBurst();
 #endif
   return peak::ScalarBurst();
 }

@@ -16,6 +16,9 @@ Burst ScalarBurst();
 #if defined(__x86_64__)
 Burst Avx2Burst();
 Burst Avx512Burst();
+#elif defined(__aarch64__)
+Burst NeonBurst();
+Burst I8mmBurst();
 #endif
 
 }  // namespace weft::peak

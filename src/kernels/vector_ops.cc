@@ -52,6 +52,10 @@ const VectorKernels& VectorKernelsFor(Isa isa) {
       return kVectorKernelsAvx512;
     case Isa::kAvx2:
       return kVectorKernelsAvx2;
+#elif defined(__aarch64__)
+    case Isa::kNeon:
+    case Isa::kI8mm:  // which adds nothing to floats
+      return kVectorKernelsNeon;
 #endif
     default:
       WEFT_CHECK(isa == Isa::kScalar, "no vector kernels for this instruction set");

@@ -13,6 +13,8 @@ extern const VectorKernels kVectorKernelsScalar;
 #if defined(__x86_64__)
 extern const VectorKernels kVectorKernelsAvx2;
 extern const VectorKernels kVectorKernelsAvx512;
+#elif defined(__aarch64__)
+extern const VectorKernels kVectorKernelsNeon;
 #endif
 
 }  // namespace weft
