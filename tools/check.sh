@@ -1,11 +1,12 @@
 #!/bin/bash
 # The checks beside the tests, each by its name or all of them.
 #
-#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [page] [real]
+#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [arm] [mac] [page] [real]
 #
-# Without names all but `page`, which installs a browser, and `real`, which loads 330 MB of
-# models into the user's cache.
+# Without names all but `mac`, which loads another compiler (80 MB), `page`, which installs a
+# browser, and `real`, which loads 330 MB of models into the user's cache.
 #
+#   ARM            what `arm` builds and runs: all, or kernels alone (all)
 #   REAL_MODELS    of tools/get_model.py --list, with commas between
 #                  (smollm2,gemma3-270m)
 #   FUZZ_SECONDS   for each parser (60)
@@ -46,6 +47,47 @@ check_fuzz() {
   cmake --build build/fuzz --target weft_fuzzers
   tools/fuzz.sh build/fuzz "${FUZZ_SECONDS:-60}"
 }
+# AArch64 by a cross compiler and an emulator: every kernel against the portable ones, reference
+# data of each architecture, and the program itself, which must answer as this machine's does.
+check_arm() {
+  local emulated="qemu-aarch64 -cpu max -L build/sysroot-aarch64" model name
+  tools/setup.sh cross
+  configured aarch64
+  local tests="isa_test matmul_test quants_test vector_ops_test"
+  local targets="$tests goldens_test"
+  [ "${ARM:-all}" != all ] || targets="$targets weft"
+  cmake --build build/aarch64 --target $targets
+  # The portable kernels need not be compared with themselves.
+  for name in $tests; do
+    $emulated "$(find build/aarch64/src -type f -name "$name")" --gtest_brief=1 \
+      --gtest_filter='-*/scalar'
+  done
+  # Conversions of the quantized files are about the type, whose kernels were tested above.
+  $emulated build/aarch64/tests/conformance/goldens_test --gtest_brief=1 \
+    --gtest_filter='*FloatModelTest.ShortRun/cpu_*'
+  [ "${ARM:-all}" = all ] || return 0
+  answers_on_arm
+}
+answers_on_arm() {
+  local ask=(-n 24 --temp 0 "What is a loom?") mine theirs
+  for isa in scalar neon i8mm; do
+    theirs=$(WEFT_ISA=$isa $emulated build/aarch64/weft run "${ask[@]}" 2>/dev/null)
+    [ -n "$theirs" ] || { echo "arm: no answer with $isa" >&2; return 1; }
+    echo "arm: $isa: $theirs"
+    mine=${mine:-$theirs}
+    [ "$mine" = "$theirs" ] || { echo "arm: $isa answers otherwise" >&2; return 1; }
+  done
+  [ -x build/release/weft ] || return 0
+  theirs=$(build/release/weft run "${ask[@]}" 2>/dev/null)
+  [ "$mine" = "$theirs" ] || { echo "arm: this machine answers otherwise: $theirs" >&2; return 1; }
+}
+# Every source, compiled for macOS on Apple silicon with the headers that Zig brings.
+check_mac() {
+  tools/setup.sh build zig
+  configured release
+  python3 tools/mac_compile.py --commands build/release/compile_commands.json \
+    --zig build/zig/bin/python --out build/mac
+}
 # The page in a browser, and the clients from npm. What this needs beside Debian's packages
 # comes from npm's registry, which is not reached from everywhere: then it says so and passes.
 check_page() {
@@ -76,10 +118,10 @@ check_real() {
   python3 tests/real/real_models_test.py --weft build/release/weft ${REAL_MODELS:+--models "$REAL_MODELS"}
 }
 
-[ $# -gt 0 ] || set -- format layers tidy asan tsan fuzz
+[ $# -gt 0 ] || set -- format layers tidy asan tsan fuzz arm
 for name in "$@"; do
   if ! declare -F "check_$name" >/dev/null; then
-    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz, page, real" >&2
+    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz, arm, mac, page, real" >&2
     exit 2
   fi
 done

@@ -24,7 +24,7 @@ export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}"
 status=$dir/ctest.status
 {
   code=0
-  $wrapper ctest --test-dir "$dir" --output-on-failure --no-tests=error -j "$(nproc)" "$@" ||
+  $wrapper ctest --test-dir "$dir" --output-on-failure --no-tests=error -j "$(getconf _NPROCESSORS_ONLN)" "$@" ||
     code=$?
   echo "$code" >"$status"
 } 2>&1 | tee "$report"

@@ -1,20 +1,32 @@
 #!/bin/sh
-# Installs the Debian packages that are missing for the named groups.
+# Installs what is missing for the named groups: packages of Debian and Ubuntu, or of Homebrew on
+# a Mac. On other systems it prints what to install.
 #
-#   tools/setup.sh GROUP...     build, check, bench, deb, browser, pip
+#   tools/setup.sh GROUP...     build, check, bench, deb, browser, pip, cross, zig
 #
 # Looks before it asks: with everything there it needs neither root nor a network
 # and takes a moment. docs/EXTENDING.md says what each package is for.
 set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+
+# Names that differ: Debian 12's usual Boost is too old for us, and its clang has a number.
+boost=libboost-dev
+clang_runtime=libclang-rt-dev
+if [ -r /etc/os-release ]; then
+  case "$(. /etc/os-release && echo "${ID:-}-${VERSION_ID:-}")" in
+    debian-12) boost=libboost1.81-dev clang_runtime=libclang-rt-14-dev ;;
+    ubuntu-24.04) clang_runtime=libclang-rt-18-dev ;;
+  esac
+fi
 
 # The library, the binary and the tests.
 build="g++ cmake ninja-build ccache mold
   libabsl-dev libcli11-dev nlohmann-json3-dev libutf8proc-dev libxxhash-dev libzstd-dev libedit-dev
-  libboost1.81-dev prometheus-cpp-dev libssl-dev libcurl4-openssl-dev
+  $boost prometheus-cpp-dev libssl-dev libcurl4-openssl-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   libgtest-dev libgmock-dev libpcre2-dev python3 python3-grpcio python3-protobuf"
 # What `make check` adds: another compiler, its runtime for sanitizers and fuzzers.
-check="clang clang-format clang-tidy libclang-rt-14-dev git"
+check="clang clang-format clang-tidy $clang_runtime git"
 bench="libbenchmark-dev"
 # To say in the Debian package which libraries the program needs.
 deb="dpkg-dev file"
@@ -27,7 +39,18 @@ browser="chromium"
 # A node that is not Debian's brings an npm of its own, with which Debian's does not go together.
 command -v npm >/dev/null 2>&1 || browser="$browser nodejs npm"
 
+zig_version=0.14.1
+# Another machine's compiler, the emulator that runs what it builds; its libraries are unpacked
+# into build/.
+cross="g++-aarch64-linux-gnu qemu-user cmake ninja-build ccache protobuf-compiler
+  protobuf-compiler-grpc python3"
+libraries="libabsl-dev libcli11-dev nlohmann-json3-dev libutf8proc-dev libxxhash-dev libzstd-dev
+  libedit-dev $boost prometheus-cpp-dev libssl-dev libcurl4-openssl-dev libgrpc++-dev
+  libprotobuf-dev protobuf-compiler-grpc zlib1g-dev libgtest-dev libgmock-dev libpcre2-dev
+  libc6-dev libstdc++-12-dev"
+
 packages=""
+wants_cross="" wants_zig=""
 for group in "$@"; do
   case "$group" in
     build) packages="$packages $build" ;;
@@ -36,15 +59,25 @@ for group in "$@"; do
     deb) packages="$packages $deb" ;;
     browser) packages="$packages $browser" ;;
     pip) packages="$packages $pip" ;;
+    cross) packages="$packages $cross" wants_cross=1 ;;
+    zig) packages="$packages python3-venv" wants_zig=1 ;;
     *)
-      echo "setup: there is no group \"$group\", there are build, check, bench, deb, browser, pip" >&2
+      echo "setup: there is no group \"$group\"; there are build, check, bench, deb, browser, pip," \
+        "cross, zig" >&2
       exit 2
       ;;
   esac
 done
 
-if ! command -v dpkg-query >/dev/null 2>&1; then
-  echo "setup: this is no Debian; needed are:" $packages >&2
+if [ "$(uname -s)" = Darwin ] && command -v brew >/dev/null 2>&1; then
+  # One list for all groups: what a Mac has itself is most of the rest.
+  brew bundle check --quiet --no-upgrade --file="$here/Brewfile" >/dev/null 2>&1 ||
+    brew bundle install --no-upgrade --file="$here/Brewfile"
+  exit 0
+fi
+if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
+  echo "setup: neither Debian's packages nor Homebrew's are here. Needed are, in Debian's names:" >&2
+  echo $packages | tr ' ' '\n' | sed 's/^/  /' >&2
   exit 0
 fi
 
@@ -57,17 +90,25 @@ for package in $packages; do
     *) missing="$missing $package" ;;
   esac
 done
-[ -n "$missing" ] || exit 0
 
-as_root=""
-if [ "$(id -u)" -ne 0 ]; then
-  if ! command -v sudo >/dev/null 2>&1; then
-    echo "setup: these packages are missing and installing needs root:$missing" >&2
-    exit 1
+if [ -n "$missing" ]; then
+  as_root=""
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null 2>&1; then
+      echo "setup: these packages are missing and installing needs root:$missing" >&2
+      exit 1
+    fi
+    as_root=sudo
   fi
-  as_root=sudo
+  echo "setup: installing$missing" >&2
+  $as_root apt-get -q update
+  $as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get -q -y --no-install-recommends install $missing
 fi
-echo "setup: installing$missing" >&2
-$as_root apt-get -q update
-$as_root env DEBIAN_FRONTEND=noninteractive \
-  apt-get -q -y --no-install-recommends install $missing
+
+[ -z "$wants_cross" ] || "$here/tools/cross_sysroot.sh" "$here/build/sysroot-aarch64" $libraries
+# A clang with macOS's headers, which compiles for it anywhere.
+if [ -n "$wants_zig" ] && ! "$here/build/zig/bin/python" -m ziglang version >/dev/null 2>&1; then
+  python3 -m venv "$here/build/zig"
+  "$here/build/zig/bin/pip" -q install "ziglang==$zig_version"
+fi
