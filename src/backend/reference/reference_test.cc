@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend/reference/blocks.h"
-#include "backend/reference/reference_state.h"
 #include "backend/reference/reference_backend.h"
+#include "backend/reference/reference_state.h"
 #include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
