@@ -172,7 +172,10 @@ void TaskPool::TakeExpired() {
 }
 
 bool TaskPool::WaitForWork() {
-  if (stopping_ && posted_.empty()) return false;
+  if (stopping_ && posted_.empty()) {
+    changed_.NotifyAll();  // others may wait for the work that was posted last to have an end
+    return false;
+  }
   const Clock::time_point leave = Clock::now() + kMaxIdle;
   // The last one stays for timers, and for tasks that go on.
   const bool may_leave = threads_.size() > 1 && !stopping_;

@@ -70,6 +70,22 @@ TEST(TaskPool, ATaskGoesOnWhilePostedWorkTakesLong) {
   gate.Open();
 }
 
+TEST(TaskPool, StopsAThreadThatMayNotTakeWhatIsPosted) {
+  Gate gate;
+  TaskPool pool({.max_threads = 2, .max_posted = 1});
+  Signal signal;
+  std::promise<void> waits, went_on;
+  ASSERT_TRUE(pool.Post([&] { StartTask(WaitFor(&signal, &waits, &went_on)); }));
+  waits.get_future().wait();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(pool.Post(gate.Work()));
+  signal.Notify();
+  went_on.get_future().wait();  // on a second thread, which is idle from now on
+  std::thread stopper([&] { pool.Stop(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  gate.Open();
+  stopper.join();
+}
+
 Task<void> Join(Signal* signal, std::atomic<int>* n_waiting, std::atomic<int>* n_ended) {
   ++*n_waiting;
   co_await signal->Wait();
