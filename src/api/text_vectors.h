@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/support.h"
+#include "api/fields/support.h"
 #include "async/task.h"
 #include "base/status.h"
 #include "host/host.h"

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "api/fields/support.h"
 #include "api/llama/routes.h"
 #include "api/openai/routes.h"
-#include "api/support.h"
 #include "api/text_vectors.h"
 #include "base/strings.h"
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "api/fields/support.h"
 #include "api/llama/routes.h"
-#include "api/support.h"
 #include "api/text_vectors.h"
 #include "base/strings.h"
 #include "formats/model_file.h"

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "api/fields/support.h"
 #include "api/ollama/request.h"
 #include "api/ollama/routes.h"
-#include "api/support.h"
 #include "api/text_vectors.h"
 #include "base/clock.h"
 #include "base/strings.h"

@@ -2,8 +2,8 @@
 #include <utility>
 #include <vector>
 
+#include "api/fields/support.h"
 #include "api/openai/routes.h"
-#include "api/support.h"
 #include "api/text_vectors.h"
 #include "base/strings.h"
 #include "json/json_text.h"
