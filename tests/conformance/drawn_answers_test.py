@@ -124,8 +124,11 @@ def exact(text):
     """A number with a fraction or an exponent. Large whole ones stay what they are: as a float one of
     100 digits would be another number, with other divisors."""
     number = decimal.Decimal(text)
-    is_large = abs(number) > 2 ** 53 and number.adjusted() < 10_000
-    return int(number) if is_large and number == number.to_integral_value() else float(text)
+    if 15 < number.adjusted() < 10_000:
+        whole = int(number)  # exact: only digits behind the point are lost
+        if decimal.Decimal(whole) == number:
+            return whole
+    return float(text)
 
 
 def main():

@@ -108,8 +108,10 @@ class OllamaClientTest(unittest.TestCase):
         refused = error_of(lambda: self.client.chat(MODEL, [self.say("x")],
                                                     format={"type": "nothing"}))
         self.assertEqual(refused.status_code, 400)
-        for ask in (lambda: self.client.embed(MODEL, "x"), lambda: self.client.copy(MODEL, "y"),
-                    lambda: self.client.delete(MODEL), lambda: self.client.push("me/mine"),
+        no_vectors = error_of(lambda: self.client.embed(MODEL, "x"))
+        self.assertEqual(no_vectors.status_code, 400)
+        self.assertIn("gives no embeddings", no_vectors.error)
+        for ask in (lambda: self.client.copy(MODEL, "y"), lambda: self.client.delete(MODEL), lambda: self.client.push("me/mine"),
                     lambda: self.client.create("mine", from_=MODEL)):
             self.assertEqual(error_of(ask).status_code, 501)
         stream = self.client.chat(MODEL, [self.say("ab<<fail>>")], stream=True)

@@ -148,6 +148,8 @@ Task<StatusOr<std::unique_ptr<serve::Generation>>> ScriptedHost::Generate(
       request.prompt_text.empty() ? model().Decode(request.turn.tokens, true) : request.prompt_text;
   if (auto text = ScriptIn(prompt)) {
     auto script = std::make_shared<const Lines>(ReadScript(*std::move(text), *model().tokenizer()));
+    // With guesses a slow answer would take several tokens at once, and its neighbours none.
+    if (script->slow) request.turn.speculation.most = 0;
     request.turn.token_mask = [script, own = std::move(request.turn.token_mask)](int choice) {
       return std::make_unique<ScriptMask>(script, own ? own(choice) : nullptr);
     };

@@ -72,7 +72,8 @@ test("errors", async () => {
   await assert.rejects(client.chat({ model: "llama9", messages: [user("x")] }),
                        (error) => error.status_code === 404 &&
                                   error.error === "model 'llama9' not found");
-  await assert.rejects(client.embed({ model, input: "x" }), (error) => error.status_code === 501);
+  await assert.rejects(client.embed({ model, input: "x" }),
+                       (error) => error.status_code === 400 && /gives no embeddings/.test(error.error));
   const stream = await client.chat({ model, messages: [user("ab<<fail>>")], stream: true });
   await assert.rejects(async () => {
     for await (const part of stream) assert.ok(part);
