@@ -123,7 +123,10 @@ def with_patterns_for_python(schema):
 def exact(text):
     """A number with a fraction or an exponent. Large whole ones stay what they are: as a float one of
     100 digits would be another number, with other divisors."""
-    number = decimal.Decimal(text)
+    try:
+        number = decimal.Decimal(text)
+    except decimal.InvalidOperation:  # an exponent of too many digits
+        return float(text)
     if 15 < number.adjusted() < 10_000:
         whole = int(number)  # exact: only digits behind the point are lost
         if decimal.Decimal(whole) == number:
