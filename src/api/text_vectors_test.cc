@@ -14,7 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using testing::ApiTest;
 using ::testing::HasSubstr;
-using testing::MemoryResponder;
 
 constexpr int64_t kContext = 300, kWidth = 96;
 

@@ -87,11 +87,12 @@ std::string CustomInput(std::string_view arguments) {
   return std::string(arguments);
 }
 
-Status ToolCatalog::Offer(ClientTool tool, std::string_view place, Json function) {
+Status ToolCatalog::Offer(ClientTool tool, std::string_view place, const Json& function) {
   if (functions_.size() >= kMaxTools) {
     return Misshapen("tools", StrCat("has more than ", kMaxTools, " entries"));
   }
-  Entry entry{.function = FunctionName(tool.name_space, tool.name), .tool = std::move(tool)};
+  std::string name = FunctionName(tool.name_space, tool.name);
+  Entry entry{.function = std::move(name), .tool = std::move(tool)};
   for (const Entry& other : entries_) {
     if (other.function != entry.function) continue;
     const bool is_same =

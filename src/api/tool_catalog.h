@@ -36,7 +36,7 @@ class ToolCatalog {
  public:
   // `function`: {"description", "parameters"}, both optional; its name is derived from the tool's.
   // An error if the model could not distinguish it from another one.
-  Status Offer(ClientTool tool, std::string_view place, nlohmann::ordered_json function);
+  Status Offer(ClientTool tool, std::string_view place, const nlohmann::ordered_json& function);
   // Offers a tool that takes one text: {"name", "description", "format"}. `grammar`, {"syntax":
   // "lark" | "regex", "definition"} or null, is what the text must match, as if it were strict.
   Status OfferCustom(const nlohmann::ordered_json& custom, std::string_view name_space,

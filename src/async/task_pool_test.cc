@@ -95,6 +95,7 @@ Task<void> Join(Signal* signal, std::atomic<int>* n_waiting, std::atomic<int>* n
 TEST(TaskPool, TasksThatWaitHoldNoThread) {
   constexpr int kTasks = 5000;
   std::vector<std::unique_ptr<Signal>> signals;
+  signals.reserve(kTasks);
   for (int i = 0; i < kTasks; ++i) signals.push_back(std::make_unique<Signal>());
   std::atomic<int> n_waiting{0}, n_ended{0};
   const int before = CountThreads();

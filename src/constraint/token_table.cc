@@ -79,7 +79,7 @@ TokenId ControlAt(std::string_view bytes) {
 }
 
 TokenTable::TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends,
-                       std::vector<std::pair<TokenId, std::string>> controls)
+                       const std::vector<std::pair<TokenId, std::string>>& controls)
     : bytes_(std::move(bytes)),
       ends_(std::move(ends)),
       twins_(bytes_.size(), kNoToken),
@@ -89,10 +89,10 @@ TokenTable::TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends
   for (std::string& text : bytes_) {
     if (text.find(kControlLead) != std::string::npos) text.clear();
   }
-  for (auto& [id, text] : controls) {
+  for (const auto& [id, text] : controls) {
     if (IsEnd(id)) continue;
     bytes_[static_cast<size_t>(id)] = ControlBytes(id);
-    controls_.emplace(id, std::move(text));
+    controls_.emplace(id, text);
   }
   std::vector<Entry> sorted;
   for (size_t i = 0; i < bytes_.size(); ++i) {

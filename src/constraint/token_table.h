@@ -75,7 +75,7 @@ class TokenTable {
   // tokens that end an answer. `controls` are control tokens that are none of these, with what
   // they are called in text: their own `bytes` do not matter.
   TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends,
-             std::vector<std::pair<TokenId, std::string>> controls = {});
+             const std::vector<std::pair<TokenId, std::string>>& controls = {});
 
   int size() const { return static_cast<int>(bytes_.size()); }
   size_t mask_words() const { return (bytes_.size() + 31) / 32; }

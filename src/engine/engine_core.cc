@@ -114,7 +114,7 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   WEFT_ASSIGN_OR_RETURN(const auto memory_options, MemoryOptionsOf(*model, options));
   WEFT_ASSIGN_OR_RETURN(auto memory,
                         StateMemory::Create(model->spec(), store.get(), memory_options));
-  std::unique_ptr<EngineCore> core(new EngineCore(std::move(model), options, post_back,
+  std::unique_ptr<EngineCore> core(new EngineCore(std::move(model), options, std::move(post_back),
                                                   std::move(store), std::move(executor),
                                                   std::move(memory)));
   WEFT_RETURN_IF_ERROR(Annotate(core->WarmUp(), "the warm-up step failed: "));

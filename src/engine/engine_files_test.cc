@@ -272,6 +272,7 @@ TEST_F(EngineFilesTest, CallsOfManyThreadsOnOneSessionAllGetAnAnswer) {
   const SessionId session = NewSession(engine.get(), "s");
   RunTurn(engine.get(), session, turns_[0]);
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 25; ++i) {
@@ -543,6 +544,7 @@ TEST_F(EngineFilesTest, ManyParkedAtOnceHoldFewCopies) {
     RunTurn(engine.get(), sessions.back(), Greedy(RandomTokens(400, static_cast<uint64_t>(i)), 2));
   }
   std::vector<std::thread> threads;
+  threads.reserve(sessions.size());
   for (const SessionId session : sessions) {
     threads.emplace_back([&, session] { EXPECT_OK(engine->Park(session)); });
   }
@@ -634,6 +636,7 @@ TEST_F(EngineFilesTest, CallsDuringShutdownAllGetAnAnswer) {
     auto engine = Start();
     std::vector<std::thread> threads;
     std::atomic<bool> down{false};
+    threads.reserve(3);
     for (int t = 0; t < 3; ++t) {
       threads.emplace_back([&, t] {
         const auto session = engine->CreateSession({.name = StrCat("s", round, "-", t)});

@@ -14,7 +14,7 @@ constexpr int64_t kFewVisits = 400;
 // An engine without its own thread.
 class ManySessionsTest : public ::testing::Test {
  protected:
-  void Start(EngineOptions options) {
+  void Start(const EngineOptions& options) {
     auto core = EngineCore::Create(TinyModel("llama"), options, [this](std::function<void()> work) {
       posted_.push_back(std::move(work));
     });

@@ -128,7 +128,7 @@ StatusOr<ToolCatalog> ReadAnthropicTools(const Json& tools) {
           tool.value("input_schema", Json{{"type", "object"}, {"properties", Json::object()}});
     }
     WEFT_RETURN_IF_ERROR(catalog.ReadStrict(tool, place));
-    WEFT_RETURN_IF_ERROR(catalog.Offer({.name = std::move(name)}, place, std::move(function)));
+    WEFT_RETURN_IF_ERROR(catalog.Offer({.name = std::move(name)}, place, function));
   }
   return catalog;
 }

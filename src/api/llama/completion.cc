@@ -124,8 +124,9 @@ class PromptRun {
     wanted.turn.label = request.id;
     auto starting = StartGeneration(host_, turns, read_.session, std::move(wanted));
     StatusOr<std::shared_ptr<Generation>> generation = co_await starting;
-    if (generation.ok()) generation_ = *std::move(generation);
-    co_return generation.status();
+    if (!generation.ok()) co_return generation.status();
+    generation_ = *std::move(generation);
+    co_return OkStatus();
   }
 
   // --- REQUIRES: Start returned OK ---------------------------------------------------

@@ -249,12 +249,12 @@ bool TellPrompt(Host& host, const HttpRequest& request, HttpResponder& responder
                 const ChatCompletionRequest& read, ordered_json* verbose) {
   if (!read.verbose) return true;
   auto prompt = ChatPromptText(host, request, read.call);
-  if (prompt.ok()) {
-    (*verbose)["prompt"] = *std::move(prompt);
-  } else {
+  if (!prompt.ok()) {
     SendError(responder, prompt.status(), ErrorShape::kOpenAi);
+    return false;
   }
-  return prompt.ok();
+  (*verbose)["prompt"] = *std::move(prompt);
+  return true;
 }
 
 Task<void> AnswerChat(Host& host, const HttpRequest& request, HttpResponder& responder,

@@ -57,8 +57,8 @@ void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags) {
 }
 
 void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
-  std::vector<std::string> backends;
-  for (const std::string_view name : BackendNames()) backends.emplace_back(name);
+  const std::vector<std::string_view> names = BackendNames();
+  const std::vector<std::string> backends(names.begin(), names.end());
   std::vector<std::string> kv_types;
   for (const KvTypeInfo& info : kKvTypes) kv_types.emplace_back(info.name);
   app->add_option("--backend", flags->backend, "What computes")

@@ -1,6 +1,7 @@
 #include "cli/terminal/pull_meter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "base/clock.h"
@@ -46,7 +47,7 @@ std::string ProgressLine(const hub::Progress& progress, double bytes_per_s) {
   if (bytes_per_s >= 1) {
     const auto left = static_cast<double>(progress.total_bytes - progress.done_bytes);
     StrAppend(&line, ", ", HumanBytes(static_cast<uint64_t>(bytes_per_s)), "/s, ",
-              HumanSeconds(static_cast<int64_t>(left / bytes_per_s + 0.5)), " left");
+              HumanSeconds(std::llround(left / bytes_per_s)), " left");
   }
   return line;
 }

@@ -12,6 +12,7 @@ namespace {
 
 std::shared_ptr<const TokenTable> Bytes() {
   std::vector<std::string> bytes;
+  bytes.reserve(257);
   for (int b = 0; b < 256; ++b) bytes.emplace_back(1, static_cast<char>(b));
   bytes.emplace_back();
   return std::make_shared<const TokenTable>(std::move(bytes), std::vector<TokenId>{256});

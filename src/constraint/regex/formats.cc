@@ -94,7 +94,7 @@ std::map<std::string, std::string, std::less<>> MakeFormats() {
       {"json-pointer", pointer},
       {"relative-json-pointer", "(0|[1-9]\\d*)(#|" + pointer + ")"},
   };
-  for (auto& [name, pattern] : formats) pattern = "^(" + pattern + ")$";
+  for (auto& [name, pattern] : formats) pattern.insert(0, "^(").append(")$");
   return formats;
 }
 

@@ -81,7 +81,7 @@ bool HasOddNumber(const JsonValue& value) {
     const size_t point = text.find('.');
     return text.find_first_of("eE") != std::string::npos ||
            (point != std::string::npos &&
-            text.find_first_not_of("0", point + 1) == std::string::npos);
+            text.find_first_not_of('0', point + 1) == std::string::npos);
   }
   return std::ranges::any_of(value.items, HasOddNumber) ||
          std::ranges::any_of(value.members,
