@@ -42,6 +42,7 @@ Task<Status> TakeResult(Generation* generation, TextResults* results) {
 
 Task<Status> TakeAll(Host& host, const HttpRequest& request, RequestTurns& turns,
                      std::vector<std::vector<int32_t>> texts, TextResults* results) {
+  const SessionChoice no_session;
   std::deque<std::shared_ptr<Generation>> ahead;
   size_t n_submitted = 0;
   while (results->texts.size() < texts.size()) {
@@ -51,7 +52,7 @@ Task<Status> TakeAll(Host& host, const HttpRequest& request, RequestTurns& turns
       generation_request.turn.vector = true;
       generation_request.turn.max_tokens = 0;
       generation_request.turn.label = request.id;
-      auto starting = StartGeneration(host, turns, {}, std::move(generation_request));
+      auto starting = StartGeneration(host, turns, no_session, std::move(generation_request));
       auto generation = co_await starting;
       // A text that finds no place waits until earlier ones are done.
       if (generation.status().code() == StatusCode::kResourceExhausted && !ahead.empty()) break;
