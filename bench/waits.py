@@ -41,7 +41,9 @@ class Stream(threading.Thread):
         self.server, self.headers = server, headers or {}
         self.body = {"prompt": prompt, "n_predict": n_predict, "temperature": 0, "stream": True,
                      "ignore_eos": True, "cache_prompt": True, "return_progress": True,
-                     **(options or {})}
+                     # A token a step: gaps are those between steps, and rates do not depend on
+                     # how well these words can be guessed.
+                     "speculative.n_max": 0, **(options or {})}
         self.begin, self.times, self.progress, self.error = time.monotonic(), [], [], None
         self.connection = None
         self.start()
