@@ -21,6 +21,7 @@ constexpr std::array<char, 8> kBlockMagic = {'\x89', 'W', 'E', 'F', 'T', 'B', 'L
 constexpr std::array<char, 8> kIndexMagic = {'\x89', 'W', 'E', 'F', 'T', 'B', 'L', 'I'};
 constexpr uint32_t kVersion = 1;
 constexpr char kIndexName[] = "index";
+constexpr char kWritesName[] = "written";               // in the folder of all models
 constexpr char kAllFolders[] = "the folder of blocks";  // in messages
 constexpr size_t kFixedBytes = 16;                      // magic, version, bytes of the description
 constexpr uint32_t kMaxBlockMetaBytes = 64 << 10;
@@ -267,6 +268,27 @@ Status BlockFiles::WriteIndex(const std::vector<BlockInfo>& blocks) const {
                         AtomicFile::Create(folder_.get(), kIndexName, PathOf(kIndexName)));
   WEFT_RETURN_IF_ERROR(file->Append(out.bytes()));
   return file->CommitLoosely();
+}
+
+// --- what was written -------------------------------------------------------------------
+
+HourlyWrites BlockFiles::RecordedWrites() const {
+  const auto source = OpenFileSource(root_.get(), kWritesName, kWritesName);
+  if (!source.ok() || (*source)->size() != HourlyWrites::kRecordBytes) return {};
+  std::array<std::byte, HourlyWrites::kRecordBytes> record{};
+  if (!(*source)->Read(0, record).ok()) return {};
+  return HourlyWrites::From(record).value_or(HourlyWrites());
+}
+
+// In place: that is a single sector, and no process ends in the middle of it.
+Status BlockFiles::RecordWrites(const HourlyWrites& writes) const {
+  const FileDescriptor fd(openat(root_.get(), kWritesName,
+                                 O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  const auto record = writes.Record();
+  const ssize_t n = fd.ok() ? pwrite(fd.get(), record.data(), record.size(), 0) : -1;
+  if (n == std::ssize(record)) return OkStatus();
+  return ErrnoStatus(n < 0 ? errno : ENOSPC,
+                     StrCat("cannot record how much was written in ", kAllFolders));
 }
 
 // --- one block --------------------------------------------------------------------------

@@ -20,6 +20,7 @@
 #include "base/file_descriptor.h"
 #include "base/status.h"
 #include "state/block_catalog.h"
+#include "state/hourly_writes.h"
 
 namespace weft {
 
@@ -50,6 +51,11 @@ class BlockFiles {
                                         int64_t payload_bytes) const;
   // `path` comes from the catalogue.
   void Remove(const std::string& path) const;
+
+  // What processes before this one recorded; nothing if the record is missing or damaged.
+  HourlyWrites RecordedWrites() const;
+  // Recorded before a block is written, so that a killed process has written no more than that.
+  Status RecordWrites(const HourlyWrites& writes) const;
 
   int64_t files_opened() const { return files_opened_; }  // by List
 

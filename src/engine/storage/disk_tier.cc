@@ -19,7 +19,6 @@ constexpr int64_t kBytesPerSecond = int64_t{128} << 20;
 // Left free for files of tokens.
 constexpr int64_t kMostSpareBytes = int64_t{1} << 20;
 constexpr int64_t kRestMicros = 60 * int64_t{1'000'000};
-constexpr int64_t kHourMicros = 3600 * int64_t{1'000'000};
 // The index is rewritten after this many changes, but no more often than this.
 constexpr int64_t kIndexChanges = 64;
 constexpr int64_t kIndexMicros = 30 * int64_t{1'000'000};
@@ -43,9 +42,8 @@ DiskTier::DiskTier(Options options, std::unique_ptr<BlockFiles> files,
       bytes_per_hour_(options_.bytes_per_hour > 0 ? options_.bytes_per_hour
                                                   : catalog.budget_bytes / 2),
       catalog_(std::move(catalog)),
-      allowance_bytes_(static_cast<double>(bytes_per_hour_)),
-      allowance_us_(NowMicros()),
-      index_us_(allowance_us_) {}
+      writes_(files_->RecordedWrites()),
+      index_us_(NowMicros()) {}
 
 StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(Options options, Worker* worker,
                                                    PostBack post_back) {
@@ -147,16 +145,10 @@ void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys
 
 void DiskTier::UseForSession(const Fingerprint& key) { catalog_.UseForSession(key, NowSeconds()); }
 
-// Prompts leave half of the hourly allowance to sessions.
+// Prompts leave half of an hour's bytes to sessions.
 bool DiskTier::MayWrite(int64_t bytes, bool session) {
-  const int64_t now_us = NowMicros();
-  const auto most = static_cast<double>(bytes_per_hour_);
-  allowance_bytes_ =
-      std::min(most, allowance_bytes_ + most * static_cast<double>(now_us - allowance_us_) /
-                                            static_cast<double>(kHourMicros));
-  allowance_us_ = now_us;
-  const double reserve = session ? 0 : most / 2;
-  return allowance_bytes_ - reserve >= static_cast<double>(bytes);
+  const int64_t most = session ? bytes_per_hour_ : bytes_per_hour_ / 2;
+  return bytes <= most - writes_.Total(WallClockMicros());
 }
 
 DiskTier::Answer DiskTier::Ask(BlockInfo info, const std::string& domain) {
@@ -178,7 +170,7 @@ DiskTier::Answer DiskTier::Ask(BlockInfo info, const std::string& domain) {
     return Answer::kNo;
   }
   in_flight_bytes_ += payload_bytes;
-  allowance_bytes_ -= static_cast<double>(payload_bytes);
+  writes_.Add(WallClockMicros(), payload_bytes);
   // Allows bursts of a tenth of a second's worth.
   next_write_us_ =
       std::max(next_write_us_, now_us - 100'000) + payload_bytes * 1'000'000 / kBytesPerSecond;
@@ -197,9 +189,9 @@ void DiskTier::Write(const Fingerprint& key, const std::string& domain,
     if (!alive.expired()) FinishWrite(key, n, status);
   };
   worker_->Post([files = files_, info = *info, tree = TreeName(domain), bytes, finish,
-                 given_up = given_up_, post_back = post_back_] {
-    const Status status =
-        *given_up ? Cancelled("its write was given up") : files->Write(info, tree, *bytes);
+                 writes = writes_, given_up = given_up_, post_back = post_back_] {
+    Status status = *given_up ? Cancelled("its write was given up") : files->RecordWrites(writes);
+    if (status.ok()) status = files->Write(info, tree, *bytes);
     post_back([finish, key = info.key, n = std::ssize(*bytes), status] { finish(key, n, status); });
   });
 }

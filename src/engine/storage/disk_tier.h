@@ -25,6 +25,7 @@
 #include "engine/storage/worker.h"
 #include "state/block_catalog.h"
 #include "state/block_files.h"
+#include "state/hourly_writes.h"
 
 namespace weft {
 
@@ -131,9 +132,7 @@ class DiskTier {
   int64_t file_bytes_ = 0;
   int64_t in_flight_bytes_ = 0;
   int64_t next_write_us_ = 0;
-  // Bytes that may still be written, and as of when; refilled over time.
-  double allowance_bytes_ = 0;
-  int64_t allowance_us_ = 0;
+  HourlyWrites writes_;           // by this process and those before it, for all models
   int64_t resting_until_us_ = 0;  // after a failed write
   bool told_failure_ = false;
   int64_t changes_ = 0;  // since the index was written

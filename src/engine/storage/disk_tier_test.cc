@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/strings.h"
@@ -21,37 +22,48 @@ class DiskTierTest : public ::testing::Test {
       : path_((std::filesystem::temp_directory_path() / StrCat("weft_disk_tier_", getpid()))
                   .string()) {
     std::filesystem::remove_all(path_);
+    worker_ = std::make_unique<Worker>();
+    tier_ = Open("a model");
+  }
+  ~DiskTierTest() override { std::filesystem::remove_all(path_); }
+
+  std::unique_ptr<DiskTier> Open(const std::string& identity, int64_t bytes_per_hour = 0) {
     DiskTier::Options options;
     options.path = path_;
-    options.identity = "a model";
+    options.identity = identity;
     options.layout = {.page_tokens = 4, .page_bytes = {1000}, .slot_bytes = 0};
     options.windows = {0};
     options.budget_bytes = int64_t{64} << 20;
+    options.bytes_per_hour = bytes_per_hour;
     options.notice = [this](const std::string& text) { notices_.push_back(text); };
-    worker_ = std::make_unique<Worker>();
     auto tier = DiskTier::Open(options, worker_.get(), [this](std::function<void()> answer) {
       answers_.push_back(std::move(answer));
     });
     EXPECT_TRUE(tier.ok()) << tier.status();
-    tier_ = *std::move(tier);
+    return *std::move(tier);
   }
-  ~DiskTierTest() override { std::filesystem::remove_all(path_); }
-
-  void Write(TokenId first) {
+  DiskTier::Answer Ask(DiskTier* tier, TokenId first, bool session) {
     BlockInfo info;
-    info.parent = tier_->Root("");
+    info.parent = tier->Root("");
     info.tokens = {first, first + 1, first + 2, first + 3};
     info.key = PageBlockKey(info.parent, info.tokens);
     info.groups = 1;
-    ASSERT_EQ(tier_->Ask(info, ""), DiskTier::Answer::kYes);
-    tier_->Write(info.key, "", std::vector<std::byte>(1000));
+    info.session = session;
+    const DiskTier::Answer answer = tier->Ask(info, "");
+    if (answer == DiskTier::Answer::kYes) {
+      tier->Write(info.key, "", std::vector<std::byte>(1000));
+    }
+    return answer;
+  }
+  void Write(TokenId first) {
+    ASSERT_EQ(Ask(tier_.get(), first, /*session=*/false), DiskTier::Answer::kYes);
   }
   // The worker does all that it was given, and answers.
   void Finish() {
     std::promise<void> last;
     worker_->Post([&last] { last.set_value(); });
     last.get_future().wait();
-    for (const auto& answer : answers_) answer();
+    for (const auto& answer : std::exchange(answers_, {})) answer();
   }
 
   const std::string path_;
@@ -82,6 +94,21 @@ TEST_F(DiskTierTest, WhatIsNotGivenUpIsWritten) {
   Finish();
   EXPECT_EQ(tier_->stats().blocks, 5);
   EXPECT_EQ(tier_->stats().written_bytes, 5000);
+}
+
+// As after kill -9: the tier before is not asked.
+TEST_F(DiskTierTest, ANewProcessContinuesTheHour) {
+  for (TokenId token = 0; token < 5; ++token) Write(10 * token);
+  Finish();
+  const auto next = Open("another model", /*bytes_per_hour=*/12'000);
+  EXPECT_EQ(Ask(next.get(), 60, /*session=*/false), DiskTier::Answer::kYes);
+  EXPECT_EQ(Ask(next.get(), 70, /*session=*/false), DiskTier::Answer::kNo) << "half is left";
+  EXPECT_EQ(Ask(next.get(), 70, /*session=*/true), DiskTier::Answer::kYes);
+  Finish();
+  EXPECT_EQ(next->stats().written_bytes, 2000);
+  EXPECT_EQ(next->stats().skipped_bytes, 1000);
+  const auto last = Open("a model", /*bytes_per_hour=*/7000);
+  EXPECT_EQ(Ask(last.get(), 80, /*session=*/true), DiskTier::Answer::kNo);
 }
 
 }  // namespace
