@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "api/chat_turn.h"
+#include "api/fields/mixed_text.h"
 #include "base/strings.h"
 
 namespace weft::serve {
@@ -68,23 +69,38 @@ Task<Status> TakeAll(Host& host, const HttpRequest& request, RequestTurns& turns
   co_return OkStatus();
 }
 
-bool IsTokens(const nlohmann::ordered_json& value) {
-  if (!value.is_array() || value.empty()) return false;
-  return std::all_of(value.begin(), value.end(), [](const nlohmann::ordered_json& id) {
-    return id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= INT32_MAX;
-  });
+using Json = nlohmann::ordered_json;
+
+bool HasNumber(const Json& array) {
+  return std::any_of(array.begin(), array.end(), [](const Json& part) { return part.is_number(); });
 }
 
-bool ReadText(const nlohmann::ordered_json& value, const Model& model,
-              std::vector<std::vector<int32_t>>* texts) {
-  if (value.is_string()) {
-    texts->push_back(EncodeText(model, value.get_ref<const std::string&>()));
-  } else if (IsTokens(value)) {
-    texts->push_back(value.get<std::vector<int32_t>>());
-  } else {
-    return false;
+// The texts of an array of parts, one after the other.
+std::optional<std::string> TextOfParts(const Json& parts) {
+  if (!parts.is_array()) return std::nullopt;
+  std::string text;
+  for (const Json& part : parts) {
+    if (!part.is_object() || part.value("type", Json()) != "text") return std::nullopt;
+    const Json piece = part.value("text", Json());
+    if (!piece.is_string()) return std::nullopt;
+    text += piece.get_ref<const std::string&>();
   }
-  return true;
+  return text;
+}
+
+bool ReadText(const Json& value, const Model& model, std::vector<std::vector<int32_t>>* texts) {
+  if (value.is_object() && value.contains("content")) {
+    const auto text = TextOfParts(value["content"]);
+    if (text) texts->push_back(EncodeText(model, *text));
+    return text.has_value();
+  }
+  const Json& text = value.is_object() ? ValueIn(value, "prompt_string") : value;
+  if (text.is_array() && !HasNumber(text)) return false;
+  const TextEncoder encode = [&model](std::string_view part, bool at_start) {
+    return model.Encode(part, at_start, /*parse_special=*/false);
+  };
+  // The engine says which id is not in the vocabulary.
+  return ReadMixedText(text, INT32_MAX, encode, &texts->emplace_back());
 }
 
 }  // namespace
@@ -121,16 +137,20 @@ std::vector<int32_t> EncodeText(const Model& model, std::string_view text) {
 void ReadTexts(ApiFields* fields, std::string_view name, const Model& model,
                std::vector<std::vector<int32_t>>* texts) {
   constexpr char kShape[] =
-      "must be a string, an array of strings, an array of token ids, or an array of such arrays";
-  const nlohmann::ordered_json* const value = fields->Value(name);
+      "must be a string, an array of token ids and strings, {\"prompt_string\": ...} with either, "
+      "{\"content\": ...} with parts of type text, or an array of such texts";
+  const Json* const value = fields->Value(name);
   if (value == nullptr) return fields->Fail(name, kShape);
-  if (ReadText(*value, model, texts)) return;
-  if (!value->is_array() || value->empty()) return fields->Fail(name, kShape);
+  if (!value->is_array() || HasNumber(*value)) {
+    if (!ReadText(*value, model, texts)) fields->Fail(name, kShape);
+    return;
+  }
+  if (value->empty()) return fields->Fail(name, kShape);
   if (value->size() > kMaxTexts) {
     return fields->Fail(
         name, StrCat("has ", value->size(), " texts, and at most ", kMaxTexts, " are taken"));
   }
-  for (const nlohmann::ordered_json& entry : *value) {
+  for (const Json& entry : *value) {
     if (!ReadText(entry, model, texts)) return fields->Fail(name, kShape);
   }
 }

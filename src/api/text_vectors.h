@@ -45,7 +45,8 @@ Status CheckGivesScores(Host& host);
 
 // A text as the model wants it, in which control tokens are plain text.
 std::vector<int32_t> EncodeText(const Model& model, std::string_view text);
-// Reads a field that holds one or several texts, each a string or an array of token ids.
+// Reads a field that holds one or several texts: each a string, token ids and strings in an array,
+// {"prompt_string": ...} with either, or {"content": ...} with parts of type text.
 void ReadTexts(ApiFields* fields, std::string_view name, const Model& model,
                std::vector<std::vector<int32_t>>* texts);
 

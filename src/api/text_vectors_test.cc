@@ -113,6 +113,31 @@ TEST_F(EmbeddingsTest, ABatchIsInOrderAndGivesTheBitsOfEachTextAlone) {
   EXPECT_EQ(Embed(lists)["usage"]["prompt_tokens"], 7);
 }
 
+TEST_F(EmbeddingsTest, TextsInLlamaServersForms) {
+  const auto encode = [](const char* text, bool special) {
+    return host().model().Encode(text, special, false);
+  };
+  const auto of = [](const Json& input, size_t i = 0) {
+    return Embed(input)["data"].at(i)["embedding"];
+  };
+  const Json parts =
+      Json::array({{{"type", "text"}, {"text", "the "}}, {{"type", "text"}, {"text", "loom"}}});
+  EXPECT_EQ(of({{"content", parts}}), of("the loom"));
+  EXPECT_EQ(of({{"prompt_string", "the loom"}}), of("the loom"));
+  // Token ids and strings in one text; only what begins it gets the tokens around a text.
+  auto mixed = encode("the", true);
+  mixed.push_back(7);
+  EXPECT_EQ(of(Json::array({"the", 7})), of(mixed));
+  std::vector<int32_t> late = {2, 7};
+  for (const int32_t id : encode("loom", false)) late.push_back(id);
+  EXPECT_EQ(of({{"prompt_string", Json::array({2, 7, "loom"})}}), of(late));
+  const Json several = Json::array(
+      {"the loom", Json::array({2, 7, "loom"}), {{"prompt_string", "x"}}, {{"content", parts}}});
+  ASSERT_EQ(Embed(several)["data"].size(), 4u);
+  EXPECT_EQ(of(several, 1), of(late));
+  EXPECT_EQ(of(several, 3), of("the loom"));
+}
+
 TEST_F(EmbeddingsTest, FewerDimensionsAreTheFirstOnesAtLengthOne) {
   const auto whole = Floats(Embed("abc")["data"][0]["embedding"]);
   const auto cut = Floats(Embed("abc", {{"dimensions", 10}})["data"][0]["embedding"]);
@@ -129,8 +154,13 @@ TEST_F(EmbeddingsTest, ErrorsAreOpenAis) {
   };
   EXPECT_EQ(error_of({{"model", "m"}})["param"], "input");
   EXPECT_EQ(error_of({{"input", Json::array()}})["param"], "input");
-  EXPECT_EQ(error_of({{"input", Json::array({1, "x"})}})["param"], "input");
+  EXPECT_EQ(error_of({{"input", Json::array({1, nullptr})}})["param"], "input");
   EXPECT_EQ(error_of({{"input", Json(std::vector<std::string>(2049, "x"))}})["param"], "input");
+  EXPECT_EQ(error_of({{"input", Json::array({Json::array({"a", "b"})})}})["param"], "input");
+  EXPECT_EQ(error_of({{"input", Json::array({{{"prompt", "x"}}})}})["param"], "input");
+  EXPECT_EQ(error_of({{"input", {{"content", "x"}}}})["param"], "input");
+  const Json picture = {{"type", "image_url"}, {"image_url", {{"url", "data:"}}}};
+  EXPECT_EQ(error_of({{"input", {{"content", Json::array({picture})}}}})["param"], "input");
   EXPECT_EQ(error_of({{"input", "x"}, {"encoding_format", "int8"}})["param"], "encoding_format");
   EXPECT_EQ(error_of({{"input", "x"}, {"dimensions", 97}})["param"], "dimensions");
   EXPECT_THAT(error_of({{"input", Json::array({2, 999, 3})}}).dump(), HasSubstr("vocabulary"));

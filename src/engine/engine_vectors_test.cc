@@ -187,7 +187,7 @@ TEST(EngineVectors, WhatAModelCannotDoIsRefused) {
   EXPECT_THAT(RefusalOf(encoder.get(), Greedy(RandomTokens(5, 1), 3)),
               HasSubstr("writes no text: it is for vectors of texts (embeddings; pooling mean)"));
   EXPECT_THAT(RefusalOf(encoder.get(), VectorOf(RandomTokens(301, 1)), StatusCode::kOutOfRange),
-              HasSubstr("301 tokens exceeds the available context size of 300"));
+              HasSubstr("301 tokens is too large: it exceeds the available context size of 300"));
   TurnOptions generating = VectorOf(RandomTokens(5, 1));
   generating.max_tokens = 1;
   EXPECT_THAT(RefusalOf(encoder.get(), generating), HasSubstr("generates nothing"));

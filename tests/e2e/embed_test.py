@@ -159,6 +159,16 @@ class EmbedTest(unittest.TestCase):
             status, _ = server.post("/v1/completions", {"prompt": "The loom", "max_tokens": 3})
             self.assertEqual(status, 200)
 
+    def test_a_vector_for_each_token(self):
+        each = self.embed("-m", self.llama, "--pooling", "none", "-", stdin="abc").json["embedding"]
+        with Server("-m", self.llama, "--pooling", "none") as server:
+            for path, field in (("/embedding", "content"), ("/embeddings", "input")):
+                self.assertEqual(server.post(path, {field: "abc"}),
+                                 (200, [{"index": 0, "embedding": each}]), path)
+            status, answer = server.post("/v1/embeddings", {"input": "abc"})
+            self.assertEqual(status, 400)
+            self.assertIn("/embedding", answer["error"]["message"])
+
 
 class ConvertTest(unittest.TestCase):
     """tools/convert_encoder.py, on a model of its own making."""

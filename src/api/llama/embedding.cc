@@ -77,9 +77,10 @@ std::string EmbeddingJson(const EmbeddingRequest& read, TextResults results, boo
 
 Task<void> HandleLlamaEmbedding(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto body = ParseJson(request.body, {});
-  // The path without a version is OpenAI's too, whose field is `input`.
-  const bool is_openai =
-      request.path == "/embeddings" && body.ok() && body->is_object() && !body->contains("content");
+  // The path without a version is OpenAI's too, whose field is `input` and which has one vector for
+  // each text.
+  const bool is_openai = request.path == "/embeddings" && body.ok() && body->is_object() &&
+                         !body->contains("content") && host.model().pooling() != "none";
   if (is_openai) {
     co_await HandleEmbeddings(host, request, responder);
     co_return;

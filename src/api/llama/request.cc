@@ -6,6 +6,7 @@
 
 #include "api/answer_rule.h"
 #include "api/fields/fill_in_prompt.h"
+#include "api/fields/mixed_text.h"
 #include "api/fields/sampling_params.h"
 #include "api/fields/session_name.h"
 #include "api/fields/support.h"
@@ -144,24 +145,6 @@ Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, Llama
 }
 
 }  // namespace
-
-bool ReadMixedText(const Json& value, int64_t n_vocab, const TextEncoder& encode,
-                   std::vector<int32_t>* tokens) {
-  const auto read_part = [&](const Json& part) {
-    if (part.is_string()) {
-      const auto more = encode(part.get_ref<const std::string&>(), tokens->empty());
-      tokens->insert(tokens->end(), more.begin(), more.end());
-      return true;
-    }
-    if (!part.is_number_integer() || part.get<int64_t>() < 0 || part.get<int64_t>() >= n_vocab) {
-      return false;
-    }
-    tokens->push_back(part.get<int32_t>());
-    return true;
-  };
-  if (!value.is_array()) return value.is_string() && read_part(value);
-  return std::all_of(value.begin(), value.end(), read_part);
-}
 
 StatusOr<LlamaCompletion> ReadLlamaCompletion(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));

@@ -1,5 +1,4 @@
-// Reads the bodies of llama-server's own routes (texts mixed with tokens, the body of /completion)
-// and reports a request's settings.
+// Reads the bodies of llama-server's own routes and reports a request's settings.
 //
 // Pure functions; any thread.
 #ifndef WEFT_API_LLAMA_REQUEST_H_
@@ -17,13 +16,6 @@
 #include "nlohmann/json.hpp"
 
 namespace weft::serve {
-
-// Converts text to tokens; `at_start`: nothing precedes it.
-using TextEncoder = std::function<std::vector<int32_t>(std::string_view text, bool at_start)>;
-
-// A text, or an array that mixes texts and token ids. False for anything else.
-bool ReadMixedText(const nlohmann::ordered_json& value, int64_t n_vocab, const TextEncoder& encode,
-                   std::vector<int32_t>* tokens);
 
 struct LlamaCompletion {
   std::vector<std::vector<int32_t>> prompts;  // as tokens

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/chat_turn.h"
+#include "api/fields/mixed_text.h"
 #include "api/fields/support.h"
 #include "api/llama/request.h"
 #include "api/openai/chat_request.h"

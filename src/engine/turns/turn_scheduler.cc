@@ -90,8 +90,10 @@ Status TurnScheduler::CheckSize(const Session& session, const TurnOptions& optio
   const int64_t needed = total + (options.max_tokens == 0 ? 0 : 1);
   if (needed > context) {
     // Clients recognise this wording and shorten their conversation.
-    return OutOfRange("the prompt of ", total, " tokens exceeds the available context size of ",
-                      context, " tokens", total == context ? ": there is no room to generate" : "");
+    const char* const too_large = options.vector ? "is too large: it " : "";  // likewise
+    return OutOfRange("the prompt of ", total, " tokens ", too_large,
+                      "exceeds the available context size of ", context, " tokens",
+                      total == context ? ": there is no room to generate" : "");
   }
   WEFT_RETURN_IF_ERROR(CheckWholeText(*parts_.model, total, parts_.options->max_step_tokens));
   const int64_t budget = parts_.memory->budget_bytes();
