@@ -15,7 +15,7 @@ import time
 import unittest
 
 import serve_test
-from weft_process import TIMEOUT_S, WEFT, peak_kib
+from weft_process import TIMEOUT_S, WEFT, add_metadata, peak_kib
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 
@@ -249,10 +249,14 @@ class LimitsTest(serve_test.ServeTest):
         template.write_text("{{ raise_exception('\x1b]0;owned\x07\x1b[2J') }}")
         chat = self.dir / "chat.json"
         chat.write_text("[]")
-        result = serve_test.weft("template", "--template", template, "--input", chat)
-        self.assertEqual(result.code, 1, result)
-        self.assertNotIn("\x1b", result.err)
-        self.assertIn("\\x1b]0;owned\\x07", result.err)
+        model = add_metadata(self.model, {"tokenizer.chat_template": template.read_text()},
+                             self.dir / "rude.gguf")
+        for args in (("template", "--template", template, "--input", chat),
+                     ("template", "-m", model, "--input", chat), ("run", "-m", model, "hello")):
+            result = serve_test.weft(*args)
+            self.assertEqual(result.code, 1, result)
+            self.assertNotIn("\x1b", result.err)
+            self.assertIn("\\x1b]0;owned\\x07", result.err)
 
     def test_nobody_is_told_where_files_are(self):
         """Of the model's file and the state directory's, clients see no folder."""
