@@ -140,6 +140,8 @@ TEST(EncoderSpecs, AClassifierGivesScores) {
   EXPECT_EQ(spec.token_types.separator, 102) << "of the two texts of a pair";
   ASSERT_EQ(spec.text_vector->head.size(), 2u);
   EXPECT_EQ(spec.text_vector->head[0].activation, HeadActivation::kTanh);
+  model.tokenizer = "gpt2";
+  EXPECT_EQ(Judged(model).token_types.separator, -1) << "RoBERTa's pairs are of one type";
 
   // A model of text whose last token says yes or no.
   TinyModel llama = TinyLlama();

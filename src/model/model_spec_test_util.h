@@ -27,10 +27,12 @@ struct TinyModel {
   std::map<std::string, std::vector<int64_t>> tensors;
   std::map<std::string, DType> types;  // F32 where absent
   float fill = 1;
+  std::string tokenizer;  // tokenizer.ggml.model; empty: the file has none
 
   std::string Bytes() const {
     GgufWriter writer;
     writer.AddString("general.architecture", architecture);
+    if (!tokenizer.empty()) writer.AddString("tokenizer.ggml.model", tokenizer);
     for (const auto& [key, value] : keys) {
       const std::string full = architecture + "." + key;
       if (const auto* i = std::get_if<int64_t>(&value)) writer.AddUint64(full, *i);

@@ -88,7 +88,10 @@ void SpecBuilder::ReadClassifier() {
   if (is_modern) {
     vector.pooling = PoolingOf(IntOr("classifier.pooling_type", kFileMean, kFileMean, kFileCls));
   }
-  if (spec_.token_types.n_types > 1) {
+  // Other tokenizers' pairs are of one type throughout, as RoBERTa's.
+  const auto tokenizer = file_.GetStringOr("tokenizer.ggml.model", "bert");
+  if (!tokenizer.ok()) return Fail(tokenizer.status());
+  if (spec_.token_types.n_types > 1 && *tokenizer == "bert") {
     const StatusOr<int64_t> separator =
         file_.GetIntOr("tokenizer.ggml.seperator_token_id", kUsualSeparator);
     if (!separator.ok()) return Fail(separator.status());

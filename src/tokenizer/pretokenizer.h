@@ -107,6 +107,7 @@ class PreTokenizer {
     std::shared_ptr<const PreTokenizer> splitter;
     bool ignore_merges = false;  // a word that is a token is never merged from parts
     bool add_bos = false;        // unless the file says otherwise
+    bool add_separator = false;  // likewise
     bool clean_spaces = true;    // detokenizing removes spaces before punctuation
     // The text is merged directly, with U+2581 for spaces and <0xNN> tokens for characters without
     // a token, instead of byte by byte in the GPT-2 alphabet.

@@ -252,9 +252,10 @@ struct Entry {
 const Entry kEntries[] = {
     {{"", "default"}, [] { return Default(); }},
     {{"gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "a.x-4.0",
-      "mellum", "modern-bert", "exaone4", "mpt", "gpt-neox", "olmo", "jais", "jina-v1-en",
-      "jina-v2-code", "roberta-bpe"},
+      "mellum", "modern-bert", "exaone4", "mpt", "gpt-neox", "olmo", "jais"},
      [] { return Gpt2(); }},
+    {{"jina-v1-en", "jina-v2-code", "roberta-bpe"},
+     [] { return Edit(Gpt2(), [](Spec* spec) { spec->add_separator = true; }); }},
     {{"trillion", "granite-docling"}, [] { return KeepSpaces(Gpt2()); }},
     {{"starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"},
      [] { return SingleDigitsGpt2(); }},

@@ -222,6 +222,7 @@ TokenId Tokenizer::separator() const { return impl_->vocabulary().separator; }
 TokenId Tokenizer::padding() const { return impl_->vocabulary().padding; }
 bool Tokenizer::adds_bos() const { return impl_->vocabulary().add_bos; }
 bool Tokenizer::adds_eos() const { return impl_->vocabulary().add_eos; }
+bool Tokenizer::adds_separator() const { return impl_->vocabulary().add_separator; }
 std::string_view Tokenizer::model_name() const { return impl_->vocabulary().model_name; }
 std::string_view Tokenizer::pre_name() const { return impl_->vocabulary().pre_name; }
 

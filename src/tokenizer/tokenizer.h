@@ -70,6 +70,7 @@ class Tokenizer {
   TokenId separator() const;  // between the texts of a pair
   bool adds_bos() const;
   bool adds_eos() const;
+  bool adds_separator() const;  // before the second text of a pair, beside what ends the first
   // "llama", "gpt2", "bert": tokenizer.ggml.model; and tokenizer.ggml.pre.
   std::string_view model_name() const;
   std::string_view pre_name() const;

@@ -246,6 +246,19 @@ TEST(BytePair, WholeWordsWhereMergesAreIgnored) {
   EXPECT_THAT(whole->Encode("lol", {}), ElementsAre(whole->Find("lol")));
 }
 
+TEST(BytePair, RobertasPairsHaveASeparatorOfTheirOwn) {
+  VocabBuilder b = SmallBytePair();
+  b.more = [](GgufWriter* w) { w->AddUint32("tokenizer.ggml.seperator_token_id", 7); };
+  EXPECT_FALSE(MustLoad(b)->adds_separator());
+  b.pre = "jina-v1-en";
+  EXPECT_TRUE(MustLoad(b)->adds_separator());
+  EXPECT_THAT(MustLoad(b)->Encode("he", {.add_special = true}),
+              ElementsAre(MustLoad(b)->Find("he")))
+      << "a text alone has none";
+  b.more = nullptr;
+  EXPECT_FALSE(MustLoad(b)->adds_separator()) << "the file names none";
+}
+
 TEST(BytePair, RawTextOfGemma4) {
   VocabBuilder b;
   b.model = "gemma4";

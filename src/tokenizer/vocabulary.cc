@@ -130,6 +130,7 @@ Status Vocabulary::LoadKind(const ModelFile& file) {
                            StrCat("the pre-tokenizer '", Printable(pre_text), "' is not known"));
     }
     add_bos = pre.add_bos;
+    add_separator = pre.add_separator;
     clean_spaces = pre.clean_spaces;
   } else {
     return file.KeyError("tokenizer.ggml.model",

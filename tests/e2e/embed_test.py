@@ -12,7 +12,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from weft_process import WEFT, make_model, weft
+from weft_process import WEFT, add_metadata, make_model, weft
 
 TEXTS = ["the warp stays", "the weft travels", "bread, and \"salt\"", "a", "x" * 40]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -150,6 +150,19 @@ class EmbedTest(unittest.TestCase):
             self.assertEqual(status, 200)
             self.assertEqual(sorted(result["index"] for result in answer["results"]),
                              list(range(len(TEXTS))))
+
+    def test_pairs_have_the_separators_of_the_tokenizer(self):
+        """BERT's have one between the texts, RoBERTa's two."""
+        roberta = {"tokenizer.ggml.eos_token_id": 3, "tokenizer.ggml.add_eos_token": True,
+                   "tokenizer.ggml.add_sep_token": True}
+        pairs = add_metadata(self.reranker, roberta, self.dir / "pairs.gguf")
+        counts = []
+        for model in (self.reranker, pairs):
+            with Server("-m", model) as server:
+                status, answer = server.post("/v1/rerank", {"query": "a", "documents": ["b", "c"]})
+                self.assertEqual(status, 200, answer)
+                counts.append(answer["usage"]["prompt_tokens"])
+        self.assertEqual(counts, [2 * (2 + 3), 2 * (2 + 4)])
 
     def test_a_model_of_text_does_both(self):
         with Server("-m", self.llama, "--pooling", "mean") as server:

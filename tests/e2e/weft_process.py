@@ -92,8 +92,8 @@ def make_model(path, shape="tiny-llama", kind="F32", *options):
 
 
 def add_metadata(path, values, out):
-    """A copy of a model file with more metadata: floats, whole numbers and texts by key. What has
-    a key of these already gets another."""
+    """A copy of a model file with more metadata: floats, whole numbers, truth values and texts by
+    key. What has a key of these already gets another."""
     data = pathlib.Path(path).read_bytes()
     for key in values:
         data = data.replace(key.encode(), key.encode()[:-1] + b"_", 1)
@@ -105,6 +105,7 @@ def add_metadata(path, values, out):
     def pair(key, value):
         kind, raw = {float: (6, lambda: struct.pack("<f", value)),
                      int: (5, lambda: struct.pack("<i", value)),
+                     bool: (7, lambda: struct.pack("<B", value)),
                      str: (8, lambda: text(value))}[type(value)]
         return text(key) + struct.pack("<I", kind) + raw()
 

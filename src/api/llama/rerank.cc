@@ -98,12 +98,20 @@ std::vector<int32_t> EncodePair(const Model& model, const std::string& query,
   const int32_t separator =
       tokenizer.separator() != kNoToken ? tokenizer.separator() : tokenizer.eos();
   std::vector<int32_t> tokens;
-  if (tokenizer.adds_bos()) tokens.push_back(tokenizer.bos());
-  for (const std::string& part : {query, document}) {
-    const auto ids = model.Encode(part, /*add_special=*/false, /*parse_special=*/false);
+  const auto add = [&tokens](int32_t id) {
+    if (id != kNoToken) tokens.push_back(id);
+  };
+  const auto add_text = [&](const std::string& text) {
+    const auto ids = model.Encode(text, /*add_special=*/false, /*parse_special=*/false);
     tokens.insert(tokens.end(), ids.begin(), ids.end());
-    if (separator != kNoToken) tokens.push_back(separator);
-  }
+  };
+  if (tokenizer.adds_bos()) add(tokenizer.bos());
+  add_text(query);
+  // RoBERTa's pairs have two between them: one ends the first text, one begins the second.
+  if (tokenizer.adds_eos() && tokenizer.adds_separator()) add(tokenizer.eos());
+  add(separator);
+  add_text(document);
+  add(tokenizer.adds_eos() ? tokenizer.eos() : separator);
   return tokens;
 }
 
