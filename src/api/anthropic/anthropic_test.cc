@@ -1,3 +1,4 @@
+#include "api/anthropic/request.h"
 #include "api/anthropic/routes.h"
 
 #include <gmock/gmock.h>
@@ -175,6 +176,32 @@ TEST_F(AnthropicTest, AToolTurnResumesWarm) {
   EXPECT_GT(second["usage"]["cache_read_input_tokens"].get<int>(),
             first["usage"]["input_tokens"].get<int>() +
                 first["usage"]["cache_read_input_tokens"].get<int>());
+}
+
+TEST_F(AnthropicTest, ToolsThatASearchFoundAreTold) {
+  const auto answer_to = [](const Json& found) {
+    Json body = Body("x", Tools());
+    body["messages"].push_back({{"role", "assistant"},
+                                {"content", Json::array({{{"type", "tool_use"},
+                                                          {"id", "toolu_1"},
+                                                          {"name", "weather"},
+                                                          {"input", Json::object()}}})}});
+    body["messages"].push_back({{"role", "user"},
+                                {"content", Json::array({{{"type", "tool_result"},
+                                                          {"tool_use_id", "toolu_1"},
+                                                          {"content", found}}})}});
+    std::vector<std::string> warnings;
+    const auto read = ToChatMessages(nullptr, body["messages"], &warnings);
+    EXPECT_THAT(warnings, ::testing::IsEmpty());
+    EXPECT_EQ(Post(kMessages, body).status(), read.ok() ? 200 : 400);
+    return read.ok() ? read->back().parts.at(0) : std::string(Message(read.status()));
+  };
+  const Json read = {{"type", "tool_reference"}, {"tool_name", "Read"}};
+  const Json edit = {{"type", "tool_reference"}, {"tool_name", "Edit"}};
+  EXPECT_EQ(answer_to(Json::array({{{"type", "text"}, {"text", "Found"}}, read, edit})),
+            "Found\nThe tool Read can be called now.\nThe tool Edit can be called now.");
+  EXPECT_THAT(answer_to(Json::array({{{"type", "tool_reference"}}, read})),
+              HasSubstr("content[0]"));
 }
 
 TEST_F(AnthropicTest, TheBillingHeaderDoesNotSpoilThePrefix) {

@@ -50,6 +50,19 @@ StatusOr<std::string> SystemText(const ordered_json& system) {
   return StrJoin(texts, "\n\n");
 }
 
+// What a client's search for tools found, as text: its tools are among the request's own, where the
+// model sees them.
+StatusOr<ordered_json> WithReferencesTold(const ordered_json& content, std::string_view place) {
+  ordered_json told = content;
+  for (size_t i = 0; told.is_array() && i < told.size(); ++i) {
+    if (TypeOf(told[i]) != "tool_reference") continue;
+    WEFT_ASSIGN_OR_RETURN(const std::string name,
+                          NeedString(told[i], "tool_name", StrCat(place, "[", i, "]")));
+    told[i] = {{"type", "text"}, {"text", StrCat("The tool ", name, " can be called now.")}};
+  }
+  return told;
+}
+
 // Blocks of tools that Anthropic's servers run.
 bool IsOfServerTool(std::string_view type) {
   static constexpr std::string_view kTypes[] = {"server_tool_use",
@@ -155,7 +168,8 @@ class MessageConverter {
     ordered_json copy;
     const ordered_json& content = left_out_.AddPictures({"image", "document"}, "tool_result",
                                                         "text", ValueIn(block, "content"), &copy);
-    WEFT_ASSIGN_OR_RETURN(const auto texts, TextsOf(content, here + ".content"));
+    WEFT_ASSIGN_OR_RETURN(const ordered_json told, WithReferencesTold(content, here + ".content"));
+    WEFT_ASSIGN_OR_RETURN(const auto texts, TextsOf(told, here + ".content"));
     FlushText();
     out_.push_back(
         {.role = Role::kTool, .parts = {StrJoin(texts, "\n")}, .call_id = std::move(id)});
