@@ -12,7 +12,9 @@
 //   by which they differ are walked.
 // - It counts something and is far from the limit (see RegexPool::Relaxed): then only long tokens
 //   are walked.
-// - Otherwise as many slices of the vocabulary as it takes whole are, and the others are walked.
+// - Otherwise as many slices of the vocabulary as it takes whole are, and the others are walked,
+//   but for what is known by the state alone (see TextWays).
+// Where one thread takes any text, the others need not be asked for texts.
 //
 // What a mask takes is counted, part by part, each as if it were made first: so the same masks have
 // a limit, whoever asked for others before.
@@ -27,6 +29,7 @@
 #include <vector>
 
 #include "constraint/machine.h"
+#include "constraint/text_ways.h"
 #include "constraint/token_table.h"
 
 namespace weft::constraint {
@@ -47,8 +50,9 @@ class Masker {
 
  private:
   // A state that a part of a mask comes to first counts as so many steps, and so many entries of
-  // a trie as one.
-  static constexpr int64_t kFreshState = 8, kEntriesOfStep = 4;
+  // a trie as one. A leaf that leads elsewhere counts as several: whether to a fresh state is not
+  // looked at.
+  static constexpr int64_t kFreshState = 8, kEntriesOfStep = 4, kLeafEntries = 7;
 
   // Counts a part of a mask by itself. Whether it was known or not, what comes behind it is
   // counted alike.
@@ -72,8 +76,15 @@ class Masker {
     size_t trie = 0;
     int32_t node = 0;
   };
+  struct Terminal {
+    RegexId regex = kNothing;
+    bool is_last = false;        // nothing can follow it: it may accept anywhere, as free text does
+    bool without_texts = false;  // tokens that are nothing but text are not asked for
+    int32_t index() const { return 4 * regex + 2 * (without_texts ? 1 : 0) + (is_last ? 1 : 0); }
+  };
   struct Wide {
     bool usable = false;
+    bool takes_texts = false;  // all of them
     std::vector<uint32_t> mask;
     std::vector<Crossing> crossings;
     // Ends where this terminal ends too, but for the tokens of `own`, which are sorted, or those of
@@ -82,6 +93,13 @@ class Masker {
     std::vector<TokenId> own;
     int beyond = -1;
     int64_t steps = 0;  // without those of `like`
+  };
+  struct Walk {
+    size_t trie = 0;
+    // Tokens of so many characters are known already, and are allowed; or all are supposed to be.
+    int room = 0;
+    bool supposed = false;
+    const TextWays::Rooms* rooms = nullptr;
   };
   struct List {
     std::vector<TokenId> tokens;
@@ -94,6 +112,12 @@ class Masker {
     int64_t steps = 0;
   };
 
+  static void SetBit(std::span<uint32_t> mask, TokenId id) {
+    mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+  }
+  static void ClearBit(std::span<uint32_t> mask, TokenId id) {
+    mask[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32));
+  }
   void BeginPart(int64_t steps) {
     machine_.ResetCount(steps);
     ++part_;
@@ -107,25 +131,22 @@ class Masker {
     return !IsTooMuch();
   }
   const Plan& PlanOf(StateId state);
-  // `is_last`: nothing can follow the terminal, which may then accept anywhere, as free text does.
-  const Wide& WideOf(RegexId regex, bool is_last);
+  const Wide& WideOf(const Terminal& terminal);
   bool FillByCounting(RegexId regex, bool is_last, Wide* wide);
   bool FillByLikeness(RegexId regex, bool is_last, Wide* wide);
   bool FillByRelaxing(RegexId regex, bool is_last, Wide* wide);
-  // A state of a walk below which there are so many bytes, or one that is as good.
-  RegexId Near(RegexId regex, int bytes);
   bool IsOwn(const Wide& wide, TokenId id) const;
-  void FillBySlices(RegexId regex, bool is_last, Wide* wide);
+  // False where it came to a state that is not sure.
+  bool FillBySlices(RegexId regex, TextWays* ways, Wide* wide);
   // What is left of a terminal behind a character of text, if that is the same behind each;
   // kNothing otherwise.
   RegexId BehindText(RegexId regex, bool is_last);
   RegexId FindBehindText(RegexId regex, bool is_last);
   RegexId MostlyBehindText(RegexId regex);
-  int SliceRoom(RegexId regex, bool is_last, const TokenTable::Slice& slice);
-  void WalkTerminal(RegexId regex, size_t trie, int room, Wide* wide);
-  bool WalkUnlike(RegexId regex, bool is_last, size_t trie, Wide* wide);
+  bool WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide* wide);
+  bool WalkUnlike(RegexId regex, bool is_last, size_t trie, int64_t* entries, Wide* wide);
   int32_t Keep(std::vector<TokenId> list, int64_t steps);
-  int32_t ListBehind(RegexId regex, bool is_last, StateId after);
+  int32_t ListBehind(const Terminal& terminal, StateId after);
   int32_t ListOf(StateId state);
   template <typename Found>
   void WalkState(StateId state, const TokenTrie& trie, int32_t first, int32_t end, int base,
@@ -134,8 +155,7 @@ class Masker {
   Machine& machine_;
   const TokenTable& tokens_;
   std::unordered_map<StateId, Plan> plans_;
-  // By the terminal's number, twice, and one more where nothing can follow it.
-  std::unordered_map<int32_t, Wide> wides_;
+  std::unordered_map<int32_t, Wide> wides_;  // by the terminal's index
   std::unordered_map<int32_t, std::pair<RegexId, int64_t>> behind_text_;
   std::unordered_map<uint64_t, int32_t> behind_;
   std::vector<List> lists_;

@@ -61,7 +61,39 @@ void SetBit(std::vector<uint32_t>* mask, TokenId id) {
   (*mask)[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
 }
 
+// Of a trie of texts: what kinds of characters there are below each node.
+std::vector<TextKinds> KindsBelow(const TokenTrie& trie) {
+  std::vector<TextKinds> below(trie.size());
+  std::vector<size_t> above(trie.size()), path;  // who stands above each; nodes by depth
+  std::vector<int> missing{0};                   // bytes of a character, likewise
+  for (size_t at = 0; at < trie.size(); ++at) {
+    const TrieNode& node = trie[at];
+    path.resize(node.depth);
+    missing.resize(node.depth + 1u);
+    above[at] = node.depth > 1 ? path[node.depth - 2u] : at;
+    path[node.depth - 1u] = at;
+    const int lead = node.byte < 0x80 ? 0 : node.byte >= 0xF0 ? 3 : node.byte >= 0xE0 ? 2 : 1;
+    missing[node.depth] = (node.byte & 0xC0) == 0x80 ? missing[node.depth - 1u] - 1 : lead;
+    if (missing[node.depth] != 0) below[at] = kInsideCharacter;
+  }
+  for (size_t at = trie.size(); at-- > 0;) {
+    if (above[at] == at) continue;
+    below[above[at]] |= (below[at] & ~kInsideCharacter) | KindOf(trie[at].byte);
+  }
+  return below;
+}
+
 }  // namespace
+
+TextKinds KindOf(uint8_t byte) {
+  constexpr std::string_view kSingle = " -_.:/";
+  if (byte >= 0x80) return kOtherThanAscii;
+  if (byte >= 'a' && byte <= 'z') return 1ull << (byte - 'a');
+  if (byte >= 'A' && byte <= 'Z') return 1ull << (26 + byte - 'A');
+  if (byte >= '0' && byte <= '9') return 1ull << 52;
+  const size_t single = kSingle.find(static_cast<char>(byte));
+  return 1ull << (53 + std::min(single, kSingle.size()));
+}
 
 std::string ControlBytes(TokenId id) {
   std::string bytes(1, kControlLead);
@@ -146,6 +178,9 @@ void TokenTable::MakeSlices(std::span<const Entry> sorted) {
   }
   for (const std::vector<Entry>& list : members) tries_.push_back(MakeTrie(list, nullptr));
   tries_.push_back(MakeTrie(longer, nullptr));
+  for (const TokenTrie& trie : tries_) below_.push_back(KindsBelow(trie));
+  all_text_ = texts_.back();
+  for (const Entry& entry : longer) SetBit(&all_text_, entry.id);
   tries_.push_back(MakeTrie(rest, nullptr));
   MakeTails(longer, rest);
   MakeBeyond(sorted);

@@ -41,6 +41,15 @@ struct TrieNode {
 };
 using TokenTrie = std::vector<TrieNode>;
 
+// Kinds of characters of text, a bit each: every letter is a kind of its own, all digits are one,
+// and so is all that is not ASCII.
+using TextKinds = uint64_t;
+// REQUIRES: a byte of text.
+TextKinds KindOf(uint8_t byte);
+inline constexpr TextKinds kOtherThanAscii = 1ull << 60;
+// What is below does not begin with a whole character.
+inline constexpr TextKinds kInsideCharacter = 1ull << 63;
+
 // What control token `id` is in the bytes that a constraint reads: no part of UTF-8.
 // REQUIRES: 0 <= id < 2^24.
 std::string ControlBytes(TokenId id);
@@ -55,7 +64,7 @@ class TokenTable {
   static constexpr size_t kMostTokenBytes = 1024;
   static constexpr int kSliceLength = 16;
   // Tokens that begin with more characters of text have no tail.
-  static constexpr int kMostLead = 64;
+  static constexpr int kMostLead = 32;
   // Tokens of more bytes are those of trie beyond(near).
   static constexpr auto kNear = RegexPool::kNear;
 
@@ -91,6 +100,8 @@ class TokenTable {
   const Slice& text() const { return slices_.back(); }
   // The tokens of all slices with at most n characters.
   const std::vector<uint32_t>& TextMask(int n) const { return texts_[static_cast<size_t>(n)]; }
+  // All tokens that are nothing but text.
+  const std::vector<uint32_t>& AllText() const { return all_text_; }
   // Texts of kSliceLength + 1 to kMostLead characters, shortest first.
   const std::vector<LongText>& long_texts() const { return long_texts_; }
 
@@ -98,6 +109,11 @@ class TokenTable {
   // tails, by the characters that lead to them, and of tokens that have no tail and are not among
   // long_texts(); then, once more, of all tokens of more than so many bytes.
   const TokenTrie& trie(size_t i) const { return tries_[i]; }
+  // Of each node of a slice's trie, or that of longer texts: which kinds of characters are below.
+  // Of other tries nothing.
+  std::span<const TextKinds> Below(size_t i) const {
+    return i < below_.size() ? std::span<const TextKinds>(below_[i]) : std::span<const TextKinds>();
+  }
   size_t longer() const { return slices_.size(); }
   size_t rest() const { return slices_.size() + 1; }
   size_t tails(int lead) const { return slices_.size() + 2 + static_cast<size_t>(lead); }
@@ -131,9 +147,11 @@ class TokenTable {
   TokenTrie all_;
   std::vector<Slice> slices_;
   std::vector<std::vector<uint32_t>> texts_;
+  std::vector<uint32_t> all_text_;
   std::vector<LongText> long_texts_;
   std::vector<std::vector<uint32_t>> beyond_;
   std::vector<TokenTrie> tries_;
+  std::vector<std::vector<TextKinds>> below_;
 };
 
 }  // namespace weft::constraint

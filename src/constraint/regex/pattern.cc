@@ -136,6 +136,13 @@ PatternNode& Bare(PatternNode* node) {
   return *node;
 }
 
+// What a pattern is a choice of, whether or not it stands in groups.
+void AddChoices(PatternNode* node, std::vector<const PatternNode*>* choices) {
+  PatternNode& bare = Bare(node);
+  if (bare.kind != PatternNode::Kind::kChoice) return choices->push_back(&bare);
+  for (PatternNode& part : bare.parts) AddChoices(&part, choices);
+}
+
 enum class Fit : uint8_t { kUnknown, kNever, kFits };
 
 // Makes a pattern such as ^[a-z][a-z0-9]*$ match texts of so many characters only, by the
@@ -195,10 +202,11 @@ StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern,
   const RegexId any = pool->Repeat(unit, 0, kUnlimited);
   const RegexId before = pool->Repeat(pool->Or({unit, quote}), 0, kUnlimited);
   std::vector<RegexId> plain, others;
-  const size_t choices = node.kind == Kind::kChoice ? node.parts.size() : 1;
-  for (size_t i = 0; i < choices; ++i) {
-    const PatternNode& part = node.kind == Kind::kChoice ? node.parts[i] : node;
-    std::span<const PatternNode> parts(&part, 1);
+  std::vector<const PatternNode*> choices;
+  AddChoices(&node, &choices);
+  for (const PatternNode* const choice : choices) {
+    const PatternNode& part = *choice;
+    std::span<const PatternNode> parts(choice, 1);
     if (part.kind == Kind::kSequence) parts = part.parts;
     const bool begins = !parts.empty() && parts.front().kind == Kind::kBegin;
     if (begins) parts = parts.subspan(1);

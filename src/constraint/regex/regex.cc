@@ -188,6 +188,7 @@ void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
   n->exact &= !n->has_boolean;
   if (!n->nullable) EstimateLeast(n, list);
   n->farthest = FarthestOf(*n, list);
+  n->way = WayOf(*n, list);
   n->edges = InternSet(edges);
   n->first = InternSet(first);
 }
@@ -266,6 +267,35 @@ void RegexPool::DropTails(std::vector<RegexId>* parts) const {
       return row.length > tail.length && row.end == tail.end && IsTailOf(row.id, part);
     });
   });
+}
+
+// Leaves out of a union what may come no more often than in another part: of x{0,3}y and x{0,5}y
+// the first.
+void RegexPool::DropFewer(std::vector<RegexId>* parts) const {
+  struct Counted {
+    RegexId what, behind;
+    int32_t most;
+    RegexId id;
+    auto operator<=>(const Counted&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+  std::vector<Counted> counted;
+  for (const RegexId part : *parts) {
+    const Node& n = node(part);
+    if (n.kind != Kind::kConcat || node(n.a).kind != Kind::kRepeat || node(n.a).b != 0) continue;
+    const int32_t most = node(n.a).c;
+    counted.push_back({node(n.a).a, n.b, most == kUnlimited ? INT32_MAX : most, part});
+  }
+  if (counted.size() < 2) return;
+  std::ranges::sort(counted);
+  std::vector<RegexId> dropped;
+  for (size_t i = 0; i + 1 < counted.size(); ++i) {
+    const Counted &one = counted[i], &next = counted[i + 1];
+    if (one.what == next.what && one.behind == next.behind && one.id != next.id)
+      dropped.push_back(one.id);
+  }
+  if (dropped.empty()) return;
+  std::ranges::sort(dropped);
+  std::erase_if(*parts, [&](RegexId part) { return std::ranges::binary_search(dropped, part); });
 }
 
 // Of a node that does not accept the empty text.
@@ -466,18 +496,9 @@ RegexId RegexPool::Or(std::vector<RegexId> parts) {
       return part != swallowing_ && part != kEmpty && !node(part).has_boolean;
     });
   }
+  DropFewer(&flat);
   DropTails(&flat);
   return InternParts(Kind::kOr, std::move(flat));
-}
-
-bool RegexPool::TakesAllText(RegexId id) const {
-  const Node& all = node(swallowing_);
-  const auto takes = [&](RegexId part) {
-    return node(part).kind == Kind::kConcat && node(part).a == all.a;
-  };
-  if (all.kind != Kind::kConcat) return false;
-  const Node& n = node(id);
-  return takes(id) || (n.kind == Kind::kOr && std::ranges::any_of(Parts(n), takes));
 }
 
 RegexId RegexPool::And(const std::vector<RegexId>& parts) {
@@ -850,8 +871,11 @@ class RegexPool::LifeSearch {
     const Life life = pool_.node(next).life;
     if (life == Life::kUnknown) Reach(next, at, reached_[at].bytes + 1);
     if (life != Life::kAlive) return false;
+    int32_t way = pool_.WayToEnd(next);
     for (;; at = reached_[at].from) {
-      SetLife(reached_[at].id, Life::kAlive);
+      Node& n = pool_.nodes_[static_cast<size_t>(reached_[at].id)];
+      n.life = Life::kAlive;
+      n.way = way = std::min(n.way, way + 1);
       if (at == 0) return true;
     }
   }

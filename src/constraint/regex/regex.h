@@ -106,9 +106,9 @@ class RegexPool {
   // From now on unions leave out what is beside `all`, but for complements and intersections.
   // REQUIRES: whatever else is in a union with `all` is a part of it.
   void Swallow(RegexId all) { swallowing_ = all; }
-  // Whether any of what is repeated at the beginning of `all` may come, and then anything that
-  // may come now. False where it is not known.
-  bool TakesAllText(RegexId id) const;
+  // Whether any of what is repeated at the beginning of `all` may come, whatever came before.
+  // False where it is not known.
+  bool TakesAllText(RegexId id);
   // An expression that cannot be told from `id` by texts of few bytes, no more than kNear[near]: up
   // to there both accept the same, and may go on behind the same. In it, what may be repeated so
   // often that such a text does not come to the limit has none, and what must be repeated more
@@ -118,6 +118,20 @@ class RegexPool {
     const RegexId known = nodes_[static_cast<size_t>(id)].relaxed[near];
     return known >= 0 ? known : Relax(id, near);
   }
+  // An expression that accepts all that `id` does and, of texts of no more than kLooseBytes bytes,
+  // nothing else, with counts left out as in Relaxed; but of complements, and of others that
+  // cannot be told, all is left as it is. Whether something may go on it knows only where WayToEnd
+  // of what is left is short enough.
+  static constexpr int kLooseBytes = 48;
+  RegexId Loosened(RegexId id) {
+    const RegexId known = nodes_[static_cast<size_t>(id)].loosened;
+    return known >= 0 ? known : Loosen(id, 0);
+  }
+  // So many bytes come to an end, in one way; kManyBytes where none is known.
+  static constexpr int32_t kManyBytes = 1 << 30;
+  int32_t WayToEnd(RegexId id) const { return nodes_[static_cast<size_t>(id)].way; }
+  // Whether there are intersections or complements inside.
+  bool HasBoolean(RegexId id) const { return nodes_[static_cast<size_t>(id)].has_boolean; }
   // Of a language of JSON strings that spells every text in one way (see characters.h): the
   // texts themselves, as they read.
   RegexId Unquoted(RegexId json);
@@ -189,7 +203,8 @@ class RegexPool {
 
  private:
   class LifeSearch;
-  static constexpr int32_t kManyBytes = 1 << 30;
+  static constexpr std::array<int32_t, kNear.size() + 1> kRelaxBytes = {kNear[0], kNear[1],
+                                                                        kLooseBytes};
   enum class Kind : uint8_t {
     kNothing,
     kEmpty,
@@ -231,7 +246,9 @@ class RegexPool {
     // that is not known. Known ones have no intersections or complements, and their `least` is
     // exact.
     int32_t farthest = 0;
-    std::array<RegexId, kNear.size()> relaxed = {-1, -1};
+    int32_t way = kManyBytes;  // see WayToEnd
+    std::array<RegexId, kRelaxBytes.size()> relaxed = {-1, -1, -1};
+    RegexId loosened = -1;
     int32_t options = -1;  // in options_
     int32_t dear = -1;     // its costly derivatives, in meter_
     uint32_t mark = 0;
@@ -256,6 +273,7 @@ class RegexPool {
   bool IsPlainOption(RegexId id) const;
   bool IsTailOf(RegexId row, RegexId tail) const;
   void DropTails(std::vector<RegexId>* parts) const;
+  void DropFewer(std::vector<RegexId>* parts) const;
   RegexId DeriveOptions(RegexId id, uint8_t byte);
   RegexId InternParts(Kind kind, std::vector<RegexId> parts);
   RegexId AnyOfSorted(std::span<const std::string> texts, size_t from);
@@ -265,9 +283,13 @@ class RegexPool {
   void EstimateLeast(Node* node, std::span<const int32_t> list) const;
   int64_t EstimateMultiple(Node* node) const;
   int32_t FarthestOf(const Node& node, std::span<const int32_t> list) const;
+  int32_t WayOf(const Node& node, std::span<const int32_t> list) const;
+  RegexId TextCore(RegexId id, int depth);
+  RegexId Loosen(RegexId id, int depth);
   RegexId Relax(RegexId id, size_t near);
   RegexId RelaxPlain(RegexId id, size_t near, int depth);
   RegexId RelaxBoth(RegexId id, size_t near);
+  RegexId RepeatNear(const Node& repeat, RegexId part, int32_t bytes);
   int64_t CharactersLeft(RegexId id) const;
   RegexId DeriveMissing(RegexId id, uint8_t byte);
   RegexId RawDerive(RegexId id, uint8_t byte);

@@ -11,6 +11,8 @@ namespace {
 
 // Expressions are nested no deeper where they are looked through.
 constexpr int kMostNesting = 200;
+// Nor where all text is looked for that they take.
+constexpr int kMostCoreNesting = 8;
 
 }  // namespace
 
@@ -88,6 +90,53 @@ int32_t RegexPool::FarthestOf(const Node& n, std::span<const int32_t> list) cons
   return static_cast<int32_t>(std::min<int64_t>(bytes, kManyBytes));
 }
 
+// Of a node of which its other properties are known.
+int32_t RegexPool::WayOf(const Node& n, std::span<const int32_t> list) const {
+  const auto way = [&](RegexId part) { return int64_t{node(part).way}; };
+  int64_t bytes = kManyBytes;
+  if (n.nullable) {
+    bytes = 0;
+  } else if (n.farthest < kManyBytes) {
+    bytes = n.least;
+  } else if (n.kind == Kind::kConcat) {
+    bytes = way(n.a) + way(n.b);
+  } else if (n.kind == Kind::kRepeat) {
+    bytes = way(n.a) * n.b;
+  } else if (n.kind == Kind::kOr) {
+    for (const RegexId part : list) bytes = std::min(bytes, way(part));
+  }
+  return static_cast<int32_t>(std::min<int64_t>(bytes, kManyBytes));
+}
+
+// A part of what `id` accepts in which nothing is lost by any text: what may come behind that may
+// come at once. kNothing where none is known.
+RegexId RegexPool::TextCore(RegexId id, int depth) {
+  const Node n = node(id);
+  if (depth > kMostCoreNesting) return kNothing;
+  if (n.kind == Kind::kConcat) {
+    if (n.a == node(swallowing_).a) return id;
+    const Kind head = node(n.a).kind;
+    if (head != Kind::kOr && head != Kind::kAnd) return kNothing;
+    return Concat(TextCore(n.a, depth + 1), n.b);
+  }
+  if (n.kind != Kind::kOr && n.kind != Kind::kAnd) return kNothing;
+  const std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
+  std::vector<RegexId> cores;
+  for (const RegexId part : parts) {
+    const RegexId core = TextCore(part, depth + 1);
+    if (n.kind == Kind::kOr && core != kNothing) return core;
+    if (n.kind == Kind::kAnd && core == kNothing) return kNothing;
+    cores.push_back(core);
+  }
+  return n.kind == Kind::kAnd ? And(cores) : kNothing;
+}
+
+bool RegexPool::TakesAllText(RegexId id) {
+  if (node(swallowing_).kind != Kind::kConcat) return false;
+  const RegexId core = TextCore(id, 0);
+  return core != kNothing && IsLive(core);
+}
+
 RegexId RegexPool::Relax(RegexId id, size_t near) {
   const Node& n = node(id);
   RegexId relaxed = id;
@@ -129,19 +178,45 @@ RegexId RegexPool::RelaxPlain(RegexId id, size_t near, int depth) {
       relaxed = Or(std::move(parts));
       break;
     }
-    case Kind::kRepeat: {
-      // So many times, and it is begun once more.
-      const int32_t times = kNear[near] / std::max(node(n.a).least, 1) + 2;
-      const bool is_far = n.c != kUnlimited && n.c >= times;
-      relaxed =
-          Repeat(RelaxPlain(n.a, near, depth + 1), std::min(n.b, times), is_far ? kUnlimited : n.c);
+    case Kind::kRepeat:
+      relaxed = RepeatNear(n, RelaxPlain(n.a, near, depth + 1), kRelaxBytes[near]);
       break;
-    }
     default:
       break;
   }
   if (!exhausted_) nodes_[static_cast<size_t>(id)].relaxed[near] = relaxed;
   return relaxed;
+}
+
+// As often as the repetition says, as far as texts of so many bytes can tell.
+RegexId RegexPool::RepeatNear(const Node& repeat, RegexId part, int32_t bytes) {
+  // So many times, and it is begun once more.
+  const int32_t times = bytes / std::max(node(repeat.a).least, 1) + 2;
+  const bool is_far = repeat.c != kUnlimited && repeat.c >= times;
+  return Repeat(part, std::min(repeat.b, times), is_far ? kUnlimited : repeat.c);
+}
+
+RegexId RegexPool::Loosen(RegexId id, int depth) {
+  const Node n = node(id);
+  if (n.loosened >= 0) return n.loosened;
+  if (exhausted_ || depth > kMostNesting) return id;
+  Spend(1, 0);
+  RegexId loosened = id;
+  if (!n.has_boolean) {
+    loosened = n.farthest < kManyBytes ? RelaxPlain(id, kNear.size(), depth) : id;
+  } else if (n.kind == Kind::kConcat) {
+    const RegexId head = Loosen(n.a, depth + 1);
+    loosened = Concat(head, Loosen(n.b, depth + 1));
+  } else if (n.kind == Kind::kRepeat) {
+    loosened = RepeatNear(n, Loosen(n.a, depth + 1), kLooseBytes);
+  } else if (n.kind == Kind::kOr || n.kind == Kind::kAnd) {
+    std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
+    for (RegexId& part : parts) part = Loosen(part, depth + 1);
+    loosened = n.kind == Kind::kOr ? Or(std::move(parts)) : And(parts);
+  }
+  if (exhausted_) return id;
+  nodes_[static_cast<size_t>(id)].loosened = loosened;
+  return loosened;
 }
 
 // Of strings that must match something and be no longer than so many characters: how long they are

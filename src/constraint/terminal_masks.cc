@@ -1,0 +1,345 @@
+// The mask of a terminal by itself.
+#include <algorithm>
+#include <utility>
+
+#include "constraint/masker.h"
+
+namespace weft::constraint {
+namespace {
+
+// Fewer characters than this, of one byte each, make no likeness.
+constexpr int kLikeBytes = 48;
+// Nor is one where more entries of the tries have to be looked at.
+constexpr int64_t kMostUnlike = 24'000;
+// So many entries that are only marked count as one.
+constexpr int kMarkedOfEntry = 8;
+// For fewer entries below it, or long ones, nobody asks which characters change a state.
+constexpr int32_t kFewEntries = 8;
+// A search by bytes counts as so many steps.
+constexpr int64_t kSearch = 64;
+
+bool Includes(const std::vector<uint32_t>& mask, const std::vector<uint32_t>& part) {
+  if (mask.empty()) return false;
+  for (size_t w = 0; w < part.size(); ++w) {
+    if ((part[w] & ~mask[w]) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+RegexId Masker::FindBehindText(RegexId regex, bool is_last) {
+  RegexPool& pool = machine_.pool();
+  const ByteSet& text = tokens_.text().bytes;
+  // Follows all bytes of the range to `target`; false where they part.
+  const auto follow = [&](RegexId from, int first, int last, RegexId* target) {
+    const ByteSet edges = pool.Edges(from);
+    for (int byte = first; byte <= last; ++byte) {
+      const bool taken = byte >= 0x80 || text.Has(byte);
+      const bool fresh = byte == first || edges.Has(byte) || (byte < 0x80 && !text.Has(byte - 1));
+      if (!taken || !fresh) continue;
+      const RegexId to = pool.Derive(from, static_cast<uint8_t>(byte));
+      if (to == kNothing || (*target != kNothing && to != *target)) return false;
+      *target = to;
+    }
+    return true;
+  };
+  RegexId behind = kNothing;
+  if (!follow(regex, 0, 0x7F, &behind)) return kNothing;
+  for (const LeadRange& lead : kLeadRanges) {
+    RegexId at = kNothing;
+    if (!follow(regex, lead.first, lead.last, &at)) return kNothing;
+    for (int i = 0; i <= lead.more; ++i) {
+      RegexId next = i == lead.more ? behind : kNothing;
+      if (!follow(at, i == 0 ? lead.low : 0x80, i == 0 ? lead.high : 0xBF, &next)) return kNothing;
+      at = next;
+    }
+  }
+  return !is_last && pool.AcceptsEmpty(behind) ? kNothing : behind;
+}
+
+RegexId Masker::BehindText(RegexId regex, bool is_last) {
+  const int32_t key = Terminal{regex, is_last}.index();
+  if (const auto it = behind_text_.find(key); it != behind_text_.end()) {
+    RecallPart(it->second.second);
+    return it->second.first;
+  }
+  Part part(this);
+  machine_.Count(kSearch);
+  const RegexId behind = FindBehindText(regex, is_last);
+  behind_text_[key] = {behind, part.Close()};
+  bytes_ += 40;
+  return behind;
+}
+
+// What is left behind most characters of one byte.
+RegexId Masker::MostlyBehindText(RegexId regex) {
+  RegexPool& pool = machine_.pool();
+  const ByteSet edges = pool.Edges(regex);
+  std::vector<std::pair<RegexId, int>> counts;
+  RegexId to = kNothing;
+  for (int byte = 0x20; byte < 0x7F; ++byte) {
+    if (byte == 0x20 || edges.Has(byte)) to = pool.Derive(regex, static_cast<uint8_t>(byte));
+    if (to == kNothing) continue;
+    const auto it = std::ranges::find(counts, to, &std::pair<RegexId, int>::first);
+    if (it == counts.end()) {
+      counts.emplace_back(to, 1);
+    } else if (++it->second >= kLikeBytes) {
+      return to;
+    }
+  }
+  return kNothing;
+}
+
+// The tokens of a trie that stay inside of the terminal or end with it. False where it came to a
+// state that is not sure.
+bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide* wide) {
+  RegexPool& pool = machine_.pool();
+  const TokenTrie& trie = tokens_.trie(walk.trie);
+  const std::span<const TextKinds> below = tokens_.Below(walk.trie);
+  regexes_.resize(TokenTable::kMostTokenBytes + 1);
+  regexes_[0] = regex;
+  const auto end = static_cast<int32_t>(trie.size());
+  int64_t entries = 0, marked = 0;
+  const auto mark = [&](int32_t from, int32_t to, bool allowed) {
+    if (allowed == walk.supposed) return;
+    for (marked += to - from; from < to; ++from) {
+      for (TokenId id = trie[static_cast<size_t>(from)].token; id != kNoToken;
+           id = tokens_.Next(walk.trie, id)) {
+        allowed ? SetBit(wide->mask, id) : ClearBit(wide->mask, id);
+      }
+    }
+  };
+  // Whether all that is below is allowed.
+  const auto is_known = [&](RegexId state, const TrieNode& node, int32_t at) {
+    const TextKinds kinds = below[static_cast<size_t>(at)];
+    if ((kinds & kInsideCharacter) != 0) return false;
+    if (walk.rooms != nullptr && node.height <= TextWays::RoomOf(*walk.rooms, state)) return true;
+    const bool asks = node.next - at > kFewEntries && node.height <= RegexPool::kNear.back();
+    return asks && ways->Stays(state, kinds);
+  };
+  for (int32_t at = 0; at < end;) {
+    const TrieNode& node = trie[static_cast<size_t>(at)];
+    ++entries;
+    if (node.depth + node.height <= walk.room) {
+      at = node.next;
+      continue;
+    }
+    RegexId next = pool.Derive(regexes_[node.depth - 1u], node.byte);
+    if (next == kNothing) {
+      mark(at, node.next, false);
+      at = node.next;
+      continue;
+    }
+    if (!ways->IsSure(next)) return false;
+    const bool leaf = node.next == at + 1;
+    if (!leaf) next = ways->Near(next, node.height);
+    const bool stays = next == regexes_[node.depth - 1u];
+    if (leaf) {
+      entries += stays ? 0 : kLeafEntries;
+    } else if (!stays && !Visit(pool.Mark(next, part_))) {
+      return true;
+    }
+    regexes_[node.depth] = next;
+    mark(at, at + 1, true);
+    if (!leaf && pool.AcceptsEmpty(next)) {
+      wide->crossings.push_back({walk.trie, at});
+    }
+    const bool over = next == kEmpty;
+    if (!leaf && (over || (!below.empty() && is_known(next, node, at)))) {
+      mark(at + 1, node.next, !over);
+      at = node.next;
+    } else {
+      ++at;
+    }
+  }
+  machine_.Count((entries + marked / kMarkedOfEntry) / kEntriesOfStep);
+  return true;
+}
+
+// Where the terminal goes other ways than `wide->like`: what becomes of the tokens there. False
+// where that cannot be said.
+bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t* all_entries,
+                        Wide* wide) {
+  RegexPool& pool = machine_.pool();
+  const TokenTrie& trie = tokens_.trie(trie_index);
+  regexes_.resize(TokenTable::kMostTokenBytes + 1);
+  other_regexes_.resize(TokenTable::kMostTokenBytes + 1);
+  regexes_[0] = regex;
+  other_regexes_[0] = wide->like;
+  const auto own = [&](int32_t node, bool allowed) {
+    for (TokenId id = trie[static_cast<size_t>(node)].token; id != kNoToken;
+         id = tokens_.Next(trie_index, id)) {
+      wide->own.push_back(id);
+      if (allowed) {
+        SetBit(wide->mask, id);
+      } else {
+        ClearBit(wide->mask, id);
+      }
+    }
+  };
+  const auto end = static_cast<int32_t>(trie.size());
+  int64_t entries = 0;
+  for (int32_t at = 0; at < end;) {
+    const TrieNode& node = trie[static_cast<size_t>(at)];
+    if (++entries + *all_entries > kMostUnlike) return false;
+    const RegexId next = pool.Derive(regexes_[node.depth - 1u], node.byte);
+    const RegexId other = pool.Derive(other_regexes_[node.depth - 1u], node.byte);
+    if (next == other) {
+      at = node.next;
+      continue;
+    }
+    if (!Visit(pool.Mark(next, part_)) || !Visit(pool.Mark(other, part_))) return true;
+    own(at, next != kNothing);
+    const bool leaf = node.next == at + 1;
+    if (next == kNothing || next == kEmpty || other == kEmpty) {
+      // Below, both say something else, or nothing.
+      for (int32_t below = at + 1; below < node.next; ++below) own(below, false);
+      if (!leaf && pool.AcceptsEmpty(next)) wide->crossings.push_back({trie_index, at});
+    } else if (!is_last && (pool.AcceptsEmpty(next) || pool.AcceptsEmpty(other))) {
+      return false;
+    }
+    regexes_[node.depth] = next;
+    other_regexes_[node.depth] = other == kEmpty ? kNothing : other;
+    at = next == kNothing || next == kEmpty ? node.next : at + 1;
+  }
+  machine_.Count(entries / kEntriesOfStep);
+  *all_entries += entries;
+  return true;
+}
+
+bool Masker::FillByCounting(RegexId regex, bool is_last, Wide* wide) {
+  std::vector<RegexId> chain{regex};  // [n]: behind n characters
+  while (chain.size() <= TokenTable::kMostLead) {
+    const RegexId next = BehindText(chain.back(), is_last);
+    if (next == kNothing) break;
+    chain.push_back(next);
+  }
+  const auto room = static_cast<int>(chain.size()) - 1;
+  if (room == 0) return false;
+  if (room < TokenTable::kMostLead) {
+    // At the end of the chain no character of text may come at all.
+    const ByteSet text = tokens_.text().bytes | ByteSet::Range(0x80, 0xFF);
+    if (!(machine_.pool().FirstBytes(chain.back()) & text).IsEmpty()) return false;
+  }
+  wide->mask = tokens_.TextMask(std::min(room, TokenTable::kSliceLength));
+  for (const TokenTable::LongText& text : tokens_.long_texts()) {
+    if (text.characters > room) break;
+    SetBit(wide->mask, text.id);
+  }
+  TextWays ways(&machine_, kMostSteps, is_last);
+  for (int n = 0; n <= room; ++n) {
+    WalkTerminal(chain[static_cast<size_t>(n)], {.trie = tokens_.tails(n)}, &ways, wide);
+  }
+  if (room == TokenTable::kMostLead) WalkTerminal(regex, {.trie = tokens_.far()}, &ways, wide);
+  return true;
+}
+
+bool Masker::FillByLikeness(RegexId regex, bool is_last, Wide* wide) {
+  const RegexId like = MostlyBehindText(regex);
+  if (like == kNothing || like == regex || MostlyBehindText(like) != like) return false;
+  const Wide& model = WideOf({like, is_last});
+  if (!model.usable || model.like != kNothing) return false;
+  wide->like = like;
+  wide->mask = model.mask;
+  int64_t entries = 0;
+  for (size_t trie = 0; trie <= tokens_.rest(); ++trie) {
+    if (!WalkUnlike(regex, is_last, trie, &entries, wide)) {
+      *wide = Wide{};
+      return false;
+    }
+  }
+  std::ranges::sort(wide->own);
+  wide->own.erase(std::unique(wide->own.begin(), wide->own.end()), wide->own.end());
+  return true;
+}
+
+bool Masker::FillByRelaxing(RegexId regex, bool is_last, Wide* wide) {
+  for (size_t near = TokenTable::kNear.size(); near-- > 0;) {
+    const RegexId like = machine_.pool().Relaxed(regex, near);
+    if (like == regex || !WideOf({like, is_last}).usable) continue;
+    wide->like = like;
+    wide->beyond = static_cast<int>(near);
+    wide->mask = wides_.at(Terminal{like, is_last}.index()).mask;
+    const std::vector<uint32_t>& beyond = tokens_.BeyondMask(near);
+    for (size_t w = 0; w < beyond.size(); ++w) wide->mask[w] &= ~beyond[w];
+    TextWays ways(&machine_, kMostSteps, is_last);
+    WalkTerminal(regex, {.trie = tokens_.beyond(near)}, &ways, wide);
+    return true;
+  }
+  return false;
+}
+
+bool Masker::IsOwn(const Wide& wide, TokenId id) const {
+  if (wide.beyond < 0) return std::ranges::binary_search(wide.own, id);
+  const auto word = static_cast<size_t>(id) / 32;
+  return (tokens_.BeyondMask(static_cast<size_t>(wide.beyond))[word] >> (id % 32) & 1) != 0;
+}
+
+bool Masker::FillBySlices(RegexId regex, TextWays* ways, Wide* wide) {
+  const auto& slices = tokens_.slices();
+  const bool all_text = machine_.pool().TakesAllText(regex);
+  const bool most = !all_text && ways->TakesMost(regex);
+  if (ways->loosens() && !all_text && !most) return false;
+  // To look far ahead there are too many states where it loosens.
+  const bool explores = !all_text && !ways->loosens();
+  std::vector<int> room(slices.size(), all_text || explores ? TokenTable::kSliceLength : 0);
+  std::vector<TextWays::Rooms> rooms(slices.size());
+  bool usable = !explores;
+  for (size_t s = explores ? slices.size() : 0; s-- > 0;) {
+    room[s] = ways->Explore(regex, slices[s], &rooms[s]);
+    usable |= room[s] > 0;
+    if (room[s] == TokenTable::kSliceLength) break;
+  }
+  if (!usable) return true;
+  wide->mask.assign(tokens_.mask_words(), 0);
+  for (size_t s = 0; s < slices.size(); ++s) {
+    const bool whole = room[s] == TokenTable::kSliceLength;
+    const int taken = most ? TokenTable::kSliceLength : room[s];
+    const auto& mask = slices[s].masks[static_cast<size_t>(taken)];
+    for (size_t w = 0; w < mask.size(); ++w) wide->mask[w] |= mask[w];
+    const Walk walk{.trie = s, .room = room[s], .supposed = most, .rooms = &rooms[s]};
+    if (!whole && !WalkTerminal(regex, walk, ways, wide)) return false;
+  }
+  if (all_text) {
+    // Whatever its length.
+    for (const TokenTable::LongText& text : tokens_.long_texts()) SetBit(wide->mask, text.id);
+  }
+  const size_t longer = all_text ? tokens_.far() : tokens_.longer();
+  return WalkTerminal(regex, {.trie = longer}, ways, wide) &&
+         WalkTerminal(regex, {.trie = tokens_.rest()}, ways, wide);
+}
+
+const Masker::Wide& Masker::WideOf(const Terminal& terminal) {
+  const auto [it, added] = wides_.try_emplace(terminal.index());
+  Wide& wide = it->second;
+  if (!added) {
+    RecallPart(0);
+    return wide;
+  }
+  const auto [regex, is_last, without_texts] = terminal;
+  bytes_ += 64;
+  Part part(this);
+  machine_.Count(kSearch);
+  TextWays plain(&machine_, kMostSteps, is_last);
+  if (without_texts) {
+    wide.mask.assign(tokens_.mask_words(), 0);
+    WalkTerminal(regex, {.trie = tokens_.rest()}, &plain, &wide);
+  } else if (!FillByCounting(regex, is_last, &wide) && !FillByLikeness(regex, is_last, &wide) &&
+             !FillByRelaxing(regex, is_last, &wide)) {
+    TextWays loose(&machine_, kMostSteps, is_last, TextWays::Loosens(&machine_.pool(), regex));
+    if (!FillBySlices(regex, &loose, &wide)) {
+      wide = Wide{};
+      FillBySlices(regex, &plain, &wide);
+    }
+  }
+  if (is_last) wide.crossings.clear();
+  wide.usable = !wide.mask.empty();
+  wide.takes_texts = !without_texts && Includes(wide.mask, tokens_.AllText());
+  bytes_ += static_cast<int64_t>(wide.mask.size() * 4 + wide.crossings.size() * sizeof(Crossing) +
+                                 wide.own.size() * sizeof(TokenId));
+  wide.steps = part.Close(/*count=*/false);
+  return wide;
+}
+
+}  // namespace weft::constraint

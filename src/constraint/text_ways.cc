@@ -1,0 +1,164 @@
+#include "constraint/text_ways.h"
+
+#include <algorithm>
+
+namespace weft::constraint {
+namespace {
+
+// A look at a state's ways counts as so many steps.
+constexpr int64_t kLook = 8;
+// Bytes of a character, at most.
+constexpr int kMostUtf8 = 4;
+// Of the characters of one byte these are most.
+constexpr int kMostOfAscii = 64;
+constexpr int kFirstText = 0x20, kLastText = 0x7F;
+
+}  // namespace
+
+RegexId TextWays::Near(RegexId regex, int bytes) {
+  RegexPool& pool = machine_.pool();
+  for (size_t near = 0; near < RegexPool::kNear.size(); ++near) {
+    if (bytes > RegexPool::kNear[near]) continue;
+    const RegexId relaxed = pool.Relaxed(regex, near);
+    return relaxed == regex && loosens_ && bytes <= kNearBytes ? pool.Loosened(regex) : relaxed;
+  }
+  return regex;
+}
+
+// What is behind the bytes of a range, of them those of `only`; the whole characters among them
+// are followed by `near` bytes at most, or it is -1. False where one of them may not come.
+bool TextWays::Take(RegexId from, int first, int last, const ByteSet* only, int near,
+                    std::vector<RegexId>* out) {
+  RegexPool& pool = machine_.pool();
+  machine_.Count(kLook);
+  if (machine_.spent() > most_steps_) return false;
+  const ByteSet edges = pool.Edges(from);
+  for (int byte = first; byte <= last; ++byte) {
+    const bool taken = only == nullptr || only->Has(byte);
+    const bool known =
+        byte != first && !edges.Has(byte) && (only == nullptr || only->Has(byte - 1));
+    if (!taken || known) continue;
+    RegexId to = pool.Derive(from, static_cast<uint8_t>(byte));
+    if (to == kNothing || to == kEmpty) return false;
+    if (near >= 0) {
+      if (!IsSure(to)) return false;
+      to = Near(to, near);
+      if (!is_last_ && pool.AcceptsEmpty(to)) return false;
+    }
+    if (std::ranges::find(*out, to) == out->end()) out->push_back(to);
+  }
+  return true;
+}
+
+// The states behind a character of the slice's kind that `ahead` others may follow. False where
+// one of them may not come.
+bool TextWays::Expand(RegexId from, const TokenTable::Slice& slice, int ahead,
+                      std::vector<RegexId>* out) {
+  const int near = (slice.utf8 ? kMostUtf8 : 1) * ahead;
+  if (!Take(from, 0, 0x7F, &slice.bytes, near, out)) return false;
+  if (!slice.utf8) return true;
+  for (const LeadRange& lead : kLeadRanges) {
+    std::vector<RegexId> at;
+    if (!Take(from, lead.first, lead.last, nullptr, -1, &at)) return false;
+    for (int i = 0; i <= lead.more; ++i) {
+      const bool whole = i == lead.more;
+      std::vector<RegexId> behind;
+      for (const RegexId state : at) {
+        const int low = i == 0 ? lead.low : 0x80, high = i == 0 ? lead.high : 0xBF;
+        if (!Take(state, low, high, nullptr, whole ? near : -1, whole ? out : &behind))
+          return false;
+      }
+      at = std::move(behind);
+    }
+  }
+  return true;
+}
+
+int TextWays::Explore(RegexId start, const TokenTable::Slice& slice, Rooms* rooms) {
+  std::vector<Reached> reached{{.id = start}};
+  std::unordered_map<RegexId, int32_t> index{{start, 0}};
+  size_t begin = 0;
+  for (int level = 0; level < TokenTable::kSliceLength && begin < reached.size(); ++level) {
+    const size_t end = reached.size();
+    bool all = true;
+    if (end - begin > kMostFrontier || end > kMostStates || machine_.exhausted()) break;
+    for (size_t i = begin; i < end; ++i) {
+      std::vector<RegexId> next;
+      if (!Expand(reached[i].id, slice, TokenTable::kSliceLength - level - 1, &next)) {
+        all = false;
+        continue;
+      }
+      // What was said of those behind it holds for texts of this length.
+      reached[i].room = TokenTable::kSliceLength - level;
+      for (const RegexId id : next) {
+        const auto [it, added] = index.try_emplace(id, static_cast<int32_t>(reached.size()));
+        if (added) reached.push_back({.id = id});
+        reached[i].next.push_back(it->second);
+      }
+    }
+    if (reached[0].room == 0) return 0;
+    if (!all && level < kLeastRoom) break;
+    begin = end;
+  }
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = reached.size(); i-- > 0;) {
+      for (const int32_t next : reached[i].next) {
+        const int room = reached[static_cast<size_t>(next)].room + 1;
+        if (room >= reached[i].room) continue;
+        reached[i].room = room;
+        changed = true;
+      }
+    }
+  }
+  for (const Reached& one : reached) {
+    if (one.room > 0) rooms->emplace_back(one.id, one.room);
+  }
+  std::ranges::sort(*rooms);
+  return reached[0].room;
+}
+
+int TextWays::RoomOf(const Rooms& rooms, RegexId regex) {
+  const auto it = std::ranges::lower_bound(rooms, regex, {}, &Rooms::value_type::first);
+  return it == rooms.end() || it->first != regex ? 0 : it->second;
+}
+
+bool TextWays::TakesMost(RegexId regex) {
+  RegexPool& pool = machine_.pool();
+  const ByteSet edges = pool.Edges(regex);
+  int count = 0;
+  bool alive = false;
+  for (int byte = kFirstText; byte <= kLastText; ++byte) {
+    if (byte == kFirstText || edges.Has(byte))
+      alive = pool.Derive(regex, static_cast<uint8_t>(byte)) != kNothing;
+    count += alive ? 1 : 0;
+  }
+  return count >= kMostOfAscii;
+}
+
+TextKinds TextWays::LoopsOf(RegexId regex) {
+  const auto [it, added] = loops_.try_emplace(regex, 0);
+  if (added) it->second = FindLoops(regex);
+  return it->second;
+}
+
+TextKinds TextWays::FindLoops(RegexId regex) {
+  RegexPool& pool = machine_.pool();
+  if (!is_last_ && pool.AcceptsEmpty(regex)) return 0;
+  machine_.Count(kLook);
+  const ByteSet edges = pool.Edges(regex);
+  TextKinds loops = ~kInsideCharacter;
+  RegexId to = kNothing;
+  for (int byte = kFirstText; byte <= kLastText; ++byte) {
+    if (byte == kFirstText || edges.Has(byte)) to = pool.Derive(regex, static_cast<uint8_t>(byte));
+    const bool text = byte != '"' && byte != '\\';
+    if (text && to != regex) loops &= ~KindOf(static_cast<uint8_t>(byte));
+  }
+  std::vector<RegexId> behind;
+  const bool back =
+      Expand(regex, {.bytes = {}, .utf8 = true, .masks = {}}, TokenTable::kSliceLength, &behind) &&
+      std::ranges::all_of(behind, [&](RegexId id) { return id == regex; });
+  return back ? loops : loops & ~kOtherThanAscii;
+}
+
+}  // namespace weft::constraint
