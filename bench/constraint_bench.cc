@@ -5,9 +5,10 @@
 // Without arguments the model is $WEFT_BENCH_MODEL and the cases are those of the reference data.
 // CASES has an object a line: "schema", and "tests" with "data" and "valid". Of them every
 // EVERY-th is walked, token by token, a mask before each. With --slowest, the N cases with the
-// longest masks are listed: the time, the line in CASES, and before what the mask was made; with
-// --refused, the schemas that are refused, with the sentence that says why. Times
-// are those of the processor, so that who else uses the machine counts little.
+// longest masks are listed: the time, the line in CASES, and behind what the mask was made; then
+// those that took longest to compile. With --refused, the schemas that are refused are, with the
+// sentence that says why. Times are those of the processor, so that who else uses the machine
+// counts little.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -79,8 +80,8 @@ struct Slowest {
 
 struct Times {
   std::vector<double> compile, first, all;
-  std::vector<Slowest> slowest;  // a case each
-  int64_t empty = 0;             // masks that took too much
+  std::vector<Slowest> slowest, compiled;  // a case each
+  int64_t empty = 0;                       // masks that took too much
 };
 
 void Walk(const Constraint& constraint, const Tokenizer& tokenizer, const std::string& text,
@@ -116,13 +117,13 @@ void Print(const char* name, std::vector<double>* values) {
               values->back());
 }
 
-void PrintSlowest(std::vector<Slowest> slowest, size_t count) {
+void PrintSlowest(const char* what, std::vector<Slowest> slowest, size_t count) {
   constexpr size_t kShown = 60;
   std::ranges::sort(slowest, std::greater{}, &Slowest::time);
   slowest.resize(std::min(slowest.size(), count));
   for (const Slowest& one : slowest) {
     const size_t from = one.before.size() - std::min(one.before.size(), kShown);
-    std::printf("%10.1f us  line %zu  behind %s\n", one.time, one.line,
+    std::printf("%10.1f us  line %zu  %s %s\n", one.time, one.line, what,
                 Printable(one.before.substr(from)).c_str());
   }
 }
@@ -164,6 +165,7 @@ int Main(int argc, char** argv) {
     const auto constraint =
         Constraint::JsonSchema(schema, {.property_order = PropertyOrder::kAny}, table);
     times.compile.push_back(ProcessorTime() - begin);
+    times.compiled.push_back({.time = times.compile.back(), .line = i + 1, .before = ""});
     if (!constraint.ok()) {
       ++refused;
       if (lists_refused) {
@@ -187,7 +189,8 @@ int Main(int argc, char** argv) {
   Print("compile", &times.compile);
   Print("first", &times.first);
   Print("masks", &times.all);
-  PrintSlowest(std::move(times.slowest), most_listed);
+  PrintSlowest("behind", std::move(times.slowest), most_listed);
+  PrintSlowest("compiled", std::move(times.compiled), most_listed);
   return 0;
 }
 
