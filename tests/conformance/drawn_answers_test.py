@@ -3,8 +3,8 @@
 another program sees it: the package `jsonschema`, installed once into $WEFT_PYTHON_DIR.
 
 Exit code 77, a skip, without the reference data ($WEFT_GOLDENS, else ../shared/goldens beside the
-project), zstd to unpack it, or the package. $WEFT_ANSWERS is how
-many answers are made in all."""
+project), zstd to unpack it, or the package. $WEFT_ANSWERS is how many answers are made in all,
+$WEFT_SEED which: of other schemas, and with other draws."""
 
 import decimal
 import json
@@ -23,6 +23,7 @@ WEFT, MAKE_MODEL = os.environ["WEFT"], os.environ["WEFT_MAKE_MODEL"]
 GOLDENS = os.environ.get("WEFT_GOLDENS") or HERE.parents[1] / "../shared/goldens"
 SCHEMAS = pathlib.Path(GOLDENS) / "schemas/maskbench.jsonl.zst"
 ANSWERS = int(os.environ.get("WEFT_ANSWERS", "600"))
+SEED = int(os.environ.get("WEFT_SEED", "0"))
 EACH = 10  # of a schema
 TOKENS = 250
 REFUSED = 3
@@ -33,7 +34,7 @@ def schemas():
     lines = lines.decode().rstrip("\n").split("\n")
     # Spread over all of them.
     step = max(1, len(lines) // max(1, -(-ANSWERS // EACH)))
-    for line in lines[::step]:
+    for line in lines[SEED % step::step]:
         yield json.loads(line)
 
 
@@ -155,7 +156,8 @@ def main():
             path.write_text(json.dumps(case["schema"]))
             done = subprocess.run(
                 [WEFT, "constrain", "-m", model, "--json-schema", str(path), "--generate", str(EACH),
-                 "--temp", "1", "-n", str(TOKENS)], capture_output=True, timeout=300)
+                 "--temp", "1", "-n", str(TOKENS), "--seed", str(SEED * EACH)],
+                capture_output=True, timeout=300)
             if done.returncode == REFUSED:
                 refused += 1
                 continue
