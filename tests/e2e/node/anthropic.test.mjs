@@ -3,6 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import Anthropic from "@anthropic-ai/sdk";
+import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod";
+import { z } from "zod";
 
 import { call, citySchema, say, untilIdle, url } from "./common.mjs";
 
@@ -56,6 +58,24 @@ test("answers of a given form, and calls that are demanded", async () => {
     assert.deepEqual(called.content[0].input, { city: "Köln" });
     await assert.rejects(client.messages.create(ask("It rains.", { tools, tool_choice })));
   }
+});
+
+test("strict tools, and answers parsed by a schema", async () => {
+  const strict = { tools: [{
+    ...tools[0], strict: true, input_schema: { ...citySchema, additionalProperties: false } }] };
+  const message = await client.messages.create(ask(`Let me see.\n${call("Bonn")}`, strict));
+  assert.deepEqual(message.content[1].input, { city: "Bonn" });
+  const wrong = call("Bonn").replace("city", "town");
+  await assert.rejects(client.messages.create(ask(wrong, strict)));
+  const Weather = z.object({ city: z.string(), rain: z.boolean() });
+  const said = { city: "Köln", rain: false };
+  const output_config = { format: zodOutputFormat(Weather) };
+  const parsed = await client.messages.parse(ask(JSON.stringify(said), { output_config }));
+  assert.deepEqual(parsed.parsed_output, said);
+  const streamed =
+    await client.messages.stream(ask(JSON.stringify(said), { output_config })).finalMessage();
+  assert.deepEqual(streamed.parsed_output, said);
+  await assert.rejects(client.messages.parse(ask('{"city": "Bonn"}', { output_config })));
 });
 
 test("the tool runner drives a whole conversation", async () => {

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import OpenAI from "openai";
-import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
+import {
+  zodFunction, zodResponseFormat, zodResponsesFunction, zodTextFormat } from "openai/helpers/zod";
 import { z } from "zod";
 
 import { call, citySchema, say, untilIdle, url } from "./common.mjs";
@@ -76,6 +77,28 @@ test("parsed by a schema", async () => {
   assert.deepEqual(response.output_parsed, said);
   // What the schema does not allow is never said.
   await assert.rejects(client.chat.completions.parse({ ...request, messages: [user("Sure.")] }));
+});
+
+test("strict tools by a schema", async () => {
+  const tool = { name: "get_weather", parameters: z.object({ city: z.string() }) };
+  const request = { model, messages: [user(call("Bonn"))], tools: [zodFunction(tool)],
+                    tool_choice: "required" };
+  const done = await client.chat.completions.parse(request);
+  assert.deepEqual(done.choices[0].message.tool_calls[0].function.parsed_arguments,
+                   { city: "Bonn" });
+  const streamed = await client.chat.completions.stream(request).finalChatCompletion();
+  assert.deepEqual(streamed.choices[0].message.tool_calls[0].function.parsed_arguments,
+                   { city: "Bonn" });
+  const response = await client.responses.parse({
+    model, input: say(call("Köln")), tools: [zodResponsesFunction(tool)] });
+  assert.deepEqual(response.output[0].parsed_arguments, { city: "Köln" });
+  // What no call of a tool can be is never said.
+  const wrong = call("Bonn").replace("city", "town");
+  for (const text of ["It rains.", wrong]) {
+    await assert.rejects(client.chat.completions.parse({ ...request, messages: [user(text)] }));
+  }
+  await assert.rejects(
+    client.responses.parse({ model, input: say(wrong), tools: [zodResponsesFunction(tool)] }));
 });
 
 test("runTools drives a whole conversation", async () => {
