@@ -88,6 +88,7 @@ CONFINED = {
     "prometheus": {"host"},
     "openssl": {"hub", "host", "api/ollama", "grpc"},
     "grpcpp": {"grpc"},
+    "mlx": {"backend"},
     "pcre2.h": set(),
     "utf8proc.h": {"base", "jinja"},
 }

@@ -2,7 +2,7 @@
 # Installs what is missing for the named groups: packages of Debian and Ubuntu, or of Homebrew on
 # a Mac. On other systems it prints what to install.
 #
-#   tools/setup.sh GROUP...     build, check, bench, deb, browser, pip, cross, zig
+#   tools/setup.sh GROUP...     build, check, bench, deb, browser, pip, cross, zig, mlx
 #
 # Looks before it asks: with everything there it needs neither root nor a network
 # and takes a moment. docs/EXTENDING.md says what each package is for.
@@ -40,6 +40,7 @@ browser="chromium"
 command -v npm >/dev/null 2>&1 || browser="$browser nodejs npm"
 
 zig_version=0.14.1
+mlx_version=0.32.4
 # Another machine's compiler, the emulator that runs what it builds; its libraries are unpacked
 # into build/.
 cross="g++-aarch64-linux-gnu qemu-user cmake ninja-build ccache protobuf-compiler
@@ -50,7 +51,7 @@ libraries="libabsl-dev libcli11-dev nlohmann-json3-dev libutf8proc-dev libxxhash
   libc6-dev libstdc++-12-dev"
 
 packages=""
-wants_cross="" wants_zig=""
+wants_cross="" wants_zig="" wants_mlx=""
 for group in "$@"; do
   case "$group" in
     build) packages="$packages $build" ;;
@@ -61,18 +62,30 @@ for group in "$@"; do
     pip) packages="$packages $pip" ;;
     cross) packages="$packages $cross" wants_cross=1 ;;
     zig) packages="$packages python3-venv" wants_zig=1 ;;
+    mlx) packages="$packages python3-venv" wants_mlx=1 ;;
     *)
       echo "setup: there is no group \"$group\"; there are build, check, bench, deb, browser, pip," \
-        "cross, zig" >&2
+        "cross, zig, mlx" >&2
       exit 2
       ;;
   esac
 done
 
+# The library of the mlx backend, with its headers: 10 MB on Linux, for the processor alone.
+install_mlx() {
+  local package=mlx-cpu dependencies=--no-deps
+  [ "$(uname -s)" != Darwin ] || package=mlx dependencies=""
+  [ "$(cat "$here/build/mlx/version" 2>/dev/null)" = "$mlx_version" ] && return
+  python3 -m venv "$here/build/mlx"
+  "$here/build/mlx/bin/pip" -q install $dependencies "$package==$mlx_version"
+  echo "$mlx_version" >"$here/build/mlx/version"
+}
+
 if [ "$(uname -s)" = Darwin ] && command -v brew >/dev/null 2>&1; then
   # One list for all groups: what a Mac has itself is most of the rest.
   brew bundle check --quiet --no-upgrade --file="$here/Brewfile" >/dev/null 2>&1 ||
     brew bundle install --no-upgrade --file="$here/Brewfile"
+  [ -z "$wants_mlx" ] || install_mlx
   exit 0
 fi
 if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
@@ -112,3 +125,4 @@ if [ -n "$wants_zig" ] && ! "$here/build/zig/bin/python" -m ziglang version >/de
   python3 -m venv "$here/build/zig"
   "$here/build/zig/bin/pip" -q install "ziglang==$zig_version"
 fi
+[ -z "$wants_mlx" ] || install_mlx

@@ -75,6 +75,9 @@ class Model {
   // Identifies the weights and how they are used; equal for equal files. Session files record it.
   const std::string& fingerprint() const;
   int64_t weight_bytes() const;
+  // What computes ("cpu"), and whether it promises the same bits whatever else it computes.
+  std::string_view backend_name() const;
+  bool same_bits() const;
   // DATA_LOSS once the file has been truncated or written to since it was opened: parts of it are
   // read while the model is in use, so it can compute nothing more.
   absl::Status CheckFile() const;

@@ -5,6 +5,9 @@
 #include <utility>
 
 #include "backend/cpu/cpu_backend.h"
+#ifdef WEFT_HAS_MLX
+#include "backend/mlx/mlx_backend.h"
+#endif
 #include "backend/reference/reference_backend.h"
 #include "base/check.h"
 
@@ -17,6 +20,10 @@ std::span<const Backend* const> AllBackends() {
   static const std::array backends = {
       CpuBackend(),
       ReferenceBackend(),
+#ifdef WEFT_HAS_MLX
+      MlxBackend(),
+      StrictMlxBackend(),
+#endif
   };
   return backends;
 }
@@ -27,6 +34,10 @@ StatusOr<const Backend*> FindBackend(std::string_view name) {
   for (const Backend* backend : AllBackends()) {
     if (backend->name() == name) return backend;
   }
+  if (name == "mlx") {
+    return NotFound("this program was built without MLX, which \"tools/setup.sh mlx\" installs; ",
+                    "it has the backends ", StrJoin(BackendNames(), ", "));
+  }
   return NotFound("no backend \"", Printable(name), "\"; this program has ",
                   StrJoin(BackendNames(), ", "));
 }
@@ -35,6 +46,12 @@ std::vector<std::string_view> BackendNames() {
   std::vector<std::string_view> names;
   for (const Backend* backend : AllBackends()) names.push_back(backend->name());
   return names;
+}
+
+HeldAs Backend::FormOf(DType type, bool /*is_stack*/) const {
+  const DTypeInfo& info = InfoOf(type);
+  return {std::string(info.name),
+          8.0 * static_cast<double>(info.block_bytes) / static_cast<double>(info.block_values)};
 }
 
 namespace {

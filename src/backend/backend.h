@@ -22,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -176,11 +177,20 @@ class Executor {
   virtual StageStats stage_stats() const { return {}; }
 };
 
+// How a backend holds the matrices of a type: in words, and what a weight takes.
+struct HeldAs {
+  std::string form;
+  double bits_per_weight = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
   virtual const BackendCapabilities& capabilities() const = 0;
+  // Of matrices, or of stacks of them: experts, or heads. By default as the file has them.
+  // REQUIRES: CanDequantize(type).
+  virtual HeldAs FormOf(DType type, bool is_stack) const;
 
   // Whether this machine has what it needs; if not, the status says what is missing. Everything
   // below may be called only if it has.
@@ -207,7 +217,7 @@ class Backend {
                                                           const ExecutorOptions& options) const = 0;
 };
 
-// The backend of that name ("cpu", "reference"), or an error that lists those
+// The backend of that name ("cpu", "reference", "mlx"), or an error that lists those
 // compiled in. The object lives forever.
 StatusOr<const Backend*> FindBackend(std::string_view name);
 std::vector<std::string_view> BackendNames();

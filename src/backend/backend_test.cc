@@ -33,6 +33,23 @@ TEST(BackendRegistryTest, FindsEveryNameAndListsThemOtherwise) {
   EXPECT_THAT(std::string(Message(none.status())), HasSubstr("abacus\\x0"));
 }
 
+TEST(BackendRegistryTest, WithoutMlxItSaysHowToGetIt) {
+  const auto mlx = FindBackend("mlx");
+  if (mlx.ok()) GTEST_SKIP() << "this program has it";
+  EXPECT_THAT(std::string(Message(mlx.status())), HasSubstr("tools/setup.sh mlx"));
+}
+
+TEST(BackendRegistryTest, EveryBackendSaysHowItHoldsMatrices) {
+  for (const std::string_view name : BackendNames()) {
+    for (const DType type : {DType::kF32, DType::kBF16, DType::kQ4_K, DType::kMXFP4}) {
+      const HeldAs held = (*FindBackend(name))->FormOf(type, false);
+      EXPECT_FALSE(held.form.empty());
+      EXPECT_GE(held.bits_per_weight, 4);
+      EXPECT_LE(held.bits_per_weight, 32);
+    }
+  }
+}
+
 TEST(BackendRegistryTest, EveryBackendHasDevicesAndNamesThem) {
   for (const std::string_view name : BackendNames()) {
     const Backend& backend = **FindBackend(name);

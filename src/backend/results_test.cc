@@ -12,6 +12,7 @@
 #include "engine/sampling/sampler.h"
 #include "gtest/gtest.h"
 #include "tests/support/engine_harness.h"
+#include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 
 namespace weft {
@@ -44,6 +45,18 @@ class ResultsTest : public ::testing::TestWithParam<std::string> {
     return sorted;
   }
 
+  bool same_bits() const { return (*FindBackend(GetParam()))->capabilities().same_bits; }
+  // A backend that sums in another order for another step may swap two that are close.
+  void ExpectSame(const TokenLogit& got, const TokenLogit& wanted) const {
+    if (same_bits()) {
+      EXPECT_EQ(got.token, wanted.token);
+      EXPECT_EQ(got.logit, wanted.logit);
+    } else {
+      EXPECT_NEAR(got.logit, wanted.logit, kTolerance);
+    }
+  }
+
+  static constexpr double kTolerance = 1e-4;
   std::unique_ptr<ModelRunner> runner_;
   const std::vector<TokenId> tokens_ = testing::RandomTokens(12, 1);
 };
@@ -63,8 +76,7 @@ TEST_P(ResultsTest, TheBestTokensAreThoseOfTheWholeRow) {
           Sorted(std::span(*whole).subspan((tokens_.size() - 3 + row) * n_vocab, n_vocab));
       for (size_t i = 0; i < static_cast<size_t>(n_best); ++i) {
         const TokenLogit& got = results->best[row * static_cast<size_t>(n_best) + i];
-        EXPECT_EQ(got.token, sorted[i].token);
-        EXPECT_EQ(got.logit, sorted[i].logit);
+        ExpectSame(got, sorted[i]);
       }
     }
   }
@@ -78,7 +90,7 @@ TEST_P(ResultsTest, ASequenceGetsWhatItWantsBesideOthers) {
   const auto last = std::span(*whole).last(n_vocab);
   const auto sorted = Sorted(last);
   const auto check_best = [&](std::span<const TokenLogit> best) {
-    for (size_t i = 0; i < best.size(); ++i) EXPECT_EQ(best[i].token, sorted[i].token);
+    for (size_t i = 0; i < best.size(); ++i) ExpectSame(best[i], sorted[i]);
   };
   for (int order = 0; order < 6; ++order) {
     std::vector<ModelRunner::Part> parts = {{runner_->Add(), tokens_, 2, 0},
@@ -90,7 +102,12 @@ TEST_P(ResultsTest, ASequenceGetsWhatItWantsBesideOthers) {
     const auto results = runner_->StepFor(parts);
     ASSERT_TRUE(results.ok()) << results.status();
     ASSERT_EQ(results->logits.size(), 2 * n_vocab);
-    EXPECT_TRUE(std::ranges::equal(results->logits, std::span(*whole).last(2 * n_vocab)));
+    const auto wanted = std::span(*whole).last(2 * n_vocab);
+    if (same_bits()) {
+      EXPECT_TRUE(std::ranges::equal(results->logits, wanted));
+    } else {
+      EXPECT_LE(testing::MaxDifference(results->logits, wanted), kTolerance);
+    }
     ASSERT_EQ(results->best.size(), 9u);
     const bool seven_first = std::ranges::find(parts, 7, &ModelRunner::Part::n_best) <
                              std::ranges::find(parts, 2, &ModelRunner::Part::n_best);
@@ -129,7 +146,11 @@ TEST_P(ResultsTest, MoreThanItAdvertisesIsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ResultsTest, ::testing::ValuesIn(BackendsWithBest()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 TEST(PutBestTest, WhereTheRowIsBrokenOrShortItSaysSo) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -78,8 +78,7 @@ StepPlanner::Options PlannerOptionsOf(const EngineOptions& options, const Execut
 
 Speculator::Options SpeculatorOptionsOf(const Model& model, const EngineOptions& options) {
   const bool guesses = options.speculation != Speculation::kOff;
-  const bool same_bits = model.backend().capabilities().same_bits;
-  return {.most = guesses && same_bits ? options.max_guesses : 0,
+  return {.most = guesses && model.same_bits() ? options.max_guesses : 0,
           .share_texts = options.prefix_cache,
           .share_across_domains = options.share_prefixes_across_domains};
 }

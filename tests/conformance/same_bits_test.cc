@@ -1,6 +1,6 @@
-// The same-bits rule, for every backend that advertises it: the logits of a sequence
-// are the same bytes however it was fed, whatever ran beside it, wherever its state
-// lies, forked, moved, and with any number of threads.
+// The same-bits rule: the logits of a sequence are the same bytes however it was fed, whatever
+// ran beside it, wherever its state lies, forked, moved, and with any number of threads. Of a
+// backend that does not advertise it the logits must agree but for the order of sums.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/conformance/golden_cases.h"
 #include "tests/support/goldens.h"
+#include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 
 namespace weft::testing {
@@ -27,11 +28,13 @@ std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const std::string_view name : BackendNames()) {
     const Backend& backend = **FindBackend(name);
-    if (!backend.capabilities().same_bits) continue;
+    if (!backend.Available().ok()) continue;
     for (const auto& model : FloatModelNames()) cases.push_back({std::string(name), model, false});
     for (const auto& model : QuantizedModelNames()) {
-      // The reference decodes every type to floats and goes on as with those.
-      if (name == "reference" && model.find("Q4_K") == std::string::npos) continue;
+      // The reference decodes every type to floats and goes on as with those; what a row alone
+      // computes with one type says enough of the others.
+      const bool one_will_do = name == "reference" || name == "mlx-strict";
+      if (one_will_do && model.find("Q4_K") == std::string::npos) continue;
       cases.push_back({std::string(name), model, true});
     }
   }
@@ -47,6 +50,13 @@ std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
 
 bool SameBytes(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+// Without the promise: how far logits may be apart. A sum that differs in its last bit may round
+// a stored key or value the other way.
+double ToleranceFor(DType kv_type) {
+  if (kv_type == DType::kF32) return 1e-3;
+  return kv_type == DType::kF16 ? 1e-2 : 5e-2;
 }
 
 class SameBitsTest : public ::testing::TestWithParam<Case> {
@@ -75,6 +85,12 @@ class SameBitsTest : public ::testing::TestWithParam<Case> {
   const BackendCapabilities& capabilities() const { return model_.backend->capabilities(); }
   int64_t n_vocab() const { return model_.weights->spec().n_vocab; }
 
+  bool Agree(std::span<const float> a, std::span<const float> b,
+             DType kv_type = DType::kF32) const {
+    return capabilities().same_bits ? SameBytes(a, b)
+                                    : MaxDifference(a, b) <= ToleranceFor(kv_type);
+  }
+
   // Bytes of the logits of positions [begin, end) of the plain run.
   std::span<const float> Whole(int64_t begin, int64_t end) const {
     return std::span(whole_).subspan(begin * n_vocab(), (end - begin) * n_vocab());
@@ -84,7 +100,7 @@ class SameBitsTest : public ::testing::TestWithParam<Case> {
                    const std::string& what) {
     const auto logits = RunTokens(model_, tokens_, chunks, options);
     ASSERT_TRUE(logits.ok()) << what << ": " << logits.status();
-    EXPECT_TRUE(SameBytes(*logits, whole_)) << what;
+    EXPECT_TRUE(Agree(*logits, whole_)) << what;
   }
 
   std::vector<TokenId> tokens_;
@@ -145,8 +161,8 @@ TEST_P(SameBitsTest, WhateverRunsBeside) {
         if (part.sequence == mine) break;
         row += static_cast<size_t>(part.n_logits);
       }
-      EXPECT_TRUE(SameBytes(std::span(*logits).subspan(row * n_vocab(), n * n_vocab()),
-                            Whole(done, done + n)))
+      EXPECT_TRUE(
+          Agree(std::span(*logits).subspan(row * n_vocab(), n * n_vocab()), Whole(done, done + n)))
           << "round " << round << ", tokens " << done << " to " << done + n;
       done += n;
     }
@@ -182,16 +198,16 @@ TEST_P(SameBitsTest, ForkedAndMoved) {
     ASSERT_TRUE((*runner)->Feed(*fork, detour).ok());
     const auto by_origin = (*runner)->Feed(origin, tokens.subspan(kSplit));
     ASSERT_TRUE(by_origin.ok());
-    EXPECT_TRUE(SameBytes(*by_origin, tail)) << "origin, KV " << NameOf(kv_type);
+    EXPECT_TRUE(Agree(*by_origin, tail, kv_type)) << "origin, KV " << NameOf(kv_type);
     const auto by_moved = (*other)->Feed(*moved, tokens.subspan(kSplit));
     ASSERT_TRUE(by_moved.ok());
-    EXPECT_TRUE(SameBytes(*by_moved, tail)) << "moved, KV " << NameOf(kv_type);
+    EXPECT_TRUE(Agree(*by_moved, tail, kv_type)) << "moved, KV " << NameOf(kv_type);
     const auto second = (*runner)->MoveTo(*fork, other->get());
     ASSERT_TRUE(second.ok());
     const auto fork_on = (*runner)->Feed(*fork, tokens.first(3));
     const auto second_on = (*other)->Feed(*second, tokens.first(3));
     ASSERT_TRUE(fork_on.ok() && second_on.ok());
-    EXPECT_TRUE(SameBytes(*fork_on, *second_on)) << "fork, KV " << NameOf(kv_type);
+    EXPECT_TRUE(Agree(*fork_on, *second_on, kv_type)) << "fork, KV " << NameOf(kv_type);
   }
 }
 
@@ -201,8 +217,8 @@ TEST_P(SameBitsTest, TheFutureDoesNotMatter) {
   changed[40] = (changed[40] + 1) % static_cast<TokenId>(n_vocab());
   const auto logits = RunTokens(model_, changed);
   ASSERT_TRUE(logits.ok()) << logits.status();
-  EXPECT_TRUE(SameBytes(std::span(*logits).first(40 * n_vocab()), Whole(0, 40)));
-  EXPECT_FALSE(SameBytes(std::span(*logits).subspan(40 * n_vocab(), n_vocab()), Whole(40, 41)));
+  EXPECT_TRUE(Agree(std::span(*logits).first(40 * n_vocab()), Whole(0, 40)));
+  EXPECT_FALSE(Agree(std::span(*logits).subspan(40 * n_vocab(), n_vocab()), Whole(40, 41)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, SameBitsTest, ::testing::ValuesIn(Cases()), CaseName);

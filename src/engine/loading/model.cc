@@ -206,6 +206,8 @@ const std::string& Model::name() const { return impl_->name; }
 int64_t Model::n_vocab() const { return spec().n_vocab; }
 int64_t Model::context_tokens() const { return impl_->context_tokens; }
 int64_t Model::weight_bytes() const { return impl_->weights->memory_bytes(); }
+std::string_view Model::backend_name() const { return impl_->backend->name(); }
+bool Model::same_bits() const { return impl_->backend->capabilities().same_bits; }
 absl::Status Model::CheckFile() const { return impl_->file->CheckUnchanged(); }
 
 ModelUses Model::uses() const {

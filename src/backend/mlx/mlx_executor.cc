@@ -1,0 +1,326 @@
+#include "backend/mlx/mlx_executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "backend/checks.h"
+#include "backend/mlx/step_context.h"
+
+namespace weft::mlx {
+
+namespace {
+
+// Blocks that are computed together: an ordinary layer is two.
+constexpr size_t kBlocksAtOnce = 4;
+
+class MlxStepRun : public StepRun {
+ public:
+  // Counts itself in `n_open` as long as it lives.
+  MlxStepRun(const MlxWeights& weights, MlxState* state, const Step& step, int* n_open,
+             StageStats* stats)
+      : weights_(weights),
+        model_(weights.model()),
+        state_(*state),
+        step_(step),
+        n_open_(*n_open),
+        stats_(*stats),
+        context_(weights, state, step_),
+        stream_(0.0f) {
+    ++n_open_;
+  }
+  ~MlxStepRun() override { --n_open_; }
+
+  StatusOr<bool> Advance(FunctionRef<bool()> pause) override {
+    const auto start = std::chrono::steady_clock::now();
+    StatusOr<bool> done = WithoutExceptions("a step", [&] { return ComputeUntil(pause); });
+    if (!done.ok()) GiveUp();
+    stats_.total_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           std::chrono::steady_clock::now() - start)
+                           .count();
+    return done;
+  }
+
+ private:
+  StatusOr<bool> ComputeUntil(FunctionRef<bool()> pause) {
+    const auto& blocks = model_.blocks;
+    if (next_block_ == 0) WEFT_RETURN_IF_ERROR(ComputeInputs());
+    while (next_block_ < blocks.size()) {
+      const size_t end = std::min(blocks.size(), next_block_ + kBlocksAtOnce);
+      for (; next_block_ < end; ++next_block_) {
+        if (context_.n_rows() > 0) RunBlock(blocks[next_block_]);
+      }
+      Evaluate({stream_});
+      if (next_block_ < blocks.size() && pause()) return false;
+    }
+    ComputeOutputs();
+    return true;
+  }
+
+  // Computes these and the pools.
+  void Evaluate(std::vector<mx::array> wanted) {
+    for (mx::array& pool : state_.Pools()) wanted.push_back(std::move(pool));
+    mx::eval(std::move(wanted));
+  }
+
+  // What was handed to MLX ends; pools that it did not reach are what they were.
+  void GiveUp() {
+    const Status waited = WithoutExceptions("a step", []() -> Status {
+      mx::synchronize();
+      return OkStatus();
+    });
+    state_.TakeBack();
+  }
+
+  Status ComputeInputs();
+  Status ComputePerLayerInputs();
+  void RunBlock(const BoundBlock& block);
+  void ComputeOutputs();
+  void PutLogits(std::span<const float> rows) const;
+
+  const MlxWeights& weights_;
+  const BoundModel& model_;
+  MlxState& state_;
+  const Step step_;
+  int& n_open_;
+  StageStats& stats_;
+  StepContext context_;
+  mx::array stream_;  // [rows, d_model]
+  size_t next_block_ = 0;
+};
+
+// Embeddings are rows of tables in the file, read on the host.
+Status MlxStepRun::ComputeInputs() {
+  const ModelSpec& spec = weights_.spec();
+  ++stats_.steps;
+  stats_.rows += context_.n_rows();
+  std::vector<float> rows(static_cast<size_t>(context_.n_rows() * spec.d_model));
+  float* row = rows.data();
+  for (const StepSequence& sequence : step_.sequences) {
+    int64_t position = sequence.position, type = 0;
+    for (const TokenId token : sequence.tokens) {
+      WEFT_RETURN_IF_ERROR(weights_.AddTableRow(spec.embedding, token, spec.embedding_scale, row));
+      if (spec.positions) {
+        WEFT_RETURN_IF_ERROR(weights_.AddTableRow(spec.positions, position, 1, row));
+      }
+      if (spec.token_types) {
+        WEFT_RETURN_IF_ERROR(weights_.AddTableRow(spec.token_types.table, type, 1, row));
+      }
+      type = spec.token_types.TypeAfter(token, type);
+      ++position;
+      row += spec.d_model;
+    }
+  }
+  stream_ = ApplyNorm(model_.input_norm,
+                      FromHost<float>(rows, {Size(context_.n_rows()), Size(spec.d_model)}));
+  return model_.per_layer_input ? ComputePerLayerInputs() : OkStatus();
+}
+
+Status MlxStepRun::ComputePerLayerInputs() {
+  const PerLayerInput& input = *weights_.spec().per_layer_input;
+  const BoundPerLayerInput& bound = *model_.per_layer_input;
+  const int64_t width = weights_.TableWidth(input.table);
+  std::vector<float> own(static_cast<size_t>(context_.n_rows() * width));
+  float* row = own.data();
+  for (const StepSequence& sequence : step_.sequences) {
+    for (const TokenId token : sequence.tokens) {
+      WEFT_RETURN_IF_ERROR(weights_.AddTableRow(input.table, token, input.table_scale, row));
+      row += width;
+    }
+  }
+  const mx::array projected = ApplyLinear(bound.proj, stream_) * mx::array(input.proj_scale);
+  const mx::array sum = ApplyNorm(bound.norm, projected) +
+                        FromHost<float>(own, {Size(context_.n_rows()), Size(width)});
+  context_.per_layer_inputs = sum * mx::array(input.sum_scale);
+  return OkStatus();
+}
+
+void MlxStepRun::RunBlock(const BoundBlock& block) {
+  const mx::array input = ApplyNorm(block.pre, stream_);
+  std::optional<mx::array> sum;
+  for (const BoundPath& path : block.paths) {
+    const mx::array x = ApplyNorm(path.pre, input);
+    const mx::array out = ApplyNorm(
+        path.post,
+        std::visit([&](const auto& op) { return RunOp(&context_, op, x, stream_); }, path.op));
+    sum = sum ? *sum + out : out;
+  }
+  if (sum) {
+    mx::array y = ApplyNorm(block.post, *sum);
+    if (block.residual_scale != 1) y = y * mx::array(block.residual_scale);
+    stream_ = stream_ + y;
+  }
+  if (block.stream_scale != 1) stream_ = stream_ * mx::array(block.stream_scale);
+  stream_ = ApplyNorm(block.stream_norm, stream_);
+  if (block.last_to_write) stream_ = context_.KeepWanted(stream_);
+}
+
+// The wanted rows behind the output norm: vectors, and what gives logits.
+void MlxStepRun::ComputeOutputs() {
+  stream_ = context_.KeepWanted(stream_);
+  if (context_.n_rows() == 0) return;
+  const ModelSpec& spec = weights_.spec();
+  const mx::array vectors = mx::contiguous(ApplyNorm(model_.output_norm, stream_));
+  std::vector<int32_t> logit_rows;
+  for (size_t s = 0; s < step_.sequences.size(); ++s) {
+    const SequenceRows& rows = context_.sequences()[s];
+    for (int64_t i = rows.count - step_.sequences[s].n_logits; i < rows.count; ++i) {
+      logit_rows.push_back(static_cast<int32_t>(rows.first + i));
+    }
+  }
+  std::vector<mx::array> wanted = {vectors};
+  if (!logit_rows.empty()) {
+    const mx::array rows = FromHost<int32_t>(logit_rows, {Size(std::ssize(logit_rows))});
+    mx::array logits = ApplyLinear(model_.output, mx::take(vectors, rows, 0));
+    if (spec.logit_scale != 1) logits = logits * mx::array(spec.logit_scale);
+    wanted.push_back(mx::contiguous(Softcap(spec.logit_softcap, logits)));
+  }
+  mx::eval(wanted);
+  const float* const values = vectors.data<float>();
+  float* out = step_.vectors.data();
+  for (size_t s = 0; s < step_.sequences.size(); ++s) {
+    const SequenceRows& rows = context_.sequences()[s];
+    const int64_t n = step_.sequences[s].n_vectors;
+    out = std::copy_n(values + (rows.first + rows.count - n) * spec.d_model, n * spec.d_model, out);
+  }
+  if (wanted.size() > 1) PutLogits({wanted[1].data<float>(), wanted[1].size()});
+}
+
+// The rows where they are wanted, whole or the best of them.
+void MlxStepRun::PutLogits(std::span<const float> rows) const {
+  const auto n_vocab = static_cast<size_t>(weights_.spec().n_vocab);
+  std::span<float> logits = step_.logits;
+  std::span<TokenLogit> best = step_.best;
+  for (const StepSequence& sequence : step_.sequences) {
+    const auto n_best = static_cast<size_t>(sequence.n_best);
+    for (int64_t i = 0; i < sequence.n_logits; ++i, rows = rows.subspan(n_vocab)) {
+      if (n_best > 0) {
+        PutBest(rows.first(n_vocab), best.first(n_best));
+        best = best.subspan(n_best);
+      } else {
+        std::ranges::copy(rows.first(n_vocab), logits.begin());
+        logits = logits.subspan(n_vocab);
+      }
+    }
+  }
+}
+
+// A step as steps of one row each, or of one text where the model needs whole ones: what is
+// computed of a row then has the same shapes, and so the same kernels and bits, in any step.
+class RowByRow : public StepRun {
+ public:
+  // `begin` starts a part. The run counts itself in `n_open` as long as it lives.
+  RowByRow(const Step& step, const ModelSpec& spec, int* n_open,
+           std::function<std::unique_ptr<StepRun>(const Step&)> begin)
+      : step_(step),
+        spec_(spec),
+        whole_texts_(NeedsWholeTexts(spec)),
+        n_open_(*n_open),
+        begin_(std::move(begin)),
+        logits_(step.logits),
+        best_(step.best),
+        vectors_(step.vectors) {
+    ++n_open_;
+  }
+  ~RowByRow() override { --n_open_; }
+
+  StatusOr<bool> Advance(FunctionRef<bool()> pause) override {
+    for (;;) {
+      if (part_ == nullptr) {
+        if (sequence_ == step_.sequences.size()) return true;
+        WEFT_RETURN_IF_ERROR(BeginPart());
+      }
+      WEFT_ASSIGN_OR_RETURN(const bool done, part_->Advance(pause));
+      if (!done) return false;
+      part_.reset();
+      NextPart();
+      if (sequence_ < step_.sequences.size() && pause()) return false;
+    }
+  }
+
+ private:
+  // The first `n` of what is left.
+  template <typename T>
+  static std::span<T> Take(std::span<T>* left, int64_t n) {
+    const std::span<T> taken = left->first(static_cast<size_t>(n));
+    *left = left->subspan(taken.size());
+    return taken;
+  }
+  int64_t n_rows() const {
+    return whole_texts_ ? std::ssize(step_.sequences[sequence_].tokens) : 1;
+  }
+  Status BeginPart() {
+    const StepSequence& whole = step_.sequences[sequence_];
+    const int64_t n_left = std::ssize(whole.tokens) - row_;
+    part_sequence_ = whole;
+    part_sequence_.tokens =
+        whole.tokens.subspan(static_cast<size_t>(row_), static_cast<size_t>(n_rows()));
+    part_sequence_.position += row_;
+    const auto of_part = [&](int64_t n_of_all) {
+      return std::clamp<int64_t>(n_of_all - (n_left - n_rows()), 0, n_rows());
+    };
+    part_sequence_.n_logits = of_part(whole.n_logits);
+    part_sequence_.n_vectors = of_part(whole.n_vectors);
+    Step part{.sequences = {&part_sequence_, 1}};
+    const int64_t n_whole = whole.n_best == 0 ? part_sequence_.n_logits : 0;
+    part.logits = Take(&logits_, n_whole * spec_.n_vocab);
+    part.best = Take(&best_, part_sequence_.n_logits * whole.n_best);
+    part.vectors = Take(&vectors_, part_sequence_.n_vectors * spec_.d_model);
+    return WithoutExceptions("a step", [&]() -> Status {
+      part_ = begin_(part);
+      return OkStatus();
+    });
+  }
+  void NextPart() {
+    row_ += n_rows();
+    if (row_ < std::ssize(step_.sequences[sequence_].tokens)) return;
+    row_ = 0;
+    ++sequence_;
+  }
+
+  const Step step_;
+  const ModelSpec& spec_;
+  const bool whole_texts_;
+  int& n_open_;
+  const std::function<std::unique_ptr<StepRun>(const Step&)> begin_;
+  std::span<float> logits_;
+  std::span<TokenLogit> best_;
+  std::span<float> vectors_;
+  size_t sequence_ = 0;
+  int64_t row_ = 0;  // of the sequence, the part's first
+  StepSequence part_sequence_;
+  std::unique_ptr<StepRun> part_;
+};
+
+}  // namespace
+
+MlxExecutor::MlxExecutor(std::shared_ptr<const MlxWeights> weights, MlxState* state,
+                         const ExecutorOptions& options, bool row_by_row)
+    : weights_(std::move(weights)),
+      state_(*state),
+      max_step_tokens_(options.max_step_tokens),
+      max_beside_tokens_(std::min(options.max_beside_tokens, options.max_step_tokens)),
+      row_by_row_(row_by_row) {}
+
+int MlxExecutor::pause_points() const {
+  const size_t n_blocks = weights_->model().blocks.size();
+  return n_blocks == 0 ? 0 : static_cast<int>((n_blocks - 1) / kBlocksAtOnce);
+}
+
+StatusOr<std::unique_ptr<StepRun>> MlxExecutor::Begin(const Step& step) {
+  if (n_open_ > 1) return FailedPrecondition("a step beside the paused one has not ended");
+  const StepLimits limits{n_open_ > 0 ? max_beside_tokens_ : max_step_tokens_, kMaxBest};
+  WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
+  if (row_by_row_) {
+    return std::make_unique<RowByRow>(step, weights_->spec(), &n_open_, [this](const Step& part) {
+      return std::make_unique<MlxStepRun>(*weights_, &state_, part, &n_parts_, &stats_);
+    });
+  }
+  return WithoutExceptions("a step", [&]() -> StatusOr<std::unique_ptr<StepRun>> {
+    return std::make_unique<MlxStepRun>(*weights_, &state_, step, &n_open_, &stats_);
+  });
+}
+
+}  // namespace weft::mlx

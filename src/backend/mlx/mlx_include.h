@@ -1,0 +1,56 @@
+// MLX's headers, what they are called here, and how its exceptions become statuses.
+#ifndef WEFT_BACKEND_MLX_MLX_INCLUDE_H_
+#define WEFT_BACKEND_MLX_MLX_INCLUDE_H_
+
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <span>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "mlx/array.h"
+#include "mlx/dtype.h"
+#include "mlx/fast.h"
+#include "mlx/memory.h"
+#include "mlx/ops.h"
+#include "mlx/transforms.h"
+
+namespace weft::mlx {
+
+namespace mx = ::mlx::core;
+
+// MLX's sizes have 32 bits.
+inline int Size(int64_t n) {
+  WEFT_CHECK(n >= 0 && n <= INT32_MAX, "an array's dimensions fit 32 bits");
+  return static_cast<int>(n);
+}
+
+// An array of host values, copied.
+template <typename T>
+mx::array FromHost(std::span<const T> values, mx::Shape shape) {
+  return mx::array(values.data(), std::move(shape));
+}
+
+// Runs fn(), which returns a Status or a StatusOr; what it throws becomes one.
+template <typename Fn>
+auto WithoutExceptions(std::string_view what, Fn fn) -> decltype(fn()) {
+  try {
+    return fn();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("no memory for ", what, " of the mlx backend");
+  } catch (const std::exception& error) {
+    const std::string_view text = error.what();
+    // MLX throws its own kind where memory cannot be had.
+    if (text.find("malloc") != text.npos || text.find("allocate") != text.npos) {
+      return ResourceExhausted("no memory for ", what,
+                               " of the mlx backend: ", Printable(text, 200));
+    }
+    return Internal(what, " of the mlx backend failed: ", Printable(text, 200));
+  }
+}
+
+}  // namespace weft::mlx
+
+#endif  // WEFT_BACKEND_MLX_MLX_INCLUDE_H_

@@ -1,0 +1,98 @@
+// Keys, values and recurrent state as MLX arrays.
+//
+// One pool for the keys of a layer and one for its values: row page * page_tokens + i is position
+// i of the page, all heads of it. One pool for each of the spec's SlotStates: row s is slot s. A
+// step writes its rows in place: it makes the array with its rows in it out of the pool and puts
+// that in the pool's place, and MLX takes over the memory of what nobody else holds. So nobody
+// keeps a second handle of a pool, and all are computed before a part of a step ends.
+//
+// Outside of steps the pools are plain memory, which everybody may read and write: MLX's devices
+// share theirs with the processor.
+#ifndef WEFT_BACKEND_MLX_MLX_STATE_H_
+#define WEFT_BACKEND_MLX_MLX_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backend/mlx/mlx_include.h"
+#include "backend/state_store.h"
+#include "base/dtype.h"
+#include "base/state_ids.h"
+#include "base/status.h"
+#include "model/model_spec.h"
+
+namespace weft::mlx {
+
+class MlxState final : public StateStore {
+ public:
+  // REQUIRES: the type is f32, f16 or bf16.
+  MlxState(const ModelSpec& spec, DType type, int page_tokens);
+
+  int page_tokens() const { return layout_.page_tokens; }
+
+  // For steps. Keys and values of a layer: [n_pages * page_tokens, heads * values of a head].
+  // REQUIRES: the group has pages; for values, the layer has some.
+  mx::array& keys(int kv_layer) { return *layers_[static_cast<size_t>(kv_layer)].keys.rows; }
+  mx::array& values(int kv_layer) { return *layers_[static_cast<size_t>(kv_layer)].values.rows; }
+  // [n_slots, floats of the state]. REQUIRES: there are slots.
+  mx::array& slot_states(int index) { return *states_[static_cast<size_t>(index)].rows; }
+  // All pools, to be computed.
+  std::vector<mx::array> Pools() const;
+  // After a step that failed: pools that were not computed are what they were before it.
+  void TakeBack();
+
+  int64_t n_pages(int group) const override { return n_pages_[static_cast<size_t>(group)]; }
+  Status GrowPages(int group, int64_t n_pages) override;
+  // A pool is one array: its memory stays.
+  void DiscardPages(int group, std::span<const PageId> pages) override {}
+  Status CopyPage(int group, PageId from, PageId to, int n_tokens) override;
+  Status ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) const override;
+  Status WritePage(int group, PageId page, std::span<const std::byte> in) override;
+
+  int64_t n_slots() const override { return n_slots_; }
+  Status GrowSlots(int64_t n_slots) override;
+  Status ClearSlot(SlotId slot) override;
+  Status CopySlot(SlotId from, SlotId to) override;
+  Status ReadSlot(SlotId slot, std::span<std::byte> out) const override;
+  Status WriteSlot(SlotId slot, std::span<const std::byte> in) override;
+
+  int64_t held_bytes() const override;
+
+ private:
+  struct Pool {
+    int64_t width = 0;  // of a row, in values; 0: there is no pool
+    int64_t row_bytes = 0;
+    std::optional<mx::array> rows;
+    std::byte* row(int64_t i) const {
+      return const_cast<std::byte*>(rows->data<std::byte>()) + i * row_bytes;
+    }
+  };
+  struct LayerPools {
+    Pool keys, values;
+  };
+
+  Pool MakePool(int64_t width, mx::Dtype type) const;
+  // Pools of a group's pages, in the order in which a page holds their rows.
+  std::vector<Pool*> PoolsOf(int group) const;
+  Status Grow(std::span<Pool* const> pools, int64_t n_kept, int64_t n_rows, mx::Dtype type);
+  Status CheckPage(int group, PageId page) const;
+  Status CheckTokens(int n_tokens) const;
+  Status CheckBytes(size_t n_bytes, int64_t wanted) const;
+  Status CheckSlot(SlotId slot) const;
+
+  const mx::Dtype type_;
+  std::vector<std::vector<int>> group_layers_;
+  mutable std::vector<LayerPools> layers_;
+  std::vector<int64_t> n_pages_;  // per group
+  std::vector<int64_t> pages_held_;
+  mutable std::vector<Pool> states_;
+  int64_t n_slots_ = 0;
+  int64_t slots_held_ = 0;
+};
+
+}  // namespace weft::mlx
+
+#endif  // WEFT_BACKEND_MLX_MLX_STATE_H_

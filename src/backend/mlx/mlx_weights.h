@@ -1,0 +1,133 @@
+// A model's weights as MLX arrays, and the spec's operations bound to them.
+//
+// Immutable once loaded; any thread. The arrays are made of host memory, not computed, so they
+// belong to no thread's stream. Keeps the file open for the rows of embedding tables, which are
+// read where they lie.
+#ifndef WEFT_BACKEND_MLX_MLX_WEIGHTS_H_
+#define WEFT_BACKEND_MLX_MLX_WEIGHTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/mlx/mlx_include.h"
+#include "backend/mlx/packing.h"
+
+namespace weft::mlx {
+
+// A matrix [n_out, n_in], or a stack of them [count, n_out, n_in].
+struct Matrix {
+  Packing packing;
+  std::optional<mx::array> levels;  // the values, where they are floats
+  std::optional<mx::array> scales, biases;
+  explicit operator bool() const { return levels.has_value(); }
+};
+
+struct BoundLinear {
+  Matrix matrix;
+  std::optional<mx::array> bias;  // [n_out]
+  explicit operator bool() const { return static_cast<bool>(matrix); }
+};
+
+struct BoundStack {
+  Matrix matrix;
+  std::optional<mx::array> bias;   // [count, n_out]
+  std::optional<mx::array> scale;  // [count]
+  explicit operator bool() const { return static_cast<bool>(matrix); }
+};
+
+struct BoundNorm {
+  Norm spec;
+  std::optional<mx::array> weight;  // times the spec's factor; [width] or [groups, width]
+  std::optional<mx::array> bias;    // likewise shaped
+  explicit operator bool() const { return static_cast<bool>(spec); }
+};
+
+struct BoundConvolution {
+  std::optional<mx::array> kernel;  // [n_taps, n_channels]: the file's, transposed
+  std::optional<mx::array> bias;    // [n_channels]
+};
+
+// The form that an operation's tensors have here.
+struct InArrays {
+  using Vector = std::optional<mx::array>;
+  using Linear = BoundLinear;
+  using Stack = BoundStack;
+  using Norm = BoundNorm;
+  using Convolution = BoundConvolution;
+};
+
+// An operation over arrays, by the names that its tensors have in its spec.
+template <typename Operation>
+struct Bound : Operation::template Tensors<InArrays> {
+  const Operation* spec = nullptr;
+};
+
+template <typename... Operations>
+std::variant<Bound<Operations>...> BindAll(const std::variant<Operations...>&);
+using BoundOp = decltype(BindAll(std::declval<Op>()));
+
+struct BoundPath {
+  BoundNorm pre;
+  BoundOp op;
+  BoundNorm post;
+};
+
+struct BoundBlock {
+  BoundNorm pre;
+  std::vector<BoundPath> paths;
+  BoundNorm post;
+  float residual_scale = 1;
+  float stream_scale = 1;
+  BoundNorm stream_norm;
+  // Nothing after it writes state: behind it, rows that nobody wants end.
+  bool last_to_write = false;
+};
+
+struct BoundPerLayerInput {
+  BoundLinear proj;
+  BoundNorm norm;
+};
+
+struct BoundModel {
+  BoundNorm input_norm;
+  std::optional<BoundPerLayerInput> per_layer_input;
+  std::vector<BoundBlock> blocks;  // of all layers, in order
+  BoundNorm output_norm;
+  BoundLinear output;
+};
+
+class MlxWeights : public Weights {
+ public:
+  // Errors name the tensor. May throw what MLX throws.
+  static StatusOr<std::shared_ptr<const MlxWeights>> Load(std::shared_ptr<const ModelFile> file,
+                                                          ModelSpec spec,
+                                                          const LoadOptions& options);
+
+  const ModelSpec& spec() const override { return spec_; }
+  int device() const override { return 0; }
+  int64_t memory_bytes() const override { return memory_bytes_; }
+
+  const BoundModel& model() const { return model_; }
+  // Adds row `row` of a table in the file, times `scale`, to `out`.
+  Status AddTableRow(TensorRef table, int64_t row, float scale, float* out) const;
+  int64_t TableWidth(TensorRef table) const;
+
+ private:
+  friend class Binder;
+  MlxWeights(std::shared_ptr<const ModelFile> file, ModelSpec spec)
+      : file_(std::move(file)), spec_(std::move(spec)) {}
+
+  const std::shared_ptr<const ModelFile> file_;
+  const ModelSpec spec_;
+  int64_t memory_bytes_ = 0;
+  BoundModel model_;
+};
+
+}  // namespace weft::mlx
+
+#endif  // WEFT_BACKEND_MLX_MLX_WEIGHTS_H_

@@ -1,0 +1,56 @@
+// From the blocks of model files to what MLX multiplies: affine groups of 32 levels, or MXFP4.
+//
+// Each weight keeps its value. MLX reads a level as scale * level + bias with 32-bit floats for
+// both, which hold the product of a half and a small integer, and so the scales of the K types.
+// Types with a scale per 16 inputs are spread: their sixteens become groups of 32 whose second
+// half is nothing, and the inputs are spread likewise. Levels that stand for entries of a table
+// become these entries, as bytes.
+//
+// Pure functions; any thread.
+#ifndef WEFT_BACKEND_MLX_PACKING_H_
+#define WEFT_BACKEND_MLX_PACKING_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace weft::mlx {
+
+// How a matrix lies in memory.
+enum class Form {
+  kFloat,   // as in the file
+  kAffine,  // levels, and per 32 of them a scale and a bias
+  kMxfp4,   // MLX's own mode
+};
+
+struct Packing {
+  Form form = Form::kFloat;
+  int bits = 0;         // of a level
+  bool spread = false;  // a group of 32 holds 16 weights
+  // Words of 32 bits with levels, and groups, of a row of n weights.
+  int64_t Words(int64_t n) const { return Levels(n) * bits / 32; }
+  int64_t Groups(int64_t n) const { return Levels(n) / 32; }
+  double BitsPerWeight() const;
+
+ private:
+  int64_t Levels(int64_t n) const { return spread ? 2 * n : n; }
+};
+
+// REQUIRES: CanDequantize(type).
+Packing PackingOf(DType type);
+
+// Where the parts of a packed row go: of kMxfp4, `scales` holds a byte per group and `biases` is
+// null.
+struct PackedRow {
+  uint32_t* words;
+  void* scales;  // floats in kAffine
+  float* biases;
+};
+
+// REQUIRES: the type's form is not kFloat; n is a multiple of its block.
+void PackRow(DType type, const std::byte* row, int64_t n, const PackedRow& out);
+
+}  // namespace weft::mlx
+
+#endif  // WEFT_BACKEND_MLX_PACKING_H_

@@ -1,0 +1,125 @@
+// What the operations of one step share: which rows there are, where their state lies, and the
+// pieces that they are made of. Belongs to the thread that runs the step.
+//
+// A batch of rows is an array [rows, width] of F32, in the order of sequences and tokens.
+// Everything here builds a graph; nothing is computed before StepRun asks for it.
+#ifndef WEFT_BACKEND_MLX_STEP_CONTEXT_H_
+#define WEFT_BACKEND_MLX_STEP_CONTEXT_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/mlx/mlx_include.h"
+#include "backend/mlx/mlx_state.h"
+#include "backend/mlx/mlx_weights.h"
+
+namespace weft::mlx {
+
+// One sequence's rows in the step.
+struct SequenceRows {
+  int64_t first = 0;  // row of the step
+  int64_t count = 0;
+  int64_t position = 0;  // of the first row
+  // Per KvGroup: the rows of the group's pools that any of the rows sees, in the order of
+  // positions, the last of which is the last row's.
+  std::vector<mx::array> seen;
+};
+
+// Sequences with equally many rows, whose recurrent states advance together.
+struct RowGroup {
+  int64_t count = 0;  // rows of each sequence
+  mx::array rows;     // [sequences * count], rows of the step
+  mx::array slots;    // [sequences]
+};
+
+class StepContext {
+ public:
+  // REQUIRES: the step is valid. What `step` points to stays.
+  StepContext(const MlxWeights& weights, MlxState* state, const Step& step);
+
+  const ModelSpec& spec() const { return spec_; }
+  MlxState& state() { return state_; }
+  int64_t n_rows() const { return n_rows_; }
+  const std::vector<SequenceRows>& sequences() const { return sequences_; }
+  const std::vector<RowGroup>& row_groups() const { return row_groups_; }
+  // Brings rows from the order of the groups, one after the other, into that of the step.
+  mx::array InStepOrder(const std::vector<mx::array>& groups) const;
+
+  // Puts rows into the pools of a layer. `values` is null where it has none.
+  void Store(int kv_layer, const mx::array& keys, const mx::array* values);
+  // Turns the heads [rows, heads, dim] from value `offset` of each on; rope -1: not at all.
+  mx::array Rotate(const mx::array& heads, int rope, int64_t offset) const;
+
+  // Leaves only the last rows of each sequence, those that results are wanted of. Nothing that
+  // writes state may follow. Returns `stream` without the others.
+  mx::array KeepWanted(const mx::array& stream);
+
+  std::optional<mx::array> per_layer_inputs;  // [rows, layers * width]
+
+ private:
+  void FindSeen(const Step& step, size_t s, SequenceRows* rows) const;
+  void GroupRows(const Step& step);
+  void MakeTurns();
+
+  const ModelSpec& spec_;
+  MlxState& state_;
+  const Step& step_;
+  int64_t n_rows_ = 0;
+  std::vector<SequenceRows> sequences_;
+  std::vector<mx::array> stored_rows_;  // per KvGroup: where in the pools the step's rows lie
+  std::vector<RowGroup> row_groups_;
+  std::optional<mx::array> step_order_;  // of the groups' rows; none: they are in order
+  struct Turns {
+    mx::array cosine, sine;  // [rows, 1, pairs]
+  };
+  std::vector<Turns> turns_;  // per rope
+};
+
+// --- pieces ----------------------------------------------------------------------------
+
+// Columns [first, first + count) of the last dimension.
+mx::array Columns(const mx::array& x, int64_t first, int64_t count);
+// [rows, width] as [rows, n, width / n].
+mx::array AsHeads(const mx::array& x, int64_t n);
+// All dimensions but the first as one.
+mx::array AsRows(const mx::array& x);
+mx::array Multiply(const mx::array& x, const Matrix& matrix);
+mx::array ApplyLinear(const BoundLinear& linear, const mx::array& x);
+// x: [rows, 1 or n, n_in], members: [rows, n] -> [rows, n, n_out].
+mx::array ApplyMembers(const BoundStack& stack, const mx::array& x, const mx::array& members);
+// Each head through its own member: [rows, count, n_in] -> [rows, count, n_out].
+mx::array ApplyToHeads(const BoundStack& stack, const mx::array& heads);
+// An absent norm does nothing.
+mx::array ApplyNorm(const BoundNorm& norm, const mx::array& x);
+// act(gate) * up; without `up` act(gate).
+mx::array Activate(Activation activation, float limit, const mx::array& gate, const mx::array* up);
+mx::array Silu(const mx::array& x);
+mx::array Softcap(float cap, const mx::array& x);
+
+// --- operations: rows to rows, all of width d_model -------------------------------------
+
+// `raw` is the residual stream as the block found it.
+mx::array RunOp(StepContext* context, const Bound<Attention>& op, const mx::array& x,
+                const mx::array& raw);
+mx::array RunOp(StepContext* context, const Bound<LatentAttention>& op, const mx::array& x,
+                const mx::array& raw);
+mx::array RunOp(StepContext* context, const Bound<BidirectionalAttention>& op, const mx::array& x,
+                const mx::array& raw);
+mx::array RunOp(StepContext* context, const Bound<ShortConvolution>& op, const mx::array& x,
+                const mx::array& raw);
+mx::array RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const mx::array& x,
+                const mx::array& raw);
+mx::array RunOp(StepContext* context, const Bound<StateSpace>& op, const mx::array& x,
+                const mx::array& raw);
+mx::array RunOp(StepContext* context, const Bound<DenseFfn>& op, const mx::array& x,
+                const mx::array& raw);
+mx::array RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const mx::array& x,
+                const mx::array& raw);
+mx::array RunOp(StepContext* context, const Bound<PerLayerGate>& op, const mx::array& x,
+                const mx::array& raw);
+
+}  // namespace weft::mlx
+
+#endif  // WEFT_BACKEND_MLX_STEP_CONTEXT_H_
