@@ -573,6 +573,7 @@ class HttpTest(ServeTest):
         self.assertEqual(props["total_slots"], len(self.server.ask("GET", "/slots").json))
         self.assertEqual(props["default_generation_settings"]["n_ctx"], 4096)
         self.assertEqual(props["tool_calls"], "lenient")
+        self.assertEqual((props["backend"], props["same_bits"]), ("cpu", True))
         self.assertEqual(self.server.ask("POST", "/props", {}).status, 501)
 
     def test_tokens_and_templates(self):

@@ -193,6 +193,8 @@ void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& res
                        {"tool_calls_held", host.defaults().hold_calls},
                        {"bos_token", text(tokenizer.bos())},
                        {"eos_token", text(tokenizer.eos())},
+                       {"backend", model.backend_name()},
+                       {"same_bits", model.same_bits()},
                        {"build_info", "weft-" WEFT_VERSION},
                        {"is_sleeping", false}});
 }

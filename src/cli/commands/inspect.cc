@@ -1,10 +1,13 @@
 // weft inspect: the contents of a model file.
 #include <cinttypes>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "backend/backend.h"
 #include "base/mapped_file.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
@@ -23,6 +26,7 @@ struct InspectFlags {
   ModelFlags model;
   bool json = false;
   bool tensors = false;
+  std::string backend;  // empty: nobody asked how it would hold the weights
   std::string tensor;
   std::string out;
 };
@@ -80,7 +84,56 @@ std::string PurposeOrError(const ModelFile& file, bool* can_run) {
   return spec.ok() ? PurposeOf(*spec) : std::string(Message(spec.status()));
 }
 
-void PrintText(const ModelFile& file, bool tensors) {
+// The matrices of one type, and how a backend holds them.
+struct HeldMatrices {
+  DType type;
+  bool is_stack;
+  int64_t n_tensors = 0, n_weights = 0;
+  HeldAs held;
+};
+
+std::vector<HeldMatrices> MatricesOn(const Backend& backend, const ModelFile& file) {
+  std::map<std::pair<uint32_t, bool>, HeldMatrices> by_type;
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (tensor.n_dims < 2 || !CanDequantize(tensor.type)) continue;
+    const bool is_stack = tensor.n_dims > 2;
+    HeldMatrices& held = by_type[{static_cast<uint32_t>(tensor.type), is_stack}];
+    held.type = tensor.type;
+    held.is_stack = is_stack;
+    ++held.n_tensors;
+    held.n_weights += tensor.values();
+    held.held = backend.FormOf(tensor.type, is_stack);
+  }
+  std::vector<HeldMatrices> all;
+  for (auto& [key, held] : by_type) all.push_back(std::move(held));
+  return all;
+}
+
+void PrintHeld(const std::string& backend, const ModelFile& file) {
+  PrintLine(StrCat("matrices on the ", backend, " backend"));
+  for (const HeldMatrices& matrices : MatricesOn(**FindBackend(backend), file)) {
+    char bits[32];
+    std::snprintf(bits, sizeof(bits), "%.4g", matrices.held.bits_per_weight);
+    PrintLine(StrCat("  ", NameOf(matrices.type), matrices.is_stack ? " stacks" : "", "  ",
+                     matrices.n_tensors, " of ", matrices.n_weights, " weights, held as ",
+                     matrices.held.form, ": ", bits, " bits a weight"));
+  }
+}
+
+nlohmann::json HeldToJson(const std::string& backend, const ModelFile& file) {
+  auto list = nlohmann::json::array();
+  for (const HeldMatrices& matrices : MatricesOn(**FindBackend(backend), file)) {
+    list.push_back({{"type", NameOf(matrices.type)},
+                    {"stacks", matrices.is_stack},
+                    {"tensors", matrices.n_tensors},
+                    {"weights", matrices.n_weights},
+                    {"held_as", matrices.held.form},
+                    {"bits_per_weight", matrices.held.bits_per_weight}});
+  }
+  return list;
+}
+
+void PrintText(const ModelFile& file, bool tensors, const std::string& backend) {
   PrintLine(StrCat("file      ", file.path(), " (", HumanBytes(file.file_bytes()), ", GGUF v",
                    file.version(), ")"));
   int64_t parameters = 0;
@@ -89,6 +142,7 @@ void PrintText(const ModelFile& file, bool tensors) {
   bool can_run = false;
   const std::string purpose = PurposeOrError(file, &can_run);
   PrintLine(StrCat(can_run ? "for       " : "cannot be run here: ", purpose));
+  if (!backend.empty()) PrintHeld(backend, file);
   PrintLine("metadata");
   for (const auto& [key, value] : file.metadata()) {
     PrintLine(StrCat("  ", Printable(key, 200), " = ", ShowValue(value)));
@@ -101,7 +155,7 @@ void PrintText(const ModelFile& file, bool tensors) {
   }
 }
 
-void PrintJson(const ModelFile& file, bool tensors) {
+void PrintJson(const ModelFile& file, bool tensors, const std::string& backend) {
   nlohmann::json metadata = nlohmann::json::object();
   for (const auto& [key, value] : file.metadata()) {
     metadata[std::string(key)] = ToJson(value, SIZE_MAX);
@@ -113,6 +167,7 @@ void PrintJson(const ModelFile& file, bool tensors) {
   bool can_run = false;
   std::string purpose = PurposeOrError(file, &can_run);
   result[can_run ? "purpose" : "cannot_run"] = std::move(purpose);
+  if (!backend.empty()) result["matrices"] = HeldToJson(backend, file);
   if (tensors) {
     auto list = nlohmann::json::array();
     for (const TensorInfo& tensor : file.tensors()) {
@@ -147,9 +202,9 @@ Status Inspect(const InspectFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
   if (!flags.tensor.empty()) return WriteTensor(*file, flags.tensor, flags.out);
   if (flags.json) {
-    PrintJson(*file, flags.tensors);
+    PrintJson(*file, flags.tensors, flags.backend);
   } else {
-    PrintText(*file, flags.tensors);
+    PrintText(*file, flags.tensors, flags.backend);
   }
   return FlushStdout();
 }
@@ -161,6 +216,7 @@ CommandBody MakeInspectCommand(CLI::App* app) {
   AddModelFlag(app, &flags->model, "MODEL");
   app->add_flag("--json", flags->json, "Print one JSON object, with complete arrays");
   app->add_flag("--tensors", flags->tensors, "Also list the tensors");
+  AddBackendFlag(app, &flags->backend, "Also say how a backend holds the matrices");
   CLI::Option* const tensor =
       app->add_option("--tensor", flags->tensor, "Decode this tensor and write it to --out");
   CLI::Option* const out =

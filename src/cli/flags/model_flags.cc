@@ -56,14 +56,23 @@ void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags) {
       "If the model is not here and cannot be downloaded, say why and use the built-in one");
 }
 
+void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning) {
+  const auto refusal = [](const std::string& name) {
+    const auto found = FindBackend(name);
+    return found.ok() ? std::string() : std::string(Message(found.status()));
+  };
+  app->add_option("--backend", *backend, meaning)
+      ->check(refusal, StrCat("{", StrJoin(BackendNames(), ","), "}"))
+      ->capture_default_str();
+}
+
 void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
-  const std::vector<std::string_view> names = BackendNames();
-  const std::vector<std::string> backends(names.begin(), names.end());
   std::vector<std::string> kv_types;
   for (const KvTypeInfo& info : kKvTypes) kv_types.emplace_back(info.name);
-  app->add_option("--backend", flags->backend, "What computes")
-      ->check(CLI::IsMember(backends))
-      ->capture_default_str();
+  AddBackendFlag(app, &flags->backend, "What computes");
+  app->add_flag("--strict-bits", flags->strict_bits,
+                "The same bits whatever else is computed, also on a backend that does not promise "
+                "that by itself: mlx then computes every row alone, which is slower");
   app->add_option("--kv", flags->kv, "Data type of keys and values")
       ->check(CLI::IsMember(kv_types))
       ->capture_default_str();
@@ -142,10 +151,24 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags)
   return LoadFlaggedModel(flags, std::move(file));
 }
 
+namespace {
+
+// The backend that was asked for, or its form that keeps the promise.
+StatusOr<std::string> BackendNameOf(const ModelFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const Backend* const backend, FindBackend(flags.backend));
+  if (!flags.strict_bits || backend->capabilities().same_bits) return flags.backend;
+  const auto strict = FindBackend(StrCat(flags.backend, "-strict"));
+  if (strict.ok()) return std::string((*strict)->name());
+  return InvalidArgument("--strict-bits: the ", flags.backend,
+                         " backend cannot promise the same bits");
+}
+
+}  // namespace
+
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
                                                         std::shared_ptr<const ModelFile> file) {
   ModelOptions options;
-  options.backend = flags.backend;
+  WEFT_ASSIGN_OR_RETURN(options.backend, BackendNameOf(flags));
   options.n_threads = flags.threads;
   options.context_tokens = flags.context;
   options.pooling = flags.pooling;
