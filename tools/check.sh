@@ -1,10 +1,10 @@
 #!/bin/bash
 # The checks beside the tests, each by its name or all of them.
 #
-#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [arm] [mac] [page] [real]
+#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [arm] [mlx] [mac] [page] [real]
 #
-# Without names all but `mac`, which loads another compiler (80 MB), `page`, which installs a
-# browser, and `real`, which loads 330 MB of models into the user's cache.
+# Without names all but `mlx`, which loads a library (10 MB), `mac`, which loads another compiler
+# (80 MB), `page`, which installs a browser, and `real`, which loads 330 MB of models into the user's cache.
 #
 #   ARM            what `arm` builds and runs: all, or kernels alone (all)
 #   REAL_MODELS    of tools/get_model.py --list, with commas between
@@ -88,6 +88,23 @@ check_mac() {
   python3 tools/mac_compile.py --commands build/release/compile_commands.json \
     --zig build/zig/bin/python --out build/mac
 }
+# The mlx backend on MLX's CPU device: packed weights, state, steps, all architectures, and a server
+# that answers. Skipped with a line where pip reaches no registry.
+check_mlx() {
+  local tests="mlx_backend_test backend_test backend_results_test goldens_test same_bits_test encoders_test"
+  if ! tools/setup.sh mlx; then
+    echo "mlx: skipped, because MLX cannot be installed"
+    return
+  fi
+  cmake --preset release -B build/release-mlx -DWEFT_MLX=ON >/dev/null
+  cmake --build build/release-mlx --target weft weft-make-model $tests
+  for name in $tests; do
+    "$(find build/release-mlx -type f -perm -u+x -name "$name")" --gtest_brief=1 \
+      --gtest_filter='*mlx*:*Mlx*:*Packing*:BackendRegistryTest*'
+  done
+  WEFT=build/release-mlx/weft WEFT_MAKE_MODEL=$(find build/release-mlx -type f -name weft-make-model) \
+    python3 tests/e2e/mlx_test.py
+}
 # The page in a browser, and the clients from npm. What this needs beside Debian's packages
 # comes from npm's registry, which is not reached from everywhere: then it says so and passes.
 check_page() {
@@ -121,7 +138,7 @@ check_real() {
 [ $# -gt 0 ] || set -- format layers tidy asan tsan fuzz arm
 for name in "$@"; do
   if ! declare -F "check_$name" >/dev/null; then
-    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz, arm, mac, page, real" >&2
+    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz, arm, mlx, mac, page, real" >&2
     exit 2
   fi
 done
