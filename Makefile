@@ -20,6 +20,7 @@ help:
 	@echo '                REAL_MODELS=qwen2.5-coder-1.5b for another (tools/get_model.py --list)'
 	@echo 'make check      format, layers, clang-tidy, sanitizers, fuzzers, AArch64 in an emulator;'
 	@echo '                make check CHECKS="format asan"; CHECKS=mac compiles for macOS;'
+	@echo '                CHECKS=mlx loads MLX (10 MB) and tests the backend over it;'
 	@echo '                make check CHECKS=page installs a browser and tests the page in it'
 	@echo 'make bench      the micro-benchmarks of kernels and tokenizers; make bench MODEL=FILE.gguf'
 	@echo '                measures masks of constraints with its vocabulary, too'

@@ -140,7 +140,7 @@ class HelpTest(CliTest):
     def test_bash_completes(self):
         script = self.write("weft.bash", self.succeed("completion", "bash").text)
         for line, words in ((["se"], ["serve", "sessions"]), (["serve", "--backe"], ["--backend"]),
-                            (["serve", "--backend", ""], ["cpu", "reference"]),
+                            (["embed", "--pooling", ""], ["mean", "cls", "last", "none"]),
                             (["serve", "--backend", "=", "c"], ["cpu"]),
                             (["serve", "--port", ""], []), (["sessions", "fo"], ["fork"]),
                             (["sessions", "fork", "--pos"], ["--position"]),

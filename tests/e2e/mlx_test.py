@@ -47,7 +47,7 @@ class MlxTest(unittest.TestCase):
         self.assertEqual({m["type"]: m["bits_per_weight"] for m in listed if m["type"] != "F32"},
                          {"Q4_K": 6, "Q6_K": 16})
 
-    def test_a_server_with_many_sessions(self):
+    def test_sessions_together_forked_parked_and_after_a_restart(self):
         model = make_model(self.dir / "model.gguf", "tiny-llama", "Q8_0")
         prompts = [[5 + i] * (20 + 9 * i) for i in range(6)]
         with Server(model, "--backend", "mlx", "--state-dir", self.dir / "state") as server:
@@ -76,6 +76,12 @@ class MlxTest(unittest.TestCase):
             self.assertTrue(server.ask("POST", f"{path}/restore").json["restored"])
             again = server.complete(prompts[3] + [9], session_id="again").json
             self.assertGreater(again["tokens_cached"], 0)
+            self.assertEqual(server.end(), 0, server.log[-2000:])
+        # What was parked is found by the next server, which computes none of it again.
+        with Server(model, "--backend", "mlx", "--state-dir", self.dir / "state") as server:
+            server.ready()
+            again = server.complete(prompts[4] + [7], session_id="s4").json
+            self.assertGreaterEqual(again["timings"]["cache_n"], len(prompts[4]))
             self.assertEqual(server.end(), 0, server.log[-2000:])
 
     def test_what_it_cannot_store_is_refused(self):
