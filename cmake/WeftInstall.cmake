@@ -9,7 +9,8 @@ include(CMakePackageConfigHelpers)
 
 # In the order in which a linker needs them: each uses only what comes after it.
 set(WEFT_PUBLIC_LIBRARIES
-  weft_engine weft_engine_turns weft_engine_speculation weft_engine_loading weft_engine_storage
+  weft_engine weft_engine_turns weft_engine_drafting weft_engine_speculation weft_engine_loading
+  weft_engine_storage
   weft_engine_sessions weft_engine_sampling weft_constraint weft_constraint_schema
   weft_constraint_grammar weft_constraint_regex weft_backend weft_state weft_tokenizer weft_model
   weft_kernels weft_formats weft_base)

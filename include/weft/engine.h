@@ -78,11 +78,14 @@ struct EngineStats {
   int64_t weight_bytes = 0, page_bytes = 0, slot_bytes = 0, checkpoint_bytes = 0, scratch_bytes = 0;
   int64_t index_nodes = 0;
   int64_t guess_bytes = 0;  // of texts that answers guess from, beside the memory for sessions
+  // Of the draft model; its state is a part of EngineOptions::memory_bytes.
+  int64_t draft_weight_bytes = 0, draft_state_bytes = 0, draft_scratch_bytes = 0;
   // counters
   int64_t steps = 0, step_us = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   // Guesses that steps computed, and those that turned out right (of generated_tokens).
   int64_t guessed_tokens = 0, accepted_guesses = 0;
+  int64_t draft_steps = 0, draft_us = 0;  // of the draft model
   int64_t turns_finished = 0, turns_cancelled = 0, turns_failed = 0, turns_refused = 0;
   int64_t index_evicted_pages = 0, sessions_dropped = 0, parks = 0, restores = 0;
   int64_t evicted_checkpoints = 0;

@@ -16,6 +16,8 @@
 
 namespace weft {
 
+class Model;
+
 // Limits on a turn's lists that the engine scans for every token while all sessions wait. Longer
 // lists are INVALID_ARGUMENT, whichever API a turn comes through.
 inline constexpr size_t kMaxLogitBiases = 4096;
@@ -33,6 +35,8 @@ enum class Speculation {
   kOff,
   kLookup,  // guesses are text: of the conversation, its domain's others, and
             // TurnOptions::prediction
+  kDraft,   // guesses are what EngineOptions::draft_model says, and TurnOptions::prediction
+  kAuto,    // all of these, as far as they are there
 };
 
 struct EngineOptions {
@@ -90,6 +94,11 @@ struct EngineOptions {
   // With a backend whose results depend on the rows of a step, nothing is guessed.
   Speculation speculation = Speculation::kLookup;
   int max_guesses = 16;  // of one answer in one step
+  // A smaller model with the same vocabulary, which guesses what the engine's says. Its state takes
+  // a part of memory_bytes, so that both hold as many tokens.
+  std::shared_ptr<const Model> draft_model = {};
+  // Drafts, and computes what is drafted, whether or not that pays; for tests and measurements.
+  bool draft_at_any_cost = false;
 };
 
 struct SessionOptions {

@@ -79,8 +79,35 @@ StepPlanner::Options PlannerOptionsOf(const EngineOptions& options, const Execut
 Speculator::Options SpeculatorOptionsOf(const Model& model, const EngineOptions& options) {
   const bool guesses = options.speculation != Speculation::kOff;
   return {.most = guesses && model.same_bits() ? options.max_guesses : 0,
-          .share_texts = options.prefix_cache,
+          .looks_in_texts = options.speculation != Speculation::kDraft,
+          .share_texts = options.prefix_cache && options.speculation != Speculation::kDraft,
           .share_across_domains = options.share_prefixes_across_domains};
+}
+
+// Null where there is no draft model or it is of no use. `memory_bytes`: of both models.
+StatusOr<std::unique_ptr<Drafter>> NewDrafter(const Model& model, const EngineOptions& options,
+                                              int64_t memory_bytes, const StateLayout& beside) {
+  const bool drafts =
+      options.speculation == Speculation::kDraft || options.speculation == Speculation::kAuto;
+  if (options.draft_model == nullptr) {
+    if (options.speculation != Speculation::kDraft) return std::unique_ptr<Drafter>();
+    return InvalidArgument("there is no draft model to guess with");
+  }
+  WEFT_RETURN_IF_ERROR(CheckDraftModel(model, *options.draft_model));
+  if (!drafts || SpeculatorOptionsOf(model, options).most == 0) return std::unique_ptr<Drafter>();
+  Drafter::Options drafter;
+  drafter.n_threads = options.n_threads;
+  drafter.max_texts = options.max_running;
+  drafter.state = StateOptionsOf(options);
+  drafter.memory_bytes = memory_bytes;
+  drafter.beside = beside;
+  drafter.prefix_cache = options.prefix_cache;
+  drafter.share_across_domains = options.share_prefixes_across_domains;
+  drafter.checkpoint_share = options.checkpoint_share;
+  drafter.on_notice = options.on_notice;
+  auto created = Drafter::Create(options.draft_model, drafter);
+  WEFT_RETURN_IF_ERROR(Annotate(created.status(), "the draft model: "));
+  return created;
 }
 
 SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& options) {
@@ -110,12 +137,15 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   WEFT_ASSIGN_OR_RETURN(auto store, backend.NewState(*model->weights(), StateOptionsOf(options)));
   WEFT_ASSIGN_OR_RETURN(auto executor, backend.NewExecutor(model->weights(), store.get(),
                                                            ExecutorOptionsOf(options)));
-  WEFT_ASSIGN_OR_RETURN(const auto memory_options, MemoryOptionsOf(*model, options));
+  WEFT_ASSIGN_OR_RETURN(auto memory_options, MemoryOptionsOf(*model, options));
+  WEFT_ASSIGN_OR_RETURN(auto drafter,
+                        NewDrafter(*model, options, memory_options.budget_bytes, store->layout()));
+  if (drafter != nullptr) memory_options.budget_bytes -= drafter->budget_bytes();
   WEFT_ASSIGN_OR_RETURN(auto memory,
                         StateMemory::Create(model->spec(), store.get(), memory_options));
   std::unique_ptr<EngineCore> core(new EngineCore(std::move(model), options, std::move(post_back),
                                                   std::move(store), std::move(executor),
-                                                  std::move(memory)));
+                                                  std::move(memory), std::move(drafter)));
   WEFT_RETURN_IF_ERROR(Annotate(core->WarmUp(), "the warm-up step failed: "));
   WEFT_RETURN_IF_ERROR(core->files_.Open());
   WEFT_RETURN_IF_ERROR(core->model_->CheckFile());
@@ -124,12 +154,14 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
 
 EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& options,
                        const PostBack& post_back, std::unique_ptr<StateStore> store,
-                       std::unique_ptr<Executor> executor, std::unique_ptr<StateMemory> memory)
+                       std::unique_ptr<Executor> executor, std::unique_ptr<StateMemory> memory,
+                       std::unique_ptr<Drafter> drafter)
     : model_(std::move(model)),
       options_(options),
       store_(std::move(store)),
       executor_(std::move(executor)),
       memory_(std::move(memory)),
+      drafter_(std::move(drafter)),
       table_(next_engine_tag.fetch_add(1), options.max_sessions, options.max_sessions_per_domain),
       idle_(&table_, memory_.get()),
       publisher_(&table_, memory_.get(), &idle_),
@@ -141,6 +173,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
       room_(memory_.get(), &idle_, &files_, &turns_.running()),
       writer_(model_.get(), memory_.get(), &sessions_),
       speculator_(SpeculatorOptionsOf(*model_, options_)),
+      drafts_(drafter_.get(), model_->n_vocab(), options_.draft_at_any_cost),
       steps_({.model = model_.get(),
               .executor = executor_.get(),
               .memory = memory_.get(),
@@ -148,7 +181,8 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
               .room = &room_,
               .writer = &writer_,
               .disk = &disk_,
-              .speculator = &speculator_},
+              .speculator = &speculator_,
+              .drafts = &drafts_},
              PlannerOptionsOf(options_, *executor_)) {
   files_.OnFailedRestore([this](Session* session, const Status& status) {
     session->turn->End(FinishReason::kError, status);
@@ -243,6 +277,7 @@ void EngineCore::Publish() {
   stats.disk_tokens = disk_.disk_tokens();
   writer_.FillStats(&stats);
   stats.guess_bytes = speculator_.memory_bytes();
+  if (drafter_ != nullptr) drafter_->FillStats(&stats);
   stats.preemptions = room_.preemptions();
   publisher_.Publish(stats, turns_.Describe(), turns_.RunningSessions(), turns_.idle());
 }
@@ -251,12 +286,16 @@ Status EngineCore::CheckIntegrity() {
   WEFT_RETURN_IF_ERROR(files_.CheckIntegrity());
   WEFT_RETURN_IF_ERROR(memory_->CheckIntegrity(table_));
   WEFT_RETURN_IF_ERROR(idle_.CheckIntegrity());
+  if (drafter_ != nullptr) {
+    WEFT_RETURN_IF_ERROR(Annotate(drafter_->CheckIntegrity(), "the draft model: "));
+  }
   Publish();
   return publisher_.CheckIntegrity();
 }
 
 void EngineCore::DropPrefixes() {
   speculator_.ForgetTexts();
+  if (drafter_ != nullptr) drafter_->DropPrefixes();
   memory_->DropPrefixes();
   memory_->ReturnFreed();
   publisher_.SharingChanged();

@@ -12,6 +12,7 @@
 //   NamedTurns              finds or makes the session that a turn names
 //   StepRunner, StepRoom    what is computed next, and the memory for it
 //   TurnWriter              from logits to tokens and events
+//   Drafter, AnswerDrafts   what a draft model guesses
 //   Publisher               tells readers about all of it
 //
 // A part knows those above it only.
@@ -28,6 +29,7 @@
 #include "backend/backend.h"
 #include "base/function_ref.h"
 #include "base/status.h"
+#include "engine/drafting/drafter.h"
 #include "engine/sessions/idle_sessions.h"
 #include "engine/sessions/publisher.h"
 #include "engine/sessions/session_table.h"
@@ -35,6 +37,7 @@
 #include "engine/speculation/speculator.h"
 #include "engine/storage/live_sessions.h"
 #include "engine/storage/session_files.h"
+#include "engine/turns/answer_drafts.h"
 #include "engine/turns/named_turns.h"
 #include "engine/turns/step_room.h"
 #include "engine/turns/step_runner.h"
@@ -86,7 +89,8 @@ class EngineCore {
  private:
   EngineCore(std::shared_ptr<const Model> model, const EngineOptions& options,
              const PostBack& post_back, std::unique_ptr<StateStore> store,
-             std::unique_ptr<Executor> executor, std::unique_ptr<StateMemory> memory);
+             std::unique_ptr<Executor> executor, std::unique_ptr<StateMemory> memory,
+             std::unique_ptr<Drafter> drafter);
   Status WarmUp();
   bool Sweep();
   SessionFiles::Parts session_parts();
@@ -97,6 +101,7 @@ class EngineCore {
   const std::unique_ptr<StateStore> store_;
   const std::unique_ptr<Executor> executor_;
   const std::unique_ptr<StateMemory> memory_;
+  const std::unique_ptr<Drafter> drafter_;  // null: there is no draft model
   SessionTable table_;
   IdleSessions idle_;
   Publisher publisher_;
@@ -108,6 +113,7 @@ class EngineCore {
   StepRoom room_;
   TurnWriter writer_;
   Speculator speculator_;
+  AnswerDrafts drafts_;
   StepRunner steps_;
 };
 

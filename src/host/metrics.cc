@@ -109,7 +109,10 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
                {"slots", stats.slot_bytes},
                {"checkpoints", stats.checkpoint_bytes},
                {"scratch", stats.scratch_bytes},
-               {"guesses", stats.guess_bytes}});
+               {"guesses", stats.guess_bytes},
+               {"draft_weights", stats.draft_weight_bytes},
+               {"draft_state", stats.draft_state_bytes},
+               {"draft_scratch", stats.draft_scratch_bytes}});
   out->Gauge("weft_checkpoints", "Copies of recurrent state that sessions can resume from.",
              stats.checkpoints);
   out->Gauge("weft_index_nodes", "Nodes of the prefix index.", stats.index_nodes);
@@ -126,6 +129,8 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
                "Tokens that were guessed and computed ahead (speculation).", stats.guessed_tokens);
   out->Counter("weft_accepted_guesses_total", "Guessed tokens that turned out right.",
                stats.accepted_guesses);
+  out->Summary("weft_draft_step_seconds", "Steps of the draft model and their duration.",
+               stats.draft_steps, Seconds(stats.draft_us));
   out->Counter("weft_turns_refused_total", "Turns refused because the queue was full.",
                stats.turns_refused);
   out->Counter("weft_turns_failed_total", "Turns that ended with an error.", stats.turns_failed);

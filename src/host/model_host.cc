@@ -165,7 +165,11 @@ Status ModelHost::TryLoad() {
   memory_limits.tokens = model_->context_tokens();
   memory_ = std::make_unique<PromptMemory>(model_->tokenizer(), memory_limits);
   if (model_id_.empty()) model_id_ = DefaultModelId(model_->name());
-  WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, options_.engine));
+  EngineOptions engine = options_.engine;
+  if (options_.load_draft) {
+    WEFT_ASSIGN_OR_RETURN(engine.draft_model, options_.load_draft());
+  }
+  WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, engine));
   return OkStatus();
 }
 

@@ -72,6 +72,22 @@ class CliTest(unittest.TestCase):
 
 
 class HelpTest(CliTest):
+    def test_a_draft_model_changes_no_answer(self):
+        def said(*more):
+            out = self.succeed("run", "-m", self.llama, "--json", "-n", "40", "--temp",
+                               "0.8", "--seed", "3", *more, TEXT).out
+            return json.loads(out)["tokens"]
+        plain = said("--speculate", "off")
+        for flag in ("-md", "--draft-model"):
+            self.assertEqual(said(flag, self.llama), plain)
+        self.assertEqual(said("-md", self.llama, "--speculate", "draft"), plain)
+        other = make_model(self.dir / "other.gguf", "tiny-qwen3")
+        self.fail("run", "-m", self.llama, "-md", other, TEXT,
+                  says=["draft model", "vocabulary"])
+        self.fail("run", "-m", self.llama, "-md", self.dir / "none.gguf", TEXT,
+                  says="draft model")
+        self.fail("run", "-m", self.llama, "--speculate", "draft", TEXT, says="--draft-model")
+
     def test_every_command_explains_itself(self):
         overview = self.succeed("--help").text
         for command in COMMANDS:

@@ -44,7 +44,7 @@ void ProgramCounts::Add(const ProgramCounts& other) {
 }
 
 Program::Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t seed)
-    : model_(std::move(model)), oracle_(oracle), random_(seed) {
+    : model_(std::move(model)), oracle_(oracle), random_(seed), random_drafts_(seed + 1) {
   // The streams are the same in all programs, so that the oracle's answers serve again.
   std::mt19937_64 random(7);
   std::uniform_int_distribution<int32_t> token(3, static_cast<int32_t>(model_->n_vocab()) - 1);
@@ -121,6 +121,19 @@ void Program::ChooseOptions() {
   if (dir_ == nullptr && Chance(70)) dir_ = std::make_unique<TempDir>();
   options_.state_dir = dir_ != nullptr ? dir_->path() : "";
   ChooseMemory();
+  ChooseDrafts();
+}
+
+// The model drafts for itself: wherever that is wrong, another's drafts are too. It takes half of
+// the memory.
+void Program::ChooseDrafts() {
+  memory_bytes_ = options_.memory_bytes;
+  options_.draft_model = nullptr;
+  options_.draft_at_any_cost = random_drafts_() % 4 != 0;
+  if (options_.speculation == Speculation::kOff || random_drafts_() % 100 >= 40) return;
+  options_.draft_model = model_;
+  options_.speculation = random_drafts_() % 2 == 0 ? Speculation::kDraft : Speculation::kAuto;
+  options_.memory_bytes = 2 * memory_bytes_;
 }
 
 void Program::ChooseMemory() {
@@ -158,7 +171,10 @@ void Program::Start() {
        options_.prefix_cache ? ", prefixes" : "", ", checkpoints every ",
        options_.checkpoint_tokens, " in ", options_.checkpoint_share,
        options_.state_dir.empty() ? "" : ", files", ", events ", options_.max_pending_events,
-       ", guesses ", options_.speculation == Speculation::kOff ? 0 : options_.max_guesses);
+       ", guesses ", options_.speculation == Speculation::kOff ? 0 : options_.max_guesses,
+       options_.draft_model == nullptr ? ""
+       : options_.draft_at_any_cost    ? ", drafts"
+                                       : ", few drafts");
   auto engine = Engine::Start(model_, options_);
   Expect(engine.status(), "start");
   if (engine.ok()) engine_ = *std::move(engine);
@@ -169,10 +185,11 @@ void Program::CheckAccounts() {
   Expect(engine_->CheckIntegrity(), "integrity");
   const EngineStats stats = engine_->Stats();
   const int64_t held = testing::StateBytes(stats);
-  if (held > options_.memory_bytes) {
-    Fail("pages and slots take ", held, " bytes of ", options_.memory_bytes);
+  if (held > memory_bytes_ || held + stats.draft_state_bytes > options_.memory_bytes) {
+    Fail("pages and slots take ", held, " bytes of ", memory_bytes_, ", and of a draft model ",
+         stats.draft_state_bytes);
   }
-  const double share = options_.checkpoint_share * static_cast<double>(options_.memory_bytes);
+  const double share = options_.checkpoint_share * static_cast<double>(memory_bytes_);
   if (static_cast<double>(stats.checkpoints * layout_.slot_bytes) > share) {
     Fail(stats.checkpoints, " checkpoints take more than ", share, " bytes");
   }
@@ -394,7 +411,7 @@ void Program::Submit(Sess* session) {
 // Only what can never fit is refused.
 void Program::ExpectAdmitted(const Status& status, const Tokens& context) {
   if (status.code() == StatusCode::kResourceExhausted &&
-      BytesFor(static_cast<int64_t>(context.size())) > options_.memory_bytes) {
+      BytesFor(static_cast<int64_t>(context.size())) > memory_bytes_) {
     ++counts_.out_of_memory;
     return;
   }
@@ -500,7 +517,7 @@ void Program::CheckEnd(const Flight& flight) {
     if (!choice.done || choice.done->reason != FinishReason::kError) continue;
     const Status& status = choice.done->status;
     const int64_t most = static_cast<int64_t>(flight.context.size()) + flight.options.max_tokens;
-    if (status.code() == StatusCode::kResourceExhausted && BytesFor(most) > options_.memory_bytes) {
+    if (status.code() == StatusCode::kResourceExhausted && BytesFor(most) > memory_bytes_) {
       ++counts_.out_of_memory;
     } else if (status.code() != StatusCode::kUnavailable || !shut_down_) {
       Fail("a turn of at most ", most, " tokens failed: ", status.ToString());

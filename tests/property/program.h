@@ -81,6 +81,7 @@ class Program {
 
   void ChooseOptions();
   void ChooseMemory();
+  void ChooseDrafts();
   void Start();
   void Step();
   Sess* Pick();
@@ -126,11 +127,13 @@ class Program {
   const std::shared_ptr<const Model> model_;
   Oracle* const oracle_;
   std::mt19937_64 random_;
+  std::mt19937_64 random_drafts_;
   std::vector<Tokens> streams_;
   std::vector<TokenMaskFactory> masks_;
   EngineOptions options_;
   std::unique_ptr<TempDir> dir_;
-  StateLayout layout_;  // for the options' KV type and page size
+  int64_t memory_bytes_ = 0;  // of options_, without what a draft model has
+  StateLayout layout_;        // for the options' KV type and page size
   std::unique_ptr<Engine> engine_;
   std::vector<std::unique_ptr<Sess>> sessions_;
   std::vector<Flight> once_;  // turns on sessions of their own

@@ -164,6 +164,12 @@ void AddProgress(const TurnInfo& turn, Json* slot) {
                                 {"seconds_left", turn.PromptSecondsLeft()}};
 }
 
+// Null where there is none.
+Json DraftModelName(Host& host) {
+  const auto& draft = host.engine().options().draft_model;
+  return draft != nullptr ? Json(ModelFileName(*draft)) : Json();
+}
+
 void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& responder) {
   const Model& model = host.model();
   const Tokenizer& tokenizer = *model.tokenizer();
@@ -177,6 +183,7 @@ void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& res
                        {"total_slots", host.engine().options().max_running},
                        {"model_alias", host.model_id()},
                        {"model_path", ModelFileName(model)},
+                       {"draft_model", DraftModelName(host)},
                        {"modalities", {{"vision", false}, {"audio", false}}},
                        {"media_marker", ""},
                        {"endpoint_slots", options.slots},

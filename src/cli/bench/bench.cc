@@ -16,13 +16,18 @@ namespace weft::cli {
 
 nlohmann::json MemoryOf(const EngineStats& stats) {
   const int64_t accounted = stats.weight_bytes + stats.page_bytes + stats.slot_bytes +
-                            stats.checkpoint_bytes + stats.scratch_bytes;
+                            stats.checkpoint_bytes + stats.scratch_bytes +
+                            stats.draft_weight_bytes + stats.draft_state_bytes +
+                            stats.draft_scratch_bytes;
   const int64_t resident = ResidentMemoryBytes();
   return {{"weights", stats.weight_bytes},
           {"pages", stats.page_bytes},
           {"slots", stats.slot_bytes},
           {"checkpoints", stats.checkpoint_bytes},
           {"scratch", stats.scratch_bytes},
+          {"draft_weights", stats.draft_weight_bytes},
+          {"draft_state", stats.draft_state_bytes},
+          {"draft_scratch", stats.draft_scratch_bytes},
           {"resident", resident},
           {"resident_ratio", static_cast<double>(resident) / static_cast<double>(accounted)}};
 }

@@ -134,6 +134,8 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
                  {"speculate", bench.flags.model.speculate},
                  {"guessed_tokens", after.guessed_tokens - before.guessed_tokens},
                  {"accepted_guesses", after.accepted_guesses - before.accepted_guesses},
+                 {"draft_steps", after.draft_steps - before.draft_steps},
+                 {"draft_us", after.draft_us - before.draft_us},
                  {"stages", StagesOf(before, after)},
                  {"bytes", MemoryOf(after)}});
   return OkStatus();

@@ -302,6 +302,7 @@ Status Serve(const ServeFlags& flags) {
 
   LoadOutcome outcome;
   serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, model.file); },
+                         .load_draft = [&] { return LoadFlaggedDraft(flags.model); },
                          .engine = engine_options,
                          .template_source = std::move(template_source),
                          .model_id = flags.aliases.empty() ? model.name : flags.aliases[0],

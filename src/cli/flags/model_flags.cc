@@ -90,9 +90,15 @@ void AddSpeculationFlags(CLI::App* app, ModelFlags* flags) {
   app->add_option("--speculate", flags->speculate,
                   "Guess what comes next and verify several tokens in one step, which changes no "
                   "answer, only its speed: off; lookup guesses from text that was there before; "
-                  "auto uses whatever there is, today lookup")
-      ->check(CLI::IsMember({"off", "lookup", "auto"}))
-      ->capture_default_str();
+                  "draft has the draft model guess; auto uses whatever there is (default: auto "
+                  "with --draft-model, otherwise lookup)")
+      ->check(CLI::IsMember({"off", "lookup", "draft", "auto"}));
+  app->add_option("--draft-model,--model-draft", flags->draft_path,
+                  "A smaller model with the same vocabulary that guesses what the model says next, "
+                  "named as for -m; also -md. Its state takes a part of the memory for sessions")
+      ->check([](const std::string& path) {
+        return path.empty() ? "the draft model's name is empty" : "";
+      });
   app->add_option("--speculate-max", flags->speculate_max,
                   "Most tokens to guess at a time for one answer")
       ->check(CLI::Range(1, 64))
@@ -184,13 +190,44 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
   return model;
 }
 
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags) {
+  if (flags.draft_path.empty()) return std::shared_ptr<const Model>();
+  ModelFlags draft_flags;
+  draft_flags.path = flags.draft_path;
+  draft_flags.models_folder = flags.models_folder;
+  ModelOptions options;
+  options.backend = flags.backend;
+  options.n_threads = flags.threads;
+  auto file = OpenFlaggedFile(draft_flags);
+  WEFT_RETURN_IF_ERROR(Annotate(file.status(), "the draft model: "));
+  auto draft = Model::FromFile(*std::move(file), options);
+  WEFT_RETURN_IF_ERROR(Annotate(draft.status(), "the draft model: "));
+  return draft;
+}
+
+namespace {
+
+StatusOr<Speculation> SpeculationOf(const ModelFlags& flags) {
+  const bool has_draft = !flags.draft_path.empty();
+  if (flags.speculate == "off") return Speculation::kOff;
+  if (flags.speculate == "lookup") return Speculation::kLookup;
+  if (flags.speculate == "draft" && !has_draft) {
+    return InvalidArgument("--speculate draft needs --draft-model");
+  }
+  if (flags.speculate == "draft") return Speculation::kDraft;
+  if (flags.speculate == "auto") return Speculation::kAuto;
+  return has_draft ? Speculation::kAuto : Speculation::kLookup;
+}
+
+}  // namespace
+
 StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags) {
   EngineOptions options;
   options.n_threads = flags.threads;
   const auto kv_type = ParseKvType(flags.kv);
   WEFT_RETURN_IF_ERROR(Annotate(kv_type.status(), "--kv: "));
   options.kv_type = *kv_type;
-  options.speculation = flags.speculate == "off" ? Speculation::kOff : Speculation::kLookup;
+  WEFT_ASSIGN_OR_RETURN(options.speculation, SpeculationOf(flags));
   options.max_guesses = flags.speculate_max;
   return options;
 }

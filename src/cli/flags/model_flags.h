@@ -25,7 +25,8 @@ struct ModelFlags {
   std::string kv = "f16";
   int threads = 0;
   int64_t context = 0;
-  std::string speculate = "lookup";
+  std::string speculate;   // empty: auto with a draft model, otherwise lookup
+  std::string draft_path;  // as path; empty: none
   int speculate_max = EngineOptions().max_guesses;
   std::string pooling;  // empty: as the file says
 };
@@ -40,7 +41,7 @@ void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& mean
 // Also --backend, --strict-bits, --kv, --threads.
 void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);
-// --speculate, --speculate-max.
+// --speculate, --speculate-max, --draft-model.
 void AddSpeculationFlags(CLI::App* app, ModelFlags* flags);
 void AddPoolingFlag(CLI::App* app, ModelFlags* flags);
 
@@ -60,7 +61,9 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags)
 // The same for an open file.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
                                                         std::shared_ptr<const ModelFile> file);
-// Engine options from the flags; the rest are defaults.
+// The model of --draft-model; null without that flag.
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags);
+// Engine options from the flags; the rest, and the draft model, are defaults.
 StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags);
 
 // Limit for texts, templates and conversations that a command reads as a whole.

@@ -1,6 +1,7 @@
 #include "engine/speculation/acceptance.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace weft {
 namespace {
@@ -8,6 +9,7 @@ namespace {
 // What is assumed before anything is known, by length class; and how many guesses it weighs.
 constexpr float kFirst[] = {0.3f, 0.4f, 0.3f, 0.5f, 0.65f, 0.8f};
 constexpr float kNext[] = {0.5f, 0.6f, 0.6f, 0.75f, 0.85f, 0.93f};
+constexpr float kOfDrafts[] = {0.3f, 0.4f, 0.55f, 0.7f, 0.85f, 0.95f};
 constexpr int kWeight = 4;
 // The share is that of about this many of the latest guesses.
 constexpr int kMemory = 32;
@@ -21,6 +23,19 @@ Acceptance::Acceptance() {
       source[i].next.share = kNext[i];
     }
   }
+  auto& drafts = kinds_[static_cast<size_t>(GuessSource::kDraft)];
+  for (size_t i = 0; i < kLengths; ++i) {
+    drafts[i].first.share = drafts[i].next.share = kOfDrafts[i];
+  }
+}
+
+// One of each length class.
+int64_t Acceptance::LengthOf(float chance) {
+  constexpr float kAbove[] = {0.3f, 0.45f, 0.6f, 0.8f, 0.95f};
+  constexpr int64_t kLengthOf[] = {0, 1, 3, 4, 8, 16};
+  size_t i = 0;
+  while (i < std::size(kAbove) && chance >= kAbove[i]) ++i;
+  return kLengthOf[i];
 }
 
 size_t Acceptance::LengthClass(int64_t length) {

@@ -17,6 +17,7 @@ enum class GuessSource : uint8_t {
   kGrammar,     // the only text that the constraint allows
   kOwnText,     // the conversation
   kSharedText,  // its domain
+  kDraft,       // a draft model
 };
 
 class Acceptance {
@@ -24,13 +25,16 @@ class Acceptance {
   Acceptance();
 
   // How likely the first token of a guess is right; and any further one, if those before it are.
-  // `length`: how many tokens before the guess are the same in its source.
+  // `length`: how many tokens before the guess are the same in its source; of drafts, what
+  // LengthOf says.
   float First(GuessSource source, int64_t length) const { return Of(source, length).first.share; }
   float Next(GuessSource source, int64_t length) const { return Of(source, length).next.share; }
   void Note(GuessSource source, int64_t length, bool is_first, bool right);
+  // Drafts fall into classes by how sure the draft model is of them.
+  static int64_t LengthOf(float chance);
 
  private:
-  static constexpr size_t kSources = 6;
+  static constexpr size_t kSources = 7;
   static constexpr size_t kLengths = 6;
   struct Share {
     float share = 0;

@@ -9,8 +9,6 @@ namespace {
 
 // One row of logits of a large vocabulary takes half a megabyte.
 constexpr int64_t kMostGuesses = 48;
-// Until it is measured, ten further rows are taken to cost as much as reading the weights.
-constexpr double kWeightRows = 10;
 constexpr double kSmoothing = 0.2;
 // What turns out dearer is believed sooner, for otherwise it would be tried again and again; but a
 // step that was merely held up counts as at most this much slower than usual.
@@ -18,14 +16,12 @@ constexpr double kSmoothingUp = 0.5;
 constexpr double kMostSlower = 2;
 // What is no longer measured, because it was dear, is forgotten at this rate with every step.
 constexpr double kForgetting = 0.0003;
-// What guesses must promise beyond what they cost, because both are estimates; and by how much a
-// step may be lengthened for sessions that do not guess, because no measurement is finer.
+// What guesses must promise beyond what they cost, because both are estimates.
 constexpr double kLeastProfit = 1.03;
-constexpr double kUnnoticed = 1.01;
 // So often a step has no guesses, to measure what they save.
 constexpr int64_t kPlainEvery = 64;
 
-double Prior(int64_t rows) { return kWeightRows + static_cast<double>(rows); }
+double Prior(int64_t rows) { return GuessPlanner::kWeightRows + static_cast<double>(rows); }
 
 // A guess: whose, and how likely.
 struct Guess {
@@ -52,7 +48,7 @@ double SlowestPace(std::span<const GuessOffer> offers) {
     for (const float gain : offer.gains) expected += static_cast<double>(gain);
     slowest = std::min(slowest, std::max(offer.pace, expected));
   }
-  return std::max(slowest, kUnnoticed);
+  return std::max(slowest, GuessPlanner::kUnnoticed);
 }
 
 }  // namespace
@@ -64,7 +60,7 @@ std::vector<int64_t> GuessPlanner::Plan(std::span<const GuessOffer> offers, int6
   const int64_t most = std::min({room, std::ssize(guesses), kMostGuesses});
   if (most <= 0) return taken;
   const int64_t sessions = std::ssize(offers);
-  const double plain_us = TimeUs(sessions);
+  const double plain_us = StepUs(sessions);
   const bool measures = plain_us == 0 || steps_with_guesses_ >= kPlainEvery;
   const double longest_us = plain_us * SlowestPace(offers);
   double tokens = static_cast<double>(sessions);
@@ -78,7 +74,7 @@ std::vector<int64_t> GuessPlanner::Plan(std::span<const GuessOffer> offers, int6
     }
     if (only_sure || measures) break;
     tokens += static_cast<double>(guess.gain);
-    const double time_us = TimeUs(sessions + n);
+    const double time_us = StepUs(sessions + n);
     if (time_us > longest_us) break;
     if (tokens / time_us <= best_rate) continue;
     best_rate = tokens / time_us;
@@ -100,7 +96,7 @@ size_t GuessPlanner::NearestTo(int64_t rows) {
 }
 
 // No longer than more rows took.
-double GuessPlanner::TimeUs(int64_t rows) const {
+double GuessPlanner::StepUs(int64_t rows) const {
   double time_us = EstimateUs(rows);
   for (size_t i = 0; i < kRows.size(); ++i) {
     if (kRows[i] >= rows && time_us_[i] > 0) time_us = std::min(time_us, time_us_[i]);

@@ -24,19 +24,25 @@ struct GuessOffer {
 
 class GuessPlanner {
  public:
+  // Until it is measured, so many further rows are taken to cost as much as reading the weights.
+  static constexpr double kWeightRows = 10;
+  // By how much a step may be lengthened for sessions that do not guess, because no measurement is
+  // finer.
+  static constexpr double kUnnoticed = 1.01;
+
   // How many of each one's guesses to compute, at most `room` together. `only_sure`: none but those
   // that are taken whatever they cost.
   std::vector<int64_t> Plan(std::span<const GuessOffer> offers, int64_t room, bool only_sure) const;
   // A step of `sessions` rows, `guesses` more, and no prompts took so long.
   void Observe(int64_t sessions, int64_t guesses, int64_t us);
+  // How long a step of so many rows takes; 0 if no step was measured.
+  double StepUs(int64_t rows) const;
 
  private:
   // Rows at which times are kept.
   static constexpr std::array<int64_t, 12> kRows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
   static size_t NearestTo(int64_t rows);
-  // How long a step of so many rows takes; 0 if no step was measured.
-  double TimeUs(int64_t rows) const;
   double EstimateUs(int64_t rows) const;
 
   std::array<double, kRows.size()> time_us_ = {};  // smoothed; 0 until there is one

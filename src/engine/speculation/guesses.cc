@@ -1,6 +1,7 @@
 #include "engine/speculation/guesses.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace weft {
@@ -11,12 +12,18 @@ constexpr int64_t kMostIndexed = 2048;
 // A match of this length in the conversation is not looked for elsewhere.
 constexpr int64_t kLongMatch = 16;
 constexpr double kPaceSmoothing = 0.2;
+constexpr float kDraftSmoothing = 0.03f;
+// A guess of which so many tokens are expected to be right needs no draft beside it.
+constexpr float kEnough = 2;
 
 }  // namespace
 
 Guesses::Guesses(const SpeculationOptions& options, std::span<const TokenId> prediction,
-                 std::shared_ptr<SharedText> shared)
-    : options_(options), prediction_(prediction), shared_(std::move(shared)) {
+                 std::shared_ptr<SharedText> shared, bool looks_in_texts)
+    : options_(options),
+      prediction_(prediction),
+      shared_(std::move(shared)),
+      looks_in_texts_(looks_in_texts) {
   prediction_index_.Extend(prediction_, std::ssize(prediction_));
   if (!prediction_.empty()) prediction_follower_.StartAtBeginning();
   if (shared_ != nullptr) shared_cuts_ = shared_->cuts;
@@ -46,11 +53,12 @@ void Guesses::Offer(std::span<const TokenId> text, int64_t most,
 }
 
 void Guesses::LookInTexts(std::span<const TokenId> text, int64_t most) {
-  own_index_.Extend(text, kMostIndexed);
   if (!prediction_.empty()) {
     Take(GuessSource::kPrediction, prediction_follower_.Next(prediction_, prediction_index_, text),
          prediction_, most);
   }
+  if (!looks_in_texts_) return;
+  own_index_.Extend(text, kMostIndexed);
   Take(GuessSource::kOwnText, own_follower_.Next(text, own_index_, text), text, most);
   if (shared_ == nullptr || length_ >= kLongMatch) return;
   NoteCuts();
@@ -83,13 +91,44 @@ void Guesses::Judge(int64_t most) {
   gains_.clear();
   float gain = 1;
   for (int64_t i = 0; i < std::min(most, std::ssize(tokens_)); ++i) {
+    const bool is_first = i == 0 && source_ != GuessSource::kDraft;
     const float share =
-        i == 0 ? acceptance_.First(source_, length_) : acceptance_.Next(source_, length_);
+        is_first ? acceptance_.First(source_, LengthAt(i)) : acceptance_.Next(source_, LengthAt(i));
     if (source_ != GuessSource::kCaller && share < options_.least_probability) break;
     gain *= share;
     gains_.push_back(source_ == GuessSource::kCaller ? kSure : gain);
   }
   if (std::ssize(gains_) < options_.least) gains_.clear();
+}
+
+int64_t Guesses::LengthAt(int64_t i) const {
+  return source_ == GuessSource::kDraft ? draft_lengths_[static_cast<size_t>(i)] : length_;
+}
+
+bool Guesses::WantsDraft() const {
+  if (offered_most_ <= 0 || drafted_after_ == offered_after_) return false;
+  if (source_ == GuessSource::kCaller || source_ == GuessSource::kGrammar) return false;
+  return std::accumulate(gains_.begin(), gains_.end(), 0.0f) < kEnough;
+}
+
+void Guesses::TakeDraft(std::span<const TokenId> tokens, std::span<const float> chances,
+                        bool at_any_cost) {
+  drafted_after_ = offered_after_;
+  if (tokens.empty()) return;
+  std::vector<int64_t> lengths;
+  float gain = 1, promised = 0;
+  for (const float chance : chances) {
+    lengths.push_back(Acceptance::LengthOf(chance));
+    gain *= acceptance_.Next(GuessSource::kDraft, lengths.back());
+    promised += gain;
+  }
+  const float before = std::accumulate(gains_.begin(), gains_.end(), 0.0f);
+  if (!at_any_cost && promised < before) return;
+  source_ = GuessSource::kDraft;
+  draft_lengths_ = std::move(lengths);
+  tokens_.assign(tokens.begin(), tokens.end());
+  Judge(offered_most_);
+  if (at_any_cost) std::fill(gains_.begin(), gains_.end(), kSure);
 }
 
 void Guesses::NoteCuts() {
@@ -102,7 +141,9 @@ void Guesses::Push(std::span<const TokenId> text) {
   const TokenId token = text.back();
   if (right_ >= 0 && right_ < std::ssize(tokens_)) {
     const bool right = tokens_[static_cast<size_t>(right_)] == token;
-    acceptance_.Note(source_, length_, /*is_first=*/right_ == 0, right);
+    const bool is_draft = source_ == GuessSource::kDraft;
+    acceptance_.Note(source_, LengthAt(right_), /*is_first=*/right_ == 0 && !is_draft, right);
+    if (is_draft) draft_share_ += kDraftSmoothing * ((right ? 1.0f : 0.0f) - draft_share_);
     right_ = right ? right_ + 1 : -1;
   }
   if (!prediction_.empty()) {

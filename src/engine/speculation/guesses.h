@@ -26,8 +26,9 @@ class Guesses {
   static constexpr float kSure = 2;
 
   // `shared`: the domain's text; null if there is none. `prediction` must outlive the object.
+  // `looks_in_texts`: whether it guesses from the conversation and the domain's text at all.
   Guesses(const SpeculationOptions& options, std::span<const TokenId> prediction,
-          std::shared_ptr<SharedText> shared);
+          std::shared_ptr<SharedText> shared, bool looks_in_texts = true);
 
   // Asks the sources what follows `text`, at most `most` tokens, unless they were asked already.
   // `given` comes before all others: a caller's guess, or what a constraint leaves.
@@ -36,6 +37,17 @@ class Guesses {
     std::vector<TokenId> tokens = {};
   };
   void Offer(std::span<const TokenId> text, int64_t most, const std::function<Given()>& given);
+
+  // Whether a draft model should say what it thinks, to be called after Offer: nothing else is as
+  // likely to be right, and it was not asked yet.
+  bool WantsDraft() const;
+  // What it said, and how sure it is of each token. Replaces the guess if that promises less.
+  // `at_any_cost`: is verified whatever it costs.
+  void TakeDraft(std::span<const TokenId> tokens, std::span<const float> chances, bool at_any_cost);
+  // Of the latest offer.
+  int64_t most() const { return offered_most_; }
+  // How often a drafted token was right lately, if those before it were.
+  float draft_share() const { return draft_share_; }
 
   std::span<const TokenId> tokens() const { return tokens_; }
   // By guess: how likely it is that it and all before it are right. Never increases.
@@ -60,6 +72,7 @@ class Guesses {
   void Take(GuessSource source, const NgramIndex::Match& match, std::span<const TokenId> from,
             int64_t most);
   void Judge(int64_t most);
+  int64_t LengthAt(int64_t i) const;
   void NoteCuts();
 
   const SpeculationOptions options_;
@@ -69,6 +82,7 @@ class Guesses {
   NgramIndex own_index_;
   TextFollower own_follower_;
   const std::shared_ptr<SharedText> shared_;
+  const bool looks_in_texts_;
   TextFollower shared_follower_;
   int64_t shared_cuts_ = 0;
 
@@ -79,6 +93,9 @@ class Guesses {
   std::vector<float> gains_;
   GuessSource source_ = GuessSource::kNone;
   int64_t length_ = 0;
+  std::vector<int64_t> draft_lengths_;  // of each token of a draft, see Acceptance
+  int64_t drafted_after_ = -1;
+  float draft_share_ = 0.75f;
   int64_t offered_after_ = -1, offered_most_ = 0;
   int64_t right_ = 0;
   double pace_ = 1;

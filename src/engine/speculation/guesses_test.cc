@@ -235,5 +235,57 @@ TEST(SharedTextsTest, AReaderNoticesThatABeginningWasDropped) {
   EXPECT_THAT(Offered(guesses.get(), text), IsEmpty());
 }
 
+TEST(GuessesTest, ADraftIsAskedForWhereTextsPromiseLittle) {
+  Guesses guesses({}, {}, nullptr);
+  Tokens text = {1, 2, 3};
+  Offered(&guesses, text);
+  EXPECT_TRUE(guesses.WantsDraft());
+  guesses.TakeDraft(Tokens{7, 8, 9}, std::vector<float>{0.99f, 0.9f, 0.2f}, false);
+  EXPECT_FALSE(guesses.WantsDraft()) << "once for each token";
+  EXPECT_THAT(Offered(&guesses, text), ElementsAre(7, 8, 9));
+  EXPECT_GT(guesses.gains()[0], 0.9f);
+  EXPECT_LT(guesses.gains()[2], 0.5f);
+  Say(&guesses, 7, &text);
+  EXPECT_THAT(Offered(&guesses, text), IsEmpty());
+  EXPECT_TRUE(guesses.WantsDraft());
+  // A long passage of the conversation needs none.
+  Guesses repeating({}, {}, nullptr);
+  Tokens passage = Passage(30);
+  passage.insert(passage.end(), passage.begin(), passage.begin() + 20);
+  Offered(&repeating, passage, 8);
+  EXPECT_FALSE(repeating.WantsDraft());
+  Guesses none({.most = 0}, {}, nullptr);
+  Offered(&none, text);
+  EXPECT_FALSE(none.WantsDraft());
+}
+
+TEST(GuessesTest, DraftsOfAKindThatIsOftenWrongPromiseLess) {
+  Guesses guesses({}, {}, nullptr);
+  Tokens text = {1, 2, 3};
+  const auto draft = [&](TokenId token, float chance) {
+    Offered(&guesses, text);
+    guesses.TakeDraft(Tokens{token}, std::vector<float>{chance}, false);
+    return guesses.gains()[0];
+  };
+  const float sure = draft(1000, 0.99f), share = guesses.draft_share();
+  for (TokenId said = 2000; said < 2040; ++said) {
+    Say(&guesses, said, &text);
+    draft(1000, 0.5f);
+  }
+  Say(&guesses, 5000, &text);
+  EXPECT_LT(draft(1000, 0.5f), 0.3f);
+  Say(&guesses, 5001, &text);
+  EXPECT_GE(draft(1000, 0.99f), sure - 0.2f);
+  EXPECT_LT(guesses.draft_share(), share);
+}
+
+TEST(GuessesTest, WithoutTextsOnlyTheDraftAndThePredictionAreAsked) {
+  const Tokens prediction = Passage(20);
+  Guesses guesses({}, prediction, nullptr, /*looks_in_texts=*/false);
+  EXPECT_THAT(Offered(&guesses, {1, 2, 3}), ElementsAre(100, 101, 102, 103));
+  Guesses other({}, {}, nullptr, /*looks_in_texts=*/false);
+  EXPECT_THAT(Offered(&other, {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3}), IsEmpty());
+}
+
 }  // namespace
 }  // namespace weft

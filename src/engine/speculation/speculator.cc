@@ -14,7 +14,8 @@ std::unique_ptr<Guesses> Speculator::Begin(std::string_view domain, std::span<co
     texts_.Add(TextName(domain), text.subspan(static_cast<size_t>(from)));
     shared = texts_.Of(TextName(domain));
   }
-  auto guesses = std::make_unique<Guesses>(turn.speculation, turn.prediction, std::move(shared));
+  auto guesses = std::make_unique<Guesses>(turn.speculation, turn.prediction, std::move(shared),
+                                           options_.looks_in_texts);
   for (int64_t n = std::ssize(text) - said; n < std::ssize(text); ++n) {
     guesses->Push(text.first(static_cast<size_t>(n + 1)));
   }

@@ -20,6 +20,7 @@ class Speculator {
  public:
   struct Options {
     int64_t most = 0;  // guesses in a step and answer; 0: none are made
+    bool looks_in_texts = true;
     bool share_texts = true;
     bool share_across_domains = false;
   };

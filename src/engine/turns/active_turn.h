@@ -13,6 +13,7 @@
 #include "backend/text_head.h"
 #include "base/status.h"
 #include "base/tokens.h"
+#include "engine/drafting/drafter.h"
 #include "engine/sampling/loop_watch.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/text_stream.h"
@@ -45,6 +46,8 @@ struct Lane {
   std::vector<uint32_t> allowed;  // scratch for the mask
   // What it may say next; null until it is asked for the first time, and without speculation.
   std::unique_ptr<Guesses> guesses;
+  // What the draft model has of it; null until that is asked.
+  std::unique_ptr<Drafter::Text> draft_text;
   // Where wrong guesses took recurrent state back to, behind tokens that it has chosen since: the
   // next step computes those again.
   int64_t goes_back_to = -1;

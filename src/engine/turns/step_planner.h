@@ -71,6 +71,8 @@ class StepPlanner {
   int64_t SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const;
 
   void Observe(const StepCost& cost);
+  // What steps without prompts take.
+  const GuessPlanner& guess_planner() const { return guess_planner_; }
 
  private:
   int64_t AllowanceUs() const;

@@ -126,7 +126,25 @@ StepRunner::Candidates StepRunner::ReadyLanes() const {
       candidates.parts.push_back({.turn = turn.get(), .lane = lane.get()});
     }
   }
+  DraftGuesses(&candidates);
   return candidates;
+}
+
+// Prompts need not wait for drafts.
+void StepRunner::DraftGuesses(Candidates* candidates) const {
+  AnswerDrafts* const drafts = parts_.drafts;
+  if (drafts == nullptr || !drafts->usable() || parts_.speculator->most() == 0) return;
+  std::vector<Lane*> lanes;
+  for (size_t i = 0; i < candidates->parts.size(); ++i) {
+    if (candidates->views[i].decoding) lanes.push_back(candidates->parts[i].lane);
+  }
+  const bool reads = long_step_ != nullptr || lanes.size() < candidates->parts.size();
+  if (lanes.empty() || (reads && !drafts->at_any_cost())) return;
+  drafts->Draft(lanes, planner_.guess_planner());
+  for (size_t i = 0; i < candidates->parts.size(); ++i) {
+    if (!candidates->views[i].decoding) continue;
+    candidates->views[i].guesses.gains = candidates->parts[i].lane->guesses->gains();
+  }
 }
 
 std::vector<StepPart> StepRunner::TakeRows(const Candidates& candidates,

@@ -33,6 +33,7 @@
 #include "base/status.h"
 #include "engine/sessions/state_memory.h"
 #include "engine/speculation/speculator.h"
+#include "engine/turns/answer_drafts.h"
 #include "engine/turns/step_part.h"
 #include "engine/turns/step_planner.h"
 #include "engine/turns/step_room.h"
@@ -55,6 +56,7 @@ class StepRunner {
     TurnWriter* writer = nullptr;
     TurnDisk* disk = nullptr;
     Speculator* speculator = nullptr;
+    AnswerDrafts* drafts = nullptr;  // null: there are none
   };
   StepRunner(const Parts& parts, const StepPlanner::Options& planner)
       : parts_(parts),
@@ -98,6 +100,7 @@ class StepRunner {
   bool HasNothingToRun() const { return short_parts_.empty() && long_step_ == nullptr; }
   LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
   void OfferGuesses(const ActiveTurn& turn, Lane* lane, LaneView* view) const;
+  void DraftGuesses(Candidates* candidates) const;
   Candidates ReadyLanes() const;
   std::vector<StepPart> TakeRows(const Candidates& candidates,
                                  const std::vector<int64_t>& rows) const;

@@ -1,0 +1,383 @@
+#include "engine/drafting/drafter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "backend/state_store.h"
+#include "base/clock.h"
+#include "model/model_spec.h"
+#include "tokenizer/tokenizer.h"
+
+namespace weft {
+namespace {
+
+// Rows of a step that catches up.
+constexpr int64_t kMostRows = 256;
+// From so many of the best tokens the chance of the best one is told.
+constexpr int64_t kBest = 8;
+// A text for which there was no memory is left alone for so many tokens.
+constexpr int64_t kRest = 64;
+
+// What a token takes, a slot's bytes spread over a text of usual length.
+double BytesPerToken(const StateLayout& layout) {
+  constexpr double kUsualTokens = 1024;
+  double bytes = static_cast<double>(layout.slot_bytes) / kUsualTokens;
+  for (const int64_t page : layout.page_bytes) {
+    bytes += static_cast<double>(page) / static_cast<double>(std::max(1, layout.page_tokens));
+  }
+  return bytes;
+}
+
+int64_t ShareOf(int64_t bytes, const StateLayout& draft, const StateLayout& beside) {
+  const double own = BytesPerToken(draft), other = BytesPerToken(beside);
+  const double share = own + other > 0 ? own / (own + other) : 0.5;
+  return static_cast<int64_t>(static_cast<double>(bytes) * share);
+}
+
+}  // namespace
+
+Status CheckDraftModel(const Model& model, const Model& draft) {
+  if (!draft.uses().text) {
+    return InvalidArgument("the draft model writes no text; it is for ", draft.purpose());
+  }
+  const Tokenizer& a = *model.tokenizer();
+  const Tokenizer& b = *draft.tokenizer();
+  if (a.model_name() != b.model_name()) {
+    return InvalidArgument("the draft model has another kind of vocabulary (",
+                           Printable(b.model_name(), 40), ") than the model (",
+                           Printable(a.model_name(), 40), ")");
+  }
+  const int64_t both = std::min(model.n_vocab(), draft.n_vocab());
+  const int64_t named = std::min<int64_t>({a.vocab_size(), b.vocab_size(), both});
+  for (TokenId token = 0; token < named; ++token) {
+    if (a.RawText(token) == b.RawText(token)) continue;
+    return InvalidArgument("the draft model has another vocabulary: token ", token, " is \"",
+                           Printable(b.RawText(token), 40), "\" there and \"",
+                           Printable(a.RawText(token), 40), "\" in the model (", draft.n_vocab(),
+                           " and ", model.n_vocab(), " tokens)");
+  }
+  for (const TokenId end : a.EndsOfGeneration()) {
+    if (end < named) continue;
+    return InvalidArgument("the draft model has another vocabulary: its ", draft.n_vocab(),
+                           " tokens do not include the model's end token ", end);
+  }
+  return OkStatus();
+}
+
+StatusOr<std::unique_ptr<Drafter>> Drafter::Create(std::shared_ptr<const Model> draft,
+                                                   const Options& options) {
+  const Backend& backend = draft->backend();
+  WEFT_ASSIGN_OR_RETURN(auto store, backend.NewState(*draft->weights(), options.state));
+  ExecutorOptions executor_options;
+  executor_options.n_threads = options.n_threads;
+  executor_options.max_step_tokens = std::max<int64_t>(kMostRows, 2 * options.max_texts);
+  executor_options.max_beside_tokens = 1;
+  WEFT_ASSIGN_OR_RETURN(auto executor,
+                        backend.NewExecutor(draft->weights(), store.get(), executor_options));
+  StateMemory::Options memory_options;
+  memory_options.budget_bytes = ShareOf(options.memory_bytes, store->layout(), options.beside);
+  memory_options.prefix_cache = options.prefix_cache;
+  memory_options.share_across_domains = options.share_across_domains;
+  memory_options.checkpoint_share = options.checkpoint_share;
+  WEFT_ASSIGN_OR_RETURN(auto memory,
+                        StateMemory::Create(draft->spec(), store.get(), memory_options));
+  std::unique_ptr<Drafter> drafter(new Drafter(std::move(draft), options, std::move(store),
+                                               std::move(executor), std::move(memory)));
+  WEFT_RETURN_IF_ERROR(drafter->WarmUp());
+  WEFT_RETURN_IF_ERROR(drafter->model_->CheckFile());
+  return drafter;
+}
+
+Drafter::Drafter(std::shared_ptr<const Model> draft, const Options& options,
+                 std::unique_ptr<StateStore> store, std::unique_ptr<Executor> executor,
+                 std::unique_ptr<StateMemory> memory)
+    : model_(std::move(draft)),
+      options_(options),
+      store_(std::move(store)),
+      executor_(std::move(executor)),
+      memory_(std::move(memory)),
+      n_best_(std::min(kBest, model_->backend().capabilities().max_best)),
+      table_(/*tag=*/0, /*max_sessions=*/1) {}
+
+Drafter::~Drafter() = default;
+
+// The second step finds warm caches, and is the first whose time counts.
+Status Drafter::WarmUp() {
+  const std::unique_ptr<Text> text = Begin("");
+  const std::vector<TokenId> tokens(2, 0);
+  for (size_t n = 1; n <= tokens.size(); ++n) {
+    if (Follow(text.get(), std::span(tokens).first(n)) < 0) {
+      return ResourceExhausted("there is no memory for it");
+    }
+    WEFT_RETURN_IF_ERROR(memory_->Prepare(text->session_, 1));
+    Part part{.text = text.get(),
+              .tokens = {0},
+              .position = static_cast<int64_t>(n) - 1,
+              .wants_next = true};
+    WEFT_RETURN_IF_ERROR(Run(std::span(&part, 1)));
+    memory_->Commit(text->session_);
+    if (part.next == kNoToken) return Internal("it computes values that are not finite");
+  }
+  memory_->Drop(text->session_);
+  memory_->DropPrefixes();
+  memory_->ReturnFreed();
+  return OkStatus();
+}
+
+// --- texts ------------------------------------------------------------------------------
+
+std::unique_ptr<Drafter::Text> Drafter::Begin(std::string_view domain) {
+  auto session = table_.CreateForTurn(domain);
+  if (session.ok()) (*session)->stage.Become(SessionStage::kRunning);
+  std::unique_ptr<Text> text(new Text(this, session.ok() ? *session : nullptr));
+  texts_.push_back(text.get());
+  return text;
+}
+
+Drafter::Text::~Text() { drafter_->Release(this); }
+
+// Leaves what is computed to those that go on from here.
+void Drafter::Release(Text* text) {
+  std::erase(texts_, text);
+  if (text->session_ == nullptr) return;
+  Settle(text, {});
+  if (usable()) memory_->KeepTail(text->session_);
+  memory_->Drop(text->session_);
+  table_.Remove(text->session_);
+  memory_->ReturnFreed();
+}
+
+// Keeps of what was computed on trial what turned out to be the text.
+void Drafter::Settle(Text* text, std::span<const TokenId> tokens) {
+  Session* const session = text->session_;
+  if (session->prepared > session->computed) {
+    const auto known =
+        tokens.subspan(std::min(tokens.size(), static_cast<size_t>(session->computed)));
+    const auto differ =
+        std::mismatch(text->ahead_.begin(), text->ahead_.end(), known.begin(), known.end());
+    memory_->CommitFirst(session, differ.first - text->ahead_.begin());
+  }
+  text->ahead_.clear();
+}
+
+int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
+  Session* const session = text->session_;
+  if (session == nullptr || !usable()) return -1;
+  const int64_t n = std::ssize(tokens);
+  if (n < text->rests_until_ || n >= model_->context_tokens()) return -1;
+  const auto added = tokens.subspan(session->tokens.size());
+  const auto is_foreign = [&](TokenId token) { return token >= model_->n_vocab(); };
+  if (std::any_of(added.begin(), added.end(), is_foreign)) {
+    text->rests_until_ = model_->context_tokens();
+    return -1;
+  }
+  const bool begins = session->tokens.empty();
+  session->tokens.insert(session->tokens.end(), added.begin(), added.end());
+  // The last token is computed in any case, for what follows it.
+  Settle(text, tokens.first(static_cast<size_t>(n - 1)));
+  if (session->computed == 0) memory_->Reuse(session, n - 1);
+  if (begins) memory_->PlanCheckpoints(session, {});
+  return n - session->computed;
+}
+
+bool Drafter::PrepareText(Text* text, int64_t n) {
+  if (memory_->Prepare(text->session_, n).ok()) return true;
+  text->rests_until_ = std::ssize(text->session_->tokens) + kRest;
+  memory_->Drop(text->session_);  // others can use it meanwhile
+  return false;
+}
+
+void Drafter::CatchUp(Text* text, int64_t rows) {
+  const int64_t end = std::ssize(text->session_->tokens);
+  ComputeTo(text, std::min(end, text->session_->computed + rows));
+}
+
+bool Drafter::ComputeTo(Text* text, int64_t n_tokens) {
+  Session* const session = text->session_;
+  while (session->computed < n_tokens) {
+    const int64_t first = session->computed;
+    const int64_t n = std::min({n_tokens - first, kMostRows, memory_->RowsToCheckpoint(*session)});
+    if (!PrepareText(text, n)) return false;
+    const auto from = session->tokens.begin() + first;
+    Part part{.text = text, .tokens = {from, from + n}, .position = first};
+    if (!RunOrGiveUp(std::span(&part, 1))) return false;
+    memory_->Commit(session);
+  }
+  return true;
+}
+
+// --- drafts -----------------------------------------------------------------------------
+
+std::vector<Drafter::Draft> Drafter::Continue(std::span<const Ask> asks) {
+  std::vector<Draft> drafts(asks.size());
+  std::vector<Part> parts = FirstParts(asks);
+  if (parts.empty() || !RunOrGiveUp(parts)) return drafts;
+  TakeFirst(asks, parts, &drafts);
+  while (true) {
+    parts.clear();
+    for (size_t i = 0; i < asks.size(); ++i) {
+      const Draft& draft = drafts[i];
+      Session* const session = asks[i].text->session_;
+      const auto n_ahead = std::ssize(asks[i].text->ahead_);
+      float chance = 1;
+      for (const float next : draft.chances) chance *= next;
+      const bool goes_on = !draft.tokens.empty() && std::ssize(draft.tokens) == n_ahead + 1 &&
+                           std::ssize(draft.tokens) < asks[i].most && chance >= asks[i].least &&
+                           session->computed + n_ahead < session->prepared;
+      if (!goes_on) continue;
+      parts.push_back({.text = asks[i].text,
+                       .tokens = {draft.tokens.back()},
+                       .position = session->computed + n_ahead,
+                       .wants_next = true});
+    }
+    if (parts.empty() || !RunOrGiveUp(parts)) return drafts;
+    for (const Part& part : parts) {
+      part.text->ahead_.push_back(part.tokens[0]);
+      const auto ask = std::find_if(asks.begin(), asks.end(),
+                                    [&](const Ask& any) { return any.text == part.text; });
+      Draft& draft = drafts[static_cast<size_t>(ask - asks.begin())];
+      if (part.next == kNoToken) continue;
+      draft.tokens.push_back(part.next);
+      draft.chances.push_back(part.chance);
+    }
+  }
+}
+
+// The rest of each text.
+std::vector<Drafter::Part> Drafter::FirstParts(std::span<const Ask> asks) {
+  std::vector<Part> parts;
+  int64_t room = kMostRows;
+  for (const Ask& ask : asks) {
+    Session* const session = ask.text->session_;
+    const int64_t end = std::ssize(session->tokens);
+    // A step must end where a checkpoint is due.
+    const int64_t due = session->computed + memory_->RowsToCheckpoint(*session);
+    if (due < end && !ComputeTo(ask.text, due)) continue;
+    const int64_t n = end - session->computed;
+    if (n > room || n > memory_->RowsToCheckpoint(*session)) continue;
+    if (!PrepareText(ask.text, n)) continue;
+    room -= n;
+    parts.push_back({.text = ask.text,
+                     .tokens = {session->tokens.end() - n, session->tokens.end()},
+                     .position = session->computed,
+                     .wants_next = true});
+  }
+  return parts;
+}
+
+// The texts are computed: takes what follows each, and makes room for what comes after that.
+void Drafter::TakeFirst(std::span<const Ask> asks, std::span<const Part> parts,
+                        std::vector<Draft>* drafts) {
+  size_t at = 0;
+  for (size_t i = 0; i < asks.size() && at < parts.size(); ++i) {
+    const Part& part = parts[at];
+    if (part.text != asks[i].text) continue;
+    ++at;
+    Session* const session = part.text->session_;
+    memory_->Commit(session);
+    if (part.next == kNoToken) continue;
+    (*drafts)[i] = {.tokens = {part.next}, .chances = {part.chance}};
+    const int64_t n = std::min({asks[i].most - 1, memory_->RowsToGuess(*session),
+                                model_->context_tokens() - session->computed});
+    if (n > 0) memory_->PrepareGuessed(session, n, /*spare_bytes=*/0);
+  }
+}
+
+// --- steps ------------------------------------------------------------------------------
+
+// After an error the state of its texts is dropped, and they are left alone for a while.
+bool Drafter::RunOrGiveUp(std::span<Part> parts) {
+  Status status = Run(parts);
+  if (status.ok()) status = model_->CheckFile();
+  if (status.ok()) {
+    failures_ = 0;
+    return true;
+  }
+  for (const Part& part : parts) {
+    part.text->ahead_.clear();
+    part.text->rests_until_ = std::ssize(part.text->session_->tokens) + kRest;
+    memory_->Drop(part.text->session_);
+  }
+  ++failures_;
+  if (!usable() && options_.on_notice) {
+    options_.on_notice(StrCat("the draft model is not used any more: ", Message(status)));
+  }
+  return false;
+}
+
+Status Drafter::Run(std::span<Part> parts) {
+  std::vector<StepSequence> sequences;
+  size_t n_wanted = 0;
+  for (const Part& part : parts) {
+    StepSequence sequence{.tokens = part.tokens, .position = part.position};
+    for (const PageTable& table : part.text->session_->tables) {
+      sequence.page_tables.push_back(table.pages());
+    }
+    sequence.slot = part.text->session_->slot.id();
+    if (part.wants_next) {
+      sequence.n_logits = 1;
+      sequence.n_best = n_best_;
+      ++n_wanted;
+    }
+    sequences.push_back(std::move(sequence));
+  }
+  const auto n_vocab = static_cast<size_t>(model_->n_vocab());
+  const auto n_best = static_cast<size_t>(n_best_ > 0 ? n_best_ : kBest);
+  best_.assign(n_wanted * n_best, {});
+  logits_.resize(n_best_ > 0 ? 0 : n_wanted * n_vocab);
+  Step step{.sequences = sequences, .logits = logits_};
+  if (n_best_ > 0) step.best = best_;
+  const int64_t begin_us = NowMicros();
+  WEFT_RETURN_IF_ERROR(executor_->Forward(step));
+  step_us_ = NowMicros() - begin_us;
+  total_us_ += step_us_;
+  ++steps_;
+  size_t at = 0;
+  for (Part& part : parts) {
+    if (!part.wants_next) continue;
+    const auto best = std::span(best_).subspan(at * n_best, n_best);
+    if (n_best_ == 0) {
+      FindBest(std::span(logits_).subspan(at * n_vocab, n_vocab), best);
+    }
+    ReadBest(best, &part);
+    ++at;
+  }
+  return OkStatus();
+}
+
+void Drafter::ReadBest(std::span<const TokenLogit> best, Part* part) const {
+  if (best[0].token == kNoToken || !std::isfinite(best[0].logit)) return;
+  double sum = 0;
+  for (const TokenLogit& token : best) {
+    if (token.token == kNoToken || !std::isfinite(token.logit)) break;
+    sum += std::exp(static_cast<double>(token.logit - best[0].logit));
+  }
+  part->next = best[0].token;
+  part->chance = static_cast<float>(1 / sum);
+}
+
+// --- the whole --------------------------------------------------------------------------
+
+void Drafter::FillStats(EngineStats* stats) const {
+  stats->draft_weight_bytes = model_->weight_bytes();
+  stats->draft_state_bytes = memory_->used_bytes();
+  stats->draft_scratch_bytes =
+      executor_->scratch_bytes() + static_cast<int64_t>(logits_.capacity() * sizeof(float));
+  stats->draft_steps = steps_;
+  stats->draft_us = total_us_;
+}
+
+void Drafter::DropPrefixes() {
+  memory_->DropPrefixes();
+  memory_->ReturnFreed();
+}
+
+Status Drafter::CheckIntegrity() {
+  for (Text* const text : texts_) {
+    if (text->session_ != nullptr) Settle(text, {});
+  }
+  return memory_->CheckIntegrity(table_);
+}
+
+}  // namespace weft

@@ -1,0 +1,83 @@
+#include "engine/turns/answer_drafts.h"
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+// So few tokens are caught up with in the step that drafts.
+constexpr int64_t kFew = 24;
+// Below this chance that all of it is right a draft goes no further.
+constexpr float kLeastChance = 0.25f;
+
+}  // namespace
+
+void AnswerDrafts::Draft(std::span<Lane* const> lanes, const GuessPlanner& steps) {
+  if (!usable()) return;
+  const int64_t answers = std::ssize(lanes);
+  std::vector<DraftOffer> offers;
+  for (const Lane* lane : lanes) {
+    DraftOffer offer{.pace = lane->guesses->pace()};
+    if (lane->guesses->WantsDraft()) {
+      offer.share = lane->guesses->draft_share();
+      offer.most = lane->guesses->most();
+    }
+    offers.push_back(offer);
+  }
+  // Where even right drafts would not pay, the draft model need not keep up.
+  if (!at_any_cost_ && !planner_.CouldPay(offers, steps)) return;
+  std::vector<Lane*> drafted;
+  std::vector<Drafter::Ask> asks;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    if (offers[i].most > 0 && IsInStep(lanes[i], answers, steps)) {
+      drafted.push_back(lanes[i]);
+      asks.push_back({.text = lanes[i]->draft_text.get(),
+                      .most = offers[i].most,
+                      .least = at_any_cost_ ? 0 : kLeastChance});
+    } else {
+      offers[i].most = 0;
+    }
+  }
+  if (asks.empty()) return;
+  if (!at_any_cost_) {
+    const int64_t depth = planner_.Plan(offers, steps);
+    if (depth == 0) return;
+    for (Drafter::Ask& ask : asks) ask.most = std::min(ask.most, depth);
+  }
+  const int64_t n_steps = drafter_->steps(), us = drafter_->total_us();
+  Take(drafted, drafter_->Continue(asks));
+  const int64_t made = drafter_->steps() - n_steps;
+  if (made > 0) planner_.Observe(std::ssize(asks), (drafter_->total_us() - us) / made);
+}
+
+// Whether the draft model is where the answer is, or nearly; helps it on if not.
+bool AnswerDrafts::IsInStep(Lane* lane, int64_t answers, const GuessPlanner& steps) {
+  const Session& session = *lane->session;
+  if (lane->draft_text == nullptr) lane->draft_text = drafter_->Begin(session.domain);
+  Drafter::Text* const text = lane->draft_text.get();
+  int64_t behind = drafter_->Follow(text, session.tokens);
+  if (behind > kFew) {
+    const int64_t rows = at_any_cost_ ? behind - 1 : planner_.RowsToCatchUp(behind, answers, steps);
+    if (rows == 0) return false;
+    const int64_t us = drafter_->total_us();
+    drafter_->CatchUp(text, std::min(rows, behind - 1));
+    planner_.ObserveCatchUp(rows, drafter_->total_us() - us);
+    behind = drafter_->Follow(text, session.tokens);
+  }
+  return behind > 0 && behind <= kFew;
+}
+
+// Drafts end where the model has no such token.
+void AnswerDrafts::Take(std::span<Lane* const> lanes,
+                        std::span<const Drafter::Draft> drafts) const {
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    const std::vector<TokenId>& tokens = drafts[i].tokens;
+    const auto foreign = std::find_if(tokens.begin(), tokens.end(),
+                                      [this](TokenId token) { return token >= n_vocab_; });
+    const auto n = static_cast<size_t>(foreign - tokens.begin());
+    lanes[i]->guesses->TakeDraft(std::span(tokens).first(n), std::span(drafts[i].chances).first(n),
+                                 at_any_cost_);
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,43 @@
+// Has the draft model guess for the answers of a step, where that pays.
+//
+// Before a short step without prompts, and never beside a long one: what is drafted, and what the
+// draft model computes to catch up with a text, delays everything else. Each answer's own guess
+// from texts is asked first (Guesses::WantsDraft). Engine thread only.
+#ifndef WEFT_ENGINE_TURNS_ANSWER_DRAFTS_H_
+#define WEFT_ENGINE_TURNS_ANSWER_DRAFTS_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/drafting/drafter.h"
+#include "engine/speculation/draft_planner.h"
+#include "engine/speculation/guess_planner.h"
+#include "engine/turns/active_turn.h"
+
+namespace weft {
+
+class AnswerDrafts {
+ public:
+  // `at_any_cost`: whether or not it pays. `drafter` must outlive the object; null: there is none.
+  AnswerDrafts(Drafter* drafter, int64_t n_vocab, bool at_any_cost)
+      : drafter_(drafter), n_vocab_(n_vocab), at_any_cost_(at_any_cost) {}
+
+  bool at_any_cost() const { return at_any_cost_; }
+  bool usable() const { return drafter_ != nullptr && drafter_->usable(); }
+  // Replaces the lanes' guesses by better ones. All of them write and were offered guesses.
+  void Draft(std::span<Lane* const> lanes, const GuessPlanner& steps);
+
+ private:
+  bool IsInStep(Lane* lane, int64_t answers, const GuessPlanner& steps);
+  void Take(std::span<Lane* const> lanes, std::span<const Drafter::Draft> drafts) const;
+
+  Drafter* const drafter_;
+  const int64_t n_vocab_;
+  const bool at_any_cost_;
+  DraftPlanner planner_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_TURNS_ANSWER_DRAFTS_H_
