@@ -372,26 +372,19 @@ TEST_P(EngineDiskTest, AnHourHasItsShareOfWrites) {
   EngineOptions options = Options();
   const int64_t slot = testing::LayoutOf(*TheModel(), options).slot_bytes;
   options.state_disk_bytes_per_hour = 6 * (testing::PageBytes(*TheModel(), options) + slot);
-  auto engine = StartEngine(options, TheModel());
-  for (uint64_t i = 0; i < 5; ++i) {
-    RunTurn(engine.get(), NewSession(engine.get(), StrCat("s", i)),
-            Greedy(RandomTokens(100, i), 3));
+  int64_t written = 0;
+  for (const uint64_t first : {0, 5}) {  // a restart begins no new hour
+    auto engine = StartEngine(options, TheModel());
+    for (uint64_t i = first; i < first + 5; ++i) {
+      RunTurn(engine.get(), NewSession(engine.get(), StrCat("s", i)),
+              Greedy(RandomTokens(100, i), 3));
+    }
+    Settle(engine.get());
+    written += engine->Stats().disk_written_bytes;
+    EXPECT_GT(engine->Stats().disk_skipped_bytes, 0);
   }
-  Settle(engine.get());
-  EXPECT_GT(engine->Stats().disk_written_bytes, 0);
-  EXPECT_LE(engine->Stats().disk_written_bytes, options.state_disk_bytes_per_hour * 11 / 10);
-  EXPECT_GT(engine->Stats().disk_skipped_bytes, 0);
-  // A restart begins no new hour.
-  const int64_t before = engine->Stats().disk_written_bytes;
-  engine.reset();
-  engine = StartEngine(options, TheModel());
-  for (uint64_t i = 5; i < 10; ++i) {
-    RunTurn(engine.get(), NewSession(engine.get(), StrCat("s", i)),
-            Greedy(RandomTokens(100, i), 3));
-  }
-  Settle(engine.get());
-  EXPECT_LE(before + engine->Stats().disk_written_bytes,
-            options.state_disk_bytes_per_hour * 11 / 10);
+  EXPECT_GT(written, 0);
+  EXPECT_LE(written, options.state_disk_bytes_per_hour * 11 / 10);
 }
 
 TEST_P(EngineDiskTest, AFullDiskCostsTheSavingAloneAndIsTold) {
