@@ -1,0 +1,103 @@
+// The emulated side of the dialect; see dialect.h.
+#ifndef WEFT_DEVICE_DIALECT_EMULATED_H_
+#define WEFT_DEVICE_DIALECT_EMULATED_H_
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "base/half.h"
+#include "device/emulator.h"
+#include "device/kernel.h"
+
+#define WEFT_DEVICE inline
+#define WEFT_UNROLL
+
+#define WEFT_KERNEL_OF_KIND_(Name, Args, cooperates)                                           \
+  static void Name##Body(const Args& a);                                                       \
+  static void Name##Run(const void* args) { Name##Body(*static_cast<const Args*>(args)); }     \
+  const ::weft::device::KernelOf<Args> Name = {{#Name, &Name##Run, sizeof(Args), cooperates}}; \
+  static void Name##Body(const Args& a)
+#define WEFT_KERNEL(Name, Args) WEFT_KERNEL_OF_KIND_(Name, Args, false)
+#define WEFT_COOPERATIVE_KERNEL(Name, Args, threads) WEFT_KERNEL_OF_KIND_(Name, Args, true)
+
+// An array in the block's memory, which watches who uses it.
+#define WEFT_SHARED(type, name, n)                                                     \
+  const ::weft::device::SharedArray<type> name {                                       \
+    ::weft::device::emulator::TakeShared(n, ::weft::device::emulator::Site::current()) \
+  }
+
+namespace weft::device {
+
+template <typename T>
+class SharedArray {
+ public:
+  static_assert(sizeof(T) == 4, "shared memory is watched word by word");
+  explicit SharedArray(int first) : first_(first) {}
+
+  class Element {
+   public:
+    Element(int word, const emulator::Site& site) : word_(word), site_(site) {}
+    operator T() const { return std::bit_cast<T>(emulator::ReadShared(word_, site_)); }
+    T operator=(T value) const {
+      emulator::WriteShared(word_, std::bit_cast<uint32_t>(value), site_);
+      return value;
+    }
+
+   private:
+    const int word_;
+    const emulator::Site site_;
+  };
+  struct Index {
+    template <typename Integer>
+    Index(Integer i, emulator::Site from = emulator::Site::current())
+        : at(static_cast<int>(i)), site(from) {}
+    int at;
+    emulator::Site site;
+  };
+  Element operator[](const Index& index) const { return Element(first_ + index.at, index.site); }
+
+ private:
+  const int first_;
+};
+
+inline int ThreadIndex() { return emulator::place.thread; }
+inline int ThreadCount() { return emulator::place.n_threads; }
+inline int BlockX() { return emulator::place.block_x; }
+inline int BlockY() { return emulator::place.block_y; }
+inline int BlockZ() { return emulator::place.block_z; }
+
+inline void Barrier(const emulator::Site& site = emulator::Site::current()) {
+  emulator::WaitForBlock(site);
+}
+
+inline uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
+inline float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
+
+inline float Shuffle(float value, int lane,
+                     const emulator::Site& site = emulator::Site::current()) {
+  return FloatOf(emulator::ExchangeInWarp(BitsOf(value), lane, site));
+}
+inline float ShuffleXor(float value, int mask,
+                        const emulator::Site& site = emulator::Site::current()) {
+  return FloatOf(emulator::ExchangeInWarp(BitsOf(value), (ThreadIndex() & 31) ^ mask, site));
+}
+
+// c plus the products of four signed bytes.
+inline int DotBytes(uint32_t a, uint32_t b, int c) {
+  for (int i = 0; i < 4; ++i) {
+    c += static_cast<int8_t>(a >> (8 * i)) * static_cast<int8_t>(b >> (8 * i));
+  }
+  return c;
+}
+
+inline float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float SquareRoot(float x) { return std::sqrt(x); }
+inline float HalfToFloat(uint16_t bits) { return F16ToF32(bits); }
+inline uint16_t FloatToHalf(float x) { return F32ToF16(x); }
+inline float BfloatToFloat(uint16_t bits) { return BF16ToF32(bits); }
+inline uint16_t FloatToBfloat(float x) { return F32ToBF16(x); }
+
+}  // namespace weft::device
+
+#endif  // WEFT_DEVICE_DIALECT_EMULATED_H_

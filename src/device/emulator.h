@@ -1,0 +1,60 @@
+// Runs kernels on the host, block by block, each thread of a block a fiber.
+//
+// A thread runs until it waits for others (a barrier, an exchange between the lanes of a warp)
+// or ends; then the next one does. Results are those of a device wherever the kernel is correct,
+// and where it is not the emulator says so as far as it sees:
+//
+//   - a barrier that some threads of the block do not reach, or reach at another place in the
+//     code (a barrier in a divergent branch);
+//   - an exchange that some lanes of the warp do not take part in;
+//   - shared memory that one thread writes and another reads or writes with no barrier between
+//     (a missing barrier), whichever of them came first;
+//   - more shared memory or threads than devices have.
+//
+// It does not see races in global memory. Blocks and threads can be taken in reverse order,
+// which shows results that depend on it.
+//
+// Threads: Run may be called from any number of threads at once.
+#ifndef WEFT_DEVICE_EMULATOR_H_
+#define WEFT_DEVICE_EMULATOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+
+#include "base/status.h"
+#include "device/kernel.h"
+
+namespace weft::device::emulator {
+
+enum class Order { kAscending, kDescending };  // of blocks, and of threads in them
+
+// Runs a whole launch. INTERNAL, with the kernel, the thread and the place, where the kernel
+// broke a rule; the launch ends there.
+Status Run(const Kernel& kernel, const LaunchShape& shape, const void* args,
+           Order order = Order::kAscending);
+
+// --- what the dialect's emulated side is made of ----------------------------------------
+
+struct ThreadPlace {
+  int thread = 0, n_threads = 1;
+  int block_x = 0, block_y = 0, block_z = 0;
+  int grid_x = 1;
+};
+extern constinit thread_local ThreadPlace place;
+
+using Site = std::source_location;
+
+void WaitForBlock(const Site& site);
+// The value that lane `lane` of the warp gives.
+uint32_t ExchangeInWarp(uint32_t value, int lane, const Site& site);
+
+// The next `n_words` words of the block's shared memory; the same for all of its threads, which
+// all ask in the same order. Words hold rubbish at first.
+int TakeShared(int n_words, const Site& site);
+uint32_t ReadShared(int word, const Site& site);
+void WriteShared(int word, uint32_t value, const Site& site);
+
+}  // namespace weft::device::emulator
+
+#endif  // WEFT_DEVICE_EMULATOR_H_
