@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/gpu/gpu_backend.h"
 #ifdef WEFT_HAS_MLX
 #include "backend/mlx/mlx_backend.h"
 #endif
@@ -19,6 +20,7 @@ namespace {
 std::span<const Backend* const> AllBackends() {
   static const std::array backends = {
       CpuBackend(),
+      EmulatedBackend(),
       ReferenceBackend(),
 #ifdef WEFT_HAS_MLX
       MlxBackend(),

@@ -1,0 +1,250 @@
+// The attention operations of a step.
+#include <algorithm>
+#include <array>
+
+#include "backend/gpu/builder.h"
+
+namespace weft::gpu {
+
+using device::AttendArgs;
+using device::KernelOf;
+using device::KvType;
+using device::KvView;
+
+namespace {
+
+// The kernels of attention by the vectors of a value: 2, 4, 8, 16.
+struct AttendKernels {
+  std::array<const KernelOf<AttendArgs>*, 4> all, splits;
+};
+#define WEFT_ATTEND_(type)                                                            \
+  {                                                                                   \
+    {&device::Attend##type##_2, &device::Attend##type##_4, &device::Attend##type##_8, \
+     &device::Attend##type##_16},                                                     \
+    {                                                                                 \
+      &device::AttendSplits##type##_2, &device::AttendSplits##type##_4,               \
+          &device::AttendSplits##type##_8, &device::AttendSplits##type##_16           \
+    }                                                                                 \
+  }
+
+const AttendKernels& AttendKernelsOf(KvType type) {
+  static const AttendKernels kernels[device::kKvTypes] = {WEFT_ATTEND_(F32), WEFT_ATTEND_(F16),
+                                                          WEFT_ATTEND_(BF16), WEFT_ATTEND_(Q8_0)};
+  return kernels[static_cast<int>(type)];
+}
+
+const KernelOf<AttendArgs>& MergeKernelOf(int vectors) {
+  static const KernelOf<AttendArgs>* const kernels[] = {
+      &device::MergeSplits2, &device::MergeSplits4, &device::MergeSplits8, &device::MergeSplits16};
+  return *kernels[vectors];
+}
+
+const KernelOf<device::StoreArgs>& StoreKernelOf(KvType type) {
+  static const KernelOf<device::StoreArgs>* const kernels[] = {
+      &device::StoreKvF32, &device::StoreKvF16, &device::StoreKvBF16, &device::StoreKvQ8_0};
+  return *kernels[static_cast<int>(type)];
+}
+
+// Which of 2, 4, 8, 16 vectors of 32 dimensions.
+int VectorsFor(int64_t v_dim) {
+  int index = 0;
+  while (v_dim > 64 << index) ++index;
+  return index;
+}
+
+// Keys and values of a row, F32, as pages of one token.
+KvView TextKv(const BidirectionalAttention& op, const StepBuffer& buffer) {
+  const int64_t key_floats = op.n_kv_heads * op.k_dim;
+  KvView kv;
+  kv.pool = buffer.text_pool((key_floats + op.n_kv_heads * op.v_dim) * 4);
+  kv.keys.head = op.k_dim;
+  kv.keys.dim = 1;
+  kv.values.offset = key_floats * 4;
+  kv.values.head = op.v_dim;
+  kv.values.dim = 1;
+  kv.page_shift = 0;
+  kv.group = buffer.text_group();
+  kv.k_dim = static_cast<int32_t>(op.k_dim);
+  kv.v_dim = static_cast<int32_t>(op.v_dim);
+  return kv;
+}
+
+}  // namespace
+
+int64_t TextKvBytes(const ModelSpec& spec, int64_t n_rows) {
+  int64_t floats = 0;
+  ForEachPath(spec, [&](const Path& path) {
+    const auto* op = std::get_if<BidirectionalAttention>(&path.op);
+    if (op != nullptr) floats = std::max(floats, op->n_kv_heads * (op->k_dim + op->v_dim));
+  });
+  return floats * 4 * n_rows;
+}
+
+void Builder::StoreKv(KvType type, const KvView& kv, int64_t n_heads, const Rows& k,
+                      const Rows& v) {
+  device::StoreArgs args;
+  args.step = buffer_.view();
+  args.kv = kv;
+  args.k = k;
+  args.v = v;
+  args.n_heads = static_cast<int32_t>(n_heads);
+  const int64_t groups =
+      device::CeilDiv(kv.k_dim, device::kScaleDims) + device::CeilDiv(kv.v_dim, device::kScaleDims);
+  Launch(StoreKernelOf(type),
+         {device::CeilDiv(n_heads * groups, device::kColumnThreads), static_cast<int>(size_.rows),
+          1, device::kColumnThreads},
+         args);
+}
+
+void Builder::Attend(KvType type, AttendArgs args, int64_t v_dim) {
+  args.step = buffer_.view();
+  const int vectors = VectorsFor(v_dim);
+  device::LaunchShape shape = {args.n_heads, static_cast<int>(size_.rows), 1, 32};
+  const int64_t bytes = size_.rows * args.n_heads * size_.splits * (2 + v_dim) * 4;
+  if (size_.splits == 0 || bytes > kPartialBytes || args.both_ways != 0) {
+    Launch(*AttendKernelsOf(type).all[vectors], shape, args);
+    return;
+  }
+  args.n_splits = static_cast<int32_t>(size_.splits);
+  args.partials = arena_.Take<float>(bytes / 4);
+  shape.grid_z = args.n_splits;
+  Launch(*AttendKernelsOf(type).splits[vectors], shape, args);
+  shape.grid_z = 1;
+  Launch(MergeKernelOf(vectors), shape, args);
+}
+
+void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const Rows& out) {
+  const Attention& spec = *op.spec;
+  const int64_t head = spec.k_dim * (spec.gated_query ? 2 : 1);
+  const int64_t k_width = spec.n_kv_heads * spec.k_dim, v_width = spec.n_kv_heads * spec.v_dim;
+  const Rows q = NewRows(spec.n_heads * head);
+  const Input input = Prepare(x, spec_.d_model, {&op.q, &op.k, &op.v}, step_rows());
+  Multiply(op.q, input, q);
+  if (spec.gated_query) {
+    if (op.q_norm) NormGroups(op.q_norm, q, spec.n_heads, head, q);
+  } else {
+    Norm(op.q_norm, q, spec.n_heads * head, q);
+  }
+  Rotate(spec.rope, q, spec.n_heads, head);
+
+  const KvView kv = state_.kv(spec.kv_layer);
+  if (spec.writes_kv) {
+    const Rows k = NewRows(k_width), v = NewRows(v_width);
+    Multiply(op.k, input, k);
+    if (spec.v_from_k) {
+      Copy(k, 0, v, 0, 1, v_width);
+    } else {
+      Multiply(op.v, input, v);
+    }
+    Norm(op.k_norm, k, k_width, k);
+    Norm(op.v_norm, v, v_width, v);
+    Rotate(spec.rope, k, spec.n_kv_heads, spec.k_dim);
+    StoreKv(state_.kv_type(), kv, spec.n_kv_heads, k, v);
+  }
+
+  const Rows heads = NewRows(spec.n_heads * spec.v_dim);
+  AttendArgs args;
+  args.kv = kv;
+  args.q = q;
+  args.q_head = head;
+  args.out = heads;
+  args.n_heads = spec.n_heads;
+  args.heads_per_kv_head = spec.n_heads / spec.n_kv_heads;
+  args.window = static_cast<int32_t>(
+      spec_.kv_groups[static_cast<size_t>(state_.group(spec.kv_layer))].window);
+  args.scale = spec.scale;
+  args.softcap = spec.softcap;
+  args.sinks = op.sinks;
+  Attend(state_.kv_type(), args, spec.v_dim);
+  if (spec.gated_query) {
+    device::GateArgs gate;
+    gate.x = heads;
+    gate.gate = Columns(q, spec.k_dim);
+    gate.x_head = spec.v_dim;
+    gate.gate_head = head;
+    gate.width = static_cast<int32_t>(spec.v_dim);
+    gate.n_rows = step_rows().n;
+    Launch(device::GateRows, ColumnsShape(spec.v_dim, size_.rows, spec.n_heads), gate);
+  }
+  Multiply(op.out, Prepare(heads, op.out), out);
+}
+
+void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, const Rows& out) {
+  const LatentAttention& spec = *op.spec;
+  const int64_t q_dim = spec.nope_dim + spec.rope_dim, k_dim = spec.latent_dim + spec.rope_dim;
+  const Rows q = NewRows(spec.n_heads * q_dim), keys = NewRows(k_dim);
+  const Input input = Prepare(x, spec_.d_model, {&op.q, &op.q_a, &op.kv_a}, step_rows());
+  Multiply(op.kv_a, input, keys);
+  if (op.q) {
+    Multiply(op.q, input, q);
+  } else {
+    const int64_t low_width = op.q_a.matrix.n_out;
+    const Rows low = NewRows(low_width);
+    Multiply(op.q_a, input, low);
+    Norm(op.q_a_norm, low, low_width, low);
+    Multiply(op.q_b, Prepare(low, op.q_b), q);
+  }
+
+  // Queries in the latent space, with their rope part behind.
+  const Rows queries = NewRows(spec.n_heads * k_dim);
+  MultiplyHeads(op.k_b, q, q_dim, queries, k_dim);
+  Copy(Columns(q, spec.nope_dim), q_dim, Columns(queries, spec.latent_dim), k_dim, spec.n_heads,
+       spec.rope_dim);
+  Rotate(spec.rope, Columns(queries, spec.latent_dim), spec.n_heads, k_dim);
+  if (op.kv_norm) {
+    NormGroups(op.kv_norm, keys, spec.latent_dim / op.kv_norm.spec.width, op.kv_norm.spec.width,
+               keys);
+  }
+  Rotate(spec.rope, Columns(keys, spec.latent_dim), 1, k_dim);
+  const KvView kv = state_.kv(spec.kv_layer);
+  StoreKv(state_.kv_type(), kv, 1, keys, {});
+
+  const Rows sums = NewRows(spec.n_heads * spec.latent_dim);
+  AttendArgs args;
+  args.kv = kv;
+  args.q = queries;
+  args.q_head = k_dim;
+  args.out = sums;
+  args.n_heads = args.heads_per_kv_head = spec.n_heads;
+  args.window = static_cast<int32_t>(
+      spec_.kv_groups[static_cast<size_t>(state_.group(spec.kv_layer))].window);
+  args.scale = spec.scale;
+  Attend(state_.kv_type(), args, spec.latent_dim);
+  const Rows heads = NewRows(spec.n_heads * spec.v_dim);
+  MultiplyHeads(op.v_b, sums, spec.latent_dim, heads, spec.v_dim);
+  Multiply(op.out, Prepare(heads, op.out), out);
+}
+
+void Builder::Run(const Bound<BidirectionalAttention>& op, const Rows& x, const Rows&,
+                  const Rows& out) {
+  const BidirectionalAttention& spec = *op.spec;
+  const int64_t q_width = spec.n_heads * spec.k_dim, k_width = spec.n_kv_heads * spec.k_dim;
+  const Rows q = NewRows(q_width), k = NewRows(k_width), v = NewRows(spec.n_kv_heads * spec.v_dim);
+  const Input input = Prepare(x, spec_.d_model, {&op.q, &op.k, &op.v}, step_rows());
+  Multiply(op.q, input, q);
+  Multiply(op.k, input, k);
+  Multiply(op.v, input, v);
+  Norm(op.q_norm, q, q_width, q);
+  Norm(op.k_norm, k, k_width, k);
+  Rotate(spec.rope, q, spec.n_heads, spec.k_dim);
+  Rotate(spec.rope, k, spec.n_kv_heads, spec.k_dim);
+  const KvView kv = TextKv(spec, buffer_);
+  StoreKv(KvType::kF32, kv, spec.n_kv_heads, k, v);
+
+  const Rows heads = NewRows(spec.n_heads * spec.v_dim);
+  AttendArgs args;
+  args.kv = kv;
+  args.q = q;
+  args.q_head = spec.k_dim;
+  args.out = heads;
+  args.n_heads = spec.n_heads;
+  args.heads_per_kv_head = spec.n_heads / spec.n_kv_heads;
+  args.both_ways = 1;
+  args.reach = static_cast<int32_t>(spec.reach);
+  args.scale = spec.scale;
+  args.slopes = op.slopes;
+  Attend(KvType::kF32, args, spec.v_dim);
+  Multiply(op.out, Prepare(heads, op.out), out);
+}
+
+}  // namespace weft::gpu

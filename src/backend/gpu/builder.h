@@ -1,0 +1,185 @@
+// Turns a model's blocks into launches.
+//
+// A Builder writes the launches of a step of a given size into graphs: one for what comes before
+// the first block, then one per block. Arguments point into the step's buffer, the state's pools
+// and scratch memory, which stay where they are; so a step of that size is a replay.
+//
+// Owner thread only; a Builder lives as long as its building.
+#ifndef WEFT_BACKEND_GPU_BUILDER_H_
+#define WEFT_BACKEND_GPU_BUILDER_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <vector>
+
+#include "backend/gpu/gpu_state.h"
+#include "backend/gpu/gpu_weights.h"
+#include "backend/gpu/step_buffer.h"
+#include "device/runtime.h"
+#include "kernels_gpu/experts.h"
+
+namespace weft::gpu {
+
+using device::Rows;
+
+// Memory for one step's rows, given from the beginning again and again.
+class Arena {
+ public:
+  // Null `begin`: memory of no use, to learn how much it takes.
+  explicit Arena(std::byte* begin)
+      : begin_(begin != nullptr ? reinterpret_cast<uintptr_t>(begin) : 256) {}
+  template <typename T>
+  T* Take(int64_t n) {
+    const uintptr_t at = begin_ + static_cast<uintptr_t>(used_);
+    used_ += (n * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
+    most_ = std::max(most_, used_);
+    return reinterpret_cast<T*>(at);
+  }
+  int64_t used() const { return used_; }
+  void BackTo(int64_t used) { used_ = used; }
+  int64_t most() const { return most_; }
+
+ private:
+  const uintptr_t begin_;
+  int64_t used_ = 0, most_ = 0;
+};
+
+// What a program is built for: the most of everything.
+struct ProgramSize {
+  int64_t rows = 0;
+  int64_t sequences = 0;
+  int64_t splits = 0;  // of attention, a warp for each; 0: one warp takes them all
+  auto operator<=>(const ProgramSize&) const = default;
+};
+
+// Attention by splits only for few rows, and while their sums fit into so much.
+inline constexpr int64_t kMostSplitRows = 16;
+inline constexpr int64_t kPartialBytes = int64_t{16} << 20;
+
+// Rows as they enter a product: floats, and bytes where some product wants them.
+struct Input {
+  Rows x;
+  device::Int8View q;
+};
+
+class Builder {
+ public:
+  // With null `device` nothing is built; the arena still learns how much memory it takes.
+  Builder(const GpuWeights& weights, const GpuState& state, const StepBuffer& buffer,
+          const ProgramSize& size, Arena* arena);
+
+  // All of a step but its results, into `*graphs`.
+  Status Build(device::Device* device, std::vector<std::unique_ptr<device::Graph>>* graphs);
+  // The residual stream, which the results are made of.
+  Rows stream() const { return stream_; }
+
+ private:
+  // --- launches (builder.cc) -----------------------------------------------------------------
+  template <typename Args>
+  void Launch(const device::KernelOf<Args>& kernel, const device::LaunchShape& shape,
+              const Args& args) {
+    if (graph_ != nullptr) graph_->Add(kernel, shape, args);
+  }
+  RowSet step_rows() const { return {buffer_.view().n_rows, size_.rows}; }
+  Rows NewRows(int64_t width, int64_t n_rows = 0);
+  // A block of columns of rows.
+  static Rows Columns(const Rows& rows, int64_t first) {
+    return {rows.values + first, rows.stride};
+  }
+  void Embed(const BoundLinear& table, const int32_t* index, float scale, bool add,
+             const Rows& out);
+  // Rows of `width`; as bytes too where one of the linears wants that.
+  Input Prepare(const Rows& x, int64_t width, std::initializer_list<const BoundLinear*> linears,
+                const RowSet& rows);
+  Input Prepare(const Rows& x, const BoundLinear& linear) {
+    return Prepare(x, linear.matrix.n_in, {&linear}, step_rows());
+  }
+  void Multiply(const BoundLinear& linear, const Input& x, const Rows& out);
+  // Head h of x through member h, to head h of out.
+  void MultiplyHeads(const BoundStack& stack, const Rows& x, int64_t x_head, const Rows& out,
+                     int64_t out_head);
+  // Normed in place or elsewhere; where there is no norm, x itself.
+  Rows Norm(const BoundNorm& norm, const Rows& x, int64_t width, const Rows& out);
+  void NormGroups(const BoundNorm& norm, const Rows& x, int64_t n_groups, int64_t group,
+                  const Rows& out);
+  void Rotate(int rope, const Rows& x, int64_t n_heads, int64_t head);
+  void Copy(const Rows& from, int64_t from_head, const Rows& to, int64_t to_head, int64_t n_heads,
+            int64_t width);
+  void Add(const Rows& x, int64_t width, const Rows& sum);
+  void Multiply(const Rows& x, int64_t width, const Rows& product);
+  void Scale(float factor, int64_t width, const Rows& x);
+  void Activate(Activation kind, float limit, const Rows& gate, const Rows& up, int64_t width,
+                const Rows& out, const RowSet& rows);
+
+  // --- the whole (program.cc) ------------------------------------------------------------------
+  void BuildInputs();
+  void BuildPerLayerInputs();
+  void BuildBlock(const BoundBlock& block);
+
+  // --- operations: out = op(x); `raw` is the block's input before any norm -----------------------
+  void Run(const Bound<Attention>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<LatentAttention>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<BidirectionalAttention>& op, const Rows& x, const Rows& raw,
+           const Rows& out);
+  void Run(const Bound<DenseFfn>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<MixtureOfExperts>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<PerLayerGate>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<ShortConvolution>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<GatedDeltaNet>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<StateSpace>& op, const Rows& x, const Rows& raw, const Rows& out);
+
+  void StoreKv(device::KvType type, const device::KvView& kv, int64_t n_heads, const Rows& k,
+               const Rows& v);
+  void Attend(device::KvType type, device::AttendArgs args, int64_t v_dim);
+  // The experts' rows by expert, and what is needed to find them.
+  struct Pairs {
+    RowSet rows;
+    int32_t *experts, *places, *sources;
+    float* weights;
+    device::MemberTile* tiles;
+    int32_t* n_tiles;
+    int64_t most_tiles;
+  };
+  Pairs Route(const Bound<MixtureOfExperts>& op, const Rows& logits);
+  void MultiplyPairs(const BoundStack& stack, const Input& x, const int32_t* sources,
+                     const Pairs& pairs, const Rows& out);
+  void Convolve(const BoundConvolution& convolution, const Rows& x, bool silu, const Rows& out);
+
+  const ModelSpec& spec_;
+  const BoundModel& model_;
+  const GpuState& state_;
+  const StepBuffer& buffer_;
+  const ProgramSize size_;
+  Arena& arena_;
+  device::Graph* graph_ = nullptr;
+  Rows stream_, block_input_, path_input_, path_output_, path_sum_, per_layer_;
+};
+
+// The bytes that keys and values take which last as long as an operation, for so many rows.
+int64_t TextKvBytes(const ModelSpec& spec, int64_t n_rows);
+
+// Launches that are not captured: a run's results.
+void LaunchNorm(device::Stream* stream, const BoundNorm& norm, const Rows& x, int64_t width,
+                const Rows& out, const RowSet& rows);
+device::QuantizeArgs QuantizeArgsOf(const Rows& x, int64_t width, const device::Int8View& to,
+                                    const RowSet& rows);
+device::LaunchShape QuantizeShapeOf(int64_t width, const RowSet& rows, int64_t n_heads);
+// A product of rows, and its kernel and shape.
+struct Product {
+  const device::KernelOf<device::MatmulArgs>* kernel;
+  device::LaunchShape shape;
+  device::MatmulArgs args;
+};
+Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, const RowSet& rows);
+device::NormArgs NormArgsOf(const BoundNorm& norm, const Rows& x, int64_t group, const Rows& out,
+                            const RowSet& rows);
+inline device::LaunchShape ColumnsShape(int64_t width, int64_t n_rows, int64_t n_heads = 1) {
+  return {device::CeilDiv(width, device::kColumnsPerBlock), static_cast<int>(n_rows),
+          static_cast<int>(n_heads), device::kColumnThreads};
+}
+
+}  // namespace weft::gpu
+
+#endif  // WEFT_BACKEND_GPU_BUILDER_H_

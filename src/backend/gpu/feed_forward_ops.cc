@@ -1,0 +1,127 @@
+// The feed-forward operations of a step.
+#include <algorithm>
+
+#include "backend/gpu/builder.h"
+
+namespace weft::gpu {
+
+void Builder::Run(const Bound<DenseFfn>& op, const Rows& x, const Rows&, const Rows& out) {
+  const int64_t width = op.up.matrix.n_out;
+  const Input input = Prepare(x, spec_.d_model, {&op.gate, &op.up, &op.output_gate}, step_rows());
+  const Rows up = NewRows(width), gate = op.gate ? NewRows(width) : Rows{};
+  Multiply(op.up, input, up);
+  Multiply(op.gate, input, gate);
+  Activate(op.spec->activation, op.spec->limit, op.gate ? gate : up, op.gate ? up : Rows{}, width,
+           up, step_rows());
+  Multiply(op.down, Prepare(up, op.down), out);
+  if (!op.output_gate) return;
+  device::GateArgs args;
+  args.x = out;
+  args.gate = NewRows(1);
+  args.gate_step = 0;
+  args.width = static_cast<int32_t>(spec_.d_model);
+  args.n_rows = step_rows().n;
+  Multiply(op.output_gate, input, args.gate);
+  Launch(device::GateRows, ColumnsShape(spec_.d_model, size_.rows), args);
+}
+
+void Builder::Run(const Bound<PerLayerGate>& op, const Rows& x, const Rows&, const Rows& out) {
+  const int64_t width = op.gate.matrix.n_out;
+  const Rows gate = NewRows(width);
+  Multiply(op.gate, Prepare(x, op.gate), gate);
+  Activate(op.spec->activation, 0, gate, Columns(per_layer_, op.spec->layer * width), width, gate,
+           step_rows());
+  Multiply(op.proj, Prepare(gate, op.proj), out);
+}
+
+// --- mixture of experts ----------------------------------------------------------------------
+
+Builder::Pairs Builder::Route(const Bound<MixtureOfExperts>& op, const Rows& logits) {
+  const MixtureOfExperts& spec = *op.spec;
+  const int64_t n_pairs = size_.rows * spec.n_used;
+  Pairs pairs;
+  pairs.experts = arena_.Take<int32_t>(n_pairs);
+  pairs.places = arena_.Take<int32_t>(n_pairs);
+  pairs.sources = arena_.Take<int32_t>(n_pairs);
+  pairs.weights = arena_.Take<float>(n_pairs);
+  // As many as if every expert had a last one that is not full.
+  pairs.most_tiles = std::min<int64_t>(n_pairs, spec.n_experts + n_pairs / device::kMatmulRows);
+  pairs.tiles = arena_.Take<device::MemberTile>(pairs.most_tiles);
+  int32_t* const counts = arena_.Take<int32_t>(2);
+  pairs.n_tiles = counts;
+  pairs.rows = {counts + 1, n_pairs};
+
+  device::RouteArgs route;
+  route.scores = logits;
+  route.selection_bias = op.selection_bias;
+  route.router = static_cast<device::Router>(spec.weights);
+  route.n_experts = spec.n_experts;
+  route.n_used = spec.n_used;
+  route.n_groups = spec.n_groups;
+  route.n_groups_used = spec.n_groups_used;
+  route.renormalize = spec.renormalize ? 1 : 0;
+  route.weight_scale = spec.weight_scale;
+  route.experts = pairs.experts;
+  route.weights = pairs.weights;
+  route.n_rows = step_rows().n;
+  Launch(device::RouteRows,
+         {device::CeilDiv(size_.rows, device::kRouteThreads), 1, 1, device::kRouteThreads}, route);
+
+  device::SortArgs sort;
+  sort.experts = pairs.experts;
+  sort.n_experts = spec.n_experts;
+  sort.n_used = spec.n_used;
+  sort.places = pairs.places;
+  sort.sources = pairs.sources;
+  sort.tiles = pairs.tiles;
+  sort.n_tiles = pairs.n_tiles;
+  sort.n_pairs = counts + 1;
+  sort.n_rows = step_rows().n;
+  Launch(device::SortPairs, {1, 1, 1, device::kSortThreads}, sort);
+  return pairs;
+}
+
+void Builder::MultiplyPairs(const BoundStack& stack, const Input& x, const int32_t* sources,
+                            const Pairs& pairs, const Rows& out) {
+  if (!stack) return;
+  Product product = ProductOf(stack, x, out, pairs.rows);
+  product.kernel = stack.form->multiply;  // of tiles, even of one pair
+  product.shape.grid_y = static_cast<int>(pairs.most_tiles);
+  product.args.tiles = pairs.tiles;
+  product.args.n_tiles = pairs.n_tiles;
+  product.args.sources = sources;
+  product.args.scale = stack.scale;
+  Launch(*product.kernel, product.shape, product.args);
+}
+
+void Builder::Run(const Bound<MixtureOfExperts>& op, const Rows& x, const Rows& raw,
+                  const Rows& out) {
+  const MixtureOfExperts& spec = *op.spec;
+  const Rows logits = NewRows(spec.n_experts);
+  const Rows router_input =
+      op.router_norm ? Norm(op.router_norm, raw, spec_.d_model, NewRows(spec_.d_model)) : x;
+  Multiply(op.router, Prepare(router_input, op.router), logits);
+  const Pairs pairs = Route(op, logits);
+
+  const int64_t width = op.up.matrix.n_out, n_pairs = pairs.rows.most;
+  const Input input = Prepare(x, spec_.d_model, {&op.up, &op.gate}, step_rows());
+  const Rows up = NewRows(width, n_pairs), gate = op.gate ? NewRows(width, n_pairs) : Rows{};
+  MultiplyPairs(op.up, input, pairs.sources, pairs, up);
+  MultiplyPairs(op.gate, input, pairs.sources, pairs, gate);
+  Activate(spec.activation, spec.limit, op.gate ? gate : up, op.gate ? up : Rows{}, width, up,
+           pairs.rows);
+  const Rows given = NewRows(op.down.matrix.n_out, n_pairs);
+  MultiplyPairs(op.down, Prepare(up, width, {&op.down}, pairs.rows), nullptr, pairs, given);
+
+  device::MixArgs mix;
+  mix.given = given;
+  mix.places = pairs.places;
+  mix.weights = pairs.weights;
+  mix.out = out;
+  mix.width = static_cast<int32_t>(spec_.d_model);
+  mix.n_used = spec.n_used;
+  mix.n_rows = step_rows().n;
+  Launch(device::MixRows, ColumnsShape(spec_.d_model, size_.rows), mix);
+}
+
+}  // namespace weft::gpu

@@ -1,0 +1,94 @@
+#include "backend/gpu/gpu_backend.h"
+
+#include <utility>
+
+#include "backend/checks.h"
+#include "backend/gpu/gpu_executor.h"
+#include "backend/gpu/gpu_state.h"
+#include "backend/gpu/gpu_weights.h"
+#include "base/system.h"
+#include "device/emulated_device.h"
+#include "device/stack_switch.h"
+
+namespace weft {
+
+namespace {
+
+const BackendCapabilities& Capabilities() {
+  static const BackendCapabilities capabilities{
+      .kv_types = {DType::kF16, DType::kF32, DType::kBF16, DType::kQ8_0},
+      .page_tokens = {32, 16, 64, 128},
+      .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
+      .max_step_tokens = 8192,
+      .max_best = 0,
+      .same_bits = true,
+  };
+  return capabilities;
+}
+
+// Everything but the device itself.
+class GpuBackend : public Backend {
+ public:
+  const BackendCapabilities& capabilities() const override { return Capabilities(); }
+
+  StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
+                                                 const StateOptions& options) const override {
+    WEFT_ASSIGN_OR_RETURN(const StateOptions chosen, CheckedOptions(*this, options));
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> state,
+                          gpu::GpuState::New(static_cast<const gpu::GpuWeights&>(weights), chosen));
+    return state;
+  }
+
+  StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
+                                                  StateStore* state,
+                                                  const ExecutorOptions& options) const override {
+    WEFT_RETURN_IF_ERROR(CheckOptions(*this, options));
+    return gpu::GpuExecutor::New(
+        std::static_pointer_cast<const gpu::GpuWeights>(std::move(weights)),
+        static_cast<gpu::GpuState*>(state), options);
+  }
+};
+
+class EmulatedBackendImpl : public GpuBackend {
+ public:
+  std::string_view name() const override { return "emu"; }
+
+  Status Available() const override {
+    if (device::kHasStackSwitch) return OkStatus();
+    return Unimplemented("the emulator runs on x86-64 and AArch64 processors");
+  }
+  int device_count() const override { return 1; }
+  StatusOr<MemoryInfo> MemoryOf(int device) const override {
+    WEFT_RETURN_IF_ERROR(CheckDevice(*this, device));
+    return MemoryInfo{.total_bytes = HostMemoryBytes(), .free_bytes = FreeHostMemoryBytes()};
+  }
+  StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
+                                                ModelSpec spec,
+                                                const LoadOptions& options) const override {
+    WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
+    return gpu::LoadTo(std::make_shared<device::EmulatedDevice>(), options.device, std::move(file),
+                       std::move(spec), options);
+  }
+};
+
+}  // namespace
+
+const Backend* EmulatedBackend() {
+  static const EmulatedBackendImpl backend;
+  return &backend;
+}
+
+namespace gpu {
+
+StatusOr<std::shared_ptr<const Weights>> LoadTo(std::shared_ptr<device::Device> device, int number,
+                                                std::shared_ptr<const ModelFile> file,
+                                                ModelSpec spec, const LoadOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Weights> weights,
+      GpuWeights::Load(std::move(device), number, std::move(file), std::move(spec), options));
+  return weights;
+}
+
+}  // namespace gpu
+
+}  // namespace weft

@@ -1,0 +1,285 @@
+#include "backend/gpu/gpu_executor.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "backend/checks.h"
+
+namespace weft::gpu {
+
+namespace {
+
+int64_t RoundUp(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
+
+// Of rows that go through a mixture of experts side by side.
+int64_t MostUsedExperts(const ModelSpec& spec) {
+  int64_t most = 1;
+  ForEachPath(spec, [&](const Path& path) {
+    const auto* op = std::get_if<MixtureOfExperts>(&path.op);
+    if (op != nullptr) most = std::max<int64_t>(most, op->n_used);
+  });
+  return most;
+}
+
+}  // namespace
+
+// --- context ------------------------------------------------------------------------------------
+
+StatusOr<std::unique_ptr<StepContext>> StepContext::New(const GpuWeights& weights, GpuState* state,
+                                                        int64_t max_rows) {
+  std::unique_ptr<StepContext> context(new StepContext(weights, state, RoundUp(max_rows)));
+  WEFT_RETURN_IF_ERROR(context->Start());
+  return context;
+}
+
+StepContext::~StepContext() {
+  if (stream_ != nullptr) static_cast<void>(stream_->Synchronize());
+}
+
+Status StepContext::Start() {
+  device::Device& device = gpu();
+  const ModelSpec& spec = weights_.spec();
+  WEFT_ASSIGN_OR_RETURN(stream_, device.NewStream());
+  for (auto& event : events_) {
+    WEFT_ASSIGN_OR_RETURN(event, device.NewEvent());
+  }
+  const int64_t text_kv_bytes = TextKvBytes(spec, max_rows_);
+  if (text_kv_bytes > 0) {
+    WEFT_ASSIGN_OR_RETURN(text_kv_, device.Allocate(text_kv_bytes));
+  }
+  std::byte* const text_kv = text_kv_ != nullptr ? text_kv_->data() : nullptr;
+  WEFT_ASSIGN_OR_RETURN(buffer_, StepBuffer::New(&device, spec, max_rows_, text_kv));
+  generation_ = buffer_->generation();
+  WEFT_ASSIGN_OR_RETURN(scratch_, device.Allocate(ScratchBytes()));
+
+  const auto lay_out = [&](std::byte* begin) {
+    constexpr int64_t n = StepBuffer::kPieceRows;
+    Arena arena(begin);
+    gathered_ = {arena.Take<float>(n * spec.d_model), spec.d_model};
+    normed_ = {arena.Take<float>(n * spec.d_model), spec.d_model};
+    logits_ = {arena.Take<float>(n * spec.n_vocab), spec.n_vocab};
+    int8_ = {arena.Take<int8_t>(n * spec.d_model), arena.Take<float>(n * spec.d_model / 32 + 1),
+             arena.Take<int32_t>(n * spec.d_model / 32 + 1)};
+    return arena.used();
+  };
+  WEFT_ASSIGN_OR_RETURN(piece_, device.Allocate(lay_out(nullptr)));
+  lay_out(piece_->data());
+  WEFT_ASSIGN_OR_RETURN(results_, device.AllocatePinned(StepBuffer::kPieceRows *
+                                                        std::max(spec.n_vocab, spec.d_model) * 4));
+  return OkStatus();
+}
+
+int64_t StepContext::ScratchBytes() const {
+  int64_t most = 256;
+  // The largest steps, and those whose attention is split most.
+  for (const int64_t rows : {max_rows_, std::min(max_rows_, kMostSplitRows)}) {
+    Arena arena(nullptr);
+    Builder builder(weights_, state_, *buffer_, {rows, rows, 0}, &arena);
+    static_cast<void>(builder.Build(nullptr, nullptr));
+    most = std::max(most, arena.most() + (rows <= kMostSplitRows ? kPartialBytes + 256 : 0));
+  }
+  return most;
+}
+
+ProgramSize StepContext::SizeOf() const {
+  ProgramSize size = {RoundUp(buffer_->n_rows()), RoundUp(buffer_->n_sequences()), 0};
+  const int64_t n_splits = buffer_->n_splits();
+  if (size.rows <= kMostSplitRows && n_splits > 1) size.splits = RoundUp(n_splits);
+  return size;
+}
+
+StatusOr<const Program*> StepContext::ProgramFor(const ProgramSize& size) {
+  if (generation_ != buffer_->generation()) programs_.clear();
+  generation_ = buffer_->generation();
+  const auto known = programs_.find(size);
+  if (known != programs_.end()) return &known->second;
+  Arena arena(scratch_->data());
+  Builder builder(weights_, state_, *buffer_, size, &arena);
+  Program program;
+  WEFT_RETURN_IF_ERROR(builder.Build(&gpu(), &program.parts));
+  program.stream = builder.stream();
+  return &programs_.emplace(size, std::move(program)).first->second;
+}
+
+Status StepContext::Begin(const Step& step) {
+  WEFT_RETURN_IF_ERROR(state_.HoldFor(step));
+  WEFT_RETURN_IF_ERROR(buffer_->Fill(step, stream_.get()));
+  WEFT_ASSIGN_OR_RETURN(program_, ProgramFor(SizeOf()));
+  return state_.LetWait(stream_.get());
+}
+
+void StepContext::EnqueuePiece(const int32_t* rows, const RowSet& piece) {
+  const ModelSpec& spec = weights_.spec();
+  device::CopyArgs gather;
+  gather.from = program_->stream;
+  gather.to = gathered_;
+  gather.width = static_cast<int32_t>(spec.d_model);
+  gather.index = rows;
+  gather.n_rows = piece.n;
+  stream_->Launch(device::CopyRows, ColumnsShape(spec.d_model, piece.most), gather);
+  const BoundNorm& norm = weights_.model().output_norm;
+  if (norm) LaunchNorm(stream_.get(), norm, gathered_, spec.d_model, gathered_, piece);
+}
+
+void StepContext::EnqueueVectors(int64_t piece, std::byte* to) {
+  EnqueuePiece(buffer_->vector_rows(piece), buffer_->vector_piece(piece));
+  const int64_t n =
+      std::min(StepBuffer::kPieceRows, buffer_->n_vectors() - piece * StepBuffer::kPieceRows);
+  stream_->CopyToHost(to, reinterpret_cast<const std::byte*>(gathered_.values),
+                      n * weights_.spec().d_model * 4);
+}
+
+void StepContext::EnqueueLogits(int64_t piece, std::byte* to) {
+  const ModelSpec& spec = weights_.spec();
+  const BoundLinear& output = weights_.model().output;
+  const int64_t n =
+      std::min(StepBuffer::kPieceRows, buffer_->n_logits() - piece * StepBuffer::kPieceRows);
+  RowSet rows = buffer_->logit_piece(piece);
+  rows.most = n;
+  EnqueuePiece(buffer_->logit_rows(piece), rows);
+  if (output.form->int8) {
+    stream_->Launch(device::QuantizeRows, QuantizeShapeOf(spec.d_model, rows, 1),
+                    QuantizeArgsOf(gathered_, spec.d_model, int8_, rows));
+  }
+  const Product product = ProductOf(output, {gathered_, int8_}, logits_, rows);
+  stream_->Launch(*product.kernel, product.shape, product.args);
+  if (spec.logit_scale != 1 || spec.logit_softcap > 0) {
+    device::ScaleArgs args;
+    args.stream = logits_;
+    args.width = static_cast<int32_t>(spec.n_vocab);
+    args.scale = spec.logit_scale;
+    args.softcap = spec.logit_softcap;
+    args.n_rows = rows.n;
+    stream_->Launch(device::ScaleRows, ColumnsShape(spec.n_vocab, n), args);
+  }
+  stream_->CopyToHost(to, reinterpret_cast<const std::byte*>(logits_.values), n * spec.n_vocab * 4);
+}
+
+int64_t StepContext::bytes() const {
+  return scratch_->bytes() + piece_->bytes() + buffer_->bytes() +
+         (text_kv_ != nullptr ? text_kv_->bytes() : 0);
+}
+
+// --- run
+// ------------------------------------------------------------------------------------------
+
+namespace {
+
+class GpuRun : public StepRun {
+ public:
+  GpuRun(StepContext* context, const Step& step) : context_(*context), step_(step) {
+    context_.in_use = true;
+  }
+  // Whatever was enqueued has stopped when this returns.
+  ~GpuRun() override {
+    static_cast<void>(context_.stream().Synchronize());
+    context_.in_use = false;
+  }
+
+  StatusOr<bool> Advance(FunctionRef<bool()> pause) override {
+    const auto& parts = context_.program().parts;
+    while (n_enqueued_ < parts.size()) {
+      // A few parts ahead of what has been waited for.
+      if (n_enqueued_ >= context_.n_events()) {
+        WEFT_ASSIGN_OR_RETURN(const bool passed,
+                              device::WaitFor(context_.gpu(), &context_.event(n_enqueued_), pause));
+        if (!passed) return false;
+      }
+      context_.stream().Replay(*parts[n_enqueued_]);
+      context_.stream().Record(&context_.event(n_enqueued_));
+      ++n_enqueued_;
+      if (n_enqueued_ < parts.size() && pause()) return false;
+    }
+    WEFT_RETURN_IF_ERROR(FetchVectors());
+    WEFT_RETURN_IF_ERROR(FetchLogits());
+    WEFT_RETURN_IF_ERROR(Wait());
+    return true;
+  }
+
+ private:
+  // For everything; an error of any part of the step is the step's.
+  Status Wait() {
+    device::Event& event = context_.event(0);
+    context_.stream().Record(&event);
+    WEFT_RETURN_IF_ERROR(device::WaitFor(context_.gpu(), &event));
+    return context_.stream().TakeError();
+  }
+
+  Status FetchVectors() {
+    const int64_t n = context_.buffer().n_vectors(), width = context_.weights().spec().d_model;
+    for (int64_t at = 0; at < n; at += StepBuffer::kPieceRows) {
+      context_.EnqueueVectors(at / StepBuffer::kPieceRows, context_.results());
+      WEFT_RETURN_IF_ERROR(Wait());
+      const int64_t n_floats = std::min(StepBuffer::kPieceRows, n - at) * width;
+      std::memcpy(step_.vectors.data() + at * width, context_.results(),
+                  static_cast<size_t>(n_floats) * sizeof(float));
+    }
+    return OkStatus();
+  }
+
+  Status FetchLogits() {
+    const int64_t n = context_.buffer().n_logits(), width = context_.weights().spec().n_vocab;
+    for (int64_t at = 0; at < n; at += StepBuffer::kPieceRows) {
+      context_.EnqueueLogits(at / StepBuffer::kPieceRows, context_.results());
+      WEFT_RETURN_IF_ERROR(Wait());
+      const int64_t n_floats = std::min(StepBuffer::kPieceRows, n - at) * width;
+      std::memcpy(step_.logits.data() + at * width, context_.results(),
+                  static_cast<size_t>(n_floats) * sizeof(float));
+    }
+    return OkStatus();
+  }
+
+  StepContext& context_;
+  const Step step_;
+  size_t n_enqueued_ = 0;
+};
+
+}  // namespace
+
+// --- executor
+// -------------------------------------------------------------------------------------
+
+StatusOr<std::unique_ptr<Executor>> GpuExecutor::New(std::shared_ptr<const GpuWeights> weights,
+                                                     GpuState* state,
+                                                     const ExecutorOptions& options) {
+  const int64_t used = MostUsedExperts(weights->spec());
+  if (RoundUp(options.max_step_tokens) * used > device::kMaxGridYz) {
+    return InvalidArgument("steps of ", options.max_step_tokens, " tokens that go through ", used,
+                           " experts each are too large for a device; use smaller steps");
+  }
+  try {
+    std::unique_ptr<GpuExecutor> executor(new GpuExecutor(std::move(weights), state, options));
+    WEFT_ASSIGN_OR_RETURN(executor->context_,
+                          StepContext::New(*executor->weights_, state, executor->max_step_tokens_));
+    WEFT_ASSIGN_OR_RETURN(executor->beside_, StepContext::New(*executor->weights_, state,
+                                                              executor->max_beside_tokens_));
+    return std::unique_ptr<Executor>(std::move(executor));
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("no memory for an executor");
+  }
+}
+
+GpuExecutor::GpuExecutor(std::shared_ptr<const GpuWeights> weights, GpuState* state,
+                         const ExecutorOptions& options)
+    : weights_(std::move(weights)),
+      state_(*state),
+      max_step_tokens_(options.max_step_tokens),
+      max_beside_tokens_(std::min(options.max_beside_tokens, options.max_step_tokens)) {}
+
+StatusOr<std::unique_ptr<StepRun>> GpuExecutor::Begin(const Step& step) {
+  StepContext* const context = context_->in_use ? beside_.get() : context_.get();
+  if (context->in_use) return FailedPrecondition("a step beside the paused one has not ended");
+  const StepLimits limits{context == beside_.get() ? max_beside_tokens_ : max_step_tokens_, 0};
+  WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
+  try {
+    WEFT_RETURN_IF_ERROR(context->Begin(step));
+    return std::unique_ptr<StepRun>(std::make_unique<GpuRun>(context, step));
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("out of memory before a step; use smaller steps");
+  }
+}
+
+}  // namespace weft::gpu

@@ -1,0 +1,105 @@
+// Runs steps on a device: see backend.h for the contract.
+//
+// A step's launches are captured once for steps of its size (rows, sequences, splits of
+// attention, each rounded up to a power of two), block by block, and replayed. A step in
+// progress is a few blocks ahead of Advance. The step beside a paused one has a stream, a buffer
+// and scratch memory of its own, so an error of one is never the other's.
+#ifndef WEFT_BACKEND_GPU_GPU_EXECUTOR_H_
+#define WEFT_BACKEND_GPU_GPU_EXECUTOR_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/gpu/builder.h"
+#include "backend/gpu/gpu_state.h"
+#include "backend/gpu/gpu_weights.h"
+#include "backend/gpu/step_buffer.h"
+#include "device/runtime.h"
+
+namespace weft::gpu {
+
+// The launches of steps of one size.
+struct Program {
+  std::vector<std::unique_ptr<device::Graph>> parts;
+  Rows stream;  // the residual stream behind the last part
+};
+
+// What one step at a time needs.
+class StepContext {
+ public:
+  static StatusOr<std::unique_ptr<StepContext>> New(const GpuWeights& weights, GpuState* state,
+                                                    int64_t max_rows);
+  ~StepContext();
+
+  // Takes over a step: its state has memory, its program is there, its inputs are on their way.
+  // Nothing was touched when this fails.
+  Status Begin(const Step& step);
+  // Enqueues results of the step's rows; they are there once the stream has passed.
+  void EnqueueVectors(int64_t piece, std::byte* to);
+  void EnqueueLogits(int64_t piece, std::byte* to);
+
+  const GpuWeights& weights() const { return weights_; }
+  device::Device& gpu() const { return weights_.gpu(); }
+  device::Stream& stream() { return *stream_; }
+  device::Event& event(size_t i) { return *events_[i % events_.size()]; }
+  size_t n_events() const { return events_.size(); }
+  const Program& program() const { return *program_; }
+  const StepBuffer& buffer() const { return *buffer_; }
+  std::byte* results() const { return results_->data(); }
+  int64_t bytes() const;
+
+  bool in_use = false;  // by a run
+
+ private:
+  StepContext(const GpuWeights& weights, GpuState* state, int64_t max_rows)
+      : weights_(weights), state_(*state), max_rows_(max_rows) {}
+  Status Start();
+  // How much scratch memory the largest step takes.
+  int64_t ScratchBytes() const;
+  StatusOr<const Program*> ProgramFor(const ProgramSize& size);
+  ProgramSize SizeOf() const;
+  void EnqueuePiece(const int32_t* rows, const RowSet& piece);
+
+  const GpuWeights& weights_;
+  GpuState& state_;
+  const int64_t max_rows_;
+  std::unique_ptr<device::Memory> text_kv_, scratch_, piece_, results_;
+  std::unique_ptr<StepBuffer> buffer_;
+  std::array<std::unique_ptr<device::Event>, 3> events_;
+  std::unique_ptr<device::Stream> stream_;
+  // Of a piece of the results: rows as gathered, normed, as bytes; and their logits.
+  Rows gathered_, normed_, logits_;
+  device::Int8View int8_;
+  int64_t generation_ = 0;  // of the buffer that the programs point into
+  std::map<ProgramSize, Program> programs_;
+  const Program* program_ = nullptr;
+};
+
+class GpuExecutor : public Executor {
+ public:
+  // REQUIRES: the options are within the backend's capabilities.
+  static StatusOr<std::unique_ptr<Executor>> New(std::shared_ptr<const GpuWeights> weights,
+                                                 GpuState* state, const ExecutorOptions& options);
+
+  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step) override;
+  int64_t max_beside_tokens() const override { return max_beside_tokens_; }
+  int pause_points() const override { return static_cast<int>(weights_->model().blocks.size()); }
+  int64_t scratch_bytes() const override { return context_->bytes() + beside_->bytes(); }
+
+ private:
+  GpuExecutor(std::shared_ptr<const GpuWeights> weights, GpuState* state,
+              const ExecutorOptions& options);
+
+  const std::shared_ptr<const GpuWeights> weights_;
+  GpuState& state_;
+  const int64_t max_step_tokens_, max_beside_tokens_;
+  std::unique_ptr<StepContext> context_, beside_;
+};
+
+}  // namespace weft::gpu
+
+#endif  // WEFT_BACKEND_GPU_GPU_EXECUTOR_H_

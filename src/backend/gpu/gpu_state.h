@@ -1,0 +1,101 @@
+// Keys, values and recurrent state of all sequences in a device's memory.
+//
+// A page of a group holds, for each KvLayer of the group, its keys and then its values, as
+// kernels_gpu/attention.h has them; a slot holds its states one after the other. Copies and
+// clearings are enqueued on the state's own stream; a step waits for that stream when it begins,
+// and whoever waits for a step's end has made it safe to reuse what it used. Pages go in and out
+// through pinned memory on a second stream, beside whatever computes.
+#ifndef WEFT_BACKEND_GPU_GPU_STATE_H_
+#define WEFT_BACKEND_GPU_GPU_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/gpu/gpu_weights.h"
+#include "backend/gpu/slab_pool.h"
+#include "backend/state_store.h"
+#include "device/runtime.h"
+#include "kernels_gpu/attention.h"
+#include "kernels_gpu/recurrent.h"
+
+namespace weft::gpu {
+
+class GpuState final : public StateStore {
+ public:
+  // REQUIRES: the options were checked against the backend's capabilities.
+  static StatusOr<std::unique_ptr<GpuState>> New(const GpuWeights& weights,
+                                                 const StateOptions& options);
+  ~GpuState() override;
+
+  int64_t n_pages(int group) const override { return pages_[group]->n_items(); }
+  Status GrowPages(int group, int64_t n_pages) override;
+  void DiscardPages(int group, std::span<const PageId> pages) override;
+  Status CopyPage(int group, PageId from, PageId to, int n_tokens) override;
+  Status ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) const override;
+  Status WritePage(int group, PageId page, std::span<const std::byte> in) override;
+
+  int64_t n_slots() const override { return slots_ != nullptr ? slots_->n_items() : 0; }
+  Status GrowSlots(int64_t n_slots) override;
+  Status ClearSlot(SlotId slot) override;
+  Status CopySlot(SlotId from, SlotId to) override;
+  Status ReadSlot(SlotId slot, std::span<std::byte> out) const override;
+  Status WriteSlot(SlotId slot, std::span<const std::byte> in) override;
+
+  int64_t held_bytes() const override;
+
+  // --- for steps ---------------------------------------------------------------------------
+  // Gives memory to every page that the step writes to, and to its slots. Nothing that matters
+  // has changed when this fails. REQUIRES: the step is valid.
+  Status HoldFor(const Step& step);
+  // What has been enqueued until now is done before what `stream` begins later. An error of it
+  // is returned.
+  Status LetWait(device::Stream* stream);
+  device::KvType kv_type() const { return kv_type_; }
+  device::KvView kv(int kv_layer) const;
+  device::SlotView slot(int index) const { return {slots_->view(), slot_offsets_[index]}; }
+  int group(int kv_layer) const { return layers_[kv_layer].group; }
+
+ private:
+  struct LayerPlace {
+    int group = 0;
+    int n_heads = 0;
+    device::KvPlane keys, values;
+    int32_t k_dim = 0, v_dim = 0;  // v_dim: of what is summed
+    bool has_values = false;       // else they are the first part of the keys
+  };
+
+  GpuState(const GpuWeights& weights, const StateOptions& options);
+  // Lays out a group's page. Returns its bytes.
+  int64_t LayOut(const ModelSpec& spec, int group);
+  // Keys or values of a layer from `offset` on; moves it behind them.
+  device::KvPlane LayOutPlane(int n_heads, int64_t dims, bool by_dim, int64_t* offset) const;
+  Status Start(const ModelSpec& spec);
+  Status CheckPage(int group, PageId page) const;
+  Status CheckSlot(SlotId slot) const;
+  Status CheckSize(size_t n_bytes, int64_t expected) const;
+  // Bytes of the device to the host and back, in order with what was enqueued.
+  Status Fetch(const std::byte* from, std::span<std::byte> out) const;
+  Status Send(std::byte* to, std::span<const std::byte> in);
+  // Zeroes the positions from `n_tokens` on in a page on the host.
+  void ClearFrom(int group, int n_tokens, std::byte* page) const;
+  void ClearPlane(const device::KvPlane& plane, int n_heads, int64_t dims, int n_tokens,
+                  std::byte* page) const;
+
+  device::Device& device_;
+  const device::KvType kv_type_;
+  std::vector<LayerPlace> layers_;  // per KvLayer
+  std::vector<std::vector<int>> layers_of_group_;
+  std::vector<int64_t> slot_offsets_;  // bytes, per state
+  std::unique_ptr<device::Stream> stream_, transfers_;
+  std::unique_ptr<device::Event> enqueued_, transferred_;
+  std::unique_ptr<device::Memory> staging_;
+  std::vector<std::unique_ptr<SlabPool>> pages_;  // per group
+  std::unique_ptr<SlabPool> slots_;               // null in a model without
+};
+
+}  // namespace weft::gpu
+
+#endif  // WEFT_BACKEND_GPU_GPU_STATE_H_

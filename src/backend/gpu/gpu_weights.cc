@@ -1,0 +1,381 @@
+#include "backend/gpu/gpu_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <new>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "base/thread_pool.h"
+#include "kernels/quants.h"
+#include "kernels_gpu/attention.h"
+#include "kernels_gpu/experts.h"
+
+namespace weft::gpu {
+
+using device::MatrixView;
+
+namespace {
+
+// Matrices and vectors lie in common memory of this size, or in one of their own.
+constexpr int64_t kSlabBytes = int64_t{64} << 20;
+constexpr int64_t kAlignment = 256;
+// What is packed on the host before it is sent.
+constexpr int64_t kStagingBytes = int64_t{16} << 20;
+
+int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+// Walks the spec once: gives every tensor its memory and every operation its pointers, then
+// packs and uploads all. The first error is kept, and ends the load.
+class Binder {
+ public:
+  Binder(GpuWeights* weights, const ModelFile& file)
+      : weights_(*weights), file_(file), spec_(weights->spec_) {}
+
+  Status Bind();
+  Status Upload(const LoadOptions& options);
+
+ private:
+  // `count` runs of n_rows rows of one tensor, a run from each slice of rows_per_slice.
+  struct Job {
+    const TensorInfo* tensor;
+    int64_t first_row, n_rows, rows_per_slice, count;
+    std::byte *levels, *meta, *super;
+  };
+  struct Values {
+    std::byte* to;
+    std::vector<float> values;
+  };
+
+  void Fail(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+  const TensorInfo& Info(TensorRef ref) const { return file_.tensors()[ref.index]; }
+  // Device memory; null when there is none.
+  std::byte* Take(int64_t bytes, const TensorInfo& tensor);
+  const float* Put(std::vector<float> values, const TensorInfo& tensor);
+  std::vector<float> Read(const TensorInfo& tensor) const;
+
+  BoundLinear Matrix(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
+                     int64_t count);
+  BoundLinear Of(const Linear& linear);
+  BoundStack Of(const StackedLinear& stack);
+  BoundNorm Of(const Norm& norm);
+  BoundLinear Table(TensorRef ref);
+  const float* Of(TensorRef ref, int64_t* n_values = nullptr);
+  BoundConvolution Of(const Convolution& convolution);
+  struct TensorBinder : OperationVisitor {
+    explicit TensorBinder(Binder* its_binder) : binder(its_binder) {}
+    void Tensor(const auto& part, const Shape&, auto& bound) { bound = binder->Of(part); }
+    Binder* const binder;
+  };
+  // What this backend cannot do of an operation is an error.
+  void CheckOp(const auto& /*op*/) {}
+  void CheckOp(const Attention& op);
+  void CheckOp(const LatentAttention& op) { CheckValueDims(op.latent_dim); }
+  void CheckOp(const BidirectionalAttention& op) { CheckValueDims(op.v_dim); }
+  void CheckOp(const MixtureOfExperts& op);
+  void CheckValueDims(int64_t v_dim);
+  BoundPath Of(const Path& path);
+  BoundBlock Of(const Block& block);
+
+  Status UploadMatrix(const Job& job, ThreadPool* pool);
+  Status Send(std::byte* to, int64_t bytes);
+
+  GpuWeights& weights_;
+  const ModelFile& file_;
+  const ModelSpec& spec_;
+  Status status_;
+  std::vector<Job> jobs_;
+  std::vector<Values> values_;
+  std::span<std::byte> room_;  // what is free of the last memory
+  std::map<std::tuple<int, int64_t, int64_t>, BoundLinear> matrix_of_;  // tensor, row, outputs
+  std::map<int, const float*> vector_of_;
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<device::Memory> staging_;
+};
+
+std::byte* Binder::Take(int64_t bytes, const TensorInfo& tensor) {
+  const int64_t size = Aligned(std::max<int64_t>(bytes, 1));
+  if (static_cast<int64_t>(room_.size()) < size) {
+    const int64_t whole = std::min(kSlabBytes, static_cast<int64_t>(file_.file_bytes()));
+    auto memory = weights_.device_->Allocate(std::max(size, Aligned(whole)));
+    if (!memory.ok()) memory = weights_.device_->Allocate(size);
+    if (!memory.ok()) {
+      Fail(ResourceExhausted("no memory on the device for tensor ", Printable(tensor.name), " (",
+                             Message(memory.status()), "); use a smaller model"));
+      return nullptr;
+    }
+    const auto memory_bytes = static_cast<size_t>((*memory)->bytes());
+    weights_.memory_bytes_ += (*memory)->bytes();
+    room_ = {(*memory)->data(), memory_bytes};
+    weights_.memory_.push_back(*std::move(memory));
+  }
+  std::byte* const taken = room_.data();
+  room_ = room_.subspan(static_cast<size_t>(size));
+  return taken;
+}
+
+const float* Binder::Put(std::vector<float> values, const TensorInfo& tensor) {
+  std::byte* const to = Take(std::ssize(values) * 4, tensor);
+  if (to == nullptr) return nullptr;
+  values_.push_back({to, std::move(values)});
+  return reinterpret_cast<const float*>(to);
+}
+
+std::vector<float> Binder::Read(const TensorInfo& tensor) const {
+  std::vector<float> values(static_cast<size_t>(tensor.values()));
+  for (int64_t row = 0; row < tensor.rows(); ++row) {
+    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
+               values.data() + row * tensor.dims[0]);
+  }
+  return values;
+}
+
+BoundLinear Binder::Matrix(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
+                           int64_t count) {
+  if (!status_.ok()) return {};
+  const TensorInfo& tensor = Info(weight);
+  const WeightForm* const form = FormOf(tensor.type);
+  if (form == nullptr) {
+    Fail(Unimplemented("tensor ", Printable(tensor.name), " has type ", NameOf(tensor.type),
+                       ", which the gpu backends cannot compute with; convert the model to "
+                       "another type"));
+    return {};
+  }
+  const auto [known, is_new] = matrix_of_.try_emplace({weight.index, first_row, n_out});
+  if (!is_new) return known->second;
+  const PartBytes bytes = BytesOfRow(tensor.type, n_in);
+  const int64_t n_rows = n_out * count;
+  Job job = {&tensor, first_row, n_out, tensor.dims[1], count, nullptr, nullptr, nullptr};
+  job.levels = Take(n_rows * bytes.levels, tensor);
+  if (bytes.meta > 0) job.meta = Take(n_rows * bytes.meta, tensor);
+  if (bytes.super > 0) job.super = Take(n_rows * bytes.super, tensor);
+  jobs_.push_back(job);
+  BoundLinear& bound = known->second;
+  bound.form = form;
+  bound.matrix = {reinterpret_cast<const uint32_t*>(job.levels),
+                  reinterpret_cast<const uint8_t*>(job.meta),
+                  reinterpret_cast<const uint16_t*>(job.super), static_cast<int32_t>(n_in),
+                  static_cast<int32_t>(n_out)};
+  return bound;
+}
+
+BoundLinear Binder::Of(const Linear& linear) {
+  if (!linear) return {};
+  BoundLinear bound = Matrix(linear.weight, linear.first_row, linear.n_in, linear.n_out, 1);
+  bound.bias = Of(linear.bias);
+  return bound;
+}
+
+BoundStack Binder::Of(const StackedLinear& stack) {
+  if (!stack) return {};
+  BoundStack bound = {Matrix(stack.weight, stack.first_row, stack.n_in, stack.n_out, stack.count)};
+  bound.count = stack.count;
+  bound.bias = Of(stack.bias);
+  bound.scale = Of(stack.scale);
+  return bound;
+}
+
+BoundNorm Binder::Of(const Norm& norm) {
+  BoundNorm bound;
+  bound.spec = norm;
+  bound.weight = Of(norm.weight, &bound.weight_values);
+  bound.bias = Of(norm.bias, &bound.weight_values);
+  return bound;
+}
+
+BoundLinear Binder::Table(TensorRef ref) {
+  if (!ref || !status_.ok()) return {};
+  const TensorInfo& tensor = Info(ref);
+  return Matrix(ref, 0, tensor.dims[0], tensor.rows(), 1);
+}
+
+const float* Binder::Of(TensorRef ref, int64_t* n_values) {
+  if (!ref || !status_.ok()) return nullptr;
+  const TensorInfo& tensor = Info(ref);
+  if (n_values != nullptr) *n_values = tensor.values();
+  const auto [known, is_new] = vector_of_.try_emplace(ref.index, nullptr);
+  if (!is_new) return known->second;
+  if (!CanDequantize(tensor.type)) {
+    Fail(Unimplemented("tensor ", Printable(tensor.name), " has type ", NameOf(tensor.type),
+                       ", which cannot be computed with; convert the model to another type"));
+    return nullptr;
+  }
+  return known->second = Put(Read(tensor), tensor);
+}
+
+BoundConvolution Binder::Of(const Convolution& convolution) {
+  BoundConvolution bound;
+  bound.spec = &convolution;
+  bound.bias = Of(convolution.bias);
+  if (!status_.ok()) return bound;
+  const int64_t n_taps = convolution.n_taps, n = convolution.n_channels;
+  const std::vector<float> kernel = Read(Info(convolution.kernel));
+  std::vector<float> transposed(kernel.size());
+  for (int64_t c = 0; c < n; ++c) {
+    for (int64_t j = 0; j < n_taps; ++j) transposed[j * n + c] = kernel[c * n_taps + j];
+  }
+  bound.kernel = Put(std::move(transposed), Info(convolution.kernel));
+  return bound;
+}
+
+void Binder::CheckValueDims(int64_t v_dim) {
+  if (v_dim <= device::kMostValueDims) return;
+  Fail(Unimplemented("the gpu backends have no attention to values of ", v_dim,
+                     " dimensions, but of up to ", device::kMostValueDims));
+}
+
+void Binder::CheckOp(const Attention& op) {
+  CheckValueDims(op.v_dim);
+  if (op.gated_query && (op.k_dim != op.v_dim || (op.q_norm && op.q_norm.width != op.k_dim))) {
+    Fail(
+        Unimplemented("the gpu backends need gated queries as wide as the values, and their "
+                      "norm by head"));
+  }
+}
+
+void Binder::CheckOp(const MixtureOfExperts& op) {
+  if (op.n_experts > device::kMostExperts || op.n_groups > device::kMostGroups) {
+    Fail(Unimplemented("the gpu backends have no mixture of ", op.n_experts, " experts in ",
+                       op.n_groups, " groups, but of up to ", device::kMostExperts, " in ",
+                       device::kMostGroups));
+  }
+}
+
+BoundPath Binder::Of(const Path& path) {
+  const auto bind = [&]<typename Operation>(const Operation& op) -> BoundOp {
+    CheckOp(op);
+    Bound<Operation> bound;
+    bound.spec = &op;
+    op.Visit(spec_.d_model, TensorBinder(this), bound);
+    if constexpr (std::is_same_v<Operation, BidirectionalAttention>) {
+      if (!op.slopes.empty() && status_.ok()) {
+        bound.slopes = Put(op.slopes, Info(op.q.weight));
+      }
+    }
+    return bound;
+  };
+  return {Of(path.pre), std::visit(bind, path.op), Of(path.post)};
+}
+
+BoundBlock Binder::Of(const Block& block) {
+  BoundBlock bound;
+  bound.pre = Of(block.pre);
+  for (const Path& path : block.paths) bound.paths.push_back(Of(path));
+  bound.post = Of(block.post);
+  bound.residual_scale = block.residual_scale;
+  if (block.stream_scale) bound.stream_scale = Read(Info(block.stream_scale))[0];
+  bound.stream_norm = Of(block.stream_norm);
+  return bound;
+}
+
+Status Binder::Bind() {
+  BoundModel& model = weights_.model_;
+  // The output first: a table that is the same tensor is the same memory.
+  model.output = Of(spec_.output);
+  model.embedding = Table(spec_.embedding);
+  model.positions = Table(spec_.positions);
+  model.token_types = Table(spec_.token_types.table);
+  model.input_norm = Of(spec_.input_norm);
+  if (spec_.per_layer_input) {
+    model.per_layer_table = Table(spec_.per_layer_input->table);
+    model.per_layer_proj = Of(spec_.per_layer_input->proj);
+    model.per_layer_norm = Of(spec_.per_layer_input->norm);
+  }
+  for (const Layer& layer : spec_.layers) {
+    for (const Block& block : layer.blocks) model.blocks.push_back(Of(block));
+  }
+  model.output_norm = Of(spec_.output_norm);
+  return status_;
+}
+
+// What lies in the staging memory, to the device.
+Status Binder::Send(std::byte* to, int64_t bytes) {
+  stream_->CopyToDevice(to, staging_->data(), bytes);
+  return stream_->Synchronize();
+}
+
+Status Binder::UploadMatrix(const Job& job, ThreadPool* pool) {
+  const TensorInfo& tensor = *job.tensor;
+  const PartBytes bytes = BytesOfRow(tensor.type, tensor.dims[0]);
+  const int64_t row_bytes = bytes.levels + bytes.meta + bytes.super;
+  const int64_t n_rows = job.n_rows * job.count;
+  const int64_t most = std::max<int64_t>(1, staging_->bytes() / row_bytes);
+  for (int64_t first = 0; first < n_rows; first += most) {
+    const int64_t n = std::min(most, n_rows - first);
+    std::byte* const levels = staging_->data();
+    std::byte* const meta = levels + n * bytes.levels;
+    std::byte* const super = meta + n * bytes.meta;
+    pool->ParallelFor(n, 16, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = (first + i) / job.n_rows * job.rows_per_slice + job.first_row +
+                            (first + i) % job.n_rows;
+        PackRow(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
+                levels + i * bytes.levels, meta + i * bytes.meta, super + i * bytes.super);
+      }
+    });
+    stream_->CopyToDevice(job.levels + first * bytes.levels, levels, n * bytes.levels);
+    if (bytes.meta > 0) {
+      stream_->CopyToDevice(job.meta + first * bytes.meta, meta, n * bytes.meta);
+    }
+    if (bytes.super > 0) {
+      stream_->CopyToDevice(job.super + first * bytes.super, super, n * bytes.super);
+    }
+    WEFT_RETURN_IF_ERROR(stream_->Synchronize());
+  }
+  file_.Release(tensor, tensor.data);
+  return OkStatus();
+}
+
+Status Binder::Upload(const LoadOptions& options) {
+  int64_t widest = 0, total = 0, done = 0;
+  for (const Job& job : jobs_) {
+    const PartBytes bytes = BytesOfRow(job.tensor->type, job.tensor->dims[0]);
+    widest = std::max(widest, bytes.levels + bytes.meta + bytes.super);
+    total += job.n_rows * job.count;
+  }
+  for (const Values& values : values_) widest = std::max(widest, std::ssize(values.values) * 4);
+  WEFT_ASSIGN_OR_RETURN(stream_, weights_.device_->NewStream());
+  const int64_t file_bytes = static_cast<int64_t>(file_.file_bytes());
+  WEFT_ASSIGN_OR_RETURN(staging_, weights_.device_->AllocatePinned(
+                                      std::max(widest, std::min(kStagingBytes, file_bytes)) + 1));
+  ThreadPool pool(options.n_threads);
+  for (const Job& job : jobs_) {
+    WEFT_RETURN_IF_ERROR(UploadMatrix(job, &pool));
+    done += job.n_rows * job.count;
+    if (options.progress) {
+      options.progress(static_cast<double>(done) / static_cast<double>(total));
+    }
+  }
+  for (const Values& values : values_) {
+    const int64_t bytes = std::ssize(values.values) * 4;
+    if (bytes == 0) continue;
+    std::memcpy(staging_->data(), values.values.data(), static_cast<size_t>(bytes));
+    WEFT_RETURN_IF_ERROR(Send(values.to, bytes));
+  }
+  return OkStatus();
+}
+
+StatusOr<std::shared_ptr<const GpuWeights>> GpuWeights::Load(std::shared_ptr<device::Device> device,
+                                                             int number,
+                                                             std::shared_ptr<const ModelFile> file,
+                                                             ModelSpec spec,
+                                                             const LoadOptions& options) {
+  try {
+    std::shared_ptr<GpuWeights> weights(new GpuWeights(std::move(device), number, std::move(spec)));
+    Binder binder(weights.get(), *file);
+    WEFT_RETURN_IF_ERROR(binder.Bind());
+    WEFT_RETURN_IF_ERROR(binder.Upload(options));
+    WEFT_RETURN_IF_ERROR(file->CheckUnchanged());
+    return weights;
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("no memory for loading the model's weights; use a smaller model");
+  }
+}
+
+}  // namespace weft::gpu

@@ -1,0 +1,126 @@
+// A model's weights on a device: every matrix uploaded once in the kernels' form, vectors as
+// floats, and the spec's operations bound to them.
+//
+// Immutable once loaded; any thread. Executors of a process share it, and with it the device.
+#ifndef WEFT_BACKEND_GPU_GPU_WEIGHTS_H_
+#define WEFT_BACKEND_GPU_GPU_WEIGHTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/gpu/weight_forms.h"
+#include "device/runtime.h"
+#include "kernels_gpu/kernels.h"
+
+namespace weft::gpu {
+
+// The spec's types with device pointers in place of tensor references.
+struct BoundLinear {
+  device::MatrixView matrix;
+  const WeightForm* form = nullptr;
+  const float* bias = nullptr;  // (member, n_out)
+  explicit operator bool() const { return form != nullptr; }
+};
+
+struct BoundStack : BoundLinear {
+  int64_t count = 0;
+  const float* scale = nullptr;  // per member
+};
+
+struct BoundNorm {
+  Norm spec;
+  const float* weight = nullptr;
+  int64_t weight_values = 0;  // one group's, or the whole row's
+  const float* bias = nullptr;
+  explicit operator bool() const { return static_cast<bool>(spec); }
+};
+
+struct BoundConvolution {
+  const Convolution* spec = nullptr;
+  const float* kernel = nullptr;  // (n_taps, n_channels): the file's, transposed
+  const float* bias = nullptr;
+};
+
+// The form that an operation's tensors have here.
+struct OnDevice {
+  using Vector = const float*;
+  using Linear = BoundLinear;
+  using Stack = BoundStack;
+  using Norm = BoundNorm;
+  using Convolution = BoundConvolution;
+};
+
+// An operation over uploaded tensors, by the names that they have in its spec.
+template <typename Operation>
+struct Bound : Operation::template Tensors<OnDevice> {
+  const Operation* spec = nullptr;
+  const float* slopes = nullptr;  // of BidirectionalAttention
+};
+
+template <typename... Operations>
+std::variant<Bound<Operations>...> BindAll(const std::variant<Operations...>&);
+using BoundOp = decltype(BindAll(std::declval<Op>()));
+
+struct BoundPath {
+  BoundNorm pre;
+  BoundOp op;
+  BoundNorm post;
+};
+
+struct BoundBlock {
+  BoundNorm pre;
+  std::vector<BoundPath> paths;
+  BoundNorm post;
+  float residual_scale = 1;
+  float stream_scale = 1;
+  BoundNorm stream_norm;
+};
+
+struct BoundModel {
+  BoundLinear embedding, positions, token_types;
+  BoundNorm input_norm;
+  BoundLinear per_layer_table, per_layer_proj;
+  BoundNorm per_layer_norm;
+  std::vector<BoundBlock> blocks;  // of all layers, in order
+  BoundNorm output_norm;
+  BoundLinear output;
+};
+
+class GpuWeights : public Weights {
+ public:
+  // Errors name the tensor. `number` is the device's, for Weights::device().
+  static StatusOr<std::shared_ptr<const GpuWeights>> Load(std::shared_ptr<device::Device> device,
+                                                          int number,
+                                                          std::shared_ptr<const ModelFile> file,
+                                                          ModelSpec spec,
+                                                          const LoadOptions& options);
+
+  const ModelSpec& spec() const override { return spec_; }
+  int device() const override { return number_; }
+  int64_t memory_bytes() const override { return memory_bytes_; }
+
+  const BoundModel& model() const { return model_; }
+  // Where the weights lie. One such object for these weights; what is made over it is its own.
+  device::Device& gpu() const { return *device_; }
+
+ private:
+  friend class Binder;
+  GpuWeights(std::shared_ptr<device::Device> device, int number, ModelSpec spec)
+      : device_(std::move(device)), number_(number), spec_(std::move(spec)) {}
+
+  const std::shared_ptr<device::Device> device_;
+  const int number_;
+  const ModelSpec spec_;
+  int64_t memory_bytes_ = 0;
+  std::vector<std::unique_ptr<device::Memory>> memory_;
+  BoundModel model_;
+};
+
+}  // namespace weft::gpu
+
+#endif  // WEFT_BACKEND_GPU_GPU_WEIGHTS_H_

@@ -1,0 +1,137 @@
+// The operations of a step that keep recurrent state.
+#include <cmath>
+
+#include "backend/gpu/builder.h"
+#include "kernels_gpu/recurrent.h"
+
+namespace weft::gpu {
+
+void Builder::Convolve(const BoundConvolution& convolution, const Rows& x, bool silu,
+                       const Rows& out) {
+  const Convolution& spec = *convolution.spec;
+  device::ConvolveArgs args;
+  args.step = buffer_.view();
+  args.state = state_.slot(spec.slot);
+  args.x = x;
+  args.out = out;
+  args.kernel = convolution.kernel;
+  args.bias = convolution.bias;
+  args.n_channels = static_cast<int32_t>(spec.n_channels);
+  args.n_taps = static_cast<int32_t>(spec.n_taps);
+  args.silu = silu ? 1 : 0;
+  Launch(device::ConvolveRows, ColumnsShape(spec.n_channels, size_.rows), args);
+  Launch(device::KeepInputs, ColumnsShape(spec.n_channels, size_.sequences), args);
+}
+
+void Builder::Run(const Bound<ShortConvolution>& op, const Rows& x, const Rows&, const Rows& out) {
+  const int64_t width = op.convolution.spec->n_channels;
+  const Rows in = NewRows(3 * width), result = NewRows(width);
+  Multiply(op.in, Prepare(x, op.in), in);
+  const Rows gated = Columns(in, 2 * width);
+  Multiply(in, width, gated);
+  Convolve(op.convolution, gated, false, result);
+  Multiply(Columns(in, width), width, result);
+  Multiply(op.out, Prepare(result, op.out), out);
+}
+
+void Builder::Run(const Bound<GatedDeltaNet>& op, const Rows& x, const Rows&, const Rows& out) {
+  const GatedDeltaNet& spec = *op.spec;
+  const int64_t n_keys = spec.n_k_heads * spec.k_dim, n_values = spec.n_v_heads * spec.v_dim;
+  const int64_t width = 2 * n_keys + n_values, n_heads = spec.n_v_heads;
+  const Input input = Prepare(
+      x, spec_.d_model, {&op.qkv, &op.gate, &op.beta, &op.decay, &op.beta_decay}, step_rows());
+  const Rows projected = NewRows(width), qkv = NewRows(width), gate = NewRows(n_values);
+  const Rows betas = NewRows(2 * n_heads);  // and decays behind, or among them
+  Multiply(op.qkv, input, projected);
+  Multiply(op.gate, input, gate);
+  Multiply(op.beta_decay, input, betas);
+  Multiply(op.beta, input, betas);
+  Multiply(op.decay, input, Columns(betas, n_heads));
+  Convolve(op.convolution, projected, true, qkv);
+
+  const auto set_length = [&](const Rows& heads, float length) {
+    device::LengthArgs args = {heads, static_cast<int32_t>(spec.k_dim), spec.epsilon, length,
+                               step_rows().n};
+    Launch(device::SetLengths, {spec.n_k_heads, static_cast<int>(size_.rows), 1, 32}, args);
+  };
+  set_length(qkv, static_cast<float>(1 / std::sqrt(static_cast<double>(spec.k_dim))));
+  set_length(Columns(qkv, n_keys), 1);
+
+  device::GatesArgs gates;
+  gates.betas = betas;
+  gates.steps = Columns(betas, n_heads);
+  gates.bias = op.decay_bias;
+  gates.rate = op.decay_rate;
+  gates.n_heads = spec.n_v_heads;
+  gates.interleaved = op.beta_decay ? spec.n_v_heads / spec.n_k_heads : 0;
+  gates.gains = arena_.Take<float>(size_.rows * n_heads);
+  gates.decays = arena_.Take<float>(size_.rows * n_heads);
+  gates.n_rows = step_rows().n;
+  Launch(device::ComputeGates, {device::CeilDiv(n_heads, 32), static_cast<int>(size_.rows), 1, 32},
+         gates);
+
+  device::AdvanceArgs advance;
+  advance.step = buffer_.view();
+  advance.state = state_.slot(spec.slot);
+  advance.queries = qkv;
+  advance.keys = Columns(qkv, n_keys);
+  advance.values = Columns(qkv, 2 * n_keys);
+  advance.gains = gates.gains;
+  advance.decays = gates.decays;
+  advance.n_heads = spec.n_v_heads;
+  advance.n_rows = static_cast<int32_t>(spec.k_dim);
+  advance.n_columns = static_cast<int32_t>(spec.v_dim);
+  advance.tiled = spec.key_heads == KeyHeads::kTiled ? 1 : 0;
+  advance.n_key_heads = spec.n_k_heads;
+  Launch(device::AdvanceDeltaNet,
+         {device::CeilDiv(spec.v_dim, device::kAdvanceThreads), spec.n_v_heads,
+          static_cast<int>(size_.sequences), device::kAdvanceThreads},
+         advance);
+
+  Norm(op.norm, advance.values, n_values, advance.values);
+  Activate(Activation::kSilu, 0, gate, advance.values, n_values, advance.values, step_rows());
+  Multiply(op.out, Prepare(advance.values, op.out), out);
+}
+
+void Builder::Run(const Bound<StateSpace>& op, const Rows& x, const Rows&, const Rows& out) {
+  const StateSpace& spec = *op.spec;
+  const int64_t inner = spec.n_heads * spec.head_dim, n_channels = op.convolution.spec->n_channels;
+  const Rows in = NewRows(inner + n_channels + spec.n_heads), xbc = NewRows(n_channels);
+  Multiply(op.in, Prepare(x, op.in), in);
+  Convolve(op.convolution, Columns(in, inner), true, xbc);
+
+  device::GatesArgs gates;
+  gates.steps = Columns(in, inner + n_channels);
+  gates.bias = op.step_bias;
+  gates.rate = op.rate;
+  gates.n_heads = spec.n_heads;
+  gates.gains = arena_.Take<float>(size_.rows * spec.n_heads);
+  gates.decays = arena_.Take<float>(size_.rows * spec.n_heads);
+  gates.n_rows = step_rows().n;
+  Launch(device::ComputeGates,
+         {device::CeilDiv(spec.n_heads, 32), static_cast<int>(size_.rows), 1, 32}, gates);
+
+  device::AdvanceArgs advance;
+  advance.step = buffer_.view();
+  advance.state = state_.slot(spec.slot);
+  advance.keys = Columns(xbc, inner);
+  advance.queries = Columns(xbc, inner + spec.n_groups * spec.state_dim);
+  advance.values = xbc;
+  advance.gains = gates.gains;
+  advance.decays = gates.decays;
+  advance.skip = op.skip;
+  advance.n_heads = spec.n_heads;
+  advance.n_rows = static_cast<int32_t>(spec.state_dim);
+  advance.n_columns = static_cast<int32_t>(spec.head_dim);
+  advance.n_key_heads = spec.n_groups;
+  Launch(device::AdvanceStateSpace,
+         {device::CeilDiv(spec.head_dim, device::kAdvanceThreads), spec.n_heads,
+          static_cast<int>(size_.sequences), device::kAdvanceThreads},
+         advance);
+
+  Activate(Activation::kSilu, 0, in, xbc, inner, xbc, step_rows());
+  Norm(op.norm, xbc, inner, xbc);
+  Multiply(op.out, Prepare(xbc, op.out), out);
+}
+
+}  // namespace weft::gpu

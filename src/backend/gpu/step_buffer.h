@@ -1,0 +1,113 @@
+// What differs from step to step, in one buffer of the device that is filled before the step
+// begins: rows, sequences, page tables, rope tables, which rows are wanted. Launches refer to it
+// and to nothing else of a session, so they can be captured once for all steps.
+//
+// Owner thread only.
+#ifndef WEFT_BACKEND_GPU_STEP_BUFFER_H_
+#define WEFT_BACKEND_GPU_STEP_BUFFER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "device/runtime.h"
+#include "kernels_gpu/kernels.h"
+
+namespace weft::gpu {
+
+// Rows that a launch is for: `n` on the device says how many there are, at most `most`.
+struct RowSet {
+  const int32_t* n = nullptr;
+  int64_t most = 0;
+};
+
+class StepBuffer {
+ public:
+  // Rows of which results are computed together.
+  static constexpr int64_t kPieceRows = 32;
+
+  // REQUIRES: device and spec outlive the buffer. `text_kv`: where keys and values live that
+  // last as long as an operation; null where there are none.
+  static StatusOr<std::unique_ptr<StepBuffer>> New(device::Device* device, const ModelSpec& spec,
+                                                   int64_t max_rows, std::byte* text_kv);
+
+  // Takes over a step and enqueues its way to the device. REQUIRES: the step is valid, and the
+  // one before has ended. Everything moves when there are more pages than ever: then
+  // generation() has changed.
+  Status Fill(const Step& step, device::Stream* stream);
+  int64_t generation() const { return generation_; }
+
+  // --- of the step at hand ------------------------------------------------------------------
+  int64_t n_rows() const { return n_rows_; }
+  int64_t n_sequences() const { return n_sequences_; }
+  // Splits that the row which sees most of its sequence goes through, over all groups.
+  int64_t n_splits() const { return n_splits_; }
+  int64_t n_logits() const { return n_logits_; }
+  int64_t n_vectors() const { return n_vectors_; }
+
+  // --- where things lie ---------------------------------------------------------------------
+  const device::StepView& view() const { return view_; }
+  const float* rope(int index) const { return At<float>(ropes_[static_cast<size_t>(index)]); }
+  // Piece i of the rows whose logits (vectors) are wanted: their numbers in the step.
+  const int32_t* logit_rows(int64_t piece) const {
+    return At<int32_t>(logit_rows_ + piece * kPieceRows);
+  }
+  const int32_t* vector_rows(int64_t piece) const {
+    return At<int32_t>(vector_rows_ + piece * kPieceRows);
+  }
+  RowSet logit_piece(int64_t piece) const {
+    return {At<int32_t>(logit_counts_ + piece), kPieceRows};
+  }
+  RowSet vector_piece(int64_t piece) const {
+    return {At<int32_t>(vector_counts_ + piece), kPieceRows};
+  }
+  // Pages of one token, of texts whose keys and values last as long as an operation: row r has
+  // page r. The group whose page tables say so.
+  device::PoolView text_pool(int64_t page_bytes) const {
+    return {At<std::byte*>(text_slab_), 30, page_bytes};
+  }
+  int text_group() const { return static_cast<int>(spec_.kv_groups.size()); }
+  int64_t bytes() const { return memory_->bytes(); }
+
+ private:
+  StepBuffer(device::Device* device, const ModelSpec& spec, int64_t max_rows, std::byte* text_kv)
+      : device_(*device), spec_(spec), max_rows_(max_rows), text_kv_(text_kv) {}
+
+  // Lays everything out for so many entries of page tables, and takes memory for it.
+  Status LayOut(int64_t max_pages);
+  void FillRows(const Step& step);
+  void FillTables(const Step& step);
+  void FillRopes();
+  void FillWanted(const Step& step);
+  int64_t SplitsOf(const Step& step) const;
+  template <typename T>
+  const T* At(int64_t word) const {
+    return reinterpret_cast<const T*>(memory_->data() + word * 4);
+  }
+  template <typename T>
+  T* HostAt(int64_t word) const {
+    return reinterpret_cast<T*>(staging_->data() + word * 4);
+  }
+  int32_t* Host(const int32_t* on_device) const {
+    return HostAt<int32_t>(on_device - memory_->As<int32_t>());
+  }
+
+  device::Device& device_;
+  const ModelSpec& spec_;
+  const int64_t max_rows_;
+  std::byte* const text_kv_;
+  int64_t generation_ = 0, max_pages_ = 0;
+  std::unique_ptr<device::Memory> memory_, staging_;
+  device::StepView view_;
+  // Offsets in words.
+  std::vector<int64_t> ropes_;
+  int64_t logit_rows_ = 0, vector_rows_ = 0, logit_counts_ = 0, vector_counts_ = 0;
+  int64_t text_slab_ = 0, pages_ = 0;
+  int64_t n_rows_ = 0, n_sequences_ = 0, n_splits_ = 0, n_logits_ = 0, n_vectors_ = 0;
+};
+
+}  // namespace weft::gpu
+
+#endif  // WEFT_BACKEND_GPU_STEP_BUFFER_H_

@@ -1,0 +1,38 @@
+// From a model file's blocks to the forms that kernels read (kernels_gpu/weight_form.h), and the
+// kernels of each.
+#ifndef WEFT_BACKEND_GPU_WEIGHT_FORMS_H_
+#define WEFT_BACKEND_GPU_WEIGHT_FORMS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "kernels_gpu/kernels.h"
+
+namespace weft::gpu {
+
+// What there is for one type of weights.
+struct WeightForm {
+  const device::KernelOf<device::MatmulArgs>* multiply_one = nullptr;  // a row at a time
+  const device::KernelOf<device::MatmulArgs>* multiply = nullptr;      // runs of rows, tiles
+  const device::KernelOf<device::EmbedArgs>* embed = nullptr;
+  bool int8 = false;  // wants activations in blocks of bytes
+};
+
+// Null for a type that has none.
+const WeightForm* FormOf(DType type);
+
+// Bytes of one row of n_in inputs in each of a form's three parts; 0 where it has none.
+struct PartBytes {
+  int64_t levels = 0, meta = 0, super = 0;
+};
+PartBytes BytesOfRow(DType type, int64_t n_in);
+
+// Rewrites one row, which lies in a file at `row`. Exact: no level and no scale changes.
+// REQUIRES: FormOf(type) is not null; the parts have BytesOfRow bytes.
+void PackRow(DType type, const std::byte* row, int64_t n_in, std::byte* levels, std::byte* meta,
+             std::byte* super);
+
+}  // namespace weft::gpu
+
+#endif  // WEFT_BACKEND_GPU_WEIGHT_FORMS_H_

@@ -1,0 +1,118 @@
+// Kernels that take values one by one: copies, sums, activations, rotation.
+#include "device/dialect.h"
+#include "kernels_gpu/kernels.h"
+#include "kernels_gpu/math.h"
+
+namespace weft::device {
+
+// Calls fn(column) for the columns of this thread.
+template <typename Fn>
+WEFT_DEVICE void ForColumns(int width, Fn fn) {
+  for (int i = 0; i < kColumnsEach; ++i) {
+    const int column = BlockX() * kColumnsPerBlock + i * kColumnThreads + ThreadIndex();
+    if (column < width) fn(column);
+  }
+}
+
+WEFT_DEVICE float ActivateOne(Act kind, float g) {
+  switch (kind) {
+    case Act::kSilu:
+      return g / (1.0f + Exp(-g));
+    case Act::kGeluTanh: {
+      // x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+      const float cubic = Fma(g * g * g, 0.044715f, g);
+      return g / (1.0f + Exp(cubic * -1.5957691216f));
+    }
+    case Act::kGeluErf:
+      return g * 0.5f * (1.0f + Erf(g * 0.70710678118f));
+    case Act::kRelu:
+      return Max(g, 0.0f);
+    default: {
+      const float positive = Max(g, 0.0f);
+      return positive * positive;
+    }
+  }
+}
+
+WEFT_KERNEL(CopyRows, CopyArgs) {
+  const int row = BlockY(), head = BlockZ();
+  if (row >= *a.n_rows) return;
+  const int64_t source = a.index != nullptr ? a.index[row] : row;
+  const float* const from = a.from.values + source * a.from.stride + head * a.from_head;
+  float* const to = a.to.values + row * a.to.stride + head * a.to_head;
+  ForColumns(a.width, [&](int c) { to[c] = a.from.values != nullptr ? from[c] : 0.0f; });
+}
+
+WEFT_KERNEL(AddRows, CombineArgs) {
+  const int row = BlockY();
+  if (row >= *a.n_rows) return;
+  const float* const x = a.x.values + row * a.x.stride;
+  float* const sum = a.sum.values + row * a.sum.stride;
+  ForColumns(a.width, [&](int c) { sum[c] = sum[c] + x[c]; });
+}
+
+WEFT_KERNEL(MultiplyRows, CombineArgs) {
+  const int row = BlockY();
+  if (row >= *a.n_rows) return;
+  const float* const x = a.x.values + row * a.x.stride;
+  float* const product = a.sum.values + row * a.sum.stride;
+  ForColumns(a.width, [&](int c) { product[c] = product[c] * x[c]; });
+}
+
+WEFT_KERNEL(ScaleRows, ScaleArgs) {
+  const int row = BlockY();
+  if (row >= *a.n_rows) return;
+  float* const stream = a.stream.values + row * a.stream.stride;
+  const float* const y = a.y.values + row * a.y.stride;
+  ForColumns(a.width, [&](int c) {
+    float value = stream[c];
+    if (a.y.values != nullptr) value = Fma(y[c], a.y_scale, value);
+    if (a.scale != 1.0f) value = value * a.scale;
+    if (a.softcap > 0.0f) value = Softcap(a.softcap, value);
+    stream[c] = value;
+  });
+}
+
+WEFT_KERNEL(ActivateRows, ActivateArgs) {
+  const int row = BlockY();
+  if (row >= *a.n_rows) return;
+  const float* const gate = a.gate.values + row * a.gate.stride;
+  const float* const up = a.up.values + row * a.up.stride;
+  float* const out = a.out.values + row * a.out.stride;
+  const bool has_up = a.up.values != nullptr;
+  ForColumns(a.width, [&](int c) {
+    if (a.kind == Act::kClampedSwiglu) {
+      const float g = Min(gate[c], a.limit);
+      const float swish = g * Sigmoid(g * 1.702f);
+      out[c] = has_up ? swish * (Max(Min(up[c], a.limit), -a.limit) + 1.0f) : swish;
+    } else {
+      const float value = ActivateOne(a.kind, gate[c]);
+      out[c] = has_up ? value * up[c] : value;
+    }
+  });
+}
+
+WEFT_KERNEL(GateRows, GateArgs) {
+  const int row = BlockY(), head = BlockZ();
+  if (row >= *a.n_rows) return;
+  float* const x = a.x.values + row * a.x.stride + head * a.x_head;
+  const float* const gate = a.gate.values + row * a.gate.stride + head * a.gate_head;
+  ForColumns(a.width, [&](int c) { x[c] = x[c] * Sigmoid(gate[c * a.gate_step]); });
+}
+
+WEFT_KERNEL(RotateRows, RopeArgs) {
+  const int row = BlockY();
+  if (row >= *a.n_rows) return;
+  float* const x = a.x.values + row * a.x.stride + BlockZ() * a.head;
+  const float* const cosines = a.table + static_cast<int64_t>(row) * 2 * a.n_pairs;
+  const float* const sines = cosines + a.n_pairs;
+  ForColumns(a.n_pairs, [&](int i) {
+    float* const first = a.adjacent != 0 ? x + 2 * i : x + i;
+    float* const second = a.adjacent != 0 ? first + 1 : first + a.n_pairs;
+    const float u = *first, v = *second;
+    *first = Fma(-v, sines[i], u * cosines[i]);
+    *second = Fma(u, sines[i], v * cosines[i]);
+  });
+}
+
+}  // namespace weft::device

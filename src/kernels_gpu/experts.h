@@ -1,0 +1,59 @@
+// Mixtures of experts: the kernels that choose experts, sort rows by them, and add results.
+#ifndef WEFT_KERNELS_GPU_EXPERTS_H_
+#define WEFT_KERNELS_GPU_EXPERTS_H_
+
+#include "kernels_gpu/kernels.h"
+
+namespace weft::device {
+
+// As RouterWeights of model/operations.h.
+enum class Router : int32_t { kSoftmax, kSigmoid, kSoftmaxOfChosen };
+
+// Chooses the experts of each row; `scores` are the router's logits, and overwritten.
+// x: runs of 32 rows, a thread for each.
+struct RouteArgs {
+  Rows scores;
+  const float* selection_bias = nullptr;
+  Router router = Router::kSoftmax;
+  int32_t n_experts = 0, n_used = 0, n_groups = 1, n_groups_used = 1;
+  int32_t renormalize = 0;
+  float weight_scale = 1;
+  int32_t* experts = nullptr;  // (row, choice)
+  float* weights = nullptr;
+  const int32_t* n_rows = nullptr;
+};
+inline constexpr int kRouteThreads = 32;
+inline constexpr int kMostGroups = 64;
+WEFT_DECLARE_KERNEL(RouteRows, RouteArgs);
+
+// Gives every pair (row, choice) a place among those of its expert, in the order of pairs, and
+// cuts each expert's places into tiles. One block of kSortThreads threads.
+struct SortArgs {
+  const int32_t* experts = nullptr;  // (row, choice)
+  int32_t n_experts = 0, n_used = 0;
+  int32_t* places = nullptr;   // per pair
+  int32_t* sources = nullptr;  // per place: its row
+  MemberTile* tiles = nullptr;
+  int32_t* n_tiles = nullptr;
+  int32_t* n_pairs = nullptr;
+  const int32_t* n_rows = nullptr;
+};
+inline constexpr int kSortThreads = 128;
+inline constexpr int kMostExperts = 1024;
+WEFT_DECLARE_KERNEL(SortPairs, SortArgs);
+
+// out = the sum of the chosen experts' results times their weights, in the order of choice.
+// x: columns, y: rows.
+struct MixArgs {
+  Rows given;  // per place
+  const int32_t* places = nullptr;
+  const float* weights = nullptr;
+  Rows out;
+  int32_t width = 0, n_used = 0;
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(MixRows, MixArgs);
+
+}  // namespace weft::device
+
+#endif  // WEFT_KERNELS_GPU_EXPERTS_H_

@@ -1,0 +1,224 @@
+// The kernels of the gpu backend and their arguments: what the host launches.
+//
+// Rows of floats are given by a pointer to row 0 and a stride in floats. Every kernel is
+// launched for as many rows as there may be and asks the step how many there are, so that one
+// captured launch serves every step of its size. The shape of a launch is beside the arguments:
+// "x: columns, y: rows" says what the grid's dimensions count.
+#ifndef WEFT_KERNELS_GPU_KERNELS_H_
+#define WEFT_KERNELS_GPU_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels_gpu/weight_form.h"
+#if !defined(__CUDACC__)
+#include "device/kernel.h"
+#define WEFT_DECLARE_KERNEL(Name, Args) extern const KernelOf<Args> Name
+#else
+#define WEFT_DECLARE_KERNEL(Name, Args)
+#endif
+
+namespace weft::device {
+
+struct Rows {
+  float* values = nullptr;
+  int64_t stride = 0;
+};
+
+// --- a step, as it lies in a buffer of the device ------------------------------------------
+
+// Of one step; the arrays are filled before it begins, and stay where they are.
+struct StepView {
+  const int32_t* n_rows = nullptr;  // one number each
+  const int32_t* n_sequences = nullptr;
+  const int32_t* tokens = nullptr;  // per row
+  const int32_t* types = nullptr;
+  const int32_t* positions = nullptr;
+  const int32_t* sequences = nullptr;
+  const int32_t* first_rows = nullptr;    // per sequence, and the end
+  const int32_t* slots = nullptr;         // per sequence
+  const int32_t* pages = nullptr;         // all page tables
+  const int32_t* table_begins = nullptr;  // into pages: [group][sequence]
+  int32_t max_sequences = 0;              // the length of such a row
+};
+
+// Memory by id: id i is at slabs[i >> shift] + (i & (1 << shift) - 1) * bytes.
+struct PoolView {
+  std::byte* const* slabs = nullptr;
+  int32_t shift = 0;
+  int64_t bytes = 0;
+};
+
+// --- elements -----------------------------------------------------------------------------
+
+// Threads of kernels that take a value each, or a few.
+inline constexpr int kColumnThreads = 128;
+inline constexpr int kColumnsEach = 4;
+inline constexpr int kColumnsPerBlock = kColumnThreads * kColumnsEach;
+
+// to = from, head by head; from absent: zeros. With `index`, row i is from row index[i].
+// x: columns of a head, y: rows, z: heads.
+struct CopyArgs {
+  Rows from, to;
+  int64_t from_head = 0, to_head = 0;  // floats from head to head
+  int32_t width = 0;
+  const int32_t* index = nullptr;
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(CopyRows, CopyArgs);
+
+// sum += x; or sum *= x; x: columns, y: rows.
+struct CombineArgs {
+  Rows x, sum;
+  int32_t width = 0;
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(AddRows, CombineArgs);
+WEFT_DECLARE_KERNEL(MultiplyRows, CombineArgs);
+
+// stream = (stream + y * y_scale) * scale; without y: stream * scale, softcapped.
+// x: columns, y: rows.
+struct ScaleArgs {
+  Rows stream, y;
+  int32_t width = 0;
+  float y_scale = 1, scale = 1, softcap = 0;
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(ScaleRows, ScaleArgs);
+
+// out = act(gate) * up, or act(gate); x: columns, y: rows. The kinds are model/operations.h's.
+enum class Act : int32_t { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kClampedSwiglu };
+struct ActivateArgs {
+  Rows gate, up, out;  // `up` may be absent
+  int32_t width = 0;
+  Act kind = Act::kSilu;
+  float limit = 0;
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(ActivateRows, ActivateArgs);
+
+// x = x * sigmoid(gate), head by head; gate_step 0: one gate for a head. x: columns of a head,
+// y: rows, z: heads.
+struct GateArgs {
+  Rows x, gate;
+  int64_t x_head = 0, gate_head = 0;
+  int32_t gate_step = 1;
+  int32_t width = 0;
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(GateRows, GateArgs);
+
+// Turns the first 2 n_pairs values of each head. `table`: per row n_pairs cosines, then as many
+// sines. x: pairs, y: rows, z: heads.
+struct RopeArgs {
+  Rows x;
+  int64_t head = 0;
+  const float* table = nullptr;
+  int32_t n_pairs = 0;
+  int32_t adjacent = 0;
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(RotateRows, RopeArgs);
+
+// A norm of each group of `width` values; in place or not. x: groups, y: rows; a block of
+// NormThreads(width) threads.
+struct NormArgs {
+  Rows x, out;
+  int64_t group = 0;  // floats from group to group
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  int32_t weight_values = 0;  // one group's, or all groups'
+  int32_t width = 0;
+  int32_t layer = 0;  // a layer norm
+  float epsilon = 0, factor = 1;
+  const int32_t* n_rows = nullptr;
+};
+inline constexpr int kMostNormThreads = 128;
+constexpr int NormThreads(int64_t width) { return width <= 256 ? 32 : kMostNormThreads; }
+WEFT_DECLARE_KERNEL(NormRows, NormArgs);
+
+// Brings each head of `width` values to `length`, or less where it is shorter than epsilon.
+// x: heads, y: rows; 32 threads.
+struct LengthArgs {
+  Rows x;
+  int32_t width = 0;
+  float epsilon = 0, length = 1;
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(SetLengths, LengthArgs);
+
+// --- products -----------------------------------------------------------------------------
+
+// Activations in blocks of 32: q = round(x * (127 / max)), scale = max / 127.
+struct Int8View {
+  int8_t* q = nullptr;      // (row, n_in)
+  float* scales = nullptr;  // (row, n_in / 32)
+  int32_t* sums = nullptr;  // likewise: of the first and the last 16 q, in the low and high half
+};
+// Row r of head h becomes row h * head_rows + r. x: blocks of a row, y: rows, z: heads.
+struct QuantizeArgs {
+  Rows x;
+  int64_t x_head = 0;
+  Int8View out;
+  int32_t n_blocks = 0;
+  int32_t head_rows = 0;
+  const int32_t* n_rows = nullptr;
+};
+inline constexpr int kQuantizeThreads = 32;
+WEFT_DECLARE_KERNEL(QuantizeRows, QuantizeArgs);
+
+// Rows that go through one member of a stack.
+struct MemberTile {
+  int32_t member, first, count;
+};
+
+// out = W x + bias, times scale. x: runs of kMatmulThreads / lanes outputs, y: runs of rows, or
+// tiles; z: members, each over all rows.
+struct MatmulArgs {
+  MatrixView matrix;
+  Rows x;                // for float weights
+  Int8View q;            // for quantized ones
+  int64_t member_x = 0;  // floats from member to member, in x and out
+  int64_t member_out = 0;
+  int32_t member_rows = 0;  // rows of q from member to member
+  Rows out;
+  const float* bias = nullptr;   // (member, n_out)
+  const float* scale = nullptr;  // per member
+  const int32_t* n_rows = nullptr;
+  const MemberTile* tiles = nullptr;  // in place of y and z
+  const int32_t* n_tiles = nullptr;
+  const int32_t* sources = nullptr;  // which row of the activations a row is; absent: the same
+  int32_t lanes = 32;                // of an output; a power of two
+};
+inline constexpr int kMatmulThreads = 128;
+inline constexpr int kMatmulRows = 8;  // of a run or a tile
+// Lanes that an output of so many inputs keeps busy.
+constexpr int MatmulLanes(int64_t n_in) {
+  int lanes = 1;
+  while (lanes < 32 && lanes * kChunkInputs < n_in) lanes *= 2;
+  return lanes;
+}
+
+// row[index[r]] of a table to row r of out, times `scale`, in place of it or added to it.
+// x: blocks of 32 values, y: rows.
+struct EmbedArgs {
+  MatrixView table;
+  const int32_t* index = nullptr;
+  Rows out;
+  float scale = 1;
+  int32_t add = 0;
+  const int32_t* n_rows = nullptr;
+};
+inline constexpr int kEmbedThreads = 32;
+
+// Of each form: a product of one row, one of runs of kMatmulRows rows (or tiles), and a table.
+#define WEFT_DECLARE_FORM_(name, ...)                 \
+  WEFT_DECLARE_KERNEL(MultiplyOne##name, MatmulArgs); \
+  WEFT_DECLARE_KERNEL(Multiply##name, MatmulArgs);    \
+  WEFT_DECLARE_KERNEL(Embed##name, EmbedArgs);
+WEFT_QUANT_FORMS(WEFT_DECLARE_FORM_)
+WEFT_FLOAT_FORMS(WEFT_DECLARE_FORM_)
+
+}  // namespace weft::device
+
+#endif  // WEFT_KERNELS_GPU_KERNELS_H_

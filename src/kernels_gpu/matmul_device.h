@@ -1,0 +1,210 @@
+// Products of weights with rows of activations, for the kernels of every form.
+//
+// The order of an output's sum: inputs in chunks of 128; in a chunk one accumulator, which blocks
+// of 32 (or single inputs of float weights) enter in order; chunk sums added in order. Lanes
+// take chunks, so the order is the same for any number of lanes, rows and tiles.
+#ifndef WEFT_KERNELS_GPU_MATMUL_DEVICE_H_
+#define WEFT_KERNELS_GPU_MATMUL_DEVICE_H_
+
+#include "device/dialect.h"
+#include "kernels_gpu/kernels.h"
+#include "kernels_gpu/weights_device.h"
+
+namespace weft::device {
+
+// The rows that a block of threads computes, and through which member.
+struct MatmulRows {
+  int member, first, count;
+  WEFT_DEVICE int SourceOf(const MatmulArgs& a, int r) const {
+    return a.sources != nullptr ? a.sources[first + r] : first + r;
+  }
+};
+
+template <typename Form>
+struct QuantProduct {
+  // Adds a chunk of output row `row` to the accumulators of the rows.
+  template <int kRows>
+  WEFT_DEVICE static void AddChunk(const MatmulArgs& a, const MatmulRows& rows, int64_t row,
+                                   int chunk, float* acc) {
+    constexpr int kUnits = kChunkInputs / kBlockInputs;
+    const int n_units = a.matrix.n_in / kBlockInputs;
+    for (int unit = 0; unit < kUnits && chunk * kUnits + unit < n_units; ++unit) {
+      const UnitAddress<Form> at(a.matrix, row, chunk, unit);
+      const UnitScales scales = ScalesOf<Form>(at.meta, at.super);
+      uint32_t groups[8];
+      WEFT_UNROLL
+      for (int g = 0; g < 8; ++g) groups[g] = GroupOf<Form>(at.words, g);
+      const int block = chunk * kUnits + unit;
+      WEFT_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        if (r >= rows.count) break;
+        const int64_t source = static_cast<int64_t>(BlockZ()) * a.member_rows + rows.SourceOf(a, r);
+        AddBlock(a.q, source * n_units + block, groups, scales, &acc[r]);
+      }
+    }
+  }
+
+ private:
+  WEFT_DEVICE static void AddBlock(const Int8View& x, int64_t block, const uint32_t* groups,
+                                   const UnitScales& s, float* acc) {
+    const uint32_t* const q = reinterpret_cast<const uint32_t*>(x.q + block * kBlockInputs);
+    int dot[2] = {0, 0};
+    WEFT_UNROLL
+    for (int g = 0; g < 8; ++g) {
+      int& sum = dot[Form::kHalves && g >= 4 ? 1 : 0];
+      sum = DotBytes(groups[g], q[g], sum);
+    }
+    const int32_t sums = x.sums[block];
+    const int sum0 = static_cast<int16_t>(sums & 0xFFFF), sum1 = sums >> 16;
+    const float scale = x.scales[block];
+    if constexpr (!Form::kHalves) {
+      const int sum = sum0 + sum1;
+      float part = static_cast<float>(dot[0] - Form::kZero * sum) * s.scale[0];
+      if constexpr (Form::kMins) part = Fma(static_cast<float>(sum), s.min, part);
+      *acc = Fma(part, scale, *acc);
+    } else {
+      *acc = Fma(static_cast<float>(dot[0] - Form::kZero * sum0) * s.scale[0], scale, *acc);
+      *acc = Fma(static_cast<float>(dot[1] - Form::kZero * sum1) * s.scale[1], scale, *acc);
+      if constexpr (Form::kMins) {
+        const int sum = sum0 * s.half_min[0] + sum1 * s.half_min[1];
+        *acc = Fma(-(static_cast<float>(sum) * s.min), scale, *acc);
+      }
+    }
+  }
+};
+
+template <typename Element>
+struct FloatProduct {
+  template <int kRows>
+  WEFT_DEVICE static void AddChunk(const MatmulArgs& a, const MatmulRows& rows, int64_t row,
+                                   int chunk, float* acc) {
+    constexpr int kUnits = kChunkInputs / kFloatUnit;
+    for (int unit = 0; unit < kUnits; ++unit) {
+      const int first = chunk * kChunkInputs + unit * kFloatUnit;
+      if (first >= a.matrix.n_in) return;
+      const int64_t at = FloatUnitAt(a.matrix, row, chunk, unit);
+      const int n = Min(kFloatUnit, a.matrix.n_in - first);
+      for (int i = 0; i < n; ++i) {
+        const float weight = Element::Get(a.matrix.levels, at + i);
+        WEFT_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          if (r >= rows.count) break;
+          const float* const x =
+              a.x.values + rows.SourceOf(a, r) * a.x.stride + BlockZ() * a.member_x;
+          acc[r] = Fma(weight, x[first + i], acc[r]);
+        }
+      }
+    }
+  }
+};
+
+// The block's rows; false where there are none.
+template <int kRows>
+WEFT_DEVICE bool FindRows(const MatmulArgs& a, MatmulRows* rows) {
+  if (a.tiles != nullptr) {
+    if (BlockY() >= *a.n_tiles) return false;
+    const MemberTile tile = a.tiles[BlockY()];
+    *rows = {tile.member, tile.first, tile.count};
+    return true;
+  }
+  const int first = BlockY() * kRows, n = *a.n_rows;
+  *rows = {BlockZ(), first, Min(kRows, n - first)};
+  return first < n;
+}
+
+// Chunk sums meet in shared memory, where thread t adds those of the pairs t, t + kMatmulThreads
+// ... of outputs and rows.
+template <typename Product, int kRows>
+WEFT_DEVICE void Multiply(const MatmulArgs& a) {
+  WEFT_SHARED(float, parts, kMatmulThreads* kRows);
+  MatmulRows rows;
+  if (!FindRows<kRows>(a, &rows)) return;
+  const int t = ThreadIndex(), n_outputs = kMatmulThreads / a.lanes;
+  const int first_output = BlockX() * n_outputs, output = first_output + t / a.lanes;
+  const int64_t matrix_row = static_cast<int64_t>(rows.member) * a.matrix.n_out + output;
+  const int n_chunks = CeilDiv(a.matrix.n_in, kChunkInputs);
+  float totals[kRows] = {};
+  for (int base = 0; base < n_chunks; base += a.lanes) {
+    float acc[kRows] = {};
+    const int chunk = base + t % a.lanes;
+    if (output < a.matrix.n_out && chunk < n_chunks) {
+      Product::template AddChunk<kRows>(a, rows, matrix_row, chunk, acc);
+    }
+    if (base > 0) Barrier();
+    WEFT_UNROLL
+    for (int r = 0; r < kRows; ++r) parts[r * kMatmulThreads + t] = acc[r];
+    Barrier();
+    const int n_parts = Min(a.lanes, n_chunks - base);
+    WEFT_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      const int pair = t + i * kMatmulThreads;
+      if (pair >= n_outputs * kRows) break;
+      const int at = pair / n_outputs * kMatmulThreads + pair % n_outputs * a.lanes;
+      for (int l = 0; l < n_parts; ++l) totals[i] = totals[i] + parts[at + l];
+    }
+  }
+  WEFT_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    const int pair = t + i * kMatmulThreads;
+    if (pair >= n_outputs * kRows) break;
+    const int r = pair / n_outputs, o = first_output + pair % n_outputs;
+    if (r >= rows.count || o >= a.matrix.n_out) continue;
+    float value = totals[i];
+    if (a.bias != nullptr) value = value + a.bias[rows.member * a.matrix.n_out + o];
+    if (a.scale != nullptr) value = value * a.scale[rows.member];
+    a.out.values[(rows.first + r) * a.out.stride + BlockZ() * a.member_out + o] = value;
+  }
+}
+
+// One block of 32 values of a row.
+template <typename Form>
+WEFT_DEVICE void DecodeBlock(const MatrixView& m, int64_t row, int block, float* out) {
+  constexpr int kUnits = kChunkInputs / kBlockInputs;
+  const UnitAddress<Form> at(m, row, block / kUnits, block % kUnits);
+  const UnitScales s = ScalesOf<Form>(at.meta, at.super);
+  for (int g = 0; g < 8; ++g) {
+    const uint32_t levels = GroupOf<Form>(at.words, g);
+    const int half = Form::kHalves && g >= 4 ? 1 : 0;
+    for (int j = 0; j < 4; ++j) {
+      const int level = static_cast<int8_t>(levels >> (8 * j)) - Form::kZero;
+      float value = s.scale[half] * static_cast<float>(level);
+      if constexpr (Form::kMins) {
+        value = value + (Form::kHalves ? -(s.min * static_cast<float>(s.half_min[half])) : s.min);
+      }
+      out[4 * g + j] = value;
+    }
+  }
+}
+
+WEFT_DEVICE void PutEmbedded(const EmbedArgs& a, float value, float* out) {
+  if (a.scale != 1.0f) value = value * a.scale;
+  *out = a.add != 0 ? *out + value : value;
+}
+
+template <typename Form>
+WEFT_DEVICE void EmbedQuantized(const EmbedArgs& a) {
+  const int row = BlockY(), block = BlockX() * kEmbedThreads + ThreadIndex();
+  if (row >= *a.n_rows || block * kBlockInputs >= a.table.n_in) return;
+  float values[kBlockInputs];
+  DecodeBlock<Form>(a.table, a.index[row], block, values);
+  float* const out = a.out.values + row * a.out.stride + block * kBlockInputs;
+  for (int i = 0; i < kBlockInputs; ++i) PutEmbedded(a, values[i], out + i);
+}
+
+template <typename Element>
+WEFT_DEVICE void EmbedFloats(const EmbedArgs& a) {
+  const int row = BlockY(), block = BlockX() * kEmbedThreads + ThreadIndex();
+  if (row >= *a.n_rows) return;
+  float* const out = a.out.values + row * a.out.stride;
+  const int first = block * kBlockInputs;
+  for (int i = first; i < Min(first + kBlockInputs, a.table.n_in); ++i) {
+    const int64_t at =
+        FloatUnitAt(a.table, a.index[row], i / kChunkInputs, i % kChunkInputs / kFloatUnit) +
+        i % kFloatUnit;
+    PutEmbedded(a, Element::Get(a.table.levels, at), out + i);
+  }
+}
+
+}  // namespace weft::device
+
+#endif  // WEFT_KERNELS_GPU_MATMUL_DEVICE_H_

@@ -1,0 +1,71 @@
+// Recurrent state: convolutions, delta nets, state spaces.
+//
+// A head's state lies row by row in its sequence's slot, so that the threads of a block, a column
+// each, read neighbours. A sequence's tokens are taken one after the other, and a state in
+// memory has the bits that it had in registers: how a prompt is cut changes nothing.
+#ifndef WEFT_KERNELS_GPU_RECURRENT_H_
+#define WEFT_KERNELS_GPU_RECURRENT_H_
+
+#include "kernels_gpu/kernels.h"
+
+namespace weft::device {
+
+// One state of all slots.
+struct SlotView {
+  PoolView pool;
+  int64_t offset = 0;  // bytes, in a slot
+};
+
+// out = bias, then one fused multiply-add per tap, the oldest first; `silu`: of that. Inputs
+// before the step come from the state, which holds the n_taps - 1 latest, oldest first.
+// x: columns, y: rows.
+struct ConvolveArgs {
+  StepView step;
+  SlotView state;
+  Rows x, out;
+  const float* kernel = nullptr;  // (tap, channel)
+  const float* bias = nullptr;
+  int32_t n_channels = 0, n_taps = 0;
+  int32_t silu = 0;
+};
+WEFT_DECLARE_KERNEL(ConvolveRows, ConvolveArgs);
+// Leaves each sequence's latest inputs in its state, once all rows are convolved. x: columns,
+// y: sequences.
+WEFT_DECLARE_KERNEL(KeepInputs, ConvolveArgs);
+
+// Per row and head: decay = exp(rate * step), step = softplus(steps + bias); the gain is the
+// step, or with `betas` their sigmoid. With `interleaved`, `betas` holds for each of n_heads /
+// interleaved runs first that many betas and then as many steps. x: runs of 32 heads, y: rows.
+struct GatesArgs {
+  Rows betas, steps;
+  const float* bias = nullptr;
+  const float* rate = nullptr;
+  int32_t n_heads = 0;
+  int32_t interleaved = 0;
+  float* gains = nullptr;  // (row, head)
+  float* decays = nullptr;
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(ComputeGates, GatesArgs);
+
+// Sends the rows of each sequence through the heads' states. x: runs of 32 columns, y: heads,
+// z: sequences.
+struct AdvanceArgs {
+  StepView step;
+  SlotView state;
+  Rows queries, keys;  // key head k at k * n_rows
+  Rows values;         // head h at h * n_columns; overwritten by what the head gives
+  const float* gains = nullptr;
+  const float* decays = nullptr;
+  const float* skip = nullptr;  // state spaces: per head
+  int32_t n_heads = 0, n_rows = 0, n_columns = 0;
+  int32_t tiled = 0;  // head h reads key head h % n_key_heads, else h / (n_heads / n_key_heads)
+  int32_t n_key_heads = 1;
+};
+inline constexpr int kAdvanceThreads = 32;
+WEFT_DECLARE_KERNEL(AdvanceDeltaNet, AdvanceArgs);
+WEFT_DECLARE_KERNEL(AdvanceStateSpace, AdvanceArgs);
+
+}  // namespace weft::device
+
+#endif  // WEFT_KERNELS_GPU_RECURRENT_H_

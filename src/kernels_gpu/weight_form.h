@@ -1,0 +1,88 @@
+// How weights lie on a device, for products of one output row with many inputs.
+//
+// Inputs come in units (32 values of a quantized type, 8 of a float type), units in chunks of
+// 128 inputs. A chunk is one lane's work, so the lanes of a warp read neighbouring addresses
+// when units that have the same place in their chunk lie side by side: that is UnitPlace.
+//
+// A unit of a quantized type is `bits` words of levels: planes of 4, 2 and 1 bits, from the low
+// bits of a level to the high ones. With value 4 g + j being byte j of group g (g = 0..7):
+//   4-bit plane, 4 words: word p has group p in its low nibbles, group p + 4 in the high ones
+//   2-bit plane, 2 words: word p has groups 4 p ... 4 p + 3, the first in the lowest bits
+//   1-bit plane, 1 word:  bit g of every byte is group g's
+//   8 bits, 8 words:      signed, as they are
+// Beside the levels lie `kMetaBytes` bytes of scales per unit, and for super-blocks a half (two
+// with minima) per 256 inputs, these in the order of the inputs.
+#ifndef WEFT_KERNELS_GPU_WEIGHT_FORM_H_
+#define WEFT_KERNELS_GPU_WEIGHT_FORM_H_
+
+#include <cstdint>
+
+namespace weft::device {
+
+inline constexpr int kChunkInputs = 128;
+inline constexpr int kBlockInputs = 32;  // a unit of quantized weights, a block of activations
+inline constexpr int kFloatUnit = 8;     // a unit of float weights
+inline constexpr int kSuperInputs = 256;
+
+enum class Scales { kHalf, kExponent, kSuper };
+enum class Levels { kLinear, kIq4, kMxfp4 };
+
+// The meaning is that of kernels/quant_types.h: value = scale * (level - zero), or
+// scale * level + min. kHalves: a scale (and minimum) per 16 inputs.
+template <Scales kScaleForm, int kLevelBits, int kZeroLevel, bool kHasMins, bool kInHalves,
+          Levels kLevelTable = Levels::kLinear>
+struct QuantForm {
+  static constexpr Scales kScales = kScaleForm;
+  static constexpr int kBits = kLevelBits;
+  static constexpr int kZero = kZeroLevel;
+  static constexpr bool kMins = kHasMins;
+  static constexpr bool kHalves = kInHalves;
+  static constexpr Levels kTable = kLevelTable;
+  // kHalf: half scale, half min. kExponent: a byte. kSuper: bytes scale and min; two scales; in
+  // halves with minima two times scale | min << 4.
+  static constexpr int kMetaBytes = kScales == Scales::kHalf       ? (kMins ? 4 : 2)
+                                    : kScales == Scales::kExponent ? 1
+                                    : kMins || kHalves             ? 2
+                                                                   : 1;
+  static constexpr int kSuperHalves = kScales == Scales::kSuper ? (kMins ? 2 : 1) : 0;
+};
+
+// All forms of quantized weights: X(name, form).
+#define WEFT_QUANT_FORMS(X)                                                  \
+  X(Q4_0, QuantForm<Scales::kHalf, 4, 8, false, false>)                      \
+  X(Q4_1, QuantForm<Scales::kHalf, 4, 0, true, false>)                       \
+  X(Q5_0, QuantForm<Scales::kHalf, 5, 16, false, false>)                     \
+  X(Q5_1, QuantForm<Scales::kHalf, 5, 0, true, false>)                       \
+  X(Q8_0, QuantForm<Scales::kHalf, 8, 0, false, false>)                      \
+  X(Q2_K, QuantForm<Scales::kSuper, 2, 0, true, true>)                       \
+  X(Q3_K, QuantForm<Scales::kSuper, 3, 4, false, true>)                      \
+  X(Q4_K, QuantForm<Scales::kSuper, 4, 0, true, false>)                      \
+  X(Q5_K, QuantForm<Scales::kSuper, 5, 0, true, false>)                      \
+  X(Q6_K, QuantForm<Scales::kSuper, 6, 32, false, true>)                     \
+  X(IQ4_NL, QuantForm<Scales::kHalf, 4, 0, false, false, Levels::kIq4>)      \
+  X(IQ4_XS, QuantForm<Scales::kSuper, 4, 0, false, false, Levels::kIq4>)     \
+  X(MXFP4, QuantForm<Scales::kExponent, 4, 0, false, false, Levels::kMxfp4>) \
+  X(Ternary, QuantForm<Scales::kHalf, 2, 1, false, false>)
+// All of float weights: X(name).
+#define WEFT_FLOAT_FORMS(X) X(F32) X(F16) X(BF16)
+
+// Where the unit that is number `unit` of chunk `chunk` lies in its row of `n_units` units.
+constexpr int UnitPlace(int chunk, int unit, int n_units, int units_per_chunk) {
+  const int whole = n_units / units_per_chunk, rest = n_units % units_per_chunk;
+  return unit * whole + (unit < rest ? unit : rest) + chunk;
+}
+
+constexpr int CeilDiv(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
+
+// A matrix of any form, on the device; members of a stack one after the other.
+struct MatrixView {
+  const uint32_t* levels = nullptr;  // or the elements of float weights
+  const uint8_t* meta = nullptr;
+  const uint16_t* super = nullptr;
+  int32_t n_in = 0;
+  int32_t n_out = 0;  // of one member
+};
+
+}  // namespace weft::device
+
+#endif  // WEFT_KERNELS_GPU_WEIGHT_FORM_H_

@@ -1,0 +1,135 @@
+// Reading weights in the forms of weight_form.h, for kernels.
+#ifndef WEFT_KERNELS_GPU_WEIGHTS_DEVICE_H_
+#define WEFT_KERNELS_GPU_WEIGHTS_DEVICE_H_
+
+#include "device/dialect.h"
+#include "kernels_gpu/weight_form.h"
+
+namespace weft::device {
+
+// What the levels of tables stand for, four of 16 to a word, first the lowest byte.
+WEFT_DEVICE uint32_t TableWord(Levels table, int i) {
+  if (table == Levels::kIq4) {
+    // -127 -104 -83 -65, -49 -35 -22 -10, 1 13 25 38, 53 69 89 113
+    return i == 0 ? 0xBFAD9881u : i == 1 ? 0xF6EADDCFu : i == 2 ? 0x26190D01u : 0x71594535u;
+  }
+  // Twice the values of FP4: 0 1 2 3, 4 6 8 12, and these negated.
+  return i == 0 ? 0x03020100u : i == 1 ? 0x0C080604u : i == 2 ? 0xFDFEFF00u : 0xF4F8FAFCu;
+}
+
+// The table's entries for four nibbles, a byte each.
+WEFT_DEVICE uint32_t LookUp(Levels table, uint32_t nibbles) {
+  uint32_t out = 0;
+  WEFT_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    const uint32_t level = (nibbles >> (8 * j)) & 15u;
+    const uint32_t word = TableWord(table, static_cast<int>(level >> 2));
+    out |= ((word >> (8 * (level & 3u))) & 0xFFu) << (8 * j);
+  }
+  return out;
+}
+
+// Group g of a unit: values 4 g ... 4 g + 3 as bytes; `words` are the unit's.
+template <typename Form>
+WEFT_DEVICE uint32_t GroupOf(const uint32_t* words, int g) {
+  if constexpr (Form::kBits == 8) return words[g];
+  uint32_t levels = 0;
+  [[maybe_unused]] int shift = 0;
+  if constexpr (Form::kBits >= 4 && Form::kBits < 8) {
+    levels = (words[g % 4] >> (4 * (g / 4))) & 0x0F0F0F0Fu;
+    words += 4;
+    shift = 4;
+  }
+  if constexpr (Form::kBits == 2 || Form::kBits == 3 || Form::kBits == 6) {
+    levels |= ((words[g / 4] >> (2 * (g % 4))) & 0x03030303u) << shift;
+    words += 2;
+    shift += 2;
+  }
+  if constexpr (Form::kBits == 3 || Form::kBits == 5) {
+    levels |= ((words[0] >> g) & 0x01010101u) << shift;
+  }
+  if constexpr (Form::kTable != Levels::kLinear) return LookUp(Form::kTable, levels);
+  return levels;
+}
+
+// The scales of one unit. All are exact products of a half and an integer.
+struct UnitScales {
+  float scale[2];  // of the halves; [0] alone for whole units
+  float min;       // whole units: added to a value. Halves: the super-block's, to be negated
+  int half_min[2];
+};
+
+template <typename Form>
+WEFT_DEVICE UnitScales ScalesOf(const uint8_t* meta, const uint16_t* super) {
+  UnitScales s = {{0.0f, 0.0f}, 0.0f, {0, 0}};
+  if constexpr (Form::kScales == Scales::kHalf) {
+    s.scale[0] = HalfToFloat(static_cast<uint16_t>(meta[0] | meta[1] << 8));
+    if constexpr (Form::kMins) s.min = HalfToFloat(static_cast<uint16_t>(meta[2] | meta[3] << 8));
+  } else if constexpr (Form::kScales == Scales::kExponent) {
+    // 2^(e - 128): levels are twice their values. The two smallest are subnormal.
+    const uint32_t e = meta[0];
+    s.scale[0] = FloatOf(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+  } else {
+    const float d = HalfToFloat(super[0]);
+    if constexpr (!Form::kMins) {
+      s.scale[0] = d * static_cast<float>(static_cast<int8_t>(meta[0]));
+      if constexpr (Form::kHalves)
+        s.scale[1] = d * static_cast<float>(static_cast<int8_t>(meta[1]));
+    } else if constexpr (!Form::kHalves) {
+      s.scale[0] = d * static_cast<float>(meta[0]);
+      s.min = -(HalfToFloat(super[1]) * static_cast<float>(meta[1]));
+    } else {
+      s.min = HalfToFloat(super[1]);
+      s.scale[0] = d * static_cast<float>(meta[0] & 15);
+      s.scale[1] = d * static_cast<float>(meta[1] & 15);
+      s.half_min[0] = meta[0] >> 4;
+      s.half_min[1] = meta[1] >> 4;
+    }
+  }
+  return s;
+}
+
+// Where a unit of a quantized row lies.
+template <typename Form>
+struct UnitAddress {
+  WEFT_DEVICE UnitAddress(const MatrixView& m, int64_t row, int chunk, int unit) {
+    constexpr int kUnits = kChunkInputs / kBlockInputs;
+    const int n_units = m.n_in / kBlockInputs;
+    const int64_t at = row * n_units + UnitPlace(chunk, unit, n_units, kUnits);
+    words = m.levels + at * Form::kBits;
+    meta = m.meta + at * Form::kMetaBytes;
+    const int n_supers = (m.n_in + kSuperInputs - 1) / kSuperInputs;
+    super = m.super + (row * n_supers + chunk * kChunkInputs / kSuperInputs) * Form::kSuperHalves;
+  }
+  const uint32_t* words;
+  const uint8_t* meta;
+  const uint16_t* super;
+};
+
+struct F32 {
+  static constexpr int kBytes = 4;
+  WEFT_DEVICE static float Get(const void* p, int64_t i) { return static_cast<const float*>(p)[i]; }
+};
+struct F16 {
+  static constexpr int kBytes = 2;
+  WEFT_DEVICE static float Get(const void* p, int64_t i) {
+    return HalfToFloat(static_cast<const uint16_t*>(p)[i]);
+  }
+};
+struct BF16 {
+  static constexpr int kBytes = 2;
+  WEFT_DEVICE static float Get(const void* p, int64_t i) {
+    return BfloatToFloat(static_cast<const uint16_t*>(p)[i]);
+  }
+};
+
+// The number, in elements from the matrix's begin, of the first value of a unit of a float row.
+WEFT_DEVICE int64_t FloatUnitAt(const MatrixView& m, int64_t row, int chunk, int unit) {
+  const int n_units = (m.n_in + kFloatUnit - 1) / kFloatUnit;
+  const int place = UnitPlace(chunk, unit, n_units, kChunkInputs / kFloatUnit);
+  return (row * n_units + place) * kFloatUnit;
+}
+
+}  // namespace weft::device
+
+#endif  // WEFT_KERNELS_GPU_WEIGHTS_DEVICE_H_
