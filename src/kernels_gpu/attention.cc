@@ -174,7 +174,7 @@ WEFT_DEVICE float ScoreOf(const AttendArgs& a, const Query& query, int position)
 // The positions of one split that the query sees. `weights`: shared, 32 words.
 template <typename Kv, int kVectors, typename Shared>
 WEFT_DEVICE Sums<kVectors> ScanSplit(const AttendArgs& a, const Query& query, int split,
-                                     const Shared& weights) {
+                                     Shared& weights) {
   const int lane = ThreadIndex();
   const int begin = split * kSplitTokens, end = Min(begin + kSplitTokens, query.last + 1);
   Sums<kVectors> sums;

@@ -12,7 +12,7 @@ constexpr int kMostWarps = kMostNormThreads / 32;
 
 // The sum of all threads' values, in all of them. `sums`: shared, kMostWarps words.
 template <typename Shared>
-WEFT_DEVICE float BlockSum(float value, const Shared& sums) {
+WEFT_DEVICE float BlockSum(float value, Shared& sums) {
   const float warp = WarpSum(value);
   const int n_warps = ThreadCount() / 32;
   if (n_warps == 1) return warp;

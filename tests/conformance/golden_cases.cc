@@ -1,6 +1,8 @@
 #include "tests/conformance/golden_cases.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
@@ -66,6 +68,15 @@ std::vector<std::string> FloatModelNames() {
 
 std::vector<std::string> QuantizedModelNames() {
   return NamesIn("quantized", {"llama.Q4_K_M", "llama.BF16", "gpt-oss.MXFP4_MOE"});
+}
+
+bool RunsHere(std::string_view backend, const std::string& model) {
+  if (backend != "emu") return true;
+  const char* const wanted = std::getenv("WEFT_EMULATE");
+  if (wanted != nullptr && std::string_view(wanted) == "all") return true;
+  static constexpr std::array kFew = {"llama",     "gpt-oss",      "deepseek2", "qwen35",
+                                      "falcon-h1", "llama.Q4_K_M", "llama.Q4_0"};
+  return std::ranges::count(kFew, model) > 0;
 }
 
 std::string FloatModelPath(const std::string& name) { return ModelsDir() + name + ".gguf"; }

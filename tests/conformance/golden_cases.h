@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -27,6 +28,10 @@ struct GoldenRun {
 // builds that run slowly (unoptimised, sanitized) a few that cover most blocks.
 std::vector<std::string> FloatModelNames();
 std::vector<std::string> QuantizedModelNames();
+
+// Whether a test of many runs takes this model on this backend. The emulator is slow: it takes a
+// model of each kind, and with WEFT_EMULATE=all in the environment every one.
+bool RunsHere(std::string_view backend, const std::string& model);
 
 std::string FloatModelPath(const std::string& name);
 std::string QuantizedModelPath(const std::string& name);

@@ -1,0 +1,253 @@
+// The gpu backend beyond what the conformance tests say of every backend: memory, faults, and
+// that a fault is nobody's but its step's.
+#include "backend/gpu/gpu_backend.h"
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/emulated_device.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/engine_harness.h"
+#include "tests/support/model_runner.h"
+#include "tests/support/wrapped_backend.h"
+#include "weft/engine.h"
+
+namespace weft::gpu {
+namespace {
+
+using device::EmulatedDevice;
+using ::testing::HasSubstr;
+using weft::testing::LoadedModel;
+using weft::testing::ModelRunner;
+using weft::testing::RandomTokens;
+using weft::testing::RunnerOptions;
+
+bool SameBytes(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class GpuBackendTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  StatusOr<LoadedModel> Load(std::shared_ptr<EmulatedDevice> device) {
+    LoadedModel model;
+    model.backend = EmulatedBackend();
+    WEFT_ASSIGN_OR_RETURN(auto file, ModelFile::Open(weft::testing::TinyModelFile(GetParam())));
+    WEFT_ASSIGN_OR_RETURN(ModelSpec spec, BuildModelSpec(*file, {.context_tokens = 512}));
+    WEFT_ASSIGN_OR_RETURN(model.weights, LoadTo(std::move(device), 0, std::move(file),
+                                                std::move(spec), {.n_threads = 1}));
+    return model;
+  }
+  StatusOr<std::unique_ptr<ModelRunner>> NewRunner() {
+    WEFT_ASSIGN_OR_RETURN(const LoadedModel model, Load(device_));
+    RunnerOptions options;
+    options.pool_pages = 64;
+    options.executor.max_step_tokens = 64;
+    return ModelRunner::New(model, options);
+  }
+
+  const std::shared_ptr<EmulatedDevice> device_ = std::make_shared<EmulatedDevice>();
+  const std::vector<TokenId> tokens_ = RandomTokens(40, 3);
+};
+
+TEST_P(GpuBackendTest, EveryAllocationMayFailAndNothingStays) {
+  int64_t n_failed = 0;
+  for (int64_t n = 1;; ++n) {
+    device_->faults().until_allocation_fails = n;
+    {
+      const auto runner = NewRunner();
+      if (device_->faults().until_allocation_fails > 0) {
+        EXPECT_TRUE(runner.ok()) << runner.status();
+        break;
+      }
+      // Large memory that is refused is asked for once more, as small as will do.
+      if (!runner.ok()) ++n_failed;
+      EXPECT_TRUE(runner.ok() || runner.status().code() == StatusCode::kResourceExhausted)
+          << runner.status();
+    }
+    EXPECT_EQ(device_->held_bytes(), 0) << "allocation " << n;
+    EXPECT_EQ(device_->pinned_bytes(), 0) << "allocation " << n;
+  }
+  EXPECT_GT(n_failed, 10);
+}
+
+TEST_P(GpuBackendTest, AFailedLaunchIsItsStepsAlone) {
+  const auto runner = NewRunner();
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const std::span<const TokenId> tokens(tokens_);
+  const int whole = (*runner)->Add(), other = (*runner)->Add(), hurt = (*runner)->Add();
+  const auto expected = (*runner)->Feed(whole, tokens);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  ASSERT_TRUE((*runner)->Feed(other, tokens.first(20)).ok());
+  device_->faults().until_launch_fails = 9;
+  const auto failed = (*runner)->Feed(hurt, tokens.first(20));
+  EXPECT_EQ(failed.status().code(), StatusCode::kInternal);
+  const auto rest = (*runner)->Feed(other, tokens.subspan(20));
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  const size_t n_vocab = expected->size() / tokens.size();
+  EXPECT_TRUE(
+      SameBytes(*rest, {expected->begin() + 20 * static_cast<int64_t>(n_vocab), expected->end()}));
+}
+
+// The launch that fails belongs to a step beside a paused one, which goes on as ever.
+TEST_P(GpuBackendTest, AFailedLaunchIsNotThePausedStepsBesideIt) {
+  const auto runner = NewRunner();
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto expected = (*runner)->Feed((*runner)->Add(), tokens_);
+  ASSERT_TRUE(expected.ok());
+  int n_failed = 0;
+  const int mine = (*runner)->Add();
+  const std::vector<ModelRunner::Part> parts = {{mine, tokens_}};
+  const auto logits = (*runner)->Step(parts, [&] {
+    device_->faults().until_launch_fails = 3;
+    const auto beside = (*runner)->Feed((*runner)->Add(), std::span(tokens_).first(5));
+    n_failed += beside.status().code() == StatusCode::kInternal ? 1 : 0;
+  });
+  EXPECT_GT(n_failed, 1);
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  EXPECT_TRUE(SameBytes(*logits, *expected));
+}
+
+// Few rows that see much are attended to by a warp per split, many by one warp each.
+TEST_P(GpuBackendTest, AttentionInSplitsHasTheSameBits) {
+  const auto runner = NewRunner();
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const std::vector<TokenId> tokens = RandomTokens(300, 5);
+  const std::vector<int64_t> many = {64}, few = {64, 64, 64, 64, 5, 1};
+  const auto expected = (*runner)->Feed((*runner)->Add(), tokens, many);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  const auto split = (*runner)->Feed((*runner)->Add(), tokens, few);
+  ASSERT_TRUE(split.ok()) << split.status();
+  EXPECT_TRUE(SameBytes(*split, *expected));
+}
+
+// What a page table says matters: one that is wrong by an entry gives other logits.
+TEST_P(GpuBackendTest, AWrongPageShows) {
+  const auto runner = NewRunner();
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  StateStore& state = (*runner)->state();
+  const std::span<const TokenId> tokens(tokens_);
+  const int right = (*runner)->Add(), wrong = (*runner)->Add();
+  ASSERT_TRUE((*runner)->Feed(right, tokens.first(39)).ok());
+  ASSERT_TRUE((*runner)->Feed(wrong, tokens.first(39)).ok());
+  // Pages are given in order: the first sequence has 0 and 1 of a group, the second 2 and 3.
+  for (size_t group = 0; group < state.layout().page_bytes.size(); ++group) {
+    ASSERT_TRUE(state.CopyPage(static_cast<int>(group), 3, 2, 32).ok());
+  }
+  const auto expected = (*runner)->Feed(right, tokens.subspan(39));
+  const auto logits = (*runner)->Feed(wrong, tokens.subspan(39));
+  ASSERT_TRUE(expected.ok() && logits.ok());
+  EXPECT_FALSE(SameBytes(*logits, *expected));
+}
+
+TEST_P(GpuBackendTest, ADeviceThatSaysNothingIsToldOf) {
+  const auto runner = NewRunner();
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto expected = (*runner)->Feed((*runner)->Add(), tokens_);
+  ASSERT_TRUE(expected.ok());
+  device_->set_patience(std::chrono::milliseconds(10));
+  device_->faults().until_event_is_lost = 3;
+  const auto failed = (*runner)->Feed((*runner)->Add(), tokens_);
+  EXPECT_EQ(failed.status().code(), StatusCode::kDeadlineExceeded) << failed.status();
+  device_->set_patience(std::chrono::minutes(2));
+  const auto again = (*runner)->Feed((*runner)->Add(), tokens_);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(SameBytes(*again, *expected));
+}
+
+TEST_P(GpuBackendTest, MemoryGoesBackOnceTheStreamHasPassed) {
+  const auto runner = NewRunner();
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  StateStore& state = (*runner)->state();
+  const int64_t before = device_->held_bytes(), slabs = state.held_bytes();
+  const auto expected = (*runner)->Feed((*runner)->Add(), tokens_);
+  ASSERT_TRUE(expected.ok());
+  EXPECT_EQ(state.held_bytes(), slabs);
+  for (size_t group = 0; group < state.layout().page_bytes.size(); ++group) {
+    std::vector<PageId> pages(static_cast<size_t>(state.n_pages(static_cast<int>(group))));
+    for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<PageId>(i);
+    state.DiscardPages(static_cast<int>(group), pages);
+  }
+  if (state.n_slots() > 0) {
+    for (SlotId slot = 0; slot < state.n_slots(); ++slot) ASSERT_TRUE(state.ClearSlot(slot).ok());
+  }
+  EXPECT_EQ(state.held_bytes(), 0);
+  // Memory comes anew for who writes again.
+  const auto again = (*runner)->Feed((*runner)->Add(), tokens_);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(SameBytes(*again, *expected));
+  EXPECT_EQ(device_->held_bytes(), before);
+}
+
+// Two models' devices and their weights know nothing of each other.
+TEST_P(GpuBackendTest, AnotherDeviceDoesNotSeeTheFault) {
+  const auto runner = NewRunner();
+  ASSERT_TRUE(runner.ok());
+  const auto elsewhere = std::make_shared<EmulatedDevice>(device::emulator::Order::kDescending);
+  const auto model = Load(elsewhere);
+  ASSERT_TRUE(model.ok());
+  const auto other = ModelRunner::New(*model, {.pool_pages = 64});
+  ASSERT_TRUE(other.ok());
+  device_->faults().until_launch_fails = 1;
+  const auto theirs = (*other)->Feed((*other)->Add(), tokens_);
+  ASSERT_TRUE(theirs.ok());
+  EXPECT_FALSE((*runner)->Feed((*runner)->Add(), tokens_).ok());
+  // And the order in which a device takes blocks and threads changes nothing.
+  const auto mine = (*runner)->Feed((*runner)->Add(), tokens_);
+  ASSERT_TRUE(mine.ok());
+  EXPECT_TRUE(SameBytes(*mine, *theirs));
+}
+
+// Loads to the test's device.
+class OnDeviceBackend : public weft::testing::WrappedBackend {
+ public:
+  explicit OnDeviceBackend(std::shared_ptr<EmulatedDevice> device)
+      : WrappedBackend(EmulatedBackend()), device_(std::move(device)) {}
+  StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
+                                                ModelSpec spec,
+                                                const LoadOptions& options) const override {
+    return LoadTo(device_, 0, std::move(file), std::move(spec), options);
+  }
+
+ private:
+  const std::shared_ptr<EmulatedDevice> device_;
+};
+
+// In an engine the step's session is lost, every other goes on, and nothing leaks.
+TEST_P(GpuBackendTest, AFaultPoisonsTheStepsSession) {
+  const OnDeviceBackend backend(device_);
+  const auto model = weft::testing::TinyModel(GetParam(), 1, &backend);
+  const int64_t weight_bytes = device_->held_bytes();
+  {
+    const auto engine = Engine::Start(model, {});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    const auto well = (*engine)->CreateSession({}), hurt = (*engine)->CreateSession({}),
+               alone = (*engine)->CreateSession({});
+    ASSERT_TRUE(well.ok() && hurt.ok() && alone.ok());
+    const auto run = [&](SessionId session, std::vector<TokenId> tokens) {
+      return weft::testing::RunTurn(engine->get(), session,
+                                    weft::testing::Greedy(std::move(tokens), 6));
+    };
+    const auto first = run(*alone, tokens_);
+    const auto second = run(*alone, RandomTokens(9, 4));
+    ASSERT_TRUE(first.done().status.ok() && second.done().status.ok());
+
+    EXPECT_EQ(run(*well, tokens_).tokens(), first.tokens());
+    device_->faults().until_launch_fails = 20;
+    EXPECT_FALSE(run(*hurt, RandomTokens(30, 6)).done().status.ok());
+    EXPECT_FALSE(run(*hurt, RandomTokens(3, 7)).done().status.ok()) << "it stays lost";
+    EXPECT_EQ(run(*well, RandomTokens(9, 4)).tokens(), second.tokens());
+  }
+  EXPECT_EQ(device_->held_bytes(), weight_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuBackendTest, ::testing::Values("llama", "gemma3"),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace weft::gpu
