@@ -1,14 +1,16 @@
 #!/bin/bash
 # The checks beside the tests, each by its name or all of them.
 #
-#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [arm] [mlx] [mac] [page] [real]
+#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [arm] [mlx] [mac] [cuda] [page] [real]
 #
-# Without names all but `mlx`, which loads a library (10 MB), `mac`, which loads another compiler
-# (80 MB), `page`, which installs a browser, and `real`, which loads 330 MB of models into the user's cache.
+# Without names all but `mlx`, which loads a library (10 MB), `mac` and `cuda`, which load other
+# compilers (80 and 130 MB), `page`, which installs a browser, and `real`, which loads 330 MB of
+# models into the user's cache.
 #
 #   ARM            what `arm` builds and runs: all, or kernels alone (all)
 #   REAL_MODELS    of tools/get_model.py --list, with commas between
 #                  (smollm2,gemma3-270m)
+#   CUDA_ARCHS     of tools/cuda_kernels.py (75,80,90,120)
 #   FUZZ_SECONDS   for each parser (60)
 #   TIDY_SECONDS   for clang-tidy over the changed files; what it did not reach by
 #                  then it names (300)
@@ -105,6 +107,15 @@ check_mlx() {
   WEFT=build/release-mlx/weft WEFT_MAKE_MODEL=$(find build/release-mlx -type f -name weft-make-model) \
     python3 tests/e2e/mlx_test.py
 }
+# Every kernel for the devices that there may be; registers and spills are printed.
+# The compiler comes from PyPI, which is not reached from everywhere: then it says so and passes.
+check_cuda() {
+  if ! tools/setup.sh cuda; then
+    echo "cuda: skipped, because pip cannot get the compiler"
+    return
+  fi
+  tools/cuda_kernels.py ${CUDA_ARCHS:+--arch "$CUDA_ARCHS"}
+}
 # The page in a browser, and the clients from npm. What this needs beside Debian's packages
 # comes from npm's registry, which is not reached from everywhere: then it says so and passes.
 check_page() {
@@ -138,7 +149,7 @@ check_real() {
 [ $# -gt 0 ] || set -- format layers tidy asan tsan fuzz arm
 for name in "$@"; do
   if ! declare -F "check_$name" >/dev/null; then
-    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz, arm, mlx, mac, page, real" >&2
+    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz, arm, mlx, mac, cuda, page, real" >&2
     exit 2
   fi
 done

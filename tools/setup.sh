@@ -2,7 +2,7 @@
 # Installs what is missing for the named groups: packages of Debian and Ubuntu, or of Homebrew on
 # a Mac. On other systems it prints what to install.
 #
-#   tools/setup.sh GROUP...     build, check, bench, deb, browser, pip, cross, zig, mlx
+#   tools/setup.sh GROUP...     build, check, bench, deb, browser, pip, cross, zig, mlx, cuda
 #
 # Looks before it asks: with everything there it needs neither root nor a network
 # and takes a moment. docs/EXTENDING.md says what each package is for.
@@ -51,7 +51,7 @@ libraries="libabsl-dev libcli11-dev nlohmann-json3-dev libutf8proc-dev libxxhash
   libc6-dev libstdc++-12-dev"
 
 packages=""
-wants_cross="" wants_zig="" wants_mlx=""
+wants_cross="" wants_zig="" wants_mlx="" wants_cuda=""
 for group in "$@"; do
   case "$group" in
     build) packages="$packages $build" ;;
@@ -63,9 +63,10 @@ for group in "$@"; do
     cross) packages="$packages $cross" wants_cross=1 ;;
     zig) packages="$packages python3-venv" wants_zig=1 ;;
     mlx) packages="$packages python3-venv" wants_mlx=1 ;;
+    cuda) packages="$packages python3-venv" wants_cuda=1 ;;
     *)
       echo "setup: there is no group \"$group\"; there are build, check, bench, deb, browser, pip," \
-        "cross, zig, mlx" >&2
+        "cross, zig, mlx, cuda" >&2
       exit 2
       ;;
   esac
@@ -126,3 +127,10 @@ if [ -n "$wants_zig" ] && ! "$here/build/zig/bin/python" -m ziglang version >/de
   "$here/build/zig/bin/pip" -q install "ziglang==$zig_version"
 fi
 [ -z "$wants_mlx" ] || install_mlx
+# NVIDIA's compiler, which needs no device and no driver.
+if [ -n "$wants_cuda" ] && ! ls "$here"/build/cuda/lib/python3*/site-packages/nvidia/cu*/bin/nvcc \
+    >/dev/null 2>&1; then
+  python3 -m venv "$here/build/cuda"
+  "$here/build/cuda/bin/pip" -q install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl \
+    nvidia-nvvm nvidia-cuda-crt
+fi

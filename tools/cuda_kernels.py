@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Compiles every kernel of src/kernels_gpu for devices, and shows what each takes of them.
+
+  tools/cuda_kernels.py [--arch 75,80,90,120] [--nvcc NVCC] [--out build/cuda/kernels]
+
+Prints a line per kernel and architecture: registers, bytes of shared memory, spills. A kernel
+that spills registers to memory is an error, and so is one that does not compile. No device and
+no driver is needed. `tools/setup.sh cuda` installs a compiler into build/cuda.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Only what the code fuses is fused, and nothing is approximated: the same bits as the emulator.
+FLAGS = ["-x", "cu", "-std=c++20", "-fmad=false", "-ftz=false", "-prec-div=true",
+         "-prec-sqrt=true", "--expt-relaxed-constexpr", "-Xptxas", "-v", "-cubin"]
+COMPILING = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\w+)'")
+STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+USED = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
+
+
+def find_nvcc():
+    found = sorted((ROOT / "build/cuda").glob("lib/python3*/site-packages/nvidia/cu*/bin/nvcc"))
+    return str(found[-1]) if found else "nvcc"
+
+
+def compile_one(nvcc, source, arch, out):
+    cubin = out / f"{source.stem}.sm_{arch}.cubin"
+    command = [nvcc, *FLAGS, f"-arch=sm_{arch}", "-I", str(ROOT / "src"), str(source), "-o", str(cubin)]
+    host = "g++-12"
+    if any(os.access(os.path.join(folder, host), os.X_OK) for folder in os.get_exec_path()):
+        command += ["-ccbin", host]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return source, arch, done.returncode, done.stdout + done.stderr
+
+
+def kernels_of(log):
+    """What ptxas says: name, registers, shared bytes, stack bytes, spilled bytes."""
+    name, stack, spilled = None, 0, 0
+    for line in log.splitlines():
+        if match := COMPILING.search(line):
+            name = match.group(1)
+        elif match := STACK.search(line):
+            stack, spilled = int(match.group(1)), int(match.group(2)) + int(match.group(3))
+        elif (match := USED.search(line)) and name:
+            yield name, int(match.group(1)), int(match.group(2) or 0), stack, spilled
+            name = None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--arch", default="75,80,90,120")
+    parser.add_argument("--nvcc", default=find_nvcc())
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/cuda/kernels")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    sources = sorted((ROOT / "src/kernels_gpu").glob("*.cc"))
+    sources = [source for source in sources if not source.stem.endswith("_test")]
+    jobs = [(source, arch) for arch in args.arch.split(",") for source in sources]
+    failures, n_kernels = [], 0
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        results = pool.map(lambda job: compile_one(args.nvcc, *job, args.out), jobs)
+        for source, arch, code, log in results:
+            kernels = list(kernels_of(log))
+            n_kernels += len(kernels)
+            for name, registers, shared, stack, spilled in kernels:
+                print(f"sm_{arch:4} {name:28} {registers:4} registers {shared:6} B shared "
+                      f"{stack:4} B stack {spilled:4} B spilled")
+                if spilled:
+                    failures.append(f"{name} spills {spilled} bytes on sm_{arch}")
+            if code != 0 or not kernels:
+                print(log, file=sys.stderr)
+                failures.append(f"{source.name} does not compile for sm_{arch}")
+    for failure in failures:
+        print(f"cuda_kernels: {failure}", file=sys.stderr)
+    if failures:
+        sys.exit(1)
+    print(f"cuda_kernels: {n_kernels} kernels, no spills")
+
+
+if __name__ == "__main__":
+    main()
