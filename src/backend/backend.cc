@@ -19,12 +19,9 @@ namespace {
 // Every backend that is compiled in; the first is nobody's default.
 std::span<const Backend* const> AllBackends() {
   static const std::array backends = {
-      CpuBackend(),
-      EmulatedBackend(),
-      ReferenceBackend(),
+      CpuBackend(), EmulatedBackend(),  ReferenceBackend(),
 #ifdef WEFT_HAS_MLX
-      MlxBackend(),
-      StrictMlxBackend(),
+      MlxBackend(), StrictMlxBackend(),
 #endif
   };
   return backends;
