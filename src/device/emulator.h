@@ -20,7 +20,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <version>
+#ifdef __cpp_lib_source_location
 #include <source_location>
+#endif
 
 #include "base/status.h"
 #include "device/kernel.h"
@@ -43,7 +46,28 @@ struct ThreadPlace {
 };
 extern constinit thread_local ThreadPlace place;
 
+#ifdef __cpp_lib_source_location
 using Site = std::source_location;
+#else
+// Compilers without it (Clang 14) see no difference between two places of one line.
+class Site {
+ public:
+  static constexpr Site current(const char* file = __builtin_FILE(),
+                                uint_least32_t line = __builtin_LINE()) {
+    Site site;
+    site.file_ = file;
+    site.line_ = line;
+    return site;
+  }
+  constexpr const char* file_name() const { return file_; }
+  constexpr uint_least32_t line() const { return line_; }
+  constexpr uint_least32_t column() const { return 0; }
+
+ private:
+  const char* file_ = "";
+  uint_least32_t line_ = 0;
+};
+#endif
 
 void WaitForBlock(const Site& site);
 // The value that lane `lane` of the warp gives.

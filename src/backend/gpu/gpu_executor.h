@@ -43,7 +43,7 @@ class StepContext {
   void EnqueueLogits(int64_t piece, std::byte* to);
 
   const GpuWeights& weights() const { return weights_; }
-  device::Device& gpu() const { return weights_.gpu(); }
+  device::Device& gpu() const { return *weights_.gpu(); }
   device::Stream& stream() { return *stream_; }
   device::Event& event(size_t i) { return *events_[i % events_.size()]; }
   size_t n_events() const { return events_.size(); }

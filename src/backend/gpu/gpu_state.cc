@@ -104,10 +104,10 @@ int64_t GpuState::LayOut(const ModelSpec& spec, int group) {
 }
 
 Status GpuState::Start(const ModelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(stream_, device_.NewStream());
-  WEFT_ASSIGN_OR_RETURN(transfers_, device_.NewStream());
-  WEFT_ASSIGN_OR_RETURN(enqueued_, device_.NewEvent());
-  WEFT_ASSIGN_OR_RETURN(transferred_, device_.NewEvent());
+  WEFT_ASSIGN_OR_RETURN(stream_, device_->NewStream());
+  WEFT_ASSIGN_OR_RETURN(transfers_, device_->NewStream());
+  WEFT_ASSIGN_OR_RETURN(enqueued_, device_->NewEvent());
+  WEFT_ASSIGN_OR_RETURN(transferred_, device_->NewEvent());
   int64_t largest = 1;
   for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
     const int64_t bytes = std::max(kPlaneAlignment, LayOut(spec, static_cast<int>(group)));
@@ -115,7 +115,7 @@ Status GpuState::Start(const ModelSpec& spec) {
     layers_of_group_.push_back(spec.kv_groups[group].kv_layers);
     largest = std::max(largest, bytes);
     WEFT_ASSIGN_OR_RETURN(
-        auto pool, SlabPool::New(&device_, stream_.get(), bytes, SlabPool::Fresh::kUndefined));
+        auto pool, SlabPool::New(device_.get(), stream_.get(), bytes, SlabPool::Fresh::kUndefined));
     pages_.push_back(std::move(pool));
   }
   for (const SlotState& slot : spec.slots) {
@@ -125,10 +125,10 @@ Status GpuState::Start(const ModelSpec& spec) {
   if (!spec.slots.empty()) {
     layout_.slot_bytes = std::max(kPlaneAlignment, layout_.slot_bytes);
     largest = std::max(largest, layout_.slot_bytes);
-    WEFT_ASSIGN_OR_RETURN(slots_, SlabPool::New(&device_, stream_.get(), layout_.slot_bytes,
+    WEFT_ASSIGN_OR_RETURN(slots_, SlabPool::New(device_.get(), stream_.get(), layout_.slot_bytes,
                                                 SlabPool::Fresh::kZeros));
   }
-  WEFT_ASSIGN_OR_RETURN(staging_, device_.AllocatePinned(largest));
+  WEFT_ASSIGN_OR_RETURN(staging_, device_->AllocatePinned(largest));
   return OkStatus();
 }
 
@@ -228,7 +228,7 @@ Status GpuState::Fetch(const std::byte* from, std::span<std::byte> out) const {
   transfers_->WaitFor(*enqueued_);
   transfers_->CopyToHost(staging_->data(), from, static_cast<int64_t>(out.size()));
   transfers_->Record(transferred_.get());
-  WEFT_RETURN_IF_ERROR(device::WaitFor(device_, transferred_.get()));
+  WEFT_RETURN_IF_ERROR(device::WaitFor(*device_, transferred_.get()));
   WEFT_RETURN_IF_ERROR(stream_->TakeError());
   WEFT_RETURN_IF_ERROR(transfers_->TakeError());
   std::memcpy(out.data(), staging_->data(), out.size());
@@ -242,7 +242,7 @@ Status GpuState::Send(std::byte* to, std::span<const std::byte> in) {
   transfers_->CopyToDevice(to, staging_->data(), static_cast<int64_t>(in.size()));
   transfers_->Record(transferred_.get());
   stream_->WaitFor(*transferred_);
-  WEFT_RETURN_IF_ERROR(device::WaitFor(device_, transferred_.get()));
+  WEFT_RETURN_IF_ERROR(device::WaitFor(*device_, transferred_.get()));
   WEFT_RETURN_IF_ERROR(stream_->TakeError());
   return transfers_->TakeError();
 }

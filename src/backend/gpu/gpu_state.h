@@ -84,7 +84,7 @@ class GpuState final : public StateStore {
   void ClearPlane(const device::KvPlane& plane, int n_heads, int64_t dims, int n_tokens,
                   std::byte* page) const;
 
-  device::Device& device_;
+  const std::shared_ptr<device::Device> device_;  // outlives what was allocated on it
   const device::KvType kv_type_;
   std::vector<LayerPlace> layers_;  // per KvLayer
   std::vector<std::vector<int>> layers_of_group_;

@@ -106,7 +106,7 @@ class GpuWeights : public Weights {
 
   const BoundModel& model() const { return model_; }
   // Where the weights lie. One such object for these weights; what is made over it is its own.
-  device::Device& gpu() const { return *device_; }
+  const std::shared_ptr<device::Device>& gpu() const { return device_; }
 
  private:
   friend class Binder;
