@@ -252,8 +252,8 @@ std::vector<Drafter::Part> Drafter::FirstParts(std::span<const Ask> asks) {
     Session* const session = ask.text->session_;
     const int64_t end = std::ssize(session->tokens);
     // A step must end where a checkpoint is due.
-    const int64_t due = session->computed + memory_->RowsToCheckpoint(*session);
-    if (due < end && !ComputeTo(ask.text, due)) continue;
+    const int64_t due = memory_->RowsToCheckpoint(*session);
+    if (due < end - session->computed && !ComputeTo(ask.text, session->computed + due)) continue;
     const int64_t n = end - session->computed;
     if (n > room || n > memory_->RowsToCheckpoint(*session)) continue;
     if (!PrepareText(ask.text, n)) continue;
