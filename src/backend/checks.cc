@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/state_ids.h"
+#include "base/system.h"
 #include "base/tokens.h"
 
 namespace weft {
@@ -40,6 +41,23 @@ Status CheckOptions(const Backend& backend, const ExecutorOptions& options) {
   if (options.max_step_tokens >= 1 && options.max_step_tokens <= most) return OkStatus();
   return InvalidArgument("steps of ", options.max_step_tokens, " tokens: the ", backend.name(),
                          " backend takes 1 to ", most);
+}
+
+StatusOr<MemoryInfo> HostMemory(const Backend& backend, int device) {
+  WEFT_RETURN_IF_ERROR(CheckDevice(backend, device));
+  return MemoryInfo{.total_bytes = HostMemoryBytes(), .free_bytes = FreeHostMemoryBytes()};
+}
+
+Status CheckHostHolds(int64_t weight_bytes) {
+  const int64_t machine_bytes = HostMemoryBytes();
+  if (weight_bytes <= machine_bytes) return OkStatus();
+  return ResourceExhausted("the weights need ", HumanBytes(weight_bytes),
+                           " of memory, the machine has ", HumanBytes(machine_bytes),
+                           "; use a smaller model or a smaller quantization");
+}
+
+bool GatesByHead(const Attention& op) {
+  return !op.gated_query || (op.k_dim == op.v_dim && (!op.q_norm || op.q_norm.width == op.k_dim));
 }
 
 namespace {

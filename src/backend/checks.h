@@ -17,6 +17,12 @@ namespace weft {
 Status CheckDevice(const Backend& backend, int device);
 StatusOr<StateOptions> CheckedOptions(const Backend& backend, StateOptions options);
 Status CheckOptions(const Backend& backend, const ExecutorOptions& options);
+// MemoryOf a backend whose devices have the host's memory.
+StatusOr<MemoryInfo> HostMemory(const Backend& backend, int device);
+// Of weights that lie in the host's memory.
+Status CheckHostHolds(int64_t weight_bytes);
+// Whether gated queries, if that is what they are, are as wide as the values and normed by head.
+bool GatesByHead(const Attention& op);
 
 // Sizes, page tables long enough, ids inside the pools, tokens inside the vocabulary, no page
 // written by two sequences, texts whole where the model sees what follows, room for the results.

@@ -67,4 +67,29 @@ Status CheckWeightTypes(const ModelFile& file, const ModelSpec& spec) {
   return OkStatus();
 }
 
+void Decode(const TensorInfo& tensor, float* out) {
+  for (int64_t row = 0; row < tensor.rows(); ++row) {
+    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
+               out + row * tensor.dims[0]);
+  }
+}
+
+std::vector<float> ValuesOf(const TensorInfo& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.values()));
+  Decode(tensor, values.data());
+  return values;
+}
+
+std::vector<float> ValuesOf(const ModelFile& file, TensorRef ref) {
+  if (!ref) return {};
+  return ValuesOf(file.tensors()[static_cast<size_t>(ref.index)]);
+}
+
+void PutTapsFirst(const Convolution& convolution, const float* kernel, float* out) {
+  const int64_t n_taps = convolution.n_taps, n = convolution.n_channels;
+  for (int64_t c = 0; c < n; ++c) {
+    for (int64_t j = 0; j < n_taps; ++j) out[j * n + c] = kernel[c * n_taps + j];
+  }
+}
+
 }  // namespace weft

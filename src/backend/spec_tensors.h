@@ -1,8 +1,9 @@
-// Every tensor that a spec names, for what a backend does with all of them: check
-// their types before loading, count their bytes, read them in advance.
+// The tensors that a spec names, as every backend reads them: all of them, to check their types
+// and count their bytes, and each as floats.
 #ifndef WEFT_BACKEND_SPEC_TENSORS_H_
 #define WEFT_BACKEND_SPEC_TENSORS_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "base/status.h"
@@ -16,6 +17,15 @@ std::vector<TensorRef> TensorsOf(const ModelSpec& spec);
 
 // An error that names the first tensor whose type cannot be decoded.
 Status CheckWeightTypes(const ModelFile& file, const ModelSpec& spec);
+
+// All values of a tensor: values() of them. REQUIRES: CanDequantize(type).
+void Decode(const TensorInfo& tensor, float* out);
+std::vector<float> ValuesOf(const TensorInfo& tensor);
+// Empty when the reference is.
+std::vector<float> ValuesOf(const ModelFile& file, TensorRef ref);
+
+// The kernel of a convolution as (n_taps, n_channels), from the file's (n_channels, n_taps).
+void PutTapsFirst(const Convolution& convolution, const float* kernel, float* out);
 
 }  // namespace weft
 

@@ -4,22 +4,12 @@
 #include <cmath>
 #include <utility>
 
+#include "backend/spec_tensors.h"
 #include "base/check.h"
 #include "kernels/quants.h"
 
 namespace weft {
 namespace {
-
-std::vector<float> ValuesOf(const ModelFile& file, TensorRef ref) {
-  if (!ref) return {};
-  const TensorInfo& tensor = file.tensors()[static_cast<size_t>(ref.index)];
-  std::vector<float> values(static_cast<size_t>(tensor.values()));
-  for (int64_t row = 0; row < tensor.rows(); ++row) {
-    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
-               values.data() + row * tensor.dims[0]);
-  }
-  return values;
-}
 
 float Activated(HeadActivation activation, double x) {
   switch (activation) {

@@ -6,7 +6,6 @@
 #include "backend/cpu/cpu_executor.h"
 #include "backend/cpu/cpu_state.h"
 #include "backend/cpu/cpu_weights.h"
-#include "base/system.h"
 
 namespace weft {
 
@@ -31,10 +30,7 @@ class CpuBackendImpl : public Backend {
 
   Status Available() const override { return OkStatus(); }
   int device_count() const override { return 1; }
-  StatusOr<MemoryInfo> MemoryOf(int device) const override {
-    WEFT_RETURN_IF_ERROR(CheckDevice(*this, device));
-    return MemoryInfo{.total_bytes = HostMemoryBytes(), .free_bytes = FreeHostMemoryBytes()};
-  }
+  StatusOr<MemoryInfo> MemoryOf(int device) const override { return HostMemory(*this, device); }
 
   StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec,

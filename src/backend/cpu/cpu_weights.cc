@@ -1,13 +1,13 @@
 #include "backend/cpu/cpu_weights.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <new>
 #include <tuple>
 #include <utility>
 
+#include "backend/checks.h"
+#include "backend/spec_tensors.h"
 #include "base/thread_pool.h"
 #include "kernels/quants.h"
 
@@ -38,6 +38,7 @@ class Binder {
   Status Pack(const LoadOptions& options);
 
  private:
+  friend struct TensorBinder<Binder>;
   // A run of equal matrices of one tensor, to be packed to `tiles`.
   struct Job {
     int tensor;
@@ -66,11 +67,6 @@ class Binder {
   const float* Of(TensorRef ref, int64_t* n_values = nullptr);
 
   BoundConvolution Of(const Convolution& convolution);
-  struct TensorBinder : OperationVisitor {
-    explicit TensorBinder(Binder* its_binder) : binder(its_binder) {}
-    void Tensor(const auto& part, const Shape&, auto& bound) { bound = binder->Of(part); }
-    Binder* const binder;
-  };
   // What this backend cannot do of an operation is an error.
   void CheckOp(const auto& /*op*/) {}
   void CheckOp(const Attention& op);
@@ -179,10 +175,7 @@ const float* Binder::Of(TensorRef ref, int64_t* n_values) {
   if (!is_new) return known->second;
   if (!CheckType(tensor)) return nullptr;
   auto values = std::make_unique<float[]>(static_cast<size_t>(tensor.values()));
-  for (int64_t row = 0; row < tensor.rows(); ++row) {
-    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
-               values.get() + row * tensor.dims[0]);
-  }
+  Decode(tensor, values.get());
   weights_.memory_bytes_ += tensor.values() * static_cast<int64_t>(sizeof(float));
   known->second = values.get();
   weights_.vectors_.push_back(std::move(values));
@@ -190,7 +183,7 @@ const float* Binder::Of(TensorRef ref, int64_t* n_values) {
 }
 
 void Binder::CheckOp(const Attention& op) {
-  if (op.gated_query && (op.k_dim != op.v_dim || (op.q_norm && op.q_norm.width != op.k_dim))) {
+  if (!GatesByHead(op)) {
     Fail(
         Unimplemented("the cpu backend needs gated queries as wide as the values, and their norm "
                       "by head"));
@@ -209,9 +202,7 @@ BoundConvolution Binder::Of(const Convolution& convolution) {
   const float* const kernel = Of(convolution.kernel);
   if (!status_.ok()) return bound;
   auto transposed = std::make_unique<float[]>(static_cast<size_t>(n_taps * n));
-  for (int64_t c = 0; c < n; ++c) {
-    for (int64_t j = 0; j < n_taps; ++j) transposed[j * n + c] = kernel[c * n_taps + j];
-  }
+  PutTapsFirst(convolution, kernel, transposed.get());
   bound.kernel = transposed.get();
   weights_.memory_bytes_ += n_taps * n * static_cast<int64_t>(sizeof(float));
   weights_.vectors_.push_back(std::move(transposed));
@@ -224,7 +215,7 @@ BoundPath Binder::Of(const Path& path) {
     Bound<Operation> bound;
     bound.spec = &op;
     bound.last_to_write = &path == last_to_write_;
-    op.Visit(spec_.d_model, TensorBinder(this), bound);
+    op.Visit(spec_.d_model, TensorBinder{this}, bound);
     return bound;
   };
   return {Of(path.pre), std::visit(bind, path.op), Of(path.post)};
@@ -257,13 +248,7 @@ Status Binder::Bind() {
   model.output_norm = Of(spec_.output_norm);
   model.output = Of(spec_.output);
   WEFT_RETURN_IF_ERROR(status_);
-  const int64_t machine_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  if (weights_.memory_bytes_ > machine_bytes) {
-    return ResourceExhausted("the weights need ", HumanBytes(weights_.memory_bytes_),
-                             " of memory, the machine has ", HumanBytes(machine_bytes),
-                             "; use a smaller model or a smaller quantization");
-  }
-  return OkStatus();
+  return CheckHostHolds(weights_.memory_bytes_);
 }
 
 Status Binder::Pack(const LoadOptions& options) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/bound_spec.h"
 #include "base/aligned_buffer.h"
 #include "kernels/isa.h"
 #include "kernels/matmul.h"
@@ -73,27 +74,13 @@ struct Bound : Operation::template Tensors<Packed> {
   bool last_to_write = false;
 };
 
-template <typename... Operations>
-std::variant<Bound<Operations>...> BindAll(const std::variant<Operations...>&);
-using BoundOp = decltype(BindAll(std::declval<Op>()));
+using BoundOp = BoundOpOf<Bound>;
 
 // The most taps of a convolution that this backend takes.
 inline constexpr int64_t kMaxConvolutionTaps = 64;
 
-struct BoundPath {
-  BoundNorm pre;
-  BoundOp op;
-  BoundNorm post;
-};
-
-struct BoundBlock {
-  BoundNorm pre;
-  std::vector<BoundPath> paths;
-  BoundNorm post;
-  float residual_scale = 1;
-  float stream_scale = 1;
-  BoundNorm stream_norm;
-};
+using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
+using BoundBlock = BoundBlockOf<BoundNorm, BoundPath>;
 
 // Rows of a table in the file, read and decoded one by one.
 struct BoundTable {

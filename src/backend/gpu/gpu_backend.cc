@@ -6,7 +6,6 @@
 #include "backend/gpu/gpu_executor.h"
 #include "backend/gpu/gpu_state.h"
 #include "backend/gpu/gpu_weights.h"
-#include "base/system.h"
 #include "device/emulated_device.h"
 #include "device/stack_switch.h"
 
@@ -58,10 +57,7 @@ class EmulatedBackendImpl : public GpuBackend {
     return Unimplemented("the emulator runs on x86-64 and AArch64 processors");
   }
   int device_count() const override { return 1; }
-  StatusOr<MemoryInfo> MemoryOf(int device) const override {
-    WEFT_RETURN_IF_ERROR(CheckDevice(*this, device));
-    return MemoryInfo{.total_bytes = HostMemoryBytes(), .free_bytes = FreeHostMemoryBytes()};
-  }
+  StatusOr<MemoryInfo> MemoryOf(int device) const override { return HostMemory(*this, device); }
   StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "backend/checks.h"
+#include "backend/spec_tensors.h"
 #include "base/thread_pool.h"
 #include "kernels/quants.h"
 #include "kernels_gpu/attention.h"
@@ -40,6 +42,7 @@ class Binder {
   Status Upload(const LoadOptions& options);
 
  private:
+  friend struct TensorBinder<Binder>;
   // `count` runs of n_rows rows of one tensor, a run from each slice of rows_per_slice.
   struct Job {
     const TensorInfo* tensor;
@@ -58,7 +61,6 @@ class Binder {
   // Device memory; null when there is none.
   std::byte* Take(int64_t bytes, const TensorInfo& tensor);
   const float* Put(std::vector<float> values, const TensorInfo& tensor);
-  std::vector<float> Read(const TensorInfo& tensor) const;
 
   BoundLinear Matrix(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
                      int64_t count);
@@ -68,11 +70,6 @@ class Binder {
   BoundLinear Table(TensorRef ref);
   const float* Of(TensorRef ref, int64_t* n_values = nullptr);
   BoundConvolution Of(const Convolution& convolution);
-  struct TensorBinder : OperationVisitor {
-    explicit TensorBinder(Binder* its_binder) : binder(its_binder) {}
-    void Tensor(const auto& part, const Shape&, auto& bound) { bound = binder->Of(part); }
-    Binder* const binder;
-  };
   // What this backend cannot do of an operation is an error.
   void CheckOp(const auto& /*op*/) {}
   void CheckOp(const Attention& op);
@@ -125,15 +122,6 @@ const float* Binder::Put(std::vector<float> values, const TensorInfo& tensor) {
   if (to == nullptr) return nullptr;
   values_.push_back({to, std::move(values)});
   return reinterpret_cast<const float*>(to);
-}
-
-std::vector<float> Binder::Read(const TensorInfo& tensor) const {
-  std::vector<float> values(static_cast<size_t>(tensor.values()));
-  for (int64_t row = 0; row < tensor.rows(); ++row) {
-    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
-               values.data() + row * tensor.dims[0]);
-  }
-  return values;
 }
 
 BoundLinear Binder::Matrix(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
@@ -206,7 +194,7 @@ const float* Binder::Of(TensorRef ref, int64_t* n_values) {
                        ", which cannot be computed with; convert the model to another type"));
     return nullptr;
   }
-  return known->second = Put(Read(tensor), tensor);
+  return known->second = Put(ValuesOf(tensor), tensor);
 }
 
 BoundConvolution Binder::Of(const Convolution& convolution) {
@@ -214,12 +202,9 @@ BoundConvolution Binder::Of(const Convolution& convolution) {
   bound.spec = &convolution;
   bound.bias = Of(convolution.bias);
   if (!status_.ok()) return bound;
-  const int64_t n_taps = convolution.n_taps, n = convolution.n_channels;
-  const std::vector<float> kernel = Read(Info(convolution.kernel));
+  const std::vector<float> kernel = ValuesOf(Info(convolution.kernel));
   std::vector<float> transposed(kernel.size());
-  for (int64_t c = 0; c < n; ++c) {
-    for (int64_t j = 0; j < n_taps; ++j) transposed[j * n + c] = kernel[c * n_taps + j];
-  }
+  PutTapsFirst(convolution, kernel.data(), transposed.data());
   bound.kernel = Put(std::move(transposed), Info(convolution.kernel));
   return bound;
 }
@@ -232,7 +217,7 @@ void Binder::CheckValueDims(int64_t v_dim) {
 
 void Binder::CheckOp(const Attention& op) {
   CheckValueDims(op.v_dim);
-  if (op.gated_query && (op.k_dim != op.v_dim || (op.q_norm && op.q_norm.width != op.k_dim))) {
+  if (!GatesByHead(op)) {
     Fail(
         Unimplemented("the gpu backends need gated queries as wide as the values, and their "
                       "norm by head"));
@@ -252,7 +237,7 @@ BoundPath Binder::Of(const Path& path) {
     CheckOp(op);
     Bound<Operation> bound;
     bound.spec = &op;
-    op.Visit(spec_.d_model, TensorBinder(this), bound);
+    op.Visit(spec_.d_model, TensorBinder{this}, bound);
     if constexpr (std::is_same_v<Operation, BidirectionalAttention>) {
       if (!op.slopes.empty() && status_.ok()) {
         bound.slopes = Put(op.slopes, Info(op.q.weight));
@@ -269,7 +254,7 @@ BoundBlock Binder::Of(const Block& block) {
   for (const Path& path : block.paths) bound.paths.push_back(Of(path));
   bound.post = Of(block.post);
   bound.residual_scale = block.residual_scale;
-  if (block.stream_scale) bound.stream_scale = Read(Info(block.stream_scale))[0];
+  if (block.stream_scale) bound.stream_scale = ValuesOf(Info(block.stream_scale))[0];
   bound.stream_norm = Of(block.stream_norm);
   return bound;
 }

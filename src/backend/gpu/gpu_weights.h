@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/bound_spec.h"
 #include "backend/gpu/weight_forms.h"
 #include "device/runtime.h"
 #include "kernels_gpu/kernels.h"
@@ -62,24 +63,10 @@ struct Bound : Operation::template Tensors<OnDevice> {
   const float* slopes = nullptr;  // of BidirectionalAttention
 };
 
-template <typename... Operations>
-std::variant<Bound<Operations>...> BindAll(const std::variant<Operations...>&);
-using BoundOp = decltype(BindAll(std::declval<Op>()));
+using BoundOp = BoundOpOf<Bound>;
 
-struct BoundPath {
-  BoundNorm pre;
-  BoundOp op;
-  BoundNorm post;
-};
-
-struct BoundBlock {
-  BoundNorm pre;
-  std::vector<BoundPath> paths;
-  BoundNorm post;
-  float residual_scale = 1;
-  float stream_scale = 1;
-  BoundNorm stream_norm;
-};
+using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
+using BoundBlock = BoundBlockOf<BoundNorm, BoundPath>;
 
 struct BoundModel {
   BoundLinear embedding, positions, token_types;

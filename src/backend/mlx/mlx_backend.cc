@@ -8,7 +8,6 @@
 #include "backend/mlx/mlx_state.h"
 #include "backend/mlx/mlx_weights.h"
 #include "backend/mlx/packing.h"
-#include "base/system.h"
 #include "mlx/device.h"
 
 namespace weft {
@@ -47,11 +46,7 @@ class MlxBackendImpl : public Backend {
     });
   }
   int device_count() const override { return 1; }
-  StatusOr<MemoryInfo> MemoryOf(int device) const override {
-    WEFT_RETURN_IF_ERROR(CheckDevice(*this, device));
-    // Its devices share the machine's memory.
-    return MemoryInfo{.total_bytes = HostMemoryBytes(), .free_bytes = FreeHostMemoryBytes()};
-  }
+  StatusOr<MemoryInfo> MemoryOf(int device) const override { return HostMemory(*this, device); }
 
   HeldAs FormOf(DType type, bool is_stack) const override {
     const mlx::Packing packing = mlx::PackingOf(type);

@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "backend/checks.h"
 #include "backend/spec_tensors.h"
-#include "base/system.h"
 #include "base/thread_pool.h"
 #include "kernels/quants.h"
 
@@ -40,6 +40,7 @@ class Binder {
   Status Pack();
 
  private:
+  friend struct TensorBinder<Binder>;
   // Rows [first_row, first_row + n_out) of each of `count` slices.
   struct Job {
     int tensor;
@@ -66,15 +67,8 @@ class Binder {
   BoundNorm Of(const Norm& norm);
   BoundConvolution Of(const Convolution& convolution);
   std::optional<mx::array> Of(TensorRef ref);
-  // All values of a tensor; empty when the reference is.
-  std::vector<float> Values(TensorRef ref) const;
   std::optional<mx::array> Kept(const std::vector<float>& values, mx::Shape shape);
 
-  struct TensorBinder : OperationVisitor {
-    explicit TensorBinder(Binder* its_binder) : binder(its_binder) {}
-    void Tensor(const auto& part, const Shape&, auto& bound) { bound = binder->Of(part); }
-    Binder* const binder;
-  };
   BoundPath Of(const Path& path);
   BoundBlock Of(const Block& block);
 
@@ -149,7 +143,7 @@ BoundStack Binder::Of(const StackedLinear& stack) {
   if (!stack) return bound;
   bound.matrix =
       MatrixOf(stack.weight, stack.first_row, stack.n_in, stack.n_out, stack.count, true);
-  bound.bias = Kept(Values(stack.bias), {Size(stack.count), Size(stack.n_out)});
+  bound.bias = Kept(ValuesOf(file_, stack.bias), {Size(stack.count), Size(stack.n_out)});
   bound.scale = Of(stack.scale);
   return bound;
 }
@@ -162,39 +156,25 @@ BoundNorm Binder::Of(const Norm& norm) {
     return n_values == norm.width ? mx::Shape{Size(n_values)}
                                   : mx::Shape{Size(n_values / norm.width), Size(norm.width)};
   };
-  std::vector<float> weight = Values(norm.weight);
+  std::vector<float> weight = ValuesOf(file_, norm.weight);
   for (float& value : weight) value *= norm.factor;
   if (!weight.empty()) bound.weight = Kept(weight, shape(weight.size()));
-  const std::vector<float> bias = Values(norm.bias);
+  const std::vector<float> bias = ValuesOf(file_, norm.bias);
   if (!bias.empty()) bound.bias = Kept(bias, shape(bias.size()));
   return bound;
 }
 
 BoundConvolution Binder::Of(const Convolution& convolution) {
-  const int64_t n_taps = convolution.n_taps, n = convolution.n_channels;
-  const std::vector<float> kernel = Values(convolution.kernel);
+  const std::vector<float> kernel = ValuesOf(file_, convolution.kernel);
   std::vector<float> transposed(kernel.size());
-  for (int64_t c = 0; c < n; ++c) {
-    for (int64_t j = 0; j < n_taps; ++j) transposed[j * n + c] = kernel[c * n_taps + j];
-  }
-  return {.kernel = Kept(transposed, {Size(n_taps), Size(n)}), .bias = Of(convolution.bias)};
+  PutTapsFirst(convolution, kernel.data(), transposed.data());
+  return {.kernel = Kept(transposed, {Size(convolution.n_taps), Size(convolution.n_channels)}),
+          .bias = Of(convolution.bias)};
 }
 
 std::optional<mx::array> Binder::Of(TensorRef ref) {
-  const std::vector<float> values = Values(ref);
+  const std::vector<float> values = ValuesOf(file_, ref);
   return Kept(values, {Size(std::ssize(values))});
-}
-
-std::vector<float> Binder::Values(TensorRef ref) const {
-  std::vector<float> values;
-  if (!ref) return values;
-  const TensorInfo& tensor = Info(ref);
-  values.resize(static_cast<size_t>(tensor.values()));
-  for (int64_t row = 0; row < tensor.rows(); ++row) {
-    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
-               values.data() + row * tensor.dims[0]);
-  }
-  return values;
 }
 
 std::optional<mx::array> Binder::Kept(const std::vector<float>& values, mx::Shape shape) {
@@ -209,7 +189,7 @@ BoundPath Binder::Of(const Path& path) {
   const auto bind = [&]<typename Operation>(const Operation& op) -> BoundOp {
     Bound<Operation> bound;
     bound.spec = &op;
-    op.Visit(spec_.d_model, TensorBinder(this), bound);
+    op.Visit(spec_.d_model, TensorBinder{this}, bound);
     return bound;
   };
   return {Of(path.pre), std::visit(bind, path.op), Of(path.post)};
@@ -224,7 +204,7 @@ BoundBlock Binder::Of(const Block& block) {
   }
   bound.post = Of(block.post);
   bound.residual_scale = block.residual_scale;
-  if (block.stream_scale) bound.stream_scale = Values(block.stream_scale)[0];
+  if (block.stream_scale) bound.stream_scale = ValuesOf(file_, block.stream_scale)[0];
   bound.stream_norm = Of(block.stream_norm);
   return bound;
 }
@@ -243,13 +223,7 @@ Status Binder::Bind() {
   model.output_norm = Of(spec_.output_norm);
   model.output = Of(spec_.output);
   WEFT_RETURN_IF_ERROR(status_);
-  const int64_t machine_bytes = HostMemoryBytes();
-  if (weights_.memory_bytes_ > machine_bytes) {
-    return ResourceExhausted("the weights need ", HumanBytes(weights_.memory_bytes_),
-                             " of memory, the machine has ", HumanBytes(machine_bytes),
-                             "; use a smaller model or a smaller quantization");
-  }
-  return OkStatus();
+  return CheckHostHolds(weights_.memory_bytes_);
 }
 
 void Binder::PackOneRow(const Job& job, int64_t row) const {

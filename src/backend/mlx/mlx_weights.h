@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/bound_spec.h"
 #include "backend/mlx/mlx_include.h"
 #include "backend/mlx/packing.h"
 
@@ -67,23 +68,11 @@ struct Bound : Operation::template Tensors<InArrays> {
   const Operation* spec = nullptr;
 };
 
-template <typename... Operations>
-std::variant<Bound<Operations>...> BindAll(const std::variant<Operations...>&);
-using BoundOp = decltype(BindAll(std::declval<Op>()));
+using BoundOp = BoundOpOf<Bound>;
 
-struct BoundPath {
-  BoundNorm pre;
-  BoundOp op;
-  BoundNorm post;
-};
+using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
 
-struct BoundBlock {
-  BoundNorm pre;
-  std::vector<BoundPath> paths;
-  BoundNorm post;
-  float residual_scale = 1;
-  float stream_scale = 1;
-  BoundNorm stream_norm;
+struct BoundBlock : BoundBlockOf<BoundNorm, BoundPath> {
   // Nothing after it writes state: behind it, rows that nobody wants end.
   bool last_to_write = false;
 };

@@ -9,7 +9,6 @@
 #include "backend/reference/reference_state.h"
 #include "backend/reference/tensors.h"
 #include "backend/spec_tensors.h"
-#include "base/system.h"
 
 namespace weft {
 
@@ -116,10 +115,7 @@ class ReferenceBackendImpl : public Backend {
 
   Status Available() const override { return OkStatus(); }
   int device_count() const override { return 1; }
-  StatusOr<MemoryInfo> MemoryOf(int device) const override {
-    WEFT_RETURN_IF_ERROR(CheckDevice(*this, device));
-    return MemoryInfo{.total_bytes = HostMemoryBytes(), .free_bytes = FreeHostMemoryBytes()};
-  }
+  StatusOr<MemoryInfo> MemoryOf(int device) const override { return HostMemory(*this, device); }
 
   StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/spec_tensors.h"
 #include "base/mapped_file.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
@@ -189,11 +190,7 @@ Status WriteTensor(const ModelFile& file, const std::string& name, const std::st
     return Unimplemented("tensor ", Printable(name), " is of type ", NameOf(tensor.type),
                          ", which cannot be decoded");
   }
-  std::vector<float> values(static_cast<size_t>(tensor.values()));
-  for (int64_t row = 0; row < tensor.rows(); ++row) {
-    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
-               values.data() + row * tensor.dims[0]);
-  }
+  const std::vector<float> values = ValuesOf(tensor);
   WEFT_RETURN_IF_ERROR(file.CheckUnchanged());
   return WriteFile(out, std::as_bytes(std::span(values)));
 }
