@@ -1,5 +1,4 @@
 // A draft model changes nothing but when tokens are computed.
-#include <bit>
 
 #include "engine/engine_test_util.h"
 
@@ -26,22 +25,6 @@ TurnOptions DraftedTurn(float temperature, int64_t n_prompt, int64_t max_tokens)
   turn.sampling.temperature = temperature;
   turn.sampling.seed = 17;
   return turn;
-}
-
-void ExpectSameAnswer(const TurnOutcome& got, const TurnOutcome& plain) {
-  ASSERT_EQ(got.choices.size(), plain.choices.size());
-  for (size_t c = 0; c < got.choices.size(); ++c) {
-    const ChoiceOutcome& a = got.choices[c];
-    const ChoiceOutcome& b = plain.choices[c];
-    EXPECT_EQ(a.tokens, b.tokens);
-    EXPECT_EQ(a.text, b.text);
-    EXPECT_EQ(a.done->reason, b.done->reason);
-    ASSERT_EQ(a.events.size(), b.events.size());
-    for (size_t i = 0; i < a.events.size(); ++i) {
-      EXPECT_EQ(std::bit_cast<uint32_t>(a.events[i].logprob),
-                std::bit_cast<uint32_t>(b.events[i].logprob));
-    }
-  }
 }
 
 class EngineDraftTest : public ::testing::TestWithParam<const char*> {

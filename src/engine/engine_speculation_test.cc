@@ -1,6 +1,5 @@
 // Guesses change nothing but when tokens are computed: whatever is guessed, sessions say the same,
 // with the same probabilities, and are left with the same state and the same files.
-#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -42,25 +41,6 @@ auto RightFor(const Tokens& answer, int right) {
   };
 }
 
-void ExpectSame(const TurnOutcome& got, const TurnOutcome& plain) {
-  ASSERT_EQ(got.choices.size(), plain.choices.size());
-  for (size_t c = 0; c < got.choices.size(); ++c) {
-    const ChoiceOutcome& a = got.choices[c];
-    const ChoiceOutcome& b = plain.choices[c];
-    EXPECT_EQ(a.tokens, b.tokens);
-    EXPECT_EQ(a.text, b.text);
-    EXPECT_EQ(a.done->reason, b.done->reason);
-    EXPECT_EQ(a.done->stop_string, b.done->stop_string);
-    EXPECT_EQ(a.done->usage.completion_tokens, b.done->usage.completion_tokens);
-    ASSERT_EQ(a.events.size(), b.events.size());
-    for (size_t i = 0; i < a.events.size(); ++i) {
-      EXPECT_EQ(a.events[i].text, b.events[i].text);
-      EXPECT_EQ(std::bit_cast<uint32_t>(a.events[i].logprob),
-                std::bit_cast<uint32_t>(b.events[i].logprob));
-    }
-  }
-}
-
 class EngineSpeculationTest : public ::testing::TestWithParam<const char*> {
  protected:
   static std::shared_ptr<const Model> model() { return TinyModel(GetParam()); }
@@ -98,14 +78,14 @@ TEST_P(EngineSpeculationTest, RejectionAtEveryPositionChangesNothing) {
       const SessionId session = NewSession(engine.get());
       TurnOptions guessed = first;
       guessed.guess = RightFor(said.tokens(), right);
-      ExpectSame(RunTurn(engine.get(), session, guessed), said);
+      ExpectSameAnswer(RunTurn(engine.get(), session, guessed), said);
       EXPECT_OK(engine->CheckIntegrity());
       EXPECT_EQ(engine->Inspect(session)->n_computed, computed) << right;
       const EngineStats stats = engine->Stats();
       EXPECT_GT(stats.guessed_tokens, 0);
       EXPECT_EQ(stats.accepted_guesses > 0, right > 0);
       second.guess = RightFor(then.tokens(), right);
-      ExpectSame(RunTurn(engine.get(), session, second), then);
+      ExpectSameAnswer(RunTurn(engine.get(), session, second), then);
       EXPECT_OK(engine->CheckIntegrity());
     }
   }
@@ -119,7 +99,7 @@ TEST_P(EngineSpeculationTest, RightGuessesSaveSteps) {
   guessed.guess = RightFor(said.tokens(), kGuesses);
   const int64_t before = engine->Stats().steps;
   const TurnOutcome outcome = RunTurn(engine.get(), NewSession(engine.get()), guessed);
-  ExpectSame(outcome, said);
+  ExpectSameAnswer(outcome, said);
   const EngineStats stats = engine->Stats();
   // One token of the prompt's step, then up to eight a step; recurrent state stops at pages' ends.
   EXPECT_LE(stats.steps - before, 1 + 4 + 3);
@@ -146,7 +126,7 @@ TEST_P(EngineSpeculationTest, AnEndInsideAGuessIsTheEnd) {
     TurnOptions guessed = turn;
     guessed.guess = RightFor(said.tokens(), kGuesses);
     const TurnOutcome outcome = RunTurn(engine.get(), session, guessed);
-    ExpectSame(outcome, plain);
+    ExpectSameAnswer(outcome, plain);
     Tokens all = turn.tokens;
     all.insert(all.end(), plain.tokens().begin(), plain.tokens().end());
     EXPECT_EQ(TokensOf(engine.get(), session), all);
@@ -167,7 +147,7 @@ TEST_P(EngineSpeculationTest, ChoicesGuessEachForItself) {
                                                                                    generated);
   };
   auto engine = Start(Guessing());
-  ExpectSame(RunTurn(engine.get(), NewSession(engine.get()), guessed), plain);
+  ExpectSameAnswer(RunTurn(engine.get(), NewSession(engine.get()), guessed), plain);
   EXPECT_GT(engine->Stats().accepted_guesses, 0);
   EXPECT_OK(engine->CheckIntegrity());
 }
@@ -218,7 +198,7 @@ TEST_P(EngineSpeculationTest, SessionFilesAreTheSame) {
     const SessionId session = NewSession(engine.get(), "name");
     TurnOptions guessed = turn;
     if (right >= 0) guessed.guess = RightFor(said.tokens(), right);
-    ExpectSame(RunTurn(engine.get(), session, guessed), said);
+    ExpectSameAnswer(RunTurn(engine.get(), session, guessed), said);
     EXPECT_OK(engine->Park(session));
     EXPECT_OK(engine->Shutdown(std::chrono::seconds(10)));
     const std::map<std::string, std::string> files = FilesIn(options.state_dir);
@@ -248,8 +228,8 @@ TEST_P(EngineSpeculationTest, GuessesTakeMemoryFromNobody) {
   const SessionId first = NewSession(engine.get()), second = NewSession(engine.get());
   const auto a = SubmitTurn(engine.get(), first, guessed);
   const auto b = SubmitTurn(engine.get(), second, guessed);
-  ExpectSame(Collect(a.get()), said);
-  ExpectSame(Collect(b.get()), said);
+  ExpectSameAnswer(Collect(a.get()), said);
+  ExpectSameAnswer(Collect(b.get()), said);
   EXPECT_EQ(engine->Stats().preemptions, 0);
   EXPECT_OK(engine->CheckIntegrity());
 }
@@ -316,17 +296,17 @@ TEST(EngineSpeculationOptionsTest, TurnsAndEnginesCanDoWithout) {
   TurnOptions guessed = turn;
   guessed.guess = RightFor(said.tokens(), kGuesses);
   auto plain = StartEngine(Plain());
-  ExpectSame(RunTurn(plain.get(), NewSession(plain.get()), guessed), said);
+  ExpectSameAnswer(RunTurn(plain.get(), NewSession(plain.get()), guessed), said);
   EXPECT_EQ(plain->Stats().guessed_tokens, 0);
   auto engine = StartEngine(Guessing());
   TurnOptions none = guessed;
   none.speculation.most = 0;
-  ExpectSame(RunTurn(engine.get(), NewSession(engine.get()), none), said);
+  ExpectSameAnswer(RunTurn(engine.get(), NewSession(engine.get()), none), said);
   EXPECT_EQ(engine->Stats().guessed_tokens, 0);
   TurnOptions two = guessed;
   two.speculation.most = 2;
   const TurnOutcome outcome = RunTurn(engine.get(), NewSession(engine.get()), two);
-  ExpectSame(outcome, said);
+  ExpectSameAnswer(outcome, said);
   EXPECT_EQ(outcome.done().usage.guessed_tokens, 12);
 }
 
@@ -337,12 +317,12 @@ TEST(EngineSpeculationOptionsTest, APredictionIsAccountedFor) {
   TurnOptions predicted = turn;
   predicted.prediction = said.tokens();
   const TurnOutcome whole = RunTurn(engine.get(), NewSession(engine.get()), predicted);
-  ExpectSame(whole, said);
+  ExpectSameAnswer(whole, said);
   EXPECT_EQ(whole.done().usage.kept_prediction, 20);
   EXPECT_EQ(whole.done().usage.lost_prediction, 0);
   predicted.prediction[10] = predicted.prediction[10] == 7 ? 8 : 7;
   const TurnOutcome changed = RunTurn(engine.get(), NewSession(engine.get()), predicted);
-  ExpectSame(changed, said);
+  ExpectSameAnswer(changed, said);
   EXPECT_GE(changed.done().usage.kept_prediction, 10);
   EXPECT_LT(changed.done().usage.kept_prediction, 20);
   EXPECT_EQ(whole.done().usage.lost_prediction, 0);
@@ -357,7 +337,7 @@ TEST(EngineSpeculationOptionsTest, ForeignTokensAreNoGuesses) {
   auto engine = StartEngine(Guessing());
   TurnOptions guessed = turn;
   guessed.guess = [](int, std::span<const int32_t>) { return Tokens{3, -1, 1 << 30}; };
-  ExpectSame(RunTurn(engine.get(), NewSession(engine.get()), guessed), said);
+  ExpectSameAnswer(RunTurn(engine.get(), NewSession(engine.get()), guessed), said);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -109,6 +110,26 @@ inline constexpr auto kNameOfModel = [](const auto& info) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 };
+
+// The same tokens, texts, ends and bits of log-probabilities.
+inline void ExpectSameAnswer(const TurnOutcome& got, const TurnOutcome& plain) {
+  ASSERT_EQ(got.choices.size(), plain.choices.size());
+  for (size_t c = 0; c < got.choices.size(); ++c) {
+    const ChoiceOutcome& a = got.choices[c];
+    const ChoiceOutcome& b = plain.choices[c];
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_EQ(a.text, b.text);
+    EXPECT_EQ(a.done->reason, b.done->reason);
+    EXPECT_EQ(a.done->stop_string, b.done->stop_string);
+    EXPECT_EQ(a.done->usage.completion_tokens, b.done->usage.completion_tokens);
+    ASSERT_EQ(a.events.size(), b.events.size());
+    for (size_t i = 0; i < a.events.size(); ++i) {
+      EXPECT_EQ(a.events[i].text, b.events[i].text);
+      EXPECT_EQ(std::bit_cast<uint32_t>(a.events[i].logprob),
+                std::bit_cast<uint32_t>(b.events[i].logprob));
+    }
+  }
+}
 
 // A temporary directory for one test.
 class TestFolder {

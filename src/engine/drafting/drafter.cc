@@ -227,6 +227,7 @@ std::vector<Drafter::Draft> Drafter::Continue(std::span<const Ask> asks) {
                            session->computed + n_ahead < session->prepared;
       if (!goes_on) continue;
       parts.push_back({.text = asks[i].text,
+                       .ask = i,
                        .tokens = {draft.tokens.back()},
                        .position = session->computed + n_ahead,
                        .wants_next = true});
@@ -234,10 +235,8 @@ std::vector<Drafter::Draft> Drafter::Continue(std::span<const Ask> asks) {
     if (parts.empty() || !RunOrGiveUp(parts)) return drafts;
     for (const Part& part : parts) {
       part.text->ahead_.push_back(part.tokens[0]);
-      const auto ask = std::find_if(asks.begin(), asks.end(),
-                                    [&](const Ask& any) { return any.text == part.text; });
-      Draft& draft = drafts[static_cast<size_t>(ask - asks.begin())];
       if (part.next == kNoToken) continue;
+      Draft& draft = drafts[part.ask];
       draft.tokens.push_back(part.next);
       draft.chances.push_back(part.chance);
     }
@@ -248,17 +247,19 @@ std::vector<Drafter::Draft> Drafter::Continue(std::span<const Ask> asks) {
 std::vector<Drafter::Part> Drafter::FirstParts(std::span<const Ask> asks) {
   std::vector<Part> parts;
   int64_t room = kMostRows;
-  for (const Ask& ask : asks) {
-    Session* const session = ask.text->session_;
+  for (size_t i = 0; i < asks.size(); ++i) {
+    Text* const text = asks[i].text;
+    Session* const session = text->session_;
     const int64_t end = std::ssize(session->tokens);
     // A step must end where a checkpoint is due.
     const int64_t due = memory_->RowsToCheckpoint(*session);
-    if (due < end - session->computed && !ComputeTo(ask.text, session->computed + due)) continue;
+    if (due < end - session->computed && !ComputeTo(text, session->computed + due)) continue;
     const int64_t n = end - session->computed;
     if (n > room || n > memory_->RowsToCheckpoint(*session)) continue;
-    if (!PrepareText(ask.text, n)) continue;
+    if (!PrepareText(text, n)) continue;
     room -= n;
-    parts.push_back({.text = ask.text,
+    parts.push_back({.text = text,
+                     .ask = i,
                      .tokens = {session->tokens.end() - n, session->tokens.end()},
                      .position = session->computed,
                      .wants_next = true});
@@ -269,16 +270,12 @@ std::vector<Drafter::Part> Drafter::FirstParts(std::span<const Ask> asks) {
 // The texts are computed: takes what follows each, and makes room for what comes after that.
 void Drafter::TakeFirst(std::span<const Ask> asks, std::span<const Part> parts,
                         std::vector<Draft>* drafts) {
-  size_t at = 0;
-  for (size_t i = 0; i < asks.size() && at < parts.size(); ++i) {
-    const Part& part = parts[at];
-    if (part.text != asks[i].text) continue;
-    ++at;
+  for (const Part& part : parts) {
     Session* const session = part.text->session_;
     memory_->Commit(session);
     if (part.next == kNoToken) continue;
-    (*drafts)[i] = {.tokens = {part.next}, .chances = {part.chance}};
-    const int64_t n = std::min({asks[i].most - 1, memory_->RowsToGuess(*session),
+    (*drafts)[part.ask] = {.tokens = {part.next}, .chances = {part.chance}};
+    const int64_t n = std::min({asks[part.ask].most - 1, memory_->RowsToGuess(*session),
                                 model_->context_tokens() - session->computed});
     if (n > 0) memory_->PrepareGuessed(session, n, /*spare_bytes=*/0);
   }

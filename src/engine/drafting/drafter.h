@@ -110,6 +110,7 @@ class Drafter {
   // A text's part of a step.
   struct Part {
     Text* text = nullptr;
+    size_t ask = 0;  // which, where it is part of a draft
     std::vector<TokenId> tokens;
     int64_t position = 0;
     bool wants_next = false;
