@@ -20,7 +20,10 @@ constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 std::string TypeOf(const ordered_json& block) { return StringOr(block, "type"); }
 
 // A string, or an array of text blocks.
-StatusOr<std::vector<std::string>> TextsOf(const ordered_json& content, std::string_view place) {
+// What a tool returned may name tools that a search found. They are among the request's own, where
+// the model sees them, so it is only told their names.
+StatusOr<std::vector<std::string>> TextsOf(const ordered_json& content, std::string_view place,
+                                           bool is_tool_result = false) {
   std::vector<std::string> texts;
   if (content.is_null()) return texts;
   if (content.is_string()) return std::vector{content.get<std::string>()};
@@ -28,6 +31,11 @@ StatusOr<std::vector<std::string>> TextsOf(const ordered_json& content, std::str
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string here = StrCat(place, "[", i, "]");
     const std::string type = TypeOf(content[i]);
+    if (is_tool_result && type == "tool_reference") {
+      WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(content[i], "tool_name", here));
+      texts.push_back(StrCat("The tool ", name, " can be called now."));
+      continue;
+    }
     if (type != "text") {
       return Misshapen(here, StrCat("only text is accepted here, not a block of type \"",
                                     Printable(type), "\""));
@@ -48,19 +56,6 @@ StatusOr<std::string> SystemText(const ordered_json& system) {
   }
   std::erase(texts, "");  // what was only the header
   return StrJoin(texts, "\n\n");
-}
-
-// What a client's search for tools found, as text: its tools are among the request's own, where the
-// model sees them.
-StatusOr<ordered_json> WithReferencesTold(const ordered_json& content, std::string_view place) {
-  ordered_json told = content;
-  for (size_t i = 0; told.is_array() && i < told.size(); ++i) {
-    if (TypeOf(told[i]) != "tool_reference") continue;
-    WEFT_ASSIGN_OR_RETURN(const std::string name,
-                          NeedString(told[i], "tool_name", StrCat(place, "[", i, "]")));
-    told[i] = {{"type", "text"}, {"text", StrCat("The tool ", name, " can be called now.")}};
-  }
-  return told;
 }
 
 // Blocks of tools that Anthropic's servers run.
@@ -168,8 +163,8 @@ class MessageConverter {
     ordered_json copy;
     const ordered_json& content = left_out_.AddPictures({"image", "document"}, "tool_result",
                                                         "text", ValueIn(block, "content"), &copy);
-    WEFT_ASSIGN_OR_RETURN(const ordered_json told, WithReferencesTold(content, here + ".content"));
-    WEFT_ASSIGN_OR_RETURN(const auto texts, TextsOf(told, here + ".content"));
+    WEFT_ASSIGN_OR_RETURN(const auto texts,
+                          TextsOf(content, here + ".content", /*is_tool_result=*/true));
     FlushText();
     out_.push_back(
         {.role = Role::kTool, .parts = {StrJoin(texts, "\n")}, .call_id = std::move(id)});
