@@ -239,6 +239,23 @@ Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLi
   return validator.CheckSlots();
 }
 
+void PutLogits(const Step& step, size_t n_vocab, std::span<const float> rows) {
+  std::span<float> logits = step.logits;
+  std::span<TokenLogit> best = step.best;
+  for (const StepSequence& sequence : step.sequences) {
+    const auto n_best = static_cast<size_t>(sequence.n_best);
+    for (int64_t i = 0; i < sequence.n_logits; ++i, rows = rows.subspan(n_vocab)) {
+      if (n_best > 0) {
+        PutBest(rows.first(n_vocab), best.first(n_best));
+        best = best.subspan(n_best);
+      } else {
+        std::ranges::copy(rows.first(n_vocab), logits.begin());
+        logits = logits.subspan(n_vocab);
+      }
+    }
+  }
+}
+
 void PutBest(std::span<const float> logits, std::span<TokenLogit> best) {
   const size_t n = IsSound(logits) ? FindBest(logits, best) : 0;
   if (n < best.size()) best[n] = {kNoToken, std::numeric_limits<float>::quiet_NaN()};

@@ -35,6 +35,9 @@ Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLi
 
 // Writes the best tokens of a row as Step::best has them.
 void PutBest(std::span<const float> logits, std::span<TokenLogit> best);
+// Puts the rows of logits that the step wants, one after the other in `rows`, where it wants them:
+// whole or the best of them.
+void PutLogits(const Step& step, size_t n_vocab, std::span<const float> rows);
 
 }  // namespace weft
 

@@ -34,6 +34,15 @@ namespace weft::device {
 
 WEFT_DEVICE float Max(float a, float b) { return a < b ? b : a; }
 WEFT_DEVICE float Min(float a, float b) { return b < a ? b : a; }
+// Not the instructions, which older devices do not have.
+WEFT_DEVICE float BfloatToFloat(uint16_t bits) {
+  return FloatOf(static_cast<uint32_t>(bits) << 16);
+}
+WEFT_DEVICE uint16_t FloatToBfloat(float x) {
+  const uint32_t bits = BitsOf(x);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
 WEFT_DEVICE float Abs(float x) { return FloatOf(BitsOf(x) & 0x7FFFFFFFu); }
 WEFT_DEVICE int Max(int a, int b) { return a < b ? b : a; }
 WEFT_DEVICE int Min(int a, int b) { return b < a ? b : a; }

@@ -40,15 +40,6 @@ WEFT_DEVICE float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 WEFT_DEVICE float SquareRoot(float x) { return __fsqrt_rn(x); }
 WEFT_DEVICE float HalfToFloat(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 WEFT_DEVICE uint16_t FloatToHalf(float x) { return __half_as_ushort(__float2half_rn(x)); }
-WEFT_DEVICE float BfloatToFloat(uint16_t bits) {
-  return FloatOf(static_cast<uint32_t>(bits) << 16);
-}
-// Not the instruction, which older devices do not have.
-WEFT_DEVICE uint16_t FloatToBfloat(float x) {
-  const uint32_t bits = BitsOf(x);
-  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
 
 }  // namespace weft::device
 

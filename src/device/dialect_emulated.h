@@ -95,8 +95,6 @@ inline float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline float SquareRoot(float x) { return std::sqrt(x); }
 inline float HalfToFloat(uint16_t bits) { return F16ToF32(bits); }
 inline uint16_t FloatToHalf(float x) { return F32ToF16(x); }
-inline float BfloatToFloat(uint16_t bits) { return BF16ToF32(bits); }
-inline uint16_t FloatToBfloat(float x) { return F32ToBF16(x); }
 
 }  // namespace weft::device
 

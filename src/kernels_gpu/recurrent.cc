@@ -72,6 +72,13 @@ WEFT_KERNEL(ComputeGates, GatesArgs) {
   a.gains[at] = a.betas.values != nullptr ? Sigmoid(beta) : step;
 }
 
+// What a row brings to a column, and where its result goes.
+struct ColumnRow {
+  const float *key, *query;
+  float* value;
+  float decay, gain;
+};
+
 // A column of one head's state, and the rows that go through it.
 struct Column {
   int begin, end;  // rows of the step
@@ -89,29 +96,32 @@ struct Column {
             static_cast<int64_t>(head) * a.n_rows * a.n_columns + column;
     return true;
   }
+  WEFT_DEVICE ColumnRow At(const AdvanceArgs& a, int row) const {
+    const int64_t gate = static_cast<int64_t>(row) * a.n_heads + head;
+    return {a.keys.values + row * a.keys.stride + key_head * a.n_rows,
+            a.queries.values + row * a.queries.stride + key_head * a.n_rows,
+            a.values.values + row * a.values.stride + head * a.n_columns + column, a.decays[gate],
+            a.gains[gate]};
+  }
 };
 
 WEFT_KERNEL(AdvanceDeltaNet, AdvanceArgs) {
   Column c;
   if (!c.Find(a)) return;
   for (int row = c.begin; row < c.end; ++row) {
-    const float* const key = a.keys.values + row * a.keys.stride + c.key_head * a.n_rows;
-    const float* const query = a.queries.values + row * a.queries.stride + c.key_head * a.n_rows;
-    float* const value = a.values.values + row * a.values.stride + c.head * a.n_columns + c.column;
-    const int64_t gate = static_cast<int64_t>(row) * a.n_heads + c.head;
-    const float decay = a.decays[gate];
+    const ColumnRow t = c.At(a, row);
     float projected = 0.0f;
     for (int r = 0; r < a.n_rows; ++r) {
-      projected = Fma(c.state[static_cast<int64_t>(r) * a.n_columns], key[r], projected);
+      projected = Fma(c.state[static_cast<int64_t>(r) * a.n_columns], t.key[r], projected);
     }
-    const float delta = a.gains[gate] * Fma(-decay, projected, *value);
+    const float delta = t.gain * Fma(-t.decay, projected, *t.value);
     float sum = 0.0f;
     for (int r = 0; r < a.n_rows; ++r) {
       float* const s = c.state + static_cast<int64_t>(r) * a.n_columns;
-      *s = Fma(key[r], delta, decay * *s);
-      sum = Fma(*s, query[r], sum);
+      *s = Fma(t.key[r], delta, t.decay * *s);
+      sum = Fma(*s, t.query[r], sum);
     }
-    *value = sum;
+    *t.value = sum;
   }
 }
 
@@ -119,18 +129,15 @@ WEFT_KERNEL(AdvanceStateSpace, AdvanceArgs) {
   Column c;
   if (!c.Find(a)) return;
   for (int row = c.begin; row < c.end; ++row) {
-    const float* const key = a.keys.values + row * a.keys.stride + c.key_head * a.n_rows;
-    const float* const query = a.queries.values + row * a.queries.stride + c.key_head * a.n_rows;
-    float* const value = a.values.values + row * a.values.stride + c.head * a.n_columns + c.column;
-    const int64_t gate = static_cast<int64_t>(row) * a.n_heads + c.head;
-    const float decay = a.decays[gate], input = a.gains[gate] * *value;
+    const ColumnRow t = c.At(a, row);
+    const float input = t.gain * *t.value;
     float sum = 0.0f;
     for (int r = 0; r < a.n_rows; ++r) {
       float* const s = c.state + static_cast<int64_t>(r) * a.n_columns;
-      *s = Fma(key[r], input, decay * *s);
-      sum = Fma(*s, query[r], sum);
+      *s = Fma(t.key[r], input, t.decay * *s);
+      sum = Fma(*s, t.query[r], sum);
     }
-    *value = Fma(a.skip[c.head], *value, sum);
+    *t.value = Fma(a.skip[c.head], *t.value, sum);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "model/model_spec.h"
 
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "base/strings.h"
@@ -58,6 +59,17 @@ const Path* LastToWriteState(const ModelSpec& spec) {
     if (state.writes) last = &path;
   });
   return last;
+}
+
+std::vector<int64_t> ValueDims(const ModelSpec& spec) {
+  struct Uses : OperationVisitor {
+    void Kv(const KvUse& use) { dims[static_cast<size_t>(use.layer)] = use.v_dim; }
+    std::vector<int64_t> dims;
+  } uses;
+  uses.dims.reserve(spec.kv_layers.size());
+  for (const KvLayer& layer : spec.kv_layers) uses.dims.push_back(layer.v_dim);
+  VisitOperations(spec, uses);
+  return std::move(uses.dims);
 }
 
 bool NeedsWholeTexts(const ModelSpec& spec) {

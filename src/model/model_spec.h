@@ -189,6 +189,9 @@ void VisitOperations(const ModelSpec& spec, Visitor&& visitor) {
 // does. Rows that nobody asks logits of need no more than it writes for them.
 const Path* LastToWriteState(const ModelSpec& spec);
 
+// Of each KvLayer what an operation sums: its values, or those that are the first part of its keys.
+std::vector<int64_t> ValueDims(const ModelSpec& spec);
+
 // Whether some operation sees what follows a token: all rows of a text are then in one step,
 // and begin at position 0.
 bool NeedsWholeTexts(const ModelSpec& spec);

@@ -7,33 +7,19 @@
 
 namespace weft::cpu {
 
-namespace {
-
-// Values of each layer's cache. Those that are the first part of its keys are held a
-// second time, position major.
-struct ValueDims : OperationVisitor {
-  explicit ValueDims(const ModelSpec& spec) {
-    for (const KvLayer& layer : spec.kv_layers) of_layer.push_back(layer.v_dim);
-    VisitOperations(spec, *this);
-  }
-  void Kv(const KvUse& use) { of_layer[use.layer] = use.v_dim; }
-  std::vector<int64_t> of_layer;
-};
-
-}  // namespace
-
 CpuState::CpuState(const ModelSpec& spec, DType type, int page_tokens)
     : HostState(page_tokens, SlotFloats(spec)),
       tiles_per_page_(page_tokens / kKvTileTokens),
       layers_(spec.kv_layers.size()) {
-  const ValueDims v_dims(spec);
+  // Values that are the first part of the keys are held a second time, position major.
+  const std::vector<int64_t> v_dims = ValueDims(spec);
   for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
     int64_t bytes = 0;
     for (const int index : spec.kv_groups[group].kv_layers) {
       LayerPlace& place = layers_[index];
       place.group = static_cast<int>(group);
       place.n_heads = spec.kv_layers[index].n_heads;
-      place.shape = {type, spec.kv_layers[index].k_dim, v_dims.of_layer[index]};
+      place.shape = {type, spec.kv_layers[index].k_dim, v_dims[index]};
       place.tile_bytes = KvTileBytes(place.shape);
       place.offset_bytes = bytes;
       bytes += place.n_heads * tiles_per_page_ * place.tile_bytes;

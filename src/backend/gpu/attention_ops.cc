@@ -150,8 +150,7 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
   args.out = heads;
   args.n_heads = spec.n_heads;
   args.heads_per_kv_head = spec.n_heads / spec.n_kv_heads;
-  args.window = static_cast<int32_t>(
-      spec_.kv_groups[static_cast<size_t>(state_.group(spec.kv_layer))].window);
+  args.window = WindowOf(spec.kv_layer);
   args.scale = spec.scale;
   args.softcap = spec.softcap;
   args.sinks = op.sinks;
@@ -206,8 +205,7 @@ void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, 
   args.q_head = k_dim;
   args.out = sums;
   args.n_heads = args.heads_per_kv_head = spec.n_heads;
-  args.window = static_cast<int32_t>(
-      spec_.kv_groups[static_cast<size_t>(state_.group(spec.kv_layer))].window);
+  args.window = WindowOf(spec.kv_layer);
   args.scale = spec.scale;
   Attend(state_.kv_type(), args, spec.latent_dim);
   const Rows heads = NewRows(spec.n_heads * spec.v_dim);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "backend/gpu/gpu_state.h"
@@ -51,7 +52,9 @@ struct ProgramSize {
   int64_t rows = 0;
   int64_t sequences = 0;
   int64_t splits = 0;  // of attention, a warp for each; 0: one warp takes them all
-  auto operator<=>(const ProgramSize&) const = default;
+  bool operator<(const ProgramSize& other) const {
+    return std::tie(rows, sequences, splits) < std::tie(other.rows, other.sequences, other.splits);
+  }
 };
 
 // Attention by splits only for few rows, and while their sums fit into so much.
@@ -93,6 +96,11 @@ class Builder {
   // Rows of `width`; as bytes too where one of the linears wants that.
   Input Prepare(const Rows& x, int64_t width, std::initializer_list<const BoundLinear*> linears,
                 const RowSet& rows);
+  // Of the layer's keys that are visible; 0: all.
+  int32_t WindowOf(int kv_layer) const {
+    return static_cast<int32_t>(
+        spec_.kv_groups[static_cast<size_t>(state_.group(kv_layer))].window);
+  }
   Input Prepare(const Rows& x, const BoundLinear& linear) {
     return Prepare(x, linear.matrix.n_in, {&linear}, step_rows());
   }

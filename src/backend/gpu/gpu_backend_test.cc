@@ -22,7 +22,6 @@ namespace weft::gpu {
 namespace {
 
 using device::EmulatedDevice;
-using ::testing::HasSubstr;
 using weft::testing::LoadedModel;
 using weft::testing::ModelRunner;
 using weft::testing::RandomTokens;

@@ -163,8 +163,7 @@ int64_t StepContext::bytes() const {
          (text_kv_ != nullptr ? text_kv_->bytes() : 0);
 }
 
-// --- run
-// ------------------------------------------------------------------------------------------
+// --- run ----------------------------------------------------------------------------------
 
 namespace {
 
@@ -193,8 +192,12 @@ class GpuRun : public StepRun {
       ++n_enqueued_;
       if (n_enqueued_ < parts.size() && pause()) return false;
     }
-    WEFT_RETURN_IF_ERROR(FetchVectors());
-    WEFT_RETURN_IF_ERROR(FetchLogits());
+    const StepBuffer& buffer = context_.buffer();
+    const ModelSpec& spec = context_.weights().spec();
+    WEFT_RETURN_IF_ERROR(Fetch(buffer.n_vectors(), spec.d_model, step_.vectors.data(),
+                               &StepContext::EnqueueVectors));
+    WEFT_RETURN_IF_ERROR(
+        Fetch(buffer.n_logits(), spec.n_vocab, step_.logits.data(), &StepContext::EnqueueLogits));
     WEFT_RETURN_IF_ERROR(Wait());
     return true;
   }
@@ -208,25 +211,14 @@ class GpuRun : public StepRun {
     return context_.stream().TakeError();
   }
 
-  Status FetchVectors() {
-    const int64_t n = context_.buffer().n_vectors(), width = context_.weights().spec().d_model;
+  // `n` rows of `width` floats to `out`, piece by piece: `enqueue` has one copied to the host.
+  Status Fetch(int64_t n, int64_t width, float* out,
+               void (StepContext::*enqueue)(int64_t piece, std::byte* to)) {
     for (int64_t at = 0; at < n; at += StepBuffer::kPieceRows) {
-      context_.EnqueueVectors(at / StepBuffer::kPieceRows, context_.results());
+      (context_.*enqueue)(at / StepBuffer::kPieceRows, context_.results());
       WEFT_RETURN_IF_ERROR(Wait());
       const int64_t n_floats = std::min(StepBuffer::kPieceRows, n - at) * width;
-      std::memcpy(step_.vectors.data() + at * width, context_.results(),
-                  static_cast<size_t>(n_floats) * sizeof(float));
-    }
-    return OkStatus();
-  }
-
-  Status FetchLogits() {
-    const int64_t n = context_.buffer().n_logits(), width = context_.weights().spec().n_vocab;
-    for (int64_t at = 0; at < n; at += StepBuffer::kPieceRows) {
-      context_.EnqueueLogits(at / StepBuffer::kPieceRows, context_.results());
-      WEFT_RETURN_IF_ERROR(Wait());
-      const int64_t n_floats = std::min(StepBuffer::kPieceRows, n - at) * width;
-      std::memcpy(step_.logits.data() + at * width, context_.results(),
+      std::memcpy(out + at * width, context_.results(),
                   static_cast<size_t>(n_floats) * sizeof(float));
     }
     return OkStatus();
@@ -239,8 +231,7 @@ class GpuRun : public StepRun {
 
 }  // namespace
 
-// --- executor
-// -------------------------------------------------------------------------------------
+// --- executor -----------------------------------------------------------------------------
 
 StatusOr<std::unique_ptr<Executor>> GpuExecutor::New(std::shared_ptr<const GpuWeights> weights,
                                                      GpuState* state,

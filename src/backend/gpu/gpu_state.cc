@@ -36,16 +36,6 @@ int64_t ElementBytes(KvType type) {
   return type == KvType::kF32 ? 4 : type == KvType::kQ8_0 ? 1 : 2;
 }
 
-// Values of each layer, those that are the first part of its keys included.
-struct ValueDims : OperationVisitor {
-  explicit ValueDims(const ModelSpec& spec) {
-    for (const KvLayer& layer : spec.kv_layers) of_layer.push_back(layer.v_dim);
-    VisitOperations(spec, *this);
-  }
-  void Kv(const KvUse& use) { of_layer[use.layer] = use.v_dim; }
-  std::vector<int64_t> of_layer;
-};
-
 }  // namespace
 
 GpuState::GpuState(const GpuWeights& weights, const StateOptions& options)
@@ -86,7 +76,7 @@ KvPlane GpuState::LayOutPlane(int n_heads, int64_t dims, bool by_dim, int64_t* o
 }
 
 int64_t GpuState::LayOut(const ModelSpec& spec, int group) {
-  const ValueDims v_dims(spec);
+  const std::vector<int64_t> v_dims = ValueDims(spec);
   int64_t bytes = 0;
   for (const int index : spec.kv_groups[group].kv_layers) {
     const KvLayer& layer = spec.kv_layers[index];
@@ -94,7 +84,7 @@ int64_t GpuState::LayOut(const ModelSpec& spec, int group) {
     place.group = group;
     place.n_heads = layer.n_heads;
     place.k_dim = static_cast<int32_t>(layer.k_dim);
-    place.v_dim = static_cast<int32_t>(v_dims.of_layer[index]);
+    place.v_dim = static_cast<int32_t>(v_dims[index]);
     place.has_values = layer.v_dim > 0;
     place.keys = LayOutPlane(layer.n_heads, layer.k_dim, true, &bytes);
     place.values = place.keys;

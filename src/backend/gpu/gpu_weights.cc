@@ -17,8 +17,6 @@
 
 namespace weft::gpu {
 
-using device::MatrixView;
-
 namespace {
 
 // Matrices and vectors lie in common memory of this size, or in one of their own.

@@ -112,9 +112,10 @@ void PackFloats(int size, const std::byte* row, int64_t n_in, std::byte* to) {
   for (int unit = 0; unit < n_units; ++unit) {
     const int64_t first = int64_t{unit} * device::kFloatUnit;
     const int64_t n = std::min<int64_t>(device::kFloatUnit, n_in - first);
-    std::byte* const at = to + int64_t{UnitPlace(unit / kUnits, unit % kUnits, n_units, kUnits)} *
-                                   device::kFloatUnit * size;
-    std::memset(at, 0, static_cast<size_t>(device::kFloatUnit * size));
+    const int64_t unit_bytes = int64_t{device::kFloatUnit} * size;
+    std::byte* const at =
+        to + UnitPlace(unit / kUnits, unit % kUnits, n_units, kUnits) * unit_bytes;
+    std::memset(at, 0, static_cast<size_t>(unit_bytes));
     std::memcpy(at, row + first * size, static_cast<size_t>(n * size));
   }
 }

@@ -78,7 +78,6 @@ class MlxStepRun : public StepRun {
   Status ComputePerLayerInputs();
   void RunBlock(const BoundBlock& block);
   void ComputeOutputs();
-  void PutLogits(std::span<const float> rows) const;
 
   const MlxWeights& weights_;
   const BoundModel& model_;
@@ -185,25 +184,9 @@ void MlxStepRun::ComputeOutputs() {
     const int64_t n = step_.sequences[s].n_vectors;
     out = std::copy_n(values + (rows.first + rows.count - n) * spec.d_model, n * spec.d_model, out);
   }
-  if (wanted.size() > 1) PutLogits({wanted[1].data<float>(), wanted[1].size()});
-}
-
-// The rows where they are wanted, whole or the best of them.
-void MlxStepRun::PutLogits(std::span<const float> rows) const {
-  const auto n_vocab = static_cast<size_t>(weights_.spec().n_vocab);
-  std::span<float> logits = step_.logits;
-  std::span<TokenLogit> best = step_.best;
-  for (const StepSequence& sequence : step_.sequences) {
-    const auto n_best = static_cast<size_t>(sequence.n_best);
-    for (int64_t i = 0; i < sequence.n_logits; ++i, rows = rows.subspan(n_vocab)) {
-      if (n_best > 0) {
-        PutBest(rows.first(n_vocab), best.first(n_best));
-        best = best.subspan(n_best);
-      } else {
-        std::ranges::copy(rows.first(n_vocab), logits.begin());
-        logits = logits.subspan(n_vocab);
-      }
-    }
+  if (wanted.size() > 1) {
+    PutLogits(step_, static_cast<size_t>(spec.n_vocab),
+              {wanted[1].data<float>(), wanted[1].size()});
   }
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "mlx/array.h"
 #include "mlx/dtype.h"
@@ -25,6 +26,12 @@ namespace mx = ::mlx::core;
 inline int Size(int64_t n) {
   WEFT_CHECK(n >= 0 && n <= INT32_MAX, "an array's dimensions fit 32 bits");
   return static_cast<int>(n);
+}
+
+// In which floats of a type are held; F32 for all but halves.
+inline mx::Dtype FloatTypeOf(DType type) {
+  if (type == DType::kF16) return mx::float16;
+  return type == DType::kBF16 ? mx::bfloat16 : mx::float32;
 }
 
 // An array of host values, copied.

@@ -8,17 +8,8 @@
 
 namespace weft::mlx {
 
-namespace {
-
-mx::Dtype TypeOf(DType type) {
-  if (type == DType::kF16) return mx::float16;
-  return type == DType::kBF16 ? mx::bfloat16 : mx::float32;
-}
-
-}  // namespace
-
 MlxState::MlxState(const ModelSpec& spec, DType type, int page_tokens)
-    : type_(TypeOf(type)),
+    : type_(FloatTypeOf(type)),
       layers_(spec.kv_layers.size()),
       n_pages_(spec.kv_groups.size()),
       pages_held_(spec.kv_groups.size()) {

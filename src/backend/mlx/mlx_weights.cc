@@ -18,11 +18,6 @@ namespace {
 // Of a tensor in the file, packed before its memory is given back.
 constexpr int64_t kPieceBytes = 16 << 20;
 
-mx::Dtype FloatType(DType type) {
-  if (type == DType::kF16) return mx::float16;
-  return type == DType::kBF16 ? mx::bfloat16 : mx::float32;
-}
-
 }  // namespace
 
 // Walks the spec once: gives every matrix its arrays and every operation its handles of them,
@@ -107,7 +102,7 @@ Matrix Binder::MatrixOf(TensorRef weight, int64_t first_row, int64_t n_in, int64
   const int64_t n_groups = matrix.packing.Groups(n_in);
   switch (matrix.packing.form) {
     case Form::kFloat:
-      matrix.levels = Take(shape(n_in), widened ? mx::float32 : FloatType(tensor.type));
+      matrix.levels = Take(shape(n_in), widened ? mx::float32 : FloatTypeOf(tensor.type));
       break;
     case Form::kAffine:
       matrix.levels = Take(shape(matrix.packing.Words(n_in)), mx::uint32);

@@ -27,10 +27,7 @@ StepContext::StepContext(const MlxWeights& weights, MlxState* state, const Step&
     FindSeen(step, s, &rows);
     for (size_t group = 0; group < stored.size(); ++group) {
       for (int64_t i = 0; i < rows.count; ++i) {
-        const int64_t position = sequence.position + i;
-        const PageId page = sequence.page_tables[group][position / state_.page_tokens()];
-        stored[group].push_back(static_cast<int32_t>(int64_t{page} * state_.page_tokens() +
-                                                     position % state_.page_tokens()));
+        stored[group].push_back(PoolRow(sequence.page_tables[group], sequence.position + i));
       }
     }
     n_rows_ += rows.count;
@@ -39,6 +36,12 @@ StepContext::StepContext(const MlxWeights& weights, MlxState* state, const Step&
   for (const std::vector<int32_t>& rows : stored) stored_rows_.push_back(Indices(rows));
   if (!spec_.slots.empty()) GroupRows(step);
   MakeTurns();
+}
+
+int32_t StepContext::PoolRow(std::span<const PageId> table, int64_t position) const {
+  const int64_t page_tokens = state_.page_tokens();
+  return static_cast<int32_t>(table[static_cast<size_t>(position / page_tokens)] * page_tokens +
+                              position % page_tokens);
 }
 
 void StepContext::FindSeen(const Step& step, size_t s, SequenceRows* rows) const {
@@ -50,9 +53,7 @@ void StepContext::FindSeen(const Step& step, size_t s, SequenceRows* rows) const
     std::vector<int32_t> seen;
     seen.reserve(static_cast<size_t>(end - first));
     for (int64_t position = first; position < end; ++position) {
-      const int64_t page = table[position / state_.page_tokens()];
-      seen.push_back(
-          static_cast<int32_t>(page * state_.page_tokens() + position % state_.page_tokens()));
+      seen.push_back(PoolRow(table, position));
     }
     rows->seen.push_back(Indices(seen));
   }

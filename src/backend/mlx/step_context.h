@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "backend/backend.h"
@@ -59,6 +60,8 @@ class StepContext {
   std::optional<mx::array> per_layer_inputs;  // [rows, layers * width]
 
  private:
+  // Where in a group's pools a position lies.
+  int32_t PoolRow(std::span<const PageId> table, int64_t position) const;
   void FindSeen(const Step& step, size_t s, SequenceRows* rows) const;
   void GroupRows(const Step& step);
   void MakeTurns();

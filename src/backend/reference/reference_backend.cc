@@ -81,26 +81,8 @@ class ReferenceExecutor : public Executor {
     for (const Layer& layer : spec.layers) {
       for (const Block& block : layer.blocks) RunBlock(context, block, &stream);
     }
-    PutResults(ComputeOutputs(context, stream), step);
-  }
-
-  // The rows where they are wanted, whole or the best of them.
-  static void PutResults(const reference::Rows& rows, const Step& step) {
-    int64_t row = 0;
-    std::span<float> logits = step.logits;
-    std::span<TokenLogit> best = step.best;
-    for (const StepSequence& sequence : step.sequences) {
-      const size_t n_best = static_cast<size_t>(sequence.n_best);
-      for (int64_t i = 0; i < sequence.n_logits; ++i, ++row) {
-        if (n_best > 0) {
-          PutBest(rows.row(row), best.first(n_best));
-          best = best.subspan(n_best);
-        } else {
-          std::ranges::copy(rows.row(row), logits.begin());
-          logits = logits.subspan(rows.row(row).size());
-        }
-      }
-    }
+    reference::Rows logits = ComputeOutputs(context, stream);
+    PutLogits(step, static_cast<size_t>(spec.n_vocab), logits.values());
   }
 
   const std::shared_ptr<const ReferenceWeights> weights_;
