@@ -134,7 +134,7 @@ Status ToolCatalog::OfferCustom(const Json& custom, std::string_view name_space,
   return Offer({.kind = ClientTool::Kind::kCustom,
                 .name = std::move(name),
                 .name_space = std::string(name_space)},
-               place, std::move(function));
+               place, function);
 }
 
 Status ToolCatalog::OfferAsIs(Json entry, std::string_view place) {

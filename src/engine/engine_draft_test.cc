@@ -101,6 +101,7 @@ TEST_P(EngineDraftTest, OneBudgetHoldsForBoth) {
   std::vector<std::shared_ptr<Turn>> turns;
   const TurnOptions turn = DraftedTurn(0, 100, 40);
   const TurnOutcome said = RunAlone(model(), Undrafted(), std::span(&turn, 1))[0];
+  turns.reserve(4);
   for (int i = 0; i < 4; ++i) {
     turns.push_back(SubmitTurn(engine.get(), NewSession(engine.get()), turn));
   }

@@ -106,6 +106,7 @@ std::vector<HeldMatrices> MatricesOn(const Backend& backend, const ModelFile& fi
     held.held = backend.FormOf(tensor.type, is_stack);
   }
   std::vector<HeldMatrices> all;
+  all.reserve(by_type.size());
   for (auto& [key, held] : by_type) all.push_back(std::move(held));
   return all;
 }

@@ -68,6 +68,7 @@ void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& mean
 
 void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   std::vector<std::string> kv_types;
+  kv_types.reserve(std::size(kKvTypes));
   for (const KvTypeInfo& info : kKvTypes) kv_types.emplace_back(info.name);
   AddBackendFlag(app, &flags->backend, "What computes");
   app->add_flag("--strict-bits", flags->strict_bits,
