@@ -38,6 +38,7 @@ class SharedArray {
   class Element {
    public:
     Element(int word, const emulator::Site& site) : word_(word), site_(site) {}
+    // NOLINTNEXTLINE(google-explicit-constructor): it reads like an element of an array
     operator T() const { return std::bit_cast<T>(emulator::ReadShared(word_, site_)); }
     T operator=(T value) const {
       emulator::WriteShared(word_, std::bit_cast<uint32_t>(value), site_);
@@ -50,6 +51,7 @@ class SharedArray {
   };
   struct Index {
     template <typename Integer>
+    // NOLINTNEXTLINE(google-explicit-constructor): an index, and where it was written
     Index(Integer i, emulator::Site from = emulator::Site::current())
         : at(static_cast<int>(i)), site(from) {}
     int at;

@@ -92,13 +92,19 @@ uintptr_t* Prepare(std::byte* end, void (*enter)()) {
 
 Fiber::Fiber() : stack_(new std::byte[kStackBytes]) {
 #ifdef WEFT_TSAN_FIBERS
-  own_tsan_ = __tsan_create_fiber(0);
+  sanitizers_.own_tsan = __tsan_create_fiber(0);
 #endif
 }
 
 Fiber::~Fiber() {
+#ifdef WEFT_ASAN_FIBERS
+  if (sanitizers_.fake_stack != nullptr) {
+    Start(&Fiber::LeaveForGood, this);
+    Resume();
+  }
+#endif
 #ifdef WEFT_TSAN_FIBERS
-  __tsan_destroy_fiber(own_tsan_);
+  __tsan_destroy_fiber(sanitizers_.own_tsan);
 #endif
 }
 
@@ -106,24 +112,34 @@ void Fiber::Start(void (*body)(void*), void* argument) {
   WEFT_CHECK(kHasStackSwitch, "the emulator has no stack switch for this processor");
   body_ = body;
   argument_ = argument;
-  fake_stack_ = nullptr;
   own_ = Prepare(stack_.get() + kStackBytes, &Fiber::Enter);
 }
 
 void Fiber::Enter() {
   Fiber* const self = entered;
 #ifdef WEFT_ASAN_FIBERS
-  __sanitizer_finish_switch_fiber(nullptr, &self->caller_bottom_, &self->caller_bytes_);
+  Sanitizers& seen = self->sanitizers_;
+  __sanitizer_finish_switch_fiber(seen.fake_stack, &seen.caller_bottom, &seen.caller_bytes);
 #endif
   self->body_(self->argument_);
   WEFT_CHECK(false, "the body of a fiber returned");
 }
 
+// Tells the address sanitizer to free the second stack.
+void Fiber::LeaveForGood([[maybe_unused]] void* self) {
+#ifdef WEFT_ASAN_FIBERS
+  Fiber* const fiber = static_cast<Fiber*>(self);
+  __sanitizer_start_switch_fiber(nullptr, fiber->sanitizers_.caller_bottom,
+                                 fiber->sanitizers_.caller_bytes);
+  Switch(&fiber->own_, fiber->caller_);
+#endif
+}
+
 void Fiber::Resume() {
   entered = this;
 #ifdef WEFT_TSAN_FIBERS
-  caller_tsan_ = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(own_tsan_, 0);
+  sanitizers_.caller_tsan = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(sanitizers_.own_tsan, 0);
 #endif
 #ifdef WEFT_ASAN_FIBERS
   void* fake_stack = nullptr;
@@ -137,14 +153,16 @@ void Fiber::Resume() {
 
 void Fiber::Suspend() {
 #ifdef WEFT_TSAN_FIBERS
-  __tsan_switch_to_fiber(caller_tsan_, 0);
+  __tsan_switch_to_fiber(sanitizers_.caller_tsan, 0);
 #endif
 #ifdef WEFT_ASAN_FIBERS
-  __sanitizer_start_switch_fiber(&fake_stack_, caller_bottom_, caller_bytes_);
+  __sanitizer_start_switch_fiber(&sanitizers_.fake_stack, sanitizers_.caller_bottom,
+                                 sanitizers_.caller_bytes);
 #endif
   Switch(&own_, caller_);
 #ifdef WEFT_ASAN_FIBERS
-  __sanitizer_finish_switch_fiber(fake_stack_, &caller_bottom_, &caller_bytes_);
+  __sanitizer_finish_switch_fiber(sanitizers_.fake_stack, &sanitizers_.caller_bottom,
+                                  &sanitizers_.caller_bytes);
 #endif
 }
 

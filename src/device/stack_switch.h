@@ -36,18 +36,23 @@ class Fiber {
 
  private:
   static void Enter();
+  static void LeaveForGood(void* self);
 
   const std::unique_ptr<std::byte[]> stack_;
   void* own_ = nullptr;     // where this fiber goes on
   void* caller_ = nullptr;  // where its resumer does
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
-  // What sanitizers want to know.
-  void* fake_stack_ = nullptr;
-  const void* caller_bottom_ = nullptr;
-  size_t caller_bytes_ = 0;
-  void* own_tsan_ = nullptr;
-  void* caller_tsan_ = nullptr;
+  // What sanitizers want to know. The address sanitizer's second stack lives as long as the
+  // fiber: one for each body would fill the memory with those of bodies that ended.
+  struct Sanitizers {
+    void* fake_stack = nullptr;
+    const void* caller_bottom = nullptr;
+    size_t caller_bytes = 0;
+    void* own_tsan = nullptr;
+    void* caller_tsan = nullptr;
+  };
+  [[maybe_unused]] Sanitizers sanitizers_;
 };
 
 }  // namespace weft::device

@@ -130,7 +130,7 @@ SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& opt
 
 StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const Model> model,
                                                          const EngineOptions& wanted,
-                                                         PostBack post_back) {
+                                                         const PostBack& post_back) {
   WEFT_RETURN_IF_ERROR(ValidateOptions(wanted));
   const EngineOptions options = WithWholeTexts(*model, wanted);
   const Backend& backend = model->backend();
@@ -143,7 +143,7 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   if (drafter != nullptr) memory_options.budget_bytes -= drafter->budget_bytes();
   WEFT_ASSIGN_OR_RETURN(auto memory,
                         StateMemory::Create(model->spec(), store.get(), memory_options));
-  std::unique_ptr<EngineCore> core(new EngineCore(std::move(model), options, std::move(post_back),
+  std::unique_ptr<EngineCore> core(new EngineCore(std::move(model), options, post_back,
                                                   std::move(store), std::move(executor),
                                                   std::move(memory), std::move(drafter)));
   WEFT_RETURN_IF_ERROR(Annotate(core->WarmUp(), "the warm-up step failed: "));

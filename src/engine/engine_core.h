@@ -57,7 +57,7 @@ class EngineCore {
   // the state directory if there is one.
   static StatusOr<std::unique_ptr<EngineCore>> Create(std::shared_ptr<const Model> model,
                                                       const EngineOptions& options,
-                                                      PostBack post_back);
+                                                      const PostBack& post_back);
 
   // --- the parts, for calls that concern one of them -----------------------------------
   LiveSessions& sessions() { return sessions_; }
