@@ -2,7 +2,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -11,7 +10,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "api/anthropic/routes.h"
 #include "api/front_door.h"
@@ -28,19 +26,14 @@
 #include "api/sessions/routes.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/mapped_file.h"
 #include "base/mutex.h"
-#include "chat/builtin_templates.h"
 #include "cli/commands/command.h"
-#include "cli/flags/bytes_flag.h"
 #include "cli/flags/door_flags.h"
-#include "cli/flags/duration_flag.h"
 #include "cli/flags/model_flags.h"
 #include "cli/flags/ollama_flags.h"
-#include "cli/flags/reply_flags.h"
-#include "cli/flags/sampling_flags.h"
 #include "cli/serve/announcement.h"
 #include "cli/serve/models_at_hand.h"
+#include "cli/serve/serve_flags.h"
 #include "cli/serve/service_manager.h"
 #include "cli/serve/signals.h"
 #include "grpc/grpc_server.h"
@@ -56,105 +49,10 @@ using std::chrono::milliseconds;
 
 // Time to send remaining output when everything is computed.
 constexpr milliseconds kSendGrace{5000};
-// Minimum time for saving named sessions, however little the turns had.
-constexpr milliseconds kLeastSaveGrace{10'000};
 // Time for the log's reader to read its last lines.
 constexpr milliseconds kLogGrace{1000};
 // Interval for checking long prompts to report, and sessions idle for longer than --session-ttl.
 constexpr int kLookMs = 1000;
-
-struct ServeFlags {
-  ModelFlags model;
-  DoorFlags door;
-  SamplingFlags sampling;
-  ReplyFlags reply;
-  bool strict_model_name = false;
-  std::string tool_calls = "lenient";
-  bool free_tool_calls = false;
-  std::string host = "127.0.0.1";
-  int port = 8080;
-  int grpc_port = -1;     // -1: no gRPC
-  std::string grpc_host;  // empty: host
-  bool grpc_open = false;
-  OllamaFlags ollama;
-  std::string state_dir;
-  std::string slot_save_path;
-  std::string memory = "auto";
-  std::string state_disk = "auto";
-  int max_running = 32;
-  int max_queue = 256;
-  int max_sessions = 4096;
-  std::vector<std::string> aliases;
-  int64_t n_predict = -1;
-  std::string template_file;
-  std::string builtin_template;
-  int64_t session_ttl_s = 0;  // 0: sessions are kept
-  int drain_seconds = 30;
-  int sse_ping_seconds = 10;
-  bool share_prefixes = false;
-  int step_ms = EngineOptions().step_ms;
-  int64_t checkpoint_tokens = 0;
-  int checkpoint_percent = 50;
-};
-
-// "auto" is 0; otherwise bytes, with K, M, G or T for powers of 1024.
-StatusOr<int64_t> ParseByteFlag(std::string_view flag, const std::string& text) {
-  if (text == "auto") return 0;
-  int64_t bytes = 0;
-  if (!ParseBytes(text, &bytes)) {
-    return InvalidArgument(flag, " ", Printable(text),
-                           " is not a number of bytes; write 800M, 16G or auto");
-  }
-  return bytes;
-}
-
-StatusOr<std::string> TemplateSource(const ServeFlags& flags) {
-  if (!flags.builtin_template.empty()) {
-    WEFT_ASSIGN_OR_RETURN(const std::string_view source,
-                          FindBuiltinTemplate(flags.builtin_template));
-    return std::string(source);
-  }
-  if (flags.template_file.empty()) return std::string();
-  WEFT_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.template_file, kMaxTextBytes));
-  if (text.empty()) return InvalidArgument(Printable(flags.template_file, 200), " is empty");
-  return text;
-}
-
-// Saving may take as long as the turns before it, and at least some seconds.
-milliseconds SaveGrace(const ServeFlags& flags) {
-  return std::max<milliseconds>(std::chrono::seconds(flags.drain_seconds), kLeastSaveGrace);
-}
-
-StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(EngineOptions options, FlaggedEngineOptions(flags.model));
-  WEFT_ASSIGN_OR_RETURN(options.memory_bytes, ParseByteFlag("--memory", flags.memory));
-  if (flags.state_disk == "0") {
-    options.state_disk_bytes = -1;
-  } else {
-    WEFT_ASSIGN_OR_RETURN(options.state_disk_bytes,
-                          ParseByteFlag("--state-disk", flags.state_disk));
-  }
-  options.save_grace = SaveGrace(flags);
-  options.on_notice = [](const std::string& text) { LogLine(text); };
-  options.max_running = flags.max_running;
-  options.max_queued = flags.max_queue;
-  options.max_sessions = flags.max_sessions;
-  options.state_dir = flags.state_dir;
-  options.share_prefixes_across_domains = flags.share_prefixes;
-  options.step_ms = flags.step_ms;
-  options.checkpoint_tokens = flags.checkpoint_tokens;
-  options.checkpoint_share = flags.checkpoint_percent / 100.0;
-  return options;
-}
-
-serve::HttpServerOptions ServerOptions(const ServeFlags& flags) {
-  serve::HttpServerOptions options;
-  options.host = flags.host;
-  options.port = flags.port;
-  options.second = OllamaListener(flags.ollama, flags.host, flags.port);
-  SetLimits(flags.door, &options);
-  return options;
-}
 
 serve::GrpcServerOptions GrpcOptions(const ServeFlags& flags) {
   serve::GrpcServerOptions options;
@@ -209,39 +107,6 @@ void TellFailure(const serve::Host& host, bool* told) {
   LogLine(StrCat("nothing more can be computed: ", host.phase_reason()));
 }
 
-// Lets running turns finish; cuts them off after a second signal.
-Status Drain(const ServeFlags& flags, serve::ModelHost* host, serve::HttpServer* server,
-             serve::GrpcServer* grpc, serve::PromptLog* prompt_log, ServeSignals* signals) {
-  LogLine(StrCat("shutting down: running turns have ", flags.drain_seconds,
-                 " s to finish; a second signal ends them at once"));
-  // A service manager with a shorter timeout would kill us while saving.
-  TellServiceManager(StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
-                            std::chrono::microseconds(std::chrono::seconds(flags.drain_seconds) +
-                                                      SaveGrace(flags) + 2 * kSendGrace)
-                                .count()));
-  if (grpc != nullptr) grpc->BeginDrain();
-  std::atomic<bool> drained{false};
-  Status status;
-  std::thread waiter([&] {
-    status = host->Drain(std::chrono::seconds(flags.drain_seconds));
-    drained = true;
-    signals->Tell();
-  });
-  milliseconds send_grace = kSendGrace;
-  while (!drained) {
-    const ServeSignals::Cause cause = signals->Wait(kLookMs);
-    if (cause == ServeSignals::Cause::kTimeout) TellLongPrompts(host, prompt_log);
-    if (cause != ServeSignals::Cause::kEnd) continue;
-    send_grace = milliseconds(0);
-    (void)host->Drain(milliseconds(0));
-  }
-  waiter.join();
-  if (grpc != nullptr) grpc->Shutdown(send_grace);
-  server->Shutdown(send_grace);
-  LogLine("shut down");
-  return status;
-}
-
 void CloseExpiredSessions(const ServeFlags& flags, serve::Host* host) {
   if (flags.session_ttl_s == 0 || host->phase() != serve::Phase::kReady) return;
   const auto closed =
@@ -265,56 +130,12 @@ void WarnWhenOpenToAll(const ServeFlags& flags) {
                  " has access, because there is no --api-key-file"));
 }
 
-std::vector<std::string> FurtherNames(const ServeFlags& flags) {
-  if (flags.aliases.empty()) return {};
-  return {flags.aliases.begin() + 1, flags.aliases.end()};
-}
-
-serve::RequestDefaults Defaults(const ServeFlags& flags, const SamplingAdvice& of_model) {
-  serve::RequestDefaults defaults{.sampling = SamplingWith(flags.sampling, of_model),
-                                  .advice = AdviceWith(flags.sampling, of_model),
-                                  .end_loops = flags.sampling.end_loops,
-                                  .strict_model_name = flags.strict_model_name,
-                                  .lenient_tool_calls = flags.tool_calls == "lenient",
-                                  .hold_calls = !flags.free_tool_calls,
-                                  .slots_are_sessions = !flags.slot_save_path.empty(),
-                                  .ping_interval = std::chrono::seconds(flags.sse_ping_seconds),
-                                  .max_tokens = flags.n_predict,
-                                  .further_names = FurtherNames(flags)};
-  SetReplyDefaults(flags.reply, &defaults);
-  return defaults;
-}
-
-Status Serve(const ServeFlags& flags) {
-  const int64_t start_us = NowMicros();
-  if (flags.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
-  AllowManyDescriptors();
-  WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options,
-                        DoorOptions(flags.door, flags.host));
-  serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
-  WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
-  const serve::ChannelLimits channels = ChannelsPerKey(keys);
-  engine_options.max_sessions_per_domain = SessionsPerKey(flags.door, keys, flags.max_sessions);
-  WEFT_ASSIGN_OR_RETURN(std::string template_source, TemplateSource(flags));
-  // Before anything announces the server.
-  WEFT_ASSIGN_OR_RETURN(const FlaggedModel model, OpenFlaggedModel(flags.model));
-  WEFT_ASSIGN_OR_RETURN(const auto signals, ServeSignals::Create());
-
-  LoadOutcome outcome;
-  serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, model.file); },
-                         .load_draft = [&] { return LoadFlaggedDraft(flags.model); },
-                         .engine = engine_options,
-                         .template_source = std::move(template_source),
-                         .model_id = flags.aliases.empty() ? model.name : flags.aliases[0],
-                         .defaults = Defaults(flags, model.advice),
-                         .loaded =
-                             [&](const Status& status) {
-                               outcome.Set(status);
-                               signals->Tell();
-                             }});
-  serve::Router router;
-  serve::RegisterLocalModelsApi(router, [&flags, served = model.file->path()] {
-    return ModelsAtHand(flags.model.models_folder, served, AddressFlags(flags.host, flags.port));
+void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
+                    const serve::ChannelLimits& channels, serve::Host& host,
+                    serve::Router& router) {
+  serve::RegisterLocalModelsApi(router, [&flags, model_path] {
+    return ModelsAtHand(flags.model.models_folder, model_path,
+                        AddressFlags(flags.host, flags.port));
   });
   serve::RegisterServerApi(router, host,
                            {.metrics = flags.door.metrics == "on", .slots = !flags.door.no_slots});
@@ -328,44 +149,67 @@ Status Serve(const ServeFlags& flags) {
   serve::RegisterChannelApi(router, host, channels);
   if (!flags.door.no_ui) serve::RegisterPage(router);
   serve::RegisterOllamaApi(router, host, PullForOllama(flags.model.models_folder));
-  serve::FrontDoor door(std::move(door_options), &router, &host);
-  WEFT_ASSIGN_OR_RETURN(const auto server,
-                        serve::HttpServer::Start(ServerOptions(flags), door.Hooks()));
-  host.StartLoading();
+}
 
-  std::unique_ptr<serve::GrpcServer> grpc;
-  std::optional<Announcement> entry;
-  serve::PromptLog prompt_log(LogLine);
+// What is open while the server runs.
+struct OpenServer {
+  const ServeFlags& flags;
+  const FlaggedModel& model;
+  int64_t start_us;
+  serve::ApiKeys* keys;
+  serve::ApiKeys* metrics_keys;
+  serve::ModelHost* host;
+  serve::HttpServer* http;
+  std::unique_ptr<serve::GrpcServer> grpc = nullptr;
+  std::optional<Announcement> entry = std::nullopt;
+  serve::PromptLog prompt_log{LogLine};
   bool told_failure = false;
+};
+
+// Once the model is loaded.
+Status Announce(OpenServer* open) {
+  const ServeFlags& flags = open->flags;
+  serve::ModelHost& host = *open->host;
+  open->http->SetMaxBodyBytes(MaxBodyBytes(flags.door, host.model().context_tokens()));
+  if (flags.grpc_port >= 0) {
+    WEFT_ASSIGN_OR_RETURN(open->grpc,
+                          serve::GrpcServer::Start(&host, open->keys, GrpcOptions(flags)));
+  }
+  open->entry.emplace(host, HttpAddress(flags.host, open->http->port()));
+  if (open->http->second_port() != 0) {
+    std::fprintf(stderr, "listening on http://127.0.0.1:%d for clients of Ollama\n",
+                 open->http->second_port());
+  }
+  WarnWhenOpenToAll(flags);
+  LogReady(host, open->start_us);
+  LogSampling(flags.sampling.said, open->model);
+  return OkStatus();
+}
+
+void LookAround(OpenServer* open) {
+  TellFailure(*open->host, &open->told_failure);
+  TellLongPrompts(open->host, &open->prompt_log);
+  CloseExpiredSessions(open->flags, open->host);
+  if (open->entry) open->entry->Update();
+}
+
+// Returns when a signal ends the server, or when loading has failed.
+Status RunUntilEnd(const LoadOutcome& outcome, ServeSignals* signals, OpenServer* open) {
   while (true) {
     const ServeSignals::Cause cause = signals->Wait(kLookMs);
     if (cause == ServeSignals::Cause::kEnd) break;
     if (cause == ServeSignals::Cause::kTerminalGone) break;
     if (cause == ServeSignals::Cause::kReload) {
-      ReloadKeys(&keys, &metrics_keys);
+      ReloadKeys(open->keys, open->metrics_keys);
       continue;
     }
     if (!outcome.ended()) continue;
     if (cause == ServeSignals::Cause::kTimeout) {
-      TellFailure(host, &told_failure);
-      TellLongPrompts(&host, &prompt_log);
-      CloseExpiredSessions(flags, &host);
-      if (entry) entry->Update();
+      LookAround(open);
       continue;
     }
     WEFT_RETURN_IF_ERROR(outcome.status());
-    server->SetMaxBodyBytes(MaxBodyBytes(flags.door, host.model().context_tokens()));
-    if (flags.grpc_port >= 0) {
-      WEFT_ASSIGN_OR_RETURN(grpc, serve::GrpcServer::Start(&host, &keys, GrpcOptions(flags)));
-    }
-    entry.emplace(host, HttpAddress(flags.host, server->port()));
-    if (server->second_port() != 0) {
-      std::fprintf(stderr, "listening on http://127.0.0.1:%d for clients of Ollama\n",
-                   server->second_port());
-    }
-    WarnWhenOpenToAll(flags);
-    LogReady(host, start_us);
-    LogSampling(flags.sampling.said, model);
+    WEFT_RETURN_IF_ERROR(Announce(open));
   }
   if (!outcome.ended()) {
     // Loading cannot be interrupted, and there is nothing to lose yet.
@@ -374,120 +218,85 @@ Status Serve(const ServeFlags& flags) {
     std::fflush(nullptr);
     _exit(0);
   }
-  return Drain(flags, &host, server.get(), grpc.get(), &prompt_log, signals.get());
+  return OkStatus();
 }
 
-void AddServeFlags(CLI::App* app, ServeFlags* flags) {
-  AddModelFlag(app, &flags->model);
-  AddOrBuiltInFlag(app, &flags->model);
-  app->add_option("--host", flags->host, "Address to listen on; 0.0.0.0 means all addresses")
-      ->capture_default_str();
-  app->add_option("--port", flags->port, "Port to listen on (0: any free port)")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
-  auto* const grpc_port = app->add_option("--grpc-port", flags->grpc_port,
-                                          "Port of the gRPC service for gateways, opened when the "
-                                          "model is ready (0: any free port; default: none)")
-                              ->check(CLI::Range(0, 65535));
-  app->add_option("--grpc-host", flags->grpc_host,
-                  "Address to listen on for gRPC (default: as --host)")
-      ->needs(grpc_port);
-  app->add_flag("--grpc-open", flags->grpc_open,
-                "Require no key over gRPC, for local gateways that send none; only allowed if gRPC "
-                "listens on 127.0.0.1 or another address that only this machine can reach")
-      ->needs(grpc_port);
-  AddOllamaFlags(app, &flags->ollama);
-  app->add_option("--alias", flags->aliases,
-                  "Name of the model for clients (default: its name for -m, or the one in the "
-                  "file); may list further names, separated by commas")
-      ->delimiter(',');
-  app->add_option(
-         "-n,--n-predict,--predict", flags->n_predict,
-         "Tokens to generate if neither the request nor its API says (-1: until the model ends)")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30))
-      ->capture_default_str();
-  app->add_option("--state-dir", flags->state_dir,
-                  "Save named sessions in this directory, and restore them after a restart");
-  app->add_option("--slot-save-path", flags->slot_save_path,
-                  "Let clients of llama-server save, restore and erase slots, with files in this "
-                  "directory; a request with an id_slot then belongs to that slot's session")
-      ->check(CLI::ExistingDirectory);
-  app->add_option("--memory", flags->memory,
-                  "Memory for the state of all sessions, such as 800M or 16G (auto: half of the "
-                  "free memory)")
-      ->capture_default_str();
-  app->add_option(
-         "--state-disk", flags->state_disk,
-         "Disk space for computed state in --state-dir, such as 2G, which saves recurring sessions "
-         "and prompts from being recomputed after a restart; the least useful state is removed "
-         "first (auto: the smaller of 10 GB and a tenth of the free space; 0: none)")
-      ->capture_default_str();
-  app->add_option("--max-running", flags->max_running, "Maximum number of turns that run together")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app->add_option("--max-queue", flags->max_queue,
-                  "Maximum number of waiting turns; further ones get 429")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  app->add_option("--max-sessions", flags->max_sessions, "Maximum number of named sessions")
-      ->check(CLI::Range(1, 60000))
-      ->capture_default_str();
-  AddDurationFlag(app, "--session-ttl", &flags->session_ttl_s,
-                  "Delete sessions, including their files, that have not been used for this long, "
-                  "such as 12h or 7d (default: never)");
-  AddContextFlag(app, &flags->model);
-  AddPoolingFlag(app, &flags->model);
-  AddComputeFlags(app, &flags->model);
-  AddSpeculationFlags(app, &flags->model);
-  // Defaults for requests that omit them.
-  AddSamplingFlags(app, &flags->sampling);
-  app->add_flag("--strict-model-name", flags->strict_model_name,
-                "Refuse requests that name another model with 404; otherwise any name is accepted");
-  app->add_option(
-         "--tool-calls", flags->tool_calls,
-         "Which replies count as tool calls: lenient also accepts JSON that names an offered tool, "
-         "in a fence, in tags or bare; strict accepts only the model's own format")
-      ->check(CLI::IsMember({"lenient", "strict"}))
-      ->capture_default_str();
-  app->add_flag("--free-tool-calls", flags->free_tool_calls,
-                "Do not constrain calls; by default, a call begun in the model's own format is "
-                "forced to be a call of an offered tool, with arguments that fit its schema");
-  AddReplyFlags(app, &flags->reply);
-  auto* const file = app->add_option("--template,--chat-template-file", flags->template_file,
-                                     "A chat template (Jinja) to use instead of the model's own");
-  app->add_option("--builtin,--chat-template", flags->builtin_template,
-                  "A built-in chat template, such as chatml")
-      ->excludes(file);
-  app->add_option("--drain-seconds", flags->drain_seconds,
-                  "Seconds for running turns to finish after SIGTERM; saving sessions may take as "
-                  "long again, at least 10 s")
-      ->check(CLI::Range(0, 86400))
-      ->capture_default_str();
-  app->add_option("--sse-ping-interval", flags->sse_ping_seconds,
-                  "Seconds after which a silent stream sends a keep-alive, so that clients do not "
-                  "give up during a long prompt (0: only at its beginning)")
-      ->check(CLI::Range(0, 3600))
-      ->capture_default_str();
-  app->add_flag("--share-prefixes", flags->share_prefixes,
-                "Share cached prefixes between API keys; response times may then reveal to one key "
-                "what another has asked");
-  app->add_option(
-         "--step-ms", flags->step_ms,
-         "How long work on a prompt may keep others waiting before it pauses, in milliseconds; "
-         "decoding sessions wait no longer than this plus twice their own step")
-      ->check(CLI::Range(1, 10000))
-      ->type_name("MS")
-      ->capture_default_str();
-  app->add_option("--checkpoint-tokens", flags->checkpoint_tokens,
-                  "Tokens between two checkpoints of models with recurrent state, which can only "
-                  "resume at checkpoints (0: 256 to 1024, depending on their size)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 26))
-      ->capture_default_str();
-  app->add_option("--checkpoint-percent", flags->checkpoint_percent,
-                  "Share of the sessions' memory for checkpoints (0: no checkpoints)")
-      ->check(CLI::Range(0, 100))
-      ->capture_default_str();
-  AddDoorFlags(app, &flags->door);
+// Lets running turns finish; cuts them off after a second signal.
+Status Drain(ServeSignals* signals, OpenServer* open) {
+  const ServeFlags& flags = open->flags;
+  serve::ModelHost* const host = open->host;
+  serve::GrpcServer* const grpc = open->grpc.get();
+  LogLine(StrCat("shutting down: running turns have ", flags.drain_seconds,
+                 " s to finish; a second signal ends them at once"));
+  // A service manager with a shorter timeout would kill us while saving.
+  TellServiceManager(StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
+                            std::chrono::microseconds(std::chrono::seconds(flags.drain_seconds) +
+                                                      SaveGrace(flags) + 2 * kSendGrace)
+                                .count()));
+  if (grpc != nullptr) grpc->BeginDrain();
+  std::atomic<bool> drained{false};
+  Status status;
+  std::thread waiter([&] {
+    status = host->Drain(std::chrono::seconds(flags.drain_seconds));
+    drained = true;
+    signals->Tell();
+  });
+  milliseconds send_grace = kSendGrace;
+  while (!drained) {
+    const ServeSignals::Cause cause = signals->Wait(kLookMs);
+    if (cause == ServeSignals::Cause::kTimeout) TellLongPrompts(host, &open->prompt_log);
+    if (cause != ServeSignals::Cause::kEnd) continue;
+    send_grace = milliseconds(0);
+    (void)host->Drain(milliseconds(0));
+  }
+  waiter.join();
+  if (grpc != nullptr) grpc->Shutdown(send_grace);
+  open->http->Shutdown(send_grace);
+  LogLine("shut down");
+  return status;
+}
+
+Status Serve(const ServeFlags& flags) {
+  const int64_t start_us = NowMicros();
+  if (flags.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
+  AllowManyDescriptors();
+  WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options,
+                        DoorOptions(flags.door, flags.host));
+  serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
+  WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
+  engine_options.max_sessions_per_domain = SessionsPerKey(flags.door, keys, flags.max_sessions);
+  WEFT_ASSIGN_OR_RETURN(std::string template_source, ServeTemplate(flags));
+  // Before anything announces the server.
+  WEFT_ASSIGN_OR_RETURN(const FlaggedModel model, OpenFlaggedModel(flags.model));
+  WEFT_ASSIGN_OR_RETURN(const auto signals, ServeSignals::Create());
+
+  LoadOutcome outcome;
+  serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, model.file); },
+                         .load_draft = [&] { return LoadFlaggedDraft(flags.model); },
+                         .engine = engine_options,
+                         .template_source = std::move(template_source),
+                         .model_id = flags.aliases.empty() ? model.name : flags.aliases[0],
+                         .defaults = ServeDefaults(flags, model.advice),
+                         .loaded =
+                             [&](const Status& status) {
+                               outcome.Set(status);
+                               signals->Tell();
+                             }});
+  serve::Router router;
+  RegisterRoutes(flags, model.file->path(), ChannelsPerKey(keys), host, router);
+  serve::FrontDoor door(std::move(door_options), &router, &host);
+  WEFT_ASSIGN_OR_RETURN(const auto http,
+                        serve::HttpServer::Start(ServeHttpOptions(flags), door.Hooks()));
+  host.StartLoading();
+  OpenServer open{.flags = flags,
+                  .model = model,
+                  .start_us = start_us,
+                  .keys = &keys,
+                  .metrics_keys = &metrics_keys,
+                  .host = &host,
+                  .http = http.get()};
+  WEFT_RETURN_IF_ERROR(RunUntilEnd(outcome, signals.get(), &open));
+  return Drain(signals.get(), &open);
 }
 
 }  // namespace
