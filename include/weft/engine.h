@@ -85,6 +85,9 @@ struct EngineStats {
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   // Guesses that steps computed, and those that turned out right (of generated_tokens).
   int64_t guessed_tokens = 0, accepted_guesses = 0;
+  int64_t guesses = 0;  // one is what a step verified of one answer, of one token or more
+  // By place in its guess, from the first one guessed: how many were right. No longer than needed.
+  std::vector<int64_t> accepted_guesses_at = {};
   int64_t draft_steps = 0, draft_us = 0;  // of the draft model
   int64_t turns_finished = 0, turns_cancelled = 0, turns_failed = 0, turns_refused = 0;
   int64_t index_evicted_pages = 0, sessions_dropped = 0, parks = 0, restores = 0;

@@ -84,6 +84,8 @@ TEST_P(EngineSpeculationTest, RejectionAtEveryPositionChangesNothing) {
       const EngineStats stats = engine->Stats();
       EXPECT_GT(stats.guessed_tokens, 0);
       EXPECT_EQ(stats.accepted_guesses > 0, right > 0);
+      EXPECT_GT(stats.guesses, 0);
+      EXPECT_LE(std::ssize(stats.accepted_guesses_at), right);
       second.guess = RightFor(then.tokens(), right);
       ExpectSameAnswer(RunTurn(engine.get(), session, second), then);
       EXPECT_OK(engine->CheckIntegrity());
@@ -105,6 +107,10 @@ TEST_P(EngineSpeculationTest, RightGuessesSaveSteps) {
   EXPECT_LE(stats.steps - before, 1 + 4 + 3);
   EXPECT_EQ(stats.accepted_guesses, stats.guessed_tokens);
   EXPECT_EQ(stats.accepted_guesses, 32 - (stats.steps - before - 1));
+  // Every guess was right to its end: its first place was right each time.
+  ASSERT_FALSE(stats.accepted_guesses_at.empty());
+  EXPECT_EQ(stats.accepted_guesses_at[0], stats.guesses);
+  EXPECT_LE(std::ssize(stats.accepted_guesses_at), kGuesses);
   EXPECT_EQ(outcome.done().usage.guessed_tokens, stats.guessed_tokens);
   EXPECT_EQ(outcome.done().usage.accepted_guesses, stats.accepted_guesses);
 }

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,16 @@ class Snapshot {
       auto& metric = family.metric.emplace_back();
       metric.label.push_back({label, kind});
       metric.gauge.value = static_cast<double>(value);
+    }
+  }
+  void Counters(const char* name, const char* help, const char* label,
+                std::span<const int64_t> values) {
+    if (values.empty()) return;
+    MetricFamily& family = Family(name, help, MetricType::Counter);
+    for (size_t i = 0; i < values.size(); ++i) {
+      auto& metric = family.metric.emplace_back();
+      metric.label.push_back({label, StrCat(i)});
+      metric.counter.value = static_cast<double>(values[i]);
     }
   }
   void Summary(const char* name, const char* help, int64_t count, double sum) {
@@ -226,6 +237,15 @@ void Metrics::Impl::AddLlama(const EngineStats& stats, Snapshot* out) const {
   out->Counter("llamacpp:tokens_predicted_seconds_total", "Time that generation took.", decode_s);
   out->Counter("llamacpp:n_decode_total", "Steps of the engine.", stats.steps);
   out->Counter("llamacpp:n_tokens_max", "The longest context so far, in tokens.", most_tokens);
+  out->Counter("llamacpp:spec_decode_num_drafts_total",
+               "Guesses that steps verified, of one token or more.", stats.guesses);
+  out->Counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens that were guessed.",
+               stats.guessed_tokens);
+  out->Counter("llamacpp:spec_decode_num_accepted_tokens_total",
+               "Guessed tokens that turned out right.", stats.accepted_guesses);
+  out->Counters("llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
+                "Guessed tokens that turned out right, by their place in the guess.", "position",
+                stats.accepted_guesses_at);
   out->Gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens per second, on average.",
              rate(stats.prompt_tokens, prompt_s));
   out->Gauge("llamacpp:predicted_tokens_seconds", "Generated tokens per second, on average.",

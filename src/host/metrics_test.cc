@@ -26,6 +26,10 @@ TEST(Metrics, CountsAndRenders) {
   stats.turns_running = 3;
   stats.prompt_tokens = 8;
   stats.pages_in_index = 7;
+  stats.guesses = 4;
+  stats.guessed_tokens = 9;
+  stats.accepted_guesses = 5;
+  stats.accepted_guesses_at = {3, 2};
   const std::string text = metrics.Render(&stats);
   EXPECT_THAT(text,
               HasSubstr("weft_http_requests_total{route=\"/v1/sessions/{id}\",status=\"200\"} 2"));
@@ -37,6 +41,10 @@ TEST(Metrics, CountsAndRenders) {
   EXPECT_THAT(text, HasSubstr("llamacpp:requests_processing 3"));
   EXPECT_THAT(text, HasSubstr("llamacpp:prompt_tokens_seconds 4"));
   EXPECT_THAT(text, HasSubstr("llamacpp:n_tokens_max 15"));
+  EXPECT_THAT(text, HasSubstr("llamacpp:spec_decode_num_drafts_total 4"));
+  EXPECT_THAT(text, HasSubstr("llamacpp:spec_decode_num_draft_tokens_total 9"));
+  EXPECT_THAT(text, HasSubstr("llamacpp:spec_decode_num_accepted_tokens_total 5"));
+  EXPECT_THAT(text, HasSubstr("spec_decode_num_accepted_tokens_per_pos_total{position=\"1\"} 2"));
 }
 
 TEST(Metrics, EveryMetricSaysOnceWhatItIs) {

@@ -119,6 +119,57 @@ def add_metadata(path, values, out):
     return pathlib.Path(out)
 
 
+def silence_layers(path, first, out):
+    """A copy of an F32 model file whose layers from `first` on add nothing to what goes by."""
+    data = bytearray(pathlib.Path(path).read_bytes())
+    at = 24
+    n_tensors, n_values = struct.unpack_from("<QQ", data, 8)
+
+    def take(form):
+        nonlocal at
+        values = struct.unpack_from("<" + form, data, at)
+        at += struct.calcsize("<" + form)
+        return values if len(values) > 1 else values[0]
+
+    def text():
+        nonlocal at
+        size = take("Q")
+        at += size
+        return bytes(data[at - size:at]).decode()
+
+    def skip_value(kind):
+        nonlocal at
+        if kind == 8:
+            text()
+        elif kind == 9:
+            item, n = take("IQ")
+            for _ in range(n):
+                skip_value(item)
+        else:
+            at += {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}[kind]
+
+    for _ in range(n_values):
+        text()
+        skip_value(take("I"))
+    adds = []
+    for _ in range(n_tensors):
+        name = text().split(".")
+        n_dims = take("I")
+        n = 1
+        for _ in range(n_dims):
+            n *= take("Q")
+        kind, offset = take("IQ")
+        if name[0] == "blk" and int(name[1]) >= first and name[2] in ("attn_output", "ffn_down"):
+            assert kind == 0, f"{name} is not F32"
+            adds.append((offset, 4 * n))
+    start = at + -at % 32
+    assert adds, "no such layers"
+    for offset, n_bytes in adds:
+        data[start + offset:start + offset + n_bytes] = bytes(n_bytes)
+    pathlib.Path(out).write_bytes(data)
+    return pathlib.Path(out)
+
+
 def read_floats(path):
     data = pathlib.Path(path).read_bytes()
     assert len(data) % 4 == 0, f"{path} has {len(data)} bytes"

@@ -135,8 +135,16 @@ class WorkerTest(unittest.TestCase):
                             "--pos_embed_path", "P")
         self.assertIs(worker.ready["supports_image"], False)
         self.assertEqual(worker.close(), (0, []))
-        self.assertEqual(weft("worker", "--model_path", self.model, "--artifact_mode",
-                              "dflash").code, 2)
+
+    def test_a_draft_changes_no_answer(self):
+        alone = self.start("--temp", 0).ask(prompt=PROMPT, max_new_tokens=30)[0]
+        for mode in ("auto", "dflash"):
+            worker = self.start("--temp", 0, "--artifact_mode", mode, "--draft-model", self.model)
+            self.assertEqual(worker.ask(prompt=PROMPT, max_new_tokens=30)[0], alone)
+            self.assertEqual(worker.close(), (0, []))
+        result = weft("worker", "--model_path", self.model, "--artifact_mode", "dflash")
+        self.assertEqual((result.code, result.out), (1, b""), result)
+        self.assertIn("--draft-model", result.err)
 
     def test_wrong_launches_say_nothing_on_stdout(self):
         for args, code in (((), 2), (("--model_path", "/no/such/file"), 1),

@@ -162,6 +162,14 @@ Status SetThoughtLimit(const WorkerFlags& flags, const Model& model,
   return OkStatus();
 }
 
+// Other workers' files hold their draft model themselves; a GGUF file does not.
+Status CheckArtifactMode(const WorkerFlags& flags) {
+  if (flags.artifact_mode != "dflash" || !flags.model.draft_path.empty()) return OkStatus();
+  return InvalidArgument(
+      "--artifact_mode dflash needs a draft model, which is not part of the model file: name one "
+      "with --draft-model");
+}
+
 StatusOr<serve::WorkerOptions> WorkerOptionsOf(const WorkerFlags& flags,
                                                const SamplingAdvice& of_model, const Model& model) {
   serve::WorkerOptions options;
@@ -194,6 +202,7 @@ void NoteUnreadFiles(const WorkerFlags& flags) {
 
 Status RunWorker(const WorkerFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto signals, StopSignals::Install());
+  WEFT_RETURN_IF_ERROR(CheckArtifactMode(flags));
   NoteUnreadFiles(flags);
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, FlaggedEngineOptions(flags.model));
   engine_options.prefix_cache = flags.warm_resume;
@@ -225,8 +234,8 @@ Status RunWorker(const WorkerFlags& flags) {
 // Flags of ExecuTorch's launcher for models with drafts and images.
 void AddLauncherFlags(CLI::App* app, WorkerFlags* flags) {
   app->add_option("--artifact_mode", flags->artifact_mode,
-                  "How to run the model (dflash, with a draft model, is not supported)")
-      ->check(CLI::IsMember({"auto", "autoregressive"}))
+                  "How to run the model: dflash needs a --draft-model, with which auto drafts too")
+      ->check(CLI::IsMember({"auto", "autoregressive", "dflash"}))
       ->capture_default_str();
   app->add_option("--max_image_bytes", flags->max_image_bytes,
                   "Accepted; the first line then says that images are not supported")

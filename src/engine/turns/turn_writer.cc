@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/clock.h"
@@ -78,6 +79,7 @@ void TurnWriter::TakeDecoded(StepPart* part) {
   const int64_t first = part->rows - part->n_logits;  // the first row with logits
   if (lane->guesses != nullptr) lane->guesses->CountStep(part->guesses);
   guessed_tokens_ += part->guesses;
+  if (part->guesses > 0) ++guesses_;
   int64_t row = first;
   for (int64_t next = first; next < part->rows;) {
     const Row drawn_from = RowAt(*part, next - first);
@@ -87,10 +89,7 @@ void TurnWriter::TakeDecoded(StepPart* part) {
       }
       break;  // the next step computes the row again, and finds the same
     }
-    if (next > first) {
-      lane->guesses->CountAccepted(next - row);
-      accepted_guesses_ += next - row;
-    }
+    if (next > first) lane->guesses->CountAccepted(next - row);
     row = next;
     // Before others find it in the prefix index.
     if (row + 1 == part->rows) memory_->Commit(lane->session);
@@ -103,11 +102,17 @@ void TurnWriter::TakeDecoded(StepPart* part) {
                                     part->tokens.begin() + row);
     if (!guessed) break;
   }
+  CountAccepted(row - first);
   if (row + 1 < part->rows) memory_->CommitFirst(lane->session, row + 1);
   part->kept_rows = row + 1;
   const int64_t last = part->first_row + part->kept_rows;
   const bool behind = lane->session->computed < last && std::ssize(tokens) == last + 1;
   lane->goes_back_to = behind ? lane->session->computed : -1;
+}
+
+void TurnWriter::CountAccepted(int64_t accepted) {
+  if (accepted > std::ssize(accepted_at_)) accepted_at_.resize(static_cast<size_t>(accepted));
+  for (size_t i = 0; i < static_cast<size_t>(accepted); ++i) ++accepted_at_[i];
 }
 
 void TurnWriter::Fail(const StepPart& part, const Status& status) {
@@ -342,7 +347,9 @@ void TurnWriter::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEv
 void TurnWriter::FillStats(EngineStats* stats) const {
   stats->generated_tokens = generated_tokens_;
   stats->guessed_tokens = guessed_tokens_;
-  stats->accepted_guesses = accepted_guesses_;
+  stats->accepted_guesses = std::accumulate(accepted_at_.begin(), accepted_at_.end(), int64_t{0});
+  stats->guesses = guesses_;
+  stats->accepted_guesses_at = accepted_at_;
 }
 
 }  // namespace weft

@@ -58,6 +58,8 @@ class TurnWriter {
   Row RowAt(const StepPart& part, int64_t i) const;
   Row LastRow(const StepPart& part) const { return RowAt(part, part.n_logits - 1); }
   static bool IsSound(const Row& row);
+  // Of one guess.
+  void CountAccepted(int64_t accepted);
   void ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event);
   void TakeForced(ActiveTurn* turn, Lane* lane);
   void AllowOtherEnds(const TurnOptions& options, Lane* lane);
@@ -66,7 +68,8 @@ class TurnWriter {
   const Model& model_;
   StateMemory* const memory_;
   LiveSessions* const sessions_;
-  int64_t generated_tokens_ = 0, guessed_tokens_ = 0, accepted_guesses_ = 0;
+  int64_t generated_tokens_ = 0, guessed_tokens_ = 0, guesses_ = 0;
+  std::vector<int64_t> accepted_at_;  // by place in the guess
 };
 
 }  // namespace weft
