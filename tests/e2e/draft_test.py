@@ -2,10 +2,11 @@
 """weft serve with a draft model: the same answers, and what is told of the guesses."""
 
 import json
+import time
 import unittest
 
 import serve_test
-from weft_process import make_model, silence_layers, weft
+from weft_process import TIMEOUT_S, make_model, silence_layers, weft
 
 PROMPT = "the weft travels through the warp"
 
@@ -24,21 +25,29 @@ class DraftTest(serve_test.ServeTest):
         cls.stranger = make_model(cls.dir / "stranger.gguf", "tiny-llama", "F32", "--layers", 1,
                                   "--seed", 9)
 
-    def answers(self, server):
-        """What matters of the answers to some requests, and the sums of their guesses."""
+    def answers(self, server, until_guessed=True):
+        """What matters of the answers to some requests, and the sums of their guesses. How much is
+        guessed follows from the times of steps, so on a busy machine it may take more of them."""
         said, guessed, accepted = [], 0, 0
-        for temperature, seed in ((0, 1), (1, 1), (1, 2)):
-            answer = server.complete(PROMPT, 120, temperature=temperature, seed=seed, n_probs=2,
-                                     return_tokens=True).json
-            said.append([answer[key] for key in ("content", "tokens", "completion_probabilities")])
+        deadline = time.monotonic() + TIMEOUT_S
+
+        def ask(**fields):
+            nonlocal guessed, accepted
+            answer = server.complete(PROMPT, 120, n_probs=2, return_tokens=True, **fields).json
             guessed += answer["timings"].get("draft_n", 0)
             accepted += answer["timings"].get("draft_n_accepted", 0)
+            return [answer[key] for key in ("content", "tokens", "completion_probabilities")]
+
+        for temperature, seed in ((0, 1), (1, 1), (1, 2)):
+            said.append(ask(temperature=temperature, seed=seed))
+        while until_guessed and guessed == 0 and time.monotonic() < deadline:
+            self.assertEqual(ask(seed=1), said[0])
         return said, guessed, accepted
 
     def test_answers_are_the_same_and_guesses_are_told(self):
         with self.serve("--speculate", "off") as server:
             server.ready()
-            plain, guessed, _ = self.answers(server)
+            plain, guessed, _ = self.answers(server, until_guessed=False)
             self.assertEqual(guessed, 0)
             self.assertIsNone(server.ask("GET", "/props").json["draft_model"])
             self.assertEqual(server.metric("llamacpp:spec_decode_num_drafts_total"), 0)
@@ -48,8 +57,9 @@ class DraftTest(serve_test.ServeTest):
                 said, guessed, accepted = self.answers(server)
                 self.assertEqual(said, plain)
                 self.assertGreater(guessed, 0)
-                self.assertEqual(accepted > 0, draft == self.draft)
                 self.assertLessEqual(accepted, guessed)
+                if draft == self.draft:
+                    self.assertGreater(accepted, 0)
                 self.assertTold(server, draft, guessed, accepted)
                 self.assertEqual(server.end(), 0, server.log)
 
@@ -94,8 +104,8 @@ class DraftTest(serve_test.ServeTest):
             server.ready()
             answer = server.complete(PROMPT, 60, **{"speculative.n_max": 0}).json
             self.assertNotIn("draft_n", answer["timings"])
-            answer = server.complete(PROMPT, 60).json
-            self.assertGreater(answer["timings"]["draft_n"], 0)
+            _, guessed, _ = self.answers(server)
+            self.assertGreater(guessed, 0)
 
     def test_a_draft_that_does_not_fit_is_refused(self):
         other = make_model(self.dir / "other.gguf", "tiny-qwen3")

@@ -92,6 +92,9 @@ class Drafter {
   // with the text, and found few tokens left.
   std::vector<Draft> Continue(std::span<const Ask> asks);
 
+  // Computes one row that belongs to no answer, for the time that it takes (step_us).
+  Status MeasureStep();
+
   // Whether it still works.
   bool usable() const { return failures_ < kMostFailures; }
   // What a step of the latest call took.

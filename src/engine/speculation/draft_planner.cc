@@ -106,6 +106,11 @@ void DraftPlanner::Observe(int64_t rows, int64_t us) {
   if (rows <= 2 * kRows.back()) Smooth(&time_us_[i], static_cast<double>(us));
 }
 
+void DraftPlanner::ObserveAnew(int64_t us) {
+  time_us_.fill(0);
+  Observe(1, us);
+}
+
 // As the nearest number of rows that was measured, and as many more cost as is assumed.
 double DraftPlanner::StepUs(int64_t rows) const {
   double time_us = 0;

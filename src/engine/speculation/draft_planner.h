@@ -38,6 +38,8 @@ class DraftPlanner {
   // A step of the draft model with so many rows took so long.
   void Observe(int64_t rows, int64_t us);
   void ObserveCatchUp(int64_t rows, int64_t us);
+  // One of a single row, on a machine that may be another than before: busy, or no longer.
+  void ObserveAnew(int64_t us);
 
  private:
   static constexpr std::array<int64_t, 5> kRows = {1, 2, 4, 8, 16};

@@ -75,6 +75,15 @@ TEST(DraftPlannerTest, WhatWasWrongIsTriedAgainSeldom) {
   for (int i = 0; i < 1024; ++i) EXPECT_EQ(dear.Plan(DraftOffers(1, 0.05f), steps), 0);
 }
 
+TEST(DraftPlannerTest, OneThatWasSlowIsUsedAgainOnceItIsNot) {
+  const GuessPlanner steps = MeasuredSteps();
+  DraftPlanner drafts = Drafting(60000);
+  EXPECT_FALSE(drafts.CouldPay(DraftOffers(4, 0.9f), steps));
+  drafts.ObserveAnew(2000);
+  EXPECT_TRUE(drafts.CouldPay(DraftOffers(4, 0.9f), steps));
+  EXPECT_GT(drafts.Plan(DraftOffers(4, 0.9f), steps), 0);
+}
+
 TEST(DraftPlannerTest, CatchingUpTakesASmallShareOfTheTime) {
   const GuessPlanner steps = MeasuredSteps();
   const auto rows = [&](int64_t answers) {

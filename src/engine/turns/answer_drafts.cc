@@ -9,8 +9,16 @@ namespace {
 constexpr int64_t kFew = 24;
 // Below this chance that all of it is right a draft goes no further.
 constexpr float kLeastChance = 0.25f;
+// Where drafts would not pay, a step of the draft model is measured so seldom.
+constexpr int64_t kMeasureEvery = 512;
 
 }  // namespace
+
+AnswerDrafts::AnswerDrafts(Drafter* drafter, int64_t n_vocab, bool at_any_cost)
+    : drafter_(drafter), n_vocab_(n_vocab), at_any_cost_(at_any_cost) {
+  // Nothing is drafted, and so nothing measured, before it is known to pay.
+  if (drafter_ != nullptr) planner_.Observe(1, drafter_->step_us());
+}
 
 void AnswerDrafts::Draft(std::span<Lane* const> lanes, const GuessPlanner& steps) {
   if (!usable()) return;
@@ -25,7 +33,10 @@ void AnswerDrafts::Draft(std::span<Lane* const> lanes, const GuessPlanner& steps
     offers.push_back(offer);
   }
   // Where even right drafts would not pay, the draft model need not keep up.
-  if (!at_any_cost_ && !planner_.CouldPay(offers, steps)) return;
+  if (!at_any_cost_ && !planner_.CouldPay(offers, steps)) {
+    MeasureNowAndThen();
+    return;
+  }
   std::vector<Lane*> drafted;
   std::vector<Drafter::Ask> asks;
   for (size_t i = 0; i < lanes.size(); ++i) {
@@ -48,6 +59,13 @@ void AnswerDrafts::Draft(std::span<Lane* const> lanes, const GuessPlanner& steps
   Take(drafted, drafter_->Continue(asks));
   const int64_t made = drafter_->steps() - n_steps;
   if (made > 0) planner_.Observe(std::ssize(asks), (drafter_->total_us() - us) / made);
+}
+
+// So that one slow moment does not end drafting for good.
+void AnswerDrafts::MeasureNowAndThen() {
+  if (++since_measured_ < kMeasureEvery) return;
+  since_measured_ = 0;
+  if (drafter_->MeasureStep().ok()) planner_.ObserveAnew(drafter_->step_us());
 }
 
 // Whether the draft model is where the answer is, or nearly; helps it on if not.

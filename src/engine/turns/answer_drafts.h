@@ -20,8 +20,7 @@ namespace weft {
 class AnswerDrafts {
  public:
   // `at_any_cost`: whether or not it pays. `drafter` must outlive the object; null: there is none.
-  AnswerDrafts(Drafter* drafter, int64_t n_vocab, bool at_any_cost)
-      : drafter_(drafter), n_vocab_(n_vocab), at_any_cost_(at_any_cost) {}
+  AnswerDrafts(Drafter* drafter, int64_t n_vocab, bool at_any_cost);
 
   bool at_any_cost() const { return at_any_cost_; }
   bool usable() const { return drafter_ != nullptr && drafter_->usable(); }
@@ -29,6 +28,7 @@ class AnswerDrafts {
   void Draft(std::span<Lane* const> lanes, const GuessPlanner& steps);
 
  private:
+  void MeasureNowAndThen();
   bool IsInStep(Lane* lane, int64_t answers, const GuessPlanner& steps);
   void Take(std::span<Lane* const> lanes, std::span<const Drafter::Draft> drafts) const;
 
@@ -36,6 +36,7 @@ class AnswerDrafts {
   const int64_t n_vocab_;
   const bool at_any_cost_;
   DraftPlanner planner_;
+  int64_t since_measured_ = 0;  // steps in which drafts would not have paid
 };
 
 }  // namespace weft
