@@ -512,9 +512,13 @@ TEST_F(EngineFilesTest, ShutdownCutsWhatDoesNotFinishInTime) {
             20 + static_cast<int64_t>(outcome.tokens().size()));
 }
 
-TEST_F(EngineFilesTest, ShutdownNamesAllThatItCouldNotSave) {
+class ShutdownOutcomeTest : public EngineFilesTest,
+                            public ::testing::WithParamInterface<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(StateDiskBytes, ShutdownOutcomeTest, ::testing::Values(-1, 0));
+
+TEST_P(ShutdownOutcomeTest, NamesAllThatItCouldNotSave) {
   EngineOptions options = Options();
-  options.state_disk_bytes = -1;
+  options.state_disk_bytes = GetParam();
   options.save_grace = std::chrono::milliseconds(0);
   auto engine = StartEngine(options);
   std::vector<std::shared_ptr<Turn>> turns;

@@ -11,10 +11,12 @@ namespace {
 // File systems allocate blocks of this size.
 int64_t AllocatedBytes(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
+Status OutOfTime() { return DeadlineExceeded("the time for saving ran out"); }
+
 // Supplies a state's parts in the order in which a file is written.
 StateSource SourceOf(const StateMemory::SavedState& state, const std::atomic<bool>& abandoned) {
   return [&state, &abandoned](int group, int64_t page, std::span<std::byte> out) -> Status {
-    if (abandoned) return DeadlineExceeded("the time for saving ran out");
+    if (abandoned) return OutOfTime();
     const auto part = [&]() -> const std::vector<std::byte>& {
       if (group == kSlotPart) return state.slot;
       if (group == kCheckpointPart) return state.checkpoints[static_cast<size_t>(page)].slot;
@@ -120,8 +122,11 @@ void SessionStore::Save(const std::string& domain, const std::string& name,
   const int64_t most = BytesOfFile(*shared);
   AddFileBytes(most);
   worker_.Post([this, domain, name, shared, most, done = std::move(done)] {
-    const Status status =
-        directory_->Save(MakeHead(domain, name, *shared), SourceOf(shared->state, abandoned_));
+    Status status = abandoned_ ? OutOfTime() : OkStatus();
+    if (status.ok()) {
+      status =
+          directory_->Save(MakeHead(domain, name, *shared), SourceOf(shared->state, abandoned_));
+    }
     const int64_t bytes = directory_->FileBytes(domain, name);
     post_back_([this, domain, name, most, bytes, done, status] {
       SetFile(domain, name, bytes);
