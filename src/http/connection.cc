@@ -259,8 +259,15 @@ void HttpConnection::Reject(const ApiError& error) {
     request.path = std::string(target.substr(0, target.find('?')));
   }
   request.id = NewRequestId();
+  DropBody();
   exchange_ = NewExchange(std::move(request), /*keep_alive=*/false);
   SendRejection(error);
+}
+
+// At once: bodies that come beside it would otherwise be refused for want of the same room.
+void HttpConnection::DropBody() {
+  if (parser_.has_value()) std::string().swap(parser_->get().body());
+  body_hold_ = {};
 }
 
 // For the request in exchange_, which never reaches a handler.

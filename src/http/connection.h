@@ -75,6 +75,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Dispatch();
   void RejectParse(const boost::system::error_code& error);
   void Reject(const ApiError& error);
+  void DropBody();
   void SendRejection(const ApiError& error);
   std::shared_ptr<HttpExchange> NewExchange(HttpRequest request, bool keep_alive);
   void Pump();
