@@ -108,11 +108,15 @@ Status WithPlace(const Status& status) {
   return message.starts_with("messages") ? AtPlace(status) : status;
 }
 
-StatusOr<ChatPrompt> RenderChat(Host& host, const ChatCall& call) {
-  auto prompt = host.chat().Render(call.chat);
+}  // namespace
+
+StatusOr<ChatPrompt> RenderChat(Host& host, const ChatRequest& chat) {
+  auto prompt = host.chat().Render(chat);
   if (!prompt.ok()) return WithPlace(prompt.status());
   return prompt;
 }
+
+namespace {
 
 // Concatenates; a start token remains only at the very beginning.
 std::vector<int32_t> Behind(std::vector<int32_t> before, std::span<const int32_t> tokens,
@@ -206,7 +210,7 @@ struct PreparedChat {
 
 StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatCall call,
                                    SendSign send_sign) {
-  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderChat(host, call));
+  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderChat(host, call.chat));
   prompt.tools = Callable(prompt.tools, call.tool_choice);
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
@@ -288,7 +292,7 @@ namespace {
 
 StatusOr<std::vector<int32_t>> ChatTokens(Host& host, const HttpRequest& request,
                                           const ChatCall& call) {
-  WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call));
+  WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call.chat));
   return host.EncodeChat(request.domain, prompt.text);
 }
 

@@ -244,7 +244,7 @@ void ForSlice(const SliceBounds& bounds, Take take) {
 StatusOr<Value> SliceString(Interpreter* in, const Value& text, const Value& start,
                             const Value& stop, const Value& step) {
   const std::string_view all = text.text();
-  in->meter()->SpendBytes(all.size());
+  in->meter()->SpendScan(all.size());
   WEFT_ASSIGN_OR_RETURN(const SliceBounds bounds, BoundsOf(start, stop, step, CountChars(all)));
   if (bounds.step == 1) {
     if (bounds.start >= bounds.stop) return Value::Borrowed("");

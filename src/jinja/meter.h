@@ -28,6 +28,8 @@ class Meter {
   }
   // For work on this many bytes of text.
   bool SpendBytes(size_t bytes) { return Spend(1 + bytes / 32); }
+  // For work that looks at each of this many bytes, but does little with it.
+  bool SpendScan(size_t bytes) { return Spend(1 + bytes / 8); }
   // For work that reads every character of this many bytes.
   bool SpendChars(size_t bytes) { return Spend(1 + bytes / 2); }
 

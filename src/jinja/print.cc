@@ -107,7 +107,7 @@ void AppendRepr(const Value& value, TextBuilder* out, Meter* meter, int depth) {
       out->Append(value.digits().empty() ? FloatRepr(value.number()) : std::string(value.digits()));
       return;
     case Kind::kString: {
-      if (!meter->Fits(value.text().size())) return;
+      if (!meter->Fits(value.text().size()) || !meter->SpendScan(value.text().size())) return;
       std::string quoted;
       AppendQuoted(value.text(), &quoted);
       out->Append(quoted);
@@ -199,7 +199,7 @@ class JsonWriter {
   }
 
   void WriteString(std::string_view text) {
-    if (!meter_->Fits(text.size())) return;
+    if (!meter_->Fits(text.size()) || !meter_->SpendScan(text.size())) return;
     std::string quoted;
     AppendJsonString(text, style_.ensure_ascii, &quoted);
     out_->Append(quoted);

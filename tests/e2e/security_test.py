@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What weft serve refuses: pages of others, who has no key, requests that take too much."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -222,6 +223,17 @@ class LimitsTest(serve_test.ServeTest):
                 if answer.status != 400:
                     self.assertEqual(answer.headers["Retry-After"], "1")
 
+    def test_of_large_bodies_that_come_together_some_are_served(self):
+        with self.serve("--max-body", "8M", "--request-memory", "60M") as server:
+            server.ready()
+            body = json.dumps({"prompt": "all work and no play " * 200_000})
+            with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                answers = list(pool.map(lambda _: server.ask("POST", "/completion", body),
+                                        range(6)))
+            statuses = [answer.status for answer in answers]
+            self.assertLessEqual(set(statuses), {400, 429})
+            self.assertIn(400, statuses, "each took what another needed")
+
     def test_a_stream_that_is_not_read_gives_its_place_to_who_waits(self):
         with self.serve(*self.ROOM, "--max-running", 2, "--max-queue", 8) as server:
             server.ready()
@@ -239,10 +251,17 @@ class LimitsTest(serve_test.ServeTest):
                             "{% endfor %}{% endfor %}")
         with self.serve("--template", template) as server:
             server.ready()
-            answer = server.ask("POST", "/v1/chat/completions", CHAT)
-            self.assertEqual(answer.status, 400, answer)
-            self.assertNotIn("Retry-After", answer.headers)
-            self.assertIn(b"steps", answer.body)
+            model = server.ask("GET", "/v1/models").json["data"][0]["id"]
+            for path, body in (("/v1/chat/completions", CHAT), ("/apply-template", CHAT),
+                               ("/v1/chat/completions/input_tokens", CHAT), ("/tokenize", CHAT),
+                               ("/v1/messages", {**CHAT, "max_tokens": 1}),
+                               ("/v1/messages/count_tokens", CHAT),
+                               ("/v1/responses", {"input": "Hi"}),
+                               ("/api/chat", {**CHAT, "model": model})):
+                answer = server.ask("POST", path, body)
+                self.assertEqual(answer.status, 400, (path, str(answer)))
+                self.assertNotIn("Retry-After", answer.headers)
+                self.assertIn(b"steps", answer.body)
 
     def test_what_a_template_says_is_not_for_the_terminal_to_obey(self):
         template = self.dir / "rude.jinja"

@@ -126,7 +126,7 @@ StatusOr<std::string> VllmTokenize(Host& host, ApiFields* fields, bool is_chat) 
   WEFT_RETURN_IF_ERROR(fields->Finish(&ignored));
   WEFT_RETURN_IF_ERROR(CheckModel(host, name));
   if (is_chat) {
-    WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, host.chat().Render(chat));
+    WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderChat(host, chat));
     text = std::move(prompt.text);
   }
   WEFT_RETURN_IF_ERROR(CheckTextBytes(model, text.size(), is_chat ? "messages" : "prompt"));
@@ -188,7 +188,7 @@ StatusOr<std::string> ApplyTemplate(Host& host, const HttpRequest& request) {
   const ChatRequest chat = ReadTemplateRequest(&fields, host.defaults());
   std::vector<std::string> ignored;
   WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
-  WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, host.chat().Render(chat));
+  WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, chat));
   return CompactJson({{"prompt", prompt.text}});
 }
 
