@@ -342,6 +342,7 @@ Status AddTensors(const ModelFile& file, const std::vector<DType>& types, RowEnc
 // Writes under another name first: what the encoder found out is known at the end.
 Status WriteChecked(const GgufWriter& writer, const RowEncoder& encoder, const std::string& path) {
   const std::string aside = path + ".unfinished";
+  WEFT_RETURN_IF_ERROR(CheckReplaceable(path));
   WEFT_RETURN_IF_ERROR(writer.Write(aside));
   std::error_code error;
   Status status = encoder.Finish();

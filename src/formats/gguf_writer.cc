@@ -1,6 +1,7 @@
 #include "formats/gguf_writer.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -124,6 +125,7 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   Status Create() {
+    WEFT_RETURN_IF_ERROR(CheckReplaceable(path_));
     fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     return fd_ < 0 ? Error("cannot create ", temporary_) : OkStatus();
   }
@@ -166,6 +168,12 @@ class OutputFile {
 };
 
 }  // namespace
+
+Status CheckReplaceable(const std::string& path) {
+  struct stat there = {};
+  if (stat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode)) return OkStatus();
+  return InvalidArgument(Printable(path, 300), " is not a regular file, and would be replaced");
+}
 
 void GgufWriter::AddEncoded(std::string_view key, std::string encoded) {
   for (auto& [existing, value] : metadata_) {

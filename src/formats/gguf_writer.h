@@ -18,6 +18,9 @@
 
 namespace weft {
 
+// INVALID_ARGUMENT if something is at `path` that a file must not replace, such as a device.
+Status CheckReplaceable(const std::string& path);
+
 class GgufWriter {
  public:
   // Metadata, in the order of the calls. Adding a key again replaces its value. "general.alignment"

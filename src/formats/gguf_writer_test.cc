@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -198,6 +199,11 @@ TEST_F(GgufWriterFileTest, FailureKeepsTheOldFileAndLeavesNothing) {
   EXPECT_EQ(FilesInDir(), 1u);
   EXPECT_EQ(writer.Write(dir_ + "/absent/m.gguf").code(), StatusCode::kNotFound);
   EXPECT_FALSE(writer.Write(dir_).ok()) << "a directory is no place for a file";
+  const std::string pipe = dir_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(writer.Write(pipe).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  std::filesystem::remove(pipe);
   EXPECT_EQ(FilesInDir(), 1u);
 }
 
