@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Compiles every source for macOS on Apple silicon, on any machine.
 
-  tools/mac_compile.py --commands build/release/compile_commands.json --zig PYTHON --out DIR
+  tools/mac_compile.py --commands build/release/compile_commands.json --zig PYTHON --out DIR \
+      [--library build/zig/mlx_metal/mlx/lib/libmlx.dylib]
 
 PYTHON is one that has the package `ziglang`: a clang with macOS's headers and C++ library.
 Libraries come from /usr/include, of which DIR/include names the few that are wanted: the C
-library's own headers must not be found. Then links the program. macOS's builds of the libraries
-are not here, so that their symbols stay undefined; any other undefined symbol is an error.
+library's own headers must not be found. Then links the program with the macOS libraries that are
+named. Builds of the others for macOS are not here, so that their symbols stay undefined; any other
+undefined symbol is an error.
 
 Prints the compiler's messages for each source that fails and exits with 1 if there is any.
 """
@@ -106,13 +108,14 @@ def compile_all(zig: list[str], include: pathlib.Path, out: pathlib.Path, todo) 
         return {source: error for source, error in pool.map(compile_one, todo) if error}
 
 
-def undefined_symbols(zig: list[str], out: pathlib.Path, todo) -> set[str]:
+def undefined_symbols(zig: list[str], out: pathlib.Path, libraries, todo) -> set[str]:
     """What a link of the program does not find."""
     ours = [out / "objects" / name for source, _, name in todo
             if name.startswith("src/") and "_test.dir" not in name and
             ".pb.cc" not in source.name]
     generated = [out / "objects" / name for source, _, name in todo if ".pb.cc" in source.name]
-    command = [*zig, "c++", *TARGET, *map(str, ours + generated), "-o", str(out / "weft")]
+    command = [*zig, "c++", *TARGET, *map(str, ours + generated + libraries), "-o",
+               str(out / "weft")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     symbols = set(re.findall(r"undefined symbol: (\S+)", done.stderr))
     if done.returncode != 0 and not symbols:
@@ -125,6 +128,8 @@ def main() -> None:
     parser.add_argument("--commands", type=pathlib.Path, required=True)
     parser.add_argument("--zig", required=True, help="a Python that has the package ziglang")
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--library", type=pathlib.Path, action="append", default=[],
+                        help="a library of macOS's to link with")
     parser.add_argument("--only", default="", help="sources whose path matches this expression")
     args = parser.parse_args()
     out = args.out.absolute()
@@ -142,7 +147,7 @@ def main() -> None:
         sys.exit(1)
     if args.only:
         return
-    symbols = undefined_symbols(zig, out, todo)
+    symbols = undefined_symbols(zig, out, args.library, todo)
     ours = sorted(symbol for symbol in symbols if not LIBRARY.search(symbol))
     print(f"mac: linked, but for {len(symbols) - len(ours)} symbols of the libraries")
     if ours:

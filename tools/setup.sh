@@ -121,11 +121,20 @@ if [ -n "$missing" ]; then
 fi
 
 [ -z "$wants_cross" ] || "$here/tools/cross_sysroot.sh" "$here/build/sysroot-aarch64" $libraries
-# A clang with macOS's headers, which compiles for it anywhere.
-if [ -n "$wants_zig" ] && ! "$here/build/zig/bin/python" -m ziglang version >/dev/null 2>&1; then
-  python3 -m venv "$here/build/zig"
-  "$here/build/zig/bin/pip" -q install "ziglang==$zig_version"
-fi
+# A clang with macOS's headers, which compiles for it anywhere, and MLX as it is on a Mac, to link.
+install_zig() {
+  if ! "$here/build/zig/bin/python" -m ziglang version >/dev/null 2>&1; then
+    python3 -m venv "$here/build/zig"
+    "$here/build/zig/bin/pip" -q install "ziglang==$zig_version"
+  fi
+  [ "$(cat "$here/build/zig/mlx_version" 2>/dev/null)" = "$mlx_version" ] && return
+  "$here/build/zig/bin/pip" -q download --no-deps --only-binary=:all: \
+    --platform macosx_14_0_arm64 -d "$here/build/zig" "mlx-metal==$mlx_version"
+  python3 -m zipfile -e "$here"/build/zig/mlx_metal-*.whl "$here/build/zig/mlx_metal"
+  rm -f "$here"/build/zig/mlx_metal-*.whl "$here/build/zig/mlx_metal/mlx/lib/mlx.metallib"
+  echo "$mlx_version" >"$here/build/zig/mlx_version"
+}
+[ -z "$wants_zig" ] || install_zig
 [ -z "$wants_mlx" ] || install_mlx
 # NVIDIA's compiler, which needs no device and no driver.
 if [ -n "$wants_cuda" ] && ! ls "$here"/build/cuda/lib/python3*/site-packages/nvidia/cu*/bin/nvcc \

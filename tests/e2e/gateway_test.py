@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 
-from weft_process import TIMEOUT_S, WEFT
+from weft_process import SERVE, TIMEOUT_S
 
 SKIP = 77
 KEY = "gateway-test-key"
@@ -82,7 +82,7 @@ class Worker:
         self.port, self.grpc_port = free_port(), free_port()
         keys = folder / "keys"
         keys.write_text(KEY + "\n")
-        self.command = [WEFT, "serve", "--port", self.port, "--grpc-port", self.grpc_port,
+        self.command = [*SERVE, "--port", self.port, "--grpc-port", self.grpc_port,
                         "--api-key-file", keys, "--grpc-open", "--alias", "loom", "--threads", 1]
         if model:
             self.command += ["-m", model]

@@ -36,7 +36,7 @@ except ImportError:
         os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
     grpc = None
 
-from weft_process import TIMEOUT_S, WEFT, make_model, peak_kib, weft
+from weft_process import SERVE, TIMEOUT_S, make_model, peak_kib, weft
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 SERVICE = "mlx.grpc.engine.MlxEngine"
@@ -82,7 +82,7 @@ class Server:
 
     def __init__(self, model, *flags):
         self.process = subprocess.Popen(
-            [WEFT, "serve", "-m", str(model), "--port", "0", "--grpc-port", "0",
+            [*SERVE, "-m", str(model), "--port", "0", "--grpc-port", "0",
              *map(str, flags)],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.log = []

@@ -16,7 +16,7 @@ import time
 import unittest
 
 import serve_test
-from weft_process import TIMEOUT_S, WEFT, add_metadata, peak_kib
+from weft_process import SERVE, TIMEOUT_S, add_metadata, peak_kib
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 
@@ -388,7 +388,7 @@ class TerminalTest(serve_test.ServeTest):
             if pid == 0:
                 log = os.open(self.dir / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 os.dup2(log, 2)
-                os.execv(WEFT, [WEFT, "serve", "-m", str(self.model), "--port", "0",
+                os.execv(SERVE[0], [*SERVE, "-m", str(self.model), "--port", "0",
                                 "--state-dir", state])
             try:
                 log = self.dir / "log"

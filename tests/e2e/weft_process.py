@@ -1,4 +1,8 @@
-"""Running the built binaries: $WEFT and $WEFT_MAKE_MODEL."""
+"""Running the built binaries: $WEFT and $WEFT_MAKE_MODEL.
+
+$WEFT_SERVE_FLAGS is given to every server that a test starts: with "--backend mlx" a program of
+tests runs over that backend.
+"""
 
 import json
 import os
@@ -8,6 +12,7 @@ import subprocess
 
 WEFT = os.environ.get("WEFT", "build/release/weft")
 MAKE_MODEL = os.environ.get("WEFT_MAKE_MODEL", "build/release/weft-make-model")
+SERVE = [WEFT, "serve", *os.environ.get("WEFT_SERVE_FLAGS", "").split()]
 TIMEOUT_S = 120
 
 

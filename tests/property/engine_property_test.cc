@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "tests/property/program.h"
+#include "tests/property/rounding_oracle.h"
 #include "tests/support/slow_build.h"
 
 namespace weft::testing {
@@ -17,6 +18,7 @@ namespace {
 constexpr int64_t kPrograms = testing::kSlowBuild ? 6 : 520;
 constexpr int64_t kHybridPrograms = testing::kSlowBuild ? 3 : 200;
 constexpr int64_t kMadePrograms = testing::kSlowBuild ? 1 : 20;
+constexpr int64_t kMlxPrograms = 12;
 constexpr uint64_t kFirstSeed = 1;
 
 int64_t NumberFrom(const char* variable, int64_t otherwise) {
@@ -24,16 +26,16 @@ int64_t NumberFrom(const char* variable, int64_t otherwise) {
   return text != nullptr ? std::strtoll(text, nullptr, 10) : otherwise;
 }
 
-void RunPrograms(std::string_view model_name, int64_t programs) {
-  const auto model = LoadTestModel(model_name);
-  Oracle oracle(model);
+// `model_name` is for reports.
+void RunPrograms(const std::shared_ptr<const Model>& model, Oracle* oracle,
+                 const std::string& model_name, int64_t programs) {
   programs = NumberFrom("WEFT_PROPERTY_PROGRAMS", programs);
   const int64_t first = NumberFrom("WEFT_PROPERTY_SEED", kFirstSeed);
   const auto begin = std::chrono::steady_clock::now();
   ProgramCounts counts;
   for (int64_t i = 0; i < programs; ++i) {
     const uint64_t seed = static_cast<uint64_t>(first + i);
-    Program program(model, &oracle, seed);
+    Program program(model, oracle, seed);
     const std::string failure = program.Run();
     counts.Add(program.counts());
     ASSERT_EQ(failure, "") << "model " << model_name << ", seed " << seed
@@ -46,7 +48,7 @@ void RunPrograms(std::string_view model_name, int64_t programs) {
       "%s: %lld programs, %lld operations, %lld turns (%lld cancelled, %lld out of memory), "
       "%lld tokens, %lld tokens from the cache, %lld forks, %lld restores, %lld restarts, "
       "%lld preemptions, %lld idle sessions dropped, %lld of %lld guesses right; %.1f s\n",
-      std::string(model_name).c_str(), static_cast<long long>(programs),
+      model_name.c_str(), static_cast<long long>(programs),
       static_cast<long long>(counts.operations), static_cast<long long>(counts.turns),
       static_cast<long long>(counts.cancelled), static_cast<long long>(counts.out_of_memory),
       static_cast<long long>(counts.tokens), static_cast<long long>(counts.cached_tokens),
@@ -54,6 +56,12 @@ void RunPrograms(std::string_view model_name, int64_t programs) {
       static_cast<long long>(counts.restarts), static_cast<long long>(counts.preemptions),
       static_cast<long long>(counts.dropped), static_cast<long long>(counts.accepted_guesses),
       static_cast<long long>(counts.guessed_tokens), seconds.count());
+}
+
+void RunPrograms(const std::string& model_name, int64_t programs) {
+  const auto model = LoadTestModel(model_name);
+  Oracle oracle(model);
+  RunPrograms(model, &oracle, model_name, programs);
 }
 
 TEST(EnginePropertyTest, Llama) { RunPrograms("llama", kPrograms); }
@@ -77,6 +85,37 @@ TEST(EnginePropertyTest, MadeModels) {
     if (HasFatalFailure()) return;
   }
 }
+
+// The mlx backend, where this program has it, on a model of each kind.
+class MlxPropertyTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::shared_ptr<const Model> ModelOn(const char* backend) {
+    return LoadTestModel(GetParam(), *FindBackend(backend));
+  }
+  void SetUp() override {
+    if (!FindBackend("mlx").ok()) GTEST_SKIP() << "built without MLX";
+  }
+};
+
+// It promises no bits, but numbers: the reference's.
+TEST_P(MlxPropertyTest, SaysWhatTheReferenceSays) {
+  RoundingOracle oracle(ModelOn("reference"));
+  RunPrograms(ModelOn("mlx"), &oracle, GetParam(), kMlxPrograms);
+  EXPECT_GT(oracle.n_compared(), 0);
+  std::printf("%lld tokens compared; log-probabilities differ by at most %.2g\n",
+              static_cast<long long>(oracle.n_compared()), oracle.largest_difference());
+}
+
+// Row by row it promises the bits, too.
+TEST_P(MlxPropertyTest, StrictlyKeepsEveryBit) {
+  const auto model = ModelOn("mlx-strict");
+  Oracle oracle(model);
+  RunPrograms(model, &oracle, GetParam(), kMlxPrograms);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MlxPropertyTest,
+                         ::testing::Values("llama", "gemma3", "lfm2", "qwen35", "mamba2"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace weft::testing

@@ -86,4 +86,11 @@ StatusOr<ChoiceRecord> Oracle::Ask(KvType kv_type, const std::vector<int32_t>& c
   return answers_.emplace(key, std::move(record.choices[0])).first->second;
 }
 
+StatusOr<std::string> Oracle::Compare(KvType kv_type, const std::vector<int32_t>& context,
+                                      const TurnOptions& options, int choice,
+                                      const ChoiceRecord& got) {
+  WEFT_ASSIGN_OR_RETURN(const ChoiceRecord alone, Ask(kv_type, context, options, choice));
+  return CompareChoices(got, alone);
+}
+
 }  // namespace weft::testing

@@ -18,6 +18,7 @@ namespace weft::testing {
 class Oracle {
  public:
   explicit Oracle(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
+  virtual ~Oracle() = default;
 
   const Model& model() const { return *model_; }
 
@@ -25,6 +26,10 @@ class Oracle {
   // Answers are kept: programs ask the same again.
   StatusOr<ChoiceRecord> Ask(KvType kv_type, const std::vector<int32_t>& context,
                              const TurnOptions& options, int choice);
+  // Empty when that is what `got` says, in every bit (CompareChoices); else where it differs.
+  virtual StatusOr<std::string> Compare(KvType kv_type, const std::vector<int32_t>& context,
+                                        const TurnOptions& options, int choice,
+                                        const ChoiceRecord& got);
 
  private:
   StatusOr<Engine*> EngineOf(KvType kv_type);

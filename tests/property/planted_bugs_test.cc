@@ -6,6 +6,7 @@
 
 #include "tests/property/faulty_backend.h"
 #include "tests/property/program.h"
+#include "tests/property/rounding_oracle.h"
 #include "tests/support/recurrent_backend.h"
 #include "tests/support/slow_build.h"
 
@@ -14,26 +15,30 @@ namespace {
 
 constexpr uint64_t kControlPrograms = testing::kSlowBuild ? 5 : 40;
 constexpr uint64_t kMostPrograms = 400;
+constexpr uint64_t kRoundingPrograms = 10;
 
-// The seed of the first program that fails, 0 when none of them does.
+// The seed of the first program that fails, 0 when none of them does. `rounds`: by the oracle
+// for backends that do not promise the same bits.
 uint64_t FirstFailure(Fault fault, std::string_view model_name, uint64_t programs,
-                      std::string* failure) {
+                      std::string* failure, bool rounds = false) {
   static const RecurrentBackend recurrent(*FindBackend("cpu"));
   const bool is_recurrent = model_name.starts_with("recurrent-");
   const auto backend = NewFaultyBackend(fault, is_recurrent ? &recurrent : nullptr);
   const auto model = LoadTestModel(model_name, backend.get());
-  Oracle oracle(LoadTestModel(model_name));
+  Oracle exact(LoadTestModel(model_name));
+  RoundingOracle rounding(LoadTestModel(model_name, *FindBackend("reference")));
+  Oracle* const oracle = rounds ? &rounding : &exact;
   for (uint64_t seed = 1; seed <= programs; ++seed) {
-    Program program(model, &oracle, seed);
+    Program program(model, oracle, seed);
     *failure = program.Run();
     if (!failure->empty()) return seed;
   }
   return 0;
 }
 
-void ExpectFound(Fault fault, std::string_view model_name) {
+void ExpectFound(Fault fault, std::string_view model_name, bool rounds = false) {
   std::string failure;
-  const uint64_t seed = FirstFailure(fault, model_name, kMostPrograms, &failure);
+  const uint64_t seed = FirstFailure(fault, model_name, kMostPrograms, &failure, rounds);
   EXPECT_NE(seed, 0u) << "no program noticed the planted bug";
   std::printf("found by program %llu: %.200s\n", static_cast<unsigned long long>(seed),
               failure.c_str());
@@ -68,6 +73,20 @@ TEST(PlantedBugsTest, GuessesStayInCheckedSlots) {
 }
 TEST(PlantedBugsTest, LateCheckpointWithCheckedSlots) {
   ExpectFound(Fault::kLateCheckpoint, "recurrent-qwen3");
+}
+
+// By log-probabilities alone, as on a backend that does not promise the same bits.
+TEST(PlantedBugsTest, RoundingIsNoBug) {
+  for (const char* model : {"llama", "qwen35"}) {
+    std::string failure;
+    EXPECT_EQ(FirstFailure(Fault::kNone, model, kRoundingPrograms, &failure, true), 0u) << failure;
+  }
+}
+TEST(PlantedBugsTest, BeyondRounding) {
+  ExpectFound(Fault::kCopiesNothing, "llama", true);
+  ExpectFound(Fault::kForeignPage, "llama", true);
+  ExpectFound(Fault::kStaleSlot, "qwen35", true);
+  ExpectFound(Fault::kSwappedSlots, "lfm2", true);
 }
 
 }  // namespace

@@ -788,14 +788,13 @@ void Program::CompareAll() {
     for (size_t choice = 0; choice < check.flight.record.choices.size(); ++choice) {
       const ChoiceRecord& got = check.flight.record.choices[choice];
       if (got.events.empty() && !got.complete()) continue;
-      const auto alone = oracle_->Ask(check.kv_type, check.flight.context, check.flight.options,
-                                      static_cast<int>(choice));
-      Expect(alone.status(), "the oracle");
-      if (!alone.ok()) return;
-      const std::string difference = CompareChoices(got, *alone);
-      if (!difference.empty()) {
+      const auto difference = oracle_->Compare(check.kv_type, check.flight.context,
+                                               check.flight.options, static_cast<int>(choice), got);
+      Expect(difference.status(), "the oracle");
+      if (!difference.ok()) return;
+      if (!difference->empty()) {
         Fail("choice ", choice, " after ", TokensToString(check.flight.context), " (",
-             check.flight.before.size(), " before the turn): ", difference);
+             check.flight.before.size(), " before the turn): ", *difference);
       }
     }
   }

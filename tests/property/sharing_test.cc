@@ -6,15 +6,12 @@
 
 #include "model/model_spec.h"
 #include "tests/property/oracle.h"
+#include "tests/property/rounding_oracle.h"
 #include "tests/property/test_models.h"
 #include "tests/support/slow_build.h"
 
 namespace weft::testing {
 namespace {
-
-constexpr int64_t kLongSession = kSlowBuild ? 320 : 4000;  // whole pages
-constexpr int64_t kTrunk = kSlowBuild ? 200 : 2000;
-constexpr int64_t kPrefix = kSlowBuild ? 150 : 1300;  // a thousand words
 
 std::vector<int32_t> MakeTokens(const Model& model, int64_t n, uint64_t seed) {
   std::vector<int32_t> tokens;
@@ -30,8 +27,18 @@ std::vector<int32_t> MakeTokens(const Model& model, int64_t n, uint64_t seed) {
 class SharingTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    model_ = LoadTestModel(GetParam());
-    oracle_ = std::make_unique<Oracle>(model_);
+    const std::string_view name = GetParam();
+    if (name.starts_with(kOnMlx)) {
+      const auto mlx = FindBackend("mlx");
+      if (!mlx.ok()) GTEST_SKIP() << "built without MLX";
+      const std::string_view model = name.substr(kOnMlx.size());
+      model_ = LoadTestModel(model, *mlx);
+      oracle_ = std::make_unique<RoundingOracle>(LoadTestModel(model, *FindBackend("reference")));
+    } else {
+      model_ = LoadTestModel(name);
+      oracle_ = std::make_unique<Oracle>(model_);
+      is_short_ = kSlowBuild;
+    }
     options_.n_threads = 2;
     options_.page_tokens = 32;
     options_.memory_bytes = int64_t{256} << 20;
@@ -73,17 +80,32 @@ class SharingTest : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(record.protocol_error, "");
     EXPECT_TRUE(record.choices[0].complete()) << record.choices[0].done->status.ToString();
     if (options.max_tokens != 0) {
-      const auto alone = oracle_->Ask(options_.kv_type, context, options, 0);
-      EXPECT_TRUE(alone.ok()) << alone.status().ToString();
-      EXPECT_EQ(CompareChoices(record.choices[0], *alone), "");
+      ExpectSaid(record, context, options);
     }
     EXPECT_TRUE(engine_->CheckIntegrity().ok());
     return record;
   }
 
+  // What the whole context says alone.
+  void ExpectSaid(const TurnRecord& record, const std::vector<int32_t>& context,
+                  const TurnOptions& options) {
+    const auto difference =
+        oracle_->Compare(options_.kv_type, context, options, 0, record.choices[0]);
+    ASSERT_TRUE(difference.ok()) << difference.status().ToString();
+    EXPECT_EQ(*difference, "");
+  }
+
+  // Tokens: of a session of whole pages, of what is forked, of a prefix of a thousand words.
+  int64_t long_tokens() const { return is_short_ ? 320 : 4000; }
+  int64_t trunk_tokens() const { return is_short_ ? 200 : 2000; }
+  int64_t prefix_tokens() const { return is_short_ ? 150 : 1300; }
+
   // Kinds of layers with pages of their own.
   int64_t n_groups() const { return static_cast<int64_t>(model_->spec().kv_groups.size()); }
 
+  static constexpr std::string_view kOnMlx = "mlx-";
+
+  bool is_short_ = true;
   std::shared_ptr<const Model> model_;
   std::unique_ptr<Oracle> oracle_;
   EngineOptions options_;
@@ -113,7 +135,7 @@ TEST_P(SharingTest, AForkOfALongSessionCopiesNoMoreThanItsLastPage) {
   options_.max_step_tokens = 512;
   Start();
   const SessionId trunk = Create();
-  RunAndCompare(trunk, Greedy(MakeTokens(*model_, kLongSession, 4), 0));
+  RunAndCompare(trunk, Greedy(MakeTokens(*model_, long_tokens(), 4), 0));
   const EngineStats before = engine_->Stats();
   const SessionId fork = Fork(trunk);
   const EngineStats forked = engine_->Stats();
@@ -137,7 +159,7 @@ TEST_P(SharingTest, EightForksHoldTheTrunkOnce) {
   options_.max_running = 8;
   Start();
   const SessionId trunk = Create();
-  RunAndCompare(trunk, Greedy(MakeTokens(*model_, kTrunk, 6), 0));
+  RunAndCompare(trunk, Greedy(MakeTokens(*model_, trunk_tokens(), 6), 0));
   const EngineStats before = engine_->Stats();
   std::vector<SessionId> forks;
   for (int i = 0; i < 8; ++i) forks.push_back(Fork(trunk));
@@ -152,11 +174,9 @@ TEST_P(SharingTest, EightForksHoldTheTrunkOnce) {
   }
   for (size_t i = 0; i < turns.size(); ++i) {
     const TurnRecord record = ReadTurn(turns[i].get(), 1);
-    std::vector<int32_t> context = MakeTokens(*model_, kTrunk, 6);
+    std::vector<int32_t> context = MakeTokens(*model_, trunk_tokens(), 6);
     context.insert(context.end(), options[i].tokens.begin(), options[i].tokens.end());
-    const auto alone = oracle_->Ask(options_.kv_type, context, options[i], 0);
-    ASSERT_TRUE(alone.ok());
-    EXPECT_EQ(CompareChoices(record.choices[0], *alone), "");
+    ExpectSaid(record, context, options[i]);
   }
   // Of its own each fork has the page where it left the trunk, in every group.
   const EngineStats after = engine_->Stats();
@@ -174,12 +194,12 @@ TEST_P(SharingTest, SiblingsComputeTheirCommonPrefixOnce) {
   // They part in the page where they end: what recurrent models keep there serves those
   // that arrive late too.
   constexpr int64_t kTail = 7;
-  const int64_t shared = kPrefix / options_.page_tokens * options_.page_tokens;
+  const int64_t shared = prefix_tokens() / options_.page_tokens * options_.page_tokens;
   const EngineStats before = engine_->Stats();
   std::vector<std::shared_ptr<Turn>> turns;
   std::vector<std::vector<int32_t>> contexts;
   for (uint64_t i = 0; i < 8; ++i) {
-    std::vector<int32_t> context = MakeTokens(*model_, kPrefix, 9);
+    std::vector<int32_t> context = MakeTokens(*model_, prefix_tokens(), 9);
     const std::vector<int32_t> tail = MakeTokens(*model_, kTail, 40 + i);
     context.insert(context.end(), tail.begin(), tail.end());
     contexts.push_back(context);
@@ -192,15 +212,13 @@ TEST_P(SharingTest, SiblingsComputeTheirCommonPrefixOnce) {
     const TurnRecord record = ReadTurn(turns[i].get(), 1);
     ASSERT_TRUE(record.started.has_value());
     cached += record.started->cached_tokens;
-    const auto alone = oracle_->Ask(options_.kv_type, contexts[i], Greedy(contexts[i], 4), 0);
-    ASSERT_TRUE(alone.ok());
-    EXPECT_EQ(CompareChoices(record.choices[0], *alone), "");
+    ExpectSaid(record, contexts[i], Greedy(contexts[i], 4));
   }
   // Nobody waits for what the first one has not computed yet behind the last whole page.
   EXPECT_GE(cached, 7 * shared);
-  EXPECT_LE(cached, 7 * kPrefix);
+  EXPECT_LE(cached, 7 * prefix_tokens());
   const EngineStats after = engine_->Stats();
-  EXPECT_EQ(after.prompt_tokens - before.prompt_tokens, 8 * (kPrefix + kTail) - cached);
+  EXPECT_EQ(after.prompt_tokens - before.prompt_tokens, 8 * (prefix_tokens() + kTail) - cached);
   EXPECT_EQ(after.cached_tokens - before.cached_tokens, cached);
 }
 
@@ -212,7 +230,7 @@ TEST_P(SharingTest, ARestartComputesNothingAgain) {
     Start();
     if (!restarted) {
       const SessionId session = *engine_->CreateSession({.name = "kept"});
-      RunAndCompare(session, Greedy(MakeTokens(*model_, kPrefix, 11), 30));
+      RunAndCompare(session, Greedy(MakeTokens(*model_, prefix_tokens(), 11), 30));
       said = *engine_->Tokens(session);
     } else {
       const SessionId session = *engine_->FindSession("", "kept");
@@ -234,7 +252,7 @@ TEST_P(SharingTest, AfterARestartGoingBackComputesNoMoreThanACheckpointDistance)
   options_.checkpoint_tokens = kDistance;
   Start();
   const SessionId kept = *engine_->CreateSession({.name = "kept"});
-  RunAndCompare(kept, Greedy(MakeTokens(*model_, kPrefix, 13), 40));
+  RunAndCompare(kept, Greedy(MakeTokens(*model_, prefix_tokens(), 13), 40));
   const int64_t n = static_cast<int64_t>(engine_->Tokens(kept)->size());
   EXPECT_TRUE(engine_->Shutdown(std::chrono::milliseconds(0)).ok());
   engine_.reset();
@@ -265,7 +283,8 @@ TEST_P(SharingTest, AfterARestartGoingBackComputesNoMoreThanACheckpointDistance)
 
 INSTANTIATE_TEST_SUITE_P(Models, SharingTest,
                          ::testing::Values("tiny-llama", "tiny-gemma3", "tiny-lfm2", "tiny-qwen35",
-                                           "tiny-mamba2", "recurrent-tiny-gemma3"),
+                                           "tiny-mamba2", "recurrent-tiny-gemma3", "mlx-tiny-llama",
+                                           "mlx-tiny-gemma3", "mlx-tiny-qwen35", "mlx-tiny-mamba2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');

@@ -36,6 +36,8 @@ export interface Model {
 export interface Props {
   default_generation_settings: { params: { temperature: number; top_p: number } };
   chat_template_caps: { supports_tools: boolean; supports_preserve_reasoning: boolean };
+  backend: string;
+  same_bits: boolean; // whether an answer is independent of what is computed beside it
 }
 
 /** Names in /metrics, with labels as in `weft_pages{kind="used"}`, and their values. */

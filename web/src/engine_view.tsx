@@ -10,6 +10,7 @@ import {
   lastRates,
   metrics,
   model,
+  props,
   type Rates,
   rates,
   type Session,
@@ -273,6 +274,12 @@ export function EnginePanel() {
       {model.value && (
         <p class="hint">
           {nameOf(model.value)}: {facts(model.value).join(", ")}
+        </p>
+      )}
+      {props.value?.same_bits === false && (
+        <p class="hint">
+          The backend {props.value.backend} rounds differently when it computes several conversations
+          at once: the same question with the same seed may get another answer.
         </p>
       )}
       <section>

@@ -1,9 +1,9 @@
 #include "backend/mlx/mlx_backend.h"
 
-#include <mutex>
 #include <utility>
 
 #include "backend/checks.h"
+#include "backend/mlx/device_memory.h"
 #include "backend/mlx/mlx_executor.h"
 #include "backend/mlx/mlx_state.h"
 #include "backend/mlx/mlx_weights.h"
@@ -15,9 +15,6 @@ namespace weft {
 namespace {
 
 namespace mx = ::mlx::core;
-
-// What MLX may keep of freed memory for what is computed next. By itself it keeps all.
-constexpr size_t kCacheBytes = size_t{256} << 20;
 
 // MLX chooses kernels by how many rows there are, and with them the order of sums.
 BackendCapabilities CapabilitiesOf(bool is_strict) {
@@ -46,7 +43,11 @@ class MlxBackendImpl : public Backend {
     });
   }
   int device_count() const override { return 1; }
-  StatusOr<MemoryInfo> MemoryOf(int device) const override { return HostMemory(*this, device); }
+  StatusOr<MemoryInfo> MemoryOf(int device) const override {
+    WEFT_ASSIGN_OR_RETURN(const MemoryInfo machine, HostMemory(*this, device));
+    return mlx::WithoutExceptions(
+        "the device", [&]() -> StatusOr<MemoryInfo> { return mlx::DeviceMemory(machine); });
+  }
 
   HeldAs FormOf(DType type, bool is_stack) const override {
     const mlx::Packing packing = mlx::PackingOf(type);
@@ -67,9 +68,8 @@ class MlxBackendImpl : public Backend {
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
-    static std::once_flag limited;
     return mlx::WithoutExceptions("weights", [&]() -> StatusOr<std::shared_ptr<const Weights>> {
-      std::call_once(limited, [] { mx::set_cache_limit(kCacheBytes); });
+      mlx::LimitCache();
       WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const Weights> weights,
                             mlx::MlxWeights::Load(std::move(file), std::move(spec), options));
       return weights;

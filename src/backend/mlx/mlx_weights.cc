@@ -284,6 +284,7 @@ StatusOr<std::shared_ptr<const MlxWeights>> MlxWeights::Load(std::shared_ptr<con
   Binder binder(weights.get(), options);
   WEFT_RETURN_IF_ERROR(binder.Bind());
   WEFT_RETURN_IF_ERROR(binder.Pack());
+  weights->wired_.emplace(weights->memory_bytes_);
   return weights;
 }
 

@@ -15,6 +15,7 @@
 
 #include "backend/backend.h"
 #include "backend/bound_spec.h"
+#include "backend/mlx/device_memory.h"
 #include "backend/mlx/mlx_include.h"
 #include "backend/mlx/packing.h"
 
@@ -115,6 +116,7 @@ class MlxWeights : public Weights {
   const ModelSpec spec_;
   int64_t memory_bytes_ = 0;
   BoundModel model_;
+  std::optional<WiredBytes> wired_;
 };
 
 }  // namespace weft::mlx

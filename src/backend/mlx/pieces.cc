@@ -95,12 +95,15 @@ mx::array ApplyNorm(const BoundNorm& norm, const mx::array& x) {
   if (!norm) return x;
   const Norm& spec = norm.spec;
   const mx::array groups = AsHeads(x, x.shape(1) / spec.width);
+  // One kernel of a GPU's, where all groups have the same weights; the factor is in them.
+  const bool is_fused = norm.weight && norm.weight->ndim() == 1;
+  const std::optional<mx::array> weight = is_fused ? norm.weight : std::nullopt;
   mx::array out = spec.kind == NormKind::kLayer
-                      ? mx::fast::layer_norm(groups, std::nullopt, std::nullopt, spec.epsilon)
-                      : mx::fast::rms_norm(groups, std::nullopt, spec.epsilon);
-  if (norm.weight) {
-    out = out * *norm.weight;  // which has the factor in it
-  } else if (spec.factor != 1) {
+                      ? mx::fast::layer_norm(groups, weight, std::nullopt, spec.epsilon)
+                      : mx::fast::rms_norm(groups, weight, spec.epsilon);
+  if (norm.weight && !is_fused) {
+    out = out * *norm.weight;
+  } else if (!norm.weight && spec.factor != 1) {
     out = out * mx::array(spec.factor);
   }
   if (norm.bias) out = out + *norm.bias;
