@@ -4,7 +4,7 @@
 #   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [arm] [mlx] [mac] [cuda] [page] [real]
 #
 # Without names all but `mlx`, which loads a library (10 MB), `mac` and `cuda`, which load other
-# compilers (80 and 130 MB), `page`, which installs a browser, and `real`, which loads 330 MB of
+# compilers (135 and 130 MB), `page`, which installs a browser, and `real`, which loads 330 MB of
 # models into the user's cache.
 #
 #   ARM            what `arm` builds and runs: all, or kernels alone (all)
@@ -83,29 +83,36 @@ answers_on_arm() {
   theirs=$(build/release/weft run "${ask[@]}" 2>/dev/null)
   [ "$mine" = "$theirs" ] || { echo "arm: this machine answers otherwise: $theirs" >&2; return 1; }
 }
-# Every source, compiled for macOS on Apple silicon with the headers that Zig brings.
+# Every source, compiled for macOS on Apple silicon with the headers that Zig brings, and the program
+# linked with MLX's library for the Mac.
 check_mac() {
-  tools/setup.sh build zig
-  configured release
+  tools/setup.sh build zig mlx
+  cmake --preset release -DWEFT_MLX=ON >/dev/null
   python3 tools/mac_compile.py --commands build/release/compile_commands.json \
-    --zig build/zig/bin/python --out build/mac
+    --zig build/zig/bin/python --out build/mac \
+    --library build/zig/mlx_metal/mlx/lib/libmlx.dylib
 }
-# The mlx backend on MLX's CPU device: packed weights, state, steps, all architectures, and a server
-# that answers. Skipped with a line where pip reaches no registry.
+# The mlx backend on MLX's CPU device: packed weights, state, steps, all architectures, random
+# programs, and servers over it. In the release tree, of which no more than the backend itself is
+# compiled anew, because no other source's command names MLX. Skipped with a line where pip reaches
+# no registry.
+#
+# What promises no bits runs no test that compares them; row by row (--strict-bits) all of them pass.
 check_mlx() {
-  local tests="mlx_backend_test backend_test backend_results_test goldens_test same_bits_test encoders_test"
+  local tests="mlx_backend_test mlx_engine_test backend_test backend_results_test goldens_test
+    same_bits_test encoders_test engine_property_test sharing_test"
   if ! tools/setup.sh mlx; then
     echo "mlx: skipped, because MLX cannot be installed"
     return
   fi
-  cmake --preset release -B build/release-mlx -DWEFT_MLX=ON >/dev/null
-  cmake --build build/release-mlx --target weft weft-make-model $tests
+  cmake --preset release -DWEFT_MLX=ON >/dev/null
+  cmake --build build/release --target weft weft-make-model $tests
   for name in $tests; do
-    "$(find build/release-mlx -type f -perm -u+x -name "$name")" --gtest_brief=1 \
-      --gtest_filter='*mlx*:*Mlx*:*Packing*:BackendRegistryTest*'
+    echo "mlx: $name"
+    "$(find build/release -type f -perm -u+x -name "$name")" --gtest_brief=1 \
+      --gtest_filter='*mlx*:*Mlx*:*Packing*:BackendRegistryTest*:WithoutExceptions*'
   done
-  WEFT=build/release-mlx/weft WEFT_MAKE_MODEL=$(find build/release-mlx -type f -name weft-make-model) \
-    python3 tests/e2e/mlx_test.py
+  python3 tests/e2e/mlx_test.py
 }
 # Every kernel for the devices that there may be; registers and spills are printed.
 # The compiler comes from PyPI, which is not reached from everywhere: then it says so and passes.

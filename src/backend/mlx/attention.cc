@@ -128,10 +128,8 @@ mx::array AttendAll(StepContext* context, const Scan& scan, int kv_layer, int64_
   std::vector<mx::array> parts;
   for (const SequenceRows& rows : context->sequences()) {
     if (rows.count == 0) continue;
-    const mx::array& seen = rows.seen[static_cast<size_t>(layer.group)];
-    const auto read = [&](const mx::array& pool) {
-      return mx::astype(mx::take(pool, seen, 0), mx::float32);
-    };
+    const PoolRows& seen = rows.seen[static_cast<size_t>(layer.group)];
+    const auto read = [&](const mx::array& pool) { return mx::astype(seen.Of(pool), mx::float32); };
     const mx::array k = read(context->state().keys(kv_layer));
     const mx::array v =
         v_in_k > 0 ? Columns(k, 0, v_in_k) : read(context->state().values(kv_layer));

@@ -15,6 +15,12 @@ mx::array Indices(const std::vector<int32_t>& values) {
 
 }  // namespace
 
+mx::array PoolRows::Of(const mx::array& pool) const {
+  if (!first) return mx::take(pool, rows, 0);
+  const int begin = Size(*first);
+  return mx::slice(pool, {begin, 0}, {begin + rows.shape(0), pool.shape(1)});
+}
+
 StepContext::StepContext(const MlxWeights& weights, MlxState* state, const Step& step)
     : spec_(weights.spec()), state_(*state), step_(step) {
   std::vector<std::vector<int32_t>> stored(spec_.kv_groups.size());
@@ -55,7 +61,10 @@ void StepContext::FindSeen(const Step& step, size_t s, SequenceRows* rows) const
     for (int64_t position = first; position < end; ++position) {
       seen.push_back(PoolRow(table, position));
     }
-    rows->seen.push_back(Indices(seen));
+    const bool in_order = std::ranges::adjacent_find(
+                              seen, [](int32_t a, int32_t b) { return b != a + 1; }) == seen.end();
+    rows->seen.push_back({.rows = Indices(seen), .first = {}});
+    if (in_order && !seen.empty()) rows->seen.back().first = seen.front();
   }
 }
 

@@ -18,14 +18,21 @@
 
 namespace weft::mlx {
 
+// Rows of a group's pools, in the order of positions.
+struct PoolRows {
+  mx::array rows;  // [n]
+  // Where they begin, if they lie one after the other: then they are read where they lie.
+  std::optional<int64_t> first;
+  mx::array Of(const mx::array& pool) const;  // [n, width of the pool]
+};
+
 // One sequence's rows in the step.
 struct SequenceRows {
   int64_t first = 0;  // row of the step
   int64_t count = 0;
   int64_t position = 0;  // of the first row
-  // Per KvGroup: the rows of the group's pools that any of the rows sees, in the order of
-  // positions, the last of which is the last row's.
-  std::vector<mx::array> seen;
+  // Per KvGroup: what any of the rows sees, up to the last row's own position.
+  std::vector<PoolRows> seen;
 };
 
 // Sequences with equally many rows, whose recurrent states advance together.
