@@ -37,7 +37,7 @@ struct QuantProduct {
       const int block = chunk * kUnits + unit;
       WEFT_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        if (r >= rows.count) break;
+        if (r >= rows.count) continue;
         const int64_t source = static_cast<int64_t>(BlockZ()) * a.member_rows + rows.SourceOf(a, r);
         AddBlock(a.q, source * n_units + block, groups, scales, &acc[r]);
       }
@@ -88,7 +88,7 @@ struct FloatProduct {
         const float weight = Element::Get(a.matrix.levels, at + i);
         WEFT_UNROLL
         for (int r = 0; r < kRows; ++r) {
-          if (r >= rows.count) break;
+          if (r >= rows.count) continue;
           const float* const x =
               a.x.values + rows.SourceOf(a, r) * a.x.stride + BlockZ() * a.member_x;
           acc[r] = Fma(weight, x[first + i], acc[r]);
@@ -138,7 +138,7 @@ WEFT_DEVICE void Multiply(const MatmulArgs& a) {
     WEFT_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const int pair = t + i * kMatmulThreads;
-      if (pair >= n_outputs * kRows) break;
+      if (pair >= n_outputs * kRows) continue;
       const int at = pair / n_outputs * kMatmulThreads + pair % n_outputs * a.lanes;
       for (int l = 0; l < n_parts; ++l) totals[i] = totals[i] + parts[at + l];
     }
@@ -146,7 +146,7 @@ WEFT_DEVICE void Multiply(const MatmulArgs& a) {
   WEFT_UNROLL
   for (int i = 0; i < kRows; ++i) {
     const int pair = t + i * kMatmulThreads;
-    if (pair >= n_outputs * kRows) break;
+    if (pair >= n_outputs * kRows) continue;
     const int r = pair / n_outputs, o = first_output + pair % n_outputs;
     if (r >= rows.count || o >= a.matrix.n_out) continue;
     float value = totals[i];

@@ -1,0 +1,96 @@
+// A device of NVIDIA's: runtime.h over the driver's functions.
+//
+// Devices of one card share the card's primary context, which lives as long as one of them:
+// their memory, streams and kernels are their own. What the hardware takes for a kernel's fault
+// (an address that is not there) ends the context, and so everything of this process on that
+// card; it shows as an error of every call after it.
+//
+// No call leaves its context current, so the program around this may use others.
+#ifndef WEFT_DEVICE_CUDA_DEVICE_H_
+#define WEFT_DEVICE_CUDA_DEVICE_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.h"
+#include "device/cuda_driver.h"
+#include "device/runtime.h"
+
+namespace weft::device {
+
+// Compiled kernels, as nvcc writes them: cubins or fat binaries.
+using KernelImages = std::span<const std::byte* const>;
+
+class CudaDevice : public Device {
+ public:
+  struct Options {
+    // Graphs as one launch each; otherwise their kernels are launched one by one, which is for
+    // measuring what graphs gain.
+    bool graphs = true;
+    std::chrono::milliseconds patience = std::chrono::minutes(2);
+  };
+
+  // Device `number` of the driver's, from 0. `driver` outlives the device, and so do the images.
+  static StatusOr<std::shared_ptr<CudaDevice>> Open(const cuda::Driver& driver, int number,
+                                                    KernelImages images, const Options& options);
+  ~CudaDevice() override;
+
+  const std::string& name() const override { return name_; }
+  int64_t held_bytes() const override { return held_bytes_; }
+  StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override;
+  StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override;
+  StatusOr<std::unique_ptr<Stream>> NewStream() override;
+  StatusOr<std::unique_ptr<Event>> NewEvent() override;
+  std::unique_ptr<Graph> NewGraph() override;
+  std::chrono::milliseconds patience() const override { return options_.patience; }
+
+ private:
+  friend class CudaMemory;
+  friend class CudaEvent;
+  friend class CudaGraph;
+  friend class CudaStream;
+  class Current;  // makes the context the thread's, for a scope
+
+  CudaDevice(const cuda::Driver& driver, int number, const Options& options)
+      : driver_(driver), number_(number), options_(options) {}
+  Status Start(KernelImages images);
+  StatusOr<cuda::Function> FunctionOf(const Kernel& kernel);
+  // What a call of the driver's came to. `what` goes on from "cannot".
+  Status ToStatus(cuda::Result result, std::string_view what) const;
+
+  const cuda::Driver& driver_;
+  const int number_;
+  const Options options_;
+  std::string name_;
+  cuda::DeviceNumber device_ = 0;
+  cuda::Context context_ = nullptr;
+  std::vector<cuda::Module> modules_;
+  std::atomic<int64_t> held_bytes_ = 0;
+  Mutex mutex_;
+  std::map<std::string_view, cuda::Function> functions_ WEFT_GUARDED_BY(mutex_);
+};
+
+// What there is to know of a card without opening a CudaDevice.
+struct CudaCard {
+  std::string name;
+  int compute_major = 0, compute_minor = 0;
+};
+int CountCudaCards(const cuda::Driver& driver);
+StatusOr<CudaCard> CudaCardOf(const cuda::Driver& driver, int number);
+// Its memory now, in bytes.
+struct CudaMemoryInfo {
+  int64_t free_bytes = 0, total_bytes = 0;
+};
+StatusOr<CudaMemoryInfo> CudaMemoryOf(const cuda::Driver& driver, int number);
+
+}  // namespace weft::device
+
+#endif  // WEFT_DEVICE_CUDA_DEVICE_H_

@@ -1,0 +1,115 @@
+// NVIDIA's driver, as far as cuda_device.cc calls it: a table of functions that is filled from
+// libcuda.so.1 at run time, so that one program also starts where there is none.
+//
+// The declarations are ours, and no toolkit is needed to compile them; where there is one,
+// kernels_gpu/cuda_driver_check.cu compares them with NVIDIA's header. Tests fill a table with functions of
+// their own (tests/support/fake_cuda.h).
+//
+// Threads: all functions may be called from any thread; those that need a context use the
+// calling thread's current one.
+#ifndef WEFT_DEVICE_CUDA_DRIVER_H_
+#define WEFT_DEVICE_CUDA_DRIVER_H_
+
+#include <cstddef>
+#include <string>
+
+namespace weft::device::cuda {
+
+using Result = int;  // 0: success
+inline constexpr Result kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100,
+                        kNoBinaryForDevice = 209, kNotFound = 500, kNotReady = 600,
+                        kIllegalAddress = 700, kLaunchFailed = 719;
+
+using DeviceNumber = int;
+using DevicePointer = unsigned long long;  // NOLINT(google-runtime-int): the driver's own type
+using Context = struct ContextTag*;
+using Module = struct ModuleTag*;
+using Function = struct FunctionTag*;
+using Stream = struct StreamTag*;
+using Event = struct EventTag*;
+using Graph = struct GraphTag*;
+using GraphNode = struct GraphNodeTag*;
+using GraphExec = struct GraphExecTag*;
+
+inline constexpr int kComputeMajor = 75, kComputeMinor = 76;  // attributes of a device
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
+
+struct KernelNode {
+  Function function;
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+  unsigned shared_bytes;
+  void** arguments;
+  void** extra;
+  void* kernel;
+  Context context;
+};
+
+// X(name here, name in the library, arguments).
+#define WEFT_CUDA_FUNCTIONS(X)                                                                 \
+  X(get_error_name, cuGetErrorName, (Result, const char**))                                    \
+  X(get_error_string, cuGetErrorString, (Result, const char**))                                \
+  X(init, cuInit, (unsigned flags))                                                            \
+  X(device_get_count, cuDeviceGetCount, (int*))                                                \
+  X(device_get, cuDeviceGet, (DeviceNumber*, int))                                             \
+  X(device_get_name, cuDeviceGetName, (char*, int, DeviceNumber))                              \
+  X(device_get_attribute, cuDeviceGetAttribute, (int*, int, DeviceNumber))                     \
+  X(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, DeviceNumber))                \
+  X(primary_context_release, cuDevicePrimaryCtxRelease_v2, (DeviceNumber))                     \
+  X(context_push, cuCtxPushCurrent_v2, (Context))                                              \
+  X(context_pop, cuCtxPopCurrent_v2, (Context*))                                               \
+  X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t* total))                              \
+  X(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                                  \
+  X(memory_free, cuMemFree_v2, (DevicePointer))                                                \
+  X(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned flags))                           \
+  X(host_free, cuMemFreeHost, (void*))                                                         \
+  X(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream))        \
+  X(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))                \
+  X(copy_on_device, cuMemcpyDtoDAsync_v2, (DevicePointer, DevicePointer, size_t, Stream))      \
+  X(fill, cuMemsetD8Async, (DevicePointer, unsigned char, size_t, Stream))                     \
+  X(stream_create, cuStreamCreate, (Stream*, unsigned flags))                                  \
+  X(stream_destroy, cuStreamDestroy_v2, (Stream))                                              \
+  X(stream_query, cuStreamQuery, (Stream))                                                     \
+  X(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned flags))                     \
+  X(event_create, cuEventCreate, (Event*, unsigned flags))                                     \
+  X(event_destroy, cuEventDestroy_v2, (Event))                                                 \
+  X(event_record, cuEventRecord, (Event, Stream))                                              \
+  X(event_query, cuEventQuery, (Event))                                                        \
+  X(module_load, cuModuleLoadData, (Module*, const void* image))                               \
+  X(module_unload, cuModuleUnload, (Module))                                                   \
+  X(module_get_function, cuModuleGetFunction, (Function*, Module, const char* name))           \
+  X(launch_kernel, cuLaunchKernel,                                                             \
+    (Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,            \
+     unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream, void** arguments,      \
+     void** extra))                                                                            \
+  X(graph_create, cuGraphCreate, (Graph*, unsigned flags))                                     \
+  X(graph_destroy, cuGraphDestroy, (Graph))                                                    \
+  X(graph_add_kernel, cuGraphAddKernelNode_v2,                                                 \
+    (GraphNode*, Graph, const GraphNode* after, size_t n_after, const KernelNode*))            \
+  X(graph_instantiate, cuGraphInstantiateWithFlags,                                            \
+    (GraphExec*, Graph, unsigned long long flags)) /* NOLINT(google-runtime-int) */            \
+  X(graph_launch, cuGraphLaunch, (GraphExec, Stream))                                          \
+  X(graph_exec_destroy, cuGraphExecDestroy, (GraphExec))
+
+struct Driver {
+#define WEFT_CUDA_MEMBER_(member, symbol, arguments) Result(*member) arguments = nullptr;
+  WEFT_CUDA_FUNCTIONS(WEFT_CUDA_MEMBER_)
+#undef WEFT_CUDA_MEMBER_
+};
+
+// A driver, or what is in the way: exactly one of them.
+struct LoadedDriver {
+  Driver functions;
+  std::string problem;  // empty: the functions are there, and initialised
+};
+
+// Opens the library by name and initialises it. It stays open as long as the program runs.
+LoadedDriver LoadDriver(const char* library = "libcuda.so.1");
+
+// "CUDA_ERROR_OUT_OF_MEMORY: out of memory", as the driver has it.
+std::string TextOf(const Driver& driver, Result result);
+
+}  // namespace weft::device::cuda
+
+#endif  // WEFT_DEVICE_CUDA_DRIVER_H_
