@@ -32,11 +32,11 @@ LoadedDriver LoadDriver(const char* library) {
     driver.problem = StrCat("NVIDIA's driver is not installed: there is no ", library);
     return driver;
   }
-#define WEFT_CUDA_FIND_(member, symbol, arguments)                                               \
-  if (!Find(handle, #symbol, &driver.functions.member)) {                                        \
-    driver.problem = StrCat("NVIDIA's driver is too old: its ", library, " has no " #symbol      \
-                            "; install one of release 525 or later");                            \
-    return driver;                                                                               \
+#define WEFT_CUDA_FIND_(member, symbol, arguments)                                       \
+  if (!Find(handle, #symbol, &driver.functions.member)) {                                \
+    driver.problem = StrCat("NVIDIA's driver is too old: its ", library,                 \
+                            " has no " #symbol "; install one of release 525 or later"); \
+    return driver;                                                                       \
   }
   WEFT_CUDA_FUNCTIONS(WEFT_CUDA_FIND_)
 #undef WEFT_CUDA_FIND_

@@ -2,8 +2,8 @@
 // libcuda.so.1 at run time, so that one program also starts where there is none.
 //
 // The declarations are ours, and no toolkit is needed to compile them; where there is one,
-// kernels_gpu/cuda_driver_check.cu compares them with NVIDIA's header. Tests fill a table with functions of
-// their own (tests/support/fake_cuda.h).
+// kernels_gpu/cuda_driver_check.cu compares them with NVIDIA's header. Tests fill a table with
+// functions of their own (tests/support/fake_cuda.h).
 //
 // Threads: all functions may be called from any thread; those that need a context use the
 // calling thread's current one.
@@ -47,49 +47,49 @@ struct KernelNode {
 };
 
 // X(name here, name in the library, arguments).
-#define WEFT_CUDA_FUNCTIONS(X)                                                                 \
-  X(get_error_name, cuGetErrorName, (Result, const char**))                                    \
-  X(get_error_string, cuGetErrorString, (Result, const char**))                                \
-  X(init, cuInit, (unsigned flags))                                                            \
-  X(device_get_count, cuDeviceGetCount, (int*))                                                \
-  X(device_get, cuDeviceGet, (DeviceNumber*, int))                                             \
-  X(device_get_name, cuDeviceGetName, (char*, int, DeviceNumber))                              \
-  X(device_get_attribute, cuDeviceGetAttribute, (int*, int, DeviceNumber))                     \
-  X(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, DeviceNumber))                \
-  X(primary_context_release, cuDevicePrimaryCtxRelease_v2, (DeviceNumber))                     \
-  X(context_push, cuCtxPushCurrent_v2, (Context))                                              \
-  X(context_pop, cuCtxPopCurrent_v2, (Context*))                                               \
-  X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t* total))                              \
-  X(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                                  \
-  X(memory_free, cuMemFree_v2, (DevicePointer))                                                \
-  X(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned flags))                           \
-  X(host_free, cuMemFreeHost, (void*))                                                         \
-  X(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream))        \
-  X(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))                \
-  X(copy_on_device, cuMemcpyDtoDAsync_v2, (DevicePointer, DevicePointer, size_t, Stream))      \
-  X(fill, cuMemsetD8Async, (DevicePointer, unsigned char, size_t, Stream))                     \
-  X(stream_create, cuStreamCreate, (Stream*, unsigned flags))                                  \
-  X(stream_destroy, cuStreamDestroy_v2, (Stream))                                              \
-  X(stream_query, cuStreamQuery, (Stream))                                                     \
-  X(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned flags))                     \
-  X(event_create, cuEventCreate, (Event*, unsigned flags))                                     \
-  X(event_destroy, cuEventDestroy_v2, (Event))                                                 \
-  X(event_record, cuEventRecord, (Event, Stream))                                              \
-  X(event_query, cuEventQuery, (Event))                                                        \
-  X(module_load, cuModuleLoadData, (Module*, const void* image))                               \
-  X(module_unload, cuModuleUnload, (Module))                                                   \
-  X(module_get_function, cuModuleGetFunction, (Function*, Module, const char* name))           \
-  X(launch_kernel, cuLaunchKernel,                                                             \
-    (Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,            \
-     unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream, void** arguments,      \
-     void** extra))                                                                            \
-  X(graph_create, cuGraphCreate, (Graph*, unsigned flags))                                     \
-  X(graph_destroy, cuGraphDestroy, (Graph))                                                    \
-  X(graph_add_kernel, cuGraphAddKernelNode_v2,                                                 \
-    (GraphNode*, Graph, const GraphNode* after, size_t n_after, const KernelNode*))            \
-  X(graph_instantiate, cuGraphInstantiateWithFlags,                                            \
-    (GraphExec*, Graph, unsigned long long flags)) /* NOLINT(google-runtime-int) */            \
-  X(graph_launch, cuGraphLaunch, (GraphExec, Stream))                                          \
+#define WEFT_CUDA_FUNCTIONS(X)                                                            \
+  X(get_error_name, cuGetErrorName, (Result, const char**))                               \
+  X(get_error_string, cuGetErrorString, (Result, const char**))                           \
+  X(init, cuInit, (unsigned flags))                                                       \
+  X(device_get_count, cuDeviceGetCount, (int*))                                           \
+  X(device_get, cuDeviceGet, (DeviceNumber*, int))                                        \
+  X(device_get_name, cuDeviceGetName, (char*, int, DeviceNumber))                         \
+  X(device_get_attribute, cuDeviceGetAttribute, (int*, int, DeviceNumber))                \
+  X(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, DeviceNumber))           \
+  X(primary_context_release, cuDevicePrimaryCtxRelease_v2, (DeviceNumber))                \
+  X(context_push, cuCtxPushCurrent_v2, (Context))                                         \
+  X(context_pop, cuCtxPopCurrent_v2, (Context*))                                          \
+  X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t * total))                        \
+  X(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                             \
+  X(memory_free, cuMemFree_v2, (DevicePointer))                                           \
+  X(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned flags))                      \
+  X(host_free, cuMemFreeHost, (void*))                                                    \
+  X(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream))   \
+  X(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))           \
+  X(copy_on_device, cuMemcpyDtoDAsync_v2, (DevicePointer, DevicePointer, size_t, Stream)) \
+  X(fill, cuMemsetD8Async, (DevicePointer, unsigned char, size_t, Stream))                \
+  X(stream_create, cuStreamCreate, (Stream*, unsigned flags))                             \
+  X(stream_destroy, cuStreamDestroy_v2, (Stream))                                         \
+  X(stream_query, cuStreamQuery, (Stream))                                                \
+  X(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned flags))                \
+  X(event_create, cuEventCreate, (Event*, unsigned flags))                                \
+  X(event_destroy, cuEventDestroy_v2, (Event))                                            \
+  X(event_record, cuEventRecord, (Event, Stream))                                         \
+  X(event_query, cuEventQuery, (Event))                                                   \
+  X(module_load, cuModuleLoadData, (Module*, const void* image))                          \
+  X(module_unload, cuModuleUnload, (Module))                                              \
+  X(module_get_function, cuModuleGetFunction, (Function*, Module, const char* name))      \
+  X(launch_kernel, cuLaunchKernel,                                                        \
+    (Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,       \
+     unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream, void** arguments, \
+     void** extra))                                                                       \
+  X(graph_create, cuGraphCreate, (Graph*, unsigned flags))                                \
+  X(graph_destroy, cuGraphDestroy, (Graph))                                               \
+  X(graph_add_kernel, cuGraphAddKernelNode_v2,                                            \
+    (GraphNode*, Graph, const GraphNode* after, size_t n_after, const KernelNode*))       \
+  X(graph_instantiate, cuGraphInstantiateWithFlags,                                       \
+    (GraphExec*, Graph, unsigned long long flags)) /* NOLINT(google-runtime-int) */       \
+  X(graph_launch, cuGraphLaunch, (GraphExec, Stream))                                     \
   X(graph_exec_destroy, cuGraphExecDestroy, (GraphExec))
 
 struct Driver {

@@ -9,7 +9,8 @@
 #define WEFT_DEVICE __device__ __forceinline__
 #define WEFT_UNROLL _Pragma("unroll")
 
-#define WEFT_KERNEL(Name, Args) extern "C" __global__ void __launch_bounds__(256, 1) Name(const Args a)
+#define WEFT_KERNEL(Name, Args) \
+  extern "C" __global__ void __launch_bounds__(256, 1) Name(const Args a)
 #define WEFT_COOPERATIVE_KERNEL(Name, Args, threads) \
   extern "C" __global__ void __launch_bounds__(threads, 1) Name(const Args a)
 #define WEFT_SHARED(type, name, n) __shared__ type name[n]

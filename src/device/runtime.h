@@ -120,8 +120,11 @@ class Device {
   virtual std::chrono::milliseconds patience() const = 0;
 };
 
-// Waits until the event is passed (true) or `give_up`, asked every now and then, says true
-// (false). DEADLINE_EXCEEDED after the device's patience.
+// Waits until `poll` says true (true) or `give_up`, asked every now and then, does (false).
+// DEADLINE_EXCEEDED after the device's patience.
+StatusOr<bool> WaitUntil(const Device& device, FunctionRef<StatusOr<bool>()> poll,
+                         FunctionRef<bool()> give_up);
+// The same until the event is passed.
 StatusOr<bool> WaitFor(const Device& device, Event* event, FunctionRef<bool()> give_up);
 Status WaitFor(const Device& device, Event* event);
 
