@@ -4,8 +4,9 @@
   tools/cuda_kernels.py [--arch 75,80,90,120] [--nvcc NVCC] [--out build/cuda/kernels]
 
 Prints a line per kernel and architecture: registers, bytes of shared memory, spills. A kernel
-that spills registers to memory is an error, and so is one that does not compile. No device and
-no driver is needed. `tools/setup.sh cuda` installs a compiler into build/cuda.
+that spills registers to memory is an error, and so is one that does not compile, or a function
+of the driver that src/device/cuda_driver.h declares in another way than NVIDIA. No device and no
+driver is needed. `tools/setup.sh cuda` installs a compiler into build/cuda.
 """
 
 import argparse
@@ -32,12 +33,23 @@ def find_nvcc():
 
 def compile_one(nvcc, source, arch, out):
     cubin = out / f"{source.stem}.sm_{arch}.cubin"
-    command = [nvcc, *FLAGS, f"-arch=sm_{arch}", "-I", str(ROOT / "src"), str(source), "-o", str(cubin)]
-    host = "g++-12"
-    if any(os.access(os.path.join(folder, host), os.X_OK) for folder in os.get_exec_path()):
-        command += ["-ccbin", host]
+    command = [nvcc, *FLAGS, *host_flags(), f"-arch=sm_{arch}", str(source), "-o", str(cubin)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return source, arch, done.returncode, done.stdout + done.stderr
+
+
+def host_flags():
+    host = "g++-12"
+    found = any(os.access(os.path.join(folder, host), os.X_OK) for folder in os.get_exec_path())
+    return ["-I", str(ROOT / "src"), *(["-ccbin", host] if found else [])]
+
+
+def driver_differs(nvcc, out):
+    """What the compiler says where our declarations of the driver are not NVIDIA's."""
+    source = ROOT / "src/device/cuda_driver_check.cu"
+    command = [nvcc, "-std=c++20", *host_flags(), "-c", str(source), "-o", str(out / "check.o")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr if done.returncode != 0 else ""
 
 
 def kernels_of(log):
@@ -78,6 +90,9 @@ def main():
             if code != 0 or not kernels:
                 print(log, file=sys.stderr)
                 failures.append(f"{source.name} does not compile for sm_{arch}")
+    if difference := driver_differs(args.nvcc, args.out):
+        print(difference, file=sys.stderr)
+        failures.append("src/device/cuda_driver.h is not what NVIDIA's header declares")
     for failure in failures:
         print(f"cuda_kernels: {failure}", file=sys.stderr)
     if failures:

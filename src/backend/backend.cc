@@ -19,13 +19,20 @@ namespace {
 // Every backend that is compiled in; the first is nobody's default.
 std::span<const Backend* const> AllBackends() {
   static const std::array backends = {
-      CpuBackend(), EmulatedBackend(),  ReferenceBackend(),
+      CpuBackend(),  EmulatedBackend(),  ReferenceBackend(),
+#ifdef WEFT_HAS_CUDA
+      CudaBackend(),
+#endif
 #ifdef WEFT_HAS_MLX
-      MlxBackend(), StrictMlxBackend(),
+      MlxBackend(),  StrictMlxBackend(),
 #endif
   };
   return backends;
 }
+
+// Backends that are compiled in where what they need is found.
+constexpr std::pair<std::string_view, std::string_view> kOptional[] = {
+    {"cuda", "NVIDIA's compiler"}, {"mlx", "MLX"}};
 
 }  // namespace
 
@@ -33,9 +40,10 @@ StatusOr<const Backend*> FindBackend(std::string_view name) {
   for (const Backend* backend : AllBackends()) {
     if (backend->name() == name) return backend;
   }
-  if (name == "mlx") {
-    return NotFound("this program was built without MLX, which \"tools/setup.sh mlx\" installs; ",
-                    "it has the backends ", StrJoin(BackendNames(), ", "));
+  for (const auto& [optional, needed] : kOptional) {
+    if (name != optional) continue;
+    return NotFound("this program was built without ", needed, ", which \"tools/setup.sh ",
+                    optional, "\" installs; it has the backends ", StrJoin(BackendNames(), ", "));
   }
   return NotFound("no backend \"", Printable(name), "\"; this program has ",
                   StrJoin(BackendNames(), ", "));
@@ -46,6 +54,16 @@ std::vector<std::string_view> BackendNames() {
   for (const Backend* backend : AllBackends()) names.push_back(backend->name());
   return names;
 }
+
+std::vector<std::string_view> BackendNamesNotCompiledIn() {
+  std::vector<std::string_view> names;
+  for (const auto& [optional, needed] : kOptional) {
+    if (!FindBackend(optional).ok()) names.push_back(optional);
+  }
+  return names;
+}
+
+std::string Backend::NameOfDevice(int /*device*/) const { return "the host's processor"; }
 
 HeldAs Backend::FormOf(DType type, bool /*is_stack*/) const {
   const DTypeInfo& info = InfoOf(type);

@@ -197,6 +197,8 @@ class Backend {
   virtual Status Available() const = 0;
   // Devices are numbered from 0; at least one.
   virtual int device_count() const = 0;
+  // What it is, for people. REQUIRES: 0 <= device < device_count().
+  virtual std::string NameOfDevice(int device) const;
   // INVALID_ARGUMENT if there is no such device.
   virtual StatusOr<MemoryInfo> MemoryOf(int device) const = 0;
 
@@ -217,10 +219,13 @@ class Backend {
                                                           const ExecutorOptions& options) const = 0;
 };
 
-// The backend of that name ("cpu", "reference", "mlx"), or an error that lists those
+// The backend of that name ("cpu", "cuda", "mlx"), or an error that lists those
 // compiled in. The object lives forever.
 StatusOr<const Backend*> FindBackend(std::string_view name);
 std::vector<std::string_view> BackendNames();
+// The names that a program can have which was built where more was found, and what FindBackend
+// says of each.
+std::vector<std::string_view> BackendNamesNotCompiledIn();
 
 }  // namespace weft
 

@@ -22,9 +22,8 @@ using testing::ModelRunner;
 
 std::vector<std::string> BackendsWithBest() {
   std::vector<std::string> names;
-  for (const std::string_view name : BackendNames()) {
-    const Backend& backend = **FindBackend(name);
-    if (backend.Available().ok() && backend.capabilities().max_best > 0) names.emplace_back(name);
+  for (const std::string_view name : testing::UsableBackends()) {
+    if ((*FindBackend(name))->capabilities().max_best > 0) names.emplace_back(name);
   }
   return names;
 }

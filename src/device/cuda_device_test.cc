@@ -16,6 +16,7 @@ namespace weft::device {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using weft::testing::FakeCuda;
 
@@ -136,7 +137,8 @@ TEST_F(CudaDeviceTest, EveryCallMayFail) {
       // A stream's end asks too.
       if (sum.ok() && n > 1 && function == "cuStreamQuery") break;
       EXPECT_FALSE(sum.ok()) << function << ' ' << n;
-      EXPECT_EQ(sum.status().code(), StatusCode::kResourceExhausted) << sum.status();
+      EXPECT_THAT(sum.status().code(),
+                  AnyOf(StatusCode::kResourceExhausted, StatusCode::kInternal));
       EXPECT_EQ(fake_.n_alive(), 0) << function << ' ' << n;
       EXPECT_EQ(fake_.n_current(), 0) << function << ' ' << n;
     }

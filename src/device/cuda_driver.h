@@ -2,7 +2,7 @@
 // libcuda.so.1 at run time, so that one program also starts where there is none.
 //
 // The declarations are ours, and no toolkit is needed to compile them; where there is one,
-// kernels_gpu/cuda_driver_check.cu compares them with NVIDIA's header. Tests fill a table with
+// tools/cuda_kernels.py compares them with NVIDIA's header. Tests fill a table with
 // functions of their own (tests/support/fake_cuda.h).
 //
 // Threads: all functions may be called from any thread; those that need a context use the

@@ -28,7 +28,7 @@ struct Case {
 
 std::vector<Case> CasesOf(const std::vector<std::string>& models) {
   std::vector<Case> cases;
-  for (const std::string_view backend : BackendNames()) {
+  for (const std::string_view backend : UsableBackends()) {
     for (const std::string& model : models) cases.push_back({std::string(backend), model});
   }
   return cases;

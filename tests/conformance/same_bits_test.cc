@@ -26,9 +26,7 @@ struct Case {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const std::string_view name : BackendNames()) {
-    const Backend& backend = **FindBackend(name);
-    if (!backend.Available().ok()) continue;
+  for (const std::string_view name : UsableBackends()) {
     for (const auto& model : FloatModelNames()) {
       if (RunsHere(name, model)) cases.push_back({std::string(name), model, false});
     }

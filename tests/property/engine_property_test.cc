@@ -19,6 +19,7 @@ constexpr int64_t kPrograms = testing::kSlowBuild ? 6 : 520;
 constexpr int64_t kHybridPrograms = testing::kSlowBuild ? 3 : 200;
 constexpr int64_t kMadePrograms = testing::kSlowBuild ? 1 : 20;
 constexpr int64_t kMlxPrograms = 12;
+constexpr int64_t kEmulatedPrograms = 6;
 constexpr uint64_t kFirstSeed = 1;
 
 int64_t NumberFrom(const char* variable, int64_t otherwise) {
@@ -76,6 +77,16 @@ TEST(EnginePropertyTest, Mamba2WithoutAnyPages) { RunPrograms("mamba2", kHybridP
 TEST(EnginePropertyTest, CheckedSlots) { RunPrograms("recurrent-qwen3", kHybridPrograms); }
 TEST(EnginePropertyTest, CheckedSlotsBesideWindows) {
   RunPrograms("recurrent-gemma3", kHybridPrograms);
+}
+
+// The kernels for devices in the emulator, which no sanitizer has the patience for.
+TEST(EnginePropertyTest, Emulated) {
+  if (testing::kSlowBuild) GTEST_SKIP() << "the emulator is slow enough";
+  for (const char* name : {"emu-llama", "emu-gemma3", "emu-qwen3moe", "emu-lfm2", "emu-qwen35",
+                           "emu-mamba2"}) {
+    RunPrograms(name, kEmulatedPrograms);
+    if (HasFatalFailure()) return;
+  }
 }
 
 TEST(EnginePropertyTest, MadeModels) {

@@ -66,6 +66,10 @@ std::shared_ptr<const Model> LoadTestModel(std::string_view name, const Backend*
     name.remove_prefix(kRecurrent.size());
     if (backend == nullptr) backend = &recurrent;
   }
+  if (constexpr std::string_view kEmulated = "emu-"; name.starts_with(kEmulated)) {
+    name.remove_prefix(kEmulated.size());
+    if (backend == nullptr) backend = *FindBackend("emu");
+  }
   const std::string goldens = GoldensDir();
   const bool golden = !name.starts_with("tiny-") && !goldens.empty();
   const std::string path =

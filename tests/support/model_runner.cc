@@ -5,6 +5,14 @@
 
 namespace weft::testing {
 
+std::vector<std::string_view> UsableBackends() {
+  std::vector<std::string_view> names;
+  for (const std::string_view name : BackendNames()) {
+    if ((*FindBackend(name))->Available().ok()) names.push_back(name);
+  }
+  return names;
+}
+
 StatusOr<LoadedModel> LoadModel(std::string_view backend, const std::string& path,
                                 int64_t context_tokens) {
   LoadedModel model;

@@ -10,6 +10,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
@@ -21,6 +22,8 @@ struct LoadedModel {
   const Backend* backend = nullptr;
   std::shared_ptr<const Weights> weights;
 };
+// The backends that this machine has what it takes for.
+std::vector<std::string_view> UsableBackends();
 StatusOr<LoadedModel> LoadModel(std::string_view backend, const std::string& path,
                                 int64_t context_tokens);
 

@@ -25,30 +25,7 @@ const BackendCapabilities& Capabilities() {
   return capabilities;
 }
 
-// Everything but the device itself.
-class GpuBackend : public Backend {
- public:
-  const BackendCapabilities& capabilities() const override { return Capabilities(); }
-
-  StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
-                                                 const StateOptions& options) const override {
-    WEFT_ASSIGN_OR_RETURN(const StateOptions chosen, CheckedOptions(*this, options));
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> state,
-                          gpu::GpuState::New(static_cast<const gpu::GpuWeights&>(weights), chosen));
-    return state;
-  }
-
-  StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
-                                                  StateStore* state,
-                                                  const ExecutorOptions& options) const override {
-    WEFT_RETURN_IF_ERROR(CheckOptions(*this, options));
-    return gpu::GpuExecutor::New(
-        std::static_pointer_cast<const gpu::GpuWeights>(std::move(weights)),
-        static_cast<gpu::GpuState*>(state), options);
-  }
-};
-
-class EmulatedBackendImpl : public GpuBackend {
+class EmulatedBackendImpl : public gpu::GpuBackend {
  public:
   std::string_view name() const override { return "emu"; }
 
@@ -57,6 +34,9 @@ class EmulatedBackendImpl : public GpuBackend {
     return Unimplemented("the emulator runs on x86-64 and AArch64 processors");
   }
   int device_count() const override { return 1; }
+  std::string NameOfDevice(int /*device*/) const override {
+    return "the host's processor, in the emulator";
+  }
   StatusOr<MemoryInfo> MemoryOf(int device) const override { return HostMemory(*this, device); }
   StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec,
@@ -75,6 +55,24 @@ const Backend* EmulatedBackend() {
 }
 
 namespace gpu {
+
+const BackendCapabilities& GpuBackend::capabilities() const { return Capabilities(); }
+
+StatusOr<std::unique_ptr<StateStore>> GpuBackend::NewState(const Weights& weights,
+                                                           const StateOptions& options) const {
+  WEFT_ASSIGN_OR_RETURN(const StateOptions chosen, CheckedOptions(*this, options));
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> state,
+                        GpuState::New(static_cast<const GpuWeights&>(weights), chosen));
+  return state;
+}
+
+StatusOr<std::unique_ptr<Executor>> GpuBackend::NewExecutor(std::shared_ptr<const Weights> weights,
+                                                            StateStore* state,
+                                                            const ExecutorOptions& options) const {
+  WEFT_RETURN_IF_ERROR(CheckOptions(*this, options));
+  return GpuExecutor::New(std::static_pointer_cast<const GpuWeights>(std::move(weights)),
+                          static_cast<GpuState*>(state), options);
+}
 
 StatusOr<std::shared_ptr<const Weights>> LoadTo(std::shared_ptr<device::Device> device, int number,
                                                 std::shared_ptr<const ModelFile> file,

@@ -48,6 +48,7 @@ class MlxBackendImpl : public Backend {
     return mlx::WithoutExceptions(
         "the device", [&]() -> StatusOr<MemoryInfo> { return mlx::DeviceMemory(machine); });
   }
+  std::string NameOfDevice(int /*device*/) const override { return "MLX's default device"; }
 
   HeldAs FormOf(DType type, bool is_stack) const override {
     const mlx::Packing packing = mlx::PackingOf(type);

@@ -34,6 +34,7 @@ CommandBody MakeServeCommand(CLI::App* app);
 CommandBody MakeSessionsCommand(CLI::App* app);
 CommandBody MakeBenchCommand(CLI::App* app);
 CommandBody MakePsCommand(CLI::App* app);
+CommandBody MakeDevicesCommand(CLI::App* app);
 CommandBody MakePullCommand(CLI::App* app);
 CommandBody MakeListCommand(CLI::App* app);
 CommandBody MakeShowCommand(CLI::App* app);

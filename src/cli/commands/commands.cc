@@ -13,6 +13,7 @@ constexpr Command kCommands[] = {
     {"sessions", "List, fork, park or drop the conversations of a running server",
      MakeSessionsCommand},
     {"ps", "List the servers running on this machine", MakePsCommand},
+    {"devices", "List what can compute on this machine", MakeDevicesCommand},
     {"pull", "Download a model from the hub, Ollama or a URL, or by a short name", MakePullCommand},
     {"list", "List the models on this machine", MakeListCommand},
     {"show", "Summarise a model: its capabilities and requirements", MakeShowCommand},

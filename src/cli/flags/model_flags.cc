@@ -71,6 +71,10 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   kv_types.reserve(std::size(kKvTypes));
   for (const KvTypeInfo& info : kKvTypes) kv_types.emplace_back(info.name);
   AddBackendFlag(app, &flags->backend, "What computes");
+  app->add_option("--device", flags->device,
+                  "Which of the backend's devices, as 'weft devices' numbers them")
+      ->check(CLI::Range(0, 1023))
+      ->capture_default_str();
   app->add_flag("--strict-bits", flags->strict_bits,
                 "The same bits whatever else is computed, also on a backend that does not promise "
                 "that by itself: mlx then computes every row alone, which is slower");
@@ -176,6 +180,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
                                                         std::shared_ptr<const ModelFile> file) {
   ModelOptions options;
   WEFT_ASSIGN_OR_RETURN(options.backend, BackendNameOf(flags));
+  options.device = flags.device;
   options.n_threads = flags.threads;
   options.context_tokens = flags.context;
   options.pooling = flags.pooling;
@@ -198,6 +203,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags)
   draft_flags.models_folder = flags.models_folder;
   ModelOptions options;
   options.backend = flags.backend;
+  options.device = flags.device;
   options.n_threads = flags.threads;
   auto file = OpenFlaggedFile(draft_flags);
   WEFT_RETURN_IF_ERROR(Annotate(file.status(), "the draft model: "));

@@ -21,6 +21,7 @@ struct ModelFlags {
   std::string models_folder;  // from --models-dir
   bool or_built_in = false;   // fall back to the built-in model if the other is unavailable
   std::string backend = "cpu";
+  int device = 0;
   bool strict_bits = false;
   std::string kv = "f16";
   int threads = 0;
@@ -38,7 +39,7 @@ void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positiona
 void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags);
 // --backend: one that is compiled in.
 void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning);
-// Also --backend, --strict-bits, --kv, --threads.
+// Also --backend, --device, --strict-bits, --kv, --threads.
 void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);
 // --speculate, --speculate-max, --draft-model.

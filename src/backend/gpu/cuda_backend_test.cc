@@ -1,0 +1,156 @@
+// The cuda backend with a driver that is not one: what it asks of the driver comes to the
+// emulator's bits, and nothing stays behind.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/gpu/gpu_backend.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/all_kernels.h"
+#include "tests/support/engine_harness.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/model_runner.h"
+#include "weft/engine.h"
+
+namespace weft::gpu {
+namespace {
+
+using device::cuda::LoadedDriver;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using weft::testing::FakeCuda;
+using weft::testing::Greedy;
+using weft::testing::LoadedModel;
+using weft::testing::ModelRunner;
+using weft::testing::RandomTokens;
+using weft::testing::RunAlone;
+using weft::testing::RunTurn;
+using weft::testing::TinyModel;
+
+// What the backend under test finds for a driver.
+LoadedDriver found;
+const LoadedDriver& Found() { return found; }
+
+class CudaBackendTest : public ::testing::Test {
+ protected:
+  CudaBackendTest() : backend_(NewCudaBackend(Found, fake_.images())) {
+    found = {.functions = fake_.driver(), .problem = ""};
+  }
+
+  StatusOr<LoadedModel> Load(const Backend* backend, int device) {
+    LoadedModel model;
+    model.backend = backend;
+    WEFT_ASSIGN_OR_RETURN(auto file, ModelFile::Open(weft::testing::TinyModelFile("gemma3")));
+    WEFT_ASSIGN_OR_RETURN(ModelSpec spec, BuildModelSpec(*file, {.context_tokens = 512}));
+    WEFT_ASSIGN_OR_RETURN(model.weights, backend->Load(std::move(file), std::move(spec),
+                                                       {.device = device, .n_threads = 1}));
+    return model;
+  }
+  StatusOr<std::vector<float>> LogitsOn(const Backend* backend, int device = 0) {
+    WEFT_ASSIGN_OR_RETURN(const LoadedModel model, Load(backend, device));
+    WEFT_ASSIGN_OR_RETURN(const auto runner, ModelRunner::New(model, {.pool_pages = 64}));
+    const std::vector<int64_t> chunks = {64, 64, 5, 1, 1, 64};
+    return runner->Feed(runner->Add(), RandomTokens(240, 5), chunks);
+  }
+
+  FakeCuda fake_{{{}, {.name = "Loom 9001", .compute_major = 12}}, weft::testing::AllKernels()};
+  const std::unique_ptr<const Backend> backend_;
+};
+
+TEST_F(CudaBackendTest, ItsDevicesHaveNamesAndMemory) {
+  ASSERT_TRUE(backend_->Available().ok());
+  ASSERT_EQ(backend_->device_count(), 2);
+  EXPECT_EQ(backend_->NameOfDevice(1), "Loom 9001, compute capability 12.0");
+  const auto memory = backend_->MemoryOf(1);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(memory->total_bytes, int64_t{1} << 30);
+  EXPECT_THAT(std::string(Message(backend_->MemoryOf(2).status())), HasSubstr("devices 0 to 1"));
+}
+
+TEST_F(CudaBackendTest, ItsBitsAreTheEmulators) {
+  const auto expected = LogitsOn(EmulatedBackend());
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  for (const int device : {0, 1}) {
+    const auto logits = LogitsOn(backend_.get(), device);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    ASSERT_EQ(logits->size(), expected->size());
+    EXPECT_EQ(std::memcmp(logits->data(), expected->data(), logits->size() * 4), 0);
+    EXPECT_EQ(fake_.n_alive(), 0);
+    EXPECT_EQ(fake_.n_current(), 0);
+  }
+  EXPECT_GT(fake_.CallsOf("cuGraphLaunch"), 0);
+}
+
+// Of everything that is allocated, instantiated, loaded.
+TEST_F(CudaBackendTest, WhateverIsRefusedNothingStays) {
+  for (const char* const function :
+       {"cuMemAlloc_v2", "cuMemHostAlloc", "cuGraphInstantiateWithFlags", "cuStreamCreate",
+        "cuEventCreate", "cuLaunchKernel"}) {
+    int n_failed = 0;
+    for (int64_t n = 1;; n += 1 + n / 4) {
+      fake_.Plant(function, n, device::cuda::kOutOfMemory);
+      const auto logits = LogitsOn(backend_.get());
+      if (!fake_.struck()) break;
+      n_failed += logits.ok() ? 0 : 1;
+      EXPECT_EQ(fake_.n_alive(), 0) << function << ' ' << n;
+      EXPECT_EQ(fake_.n_current(), 0) << function << ' ' << n;
+    }
+    fake_.Plant(function, 0, device::cuda::kSuccess);
+    EXPECT_GT(n_failed, 1) << function;
+  }
+}
+
+// Two engines on two devices, one of which is lost.
+TEST_F(CudaBackendTest, EnginesDoNotSeeEachOther) {
+  const auto prompt = RandomTokens(20, 3);
+  const auto expected =
+      RunAlone(TinyModel("llama", 1, EmulatedBackend()), {}, std::vector{Greedy(prompt, 6)});
+  {
+    std::vector<std::shared_ptr<const Model>> models;
+    std::vector<std::unique_ptr<Engine>> engines;
+    for (const int device : {0, 1}) {
+      ModelOptions options;
+      options.backend_object = backend_.get();
+      options.device = device;
+      options.context_tokens = 512;
+      auto model = Model::Load(weft::testing::TinyModelFile("llama"), options);
+      ASSERT_TRUE(model.ok()) << model.status();
+      models.push_back(*std::move(model));
+      auto engine = Engine::Start(models.back(), {});
+      ASSERT_TRUE(engine.ok()) << engine.status();
+      engines.push_back(*std::move(engine));
+    }
+    const auto run = [&](size_t i) {
+      const auto session = engines[i]->CreateSession({});
+      return RunTurn(engines[i].get(), *session, Greedy(prompt, 6));
+    };
+    EXPECT_EQ(run(0).tokens(), expected[0].tokens());
+    EXPECT_EQ(run(1).tokens(), expected[0].tokens());
+    fake_.Plant("cuGraphLaunch", 3, device::cuda::kLaunchFailed);
+    const auto hurt = run(1);
+    EXPECT_EQ(hurt.done().status.code(), StatusCode::kInternal);
+    EXPECT_THAT(std::string(Message(hurt.done().status)), HasSubstr("CUDA device 1 (Loom 9001)"));
+    EXPECT_EQ(run(0).tokens(), expected[0].tokens());
+  }
+  EXPECT_EQ(fake_.n_alive(), 0);
+}
+
+TEST_F(CudaBackendTest, WithoutADeviceItSaysWhatToDo) {
+  found = {.functions = {}, .problem = "NVIDIA's driver is not installed: there is no libx"};
+  EXPECT_THAT(std::string(Message(backend_->Available())),
+              AllOf(HasSubstr("no CUDA device"), HasSubstr("libx"), HasSubstr("--backend cpu")));
+}
+
+TEST(CudaBackendWithoutCardsTest, SaysWhatToDo) {
+  const FakeCuda fake({}, {});
+  found = {.functions = fake.driver(), .problem = ""};
+  const auto backend = NewCudaBackend(Found, fake.images());
+  EXPECT_THAT(std::string(Message(backend->Available())),
+              AllOf(HasSubstr("no CUDA device"), HasSubstr("nvidia-smi")));
+}
+
+}  // namespace
+}  // namespace weft::gpu

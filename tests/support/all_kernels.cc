@@ -1,0 +1,35 @@
+#include "tests/support/all_kernels.h"
+
+#include "kernels_gpu/attention.h"
+#include "kernels_gpu/experts.h"
+#include "kernels_gpu/kernels.h"
+#include "kernels_gpu/recurrent.h"
+
+namespace weft::testing {
+
+using namespace device;  // NOLINT(google-build-using-namespace): a hundred names of it
+
+std::vector<const Kernel*> AllKernels() {
+  std::vector<const Kernel*> kernels = {
+      &CopyRows,     &AddRows,         &MultiplyRows,      &ScaleRows,    &ActivateRows,
+      &GateRows,     &RotateRows,      &NormRows,          &SetLengths,   &QuantizeRows,
+      &RouteRows,    &SortPairs,       &MixRows,           &ConvolveRows, &KeepInputs,
+      &ComputeGates, &AdvanceDeltaNet, &AdvanceStateSpace, &StoreKvF32,   &StoreKvF16,
+      &StoreKvBF16,  &StoreKvQ8_0,     &MergeSplits2,      &MergeSplits4, &MergeSplits8,
+      &MergeSplits16};
+#define WEFT_OF_FORM_(name, ...)                                                                  \
+  for (const Kernel* kernel :                                                                     \
+       {static_cast<const Kernel*>(&MultiplyOne##name),                                           \
+        static_cast<const Kernel*>(&Multiply##name), static_cast<const Kernel*>(&Embed##name)}) { \
+    kernels.push_back(kernel);                                                                    \
+  }
+  WEFT_QUANT_FORMS(WEFT_OF_FORM_)
+  WEFT_FLOAT_FORMS(WEFT_OF_FORM_)
+#define WEFT_OF_KV_(type, vectors)              \
+  kernels.push_back(&Attend##type##_##vectors); \
+  kernels.push_back(&AttendSplits##type##_##vectors);
+  WEFT_ALL_KV_KERNELS(WEFT_OF_KV_)
+  return kernels;
+}
+
+}  // namespace weft::testing

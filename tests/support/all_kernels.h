@@ -1,0 +1,15 @@
+// Every kernel of src/kernels_gpu, for a driver that is not one (fake_cuda.h).
+#ifndef WEFT_TESTS_SUPPORT_ALL_KERNELS_H_
+#define WEFT_TESTS_SUPPORT_ALL_KERNELS_H_
+
+#include <vector>
+
+#include "device/kernel.h"
+
+namespace weft::testing {
+
+std::vector<const device::Kernel*> AllKernels();
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_SUPPORT_ALL_KERNELS_H_
