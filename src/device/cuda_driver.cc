@@ -29,8 +29,8 @@ LoadedDriver LoadDriver(const char* library) {
   LoadedDriver driver;
   void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    driver.problem = StrCat("NVIDIA's driver is not installed (there is no ", library,
-                            "); install it");
+    driver.problem =
+        StrCat("NVIDIA's driver is not installed (there is no ", library, "); install it");
     return driver;
   }
 #define WEFT_CUDA_FIND_(member, symbol, arguments)                                       \

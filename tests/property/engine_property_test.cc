@@ -82,8 +82,8 @@ TEST(EnginePropertyTest, CheckedSlotsBesideWindows) {
 // The kernels for devices in the emulator, which no sanitizer has the patience for.
 TEST(EnginePropertyTest, Emulated) {
   if (testing::kSlowBuild) GTEST_SKIP() << "the emulator is slow enough";
-  for (const char* name : {"emu-llama", "emu-gemma3", "emu-qwen3moe", "emu-lfm2", "emu-qwen35",
-                           "emu-mamba2"}) {
+  for (const char* name :
+       {"emu-llama", "emu-gemma3", "emu-qwen3moe", "emu-lfm2", "emu-qwen35", "emu-mamba2"}) {
     RunPrograms(name, kEmulatedPrograms);
     if (HasFatalFailure()) return;
   }

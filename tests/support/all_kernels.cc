@@ -1,6 +1,7 @@
 #include "tests/support/all_kernels.h"
 
 #include "kernels_gpu/attention.h"
+#include "kernels_gpu/best.h"
 #include "kernels_gpu/experts.h"
 #include "kernels_gpu/kernels.h"
 #include "kernels_gpu/recurrent.h"
@@ -11,19 +12,21 @@ using namespace device;  // NOLINT(google-build-using-namespace): a hundred name
 
 std::vector<const Kernel*> AllKernels() {
   std::vector<const Kernel*> kernels = {
-      &CopyRows,     &AddRows,         &MultiplyRows,      &ScaleRows,    &ActivateRows,
-      &GateRows,     &RotateRows,      &NormRows,          &SetLengths,   &QuantizeRows,
-      &RouteRows,    &SortPairs,       &MixRows,           &ConvolveRows, &KeepInputs,
-      &ComputeGates, &AdvanceDeltaNet, &AdvanceStateSpace, &StoreKvF32,   &StoreKvF16,
-      &StoreKvBF16,  &StoreKvQ8_0,     &MergeSplits2,      &MergeSplits4, &MergeSplits8,
-      &MergeSplits16};
+      &CopyRows,      &AddRows,         &MultiplyRows,      &ScaleRows,    &ActivateRows,
+      &GateRows,      &RotateRows,      &NormRows,          &SetLengths,   &QuantizeRows,
+      &RouteRows,     &SortPairs,       &MixRows,           &ConvolveRows, &KeepInputs,
+      &ComputeGates,  &AdvanceDeltaNet, &AdvanceStateSpace, &StoreKvF32,   &StoreKvF16,
+      &StoreKvBF16,   &StoreKvQ8_0,     &MergeSplits2,      &MergeSplits4, &MergeSplits8,
+      &MergeSplits16, &FindBest,        &MergeBest};
 #define WEFT_OF_FORM_(name, ...)                                                                  \
   for (const Kernel* kernel :                                                                     \
        {static_cast<const Kernel*>(&MultiplyOne##name),                                           \
         static_cast<const Kernel*>(&Multiply##name), static_cast<const Kernel*>(&Embed##name)}) { \
     kernels.push_back(kernel);                                                                    \
   }
+#define WEFT_OF_TILES_(name, ...) kernels.push_back(&MultiplyTiles##name);
   WEFT_QUANT_FORMS(WEFT_OF_FORM_)
+  WEFT_QUANT_FORMS(WEFT_OF_TILES_)
   WEFT_FLOAT_FORMS(WEFT_OF_FORM_)
 #define WEFT_OF_KV_(type, vectors)              \
   kernels.push_back(&Attend##type##_##vectors); \

@@ -8,6 +8,7 @@
 #include "backend/gpu/gpu_weights.h"
 #include "device/emulated_device.h"
 #include "device/stack_switch.h"
+#include "kernels_gpu/best.h"
 
 namespace weft {
 
@@ -19,7 +20,7 @@ const BackendCapabilities& Capabilities() {
       .page_tokens = {32, 16, 64, 128},
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 8192,
-      .max_best = 0,
+      .max_best = device::kMostBest,
       .same_bits = true,
   };
   return capabilities;

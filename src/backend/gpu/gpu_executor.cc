@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -22,6 +21,11 @@ int64_t MostUsedExperts(const ModelSpec& spec) {
     if (op != nullptr) most = std::max<int64_t>(most, op->n_used);
   });
   return most;
+}
+
+// Of a row of logits, to look for the best tokens.
+int64_t SlicesOf(const ModelSpec& spec) {
+  return device::CeilDiv(spec.n_vocab, device::kBestSlice);
 }
 
 }  // namespace
@@ -61,14 +65,18 @@ Status StepContext::Start() {
     gathered_ = {arena.Take<float>(n * spec.d_model), spec.d_model};
     normed_ = {arena.Take<float>(n * spec.d_model), spec.d_model};
     logits_ = {arena.Take<float>(n * spec.n_vocab), spec.n_vocab};
+    best_parts_ = arena.Take<device::BestToken>(n * SlicesOf(spec) * device::kMostBest);
+    best_ = arena.Take<device::BestToken>(n * device::kMostBest);
     int8_ = {arena.Take<int8_t>(n * spec.d_model), arena.Take<float>(n * spec.d_model / 32 + 1),
              arena.Take<int32_t>(n * spec.d_model / 32 + 1)};
     return arena.used();
   };
   WEFT_ASSIGN_OR_RETURN(piece_, device.Allocate(lay_out(nullptr)));
   lay_out(piece_->data());
-  WEFT_ASSIGN_OR_RETURN(results_, device.AllocatePinned(StepBuffer::kPieceRows *
-                                                        std::max(spec.n_vocab, spec.d_model) * 4));
+  constexpr int64_t kBestBytes =
+      StepBuffer::kPieceRows * device::kMostBest * static_cast<int64_t>(sizeof(device::BestToken));
+  best_offset_ = StepBuffer::kPieceRows * std::max(spec.n_vocab, spec.d_model) * 4;
+  WEFT_ASSIGN_OR_RETURN(results_, device.AllocatePinned(best_offset_ + kBestBytes));
   return OkStatus();
 }
 
@@ -124,15 +132,15 @@ void StepContext::EnqueuePiece(const int32_t* rows, const RowSet& piece) {
   if (norm) LaunchNorm(stream_.get(), norm, gathered_, spec.d_model, gathered_, piece);
 }
 
-void StepContext::EnqueueVectors(int64_t piece, std::byte* to) {
+void StepContext::EnqueueVectors(int64_t piece) {
   EnqueuePiece(buffer_->vector_rows(piece), buffer_->vector_piece(piece));
   const int64_t n =
       std::min(StepBuffer::kPieceRows, buffer_->n_vectors() - piece * StepBuffer::kPieceRows);
-  stream_->CopyToHost(to, reinterpret_cast<const std::byte*>(gathered_.values),
+  stream_->CopyToHost(results_->data(), reinterpret_cast<const std::byte*>(gathered_.values),
                       n * weights_.spec().d_model * 4);
 }
 
-void StepContext::EnqueueLogits(int64_t piece, std::byte* to) {
+void StepContext::EnqueueLogits(int64_t piece) {
   const ModelSpec& spec = weights_.spec();
   const BoundLinear& output = weights_.model().output;
   const int64_t n =
@@ -155,7 +163,46 @@ void StepContext::EnqueueLogits(int64_t piece, std::byte* to) {
     args.n_rows = rows.n;
     stream_->Launch(device::ScaleRows, ColumnsShape(spec.n_vocab, n), args);
   }
-  stream_->CopyToHost(to, reinterpret_cast<const std::byte*>(logits_.values), n * spec.n_vocab * 4);
+  EnqueueBest(piece, rows);
+  EnqueueWhole(piece, n);
+}
+
+void StepContext::EnqueueBest(int64_t piece, const RowSet& rows) {
+  const ModelSpec& spec = weights_.spec();
+  const int32_t* const n_best = buffer_->host_n_best(piece);
+  stride_of_best_ = *std::max_element(n_best, n_best + rows.most);
+  if (stride_of_best_ == 0) return;
+  device::BestArgs args;
+  args.logits = logits_;
+  args.n_vocab = static_cast<int32_t>(spec.n_vocab);
+  args.n_slices = static_cast<int32_t>(SlicesOf(spec));
+  args.n_best = buffer_->n_best(piece);
+  args.parts = best_parts_;
+  args.out = best_;
+  args.most = static_cast<int32_t>(stride_of_best_);
+  args.n_rows = rows.n;
+  device::LaunchShape shape = {args.n_slices, static_cast<int>(rows.most), 1, device::kBestThreads};
+  stream_->Launch(device::FindBest, shape, args);
+  shape.grid_x = 1;
+  stream_->Launch(device::MergeBest, shape, args);
+  stream_->CopyToHost(
+      results_->data() + best_offset_, reinterpret_cast<const std::byte*>(best_),
+      rows.most * stride_of_best_ * static_cast<int64_t>(sizeof(device::BestToken)));
+}
+
+void StepContext::EnqueueWhole(int64_t piece, int64_t n) {
+  const int32_t* const n_best = buffer_->host_n_best(piece);
+  const int64_t row_bytes = weights_.spec().n_vocab * 4;
+  const auto* const from = reinterpret_cast<const std::byte*>(logits_.values);
+  for (int64_t begin = 0; begin < n;) {
+    int64_t end = begin;
+    while (end < n && (n_best[end] == 0) == (n_best[begin] == 0)) ++end;
+    if (n_best[begin] == 0) {
+      stream_->CopyToHost(results_->data() + begin * row_bytes, from + begin * row_bytes,
+                          (end - begin) * row_bytes);
+    }
+    begin = end;
+  }
 }
 
 int64_t StepContext::bytes() const {
@@ -192,12 +239,8 @@ class GpuRun : public StepRun {
       ++n_enqueued_;
       if (n_enqueued_ < parts.size() && pause()) return false;
     }
-    const StepBuffer& buffer = context_.buffer();
-    const ModelSpec& spec = context_.weights().spec();
-    WEFT_RETURN_IF_ERROR(Fetch(buffer.n_vectors(), spec.d_model, step_.vectors.data(),
-                               &StepContext::EnqueueVectors));
-    WEFT_RETURN_IF_ERROR(
-        Fetch(buffer.n_logits(), spec.n_vocab, step_.logits.data(), &StepContext::EnqueueLogits));
+    WEFT_RETURN_IF_ERROR(FetchVectors());
+    WEFT_RETURN_IF_ERROR(FetchLogits());
     WEFT_RETURN_IF_ERROR(Wait());
     return true;
   }
@@ -211,15 +254,39 @@ class GpuRun : public StepRun {
     return context_.stream().TakeError();
   }
 
-  // `n` rows of `width` floats to `out`, piece by piece: `enqueue` has one copied to the host.
-  Status Fetch(int64_t n, int64_t width, float* out,
-               void (StepContext::*enqueue)(int64_t piece, std::byte* to)) {
+  Status FetchVectors() {
+    const int64_t n = context_.buffer().n_vectors(), width = context_.weights().spec().d_model;
     for (int64_t at = 0; at < n; at += StepBuffer::kPieceRows) {
-      (context_.*enqueue)(at / StepBuffer::kPieceRows, context_.results());
+      context_.EnqueueVectors(at / StepBuffer::kPieceRows);
       WEFT_RETURN_IF_ERROR(Wait());
-      const int64_t n_floats = std::min(StepBuffer::kPieceRows, n - at) * width;
-      std::memcpy(out + at * width, context_.results(),
-                  static_cast<size_t>(n_floats) * sizeof(float));
+      std::copy_n(context_.results(), std::min(StepBuffer::kPieceRows, n - at) * width,
+                  step_.vectors.data() + at * width);
+    }
+    return OkStatus();
+  }
+
+  // Whole rows and best tokens go where the step wants them, in the order of its rows.
+  Status FetchLogits() {
+    const StepBuffer& buffer = context_.buffer();
+    const int64_t n_vocab = context_.weights().spec().n_vocab;
+    float* logits = step_.logits.data();
+    TokenLogit* best = step_.best.data();
+    for (int64_t at = 0; at < buffer.n_logits(); at += StepBuffer::kPieceRows) {
+      const int64_t piece = at / StepBuffer::kPieceRows;
+      context_.EnqueueLogits(piece);
+      WEFT_RETURN_IF_ERROR(Wait());
+      const int32_t* const n_best = buffer.host_n_best(piece);
+      const int64_t n = std::min(StepBuffer::kPieceRows, buffer.n_logits() - at);
+      for (int64_t row = 0; row < n; ++row) {
+        if (n_best[row] == 0) {
+          logits = std::copy_n(context_.results() + row * n_vocab, n_vocab, logits);
+          continue;
+        }
+        const device::BestToken* const found = context_.best() + row * context_.stride_of_best();
+        best = std::transform(found, found + n_best[row], best, [](const device::BestToken& token) {
+          return TokenLogit{token.token, token.logit};
+        });
+      }
     }
     return OkStatus();
   }
@@ -263,7 +330,8 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const GpuWeights> weights, GpuState* st
 StatusOr<std::unique_ptr<StepRun>> GpuExecutor::Begin(const Step& step) {
   StepContext* const context = context_->in_use ? beside_.get() : context_.get();
   if (context->in_use) return FailedPrecondition("a step beside the paused one has not ended");
-  const StepLimits limits{context == beside_.get() ? max_beside_tokens_ : max_step_tokens_, 0};
+  const StepLimits limits{context == beside_.get() ? max_beside_tokens_ : max_step_tokens_,
+                          device::kMostBest};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   try {
     WEFT_RETURN_IF_ERROR(context->Begin(step));

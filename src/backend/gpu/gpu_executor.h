@@ -19,6 +19,7 @@
 #include "backend/gpu/gpu_weights.h"
 #include "backend/gpu/step_buffer.h"
 #include "device/runtime.h"
+#include "kernels_gpu/best.h"
 
 namespace weft::gpu {
 
@@ -39,8 +40,8 @@ class StepContext {
   // Nothing was touched when this fails.
   Status Begin(const Step& step);
   // Enqueues results of the step's rows; they are there once the stream has passed.
-  void EnqueueVectors(int64_t piece, std::byte* to);
-  void EnqueueLogits(int64_t piece, std::byte* to);
+  void EnqueueVectors(int64_t piece);
+  void EnqueueLogits(int64_t piece);
 
   const GpuWeights& weights() const { return weights_; }
   device::Device& gpu() const { return *weights_.gpu(); }
@@ -49,7 +50,13 @@ class StepContext {
   size_t n_events() const { return events_.size(); }
   const Program& program() const { return *program_; }
   const StepBuffer& buffer() const { return *buffer_; }
-  std::byte* results() const { return results_->data(); }
+  // Where results lie on the host: rows of vectors or logits at their place in the piece; or the
+  // best tokens, stride_of_best() for a row.
+  const float* results() const { return results_->As<float>(); }
+  const device::BestToken* best() const {
+    return reinterpret_cast<const device::BestToken*>(results_->data() + best_offset_);
+  }
+  int64_t stride_of_best() const { return stride_of_best_; }
   int64_t bytes() const;
 
   bool in_use = false;  // by a run
@@ -63,6 +70,9 @@ class StepContext {
   StatusOr<const Program*> ProgramFor(const ProgramSize& size);
   ProgramSize SizeOf() const;
   void EnqueuePiece(const int32_t* rows, const RowSet& piece);
+  void EnqueueBest(int64_t piece, const RowSet& rows);
+  // Those rows of logits that are wanted whole.
+  void EnqueueWhole(int64_t piece, int64_t n);
 
   const GpuWeights& weights_;
   GpuState& state_;
@@ -74,6 +84,8 @@ class StepContext {
   // Of a piece of the results: rows as gathered, normed, as bytes; and their logits.
   Rows gathered_, normed_, logits_;
   device::Int8View int8_;
+  device::BestToken *best_parts_ = nullptr, *best_ = nullptr;
+  int64_t best_offset_ = 0, stride_of_best_ = 0;
   int64_t generation_ = 0;  // of the buffer that the programs point into
   std::map<ProgramSize, Program> programs_;
   const Program* program_ = nullptr;

@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "kernels/quants.h"
 #include "kernels_gpu/attention.h"
+#include "kernels_gpu/best.h"
 #include "kernels_gpu/experts.h"
 
 namespace weft::gpu {
@@ -258,6 +259,11 @@ BoundBlock Binder::Of(const Block& block) {
 }
 
 Status Binder::Bind() {
+  constexpr int64_t kMostVocab = int64_t{device::kMostBestSlices} * device::kBestSlice;
+  if (spec_.n_vocab > kMostVocab) {
+    return Unimplemented("the gpu backends have vocabularies of up to ", kMostVocab,
+                         " tokens, the model has ", spec_.n_vocab);
+  }
   BoundModel& model = weights_.model_;
   // The output first: a table that is the same tensor is the same memory.
   model.output = Of(spec_.output);
