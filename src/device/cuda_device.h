@@ -50,6 +50,7 @@ class CudaDevice : public Device {
   StatusOr<std::unique_ptr<Stream>> NewStream() override;
   StatusOr<std::unique_ptr<Event>> NewEvent() override;
   std::unique_ptr<Graph> NewGraph() override;
+  bool multiplies_tiles() const override { return multiplies_tiles_; }
   std::chrono::milliseconds patience() const override { return options_.patience; }
 
  private:
@@ -70,6 +71,7 @@ class CudaDevice : public Device {
   const int number_;
   const Options options_;
   std::string name_;
+  bool multiplies_tiles_ = false;
   cuda::DeviceNumber device_ = 0;
   cuda::Context context_ = nullptr;
   std::vector<cuda::Module> modules_;

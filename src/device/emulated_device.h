@@ -29,7 +29,9 @@ class EmulatedDevice : public Device {
     std::atomic<int64_t> until_event_is_lost = 0;  // recorded, and never passed
   };
 
-  explicit EmulatedDevice(emulator::Order order = emulator::Order::kAscending) : order_(order) {}
+  explicit EmulatedDevice(emulator::Order order = emulator::Order::kAscending,
+                          bool multiplies_tiles = true)
+      : order_(order), multiplies_tiles_(multiplies_tiles) {}
 
   const std::string& name() const override { return name_; }
   int64_t held_bytes() const override { return held_bytes_; }
@@ -38,6 +40,7 @@ class EmulatedDevice : public Device {
   StatusOr<std::unique_ptr<Stream>> NewStream() override;
   StatusOr<std::unique_ptr<Event>> NewEvent() override;
   std::unique_ptr<Graph> NewGraph() override;
+  bool multiplies_tiles() const override { return multiplies_tiles_; }
   std::chrono::milliseconds patience() const override { return patience_; }
 
   Faults& faults() { return faults_; }
@@ -51,6 +54,7 @@ class EmulatedDevice : public Device {
 
   const std::string name_ = "the emulator";
   const emulator::Order order_;
+  const bool multiplies_tiles_;
   std::chrono::milliseconds patience_ = std::chrono::minutes(2);
   std::atomic<int64_t> held_bytes_ = 0, pinned_bytes_ = 0, n_launches_ = 0;
   Faults faults_;

@@ -116,6 +116,8 @@ class Device {
   virtual StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
   virtual StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
   virtual std::unique_ptr<Graph> NewGraph() = 0;
+  // Whether it multiplies tiles of bytes (dialect.h) in one go.
+  virtual bool multiplies_tiles() const = 0;
   // After this a device that says nothing is taken for lost.
   virtual std::chrono::milliseconds patience() const = 0;
 };

@@ -188,10 +188,14 @@ struct MatmulArgs {
   const MemberTile* tiles = nullptr;  // in place of y and z
   const int32_t* n_tiles = nullptr;
   const int32_t* sources = nullptr;  // which row of the activations a row is; absent: the same
-  int32_t lanes = 32;                // of an output; a power of two
+  int32_t lanes = 32;                // of an output; a power of two. Not of MultiplyTiles
 };
 inline constexpr int kMatmulThreads = 128;
 inline constexpr int kMatmulRows = 8;  // of a run or a tile
+// MultiplyTiles: 16 outputs and runs of up to 32 rows, on tiles of bytes. Its grid's x counts
+// runs of kTileOutputs outputs.
+inline constexpr int kTileOutputs = 16;
+inline constexpr int kTileRows = 32;
 // Lanes that an output of so many inputs keeps busy.
 constexpr int MatmulLanes(int64_t n_in) {
   int lanes = 1;
@@ -211,12 +215,15 @@ struct EmbedArgs {
 };
 inline constexpr int kEmbedThreads = 32;
 
-// Of each form: a product of one row, one of runs of kMatmulRows rows (or tiles), and a table.
+// Of each form: a product of one row, one of runs of kMatmulRows rows (or tiles), and a table;
+// of quantized ones a product of kTileRows rows too.
 #define WEFT_DECLARE_FORM_(name, ...)                 \
   WEFT_DECLARE_KERNEL(MultiplyOne##name, MatmulArgs); \
   WEFT_DECLARE_KERNEL(Multiply##name, MatmulArgs);    \
   WEFT_DECLARE_KERNEL(Embed##name, EmbedArgs);
+#define WEFT_DECLARE_TILES_(name, ...) WEFT_DECLARE_KERNEL(MultiplyTiles##name, MatmulArgs);
 WEFT_QUANT_FORMS(WEFT_DECLARE_FORM_)
+WEFT_QUANT_FORMS(WEFT_DECLARE_TILES_)
 WEFT_FLOAT_FORMS(WEFT_DECLARE_FORM_)
 
 }  // namespace weft::device

@@ -20,6 +20,27 @@ struct MatmulRows {
   }
 };
 
+// Adds a block's integer sums of products, of each half where the form has halves, to an output's
+// accumulator; `sums` and `scale` are the block's of the activations.
+template <typename Form>
+WEFT_DEVICE void AddDots(const int* dot, int32_t sums, float scale, const UnitScales& s,
+                         float* acc) {
+  const int sum0 = static_cast<int16_t>(sums & 0xFFFF), sum1 = sums >> 16;
+  if constexpr (!Form::kHalves) {
+    const int sum = sum0 + sum1;
+    float part = static_cast<float>(dot[0] - Form::kZero * sum) * s.scale[0];
+    if constexpr (Form::kMins) part = Fma(static_cast<float>(sum), s.min, part);
+    *acc = Fma(part, scale, *acc);
+  } else {
+    *acc = Fma(static_cast<float>(dot[0] - Form::kZero * sum0) * s.scale[0], scale, *acc);
+    *acc = Fma(static_cast<float>(dot[1] - Form::kZero * sum1) * s.scale[1], scale, *acc);
+    if constexpr (Form::kMins) {
+      const int sum = sum0 * s.half_min[0] + sum1 * s.half_min[1];
+      *acc = Fma(-(static_cast<float>(sum) * s.min), scale, *acc);
+    }
+  }
+}
+
 template <typename Form>
 struct QuantProduct {
   // Adds a chunk of output row `row` to the accumulators of the rows.
@@ -54,22 +75,7 @@ struct QuantProduct {
       int& sum = dot[Form::kHalves && g >= 4 ? 1 : 0];
       sum = DotBytes(groups[g], q[g], sum);
     }
-    const int32_t sums = x.sums[block];
-    const int sum0 = static_cast<int16_t>(sums & 0xFFFF), sum1 = sums >> 16;
-    const float scale = x.scales[block];
-    if constexpr (!Form::kHalves) {
-      const int sum = sum0 + sum1;
-      float part = static_cast<float>(dot[0] - Form::kZero * sum) * s.scale[0];
-      if constexpr (Form::kMins) part = Fma(static_cast<float>(sum), s.min, part);
-      *acc = Fma(part, scale, *acc);
-    } else {
-      *acc = Fma(static_cast<float>(dot[0] - Form::kZero * sum0) * s.scale[0], scale, *acc);
-      *acc = Fma(static_cast<float>(dot[1] - Form::kZero * sum1) * s.scale[1], scale, *acc);
-      if constexpr (Form::kMins) {
-        const int sum = sum0 * s.half_min[0] + sum1 * s.half_min[1];
-        *acc = Fma(-(static_cast<float>(sum) * s.min), scale, *acc);
-      }
-    }
+    AddDots<Form>(dot, x.sums[block], x.scales[block], s, acc);
   }
 };
 
@@ -112,6 +118,13 @@ WEFT_DEVICE bool FindRows(const MatmulArgs& a, MatmulRows* rows) {
   return first < n;
 }
 
+WEFT_DEVICE void PutOutput(const MatmulArgs& a, const MatmulRows& rows, int r, int output,
+                           float value) {
+  if (a.bias != nullptr) value = value + a.bias[rows.member * a.matrix.n_out + output];
+  if (a.scale != nullptr) value = value * a.scale[rows.member];
+  a.out.values[(rows.first + r) * a.out.stride + BlockZ() * a.member_out + output] = value;
+}
+
 // Chunk sums meet in shared memory, where thread t adds those of the pairs t, t + kMatmulThreads
 // ... of outputs and rows.
 template <typename Product, int kRows>
@@ -149,10 +162,7 @@ WEFT_DEVICE void Multiply(const MatmulArgs& a) {
     if (pair >= n_outputs * kRows) continue;
     const int r = pair / n_outputs, o = first_output + pair % n_outputs;
     if (r >= rows.count || o >= a.matrix.n_out) continue;
-    float value = totals[i];
-    if (a.bias != nullptr) value = value + a.bias[rows.member * a.matrix.n_out + o];
-    if (a.scale != nullptr) value = value * a.scale[rows.member];
-    a.out.values[(rows.first + r) * a.out.stride + BlockZ() * a.member_out + o] = value;
+    PutOutput(a, rows, r, o, totals[i]);
   }
 }
 

@@ -17,7 +17,7 @@ import tempfile
 import time
 import unittest
 
-from weft_process import TIMEOUT_S, WEFT, add_metadata, make_model, weft
+from weft_process import TIMEOUT_S, WEFT, add_metadata, command_line, make_model, weft
 
 GREEDY = ("-n", 16, "--temp", 0)
 
@@ -292,7 +292,7 @@ class PipeTest(ChatTest):
         self.assertEqual(weft("chat", "-m", self.qwen, "--kv", "f8").code, 2)
 
     def test_a_reader_that_goes_away(self):
-        command = [WEFT, "chat", "-m", str(self.qwen), "--temp", "0"]
+        command = command_line("chat", "-m", self.qwen, "--temp", "0")
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE) as process:
             process.stdout.close()
@@ -353,7 +353,7 @@ class StateTest(ChatTest):
         self.assertEqual(left, [])
 
     def test_messages_survive_a_kill(self):
-        command = [WEFT, "chat", "-m", str(self.qwen), *map(str, self.stateful("--session", "k"))]
+        command = command_line("chat", "-m", self.qwen, *self.stateful("--session", "k"))
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL) as process:
             process.stdin.write(b"one\n/help\n")
@@ -414,7 +414,7 @@ class StateTest(ChatTest):
         self.assertIn("k.json", result.err)
 
     def test_a_directory_serves_one(self):
-        command = [WEFT, "chat", "-m", str(self.qwen), *map(str, self.stateful())]
+        command = command_line("chat", "-m", self.qwen, *self.stateful())
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             process.stdin.write(b"/help\n")
             process.stdin.flush()
@@ -432,7 +432,7 @@ class Terminal:
         self.process, self.fd = pty.fork()
         if self.process == 0:
             os.environ.update(TERM="xterm", LC_ALL="C.UTF-8")
-            os.execv(WEFT, [WEFT, "chat", *map(str, args)])
+            os.execv(WEFT, command_line("chat", *args))
         self.output = b""
 
     def type(self, text):

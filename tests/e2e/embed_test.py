@@ -12,7 +12,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from weft_process import SERVE, add_metadata, make_model, weft
+from weft_process import add_metadata, command_line, make_model, weft
 
 TEXTS = ["the warp stays", "the weft travels", "bread, and \"salt\"", "a", "x" * 40]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ class Server:
     """On a port of its own choice."""
 
     def __init__(self, *args):
-        self.process = subprocess.Popen([*SERVE, "--port", "0", *map(str, args)],
+        self.process = subprocess.Popen(command_line("serve", "--port", "0", *args),
                                         stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
             if "listening on " in line:

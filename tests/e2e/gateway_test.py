@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 
-from weft_process import SERVE, TIMEOUT_S
+from weft_process import TIMEOUT_S, command_line
 
 SKIP = 77
 KEY = "gateway-test-key"
@@ -82,14 +82,13 @@ class Worker:
         self.port, self.grpc_port = free_port(), free_port()
         keys = folder / "keys"
         keys.write_text(KEY + "\n")
-        self.command = [*SERVE, "--port", self.port, "--grpc-port", self.grpc_port,
-                        "--api-key-file", keys, "--grpc-open", "--alias", "loom", "--threads", 1]
-        if model:
-            self.command += ["-m", model]
+        self.command = command_line(
+            "serve", "--port", self.port, "--grpc-port", self.grpc_port, "--api-key-file", keys,
+            "--grpc-open", "--alias", "loom", "--threads", 1, *(["-m", model] if model else []))
         self.start()
 
     def start(self):
-        self.server = Process([str(part) for part in self.command], "gRPC server listening")
+        self.server = Process(self.command, "gRPC server listening")
         self.server.wait_until_ready()
 
 

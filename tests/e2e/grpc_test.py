@@ -36,7 +36,7 @@ except ImportError:
         os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
     grpc = None
 
-from weft_process import SERVE, TIMEOUT_S, make_model, peak_kib, weft
+from weft_process import TIMEOUT_S, command_line, make_model, peak_kib, weft
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 SERVICE = "mlx.grpc.engine.MlxEngine"
@@ -82,8 +82,7 @@ class Server:
 
     def __init__(self, model, *flags):
         self.process = subprocess.Popen(
-            [*SERVE, "-m", str(model), "--port", "0", "--grpc-port", "0",
-             *map(str, flags)],
+            command_line("serve", "-m", model, "--port", "0", "--grpc-port", "0", *flags),
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.log = []
         self.port = None

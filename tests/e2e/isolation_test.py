@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from weft_process import SERVE, WEFT, make_model
+from weft_process import COMPUTE, WEFT, make_model
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
 import isolation  # noqa: E402
@@ -21,7 +21,7 @@ class IsolationTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             model = make_model(pathlib.Path(folder) / "model.gguf", shape, "Q8_0")
             args = isolation.parse(["--weft", str(WEFT), "--tokens", "16", *flags, "--",
-                                    "-m", str(model), "--threads", "2", *SERVE[2:]])
+                                    "-m", str(model), "--threads", "2", *COMPUTE])
             alone, together, most = isolation.run_both(args)
         # Each has answers of its own, or there would be nothing to mix up.
         self.assertEqual(len({json.dumps(c.tokens) for c in alone}), len(alone))

@@ -16,7 +16,7 @@ import time
 import unittest
 
 import serve_test
-from weft_process import SERVE, TIMEOUT_S, add_metadata, peak_kib
+from weft_process import TIMEOUT_S, WEFT, add_metadata, command_line, peak_kib
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 
@@ -388,8 +388,8 @@ class TerminalTest(serve_test.ServeTest):
             if pid == 0:
                 log = os.open(self.dir / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 os.dup2(log, 2)
-                os.execv(SERVE[0], [*SERVE, "-m", str(self.model), "--port", "0",
-                                "--state-dir", state])
+                os.execv(WEFT, command_line("serve", "-m", self.model, "--port", "0",
+                                            "--state-dir", state))
             try:
                 log = self.dir / "log"
                 self.until(lambda: log.exists() and "ready after" in log.read_text())

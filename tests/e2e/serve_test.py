@@ -17,7 +17,8 @@ import threading
 import time
 import unittest
 
-from weft_process import SERVE, TIMEOUT_S, add_metadata, make_model, thread_count, weft
+from weft_process import (TIMEOUT_S, add_metadata, command_line, make_model, thread_count,
+                          weft)
 
 F_SETPIPE_SZ = 1031  # Linux's; the module has no name for it everywhere
 
@@ -41,7 +42,7 @@ class Server:
 
     def __init__(self, model, *flags, reads_log=True, env=None):
         self.process = subprocess.Popen(
-            [*SERVE, "-m", str(model), "--port", "0", *map(str, flags)],
+            command_line("serve", "-m", model, "--port", "0", *flags),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, **(env or {})})
         self.lines = []

@@ -1,19 +1,21 @@
 """Running the built binaries: $WEFT and $WEFT_MAKE_MODEL.
 
-$WEFT_SERVE_FLAGS is given to every server that a test starts: with "--backend mlx" a program of
-tests runs over that backend.
+$WEFT_COMPUTE has flags for every command that computes and does not choose a backend itself:
+WEFT_COMPUTE="--backend emu" runs a test on the emulator.
 """
 
 import json
 import os
 import pathlib
+import shlex
 import struct
 import subprocess
 
 WEFT = os.environ.get("WEFT", "build/release/weft")
 MAKE_MODEL = os.environ.get("WEFT_MAKE_MODEL", "build/release/weft-make-model")
-SERVE = [WEFT, "serve", *os.environ.get("WEFT_SERVE_FLAGS", "").split()]
-TIMEOUT_S = 120
+COMPUTE = shlex.split(os.environ.get("WEFT_COMPUTE", ""))
+COMPUTING = ["run", "chat", "serve", "worker", "logits", "score", "embed", "bench", "constrain"]
+TIMEOUT_S = 120 if not COMPUTE else 600
 
 
 class Result:
@@ -39,11 +41,19 @@ class Result:
         return f"$ {self.command}\nexit {self.code}\nstdout: {self.out[:2000]!r}\nstderr: {self.err[:2000]}"
 
 
+def command_line(*args):
+    """What runs the binary, with the flags of $WEFT_COMPUTE where they belong."""
+    args = [str(arg) for arg in args]
+    if COMPUTE and args and args[0] in COMPUTING and "--backend" not in args:
+        args[1:1] = COMPUTE
+    return [WEFT, *args]
+
+
 def weft(*args, stdin=b"", env=None):
     """Runs the binary; a string on stdin is sent as UTF-8."""
     if isinstance(stdin, str):
         stdin = stdin.encode()
-    done = subprocess.run([WEFT, *map(str, args)], input=stdin, capture_output=True,
+    done = subprocess.run(command_line(*args), input=stdin, capture_output=True,
                           timeout=TIMEOUT_S, env={**os.environ, **(env or {})})
     return Result(args, done)
 

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import unittest
 
-from weft_process import TIMEOUT_S, WEFT, add_metadata, make_model, weft
+from weft_process import TIMEOUT_S, add_metadata, command_line, make_model, weft
 
 PROMPT = "the weft travels"
 
@@ -20,7 +20,7 @@ class Worker:
 
     def __init__(self, model, *flags):
         self.process = subprocess.Popen(
-            [WEFT, "worker", "--model_path", str(model), *map(str, flags)],
+            command_line("worker", "--model_path", model, *flags),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines = queue.Queue()
         self.log = []
@@ -255,7 +255,7 @@ class WorkerTest(unittest.TestCase):
         self.assertTrue("error" in last or "done" in last, last)
 
     def test_a_reader_that_is_gone_ends_the_worker(self):
-        process = subprocess.Popen([WEFT, "worker", "--model_path", str(self.model)],
+        process = subprocess.Popen(command_line("worker", "--model_path", self.model),
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stderr.close)

@@ -37,10 +37,14 @@ device::LaunchShape QuantizeShapeOf(int64_t width, const RowSet& rows, int64_t n
           static_cast<int>(rows.most), static_cast<int>(n_heads), device::kQuantizeThreads};
 }
 
-Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, const RowSet& rows) {
+// All kernels of a form have one order of sums, so the number of rows may choose.
+Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, const RowSet& rows,
+                  bool sorted) {
   Product product;
-  const bool one = rows.most == 1;
-  product.kernel = one ? linear.form->multiply_one : linear.form->multiply;
+  const bool one = rows.most == 1 && !sorted, tiles = linear.by_tiles && !one;
+  product.kernel = one     ? linear.form->multiply_one
+                   : tiles ? linear.form->multiply_tiles
+                           : linear.form->multiply;
   device::MatmulArgs& args = product.args;
   args.matrix = linear.matrix;
   args.x = x.x;
@@ -49,9 +53,10 @@ Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, co
   args.bias = linear.bias;
   args.n_rows = rows.n;
   args.lanes = device::MatmulLanes(linear.matrix.n_in);
-  product.shape = {device::CeilDiv(linear.matrix.n_out, device::kMatmulThreads / args.lanes),
-                   device::CeilDiv(rows.most, one ? 1 : device::kMatmulRows), 1,
-                   device::kMatmulThreads};
+  const int outputs = tiles ? device::kTileOutputs : device::kMatmulThreads / args.lanes;
+  const int rows_each = one ? 1 : tiles ? device::kTileRows : device::kMatmulRows;
+  product.shape = {device::CeilDiv(linear.matrix.n_out, outputs),
+                   device::CeilDiv(rows.most, rows_each), 1, device::kMatmulThreads};
   return product;
 }
 

@@ -180,7 +180,9 @@ struct Product {
   device::LaunchShape shape;
   device::MatmulArgs args;
 };
-Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, const RowSet& rows);
+// `sorted`: rows come by member, in tiles of up to kMatmulRows; the grid's y is the caller's.
+Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, const RowSet& rows,
+                  bool sorted = false);
 device::NormArgs NormArgsOf(const BoundNorm& norm, const Rows& x, int64_t group, const Rows& out,
                             const RowSet& rows);
 inline device::LaunchShape ColumnsShape(int64_t width, int64_t n_rows, int64_t n_heads = 1) {

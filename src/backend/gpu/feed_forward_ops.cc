@@ -84,8 +84,7 @@ Builder::Pairs Builder::Route(const Bound<MixtureOfExperts>& op, const Rows& log
 void Builder::MultiplyPairs(const BoundStack& stack, const Input& x, const int32_t* sources,
                             const Pairs& pairs, const Rows& out) {
   if (!stack) return;
-  Product product = ProductOf(stack, x, out, pairs.rows);
-  product.kernel = stack.form->multiply;  // of tiles, even of one pair
+  Product product = ProductOf(stack, x, out, pairs.rows, true);
   product.shape.grid_y = static_cast<int>(pairs.most_tiles);
   product.args.tiles = pairs.tiles;
   product.args.n_tiles = pairs.n_tiles;

@@ -202,6 +202,22 @@ TEST_P(GpuBackendTest, AnotherDeviceDoesNotSeeTheFault) {
   EXPECT_TRUE(SameBytes(*mine, *theirs));
 }
 
+// A device that has no tiles takes other kernels, which add in the same order.
+TEST_P(GpuBackendTest, WithoutTilesTheSameBits) {
+  const auto runner = NewRunner();
+  ASSERT_TRUE(runner.ok());
+  const auto expected = (*runner)->Feed((*runner)->Add(), tokens_);
+  ASSERT_TRUE(expected.ok());
+  const auto model =
+      Load(std::make_shared<EmulatedDevice>(device::emulator::Order::kAscending, false));
+  ASSERT_TRUE(model.ok());
+  const auto without = ModelRunner::New(*model, {.pool_pages = 64});
+  ASSERT_TRUE(without.ok());
+  const auto logits = (*without)->Feed((*without)->Add(), tokens_);
+  ASSERT_TRUE(logits.ok());
+  EXPECT_TRUE(SameBytes(*logits, *expected));
+}
+
 // Loads to the test's device.
 class OnDeviceBackend : public weft::testing::WrappedBackend {
  public:

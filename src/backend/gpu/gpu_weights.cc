@@ -145,6 +145,7 @@ BoundLinear Binder::Matrix(TensorRef weight, int64_t first_row, int64_t n_in, in
   jobs_.push_back(job);
   BoundLinear& bound = known->second;
   bound.form = form;
+  bound.by_tiles = form->multiply_tiles != nullptr && weights_.device_->multiplies_tiles();
   bound.matrix = {reinterpret_cast<const uint32_t*>(job.levels),
                   reinterpret_cast<const uint8_t*>(job.meta),
                   reinterpret_cast<const uint16_t*>(job.super), static_cast<int32_t>(n_in),

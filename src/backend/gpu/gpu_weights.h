@@ -25,6 +25,7 @@ struct BoundLinear {
   device::MatrixView matrix;
   const WeightForm* form = nullptr;
   const float* bias = nullptr;  // (member, n_out)
+  bool by_tiles = false;        // whether more than a row go through multiply_tiles
   explicit operator bool() const { return form != nullptr; }
 };
 

@@ -13,12 +13,12 @@ namespace {
 using device::CeilDiv;
 using device::UnitPlace;
 
-#define WEFT_FORM_(name, int8) \
-  { &device::MultiplyOne##name, &device::Multiply##name, &device::Embed##name, int8 }
-#define WEFT_QUANT_CASE_(name)                                \
-  case DType::k##name: {                                      \
-    static const WeightForm of_type = WEFT_FORM_(name, true); \
-    return &of_type;                                          \
+#define WEFT_FORM_(name, tiles, int8) \
+  { &device::MultiplyOne##name, &device::Multiply##name, tiles, &device::Embed##name, int8 }
+#define WEFT_QUANT_CASE_(name)                                                              \
+  case DType::k##name: {                                                                    \
+    static const WeightForm of_type = WEFT_FORM_(name, &device::MultiplyTiles##name, true); \
+    return &of_type;                                                                        \
   }
 
 int SizeOfFloat(DType type) {
@@ -123,10 +123,10 @@ void PackFloats(int size, const std::byte* row, int64_t n_in, std::byte* to) {
 }  // namespace
 
 const WeightForm* FormOf(DType type) {
-  static const WeightForm f32 = WEFT_FORM_(F32, false);
-  static const WeightForm f16 = WEFT_FORM_(F16, false);
-  static const WeightForm bf16 = WEFT_FORM_(BF16, false);
-  static const WeightForm ternary = WEFT_FORM_(Ternary, true);
+  static const WeightForm f32 = WEFT_FORM_(F32, nullptr, false);
+  static const WeightForm f16 = WEFT_FORM_(F16, nullptr, false);
+  static const WeightForm bf16 = WEFT_FORM_(BF16, nullptr, false);
+  static const WeightForm ternary = WEFT_FORM_(Ternary, &device::MultiplyTilesTernary, true);
   switch (type) {
     case DType::kF32:
       return &f32;

@@ -13,8 +13,9 @@ namespace weft::gpu {
 
 // What there is for one type of weights.
 struct WeightForm {
-  const device::KernelOf<device::MatmulArgs>* multiply_one = nullptr;  // a row at a time
-  const device::KernelOf<device::MatmulArgs>* multiply = nullptr;      // runs of rows, tiles
+  const device::KernelOf<device::MatmulArgs>* multiply_one = nullptr;    // a row at a time
+  const device::KernelOf<device::MatmulArgs>* multiply = nullptr;        // runs of rows, tiles
+  const device::KernelOf<device::MatmulArgs>* multiply_tiles = nullptr;  // null: there is none
   const device::KernelOf<device::EmbedArgs>* embed = nullptr;
   bool int8 = false;  // wants activations in blocks of bytes
 };

@@ -98,6 +98,20 @@ class WeightFormTest : public ::testing::TestWithParam<DType> {
     return out;
   }
 
+  std::vector<float> MultiplyByTiles(Order order) {
+    std::vector<float> out(kRows * kOut, -1);
+    device::MatmulArgs args;
+    args.matrix = matrix_;
+    args.q = {q_.data(), scales_.data(), sums_.data()};
+    args.out = {out.data(), kOut};
+    args.n_rows = &n_rows_;
+    Launch(*FormOf(GetParam())->multiply_tiles,
+           {device::CeilDiv(kOut, device::kTileOutputs), device::CeilDiv(kRows, device::kTileRows),
+            1, device::kMatmulThreads},
+           args, order);
+    return out;
+  }
+
   // What an activation is worth in a product.
   double XAt(int64_t row, int64_t i) const {
     if (!FormOf(GetParam())->int8) return x_[row * kIn + i];
@@ -138,6 +152,9 @@ TEST_P(WeightFormTest, TheSameBitsForAnyRowsLanesAndOrder) {
     EXPECT_TRUE(same(Multiply(*form.multiply_one, 1, lanes))) << "a row, " << lanes << " lanes";
   }
   EXPECT_TRUE(same(Multiply(*form.multiply, device::kMatmulRows, 8, Order::kDescending)));
+  if (form.multiply_tiles == nullptr) return;
+  EXPECT_TRUE(same(MultiplyByTiles(Order::kAscending)));
+  EXPECT_TRUE(same(MultiplyByTiles(Order::kDescending)));
 }
 
 TEST_P(WeightFormTest, TablesAreDecodedExactly) {
