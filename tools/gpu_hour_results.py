@@ -126,7 +126,7 @@ def part_state(folder, part):
     for ending in ["done", "failed"]:
         mark = folder / f"{part}.{ending}"
         if mark.exists():
-            return f"{ending}: {mark.read_text().strip()}"
+            return f"{ending} after {mark.read_text().strip()}"
     return "not done"
 
 

@@ -6,16 +6,24 @@ namespace weft::device {
 
 StatusOr<bool> WaitUntil(const Device& device, FunctionRef<StatusOr<bool>()> poll,
                          FunctionRef<bool()> give_up) {
+  // A block of a small step takes a device less time than a sleep takes at least.
+  constexpr auto kWakeful = std::chrono::microseconds(200);
   constexpr auto kMostRest = std::chrono::microseconds(200);
-  const auto deadline = std::chrono::steady_clock::now() + device.patience();
-  auto rest = std::chrono::microseconds(1);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto deadline = begin + device.patience();
+  auto rest = std::chrono::microseconds(10);
   while (true) {
     WEFT_ASSIGN_OR_RETURN(const bool passed, poll());
     if (passed) return true;
     if (give_up()) return false;
-    if (std::chrono::steady_clock::now() >= deadline) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) {
       return DeadlineExceeded("the device ", device.name(), " has not answered for ",
                               device.patience().count(), " ms");
+    }
+    if (now < begin + kWakeful) {
+      std::this_thread::yield();
+      continue;
     }
     std::this_thread::sleep_for(rest);
     rest = std::min(rest * 2, kMostRest);

@@ -19,7 +19,7 @@ import unittest
 from weft_process import WEFT, add_metadata, make_model, read_floats, weft
 
 COMMANDS = ["run", "inspect", "tokenize", "detokenize", "logits", "score", "embed",
-            "constrain"]
+            "constrain", "devices"]
 TEXT = "The weft travels; the warp stays. 12 + 34 = 46"
 # Of the model file, beside the vocabulary of tiny-llama.
 VOCABULARY = 1024
@@ -424,6 +424,28 @@ class LogitsTest(CliTest):
                           ("--threads", 1), ("--threads", 2), ("--chunk", 7, "--threads", 2)]:
                 same = self.logits(model, tokens, *flags) == expected
                 self.assertTrue(same, f"{shape} {kind}: other bits with {flags}")
+
+    def test_what_can_compute_here_is_listed(self):
+        rows = self.succeed("devices", "--json").json_lines
+        for row in rows:
+            self.assertTrue("problem" in row or row["memory_bytes"] >= row["free_bytes"] > 0, row)
+        usable = {row["backend"] for row in rows if row.get("device") == 0}
+        self.assertLessEqual({"cpu", "emu", "reference"}, usable)
+        text = self.succeed("devices").text
+        self.assertRegex(text, r"BACKEND +DEVICE +MEMORY +FREE +NAME\n")
+        for row in rows:
+            self.assertIn(row.get("name") or row["problem"], text)
+
+    def test_devices_that_are_not_there(self):
+        self.fail("run", "-m", self.llama, "--device", "1", "x", says="has one device, 0, and no 1")
+        problem = next((row["problem"] for row in self.succeed("devices", "--json").json_lines
+                        if row["backend"] == "cuda" and "problem" in row), None)
+        if problem is None:
+            self.skipTest("there is a device")
+        # Not compiled in: wrong usage. Compiled in, and no device: a failure.
+        done = weft("run", "-m", self.llama, "--backend", "cuda", "x")
+        self.assertIn(done.code, [1, 2], done)
+        self.assertIn(problem, " ".join(done.err.split()))
 
     def test_backends_agree(self):
         tokens = self.tokens()

@@ -23,6 +23,9 @@ int64_t MostUsedExperts(const ModelSpec& spec) {
   return most;
 }
 
+// A device holds graphs in memory of its own, which nobody accounts for.
+constexpr size_t kMostPrograms = 48;
+
 // Of a row of logits, to look for the best tokens.
 int64_t SlicesOf(const ModelSpec& spec) {
   return device::CeilDiv(spec.n_vocab, device::kBestSlice);
@@ -93,7 +96,10 @@ int64_t StepContext::ScratchBytes() const {
 }
 
 ProgramSize StepContext::SizeOf() const {
-  ProgramSize size = {RoundUp(buffer_->n_rows()), RoundUp(buffer_->n_sequences()), 0};
+  // Launches count sequences for recurrent state alone.
+  const bool counts = !weights_.spec().slots.empty();
+  const int64_t rows = RoundUp(buffer_->n_rows());
+  ProgramSize size = {rows, counts ? RoundUp(buffer_->n_sequences()) : rows, 0};
   const int64_t n_splits = buffer_->n_splits();
   if (size.rows <= kMostSplitRows && n_splits > 1) size.splits = RoundUp(n_splits);
   return size;
@@ -102,14 +108,28 @@ ProgramSize StepContext::SizeOf() const {
 StatusOr<const Program*> StepContext::ProgramFor(const ProgramSize& size) {
   if (generation_ != buffer_->generation()) programs_.clear();
   generation_ = buffer_->generation();
+  ++n_begun_;
   const auto known = programs_.find(size);
-  if (known != programs_.end()) return &known->second;
+  if (known != programs_.end()) {
+    known->second.last_used = n_begun_;
+    return &known->second;
+  }
+  if (programs_.size() >= kMostPrograms) DropOldest();
   Arena arena(scratch_->data());
   Builder builder(weights_, state_, *buffer_, size, &arena);
   Program program;
   WEFT_RETURN_IF_ERROR(builder.Build(&gpu(), &program.parts));
   program.stream = builder.stream();
+  program.last_used = n_begun_;
   return &programs_.emplace(size, std::move(program)).first->second;
+}
+
+// No step is on its way when another begins, so none needs it.
+void StepContext::DropOldest() {
+  const auto oldest = std::min_element(
+      programs_.begin(), programs_.end(),
+      [](const auto& a, const auto& b) { return a.second.last_used < b.second.last_used; });
+  programs_.erase(oldest);
 }
 
 Status StepContext::Begin(const Step& step) {

@@ -27,6 +27,7 @@ namespace weft::gpu {
 struct Program {
   std::vector<std::unique_ptr<device::Graph>> parts;
   Rows stream;  // the residual stream behind the last part
+  int64_t last_used = 0;
 };
 
 // What one step at a time needs.
@@ -68,6 +69,7 @@ class StepContext {
   // How much scratch memory the largest step takes.
   int64_t ScratchBytes() const;
   StatusOr<const Program*> ProgramFor(const ProgramSize& size);
+  void DropOldest();
   ProgramSize SizeOf() const;
   void EnqueuePiece(const int32_t* rows, const RowSet& piece);
   void EnqueueBest(int64_t piece, const RowSet& rows);
@@ -86,8 +88,9 @@ class StepContext {
   device::Int8View int8_;
   device::BestToken *best_parts_ = nullptr, *best_ = nullptr;
   int64_t best_offset_ = 0, stride_of_best_ = 0;
-  int64_t generation_ = 0;  // of the buffer that the programs point into
-  std::map<ProgramSize, Program> programs_;
+  int64_t generation_ = 0;                   // of the buffer that the programs point into
+  std::map<ProgramSize, Program> programs_;  // the latest used ones
+  int64_t n_begun_ = 0;
   const Program* program_ = nullptr;
 };
 
