@@ -115,10 +115,10 @@ def bench_rows(path):
         elif line.get("work") == "decode":
             # Every step reads the weights once, whatever the number of sessions.
             per_session = line["tokens_per_s"] / line["sessions"]
-            rows.append((about, f"decode, {line['sessions']} sessions", line["tokens_per_s"],
+            rows.append((about, f"decode, {line['sessions']} sessions", line,
                          per_session * about["file_bytes"] / 1e9))
         elif line.get("work") == "prompt":
-            rows.append((about, f"prompt of {line['prompt_tokens']}", line["tokens_per_s"], None))
+            rows.append((about, f"prompt of {line['prompt_tokens']}", line, None))
     return rows
 
 
@@ -147,9 +147,10 @@ def table(folder, *parts):
             print(f"               {line['what']}: {line.get('different', '?')} values differ, "
                   f"by {line.get('largest', float('nan')):.3g} at most")
     for part in ["bench-0.6b", "bench-8b", "graphs-off"]:
-        for about, what, rate, gigabytes in bench_rows(folder / f"{part}.jsonl"):
+        for about, what, line, gigabytes in bench_rows(folder / f"{part}.jsonl"):
             read = f" {gigabytes:8.1f} GB/s of weights" if gigabytes is not None else ""
-            print(f"{part:14} {about['shape']} {about['type']:6} {what:22} {rate:10.1f} tok/s{read}")
+            print(f"{part:14} {about['shape']} {about['type']:6} {what:22} "
+                  f"{line['tokens_per_s']:10.1f} tok/s {line['limit_share']:7.1%} of the limit{read}")
 
 
 def main():

@@ -65,6 +65,8 @@ std::vector<std::string_view> BackendNamesNotCompiledIn() {
 
 std::string Backend::NameOfDevice(int /*device*/) const { return "the host's processor"; }
 
+std::optional<DeviceLimits> Backend::LimitsOf(int /*device*/) const { return std::nullopt; }
+
 HeldAs Backend::FormOf(DType type, bool /*is_stack*/) const {
   const DTypeInfo& info = InfoOf(type);
   return {std::string(info.name),

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,6 +52,12 @@ struct BackendCapabilities {
 struct MemoryInfo {
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;  // what the program may still take without anybody suffering
+};
+
+// The most that a device does in a second.
+struct DeviceLimits {
+  double read_bytes_per_s = 0;  // of its memory
+  double int8_macs_per_s = 0;
 };
 
 struct LoadOptions {
@@ -199,6 +206,9 @@ class Backend {
   virtual int device_count() const = 0;
   // What it is, for people. REQUIRES: 0 <= device < device_count().
   virtual std::string NameOfDevice(int device) const;
+  // What its maker says. Nothing where the host's processor computes, which can be measured.
+  // REQUIRES: 0 <= device < device_count().
+  virtual std::optional<DeviceLimits> LimitsOf(int device) const;
   // INVALID_ARGUMENT if there is no such device.
   virtual StatusOr<MemoryInfo> MemoryOf(int device) const = 0;
 

@@ -22,6 +22,12 @@ bool EndsContext(cuda::Result result) {
   return std::ranges::count(kEnding, result) > 0;
 }
 
+// Multiply-adds of bytes per multiprocessor and clock.
+int TensorMacs(int major, int minor) {
+  if (major == 9 || major == 10) return 4096;
+  return major == 8 && minor == 0 ? 2048 : 1024;
+}
+
 unsigned Unsigned(int n) { return static_cast<unsigned>(n); }
 
 }  // namespace
@@ -362,6 +368,14 @@ StatusOr<CudaCard> CudaCardOf(const cuda::Driver& driver, int number) {
   ask(driver.device_get_name, name.data(), static_cast<int>(name.size()) - 1);
   ask(driver.device_get_attribute, &card.compute_major, cuda::kComputeMajor);
   ask(driver.device_get_attribute, &card.compute_minor, cuda::kComputeMinor);
+  int clock_khz = 0, n_processors = 0, memory_khz = 0, bus_bits = 0;
+  ask(driver.device_get_attribute, &clock_khz, cuda::kClock);
+  ask(driver.device_get_attribute, &n_processors, cuda::kMultiprocessors);
+  ask(driver.device_get_attribute, &memory_khz, cuda::kMemoryClock);
+  ask(driver.device_get_attribute, &bus_bits, cuda::kMemoryBus);
+  card.bytes_per_s = 2e3 * memory_khz * bus_bits / 8;  // twice per clock
+  card.int8_macs_per_s =
+      1e3 * clock_khz * n_processors * TensorMacs(card.compute_major, card.compute_minor);
   card.name = name.data();
   if (result == cuda::kSuccess) return card;
   return Internal("CUDA device ", number, " says nothing of itself (", cuda::TextOf(driver, result),

@@ -84,6 +84,8 @@ class CudaDevice : public Device {
 struct CudaCard {
   std::string name;
   int compute_major = 0, compute_minor = 0;
+  // At its highest clocks: bytes from its memory, multiply-adds of bytes in its tensor cores.
+  double bytes_per_s = 0, int8_macs_per_s = 0;
 };
 int CountCudaCards(const cuda::Driver& driver);
 StatusOr<CudaCard> CudaCardOf(const cuda::Driver& driver, int number);

@@ -31,7 +31,9 @@ using Graph = struct GraphTag*;
 using GraphNode = struct GraphNodeTag*;
 using GraphExec = struct GraphExecTag*;
 
-inline constexpr int kComputeMajor = 75, kComputeMinor = 76;  // attributes of a device
+// Attributes of a device; clocks in kHz, the bus in bits.
+inline constexpr int kClock = 13, kMultiprocessors = 16, kMemoryClock = 36, kMemoryBus = 37,
+                     kComputeMajor = 75, kComputeMinor = 76;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 

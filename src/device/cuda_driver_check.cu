@@ -37,6 +37,10 @@ static_assert(kNotReady == CUDA_ERROR_NOT_READY && kLaunchFailed == CUDA_ERROR_L
 static_assert(kIllegalAddress == CUDA_ERROR_ILLEGAL_ADDRESS);
 static_assert(kComputeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(kComputeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+static_assert(kClock == CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+static_assert(kMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+static_assert(kMemoryClock == CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+static_assert(kMemoryBus == CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
 static_assert(kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 

@@ -196,7 +196,10 @@ Result DeviceGetAttribute(int* value, int attribute, DeviceNumber device) {
   return call.Require(IsCard(device), kInvalidDevice).Do([&] {
     *value = attribute == kComputeMajor   ? CardAt(device).compute_major
              : attribute == kComputeMinor ? CardAt(device).compute_minor
-                                          : 0;
+             : attribute == kClock        ? 1'000'000
+             : attribute == kMemoryClock  ? 2'000'000
+             : attribute == kMemoryBus    ? 512
+                                          : 10;
   });
 }
 

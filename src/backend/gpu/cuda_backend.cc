@@ -1,6 +1,7 @@
 // NVIDIA's devices as a backend.
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,6 +50,12 @@ class CudaBackendImpl : public GpuBackend {
     if (!card.ok()) return "unknown";
     return StrCat(card->name, ", compute capability ", card->compute_major, ".",
                   card->compute_minor);
+  }
+
+  std::optional<DeviceLimits> LimitsOf(int device) const override {
+    const auto card = device::CudaCardOf(functions(), device);
+    if (!card.ok()) return std::nullopt;
+    return DeviceLimits{card->bytes_per_s, card->int8_macs_per_s};
   }
 
   StatusOr<MemoryInfo> MemoryOf(int device) const override {

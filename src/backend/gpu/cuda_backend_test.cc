@@ -68,6 +68,10 @@ TEST_F(CudaBackendTest, ItsDevicesHaveNamesAndMemory) {
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_EQ(memory->total_bytes, int64_t{1} << 30);
   EXPECT_THAT(std::string(Message(backend_->MemoryOf(2).status())), HasSubstr("devices 0 to 1"));
+  const auto limits = backend_->LimitsOf(0);
+  ASSERT_TRUE(limits);
+  EXPECT_EQ(limits->read_bytes_per_s, 256e9);    // 2 x 2 GHz x 64 bytes
+  EXPECT_EQ(limits->int8_macs_per_s, 40.96e12);  // 10 multiprocessors at 1 GHz
 }
 
 TEST_F(CudaBackendTest, ItsBitsAreTheEmulators) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <thread>
 
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/system.h"
 #include "cli/bench/bench.h"
@@ -24,10 +25,24 @@ void PrintHeader(const Bench& bench, double load_s) {
                    ", keys and values ", bench.flags.model.kv));
   char numbers[120];
   std::snprintf(numbers, sizeof(numbers),
-                "loaded in %.2f s; this machine reads %.1f GB/s and multiplies %.0f GMAC/s", load_s,
-                bench.limits.read_bytes_per_s / 1e9, bench.limits.int8_macs_per_s / 1e9);
+                "loaded in %.2f s; what computes reads %.1f GB/s and multiplies %.0f GMAC/s",
+                load_s, bench.limits.read_bytes_per_s / 1e9, bench.limits.int8_macs_per_s / 1e9);
   PrintLine(numbers);
   std::fflush(stdout);
+}
+
+// The device's, or what the processor is found to do.
+StatusOr<MachineLimits> LimitsOf(const ModelFlags& flags, int n_threads) {
+  WEFT_ASSIGN_OR_RETURN(const Backend* const backend, FindBackend(flags.backend));
+  if (backend->Available().ok() && flags.device < backend->device_count()) {
+    const auto limits = backend->LimitsOf(flags.device);
+    if (limits) return MachineLimits{limits->read_bytes_per_s, limits->int8_macs_per_s};
+  }
+  ShowProgress("measuring the machine");
+  const MachineLimits limits = MeasureMachineLimits(n_threads);
+  EndProgress();
+  ForgetPeakMemory();  // that measurement's memory is not the model's
+  return limits;
 }
 
 Status RunBench(const BenchFlags& flags) {
@@ -37,10 +52,7 @@ Status RunBench(const BenchFlags& flags) {
   if (bench.options.n_threads == 0) {
     bench.options.n_threads = static_cast<int>(std::thread::hardware_concurrency());
   }
-  ShowProgress("measuring the machine");
-  bench.limits = MeasureMachineLimits(bench.options.n_threads);
-  EndProgress();
-  ForgetPeakMemory();  // that measurement's memory is not the model's
+  WEFT_ASSIGN_OR_RETURN(bench.limits, LimitsOf(flags.model, bench.options.n_threads));
   const int64_t begin_us = NowMicros();
   WEFT_ASSIGN_OR_RETURN(bench.model, LoadFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(bench.options.draft_model, LoadFlaggedDraft(flags.model));
