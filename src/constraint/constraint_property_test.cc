@@ -76,7 +76,12 @@ class SchemaMaker {
                                                 "^$|(^(?:\\\\S+\\\\s+){0,9}\\\\S+$)",
                                                 "^(?:\\\\S+\\\\s+){0,40}\\\\S+$",
                                                 "^([a-z]{1,30}[- ]){0,60}$",
-                                                "^[^ ]{0,90}(é| [^b]{2,70})?$"};
+                                                "^[^ ]{0,90}(é| [^b]{2,70})?$",
+                                                "name|key|hello",
+                                                "hello|^x-",
+                                                "^(?!.*://)(?=.{1,200}$)(.{1,63}/){1,99}[a-z]+$",
+                                                "^(?!.*ab)[^-]{0,80}$"};
+    static constexpr const char* kWords[] = {"name", "aaaaaaaa", "key", "é", "x-"};
     static constexpr const char* kFormats[] = {"date",  "date-time", "uuid",
                                                "email", "ipv4",      "time"};
     std::string out = "{\"type\":\"string\"";
@@ -85,6 +90,10 @@ class SchemaMaker {
     if (Roll(2) == 0) StrAppend(&out, ",\"pattern\":\"", Pick(kPatterns, &random_), "\"");
     if (Roll(8) == 0) StrAppend(&out, ",\"format\":\"", Pick(kFormats, &random_), "\"");
     if (Roll(8) == 0) StrAppend(&out, ",\"not\":{\"pattern\":\"", Pick(kPatterns, &random_), "\"}");
+    if (Roll(8) == 0 && out.find("pattern") == out.npos) {
+      StrAppend(&out, ",\"oneOf\":[{\"pattern\":\"", Pick(kWords, &random_), "\"},{\"pattern\":\"",
+                Pick(kWords, &random_), "\"},{\"pattern\":\"hello\"}]");
+    }
     return out + "}";
   }
 
@@ -121,7 +130,13 @@ class SchemaMaker {
     std::string out = StrCat("{\"type\":\"object\",\"properties\":{", properties,
                              "},\"required\":[", required, "]");
     if (Roll(3) == 0) StrAppend(&out, ",\"additionalProperties\":", Schema(0));
-    if (Roll(4) == 0) StrAppend(&out, ",\"patternProperties\":{\"^x-\":", Schema(0), "}");
+    if (Roll(4) == 0) {
+      StrAppend(&out, ",\"patternProperties\":{\"^x-\":", Schema(0), "}");
+    } else if (Roll(4) == 0) {
+      StrAppend(&out, ",\"patternProperties\":{\"", Choose({"name", "a", "aaaaaa", "key|hello"}),
+                "\":", Number(), ",\"", Choose({".*", "\\\\w", "ab", "^.{1,99}$"}),
+                "\":{\"type\":[\"integer\",\"null\"]}}");
+    }
     if (Roll(6) == 0) StrAppend(&out, ",\"propertyNames\":{\"maxLength\":", 3 + Roll(9), "}");
     if (Roll(6) == 0) StrAppend(&out, ",\"dependentRequired\":{\"a\":[\"key\"]}");
     if (Roll(6) == 0) StrAppend(&out, ",\"maxProperties\":", 1 + Roll(4));
@@ -265,6 +280,34 @@ TEST(ConstraintProperty, AnAnswerIsTheSameHoweverItWasComeBy) {
     }
   }
   EXPECT_GT(walked, 30);
+}
+
+// What is left of a text is long to find here, and once found the same in most places.
+TEST(ConstraintProperty, WaysToTheEndAreFoundWhereverTheyAreFar) {
+  static constexpr const char* kSchemas[] = {
+      R"({"type":"object","patternProperties":{"name":{"type":"integer"},
+          "^.{1,99}$":{"type":["integer","null"]}}})",
+      R"({"type":"object","patternProperties":{"key|hello":{"type":"integer"},
+          "^.{1,99}$":{"type":["integer","null"]}}})",
+      R"({"type":"string","pattern":"e$","maxLength":166,
+          "oneOf":[{"pattern":"key"},{"pattern":"b$"},{"pattern":"hello"}]})",
+      R"({"type":"string","pattern":"[0-9a-f]{4}","maxLength":400,
+          "oneOf":[{"pattern":"name"},{"pattern":"aaaaaaaa"},{"pattern":"hello"}]})"};
+  Random random(5);
+  for (uint32_t i = 0; i < 40; ++i) {
+    const char* const schema = kSchemas[i % std::size(kSchemas)];
+    const auto table = RandomTable(i);
+    const auto made = Constraint::JsonSchema(schema, {}, table);
+    ASSERT_TRUE(made.ok()) << made.status();
+    ConstraintState state = (*made)->Begin();
+    for (int step = 0; step < 80; ++step) {
+      const std::vector<TokenId> allowed = MaskOf(state, *table);
+      ASSERT_FALSE(allowed.empty()) << schema << "\n" << state.text();
+      const TokenId token = allowed[random() % allowed.size()];
+      ASSERT_TRUE(state.Advance(token));
+      if (table->IsEnd(token)) break;
+    }
+  }
 }
 
 }  // namespace

@@ -223,7 +223,10 @@ TEST_F(AnthropicTest, ErrorsAreAnthropics) {
       {Body("x", {{"tools", Json::array({{{"type", "web_search_20250305"}, {"name", "w"}}})}}),
        "web_search"},
       {Body("x", {{"mcp_servers", Json::array({1})}}), "mcp_servers"},
-      {Body("x", {{"thinking", {{"type", "hard"}}}}), "thinking"}};
+      {Body("x", {{"thinking", {{"type", "hard"}}}}), "thinking"},
+      {Body("x", {{"output_config",
+                   {{"format", {{"type", "json_schema"}, {"schema", {{"type", "nothing"}}}}}}}}),
+       "output_config.format.schema: "}};
   for (const auto& [body, word] : cases) {
     const auto response = Post(kMessages, body);
     EXPECT_EQ(response.status(), 400) << body;

@@ -207,6 +207,7 @@ void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* 
     ApiFields inner(*output, "output_config.");
     if (const auto effort = inner.String("effort")) SetReasoningEffort(*effort, &variables);
     call->answer = ReadFormat(&inner, "format");
+    if (call->answer) call->answer->field.insert(0, "output_config.");
     std::vector<std::string> ignored;
     fields->Adopt(inner.Finish(&ignored));
     for (const std::string& name : ignored) fields->Ignore(name);

@@ -209,6 +209,7 @@ void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
   if (const ordered_json* const text = fields->Value("text")) {
     ApiFields inner(*text, "text.");
     read->call.answer = ReadFormat(&inner, "format");
+    if (read->call.answer) read->call.answer->field.insert(0, "text.");
     if (const ordered_json* const format = inner.Value("format")) {
       read->echo["text"]["format"] = *format;
     }

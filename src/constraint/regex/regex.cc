@@ -4,8 +4,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <tuple>
-#include <unordered_set>
 #include <utility>
 
 #include "constraint/regex/characters.h"
@@ -298,6 +296,20 @@ void RegexPool::DropFewer(std::vector<RegexId>* parts) const {
   std::erase_if(*parts, [&](RegexId part) { return std::ranges::binary_search(dropped, part); });
 }
 
+// Of an intersection: a byte behind which one of its complements holds whatever comes.
+std::optional<int32_t> RegexPool::AwayFrom(std::span<const int32_t> parts) const {
+  ByteSet away, first = ByteSet::All();
+  for (const RegexId part : parts) {
+    if (node(part).kind == Kind::kNot) away = away | ~MayBegin(node(part).a);
+    first = first & MayBegin(part);
+  }
+  away = away & first;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (away.Has(byte)) return byte;
+  }
+  return std::nullopt;
+}
+
 // Of a node that does not accept the empty text.
 void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list) const {
   int64_t least = 1;
@@ -324,6 +336,7 @@ void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list) const {
       }
       least = node(decides).least;
       n->hint = node(decides).hint;
+      if (all) n->hint = AwayFrom(list).value_or(n->hint);
       break;
     }
     case Kind::kRepeat:
@@ -519,7 +532,18 @@ RegexId RegexPool::And(const std::vector<RegexId>& parts) {
     const bool all = std::ranges::all_of(flat, [&](RegexId part) { return node(part).nullable; });
     return all ? kEmpty : kNothing;
   }
+  if (IsBesideAll(flat)) return kNothing;
   return InternParts(Kind::kAnd, std::move(flat));
+}
+
+// Of an intersection: one part is beside all, another within it.
+bool RegexPool::IsBesideAll(const std::vector<RegexId>& parts) const {
+  if (swallowing_ == kNothing) return false;
+  const auto beside = [&](RegexId id) {
+    return node(id).kind == Kind::kNot && node(id).a == swallowing_;
+  };
+  const auto within = [&](RegexId id) { return !node(id).has_boolean && !node(id).nullable; };
+  return std::ranges::any_of(parts, beside) && std::ranges::any_of(parts, within);
 }
 
 RegexId RegexPool::Not(RegexId part) {
@@ -780,140 +804,6 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
   int32_t* row = rows_[static_cast<size_t>(n.row)].data();
   std::fill(row + first, row + end, next);
   return next;
-}
-
-// Whether there is a way to the end: what may be nearest to it first, and of its ways on the
-// likeliest, so that one is found before a large automaton is built.
-class RegexPool::LifeSearch {
- public:
-  LifeSearch(RegexPool* pool, RegexId start) : pool_(*pool), begin_(pool->work_) {
-    Reach(start, 0, 0);
-  }
-
-  bool Run() {
-    while (!open_.empty()) {
-      std::ranges::pop_heap(open_);
-      const size_t at = std::get<2>(open_.back());
-      open_.pop_back();
-      const RegexId id = reached_[at].id;
-      const ByteSet edges = pool_.Edges(id), first = pool_.MayBegin(id);
-      const int32_t hint = pool_.node(id).hint;
-      if (!std::exchange(reached_[at].again, true) && hint >= 0 && first.Has(hint)) {
-        if (Follow(at, hint)) return true;
-        if (gave_up_) return false;
-        Push(at);
-        continue;
-      }
-      for (int byte = 0; byte < 256; ++byte) {
-        // The first of a range is first here, or its whole range is not.
-        if (edges.Has(byte) && first.Has(byte) && Follow(at, byte)) return true;
-        if (gave_up_) return false;
-      }
-    }
-    if (pool_.exhausted_) return false;
-    for (const Reached& one : reached_) SetLife(one.id, Life::kDead);
-    return false;
-  }
-
- private:
-  static constexpr size_t kFew = 24;
-  struct Reached {
-    RegexId id = kNothing;
-    size_t from = 0;     // who led there
-    int64_t bytes = 0;   // and after how many
-    bool again = false;  // its likeliest way on has been taken
-  };
-
-  void SetLife(RegexId id, Life life) { pool_.nodes_[static_cast<size_t>(id)].life = life; }
-
-  void Push(size_t at) {
-    const Reached& one = reached_[at];
-    const int64_t whole = one.bytes + pool_.node(one.id).least + (one.again ? 1 : 0);
-    open_.emplace_back(-whole, one.bytes, at);
-    std::ranges::push_heap(open_);
-  }
-
-  // Whether it was not seen before.
-  bool See(RegexId id) {
-    const auto at = static_cast<size_t>(id);
-    if (at >= seen_.size()) seen_.resize(at + at / 2 + 64);
-    const bool fresh = !seen_[at];
-    seen_[at] = true;
-    return fresh;
-  }
-
-  void Reach(RegexId id, size_t from, int64_t bytes) {
-    if (reached_.size() < kFew) {
-      if (std::ranges::find(reached_, id, &Reached::id) != reached_.end()) return;
-    } else {
-      // Most searches end before.
-      if (reached_.size() == kFew) {
-        for (const Reached& one : reached_) See(one.id);
-      }
-      if (!See(id)) return;
-    }
-    reached_.push_back({id, from, bytes});
-    Push(reached_.size() - 1);
-  }
-
-  // Takes a way on. Whether it leads to the end.
-  bool Follow(size_t at, int byte) {
-    const int64_t before = pool_.work_;
-    pool_.Spend(1, 0);
-    RegexId next = kNothing;
-    const bool found = pool_.TryDerive(reached_[at].id, static_cast<uint8_t>(byte), &next);
-    if (pool_.search_left_ != INT64_MAX) pool_.search_left_ -= pool_.work_ - before;
-    if (pool_.search_left_ < 0) pool_.exhausted_ = true;
-    const bool too_long = !found || pool_.work_ - begin_ > pool_.most_search_;
-    if (too_long) SetLife(reached_[0].id, Life::kDead);
-    gave_up_ = pool_.exhausted_ || too_long;
-    if (gave_up_) return false;
-    const Life life = pool_.node(next).life;
-    if (life == Life::kUnknown) Reach(next, at, reached_[at].bytes + 1);
-    if (life != Life::kAlive) return false;
-    int32_t way = pool_.WayToEnd(next);
-    for (;; at = reached_[at].from) {
-      Node& n = pool_.nodes_[static_cast<size_t>(reached_[at].id)];
-      n.life = Life::kAlive;
-      n.way = way = std::min(n.way, way + 1);
-      if (at == 0) return true;
-    }
-  }
-
-  RegexPool& pool_;
-  const int64_t begin_;
-  bool gave_up_ = false;
-  std::vector<Reached> reached_;
-  std::vector<bool> seen_;
-  // How long a text by this way may be, with a minus; of equal ones, the longest way first.
-  std::vector<std::tuple<int64_t, int64_t, size_t>> open_;
-};
-
-bool RegexPool::IsLive(RegexId id) {
-  const Life life = node(id).life;
-  return life == Life::kUnknown ? LifeSearch(this, id).Run() : life == Life::kAlive;
-}
-
-bool RegexPool::Settle(RegexId id, size_t most_states, int64_t most_work) {
-  const int64_t end = work_ + most_work;
-  std::unordered_set<RegexId> seen{id};
-  for (std::vector<RegexId> todo{id}; !todo.empty();) {
-    const RegexId from = todo.back();
-    todo.pop_back();
-    const ByteSet edges = Edges(from), first = MayBegin(from);
-    bool fresh = true;
-    for (int byte = 0; byte < 256; ++byte) {
-      fresh |= edges.Has(byte);
-      if (!fresh || !first.Has(byte)) continue;
-      fresh = false;
-      const RegexId to = Derive(from, static_cast<uint8_t>(byte));
-      if (exhausted_ || work_ > end) return false;
-      if (to == kNothing || !seen.insert(to).second) continue;
-      if (seen.size() > most_states) return false;
-      todo.push_back(to);
-    }
-  }
-  return true;
 }
 
 bool RegexPool::Accepts(RegexId id, std::string_view text) {

@@ -18,6 +18,7 @@
 #include <deque>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -103,8 +104,10 @@ class RegexPool {
   // What all those it is made of have in common, at least: the smallest number, in the smallest of
   // their decimal units, that is a multiple of each. 1 where there are fewer than two.
   int64_t CommonMultiple(RegexId id) const;
-  // From now on unions leave out what is beside `all`, but for complements and intersections.
-  // REQUIRES: whatever else is in a union with `all` is a part of it.
+  // From now on unions leave out what is beside `all`, but for complements and intersections; and
+  // nothing is left of an intersection with its complement.
+  // REQUIRES: whatever else is in a union with `all`, or an intersection with its complement, is a
+  // part of it.
   void Swallow(RegexId all) { swallowing_ = all; }
   // Whether any of what is repeated at the beginning of `all` may come, whatever came before.
   // False where it is not known.
@@ -237,6 +240,8 @@ class RegexPool {
     // The one range of bytes that was derived by so far, if it is one, and where it leads: most
     // states of a long text are passed once, and need no row.
     uint8_t only_first = 1, only_last = 0;
+    // Where a search found a way to the end: it goes on by this byte; 0 stands for none.
+    uint8_t onward = 0;
     RegexId only = kNothing;
     int32_t row = -1;  // in rows_
     // No text of fewer bytes is accepted; there may be none of so many. What one may begin with,
@@ -272,6 +277,7 @@ class RegexPool {
   }
   bool IsPlainOption(RegexId id) const;
   bool IsTailOf(RegexId row, RegexId tail) const;
+  bool IsBesideAll(const std::vector<RegexId>& parts) const;
   void DropTails(std::vector<RegexId>* parts) const;
   void DropFewer(std::vector<RegexId>* parts) const;
   RegexId DeriveOptions(RegexId id, uint8_t byte);
@@ -281,6 +287,7 @@ class RegexPool {
   void Complete(Node* node, std::span<const int32_t> list);
   bool IsMultiple(const Node& node) const;
   void EstimateLeast(Node* node, std::span<const int32_t> list) const;
+  std::optional<int32_t> AwayFrom(std::span<const int32_t> parts) const;
   int64_t EstimateMultiple(Node* node) const;
   int32_t FarthestOf(const Node& node, std::span<const int32_t> list) const;
   int32_t WayOf(const Node& node, std::span<const int32_t> list) const;
@@ -337,6 +344,9 @@ class RegexPool {
   };
   std::unordered_map<RegexId, LargeUnion> large_unions_;
   HashIndex node_index_, set_index_;
+  // Ways to an end that took long to find, the latest first; and whether the last search took one.
+  std::vector<std::string> ways_;
+  bool trusts_ways_ = false;
   RegexId swallowing_ = kNothing;
   int64_t work_ = 0, bytes_ = 0;
   int64_t most_work_ = INT64_MAX, most_bytes_ = INT64_MAX, most_search_ = INT64_MAX;
