@@ -263,6 +263,31 @@ TEST(SchemaTest, WhiteSpaceIsAsAsked) {
   EXPECT_EQ(Taken("true", all, {.white_space = WhiteSpace::kAny}), all);
 }
 
+TEST(SchemaTest, FormatsTakeNothingElse) {
+  // What stands behind xn-- encodes other characters: neither is known to be a name, nor not to be.
+  const Texts hosts{R"("a-b.com")", R"("x.xn")",        R"("xn-a.x-n")",  R"("XNa--b.x--n")",
+                    R"("a--b")",    R"("xn--9n2bp8q")", R"("a.Xn--X.b")", R"("-a")",
+                    R"("xn-")",     R"("a..b")"};
+  EXPECT_EQ(Taken(R"({"type":"string","format":"hostname"})", hosts),
+            (Texts(hosts.begin(), hosts.begin() + 5)));
+  EXPECT_EQ(Taken(R"({"type":"string","not":{"format":"hostname"}})", hosts),
+            (Texts(hosts.begin() + 7, hosts.end())));
+  for (const size_t length : {63, 64}) {
+    for (const std::string& begin : {std::string("a"), std::string("x"), std::string("x-"),
+                                     std::string("xn"), std::string("xn-")}) {
+      const std::string name = StrCat("\"", begin, std::string(length - begin.size(), 'b'), "\"");
+      EXPECT_EQ(Taken(R"({"type":"string","format":"hostname"})", {name}).size(), 64 - length);
+    }
+  }
+  EXPECT_EQ(Taken(R"({"type":"string","format":"uri-template"})",
+                  {R"("a'b{x}%20")", R"("%41")", "\"\xC3\xA9\"", R"("%4")", "\"a\x7F\"", R"("{")"}),
+            (Texts{R"("a'b{x}%20")", R"("%41")", "\"\xC3\xA9\""}));
+  EXPECT_EQ(Taken(R"({"type":"string","format":"iri"})",
+                  {R"("http://[V1.fe]")", "\"http://a/?q=\xF3\xB0\x80\x80\"",
+                   "\"http://a/\xF3\xB0\x80\x80\"", "\"http://a/\xF0\x9F\xBF\xBF\""}),
+            (Texts{R"("http://[V1.fe]")", "\"http://a/?q=\xF3\xB0\x80\x80\""}));
+}
+
 TEST(SchemaTest, WhatStringsContainCountsInDraft7) {
   constexpr char kDraft7[] = R"({"$schema":"http://json-schema.org/draft-07/schema#",)";
   const Texts all{R"("eyJmb28iOiAiYmFyIn0K")", R"("ab==")", R"("a===")", R"("x%yz")", "7"};

@@ -138,8 +138,8 @@ TEST_F(ResponsesTest, ErrorsNameTheField) {
       {Body("x", {{"tool_choice", "required"}}), "tool_choice"},
       {Body("x", {{"tools", Json::array({{{"type", "web_search"}}})}}), "tools"},
       {Body("x", {{"text", {{"format", {{"type", "json_schema"}}}}}}), "text.format"},
-      {Body("x", {{"text",
-                   {{"format", {{"type", "json_schema"}, {"schema", {{"type", "nothing"}}}}}}}}),
+      {Body("x",
+            {{"text", {{"format", {{"type", "json_schema"}, {"schema", {{"type", "nothing"}}}}}}}}),
        "text.format.schema"},
       {Body("x", {{"max_output_tokens", 0}}), "max_output_tokens"}};
   for (const auto& [body, param] : cases) {

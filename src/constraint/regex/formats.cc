@@ -21,6 +21,29 @@ std::string LeapSeconds() {
   return all;
 }
 
+// Characters beyond ASCII in international forms (RFC 3987), and those for private use.
+std::string Ucschar() {
+  std::string all = "\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}";
+  for (const char plane : std::string_view("123456789ABCD")) {
+    StrAppend(&all, "\\u{", plane, "0000}-\\u{", plane, "FFFD}");
+  }
+  return all + "\\u{E1000}-\\u{EFFFD}";
+}
+constexpr char kPrivate[] = "\\u{E000}-\\u{F8FF}\\u{F0000}-\\u{FFFFD}\\u{100000}-\\u{10FFFD}";
+
+constexpr char kLabel[] = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+// A label, but for those that begin with xn--: what stands behind that must be the encoding of
+// other characters, which no pattern can say.
+constexpr char kPlainLabel[] =
+    "([0-9A-WYZa-wyz]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?|[Xx]([0-9A-MO-Za-mo-z]([A-Za-z0-9-]{0,60}"
+    "[A-Za-z0-9])?|-[A-Za-z0-9-]{0,60}[A-Za-z0-9]|[Nn]([A-Za-z0-9]([A-Za-z0-9-]{0,59}"
+    "[A-Za-z0-9])?|-[A-Za-z0-9]([A-Za-z0-9-]{0,58}[A-Za-z0-9])?)?)?)";
+
+std::string Hostname(std::string_view label) { return StrCat(label, "(\\.", label, ")*"); }
+std::string WholeHostname(std::string_view label) {
+  return StrCat("^(?=.{1,253}$)", Hostname(label), "$");
+}
+
 std::map<std::string, std::string, std::less<>> MakeFormats() {
   const std::string leap =
       "(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29";
@@ -36,8 +59,6 @@ std::map<std::string, std::string, std::less<>> MakeFormats() {
       "P(\\d+W|(\\d+Y(\\d+M(\\d+D)?)?|\\d+M(\\d+D)?|\\d+D)(T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|"
       "\\d+S))?|"
       "T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))";
-  const std::string label = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
-  const std::string hostname = label + "(\\." + label + ")*";
   const std::string octet = "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
   const std::string ipv4 = octet + "(\\." + octet + "){3}";
   const std::string h = "[0-9A-Fa-f]{1,4}";
@@ -50,17 +71,17 @@ std::map<std::string, std::string, std::less<>> MakeFormats() {
                            "|((" + h + ":){0,6}" + h + ")?::)";
   const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
   const std::string email = "(" + atom + "(\\." + atom + ")*|\"([ !#-\\[\\]-~]|\\\\[ -~])*\")@(" +
-                            hostname + "|\\[" + ipv4 + "\\]|\\[IPv6:" + ipv6 + "\\])";
+                            Hostname(kLabel) + "|\\[" + ipv4 + "\\]|\\[IPv6:" + ipv6 + "\\])";
   // RFC 3986, and with every other character for its international form.
-  const auto uri = [&](const std::string& more, bool reference) {
+  const auto uri = [&](const std::string& more, const std::string& query, bool reference) {
     const std::string escaped = "%[0-9A-Fa-f]{2}";
     const std::string plain = "[A-Za-z0-9._~!$&'()*+,;=" + more + "-]";
     const std::string pchar = "(" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=:@" + more + "-])";
     const std::string authority = "((" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=:" + more +
                                   "-])*@)?(\\[(" + ipv6 +
-                                  "|v[0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\\]|(" + escaped +
-                                  "|" + plain + ")*)(:\\d*)?";
-    const std::string rest = "(\\?(" + pchar + "|[/?])*)?(#(" + pchar + "|[/?])*)?";
+                                  "|[Vv][0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\\]|(" +
+                                  escaped + "|" + plain + ")*)(:\\d*)?";
+    const std::string rest = "(\\?(" + pchar + "|[/?" + query + "])*)?(#(" + pchar + "|[/?])*)?";
     const std::string hier = "(//" + authority + "(/" + pchar + "*)*|/(" + pchar + "+(/" + pchar +
                              "*)*)?|" + pchar + "+(/" + pchar + "*)*|)";
     const std::string absolute = "[A-Za-z][A-Za-z0-9+.-]*:" + hier + rest;
@@ -69,8 +90,7 @@ std::map<std::string, std::string, std::less<>> MakeFormats() {
     return "(" + absolute + "|(//" + authority + "(/" + pchar + "*)*|/(" + pchar + "+(/" + pchar +
            "*)*)?|" + no_colon + "+(/" + pchar + "*)*|)" + rest + ")";
   };
-  const std::string beyond =
-      "\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}\\u{10000}-\\u{EFFFD}";
+  const std::string beyond = Ucschar();
   const std::string pointer = "(/([^/~]|~[01])*)*";
   const std::string uuid = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}";
   const std::string variable =
@@ -80,27 +100,30 @@ std::map<std::string, std::string, std::less<>> MakeFormats() {
       {"date", date},
       {"time", time},
       {"duration", duration},
-      {"hostname", "(?=.{1,253}$)" + hostname},
       {"ipv4", ipv4},
       {"ipv6", ipv6},
       {"email", email},
       {"uuid", uuid},
-      {"uri", uri("", false)},
-      {"uri-reference", uri("", true)},
-      {"iri", uri(beyond, false)},
-      {"iri-reference", uri(beyond, true)},
-      {"uri-template",
-       "([^\\s\"'<>\\\\^`{|}]|\\{[+#./;?&=,!@|]?" + variable + "(," + variable + ")*\\})*"},
+      {"uri", uri("", "", false)},
+      {"uri-reference", uri("", "", true)},
+      {"iri", uri(beyond, kPrivate, false)},
+      {"iri-reference", uri(beyond, kPrivate, true)},
+      {"uri-template", "([!#$&'-;=?-\\[\\]_a-z~" + beyond + kPrivate +
+                           "]|%[0-9A-Fa-f]{2}|\\{[+#./;?&=,!@|]?" + variable + "(," + variable +
+                           ")*\\})*"},
       {"json-pointer", pointer},
       {"relative-json-pointer", "(0|[1-9]\\d*)(#|" + pointer + ")"},
   };
   for (auto& [name, pattern] : formats) pattern.insert(0, "^(").append(")$");
+  formats["hostname"] = WholeHostname(kPlainLabel);
   return formats;
 }
 
 }  // namespace
 
-const std::string& FormatPattern(std::string_view name) {
+const std::string& FormatPattern(std::string_view name, bool surely) {
+  static const auto* const hostname = new std::string(WholeHostname(kLabel));
+  if (name == "hostname" && !surely) return *hostname;
   static const auto* const formats =
       new std::map<std::string, std::string, std::less<>>(MakeFormats());
   static const std::string none;

@@ -97,7 +97,7 @@ class SchemaCompiler {
   StatusOr<Scalars> ScalarsOf(const JsonValue& schema, bool exactly);
   Status RestrictByKeywords(const JsonValue& schema, bool exactly, Scalars* scalars);
   Status RestrictNumber(const JsonValue& schema, bool exactly, Scalars* scalars);
-  Status RestrictString(const JsonValue& schema, Scalars* scalars);
+  Status RestrictString(const JsonValue& schema, bool exactly, Scalars* scalars);
   Status RestrictContent(const JsonValue& schema, Scalars* scalars);
   Status CombineScalars(const JsonValue& schema, bool exactly, Scalars* scalars);
   StatusOr<Scalars> ScalarsOf(const Conjunction& conjunction);

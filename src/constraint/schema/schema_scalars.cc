@@ -129,7 +129,7 @@ Status SchemaCompiler::RestrictByKeywords(const JsonValue& schema, bool exactly,
     *scalars = Both(*scalars, allowed);
   }
   if (scalars->number != kNothing) WEFT_RETURN_IF_ERROR(RestrictNumber(schema, exactly, scalars));
-  if (scalars->string != kNothing) WEFT_RETURN_IF_ERROR(RestrictString(schema, scalars));
+  if (scalars->string != kNothing) WEFT_RETURN_IF_ERROR(RestrictString(schema, exactly, scalars));
   return OkStatus();
 }
 
@@ -219,7 +219,7 @@ StatusOr<RegexId> SchemaCompiler::PatternOf(const JsonValue& at, std::string_vie
   return it->second = *regex;
 }
 
-Status SchemaCompiler::RestrictString(const JsonValue& schema, Scalars* scalars) {
+Status SchemaCompiler::RestrictString(const JsonValue& schema, bool exactly, Scalars* scalars) {
   const auto restrict = [&](RegexId to) {
     scalars->string = scalars->string == any_string_ ? to : pool().And({scalars->string, to});
   };
@@ -244,7 +244,7 @@ Status SchemaCompiler::RestrictString(const JsonValue& schema, Scalars* scalars)
     if (IsUnenforceableFormat(format->text)) {
       return Refuse(schema, "format", StrCat(format->text, " cannot be enforced"));
     }
-    if (const std::string& known = FormatPattern(format->text); !known.empty()) {
+    if (const std::string& known = FormatPattern(format->text, exactly); !known.empty()) {
       WEFT_ASSIGN_OR_RETURN(const RegexId matching, PatternOf(schema, "format", known));
       restrict(matching);
     }
