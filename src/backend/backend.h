@@ -10,7 +10,7 @@
 // their runs belong to the one thread that runs the engine; no method of them locks.
 //
 // The same-bits rule: the logits of a sequence depend on nothing but the weights,
-// the sequence's tokens and the store's KV type. Not on the other sequences of
+// the sequence's tokens and rows and the store's KV type. Not on the other sequences of
 // a step, on how a prompt is cut into steps, on the number of threads, or on which
 // page ids the state lies in. A backend that cannot promise this says so in its
 // capabilities.
@@ -45,6 +45,7 @@ struct BackendCapabilities {
   std::vector<SlotKind> slot_kinds;  // recurrent states it can advance
   int64_t max_step_tokens = 0;       // rows of one step
   int64_t max_best = 0;              // the most that StepSequence::n_best may be; 0: none
+  bool rows = false;                 // StepSequence::rows
   bool same_bits = false;
 };
 
@@ -101,8 +102,13 @@ struct StageStats {
 
 // One session's part of a step.
 struct StepSequence {
-  std::span<const TokenId> tokens;  // at least one
-  int64_t position = 0;             // absolute position of tokens[0]
+  // At least one. An id with IsRow stands for the next of `rows`.
+  std::span<const TokenId> tokens;
+  // Vectors in place of tokens: d_model values each, as the embedding's table has them for a token.
+  // What the model does to those (its scale, what positions, types and norms add) is still to be
+  // done. So the table's values give the same bits as the token.
+  std::vector<std::span<const float>> rows;
+  int64_t position = 0;  // absolute position of tokens[0]
   // Per KvGroup, the session's page table: entry i holds the positions
   // [i * page_tokens, (i + 1) * page_tokens). Every page that the tokens are
   // written to or can see must be there; entries wholly behind the group's window
@@ -124,8 +130,7 @@ struct StepSequence {
 // A step, and where its results go. Each kind of result has a span of its own, which the step
 // fills in the order of sequences and rows, and a sequence says which it wants. Another kind (a
 // token drawn on the device by seed and position) is a member of StepSequence, a span here, a check
-// in ValidateStep and, where not every backend has it, a capability. Vectors as input, in place of
-// tokens, would be a member of StepSequence too.
+// in ValidateStep and, where not every backend has it, a capability.
 struct Step {
   std::span<const StepSequence> sequences;  // at least one; no two share a written page
   std::span<float> logits = {};             // n_vocab floats for each row without n_best

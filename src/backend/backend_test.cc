@@ -105,6 +105,7 @@ struct World {
     sequences.resize(2);
     for (size_t s = 0; s < 2; ++s) {
       sequences[s].tokens = tokens[s];
+      sequences[s].rows.assign(rows[s].begin(), rows[s].end());
       sequences[s].position = positions[s];
       sequences[s].slot = slots[s];
       sequences[s].n_logits = n_logits[s];
@@ -116,7 +117,7 @@ struct World {
     std::vector<float> logits(n_logit_values), vectors(n_vector_values);
     std::vector<TokenLogit> best(n_best_tokens);
     return ValidateStep(
-        spec, *state, {.tokens = max_step_tokens, .best = 50},
+        spec, *state, {.tokens = max_step_tokens, .best = 50, .rows = takes_rows},
         {.sequences = sequences, .logits = logits, .best = best, .vectors = vectors});
   }
 
@@ -128,6 +129,8 @@ struct World {
   size_t n_vector_values = 0;
   size_t n_sequences = 2;
   std::vector<std::vector<TokenId>> tokens{{1, 2, 3, 4, 5, 99}, {0, 7}};
+  std::vector<std::vector<std::vector<float>>> rows{{}, {}};
+  bool takes_rows = true;
   std::vector<int64_t> positions{0, 9};
   std::vector<SlotId> slots{2, 0};
   std::vector<int64_t> n_logits{1, 2};
@@ -164,6 +167,10 @@ TEST(ValidateStepTest, AcceptsWhatIsInOrder) {
   world.n_vector_values = 7 * 30;
   world.spec.output = {};
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+  // Vectors in place of tokens.
+  world.tokens[0] = {1, -2, 3, -7, 5, 99};
+  world.rows[0] = {std::vector<float>(30), std::vector<float>(30)};
+  EXPECT_TRUE(world.Validate().ok()) << world.Validate();
   // Without recurrent state slots do not matter.
   world.spec.slots.clear();
   world.slots = {kNoSlot, kNoSlot};
@@ -182,6 +189,15 @@ TEST(ValidateStepTest, RefusesWhatIsNot) {
       {"no sequence", [](World& w) { w.n_sequences = 0; }, "at least one sequence"},
       {"no tokens", [](World& w) { w.tokens[1] = {}; }, "has no tokens"},
       {"negative token", [](World& w) { w.tokens[0][3] = -1; }, "token -1 is not"},
+      {"a vector missing", [](World& w) { w.tokens[0][3] = -2; }, "has 0 vectors for 1 places"},
+      {"a vector too many", [](World& w) { w.rows[1] = {std::vector<float>(30)}; },
+       "has 1 vectors for 0 places"},
+      {"a vector too long",
+       [](World& w) {
+         w.tokens[1][0] = -2;
+         w.rows[1] = {std::vector<float>(31)};
+       },
+       "a vector of 31 values in a model of 30"},
       {"token too large", [](World& w) { w.tokens[0][5] = 100; }, "token 100 is not"},
       {"negative position", [](World& w) { w.positions[1] = -1; }, "position -1"},
       {"position overflows", [&](World& w) { w.positions[1] = kMax; }, "out of range"},
@@ -242,6 +258,22 @@ TEST(ValidateStepTest, RefusesWhatIsNot) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << spoiled.what;
     EXPECT_THAT(std::string(Message(status)), HasSubstr(spoiled.message)) << spoiled.what;
   }
+}
+
+TEST(ValidateStepTest, RefusesVectorsWhereTokensAreMore) {
+  const auto refusal = [](const std::function<void(World&)>& change) {
+    World world;
+    world.tokens[1][0] = kAnyRow;
+    world.rows[1] = {std::vector<float>(30)};
+    change(world);
+    const Status status = world.Validate();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status;
+    return std::string(Message(status));
+  };
+  EXPECT_THAT(refusal([](World& w) { w.takes_rows = false; }), HasSubstr("this backend takes no"));
+  EXPECT_THAT(refusal([](World& w) { w.spec.per_layer_input.emplace(); }),
+              HasSubstr("per-layer embeddings"));
+  EXPECT_THAT(refusal([](World& w) { w.spec.token_types.separator = 3; }), HasSubstr("separator"));
 }
 
 }  // namespace

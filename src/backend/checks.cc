@@ -203,14 +203,35 @@ class StepValidator {
                              spec_.context_tokens, " learned positions");
     }
     for (const TokenId token : sequence.tokens) {
+      if (IsRow(token)) continue;
       if (token < 0 || token >= spec_.n_vocab) {
         return InvalidArgument("sequence ", s, " of the step: token ", token,
                                " is not in the vocabulary of ", spec_.n_vocab);
       }
     }
+    WEFT_RETURN_IF_ERROR(CheckRows(s, limits));
     if (sequence.page_tables.size() != spec_.kv_groups.size()) {
       return InvalidArgument("sequence ", s, " of the step has ", sequence.page_tables.size(),
                              " page tables, the model has ", spec_.kv_groups.size());
+    }
+    return OkStatus();
+  }
+
+  Status CheckRows(size_t s, const StepLimits& limits) const {
+    const StepSequence& sequence = step_.sequences[s];
+    const int64_t n_rows = std::ranges::count_if(sequence.tokens, IsRow);
+    if (n_rows != std::ssize(sequence.rows)) {
+      return InvalidArgument("sequence ", s, " of the step has ", sequence.rows.size(),
+                             " vectors for ", n_rows, " places");
+    }
+    if (n_rows == 0) return OkStatus();
+    if (!limits.rows) return Unimplemented("this backend takes no vectors in place of tokens");
+    WEFT_RETURN_IF_ERROR(CheckTakesRows(spec_));
+    for (const std::span<const float> row : sequence.rows) {
+      if (std::ssize(row) != spec_.d_model) {
+        return InvalidArgument("sequence ", s, " of the step has a vector of ", row.size(),
+                               " values in a model of ", spec_.d_model);
+      }
     }
     return OkStatus();
   }

@@ -25,10 +25,12 @@ Status CheckHostHolds(int64_t weight_bytes);
 bool GatesByHead(const Attention& op);
 
 // Sizes, page tables long enough, ids inside the pools, tokens inside the vocabulary, no page
-// written by two sequences, texts whole where the model sees what follows, room for the results.
+// written by two sequences, texts whole where the model sees what follows, rows only where backend
+// and model take them, room for the results.
 struct StepLimits {
   int64_t tokens = 0;
-  int64_t best = 0;  // BackendCapabilities::max_best
+  int64_t best = 0;   // BackendCapabilities::max_best
+  bool rows = false;  // BackendCapabilities::rows
 };
 Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLimits& limits,
                     const Step& step);

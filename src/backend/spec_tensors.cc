@@ -85,6 +85,19 @@ std::vector<float> ValuesOf(const ModelFile& file, TensorRef ref) {
   return ValuesOf(file.tensors()[static_cast<size_t>(ref.index)]);
 }
 
+StatusOr<std::vector<float>> ReadTableRows(const ModelFile& file, TensorRef table,
+                                           std::span<const TokenId> numbers) {
+  const TensorInfo& tensor = file.tensors()[static_cast<size_t>(table.index)];
+  const auto width = static_cast<size_t>(tensor.dims[0]);
+  std::vector<std::byte> raw(static_cast<size_t>(tensor.row_bytes()));
+  std::vector<float> values(numbers.size() * width);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(file.Read(tensor, numbers[i] * tensor.row_bytes(), raw));
+    Dequantize(tensor.type, raw.data(), tensor.dims[0], values.data() + i * width);
+  }
+  return values;
+}
+
 void PutTapsFirst(const Convolution& convolution, const float* kernel, float* out) {
   const int64_t n_taps = convolution.n_taps, n = convolution.n_channels;
   for (int64_t c = 0; c < n; ++c) {

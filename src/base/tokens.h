@@ -1,4 +1,4 @@
-// Token ids.
+// Token ids, and those of vectors that stand in a text where tokens do ("rows").
 #ifndef WEFT_BASE_TOKENS_H_
 #define WEFT_BASE_TOKENS_H_
 
@@ -10,6 +10,9 @@ namespace weft {
 
 using TokenId = int32_t;
 inline constexpr TokenId kNoToken = -1;
+// Stands for a row where it does not matter which. All ids below kNoToken are those of rows.
+inline constexpr TokenId kAnyRow = -2;
+constexpr bool IsRow(TokenId id) { return id < kNoToken; }
 
 // Length of the common prefix of `a` and `b`.
 inline int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {

@@ -203,7 +203,8 @@ constexpr int MatmulLanes(int64_t n_in) {
   return lanes;
 }
 
-// row[index[r]] of a table to row r of out, times `scale`, in place of it or added to it.
+// row[index[r]] of a table to row r of out, times `scale`, in place of it or added to it. Where the
+// index is negative, the row stays.
 // x: blocks of 32 values, y: rows.
 struct EmbedArgs {
   MatrixView table;

@@ -194,7 +194,7 @@ WEFT_DEVICE void PutEmbedded(const EmbedArgs& a, float value, float* out) {
 template <typename Form>
 WEFT_DEVICE void EmbedQuantized(const EmbedArgs& a) {
   const int row = BlockY(), block = BlockX() * kEmbedThreads + ThreadIndex();
-  if (row >= *a.n_rows || block * kBlockInputs >= a.table.n_in) return;
+  if (row >= *a.n_rows || block * kBlockInputs >= a.table.n_in || a.index[row] < 0) return;
   float values[kBlockInputs];
   DecodeBlock<Form>(a.table, a.index[row], block, values);
   float* const out = a.out.values + row * a.out.stride + block * kBlockInputs;
@@ -204,7 +204,7 @@ WEFT_DEVICE void EmbedQuantized(const EmbedArgs& a) {
 template <typename Element>
 WEFT_DEVICE void EmbedFloats(const EmbedArgs& a) {
   const int row = BlockY(), block = BlockX() * kEmbedThreads + ThreadIndex();
-  if (row >= *a.n_rows) return;
+  if (row >= *a.n_rows || a.index[row] < 0) return;
   float* const out = a.out.values + row * a.out.stride;
   const int first = block * kBlockInputs;
   for (int i = first; i < Min(first + kBlockInputs, a.table.n_in); ++i) {

@@ -72,6 +72,20 @@ std::vector<int64_t> ValueDims(const ModelSpec& spec) {
   return std::move(uses.dims);
 }
 
+Status CheckTakesRows(const ModelSpec& spec) {
+  if (spec.per_layer_input) {
+    return Unimplemented(spec.architecture,
+                         " takes no vectors in place of tokens: its layers look up a token's id in "
+                         "a table of their own (per-layer embeddings)");
+  }
+  if (spec.token_types.separator >= 0) {
+    return Unimplemented(spec.architecture,
+                         " takes no vectors in place of tokens: it tells two texts apart by the "
+                         "separator's id");
+  }
+  return OkStatus();
+}
+
 bool NeedsWholeTexts(const ModelSpec& spec) {
   WholeTextFinder finder;
   VisitOperations(spec, finder);

@@ -195,6 +195,9 @@ std::vector<int64_t> ValueDims(const ModelSpec& spec);
 // Whether some operation sees what follows a token: all rows of a text are then in one step,
 // and begin at position 0.
 bool NeedsWholeTexts(const ModelSpec& spec);
+// Whether vectors can stand where tokens do: UNIMPLEMENTED, saying why, if a token is more to the
+// model than a row of its embedding.
+Status CheckTakesRows(const ModelSpec& spec);
 // What the model is for, in words.
 std::string PurposeOf(const ModelSpec& spec);
 // Whether a session keeps anything of its tokens.

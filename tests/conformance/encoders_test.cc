@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/spec_tensors.h"
 #include "backend/text_head.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -192,6 +193,36 @@ TEST_P(EncodersTest, GiveTheSameBitsAloneAndAmongOthers) {
       EXPECT_TRUE(Agree(alone[0], by_more[i])) << type << ", text " << i << ", by three threads";
     }
   }
+}
+
+// Positions, types and norms are added to a vector as to what the table has for a token.
+TEST_P(EncodersTest, TakeVectorsInPlaceOfTokens) {
+  Load("Q8_0");
+  if (HasFatalFailure()) return;
+  const Tokens text = RandomText(20, 4);
+  const auto file = ModelFile::Open(path_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto table = ReadTableRows(**file, spec().embedding, text);
+  ASSERT_TRUE(table.ok()) << table.status();
+  const auto width = static_cast<size_t>(spec().d_model);
+  const auto executor = NewExecutor(1);
+  ASSERT_NE(executor, nullptr);
+  Tokens ids = text;
+  StepSequence sequence;
+  for (size_t i = 1; i < text.size(); i += 2) {
+    ids[i] = kAnyRow;
+    sequence.rows.push_back(std::span(*table).subspan(i * width, width));
+  }
+  sequence.tokens = ids;
+  sequence.n_vectors = std::ssize(ids);
+  std::vector<float> values(table->size());
+  const Status status = executor->Forward({.sequences = {&sequence, 1}, .vectors = values});
+  if (!model_.backend->capabilities().rows || !CheckTakesRows(spec()).ok()) {
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status;
+    return;
+  }
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(Agree(values, Rows(executor.get(), {text}).at(0)));
 }
 
 // Every token sees those that follow, and the texts beside it are no part of it.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/spec_tensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/conformance/golden_cases.h"
@@ -209,6 +210,49 @@ TEST_P(SameBitsTest, ForkedAndMoved) {
     const auto second_on = (*other)->Feed(*second, tokens.first(3));
     ASSERT_TRUE(fork_on.ok() && second_on.ok());
     EXPECT_TRUE(Agree(*fork_on, *second_on, kv_type)) << "fork, KV " << NameOf(kv_type);
+  }
+}
+
+// What the embedding has for a token, sent in its place: all of a prompt or parts of it, in chunks
+// and beside others.
+TEST_P(SameBitsTest, VectorsInPlaceOfTokens) {
+  const Case& c = GetParam();
+  const auto file =
+      ModelFile::Open(c.quantized ? QuantizedModelPath(c.model) : FloatModelPath(c.model));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const ModelSpec& spec = model_.weights->spec();
+  const auto table = ReadTableRows(**file, spec.embedding, tokens_);
+  ASSERT_TRUE(table.ok()) << table.status();
+  const auto width = static_cast<size_t>(spec.d_model);
+  RunnerOptions options;
+  options.page_seed = 9;
+  const auto runner = ModelRunner::New(model_, options);
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const int other = (*runner)->Add();
+  for (const size_t every : {1, 3}) {
+    for (const size_t chunk : {tokens_.size(), size_t{7}}) {
+      const int mine = (*runner)->Add();
+      std::vector<float> logits;
+      for (size_t at = 0; at < tokens_.size(); at += chunk) {
+        std::vector<TokenId> ids(tokens_.begin() + at,
+                                 tokens_.begin() + std::min(at + chunk, tokens_.size()));
+        ModelRunner::Part part{mine, ids};
+        for (size_t i = 0; i < ids.size(); ++i) {
+          if ((at + i) % every != 0) continue;
+          part.rows.push_back(std::span(*table).subspan((at + i) * width, width));
+          ids[i] = kAnyRow - static_cast<TokenId>(i);
+        }
+        const ModelRunner::Part beside{other, std::span(tokens_).first(3), 0};
+        const auto step = (*runner)->Step(std::vector{beside, part});
+        if (!capabilities().rows || !CheckTakesRows(spec).ok()) {
+          EXPECT_EQ(step.status().code(), StatusCode::kUnimplemented) << step.status();
+          return;
+        }
+        ASSERT_TRUE(step.ok()) << step.status();
+        logits.insert(logits.end(), step->begin(), step->end());
+      }
+      EXPECT_TRUE(Agree(logits, whole_)) << "every " << every << ", chunks of " << chunk;
+    }
   }
 }
 

@@ -136,6 +136,7 @@ StatusOr<ModelRunner::Results> ModelRunner::StepFor(std::span<const Part> parts,
     WEFT_RETURN_IF_ERROR(Extend(&sequence, static_cast<int64_t>(part.tokens.size())));
     StepSequence& entry = sequences.emplace_back();
     entry.tokens = part.tokens;
+    entry.rows = part.rows;
     entry.position = sequence.position;
     entry.page_tables.assign(sequence.tables.begin(), sequence.tables.end());
     entry.slot = sequence.slot;

@@ -57,6 +57,7 @@ class ModelRunner {
     std::span<const TokenId> tokens;
     int64_t n_logits = static_cast<int64_t>(tokens.size());
     int64_t n_best = 0;  // in place of whole rows, so many of their best tokens
+    std::vector<std::span<const float>> rows = {};  // as StepSequence::rows
   };
   // One step. Logits, row after row in the order of parts and tokens. With `between` it
   // pauses wherever it can, and calls that: a Step of other sequences, say.

@@ -18,6 +18,7 @@ const BackendCapabilities& Capabilities() {
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 8192,
       .max_best = cpu::kMaxBest,
+      .rows = true,
       .same_bits = true,
   };
   return capabilities;

@@ -64,7 +64,8 @@ StatusOr<std::unique_ptr<StepRun>> CpuExecutor::Begin(const Step& step) {
   if (is_beside && beside_.in_use) {
     return FailedPrecondition("a step beside the paused one has not ended");
   }
-  const StepLimits limits{is_beside ? max_beside_tokens_ : max_step_tokens_, kMaxBest};
+  const StepLimits limits{is_beside ? max_beside_tokens_ : max_step_tokens_, kMaxBest,
+                          /*rows=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   return CpuStepRun::Begin(*weights_, is_beside ? &beside_ : &context_, step);
 }

@@ -72,8 +72,9 @@ Status CpuStepRun::ReadTable(const BoundTable& table, FunctionRef<int64_t(const 
   Mutex mutex;
   Status status;
   compute_.ForEach(context_->n_rows(), table.n_values() * kDecode, [&](int64_t row, int worker) {
-    Status read = table.Read(index(context_->rows[row]),
-                             context_->workspaces[worker].scratch.data(), to.row(row));
+    const int64_t entry = index(context_->rows[row]);
+    if (entry < 0) return;
+    Status read = table.Read(entry, context_->workspaces[worker].scratch.data(), to.row(row));
     if (read.ok()) return;
     MutexLock lock(&mutex);
     if (status.ok()) status = std::move(read);
@@ -84,6 +85,10 @@ Status CpuStepRun::ReadTable(const BoundTable& table, FunctionRef<int64_t(const 
 Status CpuStepRun::Embed() {
   const RowsView& stream = context_->scratch.stream;
   WEFT_RETURN_IF_ERROR(ReadTable(weights_.model().embedding, kTokenOf, stream));
+  for (int64_t row = 0; row < context_->n_rows(); ++row) {
+    const float* const vector = context_->rows[row].vector;
+    if (vector != nullptr) std::copy_n(vector, stream.width, stream.row(row));
+  }
   const float scale = weights_.spec().embedding_scale;
   if (scale != 1) {
     compute_.ForEach(context_->n_rows(), stream.width * kStep, [&](int64_t row, int) {

@@ -28,7 +28,7 @@ class CpuStepRun : public StepRun {
 
   StatusOr<bool> ComputeUntil(FunctionRef<bool()> pause);
   Status ComputeInputs();
-  // The table's row of each row of the step, index(row), as floats.
+  // The table's row of each row of the step, index(row), as floats; none where that is negative.
   Status ReadTable(const BoundTable& table, FunctionRef<int64_t(const StepRow&)> index,
                    const RowsView& to);
   Status Embed();

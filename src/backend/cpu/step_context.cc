@@ -67,8 +67,10 @@ void StepContext::Begin(const Step& new_step) {
     const StepSequence& sequence = new_step.sequences[s];
     int64_t position = sequence.position;
     int64_t type = 0;
+    auto vector = sequence.rows.begin();
     for (const TokenId token : sequence.tokens) {
       rows.push_back({static_cast<int>(s), position++, token, type});
+      if (IsRow(token)) rows.back().vector = (vector++)->data();
       type = spec.token_types.TypeAfter(token, type);
     }
     first_rows.push_back(n_rows());

@@ -58,7 +58,8 @@ struct StepRow {
   int sequence;
   int64_t position;
   TokenId token;
-  int64_t type;  // see TokenTypes
+  int64_t type;                   // see TokenTypes
+  const float* vector = nullptr;  // in place of the token
 };
 
 // Cosines and sines of every row's position, per rope of the spec.

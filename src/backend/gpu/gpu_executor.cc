@@ -136,7 +136,35 @@ Status StepContext::Begin(const Step& step) {
   WEFT_RETURN_IF_ERROR(state_.HoldFor(step));
   WEFT_RETURN_IF_ERROR(buffer_->Fill(step, stream_.get()));
   WEFT_ASSIGN_OR_RETURN(program_, ProgramFor(SizeOf()));
+  WEFT_RETURN_IF_ERROR(EnqueueInputs(step));
   return state_.LetWait(stream_.get());
+}
+
+// Vectors in place of tokens go to the stream's rows, which the embedding then leaves alone.
+Status StepContext::EnqueueInputs(const Step& step) {
+  int64_t n_vectors = 0;
+  for (const StepSequence& sequence : step.sequences) n_vectors += std::ssize(sequence.rows);
+  if (n_vectors == 0) return OkStatus();
+  const ModelSpec& spec = weights_.spec();
+  const int64_t bytes = spec.d_model * static_cast<int64_t>(sizeof(float));
+  if (inputs_ == nullptr || inputs_->bytes() < n_vectors * bytes) {
+    WEFT_ASSIGN_OR_RETURN(inputs_, gpu().AllocatePinned(n_vectors * bytes));
+  }
+  std::byte* from = inputs_->data();
+  int64_t row = 0;
+  for (const StepSequence& sequence : step.sequences) {
+    auto vector = sequence.rows.begin();
+    for (const TokenId token : sequence.tokens) {
+      const int64_t at = row++;
+      if (!IsRow(token)) continue;
+      std::ranges::transform(*vector++, reinterpret_cast<float*>(from),
+                             [&](float value) { return value * spec.embedding_scale; });
+      float* const to = program_->stream.values + at * program_->stream.stride;
+      stream_->CopyToDevice(reinterpret_cast<std::byte*>(to), from, bytes);
+      from += bytes;
+    }
+  }
+  return OkStatus();
 }
 
 void StepContext::EnqueuePiece(const int32_t* rows, const RowSet& piece) {
@@ -227,7 +255,8 @@ void StepContext::EnqueueWhole(int64_t piece, int64_t n) {
 
 int64_t StepContext::bytes() const {
   return scratch_->bytes() + piece_->bytes() + buffer_->bytes() +
-         (text_kv_ != nullptr ? text_kv_->bytes() : 0);
+         (text_kv_ != nullptr ? text_kv_->bytes() : 0) +
+         (inputs_ != nullptr ? inputs_->bytes() : 0);
 }
 
 // --- run ----------------------------------------------------------------------------------
@@ -351,7 +380,7 @@ StatusOr<std::unique_ptr<StepRun>> GpuExecutor::Begin(const Step& step) {
   StepContext* const context = context_->in_use ? beside_.get() : context_.get();
   if (context->in_use) return FailedPrecondition("a step beside the paused one has not ended");
   const StepLimits limits{context == beside_.get() ? max_beside_tokens_ : max_step_tokens_,
-                          device::kMostBest};
+                          device::kMostBest, /*rows=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   try {
     WEFT_RETURN_IF_ERROR(context->Begin(step));

@@ -71,6 +71,7 @@ class StepContext {
   StatusOr<const Program*> ProgramFor(const ProgramSize& size);
   void DropOldest();
   ProgramSize SizeOf() const;
+  Status EnqueueInputs(const Step& step);
   void EnqueuePiece(const int32_t* rows, const RowSet& piece);
   void EnqueueBest(int64_t piece, const RowSet& rows);
   // Those rows of logits that are wanted whole.
@@ -80,6 +81,7 @@ class StepContext {
   GpuState& state_;
   const int64_t max_rows_;
   std::unique_ptr<device::Memory> text_kv_, scratch_, piece_, results_;
+  std::unique_ptr<device::Memory> inputs_;  // vectors in place of tokens; as large as ever needed
   std::unique_ptr<StepBuffer> buffer_;
   std::array<std::unique_ptr<device::Event>, 3> events_;
   std::unique_ptr<device::Stream> stream_;

@@ -82,7 +82,7 @@ void StepBuffer::FillRows(const Step& step) {
     int64_t type = 0;
     auto position = static_cast<int32_t>(sequence.position);
     for (const TokenId token : sequence.tokens) {
-      Host(view_.tokens)[row] = token;
+      Host(view_.tokens)[row] = IsRow(token) ? -1 : token;  // the table's row, or none
       Host(view_.types)[row] = static_cast<int32_t>(type);
       Host(view_.positions)[row] = position++;
       Host(view_.sequences)[row++] = number;

@@ -294,7 +294,8 @@ int MlxExecutor::pause_points() const {
 
 StatusOr<std::unique_ptr<StepRun>> MlxExecutor::Begin(const Step& step) {
   if (n_open_ > 1) return FailedPrecondition("a step beside the paused one has not ended");
-  const StepLimits limits{n_open_ > 0 ? max_beside_tokens_ : max_step_tokens_, kMaxBest};
+  const StepLimits limits{n_open_ > 0 ? max_beside_tokens_ : max_step_tokens_, kMaxBest,
+                          /*rows=*/false};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   if (row_by_row_) {
     return std::make_unique<RowByRow>(step, weights_->spec(), &n_open_, [this](const Step& part) {

@@ -318,9 +318,13 @@ Rows Embed(const StepContext& context) {
   };
   for (size_t i = 0; i < context.rows.size(); ++i) {
     const RowOrigin& origin = context.rows[i];
-    const std::vector<float> row = context.tensors.Row(spec.embedding, origin.token);
-    std::ranges::transform(row, out.row(i).begin(),
-                           [&](float v) { return v * spec.embedding_scale; });
+    const auto scaled = [&](float v) { return v * spec.embedding_scale; };
+    if (IsRow(origin.token)) {
+      std::ranges::transform(origin.vector, out.row(i).begin(), scaled);
+    } else {
+      std::ranges::transform(context.tensors.Row(spec.embedding, origin.token), out.row(i).begin(),
+                             scaled);
+    }
     add(spec.positions, origin.position, i);
     add(spec.token_types.table, origin.type, i);
   }

@@ -23,7 +23,8 @@ struct RowOrigin {
   int sequence = 0;  // index into Step::sequences
   int64_t position = 0;
   TokenId token = 0;
-  int64_t type = 0;  // see TokenTypes
+  int64_t type = 0;                    // see TokenTypes
+  std::span<const float> vector = {};  // in place of the token
 };
 
 // What the blocks of one step share.

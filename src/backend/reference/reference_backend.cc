@@ -37,6 +37,7 @@ const BackendCapabilities& Capabilities() {
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 8192,
       .max_best = 512,
+      .rows = true,
       .same_bits = true,
   };
   return capabilities;
@@ -71,8 +72,10 @@ class ReferenceExecutor : public Executor {
     for (size_t s = 0; s < step.sequences.size(); ++s) {
       int64_t position = step.sequences[s].position;
       int64_t type = 0;
+      auto vector = step.sequences[s].rows.begin();
       for (const TokenId token : step.sequences[s].tokens) {
         context.rows.push_back({static_cast<int>(s), position++, token, type});
+        if (IsRow(token)) context.rows.back().vector = *vector++;
         type = spec.token_types.TypeAfter(token, type);
       }
     }
@@ -122,7 +125,7 @@ class ReferenceBackendImpl : public Backend {
     return std::make_unique<ReferenceExecutor>(
         std::static_pointer_cast<const ReferenceWeights>(std::move(weights)),
         static_cast<ReferenceState*>(state),
-        StepLimits{options.max_step_tokens, Capabilities().max_best});
+        StepLimits{options.max_step_tokens, Capabilities().max_best, Capabilities().rows});
   }
 };
 
