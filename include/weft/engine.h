@@ -76,6 +76,7 @@ struct EngineStats {
   int64_t slots_used = 0, checkpoints = 0;
   // Memory by kind; slots belong to sessions, checkpoints are kept beside them.
   int64_t weight_bytes = 0, page_bytes = 0, slot_bytes = 0, checkpoint_bytes = 0, scratch_bytes = 0;
+  int64_t row_bytes = 0;  // of vectors in place of tokens, a part of the memory for sessions
   int64_t index_nodes = 0;
   int64_t guess_bytes = 0;  // of texts that answers guess from, beside the memory for sessions
   // Of the draft model; its state is a part of EngineOptions::memory_bytes.
@@ -227,6 +228,7 @@ class Engine {
                                             std::chrono::microseconds idle) = 0;
 
   virtual absl::StatusOr<SessionInfo> Inspect(SessionId session) = 0;
+  // kRowToken where a row stands.
   virtual absl::StatusOr<std::vector<int32_t>> Tokens(SessionId session) = 0;
   // The sessions of one domain, including parked ones.
   virtual absl::StatusOr<std::vector<SessionInfo>> ListSessions(std::string_view domain) = 0;

@@ -90,6 +90,13 @@ class Model {
   std::string_view pooling() const;
   int64_t vector_width() const;
 
+  // --- rows: vectors in place of tokens (PromptPart) ---------------------------
+  // UNIMPLEMENTED, saying why, if this model, or what computes it here, takes none.
+  absl::Status CheckTakesRows() const;
+  int64_t row_width() const;
+  // The rows that stand for tokens, one after the other. Reads the file.
+  absl::StatusOr<std::vector<float>> RowsOf(std::span<const int32_t> tokens) const;
+
   // --- text -----------------------------------------------------------------
   // `add_special` adds BOS and the like as the model wants them; `parse_special` recognises control
   // tokens written in the text.

@@ -27,6 +27,9 @@ inline constexpr size_t kMaxStopStringBytes = 1024;
 inline constexpr size_t kMaxPromptChunks = 65536;
 inline constexpr size_t kMaxPredictionTokens = 131072;
 
+// Stands for a row (PromptPart) in Engine::Tokens.
+inline constexpr int32_t kRowToken = -2;
+
 enum class KvType { kF32, kF16, kBF16, kQ8_0 };
 
 // Whether a step may compute guesses of what an answer says next, and verify them. Guesses never
@@ -99,6 +102,9 @@ struct EngineOptions {
   std::shared_ptr<const Model> draft_model = {};
   // Drafts, and computes what is drafted, whether or not that pays; for tests and measurements.
   bool draft_at_any_cost = false;
+  // Of vectors in place of tokens (PromptPart), in one session. They are a part of memory_bytes,
+  // and together take up to half of it.
+  int64_t max_row_bytes = int64_t{64} << 20;
 };
 
 struct SessionOptions {
@@ -150,10 +156,34 @@ struct SpeculationOptions {
   float least_probability = 0;  // of being right, by which a guess is cut
 };
 
+// A part of a prompt: tokens and, behind them, rows, vectors that stand where tokens would. A row
+// has Model::row_width() finite numbers: what the model's embedding gives for a token, before
+// anything is done to it (some models scale it). So Model::RowsOf tokens give the same bits as the
+// tokens. Rows count as tokens. Nothing is guessed from them, and no penalty counts them.
+struct PromptPart {
+  std::vector<int32_t> tokens = {};
+  std::vector<float> rows = {};
+};
+
 struct TurnOptions {
   std::vector<int32_t> tokens = {};
-  // False: `tokens` are appended to the session. True: they are the whole context; the session
-  // keeps their common prefix and discards the rest.
+  // What follows them. Shared, because options are copied.
+  std::shared_ptr<const std::vector<PromptPart>> parts = {};
+  // How many positions tokens and parts take, and how many of these are rows.
+  int64_t PromptSize(int64_t row_width) const {
+    int64_t n = static_cast<int64_t>(tokens.size()) + PromptRows(row_width);
+    if (parts == nullptr) return n;
+    for (const PromptPart& part : *parts) n += static_cast<int64_t>(part.tokens.size());
+    return n;
+  }
+  int64_t PromptRows(int64_t row_width) const {
+    if (parts == nullptr) return 0;
+    int64_t n_values = 0;
+    for (const PromptPart& part : *parts) n_values += static_cast<int64_t>(part.rows.size());
+    return n_values / row_width;
+  }
+  // False: tokens and parts are appended to the session. True: they are the whole context; the
+  // session keeps their common prefix and discards the rest.
   bool tokens_are_whole_context = false;
 
   // Answers with the text's vector (ModelUses), in StartedEvent. Needs max_tokens 0.

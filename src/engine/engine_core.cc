@@ -118,6 +118,7 @@ SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& opt
   files.backend = model.backend().name();
   files.kv_type = KvInfo(options.kv_type).name;
   files.n_vocab = model.n_vocab();
+  files.row_values = model.spec().d_model;
   // -1: none, only tokens are stored.
   files.disk_bytes = KeepsState(model.spec()) ? options.state_disk_bytes : -1;
   files.disk_bytes_per_hour = options.state_disk_bytes_per_hour;
@@ -212,7 +213,7 @@ TurnScheduler::Parts EngineCore::turn_parts() {
 // On a temporary session.
 Status EngineCore::WarmUp() {
   WEFT_ASSIGN_OR_RETURN(Session* const session, table_.Create("", ""));
-  session->tokens.assign(2, 0);
+  session->tokens = std::vector<TokenId>{0, 0};
   const Status status = steps_.WarmUp(session);
   sessions_.Destroy(session);
   memory_->DropPrefixes();

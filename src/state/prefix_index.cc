@@ -248,6 +248,12 @@ PrefixIndex::Node* PrefixIndex::MakeRoot(std::string_view domain) {
   return place->second.get();
 }
 
+void PrefixIndex::SetTokens(Node* node, std::span<const TokenId> page) const {
+  node->tokens.assign(page.begin(), page.end());
+  if (options_.rows != nullptr) node->rows = options_.rows->FindAll(page);
+  node->behind_rows = !node->rows.empty() || node->parent->behind_rows;
+}
+
 PrefixIndex::Node* PrefixIndex::AddChild(Node* parent, std::span<const TokenId> page) {
   auto owned = std::make_unique<Node>(&compared_tokens_);
   Node* node = owned.get();
@@ -255,7 +261,7 @@ PrefixIndex::Node* PrefixIndex::AddChild(Node* parent, std::span<const TokenId> 
   node->root = parent->root;
   node->serial = next_serial_++;
   node->depth = parent->depth + 1;
-  node->tokens.assign(page.begin(), page.end());
+  SetTokens(node, page);
   node->pages.assign(options_.groups.size(), kNoPage);
   node->used = node->window_used = clock_;
   nodes_.emplace(node->serial, std::move(owned));
@@ -308,7 +314,7 @@ void PrefixIndex::Grow(Node* node, std::span<const TokenId> page,
   for (const bool windowed : {false, true}) PutBack(node, windowed);
   Node::Children& siblings = node->parent->children;
   siblings.erase(node);
-  node->tokens.assign(page.begin(), page.end());
+  SetTokens(node, page);
   siblings.insert(node);
   for (size_t g = 0; g < tables.size(); ++g) {
     const PageId fuller = tables[g]->pages()[static_cast<size_t>(entry)];

@@ -41,9 +41,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/state_ids.h"
 #include "base/status.h"
 #include "base/tokens.h"
+#include "state/history.h"
 #include "state/page_pool.h"
 #include "state/page_table.h"
 
@@ -59,6 +61,8 @@ struct PrefixIndexOptions {
   std::vector<Group> groups;
   // Null for models without recurrent state.
   SlotPool* slots = nullptr;
+  // Of the rows among the tokens, which the nodes hold; null: there are none.
+  const RowTable* rows = nullptr;
   // One tree for all domains. Response times then reveal to every client what others asked.
   bool share_across_domains = false;
 };
@@ -161,6 +165,9 @@ class PrefixIndex {
   // stay. Returns how much was freed, possibly more than wished for.
   EvictionWish EvictLru(const EvictionWish& wish);
 
+  // Drops the least recently used prefixes with rows until `enough` says so or there are none.
+  void EvictRows(FunctionRef<bool()> enough);
+
   // Drops all prefixes of all domains. Returns the number of nodes dropped.
   int64_t Clear();
 
@@ -200,6 +207,7 @@ class PrefixIndex {
   // The same for children whose tokens begin with all of `page`, the shortest or smallest first.
   template <typename Visit>
   void ForEachLonger(const Node* parent, std::span<const TokenId> page, Visit visit) const;
+  void SetTokens(Node* node, std::span<const TokenId> page) const;
   Node* AddChild(Node* parent, std::span<const TokenId> page);
   // The child for a page of the tables: an existing one, which may extend beyond their tokens, or a
   // new one.

@@ -243,6 +243,19 @@ EvictionWish PrefixIndex::EvictLru(const EvictionWish& wish) {
   return freed;
 }
 
+void PrefixIndex::EvictRows(FunctionRef<bool()> enough) {
+  PutReleasedBack();
+  EvictionWish freed;
+  freed.pages.resize(options_.groups.size());
+  for (auto it = leaves_.begin(); it != leaves_.end() && !enough();) {
+    const LruKey key = it->first;
+    Node* node = it->second;
+    while (node != nullptr && node->is_leaf() && node->behind_rows) node = RemoveLeaf(node, &freed);
+    PruneDeadLeaf(node, &freed);
+    it = leaves_.upper_bound(key);
+  }
+}
+
 int64_t PrefixIndex::Clear() {
   std::vector<Node*> leaves;
   for (const auto& [serial, node] : nodes_) {

@@ -44,6 +44,8 @@ struct PrefixIndex::Node {
   uint64_t serial = 0;                  // its key in nodes_; larger than the parent's; never reused
   int64_t depth = 0;                    // pages from the root; 0 for a root
   std::vector<TokenId> tokens;          // page_tokens of them; a leaf may have fewer, at least one
+  std::vector<RowRef> rows;             // those among the tokens
+  bool behind_rows = false;             // it or a node above it has rows
   std::vector<PageId> pages;            // per group; kNoPage in windowed groups only
   SlotId slot = kNoSlot;
   Children children;

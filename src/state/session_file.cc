@@ -16,6 +16,7 @@ namespace {
 constexpr std::array<char, 8> kMagic = {'\x89', 'W', 'E', 'F', 'T', 'S', 'E', 'S'};
 constexpr uint32_t kFirstVersion = 1;
 constexpr uint32_t kCheckpointVersion = 2;  // the first version with checkpoints
+constexpr uint32_t kRowVersion = 3;         // and with rows
 constexpr size_t kFileHeaderBytes = 24;
 constexpr size_t kMaxMetaBytes = size_t{64} << 10;
 
@@ -23,8 +24,9 @@ std::span<const std::byte> BytesOf(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// Older programs can read a file without checkpoints.
+// Older programs can read a file without checkpoints and rows.
 uint32_t VersionFor(const SessionHead& head) {
+  if (head.row_values > 0) return kRowVersion;
   return head.checkpoints.empty() ? kFirstVersion : kCheckpointVersion;
 }
 
@@ -50,6 +52,7 @@ void PutHead(const SessionHead& head, FieldWriter* out) {
   if (VersionFor(head) < kCheckpointVersion) return;
   out->Put(static_cast<uint32_t>(head.checkpoints.size()));
   for (const int64_t n_tokens : head.checkpoints) out->Put(n_tokens);
+  if (VersionFor(head) == kRowVersion) out->Put(head.row_values);
 }
 
 // Reads all but the tokens. Returns the number of tokens.
@@ -85,6 +88,7 @@ std::optional<int64_t> GetHead(std::span<const std::byte> bytes, uint32_t versio
     head->checkpoints.resize(n_checkpoints);
     for (int64_t& n_tokens : head->checkpoints) n_tokens = in.Get<int64_t>();
   }
+  if (version >= kRowVersion) head->row_values = in.Get<int64_t>();
   if (!in.at_end()) return std::nullopt;
   return n_tokens;
 }
@@ -138,7 +142,21 @@ std::string WrongWith(const SessionHead& head, int64_t n_tokens) {
       return StrCat("its pages go from ", group.first_page, " to ", head.end_page());
     }
   }
+  if (head.row_values < 0 || head.row_values > kMaxRowValues) {
+    return StrCat("its rows have ", head.row_values, " values");
+  }
   return WrongWithCheckpoints(head);
+}
+
+// What is wrong with a head's tokens; "" if nothing.
+std::string WrongWithTokens(const SessionHead& head) {
+  const auto is_foreign = [](TokenId token) { return token < kAnyRow; };
+  if (std::ranges::any_of(head.tokens, is_foreign)) return "its rows have ids";
+  const int64_t n_rows = head.n_rows();
+  if ((n_rows > 0) != (head.row_values > 0)) {
+    return StrCat("it has ", n_rows, " rows of ", head.row_values, " values");
+  }
+  return "";
 }
 
 // --- writing ------------------------------------------------------------------------
@@ -150,6 +168,15 @@ Status WriteFileHeader(uint32_t version, const ByteSink& sink) {
   header.Put(uint32_t{0});
   header.Put(uint64_t{XXH3_64bits(header.bytes().data(), header.bytes().size())});
   return sink(header.bytes());
+}
+
+Status WriteRows(const SessionHead& head, const StateSource& source, SectionWriter* writer) {
+  std::vector<std::byte> raw(static_cast<size_t>(head.row_values) * sizeof(float));
+  for (int64_t i = 0; i < head.n_rows(); ++i) {
+    WEFT_RETURN_IF_ERROR(source(kRowPart, i, raw));
+    WEFT_RETURN_IF_ERROR(writer->Write({SectionKind::kRow, 0, i}, raw));
+  }
+  return OkStatus();
 }
 
 Status WriteState(const SessionHead& head, const StateSource& source, SectionWriter* writer) {
@@ -189,9 +216,9 @@ StatusOr<uint32_t> ReadFileHeader(const ByteSource& source) {
   if (fields.Get<uint64_t>() != XXH3_64bits(bytes.data(), bytes.size() - sizeof(uint64_t))) {
     return DataLoss("its header fails its checksum");
   }
-  if (version < kFirstVersion || version > kCheckpointVersion || reserved != 0) {
+  if (version < kFirstVersion || version > kRowVersion || reserved != 0) {
     return Unimplemented("it has format version ", version, "; this program reads versions ",
-                         kFirstVersion, " to ", kCheckpointVersion,
+                         kFirstVersion, " to ", kRowVersion,
                          "; use the program that wrote it, or a newer one");
   }
   return version;
@@ -210,6 +237,9 @@ Status ReadHead(uint32_t version, SectionReader* sections, SessionHead* head) {
                         sections->Read({SectionKind::kTokens}, token_bytes, token_bytes));
   head->tokens.resize(n);
   if (n > 0) std::memcpy(head->tokens.data(), tokens.data(), token_bytes);
+  if (const std::string wrong = WrongWithTokens(*head); !wrong.empty()) {
+    return DataLoss("its tokens contradict its description: ", wrong);
+  }
   return sections->Read({SectionKind::kReserved}, 0, kMaxReservedBytes).status();
 }
 
@@ -234,8 +264,9 @@ Fingerprint FingerprintOf(std::span<const std::byte> bytes) {
 Fingerprint FingerprintOf(std::string_view text) { return FingerprintOf(BytesOf(text)); }
 
 Status WriteSession(const SessionHead& head, const StateSource& source, const ByteSink& sink) {
-  if (const std::string wrong = WrongWith(head, static_cast<int64_t>(head.tokens.size()));
-      !wrong.empty()) {
+  std::string wrong = WrongWith(head, static_cast<int64_t>(head.tokens.size()));
+  if (wrong.empty()) wrong = WrongWithTokens(head);
+  if (!wrong.empty()) {
     return InvalidArgument("cannot save session ", Printable(head.name), ": ", wrong);
   }
   WEFT_RETURN_IF_ERROR(WriteFileHeader(VersionFor(head), sink));
@@ -245,6 +276,7 @@ Status WriteSession(const SessionHead& head, const StateSource& source, const By
   WEFT_RETURN_IF_ERROR(writer.Write({SectionKind::kMeta}, meta.bytes()));
   WEFT_RETURN_IF_ERROR(writer.Write({SectionKind::kTokens}, std::as_bytes(std::span(head.tokens))));
   WEFT_RETURN_IF_ERROR(writer.Write({SectionKind::kReserved}, {}));
+  WEFT_RETURN_IF_ERROR(WriteRows(head, source, &writer));
   WEFT_RETURN_IF_ERROR(WriteState(head, source, &writer));
   return writer.Write({SectionKind::kEnd}, {});
 }
@@ -280,8 +312,20 @@ Status SessionReader::Damaged(const Status& why) const {
                   " tokens are intact and the state can be recomputed from them");
 }
 
+Status SessionReader::ReadRows(const StateSink& sink) {
+  SectionReader sections(*source_, offset_);
+  const uint64_t n_bytes = static_cast<uint64_t>(head_.row_values) * sizeof(float);
+  for (int64_t i = 0; i < head_.n_rows(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(const auto contents,
+                          sections.Read({SectionKind::kRow, 0, i}, n_bytes, n_bytes));
+    WEFT_RETURN_IF_ERROR(sink(kRowPart, i, contents));
+  }
+  offset_ = sections.offset();
+  return OkStatus();
+}
+
 Status SessionReader::ReadState(const StateSink& sink) const {
-  SectionReader sections(*source_, state_offset_);
+  SectionReader sections(*source_, offset_);
   const auto read = [&](const SectionId& id, int64_t n_bytes, int part) -> Status {
     const uint64_t bytes = static_cast<uint64_t>(n_bytes);
     const auto contents = sections.Read(id, bytes, bytes);

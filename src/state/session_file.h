@@ -1,8 +1,9 @@
 // A session as bytes: the contents of a parked or saved conversation, and its file format.
 // docs/STATE.md describes the format byte by byte.
 //
-// A file has two parts. The head says whose session it is and of which model, and holds its tokens;
-// it is small, and damage to it is an error. The state holds pages, the slot and checkpoints; it is
+// A file has three parts. The head says whose session it is and of which model, and holds its
+// tokens; it is small, and damage to it is an error. So is damage to the rows, the vectors that
+// stand in place of tokens. The state holds pages, the slot and checkpoints; it is
 // large, streamed page by page through callbacks, and can always be recomputed from the tokens:
 // damage to it costs time, never a conversation.
 //
@@ -13,6 +14,7 @@
 #ifndef WEFT_STATE_SESSION_FILE_H_
 #define WEFT_STATE_SESSION_FILE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,7 +48,8 @@ struct SessionHead {
   std::string kv_type;     // "f16"; part of the layout, named separately for messages
   int64_t created_us = 0;  // since 1970
   int64_t updated_us = 0;
-  std::vector<TokenId> tokens;
+  std::vector<TokenId> tokens;  // kAnyRow where a row stands
+  int64_t row_values = 0;       // of each row; 0 if there are none
 
   // The state covers the first `state_tokens` tokens; 0: there is none, and the following fields
   // are empty too.
@@ -63,6 +66,7 @@ struct SessionHead {
   // Ascending, multiples of page_tokens, less than state_tokens.
   std::vector<int64_t> checkpoints;
 
+  int64_t n_rows() const { return std::ranges::count_if(tokens, IsRow); }
   // One past the last page of every group.
   int64_t end_page() const {
     return page_tokens > 0 ? (state_tokens + page_tokens - 1) / page_tokens : 0;
@@ -76,22 +80,24 @@ inline constexpr size_t kMaxSessionNameBytes = 128;                // name and d
 inline constexpr int64_t kMaxStatePartBytes = int64_t{512} << 20;  // one page, or the slot
 inline constexpr size_t kMaxSessionGroups = 64;
 inline constexpr size_t kMaxSessionCheckpoints = 1024;
+inline constexpr int64_t kMaxRowValues = int64_t{1} << 20;
 
-// The group numbers that stand for the slot and the checkpoints in the callbacks.
+// The group numbers that stand for the slot, the checkpoints and the rows in the callbacks.
 inline constexpr int kSlotPart = -1;
 inline constexpr int kCheckpointPart = -2;
+inline constexpr int kRowPart = -3;
 
 // Supplies the bytes of a page (entry `page` of the group's table), of the slot, or of checkpoint
-// number `page`.
+// or row number `page`.
 using StateSource = std::function<Status(int group, int64_t page, std::span<std::byte> out)>;
 // Receives the same parts.
 using StateSink = std::function<Status(int group, int64_t page, std::span<const std::byte> in)>;
 using ByteSink = std::function<Status(std::span<const std::byte> bytes)>;
 
-// Writes a session's bytes in order. Requests pages group by group, in ascending order, then the
-// slot, then the checkpoints. INVALID_ARGUMENT, before anything is written, for a head that exceeds
-// the limits or is inconsistent; otherwise the first error of `source` or `sink`. Sections are
-// compressed if that saves at least 5 %.
+// Writes a session's bytes in order. Requests the rows, then pages group by group, in ascending
+// order, then the slot, then the checkpoints. INVALID_ARGUMENT, before anything is written, for a
+// head that exceeds the limits or is inconsistent; otherwise the first error of `source` or `sink`.
+// Sections are compressed if that saves at least 5 %.
 Status WriteSession(const SessionHead& head, const StateSource& source, const ByteSink& sink);
 
 class SessionReader {
@@ -110,20 +116,23 @@ class SessionReader {
   Status CheckModel(const Fingerprint& model) const;
   Status CheckLayout(const Fingerprint& layout, std::string_view kv_type) const;
 
+  // Delivers the rows, each once it is verified. DATA_LOSS: a row is damaged, and nothing can bring
+  // it back. An error of `sink` is returned unchanged.
+  Status ReadRows(const StateSink& sink);
   // Delivers the state, each part once it is verified, in the order of WriteSession. DATA_LOSS: the
   // state is damaged; discard what was delivered and recompute the state from head().tokens. An
   // error of `sink` is returned unchanged. If head().state_tokens == 0, delivers nothing and
-  // verifies the end mark.
+  // verifies the end mark. REQUIRES: if the head has rows, they were read.
   Status ReadState(const StateSink& sink) const;
 
  private:
-  SessionReader(std::unique_ptr<ByteSource> source, SessionHead head, uint64_t state_offset)
-      : source_(std::move(source)), head_(std::move(head)), state_offset_(state_offset) {}
+  SessionReader(std::unique_ptr<ByteSource> source, SessionHead head, uint64_t offset)
+      : source_(std::move(source)), head_(std::move(head)), offset_(offset) {}
   Status Damaged(const Status& why) const;
 
   const std::unique_ptr<ByteSource> source_;
   const SessionHead head_;
-  const uint64_t state_offset_;
+  uint64_t offset_;  // behind what was read
 };
 
 }  // namespace weft

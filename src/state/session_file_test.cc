@@ -86,6 +86,7 @@ void ExpectSameHead(const SessionHead& a, const SessionHead& b) {
   EXPECT_EQ(a.created_us, b.created_us);
   EXPECT_EQ(a.updated_us, b.updated_us);
   EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.row_values, b.row_values);
   EXPECT_EQ(a.state_tokens, b.state_tokens);
   EXPECT_EQ(a.page_tokens, b.page_tokens);
   EXPECT_EQ(a.groups, b.groups);
@@ -127,6 +128,68 @@ TEST(SessionFileTest, CheckpointsFollowTheSlot) {
     const auto& part = parts.at({kCheckpointPart, i});
     EXPECT_EQ(part, PartOf(kCheckpointPart, i, 100));
   }
+}
+
+SessionHead HeadWithRows() {
+  SessionHead head = HeadWithCheckpoints();
+  head.tokens[3] = head.tokens[40] = head.tokens[49] = kAnyRow;
+  head.row_values = 24;
+  return head;
+}
+
+TEST(SessionFileTest, RowsFollowTheTokens) {
+  for (const bool with_state : {true, false}) {
+    SessionHead head = HeadWithRows();
+    if (!with_state) {
+      head.state_tokens = head.slot_bytes = 0;
+      head.groups.clear();
+      head.checkpoints.clear();
+    }
+    const auto bytes = *Encode(head);
+    EXPECT_EQ(VersionOf(bytes), 3u);
+    const auto reader = *OpenBytes(bytes);
+    ExpectSameHead(reader->head(), head);
+    Parts rows;
+    const auto take = [&rows](int group, int64_t page, std::span<const std::byte> row) {
+      rows[{group, page}].assign(row.begin(), row.end());
+      return OkStatus();
+    };
+    ASSERT_EQ(Message(reader->ReadRows(take)), "");
+    ASSERT_EQ(rows.size(), 3u);
+    for (int64_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(rows.at({kRowPart, i}), PartOf(kRowPart, i, 24 * sizeof(float)));
+    }
+    Parts parts;
+    EXPECT_EQ(Message(ReadParts(*reader, &parts)), "");
+    EXPECT_EQ(parts.size(), with_state ? 8u : 0u);
+  }
+}
+
+TEST(SessionFileTest, DamageToARowIsAnError) {
+  auto bytes = *Encode(HeadWithRows());
+  const std::vector<std::byte> second = PartOf(kRowPart, 1, 24 * sizeof(float));  // as it is
+  const auto at = std::search(bytes.begin(), bytes.end(), second.begin(), second.end());
+  ASSERT_NE(at, bytes.end());
+  *at ^= std::byte{1};
+  const auto reader = *OpenBytes(bytes);
+  const auto ignore = [](int, int64_t, std::span<const std::byte>) { return OkStatus(); };
+  const Status status = reader->ReadRows(ignore);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("row 1"));
+}
+
+TEST(SessionFileTest, RowsThatContradictTheTokensAreRefused) {
+  const auto message = [](const std::function<void(SessionHead*)>& spoil) {
+    SessionHead head = HeadWithRows();
+    spoil(&head);
+    return std::string(Message(Encode(head).status()));
+  };
+  EXPECT_THAT(message([](SessionHead* head) { head->row_values = 0; }), HasSubstr("3 rows of 0"));
+  EXPECT_THAT(message([](SessionHead* head) { head->tokens.assign(50, 1); }),
+              HasSubstr("0 rows of 24"));
+  EXPECT_THAT(message([](SessionHead* head) { head->tokens[3] = -3; }), HasSubstr("ids"));
+  EXPECT_THAT(message([](SessionHead* head) { head->row_values = kMaxRowValues + 1; }),
+              HasSubstr("its rows have"));
 }
 
 TEST(SessionFileTest, FilesOfTheFirstVersionAreRead) {

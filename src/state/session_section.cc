@@ -26,7 +26,7 @@ uint64_t ChecksumOf(const SectionHeader& header, std::span<const std::byte> stor
 
 bool IsState(SectionKind kind) {
   return kind == SectionKind::kPage || kind == SectionKind::kSlot ||
-         kind == SectionKind::kCheckpoint;
+         kind == SectionKind::kCheckpoint || kind == SectionKind::kRow;
 }
 
 Status Cut(const SectionId& id) {
@@ -55,6 +55,8 @@ std::string SectionId::Name() const {
       return "end mark";
     case SectionKind::kCheckpoint:
       return StrCat("checkpoint ", page);
+    case SectionKind::kRow:
+      return StrCat("row ", page);
   }
   return "section";
 }

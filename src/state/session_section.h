@@ -29,13 +29,14 @@ enum class SectionKind : uint32_t {
   kSlot = 5,
   kEnd = 6,
   kCheckpoint = 7,  // since version 2
+  kRow = 8,         // since version 3
 };
 
 // Identifies a section, and names it in messages.
 struct SectionId {
   SectionKind kind;
   int64_t group = 0;
-  int64_t page = 0;  // for checkpoints: the index in the description
+  int64_t page = 0;  // of checkpoints and rows: which of them
 
   std::string Name() const;
 };

@@ -55,10 +55,12 @@ void ReadWhole(std::span<const std::byte> bytes) {
   }
   const SessionHead& head = (*reader)->head();
   std::vector<std::vector<std::byte>> parts;
-  const Status state = (*reader)->ReadState([&](int, int64_t, std::span<const std::byte> part) {
+  const auto take = [&](int, int64_t, std::span<const std::byte> part) {
     parts.emplace_back(part.begin(), part.end());
     return OkStatus();
-  });
+  };
+  Status state = (*reader)->ReadRows(take);
+  if (state.ok()) state = (*reader)->ReadState(take);
   if (!state.ok()) {
     Require(state.code() == StatusCode::kDataLoss);
     return;

@@ -1,6 +1,7 @@
 #include "tests/support/recurrent_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -115,9 +116,11 @@ class RecurrentExecutor : public WrappedExecutor {
       const StepSequence& sequence = step.sequences[s];
       const int64_t n_rows = static_cast<int64_t>(sequence.tokens.size());
       Slot slot = before[s];
+      auto row = sequence.rows.begin();
       for (int64_t i = 0; i < n_rows; ++i) {
         const TokenId token = sequence.tokens[static_cast<size_t>(i)];
-        slot.history = MixBits(slot.history + static_cast<uint64_t>(token) + 1);
+        const uint64_t mark = IsRow(token) ? MarkOf(*row++) : static_cast<uint64_t>(token);
+        slot.history = MixBits(slot.history + mark + 1);
         if (i < n_rows - sequence.n_logits) continue;
         Disturb(slot.history, logits.first(n_vocab_));
         logits = logits.subspan(n_vocab_);
@@ -125,6 +128,13 @@ class RecurrentExecutor : public WrappedExecutor {
       slot.n_tokens += n_rows;
       state_.At(sequence.slot) = slot;
     }
+  }
+
+  // Of a vector in place of a token.
+  static uint64_t MarkOf(std::span<const float> row) {
+    uint64_t mark = 0;
+    for (const float value : row) mark = MixBits(mark + std::bit_cast<uint32_t>(value));
+    return mark;
   }
 
   // Moves some of the logits, each history others and by other amounts.

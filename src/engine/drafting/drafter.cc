@@ -165,13 +165,14 @@ int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
   const int64_t n = std::ssize(tokens);
   if (n < text->rests_until_ || n >= model_->context_tokens()) return -1;
   const auto added = tokens.subspan(session->tokens.size());
-  const auto is_foreign = [&](TokenId token) { return token >= model_->n_vocab(); };
+  // Vectors in place of tokens are the other model's.
+  const auto is_foreign = [&](TokenId token) { return IsRow(token) || token >= model_->n_vocab(); };
   if (std::any_of(added.begin(), added.end(), is_foreign)) {
     text->rests_until_ = model_->context_tokens();
     return -1;
   }
   const bool begins = session->tokens.empty();
-  session->tokens.insert(session->tokens.end(), added.begin(), added.end());
+  for (const TokenId token : added) session->tokens.push_back(token);
   // The last token is computed in any case, for what follows it.
   Settle(text, tokens.first(static_cast<size_t>(n - 1)));
   if (session->computed == 0) memory_->Reuse(session, n - 1);

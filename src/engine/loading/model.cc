@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "backend/spec_tensors.h"
 #include "backend/text_head.h"
 #include "constraint/constraint_cache.h"
 #include "formats/model_file.h"
@@ -225,6 +226,25 @@ std::string_view Model::pooling() const {
 
 int64_t Model::vector_width() const {
   return impl_->text_head != nullptr ? impl_->text_head->width() : 0;
+}
+
+absl::Status Model::CheckTakesRows() const {
+  if (!impl_->backend->capabilities().rows) {
+    return Unimplemented("the ", impl_->backend->name(),
+                         " backend takes no vectors in place of tokens");
+  }
+  return weft::CheckTakesRows(spec());
+}
+
+int64_t Model::row_width() const { return spec().d_model; }
+
+absl::StatusOr<std::vector<float>> Model::RowsOf(std::span<const int32_t> tokens) const {
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= n_vocab()) {
+      return InvalidArgument("token ", token, " is outside the vocabulary of ", n_vocab());
+    }
+  }
+  return ReadTableRows(*impl_->file, spec().embedding, tokens);
 }
 
 std::string Model::purpose() const { return PurposeOf(spec()); }

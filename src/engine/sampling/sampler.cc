@@ -219,16 +219,19 @@ void Sampler::Penalize(std::span<float> logits, std::span<const TokenId> context
 }
 
 // The window may be the whole context, so only the tokens that enter or leave it are processed.
+// Vectors in place of tokens are not counted.
 void Sampler::MoveWindow(std::span<const TokenId> context) {
   size_t n = context.size();
   if (options_.penalty_window > 0) n = std::min(n, static_cast<size_t>(options_.penalty_window));
   const size_t begin = context.size() - n;
   for (size_t i = std::max(window_end_, begin); i < context.size(); ++i) {
+    if (IsRow(context[i])) continue;
     const auto [place, is_new] = places_.try_emplace(context[i], window_.size());
     if (is_new) window_.push_back({.token = context[i]});
     ++window_[place->second].times;
   }
   for (size_t i = window_begin_; i < std::min(window_end_, begin); ++i) {
+    if (IsRow(context[i])) continue;
     const auto place = places_.find(context[i]);
     Count& count = window_[place->second];
     if (--count.times > 0) continue;

@@ -168,7 +168,7 @@ TEST(SamplerTest, PenaltiesOfAGrowingContextAreThoseOfTheWhole) {
     std::vector<TokenId> context;
     for (int step = 0; step < 150; ++step) {
       for (uint32_t more = random() % 4; more > 0; --more) {
-        context.push_back(static_cast<TokenId>(random() % 20));
+        context.push_back(random() % 9 == 0 ? kAnyRow : static_cast<TokenId>(random() % 20));
       }
       std::vector<float> logits(20);
       for (float& logit : logits) logit = static_cast<float>(random() % 100) / 10 - 5;
@@ -186,6 +186,7 @@ TEST(SamplerTest, PenaltiesLookAtTheWindowOnly) {
   options.penalty_window = 2;
   EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {0, 1, 1}), 0);      // 0 is outside the window
   EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {1, 1, 0}), 0 + 0);  // 3-2 = 1 > 2-2 = 0
+  EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {0, -7, -8}), 0);    // but not at rows
   options.frequency_penalty = 1;
   EXPECT_EQ(SampleOnce(options, {3, 2.5f, 0.1f}, {0, 0}), 1);
   options = SamplingOptions::Greedy();

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/tokens.h"
 #include "engine/sessions/session_stages.h"
+#include "state/history.h"
 #include "state/page_pool.h"
 #include "state/page_table.h"
 #include "state/session_file.h"
@@ -32,7 +33,7 @@ struct Session {
 
   // The whole conversation. The state of the first `computed` tokens is in the tables (each covers
   // exactly that many positions) and the slot; the next turn computes the rest.
-  std::vector<TokenId> tokens;
+  History tokens;
   int64_t computed = 0;
   // Between StateMemory::Prepare and Commit this exceeds `computed`: the tables have room for that
   // many tokens and, once the backend has touched it, the slot matches neither position.

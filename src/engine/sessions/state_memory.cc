@@ -45,6 +45,7 @@ StateMemory::StateMemory(const ModelSpec& spec, StateStore* store, const Options
   PrefixIndexOptions index;
   index.page_tokens = layout_.page_tokens;
   index.share_across_domains = options.share_across_domains;
+  index.rows = &rows_;
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
     shapes_.push_back({.page_tokens = layout_.page_tokens, .window = spec.kv_groups[g].window});
     pools_.push_back(std::make_unique<PagePool>(StrCat("page of layer group ", g),
@@ -196,6 +197,17 @@ Status StateMemory::MakeRoom(const Amount& amount) {
         HumanBytes(static_cast<uint64_t>(wanted)), " more are needed");
   }
   return OkStatus();
+}
+
+Status StateMemory::MakeRoomForRows(int64_t bytes) {
+  const int64_t most = budget_bytes_ / 2;
+  const auto fits = [&] { return rows_.bytes() + bytes <= most; };
+  if (!fits()) index_->EvictRows(fits);
+  if (fits()) return OkStatus();
+  return ResourceExhausted(
+      "vectors in place of tokens take up to ", HumanBytes(static_cast<uint64_t>(most)),
+      ", half of the memory for ", "sessions; ", HumanBytes(static_cast<uint64_t>(rows_.bytes())),
+      " are held and ", HumanBytes(static_cast<uint64_t>(bytes)), " more are needed");
 }
 
 // Makes the table's pages usable, from an entry on.

@@ -178,9 +178,19 @@ class StateMemory {
   // Whether the result of AppendBlocks is usable without FinishBlocks.
   bool blocks_stand_alone() const;
 
+  // --- rows ---------------------------------------------------------------------------------
+  // What sessions, turns, files and the index hold of vectors in place of tokens: part of the
+  // memory in use, at most half of the budget.
+  RowTable* rows() { return &rows_; }
+  // Room for so many bytes of new ones, from prefixes if need be; RESOURCE_EXHAUSTED if the others
+  // are held.
+  Status MakeRoomForRows(int64_t bytes);
+
   // --- all sessions together ------------------------------------------------------------
   // Memory in use by sessions or the index.
-  int64_t used_bytes() const { return page_bytes() + slots_used() * layout_.slot_bytes; }
+  int64_t used_bytes() const {
+    return page_bytes() + slots_used() * layout_.slot_bytes + rows_.bytes();
+  }
   int64_t page_bytes() const;
   int64_t slots_used() const { return slots_ != nullptr ? slots_->in_use() : 0; }
   int64_t budget_bytes() const { return budget_bytes_; }
@@ -244,6 +254,7 @@ class StateMemory {
   std::unique_ptr<SlotPool> slots_;               // null without recurrent state
   int64_t checkpoint_tokens_ = 0;  // a multiple of page_tokens(); 0 without recurrent state
   int64_t max_checkpoints_ = 0;
+  RowTable rows_;
   std::unique_ptr<PrefixIndex> index_;
   int64_t pages_copied_ = 0;
   int64_t slots_copied_ = 0;

@@ -72,6 +72,7 @@ void StateMemory::FillStats(EngineStats* stats) const {
   stats->page_budget =
       bytes_of_each == 0 ? 0 : budget_bytes_ / bytes_of_each * static_cast<int64_t>(n_groups());
   stats->page_bytes = page_bytes();
+  stats->row_bytes = rows_.bytes();
   stats->checkpoint_bytes = index.lone_checkpoints * layout_.slot_bytes;
   stats->slots_used = slots_used();
   stats->slot_bytes = stats->slots_used * layout_.slot_bytes - stats->checkpoint_bytes;

@@ -81,7 +81,7 @@ void Guesses::Take(GuessSource source, const NgramIndex::Match& match,
     } else if (source == GuessSource::kOwnText) {
       token = tokens[static_cast<size_t>(at - std::ssize(from))];
     }
-    if (token == kNoToken) break;
+    if (token < 0) break;
     tokens.push_back(token);
   }
   tokens_ = std::move(tokens);

@@ -23,12 +23,13 @@ std::span<const TokenId> Before(std::span<const TokenId> text, int64_t at, int64
   return text.subspan(static_cast<size_t>(at - n), static_cast<size_t>(n));
 }
 
-// How many tokens before `at` are the last ones of `context`.
+// How many tokens before `at` are the last ones of `context`. Rows are none.
 int64_t CommonEnd(std::span<const TokenId> text, int64_t at, std::span<const TokenId> context) {
   const int64_t most = std::min({at, std::ssize(context), NgramIndex::kLongestMatch});
   int64_t n = 0;
-  while (n < most && text[static_cast<size_t>(at - 1 - n)] ==
-                         context[context.size() - 1 - static_cast<size_t>(n)]) {
+  while (n < most) {
+    const TokenId token = text[static_cast<size_t>(at - 1 - n)];
+    if (token < 0 || token != context[context.size() - 1 - static_cast<size_t>(n)]) break;
     ++n;
   }
   return n;
@@ -88,7 +89,7 @@ NgramIndex::Match NgramIndex::FindAmong(const Grams& grams, std::span<const Toke
   int64_t at = grams.latest[hash & (grams.latest.size() - 1)];
   for (int tries = 0; tries < kMostTried && at >= 0; ++tries) {
     const int64_t length = CommonEnd(text, at, context);
-    if (length >= std::max(grams.n, longest) && text[static_cast<size_t>(at)] != kNoToken) {
+    if (length >= std::max(grams.n, longest) && text[static_cast<size_t>(at)] >= 0) {
       if (length > longest) n = 0;
       longest = length;
       found[n++] = {at, length};

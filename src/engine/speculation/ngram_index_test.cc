@@ -57,6 +57,13 @@ TEST(NgramIndexTest, NothingIsFoundAcrossTheEndOfAPassage) {
   EXPECT_EQ(Indexed(text).Find(text, Tokens{3, 4, 1}).next, -1);
 }
 
+TEST(NgramIndexTest, NothingIsFoundFromRowsOrAcrossThem) {
+  const Tokens text = {1, 2, 3, -5, 4, 6, 7, 8, 1, -5, 3, 9};
+  EXPECT_EQ(Indexed(text).Find(text, Tokens{1, 2, 3}).next, -1) << "a row follows";
+  EXPECT_EQ(Indexed(text).Find(text, Tokens{3, -5, 4}).next, -1);
+  EXPECT_EQ(Indexed(text).Find(text, Tokens{0, 4, 6, 7}).next, 7);
+}
+
 // Whatever it finds is a place as it says; and it finds one where the index of all places does.
 TEST(NgramIndexTest, AgreesWithASearchOfTheWholeText) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {

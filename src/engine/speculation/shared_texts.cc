@@ -1,6 +1,7 @@
 #include "engine/speculation/shared_texts.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace weft {
 
@@ -25,7 +26,8 @@ void SharedTexts::Add(std::string_view domain, std::span<const TokenId> passage)
     text->index.Clear();
     ++text->cuts;
   }
-  tokens.insert(tokens.end(), passage.begin(), passage.end());
+  // Nothing is guessed from rows or beyond them.
+  std::ranges::replace_copy_if(passage, std::back_inserter(tokens), IsRow, kNoToken);
   tokens.push_back(kNoToken);
   n_tokens_ += std::ssize(tokens);
   while (n_tokens_ > kMostTokensOfAll && texts_.size() > 1) DropLeastUsed();

@@ -36,7 +36,7 @@ void LiveSessions::Destroy(Session* session) {
 void LiveSessions::Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<TokenId>>>& reply) {
   files_->WhenFree(id, /*with_state=*/true, [=](const StatusOr<Session*>& session) {
     if (!session.ok()) return reply(session.status());
-    reply((*session)->tokens);
+    reply((*session)->tokens.WithoutIds());
   });
 }
 
@@ -66,7 +66,7 @@ StatusOr<SessionId> LiveSessions::ForkNow(const Session& from, int64_t position,
     return PermissionDenied("a session can only be forked within its own domain");
   }
   WEFT_ASSIGN_OR_RETURN(Session* const fork, sessions_->Create(options.domain, options.name));
-  fork->tokens.assign(from.tokens.begin(), from.tokens.begin() + position);
+  fork->tokens = from.tokens.First(position);
   memory_->Share(from, position, fork);
   fork->last_used_us = NowMicros();
   publisher_->Touch(fork);
@@ -102,7 +102,7 @@ void LiveSessions::GoBack(Session* session, int64_t position, const Reply& reply
   const auto apply = [=, this](Session* self) {
     memory_->Truncate(self, position);
     memory_->ReturnFreed();
-    self->tokens.resize(static_cast<size_t>(position));
+    self->tokens.Cut(position);
     ++self->changes;
     publisher_->Touch(self);
   };
@@ -110,8 +110,7 @@ void LiveSessions::GoBack(Session* session, int64_t position, const Reply& reply
     apply(session);
     return reply(OkStatus());
   }
-  std::vector<TokenId> tokens(session->tokens.begin(), session->tokens.begin() + position);
-  files_->Rewrite(session, std::move(tokens), [=, this](const Status& status) {
+  files_->Rewrite(session, session->tokens.First(position), [=, this](const Status& status) {
     Session* const self = sessions_->Find(id);
     if (status.ok() && self != nullptr) {
       apply(self);
@@ -146,7 +145,7 @@ void LiveSessions::Reset(SessionId id, const Reply& reply) {
 void LiveSessions::ResetNow(Session* session) {
   memory_->Drop(session);
   memory_->ReturnFreed();
-  session->tokens.clear();
+  session->tokens = {};
   session->note.clear();
   ++session->changes;
   if (session->stage == SessionStage::kAwaited) session->stage.Become(SessionStage::kQueued);

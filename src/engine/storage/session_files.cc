@@ -44,8 +44,10 @@ Status SessionFiles::Open() {
   SessionStore::Identity identity{.model = options_.model,
                                   .layout = layout,
                                   .kv_type = options_.kv_type,
-                                  .sizes = memory_->layout()};
-  WEFT_ASSIGN_OR_RETURN(store_, SessionStore::Open(options_.path, std::move(identity), post_back_));
+                                  .sizes = memory_->layout(),
+                                  .row_values = options_.row_values};
+  WEFT_ASSIGN_OR_RETURN(
+      store_, SessionStore::Open(options_.path, std::move(identity), memory_->rows(), post_back_));
   std::vector<std::string> strangers;
   WEFT_ASSIGN_OR_RETURN(const std::vector<SavedSession> saved, store_->ListAll(&strangers));
   for (const SavedSession& file : saved) {
@@ -269,7 +271,9 @@ void SessionFiles::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded,
   if (session == nullptr) return reply(NotFound("the session was closed meanwhile"));
   if (loaded.ok()) {
     // The backend trusts its tokens; files are not trusted.
-    const auto outside = [&](TokenId token) { return token < 0 || token >= options_.n_vocab; };
+    const auto outside = [&](TokenId token) {
+      return !IsRow(token) && (token < 0 || token >= options_.n_vocab);
+    };
     if (std::any_of(loaded->tokens.begin(), loaded->tokens.end(), outside)) {
       loaded = DataLoss("the session's file has tokens that are not in the model's vocabulary");
     }

@@ -37,6 +37,7 @@ class SessionFiles {
     std::string backend;  // its name
     std::string kv_type;
     int64_t n_vocab = 0;
+    int64_t row_values = 0;  // of a vector in place of a token
     // As in EngineOptions.
     int64_t disk_bytes = 0;
     int64_t disk_bytes_per_hour = 0;
@@ -82,7 +83,7 @@ class SessionFiles {
   bool HasFile(const Session& session) const { return keeper_ != nullptr && session.has_file(); }
   // Makes the file hold these tokens instead of whatever is written or queued. The session waits
   // until it does. REQUIRES of these three: HasFile, and no file work.
-  void Rewrite(Session* session, std::vector<TokenId> tokens, const Reply& reply);
+  void Rewrite(Session* session, History tokens, const Reply& reply);
   // The same with no tokens; removes the file where even that cannot be written.
   void Empty(Session* session, const std::function<void(const Status&, bool has_file)>& reply);
   // The session has its new name already, and gets the old one back if the file cannot follow. A

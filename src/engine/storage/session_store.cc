@@ -1,6 +1,8 @@
 #include "engine/storage/session_store.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
@@ -13,10 +15,16 @@ int64_t AllocatedBytes(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 Status OutOfTime() { return DeadlineExceeded("the time for saving ran out"); }
 
-// Supplies a state's parts in the order in which a file is written.
-StateSource SourceOf(const StateMemory::SavedState& state, const std::atomic<bool>& abandoned) {
-  return [&state, &abandoned](int group, int64_t page, std::span<std::byte> out) -> Status {
+// Supplies a session's parts in the order in which a file is written.
+StateSource SourceOf(const SessionSnapshot& snapshot, const std::atomic<bool>& abandoned) {
+  return [&snapshot, &abandoned](int group, int64_t page, std::span<std::byte> out) -> Status {
     if (abandoned) return OutOfTime();
+    if (group == kRowPart) {
+      const auto& row = *snapshot.tokens.rows()[static_cast<size_t>(page)].row;
+      std::ranges::copy(std::as_bytes(std::span(row.values)), out.begin());
+      return OkStatus();
+    }
+    const StateMemory::SavedState& state = snapshot.state;
     const auto part = [&]() -> const std::vector<std::byte>& {
       if (group == kSlotPart) return state.slot;
       if (group == kCheckpointPart) return state.checkpoints[static_cast<size_t>(page)].slot;
@@ -46,10 +54,11 @@ StateSink SinkOf(const SessionHead& head, StateMemory::SavedState* state) {
 }  // namespace
 
 StatusOr<std::unique_ptr<SessionStore>> SessionStore::Open(const std::string& path,
-                                                           Identity identity, PostBack post_back) {
+                                                           Identity identity, RowTable* rows,
+                                                           PostBack post_back) {
   WEFT_ASSIGN_OR_RETURN(auto directory, StateDirectory::Open(path));
   return std::unique_ptr<SessionStore>(
-      new SessionStore(std::move(directory), std::move(identity), std::move(post_back)));
+      new SessionStore(std::move(directory), std::move(identity), rows, std::move(post_back)));
 }
 
 // --- bytes ------------------------------------------------------------------------------
@@ -57,7 +66,8 @@ StatusOr<std::unique_ptr<SessionStore>> SessionStore::Open(const std::string& pa
 int64_t SessionStore::BytesOfFile(const SessionSnapshot& snapshot) {
   // Sections, description, names.
   constexpr int64_t kSectionBytes = 64, kHeadBytes = 2048;
-  int64_t bytes = kHeadBytes + std::ssize(snapshot.tokens) * int64_t{sizeof(TokenId)};
+  int64_t bytes = kHeadBytes + std::ssize(snapshot.tokens) * int64_t{sizeof(TokenId)} +
+                  snapshot.tokens.row_bytes();
   const auto add = [&bytes](const std::vector<std::byte>& part) {
     bytes += std::ssize(part) + kSectionBytes;
   };
@@ -99,7 +109,8 @@ SessionHead SessionStore::MakeHead(const std::string& domain, const std::string&
   head.kv_type = identity_.kv_type;
   head.created_us = WallClockMicros();
   head.updated_us = snapshot.used_us;
-  head.tokens = snapshot.tokens;
+  head.tokens = snapshot.tokens.WithoutIds();
+  if (snapshot.tokens.has_rows()) head.row_values = identity_.row_values;
   const StateMemory::SavedState& state = snapshot.state;
   head.state_tokens = state.n_tokens;
   if (state.n_tokens == 0) return head;
@@ -124,8 +135,7 @@ void SessionStore::Save(const std::string& domain, const std::string& name,
   worker_.Post([this, domain, name, shared, most, done = std::move(done)] {
     Status status = abandoned_ ? OutOfTime() : OkStatus();
     if (status.ok()) {
-      status =
-          directory_->Save(MakeHead(domain, name, *shared), SourceOf(shared->state, abandoned_));
+      status = directory_->Save(MakeHead(domain, name, *shared), SourceOf(*shared, abandoned_));
     }
     const int64_t bytes = directory_->FileBytes(domain, name);
     post_back_([this, domain, name, most, bytes, done, status] {
@@ -137,13 +147,43 @@ void SessionStore::Save(const std::string& domain, const std::string& name,
   });
 }
 
+// Rows are not trusted either: the backend computes with them as they are.
+StatusOr<History> SessionStore::ReadTokens(SessionReader* reader) const {
+  const SessionHead& head = reader->head();
+  if (head.row_values != 0 && head.row_values != identity_.row_values) {
+    return DataLoss("the session's file has rows of ", head.row_values, " values in a model of ",
+                    identity_.row_values);
+  }
+  std::vector<RowRef> rows;
+  std::vector<float> values(static_cast<size_t>(head.row_values));
+  const auto take = [&](int, int64_t, std::span<const std::byte> bytes) -> Status {
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+      return DataLoss("the session's file has a row with numbers that are not finite");
+    }
+    rows.push_back(rows_.Keep(values));
+    return OkStatus();
+  };
+  WEFT_RETURN_IF_ERROR(reader->ReadRows(take));
+  History tokens;
+  auto row = rows.begin();
+  for (const TokenId token : head.tokens) {
+    if (IsRow(token)) {
+      tokens.Add(*row++);
+    } else {
+      tokens.push_back(token);
+    }
+  }
+  return tokens;
+}
+
 StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain,
                                                 const std::string& name) const {
   WEFT_ASSIGN_OR_RETURN(const auto reader, directory_->Load(domain, name));
   WEFT_RETURN_IF_ERROR(reader->CheckModel(FingerprintOf(identity_.model)));
   const SessionHead& head = reader->head();
   SessionSnapshot snapshot;
-  snapshot.tokens = head.tokens;
+  WEFT_ASSIGN_OR_RETURN(snapshot.tokens, ReadTokens(reader.get()));
   snapshot.used_us = head.updated_us;
   if (head.state_tokens == 0) return snapshot;
   Status status = reader->CheckLayout(FingerprintOf(identity_.layout), identity_.kv_type);
@@ -187,7 +227,7 @@ Status SessionStore::RenameNow(const std::string& domain, const std::string& fro
                                const std::string& to) {
   WEFT_ASSIGN_OR_RETURN(const SessionSnapshot snapshot, LoadNow(domain, from));
   WEFT_RETURN_IF_ERROR(
-      directory_->Save(MakeHead(domain, to, snapshot), SourceOf(snapshot.state, abandoned_)));
+      directory_->Save(MakeHead(domain, to, snapshot), SourceOf(snapshot, abandoned_)));
   return directory_->Remove(domain, from);
 }
 

@@ -26,7 +26,7 @@ namespace weft {
 
 // A session's tokens and state, outside the engine's memory.
 struct SessionSnapshot {
-  std::vector<TokenId> tokens;
+  History tokens;
   StateMemory::SavedState state;
   int64_t used_us = 0;  // last use, since 1970
   std::string note;     // why there is no state, if it was lost
@@ -40,12 +40,14 @@ class SessionStore {
     std::string layout;  // describes backend, KV type and page sizes
     std::string kv_type;
     StateLayout sizes;
+    int64_t row_values = 0;  // of a vector in place of a token
   };
   // Runs a callback on the engine thread.
   using PostBack = std::function<void(std::function<void()>)>;
 
+  // `rows`, which outlives the object, keeps those of sessions that are read.
   static StatusOr<std::unique_ptr<SessionStore>> Open(const std::string& path, Identity identity,
-                                                      PostBack post_back);
+                                                      RowTable* rows, PostBack post_back);
 
   const std::string& path() const { return directory_->path(); }
   // For other work that must not block a step; runs in order with this store's jobs.
@@ -76,14 +78,17 @@ class SessionStore {
               std::function<void(Status)> done);
 
  private:
-  SessionStore(std::unique_ptr<StateDirectory> directory, Identity identity, PostBack post_back)
+  SessionStore(std::unique_ptr<StateDirectory> directory, Identity identity, RowTable* rows,
+               PostBack post_back)
       : directory_(std::move(directory)),
         identity_(std::move(identity)),
+        rows_(*rows),
         post_back_(std::move(post_back)) {}
 
   // On the worker thread.
   SessionHead MakeHead(const std::string& domain, const std::string& name,
                        const SessionSnapshot& snapshot) const;
+  StatusOr<History> ReadTokens(SessionReader* reader) const;
   StatusOr<SessionSnapshot> LoadNow(const std::string& domain, const std::string& name) const;
   Status RenameNow(const std::string& domain, const std::string& from, const std::string& to);
   // On the engine thread.
@@ -92,6 +97,7 @@ class SessionStore {
 
   const std::unique_ptr<StateDirectory> directory_;
   const Identity identity_;
+  RowTable& rows_;
   const PostBack post_back_;
   std::atomic<bool> abandoned_{false};
   std::map<std::pair<std::string, std::string>, int64_t> files_;  // bytes by domain and name

@@ -10,7 +10,7 @@ namespace weft {
 
 // --- with the session -------------------------------------------------------------------
 
-void SessionFiles::Rewrite(Session* session, std::vector<TokenId> tokens, const Reply& reply) {
+void SessionFiles::Rewrite(Session* session, History tokens, const Reply& reply) {
   const SessionId id = session->id;
   keeper_->Forget(session);
   session->keep_again = false;
@@ -120,7 +120,8 @@ void SessionFiles::KeepState(Session* session, int64_t n_tokens) {
 }
 
 void SessionFiles::UseBlocks(const Session& session, int64_t n_tokens) {
-  if (disk_ != nullptr) disk_->Use(disk_->Match(session.domain, session.tokens, n_tokens));
+  if (disk_ == nullptr) return;
+  disk_->Use(disk_->Match(session.domain, session.tokens.before_rows(), n_tokens));
 }
 
 std::optional<int64_t> SessionFiles::NextWake() const {

@@ -17,7 +17,7 @@ constexpr size_t kMostJobs = 64;
 
 // --- tokens -----------------------------------------------------------------------------
 
-void StateKeeper::WriteTokens(Session* session, std::vector<TokenId> tokens,
+void StateKeeper::WriteTokens(Session* session, History tokens,
                               std::function<void(const Status&)> done) {
   SessionSnapshot snapshot;
   snapshot.tokens = std::move(tokens);
@@ -66,7 +66,7 @@ bool StateKeeper::IsKept(const Session& session) const {
   if (!session.is_kept() || session.keeps_under_way > 0) return false;
   if (session.computed == 0) return true;
   return disk_ != nullptr &&
-         disk_->Match(session.domain, session.tokens, session.computed).n_tokens >=
+         disk_->Match(session.domain, session.tokens.before_rows(), session.computed).n_tokens >=
              session.computed;
 }
 
@@ -104,7 +104,7 @@ void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
   job->slots.reset();
   auto holder = sessions_->CreateHolder(session.domain);
   if (!holder.ok()) return;
-  (*holder)->tokens.assign(session.tokens.begin(), session.tokens.begin() + n_tokens);
+  (*holder)->tokens = session.tokens.First(n_tokens);
   (*holder)->checkpoints_wanted = session.checkpoints_wanted;
   memory_->Share(session, n_tokens, *holder);
   memory_->CountAsKeeper(**holder, 1);
@@ -124,7 +124,7 @@ void StateKeeper::LetGo(Job* job) {
 }
 
 void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
-  n_tokens = std::min(n_tokens, session->computed);
+  n_tokens = std::min({n_tokens, session->computed, std::ssize(session->tokens.before_rows())});
   if (disk_ == nullptr || n_tokens == 0) return;
   Job* job = JobOf(session->id);
   if (job == nullptr) job = NewJob(session->id);
@@ -154,10 +154,10 @@ bool StateKeeper::ReleaseMemory() {
 Session* StateKeeper::HolderOf(Job* job) {
   if (job->holder.value == 0) {
     const Session* const owner = sessions_->Find(job->owner);
-    if (!job->named || owner == nullptr || owner->turn != nullptr || owner->computed == 0) {
-      return nullptr;
-    }
-    Hold(*owner, owner->computed, job);
+    if (!job->named || owner == nullptr || owner->turn != nullptr) return nullptr;
+    const int64_t n_tokens = std::min(owner->computed, std::ssize(owner->tokens.before_rows()));
+    if (n_tokens == 0) return nullptr;
+    Hold(*owner, n_tokens, job);
   }
   Session* const holder = sessions_->Find(job->holder);
   return holder != nullptr && holder->computed >= job->n_tokens ? holder : nullptr;

@@ -46,8 +46,7 @@ class StateKeeper {
   // The session changes or goes away: unwritten state is dropped.
   void Forget(Session* session);
   // Makes the session's file hold exactly these tokens, in order with its other writes.
-  void WriteTokens(Session* session, std::vector<TokenId> tokens,
-                   std::function<void(const Status&)> done);
+  void WriteTokens(Session* session, History tokens, std::function<void(const Status&)> done);
 
   // Copies what the write rate allows now. True if that was anything.
   bool Pump();

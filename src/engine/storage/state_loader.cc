@@ -13,7 +13,7 @@ constexpr int64_t kRunBytes = int64_t{8} << 20;
 
 bool StateLoader::Start(Session* session, int64_t max_tokens, std::function<void()> done) {
   Load load;
-  load.match = disk_->Match(session->domain, session->tokens, max_tokens);
+  load.match = disk_->Match(session->domain, session->tokens.before_rows(), max_tokens);
   if (load.match.n_tokens <= session->computed) return false;
   disk_->Use(load.match);
   load.serial = ++next_load_;
@@ -95,7 +95,7 @@ Status StateLoader::Append(Session* session, Load* load, std::vector<DiskTier::L
 void StateLoader::TryWithoutDamage(Session* session, Load* load) {
   const SessionId id = session->id;
   if (!memory_->blocks_stand_alone()) memory_->Drop(session);
-  load->match = disk_->Match(session->domain, session->tokens, load->max_tokens);
+  load->match = disk_->Match(session->domain, session->tokens.before_rows(), load->max_tokens);
   load->computed = session->computed;
   load->from = std::min(load->from, load->computed);
   if (load->match.n_tokens <= load->computed) return End(id);

@@ -72,7 +72,8 @@ struct Lane {
 
 struct ActiveTurn {
   uint64_t serial = 0;  // submission order
-  TurnOptions options;  // stop_tokens are sorted
+  TurnOptions options;  // stop_tokens are sorted; parts are in the prompt alone
+  History prompt;       // what it adds to its session
   uint64_t seed = 0;
   Staged<TurnStage> stage{TurnStage::kQueued};
   TurnFate fate = TurnFate::kFinished;  // so far
@@ -90,7 +91,7 @@ struct ActiveTurn {
   // The session before the turn, to restore if the prompt is not completed: its first
   // `tokens_before` tokens, and those that a whole context replaced.
   int64_t tokens_before = 0;
-  std::vector<TokenId> replaced;
+  History replaced;
   TextPooler pooler;  // of options.vector
   // All rows of the prompt are pooled, not the last alone.
   bool pools_all_rows = false;

@@ -3,7 +3,7 @@
 // It is a run of the session's next tokens, and for a lane that writes perhaps guesses of what
 // follows them. TurnWriter draws after the last token and then after each guess that was drawn;
 // what was computed for the others is cut back. What comes out of it are logits, or vectors where
-// the turn wants its text's. Rows that are vectors in place of tokens would belong here too.
+// the turn wants its text's.
 #ifndef WEFT_ENGINE_TURNS_STEP_PART_H_
 #define WEFT_ENGINE_TURNS_STEP_PART_H_
 

@@ -217,6 +217,9 @@ StepSequence StepRunner::SequenceOf(const Session& session, int64_t first, int64
   StepSequence sequence;
   sequence.tokens =
       std::span(session.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+  for (const History::Place& place : session.tokens.RowsIn(first, n)) {
+    sequence.rows.push_back(place.row->values);
+  }
   sequence.position = first;
   for (const PageTable& table : session.tables) sequence.page_tables.push_back(table.pages());
   sequence.slot = session.slot.id();

@@ -6,49 +6,11 @@
 #include "base/clock.h"
 #include "engine/sampling/random.h"
 #include "engine/sessions/message_starts.h"
+#include "engine/turns/turn_prompt.h"
 #include "engine/turns/turn_use.h"
 #include "weft/model.h"
 
 namespace weft {
-namespace {
-
-Status ValidateTokens(const std::vector<TokenId>& tokens, int64_t n_vocab, const char* kind) {
-  for (const TokenId token : tokens) {
-    if (token < 0 || token >= n_vocab) {
-      return InvalidArgument(kind, " ", token, " is outside the vocabulary of ", n_vocab);
-    }
-  }
-  return OkStatus();
-}
-
-// Checks the options that decide when a turn ends.
-Status ValidateEnds(const TurnOptions& options, int64_t n_vocab) {
-  if (options.max_tokens < -1) return InvalidArgument("max_tokens must be >= -1");
-  if (options.min_tokens < 0) return InvalidArgument("min_tokens must be >= 0");
-  if (options.max_tokens >= 0 && options.min_tokens > options.max_tokens) {
-    return InvalidArgument("min_tokens of ", options.min_tokens, " is more than max_tokens of ",
-                           options.max_tokens);
-  }
-  if (options.stop_tokens.size() > kMaxStopTokens) {
-    return InvalidArgument("too many stop tokens: ", options.stop_tokens.size(), ", at most ",
-                           kMaxStopTokens);
-  }
-  WEFT_RETURN_IF_ERROR(ValidateTokens(options.stop_tokens, n_vocab, "stop token"));
-  return ValidateStopStrings(options.stop_strings);
-}
-
-Status ValidateChunks(const std::vector<int64_t>& chunks) {
-  if (chunks.size() > kMaxPromptChunks) {
-    return InvalidArgument("too many prompt chunks: ", chunks.size(), ", at most ",
-                           kMaxPromptChunks);
-  }
-  for (const int64_t chunk : chunks) {
-    if (chunk < 1) return InvalidArgument("a prompt chunk must hold at least 1 token");
-  }
-  return OkStatus();
-}
-
-}  // namespace
 
 TurnScheduler::TurnScheduler(const Parts& parts, std::function<void()> wake)
     : parts_(parts),
@@ -62,11 +24,12 @@ Status TurnScheduler::Validate(const Session& session, const TurnOptions& option
   WEFT_RETURN_IF_ERROR(RefuseBusy(session));
   WEFT_RETURN_IF_ERROR(RefusePoisoned(session));
   WEFT_RETURN_IF_ERROR(CheckUse(*parts_.model, options));
+  WEFT_RETURN_IF_ERROR(CheckRowsFit(*parts_.model, options));
   WEFT_RETURN_IF_ERROR(CheckSize(session, options));
   const int64_t n_vocab = parts_.model->n_vocab();
-  WEFT_RETURN_IF_ERROR(ValidateTokens(options.tokens, n_vocab, "token"));
+  WEFT_RETURN_IF_ERROR(CheckPrompt(*parts_.model, options));
   WEFT_RETURN_IF_ERROR(ValidateTokens(options.prediction, n_vocab, "token of the prediction"));
-  WEFT_RETURN_IF_ERROR(ValidateEnds(options, n_vocab));
+  WEFT_RETURN_IF_ERROR(CheckEnds(options, n_vocab));
   const int most_choices = parts_.options->max_running;
   if (options.n_choices < 1 || options.n_choices > most_choices) {
     return InvalidArgument("n must be between 1 and ", most_choices);
@@ -74,7 +37,7 @@ Status TurnScheduler::Validate(const Session& session, const TurnOptions& option
   if (options.top_logprobs < -1 || options.top_logprobs > 100) {
     return InvalidArgument("top_logprobs must be between 0 and 100 (-1: none)");
   }
-  WEFT_RETURN_IF_ERROR(ValidateChunks(options.prompt_chunks));
+  WEFT_RETURN_IF_ERROR(CheckChunks(options.prompt_chunks));
   return ValidateSampling(options.sampling, n_vocab);
 }
 
@@ -83,8 +46,12 @@ Status TurnScheduler::CheckSize(const Session& session, const TurnOptions& optio
     return InvalidArgument("the prediction has ", options.prediction.size(), " tokens, at most ",
                            kMaxPredictionTokens, " are taken");
   }
-  int64_t total = static_cast<int64_t>(options.tokens.size());
-  if (!options.tokens_are_whole_context) total += session.n_tokens();
+  const int64_t row_width = parts_.model->row_width();
+  int64_t total = options.PromptSize(row_width), n_rows = options.PromptRows(row_width);
+  if (!options.tokens_are_whole_context) {
+    total += session.n_tokens();
+    n_rows += std::ssize(session.tokens.rows());
+  }
   if (total == 0) return InvalidArgument("empty prompt: there is no token to start from");
   const int64_t context = parts_.model->context_tokens();
   const int64_t needed = total + (options.max_tokens == 0 ? 0 : 1);
@@ -96,8 +63,10 @@ Status TurnScheduler::CheckSize(const Session& session, const TurnOptions& optio
                       total == context ? ": there is no room to generate" : "");
   }
   WEFT_RETURN_IF_ERROR(CheckWholeText(*parts_.model, total, parts_.options->max_step_tokens));
+  WEFT_RETURN_IF_ERROR(CheckSessionRows(*parts_.model, *parts_.options, options, n_rows));
   const int64_t budget = parts_.memory->budget_bytes();
-  if (const int64_t least = parts_.memory->LeastBytes(total); least > budget) {
+  const int64_t least = parts_.memory->LeastBytes(total) + RowTable::BytesOf(n_rows, row_width);
+  if (least > budget) {
     return ResourceExhausted("the state of ", total, " tokens needs ",
                              HumanBytes(static_cast<uint64_t>(least)),
                              ", more than the memory for all sessions, ",
@@ -127,9 +96,15 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, const TurnOption
     return ResourceExhausted("the queue is full: ", running_.size(), " turns run and ", n_queued,
                              " wait; try again later");
   }
+  const int64_t row_width = parts_.model->row_width();
+  if (const int64_t n_rows = options.PromptRows(row_width); n_rows > 0) {
+    WEFT_RETURN_IF_ERROR(parts_.memory->MakeRoomForRows(RowTable::BytesOf(n_rows, row_width)));
+  }
   auto turn = std::make_unique<ActiveTurn>();
   turn->serial = next_serial_++;
   turn->options = options;
+  turn->options.parts = nullptr;
+  turn->prompt = PromptOf(*parts_.model, options, parts_.memory->rows());
   std::sort(turn->options.stop_tokens.begin(), turn->options.stop_tokens.end());
   turn->pools_all_rows = PoolsAllRows(*parts_.model, options);
   turn->session = session;
@@ -184,6 +159,10 @@ void TurnScheduler::Admit() {
 void TurnScheduler::Start(ActiveTurn* turn) {
   Session* const session = turn->session;
   const TurnOptions& options = turn->options;
+  // A session that was parked when the turn was submitted may hold rows.
+  if (const Status fits = CheckRowsOf(*turn); !fits.ok()) {
+    return turn->End(FinishReason::kError, fits);
+  }
   turn->stage.Become(TurnStage::kReading);
   session->stage.Become(SessionStage::kRunning);
   TakePrompt(turn);
@@ -199,21 +178,25 @@ void TurnScheduler::Start(ActiveTurn* turn) {
   turn->usage.prompt_tokens = turn->started.prompt_tokens;
 }
 
+Status TurnScheduler::CheckRowsOf(const ActiveTurn& turn) const {
+  int64_t n_rows = std::ssize(turn.prompt.rows());
+  if (!turn.options.tokens_are_whole_context) n_rows += std::ssize(turn.session->tokens.rows());
+  return CheckSessionRows(*parts_.model, *parts_.options, turn.options, n_rows);
+}
+
 // The session's tokens become the prompt, with the state of whatever is computed of it.
 void TurnScheduler::TakePrompt(ActiveTurn* turn) {
   Session* const session = turn->session;
   const TurnOptions& options = turn->options;
-  std::vector<TokenId>& tokens = session->tokens;
+  History& tokens = session->tokens;
   if (options.tokens_are_whole_context) {
-    const int64_t shared = CommonLength(tokens, options.tokens);
-    turn->replaced.assign(tokens.begin() + shared, tokens.end());
+    const int64_t shared = CommonLength(tokens, turn->prompt);
+    turn->replaced = tokens.From(shared);
     parts_.memory->Truncate(session, shared);
-    tokens.resize(static_cast<size_t>(shared));
+    tokens.Cut(shared);
   }
-  turn->tokens_before = static_cast<int64_t>(tokens.size());
-  const size_t from = options.tokens_are_whole_context ? tokens.size() : 0;
-  tokens.insert(tokens.end(), options.tokens.begin() + static_cast<ptrdiff_t>(from),
-                options.tokens.end());
+  turn->tokens_before = std::ssize(tokens);
+  tokens.Append(turn->prompt, options.tokens_are_whole_context ? turn->tokens_before : 0);
   // The last token is always computed: its logits choose the first new one.
   const int64_t reusable = static_cast<int64_t>(tokens.size()) - 1;
   if (turn->wants_prompt_rows()) {
@@ -257,8 +240,9 @@ void TurnScheduler::ReuseComputed(Session* session) {
 void TurnScheduler::PlanCheckpoints(Session* session) {
   if (parts_.memory->blocks_stand_alone()) return;  // any position is as good as another
   const Tokenizer& tokenizer = *parts_.model->tokenizer();
-  const std::vector<int64_t> marks = MessageStarts(
-      session->tokens, [&tokenizer](TokenId token) { return tokenizer.IsControl(token); });
+  const std::vector<int64_t> marks = MessageStarts(session->tokens, [&tokenizer](TokenId token) {
+    return !IsRow(token) && tokenizer.IsControl(token);
+  });
   parts_.memory->PlanCheckpoints(session, marks);
 }
 
@@ -374,8 +358,8 @@ void TurnScheduler::RollBackPrompt(ActiveTurn* turn) {
   if (turn->lanes.empty() || turn->is_prompt_computed()) return;
   if (session->stage == SessionStage::kPoisoned) return;
   parts_.memory->Truncate(session, std::min(session->computed, turn->tokens_before));
-  session->tokens.resize(static_cast<size_t>(turn->tokens_before));
-  session->tokens.insert(session->tokens.end(), turn->replaced.begin(), turn->replaced.end());
+  session->tokens.Cut(turn->tokens_before);
+  session->tokens.Append(turn->replaced);
 }
 
 void TurnScheduler::Retire(ActiveTurn* turn) {
@@ -450,7 +434,7 @@ TurnInfo TurnScheduler::InfoOf(const ActiveTurn& turn) {
   info.max_tokens = turn.options.max_tokens;
   info.queued_us = turn.usage.queued_us;
   if (turn.lanes.empty()) {
-    info.prompt_tokens = static_cast<int64_t>(turn.options.tokens.size());
+    info.prompt_tokens = std::ssize(turn.prompt);
     if (!turn.options.tokens_are_whole_context) info.prompt_tokens += turn.session->n_tokens();
     return info;
   }

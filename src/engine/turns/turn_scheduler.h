@@ -96,6 +96,7 @@ class TurnScheduler {
   int64_t StallPatienceUs() const;
   void EndIfUnwanted(ActiveTurn* turn);
   void Start(ActiveTurn* turn);
+  Status CheckRowsOf(const ActiveTurn& turn) const;
   void TakePrompt(ActiveTurn* turn);
   void RefreshSiblingWait(ActiveTurn* turn);
   bool WaitsForSibling(const ActiveTurn& turn) const;

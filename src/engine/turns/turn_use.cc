@@ -2,6 +2,8 @@
 
 #include "backend/backend.h"
 #include "backend/text_head.h"
+#include "engine/sampling/text_stream.h"
+#include "engine/turns/turn_prompt.h"
 
 namespace weft {
 
@@ -20,6 +22,32 @@ Status CheckUse(const Model& model, const TurnOptions& options) {
     return InvalidArgument(
         "a turn for a vector generates nothing: it needs max_tokens 0, one choice, and no logits "
         "of its prompt");
+  }
+  return OkStatus();
+}
+
+Status CheckEnds(const TurnOptions& options, int64_t n_vocab) {
+  if (options.max_tokens < -1) return InvalidArgument("max_tokens must be >= -1");
+  if (options.min_tokens < 0) return InvalidArgument("min_tokens must be >= 0");
+  if (options.max_tokens >= 0 && options.min_tokens > options.max_tokens) {
+    return InvalidArgument("min_tokens of ", options.min_tokens, " is more than max_tokens of ",
+                           options.max_tokens);
+  }
+  if (options.stop_tokens.size() > kMaxStopTokens) {
+    return InvalidArgument("too many stop tokens: ", options.stop_tokens.size(), ", at most ",
+                           kMaxStopTokens);
+  }
+  WEFT_RETURN_IF_ERROR(ValidateTokens(options.stop_tokens, n_vocab, "stop token"));
+  return ValidateStopStrings(options.stop_strings);
+}
+
+Status CheckChunks(const std::vector<int64_t>& chunks) {
+  if (chunks.size() > kMaxPromptChunks) {
+    return InvalidArgument("too many prompt chunks: ", chunks.size(), ", at most ",
+                           kMaxPromptChunks);
+  }
+  for (const int64_t chunk : chunks) {
+    if (chunk < 1) return InvalidArgument("a prompt chunk must hold at least 1 token");
   }
   return OkStatus();
 }

@@ -1,0 +1,30 @@
+// What a turn adds to its session: tokens and rows, vectors in place of tokens. Any thread.
+#ifndef WEFT_ENGINE_TURNS_TURN_PROMPT_H_
+#define WEFT_ENGINE_TURNS_TURN_PROMPT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tokens.h"
+#include "engine/sessions/session.h"
+#include "weft/model.h"
+#include "weft/options.h"
+
+namespace weft {
+
+Status ValidateTokens(const std::vector<TokenId>& tokens, int64_t n_vocab, const char* kind);
+
+// Whether backend and model take rows, if there are any, and these are whole.
+Status CheckRowsFit(const Model& model, const TurnOptions& options);
+// Tokens of the vocabulary, and rows of finite numbers.
+Status CheckPrompt(const Model& model, const TurnOptions& options);
+// Whether a session may hold so many rows during the turn.
+Status CheckSessionRows(const Model& model, const EngineOptions& limits, const TurnOptions& options,
+                        int64_t n_rows);
+
+History PromptOf(const Model& model, const TurnOptions& options, RowTable* rows);
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_TURNS_TURN_PROMPT_H_
