@@ -202,6 +202,13 @@ SignsOfLife MakeSigns(const Host& host, SendSign send) {
 
 namespace {
 
+Status EncodePrompt(Host& host, const HttpRequest& request, const ChatCall& call,
+                    std::string_view text, TurnOptions* turn) {
+  if (!call.rows.empty()) return SetPrompt(host.model(), text, call.rows, turn);
+  turn->tokens = host.EncodeChat(request.domain, text);
+  return OkStatus();
+}
+
 // A chat that is ready to be submitted.
 struct PreparedChat {
   GenerationRequest request;
@@ -232,8 +239,10 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   }
   AddEndTokens(host.defaults().ends.tokens, &turn);
   AddEndTokens(host.chat().ends().tokens, &turn);
-  turn.tokens = host.EncodeChat(request.domain, prompt.text);
-  if (call.before.empty()) {
+  WEFT_RETURN_IF_ERROR(EncodePrompt(host, request, call, prompt.text, &turn));
+  if (!call.rows.empty()) {
+    // Nothing is remembered: what the text says is not all of the prompt.
+  } else if (call.before.empty()) {
     generation_request.prompt_text = std::move(prompt.text);
   } else {
     turn.tokens = Behind(std::move(call.before), turn.tokens, *host.model().tokenizer());
@@ -290,22 +299,30 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartChat(Host& host, const HttpReq
 
 namespace {
 
-StatusOr<std::vector<int32_t>> ChatTokens(Host& host, const HttpRequest& request,
-                                          const ChatCall& call) {
+// With the prompt alone.
+StatusOr<TurnOptions> ChatPromptOf(Host& host, const HttpRequest& request, const ChatCall& call) {
   WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call.chat));
-  return host.EncodeChat(request.domain, prompt.text);
+  TurnOptions turn;
+  WEFT_RETURN_IF_ERROR(EncodePrompt(host, request, call, prompt.text, &turn));
+  return turn;
 }
 
 }  // namespace
 
 StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, const ChatCall& call) {
-  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, ChatTokens(host, request, call));
+  WEFT_ASSIGN_OR_RETURN(const TurnOptions turn, ChatPromptOf(host, request, call));
+  std::vector<int32_t> tokens = turn.tokens;
+  if (turn.parts != nullptr) {
+    for (const PromptPart& part : *turn.parts) {
+      tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+    }
+  }
   return host.model().Decode(tokens, /*render_special=*/true);
 }
 
 StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call) {
-  WEFT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, ChatTokens(host, request, call));
-  return static_cast<int64_t>(tokens.size());
+  WEFT_ASSIGN_OR_RETURN(const TurnOptions turn, ChatPromptOf(host, request, call));
+  return turn.PromptSize(host.model().row_width());
 }
 
 void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables) {

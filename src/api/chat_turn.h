@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "api/answer_rule.h"
+#include "api/fields/prompt_embeds.h"
 #include "api/fields/session_name.h"
 #include "api/fields/support.h"
 #include "api/reply_stream.h"
@@ -73,6 +74,8 @@ struct ChatCall {
   std::string call_id_prefix = "call_";
   // The required form of the answer, after its thought.
   std::optional<AnswerRule> answer;
+  // Vectors in place of texts of the conversation.
+  std::vector<EmbeddedRows> rows;
   // Tokens before the conversation, e.g. an earlier answer's context.
   std::vector<int32_t> before;
   bool keeps_context = false;  // see ReplyPlan::context

@@ -109,6 +109,7 @@ struct RequestDefaults {
   std::chrono::milliseconds ping_interval{10'000};
   // For requests that give none, if their API has no default of its own (-1: as many as fit).
   int64_t max_tokens = -1;
+  bool takes_prompt_embeds = false;        // vectors in place of tokens, from clients
   std::vector<std::string> further_names;  // of the model, besides its id
 };
 

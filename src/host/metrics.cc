@@ -119,6 +119,7 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
                {"pages", stats.page_bytes},
                {"slots", stats.slot_bytes},
                {"checkpoints", stats.checkpoint_bytes},
+               {"rows", stats.row_bytes},
                {"scratch", stats.scratch_bytes},
                {"guesses", stats.guess_bytes},
                {"draft_weights", stats.draft_weight_bytes},

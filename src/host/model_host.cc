@@ -28,13 +28,13 @@ Task<std::optional<TurnEvent>> Generation::Next() {
 
 class ModelHost::CountedGeneration : public Generation {
  public:
-  CountedGeneration(std::shared_ptr<Turn> turn, GenerationRequest request, int64_t submitted_us,
-                    Metrics* metrics, PromptMemory* memory)
+  CountedGeneration(std::shared_ptr<Turn> turn, GenerationRequest request, int64_t prompt_tokens,
+                    int64_t submitted_us, Metrics* metrics, PromptMemory* memory)
       : turn_(std::move(turn)),
         request_(std::move(request)),
         metrics_(*metrics),
         memory_(*memory),
-        prompt_tokens_(static_cast<int64_t>(request_.turn.tokens.size())),
+        prompt_tokens_(prompt_tokens),
         choices_(static_cast<size_t>(request_.turn.n_choices), {.last_us = submitted_us}) {
     ready_ = request_.ready != nullptr ? request_.ready : std::make_shared<Signal>();
     // Runs on the engine thread, which may outlive this object.
@@ -209,8 +209,11 @@ Task<StatusOr<std::unique_ptr<Generation>>> ModelHost::Generate(GenerationReques
   };
   StatusOr<NamedTurn> named = co_await AnswerOf<StatusOr<NamedTurn>>(submit);
   if (!named.ok()) co_return named.status();
+  const int64_t prompt_tokens = request.turn.PromptSize(model_->row_width());
+  request.turn.parts = nullptr;  // the engine has them
   co_return std::make_unique<CountedGeneration>(std::move(named->turn), std::move(request),
-                                                submitted_us, &metrics_, memory_.get());
+                                                prompt_tokens, submitted_us, &metrics_,
+                                                memory_.get());
 }
 
 Status ModelHost::Drain(std::chrono::milliseconds grace) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """weft embed, and embeddings, reranking and refusals over HTTP with encoders of random weights."""
 
+import base64
 import json
 import math
 import pathlib
@@ -181,6 +182,70 @@ class EmbedTest(unittest.TestCase):
             status, answer = server.post("/v1/embeddings", {"input": "abc"})
             self.assertEqual(status, 400)
             self.assertIn("/embedding", answer["error"]["message"])
+
+
+class PromptEmbedsTest(unittest.TestCase):
+    """Vectors in place of tokens: what the model's own table has for them says the same."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.dir = pathlib.Path(cls.folder.name)
+        cls.model = make_model(cls.dir / "llama.gguf")
+        cls.tokens = weft("tokenize", "-m", cls.model, "--json", "--add-bos",
+                          "The warp stays").json["tokens"]
+        table = cls.dir / "table.f32"
+        assert weft("inspect", cls.model, "--tensor", "token_embd.weight", "--out", table).code == 0
+        raw = table.read_bytes()
+        tensors = weft("inspect", cls.model, "--json", "--tensors").json["tensors"]
+        width = {tensor["name"]: tensor["dims"] for tensor in tensors}["token_embd.weight"][0]
+        rows = b"".join(raw[4 * width * token:4 * width * (token + 1)] for token in cls.tokens)
+        shape = f"({len(cls.tokens)}, {width})"
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
+        cls.matrix = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + rows
+        cls.npy = cls.dir / "rows.npy"
+        cls.npy.write_bytes(cls.matrix)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_weft(self, *args):
+        result = weft("run", "-m", self.model, "--temp", 0, "-n", 12, "--json", *args)
+        self.assertEqual(result.code, 0, result)
+        return result.json
+
+    def test_run(self):
+        said = self.run_weft("--raw", "The warp stays")
+        by_rows = self.run_weft("--raw", "--embeds", self.npy)
+        self.assertEqual(by_rows["tokens"], said["tokens"])
+        self.assertEqual(by_rows["prompt_tokens"], len(self.tokens))
+        more = self.run_weft("--raw", "--embeds", self.npy, " still")
+        self.assertGreater(more["prompt_tokens"], len(self.tokens))
+        broken = self.dir / "broken.npy"
+        broken.write_bytes(self.matrix[:-4])
+        for path, says in ((broken, "bytes of numbers"), (self.model, "neither a NumPy array"),
+                           (self.dir / "none", "cannot")):
+            result = weft("run", "-m", self.model, "--embeds", path)
+            self.assertEqual(result.code, 1, result)
+            self.assertIn(says, result.err)
+
+    def test_over_http(self):
+        body = {"max_tokens": 8, "temperature": 0, "logprobs": 1}
+        matrix = base64.b64encode(self.matrix).decode()
+        with Server("-m", self.model, "--enable-prompt-embeds") as server:
+            by_tokens = server.post("/v1/completions", {"prompt": self.tokens, **body})
+            by_rows = server.post("/v1/completions", {"prompt_embeds": matrix, **body})
+            self.assertEqual(by_rows[0], 200, by_rows)
+            self.assertEqual(by_rows[1]["choices"], by_tokens[1]["choices"])
+            long = b"\x93NUMPY" + bytes(3 << 20)  # larger than a body of text may be
+            status, answer = server.post("/v1/completions",
+                                         {"prompt_embeds": base64.b64encode(long).decode()})
+            self.assertIn(status, (400, 413), answer)
+        with Server("-m", self.model) as server:
+            status, answer = server.post("/v1/completions", {"prompt_embeds": matrix})
+            self.assertEqual(status, 400)
+            self.assertIn("--enable-prompt-embeds", answer["error"]["message"])
 
 
 class ConvertTest(unittest.TestCase):

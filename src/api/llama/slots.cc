@@ -108,6 +108,11 @@ Task<StatusOr<Json>> Save(Host& host, const HttpRequest& request, const std::str
   if (!path.ok()) co_return path.status();
   const StatusOr<Tokens> tokens = co_await TokensOf(host, request, slot);
   if (!tokens.ok()) co_return tokens.status();
+  if (std::ranges::count(*tokens, kRowToken) > 0) {
+    co_return InvalidArgument(
+        "id_slot: the conversation has vectors in place of tokens, which the "
+        "file of a slot cannot hold; a session's file can");
+  }
   const std::string text =
       Json{{kModel, host.model().fingerprint()}, {kTokens, *tokens}}.dump() + "\n";
   const Status written = WriteWhole(*path, text);

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "api/fields/prompt_embeds.h"
 #include "api/fields/sampling_params.h"
 #include "api/fields/session_name.h"
 #include "base/strings.h"
@@ -14,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-void ReadConversation(ApiFields* fields, ChatCompletionRequest* read) {
+void ReadConversation(ApiFields* fields, Host& host, ChatCompletionRequest* read) {
   ChatCall* const call = &read->call;
   const ordered_json* const messages = fields->Value("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
@@ -22,7 +23,14 @@ void ReadConversation(ApiFields* fields, ChatCompletionRequest* read) {
     return;
   }
   Conversation& conversation = call->chat.conversation;
-  auto converted = ReadOpenAiMessages(*messages);
+  MessagesWithRows with_rows;
+  if (HavePromptEmbeds(*messages)) {
+    auto taken = TakePromptEmbeds(host, *messages);
+    if (!taken.ok()) return fields->Adopt(taken.status());
+    with_rows = *std::move(taken);
+    call->rows = std::move(with_rows.rows);
+  }
+  auto converted = ReadOpenAiMessages(call->rows.empty() ? *messages : with_rows.messages);
   if (!converted.ok()) return fields->Adopt(AtPlace(converted.status()));
   conversation.messages = *std::move(converted);
   if (const ordered_json* const tools = fields->Value("tools")) {
@@ -69,6 +77,7 @@ void ReadLogprobs(ApiFields* fields, TurnOptions* turn) {
 void ReadOpenAiOnly(ApiFields* fields) {
   fields->Refuse("modalities", "can be [\"text\"] only", ordered_json::array({"text"}));
   fields->Refuse("audio", "is not supported");
+  fields->Refuse("prompt_embeds", "belongs into the content of a message, as a part of that type");
   fields->Refuse("web_search_options", "is not supported");
   fields->Refuse("verbosity", "is not supported", "medium");
   fields->Refuse("echo", "is not supported for chats", false);
@@ -164,7 +173,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ChatCompletionRequest read;
   ApiFields fields(body);
   const auto model = fields.String("model");
-  ReadConversation(&fields, &read);
+  ReadConversation(&fields, host, &read);
   ReadTemplateVariables(&fields, host.defaults(), &read.call);
   ReadReasoning(&fields, &read.call);
   TurnOptions& turn = read.call.turn;

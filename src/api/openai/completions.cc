@@ -121,6 +121,7 @@ class CompletionRun {
     while (ahead_.size() < at_once && n_submitted_ < read_.prompts.size()) {
       GenerationRequest generation_request{.domain = request_.domain, .turn = turn};
       generation_request.turn.tokens = read_.prompts[n_submitted_].tokens;
+      generation_request.turn.parts = read_.prompts[n_submitted_].parts;
       generation_request.turn.label = request_.id;
       auto starting = StartGeneration(host_, turns_, read_.session, std::move(generation_request));
       auto generation = co_await starting;

@@ -7,6 +7,7 @@
 
 #include "api/answer_rule.h"
 #include "api/fields/fill_in_prompt.h"
+#include "api/fields/prompt_embeds.h"
 #include "api/fields/sampling_params.h"
 #include "api/fields/support.h"
 #include "base/strings.h"
@@ -59,9 +60,31 @@ bool ReadPrompt(const ordered_json& value, const Model& model, const EncodePromp
   return true;
 }
 
+// Vectors in place of prompts: one matrix, or several of them. They come before those of text.
+void ReadEmbeddedPrompts(ApiFields* fields, Host& host, std::vector<Prompt>* prompts) {
+  const ordered_json* const value = fields->Value("prompt_embeds");
+  if (value == nullptr) return;
+  const auto read = [&](const ordered_json& matrix, std::string_view place) {
+    auto rows = ReadPromptEmbeds(host, matrix, place);
+    if (!rows.ok()) return fields->Adopt(rows.status());
+    std::vector<PromptPart> parts(1);
+    parts[0].rows = *std::move(rows);
+    prompts->push_back(
+        {.parts = std::make_shared<const std::vector<PromptPart>>(std::move(parts))});
+  };
+  if (!value->is_array()) return read(*value, "prompt_embeds");
+  if (value->empty() || value->size() > kMaxPrompts) {
+    return fields->Fail("prompt_embeds", StrCat("must be one matrix, or 1 to ", kMaxPrompts));
+  }
+  for (size_t i = 0; i < value->size() && fields->ok(); ++i) {
+    read((*value)[i], StrCat("prompt_embeds[", i, "]"));
+  }
+}
+
 void ReadPrompts(ApiFields* fields, const Model& model, const EncodePrompt& encode,
                  std::vector<Prompt>* prompts) {
   const ordered_json* const value = fields->Value("prompt");
+  if (value == nullptr && !prompts->empty()) return;
   if (value == nullptr) return fields->Fail("prompt", kPromptShape);
   if (value->is_string() || IsTokens(*value)) {
     ReadPrompt(*value, model, encode, prompts);
@@ -96,6 +119,10 @@ void ReadLegacyFields(ApiFields* fields, CompletionRequest* read) {
     if (const auto n = fields->Integer(name, 0, kMaxTopLogprobs)) {
       if (*n > 0 || std::string_view(name) == "logprobs") turn.top_logprobs = static_cast<int>(*n);
     }
+  }
+  const auto has_rows = [](const Prompt& prompt) { return prompt.parts != nullptr; };
+  if (read->echo && std::ranges::any_of(read->prompts, has_rows)) {
+    fields->Fail("echo", "cannot repeat vectors (prompt_embeds)");
   }
   read->wants_logprobs = turn.top_logprobs >= 0;
   turn.prompt_logprobs = read->echo && read->wants_logprobs;
@@ -140,6 +167,7 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
     return MakePromptEncoder(model.tokenizer(), model.context_tokens())
         .encode(text, /*at_start=*/true);
   };
+  ReadEmbeddedPrompts(&fields, host, &read.prompts);
   ReadPrompts(&fields, host.model(), encode, &read.prompts);
   ReadSampling(&fields, host.model(), RulesOf(host), &read.turn);
   ReadStops(&fields, &read.turn);

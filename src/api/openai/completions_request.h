@@ -5,6 +5,7 @@
 #define WEFT_API_OPENAI_COMPLETIONS_REQUEST_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct CompletionRequest {
     std::vector<int32_t> tokens;
     std::string text;      // repeated by echo
     bool is_text = false;  // given as text
+    // Vectors in place of both.
+    std::shared_ptr<const std::vector<PromptPart>> parts;
   };
   std::vector<Prompt> prompts;
   TurnOptions turn;  // without tokens

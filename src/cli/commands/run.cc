@@ -5,8 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "api/fields/prompt_embeds.h"
+#include "base/mapped_file.h"
 #include "cli/chat/prompt.h"
 #include "cli/commands/command.h"
 #include "cli/flags/constraint_flags.h"
@@ -14,6 +17,7 @@
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
 #include "cli/terminal/output.h"
+#include "host/row_file.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {
@@ -30,6 +34,7 @@ struct RunFlags {
   bool raw = false;
   bool json = false;
   std::string system;
+  std::string embeds;  // a file
   std::string prompt;
 };
 
@@ -69,12 +74,36 @@ void PrintJson(const RunFlags& flags, const std::string& text, const std::vector
 }
 
 StatusOr<std::string> PromptOf(const RunFlags& flags) {
+  if (!flags.embeds.empty() && flags.prompt.empty()) return std::string();
   if (flags.prompt.empty() && isatty(STDIN_FILENO) == 1) {
     return InvalidArgument("there is no prompt; try: weft run \"Why is the sky blue?\"");
   }
   WEFT_ASSIGN_OR_RETURN(std::string prompt, TextOrStdin(flags.prompt.empty() ? "-" : flags.prompt));
   if (prompt.empty()) return InvalidArgument("the prompt is empty");
   return prompt;
+}
+
+// The vectors of --embeds; none without.
+StatusOr<std::vector<float>> RowsOf(const RunFlags& flags, const Model& model) {
+  if (flags.embeds.empty()) return std::vector<float>();
+  WEFT_RETURN_IF_ERROR(model.CheckTakesRows());
+  constexpr size_t kMostBytes = size_t{1} << 30;
+  WEFT_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(flags.embeds, kMostBytes));
+  auto rows = serve::ReadRowFile(bytes, model.row_width());
+  WEFT_RETURN_IF_ERROR(Annotate(rows.status(), flags.embeds, ": "));
+  return rows;
+}
+
+// A text to continue, behind the vectors if there are any.
+void SetPlainPrompt(const PromptEncoder& encoder, const std::string& prompt,
+                    std::vector<float> rows, TurnOptions* turn) {
+  if (rows.empty()) {
+    turn->tokens = encoder.encode(prompt, /*at_start=*/true);
+    return;
+  }
+  std::vector<PromptPart> parts = {{.rows = std::move(rows)}};
+  if (!prompt.empty()) parts.push_back({.tokens = encoder.encode(prompt, /*at_start=*/false)});
+  turn->parts = std::make_shared<const std::vector<PromptPart>>(std::move(parts));
 }
 
 // Formats a question as the model was trained to read it. A model without a template was trained on
@@ -86,17 +115,28 @@ StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
   TurnOptions turn;
   ApplySamplingFlags(flags.sampling, advice, *model->tokenizer(), &turn);
   WEFT_ASSIGN_OR_RETURN(const auto chat, ChatPrompt::Create(model));
+  WEFT_ASSIGN_OR_RETURN(std::vector<float> rows, RowsOf(flags, *model));
   if (flags.raw || model->chat_template().empty()) {
-    turn.tokens = chat->encoder().encode(prompt, /*at_start=*/true);
+    SetPlainPrompt(chat->encoder(), prompt, std::move(rows), &turn);
     if (answer) {
       WEFT_ASSIGN_OR_RETURN(turn.token_mask, MakeConstraint(*model, *answer));
     }
     return turn;
   }
   chat->SetReasoning(flags.reply);
+  // The vectors come before the question, as a part of the message.
+  std::vector<std::string> parts;
+  if (!rows.empty()) parts.push_back("<vectors-of-embeds>");
+  if (!prompt.empty()) parts.push_back(prompt);
+  std::vector<serve::EmbeddedRows> embedded;
+  if (!rows.empty()) embedded.push_back({parts[0], std::move(rows)});
   WEFT_ASSIGN_OR_RETURN(const std::string text,
-                        chat->Render(flags.system, {{.parts = {prompt}}}, /*for_answer=*/true));
-  turn.tokens = chat->encoder().encode(text, /*at_start=*/true);
+                        chat->Render(flags.system, {{.parts = parts}}, /*for_answer=*/true));
+  if (embedded.empty()) {
+    turn.tokens = chat->encoder().encode(text, /*at_start=*/true);
+  } else {
+    WEFT_RETURN_IF_ERROR(serve::SetPrompt(*model, text, embedded, &turn));
+  }
   chat->AddEnds(&turn);
   WEFT_RETURN_IF_ERROR(chat->Restrict(text, answer, &turn));
   return turn;
@@ -170,6 +210,9 @@ CommandBody MakeRunCommand(CLI::App* app) {
   AddReplyFlags(app, &flags->reply);
   AddConstraintFlags(app, &flags->constraint);
   app->add_option("--system", flags->system, "System message before the question");
+  app->add_option("--embeds", flags->embeds,
+                  "Vectors in place of tokens, before the prompt or instead of it: a matrix saved "
+                  "by NumPy, safetensors or PyTorch");
   app->add_flag("--raw", flags->raw,
                 "Continue the text of the prompt, as models without a chat template do, instead of "
                 "answering it");

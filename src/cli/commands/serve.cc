@@ -170,7 +170,8 @@ struct OpenServer {
 Status Announce(OpenServer* open) {
   const ServeFlags& flags = open->flags;
   serve::ModelHost& host = *open->host;
-  open->http->SetMaxBodyBytes(MaxBodyBytes(flags.door, host.model().context_tokens()));
+  const int64_t row_width = flags.prompt_embeds ? host.model().row_width() : 0;
+  open->http->SetMaxBodyBytes(MaxBodyBytes(flags.door, host.model().context_tokens(), row_width));
   if (flags.grpc_port >= 0) {
     WEFT_ASSIGN_OR_RETURN(open->grpc,
                           serve::GrpcServer::Start(&host, open->keys, GrpcOptions(flags)));

@@ -50,9 +50,10 @@ void AddDoorFlags(CLI::App* app, DoorFlags* flags) {
                   "Maximum number of sessions per API key (0: an equal share of --max-sessions)")
       ->check(CLI::Range(0, 60000))
       ->capture_default_str();
-  AddBytesFlag(
-      app, "--max-body", &flags->max_body_bytes,
-      "Maximum size of a request body (default: 1M plus 64 bytes per token of the context)");
+  AddBytesFlag(app, "--max-body", &flags->max_body_bytes,
+               "Maximum size of a request body (default: 1M plus 64 bytes per token of the "
+               "context, and room "
+               "for vectors with --enable-prompt-embeds)");
   AddBytesFlag(app, "--request-memory", &flags->request_bytes,
                "Memory for requests being read and handled, half of it per key or address; further "
                "ones get 503 or 429 (default: 768M)");
@@ -103,9 +104,12 @@ serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys) {
   return limits;
 }
 
-uint64_t MaxBodyBytes(const DoorFlags& flags, int64_t context_tokens) {
+uint64_t MaxBodyBytes(const DoorFlags& flags, int64_t context_tokens, int64_t row_width) {
   if (flags.max_body_bytes > 0) return static_cast<uint64_t>(flags.max_body_bytes);
-  return (uint64_t{1} << 20) + 64 * static_cast<uint64_t>(context_tokens);
+  const uint64_t of_text = (uint64_t{1} << 20) + 64 * static_cast<uint64_t>(context_tokens);
+  // A session's vectors as 32-bit floats in base64.
+  const int64_t most = std::min(EngineOptions().max_row_bytes, context_tokens * row_width * 4);
+  return of_text + static_cast<uint64_t>(most) / 3 * 4;
 }
 
 void ReloadKeys(serve::ApiKeys* keys, serve::ApiKeys* metrics_keys) {

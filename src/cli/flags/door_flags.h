@@ -37,8 +37,9 @@ void SetLimits(const DoorFlags& flags, serve::HttpServerOptions* options);
 // Sessions per key; 0 unless there are several keys.
 int SessionsPerKey(const DoorFlags& flags, const serve::ApiKeys& keys, int max_sessions);
 serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys);
-// For bodies that arrive once the model is loaded.
-uint64_t MaxBodyBytes(const DoorFlags& flags, int64_t context_tokens);
+// For bodies that arrive once the model is loaded. `row_width`: of vectors that clients may send in
+// place of tokens; 0: none.
+uint64_t MaxBodyBytes(const DoorFlags& flags, int64_t context_tokens, int64_t row_width);
 // Reloads both files, and logs it.
 void ReloadKeys(serve::ApiKeys* keys, serve::ApiKeys* metrics_keys);
 

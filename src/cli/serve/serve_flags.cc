@@ -110,6 +110,9 @@ void AddReplyRules(CLI::App* app, ServeFlags* flags) {
          "in a fence, in tags or bare; strict accepts only the model's own format")
       ->check(CLI::IsMember({"lenient", "strict"}))
       ->capture_default_str();
+  app->add_flag("--enable-prompt-embeds", flags->prompt_embeds,
+                "Take vectors in place of tokens from clients (prompt_embeds of completions and "
+                "chats)");
   app->add_flag("--free-tool-calls", flags->free_tool_calls,
                 "Do not constrain calls; by default, a call begun in the model's own format is "
                 "forced to be a call of an offered tool, with arguments that fit its schema");
@@ -220,6 +223,7 @@ serve::RequestDefaults ServeDefaults(const ServeFlags& flags, const SamplingAdvi
                                   .slots_are_sessions = !flags.slot_save_path.empty(),
                                   .ping_interval = std::chrono::seconds(flags.sse_ping_seconds),
                                   .max_tokens = flags.n_predict,
+                                  .takes_prompt_embeds = flags.prompt_embeds,
                                   .further_names = FurtherNames(flags)};
   SetReplyDefaults(flags.reply, &defaults);
   return defaults;

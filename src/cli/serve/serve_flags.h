@@ -28,6 +28,7 @@ struct ServeFlags {
   ReplyFlags reply;
   bool strict_model_name = false;
   std::string tool_calls = "lenient";
+  bool prompt_embeds = false;
   bool free_tool_calls = false;
   std::string host = "127.0.0.1";
   int port = 8080;

@@ -1,0 +1,96 @@
+#include "api/fields/prompt_embeds.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "api/fields/support.h"
+#include "base/strings.h"
+#include "chat/chat_context.h"
+#include "host/row_file.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr char kType[] = "prompt_embeds";
+
+bool IsEmbeds(const ordered_json& part) { return ValueIn(part, "type") == kType; }
+
+}  // namespace
+
+StatusOr<std::vector<float>> ReadPromptEmbeds(Host& host, const ordered_json& value,
+                                              std::string_view place) {
+  if (!host.defaults().takes_prompt_embeds) {
+    return WithCode(WithParam(InvalidArgument(place,
+                                              ": this server takes no vectors in place of "
+                                              "tokens; --enable-prompt-embeds allows them"),
+                              place),
+                    "unsupported_parameter");
+  }
+  if (const Status takes = host.model().CheckTakesRows(); !takes.ok()) {
+    return Misshapen(place, Message(takes));
+  }
+  const auto bytes = value.is_string() ? DecodeBase64(value.get_ref<const std::string&>())
+                                       : std::optional<std::string>();
+  if (!bytes) return Misshapen(place, "must be a matrix in base64");
+  auto rows = ReadRowFile(*bytes, host.model().row_width());
+  if (!rows.ok()) return Misshapen(place, Message(rows.status()));
+  return rows;
+}
+
+bool HavePromptEmbeds(const ordered_json& messages) {
+  if (!messages.is_array()) return false;
+  return std::any_of(messages.begin(), messages.end(), [](const ordered_json& message) {
+    const ordered_json& content = ValueIn(message, "content");
+    return content.is_array() && std::any_of(content.begin(), content.end(), IsEmbeds);
+  });
+}
+
+StatusOr<MessagesWithRows> TakePromptEmbeds(Host& host, const ordered_json& messages) {
+  MessagesWithRows read{.messages = messages};
+  const std::string mark = NewId("vectors-");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!ValueIn(messages[i], "content").is_array()) continue;
+    ordered_json& content = read.messages[i]["content"];
+    for (size_t j = 0; j < content.size(); ++j) {
+      if (!IsEmbeds(content[j])) continue;
+      const std::string place = StrCat("messages[", i, "].content[", j, "]");
+      WEFT_ASSIGN_OR_RETURN(auto rows, ReadPromptEmbeds(host, ValueIn(content[j], "data"), place));
+      read.rows.push_back({StrCat("<", mark, "-", read.rows.size(), ">"), std::move(rows)});
+      content[j] = {{"type", "text"}, {"text", read.rows.back().mark}};
+    }
+  }
+  return read;
+}
+
+Status SetPrompt(const Model& model, std::string_view text, const std::vector<EmbeddedRows>& rows,
+                 TurnOptions* turn) {
+  const auto encoder = MakePromptEncoder(model.tokenizer(), model.context_tokens());
+  bool at_start = true;
+  const auto encode = [&](std::string_view piece) {
+    auto tokens = piece.empty() ? std::vector<int32_t>() : encoder.encode(piece, at_start);
+    at_start = at_start && piece.empty();
+    return tokens;
+  };
+  std::vector<PromptPart> parts;
+  for (const EmbeddedRows& entry : rows) {
+    const size_t at = text.find(entry.mark);
+    if (at == text.npos || text.find(entry.mark, at + 1) != text.npos) {
+      return WithParam(InvalidArgument("messages: the chat template does not write vectors once "
+                                       "and in their order"),
+                       "messages");
+    }
+    parts.push_back({.tokens = encode(text.substr(0, at)), .rows = entry.rows});
+    at_start = false;
+    text.remove_prefix(at + entry.mark.size());
+  }
+  parts.push_back({.tokens = encode(text)});
+  turn->tokens = {};
+  turn->parts = std::make_shared<const std::vector<PromptPart>>(std::move(parts));
+  return OkStatus();
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,45 @@
+// prompt_embeds: vectors that a client sends in place of tokens, in base64, in one of the forms of
+// host/row_file.h. For a whole prompt, or as parts of a conversation's messages.
+//
+// Values of one request; one thread.
+#ifndef WEFT_API_FIELDS_PROMPT_EMBEDS_H_
+#define WEFT_API_FIELDS_PROMPT_EMBEDS_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "host/host.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::serve {
+
+// The vectors, one after the other. Errors name the place; so they do where the server takes none.
+StatusOr<std::vector<float>> ReadPromptEmbeds(Host& host, const nlohmann::ordered_json& value,
+                                              std::string_view place);
+
+// Vectors in a text that a template writes: where its mark stands, they do.
+struct EmbeddedRows {
+  std::string mark;
+  std::vector<float> rows;
+};
+
+// OpenAI's messages, in which parts {"type": "prompt_embeds", "data": ...} of their
+// content have become texts, marks that nobody can guess.
+struct MessagesWithRows {
+  nlohmann::ordered_json messages;
+  std::vector<EmbeddedRows> rows;
+};
+StatusOr<MessagesWithRows> TakePromptEmbeds(Host& host, const nlohmann::ordered_json& messages);
+// Whether there are such parts.
+bool HavePromptEmbeds(const nlohmann::ordered_json& messages);
+
+// The rendered text as a prompt: tokens, and vectors where the marks are. An error if the template
+// left one out or wrote it twice.
+Status SetPrompt(const Model& model, std::string_view text, const std::vector<EmbeddedRows>& rows,
+                 TurnOptions* turn);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_FIELDS_PROMPT_EMBEDS_H_
