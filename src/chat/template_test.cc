@@ -166,6 +166,16 @@ TEST(Jinja, OneTemplateManyThreads) {
 
 // --- hostile templates ------------------------------------------------------
 
+TEST(HostileTemplates, SlicesAndJsonCostAsMuchAsTheyAreLong) {
+  for (const char* const work : {"text[1:]", "text|tojson", "[text]|string"}) {
+    const auto times = [&](int n) {
+      return Attack(StrCat("{% for i in range(", n, ") %}{{ (", work, ")|length }}{% endfor %}"));
+    };
+    EXPECT_TRUE(times(50).ok()) << work;
+    EXPECT_EQ(times(300).code(), StatusCode::kResourceExhausted) << work;
+  }
+}
+
 TEST(HostileTemplates, RunOutOfStepsOrMemory) {
   const char* const kSources[] = {
       "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
