@@ -49,11 +49,12 @@ class CudaBackendTest : public ::testing::Test {
                                                        {.device = device, .n_threads = 1}));
     return model;
   }
-  StatusOr<std::vector<float>> LogitsOn(const Backend* backend, int device = 0) {
+  StatusOr<std::vector<float>> LogitsOn(const Backend* backend, int device = 0,
+                                        int64_t n_tokens = 240) {
     WEFT_ASSIGN_OR_RETURN(const LoadedModel model, Load(backend, device));
     WEFT_ASSIGN_OR_RETURN(const auto runner, ModelRunner::New(model, {.pool_pages = 64}));
     const std::vector<int64_t> chunks = {64, 64, 5, 1, 1, 64};
-    return runner->Feed(runner->Add(), RandomTokens(240, 5), chunks);
+    return runner->Feed(runner->Add(), RandomTokens(n_tokens, 5), chunks);
   }
 
   FakeCuda fake_{{{}, {.name = "Loom 9001", .compute_major = 12}}, weft::testing::AllKernels()};
@@ -96,7 +97,7 @@ TEST_F(CudaBackendTest, WhateverIsRefusedNothingStays) {
     int n_failed = 0;
     for (int64_t n = 1;; n += 1 + n / 4) {
       fake_.Plant(function, n, device::cuda::kOutOfMemory);
-      const auto logits = LogitsOn(backend_.get());
+      const auto logits = LogitsOn(backend_.get(), 0, 12);
       if (!fake_.struck()) break;
       n_failed += logits.ok() ? 0 : 1;
       EXPECT_EQ(fake_.n_alive(), 0) << function << ' ' << n;
