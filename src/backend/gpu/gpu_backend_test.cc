@@ -202,18 +202,18 @@ TEST_P(GpuBackendTest, AnotherDeviceDoesNotSeeTheFault) {
   EXPECT_TRUE(SameBytes(*mine, *theirs));
 }
 
-// A device that has no tiles takes other kernels, which add in the same order.
-TEST_P(GpuBackendTest, WithoutTilesTheSameBits) {
+// A device that has tiles of bytes takes other kernels, which add in the same order.
+TEST_P(GpuBackendTest, WithTilesTheSameBits) {
   const auto runner = NewRunner();
   ASSERT_TRUE(runner.ok());
   const auto expected = (*runner)->Feed((*runner)->Add(), tokens_);
   ASSERT_TRUE(expected.ok());
   const auto model =
-      Load(std::make_shared<EmulatedDevice>(device::emulator::Order::kAscending, false));
+      Load(std::make_shared<EmulatedDevice>(device::emulator::Order::kAscending, true));
   ASSERT_TRUE(model.ok());
-  const auto without = ModelRunner::New(*model, {.pool_pages = 64});
-  ASSERT_TRUE(without.ok());
-  const auto logits = (*without)->Feed((*without)->Add(), tokens_);
+  const auto with = ModelRunner::New(*model, {.pool_pages = 64});
+  ASSERT_TRUE(with.ok());
+  const auto logits = (*with)->Feed((*with)->Add(), tokens_);
   ASSERT_TRUE(logits.ok());
   EXPECT_TRUE(SameBytes(*logits, *expected));
 }
