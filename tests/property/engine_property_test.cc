@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kPrograms = testing::kSlowBuild ? 6 : 520;
 constexpr int64_t kHybridPrograms = testing::kSlowBuild ? 3 : 200;
 constexpr int64_t kMadePrograms = testing::kSlowBuild ? 1 : 20;
-constexpr int64_t kMlxPrograms = 12;
+constexpr int64_t kMlxPrograms = 6;
 constexpr int64_t kEmulatedPrograms = 1;
 constexpr uint64_t kFirstSeed = 1;
 

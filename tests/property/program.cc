@@ -327,7 +327,8 @@ TurnOptions Program::NewTurn(const Sess& session, Tokens* context) {
 
 // Guesses by somebody who knows what will be said, and lies: never, now and then, or always.
 void Program::AddGuesses(const Tokens& context, TurnOptions* turn) {
-  if (turn->max_tokens == 0 || Chance(45)) return;
+  // Without the same bits nothing is guessed.
+  if (!model_->same_bits() || turn->max_tokens == 0 || Chance(45)) return;
   turn->speculation.least = Chance(80) ? 0 : Uniform(1, 4);
   if (Chance(20)) {
     turn->prediction = NewTokens({}, 0, Uniform(1, 40));
