@@ -114,6 +114,8 @@ void Program::ChooseOptions() {
   options_.max_running = Uniform(1, 6);
   options_.prefix_cache = Chance(75);
   options_.max_pending_events = Chance(20) ? Uniform(1, 4) : 1024;
+  // A program that asks its oracle reads nothing meanwhile.
+  options_.stalled_while_others_wait = kHang;
   options_.checkpoint_tokens = Chance(50) ? 0 : Uniform(1, 100);
   options_.checkpoint_share = Uniform(0, 10) / 10.0;
   options_.speculation = Chance(85) ? Speculation::kLookup : Speculation::kOff;
