@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kControlPrograms = testing::kSlowBuild ? 5 : 40;
 constexpr uint64_t kMostPrograms = 400;
-constexpr uint64_t kRoundingPrograms = 10;
+constexpr uint64_t kRoundingPrograms = 3;
 
 // The seed of the first program that fails, 0 when none of them does. `rounds`: by the oracle
 // for backends that do not promise the same bits.
