@@ -75,7 +75,7 @@ TEST_F(CudaBackendTest, ItsDevicesHaveNamesAndMemory) {
   const auto limits = backend_->LimitsOf(0);
   ASSERT_TRUE(limits);
   EXPECT_EQ(limits->read_bytes_per_s, 256e9);    // 2 x 2 GHz x 64 bytes
-  EXPECT_EQ(limits->int8_macs_per_s, 40.96e12);  // 10 multiprocessors at 1 GHz
+  EXPECT_EQ(limits->int8_macs_per_s, 10.24e12);  // 10 multiprocessors at 1 GHz
 }
 
 TEST_F(CudaBackendTest, ItsBitsAreTheEmulators) {
