@@ -69,15 +69,14 @@ Status CudaDevice::ToStatus(cuda::Result result, std::string_view what) const {
 
 StatusOr<cuda::Function> CudaDevice::FunctionOf(const Kernel& kernel) {
   const MutexLock lock(&mutex_);
-  const auto [known, is_new] = functions_.try_emplace(kernel.name, nullptr);
-  if (!is_new && known->second != nullptr) return known->second;
+  cuda::Function& known = functions_[kernel.name];  // null: not found so far
+  if (known != nullptr) return known;
   const Current current(*this);
   cuda::Result result = cuda::kNotFound;
   for (const cuda::Module module : modules_) {
-    result = current.Do(
-        [&] { return driver_.module_get_function(&known->second, module, kernel.name); });
-    if (result == cuda::kSuccess) return known->second;
-    known->second = nullptr;
+    cuda::Function found = nullptr;
+    result = current.Do([&] { return driver_.module_get_function(&found, module, kernel.name); });
+    if (result == cuda::kSuccess) return known = found;
     if (result != cuda::kNotFound) break;
   }
   return ToStatus(result, StrCat("find the kernel ", kernel.name));
