@@ -3,9 +3,12 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "weft/options.h"
 
 namespace weft {
 namespace {
+
+static_assert(kAnyRow == kRowToken, "callers see the ids that histories write for rows");
 
 Status RefuseWhileRunning(const Session& session, std::string_view what) {
   if (session.turn == nullptr) return OkStatus();
