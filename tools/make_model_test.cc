@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <set>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "formats/model_file.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 #include "tools/synthetic_vocabulary.h"
 
 namespace weft::tools {

@@ -16,7 +16,7 @@
 
 #include "base/thread_pool.h"
 #include "formats/gguf_writer.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 
 namespace weft::tools {
 namespace {

@@ -14,7 +14,7 @@
 #include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 #include "tests/support/goldens.h"
 
 namespace weft::tools {

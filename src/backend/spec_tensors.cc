@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 
 namespace weft {
 

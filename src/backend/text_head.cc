@@ -6,7 +6,7 @@
 
 #include "backend/spec_tensors.h"
 #include "base/check.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 
 namespace weft {
 namespace {

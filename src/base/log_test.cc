@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "base/strings.h"
 
 namespace weft {

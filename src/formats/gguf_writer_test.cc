@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "formats/gguf_test_util.h"
 
 namespace weft {

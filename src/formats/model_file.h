@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "base/status.h"
 
 namespace weft {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 
 namespace weft::serve {
 namespace {

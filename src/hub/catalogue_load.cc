@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "base/system.h"
 #include "hub/files.h"
 #include "hub/net/zip_reader.h"

@@ -10,7 +10,7 @@
 #include <set>
 #include <system_error>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "hub/files.h"
 
 namespace weft::hub {

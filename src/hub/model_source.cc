@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "formats/model_file.h"
 #include "hub/catalogue_load.h"
 #include "hub/files.h"

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <map>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hub/catalogue_load.h"

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <set>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "hub/files.h"
 #include "hub/names/digest.h"
 #include "nlohmann/json.hpp"

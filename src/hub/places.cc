@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "base/strings.h"
 #include "nlohmann/json.hpp"
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "base/status.h"
 #include "state/block_catalog.h"
 #include "state/hourly_writes.h"

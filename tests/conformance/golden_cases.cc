@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <numeric>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/goldens.h"
 #include "tests/support/slow_build.h"

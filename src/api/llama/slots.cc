@@ -15,8 +15,8 @@
 #include "async/signal.h"
 #include "async/task.h"
 #include "base/clock.h"
+#include "base/files/mapped_file.h"
 #include "base/log.h"
-#include "base/mapped_file.h"
 #include "base/strings.h"
 
 namespace weft::serve {

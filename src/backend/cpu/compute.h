@@ -13,7 +13,7 @@
 #include "backend/cpu/cpu_weights.h"
 #include "backend/cpu/scratch.h"
 #include "base/thread_pool.h"
-#include "kernels/matmul.h"
+#include "kernels/matmul/matmul.h"
 #include "kernels/vector_ops.h"
 
 namespace weft::cpu {

@@ -15,8 +15,8 @@
 
 #include "backend/cpu/cpu_weights.h"
 #include "backend/reference/reference_backend.h"
+#include "base/files/mapped_file.h"
 #include "base/half.h"
-#include "base/mapped_file.h"
 #include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -18,7 +18,7 @@
 #include "backend/bound_spec.h"
 #include "base/aligned_buffer.h"
 #include "kernels/isa.h"
-#include "kernels/matmul.h"
+#include "kernels/matmul/matmul.h"
 
 namespace weft::cpu {
 

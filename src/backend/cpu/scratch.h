@@ -12,7 +12,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
-#include "kernels/matmul.h"
+#include "kernels/matmul/matmul.h"
 
 namespace weft::cpu {
 

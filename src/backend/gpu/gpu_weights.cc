@@ -11,7 +11,7 @@
 #include "backend/checks.h"
 #include "backend/spec_tensors.h"
 #include "base/thread_pool.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 #include "kernels_gpu/attention.h"
 #include "kernels_gpu/best.h"
 #include "kernels_gpu/experts.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/quant_types.h"
+#include "kernels/quants/quant_types.h"
 #include "kernels_gpu/weight_form.h"
 
 namespace weft::gpu {

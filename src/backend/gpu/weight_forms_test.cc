@@ -10,7 +10,7 @@
 
 #include "device/emulator.h"
 #include "gtest/gtest.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 
 namespace weft::gpu {
 namespace {

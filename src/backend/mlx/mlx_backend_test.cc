@@ -16,7 +16,7 @@
 #include "backend/mlx/packing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 #include "tests/conformance/golden_cases.h"
 #include "tests/support/goldens.h"
 #include "tests/support/logits.h"

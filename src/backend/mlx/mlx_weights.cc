@@ -9,7 +9,7 @@
 #include "backend/checks.h"
 #include "backend/spec_tensors.h"
 #include "base/thread_pool.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 
 namespace weft::mlx {
 

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
-#include "kernels/quant_types.h"
+#include "kernels/quants/quant_types.h"
 
 namespace weft::mlx {
 

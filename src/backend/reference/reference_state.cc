@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 
 namespace weft {
 

@@ -13,7 +13,7 @@
 #include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 
 namespace weft::reference {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "formats/model_file.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 #include "model/model_spec.h"
 
 namespace weft::reference {

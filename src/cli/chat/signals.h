@@ -11,7 +11,7 @@
 #include <array>
 #include <memory>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "base/status.h"
 
 namespace weft::cli {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "api/text_vectors.h"
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
 #include "cli/terminal/output.h"

@@ -9,12 +9,12 @@
 
 #include "backend/backend.h"
 #include "backend/spec_tensors.h"
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
 #include "cli/terminal/output.h"
 #include "formats/model_file.h"
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 #include "model/model_spec.h"
 #include "nlohmann/json.hpp"
 

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <vector>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
 #include "nlohmann/json.hpp"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "api/fields/prompt_embeds.h"
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "cli/chat/prompt.h"
 #include "cli/commands/command.h"
 #include "cli/flags/constraint_flags.h"

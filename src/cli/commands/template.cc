@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "chat/builtin_templates.h"
 #include "chat/template.h"
 #include "cli/commands/command.h"

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "base/strings.h"
 #include "base/system.h"
 #include "chat/chat_format.h"

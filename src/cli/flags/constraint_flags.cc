@@ -2,7 +2,7 @@
 
 #include <iostream>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 
 namespace weft::cli {
 namespace {

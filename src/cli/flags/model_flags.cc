@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "cli/flags/model_finder.h"
 #include "engine/kv_type.h"
 #include "engine/loading/box_model.h"

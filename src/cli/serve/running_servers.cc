@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "base/strings.h"
 #include "hub/net/download.h"
 #include "nlohmann/json.hpp"

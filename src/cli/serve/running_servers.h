@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "base/status.h"
 
 namespace weft::cli {

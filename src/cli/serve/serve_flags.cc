@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/files/mapped_file.h"
 #include "base/log.h"
-#include "base/mapped_file.h"
 #include "base/strings.h"
 #include "chat/builtin_templates.h"
 #include "cli/flags/bytes_flag.h"

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 
 namespace weft::cli {
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "base/status.h"
 
 namespace weft::cli {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "base/strings.h"
 #include "constraint/constraint.h"
 #include "constraint/regex/characters.h"

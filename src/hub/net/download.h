@@ -13,7 +13,7 @@
 #include <functional>
 #include <string>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "base/status.h"
 #include "hub/names/digest.h"
 #include "hub/net/http_client.h"

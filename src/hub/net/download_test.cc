@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "base/status.h"
 
 namespace weft::hub {

@@ -8,14 +8,14 @@
 //
 // Values are at most 2 in magnitude and weights lie in (0, 1], see quants_encode.cc,
 // so that no sum here overflows.
-#ifndef WEFT_KERNELS_QUANTS_FIT_H_
-#define WEFT_KERNELS_QUANTS_FIT_H_
+#ifndef WEFT_KERNELS_QUANTS_QUANTS_FIT_H_
+#define WEFT_KERNELS_QUANTS_QUANTS_FIT_H_
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "kernels/quant_types.h"
+#include "kernels/quants/quant_types.h"
 
 namespace weft::quants_internal {
 
@@ -237,4 +237,4 @@ class RangeFitter {
 
 }  // namespace weft::quants_internal
 
-#endif  // WEFT_KERNELS_QUANTS_FIT_H_
+#endif  // WEFT_KERNELS_QUANTS_QUANTS_FIT_H_

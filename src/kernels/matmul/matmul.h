@@ -13,8 +13,8 @@
 // so do all kernels (tests hold every vector kernel to the scalar one, bit for bit).
 //
 // Pure functions over caller memory; any thread.
-#ifndef WEFT_KERNELS_MATMUL_H_
-#define WEFT_KERNELS_MATMUL_H_
+#ifndef WEFT_KERNELS_MATMUL_MATMUL_H_
+#define WEFT_KERNELS_MATMUL_MATMUL_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -96,4 +96,4 @@ const MatmulKernels& MatmulKernelsFor(Isa isa);
 
 }  // namespace weft
 
-#endif  // WEFT_KERNELS_MATMUL_H_
+#endif  // WEFT_KERNELS_MATMUL_MATMUL_H_

@@ -3,21 +3,21 @@
 
 #include <cstring>
 
-#include "kernels/matmul_drive.h"
-#include "kernels/matmul_format.h"
-#include "kernels/matmul_internal.h"
+#include "kernels/matmul/matmul_drive.h"
+#include "kernels/matmul/matmul_format.h"
+#include "kernels/matmul/matmul_internal.h"
 
 namespace weft::matmul_internal {
 namespace {
 
-#include "kernels/matmul_neon.inc"
+#include "kernels/matmul/matmul_neon.inc"
 
 template <Format f, int kRows>
 void Int8Tile(const TileWork& work) {
   MultiplyTile<DotProducts, f, kRows>(work);
 }
 
-#include "kernels/matmul_dispatch.inc"
+#include "kernels/matmul/matmul_dispatch.inc"
 
 }  // namespace
 

@@ -5,14 +5,14 @@
 
 #include <cstring>
 
-#include "kernels/matmul_drive.h"
-#include "kernels/matmul_format.h"
-#include "kernels/matmul_internal.h"
+#include "kernels/matmul/matmul_drive.h"
+#include "kernels/matmul/matmul_format.h"
+#include "kernels/matmul/matmul_internal.h"
 
 namespace weft::matmul_internal {
 namespace {
 
-#include "kernels/matmul_neon.inc"
+#include "kernels/matmul/matmul_neon.inc"
 
 // Register o of a pair holds the 8 inputs of outputs 2 o and 2 o + 1.
 template <int kRows>
@@ -69,7 +69,7 @@ void Int8Tile(const TileWork& work) {
   }
 }
 
-#include "kernels/matmul_dispatch.inc"
+#include "kernels/matmul/matmul_dispatch.inc"
 
 }  // namespace
 

@@ -8,8 +8,8 @@
 // to this one, or the protection is lost.
 //
 // Any thread.
-#ifndef WEFT_BASE_MAPPING_GUARD_H_
-#define WEFT_BASE_MAPPING_GUARD_H_
+#ifndef WEFT_BASE_FILES_MAPPING_GUARD_H_
+#define WEFT_BASE_FILES_MAPPING_GUARD_H_
 
 #include <cstddef>
 
@@ -35,4 +35,4 @@ class MappingGuard {
 
 }  // namespace weft
 
-#endif  // WEFT_BASE_MAPPING_GUARD_H_
+#endif  // WEFT_BASE_FILES_MAPPING_GUARD_H_

@@ -1,4 +1,4 @@
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 
 #include <unistd.h>
 

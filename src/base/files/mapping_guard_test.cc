@@ -1,4 +1,4 @@
-#include "base/mapping_guard.h"
+#include "base/files/mapping_guard.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

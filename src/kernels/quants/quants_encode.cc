@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 #include "base/half.h"
-#include "kernels/quant_types.h"
-#include "kernels/quants.h"
-#include "kernels/quants_fit.h"
+#include "kernels/quants/quant_types.h"
+#include "kernels/quants/quants.h"
+#include "kernels/quants/quants_fit.h"
 
 namespace weft {
 namespace {

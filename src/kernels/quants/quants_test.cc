@@ -1,4 +1,4 @@
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/quant_types.h"
+#include "kernels/quants/quant_types.h"
 #include "tests/support/goldens.h"
 
 namespace weft {

@@ -6,8 +6,8 @@
 // Files in use should be replaced by renaming, never rewritten. If one is truncated anyway, its
 // readers see zeros (MappingGuard); if it is overwritten, they see other bytes. So results computed
 // from bytes() are valid only if CheckUnchanged is OK after the bytes were read.
-#ifndef WEFT_BASE_MAPPED_FILE_H_
-#define WEFT_BASE_MAPPED_FILE_H_
+#ifndef WEFT_BASE_FILES_MAPPED_FILE_H_
+#define WEFT_BASE_FILES_MAPPED_FILE_H_
 
 #include <sys/types.h>
 
@@ -20,8 +20,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/file_descriptor.h"
-#include "base/mapping_guard.h"
+#include "base/files/file_descriptor.h"
+#include "base/files/mapping_guard.h"
 #include "base/status.h"
 
 namespace weft {
@@ -87,4 +87,4 @@ Status WriteFile(const std::string& path, std::span<const std::byte> contents);
 
 }  // namespace weft
 
-#endif  // WEFT_BASE_MAPPED_FILE_H_
+#endif  // WEFT_BASE_FILES_MAPPED_FILE_H_

@@ -1,6 +1,6 @@
 // An open file descriptor, closed by its owner's destructor, and reads at an offset.
-#ifndef WEFT_BASE_FILE_DESCRIPTOR_H_
-#define WEFT_BASE_FILE_DESCRIPTOR_H_
+#ifndef WEFT_BASE_FILES_FILE_DESCRIPTOR_H_
+#define WEFT_BASE_FILES_FILE_DESCRIPTOR_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -37,4 +37,4 @@ Status ReadAt(int fd, uint64_t offset, std::span<std::byte> out, std::string_vie
 
 }  // namespace weft
 
-#endif  // WEFT_BASE_FILE_DESCRIPTOR_H_
+#endif  // WEFT_BASE_FILES_FILE_DESCRIPTOR_H_

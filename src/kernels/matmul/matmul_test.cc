@@ -1,4 +1,4 @@
-#include "kernels/matmul.h"
+#include "kernels/matmul/matmul.h"
 
 #include <algorithm>
 #include <bit>
@@ -13,8 +13,8 @@
 #include "base/aligned_buffer.h"
 #include "base/half.h"
 #include "gtest/gtest.h"
-#include "kernels/matmul_format.h"
-#include "kernels/quants.h"
+#include "kernels/matmul/matmul_format.h"
+#include "kernels/quants/quants.h"
 
 namespace weft {
 namespace {

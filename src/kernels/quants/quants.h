@@ -3,8 +3,8 @@
 //
 // Decoding here is the definition (portable, exact): every faster kernel must
 // agree with it bit for bit. Pure functions over caller memory; any thread.
-#ifndef WEFT_KERNELS_QUANTS_H_
-#define WEFT_KERNELS_QUANTS_H_
+#ifndef WEFT_KERNELS_QUANTS_QUANTS_H_
+#define WEFT_KERNELS_QUANTS_QUANTS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -29,4 +29,4 @@ void Quantize(DType type, const float* values, int64_t n, const float* importanc
 
 }  // namespace weft
 
-#endif  // WEFT_KERNELS_QUANTS_H_
+#endif  // WEFT_KERNELS_QUANTS_QUANTS_H_

@@ -9,8 +9,8 @@
 //
 // The functions are for files that are built for any machine; kernels of one instruction set
 // use the formats alone.
-#ifndef WEFT_KERNELS_QUANT_TYPES_H_
-#define WEFT_KERNELS_QUANT_TYPES_H_
+#ifndef WEFT_KERNELS_QUANTS_QUANT_TYPES_H_
+#define WEFT_KERNELS_QUANTS_QUANT_TYPES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -496,4 +496,4 @@ static constexpr const Format& FormatOf(DType type) {
 
 }  // namespace weft
 
-#endif  // WEFT_KERNELS_QUANT_TYPES_H_
+#endif  // WEFT_KERNELS_QUANTS_QUANT_TYPES_H_

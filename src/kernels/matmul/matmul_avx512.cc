@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "kernels/matmul_drive.h"
-#include "kernels/matmul_format.h"
-#include "kernels/matmul_internal.h"
+#include "kernels/matmul/matmul_drive.h"
+#include "kernels/matmul/matmul_format.h"
+#include "kernels/matmul/matmul_internal.h"
 
 namespace weft::matmul_internal {
 namespace {
@@ -285,7 +285,7 @@ void FloatTile(const TileWork& work) {
   StoreRows<kRows>(acc, work);
 }
 
-#include "kernels/matmul_dispatch.inc"
+#include "kernels/matmul/matmul_dispatch.inc"
 
 // Sixteen small integers as bytes, to four groups.
 void StoreBytes(__m512i v, int row, int8_t (*groups)[kPanelRows][4]) {

@@ -1,8 +1,8 @@
 // The kernel tables of the instruction sets, for matmul.cc alone.
-#ifndef WEFT_KERNELS_MATMUL_INTERNAL_H_
-#define WEFT_KERNELS_MATMUL_INTERNAL_H_
+#ifndef WEFT_KERNELS_MATMUL_MATMUL_INTERNAL_H_
+#define WEFT_KERNELS_MATMUL_MATMUL_INTERNAL_H_
 
-#include "kernels/matmul.h"
+#include "kernels/matmul/matmul.h"
 
 namespace weft::matmul_internal {
 
@@ -14,4 +14,4 @@ extern const MatmulKernels kI8mmKernels;    // AArch64 builds only
 
 }  // namespace weft::matmul_internal
 
-#endif  // WEFT_KERNELS_MATMUL_INTERNAL_H_
+#endif  // WEFT_KERNELS_MATMUL_MATMUL_INTERNAL_H_

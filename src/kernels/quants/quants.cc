@@ -1,13 +1,13 @@
 // Decoding. What is one multiplication or addition here is one rounding in the
 // definition of the type: the order of operations is part of it.
-#include "kernels/quants.h"
+#include "kernels/quants/quants.h"
 
 #include <bit>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/half.h"
-#include "kernels/quant_types.h"
+#include "kernels/quants/quant_types.h"
 
 namespace weft {
 namespace {

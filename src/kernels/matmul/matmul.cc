@@ -1,7 +1,7 @@
-#include "kernels/matmul.h"
+#include "kernels/matmul/matmul.h"
 
 #include "base/check.h"
-#include "kernels/matmul_internal.h"
+#include "kernels/matmul/matmul_internal.h"
 
 namespace weft {
 

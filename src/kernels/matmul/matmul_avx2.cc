@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "kernels/matmul_drive.h"
-#include "kernels/matmul_format.h"
-#include "kernels/matmul_internal.h"
+#include "kernels/matmul/matmul_drive.h"
+#include "kernels/matmul/matmul_format.h"
+#include "kernels/matmul/matmul_internal.h"
 
 namespace weft::matmul_internal {
 namespace {
@@ -353,7 +353,7 @@ void FloatTile(const TileWork& work) {
   }
 }
 
-#include "kernels/matmul_dispatch.inc"
+#include "kernels/matmul/matmul_dispatch.inc"
 
 // Eight small integers as bytes, to two groups.
 void StoreBytes(__m256i v, int row, int8_t (*groups)[kPanelRows][4]) {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "kernels/matmul_format.h"
-#include "kernels/matmul_internal.h"
+#include "kernels/matmul/matmul_format.h"
+#include "kernels/matmul/matmul_internal.h"
 
 namespace weft::matmul_internal {
 namespace {

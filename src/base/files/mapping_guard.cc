@@ -1,4 +1,4 @@
-#include "base/mapping_guard.h"
+#include "base/files/mapping_guard.h"
 
 #include <signal.h>
 #include <unistd.h>

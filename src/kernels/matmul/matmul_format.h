@@ -29,15 +29,15 @@
 //
 // Everything is static: the same functions are compiled for several instruction
 // sets, and the linker must never choose one of them for all.
-#ifndef WEFT_KERNELS_MATMUL_FORMAT_H_
-#define WEFT_KERNELS_MATMUL_FORMAT_H_
+#ifndef WEFT_KERNELS_MATMUL_MATMUL_FORMAT_H_
+#define WEFT_KERNELS_MATMUL_MATMUL_FORMAT_H_
 
 #include <cstdint>
 #include <cstring>
 
 #include "base/dtype.h"
-#include "kernels/matmul.h"
-#include "kernels/quant_types.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/quants/quant_types.h"
 
 namespace weft::matmul_internal {
 
@@ -132,4 +132,4 @@ static constexpr int64_t ChunkOffset(const Format& f, int64_t n_in, int64_t c) {
 
 }  // namespace weft::matmul_internal
 
-#endif  // WEFT_KERNELS_MATMUL_FORMAT_H_
+#endif  // WEFT_KERNELS_MATMUL_MATMUL_FORMAT_H_

@@ -1,15 +1,15 @@
 // What the vector kernels of all instruction sets share: the loops over rows and tiles around
 // them, loops that are unrolled, prefetching.
 // Static for the reason given in matmul_format.h.
-#ifndef WEFT_KERNELS_MATMUL_DRIVE_H_
-#define WEFT_KERNELS_MATMUL_DRIVE_H_
+#ifndef WEFT_KERNELS_MATMUL_MATMUL_DRIVE_H_
+#define WEFT_KERNELS_MATMUL_MATMUL_DRIVE_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
-#include "kernels/matmul.h"
-#include "kernels/matmul_format.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_format.h"
 
 namespace weft::matmul_internal {
 
@@ -116,4 +116,4 @@ static inline void DriveTiles(const TileFunctions& functions, const PackedMatrix
 
 }  // namespace weft::matmul_internal
 
-#endif  // WEFT_KERNELS_MATMUL_DRIVE_H_
+#endif  // WEFT_KERNELS_MATMUL_MATMUL_DRIVE_H_

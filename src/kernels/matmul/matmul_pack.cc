@@ -5,10 +5,10 @@
 
 #include "base/check.h"
 #include "base/half.h"
-#include "kernels/matmul.h"
-#include "kernels/matmul_format.h"
-#include "kernels/quant_types.h"
-#include "kernels/quants.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_format.h"
+#include "kernels/quants/quant_types.h"
+#include "kernels/quants/quants.h"
 
 namespace weft {
 namespace {
