@@ -215,30 +215,36 @@ struct PreparedChat {
   ReplyPlan plan;
 };
 
+// The ends of answers that the model and its template have. Returns the texts it added.
+std::vector<std::string> AddOwnEnds(Host& host, TurnOptions* turn) {
+  // The model's texts only where the client sets none.
+  std::vector<std::string> own;
+  if (turn->stop_strings.empty()) own = host.defaults().ends.texts;
+  if (!turn->ignore_eos) {
+    const std::vector<std::string>& texts = host.chat().ends().texts;
+    own.insert(own.end(), texts.begin(), texts.end());
+  }
+  std::vector<std::string> added;
+  for (const std::string& stop : own) {
+    // A stop string that the client also gave is reported as the client's.
+    std::vector<std::string>& stops = turn->stop_strings;
+    if (std::find(stops.begin(), stops.end(), stop) != stops.end()) continue;
+    if (stops.size() == kMaxStopStrings) break;
+    stops.push_back(stop);
+    added.push_back(stop);
+  }
+  AddEndTokens(host.defaults().ends.tokens, turn);
+  AddEndTokens(host.chat().ends().tokens, turn);
+  return added;
+}
+
 StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatCall call,
                                    SendSign send_sign) {
   WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderChat(host, call.chat));
   prompt.tools = Callable(prompt.tools, call.tool_choice);
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
-  // The model's own ends of answers, unless the client sets stop strings.
-  std::vector<std::string> own_stops;
-  if (turn.stop_strings.empty()) own_stops = host.defaults().ends.texts;
-  if (!turn.ignore_eos) {
-    const std::vector<std::string>& texts = host.chat().ends().texts;
-    own_stops.insert(own_stops.end(), texts.begin(), texts.end());
-  }
-  std::vector<std::string> format_stops;
-  for (const std::string& stop : own_stops) {
-    // A stop string that the client also gave is reported as the client's.
-    const auto& stops = turn.stop_strings;
-    if (std::find(stops.begin(), stops.end(), stop) != stops.end()) continue;
-    if (stops.size() == kMaxStopStrings) break;
-    turn.stop_strings.push_back(stop);
-    format_stops.push_back(stop);
-  }
-  AddEndTokens(host.defaults().ends.tokens, &turn);
-  AddEndTokens(host.chat().ends().tokens, &turn);
+  std::vector<std::string> format_stops = AddOwnEnds(host, &turn);
   WEFT_RETURN_IF_ERROR(EncodePrompt(host, request, call, prompt.text, &turn));
   if (!call.rows.empty()) {
     // Nothing is remembered: what the text says is not all of the prompt.

@@ -102,7 +102,7 @@ class Snapshot {
 
 double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
-void AddEngine(const EngineStats& stats, Snapshot* out) {
+void AddHoldings(const EngineStats& stats, Snapshot* out) {
   out->Gauge("weft_turns_queued", "Turns waiting for a place.", stats.turns_queued);
   out->Gauge("weft_turns_running", "Turns advancing with every step.", stats.turns_running);
   out->Gauges("weft_sessions", "Sessions by state.", "state",
@@ -128,6 +128,9 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
   out->Gauge("weft_checkpoints", "Copies of recurrent state that sessions can resume from.",
              stats.checkpoints);
   out->Gauge("weft_index_nodes", "Nodes of the prefix index.", stats.index_nodes);
+}
+
+void AddWork(const EngineStats& stats, Snapshot* out) {
   out->Summary("weft_step_seconds", "Engine steps and their duration.", stats.steps,
                Seconds(stats.step_us));
   out->Counter("weft_prompt_tokens_total", "Prompt tokens that were computed.",
@@ -158,6 +161,11 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
   out->Counter("weft_restores_total", "Sessions read from the state directory.", stats.restores);
   out->Counter("weft_pages_copied_total", "Shared pages copied before a write.",
                stats.pages_copied);
+  out->Counter("weft_preemptions_total", "Running turns that had to wait for memory.",
+               stats.preemptions);
+}
+
+void AddDisk(const EngineStats& stats, Snapshot* out) {
   out->Gauge("weft_save_bytes", "Bytes of session copies whose files are being written.",
              stats.save_bytes);
   out->Counter("weft_session_files_written_bytes_total", "Bytes of session files written.",
@@ -184,8 +192,6 @@ void AddEngine(const EngineStats& stats, Snapshot* out) {
                stats.disk_damaged_blocks);
   out->Counter("weft_state_disk_failed_writes_total", "Blocks that could not be written.",
                stats.disk_failed_writes);
-  out->Counter("weft_preemptions_total", "Running turns that had to wait for memory.",
-               stats.preemptions);
 }
 
 }  // namespace
@@ -334,7 +340,9 @@ std::string Metrics::Render(const EngineStats* stats) const {
   snapshot.Gauge("weft_http_connections", "Open connections.",
                  static_cast<double>(load.connections));
   if (stats != nullptr) {
-    AddEngine(*stats, &snapshot);
+    AddHoldings(*stats, &snapshot);
+    AddWork(*stats, &snapshot);
+    AddDisk(*stats, &snapshot);
     impl_->AddLlama(*stats, &snapshot);
   }
   return prometheus::TextSerializer().Serialize(families);

@@ -26,68 +26,86 @@ ReplySyntax Json(std::string_view name, std::string_view open, std::string_view 
   return {.name = name, .opens = {open}, .closes = {close}};
 }
 
-ReplySyntax Calls(std::string_view source) {
-  const auto has = [source](std::string_view text) {
-    return source.find(text) != std::string_view::npos;
-  };
+struct Finder {
+  std::string_view source;
+  bool operator()(std::string_view text) const { return source.find(text) != source.npos; }
+};
+
+// Calls in a notation other than JSON, or with parts outside it.
+std::optional<ReplySyntax> OtherNotation(std::string_view source) {
+  const Finder has{source};
   if (has("<|channel|>") && has("<|message|>")) {
-    return {.name = "harmony", .form = CallForm::kHarmony};
+    return ReplySyntax{.name = "harmony", .form = CallForm::kHarmony};
   }
   if (has("｜DSML｜")) {
     const bool older = has("function_calls>");
-    return {.name = "deepseek-xml",
-            .opens = {older ? "<｜DSML｜function_calls>" : "<｜DSML｜tool_calls>",
-                      kDsmlTags.function_open},
-            .closes = {older ? "</｜DSML｜function_calls>" : "</｜DSML｜tool_calls>"},
-            .tags = kDsmlTags};
+    return ReplySyntax{.name = "deepseek-xml",
+                       .opens = {older ? "<｜DSML｜function_calls>" : "<｜DSML｜tool_calls>",
+                                 kDsmlTags.function_open},
+                       .closes = {older ? "</｜DSML｜function_calls>" : "</｜DSML｜tool_calls>"},
+                       .tags = kDsmlTags};
   }
   if (has("<|tool_calls_section_begin|>")) {
-    return {.name = "kimi",
-            .form = CallForm::kKimi,
-            .opens = {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},
-            .closes = {"<|tool_call_end|>", "<|tool_calls_section_end|>"}};
-  }
-  if (has("<|START_ACTION|>")) {
-    return {.name = "command-r7b",
-            .opens = {"<|START_ACTION|>"},
-            .closes = {"<|END_ACTION|>"},
-            .silent = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"}};
-  }
-  if (has("Action:") && has("\"tool_name\"") && has("<|CHATBOT_TOKEN|>")) {
-    return {
-        .name = "command-r", .form = CallForm::kFenced, .opens = {"Action:"}, .closes = {"```"}};
+    return ReplySyntax{.name = "kimi",
+                       .form = CallForm::kKimi,
+                       .opens = {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},
+                       .closes = {"<|tool_call_end|>", "<|tool_calls_section_end|>"}};
   }
   if (has("<tool_call>") && has("<arg_key>")) {
-    return {.name = "glm",
-            .form = CallForm::kTagged,
-            .opens = {kGlmTags.function_open},
-            .tags = kGlmTags};
+    return ReplySyntax{.name = "glm",
+                       .form = CallForm::kTagged,
+                       .opens = {kGlmTags.function_open},
+                       .tags = kGlmTags};
   }
   if (has("<|tool_call>")) {
-    return {.name = "gemma4",
-            .form = CallForm::kGemma,
-            .opens = {"<|tool_call>"},
-            .closes = {"<tool_call|>"}};
-  }
-  if (has("<｜tool▁call▁begin｜>")) {
-    return {.name = "deepseek",
-            .form = CallForm::kDeepSeek,
-            .opens = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"},
-            .closes = {"```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"}};
+    return ReplySyntax{.name = "gemma4",
+                       .form = CallForm::kGemma,
+                       .opens = {"<|tool_call>"},
+                       .closes = {"<tool_call|>"}};
   }
   // Some templates of this family never show the model how to write calls.
   if (has("<|tool_call_start|>") || (has("List of tools: [") && has("keep_past_thinking"))) {
-    return {.name = "lfm2",
-            .form = CallForm::kPython,
-            .opens = {"<|tool_call_start|>"},
-            .closes = {"<|tool_call_end|>"}};
+    return ReplySyntax{.name = "lfm2",
+                       .form = CallForm::kPython,
+                       .opens = {"<|tool_call_start|>"},
+                       .closes = {"<|tool_call_end|>"}};
+  }
+  return std::nullopt;
+}
+
+// Calls in JSON, but with more around it than two tags.
+std::optional<ReplySyntax> JsonAmongMarkers(std::string_view source) {
+  const Finder has{source};
+  if (has("<|START_ACTION|>")) {
+    return ReplySyntax{
+        .name = "command-r7b",
+        .opens = {"<|START_ACTION|>"},
+        .closes = {"<|END_ACTION|>"},
+        .silent = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"}};
+  }
+  if (has("Action:") && has("\"tool_name\"") && has("<|CHATBOT_TOKEN|>")) {
+    return ReplySyntax{
+        .name = "command-r", .form = CallForm::kFenced, .opens = {"Action:"}, .closes = {"```"}};
+  }
+  if (has("<｜tool▁call▁begin｜>")) {
+    return ReplySyntax{.name = "deepseek",
+                       .form = CallForm::kDeepSeek,
+                       .opens = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"},
+                       .closes = {"```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"}};
   }
   if (has("[TOOL_CALLS]")) {
-    return {.name = "mistral",
-            .form = CallForm::kMistral,
-            .opens = {"[TOOL_CALLS]"},
-            .call_id_length = 9};
+    return ReplySyntax{.name = "mistral",
+                       .form = CallForm::kMistral,
+                       .opens = {"[TOOL_CALLS]"},
+                       .call_id_length = 9};
   }
+  return std::nullopt;
+}
+
+ReplySyntax Calls(std::string_view source) {
+  const Finder has{source};
+  if (std::optional<ReplySyntax> other = OtherNotation(source)) return *std::move(other);
+  if (std::optional<ReplySyntax> json = JsonAmongMarkers(source)) return *std::move(json);
   if (has("<seed:tool_call>")) {
     ReplySyntax seed = Json("seed-xml", "<seed:tool_call>", "</seed:tool_call>");
     seed.tags = kFunctionTags;

@@ -224,6 +224,43 @@ void HandleSlots(Host& host, const HttpRequest& request, HttpResponder& responde
   SendJson(responder, slots);
 }
 
+// What an operator may switch off.
+void AddOperatorsRoutes(Router& router, Host& host, const ServerApiOptions& options) {
+  const auto refuse = [&router](const char* method, const char* path, const char* why) {
+    router.Add(method, path, ErrorShape::kLlama,
+               [why](const HttpRequest&, HttpResponder& responder) {
+                 SendError(responder, ToApiError(Unimplemented(why)), ErrorShape::kLlama);
+               });
+  };
+  if (options.metrics) {
+    router.Add(
+        {.method = "GET",
+         .pattern = "/metrics",
+         .shape = ErrorShape::kLlama,
+         .handler = [&host](const HttpRequest& request,
+                            HttpResponder& responder) { HandleMetrics(host, request, responder); },
+         .needs_model = false,
+         .is_quick = true,
+         .is_operators = true,
+         .is_watched = true});
+  } else {
+    refuse("GET", "/metrics", "metrics are turned off here");
+  }
+  if (options.slots) {
+    router.Add(
+        {.method = "GET",
+         .pattern = "/slots",
+         .shape = ErrorShape::kLlama,
+         .handler = [&host](const HttpRequest& request,
+                            HttpResponder& responder) { HandleSlots(host, request, responder); },
+         .is_quick = true,
+         .is_watched = true});
+  } else {
+    refuse("GET", "/slots", "slots are turned off here");
+  }
+  refuse("POST", "/props", "properties cannot be changed while the server runs");
+}
+
 }  // namespace
 
 void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& options) {
@@ -237,18 +274,6 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
                 .is_public = true,
                 .is_quick = true,
                 .is_watched = true});
-  }
-  if (options.metrics) {
-    router.Add(
-        {.method = "GET",
-         .pattern = "/metrics",
-         .shape = ErrorShape::kLlama,
-         .handler = [&host](const HttpRequest& request,
-                            HttpResponder& responder) { HandleMetrics(host, request, responder); },
-         .needs_model = false,
-         .is_quick = true,
-         .is_operators = true,
-         .is_watched = true});
   }
   // Clients look here, often without the key, to identify the server.
   for (const char* const path : {"/v1/models", "/models"}) {
@@ -268,25 +293,7 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
                   [&host, options](const HttpRequest&, HttpResponder& responder) {
                     HandleProps(host, options, responder);
                   });
-  if (options.slots) {
-    router.Add(
-        {.method = "GET",
-         .pattern = "/slots",
-         .shape = ErrorShape::kLlama,
-         .handler = [&host](const HttpRequest& request,
-                            HttpResponder& responder) { HandleSlots(host, request, responder); },
-         .is_quick = true,
-         .is_watched = true});
-  }
-  const auto refuse = [&router](const char* method, const char* path, const char* why) {
-    router.Add(method, path, ErrorShape::kLlama,
-               [why](const HttpRequest&, HttpResponder& responder) {
-                 SendError(responder, ToApiError(Unimplemented(why)), ErrorShape::kLlama);
-               });
-  };
-  if (!options.metrics) refuse("GET", "/metrics", "metrics are turned off here");
-  if (!options.slots) refuse("GET", "/slots", "slots are turned off here");
-  refuse("POST", "/props", "properties cannot be changed while the server runs");
+  AddOperatorsRoutes(router, host, options);
 }
 
 }  // namespace weft::serve

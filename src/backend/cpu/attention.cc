@@ -241,6 +241,21 @@ struct AttentionScratch {
   Int8View inner = arena->Int8(op.out.matrix.n_in);
 };
 
+// From one head's query to the next; a gate stands behind each that has one.
+int64_t QueryStride(const Attention& spec) { return spec.k_dim * (spec.gated_query ? 2 : 1); }
+
+void GateHeads(StepContext* context, const Attention& spec, const RowsView& q,
+               const RowsView& heads) {
+  Compute& compute = context->compute;
+  compute.ForEach(context->n_rows(), heads.width * kExp, [&](int64_t row, int) {
+    for (int head = 0; head < spec.n_heads; ++head) {
+      const float* const query = q.row(row) + head * QueryStride(spec);
+      compute.vec().multiply_sigmoid(query + spec.k_dim, spec.v_dim,
+                                     heads.row(row) + head * spec.v_dim);
+    }
+  });
+}
+
 }  // namespace
 
 void PlanOp(const Bound<Attention>& op, Arena* arena) {
@@ -254,7 +269,7 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   Arena arena = context->scratch.ForRows(context->n_rows());
   const AttentionScratch scratch{op, &arena};
   const RowsView &q = scratch.q, &k = scratch.k, &v = scratch.v, &heads = scratch.heads;
-  const int64_t head_stride = spec.k_dim * (spec.gated_query ? 2 : 1);
+  const int64_t head_stride = QueryStride(spec);
 
   // Those of the three that there are, side by side.
   using Projection = std::pair<const BoundLinear*, RowsView>;
@@ -300,14 +315,7 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   const int64_t n = context->n_rows();
   Attend(context, {spec.kv_layer, spec.n_heads, spec.scale, spec.softcap, op.sinks, q.values,
                    q.stride, head_stride, heads.values});
-  if (spec.gated_query) {
-    compute.ForEach(n, heads.width * kExp, [&](int64_t row, int) {
-      for (int head = 0; head < spec.n_heads; ++head) {
-        compute.vec().multiply_sigmoid(q.row(row) + head * head_stride + spec.k_dim, spec.v_dim,
-                                       heads.row(row) + head * spec.v_dim);
-      }
-    });
-  }
+  if (spec.gated_query) GateHeads(context, spec, q, heads);
   const ActivationRows inner = compute.Input(heads, n, {&op.out}, scratch.inner);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
 }

@@ -190,7 +190,27 @@ struct DeltaNetScratch {
   RowsView gates = arena->Rows(int64_t{4} * op.spec->n_v_heads);  // see ComputeGates
   Int8View input = arena->Int8(op.qkv.matrix.n_in);
   Int8View inner = arena->Int8(op.out.matrix.n_in);
+
+  RowsView GatesFrom(int64_t part) const {
+    return gates.Columns(part * op.spec->n_v_heads, op.spec->n_v_heads);
+  }
 };
+
+void ProjectDeltaNet(Compute* compute, const Bound<GatedDeltaNet>& op, const RowsView& x, int64_t n,
+                     const DeltaNetScratch& scratch) {
+  const ActivationRows input =
+      compute->Input(x, n, {&op.qkv, &op.gate, &op.beta, &op.decay, &op.beta_decay}, scratch.input);
+  Product products[4] = {MakeProduct(op.qkv, input, n, scratch.projected),
+                         MakeProduct(op.gate, input, n, scratch.gate)};
+  size_t n_products = 2;
+  if (op.beta_decay) {
+    products[n_products++] = MakeProduct(op.beta_decay, input, n, scratch.GatesFrom(2));
+  } else {
+    products[n_products++] = MakeProduct(op.beta, input, n, scratch.GatesFrom(0));
+    products[n_products++] = MakeProduct(op.decay, input, n, scratch.GatesFrom(1));
+  }
+  compute->Multiply(std::span<const Product>(products, n_products));
+}
 
 // The gates of one row: [betas, steps, decays] from [betas, decays] as projected, or
 // from both kinds together, by key head, in the last two parts.
@@ -228,23 +248,7 @@ void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView&
   const DeltaNetScratch scratch{op, &arena};
   const RowsView &projected = scratch.projected, &qkv = scratch.qkv;
   const RowsView &gate = scratch.gate, &gates = scratch.gates;
-  const auto gates_from = [&](int64_t i) {
-    return gates.Columns(i * spec.n_v_heads, spec.n_v_heads);
-  };
-
-  const ActivationRows input =
-      compute.Input(x, n, {&op.qkv, &op.gate, &op.beta, &op.decay, &op.beta_decay}, scratch.input);
-  Product products[4] = {MakeProduct(op.qkv, input, n, projected),
-                         MakeProduct(op.gate, input, n, gate)};
-  size_t n_products = 2;
-  if (op.beta_decay) {
-    products[n_products++] = MakeProduct(op.beta_decay, input, n, gates_from(2));
-  } else {
-    products[n_products++] = MakeProduct(op.beta, input, n, gates_from(0));
-    products[n_products++] = MakeProduct(op.decay, input, n, gates_from(1));
-  }
-  compute.Multiply(std::span<const Product>(products, n_products));
-
+  ProjectDeltaNet(&compute, op, x, n, scratch);
   const float query_length = static_cast<float>(1 / std::sqrt(static_cast<double>(spec.k_dim)));
   compute.ForEach(n, qkv.width * (kConvolve + kExp), [&](int64_t row, int) {
     float* const to = qkv.row(row);
@@ -261,8 +265,8 @@ void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView&
   const RowsView values = qkv.Columns(2 * n_keys, n_values);
   const int64_t group = spec.n_v_heads / spec.n_k_heads;
   AdvanceHeads(context,
-               {spec.slot, spec.n_v_heads, spec.k_dim, spec.v_dim, values, gates_from(2).values,
-                gates_from(0).values, gates.stride},
+               {spec.slot, spec.n_v_heads, spec.k_dim, spec.v_dim, values,
+                scratch.GatesFrom(2).values, scratch.GatesFrom(0).values, gates.stride},
                [&](RecurrentJob* job, int64_t row, int64_t head) {
                  const bool tiled = spec.key_heads == KeyHeads::kTiled;
                  const int64_t key_head = tiled ? head % spec.n_k_heads : head / group;
