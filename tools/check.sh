@@ -44,10 +44,11 @@ sanitized() {  # PRESET
 }
 check_asan() { sanitized asan; }
 check_tsan() { sanitized tsan; }
+# In the tree of `asan`, so that the library is compiled once for both.
 check_fuzz() {
-  configured fuzz
-  cmake --build build/fuzz --target weft_fuzzers
-  tools/fuzz.sh build/fuzz "${FUZZ_SECONDS:-60}"
+  configured asan
+  cmake --build build/asan --target weft_fuzzers
+  tools/fuzz.sh build/asan "${FUZZ_SECONDS:-60}"
 }
 # AArch64 by a cross compiler and an emulator: every kernel against the portable ones, reference
 # data of each architecture, and the program itself, which must answer as this machine's does.

@@ -3,7 +3,7 @@
 #
 #   tools/fuzz.sh BUILD_DIR SECONDS
 #
-# BUILD_DIR is a tree of the preset `fuzz`. Seeds are in tests/fuzz/corpus/NAME; what
+# BUILD_DIR is a tree of the preset `asan`. Seeds are in tests/fuzz/corpus/NAME; what
 # is found new stays in BUILD_DIR/corpus/NAME, a failing input in BUILD_DIR/findings.
 set -eu
 dir=$1
