@@ -60,18 +60,45 @@ bool TextWays::Expand(RegexId from, const TokenTable::Slice& slice, int ahead,
   for (const LeadRange& lead : kLeadRanges) {
     std::vector<RegexId> at;
     if (!Take(from, lead.first, lead.last, nullptr, -1, &at)) return false;
-    for (int i = 0; i <= lead.more; ++i) {
-      const bool whole = i == lead.more;
-      std::vector<RegexId> behind;
-      for (const RegexId state : at) {
-        const int low = i == 0 ? lead.low : 0x80, high = i == 0 ? lead.high : 0xBF;
-        if (!Take(state, low, high, nullptr, whole ? near : -1, whole ? out : &behind))
-          return false;
-      }
-      at = std::move(behind);
-    }
+    if (!TakeMore(std::move(at), lead, near, out)) return false;
   }
   return true;
+}
+
+bool TextWays::TakeMore(std::vector<RegexId> from, const LeadRange& lead, int near,
+                        std::vector<RegexId>* out) {
+  int low = lead.low, high = lead.high;
+  for (int i = 0; i <= lead.more; ++i) {
+    const bool whole = i == lead.more;
+    std::vector<RegexId> behind;
+    for (const RegexId state : from) {
+      if (!Take(state, low, high, nullptr, whole ? near : -1, whole ? out : &behind)) return false;
+    }
+    from = std::move(behind);
+    low = 0x80, high = 0xBF;
+  }
+  return true;
+}
+
+RegexId TextWays::BehindCharacter(RegexId regex, uint8_t byte, int missing, int height) {
+  // Which bytes may follow depends on the first alone.
+  const bool begins = byte >= 0xC0;
+  const uint64_t key = static_cast<uint64_t>(regex) << 32 |
+                       static_cast<uint64_t>(begins ? byte : missing) << 16 |
+                       static_cast<uint64_t>(height);
+  const auto [it, added] = behind_characters_.try_emplace(key, kNothing);
+  if (added) it->second = FindBehindCharacter(regex, byte, missing, height);
+  return it->second;
+}
+
+RegexId TextWays::FindBehindCharacter(RegexId regex, uint8_t byte, int missing, int height) {
+  LeadRange rest{.low = 0x80, .high = 0xBF, .more = missing - 1};
+  for (const LeadRange& lead : kLeadRanges) {
+    if (byte >= lead.first && byte <= lead.last) rest = lead;
+  }
+  std::vector<RegexId> behind;
+  if (!TakeMore({regex}, rest, height, &behind)) return kNothing;
+  return behind.size() == 1 ? behind[0] : kNothing;
 }
 
 int TextWays::Explore(RegexId start, const TokenTable::Slice& slice, Rooms* rooms) {
@@ -147,7 +174,7 @@ TextKinds TextWays::FindLoops(RegexId regex) {
   if (!is_last_ && pool.AcceptsEmpty(regex)) return 0;
   machine_.Count(kLook);
   const ByteSet edges = pool.Edges(regex);
-  TextKinds loops = ~kInsideCharacter;
+  TextKinds loops = WithoutMissing(~TextKinds{0});
   RegexId to = kNothing;
   for (int byte = kFirstText; byte <= kLastText; ++byte) {
     if (byte == kFirstText || edges.Has(byte)) to = pool.Derive(regex, static_cast<uint8_t>(byte));

@@ -63,22 +63,26 @@ void SetBit(std::vector<uint32_t>* mask, TokenId id) {
 
 // Of a trie of texts: what kinds of characters there are below each node.
 std::vector<TextKinds> KindsBelow(const TokenTrie& trie) {
-  std::vector<TextKinds> below(trie.size());
-  std::vector<size_t> above(trie.size()), path;  // who stands above each; nodes by depth
-  std::vector<int> missing{0};                   // bytes of a character, likewise
-  for (size_t at = 0; at < trie.size(); ++at) {
-    const TrieNode& node = trie[at];
+  const auto size = static_cast<size_t>(trie.size());
+  std::vector<TextKinds> below(size);
+  std::vector<size_t> above(size), path;  // who stands above each; nodes by depth
+  std::vector<int> missing{0};            // bytes of a character, likewise
+  for (size_t at = 0; at < size; ++at) {
+    const TrieNode& node = trie[static_cast<int32_t>(at)];
     path.resize(node.depth);
     missing.resize(node.depth + 1u);
     above[at] = node.depth > 1 ? path[node.depth - 2u] : at;
     path[node.depth - 1u] = at;
     const int lead = node.byte < 0x80 ? 0 : node.byte >= 0xF0 ? 3 : node.byte >= 0xE0 ? 2 : 1;
     missing[node.depth] = (node.byte & 0xC0) == 0x80 ? missing[node.depth - 1u] - 1 : lead;
-    if (missing[node.depth] != 0) below[at] = kInsideCharacter;
+    below[at] = static_cast<TextKinds>(missing[node.depth]) << kMissingShift;
   }
-  for (size_t at = trie.size(); at-- > 0;) {
+  for (size_t at = size; at-- > 0;) {
     if (above[at] == at) continue;
-    below[above[at]] |= (below[at] & ~kInsideCharacter) | KindOf(trie[at].byte);
+    // A character that began above says nothing of those that follow it.
+    const uint8_t byte = trie[static_cast<int32_t>(at)].byte;
+    const bool begins = (byte & 0xC0) != 0x80;
+    below[above[at]] |= WithoutMissing(below[at]) | (begins ? KindOf(byte) : 0);
   }
   return below;
 }
@@ -110,12 +114,38 @@ TokenId ControlAt(std::string_view bytes) {
   return id;
 }
 
+// Nothing follows the nodes of the path below this depth.
+void TokenTrie::Close(size_t depth) {
+  for (; path_.size() > depth; path_.pop_back()) {
+    TrieNode& node = nodes_[static_cast<size_t>(path_.back())];
+    node.next = size();
+    if (path_.size() == 1) continue;
+    uint8_t& above = nodes_[static_cast<size_t>(path_[path_.size() - 2])].height;
+    above = std::max(above, static_cast<uint8_t>(std::min(node.height + 1, kMostHeight)));
+  }
+}
+
+void TokenTrie::Add(std::string_view text, TokenId token) {
+  size_t common = 0;
+  while (common < path_.size() && common < text.size() &&
+         (*this)[path_[common]].byte == static_cast<uint8_t>(text[common])) {
+    ++common;
+  }
+  Close(common);
+  for (size_t i = common; i < text.size(); ++i) {
+    path_.push_back(size());
+    nodes_.back() = {.tokens = static_cast<int32_t>(tokens_.size()),
+                     .depth = static_cast<uint16_t>(i + 1),
+                     .byte = static_cast<uint8_t>(text[i])};
+    nodes_.emplace_back();
+  }
+  tokens_.push_back(token);
+  nodes_.back().tokens = static_cast<int32_t>(tokens_.size());
+}
+
 TokenTable::TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends,
                        const std::vector<std::pair<TokenId, std::string>>& controls)
-    : bytes_(std::move(bytes)),
-      ends_(std::move(ends)),
-      twins_(bytes_.size(), kNoToken),
-      alike_(bytes_.size(), kNoToken) {
+    : bytes_(std::move(bytes)), ends_(std::move(ends)) {
   std::ranges::sort(ends_);
   // Tokens of single bytes may not be put together to a control token.
   for (std::string& text : bytes_) {
@@ -137,7 +167,7 @@ TokenTable::TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends
     const int compared = a.text.compare(b.text);
     return compared != 0 ? compared < 0 : a.id < b.id;
   });
-  all_ = MakeTrie(sorted, &twins_);
+  all_ = MakeTrie(sorted);
   MakeSlices(sorted);
 }
 
@@ -176,12 +206,12 @@ void TokenTable::MakeSlices(std::span<const Entry> sorted) {
       for (size_t w = 0; w < texts_[n].size(); ++w) texts_[n][w] |= slice.masks[n][w];
     }
   }
-  for (const std::vector<Entry>& list : members) tries_.push_back(MakeTrie(list, nullptr));
-  tries_.push_back(MakeTrie(longer, nullptr));
+  for (const std::vector<Entry>& list : members) tries_.push_back(MakeTrie(list));
+  tries_.push_back(MakeTrie(longer));
   for (const TokenTrie& trie : tries_) below_.push_back(KindsBelow(trie));
   all_text_ = texts_.back();
   for (const Entry& entry : longer) SetBit(&all_text_, entry.id);
-  tries_.push_back(MakeTrie(rest, nullptr));
+  tries_.push_back(MakeTrie(rest));
   MakeTails(longer, rest);
   MakeBeyond(sorted);
 }
@@ -195,7 +225,7 @@ void TokenTable::MakeBeyond(std::span<const Entry> sorted) {
       list.push_back(entry);
       SetBit(&mask, entry.id);
     }
-    tries_.push_back(MakeTrie(list, nullptr));
+    tries_.push_back(MakeTrie(list));
   }
 }
 
@@ -222,44 +252,16 @@ void TokenTable::MakeTails(std::span<const Entry> longer, std::span<const Entry>
   std::ranges::stable_sort(long_texts_, {}, &LongText::characters);
   for (std::vector<Entry>& list : tails) {
     std::ranges::stable_sort(list, {}, &Entry::text);
-    tries_.push_back(MakeTrie(list, &alike_));
+    tries_.push_back(MakeTrie(list));
   }
   std::ranges::stable_sort(far, {}, &Entry::text);
-  tries_.push_back(MakeTrie(far, nullptr));
+  tries_.push_back(MakeTrie(far));
 }
 
-TokenTrie TokenTable::MakeTrie(std::span<const Entry> sorted, std::vector<TokenId>* chain) {
+TokenTrie TokenTable::MakeTrie(std::span<const Entry> sorted) {
   TokenTrie trie;
-  std::vector<size_t> path;  // nodes of the text before
-  std::string_view before;
-  TokenId last = kNoToken;
-  const auto close = [&](size_t depth) {
-    for (; path.size() > depth; path.pop_back()) {
-      trie[path.back()].next = static_cast<int32_t>(trie.size());
-      if (path.size() == 1) continue;
-      uint8_t& above = trie[path[path.size() - 2]].height;
-      const int height = std::min(trie[path.back()].height + 1, kMostHeight);
-      above = std::max(above, static_cast<uint8_t>(height));
-    }
-  };
-  for (const auto& [text, id] : sorted) {
-    if (last != kNoToken && text == before) {
-      if (chain != nullptr) (*chain)[static_cast<size_t>(last)] = id;
-      last = id;
-      continue;
-    }
-    const auto common = static_cast<size_t>(std::ranges::mismatch(text, before).in1 - text.begin());
-    close(common);
-    for (size_t i = common; i < text.size(); ++i) {
-      path.push_back(trie.size());
-      trie.push_back(
-          {.depth = static_cast<uint16_t>(i + 1), .byte = static_cast<uint8_t>(text[i])});
-    }
-    trie[path.back()].token = id;
-    before = text;
-    last = id;
-  }
-  close(0);
+  for (const auto& [text, id] : sorted) trie.Add(text, id);
+  trie.Finish();
   return trie;
 }
 

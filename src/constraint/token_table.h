@@ -31,15 +31,39 @@
 
 namespace weft::constraint {
 
-// Nodes in the order of a walk that goes down first.
 struct TrieNode {
-  int32_t next = 0;          // behind everything below this node
-  TokenId token = kNoToken;  // the first that ends here
-  uint16_t depth = 0;        // bytes from the root, this one included
+  int32_t next = 0;    // behind everything below this node
+  int32_t tokens = 0;  // where its tokens begin, those of the nodes below behind its own
+  uint16_t depth = 0;  // bytes from the root, this one included
   uint8_t byte = 0;
   uint8_t height = 0;  // bytes of the longest text below; 255 stands for more, too
 };
-using TokenTrie = std::vector<TrieNode>;
+
+// Nodes in the order of a walk that goes down first, and so are the tokens: all that are at a node
+// and below it stand in a row.
+class TokenTrie {
+ public:
+  TokenTrie() : nodes_(1) {}
+
+  int32_t size() const { return static_cast<int32_t>(nodes_.size()) - 1; }
+  const TrieNode& operator[](int32_t at) const { return nodes_[static_cast<size_t>(at)]; }
+  // Of the nodes [from, to).
+  std::span<const TokenId> Tokens(int32_t from, int32_t to) const {
+    const auto begin = static_cast<size_t>((*this)[from].tokens);
+    return {tokens_.data() + begin, static_cast<size_t>((*this)[to].tokens) - begin};
+  }
+  // REQUIRES: no text before was greater.
+  void Add(std::string_view text, TokenId token);
+  // After the last one.
+  void Finish() { Close(0); }
+
+ private:
+  void Close(size_t depth);
+
+  std::vector<TrieNode> nodes_;  // and one behind the last
+  std::vector<TokenId> tokens_;
+  std::vector<int32_t> path_;  // the nodes of the text that was added last
+};
 
 // Kinds of characters of text, a bit each: every letter is a kind of its own, all digits are one,
 // and so is all that is not ASCII.
@@ -47,8 +71,14 @@ using TextKinds = uint64_t;
 // REQUIRES: a byte of text.
 TextKinds KindOf(uint8_t byte);
 inline constexpr TextKinds kOtherThanAscii = 1ull << 60;
-// What is below does not begin with a whole character.
-inline constexpr TextKinds kInsideCharacter = 1ull << 63;
+// What is below begins with so many bytes of a character that began above.
+inline constexpr int kMissingShift = 62;
+inline constexpr int MissingBytes(TextKinds kinds) {
+  return static_cast<int>(kinds >> kMissingShift);
+}
+inline constexpr TextKinds WithoutMissing(TextKinds kinds) {
+  return kinds & ~(3ull << kMissingShift);
+}
 
 // What control token `id` is in the bytes that a constraint reads: no part of UTF-8.
 // REQUIRES: 0 <= id < 2^24.
@@ -121,21 +151,13 @@ class TokenTable {
   size_t beyond(size_t near) const { return far() + 1 + near; }
   // The tokens of that trie.
   const std::vector<uint32_t>& BeyondMask(size_t near) const { return beyond_[near]; }
-  // The token behind `id` among those at one node of trie `i`, kNoToken behind the last. In a
-  // trie of tails these are the tokens with one tail, elsewhere those of the same bytes.
-  TokenId Next(size_t i, TokenId id) const {
-    const bool tail = i > rest() && i < far();
-    return (tail ? alike_ : twins_)[static_cast<size_t>(id)];
-  }
-  TokenId NextTwin(TokenId id) const { return twins_[static_cast<size_t>(id)]; }
 
  private:
   struct Entry {
     std::string_view text;
     TokenId id = kNoToken;
   };
-  // Of entries in order; `chain` gets who has the same text.
-  static TokenTrie MakeTrie(std::span<const Entry> sorted, std::vector<TokenId>* chain);
+  static TokenTrie MakeTrie(std::span<const Entry> sorted);
   void MakeSlices(std::span<const Entry> sorted);
   void MakeTails(std::span<const Entry> longer, std::span<const Entry> rest);
   void MakeBeyond(std::span<const Entry> sorted);
@@ -143,7 +165,6 @@ class TokenTable {
   std::vector<std::string> bytes_;
   std::vector<TokenId> ends_;
   std::map<TokenId, std::string> controls_;
-  std::vector<TokenId> twins_, alike_;
   TokenTrie all_;
   std::vector<Slice> slices_;
   std::vector<std::vector<uint32_t>> texts_;

@@ -88,7 +88,7 @@ int32_t RegexPool::InternSet(const ByteSet& set) {
 
 bool RegexPool::SameNode(const Node& n, const Node& other, std::span<const int32_t> list) const {
   if (n.kind != other.kind) return false;
-  if (n.kind == Kind::kOr || n.kind == Kind::kAnd) {
+  if (IsList(n.kind)) {
     return std::ranges::equal(Parts(n), list);
   }
   if (n.kind == Kind::kLiteral) {
@@ -139,6 +139,16 @@ void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
         for (const RegexId part : list) first = first & MayBegin(part);
       }
       break;
+    case Kind::kOnlyOne: {
+      int nullable = 0;
+      for (const RegexId part : list) {
+        take(part);
+        nullable += node(part).nullable ? 1 : 0;
+      }
+      n->nullable = nullable == 1;
+      n->has_boolean = true;
+      break;
+    }
     case Kind::kNot:
       take(n->a);
       n->nullable = !node(n->a).nullable;
@@ -327,6 +337,7 @@ void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list) const {
       n->hint = node(node(n->a).nullable ? n->b : n->a).hint;
       break;
     case Kind::kOr:
+    case Kind::kOnlyOne:
     case Kind::kAnd: {
       const bool all = n->kind == Kind::kAnd;
       RegexId decides = list[0];
@@ -374,7 +385,7 @@ RegexId RegexPool::Intern(const Node& wanted, uint64_t hash, std::span<const int
   if (exhausted_ && nodes_.size() > 2) return kNothing;
   Node made = wanted;
   Complete(&made, list);
-  if (made.kind == Kind::kOr || made.kind == Kind::kAnd) {
+  if (IsList(made.kind)) {
     made.a = static_cast<int32_t>(lists_.size());
     made.b = static_cast<int32_t>(list.size());
     lists_.insert(lists_.end(), list.begin(), list.end());
@@ -470,7 +481,8 @@ RegexId RegexPool::InternParts(Kind kind, std::vector<RegexId> parts) {
   parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
   // A part and its complement leave nothing, or everything.
   for (const RegexId part : parts) {
-    if (node(part).kind == Kind::kNot && std::ranges::binary_search(parts, node(part).a)) {
+    if (kind != Kind::kOnlyOne && node(part).kind == Kind::kNot &&
+        std::ranges::binary_search(parts, node(part).a)) {
       return kind == Kind::kAnd ? kNothing : Anything();
     }
   }
@@ -544,6 +556,31 @@ bool RegexPool::IsBesideAll(const std::vector<RegexId>& parts) const {
   };
   const auto within = [&](RegexId id) { return !node(id).has_boolean && !node(id).nullable; };
   return std::ranges::any_of(parts, beside) && std::ranges::any_of(parts, within);
+}
+
+RegexId RegexPool::OnlyOne(std::vector<RegexId> parts) {
+  std::ranges::sort(parts);
+  std::vector<RegexId> once, more;
+  for (size_t i = 0; i < parts.size();) {
+    size_t end = i + 1;
+    while (end < parts.size() && parts[end] == parts[i]) ++end;
+    if (parts[i] != kNothing) (end == i + 1 ? once : more).push_back(parts[i]);
+    i = end;
+  }
+  // What is a part of `swallowing_` is in that, too.
+  const auto swallows = [&](const std::vector<RegexId>& list) {
+    return swallowing_ != kNothing && std::ranges::find(list, swallowing_) != list.end();
+  };
+  if (swallows(once) || swallows(more)) {
+    const auto [first, end] = std::ranges::stable_partition(once, [&](RegexId part) {
+      return part == swallowing_ || part == kEmpty || node(part).has_boolean;
+    });
+    more.insert(more.end(), first, end);
+    once.erase(first, end);
+  }
+  if (once.empty()) return kNothing;
+  const RegexId one = once.size() == 1 ? once[0] : InternParts(Kind::kOnlyOne, std::move(once));
+  return more.empty() ? one : AndNot(one, Or(std::move(more)));
 }
 
 RegexId RegexPool::Not(RegexId part) {
@@ -666,8 +703,7 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
   Spend(1, 0);
   if (exhausted_ || work_ > step_end_ || !MayBegin(id).Has(byte)) return kNothing;
   const Node& n = node(id);
-  const bool is_dear = n.kind == Kind::kOr || n.kind == Kind::kAnd ||
-                       (n.kind == Kind::kConcat && node(n.a).nullable);
+  const bool is_dear = IsList(n.kind) || (n.kind == Kind::kConcat && node(n.a).nullable);
   if (!is_dear) return RawDeriveAnew(id, byte);
   if (recent_.entries.empty()) {
     recent_.entries.resize(kRecent);
@@ -716,6 +752,12 @@ RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
         if (part == kNothing && n.kind == Kind::kAnd) return kNothing;
       }
       return n.kind == Kind::kOr ? Or(std::move(parts)) : And(parts);
+    }
+    case Kind::kOnlyOne: {
+      std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
+      Spend(static_cast<int64_t>(parts.size()) / 2, 0);
+      for (RegexId& part : parts) part = RawDerive(part, byte);
+      return OnlyOne(std::move(parts));
     }
     case Kind::kNot:
       return Not(RawDerive(n.a, byte));
