@@ -8,6 +8,7 @@
 #ifndef WEFT_CONSTRAINT_SCHEMA_SCHEMA_COMPILER_IMPL_H_
 #define WEFT_CONSTRAINT_SCHEMA_SCHEMA_COMPILER_IMPL_H_
 
+#include <array>
 #include <compare>
 #include <deque>
 #include <functional>
@@ -18,6 +19,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -105,6 +107,7 @@ class SchemaCompiler {
   Scalars Both(const Scalars& a, const Scalars& b);
   Scalars Either(const Scalars& a, const Scalars& b);
   Scalars Opposite(const Scalars& a);
+  Scalars OnlyOne(const std::vector<Scalars>& each, const std::vector<Scalars>& others);
   StatusOr<Scalars> ScalarsOfValues(const std::vector<const JsonValue*>& values, bool exactly);
   StatusOr<RegexId> PatternOf(const JsonValue& at, std::string_view keyword,
                               const std::string& pattern, int32_t least = 0,
@@ -154,6 +157,7 @@ class SchemaCompiler {
   Status FillQueued();
   // Strings of JSON in the style that is wanted.
   RegexId Written(RegexId strings, bool is_key);
+  RegexId AnySpelling();
   RegexId ShortNumbers();
   // The objects of the layer have no other properties than it lists.
   bool IsClosed(const JsonValue& layer) const;
@@ -182,8 +186,11 @@ class SchemaCompiler {
   const ValueStyle style_;
   Grammar& grammar_;
   RegexId any_number_, any_string_;
-  std::map<std::pair<const JsonValue*, bool>, Scalars> scalars_;
-  std::set<const JsonValue*> open_;  // schemas whose scalars are being looked for
+  RegexId any_spelling_ = kNothing;  // of any string; kNothing before it is needed
+  // [exactly]
+  std::array<std::unordered_map<const JsonValue*, Scalars>, 2> scalars_;
+  std::vector<const JsonValue*> open_;  // schemas whose scalars are being looked for
+  std::unordered_map<const JsonValue*, const JsonValue*> references_;
   std::map<std::string, RegexId> patterns_;
   // Large lists of properties, by name.
   std::unordered_map<const JsonValue*, std::unordered_map<std::string_view, const JsonValue*>>
@@ -193,7 +200,7 @@ class SchemaCompiler {
   std::unordered_map<const JsonValue*, const JsonValue*> schemas_of_values_;
   std::deque<JsonValue> made_;
   std::map<Conjunction, bool> empty_;
-  std::set<const JsonValue*> checked_;
+  std::unordered_set<const JsonValue*> checked_;
   const JsonValue* last_multiple_ = nullptr;  // the last schema that was read with a multipleOf
   int search_depth_ = 0;
   int64_t steps_ = 0;
