@@ -102,12 +102,11 @@ class Masker {
     const TextWays::Rooms* rooms = nullptr;
   };
   // Where a walk stands.
-  static constexpr TextKinds kNotAsked = ~TextKinds{0};
   struct Place {
     RegexId id = kNothing;
-    const RegexId* row = nullptr;  // see RegexPool::PlainRow
-    TextKinds loops = kNotAsked;
-    int room = -1;  // likewise, below 0
+    const RegexId* row = nullptr;      // see RegexPool::PlainRow
+    const TextKinds* loops = nullptr;  // see TextWays; null where nobody asked
+    int room = -1;                     // likewise, below 0
   };
   struct List {
     std::vector<TokenId> tokens;
@@ -159,7 +158,7 @@ class Masker {
     return next;
   }
   static void Mark(const TokenTrie& trie, int32_t from, int32_t to, bool allowed, Wide* wide);
-  static bool IsKnown(Place* place, const TrieNode& node, int32_t at, TextKinds kinds,
+  static bool IsKnown(Place* place, const TrieNode& node, int32_t at, const TextBelow& below,
                       const Walk& walk, TextWays* ways);
   bool WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide* wide);
   bool WalkUnlike(RegexId regex, bool is_last, size_t trie, int64_t* entries, Wide* wide);

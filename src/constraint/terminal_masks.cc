@@ -103,24 +103,23 @@ void Masker::Mark(const TokenTrie& trie, int32_t from, int32_t to, bool allowed,
 }
 
 // Whether all that is below a node is allowed.
-bool Masker::IsKnown(Place* place, const TrieNode& node, int32_t at, TextKinds kinds,
+bool Masker::IsKnown(Place* place, const TrieNode& node, int32_t at, const TextBelow& below,
                      const Walk& walk, TextWays* ways) {
-  const int missing = MissingBytes(kinds);
   const bool few = node.next - at <= kFewEntries;
-  if (missing != 0) {
+  if (below.missing != 0) {
     if (few) return false;
-    const RegexId behind = ways->BehindCharacter(place->id, node.byte, missing, node.height);
+    const RegexId behind = ways->BehindCharacter(place->id, node.byte, below.missing, node.height);
     if (behind == kNothing) return false;
     if (walk.rooms != nullptr && node.height <= TextWays::RoomOf(*walk.rooms, behind)) return true;
-    return (WithoutMissing(kinds) & ~ways->LoopsOf(behind)) == 0;
+    return below.kinds.AreIn(ways->LoopsOf(behind));
   }
   if (walk.rooms != nullptr) {
     if (place->room < 0) place->room = TextWays::RoomOf(*walk.rooms, place->id);
     if (node.height <= place->room) return true;
   }
   if (few) return false;
-  if (place->loops == kNotAsked) place->loops = ways->LoopsOf(place->id);
-  return (kinds & ~place->loops) == 0;
+  if (place->loops == nullptr) place->loops = &ways->LoopsOf(place->id);
+  return below.kinds.AreIn(*place->loops);
 }
 
 // The tokens of a trie that stay inside of the terminal or end with it. False where it came to a
@@ -128,7 +127,7 @@ bool Masker::IsKnown(Place* place, const TrieNode& node, int32_t at, TextKinds k
 bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide* wide) {
   RegexPool& pool = machine_.pool();
   const TokenTrie& trie = tokens_.trie(walk.trie);
-  const std::span<const TextKinds> below = tokens_.Below(walk.trie);
+  const std::span<const TextBelow> below = tokens_.Below(walk.trie);
   places_.resize(TokenTable::kMostTokenBytes + 1);
   places_[0] = {.id = regex, .row = pool.PlainRow(regex)};
   int64_t entries = 0, marked = 0;

@@ -12,6 +12,38 @@ constexpr int kMostUtf8 = 4;
 // Of the characters of one byte these are most.
 constexpr int kMostOfAscii = 64;
 constexpr int kFirstText = 0x20, kLastText = 0x7F;
+// Bytes of all that is walked together.
+constexpr int kMostNear = kMostUtf8 * TokenTable::kSliceLength;
+
+// Characters of one kind that begin with one byte: `rest` says how they go on.
+struct KindRange {
+  LeadRange rest;
+  TextKinds kind;
+};
+
+bool AreAlike(const LeadRange& a, const LeadRange& b) {
+  return a.low == b.low && a.high == b.high && a.more == b.more;
+}
+
+// Of all characters that are not ASCII.
+const std::vector<KindRange>& KindRanges() {
+  static const std::vector<KindRange> ranges = [] {
+    std::vector<KindRange> made;
+    for (const LeadRange& lead : kLeadRanges) {
+      for (int byte = lead.first; byte <= lead.last; ++byte) {
+        const size_t begin = made.size();
+        for (int second = lead.low; second <= lead.high; ++second) {
+          const TextKinds kind = KindOf(static_cast<uint8_t>(byte), static_cast<uint8_t>(second));
+          const bool same = made.size() > begin && kind.AreIn(made.back().kind);
+          if (!same) made.push_back({{byte, byte, second, second, lead.more}, kind});
+          made.back().rest.high = second;
+        }
+      }
+    }
+    return made;
+  }();
+  return ranges;
+}
 
 }  // namespace
 
@@ -163,29 +195,39 @@ bool TextWays::TakesMost(RegexId regex) {
   return count >= kMostOfAscii;
 }
 
-TextKinds TextWays::LoopsOf(RegexId regex) {
-  const auto [it, added] = loops_.try_emplace(regex, 0);
+const TextKinds& TextWays::LoopsOf(RegexId regex) {
+  const auto [it, added] = loops_.try_emplace(regex);
   if (added) it->second = FindLoops(regex);
   return it->second;
 }
 
 TextKinds TextWays::FindLoops(RegexId regex) {
   RegexPool& pool = machine_.pool();
-  if (!is_last_ && pool.AcceptsEmpty(regex)) return 0;
+  if (!is_last_ && pool.AcceptsEmpty(regex)) return {};
   machine_.Count(kLook);
   const ByteSet edges = pool.Edges(regex);
-  TextKinds loops = WithoutMissing(~TextKinds{0});
+  TextKinds loops = TextKinds::All();
   RegexId to = kNothing;
   for (int byte = kFirstText; byte <= kLastText; ++byte) {
     if (byte == kFirstText || edges.Has(byte)) to = pool.Derive(regex, static_cast<uint8_t>(byte));
     const bool text = byte != '"' && byte != '\\';
-    if (text && to != regex) loops &= ~KindOf(static_cast<uint8_t>(byte));
+    if (text && to != regex) loops.Remove(KindOf(static_cast<uint8_t>(byte)));
   }
-  std::vector<RegexId> behind;
-  const bool back =
-      Expand(regex, {.bytes = {}, .utf8 = true, .masks = {}}, TokenTable::kSliceLength, &behind) &&
-      std::ranges::all_of(behind, [&](RegexId id) { return id == regex; });
-  return back ? loops : loops & ~kOtherThanAscii;
+  // Most characters are alike in what follows their first byte.
+  const KindRange* before = nullptr;
+  RegexId to_before = kNothing;
+  bool is_loop = false;
+  for (const KindRange& range : KindRanges()) {
+    to = pool.Derive(regex, static_cast<uint8_t>(range.rest.first));
+    if (before == nullptr || to != to_before || !AreAlike(range.rest, before->rest)) {
+      std::vector<RegexId> behind;
+      is_loop = to != kNothing && TakeMore({to}, range.rest, kMostNear, &behind) &&
+                std::ranges::all_of(behind, [&](RegexId id) { return id == regex; });
+    }
+    if (!is_loop) loops.Remove(range.kind);
+    before = &range;
+    to_before = to;
+  }
+  return loops;
 }
-
 }  // namespace weft::constraint

@@ -54,7 +54,7 @@ class TextWays {
   int Explore(RegexId start, const TokenTable::Slice& slice, Rooms* rooms);
   static int RoomOf(const Rooms& rooms, RegexId regex);
   // The characters that lead back to the state, in which the terminal does not end.
-  TextKinds LoopsOf(RegexId regex);
+  const TextKinds& LoopsOf(RegexId regex);
   // In the middle of a character, behind `byte`: what is left of the terminal behind it, if it is
   // the same however the `missing` bytes go on, with `height` bytes below (see Near); kNothing
   // otherwise, and where one of them may not come.

@@ -61,42 +61,49 @@ void SetBit(std::vector<uint32_t>* mask, TokenId id) {
   (*mask)[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
 }
 
-// Of a trie of texts: what kinds of characters there are below each node.
-std::vector<TextKinds> KindsBelow(const TokenTrie& trie) {
+std::vector<TextBelow> BelowOf(const TokenTrie& trie) {
   const auto size = static_cast<size_t>(trie.size());
-  std::vector<TextKinds> below(size);
+  std::vector<TextBelow> below(size);
+  std::vector<TextKinds> at_node(size);   // of the characters that begin there
   std::vector<size_t> above(size), path;  // who stands above each; nodes by depth
-  std::vector<int> missing{0};            // bytes of a character, likewise
   for (size_t at = 0; at < size; ++at) {
     const TrieNode& node = trie[static_cast<int32_t>(at)];
     path.resize(node.depth);
-    missing.resize(node.depth + 1u);
     above[at] = node.depth > 1 ? path[node.depth - 2u] : at;
     path[node.depth - 1u] = at;
-    const int lead = node.byte < 0x80 ? 0 : node.byte >= 0xF0 ? 3 : node.byte >= 0xE0 ? 2 : 1;
-    missing[node.depth] = (node.byte & 0xC0) == 0x80 ? missing[node.depth - 1u] - 1 : lead;
-    below[at] = static_cast<TextKinds>(missing[node.depth]) << kMissingShift;
+    const int rest = node.byte < 0x80 ? 0 : node.byte >= 0xF0 ? 3 : node.byte >= 0xE0 ? 2 : 1;
+    const bool begins = (node.byte & 0xC0) != 0x80;
+    below[at].missing = begins ? rest : below[above[at]].missing - 1;
+    if (node.byte < 0x80) at_node[at] = KindOf(node.byte);
+    const uint8_t before = trie[static_cast<int32_t>(above[at])].byte;
+    if (!begins && before >= 0xC0)
+      at_node[above[at]] = at_node[above[at]] | KindOf(before, node.byte);
   }
   for (size_t at = size; at-- > 0;) {
-    if (above[at] == at) continue;
-    // A character that began above says nothing of those that follow it.
-    const uint8_t byte = trie[static_cast<int32_t>(at)].byte;
-    const bool begins = (byte & 0xC0) != 0x80;
-    below[above[at]] |= WithoutMissing(below[at]) | (begins ? KindOf(byte) : 0);
+    if (above[at] != at)
+      below[above[at]].kinds = below[above[at]].kinds | below[at].kinds | at_node[at];
   }
   return below;
 }
 
 }  // namespace
 
-TextKinds KindOf(uint8_t byte) {
+TextKinds KindOf(uint8_t first, uint8_t second) {
   constexpr std::string_view kSingle = " -_.:/";
-  if (byte >= 0x80) return kOtherThanAscii;
-  if (byte >= 'a' && byte <= 'z') return 1ull << (byte - 'a');
-  if (byte >= 'A' && byte <= 'Z') return 1ull << (26 + byte - 'A');
-  if (byte >= '0' && byte <= '9') return 1ull << 52;
-  const size_t single = kSingle.find(static_cast<char>(byte));
-  return 1ull << (53 + std::min(single, kSingle.size()));
+  constexpr int kFirstLead = 0xC2, kLeads = 51;
+  // Beginnings of spaces, and of what is no text to many patterns.
+  constexpr std::pair<uint8_t, uint8_t> kApart[] = {
+      {0xE2, 0x80}, {0xE2, 0x81}, {0xE3, 0x80}, {0xEF, 0xBB}};
+  const auto ascii = [](size_t bit) { return TextKinds{.ascii = 1ull << bit}; };
+  if (first >= 0x80) {
+    const auto* const apart = std::ranges::find(kApart, std::pair(first, second));
+    const auto bit = apart != std::end(kApart) ? kLeads + (apart - kApart) : first - kFirstLead;
+    return {.others = 1ull << bit};
+  }
+  if (first >= 'a' && first <= 'z') return ascii(static_cast<size_t>(first - 'a'));
+  if (first >= 'A' && first <= 'Z') return ascii(static_cast<size_t>(26 + first - 'A'));
+  if (first >= '0' && first <= '9') return ascii(52);
+  return ascii(53 + std::min(kSingle.find(static_cast<char>(first)), kSingle.size()));
 }
 
 std::string ControlBytes(TokenId id) {
@@ -208,7 +215,7 @@ void TokenTable::MakeSlices(std::span<const Entry> sorted) {
   }
   for (const std::vector<Entry>& list : members) tries_.push_back(MakeTrie(list));
   tries_.push_back(MakeTrie(longer));
-  for (const TokenTrie& trie : tries_) below_.push_back(KindsBelow(trie));
+  for (const TokenTrie& trie : tries_) below_.push_back(BelowOf(trie));
   all_text_ = texts_.back();
   for (const Entry& entry : longer) SetBit(&all_text_, entry.id);
   tries_.push_back(MakeTrie(rest));

@@ -65,20 +65,24 @@ class TokenTrie {
   std::vector<int32_t> path_;  // the nodes of the text that was added last
 };
 
-// Kinds of characters of text, a bit each: every letter is a kind of its own, all digits are one,
-// and so is all that is not ASCII.
-using TextKinds = uint64_t;
-// REQUIRES: a byte of text.
-TextKinds KindOf(uint8_t byte);
-inline constexpr TextKinds kOtherThanAscii = 1ull << 60;
-// What is below begins with so many bytes of a character that began above.
-inline constexpr int kMissingShift = 62;
-inline constexpr int MissingBytes(TextKinds kinds) {
-  return static_cast<int>(kinds >> kMissingShift);
-}
-inline constexpr TextKinds WithoutMissing(TextKinds kinds) {
-  return kinds & ~(3ull << kMissingShift);
-}
+// Kinds of characters of text, a bit each: every letter is a kind of its own, all digits are one;
+// what is not ASCII is of a kind by its first byte, and where there are spaces, by its second one.
+struct TextKinds {
+  uint64_t ascii = 0, others = 0;
+
+  static constexpr TextKinds All() { return {~uint64_t{0}, ~uint64_t{0}}; }
+  TextKinds operator|(const TextKinds& o) const { return {ascii | o.ascii, others | o.others}; }
+  // Whether all of these are among the others.
+  bool AreIn(const TextKinds& o) const { return ((ascii & ~o.ascii) | (others & ~o.others)) == 0; }
+  void Remove(const TextKinds& o) { ascii &= ~o.ascii, others &= ~o.others; }
+};
+// REQUIRES: bytes of text; of a character of one byte, `second` does not matter.
+TextKinds KindOf(uint8_t first, uint8_t second = 0);
+// What is below a node of a trie of texts.
+struct TextBelow {
+  TextKinds kinds;  // of the characters that begin below
+  int missing = 0;  // bytes of a character that began at the node, or above
+};
 
 // What control token `id` is in the bytes that a constraint reads: no part of UTF-8.
 // REQUIRES: 0 <= id < 2^24.
@@ -139,10 +143,10 @@ class TokenTable {
   // tails, by the characters that lead to them, and of tokens that have no tail and are not among
   // long_texts(); then, once more, of all tokens of more than so many bytes.
   const TokenTrie& trie(size_t i) const { return tries_[i]; }
-  // Of each node of a slice's trie, or that of longer texts: which kinds of characters are below.
+  // Of each node of a slice's trie, or that of longer texts: what is below.
   // Of other tries nothing.
-  std::span<const TextKinds> Below(size_t i) const {
-    return i < below_.size() ? std::span<const TextKinds>(below_[i]) : std::span<const TextKinds>();
+  std::span<const TextBelow> Below(size_t i) const {
+    return i < below_.size() ? std::span<const TextBelow>(below_[i]) : std::span<const TextBelow>();
   }
   size_t longer() const { return slices_.size(); }
   size_t rest() const { return slices_.size() + 1; }
@@ -172,7 +176,7 @@ class TokenTable {
   std::vector<LongText> long_texts_;
   std::vector<std::vector<uint32_t>> beyond_;
   std::vector<TokenTrie> tries_;
-  std::vector<std::vector<TextKinds>> below_;
+  std::vector<std::vector<TextBelow>> below_;
 };
 
 }  // namespace weft::constraint

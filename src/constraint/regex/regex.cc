@@ -314,8 +314,9 @@ std::optional<int32_t> RegexPool::AwayFrom(std::span<const int32_t> parts) const
     first = first & MayBegin(part);
   }
   away = away & first;
-  for (int byte = 0; byte < 256; ++byte) {
-    if (away.Has(byte)) return byte;
+  for (size_t word = 0; word < away.words.size(); ++word) {
+    if (away.words[word] == 0) continue;
+    return static_cast<int32_t>(64 * word) + std::countr_zero(away.words[word]);
   }
   return std::nullopt;
 }
