@@ -302,6 +302,8 @@ bool Masker::FillBySlices(RegexId regex, TextWays* ways, Wide* wide) {
   const bool all_text = machine_.pool().TakesAllText(regex);
   const bool most = !all_text && ways->TakesMost(regex);
   if (ways->loosens() && !all_text && !most) return false;
+  // Most tokens are words: where no word may come, they are supposed not to be allowed.
+  const bool supposed = most && ways->TakesWord(regex);
   // To look far ahead there are too many states where it loosens.
   const bool explores = !all_text && !ways->loosens();
   std::vector<int> room(slices.size(), all_text || explores ? TokenTable::kSliceLength : 0);
@@ -316,10 +318,10 @@ bool Masker::FillBySlices(RegexId regex, TextWays* ways, Wide* wide) {
   wide->mask.assign(tokens_.mask_words(), 0);
   for (size_t s = 0; s < slices.size(); ++s) {
     const bool whole = room[s] == TokenTable::kSliceLength;
-    const int taken = most ? TokenTable::kSliceLength : room[s];
+    const int taken = supposed ? TokenTable::kSliceLength : room[s];
     const auto& mask = slices[s].masks[static_cast<size_t>(taken)];
     for (size_t w = 0; w < mask.size(); ++w) wide->mask[w] |= mask[w];
-    const Walk walk{.trie = s, .room = room[s], .supposed = most, .rooms = &rooms[s]};
+    const Walk walk{.trie = s, .room = room[s], .supposed = supposed, .rooms = &rooms[s]};
     if (!whole && !WalkTerminal(regex, walk, ways, wide)) return false;
   }
   if (all_text) {

@@ -11,6 +11,7 @@ constexpr int64_t kLook = 8;
 constexpr int kMostUtf8 = 4;
 // Of the characters of one byte these are most.
 constexpr int kMostOfAscii = 64;
+constexpr int kWordLetters = 8;
 constexpr int kFirstText = 0x20, kLastText = 0x7F;
 // Bytes of all that is walked together.
 constexpr int kMostNear = kMostUtf8 * TokenTable::kSliceLength;
@@ -193,6 +194,12 @@ bool TextWays::TakesMost(RegexId regex) {
     count += alive ? 1 : 0;
   }
   return count >= kMostOfAscii;
+}
+
+bool TextWays::TakesWord(RegexId regex) {
+  RegexPool& pool = machine_.pool();
+  for (int i = 0; i < kWordLetters && regex != kNothing; ++i) regex = pool.Derive(regex, 'e');
+  return regex != kNothing;
 }
 
 const TextKinds& TextWays::LoopsOf(RegexId regex) {

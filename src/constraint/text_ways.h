@@ -61,6 +61,8 @@ class TextWays {
   RegexId BehindCharacter(RegexId regex, uint8_t byte, int missing, int height);
   // Whether most characters of one byte may come.
   bool TakesMost(RegexId regex);
+  // Whether so many letters may come as a word has.
+  bool TakesWord(RegexId regex);
 
  private:
   // So many bytes may lead to an end, and texts of so many are walked with a loosened state.
