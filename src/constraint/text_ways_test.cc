@@ -113,10 +113,12 @@ TEST(TextWays, SpacesThatAreNotAsciiAreKindsOfTheirOwn) {
   const RegexId word = machine.Threads(state)[0].regex;
   TextWays ways(&machine, INT64_MAX, false);
   const TextKinds loops = ways.LoopsOf(word);
-  for (const auto& [first, second] : {std::pair(0xE4, 0xB8), {0xE3, 0x81}, {0xD0, 0xB6}}) {
+  for (const auto& [first, second] :
+       {std::pair(0xE4, 0xB8), std::pair(0xE3, 0x81), std::pair(0xD0, 0xB6)}) {
     EXPECT_TRUE(KindOf(static_cast<uint8_t>(first), static_cast<uint8_t>(second)).AreIn(loops));
   }
-  for (const auto& [first, second] : {std::pair(0xE3, 0x80), {0xE2, 0x80}, {0xC2, 0xA0}}) {
+  for (const auto& [first, second] :
+       {std::pair(0xE3, 0x80), std::pair(0xE2, 0x80), std::pair(0xC2, 0xA0)}) {
     EXPECT_FALSE(KindOf(static_cast<uint8_t>(first), static_cast<uint8_t>(second)).AreIn(loops));
   }
   // However the bytes of an ideograph go on, it is a part of the word.

@@ -317,6 +317,10 @@ class RegexPool {
   bool TryDerive(RegexId id, uint8_t byte, RegexId* next);
   RegexId DeriveMultiple(const Node& node, uint8_t byte);
   RegexId MultipleState(int32_t multiple, int64_t remainder, int32_t digits);
+  // The bytes that are not written as themselves; those at which a range begins of what may stand
+  // behind a backslash.
+  static const ByteSet& EscapedBytes(Escapes escapes);
+  static ByteSet EdgesOfEscapes();
   RegexId DeriveRespelled(const Node& n, uint8_t byte);
   RegexId Respelled(RegexId json_rest, int32_t quote, bool escaped);
   RegexId DeriveSpelled(const Node& n, uint8_t byte);

@@ -8,6 +8,7 @@
 #ifndef WEFT_CONSTRAINT_SCHEMA_SCHEMA_COMPILER_IMPL_H_
 #define WEFT_CONSTRAINT_SCHEMA_SCHEMA_COMPILER_IMPL_H_
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <deque>
@@ -66,6 +67,12 @@ struct Facts {
   std::vector<std::pair<int32_t, Literal>> extra_from;  // of all elements from an index on
   std::vector<ContainsFact> contains;
   const JsonValue* distinct = nullptr;  // who says that elements differ
+
+  // Many at once are looked up once each.
+  void Require(const std::vector<JsonValue>& names);
+  void Require(const std::string& name);
+  void AtLeast(int64_t count) { least = std::max(least, count); }
+  void AtMost(int64_t count);
 };
 
 struct KeyClass {
@@ -120,6 +127,11 @@ class SchemaCompiler {
   Status TakePositive(const JsonValue& schema, Container type, Search* search);
   Status TakeObjectKeywords(const JsonValue& schema, Search* search);
   Status TakeArrayKeywords(const JsonValue& schema, Search* search);
+  StatusOr<bool> Impossible(const Facts& facts, Container type);
+  StatusOr<bool> IsEmpty(const Conjunction& conjunction);
+  bool AllowsType(const JsonValue& schema, Container type) const;
+
+  // schema_negation.cc
   // Sets `always` where nothing of the type satisfies the schema.
   Status TakeNegative(const JsonValue& schema, Container type, const Facts& facts,
                       std::vector<Branch>* branches, bool* always);
@@ -129,9 +141,6 @@ class SchemaCompiler {
   Status NegateNames(const JsonValue& at, std::string_view keyword, const Facts& facts,
                      const std::function<StatusOr<bool>(const std::string&)>& concerns,
                      RegexId keys, Literal value, std::vector<Branch>* branches);
-  StatusOr<bool> Impossible(const Facts& facts, Container type);
-  StatusOr<bool> IsEmpty(const Conjunction& conjunction);
-  bool AllowsType(const JsonValue& schema, Container type) const;
 
   // schema_containers.cc
   // Nothing where the name may not be there.
@@ -179,6 +188,10 @@ class SchemaCompiler {
   static const JsonValue* AdditionalOf(const JsonValue& schema);
   static std::vector<const JsonValue*> PrefixItemsOf(const JsonValue& schema);
   static const JsonValue* RestItemsOf(const JsonValue& schema);
+  // What is in the list, or the object, of a keyword; nothing where it is not there.
+  static const std::vector<JsonValue>& ListOf(const JsonValue& schema, std::string_view keyword);
+  static const std::vector<JsonMember>& MembersOf(const JsonValue& schema,
+                                                  std::string_view keyword);
   static bool SaysNothing(const JsonValue& schema);
 
   const SchemaDocument& document_;
