@@ -417,11 +417,11 @@ RegexId RegexPool::OnlyOne(std::vector<RegexId> parts) {
     return swallowing_ != kNothing && std::ranges::find(list, swallowing_) != list.end();
   };
   if (swallows(once) || swallows(more)) {
-    const auto [first, end] = std::ranges::stable_partition(once, [&](RegexId part) {
+    const auto swallowed = std::stable_partition(once.begin(), once.end(), [&](RegexId part) {
       return part == swallowing_ || part == kEmpty || node(part).has_boolean;
     });
-    more.insert(more.end(), first, end);
-    once.erase(first, end);
+    more.insert(more.end(), swallowed, once.end());
+    once.erase(swallowed, once.end());
   }
   if (once.empty()) return kNothing;
   const RegexId one = once.size() == 1 ? once[0] : InternParts(Kind::kOnlyOne, std::move(once));
