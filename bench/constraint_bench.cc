@@ -1,19 +1,21 @@
 // What masks take, over the values of MaskBench's schemas and a model's vocabulary.
 //
-//   constraint_bench MODEL.gguf CASES.jsonl[.zst] [EVERY] [--slowest N] [--refused]
+//   constraint_bench MODEL.gguf CASES.jsonl[.zst] [EVERY] [--slowest N] [--refused] [--digest]
 //
 // Without arguments the model is $WEFT_BENCH_MODEL and the cases are those of the reference data.
 // CASES has an object a line: "schema", and "tests" with "data" and "valid". Of them every
 // EVERY-th is walked, token by token, a mask before each. With --slowest, the N cases with the
 // longest masks are listed: the time, the line in CASES, and behind what the mask was made; then
 // those that took longest to compile. With --refused, the schemas that are refused are, with the
-// sentence that says why. Times are those of the processor, so that who else uses the machine
+// sentence that says why. With --digest, a number that is the same where all masks are is printed;
+// the times are then longer. Times are those of the processor, so that who else uses the machine
 // counts little.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -82,7 +84,14 @@ struct Times {
   std::vector<double> compile, first, all;
   std::vector<Slowest> slowest, compiled;  // a case each
   int64_t empty = 0;                       // masks that took too much
+  bool digests = false;
+  uint64_t digest = 0;
 };
+
+uint64_t Mixed(uint64_t digest, std::span<const uint32_t> words) {
+  for (const uint32_t word : words) digest = (digest ^ word) * 0x9E3779B97F4A7C15 + (digest >> 47);
+  return digest;
+}
 
 void Walk(const Constraint& constraint, const Tokenizer& tokenizer, const std::string& text,
           bool fresh, Times* times) {
@@ -93,6 +102,7 @@ void Walk(const Constraint& constraint, const Tokenizer& tokenizer, const std::s
     state.FillMask(mask);
     times->all.push_back(ProcessorTime() - begin);
     times->empty += std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
+    if (times->digests) times->digest = Mixed(times->digest, mask);
     Slowest& slowest = times->slowest.back();
     if (times->all.back() > slowest.time) {
       slowest.time = times->all.back();
@@ -130,6 +140,9 @@ void PrintSlowest(const char* what, std::vector<Slowest> slowest, size_t count) 
 
 int Main(int argc, char** argv) {
   size_t most_listed = 0;
+  Times times;
+  times.digests = std::string_view(argv[argc - 1]) == "--digest";
+  if (times.digests) --argc;
   const bool lists_refused = std::string_view(argv[argc - 1]) == "--refused";
   if (lists_refused) --argc;
   if (argc > 2 && std::string_view(argv[argc - 2]) == "--slowest") {
@@ -155,7 +168,6 @@ int Main(int argc, char** argv) {
   const size_t every = argc > 3 ? static_cast<size_t>(std::max(1, std::atoi(argv[3]))) : 1;
   const std::string cases = path.ends_with(".zst") ? testing::Unpacked(*packed) : *packed;
   const std::vector<std::string_view> lines = StrSplit(cases, '\n');
-  Times times;
   int64_t refused = 0;
   for (size_t i = 0; i < lines.size(); i += every) {
     const auto one = ReadJson(lines[i]);
@@ -186,6 +198,9 @@ int Main(int argc, char** argv) {
   std::printf("refused  %9lld\n", static_cast<long long>(refused));
   std::printf("empty    %9lld masks, which would have taken more than they may\n",
               static_cast<long long>(times.empty));
+  if (times.digests) {
+    std::printf("digest   %016llx\n", static_cast<unsigned long long>(times.digest));
+  }
   Print("compile", &times.compile);
   Print("first", &times.first);
   Print("masks", &times.all);

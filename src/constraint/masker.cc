@@ -25,7 +25,7 @@ void Masker::WalkState(StateId state, const TokenTrie& trie, int32_t first, int3
   states_[static_cast<size_t>(base)] = state;
   int64_t entries = 0;
   for (int32_t at = first; at < end;) {
-    const TrieNode& node = trie[static_cast<size_t>(at)];
+    const TrieNode& node = trie[at];
     ++entries;
     const StateId next = machine_.Step(states_[node.depth - 1u], node.byte);
     if (next == kDeadState) {
@@ -38,7 +38,7 @@ void Masker::WalkState(StateId state, const TokenTrie& trie, int32_t first, int3
       return;
     }
     states_[node.depth] = next;
-    if (node.token != kNoToken) found(node.token);
+    for (const TokenId id : trie.Tokens(at, at + 1)) found(id);
     ++at;
   }
   machine_.Count(entries / kEntriesOfStep);
@@ -67,11 +67,9 @@ int32_t Masker::ListBehind(const Terminal& terminal, StateId after) {
   }
   for (const Crossing& crossing : wide.crossings) {
     const TokenTrie& trie = tokens_.trie(crossing.trie);
-    const TrieNode& node = trie[static_cast<size_t>(crossing.node)];
-    WalkState(after, trie, crossing.node + 1, node.next, node.depth, [&](TokenId first) {
-      for (TokenId id = first; id != kNoToken; id = tokens_.Next(crossing.trie, id))
-        list.push_back(id);
-    });
+    const TrieNode& node = trie[crossing.node];
+    WalkState(after, trie, crossing.node + 1, node.next, node.depth,
+              [&](TokenId id) { list.push_back(id); });
   }
   machine_.Count(static_cast<int64_t>(list.size()) / 8);
   return behind_[key] = Keep(std::move(list), part.Close());
@@ -81,9 +79,7 @@ int32_t Masker::ListOf(StateId state) {
   Part part(this);
   std::vector<TokenId> list;
   const TokenTrie& trie = tokens_.all();
-  WalkState(state, trie, 0, static_cast<int32_t>(trie.size()), 0, [&](TokenId first) {
-    for (TokenId id = first; id != kNoToken; id = tokens_.NextTwin(id)) list.push_back(id);
-  });
+  WalkState(state, trie, 0, trie.size(), 0, [&](TokenId id) { list.push_back(id); });
   return Keep(std::move(list), part.Close());
 }
 

@@ -101,6 +101,13 @@ class Masker {
     bool supposed = false;
     const TextWays::Rooms* rooms = nullptr;
   };
+  // Where a walk stands.
+  struct Place {
+    RegexId id = kNothing;
+    const RegexId* row = nullptr;      // see RegexPool::PlainRow
+    const TextKinds* loops = nullptr;  // see TextWays; null where nobody asked
+    int room = -1;                     // likewise, below 0
+  };
   struct List {
     std::vector<TokenId> tokens;
     int64_t steps = 0;
@@ -143,6 +150,16 @@ class Masker {
   RegexId BehindText(RegexId regex, bool is_last);
   RegexId FindBehindText(RegexId regex, bool is_last);
   RegexId MostlyBehindText(RegexId regex);
+  RegexId Derive(Place* place, uint8_t byte) {
+    const RegexId known = place->row == nullptr ? -1 : place->row[byte];
+    if (known >= 0) return known;
+    const RegexId next = machine_.pool().Derive(place->id, byte);
+    if (place->row == nullptr) place->row = machine_.pool().PlainRow(place->id);
+    return next;
+  }
+  static void Mark(const TokenTrie& trie, int32_t from, int32_t to, bool allowed, Wide* wide);
+  static bool IsKnown(Place* place, const TrieNode& node, int32_t at, const TextBelow& below,
+                      const Walk& walk, TextWays* ways);
   bool WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide* wide);
   bool WalkUnlike(RegexId regex, bool is_last, size_t trie, int64_t* entries, Wide* wide);
   int32_t Keep(std::vector<TokenId> list, int64_t steps);
@@ -159,9 +176,9 @@ class Masker {
   std::unordered_map<int32_t, std::pair<RegexId, int64_t>> behind_text_;
   std::unordered_map<uint64_t, int32_t> behind_;
   std::vector<List> lists_;
-  std::vector<StateId> states_;                   // of a walk, by depth
-  std::vector<RegexId> regexes_, other_regexes_;  // likewise
-  uint32_t part_ = 0;                             // marks the states that it visited
+  std::vector<StateId> states_;         // of a walk, by depth
+  std::vector<Place> places_, others_;  // likewise
+  uint32_t part_ = 0;                   // marks the states that it visited
   int64_t bytes_ = 0;
 };
 

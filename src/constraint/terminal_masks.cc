@@ -11,9 +11,11 @@ namespace {
 constexpr int kLikeBytes = 48;
 // Nor is one where more entries of the tries have to be looked at.
 constexpr int64_t kMostUnlike = 24'000;
+// Or where more tokens are no likeness.
+constexpr size_t kMostOwn = 4096;
 // So many entries that are only marked count as one.
 constexpr int kMarkedOfEntry = 8;
-// For fewer entries below it, or long ones, nobody asks which characters change a state.
+// For fewer entries below it, nobody asks which characters change a state.
 constexpr int32_t kFewEntries = 8;
 // A search by bytes counts as so many steps.
 constexpr int64_t kSearch = 64;
@@ -91,116 +93,135 @@ RegexId Masker::MostlyBehindText(RegexId regex) {
   return kNothing;
 }
 
+void Masker::Mark(const TokenTrie& trie, int32_t from, int32_t to, bool allowed, Wide* wide) {
+  const std::span<uint32_t> mask = wide->mask;
+  if (allowed) {
+    for (const TokenId id : trie.Tokens(from, to)) SetBit(mask, id);
+  } else {
+    for (const TokenId id : trie.Tokens(from, to)) ClearBit(mask, id);
+  }
+}
+
+// Whether all that is below a node is allowed.
+bool Masker::IsKnown(Place* place, const TrieNode& node, int32_t at, const TextBelow& below,
+                     const Walk& walk, TextWays* ways) {
+  const bool few = node.next - at <= kFewEntries;
+  if (below.missing != 0) {
+    if (few) return false;
+    const RegexId behind = ways->BehindCharacter(place->id, node.byte, below.missing, node.height);
+    if (behind == kNothing) return false;
+    if (walk.rooms != nullptr && node.height <= TextWays::RoomOf(*walk.rooms, behind)) return true;
+    return below.kinds.AreIn(ways->LoopsOf(behind));
+  }
+  if (walk.rooms != nullptr) {
+    if (place->room < 0) place->room = TextWays::RoomOf(*walk.rooms, place->id);
+    if (node.height <= place->room) return true;
+  }
+  if (few) return false;
+  if (place->loops == nullptr) place->loops = &ways->LoopsOf(place->id);
+  return below.kinds.AreIn(*place->loops);
+}
+
 // The tokens of a trie that stay inside of the terminal or end with it. False where it came to a
 // state that is not sure.
 bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide* wide) {
   RegexPool& pool = machine_.pool();
   const TokenTrie& trie = tokens_.trie(walk.trie);
-  const std::span<const TextKinds> below = tokens_.Below(walk.trie);
-  regexes_.resize(TokenTable::kMostTokenBytes + 1);
-  regexes_[0] = regex;
-  const auto end = static_cast<int32_t>(trie.size());
+  const std::span<const TextBelow> below = tokens_.Below(walk.trie);
+  places_.resize(TokenTable::kMostTokenBytes + 1);
+  places_[0] = {.id = regex, .row = pool.PlainRow(regex)};
   int64_t entries = 0, marked = 0;
-  const auto mark = [&](int32_t from, int32_t to, bool allowed) {
+  int32_t from = 0, to = 0;  // nodes that are to be marked, in a row
+  const auto mark = [&](int32_t first, int32_t end, bool allowed) {
     if (allowed == walk.supposed) return;
-    for (marked += to - from; from < to; ++from) {
-      for (TokenId id = trie[static_cast<size_t>(from)].token; id != kNoToken;
-           id = tokens_.Next(walk.trie, id)) {
-        allowed ? SetBit(wide->mask, id) : ClearBit(wide->mask, id);
-      }
+    if (first != to) {
+      Mark(trie, from, to, !walk.supposed, wide);
+      from = first;
     }
+    to = end;
+    marked += end - first;
   };
-  // Whether all that is below is allowed.
-  const auto is_known = [&](RegexId state, const TrieNode& node, int32_t at) {
-    const TextKinds kinds = below[static_cast<size_t>(at)];
-    if ((kinds & kInsideCharacter) != 0) return false;
-    if (walk.rooms != nullptr && node.height <= TextWays::RoomOf(*walk.rooms, state)) return true;
-    const bool asks = node.next - at > kFewEntries && node.height <= RegexPool::kNear.back();
-    return asks && ways->Stays(state, kinds);
-  };
-  for (int32_t at = 0; at < end;) {
-    const TrieNode& node = trie[static_cast<size_t>(at)];
+  for (int32_t at = 0; at < trie.size();) {
+    const TrieNode& node = trie[at];
     ++entries;
     if (node.depth + node.height <= walk.room) {
       at = node.next;
       continue;
     }
-    RegexId next = pool.Derive(regexes_[node.depth - 1u], node.byte);
+    Place& above = places_[node.depth - 1u];
+    RegexId next = Derive(&above, node.byte);
     if (next == kNothing) {
       mark(at, node.next, false);
       at = node.next;
       continue;
     }
     if (!ways->IsSure(next)) return false;
-    const bool leaf = node.next == at + 1;
-    if (!leaf) next = ways->Near(next, node.height);
-    const bool stays = next == regexes_[node.depth - 1u];
-    if (leaf) {
-      entries += stays ? 0 : kLeafEntries;
-    } else if (!stays && !Visit(pool.Mark(next, part_))) {
+    mark(at, at + 1, true);
+    if (node.next == at + 1) {
+      entries += next == above.id ? 0 : kLeafEntries;
+      ++at;
+      continue;
+    }
+    next = ways->Near(next, node.height);
+    Place& place = places_[node.depth];
+    if (next == above.id) {
+      place = above;
+    } else if (Visit(pool.Mark(next, part_))) {
+      place = {.id = next, .row = pool.PlainRow(next)};
+    } else {
       return true;
     }
-    regexes_[node.depth] = next;
-    mark(at, at + 1, true);
-    if (!leaf && pool.AcceptsEmpty(next)) {
-      wide->crossings.push_back({walk.trie, at});
-    }
+    if (pool.AcceptsEmpty(next)) wide->crossings.push_back({walk.trie, at});
     const bool over = next == kEmpty;
-    if (!leaf && (over || (!below.empty() && is_known(next, node, at)))) {
-      mark(at + 1, node.next, !over);
-      at = node.next;
-    } else {
-      ++at;
-    }
+    const auto index = static_cast<size_t>(at);
+    const bool known = !below.empty() && IsKnown(&place, node, at, below[index], walk, ways);
+    if (over || known) mark(at + 1, node.next, !over);
+    at = over || known ? node.next : at + 1;
   }
+  Mark(trie, from, to, !walk.supposed, wide);
   machine_.Count((entries + marked / kMarkedOfEntry) / kEntriesOfStep);
   return true;
 }
 
 // Where the terminal goes other ways than `wide->like`: what becomes of the tokens there. False
-// where that cannot be said.
+// where that cannot be said, or they are too many.
 bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t* all_entries,
                         Wide* wide) {
   RegexPool& pool = machine_.pool();
   const TokenTrie& trie = tokens_.trie(trie_index);
-  regexes_.resize(TokenTable::kMostTokenBytes + 1);
-  other_regexes_.resize(TokenTable::kMostTokenBytes + 1);
-  regexes_[0] = regex;
-  other_regexes_[0] = wide->like;
-  const auto own = [&](int32_t node, bool allowed) {
-    for (TokenId id = trie[static_cast<size_t>(node)].token; id != kNoToken;
-         id = tokens_.Next(trie_index, id)) {
-      wide->own.push_back(id);
-      if (allowed) {
-        SetBit(wide->mask, id);
-      } else {
-        ClearBit(wide->mask, id);
-      }
-    }
+  places_.resize(TokenTable::kMostTokenBytes + 1);
+  others_.resize(TokenTable::kMostTokenBytes + 1);
+  places_[0] = {.id = regex, .row = pool.PlainRow(regex)};
+  others_[0] = {.id = wide->like, .row = pool.PlainRow(wide->like)};
+  const auto own = [&](int32_t from, int32_t to, bool allowed) {
+    const std::span<const TokenId> ids = trie.Tokens(from, to);
+    wide->own.insert(wide->own.end(), ids.begin(), ids.end());
+    Mark(trie, from, to, allowed, wide);
+    return wide->own.size() <= kMostOwn;
   };
-  const auto end = static_cast<int32_t>(trie.size());
   int64_t entries = 0;
-  for (int32_t at = 0; at < end;) {
-    const TrieNode& node = trie[static_cast<size_t>(at)];
+  for (int32_t at = 0; at < trie.size();) {
+    const TrieNode& node = trie[at];
     if (++entries + *all_entries > kMostUnlike) return false;
-    const RegexId next = pool.Derive(regexes_[node.depth - 1u], node.byte);
-    const RegexId other = pool.Derive(other_regexes_[node.depth - 1u], node.byte);
+    const RegexId next = Derive(&places_[node.depth - 1u], node.byte);
+    const RegexId other = Derive(&others_[node.depth - 1u], node.byte);
     if (next == other) {
       at = node.next;
       continue;
     }
     if (!Visit(pool.Mark(next, part_)) || !Visit(pool.Mark(other, part_))) return true;
-    own(at, next != kNothing);
-    const bool leaf = node.next == at + 1;
+    if (!own(at, at + 1, next != kNothing)) return false;
     if (next == kNothing || next == kEmpty || other == kEmpty) {
       // Below, both say something else, or nothing.
-      for (int32_t below = at + 1; below < node.next; ++below) own(below, false);
+      if (!own(at + 1, node.next, false)) return false;
+      const bool leaf = node.next == at + 1;
       if (!leaf && pool.AcceptsEmpty(next)) wide->crossings.push_back({trie_index, at});
     } else if (!is_last && (pool.AcceptsEmpty(next) || pool.AcceptsEmpty(other))) {
       return false;
     }
-    regexes_[node.depth] = next;
-    other_regexes_[node.depth] = other == kEmpty ? kNothing : other;
+    places_[node.depth] = {.id = next, .row = pool.PlainRow(next)};
+    const RegexId behind = other == kEmpty ? kNothing : other;
+    others_[node.depth] = {.id = behind, .row = pool.PlainRow(behind)};
     at = next == kNothing || next == kEmpty ? node.next : at + 1;
   }
   machine_.Count(entries / kEntriesOfStep);
@@ -281,6 +302,8 @@ bool Masker::FillBySlices(RegexId regex, TextWays* ways, Wide* wide) {
   const bool all_text = machine_.pool().TakesAllText(regex);
   const bool most = !all_text && ways->TakesMost(regex);
   if (ways->loosens() && !all_text && !most) return false;
+  // Most tokens are words: where no word may come, they are supposed not to be allowed.
+  const bool supposed = most && ways->TakesWord(regex);
   // To look far ahead there are too many states where it loosens.
   const bool explores = !all_text && !ways->loosens();
   std::vector<int> room(slices.size(), all_text || explores ? TokenTable::kSliceLength : 0);
@@ -295,10 +318,10 @@ bool Masker::FillBySlices(RegexId regex, TextWays* ways, Wide* wide) {
   wide->mask.assign(tokens_.mask_words(), 0);
   for (size_t s = 0; s < slices.size(); ++s) {
     const bool whole = room[s] == TokenTable::kSliceLength;
-    const int taken = most ? TokenTable::kSliceLength : room[s];
+    const int taken = supposed ? TokenTable::kSliceLength : room[s];
     const auto& mask = slices[s].masks[static_cast<size_t>(taken)];
     for (size_t w = 0; w < mask.size(); ++w) wide->mask[w] |= mask[w];
-    const Walk walk{.trie = s, .room = room[s], .supposed = most, .rooms = &rooms[s]};
+    const Walk walk{.trie = s, .room = room[s], .supposed = supposed, .rooms = &rooms[s]};
     if (!whole && !WalkTerminal(regex, walk, ways, wide)) return false;
   }
   if (all_text) {

@@ -11,7 +11,40 @@ constexpr int64_t kLook = 8;
 constexpr int kMostUtf8 = 4;
 // Of the characters of one byte these are most.
 constexpr int kMostOfAscii = 64;
+constexpr int kWordLetters = 8;
 constexpr int kFirstText = 0x20, kLastText = 0x7F;
+// Bytes of all that is walked together.
+constexpr int kMostNear = kMostUtf8 * TokenTable::kSliceLength;
+
+// Characters of one kind that begin with one byte: `rest` says how they go on.
+struct KindRange {
+  LeadRange rest;
+  TextKinds kind;
+};
+
+bool AreAlike(const LeadRange& a, const LeadRange& b) {
+  return a.low == b.low && a.high == b.high && a.more == b.more;
+}
+
+// Of all characters that are not ASCII.
+const std::vector<KindRange>& KindRanges() {
+  static const std::vector<KindRange> ranges = [] {
+    std::vector<KindRange> made;
+    for (const LeadRange& lead : kLeadRanges) {
+      for (int byte = lead.first; byte <= lead.last; ++byte) {
+        const size_t begin = made.size();
+        for (int second = lead.low; second <= lead.high; ++second) {
+          const TextKinds kind = KindOf(static_cast<uint8_t>(byte), static_cast<uint8_t>(second));
+          const bool same = made.size() > begin && kind.AreIn(made.back().kind);
+          if (!same) made.push_back({{byte, byte, second, second, lead.more}, kind});
+          made.back().rest.high = second;
+        }
+      }
+    }
+    return made;
+  }();
+  return ranges;
+}
 
 }  // namespace
 
@@ -60,18 +93,45 @@ bool TextWays::Expand(RegexId from, const TokenTable::Slice& slice, int ahead,
   for (const LeadRange& lead : kLeadRanges) {
     std::vector<RegexId> at;
     if (!Take(from, lead.first, lead.last, nullptr, -1, &at)) return false;
-    for (int i = 0; i <= lead.more; ++i) {
-      const bool whole = i == lead.more;
-      std::vector<RegexId> behind;
-      for (const RegexId state : at) {
-        const int low = i == 0 ? lead.low : 0x80, high = i == 0 ? lead.high : 0xBF;
-        if (!Take(state, low, high, nullptr, whole ? near : -1, whole ? out : &behind))
-          return false;
-      }
-      at = std::move(behind);
-    }
+    if (!TakeMore(std::move(at), lead, near, out)) return false;
   }
   return true;
+}
+
+bool TextWays::TakeMore(std::vector<RegexId> from, const LeadRange& lead, int near,
+                        std::vector<RegexId>* out) {
+  int low = lead.low, high = lead.high;
+  for (int i = 0; i <= lead.more; ++i) {
+    const bool whole = i == lead.more;
+    std::vector<RegexId> behind;
+    for (const RegexId state : from) {
+      if (!Take(state, low, high, nullptr, whole ? near : -1, whole ? out : &behind)) return false;
+    }
+    from = std::move(behind);
+    low = 0x80, high = 0xBF;
+  }
+  return true;
+}
+
+RegexId TextWays::BehindCharacter(RegexId regex, uint8_t byte, int missing, int height) {
+  // Which bytes may follow depends on the first alone.
+  const bool begins = byte >= 0xC0;
+  const uint64_t key = static_cast<uint64_t>(regex) << 32 |
+                       static_cast<uint64_t>(begins ? byte : missing) << 16 |
+                       static_cast<uint64_t>(height);
+  const auto [it, added] = behind_characters_.try_emplace(key, kNothing);
+  if (added) it->second = FindBehindCharacter(regex, byte, missing, height);
+  return it->second;
+}
+
+RegexId TextWays::FindBehindCharacter(RegexId regex, uint8_t byte, int missing, int height) {
+  LeadRange rest{.low = 0x80, .high = 0xBF, .more = missing - 1};
+  for (const LeadRange& lead : kLeadRanges) {
+    if (byte >= lead.first && byte <= lead.last) rest = lead;
+  }
+  std::vector<RegexId> behind;
+  if (!TakeMore({regex}, rest, height, &behind)) return kNothing;
+  return behind.size() == 1 ? behind[0] : kNothing;
 }
 
 int TextWays::Explore(RegexId start, const TokenTable::Slice& slice, Rooms* rooms) {
@@ -136,29 +196,45 @@ bool TextWays::TakesMost(RegexId regex) {
   return count >= kMostOfAscii;
 }
 
-TextKinds TextWays::LoopsOf(RegexId regex) {
-  const auto [it, added] = loops_.try_emplace(regex, 0);
+bool TextWays::TakesWord(RegexId regex) {
+  RegexPool& pool = machine_.pool();
+  for (int i = 0; i < kWordLetters && regex != kNothing; ++i) regex = pool.Derive(regex, 'e');
+  return regex != kNothing;
+}
+
+const TextKinds& TextWays::LoopsOf(RegexId regex) {
+  const auto [it, added] = loops_.try_emplace(regex);
   if (added) it->second = FindLoops(regex);
   return it->second;
 }
 
 TextKinds TextWays::FindLoops(RegexId regex) {
   RegexPool& pool = machine_.pool();
-  if (!is_last_ && pool.AcceptsEmpty(regex)) return 0;
+  if (!is_last_ && pool.AcceptsEmpty(regex)) return {};
   machine_.Count(kLook);
   const ByteSet edges = pool.Edges(regex);
-  TextKinds loops = ~kInsideCharacter;
+  TextKinds loops = TextKinds::All();
   RegexId to = kNothing;
   for (int byte = kFirstText; byte <= kLastText; ++byte) {
     if (byte == kFirstText || edges.Has(byte)) to = pool.Derive(regex, static_cast<uint8_t>(byte));
     const bool text = byte != '"' && byte != '\\';
-    if (text && to != regex) loops &= ~KindOf(static_cast<uint8_t>(byte));
+    if (text && to != regex) loops.Remove(KindOf(static_cast<uint8_t>(byte)));
   }
-  std::vector<RegexId> behind;
-  const bool back =
-      Expand(regex, {.bytes = {}, .utf8 = true, .masks = {}}, TokenTable::kSliceLength, &behind) &&
-      std::ranges::all_of(behind, [&](RegexId id) { return id == regex; });
-  return back ? loops : loops & ~kOtherThanAscii;
+  // Most characters are alike in what follows their first byte.
+  const KindRange* before = nullptr;
+  RegexId to_before = kNothing;
+  bool is_loop = false;
+  for (const KindRange& range : KindRanges()) {
+    to = pool.Derive(regex, static_cast<uint8_t>(range.rest.first));
+    if (before == nullptr || to != to_before || !AreAlike(range.rest, before->rest)) {
+      std::vector<RegexId> behind;
+      is_loop = to != kNothing && TakeMore({to}, range.rest, kMostNear, &behind) &&
+                std::ranges::all_of(behind, [&](RegexId id) { return id == regex; });
+    }
+    if (!is_loop) loops.Remove(range.kind);
+    before = &range;
+    to_before = to;
+  }
+  return loops;
 }
-
 }  // namespace weft::constraint

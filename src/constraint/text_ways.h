@@ -53,10 +53,16 @@ class TextWays {
   // of the states behind them, or less.
   int Explore(RegexId start, const TokenTable::Slice& slice, Rooms* rooms);
   static int RoomOf(const Rooms& rooms, RegexId regex);
-  // Whether all these characters lead back to the state, in which the terminal does not end.
-  bool Stays(RegexId regex, TextKinds kinds) { return (kinds & ~LoopsOf(regex)) == 0; }
+  // The characters that lead back to the state, in which the terminal does not end.
+  const TextKinds& LoopsOf(RegexId regex);
+  // In the middle of a character, behind `byte`: what is left of the terminal behind it, if it is
+  // the same however the `missing` bytes go on, with `height` bytes below (see Near); kNothing
+  // otherwise, and where one of them may not come.
+  RegexId BehindCharacter(RegexId regex, uint8_t byte, int missing, int height);
   // Whether most characters of one byte may come.
   bool TakesMost(RegexId regex);
+  // Whether so many letters may come as a word has.
+  bool TakesWord(RegexId regex);
 
  private:
   // So many bytes may lead to an end, and texts of so many are walked with a loosened state.
@@ -75,13 +81,17 @@ class TextWays {
   bool Expand(RegexId from, const TokenTable::Slice& slice, int ahead, std::vector<RegexId>* out);
   bool Take(RegexId from, int first, int last, const ByteSet* only, int near,
             std::vector<RegexId>* out);
-  TextKinds LoopsOf(RegexId regex);
+  // The continuations of a character that begins with bytes of the range, as in Expand.
+  bool TakeMore(std::vector<RegexId> from, const LeadRange& lead, int near,
+                std::vector<RegexId>* out);
   TextKinds FindLoops(RegexId regex);
+  RegexId FindBehindCharacter(RegexId regex, uint8_t byte, int missing, int height);
 
   Machine& machine_;
   const int64_t most_steps_;
   const bool is_last_, loosens_;
   std::unordered_map<RegexId, TextKinds> loops_;
+  std::unordered_map<uint64_t, RegexId> behind_characters_;
 };
 
 }  // namespace weft::constraint

@@ -96,10 +96,36 @@ TEST(TextWays, RoomIsWhatMayComeWhateverItIs) {
   TokenTable::Slice digits{.bytes = ByteSet::Range('0', '9'), .utf8 = false, .masks = {}};
   rooms.clear();
   EXPECT_EQ(ways.Explore(begin, digits, &rooms), TokenTable::kSliceLength);
-  EXPECT_TRUE(ways.Stays(begin, KindOf('b') | KindOf('Z') | KindOf('7') | kOtherThanAscii));
-  EXPECT_FALSE(ways.Stays(begin, KindOf('a')));
-  EXPECT_FALSE(ways.Stays(begin, KindOf('b') | kInsideCharacter));
-  EXPECT_TRUE(ways.Stays(behind("\"a"), KindOf('a')));
+  const TextKinds loops = ways.LoopsOf(begin);
+  for (const TextKinds kind : {KindOf('b'), KindOf('Z'), KindOf('7'), KindOf(0xE4, 0xB8)}) {
+    EXPECT_TRUE(kind.AreIn(loops));
+  }
+  EXPECT_FALSE(KindOf('a').AreIn(loops));
+  EXPECT_TRUE(KindOf('a').AreIn(ways.LoopsOf(behind("\"a"))));
+}
+
+TEST(TextWays, SpacesThatAreNotAsciiAreKindsOfTheirOwn) {
+  Grammar grammar;
+  ASSERT_TRUE(
+      CompileSchema(R"({"type":"string","pattern":"^(?:\\S+\\s+)*\\S+$"})", {}, &grammar).ok());
+  Machine machine(&grammar, int64_t{1} << 30);
+  StateId state = machine.Step(machine.Step(machine.start(), '"'), 'x');
+  const RegexId word = machine.Threads(state)[0].regex;
+  TextWays ways(&machine, INT64_MAX, false);
+  const TextKinds loops = ways.LoopsOf(word);
+  for (const auto& [first, second] :
+       {std::pair(0xE4, 0xB8), std::pair(0xE3, 0x81), std::pair(0xD0, 0xB6)}) {
+    EXPECT_TRUE(KindOf(static_cast<uint8_t>(first), static_cast<uint8_t>(second)).AreIn(loops));
+  }
+  for (const auto& [first, second] :
+       {std::pair(0xE3, 0x80), std::pair(0xE2, 0x80), std::pair(0xC2, 0xA0)}) {
+    EXPECT_FALSE(KindOf(static_cast<uint8_t>(first), static_cast<uint8_t>(second)).AreIn(loops));
+  }
+  // However the bytes of an ideograph go on, it is a part of the word.
+  state = machine.Step(state, 0xE4);
+  EXPECT_EQ(ways.BehindCharacter(machine.Threads(state)[0].regex, 0xE4, 2, 12), word);
+  state = machine.Step(machine.Step(machine.Step(machine.start(), '"'), 'x'), 0xE3);
+  EXPECT_EQ(ways.BehindCharacter(machine.Threads(state)[0].regex, 0xE3, 2, 12), kNothing);
 }
 
 TEST(TextWays, CountsAreLooseWhereAWayToTheEndIsKnown) {

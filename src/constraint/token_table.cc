@@ -61,38 +61,49 @@ void SetBit(std::vector<uint32_t>* mask, TokenId id) {
   (*mask)[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
 }
 
-// Of a trie of texts: what kinds of characters there are below each node.
-std::vector<TextKinds> KindsBelow(const TokenTrie& trie) {
-  std::vector<TextKinds> below(trie.size());
-  std::vector<size_t> above(trie.size()), path;  // who stands above each; nodes by depth
-  std::vector<int> missing{0};                   // bytes of a character, likewise
-  for (size_t at = 0; at < trie.size(); ++at) {
-    const TrieNode& node = trie[at];
+std::vector<TextBelow> BelowOf(const TokenTrie& trie) {
+  const auto size = static_cast<size_t>(trie.size());
+  std::vector<TextBelow> below(size);
+  std::vector<TextKinds> at_node(size);   // of the characters that begin there
+  std::vector<size_t> above(size), path;  // who stands above each; nodes by depth
+  for (size_t at = 0; at < size; ++at) {
+    const TrieNode& node = trie[static_cast<int32_t>(at)];
     path.resize(node.depth);
-    missing.resize(node.depth + 1u);
     above[at] = node.depth > 1 ? path[node.depth - 2u] : at;
     path[node.depth - 1u] = at;
-    const int lead = node.byte < 0x80 ? 0 : node.byte >= 0xF0 ? 3 : node.byte >= 0xE0 ? 2 : 1;
-    missing[node.depth] = (node.byte & 0xC0) == 0x80 ? missing[node.depth - 1u] - 1 : lead;
-    if (missing[node.depth] != 0) below[at] = kInsideCharacter;
+    const int rest = node.byte < 0x80 ? 0 : node.byte >= 0xF0 ? 3 : node.byte >= 0xE0 ? 2 : 1;
+    const bool begins = (node.byte & 0xC0) != 0x80;
+    below[at].missing = begins ? rest : below[above[at]].missing - 1;
+    if (node.byte < 0x80) at_node[at] = KindOf(node.byte);
+    const uint8_t before = trie[static_cast<int32_t>(above[at])].byte;
+    if (!begins && before >= 0xC0)
+      at_node[above[at]] = at_node[above[at]] | KindOf(before, node.byte);
   }
-  for (size_t at = trie.size(); at-- > 0;) {
-    if (above[at] == at) continue;
-    below[above[at]] |= (below[at] & ~kInsideCharacter) | KindOf(trie[at].byte);
+  for (size_t at = size; at-- > 0;) {
+    if (above[at] != at)
+      below[above[at]].kinds = below[above[at]].kinds | below[at].kinds | at_node[at];
   }
   return below;
 }
 
 }  // namespace
 
-TextKinds KindOf(uint8_t byte) {
+TextKinds KindOf(uint8_t first, uint8_t second) {
   constexpr std::string_view kSingle = " -_.:/";
-  if (byte >= 0x80) return kOtherThanAscii;
-  if (byte >= 'a' && byte <= 'z') return 1ull << (byte - 'a');
-  if (byte >= 'A' && byte <= 'Z') return 1ull << (26 + byte - 'A');
-  if (byte >= '0' && byte <= '9') return 1ull << 52;
-  const size_t single = kSingle.find(static_cast<char>(byte));
-  return 1ull << (53 + std::min(single, kSingle.size()));
+  constexpr int kFirstLead = 0xC2, kLeads = 51;
+  // Beginnings of spaces, and of what is no text to many patterns.
+  constexpr std::pair<uint8_t, uint8_t> kApart[] = {
+      {0xE2, 0x80}, {0xE2, 0x81}, {0xE3, 0x80}, {0xEF, 0xBB}};
+  const auto ascii = [](size_t bit) { return TextKinds{.ascii = 1ull << bit}; };
+  if (first >= 0x80) {
+    const auto* const apart = std::ranges::find(kApart, std::pair(first, second));
+    const auto bit = apart != std::end(kApart) ? kLeads + (apart - kApart) : first - kFirstLead;
+    return {.others = 1ull << bit};
+  }
+  if (first >= 'a' && first <= 'z') return ascii(static_cast<size_t>(first - 'a'));
+  if (first >= 'A' && first <= 'Z') return ascii(static_cast<size_t>(26 + first - 'A'));
+  if (first >= '0' && first <= '9') return ascii(52);
+  return ascii(53 + std::min(kSingle.find(static_cast<char>(first)), kSingle.size()));
 }
 
 std::string ControlBytes(TokenId id) {
@@ -110,12 +121,38 @@ TokenId ControlAt(std::string_view bytes) {
   return id;
 }
 
+// Nothing follows the nodes of the path below this depth.
+void TokenTrie::Close(size_t depth) {
+  for (; path_.size() > depth; path_.pop_back()) {
+    TrieNode& node = nodes_[static_cast<size_t>(path_.back())];
+    node.next = size();
+    if (path_.size() == 1) continue;
+    uint8_t& above = nodes_[static_cast<size_t>(path_[path_.size() - 2])].height;
+    above = std::max(above, static_cast<uint8_t>(std::min(node.height + 1, kMostHeight)));
+  }
+}
+
+void TokenTrie::Add(std::string_view text, TokenId token) {
+  size_t common = 0;
+  while (common < path_.size() && common < text.size() &&
+         (*this)[path_[common]].byte == static_cast<uint8_t>(text[common])) {
+    ++common;
+  }
+  Close(common);
+  for (size_t i = common; i < text.size(); ++i) {
+    path_.push_back(size());
+    nodes_.back() = {.tokens = static_cast<int32_t>(tokens_.size()),
+                     .depth = static_cast<uint16_t>(i + 1),
+                     .byte = static_cast<uint8_t>(text[i])};
+    nodes_.emplace_back();
+  }
+  tokens_.push_back(token);
+  nodes_.back().tokens = static_cast<int32_t>(tokens_.size());
+}
+
 TokenTable::TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends,
                        const std::vector<std::pair<TokenId, std::string>>& controls)
-    : bytes_(std::move(bytes)),
-      ends_(std::move(ends)),
-      twins_(bytes_.size(), kNoToken),
-      alike_(bytes_.size(), kNoToken) {
+    : bytes_(std::move(bytes)), ends_(std::move(ends)) {
   std::ranges::sort(ends_);
   // Tokens of single bytes may not be put together to a control token.
   for (std::string& text : bytes_) {
@@ -137,7 +174,7 @@ TokenTable::TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends
     const int compared = a.text.compare(b.text);
     return compared != 0 ? compared < 0 : a.id < b.id;
   });
-  all_ = MakeTrie(sorted, &twins_);
+  all_ = MakeTrie(sorted);
   MakeSlices(sorted);
 }
 
@@ -176,12 +213,12 @@ void TokenTable::MakeSlices(std::span<const Entry> sorted) {
       for (size_t w = 0; w < texts_[n].size(); ++w) texts_[n][w] |= slice.masks[n][w];
     }
   }
-  for (const std::vector<Entry>& list : members) tries_.push_back(MakeTrie(list, nullptr));
-  tries_.push_back(MakeTrie(longer, nullptr));
-  for (const TokenTrie& trie : tries_) below_.push_back(KindsBelow(trie));
+  for (const std::vector<Entry>& list : members) tries_.push_back(MakeTrie(list));
+  tries_.push_back(MakeTrie(longer));
+  for (const TokenTrie& trie : tries_) below_.push_back(BelowOf(trie));
   all_text_ = texts_.back();
   for (const Entry& entry : longer) SetBit(&all_text_, entry.id);
-  tries_.push_back(MakeTrie(rest, nullptr));
+  tries_.push_back(MakeTrie(rest));
   MakeTails(longer, rest);
   MakeBeyond(sorted);
 }
@@ -195,7 +232,7 @@ void TokenTable::MakeBeyond(std::span<const Entry> sorted) {
       list.push_back(entry);
       SetBit(&mask, entry.id);
     }
-    tries_.push_back(MakeTrie(list, nullptr));
+    tries_.push_back(MakeTrie(list));
   }
 }
 
@@ -222,44 +259,16 @@ void TokenTable::MakeTails(std::span<const Entry> longer, std::span<const Entry>
   std::ranges::stable_sort(long_texts_, {}, &LongText::characters);
   for (std::vector<Entry>& list : tails) {
     std::ranges::stable_sort(list, {}, &Entry::text);
-    tries_.push_back(MakeTrie(list, &alike_));
+    tries_.push_back(MakeTrie(list));
   }
   std::ranges::stable_sort(far, {}, &Entry::text);
-  tries_.push_back(MakeTrie(far, nullptr));
+  tries_.push_back(MakeTrie(far));
 }
 
-TokenTrie TokenTable::MakeTrie(std::span<const Entry> sorted, std::vector<TokenId>* chain) {
+TokenTrie TokenTable::MakeTrie(std::span<const Entry> sorted) {
   TokenTrie trie;
-  std::vector<size_t> path;  // nodes of the text before
-  std::string_view before;
-  TokenId last = kNoToken;
-  const auto close = [&](size_t depth) {
-    for (; path.size() > depth; path.pop_back()) {
-      trie[path.back()].next = static_cast<int32_t>(trie.size());
-      if (path.size() == 1) continue;
-      uint8_t& above = trie[path[path.size() - 2]].height;
-      const int height = std::min(trie[path.back()].height + 1, kMostHeight);
-      above = std::max(above, static_cast<uint8_t>(height));
-    }
-  };
-  for (const auto& [text, id] : sorted) {
-    if (last != kNoToken && text == before) {
-      if (chain != nullptr) (*chain)[static_cast<size_t>(last)] = id;
-      last = id;
-      continue;
-    }
-    const auto common = static_cast<size_t>(std::ranges::mismatch(text, before).in1 - text.begin());
-    close(common);
-    for (size_t i = common; i < text.size(); ++i) {
-      path.push_back(trie.size());
-      trie.push_back(
-          {.depth = static_cast<uint16_t>(i + 1), .byte = static_cast<uint8_t>(text[i])});
-    }
-    trie[path.back()].token = id;
-    before = text;
-    last = id;
-  }
-  close(0);
+  for (const auto& [text, id] : sorted) trie.Add(text, id);
+  trie.Finish();
   return trie;
 }
 

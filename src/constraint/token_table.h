@@ -31,24 +31,58 @@
 
 namespace weft::constraint {
 
-// Nodes in the order of a walk that goes down first.
 struct TrieNode {
-  int32_t next = 0;          // behind everything below this node
-  TokenId token = kNoToken;  // the first that ends here
-  uint16_t depth = 0;        // bytes from the root, this one included
+  int32_t next = 0;    // behind everything below this node
+  int32_t tokens = 0;  // where its tokens begin, those of the nodes below behind its own
+  uint16_t depth = 0;  // bytes from the root, this one included
   uint8_t byte = 0;
   uint8_t height = 0;  // bytes of the longest text below; 255 stands for more, too
 };
-using TokenTrie = std::vector<TrieNode>;
 
-// Kinds of characters of text, a bit each: every letter is a kind of its own, all digits are one,
-// and so is all that is not ASCII.
-using TextKinds = uint64_t;
-// REQUIRES: a byte of text.
-TextKinds KindOf(uint8_t byte);
-inline constexpr TextKinds kOtherThanAscii = 1ull << 60;
-// What is below does not begin with a whole character.
-inline constexpr TextKinds kInsideCharacter = 1ull << 63;
+// Nodes in the order of a walk that goes down first, and so are the tokens: all that are at a node
+// and below it stand in a row.
+class TokenTrie {
+ public:
+  TokenTrie() : nodes_(1) {}
+
+  int32_t size() const { return static_cast<int32_t>(nodes_.size()) - 1; }
+  const TrieNode& operator[](int32_t at) const { return nodes_[static_cast<size_t>(at)]; }
+  // Of the nodes [from, to).
+  std::span<const TokenId> Tokens(int32_t from, int32_t to) const {
+    const auto begin = static_cast<size_t>((*this)[from].tokens);
+    return {tokens_.data() + begin, static_cast<size_t>((*this)[to].tokens) - begin};
+  }
+  // REQUIRES: no text before was greater.
+  void Add(std::string_view text, TokenId token);
+  // After the last one.
+  void Finish() { Close(0); }
+
+ private:
+  void Close(size_t depth);
+
+  std::vector<TrieNode> nodes_;  // and one behind the last
+  std::vector<TokenId> tokens_;
+  std::vector<int32_t> path_;  // the nodes of the text that was added last
+};
+
+// Kinds of characters of text, a bit each: every letter is a kind of its own, all digits are one;
+// what is not ASCII is of a kind by its first byte, and where there are spaces, by its second one.
+struct TextKinds {
+  uint64_t ascii = 0, others = 0;
+
+  static constexpr TextKinds All() { return {~uint64_t{0}, ~uint64_t{0}}; }
+  TextKinds operator|(const TextKinds& o) const { return {ascii | o.ascii, others | o.others}; }
+  // Whether all of these are among the others.
+  bool AreIn(const TextKinds& o) const { return ((ascii & ~o.ascii) | (others & ~o.others)) == 0; }
+  void Remove(const TextKinds& o) { ascii &= ~o.ascii, others &= ~o.others; }
+};
+// REQUIRES: bytes of text; of a character of one byte, `second` does not matter.
+TextKinds KindOf(uint8_t first, uint8_t second = 0);
+// What is below a node of a trie of texts.
+struct TextBelow {
+  TextKinds kinds;  // of the characters that begin below
+  int missing = 0;  // bytes of a character that began at the node, or above
+};
 
 // What control token `id` is in the bytes that a constraint reads: no part of UTF-8.
 // REQUIRES: 0 <= id < 2^24.
@@ -109,10 +143,10 @@ class TokenTable {
   // tails, by the characters that lead to them, and of tokens that have no tail and are not among
   // long_texts(); then, once more, of all tokens of more than so many bytes.
   const TokenTrie& trie(size_t i) const { return tries_[i]; }
-  // Of each node of a slice's trie, or that of longer texts: which kinds of characters are below.
+  // Of each node of a slice's trie, or that of longer texts: what is below.
   // Of other tries nothing.
-  std::span<const TextKinds> Below(size_t i) const {
-    return i < below_.size() ? std::span<const TextKinds>(below_[i]) : std::span<const TextKinds>();
+  std::span<const TextBelow> Below(size_t i) const {
+    return i < below_.size() ? std::span<const TextBelow>(below_[i]) : std::span<const TextBelow>();
   }
   size_t longer() const { return slices_.size(); }
   size_t rest() const { return slices_.size() + 1; }
@@ -121,21 +155,13 @@ class TokenTable {
   size_t beyond(size_t near) const { return far() + 1 + near; }
   // The tokens of that trie.
   const std::vector<uint32_t>& BeyondMask(size_t near) const { return beyond_[near]; }
-  // The token behind `id` among those at one node of trie `i`, kNoToken behind the last. In a
-  // trie of tails these are the tokens with one tail, elsewhere those of the same bytes.
-  TokenId Next(size_t i, TokenId id) const {
-    const bool tail = i > rest() && i < far();
-    return (tail ? alike_ : twins_)[static_cast<size_t>(id)];
-  }
-  TokenId NextTwin(TokenId id) const { return twins_[static_cast<size_t>(id)]; }
 
  private:
   struct Entry {
     std::string_view text;
     TokenId id = kNoToken;
   };
-  // Of entries in order; `chain` gets who has the same text.
-  static TokenTrie MakeTrie(std::span<const Entry> sorted, std::vector<TokenId>* chain);
+  static TokenTrie MakeTrie(std::span<const Entry> sorted);
   void MakeSlices(std::span<const Entry> sorted);
   void MakeTails(std::span<const Entry> longer, std::span<const Entry> rest);
   void MakeBeyond(std::span<const Entry> sorted);
@@ -143,7 +169,6 @@ class TokenTable {
   std::vector<std::string> bytes_;
   std::vector<TokenId> ends_;
   std::map<TokenId, std::string> controls_;
-  std::vector<TokenId> twins_, alike_;
   TokenTrie all_;
   std::vector<Slice> slices_;
   std::vector<std::vector<uint32_t>> texts_;
@@ -151,7 +176,7 @@ class TokenTable {
   std::vector<LongText> long_texts_;
   std::vector<std::vector<uint32_t>> beyond_;
   std::vector<TokenTrie> tries_;
-  std::vector<std::vector<TextKinds>> below_;
+  std::vector<std::vector<TextBelow>> below_;
 };
 
 }  // namespace weft::constraint

@@ -7,7 +7,10 @@ namespace {
 
 constexpr char kHexDigits[] = "0123456789abcdef";
 
-// The escape of a character that JSON does not write as itself; empty for the others.
+// Whether JSON does not write the character as itself.
+bool IsEscaped(uint32_t c) { return c < 0x20 || c == '"' || c == '\\'; }
+
+// REQUIRES: IsEscaped(c).
 std::string JsonEscape(uint32_t c) {
   switch (c) {
     case '"':
@@ -25,7 +28,6 @@ std::string JsonEscape(uint32_t c) {
     case '\t':
       return "\\t";
     default:
-      if (c >= 0x20) return {};
       return std::string("\\u00") + kHexDigits[c >> 4] + kHexDigits[c & 15];
   }
 }
@@ -129,11 +131,10 @@ RegexId OneOf(RegexPool* pool, const CharSet& set, Spelling spelling) {
   ByteSet ascii;
   for (const auto& [first, last] : set.ranges()) {
     for (uint32_t c = first; c <= std::min(last, 0x7Fu); ++c) {
-      const std::string escape = spelling == Spelling::kJson ? JsonEscape(c) : std::string();
-      if (escape.empty()) {
-        ascii.Add(static_cast<int>(c));
+      if (spelling == Spelling::kJson && IsEscaped(c)) {
+        parts.push_back(pool->Literal(JsonEscape(c)));
       } else {
-        parts.push_back(pool->Literal(escape));
+        ascii.Add(static_cast<int>(c));
       }
     }
     constexpr uint32_t kBounds[] = {0x80, 0x800, 0x10000, kLastCodePoint + 1};
@@ -150,19 +151,24 @@ RegexId OneOf(RegexPool* pool, const CharSet& set, Spelling spelling) {
   return pool->Or(std::move(parts));
 }
 
+std::string SpellOne(uint32_t c, Spelling spelling) {
+  if (spelling == Spelling::kJson && IsEscaped(c)) return JsonEscape(c);
+  uint8_t bytes[4];
+  const int count = EncodeUtf8(c, bytes);
+  return {bytes, bytes + count};
+}
+
 std::string Spell(std::string_view text, Spelling spelling) {
   if (spelling == Spelling::kPlain) return std::string(text);
+  const auto is_escaped = [](char c) { return IsEscaped(static_cast<uint8_t>(c)); };
   std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<uint8_t>(c);
-    const std::string escape = byte < 0x80 ? JsonEscape(byte) : std::string();
-    if (escape.empty()) {
-      out.push_back(c);
-    } else {
-      out.append(escape);
-    }
+  for (auto at = text.begin();;) {
+    const auto next = std::find_if(at, text.end(), is_escaped);
+    out.append(at, next);
+    if (next == text.end()) return out;
+    out.append(JsonEscape(static_cast<uint8_t>(*next)));
+    at = next + 1;
   }
-  return out;
 }
 
 RegexId QuotedJson(RegexPool* pool, int32_t least, int32_t most) {

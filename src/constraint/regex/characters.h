@@ -38,6 +38,8 @@ enum class Spelling : uint8_t { kPlain, kJson };
 
 // One character of the set.
 RegexId OneOf(RegexPool* pool, const CharSet& set, Spelling spelling);
+// The spelling of one character.
+std::string SpellOne(uint32_t c, Spelling spelling);
 // The spelling of a text, without quotation marks.
 std::string Spell(std::string_view text, Spelling spelling);
 // A JSON string, quotation marks included, with `characters` between them.

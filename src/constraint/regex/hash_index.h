@@ -26,6 +26,7 @@ class HashIndex {
     }
   }
 
+  bool empty() const { return count_ == 0; }
   void Add(uint64_t hash, int32_t id) {
     if (2 * (count_ + 1) > slots_.size()) Grow();
     Place(hash, id);

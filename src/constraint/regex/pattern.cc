@@ -1,7 +1,9 @@
 #include "constraint/regex/pattern.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,10 +31,13 @@ class PatternBuilder {
         return BuildSequence(node, rest, at_begin);
       case Kind::kChoice: {
         std::vector<RegexId> parts;
+        std::vector<std::string> texts;
         for (const PatternNode& part : node.parts) {
+          if (AddText(part, &texts)) continue;
           WEFT_ASSIGN_OR_RETURN(const RegexId built, Build(part, rest, at_begin));
           parts.push_back(built);
         }
+        parts.push_back(pool_->Concat(pool_->AnyOf(std::move(texts)), rest));
         return pool_->Or(std::move(parts));
       }
       case Kind::kRepeat: {
@@ -68,20 +73,17 @@ class PatternBuilder {
       case Kind::kBegin:
       case Kind::kEnd:
         return Unimplemented("^ and $ inside of a repetition are not supported");
-      case Kind::kSequence: {
-        RegexId all = kEmpty;
-        for (size_t i = node.parts.size(); i-- > 0;) {
-          WEFT_ASSIGN_OR_RETURN(const RegexId part, BuildAlone(node.parts[i]));
-          all = pool_->Concat(part, all);
-        }
-        return all;
-      }
+      case Kind::kSequence:
+        return BuildAlone(node.parts);
       case Kind::kChoice: {
         std::vector<RegexId> parts;
+        std::vector<std::string> texts;
         for (const PatternNode& part : node.parts) {
+          if (AddText(part, &texts)) continue;
           WEFT_ASSIGN_OR_RETURN(const RegexId built, BuildAlone(part));
           parts.push_back(built);
         }
+        parts.push_back(pool_->AnyOf(std::move(texts)));
         return pool_->Or(std::move(parts));
       }
       case Kind::kRepeat: {
@@ -94,7 +96,39 @@ class PatternBuilder {
     return kNothing;
   }
 
+  StatusOr<RegexId> BuildAlone(std::span<const PatternNode> parts) {
+    RegexId all = kEmpty;
+    for (size_t i = parts.size(); i-- > 0;) {
+      WEFT_ASSIGN_OR_RETURN(const RegexId part, BuildAlone(parts[i]));
+      all = pool_->Concat(part, all);
+    }
+    return all;
+  }
+  // Whether they are nothing but one text, which is then among `texts`: many of these make one
+  // expression that is followed as one.
+  bool AddText(std::span<const PatternNode> parts, std::vector<std::string>* texts) const {
+    std::string text;
+    if (!std::ranges::all_of(parts, [&](const PatternNode& part) { return Spell(part, &text); }))
+      return false;
+    texts->push_back(std::move(text));
+    return true;
+  }
+  bool AddText(const PatternNode& part, std::vector<std::string>* texts) const {
+    return AddText(std::span(&part, 1), texts);
+  }
+
  private:
+  bool Spell(const PatternNode& node, std::string* text) const {
+    if (node.kind == Kind::kSequence) {
+      return std::ranges::all_of(node.parts,
+                                 [&](const PatternNode& part) { return Spell(part, text); });
+    }
+    const auto& ranges = node.set.ranges();
+    const bool single =
+        node.kind == Kind::kSet && ranges.size() == 1 && ranges[0].first == ranges[0].second;
+    if (single) text->append(SpellOne(ranges[0].first, spelling_));
+    return single;
+  }
   StatusOr<RegexId> BuildSequence(const PatternNode& node, RegexId rest, bool at_begin) {
     for (size_t i = node.parts.size(); i-- > 0;) {
       bool begin = at_begin;
@@ -202,6 +236,11 @@ StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern,
   const RegexId any = pool->Repeat(unit, 0, kUnlimited);
   const RegexId before = pool->Repeat(pool->Or({unit, quote}), 0, kUnlimited);
   std::vector<RegexId> plain, others;
+  std::array<std::vector<std::string>, 4> texts;  // by whether they begin and end the string
+  const auto add = [&](bool begins, bool ends, RegexId match) {
+    const RegexId all = pool->Concat(match, ends ? quote : pool->Concat(any, quote));
+    plain.push_back(pool->Concat(quote, begins ? all : pool->Concat(any, all)));
+  };
   std::vector<const PatternNode*> choices;
   AddChoices(&node, &choices);
   for (const PatternNode* const choice : choices) {
@@ -212,17 +251,17 @@ StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern,
     if (begins) parts = parts.subspan(1);
     const bool ends = !parts.empty() && parts.back().kind == Kind::kEnd;
     if (ends) parts = parts.first(parts.size() - 1);
+    if (builder.AddText(parts, &texts[(begins ? 2 : 0) + (ends ? 1 : 0)])) continue;
     if (std::ranges::all_of(parts, StandsAlone)) {
-      RegexId all = ends ? quote : pool->Concat(any, quote);
-      for (size_t j = parts.size(); j-- > 0;) {
-        WEFT_ASSIGN_OR_RETURN(const RegexId one, builder.BuildAlone(parts[j]));
-        all = pool->Concat(one, all);
-      }
-      plain.push_back(pool->Concat(quote, begins ? all : pool->Concat(any, all)));
+      WEFT_ASSIGN_OR_RETURN(const RegexId match, builder.BuildAlone(parts));
+      add(begins, ends, match);
       continue;
     }
     WEFT_ASSIGN_OR_RETURN(const RegexId match, builder.Build(part, pool->Anything(), true));
     others.push_back(BeginsAnchored(part) ? match : pool->Concat(before, match));
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (!texts[i].empty()) add(i >= 2, i % 2 == 1, pool->AnyOf(std::move(texts[i])));
   }
   // Where there are assertions inside, what they leave may be no string.
   if (!others.empty()) {

@@ -4,63 +4,15 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 #include <utility>
-
-#include "constraint/regex/characters.h"
 
 namespace weft::constraint {
 namespace {
 
-// How many recent derivatives are kept.
-constexpr size_t kRecent = 4096;
 constexpr int32_t kMostEscapeBytes = 6;
-// Unions of more parts are looked up by byte, from the time on that this is worth it.
-constexpr int32_t kLargeUnion = 48;
-constexpr int kAskedOften = 8;
-// Derivatives that take fewer steps are not metered.
-constexpr int64_t kDearDerivative = 64;
-// Of a union, no more rows of parts that may be left out are looked through for others' tails.
-constexpr size_t kMostRows = 16;
-// What may stand behind a backslash within quotes, and what it means.
-constexpr std::string_view kEscapes = "ntrbf\\'\"", kMeanings = "\n\t\r\b\f\\'\"";
-
-// How a byte of a text is written between quotation marks.
-std::string SpellingOf(char c, RegexPool::Escapes escapes) {
-  if (escapes == RegexPool::Escapes::kJson) return Spell({&c, 1}, Spelling::kJson);
-  const size_t at = c == '\'' ? std::string_view::npos : kMeanings.find(c);
-  return at == std::string_view::npos ? std::string(1, c) : std::string{'\\', kEscapes[at]};
-}
-
-const ByteSet& EscapedBytes(RegexPool::Escapes escapes) {
-  const auto escaped = [](RegexPool::Escapes how) {
-    ByteSet set;
-    for (int byte = 0; byte < 0x80; ++byte) {
-      if (SpellingOf(static_cast<char>(byte), how).size() > 1) set.Add(byte);
-    }
-    return set;
-  };
-  static const ByteSet json = escaped(RegexPool::Escapes::kJson);
-  static const ByteSet python = escaped(RegexPool::Escapes::kPython);
-  return escapes == RegexPool::Escapes::kJson ? json : python;
-}
 
 }  // namespace
-
-int32_t StepMeter::Learn(int32_t known, int first, int last, int64_t steps) {
-  const auto id = static_cast<int32_t>(dear_.size());
-  dear_.push_back({static_cast<uint8_t>(first), static_cast<uint8_t>(last), steps, 0, known});
-  Pass(id, static_cast<uint8_t>(first));
-  return id;
-}
-
-void StepMeter::Pass(int32_t known, uint8_t byte) {
-  for (int32_t i = known; i >= 0; i = dear_[static_cast<size_t>(i)].next) {
-    Dear& dear = dear_[static_cast<size_t>(i)];
-    if (byte < dear.first || byte > dear.last) continue;
-    if (aside_ >= 0 || std::exchange(dear.passed, resets_) != resets_) Spend(dear.steps);
-    return;
-  }
-}
 
 RegexPool::RegexPool() {
   Intern({.kind = Kind::kNothing, .life = Life::kDead}, 1);
@@ -88,7 +40,7 @@ int32_t RegexPool::InternSet(const ByteSet& set) {
 
 bool RegexPool::SameNode(const Node& n, const Node& other, std::span<const int32_t> list) const {
   if (n.kind != other.kind) return false;
-  if (n.kind == Kind::kOr || n.kind == Kind::kAnd) {
+  if (IsList(n.kind)) {
     return std::ranges::equal(Parts(n), list);
   }
   if (n.kind == Kind::kLiteral) {
@@ -139,6 +91,16 @@ void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
         for (const RegexId part : list) first = first & MayBegin(part);
       }
       break;
+    case Kind::kOnlyOne: {
+      int nullable = 0;
+      for (const RegexId part : list) {
+        take(part);
+        nullable += node(part).nullable ? 1 : 0;
+      }
+      n->nullable = nullable == 1;
+      n->has_boolean = true;
+      break;
+    }
     case Kind::kNot:
       take(n->a);
       n->nullable = !node(n->a).nullable;
@@ -160,10 +122,7 @@ void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
       n->has_boolean = true;  // there may be no way to its end
       first = ByteSet::All();
       for (int byte = 0; byte <= 0x20; ++byte) edges.Add(byte);
-      for (const char c : kEscapes) {
-        edges.Add(c);
-        edges.Add(c + 1);
-      }
+      edges = edges | EdgesOfEscapes();
       break;
     case Kind::kSpelled: {
       const ByteSet& escaped = EscapedBytes(static_cast<Escapes>(n->b));
@@ -191,111 +150,6 @@ void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
   n->first = InternSet(first);
 }
 
-// Of a sequence whose first part may be left out.
-void RegexPool::LinkOptions(Node* n) {
-  Options made{.length = 1, .end = n->b, .jump = n->b};
-  const bool plain = IsPlainOption(n->a);
-  if (plain) made.plain_end = n->b;
-  if (const int32_t behind = node(n->b).options; behind >= 0) {
-    const Options rest = options_[static_cast<size_t>(behind)];
-    made.length = rest.length + 1;
-    made.end = rest.end;
-    if (plain && rest.plain_end != kNothing) made.plain_end = rest.plain_end;
-    // As in a skip list: from any of them, every other can be reached in few jumps.
-    const int32_t far = OptionsOf(rest.jump);
-    if (far > 0) {
-      const RegexId farther = options_[static_cast<size_t>(node(rest.jump).options)].jump;
-      if (rest.length - far == far - OptionsOf(farther)) made.jump = farther;
-    }
-  }
-  n->options = static_cast<int32_t>(options_.size());
-  options_.push_back(made);
-  Spend(0, sizeof(Options));
-}
-
-// Whether what may follow any byte of it may be left out, and is a part of it.
-bool RegexPool::IsPlainOption(RegexId id) const {
-  const Node& n = node(id);
-  if (n.kind == Kind::kRepeat) return n.b == 0 && node(n.a).kind == Kind::kBytes;
-  if (n.kind != Kind::kOr || n.b != 2) return false;
-  const auto parts = Parts(n);
-  return parts[0] == kEmpty && node(parts[1]).kind == Kind::kBytes;
-}
-
-// Whether `tail` is what is left of `row` where its first parts are left out.
-bool RegexPool::IsTailOf(RegexId row, RegexId tail) const {
-  const int32_t length = OptionsOf(tail);
-  while (OptionsOf(row) > length) {
-    const RegexId jump = options_[static_cast<size_t>(node(row).options)].jump;
-    row = OptionsOf(jump) >= length ? jump : node(row).b;
-  }
-  return row == tail;
-}
-
-// Leaves out of a union what is a part of another.
-void RegexPool::DropTails(std::vector<RegexId>* parts) const {
-  struct Row {
-    int32_t length;
-    RegexId end, id;
-  };
-  const auto row_of = [&](RegexId id) {
-    const int32_t at = node(id).options;
-    if (at < 0) return Row{0, id, id};
-    const Options& options = options_[static_cast<size_t>(at)];
-    return Row{options.length, options.end, id};
-  };
-  // The longest ones, where there are too many.
-  std::array<Row, kMostRows> longest;
-  size_t count = 0;
-  for (const RegexId part : *parts) {
-    if (node(part).options < 0) continue;
-    const Row row = row_of(part);
-    if (count < kMostRows) {
-      longest[count++] = row;
-    } else if (Row* least = &*std::ranges::min_element(longest, {}, &Row::length);
-               least->length < row.length) {
-      *least = row;
-    }
-  }
-  if (count == 0 || parts->size() == 1) return;
-  const std::span rows(longest.data(), count);
-  std::erase_if(*parts, [&](RegexId part) {
-    const Row tail = row_of(part);
-    return std::ranges::any_of(rows, [&](const Row& row) {
-      return row.length > tail.length && row.end == tail.end && IsTailOf(row.id, part);
-    });
-  });
-}
-
-// Leaves out of a union what may come no more often than in another part: of x{0,3}y and x{0,5}y
-// the first.
-void RegexPool::DropFewer(std::vector<RegexId>* parts) const {
-  struct Counted {
-    RegexId what, behind;
-    int32_t most;
-    RegexId id;
-    auto operator<=>(const Counted&) const = default;  // NOLINT(modernize-use-nullptr)
-  };
-  std::vector<Counted> counted;
-  for (const RegexId part : *parts) {
-    const Node& n = node(part);
-    if (n.kind != Kind::kConcat || node(n.a).kind != Kind::kRepeat || node(n.a).b != 0) continue;
-    const int32_t most = node(n.a).c;
-    counted.push_back({node(n.a).a, n.b, most == kUnlimited ? INT32_MAX : most, part});
-  }
-  if (counted.size() < 2) return;
-  std::ranges::sort(counted);
-  std::vector<RegexId> dropped;
-  for (size_t i = 0; i + 1 < counted.size(); ++i) {
-    const Counted &one = counted[i], &next = counted[i + 1];
-    if (one.what == next.what && one.behind == next.behind && one.id != next.id)
-      dropped.push_back(one.id);
-  }
-  if (dropped.empty()) return;
-  std::ranges::sort(dropped);
-  std::erase_if(*parts, [&](RegexId part) { return std::ranges::binary_search(dropped, part); });
-}
-
 // Of an intersection: a byte behind which one of its complements holds whatever comes.
 std::optional<int32_t> RegexPool::AwayFrom(std::span<const int32_t> parts) const {
   ByteSet away, first = ByteSet::All();
@@ -304,8 +158,9 @@ std::optional<int32_t> RegexPool::AwayFrom(std::span<const int32_t> parts) const
     first = first & MayBegin(part);
   }
   away = away & first;
-  for (int byte = 0; byte < 256; ++byte) {
-    if (away.Has(byte)) return byte;
+  for (size_t word = 0; word < away.words.size(); ++word) {
+    if (away.words[word] == 0) continue;
+    return static_cast<int32_t>(64 * word) + std::countr_zero(away.words[word]);
   }
   return std::nullopt;
 }
@@ -327,6 +182,7 @@ void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list) const {
       n->hint = node(node(n->a).nullable ? n->b : n->a).hint;
       break;
     case Kind::kOr:
+    case Kind::kOnlyOne:
     case Kind::kAnd: {
       const bool all = n->kind == Kind::kAnd;
       RegexId decides = list[0];
@@ -374,7 +230,7 @@ RegexId RegexPool::Intern(const Node& wanted, uint64_t hash, std::span<const int
   if (exhausted_ && nodes_.size() > 2) return kNothing;
   Node made = wanted;
   Complete(&made, list);
-  if (made.kind == Kind::kOr || made.kind == Kind::kAnd) {
+  if (IsList(made.kind)) {
     made.a = static_cast<int32_t>(lists_.size());
     made.b = static_cast<int32_t>(list.size());
     lists_.insert(lists_.end(), list.begin(), list.end());
@@ -470,7 +326,8 @@ RegexId RegexPool::InternParts(Kind kind, std::vector<RegexId> parts) {
   parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
   // A part and its complement leave nothing, or everything.
   for (const RegexId part : parts) {
-    if (node(part).kind == Kind::kNot && std::ranges::binary_search(parts, node(part).a)) {
+    if (kind != Kind::kOnlyOne && node(part).kind == Kind::kNot &&
+        std::ranges::binary_search(parts, node(part).a)) {
       return kind == Kind::kAnd ? kNothing : Anything();
     }
   }
@@ -546,6 +403,31 @@ bool RegexPool::IsBesideAll(const std::vector<RegexId>& parts) const {
   return std::ranges::any_of(parts, beside) && std::ranges::any_of(parts, within);
 }
 
+RegexId RegexPool::OnlyOne(std::vector<RegexId> parts) {
+  std::ranges::sort(parts);
+  std::vector<RegexId> once, more;
+  for (size_t i = 0; i < parts.size();) {
+    size_t end = i + 1;
+    while (end < parts.size() && parts[end] == parts[i]) ++end;
+    if (parts[i] != kNothing) (end == i + 1 ? once : more).push_back(parts[i]);
+    i = end;
+  }
+  // What is a part of `swallowing_` is in that, too.
+  const auto swallows = [&](const std::vector<RegexId>& list) {
+    return swallowing_ != kNothing && std::ranges::find(list, swallowing_) != list.end();
+  };
+  if (swallows(once) || swallows(more)) {
+    const auto swallowed = std::stable_partition(once.begin(), once.end(), [&](RegexId part) {
+      return part == swallowing_ || part == kEmpty || node(part).has_boolean;
+    });
+    more.insert(more.end(), swallowed, once.end());
+    once.erase(swallowed, once.end());
+  }
+  if (once.empty()) return kNothing;
+  const RegexId one = once.size() == 1 ? once[0] : InternParts(Kind::kOnlyOne, std::move(once));
+  return more.empty() ? one : AndNot(one, Or(std::move(more)));
+}
+
 RegexId RegexPool::Not(RegexId part) {
   if (node(part).kind == Kind::kNot) return node(part).a;
   return Intern({.kind = Kind::kNot, .a = part}, static_cast<uint64_t>(part));
@@ -570,262 +452,6 @@ RegexId RegexPool::Repeat(RegexId part, int32_t least, int32_t most) {
   return Intern({.kind = Kind::kRepeat, .a = part, .b = least, .c = most},
                 MixHash(MixHash(static_cast<uint64_t>(part), static_cast<uint64_t>(least)),
                         static_cast<uint64_t>(most)));
-}
-
-// Of a union: those that may begin with the byte.
-std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
-  const std::span<const int32_t> all = Parts(node(id));
-  if (all.size() > kLargeUnion) {
-    LargeUnion& large = large_unions_[id];
-    if (large.by_byte == nullptr && ++large.asked > kAskedOften) {
-      auto made = std::make_shared<PartsByByte>();
-      int64_t size = 0;
-      for (const RegexId part : all) {
-        const ByteSet& first = MayBegin(part);
-        for (size_t word = 0; word < first.words.size(); ++word) {
-          for (uint64_t left = first.words[word]; left != 0; left &= left - 1, ++size) {
-            (*made)[64 * word + static_cast<size_t>(std::countr_zero(left))].push_back(part);
-          }
-        }
-      }
-      large.by_byte = std::move(made);
-      unmetered_ += size;
-      Spend(size, static_cast<int64_t>(sizeof(PartsByByte)) + 8 * size);
-    }
-    if (large.by_byte != nullptr) return (*large.by_byte)[byte];
-    const auto looked_through = static_cast<int64_t>(all.size()) / 8;
-    unmetered_ += looked_through;
-    Spend(looked_through, 0);
-  }
-  std::vector<RegexId> some;
-  for (const RegexId part : all) {
-    if (MayBegin(part).Has(byte)) some.push_back(part);
-  }
-  return some;
-}
-
-RegexId RegexPool::Unquoted(RegexId json) { return Respelled(RawDerive(json, '"'), 0, false); }
-
-RegexId RegexPool::Requoted(RegexId json, char quote) {
-  return Concat(Byte(static_cast<uint8_t>(quote)), Respelled(RawDerive(json, '"'), quote, false));
-}
-
-RegexId RegexPool::Respelled(RegexId json_rest, int32_t quote, bool escaped) {
-  if (json_rest == kNothing) return kNothing;
-  const bool nullable = quote == 0 && AcceptsEmpty(RawDerive(json_rest, '"'));
-  const Node n{.kind = Kind::kRespelled,
-               .nullable = nullable,
-               .a = json_rest,
-               .b = quote,
-               .c = escaped ? 1 : 0};
-  return Intern(n, MixHash(static_cast<uint64_t>(json_rest),
-                           static_cast<uint64_t>(quote) * 2 + (escaped ? 1 : 0)));
-}
-
-RegexId RegexPool::DeriveRespelled(const Node& n, uint8_t byte) {
-  char meaning = static_cast<char>(byte);
-  if (n.c != 0) {
-    const size_t known = kEscapes.find(meaning);
-    if (known == std::string_view::npos) return kNothing;
-    meaning = kMeanings[known];
-  } else if (n.b != 0 && byte == n.b) {
-    return AcceptsEmpty(RawDerive(n.a, '"')) ? kEmpty : kNothing;
-  } else if (n.b != 0 && byte == '\\') {
-    return Respelled(n.a, n.b, true);
-  }
-  RegexId rest = n.a;
-  for (const char c : Spell({&meaning, 1}, Spelling::kJson)) {
-    rest = RawDerive(rest, static_cast<uint8_t>(c));
-  }
-  return Respelled(rest, n.b, false);
-}
-
-RegexId RegexPool::Spelled(RegexId texts, Escapes escapes) {
-  if (texts == kNothing || texts == kEmpty) return texts;
-  const Node n{.kind = Kind::kSpelled, .a = texts, .b = static_cast<int32_t>(escapes)};
-  return Intern(n, MixHash(static_cast<uint64_t>(texts), static_cast<uint64_t>(escapes)));
-}
-
-RegexId RegexPool::DeriveSpelled(const Node& n, uint8_t byte) {
-  const auto escapes = static_cast<Escapes>(n.b);
-  const ByteSet escaped = EscapedBytes(escapes);
-  if (byte != '\\') {
-    return escaped.Has(byte) ? kNothing : Spelled(RawDerive(n.a, byte), escapes);
-  }
-  std::vector<RegexId> parts;
-  for (int meant = 0; meant < 0x80; ++meant) {
-    if (!escaped.Has(meant) || !MayBegin(n.a).Has(meant)) continue;
-    const std::string spelling = SpellingOf(static_cast<char>(meant), escapes);
-    parts.push_back(Concat(Literal(std::string_view(spelling).substr(1)),
-                           Spelled(RawDerive(n.a, static_cast<uint8_t>(meant)), escapes)));
-  }
-  return Or(std::move(parts));
-}
-
-RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
-  Spend(1, 0);
-  if (exhausted_ || work_ > step_end_ || !MayBegin(id).Has(byte)) return kNothing;
-  const Node& n = node(id);
-  const bool is_dear = n.kind == Kind::kOr || n.kind == Kind::kAnd ||
-                       (n.kind == Kind::kConcat && node(n.a).nullable);
-  if (!is_dear) return RawDeriveAnew(id, byte);
-  if (recent_.entries.empty()) {
-    recent_.entries.resize(kRecent);
-    Spend(0, static_cast<int64_t>(kRecent * sizeof(Recent::Entry)));
-  }
-  const uint64_t hash = MixHash(0, static_cast<uint64_t>(id) << 8 | byte);
-  const size_t slot = static_cast<size_t>(hash >> 40) % kRecent;
-  if (const Recent::Entry& known = recent_.entries[slot]; known.id == id && known.byte == byte) {
-    Spend(known.steps, 0);
-    return exhausted_ || work_ > step_end_ ? kNothing : known.to;
-  }
-  const int64_t before = work_ - unmetered_;
-  const RegexId to = RawDeriveAnew(id, byte);
-  if (!exhausted_ && work_ <= step_end_) {
-    const auto steps = static_cast<int32_t>(work_ - unmetered_ - before);
-    recent_.entries[slot] = {.id = id, .to = to, .steps = steps, .byte = byte};
-  }
-  return to;
-}
-
-RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
-  const Node n = node(id);
-  switch (n.kind) {
-    case Kind::kNothing:
-    case Kind::kEmpty:
-      return kNothing;
-    case Kind::kBytes:
-      return sets_[static_cast<size_t>(n.a)].Has(byte) ? kEmpty : kNothing;
-    case Kind::kLiteral:
-      if (static_cast<uint8_t>(texts_[static_cast<size_t>(n.a)]) != byte) return kNothing;
-      return Literal(std::string_view(texts_).substr(static_cast<size_t>(n.a) + 1,
-                                                     static_cast<size_t>(n.b) - 1));
-    case Kind::kConcat:
-      return node(n.a).nullable ? DeriveOptions(id, byte) : Concat(RawDerive(n.a, byte), n.b);
-    case Kind::kOr:
-    case Kind::kAnd: {
-      std::vector<RegexId> parts;
-      if (n.kind == Kind::kOr) {
-        parts = PartsWith(id, byte);
-      } else {
-        parts.assign(Parts(n).begin(), Parts(n).end());
-      }
-      Spend(static_cast<int64_t>(parts.size()) / 2, 0);
-      for (RegexId& part : parts) {
-        part = RawDerive(part, byte);
-        if (part == kNothing && n.kind == Kind::kAnd) return kNothing;
-      }
-      return n.kind == Kind::kOr ? Or(std::move(parts)) : And(parts);
-    }
-    case Kind::kNot:
-      return Not(RawDerive(n.a, byte));
-    case Kind::kRepeat: {
-      const RegexId rest =
-          Repeat(n.a, std::max(n.b - 1, 0), n.c == kUnlimited ? kUnlimited : n.c - 1);
-      return Concat(RawDerive(n.a, byte), rest);
-    }
-    case Kind::kMultiple:
-      return DeriveMultiple(n, byte);
-    case Kind::kRespelled:
-      return DeriveRespelled(n, byte);
-    case Kind::kSpelled:
-      return DeriveSpelled(n, byte);
-  }
-  return kNothing;
-}
-
-// Of a sequence whose first part, and perhaps others behind it, may be left out.
-RegexId RegexPool::DeriveOptions(RegexId id, uint8_t byte) {
-  std::vector<RegexId> parts;
-  int64_t passed = 0;
-  while (node(id).options >= 0 && MayBegin(id).Has(byte)) {
-    const Node n = node(id);
-    ++passed;
-    if (!MayBegin(n.a).Has(byte)) {
-      id = n.b;
-      continue;
-    }
-    parts.push_back(Concat(RawDerive(n.a, byte), n.b));
-    // What is left behind any later one of them is a part of what is left behind this one.
-    const RegexId plain_end = options_[static_cast<size_t>(n.options)].plain_end;
-    id = plain_end != kNothing ? plain_end : n.b;
-    if (exhausted_) return kNothing;
-  }
-  Spend(passed / 4, 0);
-  parts.push_back(RawDerive(id, byte));
-  return Or(std::move(parts));
-}
-
-// False where it takes too many steps.
-bool RegexPool::TryDerive(RegexId id, uint8_t byte, RegexId* next) {
-  step_end_ = most_step_ == INT64_MAX ? INT64_MAX : work_ + most_step_;
-  // The state's own row keeps it.
-  Spend(1, 0);
-  *next = exhausted_ || !MayBegin(id).Has(byte) ? kNothing : RawDeriveAnew(id, byte);
-  return work_ <= std::exchange(step_end_, INT64_MAX);
-}
-
-RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
-  if (id == kNothing || id == kEmpty) return kNothing;
-  RegexId next = kNothing;
-  int64_t steps = unmetered_ - work_;
-  if (TryDerive(id, byte, &next)) {
-    steps += work_ - unmetered_;
-  } else {
-    next = kNothing;
-    steps = StepMeter::kTooMuch;
-  }
-  if (!IsLive(next)) next = kNothing;
-  if (exhausted_) return kNothing;
-  Node& n = nodes_[static_cast<size_t>(id)];
-  const ByteSet& edges = sets_[static_cast<size_t>(n.edges)];
-  int first = byte, end = byte + 1;
-  while (!edges.Has(first)) --first;
-  while (end < 256 && !edges.Has(end)) ++end;
-  if (steps > kDearDerivative) {
-    Spend(0, 40);
-    n.dear = meter_.Learn(n.dear, first, end - 1, steps);
-  }
-  const bool is_only = n.only_first > n.only_last;
-  if (n.row < 0 && is_only && MayBegin(id).Has(byte)) {
-    n.only_first = static_cast<uint8_t>(first);
-    n.only_last = static_cast<uint8_t>(end - 1);
-    n.only = next;
-    return next;
-  }
-  if (n.row < 0) {
-    n.row = static_cast<int32_t>(rows_.size());
-    std::array<int32_t, 256>& fresh = rows_.emplace_back();
-    const ByteSet& may_come = MayBegin(id);
-    for (int b = 0; b < 256; ++b) fresh[static_cast<size_t>(b)] = may_come.Has(b) ? -1 : kNothing;
-    if (!is_only) std::fill(fresh.begin() + n.only_first, fresh.begin() + n.only_last + 1, n.only);
-    Spend(1, 1024);
-  }
-  int32_t* row = rows_[static_cast<size_t>(n.row)].data();
-  std::fill(row + first, row + end, next);
-  return next;
-}
-
-bool RegexPool::Accepts(RegexId id, std::string_view text) {
-  for (const char c : text) {
-    id = Derive(id, static_cast<uint8_t>(c));
-    if (id == kNothing) return false;
-  }
-  return AcceptsEmpty(id);
-}
-
-ByteSet RegexPool::Edges(RegexId id) const { return sets_[static_cast<size_t>(node(id).edges)]; }
-
-ByteSet RegexPool::FirstBytes(RegexId id) {
-  if (node(id).exact) return MayBegin(id);
-  const ByteSet edges = Edges(id);
-  ByteSet first;
-  bool live = false;
-  for (int byte = 0; byte < 256; ++byte) {
-    if (edges.Has(byte)) live = Derive(id, static_cast<uint8_t>(byte)) != kNothing;
-    if (live) first.Add(byte);
-  }
-  return first;
 }
 
 }  // namespace weft::constraint

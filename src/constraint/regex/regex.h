@@ -95,6 +95,8 @@ class RegexPool {
   RegexId Concat(std::initializer_list<RegexId> parts);
   RegexId Or(std::vector<RegexId> parts);
   RegexId And(const std::vector<RegexId>& parts);
+  // Texts of which exactly one of the parts is; equal parts count each.
+  RegexId OnlyOne(std::vector<RegexId> parts);
   RegexId Not(RegexId part);
   RegexId AndNot(RegexId part, RegexId without) { return And({part, Not(without)}); }
   // REQUIRES: 0 <= least, and least <= most or most == kUnlimited.
@@ -158,6 +160,12 @@ class RegexPool {
     if (n.dear >= 0) meter_.Pass(n.dear, byte);
     return known;
   }
+  // Its derivatives by byte, those that are not known below 0; null where there is no such list, or
+  // some of them are metered.
+  const RegexId* PlainRow(RegexId id) const {
+    const Node& n = nodes_[static_cast<size_t>(id)];
+    return n.row < 0 || n.dear >= 0 ? nullptr : rows_[static_cast<size_t>(n.row)].data();
+  }
   bool AcceptsEmpty(RegexId id) const { return nodes_[static_cast<size_t>(id)].nullable; }
   // Whether any text is accepted.
   bool IsLive(RegexId id);
@@ -202,6 +210,7 @@ class RegexPool {
   const StepMeter& meter() const { return meter_; }
   bool exhausted() const { return exhausted_; }
   int64_t work() const { return work_; }
+  int64_t work_left() const { return std::max<int64_t>(most_work_ - work_, 0); }
   int64_t bytes() const { return bytes_; }
 
  private:
@@ -216,6 +225,7 @@ class RegexPool {
     kConcat,
     kOr,
     kAnd,
+    kOnlyOne,
     kNot,
     kRepeat,
     kMultiple,
@@ -228,11 +238,11 @@ class RegexPool {
     bool nullable = false;
     bool has_boolean = false;  // intersections or complements inside: it may be dead unseen
     Life life = Life::kUnknown;
-    // kBytes: a set. kLiteral: offset and length in texts_. kConcat: two parts. kOr, kAnd:
-    // offset and count in lists_. kNot: a part. kRepeat: part, least, most. kMultiple: index in
-    // multiples_, remainder (two halves), digits after the point or -1 before it. kRespelled: the
-    // rest of a JSON string, the quote at the end or 0, whether a backslash was read. kSpelled:
-    // the rest of a text, its Escapes.
+    // kBytes: a set. kLiteral: offset and length in texts_. kConcat: two parts. kOr, kAnd,
+    // kOnlyOne: offset and count in lists_. kNot: a part. kRepeat: part, least, most. kMultiple:
+    // index in multiples_, remainder (two halves), digits after the point or -1 before it.
+    // kRespelled: the rest of a JSON string, the quote at the end or 0, whether a backslash was
+    // read. kSpelled: the rest of a text, its Escapes.
     int32_t a = 0, b = 0, c = 0, d = 0;
     int32_t edges = -1;  // in sets_
     int32_t first = -1;  // likewise: the bytes that may begin it, as far as its parts say
@@ -282,6 +292,9 @@ class RegexPool {
   void DropFewer(std::vector<RegexId>* parts) const;
   RegexId DeriveOptions(RegexId id, uint8_t byte);
   RegexId InternParts(Kind kind, std::vector<RegexId> parts);
+  static bool IsList(Kind kind) {
+    return kind == Kind::kOr || kind == Kind::kAnd || kind == Kind::kOnlyOne;
+  }
   RegexId AnyOfSorted(std::span<const std::string> texts, size_t from);
   bool SameNode(const Node& node, const Node& other, std::span<const int32_t> list) const;
   void Complete(Node* node, std::span<const int32_t> list);
@@ -304,6 +317,10 @@ class RegexPool {
   bool TryDerive(RegexId id, uint8_t byte, RegexId* next);
   RegexId DeriveMultiple(const Node& node, uint8_t byte);
   RegexId MultipleState(int32_t multiple, int64_t remainder, int32_t digits);
+  // The bytes that are not written as themselves; those at which a range begins of what may stand
+  // behind a backslash.
+  static const ByteSet& EscapedBytes(Escapes escapes);
+  static ByteSet EdgesOfEscapes();
   RegexId DeriveRespelled(const Node& n, uint8_t byte);
   RegexId Respelled(RegexId json_rest, int32_t quote, bool escaped);
   RegexId DeriveSpelled(const Node& n, uint8_t byte);

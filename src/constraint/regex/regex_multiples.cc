@@ -69,6 +69,7 @@ int64_t RegexPool::CommonMultiple(RegexId id) const {
         break;
       case Kind::kOr:
       case Kind::kAnd:
+      case Kind::kOnlyOne:
         for (const RegexId part : Parts(n)) visit(part);
         break;
       case Kind::kNot:

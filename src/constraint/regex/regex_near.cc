@@ -43,6 +43,7 @@ RegexPool::ByteUse RegexPool::BytesUsed(RegexId id, int depth) const {
       break;
     case Kind::kOr:
     case Kind::kAnd:
+    case Kind::kOnlyOne:
       if (n.kind == Kind::kAnd) tail = {ByteSet::All(), ByteSet::All()};
       for (const RegexId part : Parts(n)) {
         const ByteUse one = BytesUsed(part, depth + 1);

@@ -1,18 +1,26 @@
 #include "constraint/schema/json_value.h"
 
-#include <unordered_map>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "constraint/regex/hash_index.h"
 
 namespace weft::constraint {
 namespace {
 
 constexpr int kMostJsonDepth = 500;
 
+// Of an object with more members, their names are looked up.
+constexpr size_t kFewMembers = 8;
+
 class JsonReader {
  public:
-  explicit JsonReader(std::string_view text) : text_(text) {}
+  JsonReader(std::string_view text, int64_t* parts_left) : text_(text), parts_left_(*parts_left) {}
 
   StatusOr<JsonValue> Read() {
-    WEFT_ASSIGN_OR_RETURN(JsonValue value, ReadValue(0));
+    JsonValue value;
+    WEFT_RETURN_IF_ERROR(ReadValue(0, &value));
     SkipSpace();
     if (at_ != text_.size()) return Wrong("text behind the value");
     return value;
@@ -22,90 +30,156 @@ class JsonReader {
   Status Wrong(std::string_view what) const {
     return InvalidArgument("not JSON: ", what, " at byte ", at_);
   }
+  char Next() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void SkipSpace() {
-    while (at_ < text_.size() &&
-           std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos)
-      ++at_;
+    for (char c = Next(); c == ' ' || c == '\n' || c == '\t' || c == '\r'; c = Next()) ++at_;
+  }
+  bool Take(char expected) {
+    if (Next() != expected) return false;
+    ++at_;
+    return true;
   }
   bool Take(std::string_view expected) {
     if (text_.substr(at_, expected.size()) != expected) return false;
     at_ += expected.size();
     return true;
   }
+  // An opening bracket, a comma or a colon was read.
+  Status Count() {
+    return --parts_left_ >= 0 ? OkStatus() : ResourceExhausted("the text has too many parts");
+  }
 
-  StatusOr<JsonValue> ReadValue(int depth) {
+  Status ReadValue(int depth, JsonValue* value) {
     if (depth > kMostJsonDepth) return Wrong("values nested too deep");
     SkipSpace();
     using Kind = JsonValue::Kind;
     if (at_ >= text_.size()) return Wrong("the end of the text");
-    if (Take("null")) return JsonValue{.kind = Kind::kNull};
-    if (Take("true")) return JsonValue{.kind = Kind::kTrue};
-    if (Take("false")) return JsonValue{.kind = Kind::kFalse};
-    if (text_[at_] == '"') {
-      JsonValue value{.kind = Kind::kString};
-      WEFT_RETURN_IF_ERROR(ReadString(&value.text));
-      return value;
+    const auto word = [&](std::string_view expected, Kind kind) {
+      value->kind = kind;
+      return Take(expected) ? OkStatus() : Wrong("no value");
+    };
+    switch (text_[at_]) {
+      case 'n':
+        return word("null", Kind::kNull);
+      case 't':
+        return word("true", Kind::kTrue);
+      case 'f':
+        return word("false", Kind::kFalse);
+      case '"':
+        value->kind = Kind::kString;
+        return ReadString(&value->text);
+      case '[':
+        ++at_;
+        return ReadArray(depth, value);
+      case '{':
+        ++at_;
+        return ReadObject(depth, value);
+      default:
+        return ReadNumber(value);
     }
-    if (Take("[")) return ReadArray(depth);
-    if (Take("{")) return ReadObject(depth);
-    return ReadNumber();
   }
 
-  StatusOr<JsonValue> ReadArray(int depth) {
-    JsonValue value{.kind = JsonValue::Kind::kArray};
+  Status ReadArray(int depth, JsonValue* array) {
+    array->kind = JsonValue::Kind::kArray;
     SkipSpace();
-    if (Take("]")) return value;
+    if (Take(']')) return Count();
+    const size_t begin = items_.size();
     do {
-      WEFT_ASSIGN_OR_RETURN(JsonValue item, ReadValue(depth + 1));
-      value.items.push_back(std::move(item));
+      WEFT_RETURN_IF_ERROR(Count());
+      JsonValue item;
+      WEFT_RETURN_IF_ERROR(ReadValue(depth + 1, &item));
+      items_.push_back(std::move(item));
       SkipSpace();
-    } while (Take(","));
-    if (!Take("]")) return Wrong("an array that is not closed");
-    return value;
+    } while (Take(','));
+    if (!Take(']')) return Wrong("an array that is not closed");
+    array->items = Split(&items_, begin);
+    return OkStatus();
   }
 
-  StatusOr<JsonValue> ReadObject(int depth) {
-    JsonValue value{.kind = JsonValue::Kind::kObject};
-    std::unordered_map<std::string, size_t> known;
+  Status ReadObject(int depth, JsonValue* object) {
+    object->kind = JsonValue::Kind::kObject;
     SkipSpace();
-    if (Take("}")) return value;
+    if (Take('}')) return Count();
+    const size_t begin = members_.size();
+    HashIndex known;
     do {
+      WEFT_RETURN_IF_ERROR(Count());
+      WEFT_RETURN_IF_ERROR(ReadMember(depth, begin, &known));
       SkipSpace();
-      std::string name;
-      WEFT_RETURN_IF_ERROR(ReadString(&name));
-      SkipSpace();
-      if (!Take(":")) return Wrong("a name without a colon");
-      WEFT_ASSIGN_OR_RETURN(JsonValue member, ReadValue(depth + 1));
-      const auto [it, added] = known.try_emplace(name, value.members.size());
-      if (added) {
-        value.members.push_back({std::move(name), std::move(member)});
-      } else {
-        value.members[it->second].value = std::move(member);
-      }
-      SkipSpace();
-    } while (Take(","));
-    if (!Take("}")) return Wrong("an object that is not closed");
-    return value;
+    } while (Take(','));
+    if (!Take('}')) return Wrong("an object that is not closed");
+    object->members = Split(&members_, begin);
+    for (const JsonMember& member : object->members)
+      object->name_bits |= JsonValue::BitOf(member.name);
+    return OkStatus();
   }
 
-  StatusOr<JsonValue> ReadNumber() {
+  // Of the object whose members stand behind `begin`.
+  Status ReadMember(int depth, size_t begin, HashIndex* known) {
+    JsonMember member;
+    SkipSpace();
+    WEFT_RETURN_IF_ERROR(ReadString(&member.name));
+    SkipSpace();
+    if (!Take(':')) return Wrong("a name without a colon");
+    WEFT_RETURN_IF_ERROR(Count());
+    WEFT_RETURN_IF_ERROR(ReadValue(depth + 1, &member.value));
+    const size_t same = FindSame(member.name, begin, known);
+    if (same == members_.size()) {
+      members_.push_back(std::move(member));
+    } else {
+      members_[same].value = std::move(member.value);
+    }
+    return OkStatus();
+  }
+
+  // Where the member of that name is, or will be.
+  size_t FindSame(std::string_view name, size_t begin, HashIndex* known) const {
+    const size_t end = members_.size();
+    if (end - begin < kFewMembers) {
+      size_t at = begin;
+      while (at < end && members_[at].name != name) ++at;
+      return at;
+    }
+    const std::hash<std::string_view> hash;
+    if (end - begin == kFewMembers && known->empty()) {
+      for (size_t at = begin; at < end; ++at)
+        known->Add(hash(members_[at].name), static_cast<int32_t>(at));
+    }
+    const int32_t found = known->Find(
+        hash(name), [&](int32_t at) { return members_[static_cast<size_t>(at)].name == name; });
+    if (found >= 0) return static_cast<size_t>(found);
+    known->Add(hash(name), static_cast<int32_t>(end));
+    return end;
+  }
+
+  // Those behind `begin`, which are taken away.
+  template <typename T>
+  static std::vector<T> Split(std::vector<T>* all, size_t begin) {
+    const auto first = all->begin() + static_cast<ptrdiff_t>(begin);
+    std::vector<T> part(std::make_move_iterator(first), std::make_move_iterator(all->end()));
+    all->erase(first, all->end());
+    return part;
+  }
+
+  Status ReadNumber(JsonValue* value) {
     const size_t begin = at_;
-    Take("-");
+    Take('-');
     const auto digits = [&] {
       const size_t from = at_;
-      while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
+      while (Next() >= '0' && Next() <= '9') ++at_;
       return at_ > from;
     };
-    const bool zero = Take("0");
+    const bool zero = Take('0');
     bool good = zero || digits();
-    if (good && Take(".")) good = digits();
-    if (good && (Take("e") || Take("E"))) {
-      if (!Take("+")) Take("-");
+    if (good && Take('.')) good = digits();
+    if (good && (Take('e') || Take('E'))) {
+      if (!Take('+')) Take('-');
       good = digits();
     }
     if (!good) return Wrong("no value");
-    return JsonValue{.kind = JsonValue::Kind::kNumber,
-                     .text = std::string(text_.substr(begin, at_ - begin))};
+    value->kind = JsonValue::Kind::kNumber;
+    value->text = text_.substr(begin, at_ - begin);
+    return OkStatus();
   }
 
   Status ReadHex(uint32_t* value) {
@@ -153,34 +227,41 @@ class JsonReader {
   }
 
   Status ReadString(std::string* out) {
-    if (!Take("\"")) return Wrong("no string");
-    while (at_ < text_.size()) {
-      const char c = text_[at_];
-      if (static_cast<uint8_t>(c) < 0x20) return Wrong("a control character in a string");
-      ++at_;
-      if (c == '"') return OkStatus();
-      if (c == '\\') {
-        WEFT_RETURN_IF_ERROR(ReadEscape(out));
-      } else {
-        out->push_back(c);
+    if (!Take('"')) return Wrong("no string");
+    while (true) {
+      const size_t begin = at_;
+      while (at_ < text_.size() && static_cast<uint8_t>(text_[at_]) >= 0x20 && text_[at_] != '"' &&
+             text_[at_] != '\\') {
+        ++at_;
       }
+      out->append(text_, begin, at_ - begin);
+      if (at_ >= text_.size()) return Wrong("a string that does not end");
+      if (Take('"')) return OkStatus();
+      if (!Take('\\')) return Wrong("a control character in a string");
+      WEFT_RETURN_IF_ERROR(ReadEscape(out));
     }
-    return Wrong("a string that does not end");
   }
 
   std::string_view text_;
+  int64_t& parts_left_;
   size_t at_ = 0;
+  // Of the arrays and objects that are open.
+  std::vector<JsonValue> items_;
+  std::vector<JsonMember> members_;
 };
 
 }  // namespace
 
-const JsonValue* JsonValue::Find(std::string_view name) const {
+const JsonValue* JsonValue::FindMember(std::string_view name) const {
   for (const auto& [known, value] : members) {
     if (known == name) return &value;
   }
   return nullptr;
 }
 
-StatusOr<JsonValue> ReadJson(std::string_view text) { return JsonReader(text).Read(); }
+StatusOr<JsonValue> ReadJson(std::string_view text, int64_t* parts_left) {
+  int64_t many = INT64_MAX;
+  return JsonReader(text, parts_left == nullptr ? &many : parts_left).Read();
+}
 
 }  // namespace weft::constraint

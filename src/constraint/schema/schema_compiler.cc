@@ -1,6 +1,8 @@
 #include "constraint/schema/schema_compiler.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 #include "constraint/regex/characters.h"
 #include "constraint/regex/numbers.h"
@@ -93,11 +95,73 @@ StatusOr<const JsonValue*> SchemaCompiler::ReferenceOf(const JsonValue& schema) 
     if (keyword != "$ref" && document_.has_dynamic_choice()) {
       return Refuse(schema, keyword, "which schema it means cannot be told in advance");
     }
-    const std::string& name = reference->text;
-    return document_.Resolve(schema, name);
+    if (const auto it = references_.find(reference); it != references_.end()) return it->second;
+    WEFT_ASSIGN_OR_RETURN(const JsonValue* target, document_.Resolve(schema, reference->text));
+    references_.emplace(reference, target);
+    return target;
   }
   return nullptr;
 }
+
+namespace {
+
+// What the value of a keyword must be.
+enum class Form : uint8_t { kAnything, kList, kNames, kObject, kNamesOrSchemas, kSchema };
+
+Form FormOf(std::string_view keyword) {
+  static const std::unordered_map<std::string_view, Form> forms = {
+      {"allOf", Form::kList},
+      {"anyOf", Form::kList},
+      {"oneOf", Form::kList},
+      {"enum", Form::kList},
+      {"prefixItems", Form::kList},
+      {"required", Form::kNames},
+      {"properties", Form::kObject},
+      {"patternProperties", Form::kObject},
+      {"dependentSchemas", Form::kObject},
+      {"dependentRequired", Form::kNamesOrSchemas},
+      {"dependencies", Form::kNamesOrSchemas},
+      {"additionalProperties", Form::kSchema},
+      {"additionalItems", Form::kSchema},
+      {"contains", Form::kSchema},
+      {"not", Form::kSchema},
+      {"if", Form::kSchema},
+      {"then", Form::kSchema},
+      {"else", Form::kSchema},
+      {"propertyNames", Form::kSchema}};
+  const auto it = forms.find(keyword);
+  return it == forms.end() ? Form::kAnything : it->second;
+}
+
+bool AllStrings(const JsonValue& list) {
+  return std::ranges::all_of(list.items,
+                             [](const JsonValue& item) { return item.Is(JsonKind::kString); });
+}
+
+// What is wrong with the value of a keyword; empty where nothing is.
+std::string_view WrongForm(std::string_view keyword, const JsonValue& value) {
+  const bool list = value.Is(JsonKind::kArray), object = value.Is(JsonKind::kObject);
+  switch (FormOf(keyword)) {
+    case Form::kAnything:
+      return "";
+    case Form::kList:
+      return list ? "" : "it must be a list";
+    case Form::kNames:
+      return !list ? "it must be a list" : AllStrings(value) ? "" : "it must be a list of names";
+    case Form::kObject:
+      return object ? "" : "it must be an object";
+    case Form::kNamesOrSchemas: {
+      const auto good = [](const JsonMember& member) { return AllStrings(member.value); };
+      if (!object) return "it must be an object";
+      return std::ranges::all_of(value.members, good) ? "" : "it must have lists of names";
+    }
+    case Form::kSchema:
+      return object || value.IsBool() ? "" : "it must be a schema";
+  }
+  return "";
+}
+
+}  // namespace
 
 // What nothing else looks at, and what would be enforced in part only.
 Status SchemaCompiler::CheckKeywords(const JsonValue& schema) {
@@ -117,39 +181,9 @@ Status SchemaCompiler::CheckKeywords(const JsonValue& schema) {
         return Refuse(schema, keyword, StrCat("beside ", other, " it is not supported"));
     }
   }
-  const auto must_be = [&](std::string_view keyword, JsonKind kind, std::string_view what) {
-    const JsonValue* value = schema.Find(keyword);
-    return value == nullptr || value->Is(kind)
-               ? OkStatus()
-               : Refuse(schema, keyword, StrCat("it must be ", what));
-  };
-  for (const std::string_view keyword :
-       {"allOf", "anyOf", "oneOf", "enum", "required", "prefixItems"}) {
-    WEFT_RETURN_IF_ERROR(must_be(keyword, JsonKind::kArray, "a list"));
-  }
-  for (const std::string_view keyword : {"properties", "patternProperties", "dependentRequired",
-                                         "dependentSchemas", "dependencies"}) {
-    WEFT_RETURN_IF_ERROR(must_be(keyword, JsonKind::kObject, "an object"));
-  }
-  const auto all_strings = [](const JsonValue& list) {
-    return std::ranges::all_of(list.items,
-                               [](const JsonValue& item) { return item.Is(JsonKind::kString); });
-  };
-  if (has("required") && !all_strings(*schema.Find("required"))) {
-    return Refuse(schema, "required", "it must be a list of names");
-  }
-  for (const std::string_view keyword : {"dependentRequired", "dependencies"}) {
-    if (!has(keyword)) continue;
-    for (const auto& [name, needs] : schema.Find(keyword)->members) {
-      if (!all_strings(needs)) return Refuse(schema, keyword, "it must have lists of names");
-    }
-  }
-  for (const std::string_view keyword : {"additionalProperties", "additionalItems", "contains",
-                                         "not", "if", "then", "else", "propertyNames"}) {
-    const JsonValue* value = schema.Find(keyword);
-    if (value != nullptr && !value->IsBool() && !value->Is(JsonKind::kObject)) {
-      return Refuse(schema, keyword, "it must be a schema");
-    }
+  for (const auto& [name, value] : schema.members) {
+    const std::string_view wrong = WrongForm(name, value);
+    if (!wrong.empty()) return Refuse(schema, name, wrong);
   }
   return OkStatus();
 }
@@ -224,6 +258,11 @@ RuleId SchemaCompiler::RuleOf(Conjunction conjunction) {
   return it->second;
 }
 
+RegexId SchemaCompiler::AnySpelling() {
+  if (any_spelling_ == kNothing) any_spelling_ = AnySpellingJson(&pool());
+  return any_spelling_;
+}
+
 RegexId SchemaCompiler::Written(RegexId strings, bool is_key) {
   if (strings == kNothing) return kNothing;
   const auto without = [&](RegexId all, const std::string& text) {
@@ -235,7 +274,7 @@ RegexId SchemaCompiler::Written(RegexId strings, bool is_key) {
   switch (style_.strings) {
     case ValueStyle::Strings::kJson:
       // Where every string will do it may be spelled in every way.
-      if (!is_key && strings == any_string_) written = AnySpellingJson(&pool());
+      if (!is_key && strings == any_string_) written = AnySpelling();
       break;
     case ValueStyle::Strings::kPython:
       written = pool().Or({pool().Requoted(strings, '"'), pool().Requoted(strings, '\'')});
@@ -350,33 +389,17 @@ Status SchemaCompiler::FillQueued() {
 
 namespace {
 
-// Reading a text is a step for so many bytes, and one for each value.
+// Reading a text is a step for so many bytes, and one for each of its parts.
 constexpr size_t kBytesOfStep = 16;
 
-Status ChargeForReading(std::string_view json, RegexPool* pool) {
-  int64_t steps = 1;
-  bool in_string = false, escaped = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    steps += i % kBytesOfStep == 0;
-    if (escaped || c == '\\') {
-      escaped = !escaped;
-    } else if (c == '"') {
-      in_string = !in_string;
-    } else if (!in_string) {
-      steps += c == ',' || c == ':' || c == '[' || c == '{';
-    }
-    if (steps < 1000) continue;
-    pool->Charge(std::exchange(steps, 0));
-    if (pool->exhausted()) return TooMuchToCompile();
-  }
-  pool->Charge(steps);
-  return pool->exhausted() ? TooMuchToCompile() : OkStatus();
-}
-
 StatusOr<SchemaDocument> ReadSchema(std::string_view text, RegexPool* pool) {
-  WEFT_RETURN_IF_ERROR(ChargeForReading(text, pool));
-  return SchemaDocument::Read(text);
+  pool->Charge(1 + static_cast<int64_t>(text.size() / kBytesOfStep));
+  const int64_t most_parts = pool->work_left();
+  int64_t parts_left = most_parts;
+  auto document = SchemaDocument::Read(text, &parts_left);
+  pool->Charge(most_parts - parts_left);
+  if (pool->exhausted()) return TooMuchToCompile();
+  return document;
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #ifndef WEFT_CONSTRAINT_SCHEMA_SCHEMA_COMPILER_IMPL_H_
 #define WEFT_CONSTRAINT_SCHEMA_SCHEMA_COMPILER_IMPL_H_
 
+#include <algorithm>
+#include <array>
 #include <compare>
 #include <deque>
 #include <functional>
@@ -18,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -64,6 +67,12 @@ struct Facts {
   std::vector<std::pair<int32_t, Literal>> extra_from;  // of all elements from an index on
   std::vector<ContainsFact> contains;
   const JsonValue* distinct = nullptr;  // who says that elements differ
+
+  // Many at once are looked up once each.
+  void Require(const std::vector<JsonValue>& names);
+  void Require(const std::string& name);
+  void AtLeast(int64_t count) { least = std::max(least, count); }
+  void AtMost(int64_t count);
 };
 
 struct KeyClass {
@@ -105,6 +114,7 @@ class SchemaCompiler {
   Scalars Both(const Scalars& a, const Scalars& b);
   Scalars Either(const Scalars& a, const Scalars& b);
   Scalars Opposite(const Scalars& a);
+  Scalars OnlyOne(const std::vector<Scalars>& each, const std::vector<Scalars>& others);
   StatusOr<Scalars> ScalarsOfValues(const std::vector<const JsonValue*>& values, bool exactly);
   StatusOr<RegexId> PatternOf(const JsonValue& at, std::string_view keyword,
                               const std::string& pattern, int32_t least = 0,
@@ -117,6 +127,11 @@ class SchemaCompiler {
   Status TakePositive(const JsonValue& schema, Container type, Search* search);
   Status TakeObjectKeywords(const JsonValue& schema, Search* search);
   Status TakeArrayKeywords(const JsonValue& schema, Search* search);
+  StatusOr<bool> Impossible(const Facts& facts, Container type);
+  StatusOr<bool> IsEmpty(const Conjunction& conjunction);
+  bool AllowsType(const JsonValue& schema, Container type) const;
+
+  // schema_negation.cc
   // Sets `always` where nothing of the type satisfies the schema.
   Status TakeNegative(const JsonValue& schema, Container type, const Facts& facts,
                       std::vector<Branch>* branches, bool* always);
@@ -126,9 +141,6 @@ class SchemaCompiler {
   Status NegateNames(const JsonValue& at, std::string_view keyword, const Facts& facts,
                      const std::function<StatusOr<bool>(const std::string&)>& concerns,
                      RegexId keys, Literal value, std::vector<Branch>* branches);
-  StatusOr<bool> Impossible(const Facts& facts, Container type);
-  StatusOr<bool> IsEmpty(const Conjunction& conjunction);
-  bool AllowsType(const JsonValue& schema, Container type) const;
 
   // schema_containers.cc
   // Nothing where the name may not be there.
@@ -154,6 +166,7 @@ class SchemaCompiler {
   Status FillQueued();
   // Strings of JSON in the style that is wanted.
   RegexId Written(RegexId strings, bool is_key);
+  RegexId AnySpelling();
   RegexId ShortNumbers();
   // The objects of the layer have no other properties than it lists.
   bool IsClosed(const JsonValue& layer) const;
@@ -175,6 +188,10 @@ class SchemaCompiler {
   static const JsonValue* AdditionalOf(const JsonValue& schema);
   static std::vector<const JsonValue*> PrefixItemsOf(const JsonValue& schema);
   static const JsonValue* RestItemsOf(const JsonValue& schema);
+  // What is in the list, or the object, of a keyword; nothing where it is not there.
+  static const std::vector<JsonValue>& ListOf(const JsonValue& schema, std::string_view keyword);
+  static const std::vector<JsonMember>& MembersOf(const JsonValue& schema,
+                                                  std::string_view keyword);
   static bool SaysNothing(const JsonValue& schema);
 
   const SchemaDocument& document_;
@@ -182,8 +199,11 @@ class SchemaCompiler {
   const ValueStyle style_;
   Grammar& grammar_;
   RegexId any_number_, any_string_;
-  std::map<std::pair<const JsonValue*, bool>, Scalars> scalars_;
-  std::set<const JsonValue*> open_;  // schemas whose scalars are being looked for
+  RegexId any_spelling_ = kNothing;  // of any string; kNothing before it is needed
+  // [exactly]
+  std::array<std::unordered_map<const JsonValue*, Scalars>, 2> scalars_;
+  std::vector<const JsonValue*> open_;  // schemas whose scalars are being looked for
+  std::unordered_map<const JsonValue*, const JsonValue*> references_;
   std::map<std::string, RegexId> patterns_;
   // Large lists of properties, by name.
   std::unordered_map<const JsonValue*, std::unordered_map<std::string_view, const JsonValue*>>
@@ -193,7 +213,7 @@ class SchemaCompiler {
   std::unordered_map<const JsonValue*, const JsonValue*> schemas_of_values_;
   std::deque<JsonValue> made_;
   std::map<Conjunction, bool> empty_;
-  std::set<const JsonValue*> checked_;
+  std::unordered_set<const JsonValue*> checked_;
   const JsonValue* last_multiple_ = nullptr;  // the last schema that was read with a multipleOf
   int search_depth_ = 0;
   int64_t steps_ = 0;

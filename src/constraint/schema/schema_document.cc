@@ -107,9 +107,9 @@ const std::string* TextMember(const JsonValue& value, std::string_view name) {
 
 }  // namespace
 
-StatusOr<SchemaDocument> SchemaDocument::Read(std::string_view text) {
+StatusOr<SchemaDocument> SchemaDocument::Read(std::string_view text, int64_t* parts_left) {
   SchemaDocument document;
-  WEFT_ASSIGN_OR_RETURN(JsonValue root, ReadJson(text));
+  WEFT_ASSIGN_OR_RETURN(JsonValue root, ReadJson(text, parts_left));
   document.root_ = std::make_unique<const JsonValue>(std::move(root));
   if (const std::string* dialect = TextMember(document.root(), "$schema")) {
     document.is_draft4_ = dialect->find("draft-04") != std::string::npos;
@@ -119,37 +119,54 @@ StatusOr<SchemaDocument> SchemaDocument::Read(std::string_view text) {
                                  dialect->find("draft-06") != std::string::npos ||
                                  document.is_draft7_;
   }
-  document.Collect(document.root(), {"", &document.root()});
+  document.all_scopes_.push_back({"", &document.root()});
+  document.Collect(document.root(), &document.all_scopes_.front());
   return document;
 }
 
-void SchemaDocument::Collect(const JsonValue& value, const Scope& outer) {
-  if (!value.Is(JsonValue::Kind::kObject)) return;
-  Scope inner = outer;
+const SchemaDocument::Scope* SchemaDocument::EnterScope(const JsonValue& schema,
+                                                        const Scope* outer) {
+  const Scope* inner = outer;
   for (const std::string_view keyword : {"$id", "id"}) {
-    const std::string* id = TextMember(value, keyword);
-    if (id == nullptr || (keyword == "id" && !is_draft4_)) continue;
+    if (keyword == "id" && !is_draft4_) continue;
+    const std::string* id = TextMember(schema, keyword);
+    if (id == nullptr) continue;
     const size_t hash = std::min(id->find('#'), id->size());
     if (hash > 0) {
-      inner = {JoinUri(outer.base, id->substr(0, hash)), &value};
-      resources_.try_emplace(inner.base, &value);
+      all_scopes_.push_back({JoinUri(outer->base, id->substr(0, hash)), &schema});
+      inner = &all_scopes_.back();
+      resources_.try_emplace(inner->base, &schema);
     }
     if (hash + 1 < id->size()) {
-      resources_.try_emplace(inner.base + "#" + id->substr(hash + 1), &value);
+      resources_.try_emplace(inner->base + "#" + id->substr(hash + 1), &schema);
     }
   }
+  return inner;
+}
+
+void SchemaDocument::CollectAnchors(const JsonValue& schema, const std::string& base) {
   for (const std::string_view keyword : {"$anchor", "$dynamicAnchor"}) {
-    const std::string* anchor = TextMember(value, keyword);
+    const std::string* anchor = TextMember(schema, keyword);
     if (anchor == nullptr) continue;
-    resources_.try_emplace(inner.base + "#" + *anchor, &value);
+    resources_.try_emplace(base + "#" + *anchor, &schema);
     dynamic_anchors_ += keyword == "$dynamicAnchor";
   }
-  if (const JsonValue* flag = value.Find("$recursiveAnchor")) {
+  if (const JsonValue* flag = schema.Find("$recursiveAnchor")) {
     dynamic_anchors_ += flag->Is(JsonValue::Kind::kTrue);
   }
-  const bool stands_alone = ref_stands_alone_ && value.Find("$ref") != nullptr;
-  scopes_[&value] = stands_alone ? outer : inner;
+}
+
+void SchemaDocument::Collect(const JsonValue& value, const Scope* outer) {
+  if (!value.Is(JsonValue::Kind::kObject)) return;
+  const Scope* const inner = EnterScope(value, outer);
+  CollectAnchors(value, inner->base);
+  const bool refers = value.Find("$ref") != nullptr;
+  if (refers || inner != outer || value.Find("$dynamicRef") != nullptr ||
+      value.Find("$recursiveRef") != nullptr) {
+    scopes_[&value] = refers && ref_stands_alone_ ? outer : inner;
+  }
   for (const auto& [name, member] : value.members) {
+    if (member.items.empty() && member.members.empty()) continue;
     const bool one = IsOneOf(name, kOneSchema), several = IsOneOf(name, kSchemas);
     if (one) Collect(member, inner);
     if (several) {
@@ -186,17 +203,17 @@ std::string SchemaDocument::PathOf(const JsonValue& part) const {
   return FindPath(root(), part, &path, &parents) ? path : "";
 }
 
-SchemaDocument::Scope SchemaDocument::ScopeOf(const JsonValue& schema) const {
-  if (const auto it = scopes_.find(&schema); it != scopes_.end()) return it->second;
+const SchemaDocument::Scope& SchemaDocument::ScopeOf(const JsonValue& schema) const {
+  if (const auto it = scopes_.find(&schema); it != scopes_.end()) return *it->second;
   // It stands where no schema is expected: what is around it counts all the same.
-  Scope scope{"", &root()};
+  const Scope* scope = &all_scopes_.front();
   std::string path;
   std::vector<const JsonValue*> parents;
   FindPath(root(), schema, &path, &parents);
   for (const JsonValue* parent : parents) {
     if (const auto it = scopes_.find(parent); it != scopes_.end()) scope = it->second;
   }
-  return scope;
+  return *scope;
 }
 
 StatusOr<const JsonValue*> SchemaDocument::Resolve(const JsonValue& from,

@@ -2,6 +2,8 @@
 #ifndef WEFT_CONSTRAINT_SCHEMA_SCHEMA_DOCUMENT_H_
 #define WEFT_CONSTRAINT_SCHEMA_SCHEMA_DOCUMENT_H_
 
+#include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,7 +18,8 @@ namespace weft::constraint {
 
 class SchemaDocument {
  public:
-  static StatusOr<SchemaDocument> Read(std::string_view text);
+  // See ReadJson.
+  static StatusOr<SchemaDocument> Read(std::string_view text, int64_t* parts_left = nullptr);
 
   const JsonValue& root() const { return *root_; }
   // Draft 4 to 7: beside $ref nothing counts.
@@ -44,8 +47,11 @@ class SchemaDocument {
     std::string base;
     const JsonValue* resource = nullptr;
   };
-  void Collect(const JsonValue& value, const Scope& outer);
-  Scope ScopeOf(const JsonValue& schema) const;
+  void Collect(const JsonValue& value, const Scope* outer);
+  // The scope of what is inside of a schema.
+  const Scope* EnterScope(const JsonValue& schema, const Scope* outer);
+  void CollectAnchors(const JsonValue& schema, const std::string& base);
+  const Scope& ScopeOf(const JsonValue& schema) const;
   static bool FindPath(const JsonValue& at, const JsonValue& part, std::string* path,
                        std::vector<const JsonValue*>* parents);
 
@@ -55,7 +61,9 @@ class SchemaDocument {
   bool is_draft7_ = false;
   bool lacks_if_ = false;                              // draft 6 too
   std::map<std::string, const JsonValue*> resources_;  // by their address, "#anchor" included
-  std::unordered_map<const JsonValue*, Scope> scopes_;
+  std::deque<Scope> all_scopes_;                       // the outermost first
+  // Of schemas with references, and of those within which a scope begins.
+  std::unordered_map<const JsonValue*, const Scope*> scopes_;
   int dynamic_anchors_ = 0;
 };
 

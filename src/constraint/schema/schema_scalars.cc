@@ -47,6 +47,32 @@ Scalars SchemaCompiler::Opposite(const Scalars& a) {
   return {!a.null, !a.yes, !a.no, opposite(a.number, any_number_), opposite(a.string, any_string_)};
 }
 
+// What is of one of `each`, and in `others` of none of the others: what might be of both is left
+// out.
+Scalars SchemaCompiler::OnlyOne(const std::vector<Scalars>& each,
+                                const std::vector<Scalars>& others) {
+  const auto once = [&](bool Scalars::*word) { return std::ranges::count(each, true, word) == 1; };
+  const auto regex = [&](RegexId Scalars::*kind) {
+    std::vector<RegexId> ones;
+    bool same = true;
+    for (size_t i = 0; i < each.size(); ++i) {
+      ones.push_back(each[i].*kind);
+      same &= each[i].*kind == others[i].*kind;
+    }
+    if (same) return pool().OnlyOne(std::move(ones));
+    for (size_t i = 0; i < ones.size(); ++i) {
+      std::vector<RegexId> besides;
+      for (size_t j = 0; j < ones.size(); ++j) {
+        if (j != i) besides.push_back(others[j].*kind);
+      }
+      ones[i] = pool().AndNot(ones[i], pool().Or(std::move(besides)));
+    }
+    return pool().Or(std::move(ones));
+  };
+  return {once(&Scalars::null), once(&Scalars::yes), once(&Scalars::no), regex(&Scalars::number),
+          regex(&Scalars::string)};
+}
+
 StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
   Scalars all = AllScalars();
   for (const Literal& literal : conjunction) {
@@ -66,13 +92,15 @@ StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
 
 StatusOr<Scalars> SchemaCompiler::ScalarsOf(const JsonValue& schema, bool exactly) {
   if (schema.IsBool()) return schema.Is(JsonKind::kTrue) ? AllScalars() : Scalars{};
-  const auto key = std::pair(&schema, exactly);
-  if (const auto it = scalars_.find(key); it != scalars_.end()) return it->second;
+  auto& known = scalars_[exactly ? 1 : 0];
+  if (const auto it = known.find(&schema); it != known.end()) return it->second;
   if (!schema.Is(JsonKind::kObject)) {
     return InvalidArgument("at ", document_.PathOf(schema),
                            " is no schema: it must be an object or a boolean");
   }
-  if (!open_.insert(&schema).second) return Refuse(schema, "$ref", "it leads back to itself");
+  if (std::ranges::find(open_, &schema) != open_.end())
+    return Refuse(schema, "$ref", "it leads back to itself");
+  open_.push_back(&schema);
   if (open_.size() > 300) return Refuse(schema, "$ref", "it is nested too deep");
   WEFT_RETURN_IF_ERROR(CheckKeywords(schema));
   Scalars scalars = AllScalars();
@@ -84,8 +112,8 @@ StatusOr<Scalars> SchemaCompiler::ScalarsOf(const JsonValue& schema, bool exactl
     WEFT_RETURN_IF_ERROR(RestrictByKeywords(schema, exactly, &scalars));
     WEFT_RETURN_IF_ERROR(CombineScalars(schema, exactly, &scalars));
   }
-  open_.erase(&schema);
-  scalars_[key] = scalars;
+  open_.pop_back();
+  known.emplace(&schema, scalars);
   return scalars;
 }
 
@@ -285,18 +313,12 @@ Status SchemaCompiler::CombineScalars(const JsonValue& schema, bool exactly, Sca
     *scalars = Both(*scalars, any);
   }
   if (const auto* parts = list("oneOf")) {
-    // One branch, and none of the others: what it might be of both is left out.
-    Scalars any;
+    std::vector<Scalars> each, others;
     for (const JsonValue& part : *parts) {
-      WEFT_ASSIGN_OR_RETURN(Scalars one, ScalarsOf(part, exactly));
-      for (const JsonValue& other : *parts) {
-        if (&other == &part) continue;
-        WEFT_ASSIGN_OR_RETURN(const Scalars not_this, ScalarsOf(other, !exactly));
-        one = Both(one, Opposite(not_this));
-      }
-      any = Either(any, one);
+      WEFT_ASSIGN_OR_RETURN(each.emplace_back(), ScalarsOf(part, exactly));
+      WEFT_ASSIGN_OR_RETURN(others.emplace_back(), ScalarsOf(part, !exactly));
     }
-    *scalars = Both(*scalars, any);
+    *scalars = Both(*scalars, OnlyOne(each, others));
   }
   if (const JsonValue* part = schema.Find("not")) {
     WEFT_ASSIGN_OR_RETURN(const Scalars one, ScalarsOf(*part, !exactly));

@@ -1,0 +1,217 @@
+// What may follow a byte.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "constraint/regex/regex.h"
+
+namespace weft::constraint {
+namespace {
+
+// How many recent derivatives are kept.
+constexpr size_t kRecent = 4096;
+// Unions of more parts are looked up by byte, from the time on that this is worth it.
+constexpr int32_t kLargeUnion = 48;
+constexpr int kAskedOften = 8;
+// Derivatives that take fewer steps are not metered.
+constexpr int64_t kDearDerivative = 64;
+}  // namespace
+
+int32_t StepMeter::Learn(int32_t known, int first, int last, int64_t steps) {
+  const auto id = static_cast<int32_t>(dear_.size());
+  dear_.push_back({static_cast<uint8_t>(first), static_cast<uint8_t>(last), steps, 0, known});
+  Pass(id, static_cast<uint8_t>(first));
+  return id;
+}
+
+void StepMeter::Pass(int32_t known, uint8_t byte) {
+  for (int32_t i = known; i >= 0; i = dear_[static_cast<size_t>(i)].next) {
+    Dear& dear = dear_[static_cast<size_t>(i)];
+    if (byte < dear.first || byte > dear.last) continue;
+    if (aside_ >= 0 || std::exchange(dear.passed, resets_) != resets_) Spend(dear.steps);
+    return;
+  }
+}
+
+// Of a union: those that may begin with the byte.
+std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
+  const std::span<const int32_t> all = Parts(node(id));
+  if (all.size() > kLargeUnion) {
+    LargeUnion& large = large_unions_[id];
+    if (large.by_byte == nullptr && ++large.asked > kAskedOften) {
+      auto made = std::make_shared<PartsByByte>();
+      int64_t size = 0;
+      for (const RegexId part : all) {
+        const ByteSet& first = MayBegin(part);
+        for (size_t word = 0; word < first.words.size(); ++word) {
+          for (uint64_t left = first.words[word]; left != 0; left &= left - 1, ++size) {
+            (*made)[64 * word + static_cast<size_t>(std::countr_zero(left))].push_back(part);
+          }
+        }
+      }
+      large.by_byte = std::move(made);
+      unmetered_ += size;
+      Spend(size, static_cast<int64_t>(sizeof(PartsByByte)) + 8 * size);
+    }
+    if (large.by_byte != nullptr) return (*large.by_byte)[byte];
+    const auto looked_through = static_cast<int64_t>(all.size()) / 8;
+    unmetered_ += looked_through;
+    Spend(looked_through, 0);
+  }
+  std::vector<RegexId> some;
+  for (const RegexId part : all) {
+    if (MayBegin(part).Has(byte)) some.push_back(part);
+  }
+  return some;
+}
+
+RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
+  Spend(1, 0);
+  if (exhausted_ || work_ > step_end_ || !MayBegin(id).Has(byte)) return kNothing;
+  const Node& n = node(id);
+  const bool is_dear = IsList(n.kind) || (n.kind == Kind::kConcat && node(n.a).nullable);
+  if (!is_dear) return RawDeriveAnew(id, byte);
+  if (recent_.entries.empty()) {
+    recent_.entries.resize(kRecent);
+    Spend(0, static_cast<int64_t>(kRecent * sizeof(Recent::Entry)));
+  }
+  const uint64_t hash = MixHash(0, static_cast<uint64_t>(id) << 8 | byte);
+  const size_t slot = static_cast<size_t>(hash >> 40) % kRecent;
+  if (const Recent::Entry& known = recent_.entries[slot]; known.id == id && known.byte == byte) {
+    Spend(known.steps, 0);
+    return exhausted_ || work_ > step_end_ ? kNothing : known.to;
+  }
+  const int64_t before = work_ - unmetered_;
+  const RegexId to = RawDeriveAnew(id, byte);
+  if (!exhausted_ && work_ <= step_end_) {
+    const auto steps = static_cast<int32_t>(work_ - unmetered_ - before);
+    recent_.entries[slot] = {.id = id, .to = to, .steps = steps, .byte = byte};
+  }
+  return to;
+}
+
+RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
+  const Node n = node(id);
+  switch (n.kind) {
+    case Kind::kNothing:
+    case Kind::kEmpty:
+      return kNothing;
+    case Kind::kBytes:
+      return sets_[static_cast<size_t>(n.a)].Has(byte) ? kEmpty : kNothing;
+    case Kind::kLiteral:
+      if (static_cast<uint8_t>(texts_[static_cast<size_t>(n.a)]) != byte) return kNothing;
+      return Literal(std::string_view(texts_).substr(static_cast<size_t>(n.a) + 1,
+                                                     static_cast<size_t>(n.b) - 1));
+    case Kind::kConcat:
+      return node(n.a).nullable ? DeriveOptions(id, byte) : Concat(RawDerive(n.a, byte), n.b);
+    case Kind::kOr:
+    case Kind::kAnd: {
+      std::vector<RegexId> parts;
+      if (n.kind == Kind::kOr) {
+        parts = PartsWith(id, byte);
+      } else {
+        parts.assign(Parts(n).begin(), Parts(n).end());
+      }
+      Spend(static_cast<int64_t>(parts.size()) / 2, 0);
+      for (RegexId& part : parts) {
+        part = RawDerive(part, byte);
+        if (part == kNothing && n.kind == Kind::kAnd) return kNothing;
+      }
+      return n.kind == Kind::kOr ? Or(std::move(parts)) : And(parts);
+    }
+    case Kind::kOnlyOne: {
+      std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
+      Spend(static_cast<int64_t>(parts.size()) / 2, 0);
+      for (RegexId& part : parts) part = RawDerive(part, byte);
+      return OnlyOne(std::move(parts));
+    }
+    case Kind::kNot:
+      return Not(RawDerive(n.a, byte));
+    case Kind::kRepeat: {
+      const RegexId rest =
+          Repeat(n.a, std::max(n.b - 1, 0), n.c == kUnlimited ? kUnlimited : n.c - 1);
+      return Concat(RawDerive(n.a, byte), rest);
+    }
+    case Kind::kMultiple:
+      return DeriveMultiple(n, byte);
+    case Kind::kRespelled:
+      return DeriveRespelled(n, byte);
+    case Kind::kSpelled:
+      return DeriveSpelled(n, byte);
+  }
+  return kNothing;
+}
+
+// False where it takes too many steps.
+bool RegexPool::TryDerive(RegexId id, uint8_t byte, RegexId* next) {
+  step_end_ = most_step_ == INT64_MAX ? INT64_MAX : work_ + most_step_;
+  // The state's own row keeps it.
+  Spend(1, 0);
+  *next = exhausted_ || !MayBegin(id).Has(byte) ? kNothing : RawDeriveAnew(id, byte);
+  return work_ <= std::exchange(step_end_, INT64_MAX);
+}
+
+RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
+  if (id == kNothing || id == kEmpty) return kNothing;
+  RegexId next = kNothing;
+  int64_t steps = unmetered_ - work_;
+  if (TryDerive(id, byte, &next)) {
+    steps += work_ - unmetered_;
+  } else {
+    next = kNothing;
+    steps = StepMeter::kTooMuch;
+  }
+  if (!IsLive(next)) next = kNothing;
+  if (exhausted_) return kNothing;
+  Node& n = nodes_[static_cast<size_t>(id)];
+  const ByteSet& edges = sets_[static_cast<size_t>(n.edges)];
+  int first = byte, end = byte + 1;
+  while (!edges.Has(first)) --first;
+  while (end < 256 && !edges.Has(end)) ++end;
+  if (steps > kDearDerivative) {
+    Spend(0, 40);
+    n.dear = meter_.Learn(n.dear, first, end - 1, steps);
+  }
+  const bool is_only = n.only_first > n.only_last;
+  if (n.row < 0 && is_only && MayBegin(id).Has(byte)) {
+    n.only_first = static_cast<uint8_t>(first);
+    n.only_last = static_cast<uint8_t>(end - 1);
+    n.only = next;
+    return next;
+  }
+  if (n.row < 0) {
+    n.row = static_cast<int32_t>(rows_.size());
+    std::array<int32_t, 256>& fresh = rows_.emplace_back();
+    const ByteSet& may_come = MayBegin(id);
+    for (int b = 0; b < 256; ++b) fresh[static_cast<size_t>(b)] = may_come.Has(b) ? -1 : kNothing;
+    if (!is_only) std::fill(fresh.begin() + n.only_first, fresh.begin() + n.only_last + 1, n.only);
+    Spend(1, 1024);
+  }
+  int32_t* row = rows_[static_cast<size_t>(n.row)].data();
+  std::fill(row + first, row + end, next);
+  return next;
+}
+
+bool RegexPool::Accepts(RegexId id, std::string_view text) {
+  for (const char c : text) {
+    id = Derive(id, static_cast<uint8_t>(c));
+    if (id == kNothing) return false;
+  }
+  return AcceptsEmpty(id);
+}
+
+ByteSet RegexPool::Edges(RegexId id) const { return sets_[static_cast<size_t>(node(id).edges)]; }
+
+ByteSet RegexPool::FirstBytes(RegexId id) {
+  if (node(id).exact) return MayBegin(id);
+  const ByteSet edges = Edges(id);
+  ByteSet first;
+  bool live = false;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (edges.Has(byte)) live = Derive(id, static_cast<uint8_t>(byte)) != kNothing;
+    if (live) first.Add(byte);
+  }
+  return first;
+}
+
+}  // namespace weft::constraint

@@ -1,0 +1,144 @@
+// Rows of parts that may be left out, a?b?c?..., and unions of what is left of them.
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "constraint/regex/regex.h"
+
+namespace weft::constraint {
+namespace {
+
+// Of a union, no more rows of parts that may be left out are looked through for others' tails.
+constexpr size_t kMostRows = 16;
+}  // namespace
+
+// Of a sequence whose first part may be left out.
+void RegexPool::LinkOptions(Node* n) {
+  Options made{.length = 1, .end = n->b, .jump = n->b};
+  const bool plain = IsPlainOption(n->a);
+  if (plain) made.plain_end = n->b;
+  if (const int32_t behind = node(n->b).options; behind >= 0) {
+    const Options rest = options_[static_cast<size_t>(behind)];
+    made.length = rest.length + 1;
+    made.end = rest.end;
+    if (plain && rest.plain_end != kNothing) made.plain_end = rest.plain_end;
+    // As in a skip list: from any of them, every other can be reached in few jumps.
+    const int32_t far = OptionsOf(rest.jump);
+    if (far > 0) {
+      const RegexId farther = options_[static_cast<size_t>(node(rest.jump).options)].jump;
+      if (rest.length - far == far - OptionsOf(farther)) made.jump = farther;
+    }
+  }
+  n->options = static_cast<int32_t>(options_.size());
+  options_.push_back(made);
+  Spend(0, sizeof(Options));
+}
+
+// Whether what may follow any byte of it may be left out, and is a part of it.
+bool RegexPool::IsPlainOption(RegexId id) const {
+  const Node& n = node(id);
+  if (n.kind == Kind::kRepeat) return n.b == 0 && node(n.a).kind == Kind::kBytes;
+  if (n.kind != Kind::kOr || n.b != 2) return false;
+  const auto parts = Parts(n);
+  return parts[0] == kEmpty && node(parts[1]).kind == Kind::kBytes;
+}
+
+// Whether `tail` is what is left of `row` where its first parts are left out.
+bool RegexPool::IsTailOf(RegexId row, RegexId tail) const {
+  const int32_t length = OptionsOf(tail);
+  while (OptionsOf(row) > length) {
+    const RegexId jump = options_[static_cast<size_t>(node(row).options)].jump;
+    row = OptionsOf(jump) >= length ? jump : node(row).b;
+  }
+  return row == tail;
+}
+
+// Leaves out of a union what is a part of another.
+void RegexPool::DropTails(std::vector<RegexId>* parts) const {
+  struct Row {
+    int32_t length;
+    RegexId end, id;
+  };
+  const auto row_of = [&](RegexId id) {
+    const int32_t at = node(id).options;
+    if (at < 0) return Row{0, id, id};
+    const Options& options = options_[static_cast<size_t>(at)];
+    return Row{options.length, options.end, id};
+  };
+  // The longest ones, where there are too many.
+  std::array<Row, kMostRows> longest;
+  size_t count = 0;
+  for (const RegexId part : *parts) {
+    if (node(part).options < 0) continue;
+    const Row row = row_of(part);
+    if (count < kMostRows) {
+      longest[count++] = row;
+    } else if (Row* least = &*std::ranges::min_element(longest, {}, &Row::length);
+               least->length < row.length) {
+      *least = row;
+    }
+  }
+  if (count == 0 || parts->size() == 1) return;
+  const std::span rows(longest.data(), count);
+  std::erase_if(*parts, [&](RegexId part) {
+    const Row tail = row_of(part);
+    return std::ranges::any_of(rows, [&](const Row& row) {
+      return row.length > tail.length && row.end == tail.end && IsTailOf(row.id, part);
+    });
+  });
+}
+
+// Leaves out of a union what may come no more often than in another part: of x{0,3}y and x{0,5}y
+// the first.
+void RegexPool::DropFewer(std::vector<RegexId>* parts) const {
+  struct Counted {
+    RegexId what, behind;
+    int32_t most;
+    RegexId id;
+    auto operator<=>(const Counted&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+  std::vector<Counted> counted;
+  for (const RegexId part : *parts) {
+    const Node& n = node(part);
+    if (n.kind != Kind::kConcat || node(n.a).kind != Kind::kRepeat || node(n.a).b != 0) continue;
+    const int32_t most = node(n.a).c;
+    counted.push_back({node(n.a).a, n.b, most == kUnlimited ? INT32_MAX : most, part});
+  }
+  if (counted.size() < 2) return;
+  std::ranges::sort(counted);
+  std::vector<RegexId> dropped;
+  for (size_t i = 0; i + 1 < counted.size(); ++i) {
+    const Counted &one = counted[i], &next = counted[i + 1];
+    if (one.what == next.what && one.behind == next.behind && one.id != next.id)
+      dropped.push_back(one.id);
+  }
+  if (dropped.empty()) return;
+  std::ranges::sort(dropped);
+  std::erase_if(*parts, [&](RegexId part) { return std::ranges::binary_search(dropped, part); });
+}
+
+// Of a sequence whose first part, and perhaps others behind it, may be left out.
+RegexId RegexPool::DeriveOptions(RegexId id, uint8_t byte) {
+  std::vector<RegexId> parts;
+  int64_t passed = 0;
+  while (node(id).options >= 0 && MayBegin(id).Has(byte)) {
+    const Node n = node(id);
+    ++passed;
+    if (!MayBegin(n.a).Has(byte)) {
+      id = n.b;
+      continue;
+    }
+    parts.push_back(Concat(RawDerive(n.a, byte), n.b));
+    // What is left behind any later one of them is a part of what is left behind this one.
+    const RegexId plain_end = options_[static_cast<size_t>(n.options)].plain_end;
+    id = plain_end != kNothing ? plain_end : n.b;
+    if (exhausted_) return kNothing;
+  }
+  Spend(passed / 4, 0);
+  parts.push_back(RawDerive(id, byte));
+  return Or(std::move(parts));
+}
+
+}  // namespace weft::constraint

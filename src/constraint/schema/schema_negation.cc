@@ -1,0 +1,226 @@
+// All ways for an array or an object not to satisfy a schema.
+#include <algorithm>
+
+#include "constraint/schema/schema_compiler_impl.h"
+
+namespace weft::constraint {
+namespace {
+
+constexpr size_t kMostPairedBranches = 8;
+
+}  // namespace
+
+Status SchemaCompiler::TakeNegative(const JsonValue& schema, Container type, const Facts& facts,
+                                    std::vector<Branch>* branches, bool* always) {
+  const auto push = [&](std::vector<Literal> literals) {
+    branches->push_back([literals = std::move(literals)](Search* s) {
+      s->todo.insert(s->todo.end(), literals.begin(), literals.end());
+    });
+  };
+  if (schema.IsBool()) {
+    *always = schema.Is(JsonKind::kFalse);
+    return OkStatus();
+  }
+  WEFT_RETURN_IF_ERROR(CheckKeywords(schema));
+  WEFT_ASSIGN_OR_RETURN(const JsonValue* target, ReferenceOf(schema));
+  if (target != nullptr) {
+    push({{target, true}});
+    if (document_.ref_stands_alone()) return OkStatus();
+  }
+  if (!AllowsType(schema, type)) {
+    *always = true;
+    return OkStatus();
+  }
+  const JsonKind kind = type == Container::kArray ? JsonKind::kArray : JsonKind::kObject;
+  for (const std::string_view keyword : {"enum", "const"}) {
+    const JsonValue* given = FindKnown(schema, keyword);
+    if (given == nullptr) continue;
+    std::vector<Literal> none;
+    if (keyword == "const") {
+      if (given->Is(kind)) none.push_back({&SchemaOf(*given), true});
+    } else {
+      for (const JsonValue& value : given->items) {
+        if (value.Is(kind)) none.push_back({&SchemaOf(value), true});
+      }
+    }
+    if (none.empty()) {
+      *always = true;
+      return OkStatus();
+    }
+    push(std::move(none));
+  }
+  for (const JsonValue& part : ListOf(schema, "allOf")) push({{&part, true}});
+  const auto all_negated = [](const std::vector<JsonValue>& parts) {
+    std::vector<Literal> literals;
+    literals.reserve(parts.size());
+    for (const JsonValue& part : parts) literals.push_back({&part, true});
+    return literals;
+  };
+  if (schema.Find("anyOf") != nullptr) push(all_negated(ListOf(schema, "anyOf")));
+  if (schema.Find("oneOf") != nullptr) {
+    const auto& parts = ListOf(schema, "oneOf");
+    if (parts.size() > kMostPairedBranches)
+      return Refuse(schema, "oneOf", "it is too large to be negated");
+    push(all_negated(parts));
+    for (size_t i = 0; i < parts.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) push({{&parts[i], false}, {&parts[j], false}});
+    }
+  }
+  if (const JsonValue* part = schema.Find("not")) push({{part, false}});
+  if (const JsonValue* condition = FindKnown(schema, "if")) {
+    if (const JsonValue* then = schema.Find("then")) push({{condition, false}, {then, true}});
+    if (const JsonValue* otherwise = schema.Find("else"))
+      push({{condition, true}, {otherwise, true}});
+  }
+  return type == Container::kObject ? NegateObject(schema, facts, branches)
+                                    : NegateArray(schema, branches);
+}
+
+Status SchemaCompiler::NegateObject(const JsonValue& schema, const Facts& facts,
+                                    std::vector<Branch>* branches) {
+  const auto& properties = MembersOf(schema, "properties");
+  const auto& patterns = MembersOf(schema, "patternProperties");
+  for (const JsonMember& property : properties) {
+    if (SaysNothing(property.value)) continue;
+    branches->push_back([&property](Search* s) {
+      s->facts.Require(property.name);
+      s->facts.extra[property.name].push_back({&property.value, true});
+    });
+  }
+  for (const JsonValue& name : ListOf(schema, "required")) {
+    branches->push_back([&name](Search* s) { s->facts.forbidden.insert(name.text); });
+  }
+  WEFT_ASSIGN_OR_RETURN(const int64_t least, Count(schema, "minProperties", 0));
+  WEFT_ASSIGN_OR_RETURN(const int64_t most, Count(schema, "maxProperties", kUnlimited));
+  if (least > 0) branches->push_back([least](Search* s) { s->facts.AtMost(least - 1); });
+  if (most != kUnlimited) branches->push_back([most](Search* s) { s->facts.AtLeast(most + 1); });
+  for (const std::string_view keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {
+    for (const JsonMember& dependent : MembersOf(schema, keyword)) {
+      if (!dependent.value.Is(JsonKind::kArray)) {
+        branches->push_back([&dependent](Search* s) {
+          s->facts.Require(dependent.name);
+          s->todo.push_back({&dependent.value, true});
+        });
+      }
+      for (const JsonValue& item : dependent.value.items) {
+        branches->push_back([&dependent, &item](Search* s) {
+          s->facts.Require(dependent.name);
+          s->facts.forbidden.insert(item.text);
+        });
+      }
+    }
+  }
+  const RegexId any_key = any_string_;
+  for (const JsonMember& own : patterns) {
+    if (SaysNothing(own.value)) continue;
+    WEFT_ASSIGN_OR_RETURN(const RegexId keys, PatternOf(schema, "patternProperties", own.name));
+    const auto concerns = [&](const std::string& name) {
+      return NameMatches(schema, own.name, name);
+    };
+    WEFT_RETURN_IF_ERROR(NegateNames(schema, "patternProperties", facts, concerns, keys,
+                                     {&own.value, true}, branches));
+  }
+  if (const JsonValue* rest = AdditionalOf(schema); rest != nullptr && !SaysNothing(*rest)) {
+    std::vector<RegexId> keys{any_key};
+    for (const auto& [name, value] : properties)
+      keys.push_back(pool().Not(pool().Literal(Quoted(name))));
+    for (const auto& [pattern, value] : patterns) {
+      WEFT_ASSIGN_OR_RETURN(const RegexId matching,
+                            PatternOf(schema, "patternProperties", pattern));
+      keys.push_back(pool().Not(matching));
+    }
+    const RegexId free = pool().And(keys);
+    const auto concerns = [&](const std::string& name) -> StatusOr<bool> {
+      return pool().Accepts(free, Quoted(name));
+    };
+    WEFT_RETURN_IF_ERROR(
+        NegateNames(schema, "additionalProperties", facts, concerns, free, {rest, true}, branches));
+  }
+  if (const JsonValue* names = FindKnown(schema, "propertyNames")) {
+    WEFT_ASSIGN_OR_RETURN(const Scalars wrong, ScalarsOf(Conjunction{{names, true}}));
+    const auto concerns = [&](const std::string& name) -> StatusOr<bool> {
+      return pool().Accepts(wrong.string, Quoted(name));
+    };
+    WEFT_RETURN_IF_ERROR(NegateNames(schema, "propertyNames", facts, concerns, wrong.string,
+                                     {&true_schema_, false}, branches));
+  }
+  return OkStatus();
+}
+
+Status SchemaCompiler::NegateNames(
+    const JsonValue& at, std::string_view keyword, const Facts& facts,
+    const std::function<StatusOr<bool>(const std::string&)>& concerns, RegexId keys, Literal value,
+    std::vector<Branch>* branches) {
+  for (const std::string& name : NamesOf(facts)) {
+    WEFT_ASSIGN_OR_RETURN(const bool concerned, concerns(name));
+    if (!concerned) continue;
+    branches->push_back([name, value](Search* s) {
+      s->facts.Require(name);
+      s->facts.extra[name].push_back(value);
+    });
+  }
+  // A name that is known to nobody would have to be remembered until the end.
+  WEFT_ASSIGN_OR_RETURN(const std::vector<KeyClass> free, FreeKeys(facts));
+  for (const KeyClass& known : free) {
+    if (!pool().IsLive(pool().And({known.keys, keys}))) continue;
+    Conjunction both = known.value;
+    both.push_back(value);
+    WEFT_ASSIGN_OR_RETURN(const bool empty, IsEmpty(both));
+    if (!empty)
+      return Refuse(at, keyword,
+                    "its opposite (under not or oneOf) cannot be enforced for names that are free");
+  }
+  return OkStatus();
+}
+
+Status SchemaCompiler::NegateArray(const JsonValue& schema, std::vector<Branch>* branches) {
+  const auto prefix = PrefixItemsOf(schema);
+  const auto count = static_cast<int32_t>(prefix.size());
+  for (int32_t i = 0; i < count; ++i) {
+    const JsonValue* item = prefix[static_cast<size_t>(i)];
+    if (SaysNothing(*item)) continue;
+    branches->push_back([i, item](Search* s) {
+      s->facts.AtLeast(i + 1);
+      s->facts.extra_at[i].push_back({item, true});
+    });
+  }
+  if (const JsonValue* rest = RestItemsOf(schema); rest != nullptr && !SaysNothing(*rest)) {
+    branches->push_back([count, rest](Search* s) {
+      if (rest->Is(JsonKind::kFalse)) {
+        s->facts.AtLeast(count + 1);
+      } else {
+        s->facts.contains.push_back({{{rest, true}}, count, 1, kUnlimited});
+      }
+    });
+  }
+  WEFT_ASSIGN_OR_RETURN(const int64_t least, Count(schema, "minItems", 0));
+  WEFT_ASSIGN_OR_RETURN(const int64_t most, Count(schema, "maxItems", kUnlimited));
+  if (least > 0) branches->push_back([least](Search* s) { s->facts.AtMost(least - 1); });
+  if (most != kUnlimited) branches->push_back([most](Search* s) { s->facts.AtLeast(most + 1); });
+  if (const JsonValue* wanted = FindKnown(schema, "contains")) {
+    WEFT_ASSIGN_OR_RETURN(const int64_t need, Count(schema, "minContains", 1));
+    WEFT_ASSIGN_OR_RETURN(const int64_t allow, Count(schema, "maxContains", kUnlimited));
+    if (need == 1) {
+      branches->push_back([wanted](Search* s) {
+        s->facts.extra_from.push_back({0, {wanted, true}});
+      });
+    } else if (need > 1) {
+      branches->push_back([wanted, need](Search* s) {
+        s->facts.contains.push_back({{{wanted, false}}, 0, 0, static_cast<int32_t>(need) - 1});
+      });
+    }
+    if (allow != kUnlimited) {
+      branches->push_back([wanted, allow](Search* s) {
+        s->facts.contains.push_back(
+            {{{wanted, false}}, 0, static_cast<int32_t>(allow) + 1, kUnlimited});
+      });
+    }
+  }
+  const JsonValue* unique = schema.Find("uniqueItems");
+  if (unique != nullptr && unique->Is(JsonKind::kTrue)) {
+    return Refuse(schema, "uniqueItems", "its opposite (under not or oneOf) cannot be enforced");
+  }
+  return OkStatus();
+}
+
+}  // namespace weft::constraint
