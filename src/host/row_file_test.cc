@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "base/mapped_file.h"
+#include "base/strings.h"
 
 namespace weft::serve {
 namespace {
@@ -120,6 +122,38 @@ TEST(RowFileTest, ReadsAViewOfATensor) {
   EXPECT_THAT(
       Refusal(TorchOf(Pickle("FloatStorage", "K\x02K\x03\x86", "K\x03K\x01\x86", 1), Six())),
       HasSubstr("larger than its numbers"));
+}
+
+// Files that torch itself wrote, of the versions in their names: torch.save of the tensor below, as
+// type and in ways that the names say.
+std::string TorchFile(const std::string& name) {
+  const auto bytes =
+      ReadFile(StrCat(WEFT_SOURCE_DIR, "/src/host/testdata/torch/", name, ".pt"), 1 << 20);
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  return bytes.ok() ? *bytes : "";
+}
+
+TEST(RowFileTest, ReadsWhatTorchWrites) {
+  std::vector<float> tensor;
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      tensor.push_back(0.5f * static_cast<float>(i) - 0.25f * static_cast<float>(j));
+    }
+  }
+  for (const char* name :
+       {"f32_2.0.1", "f32_2.9.1", "f16_2.9.1", "bf16_2.9.1", "batch_2.0.1", "batch_2.9.1"}) {
+    EXPECT_EQ(Read(TorchFile(name), 4), tensor) << name;
+  }
+  const std::vector<float> without_first(tensor.begin() + 4, tensor.end());
+  EXPECT_EQ(Read(TorchFile("view_2.0.1"), 4), without_first);
+  EXPECT_EQ(Read(TorchFile("view_2.9.1"), 4), without_first);
+
+  EXPECT_THAT(Refusal(TorchFile("f32_2.9.1"), 3), HasSubstr("shape is (3, 4)"));
+  EXPECT_THAT(Refusal(TorchFile("f64_2.9.1"), 4), HasSubstr("are DoubleStorage"));
+  for (const char* name : {"transposed_2.9.1", "dict_2.9.1", "param_2.9.1", "protocol4_2.9.1"}) {
+    EXPECT_THAT(Refusal(TorchFile(name), 4), HasSubstr("one plain tensor")) << name;
+  }
+  EXPECT_THAT(Refusal(TorchFile("legacy_2.9.1"), 4), HasSubstr("neither a NumPy array"));
 }
 
 TEST(RowFileTest, SaysWhichFormsThereAre) {
