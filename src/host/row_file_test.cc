@@ -30,6 +30,7 @@ const std::vector<float> kSix = {1, -2, 0.5f, 4, 65504, -0.0f};
 std::string Six() { return BytesOf(kSix); }
 std::string SixHalves(uint16_t (*convert)(float)) {
   std::vector<uint16_t> halves;
+  halves.reserve(kSix.size());
   for (const float value : kSix) halves.push_back(convert(value));
   return BytesOf(halves);
 }
@@ -61,11 +62,11 @@ std::string Zip(const std::vector<std::pair<std::string, std::string>>& members)
   for (const auto& [name, data] : members) {
     const auto n = Little(static_cast<uint32_t>(data.size()));
     const auto n_name = Little(static_cast<uint16_t>(name.size()));
-    directory += "PK\x01\x02" + std::string(16, '\0') + n + n + n_name + std::string(12, '\0') +
-                 Little(static_cast<uint32_t>(bytes.size())) + name;
+    directory += StrCat("PK\x01\x02", std::string(16, '\0'), n, n, n_name, std::string(12, '\0'),
+                        Little(static_cast<uint32_t>(bytes.size())), name);
     // Sizes follow the data there, and padding the name.
-    bytes += "PK\x03\x04" + std::string(22, '\0') + n_name + Little(uint16_t{5}) + name +
-             "FB\x01\0\0"s + data;
+    bytes += StrCat("PK\x03\x04", std::string(22, '\0'), n_name, Little(uint16_t{5}), name,
+                    "FB\x01\0\0"s, data);
   }
   const auto n_members = Little(static_cast<uint16_t>(members.size()));
   const auto at = Little(static_cast<uint32_t>(bytes.size()));
