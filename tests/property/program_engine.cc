@@ -44,7 +44,9 @@ void Program::ChooseRows() {
 void Program::ChooseDrafts() {
   options_.draft_model = nullptr;
   options_.draft_at_any_cost = random_drafts_() % 4 != 0;
-  if (options_.speculation == Speculation::kOff || random_drafts_() % 100 >= 40) return;
+  // Without the same bits nothing is guessed, and all of the memory is the model's own.
+  if (options_.speculation == Speculation::kOff || !model_->same_bits()) return;
+  if (random_drafts_() % 100 >= 40) return;
   options_.draft_model = model_;
   options_.speculation = random_drafts_() % 2 == 0 ? Speculation::kDraft : Speculation::kAuto;
   options_.memory_bytes = 2 * memory_bytes_;
