@@ -202,9 +202,9 @@ SignsOfLife MakeSigns(const Host& host, SendSign send) {
 
 namespace {
 
-Status EncodePrompt(Host& host, const HttpRequest& request, const ChatCall& call,
+Status EncodePrompt(Host& host, const HttpRequest& request, std::vector<EmbeddedRows> rows,
                     std::string_view text, TurnOptions* turn) {
-  if (!call.rows.empty()) return SetPrompt(host.model(), text, call.rows, turn);
+  if (!rows.empty()) return SetPrompt(host.model(), text, std::move(rows), turn);
   turn->tokens = host.EncodeChat(request.domain, text);
   return OkStatus();
 }
@@ -245,8 +245,8 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
   std::vector<std::string> format_stops = AddOwnEnds(host, &turn);
-  WEFT_RETURN_IF_ERROR(EncodePrompt(host, request, call, prompt.text, &turn));
-  if (!call.rows.empty()) {
+  WEFT_RETURN_IF_ERROR(EncodePrompt(host, request, std::move(call.rows), prompt.text, &turn));
+  if (turn.parts != nullptr) {
     // Nothing is remembered: what the text says is not all of the prompt.
   } else if (call.before.empty()) {
     generation_request.prompt_text = std::move(prompt.text);
@@ -309,7 +309,7 @@ namespace {
 StatusOr<TurnOptions> ChatPromptOf(Host& host, const HttpRequest& request, const ChatCall& call) {
   WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call.chat));
   TurnOptions turn;
-  WEFT_RETURN_IF_ERROR(EncodePrompt(host, request, call, prompt.text, &turn));
+  WEFT_RETURN_IF_ERROR(EncodePrompt(host, request, call.rows, prompt.text, &turn));
   return turn;
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/engine_test_util.h"
+#include "state/history.h"
 
 namespace weft {
 namespace {
@@ -286,23 +287,25 @@ TEST_P(EngineRowsTest, WhatIsNoRowIsRefused) {
   EXPECT_THAT(refusal(later), IsError(StatusCode::kInvalidArgument, "a vector has none"));
 }
 
+// A turn of rows whose like no other number gives.
+TurnOptions RowsFrom(float value, int64_t n_rows) {
+  TurnOptions turn = Greedy({}, 1);
+  std::vector<float> rows(static_cast<size_t>(n_rows * TinyModel("llama")->row_width()));
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = 1e6f * value + static_cast<float>(i);
+  turn.parts = std::make_shared<const Parts>(Parts{{.rows = std::move(rows)}});
+  return turn;
+}
+
 TEST(EngineRows, TakeHalfOfTheMemoryAtMost) {
   EngineOptions options = SmallEngine();
   options.memory_bytes = int64_t{1} << 20;
   auto engine = StartEngine(options);
-  const auto model = TinyModel("llama");
-  const auto rows_of = [&](float value) {
-    TurnOptions turn = Greedy({}, 1);
-    std::vector<float> rows(static_cast<size_t>(400 * model->row_width()));
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = 1e6f * value + static_cast<float>(i);
-    turn.parts = std::make_shared<const Parts>(Parts{{.rows = std::move(rows)}});
-    return turn;
-  };
-  const int64_t each = 400 * (model->row_width() * 4 + 192);
+  const int64_t each = RowTable::BytesOf(400, TinyModel("llama")->row_width());
   int64_t held = 0;
   Status refused;
   for (int i = 0; refused.ok() && i < 20; ++i) {
-    const auto turn = engine->Submit(NewSession(engine.get()), rows_of(static_cast<float>(i)));
+    const auto turn =
+        engine->Submit(NewSession(engine.get()), RowsFrom(static_cast<float>(i), 400));
     refused = turn.status();
     if (!turn.ok()) break;
     Collect(turn->get());
@@ -311,6 +314,116 @@ TEST(EngineRows, TakeHalfOfTheMemoryAtMost) {
   EXPECT_THAT(refused, IsError(StatusCode::kResourceExhausted, "half of the memory"));
   EXPECT_LE(held, options.memory_bytes / 2);
   EXPECT_GT(held + each, options.memory_bytes / 2);
+  EXPECT_OK(engine->CheckIntegrity());
+}
+
+// What a session with the rows says next, where nothing else is.
+std::vector<int32_t> SaysNext(const TurnOptions& rows) {
+  const TurnOptions turns[] = {rows, Greedy({7}, 6)};
+  return RunAlone(TinyModel("llama"), SmallEngine(), turns)[1].tokens();
+}
+
+TEST(EngineRows, OfAFileCountForTheSessionThatIsRestored) {
+  const TestFolder folder;
+  EngineOptions options = SmallEngine();
+  options.state_dir = folder.path();
+  const TurnOptions rows = RowsFrom(1, 200);
+  {
+    auto engine = StartEngine(options);
+    RunTurn(engine.get(), NewSession(engine.get(), "a"), rows);
+  }
+  EngineOptions less = options, little_memory = options;
+  less.max_row_bytes = 64 << 10;
+  little_memory.memory_bytes = 160 << 10;
+  for (const EngineOptions& limits : {less, little_memory}) {
+    auto engine = StartEngine(limits);
+    const auto found = engine->FindSession("", "a");
+    ASSERT_TRUE(found.ok()) << found.status();
+    const auto refused =
+        IsError(StatusCode::kFailedPrecondition, "200 vectors in place of tokens, which take");
+    EXPECT_THAT(engine->Restore(*found), refused);
+    EXPECT_THAT(engine->Fork(*found, 100, {}).status(), refused);
+    EXPECT_THAT(RunTurn(engine.get(), *found, Greedy({7}, 1)).done().status, refused);
+    EXPECT_EQ(engine->Stats().row_bytes, 0);
+    EXPECT_THAT(engine->Inspect(*found)->note, ::testing::HasSubstr("here a session may hold"));
+    // Others go on, and so does what needs no rows.
+    EXPECT_OK(RunTurn(engine.get(), NewSession(engine.get()), Greedy({7}, 1)).done().status);
+    EXPECT_OK(engine->Rename(*found, "b"));
+    EXPECT_OK(engine->Rename(*found, "a"));
+    EXPECT_OK(engine->CheckIntegrity());
+  }
+  auto engine = StartEngine(options);
+  const auto found = engine->FindSession("", "a");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(RunTurn(engine.get(), *found, Greedy({7}, 6)).tokens(), SaysNext(rows));
+}
+
+TEST(EngineRows, OfIdleSessionsGoWhereTheirFilesAre) {
+  const TestFolder folder;
+  EngineOptions options = SmallEngine();
+  options.state_dir = folder.path();
+  options.memory_bytes = int64_t{640} << 10;
+  constexpr int kSessions = 6;
+  // Half of the memory holds the rows of two.
+  const int64_t n_rows =
+      options.memory_bytes / 5 / RowTable::BytesOf(1, TinyModel("llama")->row_width());
+  const auto name_of = [](int i) { return StrCat("s", i); };
+  const auto session_of = [&](Engine* engine, int i) {
+    const auto found = engine->FindSession("", name_of(i));
+    EXPECT_OK(found);
+    return found.ok() ? *found : SessionId{};
+  };
+  // Until the files of those that must go are there.
+  const auto insist = [](const std::function<Status()>& call) {
+    Status status = call();
+    for (int i = 0; i < 5000 && status.code() == StatusCode::kResourceExhausted; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      status = call();
+    }
+    EXPECT_OK(status);
+  };
+  {
+    auto engine = StartEngine(options);
+    for (int i = 0; i < kSessions; ++i) {
+      const SessionId session = NewSession(engine.get(), name_of(i));
+      const TurnOptions rows = RowsFrom(static_cast<float>(i), n_rows);
+      insist([&]() -> Status {
+        WEFT_ASSIGN_OR_RETURN(const auto turn, engine->Submit(session, rows));
+        return Collect(turn.get()).done().status;
+      });
+      EXPECT_LE(engine->Stats().row_bytes, options.memory_bytes / 2);
+    }
+    EXPECT_EQ(engine->Inspect(session_of(engine.get(), 0))->state, SessionState::kParked);
+  }
+  auto engine = StartEngine(options);
+  for (const int i : {3, 0, 5, 1, 4, 2}) {
+    const SessionId session = session_of(engine.get(), i);
+    insist([&] { return engine->Restore(session); });
+    EXPECT_LE(engine->Stats().row_bytes, options.memory_bytes / 2);
+    EXPECT_EQ(RunTurn(engine.get(), session, Greedy({7}, 6)).tokens(),
+              SaysNext(RowsFrom(static_cast<float>(i), n_rows)))
+        << i;
+    EXPECT_OK(engine->CheckIntegrity());
+  }
+  // Those of sessions without a file stay, and then no other comes back, until they go.
+  EXPECT_OK(engine->Park(session_of(engine.get(), 0)));
+  std::vector<SessionId> anonymous;
+  for (int i = 10; i < 12; ++i) {
+    anonymous.push_back(NewSession(engine.get()));
+    insist([&]() -> Status {
+      WEFT_ASSIGN_OR_RETURN(
+          const auto turn,
+          engine->Submit(anonymous.back(), RowsFrom(static_cast<float>(i), n_rows)));
+      return Collect(turn.get()).done().status;
+    });
+  }
+  const auto refused = IsError(StatusCode::kResourceExhausted, "half of the memory for sessions");
+  EXPECT_THAT(engine->Restore(session_of(engine.get(), 0)), refused);
+  EXPECT_THAT(RunTurn(engine.get(), session_of(engine.get(), 0), Greedy({7}, 1)).done().status,
+              refused);
+  EXPECT_LE(engine->Stats().row_bytes, options.memory_bytes / 2);
+  for (const SessionId session : anonymous) EXPECT_OK(engine->Close(session, true));
+  EXPECT_OK(engine->Restore(session_of(engine.get(), 0)));
   EXPECT_OK(engine->CheckIntegrity());
 }
 

@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "base/mapped_file.h"
+#include "base/strings.h"
 
 namespace weft::serve {
 namespace {
@@ -28,6 +30,7 @@ const std::vector<float> kSix = {1, -2, 0.5f, 4, 65504, -0.0f};
 std::string Six() { return BytesOf(kSix); }
 std::string SixHalves(uint16_t (*convert)(float)) {
   std::vector<uint16_t> halves;
+  halves.reserve(kSix.size());
   for (const float value : kSix) halves.push_back(convert(value));
   return BytesOf(halves);
 }
@@ -59,11 +62,11 @@ std::string Zip(const std::vector<std::pair<std::string, std::string>>& members)
   for (const auto& [name, data] : members) {
     const auto n = Little(static_cast<uint32_t>(data.size()));
     const auto n_name = Little(static_cast<uint16_t>(name.size()));
-    directory += "PK\x01\x02" + std::string(16, '\0') + n + n + n_name + std::string(12, '\0') +
-                 Little(static_cast<uint32_t>(bytes.size())) + name;
+    directory += StrCat("PK\x01\x02", std::string(16, '\0'), n, n, n_name, std::string(12, '\0'),
+                        Little(static_cast<uint32_t>(bytes.size())), name);
     // Sizes follow the data there, and padding the name.
-    bytes += "PK\x03\x04" + std::string(22, '\0') + n_name + Little(uint16_t{5}) + name +
-             "FB\x01\0\0"s + data;
+    bytes += StrCat("PK\x03\x04", std::string(22, '\0'), n_name, Little(uint16_t{5}), name,
+                    "FB\x01\0\0"s, data);
   }
   const auto n_members = Little(static_cast<uint16_t>(members.size()));
   const auto at = Little(static_cast<uint32_t>(bytes.size()));
@@ -120,6 +123,38 @@ TEST(RowFileTest, ReadsAViewOfATensor) {
   EXPECT_THAT(
       Refusal(TorchOf(Pickle("FloatStorage", "K\x02K\x03\x86", "K\x03K\x01\x86", 1), Six())),
       HasSubstr("larger than its numbers"));
+}
+
+// Files that torch itself wrote, of the versions in their names: torch.save of the tensor below, as
+// type and in ways that the names say.
+std::string TorchFile(const std::string& name) {
+  const auto bytes =
+      ReadFile(StrCat(WEFT_SOURCE_DIR, "/src/host/testdata/torch/", name, ".pt"), 1 << 20);
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  return bytes.ok() ? *bytes : "";
+}
+
+TEST(RowFileTest, ReadsWhatTorchWrites) {
+  std::vector<float> tensor;
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      tensor.push_back(0.5f * static_cast<float>(i) - 0.25f * static_cast<float>(j));
+    }
+  }
+  for (const char* name :
+       {"f32_2.0.1", "f32_2.9.1", "f16_2.9.1", "bf16_2.9.1", "batch_2.0.1", "batch_2.9.1"}) {
+    EXPECT_EQ(Read(TorchFile(name), 4), tensor) << name;
+  }
+  const std::vector<float> without_first(tensor.begin() + 4, tensor.end());
+  EXPECT_EQ(Read(TorchFile("view_2.0.1"), 4), without_first);
+  EXPECT_EQ(Read(TorchFile("view_2.9.1"), 4), without_first);
+
+  EXPECT_THAT(Refusal(TorchFile("f32_2.9.1"), 3), HasSubstr("shape is (3, 4)"));
+  EXPECT_THAT(Refusal(TorchFile("f64_2.9.1"), 4), HasSubstr("are DoubleStorage"));
+  for (const char* name : {"transposed_2.9.1", "dict_2.9.1", "param_2.9.1", "protocol4_2.9.1"}) {
+    EXPECT_THAT(Refusal(TorchFile(name), 4), HasSubstr("one plain tensor")) << name;
+  }
+  EXPECT_THAT(Refusal(TorchFile("legacy_2.9.1"), 4), HasSubstr("neither a NumPy array"));
 }
 
 TEST(RowFileTest, SaysWhichFormsThereAre) {

@@ -2,10 +2,12 @@
 // implementation, for every model whose architecture is known.
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "backend/spec_tensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/conformance/golden_cases.h"
@@ -64,10 +66,15 @@ class GoldenTest : public ::testing::TestWithParam<Case> {
   void ComparePrompt(const GoldenRun& run) {
     const auto logits = runner_->Feed(sequence_, run.tokens);
     ASSERT_TRUE(logits.ok()) << logits.status();
+    CompareLogits(run, *logits);
+    last_row_.assign(logits->end() - n_vocab(), logits->end());
+  }
+
+  void CompareLogits(const GoldenRun& run, std::span<const float> logits) {
     ASSERT_EQ(run.logits.size(), run.positions.size() * n_vocab());
     double worst = 0;
     for (size_t i = 0; i < run.positions.size(); ++i) {
-      const auto mine = LogitRow(*logits, n_vocab(), run.positions[i]);
+      const auto mine = LogitRow(logits, n_vocab(), run.positions[i]);
       const auto theirs = LogitRow(run.logits, n_vocab(), i);
       const double difference = MaxDifference(mine, theirs);
       worst = std::max(worst, difference);
@@ -76,11 +83,23 @@ class GoldenTest : public ::testing::TestWithParam<Case> {
     }
     RecordProperty("max_difference", std::to_string(worst));
     for (size_t i = 0; i < run.argmax.size(); ++i) {
-      const auto mine = LogitRow(*logits, n_vocab(), i);
+      const auto mine = LogitRow(logits, n_vocab(), i);
       if (Margin(mine) < 2 * kTolerance) continue;  // too close to call
       EXPECT_EQ(ArgMax(mine), run.argmax[i]) << "position " << i;
     }
-    last_row_.assign(logits->end() - n_vocab(), logits->end());
+  }
+
+  // The logits of a new sequence that has the table's rows in place of every `every`-th token.
+  StatusOr<std::vector<float>> FeedRows(std::span<const TokenId> tokens,
+                                        std::span<const float> table, size_t every) {
+    const auto width = static_cast<size_t>(runner_->spec().d_model);
+    std::vector<TokenId> ids(tokens.begin(), tokens.end());
+    ModelRunner::Part part{runner_->Add(), ids};
+    for (size_t i = 0; i < ids.size(); i += every) {
+      part.rows.push_back(table.subspan(i * width, width));
+      ids[i] = kAnyRow;
+    }
+    return runner_->Step({&part, 1});
   }
 
   // Goes on greedily as long as the other implementation's choice was clear.
@@ -112,6 +131,38 @@ TEST_P(FloatModelTest, ShortRun) {
   if (IsSkipped() || HasFatalFailure()) return;
   ComparePrompt(*run);
   if (!HasFatalFailure()) CompareGreedy(*run);
+}
+
+// The embedding's rows sent in place of tokens, all of them or some: within the same limits of the
+// other implementation's, and where the backend promises so, the bits of the tokens.
+TEST_P(FloatModelTest, ShortRunOfRows) {
+  WEFT_REQUIRE_GOLDENS();
+  const std::string path = FloatModelPath(GetParam().model);
+  const auto run = ReadShortRun(GetParam().model);
+  ASSERT_TRUE(run.ok()) << run.status();
+  Load(path, run->context_tokens);
+  if (IsSkipped() || HasFatalFailure()) return;
+  const auto file = ModelFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto table = ReadTableRows(**file, runner_->spec().embedding, run->tokens);
+  ASSERT_TRUE(table.ok()) << table.status();
+  const bool takes_rows =
+      model_.backend->capabilities().rows && CheckTakesRows(runner_->spec()).ok();
+  const auto of_tokens = runner_->Feed(sequence_, run->tokens);
+  ASSERT_TRUE(of_tokens.ok()) << of_tokens.status();
+  for (const size_t every : {1, 2}) {
+    const auto logits = FeedRows(run->tokens, *table, every);
+    if (!takes_rows) {
+      EXPECT_EQ(logits.status().code(), StatusCode::kUnimplemented) << logits.status();
+      continue;
+    }
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    CompareLogits(*run, *logits);
+    if (HasFatalFailure()) return;
+    if (!model_.backend->capabilities().same_bits) continue;
+    EXPECT_EQ(std::memcmp(logits->data(), of_tokens->data(), logits->size() * sizeof(float)), 0)
+        << "a row in place of every token number " << every;
+  }
 }
 
 TEST_P(FloatModelTest, LongRun) {

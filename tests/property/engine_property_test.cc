@@ -44,18 +44,23 @@ void RunPrograms(const std::shared_ptr<const Model>& model, Oracle* oracle,
                            << seed << "\n"
                            << program.Trace();
   }
+  if (programs >= 20 && model->CheckTakesRows().ok()) {
+    EXPECT_GT(counts.rows, 0) << model_name;
+  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::printf(
       "%s: %lld programs, %lld operations, %lld turns (%lld cancelled, %lld out of memory), "
-      "%lld tokens, %lld tokens from the cache, %lld forks, %lld restores, %lld restarts, "
+      "%lld tokens, %lld rows in prompts, %lld tokens from the cache, %lld forks, %lld restores, "
+      "%lld restarts, "
       "%lld preemptions, %lld idle sessions dropped, %lld of %lld guesses right; %.1f s\n",
       model_name.c_str(), static_cast<long long>(programs),
       static_cast<long long>(counts.operations), static_cast<long long>(counts.turns),
       static_cast<long long>(counts.cancelled), static_cast<long long>(counts.out_of_memory),
-      static_cast<long long>(counts.tokens), static_cast<long long>(counts.cached_tokens),
-      static_cast<long long>(counts.forks), static_cast<long long>(counts.restores),
-      static_cast<long long>(counts.restarts), static_cast<long long>(counts.preemptions),
-      static_cast<long long>(counts.dropped), static_cast<long long>(counts.accepted_guesses),
+      static_cast<long long>(counts.tokens), static_cast<long long>(counts.rows),
+      static_cast<long long>(counts.cached_tokens), static_cast<long long>(counts.forks),
+      static_cast<long long>(counts.restores), static_cast<long long>(counts.restarts),
+      static_cast<long long>(counts.preemptions), static_cast<long long>(counts.dropped),
+      static_cast<long long>(counts.accepted_guesses),
       static_cast<long long>(counts.guessed_tokens), seconds.count());
 }
 

@@ -93,6 +93,7 @@ class FaultyExecutor : public WrappedExecutor {
       }
     }
     Disturb(copy.get());
+    if (fault_ == Fault::kForeignRow) ExchangeRows(&copy->sequences);
     DisturbSlots(&copy->sequences);
     size_t next = 0;
     for (StepSequence& sequence : copy->sequences) {
@@ -153,6 +154,15 @@ class FaultyExecutor : public WrappedExecutor {
           sequence.tokens.size() == 1 && inside_page) {
         --sequence.position;
       }
+    }
+  }
+
+  static void ExchangeRows(std::vector<StepSequence>* sequences) {
+    std::span<const float>* last = nullptr;
+    for (StepSequence& sequence : *sequences) {
+      if (sequence.rows.empty()) continue;
+      if (last != nullptr) std::swap(*last, sequence.rows.front());
+      last = &sequence.rows.back();
     }
   }
 

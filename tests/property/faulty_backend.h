@@ -25,6 +25,7 @@ enum class Fault {
   kSwappedSlots,      // two sequences of a step advance each other's slots
   kGuessesStay,       // a slot that is gone back to has seen the guesses
   kLateGuess,         // the logits after a guess are those after the row before it
+  kForeignRow,        // a sequence sees another's vector in place of its own
 };
 
 // Weights are loaded and steps are run by `real` (null: the cpu backend), which must

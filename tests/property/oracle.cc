@@ -1,5 +1,6 @@
 #include "tests/property/oracle.h"
 
+#include "backend/backend.h"
 #include "engine/sampling/random.h"
 
 namespace weft::testing {
@@ -13,7 +14,7 @@ void AppendBytes(std::string* key, const T& value) {
 }
 
 // Everything that an answer depends on.
-std::string KeyOf(KvType kv_type, const std::vector<int32_t>& context, const TurnOptions& options,
+std::string KeyOf(KvType kv_type, const Context& context, const TurnOptions& options,
                   uint64_t seed) {
   std::string key;
   const SamplingOptions& sampling = options.sampling;
@@ -60,14 +61,22 @@ StatusOr<Engine*> Oracle::EngineOf(KvType kv_type) {
   return engine.get();
 }
 
-StatusOr<ChoiceRecord> Oracle::Ask(KvType kv_type, const std::vector<int32_t>& context,
+// A row from its token: penalties count tokens alone, and slots that tests check hash what came in.
+bool Oracle::TellsRowsApart(const TurnOptions& options) const {
+  const SamplingOptions& sampling = options.sampling;
+  return sampling.repetition_penalty != 1 || sampling.frequency_penalty != 0 ||
+         sampling.presence_penalty != 0 || model_->backend().name() == "recurrent";
+}
+
+StatusOr<ChoiceRecord> Oracle::Ask(KvType kv_type, const Context& context,
                                    const TurnOptions& options, int choice) {
   const uint64_t seed = ChoiceSeed(options.sampling.seed.value_or(0), choice);
-  const std::string key = KeyOf(kv_type, context, options, seed);
+  const Context asked = TellsRowsApart(options) ? context : rows_.AsTokens(context);
+  const std::string key = KeyOf(kv_type, asked, options, seed);
   if (const auto known = answers_.find(key); known != answers_.end()) return known->second;
   WEFT_ASSIGN_OR_RETURN(Engine* const engine, EngineOf(kv_type));
   TurnOptions alone;
-  alone.tokens = context;
+  rows_.Put(asked, &alone);
   alone.tokens_are_whole_context = true;
   alone.max_tokens = options.max_tokens;
   alone.sampling = options.sampling;
@@ -86,7 +95,7 @@ StatusOr<ChoiceRecord> Oracle::Ask(KvType kv_type, const std::vector<int32_t>& c
   return answers_.emplace(key, std::move(record.choices[0])).first->second;
 }
 
-StatusOr<std::string> Oracle::Compare(KvType kv_type, const std::vector<int32_t>& context,
+StatusOr<std::string> Oracle::Compare(KvType kv_type, const Context& context,
                                       const TurnOptions& options, int choice,
                                       const ChoiceRecord& got) {
   WEFT_ASSIGN_OR_RETURN(const ChoiceRecord alone, Ask(kv_type, context, options, choice));

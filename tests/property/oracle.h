@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "tests/property/contexts.h"
 #include "tests/property/turn_record.h"
 #include "weft/engine.h"
 
@@ -17,24 +18,29 @@ namespace weft::testing {
 // One thread.
 class Oracle {
  public:
-  explicit Oracle(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
+  explicit Oracle(std::shared_ptr<const Model> model) : model_(std::move(model)), rows_(*model_) {}
   virtual ~Oracle() = default;
 
   const Model& model() const { return *model_; }
+  // What the rows in contexts are.
+  RowBook& rows() { return rows_; }
 
-  // What choice `choice` of a turn with these options says after `context`.
+  // What choice `choice` of a turn with these options says after `context`. In place of rows that
+  // stand for tokens it is asked with these, wherever they may not make a difference.
   // Answers are kept: programs ask the same again.
-  StatusOr<ChoiceRecord> Ask(KvType kv_type, const std::vector<int32_t>& context,
-                             const TurnOptions& options, int choice);
+  StatusOr<ChoiceRecord> Ask(KvType kv_type, const Context& context, const TurnOptions& options,
+                             int choice);
   // Empty when that is what `got` says, in every bit (CompareChoices); else where it differs.
-  virtual StatusOr<std::string> Compare(KvType kv_type, const std::vector<int32_t>& context,
+  virtual StatusOr<std::string> Compare(KvType kv_type, const Context& context,
                                         const TurnOptions& options, int choice,
                                         const ChoiceRecord& got);
 
  private:
   StatusOr<Engine*> EngineOf(KvType kv_type);
+  bool TellsRowsApart(const TurnOptions& options) const;
 
   const std::shared_ptr<const Model> model_;
+  RowBook rows_;
   std::map<KvType, std::unique_ptr<Engine>> engines_;
   std::map<std::string, ChoiceRecord> answers_;
 };

@@ -67,6 +67,8 @@ TEST(PlantedBugsTest, LateCheckpoint) { ExpectFound(Fault::kLateCheckpoint, "qwe
 TEST(PlantedBugsTest, SwappedSlots) { ExpectFound(Fault::kSwappedSlots, "lfm2"); }
 TEST(PlantedBugsTest, LateGuess) { ExpectFound(Fault::kLateGuess, "qwen3moe"); }
 TEST(PlantedBugsTest, LateGuessUnderWindows) { ExpectFound(Fault::kLateGuess, "gemma3"); }
+TEST(PlantedBugsTest, ForeignRow) { ExpectFound(Fault::kForeignRow, "qwen3moe"); }
+TEST(PlantedBugsTest, ForeignRowInSlots) { ExpectFound(Fault::kForeignRow, "qwen35"); }
 TEST(PlantedBugsTest, GuessesStayInSlots) { ExpectFound(Fault::kGuessesStay, "qwen35"); }
 TEST(PlantedBugsTest, GuessesStayInCheckedSlots) {
   ExpectFound(Fault::kGuessesStay, "recurrent-qwen3");

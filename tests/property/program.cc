@@ -4,7 +4,6 @@
 #include <chrono>
 #include <thread>
 
-#include "engine/kv_type.h"
 #include "engine/sampling/random.h"
 #include "tests/support/engine_harness.h"
 
@@ -15,15 +14,6 @@ constexpr int kMostSessions = 6;
 constexpr int64_t kLongSession = 220;  // then it goes back or starts over
 constexpr int kStreams = 4;
 constexpr int kStreamTokens = 400;
-constexpr std::chrono::seconds kHang{40};  // below the engine's own limits
-
-bool IsPrefix(const std::vector<int32_t>& part, const std::vector<int32_t>& whole) {
-  return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
-}
-
-std::vector<int32_t> First(const std::vector<int32_t>& tokens, int64_t n) {
-  return {tokens.begin(), tokens.begin() + n};
-}
 
 }  // namespace
 
@@ -31,6 +21,7 @@ void ProgramCounts::Add(const ProgramCounts& other) {
   operations += other.operations;
   turns += other.turns;
   tokens += other.tokens;
+  rows += other.rows;
   cancelled += other.cancelled;
   out_of_memory += other.out_of_memory;
   cached_tokens += other.cached_tokens;
@@ -44,7 +35,12 @@ void ProgramCounts::Add(const ProgramCounts& other) {
 }
 
 Program::Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t seed)
-    : model_(std::move(model)), oracle_(oracle), random_(seed), random_drafts_(seed + 1) {
+    : model_(std::move(model)),
+      oracle_(oracle),
+      random_(seed),
+      random_drafts_(seed + 1),
+      random_rows_(seed + 2),
+      with_rows_(model_->CheckTakesRows().ok() && random_rows_() % 2 == 0) {
   // The streams are the same in all programs, so that the oracle's answers serve again.
   std::mt19937_64 random(7);
   std::uniform_int_distribution<int32_t> token(3, static_cast<int32_t>(model_->n_vocab()) - 1);
@@ -71,16 +67,6 @@ Program::Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t se
 
 Program::~Program() = default;
 
-template <typename... Pieces>
-void Program::Note(const Pieces&... pieces) {
-  trace_.push_back(StrCat(pieces...));
-}
-
-template <typename... Pieces>
-void Program::Fail(const Pieces&... pieces) {
-  if (!failed()) failure_ = StrCat(pieces...);
-}
-
 void Program::Expect(const Status& status, std::string_view what) {
   if (!status.ok()) Fail(what, ": ", status.ToString());
 }
@@ -99,106 +85,6 @@ std::string Program::Run() {
   FinishAll();
   CompareAll();
   return failure_;
-}
-
-// --- the engine ------------------------------------------------------------------------
-
-void Program::ChooseOptions() {
-  static constexpr KvType kChoices[] = {KvType::kF32, KvType::kF16, KvType::kF16, KvType::kQ8_0};
-  static constexpr int kPageTokens[] = {16, 32, 64};
-  options_.n_threads = Uniform(1, 2);
-  options_.kv_type = kChoices[Uniform(0, 3)];
-  options_.page_tokens = kPageTokens[Uniform(0, 2)];
-  options_.max_step_tokens = Chance(50) ? Uniform(4, 24) : Uniform(24, 128);
-  options_.decode_stretch = Chance(50) ? 1.0 : 4.0;
-  options_.max_running = Uniform(1, 6);
-  options_.prefix_cache = Chance(75);
-  options_.max_pending_events = Chance(20) ? Uniform(1, 4) : 1024;
-  // A program that asks its oracle reads nothing meanwhile.
-  options_.stalled_while_others_wait = kHang;
-  options_.checkpoint_tokens = Chance(50) ? 0 : Uniform(1, 100);
-  options_.checkpoint_share = Uniform(0, 10) / 10.0;
-  options_.speculation = Chance(85) ? Speculation::kLookup : Speculation::kOff;
-  options_.max_guesses = Chance(50) ? Uniform(1, 4) : Uniform(5, 24);
-  if (dir_ == nullptr && Chance(70)) dir_ = std::make_unique<TempDir>();
-  options_.state_dir = dir_ != nullptr ? dir_->path() : "";
-  ChooseMemory();
-  ChooseDrafts();
-}
-
-// The model drafts for itself: wherever that is wrong, another's drafts are too. It takes half of
-// the memory.
-void Program::ChooseDrafts() {
-  memory_bytes_ = options_.memory_bytes;
-  options_.draft_model = nullptr;
-  options_.draft_at_any_cost = random_drafts_() % 4 != 0;
-  if (options_.speculation == Speculation::kOff || random_drafts_() % 100 >= 40) return;
-  options_.draft_model = model_;
-  options_.speculation = random_drafts_() % 2 == 0 ? Speculation::kDraft : Speculation::kAuto;
-  options_.memory_bytes = 2 * memory_bytes_;
-}
-
-void Program::ChooseMemory() {
-  StateOptions state;
-  state.kv_type = KvInfo(options_.kv_type).dtype;
-  state.page_tokens = options_.page_tokens;
-  const auto probe = model_->backend().NewState(*model_->weights(), state);
-  if (!probe.ok() && options_.kv_type == KvType::kQ8_0) {  // heads not made of whole blocks
-    options_.kv_type = KvType::kBF16;
-    return ChooseMemory();
-  }
-  if (!probe.ok()) return Expect(probe.status(), "a store of state");
-  layout_ = (*probe)->layout();
-  options_.memory_bytes = int64_t{64} << 20;
-  if (Chance(60)) {
-    options_.memory_bytes = BytesFor(Uniform(30, Chance(50) ? 110 : 250));
-    if (Chance(70)) options_.memory_bytes += Uniform(1, 12) * layout_.slot_bytes;
-  }
-}
-
-// What a session of so many tokens may need at most: its pages, one copy, one to go on,
-// and its slot.
-int64_t Program::BytesFor(int64_t n_tokens) const {
-  int64_t bytes = layout_.slot_bytes;
-  for (const int64_t page : layout_.page_bytes) {
-    bytes += page * ((n_tokens + options_.page_tokens - 1) / options_.page_tokens + 1);
-  }
-  return bytes;
-}
-
-void Program::Start() {
-  Note("engine: threads ", options_.n_threads, ", kv ", static_cast<int>(options_.kv_type),
-       ", page ", options_.page_tokens, ", step ", options_.max_step_tokens, ", running ",
-       options_.max_running, ", memory ", options_.memory_bytes, " of ", BytesFor(1), " per page",
-       options_.prefix_cache ? ", prefixes" : "", ", checkpoints every ",
-       options_.checkpoint_tokens, " in ", options_.checkpoint_share,
-       options_.state_dir.empty() ? "" : ", files", ", events ", options_.max_pending_events,
-       ", guesses ", options_.speculation == Speculation::kOff ? 0 : options_.max_guesses,
-       options_.draft_model == nullptr ? ""
-       : options_.draft_at_any_cost    ? ", drafts"
-                                       : ", few drafts");
-  auto engine = Engine::Start(model_, options_);
-  Expect(engine.status(), "start");
-  if (engine.ok()) engine_ = *std::move(engine);
-}
-
-void Program::CheckAccounts() {
-  if (engine_ == nullptr) return;
-  Expect(engine_->CheckIntegrity(), "integrity");
-  const EngineStats stats = engine_->Stats();
-  const int64_t held = testing::StateBytes(stats);
-  if (held > memory_bytes_ || held + stats.draft_state_bytes > options_.memory_bytes) {
-    Fail("pages and slots take ", held, " bytes of ", memory_bytes_, ", and of a draft model ",
-         stats.draft_state_bytes);
-  }
-  const double share = options_.checkpoint_share * static_cast<double>(memory_bytes_);
-  if (static_cast<double>(stats.checkpoints * layout_.slot_bytes) > share) {
-    Fail(stats.checkpoints, " checkpoints take more than ", share, " bytes");
-  }
-  if (stats.pages_in_index > stats.pages_used) Fail("more pages in the index than in use");
-  if (!options_.prefix_cache && stats.pages_in_index + stats.checkpoints != 0) {
-    Fail("an index that was not wanted");
-  }
 }
 
 // --- choosing --------------------------------------------------------------------------
@@ -262,8 +148,48 @@ Program::Tokens Program::NewTokens(const Sess& session, int64_t at, int n) {
   return tokens;
 }
 
-TurnOptions Program::NewTurn(const Sess& session, Tokens* context) {
-  TurnOptions turn;
+// Makes rows of some of what a session is given: of a stream the same ones time and again, so that
+// others find them, or any.
+void Program::PutRows(int64_t at, Tokens* given) {
+  if (!with_rows_ || random_rows_() % 3 == 0) return;
+  if (RowsHeld() + std::ssize(*given) > most_rows_) return;
+  const bool as_the_stream_has_them = random_rows_() % 2 == 0;
+  const bool are_between = !as_the_stream_has_them && random_rows_() % 4 == 0;
+  const uint64_t n = given->size();
+  const uint64_t first = random_rows_() % n, end = first + 1 + random_rows_() % (n - first);
+  for (uint64_t i = 0; i < n; ++i) {
+    const bool wanted = as_the_stream_has_them ? (static_cast<uint64_t>(at) + i) / 8 % 3 == 1
+                                               : first <= i && i < end;
+    if (!wanted) continue;
+    int32_t& number = (*given)[i];
+    RowBook& rows = oracle_->rows();
+    number = are_between ? rows.NumberBetween(number) : rows.NumberOf(number);
+    ++counts_.rows;
+  }
+}
+
+// At most so many rows do sessions and turns hold, and the files that are written of them.
+int64_t Program::RowsHeld() const {
+  const auto rows_of = [](const Tokens& tokens) {
+    return std::ranges::count_if(tokens, IsRowNumber);
+  };
+  const auto in_flight = [&](const Flight& flight) {
+    return rows_of(flight.before) + rows_of(flight.context);
+  };
+  int64_t n = 0;
+  for (const auto& session : sessions_) {
+    int64_t most = session->flight ? in_flight(*session->flight) : rows_of(session->tokens);
+    for (const Tokens& version : session->versions) most = std::max(most, rows_of(version));
+    n += most;
+  }
+  for (const Flight& flight : once_) n += in_flight(flight);
+  return n;
+}
+
+Program::Flight Program::NewTurn(const Sess& session) {
+  Flight flight;
+  TurnOptions& turn = flight.options;
+  flight.before = session.tokens;
   const int64_t length = static_cast<int64_t>(session.tokens.size());
   turn.tokens_are_whole_context = length > kLongSession || Chance(20);
   int64_t kept = length;
@@ -271,11 +197,14 @@ TurnOptions Program::NewTurn(const Sess& session, Tokens* context) {
     kept = Chance(30) ? length : Uniform(0, static_cast<int>(length));
     if (length > kLongSession) kept = Uniform(0, 100);
   }
-  *context = First(session.tokens, kept);
+  Tokens& context = flight.context = First(session.tokens, kept);
   const bool nothing_new = kept > 0 && Chance(8);
-  const Tokens fresh = nothing_new ? Tokens() : NewTokens(session, kept, Uniform(1, 60));
-  context->insert(context->end(), fresh.begin(), fresh.end());
-  turn.tokens = turn.tokens_are_whole_context ? *context : fresh;
+  if (!nothing_new) {
+    flight.added = NewTokens(session, kept, Uniform(1, 60));
+    PutRows(kept, &flight.added);
+  }
+  context.insert(context.end(), flight.added.begin(), flight.added.end());
+  oracle_->rows().Put(turn.tokens_are_whole_context ? context : flight.added, &turn);
 
   turn.max_tokens = Chance(80) ? Uniform(0, 10) : Uniform(11, 40);
   turn.top_logprobs = 2;
@@ -323,8 +252,8 @@ TurnOptions Program::NewTurn(const Sess& session, Tokens* context) {
     turn.min_tokens = 0;
     if (Chance(60)) turn.top_logprobs = -1;  // then what is forced is computed together
   }
-  AddGuesses(*context, &turn);
-  return turn;
+  AddGuesses(context, &turn);
+  return flight;
 }
 
 // Guesses by somebody who knows what will be said, and lies: never, now and then, or always.
@@ -381,40 +310,42 @@ void Program::Create() {
 }
 
 void Program::Submit(Sess* session) {
-  Tokens context;
   // What a running session will say is not known; what is appended to it is.
   for (int i = 0; i < 4 && session->flight; ++i) session = Pick();
   if (session->flight && Chance(70)) return Drain(session);
-  TurnOptions options = NewTurn(*session, &context);
+  Flight flight = NewTurn(*session);
+  const TurnOptions& options = flight.options;
   const auto turn = engine_->Submit(session->id, options);
   Note("turn on ", session->id.value & 0xFFFF, ": ", session->tokens.size(), " tokens, ",
-       options.tokens_are_whole_context ? "whole " : "more ", options.tokens.size(), ", max ",
-       options.max_tokens, ", n ", options.n_choices, ", temperature ",
+       options.tokens_are_whole_context ? "whole, " : "more, ", TokensToString(flight.added),
+       ", max ", options.max_tokens, ", n ", options.n_choices, ", temperature ",
        options.sampling.temperature, " -> ", turn.status().ToString());
   if (session->flight) {
     if (turn.ok()) {  // the former one had just ended
       Settle(*std::exchange(session->flight, std::nullopt), session);
       if (!options.tokens_are_whole_context) {
-        context = session->tokens;
-        context.insert(context.end(), options.tokens.begin(), options.tokens.end());
+        flight.context = session->tokens;
+        flight.context.insert(flight.context.end(), flight.added.begin(), flight.added.end());
       }
+      flight.before = session->tokens;
     } else if (turn.status().code() == StatusCode::kResourceExhausted) {
       Settle(*std::exchange(session->flight, std::nullopt), session);
     } else if (turn.status().code() != StatusCode::kFailedPrecondition) {
       Fail("a turn on a running session: ", turn.status().ToString());
     }
   } else {
-    ExpectAdmitted(turn.status(), context);
+    ExpectAdmitted(turn.status(), flight.context);
   }
   if (!turn.ok()) return;
   ++counts_.turns;
-  session->flight = Flight{*turn, std::move(options), session->tokens, std::move(context), {}, {}};
+  flight.turn = *turn;
+  session->flight = std::move(flight);
 }
 
 // Only what can never fit is refused.
 void Program::ExpectAdmitted(const Status& status, const Tokens& context) {
   if (status.code() == StatusCode::kResourceExhausted &&
-      BytesFor(static_cast<int64_t>(context.size())) > memory_bytes_) {
+      BytesFor(static_cast<int64_t>(context.size())) > state_bytes_) {
     ++counts_.out_of_memory;
     return;
   }
@@ -425,8 +356,7 @@ void Program::SubmitOnce() {
   Sess nobody;
   nobody.domain = Chance(60) ? "a" : "b";
   nobody.stream = Uniform(0, kStreams - 1);
-  Flight flight;
-  flight.options = NewTurn(nobody, &flight.context);
+  Flight flight = NewTurn(nobody);
   auto turn = engine_->SubmitOnce(nobody.domain, flight.options);
   Note("turn without a session: ", flight.context.size(), " tokens");
   ExpectAdmitted(turn.status(), flight.context);
@@ -520,7 +450,7 @@ void Program::CheckEnd(const Flight& flight) {
     if (!choice.done || choice.done->reason != FinishReason::kError) continue;
     const Status& status = choice.done->status;
     const int64_t most = static_cast<int64_t>(flight.context.size()) + flight.options.max_tokens;
-    if (status.code() == StatusCode::kResourceExhausted && BytesFor(most) > memory_bytes_) {
+    if (status.code() == StatusCode::kResourceExhausted && BytesFor(most) > state_bytes_) {
       ++counts_.out_of_memory;
     } else if (status.code() != StatusCode::kUnavailable || !shut_down_) {
       Fail("a turn of at most ", most, " tokens failed: ", status.ToString());
@@ -528,238 +458,17 @@ void Program::CheckEnd(const Flight& flight) {
   }
 }
 
-// --- sessions ------------------------------------------------------------------------------
-
-// The engine may be parking the session, because memory is short, or have parked it.
-Status Program::Insist(Sess* session, const std::function<Status()>& call) {
-  Status status = call();
-  for (int i = 0; i < 1000 && status.code() == StatusCode::kFailedPrecondition; ++i) {
-    const Status restored = engine_->Restore(session->id);
-    if (!restored.ok()) return restored;
-    status = call();
-  }
-  return status;
-}
-
-std::optional<Program::Tokens> Program::ReadTokens(Sess* session) {
-  Tokens tokens;
-  const Status status = Insist(session, [&]() -> Status {
-    WEFT_ASSIGN_OR_RETURN(tokens, engine_->Tokens(session->id));
-    return OkStatus();
-  });
-  Expect(status, "reading a session's tokens");
-  if (!status.ok()) return std::nullopt;
-  return tokens;
-}
-
-void Program::CheckTokens(Sess* session) {
-  if (failed()) return;
-  const auto tokens = ReadTokens(session);
-  if (tokens && *tokens != session->tokens) {
-    Fail("a session holds ", TokensToString(*tokens), ", expected are ",
-         TokensToString(session->tokens));
-  }
-}
-
-void Program::Fork(Sess* session) {
-  const Tokens& known = session->flight ? session->flight->context : session->tokens;
-  int64_t position = Chance(25) ? -1 : Uniform(0, static_cast<int>(known.size()));
-  auto fork = std::make_unique<Sess>();
-  fork->domain = session->domain;
-  fork->stream = session->stream;
-  if (Chance(30)) fork->name = NewName();
-  StatusOr<SessionId> id = SessionId{};
-  const auto call = [&]() -> Status {
-    id = engine_->Fork(session->id, position, {.name = fork->name, .domain = fork->domain});
-    return id.status();
-  };
-  const Status status = session->flight ? call() : Insist(session, call);
-  Note("fork ", session->id.value & 0xFFFF, session->flight ? " (running)" : "", " at ", position,
-       " -> ", status.ToString());
-  if (!status.ok()) {
-    // A running session may not have come so far yet, or be on its way from its file.
-    const bool fine = session->flight && (status.code() == StatusCode::kOutOfRange ||
-                                          status.code() == StatusCode::kFailedPrecondition);
-    if (!fine) Expect(status, "fork");
-    return;
-  }
-  ++counts_.forks;
-  fork->id = *id;
-  const auto tokens = ReadTokens(fork.get());
-  if (!tokens) return;
-  fork->tokens = *tokens;
-  fork->versions.push_back(*tokens);
-  if (session->flight) {
-    session->flight->forks.push_back(*tokens);
-  } else if (fork->tokens != (position < 0 ? known : First(known, position))) {
-    Fail("a fork holds ", TokensToString(*tokens), " of ", TokensToString(known));
-  }
-  sessions_.push_back(std::move(fork));
-}
-
-void Program::Truncate(Sess* session, int64_t position) {
-  const auto call = [&] { return engine_->Truncate(session->id, position); };
-  const Status status = session->flight ? call() : Insist(session, call);
-  Note("back ", session->id.value & 0xFFFF, " to ", position, " -> ", status.ToString());
-  if (session->flight) {
-    if (status.code() == StatusCode::kFailedPrecondition) return;
-    Settle(*std::exchange(session->flight, std::nullopt), session);
-    // A turn on the whole context may have left less than that.
-    if (status.code() == StatusCode::kOutOfRange &&
-        position > static_cast<int64_t>(session->tokens.size())) {
-      return;
-    }
-  }
-  Expect(status, "truncate");
-  if (failed()) return;
-  session->tokens = First(session->tokens, position);
-  session->versions.push_back(session->tokens);
-  CheckTokens(session);
-}
-
-void Program::Reset(Sess* session) {
-  const auto call = [&] { return engine_->Reset(session->id); };
-  const Status status = session->flight ? call() : Insist(session, call);
-  Note("reset ", session->id.value & 0xFFFF, " -> ", status.ToString());
-  if (session->flight) {
-    if (status.code() == StatusCode::kFailedPrecondition) return;
-    Settle(*std::exchange(session->flight, std::nullopt), session);
-  }
-  Expect(status, "reset");
-  session->tokens.clear();
-  session->versions.push_back({});
-  CheckTokens(session);
-}
-
-bool Program::CanSave(const Sess& session) const {
-  return !session.name.empty() && !options_.state_dir.empty();
-}
-
-void Program::SaveOrPark(Sess* session, bool park) {
-  const Status status = park ? engine_->Park(session->id) : engine_->Save(session->id);
-  Note(park ? "park " : "save ", session->id.value & 0xFFFF, " -> ", status.ToString());
-  if (!CanSave(*session)) {
-    if (status.code() != StatusCode::kFailedPrecondition) Fail("parked: ", status.ToString());
-    return;
-  }
-  if (session->flight) {
-    if (status.code() == StatusCode::kFailedPrecondition) return;
-    Settle(*std::exchange(session->flight, std::nullopt), session);
-  }
-  Expect(status, "save");
-  session->versions = {session->tokens};
-  session->saved = true;
-  if (!park || failed()) return;
-  const auto info = engine_->Inspect(session->id);
-  Expect(info.status(), "inspect");
-  if (info.ok() && (info->state != SessionState::kParked || info->pages != 0 ||
-                    info->n_tokens != static_cast<int64_t>(session->tokens.size()))) {
-    Fail("a parked session is ", NameOf(info->state), " with ", info->pages, " pages and ",
-         info->n_tokens, " tokens");
-  }
-}
-
-void Program::Restore(Sess* session) {
-  const Status status = engine_->Restore(session->id);
-  Note("restore ", session->id.value & 0xFFFF, " -> ", status.ToString());
-  Expect(status, "restore");
-  ++counts_.restores;
-  if (!session->flight) CheckTokens(session);
-}
-
-void Program::Rename(Sess* session) {
-  const Sess* const other = Pick();
-  const bool taken =
-      Chance(20) && other != session && !other->name.empty() && other->domain == session->domain;
-  const std::string name = taken ? other->name : NewName();
-  const Status status = engine_->Rename(session->id, name);
-  Note("rename ", session->id.value & 0xFFFF, " to ", name, " -> ", status.ToString());
-  if (taken) {
-    if (status.code() != StatusCode::kAlreadyExists) Fail("took a name: ", status.ToString());
-    return;
-  }
-  Expect(status, "rename");
-  session->name = name;
-  const auto found = engine_->FindSession(session->domain, name);
-  if (!found.ok() || !(*found == session->id)) Fail("a renamed session is not found");
-}
-
-void Program::Close(Sess* session) {
-  const bool forget = Chance(50);
-  const Status status = engine_->Close(session->id, forget);
-  Note("close ", session->id.value & 0xFFFF, forget ? " and forget" : "", " -> ",
-       status.ToString());
-  Expect(status, "close");
-  if (session->flight) Settle(*std::exchange(session->flight, std::nullopt), session);
-  if (engine_->Inspect(session->id).status().code() != StatusCode::kNotFound) {
-    Fail("a closed session is found by its handle");
-  }
-  Sess closed = std::move(*session);
-  std::erase_if(sessions_, [&](const auto& s) { return s.get() == session; });
-  if (failed() || closed.name.empty()) return;
-  if (!forget) return FindAgain(std::move(closed));
-  if (engine_->FindSession(closed.domain, closed.name).ok()) Fail("a forgotten session is found");
-}
-
-// A session that was closed with its file kept, or whose engine was started again.
-void Program::FindAgain(Sess closed) {
-  const auto id = engine_->FindSession(closed.domain, closed.name);
-  if (!id.ok()) {
-    if (closed.saved) Fail("a saved session is lost: ", id.status().ToString());
-    return;
-  }
-  auto session = std::make_unique<Sess>(std::move(closed));
-  session->id = *id;
-  const auto tokens = ReadTokens(session.get());
-  if (!tokens) return;
-  ++counts_.restores;
-  if (std::find(session->versions.begin(), session->versions.end(), *tokens) ==
-      session->versions.end()) {
-    Fail("a session came back with ", TokensToString(*tokens));
-  }
-  session->tokens = *tokens;
-  session->saved = true;
-  sessions_.push_back(std::move(session));
-}
-
-void Program::Restart() {
-  const int grace_ms = Chance(50) ? 0 : 5;
-  Note("restart, grace ", grace_ms);
-  ++counts_.restarts;
-  shut_down_ = true;
-  CountPressure();
-  Expect(engine_->Shutdown(std::chrono::milliseconds(grace_ms)), "shutdown");
-  for (auto& session : sessions_) {
-    if (session->flight) Settle(*std::exchange(session->flight, std::nullopt), session.get());
-  }
-  SettleOnce();
-  shut_down_ = false;
-  engine_.reset();
-  const bool had_files = !options_.state_dir.empty();
-  ChooseOptions();
-  Start();
-  if (failed()) return;
-  std::vector<std::unique_ptr<Sess>> before = std::move(sessions_);
-  sessions_.clear();
-  for (auto& session : before) {
-    if (engine_->Inspect(session->id).ok()) Fail("a handle of another engine is accepted");
-    if (session->name.empty() || !had_files) continue;
-    // What is parked at the end is what was said last.
-    session->saved = session->saved || !session->tokens.empty();
-    session->versions = {session->tokens};
-    FindAgain(std::move(*session));
-  }
-}
-
-void Program::CountPressure() {
-  const EngineStats stats = engine_->Stats();
-  counts_.preemptions += stats.preemptions;
-  counts_.dropped += stats.sessions_dropped;
-  counts_.guessed_tokens += stats.guessed_tokens;
-  counts_.accepted_guesses += stats.accepted_guesses;
-}
-
 // --- the end ---------------------------------------------------------------------------------
+
+// A file that is written when its session is closed holds them until it is there.
+bool Program::RowsAreGone() const {
+  const auto late = std::chrono::steady_clock::now() + kHang;
+  while (engine_->Stats().row_bytes != 0) {
+    if (std::chrono::steady_clock::now() > late) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
 
 void Program::FinishAll() {
   if (engine_ == nullptr) return;
@@ -780,6 +489,7 @@ void Program::FinishAll() {
   if (stats.pages_used != 0 || stats.slots_used != 0 || testing::StateBytes(stats) != 0) {
     Fail(stats.pages_used, " pages and ", stats.slots_used, " slots are in use after the end");
   }
+  if (!RowsAreGone()) Fail(engine_->Stats().row_bytes, " bytes of rows are held after the end");
   if (stats.turns_running != 0 || stats.turns_queued != 0) Fail("turns after the end");
   CheckAccounts();
 }

@@ -5,6 +5,7 @@
 #ifndef WEFT_TESTS_PROPERTY_PROGRAM_H_
 #define WEFT_TESTS_PROPERTY_PROGRAM_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,6 +14,8 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/strings.h"
+#include "tests/property/contexts.h"
 #include "tests/property/oracle.h"
 #include "tests/property/test_models.h"
 #include "tests/property/turn_record.h"
@@ -23,7 +26,7 @@ namespace weft::testing {
 
 // What a program did, for the reports.
 struct ProgramCounts {
-  int64_t operations = 0, turns = 0, tokens = 0, cancelled = 0, out_of_memory = 0;
+  int64_t operations = 0, turns = 0, tokens = 0, rows = 0, cancelled = 0, out_of_memory = 0;
   int64_t cached_tokens = 0, forks = 0, restores = 0, restarts = 0, preemptions = 0, dropped = 0;
   int64_t guessed_tokens = 0, accepted_guesses = 0;
   void Add(const ProgramCounts& other);
@@ -44,11 +47,13 @@ class Program {
   const ProgramCounts& counts() const { return counts_; }
 
  private:
-  using Tokens = std::vector<int32_t>;
+  using Tokens = Context;
+  static constexpr std::chrono::seconds kHang{40};  // below the engine's own limits
   struct Flight {
     std::shared_ptr<Turn> turn;
     TurnOptions options;
     Tokens before;              // the session's tokens when it was submitted
+    Tokens added;               // behind what it keeps of them
     Tokens context;             // what the model is to continue
     std::vector<Tokens> forks;  // taken of it while it ran; each must be a part of it
     TurnRecord record;          // what was read so far
@@ -72,22 +77,29 @@ class Program {
   int Uniform(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
   bool Chance(int percent) { return Uniform(1, 100) <= percent; }
   template <typename... Pieces>
-  void Note(const Pieces&... pieces);
+  void Note(const Pieces&... pieces) {
+    trace_.push_back(StrCat(pieces...));
+  }
   template <typename... Pieces>
-  void Fail(const Pieces&... pieces);
+  void Fail(const Pieces&... pieces) {
+    if (!failed()) failure_ = StrCat(pieces...);
+  }
   bool failed() const { return !failure_.empty(); }
   // The status is OK, or the program fails.
   void Expect(const Status& status, std::string_view what);
 
   void ChooseOptions();
   void ChooseMemory();
+  void ChooseRows();
   void ChooseDrafts();
   void Start();
   void Step();
   Sess* Pick();
   std::string NewName();
   Tokens NewTokens(const Sess& session, int64_t at, int n);
-  TurnOptions NewTurn(const Sess& session, Tokens* context);
+  Flight NewTurn(const Sess& session);
+  void PutRows(int64_t at, Tokens* given);
+  int64_t RowsHeld() const;
   void AddGuesses(const Tokens& context, TurnOptions* turn);
 
   // Operations.
@@ -110,7 +122,12 @@ class Program {
 
   // Repeats `call` on a session that is being parked or restored beside us.
   Status Insist(Sess* session, const std::function<Status()>& call);
+  // As shown, without which rows they are.
   std::optional<Tokens> ReadTokens(Sess* session);
+  // What is shown so, by one of the candidates; where they differ in rows the session starts over,
+  // with nothing. Fails where it is none of them.
+  std::optional<Tokens> Tell(Sess* session, const Tokens& shown,
+                             const std::vector<Tokens>& candidates);
   void CheckTokens(Sess* session);
   // Reads a turn to its end, reading the others beside it: one that nobody reads may
   // hold the memory or the place that this one waits for.
@@ -120,6 +137,7 @@ class Program {
   void CheckEnd(const Flight& flight);
   void CheckAccounts();
   void CountPressure();
+  bool RowsAreGone() const;
   void CompareAll();
   int64_t BytesFor(int64_t n_tokens) const;
   bool CanSave(const Sess& session) const;
@@ -128,11 +146,15 @@ class Program {
   Oracle* const oracle_;
   std::mt19937_64 random_;
   std::mt19937_64 random_drafts_;
+  std::mt19937_64 random_rows_;
+  const bool with_rows_;
   std::vector<Tokens> streams_;
   std::vector<TokenMaskFactory> masks_;
   EngineOptions options_;
   std::unique_ptr<TempDir> dir_;
   int64_t memory_bytes_ = 0;  // of options_, without what a draft model has
+  int64_t state_bytes_ = 0;   // of these, what rows leave for pages and slots
+  int64_t most_rows_ = 0;     // that the program's sessions hold
   StateLayout layout_;        // for the options' KV type and page size
   std::unique_ptr<Engine> engine_;
   std::vector<std::unique_ptr<Sess>> sessions_;

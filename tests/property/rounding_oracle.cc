@@ -29,9 +29,9 @@ bool IsGreedy(const TurnOptions& options) {
 
 }  // namespace
 
-StatusOr<std::vector<float>> RoundingOracle::LastRows(KvType kv_type,
-                                                      const std::vector<int32_t>& tokens,
-                                                      int64_t n) const {
+StatusOr<std::vector<float>> RoundingOracle::LastRows(KvType kv_type, const Context& context,
+                                                      int64_t n) {
+  const Context tokens = rows().AsTokens(context);
   RunnerOptions options;
   options.state.kv_type = KvInfo(kv_type).dtype;
   options.executor.max_step_tokens = kRowsAtOnce;
@@ -40,19 +40,24 @@ StatusOr<std::vector<float>> RoundingOracle::LastRows(KvType kv_type,
   WEFT_ASSIGN_OR_RETURN(const auto runner,
                         ModelRunner::New({&model().backend(), model().weights()}, options));
   const int sequence = runner->Add();
-  std::vector<float> rows;
+  std::vector<float> logits;
   std::span<const int32_t> left = tokens;
   while (!left.empty()) {
     const auto now = left.first(std::min<size_t>(kRowsAtOnce, left.size()));
     left = left.subspan(now.size());
-    const ModelRunner::Part part{
+    ModelRunner::Part part{
         .sequence = sequence,
         .tokens = now,
         .n_logits = std::clamp<int64_t>(n - std::ssize(left), 0, std::ssize(now))};
-    WEFT_ASSIGN_OR_RETURN(const std::vector<float> logits, runner->Step({&part, 1}));
-    rows.insert(rows.end(), logits.begin(), logits.end());
+    std::vector<std::vector<float>> vectors;
+    for (const int32_t number : now) {
+      if (IsRowNumber(number)) vectors.push_back(rows().RowOf(number));
+    }
+    part.rows.assign(vectors.begin(), vectors.end());
+    WEFT_ASSIGN_OR_RETURN(const std::vector<float> of_step, runner->Step({&part, 1}));
+    logits.insert(logits.end(), of_step.begin(), of_step.end());
   }
-  return rows;
+  return logits;
 }
 
 std::string RoundingOracle::CompareToken(const TokenEvent& event, const std::vector<double>& row,
@@ -76,7 +81,7 @@ std::string RoundingOracle::CompareToken(const TokenEvent& event, const std::vec
   return "";
 }
 
-StatusOr<std::string> RoundingOracle::Compare(KvType kv_type, const std::vector<int32_t>& context,
+StatusOr<std::string> RoundingOracle::Compare(KvType kv_type, const Context& context,
                                               const TurnOptions& options, int /*choice*/,
                                               const ChoiceRecord& got) {
   if (std::ssize(got.events) > options.max_tokens) {

@@ -25,9 +25,8 @@ class RoundingOracle : public Oracle {
   explicit RoundingOracle(std::shared_ptr<const Model> reference) : Oracle(std::move(reference)) {}
 
   // REQUIRES: the turn reports log-probabilities of the model's own distribution.
-  StatusOr<std::string> Compare(KvType kv_type, const std::vector<int32_t>& context,
-                                const TurnOptions& options, int choice,
-                                const ChoiceRecord& got) override;
+  StatusOr<std::string> Compare(KvType kv_type, const Context& context, const TurnOptions& options,
+                                int choice, const ChoiceRecord& got) override;
 
   // Tokens that were compared, and the farthest that a log-probability was off.
   int64_t n_compared() const { return n_compared_; }
@@ -35,8 +34,7 @@ class RoundingOracle : public Oracle {
 
  private:
   // Logits of the last `n` of the tokens.
-  StatusOr<std::vector<float>> LastRows(KvType kv_type, const std::vector<int32_t>& tokens,
-                                        int64_t n) const;
+  StatusOr<std::vector<float>> LastRows(KvType kv_type, const Context& context, int64_t n);
   std::string CompareToken(const TokenEvent& event, const std::vector<double>& row,
                            double tolerance, bool is_greedy);
 

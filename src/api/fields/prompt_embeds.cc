@@ -19,6 +19,24 @@ constexpr char kType[] = "prompt_embeds";
 
 bool IsEmbeds(const ordered_json& part) { return ValueIn(part, "type") == kType; }
 
+// A content's parts with marks for vectors, which go to `read` and are nowhere copied: they are
+// most of a request.
+StatusOr<ordered_json> TakeFrom(Host& host, const ordered_json& content, std::string_view place,
+                                std::string_view mark, MessagesWithRows* read) {
+  ordered_json parts = ordered_json::array();
+  for (size_t i = 0; i < content.size(); ++i) {
+    if (!IsEmbeds(content[i])) {
+      parts.push_back(content[i]);
+      continue;
+    }
+    WEFT_ASSIGN_OR_RETURN(
+        auto rows, ReadPromptEmbeds(host, ValueIn(content[i], "data"), StrCat(place, "[", i, "]")));
+    read->rows.push_back({StrCat("<", mark, "-", read->rows.size(), ">"), std::move(rows)});
+    parts.push_back({{"type", "text"}, {"text", read->rows.back().mark}});
+  }
+  return parts;
+}
+
 }  // namespace
 
 StatusOr<std::vector<float>> ReadPromptEmbeds(Host& host, const ordered_json& value,
@@ -50,23 +68,28 @@ bool HavePromptEmbeds(const ordered_json& messages) {
 }
 
 StatusOr<MessagesWithRows> TakePromptEmbeds(Host& host, const ordered_json& messages) {
-  MessagesWithRows read{.messages = messages};
+  MessagesWithRows read{.messages = ordered_json::array()};
   const std::string mark = NewId("vectors-");
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (!ValueIn(messages[i], "content").is_array()) continue;
-    ordered_json& content = read.messages[i]["content"];
-    for (size_t j = 0; j < content.size(); ++j) {
-      if (!IsEmbeds(content[j])) continue;
-      const std::string place = StrCat("messages[", i, "].content[", j, "]");
-      WEFT_ASSIGN_OR_RETURN(auto rows, ReadPromptEmbeds(host, ValueIn(content[j], "data"), place));
-      read.rows.push_back({StrCat("<", mark, "-", read.rows.size(), ">"), std::move(rows)});
-      content[j] = {{"type", "text"}, {"text", read.rows.back().mark}};
+    const ordered_json& content = ValueIn(messages[i], "content");
+    if (!content.is_array()) {
+      read.messages.push_back(messages[i]);
+      continue;
     }
+    WEFT_ASSIGN_OR_RETURN(
+        ordered_json parts,
+        TakeFrom(host, content, StrCat("messages[", i, "].content"), mark, &read));
+    ordered_json message = ordered_json::object();
+    for (const auto& [name, value] : messages[i].items()) {
+      if (name != "content") message[name] = value;
+    }
+    message["content"] = std::move(parts);
+    read.messages.push_back(std::move(message));
   }
   return read;
 }
 
-Status SetPrompt(const Model& model, std::string_view text, const std::vector<EmbeddedRows>& rows,
+Status SetPrompt(const Model& model, std::string_view text, std::vector<EmbeddedRows> rows,
                  TurnOptions* turn) {
   const auto encoder = MakePromptEncoder(model.tokenizer(), model.context_tokens());
   bool at_start = true;
@@ -76,14 +99,14 @@ Status SetPrompt(const Model& model, std::string_view text, const std::vector<Em
     return tokens;
   };
   std::vector<PromptPart> parts;
-  for (const EmbeddedRows& entry : rows) {
+  for (EmbeddedRows& entry : rows) {
     const size_t at = text.find(entry.mark);
     if (at == text.npos || text.find(entry.mark, at + 1) != text.npos) {
       return WithParam(InvalidArgument("messages: the chat template does not write vectors once "
                                        "and in their order"),
                        "messages");
     }
-    parts.push_back({.tokens = encode(text.substr(0, at)), .rows = entry.rows});
+    parts.push_back({.tokens = encode(text.substr(0, at)), .rows = std::move(entry.rows)});
     at_start = false;
     text.remove_prefix(at + entry.mark.size());
   }

@@ -37,7 +37,7 @@ bool HavePromptEmbeds(const nlohmann::ordered_json& messages);
 
 // The rendered text as a prompt: tokens, and vectors where the marks are. An error if the template
 // left one out or wrote it twice.
-Status SetPrompt(const Model& model, std::string_view text, const std::vector<EmbeddedRows>& rows,
+Status SetPrompt(const Model& model, std::string_view text, std::vector<EmbeddedRows> rows,
                  TurnOptions* turn);
 
 }  // namespace weft::serve

@@ -24,6 +24,7 @@ BackendCapabilities CapabilitiesOf(bool is_strict) {
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 8192,
       .max_best = mlx::kMaxBest,
+      .rows = true,
       .same_bits = is_strict,
   };
 }

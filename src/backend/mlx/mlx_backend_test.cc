@@ -14,6 +14,7 @@
 #include "backend/mlx/mlx_include.h"
 #include "backend/mlx/mlx_state.h"
 #include "backend/mlx/packing.h"
+#include "backend/spec_tensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/quants/quants.h"
@@ -236,6 +237,7 @@ TEST(MlxStepTest, ThreadsHaveStreamsOfTheirOwn) {
   std::vector<StatusOr<std::vector<float>>> results(3, Internal("not run"));
   {
     std::vector<std::jthread> threads;
+    threads.reserve(results.size());
     for (auto& result : results) {
       threads.emplace_back([&] { result = testing::RunTokens(*model, tokens); });
     }
@@ -269,6 +271,51 @@ TEST(MlxStepTest, AnotherStepRunsWhileOnePauses) {
   ASSERT_TRUE(beside.ok()) << beside.status();
   EXPECT_LE(testing::MaxDifference(*logits, *wanted), 1e-3);
   EXPECT_LE(testing::MaxDifference(*beside, *wanted_beside), 1e-3);
+}
+
+// Of two sequences of a step, each with vectors in other places, and more than one chunk of one.
+TEST(MlxStepTest, VectorsStandInPlaceOfTokens) {
+  WEFT_REQUIRE_GOLDENS();
+  for (const char* backend : {"mlx", "mlx-strict"}) {
+    const std::string path = testing::FloatModelPath("gemma3");  // it scales what the table has
+    const auto model = testing::LoadModel(backend, path, 256);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const ModelSpec& spec = model->weights->spec();
+    const auto file = ModelFile::Open(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    const auto runner = ModelRunner::New(*model, {});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const auto width = static_cast<size_t>(spec.d_model);
+    std::vector<std::vector<TokenId>> tokens, ids;
+    std::vector<std::vector<float>> tables, wanted;
+    for (const uint64_t seed : {6, 7}) {
+      tokens.push_back(SomeTokens(spec, 24, seed));
+      tables.push_back(*ReadTableRows(**file, spec.embedding, tokens.back()));
+      wanted.push_back(*testing::RunTokens(*model, tokens.back()));
+      ids.push_back(tokens.back());
+    }
+    const int sequences[] = {(*runner)->Add(), (*runner)->Add()};
+    for (size_t at = 0; at < 24; at += 12) {
+      std::vector<ModelRunner::Part> parts;
+      for (size_t s = 0; s < 2; ++s) {
+        ModelRunner::Part part{sequences[s], std::span(ids[s]).subspan(at, 12)};
+        for (size_t i = at; i < at + 12; ++i) {
+          if (i % (s + 2) == 0) continue;
+          ids[s][i] = kAnyRow;
+          part.rows.push_back(std::span(tables[s]).subspan(i * width, width));
+        }
+        parts.push_back(std::move(part));
+      }
+      const auto logits = (*runner)->Step(parts);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      for (size_t s = 0; s < 2; ++s) {
+        const auto n = static_cast<size_t>(12 * spec.n_vocab);
+        const double difference = testing::MaxDifference(
+            std::span(*logits).subspan(s * n, n), std::span(wanted[s]).subspan(at / 12 * n, n));
+        EXPECT_LE(difference, model->backend->capabilities().same_bits ? 0 : 1e-3) << backend;
+      }
+    }
+  }
 }
 
 // A step that is given up in its middle leaves other sequences what they were.

@@ -99,8 +99,15 @@ Status MlxStepRun::ComputeInputs() {
   float* row = rows.data();
   for (const StepSequence& sequence : step_.sequences) {
     int64_t position = sequence.position, type = 0;
+    auto vector = sequence.rows.begin();
     for (const TokenId token : sequence.tokens) {
-      WEFT_RETURN_IF_ERROR(weights_.AddTableRow(spec.embedding, token, spec.embedding_scale, row));
+      if (IsRow(token)) {
+        std::ranges::transform(*vector++, row,
+                               [&](float v) { return 0 + v * spec.embedding_scale; });
+      } else {
+        WEFT_RETURN_IF_ERROR(
+            weights_.AddTableRow(spec.embedding, token, spec.embedding_scale, row));
+      }
       if (spec.positions) {
         WEFT_RETURN_IF_ERROR(weights_.AddTableRow(spec.positions, position, 1, row));
       }
@@ -241,6 +248,10 @@ class RowByRow : public StepRun {
     part_sequence_.tokens =
         whole.tokens.subspan(static_cast<size_t>(row_), static_cast<size_t>(n_rows()));
     part_sequence_.position += row_;
+    const auto vectors = whole.rows.begin() + next_vector_;
+    const int64_t n_vectors = std::ranges::count_if(part_sequence_.tokens, IsRow);
+    part_sequence_.rows.assign(vectors, vectors + n_vectors);
+    next_vector_ += n_vectors;
     const auto of_part = [&](int64_t n_of_all) {
       return std::clamp<int64_t>(n_of_all - (n_left - n_rows()), 0, n_rows());
     };
@@ -259,7 +270,7 @@ class RowByRow : public StepRun {
   void NextPart() {
     row_ += n_rows();
     if (row_ < std::ssize(step_.sequences[sequence_].tokens)) return;
-    row_ = 0;
+    row_ = next_vector_ = 0;
     ++sequence_;
   }
 
@@ -272,7 +283,8 @@ class RowByRow : public StepRun {
   std::span<TokenLogit> best_;
   std::span<float> vectors_;
   size_t sequence_ = 0;
-  int64_t row_ = 0;  // of the sequence, the part's first
+  int64_t row_ = 0;          // of the sequence, the part's first
+  int64_t next_vector_ = 0;  // of the sequence's, the first behind the part
   StepSequence part_sequence_;
   std::unique_ptr<StepRun> part_;
 };
@@ -295,7 +307,7 @@ int MlxExecutor::pause_points() const {
 StatusOr<std::unique_ptr<StepRun>> MlxExecutor::Begin(const Step& step) {
   if (n_open_ > 1) return FailedPrecondition("a step beside the paused one has not ended");
   const StepLimits limits{n_open_ > 0 ? max_beside_tokens_ : max_step_tokens_, kMaxBest,
-                          /*rows=*/false};
+                          /*rows=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   if (row_by_row_) {
     return std::make_unique<RowByRow>(step, weights_->spec(), &n_open_, [this](const Step& part) {

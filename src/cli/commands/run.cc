@@ -135,7 +135,7 @@ StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
   if (embedded.empty()) {
     turn.tokens = chat->encoder().encode(text, /*at_start=*/true);
   } else {
-    WEFT_RETURN_IF_ERROR(serve::SetPrompt(*model, text, embedded, &turn));
+    WEFT_RETURN_IF_ERROR(serve::SetPrompt(*model, text, std::move(embedded), &turn));
   }
   chat->AddEnds(&turn);
   WEFT_RETURN_IF_ERROR(chat->Restrict(text, answer, &turn));

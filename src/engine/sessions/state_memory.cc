@@ -200,14 +200,14 @@ Status StateMemory::MakeRoom(const Amount& amount) {
 }
 
 Status StateMemory::MakeRoomForRows(int64_t bytes) {
-  const int64_t most = budget_bytes_ / 2;
+  const int64_t most = most_row_bytes();
   const auto fits = [&] { return rows_.bytes() + bytes <= most; };
   if (!fits()) index_->EvictRows(fits);
   if (fits()) return OkStatus();
-  return ResourceExhausted(
-      "vectors in place of tokens take up to ", HumanBytes(static_cast<uint64_t>(most)),
-      ", half of the memory for ", "sessions; ", HumanBytes(static_cast<uint64_t>(rows_.bytes())),
-      " are held and ", HumanBytes(static_cast<uint64_t>(bytes)), " more are needed");
+  return ResourceExhausted("vectors in place of tokens take up to ",
+                           HumanBytes(static_cast<uint64_t>(most)),
+                           ", half of the memory for sessions; with these they would take ",
+                           HumanBytes(static_cast<uint64_t>(rows_.bytes() + bytes)));
 }
 
 // Makes the table's pages usable, from an entry on.

@@ -182,8 +182,9 @@ class StateMemory {
   // What sessions, turns, files and the index hold of vectors in place of tokens: part of the
   // memory in use, at most half of the budget.
   RowTable* rows() { return &rows_; }
-  // Room for so many bytes of new ones, from prefixes if need be; RESOURCE_EXHAUSTED if the others
-  // are held.
+  int64_t most_row_bytes() const { return budget_bytes_ / 2; }
+  // Room for so many bytes of new ones (0: those that are there already), from prefixes if need be;
+  // RESOURCE_EXHAUSTED if the others are held.
   Status MakeRoomForRows(int64_t bytes);
 
   // --- all sessions together ------------------------------------------------------------

@@ -41,11 +41,13 @@ SessionFiles::SessionFiles(const Parts& parts, Options options, PostBack post_ba
 Status SessionFiles::Open() {
   if (options_.path.empty()) return OkStatus();
   const std::string layout = DescribeLayout(options_.backend, options_.kv_type, memory_->layout());
-  SessionStore::Identity identity{.model = options_.model,
-                                  .layout = layout,
-                                  .kv_type = options_.kv_type,
-                                  .sizes = memory_->layout(),
-                                  .row_values = options_.row_values};
+  SessionStore::Identity identity{
+      .model = options_.model,
+      .layout = layout,
+      .kv_type = options_.kv_type,
+      .sizes = memory_->layout(),
+      .row_values = options_.row_values,
+      .max_row_bytes = std::min(options_.max_row_bytes, memory_->most_row_bytes())};
   WEFT_ASSIGN_OR_RETURN(
       store_, SessionStore::Open(options_.path, std::move(identity), memory_->rows(), post_back_));
   std::vector<std::string> strangers;
@@ -276,6 +278,9 @@ void SessionFiles::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded,
     };
     if (std::any_of(loaded->tokens.begin(), loaded->tokens.end(), outside)) {
       loaded = DataLoss("the session's file has tokens that are not in the model's vocabulary");
+    } else if (loaded->tokens.has_rows()) {
+      const Status fit = MakeRoomForRows(0, session);
+      if (!fit.ok()) loaded = fit;  // and these are gone
     }
   }
   if (!loaded.ok()) {

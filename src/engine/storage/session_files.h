@@ -39,6 +39,7 @@ class SessionFiles {
     int64_t n_vocab = 0;
     int64_t row_values = 0;  // of a vector in place of a token
     // As in EngineOptions.
+    int64_t max_row_bytes = 0;
     int64_t disk_bytes = 0;
     int64_t disk_bytes_per_hour = 0;
     bool share_across_domains = false;
@@ -126,6 +127,9 @@ class SessionFiles {
   // otherwise it keeps its tokens, from which its next turn recomputes the state. False if there
   // was nothing.
   bool GiveUpIdleState();
+  // Room for so many bytes of new vectors in place of tokens: as StateMemory::MakeRoomForRows, and
+  // from idle sessions that lie in their files, the least recently used first. `spared` stays.
+  Status MakeRoomForRows(int64_t bytes, const Session* spared);
 
   // --- shutdown -------------------------------------------------------------------------
   // Whether something is still on its way to disk.

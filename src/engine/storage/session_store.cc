@@ -147,8 +147,19 @@ void SessionStore::Save(const std::string& domain, const std::string& name,
   });
 }
 
+// A program that was allowed more may have written the file.
+Status SessionStore::CheckRows(const SessionHead& head) const {
+  const int64_t n_rows = head.n_rows();
+  const int64_t bytes = RowTable::BytesOf(n_rows, head.row_values);
+  if (bytes <= identity_.max_row_bytes) return OkStatus();
+  return FailedPrecondition("the session's file has ", n_rows,
+                            " vectors in place of tokens, which take ",
+                            HumanBytes(static_cast<uint64_t>(bytes)), "; here a session may hold ",
+                            HumanBytes(static_cast<uint64_t>(identity_.max_row_bytes)));
+}
+
 // Rows are not trusted either: the backend computes with them as they are.
-StatusOr<History> SessionStore::ReadTokens(SessionReader* reader) const {
+StatusOr<History> SessionStore::ReadTokens(SessionReader* reader, RowTable* table) const {
   const SessionHead& head = reader->head();
   if (head.row_values != 0 && head.row_values != identity_.row_values) {
     return DataLoss("the session's file has rows of ", head.row_values, " values in a model of ",
@@ -161,7 +172,7 @@ StatusOr<History> SessionStore::ReadTokens(SessionReader* reader) const {
     if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
       return DataLoss("the session's file has a row with numbers that are not finite");
     }
-    rows.push_back(rows_.Keep(values));
+    rows.push_back(table->Keep(values));
     return OkStatus();
   };
   WEFT_RETURN_IF_ERROR(reader->ReadRows(take));
@@ -177,13 +188,16 @@ StatusOr<History> SessionStore::ReadTokens(SessionReader* reader) const {
   return tokens;
 }
 
-StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain,
-                                                const std::string& name) const {
+StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain, const std::string& name,
+                                                RowTable* rows) const {
   WEFT_ASSIGN_OR_RETURN(const auto reader, directory_->Load(domain, name));
   WEFT_RETURN_IF_ERROR(reader->CheckModel(FingerprintOf(identity_.model)));
   const SessionHead& head = reader->head();
+  if (rows != nullptr) WEFT_RETURN_IF_ERROR(CheckRows(head));
+  RowTable passing;
   SessionSnapshot snapshot;
-  WEFT_ASSIGN_OR_RETURN(snapshot.tokens, ReadTokens(reader.get()));
+  WEFT_ASSIGN_OR_RETURN(snapshot.tokens,
+                        ReadTokens(reader.get(), rows != nullptr ? rows : &passing));
   snapshot.used_us = head.updated_us;
   if (head.state_tokens == 0) return snapshot;
   Status status = reader->CheckLayout(FingerprintOf(identity_.layout), identity_.kv_type);
@@ -206,7 +220,7 @@ StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain,
 void SessionStore::Load(const std::string& domain, const std::string& name,
                         std::function<void(StatusOr<SessionSnapshot>)> done) {
   worker_.Post([this, domain, name, done = std::move(done)] {
-    auto loaded = std::make_shared<StatusOr<SessionSnapshot>>(LoadNow(domain, name));
+    auto loaded = std::make_shared<StatusOr<SessionSnapshot>>(LoadNow(domain, name, &rows_));
     post_back_([done, loaded] { done(std::move(*loaded)); });
   });
 }
@@ -225,7 +239,7 @@ void SessionStore::Remove(const std::string& domain, const std::string& name,
 
 Status SessionStore::RenameNow(const std::string& domain, const std::string& from,
                                const std::string& to) {
-  WEFT_ASSIGN_OR_RETURN(const SessionSnapshot snapshot, LoadNow(domain, from));
+  WEFT_ASSIGN_OR_RETURN(const SessionSnapshot snapshot, LoadNow(domain, from, nullptr));
   WEFT_RETURN_IF_ERROR(
       directory_->Save(MakeHead(domain, to, snapshot), SourceOf(snapshot, abandoned_)));
   return directory_->Remove(domain, from);

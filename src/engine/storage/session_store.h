@@ -40,7 +40,8 @@ class SessionStore {
     std::string layout;  // describes backend, KV type and page sizes
     std::string kv_type;
     StateLayout sizes;
-    int64_t row_values = 0;  // of a vector in place of a token
+    int64_t row_values = 0;     // of a vector in place of a token
+    int64_t max_row_bytes = 0;  // of those of a session
   };
   // Runs a callback on the engine thread.
   using PostBack = std::function<void(std::function<void()>)>;
@@ -69,8 +70,8 @@ class SessionStore {
   // `done(OK)` means that the session is on disk.
   void Save(const std::string& domain, const std::string& name, SessionSnapshot snapshot,
             std::function<void(Status)> done);
-  // State that is damaged, or in another layout, is dropped and noted; a damaged head, or another
-  // model's file, is an error.
+  // State that is damaged, or in another layout, is dropped and noted; a damaged head, another
+  // model's file, or more rows than a session may hold, is an error.
   void Load(const std::string& domain, const std::string& name,
             std::function<void(StatusOr<SessionSnapshot>)> done);
   void Remove(const std::string& domain, const std::string& name, std::function<void(Status)> done);
@@ -88,8 +89,11 @@ class SessionStore {
   // On the worker thread.
   SessionHead MakeHead(const std::string& domain, const std::string& name,
                        const SessionSnapshot& snapshot) const;
-  StatusOr<History> ReadTokens(SessionReader* reader) const;
-  StatusOr<SessionSnapshot> LoadNow(const std::string& domain, const std::string& name) const;
+  Status CheckRows(const SessionHead& head) const;
+  StatusOr<History> ReadTokens(SessionReader* reader, RowTable* rows) const;
+  // `rows` keeps those that are read. Null: they are for another file, whatever their number.
+  StatusOr<SessionSnapshot> LoadNow(const std::string& domain, const std::string& name,
+                                    RowTable* rows) const;
   Status RenameNow(const std::string& domain, const std::string& from, const std::string& to);
   // On the engine thread.
   void AddFileBytes(int64_t bytes);

@@ -163,6 +163,21 @@ bool SessionFiles::TakeIdleSession() {
   return true;
 }
 
+// What is computed of them goes, too, wherever it is not on disk.
+Status SessionFiles::MakeRoomForRows(int64_t bytes, const Session* spared) {
+  Status status = memory_->MakeRoomForRows(bytes);
+  if (status.ok() || keeper_ == nullptr) return status;
+  for (Session* const session : idle_->UnusedSince(std::nullopt, NowMicros())) {
+    const bool lies_in_file = session->is_kept() && session->keeps_under_way == 0;
+    if (session == spared || !session->tokens.has_rows() || !lies_in_file) continue;
+    if (!CheckSavable(*session).ok()) continue;
+    BecomeParked(session);
+    status = memory_->MakeRoomForRows(bytes);
+    if (status.ok()) break;
+  }
+  return status;
+}
+
 // --- shutdown ---------------------------------------------------------------------------
 
 bool SessionFiles::StillKeeping() {

@@ -98,7 +98,8 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, const TurnOption
   }
   const int64_t row_width = parts_.model->row_width();
   if (const int64_t n_rows = options.PromptRows(row_width); n_rows > 0) {
-    WEFT_RETURN_IF_ERROR(parts_.memory->MakeRoomForRows(RowTable::BytesOf(n_rows, row_width)));
+    WEFT_RETURN_IF_ERROR(
+        parts_.files->MakeRoomForRows(RowTable::BytesOf(n_rows, row_width), session));
   }
   auto turn = std::make_unique<ActiveTurn>();
   turn->serial = next_serial_++;

@@ -1,0 +1,119 @@
+// The engine that a program runs on: its options, its memory, what must add up in it.
+#include "engine/kv_type.h"
+#include "state/history.h"
+#include "tests/property/program.h"
+#include "tests/support/engine_harness.h"
+
+namespace weft::testing {
+
+void Program::ChooseOptions() {
+  static constexpr KvType kChoices[] = {KvType::kF32, KvType::kF16, KvType::kF16, KvType::kQ8_0};
+  static constexpr int kPageTokens[] = {16, 32, 64};
+  options_.n_threads = Uniform(1, 2);
+  options_.kv_type = kChoices[Uniform(0, 3)];
+  options_.page_tokens = kPageTokens[Uniform(0, 2)];
+  options_.max_step_tokens = Chance(50) ? Uniform(4, 24) : Uniform(24, 128);
+  options_.decode_stretch = Chance(50) ? 1.0 : 4.0;
+  options_.max_running = Uniform(1, 6);
+  options_.prefix_cache = Chance(75);
+  options_.max_pending_events = Chance(20) ? Uniform(1, 4) : 1024;
+  // A program that asks its oracle reads nothing meanwhile.
+  options_.stalled_while_others_wait = kHang;
+  options_.checkpoint_tokens = Chance(50) ? 0 : Uniform(1, 100);
+  options_.checkpoint_share = Uniform(0, 10) / 10.0;
+  options_.speculation = Chance(85) ? Speculation::kLookup : Speculation::kOff;
+  options_.max_guesses = Chance(50) ? Uniform(1, 4) : Uniform(5, 24);
+  if (dir_ == nullptr && Chance(70)) dir_ = std::make_unique<TempDir>();
+  options_.state_dir = dir_ != nullptr ? dir_->path() : "";
+  ChooseMemory();
+  ChooseRows();
+  ChooseDrafts();
+}
+
+// Rows take up to half of the memory. A part of that is enough for what the program's sessions
+// hold, so that none is refused while former ones are on their way out.
+void Program::ChooseRows() {
+  if (with_rows_) options_.memory_bytes += options_.memory_bytes / 2;
+  memory_bytes_ = options_.memory_bytes;
+  state_bytes_ = with_rows_ ? memory_bytes_ / 2 : memory_bytes_;
+  most_rows_ = memory_bytes_ / 4 / RowTable::BytesOf(1, model_->row_width());
+}
+
+// The model drafts for itself: wherever that is wrong, another's drafts are too. It takes half of
+// the memory.
+void Program::ChooseDrafts() {
+  options_.draft_model = nullptr;
+  options_.draft_at_any_cost = random_drafts_() % 4 != 0;
+  // Without the same bits nothing is guessed, and all of the memory is the model's own.
+  if (options_.speculation == Speculation::kOff || !model_->same_bits()) return;
+  if (random_drafts_() % 100 >= 40) return;
+  options_.draft_model = model_;
+  options_.speculation = random_drafts_() % 2 == 0 ? Speculation::kDraft : Speculation::kAuto;
+  options_.memory_bytes = 2 * memory_bytes_;
+}
+
+void Program::ChooseMemory() {
+  StateOptions state;
+  state.kv_type = KvInfo(options_.kv_type).dtype;
+  state.page_tokens = options_.page_tokens;
+  const auto probe = model_->backend().NewState(*model_->weights(), state);
+  if (!probe.ok() && options_.kv_type == KvType::kQ8_0) {  // heads not made of whole blocks
+    options_.kv_type = KvType::kBF16;
+    return ChooseMemory();
+  }
+  if (!probe.ok()) return Expect(probe.status(), "a store of state");
+  layout_ = (*probe)->layout();
+  options_.memory_bytes = int64_t{64} << 20;
+  if (Chance(60)) {
+    options_.memory_bytes = BytesFor(Uniform(30, Chance(50) ? 110 : 250));
+    if (Chance(70)) options_.memory_bytes += Uniform(1, 12) * layout_.slot_bytes;
+  }
+}
+
+// What a session of so many tokens may need at most: its pages, one copy, one to go on,
+// and its slot.
+int64_t Program::BytesFor(int64_t n_tokens) const {
+  int64_t bytes = layout_.slot_bytes;
+  for (const int64_t page : layout_.page_bytes) {
+    bytes += page * ((n_tokens + options_.page_tokens - 1) / options_.page_tokens + 1);
+  }
+  return bytes;
+}
+
+void Program::Start() {
+  Note("engine: threads ", options_.n_threads, ", kv ", static_cast<int>(options_.kv_type),
+       ", page ", options_.page_tokens, ", step ", options_.max_step_tokens, ", running ",
+       options_.max_running, ", memory ", options_.memory_bytes, " of ", BytesFor(1), " per page",
+       with_rows_ ? StrCat(", rows ", most_rows_) : "", options_.prefix_cache ? ", prefixes" : "",
+       ", checkpoints every ", options_.checkpoint_tokens, " in ", options_.checkpoint_share,
+       options_.state_dir.empty() ? "" : ", files", ", events ", options_.max_pending_events,
+       ", guesses ", options_.speculation == Speculation::kOff ? 0 : options_.max_guesses,
+       options_.draft_model == nullptr ? ""
+       : options_.draft_at_any_cost    ? ", drafts"
+                                       : ", few drafts");
+  auto engine = Engine::Start(model_, options_);
+  Expect(engine.status(), "start");
+  if (engine.ok()) engine_ = *std::move(engine);
+}
+
+void Program::CheckAccounts() {
+  if (engine_ == nullptr) return;
+  Expect(engine_->CheckIntegrity(), "integrity");
+  const EngineStats stats = engine_->Stats();
+  const int64_t held = testing::StateBytes(stats);
+  if (held > memory_bytes_ || held + stats.draft_state_bytes > options_.memory_bytes) {
+    Fail("pages and slots take ", held, " bytes of ", memory_bytes_, ", and of a draft model ",
+         stats.draft_state_bytes);
+  }
+  const double share = options_.checkpoint_share * static_cast<double>(memory_bytes_);
+  if (static_cast<double>(stats.checkpoints * layout_.slot_bytes) > share) {
+    Fail(stats.checkpoints, " checkpoints take more than ", share, " bytes");
+  }
+  if (stats.row_bytes > memory_bytes_ / 2) Fail("rows take ", stats.row_bytes, " bytes");
+  if (stats.pages_in_index > stats.pages_used) Fail("more pages in the index than in use");
+  if (!options_.prefix_cache && stats.pages_in_index + stats.checkpoints != 0) {
+    Fail("an index that was not wanted");
+  }
+}
+
+}  // namespace weft::testing
