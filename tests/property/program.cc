@@ -45,6 +45,11 @@ void ProgramCounts::Add(const ProgramCounts& other) {
 
 Program::Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t seed)
     : model_(std::move(model)), oracle_(oracle), random_(seed), random_drafts_(seed + 1) {
+  if (model_->spec().prediction_head != nullptr) {
+    auto head = Model::LoadHead(*model_, {.n_threads = 1});
+    Expect(head.status(), "a head");
+    if (head.ok()) head_ = *std::move(head);
+  }
   // The streams are the same in all programs, so that the oracle's answers serve again.
   std::mt19937_64 random(7);
   std::uniform_int_distribution<int32_t> token(3, static_cast<int32_t>(model_->n_vocab()) - 1);
@@ -127,13 +132,14 @@ void Program::ChooseOptions() {
 }
 
 // The model drafts for itself: wherever that is wrong, another's drafts are too. It takes half of
-// the memory.
+// the memory. A model with a prediction head is drafted for by that.
 void Program::ChooseDrafts() {
   memory_bytes_ = options_.memory_bytes;
   options_.draft_model = nullptr;
   options_.draft_at_any_cost = random_drafts_() % 4 != 0;
-  if (options_.speculation == Speculation::kOff || random_drafts_() % 100 >= 40) return;
-  options_.draft_model = model_;
+  const uint64_t percent = head_ != nullptr ? 90 : 40;
+  if (options_.speculation == Speculation::kOff || random_drafts_() % 100 >= percent) return;
+  options_.draft_model = head_ != nullptr ? head_ : model_;
   options_.speculation = random_drafts_() % 2 == 0 ? Speculation::kDraft : Speculation::kAuto;
   options_.memory_bytes = 2 * memory_bytes_;
 }
@@ -187,11 +193,14 @@ void Program::CheckAccounts() {
   Expect(engine_->CheckIntegrity(), "integrity");
   const EngineStats stats = engine_->Stats();
   const int64_t held = testing::StateBytes(stats);
-  if (held > memory_bytes_ || held + stats.draft_state_bytes > options_.memory_bytes) {
-    Fail("pages and slots take ", held, " bytes of ", memory_bytes_, ", and of a draft model ",
+  // Of a head's share only that it is the smaller one is known here.
+  const bool has_head = head_ != nullptr && options_.draft_model == head_;
+  const int64_t most = has_head ? options_.memory_bytes : memory_bytes_;
+  if (held > most || held + stats.draft_state_bytes > options_.memory_bytes) {
+    Fail("pages and slots take ", held, " bytes of ", most, ", and of a draft model ",
          stats.draft_state_bytes);
   }
-  const double share = options_.checkpoint_share * static_cast<double>(memory_bytes_);
+  const double share = options_.checkpoint_share * static_cast<double>(most);
   if (static_cast<double>(stats.checkpoints * layout_.slot_bytes) > share) {
     Fail(stats.checkpoints, " checkpoints take more than ", share, " bytes");
   }
