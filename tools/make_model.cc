@@ -78,6 +78,7 @@ class Maker {
   void AddDeltaNet(int64_t layer);
   void AddStateSpace(int64_t layer);
   void AddFeedForward(int64_t layer);
+  void AddPredictor(int64_t layer);
   void AddMatrix(const std::string& name, std::vector<int64_t> dims, Role role, int64_t layer);
   void AddTyped(const std::string& name, std::vector<int64_t> dims, DType type);
   void AddValues(const std::string& name, std::vector<int64_t> dims, float low, float high);
@@ -117,7 +118,8 @@ void Maker::AddMetadata() {
   add("vocab_size", shape_.vocab);
   add("context_length", shape_.context);
   add("embedding_length", shape_.embd);
-  add("block_count", shape_.layers);
+  add("block_count", shape_.layers + shape_.predictors);
+  if (shape_.predictors > 0) add("nextn_predict_layers", shape_.predictors);
   add("feed_forward_length", shape_.ffn);
   add("attention.head_count", shape_.heads);
   if (shape_.heads > 0) {
@@ -183,6 +185,7 @@ void Maker::AddTensors() {
   AddMatrix("token_embd.weight", {shape_.embd, shape_.vocab},
             shape_.tied ? Role::kOutput : Role::kPlain, 0);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) AddLayer(layer);
+  for (int64_t i = 0; i < shape_.predictors; ++i) AddPredictor(shape_.layers + i);
   AddNorm(is("lfm2") ? "token_embd_norm.weight" : "output_norm.weight", shape_.embd);
   if (!shape_.tied) AddMatrix("output.weight", {shape_.embd, shape_.vocab}, Role::kOutput, 0);
 }
@@ -203,6 +206,18 @@ void Maker::AddLayer(int64_t layer) {
       AddAttention(layer);
   }
   if (shape_.ffn > 0) AddFeedForward(layer);
+}
+
+// Shares embedding and output with the model.
+void Maker::AddPredictor(int64_t layer) {
+  const auto name = [&](std::string_view part) { return Name(layer, StrCat(part, ".weight")); };
+  AddMatrix(name("nextn.eh_proj"), {2 * shape_.embd, shape_.embd}, Role::kPlain, layer);
+  AddNorm(name("nextn.enorm"), shape_.embd);
+  AddNorm(name("nextn.hnorm"), shape_.embd);
+  AddNorm(name("nextn.shared_head_norm"), shape_.embd);
+  AddNorm(name("attn_norm"), shape_.embd);
+  AddAttention(layer);
+  AddFeedForward(layer);
 }
 
 void Maker::AddAttention(int64_t layer) {
@@ -263,7 +278,7 @@ void Maker::AddStateSpace(int64_t layer) {
 void Maker::AddFeedForward(int64_t layer) {
   const auto name = [&](std::string_view part) { return Name(layer, StrCat(part, ".weight")); };
   const int64_t embd = shape_.embd;
-  AddNorm(name(is("qwen35") ? "post_attention_norm" : "ffn_norm"), embd);
+  AddNorm(name(is("qwen35") || is("glm4moe") ? "post_attention_norm" : "ffn_norm"), embd);
   if (shape_.experts > 0) {
     const int64_t n = shape_.experts, ffn = shape_.expert_ffn;
     AddTyped(name("ffn_gate_inp"), {embd, n}, DType::kF32);

@@ -79,6 +79,7 @@ int main(int argc, char** argv) {
       {"--experts", "experts of a mixture", &ModelShape::experts, {}},
       {"--experts-used", "experts used per token", &ModelShape::experts_used, {}},
       {"--expert-ffn", "width of an expert", &ModelShape::expert_ffn, {}},
+      {"--predictors", "prediction heads", &ModelShape::predictors, {}},
   };
   for (SizeOption& size : sizes) {
     app.add_option(size.name, size.value, std::string(size.help) + ", instead of the shape's");

@@ -57,7 +57,12 @@ TEST_F(MakeModelTest, TinyShapesHaveTheirTensors) {
     const auto file = Open();
     ASSERT_NE(file, nullptr);
     EXPECT_EQ(*file->GetString("general.architecture"), shape.architecture);
-    EXPECT_EQ(*file->GetInt(StrCat(shape.architecture, ".block_count")), shape.layers);
+    EXPECT_EQ(*file->GetInt(StrCat(shape.architecture, ".block_count")),
+              shape.layers + shape.predictors);
+    for (int64_t i = 0; i < shape.predictors; ++i) {
+      const std::string head = StrCat("blk.", shape.layers + i, ".nextn.eh_proj.weight");
+      EXPECT_EQ(Tensor(*file, head).dims[0], 2 * shape.embd);
+    }
     const TensorInfo& embd = Tensor(*file, "token_embd.weight");
     EXPECT_EQ(embd.dims[0], shape.embd);
     EXPECT_EQ(embd.dims[1], shape.vocab);
@@ -146,6 +151,7 @@ TEST_F(MakeModelTest, ImpossibleModelsAreRefused) {
   EXPECT_THAT(error([](ModelShape* s) { s->kv_heads = 3; }), HasSubstr("--kv-heads"));
   EXPECT_THAT(error([](ModelShape* s) { s->head_dim = 63; }), HasSubstr("--head-dim"));
   EXPECT_THAT(error([](ModelShape* s) { s->experts = 4; }), HasSubstr("no experts"));
+  EXPECT_THAT(error([](ModelShape* s) { s->predictors = 1; }), HasSubstr("--predictors"));
   EXPECT_THAT(error([](ModelShape* s) { s->vocab = 100; }), HasSubstr("--vocab"));
   EXPECT_THAT(error([](ModelShape* s) { s->vocab = 900'000; }), HasSubstr("--vocab"));
   EXPECT_THAT(error([](ModelShape* s) { s->embd = 100; }, "Q8_0"), HasSubstr("rows of 100"));

@@ -49,6 +49,12 @@ constexpr ModelShape kShapes[] = {
     {"tiny-qwen35", "for tests", "qwen35",
      4, 256, 512, 4, 2, 64, 2048, false, 4096, 1e7, 1e-6, kBytePairs, "qwen35",
      0, 0, 0, 0, "ddda", 4, 4, 64, 64, 2, 16},
+    {"tiny-qwen35-mtp", "for tests: with a prediction head", "qwen35",
+     4, 256, 512, 4, 2, 64, 2048, false, 4096, 1e7, 1e-6, kBytePairs, "qwen35",
+     0, 0, 0, 0, "ddda", 4, 4, 64, 64, 2, 16, 1},
+    {"tiny-glm4moe-mtp", "for tests: 8 experts of 128, 2 used, with a prediction head", "glm4moe",
+     3, 256, 512, 4, 2, 64, 2048, false, 4096, 1e6, 1e-5, kBytePairs, "qwen2",
+     8, 2, 128, 0, {}, 0, 0, 0, 0, 0, 32, 1},
     {"tiny-mamba2", "for tests: nothing but state spaces", "mamba2",
      3, 256, 0, 0, 0, 0, 1024, true, 4096, 1e4, 1e-5, kPieces, "default",
      0, 0, 0, 0, "s", 4, 8, 64, 32, 1},
@@ -112,8 +118,13 @@ Status CheckShape(const ModelShape& shape) {
   if (shape.layers < 1 || shape.layers > 1024) {
     return InvalidArgument("--layers is ", shape.layers, ", it must be from 1 to 1024");
   }
+  const bool may_predict = shape.architecture == "qwen35" || shape.architecture == "glm4moe";
+  if (shape.predictors < 0 || shape.predictors > (may_predict ? 16 : 0)) {
+    return InvalidArgument("--predictors is ", shape.predictors, ", it must be from 0 to ",
+                           may_predict ? 16 : 0, " with the architecture ", shape.architecture);
+  }
   if (shape.kv_heads > 0) WEFT_RETURN_IF_ERROR(CheckAttention(shape));
-  if (shape.architecture != "qwen3moe") {
+  if (shape.architecture != "qwen3moe" && shape.architecture != "glm4moe") {
     if (shape.experts == 0 && shape.experts_used == 0 && shape.expert_ffn == 0) return OkStatus();
     return InvalidArgument("the architecture ", shape.architecture, " has no experts");
   }

@@ -49,6 +49,8 @@ struct ModelShape {
   int64_t state_dim = 0;
   int64_t state_groups = 0;
   int64_t rope_dim = 0;  // of a head's values that rotate; 0: all
+  // Prediction heads: layers behind the others that attend and predict the token behind the next.
+  int64_t predictors = 0;
   // The vocabulary ends with the tokens that models of code fill in the middle with.
   bool fill_in = false;
 

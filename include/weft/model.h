@@ -62,6 +62,11 @@ class Model {
       std::shared_ptr<const ModelFile> file, const ModelOptions& options);
   // The small model built into the library, for trying things out without a file.
   static absl::StatusOr<std::shared_ptr<const Model>> LoadBuiltIn(const ModelOptions& options);
+  // The prediction head of a model whose file has one: a small model that guesses what the other
+  // will say, for EngineOptions::draft_model. Shares what it has in common with `model`. NOT_FOUND,
+  // saying why, if there is none; UNIMPLEMENTED where what computes the model computes no heads.
+  static absl::StatusOr<std::shared_ptr<const Model>> LoadHead(const Model& model,
+                                                               const ModelOptions& options);
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;

@@ -38,7 +38,8 @@ enum class Speculation {
   kOff,
   kLookup,  // guesses are text: of the conversation, its domain's others, and
             // TurnOptions::prediction
-  kDraft,   // guesses are what EngineOptions::draft_model says, and TurnOptions::prediction
+  kDraft,   // guesses are what EngineOptions::draft_model (perhaps the model's own head) says, and
+            // TurnOptions::prediction
   kAuto,    // all of these, as far as they are there
 };
 
@@ -97,8 +98,9 @@ struct EngineOptions {
   // With a backend whose results depend on the rows of a step, nothing is guessed.
   Speculation speculation = Speculation::kLookup;
   int max_guesses = 16;  // of one answer in one step
-  // A smaller model with the same vocabulary, which guesses what the engine's says. Its state takes
-  // a part of memory_bytes, so that both hold as many tokens.
+  // A smaller model with the same vocabulary, which guesses what the engine's says; or the model's
+  // own prediction head (Model::LoadHead). Its state takes a part of memory_bytes, so that both
+  // hold as many tokens.
   std::shared_ptr<const Model> draft_model = {};
   // Drafts, and computes what is drafted, whether or not that pays; for tests and measurements.
   bool draft_at_any_cost = false;

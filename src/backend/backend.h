@@ -46,6 +46,7 @@ struct BackendCapabilities {
   int64_t max_step_tokens = 0;       // rows of one step
   int64_t max_best = 0;              // the most that StepSequence::n_best may be; 0: none
   bool rows = false;                 // StepSequence::rows
+  bool prediction_heads = false;     // StepSequence::hidden, and hidden values as vectors
   bool same_bits = false;
 };
 
@@ -61,9 +62,13 @@ struct DeviceLimits {
   double int8_macs_per_s = 0;
 };
 
+class Weights;
+
 struct LoadOptions {
   int device = 0;     // below Backend::device_count()
   int n_threads = 0;  // for packing; 0: one per core
+  // Weights of the same backend, device and file: what both name need not be there twice.
+  std::shared_ptr<const Weights> beside = {};
   // Called now and then with the fraction done; may be empty.
   std::function<void(double fraction)> progress;
 };
@@ -108,6 +113,9 @@ struct StepSequence {
   // What the model does to those (its scale, what positions, types and norms add) is still to be
   // done. So the table's values give the same bits as the token.
   std::vector<std::span<const float>> rows;
+  // With ModelSpec::hidden_input: d_model values for each token, one row after the other. Empty
+  // otherwise.
+  std::span<const float> hidden = {};
   int64_t position = 0;  // absolute position of tokens[0]
   // Per KvGroup, the session's page table: entry i holds the positions
   // [i * page_tokens, (i + 1) * page_tokens). Every page that the tokens are
@@ -120,8 +128,10 @@ struct StepSequence {
   // If not 0, only the best tokens of each such row are, so many: what a greedy or a top-k draw
   // chooses from, so that a device need not send a vocabulary to the host.
   int64_t n_best = 0;
-  // And whose vectors: what is behind the output norm.
+  // And whose vectors: what is behind the output norm; or before it, for prediction heads that
+  // take that.
   int64_t n_vectors = 0;
+  bool vectors_before_norm = false;
 
   // The last rows of which anything is wanted.
   int64_t n_wanted() const { return n_logits > n_vectors ? n_logits : n_vectors; }

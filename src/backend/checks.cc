@@ -56,6 +56,11 @@ Status CheckHostHolds(int64_t weight_bytes) {
                            "; use a smaller model or a smaller quantization");
 }
 
+Status CheckNoHiddenInput(const Backend& backend, const ModelSpec& spec) {
+  if (!spec.hidden_input) return OkStatus();
+  return Unimplemented("the ", backend.name(), " backend computes no prediction heads");
+}
+
 bool GatesByHead(const Attention& op) {
   return !op.gated_query || (op.k_dim == op.v_dim && (!op.q_norm || op.q_norm.width == op.k_dim));
 }
@@ -190,6 +195,7 @@ class StepValidator {
       return InvalidArgument("sequence ", s, " of the step wants ", sequence.n_vectors,
                              " vectors of ", n_tokens, " tokens");
     }
+    WEFT_RETURN_IF_ERROR(CheckHidden(s, limits));
     if (sequence.n_logits > 0 && !spec_.output) {
       return InvalidArgument("sequence ", s, " of the step wants logits of a model without them");
     }
@@ -213,6 +219,19 @@ class StepValidator {
     if (sequence.page_tables.size() != spec_.kv_groups.size()) {
       return InvalidArgument("sequence ", s, " of the step has ", sequence.page_tables.size(),
                              " page tables, the model has ", spec_.kv_groups.size());
+    }
+    return OkStatus();
+  }
+
+  Status CheckHidden(size_t s, const StepLimits& limits) const {
+    const StepSequence& sequence = step_.sequences[s];
+    const int64_t n_rows = spec_.hidden_input ? std::ssize(sequence.tokens) : 0;
+    if (std::ssize(sequence.hidden) != n_rows * spec_.d_model) {
+      return InvalidArgument("sequence ", s, " of the step brings ", sequence.hidden.size(),
+                             " hidden values, the model takes ", n_rows * spec_.d_model);
+    }
+    if ((spec_.hidden_input || sequence.vectors_before_norm) && !limits.prediction_heads) {
+      return Unimplemented("this backend computes no prediction heads");
     }
     return OkStatus();
   }

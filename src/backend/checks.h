@@ -21,16 +21,19 @@ Status CheckOptions(const Backend& backend, const ExecutorOptions& options);
 StatusOr<MemoryInfo> HostMemory(const Backend& backend, int device);
 // Of weights that lie in the host's memory.
 Status CheckHostHolds(int64_t weight_bytes);
+// Refuses what only a prediction head has, of a backend without them.
+Status CheckNoHiddenInput(const Backend& backend, const ModelSpec& spec);
 // Whether gated queries, if that is what they are, are as wide as the values and normed by head.
 bool GatesByHead(const Attention& op);
 
 // Sizes, page tables long enough, ids inside the pools, tokens inside the vocabulary, no page
-// written by two sequences, texts whole where the model sees what follows, rows only where backend
-// and model take them, room for the results.
+// written by two sequences, texts whole where the model sees what follows, rows and hidden values
+// only where backend and model take them, room for the results.
 struct StepLimits {
   int64_t tokens = 0;
   int64_t best = 0;   // BackendCapabilities::max_best
   bool rows = false;  // BackendCapabilities::rows
+  bool prediction_heads = false;
 };
 Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLimits& limits,
                     const Step& step);

@@ -40,6 +40,10 @@ std::vector<TensorRef> TensorsOf(const ModelSpec& spec) {
   if (spec.text_vector) {
     for (const HeadLayer& layer : spec.text_vector->head) collector.Add(layer.linear, layer.norm);
   }
+  if (spec.hidden_input) {
+    collector.Add(spec.hidden_input->token_norm, spec.hidden_input->hidden_norm,
+                  spec.hidden_input->proj);
+  }
   if (spec.per_layer_input) {
     collector.Add(spec.per_layer_input->table, spec.per_layer_input->proj,
                   spec.per_layer_input->norm);

@@ -94,6 +94,9 @@ StatusOr<std::unique_ptr<Drafter>> NewDrafter(const Model& model, const EngineOp
     return InvalidArgument("there is no draft model to guess with");
   }
   WEFT_RETURN_IF_ERROR(CheckDraftModel(model, *options.draft_model));
+  if (options.draft_model->spec().hidden_input && &options.draft_model->file() != &model.file()) {
+    return InvalidArgument("the prediction head is of another model");
+  }
   if (!drafts || SpeculatorOptionsOf(model, options).most == 0) return std::unique_ptr<Drafter>();
   Drafter::Options drafter;
   drafter.n_threads = options.n_threads;

@@ -167,7 +167,7 @@ Status ModelHost::TryLoad() {
   if (model_id_.empty()) model_id_ = DefaultModelId(model_->name());
   EngineOptions engine = options_.engine;
   if (options_.load_draft) {
-    WEFT_ASSIGN_OR_RETURN(engine.draft_model, options_.load_draft());
+    WEFT_ASSIGN_OR_RETURN(engine.draft_model, options_.load_draft(*model_));
   }
   WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, engine));
   return OkStatus();

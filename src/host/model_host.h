@@ -33,8 +33,8 @@ class ModelHost : public Host {
   struct Options {
     // Runs once, on the loading thread.
     std::function<StatusOr<std::shared_ptr<const Model>>()> load;
-    // Loads the draft model, or gives null; may be empty.
-    std::function<StatusOr<std::shared_ptr<const Model>>()> load_draft = {};
+    // Loads what drafts for the model, or gives null; may be empty.
+    std::function<StatusOr<std::shared_ptr<const Model>>(const Model&)> load_draft = {};
     EngineOptions engine;
     // A Jinja template instead of the model's own; empty: the model's.
     std::string template_source;

@@ -128,6 +128,17 @@ struct TokenTypes {
   }
 };
 
+// What a prediction head takes beside a token: the hidden values of the row before it, which the
+// model computed, or the head itself where it goes on from its own guess.
+//   x = proj([token_norm(embedding(token)), hidden_norm(hidden)])
+struct HiddenInput {
+  Norm token_norm;
+  Norm hidden_norm;
+  Linear proj;  // n_in = 2 * d_model
+  // Hidden values are those before the output norm (of the model, of the head), not behind it.
+  bool before_output_norm = false;
+};
+
 struct ModelSpec {
   std::string architecture;  // as the file names it; for messages only
   std::string name;          // general.name, may be empty
@@ -149,6 +160,14 @@ struct ModelSpec {
 
   // What a text becomes, where the model was made for that.
   std::optional<TextVector> text_vector;
+
+  // Of a prediction head: its x, in place of the embedding alone.
+  std::optional<HiddenInput> hidden_input;
+  // A small model over tensors of the same file that guesses the token behind the next: a model of
+  // its own, with its own state. Null where the file has none.
+  std::shared_ptr<const ModelSpec> prediction_head;
+  // Why the file has one that cannot be used; empty otherwise.
+  std::string no_prediction_head;
 
   std::vector<Rope> ropes;
   std::vector<KvLayer> kv_layers;

@@ -21,6 +21,8 @@ using testing::ExpectError;
 using ::testing::HasSubstr;
 using testing::OpOf;
 using testing::SpecJudge;
+using testing::TinyDeepSeek;
+using testing::TinyExperts;
 using testing::TinyLlama;
 using testing::TinyModel;
 
@@ -174,26 +176,8 @@ TEST(GoldenSpecs, FlippedBitsNeverGiveABrokenSpec) {
     SCOPED_TRACE(expected.model);
     std::ifstream in(GoldenPath(expected.model), std::ios::binary);
     std::string bytes((std::istreambuf_iterator<char>(in)), {});
-    const std::string architecture = StrCat(BuildGolden(expected.model)->architecture, ".");
-    // The architecture's keys come first; each flip lands shortly behind one.
-    std::vector<size_t> starts;
-    for (size_t at = bytes.find(architecture); at != std::string::npos && starts.size() < 64;
-         at = bytes.find(architecture, at + 1)) {
-      starts.push_back(at);
-    }
-    ASSERT_FALSE(starts.empty());
-    for (int i = 0; i < 150; ++i) {
-      const size_t at = starts[random() % starts.size()] + random() % 64;
-      const char before = bytes[at];
-      bytes[at] = static_cast<char>(before ^ (1 << random() % 8));
-      const auto file = ModelFile::FromBytes("flipped", std::as_bytes(std::span(bytes)));
-      if (file.ok()) {
-        const auto spec = BuildModelSpec(**file, {});
-        spec.ok() ? ++n_specs : ++n_errors;
-        if (spec.ok()) SpecJudge(**file, *spec).Judge();
-      }
-      bytes[at] = before;
-    }
+    testing::JudgeFlippedBits(bytes, BuildGolden(expected.model)->architecture, &random, &n_specs,
+                              &n_errors);
   }
   EXPECT_GT(n_specs, 100);
   EXPECT_GT(n_errors, 100);
@@ -361,24 +345,6 @@ TEST(SpecForms, OneMatrixMayHoldQueryKeyAndValue) {
   EXPECT_EQ(attention.v.weight, attention.q.weight);
 }
 
-// A model of `architecture` with TinyLlama's attention and four experts of 12 values.
-TinyModel TinyExperts(std::string architecture) {
-  TinyModel model = TinyLlama();
-  model.architecture = std::move(architecture);
-  model.keys["expert_count"] = int64_t{4};
-  model.keys["expert_used_count"] = int64_t{2};
-  for (int64_t layer = 0; layer < 2; ++layer) {
-    for (const char* name : {"ffn_gate", "ffn_up", "ffn_down"}) {
-      model.tensors.erase(StrCat("blk.", layer, ".", name, ".weight"));
-    }
-    model.AddLayerTensors(layer, {{"ffn_gate_inp.weight", {16, 4}},
-                                  {"ffn_gate_exps.weight", {16, 12, 4}},
-                                  {"ffn_up_exps.weight", {16, 12, 4}},
-                                  {"ffn_down_exps.weight", {12, 16, 4}}});
-  }
-  return model;
-}
-
 void Rename(TinyModel* model, std::string_view from, std::string_view to) {
   for (int64_t layer = 0; layer < 2; ++layer) {
     auto node = model->tensors.extract(StrCat("blk.", layer, ".", from, ".weight"));
@@ -463,50 +429,6 @@ TEST(SpecForms, Qwen2MoeDerivesWidthsThatAreMissing) {
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_FALSE(OpOf<MixtureOfExperts>(*spec, 0, 1).renormalize);
   EXPECT_EQ(OpOf<DenseFfn>(*spec, 0, 1, 1).output_gate.n_out, 1);
-}
-
-// Latent attention with a low-rank query; the first layer dense, the second with
-// grouped sigmoid routing and a shared expert.
-TinyModel TinyDeepSeek() {
-  TinyModel model = TinyExperts("deepseek2");
-  model.keys.insert({{"rope.dimension_count", int64_t{4}},
-                     {"attention.key_length", int64_t{14}},
-                     {"attention.key_length_mla", int64_t{10}},
-                     {"attention.value_length_mla", int64_t{5}},
-                     {"attention.kv_lora_rank", int64_t{7}},
-                     {"attention.q_lora_rank", int64_t{9}},
-                     {"leading_dense_block_count", int64_t{1}},
-                     {"expert_feed_forward_length", int64_t{12}},
-                     {"expert_shared_count", int64_t{1}},
-                     {"expert_gating_func", int64_t{2}},
-                     {"expert_weights_norm", true},
-                     {"expert_weights_scale", 2.5},
-                     {"expert_group_count", int64_t{2}},
-                     {"expert_group_used_count", int64_t{1}}});
-  for (int64_t layer = 0; layer < 2; ++layer) {
-    for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output"}) {
-      model.tensors.erase(StrCat("blk.", layer, ".", name, ".weight"));
-    }
-    model.AddLayerTensors(layer, {{"attn_q_a.weight", {16, 9}},
-                                  {"attn_q_a_norm.weight", {9}},
-                                  {"attn_q_b.weight", {9, 20}},
-                                  {"attn_kv_a_mqa.weight", {16, 11}},
-                                  {"attn_kv_a_norm.weight", {7}},
-                                  {"attn_k_b.weight", {6, 7, 2}},
-                                  {"attn_v_b.weight", {7, 5, 2}},
-                                  {"attn_output.weight", {10, 16}}});
-  }
-  for (const char* name : {"ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}) {
-    model.tensors.erase(StrCat("blk.0.", name, ".weight"));
-  }
-  model.AddLayerTensors(
-      0,
-      {{"ffn_gate.weight", {16, 24}}, {"ffn_up.weight", {16, 24}}, {"ffn_down.weight", {24, 16}}});
-  model.AddLayerTensors(1, {{"exp_probs_b.bias", {4}},
-                            {"ffn_gate_shexp.weight", {16, 12}},
-                            {"ffn_up_shexp.weight", {16, 12}},
-                            {"ffn_down_shexp.weight", {12, 16}}});
-  return model;
 }
 
 TEST(SpecForms, DeepSeekWithLowRankQueryAndGroups) {

@@ -7,13 +7,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "base/strings.h"
 #include "formats/gguf_writer.h"
 #include "model/model_spec.h"
 
@@ -95,6 +98,68 @@ inline TinyModel TinyLlama() {
   return model;
 }
 
+// A model of `architecture` with TinyLlama's attention and four experts of 12 values.
+inline TinyModel TinyExperts(std::string architecture) {
+  TinyModel model = TinyLlama();
+  model.architecture = std::move(architecture);
+  model.keys["expert_count"] = int64_t{4};
+  model.keys["expert_used_count"] = int64_t{2};
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (const char* name : {"ffn_gate", "ffn_up", "ffn_down"}) {
+      model.tensors.erase(StrCat("blk.", layer, ".", name, ".weight"));
+    }
+    model.AddLayerTensors(layer, {{"ffn_gate_inp.weight", {16, 4}},
+                                  {"ffn_gate_exps.weight", {16, 12, 4}},
+                                  {"ffn_up_exps.weight", {16, 12, 4}},
+                                  {"ffn_down_exps.weight", {12, 16, 4}}});
+  }
+  return model;
+}
+
+// Latent attention with a low-rank query; the first layer dense, the second with
+// grouped sigmoid routing and a shared expert.
+inline TinyModel TinyDeepSeek() {
+  TinyModel model = TinyExperts("deepseek2");
+  model.keys.insert({{"rope.dimension_count", int64_t{4}},
+                     {"attention.key_length", int64_t{14}},
+                     {"attention.key_length_mla", int64_t{10}},
+                     {"attention.value_length_mla", int64_t{5}},
+                     {"attention.kv_lora_rank", int64_t{7}},
+                     {"attention.q_lora_rank", int64_t{9}},
+                     {"leading_dense_block_count", int64_t{1}},
+                     {"expert_feed_forward_length", int64_t{12}},
+                     {"expert_shared_count", int64_t{1}},
+                     {"expert_gating_func", int64_t{2}},
+                     {"expert_weights_norm", true},
+                     {"expert_weights_scale", 2.5},
+                     {"expert_group_count", int64_t{2}},
+                     {"expert_group_used_count", int64_t{1}}});
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output"}) {
+      model.tensors.erase(StrCat("blk.", layer, ".", name, ".weight"));
+    }
+    model.AddLayerTensors(layer, {{"attn_q_a.weight", {16, 9}},
+                                  {"attn_q_a_norm.weight", {9}},
+                                  {"attn_q_b.weight", {9, 20}},
+                                  {"attn_kv_a_mqa.weight", {16, 11}},
+                                  {"attn_kv_a_norm.weight", {7}},
+                                  {"attn_k_b.weight", {6, 7, 2}},
+                                  {"attn_v_b.weight", {7, 5, 2}},
+                                  {"attn_output.weight", {10, 16}}});
+  }
+  for (const char* name : {"ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}) {
+    model.tensors.erase(StrCat("blk.0.", name, ".weight"));
+  }
+  model.AddLayerTensors(
+      0,
+      {{"ffn_gate.weight", {16, 24}}, {"ffn_up.weight", {16, 24}}, {"ffn_down.weight", {24, 16}}});
+  model.AddLayerTensors(1, {{"exp_probs_b.bias", {4}},
+                            {"ffn_gate_shexp.weight", {16, 12}},
+                            {"ffn_up_shexp.weight", {16, 12}},
+                            {"ffn_down_shexp.weight", {12, 16}}});
+  return model;
+}
+
 // Checks everything that a backend relies on without looking: that each reference
 // names a tensor of the shape it is used with, that indices are in range, that sizes
 // fit each other and numbers are finite.
@@ -125,6 +190,12 @@ class SpecJudge : public OperationVisitor {
       for (const double f : rope.frequencies) EXPECT_TRUE(std::isfinite(f));
     }
     JudgeState();
+    if (spec_.hidden_input) {
+      Tensor(spec_.hidden_input->token_norm, {.n_in = spec_.d_model});
+      Tensor(spec_.hidden_input->hidden_norm, {.n_in = spec_.d_model});
+      Tensor(spec_.hidden_input->proj, {.n_in = 2 * spec_.d_model, .n_out = spec_.d_model});
+    }
+    if (spec_.prediction_head) SpecJudge(file_, *spec_.prediction_head).Judge();
     if (spec_.per_layer_input) {
       const PerLayerInput& input = *spec_.per_layer_input;
       const int64_t n = static_cast<int64_t>(spec_.layers.size()) * input.width;
@@ -277,6 +348,31 @@ class SpecJudge : public OperationVisitor {
   const ModelFile& file_;
   const ModelSpec& spec_;
 };
+
+// Flips bits of a file's header; what is a spec all the same must be one that a backend can trust.
+inline void JudgeFlippedBits(std::string bytes, const std::string& architecture,
+                             std::mt19937* random, int* n_specs, int* n_errors) {
+  // The architecture's keys come first; each flip lands shortly behind one.
+  const std::string key = architecture + ".";
+  std::vector<size_t> starts;
+  for (size_t at = bytes.find(key); at != std::string::npos && starts.size() < 64;
+       at = bytes.find(key, at + 1)) {
+    starts.push_back(at);
+  }
+  ASSERT_FALSE(starts.empty());
+  for (int i = 0; i < 150; ++i) {
+    const size_t at = starts[(*random)() % starts.size()] + (*random)() % 64;
+    const char before = bytes[at];
+    bytes[at] = static_cast<char>(before ^ (1 << (*random)() % 8));
+    const auto file = ModelFile::FromBytes("flipped", std::as_bytes(std::span(bytes)));
+    if (file.ok()) {
+      const auto spec = BuildModelSpec(**file, {});
+      ++(spec.ok() ? *n_specs : *n_errors);
+      if (spec.ok()) SpecJudge(**file, *spec).Judge();
+    }
+    bytes[at] = before;
+  }
+}
 
 // The operation of one path of a block.
 template <typename T>

@@ -84,6 +84,10 @@ StatusOr<ModelSpec> SpecBuilder::Finish() {
                "' as it is known here, and without it the answers would be wrong; convert the "
                "model again or use a newer version"));
   }
+  if (n_blocks_ > n_layers_ && !spec_.prediction_head && spec_.no_prediction_head.empty()) {
+    spec_.no_prediction_head = StrCat("prediction heads of the architecture '",
+                                      Printable(spec_.architecture), "' are not known here");
+  }
   return std::move(spec_);
 }
 

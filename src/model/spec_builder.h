@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "formats/model_file.h"
 #include "model/model_spec.h"
@@ -175,6 +176,11 @@ class SpecBuilder {
   // Registers one layer's recurrent state.
   int AddSlot(SlotKind kind, int64_t n_floats);
   AttentionShape ShapeOf(const Dims& dims, int64_t layer) const;
+  // The head that predicts the token behind the next, of a layer behind those that run, which
+  // `read_layer` adds to spec() as any other. A head that is incomplete or unknown is no error: the
+  // spec says why it has none. After the layers that run.
+  void ReadPredictionHead(const Dims& dims, bool before_output_norm,
+                          FunctionRef<void(int64_t layer)> read_layer);
   // q, k, v (in one matrix or three) and output of a layer that stores its own
   // keys and values; scale 1/sqrt(k_dim).
   Attention MakeAttention(int64_t layer, const Dims& dims, const AttentionShape& shape);
@@ -203,6 +209,8 @@ class SpecBuilder {
                              int64_t n_ff_shared, const MixtureOfExperts& experts, Block* block);
 
  private:
+  // Everything of a prediction head but its layer.
+  void ReadHeadEnds(const Dims& dims, int64_t layer, ModelSpec* head);
   std::string Key(std::string_view key) const;
   // Of both kinds of models; without the epsilon.
   Dims ReadSizes(HeadCounts head_counts);

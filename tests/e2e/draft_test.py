@@ -122,5 +122,54 @@ class DraftTest(serve_test.ServeTest):
                 self.assertIn(word, result.err.splitlines()[-1])
 
 
+class HeadTest(serve_test.ServeTest):
+    """A model with a prediction head, which has random weights and so is hardly ever right."""
+
+    answers = DraftTest.answers
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = make_model(cls.dir / "head.gguf", "tiny-qwen35-mtp", "F32", "--layers", 24)
+        cls.headless = make_model(cls.dir / "headless.gguf", "tiny-llama")
+
+    def test_answers_are_the_same_and_guesses_are_told(self):
+        with self.serve("--speculate", "off") as server:
+            server.ready()
+            plain, _, _ = self.answers(server, until_guessed=False)
+            self.assertFalse(server.ask("GET", "/props").json["prediction_head"])
+        for how in ("mtp", "auto"):
+            with self.serve("--speculate", how) as server:
+                server.ready()
+                said, guessed, _ = self.answers(server)
+                self.assertEqual(said, plain)
+                self.assertGreater(guessed, 0)
+                props = server.ask("GET", "/props").json
+                self.assertTrue(props["prediction_head"])
+                self.assertIsNone(props["draft_model"])
+                for kind in ("draft_weights", "draft_state", "draft_scratch"):
+                    self.assertGreater(server.metric(f'weft_bytes{{kind="{kind}"}}'), 0, kind)
+                # What it shares with the model is there once.
+                self.assertLess(server.metric('weft_bytes{kind="draft_weights"}'),
+                                server.metric('weft_bytes{kind="weights"}') / 4)
+                self.assertGreater(server.metric("weft_draft_step_seconds_count"), 0)
+                self.assertEqual(server.end(), 0, server.log)
+
+    def test_who_has_one_is_told(self):
+        self.assertIn("--speculate mtp", weft("inspect", self.model).out.decode())
+        self.assertTrue(json.loads(weft("inspect", self.model, "--json").out)["prediction_head"])
+        self.assertFalse(json.loads(weft("inspect", self.headless, "--json").out)["prediction_head"])
+        for more, words in (((), "has no prediction head"),
+                            (("-md", self.headless), "own head, not --draft-model")):
+            result = weft("run", "-m", self.headless, "--speculate", "mtp", *more, PROMPT)
+            self.assertEqual(result.code, 1, result)
+            self.assertIn(words, result.err.splitlines()[-1])
+        result = weft("run", "-m", self.model, "--backend", "emu", "--speculate", "mtp", PROMPT)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("the emu backend computes no prediction heads", result.err)
+        self.assertEqual(weft("run", "-m", self.headless, "-n", 2, "--speculate", "auto",
+                              PROMPT).code, 0)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -10,6 +10,7 @@
 
 #include "tests/property/program.h"
 #include "tests/property/rounding_oracle.h"
+#include "tests/support/engine_harness.h"
 #include "tests/support/slow_build.h"
 
 namespace weft::testing {
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int64_t kPrograms = testing::kSlowBuild ? 6 : 520;
 constexpr int64_t kHybridPrograms = testing::kSlowBuild ? 3 : 200;
+constexpr int64_t kHeadPrograms = testing::kSlowBuild ? 2 : 60;
 constexpr int64_t kMadePrograms = testing::kSlowBuild ? 1 : 20;
 constexpr int64_t kMlxPrograms = 6;
 constexpr int64_t kEmulatedPrograms = 1;
@@ -94,9 +96,24 @@ TEST(EnginePropertyTest, Emulated) {
   }
 }
 
+// Heads that are hardly ever right, and ones that are right of all greedy answers.
+TEST(EnginePropertyTest, PredictionHeads) {
+  for (const char* name :
+       {"qwen35-mtp", "glm4moe-mtp", "foreseeing-qwen35-mtp", "foreseeing-glm4moe-mtp"}) {
+    ModelOptions options;
+    options.n_threads = 1;
+    options.context_tokens = 2048;  // more than any program's session
+    const auto model = Model::Load(TinyModelFile(name), options);
+    ASSERT_TRUE(model.ok()) << model.status();
+    Oracle oracle(*model);
+    RunPrograms(*model, &oracle, name, kHeadPrograms);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(EnginePropertyTest, MadeModels) {
   for (const char* name : {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-moe", "tiny-lfm2",
-                           "tiny-qwen35", "tiny-mamba2", "tiny-granitehybrid"}) {
+                           "tiny-qwen35", "tiny-qwen35-mtp", "tiny-mamba2", "tiny-granitehybrid"}) {
     RunPrograms(name, kMadePrograms);
     if (HasFatalFailure()) return;
   }

@@ -41,6 +41,11 @@ Program::Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t se
       random_drafts_(seed + 1),
       random_rows_(seed + 2),
       with_rows_(model_->CheckTakesRows().ok() && random_rows_() % 2 == 0) {
+  if (model_->spec().prediction_head != nullptr) {
+    auto head = Model::LoadHead(*model_, {.n_threads = 1});
+    Expect(head.status(), "a head");
+    if (head.ok()) head_ = *std::move(head);
+  }
   // The streams are the same in all programs, so that the oracle's answers serve again.
   std::mt19937_64 random(7);
   std::uniform_int_distribution<int32_t> token(3, static_cast<int32_t>(model_->n_vocab()) - 1);

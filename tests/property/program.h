@@ -143,6 +143,7 @@ class Program {
   bool CanSave(const Sess& session) const;
 
   const std::shared_ptr<const Model> model_;
+  std::shared_ptr<const Model> head_;  // null where it has none
   Oracle* const oracle_;
   std::mt19937_64 random_;
   std::mt19937_64 random_drafts_;

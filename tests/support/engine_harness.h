@@ -26,8 +26,9 @@ inline constexpr int64_t kTinyContext = 512;
 inline constexpr int64_t kTinyWindow = 32;
 
 // The model file of a few layers of 64 channels, with a vocabulary of bytes (id 3 +
-// byte) and pieces. `architecture` is "llama" or "gemma3" (5 of 6 layers windowed), or the name
-// of an encoder (tools/make_encoder.h).
+// byte) and pieces. `architecture` is "llama" or "gemma3" (5 of 6 layers windowed), the name
+// of an encoder (tools/make_encoder.h), or "qwen35-mtp" or "glm4moe-mtp", which have a prediction
+// head; "foreseeing-" before these: one that is always right of greedy answers.
 // Made once per process, removed at its end.
 std::string TinyModelFile(std::string_view architecture, uint64_t seed = 1);
 

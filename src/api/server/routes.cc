@@ -164,10 +164,16 @@ void AddProgress(const TurnInfo& turn, Json* slot) {
                                 {"seconds_left", turn.PromptSecondsLeft()}};
 }
 
-// Null where there is none.
+// Null where there is none, or where the model's own prediction head drafts.
 Json DraftModelName(Host& host) {
   const auto& draft = host.engine().options().draft_model;
-  return draft != nullptr ? Json(ModelFileName(*draft)) : Json();
+  return draft != nullptr && &draft->file() != &host.model().file() ? Json(ModelFileName(*draft))
+                                                                    : Json();
+}
+
+bool DraftsByHead(Host& host) {
+  const auto& draft = host.engine().options().draft_model;
+  return draft != nullptr && draft->spec().hidden_input.has_value();
 }
 
 void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& responder) {
@@ -184,6 +190,7 @@ void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& res
                        {"model_alias", host.model_id()},
                        {"model_path", ModelFileName(model)},
                        {"draft_model", DraftModelName(host)},
+                       {"prediction_head", DraftsByHead(host)},
                        {"modalities", {{"vision", false}, {"audio", false}}},
                        {"media_marker", ""},
                        {"endpoint_slots", options.slots},

@@ -19,6 +19,7 @@ const BackendCapabilities& Capabilities() {
       .max_step_tokens = 8192,
       .max_best = cpu::kMaxBest,
       .rows = true,
+      .prediction_heads = true,
       .same_bits = true,
   };
   return capabilities;

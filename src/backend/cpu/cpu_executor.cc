@@ -65,7 +65,7 @@ StatusOr<std::unique_ptr<StepRun>> CpuExecutor::Begin(const Step& step) {
     return FailedPrecondition("a step beside the paused one has not ended");
   }
   const StepLimits limits{is_beside ? max_beside_tokens_ : max_step_tokens_, kMaxBest,
-                          /*rows=*/true};
+                          /*rows=*/true, /*prediction_heads=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   return CpuStepRun::Begin(*weights_, is_beside ? &beside_ : &context_, step);
 }

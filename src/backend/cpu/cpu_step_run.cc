@@ -58,6 +58,7 @@ Status CpuStepRun::ComputeInputs() {
     for (const StepSequence& sequence : step_.sequences) context_->state.TouchSlot(sequence.slot);
   }
   WEFT_RETURN_IF_ERROR(Embed());
+  if (weights_.model().hidden_input) JoinHidden();
   return weights_.model().per_layer_input ? ComputePerLayerInputs() : OkStatus();
 }
 
@@ -117,6 +118,22 @@ Status CpuStepRun::AddPositionsAndTypes() {
     compute_.NormRow(model.input_norm, x, stream.width, x);
   });
   return OkStatus();
+}
+
+// A prediction head's input, from embeddings and hidden values.
+void CpuStepRun::JoinHidden() {
+  const BoundHiddenInput& bound = *weights_.model().hidden_input;
+  const RowsView& stream = context_->scratch.stream;
+  const int64_t n = context_->n_rows(), width = stream.width;
+  Arena arena = context_->scratch.ForRows(n);
+  const HiddenScratch scratch{weights_.spec(), &arena};
+  compute_.ForEach(n, 2 * width * kStep, [&](int64_t row, int) {
+    float* const joined = scratch.joined.row(row);
+    compute_.NormRow(bound.token_norm, stream.row(row), width, joined);
+    compute_.NormRow(bound.hidden_norm, context_->rows[row].hidden, width, joined + width);
+  });
+  const ActivationRows x = compute_.Input(scratch.joined, n, {&bound.proj}, scratch.input);
+  compute_.Multiply({MakeProduct(bound.proj, x, n, stream)});
 }
 
 Status CpuStepRun::ComputePerLayerInputs() {
@@ -194,8 +211,9 @@ void CpuStepRun::ComputeOutputs() {
   for (int64_t s = 0; s < context_->n_sequences(); ++s) {
     const StepSequence& sequence = step_.sequences[static_cast<size_t>(s)];
     const int64_t end = context_->first_rows[s + 1];
+    const RowsView& from = sequence.vectors_before_norm ? context_->scratch.stream : x;
     for (int64_t row = end - sequence.n_vectors; row < end; ++row, vectors += x.width) {
-      std::copy_n(x.row(row), x.width, vectors);
+      std::copy_n(from.row(row), x.width, vectors);
     }
     n_logits += sequence.n_logits;
   }

@@ -33,6 +33,7 @@ class CpuStepRun : public StepRun {
                    const RowsView& to);
   Status Embed();
   Status AddPositionsAndTypes();
+  void JoinHidden();
   Status ComputePerLayerInputs();
   void RunBlock(const BoundBlock& block);
   void ComputeOutputs();

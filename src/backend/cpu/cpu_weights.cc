@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <new>
-#include <tuple>
 #include <utility>
 
 #include "backend/checks.h"
@@ -80,9 +79,7 @@ class Binder {
   Status status_;
   std::vector<Job> jobs_;
   std::vector<std::span<std::byte>> rooms_;  // what is free of each buffer of matrices
-  // Which job packs (tensor, first row, outputs), and where each vector went.
-  std::map<std::tuple<int, int64_t, int64_t>, size_t> job_of_;
-  std::map<int, const float*> vector_of_;
+  std::map<int, const float*> vector_of_;    // where each went
 };
 
 bool Binder::CheckType(const TensorInfo& tensor) {
@@ -115,9 +112,14 @@ std::byte* Binder::Matrices(TensorRef weight, int64_t first_row, int64_t n_in, i
   const TensorInfo& tensor = Info(weight);
   if (!status_.ok() || !CheckType(tensor)) return nullptr;
   *member_bytes = TileCount(n_out) * PackedTileBytes(tensor.type, n_in);
-  const auto [known, is_new] = job_of_.try_emplace({weight.index, first_row, n_out}, jobs_.size());
-  if (!is_new) return jobs_[known->second].tiles;
-
+  const CpuWeights::MatrixKey key{weight.index, first_row, n_out};
+  if (const auto known = weights_.tiles_of_.find(key); known != weights_.tiles_of_.end()) {
+    return known->second;
+  }
+  if (weights_.beside_ != nullptr) {
+    const auto shared = weights_.beside_->tiles_of_.find(key);
+    if (shared != weights_.beside_->tiles_of_.end()) return shared->second;
+  }
   const int64_t bytes = *member_bytes * count;
   std::byte* const tiles = Take(bytes);
   if (tiles == nullptr) {
@@ -125,6 +127,7 @@ std::byte* Binder::Matrices(TensorRef weight, int64_t first_row, int64_t n_in, i
                            " of tensor ", Printable(tensor.name), "; use a smaller model"));
     return nullptr;
   }
+  weights_.tiles_of_[key] = tiles;
   jobs_.push_back(
       {weight.index, first_row, n_out, n_in, tensor.dims[1], count, *member_bytes, tiles});
   weights_.memory_bytes_ += bytes;
@@ -242,6 +245,10 @@ Status Binder::Bind() {
     const PerLayerInput& input = *spec_.per_layer_input;
     model.per_layer_input = {Table(input.table), Of(input.proj), Of(input.norm)};
   }
+  if (spec_.hidden_input) {
+    const HiddenInput& input = *spec_.hidden_input;
+    model.hidden_input = {Of(input.token_norm), Of(input.hidden_norm), Of(input.proj)};
+  }
   for (const Layer& layer : spec_.layers) {
     for (const Block& block : layer.blocks) model.blocks.push_back(Of(block));
   }
@@ -303,6 +310,7 @@ StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<con
                                                              const LoadOptions& options, Isa isa) {
   try {
     std::shared_ptr<CpuWeights> weights(new CpuWeights(std::move(file), std::move(spec), isa));
+    weights->beside_ = std::dynamic_pointer_cast<const CpuWeights>(options.beside);
     Binder binder(weights.get());
     WEFT_RETURN_IF_ERROR(binder.Bind());
     WEFT_RETURN_IF_ERROR(binder.Pack(options));

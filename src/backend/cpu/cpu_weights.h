@@ -7,9 +7,12 @@
 #ifndef WEFT_BACKEND_CPU_CPU_WEIGHTS_H_
 #define WEFT_BACKEND_CPU_CPU_WEIGHTS_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -98,12 +101,18 @@ struct BoundPerLayerInput {
   BoundNorm norm;
 };
 
+struct BoundHiddenInput {
+  BoundNorm token_norm, hidden_norm;
+  BoundLinear proj;
+};
+
 struct BoundModel {
   BoundTable embedding;
   std::optional<BoundTable> positions;
   const float* token_types = nullptr;  // rows of d_model
   BoundNorm input_norm;
   std::optional<BoundPerLayerInput> per_layer_input;
+  std::optional<BoundHiddenInput> hidden_input;
   std::vector<BoundBlock> blocks;  // of all layers, in order
   BoundNorm output_norm;
   BoundLinear output;
@@ -129,9 +138,14 @@ class CpuWeights : public Weights {
   CpuWeights(std::shared_ptr<const ModelFile> file, ModelSpec spec, Isa isa)
       : file_(std::move(file)), spec_(std::move(spec)), isa_(isa) {}
 
+  // Which matrices of a tensor: its index, the first row, how many; and where they are packed.
+  using MatrixKey = std::tuple<int, int64_t, int64_t>;
+
   const std::shared_ptr<const ModelFile> file_;
   const ModelSpec spec_;
   const Isa isa_;
+  std::shared_ptr<const CpuWeights> beside_;  // holds some of our matrices; may be null
+  std::map<MatrixKey, std::byte*> tiles_of_;
   int64_t memory_bytes_ = 0;
   std::vector<AlignedBuffer> matrices_;
   std::vector<std::unique_ptr<float[]>> vectors_;

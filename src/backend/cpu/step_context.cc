@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace weft::cpu {
 
@@ -27,6 +28,7 @@ StatusOr<Scratch> Scratch::New(const ModelSpec& spec, const BoundModel& model, i
     }
   }
   plan([&](Arena* arena) { static_cast<void>(LogitsScratch{spec, arena}); });
+  if (spec.hidden_input) plan([&](Arena* arena) { static_cast<void>(HiddenScratch{spec, arena}); });
   if (spec.per_layer_input)
     plan([&](Arena* arena) { static_cast<void>(PerLayerScratch{spec, arena}); });
 
@@ -68,8 +70,10 @@ void StepContext::Begin(const Step& new_step) {
     int64_t position = sequence.position;
     int64_t type = 0;
     auto vector = sequence.rows.begin();
+    const float* hidden = sequence.hidden.data();
     for (const TokenId token : sequence.tokens) {
       rows.push_back({static_cast<int>(s), position++, token, type});
+      if (spec.hidden_input) rows.back().hidden = std::exchange(hidden, hidden + spec.d_model);
       if (IsRow(token)) rows.back().vector = (vector++)->data();
       type = spec.token_types.TypeAfter(token, type);
     }

@@ -41,12 +41,19 @@ class Scratch : public StreamRows {
   size_t used_;  // by the rows
 };
 
-// What the per-layer inputs take: rows of the table; what the logits do.
+// What the per-layer inputs take: rows of the table; what a prediction head's input does, and the
+// logits.
 struct PerLayerScratch {
   const ModelSpec& spec;
   Arena* arena;
   RowsView table_rows = arena->Rows(spec.per_layer_input->proj.n_out);
   Int8View input = arena->Int8(spec.d_model);
+};
+struct HiddenScratch {
+  const ModelSpec& spec;
+  Arena* arena;
+  RowsView joined = arena->Rows(2 * spec.d_model);
+  Int8View input = arena->Int8(2 * spec.d_model);
 };
 struct LogitsScratch {
   const ModelSpec& spec;
@@ -60,6 +67,7 @@ struct StepRow {
   TokenId token;
   int64_t type;                   // see TokenTypes
   const float* vector = nullptr;  // in place of the token
+  const float* hidden = nullptr;  // beside it: see HiddenInput
 };
 
 // Cosines and sines of every row's position, per rope of the spec.

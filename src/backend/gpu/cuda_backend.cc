@@ -68,6 +68,7 @@ class CudaBackendImpl : public GpuBackend {
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
+    WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
     WEFT_ASSIGN_OR_RETURN(auto device,
                           device::CudaDevice::Open(functions(), options.device, images_,
                                                    {.graphs = GraphsAreWanted()}));

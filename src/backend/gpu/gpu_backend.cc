@@ -44,6 +44,7 @@ class EmulatedBackendImpl : public gpu::GpuBackend {
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
+    WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
     return gpu::LoadTo(std::make_shared<device::EmulatedDevice>(), options.device, std::move(file),
                        std::move(spec), options);
   }

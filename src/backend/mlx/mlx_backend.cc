@@ -70,6 +70,7 @@ class MlxBackendImpl : public Backend {
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
+    WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
     return mlx::WithoutExceptions("weights", [&]() -> StatusOr<std::shared_ptr<const Weights>> {
       mlx::LimitCache();
       WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const Weights> weights,

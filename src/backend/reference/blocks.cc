@@ -308,6 +308,26 @@ Rows RunOp(const StepContext& context, const PerLayerGate& op, const Rows& x, co
 
 // --- the whole ------------------------------------------------------------------------
 
+namespace {
+
+// What a prediction head makes of embeddings and hidden values.
+Rows JoinHidden(const StepContext& context, const HiddenInput& input, Rows embedded) {
+  const int64_t n = embedded.count(), width = embedded.width();
+  Rows hidden(n, width), joined(n, 2 * width);
+  for (int64_t i = 0; i < n; ++i) {
+    std::ranges::copy(context.rows[i].hidden, hidden.row(i).begin());
+  }
+  ApplyNorm(context.tensors, input.token_norm, &embedded);
+  ApplyNorm(context.tensors, input.hidden_norm, &hidden);
+  for (int64_t i = 0; i < n; ++i) {
+    std::ranges::copy(embedded.row(i), joined.row(i).begin());
+    std::ranges::copy(hidden.row(i), joined.row(i).begin() + width);
+  }
+  return ApplyLinear(context.tensors, input.proj, joined);
+}
+
+}  // namespace
+
 Rows Embed(const StepContext& context) {
   const ModelSpec& spec = context.spec;
   Rows out(static_cast<int64_t>(context.rows.size()), spec.d_model);
@@ -329,6 +349,7 @@ Rows Embed(const StepContext& context) {
     add(spec.token_types.table, origin.type, i);
   }
   ApplyNorm(context.tensors, spec.input_norm, &out);
+  if (spec.hidden_input) return JoinHidden(context, *spec.hidden_input, std::move(out));
   return out;
 }
 
@@ -371,8 +392,16 @@ void RunBlock(const StepContext& context, const Block& block, Rows* stream) {
 Rows ComputeOutputs(const StepContext& context, const Rows& stream) {
   const ModelSpec& spec = context.spec;
   Rows vectors = WantedRows(context.step, stream, &StepSequence::n_vectors);
-  ApplyNorm(context.tensors, spec.output_norm, &vectors);
-  std::ranges::copy(vectors.values(), context.step.vectors.begin());
+  Rows behind_norm = vectors;
+  ApplyNorm(context.tensors, spec.output_norm, &behind_norm);
+  int64_t row = 0;
+  auto to = context.step.vectors.begin();
+  for (const StepSequence& sequence : context.step.sequences) {
+    const Rows& from = sequence.vectors_before_norm ? vectors : behind_norm;
+    for (int64_t i = 0; i < sequence.n_vectors; ++i) {
+      to = std::ranges::copy(from.row(row++), to).out;
+    }
+  }
   Rows h = WantedRows(context.step, stream, &StepSequence::n_logits);
   if (h.count() == 0) return h;
   ApplyNorm(context.tensors, spec.output_norm, &h);

@@ -25,6 +25,7 @@ struct RowOrigin {
   TokenId token = 0;
   int64_t type = 0;                    // see TokenTypes
   std::span<const float> vector = {};  // in place of the token
+  std::span<const float> hidden = {};  // beside it: see HiddenInput
 };
 
 // What the blocks of one step share.

@@ -38,6 +38,7 @@ const BackendCapabilities& Capabilities() {
       .max_step_tokens = 8192,
       .max_best = 512,
       .rows = true,
+      .prediction_heads = true,
       .same_bits = true,
   };
   return capabilities;
@@ -73,8 +74,13 @@ class ReferenceExecutor : public Executor {
       int64_t position = step.sequences[s].position;
       int64_t type = 0;
       auto vector = step.sequences[s].rows.begin();
+      std::span<const float> hidden = step.sequences[s].hidden;
       for (const TokenId token : step.sequences[s].tokens) {
         context.rows.push_back({static_cast<int>(s), position++, token, type});
+        if (spec.hidden_input) {
+          context.rows.back().hidden = hidden.first(static_cast<size_t>(spec.d_model));
+          hidden = hidden.subspan(static_cast<size_t>(spec.d_model));
+        }
         if (IsRow(token)) context.rows.back().vector = *vector++;
         type = spec.token_types.TypeAfter(token, type);
       }
@@ -125,7 +131,8 @@ class ReferenceBackendImpl : public Backend {
     return std::make_unique<ReferenceExecutor>(
         std::static_pointer_cast<const ReferenceWeights>(std::move(weights)),
         static_cast<ReferenceState*>(state),
-        StepLimits{options.max_step_tokens, Capabilities().max_best, Capabilities().rows});
+        StepLimits{options.max_step_tokens, Capabilities().max_best, Capabilities().rows,
+                   Capabilities().prediction_heads});
   }
 };
 

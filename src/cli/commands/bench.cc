@@ -55,7 +55,7 @@ Status RunBench(const BenchFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(bench.limits, LimitsOf(flags.model, bench.options.n_threads));
   const int64_t begin_us = NowMicros();
   WEFT_ASSIGN_OR_RETURN(bench.model, LoadFlaggedModel(flags.model));
-  WEFT_ASSIGN_OR_RETURN(bench.options.draft_model, LoadFlaggedDraft(flags.model));
+  WEFT_ASSIGN_OR_RETURN(bench.options.draft_model, LoadFlaggedDraft(flags.model, *bench.model));
   const double load_s = static_cast<double>(NowMicros() - begin_us) / 1e6;
   bench.cost = CostOf(bench.model->file(), bench.model->spec());
   PrintHeader(bench, load_s);

@@ -308,7 +308,7 @@ Status Chat(const ChatFlags& flags) {
   options.state_dir = flags.state_dir;
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
-  WEFT_ASSIGN_OR_RETURN(options.draft_model, LoadFlaggedDraft(flags.model));
+  WEFT_ASSIGN_OR_RETURN(options.draft_model, LoadFlaggedDraft(flags.model, *model));
   // Declared first: the engine may still wake it during its shutdown.
   WEFT_ASSIGN_OR_RETURN(const auto signals, ChatSignals::Install());
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));

@@ -79,10 +79,20 @@ std::vector<int64_t> DimsOf(const TensorInfo& tensor) {
 }
 
 // What the model is for, or why it cannot be run here.
-std::string PurposeOrError(const ModelFile& file, bool* can_run) {
+struct Use {
+  bool can_run = false;
+  std::string purpose;
+  bool has_head = false;  // that predicts the token behind the next
+  std::string no_head;    // why the one that the file has cannot be used
+};
+
+Use UseOf(const ModelFile& file) {
   const StatusOr<ModelSpec> spec = BuildModelSpec(file, {});
-  *can_run = spec.ok();
-  return spec.ok() ? PurposeOf(*spec) : std::string(Message(spec.status()));
+  if (!spec.ok()) return {.purpose = std::string(Message(spec.status()))};
+  return {.can_run = true,
+          .purpose = PurposeOf(*spec),
+          .has_head = spec->prediction_head != nullptr,
+          .no_head = spec->no_prediction_head};
 }
 
 // The matrices of one type, and how a backend holds them.
@@ -141,9 +151,10 @@ void PrintText(const ModelFile& file, bool tensors, const std::string& backend) 
   int64_t parameters = 0;
   for (const TensorInfo& tensor : file.tensors()) parameters += tensor.values();
   PrintLine(StrCat("tensors   ", file.tensors().size(), " (", parameters, " values)"));
-  bool can_run = false;
-  const std::string purpose = PurposeOrError(file, &can_run);
-  PrintLine(StrCat(can_run ? "for       " : "cannot be run here: ", purpose));
+  const Use use = UseOf(file);
+  PrintLine(StrCat(use.can_run ? "for       " : "cannot be run here: ", use.purpose));
+  if (use.has_head) PrintLine("head      predicts the token behind the next (--speculate mtp)");
+  if (!use.no_head.empty()) PrintLine(StrCat("head      cannot be used: ", use.no_head));
   if (!backend.empty()) PrintHeld(backend, file);
   PrintLine("metadata");
   for (const auto& [key, value] : file.metadata()) {
@@ -166,9 +177,10 @@ void PrintJson(const ModelFile& file, bool tensors, const std::string& backend) 
                            {"version", file.version()},
                            {"file_bytes", file.file_bytes()},
                            {"metadata", std::move(metadata)}};
-  bool can_run = false;
-  std::string purpose = PurposeOrError(file, &can_run);
-  result[can_run ? "purpose" : "cannot_run"] = std::move(purpose);
+  Use use = UseOf(file);
+  result[use.can_run ? "purpose" : "cannot_run"] = std::move(use.purpose);
+  if (use.can_run) result["prediction_head"] = use.has_head;
+  if (!use.no_head.empty()) result["no_prediction_head"] = std::move(use.no_head);
   if (!backend.empty()) result["matrices"] = HeldToJson(backend, file);
   if (tensors) {
     auto list = nlohmann::json::array();

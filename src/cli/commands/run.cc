@@ -161,7 +161,7 @@ Status Run(const RunFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(EngineOptions options, FlaggedEngineOptions(flags.model));
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
-  WEFT_ASSIGN_OR_RETURN(options.draft_model, LoadFlaggedDraft(flags.model));
+  WEFT_ASSIGN_OR_RETURN(options.draft_model, LoadFlaggedDraft(flags.model, *model));
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
   WEFT_ASSIGN_OR_RETURN(const TurnOptions turn_options,
                         TurnFor(flags, prompt, answer, found.advice, model));

@@ -272,17 +272,18 @@ Status Serve(const ServeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto signals, ServeSignals::Create());
 
   LoadOutcome outcome;
-  serve::ModelHost host({.load = [&] { return LoadFlaggedModel(flags.model, model.file); },
-                         .load_draft = [&] { return LoadFlaggedDraft(flags.model); },
-                         .engine = engine_options,
-                         .template_source = std::move(template_source),
-                         .model_id = flags.aliases.empty() ? model.name : flags.aliases[0],
-                         .defaults = ServeDefaults(flags, model.advice),
-                         .loaded =
-                             [&](const Status& status) {
-                               outcome.Set(status);
-                               signals->Tell();
-                             }});
+  serve::ModelHost host(
+      {.load = [&] { return LoadFlaggedModel(flags.model, model.file); },
+       .load_draft = [&](const Model& of) { return LoadFlaggedDraft(flags.model, of); },
+       .engine = engine_options,
+       .template_source = std::move(template_source),
+       .model_id = flags.aliases.empty() ? model.name : flags.aliases[0],
+       .defaults = ServeDefaults(flags, model.advice),
+       .loaded =
+           [&](const Status& status) {
+             outcome.Set(status);
+             signals->Tell();
+           }});
   serve::Router router;
   RegisterRoutes(flags, model.file->path(), ChannelsPerKey(keys), host, router);
   serve::FrontDoor door(std::move(door_options), &router, &host);

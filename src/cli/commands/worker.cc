@@ -209,7 +209,7 @@ Status RunWorker(const WorkerFlags& flags) {
   engine_options.max_sessions = std::max(engine_options.max_sessions, flags.max_sessions + 1);
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
-  WEFT_ASSIGN_OR_RETURN(engine_options.draft_model, LoadFlaggedDraft(flags.model));
+  WEFT_ASSIGN_OR_RETURN(engine_options.draft_model, LoadFlaggedDraft(flags.model, *model));
   WEFT_ASSIGN_OR_RETURN(serve::WorkerOptions options, WorkerOptionsOf(flags, found.advice, *model));
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, engine_options));
 

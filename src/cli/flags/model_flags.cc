@@ -95,9 +95,10 @@ void AddSpeculationFlags(CLI::App* app, ModelFlags* flags) {
   app->add_option("--speculate", flags->speculate,
                   "Guess what comes next and verify several tokens in one step, which changes no "
                   "answer, only its speed: off; lookup guesses from text that was there before; "
-                  "draft has the draft model guess; auto uses whatever there is (default: auto "
-                  "with --draft-model, otherwise lookup)")
-      ->check(CLI::IsMember({"off", "lookup", "draft", "auto"}));
+                  "draft has the draft model guess; mtp the prediction head in the model's file; "
+                  "auto uses whatever there is (default: auto with --draft-model, otherwise "
+                  "lookup)")
+      ->check(CLI::IsMember({"off", "lookup", "draft", "mtp", "auto"}));
   app->add_option("--draft-model,--model-draft", flags->draft_path,
                   "A smaller model with the same vocabulary that guesses what the model says next, "
                   "named as for -m; also -md. Its state takes a part of the memory for sessions")
@@ -196,8 +197,28 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
   return model;
 }
 
-StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags) {
-  if (flags.draft_path.empty()) return std::shared_ptr<const Model>();
+namespace {
+
+// Of a model that may have none, or be computed by what computes none.
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedHead(const ModelFlags& flags,
+                                                       const Model& model) {
+  const bool must = flags.speculate == "mtp";
+  if (!must && flags.speculate != "auto") return std::shared_ptr<const Model>();
+  ModelOptions options;
+  options.n_threads = flags.threads;
+  auto head = Model::LoadHead(model, options);
+  const bool is_none = head.status().code() == StatusCode::kNotFound ||
+                       head.status().code() == StatusCode::kUnimplemented;
+  if (!must && is_none) return std::shared_ptr<const Model>();
+  WEFT_RETURN_IF_ERROR(Annotate(head.status(), "--speculate ", flags.speculate, ": "));
+  return head;
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags,
+                                                        const Model& model) {
+  if (flags.draft_path.empty()) return LoadFlaggedHead(flags, model);
   ModelFlags draft_flags;
   draft_flags.path = flags.draft_path;
   draft_flags.models_folder = flags.models_folder;
@@ -221,7 +242,10 @@ StatusOr<Speculation> SpeculationOf(const ModelFlags& flags) {
   if (flags.speculate == "draft" && !has_draft) {
     return InvalidArgument("--speculate draft needs --draft-model");
   }
-  if (flags.speculate == "draft") return Speculation::kDraft;
+  if (flags.speculate == "mtp" && has_draft) {
+    return InvalidArgument("--speculate mtp drafts with the model's own head, not --draft-model");
+  }
+  if (flags.speculate == "draft" || flags.speculate == "mtp") return Speculation::kDraft;
   if (flags.speculate == "auto") return Speculation::kAuto;
   return has_draft ? Speculation::kAuto : Speculation::kLookup;
 }

@@ -62,8 +62,10 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags)
 // The same for an open file.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
                                                         std::shared_ptr<const ModelFile> file);
-// The model of --draft-model; null without that flag.
-StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags);
+// What drafts for the model: that of --draft-model, or its own prediction head; null where the
+// flags want neither.
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags,
+                                                        const Model& model);
 // Engine options from the flags; the rest, and the draft model, are defaults.
 StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags);
 

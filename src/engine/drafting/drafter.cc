@@ -18,6 +18,10 @@ constexpr int64_t kMostRows = 256;
 constexpr int64_t kBest = 8;
 // A text for which there was no memory is left alone for so many tokens.
 constexpr int64_t kRest = 64;
+// So many missing rows of hidden values a prediction head passes over, taking zeros for them.
+constexpr int64_t kMostMissing = 64;
+// So many rows of hidden values are kept for a head that does not keep up.
+constexpr int64_t kMostHidden = 512;
 
 // What a token takes, a slot's bytes spread over a text of usual length.
 double BytesPerToken(const StateLayout& layout) {
@@ -97,6 +101,7 @@ Drafter::Drafter(std::shared_ptr<const Model> draft, const Options& options,
       store_(std::move(store)),
       executor_(std::move(executor)),
       memory_(std::move(memory)),
+      hidden_input_(model_->spec().hidden_input),
       n_best_(std::min(kBest, model_->backend().capabilities().max_best)),
       table_(/*tag=*/0, /*max_sessions=*/1) {}
 
@@ -112,10 +117,13 @@ Status Drafter::WarmUp() {
 
 Status Drafter::MeasureStep() {
   const std::unique_ptr<Text> text = Begin("");
-  const std::vector<TokenId> tokens(1, 0);
+  const std::vector<TokenId> tokens(static_cast<size_t>(text->unseen() + 1), 0);
+  const std::vector<float> hidden(static_cast<size_t>(model_->spec().d_model), 0.0f);
+  if (takes_hidden()) Show(text.get(), 0, hidden);
   if (Follow(text.get(), tokens) < 0) return ResourceExhausted("there is no memory for it");
   WEFT_RETURN_IF_ERROR(memory_->Prepare(text->session_, 1));
-  Part part{.text = text.get(), .tokens = tokens, .position = 0, .wants_next = true};
+  Part part = PartOf(text.get(), 1);
+  part.wants_next = true;
   WEFT_RETURN_IF_ERROR(Run(std::span(&part, 1)));
   memory_->Commit(text->session_);
   memory_->Drop(text->session_);
@@ -125,12 +133,22 @@ Status Drafter::MeasureStep() {
 
 // --- texts ------------------------------------------------------------------------------
 
+Drafter::Text::Text(Drafter* drafter, std::string_view domain, Session* session)
+    : drafter_(drafter),
+      domain_(domain),
+      session_(session),
+      hidden_(drafter->model_->spec().d_model, kMostHidden) {}
+
 std::unique_ptr<Drafter::Text> Drafter::Begin(std::string_view domain) {
   auto session = table_.CreateForTurn(domain);
   if (session.ok()) (*session)->stage.Become(SessionStage::kRunning);
-  std::unique_ptr<Text> text(new Text(this, session.ok() ? *session : nullptr));
+  std::unique_ptr<Text> text(new Text(this, domain, session.ok() ? *session : nullptr));
   texts_.push_back(text.get());
   return text;
+}
+
+void Drafter::Show(Text* text, int64_t first, std::span<const float> hidden) {
+  text->hidden_.Put(first, hidden);
 }
 
 Drafter::Text::~Text() { drafter_->Release(this); }
@@ -140,7 +158,8 @@ void Drafter::Release(Text* text) {
   std::erase(texts_, text);
   if (text->session_ == nullptr) return;
   Settle(text, {});
-  if (usable()) memory_->KeepTail(text->session_);
+  // A text known from the middle on is nobody's beginning.
+  if (usable() && text->first_hidden_ == 0) memory_->KeepTail(text->session_);
   memory_->Drop(text->session_);
   table_.Remove(text->session_);
   memory_->ReturnFreed();
@@ -151,7 +170,9 @@ void Drafter::Settle(Text* text, std::span<const TokenId> tokens) {
   Session* const session = text->session_;
   if (session->prepared > session->computed) {
     const auto known =
-        tokens.subspan(std::min(tokens.size(), static_cast<size_t>(session->computed)));
+        takes_hidden()
+            ? std::span<const TokenId>()
+            : tokens.subspan(std::min(tokens.size(), static_cast<size_t>(session->computed)));
     const auto differ =
         std::mismatch(text->ahead_.begin(), text->ahead_.end(), known.begin(), known.end());
     memory_->CommitFirst(session, differ.first - text->ahead_.begin());
@@ -160,11 +181,14 @@ void Drafter::Settle(Text* text, std::span<const TokenId> tokens) {
 }
 
 int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
-  Session* const session = text->session_;
-  if (session == nullptr || !usable()) return -1;
+  if (text->session_ == nullptr || !usable()) return -1;
   const int64_t n = std::ssize(tokens);
-  if (n < text->rests_until_ || n >= model_->context_tokens()) return -1;
-  const auto added = tokens.subspan(session->tokens.size());
+  if (n <= text->unseen() || n < text->rests_until_ || n >= model_->context_tokens()) return -1;
+  Session* const session = text->session_;
+  const auto seen = tokens.subspan(static_cast<size_t>(text->unseen()));
+  // The beginning of what it knows, computed once more.
+  if (seen.size() < session->tokens.size()) return -1;
+  const auto added = seen.subspan(session->tokens.size());
   // Vectors in place of tokens are the other model's.
   const auto is_foreign = [&](TokenId token) { return IsRow(token) || token >= model_->n_vocab(); };
   if (std::any_of(added.begin(), added.end(), is_foreign)) {
@@ -174,15 +198,57 @@ int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
   const bool begins = session->tokens.empty();
   for (const TokenId token : added) session->tokens.push_back(token);
   // The last token is computed in any case, for what follows it.
-  Settle(text, tokens.first(static_cast<size_t>(n - 1)));
-  if (session->computed == 0) memory_->Reuse(session, n - 1);
+  Settle(text, seen.first(seen.size() - 1));
+  if (session->computed == 0 && text->first_hidden_ == 0) {
+    memory_->Reuse(session, std::ssize(seen) - 1);
+  }
   if (begins) memory_->PlanCheckpoints(session, {});
-  return n - session->computed;
+  if (takes_hidden() && !FollowHidden(text, tokens)) return -1;
+  return std::ssize(text->session_->tokens) - text->session_->computed;
+}
+
+// Whether the hidden values of all tokens that are to be computed are there, or were passed over.
+bool Drafter::FollowHidden(Text* text, std::span<const TokenId> tokens) {
+  HiddenRows& hidden = text->hidden_;
+  const int64_t next = text->first_hidden_ + text->session_->computed;
+  const int64_t end = std::ssize(tokens) - 1;
+  hidden.ForgetBefore(next);
+  if (hidden.end() < end || hidden.begin() >= end) return false;
+  if (hidden.begin() - next <= kMostMissing) {
+    hidden.PadFrom(next);
+    return true;
+  }
+  BeginAnew(text, hidden.begin());
+  if (text->session_ == nullptr) return false;
+  for (const TokenId token : tokens.subspan(static_cast<size_t>(text->unseen()))) {
+    text->session_->tokens.push_back(token);
+  }
+  memory_->PlanCheckpoints(text->session_, {});
+  return true;
+}
+
+// The text from that row on, in a domain of its own: what is computed of it is found by nobody.
+void Drafter::BeginAnew(Text* text, int64_t first_hidden) {
+  memory_->Drop(text->session_);
+  table_.Remove(text->session_);
+  auto session = table_.CreateForTurn(StrCat(text->domain_, "\n", ++n_anew_));
+  text->session_ = session.ok() ? *session : nullptr;
+  if (session.ok()) (*session)->stage.Become(SessionStage::kRunning);
+  text->first_hidden_ = first_hidden;
+}
+
+// The text's next `n` tokens.
+Drafter::Part Drafter::PartOf(Text* text, int64_t n) const {
+  const Session& session = *text->session_;
+  const auto from = session.tokens.begin() + session.computed;
+  Part part{.text = text, .tokens = {from, from + n}, .position = session.computed};
+  if (takes_hidden()) part.hidden = text->hidden_.Rows(text->first_hidden_ + part.position, n);
+  return part;
 }
 
 bool Drafter::PrepareText(Text* text, int64_t n) {
   if (memory_->Prepare(text->session_, n).ok()) return true;
-  text->rests_until_ = std::ssize(text->session_->tokens) + kRest;
+  text->rests_until_ = text->unseen() + std::ssize(text->session_->tokens) + kRest;
   memory_->Drop(text->session_);  // others can use it meanwhile
   return false;
 }
@@ -195,11 +261,10 @@ void Drafter::CatchUp(Text* text, int64_t rows) {
 bool Drafter::ComputeTo(Text* text, int64_t n_tokens) {
   Session* const session = text->session_;
   while (session->computed < n_tokens) {
-    const int64_t first = session->computed;
-    const int64_t n = std::min({n_tokens - first, kMostRows, memory_->RowsToCheckpoint(*session)});
+    const int64_t n =
+        std::min({n_tokens - session->computed, kMostRows, memory_->RowsToCheckpoint(*session)});
     if (!PrepareText(text, n)) return false;
-    const auto from = session->tokens.begin() + first;
-    Part part{.text = text, .tokens = {from, from + n}, .position = first};
+    Part part = PartOf(text, n);
     if (!RunOrGiveUp(std::span(&part, 1))) return false;
     memory_->Commit(session);
   }
@@ -229,6 +294,7 @@ std::vector<Drafter::Draft> Drafter::Continue(std::span<const Ask> asks) {
                        .ask = i,
                        .tokens = {draft.tokens.back()},
                        .position = session->computed + n_ahead,
+                       .hidden = asks[i].text->hidden_ahead_,
                        .wants_next = true});
     }
     if (parts.empty() || !RunOrGiveUp(parts)) return drafts;
@@ -257,11 +323,9 @@ std::vector<Drafter::Part> Drafter::FirstParts(std::span<const Ask> asks) {
     if (n > room || n > memory_->RowsToCheckpoint(*session)) continue;
     if (!PrepareText(text, n)) continue;
     room -= n;
-    parts.push_back({.text = text,
-                     .ask = i,
-                     .tokens = {session->tokens.end() - n, session->tokens.end()},
-                     .position = session->computed,
-                     .wants_next = true});
+    parts.push_back(PartOf(text, n));
+    parts.back().ask = i;
+    parts.back().wants_next = true;
   }
   return parts;
 }
@@ -292,7 +356,7 @@ bool Drafter::RunOrGiveUp(std::span<Part> parts) {
   }
   for (const Part& part : parts) {
     part.text->ahead_.clear();
-    part.text->rests_until_ = std::ssize(part.text->session_->tokens) + kRest;
+    part.text->rests_until_ = part.text->unseen() + std::ssize(part.text->session_->tokens) + kRest;
     memory_->Drop(part.text->session_);
   }
   ++failures_;
@@ -306,7 +370,7 @@ Status Drafter::Run(std::span<Part> parts) {
   std::vector<StepSequence> sequences;
   size_t n_wanted = 0;
   for (const Part& part : parts) {
-    StepSequence sequence{.tokens = part.tokens, .position = part.position};
+    StepSequence sequence{.tokens = part.tokens, .hidden = part.hidden, .position = part.position};
     for (const PageTable& table : part.text->session_->tables) {
       sequence.page_tables.push_back(table.pages());
     }
@@ -314,6 +378,8 @@ Status Drafter::Run(std::span<Part> parts) {
     if (part.wants_next) {
       sequence.n_logits = 1;
       sequence.n_best = n_best_;
+      sequence.n_vectors = takes_hidden() ? 1 : 0;
+      sequence.vectors_before_norm = hidden_before_norm();
       ++n_wanted;
     }
     sequences.push_back(std::move(sequence));
@@ -322,7 +388,9 @@ Status Drafter::Run(std::span<Part> parts) {
   const auto n_best = static_cast<size_t>(n_best_ > 0 ? n_best_ : kBest);
   best_.assign(n_wanted * n_best, {});
   logits_.resize(n_best_ > 0 ? 0 : n_wanted * n_vocab);
-  Step step{.sequences = sequences, .logits = logits_};
+  const auto width = static_cast<size_t>(takes_hidden() ? model_->spec().d_model : 0);
+  vectors_.resize(n_wanted * width);
+  Step step{.sequences = sequences, .logits = logits_, .vectors = vectors_};
   if (n_best_ > 0) step.best = best_;
   const int64_t begin_us = NowMicros();
   WEFT_RETURN_IF_ERROR(executor_->Forward(step));
@@ -337,6 +405,8 @@ Status Drafter::Run(std::span<Part> parts) {
       FindBest(std::span(logits_).subspan(at * n_vocab, n_vocab), best);
     }
     ReadBest(best, &part);
+    const auto vector = std::span(vectors_).subspan(at * width, width);
+    part.text->hidden_ahead_.assign(vector.begin(), vector.end());
     ++at;
   }
   return OkStatus();
@@ -356,10 +426,14 @@ void Drafter::ReadBest(std::span<const TokenLogit> best, Part* part) const {
 // --- the whole --------------------------------------------------------------------------
 
 void Drafter::FillStats(EngineStats* stats) const {
+  size_t floats = logits_.capacity() + vectors_.capacity();
+  for (const Text* text : texts_) {
+    floats += static_cast<size_t>(text->shown_rows() * model_->spec().d_model);
+  }
   stats->draft_weight_bytes = model_->weight_bytes();
   stats->draft_state_bytes = memory_->used_bytes();
   stats->draft_scratch_bytes =
-      executor_->scratch_bytes() + static_cast<int64_t>(logits_.capacity() * sizeof(float));
+      executor_->scratch_bytes() + static_cast<int64_t>(floats * sizeof(float));
   stats->draft_steps = steps_;
   stats->draft_us = total_us_;
 }

@@ -1,6 +1,12 @@
 // A draft model: a small model with the vocabulary of the engine's, which says what an answer may
 // go on with. It has an executor, a budget and an index of prefixes of its own.
 //
+// It may be a prediction head (ModelSpec::hidden_input). Beside each token that takes what the
+// model computed of the row before it (Show), so its first row is the text's second token. Hidden
+// values cannot be had again: where more of them are missing than can be passed over, it knows the
+// text from there on only. What it goes on from its own guesses with is its own, and computed anew
+// with the model's once that has verified them.
+//
 // What it has computed of a text depends on the text alone, and belongs to one answer (Text). When
 // that ends its pages stay in the index, where the next answer that begins with the same tokens
 // finds them: after another turn, a fork, a file read back or an undo, and for a prompt with a
@@ -15,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +31,7 @@
 #include "base/best_tokens.h"
 #include "base/status.h"
 #include "base/tokens.h"
+#include "engine/drafting/hidden_rows.h"
 #include "engine/sessions/session_table.h"
 #include "engine/sessions/state_memory.h"
 #include "weft/model.h"
@@ -61,19 +69,35 @@ class Drafter {
     Text(const Text&) = delete;
     Text& operator=(const Text&) = delete;
 
+    // Rows whose hidden values were shown and are not used yet.
+    int64_t shown_rows() const { return hidden_.end() - hidden_.begin(); }
+
    private:
     friend class Drafter;
-    Text(Drafter* drafter, Session* session) : drafter_(drafter), session_(session) {}
+    Text(Drafter* drafter, std::string_view domain, Session* session);
+    // How many of the text's first tokens it does not see.
+    int64_t unseen() const { return drafter_->takes_hidden() ? first_hidden_ + 1 : 0; }
 
     Drafter* const drafter_;
-    Session* const session_;      // null: left alone
+    const std::string domain_;
+    Session* session_;            // null: left alone
     std::vector<TokenId> ahead_;  // computed beyond the text, on trial
-    int64_t rests_until_ = 0;     // tokens
+    int64_t rests_until_ = 0;     // tokens of the text
+    // Of a prediction head: the model's rows that it has yet to see, from which of them on it knows
+    // the text, and the hidden values of its own latest row on trial.
+    HiddenRows hidden_;
+    int64_t first_hidden_ = 0;
+    std::vector<float> hidden_ahead_;
   };
   std::unique_ptr<Text> Begin(std::string_view domain);
 
-  // How many tokens of `tokens`, which extend those of the former call, are still to be computed;
-  // -1: it can draft nothing.
+  // Whether it is a prediction head, and takes values from before the model's output norm.
+  bool takes_hidden() const { return hidden_input_.has_value(); }
+  bool hidden_before_norm() const { return takes_hidden() && hidden_input_->before_output_norm; }
+  // What the model computed of the text's rows from `first` on. REQUIRES: takes_hidden().
+  static void Show(Text* text, int64_t first, std::span<const float> hidden);
+  // How many tokens of `tokens`, which extend those of the former call or begin them, are still to
+  // be computed; -1: it can draft nothing.
   int64_t Follow(Text* text, std::span<const TokenId> tokens);
   // Computes up to `rows` of them.
   void CatchUp(Text* text, int64_t rows);
@@ -116,6 +140,7 @@ class Drafter {
     size_t ask = 0;  // which, where it is part of a draft
     std::vector<TokenId> tokens;
     int64_t position = 0;
+    std::span<const float> hidden = {};  // of a prediction head
     bool wants_next = false;
     TokenId next = kNoToken;  // out
     float chance = 0;
@@ -125,6 +150,9 @@ class Drafter {
           std::unique_ptr<StateStore> store, std::unique_ptr<Executor> executor,
           std::unique_ptr<StateMemory> memory);
   Status WarmUp();
+  bool FollowHidden(Text* text, std::span<const TokenId> tokens);
+  void BeginAnew(Text* text, int64_t first_hidden);
+  Part PartOf(Text* text, int64_t n) const;
   void Settle(Text* text, std::span<const TokenId> tokens);
   bool ComputeTo(Text* text, int64_t n_tokens);
   bool PrepareText(Text* text, int64_t n);
@@ -141,11 +169,14 @@ class Drafter {
   const std::unique_ptr<StateStore> store_;
   const std::unique_ptr<Executor> executor_;
   const std::unique_ptr<StateMemory> memory_;
+  const std::optional<HiddenInput> hidden_input_;
   const int64_t n_best_;  // 0: the backend gives whole rows
+  int64_t n_anew_ = 0;
   SessionTable table_;
   std::vector<Text*> texts_;
   std::vector<float> logits_;
   std::vector<TokenLogit> best_;
+  std::vector<float> vectors_;
   int failures_ = 0;  // in a row
   int64_t step_us_ = 0, steps_ = 0, total_us_ = 0;
 };

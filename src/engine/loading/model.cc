@@ -202,6 +202,30 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
 
+absl::StatusOr<std::shared_ptr<const Model>> Model::LoadHead(const Model& model,
+                                                             const ModelOptions& options) {
+  const ModelSpec& spec = model.spec();
+  if (spec.prediction_head == nullptr) {
+    const std::string& why = spec.no_prediction_head;
+    return NotFound(model.name(), " has no prediction head", why.empty() ? "" : ": ", why);
+  }
+  const Model::Impl& of = *model.impl_;
+  auto impl = std::make_unique<Impl>();
+  impl->file = of.file;
+  impl->tokenizer = of.tokenizer;
+  impl->backend = of.backend;
+  impl->constraints = std::make_unique<constraint::ConstraintCache>(of.tokenizer);
+  impl->name = of.name;
+  impl->context_tokens = of.context_tokens;
+  LoadOptions load;
+  load.device = of.weights->device();
+  load.n_threads = options.n_threads;
+  load.beside = of.weights;
+  WEFT_ASSIGN_OR_RETURN(impl->weights, impl->backend->Load(of.file, *spec.prediction_head, load));
+  WEFT_RETURN_IF_ERROR(of.file->CheckUnchanged());
+  return std::shared_ptr<const Model>(new Model(std::move(impl)));
+}
+
 const std::string& Model::path() const { return impl_->file->path(); }
 const std::string& Model::name() const { return impl_->name; }
 int64_t Model::n_vocab() const { return spec().n_vocab; }

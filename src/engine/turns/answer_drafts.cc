@@ -7,6 +7,8 @@ namespace {
 
 // So few tokens are caught up with in the step that drafts.
 constexpr int64_t kFew = 24;
+// So many rows are shown to a prediction head before it computes them, though nobody asks it.
+constexpr int64_t kMostShown = 64;
 // Below this chance that all of it is right a draft goes no further.
 constexpr float kLeastChance = 0.25f;
 // Where drafts would not pay, a step of the draft model is measured so seldom.
@@ -18,6 +20,33 @@ AnswerDrafts::AnswerDrafts(Drafter* drafter, int64_t n_vocab, bool at_any_cost)
     : drafter_(drafter), n_vocab_(n_vocab), at_any_cost_(at_any_cost) {
   // Nothing is drafted, and so nothing measured, before it is known to pay.
   if (drafter_ != nullptr) planner_.Observe(1, drafter_->step_us());
+}
+
+void AnswerDrafts::NoteLanes(int64_t lanes, int64_t most, const GuessPlanner& steps) {
+  const std::vector<DraftOffer> offers(static_cast<size_t>(lanes), {.share = 1, .most = most});
+  // Before anything was measured nobody knows.
+  const bool is_known = steps.StepUs(lanes) > 0;
+  keeps_up_ = lanes == 0 || at_any_cost_ || !is_known || planner_.CouldPay(offers, steps);
+}
+
+bool AnswerDrafts::WantsHidden(const ActiveTurn& turn) const {
+  return usable() && drafter_->takes_hidden() && keeps_up_ && !turn.options.vector &&
+         turn.options.max_tokens != 0 && turn.options.speculation.most != 0;
+}
+
+void AnswerDrafts::Show(Lane* lane, int64_t first, std::span<const float> hidden, bool reads) {
+  const Session& session = *lane->session;
+  if (lane->draft_text == nullptr) lane->draft_text = drafter_->Begin(session.domain);
+  Drafter::Text* const text = lane->draft_text.get();
+  Drafter::Show(text, first, hidden);
+  if (!reads && !lane->done() && text->shown_rows() < kMostShown) return;
+  // Values are not kept for later, and the next answer finds this one's state. The last row of an
+  // answer that goes on says what follows.
+  const int64_t shown = first + std::ssize(hidden) / drafter_->model().spec().d_model;
+  const int64_t n = std::min(std::ssize(session.tokens), lane->done() ? shown + 1 : shown);
+  const int64_t behind =
+      drafter_->Follow(text, std::span(session.tokens).first(static_cast<size_t>(n)));
+  if (behind > 0) drafter_->CatchUp(text, behind);
 }
 
 void AnswerDrafts::Draft(std::span<Lane* const> lanes, const GuessPlanner& steps) {

@@ -2,7 +2,8 @@
 //
 // Before a short step without prompts, and never beside a long one: what is drafted, and what the
 // draft model computes to catch up with a text, delays everything else. Each answer's own guess
-// from texts is asked first (Guesses::WantsDraft). Engine thread only.
+// from texts is asked first (Guesses::WantsDraft). A prediction head is shown what the model
+// computes of each answer's text, prompt included, as long as drafts could pay. Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_ANSWER_DRAFTS_H_
 #define WEFT_ENGINE_TURNS_ANSWER_DRAFTS_H_
 
@@ -24,6 +25,14 @@ class AnswerDrafts {
 
   bool at_any_cost() const { return at_any_cost_; }
   bool usable() const { return drafter_ != nullptr && drafter_->usable(); }
+  // So many lanes have rows to compute, of which `most` tokens each could be guessed.
+  void NoteLanes(int64_t lanes, int64_t most, const GuessPlanner& steps);
+  // Whether the hidden values of all rows of the turn's next steps are to be shown.
+  bool WantsHidden(const ActiveTurn& turn) const;
+  bool hidden_before_norm() const { return drafter_->hidden_before_norm(); }
+  // What was computed of the lane's rows from `first` on, after what follows from it. `reads`: they
+  // are of its prompt.
+  void Show(Lane* lane, int64_t first, std::span<const float> hidden, bool reads);
   // Replaces the lanes' guesses by better ones. All of them write and were offered guesses.
   void Draft(std::span<Lane* const> lanes, const GuessPlanner& steps);
 
@@ -37,6 +46,7 @@ class AnswerDrafts {
   const bool at_any_cost_;
   DraftPlanner planner_;
   int64_t since_measured_ = 0;  // steps in which drafts would not have paid
+  bool keeps_up_ = true;        // a prediction head, with all that is computed
 };
 
 }  // namespace weft

@@ -3,7 +3,7 @@
 // It is a run of the session's next tokens, and for a lane that writes perhaps guesses of what
 // follows them. TurnWriter draws after the last token and then after each guess that was drawn;
 // what was computed for the others is cut back. What comes out of it are logits, or vectors where
-// the turn wants its text's.
+// the turn wants its text's or a prediction head takes them.
 #ifndef WEFT_ENGINE_TURNS_STEP_PART_H_
 #define WEFT_ENGINE_TURNS_STEP_PART_H_
 
@@ -23,9 +23,10 @@ struct StepPart {
   int64_t rows = 0;
   int64_t first_row = 0;  // position of the first row
   int64_t n_logits = 0;
-  int64_t n_vectors = 0;     // of a turn that wants its text's vector
-  bool ends_prompt = false;  // includes the last row that the lane has
-  bool is_decoding = false;  // computes what a decoding lane's next token needs
+  int64_t n_vectors = 0;      // of a turn that wants its text's vector
+  bool shows_hidden = false;  // to a prediction head: of all rows, as it takes them
+  bool ends_prompt = false;   // includes the last row that the lane has
+  bool is_decoding = false;   // computes what a decoding lane's next token needs
   // How many of the rows are guesses, which come last; with any, `tokens` are those of all rows.
   int64_t guesses = 0;
   std::vector<TokenId> tokens = {};
@@ -35,7 +36,7 @@ struct StepPart {
   int64_t n_best = 0;
   std::span<float> logits;
   std::span<const TokenLogit> best;
-  std::span<float> vectors;  // of the last n_vectors rows, likewise
+  std::span<float> vectors;  // of the last n_vectors rows, or of all that are shown, likewise
 
   Session* session() const { return lane->session; }
   // Appends the lane's first `n` guesses to its rows. REQUIRES: `rows` counts them already.

@@ -134,6 +134,8 @@ StepRunner::Candidates StepRunner::ReadyLanes() const {
 void StepRunner::DraftGuesses(Candidates* candidates) const {
   AnswerDrafts* const drafts = parts_.drafts;
   if (drafts == nullptr || !drafts->usable() || parts_.speculator->most() == 0) return;
+  drafts->NoteLanes(std::ssize(candidates->parts), parts_.speculator->most(),
+                    planner_.guess_planner());
   std::vector<Lane*> lanes;
   for (size_t i = 0; i < candidates->parts.size(); ++i) {
     if (candidates->views[i].decoding) lanes.push_back(candidates->parts[i].lane);
@@ -149,6 +151,7 @@ void StepRunner::DraftGuesses(Candidates* candidates) const {
 
 std::vector<StepPart> StepRunner::TakeRows(const Candidates& candidates,
                                            const std::vector<int64_t>& rows) const {
+  const AnswerDrafts* const drafts = parts_.speculator->most() > 0 ? parts_.drafts : nullptr;
   std::vector<StepPart> parts;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] == 0) continue;
@@ -169,6 +172,7 @@ std::vector<StepPart> StepRunner::TakeRows(const Candidates& candidates,
     } else if (part.ends_prompt && part.turn->options.max_tokens != 0) {
       part.n_logits = 1;
     }
+    part.shows_hidden = drafts != nullptr && drafts->WantsHidden(*part.turn);
     // Not of rows that the prompt's readers want.
     if (part.n_logits > 0 && (part.lane->is_decoding() || !part.turn->wants_prompt_rows())) {
       const int64_t n_best = parts_.writer->BestNeeded(*part.turn, *part.lane);
@@ -235,11 +239,12 @@ Status StepRunner::Begin(OpenStep* step) {
     if (part.guesses > 0) sequence.tokens = part.tokens;
     sequence.n_logits = part.n_logits;
     sequence.n_best = part.n_best;
-    sequence.n_vectors = part.n_vectors;
+    sequence.n_vectors = part.shows_hidden ? part.rows : part.n_vectors;
+    sequence.vectors_before_norm = part.shows_hidden && parts_.drafts->hidden_before_norm();
+    n_vectors += static_cast<size_t>(sequence.n_vectors);
     step->sequences.push_back(std::move(sequence));
     if (part.n_best == 0) n_logits += static_cast<size_t>(part.n_logits);
     n_best += static_cast<size_t>(part.n_logits * part.n_best);
-    n_vectors += static_cast<size_t>(part.n_vectors);
     // A preempted lane that starts over computes like a prompt.
     if (part.is_decoding) {
       ++step->cost.decode_rows;
@@ -254,7 +259,7 @@ Status StepRunner::Begin(OpenStep* step) {
   step->vectors.resize(n_vectors * width);
   const std::span<float> logits = std::span(step->logits).first(n_logits * n_vocab);
   step->best.resize(n_best);
-  size_t at = 0, best_at = 0, vectors_at = 0;
+  size_t at = 0, best_at = 0, vectors_at = 0, sequence_at = 0;
   for (StepPart& part : step->parts) {
     const size_t n = part.n_best == 0 ? static_cast<size_t>(part.n_logits) * n_vocab : 0;
     part.logits = logits.subspan(at, n);
@@ -262,7 +267,8 @@ Status StepRunner::Begin(OpenStep* step) {
     part.best =
         std::span(step->best).subspan(best_at, static_cast<size_t>(part.n_logits * part.n_best));
     best_at += part.best.size();
-    const size_t n_values = static_cast<size_t>(part.n_vectors) * width;
+    const StepSequence& sequence = step->sequences[sequence_at++];
+    const size_t n_values = static_cast<size_t>(sequence.n_vectors) * width;
     part.vectors = std::span(step->vectors).subspan(vectors_at, n_values);
     vectors_at += n_values;
   }
@@ -316,8 +322,17 @@ void StepRunner::Land(OpenStep* step, const Status& status) {
   for (StepPart& part : step->parts) part.lane->last_row_us = now_us;
   for (StepPart& part : step->parts) {
     parts_.writer->Take(&part);
+    if (part.shows_hidden && part.session()->stage != SessionStage::kPoisoned) ShowHidden(part);
     if (part.lane->done()) EndGuesses(part);
   }
+}
+
+// Of the rows that are the session's.
+void StepRunner::ShowHidden(const StepPart& part) {
+  const int64_t n = part.kept_rows > 0 ? part.kept_rows : part.rows;
+  const auto width = static_cast<size_t>(parts_.model->spec().d_model);
+  parts_.drafts->Show(part.lane, part.first_row, part.vectors.first(static_cast<size_t>(n) * width),
+                      !part.is_decoding);
 }
 
 // The lane has ended. Its session is left as it would be had nothing been guessed, and its answer

@@ -115,6 +115,7 @@ class StepRunner {
   // False if it was interrupted.
   StatusOr<bool> Advance(OpenStep* step, FunctionRef<bool()> pause);
   void Land(OpenStep* step, const Status& status);
+  void ShowHidden(const StepPart& part);
   void EndGuesses(const StepPart& part);
   void RunShort();
   void BeginLong(std::vector<StepPart> parts);

@@ -49,7 +49,7 @@ void TurnWriter::Take(StepPart* part) {
   Lane* const lane = part->lane;
   // Before the state counts as computed and others find it in the prefix index.
   if ((part->n_logits > 0 && !IsSound(LastRow(*part))) ||
-      (part->n_vectors > 0 && !weft::IsSound(part->vectors))) {
+      (part->n_vectors > 0 && !part->shows_hidden && !weft::IsSound(part->vectors))) {
     Fail(*part, Internal("the model computed values that are not finite"));
     return;
   }

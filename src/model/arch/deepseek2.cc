@@ -98,7 +98,7 @@ void BuildDeepSeek2(SpecBuilder& b) {
   const int64_t n_ff_expert = b.IntOr("expert_feed_forward_length", 0, 0);
   const int64_t n_shared = b.IntOr("expert_shared_count", 0, 0, 1024);
 
-  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+  const auto add_layer = [&](int64_t layer) {
     Block ffn;
     ffn.pre = b.RmsNorm(LayerName(layer, "ffn_norm"), dims.d_model, dims.epsilon);
     b.AddDenseOrExperts(layer, dims, n_dense, n_ff_expert, n_shared, experts, &ffn);
@@ -106,7 +106,9 @@ void BuildDeepSeek2(SpecBuilder& b) {
         {{MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon),
                     BuildAttention(b, dims, latent, layer)),
           ffn}});
-  }
+  };
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) add_layer(layer);
+  b.ReadPredictionHead(dims, /*before_output_norm=*/true, add_layer);
 }
 
 }  // namespace weft

@@ -16,7 +16,7 @@ void BuildGlm4Moe(SpecBuilder& b) {
   const int64_t n_ff_expert = b.IntOr("expert_feed_forward_length", 0, 0);
   const int64_t n_shared = b.IntOr("expert_shared_count", 0, 0, 1024);
 
-  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+  const auto add_layer = [&](int64_t layer) {
     AttentionShape shape = b.ShapeOf(dims, layer);
     shape.rope = rope;
     shape.norms = HeadNorms::kIfAny;
@@ -29,7 +29,9 @@ void BuildGlm4Moe(SpecBuilder& b) {
         {{MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon),
                     b.MakeAttention(layer, dims, shape)),
           ffn}});
-  }
+  };
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) add_layer(layer);
+  b.ReadPredictionHead(dims, /*before_output_norm=*/true, add_layer);
 }
 
 // GLM 4 (9B, 32B, Z1): norms around both blocks, gate and up in one matrix, part of

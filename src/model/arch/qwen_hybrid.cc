@@ -86,9 +86,9 @@ void BuildQwenHybrid(SpecBuilder& b) {
   const int64_t n_ff_expert = b.IntOr("expert_feed_forward_length", 0, 0);
   const int64_t n_ff_shared = b.IntOr("expert_shared_feed_forward_length", 0, 0);
 
-  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+  const auto add_layer = [&](int64_t layer) {
     Op mixer;
-    if (recurrent[layer]) {
+    if (layer < dims.n_layers && recurrent[layer]) {
       mixer = BuildDeltaNet(b, dims, delta_net, layer);
     } else {
       AttentionShape shape = b.ShapeOf(dims, layer);
@@ -109,7 +109,10 @@ void BuildQwenHybrid(SpecBuilder& b) {
     b.spec().layers.push_back(
         {{MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon), mixer),
           ffn}});
-  }
+  };
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) add_layer(layer);
+  // It attends, whatever the interval of the layers is.
+  b.ReadPredictionHead(dims, /*before_output_norm=*/false, add_layer);
 }
 
 }  // namespace weft

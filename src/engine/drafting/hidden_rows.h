@@ -1,0 +1,40 @@
+// The hidden values of a model's latest rows, for a prediction head that has not seen them yet.
+// Engine thread only.
+#ifndef WEFT_ENGINE_DRAFTING_HIDDEN_ROWS_H_
+#define WEFT_ENGINE_DRAFTING_HIDDEN_ROWS_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace weft {
+
+class HiddenRows {
+ public:
+  // REQUIRES: width > 0. Of more than `most` rows the earliest are forgotten when others come.
+  HiddenRows(int64_t width, int64_t most) : width_(width), most_(most) {}
+
+  // The rows [begin(), end()) of the text are there.
+  int64_t begin() const { return begin_; }
+  int64_t end() const { return begin_ + std::ssize(values_) / width_; }
+  // The rows from `first` on, in place of those that were there. Leaves a gap to none: then only
+  // these stay.
+  void Put(int64_t first, std::span<const float> rows);
+  void ForgetBefore(int64_t row);
+  // Zeros before the first row, from `row` on. REQUIRES: row <= begin().
+  void PadFrom(int64_t row);
+  // REQUIRES: they are there.
+  std::span<const float> Rows(int64_t first, int64_t n) const {
+    return std::span(values_).subspan(static_cast<size_t>((first - begin_) * width_),
+                                      static_cast<size_t>(n * width_));
+  }
+
+ private:
+  const int64_t width_, most_;
+  int64_t begin_ = 0;
+  std::vector<float> values_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_DRAFTING_HIDDEN_ROWS_H_
