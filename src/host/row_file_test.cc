@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/files/mapped_file.h"
 #include "base/half.h"
-#include "base/mapped_file.h"
 #include "base/strings.h"
 
 namespace weft::serve {

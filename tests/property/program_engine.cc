@@ -1,4 +1,6 @@
 // The engine that a program runs on: its options, its memory, what must add up in it.
+#include <algorithm>
+
 #include "engine/kv_type.h"
 #include "state/history.h"
 #include "tests/property/program.h"
@@ -31,23 +33,27 @@ void Program::ChooseOptions() {
 }
 
 // Rows take up to half of the memory. A part of that is enough for what the program's sessions
-// hold, so that none is refused while former ones are on their way out.
+// hold, so that none is refused while former ones are on their way out; nor after a restart with
+// less memory.
 void Program::ChooseRows() {
   if (with_rows_) options_.memory_bytes += options_.memory_bytes / 2;
+  const int64_t held = RowsHeld() * RowTable::BytesOf(1, model_->row_width());
+  if (with_rows_) options_.memory_bytes = std::max(options_.memory_bytes, 4 * held);
   memory_bytes_ = options_.memory_bytes;
   state_bytes_ = with_rows_ ? memory_bytes_ / 2 : memory_bytes_;
   most_rows_ = memory_bytes_ / 4 / RowTable::BytesOf(1, model_->row_width());
 }
 
 // The model drafts for itself: wherever that is wrong, another's drafts are too. It takes half of
-// the memory.
+// the memory. A model with a prediction head is drafted for by that.
 void Program::ChooseDrafts() {
   options_.draft_model = nullptr;
   options_.draft_at_any_cost = random_drafts_() % 4 != 0;
+  const uint64_t percent = head_ != nullptr ? 90 : 40;
   // Without the same bits nothing is guessed, and all of the memory is the model's own.
   if (options_.speculation == Speculation::kOff || !model_->same_bits()) return;
-  if (random_drafts_() % 100 >= 40) return;
-  options_.draft_model = model_;
+  if (random_drafts_() % 100 >= percent) return;
+  options_.draft_model = head_ != nullptr ? head_ : model_;
   options_.speculation = random_drafts_() % 2 == 0 ? Speculation::kDraft : Speculation::kAuto;
   options_.memory_bytes = 2 * memory_bytes_;
 }
@@ -101,11 +107,14 @@ void Program::CheckAccounts() {
   Expect(engine_->CheckIntegrity(), "integrity");
   const EngineStats stats = engine_->Stats();
   const int64_t held = testing::StateBytes(stats);
-  if (held > memory_bytes_ || held + stats.draft_state_bytes > options_.memory_bytes) {
-    Fail("pages and slots take ", held, " bytes of ", memory_bytes_, ", and of a draft model ",
+  // Of a head's share only that it is the smaller one is known here.
+  const bool has_head = head_ != nullptr && options_.draft_model == head_;
+  const int64_t most = has_head ? options_.memory_bytes : memory_bytes_;
+  if (held > most || held + stats.draft_state_bytes > options_.memory_bytes) {
+    Fail("pages and slots take ", held, " bytes of ", most, ", and of a draft model ",
          stats.draft_state_bytes);
   }
-  const double share = options_.checkpoint_share * static_cast<double>(memory_bytes_);
+  const double share = options_.checkpoint_share * static_cast<double>(most);
   if (static_cast<double>(stats.checkpoints * layout_.slot_bytes) > share) {
     Fail(stats.checkpoints, " checkpoints take more than ", share, " bytes");
   }

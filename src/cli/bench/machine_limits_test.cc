@@ -27,7 +27,8 @@ TEST(CostOf, CountsEveryMatrixOfTheFile) {
   const std::string path = StrCat(::testing::TempDir(), "weft_cost_", getpid(), ".gguf");
   int n_shapes = 0;
   for (const tools::ModelShape& shape : tools::KnownShapes()) {
-    if (!shape.name.starts_with("tiny-")) continue;
+    // A prediction head is no part of the model's own step.
+    if (!shape.name.starts_with("tiny-") || shape.predictors > 0) continue;
     ++n_shapes;
     ASSERT_TRUE(tools::MakeModel(shape, {.type = "Q8_0"}, path).ok());
     const auto file = ModelFile::Open(path);
