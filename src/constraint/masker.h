@@ -105,7 +105,7 @@ class Masker {
   struct Place {
     RegexId id = kNothing;
     const RegexId* row = nullptr;      // see RegexPool::PlainRow
-    const TextKinds* loops = nullptr;  // see TextWays; null where nobody asked
+    TextWays::Loops* loops = nullptr;  // null where nobody asked
     int room = -1;                     // likewise, below 0
   };
   struct List {

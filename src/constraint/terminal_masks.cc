@@ -15,7 +15,7 @@ constexpr int64_t kMostUnlike = 24'000;
 constexpr size_t kMostOwn = 4096;
 // So many entries that are only marked count as one.
 constexpr int kMarkedOfEntry = 8;
-// For fewer entries below it, nobody asks which characters change a state.
+// For fewer entries below it, or long ones, nobody asks which characters change a state.
 constexpr int32_t kFewEntries = 8;
 // A search by bytes counts as so many steps.
 constexpr int64_t kSearch = 64;
@@ -105,21 +105,21 @@ void Masker::Mark(const TokenTrie& trie, int32_t from, int32_t to, bool allowed,
 // Whether all that is below a node is allowed.
 bool Masker::IsKnown(Place* place, const TrieNode& node, int32_t at, const TextBelow& below,
                      const Walk& walk, TextWays* ways) {
-  const bool few = node.next - at <= kFewEntries;
+  const bool asks = node.next - at > kFewEntries && node.height <= RegexPool::kNear.back();
   if (below.missing != 0) {
-    if (few) return false;
+    if (!asks) return false;
     const RegexId behind = ways->BehindCharacter(place->id, node.byte, below.missing, node.height);
     if (behind == kNothing) return false;
     if (walk.rooms != nullptr && node.height <= TextWays::RoomOf(*walk.rooms, behind)) return true;
-    return below.kinds.AreIn(ways->LoopsOf(behind));
+    return ways->Contains(ways->LoopsOf(behind), below.kinds);
   }
   if (walk.rooms != nullptr) {
     if (place->room < 0) place->room = TextWays::RoomOf(*walk.rooms, place->id);
     if (node.height <= place->room) return true;
   }
-  if (few) return false;
-  if (place->loops == nullptr) place->loops = &ways->LoopsOf(place->id);
-  return below.kinds.AreIn(*place->loops);
+  if (!asks) return false;
+  if (place->loops == nullptr) place->loops = ways->LoopsOf(place->id);
+  return ways->Contains(place->loops, below.kinds);
 }
 
 // The tokens of a trie that stay inside of the terminal or end with it. False where it came to a

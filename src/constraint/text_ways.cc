@@ -1,6 +1,7 @@
 #include "constraint/text_ways.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::constraint {
 namespace {
@@ -114,6 +115,13 @@ bool TextWays::TakeMore(std::vector<RegexId> from, const LeadRange& lead, int ne
 }
 
 RegexId TextWays::BehindCharacter(RegexId regex, uint8_t byte, int missing, int height) {
+  // Heights are told apart as far as Near does.
+  for (const int32_t near : RegexPool::kNear) {
+    if (height <= near) {
+      height = near;
+      break;
+    }
+  }
   // Which bytes may follow depends on the first alone.
   const bool begins = byte >= 0xC0;
   const uint64_t key = static_cast<uint64_t>(regex) << 32 |
@@ -202,10 +210,17 @@ bool TextWays::TakesWord(RegexId regex) {
   return regex != kNothing;
 }
 
-const TextKinds& TextWays::LoopsOf(RegexId regex) {
+TextWays::Loops* TextWays::LoopsOf(RegexId regex) {
   const auto [it, added] = loops_.try_emplace(regex);
-  if (added) it->second = FindLoops(regex);
-  return it->second;
+  if (added) it->second = {.regex = regex, .kinds = FindLoops(regex)};
+  return &it->second;
+}
+
+bool TextWays::Contains(Loops* loops, const TextKinds& kinds) {
+  if ((kinds.ascii & ~loops->kinds.ascii) != 0) return false;
+  if (kinds.others == 0) return true;
+  if (!std::exchange(loops->has_others, true)) AddOtherLoops(loops);
+  return (kinds.others & ~loops->kinds.others) == 0;
 }
 
 TextKinds TextWays::FindLoops(RegexId regex) {
@@ -213,28 +228,34 @@ TextKinds TextWays::FindLoops(RegexId regex) {
   if (!is_last_ && pool.AcceptsEmpty(regex)) return {};
   machine_.Count(kLook);
   const ByteSet edges = pool.Edges(regex);
-  TextKinds loops = TextKinds::All();
+  TextKinds loops{.ascii = ~uint64_t{0}};
   RegexId to = kNothing;
   for (int byte = kFirstText; byte <= kLastText; ++byte) {
     if (byte == kFirstText || edges.Has(byte)) to = pool.Derive(regex, static_cast<uint8_t>(byte));
     const bool text = byte != '"' && byte != '\\';
     if (text && to != regex) loops.Remove(KindOf(static_cast<uint8_t>(byte)));
   }
+  return loops;
+}
+
+void TextWays::AddOtherLoops(Loops* loops) {
+  RegexPool& pool = machine_.pool();
+  const RegexId regex = loops->regex;
+  if (!is_last_ && pool.AcceptsEmpty(regex)) return;
   // Most characters are alike in what follows their first byte.
   const KindRange* before = nullptr;
   RegexId to_before = kNothing;
   bool is_loop = false;
   for (const KindRange& range : KindRanges()) {
-    to = pool.Derive(regex, static_cast<uint8_t>(range.rest.first));
+    const RegexId to = pool.Derive(regex, static_cast<uint8_t>(range.rest.first));
     if (before == nullptr || to != to_before || !AreAlike(range.rest, before->rest)) {
       std::vector<RegexId> behind;
       is_loop = to != kNothing && TakeMore({to}, range.rest, kMostNear, &behind) &&
                 std::ranges::all_of(behind, [&](RegexId id) { return id == regex; });
     }
-    if (!is_loop) loops.Remove(range.kind);
+    if (is_loop) loops->kinds = loops->kinds | range.kind;
     before = &range;
     to_before = to;
   }
-  return loops;
 }
 }  // namespace weft::constraint

@@ -53,8 +53,17 @@ class TextWays {
   // of the states behind them, or less.
   int Explore(RegexId start, const TokenTable::Slice& slice, Rooms* rooms);
   static int RoomOf(const Rooms& rooms, RegexId regex);
-  // The characters that lead back to the state, in which the terminal does not end.
-  const TextKinds& LoopsOf(RegexId regex);
+  // The characters that lead back to a state, in which the terminal does not end; those that are
+  // not ASCII only once somebody asks for them.
+  struct Loops {
+    RegexId regex = kNothing;
+    TextKinds kinds;
+    bool has_others = false;
+  };
+  // What it gives stays where it is.
+  Loops* LoopsOf(RegexId regex);
+  // Whether all characters of these kinds are among them.
+  bool Contains(Loops* loops, const TextKinds& kinds);
   // In the middle of a character, behind `byte`: what is left of the terminal behind it, if it is
   // the same however the `missing` bytes go on, with `height` bytes below (see Near); kNothing
   // otherwise, and where one of them may not come.
@@ -85,12 +94,13 @@ class TextWays {
   bool TakeMore(std::vector<RegexId> from, const LeadRange& lead, int near,
                 std::vector<RegexId>* out);
   TextKinds FindLoops(RegexId regex);
+  void AddOtherLoops(Loops* loops);
   RegexId FindBehindCharacter(RegexId regex, uint8_t byte, int missing, int height);
 
   Machine& machine_;
   const int64_t most_steps_;
   const bool is_last_, loosens_;
-  std::unordered_map<RegexId, TextKinds> loops_;
+  std::unordered_map<RegexId, Loops> loops_;
   std::unordered_map<uint64_t, RegexId> behind_characters_;
 };
 

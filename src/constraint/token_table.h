@@ -70,7 +70,6 @@ class TokenTrie {
 struct TextKinds {
   uint64_t ascii = 0, others = 0;
 
-  static constexpr TextKinds All() { return {~uint64_t{0}, ~uint64_t{0}}; }
   TextKinds operator|(const TextKinds& o) const { return {ascii | o.ascii, others | o.others}; }
   // Whether all of these are among the others.
   bool AreIn(const TextKinds& o) const { return ((ascii & ~o.ascii) | (others & ~o.others)) == 0; }
