@@ -37,7 +37,7 @@ class PatternBuilder {
           WEFT_ASSIGN_OR_RETURN(const RegexId built, Build(part, rest, at_begin));
           parts.push_back(built);
         }
-        parts.push_back(pool_->Concat(pool_->AnyOf(std::move(texts)), rest));
+        parts.push_back(pool_->Concat(pool_->AnyOf(texts), rest));
         return pool_->Or(std::move(parts));
       }
       case Kind::kRepeat: {
@@ -83,7 +83,7 @@ class PatternBuilder {
           WEFT_ASSIGN_OR_RETURN(const RegexId built, BuildAlone(part));
           parts.push_back(built);
         }
-        parts.push_back(pool_->AnyOf(std::move(texts)));
+        parts.push_back(pool_->AnyOf(texts));
         return pool_->Or(std::move(parts));
       }
       case Kind::kRepeat: {
@@ -261,7 +261,7 @@ StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern,
     others.push_back(BeginsAnchored(part) ? match : pool->Concat(before, match));
   }
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (!texts[i].empty()) add(i >= 2, i % 2 == 1, pool->AnyOf(std::move(texts[i])));
+    if (!texts[i].empty()) add(i >= 2, i % 2 == 1, pool->AnyOf(texts[i]));
   }
   // Where there are assertions inside, what they leave may be no string.
   if (!others.empty()) {

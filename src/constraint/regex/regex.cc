@@ -268,17 +268,18 @@ RegexId RegexPool::Literal(std::string_view text) {
       n, std::hash<std::string_view>{}(std::string_view(texts_).substr(offset, text.size())));
 }
 
-RegexId RegexPool::AnyOf(std::vector<std::string> texts) {
-  std::ranges::sort(texts);
-  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
-  return AnyOfSorted(texts, 0);
+RegexId RegexPool::AnyOf(const std::vector<std::string>& texts) {
+  std::vector<std::string_view> sorted(texts.begin(), texts.end());
+  if (!std::ranges::is_sorted(sorted)) std::ranges::sort(sorted);
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  return AnyOfSorted(sorted, 0);
 }
 
 // Of different texts that have the first `from` bytes in common: what follows these.
-RegexId RegexPool::AnyOfSorted(std::span<const std::string> texts, size_t from) {
+RegexId RegexPool::AnyOfSorted(std::span<const std::string_view> texts, size_t from) {
   if (texts.empty() || exhausted_) return kNothing;
-  const std::string& front = texts.front();
-  if (texts.size() == 1) return Literal(std::string_view(front).substr(from));
+  const std::string_view front = texts.front();
+  if (texts.size() == 1) return Literal(front.substr(from));
   const size_t common =
       static_cast<size_t>(std::ranges::mismatch(front, texts.back()).in1 - front.begin());
   std::vector<RegexId> parts;
@@ -294,7 +295,7 @@ RegexId RegexPool::AnyOfSorted(std::span<const std::string> texts, size_t from) 
     parts.push_back(AnyOfSorted(texts.subspan(first, end - first), common));
     first = end;
   }
-  return Concat(Literal(std::string_view(front).substr(from, common - from)), Or(std::move(parts)));
+  return Concat(Literal(front.substr(from, common - from)), Or(std::move(parts)));
 }
 
 RegexId RegexPool::Concat(RegexId first, RegexId second) {

@@ -90,7 +90,7 @@ class RegexPool {
   RegexId Byte(uint8_t byte) { return Bytes(ByteSet::Of(byte)); }
   RegexId Literal(std::string_view text);
   // One of these texts. What they begin with in common is read once, however many they are.
-  RegexId AnyOf(std::vector<std::string> texts);
+  RegexId AnyOf(const std::vector<std::string>& texts);
   RegexId Concat(RegexId first, RegexId second);
   RegexId Concat(std::initializer_list<RegexId> parts);
   RegexId Or(std::vector<RegexId> parts);
@@ -295,7 +295,7 @@ class RegexPool {
   static bool IsList(Kind kind) {
     return kind == Kind::kOr || kind == Kind::kAnd || kind == Kind::kOnlyOne;
   }
-  RegexId AnyOfSorted(std::span<const std::string> texts, size_t from);
+  RegexId AnyOfSorted(std::span<const std::string_view> texts, size_t from);
   bool SameNode(const Node& node, const Node& other, std::span<const int32_t> list) const;
   void Complete(Node* node, std::span<const int32_t> list);
   bool IsMultiple(const Node& node) const;

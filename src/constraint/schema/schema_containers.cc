@@ -140,7 +140,7 @@ StatusOr<std::vector<KeyClass>> SchemaCompiler::FreeKeys(const Facts& facts) {
     part->keys = pool().And(parts);
   };
   Class all;
-  if (!listed.empty()) all.is_not.push_back(pool().AnyOf(std::move(listed)));
+  if (!listed.empty()) all.is_not.push_back(pool().AnyOf(listed));
   if (!facts.names.empty()) {
     WEFT_ASSIGN_OR_RETURN(const Scalars names, ScalarsOf(facts.names));
     if (names.string != any_string_) all.is.push_back(names.string);

@@ -75,10 +75,16 @@ Scalars SchemaCompiler::OnlyOne(const std::vector<Scalars>& each,
 
 StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
   Scalars all = AllScalars();
+  std::vector<RegexId> numbers, strings;  // that all hold, but for those that hold for all
   for (const Literal& literal : conjunction) {
-    WEFT_ASSIGN_OR_RETURN(const Scalars one, ScalarsOf(*literal.schema, !literal.negated));
-    all = Both(all, literal.negated ? Opposite(one) : one);
+    WEFT_ASSIGN_OR_RETURN(Scalars one, ScalarsOf(*literal.schema, !literal.negated));
+    if (literal.negated) one = Opposite(one);
+    all.null &= one.null, all.yes &= one.yes, all.no &= one.no;
+    if (one.number != any_number_) numbers.push_back(one.number);
+    if (one.string != any_string_) strings.push_back(one.string);
   }
+  if (!numbers.empty()) all.number = pool().And(numbers);
+  if (!strings.empty()) all.string = pool().And(strings);
   if (last_multiple_ != nullptr && pool().CommonMultiple(all.number) > kMostRemainders &&
       !pool().Settle(all.number, kMostNumberStates, kMostNumberWork) && !pool().exhausted()) {
     return Refuse(*last_multiple_, "multipleOf",
@@ -191,7 +197,7 @@ StatusOr<Scalars> SchemaCompiler::ScalarsOfValues(const std::vector<const JsonVa
     }
   }
   allowed.number = pool().Or(std::move(numbers));
-  allowed.string = pool().AnyOf(std::move(strings));
+  allowed.string = pool().AnyOf(strings);
   return allowed;
 }
 

@@ -296,14 +296,14 @@ StatusOr<bool> SchemaCompiler::IsEmpty(const Conjunction& given) {
   WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&conjunction));
   if (!possible) return true;
   if (conjunction.empty()) return false;
-  WEFT_ASSIGN_OR_RETURN(const Scalars scalars, ScalarsOf(conjunction));
-  if (scalars.null || scalars.yes || scalars.no || scalars.number != kNothing ||
-      scalars.string != kNothing) {
-    return false;
-  }
   Conjunction key = conjunction;
   std::ranges::sort(key);
   if (const auto it = empty_.find(key); it != empty_.end()) return it->second;
+  WEFT_ASSIGN_OR_RETURN(const Scalars scalars, ScalarsOf(conjunction));
+  if (scalars.null || scalars.yes || scalars.no || scalars.number != kNothing ||
+      scalars.string != kNothing) {
+    return empty_[key] = false;
+  }
   if (search_depth_ >= kMostSearchDepth) return false;
   ++search_depth_;
   bool empty = true;
