@@ -17,8 +17,8 @@ class HiddenRows {
   // The rows [begin(), end()) of the text are there.
   int64_t begin() const { return begin_; }
   int64_t end() const { return begin_ + std::ssize(values_) / width_; }
-  // The rows from `first` on, in place of those that were there. Leaves a gap to none: then only
-  // these stay.
+  // Replaces the rows from `first` on. If that would leave a gap behind the earlier ones, those are
+  // dropped.
   void Put(int64_t first, std::span<const float> rows);
   void ForgetBefore(int64_t row);
   // Zeros before the first row, from `row` on. REQUIRES: row <= begin().

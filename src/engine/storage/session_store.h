@@ -70,8 +70,8 @@ class SessionStore {
   // `done(OK)` means that the session is on disk.
   void Save(const std::string& domain, const std::string& name, SessionSnapshot snapshot,
             std::function<void(Status)> done);
-  // State that is damaged, or in another layout, is dropped and noted; a damaged head, another
-  // model's file, or more rows than a session may hold, is an error.
+  // State that is damaged, or in another layout, is dropped and noted. A damaged head, another
+  // model's file, and more rows than a session may hold are errors.
   void Load(const std::string& domain, const std::string& name,
             std::function<void(StatusOr<SessionSnapshot>)> done);
   void Remove(const std::string& domain, const std::string& name, std::function<void(Status)> done);

@@ -23,6 +23,7 @@ AnswerDrafts::AnswerDrafts(Drafter* drafter, int64_t n_vocab, bool at_any_cost)
 }
 
 void AnswerDrafts::NoteLanes(int64_t lanes, int64_t most, const GuessPlanner& steps) {
+  if (!drafter_->takes_hidden()) return;
   const std::vector<DraftOffer> offers(static_cast<size_t>(lanes), {.share = 1, .most = most});
   // Before anything was measured nobody knows.
   const bool is_known = steps.StepUs(lanes) > 0;

@@ -25,7 +25,8 @@ class AnswerDrafts {
 
   bool at_any_cost() const { return at_any_cost_; }
   bool usable() const { return drafter_ != nullptr && drafter_->usable(); }
-  // So many lanes have rows to compute, of which `most` tokens each could be guessed.
+  // Before a step of so many lanes, for each of which up to `most` tokens could be guessed: decides
+  // whether a prediction head keeps up. REQUIRES: usable().
   void NoteLanes(int64_t lanes, int64_t most, const GuessPlanner& steps);
   // Whether the hidden values of all rows of the turn's next steps are to be shown.
   bool WantsHidden(const ActiveTurn& turn) const;
