@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 
-from serving import Server, arguments, chosen, words
+from serving import arguments, chosen, in_turns, words
 
 
 class Work:
@@ -104,19 +104,14 @@ def main():
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--stagger-ms", type=float, default=80)
     options = parser.parse_args()
-    servers = dict(options.servers)
     works = chosen(parser, options.works, WORKS, "work")
 
     print(f"| median of {options.runs} | first token, ms: p50 | p90 | max | max / p50 | tokens/s "
           "| wall, s | prompt tokens computed | own memory, MB |")
     print("|---|---|---|---|---|---|---|---|---|")
     for work in (WORKS[name] for name in works):
-        runs = {name: [] for name in servers}
-        for run in range(1, options.runs + 1):
-            for name, command in servers.items():
-                print(f"burst: {work.name}: {name}: run {run} of {options.runs}", file=sys.stderr)
-                with Server(command, model=options.model) as server:
-                    runs[name].append(measure(server, work, run, options))
+        runs = in_turns(f"burst: {work.name}", options,
+                        lambda server, run, work=work: measure(server, work, run, options))
         for name, results in runs.items():
             middle = {key: statistics.median(result[key] for result in results) for key in results[0]}
             print(f"| {work.name}, {name} | {middle['p50']:.0f} | {middle['p90']:.0f} | {middle['max']:.0f} "

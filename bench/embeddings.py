@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 
-from serving import VOCABULARY, Server, arguments, chosen
+from serving import VOCABULARY, arguments, chosen, in_turns
 from waits import Stream, gaps, percentile
 
 SHORTEST_TOKENS = 20
@@ -204,16 +204,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=10, help="of each time that is watched")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    servers = dict(options.servers)
     for work in chosen(parser, options.works, WORKS, "work"):
         measure, tell = WORKS[work]
-        runs = {name: [] for name in servers}
-        for run in range(1, options.runs + 1):
-            for name, command in servers.items():
-                print(f"embeddings: {work}: {name}: run {run} of {options.runs}", file=sys.stderr)
-                with Server(command, model=options.model) as server:
-                    runs[name].append(measure(server, run, options))
-        tell(runs)
+        tell(in_turns(f"embeddings: {work}", options,
+                      lambda server, run, measure=measure: measure(server, run, options)))
 
 
 if __name__ == "__main__":

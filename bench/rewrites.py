@@ -12,6 +12,7 @@ first server's, the share of guesses that were right, and how many of its texts 
 first server's. --together N asks N tasks at once and compares the rates of all.
 """
 import concurrent.futures
+import contextlib
 import json
 import pathlib
 import random
@@ -115,19 +116,14 @@ def main():
     parser.add_argument("--tokens", type=int, default=2000, help="most tokens of an answer")
     parser.add_argument("--together", type=int, default=1)
     options = parser.parse_args()
-    running = [(name, Server(command, model=options.model)) for name, command in options.servers]
-    try:
-        for _, server in running:
-            server.__enter__()
+    with contextlib.ExitStack() as stack:
+        running = [(name, stack.enter_context(Server(command, model=options.model)))
+                   for name, command in options.servers]
         work = tasks(running[0][1], options.tasks)
         if options.together > 1:
             tallies = side_by_side(running, work, options.tokens, options.together)
         else:
             tallies = one_by_one(running, work, options.tokens)
-    finally:
-        for _, server in running:
-            if hasattr(server, "process"):
-                server.stop()
     print("| server | tok/s | beside the first | from, to | guesses that were right | other texts |\n"
           "|---|---|---|---|---|---|")
     for tally in tallies:

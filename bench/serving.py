@@ -41,6 +41,18 @@ def chosen(parser, names, known, what):
     return names
 
 
+def in_turns(what, options, measure):
+    """By server, what measure(server, run) gives in each run. The servers take turns, each started
+    afresh."""
+    results = {name: [] for name, _ in options.servers}
+    for run in range(1, options.runs + 1):
+        for name, command in dict(options.servers).items():
+            print(f"{what}: {name}: run {run} of {options.runs}", file=sys.stderr)
+            with Server(command, model=options.model) as server:
+                results[name].append(measure(server, run))
+    return results
+
+
 def words(seed, count):
     generator = random.Random(seed)
     return " ".join(generator.choice(VOCABULARY) for _ in range(count))

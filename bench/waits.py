@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 
-from serving import Server, arguments, words
+from serving import arguments, in_turns, words
 
 ROUTES = ("/metrics", "/slots", "/props", "/v1/models", "/health")
 DECODERS = 4
@@ -197,17 +197,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=10, help="of each part (%(default)s)")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    servers = dict(options.servers)
-    runs = {name: [] for name in servers}
-    for run in range(1, options.runs + 1):
-        for name, command in servers.items():
-            print(f"waits: {name}: run {run} of {options.runs}", file=sys.stderr)
-            with Server(command, model=options.model) as server:
-                runs[name].append(measure(server, run, options))
+    runs = in_turns("waits", options, lambda server, run: measure(server, run, options))
     print(f"| beside a prompt of {options.prompt} tokens, median of {options.runs} | "
-          + " | ".join(servers) + " |")
-    print("|---" * (1 + len(servers)) + "|")
-    for key in runs[next(iter(servers))][0]:
+          + " | ".join(runs) + " |")
+    print("|---" * (1 + len(runs)) + "|")
+    for key in next(iter(runs.values()))[0]:
         middles = [statistics.median(result[key] for result in results) for results in runs.values()]
         digits = 2 if "share" in key or "sum" in key else 1
         print(f"| {key} | " + " | ".join(f"{middle:.{digits}f}" for middle in middles) + " |")
