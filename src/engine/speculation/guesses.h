@@ -48,6 +48,9 @@ class Guesses {
   int64_t most() const { return offered_most_; }
   // How often a drafted token was right lately, if those before it were.
   float draft_share() const { return draft_share_; }
+  // How often those of answers before this one were; its own drafts move it from there.
+  void ExpectOfDrafts(float share) { draft_share_ = share; }
+  static constexpr float kUnknownDraftShare = 0.75f;
 
   std::span<const TokenId> tokens() const { return tokens_; }
   // By guess: how likely it is that it and all before it are right. Never increases.
@@ -95,7 +98,7 @@ class Guesses {
   int64_t length_ = 0;
   std::vector<int64_t> draft_lengths_;  // of each token of a draft, see Acceptance
   int64_t drafted_after_ = -1;
-  float draft_share_ = 0.75f;
+  float draft_share_ = kUnknownDraftShare;
   int64_t offered_after_ = -1, offered_most_ = 0;
   int64_t right_ = 0;
   double pace_ = 1;

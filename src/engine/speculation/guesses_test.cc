@@ -148,6 +148,10 @@ std::unique_ptr<Guesses> Begin(Speculator* speculator, std::string_view domain,
   return speculator->Begin(domain, prompt, 0, 0, {});
 }
 
+void End(Speculator* speculator, std::string_view domain, const Tokens& said) {
+  speculator->End(domain, said, Guesses({}, {}, nullptr));
+}
+
 TEST(SpeculatorTest, AnAnswerGuessesFromWhatItsDomainHasRead) {
   Speculator speculator({.most = 4});
   Begin(&speculator, "a", Passage(50));
@@ -157,7 +161,7 @@ TEST(SpeculatorTest, AnAnswerGuessesFromWhatItsDomainHasRead) {
 
 TEST(SpeculatorTest, AndFromWhatItSaid) {
   Speculator speculator({.most = 4});
-  speculator.End("a", Passage(50));
+  End(&speculator, "a", Passage(50));
   const auto guesses = Begin(&speculator, "a", {1, 2});
   EXPECT_THAT(Offered(guesses.get(), {1, 2, 110, 111, 112}), ElementsAre(113, 114, 115, 116));
 }
@@ -166,7 +170,7 @@ TEST(SpeculatorTest, NeverFromAnotherDomain) {
   Speculator speculator({.most = 4});
   const auto before = Begin(&speculator, "b", {1, 2});
   Begin(&speculator, "a", Passage(50));
-  speculator.End("a", Passage(50, 200));
+  End(&speculator, "a", Passage(50, 200));
   const auto after = Begin(&speculator, "b", {1, 2});
   for (Guesses* const guesses : {before.get(), after.get()}) {
     EXPECT_THAT(Offered(guesses, {1, 2, 110, 111, 112}), IsEmpty());
@@ -221,7 +225,7 @@ TEST(SharedTextsTest, AreBounded) {
 
 TEST(SharedTextsTest, AReaderNoticesThatABeginningWasDropped) {
   Speculator speculator({.most = 4});
-  speculator.End("a", Passage(60000));
+  End(&speculator, "a", Passage(60000));
   const auto guesses = Begin(&speculator, "a", {1, 2});
   Tokens text = {1, 2};
   for (int i = 0; i < 40; ++i) {  // by then all of it is indexed
@@ -230,7 +234,7 @@ TEST(SharedTextsTest, AReaderNoticesThatABeginningWasDropped) {
   }
   for (const TokenId token : {50100, 50101, 50102}) Say(guesses.get(), token, &text);
   EXPECT_THAT(Offered(guesses.get(), text), ElementsAre(50103, 50104, 50105, 50106));
-  for (int i = 0; i < 4; ++i) speculator.End("a", Passage(60000, 100000 * (i + 1)));
+  for (int i = 0; i < 4; ++i) End(&speculator, "a", Passage(60000, 100000 * (i + 1)));
   Say(guesses.get(), 50103, &text);
   EXPECT_THAT(Offered(guesses.get(), text), IsEmpty());
 }
@@ -277,6 +281,23 @@ TEST(GuessesTest, DraftsOfAKindThatIsOftenWrongPromiseLess) {
   Say(&guesses, 5001, &text);
   EXPECT_GE(draft(1000, 0.99f), sure - 0.2f);
   EXPECT_LT(guesses.draft_share(), share);
+}
+
+TEST(SpeculatorTest, AnAnswerExpectsOfDraftsWhatTheLastOnesSaw) {
+  Speculator speculator({.most = 4});
+  const auto wrong = Begin(&speculator, "a", {1, 2, 3});
+  EXPECT_EQ(wrong->draft_share(), Guesses::kUnknownDraftShare);
+  Tokens text = {1, 2, 3};
+  for (TokenId said = 2000; said < 2200; ++said) {
+    Offered(wrong.get(), text);
+    wrong->TakeDraft(Tokens{1000}, std::vector<float>{0.9f}, false);
+    Say(wrong.get(), said, &text);
+  }
+  for (int i = 0; i < 4; ++i) speculator.End("a", text, *wrong);
+  EXPECT_LT(Begin(&speculator, "a", {1, 2})->draft_share(), 0.2f);
+  EXPECT_LT(Begin(&speculator, "b", {1, 2})->draft_share(), 0.2f) << "the draft model is the same";
+  for (int i = 0; i < 40; ++i) Begin(&speculator, "a", {1, 2});
+  EXPECT_GT(Begin(&speculator, "a", {1, 2})->draft_share(), 0.7f) << "and is tried again some time";
 }
 
 TEST(GuessesTest, WithoutTextsOnlyTheDraftAndThePredictionAreAsked) {

@@ -5,6 +5,13 @@
 
 namespace weft {
 
+namespace {
+// What the latest answer counts in the average.
+constexpr float kLatestAnswer = 0.5f;
+// What each new answer forgets of it, so that drafts which were wrong for long are tried again.
+constexpr float kForgotten = 0.1f;
+}  // namespace
+
 std::unique_ptr<Guesses> Speculator::Begin(std::string_view domain, std::span<const TokenId> text,
                                            int64_t known, int64_t said, const TurnOptions& turn) {
   std::shared_ptr<SharedText> shared;
@@ -16,13 +23,17 @@ std::unique_ptr<Guesses> Speculator::Begin(std::string_view domain, std::span<co
   }
   auto guesses = std::make_unique<Guesses>(turn.speculation, turn.prediction, std::move(shared),
                                            options_.looks_in_texts);
+  draft_share_ += kForgotten * (Guesses::kUnknownDraftShare - draft_share_);
+  guesses->ExpectOfDrafts(draft_share_);
   for (int64_t n = std::ssize(text) - said; n < std::ssize(text); ++n) {
     guesses->Push(text.first(static_cast<size_t>(n + 1)));
   }
   return guesses;
 }
 
-void Speculator::End(std::string_view domain, std::span<const TokenId> said) {
+void Speculator::End(std::string_view domain, std::span<const TokenId> said,
+                     const Guesses& guesses) {
+  draft_share_ += kLatestAnswer * (guesses.draft_share() - draft_share_);
   if (options_.share_texts) texts_.Add(TextName(domain), said);
 }
 

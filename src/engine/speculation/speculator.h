@@ -32,8 +32,8 @@ class Speculator {
   // and the `said` tokens that it has said. Others of the domain may guess from it.
   std::unique_ptr<Guesses> Begin(std::string_view domain, std::span<const TokenId> text,
                                  int64_t known, int64_t said, const TurnOptions& turn);
-  // An answer ended; `said` is what it said.
-  void End(std::string_view domain, std::span<const TokenId> said);
+  // An answer ended that guessed by `guesses`; `said` is what it said.
+  void End(std::string_view domain, std::span<const TokenId> said, const Guesses& guesses);
   // Prefixes are dropped, and so are these texts.
   void ForgetTexts() { texts_.Clear(); }
   int64_t memory_bytes() const { return texts_.memory_bytes(); }
@@ -45,6 +45,9 @@ class Speculator {
 
   const Options options_;
   SharedTexts texts_;
+  // Of the answers that ended lately. A draft model that is often wrong is so in the next answer
+  // too.
+  float draft_share_ = Guesses::kUnknownDraftShare;
 };
 
 }  // namespace weft

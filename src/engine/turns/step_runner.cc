@@ -340,7 +340,7 @@ void StepRunner::ShowHidden(const StepPart& part) {
 void StepRunner::EndGuesses(const StepPart& part) {
   Session* const session = part.session();
   if (part.lane->guesses == nullptr || session->stage == SessionStage::kPoisoned) return;
-  parts_.speculator->End(session->domain, part.lane->generated);
+  parts_.speculator->End(session->domain, part.lane->generated, *part.lane->guesses);
   const int64_t n = part.first_row + part.kept_rows - session->computed;
   if (part.guesses == 0 || n <= 0) return;
   // Without memory for it the next turn computes it.
