@@ -8,6 +8,7 @@
 # models into the user's cache.
 #
 #   ARM            what `arm` builds and runs: all, or kernels alone (all)
+#   MLX            what `mlx` runs: all, or no end-to-end tests but its own: backend (all)
 #   REAL_MODELS    of tools/get_model.py --list, with commas between
 #                  (smollm2,gemma3-270m)
 #   CUDA_ARCHS     of tools/cuda_kernels.py (75,80,90,120)
@@ -114,6 +115,11 @@ check_mlx() {
       --gtest_filter='*mlx*:*Mlx*:*Packing*:BackendRegistryTest*:WithoutExceptions*'
   done
   python3 tests/e2e/mlx_test.py
+  [ "${MLX:-all}" = all ] || return 0
+  for name in api chat cli embed grpc isolation security serve traffic worker; do
+    echo "mlx: ${name}_test.py"
+    WEFT_COMPUTE="--backend mlx" python3 "tests/e2e/${name}_test.py"
+  done
 }
 # Every kernel for the devices that there may be; registers and spills are printed.
 # The compiler comes from PyPI, which is not reached from everywhere: then it says so and passes.

@@ -17,7 +17,7 @@ import threading
 import time
 import unittest
 
-from weft_process import (TIMEOUT_S, add_metadata, command_line, make_model, thread_count,
+from weft_process import (BACKEND, TIMEOUT_S, add_metadata, command_line, make_model, thread_count,
                           weft)
 
 F_SETPIPE_SZ = 1031  # Linux's; the module has no name for it everywhere
@@ -574,7 +574,7 @@ class HttpTest(ServeTest):
         self.assertEqual(props["total_slots"], len(self.server.ask("GET", "/slots").json))
         self.assertEqual(props["default_generation_settings"]["n_ctx"], 4096)
         self.assertEqual(props["tool_calls"], "lenient")
-        self.assertEqual((props["backend"], props["same_bits"]), ("cpu", True))
+        self.assertEqual((props["backend"], props["same_bits"]), (BACKEND, BACKEND != "mlx"))
         self.assertEqual(self.server.ask("POST", "/props", {}).status, 501)
 
     def test_tokens_and_templates(self):

@@ -14,6 +14,7 @@ import subprocess
 WEFT = os.environ.get("WEFT", "build/release/weft")
 MAKE_MODEL = os.environ.get("WEFT_MAKE_MODEL", "build/release/weft-make-model")
 COMPUTE = shlex.split(os.environ.get("WEFT_COMPUTE", ""))
+BACKEND = COMPUTE[COMPUTE.index("--backend") + 1] if "--backend" in COMPUTE else "cpu"
 COMPUTING = ["run", "chat", "serve", "worker", "logits", "score", "embed", "bench", "constrain"]
 TIMEOUT_S = 120 if not COMPUTE else 600
 

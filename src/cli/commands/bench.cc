@@ -1,6 +1,7 @@
 // weft bench: measures speed, compared with this machine's limits.
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "backend/backend.h"
@@ -14,6 +15,11 @@
 namespace weft::cli {
 namespace {
 
+// Of the backends, only `cpu` chooses its kernels by the instruction set.
+std::string NameOfComputing(const std::string& backend) {
+  return backend == "cpu" ? StrCat(backend, " ", NameOf(PreferredIsa())) : backend;
+}
+
 // What is measured and on what, before the first result.
 void PrintHeader(const Bench& bench, double load_s) {
   if (bench.flags.json) return;
@@ -21,8 +27,8 @@ void PrintHeader(const Bench& bench, double load_s) {
                    HumanBytes(static_cast<uint64_t>(bench.model->weight_bytes())), ", context ",
                    bench.model->context_tokens()));
   PrintLine(StrCat(bench.options.n_threads, bench.options.n_threads == 1 ? " thread" : " threads",
-                   ", ", bench.flags.model.backend, " ", NameOf(PreferredIsa()),
-                   ", keys and values ", bench.flags.model.kv));
+                   ", ", NameOfComputing(bench.flags.model.backend), ", keys and values ",
+                   bench.flags.model.kv));
   char numbers[120];
   std::snprintf(numbers, sizeof(numbers),
                 "loaded in %.2f s; what computes reads %.1f GB/s and multiplies %.0f GMAC/s",
