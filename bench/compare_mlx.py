@@ -6,7 +6,7 @@ form without changing a value: MLX's groups of 32 hold these types as they are. 
 prompt, one conversation and four together with both in turn, RUNS times over; prints the medians
 as Markdown table rows, with the ratio of Weft to mlx-lm (above 1: Weft is faster).
 
-  bench/mlx_lm.py --python PYTHON [--runs N] MODEL.gguf
+  bench/compare_mlx.py --python PYTHON [--runs N] MODEL.gguf
 
 PYTHON is one that has mlx-lm, gguf and numpy, for example:
   python3 -m venv /tmp/peer && /tmp/peer/bin/pip install 'mlx[cpu]==0.32.4' mlx-lm gguf
@@ -49,7 +49,7 @@ def levels_of(tensor, rows, columns):
         levels = raw[..., 2:].view(np.int8).astype(np.int32) + 128
         return levels, half(0), -128 * half(0), 8
     if kind not in ("Q4_0", "Q4_1"):
-        sys.exit(f"mlx_lm: {tensor.name} is {kind}; Q4_0, Q4_1 and Q8_0 are known here")
+        sys.exit(f"compare_mlx: {tensor.name} is {kind}; Q4_0, Q4_1 and Q8_0 are known here")
     nibbles = raw[..., 2 if kind == "Q4_0" else 4:]
     levels = np.concatenate([nibbles & 15, nibbles >> 4], -1)
     return levels, half(0), (-8 * half(0) if kind == "Q4_0" else half(2)), 4
@@ -146,7 +146,7 @@ def main():
         subprocess.run([*ask, "--convert", folder], check=True)
         runs = []
         for i in range(options.runs):
-            print(f"mlx_lm: run {i + 1} of {options.runs}", file=sys.stderr)
+            print(f"compare_mlx: run {i + 1} of {options.runs}", file=sys.stderr)
             mine = measure_weft(options.weft, options.model, options.threads)
             theirs = subprocess.run([*ask, "--measure", folder], check=True, capture_output=True,
                                     text=True)
