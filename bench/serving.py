@@ -118,11 +118,14 @@ class Server:
     def tokens_of(self, text):
         return json.loads(self.post("/tokenize", {"content": text}).read())["tokens"]
 
+    def status(self):
+        """What the system says of the process, by the names in /proc/PID/status."""
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
+            return {name: value.strip() for name, value in (line.split(":", 1) for line in status)}
+
     def own_memory(self):
         """The memory that the server holds now beside the mapped file, in MB."""
-        fields = {}
-        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
-            for line in status:
-                name, value = line.split(":", 1)
-                fields[name] = value.split()
-        return int(fields["RssAnon"][0]) / 1000
+        return int(self.status()["RssAnon"].split()[0]) / 1000
+
+    def threads(self):
+        return int(self.status()["Threads"])

@@ -76,20 +76,21 @@ struct EngineStats {
   int64_t slots_used = 0, checkpoints = 0;
   // Memory by kind; slots belong to sessions, checkpoints are kept beside them.
   int64_t weight_bytes = 0, page_bytes = 0, slot_bytes = 0, checkpoint_bytes = 0, scratch_bytes = 0;
-  int64_t row_bytes = 0;  // of vectors in place of tokens, a part of the memory for sessions
+  int64_t row_bytes = 0;  // vectors in place of tokens; part of the memory for sessions
   int64_t index_nodes = 0;
-  int64_t guess_bytes = 0;  // of texts that answers guess from, beside the memory for sessions
-  // Of the draft model; its state is a part of EngineOptions::memory_bytes.
+  int64_t guess_bytes = 0;  // texts searched for guesses; not part of the memory for sessions
+  // The draft model's; its state is part of EngineOptions::memory_bytes.
   int64_t draft_weight_bytes = 0, draft_state_bytes = 0, draft_scratch_bytes = 0;
   // counters
   int64_t steps = 0, step_us = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
-  // Guesses that steps computed, and those that turned out right (of generated_tokens).
+  // Guessed tokens that steps computed, and those that were right (part of generated_tokens).
   int64_t guessed_tokens = 0, accepted_guesses = 0;
-  int64_t guesses = 0;  // one is what a step verified of one answer, of one token or more
-  // By place in its guess, from the first one guessed: how many were right. No longer than needed.
+  int64_t guesses = 0;  // guesses verified, each of one or more tokens of one answer
+  // How many first tokens of a guess were right, how many second ones and so on; ends with the
+  // last place at which any was.
   std::vector<int64_t> accepted_guesses_at = {};
-  int64_t draft_steps = 0, draft_us = 0;  // of the draft model
+  int64_t draft_steps = 0, draft_us = 0;  // the draft model's
   int64_t turns_finished = 0, turns_cancelled = 0, turns_failed = 0, turns_refused = 0;
   int64_t index_evicted_pages = 0, sessions_dropped = 0, parks = 0, restores = 0;
   int64_t evicted_checkpoints = 0;
@@ -97,7 +98,7 @@ struct EngineStats {
   // The disk tier: gauges, and counters since the start. disk_tokens are part of cached_tokens.
   int64_t save_bytes = 0;          // copies of sessions whose files are being written
   int64_t file_written_bytes = 0;  // of session files
-  // disk_bytes are those of blocks and of session files.
+  // disk_bytes counts blocks and session files.
   int64_t disk_bytes = 0, disk_file_bytes = 0, disk_budget_bytes = 0, disk_blocks = 0;
   // Blocks, sessions and prompts on their way to disk. 0: everything worth writing is written.
   int64_t disk_pending = 0;
@@ -228,7 +229,7 @@ class Engine {
                                             std::chrono::microseconds idle) = 0;
 
   virtual absl::StatusOr<SessionInfo> Inspect(SessionId session) = 0;
-  // kRowToken where a row stands.
+  // A row appears as kRowToken.
   virtual absl::StatusOr<std::vector<int32_t>> Tokens(SessionId session) = 0;
   // The sessions of one domain, including parked ones.
   virtual absl::StatusOr<std::vector<SessionInfo>> ListSessions(std::string_view domain) = 0;

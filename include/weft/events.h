@@ -41,8 +41,8 @@ struct StartedEvent {
     bool is_greedy = false;  // the model's own first choice here
   };
   std::vector<PromptToken> prompt_logprobs;
-  // Of a turn that asked for its text's vector: that, or the scores, or without pooling one for
-  // each token.
+  // If TurnOptions::vector is set: the text's vector; or its scores; or, without pooling, one
+  // vector per token.
   std::vector<std::vector<float>> vectors;
 };
 
@@ -79,9 +79,9 @@ struct TurnUsage {
   int64_t queued_us = 0;          // submission -> first computed row
   int64_t prompt_us = 0;          // first computed row -> first token
   int64_t decode_us = 0;          // first token -> last
-  // Guesses that steps computed, and those of them that were right.
+  // Guessed tokens that steps computed, and those that were right.
   int64_t guessed_tokens = 0, accepted_guesses = 0;
-  // Tokens of TurnOptions::prediction that the answer has, and those that it does not have.
+  // How many tokens of TurnOptions::prediction the answer contains, and how many it does not.
   int64_t kept_prediction = 0, lost_prediction = 0;
 };
 

@@ -30,22 +30,22 @@ class TextHead;
 
 // What a model can be asked for.
 struct ModelUses {
-  bool text = false;     // to go on with a text
-  bool vectors = false;  // what a text is about, as a vector (an embedding)
-  bool scores = false;   // how well the texts of a pair go together
+  bool text = false;     // continues a text
+  bool vectors = false;  // gives a vector for what a text is about (an embedding)
+  bool scores = false;   // scores how well the two texts of a pair match
 };
 
 struct ModelOptions {
   std::string backend = "cpu";
   // Used instead of `backend`. Must outlive the model.
   const Backend* backend_object = nullptr;
-  int device = 0;     // of the backend's, which are numbered from 0
+  int device = 0;     // which of the backend's devices, from 0
   int n_threads = 0;  // for packing; 0: one per core
   // The longest context any session will use; 0 means the model's training context. It belongs to
   // the model because some models choose their rope factors by it.
   int64_t context_tokens = 0;
-  // Which rows a text's vector is made of: "mean", "cls" (the first), "last", "none" (each is a
-  // vector). Empty: as the file says, and no vectors if it says nothing.
+  // Which rows make up a text's vector: "mean" (all), "cls" (the first), "last", or "none" (each
+  // row is a vector). Empty: as the file says; if it says nothing, the model gives no vectors.
   std::string pooling = {};
   // Called with the fraction loaded so far; may be empty.
   std::function<void(double fraction)> progress = {};
@@ -62,9 +62,9 @@ class Model {
       std::shared_ptr<const ModelFile> file, const ModelOptions& options);
   // The small model built into the library, for trying things out without a file.
   static absl::StatusOr<std::shared_ptr<const Model>> LoadBuiltIn(const ModelOptions& options);
-  // The prediction head of a model whose file has one: a small model that guesses what the other
-  // will say, for EngineOptions::draft_model. Shares what it has in common with `model`. NOT_FOUND,
-  // saying why, if there is none; UNIMPLEMENTED where what computes the model computes no heads.
+  // The prediction head in the model's file: a small model that guesses what `model` says next,
+  // for EngineOptions::draft_model. They share the weights that both use. NOT_FOUND, saying why,
+  // if there is none; UNIMPLEMENTED if the model's backend computes no heads.
   static absl::StatusOr<std::shared_ptr<const Model>> LoadHead(const Model& model,
                                                                const ModelOptions& options);
   ~Model();
@@ -80,7 +80,7 @@ class Model {
   // Identifies the weights and how they are used; equal for equal files. Session files record it.
   const std::string& fingerprint() const;
   int64_t weight_bytes() const;
-  // What computes ("cpu"), and whether it promises the same bits whatever else it computes.
+  // What computes ("cpu"), and whether its results have the same bits whatever else it computes.
   std::string_view backend_name() const;
   bool same_bits() const;
   // DATA_LOSS once the file has been truncated or written to since it was opened: parts of it are
@@ -90,16 +90,16 @@ class Model {
   ModelUses uses() const;
   // What it is for, in words: "text", "vectors of texts (mean)".
   std::string purpose() const;
-  // How it pools the rows of a text, as in ModelOptions; empty where it gives no vectors. And the
-  // values of a vector.
+  // How it pools the rows of a text, as in ModelOptions (empty if it gives no vectors), and how
+  // many values a vector has.
   std::string_view pooling() const;
   int64_t vector_width() const;
 
   // --- rows: vectors in place of tokens (PromptPart) ---------------------------
-  // UNIMPLEMENTED, saying why, if this model, or what computes it here, takes none.
+  // UNIMPLEMENTED, saying why, if this model or its backend takes none.
   absl::Status CheckTakesRows() const;
   int64_t row_width() const;
-  // The rows that stand for tokens, one after the other. Reads the file.
+  // The rows that stand for these tokens, concatenated. Reads the file.
   absl::StatusOr<std::vector<float>> RowsOf(std::span<const int32_t> tokens) const;
 
   // --- text -----------------------------------------------------------------
@@ -116,7 +116,7 @@ class Model {
   const ModelSpec& spec() const;
   const Backend& backend() const;
   const std::shared_ptr<const Weights>& weights() const;
-  // Null where the model gives no vectors.
+  // Null if the model gives no vectors.
   const TextHead* text_head() const;
   // Constraints compiled for its vocabulary.
   constraint::ConstraintCache& constraints() const;

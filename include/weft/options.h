@@ -32,15 +32,15 @@ inline constexpr int32_t kRowToken = -2;
 
 enum class KvType { kF32, kF16, kBF16, kQ8_0 };
 
-// Whether a step may compute guesses of what an answer says next, and verify them. Guesses never
-// change what is said, nor any probability or state; only how fast.
+// Whether steps may guess the next tokens of an answer and verify the guesses. Guesses change how
+// fast an answer comes, never its tokens, its probabilities or any state.
 enum class Speculation {
   kOff,
-  kLookup,  // guesses are text: of the conversation, its domain's others, and
+  kLookup,  // guesses come from text: the conversation, others of its domain, and
             // TurnOptions::prediction
-  kDraft,   // guesses are what EngineOptions::draft_model (perhaps the model's own head) says, and
-            // TurnOptions::prediction
-  kAuto,    // all of these, as far as they are there
+  kDraft,   // guesses come from EngineOptions::draft_model (which may be the model's own head),
+            // and TurnOptions::prediction
+  kAuto,    // from whichever of these are available
 };
 
 struct EngineOptions {
@@ -67,9 +67,9 @@ struct EngineOptions {
   std::string state_dir = {};
   // `state_dir` also holds, in blocks, the computed state of sessions and of prompts that recur or
   // are long, so that it need not be computed again after a restart. This limits its bytes and
-  // those of session files; the least useful blocks go first, and a session that does not fit
-  // without any is not parked. 0: the smaller of 10 GB and a tenth of the free space; -1: none,
-  // only tokens are stored.
+  // those of session files; the least useful blocks go first, and a session that would not fit
+  // even without blocks is not parked. 0: the smaller of 10 GB and a tenth of the free space; -1:
+  // none, only tokens are stored.
   int64_t state_disk_bytes = 0;
   // Most bytes of such state written per hour, half of them for prompts; 0: half of its budget.
   int64_t state_disk_bytes_per_hour = 0;
@@ -95,17 +95,17 @@ struct EngineOptions {
   // none, and a session that goes back recomputes from its first token.
   int64_t checkpoint_tokens = 0;
   double checkpoint_share = 0.5;
-  // With a backend whose results depend on the rows of a step, nothing is guessed.
+  // Off with backends whose results depend on which rows share a step.
   Speculation speculation = Speculation::kLookup;
-  int max_guesses = 16;  // of one answer in one step
-  // A smaller model with the same vocabulary, which guesses what the engine's says; or the model's
-  // own prediction head (Model::LoadHead). Its state takes a part of memory_bytes, so that both
-  // hold as many tokens.
+  int max_guesses = 16;  // per answer and step
+  // A smaller model with the same vocabulary that guesses what the model says next; or the model's
+  // own prediction head (Model::LoadHead). Its state takes its share of memory_bytes: enough that
+  // both can hold the same number of tokens.
   std::shared_ptr<const Model> draft_model = {};
-  // Drafts, and computes what is drafted, whether or not that pays; for tests and measurements.
+  // Draft and verify even where that does not pay; for tests and measurements.
   bool draft_at_any_cost = false;
-  // Of vectors in place of tokens (PromptPart), in one session. They are a part of memory_bytes,
-  // and together take up to half of it.
+  // Most bytes of vectors in place of tokens (PromptPart) in one session. They are part of
+  // memory_bytes; those of all sessions together take at most half of it.
   int64_t max_row_bytes = int64_t{64} << 20;
 };
 
@@ -153,14 +153,14 @@ using TokenMaskFactory = std::function<std::unique_ptr<TokenMask>(int choice)>;
 
 // Limits on the guesses for one turn.
 struct SpeculationOptions {
-  int most = -1;                // in a step; 0: none; -1: EngineOptions::max_guesses
-  int least = 0;                // fewer are not worth offering
-  float least_probability = 0;  // of being right, by which a guess is cut
+  int most = -1;                // per step; 0: none; -1: EngineOptions::max_guesses
+  int least = 0;                // a guess of fewer tokens is dropped
+  float least_probability = 0;  // a guess ends before a token less likely to be right than this
 };
 
-// A part of a prompt: tokens and, behind them, rows, vectors that stand where tokens would. A row
-// has Model::row_width() finite numbers: what the model's embedding gives for a token, before
-// anything is done to it (some models scale it). So Model::RowsOf tokens give the same bits as the
+// A part of a prompt: tokens, followed by rows: vectors that stand in for tokens. A row has
+// Model::row_width() finite numbers: what the model's embedding gives for a token, before anything
+// is done to it (some models scale it). So the rows from Model::RowsOf give the same bits as their
 // tokens. Rows count as tokens. Nothing is guessed from them, and no penalty counts them.
 struct PromptPart {
   std::vector<int32_t> tokens = {};
@@ -171,7 +171,7 @@ struct TurnOptions {
   std::vector<int32_t> tokens = {};
   // What follows them. Shared, because options are copied.
   std::shared_ptr<const std::vector<PromptPart>> parts = {};
-  // How many positions tokens and parts take, and how many of these are rows.
+  // How many positions `tokens` and `parts` take, and how many of these are rows.
   int64_t PromptSize(int64_t row_width) const {
     int64_t n = static_cast<int64_t>(tokens.size()) + PromptRows(row_width);
     if (parts == nullptr) return n;
@@ -188,11 +188,11 @@ struct TurnOptions {
   // session keeps their common prefix and discards the rest.
   bool tokens_are_whole_context = false;
 
-  // Answers with the text's vector (ModelUses), in StartedEvent. Needs max_tokens 0.
+  // Report the text's vector (ModelUses) in StartedEvent. Requires max_tokens 0.
   bool vector = false;
   int64_t max_tokens = -1;  // to generate; -1: until the context is full; 0: none
   // Until this many tokens are generated only max_tokens may end the turn: end and stop tokens are
-  // banned, and stop strings that begin are ordinary text.
+  // banned, and a stop string that begins before then is ordinary text.
   int64_t min_tokens = 0;
   int n_choices = 1;  // more than one forks after the prompt
   SamplingOptions sampling = {};
@@ -216,10 +216,10 @@ struct TurnOptions {
   bool report_progress = false;  // ProgressEvents, while the prompt is computed
   TokenMaskFactory token_mask = {};
   SpeculationOptions speculation = {};
-  // What the answer is expected to contain, for example the file that it changes a little.
+  // What the answer probably contains, for example the file that it edits.
   std::vector<int32_t> prediction = {};
-  // Guesses what the choice says after `generated`, before any other source is asked; these guesses
-  // are always verified if there is room. Called on the engine thread before each step; must return
+  // Guesses what the choice says after `generated`. Asked before all other sources; its guesses are
+  // always verified if there is room. Called on the engine thread before each step; must return
   // quickly.
   std::function<std::vector<int32_t>(int choice, std::span<const int32_t> generated)> guess = {};
 

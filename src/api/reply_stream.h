@@ -64,10 +64,10 @@ struct ReplyUsage {
   int64_t queued_us = 0;  // from submission to the first computed row
   int64_t prompt_us = 0;
   int64_t decode_us = 0;
-  int64_t guessed_tokens = 0;  // computed ahead, and how many of them were right
-  int64_t accepted_guesses = 0;
-  int64_t kept_prediction = 0;  // of the request's prediction, and the rest of it
-  int64_t lost_prediction = 0;
+  int64_t guessed_tokens = 0;    // guesses that steps computed
+  int64_t accepted_guesses = 0;  // those that were right
+  int64_t kept_prediction = 0;   // tokens of the request's prediction that the answer contains
+  int64_t lost_prediction = 0;   // those that it does not
 };
 
 // Keep-alive signals while a stream has nothing to report: clients and proxies give up after
@@ -94,7 +94,7 @@ struct ReplyPlan {
   // Called by Start while the prompt is computed, if the turn reports progress.
   std::function<void(const ProgressEvent&)> on_progress;
   SignsOfLife signs;
-  // If not null: where the reply is written to. Nothing is read while it has no room.
+  // If not null: where the reply is written. While it has no room, the generation is not read.
   HttpResponder* to = nullptr;
   // The prompt's tokens, to which the reply's are appended. Only with one choice.
   std::optional<std::vector<int32_t>> context;

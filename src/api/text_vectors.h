@@ -1,7 +1,7 @@
 // What the routes for embeddings and for reranking share: texts in, vectors or scores out.
 //
-// A text is a turn of its own on an anonymous session, so that it takes its place among
-// conversations; a request has a few of them under way at a time.
+// Each text is a turn of its own on an anonymous session, so that it is queued like any
+// conversation; a request runs a few of them at a time.
 #ifndef WEFT_API_TEXT_VECTORS_H_
 #define WEFT_API_TEXT_VECTORS_H_
 
@@ -21,20 +21,20 @@
 
 namespace weft::serve {
 
-// Of one request.
+// Per request.
 inline constexpr size_t kMaxTexts = 2048;
 
-// What a text has become: its vector, or one for each token, or its scores.
+// The result for a text: its vector, or one for each token, or its scores.
 using TextResult = std::vector<std::vector<float>>;
 struct TextResults {
   std::vector<TextResult> texts;  // in the order of the request
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t queued_us = 0;  // the longest
-  int64_t prompt_us = 0;  // of all
+  int64_t prompt_us = 0;  // all together
 };
 
-// Of each list of tokens. Cancelled when the client leaves.
+// Computes the result for each list of tokens. Cancelled when the client leaves.
 Task<StatusOr<TextResults>> ComputeTexts(Host& host, const HttpRequest& request,
                                          HttpResponder& responder,
                                          std::vector<std::vector<int32_t>> texts);
@@ -50,11 +50,11 @@ std::vector<int32_t> EncodeText(const Model& model, std::string_view text);
 void ReadTexts(ApiFields* fields, std::string_view name, const Model& model,
                std::vector<std::vector<int32_t>>* texts);
 
-// The first `dimensions` values (0: all), divided by their length.
+// The first `dimensions` values (0: all), scaled to length 1.
 std::vector<float> UnitVector(std::span<const float> vector, int64_t dimensions);
 
-// "[0.5,-1]", each value as short as it can be to be read back the same; what is not finite is
-// null.
+// Appends "[0.5,-1]", each value as short as possible such that it reads back the same; values that
+// are not finite become null.
 void AppendVectorJson(std::span<const float> vector, std::string* json);
 // The values as little-endian floats.
 std::string Base64Of(std::span<const float> vector);

@@ -183,9 +183,19 @@ struct Spoiled {
   std::string message;
 };
 
-TEST(ValidateStepTest, RefusesWhatIsNot) {
+void ExpectRefused(const std::vector<Spoiled>& cases) {
+  for (const Spoiled& spoiled : cases) {
+    World world;
+    spoiled.spoil(world);
+    const Status status = world.Validate();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << spoiled.what;
+    EXPECT_THAT(std::string(Message(status)), HasSubstr(spoiled.message)) << spoiled.what;
+  }
+}
+
+TEST(ValidateStepTest, RefusesTokensAndPlacesThatAreNot) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  const std::vector<Spoiled> cases = {
+  ExpectRefused({
       {"no sequence", [](World& w) { w.n_sequences = 0; }, "at least one sequence"},
       {"no tokens", [](World& w) { w.tokens[1] = {}; }, "has no tokens"},
       {"negative token", [](World& w) { w.tokens[0][3] = -1; }, "token -1 is not"},
@@ -203,11 +213,6 @@ TEST(ValidateStepTest, RefusesWhatIsNot) {
       {"position overflows", [&](World& w) { w.positions[1] = kMax; }, "out of range"},
       {"position beyond the table", [&](World& w) { w.positions[1] = kMax - 2; }, "needs"},
       {"step too large", [](World& w) { w.max_step_tokens = 7; }, "8 tokens is larger"},
-      {"negative logits", [](World& w) { w.n_logits[0] = -1; }, "wants -1 logits"},
-      {"more logits than tokens", [](World& w) { w.n_logits[1] = 3; }, "wants 3 logits of 2"},
-      {"more vectors than tokens", [](World& w) { w.n_vectors[1] = 3; }, "wants 3 vectors of 2"},
-      {"no room for vectors", [](World& w) { w.n_vectors[1] = 1; }, "1 vectors of 30 values"},
-      {"logits of a model without", [](World& w) { w.spec.output = {}; }, "model without them"},
       {"a part of a text",
        [](World& w) { w.spec.layers = {{{{.paths = {{.op = BidirectionalAttention()}}}}}}; },
        "position 9, but the model needs whole texts"},
@@ -217,11 +222,26 @@ TEST(ValidateStepTest, RefusesWhatIsNot) {
          w.spec.context_tokens = 10;
        },
        "ends at position 11, but the model has 10 learned"},
+  });
+}
+
+TEST(ValidateStepTest, RefusesResultsThatCannotBe) {
+  ExpectRefused({
+      {"negative logits", [](World& w) { w.n_logits[0] = -1; }, "wants -1 logits"},
+      {"more logits than tokens", [](World& w) { w.n_logits[1] = 3; }, "wants 3 logits of 2"},
+      {"more vectors than tokens", [](World& w) { w.n_vectors[1] = 3; }, "wants 3 vectors of 2"},
+      {"no room for vectors", [](World& w) { w.n_vectors[1] = 1; }, "1 vectors of 30 values"},
+      {"logits of a model without", [](World& w) { w.spec.output = {}; }, "model without them"},
       {"buffer too small", [](World& w) { w.n_logit_values = 299; }, "holds 299"},
       {"buffer too large", [](World& w) { w.n_logit_values = 400; }, "holds 400"},
       {"negative best", [](World& w) { w.n_best[0] = -1; }, "wants the -1 best"},
       {"more best than there may be", [](World& w) { w.n_best[0] = 51; }, "at most 50"},
       {"no room for the best", [](World& w) { w.n_best[1] = 3; }, "asks for 6 best tokens"},
+  });
+}
+
+TEST(ValidateStepTest, RefusesPagesAndSlotsThatDoNotFit) {
+  ExpectRefused({
       {"a table missing", [](World& w) { w.tables[0].pop_back(); }, "has 1 page tables"},
       {"a table too many", [](World& w) { w.tables[0].push_back({}); }, "has 3 page tables"},
       {"table too short",
@@ -250,14 +270,7 @@ TEST(ValidateStepTest, RefusesWhatIsNot) {
       {"no slot", [](World& w) { w.slots[0] = kNoSlot; }, "slot -1 of a pool of 3"},
       {"slot outside", [](World& w) { w.slots[1] = 3; }, "slot 3 of a pool of 3"},
       {"shared slot", [](World& w) { w.slots[1] = 2; }, "share slot 2"},
-  };
-  for (const Spoiled& spoiled : cases) {
-    World world;
-    spoiled.spoil(world);
-    const Status status = world.Validate();
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << spoiled.what;
-    EXPECT_THAT(std::string(Message(status)), HasSubstr(spoiled.message)) << spoiled.what;
-  }
+  });
 }
 
 TEST(ValidateStepTest, RefusesVectorsWhereTokensAreMore) {

@@ -92,73 +92,69 @@ const Json* ToolNamed(const Json& tools, const std::string& name) {
   return nullptr;
 }
 
-// Supports the keywords used by the tools above; objects have only the listed properties.
-bool Fits(const Json& value, const Json& schema, const Json& root) {
-  const auto is = [&](const std::string& type) {
-    if (type == "string") return value.is_string();
-    // Integers with too many digits are read as doubles here.
-    if (type == "integer")
-      return value.is_number() && std::floor(value.get<double>()) == value.get<double>();
-    if (type == "number") return value.is_number();
-    if (type == "boolean") return value.is_boolean();
-    if (type == "null") return value.is_null();
-    return type == "array" ? value.is_array() : value.is_object();
-  };
-  if (schema.contains("$ref")) return Fits(value, root["$defs"]["point"], root);
-  if (const auto type = schema.find("type"); type != schema.end()) {
-    const Json types = type->is_array() ? *type : Json::array({*type});
-    if (std::none_of(types.begin(), types.end(),
-                     [&](const Json& t) { return is(t.get<std::string>()); })) {
-      return false;
-    }
-  }
-  if (schema.contains("enum")) {
-    const Json& values = schema["enum"];
-    if (std::find(values.begin(), values.end(), value) == values.end()) return false;
-  }
-  if (schema.contains("anyOf")) {
-    const Json& parts = schema["anyOf"];
-    if (std::none_of(parts.begin(), parts.end(),
-                     [&](const Json& part) { return Fits(value, part, root); })) {
-      return false;
-    }
-  }
-  if (schema.contains("minimum") && value < schema["minimum"]) return false;
-  if (schema.contains("maximum") && value > schema["maximum"]) return false;
-  if (value.is_string()) {
-    const auto& text = value.get_ref<const std::string&>();
-    const auto chars =
-        std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
-    if (schema.contains("maxLength") && chars > schema["maxLength"].get<int>()) return false;
-    if (schema.contains("pattern")) {
-      const auto upper = [](char c) { return c >= 'A' && c <= 'Z'; };
-      if (text.size() < 4 || !upper(text[0]) || !upper(text[1]) || text[2] != '-' ||
-          text.find_first_not_of("0123456789", 3) != text.npos) {
-        return false;
-      }
-    }
-  }
-  if (value.is_array()) {
-    if (schema.contains("maxItems") && value.size() > schema["maxItems"].get<size_t>())
-      return false;
-    if (schema.contains("items")) {
-      for (const Json& item : value) {
-        if (!Fits(item, schema["items"], root)) return false;
-      }
-    }
-  }
-  if (value.is_object() && schema.contains("properties")) {
+bool IsOfType(const Json& value, const std::string& type) {
+  if (type == "string") return value.is_string();
+  // Integers with too many digits are read as doubles here.
+  if (type == "integer")
+    return value.is_number() && std::floor(value.get<double>()) == value.get<double>();
+  if (type == "number") return value.is_number();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  return type == "array" ? value.is_array() : value.is_object();
+}
+
+bool Fits(const Json& value, const Json& schema, const Json& root);
+
+bool StringFits(const std::string& text, const Json& schema) {
+  const auto chars =
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  if (schema.contains("maxLength") && chars > schema["maxLength"].get<int>()) return false;
+  if (!schema.contains("pattern")) return true;
+  const auto upper = [](char c) { return c >= 'A' && c <= 'Z'; };
+  return text.size() >= 4 && upper(text[0]) && upper(text[1]) && text[2] == '-' &&
+         text.find_first_not_of("0123456789", 3) == text.npos;
+}
+
+bool ArrayFits(const Json& value, const Json& schema, const Json& root) {
+  if (schema.contains("maxItems") && value.size() > schema["maxItems"].get<size_t>()) return false;
+  return !schema.contains("items") || std::ranges::all_of(value, [&](const Json& item) {
+    return Fits(item, schema["items"], root);
+  });
+}
+
+bool ObjectFits(const Json& value, const Json& schema, const Json& root) {
+  if (schema.contains("properties")) {
     for (const auto& [key, member] : value.items()) {
       if (!schema["properties"].contains(key) || !Fits(member, schema["properties"][key], root))
         return false;
     }
   }
-  if (value.is_object() && schema.contains("required")) {
-    for (const Json& name : schema["required"]) {
-      if (!value.contains(name.get<std::string>())) return false;
-    }
+  return !schema.contains("required") ||
+         std::ranges::all_of(schema["required"], [&](const Json& name) {
+           return value.contains(name.get<std::string>());
+         });
+}
+
+// Supports the keywords used by the tools above; objects have only the listed properties.
+bool Fits(const Json& value, const Json& schema, const Json& root) {
+  if (schema.contains("$ref")) return Fits(value, root["$defs"]["point"], root);
+  if (const auto type = schema.find("type"); type != schema.end()) {
+    const Json types = type->is_array() ? *type : Json::array({*type});
+    if (std::ranges::none_of(types,
+                             [&](const Json& t) { return IsOfType(value, t.get<std::string>()); }))
+      return false;
   }
-  return true;
+  if (schema.contains("enum") && std::ranges::find(schema["enum"], value) == schema["enum"].end())
+    return false;
+  if (schema.contains("anyOf") && std::ranges::none_of(schema["anyOf"], [&](const Json& part) {
+        return Fits(value, part, root);
+      }))
+    return false;
+  if (schema.contains("minimum") && value < schema["minimum"]) return false;
+  if (schema.contains("maximum") && value > schema["maximum"]) return false;
+  if (value.is_string()) return StringFits(value.get_ref<const std::string&>(), schema);
+  if (value.is_array()) return ArrayFits(value, schema, root);
+  return !value.is_object() || ObjectFits(value, schema, root);
 }
 
 // --- formats -----------------------------------------------------------------------------

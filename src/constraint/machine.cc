@@ -132,15 +132,19 @@ void Machine::AddThread(RegexId regex, Spot behind, ContinuationId then, Buildin
   if (regex != kEmpty) out->threads.push_back({regex, behind, then});
 }
 
-void Machine::Enter(Spot spot, ContinuationId then, Building* out) {
-  if (exhausted()) return;
+bool Machine::Building::Visit(Spot spot, ContinuationId then) {
   const uint64_t hash = MixHash(HashSpot(11, spot), static_cast<uint64_t>(then));
   const auto same = [&](int32_t i) {
-    return out->visited[static_cast<size_t>(i)] == std::pair(spot, then);
+    return visited[static_cast<size_t>(i)] == std::pair(spot, then);
   };
-  if (out->visited_index.Find(hash, same) >= 0) return;
-  out->visited_index.Add(hash, static_cast<int32_t>(out->visited.size()));
-  out->visited.emplace_back(spot, then);
+  if (visited_index.Find(hash, same) >= 0) return false;
+  visited_index.Add(hash, static_cast<int32_t>(visited.size()));
+  visited.emplace_back(spot, then);
+  return true;
+}
+
+void Machine::Enter(Spot spot, ContinuationId then, Building* out) {
+  if (exhausted() || !out->Visit(spot, then)) return;
   if (++out->depth > kMostCallDepth || out->threads.size() > kMostThreads ||
       out->visited.size() > kMostVisited) {
     exhausted_ = true;
@@ -148,31 +152,18 @@ void Machine::Enter(Spot spot, ContinuationId then, Building* out) {
   const Symbol symbol = grammar_.At(spot.place);
   const Spot next{spot.place + 1, 0};
   switch (symbol.kind) {
-    case Symbol::Kind::kEnd: {
-      const Continuation c = continuations_[static_cast<size_t>(then)];
-      out->accepts |= c.bottom;
-      for (int64_t i = c.first; i < c.first + c.count; ++i) {
-        const Frame frame = frames_[static_cast<size_t>(i)];
-        Enter(frame.to, frame.then, out);
-      }
+    case Symbol::Kind::kEnd:
+      Return(then, out);
       break;
-    }
     case Symbol::Kind::kTerminal:
       AddThread(symbol.index, next, then, out);
       break;
     case Symbol::Kind::kRule:
       EnterRule(symbol.index, next, then, out);
       break;
-    case Symbol::Kind::kRepeat: {
-      const RepeatSpec& repeat = grammar_.repeat(symbol.index);
-      const auto count = static_cast<int64_t>(spot.progress);
-      if (count >= repeat.least) Enter(next, then, out);
-      if (repeat.most != kUnlimited && count >= repeat.most) break;
-      const int64_t more =
-          repeat.most == kUnlimited ? std::min<int64_t>(count + 1, repeat.least) : count + 1;
-      EnterRule(repeat.rule, {spot.place, static_cast<uint32_t>(more)}, then, out);
+    case Symbol::Kind::kRepeat:
+      EnterRepeat(spot, grammar_.repeat(symbol.index), then, out);
       break;
-    }
     case Symbol::Kind::kObject:
       EnterObject(spot, grammar_.object(symbol.index), then, out);
       break;
@@ -193,6 +184,24 @@ void Machine::Enter(Spot spot, ContinuationId then, Building* out) {
       break;
   }
   --out->depth;
+}
+
+void Machine::Return(ContinuationId then, Building* out) {
+  const Continuation c = continuations_[static_cast<size_t>(then)];
+  out->accepts |= c.bottom;
+  for (int64_t i = c.first; i < c.first + c.count; ++i) {
+    const Frame frame = frames_[static_cast<size_t>(i)];
+    Enter(frame.to, frame.then, out);
+  }
+}
+
+void Machine::EnterRepeat(Spot spot, const RepeatSpec& repeat, ContinuationId then, Building* out) {
+  const auto count = static_cast<int64_t>(spot.progress);
+  if (count >= repeat.least) Enter({spot.place + 1, 0}, then, out);
+  if (repeat.most != kUnlimited && count >= repeat.most) return;
+  const int64_t more =
+      repeat.most == kUnlimited ? std::min<int64_t>(count + 1, repeat.least) : count + 1;
+  EnterRule(repeat.rule, {spot.place, static_cast<uint32_t>(more)}, then, out);
 }
 
 void Machine::EnterRule(RuleId rule, Spot back, ContinuationId then, Building* out) {

@@ -136,11 +136,16 @@ class Machine {
     HashIndex visited_index;
     int depth = 0;
     bool accepts = false;
+    // False if it was visited before.
+    bool Visit(Spot spot, ContinuationId then);
   };
 
   StateId StepMissing(StateId state, uint8_t byte);
   StateId Intern(Building* building);
   void Enter(Spot spot, ContinuationId then, Building* out);
+  // Goes on where those stacks go on behind their calls.
+  void Return(ContinuationId then, Building* out);
+  void EnterRepeat(Spot spot, const RepeatSpec& repeat, ContinuationId then, Building* out);
   void EnterRule(RuleId rule, Spot back, ContinuationId then, Building* out);
   void EnterObject(Spot spot, const ObjectSpec& object, ContinuationId then, Building* out);
   void EnterProperty(Spot spot, const Symbol& symbol, ContinuationId then, Building* out);

@@ -358,6 +358,21 @@ TEST(EngineRows, OfAFileCountForTheSessionThatIsRestored) {
   EXPECT_EQ(RunTurn(engine.get(), *found, Greedy({7}, 6)).tokens(), SaysNext(rows));
 }
 
+// Until there is memory: the files of the sessions that must go are being written.
+void Insist(const std::function<Status()>& call) {
+  Status status = call();
+  for (int i = 0; i < 5000 && status.code() == StatusCode::kResourceExhausted; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    status = call();
+  }
+  EXPECT_OK(status);
+}
+
+Status EndOf(Engine* engine, SessionId session, const TurnOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const auto turn, engine->Submit(session, options));
+  return Collect(turn.get()).done().status;
+}
+
 TEST(EngineRows, OfIdleSessionsGoWhereTheirFilesAre) {
   const TestFolder folder;
   EngineOptions options = SmallEngine();
@@ -373,24 +388,12 @@ TEST(EngineRows, OfIdleSessionsGoWhereTheirFilesAre) {
     EXPECT_OK(found);
     return found.ok() ? *found : SessionId{};
   };
-  // Until the files of those that must go are there.
-  const auto insist = [](const std::function<Status()>& call) {
-    Status status = call();
-    for (int i = 0; i < 5000 && status.code() == StatusCode::kResourceExhausted; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      status = call();
-    }
-    EXPECT_OK(status);
-  };
   {
     auto engine = StartEngine(options);
     for (int i = 0; i < kSessions; ++i) {
       const SessionId session = NewSession(engine.get(), name_of(i));
       const TurnOptions rows = RowsFrom(static_cast<float>(i), n_rows);
-      insist([&]() -> Status {
-        WEFT_ASSIGN_OR_RETURN(const auto turn, engine->Submit(session, rows));
-        return Collect(turn.get()).done().status;
-      });
+      Insist([&] { return EndOf(engine.get(), session, rows); });
       EXPECT_LE(engine->Stats().row_bytes, options.memory_bytes / 2);
     }
     EXPECT_EQ(engine->Inspect(session_of(engine.get(), 0))->state, SessionState::kParked);
@@ -398,7 +401,7 @@ TEST(EngineRows, OfIdleSessionsGoWhereTheirFilesAre) {
   auto engine = StartEngine(options);
   for (const int i : {3, 0, 5, 1, 4, 2}) {
     const SessionId session = session_of(engine.get(), i);
-    insist([&] { return engine->Restore(session); });
+    Insist([&] { return engine->Restore(session); });
     EXPECT_LE(engine->Stats().row_bytes, options.memory_bytes / 2);
     EXPECT_EQ(RunTurn(engine.get(), session, Greedy({7}, 6)).tokens(),
               SaysNext(RowsFrom(static_cast<float>(i), n_rows)))
@@ -410,12 +413,8 @@ TEST(EngineRows, OfIdleSessionsGoWhereTheirFilesAre) {
   std::vector<SessionId> anonymous;
   for (int i = 10; i < 12; ++i) {
     anonymous.push_back(NewSession(engine.get()));
-    insist([&]() -> Status {
-      WEFT_ASSIGN_OR_RETURN(
-          const auto turn,
-          engine->Submit(anonymous.back(), RowsFrom(static_cast<float>(i), n_rows)));
-      return Collect(turn.get()).done().status;
-    });
+    const TurnOptions rows = RowsFrom(static_cast<float>(i), n_rows);
+    Insist([&] { return EndOf(engine.get(), anonymous.back(), rows); });
   }
   const auto refused = IsError(StatusCode::kResourceExhausted, "half of the memory for sessions");
   EXPECT_THAT(engine->Restore(session_of(engine.get(), 0)), refused);

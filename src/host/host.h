@@ -41,7 +41,7 @@ class Generation {
   // Waits until Next can return at once, with an event or the end. False if it cannot at the
   // deadline.
   Task<bool> WaitUntil(std::optional<Signal::TimePoint> deadline);
-  // Whether it can now.
+  // Whether Next can return at once.
   bool IsReady();
   // Whether Next has returned the last event.
   bool has_ended() const { return ended_ && !next_.has_value(); }

@@ -33,7 +33,7 @@ class ModelHost : public Host {
   struct Options {
     // Runs once, on the loading thread.
     std::function<StatusOr<std::shared_ptr<const Model>>()> load;
-    // Loads what drafts for the model, or gives null; may be empty.
+    // Loads the model's draft model, or returns null for none; may be empty.
     std::function<StatusOr<std::shared_ptr<const Model>>(const Model&)> load_draft = {};
     EngineOptions engine;
     // A Jinja template instead of the model's own; empty: the model's.

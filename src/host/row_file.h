@@ -3,8 +3,8 @@
 //
 //   NumPy        an array in C order; numpy.save
 //   safetensors  a file of one tensor; safetensors.torch.save
-//   PyTorch      a tensor in C order; torch.save. Its description is read, never run: whatever is
-//                more than a tensor is refused
+//   PyTorch      a tensor in C order; torch.save. Its description is read, never run: anything but
+//                a tensor is refused
 //
 // The bytes are not trusted. Pure functions; any thread.
 #ifndef WEFT_HOST_ROW_FILE_H_
@@ -21,11 +21,11 @@
 
 namespace weft::serve {
 
-// The vectors, one after the other: `width` finite numbers each, at least one vector.
-// INVALID_ARGUMENT in one sentence that says what there is instead.
+// The vectors, concatenated: at least one, of `width` finite numbers each. INVALID_ARGUMENT says in
+// one sentence what the file contains instead.
 StatusOr<std::vector<float>> ReadRowFile(std::string_view bytes, int64_t width);
 
-// The bytes that standard base64 stands for, padded or not; nullopt if it is none.
+// Decodes standard base64, padded or not; nullopt for anything else.
 std::optional<std::string> DecodeBase64(std::string_view text);
 
 }  // namespace weft::serve

@@ -1,8 +1,9 @@
-// The tensor in what torch.save wrote: a zip archive with a description, a pickle, and the numbers
-// beside it.
+// Reads the tensor in a file of torch.save: a zip archive with a description, which is a pickle,
+// and the numbers.
 //
-// A pickle is a program; this one is not run. Its instructions are read one by one, and only those
-// that describe one tensor of plain storage are known. The bytes are not trusted. Pure functions.
+// A pickle is a program, but this one is not run: its instructions are read one by one, and only
+// those that describe one tensor of plain storage are accepted. The bytes are not trusted. Pure
+// functions.
 #ifndef WEFT_HOST_TORCH_FILE_H_
 #define WEFT_HOST_TORCH_FILE_H_
 
@@ -22,7 +23,7 @@ struct TorchTensor {
   int64_t offset = 0;      // values before the first
 };
 
-// A tensor whose values lie in C order.
+// Accepts only a tensor whose values are in C order.
 StatusOr<TorchTensor> ReadTorchFile(std::string_view archive);
 
 }  // namespace weft::serve

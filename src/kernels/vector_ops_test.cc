@@ -170,67 +170,37 @@ TEST_P(PerIsa, RotationsMatchDoublePrecision) {
 
 TEST_P(PerIsa, EveryFunctionGivesTheBitsOfTheScalarOne) {
   const VectorKernels& scalar = Scalar();
-  const auto both = [&](int64_t n, const auto& call, const char* what) {
-    std::vector<float> mine = RandomValues(n, 8, 4), others = mine;
-    call(vec(), mine);
-    call(scalar, others);
-    EXPECT_TRUE(SameBits(mine, others)) << what << " of " << n;
-  };
   for (const int64_t n : {2, 30, 64, 514}) {
     const std::vector<float> y = RandomValues(n, 9, 4), z = RandomValues(n, 10, 4);
-    both(
-        n, [&](const VectorKernels& k, auto& x) { k.exp(n, x.data()); }, "exp");
-    both(
-        n, [&](const VectorKernels& k, auto& x) { k.tanh(n, x.data()); }, "tanh");
-    both(
-        n, [&](const VectorKernels& k, auto& x) { k.softmax(n, x.data()); }, "softmax");
-    both(
-        n, [&](const VectorKernels& k, auto& x) { k.sigmoid(n, x.data()); }, "sigmoid");
-    both(
-        n, [&](const VectorKernels& k, auto& x) { k.softcap(30, n, x.data()); }, "softcap");
-    both(
-        n, [&](const VectorKernels& k, auto& x) { k.add(y.data(), n, x.data()); }, "add");
-    both(
-        n, [&](const VectorKernels& k, auto& x) { k.scale(0.3f, n, x.data()); }, "scale");
-    both(
-        n, [&](const VectorKernels& k, auto& x) { k.multiply(y.data(), n, x.data()); }, "multiply");
-    both(
-        n, [&](const VectorKernels& k, auto& x) { k.multiply_sigmoid(y.data(), n, x.data()); },
-        "multiply_sigmoid");
-    both(
-        n, [&](const VectorKernels& k, auto& x) { k.add_scaled(y.data(), n, 0.7f, x.data()); },
-        "add_scaled");
-    both(
-        n,
-        [&](const VectorKernels& k, auto& x) {
-          k.rms_norm(x.data(), n, 1e-6f, 1.5f, y.data(), x.data());
-        },
-        "rms_norm");
-    both(
-        n,
-        [&](const VectorKernels& k, auto& x) {
-          k.layer_norm(x.data(), n, 1e-6f, 1.5f, y.data(), z.data(), x.data());
-        },
-        "layer_norm");
-    both(
-        n,
-        [&](const VectorKernels& k, auto& x) {
-          k.rotate_halves(y.data(), z.data(), n / 2, x.data());
-        },
-        "rotate_halves");
-    both(
-        n,
-        [&](const VectorKernels& k, auto& x) {
-          k.rotate_adjacent(y.data(), z.data(), n / 2, x.data());
-        },
-        "rotate_adjacent");
+    const auto both = [&](const char* what, const auto& call) {
+      std::vector<float> mine = RandomValues(n, 8, 4), others = mine;
+      call(vec(), mine.data());
+      call(scalar, others.data());
+      EXPECT_TRUE(SameBits(mine, others)) << what << " of " << n;
+    };
+    using Kernels = VectorKernels;
+    both("exp", [&](const Kernels& k, float* x) { k.exp(n, x); });
+    both("tanh", [&](const Kernels& k, float* x) { k.tanh(n, x); });
+    both("softmax", [&](const Kernels& k, float* x) { k.softmax(n, x); });
+    both("sigmoid", [&](const Kernels& k, float* x) { k.sigmoid(n, x); });
+    both("softcap", [&](const Kernels& k, float* x) { k.softcap(30, n, x); });
+    both("add", [&](const Kernels& k, float* x) { k.add(y.data(), n, x); });
+    both("scale", [&](const Kernels& k, float* x) { k.scale(0.3f, n, x); });
+    both("multiply", [&](const Kernels& k, float* x) { k.multiply(y.data(), n, x); });
+    both("multiply_sigmoid",
+         [&](const Kernels& k, float* x) { k.multiply_sigmoid(y.data(), n, x); });
+    both("add_scaled", [&](const Kernels& k, float* x) { k.add_scaled(y.data(), n, 0.7f, x); });
+    both("rms_norm",
+         [&](const Kernels& k, float* x) { k.rms_norm(x, n, 1e-6f, 1.5f, y.data(), x); });
+    both("layer_norm", [&](const Kernels& k, float* x) {
+      k.layer_norm(x, n, 1e-6f, 1.5f, y.data(), z.data(), x);
+    });
+    both("rotate_halves",
+         [&](const Kernels& k, float* x) { k.rotate_halves(y.data(), z.data(), n / 2, x); });
+    both("rotate_adjacent",
+         [&](const Kernels& k, float* x) { k.rotate_adjacent(y.data(), z.data(), n / 2, x); });
     for (const ActivationKind kind : kActivations) {
-      both(
-          n,
-          [&](const VectorKernels& k, auto& x) {
-            k.activate(kind, x.data(), y.data(), n, 7, x.data());
-          },
-          "activate");
+      both("activate", [&](const Kernels& k, float* x) { k.activate(kind, x, y.data(), n, 7, x); });
     }
   }
 }

@@ -15,18 +15,18 @@
 
 namespace weft::serve {
 
-// The vectors, one after the other. Errors name the place; so they do where the server takes none.
+// The vectors, concatenated. Errors, also that the server takes none, name `place`.
 StatusOr<std::vector<float>> ReadPromptEmbeds(Host& host, const nlohmann::ordered_json& value,
                                               std::string_view place);
 
-// Vectors in a text that a template writes: where its mark stands, they do.
+// Vectors, and the mark that stands for them in the text that a template writes.
 struct EmbeddedRows {
   std::string mark;
   std::vector<float> rows;
 };
 
-// OpenAI's messages, in which parts {"type": "prompt_embeds", "data": ...} of their
-// content have become texts, marks that nobody can guess.
+// OpenAI's messages, in which each content part {"type": "prompt_embeds", "data": ...} is replaced
+// by a text: a mark that nobody can guess.
 struct MessagesWithRows {
   nlohmann::ordered_json messages;
   std::vector<EmbeddedRows> rows;

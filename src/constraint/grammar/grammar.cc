@@ -251,73 +251,78 @@ void Grammar::Prune() {
   }
 }
 
-// A rule that calls itself before anything was read would never come to an end.
-Status Grammar::CheckRecursion() {
-  std::vector<bool> nullable(rules_.size(), false);
-  const auto symbol_nullable = [&](const Symbol& symbol) {
-    switch (symbol.kind) {
-      case Symbol::Kind::kTerminal:
-        return pool_.AcceptsEmpty(symbol.index);
-      case Symbol::Kind::kRule:
-        return static_cast<bool>(nullable[static_cast<size_t>(symbol.index)]);
-      case Symbol::Kind::kRepeat:
-        return repeat(symbol.index).least == 0 || repeat(symbol.index).most == 0 ||
-               nullable[static_cast<size_t>(repeat(symbol.index).rule)];
-      default:
-        return false;
-    }
-  };
+bool Grammar::IsNullable(const Symbol& symbol) const {
+  switch (symbol.kind) {
+    case Symbol::Kind::kTerminal:
+      return pool_.AcceptsEmpty(symbol.index);
+    case Symbol::Kind::kRule:
+      return nullable_[static_cast<size_t>(symbol.index)];
+    case Symbol::Kind::kRepeat:
+      return repeat(symbol.index).least == 0 || repeat(symbol.index).most == 0 ||
+             nullable_[static_cast<size_t>(repeat(symbol.index).rule)];
+    default:
+      return false;
+  }
+}
+
+void Grammar::FindNullable() {
+  nullable_.assign(rules_.size(), false);
   Sweep([&](size_t rule) {
-    if (nullable[rule]) return false;
+    if (nullable_[rule]) return false;
     for (int32_t place : rules_[rule]) {
-      while (At(place).kind != Symbol::Kind::kEnd && symbol_nullable(At(place))) ++place;
-      nullable[rule] = nullable[rule] || At(place).kind == Symbol::Kind::kEnd;
+      while (At(place).kind != Symbol::Kind::kEnd && IsNullable(At(place))) ++place;
+      nullable_[rule] = nullable_[rule] || At(place).kind == Symbol::Kind::kEnd;
     }
-    return static_cast<bool>(nullable[rule]);
+    return static_cast<bool>(nullable_[rule]);
   });
-  // Depth first over who is called first, without recursion of our own.
+}
+
+std::vector<RuleId> Grammar::CalledFirst(RuleId rule) const {
+  std::vector<RuleId> called;
+  for (int32_t place : AlternativesOf(rule)) {
+    for (;; ++place) {
+      const Symbol& symbol = At(place);
+      if (symbol.kind == Symbol::Kind::kRule) called.push_back(symbol.index);
+      if (symbol.kind == Symbol::Kind::kRepeat && repeat(symbol.index).most != 0) {
+        called.push_back(repeat(symbol.index).rule);
+      }
+      if (symbol.kind == Symbol::Kind::kEnd || !IsNullable(symbol)) break;
+    }
+  }
+  return called;
+}
+
+// A rule that calls itself before it reads anything would never come to an end.
+Status Grammar::CheckRecursion() const {
+  // Depth first over what is called first, without recursion of our own.
   enum : uint8_t { kNew, kOpen, kDone };
   std::vector<uint8_t> color(rules_.size(), kNew);
-  const auto callees = [&](size_t rule) {
-    std::vector<size_t> list;
-    for (int32_t place : rules_[rule]) {
-      for (;; ++place) {
-        const Symbol& symbol = At(place);
-        if (symbol.kind == Symbol::Kind::kRule) list.push_back(static_cast<size_t>(symbol.index));
-        if (symbol.kind == Symbol::Kind::kRepeat && repeat(symbol.index).most != 0) {
-          list.push_back(static_cast<size_t>(repeat(symbol.index).rule));
-        }
-        if (symbol.kind == Symbol::Kind::kEnd || !symbol_nullable(symbol)) break;
-      }
-    }
-    return list;
-  };
   struct Visit {
-    size_t rule;
-    std::vector<size_t> callees;
+    RuleId rule;
+    std::vector<RuleId> called;
   };
-  for (size_t root = 0; root < rules_.size(); ++root) {
-    if (color[root] != kNew) continue;
-    std::vector<Visit> stack{{root, callees(root)}};
-    color[root] = kOpen;
+  std::vector<Visit> stack;
+  const auto open = [&](RuleId rule) {
+    color[static_cast<size_t>(rule)] = kOpen;
+    stack.push_back({rule, CalledFirst(rule)});
+  };
+  for (RuleId root = 0; root < n_rules(); ++root) {
+    if (color[static_cast<size_t>(root)] == kNew) open(root);
     while (!stack.empty()) {
       Visit& top = stack.back();
-      if (top.callees.empty()) {
-        color[top.rule] = kDone;
+      if (top.called.empty()) {
+        color[static_cast<size_t>(top.rule)] = kDone;
         stack.pop_back();
         continue;
       }
-      const size_t next = top.callees.back();
-      top.callees.pop_back();
-      if (color[next] == kOpen) {
-        const auto name = names_.find(static_cast<RuleId>(next));
+      const RuleId next = top.called.back();
+      top.called.pop_back();
+      if (color[static_cast<size_t>(next)] == kOpen) {
+        const auto name = names_.find(next);
         return InvalidArgument("the rule ", name == names_.end() ? "?" : Printable(name->second),
                                " calls itself before it reads anything; put what it reads first");
       }
-      if (color[next] == kNew) {
-        color[next] = kOpen;
-        stack.push_back({next, callees(next)});
-      }
+      if (color[static_cast<size_t>(next)] == kNew) open(next);
     }
   }
   return OkStatus();
@@ -356,6 +361,7 @@ Status Grammar::Finish(RuleId start, const JsonLayout& layout) {
   FindProductive();
   if (!IsProductive(start)) return InvalidArgument("nothing can ever satisfy it");
   Prune();
+  FindNullable();
   WEFT_RETURN_IF_ERROR(CheckRecursion());
   // The call of the start rule, from outside.
   start_place_ = static_cast<int32_t>(code_.size());

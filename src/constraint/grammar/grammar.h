@@ -169,7 +169,12 @@ class Grammar {
   void Sweep(const Learns& learns);
   void FindProductive();
   void Prune();
-  Status CheckRecursion();
+  // Whether it can be passed without reading anything.
+  bool IsNullable(const Symbol& symbol) const;
+  void FindNullable();
+  // The rules that a rule may call before it has read anything.
+  std::vector<RuleId> CalledFirst(RuleId rule) const;
+  Status CheckRecursion() const;
   void LayOut(const JsonLayout& layout);
 
   RegexPool pool_;
@@ -181,7 +186,7 @@ class Grammar {
   std::vector<PropertySpec> properties_;
   std::vector<ArraySpec> arrays_;
   std::vector<DistinctSpec> distincts_;
-  std::vector<bool> productive_;
+  std::vector<bool> productive_, nullable_;  // by rule
   RegexId array_open_ = kNothing, array_close_ = kNothing, separator_ = kNothing;
   RegexId object_open_ = kNothing, object_close_ = kNothing;
   RegexId array_close_empty_ = kNothing, object_close_empty_ = kNothing;

@@ -44,73 +44,92 @@ std::string WholeHostname(std::string_view label) {
   return StrCat("^(?=.{1,253}$)", Hostname(label), "$");
 }
 
-std::map<std::string, std::string, std::less<>> MakeFormats() {
-  const std::string leap =
-      "(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29";
-  const std::string date =
-      "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|"
-      "1\\d|"
-      "2[0-8]))|" +
-      leap + ")";
+std::string Date() {
+  return "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-"
+         "9]|"
+         "1\\d|2[0-8]))|(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-"
+         "29)";
+}
+
+std::string Time() {
   const std::string offset = "([Zz]|[+-]([01]\\d|2[0-3]):[0-5]\\d)";
-  const std::string time = "((([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?" + offset +
-                           ")|23:59:60(\\.\\d+)?[Zz]|" + LeapSeconds() + ")";
-  const std::string duration =
-      "P(\\d+W|(\\d+Y(\\d+M(\\d+D)?)?|\\d+M(\\d+D)?|\\d+D)(T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|"
-      "\\d+S))?|"
-      "T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))";
+  return "((([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?" + offset + ")|23:59:60(\\.\\d+)?[Zz]|" +
+         LeapSeconds() + ")";
+}
+
+constexpr char kDuration[] =
+    "P(\\d+W|(\\d+Y(\\d+M(\\d+D)?)?|\\d+M(\\d+D)?|\\d+D)(T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|"
+    "\\d+S))?|T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))";
+
+std::string Ipv4() {
   const std::string octet = "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
-  const std::string ipv4 = octet + "(\\." + octet + "){3}";
+  return octet + "(\\." + octet + "){3}";
+}
+
+// With one :: at most, which stands for one group or more.
+std::string Ipv6() {
   const std::string h = "[0-9A-Fa-f]{1,4}";
-  const std::string low = "(" + h + ":" + h + "|" + ipv4 + ")";
-  const std::string ipv6 = "((" + h + ":){6}" + low + "|::(" + h + ":){5}" + low + "|(" + h +
-                           ")?::(" + h + ":){4}" + low + "|((" + h + ":){0,1}" + h + ")?::(" + h +
-                           ":){3}" + low + "|((" + h + ":){0,2}" + h + ")?::(" + h + ":){2}" + low +
-                           "|((" + h + ":){0,3}" + h + ")?::" + h + ":" + low + "|((" + h +
-                           ":){0,4}" + h + ")?::" + low + "|((" + h + ":){0,5}" + h + ")?::" + h +
-                           "|((" + h + ":){0,6}" + h + ")?::)";
-  const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
-  const std::string email = "(" + atom + "(\\." + atom + ")*|\"([ !#-\\[\\]-~]|\\\\[ -~])*\")@(" +
-                            Hostname(kLabel) + "|\\[" + ipv4 + "\\]|\\[IPv6:" + ipv6 + "\\])";
-  // RFC 3986, and with every other character for its international form.
-  const auto uri = [&](const std::string& more, const std::string& query, bool reference) {
-    const std::string escaped = "%[0-9A-Fa-f]{2}";
-    const std::string plain = "[A-Za-z0-9._~!$&'()*+,;=" + more + "-]";
-    const std::string pchar = "(" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=:@" + more + "-])";
-    const std::string authority = "((" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=:" + more +
-                                  "-])*@)?(\\[(" + ipv6 +
-                                  "|[Vv][0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\\]|(" +
-                                  escaped + "|" + plain + ")*)(:\\d*)?";
-    const std::string rest = "(\\?(" + pchar + "|[/?" + query + "])*)?(#(" + pchar + "|[/?])*)?";
-    const std::string hier = "(//" + authority + "(/" + pchar + "*)*|/(" + pchar + "+(/" + pchar +
-                             "*)*)?|" + pchar + "+(/" + pchar + "*)*|)";
-    const std::string absolute = "[A-Za-z][A-Za-z0-9+.-]*:" + hier + rest;
-    if (!reference) return absolute;
-    const std::string no_colon = "(" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=@" + more + "-])";
-    return "(" + absolute + "|(//" + authority + "(/" + pchar + "*)*|/(" + pchar + "+(/" + pchar +
-           "*)*)?|" + no_colon + "+(/" + pchar + "*)*|)" + rest + ")";
+  const std::string low = "(" + h + ":" + h + "|" + Ipv4() + ")";
+  std::string all = "((" + h + ":){6}" + low + "|::(" + h + ":){5}" + low;
+  const auto before = [&](int most) {
+    return most == 0 ? StrCat("|(", h, ")?::") : StrCat("|((", h, ":){0,", most, "}", h, ")?::");
   };
-  const std::string beyond = Ucschar();
-  const std::string pointer = "(/([^/~]|~[01])*)*";
-  const std::string uuid = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}";
+  for (int most = 0; most < 3; ++most) {
+    StrAppend(&all, before(most), "(", h, ":){", 4 - most, "}", low);
+  }
+  StrAppend(&all, before(3), h, ":", low, before(4), low, before(5), h, before(6));
+  return all + ")";
+}
+
+std::string Email() {
+  const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
+  return "(" + atom + "(\\." + atom + ")*|\"([ !#-\\[\\]-~]|\\\\[ -~])*\")@(" + Hostname(kLabel) +
+         "|\\[" + Ipv4() + "\\]|\\[IPv6:" + Ipv6() + "\\])";
+}
+
+// RFC 3986; with the characters of `more`, and those of `query` in the query, RFC 3987.
+std::string Uri(const std::string& more, const std::string& query, bool reference) {
+  const std::string escaped = "%[0-9A-Fa-f]{2}";
+  const std::string plain = "[A-Za-z0-9._~!$&'()*+,;=" + more + "-]";
+  const std::string pchar = "(" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=:@" + more + "-])";
+  const std::string authority = "((" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=:" + more +
+                                "-])*@)?(\\[(" + Ipv6() +
+                                "|[Vv][0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\\]|(" + escaped +
+                                "|" + plain + ")*)(:\\d*)?";
+  const std::string rest = "(\\?(" + pchar + "|[/?" + query + "])*)?(#(" + pchar + "|[/?])*)?";
+  const std::string rooted =
+      "(//" + authority + "(/" + pchar + "*)*|/(" + pchar + "+(/" + pchar + "*)*)?|";
+  const std::string absolute =
+      "[A-Za-z][A-Za-z0-9+.-]*:" + rooted + pchar + "+(/" + pchar + "*)*|)" + rest;
+  if (!reference) return absolute;
+  const std::string no_colon = "(" + escaped + "|[A-Za-z0-9._~!$&'()*+,;=@" + more + "-])";
+  return "(" + absolute + "|" + rooted + no_colon + "+(/" + pchar + "*)*|)" + rest + ")";
+}
+
+// RFC 6570.
+std::string UriTemplate() {
   const std::string variable =
       "([A-Za-z0-9_]|%[0-9A-Fa-f]{2})(\\.?([A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*(:[1-9]\\d{0,3}|\\*)?";
+  return "([!#$&'-;=?-\\[\\]_a-z~" + Ucschar() + kPrivate + "]|%[0-9A-Fa-f]{2}|\\{[+#./;?&=,!@|]?" +
+         variable + "(," + variable + ")*\\})*";
+}
+
+std::map<std::string, std::string, std::less<>> MakeFormats() {
+  const std::string pointer = "(/([^/~]|~[01])*)*";
   std::map<std::string, std::string, std::less<>> formats = {
-      {"date-time", date + "[Tt]" + time},
-      {"date", date},
-      {"time", time},
-      {"duration", duration},
-      {"ipv4", ipv4},
-      {"ipv6", ipv6},
-      {"email", email},
-      {"uuid", uuid},
-      {"uri", uri("", "", false)},
-      {"uri-reference", uri("", "", true)},
-      {"iri", uri(beyond, kPrivate, false)},
-      {"iri-reference", uri(beyond, kPrivate, true)},
-      {"uri-template", "([!#$&'-;=?-\\[\\]_a-z~" + beyond + kPrivate +
-                           "]|%[0-9A-Fa-f]{2}|\\{[+#./;?&=,!@|]?" + variable + "(," + variable +
-                           ")*\\})*"},
+      {"date-time", Date() + "[Tt]" + Time()},
+      {"date", Date()},
+      {"time", Time()},
+      {"duration", kDuration},
+      {"ipv4", Ipv4()},
+      {"ipv6", Ipv6()},
+      {"email", Email()},
+      {"uuid", "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"},
+      {"uri", Uri("", "", false)},
+      {"uri-reference", Uri("", "", true)},
+      {"iri", Uri(Ucschar(), kPrivate, false)},
+      {"iri-reference", Uri(Ucschar(), kPrivate, true)},
+      {"uri-template", UriTemplate()},
       {"json-pointer", pointer},
       {"relative-json-pointer", "(0|[1-9]\\d*)(#|" + pointer + ")"},
   };

@@ -101,6 +101,14 @@ class SchemaCompiler {
     Facts facts;
     bool impossible = false;
   };
+  // Names that match the same of the patterns in patternProperties.
+  struct NameClass {
+    // Their language: in all of `is`, in none of `is_not`. What matches a pattern is a string;
+    // only where `is` is empty must that be said.
+    std::vector<RegexId> is, is_not;
+    RegexId keys = kNothing;  // the same as one
+    std::set<std::string> matching;
+  };
 
   // schema_scalars.cc
   StatusOr<Scalars> ScalarsOf(const JsonValue& schema, bool exactly);
@@ -125,21 +133,36 @@ class SchemaCompiler {
   Status Run(Search search, Container type, std::vector<Facts>* out);
   StatusOr<bool> IsRedundant(const Search& search, const Literal& literal, Container type);
   Status TakePositive(const JsonValue& schema, Container type, Search* search);
+  // allOf, anyOf, oneOf, not.
+  void TakeCombinators(const JsonValue& schema, Search* search);
+  void TakeCondition(const JsonValue& schema, Search* search);
   Status TakeObjectKeywords(const JsonValue& schema, Search* search);
   Status TakeArrayKeywords(const JsonValue& schema, Search* search);
   StatusOr<bool> Impossible(const Facts& facts, Container type);
   StatusOr<bool> IsEmpty(const Conjunction& conjunction);
   bool AllowsType(const JsonValue& schema, Container type) const;
+  // A schema for each of the values of `enum` or `const` that is of the type; nothing where the
+  // keyword is not there.
+  std::optional<std::vector<const JsonValue*>> ValuesGiven(const JsonValue& schema,
+                                                           std::string_view keyword,
+                                                           Container type);
 
   // schema_negation.cc
   // Sets `always` where nothing of the type satisfies the schema.
   Status TakeNegative(const JsonValue& schema, Container type, const Facts& facts,
                       std::vector<Branch>* branches, bool* always);
+  static Branch Demand(std::vector<Literal> literals);
+  Status NegateCombinators(const JsonValue& schema, std::vector<Branch>* branches);
   Status NegateObject(const JsonValue& schema, const Facts& facts, std::vector<Branch>* branches);
   Status NegateArray(const JsonValue& schema, std::vector<Branch>* branches);
-  // Some name for which `concerns` holds, of the language `keys`, has a value as `value` says.
+  void NegateDependents(const JsonValue& schema, std::vector<Branch>* branches);
+  Status NegatePatterns(const JsonValue& schema, const Facts& facts, std::vector<Branch>* branches);
+  Status NegateAdditional(const JsonValue& schema, const Facts& facts,
+                          std::vector<Branch>* branches);
+  Status NegatePropertyNames(const JsonValue& schema, const Facts& facts,
+                             std::vector<Branch>* branches);
+  // Some name of the language `keys` has a value as `value` says.
   Status NegateNames(const JsonValue& at, std::string_view keyword, const Facts& facts,
-                     const std::function<StatusOr<bool>(const std::string&)>& concerns,
                      RegexId keys, Literal value, std::vector<Branch>* branches);
 
   // schema_containers.cc
@@ -148,7 +171,12 @@ class SchemaCompiler {
   const JsonValue* PropertyOf(const JsonValue& schema, const std::string& name);
   StatusOr<bool> NameMatches(const JsonValue& schema, const std::string& pattern,
                              const std::string& name);
+  // The names that no layer lists, by what their values must be.
   StatusOr<std::vector<KeyClass>> FreeKeys(const Facts& facts);
+  void FindKeys(NameClass* names);
+  StatusOr<std::vector<NameClass>> SplitByPatterns(const Facts& facts, NameClass all);
+  // The value of a name that matches these patterns and is not listed.
+  static Conjunction ValueWhereMatching(const Facts& facts, const std::set<std::string>& matching);
   std::vector<std::string> NamesOf(const Facts& facts) const;
   Conjunction ElementOf(const Facts& facts, int32_t index) const;
   int32_t PrefixOf(const Facts& facts) const;

@@ -123,45 +123,30 @@ StatusOr<std::optional<Conjunction>> SchemaCompiler::ValueOf(const Facts& facts,
   return possible ? std::optional(std::move(value)) : nothing;
 }
 
-// The names that no layer lists, by what their values must be.
-StatusOr<std::vector<KeyClass>> SchemaCompiler::FreeKeys(const Facts& facts) {
-  std::vector<std::string> listed;
-  for (const std::string& name : NamesOf(facts)) listed.push_back(Quoted(name));
-  // What matches a pattern is a string: one needs no more than that.
-  struct Class {
-    std::vector<RegexId> is, is_not;
-    RegexId keys;
-    std::set<std::string> matching;
-  };
-  const auto finish = [&](Class* part) {
-    std::vector<RegexId> parts = part->is;
-    if (parts.empty()) parts.push_back(any_string_);
-    for (const RegexId other : part->is_not) parts.push_back(pool().Not(other));
-    part->keys = pool().And(parts);
-  };
-  Class all;
-  if (!listed.empty()) all.is_not.push_back(pool().AnyOf(listed));
-  if (!facts.names.empty()) {
-    WEFT_ASSIGN_OR_RETURN(const Scalars names, ScalarsOf(facts.names));
-    if (names.string != any_string_) all.is.push_back(names.string);
-  }
-  finish(&all);
-  std::vector<Class> classes{all};
+void SchemaCompiler::FindKeys(NameClass* names) {
+  std::vector<RegexId> parts = names->is;
+  if (parts.empty()) parts.push_back(any_string_);
+  for (const RegexId other : names->is_not) parts.push_back(pool().Not(other));
+  names->keys = pool().And(parts);
+}
+
+StatusOr<std::vector<SchemaCompiler::NameClass>> SchemaCompiler::SplitByPatterns(const Facts& facts,
+                                                                                 NameClass all) {
+  FindKeys(&all);
+  std::vector<NameClass> classes{std::move(all)};
   std::set<std::string> patterns;
   for (const JsonValue* layer : facts.layers) {
-    const JsonValue* own = layer->Find("patternProperties");
-    if (own == nullptr) continue;
-    for (const auto& [pattern, value] : own->members) {
+    for (const auto& [pattern, value] : MembersOf(*layer, "patternProperties")) {
       if (!patterns.insert(pattern).second) continue;
       WEFT_ASSIGN_OR_RETURN(const RegexId keys, PatternOf(*layer, "patternProperties", pattern));
-      std::vector<Class> split;
-      for (const Class& part : classes) {
-        Class with = part, without = part;
+      std::vector<NameClass> split;
+      for (const NameClass& part : classes) {
+        NameClass with = part, without = part;
         with.is.push_back(keys);
         with.matching.insert(pattern);
         without.is_not.push_back(keys);
-        for (Class* const one : {&with, &without}) {
-          finish(one);
+        for (NameClass* const one : {&with, &without}) {
+          FindKeys(one);
           if (pool().IsLive(one->keys)) split.push_back(std::move(*one));
         }
       }
@@ -170,21 +155,39 @@ StatusOr<std::vector<KeyClass>> SchemaCompiler::FreeKeys(const Facts& facts) {
       classes = std::move(split);
     }
   }
-  std::vector<KeyClass> result;
-  for (const Class& part : classes) {
-    KeyClass made{part.keys, {}};
-    for (const JsonValue* layer : facts.layers) {
-      bool known = false;
-      if (const JsonValue* own = layer->Find("patternProperties")) {
-        for (const auto& [pattern, value] : own->members) {
-          if (!part.matching.contains(pattern)) continue;
-          made.value.push_back({&value, false});
-          known = true;
-        }
-      }
-      if (const JsonValue* rest = AdditionalOf(*layer); rest != nullptr && !known)
-        made.value.push_back({rest, false});
+  return classes;
+}
+
+Conjunction SchemaCompiler::ValueWhereMatching(const Facts& facts,
+                                               const std::set<std::string>& matching) {
+  Conjunction value;
+  for (const JsonValue* layer : facts.layers) {
+    bool known = false;
+    for (const auto& [pattern, own] : MembersOf(*layer, "patternProperties")) {
+      if (!matching.contains(pattern)) continue;
+      value.push_back({&own, false});
+      known = true;
     }
+    if (const JsonValue* rest = AdditionalOf(*layer); rest != nullptr && !known)
+      value.push_back({rest, false});
+  }
+  return value;
+}
+
+StatusOr<std::vector<KeyClass>> SchemaCompiler::FreeKeys(const Facts& facts) {
+  std::vector<std::string> listed;
+  for (const std::string& name : NamesOf(facts)) listed.push_back(Quoted(name));
+  NameClass all;
+  if (!listed.empty()) all.is_not.push_back(pool().AnyOf(listed));
+  if (!facts.names.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const Scalars names, ScalarsOf(facts.names));
+    if (names.string != any_string_) all.is.push_back(names.string);
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<NameClass> classes,
+                        SplitByPatterns(facts, std::move(all)));
+  std::vector<KeyClass> result;
+  for (const NameClass& part : classes) {
+    KeyClass made{part.keys, ValueWhereMatching(facts, part.matching)};
     WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&made.value));
     if (possible && pool().IsLive(made.keys)) result.push_back(std::move(made));
   }

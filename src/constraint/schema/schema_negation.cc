@@ -10,13 +10,14 @@ constexpr size_t kMostPairedBranches = 8;
 
 }  // namespace
 
+SchemaCompiler::Branch SchemaCompiler::Demand(std::vector<Literal> literals) {
+  return [literals = std::move(literals)](Search* s) {
+    s->todo.insert(s->todo.end(), literals.begin(), literals.end());
+  };
+}
+
 Status SchemaCompiler::TakeNegative(const JsonValue& schema, Container type, const Facts& facts,
                                     std::vector<Branch>* branches, bool* always) {
-  const auto push = [&](std::vector<Literal> literals) {
-    branches->push_back([literals = std::move(literals)](Search* s) {
-      s->todo.insert(s->todo.end(), literals.begin(), literals.end());
-    });
-  };
   if (schema.IsBool()) {
     *always = schema.Is(JsonKind::kFalse);
     return OkStatus();
@@ -24,38 +25,41 @@ Status SchemaCompiler::TakeNegative(const JsonValue& schema, Container type, con
   WEFT_RETURN_IF_ERROR(CheckKeywords(schema));
   WEFT_ASSIGN_OR_RETURN(const JsonValue* target, ReferenceOf(schema));
   if (target != nullptr) {
-    push({{target, true}});
+    branches->push_back(Demand({{target, true}}));
     if (document_.ref_stands_alone()) return OkStatus();
   }
   if (!AllowsType(schema, type)) {
     *always = true;
     return OkStatus();
   }
-  const JsonKind kind = type == Container::kArray ? JsonKind::kArray : JsonKind::kObject;
   for (const std::string_view keyword : {"enum", "const"}) {
-    const JsonValue* given = FindKnown(schema, keyword);
-    if (given == nullptr) continue;
-    std::vector<Literal> none;
-    if (keyword == "const") {
-      if (given->Is(kind)) none.push_back({&SchemaOf(*given), true});
-    } else {
-      for (const JsonValue& value : given->items) {
-        if (value.Is(kind)) none.push_back({&SchemaOf(value), true});
-      }
-    }
-    if (none.empty()) {
+    const auto given = ValuesGiven(schema, keyword, type);
+    if (!given) continue;
+    if (given->empty()) {
       *always = true;
       return OkStatus();
     }
-    push(std::move(none));
+    std::vector<Literal> none;
+    none.reserve(given->size());
+    for (const JsonValue* value : *given) none.push_back({value, true});
+    branches->push_back(Demand(std::move(none)));
   }
-  for (const JsonValue& part : ListOf(schema, "allOf")) push({{&part, true}});
+  WEFT_RETURN_IF_ERROR(NegateCombinators(schema, branches));
+  return type == Container::kObject ? NegateObject(schema, facts, branches)
+                                    : NegateArray(schema, branches);
+}
+
+Status SchemaCompiler::NegateCombinators(const JsonValue& schema, std::vector<Branch>* branches) {
+  const auto push = [&](std::vector<Literal> literals) {
+    branches->push_back(Demand(std::move(literals)));
+  };
   const auto all_negated = [](const std::vector<JsonValue>& parts) {
     std::vector<Literal> literals;
     literals.reserve(parts.size());
     for (const JsonValue& part : parts) literals.push_back({&part, true});
     return literals;
   };
+  for (const JsonValue& part : ListOf(schema, "allOf")) push({{&part, true}});
   if (schema.Find("anyOf") != nullptr) push(all_negated(ListOf(schema, "anyOf")));
   if (schema.Find("oneOf") != nullptr) {
     const auto& parts = ListOf(schema, "oneOf");
@@ -72,15 +76,12 @@ Status SchemaCompiler::TakeNegative(const JsonValue& schema, Container type, con
     if (const JsonValue* otherwise = schema.Find("else"))
       push({{condition, true}, {otherwise, true}});
   }
-  return type == Container::kObject ? NegateObject(schema, facts, branches)
-                                    : NegateArray(schema, branches);
+  return OkStatus();
 }
 
 Status SchemaCompiler::NegateObject(const JsonValue& schema, const Facts& facts,
                                     std::vector<Branch>* branches) {
-  const auto& properties = MembersOf(schema, "properties");
-  const auto& patterns = MembersOf(schema, "patternProperties");
-  for (const JsonMember& property : properties) {
+  for (const JsonMember& property : MembersOf(schema, "properties")) {
     if (SaysNothing(property.value)) continue;
     branches->push_back([&property](Search* s) {
       s->facts.Require(property.name);
@@ -94,6 +95,13 @@ Status SchemaCompiler::NegateObject(const JsonValue& schema, const Facts& facts,
   WEFT_ASSIGN_OR_RETURN(const int64_t most, Count(schema, "maxProperties", kUnlimited));
   if (least > 0) branches->push_back([least](Search* s) { s->facts.AtMost(least - 1); });
   if (most != kUnlimited) branches->push_back([most](Search* s) { s->facts.AtLeast(most + 1); });
+  NegateDependents(schema, branches);
+  WEFT_RETURN_IF_ERROR(NegatePatterns(schema, facts, branches));
+  WEFT_RETURN_IF_ERROR(NegateAdditional(schema, facts, branches));
+  return NegatePropertyNames(schema, facts, branches);
+}
+
+void SchemaCompiler::NegateDependents(const JsonValue& schema, std::vector<Branch>* branches) {
   for (const std::string_view keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {
     for (const JsonMember& dependent : MembersOf(schema, keyword)) {
       if (!dependent.value.Is(JsonKind::kArray)) {
@@ -110,50 +118,48 @@ Status SchemaCompiler::NegateObject(const JsonValue& schema, const Facts& facts,
       }
     }
   }
-  const RegexId any_key = any_string_;
-  for (const JsonMember& own : patterns) {
+}
+
+Status SchemaCompiler::NegatePatterns(const JsonValue& schema, const Facts& facts,
+                                      std::vector<Branch>* branches) {
+  for (const JsonMember& own : MembersOf(schema, "patternProperties")) {
     if (SaysNothing(own.value)) continue;
     WEFT_ASSIGN_OR_RETURN(const RegexId keys, PatternOf(schema, "patternProperties", own.name));
-    const auto concerns = [&](const std::string& name) {
-      return NameMatches(schema, own.name, name);
-    };
-    WEFT_RETURN_IF_ERROR(NegateNames(schema, "patternProperties", facts, concerns, keys,
-                                     {&own.value, true}, branches));
-  }
-  if (const JsonValue* rest = AdditionalOf(schema); rest != nullptr && !SaysNothing(*rest)) {
-    std::vector<RegexId> keys{any_key};
-    for (const auto& [name, value] : properties)
-      keys.push_back(pool().Not(pool().Literal(Quoted(name))));
-    for (const auto& [pattern, value] : patterns) {
-      WEFT_ASSIGN_OR_RETURN(const RegexId matching,
-                            PatternOf(schema, "patternProperties", pattern));
-      keys.push_back(pool().Not(matching));
-    }
-    const RegexId free = pool().And(keys);
-    const auto concerns = [&](const std::string& name) -> StatusOr<bool> {
-      return pool().Accepts(free, Quoted(name));
-    };
     WEFT_RETURN_IF_ERROR(
-        NegateNames(schema, "additionalProperties", facts, concerns, free, {rest, true}, branches));
-  }
-  if (const JsonValue* names = FindKnown(schema, "propertyNames")) {
-    WEFT_ASSIGN_OR_RETURN(const Scalars wrong, ScalarsOf(Conjunction{{names, true}}));
-    const auto concerns = [&](const std::string& name) -> StatusOr<bool> {
-      return pool().Accepts(wrong.string, Quoted(name));
-    };
-    WEFT_RETURN_IF_ERROR(NegateNames(schema, "propertyNames", facts, concerns, wrong.string,
-                                     {&true_schema_, false}, branches));
+        NegateNames(schema, "patternProperties", facts, keys, {&own.value, true}, branches));
   }
   return OkStatus();
 }
 
-Status SchemaCompiler::NegateNames(
-    const JsonValue& at, std::string_view keyword, const Facts& facts,
-    const std::function<StatusOr<bool>(const std::string&)>& concerns, RegexId keys, Literal value,
-    std::vector<Branch>* branches) {
+Status SchemaCompiler::NegateAdditional(const JsonValue& schema, const Facts& facts,
+                                        std::vector<Branch>* branches) {
+  const JsonValue* rest = AdditionalOf(schema);
+  if (rest == nullptr || SaysNothing(*rest)) return OkStatus();
+  std::vector<RegexId> keys{any_string_};
+  for (const auto& [name, value] : MembersOf(schema, "properties"))
+    keys.push_back(pool().Not(pool().Literal(Quoted(name))));
+  for (const auto& [pattern, value] : MembersOf(schema, "patternProperties")) {
+    WEFT_ASSIGN_OR_RETURN(const RegexId matching, PatternOf(schema, "patternProperties", pattern));
+    keys.push_back(pool().Not(matching));
+  }
+  return NegateNames(schema, "additionalProperties", facts, pool().And(keys), {rest, true},
+                     branches);
+}
+
+Status SchemaCompiler::NegatePropertyNames(const JsonValue& schema, const Facts& facts,
+                                           std::vector<Branch>* branches) {
+  const JsonValue* names = FindKnown(schema, "propertyNames");
+  if (names == nullptr) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const Scalars wrong, ScalarsOf(Conjunction{{names, true}}));
+  return NegateNames(schema, "propertyNames", facts, wrong.string, {&true_schema_, false},
+                     branches);
+}
+
+Status SchemaCompiler::NegateNames(const JsonValue& at, std::string_view keyword,
+                                   const Facts& facts, RegexId keys, Literal value,
+                                   std::vector<Branch>* branches) {
   for (const std::string& name : NamesOf(facts)) {
-    WEFT_ASSIGN_OR_RETURN(const bool concerned, concerns(name));
-    if (!concerned) continue;
+    if (!pool().Accepts(keys, Quoted(name))) continue;
     branches->push_back([name, value](Search* s) {
       s->facts.Require(name);
       s->facts.extra[name].push_back(value);

@@ -148,22 +148,41 @@ Status SchemaCompiler::TakePositive(const JsonValue& schema, Container type, Sea
     search->impossible = true;
     return OkStatus();
   }
-  const JsonKind kind = type == Container::kArray ? JsonKind::kArray : JsonKind::kObject;
-  const auto choose = [&](const std::vector<const JsonValue*>& values) {
+  for (const std::string_view keyword : {"enum", "const"}) {
+    const auto given = ValuesGiven(schema, keyword, type);
+    if (!given) continue;
     std::vector<Branch> branches;
-    for (const JsonValue* value : values) {
-      if (!value->Is(kind)) continue;
-      const JsonValue* only = &SchemaOf(*value);
+    branches.reserve(given->size());
+    for (const JsonValue* only : *given) {
       branches.push_back([only](Search* s) { s->todo.push_back({only, false}); });
     }
     search->choices.push_back(std::move(branches));
-  };
-  if (schema.Find("enum") != nullptr) {
-    std::vector<const JsonValue*> values;
-    for (const JsonValue& value : ListOf(schema, "enum")) values.push_back(&value);
-    choose(values);
   }
-  if (const JsonValue* value = FindKnown(schema, "const")) choose({value});
+  TakeCombinators(schema, search);
+  TakeCondition(schema, search);
+  return type == Container::kObject ? TakeObjectKeywords(schema, search)
+                                    : TakeArrayKeywords(schema, search);
+}
+
+std::optional<std::vector<const JsonValue*>> SchemaCompiler::ValuesGiven(const JsonValue& schema,
+                                                                         std::string_view keyword,
+                                                                         Container type) {
+  const JsonValue* given = FindKnown(schema, keyword);
+  if (given == nullptr) return std::nullopt;
+  const JsonKind kind = type == Container::kArray ? JsonKind::kArray : JsonKind::kObject;
+  std::vector<const JsonValue*> schemas;
+  const auto add = [&](const JsonValue& value) {
+    if (value.Is(kind)) schemas.push_back(&SchemaOf(value));
+  };
+  if (keyword == "const") {
+    add(*given);
+  } else {
+    std::ranges::for_each(given->items, add);
+  }
+  return schemas;
+}
+
+void SchemaCompiler::TakeCombinators(const JsonValue& schema, Search* search) {
   const auto& all = ListOf(schema, "allOf");
   for (size_t i = all.size(); i-- > 0;) search->todo.push_back({&all[i], false});
   if (schema.Find("anyOf") != nullptr) {
@@ -188,23 +207,23 @@ Status SchemaCompiler::TakePositive(const JsonValue& schema, Container type, Sea
     search->choices.push_back(std::move(branches));
   }
   if (const JsonValue* part = schema.Find("not")) search->todo.push_back({part, true});
+}
+
+void SchemaCompiler::TakeCondition(const JsonValue& schema, Search* search) {
   const JsonValue* condition = FindKnown(schema, "if");
   const JsonValue* then = schema.Find("then");
   const JsonValue* otherwise = schema.Find("else");
-  if (condition != nullptr && (then != nullptr || otherwise != nullptr)) {
-    std::vector<Branch> branches(2);
-    branches[0] = [=](Search* s) {
-      if (then != nullptr) s->todo.push_back({then, false});
-      s->todo.push_back({condition, false});
-    };
-    branches[1] = [=](Search* s) {
-      s->todo.push_back({condition, true});
-      if (otherwise != nullptr) s->todo.push_back({otherwise, false});
-    };
-    search->choices.push_back(std::move(branches));
-  }
-  return type == Container::kObject ? TakeObjectKeywords(schema, search)
-                                    : TakeArrayKeywords(schema, search);
+  if (condition == nullptr || (then == nullptr && otherwise == nullptr)) return;
+  std::vector<Branch> branches(2);
+  branches[0] = [=](Search* s) {
+    if (then != nullptr) s->todo.push_back({then, false});
+    s->todo.push_back({condition, false});
+  };
+  branches[1] = [=](Search* s) {
+    s->todo.push_back({condition, true});
+    if (otherwise != nullptr) s->todo.push_back({otherwise, false});
+  };
+  search->choices.push_back(std::move(branches));
 }
 
 Status SchemaCompiler::TakeObjectKeywords(const JsonValue& schema, Search* search) {

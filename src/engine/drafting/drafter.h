@@ -1,20 +1,20 @@
-// A draft model: a small model with the vocabulary of the engine's, which says what an answer may
-// go on with. It has an executor, a budget and an index of prefixes of its own.
+// A draft model: a small model with the engine's vocabulary that guesses how an answer continues.
+// It has its own executor, memory budget and prefix index.
 //
-// It may be a prediction head (ModelSpec::hidden_input). Beside each token that takes what the
-// model computed of the row before it (Show), so its first row is the text's second token. Hidden
-// values cannot be had again: where more of them are missing than can be passed over, it knows the
-// text from there on only. What it goes on from its own guesses with is its own, and computed anew
-// with the model's once that has verified them.
+// It may be a prediction head (ModelSpec::hidden_input). A head's input is a token and the hidden
+// values that the model computed for the row before it (Show), so its first row is the text's
+// second token. Lost hidden values are not computed again: if more are missing than zeros can stand
+// in for, the head only knows the text from there on. While it drafts, it uses hidden values of its
+// own; the rows are recomputed with the model's once the model has verified the tokens.
 //
-// What it has computed of a text depends on the text alone, and belongs to one answer (Text). When
-// that ends its pages stay in the index, where the next answer that begins with the same tokens
-// finds them: after another turn, a fork, a file read back or an undo, and for a prompt with a
-// known beginning. Nobody else needs to know which of these it was. A domain's texts are never
-// found by another's.
+// Its state for a text depends only on the text, and belongs to one answer (Text). When the answer
+// ends, the pages stay in the index, where the next answer that begins with the same tokens finds
+// them: after another turn, a fork, a restored file, an undo, or for a prompt with a known
+// beginning. Nobody else needs to know which of these it was. Domains never find each other's
+// texts.
 //
-// Nothing here can fail a turn: without memory a text is left alone for a while, and when the draft
-// model's steps fail again and again it is not asked any more. Engine thread only.
+// Nothing here can fail a turn: a text for which there is no memory is left out for a while, and a
+// draft model whose steps keep failing is no longer asked. Engine thread only.
 #ifndef WEFT_ENGINE_DRAFTING_DRAFTER_H_
 #define WEFT_ENGINE_DRAFTING_DRAFTER_H_
 
@@ -38,8 +38,8 @@
 
 namespace weft {
 
-// INVALID_ARGUMENT says how the draft model's vocabulary differs. One may have more tokens than the
-// other, as fillers at its end do.
+// INVALID_ARGUMENT says how the draft model's vocabulary differs. One of them may have additional
+// tokens at its end, such as fillers.
 Status CheckDraftModel(const Model& model, const Model& draft);
 
 class Drafter {
@@ -48,8 +48,8 @@ class Drafter {
     int n_threads = 0;
     int max_texts = 32;  // drafted for at a time
     StateOptions state;
-    // Of both models; the draft's part is what lets it hold as many tokens as the other, whose
-    // layout this is.
+    // For both models. The draft model takes the share that lets it hold as many tokens as the
+    // engine's model, whose layout is `beside`.
     int64_t memory_bytes = 0;
     StateLayout beside = {};
     bool prefix_cache = true;
@@ -57,47 +57,47 @@ class Drafter {
     double checkpoint_share = 0;
     std::function<void(const std::string&)> on_notice = {};
   };
-  // Computes a first step, which must not fail.
+  // Also runs a first step, which must not fail.
   static StatusOr<std::unique_ptr<Drafter>> Create(std::shared_ptr<const Model> draft,
                                                    const Options& options);
   ~Drafter();
 
-  // What the draft model has of one answer's text; must not outlive the Drafter.
+  // The draft model's state for one answer's text; must not outlive the Drafter.
   class Text {
    public:
     ~Text();
     Text(const Text&) = delete;
     Text& operator=(const Text&) = delete;
 
-    // Rows whose hidden values were shown and are not used yet.
+    // Rows whose hidden values were shown but not used yet.
     int64_t shown_rows() const { return hidden_.end() - hidden_.begin(); }
 
    private:
     friend class Drafter;
     Text(Drafter* drafter, std::string_view domain, Session* session);
-    // How many of the text's first tokens it does not see.
+    // How many tokens at the beginning of the text it does not know.
     int64_t unseen() const { return drafter_->takes_hidden() ? first_hidden_ + 1 : 0; }
 
     Drafter* const drafter_;
     const std::string domain_;
-    Session* session_;            // null: left alone
-    std::vector<TokenId> ahead_;  // computed beyond the text, on trial
-    int64_t rests_until_ = 0;     // tokens of the text
-    // Of a prediction head: the model's rows that it has yet to see, from which of them on it knows
-    // the text, and the hidden values of its own latest row on trial.
+    Session* session_;            // null: left out for now
+    std::vector<TokenId> ahead_;  // drafted and computed, beyond the text
+    int64_t rests_until_ = 0;     // left out until the text has this many tokens
+    // For a prediction head: the model's hidden values it has not used yet, the row from which on
+    // it knows the text, and the hidden values of its own latest drafted row.
     HiddenRows hidden_;
     int64_t first_hidden_ = 0;
     std::vector<float> hidden_ahead_;
   };
   std::unique_ptr<Text> Begin(std::string_view domain);
 
-  // Whether it is a prediction head, and takes values from before the model's output norm.
+  // Whether it is a prediction head; and one that takes values from before the output norm.
   bool takes_hidden() const { return hidden_input_.has_value(); }
   bool hidden_before_norm() const { return takes_hidden() && hidden_input_->before_output_norm; }
-  // What the model computed of the text's rows from `first` on. REQUIRES: takes_hidden().
+  // Takes the model's hidden values of the text's rows from `first` on. REQUIRES: takes_hidden().
   static void Show(Text* text, int64_t first, std::span<const float> hidden);
-  // How many tokens of `tokens`, which extend those of the former call or begin them, are still to
-  // be computed; -1: it can draft nothing.
+  // How many of `tokens`, the text so far, remain to be computed; -1: it can draft nothing.
+  // REQUIRES: they extend those of the previous call, or are their beginning.
   int64_t Follow(Text* text, std::span<const TokenId> tokens);
   // Computes up to `rows` of them.
   void CatchUp(Text* text, int64_t rows);
@@ -105,23 +105,23 @@ class Drafter {
   struct Ask {
     Text* text = nullptr;
     int64_t most = 0;  // tokens; at least 1
-    // Where it is less sure than this of all tokens so far it stops.
+    // Stops where it is less sure than this that all tokens so far are right.
     float least = 0;
   };
   struct Draft {
     std::vector<TokenId> tokens;
-    std::vector<float> chances;  // how sure the draft is of each, if those before it are right
+    std::vector<float> chances;  // how sure it is of each, if those before it are right
   };
-  // What each text goes on with: one step for all texts and position. REQUIRES: Follow was called
-  // with the text, and found few tokens left.
+  // Drafts how each text continues, with one step per position for all texts together. REQUIRES:
+  // Follow was called with each text and few tokens remain.
   std::vector<Draft> Continue(std::span<const Ask> asks);
 
-  // Computes one row that belongs to no answer, for the time that it takes (step_us).
+  // Computes one row that belongs to no answer, to measure how long that takes (step_us).
   Status MeasureStep();
 
   // Whether it still works.
   bool usable() const { return failures_ < kMostFailures; }
-  // What a step of the latest call took.
+  // The time per step in the latest call.
   int64_t step_us() const { return step_us_; }
   int64_t steps() const { return steps_; }
   int64_t total_us() const { return total_us_; }
@@ -129,7 +129,7 @@ class Drafter {
   int64_t budget_bytes() const { return memory_->budget_bytes(); }
   void FillStats(EngineStats* stats) const;
   void DropPrefixes();
-  // Takes back what is computed on trial, and compares all counts.
+  // Discards drafted rows and cross-checks all counts.
   Status CheckIntegrity();
 
  private:
@@ -137,10 +137,10 @@ class Drafter {
   // A text's part of a step.
   struct Part {
     Text* text = nullptr;
-    size_t ask = 0;  // which, where it is part of a draft
+    size_t ask = 0;  // its index, if the part belongs to a draft
     std::vector<TokenId> tokens;
     int64_t position = 0;
-    std::span<const float> hidden = {};  // of a prediction head
+    std::span<const float> hidden = {};  // for a prediction head
     bool wants_next = false;
     TokenId next = kNoToken;  // out
     float chance = 0;
@@ -170,14 +170,14 @@ class Drafter {
   const std::unique_ptr<Executor> executor_;
   const std::unique_ptr<StateMemory> memory_;
   const std::optional<HiddenInput> hidden_input_;
-  const int64_t n_best_;  // 0: the backend gives whole rows
+  const int64_t n_best_;  // 0: the backend gives whole rows of logits
   int64_t n_anew_ = 0;
   SessionTable table_;
   std::vector<Text*> texts_;
   std::vector<float> logits_;
   std::vector<TokenLogit> best_;
   std::vector<float> vectors_;
-  int failures_ = 0;  // in a row
+  int failures_ = 0;  // consecutive
   int64_t step_us_ = 0, steps_ = 0, total_us_ = 0;
 };
 

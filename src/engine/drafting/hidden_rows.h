@@ -1,4 +1,4 @@
-// The hidden values of a model's latest rows, for a prediction head that has not seen them yet.
+// The hidden values of a model's latest rows, kept until a prediction head has used them.
 // Engine thread only.
 #ifndef WEFT_ENGINE_DRAFTING_HIDDEN_ROWS_H_
 #define WEFT_ENGINE_DRAFTING_HIDDEN_ROWS_H_
@@ -11,19 +11,19 @@ namespace weft {
 
 class HiddenRows {
  public:
-  // REQUIRES: width > 0. Of more than `most` rows the earliest are forgotten when others come.
+  // REQUIRES: width > 0. Keeps the latest `most` rows.
   HiddenRows(int64_t width, int64_t most) : width_(width), most_(most) {}
 
-  // The rows [begin(), end()) of the text are there.
+  // It holds the rows [begin(), end()) of the text.
   int64_t begin() const { return begin_; }
   int64_t end() const { return begin_ + std::ssize(values_) / width_; }
-  // Replaces the rows from `first` on. If that would leave a gap behind the earlier ones, those are
+  // Replaces all rows from `first` on. If that would leave a gap after the earlier ones, they are
   // dropped.
   void Put(int64_t first, std::span<const float> rows);
   void ForgetBefore(int64_t row);
-  // Zeros before the first row, from `row` on. REQUIRES: row <= begin().
+  // Puts zeros in front, from `row` on. REQUIRES: row <= begin().
   void PadFrom(int64_t row);
-  // REQUIRES: they are there.
+  // REQUIRES: it holds them.
   std::span<const float> Rows(int64_t first, int64_t n) const {
     return std::span(values_).subspan(static_cast<size_t>((first - begin_) * width_),
                                       static_cast<size_t>(n * width_));

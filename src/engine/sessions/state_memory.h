@@ -62,16 +62,17 @@ class StateMemory {
   // The prepared tokens are computed: adds complete new pages and checkpoints to the index and
   // frees pages that fell out of their window.
   void Commit(Session* session);
-  // As Prepare, for rows of which the last ones are guesses; but takes only memory that is free,
-  // and leaves `spare_bytes` of it. False if there is not enough, and then nothing has changed.
+  // Like Prepare, for rows that end with guesses; but takes only free memory and leaves
+  // `spare_bytes` of it. If there is not enough, returns false and changes nothing.
   // With recurrent state the step works on a copy of the slot. REQUIRES: n <=
   // RowsToGuess(*session).
   bool PrepareGuessed(Session* session, int64_t n, int64_t spare_bytes);
-  // Of the prepared tokens only the first `n` are the session's; the others' state is discarded.
-  // Recurrent state cannot be cut: then the session goes back to where it was before Prepare, and
-  // computes the n tokens again. Commit takes all.
+  // Like Commit, but keeps only the first `n` of the prepared tokens and discards the state of the
+  // others. Recurrent state cannot be cut: then the session goes back to where it was before
+  // Prepare, and computes the n tokens again.
   void CommitFirst(Session* session, int64_t n);
-  // The most rows of a step with guesses, so that its state can be kept where it is without them.
+  // The most rows in a step with guesses, such that checkpoints stay where they are without
+  // guesses.
   int64_t RowsToGuess(const Session& session) const;
   int64_t BytesToPrepare(const Session& session, int64_t n) const {
     return BytesOf(AmountToPrepare(session, n));
@@ -183,8 +184,8 @@ class StateMemory {
   // memory in use, at most half of the budget.
   RowTable* rows() { return &rows_; }
   int64_t most_row_bytes() const { return budget_bytes_ / 2; }
-  // Room for so many bytes of new ones (0: those that are there already), from prefixes if need be;
-  // RESOURCE_EXHAUSTED if the others are held.
+  // Makes room for this many bytes of new rows (0: for the existing ones), evicting prefixes if
+  // need be; RESOURCE_EXHAUSTED if the remaining ones are held.
   Status MakeRoomForRows(int64_t bytes);
 
   // --- all sessions together ------------------------------------------------------------

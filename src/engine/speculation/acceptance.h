@@ -1,5 +1,5 @@
-// How often guesses of a kind turned out right lately, in one answer. It learns from all guesses,
-// also from those that no step had rows for, so one that stopped being made can come back.
+// How often each kind of guess was right lately, in one answer. Learns from all guesses, including
+// those that no step had rows for, so a kind that is no longer computed can come back.
 #ifndef WEFT_ENGINE_SPECULATION_ACCEPTANCE_H_
 #define WEFT_ENGINE_SPECULATION_ACCEPTANCE_H_
 
@@ -24,13 +24,12 @@ class Acceptance {
  public:
   Acceptance();
 
-  // How likely the first token of a guess is right; and any further one, if those before it are.
-  // `length`: how many tokens before the guess are the same in its source; of drafts, what
-  // LengthOf says.
+  // How likely the first token of a guess is right; and a later one, given that those before it
+  // are. `length`: how many tokens before the guess match its source; for drafts, LengthOf.
   float First(GuessSource source, int64_t length) const { return Of(source, length).first.share; }
   float Next(GuessSource source, int64_t length) const { return Of(source, length).next.share; }
   void Note(GuessSource source, int64_t length, bool is_first, bool right);
-  // Drafts fall into classes by how sure the draft model is of them.
+  // Drafts are grouped by how sure the draft model is of them.
   static int64_t LengthOf(float chance);
 
  private:

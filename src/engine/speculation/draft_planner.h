@@ -1,9 +1,10 @@
-// Decides how far a draft model goes ahead of the answers of a step, before the step is planned.
+// Decides how many tokens a draft model drafts for the answers of a step, before the step is
+// planned.
 //
-// Drafting takes time that nobody gets back if the guesses are wrong, and the step waits for it. So
-// it is done as far as it brings the most tokens per second, judging by what steps of both models
-// took lately and by how often the drafts of each answer were right, and never where an answer
-// would advance more slowly than without. With many answers that is nowhere. Engine thread only.
+// The step waits for the drafts, and that time is lost if they are wrong. So it picks the number
+// that gives the most tokens per second, judging by how long steps of both models took lately and
+// how often the drafts for each answer were right, and never slows an answer down. With many
+// answers, that means no drafts at all. Engine thread only.
 #ifndef WEFT_ENGINE_SPECULATION_DRAFT_PLANNER_H_
 #define WEFT_ENGINE_SPECULATION_DRAFT_PLANNER_H_
 
@@ -16,29 +17,29 @@
 
 namespace weft {
 
-// An answer of a step.
+// One of the step's answers.
 struct DraftOffer {
   double pace = 1;  // Guesses::pace
-  // How often a drafted token was right, if those before it were; 0: nothing is drafted for it.
+  // How often a drafted token was right when those before it were; 0: draft nothing.
   float share = 0;
   int64_t most = 0;  // tokens
 };
 
 class DraftPlanner {
  public:
-  // How many tokens to draft for each answer that can be drafted for; 0: none. Now and then one
-  // where more would not pay, for answers whose drafts were wrong until now.
+  // How many tokens to draft for each answer with a share; 0: none. Now and then 1 although it does
+  // not pay, so that answers whose drafts were wrong get another chance.
   int64_t Plan(std::span<const DraftOffer> offers, const GuessPlanner& steps);
-  // Whether it would pay to draft, were nearly all of it right.
+  // Whether drafting would pay if nearly all drafts were right.
   bool CouldPay(std::span<const DraftOffer> offers, const GuessPlanner& steps) const;
-  // How many rows of a text of which the draft model is `behind` may be computed now, in a
-  // step of so many answers. Comes out of a small share of the time.
+  // The draft model is `behind` rows behind a text: how many of them it may compute before this
+  // step of so many answers. Catching up gets a small share of the time.
   int64_t RowsToCatchUp(int64_t behind, int64_t answers, const GuessPlanner& steps);
 
-  // A step of the draft model with so many rows took so long.
+  // Record how long a step of the draft model took with this many rows.
   void Observe(int64_t rows, int64_t us);
   void ObserveCatchUp(int64_t rows, int64_t us);
-  // One of a single row, on a machine that may be another than before: busy, or no longer.
+  // The same for a single row, when the machine may have become busy, or idle, since the last time.
   void ObserveAnew(int64_t us);
 
  private:

@@ -1,4 +1,4 @@
-// What one answer may say next: the guessed tokens that its next step verifies.
+// A guess of what one answer says next: the tokens that its next step verifies.
 //
 // Guesses change when tokens are computed, never which: each is accepted only where the sampler has
 // drawn that token from the model's own logits (TurnWriter). Engine thread only.
@@ -22,11 +22,11 @@ namespace weft {
 
 class Guesses {
  public:
-  // A gain above any that is counted on: verified whatever it costs.
+  // A gain above any real one: verified whatever it costs.
   static constexpr float kSure = 2;
 
   // `shared`: the domain's text; null if there is none. `prediction` must outlive the object.
-  // `looks_in_texts`: whether it guesses from the conversation and the domain's text at all.
+  // `looks_in_texts`: whether the conversation and the domain's text are sources.
   Guesses(const SpeculationOptions& options, std::span<const TokenId> prediction,
           std::shared_ptr<SharedText> shared, bool looks_in_texts = true);
 
@@ -38,40 +38,40 @@ class Guesses {
   };
   void Offer(std::span<const TokenId> text, int64_t most, const std::function<Given()>& given);
 
-  // Whether a draft model should say what it thinks, to be called after Offer: nothing else is as
-  // likely to be right, and it was not asked yet.
+  // Whether to ask a draft model too: it is more likely to be right than the guess at hand, and was
+  // not asked yet. Call after Offer.
   bool WantsDraft() const;
-  // What it said, and how sure it is of each token. Replaces the guess if that promises less.
-  // `at_any_cost`: is verified whatever it costs.
+  // The draft model's answer, and how sure it is of each token. Replaces the guess at hand if that
+  // promises less. `at_any_cost`: the draft is verified whatever it costs.
   void TakeDraft(std::span<const TokenId> tokens, std::span<const float> chances, bool at_any_cost);
-  // Of the latest offer.
+  // The limit of the latest Offer.
   int64_t most() const { return offered_most_; }
-  // How often a drafted token was right lately, if those before it were.
+  // How often a drafted token was right lately when those before it were.
   float draft_share() const { return draft_share_; }
   // How often those of answers before this one were; its own drafts move it from there.
   void ExpectOfDrafts(float share) { draft_share_ = share; }
   static constexpr float kUnknownDraftShare = 0.75f;
 
   std::span<const TokenId> tokens() const { return tokens_; }
-  // By guess: how likely it is that it and all before it are right. Never increases.
+  // For each token: how likely it and all tokens before it are right. Never increases.
   std::span<const float> gains() const { return gains_; }
 
   // The text has one more token.
   void Push(std::span<const TokenId> text);
-  // A step has computed so many guesses; so many of them were drawn.
+  // A step has computed this many guessed tokens; this many of them were drawn.
   void CountStep(int64_t computed);
   void CountAccepted(int64_t n);
 
-  // Tokens that a step brought lately, on average.
+  // Tokens gained per step lately, on average.
   double pace() const { return pace_; }
   int64_t computed() const { return computed_; }
   int64_t accepted() const { return accepted_; }
-  // Tokens of the prediction that the answer has.
+  // How many tokens of the prediction the answer contains.
   int64_t predicted() const { return prediction_follower_.kept(); }
 
  private:
   void LookInTexts(std::span<const TokenId> text, int64_t most);
-  // Takes the match as the guess if it is longer than what there is.
+  // Takes the match as the guess if it is longer than the guess at hand.
   void Take(GuessSource source, const NgramIndex::Match& match, std::span<const TokenId> from,
             int64_t most);
   void Judge(int64_t most);
@@ -90,19 +90,17 @@ class Guesses {
   int64_t shared_cuts_ = 0;
 
   Acceptance acceptance_;
-  // The guess, after how many tokens it was made, and how far it has turned out right since; -1:
-  // not to its end.
-  std::vector<TokenId> tokens_;
+  std::vector<TokenId> tokens_;  // the guess
   std::vector<float> gains_;
   GuessSource source_ = GuessSource::kNone;
   int64_t length_ = 0;
-  std::vector<int64_t> draft_lengths_;  // of each token of a draft, see Acceptance
+  std::vector<int64_t> draft_lengths_;  // for each token of a draft: Acceptance::LengthOf
   int64_t drafted_after_ = -1;
   float draft_share_ = kUnknownDraftShare;
   int64_t offered_after_ = -1, offered_most_ = 0;
   int64_t right_ = 0;
   double pace_ = 1;
-  double brought_ = 1;  // by the latest step
+  double brought_ = 1;  // tokens gained by the latest step
   int64_t computed_ = 0, accepted_ = 0;
 };
 

@@ -1,7 +1,7 @@
-// Where a text has said before what it, or another text, says now: an index of its n-grams.
+// Finds the latest tokens of a text earlier in it, or in another text: an index of n-grams.
 //
 // The index does not hold the text, only positions in it: 16 bytes per token. A look-up tries a few
-// of the latest places where the last tokens stand and costs microseconds, however long the text.
+// of the latest places where the tokens occur and takes microseconds, however long the text.
 // One thread.
 #ifndef WEFT_ENGINE_SPECULATION_NGRAM_INDEX_H_
 #define WEFT_ENGINE_SPECULATION_NGRAM_INDEX_H_
@@ -24,22 +24,22 @@ class NgramIndex {
 
   struct Match {
     int64_t next = -1;   // position of the token that followed; -1: none
-    int64_t length = 0;  // tokens before it that are the same
+    int64_t length = 0;  // how many tokens before it match
   };
 
-  // Adds at most `most` of the text's positions that are not indexed yet. REQUIRES: the text begins
-  // with that of the former call.
+  // Indexes up to `most` further positions of the text. REQUIRES: the text begins with that of the
+  // previous call.
   void Extend(std::span<const TokenId> text, int64_t most);
-  // The place after which `text` goes on as after the last tokens of `context`: the longest match
-  // wins; of several, the most frequent next token; of those, the latest. `text` is the indexed
-  // one; `context` may be the same.
+  // The best place in `text` where the last tokens of `context` occur: the longest match wins; of
+  // several, the most frequent next token; of those, the latest. `text` is the indexed one;
+  // `context` may be the same.
   Match Find(std::span<const TokenId> text, std::span<const TokenId> context) const;
   void Clear();
-  // Bytes that it holds.
+  // Memory in use.
   int64_t memory_bytes() const;
 
  private:
-  // The n-grams of one length: the latest place by hash, and by place the one before.
+  // The n-grams of one length: the latest place by hash, and for each place the previous one.
   struct Grams {
     int64_t n = 0;
     std::vector<int32_t> latest = {};

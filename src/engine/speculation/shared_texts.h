@@ -1,8 +1,8 @@
-// What was lately read and written in each isolation domain: text that other answers of the same
-// domain may repeat, as agents do with a file that a sibling has just read.
+// What each isolation domain has recently read and written: text that other answers of the domain
+// may repeat, as agents do with a file that a sibling has just read.
 //
-// A domain's text is never seen by another, unless they share prefixes too. Texts and their indexes
-// are bounded; the beginning of a long text goes first, then the domain used least recently.
+// No domain sees another's text unless they share prefixes too. Memory is bounded: the beginning of
+// a long text is dropped first, then the least recently used domain.
 // Engine thread only.
 #ifndef WEFT_ENGINE_SPECULATION_SHARED_TEXTS_H_
 #define WEFT_ENGINE_SPECULATION_SHARED_TEXTS_H_
@@ -24,7 +24,7 @@ namespace weft {
 struct SharedText {
   std::vector<TokenId> tokens;  // passages, each followed by kNoToken
   NgramIndex index;
-  int64_t cuts = 0;  // how often its beginning was dropped: then places in it have changed
+  int64_t cuts = 0;  // how often its beginning was dropped, which moves all places in it
   uint64_t used = 0;
 };
 
@@ -34,8 +34,8 @@ class SharedTexts {
   static constexpr int64_t kMostTokensOfAll = int64_t{1} << 20;
   static constexpr size_t kMostDomains = 256;
 
-  // The domain's text, perhaps empty. Whoever holds it may read it until the next call of Add, also
-  // after it was dropped here.
+  // The domain's text, perhaps empty. It may be read until the next call of Add, even if it is
+  // dropped here before.
   std::shared_ptr<SharedText> Of(std::string_view domain);
   // Adds a passage.
   void Add(std::string_view domain, std::span<const TokenId> passage);

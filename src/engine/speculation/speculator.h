@@ -1,5 +1,5 @@
-// Speculation of an engine: whether and how much its answers guess ahead, and the texts that they
-// may guess from. Engine thread only.
+// An engine's speculation: whether and how far its answers guess ahead, and the texts that guesses
+// come from. Engine thread only.
 #ifndef WEFT_ENGINE_SPECULATION_SPECULATOR_H_
 #define WEFT_ENGINE_SPECULATION_SPECULATOR_H_
 
@@ -19,7 +19,7 @@ namespace weft {
 class Speculator {
  public:
   struct Options {
-    int64_t most = 0;  // guesses in a step and answer; 0: none are made
+    int64_t most = 0;  // guesses per step and answer; 0: no speculation
     bool looks_in_texts = true;
     bool share_texts = true;
     bool share_across_domains = false;
@@ -28,13 +28,13 @@ class Speculator {
 
   int64_t most() const { return options_.most; }
 
-  // An answer begins: `text` is its prompt, of which the first `known` tokens were known before,
-  // and the `said` tokens that it has said. Others of the domain may guess from it.
+  // An answer begins. `text` is its prompt, whose first `known` tokens were known before, followed
+  // by the `said` tokens it has already generated. Other answers of the domain may guess from it.
   std::unique_ptr<Guesses> Begin(std::string_view domain, std::span<const TokenId> text,
                                  int64_t known, int64_t said, const TurnOptions& turn);
-  // An answer ended that guessed by `guesses`; `said` is what it said.
+  // An answer ended, which guessed by `guesses`; `said` is all of it.
   void End(std::string_view domain, std::span<const TokenId> said, const Guesses& guesses);
-  // Prefixes are dropped, and so are these texts.
+  // Drops the texts. To be called when prefixes are dropped.
   void ForgetTexts() { texts_.Clear(); }
   int64_t memory_bytes() const { return texts_.memory_bytes(); }
 

@@ -1,6 +1,6 @@
-// Follows a text while an answer is written, and says where it would go on: where the answer has
-// been copying it, else where the answer's last tokens stand in it, else near the place where the
-// answer left it.
+// Tracks where in a text an answer is as it is written, to guess what it copies next: if it has
+// been copying, the text's next token; otherwise the place where its last tokens occur in the text,
+// or near which it left the text.
 //
 // One object per answer and text; the text and its index are passed in. One thread.
 #ifndef WEFT_ENGINE_SPECULATION_TEXT_FOLLOWER_H_
@@ -18,7 +18,7 @@ class TextFollower {
  public:
   // The next token of the answer. `text`: as for Next.
   void Follow(std::span<const TokenId> text, TokenId token);
-  // The answer is expected to begin like the text.
+  // The answer probably begins like the text.
   void StartAtBeginning() {
     at_ = 0;
     length_ = kWorthReturning;
@@ -26,16 +26,16 @@ class TextFollower {
   // The text has changed other than by growing.
   void Forget() { *this = TextFollower(); }
 
-  // Where in `text` the answer may go on after `context`, and how many tokens before it are the
-  // same: 0 if only the place speaks for it.
+  // Where in `text` the answer probably continues after `context`, and how many tokens before that
+  // place match: 0 if only its position speaks for it.
   NgramIndex::Match Next(std::span<const TokenId> text, const NgramIndex& index,
                          std::span<const TokenId> context);
 
-  // Tokens of the answer that were the text's next one.
+  // How many tokens of the answer were the text's next one.
   int64_t kept() const { return kept_; }
 
  private:
-  // A text that was followed for fewer tokens is not taken up again by its place.
+  // A text followed for fewer tokens is not resumed near where it was left.
   static constexpr int64_t kWorthReturning = 8;
 
   NgramIndex::Match NearWhereItLeft(std::span<const TokenId> text,

@@ -127,8 +127,8 @@ class SessionFiles {
   // otherwise it keeps its tokens, from which its next turn recomputes the state. False if there
   // was nothing.
   bool GiveUpIdleState();
-  // Room for so many bytes of new vectors in place of tokens: as StateMemory::MakeRoomForRows, and
-  // from idle sessions that lie in their files, the least recently used first. `spared` stays.
+  // Makes room for this many bytes of new rows: like StateMemory::MakeRoomForRows, but if need be
+  // also drops idle sessions that are in their files, least recently used first, except `spared`.
   Status MakeRoomForRows(int64_t bytes, const Session* spared);
 
   // --- shutdown -------------------------------------------------------------------------

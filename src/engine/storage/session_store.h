@@ -46,7 +46,7 @@ class SessionStore {
   // Runs a callback on the engine thread.
   using PostBack = std::function<void(std::function<void()>)>;
 
-  // `rows`, which outlives the object, keeps those of sessions that are read.
+  // `rows` takes the rows of sessions that are read; it must outlive the object.
   static StatusOr<std::unique_ptr<SessionStore>> Open(const std::string& path, Identity identity,
                                                       RowTable* rows, PostBack post_back);
 
@@ -59,9 +59,9 @@ class SessionStore {
   // Makes running and queued saves fail soon. Any thread.
   void Abandon() { abandoned_ = true; }
 
-  // At most as many bytes does the file of the snapshot take on disk.
+  // An upper bound for the size of the snapshot's file on disk.
   static int64_t BytesOfFile(const SessionSnapshot& snapshot);
-  // Bytes of all files, including those being written. Whenever that changes, `changed` is told.
+  // Bytes of all files, including those being written. `changed` is called whenever that changes.
   int64_t file_bytes() const { return file_bytes_; }
   void WatchFileBytes(std::function<void(int64_t)> changed) { changed_ = std::move(changed); }
   // Bytes of the files that were written since the store was opened.
@@ -91,7 +91,8 @@ class SessionStore {
                        const SessionSnapshot& snapshot) const;
   Status CheckRows(const SessionHead& head) const;
   StatusOr<History> ReadTokens(SessionReader* reader, RowTable* rows) const;
-  // `rows` keeps those that are read. Null: they are for another file, whatever their number.
+  // `rows` takes the rows that are read. Null: they only go into another file, so their number is
+  // not limited.
   StatusOr<SessionSnapshot> LoadNow(const std::string& domain, const std::string& name,
                                     RowTable* rows) const;
   Status RenameNow(const std::string& domain, const std::string& from, const std::string& to);

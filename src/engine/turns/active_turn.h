@@ -44,12 +44,12 @@ struct Lane {
   std::vector<TokenId> generated;
   std::unique_ptr<TokenMask> mask;
   std::vector<uint32_t> allowed;  // scratch for the mask
-  // What it may say next; null until it is asked for the first time, and without speculation.
+  // Guesses of what it says next; null before the first one, and without speculation.
   std::unique_ptr<Guesses> guesses;
-  // What the draft model has of it; null until that is asked.
+  // The draft model's state for it; null until it is asked for a draft.
   std::unique_ptr<Drafter::Text> draft_text;
-  // Where wrong guesses took recurrent state back to, behind tokens that it has chosen since: the
-  // next step computes those again.
+  // The position to which wrong guesses took its recurrent state back, -1 if they did not: the next
+  // step recomputes the tokens chosen after it.
   int64_t goes_back_to = -1;
   Staged<LaneStage> stage{LaneStage::kReady};
   int64_t last_row_us = 0;  // when it last advanced, or was admitted
@@ -58,9 +58,9 @@ struct Lane {
   bool in_step() const { return session->stage == SessionStage::kInStep; }
   // Whether the next step may compute rows of it.
   bool is_ready() const { return stage == LaneStage::kReady && !in_step(); }
-  // The prompt is computed: what is pending are tokens that it has chosen.
+  // The prompt is computed; pending rows are tokens that it has chosen.
   bool is_decoding() const { return !generated.empty(); }
-  // What is pending is what the next token needs, and nothing that was never computed before.
+  // All pending rows but the last were computed before, so a step of them ends with a new token.
   bool needs_only_next() const {
     return is_decoding() && (pending() == 1 || session->computed == goes_back_to);
   }
@@ -93,32 +93,32 @@ struct ActiveTurn {
   int64_t tokens_before = 0;
   History replaced;
   TextPooler pooler;  // of options.vector
-  // All rows of the prompt are pooled, not the last alone.
+  // All rows of the prompt are pooled, not only the last.
   bool pools_all_rows = false;
   StartedEvent started;
   TurnUsage usage;
   int64_t submitted_us = 0;
   int64_t first_row_us = 0;
   int64_t first_token_us = 0;
-  int64_t stalled_since_us = 0;  // since when its consumer has not been reading; 0: it reads
+  int64_t stalled_since_us = 0;  // when its consumer stopped reading; 0: it reads
 
   bool wants_prompt_logits() const {
     return options.prompt_logprobs || static_cast<bool>(options.on_prompt_logits);
   }
   bool wants_prompt_rows() const { return wants_prompt_logits() || pools_all_rows; }
   bool is_stalled() const { return stalled_since_us > 0; }
-  // Whether its consumer has no room for what another step would bring.
+  // Whether its consumer has no room for the results of another step.
   bool is_held_up() const { return is_stalled() || queue->Full(); }
   bool is_prompt_computed() const { return first_token_us > 0; }
   bool has_ended() const { return stage == TurnStage::kEnded; }
   // Whether one of its lanes is in a long step.
   bool in_step() const;
 
-  // Ends one lane, and the turn with its last one; both tell the consumer. Nothing happens to what
-  // has ended already.
+  // Ends one lane, and with its last lane the turn; the consumer is told of both. Does nothing to
+  // what has already ended.
   void EndLane(Lane* lane, FinishReason reason, const Status& status,
                const std::string& stop_string = "");
-  // Ends all choices, also those that have no lane yet.
+  // Ends all choices, including those without a lane yet.
   void End(FinishReason reason, const Status& status);
 
  private:

@@ -1,9 +1,9 @@
-// Has the draft model guess for the answers of a step, where that pays.
+// Lets the draft model guess for the answers of a step where that pays.
 //
-// Before a short step without prompts, and never beside a long one: what is drafted, and what the
-// draft model computes to catch up with a text, delays everything else. Each answer's own guess
-// from texts is asked first (Guesses::WantsDraft). A prediction head is shown what the model
-// computes of each answer's text, prompt included, as long as drafts could pay. Engine thread only.
+// It does so before short steps without prompts, and never while a long step is open: drafting, and
+// catching up with a text, delays everything else. An answer's guess from texts comes first
+// (Guesses::WantsDraft). As long as drafts could pay, a prediction head is shown the hidden values
+// of each answer's text, prompt included. Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_ANSWER_DRAFTS_H_
 #define WEFT_ENGINE_TURNS_ANSWER_DRAFTS_H_
 
@@ -20,21 +20,22 @@ namespace weft {
 
 class AnswerDrafts {
  public:
-  // `at_any_cost`: whether or not it pays. `drafter` must outlive the object; null: there is none.
+  // `drafter` must outlive the object; null: there is none. `at_any_cost`: even where it does not
+  // pay.
   AnswerDrafts(Drafter* drafter, int64_t n_vocab, bool at_any_cost);
 
   bool at_any_cost() const { return at_any_cost_; }
   bool usable() const { return drafter_ != nullptr && drafter_->usable(); }
-  // Before a step of so many lanes, for each of which up to `most` tokens could be guessed: decides
-  // whether a prediction head keeps up. REQUIRES: usable().
+  // Call before a step with this many lanes, each of which could take up to `most` guesses: decides
+  // whether a prediction head keeps up with their texts. REQUIRES: usable().
   void NoteLanes(int64_t lanes, int64_t most, const GuessPlanner& steps);
-  // Whether the hidden values of all rows of the turn's next steps are to be shown.
+  // Whether Show needs the hidden values of all rows in the turn's next steps.
   bool WantsHidden(const ActiveTurn& turn) const;
   bool hidden_before_norm() const { return drafter_->hidden_before_norm(); }
-  // What was computed of the lane's rows from `first` on, after what follows from it. `reads`: they
-  // are of its prompt.
+  // Takes the hidden values of the lane's rows from `first` on, once the step's results are
+  // applied. `reads`: the rows are of its prompt.
   void Show(Lane* lane, int64_t first, std::span<const float> hidden, bool reads);
-  // Replaces the lanes' guesses by better ones. All of them write and were offered guesses.
+  // Replaces the lanes' guesses by better ones. REQUIRES: all of them write and have called Offer.
   void Draft(std::span<Lane* const> lanes, const GuessPlanner& steps);
 
  private:
@@ -47,7 +48,7 @@ class AnswerDrafts {
   const bool at_any_cost_;
   DraftPlanner planner_;
   int64_t since_measured_ = 0;  // steps in which drafts would not have paid
-  bool keeps_up_ = true;        // a prediction head, with all that is computed
+  bool keeps_up_ = true;        // a prediction head is shown everything that is computed
 };
 
 }  // namespace weft

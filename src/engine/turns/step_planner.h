@@ -29,7 +29,7 @@ namespace weft {
 
 // A running sequence as the planner sees it.
 struct LaneView {
-  bool decoding = false;  // it writes, and has no more rows pending than its next token needs
+  bool decoding = false;  // it writes, and its pending rows but the last were computed before
   int64_t pending = 0;    // rows it could compute now; at least 1
   int64_t depth = 0;      // rows already computed
   int priority = 0;       // higher first
@@ -71,7 +71,7 @@ class StepPlanner {
   int64_t SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const;
 
   void Observe(const StepCost& cost);
-  // What steps without prompts take.
+  // Knows how long steps without prompts take.
   const GuessPlanner& guess_planner() const { return guess_planner_; }
 
  private:

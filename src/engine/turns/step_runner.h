@@ -20,7 +20,7 @@
 // A lane that writes offers guesses of what it will say (OfferGuesses); the plan says how many rows
 // they get, StepPart holds them, TurnWriter verifies them. Only short steps compute guesses.
 //
-// Vectors as input would enter in TakeRows and StepPart. Engine thread only.
+// Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_STEP_RUNNER_H_
 #define WEFT_ENGINE_TURNS_STEP_RUNNER_H_
 
@@ -73,10 +73,10 @@ class StepRunner {
 
   // Ends the long step if nobody wants its results any more. Its rows count as never begun.
   void AbandonIfUnwanted();
-  // The same whoever wants them, if the turn takes part in it.
+  // The same even if somebody wants them, provided that the turn takes part in it.
   void AbandonFor(const ActiveTurn& turn);
 
-  // Computes a few tokens of the session, which must not fail. Leaves them to the caller.
+  // Computes a few tokens of the session, which must not fail. Removing them is up to the caller.
   Status WarmUp(Session* session);
   void FillStats(EngineStats* stats) const;
 

@@ -1,4 +1,4 @@
-// What a turn adds to its session: tokens and rows, vectors in place of tokens. Any thread.
+// What a turn adds to its session: tokens, and rows (vectors in place of tokens). Any thread.
 #ifndef WEFT_ENGINE_TURNS_TURN_PROMPT_H_
 #define WEFT_ENGINE_TURNS_TURN_PROMPT_H_
 
@@ -15,11 +15,11 @@ namespace weft {
 
 Status ValidateTokens(const std::vector<TokenId>& tokens, int64_t n_vocab, const char* kind);
 
-// Whether backend and model take rows, if there are any, and these are whole.
+// If there are rows: whether the backend and the model take any, and whether these are complete.
 Status CheckRowsFit(const Model& model, const TurnOptions& options);
-// Tokens of the vocabulary, and rows of finite numbers.
+// Whether all tokens are in the vocabulary and all rows finite.
 Status CheckPrompt(const Model& model, const TurnOptions& options);
-// Whether a session may hold so many rows during the turn.
+// Whether a session may hold this many rows during the turn.
 Status CheckSessionRows(const Model& model, const EngineOptions& limits, const TurnOptions& options,
                         int64_t n_rows);
 

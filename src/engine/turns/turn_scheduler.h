@@ -33,7 +33,7 @@ namespace weft {
 // In order of submission while they wait, of admission once they run.
 using TurnList = std::list<std::unique_ptr<ActiveTurn>>;
 
-// A turn as whoever submitted it gets it.
+// What the submitter of a turn gets.
 struct SubmittedTurn {
   SessionId session;
   std::shared_ptr<TurnQueue> queue;

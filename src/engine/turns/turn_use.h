@@ -1,5 +1,5 @@
-// What a turn asks for: text, or its prompt's vector or scores; whether its model can do that, and
-// whether its options are within their limits. Pure functions; any thread.
+// Checks whether a turn's model can do what it asks for (text, or its prompt's vector or scores),
+// and whether its options are within their limits. Pure functions; any thread.
 #ifndef WEFT_ENGINE_TURNS_TURN_USE_H_
 #define WEFT_ENGINE_TURNS_TURN_USE_H_
 
@@ -16,9 +16,9 @@ Status CheckUse(const Model& model, const TurnOptions& options);
 // The options that decide when a turn ends, and in which chunks its prompt is computed.
 Status CheckEnds(const TurnOptions& options, int64_t n_vocab);
 Status CheckChunks(const std::vector<int64_t>& chunks);
-// Whether a text of `n_tokens` can be computed, where that takes one step of all of it.
+// Whether a text of `n_tokens` fits into a step, if the model needs it whole.
 Status CheckWholeText(const Model& model, int64_t n_tokens, int64_t max_step_tokens);
-// Whether all rows of the prompt are needed, and so none can be taken over from elsewhere.
+// Whether all rows of the prompt must be computed, so that no known prefix can be reused.
 bool PoolsAllRows(const Model& model, const TurnOptions& options);
 
 }  // namespace weft

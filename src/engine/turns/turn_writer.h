@@ -1,5 +1,5 @@
-// Turns the results of a step into what turns are about: tokens, text and events. Commits the rows,
-// chooses the next token of each lane that has logits, and ends lanes that are done.
+// Turns the results of a step into tokens, text and events. Commits the rows, chooses the next
+// token of each lane that has logits, and ends lanes that are done.
 //
 // Guesses are verified here, and nothing else ever sees them: after each row a token is drawn as it
 // would be without them, and the next row counts only if that token is the one it was computed for.
@@ -30,23 +30,23 @@ class TurnWriter {
 
   // How many of a row's best tokens are enough for the lane's next one; 0: it takes the whole row.
   int64_t BestNeeded(const ActiveTurn& turn, const Lane& lane) const;
-  // The part is computed.
+  // Applies the results of a computed part.
   void Take(StepPart* part);
   // The part's forward failed, which leaves its state undefined from the step on: poisons the
   // session and ends the turn.
   void Fail(const StepPart& part, const Status& status);
-  // So many of the prompt's tokens are done. Says so to who asked, once.
+  // Reports progress with the prompt, if the turn asked for that and there was any.
   static void ReportProgress(const StepPart& part, int64_t done_tokens);
 
   void FillStats(EngineStats* stats) const;
 
  private:
   void TakeDecoded(StepPart* part);
-  // For the turn's vector.
+  // Adds the part's vectors to the turn's.
   void PoolRows(StepPart* part);
   void TakePromptRows(StepPart* part);
   void FinishPrompt(StepPart* part);
-  // What is there to choose a token from: one of them is empty.
+  // What a token is chosen from; one of the two is empty.
   struct Row {
     std::span<float> logits = {};
     std::span<const TokenLogit> best = {};
@@ -54,11 +54,11 @@ class TurnWriter {
   void ForkChoices(ActiveTurn* turn, const Row& row);
   void SampleNext(ActiveTurn* turn, Lane* lane, const Row& row);
   TokenId Choose(const TurnOptions& options, Lane* lane, const Row& row);
-  // Of the rows that are wanted.
+  // `i` counts the part's rows that have results.
   Row RowAt(const StepPart& part, int64_t i) const;
   Row LastRow(const StepPart& part) const { return RowAt(part, part.n_logits - 1); }
   static bool IsSound(const Row& row);
-  // Of one guess.
+  // `accepted`: how many tokens of one guess were right.
   void CountAccepted(int64_t accepted);
   void ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event);
   void TakeForced(ActiveTurn* turn, Lane* lane);
