@@ -7,6 +7,25 @@
 #include <utility>
 
 namespace weft::constraint {
+namespace {
+
+// A text in an order of many: mostly its first bytes, as a number, decide.
+struct Sortable {
+  explicit Sortable(std::string_view t) : text(t) {
+    for (size_t i = 0; i < sizeof(front); ++i) {
+      front = front << 8 | (i < t.size() ? static_cast<uint8_t>(t[i]) : 0u);
+    }
+  }
+  bool operator<(const Sortable& other) const {
+    return front != other.front ? front < other.front : text < other.text;
+  }
+
+  uint64_t front = 0;
+  std::string_view text;
+};
+
+}  // namespace
+
 RegexPool::RegexPool() {
   Intern({.kind = Kind::kNothing, .fact = Life::kDead});
   Intern({.kind = Kind::kEmpty, .nullable = true, .fact = Life::kAlive});
@@ -128,7 +147,11 @@ RegexId RegexPool::Literal(std::string_view text) {
 
 RegexId RegexPool::AnyOf(const std::vector<std::string>& texts) {
   std::vector<std::string_view> sorted(texts.begin(), texts.end());
-  if (!std::ranges::is_sorted(sorted)) std::ranges::sort(sorted);
+  if (!std::ranges::is_sorted(sorted)) {
+    std::vector<Sortable> sortable(sorted.begin(), sorted.end());
+    std::sort(sortable.begin(), sortable.end());
+    std::ranges::transform(sortable, sorted.begin(), &Sortable::text);
+  }
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   return AnyOfSorted(sorted, 0);
 }
