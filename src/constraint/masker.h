@@ -37,7 +37,7 @@ namespace weft::constraint {
 class Masker {
  public:
   // What a mask may take, in steps (see Machine::spent): some milliseconds.
-  static constexpr int64_t kMostSteps = 1'500'000;
+  static constexpr int64_t kMostSteps = 3'000'000;
 
   // Both outlive the masker.
   Masker(Machine* machine, const TokenTable* tokens, int64_t most_steps = kMostSteps)

@@ -74,6 +74,10 @@ class StepMeter {
   // Of one more costly step of a state, by bytes of a range; it is taken now. `known` are those
   // that were learned of the state before, or -1; now they are what is returned.
   int32_t Learn(int32_t known, int first, int last, const Cost& cost);
+  // The same, where the search behind the step is one that other steps lead to: it counts once for
+  // all of them.
+  int32_t LearnTo(int32_t search, int32_t known, int first, int last, const Cost& cost);
+  int32_t AddSearch(int64_t steps);
   // That step is taken. Since the last Reset, it counts once.
   void Pass(int32_t known, uint8_t byte);
 
@@ -83,6 +87,7 @@ class StepMeter {
     Cost cost;
     uint64_t passed = 0;  // behind so many Resets
     int32_t next = -1;    // of the same state
+    int32_t search = -1;  // the search that others lead to, too
   };
   int64_t spent_ = 0;
   bool is_aside_ = false;
@@ -290,9 +295,10 @@ class RegexPool {
     // See WayToEnd: what its form says, or was found out before the first answer; and what its own
     // search found.
     int32_t way = kManyBytes, way_found = kManyBytes;
-    int32_t search = 0;  // what its own search takes
-    int32_t ahead = -1;  // in ahead_
-    uint8_t height = 0;  // how deep it is nested, its tail aside; 255 for more
+    int32_t search = 0;        // what its own search takes
+    int32_t search_dear = -1;  // in meter_, if steps lead to it
+    int32_t ahead = -1;        // in ahead_
+    uint8_t height = 0;        // how deep it is nested, its tail aside; 255 for more
     std::array<RegexId, kRelaxBytes.size()> relaxed = {-1, -1, -1};
     RegexId loosened = -1;
     int32_t options = -1;  // in options_

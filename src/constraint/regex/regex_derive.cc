@@ -18,8 +18,21 @@ constexpr int64_t kDearDerivative = 64;
 }  // namespace
 
 int32_t StepMeter::Learn(int32_t known, int first, int last, const Cost& cost) {
+  return LearnTo(-1, known, first, last, cost);
+}
+
+int32_t StepMeter::AddSearch(int64_t steps) {
+  dear_.push_back({.cost = {.search = steps}});
+  return static_cast<int32_t>(dear_.size()) - 1;
+}
+
+int32_t StepMeter::LearnTo(int32_t search, int32_t known, int first, int last, const Cost& cost) {
   const auto id = static_cast<int32_t>(dear_.size());
-  dear_.push_back({static_cast<uint8_t>(first), static_cast<uint8_t>(last), cost, 0, known});
+  dear_.push_back({.first = static_cast<uint8_t>(first),
+                   .last = static_cast<uint8_t>(last),
+                   .cost = cost,
+                   .next = known,
+                   .search = search});
   Pass(id, static_cast<uint8_t>(first));
   return id;
 }
@@ -32,7 +45,10 @@ void StepMeter::Pass(int32_t known, uint8_t byte) {
       aside_.step = std::min(aside_.step + dear.cost.step, kTooMuch);
       aside_.search = std::min(aside_.search + dear.cost.search, kTooMuch);
     } else if (std::exchange(dear.passed, resets_) != resets_) {
-      Spend(dear.cost.Sum());
+      Spend(dear.cost.step);
+      Dear& searched = dear.search < 0 ? dear : dear_[static_cast<size_t>(dear.search)];
+      const bool counts = dear.search < 0 || std::exchange(searched.passed, resets_) != resets_;
+      if (counts) Spend(searched.cost.search);
     }
     return;
   }
@@ -182,8 +198,14 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
   if (cost.step <= kDearDerivative) cost.step = 0;
   if (cost.search <= StepMeter::kDearSearch) cost.search = 0;
   if (cost.Sum() > 0) {
-    Spend(0, 48);
-    n.dear = meter_.Learn(n.dear, first, end - 1, cost);
+    Spend(0, 104);
+    int32_t search = -1;
+    if (cost.search > 0 && cost.search == node(made.to).search) {
+      Node& to = nodes_[static_cast<size_t>(made.to)];
+      if (to.search_dear < 0) to.search_dear = meter_.AddSearch(cost.search);
+      search = to.search_dear;
+    }
+    n.dear = meter_.LearnTo(search, n.dear, first, end - 1, cost);
   }
   const bool is_only = n.only_first > n.only_last;
   if (n.row < 0 && is_only && MayBegin(id).Has(byte)) {

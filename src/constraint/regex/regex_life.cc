@@ -28,6 +28,9 @@ constexpr int32_t kMostTurns = 3;
 constexpr size_t kShortWay = 32, kMostSkipped = 3;
 // And so many of the likeliest bytes may be taken before it.
 constexpr size_t kMostTaken = 3;
+// A search is not metered that goes by the likeliest bytes alone and takes no more: each of these
+// is looked for once as long as it is kept, whoever comes by.
+constexpr int64_t kDearWay = 768;
 
 }  // namespace
 
@@ -67,8 +70,6 @@ class RegexPool::LifeSearch {
     bool again = false;  // its likeliest way on has been taken
   };
   static constexpr int64_t kMostCost = INT32_MAX;
-  // What is dead counts as so much, however large the automaton behind it is.
-  static constexpr int32_t kDeadCost = 256;
   // To take one step counts as much, whatever it takes to find out where it leads.
   static constexpr int64_t kTaking = 1;
 
@@ -76,13 +77,12 @@ class RegexPool::LifeSearch {
 
   // All that was reached is dead. Of each that can be found out within the limit, as it was of the
   // start, behind which there are all of them: whoever asks, and in whichever order, the same is
-  // found, and counts as much. The work is done once for each as long as they are kept.
+  // found. It counts nothing: the work is done once for each as long as they are kept.
   void KeepDead() {
     for (const Reached& one : reached_) {
       Node& n = pool_.nodes_[static_cast<size_t>(one.id)];
       n.life = Life::kDead;
       if (pool_.is_learning_) n.fact = Life::kDead;
-      n.search = pool_.is_learning_ ? 0 : kDeadCost;
     }
   }
 
@@ -373,6 +373,7 @@ int64_t RegexPool::SearchBehind(RegexId id, RegexId next) {
   const int64_t whole = node(next).search;
   if (whole <= StepMeter::kDearSearch || FindLife(id) != Life::kAlive) return whole;
   if (!node(id).straight || !node(next).straight) return whole;
+  if (whole <= kDearWay) return 0;
   const auto ahead = [&](RegexId at) {
     const Node& n = node(at);
     return n.fact == Life::kAlive ? Ahead{.bytes = 0} : ahead_[static_cast<size_t>(n.ahead)];
