@@ -30,10 +30,8 @@ std::unique_ptr<Grammar> EmptyGrammar(const ConstraintOptions& options) {
   return grammar;
 }
 
-// What a text of so many bytes may take: in steps of the machine, and in searches for ways to the
-// end.
-int64_t MostSteps(size_t bytes) { return 1'000'000 + 4'096 * static_cast<int64_t>(bytes); }
-int64_t MostSearch(size_t bytes) { return 500'000 + 1'000 * static_cast<int64_t>(bytes); }
+// What a text of so many bytes may take, in steps of the machine.
+int64_t MostSteps(size_t bytes) { return 1'500'000 + 5'000 * static_cast<int64_t>(bytes); }
 
 }  // namespace
 
@@ -205,7 +203,7 @@ void ConstraintState::WalkAgain() const {
   const int64_t before = machine.bytes();
   generation_ = walker.generation();
   start_ = machine.start();
-  machine.BeginCount(MostSearch(text_.size()));
+  machine.BeginCount(INT64_MAX);
   StateId state = start_;
   size_t at = 0;
   for (Step& step : steps_) {
@@ -227,7 +225,7 @@ bool ConstraintState::AdvanceBytes(std::string_view bytes) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     Refresh();
     Machine& machine = walker.machine();
-    machine.BeginCount(MostSearch(bytes.size()));
+    machine.BeginCount(MostSteps(bytes.size()));
     StateId state = Current();
     for (const char c : bytes) {
       state = machine.Step(state, static_cast<uint8_t>(c));
@@ -271,7 +269,7 @@ size_t ConstraintState::Read(std::string_view text, std::string* bytes, StateId*
     return from;
   };
   bytes->clear();
-  machine.BeginCount(MostSearch(text.size()));
+  machine.BeginCount(MostSteps(text.size()));
   *state = Current();
   for (size_t at = 0; at < text.size();) {
     const std::string_view rest = text.substr(at);
@@ -364,13 +362,13 @@ std::string ConstraintState::ForcedText(size_t most) const {
   MutexLock lock(&walker.mutex());
   Refresh();
   Machine& machine = walker.machine();
-  machine.BeginCount(MostSearch(0));
+  machine.BeginCount(MostSteps(0));
   StateId state = Current();
   while (text.size() < most && !machine.Accepts(state) &&
          !IsTooMuch(machine.spent(), text.size())) {
     machine.Count(static_cast<int64_t>(machine.Threads(state).size()));
     const ByteSet first = machine.FirstBytes(state);
-    if (first.Count() != 1 || machine.exhausted()) break;
+    if (first.Count() != 1 || machine.exhausted() || machine.IsOver()) break;
     int byte = 0;
     while (!first.Has(byte)) ++byte;
     if (static_cast<char>(byte) == kControlLead) break;

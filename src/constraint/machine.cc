@@ -7,18 +7,10 @@
 namespace weft::constraint {
 namespace {
 
-// A text that needs more calls between two bytes is not read.
-constexpr int kMostCallDepth = 1000;
 constexpr size_t kMostThreads = 20000;
 constexpr size_t kMostVisited = 20'000;
-// A derivative that takes more steps is not taken.
-constexpr int64_t kMostDerivative = 50'000;
-// Nor is a step by one byte that takes more in all its threads.
-constexpr int64_t kMostStep = 100'000;
 // Steps by one byte that take less are not metered.
 constexpr int64_t kDearStep = 256;
-// A way to the end that takes longer to find, in the middle of an answer, is not taken.
-constexpr int64_t kMostSearch = 100'000;
 constexpr int32_t kManySeen = INT_MAX;
 constexpr uint32_t kLengthBits = 21;
 
@@ -39,11 +31,10 @@ uint32_t PackLength(const ArraySpec& array, int64_t length, int64_t found) {
 
 }  // namespace
 
-Machine::Machine(const Grammar* grammar, int64_t most_bytes)
-    : grammar_(*grammar), pool_(grammar->pool()), most_bytes_(most_bytes) {
+Machine::Machine(const Grammar* grammar, int64_t most_bytes, const MachineLimits& limits)
+    : grammar_(*grammar), pool_(grammar->pool()), limits_(limits), most_bytes_(most_bytes) {
   pool_.SetLimits(INT64_MAX, most_bytes);
-  pool_.SetMostSearch(kMostSearch);
-  pool_.SetMostStep(kMostDerivative);
+  pool_.BeginAnswers(limits.derivative, limits.search);
   states_.push_back({});
   continuations_.push_back({.bottom = true});
   Building building;
@@ -76,42 +67,6 @@ ContinuationId Machine::Push(Spot to, ContinuationId then) {
   return InternContinuation({Frame{to, then}}, false);
 }
 
-// All stacks of both.
-ContinuationId Machine::Join(ContinuationId a, ContinuationId b, int depth) {
-  if (a == b) return a;
-  if (a > b) std::swap(a, b);
-  const uint64_t hash = MixHash(static_cast<uint64_t>(a), static_cast<uint64_t>(b));
-  const int32_t known = join_index_.Find(hash, [&](int32_t i) {
-    const auto& join = joins_[static_cast<size_t>(i)];
-    return join[0] == a && join[1] == b;
-  });
-  if (known >= 0) return joins_[static_cast<size_t>(known)][2];
-  if (depth > kMostCallDepth) exhausted_ = true;
-  if (exhausted()) return a;
-  const Continuation left = continuations_[static_cast<size_t>(a)];
-  const Continuation right = continuations_[static_cast<size_t>(b)];
-  std::vector<Frame> frames(frames_.begin() + left.first,
-                            frames_.begin() + left.first + left.count);
-  frames.insert(frames.end(), frames_.begin() + right.first,
-                frames_.begin() + right.first + right.count);
-  std::ranges::sort(frames);
-  std::vector<Frame> joined;
-  for (const Frame& frame : frames) {
-    if (!joined.empty() && joined.back().to == frame.to) {
-      joined.back().then = Join(joined.back().then, frame.then, depth + 1);
-    } else {
-      joined.push_back(frame);
-    }
-  }
-  if (search_left_ != INT64_MAX) search_left_ -= 1 + static_cast<int64_t>(frames.size());
-  if (search_left_ < 0) exhausted_ = true;
-  const ContinuationId id = InternContinuation(std::move(joined), left.bottom || right.bottom);
-  join_index_.Add(hash, static_cast<int32_t>(joins_.size()));
-  joins_.push_back({a, b, id});
-  Spend(sizeof(joins_[0]) + 32);
-  return id;
-}
-
 uint32_t Machine::InternProgress(const ObjectProgress& progress) {
   uint64_t hash =
       MixHash(static_cast<uint64_t>(progress.count), static_cast<uint64_t>(progress.last));
@@ -121,8 +76,9 @@ uint32_t Machine::InternProgress(const ObjectProgress& progress) {
   if (found >= 0) return static_cast<uint32_t>(found) + 1;
   const auto id = static_cast<int32_t>(progresses_.size());
   progresses_.push_back(progress);
+  progress_prints_.push_back(hash);
   progress_index_.Add(hash, id);
-  Spend(sizeof(ObjectProgress) + 32 + 8 * progress.seen.size());
+  Spend(sizeof(ObjectProgress) + 40 + 8 * progress.seen.size());
   return static_cast<uint32_t>(id) + 1;
 }
 
@@ -337,20 +293,24 @@ void Machine::EnterTaken(Spot spot, const DistinctSpec& distinct, ContinuationId
   Enter({distinct.place, InternProgress(progress)}, then, out);
 }
 
+// Sets join_steps_.
 StateId Machine::Intern(Building* building) {
+  join_steps_ = 0;
   std::vector<ParserThread>& threads = building->threads;
   if (exhausted() || (threads.empty() && !building->accepts)) return kDeadState;
-  std::ranges::sort(threads);
+  SortThreads(&threads);
   size_t kept = 0;
-  for (size_t i = 1; i < threads.size(); ++i) {
-    ParserThread& last = threads[kept];
-    if (last.regex == threads[i].regex && last.behind == threads[i].behind) {
-      last.then = Join(last.then, threads[i].then);
-    } else {
-      threads[++kept] = threads[i];
+  for (size_t i = 0; i < threads.size(); ++kept) {
+    const ParserThread one = threads[i];
+    std::vector<ContinuationId> behind;
+    for (; i < threads.size() && threads[i].regex == one.regex && threads[i].behind == one.behind;
+         ++i) {
+      behind.push_back(threads[i].then);
     }
+    threads[kept] = one;
+    if (behind.size() > 1) threads[kept].then = Join(std::move(behind));
   }
-  if (!threads.empty()) threads.resize(kept + 1);
+  threads.resize(kept);
   uint64_t hash = building->accepts ? 13 : 17;
   for (const ParserThread& thread : threads) {
     hash = MixHash(HashSpot(MixHash(hash, static_cast<uint64_t>(thread.regex)), thread.behind),
@@ -371,7 +331,7 @@ StateId Machine::Intern(Building* building) {
 }
 
 StateId Machine::StepMissing(StateId state, uint8_t byte) {
-  if (state == kDeadState) return kDeadState;
+  if (state == kDeadState || IsOver()) return kDeadState;
   const State from = states_[static_cast<size_t>(state)];
   Building building;
   pool_.meter().BeginAside();
@@ -384,23 +344,25 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
     may_come = may_come | first;
     if (!first.Has(byte)) continue;
     AddThread(pool_.Derive(thread.regex, byte), thread.behind, thread.then, &building);
-    if (pool_.meter().aside() > kMostStep) break;
+    if (IsTooMuch(pool_.meter().aside())) break;
   }
-  const auto entered = static_cast<int64_t>(building.visited.size() + building.threads.size());
-  int64_t steps = pool_.meter().EndAside() + from.count + entered;
-  if (steps > kMostStep) {
-    steps = StepMeter::kTooMuch;
+  pool_.meter().EndAside();
+  StepMeter::Cost cost = pool_.meter().aside();
+  cost.step += from.count + static_cast<int64_t>(building.visited.size() + building.threads.size());
+  if (IsTooMuch(cost)) {
+    cost.step = StepMeter::kTooMuch;
     building = {};
   }
   const StateId next = Intern(&building);
+  cost.search += join_steps_;
   if (exhausted()) return kDeadState;
   int first = byte, end = byte + 1;
   while (!edges.Has(first)) --first;
   while (end < 256 && !edges.Has(end)) ++end;
   State& s = states_[static_cast<size_t>(state)];
-  if (steps > kDearStep) {
-    Spend(40);
-    s.dear = meter_.Learn(s.dear, first, end - 1, steps);
+  if (cost.Sum() > kDearStep) {
+    Spend(48);
+    s.dear = meter_.Learn(s.dear, first, end - 1, cost);
   }
   const bool is_only = s.only_first > s.only_last;
   if (s.row < 0 && is_only && may_come.Has(byte)) {
@@ -423,17 +385,23 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
   return next;
 }
 
+StateId Machine::InternCounted(Building* building) {
+  const StateId state = Intern(building);
+  Count(join_steps_);
+  return state;
+}
+
 StateId Machine::WithThreads(std::vector<ParserThread> threads, bool accepts) {
   Building building{.threads = std::move(threads), .accepts = accepts};
   Count(static_cast<int64_t>(building.threads.size()));
-  return Intern(&building);
+  return InternCounted(&building);
 }
 
 StateId Machine::After(const ParserThread& thread) {
   Building building;
   Enter(thread.behind, thread.then, &building);
   Count(static_cast<int64_t>(building.visited.size() + building.threads.size()));
-  return Intern(&building);
+  return InternCounted(&building);
 }
 
 ByteSet Machine::FirstBytes(StateId state) {

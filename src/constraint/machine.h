@@ -3,7 +3,8 @@
 // A state is a set of threads. A thread is a terminal that is being read, the place behind it,
 // and a continuation: a set of stacks of places to return to, as a graph in which equal parts
 // are one. All three are interned, so a state is a number, equal states are equal numbers,
-// and a step that was taken once is a look-up. Whatever has a number can be completed: a
+// and a step that was taken once is a look-up. Threads and stacks are in an order that does not
+// depend on when they were made. Whatever has a number can be completed: a
 // text that cannot go on is in kDeadState. Stacks with the same top are joined, so that
 // ambiguity costs no more than the places there are.
 //
@@ -42,10 +43,18 @@ struct ParserThread {
   auto operator<=>(const ParserThread&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
+// In steps of work. What takes more is as if it could not be: no way goes on there.
+struct MachineLimits {
+  int64_t derivative = 50'000;    // of an expression by a byte
+  int64_t step = 100'000;         // of all threads by a byte
+  int64_t search = 100'000;       // for a way to the end, in the middle of an answer
+  int64_t step_search = 500'000;  // all searches behind a step of all threads
+};
+
 class Machine {
  public:
   // `grammar` is finished and outlives the machine.
-  Machine(const Grammar* grammar, int64_t most_bytes);
+  Machine(const Grammar* grammar, int64_t most_bytes, const MachineLimits& limits = {});
 
   StateId start() const { return start_; }
   StateId Step(StateId state, uint8_t byte) {
@@ -71,16 +80,17 @@ class Machine {
   StateId After(const ParserThread& thread);
   ByteSet FirstBytes(StateId state);
 
-  // Counts from here on. Searches for ways to the end may take `most_search` steps together:
-  // beyond that, the machine is exhausted.
-  void BeginCount(int64_t most_search) {
-    pool_.AllowSearch(most_search);
-    search_left_ = most_search;
+  // Counts from here on. Beyond `most` steps, nothing is found out any more that is not known.
+  void BeginCount(int64_t most) {
+    most_spent_ = most;
+    pool_.SetMostSpent(most);
     ResetCount(0);
   }
   // Steps since then, those of a StepMeter and those that Count was told; each costly one once
   // since the last ResetCount.
   int64_t spent() const { return meter_.spent() + pool_.meter().spent(); }
+  // It may be that nothing was found out any more: what came of it is not to be believed.
+  bool IsOver() const { return spent() > most_spent_; }
   void Count(int64_t steps) { meter_.Spend(steps); }
   void ResetCount(int64_t spent) {
     meter_.Reset(spent);
@@ -101,6 +111,9 @@ class Machine {
   bool exhausted() const { return exhausted_ || pool_.exhausted(); }
 
  private:
+  // A text that needs more calls between two bytes is not read.
+  static constexpr int kMostCallDepth = 1000;
+
   struct State {
     int64_t first = 0;
     int32_t count = 0;
@@ -122,6 +135,14 @@ class Machine {
     int32_t count = 0;
     bool bottom = false;  // one of the stacks is empty: the text may end
   };
+  // Of some continuations, which are in joined_.
+  struct Union {
+    int64_t first = 0;
+    int32_t count = 0;
+    ContinuationId all = 0;
+    int64_t steps = -1;    // to join them, if nothing were known; below 0 where nobody asked
+    uint32_t counted = 0;  // in so manieth counting
+  };
   // How far an object has come, or an array of values that differ.
   struct ObjectProgress {
     std::vector<uint64_t> seen;
@@ -141,7 +162,11 @@ class Machine {
   };
 
   StateId StepMissing(StateId state, uint8_t byte);
+  bool IsTooMuch(const StepMeter::Cost& cost) const {
+    return cost.step > limits_.step || cost.search > limits_.step_search;
+  }
   StateId Intern(Building* building);
+  StateId InternCounted(Building* building);
   void Enter(Spot spot, ContinuationId then, Building* out);
   // Goes on where those stacks go on behind their calls.
   void Return(ContinuationId then, Building* out);
@@ -157,7 +182,12 @@ class Machine {
   uint32_t InternProgress(const ObjectProgress& progress);
   ContinuationId Push(Spot to, ContinuationId then);
   ContinuationId InternContinuation(std::vector<Frame> frames, bool bottom);
-  ContinuationId Join(ContinuationId a, ContinuationId b, int depth = 0);
+  ContinuationId Join(std::vector<ContinuationId> parts);
+  int32_t JoinAnew(std::span<const ContinuationId> parts, int depth);
+  int32_t FindUnion(uint64_t hash, std::span<const ContinuationId> parts) const;
+  std::vector<Frame> JoinFrames(std::span<const ContinuationId> parts, int depth);
+  uint64_t PrintOf(const Spot& spot) const;
+  void SortThreads(std::vector<ParserThread>* threads) const;
   void Spend(size_t bytes) {
     bytes_ += static_cast<int64_t>(bytes);
     if (bytes_ + pool_.bytes() > most_bytes_) exhausted_ = true;
@@ -165,19 +195,24 @@ class Machine {
 
   const Grammar& grammar_;
   RegexPool pool_;
+  const MachineLimits limits_;
   int64_t most_bytes_;
   int64_t bytes_ = 0;
   bool exhausted_ = false;
   StepMeter meter_;
-  int64_t search_left_ = INT64_MAX;
+  int64_t most_spent_ = INT64_MAX;
+  int64_t join_steps_ = 0;  // of the state that is being made
+  uint32_t countings_ = 0;
   std::vector<State> states_;
   std::vector<ParserThread> threads_;
   std::deque<std::array<StateId, 256>> rows_;
   std::vector<Continuation> continuations_;
   std::vector<Frame> frames_;
   std::vector<ObjectProgress> progresses_;
-  HashIndex state_index_, continuation_index_, progress_index_, join_index_;
-  std::vector<std::array<ContinuationId, 3>> joins_;
+  std::vector<uint64_t> progress_prints_;
+  HashIndex state_index_, continuation_index_, progress_index_, union_index_;
+  std::vector<Union> unions_;
+  std::vector<ContinuationId> joined_;
   StateId start_ = kDeadState;
 };
 

@@ -9,8 +9,6 @@ namespace {
 
 // A terminal with fewer first bytes allows few tokens.
 constexpr int kWideBytes = 64;
-// What all searches for ways to the end may take in a mask.
-constexpr int64_t kMostMaskSearch = 500'000;
 // An entry of a plan counts as so many steps.
 constexpr int64_t kEntry = 64;
 
@@ -132,9 +130,9 @@ const Masker::Plan& Masker::PlanOf(StateId state) {
 }
 
 void Masker::Fill(StateId state, std::span<uint32_t> out) {
-  machine_.BeginCount(kMostMaskSearch);
+  machine_.BeginCount(most_steps_);
   const Plan& plan = PlanOf(state);
-  if (plan.steps > kMostSteps) {
+  if (plan.steps > most_steps_) {
     std::ranges::fill(out, 0u);
     return;
   }

@@ -36,11 +36,12 @@ namespace weft::constraint {
 
 class Masker {
  public:
-  // Both outlive the masker.
-  Masker(Machine* machine, const TokenTable* tokens) : machine_(*machine), tokens_(*tokens) {}
-
   // What a mask may take, in steps (see Machine::spent): some milliseconds.
-  static constexpr int64_t kMostSteps = 1'000'000;
+  static constexpr int64_t kMostSteps = 3'000'000;
+
+  // Both outlive the masker.
+  Masker(Machine* machine, const TokenTable* tokens, int64_t most_steps = kMostSteps)
+      : machine_(*machine), tokens_(*tokens), most_steps_(most_steps) {}
 
   // Bit `id % 32` of word `id / 32` says whether token `id` may come next. Where the machine is
   // exhausted, or the mask takes too much, none may.
@@ -130,7 +131,7 @@ class Masker {
     ++part_;
   }
   void RecallPart(int64_t steps) { BeginPart(machine_.spent() + steps); }
-  bool IsTooMuch() const { return machine_.spent() > kMostSteps; }
+  bool IsTooMuch() const { return machine_.spent() > most_steps_; }
   // A walk comes to a state first, or again. False where that is too much.
   bool Visit(bool fresh) {
     if (!fresh) return true;
@@ -171,6 +172,7 @@ class Masker {
 
   Machine& machine_;
   const TokenTable& tokens_;
+  const int64_t most_steps_;
   std::unordered_map<StateId, Plan> plans_;
   std::unordered_map<int32_t, Wide> wides_;  // by the terminal's index
   std::unordered_map<int32_t, std::pair<RegexId, int64_t>> behind_text_;

@@ -68,7 +68,8 @@ RegexId Masker::BehindText(RegexId regex, bool is_last) {
   }
   Part part(this);
   machine_.Count(kSearch);
-  const RegexId behind = FindBehindText(regex, is_last);
+  RegexId behind = FindBehindText(regex, is_last);
+  if (IsTooMuch()) behind = kNothing;
   behind_text_[key] = {behind, part.Close()};
   bytes_ += 40;
   return behind;
@@ -233,7 +234,7 @@ bool Masker::FillByCounting(RegexId regex, bool is_last, Wide* wide) {
   std::vector<RegexId> chain{regex};  // [n]: behind n characters
   while (chain.size() <= TokenTable::kMostLead) {
     const RegexId next = BehindText(chain.back(), is_last);
-    if (next == kNothing) break;
+    if (next == kNothing || IsTooMuch()) break;
     chain.push_back(next);
   }
   const auto room = static_cast<int>(chain.size()) - 1;
@@ -248,7 +249,7 @@ bool Masker::FillByCounting(RegexId regex, bool is_last, Wide* wide) {
     if (text.characters > room) break;
     SetBit(wide->mask, text.id);
   }
-  TextWays ways(&machine_, kMostSteps, is_last);
+  TextWays ways(&machine_, most_steps_, is_last);
   for (int n = 0; n <= room; ++n) {
     WalkTerminal(chain[static_cast<size_t>(n)], {.trie = tokens_.tails(n)}, &ways, wide);
   }
@@ -284,7 +285,7 @@ bool Masker::FillByRelaxing(RegexId regex, bool is_last, Wide* wide) {
     wide->mask = wides_.at(Terminal{like, is_last}.index()).mask;
     const std::vector<uint32_t>& beyond = tokens_.BeyondMask(near);
     for (size_t w = 0; w < beyond.size(); ++w) wide->mask[w] &= ~beyond[w];
-    TextWays ways(&machine_, kMostSteps, is_last);
+    TextWays ways(&machine_, most_steps_, is_last);
     WalkTerminal(regex, {.trie = tokens_.beyond(near)}, &ways, wide);
     return true;
   }
@@ -344,18 +345,20 @@ const Masker::Wide& Masker::WideOf(const Terminal& terminal) {
   bytes_ += 64;
   Part part(this);
   machine_.Count(kSearch);
-  TextWays plain(&machine_, kMostSteps, is_last);
+  TextWays plain(&machine_, most_steps_, is_last);
   if (without_texts) {
     wide.mask.assign(tokens_.mask_words(), 0);
     WalkTerminal(regex, {.trie = tokens_.rest()}, &plain, &wide);
   } else if (!FillByCounting(regex, is_last, &wide) && !FillByLikeness(regex, is_last, &wide) &&
              !FillByRelaxing(regex, is_last, &wide)) {
-    TextWays loose(&machine_, kMostSteps, is_last, TextWays::Loosens(&machine_.pool(), regex));
+    TextWays loose(&machine_, most_steps_, is_last, TextWays::Loosens(&machine_.pool(), regex));
     if (!FillBySlices(regex, &loose, &wide)) {
       wide = Wide{};
       FillBySlices(regex, &plain, &wide);
     }
   }
+  // What was found behind the limit is not to be believed.
+  if (IsTooMuch()) wide = Wide{};
   if (is_last) wide.crossings.clear();
   wide.usable = !wide.mask.empty();
   wide.takes_texts = !without_texts && Includes(wide.mask, tokens_.AllText());

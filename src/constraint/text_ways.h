@@ -37,7 +37,7 @@ class TextWays {
 
   // Whether it is worth it.
   static bool Loosens(RegexPool* pool, RegexId regex) {
-    return pool->HasBoolean(regex) && pool->WayToEnd(regex) <= kWayBytes &&
+    return pool->HasBoolean(regex) && pool->IsLive(regex) && pool->WayToEnd(regex) <= kWayBytes &&
            pool->Loosened(regex) != regex;
   }
 

@@ -1,7 +1,6 @@
 #include "constraint/regex/regex.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -10,13 +9,27 @@
 namespace weft::constraint {
 namespace {
 
-constexpr int32_t kMostEscapeBytes = 6;
+// A text in an order of many: mostly its first bytes, as a number, decide.
+struct Sortable {
+  explicit Sortable(std::string_view t) : text(t) {
+    for (size_t i = 0; i < sizeof(front); ++i) {
+      front = front << 8 | (i < t.size() ? static_cast<uint8_t>(t[i]) : 0u);
+    }
+  }
+  bool operator<(const Sortable& other) const {
+    return front != other.front ? front < other.front : text < other.text;
+  }
+
+  uint64_t front = 0;
+  std::string_view text;
+};
 
 }  // namespace
 
 RegexPool::RegexPool() {
-  Intern({.kind = Kind::kNothing, .life = Life::kDead}, 1);
-  Intern({.kind = Kind::kEmpty, .nullable = true, .life = Life::kAlive}, 2);
+  Intern({.kind = Kind::kNothing, .fact = Life::kDead});
+  Intern({.kind = Kind::kEmpty, .nullable = true, .fact = Life::kAlive});
+  Intern({.kind = Kind::kNot, .a = kNothing});
 }
 
 void RegexPool::Spend(int64_t work, int64_t bytes) {
@@ -50,184 +63,51 @@ bool RegexPool::SameNode(const Node& n, const Node& other, std::span<const int32
   return n.a == other.a && n.b == other.b && n.c == other.c && n.d == other.d;
 }
 
-// What follows from a node's parts.
-void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
-  ByteSet edges, first;
-  edges.Add(0);
-  const auto take = [&](RegexId part) {
-    n->has_boolean |= node(part).has_boolean;
-    n->exact &= node(part).exact;
-    edges = edges | Edges(part);
-    first = first | MayBegin(part);
-  };
-  switch (n->kind) {
+// Of equal expressions the same, in every pool of a constraint.
+uint64_t RegexPool::PrintOf(const Node& n, std::span<const int32_t> list) const {
+  auto hash = static_cast<uint64_t>(n.kind) + 1;
+  switch (n.kind) {
     case Kind::kNothing:
     case Kind::kEmpty:
-      break;
+      return hash;
     case Kind::kBytes:
-      first = sets_[static_cast<size_t>(n->a)];
-      edges = first.Edges();
-      break;
-    case Kind::kLiteral:
-      first = ByteSet::Of(static_cast<uint8_t>(texts_[static_cast<size_t>(n->a)]));
-      edges = first.Edges();
-      break;
-    case Kind::kConcat:
-      take(n->a);
-      if (node(n->a).nullable) take(n->b);
-      n->has_boolean |= node(n->b).has_boolean;
-      n->nullable = node(n->a).nullable && node(n->b).nullable;
-      break;
+      for (const uint64_t word : sets_[static_cast<size_t>(n.a)].words) hash = MixHash(hash, word);
+      return hash;
+    case Kind::kLiteral: {
+      const std::string_view all = texts_;
+      return MixHash(hash, std::hash<std::string_view>{}(
+                               all.substr(static_cast<size_t>(n.a), static_cast<size_t>(n.b))));
+    }
     case Kind::kOr:
     case Kind::kAnd:
-      n->nullable = n->kind == Kind::kAnd;
-      for (const RegexId part : list) {
-        take(part);
-        const bool empty = node(part).nullable;
-        n->nullable = n->kind == Kind::kAnd ? n->nullable && empty : n->nullable || empty;
-      }
-      if (n->kind == Kind::kAnd) {
-        n->has_boolean = true;
-        for (const RegexId part : list) first = first & MayBegin(part);
-      }
-      break;
-    case Kind::kOnlyOne: {
-      int nullable = 0;
-      for (const RegexId part : list) {
-        take(part);
-        nullable += node(part).nullable ? 1 : 0;
-      }
-      n->nullable = nullable == 1;
-      n->has_boolean = true;
-      break;
-    }
-    case Kind::kNot:
-      take(n->a);
-      n->nullable = !node(n->a).nullable;
-      n->has_boolean = true;
-      first = ByteSet::All();
-      break;
-    case Kind::kRepeat:
-      take(n->a);
-      n->nullable = n->b == 0 || node(n->a).nullable;
-      break;
-    case Kind::kMultiple:
-      edges = edges | ByteSet::Range('.', ':');
-      first = ByteSet::Range('0', '9') | ByteSet::Of('.');
-      n->exact = false;
-      n->nullable = IsMultiple(*n);
-      break;
-    case Kind::kRespelled:
-      take(n->a);
-      n->has_boolean = true;  // there may be no way to its end
-      first = ByteSet::All();
-      for (int byte = 0; byte <= 0x20; ++byte) edges.Add(byte);
-      edges = edges | EdgesOfEscapes();
-      break;
-    case Kind::kSpelled: {
-      const ByteSet& escaped = EscapedBytes(static_cast<Escapes>(n->b));
-      take(n->a);
-      if (!(first & escaped).IsEmpty()) first = (first & ~escaped) | ByteSet::Of('\\');
-      edges = edges | escaped.Edges() | ByteSet::Of('\\') | ByteSet::Of('\\' + 1);
-      n->nullable = node(n->a).nullable;
-      break;
-    }
-  }
-  if (n->kind == Kind::kConcat && node(n->a).nullable) LinkOptions(n);
-  if (n->life == Life::kUnknown && (n->nullable || !n->has_boolean)) n->life = Life::kAlive;
-  if (n->life == Life::kUnknown) {
-    const auto alive = [&](RegexId part) { return node(part).life == Life::kAlive; };
-    const bool known = n->kind == Kind::kOr       ? std::ranges::any_of(list, alive)
-                       : n->kind == Kind::kConcat ? alive(n->a) && alive(n->b)
-                                                  : n->kind == Kind::kRepeat && alive(n->a);
-    if (known) n->life = Life::kAlive;
-  }
-  n->exact &= !n->has_boolean;
-  if (!n->nullable) EstimateLeast(n, list);
-  n->farthest = FarthestOf(*n, list);
-  n->way = WayOf(*n, list);
-  n->edges = InternSet(edges);
-  n->first = InternSet(first);
-}
-
-// Of an intersection: a byte behind which one of its complements holds whatever comes.
-std::optional<int32_t> RegexPool::AwayFrom(std::span<const int32_t> parts) const {
-  ByteSet away, first = ByteSet::All();
-  for (const RegexId part : parts) {
-    if (node(part).kind == Kind::kNot) away = away | ~MayBegin(node(part).a);
-    first = first & MayBegin(part);
-  }
-  away = away & first;
-  for (size_t word = 0; word < away.words.size(); ++word) {
-    if (away.words[word] == 0) continue;
-    return static_cast<int32_t>(64 * word) + std::countr_zero(away.words[word]);
-  }
-  return std::nullopt;
-}
-
-// Of a node that does not accept the empty text.
-void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list) const {
-  int64_t least = 1;
-  switch (n->kind) {
-    case Kind::kBytes:
-      n->hint = 0;
-      while (!sets_[static_cast<size_t>(n->a)].Has(n->hint)) ++n->hint;
-      break;
-    case Kind::kLiteral:
-      least = n->b;
-      n->hint = static_cast<uint8_t>(texts_[static_cast<size_t>(n->a)]);
-      break;
-    case Kind::kConcat:
-      least = int64_t{node(n->a).least} + node(n->b).least;
-      n->hint = node(node(n->a).nullable ? n->b : n->a).hint;
-      break;
-    case Kind::kOr:
     case Kind::kOnlyOne:
-    case Kind::kAnd: {
-      const bool all = n->kind == Kind::kAnd;
-      RegexId decides = list[0];
-      for (const RegexId part : list) {
-        const int32_t a = node(part).least, b = node(decides).least;
-        if (all ? a > b : a < b) decides = part;
-      }
-      least = node(decides).least;
-      n->hint = node(decides).hint;
-      if (all) n->hint = AwayFrom(list).value_or(n->hint);
-      break;
-    }
-    case Kind::kRepeat:
-      least = int64_t{node(n->a).least} * n->b;
-      n->hint = node(n->a).hint;
-      break;
-    case Kind::kRespelled: {
-      // An escape of JSON may stand for one byte.
-      const int32_t json = node(n->a).least - 1;
-      least = json / kMostEscapeBytes + (n->b != 0 ? 1 : 0);
-      n->hint = json == 0 && n->b != 0 ? n->b : node(n->a).hint;
-      break;
-    }
+      for (const RegexId part : list) hash = MixHash(hash, Print(part));
+      return hash;
+    case Kind::kConcat:
+      return MixHash(MixHash(hash, Print(n.a)), Print(n.b));
     case Kind::kMultiple:
-      least = EstimateMultiple(n);
+      hash = MixHash(hash, static_cast<uint64_t>(n.a));
       break;
-    case Kind::kSpelled: {
-      least = node(n->a).least;
-      const int32_t hint = node(n->a).hint;
-      const bool escaped = hint >= 0 && EscapedBytes(static_cast<Escapes>(n->b)).Has(hint);
-      n->hint = escaped ? '\\' : hint;
-      break;
-    }
-    default:
+    case Kind::kNot:
+    case Kind::kRepeat:
+    case Kind::kRespelled:
+    case Kind::kSpelled:
+      hash = MixHash(hash, Print(n.a));
       break;
   }
-  n->least = static_cast<int32_t>(std::clamp<int64_t>(least, 1, kManyBytes));
+  hash = MixHash(hash, static_cast<uint64_t>(n.b) << 32 | static_cast<uint32_t>(n.c));
+  return MixHash(hash, static_cast<uint64_t>(n.d));
 }
 
-RegexId RegexPool::Intern(const Node& wanted, uint64_t hash, std::span<const int32_t> list) {
-  hash = MixHash(hash, static_cast<uint64_t>(wanted.kind));
+RegexId RegexPool::Intern(const Node& wanted, std::span<const int32_t> list) {
+  // What is known takes as much as what is not.
+  const int64_t steps = 1 + static_cast<int64_t>(list.size()) / 4;
+  steps_ += steps;
+  const uint64_t print = PrintOf(wanted, list);
   const int32_t found = node_index_.Find(
-      hash, [&](int32_t id) { return SameNode(nodes_[static_cast<size_t>(id)], wanted, list); });
+      print, [&](int32_t id) { return SameNode(nodes_[static_cast<size_t>(id)], wanted, list); });
   if (found >= 0) return found;
-  if (exhausted_ && nodes_.size() > 2) return kNothing;
+  if (exhausted_ && nodes_.size() > 3) return kNothing;
   Node made = wanted;
   Complete(&made, list);
   if (IsList(made.kind)) {
@@ -237,18 +117,16 @@ RegexId RegexPool::Intern(const Node& wanted, uint64_t hash, std::span<const int
   }
   const auto id = static_cast<RegexId>(nodes_.size());
   nodes_.push_back(made);
-  node_index_.Add(hash, id);
-  Spend(1 + static_cast<int64_t>(list.size()) / 4,
-        static_cast<int64_t>(sizeof(Node) + 32 + 4 * list.size()));
+  prints_.push_back(print);
+  node_index_.Add(print, id);
+  Spend(steps, static_cast<int64_t>(sizeof(Node) + 40 + 4 * list.size()));
   return id;
 }
-
-RegexId RegexPool::Anything() { return Not(kNothing); }
 
 RegexId RegexPool::Bytes(const ByteSet& set) {
   if (set.IsEmpty()) return kNothing;
   Node n{.kind = Kind::kBytes, .a = InternSet(set)};
-  return Intern(n, static_cast<uint64_t>(n.a));
+  return Intern(n);
 }
 
 RegexId RegexPool::Literal(std::string_view text) {
@@ -264,13 +142,16 @@ RegexId RegexPool::Literal(std::string_view text) {
   const Node n{.kind = Kind::kLiteral,
                .a = static_cast<int32_t>(offset),
                .b = static_cast<int32_t>(text.size())};
-  return Intern(
-      n, std::hash<std::string_view>{}(std::string_view(texts_).substr(offset, text.size())));
+  return Intern(n);
 }
 
 RegexId RegexPool::AnyOf(const std::vector<std::string>& texts) {
   std::vector<std::string_view> sorted(texts.begin(), texts.end());
-  if (!std::ranges::is_sorted(sorted)) std::ranges::sort(sorted);
+  if (!std::ranges::is_sorted(sorted)) {
+    std::vector<Sortable> sortable(sorted.begin(), sorted.end());
+    std::sort(sortable.begin(), sortable.end());
+    std::ranges::transform(sortable, sorted.begin(), &Sortable::text);
+  }
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   return AnyOfSorted(sorted, 0);
 }
@@ -305,15 +186,14 @@ RegexId RegexPool::Concat(RegexId first, RegexId second) {
   if (node(first).kind != Kind::kConcat) return InternConcat(first, second);
   std::vector<RegexId> heads;
   for (; node(first).kind == Kind::kConcat; first = node(first).b) heads.push_back(node(first).a);
-  Spend(static_cast<int64_t>(heads.size()) / 4, 0);
+  Step(static_cast<int64_t>(heads.size()) / 4);
   RegexId all = InternConcat(first, second);
   for (; !heads.empty() && all != kNothing; heads.pop_back()) all = InternConcat(heads.back(), all);
   return all;
 }
 
 RegexId RegexPool::InternConcat(RegexId head, RegexId tail) {
-  const Node n{.kind = Kind::kConcat, .a = head, .b = tail};
-  return Intern(n, MixHash(static_cast<uint64_t>(head), static_cast<uint64_t>(tail)));
+  return Intern({.kind = Kind::kConcat, .a = head, .b = tail});
 }
 
 RegexId RegexPool::Concat(std::initializer_list<RegexId> parts) {
@@ -323,28 +203,26 @@ RegexId RegexPool::Concat(std::initializer_list<RegexId> parts) {
 }
 
 RegexId RegexPool::InternParts(Kind kind, std::vector<RegexId> parts) {
-  std::ranges::sort(parts);
+  Sort(&parts);
   parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
   // A part and its complement leave nothing, or everything.
+  const auto before = [&](RegexId a, RegexId b) { return IsBefore(a, b); };
   for (const RegexId part : parts) {
     if (kind != Kind::kOnlyOne && node(part).kind == Kind::kNot &&
-        std::ranges::binary_search(parts, node(part).a)) {
+        std::ranges::binary_search(parts, node(part).a, before)) {
       return kind == Kind::kAnd ? kNothing : Anything();
     }
   }
   if (parts.size() == 1) return parts[0];
-  uint64_t hash = 3;
-  for (const RegexId part : parts) hash = MixHash(hash, static_cast<uint64_t>(part));
-  return Intern({.kind = kind}, hash, parts);
+  return Intern({.kind = kind}, parts);
 }
 
 RegexId RegexPool::Or(std::vector<RegexId> parts) {
   std::vector<RegexId> flat;
   ByteSet bytes;
-  const RegexId anything = Anything();
   for (size_t i = 0; i < parts.size(); ++i) {
     const RegexId part = parts[i];
-    if (part == anything) return anything;
+    if (part == kAnything) return kAnything;
     const Node& n = node(part);
     if (n.kind == Kind::kOr) {
       for (const RegexId inner : Parts(n)) {
@@ -374,18 +252,17 @@ RegexId RegexPool::Or(std::vector<RegexId> parts) {
 
 RegexId RegexPool::And(const std::vector<RegexId>& parts) {
   std::vector<RegexId> flat;
-  const RegexId anything = Anything();
   for (const RegexId part : parts) {
     if (part == kNothing) return kNothing;
     const Node& n = node(part);
     if (n.kind == Kind::kAnd) {
       const auto inner = Parts(n);
       flat.insert(flat.end(), inner.begin(), inner.end());
-    } else if (part != anything) {
+    } else if (part != kAnything) {
       flat.push_back(part);
     }
   }
-  if (flat.empty()) return anything;
+  if (flat.empty()) return kAnything;
   if (std::ranges::find(flat, kEmpty) != flat.end()) {
     const bool all = std::ranges::all_of(flat, [&](RegexId part) { return node(part).nullable; });
     return all ? kEmpty : kNothing;
@@ -405,7 +282,7 @@ bool RegexPool::IsBesideAll(const std::vector<RegexId>& parts) const {
 }
 
 RegexId RegexPool::OnlyOne(std::vector<RegexId> parts) {
-  std::ranges::sort(parts);
+  Sort(&parts);
   std::vector<RegexId> once, more;
   for (size_t i = 0; i < parts.size();) {
     size_t end = i + 1;
@@ -431,7 +308,7 @@ RegexId RegexPool::OnlyOne(std::vector<RegexId> parts) {
 
 RegexId RegexPool::Not(RegexId part) {
   if (node(part).kind == Kind::kNot) return node(part).a;
-  return Intern({.kind = Kind::kNot, .a = part}, static_cast<uint64_t>(part));
+  return Intern({.kind = Kind::kNot, .a = part});
 }
 
 RegexId RegexPool::Repeat(RegexId part, int32_t least, int32_t most) {
@@ -450,9 +327,7 @@ RegexId RegexPool::Repeat(RegexId part, int32_t least, int32_t most) {
                     unlimited ? kUnlimited : static_cast<int32_t>(b * d));
     }
   }
-  return Intern({.kind = Kind::kRepeat, .a = part, .b = least, .c = most},
-                MixHash(MixHash(static_cast<uint64_t>(part), static_cast<uint64_t>(least)),
-                        static_cast<uint64_t>(most)));
+  return Intern({.kind = Kind::kRepeat, .a = part, .b = least, .c = most});
 }
 
 }  // namespace weft::constraint

@@ -49,34 +49,49 @@ struct Multiple {
 class StepMeter {
  public:
   static constexpr int64_t kTooMuch = int64_t{1} << 40;
+  // A search that takes less is not metered.
+  static constexpr int64_t kDearSearch = 128;
+
+  // What a step takes by itself, and the search for a way to the end behind it.
+  struct Cost {
+    int64_t step = 0, search = 0;
+    int64_t Sum() const { return std::min(step + search, kTooMuch); }
+  };
 
   int64_t spent() const { return spent_; }
-  void Spend(int64_t steps) {
-    int64_t& sum = aside_ < 0 ? spent_ : aside_;
-    sum = std::min(sum + steps, kTooMuch);
-  }
+  void Spend(int64_t steps) { spent_ = std::min(spent_ + steps, kTooMuch); }
   void Reset(int64_t spent) {
     spent_ = spent;
     ++resets_;
   }
   // What is spent between these two is no part of spent(), and each costly step of it counts.
-  void BeginAside() { aside_ = 0; }
-  int64_t aside() const { return aside_; }
-  int64_t EndAside() { return std::exchange(aside_, -1); }
+  void BeginAside() {
+    is_aside_ = true;
+    aside_ = {};
+  }
+  const Cost& aside() const { return aside_; }
+  void EndAside() { is_aside_ = false; }
   // Of one more costly step of a state, by bytes of a range; it is taken now. `known` are those
   // that were learned of the state before, or -1; now they are what is returned.
-  int32_t Learn(int32_t known, int first, int last, int64_t steps);
+  int32_t Learn(int32_t known, int first, int last, const Cost& cost);
+  // The same, where the search behind the step is one that other steps lead to: it counts once for
+  // all of them.
+  int32_t LearnTo(int32_t search, int32_t known, int first, int last, const Cost& cost);
+  int32_t AddSearch(int64_t steps);
   // That step is taken. Since the last Reset, it counts once.
   void Pass(int32_t known, uint8_t byte);
 
  private:
   struct Dear {
     uint8_t first = 0, last = 0;
-    int64_t steps = 0;
+    Cost cost;
     uint64_t passed = 0;  // behind so many Resets
     int32_t next = -1;    // of the same state
+    int32_t search = -1;  // the search that others lead to, too
   };
-  int64_t spent_ = 0, aside_ = -1;
+  int64_t spent_ = 0;
+  bool is_aside_ = false;
+  Cost aside_;
   uint64_t resets_ = 1;
   std::vector<Dear> dear_;
 };
@@ -85,7 +100,7 @@ class RegexPool {
  public:
   RegexPool();
 
-  RegexId Anything();  // every text
+  static RegexId Anything() { return kAnything; }  // every text
   RegexId Bytes(const ByteSet& set);
   RegexId Byte(uint8_t byte) { return Bytes(ByteSet::Of(byte)); }
   RegexId Literal(std::string_view text);
@@ -130,11 +145,15 @@ class RegexPool {
   static constexpr int kLooseBytes = 48;
   RegexId Loosened(RegexId id) {
     const RegexId known = nodes_[static_cast<size_t>(id)].loosened;
-    return known >= 0 ? known : Loosen(id, 0);
+    return known >= 0 ? known : Loosen(id);
   }
-  // So many bytes come to an end, in one way; kManyBytes where none is known.
+  // So many bytes come to an end, in one way; kManyBytes where none is known. What IsLive has found
+  // of an expression is known.
   static constexpr int32_t kManyBytes = 1 << 30;
-  int32_t WayToEnd(RegexId id) const { return nodes_[static_cast<size_t>(id)].way; }
+  int32_t WayToEnd(RegexId id) const {
+    const Node& n = nodes_[static_cast<size_t>(id)];
+    return std::min(n.way, n.way_found);
+  }
   // Whether there are intersections or complements inside.
   bool HasBoolean(RegexId id) const { return nodes_[static_cast<size_t>(id)].has_boolean; }
   // Of a language of JSON strings that spells every text in one way (see characters.h): the
@@ -167,7 +186,7 @@ class RegexPool {
     return n.row < 0 || n.dear >= 0 ? nullptr : rows_[static_cast<size_t>(n.row)].data();
   }
   bool AcceptsEmpty(RegexId id) const { return nodes_[static_cast<size_t>(id)].nullable; }
-  // Whether any text is accepted.
+  // Whether any text is accepted. A search that takes long is metered, known or not.
   bool IsLive(RegexId id);
   // Makes the whole automaton, so that it is known of each state whether there is a way to the end.
   // False where that takes more states or steps of work than this.
@@ -193,12 +212,18 @@ class RegexPool {
     most_work_ = most_work;
     most_bytes_ = most_bytes;
   }
-  // Steps after which the search for a way to the end is given up: there is none then.
-  void SetMostSearch(int64_t most) { most_search_ = most; }
-  // What is to be done now may search for so many steps, all searches together.
-  void AllowSearch(int64_t most) { search_left_ = most; }
-  // Gives up a derivative that takes more steps than this.
-  void SetMostStep(int64_t most) { most_step_ = most; }
+  // From now on, what is found out depends on the expressions that are there now and on the one
+  // that is asked about, not on what was asked before. A derivative that takes more than
+  // `most_step` steps is kNothing, and a search for a way to the end of more than `most_search`
+  // finds none.
+  void BeginAnswers(int64_t most_step, int64_t most_search) {
+    is_learning_ = false;
+    most_step_ = most_step;
+    most_search_ = most_search;
+  }
+  // Where more than this is spent, derivatives that are not known are kNothing: what comes of them
+  // is not to be believed.
+  void SetMostSpent(int64_t most) { most_spent_ = most; }
   // Whether it was marked otherwise before.
   bool Mark(RegexId id, uint32_t mark) {
     uint32_t& known = nodes_[static_cast<size_t>(id)].mark;
@@ -208,6 +233,8 @@ class RegexPool {
   }
   StepMeter& meter() { return meter_; }
   const StepMeter& meter() const { return meter_; }
+  // Of equal expressions the same, whenever they were made.
+  uint64_t Print(RegexId id) const { return prints_[static_cast<size_t>(id)]; }
   bool exhausted() const { return exhausted_; }
   int64_t work() const { return work_; }
   int64_t work_left() const { return std::max<int64_t>(most_work_ - work_, 0); }
@@ -232,21 +259,25 @@ class RegexPool {
     kRespelled,
     kSpelled
   };
+  static constexpr RegexId kAnything = 2;
   enum class Life : uint8_t { kUnknown, kAlive, kDead };
   struct Node {
     Kind kind = Kind::kNothing;
     bool nullable = false;
     bool has_boolean = false;  // intersections or complements inside: it may be dead unseen
-    Life life = Life::kUnknown;
+    // What its form says, or was found out before the first answer; searches rely on that. And what
+    // its own search came to.
+    Life fact = Life::kUnknown, life = Life::kUnknown;
     // kBytes: a set. kLiteral: offset and length in texts_. kConcat: two parts. kOr, kAnd,
     // kOnlyOne: offset and count in lists_. kNot: a part. kRepeat: part, least, most. kMultiple:
     // index in multiples_, remainder (two halves), digits after the point or -1 before it.
     // kRespelled: the rest of a JSON string, the quote at the end or 0, whether a backslash was
     // read. kSpelled: the rest of a text, its Escapes.
     int32_t a = 0, b = 0, c = 0, d = 0;
-    int32_t edges = -1;  // in sets_
-    int32_t first = -1;  // likewise: the bytes that may begin it, as far as its parts say
-    bool exact = true;   // no byte of `first` leads to kNothing
+    int32_t edges = -1;     // in sets_
+    int32_t first = -1;     // likewise: the bytes that may begin it, as far as its parts say
+    bool exact = true;      // no byte of `first` leads to kNothing
+    bool straight = false;  // its own search went by the likeliest bytes alone (see Ahead)
     // The one range of bytes that was derived by so far, if it is one, and where it leads: most
     // states of a long text are passed once, and need no row.
     uint8_t only_first = 1, only_last = 0;
@@ -261,7 +292,13 @@ class RegexPool {
     // that is not known. Known ones have no intersections or complements, and their `least` is
     // exact.
     int32_t farthest = 0;
-    int32_t way = kManyBytes;  // see WayToEnd
+    // See WayToEnd: what its form says, or was found out before the first answer; and what its own
+    // search found.
+    int32_t way = kManyBytes, way_found = kManyBytes;
+    int32_t search = 0;        // what its own search takes
+    int32_t search_dear = -1;  // in meter_, if steps lead to it
+    int32_t ahead = -1;        // in ahead_
+    uint8_t height = 0;        // how deep it is nested, its tail aside; 255 for more
     std::array<RegexId, kRelaxBytes.size()> relaxed = {-1, -1, -1};
     RegexId loosened = -1;
     int32_t options = -1;  // in options_
@@ -277,7 +314,36 @@ class RegexPool {
     RegexId plain_end = kNothing;
   };
 
-  RegexId Intern(const Node& node, uint64_t hash, std::span<const int32_t> list = {});
+  // What may follow a byte, alive or not, and what it takes to find out: StepMeter::kTooMuch where
+  // that is more than it may.
+  struct Derivative {
+    RegexId to = kNothing;
+    int64_t steps = 0;
+  };
+  // The likeliest byte that does not lead nowhere at once, if there is one, and what it takes to
+  // find it. Where a way to the end is found by such bytes alone: its bytes up to where searches
+  // end, how often it turns, what following it takes, and its bytes in all.
+  struct Ahead {
+    Derivative made;
+    uint8_t byte = 0;
+    int64_t choice = 0;
+    int32_t bytes = -1, turns = 0;
+    int64_t cost = 0;
+    int32_t way = kManyBytes;
+  };
+  // The bytes at which ranges begin, and those that may come first.
+  struct Opening {
+    ByteSet edges = ByteSet::Of(0), first;
+  };
+
+  RegexId Intern(const Node& node, std::span<const int32_t> list = {});
+  uint64_t PrintOf(const Node& node, std::span<const int32_t> list) const;
+  bool IsBefore(RegexId a, RegexId b) const {
+    return Print(a) != Print(b) ? Print(a) < Print(b) : a < b;
+  }
+  void Sort(std::vector<RegexId>* parts) const {
+    std::ranges::sort(*parts, [&](RegexId a, RegexId b) { return IsBefore(a, b); });
+  }
   int32_t InternSet(const ByteSet& set);
   RegexId InternConcat(RegexId head, RegexId tail);
   void LinkOptions(Node* node);
@@ -298,23 +364,32 @@ class RegexPool {
   RegexId AnyOfSorted(std::span<const std::string_view> texts, size_t from);
   bool SameNode(const Node& node, const Node& other, std::span<const int32_t> list) const;
   void Complete(Node* node, std::span<const int32_t> list);
+  Opening Open(Node* node, std::span<const int32_t> list) const;
+  void OpenPart(RegexId part, Node* node, Opening* opening) const;
+  void OpenParts(Node* node, std::span<const int32_t> list, Opening* opening) const;
+  void OpenWritten(Node* node, Opening* opening) const;
+  bool IsAliveByForm(const Node& node, std::span<const int32_t> list) const;
+  uint8_t HeightOf(const Node& node, std::span<const int32_t> list) const;
   bool IsMultiple(const Node& node) const;
-  void EstimateLeast(Node* node, std::span<const int32_t> list) const;
-  std::optional<int32_t> AwayFrom(std::span<const int32_t> parts) const;
+  void EstimateLeast(Node* node, std::span<const int32_t> list, const ByteSet& first) const;
+  int64_t EstimateParts(Node* node, std::span<const int32_t> list, const ByteSet& first) const;
+  std::optional<int32_t> AwayFrom(std::span<const int32_t> parts, const ByteSet& first) const;
   int64_t EstimateMultiple(Node* node) const;
   int32_t FarthestOf(const Node& node, std::span<const int32_t> list) const;
   int32_t WayOf(const Node& node, std::span<const int32_t> list) const;
   RegexId TextCore(RegexId id, int depth);
-  RegexId Loosen(RegexId id, int depth);
+  RegexId Loosen(RegexId id);
   RegexId Relax(RegexId id, size_t near);
-  RegexId RelaxPlain(RegexId id, size_t near, int depth);
+  RegexId RelaxPlain(RegexId id, size_t near);
   RegexId RelaxBoth(RegexId id, size_t near);
   RegexId RepeatNear(const Node& repeat, RegexId part, int32_t bytes);
   int64_t CharactersLeft(RegexId id) const;
   RegexId DeriveMissing(RegexId id, uint8_t byte);
   RegexId RawDerive(RegexId id, uint8_t byte);
   RegexId RawDeriveAnew(RegexId id, uint8_t byte);
-  bool TryDerive(RegexId id, uint8_t byte, RegexId* next);
+  Derivative TryDerive(RegexId id, uint8_t byte);
+  Life FindLife(RegexId id);
+  int64_t SearchBehind(RegexId id, RegexId next);
   RegexId DeriveMultiple(const Node& node, uint8_t byte);
   RegexId MultipleState(int32_t multiple, int64_t remainder, int32_t digits);
   // The bytes that are not written as themselves; those at which a range begins of what may stand
@@ -326,6 +401,11 @@ class RegexPool {
   RegexId DeriveSpelled(const Node& n, uint8_t byte);
   std::vector<RegexId> PartsWith(RegexId id, uint8_t byte);
   void Spend(int64_t work, int64_t bytes);
+  // Work on a derivative that is the same whatever is known.
+  void Step(int64_t steps) {
+    steps_ += steps;
+    Spend(steps, 0);
+  }
   const Node& node(RegexId id) const { return nodes_[static_cast<size_t>(id)]; }
   std::span<const int32_t> Parts(const Node& n) const {
     return {lists_.data() + n.a, static_cast<size_t>(n.b)};
@@ -336,7 +416,7 @@ class RegexPool {
   struct Recent {
     struct Entry {
       RegexId id = -1, to = kNothing;
-      int32_t steps = 0;
+      int32_t steps = 0, work = 0;
       uint8_t byte = 0;
     };
     Recent() = default;
@@ -346,6 +426,8 @@ class RegexPool {
   };
 
   std::vector<Node> nodes_;
+  std::vector<uint64_t> prints_;  // parts are in this order
+  std::vector<Ahead> ahead_;
   Recent recent_;
   std::vector<int32_t> lists_;
   std::string texts_;
@@ -368,8 +450,9 @@ class RegexPool {
   int64_t work_ = 0, bytes_ = 0;
   int64_t most_work_ = INT64_MAX, most_bytes_ = INT64_MAX, most_search_ = INT64_MAX;
   StepMeter meter_;
-  int64_t unmetered_ = 0;  // work that depends on what was asked before
-  int64_t most_step_ = INT64_MAX, step_end_ = INT64_MAX, search_left_ = INT64_MAX;
+  int64_t steps_ = 0;  // of the work, what does not depend on what was asked before
+  int64_t most_step_ = INT64_MAX, step_end_ = INT64_MAX, most_spent_ = INT64_MAX;
+  bool is_learning_ = true;  // what is found out is a fact from now on
   bool exhausted_ = false;
 };
 

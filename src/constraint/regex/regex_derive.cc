@@ -17,9 +17,22 @@ constexpr int kAskedOften = 8;
 constexpr int64_t kDearDerivative = 64;
 }  // namespace
 
-int32_t StepMeter::Learn(int32_t known, int first, int last, int64_t steps) {
+int32_t StepMeter::Learn(int32_t known, int first, int last, const Cost& cost) {
+  return LearnTo(-1, known, first, last, cost);
+}
+
+int32_t StepMeter::AddSearch(int64_t steps) {
+  dear_.push_back({.cost = {.search = steps}});
+  return static_cast<int32_t>(dear_.size()) - 1;
+}
+
+int32_t StepMeter::LearnTo(int32_t search, int32_t known, int first, int last, const Cost& cost) {
   const auto id = static_cast<int32_t>(dear_.size());
-  dear_.push_back({static_cast<uint8_t>(first), static_cast<uint8_t>(last), steps, 0, known});
+  dear_.push_back({.first = static_cast<uint8_t>(first),
+                   .last = static_cast<uint8_t>(last),
+                   .cost = cost,
+                   .next = known,
+                   .search = search});
   Pass(id, static_cast<uint8_t>(first));
   return id;
 }
@@ -28,7 +41,15 @@ void StepMeter::Pass(int32_t known, uint8_t byte) {
   for (int32_t i = known; i >= 0; i = dear_[static_cast<size_t>(i)].next) {
     Dear& dear = dear_[static_cast<size_t>(i)];
     if (byte < dear.first || byte > dear.last) continue;
-    if (aside_ >= 0 || std::exchange(dear.passed, resets_) != resets_) Spend(dear.steps);
+    if (is_aside_) {
+      aside_.step = std::min(aside_.step + dear.cost.step, kTooMuch);
+      aside_.search = std::min(aside_.search + dear.cost.search, kTooMuch);
+    } else if (std::exchange(dear.passed, resets_) != resets_) {
+      Spend(dear.cost.step);
+      Dear& searched = dear.search < 0 ? dear : dear_[static_cast<size_t>(dear.search)];
+      const bool counts = dear.search < 0 || std::exchange(searched.passed, resets_) != resets_;
+      if (counts) Spend(searched.cost.search);
+    }
     return;
   }
 }
@@ -50,13 +71,10 @@ std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
         }
       }
       large.by_byte = std::move(made);
-      unmetered_ += size;
       Spend(size, static_cast<int64_t>(sizeof(PartsByByte)) + 8 * size);
     }
     if (large.by_byte != nullptr) return (*large.by_byte)[byte];
-    const auto looked_through = static_cast<int64_t>(all.size()) / 8;
-    unmetered_ += looked_through;
-    Spend(looked_through, 0);
+    Spend(static_cast<int64_t>(all.size()) / 8, 0);
   }
   std::vector<RegexId> some;
   for (const RegexId part : all) {
@@ -66,8 +84,8 @@ std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
 }
 
 RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
-  Spend(1, 0);
-  if (exhausted_ || work_ > step_end_ || !MayBegin(id).Has(byte)) return kNothing;
+  Step(1);
+  if (exhausted_ || steps_ > step_end_ || !MayBegin(id).Has(byte)) return kNothing;
   const Node& n = node(id);
   const bool is_dear = IsList(n.kind) || (n.kind == Kind::kConcat && node(n.a).nullable);
   if (!is_dear) return RawDeriveAnew(id, byte);
@@ -78,14 +96,18 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
   const uint64_t hash = MixHash(0, static_cast<uint64_t>(id) << 8 | byte);
   const size_t slot = static_cast<size_t>(hash >> 40) % kRecent;
   if (const Recent::Entry& known = recent_.entries[slot]; known.id == id && known.byte == byte) {
-    Spend(known.steps, 0);
-    return exhausted_ || work_ > step_end_ ? kNothing : known.to;
+    steps_ += known.steps;
+    Spend(known.work, 0);
+    return exhausted_ || steps_ > step_end_ ? kNothing : known.to;
   }
-  const int64_t before = work_ - unmetered_;
+  const int64_t steps = steps_, work = work_;
   const RegexId to = RawDeriveAnew(id, byte);
-  if (!exhausted_ && work_ <= step_end_) {
-    const auto steps = static_cast<int32_t>(work_ - unmetered_ - before);
-    recent_.entries[slot] = {.id = id, .to = to, .steps = steps, .byte = byte};
+  if (!exhausted_ && steps_ <= step_end_) {
+    recent_.entries[slot] = {.id = id,
+                             .to = to,
+                             .steps = static_cast<int32_t>(steps_ - steps),
+                             .work = static_cast<int32_t>(work_ - work),
+                             .byte = byte};
   }
   return to;
 }
@@ -112,7 +134,7 @@ RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
       } else {
         parts.assign(Parts(n).begin(), Parts(n).end());
       }
-      Spend(static_cast<int64_t>(parts.size()) / 2, 0);
+      Step(static_cast<int64_t>(parts.size()) / 2);
       for (RegexId& part : parts) {
         part = RawDerive(part, byte);
         if (part == kNothing && n.kind == Kind::kAnd) return kNothing;
@@ -121,7 +143,7 @@ RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
     }
     case Kind::kOnlyOne: {
       std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
-      Spend(static_cast<int64_t>(parts.size()) / 2, 0);
+      Step(static_cast<int64_t>(parts.size()) / 2);
       for (RegexId& part : parts) part = RawDerive(part, byte);
       return OnlyOne(std::move(parts));
     }
@@ -142,35 +164,48 @@ RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
   return kNothing;
 }
 
-// False where it takes too many steps.
-bool RegexPool::TryDerive(RegexId id, uint8_t byte, RegexId* next) {
-  step_end_ = most_step_ == INT64_MAX ? INT64_MAX : work_ + most_step_;
+RegexPool::Derivative RegexPool::TryDerive(RegexId id, uint8_t byte) {
+  if (const int32_t known = node(id).ahead; known >= 0) {
+    const Ahead& ahead = ahead_[static_cast<size_t>(known)];
+    if (ahead.made.to != kNothing && ahead.byte == byte) return ahead.made;
+  }
+  const int64_t before = steps_;
+  step_end_ = most_step_ == INT64_MAX ? INT64_MAX : steps_ + most_step_;
   // The state's own row keeps it.
-  Spend(1, 0);
-  *next = exhausted_ || !MayBegin(id).Has(byte) ? kNothing : RawDeriveAnew(id, byte);
-  return work_ <= std::exchange(step_end_, INT64_MAX);
+  Step(1);
+  Derivative made;
+  if (!exhausted_ && MayBegin(id).Has(byte)) made.to = RawDeriveAnew(id, byte);
+  const bool too_long = steps_ > std::exchange(step_end_, INT64_MAX);
+  made.steps = too_long ? StepMeter::kTooMuch : steps_ - before;
+  if (too_long) made.to = kNothing;
+  return made;
 }
 
 RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
-  if (id == kNothing || id == kEmpty) return kNothing;
-  RegexId next = kNothing;
-  int64_t steps = unmetered_ - work_;
-  if (TryDerive(id, byte, &next)) {
-    steps += work_ - unmetered_;
-  } else {
-    next = kNothing;
-    steps = StepMeter::kTooMuch;
-  }
-  if (!IsLive(next)) next = kNothing;
-  if (exhausted_) return kNothing;
-  Node& n = nodes_[static_cast<size_t>(id)];
-  const ByteSet& edges = sets_[static_cast<size_t>(n.edges)];
+  if (id == kNothing || id == kEmpty || meter_.spent() > most_spent_) return kNothing;
+  const ByteSet edges = Edges(id);
   int first = byte, end = byte + 1;
   while (!edges.Has(first)) --first;
   while (end < 256 && !edges.Has(end)) ++end;
-  if (steps > kDearDerivative) {
-    Spend(0, 40);
-    n.dear = meter_.Learn(n.dear, first, end - 1, steps);
+  // Whichever byte of the range is asked for.
+  const int32_t hint = node(id).hint;
+  const bool has_hint = hint >= first && hint < end;
+  const Derivative made = TryDerive(id, static_cast<uint8_t>(has_hint ? hint : first));
+  const RegexId next = FindLife(made.to) == Life::kAlive ? made.to : kNothing;
+  StepMeter::Cost cost{made.steps, SearchBehind(id, made.to)};
+  if (exhausted_) return kNothing;
+  Node& n = nodes_[static_cast<size_t>(id)];
+  if (cost.step <= kDearDerivative) cost.step = 0;
+  if (cost.search <= StepMeter::kDearSearch) cost.search = 0;
+  if (cost.Sum() > 0) {
+    Spend(0, 104);
+    int32_t search = -1;
+    if (cost.search > 0 && cost.search == node(made.to).search) {
+      Node& to = nodes_[static_cast<size_t>(made.to)];
+      if (to.search_dear < 0) to.search_dear = meter_.AddSearch(cost.search);
+      search = to.search_dear;
+    }
+    n.dear = meter_.LearnTo(search, n.dear, first, end - 1, cost);
   }
   const bool is_only = n.only_first > n.only_last;
   if (n.row < 0 && is_only && MayBegin(id).Has(byte)) {

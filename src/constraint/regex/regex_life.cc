@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -18,41 +19,46 @@ constexpr size_t kFew = 24;
 constexpr size_t kTrouble = 6;
 // Ways that are kept for searches to come, and the bytes of one.
 constexpr size_t kMostWays = 8, kLongestWay = 256;
+// The likeliest ways on are taken where they are longer, by so much, than the least that may be
+// left, and do not turn more often: what goes back and forth does not come near to the end.
+constexpr int64_t kMostDetour = 256;
+constexpr int32_t kMostTurns = 3;
+// A short way has no more bytes. So many may be left out at its beginning: what a value begins
+// with.
+constexpr size_t kShortWay = 32, kMostSkipped = 3;
+// And so many of the likeliest bytes may be taken before it.
+constexpr size_t kMostTaken = 3;
+// A search is not metered that goes by the likeliest bytes alone and takes no more: each of these
+// is looked for once as long as it is kept, whoever comes by.
+constexpr int64_t kDearWay = 768;
 
 }  // namespace
 
-// Goes on from what may be nearest to the end, and first the likeliest way on, so that one is found
-// before a large automaton is built. Where that takes long, the ways that were found lately are
+// Goes on from what may be nearest to the end, and first the likeliest way on, so that a way is
+// found before a large automaton is built. Where that takes long, ways that were found before are
 // tried: states that differ in what was counted, or in what a word has come to, often have the same
 // way to the end, though it is a long one.
+//
+// Before the first answer, all that a search finds out are facts, which others rely on. After that,
+// a search is as if no other had been: what it comes to, and what it takes, follows from where it
+// begins and from the facts. Then it first takes nothing but the likeliest way on. Mostly that
+// leads to the end, and what is ahead, with what it takes to follow it, is kept for all states on
+// the way: whoever comes to one of them goes no further, but counts as if he did.
 class RegexPool::LifeSearch {
  public:
-  LifeSearch(RegexPool* pool, RegexId start) : pool_(*pool), begin_(pool->work_) {
-    Reach(start, 0, 0, 0);
-  }
+  LifeSearch(RegexPool* pool, RegexId start) : pool_(*pool) { Reach(start, 0, 0, 0); }
 
-  bool Run() {
-    // Where one was of use, the next will be.
-    const size_t patience = std::exchange(pool_.trusts_ways_, false) ? 0 : kTrouble;
-    bool tried = false;
-    while (!open_.empty()) {
-      if (!tried && reached_.size() > patience) {
-        tried = true;
-        if (TryKnownWays()) return true;
-        if (gave_up_) return false;
-      }
-      std::ranges::pop_heap(open_);
-      const size_t at = std::get<2>(open_.back());
-      open_.pop_back();
-      if (Expand(at)) {
-        if (reached_.size() > kTrouble) Remember();
-        return true;
-      }
-      if (gave_up_) return false;
-    }
-    if (pool_.exhausted_) return false;
-    for (const Reached& one : reached_) SetLife(one.id, Life::kDead);
-    return false;
+  void Run() {
+    const bool straight = !pool_.is_learning_ && FollowHints();
+    const bool known = !straight && !pool_.is_learning_ && TryShortWays();
+    const bool is_alive = straight || known || Search();
+    // What was found behind a limit of the pool is not to be believed.
+    if (pool_.exhausted_) return;
+    if (!is_alive && !gave_up_) return KeepDead();
+    Node& start = pool_.nodes_[static_cast<size_t>(reached_[0].id)];
+    start.life = is_alive ? Life::kAlive : Life::kDead;
+    start.straight = straight;
+    start.search = pool_.is_learning_ ? 0 : static_cast<int32_t>(std::min(cost_, kMostCost));
   }
 
  private:
@@ -63,8 +69,128 @@ class RegexPool::LifeSearch {
     uint8_t by = 0;      // of these the last
     bool again = false;  // its likeliest way on has been taken
   };
+  static constexpr int64_t kMostCost = INT32_MAX;
+  // To take one step counts as much, whatever it takes to find out where it leads.
+  static constexpr int64_t kTaking = 1;
 
-  void SetLife(RegexId id, Life life) { pool_.nodes_[static_cast<size_t>(id)].life = life; }
+  Life Fact(RegexId id) const { return pool_.node(id).fact; }
+
+  // All that was reached is dead. Of each that can be found out within the limit, as it was of the
+  // start, behind which there are all of them: whoever asks, and in whichever order, the same is
+  // found. It counts nothing: the work is done once for each as long as they are kept.
+  void KeepDead() {
+    for (const Reached& one : reached_) {
+      Node& n = pool_.nodes_[static_cast<size_t>(one.id)];
+      n.life = Life::kDead;
+      if (pool_.is_learning_) n.fact = Life::kDead;
+    }
+  }
+
+  // Whether the likeliest ways on lead to the end, and soon.
+  bool FollowHints() {
+    RegexId at = reached_[0].id;
+    const int64_t most = pool_.node(at).least + kMostDetour;
+    int32_t turns = 0;
+    way_.clear();
+    Ahead rest;  // of what is ahead of `at`
+    for (;;) {
+      const Node& n = pool_.node(at);
+      const auto bytes = static_cast<int64_t>(way_.size());
+      if (n.fact == Life::kAlive) {
+        rest = {.bytes = 0, .way = n.way};
+        break;
+      }
+      if (n.fact == Life::kDead || bytes + n.least > most) return false;
+      rest = LookAhead(at);
+      if (bytes > 0 && IsTurn(way_.back().first, at)) ++turns;
+      if (turns > kMostTurns) return false;
+      const bool is_short = rest.bytes >= 0 && bytes + rest.bytes <= most;
+      const bool is_even = turns + rest.turns <= kMostTurns;
+      if (is_short && is_even && cost_ + rest.cost <= pool_.most_search_) break;
+      cost_ += rest.choice;
+      if (pool_.exhausted_ || cost_ > pool_.most_search_) return false;
+      way_.emplace_back(at, rest.byte);
+      at = rest.made.to;
+    }
+    KeepAhead(rest);
+    cost_ += rest.cost;
+    return true;
+  }
+
+  Ahead LookAhead(RegexId id) {
+    if (const int32_t known = pool_.node(id).ahead; known >= 0) {
+      return pool_.ahead_[static_cast<size_t>(known)];
+    }
+    const ByteSet edges = pool_.Edges(id), first = pool_.MayBegin(id);
+    const int32_t hint = pool_.node(id).hint;
+    Ahead ahead;
+    const auto take = [&](int byte) {
+      ahead.byte = static_cast<uint8_t>(byte);
+      ahead.made = pool_.TryDerive(id, ahead.byte);
+      ahead.choice += kTaking + ahead.made.steps;
+      return Fact(ahead.made.to) != Life::kDead;
+    };
+    bool found = hint >= 0 && first.Has(hint) && take(hint);
+    for (int byte = 0; byte < 256 && !found && ahead.choice <= pool_.most_search_; ++byte) {
+      found = edges.Has(byte) && first.Has(byte) && take(byte);
+    }
+    if (!found) ahead.made = {};
+    if (pool_.exhausted_) return ahead;
+    pool_.nodes_[static_cast<size_t>(id)].ahead = static_cast<int32_t>(pool_.ahead_.size());
+    pool_.ahead_.push_back(ahead);
+    pool_.Spend(0, sizeof(Ahead));
+    return ahead;
+  }
+
+  // Whether the likeliest ways on from both, one behind the other, differ, and it comes no nearer.
+  bool IsTurn(RegexId from, RegexId to) const {
+    const Node &one = pool_.node(from), &next = pool_.node(to);
+    if (one.ahead < 0 || next.ahead < 0 || next.least < one.least) return false;
+    return pool_.ahead_[static_cast<size_t>(one.ahead)].byte !=
+           pool_.ahead_[static_cast<size_t>(next.ahead)].byte;
+  }
+
+  // The states of way_ lead to the end like this, as what is behind them does.
+  void KeepAhead(Ahead rest) {
+    for (size_t i = way_.size(); i-- > 0;) {
+      const Node& n = pool_.node(way_[i].first);
+      Ahead& ahead = pool_.ahead_[static_cast<size_t>(n.ahead)];
+      if (rest.bytes > 0 && IsTurn(way_[i].first, ahead.made.to)) ++rest.turns;
+      ahead.bytes = rest.bytes + 1;
+      ahead.turns = rest.turns;
+      ahead.cost = rest.cost + ahead.choice;
+      ahead.way = std::min(n.way, rest.way + 1);
+      rest = ahead;
+    }
+    Node& start = pool_.nodes_[static_cast<size_t>(reached_[0].id)];
+    start.way_found = rest.way;
+  }
+
+  bool Search() {
+    if (gave_up_ || pool_.exhausted_) return false;
+    most_cost_ = std::min(cost_ + pool_.most_search_, StepMeter::kTooMuch);
+    // Where a known way was of use, the next will be.
+    const bool trusts = pool_.is_learning_ && std::exchange(pool_.trusts_ways_, false);
+    const size_t patience = trusts ? 0 : kTrouble;
+    bool tried = false;
+    while (!open_.empty() && !gave_up_) {
+      if (!tried && reached_.size() > patience) {
+        tried = true;
+        const int64_t before = cost_, most = std::exchange(most_cost_, INT64_MAX);
+        if (TryKnownWays()) return true;
+        if (gave_up_) return false;
+        most_cost_ = most + cost_ - before;
+      }
+      std::ranges::pop_heap(open_);
+      const size_t at = std::get<2>(open_.back());
+      open_.pop_back();
+      if (Expand(at)) {
+        if (reached_.size() > kTrouble && pool_.is_learning_) Remember();
+        return true;
+      }
+    }
+    return false;
+  }
 
   void Push(size_t at) {
     const Reached& one = reached_[at];
@@ -118,11 +244,10 @@ class RegexPool::LifeSearch {
   bool Follow(size_t at, int byte) {
     RegexId next = kNothing;
     if (!Derive(reached_[at].id, byte, &next)) return false;
-    const Life life = pool_.node(next).life;
-    if (life == Life::kUnknown) {
+    if (Fact(next) == Life::kUnknown) {
       Reach(next, at, reached_[at].bytes + 1, static_cast<uint8_t>(byte));
     }
-    if (life != Life::kAlive) return false;
+    if (Fact(next) != Life::kAlive) return false;
     way_.clear();
     for (;; at = reached_[at].from) {
       way_.emplace_back(reached_[at].id, static_cast<uint8_t>(byte));
@@ -130,39 +255,58 @@ class RegexPool::LifeSearch {
       byte = reached_[at].by;
     }
     std::ranges::reverse(way_);
-    Enliven(next);
+    Arrive(next);
     return true;
   }
 
-  // The states of way_, behind the last of which there is `next`, lead to the end.
-  void Enliven(RegexId next) {
-    int32_t bytes = pool_.WayToEnd(next);
+  // The states of way_, behind the last of which there is `end`, lead to the end.
+  void Arrive(RegexId end) {
+    last_ = end;
+    int32_t bytes = pool_.node(end).way;
+    if (!pool_.is_learning_) {
+      Node& start = pool_.nodes_[static_cast<size_t>(reached_[0].id)];
+      start.way_found = std::min(start.way_found, bytes + static_cast<int32_t>(way_.size()));
+      return;
+    }
     for (size_t i = way_.size(); i-- > 0;) {
       Node& n = pool_.nodes_[static_cast<size_t>(way_[i].first)];
-      n.life = Life::kAlive;
+      n.fact = n.life = Life::kAlive;
       n.way = bytes = std::min(n.way, bytes + 1);
       n.onward = way_[i].second;
     }
-    last_ = next;
   }
 
   // False, and nothing is looked for any more, where that takes too long.
   bool Derive(RegexId id, int byte, RegexId* next) {
-    const int64_t before = pool_.work_;
-    pool_.Spend(1, 0);
-    const bool found = pool_.TryDerive(id, static_cast<uint8_t>(byte), next);
-    if (pool_.search_left_ != INT64_MAX) pool_.search_left_ -= pool_.work_ - before;
-    if (pool_.search_left_ < 0) pool_.exhausted_ = true;
-    const bool too_long = !found || pool_.work_ - begin_ > pool_.most_search_;
-    if (too_long) SetLife(reached_[0].id, Life::kDead);
-    gave_up_ = pool_.exhausted_ || too_long;
+    const Derivative made = pool_.TryDerive(id, static_cast<uint8_t>(byte));
+    *next = made.to;
+    cost_ += kTaking + made.steps;
+    gave_up_ = pool_.exhausted_ || made.steps >= StepMeter::kTooMuch || cost_ > most_cost_;
     return !gave_up_;
+  }
+
+  // Behind up to some of the likeliest bytes: in the middle of a character or of an escape, no way
+  // that is known goes on.
+  bool TryShortWays() {
+    const std::vector<std::pair<RegexId, uint8_t>> likeliest = way_;
+    for (size_t taken = 0; taken <= kMostTaken && taken < likeliest.size(); ++taken) {
+      for (const std::string& way : pool_.ways_) {
+        if (way.size() > kShortWay) continue;
+        for (size_t from = 0; from <= kMostSkipped && from < way.size() && !gave_up_; ++from) {
+          way_.assign(likeliest.begin(), likeliest.begin() + static_cast<ptrdiff_t>(taken));
+          if (TryWay(likeliest[taken].first, std::string_view(way).substr(from))) return true;
+        }
+      }
+    }
+    return false;
   }
 
   bool TryKnownWays() {
     std::vector<std::string>& ways = pool_.ways_;
     for (size_t i = 0; i < ways.size() && !gave_up_; ++i) {
-      if (!TryWay(ways[i])) continue;
+      way_.clear();
+      if (!TryWay(reached_[0].id, ways[i])) continue;
+      if (!pool_.is_learning_) return true;
       std::rotate(ways.begin(), ways.begin() + static_cast<ptrdiff_t>(i),
                   ways.begin() + static_cast<ptrdiff_t>(i) + 1);
       pool_.trusts_ways_ = true;
@@ -171,20 +315,18 @@ class RegexPool::LifeSearch {
     return false;
   }
 
-  bool TryWay(const std::string& way) {
-    way_.clear();
-    RegexId id = reached_[0].id;
+  // From `id`, which is behind way_.
+  bool TryWay(RegexId id, std::string_view way) {
     for (const char c : way) {
       const auto byte = static_cast<uint8_t>(c);
       RegexId next = kNothing;
       if (!pool_.MayBegin(id).Has(byte) || !Derive(id, byte, &next)) return false;
       way_.emplace_back(id, byte);
-      const Life life = pool_.node(next).life;
-      if (life == Life::kAlive) {
-        Enliven(next);
+      if (Fact(next) == Life::kAlive) {
+        Arrive(next);
         return true;
       }
-      if (life == Life::kDead) return false;
+      if (Fact(next) == Life::kDead) return false;
       id = next;
     }
     return false;
@@ -198,11 +340,10 @@ class RegexPool::LifeSearch {
     while (!pool_.AcceptsEmpty(id)) {
       const Node& n = pool_.node(id);
       const int32_t byte = n.onward != 0 ? n.onward : n.hint;
-      RegexId next = kNothing;
       if (byte < 0 || way.size() >= kLongestWay) return;
-      if (!pool_.TryDerive(id, static_cast<uint8_t>(byte), &next) || next == kNothing) return;
+      id = pool_.TryDerive(id, static_cast<uint8_t>(byte)).to;
+      if (id == kNothing) return;
       way.push_back(static_cast<char>(byte));
-      id = next;
     }
     std::vector<std::string>& ways = pool_.ways_;
     if (ways.size() == kMostWays) ways.pop_back();
@@ -210,7 +351,7 @@ class RegexPool::LifeSearch {
   }
 
   RegexPool& pool_;
-  const int64_t begin_;
+  int64_t cost_ = 0, most_cost_ = INT64_MAX;
   bool gave_up_ = false;
   std::vector<Reached> reached_;
   std::vector<bool> seen_;
@@ -221,9 +362,36 @@ class RegexPool::LifeSearch {
   RegexId last_ = kNothing;
 };
 
+RegexPool::Life RegexPool::FindLife(RegexId id) {
+  if (node(id).life == Life::kUnknown) LifeSearch(this, id).Run();
+  return node(id).life;
+}
+
+// What the search from `next` takes where that from `id`, by a byte of which it comes, is known:
+// they need not go the same way twice.
+int64_t RegexPool::SearchBehind(RegexId id, RegexId next) {
+  const int64_t whole = node(next).search;
+  if (whole <= StepMeter::kDearSearch || FindLife(id) != Life::kAlive) return whole;
+  if (!node(id).straight || !node(next).straight) return whole;
+  if (whole <= kDearWay) return 0;
+  const auto ahead = [&](RegexId at) {
+    const Node& n = node(at);
+    return n.fact == Life::kAlive ? Ahead{.bytes = 0} : ahead_[static_cast<size_t>(n.ahead)];
+  };
+  Ahead one = ahead(id), other = ahead(next);
+  for (RegexId at = next; at != id;) {
+    const int32_t bytes = one.bytes;
+    if (bytes == 0 && other.bytes == 0) return whole;
+    if (bytes >= other.bytes) one = ahead(id = one.made.to);
+    if (bytes <= other.bytes) other = ahead(at = other.made.to);
+  }
+  return whole - other.cost;
+}
+
 bool RegexPool::IsLive(RegexId id) {
-  const Life life = node(id).life;
-  return life == Life::kUnknown ? LifeSearch(this, id).Run() : life == Life::kAlive;
+  const bool is_live = FindLife(id) == Life::kAlive;
+  if (node(id).search > StepMeter::kDearSearch) meter_.Spend(node(id).search);
+  return is_live;
 }
 
 bool RegexPool::Settle(RegexId id, size_t most_states, int64_t most_work) {

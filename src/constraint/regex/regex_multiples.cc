@@ -115,9 +115,7 @@ RegexId RegexPool::MultipleState(int32_t multiple, int64_t remainder, int32_t di
                .b = static_cast<int32_t>(remainder & 0x7FFFFFFF),
                .c = static_cast<int32_t>(remainder >> 31),
                .d = digits};
-  return Intern(n,
-                MixHash(MixHash(static_cast<uint64_t>(multiple), static_cast<uint64_t>(remainder)),
-                        static_cast<uint64_t>(digits)));
+  return Intern(n);
 }
 
 RegexId RegexPool::DeriveMultiple(const Node& n, uint8_t byte) {

@@ -142,7 +142,7 @@ RegexId RegexPool::Relax(RegexId id, size_t near) {
   const Node& n = node(id);
   RegexId relaxed = id;
   if (n.farthest < kManyBytes) {
-    relaxed = RelaxPlain(id, near, 0);
+    relaxed = RelaxPlain(id, near);
   } else if (n.kind == Kind::kAnd && n.b == 2) {
     relaxed = RelaxBoth(id, near);
   }
@@ -153,10 +153,10 @@ RegexId RegexPool::Relax(RegexId id, size_t near) {
 
 // Of an expression without intersections and complements: whatever a text has come to, the rest
 // can be chosen as short as may be.
-RegexId RegexPool::RelaxPlain(RegexId id, size_t near, int depth) {
+RegexId RegexPool::RelaxPlain(RegexId id, size_t near) {
   const Node n = node(id);
   if (n.relaxed[near] >= 0) return n.relaxed[near];
-  if (exhausted_ || depth > kMostNesting) return id;
+  if (exhausted_ || n.height > kMostNesting) return id;
   Spend(1, 0);
   RegexId relaxed = id;
   switch (n.kind) {
@@ -166,21 +166,21 @@ RegexId RegexPool::RelaxPlain(RegexId id, size_t near, int depth) {
       for (; node(at).kind == Kind::kConcat && node(at).relaxed[near] < 0; at = node(at).b) {
         tails.push_back(at);
       }
-      relaxed = RelaxPlain(at, near, depth + 1);
+      relaxed = RelaxPlain(at, near);
       for (; !tails.empty() && !exhausted_; tails.pop_back()) {
-        relaxed = Concat(RelaxPlain(node(tails.back()).a, near, depth + 1), relaxed);
+        relaxed = Concat(RelaxPlain(node(tails.back()).a, near), relaxed);
         nodes_[static_cast<size_t>(tails.back())].relaxed[near] = exhausted_ ? -1 : relaxed;
       }
       break;
     }
     case Kind::kOr: {
       std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
-      for (RegexId& part : parts) part = RelaxPlain(part, near, depth + 1);
+      for (RegexId& part : parts) part = RelaxPlain(part, near);
       relaxed = Or(std::move(parts));
       break;
     }
     case Kind::kRepeat:
-      relaxed = RepeatNear(n, RelaxPlain(n.a, near, depth + 1), kRelaxBytes[near]);
+      relaxed = RepeatNear(n, RelaxPlain(n.a, near), kRelaxBytes[near]);
       break;
     default:
       break;
@@ -197,22 +197,29 @@ RegexId RegexPool::RepeatNear(const Node& repeat, RegexId part, int32_t bytes) {
   return Repeat(part, std::min(repeat.b, times), is_far ? kUnlimited : repeat.c);
 }
 
-RegexId RegexPool::Loosen(RegexId id, int depth) {
+RegexId RegexPool::Loosen(RegexId id) {
   const Node n = node(id);
   if (n.loosened >= 0) return n.loosened;
-  if (exhausted_ || depth > kMostNesting) return id;
+  if (exhausted_ || n.height > kMostNesting) return id;
   Spend(1, 0);
   RegexId loosened = id;
   if (!n.has_boolean) {
-    loosened = n.farthest < kManyBytes ? RelaxPlain(id, kNear.size(), depth) : id;
+    loosened = n.farthest < kManyBytes ? RelaxPlain(id, kNear.size()) : id;
   } else if (n.kind == Kind::kConcat) {
-    const RegexId head = Loosen(n.a, depth + 1);
-    loosened = Concat(head, Loosen(n.b, depth + 1));
+    std::vector<RegexId> heads;
+    RegexId at = id;
+    for (; node(at).kind == Kind::kConcat && node(at).has_boolean; at = node(at).b) {
+      heads.push_back(node(at).a);
+    }
+    loosened = Loosen(at);
+    for (; !heads.empty() && !exhausted_; heads.pop_back()) {
+      loosened = Concat(Loosen(heads.back()), loosened);
+    }
   } else if (n.kind == Kind::kRepeat) {
-    loosened = RepeatNear(n, Loosen(n.a, depth + 1), kLooseBytes);
+    loosened = RepeatNear(n, Loosen(n.a), kLooseBytes);
   } else if (n.kind == Kind::kOr || n.kind == Kind::kAnd) {
     std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
-    for (RegexId& part : parts) part = Loosen(part, depth + 1);
+    for (RegexId& part : parts) part = Loosen(part);
     loosened = n.kind == Kind::kOr ? Or(std::move(parts)) : And(parts);
   }
   if (exhausted_) return id;
@@ -229,7 +236,7 @@ RegexId RegexPool::RelaxBoth(RegexId id, size_t near) {
   const int64_t room = CharactersLeft(counted);
   if (room < 0 || node(other).farthest >= kManyBytes) return id;
   const bool is_far = room >= kNear[near] + int64_t{node(other).farthest};
-  return is_far ? RelaxPlain(other, near, 0) : id;
+  return is_far ? RelaxPlain(other, near) : id;
 }
 
 // Of what is left of any strings of limited length: how many characters may come, besides that

@@ -42,7 +42,8 @@ bool RegexPool::IsPlainOption(RegexId id) const {
   if (n.kind == Kind::kRepeat) return n.b == 0 && node(n.a).kind == Kind::kBytes;
   if (n.kind != Kind::kOr || n.b != 2) return false;
   const auto parts = Parts(n);
-  return parts[0] == kEmpty && node(parts[1]).kind == Kind::kBytes;
+  const RegexId other = parts[0] == kEmpty ? parts[1] : parts[0];
+  return n.nullable && node(other).kind == Kind::kBytes;
 }
 
 // Whether `tail` is what is left of `row` where its first parts are left out.
@@ -136,7 +137,7 @@ RegexId RegexPool::DeriveOptions(RegexId id, uint8_t byte) {
     id = plain_end != kNothing ? plain_end : n.b;
     if (exhausted_) return kNothing;
   }
-  Spend(passed / 4, 0);
+  Step(passed / 4);
   parts.push_back(RawDerive(id, byte));
   return Or(std::move(parts));
 }

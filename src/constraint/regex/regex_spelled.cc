@@ -58,8 +58,7 @@ RegexId RegexPool::Respelled(RegexId json_rest, int32_t quote, bool escaped) {
                .a = json_rest,
                .b = quote,
                .c = escaped ? 1 : 0};
-  return Intern(n, MixHash(static_cast<uint64_t>(json_rest),
-                           static_cast<uint64_t>(quote) * 2 + (escaped ? 1 : 0)));
+  return Intern(n);
 }
 
 RegexId RegexPool::DeriveRespelled(const Node& n, uint8_t byte) {
@@ -83,7 +82,7 @@ RegexId RegexPool::DeriveRespelled(const Node& n, uint8_t byte) {
 RegexId RegexPool::Spelled(RegexId texts, Escapes escapes) {
   if (texts == kNothing || texts == kEmpty) return texts;
   const Node n{.kind = Kind::kSpelled, .a = texts, .b = static_cast<int32_t>(escapes)};
-  return Intern(n, MixHash(static_cast<uint64_t>(texts), static_cast<uint64_t>(escapes)));
+  return Intern(n);
 }
 
 RegexId RegexPool::DeriveSpelled(const Node& n, uint8_t byte) {

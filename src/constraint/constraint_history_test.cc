@@ -1,0 +1,152 @@
+// What may come follows from the constraint and the text, whatever was asked before: also where a
+// limit is met.
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/strings.h"
+#include "constraint/machine.h"
+#include "constraint/masker.h"
+#include "constraint/regex/pattern.h"
+#include "constraint/schema/schema_compiler.h"
+#include "gtest/gtest.h"
+
+namespace weft::constraint {
+namespace {
+
+using Random = std::mt19937;
+
+const TokenTable& Table() {
+  static const TokenTable* const table = [] {
+    static constexpr const char* kPieces[] = {"a",  "b", "ab", "key", "name", "x-", "0",
+                                              "12", "7", ".",  "é",   " ",    "_"};
+    std::vector<std::string> bytes{""};
+    for (int b = 0; b < 256; ++b) bytes.push_back(std::string(1, static_cast<char>(b)));
+    Random random(7);
+    for (int i = 0; i < 120; ++i) {
+      std::string token;
+      for (size_t n = 1 + random() % 4; n > 0; --n) token += kPieces[random() % std::size(kPieces)];
+      bytes.push_back(token);
+      if (i % 6 == 0) bytes.push_back(token + "\"");
+    }
+    bytes.push_back(std::string(40, 'a'));
+    return new TokenTable(std::move(bytes), {0});
+  }();
+  return *table;
+}
+
+// Complements, intersections, look-aheads, multiples, and what must match exactly one of several.
+constexpr const char* kHard[] = {
+    R"({"type":"string","pattern":"^(?=.*[0-9])(?=.*[a-z])(?=.*_)(?!.*ab).{4,24}$"})",
+    R"({"type":"string","pattern":"e$","maxLength":66,
+        "oneOf":[{"pattern":"key"},{"pattern":"b$"},{"pattern":"hello"}]})",
+    R"({"type":"string","pattern":"[0-9a-f]{4}","maxLength":90,
+        "oneOf":[{"pattern":"name"},{"pattern":"aaaaaaaa"},{"pattern":"hello"}]})",
+    R"({"type":"string","pattern":"^(a|b)*a(a|b){9}$","not":{"pattern":"^(a|b)*b(a|b){7}$"}})",
+    R"({"type":"string","allOf":[{"pattern":"^(aaa)*$"},{"pattern":"^(aaaaa)*$"},
+        {"pattern":"^(aaaaaaa)*$"},{"minLength":1}]})",
+    R"({"type":"string","allOf":[{"pattern":"a.{5}b.{3}a"},{"not":{"pattern":"a.{3}b.{5}a"}},
+        {"not":{"pattern":"b.{4}b"}}],"maxLength":40})",
+    R"({"type":"integer","minimum":1,"allOf":[{"multipleOf":7},{"multipleOf":11},
+        {"not":{"multipleOf":13}}]})",
+    R"({"type":"number","allOf":[{"multipleOf":0.07},{"not":{"multipleOf":0.3}}],"maximum":5000})",
+    R"({"type":"object","patternProperties":{"name":{"type":"integer"},
+        "^.{1,99}$":{"type":["integer","null"]}}})",
+    R"({"type":"object","properties":{"a":{"not":{"enum":["ab","aab",7,"key"]}},
+        "b":{"oneOf":[{"type":"integer"},{"multipleOf":7},{"pattern":"a$"},{"maxLength":3}]}},
+        "additionalProperties":false})"};
+
+// The limits are the usual ones divided by this.
+constexpr int64_t kTighter[] = {1, 30, 300, 2000};
+
+// The automata of a constraint, with what is asked of them.
+class Asked {
+ public:
+  Asked(const Grammar& grammar, int64_t tighter)
+      : machine_(&grammar, int64_t{1} << 28, Tight(tighter)),
+        masker_(&machine_, &Table(), Masker::kMostSteps / tighter) {}
+
+  // Where the text leads, and what that takes.
+  std::pair<StateId, int64_t> Walk(std::string_view text) {
+    machine_.BeginCount(INT64_MAX);
+    StateId state = machine_.start();
+    for (const char c : text) state = machine_.Step(state, static_cast<uint8_t>(c));
+    return {state, machine_.spent()};
+  }
+  std::vector<uint32_t> MaskOf(StateId state) {
+    std::vector<uint32_t> mask(Table().mask_words());
+    masker_.Fill(state, mask);
+    EXPECT_FALSE(machine_.exhausted());
+    return mask;
+  }
+
+ private:
+  static MachineLimits Tight(int64_t by) {
+    const MachineLimits usual;
+    return {.derivative = usual.derivative / by,
+            .step = usual.step / by,
+            .search = usual.search / by,
+            .step_search = usual.step_search / by};
+  }
+
+  Machine machine_;
+  Masker masker_;
+};
+
+std::vector<std::string> RandomTexts(Asked* walked, Random* random) {
+  std::vector<std::string> texts{""};
+  for (int i = 0; i < 40; ++i) {
+    // Longer ones come of others.
+    std::string text = texts[(*random)() % texts.size()];
+    for (size_t n = 1 + (*random)() % 3; n > 0; --n) {
+      const std::vector<uint32_t> mask = walked->MaskOf(walked->Walk(text).first);
+      std::vector<TokenId> allowed;
+      for (TokenId id = 1; id < Table().size(); ++id) {
+        if (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) allowed.push_back(id);
+      }
+      if (allowed.empty()) break;
+      text += Table().Bytes(allowed[(*random)() % allowed.size()]);
+    }
+    texts.push_back(text);
+  }
+  return texts;
+}
+
+TEST(ConstraintHistory, MasksAreTheSameWhateverWasAskedBefore) {
+  int compared = 0, limited = 0;
+  for (const char* const schema : kHard) {
+    Grammar grammar;
+    ASSERT_TRUE(CompileSchema(schema, {}, &grammar).ok()) << schema;
+    for (const int64_t tighter : kTighter) {
+      Random random(static_cast<uint32_t>(tighter));
+      Asked loose(grammar, 1), asked(grammar, tighter);
+      std::vector<std::string> texts = RandomTexts(&loose, &random);
+      std::ranges::shuffle(texts, random);
+      // Some masks are asked for on the way, others never.
+      for (const std::string& text : texts) {
+        const StateId state = asked.Walk(text).first;
+        if (random() % 2 == 0) asked.MaskOf(state);
+      }
+      for (size_t i = 0; i < texts.size(); i += 4) {
+        const std::string& text = texts[i];
+        Asked fresh(grammar, tighter);
+        const auto [state, steps] = fresh.Walk(text);
+        const auto [again, steps_again] = asked.Walk(text);
+        ASSERT_EQ(state == kDeadState, again == kDeadState) << schema << "\n" << text;
+        ASSERT_EQ(steps, steps_again) << schema << "\n" << text << " under limits / " << tighter;
+        const std::vector<uint32_t> mask = fresh.MaskOf(state);
+        ASSERT_EQ(mask, asked.MaskOf(again)) << schema << "\n" << text << "\nlimits / " << tighter;
+        ++compared;
+        limited += mask != loose.MaskOf(loose.Walk(text).first) ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(compared, 400);
+  EXPECT_GT(limited, 20);
+}
+
+}  // namespace
+}  // namespace weft::constraint
