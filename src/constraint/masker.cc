@@ -1,6 +1,7 @@
 #include "constraint/masker.h"
 
 #include <algorithm>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -81,6 +82,22 @@ int32_t Masker::ListOf(StateId state) {
   return Keep(std::move(list), part.Close());
 }
 
+// Those that take any text first, then those that most text leads back to: their masks serve the
+// states behind this one, too. Beside one of these the others are asked about little, so it should
+// be the same one in all states.
+void Masker::Rank(std::vector<ParserThread>* wide) {
+  RegexPool& pool = machine_.pool();
+  std::vector<std::tuple<int, uint64_t, ParserThread>> ranked;
+  for (const ParserThread& thread : *wide) {
+    const bool leads_back = MostlyBehindText(thread.regex) == thread.regex;
+    const int kind = pool.TakesAllText(thread.regex) ? 0 : leads_back ? 1 : 2;
+    ranked.emplace_back(kind, pool.Print(thread.regex), thread);
+  }
+  std::ranges::stable_sort(
+      ranked, {}, [](const auto& one) { return std::pair(std::get<0>(one), std::get<1>(one)); });
+  std::ranges::transform(ranked, wide->begin(), [](const auto& one) { return std::get<2>(one); });
+}
+
 const Masker::Plan& Masker::PlanOf(StateId state) {
   if (const auto it = plans_.find(state); it != plans_.end()) return it->second;
   Plan plan;
@@ -94,12 +111,7 @@ const Masker::Plan& Masker::PlanOf(StateId state) {
     const bool few = machine_.pool().FirstBytes(thread.regex).Count() < kWideBytes;
     (few ? narrow : wide).push_back(thread);
   }
-  if (wide.size() > 1) {
-    // Those that take any text first.
-    std::stable_partition(wide.begin(), wide.end(), [&](const ParserThread& thread) {
-      return machine_.pool().TakesAllText(thread.regex);
-    });
-  }
+  if (wide.size() > 1) Rank(&wide);
   bool texts = false;  // all are allowed
   for (const ParserThread& thread : wide) {
     machine_.Count(kEntry);

@@ -139,6 +139,7 @@ class Masker {
     return !IsTooMuch();
   }
   const Plan& PlanOf(StateId state);
+  void Rank(std::vector<ParserThread>* wide);
   const Wide& WideOf(const Terminal& terminal);
   bool FillByCounting(RegexId regex, bool is_last, Wide* wide);
   bool FillByLikeness(RegexId regex, bool is_last, Wide* wide);
