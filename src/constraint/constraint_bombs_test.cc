@@ -240,6 +240,8 @@ TEST(ConstraintBombs, BehindTooManyCallsNothingMayCome) {
   std::vector<uint32_t> mask(BombTable().mask_words());
   bool ended = false;
   for (int i = 0; i < 1200; ++i) {
+    ASSERT_TRUE(i == 0 || state.AdvanceText("\n")) << i;
+    if (i % 90 != 0 && (i < 985 || i > 1005)) continue;
     state.FillMask(mask);
     ended = true;
     for (TokenId id = 0; id < BombTable().size(); ++id) {
@@ -249,7 +251,6 @@ TEST(ConstraintBombs, BehindTooManyCallsNothingMayCome) {
       state.Rollback(1);
     }
     if (ended) break;
-    ASSERT_TRUE(state.AdvanceText("\n")) << i;
   }
   EXPECT_TRUE(ended);
   EXPECT_EQ(state.ForcedText(10), "");
@@ -292,39 +293,25 @@ std::shared_ptr<const TokenTable> LettersTable() {
   return table;
 }
 
-TEST(ConstraintBombs, MasksThatTakeTooMuchAreEmptyWhateverIsKnown) {
+// That it is so whatever is known: see constraint_history_test.cc.
+TEST(ConstraintBombs, MasksThatTakeTooMuchAreEmpty) {
   // Every token leads to a state of its own, of up to 900 parts.
-  const std::string pattern = "(a|b)*a(a|b){900}";
-  const std::string text = Times("aab", 200);
-  std::vector<uint32_t> mask(LettersTable()->mask_words()), other(mask);
-  size_t empty = 0;
-  const auto warm = Constraint::Regex(pattern, {}, LettersTable());
-  ASSERT_TRUE(warm.ok()) << warm.status();
-  ConstraintState state = (*warm)->Begin();
-  for (size_t at = 0; at <= text.size(); at += 30) {
-    // The second time, where others walked before.
-    const auto cold = Constraint::Regex(pattern, {}, LettersTable());
-    ASSERT_TRUE(cold.ok());
-    ConstraintState alone = (*cold)->Begin();
-    ASSERT_TRUE(alone.AdvanceText(text.substr(0, at))) << at;
-    const int64_t before = (*cold)->work();
-    alone.FillMask(mask);
-    EXPECT_LE((*cold)->work() - before, 5 * Masker::kMostSteps) << at;
-    ASSERT_TRUE(state.AdvanceText(text.substr(state.text().size(), at - state.text().size())));
-    for (const TokenId token : {TokenId{3000}, TokenId{9000}}) {
-      ConstraintState ahead = state;
-      if (ahead.Advance(token)) ahead.FillMask(other);
-    }
-    state.FillMask(other);
-    EXPECT_EQ(mask, other) << at;
-    const auto parked = (*warm)->Restore(state.Serialize());
-    ASSERT_TRUE(parked.ok());
-    parked->FillMask(other);
-    EXPECT_EQ(mask, other) << at;
-    empty += std::ranges::count(mask, 0u) == static_cast<int64_t>(mask.size());
-  }
-  EXPECT_GT(empty, 0u);
-  EXPECT_LT(empty, 20u);
+  const auto made = Constraint::Regex("(a|b)*a(a|b){900}", {}, LettersTable());
+  ASSERT_TRUE(made.ok()) << made.status();
+  ConstraintState state = (*made)->Begin();
+  ASSERT_TRUE(state.AdvanceText(Times("aab", 200)));
+  std::vector<uint32_t> mask(LettersTable()->mask_words());
+  const int64_t before = (*made)->work();
+  state.FillMask(mask);
+  EXPECT_LE((*made)->work() - before, 5 * Masker::kMostSteps);
+  EXPECT_THAT(mask, ::testing::Each(0u));
+  const auto parked = (*made)->Restore(state.Serialize());
+  ASSERT_TRUE(parked.ok()) << parked.status();
+  std::ranges::fill(mask, 1u);
+  parked->FillMask(mask);
+  EXPECT_THAT(mask, ::testing::Each(0u));
+  // It may go on all the same, where others look for less.
+  EXPECT_TRUE(state.AdvanceText("a"));
 }
 
 TEST(ConstraintBombs, TextsThatTakeTooMuchEnd) {

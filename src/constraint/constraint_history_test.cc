@@ -65,9 +65,10 @@ constexpr int64_t kTighter[] = {1, 30, 300, 2000};
 // The automata of a constraint, with what is asked of them.
 class Asked {
  public:
-  Asked(const Grammar& grammar, int64_t tighter)
-      : machine_(&grammar, int64_t{1} << 28, Tight(tighter)),
-        masker_(&machine_, &Table(), Masker::kMostSteps / tighter) {}
+  Asked(const Grammar& grammar, int64_t tighter, const TokenTable& table = Table())
+      : table_(table),
+        machine_(&grammar, int64_t{1} << 28, Tight(tighter)),
+        masker_(&machine_, &table, Masker::kMostSteps / tighter) {}
 
   // Where the text leads, and what that takes.
   std::pair<StateId, int64_t> Walk(std::string_view text) {
@@ -77,7 +78,7 @@ class Asked {
     return {state, machine_.spent()};
   }
   std::vector<uint32_t> MaskOf(StateId state) {
-    std::vector<uint32_t> mask(Table().mask_words());
+    std::vector<uint32_t> mask(table_.mask_words());
     masker_.Fill(state, mask);
     EXPECT_FALSE(machine_.exhausted());
     return mask;
@@ -92,6 +93,7 @@ class Asked {
             .step_search = usual.step_search / by};
   }
 
+  const TokenTable& table_;
   Machine machine_;
   Masker masker_;
 };
@@ -146,6 +148,46 @@ TEST(ConstraintHistory, MasksAreTheSameWhateverWasAskedBefore) {
   }
   EXPECT_GT(compared, 400);
   EXPECT_GT(limited, 20);
+}
+
+// All texts of the letters a and b of up to 8 characters.
+const TokenTable& FewLettersTable() {
+  static const TokenTable* const table = [] {
+    std::vector<std::string> bytes{""};
+    for (size_t i = 0; bytes.size() < (1u << 9) - 1; ++i) {
+      bytes.push_back(bytes[i] + "a");
+      bytes.push_back(bytes[i] + "b");
+    }
+    return new TokenTable(std::move(bytes), {0});
+  }();
+  return *table;
+}
+
+// Every token leads to a state of its own, of up to 300 parts: the longer the text, the dearer.
+TEST(ConstraintHistory, MasksThatTakeTooMuchAreEmptyWhateverIsKnown) {
+  constexpr int64_t kTimesTighter = 30;
+  Grammar grammar;
+  const auto regex = WholeTextsMatching(&grammar.pool(), "(a|b)*a(a|b){300}");
+  ASSERT_TRUE(regex.ok()) << regex.status();
+  const RuleId start = grammar.AddRule();
+  grammar.AddAlternative(start, {grammar.Terminal(*regex)});
+  ASSERT_TRUE(grammar.Finish(start).ok());
+  Asked asked(grammar, kTimesTighter, FewLettersTable());
+  std::string text;
+  int empty = 0, filled = 0;
+  for (int i = 0; i < 20; ++i, text += "aabaab") {
+    Asked fresh(grammar, kTimesTighter, FewLettersTable());
+    const std::vector<uint32_t> mask = fresh.MaskOf(fresh.Walk(text).first);
+    // The second time, where others walked before.
+    for (const char* const ahead : {"aab", "b"}) asked.MaskOf(asked.Walk(text + ahead).first);
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(mask, asked.MaskOf(asked.Walk(text).first)) << text;
+    }
+    const bool none = std::ranges::count(mask, 0u) == std::ssize(mask);
+    (none ? empty : filled) += 1;
+  }
+  EXPECT_GT(empty, 0);
+  EXPECT_GT(filled, 0);
 }
 
 }  // namespace
