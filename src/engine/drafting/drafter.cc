@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "backend/state_store.h"
@@ -20,6 +21,8 @@ constexpr int64_t kBest = 8;
 constexpr int64_t kRest = 64;
 // So many missing rows of hidden values a prediction head passes over, taking zeros for them.
 constexpr int64_t kMostMissing = 64;
+// Steps that are measured at the start.
+constexpr int kMeasurements = 3;
 // So many rows of hidden values are kept for a head that does not keep up.
 constexpr int64_t kMostHidden = 512;
 
@@ -107,9 +110,16 @@ Drafter::Drafter(std::shared_ptr<const Model> draft, const Options& options,
 
 Drafter::~Drafter() = default;
 
-// The second step finds warm caches, so that its time is a first measurement.
+// The first step finds cold caches. The fastest of the others is a first measurement, because one
+// that was held up would end drafting for a while.
 Status Drafter::WarmUp() {
-  for (int i = 0; i < 2; ++i) WEFT_RETURN_IF_ERROR(MeasureStep());
+  WEFT_RETURN_IF_ERROR(MeasureStep());
+  int64_t fastest_us = std::numeric_limits<int64_t>::max();
+  for (int i = 0; i < kMeasurements; ++i) {
+    WEFT_RETURN_IF_ERROR(MeasureStep());
+    fastest_us = std::min(fastest_us, step_us_);
+  }
+  step_us_ = fastest_us;
   memory_->DropPrefixes();
   memory_->ReturnFreed();
   return OkStatus();
@@ -159,7 +169,7 @@ void Drafter::Release(Text* text) {
   if (text->session_ == nullptr) return;
   Settle(text, {});
   // A text known from the middle on is nobody's beginning.
-  if (usable() && text->first_hidden_ == 0) memory_->KeepTail(text->session_);
+  if (usable() && text->first_row_ == 0) memory_->KeepTail(text->session_);
   memory_->Drop(text->session_);
   table_.Remove(text->session_);
   memory_->ReturnFreed();
@@ -199,7 +209,7 @@ int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
   for (const TokenId token : added) session->tokens.push_back(token);
   // The last token is computed in any case, for what follows it.
   Settle(text, seen.first(seen.size() - 1));
-  if (session->computed == 0 && text->first_hidden_ == 0) {
+  if (session->computed == 0 && text->first_row_ == 0) {
     memory_->Reuse(session, std::ssize(seen) - 1);
   }
   if (begins) memory_->PlanCheckpoints(session, {});
@@ -210,7 +220,7 @@ int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
 // Whether the hidden values of all tokens that are to be computed are there, or were passed over.
 bool Drafter::FollowHidden(Text* text, std::span<const TokenId> tokens) {
   HiddenRows& hidden = text->hidden_;
-  const int64_t next = text->first_hidden_ + text->session_->computed;
+  const int64_t next = text->first_row_ + text->session_->computed;
   const int64_t end = std::ssize(tokens) - 1;
   hidden.ForgetBefore(next);
   if (hidden.end() < end || hidden.begin() >= end) return false;
@@ -218,23 +228,29 @@ bool Drafter::FollowHidden(Text* text, std::span<const TokenId> tokens) {
     hidden.PadFrom(next);
     return true;
   }
-  BeginAnew(text, hidden.begin());
-  if (text->session_ == nullptr) return false;
-  for (const TokenId token : tokens.subspan(static_cast<size_t>(text->unseen()))) {
-    text->session_->tokens.push_back(token);
-  }
-  memory_->PlanCheckpoints(text->session_, {});
-  return true;
+  BeginAnew(text, hidden.begin(), tokens);
+  return text->session_ != nullptr;
+}
+
+void Drafter::KeepLast(Text* text, std::span<const TokenId> tokens, int64_t last) {
+  if (text->session_ == nullptr) return;
+  Settle(text, {});
+  BeginAnew(text, std::ssize(tokens) - last, tokens);
 }
 
 // The text from that row on, in a domain of its own: what is computed of it is found by nobody.
-void Drafter::BeginAnew(Text* text, int64_t first_hidden) {
+void Drafter::BeginAnew(Text* text, int64_t first_row, std::span<const TokenId> tokens) {
   memory_->Drop(text->session_);
   table_.Remove(text->session_);
   auto session = table_.CreateForTurn(StrCat(text->domain_, "\n", ++n_anew_));
   text->session_ = session.ok() ? *session : nullptr;
-  if (session.ok()) (*session)->stage.Become(SessionStage::kRunning);
-  text->first_hidden_ = first_hidden;
+  text->first_row_ = first_row;
+  if (!session.ok()) return;
+  (*session)->stage.Become(SessionStage::kRunning);
+  for (const TokenId token : tokens.subspan(static_cast<size_t>(text->unseen()))) {
+    (*session)->tokens.push_back(token);
+  }
+  memory_->PlanCheckpoints(*session, {});
 }
 
 // The text's next `n` tokens.
@@ -242,7 +258,7 @@ Drafter::Part Drafter::PartOf(Text* text, int64_t n) const {
   const Session& session = *text->session_;
   const auto from = session.tokens.begin() + session.computed;
   Part part{.text = text, .tokens = {from, from + n}, .position = session.computed};
-  if (takes_hidden()) part.hidden = text->hidden_.Rows(text->first_hidden_ + part.position, n);
+  if (takes_hidden()) part.hidden = text->hidden_.Rows(text->first_row_ + part.position, n);
   return part;
 }
 

@@ -76,17 +76,17 @@ class Drafter {
     friend class Drafter;
     Text(Drafter* drafter, std::string_view domain, Session* session);
     // How many tokens at the beginning of the text it does not know.
-    int64_t unseen() const { return drafter_->takes_hidden() ? first_hidden_ + 1 : 0; }
+    int64_t unseen() const { return first_row_ + (drafter_->takes_hidden() ? 1 : 0); }
 
     Drafter* const drafter_;
     const std::string domain_;
     Session* session_;            // null: left out for now
     std::vector<TokenId> ahead_;  // drafted and computed, beyond the text
     int64_t rests_until_ = 0;     // left out until the text has this many tokens
-    // For a prediction head: the model's hidden values it has not used yet, the row from which on
-    // it knows the text, and the hidden values of its own latest drafted row.
+    int64_t first_row_ = 0;       // from which on it knows the text
+    // For a prediction head: the model's hidden values it has not used yet, and those of its own
+    // latest drafted row.
     HiddenRows hidden_;
-    int64_t first_hidden_ = 0;
     std::vector<float> hidden_ahead_;
   };
   std::unique_ptr<Text> Begin(std::string_view domain);
@@ -99,6 +99,10 @@ class Drafter {
   // How many of `tokens`, the text so far, remain to be computed; -1: it can draft nothing.
   // REQUIRES: they extend those of the previous call, or are their beginning.
   int64_t Follow(Text* text, std::span<const TokenId> tokens);
+  // Gives up the beginning of `tokens`, the text so far, for good, and knows it from its `last`
+  // tokens on, which remain to be computed. What it drafts is then less often right, and no other
+  // answer takes over what it computes. REQUIRES: !takes_hidden(), and Follow was called with them.
+  void KeepLast(Text* text, std::span<const TokenId> tokens, int64_t last);
   // Computes up to `rows` of them.
   void CatchUp(Text* text, int64_t rows);
 
@@ -151,7 +155,7 @@ class Drafter {
           std::unique_ptr<StateMemory> memory);
   Status WarmUp();
   bool FollowHidden(Text* text, std::span<const TokenId> tokens);
-  void BeginAnew(Text* text, int64_t first_hidden);
+  void BeginAnew(Text* text, int64_t first_row, std::span<const TokenId> tokens);
   Part PartOf(Text* text, int64_t n) const;
   void Settle(Text* text, std::span<const TokenId> tokens);
   bool ComputeTo(Text* text, int64_t n_tokens);

@@ -118,6 +118,37 @@ TEST_P(DrafterTest, AnswersThatBeginAlikeAreFoundAgain) {
   EXPECT_OK(drafter->CheckIntegrity());
 }
 
+// As it would after these tokens alone; and others do not find it.
+TEST_P(DrafterTest, ATextCanBeKnownFromItsEndOn) {
+  const auto drafter = MakeDrafter(model());
+  Tokens tokens = RandomTokens(200, 1);
+  {
+    const auto text = drafter->Begin("");
+    EXPECT_EQ(drafter->Follow(text.get(), tokens), 200);
+    drafter->CatchUp(text.get(), 20);
+    drafter->KeepLast(text.get(), tokens, 40);
+    EXPECT_EQ(drafter->Follow(text.get(), tokens), 40);
+    EXPECT_OK(drafter->CheckIntegrity());
+    for (int i = 0; i < 3; ++i) {
+      const Tokens end(tokens.end() - 40 - i, tokens.end());
+      const Tokens said = ModelSays(model(), end, kMostDrafted);
+      const Tokens draft = DraftAfter(drafter.get(), text.get(), tokens);
+      ASSERT_FALSE(draft.empty());
+      EXPECT_EQ(draft, Tokens(said.begin(), said.begin() + std::ssize(draft)));
+      tokens.push_back(said[0]);
+    }
+    const Tokens more = RandomTokens(100, 3);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    EXPECT_GE(drafter->Follow(text.get(), tokens), 100);
+    drafter->KeepLast(text.get(), tokens, 40);
+    EXPECT_EQ(drafter->Follow(text.get(), tokens), 40);
+    EXPECT_OK(drafter->CheckIntegrity());
+  }
+  const auto same = drafter->Begin("");
+  EXPECT_GE(drafter->Follow(same.get(), tokens), std::ssize(tokens) - 20);
+  EXPECT_OK(drafter->CheckIntegrity());
+}
+
 TEST_P(DrafterTest, ManyTextsShareSteps) {
   const auto drafter = MakeDrafter(model());
   std::vector<std::unique_ptr<Drafter::Text>> texts;

@@ -11,12 +11,23 @@ constexpr double kLeastDraftProfit = 1.05;
 // Where drafts do not pay, one token is drafted so seldom, if right drafts would pay.
 constexpr int64_t kTrialEvery = 256;
 constexpr float kRightShare = 0.9f;
-// What of the time goes into catching up: of one answer alone, and beside others.
-constexpr double kShareAlone = 0.25;
-constexpr double kShareBeside = 0.01;
-// Fewer rows are not worth reading the weights for; more would hold a step up for too long.
+// What reading must promise to save, in terms of what it takes: how long an answer will be is
+// anybody's guess. All of a text brings little more than its end.
+constexpr double kLeastReturn = 2;
+constexpr double kLeastReturnOfAll = 8;
+// Tokens at the end of a text.
+constexpr int64_t kEnd = 64;
+// What of the time goes into reading beside others, for each of them less.
+constexpr double kShareBeside = 0.1;
+// It must be so much faster than they are written, or drafts would never begin.
+constexpr double kLeastPace = 2;
+// Fewer rows are not worth reading the weights for. More would hold a step up for too long, or by
+// too much of its time.
 constexpr int64_t kLeastRows = 32;
 constexpr int64_t kMostRows = 128;
+constexpr double kLongestReading = 2;
+// Before it is measured, what one of many rows takes of the time of a step of one.
+constexpr double kRowShare = 0.25;
 
 void Smooth(double* average, double sample) {
   *average = *average == 0 ? sample : *average + kNewShare * (sample - *average);
@@ -37,23 +48,19 @@ double Expected(const DraftOffer& offer, int64_t depth, float least_share) {
 }  // namespace
 
 int64_t DraftPlanner::Plan(std::span<const DraftOffer> offers, const GuessPlanner& steps) {
-  const int64_t depth = Best(offers, steps, 0);
-  if (depth > 0) {
-    since_trial_ = 0;
-    return depth;
-  }
-  if (++since_trial_ < kTrialEvery) return 0;
+  const int64_t depth = Best(offers, steps, 0).depth;
+  if (depth == 0 && (++since_trial_ < kTrialEvery || !CouldPay(offers, steps))) return 0;
   since_trial_ = 0;
-  return CouldPay(offers, steps) ? 1 : 0;
+  return std::max<int64_t>(1, depth);
 }
 
 bool DraftPlanner::CouldPay(std::span<const DraftOffer> offers, const GuessPlanner& steps) const {
-  return Best(offers, steps, kRightShare) > 0;
+  return Best(offers, steps, kRightShare).depth > 0;
 }
 
 // Shares below `least_share` count as that.
-int64_t DraftPlanner::Best(std::span<const DraftOffer> offers, const GuessPlanner& steps,
-                           float least_share) const {
+DraftPlanner::Choice DraftPlanner::Best(std::span<const DraftOffer> offers,
+                                        const GuessPlanner& steps, float least_share) const {
   const int64_t sessions = std::ssize(offers);
   int64_t drafted = 0, deepest = 0;
   for (const DraftOffer& offer : offers) {
@@ -62,9 +69,9 @@ int64_t DraftPlanner::Best(std::span<const DraftOffer> offers, const GuessPlanne
     deepest = std::max(deepest, offer.most);
   }
   const double plain_us = steps.StepUs(sessions), draft_us = StepUs(drafted);
-  if (drafted == 0 || plain_us == 0 || draft_us == 0) return 0;
+  if (drafted == 0 || plain_us == 0 || draft_us == 0) return {};
   double best_rate = kLeastDraftProfit * static_cast<double>(sessions) / plain_us;
-  int64_t best = 0;
+  Choice best;
   for (int64_t depth = 1; depth <= deepest; ++depth) {
     const double time_us =
         steps.StepUs(sessions + depth * drafted) + static_cast<double>(depth) * draft_us;
@@ -77,27 +84,53 @@ int64_t DraftPlanner::Best(std::span<const DraftOffer> offers, const GuessPlanne
     if (time_us > plain_us * std::max(slowest, GuessPlanner::kUnnoticed)) continue;
     if (tokens / time_us <= best_rate) continue;
     best_rate = tokens / time_us;
-    best = depth;
+    best = {depth, plain_us - static_cast<double>(sessions) / best_rate};
   }
   return best;
 }
 
-int64_t DraftPlanner::RowsToCatchUp(int64_t behind, int64_t answers, const GuessPlanner& steps) {
-  const double plain_us = steps.StepUs(answers);
-  const double draft_us = StepUs(1);
-  if (plain_us == 0 || draft_us == 0) return 0;
-  const double row_us = row_us_ > 0 ? row_us_ : draft_us / 2;
-  const double least_us = std::max(draft_us, static_cast<double>(kLeastRows) * row_us);
-  allowance_us_ += plain_us * (answers == 1 ? kShareAlone : kShareBeside);
-  allowance_us_ = std::min(allowance_us_, 4 * std::max(plain_us, least_us));
-  const double affordable = allowance_us_ / row_us;
-  const int64_t rows = std::min({behind, kMostRows, static_cast<int64_t>(affordable)});
-  return rows >= std::min(behind, kLeastRows) ? rows : 0;
+DraftReading DraftPlanner::Read(int64_t behind, int64_t left, bool may_skip,
+                                std::span<const DraftOffer> offers, const GuessPlanner& steps) {
+  // Answers whose drafts were wrong get another chance.
+  const bool is_trial = since_trial_ + 1 >= kTrialEvery;
+  const double saved_us =
+      static_cast<double>(left) * Best(offers, steps, is_trial ? kRightShare : 0).saved_us;
+  const double row_us = RowUs();
+  const auto pays = [&](int64_t rows, double least_return) {
+    return saved_us > least_return * static_cast<double>(rows) * row_us;
+  };
+  const bool skips = may_skip && behind > 2 * kEnd && !pays(behind, kLeastReturnOfAll);
+  DraftReading reading{.last = skips ? kEnd : behind};
+  if (!pays(reading.last, kLeastReturn)) return {};
+  reading.rows = std::min(reading.last, RowsAtOnce(std::ssize(offers), steps));
+  if (reading.rows < std::min(reading.last, kLeastRows)) return {};
+  return reading;
 }
 
-void DraftPlanner::ObserveCatchUp(int64_t rows, int64_t us) {
-  allowance_us_ -= static_cast<double>(us);
-  if (rows >= kLeastRows) Smooth(&row_us_, static_cast<double>(us) / static_cast<double>(rows));
+// How many rows may be read before a step of so many answers.
+int64_t DraftPlanner::RowsAtOnce(int64_t answers, const GuessPlanner& steps) {
+  const double plain_us = steps.StepUs(answers), row_us = RowUs();
+  if (answers == 1) {
+    return std::clamp(static_cast<int64_t>(kLongestReading * plain_us / row_us), kLeastRows,
+                      kMostRows);
+  }
+  const double least_us = static_cast<double>(kLeastRows) * row_us;
+  const auto n = static_cast<double>(answers);
+  const double step_us = plain_us * kShareBeside / n;
+  // The texts grow by a row each meanwhile.
+  if (step_us < kLeastPace * n * row_us) return 0;
+  allowance_us_ += step_us / n;
+  if (allowance_us_ < least_us) return 0;
+  allowance_us_ = 0;
+  return kLeastRows;
+}
+
+double DraftPlanner::RowUs() const { return row_us_ > 0 ? row_us_ : kRowShare * StepUs(1); }
+
+void DraftPlanner::ObserveReading(int64_t rows, int64_t us) {
+  if (rows >= kLeastRows && us > 0) {
+    Smooth(&row_us_, static_cast<double>(us) / static_cast<double>(rows));
+  }
 }
 
 void DraftPlanner::Observe(int64_t rows, int64_t us) {

@@ -20,8 +20,8 @@ DraftPlanner Drafting(int64_t us) {
   return planner;
 }
 
-std::vector<DraftOffer> DraftOffers(size_t n, float share) {
-  return std::vector<DraftOffer>(n, {.share = share, .most = 16});
+std::vector<DraftOffer> DraftOffers(size_t n, float share, int64_t most = 16) {
+  return std::vector<DraftOffer>(n, {.share = share, .most = most});
 }
 
 TEST(DraftPlannerTest, NothingIsDraftedBeforeBothAreMeasured) {
@@ -84,24 +84,89 @@ TEST(DraftPlannerTest, OneThatWasSlowIsUsedAgainOnceItIsNot) {
   EXPECT_GT(drafts.Plan(DraftOffers(4, 0.9f), steps), 0);
 }
 
-TEST(DraftPlannerTest, CatchingUpTakesASmallShareOfTheTime) {
+constexpr int64_t kAnyNumber = 100000;
+
+TEST(DraftPlannerTest, WhatIsReadMustBeEarnedBack) {
   const GuessPlanner steps = MeasuredSteps();
-  const auto rows = [&](int64_t answers) {
-    DraftPlanner drafts = Drafting(2000);
+  DraftPlanner drafts = Drafting(2000);
+  drafts.ObserveReading(100, 50000);
+  const auto read = [&](int64_t behind, int64_t left, bool may_skip, float share = 0.9f) {
+    return drafts.Read(behind, left, may_skip, DraftOffers(1, share), steps);
+  };
+  EXPECT_EQ(read(1000, 1, true).rows, 0);
+  EXPECT_EQ(read(1000, kAnyNumber, true, 0.05f).rows, 0) << "drafts that are wrong save nothing";
+  // 1000 rows take half a second. Drafts save at most the 30 ms that a token takes.
+  EXPECT_EQ(read(1000, 30, false).rows, 0);
+  EXPECT_EQ(read(1000, 600, false).last, 1000);
+  EXPECT_GT(read(1000, 600, false).rows, 0);
+  // Its end is cheaper.
+  const DraftReading end = read(1000, 30, true);
+  EXPECT_LT(end.last, 200);
+  EXPECT_GT(end.rows, 0);
+  EXPECT_LE(end.rows, end.last);
+  // All of it, if it is short or the answer long.
+  EXPECT_EQ(read(40, 60, true).last, 40);
+  EXPECT_EQ(read(1000, 2000, true).last, 1000);
+  EXPECT_EQ(DraftPlanner().Read(1000, kAnyNumber, true, DraftOffers(1, 0.9f), steps).rows, 0);
+  EXPECT_EQ(drafts.Read(1000, kAnyNumber, true, DraftOffers(1, 0.9f), GuessPlanner()).rows, 0);
+}
+
+// A text of any length, in pieces that hold no step up for long.
+TEST(DraftPlannerTest, AnAnswerAloneReadsInPieces) {
+  const GuessPlanner steps = MeasuredSteps();
+  DraftPlanner drafts = Drafting(2000);
+  int64_t behind = 1000, pieces = 0;
+  while (behind > 0) {
+    const DraftReading reading = drafts.Read(behind, kAnyNumber, true, DraftOffers(1, 0.9f), steps);
+    ASSERT_EQ(reading.last, behind);
+    ASSERT_GT(reading.rows, 0);
+    ASSERT_LE(reading.rows * 500, 80000);
+    drafts.ObserveReading(reading.rows, reading.rows * 500);
+    behind -= reading.rows;
+    ++pieces;
+  }
+  EXPECT_LE(pieces, 12);
+}
+
+TEST(DraftPlannerTest, BesideOthersReadingTakesASmallShareOfTheTime) {
+  const GuessPlanner steps = MeasuredSteps();
+  const auto read_us = [&](size_t answers, int64_t row_us) {
+    DraftPlanner drafts = Drafting(4 * row_us);
     int64_t total = 0;
-    for (int i = 0; i < 100; ++i) {
-      const int64_t n = drafts.RowsToCatchUp(100000, answers, steps);
-      if (n > 0) drafts.ObserveCatchUp(n, n * 200);
-      total += n;
+    for (int i = 0; i < 200; ++i) {
+      for (size_t answer = 0; answer < answers; ++answer) {
+        const int64_t n =
+            drafts.Read(kAnyNumber, kAnyNumber, true, DraftOffers(answers, 0.95f), steps).rows;
+        EXPECT_LE(n, 32) << "others wait for it";
+        if (n > 0) drafts.ObserveReading(n, n * row_us);
+        total += n * row_us;
+      }
     }
     return total;
   };
-  // 100 steps take 3 s alone, and beside seven others 5.1 s.
-  EXPECT_GT(rows(1) * 200, 500000);
-  EXPECT_LE(rows(1) * 200, 800000);
-  EXPECT_LE(rows(8) * 200, 60000);
+  // 200 steps of two take 6.6 s, of eight 10.2 s.
+  EXPECT_GT(read_us(2, 200), 0);
+  EXPECT_LE(read_us(2, 200), 400000);
+  EXPECT_GT(read_us(8, 20), 0);
+  EXPECT_LE(read_us(8, 20), 140000);
+  EXPECT_EQ(read_us(8, 200), 0) << "slower than eight texts grow";
+}
+
+TEST(DraftPlannerTest, WrongDraftsAreTriedAgainWithATextToReadFirst) {
+  const GuessPlanner steps = MeasuredSteps();
   DraftPlanner drafts = Drafting(2000);
-  EXPECT_EQ(drafts.RowsToCatchUp(1000, 1, GuessPlanner()), 0);
+  const std::vector<DraftOffer> wanted = DraftOffers(1, 0.05f);
+  const std::vector<DraftOffer> unread = DraftOffers(1, 0.05f, /*most=*/0);
+  int64_t reads = 0;
+  for (int i = 0; i < 300; ++i) {
+    const DraftReading reading = drafts.Read(1000, 100, true, wanted, steps);
+    reads += reading.rows > 0 ? 1 : 0;
+    EXPECT_EQ(drafts.Plan(unread, steps), 0);
+  }
+  EXPECT_GT(reads, 40) << "the trial waits until the text is read";
+  EXPECT_LT(reads, 50);
+  EXPECT_EQ(drafts.Plan(wanted, steps), 1);
+  EXPECT_EQ(drafts.Read(1000, 100, true, wanted, steps).rows, 0);
 }
 
 }  // namespace

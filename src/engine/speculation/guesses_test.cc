@@ -166,6 +166,19 @@ TEST(SpeculatorTest, AndFromWhatItSaid) {
   EXPECT_THAT(Offered(guesses.get(), {1, 2, 110, 111, 112}), ElementsAre(113, 114, 115, 116));
 }
 
+TEST(SpeculatorTest, AnswersAreExpectedToBeAsLongAsUsual) {
+  Speculator speculator({.most = 4});
+  EXPECT_EQ(speculator.ExpectMore(1, -1), 1) << "nothing is known";
+  EXPECT_EQ(speculator.ExpectMore(50, -1), 50);
+  End(&speculator, "", Tokens(200, 7));
+  EXPECT_EQ(speculator.ExpectMore(1, -1), 199);
+  EXPECT_EQ(speculator.ExpectMore(150, -1), 150) << "it may have come half the way";
+  EXPECT_EQ(speculator.ExpectMore(1, 30), 29) << "it may have no more";
+  EXPECT_EQ(speculator.ExpectMore(150, 160), 10);
+  for (int i = 0; i < 20; ++i) End(&speculator, "", Tokens(10, 7));
+  EXPECT_LE(speculator.ExpectMore(1, -1), 11);
+}
+
 TEST(SpeculatorTest, NeverFromAnotherDomain) {
   Speculator speculator({.most = 4});
   const auto before = Begin(&speculator, "b", {1, 2});

@@ -10,6 +10,8 @@ namespace {
 constexpr float kLatestAnswer = 0.5f;
 // What each new answer forgets of it, so that drafts which were wrong for long are tried again.
 constexpr float kForgotten = 0.1f;
+// What the latest answer counts in the usual length.
+constexpr double kLatestLength = 0.25;
 }  // namespace
 
 std::unique_ptr<Guesses> Speculator::Begin(std::string_view domain, std::span<const TokenId> text,
@@ -34,7 +36,15 @@ std::unique_ptr<Guesses> Speculator::Begin(std::string_view domain, std::span<co
 void Speculator::End(std::string_view domain, std::span<const TokenId> said,
                      const Guesses& guesses) {
   draft_share_ += kLatestAnswer * (guesses.draft_share() - draft_share_);
+  const auto length = static_cast<double>(said.size());
+  usual_length_ += (usual_length_ == 0 ? 1 : kLatestLength) * (length - usual_length_);
   if (options_.share_texts) texts_.Add(TextName(domain), said);
+}
+
+// One that is longer than usual is thought to be half done.
+int64_t Speculator::ExpectMore(int64_t said, int64_t limit) const {
+  const int64_t more = std::max(static_cast<int64_t>(usual_length_) - said, said);
+  return limit < 0 ? more : std::min(more, limit - said);
 }
 
 }  // namespace weft

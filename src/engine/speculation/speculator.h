@@ -34,6 +34,9 @@ class Speculator {
                                  int64_t known, int64_t said, const TurnOptions& turn);
   // An answer ended, which guessed by `guesses`; `said` is all of it.
   void End(std::string_view domain, std::span<const TokenId> said, const Guesses& guesses);
+  // How many tokens an answer will probably have beyond the `said` ones, at most `limit` in all
+  // (-1: any number).
+  int64_t ExpectMore(int64_t said, int64_t limit) const;
   // Drops the texts. To be called when prefixes are dropped.
   void ForgetTexts() { texts_.Clear(); }
   int64_t memory_bytes() const { return texts_.memory_bytes(); }
@@ -48,6 +51,7 @@ class Speculator {
   // Of the answers that ended lately. A draft model that is often wrong is so in the next answer
   // too.
   float draft_share_ = Guesses::kUnknownDraftShare;
+  double usual_length_ = 0;  // of answers lately, in tokens; 0: not known
 };
 
 }  // namespace weft

@@ -50,15 +50,15 @@ void AnswerDrafts::Show(Lane* lane, int64_t first, std::span<const float> hidden
   if (behind > 0) drafter_->CatchUp(text, behind);
 }
 
-void AnswerDrafts::Draft(std::span<Lane* const> lanes, const GuessPlanner& steps) {
+void AnswerDrafts::Draft(std::span<const Answer> answers, const GuessPlanner& steps) {
   if (!usable()) return;
-  const int64_t answers = std::ssize(lanes);
   std::vector<DraftOffer> offers;
-  for (const Lane* lane : lanes) {
-    DraftOffer offer{.pace = lane->guesses->pace()};
-    if (lane->guesses->WantsDraft()) {
-      offer.share = lane->guesses->draft_share();
-      offer.most = lane->guesses->most();
+  for (const Answer& answer : answers) {
+    const Guesses& guesses = *answer.lane->guesses;
+    DraftOffer offer{.pace = guesses.pace()};
+    if (guesses.WantsDraft()) {
+      offer.share = guesses.draft_share();
+      offer.most = guesses.most();
     }
     offers.push_back(offer);
   }
@@ -69,22 +69,23 @@ void AnswerDrafts::Draft(std::span<Lane* const> lanes, const GuessPlanner& steps
   }
   std::vector<Lane*> drafted;
   std::vector<Drafter::Ask> asks;
-  for (size_t i = 0; i < lanes.size(); ++i) {
-    if (offers[i].most > 0 && IsInStep(lanes[i], answers, steps)) {
-      drafted.push_back(lanes[i]);
-      asks.push_back({.text = lanes[i]->draft_text.get(),
+  std::vector<DraftOffer> in_step = offers;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (offers[i].most > 0 && IsInStep(answers[i], offers, steps)) {
+      drafted.push_back(answers[i].lane);
+      asks.push_back({.text = drafted.back()->draft_text.get(),
                       .most = offers[i].most,
                       .least = at_any_cost_ ? 0 : kLeastChance});
     } else {
-      offers[i].most = 0;
+      in_step[i].most = 0;
     }
   }
-  if (asks.empty()) return;
   if (!at_any_cost_) {
-    const int64_t depth = planner_.Plan(offers, steps);
+    const int64_t depth = planner_.Plan(in_step, steps);
     if (depth == 0) return;
     for (Drafter::Ask& ask : asks) ask.most = std::min(ask.most, depth);
   }
+  if (asks.empty()) return;
   const int64_t n_steps = drafter_->steps(), us = drafter_->total_us();
   Take(drafted, drafter_->Continue(asks));
   const int64_t made = drafter_->steps() - n_steps;
@@ -99,18 +100,26 @@ void AnswerDrafts::MeasureNowAndThen() {
 }
 
 // Whether the draft model is where the answer is, or nearly; helps it on if not.
-bool AnswerDrafts::IsInStep(Lane* lane, int64_t answers, const GuessPlanner& steps) {
-  const Session& session = *lane->session;
-  if (lane->draft_text == nullptr) lane->draft_text = drafter_->Begin(session.domain);
+bool AnswerDrafts::IsInStep(const Answer& answer, std::span<const DraftOffer> offers,
+                            const GuessPlanner& steps) {
+  Lane* const lane = answer.lane;
+  const std::span<const TokenId> tokens = lane->session->tokens;
+  if (lane->draft_text == nullptr) lane->draft_text = drafter_->Begin(lane->session->domain);
   Drafter::Text* const text = lane->draft_text.get();
-  int64_t behind = drafter_->Follow(text, session.tokens);
+  int64_t behind = drafter_->Follow(text, tokens);
   if (behind > kFew) {
-    const int64_t rows = at_any_cost_ ? behind - 1 : planner_.RowsToCatchUp(behind, answers, steps);
-    if (rows == 0) return false;
+    DraftReading reading{.last = behind, .rows = behind};
+    if (!at_any_cost_) {
+      reading = planner_.Read(behind, answer.left, !drafter_->takes_hidden(), offers, steps);
+    }
+    if (reading.rows == 0) return false;
+    if (reading.last < behind) drafter_->KeepLast(text, tokens, reading.last);
+    // The last one says what follows.
+    const int64_t rows = std::min(reading.rows, reading.last - 1);
     const int64_t us = drafter_->total_us();
-    drafter_->CatchUp(text, std::min(rows, behind - 1));
-    planner_.ObserveCatchUp(rows, drafter_->total_us() - us);
-    behind = drafter_->Follow(text, session.tokens);
+    drafter_->CatchUp(text, rows);
+    planner_.ObserveReading(rows, drafter_->total_us() - us);
+    behind = drafter_->Follow(text, tokens);
   }
   return behind > 0 && behind <= kFew;
 }

@@ -1,7 +1,7 @@
 // Lets the draft model guess for the answers of a step where that pays.
 //
 // It does so before short steps without prompts, and never while a long step is open: drafting, and
-// catching up with a text, delays everything else. An answer's guess from texts comes first
+// reading a text for it, delays everything else. An answer's guess from texts comes first
 // (Guesses::WantsDraft). As long as drafts could pay, a prediction head is shown the hidden values
 // of each answer's text, prompt included. Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_ANSWER_DRAFTS_H_
@@ -35,12 +35,18 @@ class AnswerDrafts {
   // Takes the hidden values of the lane's rows from `first` on, once the step's results are
   // applied. `reads`: the rows are of its prompt.
   void Show(Lane* lane, int64_t first, std::span<const float> hidden, bool reads);
-  // Replaces the lanes' guesses by better ones. REQUIRES: all of them write and have called Offer.
-  void Draft(std::span<Lane* const> lanes, const GuessPlanner& steps);
+  struct Answer {
+    Lane* lane = nullptr;
+    int64_t left = 0;  // about so many of its tokens are still to come
+  };
+  // Replaces the answers' guesses by better ones. REQUIRES: all of them write and have called
+  // Offer.
+  void Draft(std::span<const Answer> answers, const GuessPlanner& steps);
 
  private:
   void MeasureNowAndThen();
-  bool IsInStep(Lane* lane, int64_t answers, const GuessPlanner& steps);
+  bool IsInStep(const Answer& answer, std::span<const DraftOffer> offers,
+                const GuessPlanner& steps);
   void Take(std::span<Lane* const> lanes, std::span<const Drafter::Draft> drafts) const;
 
   Drafter* const drafter_;

@@ -136,13 +136,17 @@ void StepRunner::DraftGuesses(Candidates* candidates) const {
   if (drafts == nullptr || !drafts->usable() || parts_.speculator->most() == 0) return;
   drafts->NoteLanes(std::ssize(candidates->parts), parts_.speculator->most(),
                     planner_.guess_planner());
-  std::vector<Lane*> lanes;
+  std::vector<AnswerDrafts::Answer> answers;
   for (size_t i = 0; i < candidates->parts.size(); ++i) {
-    if (candidates->views[i].decoding) lanes.push_back(candidates->parts[i].lane);
+    if (!candidates->views[i].decoding) continue;
+    const StepPart& part = candidates->parts[i];
+    const int64_t left = parts_.speculator->ExpectMore(std::ssize(part.lane->generated),
+                                                       part.turn->options.max_tokens);
+    answers.push_back({.lane = part.lane, .left = left});
   }
-  const bool reads = long_step_ != nullptr || lanes.size() < candidates->parts.size();
-  if (lanes.empty() || (reads && !drafts->at_any_cost())) return;
-  drafts->Draft(lanes, planner_.guess_planner());
+  const bool reads = long_step_ != nullptr || answers.size() < candidates->parts.size();
+  if (answers.empty() || (reads && !drafts->at_any_cost())) return;
+  drafts->Draft(answers, planner_.guess_planner());
   for (size_t i = 0; i < candidates->parts.size(); ++i) {
     if (!candidates->views[i].decoding) continue;
     candidates->views[i].guesses.gains = candidates->parts[i].lane->guesses->gains();
