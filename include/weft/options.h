@@ -95,7 +95,7 @@ struct EngineOptions {
   // none, and a session that goes back recomputes from its first token.
   int64_t checkpoint_tokens = 0;
   double checkpoint_share = 0.5;
-  // Off with backends whose results depend on which rows share a step.
+  // Engine::options() says kOff where the backend's results depend on which rows share a step.
   Speculation speculation = Speculation::kLookup;
   int max_guesses = 16;  // per answer and step
   // A smaller model with the same vocabulary that guesses what the model says next; or the model's

@@ -251,6 +251,7 @@ class EngineThread : public Engine {
       return;
     }
     core_ = *std::move(core);
+    options_ = core_->options();
     view_ = core_->publisher().view();
     core_->Publish();
     built->set_value(OkStatus());
@@ -319,7 +320,7 @@ class EngineThread : public Engine {
   }
 
   const std::shared_ptr<const Model> model_;
-  const EngineOptions options_;
+  EngineOptions options_;  // settled by the engine thread before Launch returns
   const std::shared_ptr<Mailbox> mailbox_;
   Mutex join_mutex_;  // the first to shut down joins, the others wait for it
   std::thread thread_ WEFT_GUARDED_BY(join_mutex_);

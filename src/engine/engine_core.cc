@@ -76,28 +76,43 @@ StepPlanner::Options PlannerOptionsOf(const EngineOptions& options, const Execut
           .step_us = options.step_ms * int64_t{1000}};
 }
 
-Speculator::Options SpeculatorOptionsOf(const Model& model, const EngineOptions& options) {
-  const bool guesses = options.speculation != Speculation::kOff;
-  return {.most = guesses && model.same_bits() ? options.max_guesses : 0,
-          .looks_in_texts = options.speculation != Speculation::kDraft,
-          .share_texts = options.prefix_cache && options.speculation != Speculation::kDraft,
-          .share_across_domains = options.share_prefixes_across_domains};
+bool Drafts(const EngineOptions& options) {
+  return options.speculation == Speculation::kDraft || options.speculation == Speculation::kAuto;
 }
 
-// Null where there is no draft model or it is of no use. `memory_bytes`: of both models.
-StatusOr<std::unique_ptr<Drafter>> NewDrafter(const Model& model, const EngineOptions& options,
-                                              int64_t memory_bytes, const StateLayout& beside) {
-  const bool drafts =
-      options.speculation == Speculation::kDraft || options.speculation == Speculation::kAuto;
+// Whether what was asked for is there and fits, used or not.
+Status CheckDraft(const Model& model, const EngineOptions& options) {
   if (options.draft_model == nullptr) {
-    if (options.speculation != Speculation::kDraft) return std::unique_ptr<Drafter>();
+    if (options.speculation != Speculation::kDraft) return OkStatus();
     return InvalidArgument("there is no draft model to guess with");
   }
   WEFT_RETURN_IF_ERROR(CheckDraftModel(model, *options.draft_model));
   if (options.draft_model->spec().hidden_input && &options.draft_model->file() != &model.file()) {
     return InvalidArgument("the prediction head is of another model");
   }
-  if (!drafts || SpeculatorOptionsOf(model, options).most == 0) return std::unique_ptr<Drafter>();
+  return OkStatus();
+}
+
+// As what the engine will do: a backend whose results depend on what shares a step guesses nothing,
+// and a draft model that is never asked is none.
+EngineOptions WithSettledSpeculation(const Model& model, const EngineOptions& options) {
+  EngineOptions settled = options;
+  if (!model.same_bits() || options.max_guesses == 0) settled.speculation = Speculation::kOff;
+  if (!Drafts(settled)) settled.draft_model = nullptr;
+  return settled;
+}
+
+Speculator::Options SpeculatorOptionsOf(const EngineOptions& options) {
+  return {.most = options.speculation != Speculation::kOff ? options.max_guesses : 0,
+          .looks_in_texts = options.speculation != Speculation::kDraft,
+          .share_texts = options.prefix_cache && options.speculation != Speculation::kDraft,
+          .share_across_domains = options.share_prefixes_across_domains};
+}
+
+// Null where there is no draft model. `memory_bytes`: of both models.
+StatusOr<std::unique_ptr<Drafter>> NewDrafter(const EngineOptions& options, int64_t memory_bytes,
+                                              const StateLayout& beside) {
+  if (options.draft_model == nullptr) return std::unique_ptr<Drafter>();
   Drafter::Options drafter;
   drafter.n_threads = options.n_threads;
   drafter.max_texts = options.max_running;
@@ -137,14 +152,15 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
                                                          const EngineOptions& wanted,
                                                          const PostBack& post_back) {
   WEFT_RETURN_IF_ERROR(ValidateOptions(wanted));
-  const EngineOptions options = WithWholeTexts(*model, wanted);
+  WEFT_RETURN_IF_ERROR(CheckDraft(*model, wanted));
+  const EngineOptions options = WithSettledSpeculation(*model, WithWholeTexts(*model, wanted));
   const Backend& backend = model->backend();
   WEFT_ASSIGN_OR_RETURN(auto store, backend.NewState(*model->weights(), StateOptionsOf(options)));
   WEFT_ASSIGN_OR_RETURN(auto executor, backend.NewExecutor(model->weights(), store.get(),
                                                            ExecutorOptionsOf(options)));
   WEFT_ASSIGN_OR_RETURN(auto memory_options, MemoryOptionsOf(*model, options));
   WEFT_ASSIGN_OR_RETURN(auto drafter,
-                        NewDrafter(*model, options, memory_options.budget_bytes, store->layout()));
+                        NewDrafter(options, memory_options.budget_bytes, store->layout()));
   if (drafter != nullptr) memory_options.budget_bytes -= drafter->budget_bytes();
   WEFT_ASSIGN_OR_RETURN(auto memory,
                         StateMemory::Create(model->spec(), store.get(), memory_options));
@@ -177,7 +193,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
       named_(&sessions_, &files_, &turns_),
       room_(memory_.get(), &idle_, &files_, &turns_.running()),
       writer_(model_.get(), memory_.get(), &sessions_),
-      speculator_(SpeculatorOptionsOf(*model_, options_)),
+      speculator_(SpeculatorOptionsOf(options_)),
       drafts_(drafter_.get(), model_->n_vocab(), options_.draft_at_any_cost),
       steps_({.model = model_.get(),
               .executor = executor_.get(),

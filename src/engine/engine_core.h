@@ -59,6 +59,9 @@ class EngineCore {
                                                       const EngineOptions& options,
                                                       const PostBack& post_back);
 
+  // As given, with what the model and its backend settle.
+  const EngineOptions& options() const { return options_; }
+
   // --- the parts, for calls that concern one of them -----------------------------------
   LiveSessions& sessions() { return sessions_; }
   SessionFiles& files() { return files_; }

@@ -232,6 +232,40 @@ TEST(EngineDraftOptionsTest, ADraftModelMustFit) {
               IsError(StatusCode::kResourceExhausted, "memory budget"));
 }
 
+// One value says what is guessed, to the engine and to all who ask.
+TEST(EngineDraftOptionsTest, WhatIsGuessedIsSettledAtTheStart) {
+  class Loose : public testing::WrappedBackend {
+   public:
+    Loose() : capabilities_(WrappedBackend::capabilities()) { capabilities_.same_bits = false; }
+    const BackendCapabilities& capabilities() const override { return capabilities_; }
+
+   private:
+    BackendCapabilities capabilities_;
+  } loose;
+  const auto model = TinyModel("llama", 1, &loose);
+  EngineOptions options = Drafted(TinyModel("llama"));
+  for (const Speculation speculation : {Speculation::kDraft, Speculation::kLookup}) {
+    options.speculation = speculation;
+    const auto engine = StartEngine(options, model);
+    EXPECT_EQ(engine->options().speculation, Speculation::kOff);
+    EXPECT_EQ(engine->options().draft_model, nullptr);
+    const TurnOptions turn = DraftedTurn(0, 20, 20);
+    EXPECT_EQ(RunTurn(engine.get(), NewSession(engine.get()), turn).done().usage.guessed_tokens, 0);
+    EXPECT_EQ(engine->Stats().draft_weight_bytes, 0);
+  }
+  options.speculation = Speculation::kDraft;
+  EXPECT_EQ(StartEngine(options)->options().speculation, Speculation::kDraft);
+  options.max_guesses = 0;
+  EXPECT_EQ(StartEngine(options)->options().speculation, Speculation::kOff);
+  // What does not fit is refused though it would not be used.
+  options.draft_model = TinyModel("tiny-bert");
+  EXPECT_THAT(Engine::Start(model, options).status(),
+              IsError(StatusCode::kInvalidArgument, "writes no text"));
+  options.draft_model = nullptr;
+  EXPECT_THAT(Engine::Start(model, options).status(),
+              IsError(StatusCode::kInvalidArgument, "no draft model"));
+}
+
 TEST(EngineDraftOptionsTest, AHeadMustBeTheModels) {
   EXPECT_THAT(Model::LoadHead(*TinyModel("llama"), {}).status(),
               IsError(StatusCode::kNotFound, "has no prediction head"));

@@ -136,12 +136,10 @@ Json DefaultParams(Host& host) {
 
 // A place for a running turn: which one a conversation gets has no meaning.
 Json Slot(Host& host, int id, int64_t task) {
-  const bool guesses =
-      host.engine().options().speculation != Speculation::kOff && host.model().same_bits();
   return {{"id", id},
           {"id_task", task},
           {"n_ctx", host.model().context_tokens()},
-          {"speculative", guesses},
+          {"speculative", host.engine().options().speculation != Speculation::kOff},
           {"is_processing", task >= 0}};
 }
 
