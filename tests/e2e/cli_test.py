@@ -233,7 +233,9 @@ class BenchTest(CliTest):
     def test_json_is_results_alone(self):
         lines = self.succeed("bench", "-m", self.llama, *self.FEW, "--json").json_lines
         self.assertEqual([line["work"] for line in lines], ["prompt", "decode", "decode"])
-        self.assertIn(lines[0]["isa"], ("scalar", "avx2", "avx512"))
+        self.assertEqual(lines[0]["backend"], BACKEND)
+        self.assertEqual("isa" in lines[0], BACKEND == "cpu")
+        self.assertIn(lines[0].get("isa", "scalar"), ("scalar", "avx2", "avx512"))
 
     def test_progress_on_a_terminal(self):
         process, terminal = pty.fork()

@@ -157,7 +157,8 @@ void Report(const Bench& bench, nlohmann::json line) {
   EndProgress();
   line["model"] = bench.model->name();
   line["threads"] = bench.options.n_threads;
-  line["isa"] = NameOf(PreferredIsa());
+  line["backend"] = bench.flags.model.backend;
+  if (ChoosesIsa(bench)) line["isa"] = NameOf(PreferredIsa());
   line["peak_rss_bytes"] = PeakMemoryBytes();
   if (bench.flags.json) {
     PrintJsonLine(line);

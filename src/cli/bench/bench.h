@@ -74,6 +74,8 @@ T Median(std::vector<T> values) {
 nlohmann::json StagesOf(const EngineStats& before, const EngineStats& after);
 // Bytes by kind according to the engine, and the process's total.
 nlohmann::json MemoryOf(const EngineStats& stats);
+// Whether the instruction set decides what computes: only `cpu` has kernels for each.
+inline bool ChoosesIsa(const Bench& bench) { return bench.flags.model.backend == "cpu"; }
 // Shows the current activity on one line of stderr, if that is a terminal.
 void ShowProgress(std::string_view what);
 void EndProgress();

@@ -15,9 +15,9 @@
 namespace weft::cli {
 namespace {
 
-// Of the backends, only `cpu` chooses its kernels by the instruction set.
-std::string NameOfComputing(const std::string& backend) {
-  return backend == "cpu" ? StrCat(backend, " ", NameOf(PreferredIsa())) : backend;
+std::string NameOfComputing(const Bench& bench) {
+  const std::string& backend = bench.flags.model.backend;
+  return ChoosesIsa(bench) ? StrCat(backend, " ", NameOf(PreferredIsa())) : backend;
 }
 
 // What is measured and on what, before the first result.
@@ -27,8 +27,7 @@ void PrintHeader(const Bench& bench, double load_s) {
                    HumanBytes(static_cast<uint64_t>(bench.model->weight_bytes())), ", context ",
                    bench.model->context_tokens()));
   PrintLine(StrCat(bench.options.n_threads, bench.options.n_threads == 1 ? " thread" : " threads",
-                   ", ", NameOfComputing(bench.flags.model.backend), ", keys and values ",
-                   bench.flags.model.kv));
+                   ", ", NameOfComputing(bench), ", keys and values ", bench.flags.model.kv));
   char numbers[120];
   std::snprintf(numbers, sizeof(numbers),
                 "loaded in %.2f s; what computes reads %.1f GB/s and multiplies %.0f GMAC/s",
