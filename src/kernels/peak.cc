@@ -1,5 +1,6 @@
 #include "kernels/peak.h"
 
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -10,7 +11,7 @@ namespace weft {
 namespace peak {
 namespace {
 
-int32_t RunScalar(int64_t n, int32_t seed) {
+int32_t RunInt8(int64_t n, int32_t seed) {
   int32_t sums[16] = {};
   int8_t a[16], b[16];
   for (int i = 0; i < 16; ++i) {
@@ -25,9 +26,20 @@ int32_t RunScalar(int64_t n, int32_t seed) {
   return sum;
 }
 
+int32_t RunFloats(int64_t n, int32_t seed) {
+  float sums[16] = {};
+  const float a = 1 + static_cast<float>(seed & 63) / 1024, b = static_cast<float>(seed & 7);
+  for (int64_t round = 0; round < n; ++round) {
+    for (float& sum : sums) sum = sum * a + b;
+  }
+  float sum = 0;
+  for (const float s : sums) sum += s;
+  return std::bit_cast<int32_t>(sum);
+}
+
 }  // namespace
 
-Burst ScalarBurst() { return {RunScalar, 16}; }
+Bursts ScalarBursts() { return {{RunInt8, 16}, {RunFloats, 16}}; }
 
 }  // namespace peak
 
@@ -42,22 +54,19 @@ double Seconds(Clock::time_point since) {
 // Keeps a result alive that nobody needs.
 thread_local volatile int64_t sink;
 
-peak::Burst BurstOf(Isa isa) {
+peak::Bursts BurstsOf(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512) return peak::Avx512Burst();
-  if (isa == Isa::kAvx2) return peak::Avx2Burst();
+  if (isa == Isa::kAvx512) return peak::Avx512Bursts();
+  if (isa == Isa::kAvx2) return peak::Avx2Bursts();
 #elif defined(__aarch64__)
-  if (isa == Isa::kI8mm) return peak::I8mmBurst();
-  if (isa == Isa::kNeon) return peak::NeonBurst();
+  if (isa == Isa::kI8mm) return peak::I8mmBursts();
+  if (isa == Isa::kNeon) return peak::NeonBursts();
 #endif
-  return peak::ScalarBurst();
+  return peak::ScalarBursts();
 }
 
-}  // namespace
-
-double MeasureInt8MacsPerSecond(Isa isa, double seconds) {
+double MacsPerSecond(const peak::Burst& burst, double seconds) {
   constexpr int64_t kRounds = 20000;
-  const peak::Burst burst = BurstOf(isa);
   const auto begin = Clock::now();
   int64_t rounds = 0;
   int32_t value = 3;
@@ -68,6 +77,16 @@ double MeasureInt8MacsPerSecond(Isa isa, double seconds) {
   const double elapsed = Seconds(begin);
   sink = value;
   return static_cast<double>(rounds) * static_cast<double>(burst.macs_per_round) / elapsed;
+}
+
+}  // namespace
+
+double MeasureInt8MacsPerSecond(Isa isa, double seconds) {
+  return MacsPerSecond(BurstsOf(isa).int8, seconds);
+}
+
+double MeasureFloatMacsPerSecond(Isa isa, double seconds) {
+  return MacsPerSecond(BurstsOf(isa).floats, seconds);
 }
 
 double MeasureReadBytesPerSecond(std::span<const std::byte> memory, double seconds) {

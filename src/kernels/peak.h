@@ -15,6 +15,8 @@ namespace weft {
 
 // Multiply-adds of 8-bit integers per second, in registers.
 double MeasureInt8MacsPerSecond(Isa isa, double seconds);
+// And of floats.
+double MeasureFloatMacsPerSecond(Isa isa, double seconds);
 
 // Bytes per second read from `memory`, which must be much larger than the caches.
 double MeasureReadBytesPerSecond(std::span<const std::byte> memory, double seconds);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kChains = 8;
 
-int32_t Run(int64_t n, int32_t seed) {
+int32_t RunInt8(int64_t n, int32_t seed) {
   __m256i sums[kChains];
   for (auto& sum : sums) sum = _mm256_set1_epi32(seed);
   __m256i a = _mm256_set1_epi8(static_cast<char>(seed & 63));
@@ -31,8 +31,24 @@ int32_t Run(int64_t n, int32_t seed) {
   return lanes[0] ^ lanes[5];
 }
 
+int32_t RunFloats(int64_t n, int32_t seed) {
+  __m256 sums[kChains];
+  for (auto& sum : sums) sum = _mm256_set1_ps(static_cast<float>(seed & 63));
+  const __m256 a = _mm256_set1_ps(static_cast<float>(seed & 7) / 8);
+  const __m256 b = _mm256_set1_ps(static_cast<float>(seed & 31));
+  for (int64_t round = 0; round < n; ++round) {
+#pragma GCC unroll 8
+    for (auto& sum : sums) sum = _mm256_fmadd_ps(sum, a, b);
+  }
+  __m256 all = sums[0];
+  for (int i = 1; i < kChains; ++i) all = _mm256_xor_ps(all, sums[i]);
+  return _mm256_movemask_ps(all);
+}
+
 }  // namespace
 
-Burst Avx2Burst() { return {Run, int64_t{kChains} * 32}; }
+Bursts Avx2Bursts() {
+  return {{RunInt8, int64_t{kChains} * 32}, {RunFloats, int64_t{kChains} * 8}};
+}
 
 }  // namespace weft::peak

@@ -24,6 +24,6 @@ int32_t Run(int64_t n, int32_t seed) {
 
 }  // namespace
 
-Burst I8mmBurst() { return {Run, int64_t{kChains} * 32}; }
+Bursts I8mmBursts() { return {{Run, int64_t{kChains} * 32}, NeonBursts().floats}; }
 
 }  // namespace weft::peak

@@ -1,4 +1,4 @@
-// One burst of independent integer products per instruction set, for peak.cc.
+// Bursts of independent products per instruction set, for peak.cc.
 #ifndef WEFT_KERNELS_PEAK_INTERNAL_H_
 #define WEFT_KERNELS_PEAK_INTERNAL_H_
 
@@ -12,13 +12,18 @@ struct Burst {
   int64_t macs_per_round;
 };
 
-Burst ScalarBurst();
+// Of 8-bit integers, and of floats.
+struct Bursts {
+  Burst int8, floats;
+};
+
+Bursts ScalarBursts();
 #if defined(__x86_64__)
-Burst Avx2Burst();
-Burst Avx512Burst();
+Bursts Avx2Bursts();
+Bursts Avx512Bursts();
 #elif defined(__aarch64__)
-Burst NeonBurst();
-Burst I8mmBurst();
+Bursts NeonBursts();
+Bursts I8mmBursts();
 #endif
 
 }  // namespace weft::peak

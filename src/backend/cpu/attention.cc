@@ -168,10 +168,16 @@ void Attend(StepContext* context, const Scan& scan) {
   int64_t most_tiles = 0;
   for (const BlockGroup& group : groups) most_tiles = std::max(most_tiles, group.n_tiles);
   SizeWorkspaces(context, most_tiles, heads_per_kv_head);
-  const int64_t tile_bytes = KvTileBytes(context->state.shape(scan.kv_layer));
+  const KvShape& shape = context->state.shape(scan.kv_layer);
+  const int64_t tile_bytes = KvTileBytes(shape);
   for (const BlockGroup& group : groups) {
     context->compute.stats().kv_bytes += group.n_read * layer.n_heads * tile_bytes / kKvTileTokens;
   }
+  int64_t n_seen = 0;
+  for (const StepRow& row : context->rows) {
+    n_seen += window > 0 ? std::min(window, row.position + 1) : row.position + 1;
+  }
+  context->compute.stats().attention_macs += n_seen * scan.n_heads * (shape.k_dim + shape.v_dim);
   // Where there are few, the heads that share a kv head are split: more threads, the
   // same sums.
   const auto n_groups = static_cast<int64_t>(groups.size());

@@ -28,6 +28,8 @@ void Compute::Multiply(std::span<const Product> products) {
     tiles += TileCount(product.matrix.n_out);
     stats_.weight_bytes +=
         TileCount(product.matrix.n_out) * PackedTileBytes(product.matrix.type, product.matrix.n_in);
+    (WantsInt8(product.matrix) ? stats_.int8_macs : stats_.float_macs) +=
+        product.n_rows * product.matrix.n_out * product.matrix.n_in;
   }
   // Long runs of tiles, which stream; short enough that the threads end together.
   const int64_t grain = std::max<int64_t>(1, tiles / (pool_.n_threads() * int64_t{8}));

@@ -793,9 +793,30 @@ TEST_F(CpuBackendTest, StageStatisticsGrowWithSteps) {
   EXPECT_GT(after_one.weight_bytes, 0);
   EXPECT_GT(after_one.kv_bytes, 0);
   EXPECT_GE(after_one.total_ns, after_one.matmul_ns + after_one.attention_ns);
+  EXPECT_GT(after_one.float_macs, 0);
+  EXPECT_EQ(after_one.int8_macs, 0);
   ASSERT_TRUE((*runner)->Feed(sequence, Tokens(3)).ok());
   EXPECT_EQ(executor.stage_stats().steps, 2);
   EXPECT_GT(executor.stage_stats().total_ns, after_one.total_ns);
+}
+
+TEST_F(CpuBackendTest, StageStatisticsCountMultiplyAdds) {
+  const LoadedModel model = Load(Floats());
+  auto runner = ModelRunner::New(model, {});
+  ASSERT_TRUE(runner.ok());
+  const Executor& executor = (*runner)->executor();
+  const int sequence = (*runner)->Add();
+  // The third and the fourth row do the same, but for one more position to attend to.
+  std::vector<StageStats> stats;
+  for (const int n : {2, 1, 1}) {
+    ASSERT_TRUE((*runner)->Feed(sequence, Tokens(n)).ok());
+    stats.push_back(executor.stage_stats());
+  }
+  EXPECT_EQ(stats[2].float_macs - stats[1].float_macs, stats[1].float_macs - stats[0].float_macs);
+  const int64_t of_third = stats[1].attention_macs - stats[0].attention_macs;
+  const int64_t of_fourth = stats[2].attention_macs - stats[1].attention_macs;
+  EXPECT_EQ(of_third % 3, 0);
+  EXPECT_EQ(of_fourth, of_third / 3 * 4);
 }
 
 // Models of the reference data: every instruction set gives the scalar bits.

@@ -32,7 +32,17 @@ nlohmann::json MemoryOf(const EngineStats& stats) {
           {"resident_ratio", static_cast<double>(resident) / static_cast<double>(accounted)}};
 }
 
-nlohmann::json StagesOf(const EngineStats& before, const EngineStats& after) {
+namespace {
+
+void AddLimit(std::string_view stage, const StageLimit& limit, nlohmann::json* stages) {
+  if (limit.kind == LimitKind::kUnknown) return;
+  (*stages)[StrCat(stage, "_limit")] = NameOf(limit.kind);
+  (*stages)[StrCat(stage, "_limit_share")] = limit.share;
+}
+
+}  // namespace
+
+nlohmann::json StagesOf(const Bench& bench, const EngineStats& before, const EngineStats& after) {
   const auto share = [](int64_t part, int64_t whole) {
     return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
   };
@@ -40,12 +50,26 @@ nlohmann::json StagesOf(const EngineStats& before, const EngineStats& after) {
   const int64_t matmul = after.matmul_us - before.matmul_us;
   const int64_t attention = after.attention_us - before.attention_us;
   // Bytes per microsecond are megabytes per second.
-  return {{"matmul", share(matmul, total)},
-          {"attention", share(attention, total)},
-          {"rest", share(total - matmul - attention, total)},
-          {"outside_backend", share(after.step_us - before.step_us - total, total)},
-          {"weights_gb_s", share(after.weight_bytes_read - before.weight_bytes_read, matmul) / 1e3},
-          {"kv_gb_s", share(after.kv_bytes_read - before.kv_bytes_read, attention) / 1e3}};
+  const int64_t weight_bytes = after.weight_bytes_read - before.weight_bytes_read;
+  const int64_t kv_bytes = after.kv_bytes_read - before.kv_bytes_read;
+  nlohmann::json stages = {
+      {"matmul", share(matmul, total)},
+      {"attention", share(attention, total)},
+      {"rest", share(total - matmul - attention, total)},
+      {"outside_backend", share(after.step_us - before.step_us - total, total)},
+      {"weights_gb_s", share(weight_bytes, matmul) / 1e3},
+      {"kv_gb_s", share(kv_bytes, attention) / 1e3}};
+  const auto limit = [&](int64_t us, int64_t bytes, int64_t int8_macs, int64_t float_macs) {
+    return LimitOfStage(bench.limits, static_cast<double>(us) / 1e6, static_cast<double>(bytes),
+                        static_cast<double>(int8_macs), static_cast<double>(float_macs));
+  };
+  AddLimit("matmul",
+           limit(matmul, weight_bytes, after.int8_macs - before.int8_macs,
+                 after.float_macs - before.float_macs),
+           &stages);
+  AddLimit("attention", limit(attention, kv_bytes, 0, after.attention_macs - before.attention_macs),
+           &stages);
+  return stages;
 }
 
 std::vector<int32_t> RandomTokens(const Bench& bench, uint64_t seed, int64_t n) {
@@ -92,11 +116,25 @@ std::string MainText(const nlohmann::json& line) {
                 line["tokens_per_s"].get<double>());
   std::string text = numbers;
   if (line.contains("limit_share")) {
-    std::snprintf(numbers, sizeof(numbers), "  %3.0f %% of the machine's limit",
-                  100 * line["limit_share"].get<double>());
+    std::snprintf(numbers, sizeof(numbers), "  %3.0f %% of what %s allows",
+                  100 * line["limit_share"].get<double>(),
+                  line["limit"].get<std::string>().c_str());
     text += numbers;
   }
   return text;
+}
+
+// A stage's share of the time, and how close it is to what keeps it from being faster.
+std::string StageText(const nlohmann::json& stages, const std::string& name, const char* rate) {
+  char numbers[160];
+  std::snprintf(numbers, sizeof(numbers), "%-9s %3.0f %%, reads %.1f GB/s", name.c_str(),
+                100 * stages[name].get<double>(), stages[rate].get<double>());
+  std::string text = numbers;
+  if (!stages.contains(name + "_limit")) return text;
+  std::snprintf(numbers, sizeof(numbers), ", %.0f %% of what %s allows",
+                100 * stages[name + "_limit_share"].get<double>(),
+                stages[name + "_limit"].get<std::string>().c_str());
+  return text + numbers;
 }
 
 // Where the time went, one line each; all fit the width of a terminal.
@@ -105,10 +143,9 @@ std::vector<std::string> DetailTexts(const nlohmann::json& line) {
   char numbers[160];
   if (line.contains("stages")) {
     const auto& stages = line["stages"];
-    std::snprintf(numbers, sizeof(numbers),
-                  "matmul %.0f %% at %.1f GB/s, attention %.0f %% at %.1f GB/s, rest %.0f %%",
-                  100 * stages["matmul"].get<double>(), stages["weights_gb_s"].get<double>(),
-                  100 * stages["attention"].get<double>(), stages["kv_gb_s"].get<double>(),
+    texts.push_back(StageText(stages, "matmul", "weights_gb_s"));
+    texts.push_back(StageText(stages, "attention", "kv_gb_s"));
+    std::snprintf(numbers, sizeof(numbers), "rest      %3.0f %%",
                   100 * stages["rest"].get<double>());
     texts.emplace_back(numbers);
   }

@@ -69,9 +69,9 @@ T Median(std::vector<T> values) {
   return values[values.size() / 2];
 }
 
-// The engine's cost for a measurement: shares of the time by stage, and the rates at which weights
-// and pages were read.
-nlohmann::json StagesOf(const EngineStats& before, const EngineStats& after);
+// The engine's cost for a measurement: shares of the time by stage, the rates at which weights and
+// pages were read, and the limit of each stage.
+nlohmann::json StagesOf(const Bench& bench, const EngineStats& before, const EngineStats& after);
 // Bytes by kind according to the engine, and the process's total.
 nlohmann::json MemoryOf(const EngineStats& stats);
 // Whether the instruction set decides what computes: only `cpu` has kernels for each.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -29,22 +30,29 @@ Status BenchPrompt(const Bench& bench) {
                     static_cast<double>(std::max<int64_t>(1, timeline.usage.prompt_us)));
   }
   const double rate = Median(rates);
+  const RateLimit limit = PromptLimit(bench.cost, bench.limits);
   Report(bench, {{"work", "prompt"},
                  {"sessions", 1},
                  {"prompt_tokens", bench.flags.prompt},
                  {"tokens_per_s", rate},
-                 {"limit_tokens_per_s", PromptLimit(bench.cost, bench.limits)},
-                 {"limit_share", rate / PromptLimit(bench.cost, bench.limits)},
-                 {"stages", StagesOf(before, engine->Stats())},
+                 {"limit", NameOf(limit.kind)},
+                 {"limit_tokens_per_s", limit.tokens_per_s},
+                 {"limit_share", rate / limit.tokens_per_s},
+                 {"stages", StagesOf(bench, before, engine->Stats())},
                  {"bytes", MemoryOf(engine->Stats())}});
   return OkStatus();
 }
 
 namespace {
 
-// Tokens per second from the moment when every session decodes until the first one is done.
+// From the moment when every session decodes until the first one is done.
+struct Together {
+  double tokens_per_s = 0;
+  EngineStats begin, end;
+};
+
 // Sessions whose prompts finish earlier decode meanwhile.
-StatusOr<double> DecodeRate(const Bench& bench, Engine* engine, int n_sessions, int round) {
+StatusOr<Together> DecodeTogether(const Bench& bench, Engine* engine, int n_sessions, int round) {
   const std::vector<int32_t> shared = RandomTokens(bench, 7, bench.flags.shared);
   std::vector<std::shared_ptr<Turn>> turns;
   for (int s = 0; s < n_sessions; ++s) {
@@ -59,6 +67,8 @@ StatusOr<double> DecodeRate(const Bench& bench, Engine* engine, int n_sessions, 
     WEFT_ASSIGN_OR_RETURN(auto turn, engine->SubmitOnce("", BenchTurn(tokens, most)));
     turns.push_back(std::move(turn));
   }
+  Together together;
+  std::once_flag ended;
   std::vector<Timeline> timelines(turns.size());
   std::vector<std::thread> readers;
   std::atomic<int> n_begun = 0;
@@ -67,11 +77,14 @@ StatusOr<double> DecodeRate(const Bench& bench, Engine* engine, int n_sessions, 
       bool begun = false;
       int64_t n_together = 0;
       const auto begin = [&] {
-        if (!std::exchange(begun, true)) ++n_begun;
+        if (!std::exchange(begun, true) && ++n_begun == n_sessions)
+          together.begin = engine->Stats();
       };
       timelines[s] = Follow(turns[s].get(), [&] {
         begin();
-        if (n_begun == n_sessions && ++n_together > bench.flags.decode) turns[s]->Cancel();
+        if (n_begun < n_sessions || ++n_together <= bench.flags.decode) return;
+        std::call_once(ended, [&] { together.end = engine->Stats(); });
+        turns[s]->Cancel();
       });
       begin();  // a failed turn must not hold up the others
     });
@@ -95,7 +108,9 @@ StatusOr<double> DecodeRate(const Bench& bench, Engine* engine, int n_sessions, 
   for (const Timeline& timeline : timelines) {
     for (const int64_t us : timeline.token_us) n_tokens += us > begin_us && us <= end_us;
   }
-  return static_cast<double>(n_tokens) * 1e6 / static_cast<double>(end_us - begin_us);
+  together.tokens_per_s =
+      static_cast<double>(n_tokens) * 1e6 / static_cast<double>(end_us - begin_us);
+  return together;
 }
 
 }  // namespace
@@ -106,11 +121,13 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
   options.prefix_cache = bench.flags.shared > 0;
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(bench.model, options));
   std::vector<double> rates;
+  nlohmann::json stages;  // of the last run
   const EngineStats before = engine->Stats();
   for (int i = 0; i < bench.flags.repeat; ++i) {
     ShowProgress(StrCat(n_sessions, " decoding, run ", i + 1, " of ", bench.flags.repeat));
-    WEFT_ASSIGN_OR_RETURN(const double rate, DecodeRate(bench, engine.get(), n_sessions, i));
-    rates.push_back(rate);
+    WEFT_ASSIGN_OR_RETURN(const Together run, DecodeTogether(bench, engine.get(), n_sessions, i));
+    rates.push_back(run.tokens_per_s);
+    stages = StagesOf(bench, run.begin, run.end);
   }
   const double rate = Median(rates);
   const ModelSpec& spec = bench.model->spec();
@@ -122,21 +139,22 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
   const DType kv = KvInfo(options.kv_type).dtype;
   const double kv_bytes_per_token =
       kv_values_per_token * static_cast<double>(RowBytes(kv, kBlock)) / kBlock;
-  const double limit = DecodeLimit(bench.cost, bench.limits, n_sessions,
-                                   kv_bytes_per_token * static_cast<double>(bench.flags.depth));
+  const RateLimit limit = DecodeLimit(bench.cost, bench.limits, n_sessions,
+                                      kv_bytes_per_token * static_cast<double>(bench.flags.depth));
   const EngineStats after = engine->Stats();
   Report(bench, {{"work", "decode"},
                  {"sessions", n_sessions},
                  {"depth", bench.flags.depth},
                  {"tokens_per_s", rate},
-                 {"limit_tokens_per_s", limit},
-                 {"limit_share", rate / limit},
+                 {"limit", NameOf(limit.kind)},
+                 {"limit_tokens_per_s", limit.tokens_per_s},
+                 {"limit_share", rate / limit.tokens_per_s},
                  {"speculate", bench.flags.model.speculate},
                  {"guessed_tokens", after.guessed_tokens - before.guessed_tokens},
                  {"accepted_guesses", after.accepted_guesses - before.accepted_guesses},
                  {"draft_steps", after.draft_steps - before.draft_steps},
                  {"draft_us", after.draft_us - before.draft_us},
-                 {"stages", StagesOf(before, after)},
+                 {"stages", stages},
                  {"bytes", MemoryOf(after)}});
   return OkStatus();
 }

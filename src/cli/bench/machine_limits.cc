@@ -77,7 +77,35 @@ MachineLimits MeasureMachineLimits(int n_threads) {
   }
   on_all(&limits.int8_macs_per_s,
          [](int) { return MeasureInt8MacsPerSecond(PreferredIsa(), kSeconds); });
+  on_all(&limits.float_macs_per_s,
+         [](int) { return MeasureFloatMacsPerSecond(PreferredIsa(), kSeconds / 2); });
   return limits;
+}
+
+std::string_view NameOf(LimitKind kind) {
+  switch (kind) {
+    case LimitKind::kReading:
+      return "reading";
+    case LimitKind::kMultiplying:
+      return "multiplying";
+    case LimitKind::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+StageLimit LimitOfStage(const MachineLimits& limits, double seconds, double bytes, double int8_macs,
+                        double float_macs) {
+  const bool known = limits.read_bytes_per_s > 0 &&
+                     (limits.int8_macs_per_s > 0 || int8_macs == 0) &&
+                     (limits.float_macs_per_s > 0 || float_macs == 0);
+  if (!known || seconds <= 0 || int8_macs + float_macs <= 0) return {};
+  const double read_s = bytes / limits.read_bytes_per_s;
+  double multiply_s = 0;
+  if (int8_macs > 0) multiply_s += int8_macs / limits.int8_macs_per_s;
+  if (float_macs > 0) multiply_s += float_macs / limits.float_macs_per_s;
+  if (read_s > multiply_s) return {LimitKind::kReading, read_s / seconds};
+  return {LimitKind::kMultiplying, multiply_s / seconds};
 }
 
 double ModelCost::StepBytes(double rows) const {
@@ -108,15 +136,16 @@ ModelCost CostOf(const ModelFile& file, const ModelSpec& spec) {
   return cost;
 }
 
-double DecodeLimit(const ModelCost& cost, const MachineLimits& limits, double rows,
-                   double kv_bytes_per_row) {
+RateLimit DecodeLimit(const ModelCost& cost, const MachineLimits& limits, double rows,
+                      double kv_bytes_per_row) {
   const double read_s = (cost.StepBytes(rows) + rows * kv_bytes_per_row) / limits.read_bytes_per_s;
   const double compute_s = rows * (cost.macs_per_row + cost.output_macs) / limits.int8_macs_per_s;
-  return rows / std::max(read_s, compute_s);
+  if (read_s > compute_s) return {rows / read_s, LimitKind::kReading};
+  return {rows / compute_s, LimitKind::kMultiplying};
 }
 
-double PromptLimit(const ModelCost& cost, const MachineLimits& limits) {
-  return limits.int8_macs_per_s / cost.macs_without_logits;
+RateLimit PromptLimit(const ModelCost& cost, const MachineLimits& limits) {
+  return {limits.int8_macs_per_s / cost.macs_without_logits, LimitKind::kMultiplying};
 }
 
 }  // namespace weft::cli

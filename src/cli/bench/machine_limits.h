@@ -3,6 +3,7 @@
 #define WEFT_CLI_BENCH_MACHINE_LIMITS_H_
 
 #include <cstdint>
+#include <string_view>
 
 #include "base/status.h"
 #include "formats/model_file.h"
@@ -13,7 +14,20 @@ namespace weft::cli {
 struct MachineLimits {
   double read_bytes_per_s = 0;
   double int8_macs_per_s = 0;
+  double float_macs_per_s = 0;  // 0: not known
 };
+
+enum class LimitKind { kUnknown, kReading, kMultiplying };
+std::string_view NameOf(LimitKind kind);
+
+// What keeps a stage from being faster, and what part of that limit it reaches.
+struct StageLimit {
+  LimitKind kind = LimitKind::kUnknown;
+  double share = 0;
+};
+// For a stage that takes `seconds` to read `bytes` and to multiply, where the two may overlap.
+StageLimit LimitOfStage(const MachineLimits& limits, double seconds, double bytes, double int8_macs,
+                        double float_macs);
 
 // Takes about a second on `n_threads` threads (0: one per core).
 MachineLimits MeasureMachineLimits(int n_threads);
@@ -37,10 +51,14 @@ ModelCost CostOf(const ModelFile& file, const ModelSpec& spec);
 
 // The tokens per second that the limits allow: `rows` rows per step, all with logits, with reading
 // and computing overlapped.
-double DecodeLimit(const ModelCost& cost, const MachineLimits& limits, double rows,
-                   double kv_bytes_per_row);
+struct RateLimit {
+  double tokens_per_s = 0;
+  LimitKind kind = LimitKind::kUnknown;
+};
+RateLimit DecodeLimit(const ModelCost& cost, const MachineLimits& limits, double rows,
+                      double kv_bytes_per_row);
 // The same for a prompt, where all tokens except the last need only the state.
-double PromptLimit(const ModelCost& cost, const MachineLimits& limits);
+RateLimit PromptLimit(const ModelCost& cost, const MachineLimits& limits);
 
 }  // namespace weft::cli
 

@@ -23,6 +23,33 @@ bool IsMatrix(const TensorInfo& tensor, bool tied) {
   return tensor.n_dims > 1;
 }
 
+TEST(LimitOfStage, IsTheSlowerOfReadingAndMultiplying) {
+  const MachineLimits limits = {
+      .read_bytes_per_s = 100, .int8_macs_per_s = 1000, .float_macs_per_s = 50};
+  const StageLimit reads = LimitOfStage(limits, 2, 100, 500, 0);
+  EXPECT_EQ(reads.kind, LimitKind::kReading);
+  EXPECT_EQ(reads.share, 0.5);
+  const StageLimit multiplies = LimitOfStage(limits, 10, 100, 3000, 100);
+  EXPECT_EQ(multiplies.kind, LimitKind::kMultiplying);
+  EXPECT_EQ(multiplies.share, 0.5);
+  // Nothing is said of what is not measured.
+  EXPECT_EQ(LimitOfStage(limits, 0, 100, 500, 0).kind, LimitKind::kUnknown);
+  EXPECT_EQ(LimitOfStage(limits, 1, 100, 0, 0).kind, LimitKind::kUnknown);
+  EXPECT_EQ(LimitOfStage({.read_bytes_per_s = 100, .int8_macs_per_s = 1}, 1, 1, 1, 1).kind,
+            LimitKind::kUnknown);
+}
+
+TEST(DecodeLimit, ReadingBindsFewRowsAndMultiplyingMany) {
+  const ModelCost cost = {.macs_per_row = 100, .output_macs = 100, .dense_bytes = 100};
+  const MachineLimits limits = {.read_bytes_per_s = 100, .int8_macs_per_s = 400};
+  const RateLimit one = DecodeLimit(cost, limits, 1, 0);
+  EXPECT_EQ(one.kind, LimitKind::kReading);
+  EXPECT_EQ(one.tokens_per_s, 1);
+  const RateLimit eight = DecodeLimit(cost, limits, 8, 0);
+  EXPECT_EQ(eight.kind, LimitKind::kMultiplying);
+  EXPECT_EQ(eight.tokens_per_s, 2);
+}
+
 TEST(CostOf, CountsEveryMatrixOfTheFile) {
   const std::string path = StrCat(::testing::TempDir(), "weft_cost_", getpid(), ".gguf");
   int n_shapes = 0;

@@ -30,9 +30,14 @@ void PrintHeader(const Bench& bench, double load_s) {
                    ", ", NameOfComputing(bench), ", keys and values ", bench.flags.model.kv));
   char numbers[120];
   std::snprintf(numbers, sizeof(numbers),
-                "loaded in %.2f s; what computes reads %.1f GB/s and multiplies %.0f GMAC/s",
-                load_s, bench.limits.read_bytes_per_s / 1e9, bench.limits.int8_macs_per_s / 1e9);
-  PrintLine(numbers);
+                "loaded in %.2f s; what computes reads %.1f GB/s, multiplies %.0f GMAC/s", load_s,
+                bench.limits.read_bytes_per_s / 1e9, bench.limits.int8_macs_per_s / 1e9);
+  std::string text = numbers;
+  if (bench.limits.float_macs_per_s > 0) {
+    std::snprintf(numbers, sizeof(numbers), ", floats %.0f", bench.limits.float_macs_per_s / 1e9);
+    text += numbers;
+  }
+  PrintLine(text);
   std::fflush(stdout);
 }
 
@@ -41,7 +46,9 @@ StatusOr<MachineLimits> LimitsOf(const ModelFlags& flags, int n_threads) {
   WEFT_ASSIGN_OR_RETURN(const Backend* const backend, FindBackend(flags.backend));
   if (backend->Available().ok() && flags.device < backend->device_count()) {
     const auto limits = backend->LimitsOf(flags.device);
-    if (limits) return MachineLimits{limits->read_bytes_per_s, limits->int8_macs_per_s};
+    if (limits) {
+      return MachineLimits{limits->read_bytes_per_s, limits->int8_macs_per_s};
+    }
   }
   ShowProgress("measuring the machine");
   const MachineLimits limits = MeasureMachineLimits(n_threads);
@@ -112,8 +119,9 @@ CommandBody MakeBenchCommand(CLI::App* app) {
       ->check(tokens);
   app->add_flag("--json", flags->json, "One JSON object per measurement");
   app->footer(
-      "\nThe limit is set by the machine's read bandwidth (decoding) or its 8-bit multiply-adds\n"
-      "(prompts); both are measured at the start.\n\n"
+      "\nTwo limits bind: how fast the machine reads, and how fast it multiplies (8-bit integers;\n"
+      "floats in attention). They are measured at the start; each line says which one binds, and\n"
+      "what part of it is reached.\n\n"
       "Example:\n"
       "  weft bench -m model.gguf --sessions 1,8 --threads 2");
   return [flags] {

@@ -458,6 +458,9 @@ void StepRunner::FillStats(EngineStats* stats) const {
   stats->attention_us = stages.attention_ns / 1000;
   stats->weight_bytes_read = stages.weight_bytes;
   stats->kv_bytes_read = stages.kv_bytes;
+  stats->int8_macs = stages.int8_macs;
+  stats->float_macs = stages.float_macs;
+  stats->attention_macs = stages.attention_macs;
 }
 
 }  // namespace weft
