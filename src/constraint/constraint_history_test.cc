@@ -13,6 +13,7 @@
 #include "constraint/regex/pattern.h"
 #include "constraint/schema/schema_compiler.h"
 #include "gtest/gtest.h"
+#include "tests/support/slow_build.h"
 
 namespace weft::constraint {
 namespace {
@@ -61,6 +62,7 @@ constexpr const char* kHard[] = {
 
 // The limits are the usual ones divided by this.
 constexpr int64_t kTighter[] = {1, 30, 300, 2000};
+constexpr int kTexts = testing::kSlowBuild ? 12 : 40;
 
 // The automata of a constraint, with what is asked of them.
 class Asked {
@@ -100,7 +102,7 @@ class Asked {
 
 std::vector<std::string> RandomTexts(Asked* walked, Random* random) {
   std::vector<std::string> texts{""};
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < kTexts; ++i) {
     // Longer ones come of others.
     std::string text = texts[(*random)() % texts.size()];
     for (size_t n = 1 + (*random)() % 3; n > 0; --n) {
@@ -146,8 +148,8 @@ TEST(ConstraintHistory, MasksAreTheSameWhateverWasAskedBefore) {
       }
     }
   }
-  EXPECT_GT(compared, 400);
-  EXPECT_GT(limited, 20);
+  EXPECT_GT(compared, 10 * kTexts);
+  EXPECT_GT(limited, kTexts / 2);
 }
 
 // All texts of the letters a and b of up to 8 characters.
