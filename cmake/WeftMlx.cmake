@@ -18,8 +18,8 @@ unset(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
 if(MLX_FOUND)
   set(WEFT_HAS_MLX ON)
   message(STATUS "The mlx backend: MLX ${MLX_VERSION}")
-  # An installed program finds the library where it was linked.
-  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+  # An installed program finds the library where it was linked, in build/ too.
+  set(CMAKE_INSTALL_RPATH "$<TARGET_FILE_DIR:mlx>")
 elseif(WEFT_MLX STREQUAL "ON")
   message(FATAL_ERROR "WEFT_MLX is ON, but there is no MLX 0.32 or newer; "
     "install it with: tools/setup.sh mlx")

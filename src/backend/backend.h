@@ -85,11 +85,16 @@ class Weights {
   virtual int64_t memory_bytes() const = 0;
 };
 
+class Executor;
+
 struct ExecutorOptions {
   int n_threads = 0;              // 0: one per core
   int64_t max_step_tokens = 512;  // scratch is sized for steps up to this
   // Rows of a step that is computed while another is paused; at most max_step_tokens.
   int64_t max_beside_tokens = 64;
+  // One that never computes at the same time, on the same thread: its threads do for both. May end
+  // before this one.
+  const Executor* shares_threads_with = nullptr;
 };
 
 // Where the time of an executor's steps went, summed since it was made: wall time of

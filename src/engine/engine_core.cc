@@ -109,12 +109,14 @@ Speculator::Options SpeculatorOptionsOf(const EngineOptions& options) {
           .share_across_domains = options.share_prefixes_across_domains};
 }
 
-// Null where there is no draft model. `memory_bytes`: of both models.
+// Null where there is no draft model. `memory_bytes`: of both models. `executor`, `beside`: the
+// engine's own.
 StatusOr<std::unique_ptr<Drafter>> NewDrafter(const EngineOptions& options, int64_t memory_bytes,
-                                              const StateLayout& beside) {
+                                              const Executor& executor, const StateLayout& beside) {
   if (options.draft_model == nullptr) return std::unique_ptr<Drafter>();
   Drafter::Options drafter;
   drafter.n_threads = options.n_threads;
+  drafter.executor = &executor;
   drafter.max_texts = options.max_running;
   drafter.state = StateOptionsOf(options);
   drafter.memory_bytes = memory_bytes;
@@ -159,8 +161,8 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   WEFT_ASSIGN_OR_RETURN(auto executor, backend.NewExecutor(model->weights(), store.get(),
                                                            ExecutorOptionsOf(options)));
   WEFT_ASSIGN_OR_RETURN(auto memory_options, MemoryOptionsOf(*model, options));
-  WEFT_ASSIGN_OR_RETURN(auto drafter,
-                        NewDrafter(options, memory_options.budget_bytes, store->layout()));
+  WEFT_ASSIGN_OR_RETURN(
+      auto drafter, NewDrafter(options, memory_options.budget_bytes, *executor, store->layout()));
   if (drafter != nullptr) memory_options.budget_bytes -= drafter->budget_bytes();
   WEFT_ASSIGN_OR_RETURN(auto memory,
                         StateMemory::Create(model->spec(), store.get(), memory_options));

@@ -32,9 +32,9 @@ void Compute::Multiply(std::span<const Product> products) {
         product.n_rows * product.matrix.n_out * product.matrix.n_in;
   }
   // Long runs of tiles, which stream; short enough that the threads end together.
-  const int64_t grain = std::max<int64_t>(1, tiles / (pool_.n_threads() * int64_t{8}));
-  pool_.ParallelFor(tiles, pool_.n_threads() == 1 ? tiles : grain,
-                    [&](int64_t begin, int64_t end, int) { RunTiles(products, begin, end); });
+  const int64_t grain = std::max<int64_t>(1, tiles / (pool_->n_threads() * int64_t{8}));
+  pool_->ParallelFor(tiles, pool_->n_threads() == 1 ? tiles : grain,
+                     [&](int64_t begin, int64_t end, int) { RunTiles(products, begin, end); });
   stats_.matmul_ns += NanosSince(start);
 }
 

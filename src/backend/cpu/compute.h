@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
@@ -40,10 +42,11 @@ struct Product {
 
 class Compute {
  public:
-  Compute(int n_threads, Isa isa)
-      : pool_(n_threads), vec_(VectorKernelsFor(isa)), mat_(MatmulKernelsFor(isa)) {}
+  Compute(std::shared_ptr<ThreadPool> pool, Isa isa)
+      : pool_(std::move(pool)), vec_(VectorKernelsFor(isa)), mat_(MatmulKernelsFor(isa)) {}
 
-  int n_threads() const { return pool_.n_threads(); }
+  int n_threads() const { return pool_->n_threads(); }
+  const std::shared_ptr<ThreadPool>& pool() const { return pool_; }
   const VectorKernels& vec() const { return vec_; }
   StageStats& stats() { return stats_; }
   const StageStats& stats() const { return stats_; }
@@ -52,12 +55,12 @@ class Compute {
   // (values times what one costs) would not pay for waking the others.
   template <typename Fn>
   void ForEach(int64_t n, int64_t cost_each, Fn fn) {
-    const int64_t parts = pool_.n_threads() * int64_t{4};
+    const int64_t parts = pool_->n_threads() * int64_t{4};
     const bool alone = n * cost_each < kCostWorthSharing;
-    pool_.ParallelFor(n, alone ? n : std::max<int64_t>(1, n / parts),
-                      [&](int64_t begin, int64_t end, int worker) {
-                        for (int64_t i = begin; i < end; ++i) fn(i, worker);
-                      });
+    pool_->ParallelFor(n, alone ? n : std::max<int64_t>(1, n / parts),
+                       [&](int64_t begin, int64_t end, int worker) {
+                         for (int64_t i = begin; i < end; ++i) fn(i, worker);
+                       });
   }
 
   // The rows as activations for any of `matrices`: quantized to `int8` where one of
@@ -87,7 +90,7 @@ class Compute {
     stats_.attention_ns += NanosSince(start);
   }
   void RunTasks(int64_t n, FunctionRef<void(int64_t, int64_t, int)> body) {
-    pool_.ParallelFor(n, 1, body);
+    pool_->ParallelFor(n, 1, body);
   }
 
   static int64_t NanosSince(std::chrono::steady_clock::time_point start) {
@@ -102,7 +105,7 @@ class Compute {
 
   void RunTiles(std::span<const Product> products, int64_t begin, int64_t end) const;
 
-  ThreadPool pool_;
+  const std::shared_ptr<ThreadPool> pool_;
   const VectorKernels& vec_;
   const MatmulKernels& mat_;
   StageStats stats_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <random>
@@ -708,6 +709,31 @@ TEST_F(CpuBackendTest, RefusesOptionsOutsideItsCapabilities) {
   EXPECT_TRUE(refused({.max_step_tokens = int64_t{1} << 40}));
   EXPECT_TRUE(refused({.n_threads = -1}));
   EXPECT_FALSE(refused({.n_threads = 1}));
+}
+
+// 0 where the system does not list them.
+int64_t ThreadsOfThisProcess() {
+  std::error_code error;
+  const std::filesystem::directory_iterator threads("/proc/self/task", error);
+  return error ? 0 : std::distance(begin(threads), end(threads));
+}
+
+TEST_F(CpuBackendTest, ExecutorsMayShareThreads) {
+  const LoadedModel model = Load(Floats());
+  RunnerOptions options;
+  options.executor.n_threads = 3;
+  auto first = ModelRunner::New(model, options);
+  ASSERT_TRUE(first.ok());
+  const int64_t n_threads = ThreadsOfThisProcess();
+  options.executor.shares_threads_with = &(*first)->executor();
+  auto second = ModelRunner::New(model, options);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(ThreadsOfThisProcess(), n_threads);
+  const auto logits = (*first)->Feed((*first)->Add(), Tokens(9));
+  ASSERT_TRUE(logits.ok());
+  EXPECT_EQ(*(*second)->Feed((*second)->Add(), Tokens(9)), *logits);
+  first->reset();
+  EXPECT_EQ(*(*second)->Feed((*second)->Add(), Tokens(9)), *logits);
 }
 
 TEST_F(CpuBackendTest, ReportsProgressUpToOne) {

@@ -34,6 +34,12 @@ StatusOr<std::unique_ptr<Executor>> CpuExecutor::New(std::shared_ptr<const CpuWe
   }
 }
 
+std::shared_ptr<ThreadPool> CpuExecutor::PoolOf(const ExecutorOptions& options) {
+  const auto* other = dynamic_cast<const CpuExecutor*>(options.shares_threads_with);
+  return other != nullptr ? other->compute_.pool()
+                          : std::make_shared<ThreadPool>(options.n_threads);
+}
+
 CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, CpuState* state,
                          const ExecutorOptions& options, Scratch scratch, Scratch beside)
     : weights_(std::move(weights)),
@@ -42,7 +48,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, CpuState* st
       max_beside_tokens_(std::min(options.max_beside_tokens, options.max_step_tokens)),
       scratch_(std::move(scratch)),
       beside_scratch_(std::move(beside)),
-      compute_(options.n_threads, weights_->isa()),
+      compute_(PoolOf(options), weights_->isa()),
       workspaces_(static_cast<size_t>(compute_.n_threads())),
       context_{weights_->spec(), compute_, scratch_, state_, workspaces_, logits_},
       beside_{weights_->spec(), compute_, beside_scratch_, state_, workspaces_, logits_} {

@@ -35,6 +35,7 @@ class CpuExecutor : public Executor {
  private:
   CpuExecutor(std::shared_ptr<const CpuWeights> weights, CpuState* state,
               const ExecutorOptions& options, Scratch scratch, Scratch beside);
+  static std::shared_ptr<ThreadPool> PoolOf(const ExecutorOptions& options);
 
   const std::shared_ptr<const CpuWeights> weights_;
   CpuState& state_;

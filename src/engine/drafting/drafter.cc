@@ -80,6 +80,7 @@ StatusOr<std::unique_ptr<Drafter>> Drafter::Create(std::shared_ptr<const Model> 
   executor_options.n_threads = options.n_threads;
   executor_options.max_step_tokens = std::max<int64_t>(kMostRows, 2 * options.max_texts);
   executor_options.max_beside_tokens = 1;
+  executor_options.shares_threads_with = options.executor;
   WEFT_ASSIGN_OR_RETURN(auto executor,
                         backend.NewExecutor(draft->weights(), store.get(), executor_options));
   StateMemory::Options memory_options;

@@ -46,6 +46,9 @@ class Drafter {
  public:
   struct Options {
     int n_threads = 0;
+    // The engine's. Its threads compute drafts too: two sets of threads on the same cores get into
+    // each other's way.
+    const Executor* executor = nullptr;
     int max_texts = 32;  // drafted for at a time
     StateOptions state;
     // For both models. The draft model takes the share that lets it hold as many tokens as the

@@ -50,7 +50,7 @@ class Guesses {
   float draft_share() const { return draft_share_; }
   // How often those of answers before this one were; its own drafts move it from there.
   void ExpectOfDrafts(float share) { draft_share_ = share; }
-  static constexpr float kUnknownDraftShare = 0.75f;
+  static constexpr float kUnknownDraftShare = 0.85f;
 
   std::span<const TokenId> tokens() const { return tokens_; }
   // For each token: how likely it and all tokens before it are right. Never increases.

@@ -11,13 +11,18 @@ constexpr int64_t kFew = 24;
 constexpr int64_t kMostShown = 64;
 // Below this chance that all of it is right a draft goes no further.
 constexpr float kLeastChance = 0.25f;
-// Where drafts would not pay, a step of the draft model is measured so seldom.
-constexpr int64_t kMeasureEvery = 512;
+// Where drafts would not pay, a step of the draft model is measured anew after so many steps, and
+// ever more seldom, up to this: one moment, such as a busy start, must not decide for long.
+constexpr int64_t kMeasureFirst = 32;
+constexpr int64_t kMeasureLast = 512;
 
 }  // namespace
 
 AnswerDrafts::AnswerDrafts(Drafter* drafter, int64_t n_vocab, bool at_any_cost)
-    : drafter_(drafter), n_vocab_(n_vocab), at_any_cost_(at_any_cost) {
+    : drafter_(drafter),
+      n_vocab_(n_vocab),
+      at_any_cost_(at_any_cost),
+      measure_after_(kMeasureFirst) {
   // Nothing is drafted, and so nothing measured, before it is known to pay.
   if (drafter_ != nullptr) planner_.Observe(1, drafter_->step_us());
 }
@@ -82,20 +87,24 @@ void AnswerDrafts::Draft(std::span<const Answer> answers, const GuessPlanner& st
   }
   if (!at_any_cost_) {
     const int64_t depth = planner_.Plan(in_step, steps);
-    if (depth == 0) return;
+    if (depth == 0) {
+      MeasureNowAndThen();
+      return;
+    }
     for (Drafter::Ask& ask : asks) ask.most = std::min(ask.most, depth);
   }
   if (asks.empty()) return;
+  measure_after_ = kMeasureFirst;
   const int64_t n_steps = drafter_->steps(), us = drafter_->total_us();
   Take(drafted, drafter_->Continue(asks));
   const int64_t made = drafter_->steps() - n_steps;
   if (made > 0) planner_.Observe(std::ssize(asks), (drafter_->total_us() - us) / made);
 }
 
-// So that one slow moment does not end drafting for good.
 void AnswerDrafts::MeasureNowAndThen() {
-  if (++since_measured_ < kMeasureEvery) return;
+  if (++since_measured_ < measure_after_) return;
   since_measured_ = 0;
+  measure_after_ = std::min(2 * measure_after_, kMeasureLast);
   if (drafter_->MeasureStep().ok()) planner_.ObserveAnew(drafter_->step_us());
 }
 

@@ -53,7 +53,8 @@ class AnswerDrafts {
   const int64_t n_vocab_;
   const bool at_any_cost_;
   DraftPlanner planner_;
-  int64_t since_measured_ = 0;  // steps in which drafts would not have paid
+  int64_t since_measured_ = 0;  // steps without drafts
+  int64_t measure_after_;       // so many of them
   bool keeps_up_ = true;        // a prediction head is shown everything that is computed
 };
 
