@@ -51,6 +51,38 @@ struct SizeOption {
   std::optional<int64_t> value;
 };
 
+void ShowFailure(const weft::Status& status) {
+  std::fprintf(stderr, "weft-make-model: %s\n", std::string(weft::Message(status)).c_str());
+}
+
+int WriteEncoder(const weft::tools::EncoderShape& shape,
+                 const weft::tools::MakeModelOptions& options, const std::string& out) {
+  const auto made = weft::tools::MakeEncoder(shape, options, out);
+  if (!made.ok()) {
+    ShowFailure(made.status());
+    return 1;
+  }
+  std::fprintf(stderr, "wrote %s: %.6f billion weights\n", out.c_str(),
+               static_cast<double>(made->parameters) * 1e-9);
+  return 0;
+}
+
+int WriteModel(const ModelShape& shape, weft::tools::MakeModelOptions options,
+               const std::string& out) {
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  if (terminal) options.progress = ShowProgress;
+  const auto made = weft::tools::MakeModel(shape, options, out);
+  if (terminal) std::fprintf(stderr, "\r\033[K");
+  if (!made.ok()) {
+    ShowFailure(made.status());
+    return 1;
+  }
+  std::fprintf(stderr, "wrote %s: %.3f billion weights, %s\n", out.c_str(),
+               static_cast<double>(made->parameters) * 1e-9,
+               weft::HumanBytes(made->weight_bytes).c_str());
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -92,37 +124,16 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (const auto* const encoder = weft::tools::FindEncoder(shape_name); encoder != nullptr) {
-    const auto made = weft::tools::MakeEncoder(*encoder, options, out);
-    if (!made.ok()) {
-      std::fprintf(stderr, "weft-make-model: %s\n",
-                   std::string(weft::Message(made.status())).c_str());
-      return 1;
-    }
-    std::fprintf(stderr, "wrote %s: %.6f billion weights\n", out.c_str(),
-                 static_cast<double>(made->parameters) * 1e-9);
-    return 0;
+    return WriteEncoder(*encoder, options, out);
   }
   weft::StatusOr<ModelShape> shape = weft::tools::FindShape(shape_name);
   if (!shape.ok()) {
-    std::fprintf(stderr, "weft-make-model: %s\n",
-                 std::string(weft::Message(shape.status())).c_str());
+    ShowFailure(shape.status());
     return 2;
   }
   for (const SizeOption& size : sizes) {
     if (size.value) (*shape).*size.size = *size.value;
   }
   shape->fill_in = fill_in;
-  const bool terminal = isatty(STDERR_FILENO) == 1;
-  if (terminal) options.progress = ShowProgress;
-  const auto made = weft::tools::MakeModel(*shape, options, out);
-  if (terminal) std::fprintf(stderr, "\r\033[K");
-  if (!made.ok()) {
-    std::fprintf(stderr, "weft-make-model: %s\n",
-                 std::string(weft::Message(made.status())).c_str());
-    return 1;
-  }
-  std::fprintf(stderr, "wrote %s: %.3f billion weights, %s\n", out.c_str(),
-               static_cast<double>(made->parameters) * 1e-9,
-               weft::HumanBytes(made->weight_bytes).c_str());
-  return 0;
+  return WriteModel(*shape, options, out);
 }

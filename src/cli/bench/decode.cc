@@ -45,14 +45,10 @@ Status BenchPrompt(const Bench& bench) {
 
 namespace {
 
-// From the moment when every session decodes until the first one is done.
-struct Together {
-  double tokens_per_s = 0;
-  EngineStats begin, end;
-};
-
-// Sessions whose prompts finish earlier decode meanwhile.
-StatusOr<Together> DecodeTogether(const Bench& bench, Engine* engine, int n_sessions, int round) {
+// Prompts of sessions that share their beginning, answered for long enough that all decode
+// together.
+StatusOr<std::vector<std::shared_ptr<Turn>>> SubmitAll(const Bench& bench, Engine* engine,
+                                                       int n_sessions, int round) {
   const std::vector<int32_t> shared = RandomTokens(bench, 7, bench.flags.shared);
   std::vector<std::shared_ptr<Turn>> turns;
   for (int s = 0; s < n_sessions; ++s) {
@@ -67,6 +63,18 @@ StatusOr<Together> DecodeTogether(const Bench& bench, Engine* engine, int n_sess
     WEFT_ASSIGN_OR_RETURN(auto turn, engine->SubmitOnce("", BenchTurn(tokens, most)));
     turns.push_back(std::move(turn));
   }
+  return turns;
+}
+
+// From the moment when every session decodes until the first one is done.
+struct Together {
+  double tokens_per_s = 0;
+  EngineStats begin, end;
+};
+
+// Sessions whose prompts finish earlier decode meanwhile.
+StatusOr<Together> DecodeTogether(const Bench& bench, Engine* engine, int n_sessions, int round) {
+  WEFT_ASSIGN_OR_RETURN(const auto turns, SubmitAll(bench, engine, n_sessions, round));
   Together together;
   std::once_flag ended;
   std::vector<Timeline> timelines(turns.size());
