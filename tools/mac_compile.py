@@ -25,6 +25,8 @@ import sys
 import time
 
 TARGET = ["-target", "aarch64-macos.14.0"]
+# As CMake tells every clang.
+DEFINED = ["-D_LIBCPP_ENABLE_EXPERIMENTAL"]
 # Folders and headers of /usr/include, or of the machine's folder within it.
 HEADERS = ["absl", "boost", "CLI", "curl", "gmock", "google", "grpc", "grpc++", "grpcpp", "gtest",
            "histedit.h", "nlohmann", "openssl", "pcre2.h", "prometheus", "utf8proc.h", "xxhash.h",
@@ -99,7 +101,7 @@ def compile_all(zig: list[str], include: pathlib.Path, out: pathlib.Path, todo) 
         target.parent.mkdir(parents=True, exist_ok=True)
         # Both kinds of products; the first Apple silicon has one of them alone.
         cpu = ["-mcpu=apple_m2"] if source.stem.endswith(("_neon", "_i8mm")) else []
-        command = [*zig, "c++", *TARGET, *cpu, *flags, "-O1", "-w", "-isystem", str(include), "-c",
+        command = [*zig, "c++", *TARGET, *DEFINED, *cpu, *flags, "-O1", "-w", "-isystem", str(include), "-c",
                    str(source), "-o", str(target)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return str(source), done.stderr if done.returncode != 0 else ""

@@ -55,8 +55,8 @@ inline uint64_t Touch(const MetaArray& array) {
   return std::visit(
       [](const auto& items) {
         uint64_t sum = items.size();
+        using Item = typename std::decay_t<decltype(items)>::value_type;
         for (const auto& item : items) {
-          using Item = std::decay_t<decltype(item)>;
           if constexpr (std::is_same_v<Item, MetaArray>) {
             sum += Touch(item);
           } else if constexpr (std::is_same_v<Item, std::string_view>) {

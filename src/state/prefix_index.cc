@@ -100,7 +100,7 @@ PrefixIndex::Found PrefixIndex::FindPath(std::string_view domain, std::span<cons
                                          int64_t max_tokens) const {
   Found found{KnownPath(domain, tokens, max_tokens), 0};
   const Node* const root = FindRoot(domain);
-  const int64_t limit = std::min(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
+  const int64_t limit = std::min<int64_t>(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
   // From the end of the known path upwards.
   while (root != nullptr) {
     const Node* const node = found.path.empty() ? root : found.path.back();
@@ -193,7 +193,7 @@ int64_t PrefixIndex::KnownLength(std::string_view domain, std::span<const TokenI
   const Node* const node = path.empty() ? FindRoot(domain) : path.back();
   if (node == nullptr) return 0;
   const int64_t at = node->end(options_.page_tokens);
-  const int64_t limit = std::min(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
+  const int64_t limit = std::min<int64_t>(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
   const auto page =
       tokens.subspan(static_cast<size_t>(at),
                      static_cast<size_t>(std::min<int64_t>(limit - at, options_.page_tokens)));
@@ -215,7 +215,7 @@ std::vector<PrefixIndex::Checkpoint> PrefixIndex::Checkpoints(std::string_view d
                                                               std::span<const TokenId> tokens,
                                                               int64_t max_tokens) const {
   std::vector<Checkpoint> found;
-  const int64_t limit = std::min(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
+  const int64_t limit = std::min<int64_t>(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
   const auto add = [&](const Node* parent) {
     const int64_t at = parent->end(options_.page_tokens);
     const int64_t n = std::min<int64_t>(limit - at, options_.page_tokens);

@@ -143,7 +143,7 @@ TEST(PrefixIndexPropertyTest, WhatIsStillHeldIsFoundToTheToken) {
       int64_t longest = 0;
       for (const std::vector<TokenId>& other : inserted) {
         int64_t common = 0;
-        while (common < std::min(size, std::ssize(other)) &&
+        while (common < std::min<int64_t>(size, std::ssize(other)) &&
                prompt[static_cast<size_t>(common)] == other[static_cast<size_t>(common)]) {
           ++common;
         }

@@ -184,7 +184,8 @@ int64_t Program::RowsHeld() const {
   int64_t n = 0;
   for (const auto& session : sessions_) {
     int64_t most = session->flight ? in_flight(*session->flight) : rows_of(session->tokens);
-    for (const Tokens& version : session->versions) most = std::max(most, rows_of(version));
+    for (const Tokens& version : session->versions)
+      most = std::max<int64_t>(most, rows_of(version));
     n += most;
   }
   for (const Flight& flight : once_) n += in_flight(flight);

@@ -329,7 +329,8 @@ Status Binder::Upload(const LoadOptions& options) {
     widest = std::max(widest, bytes.levels + bytes.meta + bytes.super);
     total += job.n_rows * job.count;
   }
-  for (const Values& values : values_) widest = std::max(widest, std::ssize(values.values) * 4);
+  for (const Values& values : values_)
+    widest = std::max<int64_t>(widest, std::ssize(values.values) * 4);
   WEFT_ASSIGN_OR_RETURN(stream_, weights_.device_->NewStream());
   const int64_t file_bytes = static_cast<int64_t>(file_.file_bytes());
   WEFT_ASSIGN_OR_RETURN(staging_, weights_.device_->AllocatePinned(

@@ -57,7 +57,7 @@ std::vector<int64_t> GuessPlanner::Plan(std::span<const GuessOffer> offers, int6
                                         bool only_sure) const {
   std::vector<int64_t> taken(offers.size(), 0);
   const std::vector<Guess> guesses = InOrder(offers);
-  const int64_t most = std::min({room, std::ssize(guesses), kMostGuesses});
+  const int64_t most = std::min<int64_t>({room, std::ssize(guesses), kMostGuesses});
   if (most <= 0) return taken;
   const int64_t sessions = std::ssize(offers);
   const double plain_us = StepUs(sessions);

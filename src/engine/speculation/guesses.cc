@@ -90,7 +90,7 @@ void Guesses::Take(GuessSource source, const NgramIndex::Match& match,
 void Guesses::Judge(int64_t most) {
   gains_.clear();
   float gain = 1;
-  for (int64_t i = 0; i < std::min(most, std::ssize(tokens_)); ++i) {
+  for (int64_t i = 0; i < std::min<int64_t>(most, std::ssize(tokens_)); ++i) {
     const bool is_first = i == 0 && source_ != GuessSource::kDraft;
     const float share =
         is_first ? acceptance_.First(source_, LengthAt(i)) : acceptance_.Next(source_, LengthAt(i));

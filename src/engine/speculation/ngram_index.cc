@@ -25,7 +25,7 @@ std::span<const TokenId> Before(std::span<const TokenId> text, int64_t at, int64
 
 // How many tokens before `at` are the last ones of `context`. Rows are none.
 int64_t CommonEnd(std::span<const TokenId> text, int64_t at, std::span<const TokenId> context) {
-  const int64_t most = std::min({at, std::ssize(context), NgramIndex::kLongestMatch});
+  const int64_t most = std::min<int64_t>({at, std::ssize(context), NgramIndex::kLongestMatch});
   int64_t n = 0;
   while (n < most) {
     const TokenId token = text[static_cast<size_t>(at - 1 - n)];
@@ -61,7 +61,7 @@ void NgramIndex::MakeRoom(std::span<const TokenId> text) {
 
 void NgramIndex::Extend(std::span<const TokenId> text, int64_t most) {
   // A position counts once a token follows.
-  const int64_t end = std::min(std::ssize(text), size_ + most);
+  const int64_t end = std::min<int64_t>(std::ssize(text), size_ + most);
   if (end <= size_) return;
   MakeRoom(text);
   for (Grams& grams : grams_) {

@@ -22,7 +22,8 @@ void SharedTexts::Add(std::string_view domain, std::span<const TokenId> passage)
   n_tokens_ -= std::ssize(tokens);
   if (std::ssize(passage) > kMostTokens / 2) passage = passage.last(kMostTokens / 2);
   if (std::ssize(tokens) + std::ssize(passage) >= kMostTokens) {
-    tokens.erase(tokens.begin(), tokens.end() - std::min(std::ssize(tokens), kMostTokens / 4));
+    tokens.erase(tokens.begin(),
+                 tokens.end() - std::min<int64_t>(std::ssize(tokens), kMostTokens / 4));
     text->index.Clear();
     ++text->cuts;
   }

@@ -124,7 +124,8 @@ void StateKeeper::LetGo(Job* job) {
 }
 
 void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
-  n_tokens = std::min({n_tokens, session->computed, std::ssize(session->tokens.before_rows())});
+  n_tokens =
+      std::min<int64_t>({n_tokens, session->computed, std::ssize(session->tokens.before_rows())});
   if (disk_ == nullptr || n_tokens == 0) return;
   Job* job = JobOf(session->id);
   if (job == nullptr) job = NewJob(session->id);
@@ -155,7 +156,8 @@ Session* StateKeeper::HolderOf(Job* job) {
   if (job->holder.value == 0) {
     const Session* const owner = sessions_->Find(job->owner);
     if (!job->named || owner == nullptr || owner->turn != nullptr) return nullptr;
-    const int64_t n_tokens = std::min(owner->computed, std::ssize(owner->tokens.before_rows()));
+    const int64_t n_tokens =
+        std::min<int64_t>(owner->computed, std::ssize(owner->tokens.before_rows()));
     if (n_tokens == 0) return nullptr;
     Hold(*owner, n_tokens, job);
   }

@@ -49,7 +49,7 @@ void AnswerDrafts::Show(Lane* lane, int64_t first, std::span<const float> hidden
   // Values are not kept for later, and the next answer finds this one's state. The last row of an
   // answer that goes on says what follows.
   const int64_t shown = first + std::ssize(hidden) / drafter_->model().spec().d_model;
-  const int64_t n = std::min(std::ssize(session.tokens), lane->done() ? shown + 1 : shown);
+  const int64_t n = std::min<int64_t>(std::ssize(session.tokens), lane->done() ? shown + 1 : shown);
   const int64_t behind =
       drafter_->Follow(text, std::span(session.tokens).first(static_cast<size_t>(n)));
   if (behind > 0) drafter_->CatchUp(text, behind);
