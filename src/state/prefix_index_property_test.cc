@@ -94,6 +94,7 @@ TEST(PrefixIndexPropertyTest, MatchIsTheLongestResumePoint) {
           ASSERT_TRUE(tables.back().Append(size).ok());
           if (model.windows[g] > 0) tables.back().DropBefore(below(size + 1));
         }
+        pointers.reserve(tables.size());
         for (PageTable& table : tables) pointers.push_back(&table);
         const bool checkpoint = model.slots && size > 0 && below(4) > 0;
         PoolRef slot;
