@@ -92,8 +92,8 @@ struct ExecutorOptions {
   int64_t max_step_tokens = 512;  // scratch is sized for steps up to this
   // Rows of a step that is computed while another is paused; at most max_step_tokens.
   int64_t max_beside_tokens = 64;
-  // One that never computes at the same time, on the same thread: its threads do for both. May end
-  // before this one.
+  // Another executor whose threads this one uses too. Both belong to one thread and never compute
+  // at the same time; either may be destroyed first.
   const Executor* shares_threads_with = nullptr;
 };
 

@@ -11,8 +11,8 @@ constexpr int64_t kFew = 24;
 constexpr int64_t kMostShown = 64;
 // Below this chance that all of it is right a draft goes no further.
 constexpr float kLeastChance = 0.25f;
-// Where drafts would not pay, a step of the draft model is measured anew after so many steps, and
-// ever more seldom, up to this: one moment, such as a busy start, must not decide for long.
+// While nothing is drafted, a step of the draft model is measured again after 32 steps, then 64, up
+// to every 512: a single slow moment, such as a busy start, must not switch drafts off for long.
 constexpr int64_t kMeasureFirst = 32;
 constexpr int64_t kMeasureLast = 512;
 
