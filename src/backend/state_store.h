@@ -30,15 +30,19 @@ struct StateOptions {
   int page_tokens = 0;  // 0: the backend's preferred size
 };
 
-// The sizes of state, for accounting.
+// The sizes of state, for accounting, and what its bytes mean.
 struct StateLayout {
   int page_tokens = 0;
   std::vector<int64_t> page_bytes;  // per KvGroup of the spec
   int64_t slot_bytes = 0;           // all SlotStates of one session together
+  // Raised where the same bytes of a page or a slot come to mean something else: what an
+  // earlier build has kept on disk is then computed again.
+  int form = 1;
 };
 
 // Raised when a change of kernels changes any bit that some model computes: what an earlier
-// build has kept on disk of prompts is not mixed with it.
+// build has kept on disk of prompts is not mixed with it. Not where the layout's form says so
+// already.
 inline constexpr int kBitsVersion = 1;
 
 class StateStore {

@@ -22,6 +22,7 @@ void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile) {
   const auto clear = [&](int64_t offset, int64_t bytes) {
     std::memset(tile + offset, 0, static_cast<size_t>(bytes));
   };
+  // Rows of 16 positions, and rows that are positions.
   const auto clear_columns = [&](int64_t offset, int64_t n_rows, int64_t element_bytes) {
     for (int64_t row = 0; row < n_rows; ++row) {
       clear(offset + (row * 16 + n_tokens) * element_bytes, (16 - n_tokens) * element_bytes);
@@ -30,19 +31,27 @@ void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile) {
   const auto clear_rows = [&](int64_t offset, int64_t row_bytes) {
     clear(offset + n_tokens * row_bytes, (16 - n_tokens) * row_bytes);
   };
-  clear_columns(0, shape.k_dim, layout.element_bytes);
-  clear_columns(layout.k_scales, layout.k_groups, 2);
-  clear_rows(layout.values, layout.v_stride * layout.element_bytes);
-  clear_rows(layout.v_scales, layout.v_groups * 2);
+  // Four positions of each dimension side by side.
+  const auto clear_quads = [&](int64_t offset, int64_t n_dims) {
+    for (int64_t row = 0; row < n_dims / 16 * 4; ++row) {
+      const int64_t kept = std::clamp<int64_t>(n_tokens - row % 4 * 4, 0, 4);
+      for (int64_t dim = 0; dim < 16; ++dim) clear(offset + row * 64 + dim * 4 + kept, 4 - kept);
+    }
+  };
+  if (shape.type == DType::kQ8_0) {
+    clear_columns(0, layout.k_quads, 4);
+    clear_columns(layout.k_scales, layout.k_groups, 2);
+    clear_quads(layout.values, layout.v_stride);
+    clear_columns(layout.v_scales, layout.v_groups, 2);
+  } else {
+    clear_columns(0, shape.k_dim, layout.element_bytes);
+    clear_rows(layout.values, layout.v_stride * layout.element_bytes);
+  }
   clear(layout.end, layout.bytes - layout.end);
 }
 
 int64_t AttentionScratchFloats(const KvShape& shape, int64_t n_queries) {
-  const int64_t v_stride = (shape.v_dim + 15) / 16 * 16;
-  // A block's keys and values as floats; per query the output so far, the sums of 16
-  // lanes, a block's scores, and the running maximum.
-  return (shape.k_dim + v_stride) * kAttentionBlock +
-         n_queries * (v_stride + 16 + kAttentionBlock + 1);
+  return AttentionScratchOf(shape, n_queries).end;
 }
 
 const VectorKernels& VectorKernelsFor(Isa isa) {

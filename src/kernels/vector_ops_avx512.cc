@@ -1,4 +1,4 @@
-// The vector of 16 floats as one AVX-512 register. Built with -mavx512{f,bw,dq,vl}.
+// The vector of 16 floats as one AVX-512 register. Built with -mavx512{f,bw,dq,vl,vnni}.
 #include <immintrin.h>
 
 #include <bit>
@@ -22,6 +22,10 @@ constexpr int kScoreTiles = 4;
 constexpr int kValueQueries = 4;
 constexpr int kValueVectors = 4;
 constexpr int kStateTiles = 2;
+constexpr int kInt8Queries = 4;
+constexpr int kInt8Tiles = 2;
+constexpr int kInt8ValueQueries = 4;
+constexpr int kInt8ValueVectors = 2;
 
 inline __mmask16 FirstLanes(int n) { return static_cast<__mmask16>((1u << n) - 1); }
 
@@ -36,10 +40,6 @@ inline Vec LoadF16(const uint16_t* p) {
 inline Vec LoadBF16(const uint16_t* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
-}
-inline Vec LoadInt8(const int8_t* p) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
 }
 inline void StoreF16(uint16_t* p, Vec x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
@@ -77,7 +77,69 @@ inline float ReduceMax(Vec x) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-inline float HalfToFloat(uint16_t half) { return _cvtsh_ss(half); }
+// Products of bytes for attention over Q8_0: the instruction multiplies unsigned with signed
+// ones. Weights are split into their upper and lower seven bits.
+using Quads = __m512i;
+constexpr int kLevelBytes = 1;
+constexpr int kWeightsBytes = 2 * kAttentionBlock;
+
+using Four = std::byte[4];
+
+// (By hand, because GCC 12 copies every sum twice in each turn of a loop, and broadcasts
+// by an instruction of its own.)
+inline void AddProducts(const Quads& unsigned_bytes, const Quads& signed_bytes, __m512i* sums) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(*sums) : "v"(unsigned_bytes), "v"(signed_bytes));
+}
+inline void AddProducts(const Quads& unsigned_bytes, const Four& signed_bytes, __m512i* sums) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*sums) : "v"(unsigned_bytes), "m"(signed_bytes));
+}
+
+inline void StoreLevels(const int8_t* levels, std::byte* out) {
+  std::memcpy(out, levels, kKvGroupDims);
+}
+inline const Four& BroadcastLevels(const std::byte* levels) {
+  return *reinterpret_cast<const Four*>(levels);  // done by the product
+}
+inline Quads LoadKeys(const std::byte* p) { return _mm512_loadu_si512(p); }
+
+using KeySums = __m512i;
+inline KeySums StartKeySums(int32_t level_sum) { return _mm512_set1_epi32(-128 * level_sum); }
+inline void AddKeys(const Quads& keys, const Four& levels, KeySums* sums) {
+  AddProducts(keys, levels, sums);
+}
+inline Vec ToFloats(const KeySums& sums) { return _mm512_cvtepi32_ps(sums); }
+
+struct Weights {
+  __m512i upper, lower;
+};
+struct ValueSums {
+  __m512i upper, lower;
+};
+inline void StoreWeights(const Vec& biased, int v, std::byte* out) {
+  const __m512i bits = _mm512_castps_si512(biased);
+  const __m512i lower = _mm512_and_si512(bits, _mm512_set1_epi32(127));
+  const __m512i upper = _mm512_srli_epi32(bits, 7);
+  auto* const at = reinterpret_cast<__m128i*>(out);
+  _mm_store_si128(at + v, _mm512_cvtepi32_epi8(upper));
+  _mm_store_si128(at + 4 + v, _mm512_cvtepi32_epi8(lower));
+}
+inline Quads Broadcast4(const std::byte* p) {
+  int32_t four;
+  std::memcpy(&four, p, sizeof(four));
+  return _mm512_set1_epi32(four);
+}
+inline Weights BroadcastWeights(const std::byte* weights, int64_t quad) {
+  return {Broadcast4(weights + 4 * quad), Broadcast4(weights + kAttentionBlock + 4 * quad)};
+}
+inline Quads LoadValues(const std::byte* p) { return _mm512_loadu_si512(p); }
+inline ValueSums ZeroValueSums() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
+inline void AddValues(const Quads& values, const Weights& weights, ValueSums* sums) {
+  AddProducts(weights.upper, values, &sums->upper);
+  AddProducts(weights.lower, values, &sums->lower);
+}
+inline Vec ToFloats(const ValueSums& sums) {
+  return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(sums.upper, 7), sums.lower));
+}
 
 #include "kernels/vector_ops_body.inc"
 

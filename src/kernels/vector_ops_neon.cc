@@ -1,4 +1,4 @@
-// The vector of 16 floats as four NEON registers, which every AArch64 processor has.
+// The vector of 16 floats as four NEON registers. Built with dot products.
 #include <arm_neon.h>
 
 #include <bit>
@@ -26,6 +26,10 @@ constexpr int kScoreTiles = 2;
 constexpr int kValueQueries = 2;
 constexpr int kValueVectors = 2;
 constexpr int kStateTiles = 2;
+constexpr int kInt8Queries = 4;
+constexpr int kInt8Tiles = 1;
+constexpr int kInt8ValueQueries = 2;
+constexpr int kInt8ValueVectors = 1;
 
 template <typename Fn>
 [[gnu::always_inline]] inline Vec Map(Fn fn) {
@@ -58,12 +62,6 @@ inline Vec LoadBF16(const uint16_t* p) {
   return Map([&](int k) {
     return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(p + 4 * k)), 16));
   });
-}
-inline Vec LoadInt8(const int8_t* p) {
-  const int8x16_t bytes = vld1q_s8(p);
-  const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
-  return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
-           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))}};
 }
 inline void StoreF16(uint16_t* p, const Vec& x) {
   for (int k = 0; k < kQuads; ++k) {
@@ -133,8 +131,84 @@ inline float ReduceMax(const Vec& x) {
   return vgetq_lane_f32(Greater(two, vextq_f32(two, two, 1)), 0);
 }
 
-inline float HalfToFloat(uint16_t half) {
-  return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half))), 0);
+// Products of bytes for attention over Q8_0, both signed. Weights are split into their upper
+// and lower seven bits.
+struct Quads {
+  int8x16_t four[kQuads];
+};
+struct QuadSums {
+  int32x4_t four[kQuads];
+};
+constexpr int kLevelBytes = 1;
+constexpr int kWeightsBytes = 2 * kAttentionBlock;
+
+inline int8x16_t Broadcast4(const std::byte* p) {
+  return vreinterpretq_s8_s32(vld1q_dup_s32(reinterpret_cast<const int32_t*>(p)));
+}
+inline QuadSums ZeroSums() {
+  const int32x4_t zero = vdupq_n_s32(0);
+  return {{zero, zero, zero, zero}};
+}
+inline void AddProducts(const Quads& quads, int8x16_t factors, QuadSums* sums) {
+  for (int k = 0; k < kQuads; ++k) {
+    sums->four[k] = vdotq_s32(sums->four[k], quads.four[k], factors);
+  }
+}
+
+inline void StoreLevels(const int8_t* levels, std::byte* out) {
+  std::memcpy(out, levels, kKvGroupDims);
+}
+inline int8x16_t BroadcastLevels(const std::byte* levels) { return Broadcast4(levels); }
+inline Quads LoadValues(const std::byte* p) {
+  const auto* const bytes = reinterpret_cast<const int8_t*>(p);
+  return {{vld1q_s8(bytes), vld1q_s8(bytes + 16), vld1q_s8(bytes + 32), vld1q_s8(bytes + 48)}};
+}
+// Keys are stored 128 above their levels.
+inline Quads LoadKeys(const std::byte* p) {
+  Quads keys = LoadValues(p);
+  for (int8x16_t& four : keys.four) four = veorq_s8(four, vdupq_n_s8(-128));
+  return keys;
+}
+
+using KeySums = QuadSums;
+inline KeySums StartKeySums(int32_t) { return ZeroSums(); }
+inline void AddKeys(const Quads& keys, int8x16_t levels, KeySums* sums) {
+  AddProducts(keys, levels, sums);
+}
+inline Vec ToFloats(const KeySums& sums) {
+  return Map([&](int k) { return vcvtq_f32_s32(sums.four[k]); });
+}
+
+struct Weights {
+  int8x16_t upper, lower;
+};
+struct ValueSums {
+  QuadSums upper, lower;
+};
+inline void StoreWeights(const Vec& biased, int v, std::byte* out) {
+  uint16x8_t upper[2], lower[2];
+  for (int half = 0; half < 2; ++half) {
+    const uint16x8_t bits = vmovn_high_u32(vmovn_u32(vreinterpretq_u32_f32(biased.quad[2 * half])),
+                                           vreinterpretq_u32_f32(biased.quad[2 * half + 1]));
+    upper[half] = vshrq_n_u16(bits, 7);
+    lower[half] = vandq_u16(bits, vdupq_n_u16(127));
+  }
+  auto* const at = reinterpret_cast<uint8_t*>(out);
+  vst1q_u8(at + 16 * v, vmovn_high_u16(vmovn_u16(upper[0]), upper[1]));
+  vst1q_u8(at + kAttentionBlock + 16 * v, vmovn_high_u16(vmovn_u16(lower[0]), lower[1]));
+}
+inline Weights BroadcastWeights(const std::byte* weights, int64_t quad) {
+  return {Broadcast4(weights + 4 * quad), Broadcast4(weights + kAttentionBlock + 4 * quad)};
+}
+inline ValueSums ZeroValueSums() { return {ZeroSums(), ZeroSums()}; }
+inline void AddValues(const Quads& values, const Weights& weights, ValueSums* sums) {
+  AddProducts(values, weights.upper, &sums->upper);
+  AddProducts(values, weights.lower, &sums->lower);
+}
+inline Vec ToFloats(const ValueSums& sums) {
+  return Map([&](int k) {
+    return vcvtq_f32_s32(vaddq_s32(vshlq_n_s32(sums.upper.four[k], 7), sums.lower.four[k]));
+  });
 }
 
 #include "kernels/vector_ops_body.inc"

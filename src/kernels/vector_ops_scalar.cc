@@ -23,6 +23,10 @@ constexpr int kScoreTiles = 1;
 constexpr int kValueQueries = 1;
 constexpr int kValueVectors = 1;
 constexpr int kStateTiles = 1;
+constexpr int kInt8Queries = 1;
+constexpr int kInt8Tiles = 1;
+constexpr int kInt8ValueQueries = 1;
+constexpr int kInt8ValueVectors = 1;
 
 template <typename Fn>
 inline Vec Map(Fn fn) {
@@ -52,9 +56,6 @@ inline Vec LoadF16(const uint16_t* p) {
 }
 inline Vec LoadBF16(const uint16_t* p) {
   return Map([&](int i) { return BF16ToF32(p[i]); });
-}
-inline Vec LoadInt8(const int8_t* p) {
-  return Map([&](int i) { return static_cast<float>(p[i]); });
 }
 inline void StoreF16(uint16_t* p, const Vec& x) {
   for (int i = 0; i < 16; ++i) p[i] = F32ToF16(x.lane[i]);
@@ -114,7 +115,66 @@ inline float ReduceMax(const Vec& x) {
   return most;
 }
 
-inline float HalfToFloat(uint16_t half) { return F16ToF32(half); }
+// Products of bytes for attention over Q8_0.
+struct Quads {
+  int16_t levels[64];
+};
+struct Four {
+  int16_t factor[4];
+};
+struct Sums {
+  int32_t lane[16];
+};
+using KeySums = Sums;
+using ValueSums = Sums;
+constexpr int kLevelBytes = 1;
+constexpr int kWeightsBytes = 2 * kAttentionBlock;
+
+inline void AddProducts(const Quads& quads, const Four& four, Sums* sums) {
+  for (int i = 0; i < 64; ++i) sums->lane[i / 4] += quads.levels[i] * four.factor[i % 4];
+}
+inline Vec ToFloats(const Sums& sums) {
+  return Map([&](int i) { return static_cast<float>(sums.lane[i]); });
+}
+
+inline void StoreLevels(const int8_t* levels, std::byte* out) {
+  std::memcpy(out, levels, kKvGroupDims);
+}
+inline Four BroadcastLevels(const std::byte* levels) {
+  Four four;
+  for (int i = 0; i < 4; ++i) four.factor[i] = static_cast<int8_t>(levels[i]);
+  return four;
+}
+inline Quads LoadKeys(const std::byte* p) {
+  Quads keys;
+  for (int i = 0; i < 64; ++i) keys.levels[i] = static_cast<int16_t>(static_cast<int>(p[i]) - 128);
+  return keys;
+}
+inline KeySums StartKeySums(int32_t) { return {}; }
+inline void AddKeys(const Quads& keys, const Four& levels, KeySums* sums) {
+  AddProducts(keys, levels, sums);
+}
+
+inline void StoreWeights(const Vec& biased, int v, std::byte* out) {
+  for (int i = 0; i < 16; ++i) {
+    const auto weight = static_cast<uint16_t>(std::bit_cast<uint32_t>(biased.lane[i]) & 0xFFFF);
+    std::memcpy(out + 2 * (16 * v + i), &weight, sizeof(weight));
+  }
+}
+inline Four BroadcastWeights(const std::byte* weights, int64_t quad) {
+  Four four;
+  std::memcpy(&four, weights + quad * sizeof(four), sizeof(four));
+  return four;
+}
+inline Quads LoadValues(const std::byte* p) {
+  Quads values;
+  for (int i = 0; i < 64; ++i) values.levels[i] = static_cast<int8_t>(p[i]);
+  return values;
+}
+inline ValueSums ZeroValueSums() { return {}; }
+inline void AddValues(const Quads& values, const Four& weights, ValueSums* sums) {
+  AddProducts(values, weights, sums);
+}
 
 #include "kernels/vector_ops_body.inc"
 

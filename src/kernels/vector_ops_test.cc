@@ -216,9 +216,11 @@ INSTANTIATE_TEST_SUITE_P(Isas, PerIsa,
 class KvHistory {
  public:
   KvHistory(const KvShape& shape, int64_t n_tokens, const VectorKernels& vec, uint32_t placement)
-      : shape_(shape),
-        keys_(RandomValues(n_tokens * shape.k_dim, 21)),
-        values_(RandomValues(n_tokens * shape.v_dim, 22)) {
+      : KvHistory(shape, n_tokens, vec, placement, RandomValues(n_tokens * shape.k_dim, 21),
+                  RandomValues(n_tokens * shape.v_dim, 22)) {}
+  KvHistory(const KvShape& shape, int64_t n_tokens, const VectorKernels& vec, uint32_t placement,
+            std::vector<float> keys, std::vector<float> values)
+      : shape_(shape), keys_(std::move(keys)), values_(std::move(values)) {
     const int64_t n_tiles = (n_tokens + 15) / 16, bytes = KvTileBytes(shape);
     memory_ = AlignedBuffer(static_cast<size_t>(n_tiles * bytes));
     std::memset(memory_.data(), 0xFF, memory_.size());
@@ -346,12 +348,12 @@ struct AttentionCase {
 };
 
 const AttentionCase kCases[] = {
-    {DType::kF32, 64, 64, 1, 0, false, 0},    {DType::kF32, 24, 24, 3, 0, false, 0},
-    {DType::kF32, 72, 56, 2, 20, true, 0},    {DType::kF32, 128, 128, 5, 100, false, 20},
-    {DType::kF16, 64, 64, 4, 0, true, 0},     {DType::kF16, 40, 24, 2, 33, false, 0},
-    {DType::kBF16, 48, 48, 2, 0, false, 0},   {DType::kBF16, 32, 32, 7, 64, true, 50},
-    {DType::kQ8_0, 64, 64, 2, 0, false, 0},   {DType::kQ8_0, 40, 24, 3, 70, true, 0},
-    {DType::kQ8_0, 128, 128, 4, 0, false, 30}};
+    {DType::kF32, 64, 64, 1, 0, false, 0},     {DType::kF32, 24, 24, 3, 0, false, 0},
+    {DType::kF32, 72, 56, 2, 20, true, 0},     {DType::kF32, 128, 128, 5, 100, false, 20},
+    {DType::kF16, 64, 64, 4, 0, true, 0},      {DType::kF16, 40, 24, 2, 33, false, 0},
+    {DType::kBF16, 48, 48, 2, 0, false, 0},    {DType::kBF16, 32, 32, 7, 64, true, 50},
+    {DType::kQ8_0, 64, 64, 2, 0, false, 0},    {DType::kQ8_0, 40, 24, 3, 70, true, 0},
+    {DType::kQ8_0, 128, 128, 4, 0, false, 30}, {DType::kQ8_0, 30, 50, 5, 0, true, 0}};
 
 constexpr int64_t kHistory = 215;
 
@@ -373,6 +375,45 @@ TEST_P(PerIsa, AttentionMatchesDoublePrecision) {
     const std::vector<float> exact = AttendExactly(shape, history, queries, c.sinks);
     for (size_t i = 0; i < out.size(); ++i) {
       ASSERT_NEAR(out[i], exact[i], ToleranceOf(c.type)) << NameOf(c.type) << " " << c.k_dim;
+    }
+  }
+}
+
+// Values that Q8_0 holds exactly: levels times a scale for 32 of them, which is a power of two.
+std::vector<float> RandomLevels(int64_t n_rows, int64_t width, float spread, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int> level(-127, 127), shrink(0, 6);
+  std::vector<float> values;
+  for (int64_t row = 0; row < n_rows; ++row) {
+    for (int64_t begin = 0; begin < width; begin += 32) {
+      const float scale = std::ldexp(spread, -shrink(random));
+      for (int64_t i = begin; i < std::min(width, begin + 32); ++i) {
+        values.push_back(scale * static_cast<float>(i == begin ? 127 : level(random)));
+      }
+    }
+  }
+  return values;
+}
+
+// What integers add to the error of the levels themselves: in a block, 2^-15 of the largest
+// weight for each position. That holds too where one position outweighs all others, as the
+// first one often does.
+TEST_P(PerIsa, WeightsInIntegersAreAlmostExact) {
+  for (const float sharpness : {0.02f, 0.2f, 1.0f}) {
+    for (const auto& [k_dim, v_dim] : {std::pair{64, 64}, {40, 24}, {128, 128}}) {
+      const KvShape shape{DType::kQ8_0, k_dim, v_dim};
+      const KvHistory history(shape, kHistory, vec(), 1, RandomLevels(kHistory, k_dim, 0x1p-6f, 31),
+                              RandomLevels(kHistory, v_dim, 0x1p-6f, 32));
+      Queries queries = MakeQueries(shape, 0, kHistory, 2, 0);
+      queries.values = RandomLevels(std::ssize(queries.first), k_dim, 0x1p-6f, 33);
+      queries.scale = sharpness;
+      const std::vector<float> out =
+          Attend(vec(), shape, history, queries, 0, queries.first.size(), false);
+      const std::vector<float> exact = AttendExactly(shape, history, queries, false);
+      // The largest value is 127 / 64; a block's weights sum to at least their largest.
+      for (size_t i = 0; i < out.size(); ++i) {
+        ASSERT_NEAR(out[i], exact[i], kAttentionBlock * 0x1p-15 * 127 / 64) << sharpness;
+      }
     }
   }
 }

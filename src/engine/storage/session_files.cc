@@ -12,8 +12,9 @@ namespace {
 
 std::string DescribeLayout(const std::string& backend, const std::string& kv_type,
                            const StateLayout& layout) {
+  const std::string form = layout.form > 1 ? StrCat(", form ", layout.form) : "";
   return StrCat(backend, " kv ", kv_type, " page ", layout.page_tokens, " tokens, bytes ",
-                StrJoin(layout.page_bytes, ","), ", slot ", layout.slot_bytes);
+                StrJoin(layout.page_bytes, ","), ", slot ", layout.slot_bytes, form);
 }
 
 // Limits on copies of sessions being written; one copy is always allowed.
